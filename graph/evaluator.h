@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Computes nodes on known values while a graph is specialised. The graph layer
+// declares it, providers/cpu implements it.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+
+  // True if there is a kernel for the node.
+  virtual bool CanEvaluate(const Node& node) const = 0;
+
+  // One tensor per output of the node (undefined where it is left out).
+  // `inputs` has one tensor per input slot, undefined where left out. Errors:
+  // what the kernel finds wrong, naming the node.
+  virtual std::vector<Tensor> Evaluate(
+      const Node& node, const std::vector<Tensor>& inputs) const = 0;
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/graph.h"
+
+#include <algorithm>
+#include <cassert>
+#include <set>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+template <typename T>
+const T* Get(const Node& node, std::string_view key) {
+  auto it = node.attributes.find(key);
+  if (it == node.attributes.end()) return nullptr;
+  const T* value = std::get_if<T>(&it->second);
+  Check(value != nullptr, "[", node.Where(), "] attribute ", key,
+        " is of another kind than its operator expects");
+  return value;
+}
+
+}  // namespace
+
+bool Node::Has(std::string_view key) const {
+  return attributes.find(key) != attributes.end();
+}
+
+int64_t Node::Int(std::string_view key, int64_t otherwise) const {
+  const int64_t* value = Get<int64_t>(*this, key);
+  return value ? *value : otherwise;
+}
+
+float Node::Float(std::string_view key, float otherwise) const {
+  const float* value = Get<float>(*this, key);
+  return value ? *value : otherwise;
+}
+
+std::string Node::String(std::string_view key,
+                         std::string_view otherwise) const {
+  const std::string* value = Get<std::string>(*this, key);
+  return value ? *value : std::string(otherwise);
+}
+
+std::vector<int64_t> Node::Ints(std::string_view key,
+                                std::vector<int64_t> otherwise) const {
+  const auto* value = Get<std::vector<int64_t>>(*this, key);
+  return value ? *value : otherwise;
+}
+
+std::vector<float> Node::Floats(std::string_view key) const {
+  const auto* value = Get<std::vector<float>>(*this, key);
+  return value ? *value : std::vector<float>{};
+}
+
+const Tensor* Node::TensorAttribute(std::string_view key) const {
+  return Get<Tensor>(*this, key);
+}
+
+std::shared_ptr<Graph> Node::Subgraph(std::string_view key) const {
+  const auto* value = Get<std::shared_ptr<Graph>>(*this, key);
+  return value ? *value : nullptr;
+}
+
+std::string Node::Where() const {
+  std::string text = domain.empty() ? op : domain + "." + op;
+  if (!name.empty()) return text + " " + name;
+  for (const Value* value : outputs_) {
+    if (value) return text + " -> " + value->name;
+  }
+  return text;
+}
+
+Value* Graph::NewValue(const std::string& name) {
+  Check(!name.empty(), "[", file, "] expected a value with a name");
+  values_.emplace_back();
+  auto it = std::prev(values_.end());
+  it->name = name;
+  bool added = by_name_.emplace(name, it).second;
+  if (!added) {
+    values_.pop_back();
+    Fail("[", file, "] expected unique value names, got \"", name, "\" twice");
+  }
+  return &*it;
+}
+
+Value* Graph::AddInput(const std::string& name, DType dtype,
+                       std::optional<Shape> shape) {
+  Value* value = NewValue(name);
+  value->dtype = dtype;
+  value->shape = std::move(shape);
+  value->is_input = true;
+  inputs.push_back(value);
+  return value;
+}
+
+Value* Graph::AddInitializer(const std::string& name, Tensor data) {
+  Value* value = NewValue(name);
+  value->dtype = data.dtype();
+  value->shape = data.shape();
+  value->data = std::move(data);
+  return value;
+}
+
+Value* Graph::AddCaptured(const std::string& name) { return NewValue(name); }
+
+Value* Graph::Find(std::string_view name) const {
+  auto it = by_name_.find(std::string(name));
+  return it == by_name_.end() ? nullptr : &*it->second;
+}
+
+std::string Graph::FreshName(const std::string& hint) const {
+  if (!by_name_.contains(hint)) return hint;
+  int& suffix = next_suffix_[hint];
+  std::string name;
+  do {
+    name = hint + "_" + std::to_string(++suffix);
+  } while (by_name_.contains(name));
+  return name;
+}
+
+void Graph::Rename(Value* value, const std::string& name) {
+  if (value->name == name) return;
+  Check(!by_name_.contains(name), "[", file, "] value name \"", name,
+        "\" is taken");
+  auto entry = by_name_.extract(value->name);
+  entry.key() = name;
+  by_name_.insert(std::move(entry));
+  value->name = name;
+}
+
+void Graph::RemoveValue(Value* value) {
+  assert(value->producer == nullptr && value->uses.empty());
+  if (value->is_input) std::erase(inputs, value);
+  auto it = by_name_.find(value->name);
+  auto where = it->second;
+  by_name_.erase(it);
+  values_.erase(where);
+}
+
+std::vector<Value*> Graph::Values() const {
+  std::vector<Value*> all;
+  all.reserve(values_.size());
+  for (const Value& value : values_) all.push_back(const_cast<Value*>(&value));
+  return all;
+}
+
+std::vector<Value*> Graph::Initializers() const {
+  std::vector<Value*> all;
+  for (const Value& value : values_) {
+    if (value.is_initializer()) all.push_back(const_cast<Value*>(&value));
+  }
+  return all;
+}
+
+Node* Graph::AddNode(const std::string& op, const std::vector<Value*>& inputs,
+                     const std::vector<std::string>& output_names,
+                     Attributes attributes, const std::string& domain,
+                     Node* before) {
+  auto it = nodes_.emplace(before ? before->self_ : nodes_.end());
+  Node* node = &*it;
+  node->self_ = it;
+  node->op = op;
+  node->domain = domain;
+  node->attributes = std::move(attributes);
+  node->inputs_ = inputs;
+  for (Value* value : inputs) {
+    if (value) value->uses.push_back(node);
+  }
+  for (const std::string& output : output_names) {
+    Value* value = output.empty() ? nullptr : NewValue(output);
+    if (value) value->producer = node;
+    node->outputs_.push_back(value);
+  }
+  return node;
+}
+
+Value* Graph::AddOutput(Node* node, size_t index, const std::string& name) {
+  if (node->outputs_.size() <= index) node->outputs_.resize(index + 1);
+  assert(node->outputs_[index] == nullptr);
+  Value* value = NewValue(name);
+  value->producer = node;
+  node->outputs_[index] = value;
+  return value;
+}
+
+void Graph::DropUse(Value* value, Node* node) {
+  auto it = std::ranges::find(value->uses, node);
+  assert(it != value->uses.end());
+  value->uses.erase(it);
+}
+
+void Graph::SetInput(Node* node, size_t index, Value* value) {
+  if (node->inputs_.size() <= index) node->inputs_.resize(index + 1);
+  if (Value* old = node->inputs_[index]) DropUse(old, node);
+  node->inputs_[index] = value;
+  if (value) value->uses.push_back(node);
+  node->source = -1;
+}
+
+void Graph::RemoveInput(Node* node, size_t index) {
+  if (Value* old = node->inputs_[index]) DropUse(old, node);
+  node->inputs_.erase(node->inputs_.begin() +
+                      static_cast<std::ptrdiff_t>(index));
+  node->source = -1;
+}
+
+void Graph::ReplaceUses(Value* from, Value* to) {
+  if (from == to) return;
+  for (Node* node : from->uses) {
+    std::ranges::replace(node->inputs_, from, to);
+    node->source = -1;
+  }
+  to->uses.insert(to->uses.end(), from->uses.begin(), from->uses.end());
+  from->uses.clear();
+  std::ranges::replace(outputs, from, to);
+  for (StateBinding& binding : state) {
+    if (binding.next == from) binding.next = to;
+  }
+}
+
+void Graph::RemoveNode(Node* node) {
+  for (Value* value : node->inputs_) {
+    if (value) DropUse(value, node);
+  }
+  for (Value* value : node->outputs_) {
+    if (!value) continue;
+    value->producer = nullptr;
+    RemoveValue(value);
+  }
+  nodes_.erase(node->self_);
+}
+
+void Graph::MoveOutput(Value* value, Node* to, size_t index) {
+  Node* from = value->producer;
+  Value* other = to->outputs_[index];
+  auto slot = std::ranges::find(from->outputs_, value);
+  std::swap(*slot, to->outputs_[index]);
+  value->producer = to;
+  if (other) other->producer = from;
+}
+
+void Graph::Sort() {
+  std::unordered_map<const Node*, size_t> waiting;
+  std::vector<Node*> ready;
+  // A node waits for its operands' producers and for those of the values that
+  // its subgraphs capture.
+  std::unordered_map<const Node*, std::vector<Node*>> readers;
+  std::unordered_map<const Node*, size_t> position;
+  size_t count = 0;
+  for (Node& node : nodes_) position[&node] = count++;
+  auto depends = [&](Node& node, Value* value) {
+    if (!value || !value->producer) return;
+    readers[value->producer].push_back(&node);
+    ++waiting[&node];
+  };
+  for (Node& node : nodes_) {
+    waiting[&node];
+    for (Value* value : node.inputs_) depends(node, value);
+    for (auto& [key, attribute] : node.attributes) {
+      auto* graph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (!graph) continue;
+      std::set<std::string> names;
+      for (const Value& inner : (*graph)->values_) {
+        if (!inner.producer && !inner.is_input && !inner.data.defined()) {
+          names.insert(inner.name);
+        }
+      }
+      for (const std::string& captured : names) depends(node, Find(captured));
+    }
+  }
+  auto later = [&](Node* a, Node* b) { return position[a] > position[b]; };
+  for (Node& node : nodes_) {
+    if (waiting[&node] == 0) ready.push_back(&node);
+  }
+  std::ranges::make_heap(ready, later);
+  std::list<Node> sorted;
+  while (!ready.empty()) {
+    std::ranges::pop_heap(ready, later);
+    Node* node = ready.back();
+    ready.pop_back();
+    sorted.splice(sorted.end(), nodes_, node->self_);
+    for (Node* reader : readers[node]) {
+      if (--waiting[reader] == 0) {
+        ready.push_back(reader);
+        std::ranges::push_heap(ready, later);
+      }
+    }
+  }
+  if (!nodes_.empty()) {
+    std::string where = nodes_.front().Where();
+    nodes_.splice(nodes_.begin(), sorted);
+    Fail("[", where, "] lies on a cycle of the graph");
+  }
+  nodes_.swap(sorted);
+}
+
+std::vector<Value*> Graph::CapturedBySubgraphs() const {
+  std::vector<Value*> captured;
+  for (const Node& node : nodes_) {
+    for (const auto& [key, attribute] : node.attributes) {
+      auto* graph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (!graph) continue;
+      for (const Value& inner : (*graph)->values_) {
+        if (inner.producer || inner.is_input || inner.data.defined()) continue;
+        if (Value* outer = Find(inner.name)) captured.push_back(outer);
+      }
+    }
+  }
+  return captured;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The graph: a thin IR over ONNX. A value is identified by its ONNX name, so a
+// round trip keeps every name. Node order is execution order.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "onnx_fp8/dtype.h"
+#include "onnx_fp8/shape.h"
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+class Graph;
+class Node;
+
+// The domain of our own operators.
+inline constexpr char kDomain[] = "onnx_fp8";
+
+// What an attribute can hold; monostate stands for the kinds that no supported
+// operator has (sparse tensors, types).
+using Attribute =
+    std::variant<std::monostate, int64_t, float, std::string,
+                 std::vector<int64_t>, std::vector<float>,
+                 std::vector<std::string>, Tensor, std::shared_ptr<Graph>>;
+using Attributes = std::map<std::string, Attribute, std::less<>>;
+
+// What an initializer is to training; see passes/trained_parameters.h.
+enum class Role {
+  kNone,       // no initializer, or a plain constant
+  kParameter,  // trained
+  kFrozen,     // a parameter that is not trained
+  kState,      // other state: moments, scales, running statistics, counters
+};
+
+struct Value {
+  std::string name;
+  DType dtype = DType::kUndefined;
+  // Without value: the rank is unknown; sizes of -1: that axis is unknown.
+  std::optional<Shape> shape;
+  // Axis names of a graph input ("" where the size is fixed), else empty.
+  std::vector<std::string> axis_names;
+  Node* producer = nullptr;  // null: graph input, initializer or captured
+  std::vector<Node*> uses;   // one entry per input slot that reads it
+  Tensor data;               // defined for initializers
+  Role role = Role::kNone;
+  bool is_input = false;     // listed in Graph::inputs
+  bool is_sequence = false;  // a sequence of tensors; gone after import
+
+  bool is_initializer() const { return data.defined(); }
+  // A value that is the same in every step.
+  bool is_constant() const {
+    return data.defined() && role == Role::kNone && !is_input;
+  }
+  bool concrete() const { return shape && IsConcrete(*shape); }
+  int64_t rank() const { return static_cast<int64_t>(shape->size()); }
+  // Size of one axis, negative from the end. REQUIRES: rank known, in range.
+  int64_t dim(int64_t axis) const {
+    return (*shape)[static_cast<size_t>(axis < 0 ? axis + rank() : axis)];
+  }
+};
+
+class Node {
+ public:
+  std::string op;
+  std::string domain;  // "" is ONNX's
+  std::string name;    // may be empty
+  Attributes attributes;
+  std::map<std::string, std::string> metadata;  // metadata_props
+  // Position in the file the graph was read from; -1 for nodes made here and
+  // for nodes changed since.
+  int source = -1;
+
+  // Inputs may hold nullptr (an omitted optional input), outputs too. Change
+  // them through Graph only, which keeps use lists right.
+  const std::vector<Value*>& inputs() const { return inputs_; }
+  const std::vector<Value*>& outputs() const { return outputs_; }
+  // Null where the node has fewer inputs or leaves this one out.
+  Value* in(size_t i) const { return i < inputs_.size() ? inputs_[i] : nullptr; }
+  Value* out(size_t i) const {
+    return i < outputs_.size() ? outputs_[i] : nullptr;
+  }
+
+  bool Is(std::string_view op_type) const {
+    return op == op_type && domain.empty();
+  }
+  bool IsOurs(std::string_view op_type) const {
+    return op == op_type && domain == kDomain;
+  }
+
+  // Typed attribute getters. Errors: present, but of another kind.
+  bool Has(std::string_view key) const;
+  int64_t Int(std::string_view key, int64_t otherwise) const;
+  float Float(std::string_view key, float otherwise) const;
+  std::string String(std::string_view key, std::string_view otherwise) const;
+  std::vector<int64_t> Ints(std::string_view key,
+                            std::vector<int64_t> otherwise = {}) const;
+  std::vector<float> Floats(std::string_view key) const;
+  const Tensor* TensorAttribute(std::string_view key) const;  // null: absent
+  std::shared_ptr<Graph> Subgraph(std::string_view key) const;
+
+  // "MatMul /blocks.0/attn/MatMul" for messages; the first output's name where
+  // the node has none.
+  std::string Where() const;
+
+ private:
+  friend class Graph;
+  std::vector<Value*> inputs_;
+  std::vector<Value*> outputs_;
+  std::list<Node>::iterator self_;
+};
+
+// `next` is the value that replaces `state` after the step; assignments of all
+// bindings are simultaneous (ONNX TrainingInfoProto.update_binding).
+struct StateBinding {
+  Value* state;
+  Value* next;
+};
+
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  std::string name = "graph";
+  std::string file;    // where it was read from, for messages
+  int opset = 24;      // of the ONNX domain, for what the nodes mean
+  std::map<std::string, std::string> metadata;  // of the model
+
+  std::vector<Value*> inputs;   // without initializers, unless state
+  std::vector<Value*> outputs;
+  std::vector<StateBinding> state;
+
+  // --- values
+  // Errors: the name is taken.
+  Value* AddInput(const std::string& name, DType dtype,
+                  std::optional<Shape> shape);
+  Value* AddInitializer(const std::string& name, Tensor data);
+  // A value without producer, input or data: read from the enclosing graph.
+  Value* AddCaptured(const std::string& name);
+  // null if there is none.
+  Value* Find(std::string_view name) const;
+  // `hint` itself, or with a number behind it if that is taken.
+  std::string FreshName(const std::string& hint) const;
+  // Errors: the new name is taken.
+  void Rename(Value* value, const std::string& name);
+  // REQUIRES: no producer, no uses, not an output.
+  void RemoveValue(Value* value);
+  // All values in order of creation.
+  std::vector<Value*> Values() const;
+  // Initializers in order of creation.
+  std::vector<Value*> Initializers() const;
+
+  // --- nodes
+  // Makes the outputs too (an empty name leaves an optional output out; names
+  // must be new). Inserts before `before`, or at the end.
+  Node* AddNode(const std::string& op, const std::vector<Value*>& inputs,
+                const std::vector<std::string>& output_names,
+                Attributes attributes = {}, const std::string& domain = "",
+                Node* before = nullptr);
+  // Adds an output to a node that has fewer (or left it out).
+  Value* AddOutput(Node* node, size_t index, const std::string& name);
+  void SetInput(Node* node, size_t index, Value* value);
+  void RemoveInput(Node* node, size_t index);
+  // Every reader of `from`, graph outputs and state bindings included, reads
+  // `to` instead.
+  void ReplaceUses(Value* from, Value* to);
+  // REQUIRES: its outputs have no uses and are no graph outputs; removes them.
+  void RemoveNode(Node* node);
+  // Lets `to` take over producing `value` in the place of its present
+  // producer's output, which gets a fresh name; keeps the value's name on it.
+  void MoveOutput(Value* value, Node* to, size_t index);
+
+  std::list<Node>& nodes() { return nodes_; }
+  const std::list<Node>& nodes() const { return nodes_; }
+
+  // Stable topological order. Errors: a cycle, naming a node in it.
+  void Sort();
+
+  // Values of this graph that subgraphs of its nodes read by name.
+  std::vector<Value*> CapturedBySubgraphs() const;
+
+  // The model as read, for writing it back unchanged (onnx_io.cc knows what it
+  // is); null otherwise.
+  std::shared_ptr<void> source;
+
+ private:
+  Value* NewValue(const std::string& name);
+  void DropUse(Value* value, Node* node);
+
+  std::list<Node> nodes_;
+  std::list<Value> values_;
+  std::unordered_map<std::string, std::list<Value>::iterator> by_name_;
+  mutable std::unordered_map<std::string, int> next_suffix_;
+};
+
+}  // namespace onnx_fp8

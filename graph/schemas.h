@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The domain `onnx_fp8`, version 1. Every op has a body in standard ONNX ops
+// (opset 19): it is the op's specification, what runs where there is no fused
+// kernel, and what lets a written file run on any ONNX runtime.
+//
+// Rules for a body: see docs/design.md, "Our own ops". In short: no optional
+// inputs or outputs, every declared attribute given on the node, casts instead
+// of QuantizeLinear, Reciprocal(x) instead of Div(1, x).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+enum class AttributeKind { kInt, kFloat, kInts };
+
+struct AttributeDefinition {
+  const char* name;
+  AttributeKind kind;
+};
+
+struct OpDefinition {
+  const char* name;
+  std::vector<AttributeDefinition> attributes;
+  // The ONNX function in ONNX's text form, without its header:
+  // "(dy, y) => (dx) { t = Mul(dy, y) … }"; attributes by reference
+  // ("Cast<to: int = @to>").
+  const char* body;
+  // Sets dtype and shape of the node's outputs from its inputs (whose shapes
+  // may be unknown). Errors: operands that do not fit.
+  void (*infer)(Node& node);
+};
+
+// One list per file of graph/schemas/.
+std::vector<OpDefinition> QuantizeOps();   // schemas/quantize.cc
+std::vector<OpDefinition> GradientOps();   // schemas/gradients.cc
+std::vector<OpDefinition> OptimizerOps();  // schemas/optimizers.cc
+
+// All of them, by name; null if there is none.
+const OpDefinition* FindOp(std::string_view name);
+std::vector<std::string> OpNames();
+
+// Makes the ops known to ONNX's checker and inliner. Idempotent.
+void RegisterSchemas();
+
+}  // namespace onnx_fp8

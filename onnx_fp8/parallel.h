@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace onnx_fp8 {
+
+// Threads of the process' one pool (OpenMP's). Set once at start; n >= 1.
+void SetNumThreads(int n);
+int NumThreads();
+
+// Calls fn(begin, end) for disjoint ranges that cover [0, n), each a multiple
+// of `grain` elements long (but the last), on the pool's threads; a range no
+// longer than `grain` runs on the caller. The split depends on n, grain and
+// NumThreads() only, so results are repeatable. The first exception thrown by
+// fn is rethrown on the caller. Not to be nested.
+void ParallelFor(int64_t n, int64_t grain,
+                 const std::function<void(int64_t, int64_t)>& fn);
+
+}  // namespace onnx_fp8

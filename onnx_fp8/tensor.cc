@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/tensor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <type_traits>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/float8.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+// fn.operator()<T>() for the C++ type of a numeric dtype.
+template <typename Fn>
+auto Dispatch(DType dtype, Fn fn) {
+  switch (dtype) {
+    case DType::kFloat: return fn.template operator()<float>();
+    case DType::kDouble: return fn.template operator()<double>();
+    case DType::kUInt8: return fn.template operator()<uint8_t>();
+    case DType::kInt8: return fn.template operator()<int8_t>();
+    case DType::kUInt16: return fn.template operator()<uint16_t>();
+    case DType::kInt16: return fn.template operator()<int16_t>();
+    case DType::kInt32: return fn.template operator()<int32_t>();
+    case DType::kInt64: return fn.template operator()<int64_t>();
+    case DType::kBool: return fn.template operator()<bool>();
+    case DType::kUInt32: return fn.template operator()<uint32_t>();
+    case DType::kUInt64: return fn.template operator()<uint64_t>();
+    case DType::kFloat16: return fn.template operator()<Float16>();
+    case DType::kBFloat16: return fn.template operator()<BFloat16>();
+    case DType::kE4M3: return fn.template operator()<E4M3>();
+    case DType::kE5M2: return fn.template operator()<E5M2>();
+    case DType::kE8M0: return fn.template operator()<E8M0>();
+    default: Fail("expected a numeric tensor, got ", Name(dtype));
+  }
+}
+
+// Arithmetic types stay; small floats become float.
+template <typename T>
+auto Widen(T x) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return x;
+  } else {
+    return Decode(x);
+  }
+}
+
+// C's rules, but a float outside an integer's range (undefined in C) becomes
+// the nearest bound and NaN becomes 0.
+template <typename To, typename From>
+To ToArithmetic(From x) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return x != 0;
+  } else if constexpr (std::is_integral_v<To> &&
+                       std::is_floating_point_v<From>) {
+    if (std::isnan(x)) return 0;
+    constexpr auto kMin = std::numeric_limits<To>::min();
+    constexpr auto kMax = std::numeric_limits<To>::max();
+    if (static_cast<double>(x) <= static_cast<double>(kMin)) return kMin;
+    if (static_cast<double>(x) >= static_cast<double>(kMax)) return kMax;
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <typename To, typename From>
+To ConvertElement(From from) {
+  auto x = Widen(from);
+  if constexpr (std::is_arithmetic_v<To>) {
+    return ToArithmetic<To>(x);
+  } else {
+    float f = static_cast<float>(x);
+    if constexpr (std::is_same_v<To, Float16>) return EncodeFloat16(f);
+    if constexpr (std::is_same_v<To, BFloat16>) return EncodeBFloat16(f);
+    if constexpr (std::is_same_v<To, E4M3>) return EncodeE4M3(f);
+    if constexpr (std::is_same_v<To, E5M2>) return EncodeE5M2(f);
+    if constexpr (std::is_same_v<To, E8M0>) return EncodeE8M0(f);
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::Allocate(DType dtype, Shape shape) {
+  Check(ByteSize(dtype) > 0, "expected a numeric dtype, got ", Name(dtype));
+  Tensor t;
+  t.dtype_ = dtype;
+  t.size_ = NumElements(shape);
+  t.shape_ = std::move(shape);
+  size_t size = ByteSize(dtype);
+  Check(static_cast<size_t>(t.size_) < (size_t{1} << 60) / size,
+        "expected a tensor that fits into memory, got shape ",
+        ToString(t.shape_));
+  size_t bytes = std::max<size_t>(static_cast<size_t>(t.size_) * size, 1);
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  t.data_ = std::aligned_alloc(kAlignment, bytes);
+  Check(t.data_ != nullptr, "out of memory: ", bytes, " bytes for shape ",
+        ToString(t.shape_));
+  t.owner_ = std::shared_ptr<void>(t.data_, std::free);
+  return t;
+}
+
+Tensor Tensor::Zeros(DType dtype, Shape shape) {
+  Tensor t = Allocate(dtype, std::move(shape));
+  std::memset(t.data_, 0, t.bytes());
+  return t;
+}
+
+Tensor Tensor::View(DType dtype, Shape shape, std::shared_ptr<void> owner,
+                    void* data) {
+  Tensor t;
+  t.dtype_ = dtype;
+  t.size_ = NumElements(shape);
+  t.shape_ = std::move(shape);
+  t.data_ = data;
+  t.owner_ = std::move(owner);
+  return t;
+}
+
+Tensor Tensor::Reshaped(Shape shape) const {
+  Check(NumElements(shape) == size_, "expected ", size_, " elements, got shape ",
+        ToString(shape));
+  Tensor t = *this;
+  t.shape_ = std::move(shape);
+  return t;
+}
+
+Tensor Tensor::Clone() const {
+  if (!defined()) return {};
+  Tensor t = Allocate(dtype_, shape_);
+  if (bytes() > 0) std::memcpy(t.data_, data_, bytes());
+  return t;
+}
+
+int64_t IntAt(const Tensor& t, int64_t i) {
+  Check(IsInteger(t.dtype()) || t.dtype() == DType::kBool,
+        "expected an integer tensor, got ", Name(t.dtype()));
+  assert(i >= 0 && i < t.size());
+  return Dispatch(t.dtype(), [&]<typename T>() -> int64_t {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<int64_t>(t.data<T>()[i]);
+    } else {
+      return 0;
+    }
+  });
+}
+
+std::vector<int64_t> ToInts(const Tensor& t) {
+  std::vector<int64_t> values(static_cast<size_t>(t.size()));
+  for (int64_t i = 0; i < t.size(); ++i) {
+    values[static_cast<size_t>(i)] = IntAt(t, i);
+  }
+  return values;
+}
+
+double DoubleAt(const Tensor& t, int64_t i) {
+  assert(i >= 0 && i < t.size());
+  return Dispatch(t.dtype(), [&]<typename T>() -> double {
+    return static_cast<double>(Widen(t.data<T>()[i]));
+  });
+}
+
+bool Identical(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+}
+
+Tensor ConvertTo(const Tensor& t, DType dtype) {
+  if (t.dtype() == dtype) return t.Clone();
+  Tensor out = Tensor::Allocate(dtype, t.shape());
+  Dispatch(t.dtype(), [&]<typename From>() {
+    Dispatch(dtype, [&]<typename To>() {
+      const From* x = t.data<From>();
+      To* y = out.data<To>();
+      for (int64_t i = 0; i < t.size(); ++i) {
+        y[i] = ConvertElement<To>(x[i]);
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace onnx_fp8

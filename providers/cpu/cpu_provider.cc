@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/cpu_provider.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "onnx_fp8/check.h"
+#include "providers/cpu/register.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class CpuProvider : public ExecutionProvider {
+ public:
+  std::string Name() const override { return "cpu"; }
+  const KernelRegistry& Kernels() const override { return CpuKernels(); }
+
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    size_t rounded = (bytes + 63) / 64 * 64;
+    void* data = std::aligned_alloc(64, rounded ? rounded : 64);
+    Check(data != nullptr, "out of memory: expected ", bytes,
+          " bytes, got none");
+    return std::shared_ptr<void>(data, std::free);
+  }
+
+  void CopyIn(const Tensor& host, Tensor& ours) override {
+    if (host.bytes() > 0) std::memcpy(ours.raw(), host.raw(), host.bytes());
+  }
+  void CopyOut(const Tensor& ours, Tensor& host) override {
+    CopyIn(ours, host);
+  }
+  void Synchronize() override {}
+};
+
+class CpuEvaluator : public Evaluator {
+ public:
+  bool CanEvaluate(const Node& node) const override {
+    return CpuKernels().Find(node.domain, node.op) != nullptr;
+  }
+
+  std::vector<Tensor> Evaluate(
+      const Node& node, const std::vector<Tensor>& inputs) const override {
+    const KernelEntry* entry = CpuKernels().Find(node.domain, node.op);
+    Check(entry != nullptr, "[", node.Where(), "] has no CPU kernel");
+    std::vector<Tensor> outputs(node.outputs().size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Value* value = node.out(i);
+      if (value && value->concrete() && ByteSize(value->dtype) > 0) {
+        outputs[i] = Tensor::Allocate(value->dtype, *value->shape);
+      }
+    }
+    KernelContext context(node, inputs, outputs);
+    entry->kernel(context);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      Check(!node.out(i) || outputs[i].defined(), "[", node.Where(),
+            "] shape of output ", i, " can't be told from the inputs");
+    }
+    return outputs;
+  }
+};
+
+KernelRegistry AllKernels() {
+  KernelRegistry r;
+  RegisterActivation(r);
+  RegisterAttention(r);
+  RegisterBinary(r);
+  RegisterCast(r);
+  RegisterConv(r);
+  RegisterGather(r);
+  RegisterLoss(r);
+  RegisterMatMul(r);
+  RegisterMovement(r);
+  RegisterNorm(r);
+  RegisterOptimizer(r);
+  RegisterPool(r);
+  RegisterQuantize(r);
+  RegisterRecurrent(r);
+  RegisterReduce(r);
+  RegisterResize(r);
+  RegisterScaledMatMul(r);
+  RegisterScatter(r);
+  RegisterSequence(r);
+  RegisterSoftmax(r);
+  RegisterUnary(r);
+  return r;
+}
+
+}  // namespace
+
+std::unique_ptr<ExecutionProvider> MakeCpuProvider() {
+  return std::make_unique<CpuProvider>();
+}
+
+const KernelRegistry& CpuKernels() {
+  static const KernelRegistry kernels = AllKernels();
+  return kernels;
+}
+
+std::unique_ptr<Evaluator> MakeCpuEvaluator() {
+  return std::make_unique<CpuEvaluator>();
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/kernel.h"
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+Tensor& KernelContext::Out(size_t i, DType dtype, const Shape& shape) {
+  Tensor& out = outputs_[i];
+  if (!out.defined()) out = Tensor::Allocate(dtype, shape);
+  Check(out.shape() == shape && out.dtype() == dtype, "[", Where(),
+        "] expected output ", i, " of shape ", ToString(out.shape()), ", got ",
+        ToString(shape));
+  return out;
+}
+
+void KernelRegistry::Add(std::string_view op, Kernel kernel,
+                         KernelTraits traits, std::string_view domain) {
+  bool added =
+      entries_
+          .emplace(std::pair(std::string(domain), std::string(op)),
+                   KernelEntry{kernel, std::move(traits)})
+          .second;
+  Check(added, "kernel ", op, " is registered twice");
+}
+
+const KernelEntry* KernelRegistry::Find(std::string_view domain,
+                                        std::string_view op) const {
+  auto it = entries_.find(std::pair(std::string(domain), std::string(op)));
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string> KernelRegistry::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [key, entry] : entries_) {
+    names.push_back(key.first.empty() ? key.second
+                                      : key.first + "." + key.second);
+  }
+  return names;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// What a kernel sees: one node, its operands, its results. Results are already
+// allocated with the dtype and shape that the plan knows.
+class KernelContext {
+ public:
+  KernelContext(const Node& node, std::span<const Tensor> inputs,
+                std::span<Tensor> outputs)
+      : node_(node), inputs_(inputs), outputs_(outputs) {}
+
+  const Node& node() const { return node_; }
+
+  size_t num_inputs() const { return inputs_.size(); }
+  size_t num_outputs() const { return outputs_.size(); }
+  // False for an omitted optional operand.
+  bool HasIn(size_t i) const {
+    return i < inputs_.size() && inputs_[i].defined();
+  }
+  // REQUIRES: HasIn(i).
+  const Tensor& In(size_t i) const { return inputs_[i]; }
+  // False where nobody reads that result.
+  bool HasOut(size_t i) const {
+    return i < outputs_.size() && node_.out(i) != nullptr;
+  }
+  // REQUIRES: HasOut(i) and a shape that does not depend on data.
+  Tensor& Out(size_t i) { return outputs_[i]; }
+  // For results whose shape depends on data (NonZero, Range with computed
+  // bounds): allocates if the plan could not. Errors: the plan knew another
+  // shape.
+  Tensor& Out(size_t i, DType dtype, const Shape& shape);
+
+  // Node attributes, as in Node.
+  bool Has(std::string_view key) const { return node_.Has(key); }
+  int64_t Int(std::string_view key, int64_t otherwise) const {
+    return node_.Int(key, otherwise);
+  }
+  float Float(std::string_view key, float otherwise) const {
+    return node_.Float(key, otherwise);
+  }
+  std::string String(std::string_view key, std::string_view otherwise) const {
+    return node_.String(key, otherwise);
+  }
+  std::vector<int64_t> Ints(std::string_view key,
+                            std::vector<int64_t> otherwise = {}) const {
+    return node_.Ints(key, std::move(otherwise));
+  }
+
+  // "MatMul /blocks.0/attn/MatMul" for messages.
+  std::string Where() const { return node_.Where(); }
+
+ private:
+  const Node& node_;
+  std::span<const Tensor> inputs_;
+  std::span<Tensor> outputs_;
+};
+
+// A kernel is a free function; it reads In(i) and fills Out(i). Errors: what
+// input can cause, as Error that begins with "[Where()]".
+using Kernel = void (*)(KernelContext&);
+
+// How results may share memory with operands.
+struct KernelTraits {
+  // Output 0 is input 0 under another shape: the plan aliases the two and the
+  // kernel does not run (Reshape, Identity, …).
+  bool view = false;
+  // Pairs (input, output) that may be the same memory: element i of the output
+  // depends on that input's element i only.
+  std::vector<std::pair<int, int>> in_place = {};
+};
+
+struct KernelEntry {
+  Kernel kernel = nullptr;
+  KernelTraits traits;
+};
+
+// (domain, op) → kernel; one per provider, filled by an explicit list.
+class KernelRegistry {
+ public:
+  // Errors: the op is there already.
+  void Add(std::string_view op, Kernel kernel, KernelTraits traits = {},
+           std::string_view domain = "");
+  // null if there is none.
+  const KernelEntry* Find(std::string_view domain, std::string_view op) const;
+  std::vector<std::string> Names() const;
+
+ private:
+  std::map<std::pair<std::string, std::string>, KernelEntry, std::less<>>
+      entries_;
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "onnx_fp8/tensor.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// Where a plan runs: kernels and memory. One provider per plan.
+class ExecutionProvider {
+ public:
+  virtual ~ExecutionProvider() = default;
+
+  virtual std::string Name() const = 0;
+  virtual const KernelRegistry& Kernels() const = 0;
+  // At least 64-byte aligned. Errors: out of memory.
+  virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;
+  // REQUIRES: the same dtype and shape. Host ↔ provider memory.
+  virtual void CopyIn(const Tensor& host, Tensor& ours) = 0;
+  virtual void CopyOut(const Tensor& ours, Tensor& host) = 0;
+  // Waits for all kernels that were started.
+  virtual void Synchronize() = 0;
+};
+
+}  // namespace onnx_fp8

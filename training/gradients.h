@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradient rules: a table, one row per op. A rule emits the nodes that compute
+// the gradients of one node's inputs. Sums over fan-out and over broadcast
+// axes are done centrally (autodiff.cc), never in a rule.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// What a rule sees. All shapes are concrete.
+class GradientContext {
+ public:
+  GradientContext(Builder& builder, Node& node, std::vector<Value*> dy,
+                  std::vector<bool> needs)
+      : b(builder),
+        node(node),
+        dy_(std::move(dy)),
+        needs_(std::move(needs)),
+        dx_(node.inputs().size()) {}
+
+  Builder& b;
+  Node& node;
+
+  Value* In(size_t i) const { return node.in(i); }
+  Value* Out(size_t i) const { return node.out(i); }
+  // Gradient of the loss by output i; null if none flows there.
+  Value* Dy(size_t i = 0) const { return i < dy_.size() ? dy_[i] : nullptr; }
+  // True if the gradient of input i is wanted: present, of a float type and
+  // depending on something trained.
+  bool Needs(size_t i) const { return i < needs_.size() && needs_[i]; }
+  // The gradient of input i. It may have the broadcast shape of the output:
+  // the engine sums it down to the input's shape.
+  void Set(size_t i, Value* dx) { dx_[i] = dx; }
+  Value* Dx(size_t i) const { return dx_[i]; }
+
+ private:
+  std::vector<Value*> dy_;
+  std::vector<bool> needs_;
+  std::vector<Value*> dx_;
+};
+
+// Errors: uses of the op that the rule does not cover, as Error that begins
+// with "[node.Where()]".
+using GradientRule = void (*)(GradientContext&);
+
+class GradientRegistry {
+ public:
+  void Add(std::string_view op, GradientRule rule,
+           std::string_view domain = "");
+  // An op whose output does not depend on its inputs smoothly (Equal, Floor,
+  // Shape, …): no gradient flows and that is right.
+  void AddZero(std::string_view op, std::string_view domain = "");
+  // null if there is no rule. A zero rule sets nothing.
+  GradientRule Find(std::string_view domain, std::string_view op) const;
+
+ private:
+  std::map<std::pair<std::string, std::string>, GradientRule, std::less<>>
+      rules_;
+};
+
+// One function per family (training/gradients/<family>.cc).
+void RegisterElementwiseGradients(GradientRegistry& r);
+void RegisterMatMulGradients(GradientRegistry& r);
+void RegisterMovementGradients(GradientRegistry& r);
+void RegisterGatherGradients(GradientRegistry& r);
+void RegisterReduceGradients(GradientRegistry& r);
+void RegisterNormGradients(GradientRegistry& r);
+void RegisterConvGradients(GradientRegistry& r);
+void RegisterLossGradients(GradientRegistry& r);
+
+// All rules; lives as long as the process.
+const GradientRegistry& Gradients();
+
+}  // namespace onnx_fp8
