@@ -120,8 +120,6 @@ inline Normal FastNormal(double x) {
 inline float Exp(float x) { return static_cast<float>(FastExp(x)); }
 inline double Exp(double x) { return std::exp(x); }
 
-inline float Expm1(float x) { return static_cast<float>(FastExpm1(x)); }
-inline double Expm1(double x) { return std::expm1(x); }
 
 inline float Log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -136,7 +134,9 @@ inline double FastTanh(double x) {
   double m = FastExpm1(2.0 * x);
   return m / (m + 2.0);
 }
-inline float Tanh(float x) { return static_cast<float>(FastTanh(x)); }
+inline float Tanh(float x) {
+  return std::copysign(static_cast<float>(FastTanh(x)), x);
+}
 inline double Tanh(double x) { return std::tanh(x); }
 
 inline float Sigmoid(float x) {

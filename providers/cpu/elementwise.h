@@ -8,7 +8,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/isa.h"
+#include "providers/cpu/on_isa.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {

@@ -3,15 +3,38 @@
 
 namespace onnx_fp8 {
 
-Isa BestIsa() {
-  static const Isa best = [] {
+bool HasIsa(Isa isa) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("x86-64-v4")) return Isa::kV4;
-    if (__builtin_cpu_supports("x86-64-v3")) return Isa::kV3;
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("f16c");
+  if (isa == Isa::kAvx2) return avx2;
+  if (isa == Isa::kAvx512) {
+    return avx2 && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vbmi");
+  }
 #endif
-    return Isa::kBaseline;
-  }();
-  return best;
+  return isa == Isa::kPortable;
+}
+
+Isa ActiveIsa() {
+  static const Isa isa = HasIsa(Isa::kAvx512) ? Isa::kAvx512
+                         : HasIsa(Isa::kAvx2) ? Isa::kAvx2
+                                              : Isa::kPortable;
+  return isa;
+}
+
+const char* CpuIsa() {
+  switch (ActiveIsa()) {
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx2:
+      return "avx2";
+    default:
+      return "portable";
+  }
 }
 
 }  // namespace onnx_fp8

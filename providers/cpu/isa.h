@@ -3,56 +3,17 @@
 
 namespace onnx_fp8 {
 
-// Vector instructions that kernels are compiled for; x86-64-v3 has AVX2,
-// x86-64-v4 AVX-512.
-enum class Isa { kBaseline, kV3, kV4 };
+enum class Isa { kPortable, kAvx2, kAvx512 };
 
-// The best of this machine.
-Isa BestIsa();
+// The best instruction set that both this program and this machine have;
+// decided once. kAvx2 stands for AVX2 + FMA + F16C, kAvx512 for those and
+// AVX-512 F, BW, VL, DQ, VBMI.
+Isa ActiveIsa();
 
-namespace isa {
+// True if this machine can run code for `isa`.
+bool HasIsa(Isa isa);
 
-#if defined(__x86_64__)
-template <typename Fn>
-__attribute__((noinline, flatten,
-               target("arch=x86-64-v4,prefer-vector-width=512"))) void
-RunV4(Fn fn) {
-  fn();
-}
-
-template <typename Fn>
-__attribute__((noinline, flatten, target("arch=x86-64-v3"))) void RunV3(Fn fn) {
-  fn();
-}
-#endif
-
-template <typename Fn>
-__attribute__((noinline, flatten)) void RunBaseline(Fn fn) {
-  fn();
-}
-
-}  // namespace isa
-
-// Calls fn(), compiled once per instruction set: fn is inlined whole, so loops
-// over arrays in it are vectorised for the one that is chosen here. The build
-// contracts no multiply-adds, so all give the same bits. fn captures by value
-// (a reference could alias what it writes) and throws nothing (messages would
-// be inlined too). Function versions by ifunc (target_clones) would do the
-// same but know no templates.
-template <typename Fn>
-void OnIsa(Isa isa, Fn fn) {
-#if defined(__x86_64__)
-  if (isa == Isa::kV4) return isa::RunV4(fn);
-  if (isa == Isa::kV3) return isa::RunV3(fn);
-#else
-  (void)isa;
-#endif
-  isa::RunBaseline(fn);
-}
-
-template <typename Fn>
-void OnBestIsa(Fn fn) {
-  OnIsa(BestIsa(), fn);
-}
+// "avx512", "avx2" or "portable", for the user.
+const char* CpuIsa();
 
 }  // namespace onnx_fp8

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "providers/cpu/elementary.h"
-#include "providers/cpu/isa.h"
+#include "providers/cpu/on_isa.h"
 
 namespace onnx_fp8 {
 namespace {
