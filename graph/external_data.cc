@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/external_data.h"
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+size_t ParseSize(const std::string& text, const std::string& key,
+                 const std::string& who) {
+  size_t value = 0;
+  auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  Check(error == std::errc() && end == text.data() + text.size(), "[", who,
+        "] expected external_data ", key, " to be a number of bytes, got \"",
+        text, "\"");
+  return value;
+}
+
+}  // namespace
+
+const MappedFile& ExternalData::Open(const std::string& location,
+                                     const std::string& who) {
+  auto [it, added] = files_.try_emplace(location);
+  if (!added) return it->second;
+  fs::path relative(location);
+  fs::path path = fs::path(model_).parent_path();
+  bool inside = !location.empty() && relative.is_relative() &&
+                location.find('\0') == std::string::npos;
+  for (const fs::path& part : relative) inside = inside && part != "..";
+  Check(inside, "[", who, "] expected external data inside the model's folder, "
+        "got location \"", location, "\"");
+  for (const fs::path& part : relative) {
+    path /= part;
+    Check(!fs::is_symlink(path), "[", who, "] expected external data in plain "
+          "files, got the link ", path.string());
+  }
+  it->second = MapFile(path.string());
+  return it->second;
+}
+
+Tensor ExternalData::Read(const onnx::TensorProto& proto) {
+  std::string who = model_ + ": " + proto.name();
+  DType dtype = static_cast<DType>(proto.data_type());
+  Shape shape(proto.dims().begin(), proto.dims().end());
+  size_t want = static_cast<size_t>(NumElements(shape));
+  Check(!__builtin_mul_overflow(want, ByteSize(dtype), &want), "[", who,
+        "] expected a tensor that fits into memory, got shape ",
+        ToString(shape));
+  std::string location;
+  size_t offset = 0;
+  size_t length = want;
+  for (const auto& entry : proto.external_data()) {
+    if (entry.key() == "location") location = entry.value();
+    if (entry.key() == "offset") {
+      offset = ParseSize(entry.value(), "offset", who);
+    }
+    if (entry.key() == "length") {
+      length = ParseSize(entry.value(), "length", who);
+    }
+  }
+  const MappedFile& file = Open(location, who);
+  Check(length == want, "[", who, "] expected ", want, " bytes for shape ",
+        ToString(shape), ", got length ", length);
+  Check(offset <= file.size && length <= file.size - offset, "[", who,
+        "] expected bytes ", offset, "…", offset + length, " of ", location,
+        ", which holds ", file.size);
+  if (offset % ByteSize(dtype) != 0) {
+    Tensor copy = Tensor::Allocate(dtype, std::move(shape));
+    if (length > 0) std::memcpy(copy.raw(), file.data + offset, length);
+    return copy;
+  }
+  return Tensor::View(dtype, std::move(shape), file.owner, file.data + offset);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors that a model keeps in other files. Internal to graph/.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "graph/onnx_convert.h"
+#include "onnx_fp8/mapped_file.h"
+
+namespace onnx_fp8 {
+
+// Maps the data files of one model, each once.
+class ExternalData {
+ public:
+  // `model` is the model file's path; data must lie in its folder or below.
+  explicit ExternalData(std::string model) : model_(std::move(model)) {}
+
+  // A view of the mapped bytes; nothing is read or copied, unless the offset
+  // is not a multiple of the element size. Errors: a location that is absolute,
+  // leaves the folder or passes a link; a file that is missing or too short.
+  Tensor Read(const onnx::TensorProto& proto);
+
+ private:
+  const MappedFile& Open(const std::string& location, const std::string& who);
+
+  std::string model_;
+  std::map<std::string, MappedFile> files_;
+};
+
+}  // namespace onnx_fp8

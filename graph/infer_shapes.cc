@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/infer_shapes.h"
+
+#include <onnx/defs/schema.h>
+#include <onnx/shape_inference/implementation.h>
+
+#include "graph/onnx_convert.h"
+#include "graph/schemas.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Larger constants are data, not shapes, axes or bounds.
+constexpr int64_t kMaxKnownElements = 4096;
+
+bool HasSubgraph(const Node& node) {
+  for (const auto& [key, attribute] : node.attributes) {
+    if (std::holds_alternative<std::shared_ptr<Graph>>(attribute)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void InferNode(Node& node, int opset) {
+  if (node.domain == kDomain) {
+    const OpDefinition* op = FindOp(node.op);
+    Check(op != nullptr, "[", node.Where(), "] no such op in domain ",
+          kDomain);
+    op->infer(node);
+    return;
+  }
+  if (HasSubgraph(node)) return;
+  const onnx::OpSchema* schema =
+      onnx::OpSchemaRegistry::Schema(node.op, opset, node.domain);
+  Check(schema != nullptr, "[", node.Where(), "] no operator ", node.op,
+        " in domain \"", node.domain, "\" of ONNX opset ", opset);
+  if (!schema->has_type_and_shape_inference_function()) return;
+
+  onnx::NodeProto proto = ToProto(node);
+  std::unordered_map<std::string, onnx::TypeProto> types;
+  std::unordered_map<std::string, onnx::TensorProto> data;
+  std::unordered_map<std::string, onnx::TypeProto*> type_of;
+  std::unordered_map<std::string, const onnx::TensorProto*> data_of;
+  for (const Value* value : node.inputs()) {
+    if (!value || value->dtype == DType::kUndefined || value->is_sequence) {
+      continue;
+    }
+    auto [it, added] = types.try_emplace(value->name);
+    if (!added) continue;
+    ToProto(value->dtype, value->shape, &it->second);
+    type_of[value->name] = &it->second;
+    if (value->is_initializer() && value->data.size() <= kMaxKnownElements) {
+      onnx::TensorProto& known = data[value->name];
+      ToProto(value->data, value->name, &known);
+      data_of[value->name] = &known;
+    }
+  }
+  onnx::shape_inference::InferenceContextImpl context(
+      proto, type_of, data_of, {}, onnx::ShapeInferenceOptions{false, 1, false});
+  try {
+    schema->GetTypeAndShapeInferenceFunction()(context);
+  } catch (const std::exception& error) {
+    Fail("[", node.Where(), "] ", error.what());
+  }
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (Value* value = node.out(i)) {
+      MergeType(*context.getOutputType(i), value);
+    }
+  }
+}
+
+void InferShapes(Graph& graph) {
+  for (Node& node : graph.nodes()) InferNode(node, graph.opset);
+}
+
+}  // namespace onnx_fp8

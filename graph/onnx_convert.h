@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Between ONNX's protobuf types and ours. Internal to graph/: only .cc files
+// of this folder include it.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+namespace onnx = ONNX_NAMESPACE;
+
+// Reads a TensorProto whose data lies in another file. Errors as ReadModel's.
+using ExternalReader = std::function<Tensor(const onnx::TensorProto&)>;
+
+// Errors: strings and sparse data, sizes that do not match the shape, external
+// data without a reader. `where` names the file or node.
+Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
+                const ExternalReader& external = {});
+void ToProto(const Tensor& tensor, const std::string& name,
+             onnx::TensorProto* proto);
+
+// Type and shape of a value; an unknown rank or axis stays open.
+void ToProto(DType dtype, const std::optional<Shape>& shape,
+             onnx::TypeProto* proto);
+// Leaves `value` as it is where the proto says nothing; keeps known sizes.
+void MergeType(const onnx::TypeProto& proto, Value* value);
+
+// Values by name while nodes are added; the caller's map may cover a scope.
+using ValueMap = std::unordered_map<std::string, Value*>;
+
+// Adds the node with outputs of the same names (fresh ones where taken) and
+// enters them into `values`. Names that `values` lacks become captured values.
+Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
+                       ValueMap& values, Node* before = nullptr,
+                       const ExternalReader& external = {});
+
+onnx::NodeProto ToProto(const Node& node);
+
+// Fills `graph` from a GraphProto: inputs, initializers, nodes, outputs.
+void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
+                       const ExternalReader& external = {});
+
+}  // namespace onnx_fp8

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "graph/infer_shapes.h"
+#include "graph/passes/specialiser.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// More iterations than this would make a graph that nobody can plan.
+constexpr int64_t kMaxIterations = 65536;
+
+}  // namespace
+
+int64_t KnownInt(const Node& node, const Value* value, const char* what) {
+  Check(value && value->is_constant() && value->data.size() == 1, "[",
+        node.Where(), "] expected ", what,
+        " to be known from the input shapes, got a computed value");
+  return IntAt(value->data, 0);
+}
+
+bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
+  if (node.Is("If")) {
+    VisitIf(scope, node);
+  } else if (node.Is("Loop")) {
+    VisitLoop(scope, node);
+  } else if (node.Is("Scan")) {
+    VisitScan(scope, node);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::vector<Entry> Specialiser::Inline(Scope& scope, const Graph& body,
+                                       const std::vector<Entry>& inputs) {
+  Check(body.inputs.size() == inputs.size(), "[", body.name, "] expected ",
+        inputs.size(), " inputs of the body, got ", body.inputs.size());
+  Scope inner{&body, &scope, {}};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inner.entries[body.inputs[i]] = inputs[i];
+  }
+  Walk(inner);
+  std::vector<Entry> outputs;
+  for (const Value* value : body.outputs) {
+    outputs.push_back(Lookup(inner, value));
+  }
+  return outputs;
+}
+
+void Specialiser::VisitIf(Scope& scope, const Node& node) {
+  Check(node.in(0) != nullptr, "[", node.Where(), "] expected a condition");
+  Value* condition = Lookup(scope, node.in(0)).value;
+  bool taken = KnownInt(node, condition, "the condition") != 0;
+  auto body = node.Subgraph(taken ? "then_branch" : "else_branch");
+  Check(body != nullptr, "[", node.Where(), "] expected two branches");
+  std::vector<Entry> outputs = Inline(scope, *body, {});
+  Check(outputs.size() == node.outputs().size(), "[", node.Where(),
+        "] expected ", node.outputs().size(), " outputs of the branch, got ",
+        outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (node.out(i)) scope.entries[node.out(i)] = outputs[i];
+  }
+}
+
+void Specialiser::VisitLoop(Scope& scope, const Node& node) {
+  auto body = node.Subgraph("body");
+  Check(body != nullptr && node.inputs().size() >= 2, "[", node.Where(),
+        "] expected a body, a trip count and a condition");
+  int64_t trips = kMaxIterations;
+  if (node.in(0)) {
+    trips = KnownInt(node, Lookup(scope, node.in(0)).value, "the trip count");
+    Check(trips <= kMaxIterations, "[", node.Where(), "] expected at most ",
+          kMaxIterations, " iterations, got ", trips);
+  }
+  bool going = !node.in(1) ||
+               KnownInt(node, Lookup(scope, node.in(1)).value, "the condition");
+  size_t carried_count = node.inputs().size() - 2;
+  std::vector<Entry> carried;
+  for (size_t i = 0; i < carried_count; ++i) {
+    carried.push_back(Lookup(scope, node.in(i + 2)));
+  }
+  Check(node.outputs().size() + 1 == body->outputs.size(), "[", node.Where(),
+        "] expected ", node.outputs().size() + 1,
+        " outputs of the body, got ", body->outputs.size());
+  std::vector<std::vector<Value*>> scanned(node.outputs().size() -
+                                           carried_count);
+  for (int64_t i = 0; i < trips && going; ++i) {
+    std::vector<Entry> inputs = {
+        {Constant(Tensor::Scalar<int64_t>(i), "iteration"), {}, false},
+        {Constant(Tensor::Scalar<bool>(true), "condition"), {}, false}};
+    inputs.insert(inputs.end(), carried.begin(), carried.end());
+    std::vector<Entry> outputs = Inline(scope, *body, inputs);
+    going = KnownInt(node, outputs[0].value, "the condition") != 0;
+    for (size_t j = 0; j < carried_count; ++j) carried[j] = outputs[j + 1];
+    for (size_t j = 0; j < scanned.size(); ++j) {
+      scanned[j].push_back(outputs[1 + carried_count + j].value);
+    }
+  }
+  for (size_t j = 0; j < node.outputs().size(); ++j) {
+    if (!node.out(j)) continue;
+    scope.entries[node.out(j)] =
+        j < carried_count
+            ? carried[j]
+            : Entry{Stack(node, scanned[j - carried_count], 0), {}, false};
+  }
+}
+
+void Specialiser::VisitScan(Scope& scope, const Node& node) {
+  auto body = node.Subgraph("body");
+  size_t scans = static_cast<size_t>(node.Int("num_scan_inputs", 0));
+  Check(body && scans >= 1 && scans <= node.inputs().size(), "[",
+        node.Where(), "] expected a body and num_scan_inputs in 1…",
+        node.inputs().size());
+  size_t states = node.inputs().size() - scans;
+  auto listed = [&](const char* key, size_t i) -> int64_t {
+    std::vector<int64_t> all = node.Ints(key);
+    return i < all.size() ? all[i] : 0;
+  };
+  std::vector<Entry> carried;
+  for (size_t i = 0; i < states; ++i) {
+    carried.push_back(Lookup(scope, node.in(i)));
+  }
+  int64_t length = -1;
+  std::vector<Value*> xs;
+  std::vector<int64_t> axes;
+  for (size_t i = 0; i < scans; ++i) {
+    Value* x = Lookup(scope, node.in(states + i)).value;
+    axes.push_back(NormalizeAxis(listed("scan_input_axes", i), x->rank(),
+                                 node.Where()));
+    Check(length < 0 || length == x->dim(axes[i]), "[", node.Where(),
+          "] expected scan inputs of one length, got ", length, " and ",
+          x->dim(axes[i]));
+    length = x->dim(axes[i]);
+    xs.push_back(x);
+  }
+  Check(length <= kMaxIterations, "[", node.Where(), "] expected at most ",
+        kMaxIterations, " iterations, got ", length);
+  Check(node.outputs().size() == body->outputs.size() &&
+            states <= body->outputs.size(),
+        "[", node.Where(), "] expected ", node.outputs().size(),
+        " outputs of the body, got ", body->outputs.size());
+  std::vector<std::vector<Value*>> scanned(node.outputs().size() - states);
+  for (int64_t t = 0; t < length; ++t) {
+    std::vector<Entry> inputs = carried;
+    for (size_t i = 0; i < scans; ++i) {
+      bool back = listed("scan_input_directions", i) != 0;
+      Value* index = Constant(Tensor::Scalar<int64_t>(back ? length - 1 - t : t),
+                              "iteration");
+      Value* slice =
+          Emit(node, "Gather", {xs[i], index}, {{"axis", axes[i]}});
+      inputs.push_back({slice, {}, false});
+    }
+    std::vector<Entry> outputs = Inline(scope, *body, inputs);
+    for (size_t j = 0; j < states; ++j) carried[j] = outputs[j];
+    for (size_t j = 0; j < scanned.size(); ++j) {
+      scanned[j].push_back(outputs[states + j].value);
+    }
+  }
+  for (size_t j = 0; j < node.outputs().size(); ++j) {
+    if (!node.out(j)) continue;
+    if (j < states) {
+      scope.entries[node.out(j)] = carried[j];
+      continue;
+    }
+    std::vector<Value*>& parts = scanned[j - states];
+    if (listed("scan_output_directions", j - states) != 0) {
+      std::ranges::reverse(parts);
+    }
+    Bind(scope, node.out(j),
+         Stack(node, parts, listed("scan_output_axes", j - states)));
+  }
+}
+
+Value* Specialiser::Stack(const Node& node, const std::vector<Value*>& parts,
+                          int64_t axis) {
+  Check(!parts.empty(), "[", node.Where(),
+        "] expected at least one iteration to know the output's shape, got 0");
+  Value* axes = Constant(Tensor::Ints({axis}), "axes");
+  std::vector<Value*> rows;
+  for (Value* part : parts) {
+    rows.push_back(Emit(node, "Unsqueeze", {part, axes}));
+  }
+  return Emit(node, "Concat", rows, {{"axis", axis}});
+}
+
+Value* Specialiser::Emit(const Node& like, const std::string& op,
+                         const std::vector<Value*>& in,
+                         Attributes attributes) {
+  std::string base = like.out(0) ? like.out(0)->name : like.op;
+  Node* node = out_.AddNode(op, in, {out_.FreshName(base + "." + op)},
+                            std::move(attributes));
+  node->name = like.name;
+  node->metadata = like.metadata;
+  InferNode(*node, out_.opset);
+  RequireShapes(*node);
+  return node->out(0);
+}
+
+}  // namespace onnx_fp8

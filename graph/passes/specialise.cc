@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/specialise.h"
+
+#include <algorithm>
+#include <set>
+
+#include "graph/infer_shapes.h"
+#include "graph/passes/specialiser.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A constant beyond this is computed in the step rather than kept.
+constexpr size_t kMaxFoldedBytes = size_t{16} << 20;
+
+bool IsRandom(const Node& node) {
+  static const std::set<std::string, std::less<>> kRandom = {
+      "Bernoulli",         "Dropout",       "Multinomial",
+      "RandomNormal",      "RandomUniform", "RandomNormalLike",
+      "RandomUniformLike",
+  };
+  return kRandom.contains(node.op);
+}
+
+int64_t CountNodes(const Graph& graph) {
+  int64_t count = 0;
+  for (const Node& node : graph.nodes()) {
+    ++count;
+    for (const auto& [key, attribute] : node.attributes) {
+      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (inner) count += CountNodes(**inner);
+    }
+  }
+  return count;
+}
+
+// Dropout that passes its input on: not in training mode, or ratio 0.
+bool IsNoDropout(const std::vector<Value*>& in) {
+  auto constant = [&](size_t i) {
+    return i < in.size() && in[i] && in[i]->is_constant();
+  };
+  bool given = in.size() > 2 && in[2];
+  if (!given) return true;
+  if (constant(2) && IntAt(in[2]->data, 0) == 0) return true;
+  return constant(1) && DoubleAt(in[1]->data, 0) == 0;
+}
+
+}  // namespace
+
+Value* Specialiser::Constant(Tensor data, const std::string& hint) {
+  return out_.AddInitializer(out_.FreshName(hint), std::move(data));
+}
+
+Entry Specialiser::Lookup(Scope& scope, const Value* value) {
+  auto it = scope.entries.find(value);
+  if (it != scope.entries.end()) return it->second;
+  if (value->is_initializer()) {
+    Value* copy = Constant(value->data, value->name);
+    copy->role = value->role;
+    return scope.entries[value] = Entry{copy, {}, false};
+  }
+  Scope* outer = scope.outer;
+  while (outer) {
+    const Value* there = outer->graph->Find(value->name);
+    if (there) return Lookup(*outer, there);
+    outer = outer->outer;
+  }
+  Fail("[", scope.graph->file, "] value \"", value->name,
+       "\" is read before it is computed");
+}
+
+void Specialiser::Walk(Scope& scope) {
+  for (const Node& node : scope.graph->nodes()) Visit(scope, node);
+}
+
+void Specialiser::Bind(Scope& scope, const Value* old, Value* value) {
+  if (old) scope.entries[old] = Entry{value, {}, false};
+}
+
+bool Specialiser::Alias(Scope& scope, const Node& node,
+                        const std::vector<Value*>& in) {
+  Value* x = in.empty() ? nullptr : in[0];
+  if (!x) return false;
+  bool same = node.Is("Identity") ||
+              (node.Is("Cast") &&
+               node.Int("to", 0) == static_cast<int64_t>(x->dtype)) ||
+              (node.Is("CastLike") && in.size() > 1 && in[1] &&
+               in[1]->dtype == x->dtype) ||
+              (node.Is("Dropout") && !node.out(1) && IsNoDropout(in)) ||
+              ((node.Is("Sum") || node.Is("Mean") || node.Is("Max") ||
+                node.Is("Min") || node.Is("Concat")) &&
+               in.size() == 1);
+  if (same) Bind(scope, node.out(0), x);
+  return same;
+}
+
+void Specialiser::Visit(Scope& scope, const Node& node) {
+  if (VisitControlFlow(scope, node) || VisitSequence(scope, node)) return;
+  std::vector<Value*> in;
+  for (const Value* value : node.inputs()) {
+    if (!value) {
+      in.push_back(nullptr);
+      continue;
+    }
+    Entry entry = Lookup(scope, value);
+    Check(!entry.is_sequence, "[", node.Where(),
+          "] expected tensors, got the sequence ", value->name);
+    in.push_back(entry.value);
+  }
+  if (Alias(scope, node, in)) return;
+  if ((node.Is("Shape") || node.Is("Size")) && in.size() == 1 && in[0]) {
+    Bind(scope, node.out(0), FoldShape(node, *in[0]));
+    return;
+  }
+  Node* copy = Copy(node, in);
+  InferNode(*copy, out_.opset);
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (node.out(i)) Bind(scope, node.out(i), copy->out(i));
+  }
+  if (!Fold(scope, node, copy)) RequireShapes(*copy);
+}
+
+Node* Specialiser::Copy(const Node& node, const std::vector<Value*>& in) {
+  std::vector<std::string> names;
+  for (const Value* value : node.outputs()) {
+    names.push_back(value ? out_.FreshName(value->name) : "");
+  }
+  Node* copy = out_.AddNode(node.op, in, names, node.attributes, node.domain);
+  copy->name = node.name;
+  copy->metadata = node.metadata;
+  if (node.Is("CastLike")) {
+    copy->op = "Cast";
+    copy->attributes = {{"to", static_cast<int64_t>(in[1]->dtype)}};
+    out_.RemoveInput(copy, 1);
+  }
+  return copy;
+}
+
+Value* Specialiser::FoldShape(const Node& node, const Value& x) {
+  ++folded_;
+  const Shape& shape = *x.shape;
+  if (node.Is("Size")) {
+    return Constant(Tensor::Scalar<int64_t>(NumElements(shape)),
+                    node.out(0)->name);
+  }
+  int64_t rank = x.rank();
+  auto clamp = [&](int64_t axis) {
+    return std::clamp<int64_t>(axis < 0 ? axis + rank : axis, 0, rank);
+  };
+  int64_t start = clamp(node.Int("start", 0));
+  int64_t end = std::max(start, clamp(node.Int("end", rank)));
+  return Constant(Tensor::Ints({shape.begin() + start, shape.begin() + end}),
+                  node.out(0)->name);
+}
+
+bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
+  if (IsRandom(*copy) || !evaluator_.CanEvaluate(*copy)) return false;
+  std::vector<Tensor> inputs;
+  for (const Value* value : copy->inputs()) {
+    if (value && !value->is_constant()) return false;
+    inputs.push_back(value ? value->data : Tensor());
+  }
+  for (const Value* value : copy->outputs()) {
+    if (!value || !value->concrete()) continue;
+    size_t bytes = static_cast<size_t>(NumElements(*value->shape)) *
+                   ByteSize(value->dtype);
+    if (bytes > kMaxFoldedBytes) return false;
+  }
+  std::vector<Tensor> results = evaluator_.Evaluate(*copy, inputs);
+  std::vector<std::string> names;
+  for (const Value* value : copy->outputs()) {
+    names.push_back(value ? value->name : "");
+  }
+  out_.RemoveNode(copy);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!node.out(i)) continue;
+    Bind(scope, node.out(i), Constant(std::move(results[i]), names[i]));
+  }
+  ++folded_;
+  return true;
+}
+
+void Specialiser::RequireShapes(const Node& node) const {
+  for (const Value* value : node.outputs()) {
+    Check(!value || (value->concrete() && value->dtype != DType::kUndefined),
+          "[", node.Where(), "] shape of \"", value ? value->name : "",
+          "\" depends on data, got ",
+          value && value->shape ? ToString(*value->shape) : "no rank");
+  }
+}
+
+Graph& Specialiser::Run(const Graph& graph,
+                        const std::map<std::string, Shape>& shapes) {
+  out_.name = graph.name;
+  out_.file = graph.file;
+  out_.opset = graph.opset;
+  out_.metadata = graph.metadata;
+  Scope scope{&graph, nullptr, {}};
+  for (const Value* input : graph.inputs) {
+    auto it = shapes.find(input->name);
+    Check(it != shapes.end() && IsConcrete(it->second), "[", graph.file,
+          "] expected a shape for input \"", input->name, "\"");
+    const Shape& shape = it->second;
+    bool fits = !input->shape || input->shape->size() == shape.size();
+    for (size_t i = 0; fits && input->shape && i < shape.size(); ++i) {
+      fits = (*input->shape)[i] < 0 || (*input->shape)[i] == shape[i];
+    }
+    Check(fits, "[", graph.file, "] expected input \"", input->name,
+          "\" of shape ", ToString(input->shape.value_or(Shape{})), ", got ",
+          ToString(shape));
+    Bind(scope, input, out_.AddInput(input->name, input->dtype, shape));
+  }
+  Walk(scope);
+  for (const Value* output : graph.outputs) AddOutput(scope, output);
+  return out_;
+}
+
+void Specialiser::AddOutput(Scope& scope, const Value* output) {
+  Entry entry = Lookup(scope, output);
+  Check(!entry.is_sequence, "[", scope.graph->file, "] graph output \"",
+        output->name, "\" is a sequence; expected a tensor");
+  Value* value = entry.value;
+  if (value->name != output->name) {
+    bool taken = out_.Find(output->name) != nullptr;
+    bool listed = std::ranges::find(out_.outputs, value) != out_.outputs.end();
+    if (value->producer && !taken && !listed) {
+      out_.Rename(value, output->name);
+    } else {
+      Node* node = out_.AddNode("Identity", {value},
+                                {out_.FreshName(output->name)});
+      InferNode(*node, out_.opset);
+      value = node->out(0);
+    }
+  }
+  out_.outputs.push_back(value);
+}
+
+std::unique_ptr<Graph> Specialise(const Graph& graph,
+                                  const std::map<std::string, Shape>& shapes,
+                                  const Evaluator& evaluator,
+                                  SpecialiseReport* report) {
+  auto out = std::make_unique<Graph>();
+  Specialiser specialiser(*out, evaluator);
+  specialiser.Run(graph, shapes);
+  if (report) {
+    report->nodes_before = CountNodes(graph);
+    report->nodes_after = static_cast<int64_t>(out->nodes().size());
+    report->folded = specialiser.folded();
+  }
+  return out;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The walk behind Specialise; internal to specialise.cc, control_flow.cc and
+// sequences.cc.
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/evaluator.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// What an old value has become: a value of the new graph, or a sequence of
+// them.
+struct Entry {
+  Value* value = nullptr;
+  std::vector<Value*> sequence;
+  bool is_sequence = false;
+};
+
+// A graph being walked; subgraphs see the values of the graphs around them.
+struct Scope {
+  const Graph* graph;
+  Scope* outer;
+  std::unordered_map<const Value*, Entry> entries;
+};
+
+class Specialiser {
+ public:
+  Specialiser(Graph& out, const Evaluator& evaluator)
+      : out_(out), evaluator_(evaluator) {}
+
+  Graph& Run(const Graph& graph, const std::map<std::string, Shape>& shapes);
+  int64_t folded() const { return folded_; }
+
+ private:
+  void Walk(Scope& scope);
+  void Visit(Scope& scope, const Node& node);
+  Entry Lookup(Scope& scope, const Value* value);
+  void Bind(Scope& scope, const Value* old, Value* value);
+  Value* Constant(Tensor data, const std::string& hint);
+  // Adds a node of the walk's own making and infers its shapes.
+  Value* Emit(const Node& like, const std::string& op,
+              const std::vector<Value*>& in, Attributes attributes = {});
+
+  bool Alias(Scope& scope, const Node& node, const std::vector<Value*>& in);
+  Value* FoldShape(const Node& node, const Value& x);
+  Node* Copy(const Node& node, const std::vector<Value*>& in);
+  bool Fold(Scope& scope, const Node& node, Node* copy);
+  void RequireShapes(const Node& node) const;
+  void AddOutput(Scope& scope, const Value* output);
+
+  // False if the node is no If, Loop or Scan.
+  bool VisitControlFlow(Scope& scope, const Node& node);
+  void VisitIf(Scope& scope, const Node& node);
+  void VisitLoop(Scope& scope, const Node& node);
+  void VisitScan(Scope& scope, const Node& node);
+  // Walks a body with `inputs` bound to its inputs; returns its outputs.
+  std::vector<Entry> Inline(Scope& scope, const Graph& body,
+                            const std::vector<Entry>& inputs);
+  Value* Stack(const Node& node, const std::vector<Value*>& parts,
+               int64_t axis);
+
+  // False if the node neither makes nor reads a sequence.
+  bool VisitSequence(Scope& scope, const Node& node);
+  std::vector<Value*> SplitToSequence(Scope& scope, const Node& node);
+
+  Graph& out_;
+  const Evaluator& evaluator_;
+  int64_t folded_ = 0;
+};
+
+// The first element of a constant. Errors: not a constant; `what` says which
+// operand of the node it is.
+int64_t KnownInt(const Node& node, const Value* value, const char* what);
+
+}  // namespace onnx_fp8

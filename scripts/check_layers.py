@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what the folders promise: folders are layers, includes point down.
+
+Prints `file:line: what is wrong` for each finding and exits 1, or one line
+of praise. Reads tracked and new (not ignored) files of the git checkout.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAX_LINES = 600
+
+# Folder -> folders whose headers it may include, beside its own. A folder
+# that is not named here belongs to the closest one above it that is.
+_GRAPH = {"onnx_fp8", "graph"}
+_PROVIDERS = _GRAPH | {"providers"}
+_TRAINING = _PROVIDERS | {"optimizers", "providers/cpu", "providers/cuda"}
+_ALL = _TRAINING | {"training"}
+MAY_INCLUDE = {
+    "onnx_fp8": set(),
+    "graph": {"onnx_fp8"},
+    "optimizers": _GRAPH,
+    "providers": _GRAPH,
+    "providers/cpu": _PROVIDERS,
+    "providers/cuda": _PROVIDERS,
+    "providers/ort": _PROVIDERS,
+    "training": _TRAINING,
+    "cli": _ALL,
+    "python": _ALL,
+    "samples": _ALL,
+    "tests": _ALL | {"cli", "python"},
+}
+TOP_FOLDERS = {layer.split("/")[0] for layer in MAY_INCLUDE}
+
+# ONNX's protobuf types stay inside the files that read and write ONNX.
+PROTOBUF = re.compile(r"(onnx|google/protobuf)/|.*\.pb\.h$")
+MAY_USE_PROTOBUF = re.compile(
+    r"graph/.*\.cc$|graph/.*_internal\.h$|providers/ort/|tests/")
+
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+
+
+def source_files():
+  """The C++ and Python files of the checkout, relative to its root."""
+  listed = subprocess.run(
+      ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+       "--", "*.h", "*.cc", "*.cu", "*.py"],
+      cwd=ROOT, check=True, capture_output=True, text=True).stdout
+  files = sorted(set(filter(None, listed.split("\0"))))
+  return [f for f in files if (ROOT / f).is_file()]
+
+
+def layer_of(path):
+  """The layer that `path` (of a file, from the root) belongs to, or None."""
+  for folder in pathlib.PurePosixPath(path).parents:
+    if str(folder) in MAY_INCLUDE:
+      return str(folder)
+  return None
+
+
+def include_error(path, layer, quote, target):
+  """What is wrong with `#include <target>` in `path`, or None."""
+  if PROTOBUF.match(target) and not MAY_USE_PROTOBUF.match(path):
+    return f"{target}: protobuf types stay inside graph/*.cc"
+  if target.split("/")[0] not in TOP_FOLDERS:
+    beside = (ROOT / path).parent / target
+    if quote == '"' and beside.is_file():
+      return f"{target}: write the path from the repository root"
+    return None
+  other = layer_of(target)
+  if other != layer and other not in MAY_INCLUDE[layer]:
+    return f"{layer}/ must not include {target}"
+  return None
+
+
+def findings(path):
+  """Yields (line number, message) for one file."""
+  lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+  if len(lines) > MAX_LINES:
+    yield len(lines), f"more than {MAX_LINES} lines: split it"
+  if not any(SPDX in line for line in lines[:3]):
+    yield 1, f"the line `{SPDX}` is missing"
+  if path.endswith(".py"):
+    return
+  layer = layer_of(path)
+  if layer is None:
+    yield 1, "C++ source outside of the layers"
+    return
+  for number, line in enumerate(lines, 1):
+    match = INCLUDE.match(line)
+    error = match and include_error(path, layer, *match.groups())
+    if error:
+      yield number, error
+
+
+def main():
+  files = source_files()
+  errors = [f"{path}:{number}: {message}"
+            for path in files for number, message in findings(path)]
+  if errors:
+    print("\n".join(errors))
+    return 1
+  print(f"layers: {len(files)} files OK")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
