@@ -87,7 +87,7 @@ void ReadDamagedFiles(const std::string& bytes, const std::string& path,
         << path << " cut to " << size << " bytes was read";
   }
   for (size_t i = 0; i < bytes.size(); ++i) {
-    for (int mask : {0x01, 0x10, 0x80, 0xff}) {
+    for (int mask : {0x01, 0xff}) {
       std::string damaged = bytes;
       damaged[i] = static_cast<char>(damaged[i] ^ mask);
       WriteText(path, damaged);
