@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exported models with PyTorch's truth: the tree's own small ones
+// (tests/fixtures) and, where it is there, the corpus beside the project
+// (../shared/corpus or $ONNX_FP8_CORPUS).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+struct CorpusFile {
+  std::string name;     // case, "nanogpt"
+  std::string variant;  // "d18"
+  std::string folder;   // of the case
+  bool round1 = false;  // listed so in the corpus' README; own fixtures are
+  bool fixture = false;
+
+  std::string model() const { return folder + "/" + variant + ".onnx"; }
+  std::string reference() const { return folder + "/reference.safetensors"; }
+  nlohmann::json Json(const std::string& file) const;
+};
+
+// Every model file, sorted; fixtures first. Prints one line if the corpus is
+// not there.
+const std::vector<CorpusFile>& CorpusFiles();
+
+// The files of these variants.
+std::vector<CorpusFile> WithVariants(const std::vector<std::string>& variants);
+
+// Those of them that are round 1.
+std::vector<CorpusFile> Round1(const std::vector<std::string>& variants);
+
+// A test's name for INSTANTIATE_TEST_SUITE_P: "nanogpt_d18".
+std::string CorpusTestName(const testing::TestParamInfo<CorpusFile>& info);
+
+void PrintTo(const CorpusFile& file, std::ostream* out);
+
+}  // namespace onnx_fp8
