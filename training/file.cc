@@ -2,8 +2,6 @@
 #include "training/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -44,28 +42,6 @@ class Descriptor {
 };
 
 }  // namespace
-
-std::shared_ptr<MappedFile> MappedFile::Open(const std::string& path) {
-  // Without O_NONBLOCK a named pipe would wait for its writer.
-  Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) FailSystem(path, "can't be opened");
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0) FailSystem(path, "can't be read");
-  Check(S_ISREG(info.st_mode), "[", path, "] expected a regular file");
-  std::shared_ptr<MappedFile> file(new MappedFile);
-  file->path_ = path;
-  file->size_ = static_cast<size_t>(info.st_size);
-  if (file->size_ == 0) return file;
-  void* data = mmap(nullptr, file->size_, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-                    fd.get(), 0);
-  if (data == MAP_FAILED) FailSystem(path, "can't be mapped");
-  file->data_ = static_cast<uint8_t*>(data);
-  return file;
-}
-
-MappedFile::~MappedFile() {
-  if (data_) munmap(data_, size_);
-}
 
 uint32_t Crc32(const void* data, size_t size, uint32_t crc) {
   if (size == 0) return crc;  // zlib takes a null pointer for "start again"

@@ -1,38 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files as the readers and the checkpoint need them: mapped for reading;
-// written, synced and renamed so that a reader never sees half a file.
+// Files as the readers and the checkpoint need them: written,
+// synced and renamed so that a reader never sees half a file.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 
 namespace onnx_fp8 {
-
-// A whole file in memory, mapped privately: pages are read on first use, and
-// what is written to them stays in this process.
-class MappedFile {
- public:
-  // Errors: no such file, not a regular file, not readable.
-  static std::shared_ptr<MappedFile> Open(const std::string& path);
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile();
-
-  const std::string& path() const { return path_; }
-  uint8_t* data() const { return data_; }
-  size_t size() const { return size_; }
-
- private:
-  MappedFile() = default;
-  std::string path_;
-  uint8_t* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 // CRC-32 (zlib's) of `size` bytes, continuing from `crc`.
 uint32_t Crc32(const void* data, size_t size, uint32_t crc = 0);

@@ -218,21 +218,22 @@ Tensor ParseNpy(const Bytes& bytes, const std::string& where) {
 }  // namespace
 
 Tensor ReadNpy(const std::string& path) {
-  std::shared_ptr<MappedFile> file = MappedFile::Open(path);
-  return ParseNpy({file, file->data(), file->size()}, path);
+  MappedFile file = MapFile(path);
+  uint8_t* data = reinterpret_cast<uint8_t*>(file.data);
+  return ParseNpy({file.owner, data, file.size}, path);
 }
 
 TensorMap ReadNpz(const std::string& path) {
-  std::shared_ptr<MappedFile> file = MappedFile::Open(path);
+  ZipArchive archive(path);
   TensorMap arrays;
-  for (const ZipMember& member : ListZip(*file)) {
+  for (const ZipMember& member : archive.members()) {
     constexpr std::string_view kExtension = ".npy";
     std::string where = path + ": " + member.name;
     Check(member.name.ends_with(kExtension), "[", where,
           "] expected .npy arrays only");
     std::string name =
         member.name.substr(0, member.name.size() - kExtension.size());
-    arrays[name] = ParseNpy(ReadZipMember(file, member), where);
+    arrays[name] = ParseNpy(archive.Read(member), where);
   }
   return arrays;
 }

@@ -17,7 +17,7 @@ namespace onnx_fp8 {
 Tensor ReadNpy(const std::string& path);
 
 // All arrays by name (without ".npy"); deflated ones are copies. Errors: as
-// above and what ListZip and ReadZipMember find, naming file and array.
+// above and what ZipArchive finds, naming file and array.
 TensorMap ReadNpz(const std::string& path);
 
 }  // namespace onnx_fp8

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/mapped_file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -88,19 +89,18 @@ Entry ParseEntry(const std::string& name, const Json& item,
   return entry;
 }
 
-Json ParseHeader(const MappedFile& file, uint64_t size) {
-  const char* text = reinterpret_cast<const char*>(file.data()) + 8;
+Json ParseHeader(const char* text, uint64_t size, const std::string& path) {
   std::set<std::string> names;
   auto refuse_twice = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key) {
       const auto& name = parsed.get_ref<const std::string&>();
-      Check(names.insert(name).second, "[", file.path(),
+      Check(names.insert(name).second, "[", path,
             "] expected every tensor once, got \"", name, "\" twice");
     }
     return true;
   };
   Json header = Json::parse(text, text + size, refuse_twice, false);
-  Check(header.is_object(), "[", file.path(),
+  Check(header.is_object(), "[", path,
         "] expected a JSON object as the safetensors header");
   return header;
 }
@@ -135,15 +135,16 @@ void CheckCover(std::vector<Entry>& entries, uint64_t size,
 }  // namespace
 
 TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
-  std::shared_ptr<MappedFile> file = MappedFile::Open(path);
-  Check(file->size() >= 8, "[", path, "] expected a safetensors file, got ",
-        file->size(), " bytes");
+  MappedFile file = MapFile(path);
+  Check(file.size >= 8, "[", path, "] expected a safetensors file, got ",
+        file.size, " bytes");
   uint64_t header_size;
-  std::memcpy(&header_size, file->data(), 8);
-  Check(header_size <= kMaxHeader && header_size <= file->size() - 8, "[", path,
-        "] expected a safetensors header within ", file->size(),
+  std::memcpy(&header_size, file.data, 8);
+  Check(header_size <= kMaxHeader && header_size <= file.size - 8, "[", path,
+        "] expected a safetensors header within ", file.size,
         " bytes, got header length ", header_size);
-  Json header = ParseHeader(*file, header_size);
+  Json header = ParseHeader(reinterpret_cast<const char*>(file.data) + 8,
+                            header_size, path);
   std::vector<Entry> entries;
   for (const auto& [name, item] : header.items()) {
     if (name == kMetadata) {
@@ -153,12 +154,12 @@ TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
       entries.push_back(ParseEntry(name, item, path + ": " + name));
     }
   }
-  uint8_t* data = file->data() + 8 + header_size;
-  CheckCover(entries, file->size() - 8 - header_size, path);
+  std::byte* data = file.data + 8 + header_size;
+  CheckCover(entries, file.size - 8 - header_size, path);
   TensorMap tensors;
   for (const Entry& entry : entries) {
     tensors[entry.name] =
-        ArrayFromBytes(entry.dtype, entry.shape, file, data + entry.begin,
+        ArrayFromBytes(entry.dtype, entry.shape, file.owner, data + entry.begin,
                        entry.end - entry.begin, path + ": " + entry.name);
   }
   return tensors;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "onnx_fp8/check.h"
+#include "training/file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -26,25 +27,30 @@ constexpr uint64_t kLocatorSize = 20;
 // Little-endian numbers at any place of the file; outside it is an error.
 class Reader {
  public:
-  explicit Reader(const MappedFile& file) : file_(file) {}
+  Reader(const MappedFile& file, const std::string& path)
+      : file_(file), path_(path) {}
 
   template <typename T>
   T Get(uint64_t at) const {
-    Check(Has(at, sizeof(T)), "[", file_.path(), "] is a truncated ZIP file");
+    Check(Has(at, sizeof(T)), "[", path_, "] is a truncated ZIP file");
     T value;
-    std::memcpy(&value, file_.data() + at, sizeof value);
+    std::memcpy(&value, file_.data + at, sizeof value);
     return value;
   }
   bool Has(uint64_t at, uint64_t size) const {
-    return at <= file_.size() && size <= file_.size() - at;
+    return at <= file_.size && size <= file_.size - at;
   }
   std::string Text(uint64_t at, uint64_t size) const {
-    Check(Has(at, size), "[", file_.path(), "] is a truncated ZIP file");
-    return std::string(reinterpret_cast<const char*>(file_.data()) + at, size);
+    Check(Has(at, size), "[", path_, "] is a truncated ZIP file");
+    return std::string(reinterpret_cast<const char*>(file_.data) + at, size);
   }
+
+  uint64_t size() const { return file_.size; }
+  const std::string& path() const { return path_; }
 
  private:
   const MappedFile& file_;
+  const std::string& path_;
 };
 
 struct Directory {
@@ -54,10 +60,10 @@ struct Directory {
 };
 
 // The end record is followed by a comment of up to 65535 bytes only.
-uint64_t FindEnd(const MappedFile& file, const Reader& reader) {
-  Check(file.size() >= kEndSize, "[", file.path(),
-        "] expected a ZIP file, got ", file.size(), " bytes");
-  uint64_t last = file.size() - kEndSize;
+uint64_t FindEnd(const Reader& reader) {
+  Check(reader.size() >= kEndSize, "[", reader.path(),
+        "] expected a ZIP file, got ", reader.size(), " bytes");
+  uint64_t last = reader.size() - kEndSize;
   uint64_t first = last > 65535 ? last - 65535 : 0;
   for (uint64_t at = last + 1; at-- > first;) {
     if (reader.Get<uint32_t>(at) == kEnd &&
@@ -65,13 +71,13 @@ uint64_t FindEnd(const MappedFile& file, const Reader& reader) {
       return at;
     }
   }
-  Fail("[", file.path(), "] expected a ZIP file; its end is missing");
+  Fail("[", reader.path(), "] expected a ZIP file; its end is missing");
 }
 
-Directory ReadEnd(const MappedFile& file, const Reader& reader) {
-  uint64_t end = FindEnd(file, reader);
+Directory ReadEnd(const Reader& reader) {
+  uint64_t end = FindEnd(reader);
   Check(reader.Get<uint16_t>(end + 4) == reader.Get<uint16_t>(end + 6), "[",
-        file.path(), "] expected a ZIP file in one piece");
+        reader.path(), "] expected a ZIP file in one piece");
   Directory found{reader.Get<uint16_t>(end + 10),
                   reader.Get<uint32_t>(end + 12),
                   reader.Get<uint32_t>(end + 16)};
@@ -81,11 +87,11 @@ Directory ReadEnd(const MappedFile& file, const Reader& reader) {
       reader.Get<uint32_t>(end - kLocatorSize) == kEnd64Locator) {
     uint64_t end64 = reader.Get<uint64_t>(end - kLocatorSize + 8);
     Check(reader.Has(end64, 56) && reader.Get<uint32_t>(end64) == kEnd64, "[",
-          file.path(), "] has a damaged zip64 end record");
+          reader.path(), "] has a damaged zip64 end record");
     found = {reader.Get<uint64_t>(end64 + 32), reader.Get<uint64_t>(end64 + 40),
              reader.Get<uint64_t>(end64 + 48)};
   }
-  Check(reader.Has(found.offset, found.size), "[", file.path(),
+  Check(reader.Has(found.offset, found.size), "[", reader.path(),
         "] has a ZIP directory outside the file");
   return found;
 }
@@ -117,9 +123,8 @@ void ReadZip64Extra(const Reader& reader, uint64_t at, uint64_t end,
 }
 
 // Reads the entry at *at and moves on to the next one.
-ZipMember ReadEntry(const MappedFile& file, const Reader& reader,
-                    uint64_t* at) {
-  const std::string& path = file.path();
+ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
+  const std::string& path = reader.path();
   uint64_t entry = *at;
   Check(reader.Get<uint32_t>(entry) == kCentralHeader, "[", path,
         "] has a damaged ZIP directory");
@@ -155,7 +160,7 @@ ZipMember ReadEntry(const MappedFile& file, const Reader& reader,
   return member;
 }
 
-Bytes Inflate(const MappedFile& file, const ZipMember& member,
+Bytes Inflate(uint8_t* from, const ZipMember& member,
               const std::string& where) {
   // Deflate can't do better than 1032:1; this keeps a damaged size from
   // asking for more memory than there is.
@@ -179,7 +184,7 @@ Bytes Inflate(const MappedFile& file, const ZipMember& member,
   while (status == Z_OK) {
     uint64_t in_piece = std::min(kPiece, member.compressed - in);
     uint64_t out_piece = std::min(kPiece, member.size - out);
-    stream.next_in = file.data() + member.offset + in;
+    stream.next_in = from + in;
     stream.avail_in = static_cast<uInt>(in_piece);
     stream.next_out = bytes.data + out;
     stream.avail_out = static_cast<uInt>(out_piece);
@@ -195,29 +200,27 @@ Bytes Inflate(const MappedFile& file, const ZipMember& member,
 
 }  // namespace
 
-std::vector<ZipMember> ListZip(const MappedFile& file) {
-  Reader reader(file);
-  Directory directory = ReadEnd(file, reader);
-  std::vector<ZipMember> members;
+ZipArchive::ZipArchive(const std::string& path)
+    : path_(path), file_(MapFile(path)) {
+  Reader reader(file_, path_);
+  Directory directory = ReadEnd(reader);
   std::set<std::string> names;
   uint64_t at = directory.offset;
   // A damaged count can be huge: an entry outside the file ends the loop.
   for (uint64_t i = 0; i < directory.count; ++i) {
-    members.push_back(ReadEntry(file, reader, &at));
-    Check(names.insert(members.back().name).second, "[", file.path(),
-          "] holds \"", members.back().name, "\" twice");
+    members_.push_back(ReadEntry(reader, &at));
+    Check(names.insert(members_.back().name).second, "[", path_, "] holds \"",
+          members_.back().name, "\" twice");
   }
-  Check(at == directory.offset + directory.size, "[", file.path(),
+  Check(at == directory.offset + directory.size, "[", path_,
         "] has a damaged ZIP directory");
-  return members;
 }
 
-Bytes ReadZipMember(const std::shared_ptr<MappedFile>& file,
-                    const ZipMember& member) {
-  std::string where = file->path() + ": " + member.name;
-  Bytes bytes = member.method == 0
-                    ? Bytes{file, file->data() + member.offset, member.size}
-                    : Inflate(*file, member, where);
+Bytes ZipArchive::Read(const ZipMember& member) const {
+  std::string where = path_ + ": " + member.name;
+  uint8_t* stored = reinterpret_cast<uint8_t*>(file_.data) + member.offset;
+  Bytes bytes = member.method == 0 ? Bytes{file_.owner, stored, member.size}
+                                   : Inflate(stored, member, where);
   Check(Crc32(bytes.data, bytes.size) == member.crc, "[", where,
         "] is damaged: its checksum does not fit");
   return bytes;

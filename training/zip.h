@@ -4,11 +4,13 @@
 // stored or deflated members, zip64.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "training/file.h"
+#include "onnx_fp8/mapped_file.h"
 
 namespace onnx_fp8 {
 
@@ -21,18 +23,27 @@ struct ZipMember {
   uint64_t offset;      // of its first byte in the archive
 };
 
-// Errors: not a complete archive, encrypted or otherwise compressed members, a
-// name twice; all name the file.
-std::vector<ZipMember> ListZip(const MappedFile& file);
-
 struct Bytes {
   std::shared_ptr<void> owner;
-  uint8_t* data;
-  size_t size;
+  uint8_t* data = nullptr;
+  size_t size = 0;
 };
 
-// Stored: the mapping itself; deflated: a copy. Errors: damaged content.
-Bytes ReadZipMember(const std::shared_ptr<MappedFile>& file,
-                    const ZipMember& member);
+class ZipArchive {
+ public:
+  // Errors: not a complete archive, encrypted or otherwise compressed members,
+  // a name twice; all name the file.
+  explicit ZipArchive(const std::string& path);
+
+  const std::vector<ZipMember>& members() const { return members_; }
+
+  // Stored: the mapping itself; deflated: a copy. Errors: damaged content.
+  Bytes Read(const ZipMember& member) const;
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  std::vector<ZipMember> members_;
+};
 
 }  // namespace onnx_fp8
