@@ -3,7 +3,6 @@
 
 #include <fnmatch.h>
 
-#include <cmath>
 #include <limits>
 #include <set>
 
@@ -150,12 +149,11 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   CheckRange("weight_decay", spec.weight_decay.value_or(0), kNone);
   CheckRange("momentum", spec.momentum, kNone);
   CheckRange("clip_norm", spec.clip_norm, kNone);
-  Check(std::isfinite(spec.dampening), "expected a finite dampening");
-  Check(!spec.nesterov || (spec.momentum > 0 && spec.dampening == 0),
-        "expected momentum and no dampening with Nesterov");
+  Check(!spec.nesterov || spec.momentum > 0,
+        "expected momentum above 0 with Nesterov, got 0");
   for (const ParameterGroup& group : spec.groups) {
     CheckRange("weight_decay", group.weight_decay.value_or(0), kNone);
-    CheckRange("lr_scale", group.lr_scale, kNone);
+    CheckRange("lr_scale", group.lr_scale.value_or(1), kNone);
   }
 }
 
@@ -166,7 +164,7 @@ void Bind(Graph& graph, Value* state, Value* next) {
 
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                   const std::vector<std::string>& moments,
-                  Attributes attributes) {
+                  const std::vector<Value*>& scalars, Attributes attributes) {
   Graph& graph = b.graph();
   attributes["weight_decay"] = static_cast<float>(update.weight_decay);
   attributes["lr_scale"] = static_cast<float>(update.lr_scale);
@@ -177,10 +175,7 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
         State(graph, update.param->name + "." + moment,
               Tensor::Zeros(update.param->dtype, *update.param->shape)));
   }
-  if (!moments.empty()) inputs.push_back(update.step);
-  for (Value* scalar : {update.lr, update.grad_scale, update.ok}) {
-    inputs.push_back(scalar);
-  }
+  for (Value* scalar : scalars) inputs.push_back(scalar);
   std::vector<Value*> next =
       b.Ops(op, inputs, 1 + moments.size(), std::move(attributes), kDomain);
   next[0]->producer->name = update.name;
@@ -227,7 +222,7 @@ OptimizerValues AppendOptimizer(
     for (const ParameterGroup& group : spec.groups) {
       if (!Matches(group.pattern, p)) continue;
       update.weight_decay = group.weight_decay.value_or(update.weight_decay);
-      update.lr_scale = group.lr_scale;
+      update.lr_scale = group.lr_scale.value_or(1);
       break;
     }
     row.append(b, update, spec);

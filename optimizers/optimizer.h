@@ -3,43 +3,18 @@
 // Optimizers as graph nodes; the formulas are in graph/schemas/optimizers.cc.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
+#include "onnx_fp8/optimizer_spec.h"
 
 namespace onnx_fp8 {
-
-enum class OptimizerKind { kSgd, kAdam, kAdamW };
 
 // "sgd", "adam", "adamw". Errors: another name.
 OptimizerKind ParseOptimizer(std::string_view name);
 const char* Name(OptimizerKind kind);
-
-// Settings of the parameters whose FQN or initializer name matches `pattern`
-// (fnmatch's glob); the first group that matches counts.
-struct ParameterGroup {
-  std::string pattern;
-  std::optional<double> weight_decay;  // the optimizer's, if not given
-  double lr_scale = 1;
-};
-
-// Defaults are PyTorch's.
-struct OptimizerSpec {
-  OptimizerKind kind = OptimizerKind::kAdamW;
-  double lr = 1e-3;
-  double beta1 = 0.9;  // Adam, AdamW
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  std::optional<double> weight_decay;  // AdamW 0.01 (decoupled), else 0 (L2)
-  double momentum = 0;                 // SGD
-  double dampening = 0;
-  bool nesterov = false;
-  double clip_norm = 0;  // largest global gradient norm; 0: no clipping
-  std::vector<ParameterGroup> groups;
-};
 
 // Errors: a setting outside PyTorch's range, e.g. "expected beta1 in [0, 1),
 // got 1".

@@ -4,10 +4,12 @@
 namespace onnx_fp8 {
 
 void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
-  if (spec.momentum == 0) return AppendUpdate(b, "SGD", update, {}, {});
-  AppendUpdate(b, "SGDMomentum", update, {"momentum_buffer"},
+  std::vector<Value*> scalars = {update.lr, update.grad_scale, update.ok};
+  if (spec.momentum == 0) {
+    return AppendUpdate(b, "SGD", update, {}, scalars, {});
+  }
+  AppendUpdate(b, "SGDMomentum", update, {"momentum_buffer"}, scalars,
                {{"momentum", static_cast<float>(spec.momentum)},
-                {"dampening", static_cast<float>(spec.dampening)},
                 {"nesterov", static_cast<int64_t>(spec.nesterov)}});
 }
 

@@ -26,11 +26,11 @@ void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec);
 void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec);
 void AppendAdamW(Builder& b, const Update& update, const OptimizerSpec& spec);
 
-// For the above: a node `op` (param, grad, moments…, step, lr, grad_scale, ok);
-// without moments it takes no step. Each moment is state that starts at zero.
+// For the above: a node `op` (param, grad, moments…, scalars…). Each moment is
+// state that starts at zero.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                   const std::vector<std::string>& moments,
-                  Attributes attributes);
+                  const std::vector<Value*>& scalars, Attributes attributes);
 
 // `next` replaces `state` after the step and is named after it.
 void Bind(Graph& graph, Value* state, Value* next);

@@ -4,9 +4,8 @@
 //   g = grad · grad_scale (clipping), rate = lr · lr_scale, and with ok false
 //   every output is its input.
 //   SGD      g += weight_decay · p;  p -= rate · g
-//   Momentum g += weight_decay · p;  b = momentum · b + (1 - dampening) · g,
-//            in the first step b = g;  p -= rate · (nesterov ? g + momentum · b
-//                                                            : b)
+//   SGDMomentum  the same with p -= rate · (nesterov ? g + momentum · b : b),
+//            where b = momentum · b + g
 //   Adam     g += weight_decay · p;  m, v = moving averages of g, g²;
 //            p -= rate / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) +
 //            eps)
@@ -42,19 +41,12 @@ constexpr char kSgd[] = R"(
 })";
 
 constexpr char kMomentum[] = R"(
-(param, grad, buffer, step, lr, grad_scale, ok) => (param_out, buffer_out) {
+(param, grad, buffer, lr, grad_scale, ok) => (param_out, buffer_out) {
   decay_f = Constant <value_float: float = @weight_decay> ()
   lr_scale_f = Constant <value_float: float = @lr_scale> ()
   momentum_f = Constant <value_float: float = @momentum> ()
-  dampening_f = Constant <value_float: float = @dampening> ()
   nesterov_i = Constant <value_int: int = @nesterov> ()
-  one_d = Constant <value = double {1}> ()
-  one_i = Constant <value_int: int = 1> ()
   nesterov = Cast <to: int = 9> (nesterov_i)
-  first = Equal (step, one_i)
-  dampening_d = Cast <to: int = 11> (dampening_f)
-  keep_d = Sub (one_d, dampening_d)
-  keep = CastLike (keep_d, param)
   momentum = CastLike (momentum_f, param)
   lr_d = Cast <to: int = 11> (lr)
   lr_scale_d = Cast <to: int = 11> (lr_scale_f)
@@ -66,9 +58,7 @@ constexpr char kMomentum[] = R"(
   pull = Mul (decay, param)
   g = Add (scaled, pull)
   old = Mul (momentum, buffer)
-  new = Mul (keep, g)
-  mixed = Add (old, new)
-  b = Where (first, g, mixed)
+  b = Add (old, g)
   ahead = Mul (momentum, b)
   look = Add (g, ahead)
   direction = Where (nesterov, look, b)
@@ -123,7 +113,6 @@ constexpr char kAdamWDecay[] = R"(
   decay_d = Cast <to: int = 11> (decay_f)
   shrink = Mul (rate, decay_d)
   keep_d = Sub (one, shrink)
-  keep = CastLike (keep_d, param)
   g = Identity (scaled)
   start = Mul (param, keep)
 )";
@@ -191,6 +180,12 @@ void Infer(Node& node, size_t moments, const std::vector<DType>& scalars) {
   }
 }
 
+const std::vector<DType>& SgdScalars() {
+  static const std::vector<DType> types = {DType::kFloat, DType::kFloat,
+                                           DType::kBool};
+  return types;
+}
+
 const std::vector<DType>& AdamScalars() {
   static const std::vector<DType> types = {DType::kInt64, DType::kFloat,
                                            DType::kFloat, DType::kBool};
@@ -211,17 +206,14 @@ std::vector<OpDefinition> OptimizerOps() {
       {"SGD",
        {{"weight_decay", kFloat}, {"lr_scale", kFloat}},
        kSgd,
-       [](Node& node) {
-         Infer(node, 0, {DType::kFloat, DType::kFloat, DType::kBool});
-       }},
+       [](Node& node) { Infer(node, 0, SgdScalars()); }},
       {"SGDMomentum",
        {{"weight_decay", kFloat},
         {"lr_scale", kFloat},
         {"momentum", kFloat},
-        {"dampening", kFloat},
         {"nesterov", kInt}},
        kMomentum,
-       [](Node& node) { Infer(node, 1, AdamScalars()); }},
+       [](Node& node) { Infer(node, 1, SgdScalars()); }},
       {"Adam", adam, AdamBody().c_str(),
        [](Node& node) { Infer(node, 2, AdamScalars()); }},
       {"AdamW", adam, AdamWBody().c_str(),

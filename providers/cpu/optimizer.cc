@@ -94,7 +94,7 @@ void Sgd(KernelContext& c) {
   });
 }
 
-template <typename T, bool kNesterov, bool kFirst>
+template <typename T, bool kNesterov>
 void MomentumStep(KernelContext& c, const Scalars& s) {
   const T* p = c.In(0).data<T>();
   const T* dp = c.In(1).data<T>();
@@ -103,14 +103,13 @@ void MomentumStep(KernelContext& c, const Scalars& s) {
   T* b_out = c.Out(1).data<T>();
   T decay = c.Float("weight_decay", 0);
   T momentum = c.Float("momentum", 0);
-  T keep = static_cast<T>(1 - double{c.Float("dampening", 0)});
   T rate = static_cast<T>(s.rate);
   T clip = static_cast<T>(s.grad_scale);
   ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       T g = dp[i] * clip + decay * p[i];
-      T b1 = kFirst ? g : momentum * b[i] + keep * g;
+      T b1 = momentum * b[i] + g;
       T direction = kNesterov ? g + momentum * b1 : b1;
       p_out[i] = p[i] - rate * direction;
       b_out[i] = b1;
@@ -119,15 +118,11 @@ void MomentumStep(KernelContext& c, const Scalars& s) {
 }
 
 void SgdMomentum(KernelContext& c) {
-  Scalars s = ReadScalars(c, 1, true);
+  Scalars s = ReadScalars(c, 1, false);
   if (!s.ok) return KeepAll(c, {{0, 0}, {2, 1}});
   DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
-    bool nesterov = c.Int("nesterov", 0) != 0;
-    bool first = s.step == 1;
-    auto* run = nesterov ? (first ? MomentumStep<T, true, true>
-                                  : MomentumStep<T, true, false>)
-                         : (first ? MomentumStep<T, false, true>
-                                  : MomentumStep<T, false, false>);
+    auto* run = c.Int("nesterov", 0) != 0 ? MomentumStep<T, true>
+                                          : MomentumStep<T, false>;
     run(c, s);
   });
 }
