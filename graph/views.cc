@@ -46,6 +46,20 @@ Value* WeightBehind(Value* value) {
   return nullptr;
 }
 
+Matrix PeelTranspose(Value* value) {
+  Matrix matrix{value};
+  while (value->producer && value->producer->Is("Transpose") && value->shape &&
+         value->rank() == 2) {
+    auto perm = value->producer->Ints("perm", {1, 0});
+    if (perm == std::vector<int64_t>{1, 0}) {
+      matrix.transposed = !matrix.transposed;
+    }
+    value = value->producer->in(0);
+    matrix.value = value;
+  }
+  return matrix;
+}
+
 std::string ModulePath(const Node& node) {
   auto scopes = node.metadata.find("pkg.torch.onnx.name_scopes");
   if (scopes != node.metadata.end()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/fp8_rewrite.h"
 
+#include <nlohmann/json.hpp>
+
 #include "graph/builder.h"
 #include "graph/views.h"
 #include "onnx_fp8/check.h"
@@ -25,55 +27,70 @@ class Rewriter {
       if (decision.fp8) Rewrite(decision);
     }
     if (!plan_->slots.empty()) AddState();
-    graph_.Sort();
   }
 
  private:
   void Rewrite(const GemmDecision& decision) {
-    Node& node = *decision.gemm.node;
+    const GemmInfo& gemm = decision.gemm;
+    Node& node = *gemm.node;
     Builder b(graph_, node.out(0)->name + ".", &node);
     b.set_metadata(node.metadata);
-    Quantised operands[2];
-    for (size_t i : {0, 1}) operands[i] = Quantise(b, decision, i);
-    Attributes attributes = {
-        {"transA", node.Int("transA", 0)},
-        {"transB", node.Int("transB", 0)},
-        {"role", std::string(Name(decision.gemm.role))},
-        {"fqn", decision.fqn},
-        {"recipe", recipe_.name},
-    };
-    std::vector<Value*> in = {operands[0].q, operands[0].scale, operands[1].q,
-                              operands[1].scale};
+    Matrix operands[2] = {PeelTranspose(node.in(0)), PeelTranspose(node.in(1))};
+    operands[0].transposed ^= node.Int("transA", 0) != 0;
+    operands[1].transposed ^= node.Int("transB", 0) != 0;
+    // W @ x with leading axes on x: (x^T @ W^T)^T.
+    bool swapped = gemm.weight_slot == 0 && node.in(1)->shape &&
+                   node.in(1)->rank() > 2;
+    if (swapped) {
+      Matrix weight = operands[0];
+      operands[0] = {b.SwapLast(node.in(1))};
+      operands[1] = {weight.value, !weight.transposed};
+    }
+    Value* y = Product(b, decision, operands, swapped);
+    if (swapped) y = b.SwapLast(y);
+    y->producer->name = node.name;
+    graph_.MoveOutput(node.out(0), y->producer, 0);
+    graph_.RemoveNode(&node);
+  }
+
+  Value* Product(Builder& b, const GemmDecision& decision,
+                 const Matrix (&operands)[2], bool swapped) {
+    const Node& node = *decision.gemm.node;
+    std::vector<Value*> in;
+    for (size_t i : {0, 1}) {
+      int slot = static_cast<int>(swapped ? 1 - i : i);
+      Quantised x = Quantise(b, decision, operands[i].value, slot);
+      in.insert(in.end(), {x.q, x.scale});
+    }
     float alpha = node.Float("alpha", 1);
     float beta = node.Float("beta", 1);
     Value* c = node.in(2);
-    bool vector = c && alpha == 1 && beta == 1 && c->rank() == 1 &&
-                  c->dim(0) == decision.gemm.n;
+    bool vector = c && alpha == 1 && beta == 1 && c->shape &&
+                  c->rank() == 1 && c->dim(0) == decision.gemm.n;
     if (vector) in.push_back(c);
     Value* y = b.Ours(vector ? "ScaledMatMulBias" : "ScaledMatMul", in,
-                      std::move(attributes));
-    y->producer->name = node.name;
+                      {{"transA", int64_t{operands[0].transposed}},
+                       {"transB", int64_t{operands[1].transposed}},
+                       {"role", std::string(Name(decision.gemm.role))},
+                       {"fqn", decision.fqn},
+                       {"recipe", recipe_.name}});
     if (alpha != 1) y = b.Mul(y, b.Scalar(alpha, y));
     if (c && !vector) {
       y = b.Add(y, beta == 1 ? c : b.Mul(c, b.Scalar(beta, y)));
     }
-    Value* old = node.out(0);
-    std::string name = old->name;
-    graph_.ReplaceUses(old, y);
-    graph_.RemoveNode(&node);
-    graph_.Rename(y, name);
+    return y;
   }
 
-  Quantised Quantise(Builder& b, const GemmDecision& decision, size_t slot) {
+  // `slot`: the operand of the Gemm that x is (a view of).
+  Quantised Quantise(Builder& b, const GemmDecision& decision, Value* x,
+                     int slot) {
     const GemmInfo& gemm = decision.gemm;
-    int i = static_cast<int>(slot);
-    const char* operand = i == gemm.weight_slot ? "weight"
-                          : i == gemm.grad_slot ? "grad_output"
-                                                : "input";
-    const TensorRecipe& how = i == gemm.weight_slot ? recipe_.weight
-                              : i == gemm.grad_slot ? recipe_.grad_output
-                                                    : recipe_.input;
-    Value* x = gemm.node->in(slot);
+    const char* operand = slot == gemm.weight_slot ? "weight"
+                          : slot == gemm.grad_slot ? "grad_output"
+                                                   : "input";
+    const TensorRecipe& how = slot == gemm.weight_slot ? recipe_.weight
+                              : slot == gemm.grad_slot ? recipe_.grad_output
+                                                       : recipe_.input;
     auto [it, added] = copies_.try_emplace({x, how.dtype});
     if (!added) return it->second;
     Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
@@ -130,6 +147,17 @@ class Rewriter {
 
 }  // namespace
 
+std::string SlotsText(const std::vector<ScaleSlot>& slots) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ScaleSlot& slot : slots) {
+    list.push_back({{"fqn", slot.fqn},
+                    {"gemm", slot.gemm},
+                    {"operand", slot.operand},
+                    {"format", Name(slot.format)}});
+  }
+  return list.dump();
+}
+
 std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
                                       const Recipe& recipe) {
   std::vector<GemmDecision> decisions;
@@ -140,14 +168,22 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
     d.node = node.name.empty() ? node.out(0)->name : node.name;
     d.module = ModulePath(node);
     if (gemm.weight) d.fqn = gemm.weight->name;
-    bool two_d = node.in(0)->rank() == 2 && node.in(1)->rank() == 2;
+    auto rank = [&](int slot) {
+      const Value* value = node.in(static_cast<size_t>(slot));
+      return value->shape ? value->rank() : -1;
+    };
+    int weight = gemm.weight_slot;
+    DType dtype = gemm.weight ? gemm.weight->dtype : DType::kFloat;
     if (gemm.role == GemmRole::kNone) {
-      bool batched = node.in(0)->rank() > 2 || node.in(1)->rank() > 2;
-      d.reason = batched ? "attention" : "not a weight";
-    } else if (!node.Is("Gemm") || !two_d) {
+      d.reason = rank(0) == 2 && rank(1) == 2 ? "not a weight" : "attention";
+    } else if (weight >= 0 ? rank(weight) != 2
+                           : rank(0) != 2 || rank(1) != 2) {
       d.reason = "batched weight";
-    } else if (node.in(0)->dtype != DType::kFloat) {
-      d.reason = Concat("computes in ", Name(node.in(0)->dtype));
+    } else if (rank(weight == 0 ? 1 : 0) == 1 ||
+               (weight == 0 && rank(1) < 0)) {
+      d.reason = "not a matrix";
+    } else if (dtype != DType::kFloat) {
+      d.reason = Concat("computes in ", Name(dtype));
     } else if (!recipe.enabled) {
       d.reason = "recipe off";
     } else if (recipe.Filters(d.fqn) ||

@@ -31,6 +31,9 @@ struct ScaleSlot {
   Value* amax = nullptr;  // of this step, rank 0
 };
 
+// The slots as JSON for a file's metadata: [{"fqn": …, "gemm": …, …}, …].
+std::string SlotsText(const std::vector<ScaleSlot>& slots);
+
 struct Fp8Plan {
   std::vector<GemmDecision> decisions;
   std::vector<ScaleSlot> slots;  // delayed scaling only
