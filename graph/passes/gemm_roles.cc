@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/gemm_roles.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "graph/views.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Values = std::unordered_set<const Value*>;
+
+// All values computed from `seed`. REQUIRES: nodes in execution order.
+Values Downstream(const Graph& graph, const Value* seed) {
+  Values reached;
+  if (!seed) return reached;
+  reached.insert(seed);
+  for (const Node& node : graph.nodes()) {
+    bool depends = false;
+    for (const Value* value : node.inputs()) depends |= reached.contains(value);
+    if (!depends) continue;
+    for (const Value* value : node.outputs()) {
+      if (value) reached.insert(value);
+    }
+  }
+  return reached;
+}
+
+// The weights whose gradients a value is (a part of): walks back from each
+// gradient through the sums and views that assemble it.
+std::unordered_map<const Value*, Value*> PartsOfGradients(
+    const std::vector<std::pair<Value*, Value*>>& gradients) {
+  std::unordered_map<const Value*, Value*> weight_of;
+  for (const auto& [weight, gradient] : gradients) {
+    std::vector<Value*> open = {gradient};
+    while (!open.empty()) {
+      Value* value = open.back();
+      open.pop_back();
+      if (!weight_of.try_emplace(value, weight).second) continue;
+      Node* node = value->producer;
+      if (!node) continue;
+      bool sum = node->Is("Add") || node->Is("Sum");
+      if (!sum && !IsViewOp(*node) && !node->Is("ReduceSum")) continue;
+      size_t count = sum || node->Is("Concat") ? node->inputs().size() : 1;
+      for (size_t i = 0; i < count; ++i) open.push_back(node->in(i));
+    }
+  }
+  return weight_of;
+}
+
+int64_t Axis(const Value& value, int64_t axis) {
+  if (!value.shape || value.rank() == 0) return -1;
+  return value.dim(axis);
+}
+
+void SetSizes(GemmInfo* info) {
+  const Node& node = *info->node;
+  bool trans_a = node.Is("Gemm") && node.Int("transA", 0) != 0;
+  bool trans_b = node.Is("Gemm") && node.Int("transB", 0) != 0;
+  const Value& a = *node.in(0);
+  const Value& b = *node.in(1);
+  const Value& y = *node.out(0);
+  info->k = Axis(a, trans_a ? 0 : -1);
+  bool vector = b.shape && b.rank() == 1;
+  info->n = vector ? 1 : Axis(b, trans_b ? 0 : -1);
+  if (y.concrete() && info->n > 0) {
+    info->m = NumElements(*y.shape) / info->n;
+  }
+}
+
+}  // namespace
+
+const char* Name(GemmRole role) {
+  switch (role) {
+    case GemmRole::kForward: return "forward";
+    case GemmRole::kDgrad: return "dgrad";
+    case GemmRole::kWgrad: return "wgrad";
+    default: return "none";
+  }
+}
+
+std::vector<GemmInfo> ClassifyGemms(
+    Graph& graph, Value* seed,
+    const std::vector<std::pair<Value*, Value*>>& gradients) {
+  Values backward = Downstream(graph, seed);
+  auto weight_of = PartsOfGradients(gradients);
+  std::vector<GemmInfo> gemms;
+  for (Node& node : graph.nodes()) {
+    if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
+    GemmInfo info;
+    info.node = &node;
+    SetSizes(&info);
+    Value* weights[2];
+    int grads = 0;
+    for (int i : {0, 1}) {
+      Value* operand = node.in(static_cast<size_t>(i));
+      weights[i] = WeightBehind(operand);
+      if (backward.contains(operand)) {
+        ++grads;
+        info.grad_slot = i;
+      }
+    }
+    if (grads == 0 && (weights[0] || weights[1])) {
+      // A product of two weights: the right one counts.
+      info.weight_slot = weights[1] ? 1 : 0;
+      info.role = GemmRole::kForward;
+      info.weight = weights[info.weight_slot];
+    } else if (grads == 1 && weights[1 - info.grad_slot]) {
+      info.weight_slot = 1 - info.grad_slot;
+      info.role = GemmRole::kDgrad;
+      info.weight = weights[info.weight_slot];
+    } else if (grads == 1) {
+      auto it = weight_of.find(node.out(0));
+      if (it != weight_of.end()) {
+        info.role = GemmRole::kWgrad;
+        info.weight = it->second;
+      }
+    }
+    gemms.push_back(info);
+  }
+  return gemms;
+}
+
+}  // namespace onnx_fp8

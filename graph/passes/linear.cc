@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/linear.h"
+
+#include <algorithm>
+#include <map>
+
+#include "graph/builder.h"
+#include "graph/views.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class Normaliser {
+ public:
+  explicit Normaliser(Graph& graph) : graph_(graph) {}
+
+  void Visit(Node& node) {
+    if (node.Is("Gemm")) {
+      FoldGemm(node);
+    } else if (node.Is("MatMul") && node.in(0)->rank() >= 2 &&
+               node.in(1)->rank() >= 2) {
+      if (IsWeight(node.in(1))) {
+        WeightRight(node);
+      } else if (IsWeight(node.in(0))) {
+        WeightLeft(node);
+      }
+    }
+  }
+
+ private:
+  static bool IsWeight(Value* value) {
+    return value->rank() == 2 && WeightBehind(value) != nullptr;
+  }
+
+  void FoldGemm(Node& node) {
+    for (size_t i : {0, 1}) {
+      const char* flag = i == 0 ? "transA" : "transB";
+      Matrix operand = PeelTranspose(node.in(i));
+      if (operand.value == node.in(i)) continue;
+      int64_t old = node.Int(flag, 0);
+      node.attributes[flag] = int64_t{operand.transposed ? !old : old};
+      graph_.SetInput(&node, i, operand.value);
+    }
+  }
+
+  // x (…,K) as (M,K); one Reshape for all readers of x.
+  Value* Flatten(Builder& b, Value* x) {
+    if (x->rank() == 2) return x;
+    Value*& flat = flat_[x];
+    if (!flat) {
+      int64_t k = x->dim(-1);
+      int64_t m = NumElements({x->shape->data(), x->shape->size() - 1});
+      flat = b.Reshape(x, {m, k});
+    }
+    return flat;
+  }
+
+  // The Add that adds a vector to `node`'s only result, and that vector.
+  std::pair<Node*, Value*> Bias(const Node& node) {
+    Value* y = node.out(0);
+    if (y->uses.size() != 1 || IsOutput(y)) return {};
+    Node* add = y->uses[0];
+    if (!add->Is("Add")) return {};
+    Value* bias = add->in(0) == y ? add->in(1) : add->in(0);
+    bool vector = bias->rank() == 1 && bias->dim(0) == y->dim(-1) &&
+                  bias->dtype == y->dtype;
+    // It must exist already where the product is computed.
+    bool early = bias->producer == nullptr;
+    if (!vector || !early) return {};
+    return {add, bias};
+  }
+
+  bool IsOutput(const Value* value) const {
+    return std::ranges::find(graph_.outputs, value) != graph_.outputs.end();
+  }
+
+  void WeightRight(Node& node) {
+    Builder b(graph_, node.out(0)->name + ".", &node);
+    b.set_metadata(node.metadata);
+    auto [weight, transposed] = PeelTranspose(node.in(1));
+    Value* x = Flatten(b, node.in(0));
+    auto [add, bias] = Bias(node);
+    std::vector<Value*> in = {x, weight};
+    if (bias) in.push_back(bias);
+    Attributes attributes = {{"transB", int64_t{transposed}}};
+    Value* y = b.Op("Gemm", in, attributes);
+    y->producer->name = node.name;
+    Node& last = add ? *add : node;
+    Replace(last, b.Reshape(y, *last.out(0)->shape));
+    if (add) graph_.RemoveNode(&node);
+  }
+
+  // W (N,K) @ x (…,K,T) → ((…,T,K) @ W^T)^T.
+  void WeightLeft(Node& node) {
+    Builder b(graph_, node.out(0)->name + ".", &node);
+    b.set_metadata(node.metadata);
+    auto [weight, transposed] = PeelTranspose(node.in(0));
+    Value* x = node.in(1);
+    if (x->rank() == 2) {
+      Value* y = b.Op("Gemm", {weight, x}, {{"transA", int64_t{transposed}}});
+      y->producer->name = node.name;
+      Replace(node, y);
+      return;
+    }
+    Value* xt = Flatten(b, b.SwapLast(x));
+    Value* yt = b.Op("Gemm", {xt, weight}, {{"transB", int64_t{!transposed}}});
+    yt->producer->name = node.name;
+    Shape shape = *node.out(0)->shape;
+    std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+    Replace(node, b.SwapLast(b.Reshape(yt, shape)));
+  }
+
+  // `value` becomes what `node` computed, under its name.
+  void Replace(Node& node, Value* value) {
+    Value* old = node.out(0);
+    std::string name = old->name;
+    graph_.ReplaceUses(old, value);
+    graph_.RemoveNode(&node);
+    graph_.Rename(value, name);
+  }
+
+  Graph& graph_;
+  std::map<Value*, Value*> flat_;
+};
+
+}  // namespace
+
+void NormaliseLinear(Graph& graph) {
+  Normaliser normaliser(graph);
+  // Visiting removes the node itself and may remove the Add behind it.
+  auto& nodes = graph.nodes();
+  std::vector<Node*> products;
+  for (Node& node : nodes) {
+    if (node.Is("MatMul") || node.Is("Gemm")) products.push_back(&node);
+  }
+  for (Node* node : products) normaliser.Visit(*node);
+}
+
+}  // namespace onnx_fp8

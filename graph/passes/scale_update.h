@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+#include "graph/passes/fp8_rewrite.h"
+
+namespace onnx_fp8 {
+
+// All amaxes of this step as one vector, in the order of plan.labels: slots (0
+// for one that this graph lacks), then the others. Null if nothing is
+// quantised.
+Value* AmaxVector(Graph& graph, const Fp8Plan& plan);
+
+// Adds the one UpdateScale node that moves all delayed scales, and binds
+// history and scale to its results. `amax`: as AmaxVector's; `ok` (bool, rank
+// 0) is false if the step is skipped. REQUIRES: plan.slots not empty.
+void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
+                       Value* amax, Value* ok);
+
+}  // namespace onnx_fp8

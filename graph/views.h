@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Ops that move or reinterpret elements of their first operand (all operands
+// for Concat) and compute nothing: Transpose, Reshape, Squeeze, Unsqueeze,
+// Cast, Identity, Slice, Split, Concat.
+bool IsViewOp(const Node& node);
+
+// The parameter (trained or frozen) that reaches `value` through views only;
+// null if there is none. A value joined from several gives the first.
+Value* WeightBehind(Value* value);
+
+// A matrix used as it is or transposed.
+struct Matrix {
+  Value* value;
+  bool transposed = false;
+};
+
+// Looks through Transposes of a 2-D value.
+Matrix PeelTranspose(Value* value);
+
+// The module path an exporter left on the node: the innermost entry of
+// `pkg.torch.onnx.name_scopes`, or the folder part of a path-like node name
+// ("/blocks.0/attn/MatMul" → "blocks.0.attn"); "" if there is none.
+std::string ModulePath(const Node& node);
+
+}  // namespace onnx_fp8

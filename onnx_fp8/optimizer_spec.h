@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+enum class OptimizerKind { kSgd, kAdam, kAdamW };
+
+// Settings for the parameters whose FQN matches a glob (fnmatch); the first
+// group that matches counts.
+struct ParameterGroup {
+  std::string pattern;
+  std::optional<double> weight_decay;
+  std::optional<double> lr_scale;  // multiplies the learning rate
+};
+
+// Hyper-parameters; formulas and defaults are PyTorch's.
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  // Unset: 0.01 for AdamW (decoupled), 0 for SGD and Adam (added to the
+  // gradient).
+  std::optional<double> weight_decay;
+  double momentum = 0;  // SGD
+  bool nesterov = false;
+  double clip_norm = 0;  // by global norm; 0: no clipping
+  std::vector<ParameterGroup> groups;
+};
+
+}  // namespace onnx_fp8

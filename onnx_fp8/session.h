@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Train an exported ONNX model:
+//
+//   SessionOptions options;
+//   options.model = "model.onnx";
+//   options.loss.kind = "cross_entropy";
+//   options.recipe = ParseRecipe("tensorwise");
+//   auto session = TrainingSession::Create(options);
+//   for (…) StepResult r = session->Step({{"x", x}, {"labels", y}}, lr);
+//   session->Save("run");
+//   session->ExportOnnx("trained.onnx");
+//
+// samples/cpp/train_digits.cc is the whole program.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "onnx_fp8/optimizer_spec.h"
+#include "onnx_fp8/recipe.h"
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// Tensors by name: graph inputs, outputs, state.
+using TensorMap = std::map<std::string, Tensor>;
+
+struct LossSpec {
+  // "cross_entropy": logits (…,C) float, labels (…) int64, −100 ignored, mean
+  // over the others. "mse": mean of squares, label of the output's shape.
+  // "bce_with_logits": mean, label float of the output's shape.
+  // "output:NAME": the graph computes it. "": none (Step is not possible).
+  std::string kind;
+  std::string label = "labels";  // name of the label array and graph input
+  std::string logits;            // output the loss reads; "": the first
+};
+
+struct SessionOptions {
+  std::string model;  // path of the .onnx file
+  LossSpec loss;
+  OptimizerSpec optimizer;
+  Recipe recipe;
+  // Globs over initializer names, see graph/passes/trained_parameters.h.
+  std::vector<std::string> train;
+  std::vector<std::string> freeze;
+  // .safetensors with initial values by FQN or initializer name; "": the
+  // model's own.
+  std::string init;
+  // Micro-batches per optimizer step.
+  int64_t grad_accum = 1;
+  uint64_t seed = 0;
+  // Plans kept, one per shape signature of the feeds.
+  int64_t max_plans = 8;
+  // Chrome trace written when the session ends; "": none.
+  std::string profile;
+  // Ops that run by their bodies although there is a kernel.
+  std::vector<std::string> expand;
+};
+
+struct StepResult {
+  int64_t step = 0;      // counts from 1
+  float loss = 0;        // before the update; mean over micro-batches
+  float grad_norm = 0;   // global, before clipping
+  bool skipped = false;  // a gradient or amax was not finite: nothing changed
+  // Of a skipped step: the first tensor that was not finite, for people.
+  std::string cause;
+};
+
+struct EvalResult {
+  float loss = 0;  // 0 without a loss
+  TensorMap outputs;
+};
+
+struct GradientResult {
+  float loss = 0;
+  TensorMap outputs;
+  TensorMap gradients;        // by initializer name, fp32, its shape
+  TensorMap input_gradients;  // by graph input, if asked for
+};
+
+// One input of the model, or its label.
+struct InputInfo {
+  std::string name;
+  DType dtype;
+  Shape shape;                          // -1: dynamic
+  std::vector<std::string> axis_names;  // "" where fixed; empty: all fixed
+  bool is_label = false;
+};
+
+struct ParameterInfo {
+  std::string name;  // of the initializer
+  std::string fqn;   // PyTorch's, where the file tells it; else the name
+  DType dtype;
+  Shape shape;
+  bool trained = false;
+};
+
+struct MemoryInfo {
+  size_t arena_bytes = 0;  // peak of activations and temporaries
+  size_t naive_bytes = 0;  // the same without sharing
+  size_t state_bytes = 0;  // parameters, moments, scales
+};
+
+// A training run of one model on one provider. Not thread-safe.
+class TrainingSession {
+ public:
+  // Reads the model, finds its parameters. Errors: a malformed model, a loss
+  // that does not fit, patterns that match nothing.
+  static std::unique_ptr<TrainingSession> Create(const SessionOptions& options);
+  virtual ~TrainingSession() = default;
+
+  // One optimizer step on `grad_accum` micro-batches of feeds: every graph
+  // input and the label, each of its dtype, shapes free where the model's axes
+  // are dynamic. `lr` is this step's learning rate. Errors: feeds that do not
+  // fit; state is then unchanged.
+  virtual StepResult Step(const std::vector<TensorMap>& micro_batches,
+                          double lr) = 0;
+  StepResult Step(const TensorMap& feeds, double lr) {
+    return Step(std::vector<TensorMap>{feeds}, lr);
+  }
+
+  // Forward only; state is not changed. The label is needed only with a loss.
+  virtual EvalResult Eval(const TensorMap& feeds) = 0;
+
+  // Loss, outputs and the gradient of every trained parameter for one batch.
+  virtual GradientResult Gradients(const TensorMap& feeds,
+                                   bool input_gradients) = 0;
+
+  // Optimizer steps done, skipped ones included.
+  virtual int64_t step() const = 0;
+  virtual int64_t skipped_steps() const = 0;
+  virtual std::vector<InputInfo> Inputs() const = 0;
+  virtual std::vector<ParameterInfo> Parameters() const = 0;
+  virtual MemoryInfo Memory() const = 0;
+
+  // A checkpoint in `folder` (docs/formats.md). `notes` travel with it, for
+  // the caller. `before_rename` runs when the checkpoint is on disk but not
+  // yet the newest one. Errors: the disk; the last good checkpoint stays.
+  virtual void Save(const std::string& folder,
+                    const std::map<std::string, std::string>& notes = {},
+                    const std::function<void()>& before_rename = {}) = 0;
+  // Restores the newest checkpoint and returns its notes. Errors: none there,
+  // damaged, of another model or optimizer; the session is then unchanged.
+  virtual std::map<std::string, std::string> Restore(
+      const std::string& folder) = 0;
+
+  // The original graph with the present weights.
+  virtual void ExportOnnx(const std::string& path) = 0;
+  // The present weights by FQN in PyTorch's layout; returns remarks for the
+  // user (names or layouts that the file had lost).
+  virtual std::vector<std::string> ExportSafetensors(
+      const std::string& path) = 0;
+};
+
+}  // namespace onnx_fp8
