@@ -63,7 +63,7 @@ std::vector<GradientCase> EinsumCases() {
       {"EinsumScalar", "Einsum", {X({}), X({2, 3})}, of(",ij->ji")},
       {"EinsumEllipsis", "Einsum", {X({2, 3, 4}), X({4, 2})},
        of("...k,kn->...n")},
-      {"EinsumEllipsisBoth", "Einsum", {X({2, 1, 3, 2}), X({4, 2, 3})},
+      {"EinsumEllipsisBoth", "Einsum", {X({2, 1, 3, 2}), X({1, 4, 2, 3})},
        of("...ij,...jk->...ik")},
       {"EinsumEllipsisImplicit", "Einsum", {X({2, 2, 3}), X({2, 3, 2})},
        of("...ij,...jk")},
