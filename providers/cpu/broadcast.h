@@ -29,6 +29,7 @@ BroadcastPlan PlanBroadcast(const std::vector<Shape>& operands,
 // plan.strides.back()[k].
 template <typename Run>
 void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
+  if (begin >= end) return;
   size_t axes = plan.sizes.size();
   size_t operands = plan.strides[0].size();
   std::vector<int64_t> index(axes);
