@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/external_data.h"
+#include "graph/external_data_internal.h"
 
 #include <charconv>
 #include <cstring>

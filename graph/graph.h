@@ -190,10 +190,6 @@ class Graph {
   // Values of this graph that subgraphs of its nodes read by name.
   std::vector<Value*> CapturedBySubgraphs() const;
 
-  // The model as read, for writing it back unchanged (onnx_io.cc knows what it
-  // is); null otherwise.
-  std::shared_ptr<void> source;
-
  private:
   Value* NewValue(const std::string& name);
   void DropUse(Value* value, Node* node);

@@ -10,21 +10,20 @@
 namespace onnx_fp8 {
 
 struct ReadOptions {
-  // Keep nodes as the file has them, functions included: for editing the file.
-  // Otherwise functions are inlined and every node is brought to its normal
-  // form, the newest form of its op that the pinned ONNX knows (upgrade.cc).
+  // Nodes as the file has them. Otherwise functions are inlined and every node
+  // is brought to its normal form, the newest form of its op that the pinned
+  // ONNX knows (upgrade.h).
   bool as_is = false;
 };
 
 // Reads a model. Initializers in external files are mapped, not read. Errors:
-// no such file, not an ONNX model, external data outside the model's folder
-// or shorter than promised; all name the file.
+// no such file, not an ONNX model, external data outside the model's folder or
+// shorter than promised; all name the file.
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options = {});
 
 // The same from bytes; external data is refused.
-std::unique_ptr<Graph> ReadModelFromBytes(const std::string& bytes,
-                                          const ReadOptions& options = {});
+std::unique_ptr<Graph> ReadModelFromBytes(const std::string& bytes);
 
 // One serialized TensorProto (the .pb files of ONNX's test data).
 Tensor ReadTensorProto(const std::string& path);

@@ -63,29 +63,35 @@ const std::map<std::string, Row, std::less<>> kRows = {
     {"GroupNormalization", {21, GroupNorm}},
 };
 
-void UpgradeNodes(Graph& graph, int opset) {
-  graph.opset = kNormalOpset;
+// True if a node was edited.
+bool UpgradeNodes(Graph& graph, int from, int to) {
+  graph.opset = to;
+  bool any = false;
   for (Node& node : graph.nodes()) {
+    bool edited = false;
     for (auto& [key, attribute] : node.attributes) {
-      if (auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute)) {
-        UpgradeNodes(**inner, opset);
-      }
+      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (inner) edited |= UpgradeNodes(**inner, from, to);
     }
-    if (!node.domain.empty()) continue;
-    auto row = kRows.find(node.op);
-    if (row != kRows.end() && opset < row->second.since) {
+    auto row = node.domain.empty() ? kRows.find(node.op) : kRows.end();
+    if (row != kRows.end() && from < row->second.since &&
+        row->second.since <= to) {
       row->second.edit(graph, node);
+      edited = true;
     }
+    if (edited) node.source = -1;
+    any |= edited;
   }
+  return any;
 }
 
 }  // namespace
 
-void Upgrade(Graph& graph) {
+void Upgrade(Graph& graph, int to) {
   Check(graph.opset >= kOldestOpset && graph.opset <= kNormalOpset, "[",
         graph.file, "] expected ONNX opset ", kOldestOpset, " to ",
         kNormalOpset, ", got ", graph.opset);
-  UpgradeNodes(graph, graph.opset);
+  if (graph.opset < to) UpgradeNodes(graph, graph.opset, to);
 }
 
 }  // namespace onnx_fp8

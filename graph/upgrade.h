@@ -10,9 +10,10 @@ namespace onnx_fp8 {
 inline constexpr int kOldestOpset = 13;
 inline constexpr int kNormalOpset = 24;
 
-// Edits nodes in place so that each means the same at kNormalOpset; keeps
-// names and metadata; goes into subgraphs. A table: one row per op that
-// changed. Errors: an opset outside the range, a use that has no newer form.
-void Upgrade(Graph& graph);
+// Edits nodes in place so that each means the same at opset `to`; keeps names
+// and metadata; goes into subgraphs. Nothing happens if the graph is there
+// already. A table: one row per op that changed. Errors: an opset outside the
+// range, a use that has no newer form.
+void Upgrade(Graph& graph, int to = kNormalOpset);
 
 }  // namespace onnx_fp8

@@ -46,6 +46,20 @@ Value* WeightBehind(Value* value) {
   return nullptr;
 }
 
+Matrix PeelTranspose(Value* value) {
+  Matrix matrix{value};
+  while (value->producer && value->producer->Is("Transpose") && value->shape &&
+         value->rank() == 2) {
+    auto perm = value->producer->Ints("perm", {1, 0});
+    if (perm == std::vector<int64_t>{1, 0}) {
+      matrix.transposed = !matrix.transposed;
+    }
+    value = value->producer->in(0);
+    matrix.value = value;
+  }
+  return matrix;
+}
+
 std::string ModulePath(const Node& node) {
   auto scopes = node.metadata.find("pkg.torch.onnx.name_scopes");
   if (scopes != node.metadata.end()) {
@@ -58,16 +72,8 @@ std::string ModulePath(const Node& node) {
   if (name.empty() || name[0] != '/') return "";
   size_t last = name.rfind('/');
   if (last == 0) return "";
-  // "/blocks.0/attn/MatMul", "/transformer/h.0/h.0/attn/…": a folder that
-  // repeats the end of its parent adds nothing.
-  std::string path;
-  for (size_t at = 1; at < last;) {
-    size_t end = std::min(name.find('/', at), last);
-    std::string part = name.substr(at, end - at);
-    at = end + 1;
-    if (!path.empty() && path.ends_with(part)) continue;
-    path += (path.empty() ? "" : ".") + part;
-  }
+  std::string path = name.substr(1, last - 1);
+  std::ranges::replace(path, '/', '.');
   return path;
 }
 

@@ -16,6 +16,15 @@ bool IsViewOp(const Node& node);
 // null if there is none. A value joined from several gives the first.
 Value* WeightBehind(Value* value);
 
+// A matrix used as it is or transposed.
+struct Matrix {
+  Value* value;
+  bool transposed = false;
+};
+
+// Looks through Transposes of a 2-D value.
+Matrix PeelTranspose(Value* value);
+
 // The module path an exporter left on the node: the innermost entry of
 // `pkg.torch.onnx.name_scopes`, or the folder part of a path-like node name
 // ("/blocks.0/attn/MatMul" → "blocks.0.attn"); "" if there is none.

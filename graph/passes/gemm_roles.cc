@@ -49,14 +49,24 @@ std::unordered_map<const Value*, Value*> PartsOfGradients(
   return weight_of;
 }
 
+int64_t Axis(const Value& value, int64_t axis) {
+  if (!value.shape || value.rank() == 0) return -1;
+  return value.dim(axis);
+}
+
 void SetSizes(GemmInfo* info) {
   const Node& node = *info->node;
-  const Value& a = *node.in(0);
-  const Value& y = *node.out(0);
   bool trans_a = node.Is("Gemm") && node.Int("transA", 0) != 0;
-  info->k = a.rank() == 0 ? 1 : a.dim(trans_a ? 0 : -1);
-  info->n = node.in(1)->rank() >= 2 && y.rank() > 0 ? y.dim(-1) : 1;
-  info->m = info->n > 0 ? NumElements(*y.shape) / info->n : 0;
+  bool trans_b = node.Is("Gemm") && node.Int("transB", 0) != 0;
+  const Value& a = *node.in(0);
+  const Value& b = *node.in(1);
+  const Value& y = *node.out(0);
+  info->k = Axis(a, trans_a ? 0 : -1);
+  bool vector = b.shape && b.rank() == 1;
+  info->n = vector ? 1 : Axis(b, trans_b ? 0 : -1);
+  if (y.concrete() && info->n > 0) {
+    info->m = NumElements(*y.shape) / info->n;
+  }
 }
 
 }  // namespace

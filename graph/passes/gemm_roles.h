@@ -17,7 +17,10 @@ struct GemmInfo {
   Node* node = nullptr;
   GemmRole role = GemmRole::kNone;
   Value* weight = nullptr;  // the parameter; null for kNone
-  int64_t m = 0, k = 0, n = 0;  // y (M,N) = a (M,K) b (K,N); batch in M
+  // y (M,N) = a (M,K) b (K,N), batch axes in M; -1 where not known.
+  int64_t m = -1;
+  int64_t k = -1;
+  int64_t n = -1;
   // Input slots that hold: the weight or a view of it (forward, dgrad), the
   // gradient of the layer's output (dgrad, wgrad); -1 where there is none.
   int weight_slot = -1;
@@ -31,7 +34,6 @@ struct GemmInfo {
 // forward value that is no weight, and the result reaches a value of
 // `gradients` (weight → its gradient) through views, Add, Sum and ReduceSum.
 // `seed` is the gradient of the loss by itself; null in a forward graph.
-// REQUIRES: concrete shapes.
 std::vector<GemmInfo> ClassifyGemms(
     Graph& graph, Value* seed,
     const std::vector<std::pair<Value*, Value*>>& gradients);

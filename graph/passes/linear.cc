@@ -10,24 +10,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// A 2-D operand of a Gemm: the value and whether it is used transposed.
-struct Operand {
-  Value* value;
-  bool transposed;
-};
-
-// Looks through Transposes of a 2-D value.
-Operand PeelTranspose(Value* value) {
-  bool transposed = false;
-  while (value->producer && value->producer->Is("Transpose") &&
-         value->rank() == 2) {
-    auto perm = value->producer->Ints("perm", {1, 0});
-    if (perm == std::vector<int64_t>{1, 0}) transposed = !transposed;
-    value = value->producer->in(0);
-  }
-  return {value, transposed};
-}
-
 class Normaliser {
  public:
   explicit Normaliser(Graph& graph) : graph_(graph) {}
@@ -53,7 +35,7 @@ class Normaliser {
   void FoldGemm(Node& node) {
     for (size_t i : {0, 1}) {
       const char* flag = i == 0 ? "transA" : "transB";
-      Operand operand = PeelTranspose(node.in(i));
+      Matrix operand = PeelTranspose(node.in(i));
       if (operand.value == node.in(i)) continue;
       int64_t old = node.Int(flag, 0);
       node.attributes[flag] = int64_t{operand.transposed ? !old : old};

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model file as protobuf; for .cc files of graph/ only.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <string>
+
+#include "graph/external_data_internal.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+namespace onnx = ONNX_NAMESPACE;
+
+struct ModelFile {
+  std::string path;  // "bytes" for a model that came from memory
+  onnx::ModelProto model;
+  std::shared_ptr<ExternalData> external;  // null: external data is refused
+
+  // `model` (this file's, or a variant of it) as a graph, nodes as they are.
+  // Errors as ReadModel's.
+  std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
+};
+
+// Errors as ReadModel's.
+ModelFile ReadModelFile(const std::string& path);
+ModelFile ReadModelBytes(const std::string& bytes);
+
+// Errors: the file can't be written; a broken one is removed.
+void WriteModelFile(const onnx::ModelProto& model, const std::string& path);
+
+// Copies the data files beside the model to the folder of `out`, if that is
+// another one. Errors: a file that can't be written.
+void CopyExternalData(const ModelFile& file, const std::string& out);
+
+// Opset of the ONNX domain. Errors: none given.
+int OnnxOpset(const onnx::ModelProto& model, const std::string& path);
+// Sets it, and an IR version no lower than it needs.
+void SetOnnxOpset(onnx::ModelProto* model, int opset);
+
+// metadata_props of the model.
+void SetProperty(onnx::ModelProto* model, const std::string& key,
+                 const std::string& value);
+
+// Name, dtype, shape and axis names of a graph input or output.
+void AddInfo(const Value& value, onnx::ValueInfoProto* info);
+
+// The bodies of our ops that the graph uses, and the import of our domain.
+void AddFunctions(const Graph& graph, onnx::ModelProto* model);
+
+// update_binding of the graph's state, in training_info.
+void AddBindings(const Graph& graph, onnx::ModelProto* model);
+
+}  // namespace onnx_fp8

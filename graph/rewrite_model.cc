@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/rewrite_model.h"
+
+#include <onnx/inliner/inliner.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "graph/builder.h"
+#include "graph/infer_shapes.h"
+#include "graph/model_file_internal.h"
+#include "graph/onnx_convert.h"
+#include "graph/passes/scale_update.h"
+#include "graph/passes/trained_parameters.h"
+#include "graph/schemas_internal.h"
+#include "graph/upgrade.h"
+#include "graph/views.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+using FunctionId = std::pair<std::string, std::string>;
+
+bool HoldsProduct(const onnx::FunctionProto& function) {
+  for (const auto& node : function.node()) {
+    if (node.op_type() == "MatMul" || node.op_type() == "Gemm") return true;
+  }
+  return false;
+}
+
+// Functions from whose bodies one of `called` is called, and so on.
+std::set<FunctionId> WithCallers(const onnx::ModelProto& model,
+                                 std::set<FunctionId> called) {
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (const auto& function : model.functions()) {
+      for (const auto& node : function.node()) {
+        if (!called.contains({node.domain(), node.op_type()})) continue;
+        grown |= called.insert({function.domain(), function.name()}).second;
+      }
+    }
+  }
+  return called;
+}
+
+void Inline(onnx::ModelProto* model, const std::set<FunctionId>& functions) {
+  auto set = onnx::inliner::FunctionIdSet::Create(
+      onnx::inliner::FunctionIdVector(functions.begin(), functions.end()));
+  onnx::inliner::InlineSelectedLocalFunctions(*model, *set);
+}
+
+class ModelRewriter {
+ public:
+  ModelRewriter(const std::string& in, const Recipe& recipe,
+                const ParameterPatterns& patterns)
+      : file_(ReadModelFile(in)), recipe_(recipe), patterns_(patterns) {}
+
+  RewriteReport Run() {
+    Refuse();
+    report_.opset_before = OnnxOpset(file_.model, file_.path);
+    InlineAdmitted();
+    auto graph = Decide(file_.model, &report_.decisions);
+    for (const GemmDecision& d : report_.decisions) report_.rewritten += d.fp8;
+    if (report_.rewritten == 0) {
+      report_.opset_after = report_.opset_before;
+      return report_;
+    }
+    if (graph->opset < kBodyOpset && file_.model.functions_size() > 0) {
+      // What stays a function would keep its old opset.
+      onnx::inliner::InlineLocalFunctions(file_.model, true);
+      graph = Decide(file_.model, &report_.decisions);
+    }
+    Upgrade(*graph, std::max(graph->opset, kBodyOpset));
+    std::set<const Value*> before;
+    for (const Value* value : graph->Values()) before.insert(value);
+    Fp8Plan plan = Fp8Rewrite(*graph, recipe_, nullptr, {});
+    AttachScales(*graph, plan);
+    DropIdleTransposes(*graph);
+    WriteBack(*graph, before);
+    report_.opset_after = graph->opset;
+    return report_;
+  }
+
+  const ModelFile& file() const { return file_; }
+
+ private:
+  void Refuse() const {
+    for (const auto& node : file_.model.graph().node()) {
+      Check(node.domain() != kDomain, "[", file_.path,
+            "] is rewritten already: it holds ", node.domain(), ".",
+            node.op_type(), "; rewrite the original model instead");
+    }
+  }
+
+  std::unique_ptr<Graph> Decide(const onnx::ModelProto& model,
+                                std::vector<GemmDecision>* decisions) {
+    auto graph = file_.ToGraph(model);
+    MarkParameters(*graph, patterns_);
+    for (Node& node : graph->nodes()) {
+      try {
+        InferNode(node, graph->opset);
+      } catch (const Error&) {
+        // Shapes only refine the decision; the checker judges the model.
+      }
+    }
+    *decisions = DecideGemms(ClassifyGemms(*graph, nullptr, {}), recipe_);
+    return graph;
+  }
+
+  static int64_t Admitted(const std::vector<GemmDecision>& decisions) {
+    int64_t count = 0;
+    for (const GemmDecision& decision : decisions) count += decision.fp8;
+    return count;
+  }
+
+  // Inlines the functions that hold an admitted product, and no others.
+  void InlineAdmitted() {
+    std::vector<GemmDecision> decisions;
+    Decide(file_.model, &decisions);
+    int64_t without = Admitted(decisions);
+    std::set<FunctionId> chosen;
+    for (const auto& function : file_.model.functions()) {
+      if (!HoldsProduct(function)) continue;
+      auto chain = WithCallers(file_.model,
+                               {{function.domain(), function.name()}});
+      onnx::ModelProto copy = file_.model;
+      Inline(&copy, chain);
+      Decide(copy, &decisions);
+      if (Admitted(decisions) > without) chosen.merge(chain);
+    }
+    if (!chosen.empty()) Inline(&file_.model, chosen);
+  }
+
+  void AttachScales(Graph& graph, const Fp8Plan& plan) {
+    if (plan.slots.empty()) return;
+    Builder b(graph, "fp8.");
+    Value* ok = b.Constant(Tensor::Scalar(true));
+    AttachScaleUpdate(graph, recipe_, plan, AmaxVector(graph, plan), ok);
+    SetProperty(&file_.model, "onnx_fp8.scale_slots", SlotsText(plan.slots));
+  }
+
+  static void DropIdleTransposes(Graph& graph) {
+    std::vector<Node*> idle;
+    for (Node& node : graph.nodes()) {
+      Value* y = node.out(0);
+      bool output = y && std::ranges::find(graph.outputs, y) !=
+                             graph.outputs.end();
+      if (node.Is("Transpose") && y->uses.empty() && !output &&
+          WeightBehind(node.in(0))) {
+        idle.push_back(&node);
+      }
+    }
+    for (Node* node : idle) graph.RemoveNode(node);
+  }
+
+  // Nodes that are as they were come from the file, the others from the graph.
+  void WriteBack(const Graph& graph, const std::set<const Value*>& before) {
+    onnx::GraphProto* g = file_.model.mutable_graph();
+    google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
+    nodes.Swap(g->mutable_node());
+    for (const Node& node : graph.nodes()) {
+      if (node.source >= 0) {
+        g->add_node()->Swap(nodes.Mutable(node.source));
+      } else {
+        *g->add_node() = ToProto(node);
+      }
+    }
+    for (const Value* value : graph.Initializers()) {
+      if (before.contains(value)) continue;
+      ToProto(value->data, value->name, g->add_initializer());
+    }
+    DropStaleInfo(graph, g);
+    for (const StateBinding& binding : graph.state) {
+      AddInfo(*binding.state, g->add_input());
+      AddInfo(*binding.next, g->add_output());
+    }
+    AddBindings(graph, &file_.model);
+    SetOnnxOpset(&file_.model, graph.opset);
+    AddFunctions(graph, &file_.model);
+    SetProperty(&file_.model, "onnx_fp8.recipe", recipe_.name);
+  }
+
+  static void DropStaleInfo(const Graph& graph, onnx::GraphProto* g) {
+    google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> infos;
+    infos.Swap(g->mutable_value_info());
+    for (auto& info : infos) {
+      if (graph.Find(info.name())) g->add_value_info()->Swap(&info);
+    }
+  }
+
+  ModelFile file_;
+  const Recipe& recipe_;
+  ParameterPatterns patterns_;
+  RewriteReport report_;
+};
+
+}  // namespace
+
+RewriteReport RewriteModel(const std::string& in, const std::string& out,
+                           const Recipe& recipe,
+                           const std::vector<std::string>& train,
+                           const std::vector<std::string>& freeze) {
+  std::error_code none;
+  Check(!fs::equivalent(in, out, none), "[", out,
+        "] expected another file than the model itself");
+  ModelRewriter rewriter(in, recipe, {train, freeze});
+  RewriteReport report = rewriter.Run();
+  if (report.rewritten == 0) {
+    std::error_code error;
+    fs::copy_file(in, out, fs::copy_options::overwrite_existing, error);
+    Check(!error, "[", out, "] can't be written: ", error.message());
+  } else {
+    WriteModelFile(rewriter.file().model, out);
+  }
+  CopyExternalData(rewriter.file(), out);
+  return report;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/passes/fp8_rewrite.h"
+#include "onnx_fp8/recipe.h"
+
+namespace onnx_fp8 {
+
+struct RewriteReport {
+  std::vector<GemmDecision> decisions;  // sizes are -1 where symbolic
+  int64_t rewritten = 0;
+  int opset_before = 0;
+  int opset_after = 0;
+};
+
+// Writes `in` to `out` with the admitted products in FP8 and everything else
+// as it was: other nodes, names, order, metadata, symbolic axes, external data
+// and, if >= 19, the opset. Functions that hold an admitted product are
+// inlined; a weight's Transpose that nobody reads any more goes; below opset 19
+// the ops that changed since are raised. Delayed scaling adds its state
+// (initializer, input and update_binding). Recipe off copies the file.
+// External data files are copied if `out` lies in another folder. `options`
+// as for training. Errors: a model that is rewritten already, `out` equal to
+// `in`, files that can't be read or written.
+RewriteReport RewriteModel(const std::string& in, const std::string& out,
+                           const Recipe& recipe,
+                           const std::vector<std::string>& train = {},
+                           const std::vector<std::string>& freeze = {});
+
+}  // namespace onnx_fp8
