@@ -157,7 +157,7 @@ std::string ManifestText(const Checkpoint& checkpoint, uint64_t state_bytes) {
                    {"tensors", tensors}};
   try {
     manifest["crc32"] = ManifestChecksum(manifest);
-    return manifest.dump(1) + "\n";
+    return manifest.dump(1);
   } catch (const Json::exception& error) {
     Fail("expected tensor names and notes in UTF-8: ", error.what());
   }
