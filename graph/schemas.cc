@@ -80,11 +80,12 @@ std::vector<std::string> OpNames() {
 onnx::FunctionProto BodyOf(const OpDefinition& op) {
   std::string text = Concat("<domain: \"", kDomain,
                             "\", opset_import: [\"\": ", kBodyOpset, "]>\n",
-                            op.name, " <");
+                            op.name, " ");
   for (size_t i = 0; i < op.attributes.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::string(op.attributes[i].name);
+    text += (i > 0 ? ", " : "<") + std::string(op.attributes[i].name);
   }
-  text += Concat("> ", op.body);
+  if (!op.attributes.empty()) text += "> ";
+  text += op.body;
   onnx::FunctionProto function;
   onnx::OnnxParser parser(text.c_str());
   auto status = parser.Parse(function);

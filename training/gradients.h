@@ -38,7 +38,10 @@ class GradientContext {
   bool Needs(size_t i) const { return i < needs_.size() && needs_[i]; }
   // The gradient of input i. It may have the broadcast shape of the output:
   // the engine sums it down to the input's shape.
-  void Set(size_t i, Value* dx) { dx_[i] = dx; }
+  // Ignored for an input that the node leaves out.
+  void Set(size_t i, Value* dx) {
+    if (i < dx_.size()) dx_[i] = dx;
+  }
   Value* Dx(size_t i) const { return dx_[i]; }
 
  private:
@@ -51,6 +54,9 @@ class GradientContext {
 // with "[node.Where()]".
 using GradientRule = void (*)(GradientContext&);
 
+// The rule of AddZero's ops: sets nothing.
+void NoGradient(GradientContext&);
+
 class GradientRegistry {
  public:
   void Add(std::string_view op, GradientRule rule,
@@ -58,7 +64,7 @@ class GradientRegistry {
   // An op whose output does not depend on its inputs smoothly (Equal, Floor,
   // Shape, …): no gradient flows and that is right.
   void AddZero(std::string_view op, std::string_view domain = "");
-  // null if there is no rule. A zero rule sets nothing.
+  // null if there is no rule; NoGradient for AddZero's ops.
   GradientRule Find(std::string_view domain, std::string_view op) const;
 
  private:
@@ -67,14 +73,23 @@ class GradientRegistry {
 };
 
 // One function per family (training/gradients/<family>.cc).
+void RegisterActivationGradients(GradientRegistry& r);
+void RegisterConvGradients(GradientRegistry& r);
+void RegisterEinsumGradients(GradientRegistry& r);
 void RegisterElementwiseGradients(GradientRegistry& r);
+void RegisterGatherGradients(GradientRegistry& r);
+void RegisterLossGradients(GradientRegistry& r);
 void RegisterMatMulGradients(GradientRegistry& r);
 void RegisterMovementGradients(GradientRegistry& r);
-void RegisterGatherGradients(GradientRegistry& r);
-void RegisterReduceGradients(GradientRegistry& r);
 void RegisterNormGradients(GradientRegistry& r);
-void RegisterConvGradients(GradientRegistry& r);
-void RegisterLossGradients(GradientRegistry& r);
+void RegisterPadGradients(GradientRegistry& r);
+void RegisterPoolGradients(GradientRegistry& r);
+void RegisterReduceGradients(GradientRegistry& r);
+void RegisterResizeGradients(GradientRegistry& r);
+void RegisterScatterGradients(GradientRegistry& r);
+void RegisterSoftmaxGradients(GradientRegistry& r);
+void RegisterUnaryGradients(GradientRegistry& r);
+void RegisterZeroGradients(GradientRegistry& r);
 
 // All rules; lives as long as the process.
 const GradientRegistry& Gradients();

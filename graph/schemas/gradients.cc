@@ -1,8 +1,307 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Gradients of ops that are worth one pass over memory.
 #include "graph/schemas.h"
 
-namespace onnx_fp8 {
+#include "onnx_fp8/check.h"
 
-std::vector<OpDefinition> GradientOps() { return {}; }
+namespace onnx_fp8 {
+namespace {
+
+void SameAs(const Value* from, Value* to) {
+  to->dtype = from->dtype;
+  to->shape = from->shape;
+}
+
+void CheckSameShape(const Node& node, size_t i, size_t j) {
+  const Value *u = node.in(i), *v = node.in(j);
+  Check(!u->concrete() || !v->concrete() || *u->shape == *v->shape, "[",
+        node.Where(), "] expected operands ", i, " and ", j,
+        " of the same shape, got ", u->shape ? ToString(*u->shape) : "",
+        " and ", v->shape ? ToString(*v->shape) : "");
+}
+
+void CheckArity(const Node& node, size_t inputs, size_t outputs) {
+  bool fits = node.inputs().size() == inputs &&
+              node.outputs().size() == outputs;
+  for (const auto& values : {node.inputs(), node.outputs()}) {
+    for (const Value* value : values) fits = fits && value != nullptr;
+  }
+  Check(fits, "[", node.Where(), "] expected ", inputs, " inputs and ",
+        outputs, " outputs, got ", node.inputs().size(), " and ",
+        node.outputs().size());
+}
+
+// (dy, x or y) -> dx
+void InferLikeOperand(Node& node) {
+  CheckArity(node, 2, 1);
+  CheckSameShape(node, 0, 1);
+  if (node.Has("axis") && node.in(1)->shape) {
+    NormalizeAxis(node.Int("axis", 0), node.in(1)->rank(), node.Where());
+  }
+  SameAs(node.in(1), node.out(0));
+}
+
+// (dy, x, scale, …) -> (dx, dscale, …)
+void InferNorm(Node& node, size_t inputs, size_t outputs) {
+  CheckArity(node, inputs, outputs);
+  CheckSameShape(node, 0, 1);
+  const Value *x = node.in(1), *scale = node.in(2);
+  if (x->concrete() && scale->concrete()) {
+    int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
+    Shape tail(x->shape->begin() + axis, x->shape->end());
+    Check(*scale->shape == tail, "[", node.Where(), "] expected scale of shape ",
+          ToString(tail), ", got ", ToString(*scale->shape));
+  }
+  SameAs(x, node.out(0));
+  for (size_t i = 1; i < outputs; ++i) SameAs(scale, node.out(i));
+}
+
+void InferLayerNormGrad(Node& node) {
+  InferNorm(node, 5, 3);
+  CheckSameShape(node, 3, 4);
+}
+
+void InferRMSNormGrad(Node& node) { InferNorm(node, 3, 2); }
+
+void InferGatherGrad(Node& node) {
+  CheckArity(node, 2, 1);
+  Shape shape = node.Ints("shape");
+  int64_t rank = static_cast<int64_t>(shape.size());
+  int64_t axis = NormalizeAxis(node.Int("axis", 0), rank, node.Where());
+  for (int64_t size : shape) {
+    Check(size >= 0, "[", node.Where(), "] expected axis sizes >= 0, got ",
+          size);
+  }
+  const Value *dy = node.in(0), *indices = node.in(1);
+  if (dy->concrete() && indices->concrete()) {
+    Shape expected(shape.begin(), shape.begin() + axis);
+    expected.insert(expected.end(), indices->shape->begin(),
+                    indices->shape->end());
+    expected.insert(expected.end(), shape.begin() + axis + 1, shape.end());
+    Check(*dy->shape == expected, "[", node.Where(), "] expected dy of shape ",
+          ToString(expected), ", got ", ToString(*dy->shape));
+  }
+  node.out(0)->dtype = dy->dtype;
+  node.out(0)->shape = std::move(shape);
+}
+
+void InferSoftmaxCrossEntropyGrad(Node& node) {
+  CheckArity(node, 3, 1);
+  const Value *log_prob = node.in(1), *labels = node.in(2);
+  if (log_prob->concrete() && labels->concrete()) {
+    Check(log_prob->rank() >= 2, "[", node.Where(),
+          "] expected log_prob (N, C, …), got ", ToString(*log_prob->shape));
+    Shape expected = *log_prob->shape;
+    expected.erase(expected.begin() + 1);
+    Check(*labels->shape == expected, "[", node.Where(),
+          "] expected labels of shape ", ToString(expected), ", got ",
+          ToString(*labels->shape));
+  }
+  SameAs(log_prob, node.out(0));
+}
+
+constexpr char kSoftmaxGrad[] = R"((dy, y) => (dx) {
+  axis = Constant <value_int: int = @axis> ()
+  zero = Constant <value_ints = [0]> ()
+  axes = Unsqueeze (axis, zero)
+  dyy = Mul (dy, y)
+  along = ReduceSum (dyy, axes)
+  rest = Sub (dy, along)
+  dx = Mul (y, rest)
+})";
+
+// axis … rank-1 as `axes`, 0 … axis-1 as `lead`.
+constexpr char kLayerNormGrad[] = R"((dy, x, scale, mean, inv_std) => (dx, dscale, dbias) {
+  axis = Constant <value_int: int = @axis> ()
+  zero = Constant <value_int = 0> ()
+  one = Constant <value_int = 1> ()
+  shape = Shape (x)
+  rank = Size (shape)
+  first = Mod (axis, rank)
+  axes = Range (first, rank, one)
+  lead = Range (zero, first, one)
+  m = CastLike (mean, x)
+  s = CastLike (inv_std, x)
+  centred = Sub (x, m)
+  h = Mul (centred, s)
+  dh = Mul (dy, scale)
+  dh_mean = ReduceMean (dh, axes)
+  dhh = Mul (dh, h)
+  dhh_mean = ReduceMean (dhh, axes)
+  along = Mul (h, dhh_mean)
+  less_mean = Sub (dh, dh_mean)
+  rest = Sub (less_mean, along)
+  dx = Mul (rest, s)
+  dyh = Mul (dy, h)
+  dscale = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dyh, lead)
+  dbias = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dy, lead)
+})";
+
+constexpr char kRMSNormGrad[] = R"((dy, x, scale) => (dx, dscale) {
+  axis = Constant <value_int: int = @axis> ()
+  zero = Constant <value_int = 0> ()
+  one = Constant <value_int = 1> ()
+  shape = Shape (x)
+  rank = Size (shape)
+  first = Mod (axis, rank)
+  axes = Range (first, rank, one)
+  lead = Range (zero, first, one)
+  epsilon = Constant <value_float: float = @epsilon> ()
+  e = CastLike (epsilon, x)
+  xx = Mul (x, x)
+  square = ReduceMean (xx, axes)
+  shifted = Add (square, e)
+  root = Sqrt (shifted)
+  s = Reciprocal (root)
+  h = Mul (x, s)
+  dh = Mul (dy, scale)
+  dhh = Mul (dh, h)
+  dhh_mean = ReduceMean (dhh, axes)
+  along = Mul (h, dhh_mean)
+  rest = Sub (dh, along)
+  dx = Mul (rest, s)
+  dyh = Mul (dy, h)
+  dscale = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dyh, lead)
+})";
+
+// y = x Φ(x): y' = Φ(x) + x φ(x)
+constexpr char kGeluGrad[] = R"((dy, x) => (dx) {
+  half = Constant <value_float = 0.5> ()
+  one = Constant <value_float = 1.0> ()
+  root_half = Constant <value = double {0.7071067811865476}> ()
+  density_at_0 = Constant <value = double {0.3989422804014327}> ()
+  h = CastLike (half, x)
+  i = CastLike (one, x)
+  r = CastLike (root_half, x)
+  d = CastLike (density_at_0, x)
+  z = Mul (x, r)
+  erf = Erf (z)
+  erf_1 = Add (erf, i)
+  cdf = Mul (erf_1, h)
+  zz = Mul (z, z)
+  minus_zz = Neg (zz)
+  bell = Exp (minus_zz)
+  density = Mul (bell, d)
+  x_density = Mul (x, density)
+  slope = Add (cdf, x_density)
+  dx = Mul (dy, slope)
+})";
+
+// y = x (1 + t)/2, t = tanh(u), u = √(2/π) (x + 0.044715 x³)
+constexpr char kGeluTanhGrad[] = R"((dy, x) => (dx) {
+  half = Constant <value_float = 0.5> ()
+  one = Constant <value_float = 1.0> ()
+  root = Constant <value = double {0.7978845608028654}> ()
+  cubic = Constant <value = double {0.044715}> ()
+  cubic_3 = Constant <value = double {0.134145}> ()
+  h = CastLike (half, x)
+  i = CastLike (one, x)
+  r = CastLike (root, x)
+  k = CastLike (cubic, x)
+  k3 = CastLike (cubic_3, x)
+  xx = Mul (x, x)
+  kxx = Mul (xx, k)
+  kxx_1 = Add (kxx, i)
+  rx = Mul (x, r)
+  u = Mul (rx, kxx_1)
+  t = Tanh (u)
+  t_1 = Add (t, i)
+  left = Mul (t_1, h)
+  tt = Mul (t, t)
+  dt = Sub (i, tt)
+  k3xx = Mul (xx, k3)
+  k3xx_1 = Add (k3xx, i)
+  du = Mul (rx, k3xx_1)
+  dtdu = Mul (dt, du)
+  right = Mul (dtdu, h)
+  slope = Add (left, right)
+  dx = Mul (dy, slope)
+})";
+
+// ScatterElements, not ScatterND: stock ONNX Runtime races on the latter.
+constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
+  shape = Constant <value_ints: ints = @shape> ()
+  axis = Constant <value_int: int = @axis> ()
+  one = Constant <value_int = 1> ()
+  zeros_1d = Constant <value_ints = [0]> ()
+  ones_1d = Constant <value_ints = [1]> ()
+  rank = Size (shape)
+  first = Mod (axis, rank)
+  next = Add (first, one)
+  first_1d = Unsqueeze (first, zeros_1d)
+  next_1d = Unsqueeze (next, zeros_1d)
+  rank_1d = Unsqueeze (rank, zeros_1d)
+  before = Slice (shape, zeros_1d, first_1d)
+  after = Slice (shape, next_1d, rank_1d)
+  count = Size (indices)
+  count_1d = Unsqueeze (count, zeros_1d)
+  rows_shape = Concat <axis = 0> (before, count_1d, after)
+  rows = Reshape <allowzero = 1> (dy, rows_shape)
+  ones_after = ConstantOfShape <value = int64[1] {1}> (rank_1d)
+  column = Slice (ones_after, next_1d, rank_1d)
+  column_shape = Concat <axis = 0> (count_1d, column)
+  places = Reshape <allowzero = 1> (indices, column_shape)
+  all_places = Expand (places, rows_shape)
+  zero_f = ConstantOfShape (shape)
+  zero = CastLike (zero_f, dy)
+  dx = ScatterElements <axis: int = @axis, reduction = "add"> (zero, all_places, rows)
+})";
+
+// Classes are compared, never used as indices: -100 is no class.
+constexpr char kSoftmaxCrossEntropyGrad[] = R"((dloss, log_prob, labels) => (dscores) {
+  ignore = Constant <value_int: int = @ignore_index> ()
+  ignore_t = CastLike (ignore, labels)
+  ignored = Equal (labels, ignore_t)
+  valid = Not (ignored)
+  valid_f = Cast <to = 1> (valid)
+  count_f = ReduceSum <keepdims = 0> (valid_f)
+  one_f = Constant <value_float = 1.0> ()
+  at_least_1 = Max (count_f, one_f)
+  count = CastLike (at_least_1, log_prob)
+  share = Div (dloss, count)
+  classes_1d = Shape <start = 1, end = 2> (log_prob)
+  zero = Constant <value_int = 0> ()
+  one = Constant <value_int = 1> ()
+  zeros_1d = Constant <value_ints = [0]> ()
+  ones_1d = Constant <value_ints = [1]> ()
+  classes = Squeeze (classes_1d, zeros_1d)
+  ids = Range (zero, classes, one)
+  after = Shape <start = 2> (log_prob)
+  axes_after = Size (after)
+  axes_after_1d = Unsqueeze (axes_after, zeros_1d)
+  ones_after = ConstantOfShape <value = int64[1] {1}> (axes_after_1d)
+  ids_shape = Concat <axis = 0> (classes_1d, ones_after)
+  ids_column = Reshape <allowzero = 1> (ids, ids_shape)
+  ids_t = CastLike (ids_column, labels)
+  labels_1 = Unsqueeze (labels, ones_1d)
+  hot = Equal (labels_1, ids_t)
+  hot_f = CastLike (hot, log_prob)
+  p = Exp (log_prob)
+  miss = Sub (p, hot_f)
+  valid_1 = Unsqueeze (valid, ones_1d)
+  nothing_f = Constant <value_float = 0.0> ()
+  nothing = CastLike (nothing_f, log_prob)
+  counted = Where (valid_1, miss, nothing)
+  dscores = Mul (counted, share)
+})";
+
+}  // namespace
+
+std::vector<OpDefinition> GradientOps() {
+  const AttributeDefinition axis = {"axis", AttributeKind::kInt};
+  return {
+      {"GatherGrad", {axis, {"shape", AttributeKind::kInts}}, kGatherGrad,
+       InferGatherGrad},
+      {"GeluGrad", {}, kGeluGrad, InferLikeOperand},
+      {"GeluTanhGrad", {}, kGeluTanhGrad, InferLikeOperand},
+      {"LayerNormGrad", {axis}, kLayerNormGrad, InferLayerNormGrad},
+      {"RMSNormGrad", {axis, {"epsilon", AttributeKind::kFloat}}, kRMSNormGrad,
+       InferRMSNormGrad},
+      {"SoftmaxCrossEntropyGrad", {{"ignore_index", AttributeKind::kInt}},
+       kSoftmaxCrossEntropyGrad, InferSoftmaxCrossEntropyGrad},
+      {"SoftmaxGrad", {axis}, kSoftmaxGrad, InferLikeOperand},
+  };
+}
 
 }  // namespace onnx_fp8

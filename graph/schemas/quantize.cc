@@ -1,8 +1,285 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The FP8 ops of a per-tensor recipe. real = q · scale throughout.
+#include <cmath>
+
 #include "graph/schemas.h"
+#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
 
-std::vector<OpDefinition> QuantizeOps() { return {}; }
+// a: the largest finite |x|, 0 if there is none; amax: the same, but +Inf if
+// any x is NaN or Inf. NaN never reaches ReduceMax (engines differ), and the
+// maximum of nothing (-Inf) becomes 0. The text form has no infinity:
+// Reciprocal(0) is one.
+constexpr char kAmax[] = R"(
+  zero = Constant<value = float {0.0}>()
+  inf = Reciprocal(zero)
+  ax = Abs(x)
+  nan = IsNaN(x)
+  seen = Where(nan, inf, ax)
+  bad = IsInf(seen)
+  finite = Where(bad, zero, ax)
+  seen_max = ReduceMax<keepdims = 0>(seen)
+  amax = Max(seen_max, zero)
+  finite_max = ReduceMax<keepdims = 0>(finite)
+  a = Max(finite_max, zero)
+)";
+
+// factor = float(q_max / max(a, 1e-12)), divided in double: torchao's formula.
+constexpr char kFactor[] = R"(
+  eps = Constant<value = float {1e-12}>()
+  a_eps = Max(a, eps)
+  a_double = Cast<to = 11>(a_eps)
+  m = Constant<value_float: float = @q_max>()
+  m_double = Cast<to = 11>(m)
+  ratio = Div(m_double, a_double)
+  own_factor = Cast<to = 1>(ratio)
+  own_scale = Reciprocal(own_factor)
+)";
+
+const std::string& QuantizeTensorBody() {
+  static const std::string body =
+      Concat("(x) => (q, scale, amax) {", kAmax, kFactor, R"(
+  scale = Identity(own_scale)
+  scaled = Mul(x, own_factor)
+  q = Cast<to: int = @to, saturate = 1>(scaled)
+})");
+  return body;
+}
+
+// A scale_in of 0 is "not yet known": this tensor's own scale then.
+const std::string& QuantizeWithBody() {
+  static const std::string body =
+      Concat("(x, scale_in) => (q, scale, amax) {", kAmax, kFactor, R"(
+  unknown = Equal(scale_in, zero)
+  scale = Where(unknown, own_scale, scale_in)
+  given_factor = Reciprocal(scale_in)
+  factor = Where(unknown, own_factor, given_factor)
+  scaled = Mul(x, factor)
+  q = Cast<to: int = @to, saturate = 1>(scaled)
+})");
+  return body;
+}
+
+// TransformerEngine's kernel_bulk (transformer_engine/common/recipe/
+// delayed_scaling.cu) for all slots at once, with the scale's reciprocal. The
+// newest amax is row H-1; row 0 is cleared, but counts in the maximum before;
+// a slot whose amax is 0 or not finite keeps its column and its scale. The new
+// scale, float(1 / float(q_max / m)) · 2^margin and at least 2^-126, is what
+// QuantizeTensor gives for the same amax and margin 0.
+constexpr char kUpdateScaleBody[] =
+    R"((amax, history, scale, q_max, ok) => (new_history, new_scale) {
+  zero = Constant<value = float {0.0}>()
+  inf = Reciprocal(zero)
+  positive = Greater(amax, zero)
+  finite = Less(amax, inf)
+  valid = And(positive, finite)
+  roll = And(valid, ok)
+  axis = Constant<value = int64[1] {0}>()
+  one = Constant<value = int64[1] {1}>()
+  end = Constant<value = int64[1] {9223372036854775807}>()
+  row = Unsqueeze(amax, axis)
+  older = Slice(history, one, end, axis)
+  window = Concat<axis = 0>(older, row)
+  row_shape = Shape(row)
+  clear = ConstantOfShape(row_shape)
+  kept = Slice(window, one, end, axis)
+  rolled = Concat<axis = 0>(clear, kept)
+  new_history = Where(roll, rolled, history)
+  nan = IsNaN(window)
+  seen = Where(nan, inf, window)
+  peak = ReduceMax<keepdims = 0>(seen, axis)
+  most_recent = Constant<value_int: int = @most_recent>()
+  recent = Cast<to = 9>(most_recent)
+  m = Where(recent, amax, peak)
+  m_finite = Less(m, inf)
+  known = And(roll, m_finite)
+  m_double = Cast<to = 11>(m)
+  q_max_double = Cast<to = 11>(q_max)
+  ratio = Div(q_max_double, m_double)
+  factor = Cast<to = 1>(ratio)
+  exact = Reciprocal(factor)
+  two = Constant<value = float {2.0}>()
+  margin = Constant<value_float: float = @margin>()
+  room = Pow(two, margin)
+  wanted = Mul(exact, room)
+  tiny = Constant<value = float {1.1754943508222875e-38}>()
+  bounded = Max(wanted, tiny)
+  new_scale = Where(known, bounded, scale)
+})";
+
+// The product of two FP8 tensors as matrices (all axes but the last are one).
+// With transA the result is a matrix, else it has a's leading axes: of
+// [leading axes, rows] the slice from n·transA to n + transA, n = their number.
+constexpr char kProduct[] = R"(
+  af = Cast<to = 1>(a_q)
+  a2 = Flatten<axis = -1>(af)
+  bf = Cast<to = 1>(b_q)
+  b2 = Flatten<axis = -1>(bf)
+  sum = Gemm<transA: int = @transA, transB: int = @transB>(a2, b2)
+  scale = Mul(a_scale, b_scale)
+  product = Mul(sum, scale)
+  leading = Shape<start = 0, end = -1>(af)
+  rows = Shape<start = 0, end = 1>(sum)
+  columns = Shape<start = 1, end = 2>(sum)
+  either = Concat<axis = 0>(leading, rows)
+  count = Shape(leading)
+  transposed = Constant<value_int: int = @transA>()
+  from = Mul(count, transposed)
+  to = Add(count, transposed)
+  axis = Constant<value = int64[1] {0}>()
+  head = Slice(either, from, to, axis)
+  shape = Concat<axis = 0>(head, columns)
+)";
+
+const std::string& ScaledMatMulBody() {
+  static const std::string body =
+      Concat("(a_q, a_scale, b_q, b_scale) => (y) {", kProduct, R"(
+  y = Reshape<allowzero = 1>(product, shape)
+})");
+  return body;
+}
+
+const std::string& ScaledMatMulBiasBody() {
+  static const std::string body =
+      Concat("(a_q, a_scale, b_q, b_scale, bias) => (y) {", kProduct, R"(
+  biased = Add(product, bias)
+  y = Reshape<allowzero = 1>(biased, shape)
+})");
+  return body;
+}
+
+void SetOutput(Node& node, size_t i, DType dtype, std::optional<Shape> shape) {
+  Value* out = node.out(i);
+  if (out == nullptr) return;
+  out->dtype = dtype;
+  if (shape) out->shape = std::move(shape);
+}
+
+// Errors: `i` is missing or of another dtype.
+const Value& Operand(const Node& node, size_t i, DType dtype) {
+  const Value* in = node.in(i);
+  Check(in != nullptr, "[", node.Where(), "] expected ", i + 1,
+        " inputs or more, got less");
+  Check(in->dtype == dtype || in->dtype == DType::kUndefined, "[", node.Where(),
+        "] expected input ", i, " of type ", Name(dtype), ", got ",
+        Name(in->dtype));
+  return *in;
+}
+
+void CheckScalar(const Node& node, size_t i, DType dtype) {
+  const Value& in = Operand(node, i, dtype);
+  Check(!in.shape || in.shape->empty(), "[", node.Where(), "] expected input ",
+        i, " to be a scalar, got shape ",
+        in.shape ? ToString(*in.shape) : std::string());
+}
+
+void InferQuantize(Node& node) {
+  const Value& x = Operand(node, 0, DType::kFloat);
+  auto to = static_cast<DType>(node.Int("to", 0));
+  float q_max = node.Float("q_max", 0.0f);
+  Check(IsFloat8(to) && q_max > 0, "[", node.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", node.Int("to", 0),
+        " and ", q_max);
+  SetOutput(node, 0, to, x.shape);
+  SetOutput(node, 1, DType::kFloat, Shape{});
+  SetOutput(node, 2, DType::kFloat, Shape{});
+}
+
+void InferQuantizeWith(Node& node) {
+  CheckScalar(node, 1, DType::kFloat);
+  InferQuantize(node);
+}
+
+void InferUpdateScale(Node& node) {
+  for (size_t i : {0, 2, 3}) {
+    const Value& in = Operand(node, i, DType::kFloat);
+    Check(!in.shape || in.rank() == 1, "[", node.Where(), "] expected input ",
+          i, " of rank 1, got shape ",
+          in.shape ? ToString(*in.shape) : std::string());
+  }
+  const Value& history = Operand(node, 1, DType::kFloat);
+  Check(!history.shape || history.rank() == 2, "[", node.Where(),
+        "] expected history of rank 2, got shape ",
+        history.shape ? ToString(*history.shape) : std::string());
+  CheckScalar(node, 4, DType::kBool);
+  float margin = node.Float("margin", 0.0f);
+  Check(std::fabs(margin) <= 100 && margin == std::floor(margin), "[",
+        node.Where(), "] expected a whole margin from -100 to 100, got ",
+        margin);
+  SetOutput(node, 0, DType::kFloat, history.shape);
+  SetOutput(node, 1, DType::kFloat, node.in(2)->shape);
+}
+
+// Product of all axes but the last; -1 if one is unknown.
+int64_t Rows(const Shape& shape) {
+  Shape lead(shape.begin(), shape.end() - 1);
+  return IsConcrete(lead) ? NumElements(lead) : -1;
+}
+
+void CheckFloat8(const Node& node, size_t i) {
+  const Value* in = node.in(i);
+  Check(in != nullptr, "[", node.Where(), "] expected ", i + 1,
+        " inputs or more, got less");
+  Check(IsFloat8(in->dtype) || in->dtype == DType::kUndefined, "[",
+        node.Where(), "] expected input ", i, " in an 8-bit float format, got ",
+        Name(in->dtype));
+  Check(!in->shape || in->rank() >= 2, "[", node.Where(), "] expected input ",
+        i, " of rank 2 or more, got shape ",
+        in->shape ? ToString(*in->shape) : std::string());
+}
+
+void InferScaledMatMul(Node& node) {
+  CheckFloat8(node, 0);
+  CheckFloat8(node, 2);
+  CheckScalar(node, 1, DType::kFloat);
+  CheckScalar(node, 3, DType::kFloat);
+  SetOutput(node, 0, DType::kFloat, std::nullopt);
+  const Value &a = *node.in(0), &b = *node.in(2);
+  if (!a.shape || !b.shape) return;
+  bool ta = node.Int("transA", 0) != 0, tb = node.Int("transB", 0) != 0;
+  int64_t a_k = ta ? Rows(*a.shape) : a.shape->back();
+  int64_t b_k = tb ? b.shape->back() : Rows(*b.shape);
+  Check(a_k == b_k || a_k < 0 || b_k < 0, "[", node.Where(),
+        "] expected operands that share an axis, got ", ToString(*a.shape),
+        ta ? " transposed" : "", " and ", ToString(*b.shape),
+        tb ? " transposed" : "");
+  Shape y = ta ? Shape{a.shape->back(), 0} : *a.shape;
+  y.back() = tb ? Rows(*b.shape) : b.shape->back();
+  SetOutput(node, 0, DType::kFloat, y);
+}
+
+void InferScaledMatMulBias(Node& node) {
+  InferScaledMatMul(node);
+  const Value& bias = Operand(node, 4, DType::kFloat);
+  const Value* y = node.out(0);
+  bool known = bias.concrete() && y && y->shape && y->shape->back() >= 0;
+  Check(!known || *bias.shape == Shape{y->shape->back()}, "[", node.Where(),
+        "] expected bias of shape [", known ? y->shape->back() : 0, "], got ",
+        known ? ToString(*bias.shape) : std::string());
+}
+
+}  // namespace
+
+std::vector<OpDefinition> QuantizeOps() {
+  std::vector<AttributeDefinition> quantize = {
+      {"to", AttributeKind::kInt}, {"q_max", AttributeKind::kFloat}};
+  std::vector<AttributeDefinition> product = {{"transA", AttributeKind::kInt},
+                                              {"transB", AttributeKind::kInt}};
+  return {
+      {"QuantizeTensor", quantize, QuantizeTensorBody().c_str(), InferQuantize},
+      {"QuantizeWith", quantize, QuantizeWithBody().c_str(), InferQuantizeWith},
+      {"UpdateScale",
+       {{"most_recent", AttributeKind::kInt},
+        {"margin", AttributeKind::kFloat}},
+       kUpdateScaleBody,
+       InferUpdateScale},
+      {"ScaledMatMul", product, ScaledMatMulBody().c_str(), InferScaledMatMul},
+      {"ScaledMatMulBias", product, ScaledMatMulBiasBody().c_str(),
+       InferScaledMatMulBias},
+  };
+}
 
 }  // namespace onnx_fp8

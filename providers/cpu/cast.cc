@@ -1,8 +1,241 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Cast between all numeric dtypes. Small floats go through float: decoded
+// before, encoded after the conversion.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "onnx_fp8/float8.h"
+#include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterCast(KernelRegistry&) {}
+constexpr int64_t kBlock = 1024;  // elements converted at a time
+
+bool IsSmallFloat(DType dtype) {
+  return IsFloat8(dtype) || dtype == DType::kE8M0 ||
+         dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
+// --- small floats to float and back -----------------------------------------
+
+template <typename T>
+void DecodeBlock(const void* from, float* to, int64_t n) {
+  auto* x = static_cast<const T*>(from);
+  if constexpr (sizeof(T) == 1) {
+    static const std::array<float, 256> table = [] {
+      std::array<float, 256> values;
+      for (size_t i = 0; i < 256; ++i) {
+        values[i] = Decode(T{static_cast<uint8_t>(i)});
+      }
+      return values;
+    }();
+    for (int64_t i = 0; i < n; ++i) to[i] = table[x[i].bits];
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = Decode(x[i]);
+  }
+}
+
+void DecodeBlock(DType dtype, const void* from, float* to, int64_t n) {
+  switch (dtype) {
+    case DType::kFloat16: return DecodeBlock<Float16>(from, to, n);
+    case DType::kBFloat16: return DecodeBlock<BFloat16>(from, to, n);
+    case DType::kE4M3: return DecodeBlock<E4M3>(from, to, n);
+    case DType::kE5M2: return DecodeBlock<E5M2>(from, to, n);
+    default: return DecodeBlock<E8M0>(from, to, n);
+  }
+}
+
+// What ONNX asks for with saturate = 0: NaN where E4M3 has no infinity. Beyond
+// the middle between the largest value and the next step, which would round to
+// even (E4M3: down to 448, E5M2: up).
+E4M3 EncodeE4M3Unsaturated(float x) {
+  if (std::fabs(x) > 464.0f) x = std::copysign(NAN, x);
+  return EncodeE4M3(x);
+}
+E5M2 EncodeE5M2Unsaturated(float x) {
+  uint8_t sign = std::signbit(x) ? 0x80 : 0;
+  if (std::fabs(x) >= 61440.0f) return {static_cast<uint8_t>(sign | 0x7C)};
+  return EncodeE5M2(x);
+}
+// ONNX's saturate = 1, round_mode "up".
+E8M0 EncodeE8M0Saturated(float x) {
+  return EncodeE8M0(std::min(x, 0x1p127f));
+}
+
+template <typename T, T (*kEncode)(float)>
+void EncodeBlock(const float* from, void* to, int64_t n) {
+  auto* y = static_cast<T*>(to);
+  for (int64_t i = 0; i < n; ++i) y[i] = kEncode(from[i]);
+}
+
+void EncodeBlock(DType dtype, bool saturate, const float* x, void* y,
+                 int64_t n) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return EncodeBlock<Float16, EncodeFloat16>(x, y, n);
+    case DType::kBFloat16:
+      return EncodeBlock<BFloat16, EncodeBFloat16>(x, y, n);
+    case DType::kE4M3:
+      return saturate ? EncodeBlock<E4M3, EncodeE4M3>(x, y, n)
+                      : EncodeBlock<E4M3, EncodeE4M3Unsaturated>(x, y, n);
+    case DType::kE5M2:
+      return saturate ? EncodeBlock<E5M2, EncodeE5M2>(x, y, n)
+                      : EncodeBlock<E5M2, EncodeE5M2Unsaturated>(x, y, n);
+    default:
+      return EncodeBlock<E8M0, EncodeE8M0Saturated>(x, y, n);
+  }
+}
+
+// --- between C's types ------------------------------------------------------
+
+// C's rules; a float outside an integer's range (undefined in C) becomes the
+// nearest bound and NaN becomes 0.
+template <typename To, typename From>
+To Convert(From x) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return x != 0;
+  } else if constexpr (std::is_integral_v<To> &&
+                       std::is_floating_point_v<From>) {
+    constexpr To kMin = std::numeric_limits<To>::min();
+    constexpr To kMax = std::numeric_limits<To>::max();
+    if (x != x) return 0;
+    if (x <= static_cast<From>(kMin)) return kMin;
+    if (x >= static_cast<From>(kMax)) return kMax;
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+// Bool operands are bytes: any but 0 is true.
+struct Bool {
+  uint8_t byte;
+};
+
+template <typename To, typename From>
+void ConvertBlock(const void* from, void* to, int64_t n) {
+  auto* x = static_cast<const From*>(from);
+  auto* y = static_cast<To*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<From, Bool>) {
+      y[i] = Convert<To>(x[i].byte != 0);
+    } else {
+      y[i] = Convert<To>(x[i]);
+    }
+  }
+}
+
+// Double to float so that rounding the float once more gives what rounding
+// the double does: inexact results get an odd last bit.
+void RoundToOdd(const double* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    auto nearest = static_cast<float>(x[i]);
+    auto back = static_cast<double>(nearest);
+    uint32_t bits = std::bit_cast<uint32_t>(nearest);
+    if (back != x[i] && std::isfinite(nearest)) {
+      // Away from zero: one step back, then both ways make the bit odd.
+      if (std::fabs(back) > std::fabs(x[i])) --bits;
+      bits |= 1;
+    }
+    y[i] = std::bit_cast<float>(bits);
+  }
+}
+
+using Block = void (*)(const void* from, void* to, int64_t n);
+
+template <typename To>
+Block ConverterTo(DType from, const std::string& where) {
+  if (from == DType::kBool) return &ConvertBlock<To, Bool>;
+  Block block = nullptr;
+  DispatchNumeric(from, where,
+                  [&]<typename From>() { block = &ConvertBlock<To, From>; });
+  return block;
+}
+
+Block Converter(DType from, DType to, const std::string& where) {
+  if (to == DType::kBool) return ConverterTo<bool>(from, where);
+  Block block = nullptr;
+  DispatchNumeric(
+      to, where, [&]<typename To>() { block = ConverterTo<To>(from, where); });
+  return block;
+}
+
+void RoundToOddBlock(const void* from, void* to, int64_t n) {
+  RoundToOdd(static_cast<const double*>(from), static_cast<float*>(to), n);
+}
+
+// --- ops --------------------------------------------------------------------
+
+void CastTo(KernelContext& ctx, const Tensor& x, DType to) {
+  bool saturate = ctx.Int("saturate", 1) != 0;
+  if (to == DType::kE8M0) {
+    std::string mode = ctx.String("round_mode", "up");
+    Check(saturate && mode == "up", "[", ctx.Where(),
+          "] expected saturate = 1 and round_mode up for ", Name(to), ", got ",
+          saturate, " and ", mode);
+  }
+  Check(ByteSize(to) > 0 && ByteSize(x.dtype()) > 0, "[", ctx.Where(),
+        "] expected numeric dtypes, got ", Name(x.dtype()), " to ", Name(to));
+  Tensor y = Result(ctx, 0, to, x.shape());
+  if (to == x.dtype()) {
+    if (!y.SharesDataWith(x) && x.bytes() > 0) {
+      std::memcpy(y.raw(), x.raw(), x.bytes());
+    }
+    return;
+  }
+  bool decode = IsSmallFloat(x.dtype());
+  bool encode = IsSmallFloat(to);
+  DType from = decode ? DType::kFloat : x.dtype();
+  DType middle = encode ? DType::kFloat : to;
+  Block convert = encode && from == DType::kDouble
+                      ? &RoundToOddBlock
+                      : Converter(from, middle, ctx.Where());
+  auto x_size = static_cast<int64_t>(ByteSize(x.dtype()));
+  auto y_size = static_cast<int64_t>(ByteSize(to));
+  ParallelFor(x.size(), kGrain, [&](int64_t begin, int64_t end) {
+    float decoded[kBlock];
+    float converted[kBlock];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      int64_t n = std::min(kBlock, end - i);
+      const void* in = static_cast<const char*>(x.raw()) + i * x_size;
+      void* out = static_cast<char*>(y.raw()) + i * y_size;
+      if (decode) {
+        DecodeBlock(x.dtype(), in, decoded, n);
+        in = decoded;
+      }
+      if (!encode) {
+        convert(in, out, n);
+      } else if (from == DType::kFloat) {
+        EncodeBlock(to, saturate, static_cast<const float*>(in), out, n);
+      } else {
+        convert(in, converted, n);
+        EncodeBlock(to, saturate, converted, out, n);
+      }
+    }
+  });
+}
+
+void Cast(KernelContext& ctx) {
+  CastTo(ctx, Operand(ctx, 0), static_cast<DType>(ctx.Int("to", 0)));
+}
+
+void CastLike(KernelContext& ctx) {
+  CastTo(ctx, Operand(ctx, 0), Operand(ctx, 1).dtype());
+}
+
+}  // namespace
+
+void RegisterCast(KernelRegistry& r) {
+  r.Add("Cast", Cast);
+  r.Add("CastLike", CastLike);
+}
 
 }  // namespace onnx_fp8

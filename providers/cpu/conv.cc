@@ -1,8 +1,313 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Conv and ConvTranspose by im2col: x (N,C,spatial), w (M,C/g,kernel) and
+// y (N,M,spatial) of Conv; the columns of one group are (C/g · taps,
+// positions).
+#include <algorithm>
+#include <vector>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/window.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterConv(KernelRegistry&) {}
+// Columns of at most this many elements: about half of an L2 cache.
+constexpr int64_t kColumns = 128 * 1024;
+
+// Calls row(column, input, first, step, count, inside_begin, inside_end) for
+// each run of output positions begin … end that share their outer axes: `count`
+// of them from `column` on; position i reads input[first + i · step], which
+// exists for inside_begin <= i < inside_end. `input` is an offset in the plane.
+template <typename Fn>
+void ForEachRun(const Window& w, int64_t kd, int64_t kh, int64_t kw,
+                int64_t begin, int64_t end, Fn row) {
+  TapRange inside = InsideRange(w, 2, kw);
+  int64_t first = kw * w.dilation[2] - w.pad[2];
+  for (int64_t p = begin; p < end;) {
+    int64_t ow = p % w.out[2], oh = p / w.out[2] % w.out[1];
+    int64_t od = p / (w.out[2] * w.out[1]);
+    int64_t count = std::min(w.out[2] - ow, end - p);
+    int64_t id = od * w.stride[0] + kd * w.dilation[0] - w.pad[0];
+    int64_t ih = oh * w.stride[1] + kh * w.dilation[1] - w.pad[1];
+    bool exists = id >= 0 && id < w.in[0] && ih >= 0 && ih < w.in[1];
+    int64_t lo = std::clamp(inside.begin - ow, int64_t{0}, count);
+    int64_t hi = std::clamp(inside.end - ow, lo, count);
+    if (!exists) lo = hi = 0;
+    int64_t line = exists ? (id * w.in[1] + ih) * w.in[2] : 0;
+    row(p - begin, line + first + ow * w.stride[2], count, lo, hi);
+    p += count;
+  }
+}
+
+// Loops of a run, with the frequent step of 1 apart: only that vectorises.
+template <typename T>
+void Read(const T* from, int64_t step, int64_t count, T* to) {
+  if (step == 1) {
+    std::copy(from, from + count, to);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i * step];
+  }
+}
+
+template <typename T>
+void ReadAndAdd(T factor, const T* from, int64_t step, int64_t count, T* to) {
+  if (step == 1) {
+    for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i * step];
+  }
+}
+
+template <typename T>
+void AddTo(const T* from, int64_t step, int64_t count, T* to) {
+  if (step == 1) {
+    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i * step] += from[i];
+  }
+}
+
+template <typename Fn>
+void ForEachTap(const Window& w, Fn tap) {
+  int64_t index = 0;
+  for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
+    for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
+      for (int64_t kw = 0; kw < w.kernel[2]; ++kw) tap(index++, kd, kh, kw);
+    }
+  }
+}
+
+// columns (channels · taps, end - begin) of x (channels, in).
+template <typename T>
+void ToColumns(const Window& w, const T* x, int64_t channels, int64_t begin,
+               int64_t end, T* columns) {
+  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
+  int64_t positions = end - begin, step = w.stride[2];
+  for (int64_t c = 0; c < channels; ++c) {
+    ForEachTap(w, [&](int64_t tap, int64_t kd, int64_t kh, int64_t kw) {
+      T* to = columns + (c * taps + tap) * positions;
+      const T* from = x + c * plane;
+      ForEachRun(
+          w, kd, kh, kw, begin, end,
+          [&](int64_t at, int64_t in, int64_t count, int64_t lo, int64_t hi) {
+            std::fill(to + at, to + at + lo, T{0});
+            Read(from + in + lo * step, step, hi - lo, to + at + lo);
+            std::fill(to + at + hi, to + at + count, T{0});
+          });
+    });
+  }
+}
+
+// The adjoint: adds columns to x (channels, in). Channels in parallel.
+template <typename T>
+void AddColumns(const Window& w, const T* columns, int64_t channels,
+                int64_t begin, int64_t end, T* x) {
+  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
+  int64_t positions = end - begin, step = w.stride[2];
+  ParallelFor(channels, 1, [&](int64_t from, int64_t to) {
+    for (int64_t c = from; c < to; ++c) {
+      ForEachTap(w, [&](int64_t tap, int64_t kd, int64_t kh, int64_t kw) {
+        const T* column = columns + (c * taps + tap) * positions;
+        T* target = x + c * plane;
+        ForEachRun(
+            w, kd, kh, kw, begin, end,
+            [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
+              AddTo(column + at + lo, step, hi - lo, target + in + lo * step);
+            });
+      });
+    }
+  });
+}
+
+struct Sizes {
+  int64_t n = 0, group = 1;
+  int64_t c = 0, m = 0;  // channels of x and y in one group
+};
+
+// y row of `count` elements = bias.
+template <typename T>
+void SetRows(const T* bias, int64_t rows, int64_t ld, int64_t count, T* y) {
+  for (int64_t i = 0; i < rows; ++i) {
+    std::fill_n(y + i * ld, count, bias ? bias[i] : T{0});
+  }
+}
+
+// One input channel per group: too few products for a GEMM.
+template <typename T>
+void Depthwise(const Window& w, const Sizes& s, const T* x, const T* weight,
+               const T* bias, T* y) {
+  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
+  int64_t positions = Window::Product(w.out), step = w.stride[2];
+  ParallelFor(s.n * s.group * s.m, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      int64_t m = task % (s.group * s.m);
+      const T* from = x + task / s.m * plane;
+      T* to = y + task * positions;
+      SetRows(bias ? bias + m : nullptr, 1, 0, positions, to);
+      ForEachTap(w, [&](int64_t tap, int64_t kd, int64_t kh, int64_t kw) {
+        T factor = weight[m * taps + tap];
+        ForEachRun(
+            w, kd, kh, kw, 0, positions,
+            [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
+              ReadAndAdd(factor, from + in + lo * step, step, hi - lo,
+                         to + at + lo);
+            });
+      });
+    }
+  });
+}
+
+// A window of one tap that reads every element once: x is its own columns.
+bool IsPointwise(const Window& w) {
+  return Window::Product(w.kernel) == 1 && w.in == w.out &&
+         Window::Product(w.stride) == 1 && w.pad == Window::Axes{0, 0, 0};
+}
+
+// Positions per task: columns that stay in the cache, a task per thread.
+int64_t ChunkOf(int64_t rows, int64_t positions, int64_t other_tasks) {
+  int64_t chunk = std::clamp<int64_t>(kColumns / std::max<int64_t>(rows, 1), 64,
+                                      positions + 64);
+  int64_t parts = (NumThreads() + other_tasks - 1) / other_tasks;
+  return std::min(chunk, (positions + parts - 1) / parts);
+}
+
+template <typename T>
+void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
+              const T* bias, T* y) {
+  int64_t rows = s.c * Window::Product(w.kernel);
+  int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
+  bool pointwise = IsPointwise(w);
+  int64_t chunk = ChunkOf(rows, positions, s.n * s.group);
+  int64_t chunks = (positions + chunk - 1) / chunk;
+  ParallelFor(s.n * s.group * chunks, 1, [&](int64_t first, int64_t last) {
+    std::vector<T> columns(
+        pointwise ? 0 : static_cast<size_t>(rows * std::min(chunk, positions)));
+    for (int64_t task = first; task < last; ++task) {
+      int64_t ng = task / chunks, g = ng % s.group;
+      int64_t begin = task % chunks * chunk;
+      int64_t end = std::min(begin + chunk, positions);
+      const T* from = x + ng * s.c * plane;
+      T* to = y + ng * s.m * positions + begin;
+      SetRows(bias ? bias + g * s.m : nullptr, s.m, positions, end - begin, to);
+      GemmProblem p = {.m = s.m,
+                       .n = end - begin,
+                       .k = rows,
+                       .beta = 1.0f,
+                       .c = to,
+                       .ldc = positions};
+      p.a = {weight + g * s.m * rows, DTypeOf<T>(), rows, false};
+      p.b = {from + begin, DTypeOf<T>(), positions, false};
+      if (!pointwise) {
+        ToColumns(w, from, s.c, begin, end, columns.data());
+        p.b = {columns.data(), DTypeOf<T>(), end - begin, false};
+      }
+      Gemm(p);
+    }
+  });
+}
+
+// Errors: bias that is there, but not (channels).
+void CheckBias(const KernelContext& c, DType dtype, int64_t channels) {
+  if (!c.HasIn(2)) return;
+  Check(c.In(2).dtype() == dtype && c.In(2).shape() == Shape{channels}, "[",
+        c.Where(), "] expected bias ", Name(dtype), "[", channels, "], got ",
+        Name(c.In(2).dtype()), ToString(c.In(2).shape()));
+}
+
+// Kernel sizes of the weight; checks kernel_shape, dtype and ranks.
+std::vector<int64_t> KernelOf(const KernelContext& c) {
+  const Tensor &x = c.In(0), &w = c.In(1);
+  Check(x.rank() >= 3 && w.rank() == x.rank() && x.dtype() == w.dtype(), "[",
+        c.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
+        Name(x.dtype()), ToString(x.shape()), " and ", Name(w.dtype()),
+        ToString(w.shape()));
+  std::vector<int64_t> kernel(w.shape().begin() + 2, w.shape().end());
+  Check(!c.Has("kernel_shape") || c.Ints("kernel_shape") == kernel, "[",
+        c.Where(), "] expected kernel_shape ", ToString(kernel), ", got ",
+        ToString(c.Ints("kernel_shape")));
+  return kernel;
+}
+
+int64_t GroupOf(const KernelContext& c, int64_t divides) {
+  int64_t group = c.Int("group", 1);
+  Check(group >= 1 && divides % group == 0, "[", c.Where(),
+        "] expected a group that divides ", divides, ", got ", group);
+  return group;
+}
+
+void Conv(KernelContext& c) {
+  const Tensor &x = c.In(0), &weight = c.In(1);
+  Window w = WindowOver(c, x.shape(), KernelOf(c));
+  int64_t group = GroupOf(c, weight.dim(0));
+  Sizes s = {x.dim(0), group, weight.dim(1), weight.dim(0) / group};
+  Check(x.dim(1) == s.c * group, "[", c.Where(), "] expected ", s.c * group,
+        " input channels, got ", x.dim(1));
+  CheckBias(c, x.dtype(), weight.dim(0));
+  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(s.n, weight.dim(0), w.out));
+  if (y.size() == 0) return;
+  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* bias = c.HasIn(2) ? c.In(2).data<T>() : nullptr;
+    if (s.c == 1 && s.m <= 4) {
+      Depthwise(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    } else {
+      Convolve(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    }
+  });
+}
+
+// x (N,C,out of w), weight (C,M/g,kernel), y (N,M,in of w).
+template <typename T>
+void Transposed(const Window& w, const Sizes& s, const T* x, const T* weight,
+                const T* bias, T* y) {
+  int64_t rows = s.m * Window::Product(w.kernel);
+  int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
+  int64_t chunk = ChunkOf(rows, positions, NumThreads());
+  ParallelFor(s.n * s.group, 1, [&](int64_t first, int64_t last) {
+    std::vector<T> columns(static_cast<size_t>(rows * chunk));
+    for (int64_t ng = first; ng < last; ++ng) {
+      int64_t g = ng % s.group;
+      T* to = y + ng * s.m * plane;
+      SetRows(bias ? bias + g * s.m : nullptr, s.m, plane, plane, to);
+      for (int64_t begin = 0; begin < positions; begin += chunk) {
+        int64_t end = std::min(begin + chunk, positions);
+        GemmProblem p = {
+            .m = rows, .n = end - begin, .k = s.c, .c = columns.data()};
+        p.a = {weight + g * s.c * rows, DTypeOf<T>(), rows, true};
+        p.b = {x + ng * s.c * positions + begin, DTypeOf<T>(), positions,
+               false};
+        Gemm(p);
+        AddColumns(w, columns.data(), s.m, begin, end, to);
+      }
+    }
+  });
+}
+
+void ConvTranspose(KernelContext& c) {
+  const Tensor &x = c.In(0), &weight = c.In(1);
+  Window w = TransposedWindow(c, x.shape(), KernelOf(c));
+  int64_t group = GroupOf(c, x.dim(1));
+  Sizes s = {x.dim(0), group, x.dim(1) / group, weight.dim(1)};
+  Check(weight.dim(0) == x.dim(1), "[", c.Where(), "] expected a weight for ",
+        x.dim(1), " input channels, got ", weight.dim(0));
+  CheckBias(c, x.dtype(), s.m * group);
+  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(s.n, s.m * group, w.in));
+  if (y.size() == 0) return;
+  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* bias = c.HasIn(2) ? c.In(2).data<T>() : nullptr;
+    Transposed(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+  });
+}
+
+}  // namespace
+
+void RegisterConv(KernelRegistry& r) {
+  r.Add("Conv", Conv);
+  r.Add("ConvTranspose", ConvTranspose);
+}
 
 }  // namespace onnx_fp8

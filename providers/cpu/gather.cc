@@ -1,8 +1,251 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Elements picked by computed indices, and the gradient of picking rows.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "graph/graph.h"
+#include "onnx_fp8/float8.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterGather(KernelRegistry&) {}
+// y[i] = x[offset(i)] for `count` blocks of `block` elements, where offset(i)
+// counts elements.
+template <typename Offset>
+void CopyBlocks(const KernelContext& c, const Tensor& x, int64_t count,
+                int64_t block, const Offset& offset, Tensor& y) {
+  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = static_cast<const T*>(x.raw());
+    T* to = static_cast<T*>(y.raw());
+    ParallelFor(count, std::max<int64_t>(kMoveGrain / block, 1),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    if (block == 1) {
+                      to[i] = from[offset(i)];
+                    } else {
+                      std::memcpy(to + i * block, from + offset(i),
+                                  static_cast<size_t>(block) * sizeof(T));
+                    }
+                  }
+                });
+  });
+}
+
+// x (outer, size, inner), indices (n) → y (outer, n, inner)
+struct GatherSizes {
+  int64_t outer, size, inner;
+};
+
+GatherSizes SizesAround(std::span<const int64_t> shape, int64_t axis) {
+  auto at = static_cast<size_t>(axis);
+  return {NumElements(shape.first(at)), shape[at],
+          NumElements(shape.subspan(at + 1))};
+}
+
+// `shape` with the axis replaced by the axes of the indices.
+Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
+  Shape out(shape.begin(), shape.begin() + axis);
+  out.insert(out.end(), indices.begin(), indices.end());
+  out.insert(out.end(), shape.begin() + axis + 1, shape.end());
+  return out;
+}
+
+void Gather(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  int64_t axis = AxisIn(c, c.Int("axis", 0), x.rank());
+  std::vector<int64_t> indices = IndicesIn(c, 1, x.dim(axis));
+  Tensor& y = c.Out(0, x.dtype(),
+                    GatheredShape(x.shape(), axis, c.In(1).shape()));
+  if (y.size() == 0) return;
+  GatherSizes s = SizesAround(x.shape(), axis);
+  auto n = static_cast<int64_t>(indices.size());
+  auto offset = [&](int64_t i) {
+    return (i / n * s.size + indices[static_cast<size_t>(i % n)]) * s.inner;
+  };
+  CopyBlocks(c, x, s.outer * n, s.inner, offset, y);
+}
+
+void GatherElements(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  int64_t axis = AxisIn(c, c.Int("axis", 0), x.rank());
+  std::vector<int64_t> indices = IndicesIn(c, 1, x.dim(axis));
+  const Shape& shape = c.In(1).shape();
+  bool fits = shape.size() == x.shape().size();
+  for (size_t d = 0; fits && d < shape.size(); ++d) {
+    fits = shape[d] <= x.shape()[d] || static_cast<int64_t>(d) == axis;
+  }
+  Check(fits, "[", c.Where(), "] expected indices of a shape inside ",
+        ToString(x.shape()), " but for axis ", axis, ", got ", ToString(shape));
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  std::vector<int64_t> strides = Strides(x.shape());
+  int64_t step = strides[static_cast<size_t>(axis)];
+  strides[static_cast<size_t>(axis)] = 0;
+  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = static_cast<const T*>(x.raw());
+    T* to = static_cast<T*>(y.raw());
+    ParallelFor(y.size(), kMoveGrain, [&](int64_t begin, int64_t end) {
+      Odometer<1> at(shape, {strides}, begin);
+      for (int64_t i = begin; i < end; ++i, at.Next()) {
+        to[i] = from[at.offset(0) + indices[static_cast<size_t>(i)] * step];
+      }
+    });
+  });
+}
+
+// x (batch…, d0 … dk-1, inner…), indices (batch…, m…, k) → y (batch…, m…,
+// inner…)
+void GatherND(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  const Tensor& indices = Operand(c, 1);
+  const Shape& xs = x.shape();
+  const Shape& is = indices.shape();
+  int64_t batch_dims = c.Int("batch_dims", 0);
+  Check(x.rank() > 0 && indices.rank() > 0 && batch_dims >= 0 &&
+            batch_dims < std::min(x.rank(), indices.rank()) &&
+            indices.dim(-1) > 0 && indices.dim(-1) <= x.rank() - batch_dims &&
+            std::equal(xs.begin(), xs.begin() + batch_dims, is.begin()),
+        "[", c.Where(), "] expected indices that fit x ", ToString(xs),
+        " after ", batch_dims, " batch axes, got ", ToString(is));
+  Check(indices.dtype() == DType::kInt64 || indices.dtype() == DType::kInt32,
+        "[", c.Where(), "] expected int32 or int64 indices, got ",
+        Name(indices.dtype()));
+  auto b = static_cast<size_t>(batch_dims);
+  auto k = static_cast<size_t>(indices.dim(-1));
+  Shape shape(is.begin(), is.end() - 1);
+  shape.insert(shape.end(), xs.begin() + static_cast<std::ptrdiff_t>(b + k),
+               xs.end());
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (indices.size() == 0 || y.size() == 0) return;
+  int64_t count = indices.size() / indices.dim(-1);
+  int64_t per_batch =
+      count / NumElements(std::span(xs).first(b));
+  std::vector<int64_t> strides = Strides(xs);
+  int64_t batch_step = b > 0 ? strides[b - 1] : 0;
+  std::vector<int64_t> values = ToInts(indices);
+  std::vector<int64_t> offsets(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t offset = i / per_batch * batch_step;
+    for (size_t d = 0; d < k; ++d) {
+      int64_t index = values[static_cast<size_t>(i) * k + d];
+      int64_t size = xs[b + d];
+      if (index < -size || index >= size) [[unlikely]] {
+        Fail("[", c.Where(), "] expected indices in ", -size, "…", size - 1,
+             ", got ", index);
+      }
+      offset += (index < 0 ? index + size : index) * strides[b + d];
+    }
+    offsets[static_cast<size_t>(i)] = offset;
+  }
+  CopyBlocks(
+      c, x, count, y.size() / count,
+      [&](int64_t i) { return offsets[static_cast<size_t>(i)]; }, y);
+}
+
+// For each row of dx the places in the indices that name it, in order: those
+// of row r are places[first[r]] … places[first[r + 1] - 1].
+struct RowPlaces {
+  std::vector<int64_t> first, places;
+};
+
+RowPlaces PlacesByRow(const std::vector<int64_t>& indices, int64_t rows) {
+  RowPlaces by_row;
+  by_row.first.resize(static_cast<size_t>(rows) + 1, 0);
+  by_row.places.resize(indices.size());
+  for (int64_t row : indices) ++by_row.first[static_cast<size_t>(row) + 1];
+  for (size_t r = 1; r < by_row.first.size(); ++r) {
+    by_row.first[r] += by_row.first[r - 1];
+  }
+  std::vector<int64_t> next = by_row.first;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    int64_t& place = next[static_cast<size_t>(indices[i])];
+    by_row.places[static_cast<size_t>(place++)] = static_cast<int64_t>(i);
+  }
+  return by_row;
+}
+
+// A row of dx belongs to one thread, which adds its rows of dy in the order of
+// the indices: the sum does not depend on the number of threads.
+template <typename T>
+void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, GatherSizes s,
+             T* dx) {
+  constexpr bool kSmall = !std::is_arithmetic_v<T>;
+  using Sum = std::conditional_t<kSmall, float, T>;
+  ParallelFor(
+      s.outer * s.size, std::max<int64_t>(kMoveGrain / s.inner, 1),
+      [&](int64_t begin, int64_t end) {
+        std::vector<Sum> sum(static_cast<size_t>(s.inner));
+        for (int64_t row = begin; row < end; ++row) {
+          auto r = static_cast<size_t>(row % s.size);
+          std::ranges::fill(sum, Sum{0});
+          for (int64_t p = by_row.first[r]; p < by_row.first[r + 1]; ++p) {
+            int64_t place = by_row.places[static_cast<size_t>(p)];
+            const T* from = dy + (row / s.size * n + place) * s.inner;
+            for (int64_t i = 0; i < s.inner; ++i) {
+              Sum& total = sum[static_cast<size_t>(i)];
+              if constexpr (kSmall) {
+                total += Decode(from[i]);
+              } else {
+                total = static_cast<T>(total + from[i]);
+              }
+            }
+          }
+          T* to = dx + row * s.inner;
+          for (int64_t i = 0; i < s.inner; ++i) {
+            Sum total = sum[static_cast<size_t>(i)];
+            if constexpr (std::is_same_v<T, BFloat16>) {
+              to[i] = EncodeBFloat16(total);
+            } else if constexpr (std::is_same_v<T, Float16>) {
+              to[i] = EncodeFloat16(total);
+            } else {
+              to[i] = total;
+            }
+          }
+        }
+      });
+}
+
+// dy (outer, n, inner), indices (n) → dx (outer, size, inner)
+void GatherGrad(KernelContext& c) {
+  const Tensor& dy = Operand(c, 0);
+  Shape shape = c.Ints("shape");
+  for (int64_t size : shape) {
+    Check(size >= 0, "[", c.Where(), "] expected sizes in shape, got ", size);
+  }
+  int64_t axis =
+      AxisIn(c, c.Int("axis", 0), static_cast<int64_t>(shape.size()));
+  std::vector<int64_t> indices =
+      IndicesIn(c, 1, shape[static_cast<size_t>(axis)]);
+  Shape expected = GatheredShape(shape, axis, c.In(1).shape());
+  Check(dy.shape() == expected, "[", c.Where(), "] expected dy of shape ",
+        ToString(expected), ", got ", ToString(dy.shape()));
+  Tensor& dx = c.Out(0, dy.dtype(), shape);
+  if (dx.size() == 0) return;
+  GatherSizes s = SizesAround(shape, axis);
+  RowPlaces by_row = PlacesByRow(indices, s.size);
+  auto n = static_cast<int64_t>(indices.size());
+  auto add = [&]<typename T>() {
+    AddRows(dy.data<T>(), n, by_row, s, dx.data<T>());
+  };
+  if (dy.dtype() == DType::kBFloat16) return add.operator()<BFloat16>();
+  if (dy.dtype() == DType::kFloat16) return add.operator()<Float16>();
+  DispatchNumeric(dy.dtype(), c.Where(), add);
+}
+
+}  // namespace
+
+void RegisterGather(KernelRegistry& r) {
+  r.Add("Gather", Gather);
+  r.Add("GatherElements", GatherElements);
+  r.Add("GatherND", GatherND);
+  r.Add("GatherGrad", GatherGrad, {}, kDomain);
+}
 
 }  // namespace onnx_fp8

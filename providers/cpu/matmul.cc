@@ -1,8 +1,190 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <type_traits>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterMatMul(KernelRegistry&) {}
+// NumPy's rules: a (…,M,K) · b (…,K,N) = y (…,M,N), leading axes broadcast; a
+// 1-D operand has no M (or no N), and neither has the result.
+struct MatMulShape {
+  int64_t m = 1, n = 1, k = 0;
+  Shape y;
+  std::vector<GemmOffsets> batch;
+};
+
+// Element offset of each matrix of `own` leading axes, broadcast to `all`.
+std::vector<int64_t> BatchOffsets(const Shape& own, const Shape& all,
+                                  int64_t matrix_size) {
+  std::vector<int64_t> offsets(static_cast<size_t>(NumElements(all)));
+  std::vector<int64_t> strides(all.size(), 0);
+  std::vector<int64_t> own_strides = Strides(own);
+  size_t lead = all.size() - own.size();
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (own[i] != 1) strides[lead + i] = own_strides[i] * matrix_size;
+  }
+  std::vector<int64_t> index(all.size(), 0);
+  int64_t offset = 0;
+  for (int64_t& o : offsets) {
+    o = offset;
+    for (size_t d = all.size(); d-- > 0;) {
+      offset += strides[d];
+      if (++index[d] < all[d]) break;
+      offset -= strides[d] * all[d];
+      index[d] = 0;
+    }
+  }
+  return offsets;
+}
+
+// Shape without the matrix.
+Shape Leading(const Tensor& t) {
+  return Shape(t.shape().begin(),
+               t.shape().end() - std::min<int64_t>(t.rank(), 2));
+}
+
+// Without the products. Errors: operands that do not fit.
+MatMulShape ShapeOf(const Tensor& a, const Tensor& b,
+                    const std::string& where) {
+  Check(a.rank() > 0 && b.rank() > 0, "[", where,
+        "] expected operands of rank 1 or more, got ", ToString(a.shape()),
+        " and ", ToString(b.shape()));
+  MatMulShape s;
+  s.k = a.dim(-1);
+  if (a.rank() > 1) s.m = a.dim(-2);
+  if (b.rank() > 1) s.n = b.dim(-1);
+  int64_t b_k = b.rank() > 1 ? b.dim(-2) : b.dim(0);
+  Check(b_k == s.k, "[", where, "] expected operands that share an axis, got ",
+        ToString(a.shape()), " and ", ToString(b.shape()));
+  Shape lead = BroadcastShapes(Leading(a), Leading(b), where);
+  s.y = lead;
+  if (a.rank() > 1) s.y.push_back(s.m);
+  if (b.rank() > 1) s.y.push_back(s.n);
+  return s;
+}
+
+// Fills in the products to compute. REQUIRES: y is not empty.
+void PlanProducts(const Tensor& a, const Tensor& b, const std::string& where,
+                  MatMulShape& s) {
+  Shape a_lead = Leading(a), b_lead = Leading(b);
+  if (NumElements(b_lead) == 1 && a_lead.size() >= b_lead.size()) {
+    s.m *= NumElements(a_lead);  // one tall product
+    s.batch = {{}};
+    return;
+  }
+  Shape lead = BroadcastShapes(a_lead, b_lead, where);
+  auto of_a = BatchOffsets(a_lead, lead, s.m * s.k);
+  auto of_b = BatchOffsets(b_lead, lead, s.k * s.n);
+  s.batch.resize(of_a.size());
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    s.batch[i] = {of_a[i], of_b[i], static_cast<int64_t>(i) * s.m * s.n};
+  }
+}
+
+// Integers wrap around, as in NumPy.
+template <typename T>
+void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
+  using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  for (const GemmOffsets& at : s.batch) {
+    for (int64_t i = 0; i < s.m; ++i) {
+      T* row = y + at.c + i * s.n;
+      std::fill(row, row + s.n, T{0});
+      for (int64_t k = 0; k < s.k; ++k) {
+        auto x = static_cast<Wide>(a[at.a + i * s.k + k]);
+        const T* w = b + at.b + k * s.n;
+        for (int64_t j = 0; j < s.n; ++j) {
+          row[j] = static_cast<T>(static_cast<Wide>(row[j]) +
+                                  x * static_cast<Wide>(w[j]));
+        }
+      }
+    }
+  }
+}
+
+void MatMul(KernelContext& c) {
+  const Tensor &a = c.In(0), &b = c.In(1);
+  Check(a.dtype() == b.dtype(), "[", c.Where(),
+        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
+        Name(b.dtype()));
+  MatMulShape s = ShapeOf(a, b, c.Where());
+  Tensor& y = c.Out(0, a.dtype(), s.y);
+  if (y.size() == 0) return;
+  PlanProducts(a, b, c.Where(), s);
+  DispatchNumeric(a.dtype(), c.Where(), [&]<typename T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      GemmProblem p = {.m = s.m, .n = s.n, .k = s.k, .c = y.raw()};
+      p.a = {.data = a.raw(), .dtype = a.dtype(), .ld = s.k};
+      p.b = {.data = b.raw(), .dtype = b.dtype(), .ld = s.n};
+      BatchedGemm(p, s.batch);
+    } else {
+      IntegerProduct(s, a.data<T>(), b.data<T>(), y.data<T>());
+    }
+  });
+}
+
+// y (M,N) += beta · x, x broadcast to (M,N).
+template <typename T>
+void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
+  Check(x.rank() <= 2 &&
+            BroadcastShapes(x.shape(), y.shape(), where) == y.shape(),
+        "[", where, "] expected C that broadcasts to ", ToString(y.shape()),
+        ", got ", ToString(x.shape()));
+  int64_t m = y.dim(0), n = y.dim(1);
+  int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
+  int64_t rows = x.rank() > 1 ? x.dim(0) : 1;
+  int64_t column_step = columns == 1 ? 0 : 1;
+  int64_t row_step = rows == 1 ? 0 : columns;
+  ParallelFor(m, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  const T* from = x.data<T>() + i * row_step;
+                  T* to = y.data<T>() + i * n;
+                  for (int64_t j = 0; j < n; ++j) {
+                    to[j] += beta * from[j * column_step];
+                  }
+                }
+              });
+}
+
+// y = alpha · op(a) · op(b) + beta · c
+void GemmOp(KernelContext& c) {
+  const Tensor &a = c.In(0), &b = c.In(1);
+  Check(a.rank() == 2 && b.rank() == 2, "[", c.Where(),
+        "] expected matrices, got ", ToString(a.shape()), " and ",
+        ToString(b.shape()));
+  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
+  int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1);
+  int64_t n = b.dim(tb ? 0 : 1);
+  bool has_c = c.HasIn(2) && c.Float("beta", 1.0f) != 0;
+  Check(b.dim(tb ? 1 : 0) == k && a.dtype() == b.dtype() &&
+            (!has_c || c.In(2).dtype() == a.dtype()),
+        "[", c.Where(), "] expected operands that fit, got ", Name(a.dtype()),
+        ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
+  Tensor& y = c.Out(0, a.dtype(), {m, n});
+  DispatchFloat(a.dtype(), c.Where(), [&]<typename T>() {
+    GemmProblem p = {.m = m, .n = n, .k = k, .c = y.raw()};
+    p.a = {a.raw(), a.dtype(), a.dim(1), ta};
+    p.b = {b.raw(), b.dtype(), b.dim(1), tb};
+    p.scale = c.Float("alpha", 1.0f);
+    float beta = c.Float("beta", 1.0f);
+    bool is_bias = has_c && beta == 1.0f && c.In(2).shape() == Shape{n};
+    if (is_bias) p.bias = c.In(2).raw();
+    Gemm(p);
+    if (has_c && !is_bias) AddScaled<T>(c.In(2), beta, y, c.Where());
+  });
+}
+
+}  // namespace
+
+void RegisterMatMul(KernelRegistry& r) {
+  r.Add("MatMul", MatMul);
+  r.Add("Gemm", GemmOp);
+}
 
 }  // namespace onnx_fp8

@@ -1,8 +1,414 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Ops that only move elements: another shape, another order, parts and copies.
+#include <algorithm>
+#include <numeric>
+
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterMovement(KernelRegistry&) {}
+// y = the elements of x at `offset` and `strides`, densely packed.
+void Pack(const Tensor& x, int64_t offset, std::span<const int64_t> strides,
+          Tensor& y) {
+  if (y.size() == 0) return;
+  size_t width = ByteSize(x.dtype());
+  CopyStrided(y.shape(), width, AtElement(x.raw(), offset, width), strides,
+              y.raw(), Strides(y.shape()));
+}
+
+int64_t Product(std::span<const int64_t> sizes) { return NumElements(sizes); }
+
+// ---- other shapes: a plan aliases operand and result and does not come here
+
+void CopyAs(KernelContext& c, const Shape& shape) {
+  const Tensor& x = Operand(c, 0);
+  Check(NumElements(shape) == x.size(), "[", c.Where(), "] expected ", x.size(),
+        " elements, got shape ", ToString(shape));
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0 || y.SharesDataWith(x)) return;
+  int64_t count = x.size(), one = 1;
+  CopyStrided({&count, 1}, ByteSize(x.dtype()), x.raw(), {&one, 1}, y.raw(),
+              {&one, 1});
+}
+
+void Reshape(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Shape shape = IntsIn(c, 1);
+  bool allow_zero = c.Int("allowzero", 0) != 0;
+  size_t open = shape.size();
+  int64_t known = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0 && !allow_zero) {
+      Check(i < x.shape().size(), "[", c.Where(), "] expected an axis ", i,
+            " to keep, got shape ", ToString(x.shape()));
+      shape[i] = x.shape()[i];
+    }
+    if (shape[i] == -1 && open == shape.size()) {
+      open = i;
+      continue;
+    }
+    Check(shape[i] >= 0, "[", c.Where(),
+          "] expected sizes and at most one -1, got ", shape[i]);
+    Check(!__builtin_mul_overflow(known, shape[i], &known), "[", c.Where(),
+          "] expected ", x.size(), " elements, got more than 2^63");
+  }
+  if (open < shape.size()) {
+    Check(known > 0 && x.size() % known == 0, "[", c.Where(), "] expected ",
+          x.size(), " elements, got a multiple of ", known);
+    shape[open] = x.size() / known;
+  }
+  CopyAs(c, shape);
+}
+
+void Flatten(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  int64_t axis = c.Int("axis", 1);
+  Check(axis >= -x.rank() && axis <= x.rank(), "[", c.Where(),
+        "] expected an axis in ", -x.rank(), "…", x.rank(), ", got ", axis);
+  if (axis < 0) axis += x.rank();
+  std::span<const int64_t> shape = x.shape();
+  auto split = static_cast<size_t>(axis);
+  CopyAs(c, {Product(shape.first(split)), Product(shape.subspan(split))});
+}
+
+void Squeeze(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  std::vector<bool> drop(x.shape().size(), false);
+  if (c.HasIn(1)) {
+    for (int64_t axis : AxesIn(c, IntsIn(c, 1), x.rank())) {
+      Check(x.dim(axis) == 1, "[", c.Where(), "] expected size 1 in axis ",
+            axis, ", got ", x.dim(axis));
+      drop[static_cast<size_t>(axis)] = true;
+    }
+  } else {
+    for (size_t i = 0; i < drop.size(); ++i) drop[i] = x.shape()[i] == 1;
+  }
+  Shape shape;
+  for (size_t i = 0; i < drop.size(); ++i) {
+    if (!drop[i]) shape.push_back(x.shape()[i]);
+  }
+  CopyAs(c, shape);
+}
+
+void Unsqueeze(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  std::vector<int64_t> axes = IntsIn(c, 1);
+  int64_t rank = x.rank() + static_cast<int64_t>(axes.size());
+  Shape shape(static_cast<size_t>(rank), -1);
+  for (int64_t axis : AxesIn(c, axes, rank)) {
+    shape[static_cast<size_t>(axis)] = 1;
+  }
+  size_t next = 0;
+  for (int64_t& size : shape) {
+    if (size < 0) size = x.shape()[next++];
+  }
+  CopyAs(c, shape);
+}
+
+// ---- another order
+
+void Transpose(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  std::vector<int64_t> perm(x.shape().size());
+  std::iota(perm.rbegin(), perm.rend(), 0);
+  perm = AxesIn(c, c.Ints("perm", perm), x.rank());
+  Check(perm.size() == x.shape().size(), "[", c.Where(),
+        "] expected a permutation of ", x.rank(), " axes, got ", perm.size());
+  Shape shape;
+  for (int64_t axis : perm) shape.push_back(x.dim(axis));
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  std::vector<int64_t> x_strides = Strides(x.shape()), strides;
+  for (int64_t axis : perm) {
+    strides.push_back(x_strides[static_cast<size_t>(axis)]);
+  }
+  Pack(x, 0, strides, y);
+}
+
+// x seen as `split` and its axes then put into the order `perm`.
+void SplitAndPermute(const Tensor& x, const Shape& split,
+                     const std::vector<size_t>& perm, Tensor& y) {
+  if (y.size() == 0) return;
+  std::vector<int64_t> split_strides = Strides(split), strides;
+  Shape shape;
+  for (size_t axis : perm) {
+    shape.push_back(split[axis]);
+    strides.push_back(split_strides[axis]);
+  }
+  CopyStrided(shape, ByteSize(x.dtype()), x.raw(), strides, y.raw(),
+              Strides(shape));
+}
+
+int64_t BlockSize(const KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Check(x.rank() == 4, "[", c.Where(), "] expected x of shape (N,C,H,W), got ",
+        ToString(x.shape()));
+  int64_t block = c.Int("blocksize", 0);
+  Check(block > 0 && block < (1 << 15), "[", c.Where(),
+        "] expected a blocksize above 0, got ", block);
+  return block;
+}
+
+// x (N, C·b², H, W) → y (N, C, H·b, W·b)
+void DepthToSpace(KernelContext& c) {
+  int64_t b = BlockSize(c);
+  const Tensor& x = c.In(0);
+  std::string mode = c.String("mode", "DCR");
+  Check(mode == "DCR" || mode == "CRD", "[", c.Where(),
+        "] expected mode DCR or CRD, got ", mode);
+  int64_t n = x.dim(0), depth = x.dim(1) / (b * b), h = x.dim(2), w = x.dim(3);
+  Check(depth * b * b == x.dim(1), "[", c.Where(), "] expected a multiple of ",
+        b * b, " channels, got ", x.dim(1));
+  Tensor& y = c.Out(0, x.dtype(), {n, depth, h * b, w * b});
+  if (mode == "DCR") {
+    SplitAndPermute(x, {n, b, b, depth, h, w}, {0, 3, 4, 1, 5, 2}, y);
+  } else {
+    SplitAndPermute(x, {n, depth, b, b, h, w}, {0, 1, 4, 2, 5, 3}, y);
+  }
+}
+
+// x (N, C, H·b, W·b) → y (N, b²·C, H, W)
+void SpaceToDepth(KernelContext& c) {
+  int64_t b = BlockSize(c);
+  const Tensor& x = c.In(0);
+  int64_t n = x.dim(0), depth = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
+  Check(h * b == x.dim(2) && w * b == x.dim(3), "[", c.Where(),
+        "] expected height and width in multiples of ", b, ", got ",
+        ToString(x.shape()));
+  Tensor& y = c.Out(0, x.dtype(), {n, depth * b * b, h, w});
+  SplitAndPermute(x, {n, depth, h, b, w, b}, {0, 3, 5, 1, 2, 4}, y);
+}
+
+void ReverseSequence(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  int64_t batch_axis = c.Int("batch_axis", 1), time_axis = c.Int("time_axis", 0);
+  Check(x.rank() >= 2 && batch_axis + time_axis == 1 &&
+            batch_axis * time_axis == 0,
+        "[", c.Where(), "] expected axes 0 and 1 and two axes at least, got ",
+        batch_axis, ", ", time_axis, " and shape ", ToString(x.shape()));
+  int64_t batch = x.dim(batch_axis), time = x.dim(time_axis);
+  std::vector<int64_t> lengths = IntsIn(c, 1);
+  Check(static_cast<int64_t>(lengths.size()) == batch, "[", c.Where(),
+        "] expected ", batch, " lengths, got ", lengths.size());
+  for (int64_t length : lengths) {
+    Check(length >= 0 && length <= time, "[", c.Where(),
+          "] expected lengths in 0…", time, ", got ", length);
+  }
+  Tensor& y = c.Out(0, x.dtype(), x.shape());
+  if (y.size() == 0) return;
+  size_t width = ByteSize(x.dtype());
+  std::vector<int64_t> strides = Strides(x.shape());
+  int64_t batch_step = strides[static_cast<size_t>(batch_axis)];
+  int64_t step = strides[static_cast<size_t>(time_axis)];
+  int64_t inner = strides[1];
+  auto copy = [&](int64_t count, int64_t from, int64_t from_step, int64_t to) {
+    Shape shape = {count, inner};
+    std::vector<int64_t> src = {from_step, 1}, dst = {step, 1};
+    CopyStrided(shape, width, AtElement(x.raw(), from, width), src,
+                AtElement(y.raw(), to, width), dst);
+  };
+  for (int64_t i = 0; i < batch; ++i) {
+    int64_t length = lengths[static_cast<size_t>(i)], base = i * batch_step;
+    if (length > 0) copy(length, base + (length - 1) * step, -step, base);
+    copy(time - length, base + length * step, step, base + length * step);
+  }
+}
+
+// ---- parts and copies
+
+void Concat(KernelContext& c) {
+  const Tensor& first = Operand(c, 0);
+  auto axis = static_cast<size_t>(AxisIn(c, c.Int("axis", 0), first.rank()));
+  Shape shape = first.shape();
+  for (size_t i = 1; i < c.num_inputs(); ++i) {
+    const Tensor& x = Operand(c, i);
+    CheckSameDType(c, first, x);
+    Shape expected = x.shape();
+    if (expected.size() == shape.size()) expected[axis] = shape[axis];
+    Check(expected == shape, "[", c.Where(),
+          "] expected shapes that differ in axis ", axis, " only, got ",
+          ToString(first.shape()), " and ", ToString(x.shape()));
+    shape[axis] += x.shape()[axis];
+  }
+  Tensor& y = c.Out(0, first.dtype(), shape);
+  if (y.size() == 0) return;
+  size_t width = ByteSize(first.dtype());
+  std::vector<int64_t> strides = Strides(shape);
+  int64_t offset = 0;
+  for (size_t i = 0; i < c.num_inputs(); ++i) {
+    const Tensor& x = c.In(i);
+    CopyStrided(x.shape(), width, x.raw(), Strides(x.shape()),
+                AtElement(y.raw(), offset, width), strides);
+    offset += x.shape()[axis] * strides[axis];
+  }
+}
+
+// Sizes of the parts along an axis of `size`.
+std::vector<int64_t> PartSizes(const KernelContext& c, int64_t size) {
+  auto count = static_cast<int64_t>(c.num_outputs());
+  std::vector<int64_t> parts;
+  if (c.HasIn(1)) {
+    parts = IntsIn(c, 1);
+  } else {
+    int64_t wanted = c.Int("num_outputs", count);
+    Check(wanted == count && count > 0, "[", c.Where(), "] expected ", wanted,
+          " outputs, got ", count);
+    int64_t part = (size + count - 1) / count;
+    parts.assign(static_cast<size_t>(count), part);
+    parts.back() = size - part * (count - 1);
+  }
+  int64_t rest = size;
+  for (int64_t part : parts) {
+    Check(part >= 0 && part <= rest, "[", c.Where(), "] expected parts of ",
+          size, " elements in all, got one of ", part, " where ", rest,
+          " are left");
+    rest -= part;
+  }
+  Check(rest == 0 && parts.size() == c.num_outputs(), "[", c.Where(),
+        "] expected ", c.num_outputs(), " parts that sum to ", size, ", got ",
+        parts.size(), " and ", rest, " left over");
+  return parts;
+}
+
+void Split(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  auto axis = static_cast<size_t>(AxisIn(c, c.Int("axis", 0), x.rank()));
+  std::vector<int64_t> parts = PartSizes(c, x.shape()[axis]);
+  int64_t begin = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (c.HasOut(i)) {
+      Shape shape = x.shape();
+      shape[axis] = parts[i];
+      Tensor& y = c.Out(i, x.dtype(), shape);
+      if (y.size() > 0) {
+        std::vector<int64_t> strides = Strides(x.shape());
+        Pack(x, begin * strides[axis], strides, y);
+      }
+    }
+    begin += parts[i];
+  }
+}
+
+struct SliceRange {
+  int64_t start, step, count;
+};
+
+// One axis of Slice; `start` and `end` may lie anywhere. REQUIRES: step != 0.
+SliceRange ClampSlice(int64_t start, int64_t end, int64_t step, int64_t size) {
+  if (size == 0) return {0, 1, 0};
+  // With a longer step, too, just one element is taken.
+  step = std::clamp(step, -size, size);
+  if (start < 0) start += size;
+  if (end < 0) end += size;
+  if (step > 0) {
+    start = std::clamp<int64_t>(start, 0, size);
+    end = std::clamp<int64_t>(end, 0, size);
+    return {start, step, std::max<int64_t>(end - start + step - 1, 0) / step};
+  }
+  start = std::clamp<int64_t>(start, 0, size - 1);
+  end = std::clamp<int64_t>(end, -1, size - 1);
+  return {start, step, std::max<int64_t>(start - end - step - 1, 0) / -step};
+}
+
+void Slice(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  std::vector<int64_t> starts = IntsIn(c, 1), ends = IntsIn(c, 2), axes;
+  if (c.HasIn(3)) {
+    axes = IntsIn(c, 3);
+  } else {
+    axes.resize(starts.size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  axes = AxesIn(c, axes, x.rank());
+  std::vector<int64_t> steps(starts.size(), 1);
+  if (c.HasIn(4)) steps = IntsIn(c, 4);
+  Check(ends.size() == starts.size() && axes.size() == starts.size() &&
+            steps.size() == starts.size(),
+        "[", c.Where(), "] expected ", starts.size(),
+        " starts, ends, axes and steps, got ", ends.size(), ", ", axes.size(),
+        " and ", steps.size());
+  std::vector<SliceRange> ranges;
+  for (int64_t size : x.shape()) ranges.push_back({0, 1, size});
+  for (size_t i = 0; i < axes.size(); ++i) {
+    Check(steps[i] != 0, "[", c.Where(), "] expected a step, got 0");
+    auto axis = static_cast<size_t>(axes[i]);
+    ranges[axis] = ClampSlice(starts[i], ends[i], steps[i], x.shape()[axis]);
+  }
+  Shape shape;
+  for (const SliceRange& range : ranges) shape.push_back(range.count);
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  std::vector<int64_t> strides = Strides(x.shape());
+  int64_t offset = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    offset += ranges[i].start * strides[i];
+    strides[i] *= ranges[i].step;
+  }
+  Pack(x, offset, strides, y);
+}
+
+void Expand(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Shape wanted = IntsIn(c, 1);
+  for (int64_t size : wanted) {
+    Check(size >= 0, "[", c.Where(), "] expected sizes, got ",
+          ToString(wanted));
+  }
+  Tensor& y =
+      c.Out(0, x.dtype(), BroadcastShapes(x.shape(), wanted, c.Where()));
+  if (y.size() == 0) return;
+  std::vector<int64_t> x_strides = Strides(x.shape());
+  std::vector<int64_t> strides(y.shape().size(), 0);
+  size_t added = strides.size() - x_strides.size();
+  for (size_t i = 0; i < x_strides.size(); ++i) {
+    if (x.shape()[i] != 1) strides[added + i] = x_strides[i];
+  }
+  Pack(x, 0, strides, y);
+}
+
+void Tile(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  std::vector<int64_t> repeats = IntsIn(c, 1);
+  Check(repeats.size() == x.shape().size(), "[", c.Where(), "] expected ",
+        x.rank(), " repeats, got ", repeats.size());
+  Shape shape = x.shape(), split;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    Check(repeats[i] >= 0 &&
+              !__builtin_mul_overflow(shape[i], repeats[i], &shape[i]),
+          "[", c.Where(), "] expected repeats from 0 on, got ", repeats[i],
+          " of ", x.shape()[i], " elements");
+    split.insert(split.end(), {repeats[i], x.shape()[i]});
+  }
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  std::vector<int64_t> strides;
+  for (int64_t stride : Strides(x.shape())) {
+    strides.insert(strides.end(), {0, stride});
+  }
+  CopyStrided(split, ByteSize(x.dtype()), x.raw(), strides, y.raw(),
+              Strides(split));
+}
+
+}  // namespace
+
+void RegisterMovement(KernelRegistry& r) {
+  r.Add("Reshape", Reshape, {.view = true});
+  r.Add("Flatten", Flatten, {.view = true});
+  r.Add("Squeeze", Squeeze, {.view = true});
+  r.Add("Unsqueeze", Unsqueeze, {.view = true});
+  r.Add("Transpose", Transpose);
+  r.Add("DepthToSpace", DepthToSpace);
+  r.Add("SpaceToDepth", SpaceToDepth);
+  r.Add("ReverseSequence", ReverseSequence);
+  r.Add("Concat", Concat);
+  r.Add("Split", Split);
+  r.Add("Slice", Slice);
+  r.Add("Expand", Expand);
+  r.Add("Tile", Tile);
+}
 
 }  // namespace onnx_fp8

@@ -1,8 +1,250 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// MaxPool, AveragePool, LpPool and the global pools; x (N,C,spatial…).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/window.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterPool(KernelRegistry&) {}
+// One output position: which input it reads.
+struct Place {
+  Window::Axes start;               // input position of tap 0, may be outside
+  Window::Axes tap_begin, tap_end;  // taps that lie inside the input
+};
+
+// Smallest k >= 0 with start + k · step >= bound, at most `taps`.
+int64_t FirstTapFrom(int64_t bound, int64_t start, int64_t step, int64_t taps) {
+  if (start >= bound) return 0;
+  return std::min((bound - start + step - 1) / step, taps);
+}
+
+Place PlaceOf(const Window& w, int64_t position) {
+  Window::Axes o = {position / (w.out[1] * w.out[2]),
+                    position / w.out[2] % w.out[1], position % w.out[2]};
+  Place p;
+  for (size_t d = 0; d < 3; ++d) {
+    p.start[d] = o[d] * w.stride[d] - w.pad[d];
+    int64_t step = w.dilation[d], taps = w.kernel[d];
+    p.tap_begin[d] = FirstTapFrom(0, p.start[d], step, taps);
+    p.tap_end[d] = FirstTapFrom(w.in[d], p.start[d], step, taps);
+  }
+  return p;
+}
+
+// Taps inside the input.
+int64_t CountInside(const Place& p) {
+  int64_t count = 1;
+  for (size_t d = 0; d < 3; ++d) {
+    count *= std::max<int64_t>(p.tap_end[d] - p.tap_begin[d], 0);
+  }
+  return count;
+}
+
+// Taps inside the input or its padding: not those that ceil_mode adds.
+int64_t CountPadded(const Window& w, const Place& p) {
+  int64_t count = 1;
+  for (size_t d = 0; d < 3; ++d) {
+    count *= FirstTapFrom(w.in[d] + w.pad_end[d], p.start[d], w.dilation[d],
+                          w.kernel[d]);
+  }
+  return count;
+}
+
+// fn(offset in the plane) for every tap inside the input, in row-major order.
+template <typename Fn>
+void ForEachInput(const Window& w, const Place& p, Fn fn) {
+  for (int64_t kd = p.tap_begin[0]; kd < p.tap_end[0]; ++kd) {
+    int64_t id = p.start[0] + kd * w.dilation[0];
+    for (int64_t kh = p.tap_begin[1]; kh < p.tap_end[1]; ++kh) {
+      int64_t ih = p.start[1] + kh * w.dilation[1];
+      int64_t line = (id * w.in[1] + ih) * w.in[2] + p.start[2];
+      for (int64_t kw = p.tap_begin[2]; kw < p.tap_end[2]; ++kw) {
+        fn(line + kw * w.dilation[2]);
+      }
+    }
+  }
+}
+
+// fn(plane, place, index in y) for every output.
+template <typename Fn>
+void ForEachOutput(const Window& w, int64_t planes, Fn fn) {
+  int64_t positions = Window::Product(w.out);
+  ParallelFor(planes, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      for (int64_t o = 0; o < positions; ++o) {
+        fn(plane, PlaceOf(w, o), plane * positions + o);
+      }
+    }
+  });
+}
+
+// Errors: a window that reads padding only: it has no maximum, no mean.
+void CheckReads(const KernelContext& c, const Place& p) {
+  Check(CountInside(p) > 0, "[", c.Where(),
+        "] expected pads that leave input in every window, got a window "
+        "without");
+}
+
+Window PoolWindow(const KernelContext& c) {
+  Check(c.Has("kernel_shape"), "[", c.Where(),
+        "] expected kernel_shape, got none");
+  return WindowOver(c, c.In(0).shape(), c.Ints("kernel_shape"));
+}
+
+// Offset in the plane with the first axis fastest (storage_order 1).
+int64_t ColumnMajor(const Window& w, int64_t offset) {
+  int64_t i2 = offset % w.in[2], i1 = offset / w.in[2] % w.in[1];
+  int64_t i0 = offset / (w.in[1] * w.in[2]);
+  return i0 + w.in[0] * (i1 + w.in[1] * i2);
+}
+
+// NaN is larger than everything, as in PyTorch.
+template <typename T>
+bool IsLarger(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(b)) return false;
+    if (std::isnan(a)) return true;
+  }
+  return a > b;
+}
+
+void MaxPool(KernelContext& c) {
+  const Tensor& x = c.In(0);
+  Window w = PoolWindow(c);
+  Shape shape = w.ShapeOf(x.dim(0), x.dim(1), w.out);
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  int64_t* indices = nullptr;
+  if (c.HasOut(1)) indices = c.Out(1, DType::kInt64, shape).data<int64_t>();
+  bool column_major = c.Int("storage_order", 0) != 0;
+  int64_t plane_size = Window::Product(w.in);
+  DispatchNumeric(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    ForEachOutput(w, x.dim(0) * x.dim(1),
+                  [&](int64_t plane, const Place& place, int64_t at) {
+                    CheckReads(c, place);
+                    const T* values = from + plane * plane_size;
+                    int64_t best = -1;
+                    ForEachInput(w, place, [&](int64_t i) {
+                      if (best < 0 || IsLarger(values[i], values[best])) {
+                        best = i;
+                      }
+                    });
+                    to[at] = values[best];
+                    if (!indices) return;
+                    indices[at] = plane * plane_size +
+                                  (column_major ? ColumnMajor(w, best) : best);
+                  });
+  });
+}
+
+void AveragePool(KernelContext& c) {
+  const Tensor& x = c.In(0);
+  Window w = PoolWindow(c);
+  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(x.dim(0), x.dim(1), w.out));
+  bool count_pads = c.Int("count_include_pad", 0) != 0;
+  int64_t plane_size = Window::Product(w.in);
+  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    ForEachOutput(w, x.dim(0) * x.dim(1),
+                  [&](int64_t plane, const Place& place, int64_t at) {
+                    if (!count_pads) CheckReads(c, place);
+                    const T* values = from + plane * plane_size;
+                    T sum = 0;
+                    ForEachInput(w, place,
+                                 [&](int64_t i) { sum += values[i]; });
+                    int64_t count =
+                        count_pads ? CountPadded(w, place) : CountInside(place);
+                    to[at] = sum / static_cast<T>(std::max<int64_t>(count, 1));
+                  });
+  });
+}
+
+// (Σ |x|^p)^(1/p)
+void LpPool(KernelContext& c) {
+  const Tensor& x = c.In(0);
+  Window w = PoolWindow(c);
+  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(x.dim(0), x.dim(1), w.out));
+  auto p = static_cast<double>(c.Int("p", 2));
+  Check(p >= 1, "[", c.Where(), "] expected p >= 1, got ", p);
+  int64_t plane_size = Window::Product(w.in);
+  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    ForEachOutput(w, x.dim(0) * x.dim(1),
+                  [&](int64_t plane, const Place& place, int64_t at) {
+                    const T* values = from + plane * plane_size;
+                    double sum = 0;
+                    ForEachInput(w, place, [&](int64_t i) {
+                      sum += std::pow(std::fabs(double{values[i]}), p);
+                    });
+                    to[at] = static_cast<T>(std::pow(sum, 1 / p));
+                  });
+  });
+}
+
+// y (N,C,1…) = reduce(values of one plane, their number) for each plane.
+template <typename Reduce>
+void GlobalPool(KernelContext& c, Reduce reduce) {
+  const Tensor& x = c.In(0);
+  Check(x.rank() >= 3, "[", c.Where(), "] expected rank 3 or more, got shape ",
+        ToString(x.shape()));
+  Shape shape(x.shape().size(), 1);
+  shape[0] = x.dim(0);
+  shape[1] = x.dim(1);
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  int64_t plane_size = x.size() / y.size();
+  Check(plane_size > 0, "[", c.Where(), "] expected elements, got shape ",
+        ToString(x.shape()));
+  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    int64_t grain = std::max<int64_t>(1, 16384 / plane_size);
+    ParallelFor(y.size(), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        to[i] = reduce(from + i * plane_size, plane_size);
+      }
+    });
+  });
+}
+
+void GlobalAveragePool(KernelContext& c) {
+  GlobalPool(c, []<typename T>(const T* x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += x[i];
+    return static_cast<T>(sum / static_cast<double>(n));
+  });
+}
+
+void GlobalMaxPool(KernelContext& c) {
+  GlobalPool(c, []<typename T>(const T* x, int64_t n) {
+    T best = x[0];
+    for (int64_t i = 1; i < n; ++i) {
+      if (IsLarger(x[i], best)) best = x[i];
+    }
+    return best;
+  });
+}
+
+}  // namespace
+
+void RegisterPool(KernelRegistry& r) {
+  r.Add("MaxPool", MaxPool);
+  r.Add("AveragePool", AveragePool);
+  r.Add("LpPool", LpPool);
+  r.Add("GlobalAveragePool", GlobalAveragePool);
+  r.Add("GlobalMaxPool", GlobalMaxPool);
+}
 
 }  // namespace onnx_fp8

@@ -1,8 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// QuantizeTensor, QuantizeWith, UpdateScale. Bit for bit what their bodies in
+// graph/schemas/quantize.cc compute.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/float8_kernels.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterQuantize(KernelRegistry&) {}
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// What x is multiplied with, so that the largest |x| becomes q_max.
+float QuantizingFactor(float q_max, float amax) {
+  double ratio = static_cast<double>(q_max) / std::max(amax, 1e-12f);
+  return static_cast<float>(ratio);
+}
+
+void SetScalar(KernelContext& c, size_t i, float value) {
+  if (c.HasOut(i)) *c.Out(i, DType::kFloat, {}).data<float>() = value;
+}
+
+// x → q, scale, amax; scale_in of 0 means: from this x.
+void Quantize(KernelContext& c, float scale_in) {
+  const Tensor& x = c.In(0);
+  auto to = static_cast<DType>(c.Int("to", 0));
+  float q_max = c.Float("q_max", 0.0f);
+  Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",
+        Name(x.dtype()));
+  Check(IsFloat8(to) && q_max > 0, "[", c.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
+        q_max);
+  Amax amax = AmaxOf(x.data<float>(), x.size());
+  float factor = 1.0f / scale_in;
+  float scale = scale_in;
+  if (scale_in == 0) {
+    factor = QuantizingFactor(q_max, amax.finite);
+    scale = 1.0f / factor;
+  }
+  if (c.HasOut(0)) {
+    Tensor& q = c.Out(0, to, x.shape());
+    EncodeTo(to, x.data<float>(), factor, q.raw(), x.size());
+  }
+  SetScalar(c, 1, scale);
+  SetScalar(c, 2, amax.non_finite ? kInfinity : amax.finite);
+}
+
+void QuantizeTensor(KernelContext& c) { Quantize(c, 0.0f); }
+
+void QuantizeWith(KernelContext& c) {
+  const Tensor& scale = c.In(1);
+  Check(scale.dtype() == DType::kFloat && scale.size() == 1, "[", c.Where(),
+        "] expected one float as scale, got ", Name(scale.dtype()),
+        ToString(scale.shape()));
+  Quantize(c, *scale.data<float>());
+}
+
+struct ScaleRule {
+  bool most_recent = false;
+  float two_to_margin = 1.0f;
+};
+
+// Slot i of n: `amax` enters its column of history (H,N), slot 0 of which is
+// cleared once it was counted (TransformerEngine's kernel_bulk). The new scale
+// is float(1 / float(q_max / m)) · 2^margin, at least 2^-126, where m is
+// the largest of the H values or, with most_recent, amax; it stays as it is
+// where m is not finite.
+void UpdateSlot(const ScaleRule& rule, int64_t i, int64_t n, int64_t h,
+                float amax, float q_max, float* history, float* scale) {
+  if (!(amax > 0 && amax < kInfinity)) return;
+  float m = amax;
+  for (int64_t j = 0; j < h; ++j) {
+    float x = j < h - 1 ? history[(j + 1) * n + i] : amax;
+    m = std::max(m, std::isnan(x) ? kInfinity : x);
+    history[j * n + i] = j > 0 ? x : 0.0f;
+  }
+  if (rule.most_recent) m = amax;
+  if (!(m < kInfinity)) return;
+  auto factor = static_cast<float>(static_cast<double>(q_max) / m);
+  *scale = std::max(1.0f / factor * rule.two_to_margin, 0x1p-126f);
+}
+
+void UpdateScale(KernelContext& c) {
+  const Tensor &amax = c.In(0), &history = c.In(1), &scale = c.In(2);
+  const Tensor &q_max = c.In(3), &ok = c.In(4);
+  for (size_t i = 0; i < 4; ++i) {
+    Check(c.In(i).dtype() == DType::kFloat, "[", c.Where(),
+          "] expected float, got ", Name(c.In(i).dtype()));
+  }
+  int64_t n = amax.size();
+  Check(amax.rank() == 1 && scale.shape() == amax.shape() &&
+            q_max.shape() == amax.shape() && history.rank() == 2 &&
+            history.dim(1) == n && history.dim(0) > 0,
+        "[", c.Where(), "] expected amax [N], history [H,N], scale [N], ",
+        "q_max [N] with H > 0, got ", ToString(amax.shape()),
+        ToString(history.shape()), ToString(scale.shape()),
+        ToString(q_max.shape()));
+  Check(ok.dtype() == DType::kBool && ok.size() == 1, "[", c.Where(),
+        "] expected one bool, got ", Name(ok.dtype()), ToString(ok.shape()));
+  float margin = c.Float("margin", 0.0f);
+  Check(std::fabs(margin) <= 100 && margin == std::floor(margin), "[",
+        c.Where(), "] expected a whole margin from -100 to 100, got ", margin);
+  ScaleRule rule = {c.Int("most_recent", 0) != 0, std::exp2(margin)};
+  // Copies first: the results may be the operands' own memory, or unread.
+  Tensor new_history = c.HasOut(0)
+                           ? c.Out(0, DType::kFloat, history.shape())
+                           : Tensor::Allocate(DType::kFloat, history.shape());
+  Tensor new_scale = c.HasOut(1)
+                         ? c.Out(1, DType::kFloat, scale.shape())
+                         : Tensor::Allocate(DType::kFloat, scale.shape());
+  if (n == 0) return;
+  std::memmove(new_history.raw(), history.raw(), history.bytes());
+  std::memmove(new_scale.raw(), scale.raw(), scale.bytes());
+  if (!*ok.data<bool>()) return;
+  ParallelFor(n, std::max<int64_t>(1, 16384 / history.dim(0)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  UpdateSlot(rule, i, n, history.dim(0), amax.data<float>()[i],
+                             q_max.data<float>()[i], new_history.data<float>(),
+                             new_scale.data<float>() + i);
+                }
+              });
+}
+
+}  // namespace
+
+void RegisterQuantize(KernelRegistry& r) {
+  r.Add("QuantizeTensor", QuantizeTensor, {}, kDomain);
+  r.Add("QuantizeWith", QuantizeWith, {}, kDomain);
+  r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
+}
 
 }  // namespace onnx_fp8

@@ -1,8 +1,422 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Reductions over any set of axes. Sums are carried in double and in blocks of
+// a size that does not depend on the number of threads, so a result is the
+// same on any number of them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "providers/cpu/broadcast.h"
+#include "providers/cpu/elementary.h"
+#include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/scan.h"
+#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterReduce(KernelRegistry&) {}
+// The axes of x, adjacent ones that are both kept or both reduced merged, as
+// two walks over x: one over the results, one over what each of them reduces.
+struct Layout {
+  Shape shape;         // of the result
+  BroadcastPlan kept;  // strides: of x
+  BroadcastPlan reduced;
+  bool inner_reduced;  // x's last (merged) axis is reduced
+};
+
+Layout LayoutOf(const Shape& x, const std::vector<bool>& reduce,
+                bool keepdims) {
+  Layout l{{}, {1, {}, {}}, {1, {}, {}}, true};
+  for (size_t a = 0; a < x.size(); ++a) {
+    if (!reduce[a]) l.shape.push_back(x[a]);
+    if (reduce[a] && keepdims) l.shape.push_back(1);
+    (reduce[a] ? l.reduced : l.kept).n *= x[a];
+  }
+  int64_t stride = 1;
+  bool first = true;
+  bool last_reduced = false;
+  for (size_t a = x.size(); a-- > 0;) {
+    if (x[a] == 1) continue;
+    BroadcastPlan& walk = reduce[a] ? l.reduced : l.kept;
+    if (first) l.inner_reduced = reduce[a];
+    if (!first && last_reduced == reduce[a]) {
+      walk.sizes.back() *= x[a];
+    } else {
+      walk.sizes.push_back(x[a]);
+      walk.strides.push_back({stride});
+    }
+    first = false;
+    last_reduced = reduce[a];
+    stride *= x[a];
+  }
+  for (BroadcastPlan* walk : {&l.kept, &l.reduced}) {
+    if (walk->sizes.empty()) {
+      walk->sizes.push_back(1);
+      walk->strides.push_back({0});
+    }
+    std::ranges::reverse(walk->sizes);
+    std::ranges::reverse(walk->strides);
+  }
+  return l;
+}
+
+// Axes: input 1, all if it is absent or empty (unless noop_with_empty_axes).
+Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
+  std::vector<int64_t> axes =
+      ctx.HasIn(1) ? ToInts(ctx.In(1)) : ctx.Ints("axes");
+  bool all = axes.empty() && ctx.Int("noop_with_empty_axes", 0) == 0;
+  std::vector<bool> reduce(x.shape().size(), all);
+  for (int64_t axis : axes) {
+    Check(x.rank() > 0, "[", ctx.Where(), "] expected no axes of a scalar");
+    reduce[static_cast<size_t>(NormalizeAxis(axis, x.rank(), ctx.Where()))] =
+        true;
+  }
+  return LayoutOf(x.shape(), reduce, ctx.Int("keepdims", 1) != 0);
+}
+
+// Independent partial results along a row: see vector_math.cc.
+constexpr int64_t kLanes = 16;
+constexpr int64_t kChunk = 16384;  // elements of a row per partial result
+constexpr int64_t kRows = 256;     // rows per partial result of a column
+constexpr int64_t kColumns = 256;  // columns side by side
+
+// acc = Op over x[0 … n) and acc.
+template <typename Op, typename T, typename Acc>
+void ReduceRow(const T* x, int64_t n, Acc* acc) {
+  if (n < 2 * kLanes) {
+    for (int64_t i = 0; i < n; ++i) *acc = Op::Add(*acc, x[i]);
+    return;
+  }
+  OnBestIsa([=] {
+    Acc lane[kLanes];
+    for (Acc& a : lane) a = Op::template Init<Acc>();
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) lane[j] = Op::Add(lane[j], x[i + j]);
+    }
+    for (; i < n; ++i) lane[0] = Op::Add(lane[0], x[i]);
+    for (int64_t j = 0; j < kLanes; ++j) *acc = Op::Merge(*acc, lane[j]);
+  });
+}
+
+// partial[at] for results in rows: `chunks` partial results each.
+template <typename Op, typename T, typename Acc>
+void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
+  int64_t work = std::min(std::max<int64_t>(l.reduced.n, 1), kChunk);
+  ParallelFor(l.kept.n * chunks, (kGrain + work - 1) / work,
+              [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      int64_t result = at / chunks;
+      int64_t from = at % chunks * kChunk;
+      int64_t to = std::min(from + kChunk, l.reduced.n);
+      const T* base = x;
+      ForRuns(l.kept, result, result + 1,
+              [&](const int64_t* offset, int64_t, int64_t) { base += *offset; });
+      Acc acc = Op::template Init<Acc>();
+      ForRuns(l.reduced, from, to,
+              [&](const int64_t* offset, int64_t, int64_t n) {
+                ReduceRow<Op>(base + *offset, n, &acc);
+              });
+      partial[at] = acc;
+    }
+  });
+}
+
+// The same for results side by side in memory: partial[chunk][result].
+template <typename Op, typename T, typename Acc>
+void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
+  int64_t width = l.kept.sizes.back();
+  int64_t blocks = (width + kColumns - 1) / kColumns;
+  int64_t stride = l.reduced.strides.back()[0];
+  int64_t work = std::min(width, kColumns) * std::min(l.reduced.n, kRows);
+  ParallelFor(l.kept.n / width * blocks * chunks,
+              (kGrain + work - 1) / std::max<int64_t>(work, 1),
+              [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      int64_t from = at % chunks * kRows;
+      int64_t to = std::min(from + kRows, l.reduced.n);
+      int64_t column = at / chunks % blocks * kColumns;
+      int64_t columns = std::min(kColumns, width - column);
+      int64_t result = at / chunks / blocks * width + column;
+      Acc acc[kColumns];
+      std::fill_n(acc, kColumns, Op::template Init<Acc>());
+      const T* base = x;
+      ForRuns(l.kept, result, result + 1,
+              [&](const int64_t* offset, int64_t, int64_t) { base += *offset; });
+      ForRuns(l.reduced, from, to,
+              [&](const int64_t* offset, int64_t, int64_t rows) {
+                const T* row = base + *offset;
+                Acc* sums = acc;
+                OnBestIsa([=] {
+                  for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC ivdep
+                    for (int64_t j = 0; j < columns; ++j) {
+                      sums[j] = Op::Add(sums[j], row[r * stride + j]);
+                    }
+                  }
+                });
+              });
+      std::copy_n(acc, columns, partial + at % chunks * l.kept.n + result);
+    }
+  });
+}
+
+// y[result] = finish(reduction).
+template <typename Op, typename Acc, typename T, typename Y, typename Finish>
+void Reduce(const T* x, const Layout& l, Y* y, Finish finish) {
+  if (l.kept.n == 0) return;
+  int64_t chunk = l.inner_reduced ? kChunk : kRows;
+  int64_t chunks = std::max<int64_t>((l.reduced.n + chunk - 1) / chunk, 1);
+  std::vector<Acc> partial(static_cast<size_t>(l.kept.n * chunks));
+  // Where partial result c of a result lies.
+  int64_t result_step = l.inner_reduced ? chunks : 1;
+  int64_t chunk_step = l.inner_reduced ? 1 : l.kept.n;
+  if (l.inner_reduced) {
+    ReduceRows<Op>(x, l, chunks, partial.data());
+  } else {
+    ReduceColumns<Op>(x, l, chunks, partial.data());
+  }
+  const Acc* from = partial.data();
+  ParallelFor(l.kept.n, std::max<int64_t>(kGrain / chunks, 1),
+              [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Acc acc = from[i * result_step];
+      for (int64_t c = 1; c < chunks; ++c) {
+        acc = Op::Merge(acc, from[i * result_step + c * chunk_step]);
+      }
+      y[i] = static_cast<Y>(finish(acc));
+    }
+  });
+}
+
+// --- what is reduced --------------------------------------------------------
+
+// Integers are summed with wrap-around, in uint64.
+template <typename T>
+using Sum = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
+
+struct SumOp {
+  template <typename Acc>
+  static Acc Init() {
+    return 0;
+  }
+  template <typename Acc, typename T>
+  static Acc Add(Acc acc, T x) {
+    return acc + static_cast<Acc>(x);
+  }
+  template <typename Acc>
+  static Acc Merge(Acc a, Acc b) {
+    return a + b;
+  }
+};
+struct AbsOp : SumOp {
+  template <typename Acc, typename T>
+  static Acc Add(Acc acc, T x) {
+    auto v = static_cast<Acc>(x);
+    if constexpr (std::is_floating_point_v<Acc>) return acc + std::fabs(v);
+    return x < 0 ? acc - v : acc + v;
+  }
+};
+struct SquareOp : SumOp {
+  template <typename Acc, typename T>
+  static Acc Add(Acc acc, T x) {
+    return acc + static_cast<Acc>(x) * static_cast<Acc>(x);
+  }
+};
+struct ProdOp {
+  template <typename Acc>
+  static Acc Init() {
+    return 1;
+  }
+  template <typename Acc, typename T>
+  static Acc Add(Acc acc, T x) {
+    return acc * static_cast<Acc>(x);
+  }
+  template <typename Acc>
+  static Acc Merge(Acc a, Acc b) {
+    return a * b;
+  }
+};
+// NaN, once in acc, stays: comparisons with it are false.
+struct MaxOp {
+  template <typename T>
+  static T Init() {
+    using Limits = std::numeric_limits<T>;
+    return Limits::has_infinity ? static_cast<T>(-Limits::infinity())
+                                : Limits::lowest();
+  }
+  template <typename T>
+  static T Add(T acc, T x) {
+    return x > acc || x != x ? x : acc;
+  }
+  template <typename T>
+  static T Merge(T a, T b) {
+    return Add(a, b);
+  }
+};
+struct MinOp {
+  template <typename T>
+  static T Init() {
+    using Limits = std::numeric_limits<T>;
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
+  }
+  template <typename T>
+  static T Add(T acc, T x) {
+    return x < acc || x != x ? x : acc;
+  }
+  template <typename T>
+  static T Merge(T a, T b) {
+    return Add(a, b);
+  }
+};
+
+// --- ops --------------------------------------------------------------------
+
+template <typename Op>
+void ReduceBy(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Layout l = LayoutOf(ctx, x);
+  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Reduce<Op, Sum<T>>(x.data<T>(), l, y.data<T>(), [](auto v) { return v; });
+  });
+}
+
+void ReduceMean(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Layout l = LayoutOf(ctx, x);
+  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
+  int64_t n = l.reduced.n;
+  Check(n > 0 || !IsInteger(x.dtype()), "[", ctx.Where(),
+        "] expected integers to average, got shape ", ToString(x.shape()));
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Reduce<SumOp, Sum<T>>(x.data<T>(), l, y.data<T>(), [=](auto v) {
+      if constexpr (std::is_floating_point_v<T>) {
+        return v / static_cast<double>(n);
+      } else if constexpr (std::is_signed_v<T>) {
+        return static_cast<int64_t>(v) / n;
+      } else {
+        return v / static_cast<uint64_t>(n);
+      }
+    });
+  });
+}
+
+// y = finish(sum) with the sum in double for integers too.
+template <typename Op, typename Finish>
+void ReduceInDouble(KernelContext& ctx, Finish finish) {
+  const Tensor& x = Operand(ctx, 0);
+  Layout l = LayoutOf(ctx, x);
+  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      Reduce<Op, double>(x.data<T>(), l, y.data<T>(), finish);
+    } else {
+      Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
+      Reduce<Op, double>(x.data<T>(), l, exact.data<double>(), finish);
+      exact = ConvertTo(exact, x.dtype());  // saturates where C is undefined
+      if (y.bytes() > 0) std::memcpy(y.raw(), exact.raw(), y.bytes());
+    }
+  });
+}
+
+void ReduceL2(KernelContext& ctx) {
+  ReduceInDouble<SquareOp>(ctx, [](double v) { return std::sqrt(v); });
+}
+void ReduceLogSum(KernelContext& ctx) {
+  ReduceInDouble<SumOp>(ctx, [](double v) { return std::log(v); });
+}
+
+// log(sum(e^x)) = m + log(sum(e^(x-m))) with m the largest x, or 0 where that
+// is not finite.
+template <typename T>
+void LogSumExp(const Tensor& x, const Layout& l, T* y) {
+  std::vector<T> largest(static_cast<size_t>(l.kept.n));
+  T* m = largest.data();
+  Reduce<MaxOp, T>(x.data<T>(), l, m,
+                   [](T v) { return std::isinf(v) ? T{0} : v; });
+  Tensor e = Tensor::Allocate(x.dtype(), x.shape());
+  // The results' walk over x gives where each one's operands start.
+  ParallelFor(l.kept.n, std::max<int64_t>(kGrain / (l.reduced.n + 1), 1),
+              [&](int64_t begin, int64_t end) {
+    int64_t step = l.kept.strides.back()[0];
+    int64_t inner = l.reduced.strides.back()[0];
+    ForRuns(l.kept, begin, end, [&](const int64_t* start, int64_t at,
+                                    int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        ForRuns(l.reduced, 0, l.reduced.n,
+                [&](const int64_t* offset, int64_t, int64_t n) {
+                  int64_t from = *start + i * step + *offset;
+                  const T* in = x.data<T>() + from;
+                  T* out = e.data<T>() + from;
+                  if (inner == 1) {
+                    VectorExpShifted(in, m[at + i], out, n);
+                    return;
+                  }
+                  for (int64_t k = 0; k < n; ++k) {
+                    out[k * inner] = math::Exp(in[k * inner] - m[at + i]);
+                  }
+                });
+      }
+    });
+  });
+  Reduce<SumOp, double>(e.data<T>(), l, y, [](double v) { return std::log(v); });
+  for (int64_t i = 0; i < l.kept.n; ++i) y[i] += m[i];
+}
+
+void ReduceLogSumExp(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Layout l = LayoutOf(ctx, x);
+  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      LogSumExp<T>(x, l, y.data<T>());
+    } else {
+      Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
+      LogSumExp<double>(ConvertTo(x, DType::kDouble), l, exact.data<double>());
+      exact = ConvertTo(exact, x.dtype());
+      if (y.bytes() > 0) std::memcpy(y.raw(), exact.raw(), y.bytes());
+    }
+  });
+}
+
+template <typename Op>
+void ReduceExtreme(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Layout l = LayoutOf(ctx, x);
+  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
+  if (x.dtype() == DType::kBool) {
+    // As bytes that are 0 or 1, whatever stands for true in x.
+    std::vector<uint8_t> bytes(x.bytes());
+    Map(static_cast<const uint8_t*>(x.raw()), bytes.data(), x.size(),
+        [](uint8_t v) { return static_cast<uint8_t>(v != 0); });
+    Reduce<Op, uint8_t>(bytes.data(), l, y.data<bool>(),
+                        [](uint8_t v) { return v != 0; });
+    return;
+  }
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Reduce<Op, T>(x.data<T>(), l, y.data<T>(), [](T v) { return v; });
+  });
+}
+
+}  // namespace
+
+void RegisterReduce(KernelRegistry& r) {
+  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>);
+  r.Add("ReduceMean", Widened<ReduceMean>);
+  r.Add("ReduceProd", Widened<ReduceBy<ProdOp>>);
+  r.Add("ReduceL1", Widened<ReduceBy<AbsOp>>);
+  r.Add("ReduceSumSquare", Widened<ReduceBy<SquareOp>>);
+  r.Add("ReduceL2", Widened<ReduceL2>);
+  r.Add("ReduceLogSum", Widened<ReduceLogSum>);
+  r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>);
+  r.Add("ReduceMax", Widened<ReduceExtreme<MaxOp>>);
+  r.Add("ReduceMin", Widened<ReduceExtreme<MinOp>>);
+  RegisterScan(r);
+}
 
 }  // namespace onnx_fp8

@@ -1,8 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/check.h"
+#include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterScaledMatMul(KernelRegistry&) {}
+// An operand of any rank >= 2 as a matrix: all axes but the last are one.
+struct Flat {
+  int64_t rows, columns;
+};
+
+Flat Flatten(const Tensor& t, const std::string& where) {
+  Check(IsFloat8(t.dtype()) && t.rank() >= 2, "[", where,
+        "] expected an 8-bit float of rank 2 or more, got ", Name(t.dtype()),
+        ToString(t.shape()));
+  Shape lead(t.shape().begin(), t.shape().end() - 1);
+  return {NumElements(lead), t.dim(-1)};
+}
+
+float ScaleOf(const Tensor& t, const std::string& where) {
+  Check(t.dtype() == DType::kFloat && t.size() == 1, "[", where,
+        "] expected one float as scale, got ", Name(t.dtype()),
+        ToString(t.shape()));
+  return *t.data<float>();
+}
+
+// y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ bias]. y keeps a's leading
+// axes, unless a is transposed: then it is a matrix.
+void Run(KernelContext& c, const Tensor* bias) {
+  std::string where = c.Where();
+  const Tensor &a = c.In(0), &b = c.In(2);
+  Flat fa = Flatten(a, where), fb = Flatten(b, where);
+  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
+  GemmProblem p = {.m = ta ? fa.columns : fa.rows,
+                   .n = tb ? fb.rows : fb.columns,
+                   .k = ta ? fa.rows : fa.columns,
+                   .a = {a.raw(), a.dtype(), fa.columns, ta},
+                   .b = {b.raw(), b.dtype(), fb.columns, tb},
+                   .scale = ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where)};
+  Check((tb ? fb.columns : fb.rows) == p.k, "[", where,
+        "] expected operands that share an axis, got ", ToString(a.shape()),
+        ta ? " transposed" : "", " and ", ToString(b.shape()),
+        tb ? " transposed" : "");
+  if (bias) {
+    Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p.n}, "[",
+          where, "] expected bias float[", p.n, "], got ", Name(bias->dtype()),
+          ToString(bias->shape()));
+    p.bias = bias->raw();
+  }
+  Shape y_shape = {p.m, p.n};
+  if (!ta) {
+    y_shape = a.shape();
+    y_shape.back() = p.n;
+  }
+  p.c = c.Out(0, DType::kFloat, y_shape).raw();
+  Gemm(p);
+}
+
+void ScaledMatMul(KernelContext& c) { Run(c, nullptr); }
+
+void ScaledMatMulBias(KernelContext& c) { Run(c, &c.In(4)); }
+
+}  // namespace
+
+void RegisterScaledMatMul(KernelRegistry& r) {
+  r.Add("ScaledMatMul", ScaledMatMul, {}, kDomain);
+  r.Add("ScaledMatMulBias", ScaledMatMulBias, {}, kDomain);
+}
 
 }  // namespace onnx_fp8

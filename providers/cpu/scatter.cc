@@ -1,8 +1,180 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A copy of `data` with elements set, or combined, at computed indices. Updates
+// are applied in order, so repeated indices give the same result every time.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "onnx_fp8/float8.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterScatter(KernelRegistry&) {}
+enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
+
+Reduction ReductionOf(const KernelContext& c) {
+  std::string name = c.String("reduction", "none");
+  if (name == "none") return Reduction::kNone;
+  if (name == "add") return Reduction::kAdd;
+  if (name == "mul") return Reduction::kMul;
+  if (name == "max") return Reduction::kMax;
+  if (name == "min") return Reduction::kMin;
+  Fail("[", c.Where(), "] expected reduction none, add, mul, max or min, got ",
+       name);
+}
+
+template <typename T>
+T Combine(Reduction reduction, T a, T b) {
+  // Integers wrap around.
+  using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+  auto wa = static_cast<Wide>(a), wb = static_cast<Wide>(b);
+  switch (reduction) {
+    case Reduction::kNone: return b;
+    case Reduction::kAdd: return static_cast<T>(wa + wb);
+    case Reduction::kMul: return static_cast<T>(wa * wb);
+    // NaN wins, as in NumPy.
+    case Reduction::kMax: return a < b || b != b ? b : a;
+    case Reduction::kMin: return b < a || b != b ? b : a;
+  }
+  return b;
+}
+
+template <typename T>
+void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      to[i] = EncodeBFloat16(
+          Combine(reduction, Decode(to[i]), Decode(from[i])));
+    } else if constexpr (std::is_same_v<T, Float16>) {
+      to[i] =
+          EncodeFloat16(Combine(reduction, Decode(to[i]), Decode(from[i])));
+    } else {
+      to[i] = Combine(reduction, to[i], from[i]);
+    }
+  }
+}
+
+// y[offset(i) + j] = combine(that, updates[i * block + j]) for i < count, j <
+// block; offset is called once per i, in order.
+template <typename Offset>
+void Update(KernelContext& c, int64_t count, int64_t block,
+            const Offset& offset, Tensor& y) {
+  Reduction reduction = ReductionOf(c);
+  // Data and updates may be one value, and the result in its place.
+  Tensor updates = y.SharesDataWith(c.In(2)) ? c.In(2).Clone() : c.In(2);
+  auto update = [&]<typename T>() {
+    const T* from = static_cast<const T*>(updates.raw());
+    T* to = static_cast<T*>(y.raw());
+    for (int64_t i = 0; i < count; ++i) {
+      CombineInto(reduction, from + i * block, block, to + offset(i));
+    }
+  };
+  DType dtype = y.dtype();
+  if (reduction == Reduction::kNone) {
+    DispatchWidth(dtype, c.Where(), update);
+  } else if (dtype == DType::kBFloat16) {
+    update.template operator()<BFloat16>();
+  } else if (dtype == DType::kFloat16) {
+    update.template operator()<Float16>();
+  } else {
+    DispatchNumeric(dtype, c.Where(), update);
+  }
+}
+
+// The result, filled with the data.
+Tensor& CopyOfData(KernelContext& c) {
+  const Tensor& data = c.In(0);
+  Tensor& y = c.Out(0, data.dtype(), data.shape());
+  if (y.bytes() > 0 && !y.SharesDataWith(data)) {
+    std::memcpy(y.raw(), data.raw(), y.bytes());
+  }
+  return y;
+}
+
+void ScatterElements(KernelContext& c) {
+  const Tensor& data = Operand(c, 0);
+  const Tensor& updates = Operand(c, 2);
+  CheckSameDType(c, data, updates);
+  int64_t axis = AxisIn(c, c.Int("axis", 0), data.rank());
+  std::vector<int64_t> indices = IndicesIn(c, 1, data.dim(axis));
+  const Shape& shape = c.In(1).shape();
+  bool fits = shape.size() == data.shape().size() && shape == updates.shape();
+  for (size_t d = 0; fits && d < shape.size(); ++d) {
+    fits = shape[d] <= data.shape()[d] || static_cast<int64_t>(d) == axis;
+  }
+  Check(fits, "[", c.Where(),
+        "] expected indices and updates of one shape inside ",
+        ToString(data.shape()), " but for axis ", axis, ", got ",
+        ToString(shape), " and ", ToString(updates.shape()));
+  Tensor& y = CopyOfData(c);
+  if (updates.size() == 0) return;
+  std::vector<int64_t> strides = Strides(data.shape());
+  int64_t step = strides[static_cast<size_t>(axis)];
+  strides[static_cast<size_t>(axis)] = 0;
+  Odometer<1> at(shape, {strides});
+  auto offset = [&](int64_t i) {
+    int64_t place =
+        at.offset(0) + indices[static_cast<size_t>(i)] * step;
+    at.Next();
+    return place;
+  };
+  Update(c, updates.size(), 1, offset, y);
+}
+
+// data (d0 … dk-1, inner…), indices (m…, k), updates (m…, inner…)
+void ScatterND(KernelContext& c) {
+  const Tensor& data = Operand(c, 0);
+  const Tensor& indices = Operand(c, 1);
+  const Tensor& updates = Operand(c, 2);
+  CheckSameDType(c, data, updates);
+  Check(indices.dtype() == DType::kInt64 || indices.dtype() == DType::kInt32,
+        "[", c.Where(), "] expected int32 or int64 indices, got ",
+        Name(indices.dtype()));
+  Check(indices.rank() > 0 && indices.dim(-1) <= data.rank(), "[", c.Where(),
+        "] expected indices into ", data.rank(), " axes, got ",
+        ToString(indices.shape()));
+  const Shape& sizes = data.shape();
+  auto k = static_cast<size_t>(indices.dim(-1));
+  Shape expected(indices.shape().begin(), indices.shape().end() - 1);
+  int64_t count = NumElements(expected);
+  std::span<const int64_t> inner = std::span(sizes).subspan(k);
+  expected.insert(expected.end(), inner.begin(), inner.end());
+  Check(updates.shape() == expected, "[", c.Where(),
+        "] expected updates of shape ", ToString(expected), ", got ",
+        ToString(updates.shape()));
+  Tensor& y = CopyOfData(c);
+  if (updates.size() == 0) return;
+  // All are checked before the first update; an in-place result must not be
+  // left half changed.
+  std::vector<int64_t> values = ToInts(indices), strides = Strides(sizes);
+  std::vector<int64_t> offsets(static_cast<size_t>(count), 0);
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    for (size_t d = 0; d < k; ++d) {
+      int64_t index = values[i * k + d];
+      if (index < -sizes[d] || index >= sizes[d]) [[unlikely]] {
+        Fail("[", c.Where(), "] expected indices in ", -sizes[d], "…",
+             sizes[d] - 1, ", got ", index);
+      }
+      offsets[i] += (index < 0 ? index + sizes[d] : index) * strides[d];
+    }
+  }
+  auto offset = [&](int64_t i) { return offsets[static_cast<size_t>(i)]; };
+  Update(c, count, NumElements(inner), offset, y);
+}
+
+}  // namespace
+
+void RegisterScatter(KernelRegistry& r) {
+  // In place means element by element: repeated and permuted indices only touch
+  // the copy of the data, never the updates.
+  r.Add("ScatterElements", ScatterElements, {.in_place = {{0, 0}}});
+  r.Add("ScatterND", ScatterND, {.in_place = {{0, 0}}});
+  r.Add("Scatter", ScatterElements, {.in_place = {{0, 0}}});
+}
 
 }  // namespace onnx_fp8

@@ -1,8 +1,308 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Ops over positions: which elements are set, largest, distinct.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterSequence(KernelRegistry&) {}
+// A total order, which sorting needs: NaN is larger than all numbers.
+template <typename T>
+bool Before(T a, T b) {
+  return a < b || (b != b && a == a);
+}
+
+// Small floats as float, everything else as it is; order and equality of the
+// elements stay.
+Tensor Comparable(const Tensor& x) {
+  DType dtype = x.dtype();
+  if (dtype == DType::kBool) return ConvertTo(x, DType::kUInt8);
+  if (IsFloat(dtype) && dtype != DType::kDouble && dtype != DType::kFloat) {
+    return ConvertTo(x, DType::kFloat);
+  }
+  return IsFloat8(dtype) ? ConvertTo(x, DType::kFloat) : x;
+}
+
+// x seen as (outer, size, inner) around `axis`.
+struct AxisSizes {
+  int64_t outer, size, inner;
+};
+
+AxisSizes SizesAround(std::span<const int64_t> shape, int64_t axis) {
+  auto at = static_cast<size_t>(axis);
+  return {NumElements(shape.first(at)), shape[at],
+          NumElements(shape.subspan(at + 1))};
+}
+
+// indices (outer, inner) of any numeric dtype, depth, values [off, on] → y
+// (outer, depth, inner)
+void OneHot(KernelContext& c) {
+  const Tensor& indices = Operand(c, 0);
+  const Tensor& values = Operand(c, 2);
+  Check(Operand(c, 1).size() == 1 && values.size() == 2, "[", c.Where(),
+        "] expected one depth and two values, got shapes ",
+        ToString(c.In(1).shape()), " and ", ToString(values.shape()));
+  int64_t depth = IntAt(ConvertTo(c.In(1), DType::kInt64), 0);
+  Check(depth >= 0, "[", c.Where(), "] expected a depth from 0 on, got ",
+        depth);
+  int64_t axis = AxisIn(c, c.Int("axis", -1), indices.rank() + 1);
+  Shape shape = indices.shape();
+  shape.insert(shape.begin() + axis, depth);
+  Tensor& y = c.Out(0, values.dtype(), shape);
+  size_t width = ByteSize(values.dtype());
+  FillElements(y.raw(), y.size(), width, values.raw());
+  if (y.size() == 0) return;
+  const void* on = AtElement(values.raw(), 1, width);
+  int64_t inner = SizesAround(shape, axis).inner;
+  Tensor places = ConvertTo(indices, DType::kInt64);
+  for (int64_t i = 0; i < places.size(); ++i) {
+    int64_t place = places.data<int64_t>()[i];
+    if (place < -depth || place >= depth) continue;
+    if (place < 0) place += depth;
+    int64_t offset = (i / inner * depth + place) * inner + i % inner;
+    std::memcpy(AtElement(y.raw(), offset, width), on, width);
+  }
+}
+
+void Trilu(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Check(x.rank() >= 2, "[", c.Where(), "] expected two axes at least, got ",
+        ToString(x.shape()));
+  bool upper = c.Int("upper", 1) != 0;
+  int64_t rows = x.dim(-2), columns = x.dim(-1);
+  int64_t k = c.HasIn(1) ? std::clamp(IntIn(c, 1), -rows, columns) : 0;
+  Tensor& y = c.Out(0, x.dtype(), x.shape());
+  if (y.size() == 0) return;
+  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = static_cast<const T*>(x.raw());
+    T* to = static_cast<T*>(y.raw());
+    ParallelFor(
+        x.size() / columns, std::max<int64_t>(kMoveGrain / columns, 1),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const T* xr = from + row * columns;
+            T* yr = to + row * columns;
+            // Columns from `cut` on lie above the diagonal (upper), or beyond
+            // what stays (lower).
+            int64_t cut = row % rows + k + (upper ? 0 : 1);
+            cut = std::clamp<int64_t>(cut, 0, columns);
+            std::fill(upper ? yr : yr + cut, upper ? yr + cut : yr + columns,
+                      T{0});
+            std::copy(upper ? xr + cut : xr, upper ? xr + columns : xr + cut,
+                      upper ? yr + cut : yr);
+          }
+        });
+  });
+}
+
+// Positions of the k first elements of a line in the wanted order; of equal
+// ones the lower position comes first.
+template <typename T>
+void TopOfLine(const T* x, int64_t step, bool largest, int64_t k,
+               std::vector<int64_t>& order) {
+  std::iota(order.begin(), order.end(), 0);
+  auto better = [&](int64_t i, int64_t j) {
+    T a = x[i * step], b = x[j * step];
+    if (largest) std::swap(a, b);
+    if (Before(a, b)) return true;
+    return !Before(b, a) && i < j;
+  };
+  std::partial_sort(order.begin(), order.begin() + k, order.end(), better);
+}
+
+// x (outer, size, inner) → values, indices (outer, k, inner)
+void TopK(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  int64_t axis = AxisIn(c, c.Int("axis", -1), x.rank());
+  int64_t k = IntIn(c, 1);
+  Check(k >= 0 && k <= x.dim(axis), "[", c.Where(), "] expected k in 0…",
+        x.dim(axis), ", got ", k);
+  bool largest = c.Int("largest", 1) != 0;
+  Shape shape = x.shape();
+  shape[static_cast<size_t>(axis)] = k;
+  Tensor values = c.Out(0, x.dtype(), shape);
+  Tensor indices = Tensor::Allocate(DType::kInt64, shape);
+  if (c.HasOut(1)) indices = c.Out(1, DType::kInt64, shape);
+  if (values.size() == 0) return;
+  AxisSizes s = SizesAround(x.shape(), axis);
+  Tensor keys = Comparable(x);
+  int64_t* places = indices.data<int64_t>();
+  DispatchNumeric(keys.dtype(), c.Where(), [&]<typename T>() {
+    const T* data = keys.data<T>();
+    ParallelFor(s.outer * s.inner, std::max<int64_t>(1024 / s.size, 1),
+                [&](int64_t begin, int64_t end) {
+                  std::vector<int64_t> order(static_cast<size_t>(s.size));
+                  for (int64_t i = begin; i < end; ++i) {
+                    int64_t o = i / s.inner, j = i % s.inner;
+                    TopOfLine(data + o * s.size * s.inner + j, s.inner, largest,
+                              k, order);
+                    for (int64_t t = 0; t < k; ++t) {
+                      places[(o * k + t) * s.inner + j] =
+                          order[static_cast<size_t>(t)];
+                    }
+                  }
+                });
+  });
+  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+    const T* from = static_cast<const T*>(x.raw());
+    T* to = static_cast<T*>(values.raw());
+    for (int64_t i = 0; i < values.size(); ++i) {
+      int64_t o = i / (k * s.inner), j = i % s.inner;
+      to[i] = from[(o * s.size + places[i]) * s.inner + j];
+    }
+  });
+}
+
+// x → positions (rank, n) of the elements that are not 0, in row-major order
+void NonZero(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Tensor flags = ConvertTo(x, DType::kBool);
+  const bool* set = flags.data<bool>();
+  int64_t n = std::count(set, set + flags.size(), true);
+  int64_t* y = c.Out(0, DType::kInt64, {x.rank(), n}).data<int64_t>();
+  if (n == 0 || x.rank() == 0) return;
+  Odometer<0> at(x.shape(), {});
+  int64_t column = 0;
+  for (int64_t i = 0; i < x.size(); ++i, at.Next()) {
+    if (!set[i]) continue;
+    for (size_t d = 0; d < at.index().size(); ++d) {
+      y[static_cast<int64_t>(d) * n + column] = at.index()[d];
+    }
+    ++column;
+  }
+}
+
+// x (outer, size, inner) → y (outer, n, inner): the slices at `places`.
+void TakeSlices(const Tensor& x, AxisSizes s,
+                const std::vector<int64_t>& places, Tensor& y) {
+  auto n = static_cast<int64_t>(places.size());
+  size_t width = ByteSize(x.dtype());
+  for (int64_t i = 0; i < s.outer * n && s.inner > 0; ++i) {
+    int64_t place = i / n * s.size + places[static_cast<size_t>(i % n)];
+    std::memcpy(AtElement(y.raw(), i * s.inner, width),
+                AtElement(x.raw(), place * s.inner, width),
+                static_cast<size_t>(s.inner) * width);
+  }
+}
+
+void Compress(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  const Tensor& condition = Operand(c, 1);
+  Check(condition.dtype() == DType::kBool && condition.rank() == 1, "[",
+        c.Where(), "] expected a list of bools as condition, got ",
+        Name(condition.dtype()), ToString(condition.shape()));
+  AxisSizes s = {1, x.size(), 1};
+  int64_t axis = 0;
+  if (c.Has("axis")) {
+    axis = AxisIn(c, c.Int("axis", 0), x.rank());
+    s = SizesAround(x.shape(), axis);
+  }
+  Check(condition.size() <= s.size, "[", c.Where(), "] expected at most ",
+        s.size, " conditions, got ", condition.size());
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < condition.size(); ++i) {
+    if (condition.data<bool>()[i]) places.push_back(i);
+  }
+  auto n = static_cast<int64_t>(places.size());
+  Shape shape = c.Has("axis") ? x.shape() : Shape{n};
+  shape[static_cast<size_t>(axis)] = n;
+  TakeSlices(x, s, places, c.Out(0, x.dtype(), shape));
+}
+
+// The distinct slices of an axis. All but `inverse` have one entry per distinct
+// slice, in the order of the result.
+struct Distinct {
+  std::vector<int64_t> first, count, inverse;
+};
+
+// keys (size, length): one row per slice.
+template <typename T>
+Distinct FindDistinct(const T* keys, int64_t size, int64_t length,
+                      bool sorted) {
+  auto before = [&](int64_t i, int64_t j) {
+    const T *a = keys + i * length, *b = keys + j * length;
+    return std::lexicographical_compare(a, a + length, b, b + length,
+                                        Before<T>);
+  };
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, before);
+  // Runs of equal slices begin with the first of them.
+  std::vector<std::pair<int64_t, int64_t>> runs;  // begin, end in order
+  for (int64_t i = 0; i < size; ++i) {
+    auto at = static_cast<size_t>(i);
+    if (i == 0 || before(order[at - 1], order[at])) runs.push_back({i, i});
+    runs.back().second = i + 1;
+  }
+  if (!sorted) {
+    std::ranges::sort(runs, {}, [&](const auto& run) {
+      return order[static_cast<size_t>(run.first)];
+    });
+  }
+  Distinct found;
+  found.inverse.resize(static_cast<size_t>(size));
+  for (const auto& [begin, end] : runs) {
+    for (int64_t i = begin; i < end; ++i) {
+      found.inverse[static_cast<size_t>(order[static_cast<size_t>(i)])] =
+          static_cast<int64_t>(found.first.size());
+    }
+    found.first.push_back(order[static_cast<size_t>(begin)]);
+    found.count.push_back(end - begin);
+  }
+  return found;
+}
+
+void EmitInts(KernelContext& c, size_t i, const std::vector<int64_t>& values) {
+  if (!c.HasOut(i)) return;
+  Tensor& y = c.Out(i, DType::kInt64, {static_cast<int64_t>(values.size())});
+  std::ranges::copy(values, y.data<int64_t>());
+}
+
+void Unique(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  AxisSizes s = {1, x.size(), 1};
+  int64_t axis = 0;
+  if (c.Has("axis")) {
+    axis = AxisIn(c, c.Int("axis", 0), x.rank());
+    s = SizesAround(x.shape(), axis);
+  }
+  Tensor keys = Comparable(x);
+  Tensor rows = Tensor::Allocate(keys.dtype(), {s.size, s.outer, s.inner});
+  Shape order = {s.size, s.outer, s.inner};
+  std::vector<int64_t> strides = {s.inner, s.size * s.inner, 1};
+  CopyStrided(order, ByteSize(keys.dtype()), keys.raw(), strides, rows.raw(),
+              Strides(order));
+  Distinct found;
+  DispatchNumeric(keys.dtype(), c.Where(), [&]<typename T>() {
+    found = FindDistinct(rows.data<T>(), s.size, s.outer * s.inner,
+                         c.Int("sorted", 1) != 0);
+  });
+  auto n = static_cast<int64_t>(found.first.size());
+  Shape shape = c.Has("axis") ? x.shape() : Shape{n};
+  shape[static_cast<size_t>(axis)] = n;
+  TakeSlices(x, s, found.first, c.Out(0, x.dtype(), shape));
+  EmitInts(c, 1, found.first);
+  EmitInts(c, 2, found.inverse);
+  EmitInts(c, 3, found.count);
+}
+
+}  // namespace
+
+void RegisterSequence(KernelRegistry& r) {
+  r.Add("OneHot", OneHot);
+  r.Add("Trilu", Trilu);
+  r.Add("TopK", TopK);
+  r.Add("NonZero", NonZero);
+  r.Add("Compress", Compress);
+  r.Add("Unique", Unique);
+}
 
 }  // namespace onnx_fp8

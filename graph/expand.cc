@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/expand.h"
+
+#include <onnx/defs/schema.h>
+
+#include <algorithm>
+
+#include "graph/onnx_convert.h"
+#include "graph/passes/specialise.h"
+#include "graph/schemas.h"
+#include "graph/schemas_internal.h"
+#include "graph/upgrade.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class NoEvaluator : public Evaluator {
+ public:
+  bool CanEvaluate(const Node&) const override { return false; }
+  std::vector<Tensor> Evaluate(const Node& node,
+                               const std::vector<Tensor>&) const override {
+    Fail("[", node.Where(), "] can't be evaluated here");
+  }
+};
+
+struct Body {
+  onnx::FunctionProto function;
+  int opset;  // that its nodes were written for
+};
+
+// The newest of the versions that is no newer than `opset`.
+int NewestUpTo(const std::vector<int>& versions, int opset) {
+  int newest = 0;
+  for (int version : versions) {
+    if (version <= opset) newest = std::max(newest, version);
+  }
+  return newest;
+}
+
+const onnx::OpSchema* SchemaOf(const Node& node, int opset) {
+  return onnx::OpSchemaRegistry::Schema(node.op, opset, node.domain);
+}
+
+Body FunctionOf(const Node& node, int opset) {
+  if (node.domain == kDomain) {
+    const OpDefinition* op = FindOp(node.op);
+    Check(op != nullptr, "[", node.Where(), "] no such op in domain ",
+          kDomain);
+    return {BodyOf(*op), kBodyOpset};
+  }
+  const onnx::OpSchema* schema = SchemaOf(node, opset);
+  Check(schema != nullptr, "[", node.Where(), "] no operator ", node.op,
+        " in ONNX opset ", opset);
+  if (schema->HasFunction()) {
+    int version = NewestUpTo(schema->function_opset_versions(), opset);
+    if (const onnx::FunctionProto* function = schema->GetFunction(opset)) {
+      return {*function, version};
+    }
+  }
+  Body body;
+  bool built = false;
+  if (schema->HasContextDependentFunction()) {
+    body.opset = NewestUpTo(
+        schema->context_dependent_function_opset_versions(), opset);
+    std::vector<onnx::TypeProto> types(node.inputs().size());
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (Value* in = node.in(i)) ToProto(in->dtype, in->shape, &types[i]);
+    }
+    onnx::NodeProto proto = ToProto(node);
+    onnx::FunctionBodyBuildContextImpl context(proto, types);
+    try {
+      built = schema->BuildContextDependentFunction(context, body.function,
+                                                    opset);
+    } catch (const std::exception& error) {
+      Fail("[", node.Where(), "] has no function body: ", error.what());
+    }
+  }
+  Check(built, "[", node.Where(), "] has no function body");
+  return body;
+}
+
+// What a reference to an attribute of the function stands for.
+using Given = std::map<std::string, onnx::AttributeProto>;
+
+Given GivenAttributes(const Node& node, const Body& body, int opset) {
+  Given given;
+  if (const onnx::OpSchema* schema = SchemaOf(node, opset)) {
+    for (const auto& [name, attribute] : schema->attributes()) {
+      if (attribute.default_value.has_type()) {
+        given[name] = attribute.default_value;
+      }
+    }
+  }
+  for (const auto& attribute : body.function.attribute_proto()) {
+    given[attribute.name()] = attribute;
+  }
+  onnx::NodeProto proto = ToProto(node);
+  for (const auto& attribute : proto.attribute()) {
+    given[attribute.name()] = attribute;
+  }
+  return given;
+}
+
+void ResolveReferences(onnx::NodeProto* node, const Given& given) {
+  google::protobuf::RepeatedPtrField<onnx::AttributeProto> resolved;
+  for (onnx::AttributeProto& attribute : *node->mutable_attribute()) {
+    if (!attribute.ref_attr_name().empty()) {
+      auto it = given.find(attribute.ref_attr_name());
+      if (it == given.end()) continue;  // an optional one left out
+      onnx::AttributeProto copy = it->second;
+      copy.set_name(attribute.name());
+      *resolved.Add() = std::move(copy);
+      continue;
+    }
+    if (attribute.has_g()) {
+      for (auto& inner : *attribute.mutable_g()->mutable_node()) {
+        ResolveReferences(&inner, given);
+      }
+    }
+    *resolved.Add() = std::move(attribute);
+  }
+  *node->mutable_attribute() = std::move(resolved);
+}
+
+// Constants become initializers, so that no evaluator is needed for them.
+void LiftConstants(Graph& graph) {
+  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+    Node& node = *it++;
+    if (!node.Is("Constant")) continue;
+    Tensor data;
+    if (const Tensor* value = node.TensorAttribute("value")) {
+      data = *value;
+    } else if (node.Has("value_int")) {
+      data = Tensor::Scalar<int64_t>(node.Int("value_int", 0));
+    } else if (node.Has("value_ints")) {
+      data = Tensor::Ints(node.Ints("value_ints"));
+    } else if (node.Has("value_float")) {
+      data = Tensor::Scalar(node.Float("value_float", 0));
+    } else if (node.Has("value_floats")) {
+      std::vector<float> values = node.Floats("value_floats");
+      data = Tensor::From({static_cast<int64_t>(values.size())}, values);
+    } else {
+      continue;
+    }
+    Value* out = node.out(0);
+    Value* constant =
+        graph.AddInitializer(graph.FreshName(out->name + ".value"), data);
+    graph.ReplaceUses(out, constant);
+    graph.RemoveNode(&node);
+  }
+}
+
+// The body as a graph of its own. Input i is called "in.i", and is an
+// initializer where the node's is a constant.
+void FillBodyGraph(Graph& graph, const Node& node, int opset) {
+  Body body = FunctionOf(node, opset);
+  graph.file = node.Where();
+  graph.opset = std::max(body.opset, kOldestOpset);
+  ValueMap values;
+  for (int i = 0; i < body.function.input_size(); ++i) {
+    Value* outer = node.in(static_cast<size_t>(i));
+    Value*& inner = values[body.function.input(i)];
+    std::string name = "in." + std::to_string(i);
+    if (!outer) {
+      inner = nullptr;
+    } else if (outer->is_constant()) {
+      inner = graph.AddInitializer(name, outer->data);
+    } else {
+      inner = graph.AddInput(name, outer->dtype, outer->shape);
+    }
+  }
+  Given given = GivenAttributes(node, body, opset);
+  for (onnx::NodeProto& inner : *body.function.mutable_node()) {
+    ResolveReferences(&inner, given);
+    AddNodeFromProto(graph, inner, values);
+  }
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (!node.out(i)) continue;
+    auto it = values.find(body.function.output(static_cast<int>(i)));
+    Check(it != values.end() && it->second, "[", node.Where(),
+          "] body does not compute output ", i);
+    graph.outputs.push_back(it->second);
+  }
+  LiftConstants(graph);
+  Upgrade(graph);
+}
+
+// Copies the nodes of `body` before `node`; returns its outputs.
+std::vector<Value*> CopyBody(Graph& graph, Node& node, const Graph& body) {
+  std::string prefix = (node.out(0) ? node.out(0)->name : node.op) + "/";
+  std::map<const Value*, Value*> values;
+  for (size_t i = 0; i < node.inputs().size(); ++i) {
+    Value* inner = body.Find("in." + std::to_string(i));
+    if (inner && !inner->producer) values[inner] = node.in(i);
+  }
+  auto value_of = [&](Value* inner) -> Value* {
+    if (!inner) return nullptr;
+    Value*& value = values[inner];
+    if (!value) {
+      value = graph.AddInitializer(graph.FreshName(prefix + inner->name),
+                                   inner->data);
+    }
+    return value;
+  };
+  for (const Node& inner : body.nodes()) {
+    std::vector<Value*> inputs;
+    for (Value* in : inner.inputs()) inputs.push_back(value_of(in));
+    std::vector<std::string> names;
+    for (Value* out : inner.outputs()) {
+      names.push_back(out ? graph.FreshName(prefix + out->name) : "");
+    }
+    Node* copy = graph.AddNode(inner.op, inputs, names, inner.attributes,
+                               inner.domain, &node);
+    copy->metadata = node.metadata;
+    if (!node.name.empty()) copy->name = node.name + "/" + inner.op;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!copy->out(i)) continue;
+      copy->out(i)->dtype = inner.out(i)->dtype;
+      copy->out(i)->shape = inner.out(i)->shape;
+      values[inner.out(i)] = copy->out(i);
+    }
+  }
+  std::vector<Value*> outputs;
+  for (Value* out : body.outputs) outputs.push_back(value_of(out));
+  return outputs;
+}
+
+// `output` becomes the result of the node that computes `result`.
+void TakeOver(Graph& graph, Value* output, Value* result) {
+  output->dtype = result->dtype;
+  output->shape = result->shape;
+  graph.ReplaceUses(result, output);
+  const auto& slots = result->producer->outputs();
+  auto slot = std::ranges::find(slots, result) - slots.begin();
+  graph.MoveOutput(output, result->producer, static_cast<size_t>(slot));
+}
+
+}  // namespace
+
+bool HasBody(const Node& node) {
+  if (node.domain == kDomain) return FindOp(node.op) != nullptr;
+  const onnx::OpSchema* schema = SchemaOf(node, kNormalOpset);
+  return schema &&
+         (schema->HasFunction() || schema->HasContextDependentFunction());
+}
+
+void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator) {
+  Graph open;
+  FillBodyGraph(open, node, graph.opset);
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : open.inputs) {
+    Check(input->concrete(), "[", node.Where(),
+          "] expected concrete input shapes to expand it, got ",
+          input->shape ? ToString(*input->shape) : "unknown rank");
+    shapes[input->name] = *input->shape;
+  }
+  NoEvaluator none;
+  std::unique_ptr<Graph> body =
+      Specialise(open, shapes, evaluator ? *evaluator : none);
+  std::vector<Value*> results = CopyBody(graph, node, *body);
+  size_t next = 0;
+  std::map<Value*, Value*> moved;
+  for (Value* output : std::vector<Value*>(node.outputs())) {
+    if (!output) continue;
+    Value* result = results[next++];
+    auto first = moved.find(result);
+    if (first != moved.end()) result = first->second;
+    bool own = first == moved.end() && result->producer &&
+               std::ranges::find(node.inputs(), result) == node.inputs().end();
+    if (!own) {
+      result = graph.AddNode("Identity", {result},
+                             {graph.FreshName(output->name)}, {}, "", &node)
+                   ->out(0);
+      result->dtype = output->dtype;
+      result->shape = output->shape;
+    }
+    TakeOver(graph, output, result);
+    moved[results[next - 1]] = output;
+  }
+  graph.RemoveNode(&node);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/evaluator.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// True if the node's op is defined by other ops: an op of ours, or a function
+// of the newest ONNX operator set.
+bool HasBody(const Node& node);
+
+// Replaces the node by the body of its op. Its outputs stay the same values;
+// the new nodes take its place and its metadata, and the values between them
+// have shapes and fresh names. What the body computes from shapes and
+// constants alone becomes constants, as far as `evaluator` can compute it.
+// Functions that the body calls stay nodes. REQUIRES: concrete input shapes.
+// Errors: no body; a shape in the body that stays open.
+void ExpandNode(Graph& graph, Node& node,
+                const Evaluator* evaluator = nullptr);
+
+}  // namespace onnx_fp8

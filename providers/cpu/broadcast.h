@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "onnx_fp8/shape.h"
+
+namespace onnx_fp8 {
+
+// How the elements of broadcast operands meet those of the result. Adjacent
+// axes that every operand steps through alike are merged, so equal shapes and
+// scalars give one axis, and a trailing vector gives two.
+struct BroadcastPlan {
+  int64_t n;                  // elements of the result
+  std::vector<int64_t> sizes;  // of the merged axes, outermost first; not empty
+  // strides[axis][operand] in elements; the innermost ones are 0 or 1.
+  std::vector<std::vector<int64_t>> strides;
+};
+
+// REQUIRES: every operand broadcasts to `result`.
+BroadcastPlan PlanBroadcast(const std::vector<Shape>& operands,
+                            const Shape& result);
+
+// Covers elements [begin, end) of the result by runs along the innermost axis:
+// run(offsets, at, count) handles `count` elements from element `at` of the
+// result on; offsets[k] is where operand k starts, and it steps by
+// plan.strides.back()[k].
+template <typename Run>
+void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
+  if (begin >= end) return;
+  size_t axes = plan.sizes.size();
+  size_t operands = plan.strides[0].size();
+  std::vector<int64_t> index(axes);
+  std::vector<int64_t> offsets(operands, 0);
+  int64_t rest = begin;
+  for (size_t a = axes; a-- > 0;) {
+    index[a] = rest % plan.sizes[a];
+    rest /= plan.sizes[a];
+    for (size_t k = 0; k < operands; ++k) {
+      offsets[k] += index[a] * plan.strides[a][k];
+    }
+  }
+  for (int64_t at = begin; at < end;) {
+    int64_t count = std::min(plan.sizes[axes - 1] - index[axes - 1], end - at);
+    run(offsets.data(), at, count);
+    at += count;
+    // Steps to the next run: like an odometer, innermost axis first.
+    int64_t step = count;
+    for (size_t a = axes; a-- > 0;) {
+      index[a] += step;
+      for (size_t k = 0; k < operands; ++k) {
+        offsets[k] += step * plan.strides[a][k];
+      }
+      if (index[a] < plan.sizes[a]) break;
+      for (size_t k = 0; k < operands; ++k) {
+        offsets[k] -= plan.sizes[a] * plan.strides[a][k];
+      }
+      index[a] = 0;
+      step = 1;
+    }
+  }
+}
+
+}  // namespace onnx_fp8

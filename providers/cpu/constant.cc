@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values made from attributes and shapes alone.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
+
+namespace onnx_fp8 {
+namespace {
+
+void Emit(KernelContext& c, const Tensor& value) {
+  Tensor& y = c.Out(0, value.dtype(), value.shape());
+  if (y.bytes() > 0) std::memcpy(y.raw(), value.raw(), y.bytes());
+}
+
+void Constant(KernelContext& c) {
+  if (c.Has("value")) {
+    const Tensor* value = c.node().TensorAttribute("value");
+    Check(value->defined() && ByteSize(value->dtype()) > 0, "[", c.Where(),
+          "] expected a numeric value, got ", Name(value->dtype()));
+    return Emit(c, *value);
+  }
+  if (c.Has("value_float")) {
+    return Emit(c, Tensor::Scalar(c.Float("value_float", 0)));
+  }
+  if (c.Has("value_int")) {
+    return Emit(c, Tensor::Scalar(c.Int("value_int", 0)));
+  }
+  if (c.Has("value_floats")) {
+    std::vector<float> values = c.node().Floats("value_floats");
+    return Emit(c, Tensor::From({static_cast<int64_t>(values.size())}, values));
+  }
+  if (c.Has("value_ints")) return Emit(c, Tensor::Ints(c.Ints("value_ints")));
+  Fail("[", c.Where(), "] expected a value, value_float(s) or value_int(s), ",
+       "got none of them");
+}
+
+void ConstantOfShape(KernelContext& c) {
+  Shape shape = IntsIn(c, 0);
+  for (int64_t size : shape) {
+    Check(size >= 0, "[", c.Where(), "] expected sizes, got ", size);
+  }
+  Tensor zero = Tensor::Scalar(0.0f);
+  const Tensor* value = c.node().TensorAttribute("value");
+  if (!value) value = &zero;
+  Check(value->size() == 1 && ByteSize(value->dtype()) > 0, "[", c.Where(),
+        "] expected one number as value, got ", Name(value->dtype()),
+        ToString(value->shape()));
+  Tensor& y = c.Out(0, value->dtype(), shape);
+  FillElements(y.raw(), y.size(), ByteSize(y.dtype()), value->raw());
+}
+
+void ShapeOf(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  auto clamp = [&](int64_t axis) {
+    if (axis < 0) axis += x.rank();
+    return std::clamp<int64_t>(axis, 0, x.rank());
+  };
+  int64_t start = clamp(c.Int("start", 0));
+  int64_t end = std::max(start, clamp(c.Int("end", x.rank())));
+  Emit(c, Tensor::Ints({x.shape().begin() + start, x.shape().begin() + end}));
+}
+
+void Size(KernelContext& c) { Emit(c, Tensor::Scalar(Operand(c, 0).size())); }
+
+// Number of elements of start, start + delta, … before limit.
+template <typename T>
+int64_t RangeCount(const KernelContext& c, T start, T limit, T delta) {
+  Check(delta != 0, "[", c.Where(), "] expected a step, got 0");
+  if constexpr (std::is_floating_point_v<T>) {
+    double count = std::ceil((static_cast<double>(limit) - start) / delta);
+    Check(count < 0x1p60, "[", c.Where(), "] expected a range that ends, got ",
+          start, " to ", limit, " by ", delta);
+    return count > 0 ? static_cast<int64_t>(count) : 0;
+  } else {
+    __int128 distance = static_cast<__int128>(limit) - start;
+    __int128 step = delta;
+    if ((distance > 0) != (step > 0) || distance == 0) return 0;
+    __int128 count = (distance + step - (step > 0 ? 1 : -1)) / step;
+    Check(count < (__int128{1} << 60), "[", c.Where(),
+          "] expected a range that fits into memory, got ", +start, " to ",
+          +limit, " by ", +delta);
+    return static_cast<int64_t>(count);
+  }
+}
+
+void Range(KernelContext& c) {
+  for (size_t i = 0; i < 3; ++i) {
+    CheckSameDType(c, Operand(c, 0), Operand(c, i));
+    Check(c.In(i).size() == 1, "[", c.Where(), "] expected one number as ",
+          "operand ", i, ", got shape ", ToString(c.In(i).shape()));
+  }
+  DispatchNumeric(c.In(0).dtype(), c.Where(), [&]<typename T>() {
+    T start = *c.In(0).data<T>(), delta = *c.In(2).data<T>();
+    int64_t n = RangeCount(c, start, *c.In(1).data<T>(), delta);
+    T* y = c.Out(0, DTypeOf<T>(), {n}).template data<T>();
+    // Modulo 2^64: i * delta may leave T where start + i * delta does not.
+    using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = static_cast<T>(static_cast<Wide>(start) +
+                            static_cast<Wide>(i) * static_cast<Wide>(delta));
+    }
+  });
+}
+
+void EyeLike(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Check(x.rank() == 2, "[", c.Where(), "] expected two axes, got shape ",
+        ToString(x.shape()));
+  auto dtype = static_cast<DType>(
+      c.Int("dtype", static_cast<int64_t>(x.dtype())));
+  Check(ByteSize(dtype) > 0, "[", c.Where(), "] expected a numeric dtype, got ",
+        static_cast<int64_t>(dtype));
+  Tensor& y = c.Out(0, dtype, x.shape());
+  if (y.size() == 0) return;
+  std::memset(y.raw(), 0, y.bytes());
+  Tensor one = ConvertTo(Tensor::Scalar(1.0f), dtype);
+  int64_t rows = y.dim(0), columns = y.dim(1);
+  int64_t k = std::clamp(c.Int("k", 0), -rows, columns);
+  int64_t begin = std::max<int64_t>(-k, 0), end = std::min(rows, columns - k);
+  size_t width = ByteSize(dtype);
+  for (int64_t i = begin; i < end; ++i) {
+    std::memcpy(AtElement(y.raw(), i * columns + i + k, width), one.raw(),
+                width);
+  }
+}
+
+}  // namespace
+
+void RegisterConstant(KernelRegistry& r) {
+  r.Add("Constant", Constant);
+  r.Add("ConstantOfShape", ConstantOfShape);
+  r.Add("Shape", ShapeOf);
+  r.Add("Size", Size);
+  r.Add("Range", Range);
+  r.Add("EyeLike", EyeLike);
+}
+
+}  // namespace onnx_fp8

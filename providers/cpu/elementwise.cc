@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/elementwise.h"
+
+#include <vector>
+
+namespace onnx_fp8 {
+
+const Tensor& Operand(const KernelContext& ctx, size_t i) {
+  Check(ctx.HasIn(i), "[", ctx.Where(), "] expected input ", i, ", got none");
+  return ctx.In(i);
+}
+
+Tensor Result(KernelContext& ctx, size_t i, DType dtype, const Shape& shape) {
+  if (ctx.HasOut(i)) return ctx.Out(i, dtype, shape);
+  return Tensor::Allocate(dtype, shape);
+}
+
+double ScalarOperand(const KernelContext& ctx, size_t i) {
+  const Tensor& t = Operand(ctx, i);
+  Check(t.size() == 1, "[", ctx.Where(), "] expected one element in input ", i,
+        ", got shape ", ToString(t.shape()));
+  return DoubleAt(t, 0);
+}
+
+void RunWidened(KernelContext& ctx, Kernel kernel) {
+  DType narrow = DType::kUndefined;
+  std::vector<Tensor> inputs(ctx.num_inputs());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!ctx.HasIn(i)) continue;
+    inputs[i] = ctx.In(i);
+    DType dtype = inputs[i].dtype();
+    if (dtype != DType::kFloat16 && dtype != DType::kBFloat16) continue;
+    if (narrow == DType::kUndefined) narrow = dtype;
+    inputs[i] = ConvertTo(inputs[i], DType::kFloat);
+  }
+  if (narrow == DType::kUndefined) return kernel(ctx);
+
+  std::vector<Tensor> outputs(ctx.num_outputs());
+  KernelContext wide(ctx.node(), inputs, outputs);
+  kernel(wide);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!ctx.HasOut(i) || !outputs[i].defined()) continue;
+    DType dtype = ctx.node().out(i)->dtype;
+    if (dtype == DType::kUndefined) {
+      bool is_float = outputs[i].dtype() == DType::kFloat;
+      dtype = is_float ? narrow : outputs[i].dtype();
+    }
+    Tensor y = ConvertTo(outputs[i], dtype);
+    Tensor& out = ctx.Out(i, dtype, y.shape());
+    if (y.bytes() > 0) std::memcpy(out.raw(), y.raw(), y.bytes());
+  }
+}
+
+}  // namespace onnx_fp8

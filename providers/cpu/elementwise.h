@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kernels that go element by element have in common.
+#pragma once
+
+#include <cstdint>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/on_isa.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// Elements per task: at a nanosecond each, some 10 times what it costs to start
+// a task.
+inline constexpr int64_t kGrain = 16384;
+
+// Operand i. Errors: the node leaves it out.
+const Tensor& Operand(const KernelContext& ctx, size_t i);
+
+// Result i, or memory of its own if nobody reads it. Errors: the plan knew
+// another dtype or shape.
+Tensor Result(KernelContext& ctx, size_t i, DType dtype, const Shape& shape);
+
+// Operand i as one number. Errors: not exactly one element.
+double ScalarOperand(const KernelContext& ctx, size_t i);
+
+// Runs `kernel` on float copies of float16 and bfloat16 operands and rounds
+// float results to what the graph says, or to the operands' dtype.
+void RunWidened(KernelContext& ctx, Kernel kernel);
+
+// The kernel that accepts float16 and bfloat16 beside what kKernel accepts.
+template <Kernel kKernel>
+void Widened(KernelContext& ctx) {
+  RunWidened(ctx, kKernel);
+}
+
+// y[i] = f(x[i]) on all threads, vectorised; f throws nothing.
+template <typename X, typename Y, typename F>
+void Map(const X* x, Y* y, int64_t n, F f) {
+  ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {
+    OnBestIsa([=] {
+#pragma GCC ivdep  // y is x or does not overlap it
+      for (int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
+    });
+  });
+}
+
+// z[i] = f(x[i], y[i]).
+template <typename X, typename Y, typename Z, typename F>
+void Map2(const X* x, const Y* y, Z* z, int64_t n, F f) {
+  ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {
+    OnBestIsa([=] {
+#pragma GCC ivdep  // z is x or y or does not overlap them
+      for (int64_t i = begin; i < end; ++i) z[i] = f(x[i], y[i]);
+    });
+  });
+}
+
+// The same for functions that can't be vectorised: compiled once.
+template <typename X, typename Y, typename F>
+void MapScalar(const X* x, Y* y, int64_t n, F f) {
+  ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
+  });
+}
+
+// Output 0 = f(input 0) for float and double; f is generic.
+template <typename F>
+void FloatMap(KernelContext& ctx, F f) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      Map(x.data<T>(), y.data<T>(), x.size(), f);
+    } else {
+      MapScalar(x.data<T>(), y.data<T>(), x.size(), f);
+    }
+  });
+}
+
+}  // namespace onnx_fp8

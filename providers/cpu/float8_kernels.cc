@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/float8_kernels.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/float8_kernels.inc"
+
+namespace onnx_fp8 {
+namespace {
+
+// About 10 µs of work: a parallel region costs a few.
+constexpr int64_t kGrain = 32768;
+
+}  // namespace
+
+extern const Float8Kernels kFloat8Portable = kLoops;
+
+const Float8Kernels& KernelsFor(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return kFloat8Avx512;
+  if (isa == Isa::kAvx2) return kFloat8Avx2;
+#endif
+  return kFloat8Portable;
+}
+
+void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  auto bytes = static_cast<const uint8_t*>(q);
+  auto halves = static_cast<const uint16_t*>(q);
+  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+    int64_t count = end - begin;
+    switch (dtype) {
+      case DType::kE4M3:
+        kernels.decode_e4m3(bytes + begin, x + begin, count);
+        break;
+      case DType::kE5M2:
+        kernels.decode_e5m2(bytes + begin, x + begin, count);
+        break;
+      case DType::kBFloat16:
+        kernels.decode_bf16(halves + begin, x + begin, count);
+        break;
+      default:
+        Fail("expected an 8-bit float or bfloat16, got ", Name(dtype));
+    }
+  });
+}
+
+void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n) {
+  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  auto encode =
+      dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+  auto bytes = static_cast<uint8_t*>(q);
+  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+    encode(x + begin, factor, bytes + begin, end - begin);
+  });
+}
+
+Amax AmaxOf(const float* x, int64_t n) {
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  Amax all;
+  std::mutex mutex;  // a maximum has no order
+  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+    Amax part = kernels.amax(x + begin, end - begin);
+    std::lock_guard<std::mutex> lock(mutex);
+    all.finite = std::max(all.finite, part.finite);
+    all.non_finite |= part.non_finite;
+  });
+  return all;
+}
+
+}  // namespace onnx_fp8

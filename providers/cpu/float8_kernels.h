@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loops over arrays of small floats, one set per instruction set. All sets
+// give the same bits: those of onnx_fp8/float8.h.
+#pragma once
+
+#include <cstdint>
+
+#include "onnx_fp8/dtype.h"
+#include "providers/cpu/isa.h"
+
+namespace onnx_fp8 {
+
+// Largest finite |x| (0 if there is none), and whether any x is NaN or Inf.
+struct Amax {
+  float finite = 0.0f;
+  bool non_finite = false;
+};
+
+struct Float8Kernels {
+  void (*decode_e4m3)(const uint8_t* q, float* x, int64_t n);
+  void (*decode_e5m2)(const uint8_t* q, float* x, int64_t n);
+  void (*decode_bf16)(const uint16_t* q, float* x, int64_t n);
+  // q = saturating cast of x · factor (product rounded to fp32).
+  void (*encode_e4m3)(const float* x, float factor, uint8_t* q, int64_t n);
+  void (*encode_e5m2)(const float* x, float factor, uint8_t* q, int64_t n);
+  Amax (*amax)(const float* x, int64_t n);
+};
+
+// REQUIRES: HasIsa(isa).
+const Float8Kernels& KernelsFor(Isa isa);
+
+extern const Float8Kernels kFloat8Portable;  // float8_kernels.cc
+extern const Float8Kernels kFloat8Avx2;      // float8_kernels_avx2.cc
+extern const Float8Kernels kFloat8Avx512;    // float8_kernels_avx512.cc
+
+// Multi-threaded, with the active instruction set. On one thread where the
+// caller runs in ParallelFor. dtype: kE4M3, kE5M2; DecodeTo also kBFloat16.
+void DecodeTo(DType dtype, const void* q, float* x, int64_t n);
+void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n);
+Amax AmaxOf(const float* x, int64_t n);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/float8_kernels.inc"
+
+namespace onnx_fp8 {
+
+extern const Float8Kernels kFloat8Avx512 = kLoops;
+
+}  // namespace onnx_fp8

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
+
+namespace onnx_fp8 {
+namespace {
+
+enum class PadMode { kConstant, kReflect, kEdge, kWrap };
+
+PadMode ModeOf(const KernelContext& c) {
+  std::string mode = c.String("mode", "constant");
+  if (mode == "constant") return PadMode::kConstant;
+  if (mode == "reflect") return PadMode::kReflect;
+  if (mode == "edge") return PadMode::kEdge;
+  if (mode == "wrap") return PadMode::kWrap;
+  Fail("[", c.Where(), "] expected mode constant, reflect, edge or wrap, got ",
+       mode);
+}
+
+// The element of 0 … n-1 that stands at position i, which may lie outside; -1
+// for the constant. REQUIRES: n > 0.
+int64_t SourceOf(PadMode mode, int64_t i, int64_t n) {
+  if (i >= 0 && i < n) return i;
+  switch (mode) {
+    case PadMode::kConstant: return -1;
+    case PadMode::kEdge: return i < 0 ? 0 : n - 1;
+    case PadMode::kWrap: return (i % n + n) % n;
+    case PadMode::kReflect: {
+      // Without repeating the ends: the period is 2n - 2.
+      int64_t period = std::max<int64_t>(2 * n - 2, 1);
+      i = (i % period + period) % period;
+      return std::min(i, period - i);
+    }
+  }
+  return -1;
+}
+
+struct PadAxis {
+  int64_t before, after;
+};
+
+std::vector<PadAxis> PadsOf(const KernelContext& c) {
+  int64_t rank = c.In(0).rank();
+  std::vector<int64_t> pads = IntsIn(c, 1), axes;
+  if (c.HasIn(3)) {
+    axes = AxesIn(c, IntsIn(c, 3), rank);
+  } else {
+    axes.resize(static_cast<size_t>(rank));
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  Check(pads.size() == 2 * axes.size(), "[", c.Where(), "] expected ",
+        2 * axes.size(), " pads, got ", pads.size());
+  std::vector<PadAxis> by_axis(static_cast<size_t>(rank), PadAxis{0, 0});
+  constexpr int64_t kLimit = int64_t{1} << 60;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    PadAxis pad = {pads[i], pads[axes.size() + i]};
+    Check(std::max(pad.before, pad.after) < kLimit &&
+              std::min(pad.before, pad.after) > -kLimit,
+          "[", c.Where(), "] expected pads that fit into memory, got ",
+          pad.before, " and ", pad.after);
+    by_axis[static_cast<size_t>(axes[i])] = pad;
+  }
+  return by_axis;
+}
+
+// Per axis: for each position of y the offset in x of the element to take, or
+// -1. Negative pads crop first, so that reflection sees what is left.
+std::vector<std::vector<int64_t>> OffsetTables(
+    const KernelContext& c, PadMode mode, const std::vector<PadAxis>& pads,
+    const Shape& shape) {
+  const Tensor& x = c.In(0);
+  std::vector<int64_t> strides = Strides(x.shape());
+  std::vector<std::vector<int64_t>> tables(pads.size());
+  for (size_t d = 0; d < pads.size(); ++d) {
+    int64_t first = std::max<int64_t>(-pads[d].before, 0);
+    int64_t left = x.shape()[d] - first - std::max<int64_t>(-pads[d].after, 0);
+    Check(left > 0 || mode == PadMode::kConstant, "[", c.Where(),
+          "] expected elements to repeat in axis ", d, ", got none");
+    for (int64_t i = 0; i < shape[d]; ++i) {
+      int64_t source = SourceOf(mode, i - std::max<int64_t>(pads[d].before, 0),
+                                std::max<int64_t>(left, 0));
+      tables[d].push_back(source < 0 ? -1 : (source + first) * strides[d]);
+    }
+  }
+  return tables;
+}
+
+template <typename T>
+void PadRows(const T* x, T fill, T* y, const Shape& shape,
+             const std::vector<std::vector<int64_t>>& tables) {
+  size_t last = shape.size() - 1;
+  int64_t n = shape[last];
+  std::span<const int64_t> outer = std::span(shape).first(last);
+  const std::vector<int64_t>& inner = tables[last];
+  ParallelFor(NumElements(outer), std::max<int64_t>(kMoveGrain / n, 1),
+              [&](int64_t begin, int64_t end) {
+                Odometer<0> at(outer, {}, begin);
+                for (int64_t row = begin; row < end; ++row, at.Next()) {
+                  const T* from = x;
+                  for (size_t d = 0; d < last && from; ++d) {
+                    int64_t offset =
+                        tables[d][static_cast<size_t>(at.index()[d])];
+                    from = offset < 0 ? nullptr : from + offset;
+                  }
+                  T* to = y + row * n;
+                  for (int64_t i = 0; i < n; ++i) {
+                    int64_t offset = inner[static_cast<size_t>(i)];
+                    to[i] = from && offset >= 0 ? from[offset] : fill;
+                  }
+                }
+              });
+}
+
+void Pad(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  PadMode mode = ModeOf(c);
+  std::vector<PadAxis> pads = PadsOf(c);
+  Shape shape = x.shape();
+  for (size_t d = 0; d < pads.size(); ++d) {
+    shape[d] += pads[d].before + pads[d].after;
+    Check(shape[d] >= 0, "[", c.Where(), "] expected pads that leave axis ", d,
+          " a size, got ", pads[d].before, " and ", pads[d].after, " for ",
+          ToString(x.shape()));
+  }
+  uint64_t fill = 0;
+  size_t width = ByteSize(x.dtype());
+  if (c.HasIn(2)) {
+    CheckSameDType(c, x, c.In(2));
+    Check(c.In(2).size() == 1, "[", c.Where(),
+          "] expected one constant, got shape ", ToString(c.In(2).shape()));
+    std::memcpy(&fill, c.In(2).raw(), width);
+  }
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  if (x.rank() == 0) {
+    std::memcpy(y.raw(), x.raw(), width);
+    return;
+  }
+  auto tables = OffsetTables(c, mode, pads, shape);
+  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+    T value;
+    std::memcpy(&value, &fill, sizeof(T));
+    PadRows(static_cast<const T*>(x.raw()), value, static_cast<T*>(y.raw()),
+            shape, tables);
+  });
+}
+
+}  // namespace
+
+void RegisterPad(KernelRegistry& r) { r.Add("Pad", Pad); }
+
+}  // namespace onnx_fp8

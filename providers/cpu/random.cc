@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random values. A node with the attribute `seed` gives the same values in
+// every run; one without takes the next of the process' streams.
+#include "onnx_fp8/random.h"
+
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
+
+namespace onnx_fp8 {
+namespace {
+
+uint64_t SeedOf(const KernelContext& c) {
+  static std::atomic<uint64_t> next_stream = 0;
+  if (c.Has("seed")) return std::bit_cast<uint32_t>(c.Float("seed", 0));
+  // Above all bit patterns of a given seed.
+  return (uint64_t{1} << 32) + next_stream++;
+}
+
+// Uniform in [0, 1), 53 bits.
+double Uniform(uint64_t seed, uint64_t counter) {
+  return static_cast<double>(RandomBits(seed, counter) >> 11) * 0x1p-53;
+}
+
+// The attribute `dtype`, or `otherwise`.
+DType DTypeIn(const KernelContext& c, DType otherwise) {
+  auto dtype =
+      static_cast<DType>(c.Int("dtype", static_cast<int64_t>(otherwise)));
+  Check(ByteSize(dtype) > 0, "[", c.Where(), "] expected a numeric dtype, got ",
+        c.Int("dtype", static_cast<int64_t>(otherwise)));
+  return dtype;
+}
+
+// y[i] = value(i), converted.
+template <typename Value>
+void Generate(KernelContext& c, DType dtype, const Shape& shape,
+              const Value& value) {
+  Tensor& y = c.Out(0, dtype, shape);
+  Tensor values = dtype == DType::kDouble
+                      ? y
+                      : Tensor::Allocate(DType::kDouble, shape);
+  double* to = values.data<double>();
+  ParallelFor(values.size(), kMoveGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = value(i);
+  });
+  if (dtype == DType::kDouble || y.size() == 0) return;
+  Tensor converted = ConvertTo(values, dtype);
+  std::memcpy(y.raw(), converted.raw(), y.bytes());
+}
+
+void Uniforms(KernelContext& c, DType dtype, const Shape& shape) {
+  uint64_t seed = SeedOf(c);
+  double low = c.Float("low", 0), high = c.Float("high", 1);
+  Generate(c, dtype, shape, [=](int64_t i) {
+    return low + (high - low) * Uniform(seed, static_cast<uint64_t>(i));
+  });
+}
+
+// Box and Muller, 1958.
+void Normals(KernelContext& c, DType dtype, const Shape& shape) {
+  uint64_t seed = SeedOf(c);
+  double mean = c.Float("mean", 0), scale = c.Float("scale", 1);
+  Generate(c, dtype, shape, [=](int64_t i) {
+    auto counter = 2 * static_cast<uint64_t>(i);
+    double radius = std::sqrt(-2 * std::log1p(-Uniform(seed, counter)));
+    double angle = 2 * std::numbers::pi * Uniform(seed, counter + 1);
+    return mean + scale * radius * std::cos(angle);
+  });
+}
+
+Shape ShapeIn(const KernelContext& c) {
+  Check(c.Has("shape"), "[", c.Where(), "] expected a shape, got none");
+  Shape shape = c.Ints("shape");
+  for (int64_t size : shape) {
+    Check(size >= 0, "[", c.Where(), "] expected sizes in shape, got ", size);
+  }
+  return shape;
+}
+
+void RandomUniformKernel(KernelContext& c) {
+  Uniforms(c, DTypeIn(c, DType::kFloat), ShapeIn(c));
+}
+
+void RandomNormalKernel(KernelContext& c) {
+  Normals(c, DTypeIn(c, DType::kFloat), ShapeIn(c));
+}
+
+void RandomUniformLike(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Uniforms(c, DTypeIn(c, x.dtype()), x.shape());
+}
+
+void RandomNormalLike(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Normals(c, DTypeIn(c, x.dtype()), x.shape());
+}
+
+// y[i] = 1 with probability x[i], else 0
+void Bernoulli(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  uint64_t seed = SeedOf(c);
+  Tensor p = ConvertTo(x, DType::kDouble);
+  const double* chance = p.data<double>();
+  Generate(c, DTypeIn(c, x.dtype()), x.shape(), [=](int64_t i) {
+    return Uniform(seed, static_cast<uint64_t>(i)) < chance[i] ? 1.0 : 0.0;
+  });
+}
+
+}  // namespace
+
+void RegisterRandom(KernelRegistry& r) {
+  r.Add("RandomUniform", RandomUniformKernel);
+  r.Add("RandomNormal", RandomNormalKernel);
+  r.Add("RandomUniformLike", RandomUniformLike);
+  r.Add("RandomNormalLike", RandomNormalLike);
+  r.Add("Bernoulli", Bernoulli);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/scan.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "providers/cpu/axis.h"
+#include "providers/cpu/elementwise.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kColumns = 256;  // columns side by side
+
+// fn(outer, column, columns) for blocks of columns of an (outer, n, inner)
+// tensor, on all threads.
+template <typename Fn>
+void ForColumns(const AxisView& v, Fn fn) {
+  int64_t blocks = (v.inner + kColumns - 1) / kColumns;
+  int64_t work = std::max<int64_t>(v.n * std::min(v.inner, kColumns), 1);
+  ParallelFor(v.outer * blocks, (kGrain + work - 1) / work,
+              [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      int64_t column = at % blocks * kColumns;
+      fn(at / blocks, column, std::min(kColumns, v.inner - column));
+    }
+  });
+}
+
+// True if v comes before `best`: NaN before all numbers, then the larger
+// (kMax) or the smaller; of equals the later one if `last`.
+template <bool kMax, typename T>
+bool Wins(T v, T best, bool last) {
+  if (v != v || best != best) return v != v && (last || best == best);
+  return (kMax ? v > best : v < best) || (last && v == best);
+}
+
+template <bool kMax>
+void ArgExtreme(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
+  int64_t axis = NormalizeAxis(ctx.Int("axis", 0), x.rank(), ctx.Where());
+  bool last = ctx.Int("select_last_index", 0) != 0;
+  AxisView v = ViewAlong(x.shape(), axis);
+  Check(v.n > 0 || v.outer * v.inner == 0, "[", ctx.Where(),
+        "] expected elements along axis ", axis, ", got shape ",
+        ToString(x.shape()));
+  Shape shape = x.shape();
+  auto at = shape.begin() + axis;
+  if (ctx.Int("keepdims", 1) != 0) {
+    *at = 1;
+  } else {
+    shape.erase(at);
+  }
+  Tensor y = Result(ctx, 0, DType::kInt64, shape);
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    ForColumns(v, [&](int64_t outer, int64_t column, int64_t columns) {
+      const T* in = x.data<T>() + outer * v.n * v.inner + column;
+      int64_t* out = y.data<int64_t>() + outer * v.inner + column;
+      T best[kColumns];
+      for (int64_t j = 0; j < columns; ++j) {
+        best[j] = in[j];
+        out[j] = 0;
+      }
+      for (int64_t k = 1; k < v.n; ++k) {
+        for (int64_t j = 0; j < columns; ++j) {
+          T value = in[k * v.inner + j];
+          if (!Wins<kMax>(value, best[j], last)) continue;
+          best[j] = value;
+          out[j] = k;
+        }
+      }
+    });
+  });
+}
+
+void CumSum(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  const Tensor& axes = Operand(ctx, 1);
+  Check(axes.size() == 1, "[", ctx.Where(), "] expected one axis, got shape ",
+        ToString(axes.shape()));
+  Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
+  int64_t axis = NormalizeAxis(IntAt(axes, 0), x.rank(), ctx.Where());
+  bool exclusive = ctx.Int("exclusive", 0) != 0;
+  bool reverse = ctx.Int("reverse", 0) != 0;
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  AxisView v = ViewAlong(x.shape(), axis);
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    // Integers wrap around.
+    using Acc =
+        std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
+    ForColumns(v, [&](int64_t outer, int64_t column, int64_t columns) {
+      int64_t base = outer * v.n * v.inner + column;
+      Acc acc[kColumns] = {};
+      for (int64_t k = 0; k < v.n; ++k) {
+        int64_t row = base + (reverse ? v.n - 1 - k : k) * v.inner;
+        const T* in = x.data<T>() + row;
+        T* out = y.data<T>() + row;
+        for (int64_t j = 0; j < columns; ++j) {
+          Acc next = acc[j] + static_cast<Acc>(in[j]);
+          out[j] = static_cast<T>(exclusive ? acc[j] : next);
+          acc[j] = next;
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void RegisterScan(KernelRegistry& r) {
+  r.Add("ArgMax", Widened<ArgExtreme<true>>);
+  r.Add("ArgMin", Widened<ArgExtreme<false>>);
+  r.Add("CumSum", Widened<CumSum>);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// The part of RegisterReduce that walks along one axis: ArgMax, ArgMin, CumSum.
+void RegisterScan(KernelRegistry& r);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/strided.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "onnx_fp8/parallel.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A loop nest: per axis its size and both strides.
+struct Nest {
+  Shape size;
+  std::vector<int64_t> src, dst;
+
+  size_t rank() const { return size.size(); }
+  void Push(int64_t n, int64_t s, int64_t d) {
+    size.push_back(n);
+    src.push_back(s);
+    dst.push_back(d);
+  }
+  // Removes axis i and returns it as a nest of its own.
+  Nest Take(size_t i) {
+    Nest axis;
+    axis.Push(size[i], src[i], dst[i]);
+    auto at = static_cast<std::ptrdiff_t>(i);
+    size.erase(size.begin() + at);
+    src.erase(src.begin() + at);
+    dst.erase(dst.begin() + at);
+    return axis;
+  }
+};
+
+// Without axes of size 1, and with neighbours that both sides step through like
+// one axis joined. Has one axis at least.
+Nest Simplify(std::span<const int64_t> shape, std::span<const int64_t> src,
+              std::span<const int64_t> dst) {
+  Nest nest;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    if (nest.rank() > 0 && nest.src.back() == src[i] * shape[i] &&
+        nest.dst.back() == dst[i] * shape[i]) {
+      nest.size.back() *= shape[i];
+      nest.src.back() = src[i];
+      nest.dst.back() = dst[i];
+    } else {
+      nest.Push(shape[i], src[i], dst[i]);
+    }
+  }
+  if (nest.rank() == 0) nest.Push(1, 1, 1);
+  return nest;
+}
+
+template <typename T>
+void CopyRow(const T* src, int64_t ss, T* dst, int64_t ds, int64_t n) {
+  if (ds == 1 && ss == 1) {
+    std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(T));
+  } else if (ds == 1 && ss == 0) {
+    std::fill_n(dst, n, *src);
+  } else if (ds == 1) {
+    for (int64_t i = 0; i < n; ++i) dst[i] = src[i * ss];
+  } else {
+    for (int64_t i = 0; i < n; ++i) dst[i * ds] = src[i * ss];
+  }
+}
+
+// Threads share the elements evenly; a thread may begin and end inside a row.
+template <typename T>
+void CopyRows(Nest outer, const T* src, T* dst) {
+  Nest row = outer.Take(outer.rank() - 1);
+  int64_t n = row.size[0], ss = row.src[0], ds = row.dst[0];
+  ParallelFor(NumElements(outer.size) * n, kMoveGrain,
+              [&](int64_t begin, int64_t end) {
+                Odometer<2> at(outer.size, {outer.src, outer.dst}, begin / n);
+                int64_t first = begin % n;
+                while (begin < end) {
+                  int64_t count = std::min(n - first, end - begin);
+                  CopyRow(src + (at.offset(0) + first * ss), ss,
+                          dst + (at.offset(1) + first * ds), ds, count);
+                  begin += count;
+                  first = 0;
+                  at.Next();
+                }
+              });
+}
+
+// dst[i * ds + j] = src[j * ss + i] for i < rows, j < columns.
+template <typename T>
+void TransposeTile(const T* src, int64_t ss, T* dst, int64_t ds, int64_t rows,
+                   int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) dst[i * ds + j] = src[j * ss + i];
+  }
+}
+
+// The innermost axis is contiguous in dst and axis `a` is in src: tiles of the
+// two, so that every cache line that is touched is used up.
+template <typename T>
+void CopyTransposed(Nest outer, size_t a, const T* src, T* dst) {
+  constexpr int64_t kTile = std::max<int64_t>(64 / sizeof(T), 16);
+  Nest column = outer.Take(outer.rank() - 1);
+  Nest row = outer.Take(a);
+  int64_t rows = row.size[0], columns = column.size[0];
+  int64_t ss = column.src[0], ds = row.dst[0];
+  // A unit of work is one tile; tiles along the contiguous axis of dst follow
+  // each other.
+  outer.Push((rows + kTile - 1) / kTile, kTile, kTile * ds);
+  outer.Push((columns + kTile - 1) / kTile, kTile * ss, kTile);
+  ParallelFor(NumElements(outer.size), kMoveGrain / (kTile * kTile),
+              [&](int64_t begin, int64_t end) {
+                Odometer<2> at(outer.size, {outer.src, outer.dst}, begin);
+                for (int64_t t = begin; t < end; ++t, at.Next()) {
+                  auto index = at.index();
+                  int64_t i = index[index.size() - 2] * kTile;
+                  int64_t j = index[index.size() - 1] * kTile;
+                  TransposeTile(src + at.offset(0), ss, dst + at.offset(1), ds,
+                                std::min(kTile, rows - i),
+                                std::min(kTile, columns - j));
+                }
+              });
+}
+
+template <typename T>
+void Copy(Nest nest, const void* src, void* dst) {
+  const T* from = static_cast<const T*>(src);
+  T* to = static_cast<T*>(dst);
+  if (nest.dst.back() == 1 && nest.src.back() > 1) {
+    auto a = std::ranges::find(nest.src, 1);
+    if (a != nest.src.end()) {
+      CopyTransposed(nest, static_cast<size_t>(a - nest.src.begin()), from, to);
+      return;
+    }
+  }
+  CopyRows(nest, from, to);
+}
+
+}  // namespace
+
+void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
+                 std::span<const int64_t> src_strides, void* dst,
+                 std::span<const int64_t> dst_strides) {
+  assert(shape.size() == src_strides.size() &&
+         shape.size() == dst_strides.size());
+  if (std::ranges::find(shape, 0) != shape.end()) return;
+  Nest nest = Simplify(shape, src_strides, dst_strides);
+  switch (width) {
+    case 1: return Copy<uint8_t>(std::move(nest), src, dst);
+    case 2: return Copy<uint16_t>(std::move(nest), src, dst);
+    case 4: return Copy<uint32_t>(std::move(nest), src, dst);
+    case 8: return Copy<uint64_t>(std::move(nest), src, dst);
+    default: assert(false && "element width");
+  }
+}
+
+void FillElements(void* dst, int64_t count, size_t width, const void* value) {
+  auto fill = [&]<typename T>(T x) {
+    std::memcpy(&x, value, sizeof(T));
+    T* y = static_cast<T*>(dst);
+    ParallelFor(count, kMoveGrain, [=](int64_t begin, int64_t end) {
+      std::fill(y + begin, y + end, x);
+    });
+  };
+  switch (width) {
+    case 1: return fill(uint8_t{});
+    case 2: return fill(uint16_t{});
+    case 4: return fill(uint32_t{});
+    case 8: return fill(uint64_t{});
+    default: assert(false && "element width");
+  }
+}
+
+}  // namespace onnx_fp8

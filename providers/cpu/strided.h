@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all data movement comes down to: one loop nest over two sets of strides.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "onnx_fp8/shape.h"
+
+namespace onnx_fp8 {
+
+// Elements below which another thread is not worth waking.
+inline constexpr int64_t kMoveGrain = 1 << 14;
+
+// Walks the indices of `shape` in row-major order and keeps N offsets, the
+// products of the index with N sets of strides. The shape and the strides must
+// outlive it.
+template <size_t N>
+class Odometer {
+ public:
+  // Starts at the index with the number `first`. REQUIRES: no size is 0.
+  Odometer(std::span<const int64_t> shape,
+           std::array<std::span<const int64_t>, N> strides, int64_t first = 0)
+      : shape_(shape), strides_(strides), index_(shape.size()) {
+    for (size_t d = shape.size(); d-- > 0;) {
+      index_[d] = first % shape[d];
+      first /= shape[d];
+      for (size_t k = 0; k < N; ++k) offset_[k] += index_[d] * strides[k][d];
+    }
+  }
+
+  int64_t offset(size_t k) const { return offset_[k]; }
+  std::span<const int64_t> index() const { return index_; }
+
+  void Next() {
+    for (size_t d = shape_.size(); d-- > 0;) {
+      for (size_t k = 0; k < N; ++k) offset_[k] += strides_[k][d];
+      if (++index_[d] < shape_[d]) return;
+      for (size_t k = 0; k < N; ++k) offset_[k] -= strides_[k][d] * shape_[d];
+      index_[d] = 0;
+    }
+  }
+
+ private:
+  std::span<const int64_t> shape_;
+  std::array<std::span<const int64_t>, N> strides_;
+  std::vector<int64_t> index_;
+  std::array<int64_t, N> offset_ = {};
+};
+
+// dst[Σ i·dst_strides] = src[Σ i·src_strides] for every index i of `shape`, on
+// all threads. Strides count elements of `width` bytes (1, 2, 4, 8); those of
+// src may be 0 or negative, those of dst must not make elements meet. src and
+// dst must not overlap.
+void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
+                 std::span<const int64_t> src_strides, void* dst,
+                 std::span<const int64_t> dst_strides);
+
+// Sets `count` elements of `width` bytes to the one at `value`.
+void FillElements(void* dst, int64_t count, size_t width, const void* value);
+
+// x + offset elements of `width` bytes.
+inline const void* AtElement(const void* x, int64_t offset, size_t width) {
+  return static_cast<const char*>(x) + offset * static_cast<int64_t>(width);
+}
+inline void* AtElement(void* x, int64_t offset, size_t width) {
+  return static_cast<char*>(x) + offset * static_cast<int64_t>(width);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/vector_math.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "providers/cpu/elementary.h"
+#include "providers/cpu/on_isa.h"
+
+namespace onnx_fp8 {
+namespace {
+
+template <typename T, typename F>
+void Apply(const T* x, T* y, int64_t n, F f) {
+  OnBestIsa([=] {
+#pragma GCC ivdep  // y is x or does not overlap it
+    for (int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
+  });
+}
+
+// Independent partial results: without them a reduction is a chain of
+// operations that can't be vectorised, and float sums could not be reordered.
+constexpr int64_t kLanes = 16;
+
+template <typename T>
+T Max(const T* x, int64_t n) {
+  T result = -std::numeric_limits<T>::infinity();
+  T* out = &result;
+  OnBestIsa([=] {
+    // A NaN in m stays: every comparison with it is false.
+    auto larger = [](T m, T v) { return v > m || v != v ? v : m; };
+    T lane[kLanes];
+    for (T& m : lane) m = -std::numeric_limits<T>::infinity();
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) lane[j] = larger(lane[j], x[i + j]);
+    }
+    for (; i < n; ++i) lane[0] = larger(lane[0], x[i]);
+    for (int64_t j = 1; j < kLanes; ++j) lane[0] = larger(lane[0], lane[j]);
+    *out = lane[0];
+  });
+  return result;
+}
+
+template <typename T>
+double ExpShifted(const T* x, T shift, T* y, int64_t n) {
+  constexpr int64_t kBlock = 256;
+  double result = 0;
+  double* out = &result;
+  OnBestIsa([=] {
+    double lane[kLanes] = {};
+    T buffer[kBlock];
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      int64_t count = std::min(kBlock, n - begin);
+      T* e = y ? y + begin : buffer;
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) e[i] = math::Exp(x[begin + i] - shift);
+      int64_t i = 0;
+      for (; i + kLanes <= count; i += kLanes) {
+        for (int64_t j = 0; j < kLanes; ++j) lane[j] += e[i + j];
+      }
+      for (; i < count; ++i) lane[0] += e[i];
+    }
+    for (int64_t j = 1; j < kLanes; ++j) lane[0] += lane[j];
+    *out = lane[0];
+  });
+  return result;
+}
+
+}  // namespace
+
+void VectorExp(const float* x, float* y, int64_t n) {
+  Apply(x, y, n, [](float v) { return math::Exp(v); });
+}
+void VectorExp(const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = math::Exp(x[i]);
+}
+void VectorLog(const float* x, float* y, int64_t n) {
+  Apply(x, y, n, [](float v) { return math::Log(v); });
+}
+void VectorLog(const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = math::Log(x[i]);
+}
+void VectorTanh(const float* x, float* y, int64_t n) {
+  Apply(x, y, n, [](float v) { return math::Tanh(v); });
+}
+void VectorTanh(const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = math::Tanh(x[i]);
+}
+void VectorSigmoid(const float* x, float* y, int64_t n) {
+  Apply(x, y, n, [](float v) { return math::Sigmoid(v); });
+}
+void VectorSigmoid(const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = math::Sigmoid(x[i]);
+}
+void VectorErf(const float* x, float* y, int64_t n) {
+  Apply(x, y, n, [](float v) { return math::Erf(v); });
+}
+void VectorErf(const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = math::Erf(x[i]);
+}
+
+float VectorMax(const float* x, int64_t n) { return Max(x, n); }
+double VectorMax(const double* x, int64_t n) { return Max(x, n); }
+
+double VectorExpShifted(const float* x, float shift, float* y, int64_t n) {
+  return ExpShifted(x, shift, y, n);
+}
+double VectorExpShifted(const double* x, double shift, double* y, int64_t n) {
+  return ExpShifted(x, shift, y, n);
+}
+
+}  // namespace onnx_fp8

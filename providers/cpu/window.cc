@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/window.h"
+
+#include <algorithm>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Keeps sums of products of two sizes inside int64.
+constexpr int64_t kLargest = int64_t{1} << 30;
+
+// The attribute `key`, one entry per spatial axis and end, each in
+// least … 2^30.
+std::vector<int64_t> AxisAttribute(const KernelContext& c, const char* key,
+                                   int64_t entries, int64_t otherwise,
+                                   int64_t least) {
+  std::vector<int64_t> values = c.Ints(key);
+  if (!c.Has(key)) values.assign(static_cast<size_t>(entries), otherwise);
+  Check(static_cast<int64_t>(values.size()) == entries, "[", c.Where(),
+        "] expected ", entries, " entries in ", key, ", got ", values.size());
+  for (int64_t v : values) {
+    Check(v >= least && v <= kLargest, "[", c.Where(), "] expected ", key,
+          " from ", least, " to 2^30, got ", v);
+  }
+  return values;
+}
+
+// Everything but `pad`, `pad_end` and the side that is computed.
+Window WithoutPads(const KernelContext& c, const Shape& x,
+                   const std::vector<int64_t>& kernel) {
+  Window w;
+  w.rank = static_cast<int64_t>(x.size()) - 2;
+  Check(w.rank >= 1 && w.rank <= 3, "[", c.Where(),
+        "] expected an input of rank 3 to 5, got shape ", ToString(x));
+  Check(static_cast<int64_t>(kernel.size()) == w.rank, "[", c.Where(),
+        "] expected a kernel of ", w.rank, " axes, got ", ToString(kernel));
+  auto stride = AxisAttribute(c, "strides", w.rank, 1, 1);
+  auto dilation = AxisAttribute(c, "dilations", w.rank, 1, 1);
+  for (int64_t i = 0; i < w.rank; ++i) {
+    auto from = static_cast<size_t>(i),
+         to = static_cast<size_t>(3 - w.rank + i);
+    Check(kernel[from] >= 1 && kernel[from] <= kLargest, "[", c.Where(),
+          "] expected kernel sizes from 1 to 2^30, got ", ToString(kernel));
+    w.kernel[to] = kernel[from];
+    w.stride[to] = stride[from];
+    w.dilation[to] = dilation[from];
+  }
+  return w;
+}
+
+int64_t Extent(const Window& w, size_t axis) {
+  return (w.kernel[axis] - 1) * w.dilation[axis] + 1;
+}
+
+enum class AutoPad { kNotSet, kValid, kSameUpper, kSameLower };
+
+AutoPad AutoPadOf(const KernelContext& c) {
+  std::string text = c.String("auto_pad", "NOTSET");
+  if (text == "NOTSET" || text.empty()) return AutoPad::kNotSet;
+  if (text == "VALID") return AutoPad::kValid;
+  if (text == "SAME_UPPER") return AutoPad::kSameUpper;
+  Check(text == "SAME_LOWER", "[", c.Where(),
+        "] expected auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER, got ",
+        text);
+  return AutoPad::kSameLower;
+}
+
+void SplitPad(AutoPad mode, int64_t total, size_t axis, Window& w) {
+  int64_t small = total / 2;
+  w.pad[axis] = mode == AutoPad::kSameLower ? total - small : small;
+  w.pad_end[axis] = total - w.pad[axis];
+}
+
+void ReadPads(const KernelContext& c, Window& w) {
+  auto pads = AxisAttribute(c, "pads", 2 * w.rank, 0, -kLargest);
+  for (int64_t i = 0; i < w.rank; ++i) {
+    auto axis = static_cast<size_t>(3 - w.rank + i);
+    w.pad[axis] = pads[static_cast<size_t>(i)];
+    w.pad_end[axis] = pads[static_cast<size_t>(i + w.rank)];
+  }
+}
+
+}  // namespace
+
+Shape Window::ShapeOf(int64_t n, int64_t channels, const Axes& sizes) const {
+  Shape shape = {n, channels};
+  shape.insert(shape.end(), sizes.end() - rank, sizes.end());
+  return shape;
+}
+
+Window WindowOver(const KernelContext& c, const Shape& x,
+                  const std::vector<int64_t>& kernel) {
+  Window w = WithoutPads(c, x, kernel);
+  std::copy(x.begin() + 2, x.end(), w.in.end() - w.rank);
+  AutoPad mode = AutoPadOf(c);
+  if (mode == AutoPad::kNotSet) ReadPads(c, w);
+  bool ceil_mode = c.Int("ceil_mode", 0) != 0;
+  for (auto axis = static_cast<size_t>(3 - w.rank); axis < 3; ++axis) {
+    int64_t in = w.in[axis], stride = w.stride[axis];
+    int64_t extent = Extent(w, axis);
+    if (mode == AutoPad::kSameUpper || mode == AutoPad::kSameLower) {
+      int64_t positions = (in + stride - 1) / stride;
+      int64_t total = (positions - 1) * stride + extent - in;
+      SplitPad(mode, std::max<int64_t>(total, 0), axis, w);
+    }
+    int64_t room = in + w.pad[axis] + w.pad_end[axis] - extent;
+    Check(room >= 0 && in > 0 && in <= kLargest, "[", c.Where(),
+          "] expected an input that holds the window of ", extent, ", got ",
+          ToString(x));
+    int64_t& out = w.out[axis];
+    out = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+    // The last window must not start in the padding (ONNX, PyTorch).
+    if (ceil_mode && (out - 1) * stride >= in + w.pad[axis]) --out;
+  }
+  return w;
+}
+
+Window TransposedWindow(const KernelContext& c, const Shape& x,
+                        const std::vector<int64_t>& kernel) {
+  Window w = WithoutPads(c, x, kernel);
+  std::copy(x.begin() + 2, x.end(), w.out.end() - w.rank);
+  AutoPad mode = AutoPadOf(c);
+  if (mode == AutoPad::kNotSet) ReadPads(c, w);
+  auto extra = AxisAttribute(c, "output_padding", w.rank, 0, 0);
+  bool given = c.Has("output_shape");
+  std::vector<int64_t> sizes;
+  if (given) sizes = AxisAttribute(c, "output_shape", w.rank, 0, 1);
+  for (int64_t i = 0; i < w.rank; ++i) {
+    auto axis = static_cast<size_t>(3 - w.rank + i);
+    int64_t out = w.out[axis], stride = w.stride[axis];
+    int64_t extent = Extent(w, axis);
+    Check(out > 0 && out <= kLargest, "[", c.Where(),
+          "] expected spatial sizes from 1 to 2^30, got ", ToString(x));
+    int64_t full = stride * (out - 1) + extent + extra[static_cast<size_t>(i)];
+    if (given) {
+      w.in[axis] = sizes[static_cast<size_t>(i)];
+      int64_t total = std::max<int64_t>(full - w.in[axis], 0);
+      // ONNX: all modes but SAME_UPPER put the larger half first.
+      SplitPad(mode == AutoPad::kSameUpper ? mode : AutoPad::kSameLower, total,
+               axis, w);
+      continue;
+    }
+    if (mode == AutoPad::kSameUpper || mode == AutoPad::kSameLower) {
+      SplitPad(mode, std::max<int64_t>(extent - stride, 0), axis, w);
+    }
+    w.in[axis] = full - w.pad[axis] - w.pad_end[axis];
+    Check(w.in[axis] > 0, "[", c.Where(),
+          "] expected pads smaller than the result, got a result of ",
+          w.in[axis], " elements");
+  }
+  return w;
+}
+
+TapRange InsideRange(const Window& w, size_t axis, int64_t k) {
+  int64_t offset = k * w.dilation[axis] - w.pad[axis];
+  int64_t stride = w.stride[axis], out = w.out[axis];
+  // offset + o · stride in 0 … in-1
+  int64_t begin = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+  int64_t last = w.in[axis] - 1 - offset;
+  int64_t end = last < 0 ? 0 : std::min(out, last / stride + 1);
+  return {std::min(begin, end), end};
+}
+
+}  // namespace onnx_fp8

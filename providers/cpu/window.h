@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sliding window of convolutions and pools.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// Three spatial axes, outermost first; where the tensors have fewer, the first
+// ones are of size 1. On each axis tap k of output position o reads input
+// position o · stride + k · dilation - pad, which may lie outside.
+struct Window {
+  using Axes = std::array<int64_t, 3>;
+  int64_t rank = 0;  // spatial axes of the tensors, 1 to 3
+  Axes in = {1, 1, 1};
+  Axes kernel = {1, 1, 1};
+  Axes out = {1, 1, 1};
+  Axes stride = {1, 1, 1};
+  Axes dilation = {1, 1, 1};
+  Axes pad = {0, 0, 0};      // before the first element
+  Axes pad_end = {0, 0, 0};  // behind the last one
+
+  static int64_t Product(const Axes& a) { return a[0] * a[1] * a[2]; }
+  // {n, channels, sizes…}.
+  Shape ShapeOf(int64_t n, int64_t channels, const Axes& sizes) const;
+};
+
+// The window of a Conv or pool node over x (N,C,spatial…): strides, dilations,
+// pads, auto_pad and ceil_mode of the node. Errors: attributes that do not fit,
+// an input smaller than the window.
+Window WindowOver(const KernelContext& c, const Shape& x,
+                  const std::vector<int64_t>& kernel);
+
+// The window of the convolution whose adjoint the ConvTranspose node computes:
+// `out` is the spatial shape of x (N,C,spatial…), `in` that of the result.
+Window TransposedWindow(const KernelContext& c, const Shape& x,
+                        const std::vector<int64_t>& kernel);
+
+// First and last + 1 output position of one axis whose tap k lies inside the
+// input.
+struct TapRange {
+  int64_t begin, end;
+};
+TapRange InsideRange(const Window& w, size_t axis, int64_t k);
+
+}  // namespace onnx_fp8

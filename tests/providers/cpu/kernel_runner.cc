@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/providers/cpu/kernel_runner.h"
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/random.h"
+#include "providers/cpu/cpu_provider.h"
+
+namespace onnx_fp8 {
+
+std::vector<Tensor> RunKernel(const std::string& op,
+                              const std::vector<Tensor>& inputs,
+                              Attributes attributes, size_t outputs,
+                              const std::string& domain) {
+  Graph graph;
+  std::vector<Value*> in;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& t = inputs[i];
+    std::string name = "in" + std::to_string(i);
+    in.push_back(t.defined() ? graph.AddInput(name, t.dtype(), t.shape())
+                             : nullptr);
+  }
+  std::vector<std::string> out;
+  for (size_t i = 0; i < outputs; ++i) {
+    out.push_back("out" + std::to_string(i));
+  }
+  Node* node = graph.AddNode(op, in, out, std::move(attributes), domain);
+  const KernelEntry* entry = CpuKernels().Find(domain, op);
+  Check(entry != nullptr, "[", node->Where(), "] expected a kernel, got none");
+  std::vector<Tensor> results(outputs);
+  KernelContext context(*node, inputs, results);
+  entry->kernel(context);
+  return results;
+}
+
+Tensor RandomNormal(Shape shape, uint64_t seed) {
+  Tensor t = Tensor::Allocate(DType::kFloat, std::move(shape));
+  for (int64_t i = 0; i < t.size(); ++i) {
+    auto counter = static_cast<uint64_t>(2 * i);
+    double u = 1.0 - RandomUniform(seed, counter);
+    double v = RandomUniform(seed, counter + 1);
+    t.data<float>()[i] = static_cast<float>(std::sqrt(-2 * std::log(u)) *
+                                            std::cos(2 * std::numbers::pi * v));
+  }
+  return t;
+}
+
+double LargestDifference(const Tensor& x, const Tensor& y) {
+  Check(x.shape() == y.shape(), "expected shape ", ToString(x.shape()),
+        ", got ", ToString(y.shape()));
+  double largest = 0;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    double d = std::fabs(DoubleAt(x, i) - DoubleAt(y, i));
+    if (!(d <= largest)) largest = d;  // NaN too
+  }
+  return largest;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/vector_math.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "providers/cpu/elementary.h"
+#include "providers/cpu/on_isa.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Every 4093rd float of both signs, so all exponents, and the special ones.
+std::vector<float> Sweep() {
+  std::vector<float> x = {0.0f,       -0.0f, kInfinity, -kInfinity, kNaN, 0.5f,
+                          0.49999997f, 1.0f, -1.0f};
+  for (uint64_t bits = 1; bits < 0xFFFFFFFFu; bits += 4093) {
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  }
+  return x;
+}
+
+// Distance in units of the last place of `want` rounded to float.
+double UlpError(float got, double want) {
+  auto rounded = static_cast<float>(want);
+  if (std::isnan(rounded) || std::isnan(got)) {
+    return std::isnan(rounded) && std::isnan(got) ? 0 : 1e30;
+  }
+  if (std::isinf(rounded) || std::isinf(got)) return got == rounded ? 0 : 1e30;
+  float magnitude = std::fabs(rounded);
+  float next = std::nextafter(magnitude, kInfinity);
+  double ulp = std::isinf(next) ? 0x1p104 : static_cast<double>(next) - magnitude;
+  return std::fabs(got - want) / ulp;
+}
+
+using Vector = void (*)(const float*, float*, int64_t);
+
+void ExpectAccurate(Vector function, double (*reference)(double),
+                    const char* name) {
+  std::vector<float> x = Sweep();
+  std::vector<float> y(x.size());
+  function(x.data(), y.data(), static_cast<int64_t>(x.size()));
+  double worst = 0;
+  float at = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    double error = UlpError(y[i], reference(x[i]));
+    if (error > worst) {
+      worst = error;
+      at = x[i];
+    }
+    if (y[i] == 0) {
+      EXPECT_EQ(std::signbit(y[i]), std::signbit(reference(x[i])))
+          << name << "(" << x[i] << ")";
+    }
+  }
+  EXPECT_LE(worst, 0.52) << name << "(" << at << ")";
+}
+
+double Logistic(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST(VectorMath, HalfAnUlpOverAllExponents) {
+  ExpectAccurate(&VectorExp, &std::exp, "exp");
+  ExpectAccurate(&VectorLog, &std::log, "log");
+  ExpectAccurate(&VectorTanh, &std::tanh, "tanh");
+  ExpectAccurate(&VectorErf, &std::erf, "erf");
+  ExpectAccurate(&VectorSigmoid, &Logistic, "sigmoid");
+}
+
+TEST(VectorMath, SameBitsOnEveryIsa) {
+  std::vector<float> x = Sweep();
+  std::vector<float> y(x.size()), z(x.size());
+  auto run = [&](Isa isa, std::vector<float>& out) {
+    const float* in = x.data();
+    float* to = out.data();
+    size_t n = x.size();
+    OnIsa(isa, [=] {
+      for (size_t i = 0; i < n; ++i) to[i] = math::Erf(in[i]);
+    });
+  };
+  run(Isa::kPortable, y);
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    if (!HasIsa(isa)) continue;
+    run(isa, z);
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(y[i])) continue;
+      ASSERT_EQ(std::bit_cast<uint32_t>(y[i]), std::bit_cast<uint32_t>(z[i]))
+          << x[i];
+    }
+  }
+}
+
+TEST(VectorMath, MaxPropagatesNaN) {
+  std::vector<float> x(100, -2.0f);
+  EXPECT_EQ(VectorMax(x.data(), 0), -kInfinity);
+  x[77] = 3;
+  EXPECT_EQ(VectorMax(x.data(), 100), 3);
+  for (size_t i : {0, 31, 99}) {
+    std::vector<float> y = x;
+    y[i] = kNaN;
+    EXPECT_TRUE(std::isnan(VectorMax(y.data(), 100))) << i;
+  }
+}
+
+TEST(VectorMath, ExpShiftedSumsWhatItWrites) {
+  std::vector<float> x(1000), y(1000);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.01f * static_cast<float>(i);
+  double want = 0;
+  for (float v : x) want += std::exp(static_cast<double>(v) - 9);
+  double sum = VectorExpShifted(x.data(), 9.0f, y.data(), 1000);
+  EXPECT_NEAR(sum, want, 1e-6 * want);
+  EXPECT_EQ(sum, VectorExpShifted(x.data(), 9.0f, nullptr, 1000));
+  EXPECT_EQ(y[900], std::exp(x[900] - 9.0f));
+}
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/providers/onnx_node_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "graph/onnx_io.h"
+#include "graph/upgrade.h"
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Exclusion {
+  const char* prefix;  // of the case's name
+  const char* reason;
+};
+
+constexpr Exclusion kExclusions[] = {
+    {"test_ai_onnx_ml_", "domain ai.onnx.ml"},
+    {"test_adagrad", "domain ai.onnx.preview.training"},
+    {"test_adam", "domain ai.onnx.preview.training"},
+    {"test_momentum", "domain ai.onnx.preview.training"},
+    {"test_nesterov_momentum", "domain ai.onnx.preview.training"},
+    {"test_bernoulli", "random results"},
+};
+
+// Import refuses opsets below 13. The ops of such cases that we have kernels
+// for have not changed since, so they are read without it.
+std::unique_ptr<Graph> Read(const NodeCase& node_case) {
+  std::string path = node_case.folder + "/model.onnx";
+  auto graph = ReadModel(path, {.as_is = true});
+  return graph->opset < kOldestOpset ? std::move(graph) : ReadModel(path);
+}
+
+bool HasTypes(const std::vector<Value*>& values) {
+  return std::ranges::all_of(values, [](const Value* value) {
+    return !value->is_sequence && ByteSize(value->dtype) > 0;
+  });
+}
+
+bool HasKernels(const Graph& graph) {
+  return std::ranges::all_of(graph.nodes(), [](const Node& node) {
+    return CpuKernels().Find(node.domain, node.op) != nullptr;
+  });
+}
+
+// |a - b| may be up to relative * |b| + absolute.
+struct Tolerance {
+  double relative, absolute;
+};
+
+Tolerance ToleranceOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat: return {1e-4, 1e-6};
+    case DType::kDouble: return {1e-6, 1e-9};
+    // Two units in the last place.
+    case DType::kFloat16: return {2 * 0x1p-10, 1e-6};
+    case DType::kBFloat16: return {2 * 0x1p-7, 1e-6};
+    default: return {0, 0};
+  }
+}
+
+bool Near(double got, double expected, Tolerance tolerance) {
+  if (std::isnan(expected)) return std::isnan(got);
+  if (got == expected) return true;  // infinities too
+  return std::abs(got - expected) <=
+         tolerance.relative * std::abs(expected) + tolerance.absolute;
+}
+
+std::string Compare(const Tensor& got, const Tensor& expected) {
+  if (!got.defined()) return "no result";
+  if (got.dtype() != expected.dtype() || got.shape() != expected.shape()) {
+    return Concat("expected ", Name(expected.dtype()),
+                  ToString(expected.shape()), ", got ", Name(got.dtype()),
+                  ToString(got.shape()));
+  }
+  Tolerance tolerance = ToleranceOf(got.dtype());
+  int64_t wrong = 0, first = 0;
+  for (int64_t i = got.size(); i-- > 0;) {
+    bool same = IsInteger(got.dtype()) || got.dtype() == DType::kBool
+                    ? IntAt(got, i) == IntAt(expected, i)
+                    : Near(DoubleAt(got, i), DoubleAt(expected, i), tolerance);
+    if (same) continue;
+    ++wrong;
+    first = i;
+  }
+  if (wrong == 0) return "";
+  return Concat(wrong, " of ", got.size(), " elements differ; at ", first,
+                " expected ", DoubleAt(expected, first), ", got ",
+                DoubleAt(got, first));
+}
+
+std::map<const Value*, Tensor> Evaluate(const Graph& graph,
+                                        const fs::path& data) {
+  std::map<const Value*, Tensor> values;
+  for (const Value* value : graph.Initializers()) values[value] = value->data;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    values[graph.inputs[i]] =
+        ReadTensorProto(data / ("input_" + std::to_string(i) + ".pb"));
+  }
+  auto evaluator = MakeCpuEvaluator();
+  for (const Node& node : graph.nodes()) {
+    std::vector<Tensor> inputs;
+    for (const Value* value : node.inputs()) {
+      inputs.push_back(value ? values.at(value) : Tensor());
+    }
+    std::vector<Tensor> outputs = evaluator->Evaluate(node, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (node.out(i)) values[node.out(i)] = outputs[i];
+    }
+  }
+  return values;
+}
+
+std::string RunDataSet(const Graph& graph, const fs::path& data) {
+  std::map<const Value*, Tensor> values = Evaluate(graph, data);
+  std::string differences;
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Value* output = graph.outputs[i];
+    Tensor expected =
+        ReadTensorProto(data / ("output_" + std::to_string(i) + ".pb"));
+    std::string difference = Compare(values.at(output), expected);
+    if (difference.empty()) continue;
+    differences += Concat(data.filename().string(), ", output ", i, " (",
+                          output->name, "): ", difference, "\n");
+  }
+  return differences;
+}
+
+std::vector<fs::path> SortedEntries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    entries.push_back(entry.path());
+  }
+  std::ranges::sort(entries);
+  return entries;
+}
+
+}  // namespace
+
+std::string Excluded(const std::string& name) {
+  for (const Exclusion& exclusion : kExclusions) {
+    if (name.starts_with(exclusion.prefix)) return exclusion.reason;
+  }
+  return "";
+}
+
+NodeCases FindNodeCases() {
+  std::string folder = ONNX_FP8_NODE_CASES;
+  Check(fs::is_directory(folder), "[", folder,
+        "] expected the folder of ONNX's node cases; configure with "
+        "ONNX_FP8_PYTHON, as `./dev build` does");
+  NodeCases cases;
+  for (const fs::path& entry : SortedEntries(folder)) {
+    NodeCase node_case = {entry.filename(), entry};
+    if (!Excluded(node_case.name).empty()) {
+      cases.excluded.push_back(node_case.name);
+      continue;
+    }
+    try {
+      auto graph = Read(node_case);
+      if (!HasTypes(graph->inputs) || !HasTypes(graph->outputs)) {
+        cases.without_type.push_back(node_case.name);
+      } else if (!HasKernels(*graph)) {
+        cases.without_kernel.push_back(node_case.name);
+      } else {
+        cases.runnable.push_back(node_case);
+      }
+    } catch (const Error& error) {
+      cases.unreadable.push_back(node_case.name + ": " + error.what());
+    }
+  }
+  return cases;
+}
+
+std::string RunNodeCase(const NodeCase& node_case) {
+  try {
+    auto graph = Read(node_case);
+    std::string differences;
+    for (const fs::path& entry : SortedEntries(node_case.folder)) {
+      if (fs::is_directory(entry)) differences += RunDataSet(*graph, entry);
+    }
+    return differences;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace onnx_fp8

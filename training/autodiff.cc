@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/autodiff.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "graph/builder.h"
+#include "graph/expand.h"
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "training/gradients.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kPrefix[] = "grad.";
+
+using ValueSet = std::unordered_set<const Value*>;
+
+// Everything a node reads, the captures of its subgraphs included.
+std::vector<Value*> Reads(const Graph& graph, const Node& node) {
+  std::vector<Value*> reads;
+  for (Value* value : node.inputs()) {
+    if (value) reads.push_back(value);
+  }
+  for (const auto& [key, attribute] : node.attributes) {
+    auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+    if (!subgraph) continue;
+    for (const Value* inner : (*subgraph)->Values()) {
+      if (inner->producer || inner->is_input || inner->data.defined()) continue;
+      if (Value* outer = graph.Find(inner->name)) reads.push_back(outer);
+    }
+  }
+  return reads;
+}
+
+// The nodes between the wanted values and the loss.
+struct Path {
+  ValueSet depends;  // float values that depend smoothly on a wanted one
+  std::vector<Node*> nodes;  // in execution order
+};
+
+Path FindPath(Graph& graph, const Value* loss,
+              const std::vector<Value*>& wanted) {
+  const GradientRegistry& rules = Gradients();
+  Path path;
+  path.depends.insert(wanted.begin(), wanted.end());
+  for (Node& node : graph.nodes()) {
+    if (rules.Find(node.domain, node.op) == NoGradient) continue;
+    auto reads = Reads(graph, node);
+    if (std::ranges::none_of(
+            reads, [&](Value* v) { return path.depends.contains(v); })) {
+      continue;
+    }
+    for (const Value* out : node.outputs()) {
+      if (out && (IsFloat(out->dtype) || out->is_sequence)) {
+        path.depends.insert(out);
+      }
+    }
+  }
+  ValueSet reaches = {loss};
+  for (auto it = graph.nodes().rbegin(); it != graph.nodes().rend(); ++it) {
+    auto on_path = [&](const Value* out) {
+      return out && reaches.contains(out) && path.depends.contains(out);
+    };
+    if (std::ranges::none_of(it->outputs(), on_path)) continue;
+    bool any = false;
+    for (Value* value : Reads(graph, *it)) {
+      any |= path.depends.contains(value);
+      reaches.insert(value);
+    }
+    // A wanted value may itself be the result of a node with no part in this.
+    if (any) path.nodes.push_back(&*it);
+  }
+  std::ranges::reverse(path.nodes);
+  return path;
+}
+
+// The path with every node that has no rule replaced by its body.
+Path ExpandPath(Graph& graph, const Value* loss,
+                const std::vector<Value*>& wanted) {
+  auto evaluator = MakeCpuEvaluator();
+  for (;;) {
+    Path path = FindPath(graph, loss, wanted);
+    std::vector<Node*> open;
+    std::map<std::string, std::pair<int, std::string>> missing;
+    for (Node* node : path.nodes) {
+      if (Gradients().Find(node->domain, node->op)) continue;
+      if (HasBody(*node)) {
+        open.push_back(node);
+        continue;
+      }
+      std::string op = node->domain.empty() ? node->op
+                                            : node->domain + "." + node->op;
+      auto& [count, where] = missing[op];
+      if (count++ == 0) where = node->Where();
+    }
+    if (!missing.empty()) {
+      std::string text;
+      for (const auto& [op, found] : missing) {
+        text += Concat(text.empty() ? "" : "; ", op, " (", found.first,
+                       found.first == 1 ? " node: " : " nodes, first: ",
+                       found.second, ")");
+      }
+      Fail("[", graph.file, "] expected ops with a gradient between the trained "
+           "values and the loss \"", loss->name, "\", got ", text);
+    }
+    if (open.empty()) return path;
+    for (Node* node : open) ExpandNode(graph, *node, evaluator.get());
+  }
+}
+
+class Backward {
+ public:
+  Backward(Graph& graph, Path path) : graph_(graph), path_(std::move(path)) {}
+
+  void Run(Value* loss);
+  Value* Gradient(Value* value) const {
+    auto it = gradient_.find(value);
+    return it == gradient_.end() ? nullptr : it->second;
+  }
+
+ private:
+  void Visit(Node& node);
+  // Adds to the gradient of `value`, summed down to its shape.
+  void Accumulate(Builder& b, const Node& node, Value* value, Value* dx);
+
+  Graph& graph_;
+  Path path_;
+  std::unordered_map<const Value*, Value*> gradient_;
+};
+
+void Backward::Run(Value* loss) {
+  Builder b(graph_, kPrefix);
+  Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
+  gradient_[loss] = b.Constant(one.Reshaped(*loss->shape));
+  for (auto it = path_.nodes.rbegin(); it != path_.nodes.rend(); ++it) {
+    Visit(**it);
+  }
+}
+
+void Backward::Visit(Node& node) {
+  std::vector<Value*> dy;
+  bool any = false;
+  for (const Value* out : node.outputs()) {
+    auto it = gradient_.find(out);
+    dy.push_back(it == gradient_.end() ? nullptr : it->second);
+    any |= dy.back() != nullptr;
+  }
+  if (!any) return;  // the only way to the loss led through a zero gradient
+  for (const auto& values : {node.inputs(), node.outputs()}) {
+    for (const Value* value : values) {
+      Check(!value || value->concrete(), "[", node.Where(),
+            "] expected concrete shapes for the backward graph, got ",
+            value && value->shape ? ToString(*value->shape) : "unknown rank",
+            " for \"", value ? value->name : "", "\"");
+    }
+  }
+  std::vector<bool> needs;
+  for (const Value* in : node.inputs()) {
+    needs.push_back(in && IsFloat(in->dtype) && path_.depends.contains(in));
+  }
+  Builder b(graph_, kPrefix);
+  auto metadata = node.metadata;
+  if (!node.name.empty()) metadata[kForwardName] = node.name;
+  b.set_metadata(std::move(metadata));
+  GradientContext context(b, node, std::move(dy), needs);
+  Gradients().Find(node.domain, node.op)(context);
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i] && context.Dx(i)) Accumulate(b, node, node.in(i), context.Dx(i));
+  }
+}
+
+void Backward::Accumulate(Builder& b, const Node& node, Value* value,
+                          Value* dx) {
+  const Shape& shape = *value->shape;
+  Check(dx->concrete() &&
+            BroadcastShapes(*dx->shape, shape, node.Where()) == *dx->shape,
+        "[", node.Where(), "] expected a gradient of shape ", ToString(shape),
+        ", got ", dx->shape ? ToString(*dx->shape) : "unknown rank");
+  dx = b.Cast(b.SumTo(dx, shape), value->dtype);
+  Value*& sum = gradient_[value];
+  // Summed as they come: at most two of them are alive at a time.
+  sum = sum ? b.Add(sum, dx) : dx;
+}
+
+}  // namespace
+
+BackwardResult BuildBackward(Graph& graph, Value* loss,
+                             const std::vector<Value*>& wanted) {
+  Check(loss != nullptr && IsFloat(loss->dtype) && loss->concrete() &&
+            NumElements(*loss->shape) == 1,
+        "[", graph.file, "] expected one float as loss, got ",
+        loss ? Concat(Name(loss->dtype), " \"", loss->name, "\" of shape ",
+                      loss->shape ? ToString(*loss->shape) : "unknown")
+             : "none");
+  for (const Value* value : wanted) {
+    Check(IsFloat(value->dtype), "[", graph.file,
+          "] expected a float value to differentiate by, got ",
+          Name(value->dtype), " \"", value->name, "\"");
+  }
+  Backward backward(graph, ExpandPath(graph, loss, wanted));
+  backward.Run(loss);
+  BackwardResult result;
+  std::unordered_set<Value*> named;
+  for (Value* value : wanted) {
+    Value* gradient = backward.Gradient(value);
+    if (!gradient) continue;
+    result.gradient[value] = gradient;
+    if (gradient->producer && named.insert(gradient).second) {
+      graph.Rename(gradient, graph.FreshName(kPrefix + value->name));
+    }
+  }
+  return result;
+}
+
+}  // namespace onnx_fp8

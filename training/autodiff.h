@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+struct BackwardResult {
+  // For each wanted value the gradient of the loss by it: same dtype, same
+  // shape. A value that the loss does not depend on is not in the map. Two
+  // values may have one and the same gradient.
+  std::map<Value*, Value*> gradient;
+};
+
+// Appends the nodes that compute the gradients of `loss` by the `wanted`
+// values (parameters, graph inputs, results of nodes). They are named "grad.…"
+// and carry the metadata of the node whose gradient they compute; where that
+// has a name, it is the metadata entry kForwardName.
+//
+// An op without a gradient rule is replaced by its function body where it has
+// one (graph/expand.h); forward nodes may get further outputs (Dropout's mask).
+//
+// REQUIRES: nodes in execution order. Errors: a loss that is not one float, a
+// value between the two without a concrete shape, and ops with neither rule
+// nor body, all of them in one message.
+BackwardResult BuildBackward(Graph& graph, Value* loss,
+                             const std::vector<Value*>& wanted);
+
+inline constexpr char kForwardName[] = "onnx_fp8.forward";
+
+}  // namespace onnx_fp8

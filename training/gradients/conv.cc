@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Conv and ConvTranspose are each other's transposes, so each one's input
+// gradient is the other; the weight gradient is a Conv of the large side with
+// the small side as its weight. Shapes: large side (N, C, X…), small side
+// (N, M, Y…), weight (M, C/g, K…) for g groups.
+#include "training/gradients/rule.h"
+#include "training/gradients/window.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using C = GradientContext;
+
+Shape Spatial(const Shape& shape) {
+  return Shape(shape.begin() + 2, shape.end());
+}
+
+Shape WithSpatial(Shape head, const Shape& shape) {
+  head.insert(head.end(), shape.begin() + 2, shape.end());
+  return head;
+}
+
+// Swaps the first two axes.
+Value* SwapFirst(Builder& b, Value* x) {
+  std::vector<int64_t> perm = Range(0, x->rank());
+  std::swap(perm[0], perm[1]);
+  return b.Transpose(x, perm);
+}
+
+// dw[m,c,t] = Σ_n,j small[n,m,j] large[n,c, j·stride - begin + t·dilation]: a
+// Conv whose batch is c, whose input channels are n (by group), whose weight
+// is the small side, with stride and dilation swapped.
+Value* WeightGradient(Builder& b, Value* large, Value* small, const Window& w,
+                      int64_t group) {
+  large = CutUnread(b, large, w);
+  int64_t n = large->dim(0), per_group = large->dim(1) / group;
+  Value* images;
+  if (group == 1) {
+    images = SwapFirst(b, large);
+  } else {
+    Shape split = WithSpatial({n, group, per_group}, *large->shape);
+    std::vector<int64_t> perm = Range(0, static_cast<int64_t>(split.size()));
+    std::swap(perm[0], perm[2]);
+    Value* moved = b.Transpose(b.Reshape(large, split), perm);
+    images = b.Reshape(moved,
+                       WithSpatial({per_group, group * n}, *large->shape));
+  }
+  Window swapped = w;
+  std::swap(swapped.strides, swapped.dilations);
+  swapped.kernel = Spatial(*small->shape);
+  Value* dw = b.Op("Conv", {images, SwapFirst(b, small)},
+                   ConvAttributes(swapped, group));
+  return SwapFirst(b, dw);
+}
+
+void SetBias(C& c) {
+  if (!c.Needs(2)) return;
+  std::vector<int64_t> axes = Range(1, c.Dy()->rank());
+  axes[0] = 0;
+  c.Set(2, c.b.ReduceSum(c.Dy(), axes, false));
+}
+
+bool SetZeros(C& c) {
+  bool empty = NumElements(*c.Dy()->shape) == 0 ||
+               NumElements(*c.In(0)->shape) == 0;
+  for (size_t i = 0; empty && i < 2; ++i) {
+    c.Set(i, Filled(c.b, 0, c.In(i), *c.In(i)->shape));
+  }
+  return empty;
+}
+
+void Conv(C& c) {
+  SetBias(c);
+  if (SetZeros(c)) return;
+  Value *x = c.In(0), *weight = c.In(1);
+  int64_t group = c.node.Int("group", 1);
+  Window w = WindowOfConv(c.node, Spatial(*weight->shape), *x->shape,
+                          *c.Dy()->shape);
+  if (c.Needs(0)) {
+    c.Set(0, c.b.Op("ConvTranspose", {c.Dy(), weight},
+                    ConvTransposeAttributes(w, group)));
+  }
+  if (c.Needs(1)) c.Set(1, WeightGradient(c.b, x, c.Dy(), w, group));
+}
+
+void ConvTranspose(C& c) {
+  SetBias(c);
+  if (SetZeros(c)) return;
+  Value *x = c.In(0), *weight = c.In(1);
+  int64_t group = c.node.Int("group", 1);
+  Window w = WindowOfConvTranspose(c.node, Spatial(*weight->shape), *x->shape,
+                                   *c.Dy()->shape);
+  if (c.Needs(0)) {
+    c.Set(0, c.b.Op("Conv", {CutUnread(c.b, c.Dy(), w), weight},
+                    ConvAttributes(w, group)));
+  }
+  if (c.Needs(1)) c.Set(1, WeightGradient(c.b, c.Dy(), x, w, group));
+}
+
+}  // namespace
+
+void RegisterConvGradients(GradientRegistry& r) {
+  r.Add("Conv", Conv);
+  r.Add("ConvTranspose", ConvTranspose);
+}
+
+}  // namespace onnx_fp8

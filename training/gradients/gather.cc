@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reading at computed places. The way back adds into zeros: ScatterElements or
+// GatherGrad, never ScatterND, which races in stock ONNX Runtime.
+#include "training/gradients/rule.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using C = GradientContext;
+
+Value* Gather(C& c) {
+  int64_t axis = NormalizeAxis(c.node.Int("axis", 0), c.In(0)->rank(),
+                               c.node.Where());
+  return c.b.Ours("GatherGrad", {c.Dy(), c.In(1)},
+                  {{"axis", axis}, {"shape", *c.In(0)->shape}});
+}
+
+Value* AddInto(C& c, Value* indices, int64_t axis) {
+  Value* zeros = Filled(c.b, 0, c.Dy(), *c.In(0)->shape);
+  return c.b.Op("ScatterElements", {zeros, indices, c.Dy()},
+                {{"axis", axis}, {"reduction", std::string("add")}});
+}
+
+Value* GatherElements(C& c) {
+  return AddInto(c, c.In(1), c.node.Int("axis", 0));
+}
+
+// x (B…, D…, R…), indices (B…, I…, k) with k = |D|: the k indices become one
+// into x flattened to (|B| |D|, |R|).
+Value* GatherND(C& c) {
+  Builder& b = c.b;
+  const Shape& x = *c.In(0)->shape;
+  size_t batch = static_cast<size_t>(c.node.Int("batch_dims", 0));
+  Value* indices = b.Cast(c.In(1), DType::kInt64);
+  size_t k = static_cast<size_t>(indices->dim(-1));
+  Shape batches(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(batch));
+  Shape sizes(x.begin() + static_cast<std::ptrdiff_t>(batch),
+              x.begin() + static_cast<std::ptrdiff_t>(batch + k));
+  Shape rest(x.begin() + static_cast<std::ptrdiff_t>(batch + k), x.end());
+  int64_t rows = NumElements(sizes), width = NumElements(rest);
+  int64_t per_batch = 1;  // reads per batch: |I|
+  for (size_t i = batch; i + 1 < indices->shape->size(); ++i) {
+    per_batch *= (*indices->shape)[i];
+  }
+  int64_t batch_count = NumElements(batches);
+  // Negative indices count from the end of their own axis.
+  Value* at = b.Op("Where", {b.Op("Less", {indices, b.Int(0)}),
+                             b.Add(indices, b.Ints(sizes)), indices});
+  at = b.ReduceSum(b.Mul(at, b.Ints(Strides(sizes))),
+                   {indices->rank() - 1}, false);
+  at = b.Reshape(at, {batch_count, per_batch});
+  if (batch_count > 1) {
+    std::vector<int64_t> offsets = Range(0, batch_count);
+    for (int64_t& offset : offsets) offset *= rows;
+    at = b.Add(at, b.Constant(Tensor::From<int64_t>({batch_count, 1},
+                                                    offsets)));
+  }
+  Value* dy = b.Reshape(c.Dy(), {batch_count * per_batch, width});
+  Value* flat = b.Reshape(at, {batch_count * per_batch});
+  Value* dx = b.Ours("GatherGrad", {dy, flat},
+                     {{"axis", int64_t{0}},
+                      {"shape", Shape{batch_count * rows, width}}});
+  return b.Reshape(dx, x);
+}
+
+Value* TopK(C& c) {
+  if (!c.Dy(0)) return nullptr;
+  return AddInto(c, NeedOutput(c, 1, "indices"), c.node.Int("axis", -1));
+}
+
+Value* CumSum(C& c) {
+  return c.b.Op("CumSum", {c.Dy(), c.In(1)},
+                {{"exclusive", c.node.Int("exclusive", 0)},
+                 {"reverse", int64_t{c.node.Int("reverse", 0) == 0}}});
+}
+
+// values = (off, on): each gets the sum of dy where y is off or on.
+void OneHot(C& c) {
+  if (!c.Needs(2)) return;
+  Builder& b = c.b;
+  Value* zero_one = b.Constant(ConvertTo(
+      Tensor::From<double>({2}, std::vector<double>{0, 1}), c.Dy()->dtype));
+  Value* hot = b.Op("OneHot", {c.In(0), c.In(1), zero_one},
+                    {{"axis", c.node.Int("axis", -1)}});
+  Value* cold = b.Sub(b.Scalar(1, c.Dy()), hot);
+  c.Set(2, b.Op("Concat",
+                {b.Reshape(b.SumTo(b.Mul(c.Dy(), cold), {}), {1}),
+                 b.Reshape(b.SumTo(b.Mul(c.Dy(), hot), {}), {1})},
+                {{"axis", int64_t{0}}}));
+}
+
+// y = start + delta · (0, 1, …)
+void Range(C& c) {
+  Builder& b = c.b;
+  c.Set(0, b.SumTo(c.Dy(), {}));
+  if (!c.Needs(2)) return;
+  std::vector<int64_t> steps = onnx_fp8::Range(0, c.Dy()->dim(0));
+  Tensor count = ConvertTo(Tensor::Ints(steps), c.Dy()->dtype);
+  c.Set(2, b.SumTo(b.Mul(c.Dy(), b.Constant(count)), {}));
+}
+
+}  // namespace
+
+void RegisterGatherGradients(GradientRegistry& r) {
+  r.Add("CumSum", Unary<CumSum>);
+  r.Add("Gather", Unary<Gather>);
+  r.Add("GatherElements", Unary<GatherElements>);
+  r.Add("GatherND", Unary<GatherND>);
+  r.Add("OneHot", OneHot);
+  r.Add("Range", Range);
+  r.Add("TopK", Unary<TopK>);
+}
+
+}  // namespace onnx_fp8

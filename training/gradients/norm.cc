@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Normalisations. h = (x - mean) / deviation is the normalised x.
+#include "training/gradients/rule.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using C = GradientContext;
+
+Value* Mean(Builder& b, Value* x, const std::vector<int64_t>& axes) {
+  return b.Op("ReduceMean", {x, b.Ints(axes)});
+}
+
+// 1 / sqrt(v + epsilon)
+Value* InverseDeviation(Builder& b, Value* variance, float epsilon) {
+  Value* shifted = b.Add(variance, b.Scalar(epsilon, variance));
+  return b.Op("Reciprocal", {b.Op("Sqrt", {shifted})});
+}
+
+struct Normalised {
+  Value* h;
+  Value* inverse;  // 1 / deviation
+};
+
+Normalised Normalise(Builder& b, Value* x, const std::vector<int64_t>& axes,
+                     float epsilon) {
+  Value* centred = b.Sub(x, Mean(b, x, axes));
+  Value* variance = Mean(b, b.Mul(centred, centred), axes);
+  Value* inverse = InverseDeviation(b, variance, epsilon);
+  return {b.Mul(centred, inverse), inverse};
+}
+
+// dx = (dh - mean(dh) - h mean(dh h)) / deviation, means over `axes`.
+Value* NormaliseGrad(Builder& b, Value* dh, const Normalised& n,
+                     const std::vector<int64_t>& axes) {
+  Value* along = b.Mul(n.h, Mean(b, b.Mul(dh, n.h), axes));
+  return b.Mul(b.Sub(b.Sub(dh, Mean(b, dh, axes)), along), n.inverse);
+}
+
+Shape Tail(const Shape& shape, int64_t axis) {
+  return Shape(shape.begin() + axis, shape.end());
+}
+
+// Scale and bias of LayerNormalization and RMSNormalization may have any shape
+// that broadcasts to x. Our ops take the one of the normalised axes; any other
+// is multiplied in here, outside of them.
+struct ScaledNorm {
+  explicit ScaledNorm(C& c)
+      : axis(NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(),
+                           c.node.Where())),
+        dh(c.Dy()) {
+    Shape tail = Tail(*c.In(0)->shape, axis);
+    scale = c.In(1);
+    plain = *scale->shape == tail;
+    if (plain) return;
+    if (scale->rank() <= static_cast<int64_t>(tail.size())) {
+      scale = ExpandTo(c.b, scale, tail);
+      plain = true;
+      return;
+    }
+    dh = c.b.Mul(dh, scale);
+    scale = Filled(c.b, 1, scale, tail);
+  }
+
+  int64_t axis;
+  Value* scale;  // for our op
+  Value* dh;     // for our op
+  bool plain;    // our op sees dy and the scale: its dscale and dbias are right
+};
+
+void LayerNormalization(C& c) {
+  Builder& b = c.b;
+  ScaledNorm norm(c);
+  Value* mean = NeedOutput(c, 1, "mean");
+  Value* inverse = NeedOutput(c, 2, "inv_std_dev");
+  std::vector<Value*> grads =
+      b.Ops("LayerNormGrad", {norm.dh, c.In(0), norm.scale, mean, inverse}, 3,
+            {{"axis", norm.axis}}, kDomain);
+  c.Set(0, grads[0]);
+  bool plain_bias = c.In(2) && c.In(2)->rank() <= norm.scale->rank();
+  c.Set(2, norm.plain && plain_bias ? grads[2] : c.Dy());
+  if (norm.plain) return c.Set(1, grads[1]);
+  Value* h = b.Mul(b.Sub(c.In(0), b.Cast(mean, c.In(0)->dtype)),
+                   b.Cast(inverse, c.In(0)->dtype));
+  c.Set(1, b.Mul(c.Dy(), h));
+}
+
+void RMSNormalization(C& c) {
+  Builder& b = c.b;
+  ScaledNorm norm(c);
+  float epsilon = c.node.Float("epsilon", 1e-5f);
+  std::vector<Value*> grads =
+      b.Ops("RMSNormGrad", {norm.dh, c.In(0), norm.scale}, 2,
+            {{"axis", norm.axis}, {"epsilon", epsilon}}, kDomain);
+  c.Set(0, grads[0]);
+  if (norm.plain) return c.Set(1, grads[1]);
+  Value* x = c.In(0);
+  Value* square = Mean(b, b.Mul(x, x), Range(norm.axis, x->rank()));
+  c.Set(1, b.Mul(c.Dy(), b.Mul(x, InverseDeviation(b, square, epsilon))));
+}
+
+// All axes but the channels'.
+std::vector<int64_t> BatchAxes(int64_t rank) {
+  std::vector<int64_t> axes = Range(1, rank);
+  axes[0] = 0;
+  return axes;
+}
+
+// A per-channel vector (C) as (1, C, 1, …).
+Value* PerChannel(C& c, Value* v) {
+  Shape shape(c.In(0)->shape->size(), 1);
+  shape[1] = v->dim(0);
+  return c.b.Cast(c.b.Reshape(v, shape), c.In(0)->dtype);
+}
+
+// dscale and dbias of y = h scale + bias per channel.
+void SetScaleAndBias(C& c, Value* h) {
+  std::vector<int64_t> axes = BatchAxes(c.In(0)->rank());
+  if (c.Needs(1)) {
+    c.Set(1, c.b.ReduceSum(c.b.Mul(c.Dy(), h), axes, false));
+  }
+  if (c.Needs(2)) c.Set(2, c.b.ReduceSum(c.Dy(), axes, false));
+}
+
+void BatchNormalization(C& c) {
+  Builder& b = c.b;
+  Value* x = c.In(0);
+  Check(x->rank() >= 2, "[", c.node.Where(), "] expected x of rank >= 2, got ",
+        x->rank());
+  float epsilon = c.node.Float("epsilon", 1e-5f);
+  Value* scale = PerChannel(c, c.In(1));
+  std::vector<int64_t> axes = BatchAxes(x->rank());
+  if (c.node.Int("training_mode", 0) != 0) {
+    Check(!c.Dy(1) && !c.Dy(2), "[", c.node.Where(),
+          "] expected no loss on the running statistics, got one");
+    Normalised n = Normalise(b, x, axes, epsilon);
+    SetScaleAndBias(c, n.h);
+    if (c.Needs(0)) {
+      c.Set(0, NormaliseGrad(b, b.Mul(c.Dy(), scale), n, axes));
+    }
+    return;
+  }
+  Value* inverse = InverseDeviation(b, PerChannel(c, c.In(4)), epsilon);
+  Value* h = b.Mul(b.Sub(x, PerChannel(c, c.In(3))), inverse);
+  SetScaleAndBias(c, h);
+  Value* dx = b.Mul(c.Dy(), b.Mul(scale, inverse));
+  if (c.Needs(0)) c.Set(0, dx);
+  if (c.Needs(3)) c.Set(3, b.Neg(b.ReduceSum(dx, axes, false)));
+  if (c.Needs(4)) {  // d(inverse)/d(variance) = -inverse³ / 2
+    Value* slope = b.Mul(b.Mul(dx, h), b.Mul(inverse, b.Scalar(-0.5, x)));
+    c.Set(4, b.ReduceSum(slope, axes, false));
+  }
+}
+
+// Each (sample, channel) by itself.
+void InstanceNormalization(C& c) {
+  std::vector<int64_t> axes = Range(2, c.In(0)->rank());
+  Normalised n = Normalise(c.b, c.In(0), axes,
+                           c.node.Float("epsilon", 1e-5f));
+  SetScaleAndBias(c, n.h);
+  if (c.Needs(0)) {
+    Value* dh = c.b.Mul(c.Dy(), PerChannel(c, c.In(1)));
+    c.Set(0, NormaliseGrad(c.b, dh, n, axes));
+  }
+}
+
+// y = x / |x|_p: dx = (dy - |x|_p' Σ dy y) / |x|_p, |x|_2' = y, |x|_1' = sign x.
+// A row of zeros stays zeros: no gradient.
+Value* LpNormalization(C& c) {
+  Builder& b = c.b;
+  Value *x = c.In(0), *y = c.Out(0);
+  std::vector<int64_t> axes = {
+      NormalizeAxis(c.node.Int("axis", -1), x->rank(), c.node.Where())};
+  bool l1 = c.node.Int("p", 2) == 1;
+  Value* norm = b.Op(l1 ? "ReduceL1" : "ReduceL2", {x, b.Ints(axes)});
+  Value* slope = l1 ? b.Op("Sign", {x}) : y;
+  Value* along = b.Mul(slope, b.ReduceSum(b.Mul(c.Dy(), y), axes, true));
+  Value* positive = b.Op("Greater", {norm, b.Scalar(0, norm)});
+  return Masked(b, positive, b.Div(b.Sub(c.Dy(), along), norm));
+}
+
+// Σ over the window of `size` channels around each one; `before` of them lie
+// before it.
+Value* WindowSum(Builder& b, Value* x, int64_t size, int64_t before) {
+  std::vector<int64_t> begin(x->shape->size(), 0);
+  begin[1] = before;
+  Shape wide = *x->shape;
+  wide[1] += size - 1;
+  Value* padded = Place(b, x, begin, wide);
+  std::vector<Value*> parts;
+  for (int64_t i = 0; i < size; ++i) {
+    parts.push_back(SliceAxis(b, padded, 1, i, i + x->dim(1)));
+  }
+  return parts.size() == 1 ? parts[0] : b.Op("Sum", parts);
+}
+
+// y = x s^-beta, s = bias + alpha/size Σ_window x².
+Value* LRN(C& c) {
+  Builder& b = c.b;
+  Value* x = c.In(0);
+  int64_t size = c.node.Int("size", 1), before = (size - 1) / 2;
+  double alpha = c.node.Float("alpha", 0.0001f) / static_cast<double>(size);
+  double beta = c.node.Float("beta", 0.75f);
+  Value* s = b.Add(b.Mul(WindowSum(b, b.Mul(x, x), size, before),
+                         b.Scalar(alpha, x)),
+                   b.Scalar(c.node.Float("bias", 1.0f), x));
+  Value* direct = b.Mul(c.Dy(), b.Op("Pow", {s, b.Scalar(-beta, x)}));
+  // Element i lies in the windows of those whose window mirrored holds i.
+  Value* through = WindowSum(b, b.Div(b.Mul(direct, x), s), size,
+                             size - 1 - before);
+  return b.Sub(direct, b.Mul(b.Mul(x, b.Scalar(2 * alpha * beta, x)),
+                             through));
+}
+
+}  // namespace
+
+void RegisterNormGradients(GradientRegistry& r) {
+  r.Add("BatchNormalization", BatchNormalization);
+  r.Add("InstanceNormalization", InstanceNormalization);
+  r.Add("LRN", Unary<LRN>);
+  r.Add("LayerNormalization", LayerNormalization);
+  r.Add("LpNormalization", Unary<LpNormalization>);
+  r.Add("RMSNormalization", RMSNormalization);
+}
+
+}  // namespace onnx_fp8
