@@ -139,8 +139,7 @@ class ModelRewriter {
     if (plan.slots.empty()) return;
     Builder b(graph, "fp8.");
     Value* ok = b.Constant(Tensor::Scalar(true));
-    AttachScaleUpdate(graph, recipe_, plan, StackAmaxes(graph, plan.amaxes),
-                      ok);
+    AttachScaleUpdate(graph, recipe_, plan, AmaxVector(graph, plan), ok);
     SetProperty(&file_.model, "onnx_fp8.scale_slots", SlotsText(plan.slots));
   }
 

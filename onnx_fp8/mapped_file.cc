@@ -14,7 +14,8 @@
 namespace onnx_fp8 {
 
 MappedFile MapFile(const std::string& path) {
-  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK a named pipe would wait for its writer.
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   Check(fd >= 0, "[", path, "] can't be opened: ", std::strerror(errno));
   std::shared_ptr<void> closer(nullptr, [fd](void*) { close(fd); });
   struct stat info {};

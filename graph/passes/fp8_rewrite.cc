@@ -19,17 +19,44 @@ struct Quantised {
 
 class Rewriter {
  public:
-  Rewriter(Graph& graph, const Recipe& recipe, Fp8Plan* plan)
-      : graph_(graph), recipe_(recipe), plan_(plan) {}
+  Rewriter(Graph& graph, const Recipe& recipe, Fp8Plan* plan,
+           const std::vector<ScaleSlot>* known)
+      : graph_(graph), recipe_(recipe), plan_(plan), laid_out_(known) {
+    if (!known) return;
+    plan->slots = *known;
+    for (size_t i = 0; i < known->size(); ++i) {
+      plan->slots[i].amax = nullptr;
+      position_[plan->slots[i].Key()] = i;
+    }
+  }
 
   void Run() {
     for (GemmDecision& decision : plan_->decisions) {
       if (decision.fp8) Rewrite(decision);
     }
-    if (!plan_->slots.empty()) AddState();
+    if (plan_->slots.empty()) return;
+    if (plan_->scale) {
+      plan_->scale->data =
+          Tensor::Zeros(DType::kFloat, {Size(plan_->slots)});
+      plan_->scale->shape = plan_->scale->data.shape();
+    }
+    AddScaleState(graph_, recipe_, plan_);
+    LabelSlots();
   }
 
  private:
+  static int64_t Size(const std::vector<ScaleSlot>& slots) {
+    return static_cast<int64_t>(slots.size());
+  }
+
+  void LabelSlots() {
+    std::vector<std::string> labels;
+    for (const ScaleSlot& slot : plan_->slots) {
+      labels.push_back(Concat(slot.fqn, " ", slot.gemm, " ", slot.operand));
+    }
+    plan_->labels.insert(plan_->labels.begin(), labels.begin(), labels.end());
+  }
+
   void Rewrite(const GemmDecision& decision) {
     const GemmInfo& gemm = decision.gemm;
     Node& node = *gemm.node;
@@ -58,8 +85,8 @@ class Rewriter {
     const Node& node = *decision.gemm.node;
     std::vector<Value*> in;
     for (size_t i : {0, 1}) {
-      int slot = static_cast<int>(swapped ? 1 - i : i);
-      Quantised x = Quantise(b, decision, operands[i].value, slot);
+      int input = static_cast<int>(swapped ? 1 - i : i);
+      Quantised x = Quantise(b, decision, operands[i].value, input);
       in.insert(in.end(), {x.q, x.scale});
     }
     float alpha = node.Float("alpha", 1);
@@ -81,36 +108,51 @@ class Rewriter {
     return y;
   }
 
-  // `slot`: the operand of the Gemm that x is (a view of).
+  // `input`: the Gemm's input slot that x is (a view of).
   Quantised Quantise(Builder& b, const GemmDecision& decision, Value* x,
-                     int slot) {
+                     int input) {
     const GemmInfo& gemm = decision.gemm;
-    const char* operand = slot == gemm.weight_slot ? "weight"
-                          : slot == gemm.grad_slot ? "grad_output"
-                                                   : "input";
-    const TensorRecipe& how = slot == gemm.weight_slot ? recipe_.weight
-                              : slot == gemm.grad_slot ? recipe_.grad_output
-                                                       : recipe_.input;
+    const char* operand = input == gemm.weight_slot ? "weight"
+                          : input == gemm.grad_slot ? "grad_output"
+                                                    : "input";
+    const TensorRecipe& how = input == gemm.weight_slot ? recipe_.weight
+                              : input == gemm.grad_slot ? recipe_.grad_output
+                                                        : recipe_.input;
     auto [it, added] = copies_.try_emplace({x, how.dtype});
     if (!added) return it->second;
     Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                              {"q_max", Float8Max(how.dtype)}};
+    ScaleSlot slot{decision.fqn, Name(gemm.role), operand, how.dtype};
+    slot.occurrence = occurrences_[slot.Key()]++;
+    size_t position = how.scaling == Scaling::kDelayed ? Position(slot) : kNone;
     std::vector<Value*> made;
-    if (how.scaling == Scaling::kDynamic) {
+    if (position == kNone) {
       made = b.Ops("QuantizeTensor", {x}, 3, std::move(attributes), kDomain);
+      plan_->amaxes.push_back(made[2]);
+      plan_->labels.push_back(
+          Concat(slot.fqn, " ", slot.gemm, " ", slot.operand));
     } else {
-      auto position = static_cast<int64_t>(plan_->slots.size());
-      Value* scale = b.Op("Gather", {ScaleState(), b.Int(position)},
-                          {{"axis", int64_t{0}}});
+      Value* index = b.Int(static_cast<int64_t>(position));
+      Value* scale =
+          b.Op("Gather", {ScaleState(), index}, {{"axis", int64_t{0}}});
       made = b.Ops("QuantizeWith", {x, scale}, 3, std::move(attributes),
                    kDomain);
-      plan_->slots.push_back(
-          {decision.fqn, Name(gemm.role), operand, how.dtype, made[2]});
+      plan_->slots[position].amax = made[2];
     }
     made[0]->producer->attributes["fqn"] = decision.fqn;
     made[0]->producer->attributes["operand"] = std::string(operand);
-    plan_->amaxes.push_back(made[2]);
     return it->second = {made[0], made[1]};
+  }
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  // Where the slot lies; a new one unless they are laid out already.
+  size_t Position(const ScaleSlot& slot) {
+    auto it = position_.find(slot.Key());
+    if (it != position_.end()) return it->second;
+    if (laid_out_) return kNone;
+    plan_->slots.push_back(slot);
+    return position_[slot.Key()] = plan_->slots.size() - 1;
   }
 
   // The scales' state tensor; its size is known at the end only.
@@ -123,25 +165,12 @@ class Rewriter {
     return plan_->scale;
   }
 
-  void AddState() {
-    auto n = static_cast<int64_t>(plan_->slots.size());
-    plan_->scale->data = Tensor::Zeros(DType::kFloat, {n});
-    plan_->scale->shape = Shape{n};
-    plan_->history = graph_.AddInitializer(
-        graph_.FreshName("fp8.amax_history"),
-        Tensor::Zeros(DType::kFloat, {recipe_.amax_history, n}));
-    plan_->history->role = Role::kState;
-    std::vector<float> q_max;
-    for (const ScaleSlot& slot : plan_->slots) {
-      q_max.push_back(Float8Max(slot.format));
-    }
-    plan_->q_max = graph_.AddInitializer(graph_.FreshName("fp8.q_max"),
-                                         Tensor::From<float>({n}, q_max));
-  }
-
   Graph& graph_;
   const Recipe& recipe_;
   Fp8Plan* plan_;
+  bool laid_out_;
+  std::map<std::string, size_t> position_;
+  std::map<std::string, int64_t> occurrences_;
   std::map<std::pair<Value*, DType>, Quantised> copies_;
 };
 
@@ -153,9 +182,47 @@ std::string SlotsText(const std::vector<ScaleSlot>& slots) {
     list.push_back({{"fqn", slot.fqn},
                     {"gemm", slot.gemm},
                     {"operand", slot.operand},
-                    {"format", Name(slot.format)}});
+                    {"format", Name(slot.format)},
+                    {"occurrence", slot.occurrence}});
   }
   return list.dump();
+}
+
+std::vector<ScaleSlot> ParseSlots(const std::string& text) {
+  std::vector<ScaleSlot> slots;
+  try {
+    for (const auto& entry : nlohmann::json::parse(text)) {
+      slots.push_back({entry.at("fqn"), entry.at("gemm"), entry.at("operand"),
+                       ParseDType(entry.at("format").get<std::string>()),
+                       entry.at("occurrence")});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    Fail("[scale slots] expected a JSON list of slots, got ", error.what());
+  }
+  return slots;
+}
+
+std::string ScaleSlot::Key() const {
+  return Concat(fqn, "/", gemm, "/", operand, "/", Name(format), "#",
+                occurrence);
+}
+
+void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
+  auto n = static_cast<int64_t>(plan->slots.size());
+  auto add = [&](const char* name, const Shape& shape) {
+    Value* value = graph.AddInitializer(graph.FreshName(name),
+                                        Tensor::Zeros(DType::kFloat, shape));
+    value->role = Role::kState;
+    return value;
+  };
+  if (!plan->scale) plan->scale = add("fp8.scale", {n});
+  plan->history = add("fp8.amax_history", {recipe.amax_history, n});
+  std::vector<float> q_max;
+  for (const ScaleSlot& slot : plan->slots) {
+    q_max.push_back(Float8Max(slot.format));
+  }
+  plan->q_max = graph.AddInitializer(graph.FreshName("fp8.q_max"),
+                                     Tensor::From<float>({n}, q_max));
 }
 
 std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
@@ -200,10 +267,11 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
 }
 
 Fp8Plan Fp8Rewrite(Graph& graph, const Recipe& recipe, Value* seed,
-                   const std::vector<std::pair<Value*, Value*>>& gradients) {
+                   const std::vector<std::pair<Value*, Value*>>& gradients,
+                   const std::vector<ScaleSlot>* known) {
   Fp8Plan plan;
   plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), recipe);
-  if (recipe.enabled) Rewriter(graph, recipe, &plan).Run();
+  if (recipe.enabled) Rewriter(graph, recipe, &plan, known).Run();
   return plan;
 }
 

@@ -6,14 +6,15 @@
 
 namespace onnx_fp8 {
 
+// All amaxes of this step as one vector, in the order of plan.labels: slots (0
+// for one that this graph lacks), then the others. Null if nothing is
+// quantised.
+Value* AmaxVector(Graph& graph, const Fp8Plan& plan);
+
 // Adds the one UpdateScale node that moves all delayed scales, and binds
-// history and scale to its results. `amax` is the vector of this step's amaxes
-// in slot order, `ok` (bool, rank 0) is false if the step is skipped.
-// REQUIRES: plan.slots not empty.
+// history and scale to its results. `amax`: as AmaxVector's; `ok` (bool, rank
+// 0) is false if the step is skipped. REQUIRES: plan.slots not empty.
 void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
                        Value* amax, Value* ok);
-
-// The amaxes of all slots as one vector (N), in slot order.
-Value* StackAmaxes(Graph& graph, const std::vector<Value*>& amaxes);
 
 }  // namespace onnx_fp8

@@ -1,8 +1,224 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One parameter's update, as PyTorch 2's optimizers define it:
+//   g = grad · grad_scale (clipping), rate = lr · lr_scale, and with ok false
+//   every output is its input.
+//   SGD      g += weight_decay · p;  p -= rate · g
+//   SGDMomentum  the same with p -= rate · (nesterov ? g + momentum · b : b),
+//            where b = momentum · b + g
+//   Adam     g += weight_decay · p;  m, v = moving averages of g, g²;
+//            p -= rate / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) +
+//            eps)
+//   AdamW    the same without the first line, but p *= 1 - rate · weight_decay
+// param, grad and moments are of one shape and one float type; step (int64, the
+// number of this update, from 1), lr, grad_scale (float) and ok (bool) are of
+// rank 0. What is computed once per tensor is computed in double.
+//
+// Adam's betas are given as 1 - beta: 1 - 0.999f is off by 1.3e-5, 0.001f by
+// 5e-8, so this keeps PyTorch's numbers in float attributes.
 #include "graph/schemas.h"
+#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
 
-std::vector<OpDefinition> OptimizerOps() { return {}; }
+constexpr char kSgd[] = R"(
+(param, grad, lr, grad_scale, ok) => (param_out) {
+  decay_f = Constant <value_float: float = @weight_decay> ()
+  lr_scale_f = Constant <value_float: float = @lr_scale> ()
+  lr_d = Cast <to: int = 11> (lr)
+  lr_scale_d = Cast <to: int = 11> (lr_scale_f)
+  rate_d = Mul (lr_d, lr_scale_d)
+  rate = CastLike (rate_d, param)
+  decay = CastLike (decay_f, param)
+  clip = CastLike (grad_scale, param)
+  scaled = Mul (grad, clip)
+  pull = Mul (decay, param)
+  g = Add (scaled, pull)
+  move = Mul (rate, g)
+  moved = Sub (param, move)
+  param_out = Where (ok, moved, param)
+})";
+
+constexpr char kMomentum[] = R"(
+(param, grad, buffer, lr, grad_scale, ok) => (param_out, buffer_out) {
+  decay_f = Constant <value_float: float = @weight_decay> ()
+  lr_scale_f = Constant <value_float: float = @lr_scale> ()
+  momentum_f = Constant <value_float: float = @momentum> ()
+  nesterov_i = Constant <value_int: int = @nesterov> ()
+  nesterov = Cast <to: int = 9> (nesterov_i)
+  momentum = CastLike (momentum_f, param)
+  lr_d = Cast <to: int = 11> (lr)
+  lr_scale_d = Cast <to: int = 11> (lr_scale_f)
+  rate_d = Mul (lr_d, lr_scale_d)
+  rate = CastLike (rate_d, param)
+  decay = CastLike (decay_f, param)
+  clip = CastLike (grad_scale, param)
+  scaled = Mul (grad, clip)
+  pull = Mul (decay, param)
+  g = Add (scaled, pull)
+  old = Mul (momentum, buffer)
+  b = Add (old, g)
+  ahead = Mul (momentum, b)
+  look = Add (g, ahead)
+  direction = Where (nesterov, look, b)
+  move = Mul (rate, direction)
+  moved = Sub (param, move)
+  param_out = Where (ok, moved, param)
+  buffer_out = Where (ok, b, buffer)
+})";
+
+// Adam and AdamW differ in one line each for the gradient and the parameter.
+constexpr char kAdam[] = R"(
+(param, grad, exp_avg, exp_avg_sq, step, lr, grad_scale, ok)
+=> (param_out, exp_avg_out, exp_avg_sq_out) {
+  decay_f = Constant <value_float: float = @weight_decay> ()
+  lr_scale_f = Constant <value_float: float = @lr_scale> ()
+  new1_f = Constant <value_float: float = @one_minus_beta1> ()
+  new2_f = Constant <value_float: float = @one_minus_beta2> ()
+  eps_f = Constant <value_float: float = @eps> ()
+  one = Constant <value = double {1}> ()
+  t = Cast <to: int = 11> (step)
+  new1_d = Cast <to: int = 11> (new1_f)
+  new2_d = Cast <to: int = 11> (new2_f)
+  beta1_d = Sub (one, new1_d)
+  beta2_d = Sub (one, new2_d)
+  power1 = Pow (beta1_d, t)
+  power2 = Pow (beta2_d, t)
+  correction1 = Sub (one, power1)
+  correction2 = Sub (one, power2)
+  root_d = Sqrt (correction2)
+  lr_d = Cast <to: int = 11> (lr)
+  lr_scale_d = Cast <to: int = 11> (lr_scale_f)
+  rate = Mul (lr_d, lr_scale_d)
+  size_d = Div (rate, correction1)
+  size = CastLike (size_d, param)
+  root = CastLike (root_d, param)
+  new1 = CastLike (new1_f, param)
+  new2 = CastLike (new2_f, param)
+  beta2 = CastLike (beta2_d, param)
+  eps = CastLike (eps_f, param)
+  clip = CastLike (grad_scale, param)
+  scaled = Mul (grad, clip)
+)";
+
+constexpr char kAdamDecay[] = R"(
+  decay = CastLike (decay_f, param)
+  pull = Mul (decay, param)
+  g = Add (scaled, pull)
+  start = Identity (param)
+)";
+
+constexpr char kAdamWDecay[] = R"(
+  decay_d = Cast <to: int = 11> (decay_f)
+  shrink = Mul (rate, decay_d)
+  keep_d = Sub (one, shrink)
+  g = Identity (scaled)
+  start = Mul (param, keep)
+)";
+
+constexpr char kAdamEnd[] = R"(
+  away = Sub (g, exp_avg)
+  step1 = Mul (new1, away)
+  m = Add (exp_avg, step1)
+  square = Mul (g, g)
+  old2 = Mul (beta2, exp_avg_sq)
+  part2 = Mul (new2, square)
+  v = Add (old2, part2)
+  deviation = Sqrt (v)
+  corrected = Div (deviation, root)
+  denominator = Add (corrected, eps)
+  direction = Div (m, denominator)
+  move = Mul (size, direction)
+  moved = Sub (start, move)
+  param_out = Where (ok, moved, param)
+  exp_avg_out = Where (ok, m, exp_avg)
+  exp_avg_sq_out = Where (ok, v, exp_avg_sq)
+})";
+
+const std::string& AdamBody() {
+  static const std::string body = Concat(kAdam, kAdamDecay, kAdamEnd);
+  return body;
+}
+
+const std::string& AdamWBody() {
+  static const std::string body = Concat(kAdam, kAdamWDecay, kAdamEnd);
+  return body;
+}
+
+// Inputs: param, grad, `moments` moments, then scalars of these types. Outputs:
+// param and moments.
+void Infer(Node& node, size_t moments, const std::vector<DType>& scalars) {
+  size_t tensors = 2 + moments;
+  Check(node.inputs().size() == tensors + scalars.size() &&
+            node.outputs().size() == 1 + moments,
+        "[", node.Where(), "] expected ", tensors + scalars.size(),
+        " inputs and ", 1 + moments, " outputs, got ", node.inputs().size(),
+        " and ", node.outputs().size());
+  for (size_t i = 0; i < node.inputs().size(); ++i) {
+    Check(node.in(i) != nullptr, "[", node.Where(), "] lacks input ", i);
+    const Value& x = *node.in(i);
+    if (i >= tensors) {
+      DType dtype = scalars[i - tensors];
+      Check(x.dtype == dtype && (!x.shape || x.shape->empty()), "[",
+            node.Where(), "] expected a ", Name(dtype), " of rank 0, got ",
+            x.name);
+      continue;
+    }
+    const Value& param = *node.in(0);
+    Check(x.dtype == DType::kFloat || x.dtype == DType::kDouble, "[",
+          node.Where(), "] expected float or double, got ", Name(x.dtype),
+          " in ", x.name);
+    Check(x.dtype == param.dtype &&
+              (!x.concrete() || !param.concrete() || *x.shape == *param.shape),
+          "[", node.Where(), "] expected ", x.name, " like ", param.name);
+  }
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (!node.out(i)) continue;
+    node.out(i)->dtype = node.in(0)->dtype;
+    node.out(i)->shape = node.in(0)->shape;
+  }
+}
+
+const std::vector<DType>& SgdScalars() {
+  static const std::vector<DType> types = {DType::kFloat, DType::kFloat,
+                                           DType::kBool};
+  return types;
+}
+
+const std::vector<DType>& AdamScalars() {
+  static const std::vector<DType> types = {DType::kInt64, DType::kFloat,
+                                           DType::kFloat, DType::kBool};
+  return types;
+}
+
+}  // namespace
+
+std::vector<OpDefinition> OptimizerOps() {
+  constexpr AttributeKind kInt = AttributeKind::kInt;
+  constexpr AttributeKind kFloat = AttributeKind::kFloat;
+  std::vector<AttributeDefinition> adam = {{"weight_decay", kFloat},
+                                           {"lr_scale", kFloat},
+                                           {"one_minus_beta1", kFloat},
+                                           {"one_minus_beta2", kFloat},
+                                           {"eps", kFloat}};
+  return {
+      {"SGD",
+       {{"weight_decay", kFloat}, {"lr_scale", kFloat}},
+       kSgd,
+       [](Node& node) { Infer(node, 0, SgdScalars()); }},
+      {"SGDMomentum",
+       {{"weight_decay", kFloat},
+        {"lr_scale", kFloat},
+        {"momentum", kFloat},
+        {"nesterov", kInt}},
+       kMomentum,
+       [](Node& node) { Infer(node, 1, SgdScalars()); }},
+      {"Adam", adam, AdamBody().c_str(),
+       [](Node& node) { Infer(node, 2, AdamScalars()); }},
+      {"AdamW", adam, AdamWBody().c_str(),
+       [](Node& node) { Infer(node, 2, AdamScalars()); }},
+  };
+}
 
 }  // namespace onnx_fp8

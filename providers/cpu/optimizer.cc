@@ -1,8 +1,186 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Kernels of graph/schemas/optimizers.cc: one pass over memory per parameter,
+// in the order of operations of the bodies.
+#include <cmath>
+#include <cstring>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterOptimizer(KernelRegistry&) {}
+// Elements per task: 16k floats of seven arrays fit into a core's L2.
+constexpr int64_t kGrain = 1 << 14;
+
+// The scalar operands, which follow the param-like ones.
+struct Scalars {
+  int64_t step = 1;
+  double rate = 0;  // lr · lr_scale
+  double grad_scale = 1;
+  bool ok = true;
+};
+
+// Checks all operands and results of a node with `moments` moments.
+Scalars ReadScalars(KernelContext& c, size_t moments, bool has_step) {
+  size_t tensors = 2 + moments;
+  size_t inputs = tensors + (has_step ? 4 : 3);
+  Check(c.num_inputs() == inputs && c.num_outputs() == 1 + moments, "[",
+        c.Where(), "] expected ", inputs, " inputs and ", 1 + moments,
+        " outputs");
+  auto like_param = [&](const Tensor& t) {
+    return t.dtype() == c.In(0).dtype() && t.shape() == c.In(0).shape();
+  };
+  for (size_t i = 0; i < inputs; ++i) {
+    Check(c.HasIn(i), "[", c.Where(), "] lacks input ", i);
+    bool fits = i < tensors ? like_param(c.In(i)) : c.In(i).size() == 1;
+    Check(fits, "[", c.Where(), "] expected input ", i, " of shape ",
+          i < tensors ? ToString(c.In(0).shape()) : "[]", ", got ",
+          Name(c.In(i).dtype()), ToString(c.In(i).shape()));
+  }
+  for (size_t i = 0; i <= moments; ++i) {
+    Check(c.HasOut(i) && like_param(c.Out(i)), "[", c.Where(),
+          "] expected output ", i, " like the parameter");
+  }
+  auto scalar = [&](size_t i, DType dtype) -> const Tensor& {
+    Check(c.In(i).dtype() == dtype, "[", c.Where(), "] expected input ", i,
+          " of type ", Name(dtype), ", got ", Name(c.In(i).dtype()));
+    return c.In(i);
+  };
+  Scalars s;
+  size_t i = tensors;
+  if (has_step) s.step = scalar(i++, DType::kInt64).data<int64_t>()[0];
+  s.rate = double{scalar(i++, DType::kFloat).data<float>()[0]} *
+           double{c.Float("lr_scale", 1)};
+  s.grad_scale = scalar(i++, DType::kFloat).data<float>()[0];
+  s.ok = scalar(i, DType::kBool).data<bool>()[0];
+  return s;
+}
+
+// A skipped step: outputs are inputs. `pairs` as in the kernel's traits.
+void KeepAll(KernelContext& c,
+             std::initializer_list<std::pair<size_t, size_t>> pairs) {
+  for (auto [in, out] : pairs) {
+    const Tensor& from = c.In(in);
+    Tensor& to = c.Out(out);
+    if (from.bytes() > 0 && !from.SharesDataWith(to)) {
+      std::memcpy(to.raw(), from.raw(), from.bytes());
+    }
+  }
+}
+
+// In the loops below an output may be its input, at the same index only: that
+// is what `omp simd` promises the compiler.
+
+void Sgd(KernelContext& c) {
+  Scalars s = ReadScalars(c, 0, false);
+  if (!s.ok) return KeepAll(c, {{0, 0}});
+  DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
+    const T* p = c.In(0).data<T>();
+    const T* dp = c.In(1).data<T>();
+    T* p_out = c.Out(0).data<T>();
+    T decay = c.Float("weight_decay", 0);
+    T rate = static_cast<T>(s.rate);
+    T clip = static_cast<T>(s.grad_scale);
+    ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        T g = dp[i] * clip + decay * p[i];
+        p_out[i] = p[i] - rate * g;
+      }
+    });
+  });
+}
+
+template <typename T, bool kNesterov>
+void MomentumStep(KernelContext& c, const Scalars& s) {
+  const T* p = c.In(0).data<T>();
+  const T* dp = c.In(1).data<T>();
+  const T* b = c.In(2).data<T>();
+  T* p_out = c.Out(0).data<T>();
+  T* b_out = c.Out(1).data<T>();
+  T decay = c.Float("weight_decay", 0);
+  T momentum = c.Float("momentum", 0);
+  T rate = static_cast<T>(s.rate);
+  T clip = static_cast<T>(s.grad_scale);
+  ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      T g = dp[i] * clip + decay * p[i];
+      T b1 = momentum * b[i] + g;
+      T direction = kNesterov ? g + momentum * b1 : b1;
+      p_out[i] = p[i] - rate * direction;
+      b_out[i] = b1;
+    }
+  });
+}
+
+void SgdMomentum(KernelContext& c) {
+  Scalars s = ReadScalars(c, 1, false);
+  if (!s.ok) return KeepAll(c, {{0, 0}, {2, 1}});
+  DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
+    auto* run = c.Int("nesterov", 0) != 0 ? MomentumStep<T, true>
+                                          : MomentumStep<T, false>;
+    run(c, s);
+  });
+}
+
+template <typename T, bool kDecoupled>
+void AdamStep(KernelContext& c, const Scalars& s) {
+  const T* p = c.In(0).data<T>();
+  const T* dp = c.In(1).data<T>();
+  const T* m = c.In(2).data<T>();
+  const T* v = c.In(3).data<T>();
+  T* p_out = c.Out(0).data<T>();
+  T* m_out = c.Out(1).data<T>();
+  T* v_out = c.Out(2).data<T>();
+  double new1 = c.Float("one_minus_beta1", 0.1f);
+  double new2 = c.Float("one_minus_beta2", 0.001f);
+  double decay = c.Float("weight_decay", 0);
+  double t = static_cast<double>(s.step);
+  T size = static_cast<T>(s.rate / (1 - std::pow(1 - new1, t)));
+  T root = static_cast<T>(std::sqrt(1 - std::pow(1 - new2, t)));
+  T keep = static_cast<T>(1 - s.rate * decay);
+  T decay_t = static_cast<T>(decay);
+  T new1_t = static_cast<T>(new1);
+  T new2_t = static_cast<T>(new2);
+  T beta2 = static_cast<T>(1 - new2);
+  T eps = c.Float("eps", 1e-8f);
+  T clip = static_cast<T>(s.grad_scale);
+  ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      T g = dp[i] * clip;
+      if (!kDecoupled) g += decay_t * p[i];
+      T m1 = m[i] + new1_t * (g - m[i]);
+      T v1 = beta2 * v[i] + new2_t * (g * g);
+      T denominator = std::sqrt(v1) / root + eps;
+      T start = kDecoupled ? p[i] * keep : p[i];
+      p_out[i] = start - size * (m1 / denominator);
+      m_out[i] = m1;
+      v_out[i] = v1;
+    }
+  });
+}
+
+template <bool kDecoupled>
+void Adam(KernelContext& c) {
+  Scalars s = ReadScalars(c, 2, true);
+  if (!s.ok) return KeepAll(c, {{0, 0}, {2, 1}, {3, 2}});
+  DispatchFloat(c.In(0).dtype(), c.Where(),
+                [&]<typename T>() { AdamStep<T, kDecoupled>(c, s); });
+}
+
+}  // namespace
+
+void RegisterOptimizer(KernelRegistry& r) {
+  KernelTraits adam{.in_place = {{0, 0}, {2, 1}, {3, 2}}};
+  r.Add("SGD", Sgd, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("SGDMomentum", SgdMomentum, {.in_place = {{0, 0}, {2, 1}}}, kDomain);
+  r.Add("Adam", Adam<false>, adam, kDomain);
+  r.Add("AdamW", Adam<true>, adam, kDomain);
+}
 
 }  // namespace onnx_fp8

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Turns what an export in training mode does in training only off: Dropout
+// passes its input on, BatchNormalization uses its running statistics.
+void InferenceMode(Graph& graph);
+
+}  // namespace onnx_fp8

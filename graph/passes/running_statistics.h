@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Binds running mean and variance of every BatchNormalization in training mode
+// to the node's updated ones: they are state like any other.
+void BindRunningStatistics(Graph& graph);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizers/optimizer.h"
+
+#include <fnmatch.h>
+
+#include <limits>
+#include <set>
+
+#include "graph/builder.h"
+#include "onnx_fp8/check.h"
+#include "optimizers/update.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Row {
+  OptimizerKind kind;
+  const char* name;
+  double weight_decay;
+  void (*append)(Builder&, const Update&, const OptimizerSpec&);
+};
+
+constexpr Row kRows[] = {
+    {OptimizerKind::kSgd, "sgd", 0, AppendSgd},
+    {OptimizerKind::kAdam, "adam", 0, AppendAdam},
+    {OptimizerKind::kAdamW, "adamw", 0.01, AppendAdamW},
+};
+
+const Row& Find(OptimizerKind kind) {
+  for (const Row& row : kRows) {
+    if (row.kind == kind) return row;
+  }
+  Fail("expected an optimizer, got ", static_cast<int>(kind));
+}
+
+// `limit` itself is outside.
+void CheckRange(const char* name, double value, double limit) {
+  Check(value >= 0 && value < limit, "expected ", name, " in [0, ", limit,
+        "), got ", value);
+}
+
+Value* State(Graph& graph, const std::string& name, Tensor initial) {
+  Value* state = graph.AddInitializer(graph.FreshName(name), initial);
+  state->role = Role::kState;
+  return state;
+}
+
+Value* Named(Graph& graph, Value* value, const std::string& name) {
+  graph.Rename(value, graph.FreshName(name));
+  return value;
+}
+
+Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters) {
+  std::vector<Value*> squares;
+  for (const ParameterGradient& p : parameters) {
+    Value* grad = b.Cast(p.grad, DType::kFloat);
+    squares.push_back(
+        b.Op("ReduceSumSquare", {grad}, {{"keepdims", int64_t{0}}}));
+  }
+  Value* sum = squares.size() == 1 ? squares[0] : b.Op("Sum", squares);
+  return Named(b.graph(), b.Op("Sqrt", {sum}), "grad_norm");
+}
+
+// NaN is not below infinity either.
+Value* IsFinite(Builder& b, Value* x) {
+  return b.Op("Less", {x, b.Scalar(kInfinity, x)});
+}
+
+Value* AllFinite(Builder& b, Value* norm, const std::vector<Value*>& flags) {
+  Value* ok = IsFinite(b, norm);
+  std::vector<Value*> scalars;
+  for (Value* flag : flags) {
+    Check(flag->dtype == DType::kFloat && flag->shape, "expected an amax of ",
+          "known shape in float, got ", flag->name);
+    if (NumElements(*flag->shape) == 0) continue;
+    scalars.push_back(flag->shape->empty() ? flag
+                                           : b.Op("ReduceMax", {flag},
+                                                  {{"keepdims", int64_t{0}}}));
+  }
+  if (!scalars.empty()) {
+    Value* max = scalars.size() == 1 ? scalars[0] : b.Op("Max", scalars);
+    ok = b.Op("And", {ok, IsFinite(b, max)});
+  }
+  return Named(b.graph(), ok, "optimizer.ok");
+}
+
+// Reciprocal and Mul, not Div: stock ONNX Runtime turns Div(1, x) and a Mul of
+// an inlined body into something that it then refuses.
+Value* GradScale(Builder& b, Value* norm, double clip_norm) {
+  if (clip_norm == 0) return b.Constant(Tensor::Scalar(1.0f));
+  Value* over = b.Op("Reciprocal", {b.Add(norm, b.Scalar(1e-6, norm))});
+  Value* scale = b.Mul(over, b.Scalar(clip_norm, norm));
+  return b.Op("Min", {scale, b.Scalar(1, norm)});
+}
+
+void CheckParameters(const std::vector<ParameterGradient>& parameters) {
+  Check(!parameters.empty(), "expected parameters to train, got none");
+  std::set<const Value*> seen;
+  for (const ParameterGradient& p : parameters) {
+    const std::string& name = p.param->name;
+    Check(seen.insert(p.param).second, "[", name,
+          "] is listed twice as a parameter");
+    Check(p.param->is_initializer() && (p.param->dtype == DType::kFloat ||
+                                        p.param->dtype == DType::kDouble),
+          "[", name, "] expected a parameter of float or double, got ",
+          Name(p.param->dtype));
+    Check(p.grad && p.grad->concrete() && *p.grad->shape == *p.param->shape,
+          "[", name, "] expected a gradient of the parameter's shape");
+  }
+}
+
+bool Matches(const std::string& pattern, const ParameterGradient& p) {
+  return fnmatch(pattern.c_str(), p.fqn.c_str(), 0) == 0 ||
+         fnmatch(pattern.c_str(), p.param->name.c_str(), 0) == 0;
+}
+
+// Errors: a pattern that matches nothing is a slip.
+void CheckGroups(const OptimizerSpec& spec,
+                 const std::vector<ParameterGradient>& parameters) {
+  for (const ParameterGroup& group : spec.groups) {
+    bool found = false;
+    for (const ParameterGradient& p : parameters) {
+      found = found || Matches(group.pattern, p);
+    }
+    Check(found, "expected trained parameters that match \"", group.pattern,
+          "\", got none");
+  }
+}
+
+}  // namespace
+
+OptimizerKind ParseOptimizer(std::string_view name) {
+  for (const Row& row : kRows) {
+    if (name == row.name) return row.kind;
+  }
+  Fail("expected optimizer sgd, adam or adamw, got \"", name, "\"");
+}
+
+const char* Name(OptimizerKind kind) { return Find(kind).name; }
+
+void CheckOptimizer(const OptimizerSpec& spec) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  CheckRange("lr", spec.lr, kNone);
+  CheckRange("beta1", spec.beta1, 1);
+  CheckRange("beta2", spec.beta2, 1);
+  CheckRange("eps", spec.eps, kNone);
+  CheckRange("weight_decay", spec.weight_decay.value_or(0), kNone);
+  CheckRange("momentum", spec.momentum, kNone);
+  CheckRange("clip_norm", spec.clip_norm, kNone);
+  Check(!spec.nesterov || spec.momentum > 0,
+        "expected momentum above 0 with Nesterov, got 0");
+  for (const ParameterGroup& group : spec.groups) {
+    CheckRange("weight_decay", group.weight_decay.value_or(0), kNone);
+    CheckRange("lr_scale", group.lr_scale.value_or(1), kNone);
+  }
+}
+
+void Bind(Graph& graph, Value* state, Value* next) {
+  Named(graph, next, state->name + ".next");
+  graph.state.push_back({state, next});
+}
+
+void AppendUpdate(Builder& b, const std::string& op, const Update& update,
+                  const std::vector<std::string>& moments,
+                  const std::vector<Value*>& scalars, Attributes attributes) {
+  Graph& graph = b.graph();
+  attributes["weight_decay"] = static_cast<float>(update.weight_decay);
+  attributes["lr_scale"] = static_cast<float>(update.lr_scale);
+  std::vector<Value*> inputs = {update.param,
+                                b.Cast(update.grad, update.param->dtype)};
+  for (const std::string& moment : moments) {
+    inputs.push_back(
+        State(graph, update.param->name + "." + moment,
+              Tensor::Zeros(update.param->dtype, *update.param->shape)));
+  }
+  for (Value* scalar : scalars) inputs.push_back(scalar);
+  std::vector<Value*> next =
+      b.Ops(op, inputs, 1 + moments.size(), std::move(attributes), kDomain);
+  next[0]->producer->name = update.name;
+  Bind(graph, update.param, next[0]);
+  for (size_t i = 0; i < moments.size(); ++i) {
+    Bind(graph, inputs[2 + i], next[1 + i]);
+  }
+}
+
+OptimizerValues AppendOptimizer(
+    Graph& graph, const std::vector<ParameterGradient>& parameters,
+    const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite) {
+  CheckOptimizer(spec);
+  CheckParameters(parameters);
+  CheckGroups(spec, parameters);
+  Builder b(graph, "optimizer.");
+  OptimizerValues values;
+  values.lr = graph.AddInitializer(graph.FreshName("lr"),
+                                   Tensor::Scalar(static_cast<float>(spec.lr)));
+  values.lr->is_input = true;
+  graph.inputs.push_back(values.lr);
+  values.grad_norm = GradNorm(b, parameters);
+  values.ok = AllFinite(b, values.grad_norm, must_be_finite);
+  Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
+
+  Tensor zero = Tensor::Zeros(DType::kInt64, {});
+  values.step = State(graph, "optimizer.step", zero);
+  values.skipped = State(graph, "optimizer.skipped", zero.Clone());
+  Value* step = b.Add(values.step, b.Cast(values.ok, DType::kInt64));
+  Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
+  Value* skipped = b.Add(values.skipped, bad);
+
+  const Row& row = Find(spec.kind);
+  for (const ParameterGradient& p : parameters) {
+    Update update{.param = p.param,
+                  .grad = p.grad,
+                  .name = "optimizer." + p.fqn,
+                  .weight_decay = spec.weight_decay.value_or(row.weight_decay),
+                  .lr_scale = 1,
+                  .step = step,
+                  .lr = values.lr,
+                  .grad_scale = scale,
+                  .ok = values.ok};
+    for (const ParameterGroup& group : spec.groups) {
+      if (!Matches(group.pattern, p)) continue;
+      update.weight_decay = group.weight_decay.value_or(update.weight_decay);
+      update.lr_scale = group.lr_scale.value_or(1);
+      break;
+    }
+    row.append(b, update, spec);
+  }
+  Bind(graph, values.step, step);
+  Bind(graph, values.skipped, skipped);
+  return values;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Optimizers as graph nodes; the formulas are in graph/schemas/optimizers.cc.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "onnx_fp8/optimizer_spec.h"
+
+namespace onnx_fp8 {
+
+// "sgd", "adam", "adamw". Errors: another name.
+OptimizerKind ParseOptimizer(std::string_view name);
+const char* Name(OptimizerKind kind);
+
+// Errors: a setting outside PyTorch's range, e.g. "expected beta1 in [0, 1),
+// got 1".
+void CheckOptimizer(const OptimizerSpec& spec);
+
+struct ParameterGradient {
+  Value* param;     // an initializer of float or double
+  Value* grad;      // of the same shape
+  std::string fqn;  // for patterns and names
+};
+
+// What AppendOptimizer made, all of rank 0.
+struct OptimizerValues {
+  Value* lr;         // float input with default spec.lr
+  Value* grad_norm;  // float: the 2-norm of all gradients, before clipping
+  Value* ok;         // bool: the norm and all of `must_be_finite` are finite
+  Value* step;       // int64 state: updates done
+  Value* skipped;    // int64 state: steps left out because ok was false
+};
+
+// Adds at the end of the graph: gradient norm, clipping (grad_scale =
+// min(1, clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update
+// node per parameter, moments as state (`<param>.exp_avg`, `.exp_avg_sq`,
+// `.momentum_buffer`), counters (`optimizer.step`, `optimizer.skipped`) and the
+// bindings of all of them and of the parameters. Where a name is taken, ours is
+// changed. A step that is not ok changes nothing but `skipped`.
+// `must_be_finite`: amax values (float, never NaN) whose infinity makes a step
+// not ok. REQUIRES: concrete shapes. Errors: no parameters, one twice or of
+// another dtype, a group that matches none.
+OptimizerValues AppendOptimizer(
+    Graph& graph, const std::vector<ParameterGradient>& parameters,
+    const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {});
+
+}  // namespace onnx_fp8

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace onnx_fp8 {
+
+// The learning rate over a run. With steps t = 1 … T, warm-up W, base rate lr:
+//   t <= W:  lr · t / W
+//   t >  W:  p = (t - 1 - W) / (T - W), at most 1, and
+//            constant  lr
+//            linear    lr · (1 - p · (1 - min))
+//            cosine    lr · (min + (1 - min) · (1 + cos(π p)) / 2)
+// Without warm-up cosine is PyTorch's CosineAnnealingLR(T_max=T,
+// eta_min=min·lr) and linear its LinearLR(1, min, T): the first step has the
+// full rate, and min = 0 would be reached one step after the last.
+struct Schedule {
+  enum class Kind { kConstant, kLinear, kCosine };
+  Kind kind = Kind::kConstant;
+  int64_t warmup = 0;  // steps
+  double min = 0;      // final rate as a fraction of lr, 0 … 1
+};
+
+// "constant", "linear:warmup=100", "cosine:warmup=100,min=0.1". Errors: another
+// kind or key, a value outside its range; they quote the text.
+Schedule ParseSchedule(std::string_view text);
+
+// The inverse of ParseSchedule.
+std::string ToString(const Schedule& schedule);
+
+// The rate of step `step` (from 1) of `total`.
+double LearningRate(const Schedule& schedule, double lr, int64_t step,
+                    int64_t total);
+
+}  // namespace onnx_fp8

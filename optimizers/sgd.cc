@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizers/update.h"
+
+namespace onnx_fp8 {
+
+void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
+  std::vector<Value*> scalars = {update.lr, update.grad_scale, update.ok};
+  if (spec.momentum == 0) {
+    return AppendUpdate(b, "SGD", update, {}, scalars, {});
+  }
+  AppendUpdate(b, "SGDMomentum", update, {"momentum_buffer"}, scalars,
+               {{"momentum", static_cast<float>(spec.momentum)},
+                {"nesterov", static_cast<int64_t>(spec.nesterov)}});
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The part of AppendOptimizer that differs between optimizers; internal.
+#pragma once
+
+#include "graph/builder.h"
+#include "optimizers/optimizer.h"
+
+namespace onnx_fp8 {
+
+// One parameter and what its update node takes.
+struct Update {
+  Value* param;
+  Value* grad;
+  std::string name;  // of the node
+  double weight_decay;
+  double lr_scale;
+  Value* step;  // number of this update, from 1
+  Value* lr;
+  Value* grad_scale;
+  Value* ok;
+};
+
+// Emit the update node, its moments and the bindings.
+void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec);
+void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec);
+void AppendAdamW(Builder& b, const Update& update, const OptimizerSpec& spec);
+
+// For the above: a node `op` (param, grad, moments…, scalars…). Each moment is
+// state that starts at zero.
+void AppendUpdate(Builder& b, const std::string& op, const Update& update,
+                  const std::vector<std::string>& moments,
+                  const std::vector<Value*>& scalars, Attributes attributes);
+
+// `next` replaces `state` after the step and is named after it.
+void Bind(Graph& graph, Value* state, Value* next);
+
+}  // namespace onnx_fp8

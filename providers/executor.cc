@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/executor.h"
+
+#include <cstring>
+#include <unordered_map>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string TypeText(const Tensor& t) {
+  return Name(t.dtype()) + ToString(t.shape());
+}
+
+std::string TypeText(const Value& value) {
+  return Name(value.dtype) + ToString(*value.shape);
+}
+
+void CheckType(const char* what, const Value& value, const Tensor& tensor) {
+  if (tensor.dtype() == value.dtype && tensor.shape() == value.shape) return;
+  Fail("[", what, " ", value.name, "] expected ", TypeText(value), ", got ",
+       TypeText(tensor));
+}
+
+bool IsFeed(const Value& value) {
+  return value.is_input &&
+         !(value.is_initializer() && value.role != Role::kNone);
+}
+
+}  // namespace
+
+Executor::Executor(std::shared_ptr<const Graph> graph,
+                   ExecutionProvider& provider)
+    : graph_(std::move(graph)),
+      provider_(provider),
+      plan_(MakePlan(*graph_, provider.Kernels())),
+      arena_(provider.Allocate(plan_.arena_bytes)) {
+  slots_.resize(plan_.slots.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    if (slot.place == Place::kArena) {
+      void* data = static_cast<char*>(arena_.get()) + slot.at;
+      slots_[i] =
+          Tensor::View(slot.value->dtype, *slot.value->shape, arena_, data);
+    } else if (slot.place == Place::kConstant) {
+      slots_[i] = plan_.constants[slot.at]->data.Reshaped(*slot.value->shape);
+    }
+  }
+}
+
+TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state) {
+  Check(!state.contains(kHalfUpdated),
+        "expected state that is whole, got state that an earlier error left "
+        "half updated: restore it first");
+  BindFeeds(feeds);
+  BindState(state);
+  CheckAliases();
+  fetched_.clear();
+  for (const Value* value : plan_.fetched) {
+    fetched_.push_back(Tensor::Allocate(value->dtype, *value->shape));
+  }
+  BindSlots();
+  RunCopies(plan_.before);
+  size_t done = 0;
+  try {
+    for (const Step& step : plan_.steps) {
+      RunStep(step);
+      ++done;
+    }
+    provider_.Synchronize();
+  } catch (const Error& error) {
+    bool whole =
+        plan_.first_write == plan_.steps.size() || done < plan_.first_write;
+    if (whole) throw;
+    state[kHalfUpdated] = Tensor::Scalar(true);
+    Fail(error.what(), "; state is half updated by now and must be restored");
+  }
+  RunCopies(plan_.after);
+  TensorMap outputs;
+  for (auto [value, slot] : plan_.outputs) {
+    outputs[value->name] = slots_[static_cast<size_t>(slot)];
+  }
+  return outputs;
+}
+
+void Executor::BindFeeds(const TensorMap& feeds) {
+  std::string names;
+  for (const Value* value : graph_->inputs) {
+    if (IsFeed(*value)) names += (names.empty() ? "" : ", ") + value->name;
+  }
+  for (const auto& [name, tensor] : feeds) {
+    const Value* value = graph_->Find(name);
+    Check(value && IsFeed(*value), "[feed ", name,
+          "] expected the name of an input (", names, ")");
+    if (value->concrete()) CheckType("input", *value, tensor);
+  }
+  feeds_.clear();
+  for (const Value* value : plan_.feeds) {
+    auto it = feeds.find(value->name);
+    Check(it != feeds.end() || value->is_initializer(), "[input ", value->name,
+          "] expected ", TypeText(*value), ", got no feed");
+    feeds_.push_back(it != feeds.end() ? it->second : value->data);
+  }
+}
+
+void Executor::BindState(TensorMap& state) {
+  for (const Value* value : plan_.states) {
+    auto it = state.find(value->name);
+    if (it != state.end()) CheckType("state", *value, it->second);
+  }
+  states_.clear();
+  for (size_t i = 0; i < plan_.states.size(); ++i) {
+    const Value& value = *plan_.states[i];
+    auto it = state.find(value.name);
+    if (!plan_.bound[i]) {
+      states_.push_back(it != state.end() ? it->second : value.data);
+      continue;
+    }
+    // An entry that is the initializer itself must not be written either.
+    if (it == state.end() || it->second.SharesDataWith(value.data)) {
+      it = state.insert_or_assign(value.name, value.data.Clone()).first;
+    }
+    states_.push_back(it->second);
+  }
+}
+
+void Executor::CheckAliases() const {
+  std::unordered_map<const void*, const Value*> written;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!plan_.bound[i] || states_[i].bytes() == 0) continue;
+    auto [it, added] = written.emplace(states_[i].raw(), plan_.states[i]);
+    Check(added, "[state ", plan_.states[i]->name,
+          "] expected memory of its own, got that of ", it->second->name);
+  }
+  auto check = [&](const char* what, const Value& value, const Tensor& t) {
+    auto it = written.find(t.raw());
+    Check(t.bytes() == 0 || it == written.end(), "[", what, " ", value.name,
+          "] expected memory of its own, got that of a state that the step "
+          "writes");
+  };
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!plan_.bound[i]) check("state", *plan_.states[i], states_[i]);
+  }
+  for (size_t i = 0; i < feeds_.size(); ++i) {
+    check("input", *plan_.feeds[i], feeds_[i]);
+  }
+}
+
+void Executor::BindSlots() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    const Tensor* base = nullptr;
+    switch (slot.place) {
+      case Place::kFeed:
+        base = &feeds_[slot.at];
+        break;
+      case Place::kState:
+        base = &states_[slot.at];
+        break;
+      case Place::kFetched:
+        base = &fetched_[slot.at];
+        break;
+      default:
+        continue;
+    }
+    slots_[i] = base->Reshaped(*slot.value->shape);
+  }
+}
+
+void Executor::RunStep(const Step& step) {
+  const Node& node = *step.node;
+  auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {
+    to.resize(from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i] = from[i] < 0 ? Tensor() : slots_[static_cast<size_t>(from[i])];
+    }
+  };
+  bind(step.inputs, inputs_);
+  bind(step.outputs, outputs_);
+  KernelContext context(node, inputs_, outputs_);
+  Profiler::Clock::time_point begin;
+  if (profiler_) begin = Profiler::Clock::now();
+  try {
+    step.kernel(context);
+    if (profiler_) provider_.Synchronize();
+  } catch (const std::exception& error) {
+    std::string text = error.what(), where = node.Where();
+    if (dynamic_cast<const Error*>(&error) &&
+        text.find(where) != std::string::npos) {
+      throw;
+    }
+    Fail("[", where, "] ", text);
+  }
+  if (profiler_) profiler_->Add(node, begin, Profiler::Clock::now());
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (step.outputs[i] < 0) continue;
+    const Tensor& slot = slots_[static_cast<size_t>(step.outputs[i])];
+    if (outputs_[i].raw() == slot.raw()) continue;
+    Fail("[", node.Where(), "] its kernel put output ", i,
+         " into memory that is not the plan's");
+  }
+}
+
+void Executor::RunCopies(const std::vector<Copy>& copies) {
+  for (const Copy& copy : copies) {
+    const Tensor& from = slots_[static_cast<size_t>(copy.from)];
+    Tensor& to = slots_[static_cast<size_t>(copy.to)];
+    if (to.bytes() > 0) std::memcpy(to.raw(), from.raw(), to.bytes());
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "providers/plan.h"
+#include "providers/profile.h"
+#include "providers/provider.h"
+
+namespace onnx_fp8 {
+
+using TensorMap = std::map<std::string, Tensor>;
+
+// Name of the entry that Run leaves in a state map which it could update in
+// part only. No value of a graph has this name.
+inline constexpr char kHalfUpdated[] = "";
+
+// Runs one graph of concrete shapes; REQUIRES a provider whose memory is the
+// host's and which outlives the executor.
+//
+// State lives with the caller, so that several executors (micro and apply,
+// other shapes) share it. Initializers with a role, and those that
+// Graph::state binds, are state: Run reads their entries and updates those
+// that are bound, in place. A bound one that has no entry yet gets a clone of
+// the initializer; the others then are read from the graph. Entries of other
+// names are left alone. Nothing is ever written into the graph.
+//
+// The same graph, feeds, state and thread count give the same bits.
+class Executor {
+ public:
+  // Errors: as MakePlan's; out of memory.
+  Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider);
+
+  // `feeds` by name of graph input. An input with an initializer (a default)
+  // and one that nothing reads may be left out. The outputs, by name, are new
+  // memory at every call; outputs that are views of one another share it.
+  //
+  // Errors: feeds or state of another name, dtype or shape than the graph's, a
+  // bound state entry that shares its bytes with a feed or another entry
+  // (found by their first byte); what a kernel finds wrong, naming the node.
+  // After an error state is as it was, unless the message says that it is half
+  // updated: then a kernel failed after another one had written its state in
+  // place. All Runs refuse such a state (it holds an entry kHalfUpdated) until
+  // the caller has restored it. Where updates depend on all gradients, as
+  // optimizer steps with clipping or a check for finite values do, no kernel
+  // that reads data comes after the first of them.
+  TensorMap Run(const TensorMap& feeds, TensorMap& state);
+
+  const Plan& plan() const { return plan_; }
+  // Null: no times are taken. It must outlive the Runs.
+  void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+
+ private:
+  void BindFeeds(const TensorMap& feeds);
+  void BindState(TensorMap& state);
+  void CheckAliases() const;
+  void BindSlots();
+  void RunStep(const Step& step);
+  void RunCopies(const std::vector<Copy>& copies);
+
+  std::shared_ptr<const Graph> graph_;
+  ExecutionProvider& provider_;
+  Plan plan_;
+  std::shared_ptr<void> arena_;
+  std::vector<Tensor> slots_;           // one per slot of the plan
+  std::vector<Tensor> feeds_, states_;  // during a Run
+  std::vector<Tensor> fetched_;
+  std::vector<Tensor> inputs_, outputs_;  // of one step
+  Profiler* profiler_ = nullptr;
+};
+
+}  // namespace onnx_fp8

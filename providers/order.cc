@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/order.h"
+
+#include <functional>
+#include <queue>
+
+namespace onnx_fp8 {
+namespace {
+
+struct Edge {
+  int step;   // the other end
+  int write;  // index of the write that wants the edge, -1: data
+};
+
+class Sorter {
+ public:
+  Sorter(int n, const std::vector<std::pair<int, int>>& edges,
+         std::vector<InPlaceWrite>& writes)
+      : n_(n),
+        writes_(writes),
+        out_(Size(n)),
+        in_(Size(n)),
+        waiting_(Size(n)),
+        done_(Size(n)) {
+    for (auto [from, to] : edges) Connect(from, to, -1);
+    for (size_t w = 0; w < writes.size(); ++w) {
+      writes[w].granted = true;
+      for (int reader : writes[w].readers) {
+        Connect(reader, writes[w].writer, static_cast<int>(w));
+      }
+    }
+  }
+
+  std::vector<int> Run() {
+    for (int step = 0; step < n_; ++step) {
+      if (waiting_[Size(step)] == 0) ready_.push(step);
+    }
+    std::vector<int> order;
+    while (true) {
+      while (!ready_.empty()) {
+        int step = ready_.top();
+        ready_.pop();
+        order.push_back(step);
+        done_[Size(step)] = true;
+        for (const Edge& edge : out_[Size(step)]) {
+          if (Holds(edge)) Release(edge.step);
+        }
+      }
+      if (order.size() == Size(n_) || !BreakCycle()) return order;
+    }
+  }
+
+ private:
+  static size_t Size(int i) { return static_cast<size_t>(i); }
+
+  void Connect(int from, int to, int write) {
+    out_[Size(from)].push_back({to, write});
+    in_[Size(to)].push_back({from, write});
+    ++waiting_[Size(to)];
+  }
+
+  bool Holds(const Edge& edge) const {
+    return edge.write < 0 || writes_[Size(edge.write)].granted;
+  }
+
+  void Release(int step) {
+    if (--waiting_[Size(step)] == 0) ready_.push(step);
+  }
+
+  // Nothing is ready: every step left waits for another one that is left, so
+  // going from a step to one it waits for must end in a cycle.
+  bool BreakCycle() {
+    int step = 0;
+    while (done_[Size(step)]) ++step;
+    std::vector<int> seen_at(Size(n_), -1);  // index in the path
+    std::vector<int> path_writes;
+    while (seen_at[Size(step)] < 0) {
+      seen_at[Size(step)] = static_cast<int>(path_writes.size());
+      for (const Edge& edge : in_[Size(step)]) {
+        if (done_[Size(edge.step)] || !Holds(edge)) continue;
+        path_writes.push_back(edge.write);
+        step = edge.step;
+        break;
+      }
+    }
+    int cheapest = -1;
+    for (size_t i = Size(seen_at[Size(step)]); i < path_writes.size(); ++i) {
+      int w = path_writes[i];
+      if (w < 0) continue;
+      if (cheapest < 0 ||
+          writes_[Size(w)].bytes < writes_[Size(cheapest)].bytes) {
+        cheapest = w;
+      }
+    }
+    if (cheapest < 0) return false;
+    InPlaceWrite& write = writes_[Size(cheapest)];
+    for (int reader : write.readers) {
+      if (!done_[Size(reader)]) Release(write.writer);
+    }
+    write.granted = false;
+    return true;
+  }
+
+  int n_;
+  std::vector<InPlaceWrite>& writes_;
+  std::vector<std::vector<Edge>> out_, in_;
+  std::vector<int> waiting_;  // edges that hold and come from steps left
+  std::vector<bool> done_;
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready_;
+};
+
+}  // namespace
+
+std::vector<int> OrderSteps(int n,
+                            const std::vector<std::pair<int, int>>& edges,
+                            std::vector<InPlaceWrite>& writes) {
+  return Sorter(n, edges, writes).Run();
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "onnx_fp8/check.h"
+#include "providers/arena.h"
+#include "providers/order.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Far beyond any machine; sums over all values of a graph stay in 64 bits.
+constexpr size_t kMaxBytes = size_t{1} << 47;
+
+size_t Bytes(const Value& value) {
+  Check(value.concrete() && ByteSize(value.dtype) > 0, "[value ", value.name,
+        "] expected a known dtype and shape, got ", Name(value.dtype),
+        value.shape ? ToString(*value.shape) : " of unknown rank");
+  auto elements = static_cast<size_t>(NumElements(*value.shape));
+  Check(elements < kMaxBytes / ByteSize(value.dtype), "[value ", value.name,
+        "] expected a tensor that fits into memory, got shape ",
+        ToString(*value.shape));
+  return elements * ByteSize(value.dtype);
+}
+
+// The memory of a value and of all views of it.
+struct Memory {
+  const Value* value;  // the one that is no view
+  size_t bytes;
+  int writer = -1;           // step that fills it; -1: full from the start
+  std::vector<int> readers;  // steps
+  bool kept = false;         // read after the last step
+  Place place = Place::kArena;
+  size_t at = 0;
+};
+
+// `next` → `state`, as indices of memories.
+struct Assignment {
+  int state, next;
+  int write = -1;  // index of the InPlaceWrite that may make it needless
+};
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const KernelRegistry& kernels)
+      : graph_(graph), kernels_(kernels) {}
+
+  Plan Run() {
+    FindLive();
+    FindSteps();
+    FindMemories();
+    PlaceOutputs();
+    BindState();
+    OrderNodes();
+    PlaceResults();
+    Emit();
+    return std::move(plan_);
+  }
+
+ private:
+  static size_t Index(int i) { return static_cast<size_t>(i); }
+
+  bool NoChange(const StateBinding& binding) {
+    return Root(binding.next) == binding.state;
+  }
+
+  // The value whose memory `value` has: itself, or the input of a view.
+  const Value* Root(const Value* value) {
+    size_t hops = 0;
+    while (value->producer && views_.contains(value->producer)) {
+      Check(++hops <= views_.size(), "[", value->producer->Where(),
+            "] lies on a cycle of the graph");
+      value = value->producer->in(0);
+    }
+    return value;
+  }
+
+  // Marks the nodes that something asked for depends on, and the values read.
+  void FindLive() {
+    std::vector<const Value*> todo(graph_.outputs.begin(),
+                                   graph_.outputs.end());
+    for (const StateBinding& binding : graph_.state) {
+      Check(binding.state->is_initializer(), "[value ", binding.state->name,
+            "] expected state that is an initializer");
+      todo.push_back(binding.next);
+    }
+    while (!todo.empty()) {
+      const Value* value = todo.back();
+      todo.pop_back();
+      if (!read_.insert(value).second) continue;
+      const Node* node = value->producer;
+      if (!node) {
+        Check(value->is_input || value->is_initializer(), "[value ",
+              value->name, "] expected a producer, got none");
+        continue;
+      }
+      if (!live_.insert(node).second) continue;
+      for (const Value* input : node->inputs()) {
+        if (input) todo.push_back(input);
+      }
+    }
+  }
+
+  static bool HasSubgraph(const Node& node) {
+    return std::ranges::any_of(node.attributes, [](const auto& attribute) {
+      return std::holds_alternative<std::shared_ptr<Graph>>(attribute.second);
+    });
+  }
+
+  // Live nodes are views or become steps, in the order of the graph.
+  void FindSteps() {
+    std::map<std::string, std::pair<size_t, std::string>> missing;
+    for (const Node& node : graph_.nodes()) {
+      if (!live_.contains(&node)) continue;
+      const KernelEntry* entry = kernels_.Find(node.domain, node.op);
+      if (entry && entry->traits.view && IsView(node)) {
+        views_.insert(&node);
+      } else if (entry && entry->kernel && !HasSubgraph(node)) {
+        number_[&node] = static_cast<int>(nodes_.size());
+        nodes_.push_back(&node);
+        entries_.push_back(entry);
+      } else {
+        std::string op =
+            node.domain.empty() ? node.op : node.domain + "." + node.op;
+        auto it = missing.emplace(op, std::pair(0, node.Where())).first;
+        ++it->second.first;
+      }
+    }
+    if (missing.empty()) return;
+    std::string text;
+    for (const auto& [op, nodes] : missing) {
+      text += Concat("\n  ", op, ": ", nodes.first,
+                     nodes.first == 1 ? " node, [" : " nodes, first [",
+                     nodes.second, "]");
+    }
+    Fail("expected a kernel for every op, got none for", text);
+  }
+
+  // A view has one result that anybody reads, the first.
+  bool IsView(const Node& node) {
+    const Value* x = node.in(0);
+    const Value* y = node.out(0);
+    for (size_t i = 1; i < node.outputs().size(); ++i) {
+      if (node.out(i) && read_.contains(node.out(i))) return false;
+    }
+    Check(x != nullptr && y != nullptr, "[", node.Where(),
+          "] expected an input and an output, got none");
+    size_t from = Bytes(*x), to = Bytes(*y);
+    Check(x->dtype == y->dtype && from == to, "[", node.Where(),
+          "] expected an output of the input's dtype and size, got ",
+          Name(x->dtype), ToString(*x->shape), " and ", Name(y->dtype),
+          ToString(*y->shape));
+    return true;
+  }
+
+  int MemoryOf(const Value* value) {
+    const Value* root = Root(value);
+    auto [it, added] =
+        memory_of_.emplace(root, static_cast<int>(memories_.size()));
+    if (!added) return it->second;
+    Memory memory{root, Bytes(*root)};
+    if (root->producer) {
+      memory.writer = number_.at(root->producer);
+    } else if (bound_.contains(root) ||
+               (root->is_initializer() && root->role != Role::kNone)) {
+      memory.place = Place::kState;
+      memory.at = plan_.states.size();
+      plan_.states.push_back(root);
+      plan_.bound.push_back(bound_.contains(root));
+    } else if (root->is_input) {
+      memory.place = Place::kFeed;
+      memory.at = plan_.feeds.size();
+      plan_.feeds.push_back(root);
+    } else {
+      memory.place = Place::kConstant;
+      memory.at = plan_.constants.size();
+      plan_.constants.push_back(root);
+    }
+    memories_.push_back(std::move(memory));
+    return it->second;
+  }
+
+  void FindMemories() {
+    for (const StateBinding& binding : graph_.state) {
+      if (NoChange(binding)) continue;
+      Check(bound_.insert(binding.state).second, "[value ", binding.state->name,
+            "] is state that is bound twice");
+    }
+    for (size_t step = 0; step < nodes_.size(); ++step) {
+      for (const Value* value : nodes_[step]->inputs()) {
+        if (!value) continue;
+        auto& readers = memories_[Index(MemoryOf(value))].readers;
+        auto number = static_cast<int>(step);
+        if (readers.empty() || readers.back() != number) {
+          readers.push_back(number);
+        }
+      }
+      for (const Value* value : nodes_[step]->outputs()) {
+        if (value) MemoryOf(value);
+      }
+    }
+  }
+
+  // A memory like `like`, filled from it before the first step.
+  int Snapshot(int like) {
+    Memory memory{memories_[Index(like)].value, memories_[Index(like)].bytes};
+    memories_.push_back(std::move(memory));
+    auto copy = static_cast<int>(memories_.size()) - 1;
+    snapshots_.push_back({like, copy});
+    return copy;
+  }
+
+  void PlaceOutputs() {
+    std::unordered_map<int, int> snapshots;
+    for (const Value* value : graph_.outputs) {
+      int memory = MemoryOf(value);
+      if (memories_[Index(memory)].writer < 0) {
+        auto [it, added] = snapshots.emplace(memory, -1);
+        if (added) it->second = Snapshot(memory);
+        memory = it->second;
+      }
+      Memory& m = memories_[Index(memory)];
+      if (m.place != Place::kFetched) {
+        m.place = Place::kFetched;
+        m.at = plan_.fetched.size();
+        plan_.fetched.push_back(m.value);
+      }
+      plan_.outputs.emplace_back(value, AddSlot(value, memory));
+    }
+  }
+
+  // True if step `writer` may put `out` where it reads `in` (or reads it not).
+  bool MayOverwrite(int writer, int in, int out) {
+    const Node& node = *nodes_[Index(writer)];
+    const auto& pairs = entries_[Index(writer)]->traits.in_place;
+    const Memory& from = memories_[Index(in)];
+    const Memory& to = memories_[Index(out)];
+    if (from.bytes != to.bytes) return false;
+    bool reads = false;
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      if (!node.in(i) || MemoryOf(node.in(i)) != in) continue;
+      reads = true;
+      bool paired = std::ranges::any_of(pairs, [&](auto pair) {
+        const Value* value =
+            pair.second < 0 ? nullptr : node.out(Index(pair.second));
+        return pair.first == static_cast<int>(i) && value == to.value;
+      });
+      if (!paired) return false;
+    }
+    return !reads || ByteSize(from.value->dtype) == ByteSize(to.value->dtype);
+  }
+
+  void BindState() {
+    std::unordered_set<int> taken;  // next values written into some state
+    std::unordered_map<int, int> snapshots;
+    for (const StateBinding& binding : graph_.state) {
+      if (NoChange(binding)) continue;
+      Check(binding.state->dtype == binding.next->dtype &&
+                binding.state->shape == binding.next->shape,
+            "[value ", binding.state->name,
+            "] expected a next value of the same dtype and shape, got \"",
+            binding.next->name, "\"");
+      int state = MemoryOf(binding.state);
+      int next = MemoryOf(binding.next);
+      Assignment assignment{state, next};
+      const Memory& from = memories_[Index(next)];
+      int writer = from.writer;
+      if (writer >= 0 && from.place == Place::kArena &&
+          MayOverwrite(writer, state, next) && taken.insert(next).second) {
+        InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
+        std::erase(write.readers, writer);
+        assignment.write = static_cast<int>(writes_.size());
+        writes_.push_back(std::move(write));
+      } else if (from.place == Place::kState && plan_.bound[from.at]) {
+        auto [it, added] = snapshots.emplace(next, -1);
+        if (added) it->second = Snapshot(next);
+        assignment.next = it->second;
+      }
+      assignments_.push_back(assignment);
+    }
+  }
+
+  void OrderNodes() {
+    std::vector<std::pair<int, int>> edges;
+    for (const Memory& memory : memories_) {
+      if (memory.writer < 0) continue;
+      for (int reader : memory.readers)
+        edges.emplace_back(memory.writer, reader);
+    }
+    auto n = static_cast<int>(nodes_.size());
+    order_ = OrderSteps(n, edges, writes_);
+    position_.assign(nodes_.size(), -1);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      position_[Index(order_[i])] = static_cast<int>(i);
+    }
+    for (int i = 0; i < n; ++i) {
+      Check(position_[Index(i)] >= 0, "[", nodes_[Index(i)]->Where(),
+            "] lies on a cycle of the graph");
+    }
+    for (const Assignment& assignment : assignments_) {
+      Memory& next = memories_[Index(assignment.next)];
+      if (assignment.write >= 0 && writes_[Index(assignment.write)].granted) {
+        next.place = Place::kState;
+        next.at = memories_[Index(assignment.state)].at;
+      } else {
+        next.kept = true;
+        copies_.push_back({assignment.next, assignment.state});
+      }
+    }
+  }
+
+  // Lifetimes of what is in the arena, one buffer for results that hand their
+  // place on, offsets.
+  void PlaceResults() {
+    std::vector<Buffer> buffers;
+    buffer_of_.assign(memories_.size(), -1);
+    std::vector<int> last(memories_.size());
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      const Memory& m = memories_[i];
+      last[i] = m.writer < 0 ? -1 : position_[Index(m.writer)];
+      for (int reader : m.readers) {
+        last[i] = std::max(last[i], position_[Index(reader)]);
+      }
+      if (m.kept) last[i] = static_cast<int>(order_.size());
+      if (m.place != Place::kArena) continue;
+      plan_.naive_bytes += (m.bytes + 63) / 64 * 64;
+      if (m.writer >= 0) continue;
+      buffer_of_[i] = static_cast<int>(buffers.size());
+      buffers.push_back({-1, last[i], m.bytes});
+    }
+    for (size_t at = 0; at < order_.size(); ++at) {
+      auto now = static_cast<int>(at);
+      std::vector<int> taken;
+      for (const Value* value : nodes_[Index(order_[at])]->outputs()) {
+        if (!value) continue;
+        int out = MemoryOf(value);
+        if (memories_[Index(out)].place != Place::kArena) continue;
+        int in = DyingOperand(order_[at], out, last, taken);
+        int& buffer = buffer_of_[Index(out)];
+        if (in >= 0) {
+          taken.push_back(in);
+          buffer = buffer_of_[Index(in)];
+          buffers[Index(buffer)].end = last[Index(out)];
+        } else {
+          buffer = static_cast<int>(buffers.size());
+          buffers.push_back(
+              {now, last[Index(out)], memories_[Index(out)].bytes});
+        }
+      }
+    }
+    plan_.arena_bytes = PlaceBuffers(buffers);
+    plan_.live_bytes = LiveBytes(buffers);
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      if (memories_[i].place != Place::kArena) continue;
+      memories_[i].at = buffers[Index(buffer_of_[i])].offset;
+    }
+  }
+
+  // An operand in the arena that is not read after `step` and whose place the
+  // result `out` may take; -1 if there is none.
+  int DyingOperand(int step, int out, const std::vector<int>& last,
+                   const std::vector<int>& taken) {
+    const Node& node = *nodes_[Index(step)];
+    for (const Value* value : node.inputs()) {
+      if (!value) continue;
+      int in = MemoryOf(value);
+      if (memories_[Index(in)].place == Place::kArena &&
+          last[Index(in)] == position_[Index(step)] &&
+          std::ranges::find(taken, in) == taken.end() &&
+          MayOverwrite(step, in, out)) {
+        return in;
+      }
+    }
+    return -1;
+  }
+
+  int AddSlot(const Value* value, int memory) {
+    slot_memory_.push_back(memory);
+    plan_.slots.push_back({value, Place::kArena, 0});
+    return static_cast<int>(plan_.slots.size()) - 1;
+  }
+
+  int SlotOf(const Value* value) {
+    if (!value) return -1;
+    auto [it, added] = slot_of_.emplace(value, -1);
+    if (added) it->second = AddSlot(value, MemoryOf(value));
+    return it->second;
+  }
+
+  int SlotOfMemory(int memory) {
+    return AddSlot(memories_[Index(memory)].value, memory);
+  }
+
+  void Emit() {
+    for (auto [from, to] : snapshots_) {
+      plan_.before.push_back({SlotOfMemory(from), SlotOfMemory(to)});
+    }
+    plan_.first_write = order_.size();
+    for (int number : order_) {
+      const Node& node = *nodes_[Index(number)];
+      Step step{&node, entries_[Index(number)]->kernel, {}, {}};
+      for (const Value* value : node.inputs()) {
+        step.inputs.push_back(SlotOf(value));
+      }
+      for (const Value* value : node.outputs()) {
+        step.outputs.push_back(SlotOf(value));
+        if (value && memories_[Index(MemoryOf(value))].place == Place::kState) {
+          plan_.first_write = std::min(plan_.first_write, plan_.steps.size());
+        }
+      }
+      plan_.steps.push_back(std::move(step));
+    }
+    for (auto [from, to] : copies_) {
+      plan_.after.push_back({SlotOfMemory(from), SlotOfMemory(to)});
+    }
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      const Memory& memory = memories_[Index(slot_memory_[i])];
+      plan_.slots[i].place = memory.place;
+      plan_.slots[i].at = memory.at;
+    }
+  }
+
+  const Graph& graph_;
+  const KernelRegistry& kernels_;
+  Plan plan_;
+  std::unordered_set<const Value*> read_;
+  std::unordered_set<const Node*> live_, views_;
+  std::unordered_set<const Value*> bound_;  // state that gets a new value
+  std::vector<const Node*> nodes_;          // by number, in graph order
+  std::vector<const KernelEntry*> entries_;
+  std::unordered_map<const Node*, int> number_;
+  std::vector<Memory> memories_;
+  std::unordered_map<const Value*, int> memory_of_;
+  std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
+  std::vector<Assignment> assignments_;
+  std::vector<InPlaceWrite> writes_;
+  std::vector<int> order_, position_;  // inverse of each other
+  std::vector<int> buffer_of_;
+  std::unordered_map<const Value*, int> slot_of_;
+  std::vector<int> slot_memory_;
+};
+
+}  // namespace
+
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels) {
+  Plan plan = Planner(graph, kernels).Run();
+#ifndef NDEBUG
+  CheckPlan(plan, graph, kernels);
+#endif
+  return plan;
+}
+
+}  // namespace onnx_fp8

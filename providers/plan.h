@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A plan: what to run in which order, and where every tensor lies. It is made
+// once per graph of concrete shapes and run many times (executor.h).
+//
+// Memory. Results of nodes lie in one arena and share it where their lifetimes
+// do not overlap. A `view` op does not run: its output is its input's memory. A
+// result takes the place of an operand of the same size that dies there, if the
+// kernel allows it (KernelTraits::in_place).
+//
+// State. All bindings of Graph::state are assigned at once, after the step.
+// The node that produces a next value writes it straight into the state's
+// memory where it can: all other readers of the old value then run before it.
+// It can not, and the value is copied after the last step, if
+// - the node reads the old state and may not work in place on it,
+// - a reader of the old value needs the new one (a cycle),
+// - the next value is a graph output, is bound to another state too, or is no
+//   result of a node (an input, a constant, another state's old value).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+enum class Place {
+  kArena,     // `at` is the offset in bytes, a multiple of 64
+  kFeed,      // feeds[at], the caller's memory, read only
+  kConstant,  // constants[at], the graph's memory, read only
+  kState,     // states[at]
+  kFetched,   // fetched[at], a buffer of its own that is handed out
+};
+
+// Where one value of the graph lies, with its dtype and shape.
+struct Slot {
+  const Value* value;
+  Place place;
+  size_t at;
+};
+
+struct Step {
+  const Node* node;
+  Kernel kernel;
+  std::vector<int> inputs, outputs;  // indices of slots, -1: left out
+};
+
+// The same number of bytes from one slot to another.
+struct Copy {
+  int from, to;
+};
+
+struct Plan {
+  std::vector<Slot> slots;
+  std::vector<Copy> before;  // first of all: old state that is read later
+  std::vector<Step> steps;
+  std::vector<Copy> after;  // last of all: state not written in place
+
+  std::vector<const Value*> feeds;      // graph inputs that something reads
+  std::vector<const Value*> constants;  // initializers that are not state
+  std::vector<const Value*> states;     // initializers of a role, or bound
+  std::vector<bool> bound;              // states[i] gets a new value
+  std::vector<const Value*> fetched;    // one per buffer
+  std::vector<std::pair<const Value*, int>> outputs;  // graph outputs → slot
+
+  // Steps before this one leave all state as it is.
+  size_t first_write = 0;
+  size_t arena_bytes = 0;
+  size_t live_bytes = 0;   // most bytes of arena results alive at one step
+  size_t naive_bytes = 0;  // arena, if every result had memory of its own
+};
+
+// REQUIRES: `graph` stays as it is while the plan is in use. Errors: a value
+// whose dtype or shape is not known; ops without kernel, all in one message; a
+// cycle of nodes; a view of another size than its input; a binding whose sides
+// do not fit.
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels);
+
+// Runs the plan on paper: every operand must still hold what was meant when it
+// is read, and after the step every state its next value. Errors: the first
+// operand that does not. For tests and debug builds.
+void CheckPlan(const Plan& plan, const Graph& graph,
+               const KernelRegistry& kernels);
+
+}  // namespace onnx_fp8

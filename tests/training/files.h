@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of file formats need.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+// A fresh folder that is removed at the end.
+class TempDir {
+ public:
+  TempDir() {
+    std::string path = testing::TempDir() + "onnx_fp8.XXXXXX";
+    Check(mkdtemp(path.data()) != nullptr, "[", path, "] can't be created");
+    path_ = path;
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string operator/(const std::string& name) const {
+    return path_ + "/" + name;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string FixtureFile(const std::string& name) {
+  return std::string(ONNX_FP8_SOURCE_DIR) + "/tests/training/data/" + name;
+}
+
+inline std::string ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  EXPECT_TRUE(file.flush()) << path;
+}
+
+// The text of the Error that fn throws; "" if it throws none.
+template <typename Fn>
+std::string ErrorOf(Fn fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// EXPECT that fn throws an Error whose text holds `part`.
+template <typename Fn>
+void ExpectError(Fn fn, const std::string& part) {
+  std::string text = ErrorOf(fn);
+  EXPECT_FALSE(text.empty()) << "no error; expected one with: " << part;
+  EXPECT_NE(text.find(part), std::string::npos)
+      << "expected: " << part << "\ngot:      " << text;
+}
+
+// Reads every truncation and many one-byte changes of `bytes` as a file of the
+// same extension: `read` must throw Error for the former and may throw nothing
+// else for the latter.
+template <typename Fn>
+void ReadDamagedFiles(const std::string& bytes, const std::string& path,
+                      Fn read) {
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    WriteText(path, bytes.substr(0, size));
+    EXPECT_NE(ErrorOf([&] { read(path); }), "")
+        << path << " cut to " << size << " bytes was read";
+  }
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (int mask : {0x01, 0xff}) {
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(damaged[i] ^ mask);
+      WriteText(path, damaged);
+      ErrorOf([&] { read(path); });
+    }
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/npy.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/training/files.h"
+
+namespace onnx_fp8 {
+namespace {
+
+Tensor X() {
+  return Tensor::From<float>(
+      {2, 3}, std::vector<float>{0, 0.25f, 0.5f, 0.75f, 1, 1.25f});
+}
+
+Tensor Cube() {
+  std::vector<int32_t> values(24);
+  std::iota(values.begin(), values.end(), 0);
+  return Tensor::From<int32_t>({2, 3, 4}, values);
+}
+
+// An .npy file with this header and so many zero bytes of data.
+std::string Npy(const std::string& header, size_t data, int version = 1) {
+  std::string text = "\x93NUMPY";
+  text += {static_cast<char>(version), '\0'};
+  size_t length = header.size();
+  for (int i = 0; i < (version == 1 ? 2 : 4); ++i) {
+    text += static_cast<char>(length >> (8 * i));
+  }
+  return text + header + std::string(data, '\0');
+}
+
+std::string ErrorOfNpy(const std::string& bytes) {
+  TempDir dir;
+  WriteText(dir / "a.npy", bytes);
+  return ErrorOf([&] { ReadNpy(dir / "a.npy"); });
+}
+
+TEST(Npy, ReadsWhatNumPyWrote) {
+  EXPECT_TRUE(Identical(ReadNpy(FixtureFile("fortran.npy")), Cube()));
+  EXPECT_TRUE(Identical(ReadNpy(FixtureFile("big_endian.npy")), Cube()));
+  EXPECT_TRUE(Identical(ReadNpy(FixtureFile("version2.npy")), X()));
+  TensorMap one = ReadArrays(FixtureFile("version2.npy"));
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one.begin()->first, "version2");
+}
+
+TEST(Npy, WritingToATensorLeavesTheFile) {
+  std::string path = FixtureFile("version2.npy");
+  Tensor first = ReadNpy(path);
+  first.data<float>()[0] = 99;
+  EXPECT_TRUE(Identical(ReadNpy(path), X()));
+}
+
+TEST(Npy, RefusesWhatIsNoArrayOfNumbers) {
+  auto read = [](const char* name) {
+    return ErrorOf([&] { ReadNpy(FixtureFile(name)); });
+  };
+  EXPECT_NE(read("objects.npy").find("Python objects"), std::string::npos);
+  EXPECT_NE(read("records.npy").find("records"), std::string::npos);
+  EXPECT_NE(read("complex.npy").find("\"<c8\""), std::string::npos);
+  ExpectError([] { ReadNpy("/no/such.npy"); },
+              "[/no/such.npy] can't be opened: No such file");
+  ExpectError([] { ReadNpy("/tmp"); }, "[/tmp] expected a regular file");
+  ExpectError([] { ReadArrays("data.pt"); }, ".npz, .npy or .safetensors");
+}
+
+TEST(Npy, RefusesDamagedHeaders) {
+  const char* good =
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
+  EXPECT_EQ(ErrorOfNpy(Npy(good, 24)), "");
+  EXPECT_EQ(ErrorOfNpy(Npy(good, 24, 3)), "");
+  for (const char* header : {
+           "",
+           "{",
+           "{}",
+           "[]",
+           "{'descr': '<f4'}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}",
+           "{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3)}",
+           "{'descr': '<f4', 'fortran_order': False, "
+           "'shape': (99999999999999999999,)}",
+           "{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3)}",
+           "{'descr': '<f4, 'fortran_order': False, 'shape': (2, 3)}",
+           "{'other': '<f4'}",
+       }) {
+    EXPECT_NE(ErrorOfNpy(Npy(header, 24)).find("damaged .npy header"),
+              std::string::npos)
+        << header << ": " << ErrorOfNpy(Npy(header, 24));
+  }
+  EXPECT_NE(ErrorOfNpy(Npy(good, 24, 4)).find("format 1 to 3, got 4"),
+            std::string::npos);
+}
+
+TEST(Npy, RefusesSizesThatDoNotFit) {
+  auto with_shape = [](const std::string& shape) {
+    return "{'descr': '<f4', 'fortran_order': True, 'shape': " + shape + "}";
+  };
+  EXPECT_NE(ErrorOfNpy(Npy(with_shape("(2, 3)"), 23)), "");
+  EXPECT_NE(ErrorOfNpy(Npy(with_shape("(2, 3)"), 25)), "");
+  EXPECT_NE(ErrorOfNpy(Npy(with_shape("(4611686018427387904,)"), 0)), "");
+  EXPECT_NE(ErrorOfNpy(Npy(with_shape("(4294967296, 4294967296)"), 0)), "");
+  EXPECT_EQ(ErrorOfNpy(Npy(with_shape("(0, 4611686018427387904)"), 0)), "");
+  EXPECT_EQ(ErrorOfNpy(Npy(with_shape("()"), 4)), "");
+  std::string many = "(";
+  for (int i = 0; i < 65; ++i) many += "1, ";
+  EXPECT_NE(ErrorOfNpy(Npy(with_shape(many + ")"), 4)), "");
+}
+
+TEST(Npy, RefusesABoolThatIsNone) {
+  std::string bytes =
+      Npy("{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}", 2);
+  EXPECT_EQ(ErrorOfNpy(bytes + '\1'), "");
+  EXPECT_NE(ErrorOfNpy(bytes + '\7').find("0 or 1, got 7"), std::string::npos);
+}
+
+TEST(Npy, DamageNeverCrashes) {
+  TempDir dir;
+  for (const char* name : {"fortran.npy", "big_endian.npy"}) {
+    ReadDamagedFiles(ReadText(FixtureFile(name)), dir / "a.npy",
+                     [](const std::string& path) { ReadNpy(path); });
+  }
+}
+
+void ExpectFixtureArrays(const TensorMap& arrays) {
+  EXPECT_TRUE(Identical(arrays.at("x"), X()));
+  EXPECT_TRUE(Identical(arrays.at("half"), ConvertTo(X(), DType::kFloat16)));
+  EXPECT_TRUE(Identical(arrays.at("double"), ConvertTo(X(), DType::kDouble)));
+  EXPECT_EQ(ToInts(arrays.at("labels")), (std::vector<int64_t>{3, -1}));
+  EXPECT_EQ(arrays.at("bytes").shape(), (Shape{1, 2}));
+  EXPECT_EQ(ToInts(arrays.at("bytes")), (std::vector<int64_t>{0, 255}));
+  EXPECT_EQ(arrays.at("mask").dtype(), DType::kBool);
+  EXPECT_EQ(ToInts(arrays.at("mask")), (std::vector<int64_t>{1, 0, 1}));
+  EXPECT_EQ(arrays.at("scalar").rank(), 0);
+  EXPECT_EQ(IntAt(arrays.at("scalar"), 0), 7);
+  EXPECT_EQ(arrays.at("empty").shape(), (Shape{0, 3}));
+  EXPECT_EQ(arrays.size(), 8u);
+}
+
+TEST(Npz, ReadsWhatNumPyWrote) {
+  ExpectFixtureArrays(ReadArrays(FixtureFile("stored.npz")));
+  ExpectFixtureArrays(ReadArrays(FixtureFile("deflated.npz")));
+}
+
+TEST(Npz, ReadsAStreamedArchive) {
+  // Sizes in data descriptors, zip64 fields: written by Python's zipfile to a
+  // pipe.
+  TensorMap arrays = ReadNpz(FixtureFile("streamed.npz"));
+  EXPECT_TRUE(Identical(arrays.at("x"), X()));
+}
+
+TEST(Npz, ReadsZip64EndRecords) {
+  // The same archive with everything its end record can say moved to zip64's.
+  std::string bytes = ReadText(FixtureFile("stored.npz"));
+  size_t end = bytes.size() - 22;
+  auto number = [&](size_t at, int width) {
+    uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + at, static_cast<size_t>(width));
+    return std::string(reinterpret_cast<char*>(&value), 8);
+  };
+  uint64_t rest = 44, at64 = end;
+  std::string end64 = "PK\6\6";
+  end64 += std::string(reinterpret_cast<char*>(&rest), 8);
+  end64 += std::string(12, '\0') + number(end + 10, 2) + number(end + 10, 2) +
+           number(end + 12, 4) + number(end + 16, 4);
+  std::string locator = std::string("PK\6\7") + std::string(4, '\0') +
+                        std::string(reinterpret_cast<char*>(&at64), 8) +
+                        std::string("\1\0\0\0", 4);
+  std::string tail = std::string("PK\5\6") + std::string(4, '\0') +
+                     std::string(12, '\xff') + std::string("\2\0hi", 4);
+  TempDir dir;
+  std::string zip64 = bytes.substr(0, end) + end64 + locator + tail;
+  WriteText(dir / "a.npz", zip64);
+  ExpectFixtureArrays(ReadNpz(dir / "a.npz"));
+}
+
+TEST(Npz, NamesFileAndArrayOfADamage) {
+  TempDir dir;
+  std::string path = dir / "a.npz";
+  std::string bytes = ReadText(FixtureFile("stored.npz"));
+  size_t at = bytes.find("labels.npy");
+  std::string edited = bytes;
+  edited[at + 160] ^= 1;  // within the array
+  WriteText(path, edited);
+  ExpectError([&] { ReadNpz(path); },
+              "a.npz: labels.npy] is damaged: its checksum does not fit");
+  WriteText(path, bytes.substr(0, bytes.size() - 10));
+  ExpectError([&] { ReadNpz(path); }, "a.npz] expected a ZIP file; its end");
+}
+
+TEST(Npz, DamageNeverCrashes) {
+  TempDir dir;
+  for (const char* name : {"stored.npz", "deflated.npz", "streamed.npz"}) {
+    ReadDamagedFiles(ReadText(FixtureFile(name)), dir / "a.npz",
+                     [](const std::string& path) { ReadNpz(path); });
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+[[noreturn]] void FailSystem(const std::string& path, const char* what) {
+  int error = errno;
+  Fail("[", path, "] ", what, ": ", std::generic_category().message(error));
+}
+
+void Announce(const FileHook& hook, const char* operation,
+              const std::string& path) {
+  if (hook) hook(std::string(operation) + " " + path);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+uint32_t Crc32(const void* data, size_t size, uint32_t crc) {
+  if (size == 0) return crc;  // zlib takes a null pointer for "start again"
+  return static_cast<uint32_t>(
+      crc32_z(crc, static_cast<const Bytef*>(data), size));
+}
+
+std::string Hex(uint32_t crc) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", crc);
+  return text;
+}
+
+OutputFile::OutputFile(const std::string& path, FileHook hook)
+    : path_(path), hook_(std::move(hook)) {
+  Announce(hook_, "create", path_);
+  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) FailSystem(path_, "can't be created");
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void OutputFile::Write(const void* data, size_t size) {
+  Announce(hook_, "write", path_);
+  // The kernel writes at most 2 GiB per call.
+  constexpr size_t kPiece = size_t{1} << 30;
+  const char* bytes = static_cast<const char*>(data);
+  for (size_t done = 0; done < size;) {
+    ssize_t n = write(fd_, bytes + done, std::min(size - done, kPiece));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailSystem(path_, "can't be written");
+    done += static_cast<size_t>(n);
+  }
+  crc_ = Crc32(data, size, crc_);
+  size_ += size;
+}
+
+void OutputFile::Finish() {
+  Announce(hook_, "sync", path_);
+  if (fsync(fd_) != 0) FailSystem(path_, "can't be written");
+  int fd = fd_;
+  fd_ = -1;
+  if (close(fd) != 0) FailSystem(path_, "can't be written");
+}
+
+void MakeDirectories(const std::string& path, const FileHook& hook) {
+  Announce(hook, "mkdir", path);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  Check(!error, "[", path, "] can't be created: ", error.message());
+}
+
+void RenamePath(const std::string& from, const std::string& to,
+                const FileHook& hook) {
+  Announce(hook, "rename", to);
+  if (rename(from.c_str(), to.c_str()) != 0) {
+    FailSystem(to, "can't be put in place");
+  }
+}
+
+void SyncDirectory(const std::string& path, const FileHook& hook) {
+  Announce(hook, "sync", path);
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) FailSystem(path, "can't be opened");
+  // Some file systems do not sync directories and answer EINVAL.
+  if (fsync(fd.get()) != 0 && errno != EINVAL) {
+    FailSystem(path, "can't be synced");
+  }
+}
+
+bool RemoveTree(const std::string& path, const FileHook& hook) {
+  Announce(hook, "remove", path);
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return !error;
+}
+
+std::string TemporaryName(const std::string& path) {
+  return path + ".tmp-" + std::to_string(getpid());
+}
+
+bool IsTemporaryName(std::string_view name) {
+  size_t dot = name.rfind(".tmp-");
+  return dot != std::string_view::npos && dot + 5 < name.size() &&
+         name.find_first_not_of("0123456789", dot + 5) ==
+             std::string_view::npos;
+}
+
+void WriteFileAtomically(const std::string& path, std::string_view text,
+                         const FileHook& hook) {
+  std::string temporary = TemporaryName(path);
+  try {
+    OutputFile file(temporary, hook);
+    file.Write(text.data(), text.size());
+    file.Finish();
+    RenamePath(temporary, path, hook);
+  } catch (...) {
+    RemoveTree(temporary);
+    throw;
+  }
+  std::string parent = std::filesystem::path(path).parent_path().string();
+  SyncDirectory(parent.empty() ? "." : parent, hook);
+}
+
+}  // namespace onnx_fp8

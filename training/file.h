@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files as the readers and the checkpoint need them: written,
+// synced and renamed so that a reader never sees half a file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace onnx_fp8 {
+
+// CRC-32 (zlib's) of `size` bytes, continuing from `crc`.
+uint32_t Crc32(const void* data, size_t size, uint32_t crc = 0);
+
+// "1a2b3c4d".
+std::string Hex(uint32_t crc);
+
+// Called before every operation that changes the file system, with its name
+// and path ("write DIR/a"). Tests throw from it, as a full disk would, or end
+// the process in it.
+using FileHook = std::function<void(const std::string& operation)>;
+
+// A new file, written front to back.
+class OutputFile {
+ public:
+  // Errors: the file can't be created.
+  explicit OutputFile(const std::string& path, FileHook hook = {});
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile();  // closes; the file stays as it is
+
+  // Errors: disk full and the like, naming the file.
+  void Write(const void* data, size_t size);
+  // Brings all bytes to the device and closes.
+  void Finish();
+
+  // Of all bytes written so far.
+  uint32_t crc() const { return crc_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  std::string path_;
+  FileHook hook_;
+  int fd_ = -1;
+  uint32_t crc_ = 0;
+  uint64_t size_ = 0;
+};
+
+// The following throw Error with the path and the system's reason.
+void MakeDirectories(const std::string& path, const FileHook& hook = {});
+void RenamePath(const std::string& from, const std::string& to,
+                const FileHook& hook = {});
+// Brings a directory's entries (creations, renames) to the device.
+void SyncDirectory(const std::string& path, const FileHook& hook = {});
+
+// Removes a file or a folder with all it holds. False where something stayed.
+bool RemoveTree(const std::string& path, const FileHook& hook = {});
+
+// Name of a file or folder that is being made to become `path`; what a killed
+// process left under such a name may be removed.
+std::string TemporaryName(const std::string& path);
+bool IsTemporaryName(std::string_view name);
+
+// The old content or the new one, at any moment and after a crash.
+void WriteFileAtomically(const std::string& path, std::string_view text,
+                         const FileHook& hook = {});
+
+}  // namespace onnx_fp8

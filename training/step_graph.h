@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The graphs of a training run: from an imported forward model and shapes to
+// what a plan is made of. The order of passes is here and nowhere else.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/evaluator.h"
+#include "graph/graph.h"
+#include "graph/passes/fp8_rewrite.h"
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+enum class StepKind {
+  kTrain,      // forward, backward, optimizer: a whole step
+  kMicro,      // forward, backward, gradients and amaxes added up in state
+  kApply,      // optimizer on what the micro steps added up
+  kEval,       // forward and, if there is one, the loss
+  kGradients,  // forward and backward, gradients are outputs
+};
+
+// What to build a graph from; the same for all graphs of a session.
+struct StepSource {
+  const Graph* model;  // imported, roles set
+  LossSpec loss;
+  OptimizerSpec optimizer;
+  Recipe recipe;
+  int64_t grad_accum = 1;
+  const Evaluator* evaluator;
+  // Slots of the delayed scales once a training graph has laid them out; empty
+  // before. Later graphs find their slots by key.
+  std::vector<ScaleSlot> slots = {};
+};
+
+struct StepGraph {
+  std::shared_ptr<Graph> graph;
+  Fp8Plan fp8;
+  std::vector<std::string> trained;  // parameters that have a gradient
+  // Names of outputs; "" where the kind has none.
+  std::string loss;
+  std::string grad_norm;
+  std::string ok;
+  std::string amax;  // vector, one per quantised tensor
+  std::string lr;    // input
+  // Graph output → initializer or graph input it is the gradient of.
+  std::map<std::string, std::string> gradients;
+  std::map<std::string, std::string> input_gradients;
+  // Outputs of the model itself.
+  std::vector<std::string> outputs;
+};
+
+// Any kind but kApply. `shapes`: every input of the model, all sizes known.
+// Errors: what any of the passes finds wrong with the model.
+StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
+                         const std::map<std::string, Shape>& shapes,
+                         bool input_gradients = false);
+
+// The kApply graph that belongs to a kMicro one.
+StepGraph BuildApplyGraph(const StepSource& source, const StepGraph& micro);
+
+}  // namespace onnx_fp8
