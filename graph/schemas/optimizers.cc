@@ -113,6 +113,7 @@ constexpr char kAdamWDecay[] = R"(
   decay_d = Cast <to: int = 11> (decay_f)
   shrink = Mul (rate, decay_d)
   keep_d = Sub (one, shrink)
+  keep = CastLike (keep_d, param)
   g = Identity (scaled)
   start = Mul (param, keep)
 )";

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizers/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "training/safetensors.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Runs a graph node by node and keeps its state.
+class Runner {
+ public:
+  explicit Runner(Graph& graph) : graph_(graph) {
+    for (const StateBinding& binding : graph.state) {
+      state_[binding.state] = binding.state->data.Clone();
+    }
+  }
+
+  void Step(const TensorMap& feeds) {
+    values_ = state_;
+    for (const auto& [name, tensor] : feeds) {
+      values_[graph_.Find(name)] = tensor;
+    }
+    for (const Node& node : graph_.nodes()) {
+      std::vector<Tensor> inputs;
+      for (const Value* value : node.inputs()) {
+        auto it = values_.find(value);
+        inputs.push_back(it != values_.end() ? it->second : value->data);
+      }
+      std::vector<Tensor> outputs = evaluator_->Evaluate(node, inputs);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        values_[node.out(i)] = outputs[i];
+      }
+    }
+    for (const StateBinding& binding : graph_.state) {
+      state_[binding.state] = values_.at(binding.next);
+    }
+  }
+
+  const Tensor& At(const Value* value) const { return values_.at(value); }
+  const Tensor& State(const std::string& name) const {
+    return state_.at(graph_.Find(name));
+  }
+  const std::map<const Value*, Tensor>& state() const { return state_; }
+
+ private:
+  Graph& graph_;
+  std::unique_ptr<Evaluator> evaluator_ = MakeCpuEvaluator();
+  std::map<const Value*, Tensor> state_;
+  std::map<const Value*, Tensor> values_;
+};
+
+struct Case {
+  const char* name;
+  OptimizerSpec spec;
+};
+
+// The settings of data/make.py.
+std::vector<Case> Cases() {
+  return {
+      {"sgd", {.kind = OptimizerKind::kSgd, .lr = 0.1}},
+      {"sgd_decay",
+       {.kind = OptimizerKind::kSgd, .lr = 0.1, .weight_decay = 0.1}},
+      {"momentum", {.kind = OptimizerKind::kSgd, .lr = 0.05, .momentum = 0.9}},
+      {"nesterov",
+       {.kind = OptimizerKind::kSgd,
+        .lr = 0.05,
+        .weight_decay = 0.01,
+        .momentum = 0.9,
+        .nesterov = true,
+        .clip_norm = 1}},
+      {"adam", {.kind = OptimizerKind::kAdam, .lr = 0.01}},
+      {"adam_decay",
+       {.kind = OptimizerKind::kAdam,
+        .lr = 0.01,
+        .beta1 = 0.8,
+        .beta2 = 0.95,
+        .eps = 1e-4,
+        .weight_decay = 0.1}},
+      {"adamw", {}},
+      {"adamw_clip",
+       {.lr = 0.02,
+        .beta1 = 0.7,
+        .beta2 = 0.97,
+        .weight_decay = 0.2,
+        .clip_norm = 0.5}},
+  };
+}
+
+// Row i of a (steps, n) tensor.
+Tensor RowOf(const Tensor& t, int64_t i, DType dtype) {
+  int64_t n = t.dim(1);
+  std::vector<double> row(t.data<double>() + i * n,
+                          t.data<double>() + (i + 1) * n);
+  return ConvertTo(Tensor::From<double>({n}, row), dtype);
+}
+
+class Traces
+    : public testing::TestWithParam<std::tuple<size_t, DType, double>> {};
+
+TEST_P(Traces, FollowPyTorch) {
+  auto [index, dtype, tolerance] = GetParam();
+  Case c = Cases()[index];
+  TensorMap trace = ReadSafetensors(
+      ONNX_FP8_SOURCE_DIR "/tests/optimizers/data/traces.safetensors");
+  auto at = [&](const std::string& what) -> const Tensor& {
+    return trace.at(std::string(c.name) + "." + what);
+  };
+  Graph graph;
+  std::vector<ParameterGradient> parameters;
+  for (std::string i : {"0", "1"}) {
+    Value* p =
+        graph.AddInitializer("p" + i, ConvertTo(at("start." + i), dtype));
+    Value* g = graph.AddInput("g" + i, dtype, p->data.shape());
+    parameters.push_back({p, g, "p" + i});
+  }
+  OptimizerValues values = AppendOptimizer(graph, parameters, c.spec);
+  Runner runner(graph);
+  for (int64_t step = 0; step < 20; ++step) {
+    runner.Step({{"g0", RowOf(at("grads.0"), step, dtype)},
+                 {"g1", RowOf(at("grads.1"), step, dtype)}});
+    double norm = DoubleAt(at("norms"), step);
+    EXPECT_NEAR(DoubleAt(runner.At(values.grad_norm), 0), norm, 1e-6 * norm);
+    for (std::string i : {"0", "1"}) {
+      Tensor expected = RowOf(at("params." + i), step, DType::kDouble);
+      const Tensor& got = runner.State("p" + i);
+      for (int64_t k = 0; k < got.size(); ++k) {
+        double want = DoubleAt(expected, k);
+        EXPECT_NEAR(DoubleAt(got, k), want,
+                    tolerance * std::max(1.0, std::abs(want)))
+            << "step " << step + 1 << " p" << i << "[" << k << "]";
+      }
+    }
+  }
+  EXPECT_EQ(IntAt(runner.State("optimizer.step"), 0), 20);
+  EXPECT_EQ(IntAt(runner.State("optimizer.skipped"), 0), 0);
+}
+
+// In double what remains is that lr and attributes are floats (6e-8 relative)
+// over 20 steps; in float it is the rounding of 20 updates.
+INSTANTIATE_TEST_SUITE_P(All, Traces,
+                         testing::Combine(testing::Range<size_t>(0, 8),
+                                          testing::Values(DType::kDouble),
+                                          testing::Values(4e-7)),
+                         [](const auto& info) {
+                           return std::string(
+                               Cases()[std::get<0>(info.param)].name);
+                         });
+INSTANTIATE_TEST_SUITE_P(AllFloat, Traces,
+                         testing::Combine(testing::Range<size_t>(0, 8),
+                                          testing::Values(DType::kFloat),
+                                          testing::Values(4e-6)),
+                         [](const auto& info) {
+                           return std::string(
+                               Cases()[std::get<0>(info.param)].name);
+                         });
+
+struct Small {
+  Graph graph;
+  std::vector<ParameterGradient> parameters;
+
+  Small() {
+    Add("w", {2}, "fc.weight");
+    Add("b", {1}, "fc.bias");
+  }
+  void Add(const std::string& name, const Shape& shape, const char* fqn) {
+    Tensor data = Tensor::Zeros(DType::kFloat, shape);
+    for (int64_t i = 0; i < data.size(); ++i) data.data<float>()[i] = 1;
+    Value* p = graph.AddInitializer(name, data);
+    Value* g = graph.AddInput("d" + name, DType::kFloat, shape);
+    parameters.push_back({p, g, fqn});
+  }
+};
+
+Tensor Floats(const std::vector<float>& values) {
+  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
+}
+
+TEST(AppendOptimizer, ASkippedStepChangesNothingButItsCount) {
+  for (const Case& c : Cases()) {
+    Small with, without;
+    OptimizerValues values =
+        AppendOptimizer(with.graph, with.parameters, c.spec);
+    AppendOptimizer(without.graph, without.parameters, c.spec);
+    Runner a(with.graph), b(without.graph);
+    TensorMap good = {{"dw", Floats({1, -2})}, {"db", Floats({0.5f})}};
+    for (float bad :
+         {kInfinity, -kInfinity, static_cast<float>(std::nan(""))}) {
+      a.Step({{"dw", Floats({1, bad})}, {"db", Floats({0.5f})}});
+      EXPECT_EQ(IntAt(a.At(values.ok), 0), 0);
+      a.Step(good);
+      EXPECT_EQ(IntAt(a.At(values.ok), 0), 1);
+      b.Step(good);
+    }
+    EXPECT_EQ(IntAt(a.State("optimizer.skipped"), 0), 3);
+    EXPECT_EQ(IntAt(a.State("optimizer.step"), 0), 3);
+    for (const auto& [value, tensor] : b.state()) {
+      if (value->name == "optimizer.skipped") continue;
+      EXPECT_TRUE(Identical(a.State(value->name), tensor)) << value->name;
+    }
+  }
+}
+
+TEST(AppendOptimizer, AnInfiniteAmaxSkipsTheStep) {
+  Small s;
+  Value* amax = s.graph.AddInput("amax", DType::kFloat, Shape{});
+  Value* per_row = s.graph.AddInput("per_row", DType::kFloat, Shape{3});
+  Value* none = s.graph.AddInput("none", DType::kFloat, Shape{0});
+  OptimizerValues values =
+      AppendOptimizer(s.graph, s.parameters, {}, {amax, per_row, none});
+  Runner runner(s.graph);
+  auto ok = [&](float a, float row) {
+    runner.Step({{"dw", Floats({1, 1})},
+                 {"db", Floats({1})},
+                 {"amax", Tensor::Scalar(a)},
+                 {"per_row", Floats({0, row, 1})},
+                 {"none", Floats({})}});
+    return IntAt(runner.At(values.ok), 0) == 1;
+  };
+  EXPECT_TRUE(ok(3e38f, 3e38f));
+  EXPECT_FALSE(ok(kInfinity, 1));
+  EXPECT_FALSE(ok(1, kInfinity));
+  EXPECT_EQ(IntAt(runner.State("optimizer.skipped"), 0), 2);
+}
+
+TEST(AppendOptimizer, GroupsByPattern) {
+  Small s;
+  OptimizerSpec spec{.kind = OptimizerKind::kSgd, .lr = 1};
+  spec.weight_decay = 0.5;
+  spec.groups = {{.pattern = "*.bias", .weight_decay = 0.0, .lr_scale = 0.5},
+                 {.pattern = "b", .weight_decay = 9.0}};
+  AppendOptimizer(s.graph, s.parameters, spec);
+  Runner runner(s.graph);
+  runner.Step({{"dw", Floats({0, 0.25f})}, {"db", Floats({0.25f})}});
+  // w: 1 - (g + 0.5); b: 1 - 0.5 g
+  EXPECT_TRUE(Identical(runner.State("w"), Floats({0.5f, 0.25f})));
+  EXPECT_TRUE(Identical(runner.State("b"), Floats({0.875f})));
+}
+
+TEST(AppendOptimizer, LearningRateIsAnInputWithADefault) {
+  Small s;
+  OptimizerSpec spec{.kind = OptimizerKind::kSgd, .lr = 0.5};
+  OptimizerValues values = AppendOptimizer(s.graph, s.parameters, spec);
+  EXPECT_TRUE(values.lr->is_input);
+  EXPECT_FALSE(values.lr->is_constant());
+  EXPECT_EQ(values.lr->data.data<float>()[0], 0.5f);
+  Runner runner(s.graph);
+  TensorMap feeds = {{"dw", Floats({1, 1})}, {"db", Floats({1})}};
+  runner.Step(feeds);
+  EXPECT_EQ(runner.State("b").data<float>()[0], 0.5f);
+  feeds["lr"] = Tensor::Scalar(0.25f);
+  runner.Step(feeds);
+  EXPECT_EQ(runner.State("b").data<float>()[0], 0.25f);
+}
+
+TEST(AppendOptimizer, TheModelKeepsItsNames) {
+  Small s;
+  std::vector<std::string> taken = {"lr", "grad_norm", "optimizer.step",
+                                    "w.exp_avg", "w.next"};
+  for (const std::string& name : taken) {
+    s.graph.AddInput(name, DType::kFloat, Shape{});
+  }
+  OptimizerValues values = AppendOptimizer(s.graph, s.parameters, {});
+  for (const std::string& name : taken) {
+    EXPECT_EQ(s.graph.Find(name)->producer, nullptr);
+    EXPECT_FALSE(s.graph.Find(name)->is_initializer());
+  }
+  EXPECT_EQ(values.lr->name, "lr_1");
+  std::set<std::string> bound;
+  for (const StateBinding& binding : s.graph.state) {
+    bound.insert(binding.state->name);
+    EXPECT_EQ(*binding.state->shape, *binding.next->shape);
+    EXPECT_EQ(binding.state->dtype, binding.next->dtype);
+  }
+  EXPECT_EQ(bound,
+            (std::set<std::string>{"w", "b", "w.exp_avg_1", "w.exp_avg_sq",
+                                   "b.exp_avg", "b.exp_avg_sq",
+                                   "optimizer.step_1", "optimizer.skipped"}));
+}
+
+TEST(AppendOptimizer, RefusesWhatDoesNotFit) {
+  auto message = [](auto change) -> std::string {
+    Small s;
+    OptimizerSpec spec;
+    change(s, spec);
+    try {
+      AppendOptimizer(s.graph, s.parameters, spec);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  struct Row {
+    std::string got, expected;
+  };
+  const Row rows[] = {
+      {message([](Small& s, auto&) { s.parameters.clear(); }), "got none"},
+      {message(
+           [](Small& s, auto&) { s.parameters.push_back(s.parameters[0]); }),
+       "[w] is listed twice"},
+      {message([](Small& s, auto&) {
+         std::swap(s.parameters[0].grad, s.parameters[1].grad);
+       }),
+       "[w] expected a gradient of the parameter's shape"},
+      {message([](Small& s, auto&) {
+         s.parameters[0].param =
+             s.graph.AddInitializer("h", Tensor::Zeros(DType::kFloat16, {2}));
+       }),
+       "[h] expected a parameter of float or double, got float16"},
+      {message([](Small&, OptimizerSpec& o) { o.groups = {{"*.wieght"}}; }),
+       "match \"*.wieght\", got none"},
+      {message([](Small&, OptimizerSpec& o) { o.lr = -1; }),
+       "expected lr in [0, inf), got -1"},
+      {message([](Small&, OptimizerSpec& o) { o.lr = std::nan(""); }),
+       "expected lr"},
+      {message([](Small&, OptimizerSpec& o) { o.beta2 = 1; }),
+       "expected beta2 in [0, 1), got 1"},
+      {message([](Small&, OptimizerSpec& o) { o.eps = -1; }), "expected eps"},
+      {message([](Small&, OptimizerSpec& o) { o.weight_decay = -1; }),
+       "expected weight_decay"},
+      {message([](Small&, OptimizerSpec& o) { o.clip_norm = -1; }),
+       "expected clip_norm"},
+      {message([](Small&, OptimizerSpec& o) { o.nesterov = true; }),
+       "expected momentum above 0 with Nesterov"},
+      {message([](Small&, OptimizerSpec& o) {
+         o.groups = {{.pattern = "*", .lr_scale = -1}};
+       }),
+       "expected lr_scale"},
+  };
+  for (const Row& row : rows) {
+    EXPECT_NE(row.got.find(row.expected), std::string::npos)
+        << "expected: " << row.expected << "\ngot:      " << row.got;
+  }
+  EXPECT_EQ(ParseOptimizer("adam"), OptimizerKind::kAdam);
+  EXPECT_THROW(ParseOptimizer("lion"), Error);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
