@@ -84,8 +84,11 @@ onnx::ModelProto ToModel(const Graph& graph) {
 
 }  // namespace
 
-std::unique_ptr<Graph> ReadModel(const std::string& path) {
-  return Import(ReadModelFile(path));
+std::unique_ptr<Graph> ReadModel(const std::string& path,
+                                 const ReadOptions& options) {
+  ModelFile file = ReadModelFile(path);
+  if (options.as_is) return file.ToGraph(file.model);
+  return Import(std::move(file));
 }
 
 std::unique_ptr<Graph> ReadModelFromBytes(const std::string& bytes) {

@@ -9,12 +9,18 @@
 
 namespace onnx_fp8 {
 
-// Reads a model: functions are inlined and every node is brought to its normal
-// form, the newest form of its op that the pinned ONNX knows (upgrade.h).
-// Initializers in external files are mapped, not read. Errors: no such file,
-// not an ONNX model, external data outside the model's folder or shorter than
-// promised; all name the file.
-std::unique_ptr<Graph> ReadModel(const std::string& path);
+struct ReadOptions {
+  // Nodes as the file has them. Otherwise functions are inlined and every node
+  // is brought to its normal form, the newest form of its op that the pinned
+  // ONNX knows (upgrade.h).
+  bool as_is = false;
+};
+
+// Reads a model. Initializers in external files are mapped, not read. Errors:
+// no such file, not an ONNX model, external data outside the model's folder or
+// shorter than promised; all name the file.
+std::unique_ptr<Graph> ReadModel(const std::string& path,
+                                 const ReadOptions& options = {});
 
 // The same from bytes; external data is refused.
 std::unique_ptr<Graph> ReadModelFromBytes(const std::string& bytes);

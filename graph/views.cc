@@ -72,16 +72,8 @@ std::string ModulePath(const Node& node) {
   if (name.empty() || name[0] != '/') return "";
   size_t last = name.rfind('/');
   if (last == 0) return "";
-  // "/blocks.0/attn/MatMul", "/transformer/h.0/h.0/attn/…": a folder that
-  // repeats the end of its parent adds nothing.
-  std::string path;
-  for (size_t at = 1; at < last;) {
-    size_t end = std::min(name.find('/', at), last);
-    std::string part = name.substr(at, end - at);
-    at = end + 1;
-    if (!path.empty() && path.ends_with(part)) continue;
-    path += (path.empty() ? "" : ".") + part;
-  }
+  std::string path = name.substr(1, last - 1);
+  std::ranges::replace(path, '/', '.');
   return path;
 }
 

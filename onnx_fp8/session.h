@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -142,8 +143,7 @@ class TrainingSession {
   // yet the newest one. Errors: the disk; the last good checkpoint stays.
   virtual void Save(const std::string& folder,
                     const std::map<std::string, std::string>& notes = {},
-                    void (*before_rename)(void*) = nullptr,
-                    void* context = nullptr) = 0;
+                    const std::function<void()>& before_rename = {}) = 0;
   // Restores the newest checkpoint and returns its notes. Errors: none there,
   // damaged, of another model or optimizer; the session is then unchanged.
   virtual std::map<std::string, std::string> Restore(

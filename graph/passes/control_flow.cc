@@ -52,16 +52,43 @@ std::vector<Entry> Specialiser::Inline(Scope& scope, const Graph& body,
 void Specialiser::VisitIf(Scope& scope, const Node& node) {
   Check(node.in(0) != nullptr, "[", node.Where(), "] expected a condition");
   Value* condition = Lookup(scope, node.in(0)).value;
-  bool taken = KnownInt(node, condition, "the condition") != 0;
-  auto body = node.Subgraph(taken ? "then_branch" : "else_branch");
-  Check(body != nullptr, "[", node.Where(), "] expected two branches");
-  std::vector<Entry> outputs = Inline(scope, *body, {});
-  Check(outputs.size() == node.outputs().size(), "[", node.Where(),
-        "] expected ", node.outputs().size(), " outputs of the branch, got ",
-        outputs.size());
+  auto branch = [&](const char* key) {
+    auto body = node.Subgraph(key);
+    Check(body != nullptr, "[", node.Where(), "] expected two branches");
+    std::vector<Entry> outputs = Inline(scope, *body, {});
+    Check(outputs.size() == node.outputs().size(), "[", node.Where(),
+          "] expected ", node.outputs().size(), " outputs of ", key, ", got ",
+          outputs.size());
+    return outputs;
+  };
+  std::vector<Entry> outputs;
+  if (condition->is_constant()) {
+    bool taken = KnownInt(node, condition, "the condition") != 0;
+    outputs = branch(taken ? "then_branch" : "else_branch");
+  } else {
+    outputs = branch("then_branch");
+    std::vector<Entry> otherwise = branch("else_branch");
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      outputs[i].value = Select(node, condition, outputs[i], otherwise[i]);
+    }
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (node.out(i)) scope.entries[node.out(i)] = outputs[i];
   }
+}
+
+// The condition depends on data: both branches run, one result is used.
+Value* Specialiser::Select(const Node& node, Value* condition,
+                           const Entry& yes, const Entry& no) {
+  Check(!yes.is_sequence && !no.is_sequence &&
+            *yes.value->shape == *no.value->shape,
+        "[", node.Where(), "] the condition depends on data; expected both "
+        "branches to give tensors of one shape");
+  // A condition may be a vector of one element; the result's rank must not be
+  // raised by it.
+  Value* scalar = Emit(node, "Reshape", {condition, Constant(Tensor::Ints({}),
+                                                             "shape")});
+  return Emit(node, "Where", {scalar, yes.value, no.value});
 }
 
 void Specialiser::VisitLoop(Scope& scope, const Node& node) {

@@ -57,6 +57,8 @@ class Specialiser {
   // False if the node is no If, Loop or Scan.
   bool VisitControlFlow(Scope& scope, const Node& node);
   void VisitIf(Scope& scope, const Node& node);
+  Value* Select(const Node& node, Value* condition, const Entry& yes,
+                const Entry& no);
   void VisitLoop(Scope& scope, const Node& node);
   void VisitScan(Scope& scope, const Node& node);
   // Walks a body with `inputs` bound to its inputs; returns its outputs.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/parameter_names.h"
+
+#include <algorithm>
+#include <set>
+
+#include "graph/views.h"
+
+namespace onnx_fp8 {
+namespace {
+
+bool AllDigits(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return c >= '0' && c <= '9';
+  });
+}
+
+// Names that exporters make up: "val_83", "onnx::MatMul_512", "_v_12", "83".
+bool IsMadeUp(std::string_view name) {
+  if (name.starts_with("onnx::")) return true;
+  size_t underscore = name.rfind('_');
+  if (underscore == std::string_view::npos) return AllDigits(name);
+  std::string_view stem = name.substr(0, underscore);
+  bool generic = stem == "val" || stem == "_v" || stem == "_val" ||
+                 stem == "const" || stem == "constant" || stem == "_to_copy";
+  return generic && AllDigits(name.substr(underscore + 1));
+}
+
+// The node that computes with the value, through views, and the operand slot.
+struct Reader {
+  const Node* node = nullptr;
+  size_t slot = 0;
+  bool transposed = false;  // by Transposes in between
+};
+
+Reader FindReader(const Value* value) {
+  Reader reader;
+  while (!value->uses.empty()) {
+    const Node* node = value->uses[0];
+    reader.node = node;
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      if (node->in(i) == value) reader.slot = i;
+    }
+    if (!IsViewOp(*node) || !node->out(0)) break;
+    if (node->op == "Transpose") reader.transposed = !reader.transposed;
+    value = node->out(0);
+  }
+  return reader;
+}
+
+// transformers' Conv1D keeps its weight as (in, out).
+bool IsConv1D(const Node& node) {
+  auto it = node.metadata.find("pkg.torch.onnx.class_hierarchy");
+  return it != node.metadata.end() &&
+         it->second.find("Conv1D") != std::string::npos;
+}
+
+ParameterName Recover(const Value& value) {
+  ParameterName name{value.name};
+  Reader reader = FindReader(&value);
+  std::string module = reader.node ? ModulePath(*reader.node) : "";
+  if (module.empty()) {
+    name.remark = "the file has lost its PyTorch name; kept as " + value.name;
+    return name;
+  }
+  bool product = reader.node->Is("MatMul") || reader.node->Is("Gemm");
+  bool matrix = value.shape && value.rank() == 2;
+  bool vector = value.shape && value.rank() == 1;
+  bool bias = vector && (reader.node->Is("Add") || reader.slot == 2);
+  name.fqn = module + (bias ? ".bias" : ".weight");
+  if (product && matrix && reader.slot == 1) {
+    bool used_transposed =
+        reader.transposed != (reader.node->Int("transB", 0) != 0);
+    name.transposed = !used_transposed && !IsConv1D(*reader.node);
+  }
+  name.remark = "recovered " + name.fqn + " from " + value.name +
+                (name.transposed ? " (transposed)" : "");
+  return name;
+}
+
+}  // namespace
+
+ParameterNames NameParameters(const Graph& graph) {
+  ParameterNames names;
+  std::set<std::string> taken;
+  std::vector<const Value*> lost;
+  for (const Value* value : graph.Initializers()) {
+    if (value->role != Role::kParameter && value->role != Role::kFrozen) {
+      continue;
+    }
+    if (IsMadeUp(value->name)) {
+      lost.push_back(value);
+    } else {
+      names[value->name] = {value->name};
+      taken.insert(value->name);
+    }
+  }
+  for (const Value* value : lost) {
+    ParameterName name = Recover(*value);
+    if (!taken.insert(name.fqn).second) {
+      name = {value->name, false,
+              name.fqn + " is there already; kept as " + value->name};
+    }
+    names[value->name] = name;
+  }
+  return names;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// What PyTorch calls a parameter of a file.
+struct ParameterName {
+  std::string fqn;
+  // The file holds the transpose of PyTorch's matrix.
+  bool transposed = false;
+  // For people, where the file has lost the name: how it was recovered, or
+  // that it was not.
+  std::string remark;
+};
+
+// By initializer name.
+using ParameterNames = std::map<std::string, ParameterName>;
+
+// Names of all parameters, trained or frozen. Exporters keep PyTorch's fully
+// qualified name, unless an optimisation folded the tensor into a new one
+// ("val_83", "onnx::MatMul_512"); then the module path of the node that reads
+// it tells: the right operand of MatMul at blocks.0.fc is blocks.0.fc.weight,
+// held transposed. A name that would be given twice stays the file's.
+// REQUIRES: roles set.
+ParameterNames NameParameters(const Graph& graph);
+
+}  // namespace onnx_fp8
