@@ -43,10 +43,9 @@ class Descriptor {
 
 }  // namespace
 
-uint32_t Crc32(const void* data, size_t size, uint32_t crc) {
-  if (size == 0) return crc;  // zlib takes a null pointer for "start again"
+uint32_t Crc32(const void* data, size_t size) {
   return static_cast<uint32_t>(
-      crc32_z(crc, static_cast<const Bytef*>(data), size));
+      crc32_z(0, static_cast<const Bytef*>(data), size));
 }
 
 std::string Hex(uint32_t crc) {
@@ -77,7 +76,6 @@ void OutputFile::Write(const void* data, size_t size) {
     if (n < 0) FailSystem(path_, "can't be written");
     done += static_cast<size_t>(n);
   }
-  crc_ = Crc32(data, size, crc_);
   size_ += size;
 }
 

@@ -12,8 +12,8 @@
 
 namespace onnx_fp8 {
 
-// CRC-32 (zlib's) of `size` bytes, continuing from `crc`.
-uint32_t Crc32(const void* data, size_t size, uint32_t crc = 0);
+// CRC-32 (zlib's).
+uint32_t Crc32(const void* data, size_t size);
 
 // "1a2b3c4d".
 std::string Hex(uint32_t crc);
@@ -37,15 +37,13 @@ class OutputFile {
   // Brings all bytes to the device and closes.
   void Finish();
 
-  // Of all bytes written so far.
-  uint32_t crc() const { return crc_; }
+  // Bytes written so far.
   uint64_t size() const { return size_; }
 
  private:
   std::string path_;
   FileHook hook_;
   int fd_ = -1;
-  uint32_t crc_ = 0;
   uint64_t size_ = 0;
 };
 

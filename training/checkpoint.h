@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints of a run in a folder DIR:
+//
+//   DIR/latest                              "step_00000120": the one to resume
+//   DIR/checkpoints/step_00000120/
+//     state.safetensors                     every state tensor by name
+//     manifest.json                         the rest, and a checksum of each
+//
+// A checkpoint is written under a temporary name, synced, renamed, and then
+// named in `latest`, which is replaced in one rename: a process killed at any
+// moment leaves the old checkpoint or the new one, complete.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "training/arrays.h"
+#include "training/file.h"
+
+namespace onnx_fp8 {
+
+struct Checkpoint {
+  TensorMap state;
+  int64_t step = 0;        // optimizer steps done
+  uint64_t seed = 0;       // of the run
+  int64_t next_batch = 0;  // Dataset::Batch's index
+  std::string model;       // fingerprint: a checkpoint fits this model only
+  std::map<std::string, std::string> notes;  // the caller's, UTF-8
+};
+
+struct SaveOptions {
+  // Checkpoints that stay, the new one included; older ones are removed.
+  int keep = 2;
+  // Runs when all is on disk but before the checkpoint has its name: what must
+  // not lag behind a checkpoint (metrics) is synced here.
+  std::function<void()> before_rename;
+  FileHook hook;
+};
+
+// Returns the new checkpoint's folder. Errors: whatever the disk says; what
+// was written of the new checkpoint is removed, the last one stays untouched
+// and `latest` still names it.
+std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
+                           const SaveOptions& options = {});
+
+// The checkpoint that `latest` names (without that file: the newest); none
+// where there is no checkpoint. Its tensors are views of the mapped file.
+// Errors: one that is truncated, edited or of another format or model; the
+// message names the file, the reason and, as a way out, the older checkpoint.
+std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
+                                               const std::string& model);
+
+// One checkpoint by its folder. Errors: as above.
+Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model);
+
+// Removes what killed saves have left: temporary files, and checkpoints newer
+// than the one that `latest` names. To be called when a run starts, and only
+// by the process that owns the folder. Returns the removed paths.
+std::vector<std::string> CleanLeftovers(const std::string& dir);
+
+// True if the folder holds a run: a checkpoint or metrics.
+bool HoldsRun(const std::string& dir);
+
+}  // namespace onnx_fp8

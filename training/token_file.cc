@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/token_file.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/mapped_file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+// fn(pointer to the tokens) with their C++ type.
+template <typename Fn>
+auto WithTokens(const Tensor& tokens, Fn fn) {
+  if (tokens.dtype() == DType::kUInt16) return fn(tokens.data<uint16_t>());
+  return fn(tokens.data<uint32_t>());
+}
+
+}  // namespace
+
+Tensor ReadTokens(const std::string& path, DType dtype) {
+  Check(dtype == DType::kUInt16 || dtype == DType::kUInt32, "[", path,
+        "] expected token type uint16 or uint32, got ", Name(dtype));
+  MappedFile file = MapFile(path);
+  size_t width = ByteSize(dtype);
+  Check(file.size > 0 && file.size % width == 0, "[", path, "] expected ",
+        Name(dtype), " tokens, got a file of ", file.size, " bytes");
+  return Tensor::View(dtype, {static_cast<int64_t>(file.size / width)},
+                      file.owner, file.data);
+}
+
+int64_t NumWindows(const Tensor& tokens, int64_t seq_len) {
+  return (tokens.size() - 1) / seq_len;
+}
+
+void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
+                int64_t* inputs, int64_t* labels) {
+  WithTokens(tokens, [&](const auto* all) {
+    const auto* window = all + i * seq_len;
+    std::copy(window, window + seq_len, inputs);
+    std::copy(window + 1, window + 1 + seq_len, labels);
+  });
+}
+
+int64_t MaxToken(const Tensor& tokens) {
+  return WithTokens(tokens, [&](const auto* all) {
+    return static_cast<int64_t>(*std::max_element(all, all + tokens.size()));
+  });
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Flat token files (.bin): unsigned little-endian integers, one per token, no
+// header.
+#pragma once
+
+#include <string>
+
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// All tokens, (n,) kUInt16 or kUInt32, mapped. Errors: another dtype, no
+// tokens, a length that is no multiple of the token size; all name the file.
+Tensor ReadTokens(const std::string& path, DType dtype);
+
+// Windows of seq_len + 1 tokens that lie in `tokens`; neighbours share one
+// token, as a window's last token is a label only. What is left at the end is
+// dropped. REQUIRES: seq_len > 0.
+int64_t NumWindows(const Tensor& tokens, int64_t seq_len);
+
+// Window i: inputs are tokens i·seq_len … i·seq_len + seq_len - 1, labels the
+// same one later. Writes seq_len elements to each. REQUIRES: i in range.
+void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
+                int64_t* inputs, int64_t* labels);
+
+// The largest token. REQUIRES: at least one.
+int64_t MaxToken(const Tensor& tokens);
+
+}  // namespace onnx_fp8
