@@ -116,6 +116,7 @@ class Backward {
   Backward(Graph& graph, Path path) : graph_(graph), path_(std::move(path)) {}
 
   void Run(Value* loss);
+  Value* seed() const { return seed_; }
   Value* Gradient(Value* value) const {
     auto it = gradient_.find(value);
     return it == gradient_.end() ? nullptr : it->second;
@@ -128,13 +129,17 @@ class Backward {
 
   Graph& graph_;
   Path path_;
+  Value* seed_ = nullptr;
   std::unordered_map<const Value*, Value*> gradient_;
 };
 
 void Backward::Run(Value* loss) {
   Builder b(graph_, kPrefix);
   Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
-  gradient_[loss] = b.Constant(one.Reshaped(*loss->shape));
+  // A value of its own, not a shared constant: what depends on it is backward.
+  seed_ = graph_.AddInitializer(graph_.FreshName("grad.seed"),
+                                one.Reshaped(*loss->shape));
+  gradient_[loss] = seed_;
   for (auto it = path_.nodes.rbegin(); it != path_.nodes.rend(); ++it) {
     Visit(**it);
   }
@@ -212,6 +217,7 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
       graph.Rename(gradient, graph.FreshName(kPrefix + value->name));
     }
   }
+  result.seed = backward.seed();
   return result;
 }
 

@@ -1,8 +1,304 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Activations and the gradients of Gelu. Formulas are evaluated in double, for
+// float results too (see elementary.h).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "graph/graph.h"
+#include "onnx_fp8/random.h"
+#include "providers/cpu/elementary.h"
+#include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterActivation(KernelRegistry&) {}
+using math::Wide;
+
+// --- piecewise linear -------------------------------------------------------
+
+// Selections are written so that NaN falls through to x.
+void Relu(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Map(x.data<T>(), y.data<T>(), x.size(),
+        [](T v) { return v < T{0} ? T{0} : v; });
+  });
+}
+
+void LeakyRelu(KernelContext& ctx) {
+  float alpha = ctx.Float("alpha", 0.01f);
+  FloatMap(ctx, [=](auto x) {
+    return x < 0 ? static_cast<decltype(x)>(alpha) * x : x;
+  });
+}
+
+void ThresholdedRelu(KernelContext& ctx) {
+  float alpha = ctx.Float("alpha", 1.0f);
+  FloatMap(ctx, [=](auto x) { return x <= alpha ? decltype(x){0} : x; });
+}
+
+template <typename T>
+T Bounded(T x, T low, T high) {
+  T y = x < low ? low : x;
+  return y > high ? high : y;
+}
+
+void HardSigmoid(KernelContext& ctx) {
+  double alpha = ctx.Float("alpha", 0.2f);
+  double beta = ctx.Float("beta", 0.5f);
+  FloatMap(ctx, [=](auto x) {
+    return static_cast<decltype(x)>(Bounded(alpha * x + beta, 0.0, 1.0));
+  });
+}
+
+void HardSwish(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) {
+    return static_cast<decltype(x)>(x * Bounded(x / 6.0 + 0.5, 0.0, 1.0));
+  });
+}
+
+void Shrink(KernelContext& ctx) {
+  double bias = ctx.Float("bias", 0.0f);
+  double threshold = ctx.Float("lambd", 0.5f);
+  const Tensor& x = Operand(ctx, 0);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    MapScalar(x.data<T>(), y.data<T>(), x.size(), [=](T v) {
+      auto wide = static_cast<double>(v);
+      if (wide < -threshold) return static_cast<T>(wide + bias);
+      if (wide > threshold) return static_cast<T>(wide - bias);
+      return v != v ? v : T{0};
+    });
+  });
+}
+
+// A bound of Clip: input i, or `otherwise` if it is left out.
+template <typename T>
+T Bound(const KernelContext& ctx, size_t i, T otherwise) {
+  if (!ctx.HasIn(i)) return otherwise;
+  const Tensor& bound = ctx.In(i);
+  Check(bound.dtype() == DTypeOf<T>() && bound.size() == 1, "[", ctx.Where(),
+        "] expected a bound of one ", Name(DTypeOf<T>()), ", got ",
+        Name(bound.dtype()), " ", ToString(bound.shape()));
+  return bound.data<T>()[0];
+}
+
+void Clip(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    using Limits = std::numeric_limits<T>;
+    bool infinite = Limits::has_infinity;
+    T low = Bound<T>(ctx, 1, infinite ? -Limits::infinity() : Limits::lowest());
+    T high = Bound<T>(ctx, 2, infinite ? Limits::infinity() : Limits::max());
+    Map(x.data<T>(), y.data<T>(), x.size(),
+        [=](T v) { return Bounded(v, low, high); });
+  });
+}
+
+// --- smooth -----------------------------------------------------------------
+
+void Elu(KernelContext& ctx) {
+  double alpha = ctx.Float("alpha", 1.0f);
+  FloatMap(ctx, [=](auto x) {
+    using T = decltype(x);
+    auto y = static_cast<T>(alpha * Wide<T>::Expm1(x));
+    return x > 0 ? x : y;
+  });
+}
+
+void Selu(KernelContext& ctx) {
+  double alpha = ctx.Float("alpha", 1.67326319217681884765625f);
+  double gamma = ctx.Float("gamma", 1.05070102214813232421875f);
+  FloatMap(ctx, [=](auto x) {
+    using T = decltype(x);
+    double y = x > 0 ? static_cast<double>(x) : alpha * Wide<T>::Expm1(x);
+    return static_cast<T>(gamma * y);
+  });
+}
+
+void Celu(KernelContext& ctx) {
+  double alpha = ctx.Float("alpha", 1.0f);
+  Check(alpha != 0, "[", ctx.Where(), "] expected alpha other than 0, got 0");
+  FloatMap(ctx, [=](auto x) {
+    using T = decltype(x);
+    auto y = static_cast<T>(alpha * Wide<T>::Expm1(x / alpha));
+    return x > 0 ? x : y;
+  });
+}
+
+void Sigmoid(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) { return math::Sigmoid(x); });
+}
+
+void Tanh(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) { return math::Tanh(x); });
+}
+
+// x sigmoid(a x); also Gelu's approximation, where a x is a polynomial.
+template <typename T>
+double TimesSigmoid(double x, double u) {
+  return x / (1.0 + Wide<T>::Exp(-u));
+}
+
+void Swish(KernelContext& ctx) {
+  double alpha = ctx.Float("alpha", 1.0f);
+  FloatMap(ctx, [=](auto x) {
+    using T = decltype(x);
+    return static_cast<T>(TimesSigmoid<T>(x, alpha * x));
+  });
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
+void Softplus(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) {
+    using T = decltype(x);
+    double e = Wide<T>::Exp(-std::fabs(static_cast<double>(x)));
+    return static_cast<T>((x < 0 ? 0.0 : x) + Wide<T>::Log1p(e));
+  });
+}
+
+void Softsign(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) { return x / (decltype(x){1} + std::fabs(x)); });
+}
+
+// x tanh(log(1 + e)) with e = e^x: tanh(log(s)) = (s² - 1) / (s² + 1). Beyond
+// 40 it is x to the last bit, and e² would overflow.
+void Mish(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) {
+    using T = decltype(x);
+    double e = Wide<T>::Exp(x > 40 ? 40.0 : static_cast<double>(x));
+    double n = e * (e + 2.0);
+    return static_cast<T>(x * (n / (n + 2.0)));
+  });
+}
+
+// Twice the argument of tanh in Gelu's approximation, because
+// (1 + tanh(u)) / 2 = sigmoid(2u), and its derivative.
+constexpr double kGeluScale = 2 * 0.7978845608028654;  // 2 sqrt(2/pi)
+constexpr double kGeluCubic = 0.044715;
+
+double GeluArgument(double x) {
+  return kGeluScale * x * (1.0 + kGeluCubic * x * x);
+}
+double GeluArgumentSlope(double x) {
+  return kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+}
+
+void Gelu(KernelContext& ctx) {
+  std::string approximate = ctx.String("approximate", "none");
+  Check(approximate == "none" || approximate == "tanh", "[", ctx.Where(),
+        "] expected approximate none or tanh, got ", approximate);
+  if (approximate == "tanh") {
+    return FloatMap(ctx, [](auto x) {
+      using T = decltype(x);
+      return static_cast<T>(TimesSigmoid<T>(x, GeluArgument(x)));
+    });
+  }
+  FloatMap(ctx, [](auto x) {
+    using T = decltype(x);
+    return static_cast<T>(x * Wide<T>::StandardNormal(x).cdf);
+  });
+}
+
+// --- gradients: (dy, x) -> dx -----------------------------------------------
+
+// dx = dy slope(x); f gets dy and x as double.
+template <typename F>
+void GradientMap(KernelContext& ctx, F f) {
+  const Tensor& dy = Operand(ctx, 0);
+  const Tensor& x = Operand(ctx, 1);
+  Check(dy.dtype() == x.dtype() && dy.shape() == x.shape(), "[", ctx.Where(),
+        "] expected dy like x, got ", Name(dy.dtype()), " ",
+        ToString(dy.shape()), " and ", Name(x.dtype()), " ",
+        ToString(x.shape()));
+  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Map2(dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(), [=](T g, T v) {
+      return static_cast<T>(g * f.template operator()<T>(v));
+    });
+  });
+}
+
+// y = x Φ(x): y' = Φ(x) + x φ(x)
+void GeluGrad(KernelContext& ctx) {
+  GradientMap(ctx, []<typename T>(double x) {
+    math::Normal normal = Wide<T>::StandardNormal(x);
+    return normal.cdf + x * normal.pdf;
+  });
+}
+
+// y = x s with s = sigmoid(u): y' = s + x s (1 - s) u'
+void GeluTanhGrad(KernelContext& ctx) {
+  GradientMap(ctx, []<typename T>(double x) {
+    double s = TimesSigmoid<T>(1.0, GeluArgument(x));
+    return s + x * s * (1.0 - s) * GeluArgumentSlope(x);
+  });
+}
+
+// --- Dropout ----------------------------------------------------------------
+
+void Dropout(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  Tensor mask = Result(ctx, 1, DType::kBool, x.shape());
+  double ratio = ctx.HasIn(1) ? ScalarOperand(ctx, 1) : 0.5;
+  bool training = ctx.HasIn(2) && ScalarOperand(ctx, 2) != 0;
+  Check(ratio >= 0 && ratio <= 1, "[", ctx.Where(),
+        "] expected a ratio in 0…1, got ", ratio);
+  bool* keep = mask.data<bool>();
+  if (!training || ratio == 0) {
+    if (!y.SharesDataWith(x) && x.bytes() > 0) {
+      std::memcpy(y.raw(), x.raw(), x.bytes());
+    }
+    std::fill_n(keep, x.size(), true);
+    return;
+  }
+  auto seed = static_cast<uint64_t>(ctx.Int("seed", 0));
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    auto scale = static_cast<T>(1.0 / (1.0 - ratio));
+    const T* in = x.data<T>();
+    T* out = y.data<T>();
+    ParallelFor(x.size(), kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        keep[i] = RandomUniform(seed, static_cast<uint64_t>(i)) >= ratio;
+        out[i] = keep[i] ? in[i] * scale : T{0};
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void RegisterActivation(KernelRegistry& r) {
+  const KernelTraits in_place{.in_place = {{0, 0}}};
+  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}};
+  r.Add("Relu", Widened<Relu>, in_place);
+  r.Add("LeakyRelu", Widened<LeakyRelu>, in_place);
+  r.Add("ThresholdedRelu", Widened<ThresholdedRelu>, in_place);
+  r.Add("HardSigmoid", Widened<HardSigmoid>, in_place);
+  r.Add("HardSwish", Widened<HardSwish>, in_place);
+  r.Add("Shrink", Widened<Shrink>, in_place);
+  r.Add("Clip", Widened<Clip>, in_place);
+  r.Add("Elu", Widened<Elu>, in_place);
+  r.Add("Selu", Widened<Selu>, in_place);
+  r.Add("Celu", Widened<Celu>, in_place);
+  r.Add("Sigmoid", Widened<Sigmoid>, in_place);
+  r.Add("Tanh", Widened<Tanh>, in_place);
+  r.Add("Swish", Widened<Swish>, in_place);
+  r.Add("Softplus", Widened<Softplus>, in_place);
+  r.Add("Softsign", Widened<Softsign>, in_place);
+  r.Add("Mish", Widened<Mish>, in_place);
+  r.Add("Gelu", Widened<Gelu>, in_place);
+  r.Add("GeluGrad", Widened<GeluGrad>, either, kDomain);
+  r.Add("GeluTanhGrad", Widened<GeluTanhGrad>, either, kDomain);
+  r.Add("Dropout", Widened<Dropout>, in_place);
+}
 
 }  // namespace onnx_fp8

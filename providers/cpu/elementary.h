@@ -42,7 +42,9 @@ inline ExpParts SplitExp(double x) {
 
 inline double FastExp(double x) {
   ExpParts p = SplitExp(x);
-  return p.t + p.t * p.q;
+  double y = p.t + p.t * p.q;
+  y = x < -708.0 ? 0.0 : y;
+  return x > 709.0 ? std::numeric_limits<double>::infinity() : y;
 }
 
 inline double FastExpm1(double x) {
@@ -117,9 +119,31 @@ inline Normal FastNormal(double x) {
   return {x < 0.0 ? tail : 1.0 - tail, e * 0.3989422804014327};
 }
 
+// What kernels with results of type T compute with, in double.
+template <typename T>
+struct Wide;
+
+template <>
+struct Wide<float> {
+  static double Exp(double x) { return FastExp(x); }
+  static double Expm1(double x) { return FastExpm1(x); }
+  static double Log1p(double u) { return FastLog1p(u); }  // u in [0, 1]
+  static Normal StandardNormal(double x) { return FastNormal(x); }
+};
+
+template <>
+struct Wide<double> {
+  static double Exp(double x) { return std::exp(x); }
+  static double Expm1(double x) { return std::expm1(x); }
+  static double Log1p(double u) { return std::log1p(u); }
+  static Normal StandardNormal(double x) {
+    return {0.5 * std::erfc(-x * 0.7071067811865476),
+            std::exp(-0.5 * x * x) * 0.3989422804014327};
+  }
+};
+
 inline float Exp(float x) { return static_cast<float>(FastExp(x)); }
 inline double Exp(double x) { return std::exp(x); }
-
 
 inline float Log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -130,27 +154,16 @@ inline float Log(float x) {
 }
 inline double Log(double x) { return std::log(x); }
 
-inline double FastTanh(double x) {
-  double m = FastExpm1(2.0 * x);
-  return m / (m + 2.0);
-}
 inline float Tanh(float x) {
-  return std::copysign(static_cast<float>(FastTanh(x)), x);
+  double m = FastExpm1(2.0 * static_cast<double>(x));
+  return std::copysign(static_cast<float>(m / (m + 2.0)), x);
 }
 inline double Tanh(double x) { return std::tanh(x); }
 
-inline float Sigmoid(float x) {
-  return static_cast<float>(1.0 / (1.0 + FastExp(-static_cast<double>(x))));
-}
-inline double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
-// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|).
-inline double FastSoftplus(double x) {
-  return (x < 0.0 ? 0.0 : x) + FastLog1p(FastExp(-std::fabs(x)));
-}
-inline float Softplus(float x) { return static_cast<float>(FastSoftplus(x)); }
-inline double Softplus(double x) {
-  return (x < 0.0 ? 0.0 : x) + std::log1p(std::exp(-std::fabs(x)));
+template <typename T>
+T Sigmoid(T x) {
+  double e = Wide<T>::Exp(-static_cast<double>(x));
+  return static_cast<T>(1.0 / (1.0 + e));
 }
 
 // Taylor's series to z^17 below 1/2, where 1 - erfc(z) cancels.
@@ -172,10 +185,5 @@ inline float Erf(float x) {
   return std::copysign(static_cast<float>(y), x);
 }
 inline double Erf(double x) { return std::erf(x); }
-
-// P(N <= x), exact to the last places in both tails.
-inline double NormalCdf(double x) {
-  return 0.5 * std::erfc(-x * 0.7071067811865476);
-}
 
 }  // namespace onnx_fp8::math

@@ -3,9 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
-#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 
@@ -92,32 +90,6 @@ std::vector<std::vector<int64_t>> OffsetTables(
   return tables;
 }
 
-template <typename T>
-void PadRows(const T* x, T fill, T* y, const Shape& shape,
-             const std::vector<std::vector<int64_t>>& tables) {
-  size_t last = shape.size() - 1;
-  int64_t n = shape[last];
-  std::span<const int64_t> outer = std::span(shape).first(last);
-  const std::vector<int64_t>& inner = tables[last];
-  ParallelFor(NumElements(outer), std::max<int64_t>(kMoveGrain / n, 1),
-              [&](int64_t begin, int64_t end) {
-                Odometer<0> at(outer, {}, begin);
-                for (int64_t row = begin; row < end; ++row, at.Next()) {
-                  const T* from = x;
-                  for (size_t d = 0; d < last && from; ++d) {
-                    int64_t offset =
-                        tables[d][static_cast<size_t>(at.index()[d])];
-                    from = offset < 0 ? nullptr : from + offset;
-                  }
-                  T* to = y + row * n;
-                  for (int64_t i = 0; i < n; ++i) {
-                    int64_t offset = inner[static_cast<size_t>(i)];
-                    to[i] = from && offset >= 0 ? from[offset] : fill;
-                  }
-                }
-              });
-}
-
 void Pad(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   PadMode mode = ModeOf(c);
@@ -143,13 +115,8 @@ void Pad(KernelContext& c) {
     std::memcpy(y.raw(), x.raw(), width);
     return;
   }
-  auto tables = OffsetTables(c, mode, pads, shape);
-  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
-    T value;
-    std::memcpy(&value, &fill, sizeof(T));
-    PadRows(static_cast<const T*>(x.raw()), value, static_cast<T*>(y.raw()),
-            shape, tables);
-  });
+  CopyMapped(OffsetTables(c, mode, pads, shape), width, x.raw(), &fill,
+             y.raw());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/lanes.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/scan.h"
 #include "providers/cpu/vector_math.h"
@@ -78,8 +79,6 @@ Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
   return LayoutOf(x.shape(), reduce, ctx.Int("keepdims", 1) != 0);
 }
 
-// Independent partial results along a row: see vector_math.cc.
-constexpr int64_t kLanes = 16;
 constexpr int64_t kChunk = 16384;  // elements of a row per partial result
 constexpr int64_t kRows = 256;     // rows per partial result of a column
 constexpr int64_t kColumns = 256;  // columns side by side

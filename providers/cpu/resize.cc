@@ -1,8 +1,347 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Resize as of opset 19. Every mode is a product over the axes, so each axis has
+// a table (which elements, with which weights) and they are applied in turn.
+// Formulas: ONNX's operator documentation and onnx/reference/ops/op_resize.py.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterResize(KernelRegistry&) {}
+struct ResizeAxis {
+  int64_t from, to;          // sizes
+  double scale;
+  double length;             // scale * from, not rounded to a size
+  double roi_begin, roi_end; // for tf_crop_and_resize, in 0 … 1
+
+  bool Changes() const {
+    return from != to || scale != 1 || roi_begin != 0 || roi_end != 1;
+  }
+};
+
+// The weighted elements that make one element of the result; none: the
+// extrapolation value.
+struct Taps {
+  std::vector<int64_t> index;
+  std::vector<double> weight;
+};
+
+struct ResizeOptions {
+  std::string mode, coordinates, nearest;
+  bool antialias, exclude_outside;
+  double cubic_a;
+};
+
+void CheckIsOneOf(const KernelContext& c, const std::string& key,
+                  const std::string& value,
+                  std::initializer_list<const char*> known) {
+  std::string all;
+  for (const char* name : known) {
+    if (value == name) return;
+    all += std::string(all.empty() ? "" : ", ") + name;
+  }
+  Fail("[", c.Where(), "] expected ", key, " to be one of ", all, ", got ",
+       value);
+}
+
+ResizeOptions OptionsOf(const KernelContext& c) {
+  ResizeOptions o = {c.String("mode", "nearest"),
+                     c.String("coordinate_transformation_mode", "half_pixel"),
+                     c.String("nearest_mode", "round_prefer_floor"),
+                     c.Int("antialias", 0) != 0,
+                     c.Int("exclude_outside", 0) != 0,
+                     c.Float("cubic_coeff_a", -0.75f)};
+  CheckIsOneOf(c, "mode", o.mode, {"nearest", "linear", "cubic"});
+  CheckIsOneOf(c, "coordinate_transformation_mode", o.coordinates,
+               {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
+                "align_corners", "asymmetric", "tf_crop_and_resize"});
+  CheckIsOneOf(c, "nearest_mode", o.nearest,
+               {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
+  Check(!o.antialias || o.mode != "nearest", "[", c.Where(),
+        "] expected mode linear or cubic with antialias, got nearest");
+  return o;
+}
+
+// ---- sizes
+
+bool HasElements(const KernelContext& c, size_t i) {
+  return c.HasIn(i) && c.In(i).size() > 0;
+}
+
+std::vector<double> FloatsIn(const KernelContext& c, size_t i, size_t count) {
+  const Tensor& x = c.In(i);
+  Check(IsFloat(x.dtype()) && x.size() == static_cast<int64_t>(count), "[",
+        c.Where(), "] expected ", count, " floats as operand ", i, ", got ",
+        Name(x.dtype()), ToString(x.shape()));
+  std::vector<double> values;
+  for (int64_t k = 0; k < x.size(); ++k) values.push_back(DoubleAt(x, k));
+  return values;
+}
+
+void SizesFromScales(const KernelContext& c, const std::vector<int64_t>& axes,
+                     std::vector<ResizeAxis>& all) {
+  std::vector<double> scales = FloatsIn(c, 2, axes.size());
+  for (size_t k = 0; k < axes.size(); ++k) {
+    ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
+    axis.scale = scales[k];
+    // In float, as ONNX's shape inference does it.
+    axis.length =
+        static_cast<float>(axis.from) * static_cast<float>(axis.scale);
+    Check(axis.scale > 0 && axis.length < 0x1p60, "[", c.Where(),
+          "] expected scales above 0, got ", axis.scale);
+    axis.to = static_cast<int64_t>(std::floor(axis.length));
+  }
+}
+
+void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
+                    std::vector<ResizeAxis>& all) {
+  std::vector<int64_t> sizes = IntsIn(c, 3);
+  Check(sizes.size() == axes.size(), "[", c.Where(), "] expected ",
+        axes.size(), " sizes, got ", sizes.size());
+  std::string policy = c.String("keep_aspect_ratio_policy", "stretch");
+  CheckIsOneOf(c, "keep_aspect_ratio_policy", policy,
+               {"stretch", "not_larger", "not_smaller"});
+  float shared = policy == "not_larger" ? std::numeric_limits<float>::max() : 0;
+  for (size_t k = 0; k < axes.size(); ++k) {
+    ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
+    Check(sizes[k] >= 0 && (axis.from > 0 || sizes[k] == 0), "[", c.Where(),
+          "] expected a size for axis ", axes[k], " of ", axis.from,
+          " elements, got ", sizes[k]);
+    axis.to = sizes[k];
+    if (axis.from > 0) {
+      axis.scale = static_cast<double>(axis.to) / static_cast<double>(axis.from);
+      auto scale = static_cast<float>(axis.to) / static_cast<float>(axis.from);
+      shared = policy == "not_larger" ? std::min(shared, scale)
+                                      : std::max(shared, scale);
+    }
+  }
+  for (int64_t d : axes) {
+    ResizeAxis& axis = all[static_cast<size_t>(d)];
+    if (policy != "stretch" && axis.from > 0) {
+      axis.scale = shared;
+      axis.to = std::llround(shared * static_cast<float>(axis.from));
+    }
+    axis.length = axis.scale * static_cast<double>(axis.from);
+  }
+}
+
+std::vector<ResizeAxis> AxesOf(const KernelContext& c,
+                               const ResizeOptions& options) {
+  const Tensor& x = Operand(c, 0);
+  std::vector<ResizeAxis> all;
+  for (int64_t size : x.shape()) {
+    all.push_back({size, size, 1, static_cast<double>(size), 0, 1});
+  }
+  std::vector<int64_t> axes(x.shape().size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (c.Has("axes")) axes = AxesIn(c, c.Ints("axes"), x.rank());
+  Check(HasElements(c, 2) != HasElements(c, 3) || axes.empty(), "[", c.Where(),
+        "] expected either scales or sizes");
+  if (HasElements(c, 2)) SizesFromScales(c, axes, all);
+  if (HasElements(c, 3)) SizesFromSizes(c, axes, all);
+  if (options.coordinates == "tf_crop_and_resize") {
+    Check(HasElements(c, 1), "[", c.Where(), "] expected a roi, got none");
+    std::vector<double> roi = FloatsIn(c, 1, 2 * axes.size());
+    for (size_t k = 0; k < axes.size(); ++k) {
+      ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
+      axis.roi_begin = roi[k];
+      axis.roi_end = roi[axes.size() + k];
+    }
+  }
+  return all;
+}
+
+// ---- tables
+
+// Where element i of the result lies in x.
+double SourceOf(const std::string& mode, const ResizeAxis& axis, int64_t i) {
+  auto x = static_cast<double>(i), last = static_cast<double>(axis.from - 1);
+  if (mode == "align_corners") {
+    return axis.length == 1 ? 0 : x * last / (axis.length - 1);
+  }
+  if (mode == "asymmetric") return x / axis.scale;
+  if (mode == "tf_crop_and_resize") {
+    double extent = axis.roi_end - axis.roi_begin;
+    double inside = axis.length == 1 ? extent * last / 2
+                                     : x * extent * last / (axis.length - 1);
+    return inside + axis.roi_begin * last;
+  }
+  double source = (x + 0.5) / axis.scale - 0.5;
+  if (mode == "pytorch_half_pixel") return axis.length == 1 ? -0.5 : source;
+  if (mode == "half_pixel_symmetric") {
+    // Keeps the centre where `to` is not the exact length.
+    double adjustment = static_cast<double>(axis.to) / axis.length;
+    source += static_cast<double>(axis.from) / 2 * (1 - adjustment);
+  }
+  return source;
+}
+
+double NearestOf(const std::string& mode, double x) {
+  if (mode == "floor") return std::floor(x);
+  if (mode == "ceil") return std::ceil(x);
+  if (mode == "round_prefer_ceil") return std::floor(x + 0.5);
+  return std::ceil(x - 0.5);
+}
+
+// The triangle or Keys' cubic, at distance x.
+double Kernel1d(const ResizeOptions& options, double x) {
+  x = std::abs(x);
+  if (options.mode == "linear") return std::max(1 - x, 0.0);
+  double a = options.cubic_a;
+  if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+  return 0;
+}
+
+Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
+  double x = SourceOf(options.coordinates, axis, i);
+  auto last = static_cast<double>(axis.from - 1);
+  if (options.coordinates == "tf_crop_and_resize" && !(x >= 0 && x <= last)) {
+    return {};
+  }
+  double reach = options.mode == "linear" ? 1 : 2;
+  double shrink = options.antialias ? std::min(axis.scale, 1.0) : 1.0;
+  // Further outside nothing changes any more.
+  double margin = reach / shrink + 2;
+  x = std::clamp(x, -margin, last + margin);
+  auto clamp = [&](double index) {
+    return static_cast<int64_t>(std::clamp(index, 0.0, last));
+  };
+  if (options.mode == "nearest") {
+    return {{clamp(NearestOf(options.nearest, x))}, {1}};
+  }
+  // The element to the left of x, and as many around it as the kernel covers.
+  double left = std::ceil(x) - 1;
+  double start = std::floor(-reach / shrink) + 1;
+  Taps taps;
+  double total = 0;
+  for (double k = start; k < 2 - start; ++k) {
+    double index = left + k;
+    double weight = Kernel1d(options, shrink * (index - x));
+    if (options.exclude_outside && (index < 0 || index > last)) weight = 0;
+    taps.index.push_back(clamp(index));
+    taps.weight.push_back(weight);
+    total += weight;
+  }
+  if (options.antialias || options.exclude_outside) {
+    if (total == 0) return {{clamp(x)}, {1}};
+    for (double& weight : taps.weight) weight /= total;
+  }
+  return taps;
+}
+
+std::vector<Taps> TableOf(const ResizeOptions& options,
+                          const ResizeAxis& axis) {
+  std::vector<Taps> table;
+  for (int64_t i = 0; i < axis.to; ++i) {
+    table.push_back(TapsOf(options, axis, i));
+  }
+  return table;
+}
+
+// ---- application
+
+// x (outer, from, inner) → y (outer, to, inner)
+template <typename T>
+void ApplyTable(const std::vector<Taps>& table, int64_t from, int64_t outer,
+                int64_t inner, T extrapolated, const T* x, T* y) {
+  auto to = static_cast<int64_t>(table.size());
+  ParallelFor(
+      outer * to, std::max<int64_t>(kMoveGrain / inner, 1),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const Taps& taps = table[static_cast<size_t>(row % to)];
+          T* target = y + row * inner;
+          std::fill_n(target, inner, taps.index.empty() ? extrapolated : T{0});
+          for (size_t k = 0; k < taps.index.size(); ++k) {
+            auto weight = static_cast<T>(taps.weight[k]);
+            const T* source = x + (row / to * from + taps.index[k]) * inner;
+            for (int64_t i = 0; i < inner; ++i) {
+              target[i] += weight * source[i];
+            }
+          }
+        }
+      });
+}
+
+// Values are float or double.
+template <typename T>
+Tensor Interpolate(const ResizeOptions& options,
+                   const std::vector<ResizeAxis>& axes, T extrapolated,
+                   Tensor x) {
+  Shape shape = x.shape();
+  for (size_t d = axes.size(); d-- > 0;) {
+    if (!axes[d].Changes()) continue;
+    std::span<const int64_t> sizes = shape;
+    int64_t outer = NumElements(sizes.first(d));
+    int64_t inner = NumElements(sizes.subspan(d + 1));
+    shape[d] = axes[d].to;
+    Tensor y = Tensor::Allocate(x.dtype(), shape);
+    ApplyTable(TableOf(options, axes[d]), axes[d].from, outer, inner,
+               extrapolated, x.data<T>(), y.data<T>());
+    x = y;
+  }
+  return x;
+}
+
+void Nearest(const ResizeOptions& options, const std::vector<ResizeAxis>& axes,
+             const Tensor& x, const Tensor& extrapolated, Tensor& y) {
+  std::vector<int64_t> strides = Strides(x.shape());
+  std::vector<std::vector<int64_t>> tables(axes.size());
+  for (size_t d = 0; d < axes.size(); ++d) {
+    for (const Taps& taps : TableOf(options, axes[d])) {
+      tables[d].push_back(taps.index.empty() ? -1
+                                             : taps.index[0] * strides[d]);
+    }
+  }
+  CopyMapped(tables, ByteSize(x.dtype()), x.raw(), extrapolated.raw(), y.raw());
+}
+
+void Resize(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  ResizeOptions options = OptionsOf(c);
+  std::vector<ResizeAxis> axes = AxesOf(c, options);
+  Shape shape;
+  for (const ResizeAxis& axis : axes) shape.push_back(axis.to);
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  Check(x.size() > 0, "[", c.Where(), "] expected elements to resize, got ",
+        ToString(x.shape()));
+  float extrapolated = c.Float("extrapolation_value", 0);
+  if (options.mode == "nearest" && x.rank() > 0) {
+    return Nearest(options, axes, x,
+                   ConvertTo(Tensor::Scalar(extrapolated), x.dtype()), y);
+  }
+  bool small = IsFloat(x.dtype()) && ByteSize(x.dtype()) < 4;
+  Tensor result;
+  if (x.dtype() == DType::kFloat || small) {
+    result = Interpolate(options, axes, extrapolated,
+                         small ? ConvertTo(x, DType::kFloat) : x);
+  } else {
+    result = Interpolate<double>(options, axes, extrapolated,
+                                 ConvertTo(x, DType::kDouble));
+    if (IsInteger(x.dtype())) {
+      double* values = result.data<double>();
+      std::transform(values, values + result.size(), values, [](double value) {
+        return std::nearbyint(value);
+      });
+    }
+  }
+  if (result.dtype() != x.dtype()) result = ConvertTo(result, x.dtype());
+  std::memcpy(y.raw(), result.raw(), y.bytes());
+}
+
+}  // namespace
+
+void RegisterResize(KernelRegistry& r) { r.Add("Resize", Resize); }
 
 }  // namespace onnx_fp8

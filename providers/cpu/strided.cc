@@ -136,6 +136,47 @@ void Copy(Nest nest, const void* src, void* dst) {
   CopyRows(nest, from, to);
 }
 
+template <typename T>
+void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables,
+                    const T* x, T fill, T* y) {
+  Shape outer;
+  for (const auto& table : tables) {
+    outer.push_back(static_cast<int64_t>(table.size()));
+  }
+  outer.pop_back();
+  const std::vector<int64_t>& inner = tables.back();
+  auto n = static_cast<int64_t>(inner.size());
+  ParallelFor(NumElements(outer), std::max<int64_t>(kMoveGrain / n, 1),
+              [&](int64_t begin, int64_t end) {
+                Odometer<0> at(outer, {}, begin);
+                for (int64_t row = begin; row < end; ++row, at.Next()) {
+                  const T* from = x;
+                  for (size_t d = 0; d < outer.size() && from; ++d) {
+                    int64_t offset =
+                        tables[d][static_cast<size_t>(at.index()[d])];
+                    from = offset < 0 ? nullptr : from + offset;
+                  }
+                  T* to = y + row * n;
+                  for (int64_t i = 0; i < n; ++i) {
+                    int64_t offset = inner[static_cast<size_t>(i)];
+                    to[i] = from && offset >= 0 ? from[offset] : fill;
+                  }
+                }
+              });
+}
+
+// fn(T{}) with the unsigned type of that width.
+template <typename Fn>
+void ForWidth(size_t width, const Fn& fn) {
+  switch (width) {
+    case 1: return fn(uint8_t{});
+    case 2: return fn(uint16_t{});
+    case 4: return fn(uint32_t{});
+    case 8: return fn(uint64_t{});
+    default: assert(false && "element width");
+  }
+}
+
 }  // namespace
 
 void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
@@ -145,30 +186,26 @@ void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
          shape.size() == dst_strides.size());
   if (std::ranges::find(shape, 0) != shape.end()) return;
   Nest nest = Simplify(shape, src_strides, dst_strides);
-  switch (width) {
-    case 1: return Copy<uint8_t>(std::move(nest), src, dst);
-    case 2: return Copy<uint16_t>(std::move(nest), src, dst);
-    case 4: return Copy<uint32_t>(std::move(nest), src, dst);
-    case 8: return Copy<uint64_t>(std::move(nest), src, dst);
-    default: assert(false && "element width");
-  }
+  ForWidth(width, [&]<typename T>(T) { Copy<T>(nest, src, dst); });
+}
+
+void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
+                const void* x, const void* fill, void* y) {
+  ForWidth(width, [&]<typename T>(T value) {
+    std::memcpy(&value, fill, sizeof(T));
+    CopyMappedRows(tables, static_cast<const T*>(x), value,
+                   static_cast<T*>(y));
+  });
 }
 
 void FillElements(void* dst, int64_t count, size_t width, const void* value) {
-  auto fill = [&]<typename T>(T x) {
+  ForWidth(width, [&]<typename T>(T x) {
     std::memcpy(&x, value, sizeof(T));
     T* y = static_cast<T*>(dst);
     ParallelFor(count, kMoveGrain, [=](int64_t begin, int64_t end) {
       std::fill(y + begin, y + end, x);
     });
-  };
-  switch (width) {
-    case 1: return fill(uint8_t{});
-    case 2: return fill(uint16_t{});
-    case 4: return fill(uint32_t{});
-    case 8: return fill(uint64_t{});
-    default: assert(false && "element width");
-  }
+  });
 }
 
 }  // namespace onnx_fp8

@@ -60,6 +60,12 @@ void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
                  std::span<const int64_t> src_strides, void* dst,
                  std::span<const int64_t> dst_strides);
 
+// y[i] = x[Σ tables[d][i[d]]] for every index i of the dense result, or `fill`
+// where one of the tables holds -1. One table per axis, as long as the axis;
+// rank 1 at least, no axis of size 0. `fill` points to one element.
+void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
+                const void* x, const void* fill, void* y);
+
 // Sets `count` elements of `width` bytes to the one at `value`.
 void FillElements(void* dst, int64_t count, size_t width, const void* value);
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "providers/cpu/elementary.h"
+#include "providers/cpu/lanes.h"
 #include "providers/cpu/on_isa.h"
 
 namespace onnx_fp8 {
@@ -17,10 +18,6 @@ void Apply(const T* x, T* y, int64_t n, F f) {
     for (int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
   });
 }
-
-// Independent partial results: without them a reduction is a chain of
-// operations that can't be vectorised, and float sums could not be reordered.
-constexpr int64_t kLanes = 16;
 
 template <typename T>
 T Max(const T* x, int64_t n) {
@@ -48,21 +45,28 @@ double ExpShifted(const T* x, T shift, T* y, int64_t n) {
   double result = 0;
   double* out = &result;
   OnBestIsa([=] {
-    double lane[kLanes] = {};
+    double total = 0;
     T buffer[kBlock];
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       int64_t count = std::min(kBlock, n - begin);
       T* e = y ? y + begin : buffer;
 #pragma GCC ivdep
       for (int64_t i = 0; i < count; ++i) e[i] = math::Exp(x[begin + i] - shift);
-      int64_t i = 0;
-      for (; i + kLanes <= count; i += kLanes) {
-        for (int64_t j = 0; j < kLanes; ++j) lane[j] += e[i + j];
-      }
-      for (; i < count; ++i) lane[0] += e[i];
+      total += LaneSum(count, [=](int64_t i) -> double { return e[i]; });
     }
-    for (int64_t j = 1; j < kLanes; ++j) lane[0] += lane[j];
-    *out = lane[0];
+    *out = total;
+  });
+  return result;
+}
+
+template <typename T>
+double Dot(const T* x, const T* y, int64_t n) {
+  double result = 0;
+  double* out = &result;
+  OnBestIsa([=] {
+    *out = LaneSum(n, [=](int64_t i) {
+      return static_cast<double>(x[i]) * static_cast<double>(y[i]);
+    });
   });
   return result;
 }
@@ -108,6 +112,13 @@ double VectorExpShifted(const float* x, float shift, float* y, int64_t n) {
 }
 double VectorExpShifted(const double* x, double shift, double* y, int64_t n) {
   return ExpShifted(x, shift, y, n);
+}
+
+double VectorDot(const float* x, const float* y, int64_t n) {
+  return Dot(x, y, n);
+}
+double VectorDot(const double* x, const double* y, int64_t n) {
+  return Dot(x, y, n);
 }
 
 }  // namespace onnx_fp8

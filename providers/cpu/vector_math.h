@@ -30,4 +30,8 @@ double VectorMax(const double* x, int64_t n);
 double VectorExpShifted(const float* x, float shift, float* y, int64_t n);
 double VectorExpShifted(const double* x, double shift, double* y, int64_t n);
 
+// Sum of x[i] y[i], in double.
+double VectorDot(const float* x, const float* y, int64_t n);
+double VectorDot(const double* x, const double* y, int64_t n);
+
 }  // namespace onnx_fp8

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// Writes the model `in` to `out` with other contents for the initializers
+// named in `weights` (same shape; converted to the dtype the file has) and
+// everything else as it was. New contents are stored in the file itself.
+// Errors: an initializer that is not there or of another shape, the disk.
+void ExportWithWeights(const std::string& in, const std::string& out,
+                       const std::map<std::string, Tensor>& weights);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/random.h"
+#include "tests/providers/cpu/kernel_runner.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <typename T>
+Tensor Vector(const std::vector<T>& values) {
+  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
+}
+
+double Cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+double Softplus(double x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+double TanhGelu(double x) {
+  return 0.5 * x *
+         (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+// The formulas of ONNX's operator descriptions.
+struct Case {
+  std::string op;
+  Attributes attributes;
+  double (*reference)(double);
+};
+const Case kCases[] = {
+    {"Relu", {}, [](double x) { return std::fmax(x, 0); }},
+    {"LeakyRelu", {}, [](double x) { return x < 0 ? double{0.01f} * x : x; }},
+    {"LeakyRelu", {{"alpha", 0.5f}},
+     [](double x) { return x < 0 ? 0.5 * x : x; }},
+    {"ThresholdedRelu", {}, [](double x) { return x > 1 ? x : 0; }},
+    {"HardSigmoid", {}, [](double x) {
+       return std::fmax(0, std::fmin(1, double{0.2f} * x + 0.5));
+     }},
+    {"HardSwish", {}, [](double x) {
+       return x * std::fmax(0, std::fmin(1, x / 6 + 0.5));
+     }},
+    {"Shrink", {}, [](double x) { return std::fabs(x) > 0.5 ? x : 0; }},
+    {"Shrink", {{"bias", 1.5f}, {"lambd", 2.0f}}, [](double x) {
+       return x < -2 ? x + 1.5 : x > 2 ? x - 1.5 : 0;
+     }},
+    {"Elu", {}, [](double x) { return x > 0 ? x : std::expm1(x); }},
+    {"Elu", {{"alpha", 2.0f}},
+     [](double x) { return x > 0 ? x : 2 * std::expm1(x); }},
+    {"Selu", {}, [](double x) {
+       return double{1.0507009873554805f} *
+              (x > 0 ? x : double{1.6732632423543772f} * std::expm1(x));
+     }},
+    {"Celu", {{"alpha", 2.0f}}, [](double x) {
+       return std::fmax(0, x) + std::fmin(0, 2 * std::expm1(x / 2));
+     }},
+    {"Sigmoid", {}, [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {"Tanh", {}, [](double x) { return std::tanh(x); }},
+    {"Swish", {}, [](double x) { return x / (1 + std::exp(-x)); }},
+    {"Swish", {{"alpha", 0.5f}},
+     [](double x) { return x / (1 + std::exp(-0.5 * x)); }},
+    {"Softplus", {}, &Softplus},
+    {"Softsign", {}, [](double x) { return x / (1 + std::fabs(x)); }},
+    {"Mish", {}, [](double x) { return x * std::tanh(Softplus(x)); }},
+    {"Gelu", {}, [](double x) { return x * Cdf(x); }},
+    {"Gelu", {{"approximate", std::string("tanh")}}, &TanhGelu},
+};
+
+TEST(Activation, FollowsTheFormulasInFloatAndDouble) {
+  const int n = 40001;  // more than one task; holds 0
+  std::vector<double> x(n);
+  for (int i = 0; i < n; ++i) x[static_cast<size_t>(i)] = (i - 20000) / 1000.0;
+  Tensor d = Vector(x);
+  Tensor f = ConvertTo(d, DType::kFloat);
+  for (const Case& c : kCases) {
+    Tensor y = RunKernel(c.op, {d}, c.attributes)[0];
+    Tensor z = RunKernel(c.op, {f}, c.attributes)[0];
+    ASSERT_EQ(y.dtype(), DType::kDouble);
+    ASSERT_EQ(z.dtype(), DType::kFloat);
+    for (int i = 0; i < n; ++i) {
+      double want = c.reference(DoubleAt(d, i));
+      // The formula for tanh-Gelu cancels where ours does not.
+      double noise = 5e-15 + 2e-15 * std::fabs(want);
+      ASSERT_NEAR(DoubleAt(y, i), want, noise) << c.op << " " << DoubleAt(d, i);
+      double from_float = c.reference(DoubleAt(f, i));
+      ASSERT_NEAR(DoubleAt(z, i), from_float,
+                  5e-15 + 2.4e-7 * std::fabs(from_float))
+          << c.op << " " << DoubleAt(f, i);
+    }
+  }
+}
+
+TEST(Activation, TailsKeepTheirDigits) {
+  // 1 + erf(x) and 1 + tanh(u) would be 0 in float here.
+  Tensor x = Vector<float>({-8});
+  double y = DoubleAt(RunKernel("Gelu", {x})[0], 0);
+  EXPECT_NEAR(y, -8 * Cdf(-8), 1e-7 * 8 * Cdf(-8));
+  double softplus = DoubleAt(RunKernel("Softplus", {Vector<float>({-50})})[0], 0);
+  EXPECT_NEAR(softplus, std::exp(-50.0), 1e-7 * std::exp(-50.0));
+}
+
+TEST(Activation, NaNPassesThrough) {
+  Tensor x = Vector<float>({std::numeric_limits<float>::quiet_NaN()});
+  for (const Case& c : kCases) {
+    EXPECT_TRUE(std::isnan(DoubleAt(RunKernel(c.op, {x}, c.attributes)[0], 0)))
+        << c.op;
+  }
+}
+
+TEST(Activation, InfinityAndHalfPrecision) {
+  Tensor x = Vector<double>({kInfinity, -kInfinity});
+  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kBFloat16}) {
+    Tensor typed = ConvertTo(x, dtype);
+    Tensor s = RunKernel("Sigmoid", {typed})[0];
+    EXPECT_EQ(s.dtype(), dtype);
+    EXPECT_EQ(DoubleAt(s, 0), 1);
+    EXPECT_EQ(DoubleAt(s, 1), 0);
+    Tensor p = RunKernel("Softplus", {typed})[0];
+    EXPECT_EQ(DoubleAt(p, 0), kInfinity);
+    EXPECT_EQ(DoubleAt(p, 1), 0);
+    EXPECT_EQ(DoubleAt(RunKernel("Mish", {typed})[0], 0), kInfinity);
+  }
+}
+
+TEST(Activation, Clip) {
+  Tensor x = Vector<int32_t>({-5, 0, 5, 9});
+  Tensor low = Tensor::Scalar(-1), high = Tensor::Scalar(6);
+  EXPECT_EQ(ToInts(RunKernel("Clip", {x, low, high})[0]),
+            (std::vector<int64_t>{-1, 0, 5, 6}));
+  EXPECT_EQ(ToInts(RunKernel("Clip", {x, Tensor(), high})[0]),
+            (std::vector<int64_t>{-5, 0, 5, 6}));
+  EXPECT_EQ(ToInts(RunKernel("Clip", {x, high, low})[0]),
+            (std::vector<int64_t>{-1, -1, -1, -1}));
+  Tensor f = Vector<float>({static_cast<float>(kInfinity), -2});
+  EXPECT_TRUE(Identical(RunKernel("Clip", {f})[0], f));
+  EXPECT_THROW(RunKernel("Clip", {x, Tensor::Scalar(1.0f)}), Error);
+  EXPECT_THROW(RunKernel("Clip", {x, x}), Error);
+}
+
+// Against central differences of the op in double.
+TEST(Activation, GeluGradients) {
+  const int n = 2001;
+  std::vector<double> x(n);
+  for (int i = 0; i < n; ++i) x[static_cast<size_t>(i)] = (i - 1000) / 100.0;
+  Tensor d = Vector(x);
+  Tensor dy = ConvertTo(RandomNormal({n}, 9), DType::kDouble);
+  const double h = 1e-5;
+  for (bool tanh : {false, true}) {
+    auto reference = [&](double v) { return tanh ? TanhGelu(v) : v * Cdf(v); };
+    const char* op = tanh ? "GeluTanhGrad" : "GeluGrad";
+    Tensor dx = RunKernel(op, {dy, d}, {}, 1, kDomain)[0];
+    Tensor fx = RunKernel(op, {ConvertTo(dy, DType::kFloat),
+                               ConvertTo(d, DType::kFloat)}, {}, 1, kDomain)[0];
+    for (int i = 0; i < n; ++i) {
+      double v = DoubleAt(d, i);
+      double slope = (reference(v + h) - reference(v - h)) / (2 * h);
+      ASSERT_NEAR(DoubleAt(dx, i), DoubleAt(dy, i) * slope, 1e-8) << op << v;
+      ASSERT_NEAR(DoubleAt(fx, i), DoubleAt(dx, i), 2e-6) << op << v;
+    }
+    EXPECT_THROW(RunKernel(op, {dy, Vector<double>({1})}, {}, 1, kDomain),
+                 Error);
+  }
+}
+
+TEST(Dropout, InferenceIsTheIdentity) {
+  Tensor x = RandomNormal({50}, 1);
+  Tensor ratio = Tensor::Scalar(0.5f);
+  Tensor off = Tensor::Zeros(DType::kBool, {});
+  Tensor on = ConvertTo(Tensor::Scalar(1.0f), DType::kBool);
+  Tensor none = Tensor::Scalar(0.0f);
+  for (const auto& inputs :
+       {std::vector<Tensor>{x}, {x, ratio}, {x, ratio, off}, {x, none, on}}) {
+    std::vector<Tensor> y = RunKernel("Dropout", inputs, {}, 2);
+    EXPECT_TRUE(Identical(y[0], x));
+    EXPECT_EQ(ToInts(y[1]), std::vector<int64_t>(50, 1));
+  }
+  EXPECT_THROW(RunKernel("Dropout", {x, Tensor::Scalar(1.5f), on}), Error);
+  EXPECT_THROW(RunKernel("Dropout", {x, x, on}), Error);
+}
+
+TEST(Dropout, TrainingDrawsByCounter) {
+  const int64_t n = 40000;
+  Tensor x = RandomNormal({n}, 1);
+  Tensor on = ConvertTo(Tensor::Scalar(1.0f), DType::kBool);
+  std::vector<Tensor> y = RunKernel("Dropout", {x, Tensor::Scalar(0.25f), on},
+                                    {{"seed", int64_t{42}}}, 2);
+  int64_t kept = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    bool keep = y[1].data<bool>()[i];
+    ASSERT_EQ(keep, RandomUniform(42, static_cast<uint64_t>(i)) >= 0.25f);
+    float scale = static_cast<float>(1.0 / 0.75);
+    ASSERT_EQ(y[0].data<float>()[i], keep ? x.data<float>()[i] * scale : 0);
+    kept += keep;
+  }
+  // Standard deviation of the count: 87.
+  EXPECT_NEAR(static_cast<double>(kept), 0.75 * n, 500);
+  Tensor all = RunKernel("Dropout", {x, Tensor::Scalar(1.0f), on})[0];
+  EXPECT_EQ(LargestDifference(all, Tensor::Zeros(DType::kFloat, {n})), 0);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

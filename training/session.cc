@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+
+#include "graph/export_weights.h"
+#include "graph/onnx_io.h"
+#include "graph/parameter_names.h"
+#include "graph/passes/trained_parameters.h"
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/executor.h"
+#include "providers/expand_missing.h"
+#include "training/checkpoint.h"
+#include "training/safetensors.h"
+#include "training/step_graph.h"
+#include "training/torch_weights.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Our entries among a checkpoint's notes.
+constexpr char kSkipped[] = "session.skipped";
+constexpr char kSlots[] = "session.fp8_slots";
+constexpr char kRecipe[] = "session.recipe";
+
+using ShapeMap = std::map<std::string, Shape>;
+
+// A planned graph and the names to talk to it.
+struct PlannedStep {
+  StepGraph step;
+  std::unique_ptr<Executor> executor;
+};
+
+class Session : public TrainingSession {
+ public:
+  explicit Session(const SessionOptions& options)
+      : options_(options),
+        model_(ReadModel(options.model)),
+        provider_(MakeCpuProvider()),
+        evaluator_(MakeCpuEvaluator()) {
+    MarkParameters(*model_, {options.train, options.freeze});
+    names_ = NameParameters(*model_);
+    source_ = {model_.get(),
+               options.loss,
+               options.optimizer,
+               options.recipe,
+               options.grad_accum,
+               evaluator_.get()};
+    for (const Value* value : model_->Initializers()) {
+      if (value->role != Role::kNone) state_[value->name] = value->data.Clone();
+    }
+    if (!options.init.empty()) LoadWeights(options.init);
+    if (!options.profile.empty()) profiler_ = std::make_unique<Profiler>();
+  }
+
+  ~Session() override {
+    if (!profiler_) return;
+    try {
+      profiler_->WriteChromeTrace(options_.profile);
+    } catch (const Error&) {
+      // A destructor can't report it; WriteProfile does.
+    }
+  }
+
+  StepResult Step(const std::vector<TensorMap>& micro_batches,
+                  double lr) override {
+    Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
+          "expected ", options_.grad_accum, " micro-batches a step, got ",
+          micro_batches.size());
+    ++step_;
+    StepResult result;
+    result.step = step_;
+    TensorMap outputs;
+    if (options_.grad_accum == 1) {
+      outputs = RunStep(StepKind::kTrain, micro_batches[0], lr, &result.loss);
+    } else {
+      double loss = 0;
+      for (const TensorMap& feeds : micro_batches) {
+        float part = 0;
+        RunStep(StepKind::kMicro, feeds, lr, &part);
+        loss += part;
+      }
+      result.loss =
+          static_cast<float>(loss / static_cast<double>(options_.grad_accum));
+      outputs = RunApply(lr);
+    }
+    result.grad_norm = outputs.at(last_->step.grad_norm).data<float>()[0];
+    result.skipped = !outputs.at(last_->step.ok).data<bool>()[0];
+    if (result.skipped) {
+      ++skipped_;
+      result.cause = Cause(outputs, result);
+    }
+    return result;
+  }
+
+  EvalResult Eval(const TensorMap& feeds) override {
+    PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
+    TensorMap state = Borrow(planned);
+    TensorMap outputs = planned.executor->Run(Known(planned, feeds), state);
+    EvalResult result;
+    if (!planned.step.loss.empty()) {
+      result.loss = outputs.at(planned.step.loss).data<float>()[0];
+    }
+    for (const std::string& name : planned.step.outputs) {
+      result.outputs[name] = outputs.at(name);
+    }
+    return result;
+  }
+
+  GradientResult Gradients(const TensorMap& feeds,
+                           bool input_gradients) override {
+    PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
+    TensorMap state = Borrow(planned);
+    TensorMap outputs = planned.executor->Run(Known(planned, feeds), state);
+    GradientResult result;
+    result.loss = outputs.at(planned.step.loss).data<float>()[0];
+    for (const std::string& name : planned.step.outputs) {
+      result.outputs[name] = outputs.at(name);
+    }
+    for (const auto& [output, name] : planned.step.gradients) {
+      result.gradients[name] = outputs.at(output);
+    }
+    for (const auto& [output, name] : planned.step.input_gradients) {
+      result.input_gradients[name] = outputs.at(output);
+    }
+    return result;
+  }
+
+  int64_t step() const override { return step_; }
+  int64_t skipped_steps() const override { return skipped_; }
+
+  std::vector<InputInfo> Inputs() const override {
+    std::vector<InputInfo> infos;
+    for (const Value* value : model_->inputs) {
+      infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
+                       value->axis_names});
+    }
+    return infos;
+  }
+
+  std::vector<ParameterInfo> Parameters() const override {
+    std::vector<ParameterInfo> infos;
+    for (const Value* value : model_->Initializers()) {
+      bool trained = value->role == Role::kParameter;
+      if (!trained && value->role != Role::kFrozen) continue;
+      infos.push_back({value->name, names_.at(value->name).fqn, value->dtype,
+                       *value->shape, trained});
+    }
+    return infos;
+  }
+
+  MemoryInfo Memory() const override {
+    MemoryInfo info;
+    for (const PlannedStep& planned : plans_) {
+      const onnx_fp8::Plan& plan = planned.executor->plan();
+      info.arena_bytes = std::max(info.arena_bytes, plan.arena_bytes);
+      info.naive_bytes = std::max(info.naive_bytes, plan.naive_bytes);
+    }
+    for (const auto& [name, tensor] : state_) info.state_bytes += tensor.bytes();
+    return info;
+  }
+
+  void Save(const std::string& folder,
+            const std::map<std::string, std::string>& notes,
+            const std::function<void()>& before_rename) override {
+    Checkpoint checkpoint;
+    checkpoint.state = state_;
+    checkpoint.step = step_;
+    checkpoint.seed = options_.seed;
+    checkpoint.model = Fingerprint();
+    checkpoint.notes = notes;
+    checkpoint.notes[kSkipped] = std::to_string(skipped_);
+    checkpoint.notes[kSlots] = SlotsText(source_.slots);
+    checkpoint.notes[kRecipe] = options_.recipe.name;
+    SaveOptions save;
+    save.before_rename = before_rename;
+    SaveCheckpoint(folder, checkpoint, save);
+  }
+
+  std::map<std::string, std::string> Restore(
+      const std::string& folder) override {
+    auto checkpoint = LoadLatestCheckpoint(folder, Fingerprint());
+    Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
+    std::map<std::string, std::string> notes = checkpoint->notes;
+    TensorMap state;
+    for (const auto& [name, tensor] : checkpoint->state) {
+      state[name] = tensor.Clone();
+    }
+    for (const auto& [name, tensor] : Weights()) {
+      auto it = state.find(name);
+      Check(it != state.end() && it->second.dtype() == tensor.dtype() &&
+                it->second.shape() == tensor.shape(),
+            "[", folder, "] expected the checkpoint to hold ", name, " as ",
+            Name(tensor.dtype()), " ", ToString(tensor.shape()));
+    }
+    std::vector<ScaleSlot> slots = ParseSlots(notes[kSlots]);
+    if (notes[kRecipe] != options_.recipe.name) {
+      // Scales of another recipe: start anew.
+      std::erase_if(state, [](const auto& entry) {
+        return entry.first.starts_with("fp8.");
+      });
+      slots.clear();
+    }
+    skipped_ = std::stoll(notes[kSkipped]);
+    state_ = std::move(state);
+    step_ = checkpoint->step;
+    source_.slots = std::move(slots);
+    plans_.clear();
+    keys_.clear();
+    for (const char* own : {kSkipped, kSlots, kRecipe}) notes.erase(own);
+    return notes;
+  }
+
+  void ExportOnnx(const std::string& path) override {
+    ExportWithWeights(options_.model, path, Weights());
+  }
+
+  std::vector<std::string> ExportSafetensors(const std::string& path) override {
+    std::vector<std::string> remarks;
+    WriteSafetensors(path, ToTorch(Weights(), names_, &remarks));
+    return remarks;
+  }
+
+ private:
+  struct PlanKey {
+    StepKind kind;
+    bool input_gradients;
+    ShapeMap shapes;
+    bool operator==(const PlanKey&) const = default;
+  };
+
+  // Feeds of the model's own inputs, with their shapes. Errors: one missing.
+  ShapeMap Shapes(const TensorMap& feeds) const {
+    ShapeMap shapes;
+    for (const Value* input : model_->inputs) {
+      auto it = feeds.find(input->name);
+      Check(it != feeds.end(), "[", options_.model,
+            "] expected data for input \"", input->name, "\", got none");
+      shapes[input->name] = it->second.shape();
+    }
+    return shapes;
+  }
+
+  PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
+                    bool input_gradients) {
+    PlanKey key{kind, input_gradients, Shapes(feeds)};
+    auto known = std::ranges::find(keys_, key);
+    if (known != keys_.end()) {
+      auto at = std::distance(keys_.begin(), known);
+      // The most recently used plan comes first.
+      plans_.splice(plans_.begin(), plans_, std::next(plans_.begin(), at));
+      keys_.splice(keys_.begin(), keys_, known);
+      return plans_.front();
+    }
+    PlannedStep planned;
+    planned.step = BuildStepGraph(source_, kind, key.shapes, input_gradients);
+    bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
+    if (lays_out && source_.slots.empty()) {
+      source_.slots = planned.step.fp8.slots;
+      for (ScaleSlot& slot : source_.slots) slot.amax = nullptr;
+    }
+    return Keep(std::move(key), std::move(planned));
+  }
+
+  PlannedStep& Keep(PlanKey key, PlannedStep planned) {
+    Graph& graph = *planned.step.graph;
+    ExpandMissing(graph, provider_->Kernels(),
+                  {options_.expand.begin(), options_.expand.end()},
+                  evaluator_.get());
+    planned.executor =
+        std::make_unique<Executor>(planned.step.graph, *provider_);
+    planned.executor->set_profiler(profiler_.get());
+    if (profiler_) profiled_.push_back(planned.step.graph);
+    plans_.push_front(std::move(planned));
+    keys_.push_front(std::move(key));
+    if (static_cast<int64_t>(plans_.size()) > options_.max_plans) {
+      plans_.pop_back();
+      keys_.pop_back();
+    }
+    return plans_.front();
+  }
+
+  // The feeds that the graph has inputs for.
+  static TensorMap Known(const PlannedStep& planned, const TensorMap& feeds) {
+    TensorMap known;
+    for (const Value* input : planned.step.graph->inputs) {
+      auto it = feeds.find(input->name);
+      if (it != feeds.end()) known.insert(*it);
+    }
+    return known;
+  }
+
+  TensorMap RunStep(StepKind kind, const TensorMap& feeds, double lr,
+                    float* loss) {
+    PlannedStep& planned = Plan(kind, feeds, false);
+    last_ = &planned;
+    TensorMap all = Known(planned, feeds);
+    if (!planned.step.lr.empty()) {
+      all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
+    }
+    TensorMap outputs = planned.executor->Run(all, state_);
+    *loss = outputs.at(planned.step.loss).data<float>()[0];
+    return outputs;
+  }
+
+  TensorMap RunApply(double lr) {
+    PlanKey key{StepKind::kApply, false, {}};
+    auto known = std::ranges::find(keys_, key);
+    if (known == keys_.end()) {
+      PlannedStep apply;
+      apply.step = BuildApplyGraph(source_, last_->step);
+      last_ = &Keep(std::move(key), std::move(apply));
+    } else {
+      last_ = &*std::next(plans_.begin(), std::distance(keys_.begin(), known));
+    }
+    TensorMap feeds = {
+        {last_->step.lr, Tensor::Scalar(static_cast<float>(lr))}};
+    return last_->executor->Run(feeds, state_);
+  }
+
+  // The state entries the plan reads, sharing memory; what it would add (a
+  // scale state that no training graph has made yet) stays out of state_.
+  TensorMap Borrow(const PlannedStep& planned) {
+    TensorMap borrowed;
+    for (const Value* value : planned.executor->plan().states) {
+      auto it = state_.find(value->name);
+      if (it != state_.end()) borrowed.insert(*it);
+    }
+    return borrowed;
+  }
+
+  std::string Cause(const TensorMap& outputs, const StepResult& result) const {
+    if (!last_->step.amax.empty()) {
+      const Tensor& amax = outputs.at(last_->step.amax);
+      for (int64_t i = 0; i < amax.size(); ++i) {
+        if (!std::isfinite(amax.data<float>()[i])) {
+          return last_->step.fp8.labels[static_cast<size_t>(i)] +
+                 " is not finite";
+        }
+      }
+    }
+    if (!std::isfinite(result.loss)) return "the loss is not finite";
+    return "a gradient is not finite";
+  }
+
+  // Tells models apart by what a checkpoint must fit: names, dtypes and shapes
+  // of all inputs, outputs and parameters.
+  std::string Fingerprint() const {
+    std::string text;
+    auto add = [&](const char* kind, const Value* value) {
+      text += Concat(kind, " ", value->name, " ", Name(value->dtype), " ",
+                     value->shape ? ToString(*value->shape) : "?", "\n");
+    };
+    for (const Value* value : model_->inputs) add("input", value);
+    for (const Value* value : model_->outputs) add("output", value);
+    for (const Value* value : model_->Initializers()) {
+      if (value->role == Role::kParameter) add("parameter", value);
+      if (value->role == Role::kFrozen) add("frozen", value);
+    }
+    uint64_t hash = 14695981039346656037u;  // FNV-1a
+    for (unsigned char c : text) hash = (hash ^ c) * 1099511628211u;
+    return Concat(std::hex, hash);
+  }
+
+  TensorMap Weights() const {
+    TensorMap weights;
+    for (const Value* value : model_->Initializers()) {
+      if (value->role != Role::kNone) {
+        weights[value->name] = state_.at(value->name);
+      }
+    }
+    return weights;
+  }
+
+  void LoadWeights(const std::string& path) {
+    TensorMap arrays = ReadSafetensors(path);
+    for (const auto& [name, tensor] :
+         FromTorch(arrays, Parameters(), names_, path)) {
+      state_.at(name) = tensor;
+    }
+  }
+
+  SessionOptions options_;
+  std::unique_ptr<Graph> model_;
+  std::unique_ptr<ExecutionProvider> provider_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<Profiler> profiler_;
+  ParameterNames names_;
+  StepSource source_;
+  TensorMap state_;
+  int64_t step_ = 0;
+  int64_t skipped_ = 0;
+  // Parallel lists, most recently used first.
+  std::list<PlannedStep> plans_;
+  std::list<PlanKey> keys_;
+  PlannedStep* last_ = nullptr;
+  // The profiler names nodes of graphs whose plans may be gone.
+  std::vector<std::shared_ptr<const Graph>> profiled_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingSession> TrainingSession::Create(
+    const SessionOptions& options) {
+  return std::make_unique<Session>(options);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step_graph.h"
+
+#include <algorithm>
+
+#include "graph/builder.h"
+#include "graph/passes/dead_code.h"
+#include "graph/passes/inference_mode.h"
+#include "graph/passes/linear.h"
+#include "graph/passes/running_statistics.h"
+#include "graph/passes/scale_update.h"
+#include "graph/passes/specialise.h"
+#include "graph/verify.h"
+#include "onnx_fp8/check.h"
+#include "optimizers/optimizer.h"
+#include "training/autodiff.h"
+#include "training/loss.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Pairs = std::vector<std::pair<Value*, Value*>>;
+
+constexpr char kAccumulated[] = "grad_sum.";
+constexpr char kAmaxState[] = "fp8.amax";
+
+class StepBuilder {
+ public:
+  StepBuilder(const StepSource& source, StepKind kind)
+      : source_(source), kind_(kind) {}
+
+  StepGraph Forward(const std::map<std::string, Shape>& shapes,
+                    bool input_gradients) {
+    step_.graph = Specialise(*source_.model, shapes, *source_.evaluator);
+    Graph& graph = *step_.graph;
+    for (const Value* value : graph.outputs) {
+      step_.outputs.push_back(value->name);
+    }
+    if (kind_ == StepKind::kEval) InferenceMode(graph);
+    NormaliseLinear(graph);
+    if (!source_.loss.kind.empty()) {
+      loss_ = AddLoss(graph, source_.loss);
+      step_.loss = loss_->name;
+    }
+    if (kind_ == StepKind::kEval) {
+      Quantise(nullptr, {});
+      if (loss_) AddOutput(loss_);
+    } else {
+      Backward(input_gradients);
+    }
+    return Finish();
+  }
+
+  StepGraph Apply(const StepGraph& micro) {
+    step_.graph = std::make_shared<Graph>();
+    Graph& graph = *step_.graph;
+    graph.file = source_.model->file;
+    graph.opset = source_.model->opset;
+    Builder b(graph, "apply.");
+    std::vector<ParameterGradient> parameters;
+    std::vector<Value*> sums;
+    for (const std::string& name : micro.trained) {
+      const Value* original = source_.model->Find(name);
+      Value* param = graph.AddInitializer(name, original->data);
+      param->role = Role::kParameter;
+      sums.push_back(AddState(kAccumulated + name,
+                              Tensor::Zeros(param->dtype, *param->shape)));
+      Value* share = b.Scalar(1.0 / static_cast<double>(source_.grad_accum),
+                              param);
+      parameters.push_back({param, b.Mul(sums.back(), share), name});
+    }
+    if (!micro.fp8.labels.empty()) {
+      auto n = static_cast<int64_t>(micro.fp8.labels.size());
+      amax_ = AddState(kAmaxState, Tensor::Zeros(DType::kFloat, {n}));
+      sums.push_back(amax_);
+    }
+    step_.fp8.labels = micro.fp8.labels;
+    step_.fp8.slots = micro.fp8.slots;
+    step_.fp8.amaxes.resize(micro.fp8.amaxes.size());
+    if (!step_.fp8.slots.empty()) {
+      AddScaleState(graph, source_.recipe, &step_.fp8);
+    }
+    Optimise(parameters);
+    for (Value* sum : sums) {
+      Value* zero =
+          graph.AddInitializer(graph.FreshName(sum->name + ".zero"),
+                               Tensor::Zeros(sum->dtype, *sum->shape));
+      graph.state.push_back({sum, zero});
+    }
+    return Finish();
+  }
+
+ private:
+  void Backward(bool input_gradients) {
+    Graph& graph = *step_.graph;
+    Check(loss_ != nullptr, "[", graph.file,
+          "] expected a loss to train with, got none");
+    std::vector<Value*> wanted;
+    for (Value* value : graph.Initializers()) {
+      if (value->role == Role::kParameter) wanted.push_back(value);
+    }
+    if (input_gradients) {
+      for (Value* value : graph.inputs) {
+        if (IsFloat(value->dtype)) wanted.push_back(value);
+      }
+    }
+    BackwardResult backward = BuildBackward(graph, loss_, wanted);
+    Pairs pairs;
+    for (Value* value : wanted) {
+      auto it = backward.gradient.find(value);
+      if (it != backward.gradient.end()) pairs.push_back({value, it->second});
+    }
+    // The rewrite replaces nodes, never values: the pairs stay good.
+    Quantise(backward.seed, pairs);
+    if (kind_ == StepKind::kGradients) {
+      NameGradients(pairs);
+    } else if (kind_ == StepKind::kMicro) {
+      Accumulate(pairs);
+    } else {
+      std::vector<ParameterGradient> parameters;
+      for (auto [param, grad] : pairs) {
+        parameters.push_back({param, grad, param->name});
+      }
+      amax_ = AmaxVector(graph, step_.fp8);
+      Optimise(parameters);
+    }
+    if (kind_ != StepKind::kGradients) BindRunningStatistics(graph);
+    for (auto [param, grad] : pairs) step_.trained.push_back(param->name);
+    AddOutput(loss_);
+  }
+
+  void Quantise(Value* seed, const Pairs& pairs) {
+    step_.fp8 = Fp8Rewrite(*step_.graph, source_.recipe, seed, pairs,
+                           source_.slots.empty() ? nullptr : &source_.slots);
+  }
+
+  void NameGradients(const Pairs& pairs) {
+    Graph& graph = *step_.graph;
+    for (auto [value, gradient] : pairs) {
+      // One value may be the gradient of two; each gets an output of its own.
+      Node* node = graph.AddNode("Identity", {gradient},
+                                 {graph.FreshName("grad." + value->name)});
+      Value* named = node->out(0);
+      named->dtype = gradient->dtype;
+      named->shape = gradient->shape;
+      graph.outputs.push_back(named);
+      auto& names = value->is_input ? step_.input_gradients : step_.gradients;
+      names[named->name] = value->name;
+    }
+  }
+
+  void Accumulate(const Pairs& pairs) {
+    Graph& graph = *step_.graph;
+    Builder b(graph, "micro.");
+    for (auto [param, grad] : pairs) {
+      Value* sum = AddState(kAccumulated + param->name,
+                            Tensor::Zeros(param->dtype, *param->shape));
+      graph.state.push_back({sum, b.Add(sum, grad)});
+    }
+    if (Value* amax = AmaxVector(graph, step_.fp8)) {
+      Value* state = AddState(kAmaxState,
+                              Tensor::Zeros(DType::kFloat, *amax->shape));
+      graph.state.push_back({state, b.Op("Max", {state, amax})});
+    }
+  }
+
+  // Optimizer, then the update of delayed scales, which need its `ok`.
+  void Optimise(const std::vector<ParameterGradient>& parameters) {
+    Graph& graph = *step_.graph;
+    std::vector<Value*> finite;
+    if (amax_) finite.push_back(amax_);
+    OptimizerValues made =
+        AppendOptimizer(graph, parameters, source_.optimizer, finite);
+    if (!step_.fp8.slots.empty()) {
+      AttachScaleUpdate(graph, source_.recipe, step_.fp8, amax_, made.ok);
+    }
+    AddOutput(made.grad_norm);
+    AddOutput(made.ok);
+    step_.grad_norm = made.grad_norm->name;
+    step_.ok = made.ok->name;
+    step_.lr = made.lr->name;
+    if (amax_) {
+      Builder b(graph, "fp8.");
+      Value* seen = b.Op("Identity", {amax_});
+      AddOutput(seen);
+      step_.amax = seen->name;
+    }
+  }
+
+  Value* AddState(const std::string& name, Tensor initial) {
+    Graph& graph = *step_.graph;
+    Value* value = graph.AddInitializer(graph.FreshName(name),
+                                        std::move(initial));
+    value->role = Role::kState;
+    return value;
+  }
+
+  void AddOutput(Value* value) {
+    auto& outputs = step_.graph->outputs;
+    if (std::ranges::find(outputs, value) == outputs.end()) {
+      outputs.push_back(value);
+    }
+  }
+
+  StepGraph Finish() {
+    Graph& graph = *step_.graph;
+    graph.Sort();
+    RemoveDeadCode(graph);
+    Verify(graph, "BuildStepGraph");
+    return std::move(step_);
+  }
+
+  const StepSource& source_;
+  StepKind kind_;
+  StepGraph step_;
+  Value* loss_ = nullptr;
+  Value* amax_ = nullptr;
+};
+
+}  // namespace
+
+StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
+                         const std::map<std::string, Shape>& shapes,
+                         bool input_gradients) {
+  return StepBuilder(source, kind).Forward(shapes, input_gradients);
+}
+
+StepGraph BuildApplyGraph(const StepSource& source, const StepGraph& micro) {
+  return StepBuilder(source, StepKind::kApply).Apply(micro);
+}
+
+}  // namespace onnx_fp8

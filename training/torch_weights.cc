@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/torch_weights.h"
+
+#include <cstring>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+Tensor Transposed(const Tensor& x) {
+  int64_t rows = x.dim(0);
+  int64_t columns = x.dim(1);
+  Tensor y = Tensor::Allocate(x.dtype(), {columns, rows});
+  size_t width = ByteSize(x.dtype());
+  auto* from = static_cast<const std::byte*>(x.raw());
+  auto* to = static_cast<std::byte*>(y.raw());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      std::memcpy(to + static_cast<size_t>(j * rows + i) * width,
+                  from + static_cast<size_t>(i * columns + j) * width, width);
+    }
+  }
+  return y;
+}
+
+}  // namespace
+
+TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,
+                  std::vector<std::string>* remarks) {
+  TensorMap arrays;
+  for (const auto& [name, tensor] : weights) {
+    auto it = names.find(name);
+    if (it == names.end()) continue;  // running statistics and the like
+    arrays[it->second.fqn] =
+        it->second.transposed ? Transposed(tensor) : tensor;
+    if (!it->second.remark.empty()) remarks->push_back(it->second.remark);
+  }
+  return arrays;
+}
+
+TensorMap FromTorch(const TensorMap& arrays,
+                    const std::vector<ParameterInfo>& parameters,
+                    const ParameterNames& names, const std::string& path) {
+  TensorMap weights;
+  for (const auto& [key, array] : arrays) {
+    const ParameterInfo* found = nullptr;
+    for (const ParameterInfo& info : parameters) {
+      if (info.fqn == key || info.name == key) found = &info;
+    }
+    Check(found != nullptr, "[", path, "] holds \"", key,
+          "\", which is no parameter of the model; `onnx-fp8 inspect` lists "
+          "them");
+    // By the file's own name it comes in the file's layout.
+    bool turn = names.at(found->name).transposed && found->fqn == key &&
+                array.rank() == 2;
+    Tensor tensor = turn ? Transposed(array) : array;
+    Check(tensor.shape() == found->shape, "[", path, "] expected ", key,
+          " of shape ", ToString(found->shape), ", got ",
+          ToString(tensor.shape()));
+    weights[found->name] = ConvertTo(tensor, found->dtype);
+  }
+  return weights;
+}
+
+}  // namespace onnx_fp8

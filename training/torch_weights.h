@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/parameter_names.h"
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+// Weights by PyTorch's names and in its layout, for load_state_dict. `remarks`
+// gets a line for each name or layout that the file had lost.
+TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,
+                  std::vector<std::string>* remarks);
+
+// The other way: arrays by FQN or initializer name become contents of the
+// file's initializers. `path` names the arrays' file in messages. Errors: a
+// name that no parameter has, another shape.
+TensorMap FromTorch(const TensorMap& arrays,
+                    const std::vector<ParameterInfo>& parameters,
+                    const ParameterNames& names, const std::string& path);
+
+}  // namespace onnx_fp8
