@@ -211,18 +211,10 @@ TEST_F(DamagedCheckpoint, NoDamageCrashesOrPasses) {
   for (const char* file : {"manifest.json", "state.safetensors"}) {
     std::string path = folder_ + "/" + file;
     std::string bytes = ReadText(path);
+    // Changed white space of the JSON may pass.
     ReadDamagedFiles(bytes, path, [&](const std::string&) {
-      LoadLatestCheckpoint(dir_.path(), kModel);
+      ExpectSame(*LoadLatestCheckpoint(dir_.path(), kModel), Make(2, 2));
     });
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      std::string edited = bytes;
-      edited[i] = static_cast<char>(edited[i] ^ 1);
-      WriteText(path, edited);
-      std::optional<Checkpoint> loaded;
-      ErrorOf([&] { loaded = LoadLatestCheckpoint(dir_.path(), kModel); });
-      // Changed white space of the JSON may pass.
-      if (loaded) ExpectSame(*loaded, Make(2, 2));
-    }
     WriteText(path, bytes);
   }
 }

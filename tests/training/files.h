@@ -50,6 +50,8 @@ inline std::string ReadText(const std::string& path) {
 }
 
 inline void WriteText(const std::string& path, const std::string& text) {
+  // Truncating an old file instead would make some file systems flush.
+  std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary);
   file << text;
   EXPECT_TRUE(file.flush()) << path;

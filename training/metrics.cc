@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "onnx_fp8/check.h"
+#include "training/file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Line = nlohmann::ordered_json;
+
+void Add(Line& line, const char* key, double value) {
+  if (std::isfinite(value)) {
+    line[key] = value;
+  } else {
+    line[key] = nullptr;
+    line["nonfinite"] = true;
+  }
+}
+
+void Add(Line& line, const char* key, const std::optional<double>& value) {
+  if (value) Add(line, key, *value);
+}
+
+// The step of a line; -1 if it is none of ours.
+int64_t StepOf(const std::string& text) {
+  auto line = nlohmann::json::parse(text, nullptr, false);
+  if (!line.is_object() || !line.contains("step")) return -1;
+  const auto& step = line["step"];
+  return step.is_number_integer() ? step.get<int64_t>() : -1;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
+    : path_(path) {
+  std::string kept;
+  if (std::ifstream old(path, std::ios::binary); old) {
+    for (std::string text; std::getline(old, text);) {
+      bool whole = !old.eof();  // ended by a newline
+      int64_t step = StepOf(text);
+      if (whole && step >= 0 && step <= last_step && last_step > 0) {
+        kept += text + "\n";
+      } else {
+        ++cut_;
+      }
+    }
+    Check(!old.bad(), "[", path, "] can't be read");
+  }
+  if (cut_ > 0) WriteFileAtomically(path, kept);
+  size_ = static_cast<int64_t>(kept.size());
+  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  Check(fd_ >= 0, "[", path,
+        "] can't be opened: ", std::generic_category().message(errno));
+}
+
+MetricsFile::~MetricsFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void MetricsFile::Append(const StepMetrics& metrics) {
+  Line line = {{"step", metrics.step}};
+  Add(line, "loss", metrics.loss);
+  Add(line, "grad_norm", metrics.grad_norm);
+  Add(line, "lr", metrics.lr);
+  Add(line, "samples_per_second", metrics.samples_per_second);
+  Add(line, "tokens_per_second", metrics.tokens_per_second);
+  if (metrics.skipped) line["skipped"] = true;
+  AppendLine(line.dump() + "\n");
+}
+
+void MetricsFile::Append(const ValidationMetrics& metrics) {
+  Line line = {{"step", metrics.step}};
+  Add(line, "val_loss", metrics.val_loss);
+  Add(line, "val_accuracy", metrics.val_accuracy);
+  Add(line, "val_perplexity", metrics.val_perplexity);
+  AppendLine(line.dump() + "\n");
+}
+
+void MetricsFile::AppendLine(const std::string& line) {
+  size_t done = 0;
+  while (done < line.size()) {
+    ssize_t n = write(fd_, line.data() + done, line.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      int error = errno;
+      bool cut = ftruncate(fd_, size_) == 0;
+      Fail("[", path_,
+           "] can't be written: ", std::generic_category().message(error),
+           cut ? "" : "; its last line is torn");
+    }
+    done += static_cast<size_t>(n);
+  }
+  size_ += static_cast<int64_t>(line.size());
+}
+
+void MetricsFile::Sync() {
+  Check(fsync(fd_) == 0, "[", path_,
+        "] can't be written: ", std::generic_category().message(errno));
+}
+
+}  // namespace onnx_fp8

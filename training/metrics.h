@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace onnx_fp8 {
+
+// One line per training step. NaN and infinities are written as null, and the
+// line then has "nonfinite": true.
+struct StepMetrics {
+  int64_t step = 0;  // from 1
+  double loss = 0;   // before the update
+  double grad_norm = 0;
+  double lr = 0;
+  double samples_per_second = 0;
+  std::optional<double> tokens_per_second;
+  bool skipped = false;  // written only if true
+};
+
+// One line per validation.
+struct ValidationMetrics {
+  int64_t step = 0;  // steps done
+  double val_loss = 0;
+  std::optional<double> val_accuracy;
+  std::optional<double> val_perplexity;
+};
+
+// A file of JSON objects, one a line, that only grows.
+class MetricsFile {
+ public:
+  // Opens or creates `path`. Lines of steps beyond `last_step`, and what is no
+  // such line (the torn end of a killed run), are cut; 0 starts afresh.
+  // Errors: the file can't be read or written.
+  MetricsFile(const std::string& path, int64_t last_step);
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  ~MetricsFile();
+
+  // Errors: the disk, naming the file.
+  void Append(const StepMetrics& metrics);
+  void Append(const ValidationMetrics& metrics);
+
+  // Brings all lines to the device; to be called before a checkpoint gets its
+  // name. Errors: the disk.
+  void Sync();
+
+  // Lines cut when the file was opened.
+  int64_t cut() const { return cut_; }
+
+ private:
+  void AppendLine(const std::string& line);
+
+  std::string path_;
+  int fd_ = -1;
+  int64_t cut_ = 0;
+  // Of whole lines: what a full disk left of one more is cut off again.
+  int64_t size_ = 0;
+};
+
+}  // namespace onnx_fp8
