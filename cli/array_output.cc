@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/array_output.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -145,8 +147,9 @@ void WriteNpz(const std::string& path, const TensorMap& arrays) {
     m.name = name + ".npy";
     Check(m.name.size() <= 0xFFFF, "[", path, "] a name is too long");
     m.header = NpyHeader(name, array);
-    m.crc = Crc32(m.header.data(), m.header.size());
-    m.crc = Crc32(array.raw(), array.bytes(), m.crc);
+    m.crc = static_cast<uint32_t>(crc32_combine(
+        Crc32(m.header.data(), m.header.size()),
+        Crc32(array.raw(), array.bytes()), static_cast<z_off_t>(array.bytes())));
     m.size = m.header.size() + array.bytes();
     m.offset = file.size();
     std::string local = LocalHeader(m);

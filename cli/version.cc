@@ -9,18 +9,6 @@
 #include "providers/cpu/isa.h"
 
 namespace onnx_fp8 {
-namespace {
-
-const char* IsaName() {
-  switch (BestIsa()) {
-    case Isa::kV4: return "x86-64-v4 (AVX-512)";
-    case Isa::kV3: return "x86-64-v3 (AVX2)";
-    default: return "baseline";
-  }
-}
-
-}  // namespace
-
 int Version(const Arguments& arguments) {
   Flags flags("version", "What this program and this machine are.");
   ThreadFlags threads;
@@ -33,7 +21,7 @@ int Version(const Arguments& arguments) {
   threads.Apply();
   nlohmann::ordered_json info = {
       {"version", ONNX_FP8_VERSION},
-      {"isa", IsaName()},
+      {"isa", CpuIsa()},
       {"gemm", GemmBackend()},
       {"threads", NumThreads()},
       {"onnx", ONNX_FP8_ONNX_VERSION},
