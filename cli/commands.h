@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The subcommands; each takes the words behind its name. They return the exit
+// code: 0 done, 130 interrupted. Errors: UsageError (exit code 2), Error (1).
+#pragma once
+
+#include "cli/flags.h"
+
+namespace onnx_fp8 {
+
+inline constexpr int kInterrupted = 130;
+
+int Eval(const Arguments& arguments);     // eval.cc
+int Export(const Arguments& arguments);   // export.cc
+int Grad(const Arguments& arguments);     // grad.cc
+int Inspect(const Arguments& arguments);  // inspect.cc
+int Ops(const Arguments& arguments);      // ops.cc
+int Rewrite(const Arguments& arguments);  // rewrite.cc
+int Run(const Arguments& arguments);      // run.cc
+int Train(const Arguments& arguments);    // train.cc
+int Version(const Arguments& arguments);  // version.cc
+
+// The whole program: finds the command and explains on stderr what went wrong.
+// Returns the exit code.
+int Main(const Arguments& arguments);
+
+}  // namespace onnx_fp8

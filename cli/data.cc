@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/data.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "cli/text.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kDefaultBatch = 8;
+
+std::string AxisName(const InputInfo& input, size_t axis) {
+  return axis < input.axis_names.size() ? input.axis_names[axis] : "";
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+void CheckWholeNames(const std::vector<DatasetInput>& inputs,
+                     const DataFlags& flags) {
+  std::vector<std::string> names;
+  for (const DatasetInput& input : inputs) names.push_back(input.name);
+  for (const std::string& name : flags.whole) {
+    if (Contains(names, name)) continue;
+    throw UsageError("--whole: the model has no input " + name + ", only " +
+                     Joined(names));
+  }
+}
+
+// The first input that can hold samples; null if there is none.
+const InputInfo* BatchInput(const std::vector<InputInfo>& inputs,
+                            const LossSpec& loss, const DataFlags& flags) {
+  for (const InputInfo& input : inputs) {
+    bool label = input.is_label || input.name == loss.label;
+    if (!label && !input.shape.empty() && !Contains(flags.whole, input.name)) {
+      return &input;
+    }
+  }
+  return nullptr;
+}
+
+int64_t BatchSize(const InputInfo& input, const DataFlags& flags) {
+  int64_t exported = input.shape[0];
+  if (exported < 0) {
+    return flags.batch_size > 0 ? flags.batch_size : kDefaultBatch;
+  }
+  if (flags.batch_size > 0 && flags.batch_size != exported) {
+    throw UsageError(Concat("--batch-size: the model was exported for batches "
+                            "of ", exported, ", got ", flags.batch_size));
+  }
+  return exported;
+}
+
+int64_t SequenceLength(const std::vector<InputInfo>& inputs,
+                       const LossSpec& loss, const DataFlags& flags) {
+  for (const InputInfo& input : inputs) {
+    bool tokens = input.name != loss.label && IsInteger(input.dtype) &&
+                  input.shape.size() == 2;
+    if (!tokens || input.shape[1] < 0) continue;
+    if (flags.seq_len > 0 && flags.seq_len != input.shape[1]) {
+      throw UsageError(Concat("--seq-len: the model was exported for ",
+                              input.shape[1], " tokens, got ", flags.seq_len));
+    }
+    return input.shape[1];
+  }
+  return flags.seq_len;
+}
+
+DType LabelType(const LossSpec& loss) {
+  return loss.kind == "cross_entropy" ? DType::kInt64 : DType::kFloat;
+}
+
+}  // namespace
+
+void DataFlags::AddTo(Flags& flags) {
+  flags.Int("--batch-size", &batch_size, 1,
+            "samples per batch (default: the exported one, else 8)");
+  flags.List("--whole", &whole,
+             "arrays that are fed whole: no sample axis");
+  flags.Int("--seq-len", &seq_len, 1, "token files: tokens per sample");
+  flags.Choice("--token-dtype", &token_dtype, {"uint16", "uint32"},
+               "token files: type of a token (default: uint16)");
+}
+
+DataLayout LayOutData(const std::vector<InputInfo>& inputs,
+                      const LossSpec& loss, const DataFlags& flags) {
+  DataLayout layout;
+  layout.label = loss.label;
+  const InputInfo* batch = BatchInput(inputs, loss, flags);
+  Check(batch != nullptr,
+        "expected a model with an input that has a sample axis, got none");
+  bool computed = loss.kind.rfind("output:", 0) == 0 || loss.kind.empty();
+  bool label_listed = false;
+  for (const InputInfo& input : inputs) {
+    if (input.is_label && computed) continue;
+    DatasetInput entry{input.name, input.dtype};
+    if (input.name == loss.label) {
+      label_listed = true;
+    } else {
+      entry.whole = input.shape.empty() ||
+                    input.shape[0] != batch->shape[0] ||
+                    AxisName(input, 0) != AxisName(*batch, 0);
+    }
+    layout.inputs.push_back(entry);
+  }
+  if (!computed && !label_listed) {
+    layout.inputs.push_back({loss.label, LabelType(loss)});
+  }
+  CheckWholeNames(layout.inputs, flags);
+  for (DatasetInput& input : layout.inputs) {
+    if (Contains(flags.whole, input.name)) input.whole = true;
+  }
+  layout.batch_size = BatchSize(*batch, flags);
+  layout.fixed_batch = batch->shape[0] >= 0;
+  layout.seq_len = SequenceLength(inputs, loss, flags);
+  return layout;
+}
+
+DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
+                            const DataLayout& layout, const DataFlags& flags) {
+  DatasetSpec spec;
+  spec.files = files;
+  spec.inputs = layout.inputs;
+  spec.batch_size = layout.batch_size;
+  spec.shuffle = false;
+  spec.drop_last = false;
+  spec.label = layout.label;
+  spec.token_dtype = ParseDType(flags.token_dtype);
+  spec.seq_len = layout.seq_len;
+  return spec;
+}
+
+Dataset OpenDataset(const DatasetSpec& spec) {
+  Dataset dataset(spec);
+  for (const std::string& note : dataset.notes()) {
+    std::cerr << "onnx-fp8: note: " << note << "\n";
+  }
+  return dataset;
+}
+
+int64_t CountTokens(const TensorMap& batch, const std::string& label) {
+  auto it = batch.find(label);
+  bool tokens = it != batch.end() && IsInteger(it->second.dtype()) &&
+                it->second.rank() >= 2;
+  return tokens ? it->second.size() : 0;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/data.h"
+#include "cli/evaluate.h"
+#include "cli/model_outputs.h"
+#include "cli/options.h"
+#include "cli/run_session.h"
+#include "cli/text.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct EvalFlags {
+  std::string model;
+  std::vector<std::string> data;
+  DataFlags data_flags;
+  SessionFlags session;
+  ThreadFlags threads;
+  bool json = false;
+
+  void AddTo(Flags& flags) {
+    flags.Positional("MODEL", &model, "an .onnx file, or the folder of a run");
+    flags.Group("Data");
+    flags.Files("--data", &data, "as for train; all samples are used");
+    data_flags.AddTo(flags);
+    session.AddTo(flags);
+    flags.Group("Options");
+    flags.Switch("--json", &json, "as one JSON object");
+    threads.AddTo(flags);
+    flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
+    flags.Example(
+        "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy");
+  }
+};
+
+std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values,
+                                             LossSpec* loss) {
+  bool run = std::filesystem::is_directory(values->model);
+  SessionOptions options;
+  std::string folder = values->model;
+  if (run) {
+    RunConfig config = RunFolder(folder).Load();
+    options = RunSessionOptions(config);
+    // What this command reads and writes itself.
+    for (const char* own : {"--data", "--profile", "--threads"}) {
+      config.flags.erase(own);
+    }
+    flags.Fill(config.flags);
+    values->model = config.model;
+  }
+  flags.Require({"--loss"});
+  SessionOptions ours = values->session.Make(values->model);
+  ours.optimizer = options.optimizer;
+  ours.grad_accum = options.grad_accum;
+  ours.seed = options.seed;
+  ours.loss.logits = LossOutput(ours.loss, values->model);
+  *loss = ours.loss;
+  auto session = TrainingSession::Create(ours);
+  if (run) session->Restore(folder);
+  return session;
+}
+
+nlohmann::ordered_json ToJson(const Evaluation& e) {
+  nlohmann::ordered_json json = {{"loss", e.loss}};
+  if (e.accuracy) json["accuracy"] = *e.accuracy;
+  if (e.perplexity) json["perplexity"] = *e.perplexity;
+  json["samples"] = e.samples;
+  if (e.tokens > 0) json["tokens"] = e.tokens;
+  return json;
+}
+
+}  // namespace
+
+int Eval(const Arguments& arguments) {
+  Flags flags("eval", "Loss, and accuracy or perplexity, over a data set.");
+  EvalFlags values;
+  values.AddTo(flags);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--data"});
+  values.threads.Apply();
+  LossSpec loss;
+  auto session = MakeSession(flags, &values, &loss);
+  DataLayout layout = LayOutData(session->Inputs(), loss, values.data_flags);
+  Dataset data =
+      OpenDataset(MakeDatasetSpec(values.data, layout, values.data_flags));
+  auto json = ToJson(Evaluate(*session, data, layout, loss));
+  if (values.json) {
+    std::cout << json.dump() << "\n";
+    return 0;
+  }
+  for (const auto& [key, value] : json.items()) {
+    std::string name = key;
+    name.resize(12, ' ');
+    std::cout << name
+              << (value.is_number_float() ? Number(value.get<double>(), 7)
+                                          : value.dump())
+              << "\n";
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <set>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+template <typename T>
+CLI::Validator AtLeast(T min) {
+  auto check = [min](std::string& text) -> std::string {
+    T value{};
+    if (!CLI::detail::lexical_cast(text, value) ||
+        !std::isfinite(static_cast<double>(value)) || value < min) {
+      const char* kind = std::is_integral_v<T> ? "an integer" : "a number";
+      return Concat("expected ", kind, " of at least ", min, ", got ", text);
+    }
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+// Levenshtein's.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string Nearest(const std::string& word,
+                    const std::vector<std::string>& names) {
+  std::string best;
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& name : names) {
+    size_t distance = EditDistance(word, name);
+    if (distance < least) {
+      least = distance;
+      best = name;
+    }
+  }
+  return best;
+}
+
+std::string ShellLine(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    bool plain = !word.empty() &&
+                 word.find_first_not_of("abcdefghijklmnopqrstuvwxyz"
+                                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_-+=./,:@%") ==
+                     std::string::npos;
+    if (plain) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (char c : word) line += c == '\'' ? std::string("'\\''") : Concat(c);
+    line += '\'';
+  }
+  return line;
+}
+
+struct Flags::Parser {
+  CLI::App app;
+  std::set<std::string> paths;
+  std::vector<std::string> examples;
+
+  std::string Help() const {
+    std::string text = app.help();
+    text += examples.size() == 1 ? "\nExample:\n" : "\nExamples:\n";
+    for (const std::string& line : examples) text += "  " + line + "\n";
+    return text;
+  }
+
+  // Names of all flags: "--lr", …, without positional ones.
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->get_positional()) names.push_back(option->get_name());
+    }
+    return names;
+  }
+
+  void Refuse(const std::string& word) const {
+    if (word.rfind("-", 0) != 0) {
+      throw UsageError("nothing expects the argument \"" + word + "\"");
+    }
+    std::string name = word.substr(0, word.find('='));
+    std::string nearest = Nearest(name, Names());
+    throw UsageError("there is no flag " + name +
+                     (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  }
+};
+
+Flags::Flags(const std::string& command, const std::string& summary)
+    : parser_(std::make_unique<Parser>()), group_("Options") {
+  CLI::App& app = parser_->app;
+  app.description(summary);
+  app.name("onnx-fp8 " + command);
+  app.allow_extras();  // Refuse says it better
+  app.get_formatter()->column_width(28);
+}
+
+Flags::~Flags() = default;
+
+void Flags::Positional(const std::string& name, std::string* value,
+                       const std::string& help, bool required) {
+  // Required ones are not taken for one more word of Files.
+  parser_->app.add_option(name, *value, help)
+      ->type_name("")
+      ->required(required);
+  parser_->paths.insert(name);
+}
+
+void Flags::Text(const std::string& name, std::string* value,
+                 const std::string& help) {
+  parser_->app.add_option(name, *value, help)
+      ->type_name("")
+      ->group(group_);
+}
+
+void Flags::Choice(const std::string& name, std::string* value,
+                   const std::vector<std::string>& choices,
+                   const std::string& help) {
+  auto check = [choices](std::string& text) -> std::string {
+    if (std::count(choices.begin(), choices.end(), text)) return "";
+    std::string list;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      if (i > 0) list += i + 1 == choices.size() ? " or " : ", ";
+      list += choices[i];
+    }
+    return "expected " + list + ", got " + text;
+  };
+  std::string list;
+  for (const std::string& c : choices) list += (list.empty() ? "" : "|") + c;
+  parser_->app.add_option(name, *value, help)
+      ->check(CLI::Validator(check, ""))
+      ->type_name(list)
+      ->group(group_);
+}
+
+void Flags::Switch(const std::string& name, bool* value,
+                   const std::string& help) {
+  parser_->app.add_flag(name, *value, help)->group(group_);
+}
+
+void Flags::Int(const std::string& name, int64_t* value, int64_t min,
+                const std::string& help) {
+  parser_->app.add_option(name, *value, help)
+      ->check(AtLeast(min))
+      ->type_name("N")
+      ->group(group_);
+}
+
+void Flags::Number(const std::string& name, double* value, double min,
+                   const std::string& help) {
+  parser_->app.add_option(name, *value, help)
+      ->check(AtLeast(min))
+      ->type_name("X")
+      ->group(group_);
+}
+
+void Flags::List(const std::string& name, std::vector<std::string>* values,
+                 const std::string& help) {
+  parser_->app.add_option(name, *values, help)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B,…")
+      ->group(group_);
+}
+
+void Flags::Words(const std::string& name, std::vector<std::string>* values,
+                  const std::string& help) {
+  parser_->app.add_option(name, *values, help)
+      ->allow_extra_args(false)
+      ->type_name("")
+      ->group(group_);
+}
+
+void Flags::File(const std::string& name, std::string* value,
+                 const std::string& help) {
+  parser_->app.add_option(name, *value, help)
+      ->type_name("FILE")
+      ->group(group_);
+  parser_->paths.insert(name);
+}
+
+void Flags::Files(const std::string& name, std::vector<std::string>* values,
+                  const std::string& help) {
+  parser_->app.add_option(name, *values, help)
+      ->type_name("FILE…")
+      ->group(group_);
+  parser_->paths.insert(name);
+}
+
+void Flags::Example(const std::string& line) {
+  parser_->examples.push_back(line);
+}
+
+void Flags::ParseAll(Arguments arguments) {
+  CLI::App& app = parser_->app;
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    throw;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  std::vector<std::string> left = app.remaining();
+  if (!left.empty()) parser_->Refuse(left.front());
+  all_.clear();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    std::string name = option->get_name();
+    auto& words = all_[name];
+    if (option->get_items_expected_max() == 0) continue;  // a switch
+    for (std::string word : option->results()) {
+      if (parser_->paths.contains(name)) {
+        word = std::filesystem::absolute(word).lexically_normal().string();
+      }
+      words.push_back(word);
+    }
+  }
+}
+
+bool Flags::Parse(const Arguments& arguments) {
+  arguments_ = arguments;
+  try {
+    ParseAll(arguments);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << parser_->Help();
+    return false;
+  }
+  given_ = all_;
+  return true;
+}
+
+void Flags::Fill(const FlagMap& saved) {
+  Arguments arguments = arguments_;
+  for (const CLI::Option* option : parser_->app.get_options()) {
+    std::string name = option->get_name();
+    auto it = saved.find(name);
+    if (it == saved.end() || Given(name)) continue;
+    if (option->get_positional()) {
+      arguments.insert(arguments.begin(), it->second.begin(),
+                       it->second.end());
+    } else if (it->second.empty()) {
+      arguments.push_back(name);
+    } else {
+      for (const std::string& word : it->second) {
+        if (!word.empty()) arguments.push_back(name + "=" + word);
+      }
+    }
+  }
+  ParseAll(arguments);
+}
+
+void Flags::Require(const std::vector<std::string>& names) const {
+  for (const std::string& name : names) {
+    if (!all_.contains(name)) throw UsageError(name + " is missing");
+  }
+}
+
+FlagMap Flags::Saved() const { return all_; }
+
+}  // namespace onnx_fp8

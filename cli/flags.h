@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The flags of one command. CLI11 parses them; flags.cc is the only file that
+// knows it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+using Arguments = std::vector<std::string>;
+
+// Wrong use of the program: exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Flags with the words that follow each: {"--lr": ["0.1"]}; positional
+// arguments under their upper-case names, switches without words.
+using FlagMap = std::map<std::string, std::vector<std::string>>;
+
+class Flags {
+ public:
+  // `command` as typed: "train".
+  Flags(const std::string& command, const std::string& summary);
+  ~Flags();
+
+  // Parse writes `value` if the flag is there, and else leaves it alone.
+  void Positional(const std::string& name, std::string* value,
+                  const std::string& help, bool required = true);
+  void Text(const std::string& name, std::string* value,
+            const std::string& help);
+  void Choice(const std::string& name, std::string* value,
+              const std::vector<std::string>& choices, const std::string& help);
+  void Switch(const std::string& name, bool* value, const std::string& help);
+  // Errors of the next two: below `min`, not a (finite) number.
+  void Int(const std::string& name, int64_t* value, int64_t min,
+           const std::string& help);
+  void Number(const std::string& name, double* value, double min,
+              const std::string& help);
+  // "a,b"; may be repeated.
+  void List(const std::string& name, std::vector<std::string>* values,
+            const std::string& help);
+  // As List, but commas are part of the words.
+  void Words(const std::string& name, std::vector<std::string>* values,
+             const std::string& help);
+  // A file or folder: Saved makes it absolute. Files: one or more words.
+  void File(const std::string& name, std::string* value,
+            const std::string& help);
+  void Files(const std::string& name, std::vector<std::string>* values,
+             const std::string& help);
+
+  // Flags that follow stand under this heading in the help.
+  void Group(const std::string& title) { group_ = title; }
+  // A whole command line, shown in the help.
+  void Example(const std::string& line);
+
+  // False if help was asked for; it is printed then. Errors: UsageError.
+  bool Parse(const Arguments& arguments);
+  // Parses `saved` for all flags that this command has and that were not
+  // given; they do not count as given. Errors: UsageError.
+  void Fill(const FlagMap& saved);
+
+  bool Given(const std::string& name) const { return given_.contains(name); }
+  // Given or filled in.
+  bool Has(const std::string& name) const { return all_.contains(name); }
+  // Errors: UsageError that names the first of `names` that Parse and Fill
+  // both did not find.
+  void Require(const std::vector<std::string>& names) const;
+  // Everything that Parse and Fill found.
+  FlagMap Saved() const;
+
+ private:
+  struct Parser;
+  void ParseAll(Arguments arguments);
+
+  std::unique_ptr<Parser> parser_;
+  std::string group_;
+  Arguments arguments_;
+  FlagMap given_, all_;
+};
+
+// `words` as a command line that a shell reads back as they are.
+std::string ShellLine(const std::vector<std::string>& words);
+
+// The one of `names` that `word` was probably meant to be; "" if none is close.
+std::string Nearest(const std::string& word,
+                    const std::vector<std::string>& names);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+// Name of the model output that the loss reads: loss.logits, or the first one
+// (unless the model computes the loss itself). Errors: no such output; the message lists those that there are.
+std::string LossOutput(const LossSpec& loss, const std::string& model);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/model_report.h"
+
+#include <algorithm>
+#include <set>
+
+#include "cli/options.h"
+#include "graph/builder.h"
+#include "graph/onnx_io.h"
+#include "graph/parameter_names.h"
+#include "graph/passes/trained_parameters.h"
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/expand_missing.h"
+#include "providers/plan.h"
+#include "training/autodiff.h"
+#include "training/step_graph.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Shapes = std::map<std::string, Shape>;
+
+constexpr char kStandInLoss[] = "onnx_fp8.stand_in_loss";
+
+InputInfo Describe(const Value& value) {
+  return {value.name, value.dtype, value.shape.value_or(Shape{}),
+          value.axis_names};
+}
+
+size_t Bytes(const Value& value) {
+  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
+}
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kParameter: return "trained";
+    case Role::kFrozen: return "frozen";
+    case Role::kState: return "state";
+    default: return "constant";
+  }
+}
+
+// Nodes that compute gradients or depend on one that does.
+std::set<const Node*> BackwardNodes(const Graph& graph) {
+  std::set<const Node*> backward;
+  for (const Node& node : graph.nodes()) {
+    bool is = node.name.starts_with("grad.") ||
+              node.metadata.contains(kForwardName) ||
+              std::ranges::any_of(node.inputs(), [&](const Value* value) {
+                return value && value->producer &&
+                       backward.contains(value->producer);
+              });
+    if (is) backward.insert(&node);
+  }
+  return backward;
+}
+
+MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
+  MemoryForecast memory;
+  const Graph& graph = *step.graph;
+  std::set<const Value*> bound;
+  for (const StateBinding& binding : graph.state) bound.insert(binding.state);
+  std::set<std::string> trained(step.trained.begin(), step.trained.end());
+  for (const Value* value : graph.Initializers()) {
+    bool parameter = value->role == Role::kParameter ||
+                     value->role == Role::kFrozen;
+    if (parameter) {
+      memory.parameters += Bytes(*value);
+      if (trained.contains(value->name)) memory.gradients += Bytes(*value);
+    } else if (value->name.starts_with("fp8.")) {
+      memory.scaling += Bytes(*value);
+    } else if (bound.contains(value)) {
+      memory.moments += Bytes(*value);
+    }
+  }
+  memory.arena = plan.arena_bytes;
+  memory.naive = plan.naive_bytes;
+  std::set<const Node*> backward = BackwardNodes(graph);
+  // A view shares the place of what it views: count each place once. All saved
+  // values are alive at the end of the forward half.
+  std::set<size_t> saved, copies;
+  for (const Slot& slot : plan.slots) {
+    const Value& value = *slot.value;
+    if (slot.place != Place::kArena || !value.producer) continue;
+    bool crosses = !backward.contains(value.producer) &&
+                   std::ranges::any_of(value.uses, [&](const Node* reader) {
+                     return backward.contains(reader);
+                   });
+    if (crosses && saved.insert(slot.at).second) memory.saved += Bytes(value);
+    if (IsFloat8(value.dtype)) memory.fp8_copies += Bytes(value);
+  }
+  return memory;
+}
+
+class Reporter {
+ public:
+  explicit Reporter(const SessionOptions& options)
+      : options_(options),
+        provider_(MakeCpuProvider()),
+        evaluator_(MakeCpuEvaluator()),
+        model_(ReadModel(options.model)) {
+    initializers_ = MarkParameters(*model_, {options.train, options.freeze});
+    names_ = NameParameters(*model_);
+  }
+
+  ModelReport Run(const std::map<std::string, int64_t>& axes) {
+    DescribeModel();
+    Shapes shapes = ResolveShapes(report_.inputs, axes);
+    if (options_.loss.kind.empty()) AddStandInLoss();
+    FindOpenAxes(shapes);
+    if (report_.open_axes.empty()) {
+      Closed(shapes);
+    } else {
+      Open(shapes);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  void DescribeModel() {
+    for (const Value* value : model_->inputs) {
+      report_.inputs.push_back(Describe(*value));
+    }
+    for (const Value* value : model_->outputs) {
+      report_.outputs.push_back(Describe(*value));
+    }
+    for (const InitializerReport& row : initializers_) {
+      const Value& value = *row.value;
+      auto name = names_.find(value.name);
+      bool named = name != names_.end();
+      report_.initializers.push_back(
+          {value.name, named ? name->second.fqn : "", RoleName(value.role),
+           row.reason, named ? name->second.remark : "", value.dtype,
+           value.data.shape(), value.data.bytes()});
+    }
+  }
+
+  void AddStandInLoss() {
+    for (Value* output : model_->outputs) {
+      if (!IsFloat(output->dtype)) continue;
+      Node* sum = model_->AddNode("ReduceSum", {output}, {kStandInLoss},
+                                  {{"keepdims", int64_t{0}}});
+      sum->out(0)->dtype = output->dtype;
+      sum->out(0)->shape = Shape{};
+      model_->outputs.push_back(sum->out(0));
+      options_.loss.kind = std::string("output:") + kStandInLoss;
+      report_.notes.push_back("no --loss is given: roles and memory are those "
+                              "of training with the sum of the output " +
+                              output->name);
+      return;
+    }
+  }
+
+  // Inputs whose open axes have no name get one: "x.0".
+  void FindOpenAxes(Shapes& shapes) {
+    for (InputInfo& input : report_.inputs) {
+      const Shape& shape = shapes.at(input.name);
+      input.axis_names.resize(shape.size());
+      for (size_t i = 0; i < shape.size(); ++i) {
+        if (shape[i] >= 0) continue;
+        std::string& name = input.axis_names[i];
+        if (name.empty()) name = Concat(input.name, ".", i);
+        if (std::ranges::find(report_.open_axes, name) ==
+            report_.open_axes.end()) {
+          report_.open_axes.push_back(name);
+        }
+      }
+    }
+  }
+
+  StepGraph Build(const Shapes& shapes) {
+    StepSource source{model_.get(),    options_.loss, options_.optimizer,
+                      options_.recipe, 1,             evaluator_.get()};
+    if (!options_.loss.kind.empty()) {
+      try {
+        return BuildStepGraph(source, StepKind::kTrain, shapes);
+      } catch (const Error& error) {
+        // The forward half may be sound all the same.
+        source.loss.kind.clear();
+        StepGraph forward = BuildStepGraph(source, StepKind::kEval, shapes);
+        report_.notes.push_back(
+            std::string("the model can't be trained as it is, what follows is "
+                        "its forward half: ") + error.what());
+        options_.loss.kind.clear();
+        return forward;
+      }
+    }
+    return BuildStepGraph(source, StepKind::kEval, shapes);
+  }
+
+  std::string Fqn(const std::string& initializer) const {
+    auto it = names_.find(initializer);
+    return it == names_.end() ? initializer : it->second.fqn;
+  }
+
+  void AddGemm(const GemmDecision& d, SizeText m, SizeText k, SizeText n) {
+    GemmReport row{d.node, d.module, Fqn(d.fqn), Name(d.gemm.role),
+                   m,      k,        n,          d.fp8,
+                   d.reason, ""};
+    auto pad = [&](const char* name, const SizeText& size) {
+      if (d.fp8 && size.value >= 0 && size.value % 16 != 0) row.padding += name;
+    };
+    pad("m", m);
+    pad("k", k);
+    pad("n", n);
+    report_.gemms.push_back(row);
+  }
+
+  void Closed(const Shapes& shapes) {
+    SpecialiseReport counts;
+    Specialise(*model_, shapes, *evaluator_, &counts);
+    report_.specialise = counts;
+    StepGraph step = Build(shapes);
+    for (const GemmDecision& d : step.fp8.decisions) {
+      auto size = [](int64_t value) {
+        return SizeText{value, std::to_string(value)};
+      };
+      AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
+    }
+    try {
+      ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
+      Plan plan = MakePlan(*step.graph, provider_->Kernels());
+      report_.memory = Forecast(step, plan);
+    } catch (const Error& error) {
+      report_.notes.push_back(std::string("no memory forecast: ") +
+                              error.what());
+    }
+  }
+
+  // Two builds with small sizes in place of the open axes; what differs
+  // between them depends on the axes.
+  void Open(const Shapes& shapes) {
+    std::map<std::string, int64_t> at_a, at_b;
+    int64_t a = 2;
+    for (const std::string& axis : report_.open_axes) {
+      at_a[axis] = a;
+      at_b[axis] = a + 1;
+      a += 2;
+    }
+    try {
+      StepGraph first = Build(Filled(shapes, at_a));
+      StepGraph second = Build(Filled(shapes, at_b));
+      const auto& x = first.fp8.decisions;
+      const auto& y = second.fp8.decisions;
+      Check(x.size() == y.size(), "the graph's structure depends on them");
+      for (size_t i = 0; i < x.size(); ++i) {
+        auto size = [&](int64_t p, int64_t q) {
+          return Generalise(p, q, at_a, at_b);
+        };
+        AddGemm(x[i], size(x[i].gemm.m, y[i].gemm.m),
+                size(x[i].gemm.k, y[i].gemm.k), size(x[i].gemm.n, y[i].gemm.n));
+      }
+    } catch (const Error& error) {
+      report_.gemms.clear();
+      report_.notes.push_back(
+          std::string("no table of matrix products without sizes of the open "
+                      "axes: ") + error.what());
+    }
+  }
+
+  Shapes Filled(Shapes shapes, const std::map<std::string, int64_t>& sizes) {
+    for (const InputInfo& input : report_.inputs) {
+      Shape& shape = shapes.at(input.name);
+      for (size_t i = 0; i < shape.size(); ++i) {
+        if (shape[i] < 0) shape[i] = sizes.at(input.axis_names[i]);
+      }
+    }
+    return shapes;
+  }
+
+  SessionOptions options_;
+  std::unique_ptr<ExecutionProvider> provider_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<Graph> model_;
+  std::vector<InitializerReport> initializers_;
+  ParameterNames names_;
+  ModelReport report_;
+};
+
+}  // namespace
+
+SizeText Generalise(int64_t a, int64_t b,
+                    const std::map<std::string, int64_t>& at_a,
+                    const std::map<std::string, int64_t>& at_b) {
+  if (a == b) return {a, std::to_string(a)};
+  std::vector<std::string> axes;
+  for (const auto& [axis, size] : at_a) axes.push_back(axis);
+  size_t subsets = size_t{1} << std::min<size_t>(axes.size(), 8);
+  for (size_t subset = 1; subset < subsets; ++subset) {
+    int64_t product_a = 1;
+    int64_t product_b = 1;
+    std::string text;
+    for (size_t i = 0; i < axes.size() && i < 8; ++i) {
+      if (!(subset >> i & 1)) continue;
+      product_a *= at_a.at(axes[i]);
+      product_b *= at_b.at(axes[i]);
+      text += (text.empty() ? "" : "·") + axes[i];
+    }
+    bool fits = a % product_a == 0 && b % product_b == 0 &&
+                a / product_a == b / product_b;
+    if (!fits) continue;
+    int64_t factor = a / product_a;
+    return {-1, factor == 1 ? text : Concat(factor, "·", text)};
+  }
+  return {-1, "?"};
+}
+
+ModelReport MakeModelReport(const SessionOptions& options,
+                            const std::map<std::string, int64_t>& axes) {
+  return Reporter(options).Run(axes);
+}
+
+}  // namespace onnx_fp8

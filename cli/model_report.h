@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/passes/specialise.h"
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+// A size in a model with open axes: a number, or a text in terms of the axes
+// ("batch·seq", "?" where it is no product of them).
+struct SizeText {
+  int64_t value = -1;  // -1: open
+  std::string text;
+};
+
+struct GemmReport {
+  std::string node, module, fqn, role;
+  SizeText m, k, n;
+  bool fp8 = false;
+  std::string reason;
+  std::string padding;  // of "m", "k", "n" those that are not multiples of 16
+};
+
+struct InitializerRow {
+  std::string name, fqn, role, reason, remark;
+  DType dtype;
+  Shape shape;
+  size_t bytes;
+};
+
+// What training needs, in bytes. The last three lie in the arena.
+struct MemoryForecast {
+  size_t parameters = 0, moments = 0, scaling = 0, arena = 0, naive = 0;
+  size_t gradients = 0, saved = 0, fp8_copies = 0;
+  size_t total() const { return parameters + moments + scaling + arena; }
+};
+
+struct ModelReport {
+  std::vector<InputInfo> inputs, outputs;
+  std::vector<InitializerRow> initializers;
+  std::vector<GemmReport> gemms;
+  std::optional<SpecialiseReport> specialise;
+  std::optional<MemoryForecast> memory;
+  std::vector<std::string> open_axes;  // without a size
+  std::vector<std::string> notes;
+};
+
+// Reads the model and builds its training step (without a loss in `options`:
+// that of the sum of its first float output; where an op has no gradient: the
+// forward graph, with a note). `axes`: sizes of dynamic axes by name. Open axes
+// leave their names in the sizes of the products, and no forecast. Errors: what
+// import finds wrong; UsageError for an axis that no input has.
+ModelReport MakeModelReport(const SessionOptions& options,
+                            const std::map<std::string, int64_t>& axes);
+
+// A size that is `a` when the axes have the sizes `at_a`, and `b` at `at_b`.
+SizeText Generalise(int64_t a, int64_t b,
+                    const std::map<std::string, int64_t>& at_a,
+                    const std::map<std::string, int64_t>& at_b);
+
+}  // namespace onnx_fp8

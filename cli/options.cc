@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/options.h"
+
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+
+namespace onnx_fp8 {
+namespace {
+
+double ParseNumber(const std::string& flag, const std::string& text) {
+  double value = 0;
+  auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      !std::isfinite(value)) {
+    throw UsageError(flag + ": expected a number, got \"" + text + "\"");
+  }
+  return value;
+}
+
+void RequireRange(bool ok, const std::string& flag, const char* range,
+                  double value) {
+  if (ok) return;
+  throw UsageError(Concat(flag, ": expected ", range, ", got ", value));
+}
+
+// "PATTERN=weight_decay:0,lr_scale:0.1".
+ParameterGroup ParseGroup(const std::string& text) {
+  const std::string usage =
+      "--group: expected PATTERN=weight_decay:X,lr_scale:X, got \"" + text +
+      "\"";
+  size_t split = text.rfind('=');
+  if (split == std::string::npos || split == 0) throw UsageError(usage);
+  ParameterGroup group;
+  group.pattern = text.substr(0, split);
+  std::string rest = text.substr(split + 1);
+  while (!rest.empty()) {
+    size_t comma = std::min(rest.find(','), rest.size());
+    std::string item = rest.substr(0, comma);
+    rest.erase(0, comma + 1);
+    size_t colon = item.find(':');
+    if (colon == std::string::npos) throw UsageError(usage);
+    std::string key = item.substr(0, colon);
+    double value = ParseNumber("--group", item.substr(colon + 1));
+    RequireRange(value >= 0, "--group", "values of at least 0", value);
+    if (key == "weight_decay") {
+      group.weight_decay = value;
+    } else if (key == "lr_scale") {
+      group.lr_scale = value;
+    } else {
+      throw UsageError(usage);
+    }
+  }
+  return group;
+}
+
+}  // namespace
+
+void ThreadFlags::AddTo(Flags& flags) {
+  flags.Int("--threads", &threads, 1, "threads (default: all of the machine)");
+}
+
+void ThreadFlags::Apply() const {
+  int64_t all = std::max(1u, std::thread::hardware_concurrency());
+  if (threads > 1024) {
+    throw UsageError(Concat("--threads: expected at most 1024, got ", threads));
+  }
+  SetNumThreads(static_cast<int>(threads > 0 ? threads : all));
+}
+
+void RecipeFlags::AddTo(Flags& flags) {
+  flags.Choice("--recipe", &recipe, RecipeNames(),
+               "how linear layers run in FP8 (default: off)");
+  flags.List("--filter-fqns", &filter_fqns,
+             "layers whose name contains one of these stay in fp32");
+  flags.Int("--amax-history", &amax_history, 1,
+            "delayed: steps of amax kept (default: 16)");
+  flags.Choice("--amax-algo", &amax_algo, {"max", "most_recent"},
+               "delayed: the amax taken from them (default: max)");
+  flags.Int("--margin", &margin, -100,
+            "delayed: the scale is multiplied by 2^N (default: 0)");
+}
+
+Recipe RecipeFlags::Make() const {
+  Recipe result = ParseRecipe(recipe);
+  result.filter_fqns = filter_fqns;
+  result.amax_history = amax_history;
+  result.most_recent = amax_algo == "most_recent";
+  result.margin = margin;
+  return result;
+}
+
+void LossFlags::AddTo(Flags& flags) {
+  flags.Text("--loss", &loss,
+             "cross_entropy, mse, bce_with_logits or output:NAME");
+  flags.Text("--label", &label, "name of the label array (default: labels)");
+  flags.Text("--logits", &logits,
+             "output that the loss reads (default: the first)");
+}
+
+LossSpec LossFlags::Make() const {
+  bool known = loss.empty() || loss == "cross_entropy" || loss == "mse" ||
+               loss == "bce_with_logits" ||
+               (loss.rfind("output:", 0) == 0 && loss.size() > 7);
+  if (!known) {
+    throw UsageError("--loss: expected cross_entropy, mse, bce_with_logits or "
+                     "output:NAME, got " + loss);
+  }
+  return {loss, label, logits};
+}
+
+void ParameterFlags::AddTo(Flags& flags) {
+  flags.List("--train", &train,
+             "train these too (globs over parameter names)");
+  flags.List("--freeze", &freeze, "do not train these; --train wins");
+}
+
+void OptimizerFlags::AddTo(Flags& flags) {
+  flags.Choice("--optimizer", &optimizer, {"adamw", "adam", "sgd"},
+               "default: adamw");
+  flags.Number("--lr", &lr, 0, "learning rate (default: 0.001)");
+  flags.Number("--weight-decay", &weight_decay, 0,
+               "default: 0.01 for adamw, else 0");
+  flags.List("--betas", &betas, "of Adam and AdamW (default: 0.9,0.999)");
+  flags.Number("--eps", &eps, 0, "of Adam and AdamW (default: 1e-8)");
+  flags.Number("--momentum", &momentum, 0, "of SGD (default: 0)");
+  flags.Switch("--nesterov", &nesterov, "SGD with Nesterov's momentum");
+  flags.Number("--clip-norm", &clip_norm, 0,
+               "clip gradients by their global norm (default: 0, off)");
+  flags.Words("--group", &groups,
+              "PATTERN=weight_decay:X,lr_scale:X for some parameters");
+}
+
+OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {
+  OptimizerSpec spec;
+  spec.kind = optimizer == "sgd"    ? OptimizerKind::kSgd
+              : optimizer == "adam" ? OptimizerKind::kAdam
+                                    : OptimizerKind::kAdamW;
+  spec.lr = lr;
+  if (betas.size() != 2) {
+    throw UsageError(Concat("--betas: expected two numbers, as in 0.9,0.999, "
+                            "got ", betas.size()));
+  }
+  spec.beta1 = ParseNumber("--betas", betas[0]);
+  spec.beta2 = ParseNumber("--betas", betas[1]);
+  for (double beta : {spec.beta1, spec.beta2}) {
+    RequireRange(beta >= 0 && beta < 1, "--betas", "0 <= beta < 1", beta);
+  }
+  spec.eps = eps;
+  if (flags.Has("--weight-decay")) spec.weight_decay = weight_decay;
+  spec.momentum = momentum;
+  spec.nesterov = nesterov;
+  if (nesterov && momentum == 0) {
+    throw UsageError("--nesterov needs --momentum");
+  }
+  spec.clip_norm = clip_norm;
+  for (const std::string& text : groups) {
+    spec.groups.push_back(ParseGroup(text));
+  }
+  return spec;
+}
+
+void EngineFlags::AddTo(Flags& flags) {
+  flags.File("--profile", &profile, "write a Chrome trace of all nodes");
+  flags.List("--expand", &expand,
+             "run these ops by their bodies in standard ONNX ops");
+  flags.Int("--max-plans", &max_plans, 1,
+            "plans kept, one per shape of the inputs (default: 8)");
+}
+
+void SessionFlags::AddTo(Flags& flags) {
+  flags.Group("Loss and parameters");
+  loss.AddTo(flags);
+  parameters.AddTo(flags);
+  flags.Group("Numbers");
+  recipe.AddTo(flags);
+  flags.Choice("--dtype", &dtype, {"float32"},
+               "of everything that is not FP8 (default: float32)");
+  flags.Group("Engine");
+  engine.AddTo(flags);
+}
+
+SessionOptions SessionFlags::Make(const std::string& model) const {
+  SessionOptions options;
+  options.model = model;
+  options.loss = loss.Make();
+  options.recipe = recipe.Make();
+  options.train = parameters.train;
+  options.freeze = parameters.freeze;
+  options.expand = engine.expand;
+  options.profile = engine.profile;
+  options.max_plans = engine.max_plans;
+  return options;
+}
+
+std::map<std::string, int64_t> ParseShapeFlag(
+    const std::vector<std::string>& words) {
+  std::map<std::string, int64_t> axes;
+  for (const std::string& word : words) {
+    size_t split = word.rfind('=');
+    int64_t size = 0;
+    bool ok = split != std::string::npos && split > 0;
+    if (ok) {
+      const char* end = word.data() + word.size();
+      auto [stop, error] =
+          std::from_chars(word.data() + split + 1, end, size);
+      ok = error == std::errc() && stop == end && size > 0;
+    }
+    if (!ok) {
+      throw UsageError("--shape: expected AXIS=N with N >= 1, got \"" + word +
+                       "\"");
+    }
+    axes[word.substr(0, split)] = size;
+  }
+  return axes;
+}
+
+std::map<std::string, Shape> ResolveShapes(
+    const std::vector<InputInfo>& inputs,
+    const std::map<std::string, int64_t>& axes) {
+  std::map<std::string, Shape> shapes;
+  std::set<std::string> known;
+  for (const InputInfo& input : inputs) {
+    Shape shape = input.shape;
+    for (size_t i = 0; i < shape.size() && i < input.axis_names.size(); ++i) {
+      if (shape[i] >= 0 || input.axis_names[i].empty()) continue;
+      known.insert(input.axis_names[i]);
+      auto it = axes.find(input.axis_names[i]);
+      if (it != axes.end()) shape[i] = it->second;
+    }
+    shapes[input.name] = shape;
+  }
+  for (const auto& [axis, size] : axes) {
+    if (known.contains(axis)) continue;
+    std::string names;
+    for (const std::string& name : known) names += " " + name;
+    throw UsageError("--shape: no input has an axis \"" + axis +
+                     "\"; there are:" + (names.empty() ? " none" : names));
+  }
+  return shapes;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Flags that several commands share, so that they mean the same in all. A
+// struct holds what was typed, with the defaults; Make… turns it into what the
+// library takes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "onnx_fp8/recipe.h"
+#include "onnx_fp8/session.h"
+#include "optimizers/schedule.h"
+
+namespace onnx_fp8 {
+
+// --threads; every command has it.
+struct ThreadFlags {
+  int64_t threads = 0;  // 0: as many as the machine has
+
+  void AddTo(Flags& flags);
+  void Apply() const;
+};
+
+// --recipe and what belongs to it.
+struct RecipeFlags {
+  std::string recipe = "off";
+  std::vector<std::string> filter_fqns;
+  int64_t amax_history = 16;
+  std::string amax_algo = "max";
+  int64_t margin = 0;
+
+  void AddTo(Flags& flags);
+  Recipe Make() const;
+};
+
+// --loss, --label, --logits.
+struct LossFlags {
+  std::string loss, label = "labels", logits;
+
+  void AddTo(Flags& flags);
+  // Errors: UsageError for a kind that there is not.
+  LossSpec Make() const;
+};
+
+// --train, --freeze.
+struct ParameterFlags {
+  std::vector<std::string> train, freeze;
+
+  void AddTo(Flags& flags);
+};
+
+// --optimizer, --lr and what belongs to them.
+struct OptimizerFlags {
+  std::string optimizer = "adamw";
+  double lr = 1e-3;
+  double weight_decay = 0;  // counts only if it was given
+  double momentum = 0;
+  double eps = 1e-8;
+  double clip_norm = 0;
+  bool nesterov = false;
+  std::vector<std::string> betas = {"0.9", "0.999"};
+  std::vector<std::string> groups;
+
+  void AddTo(Flags& flags);
+  // Errors: UsageError.
+  OptimizerSpec Make(const Flags& flags) const;
+};
+
+// --expand, --profile, --max-plans.
+struct EngineFlags {
+  std::vector<std::string> expand;
+  std::string profile;
+  int64_t max_plans = 8;
+
+  void AddTo(Flags& flags);
+};
+
+// What all commands with a session take.
+struct SessionFlags {
+  LossFlags loss;
+  ParameterFlags parameters;
+  RecipeFlags recipe;
+  EngineFlags engine;
+  std::string dtype = "float32";
+
+  void AddTo(Flags& flags);
+  SessionOptions Make(const std::string& model) const;
+};
+
+// "batch=4", "seq=8" → sizes by axis name. Errors: UsageError.
+std::map<std::string, int64_t> ParseShapeFlag(
+    const std::vector<std::string>& words);
+
+// Shapes of the graph's inputs with the named axes filled in; unnamed and
+// missing ones stay -1. Errors: UsageError for an axis that no input has.
+std::map<std::string, Shape> ResolveShapes(
+    const std::vector<InputInfo>& inputs,
+    const std::map<std::string, int64_t>& axes);
+
+}  // namespace onnx_fp8

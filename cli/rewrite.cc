@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/model_outputs.h"
+#include "cli/options.h"
+#include "cli/text.h"
+#include "graph/onnx_io.h"
+#include "graph/rewrite_model.h"
+#include "training/step_file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct RewriteFlags {
+  std::string model, out;
+  std::vector<std::string> shape;
+  LossFlags loss;
+  ParameterFlags parameters;
+  RecipeFlags recipe;
+  OptimizerFlags optimizer;
+  ThreadFlags threads;
+
+  void AddTo(Flags& flags) {
+    flags.Positional("MODEL", &model, "the .onnx file");
+    flags.Group("Forward model");
+    flags.File("-o,--out", &out, "the .onnx file to write");
+    recipe.AddTo(flags);
+    parameters.AddTo(flags);
+    flags.Group("Whole training step");
+    loss.AddTo(flags);
+    flags.List("--shape", &shape, "AXIS=N: sizes of all dynamic axes");
+    optimizer.AddTo(flags);
+    flags.Group("Options");
+    threads.AddTo(flags);
+    flags.Example(
+        "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
+    flags.Example(
+        "onnx-fp8 rewrite model.onnx -o step.onnx --recipe delayed --loss "
+        "cross_entropy --optimizer adamw --lr 0.001 --shape batch=8,seq=64");
+  }
+};
+
+void RequireStepFlags(const Flags& flags) {
+  const char* needs_loss[] = {
+      "--shape",  "--optimizer", "--lr",       "--weight-decay",
+      "--betas",  "--eps",       "--momentum", "--nesterov",
+      "--label",  "--logits",    "--group",    "--clip-norm"};
+  for (const char* name : needs_loss) {
+    if (flags.Given(name)) {
+      throw UsageError(std::string(name) +
+                       " belongs to a whole training step: it needs --loss");
+    }
+  }
+}
+
+void WriteForward(const RewriteFlags& values) {
+  RewriteReport report =
+      RewriteModel(values.model, values.out, values.recipe.Make(),
+                   values.parameters.train, values.parameters.freeze);
+  Table table({"parameter or module", "decision", "reason"});
+  for (const GemmDecision& d : report.decisions) {
+    table.Row({!d.fqn.empty()      ? d.fqn
+               : !d.module.empty() ? d.module
+                                   : d.node,
+               d.fp8 ? "FP8" : "unchanged", d.reason});
+  }
+  if (!table.empty()) table.Print(std::cout, 0);
+  std::cout << values.out << ": " << report.rewritten << " of "
+            << report.decisions.size() << " matrix products in FP8, opset "
+            << report.opset_after;
+  if (report.opset_after != report.opset_before) {
+    std::cout << " (was " << report.opset_before << ")";
+  }
+  std::cout << "\n";
+}
+
+void WriteStep(const Flags& flags, const RewriteFlags& values) {
+  SessionOptions options;
+  options.model = values.model;
+  options.loss = values.loss.Make();
+  options.optimizer = values.optimizer.Make(flags);
+  options.recipe = values.recipe.Make();
+  options.train = values.parameters.train;
+  options.freeze = values.parameters.freeze;
+  options.loss.logits = LossOutput(options.loss, options.model);
+  std::vector<InputInfo> inputs;
+  for (const Value* value : ReadModel(options.model)->inputs) {
+    inputs.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
+                      value->axis_names});
+  }
+  auto shapes = ResolveShapes(inputs, ParseShapeFlag(values.shape));
+  for (const InputInfo& input : inputs) {
+    const Shape& shape = shapes.at(input.name);
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] >= 0) continue;
+      std::string axis = i < input.axis_names.size() ? input.axis_names[i] : "";
+      throw UsageError("--shape: a whole training step needs the size of the "
+                       "axis \"" + axis + "\" of the input " + input.name);
+    }
+  }
+  WriteTrainingStep(options, shapes, values.out);
+  std::cout << values.out << ": the whole training step\n";
+}
+
+}  // namespace
+
+int Rewrite(const Arguments& arguments) {
+  Flags flags("rewrite",
+              "Write the model with its linear layers in FP8, for any ONNX "
+              "runtime; with --loss its whole training step.");
+  RewriteFlags values;
+  values.AddTo(flags);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--out"});
+  values.threads.Apply();
+  if (std::filesystem::path(values.out).extension() != ".onnx") {
+    throw UsageError("--out: expected a name that ends in .onnx, got " +
+                     values.out);
+  }
+  if (flags.Given("--loss")) {
+    WriteStep(flags, values);
+  } else {
+    RequireStepFlags(flags);
+    WriteForward(values);
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8

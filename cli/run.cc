@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+
+#include "cli/array_output.h"
+#include "cli/commands.h"
+#include "cli/feeds.h"
+#include "cli/options.h"
+#include "cli/text.h"
+#include "graph/onnx_io.h"
+#include "graph/passes/specialise.h"
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/executor.h"
+#include "training/arrays.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct RunFlags {
+  std::string model, out;
+  std::vector<std::string> data;
+  std::string profile;
+  ThreadFlags threads;
+};
+
+TensorMap ReadAll(const std::vector<std::string>& files) {
+  TensorMap arrays;
+  for (const std::string& file : files) {
+    for (auto& [name, tensor] : ReadArrays(file)) {
+      Check(arrays.emplace(name, tensor).second, "[", file, "] array \"", name,
+            "\" is in another file too");
+    }
+  }
+  return arrays;
+}
+
+// Splits `arrays` into feeds of the graph's inputs and new values of its
+// initializers: state comes as both an input and an initializer.
+TensorMap Bind(Graph& graph, const TensorMap& arrays) {
+  TensorMap feeds;
+  for (const auto& [name, array] : arrays) {
+    Value* value = graph.Find(name);
+    if (value && value->is_initializer()) {
+      Check(array.shape() == value->data.shape(), "[", name, "] expected shape ",
+            ToString(value->data.shape()), ", got ", ToString(array.shape()));
+      value->data = FeedAs(array, value->data.dtype(), name);
+    } else if (value && value->is_input) {
+      feeds[name] = FeedAs(array, value->dtype, name);
+    } else {
+      std::cerr << "onnx-fp8: note: the model has no input " << name << "\n";
+    }
+  }
+  for (const Value* input : graph.inputs) {
+    if (feeds.contains(input->name)) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, array] : arrays) names.push_back(name);
+    Fail("[", graph.file, "] expected an array for the input \"", input->name,
+         "\", got ", names.empty() ? "none" : Joined(names));
+  }
+  return feeds;
+}
+
+TensorMap Forward(const RunFlags& flags) {
+  std::unique_ptr<Graph> model = ReadModel(flags.model);
+  TensorMap feeds = Bind(*model, ReadAll(flags.data));
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
+  std::shared_ptr<const Graph> graph =
+      Specialise(*model, shapes, *MakeCpuEvaluator());
+  std::unique_ptr<ExecutionProvider> provider = MakeCpuProvider();
+  Executor executor(graph, *provider);
+  Profiler profiler;
+  if (!flags.profile.empty()) executor.set_profiler(&profiler);
+  TensorMap state;
+  TensorMap outputs = executor.Run(feeds, state);
+  if (!flags.profile.empty()) profiler.WriteChromeTrace(flags.profile);
+  return outputs;
+}
+
+}  // namespace
+
+int Run(const Arguments& arguments) {
+  Flags flags("run", "Run a model once, as it is, and write its outputs.");
+  RunFlags values;
+  flags.Positional("MODEL", &values.model, "the .onnx file");
+  flags.Files("--data", &values.data,
+              ".npz, .npy or .safetensors: arrays named like the inputs");
+  flags.File("-o,--out", &values.out, ".npz or .safetensors");
+  flags.File("--profile", &values.profile, "write a Chrome trace");
+  values.threads.AddTo(flags);
+  flags.Example("onnx-fp8 run model.onnx --data batch.npz -o outputs.npz");
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--data", "--out"});
+  RequireArrayPath("--out", values.out);
+  values.threads.Apply();
+  WriteArrays(values.out, Forward(values));
+  return 0;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "graph/rewrite_model.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/mapped_file.h"
+#include "training/file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of this run only: where it is and how it was started.
+bool Travels(const std::string& flag) {
+  return flag != "MODEL" && flag != "--out" && flag != "--resume" &&
+         flag != "--json";
+}
+
+}  // namespace
+
+std::string FileCrc(const std::string& path) {
+  MappedFile file = MapFile(path);
+  return Hex(Crc32(file.data, file.size));
+}
+
+bool RunFolder::HasConfig() const {
+  return fs::is_regular_file(path_ + "/config.json");
+}
+
+bool RunFolder::HasCheckpoint() const {
+  if (fs::exists(path_ + "/latest")) return true;
+  std::error_code none;
+  fs::directory_iterator entries(path_ + "/checkpoints", none);
+  for (; !none && entries != fs::directory_iterator(); ++entries) {
+    if (!IsTemporaryName(entries->path().filename().string())) return true;
+  }
+  return false;
+}
+
+RunConfig RunFolder::Load() const {
+  std::string file = path_ + "/config.json";
+  Check(HasConfig(), "[", path_, "] is no folder of a training run: expected ",
+        file);
+  std::ifstream in(file, std::ios::binary);
+  auto json = nlohmann::json::parse(in, nullptr, false);
+  const std::string refused = "[" + file + "] expected a run's configuration";
+  Check(json.is_object(), refused, ", got something else");
+  RunConfig config;
+  try {
+    int format = json.at("format").get<int>();
+    Check(format == 1, refused, " of format 1, got ", format);
+    fs::path model = json.at("model").at("file").get<std::string>();
+    Check(model.is_relative(), refused, ", got an absolute model path");
+    config.model = (fs::path(path_) / model).string();
+    config.crc = json.at("model").at("crc32").get<std::string>();
+    config.flags = json.at("flags").get<FlagMap>();
+  } catch (const nlohmann::json::exception& error) {
+    Fail(refused, ": ", error.what());
+  }
+  return config;
+}
+
+void RunFolder::Lock() {
+  MakeDirectories(path_);
+  int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  Check(fd >= 0, "[", path_, "] can't be opened as a folder");
+  lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
+  Check(flock(fd, LOCK_EX | LOCK_NB) == 0, "[", path_,
+        "] another process trains in this folder");
+}
+
+void RunFolder::Write(const std::string& model, const FlagMap& flags) {
+  fs::path copy = fs::path("model") / fs::path(model).filename();
+  std::string to = (fs::path(path_) / copy).string();
+  std::error_code none;
+  if (!fs::equivalent(model, to, none)) {
+    MakeDirectories(path_ + "/model");
+    RewriteModel(model, to, Recipe{});
+  }
+  nlohmann::ordered_json json = {
+      {"format", 1},
+      {"program", "onnx-fp8 " ONNX_FP8_VERSION},
+      {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
+      {"flags", nlohmann::ordered_json::object()},
+  };
+  for (const auto& [flag, words] : flags) {
+    if (Travels(flag)) json["flags"][flag] = words;
+  }
+  WriteFileAtomically(path_ + "/config.json", json.dump(2) + "\n");
+}
+
+}  // namespace onnx_fp8

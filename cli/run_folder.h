@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder of a training run, DIR:
+//
+//   config.json     the flags of the run, and which model it trains
+//   model/          a copy of the model file, with its external data
+//   metrics.jsonl   see training/metrics.h
+//   latest, checkpoints/   see training/checkpoint.h
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cli/flags.h"
+
+namespace onnx_fp8 {
+
+struct RunConfig {
+  std::string model;   // path of the run's own copy
+  std::string crc;     // of the model file
+  FlagMap flags;       // of `train`, without MODEL, --out and --resume
+};
+
+class RunFolder {
+ public:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  // A folder made by `train`.
+  bool HasConfig() const;
+  bool HasCheckpoint() const;
+
+  // Errors: no config.json, or not one of ours.
+  RunConfig Load() const;
+
+  // Makes the folder and keeps other processes from training in it until this
+  // object goes away. Errors: another process does; the disk.
+  void Lock();
+  // Copies `model` (unless it is the run's copy already) and writes the
+  // config. Errors: the disk.
+  void Write(const std::string& model, const FlagMap& flags);
+
+ private:
+  std::string path_;
+  std::shared_ptr<void> lock_;
+};
+
+// CRC-32 of a file's content, as text. Errors: it can't be read.
+std::string FileCrc(const std::string& path);
+
+}  // namespace onnx_fp8

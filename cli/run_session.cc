@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_session.h"
+
+#include "cli/model_outputs.h"
+#include "cli/train_flags.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+SessionOptions RunSessionOptions(const RunConfig& config) {
+  Flags flags("train", "");
+  TrainFlags values;
+  values.AddTo(flags, true);
+  try {
+    flags.Parse({});
+    flags.Fill(config.flags);
+    values.model = config.model;
+    // Only the checkpoint's weights count, and a profile of its own is wrong.
+    values.init.clear();
+    values.session.engine.profile.clear();
+    SessionOptions options = values.MakeSession(flags);
+    options.loss.logits = LossOutput(options.loss, config.model);
+    return options;
+  } catch (const UsageError& error) {
+    Fail("[", config.model, "] the run's config.json has a flag that does not "
+         "fit: ", error.what());
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/data.h"
+#include "cli/interrupt.h"
+#include "cli/model_outputs.h"
+#include "cli/options.h"
+#include "cli/run_folder.h"
+#include "cli/text.h"
+#include "cli/train_flags.h"
+#include "cli/trainer.h"
+#include "onnx_fp8/check.h"
+#include "training/checkpoint.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Notes = std::map<std::string, std::string>;
+
+// The flag that decides a note; "" where the data does.
+constexpr std::pair<const char*, const char*> kFixedNotes[] = {
+    {"seed", "--seed"},
+    {"batch_size", "--batch-size"},
+    {"grad_accum", "--grad-accum"},
+    {"shuffle", "--no-shuffle"},
+    {"seq_len", "--seq-len"},
+    {"samples", "--data"},
+};
+
+void Say(const std::string& text) { std::cerr << "onnx-fp8: " << text << "\n"; }
+
+class TrainCommand {
+ public:
+  TrainCommand(Flags& flags, TrainFlags& values)
+      : flags_(flags), values_(values), folder_(values.out) {}
+
+  int Execute() {
+    PrepareFolder();
+    CreateSession();
+    OpenData();
+    if (session_->step() >= steps_) return ReportFinished();
+    folder_.Write(values_.model, flags_.Saved());
+    MetricsFile metrics(folder_.metrics(), session_->step());
+    Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+    Trainer trainer(*session_, *data_, validation_ ? &*validation_ : nullptr,
+                    MakeTrainerSpec(), metrics, progress);
+    CatchInterrupts();
+    TrainerResult result = trainer.Run(Interrupted);
+    return Conclude(result);
+  }
+
+ private:
+  // Fills in the flags of an earlier run; locks the folder.
+  void PrepareFolder();
+  void CreateSession();
+  void OpenData();
+  void Restore();
+  TrainerSpec MakeTrainerSpec() const;
+  Notes DataNotes() const;
+  int ReportFinished() const;
+  int Conclude(const TrainerResult& result) const;
+  Json Summary(const TrainerResult& result) const;
+  std::string ResumeCommand() const {
+    return ShellLine({program_invocation_name, "train", "--resume", "--out",
+                      values_.out});
+  }
+
+  Flags& flags_;
+  TrainFlags& values_;
+  RunFolder folder_;
+  LossSpec loss_;
+  DataLayout layout_;
+  std::unique_ptr<TrainingSession> session_;
+  std::optional<Dataset> data_, validation_;
+  int64_t steps_ = 0;
+};
+
+void TrainCommand::PrepareFolder() {
+  bool runs = HoldsRun(values_.out);
+  Check(!runs || values_.resume, "[", values_.out,
+        "] holds a run already: --resume goes on with it, another --out starts "
+        "a new one");
+  if (values_.resume && folder_.HasConfig()) {
+    RunConfig config = folder_.Load();
+    Check(FileCrc(config.model) == config.crc, "[", config.model,
+          "] is not the file that the run was started with");
+    if (flags_.Given("MODEL")) {
+      Check(FileCrc(values_.model) == config.crc, "[", values_.model,
+            "] is not the model of this run; leave it out to go on with the "
+            "run's own copy, ", config.model);
+    }
+    bool total = flags_.Given("--steps") || flags_.Given("--epochs");
+    if (total) {
+      config.flags.erase("--steps");
+      config.flags.erase("--epochs");
+    }
+    flags_.Fill(config.flags);
+    values_.model = config.model;
+  } else {
+    flags_.Require({"MODEL"});
+  }
+  flags_.Require({"--data", "--loss"});
+  values_.Check(flags_);
+  folder_.Lock();
+  CleanLeftovers(values_.out);
+}
+
+void TrainCommand::CreateSession() {
+  bool restores = values_.resume && folder_.HasCheckpoint();
+  SessionOptions options = values_.MakeSession(flags_);
+  options.loss.logits = LossOutput(options.loss, values_.model);
+  // The checkpoint has the weights; the file may be gone.
+  if (restores) options.init.clear();
+  loss_ = options.loss;
+  session_ = TrainingSession::Create(options);
+}
+
+Notes TrainCommand::DataNotes() const {
+  return {{"seed", std::to_string(values_.seed)},
+          {"batch_size", std::to_string(layout_.batch_size)},
+          {"grad_accum", std::to_string(values_.grad_accum)},
+          {"shuffle", values_.no_shuffle ? "no" : "yes"},
+          {"seq_len", std::to_string(layout_.seq_len)},
+          {"samples", std::to_string(data_->size())}};
+}
+
+void TrainCommand::OpenData() {
+  layout_ = LayOutData(session_->Inputs(), loss_, values_.data_flags);
+  DatasetSpec spec =
+      MakeDatasetSpec(values_.data, layout_, values_.data_flags);
+  spec.shuffle = !values_.no_shuffle;
+  spec.seed = static_cast<uint64_t>(values_.seed);
+  spec.drop_last = true;
+  data_.emplace(OpenDataset(spec));
+  if (!values_.val_data.empty()) {
+    validation_.emplace(OpenDataset(
+        MakeDatasetSpec(values_.val_data, layout_, values_.data_flags)));
+  }
+  if (values_.epochs > 0) {
+    int64_t batches = values_.epochs * data_->batches_per_epoch();
+    steps_ = std::max<int64_t>(1, batches / values_.grad_accum);
+  } else {
+    steps_ = values_.steps;
+  }
+  if (values_.resume && folder_.HasCheckpoint()) {
+    Restore();
+  } else if (values_.resume) {
+    Say("there is no checkpoint in " + values_.out +
+        ": the run starts at the beginning");
+  }
+}
+
+void TrainCommand::Restore() {
+  Notes notes = session_->Restore(values_.out);
+  Notes ours = DataNotes();
+  for (const auto& [key, flag] : kFixedNotes) {
+    auto it = notes.find(key);
+    Check(it == notes.end() || it->second == ours[key], "[", values_.out,
+          "] was started with ", key, " ",
+          it == notes.end() ? "" : it->second, ", got ", ours[key], " (",
+          flag, "): a resumed run goes on with the same batches");
+  }
+  Say(Concat("resuming at step ", session_->step(), " of ", steps_));
+}
+
+TrainerSpec TrainCommand::MakeTrainerSpec() const {
+  TrainerSpec spec;
+  spec.folder = values_.out;
+  spec.steps = steps_;
+  spec.grad_accum = values_.grad_accum;
+  spec.save_every = values_.save_every;
+  spec.val_every = values_.val_every;
+  spec.lr = values_.optimizer.lr;
+  spec.schedule = values_.MakeSchedule();
+  spec.loss = loss_;
+  spec.layout = layout_;
+  spec.notes = DataNotes();
+  return spec;
+}
+
+int TrainCommand::ReportFinished() const {
+  if (values_.json) {
+    std::cout << Json{{"steps", session_->step()}, {"out", values_.out}}.dump()
+              << "\n";
+  } else {
+    std::cout << "the run in " << values_.out << " is finished: "
+              << session_->step() << " of " << steps_
+              << " steps are done; more --steps go on with it\n";
+  }
+  return 0;
+}
+
+Json TrainCommand::Summary(const TrainerResult& r) const {
+  Json json = {{"steps", session_->step()},
+               {"skipped_steps", session_->skipped_steps()},
+               {"loss", r.loss}};
+  if (r.validation) {
+    json["val_loss"] = r.validation->loss;
+    if (r.validation->accuracy) json["val_accuracy"] = *r.validation->accuracy;
+    if (r.validation->perplexity) {
+      json["val_perplexity"] = *r.validation->perplexity;
+    }
+  }
+  double seconds = std::max(r.seconds, 1e-9);
+  json["seconds"] = r.seconds;
+  json["samples_per_second"] = static_cast<double>(r.samples) / seconds;
+  if (r.tokens > 0) {
+    json["tokens_per_second"] = static_cast<double>(r.tokens) / seconds;
+  }
+  struct rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  MemoryInfo memory = session_->Memory();
+  json["peak_bytes"] = static_cast<int64_t>(usage.ru_maxrss) * 1024;
+  json["arena_bytes"] = memory.arena_bytes;
+  json["state_bytes"] = memory.state_bytes;
+  json["out"] = values_.out;
+  return json;
+}
+
+int TrainCommand::Conclude(const TrainerResult& r) const {
+  if (r.interrupted) {
+    if (session_->step() == 0) {
+      Say("interrupted before the first step; nothing is saved");
+    } else if (r.saved) {
+      Say(Concat("interrupted after step ", session_->step(), " of ", steps_,
+                 "; it is saved, to go on:"));
+      std::cerr << "  " << ResumeCommand() << "\n";
+    } else {
+      Say("interrupted, and step " + std::to_string(session_->step()) +
+          " could not be saved");
+    }
+    return kInterrupted;
+  }
+  Json json = Summary(r);
+  if (values_.json) {
+    std::cout << json.dump() << "\n";
+  } else {
+    std::cout << "trained " << r.steps << " steps in "
+              << DurationText(r.seconds) << "\n";
+    for (const auto& [key, value] : json.items()) {
+      std::string name = key;
+      name.resize(20, ' ');
+      bool bytes = key.ends_with("_bytes");
+      std::cout << "  " << name
+                << (bytes               ? ByteText(value.get<size_t>())
+                    : value.is_string() ? value.get<std::string>()
+                    : value.is_number_float() ? Number(value.get<double>())
+                                              : value.dump())
+                << "\n";
+    }
+  }
+  Check(r.saved, "the last step is not saved: ", r.save_error);
+  return 0;
+}
+
+}  // namespace
+
+int Train(const Arguments& arguments) {
+  bool resume = std::ranges::find(arguments, "--resume") != arguments.end();
+  Flags flags("train", "Train an exported model.");
+  TrainFlags values;
+  values.AddTo(flags, resume);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"--out"});
+  return TrainCommand(flags, values).Execute();
+}
+
+}  // namespace onnx_fp8

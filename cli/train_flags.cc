@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train_flags.h"
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+void TrainFlags::AddTo(Flags& flags, bool resume_given) {
+  flags.Positional("MODEL", &model, "the .onnx file", !resume_given);
+  flags.Group("Data");
+  flags.Files("--data", &data,
+              ".npz, .npy, .safetensors (arrays named like the model's inputs) "
+              "or .bin (tokens)");
+  flags.Files("--val-data", &val_data, "the same, for validation");
+  data_flags.AddTo(flags);
+  flags.Switch("--no-shuffle", &no_shuffle, "keep the order of the file");
+  flags.Int("--seed", &seed, 0, "of the shuffle (default: 0)");
+  flags.Group("Steps");
+  flags.Int("--steps", &steps, 1, "optimizer steps in all");
+  flags.Int("--epochs", &epochs, 1, "instead of --steps");
+  flags.Int("--grad-accum", &grad_accum, 1,
+            "batches per step (default: 1)");
+  flags.Int("--save-every", &save_every, 1,
+            "steps between checkpoints (default: 100)");
+  flags.Int("--val-every", &val_every, 1,
+            "steps between validations (default: ends of epochs)");
+  flags.Group("Optimizer");
+  optimizer.AddTo(flags);
+  flags.Text("--schedule", &schedule,
+             "constant, linear or cosine, with warm-up steps: "
+             "cosine:warmup=100,min=0.1");
+  session.AddTo(flags);
+  threads.AddTo(flags);
+  flags.Group("Run");
+  flags.File("--init", &init, "start from these weights (.safetensors)");
+  flags.File("--out", &out, "folder of the run");
+  flags.Switch("--resume", &resume,
+               "go on with the run in --out, by its own flags");
+  flags.Switch("--json", &json, "the summary as one JSON object");
+  flags.Example(
+      "onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy --epochs "
+      "10 --out runs/digits");
+  flags.Example(
+      "onnx-fp8 train gpt.onnx --data train.bin --val-data val.bin --seq-len "
+      "128 --loss cross_entropy --steps 1000 --recipe tensorwise --filter-fqns "
+      "lm_head --out runs/gpt");
+  flags.Example("onnx-fp8 train --resume --out runs/gpt");
+}
+
+void TrainFlags::Check(const Flags& flags) const {
+  if (flags.Has("--steps") == flags.Has("--epochs")) {
+    throw UsageError("expected one of --steps and --epochs");
+  }
+  if (flags.Has("--val-every") && val_data.empty()) {
+    throw UsageError("--val-every needs --val-data");
+  }
+  MakeSchedule();
+  MakeSession(flags);
+  threads.Apply();
+}
+
+SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
+  SessionOptions options = session.Make(model);
+  options.optimizer = optimizer.Make(flags);
+  options.init = init;
+  options.grad_accum = grad_accum;
+  options.seed = static_cast<uint64_t>(seed);
+  return options;
+}
+
+Schedule TrainFlags::MakeSchedule() const {
+  try {
+    return ParseSchedule(schedule);
+  } catch (const Error& error) {
+    throw UsageError(std::string("--schedule: ") + error.what());
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/data.h"
+#include "cli/options.h"
+#include "optimizers/schedule.h"
+
+namespace onnx_fp8 {
+
+// What `train` takes. A run's config.json holds the same flags, and `eval` and
+// `export` read them back through this struct.
+struct TrainFlags {
+  std::string model, out, init;
+  std::vector<std::string> data, val_data;
+  DataFlags data_flags;
+  SessionFlags session;
+  OptimizerFlags optimizer;
+  std::string schedule = "constant";
+  int64_t steps = 0;
+  int64_t epochs = 0;
+  int64_t grad_accum = 1;
+  int64_t seed = 0;
+  int64_t save_every = 100;
+  int64_t val_every = 0;
+  bool no_shuffle = false;
+  bool resume = false;
+  bool json = false;
+  ThreadFlags threads;
+
+  // With --resume MODEL may be left out.
+  void AddTo(Flags& flags, bool resume);
+  // What can be told wrong without the model; sets the threads. Errors:
+  // UsageError.
+  void Check(const Flags& flags) const;
+  SessionOptions MakeSession(const Flags& flags) const;
+  // Errors: UsageError.
+  Schedule MakeSchedule() const;
+};
+
+}  // namespace onnx_fp8

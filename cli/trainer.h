@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli/data.h"
+#include "cli/evaluate.h"
+#include "cli/progress.h"
+#include "onnx_fp8/session.h"
+#include "optimizers/schedule.h"
+#include "training/dataset.h"
+#include "training/metrics.h"
+
+namespace onnx_fp8 {
+
+struct TrainerSpec {
+  std::string folder;
+  int64_t steps = 0;  // total, of earlier runs too
+  int64_t grad_accum = 1;
+  int64_t save_every = 0;
+  int64_t val_every = 0;  // 0: at ends of epochs, at least 50 steps apart
+  double lr = 0;
+  Schedule schedule;
+  LossSpec loss;  // logits resolved
+  DataLayout layout;
+  std::map<std::string, std::string> notes;  // for the checkpoints
+};
+
+struct TrainerResult {
+  bool interrupted = false;
+  bool saved = true;        // the last step is in a checkpoint
+  std::string save_error;   // why not
+  double loss = 0;          // of the last step done here
+  double seconds = 0;       // in steps, without validation and saving
+  int64_t steps = 0;        // done here
+  int64_t samples = 0;
+  int64_t tokens = 0;
+  std::optional<Evaluation> validation;  // the last one
+};
+
+// The loop of `train`: steps, metrics, validation, checkpoints. A step is
+// grad_accum batches; step s reads batches (s - 1) · grad_accum … of `data`, so
+// a resumed run goes on where it stopped.
+class Trainer {
+ public:
+  // `validation` may be null.
+  Trainer(TrainingSession& session, const Dataset& data,
+          const Dataset* validation, TrainerSpec spec, MetricsFile& metrics,
+          Progress& progress)
+      : session_(session),
+        data_(data),
+        validation_(validation),
+        spec_(std::move(spec)),
+        metrics_(metrics),
+        progress_(progress) {}
+
+  // Until all steps are done or `stop` says so. A checkpoint that can't be
+  // written is reported and the run goes on.
+  TrainerResult Run(const std::function<bool()>& stop);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Metrics = std::variant<StepMetrics, ValidationMetrics>;
+
+  void Step();
+  void Report(const StepResult& step, const StepMetrics& metrics);
+  void ReportSkipped(const StepResult& step);
+  bool ValidationIsDue() const;
+  void Validate(const std::function<bool()>& stop);
+  void Record(const Metrics& metrics);
+  // Errors: the disk; lines that were not written stay pending.
+  void WritePending();
+  void Save(bool goes_on);
+
+  TrainingSession& session_;
+  const Dataset& data_;
+  const Dataset* validation_;
+  TrainerSpec spec_;
+  MetricsFile& metrics_;
+  Progress& progress_;
+  TrainerResult result_;
+  std::vector<Metrics> pending_;  // lines that the disk refused so far
+  int64_t saved_step_ = -1;
+  int64_t validated_step_ = -1;
+  int64_t skipped_here_ = 0;
+  double step_seconds_ = 0;  // smoothed
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/options.h"
+
+#include <gtest/gtest.h>
+
+namespace onnx_fp8 {
+namespace {
+
+OptimizerSpec ParseOptimizerFlags(const Arguments& arguments) {
+  Flags flags("test", "");
+  OptimizerFlags values;
+  values.AddTo(flags);
+  flags.Parse(arguments);
+  return values.Make(flags);
+}
+
+TEST(OptimizerFlagsTest, DefaultsArePyTorchs) {
+  OptimizerSpec spec = ParseOptimizerFlags({});
+  EXPECT_EQ(spec.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(spec.lr, 1e-3);
+  EXPECT_EQ(spec.beta1, 0.9);
+  EXPECT_EQ(spec.beta2, 0.999);
+  EXPECT_EQ(spec.eps, 1e-8);
+  EXPECT_FALSE(spec.weight_decay.has_value());
+  EXPECT_EQ(spec.momentum, 0);
+  EXPECT_EQ(spec.clip_norm, 0);
+}
+
+TEST(OptimizerFlagsTest, TakesAll) {
+  OptimizerSpec spec = ParseOptimizerFlags(
+      {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9", "--nesterov",
+       "--weight-decay", "0", "--clip-norm", "1", "--betas", "0.8,0.99",
+       "--group", "*.bias=weight_decay:0,lr_scale:0.5"});
+  EXPECT_EQ(spec.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(spec.momentum, 0.9);
+  EXPECT_TRUE(spec.nesterov);
+  EXPECT_EQ(spec.weight_decay, 0.0);
+  EXPECT_EQ(spec.clip_norm, 1);
+  EXPECT_EQ(spec.beta1, 0.8);
+  EXPECT_EQ(spec.beta2, 0.99);
+  ASSERT_EQ(spec.groups.size(), 1u);
+  EXPECT_EQ(spec.groups[0].pattern, "*.bias");
+  EXPECT_EQ(spec.groups[0].weight_decay, 0.0);
+  EXPECT_EQ(spec.groups[0].lr_scale, 0.5);
+}
+
+TEST(OptimizerFlagsTest, Refuses) {
+  for (const Arguments& wrong : {
+           Arguments{"--betas", "0.9"},
+           Arguments{"--betas", "0.9,1"},
+           Arguments{"--betas", "0.9,x"},
+           Arguments{"--betas", "0.9,0.9,0.9"},
+           Arguments{"--lr", "-1"},
+           Arguments{"--lr", "inf"},
+           Arguments{"--optimizer", "lion"},
+           Arguments{"--nesterov"},
+           Arguments{"--group", "*.bias"},
+           Arguments{"--group", "*.bias=decay:0"},
+           Arguments{"--group", "*.bias=lr_scale:-1"},
+       }) {
+    EXPECT_THROW(ParseOptimizerFlags(wrong), UsageError) << wrong.back();
+  }
+}
+
+TEST(RecipeFlagsTest, Make) {
+  Flags flags("test", "");
+  RecipeFlags values;
+  values.AddTo(flags);
+  flags.Parse({"--recipe", "delayed", "--amax-history", "4", "--amax-algo",
+               "most_recent", "--margin", "-1", "--filter-fqns", "a,b"});
+  Recipe recipe = values.Make();
+  EXPECT_EQ(recipe.name, "delayed");
+  EXPECT_TRUE(recipe.enabled);
+  EXPECT_EQ(recipe.input.scaling, Scaling::kDelayed);
+  EXPECT_EQ(recipe.amax_history, 4);
+  EXPECT_TRUE(recipe.most_recent);
+  EXPECT_EQ(recipe.margin, -1);
+  EXPECT_EQ(recipe.filter_fqns, (std::vector<std::string>{"a", "b"}));
+  EXPECT_FALSE(RecipeFlags().Make().enabled);
+  EXPECT_THROW(flags.Parse({"--recipe", "fp4"}), UsageError);
+}
+
+TEST(LossFlagsTest, KnowsTheKinds) {
+  for (const char* kind : {"cross_entropy", "mse", "bce_with_logits",
+                           "output:loss", ""}) {
+    EXPECT_EQ((LossFlags{kind, "labels", ""}.Make().kind), kind);
+  }
+  for (const char* kind : {"ce", "output:", "output"}) {
+    EXPECT_THROW((LossFlags{kind, "labels", ""}.Make()), UsageError);
+  }
+}
+
+TEST(ShapeFlagTest, Parses) {
+  auto axes = ParseShapeFlag({"batch=4", "a=b=8"});
+  EXPECT_EQ(axes.at("batch"), 4);
+  EXPECT_EQ(axes.at("a=b"), 8);
+  for (const char* wrong : {"batch", "batch=", "batch=0", "batch=x", "=4",
+                            "batch=4x", "batch=-1"}) {
+    EXPECT_THROW(ParseShapeFlag({wrong}), UsageError) << wrong;
+  }
+}
+
+TEST(ShapeFlagTest, ResolvesNamedAxes) {
+  std::vector<InputInfo> inputs = {
+      {"x", DType::kFloat, {-1, 3, -1}, {"batch", "", ""}},
+      {"y", DType::kFloat, {2}, {}}};
+  auto shapes = ResolveShapes(inputs, {{"batch", 4}});
+  EXPECT_EQ(shapes.at("x"), (Shape{4, 3, -1}));
+  EXPECT_EQ(shapes.at("y"), Shape{2});
+  EXPECT_THROW(ResolveShapes(inputs, {{"seq", 4}}), UsageError);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
