@@ -61,7 +61,8 @@ double ChannelSum(const T* x, const AxisView& v, int64_t channel, F f) {
     double sum = 0;
     for (int64_t b = 0; b < rows; ++b) {
       const T* row = first + b * step;
-      sum += n == 1 ? f(row[0]) : LaneSum(n, [=](int64_t i) { return f(row[i]); });
+      sum +=
+          n == 1 ? f(row[0]) : LaneSum(n, [=](int64_t i) { return f(row[i]); });
     }
     *out = sum;
   });
@@ -72,16 +73,17 @@ template <typename T>
 void BatchStatistics(const T* x, const AxisView& v, double* mean,
                      double* variance) {
   auto count = static_cast<double>(v.outer * v.inner);
-  ParallelFor(v.n, RowGrain(v.outer * v.inner), [=](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) {
-      double m =
-          ChannelSum(x, v, c, [](T e) -> double { return e; }) / count;
-      mean[c] = m;
-      variance[c] = ChannelSum(x, v, c, [m](T e) {
-                      return (e - m) * (e - m);
-                    }) / count;
-    }
-  });
+  ParallelFor(
+      v.n, RowGrain(v.outer * v.inner), [=](int64_t begin, int64_t end) {
+        for (int64_t c = begin; c < end; ++c) {
+          double m =
+              ChannelSum(x, v, c, [](T e) -> double { return e; }) / count;
+          mean[c] = m;
+          variance[c] =
+              ChannelSum(x, v, c, [m](T e) { return (e - m) * (e - m); }) /
+              count;
+        }
+      });
 }
 
 // Output i: operand * momentum + batch * (1 - momentum), in the operand's
@@ -124,12 +126,12 @@ void BatchNormalization(KernelContext& ctx) {
     }
     ParallelFor(v.outer * v.n, RowGrain(v.inner),
                 [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        auto c = static_cast<size_t>(r % v.n);
-        Affine(in + r * v.inner, mean[c], scale[c], bias[c], out + r * v.inner,
-               v.inner);
-      }
-    });
+                  for (int64_t r = begin; r < end; ++r) {
+                    auto c = static_cast<size_t>(r % v.n);
+                    Affine(in + r * v.inner, mean[c], scale[c], bias[c],
+                           out + r * v.inner, v.inner);
+                  }
+                });
   });
 }
 
@@ -195,21 +197,21 @@ void LpNormalization(KernelContext& ctx) {
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     ParallelFor(v.outer * v.inner, RowGrain(v.n),
                 [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) {
-        int64_t from = at / v.inner * v.n * v.inner + at % v.inner;
-        const T* in = x.data<T>() + from;
-        T* out = y.data<T>() + from;
-        double sum = 0;
-        for (int64_t i = 0; i < v.n; ++i) {
-          double e = in[i * v.inner];
-          sum += p == 1 ? std::fabs(e) : e * e;
-        }
-        double norm = p == 1 ? sum : std::sqrt(sum);
-        for (int64_t i = 0; i < v.n; ++i) {
-          out[i * v.inner] = static_cast<T>(in[i * v.inner] / norm);
-        }
-      }
-    });
+                  for (int64_t at = begin; at < end; ++at) {
+                    int64_t from = at / v.inner * v.n * v.inner + at % v.inner;
+                    const T* in = x.data<T>() + from;
+                    T* out = y.data<T>() + from;
+                    double sum = 0;
+                    for (int64_t i = 0; i < v.n; ++i) {
+                      double e = in[i * v.inner];
+                      sum += p == 1 ? std::fabs(e) : e * e;
+                    }
+                    double norm = p == 1 ? sum : std::sqrt(sum);
+                    for (int64_t i = 0; i < v.n; ++i) {
+                      out[i * v.inner] = static_cast<T>(in[i * v.inner] / norm);
+                    }
+                  }
+                });
   });
 }
 
@@ -262,24 +264,25 @@ void Lrn(KernelContext& ctx) {
   double bias = ctx.Float("bias", 1.0f);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    ParallelFor(v.outer * v.n, RowGrain(v.inner),
-                [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        int64_t channel = r % v.n;
-        int64_t first = std::max<int64_t>(channel - (size - 1) / 2, 0) - channel;
-        int64_t last = std::min(size / 2, v.n - 1 - channel);
-        for (int64_t i = 0; i < v.inner; ++i) {
-          const T* at = x.data<T>() + r * v.inner + i;
-          double square = 0;
-          for (int64_t c = first; c <= last; ++c) {
-            double e = at[c * v.inner];
-            square += e * e;
+    ParallelFor(
+        v.outer * v.n, RowGrain(v.inner), [&](int64_t begin, int64_t end) {
+          for (int64_t r = begin; r < end; ++r) {
+            int64_t channel = r % v.n;
+            int64_t first =
+                std::max<int64_t>(channel - (size - 1) / 2, 0) - channel;
+            int64_t last = std::min(size / 2, v.n - 1 - channel);
+            for (int64_t i = 0; i < v.inner; ++i) {
+              const T* at = x.data<T>() + r * v.inner + i;
+              double square = 0;
+              for (int64_t c = first; c <= last; ++c) {
+                double e = at[c * v.inner];
+                square += e * e;
+              }
+              y.data<T>()[r * v.inner + i] =
+                  static_cast<T>(*at / std::pow(bias + scale * square, beta));
+            }
           }
-          y.data<T>()[r * v.inner + i] =
-              static_cast<T>(*at / std::pow(bias + scale * square, beta));
-        }
-      }
-    });
+        });
   });
 }
 

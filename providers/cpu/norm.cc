@@ -192,16 +192,20 @@ void GradientRow(const T* dy, const T* x, const T* scale, double mean,
   double count = static_cast<double>(n);
   double dh_mean = 0;
   if constexpr (kCentred) {
-    dh_mean = LaneSum(n, [=](int64_t i) {
-                return static_cast<double>(dy[i]) *
-                       static_cast<double>(scale[i]);
-              }) / count;
+    dh_mean = LaneSum(n,
+                      [=](int64_t i) {
+                        return static_cast<double>(dy[i]) *
+                               static_cast<double>(scale[i]);
+                      }) /
+              count;
   }
-  double dhh_mean = LaneSum(n, [=](int64_t i) {
-                      double dh = static_cast<double>(dy[i]) *
-                                  static_cast<double>(scale[i]);
-                      return dh * ((x[i] - mean) * inv_std);
-                    }) / count;
+  double dhh_mean = LaneSum(n,
+                            [=](int64_t i) {
+                              double dh = static_cast<double>(dy[i]) *
+                                          static_cast<double>(scale[i]);
+                              return dh * ((x[i] - mean) * inv_std);
+                            }) /
+                    count;
 #pragma GCC ivdep  // dx is dy or x or does not overlap them
   for (int64_t i = 0; i < n; ++i) {
     double g = dy[i];
@@ -254,12 +258,12 @@ void AddUp(GradientOperands& o, int which, Tensor& out) {
   int64_t sums = o.sums;
   ParallelFor(n, std::max<int64_t>(kGrain / (sums + 1), 64),
               [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      double total = 0;
-      for (int64_t s = 0; s < sums; ++s) total += from[s * n + i];
-      to[i] = static_cast<T>(total);
-    }
-  });
+                for (int64_t i = begin; i < end; ++i) {
+                  double total = 0;
+                  for (int64_t s = 0; s < sums; ++s) total += from[s * n + i];
+                  to[i] = static_cast<T>(total);
+                }
+              });
 }
 
 void LayerNormGrad(KernelContext& ctx) {

@@ -78,14 +78,16 @@ TEST(BatchNorm, InferenceAndTraining) {
     std::vector<Tensor> inputs = {x, scale, bias, mean, variance};
     auto channel = [&](int64_t i) { return i / inner % 4; };
 
-    Tensor y = RunKernel("BatchNormalization", inputs,
-                         {{"epsilon", kEpsilon}})[0];
+    Tensor y =
+        RunKernel("BatchNormalization", inputs, {{"epsilon", kEpsilon}})[0];
     ExpectNormalized(y, x, 4, inner, scale, bias, [&](int64_t i) {
-      return Moments{DoubleAt(mean, channel(i)), DoubleAt(variance, channel(i))};
+      return Moments{DoubleAt(mean, channel(i)),
+                     DoubleAt(variance, channel(i))};
     });
 
     auto batch = MomentsBy(x, channel);
-    Attributes training = {{"epsilon", kEpsilon}, {"momentum", 0.75f},
+    Attributes training = {{"epsilon", kEpsilon},
+                           {"momentum", 0.75f},
                            {"training_mode", int64_t{1}}};
     auto z = RunKernel("BatchNormalization", inputs, training, 3);
     ExpectNormalized(z[0], x, 4, inner, scale, bias,
@@ -162,8 +164,9 @@ TEST(MeanVarianceNorm, OverAnyAxes) {
 TEST(Lrn, SumsOverNeighbouringChannels) {
   Tensor x = Random({2, 5, 3}, 1);
   for (int64_t size : {1, 2, 3, 20}) {
-    Tensor y = RunKernel("LRN", {x}, {{"size", size}, {"alpha", 0.5f},
-                                      {"beta", 0.25f}, {"bias", 2.0f}})[0];
+    Tensor y = RunKernel(
+        "LRN", {x},
+        {{"size", size}, {"alpha", 0.5f}, {"beta", 0.25f}, {"bias", 2.0f}})[0];
     for (int64_t i = 0; i < x.size(); ++i) {
       int64_t c = i / 3 % 5;
       double square = 0;
@@ -173,8 +176,9 @@ TEST(Lrn, SumsOverNeighbouringChannels) {
         double v = DoubleAt(x, i + (k - c) * 3);
         if (below && above) square += v * v;
       }
-      double want = DoubleAt(x, i) /
-                    std::pow(2 + 0.5 / static_cast<double>(size) * square, 0.25);
+      double want =
+          DoubleAt(x, i) /
+          std::pow(2 + 0.5 / static_cast<double>(size) * square, 0.25);
       ASSERT_NEAR(DoubleAt(y, i), want, 1e-14);
     }
   }

@@ -60,7 +60,8 @@ TEST(LayerNorm, MatchesTheFormula) {
     Shape tail = axis == 1 ? Shape{3, 50} : Shape{50};
     int64_t n = NumElements(tail);
     Tensor scale = Random(tail, 2), bias = Random(tail, 3);
-    Attributes at = {{"axis", axis}, {"epsilon", kEpsilon},
+    Attributes at = {{"axis", axis},
+                     {"epsilon", kEpsilon},
                      {"stash_type", static_cast<int64_t>(DType::kDouble)}};
     Reference want = LayerNorm(x, n, scale, bias, kEpsilon, true);
     auto y = RunKernel("LayerNormalization", {x, scale, bias}, at, 3);
@@ -71,11 +72,11 @@ TEST(LayerNorm, MatchesTheFormula) {
     EXPECT_LE(LargestDifference(y[1], want.mean.Reshaped(statistics)), 1e-14);
     EXPECT_LE(LargestDifference(y[2], want.inv_std.Reshaped(statistics)),
               1e-14);
-    auto f = RunKernel("LayerNormalization",
-                       {ConvertTo(x, DType::kFloat),
-                        ConvertTo(scale, DType::kFloat),
-                        ConvertTo(bias, DType::kFloat)},
-                       {{"axis", axis}, {"epsilon", kEpsilon}}, 3);
+    auto f =
+        RunKernel("LayerNormalization",
+                  {ConvertTo(x, DType::kFloat), ConvertTo(scale, DType::kFloat),
+                   ConvertTo(bias, DType::kFloat)},
+                  {{"axis", axis}, {"epsilon", kEpsilon}}, 3);
     EXPECT_EQ(f[2].dtype(), DType::kFloat);
     EXPECT_LE(LargestDifference(f[0], want.y), 1e-5);
     EXPECT_LE(LargestDifference(f[2], want.inv_std.Reshaped(statistics)), 1e-6);
@@ -112,8 +113,8 @@ TEST(LayerNorm, ScaleBroadcasts) {
             0);
 }
 
-// d loss / d(element i of t) by five-point differences: errors of order h^4, and
-// of 1e-16 / h of the loss, which is a sum up to 1e4.
+// d loss / d(element i of t) by five-point differences: errors of order h^4,
+// and of 1e-16 / h of the loss, which is a sum up to 1e4.
 template <typename Loss>
 void ExpectGradient(Tensor t, const Tensor& gradient, Loss loss) {
   ASSERT_EQ(t.shape(), gradient.shape());
@@ -127,8 +128,7 @@ void ExpectGradient(Tensor t, const Tensor& gradient, Loss loss) {
       v = old;
       return value;
     };
-    double slope =
-        (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+    double slope = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
     ASSERT_NEAR(DoubleAt(gradient, i), slope, 1e-7) << i;
   }
 }
@@ -194,8 +194,8 @@ TEST(LayerNorm, GradientsInFloatAndOnManyThreads) {
     EXPECT_LE(LargestDifference(results[0][i], exact[i]), i == 0 ? 2e-5 : 2e-3);
   }
   EXPECT_THROW(RunKernel("LayerNormGrad",
-                         {inputs[0], inputs[1], inputs[2], inputs[3].Reshaped({300}),
-                          inputs[4]},
+                         {inputs[0], inputs[1], inputs[2],
+                          inputs[3].Reshaped({300}), inputs[4]},
                          {{"axis", int64_t{-1}}}, 3, kDomain),
                Error);
   EXPECT_THROW(RunKernel("RMSNormGrad", {inputs[0], inputs[1], inputs[3]},
