@@ -189,6 +189,36 @@ TEST(Autodiff, DropoutUsesItsMask) {
   EXPECT_LT(kept, 64);
 }
 
+// y of a row does not change with its mean or its scale.
+TEST(Autodiff, ExpandsOpsThatHaveABodyOnly) {
+  Graph graph;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{2, 4});
+  Value* y = b.Op("MeanVarianceNormalization", {x},
+                  {{"axes", std::vector<int64_t>{1}}});
+  Value* w = b.Constant(Floats({2, 4}, {1, 2, -1, 3, 0, 1, 5, -2}));
+  Value* loss = SumAll(b, b.Mul(y, w));
+  graph.outputs = {y};
+  BuildBackward(graph, loss, {x});
+  EXPECT_EQ(CountNodes(graph, "MeanVarianceNormalization"), 0);
+  std::vector<float> data = {0, 1, 3, -2, 4, 1, 0, 2};
+  auto values = RunGraph(graph, {{"x", Floats({2, 4}, data)}});
+  ASSERT_TRUE(values.contains(y->name));
+  double largest = 0;
+  for (int64_t row = 0; row < 2; ++row) {
+    double sum = 0, along = 0;
+    for (int64_t i = 4 * row; i < 4 * row + 4; ++i) {
+      double g = DoubleAt(values["grad.x"], i);
+      sum += g;
+      along += g * static_cast<double>(data[static_cast<size_t>(i)]);
+      largest = std::max(largest, std::fabs(g));
+    }
+    EXPECT_NEAR(sum, 0, 1e-5);
+    EXPECT_NEAR(along, 0, 1e-5);
+  }
+  EXPECT_GT(largest, 0.1);
+}
+
 TEST(Autodiff, RefusesALossThatIsNotOneFloat) {
   Graph graph;
   graph.file = "m.onnx";

@@ -155,9 +155,6 @@ std::vector<GradientCase> PoolCases() {
            {.strides = {2}, .pads = {1, 1}, .kernel = {3}, .p = 3}),
       {"GlobalAveragePool", "GlobalAveragePool", {X({2, 3, 2, 3})}},
       {"GlobalMaxPool", "GlobalMaxPool", {X({2, 3, 2, 3})}},
-      {"GlobalLpPool", "GlobalLpPool", {X({2, 3, 4})}},
-      {"GlobalLpPoolP3", "GlobalLpPool", {X({1, 2, 2, 2})},
-       {{"p", int64_t{3}}}},
   };
 }
 

@@ -62,7 +62,6 @@ std::vector<BodyCase> BodyCases() {
       {"RMSNorm", "RMSNormalization", {x, row}, {{"epsilon", 0.1f}}},
       {"GroupNorm", "GroupNormalization", {image, channels, channels},
        {{"num_groups", int64_t{2}}}},
-      {"MeanVarianceDefault", "MeanVarianceNormalization", {image}},
       {"CrossEntropy", "SoftmaxCrossEntropyLoss", {x, labels}, ignore},
       {"CrossEntropyWeights", "SoftmaxCrossEntropyLoss", {x, labels, channels},
        ignore, 2},

@@ -67,8 +67,6 @@ std::vector<GradientCase> EinsumCases() {
        of("...ij,...jk->...ik")},
       {"EinsumEllipsisImplicit", "Einsum", {X({2, 2, 3}), X({2, 3, 2})},
        of("...ij,...jk")},
-      {"EinsumBroadcastAxis", "Einsum", {X({1, 3}), X({2, 3})},
-       of("ij,ij->ij")},
       {"EinsumUpperCase", "Einsum", {X({2, 3}), X({3, 4})}, of("Aj,jB->BA")},
   };
 }
