@@ -26,7 +26,7 @@ dead_a: float[2] = Mul(x, dead_c)
 a: float[2] = Mul(x, w)
 dead_b: float[2] = Mul(dead_a, a)
 next: float[2] = Mul(bound, c)
-y: float[1] , z: float[1] = Split<num_outputs=2>(a)
+y: float[1], z: float[1] = Split<num_outputs=2>(a)
 dead_d: float[2] = Mul(dead_b, dead_w)
 output y
 update bound = next
