@@ -44,6 +44,31 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// Lines of at most 79 columns (of ASCII): `text`, broken at spaces, the later
+// ones indented; `end` closes all but the last.
+std::string Wrapped(std::string text, size_t indent, const std::string& end) {
+  std::string lines;
+  size_t width = 79 - end.size();
+  while (text.size() > width) {
+    size_t space = text.rfind(' ', width);
+    if (space == std::string::npos || space <= indent) break;
+    lines += text.substr(0, space) + end + "\n";
+    text = std::string(indent, ' ') + text.substr(space + 1);
+  }
+  return lines + text + "\n";
+}
+
+// Two columns: "  --lr X          learning rate".
+std::string HelpLine(const std::string& spelling, const std::string& help) {
+  constexpr size_t kColumn = 26;
+  std::string text = "  " + spelling;
+  if (text.size() + 2 > kColumn) {
+    return text + "\n" + Wrapped(std::string(kColumn, ' ') + help, kColumn, "");
+  }
+  text.resize(kColumn, ' ');
+  return Wrapped(text + help, kColumn, "");
+}
+
 }  // namespace
 
 std::string Nearest(const std::string& word,
@@ -86,9 +111,31 @@ struct Flags::Parser {
   std::vector<std::string> examples;
 
   std::string Help() const {
-    std::string text = app.help();
-    text += examples.size() == 1 ? "\nExample:\n" : "\nExamples:\n";
-    for (const std::string& line : examples) text += "  " + line + "\n";
+    std::string text = app.get_description() + "\n\nUsage: " + app.get_name();
+    std::string positional;
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->get_positional()) continue;
+      text += " " + option->get_name();
+      positional += HelpLine(option->get_name(), option->get_description());
+    }
+    text += " [options]\n\n" + positional;
+    if (!positional.empty()) text += "\n";
+    for (const std::string& group : app.get_groups()) {
+      if (group.empty()) continue;
+      std::string lines;
+      for (const CLI::Option* option : app.get_options()) {
+        if (option->get_positional() || option->get_group() != group) continue;
+        std::string spelling = option->get_name(false, true);
+        std::string type = option->get_type_name();
+        if (!type.empty()) spelling += " " + type;
+        lines += HelpLine(spelling, option->get_description());
+      }
+      if (!lines.empty()) text += group + ":\n" + lines + "\n";
+    }
+    text += examples.size() == 1 ? "Example:\n" : "Examples:\n";
+    for (const std::string& line : examples) {
+      text += Wrapped("  " + line, 6, " \\");
+    }
     return text;
   }
 
@@ -102,7 +149,7 @@ struct Flags::Parser {
   }
 
   void Refuse(const std::string& word) const {
-    if (word.rfind("-", 0) != 0) {
+    if (!word.starts_with("-")) {
       throw UsageError("nothing expects the argument \"" + word + "\"");
     }
     std::string name = word.substr(0, word.find('='));
@@ -118,7 +165,7 @@ Flags::Flags(const std::string& command, const std::string& summary)
   app.description(summary);
   app.name("onnx-fp8 " + command);
   app.allow_extras();  // Refuse says it better
-  app.get_formatter()->column_width(28);
+  app.set_help_flag("-h,--help", "show this");
 }
 
 Flags::~Flags() = default;
@@ -135,7 +182,7 @@ void Flags::Positional(const std::string& name, std::string* value,
 void Flags::Text(const std::string& name, std::string* value,
                  const std::string& help) {
   parser_->app.add_option(name, *value, help)
-      ->type_name("")
+      ->type_name("TEXT")
       ->group(group_);
 }
 
@@ -185,7 +232,7 @@ void Flags::List(const std::string& name, std::vector<std::string>* values,
   parser_->app.add_option(name, *values, help)
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("A,B,…")
+      ->type_name("A,B,...")
       ->group(group_);
 }
 
@@ -193,14 +240,14 @@ void Flags::Words(const std::string& name, std::vector<std::string>* values,
                   const std::string& help) {
   parser_->app.add_option(name, *values, help)
       ->allow_extra_args(false)
-      ->type_name("")
+      ->type_name("TEXT")
       ->group(group_);
 }
 
 void Flags::File(const std::string& name, std::string* value,
                  const std::string& help) {
   parser_->app.add_option(name, *value, help)
-      ->type_name("FILE")
+      ->type_name("PATH")
       ->group(group_);
   parser_->paths.insert(name);
 }
@@ -208,7 +255,7 @@ void Flags::File(const std::string& name, std::string* value,
 void Flags::Files(const std::string& name, std::vector<std::string>* values,
                   const std::string& help) {
   parser_->app.add_option(name, *values, help)
-      ->type_name("FILE…")
+      ->type_name("FILE...")
       ->group(group_);
   parser_->paths.insert(name);
 }
@@ -225,6 +272,10 @@ void Flags::ParseAll(Arguments arguments) {
   } catch (const CLI::CallForHelp&) {
     throw;
   } catch (const CLI::ParseError& error) {
+    // A misspelt flag is the likely cause of what is missing.
+    for (const std::string& word : app.remaining()) {
+      if (word.starts_with("-")) parser_->Refuse(word);
+    }
     throw UsageError(error.what());
   }
   std::vector<std::string> left = app.remaining();

@@ -149,8 +149,13 @@ void PrintInitializers(const ModelReport& report) {
     std::string name = row.fqn.empty() || row.fqn == row.name
                            ? row.name
                            : row.fqn + " (" + row.name + ")";
-    table.Row({name, row.role, Name(row.dtype) + ToString(row.shape),
-               row.remark.empty() ? row.reason : row.reason + "; " + row.remark});
+    // The reason begins with the role, which has a column of its own.
+    std::string reason = row.reason;
+    if (reason.starts_with(row.role + ": ")) {
+      reason.erase(0, row.role.size() + 2);
+    }
+    if (!row.remark.empty()) reason += "; " + row.remark;
+    table.Row({name, row.role, Name(row.dtype) + ToString(row.shape), reason});
   }
   std::cout << "\nInitializers: " << trained << " of "
             << report.initializers.size() << " are trained, "

@@ -12,9 +12,8 @@ namespace onnx_fp8 {
 std::string LossOutput(const LossSpec& loss, const std::string& model) {
   if (loss.kind.starts_with("output:")) return loss.logits;
   std::vector<std::string> names;
-  for (const Value* value : ReadModel(model)->outputs) {
-    names.push_back(value->name);
-  }
+  std::unique_ptr<Graph> graph = ReadModel(model);
+  for (const Value* value : graph->outputs) names.push_back(value->name);
   Check(!names.empty(), "[", model, "] expected a model with outputs");
   if (loss.logits.empty()) return names[0];
   Check(std::ranges::find(names, loss.logits) != names.end(), "[", model,

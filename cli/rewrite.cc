@@ -86,7 +86,8 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.freeze = values.parameters.freeze;
   options.loss.logits = LossOutput(options.loss, options.model);
   std::vector<InputInfo> inputs;
-  for (const Value* value : ReadModel(options.model)->inputs) {
+  std::unique_ptr<Graph> graph = ReadModel(options.model);
+  for (const Value* value : graph->inputs) {
     inputs.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
                       value->axis_names});
   }

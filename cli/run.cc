@@ -11,6 +11,7 @@
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
+#include "providers/expand_missing.h"
 #include "training/arrays.h"
 
 namespace onnx_fp8 {
@@ -18,7 +19,7 @@ namespace {
 
 struct RunFlags {
   std::string model, out;
-  std::vector<std::string> data;
+  std::vector<std::string> data, expand;
   std::string profile;
   ThreadFlags threads;
 };
@@ -65,9 +66,11 @@ TensorMap Forward(const RunFlags& flags) {
   TensorMap feeds = Bind(*model, ReadAll(flags.data));
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
-  std::shared_ptr<const Graph> graph =
-      Specialise(*model, shapes, *MakeCpuEvaluator());
+  std::unique_ptr<Evaluator> evaluator = MakeCpuEvaluator();
   std::unique_ptr<ExecutionProvider> provider = MakeCpuProvider();
+  std::shared_ptr<Graph> graph = Specialise(*model, shapes, *evaluator);
+  ExpandMissing(*graph, provider->Kernels(),
+                {flags.expand.begin(), flags.expand.end()}, evaluator.get());
   Executor executor(graph, *provider);
   Profiler profiler;
   if (!flags.profile.empty()) executor.set_profiler(&profiler);
@@ -87,6 +90,8 @@ int Run(const Arguments& arguments) {
               ".npz, .npy or .safetensors: arrays named like the inputs");
   flags.File("-o,--out", &values.out, ".npz or .safetensors");
   flags.File("--profile", &values.profile, "write a Chrome trace");
+  flags.List("--expand", &values.expand,
+             "run these ops by their bodies in standard ONNX ops");
   values.threads.AddTo(flags);
   flags.Example("onnx-fp8 run model.onnx --data batch.npz -o outputs.npz");
   if (!flags.Parse(arguments)) return 0;

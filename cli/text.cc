@@ -83,7 +83,9 @@ std::string DurationText(double seconds) {
   if (!(seconds < 3.15e7)) return "over a year";
   int64_t s = std::llround(seconds);
   char text[64];
-  if (s < 60) {
+  if (seconds < 9.95) {
+    std::snprintf(text, sizeof text, "%.1f s", std::max(0.0, seconds));
+  } else if (s < 60) {
     std::snprintf(text, sizeof text, "%d s", static_cast<int>(s));
   } else if (s < 3600) {
     std::snprintf(text, sizeof text, "%d min %02d s", static_cast<int>(s / 60),

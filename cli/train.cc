@@ -79,6 +79,7 @@ class TrainCommand {
   std::unique_ptr<TrainingSession> session_;
   std::optional<Dataset> data_, validation_;
   int64_t steps_ = 0;
+  bool validation_due_ = false;
 };
 
 void TrainCommand::PrepareFolder() {
@@ -158,6 +159,7 @@ void TrainCommand::OpenData() {
 
 void TrainCommand::Restore() {
   Notes notes = session_->Restore(values_.out);
+  validation_due_ = notes.contains(kValidationDue);
   Notes ours = DataNotes();
   for (const auto& [key, flag] : kFixedNotes) {
     auto it = notes.find(key);
@@ -181,6 +183,7 @@ TrainerSpec TrainCommand::MakeTrainerSpec() const {
   spec.loss = loss_;
   spec.layout = layout_;
   spec.notes = DataNotes();
+  spec.validate_first = validation_due_;
   return spec;
 }
 

@@ -34,7 +34,7 @@ std::string ValidationText(const Evaluation& e) {
 
 TrainerResult Trainer::Run(const std::function<bool()>& stop) {
   saved_step_ = session_.step();
-  validated_step_ = -1;
+  if (spec_.validate_first && validation_) Validate(stop);
   while (session_.step() < spec_.steps && !stop()) {
     Step();
     if (ValidationIsDue()) Validate(stop);
@@ -134,7 +134,7 @@ void Trainer::Validate(const std::function<bool()>& stop) {
   Evaluation e = Evaluate(session_, *validation_, spec_.layout, spec_.loss,
                           stop);
   if (!e.complete) {
-    progress_.Note("onnx-fp8: the validation is left out");
+    spec_.notes[kValidationDue] = "yes";
     return;
   }
   ValidationMetrics metrics;

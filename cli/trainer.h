@@ -20,6 +20,9 @@
 
 namespace onnx_fp8 {
 
+// Among a checkpoint's notes, if its step's validation was interrupted.
+inline constexpr char kValidationDue[] = "validation_due";
+
 struct TrainerSpec {
   std::string folder;
   int64_t steps = 0;  // total, of earlier runs too
@@ -31,6 +34,8 @@ struct TrainerSpec {
   LossSpec loss;  // logits resolved
   DataLayout layout;
   std::map<std::string, std::string> notes;  // for the checkpoints
+  // The run was interrupted in a validation, which comes first now.
+  bool validate_first = false;
 };
 
 struct TrainerResult {
@@ -88,7 +93,6 @@ class Trainer {
   TrainerResult result_;
   std::vector<Metrics> pending_;  // lines that the disk refused so far
   int64_t saved_step_ = -1;
-  int64_t validated_step_ = -1;
   int64_t skipped_here_ = 0;
   double step_seconds_ = 0;  // smoothed
 };

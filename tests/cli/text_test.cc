@@ -20,6 +20,7 @@ TEST(TextTest, Formats) {
   EXPECT_EQ(Grouped(1234567), "1,234,567");
   EXPECT_EQ(Grouped(-1234), "-1,234");
   EXPECT_EQ(Grouped(-123), "-123");
+  EXPECT_EQ(DurationText(0.25), "0.2 s");
   EXPECT_EQ(DurationText(41.6), "42 s");
   EXPECT_EQ(DurationText(200), "3 min 20 s");
   EXPECT_EQ(DurationText(7500), "2 h 05 min");
