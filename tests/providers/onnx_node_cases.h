@@ -4,6 +4,7 @@
 // results (onnx/backend/test/data/node of the Python package).
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,11 @@ struct NodeCase {
   std::string name;    // "test_add_bcast"
   std::string folder;  // with model.onnx and test_data_set_*
 };
+
+// What GoogleTest shows of a parameter.
+inline void PrintTo(const NodeCase& node_case, std::ostream* out) {
+  *out << node_case.name;
+}
 
 struct NodeCases {
   std::vector<NodeCase> runnable;

@@ -133,6 +133,18 @@ TEST(Random, Moments) {
   EXPECT_LT(n.highest, 5 + 2 * 6);
 }
 
+// Neighbours share no uniform numbers: their squares do not correlate.
+TEST(Random, NormalsAreIndependent) {
+  Tensor x = RunNode1("RandomNormal", {}, {{"shape", kShape}, {"seed", 6.0f}});
+  double covariance = 0;
+  for (int64_t i = 0; i + 1 < x.size(); ++i) {
+    double a = DoubleAt(x, i), b = DoubleAt(x, i + 1);
+    covariance += (a * a - 1) * (b * b - 1) / static_cast<double>(x.size());
+  }
+  // Variance of a square: 2. Standard error: 0.0063.
+  EXPECT_NEAR(covariance, 0, 0.03);
+}
+
 TEST(Random, SeedsAndThreads) {
   int threads = NumThreads();
   Attributes attributes = {{"shape", kShape}, {"seed", 3.0f}};

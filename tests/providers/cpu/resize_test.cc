@@ -49,6 +49,19 @@ TEST(Resize, KeepsConstants) {
   }
 }
 
+// The shared scale 1/20 makes axis 1 two elements "1.5 long": with aligned
+// corners the second comes from beyond the end, where all weights are cut off.
+TEST(Resize, TakesTheEdgeWhereAllIsOutside) {
+  Tensor y = RunNode1(
+      "Resize", {Count({20, 30}), {}, {}, Tensor::Ints({1, 1})},
+      {{"mode", std::string("linear")},
+       {"keep_aspect_ratio_policy", std::string("not_smaller")},
+       {"coordinate_transformation_mode", std::string("align_corners")},
+       {"exclude_outside", int64_t{1}}});
+  ASSERT_EQ(y.shape(), (Shape{1, 2}));
+  EXPECT_EQ(Doubles(y), (V{0, 29}));
+}
+
 // A line stays a line inside, whatever the number of axes.
 TEST(Resize, LinearIsExactOnLines) {
   Tensor x = Count({3, 4});
