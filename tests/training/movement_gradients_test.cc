@@ -26,7 +26,7 @@ std::vector<GradientCase> ShapeCases() {
       {"Expand", "Expand", {X({3, 1}), Ints({2, 1, 4})}},
       {"ExpandKeepsWiderInput", "Expand", {X({2, 3}), Ints({1, 1})}},
       {"ExpandScalar", "Expand", {X({}), Ints({2, 2})}},
-      {"Tile", "Tile", {X({2, 3}), Ints({2, 3})}},
+      {"Tile", "Tile", {X({2, 3}), Ints({3, 2})}},
       {"TileOneAxis", "Tile", {X({2, 1, 2}), Ints({1, 4, 1})}},
       {"DepthToSpaceDcr", "DepthToSpace", {X({1, 8, 2, 3})},
        {{"blocksize", int64_t{2}}}},
