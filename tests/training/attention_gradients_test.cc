@@ -19,15 +19,19 @@ std::vector<GradientCase> AttentionCases() {
                             {"kv_num_heads", int64_t{2}}};
   return {
       {"Attention", op, {X({1, 2, 3, 2}), X({1, 2, 4, 2}), X({1, 2, 4, 3})}},
-      {"AttentionCausal", op,
+      {"AttentionCausal",
+       op,
        {X({2, 1, 3, 2}), X({2, 1, 3, 2}), X({2, 1, 3, 2})},
        {{"is_causal", int64_t{1}}}},
-      {"AttentionGrouped", op,
+      {"AttentionGrouped",
+       op,
        {X({1, 4, 2, 2}), X({1, 2, 3, 2}), X({1, 2, 3, 2})},
        {{"scale", 0.3f}}},
-      {"AttentionMask", op,
+      {"AttentionMask",
+       op,
        {X({1, 1, 3, 2}), X({1, 1, 4, 2}), X({1, 1, 4, 2}), mask}},
-      {"AttentionBias", op,
+      {"AttentionBias",
+       op,
        {X({1, 2, 3, 2}), X({1, 2, 4, 2}), X({1, 2, 4, 2}), X({3, 4})},
        {{"softcap", 2.0f}}},
       {"Attention3d", op, {X({1, 3, 4}), X({1, 4, 4}), X({1, 4, 4})}, heads},
@@ -39,18 +43,20 @@ std::vector<GradientCase> RotaryCases() {
   const Operand positions = Ints({1, 3}, {0, 2, 1});
   return {
       {"Rotary", op, {X({1, 2, 3, 4}), X({5, 2}), X({5, 2}), positions}},
-      {"RotaryInterleaved", op,
+      {"RotaryInterleaved",
+       op,
        {X({1, 2, 3, 4}), X({5, 2}), X({5, 2}), positions},
        {{"interleaved", int64_t{1}}}},
-      {"RotaryPartial", op,
+      {"RotaryPartial",
+       op,
        {X({1, 2, 3, 6}), X({5, 2}), X({5, 2}), positions},
        {{"rotary_embedding_dim", int64_t{4}}}},
       {"RotaryNoPositions", op, {X({2, 2, 3, 4}), X({2, 3, 2}), X({2, 3, 2})}},
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Attention, Bodies,
-                         testing::ValuesIn(AttentionCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(Attention, Bodies, testing::ValuesIn(AttentionCases()),
+                         CaseName);
 INSTANTIATE_TEST_SUITE_P(Rotary, Bodies, testing::ValuesIn(RotaryCases()),
                          CaseName);
 

@@ -29,8 +29,8 @@ bool Runs(const CorpusFile& file) {
 }
 
 std::vector<CorpusFile> Files() {
-  std::vector<CorpusFile> files = WithVariants(
-      {"d18", "d20", "d23", "l17", "l17e", "d18x", "f17"});
+  std::vector<CorpusFile> files =
+      WithVariants({"d18", "d20", "d23", "l17", "l17e", "d18x", "f17"});
   std::erase_if(files, [](const CorpusFile& f) { return !Runs(f); });
   return files;
 }
@@ -39,8 +39,8 @@ std::vector<CorpusFile> Files() {
 // files normalise with the running statistics.
 TensorMap Reference(const CorpusFile& file, json* description) {
   *description = file.Json("reference.json");
-  bool running = !(*description)["batchnorm"].is_null() &&
-                 file.variant != "l17";
+  bool running =
+      !(*description)["batchnorm"].is_null() && file.variant != "l17";
   if (!running) return ReadSafetensors(file.reference());
   *description = file.Json("reference.bn_eval.json");
   return ReadSafetensors(file.folder + "/reference.bn_eval.safetensors");
@@ -49,8 +49,9 @@ TensorMap Reference(const CorpusFile& file, json* description) {
 void TurnDropoutOff(Graph& graph) {
   for (Node& node : graph.nodes()) {
     if (!node.Is("Dropout") || !node.in(1)) continue;
-    graph.SetInput(&node, 1, graph.AddInitializer(graph.FreshName("no_ratio"),
-                                                  Tensor::Scalar(0.0f)));
+    graph.SetInput(&node, 1,
+                   graph.AddInitializer(graph.FreshName("no_ratio"),
+                                        Tensor::Scalar(0.0f)));
   }
 }
 
@@ -74,7 +75,8 @@ Value* CorpusLoss(Graph& graph, const json& description,
   std::string kind = description["loss_kind"];
   if (kind == "in_graph") return AddLoss(graph, {.kind = "output:loss"});
   std::string label = description["labels"][0];
-  if (kind == "vae") return VaeLoss(graph, reference.at("label.target").shape());
+  if (kind == "vae")
+    return VaeLoss(graph, reference.at("label.target").shape());
   std::string ours = kind == "mse"   ? "mse"
                      : kind == "bce" ? "bce_with_logits"
                                      : "cross_entropy";
@@ -103,8 +105,8 @@ double Distance(const Tensor& g, const Tensor& reference, bool transposed) {
   return std::sqrt(sum);
 }
 
-void ExpectClose(const std::string& name, const Tensor& got,
-                 const Tensor& want, double tolerance) {
+void ExpectClose(const std::string& name, const Tensor& got, const Tensor& want,
+                 double tolerance) {
   ASSERT_EQ(got.size(), want.size()) << name;
   double largest = 0;
   for (int64_t i = 0; i < want.size(); ++i) {
@@ -174,9 +176,9 @@ TEST_P(CorpusGradients, MatchPyTorch) {
   TensorMap reference = Reference(file, &description);
   json params = file.Json(file.variant + ".params.json");
   std::map<std::string, Tensor> feeds;
-  auto graph = Special(
-      file, params, reference, description["stochastic_reference_has_dropout_off"],
-      &feeds);
+  auto graph =
+      Special(file, params, reference,
+              description["stochastic_reference_has_dropout_off"], &feeds);
   Value* loss = CorpusLoss(*graph, description, reference);
   std::vector<Value*> wanted;
   for (Value* value : graph->Initializers()) {
