@@ -193,7 +193,7 @@ TEST(Npz, NamesFileAndArrayOfADamage) {
 
 TEST(Npz, DamageNeverCrashes) {
   TempDir dir;
-  for (const char* name : {"stored.npz", "deflated.npz", "streamed.npz"}) {
+  for (const char* name : {"stored.npz", "streamed.npz"}) {
     ReadDamagedFiles(ReadText(FixtureFile(name)), dir / "a.npz",
                      [](const std::string& path) { ReadNpz(path); });
   }
