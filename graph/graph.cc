@@ -20,6 +20,25 @@ const T* Get(const Node& node, std::string_view key) {
   return value;
 }
 
+// Names that the node's subgraphs read from the graphs around them.
+void AddCapturedNames(const Node& node, std::set<std::string>* names) {
+  for (const auto& [key, attribute] : node.attributes) {
+    auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute);
+    if (!body || !*body) continue;
+    const Graph& inner = **body;
+    for (const Value* value : inner.Values()) {
+      bool captured =
+          !value->producer && !value->is_input && !value->is_initializer();
+      if (captured) names->insert(value->name);
+    }
+    std::set<std::string> deeper;
+    for (const Node& child : inner.nodes()) AddCapturedNames(child, &deeper);
+    for (const std::string& name : deeper) {
+      if (!inner.Find(name)) names->insert(name);
+    }
+  }
+}
+
 }  // namespace
 
 bool Node::Has(std::string_view key) const {
@@ -257,17 +276,7 @@ void Graph::Sort() {
   for (Node& node : nodes_) {
     waiting[&node];
     for (Value* value : node.inputs_) depends(node, value);
-    for (auto& [key, attribute] : node.attributes) {
-      auto* graph = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (!graph) continue;
-      std::set<std::string> names;
-      for (const Value& inner : (*graph)->values_) {
-        if (!inner.producer && !inner.is_input && !inner.data.defined()) {
-          names.insert(inner.name);
-        }
-      }
-      for (const std::string& captured : names) depends(node, Find(captured));
-    }
+    for (Value* value : CapturedBy(node)) depends(node, value);
   }
   auto later = [&](Node* a, Node* b) { return position[a] > position[b]; };
   for (Node& node : nodes_) {
@@ -295,17 +304,20 @@ void Graph::Sort() {
   nodes_.swap(sorted);
 }
 
+std::vector<Value*> Graph::CapturedBy(const Node& node) const {
+  std::set<std::string> names;
+  AddCapturedNames(node, &names);
+  std::vector<Value*> captured;
+  for (const std::string& captured_name : names) {
+    if (Value* value = Find(captured_name)) captured.push_back(value);
+  }
+  return captured;
+}
+
 std::vector<Value*> Graph::CapturedBySubgraphs() const {
   std::vector<Value*> captured;
   for (const Node& node : nodes_) {
-    for (const auto& [key, attribute] : node.attributes) {
-      auto* graph = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (!graph) continue;
-      for (const Value& inner : (*graph)->values_) {
-        if (inner.producer || inner.is_input || inner.data.defined()) continue;
-        if (Value* outer = Find(inner.name)) captured.push_back(outer);
-      }
-    }
+    for (Value* value : CapturedBy(node)) captured.push_back(value);
   }
   return captured;
 }

@@ -187,7 +187,10 @@ class Graph {
   // Stable topological order. Errors: a cycle, naming a node in it.
   void Sort();
 
-  // Values of this graph that subgraphs of its nodes read by name.
+  // Values of this graph that subgraphs of the node, at any depth, read by
+  // name.
+  std::vector<Value*> CapturedBy(const Node& node) const;
+  // The same for all nodes.
   std::vector<Value*> CapturedBySubgraphs() const;
 
  private:

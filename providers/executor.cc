@@ -53,10 +53,13 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state) {
   Check(!state.contains(kHalfUpdated),
         "expected state that is whole, got state that an earlier error left "
         "half updated: restore it first");
+  struct AtEnd {
+    Executor& executor;
+    ~AtEnd() { executor.Unbind(); }
+  } at_end{*this};
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
-  fetched_.clear();
   for (const Value* value : plan_.fetched) {
     fetched_.push_back(Tensor::Allocate(value->dtype, *value->shape));
   }
@@ -95,7 +98,6 @@ void Executor::BindFeeds(const TensorMap& feeds) {
           "] expected the name of an input (", names, ")");
     if (value->concrete()) CheckType("input", *value, tensor);
   }
-  feeds_.clear();
   for (const Value* value : plan_.feeds) {
     auto it = feeds.find(value->name);
     Check(it != feeds.end() || value->is_initializer(), "[input ", value->name,
@@ -109,7 +111,6 @@ void Executor::BindState(TensorMap& state) {
     auto it = state.find(value->name);
     if (it != state.end()) CheckType("state", *value, it->second);
   }
-  states_.clear();
   for (size_t i = 0; i < plan_.states.size(); ++i) {
     const Value& value = *plan_.states[i];
     auto it = state.find(value.name);
@@ -165,6 +166,19 @@ void Executor::BindSlots() {
         continue;
     }
     slots_[i] = base->Reshaped(*slot.value->shape);
+  }
+}
+
+void Executor::Unbind() {
+  for (std::vector<Tensor>* list :
+       {&feeds_, &states_, &fetched_, &inputs_, &outputs_}) {
+    list->clear();
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Place place = plan_.slots[i].place;
+    if (place != Place::kArena && place != Place::kConstant) {
+      slots_[i] = Tensor();
+    }
   }
 }
 

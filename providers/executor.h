@@ -59,6 +59,7 @@ class Executor {
   void BindState(TensorMap& state);
   void CheckAliases() const;
   void BindSlots();
+  void Unbind();
   void RunStep(const Step& step);
   void RunCopies(const std::vector<Copy>& copies);
 
@@ -66,9 +67,9 @@ class Executor {
   ExecutionProvider& provider_;
   Plan plan_;
   std::shared_ptr<void> arena_;
-  std::vector<Tensor> slots_;           // one per slot of the plan
-  std::vector<Tensor> feeds_, states_;  // during a Run
-  std::vector<Tensor> fetched_;
+  std::vector<Tensor> slots_;  // one per slot of the plan
+  // During a Run only: nothing of the caller's is kept.
+  std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
   Profiler* profiler_ = nullptr;
 };

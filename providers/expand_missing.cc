@@ -4,25 +4,47 @@
 #include <vector>
 
 #include "graph/expand.h"
+#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// Bodies call functions that call functions; no op of ONNX goes deeper than 3.
+constexpr int kMaxDepth = 16;
+
+bool OpHasBody(const std::string& op, const std::string& domain) {
+  Graph scratch;
+  return HasBody(*scratch.AddNode(op, {}, {}, {}, domain));
+}
+
+void CheckForced(const std::set<std::string>& forced) {
+  const std::string prefix = std::string(kDomain) + ".";
+  for (const std::string& name : forced) {
+    bool ours = name.starts_with(prefix);
+    bool known = ours ? OpHasBody(name.substr(prefix.size()), kDomain)
+                      : OpHasBody(name, kDomain) || OpHasBody(name, "");
+    Check(known, "expected an op with a body to expand, got ", name);
+  }
+}
+
+}  // namespace
 
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
                    const std::set<std::string>& forced,
                    const Evaluator* evaluator) {
-  for (bool expanded = true; expanded;) {
-    expanded = false;
-    std::vector<Node*> open;
+  CheckForced(forced);
+  for (int depth = 0;; ++depth) {
+    std::vector<Node*> todo;
     for (Node& node : graph.nodes()) {
-      bool missing = !kernels.Find(node.domain, node.op);
-      if ((missing || forced.contains(node.op)) && HasBody(node)) {
-        open.push_back(&node);
-      }
+      bool wanted = !kernels.Find(node.domain, node.op) ||
+                    forced.contains(node.op) ||
+                    forced.contains(node.domain + "." + node.op);
+      if (wanted && HasBody(node)) todo.push_back(&node);
     }
-    for (Node* node : open) {
-      ExpandNode(graph, *node, evaluator);
-      expanded = true;
-    }
+    if (todo.empty()) return;
+    Check(depth < kMaxDepth, "[", todo[0]->Where(),
+          "] expected a body that ends, got one that calls itself");
+    for (Node* node : todo) ExpandNode(graph, *node, evaluator);
   }
 }
 

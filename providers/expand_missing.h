@@ -10,11 +10,15 @@
 
 namespace onnx_fp8 {
 
-// Replaces every node without a kernel, and every node whose op is in
-// `forced`, by its op's body (graph/expand.h), until all have kernels or no
-// body is left; the planner then lists what is missing.
+// Replaces the nodes that have no kernel by the bodies of their ops
+// (graph/expand.h), and so on in the bodies; nodes without kernel and body stay
+// for MakePlan to report. Ops named in `forced` ("ScaledMatMul" or
+// "onnx_fp8.ScaledMatMul") are replaced even if there is a kernel. `evaluator`
+// computes what a body derives from shapes; null: nothing is computed.
+// REQUIRES: concrete shapes. Errors: a forced name that is no op with a body,
+// or what ExpandNode finds wrong.
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
-                   const std::set<std::string>& forced,
-                   const Evaluator* evaluator);
+                   const std::set<std::string>& forced = {},
+                   const Evaluator* evaluator = nullptr);
 
 }  // namespace onnx_fp8

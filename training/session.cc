@@ -6,9 +6,6 @@
 #include <list>
 
 #include "graph/export_weights.h"
-#include "graph/onnx_io.h"
-#include "graph/parameter_names.h"
-#include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
@@ -17,6 +14,7 @@
 #include "training/safetensors.h"
 #include "training/step_graph.h"
 #include "training/torch_weights.h"
+#include "training/training_model.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -38,21 +36,13 @@ class Session : public TrainingSession {
  public:
   explicit Session(const SessionOptions& options)
       : options_(options),
-        model_(ReadModel(options.model)),
+        model_(LoadTrainingModel(options)),
         provider_(MakeCpuProvider()),
-        evaluator_(MakeCpuEvaluator()) {
-    MarkParameters(*model_, {options.train, options.freeze});
-    names_ = NameParameters(*model_);
-    source_ = {model_.get(),
-               options.loss,
-               options.optimizer,
-               options.recipe,
-               options.grad_accum,
-               evaluator_.get()};
-    for (const Value* value : model_->Initializers()) {
+        evaluator_(MakeCpuEvaluator()),
+        source_(MakeStepSource(options_, model_, *evaluator_)) {
+    for (const Value* value : model_.graph->Initializers()) {
       if (value->role != Role::kNone) state_[value->name] = value->data.Clone();
     }
-    if (!options.init.empty()) LoadWeights(options.init);
     if (!options.profile.empty()) profiler_ = std::make_unique<Profiler>();
   }
 
@@ -134,7 +124,7 @@ class Session : public TrainingSession {
 
   std::vector<InputInfo> Inputs() const override {
     std::vector<InputInfo> infos;
-    for (const Value* value : model_->inputs) {
+    for (const Value* value : model_.graph->inputs) {
       infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
                        value->axis_names});
     }
@@ -142,14 +132,7 @@ class Session : public TrainingSession {
   }
 
   std::vector<ParameterInfo> Parameters() const override {
-    std::vector<ParameterInfo> infos;
-    for (const Value* value : model_->Initializers()) {
-      bool trained = value->role == Role::kParameter;
-      if (!trained && value->role != Role::kFrozen) continue;
-      infos.push_back({value->name, names_.at(value->name).fqn, value->dtype,
-                       *value->shape, trained});
-    }
-    return infos;
+    return model_.Parameters();
   }
 
   MemoryInfo Memory() const override {
@@ -220,7 +203,7 @@ class Session : public TrainingSession {
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
     std::vector<std::string> remarks;
-    WriteSafetensors(path, ToTorch(Weights(), names_, &remarks));
+    WriteSafetensors(path, ToTorch(Weights(), model_.names, &remarks));
     return remarks;
   }
 
@@ -235,7 +218,7 @@ class Session : public TrainingSession {
   // Feeds of the model's own inputs, with their shapes. Errors: one missing.
   ShapeMap Shapes(const TensorMap& feeds) const {
     ShapeMap shapes;
-    for (const Value* input : model_->inputs) {
+    for (const Value* input : model_.graph->inputs) {
       auto it = feeds.find(input->name);
       Check(it != feeds.end(), "[", options_.model,
             "] expected data for input \"", input->name, "\", got none");
@@ -354,9 +337,9 @@ class Session : public TrainingSession {
       text += Concat(kind, " ", value->name, " ", Name(value->dtype), " ",
                      value->shape ? ToString(*value->shape) : "?", "\n");
     };
-    for (const Value* value : model_->inputs) add("input", value);
-    for (const Value* value : model_->outputs) add("output", value);
-    for (const Value* value : model_->Initializers()) {
+    for (const Value* value : model_.graph->inputs) add("input", value);
+    for (const Value* value : model_.graph->outputs) add("output", value);
+    for (const Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kParameter) add("parameter", value);
       if (value->role == Role::kFrozen) add("frozen", value);
     }
@@ -367,7 +350,7 @@ class Session : public TrainingSession {
 
   TensorMap Weights() const {
     TensorMap weights;
-    for (const Value* value : model_->Initializers()) {
+    for (const Value* value : model_.graph->Initializers()) {
       if (value->role != Role::kNone) {
         weights[value->name] = state_.at(value->name);
       }
@@ -375,20 +358,11 @@ class Session : public TrainingSession {
     return weights;
   }
 
-  void LoadWeights(const std::string& path) {
-    TensorMap arrays = ReadSafetensors(path);
-    for (const auto& [name, tensor] :
-         FromTorch(arrays, Parameters(), names_, path)) {
-      state_.at(name) = tensor;
-    }
-  }
-
   SessionOptions options_;
-  std::unique_ptr<Graph> model_;
+  TrainingModel model_;
   std::unique_ptr<ExecutionProvider> provider_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Profiler> profiler_;
-  ParameterNames names_;
   StepSource source_;
   TensorMap state_;
   int64_t step_ = 0;

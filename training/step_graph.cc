@@ -5,6 +5,7 @@
 
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
+#include "graph/passes/fold_transpose.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "graph/passes/running_statistics.h"
@@ -205,6 +206,7 @@ class StepBuilder {
   StepGraph Finish() {
     Graph& graph = *step_.graph;
     graph.Sort();
+    FoldTranspose(graph);
     RemoveDeadCode(graph);
     Verify(graph, "BuildStepGraph");
     return std::move(step_);

@@ -1,28 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/dead_code.h"
 
+#include <algorithm>
 #include <unordered_set>
+#include <vector>
 
 namespace onnx_fp8 {
+namespace {
+
+using Values = std::unordered_set<const Value*>;
+
+// Every value that outputs and state depend on.
+Values LiveValues(const Graph& graph) {
+  Values live;
+  std::vector<const Value*> todo(graph.outputs.begin(), graph.outputs.end());
+  for (const StateBinding& binding : graph.state) {
+    todo.push_back(binding.state);
+    todo.push_back(binding.next);
+  }
+  std::unordered_set<const Node*> seen;
+  while (!todo.empty()) {
+    const Value* value = todo.back();
+    todo.pop_back();
+    if (!live.insert(value).second || !value->producer) continue;
+    const Node& node = *value->producer;
+    if (!seen.insert(&node).second) continue;
+    for (const Value* input : node.inputs()) {
+      if (input) todo.push_back(input);
+    }
+    for (const Value* value : graph.CapturedBy(node)) todo.push_back(value);
+  }
+  return live;
+}
+
+}  // namespace
 
 void RemoveDeadCode(Graph& graph) {
-  std::unordered_set<const Value*> needed(graph.outputs.begin(),
-                                          graph.outputs.end());
-  for (const StateBinding& binding : graph.state) needed.insert(binding.next);
-  for (const Value* value : graph.CapturedBySubgraphs()) needed.insert(value);
-  // Against execution order every reader is seen before its producer.
-  std::vector<Node*> nodes;
-  for (Node& node : graph.nodes()) nodes.push_back(&node);
-  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
-    bool alive = false;
-    for (const Value* value : (*it)->outputs()) {
-      alive |= value && (!value->uses.empty() || needed.contains(value));
-    }
-    if (!alive) graph.RemoveNode(*it);
+  Values live = LiveValues(graph);
+  std::vector<Node*> dead;
+  for (Node& node : graph.nodes()) {
+    bool needed = std::ranges::any_of(
+        node.outputs(), [&](Value* value) { return live.contains(value); });
+    if (!needed) dead.push_back(&node);
   }
+  // Dead nodes read one another: first cut all, then remove all.
+  for (Node* node : dead) {
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      graph.SetInput(node, i, nullptr);
+    }
+  }
+  for (Node* node : dead) graph.RemoveNode(node);
   for (Value* value : graph.Initializers()) {
-    if (value->is_constant() && value->uses.empty() &&
-        !needed.contains(value)) {
+    if (!live.contains(value) && !value->is_input &&
+        value->role != Role::kState) {
       graph.RemoveValue(value);
     }
   }

@@ -5,8 +5,10 @@
 
 namespace onnx_fp8 {
 
-// Removes nodes that reach no graph output and no state, and constants that
-// nothing reads. Inputs, parameters and state stay.
+// Removes the nodes that no graph output and no next value of a state depends
+// on, and then the initializers that nothing reads. What subgraphs read, at any
+// depth, counts as read by their node. Graph inputs, state (by role or because
+// it is bound) and values of subgraphs stay.
 void RemoveDeadCode(Graph& graph);
 
 }  // namespace onnx_fp8

@@ -71,8 +71,8 @@ void Shrink(KernelContext& ctx) {
   DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
     MapScalar(x.data<T>(), y.data<T>(), x.size(), [=](T v) {
       auto wide = static_cast<double>(v);
-      if (wide < -threshold) return static_cast<T>(wide + bias);
-      if (wide > threshold) return static_cast<T>(wide - bias);
+      if (wide < -threshold) return SaturatingCast<T>(wide + bias);
+      if (wide > threshold) return SaturatingCast<T>(wide - bias);
       return v != v ? v : T{0};
     });
   });

@@ -50,9 +50,7 @@ void LoopOf(const void* a, int64_t a_stride, const void* b, int64_t b_stride,
   }
 }
 
-const char* Bytes(const Tensor& t) {
-  return static_cast<const char*>(t.raw());
-}
+const char* Bytes(const Tensor& t) { return static_cast<const char*>(t.raw()); }
 
 // y = loop(a, b) with broadcasting; y has its shape already.
 void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop) {
@@ -267,18 +265,8 @@ struct PowOp {
       }
       return result;
     } else {
-      return Saturate<A>(std::pow(static_cast<double>(a), b));
+      return SaturatingCast<A>(std::pow(static_cast<double>(a), b));
     }
-  }
-  // Float to integer where C leaves it undefined: the nearest bound, 0 for NaN.
-  template <typename A>
-  static A Saturate(double v) {
-    constexpr A kMin = std::numeric_limits<A>::min();
-    constexpr A kMax = std::numeric_limits<A>::max();
-    if (v != v) return 0;
-    if (v <= static_cast<double>(kMin)) return kMin;
-    if (v >= static_cast<double>(kMax)) return kMax;
-    return static_cast<A>(v);
   }
 };
 
@@ -294,9 +282,8 @@ bool PowByConstant(const Tensor& a, double exponent, Tensor& y) {
     Map(x, out, a.size(), [](T v) { return v * v * v; });
   } else if (exponent == 0.5) {
     // Unlike sqrt, pow(-0, 1/2) is +0 and pow(-infinity, 1/2) is +infinity.
-    Map(x, out, a.size(), [](T v) {
-      return v == -kInfinity ? kInfinity : std::sqrt(v) + T{0};
-    });
+    Map(x, out, a.size(),
+        [](T v) { return v == -kInfinity ? kInfinity : std::sqrt(v) + T{0}; });
   } else {
     return false;
   }
@@ -445,8 +432,8 @@ void Where(KernelContext& ctx) {
   Check(c.dtype() == DType::kBool, "[", where, "] expected a bool condition, ",
         "got ", Name(c.dtype()));
   CheckSameDType(ctx, x, y);
-  Shape shape = BroadcastShapes(
-      BroadcastShapes(c.shape(), x.shape(), where), y.shape(), where);
+  Shape shape = BroadcastShapes(BroadcastShapes(c.shape(), x.shape(), where),
+                                y.shape(), where);
   Tensor z = Result(ctx, 0, x.dtype(), shape);
   BroadcastPlan plan = PlanBroadcast({c.shape(), x.shape(), y.shape()}, shape);
   const auto& s = plan.strides.back();

@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 // axes that every operand steps through alike are merged, so equal shapes and
 // scalars give one axis, and a trailing vector gives two.
 struct BroadcastPlan {
-  int64_t n;                  // elements of the result
+  int64_t n;                   // elements of the result
   std::vector<int64_t> sizes;  // of the merged axes, outermost first; not empty
   // strides[axis][operand] in elements; the innermost ones are 0 or 1.
   std::vector<std::vector<int64_t>> strides;

@@ -3,15 +3,14 @@
 // Cast between all numeric dtypes. Small floats go through float: decoded
 // before, encoded after the conversion.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/float8_kernels.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
@@ -20,36 +19,32 @@ namespace {
 constexpr int64_t kBlock = 1024;  // elements converted at a time
 
 bool IsSmallFloat(DType dtype) {
-  return IsFloat8(dtype) || dtype == DType::kE8M0 ||
-         dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  return IsFloat8(dtype) || dtype == DType::kE8M0 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
 }
 
 // --- small floats to float and back -----------------------------------------
 
 template <typename T>
-void DecodeBlock(const void* from, float* to, int64_t n) {
+void DecodeLoop(const void* from, float* to, int64_t n) {
   auto* x = static_cast<const T*>(from);
-  if constexpr (sizeof(T) == 1) {
-    static const std::array<float, 256> table = [] {
-      std::array<float, 256> values;
-      for (size_t i = 0; i < 256; ++i) {
-        values[i] = Decode(T{static_cast<uint8_t>(i)});
-      }
-      return values;
-    }();
-    for (int64_t i = 0; i < n; ++i) to[i] = table[x[i].bits];
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = Decode(x[i]);
-  }
+  for (int64_t i = 0; i < n; ++i) to[i] = Decode(x[i]);
 }
 
 void DecodeBlock(DType dtype, const void* from, float* to, int64_t n) {
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  auto* bytes = static_cast<const uint8_t*>(from);
   switch (dtype) {
-    case DType::kFloat16: return DecodeBlock<Float16>(from, to, n);
-    case DType::kBFloat16: return DecodeBlock<BFloat16>(from, to, n);
-    case DType::kE4M3: return DecodeBlock<E4M3>(from, to, n);
-    case DType::kE5M2: return DecodeBlock<E5M2>(from, to, n);
-    default: return DecodeBlock<E8M0>(from, to, n);
+    case DType::kFloat16:
+      return DecodeLoop<Float16>(from, to, n);
+    case DType::kBFloat16:
+      return kernels.decode_bf16(static_cast<const uint16_t*>(from), to, n);
+    case DType::kE4M3:
+      return kernels.decode_e4m3(bytes, to, n);
+    case DType::kE5M2:
+      return kernels.decode_e5m2(bytes, to, n);
+    default:
+      return DecodeLoop<E8M0>(from, to, n);
   }
 }
 
@@ -66,54 +61,49 @@ E5M2 EncodeE5M2Unsaturated(float x) {
   return EncodeE5M2(x);
 }
 // ONNX's saturate = 1, round_mode "up".
-E8M0 EncodeE8M0Saturated(float x) {
-  return EncodeE8M0(std::min(x, 0x1p127f));
-}
+E8M0 EncodeE8M0Saturated(float x) { return EncodeE8M0(std::min(x, 0x1p127f)); }
 
 template <typename T, T (*kEncode)(float)>
-void EncodeBlock(const float* from, void* to, int64_t n) {
+void EncodeLoop(const float* from, void* to, int64_t n) {
   auto* y = static_cast<T*>(to);
   for (int64_t i = 0; i < n; ++i) y[i] = kEncode(from[i]);
 }
 
+// EncodeBFloat16, vectorised: mixed precision casts often.
+void EncodeBFloat16Loop(const float* x, void* to, int64_t n) {
+  auto* y = static_cast<uint16_t*>(to);
+  OnBestIsa([=] {
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t bits = std::bit_cast<uint32_t>(x[i]);
+      uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+      uint32_t nan = (bits >> 16) | 0x0040;
+      y[i] = static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? nan
+                                                                    : rounded);
+    }
+  });
+}
+
 void EncodeBlock(DType dtype, bool saturate, const float* x, void* y,
                  int64_t n) {
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  auto* bytes = static_cast<uint8_t*>(y);
   switch (dtype) {
     case DType::kFloat16:
-      return EncodeBlock<Float16, EncodeFloat16>(x, y, n);
+      return EncodeLoop<Float16, EncodeFloat16>(x, y, n);
     case DType::kBFloat16:
-      return EncodeBlock<BFloat16, EncodeBFloat16>(x, y, n);
+      return EncodeBFloat16Loop(x, y, n);
     case DType::kE4M3:
-      return saturate ? EncodeBlock<E4M3, EncodeE4M3>(x, y, n)
-                      : EncodeBlock<E4M3, EncodeE4M3Unsaturated>(x, y, n);
+      return saturate ? kernels.encode_e4m3(x, 1.0f, bytes, n)
+                      : EncodeLoop<E4M3, EncodeE4M3Unsaturated>(x, y, n);
     case DType::kE5M2:
-      return saturate ? EncodeBlock<E5M2, EncodeE5M2>(x, y, n)
-                      : EncodeBlock<E5M2, EncodeE5M2Unsaturated>(x, y, n);
+      return saturate ? kernels.encode_e5m2(x, 1.0f, bytes, n)
+                      : EncodeLoop<E5M2, EncodeE5M2Unsaturated>(x, y, n);
     default:
-      return EncodeBlock<E8M0, EncodeE8M0Saturated>(x, y, n);
+      return EncodeLoop<E8M0, EncodeE8M0Saturated>(x, y, n);
   }
 }
 
 // --- between C's types ------------------------------------------------------
-
-// C's rules; a float outside an integer's range (undefined in C) becomes the
-// nearest bound and NaN becomes 0.
-template <typename To, typename From>
-To Convert(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != 0;
-  } else if constexpr (std::is_integral_v<To> &&
-                       std::is_floating_point_v<From>) {
-    constexpr To kMin = std::numeric_limits<To>::min();
-    constexpr To kMax = std::numeric_limits<To>::max();
-    if (x != x) return 0;
-    if (x <= static_cast<From>(kMin)) return kMin;
-    if (x >= static_cast<From>(kMax)) return kMax;
-    return static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
 
 // Bool operands are bytes: any but 0 is true.
 struct Bool {
@@ -126,9 +116,9 @@ void ConvertBlock(const void* from, void* to, int64_t n) {
   auto* y = static_cast<To*>(to);
   for (int64_t i = 0; i < n; ++i) {
     if constexpr (std::is_same_v<From, Bool>) {
-      y[i] = Convert<To>(x[i].byte != 0);
+      y[i] = SaturatingCast<To>(x[i].byte != 0);
     } else {
-      y[i] = Convert<To>(x[i]);
+      y[i] = SaturatingCast<To>(x[i]);
     }
   }
 }
@@ -163,8 +153,8 @@ Block ConverterTo(DType from, const std::string& where) {
 Block Converter(DType from, DType to, const std::string& where) {
   if (to == DType::kBool) return ConverterTo<bool>(from, where);
   Block block = nullptr;
-  DispatchNumeric(
-      to, where, [&]<typename To>() { block = ConverterTo<To>(from, where); });
+  DispatchNumeric(to, where,
+                  [&]<typename To>() { block = ConverterTo<To>(from, where); });
   return block;
 }
 

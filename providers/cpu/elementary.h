@@ -35,8 +35,8 @@ inline ExpParts SplitExp(double x) {
   q = q * r + 0.5;
   q = q * r + 1.0;
   q = q * r;
-  uint64_t bits = (std::bit_cast<uint64_t>(shifted) << 52) +
-                  std::bit_cast<uint64_t>(1.0);
+  uint64_t bits =
+      (std::bit_cast<uint64_t>(shifted) << 52) + std::bit_cast<uint64_t>(1.0);
   return {std::bit_cast<double>(bits), q};
 }
 
@@ -80,9 +80,8 @@ inline double FastLog(double x) {
   uint64_t biased = (bits + (kOne - kSqrtHalf)) >> 52;  // e + 1023
   double m = std::bit_cast<double>(bits - (biased << 52) + kOne);
   // An integer below 2^52 as the low bits of 2^52 + it.
-  double e =
-      std::bit_cast<double>(biased | std::bit_cast<uint64_t>(0x1p52)) -
-      (0x1p52 + 1023.0);
+  double e = std::bit_cast<double>(biased | std::bit_cast<uint64_t>(0x1p52)) -
+             (0x1p52 + 1023.0);
   double f = m - 1.0;
   return e * 0.6931471805599453 + TwiceArtanh(f / (2.0 + f));
 }

@@ -1,8 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Losses over classes. Scores are (N, C, D…), labels (N, D…); a sample is one
+// of the N · D… label places.
+#include <cmath>
+#include <vector>
+
+#include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterLoss(KernelRegistry&) {}
+constexpr int64_t kIgnored = -1;
+
+struct Samples {
+  int64_t n = 0, classes = 0, inner = 0;
+  std::vector<int64_t> labels;  // n · inner; kIgnored: does not count
+  Shape shape;                  // of the labels
+};
+
+// Errors: shapes that do not fit, a label that is no class.
+Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
+                  const Tensor& labels, bool can_ignore, int64_t ignored) {
+  Shape expected = scores.shape();
+  Check(expected.size() >= 2, "[", ctx.Where(),
+        "] expected scores of shape (N, C, …), got ", ToString(expected));
+  Samples s;
+  s.n = expected[0];
+  s.classes = expected[1];
+  expected.erase(expected.begin() + 1);
+  Check(labels.shape() == expected, "[", ctx.Where(),
+        "] expected labels of shape ", ToString(expected), ", got ",
+        ToString(labels.shape()));
+  Check(labels.dtype() == DType::kInt32 || labels.dtype() == DType::kInt64,
+        "[", ctx.Where(), "] expected int32 or int64 labels, got ",
+        Name(labels.dtype()));
+  s.inner = s.n == 0 ? 0 : labels.size() / s.n;
+  s.labels = ToInts(labels);
+  s.shape = std::move(expected);
+  for (int64_t& label : s.labels) {
+    if (can_ignore && label == ignored) {
+      label = kIgnored;
+      continue;
+    }
+    Check(label >= 0 && label < s.classes, "[", ctx.Where(),
+          "] expected labels in 0 … ", s.classes - 1, ", got ", label);
+  }
+  return s;
+}
+
+// Rows of C scores per task, so that tasks have some kGrain elements.
+int64_t RowGrain(int64_t classes) {
+  return std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1));
+}
+
+// log_softmax of one row; `out` may be null. Returns the logarithm of the
+// label's probability, 0 if there is no label.
+template <typename T>
+double LogSoftmaxRow(const T* x, T* out, int64_t classes, int64_t label) {
+  T largest = VectorMax(x, classes);
+  double sum = VectorExpShifted(x, largest, static_cast<T*>(nullptr), classes);
+  double log_sum = std::log(sum);
+  if (out) {
+    T rest = static_cast<T>(log_sum);
+    for (int64_t c = 0; c < classes; ++c) out[c] = (x[c] - largest) - rest;
+  }
+  if (label == kIgnored) return 0;
+  return (static_cast<double>(x[label]) - static_cast<double>(largest)) -
+         log_sum;
+}
+
+// log p of each sample's class; fills log_prob (like x) unless it is null.
+template <typename T>
+std::vector<double> LogProbabilities(const T* x, T* log_prob,
+                                     const Samples& s) {
+  std::vector<double> log_p(s.labels.size());
+  int64_t count = s.n * s.inner;
+  ParallelFor(count, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+    std::vector<T> row, result;
+    if (s.inner > 1) {
+      row.resize(static_cast<size_t>(s.classes));
+      result.resize(row.size());
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t label = s.labels[static_cast<size_t>(i)];
+      double& log_p_i = log_p[static_cast<size_t>(i)];
+      int64_t start = i / s.inner * s.classes * s.inner + i % s.inner;
+      if (s.inner == 1) {
+        log_p_i = LogSoftmaxRow(x + start, log_prob ? log_prob + start : nullptr,
+                                s.classes, label);
+        continue;
+      }
+      for (int64_t c = 0; c < s.classes; ++c) {
+        row[static_cast<size_t>(c)] = x[start + c * s.inner];
+      }
+      log_p_i = LogSoftmaxRow(row.data(), log_prob ? result.data() : nullptr,
+                              s.classes, label);
+      for (int64_t c = 0; log_prob && c < s.classes; ++c) {
+        log_prob[start + c * s.inner] = result[static_cast<size_t>(c)];
+      }
+    }
+  });
+  return log_p;
+}
+
+// log p of each sample's class, read from logarithms of probabilities.
+template <typename T>
+std::vector<double> Picked(const T* log_prob, const Samples& s) {
+  std::vector<double> log_p(s.labels.size(), 0);
+  for (size_t i = 0; i < log_p.size(); ++i) {
+    int64_t at = static_cast<int64_t>(i), label = s.labels[i];
+    if (label == kIgnored) continue;
+    log_p[i] = static_cast<double>(
+        log_prob[(at / s.inner * s.classes + label) * s.inner +
+                 at % s.inner]);
+  }
+  return log_p;
+}
+
+// Output 0: -w log p by sample, their sum, or that divided by the sum of the
+// weights (0/0 where no sample counts, as in PyTorch).
+template <typename T>
+void WriteLoss(KernelContext& ctx, const Samples& s,
+               const std::vector<double>& log_p) {
+  std::vector<double> weights(static_cast<size_t>(s.classes), 1);
+  if (ctx.HasIn(2)) {
+    const Tensor& w = ctx.In(2);
+    Check(w.dtype() == DTypeOf<T>() && w.shape() == Shape{s.classes}, "[",
+          ctx.Where(), "] expected one weight for each of ", s.classes,
+          " classes, got ", Name(w.dtype()), " ", ToString(w.shape()));
+    weights.assign(w.data<T>(), w.data<T>() + s.classes);
+  }
+  std::string reduction = ctx.String("reduction", "mean");
+  bool none = reduction == "none", mean = reduction == "mean";
+  Check(none || mean || reduction == "sum", "[", ctx.Where(),
+        "] expected reduction none, sum or mean, got ", reduction);
+  Tensor loss = Result(ctx, 0, DTypeOf<T>(), none ? s.shape : Shape{});
+  double sum = 0, total = 0;
+  for (size_t i = 0; i < log_p.size(); ++i) {
+    bool counts = s.labels[i] != kIgnored;
+    double w = counts ? weights[static_cast<size_t>(s.labels[i])] : 0;
+    double value = counts ? -w * log_p[i] : 0;
+    if (none) loss.data<T>()[i] = static_cast<T>(value);
+    sum += value;
+    total += w;
+  }
+  if (!none) loss.data<T>()[0] = static_cast<T>(mean ? sum / total : sum);
+}
+
+void SoftmaxCrossEntropyLoss(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Samples s = SamplesOf(ctx, x, Operand(ctx, 1), ctx.Has("ignore_index"),
+                        ctx.Int("ignore_index", 0));
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Tensor log_prob;
+    if (ctx.HasOut(1)) log_prob = Result(ctx, 1, x.dtype(), x.shape());
+    WriteLoss<T>(ctx, s,
+                 LogProbabilities(
+                     x.data<T>(),
+                     log_prob.defined() ? log_prob.data<T>() : nullptr, s));
+  });
+}
+
+void NegativeLogLikelihoodLoss(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Samples s = SamplesOf(ctx, x, Operand(ctx, 1), ctx.Has("ignore_index"),
+                        ctx.Int("ignore_index", 0));
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    WriteLoss<T>(ctx, s, Picked(x.data<T>(), s));
+  });
+}
+
+// (exp(log_prob) - hot) · share, 0 for samples that do not count.
+template <typename T>
+void ScoresGradient(const T* log_prob, T* dx, const Samples& s, T share) {
+  int64_t block = s.classes * s.inner;
+  ParallelFor(s.n, RowGrain(block), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t* labels = s.labels.data() + n * s.inner;
+      const T* in = log_prob + n * block;
+      T* out = dx + n * block;
+      VectorExp(in, out, block);
+      for (int64_t c = 0; c < s.classes; ++c) {
+        T* row = out + c * s.inner;
+        for (int64_t i = 0; i < s.inner; ++i) {
+          T miss = row[i] - (labels[i] == c ? T{1} : T{0});
+          row[i] = labels[i] == kIgnored ? T{0} : miss * share;
+        }
+      }
+    }
+  });
+}
+
+void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
+  double dloss = ScalarOperand(ctx, 0);
+  const Tensor& log_prob = Operand(ctx, 1);
+  Samples s = SamplesOf(ctx, log_prob, Operand(ctx, 2), true,
+                        ctx.Int("ignore_index", -100));
+  int64_t count = 0;
+  for (int64_t label : s.labels) count += label != kIgnored;
+  Tensor dx = Result(ctx, 0, log_prob.dtype(), log_prob.shape());
+  DispatchFloat(log_prob.dtype(), ctx.Where(), [&]<typename T>() {
+    T share = static_cast<T>(dloss) /
+              static_cast<T>(std::max<int64_t>(count, 1));
+    ScoresGradient(log_prob.data<T>(), dx.data<T>(), s, share);
+  });
+}
+
+}  // namespace
+
+void RegisterLoss(KernelRegistry& r) {
+  r.Add("NegativeLogLikelihoodLoss", Widened<NegativeLogLikelihoodLoss>);
+  r.Add("SoftmaxCrossEntropyGrad", Widened<SoftmaxCrossEntropyGrad>,
+        {.in_place = {{1, 0}}}, kDomain);
+  r.Add("SoftmaxCrossEntropyLoss", Widened<SoftmaxCrossEntropyLoss>);
+}
 
 }  // namespace onnx_fp8

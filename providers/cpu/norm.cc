@@ -1,8 +1,336 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Normalisation over the last axes: x is seen as rows, (rows, n). Statistics
+// are computed and applied in double.
+#include "providers/cpu/norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "graph/graph.h"
+#include "providers/cpu/axis.h"
+#include "providers/cpu/broadcast.h"
+#include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterNorm(KernelRegistry&) {}
+// x as rows of the axes that are normalised.
+struct Rows {
+  Rows(const KernelContext& ctx, const Tensor& x) {
+    axis = NormalizeAxis(ctx.Int("axis", -1), x.rank(), ctx.Where());
+    Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
+    AxisView v = ViewAlong(x.shape(), axis, x.rank() - axis);
+    count = v.outer;
+    n = v.n;
+    tail = Shape(x.shape().begin() + axis, x.shape().end());
+    statistics = x.shape();
+    std::fill(statistics.begin() + axis, statistics.end(), 1);
+  }
+  // Rows per task.
+  int64_t grain() const { return (kGrain + n) / std::max<int64_t>(n, 1); }
+
+  int64_t axis, count, n;
+  Shape tail;        // of one row
+  Shape statistics;  // of one number per row
+};
+
+// A scale or bias with one value per element of a row or of x.
+template <typename T>
+struct PerElement {
+  Tensor values;     // keeps `data` alive
+  const T* data;     // null: left out
+  int64_t step = 0;  // from row to row
+
+  const T* Row(int64_t row) const { return data ? data + row * step : nullptr; }
+};
+
+// Operand i, which broadcasts to x (most often: to a row of it).
+template <typename T>
+PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
+                         const Rows& rows) {
+  if (!ctx.HasIn(i)) return {Tensor(), nullptr, 0};
+  const Tensor& t = ctx.In(i);
+  Check(t.dtype() == x.dtype(), "[", ctx.Where(), "] expected input ", i,
+        " of dtype ", Name(x.dtype()), ", got ", Name(t.dtype()));
+  Check(BroadcastShapes(t.shape(), x.shape(), ctx.Where()) == x.shape(), "[",
+        ctx.Where(), "] expected input ", i, " to broadcast to ",
+        ToString(x.shape()), ", got ", ToString(t.shape()));
+  // Axes before the row's that vary make it one value per element of x.
+  int64_t lead = t.rank() - static_cast<int64_t>(rows.tail.size());
+  bool per_row = false;
+  for (int64_t a = 0; a < lead; ++a) per_row = per_row || t.dim(a) != 1;
+  const Shape& shape = per_row ? x.shape() : rows.tail;
+  Shape own = t.shape();
+  if (!per_row && lead > 0) own.erase(own.begin(), own.begin() + lead);
+  if (own == shape) return {t, t.data<T>(), 0};
+  Tensor full = Tensor::Allocate(t.dtype(), shape);
+  BroadcastPlan plan = PlanBroadcast({own}, shape);
+  int64_t stride = plan.strides.back()[0];
+  ForRuns(plan, 0, plan.n, [&](const int64_t* from, int64_t at, int64_t n) {
+    for (int64_t k = 0; k < n; ++k) {
+      full.data<T>()[at + k] = t.data<T>()[*from + k * stride];
+    }
+  });
+  return {full, full.data<T>(), per_row ? rows.n : 0};
+}
+
+// y = (x - mean) inv_std scale + bias for one row.
+template <typename T>
+void WriteRow(const T* x, double mean, double inv_std, const T* scale,
+              const T* bias, T* y, int64_t n) {
+  OnBestIsa([=] {
+    if (bias) {
+#pragma GCC ivdep  // y is x or does not overlap it
+      for (int64_t i = 0; i < n; ++i) {
+        y[i] = static_cast<T>((x[i] - mean) * inv_std * scale[i] + bias[i]);
+      }
+    } else {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) {
+        y[i] = static_cast<T>((x[i] - mean) * inv_std * scale[i]);
+      }
+    }
+  });
+}
+
+// Output i of LayerNormalization: one number per row, in the dtype that the
+// plan knows or stash_type names.
+void WriteStatistics(KernelContext& ctx, size_t i, const Rows& rows,
+                     const std::vector<double>& values) {
+  if (!ctx.HasOut(i)) return;
+  DType dtype = ctx.node().out(i)->dtype;
+  if (dtype == DType::kUndefined) {
+    dtype = static_cast<DType>(ctx.Int("stash_type", 1));
+  }
+  Check(IsFloat(dtype), "[", ctx.Where(),
+        "] expected a float dtype in stash_type, got ", Name(dtype));
+  Tensor exact = Tensor::From<double>(rows.statistics, values);
+  Tensor y = ConvertTo(exact, dtype);
+  Tensor& out = ctx.Out(i, dtype, rows.statistics);
+  if (y.bytes() > 0) std::memcpy(out.raw(), y.raw(), y.bytes());
+}
+
+void LayerNormalization(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Operand(ctx, 1);
+  Rows rows(ctx, x);
+  double epsilon = ctx.Float("epsilon", 1e-5f);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  std::vector<double> means(static_cast<size_t>(rows.count));
+  std::vector<double> inverses(static_cast<size_t>(rows.count));
+  double* mean = means.data();
+  double* inverse = inverses.data();
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    PerElement<T> scale = ToElements<T>(ctx, 1, x, rows);
+    PerElement<T> bias = ToElements<T>(ctx, 2, x, rows);
+    int64_t n = rows.n;
+    ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* row = x.data<T>() + r * n;
+        OnBestIsa([=] {
+          mean[r] = MeanOf(row, n);
+          double variance =
+              SquaredDeviation(row, n, mean[r]) / static_cast<double>(n);
+          inverse[r] = 1.0 / std::sqrt(variance + epsilon);
+        });
+        WriteRow(row, mean[r], inverse[r], scale.Row(r), bias.Row(r),
+                 y.data<T>() + r * n, n);
+      }
+    });
+  });
+  WriteStatistics(ctx, 1, rows, means);
+  WriteStatistics(ctx, 2, rows, inverses);
+}
+
+// 1 / sqrt(mean(x²) + epsilon)
+template <typename T>
+double InverseRms(const T* x, int64_t n, double epsilon) {
+  double square = LaneSum(n, [=](int64_t i) {
+    return static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  });
+  return 1.0 / std::sqrt(square / static_cast<double>(n) + epsilon);
+}
+
+void RMSNormalization(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Operand(ctx, 1);
+  Rows rows(ctx, x);
+  double epsilon = ctx.Float("epsilon", 1e-5f);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    PerElement<T> scale = ToElements<T>(ctx, 1, x, rows);
+    int64_t n = rows.n;
+    ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* row = x.data<T>() + r * n;
+        double inverse;
+        double* out = &inverse;
+        OnBestIsa([=] { *out = InverseRms(row, n, epsilon); });
+        WriteRow<T>(row, 0.0, inverse, scale.Row(r), nullptr,
+                    y.data<T>() + r * n, n);
+      }
+    });
+  });
+}
+
+// --- gradients --------------------------------------------------------------
+
+// Rows whose contributions to dscale and dbias are summed up by one task; a
+// fixed number, so that the sums do not depend on the number of threads.
+constexpr int64_t kRowsPerSum = 64;
+
+// One row of either gradient. With h = (x - mean) inv_std and dh = dy scale:
+//   dx = inv_std (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
+// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false).
+template <bool kCentred, typename T>
+void GradientRow(const T* dy, const T* x, const T* scale, double mean,
+                 double inv_std, T* dx, double* dscale, double* dbias,
+                 int64_t n) {
+  double count = static_cast<double>(n);
+  double dh_mean = 0;
+  if constexpr (kCentred) {
+    dh_mean = LaneSum(n,
+                      [=](int64_t i) {
+                        return static_cast<double>(dy[i]) *
+                               static_cast<double>(scale[i]);
+                      }) /
+              count;
+  }
+  double dhh_mean = LaneSum(n,
+                            [=](int64_t i) {
+                              double dh = static_cast<double>(dy[i]) *
+                                          static_cast<double>(scale[i]);
+                              return dh * ((x[i] - mean) * inv_std);
+                            }) /
+                    count;
+#pragma GCC ivdep  // dx is dy or x or does not overlap them
+  for (int64_t i = 0; i < n; ++i) {
+    double g = dy[i];
+    double h = (x[i] - mean) * inv_std;
+    dscale[i] += g * h;
+    if constexpr (kCentred) dbias[i] += g;
+    dx[i] = static_cast<T>((g * scale[i] - dh_mean - h * dhh_mean) * inv_std);
+  }
+}
+
+// The operands that both gradients have.
+struct GradientOperands {
+  explicit GradientOperands(KernelContext& ctx)
+      : dy(Operand(ctx, 0)),
+        x(Operand(ctx, 1)),
+        scale(Operand(ctx, 2)),
+        rows(ctx, x) {
+    Check(dy.dtype() == x.dtype() && dy.shape() == x.shape(), "[", ctx.Where(),
+          "] expected dy like x, got ", Name(dy.dtype()), " ",
+          ToString(dy.shape()), " and ", Name(x.dtype()), " ",
+          ToString(x.shape()));
+    Check(scale.dtype() == x.dtype() && scale.shape() == rows.tail, "[",
+          ctx.Where(), "] expected scale ", Name(x.dtype()), " ",
+          ToString(rows.tail), ", got ", Name(scale.dtype()), " ",
+          ToString(scale.shape()));
+    dx = Result(ctx, 0, x.dtype(), x.shape());
+    sums = (rows.count + kRowsPerSum - 1) / kRowsPerSum;
+    partial.resize(static_cast<size_t>(2 * sums * rows.n));
+  }
+  // Partial sums of dscale (which = 0) and dbias (1).
+  double* Partial(int which, int64_t sum) {
+    return partial.data() + (which * sums + sum) * rows.n;
+  }
+
+  const Tensor& dy;
+  const Tensor& x;
+  const Tensor& scale;
+  Rows rows;
+  Tensor dx;
+  int64_t sums;
+  std::vector<double> partial;
+};
+
+// out = sum over the partial sums.
+template <typename T>
+void AddUp(GradientOperands& o, int which, Tensor& out) {
+  const double* from = o.Partial(which, 0);
+  T* to = out.data<T>();
+  int64_t n = o.rows.n;
+  int64_t sums = o.sums;
+  ParallelFor(n, std::max<int64_t>(kGrain / (sums + 1), 64),
+              [=](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  double total = 0;
+                  for (int64_t s = 0; s < sums; ++s) total += from[s * n + i];
+                  to[i] = static_cast<T>(total);
+                }
+              });
+}
+
+void LayerNormGrad(KernelContext& ctx) {
+  GradientOperands o(ctx);
+  Tensor statistics[2];
+  for (size_t i : {0, 1}) {
+    const Tensor& t = Operand(ctx, 3 + i);
+    Check(t.shape() == o.rows.statistics, "[", ctx.Where(), "] expected input ",
+          3 + i, " of shape ", ToString(o.rows.statistics), ", got ",
+          ToString(t.shape()));
+    statistics[i] = ConvertTo(t, DType::kDouble);
+  }
+  const double* mean = statistics[0].data<double>();
+  const double* inv_std = statistics[1].data<double>();
+  Tensor dscale = Result(ctx, 1, o.x.dtype(), o.rows.tail);
+  Tensor dbias = Result(ctx, 2, o.x.dtype(), o.rows.tail);
+  DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
+    int64_t n = o.rows.n;
+    ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* dy = o.dy.data<T>() + r * n;
+        const T* x = o.x.data<T>() + r * n;
+        const T* scale = o.scale.data<T>();
+        T* dx = o.dx.data<T>() + r * n;
+        double* ds = o.Partial(0, r / kRowsPerSum);
+        double* db = o.Partial(1, r / kRowsPerSum);
+        double m = mean[r], s = inv_std[r];
+        OnBestIsa(
+            [=] { GradientRow<true>(dy, x, scale, m, s, dx, ds, db, n); });
+      }
+    });
+    AddUp<T>(o, 0, dscale);
+    AddUp<T>(o, 1, dbias);
+  });
+}
+
+void RMSNormGrad(KernelContext& ctx) {
+  GradientOperands o(ctx);
+  double epsilon = ctx.Float("epsilon", 1e-5f);
+  Tensor dscale = Result(ctx, 1, o.x.dtype(), o.rows.tail);
+  DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
+    int64_t n = o.rows.n;
+    ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* dy = o.dy.data<T>() + r * n;
+        const T* x = o.x.data<T>() + r * n;
+        const T* scale = o.scale.data<T>();
+        T* dx = o.dx.data<T>() + r * n;
+        double* ds = o.Partial(0, r / kRowsPerSum);
+        OnBestIsa([=] {
+          double s = InverseRms(x, n, epsilon);
+          GradientRow<false, T>(dy, x, scale, 0.0, s, dx, ds, nullptr, n);
+        });
+      }
+    });
+    AddUp<T>(o, 0, dscale);
+  });
+}
+
+}  // namespace
+
+void RegisterNorm(KernelRegistry& r) {
+  r.Add("LayerNormalization", Widened<LayerNormalization>);
+  r.Add("RMSNormalization", Widened<RMSNormalization>);
+  r.Add("LayerNormGrad", Widened<LayerNormGrad>, {}, kDomain);
+  r.Add("RMSNormGrad", Widened<RMSNormGrad>, {}, kDomain);
+  RegisterChannelNorm(r);
+}
 
 }  // namespace onnx_fp8

@@ -108,21 +108,23 @@ void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   int64_t work = std::min(std::max<int64_t>(l.reduced.n, 1), kChunk);
   ParallelFor(l.kept.n * chunks, (kGrain + work - 1) / work,
               [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      int64_t result = at / chunks;
-      int64_t from = at % chunks * kChunk;
-      int64_t to = std::min(from + kChunk, l.reduced.n);
-      const T* base = x;
-      ForRuns(l.kept, result, result + 1,
-              [&](const int64_t* offset, int64_t, int64_t) { base += *offset; });
-      Acc acc = Op::template Init<Acc>();
-      ForRuns(l.reduced, from, to,
-              [&](const int64_t* offset, int64_t, int64_t n) {
-                ReduceRow<Op>(base + *offset, n, &acc);
+                for (int64_t at = begin; at < end; ++at) {
+                  int64_t result = at / chunks;
+                  int64_t from = at % chunks * kChunk;
+                  int64_t to = std::min(from + kChunk, l.reduced.n);
+                  const T* base = x;
+                  ForRuns(l.kept, result, result + 1,
+                          [&](const int64_t* offset, int64_t, int64_t) {
+                            base += *offset;
+                          });
+                  Acc acc = Op::template Init<Acc>();
+                  ForRuns(l.reduced, from, to,
+                          [&](const int64_t* offset, int64_t, int64_t n) {
+                            ReduceRow<Op>(base + *offset, n, &acc);
+                          });
+                  partial[at] = acc;
+                }
               });
-      partial[at] = acc;
-    }
-  });
 }
 
 // The same for results side by side in memory: partial[chunk][result].
@@ -132,36 +134,39 @@ void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   int64_t blocks = (width + kColumns - 1) / kColumns;
   int64_t stride = l.reduced.strides.back()[0];
   int64_t work = std::min(width, kColumns) * std::min(l.reduced.n, kRows);
-  ParallelFor(l.kept.n / width * blocks * chunks,
-              (kGrain + work - 1) / std::max<int64_t>(work, 1),
-              [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      int64_t from = at % chunks * kRows;
-      int64_t to = std::min(from + kRows, l.reduced.n);
-      int64_t column = at / chunks % blocks * kColumns;
-      int64_t columns = std::min(kColumns, width - column);
-      int64_t result = at / chunks / blocks * width + column;
-      Acc acc[kColumns];
-      std::fill_n(acc, kColumns, Op::template Init<Acc>());
-      const T* base = x;
-      ForRuns(l.kept, result, result + 1,
-              [&](const int64_t* offset, int64_t, int64_t) { base += *offset; });
-      ForRuns(l.reduced, from, to,
-              [&](const int64_t* offset, int64_t, int64_t rows) {
-                const T* row = base + *offset;
-                Acc* sums = acc;
-                OnBestIsa([=] {
-                  for (int64_t r = 0; r < rows; ++r) {
+  ParallelFor(
+      l.kept.n / width * blocks * chunks,
+      (kGrain + work - 1) / std::max<int64_t>(work, 1),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          int64_t from = at % chunks * kRows;
+          int64_t to = std::min(from + kRows, l.reduced.n);
+          int64_t column = at / chunks % blocks * kColumns;
+          int64_t columns = std::min(kColumns, width - column);
+          int64_t result = at / chunks / blocks * width + column;
+          Acc acc[kColumns];
+          std::fill_n(acc, kColumns, Op::template Init<Acc>());
+          const T* base = x;
+          ForRuns(l.kept, result, result + 1,
+                  [&](const int64_t* offset, int64_t, int64_t) {
+                    base += *offset;
+                  });
+          ForRuns(l.reduced, from, to,
+                  [&](const int64_t* offset, int64_t, int64_t rows) {
+                    const T* row = base + *offset;
+                    Acc* sums = acc;
+                    OnBestIsa([=] {
+                      for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC ivdep
-                    for (int64_t j = 0; j < columns; ++j) {
-                      sums[j] = Op::Add(sums[j], row[r * stride + j]);
-                    }
-                  }
-                });
-              });
-      std::copy_n(acc, columns, partial + at % chunks * l.kept.n + result);
-    }
-  });
+                        for (int64_t j = 0; j < columns; ++j) {
+                          sums[j] = Op::Add(sums[j], row[r * stride + j]);
+                        }
+                      }
+                    });
+                  });
+          std::copy_n(acc, columns, partial + at % chunks * l.kept.n + result);
+        }
+      });
 }
 
 // y[result] = finish(reduction).
@@ -182,14 +187,15 @@ void Reduce(const T* x, const Layout& l, Y* y, Finish finish) {
   const Acc* from = partial.data();
   ParallelFor(l.kept.n, std::max<int64_t>(kGrain / chunks, 1),
               [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      Acc acc = from[i * result_step];
-      for (int64_t c = 1; c < chunks; ++c) {
-        acc = Op::Merge(acc, from[i * result_step + c * chunk_step]);
-      }
-      y[i] = static_cast<Y>(finish(acc));
-    }
-  });
+                for (int64_t i = begin; i < end; ++i) {
+                  Acc acc = from[i * result_step];
+                  for (int64_t c = 1; c < chunks; ++c) {
+                    acc =
+                        Op::Merge(acc, from[i * result_step + c * chunk_step]);
+                  }
+                  y[i] = static_cast<Y>(finish(acc));
+                }
+              });
 }
 
 // --- what is reduced --------------------------------------------------------
@@ -342,28 +348,31 @@ void LogSumExp(const Tensor& x, const Layout& l, T* y) {
   // The results' walk over x gives where each one's operands start.
   ParallelFor(l.kept.n, std::max<int64_t>(kGrain / (l.reduced.n + 1), 1),
               [&](int64_t begin, int64_t end) {
-    int64_t step = l.kept.strides.back()[0];
-    int64_t inner = l.reduced.strides.back()[0];
-    ForRuns(l.kept, begin, end, [&](const int64_t* start, int64_t at,
-                                    int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        ForRuns(l.reduced, 0, l.reduced.n,
-                [&](const int64_t* offset, int64_t, int64_t n) {
-                  int64_t from = *start + i * step + *offset;
-                  const T* in = x.data<T>() + from;
-                  T* out = e.data<T>() + from;
-                  if (inner == 1) {
-                    VectorExpShifted(in, m[at + i], out, n);
-                    return;
-                  }
-                  for (int64_t k = 0; k < n; ++k) {
-                    out[k * inner] = math::Exp(in[k * inner] - m[at + i]);
-                  }
-                });
-      }
-    });
-  });
-  Reduce<SumOp, double>(e.data<T>(), l, y, [](double v) { return std::log(v); });
+                int64_t step = l.kept.strides.back()[0];
+                int64_t inner = l.reduced.strides.back()[0];
+                ForRuns(l.kept, begin, end,
+                        [&](const int64_t* start, int64_t at, int64_t count) {
+                          for (int64_t i = 0; i < count; ++i) {
+                            ForRuns(
+                                l.reduced, 0, l.reduced.n,
+                                [&](const int64_t* offset, int64_t, int64_t n) {
+                                  int64_t from = *start + i * step + *offset;
+                                  const T* in = x.data<T>() + from;
+                                  T* out = e.data<T>() + from;
+                                  if (inner == 1) {
+                                    VectorExpShifted(in, m[at + i], out, n);
+                                    return;
+                                  }
+                                  for (int64_t k = 0; k < n; ++k) {
+                                    out[k * inner] =
+                                        math::Exp(in[k * inner] - m[at + i]);
+                                  }
+                                });
+                          }
+                        });
+              });
+  Reduce<SumOp, double>(e.data<T>(), l, y,
+                        [](double v) { return std::log(v); });
   for (int64_t i = 0; i < l.kept.n; ++i) y[i] += m[i];
 }
 

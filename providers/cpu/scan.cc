@@ -20,11 +20,11 @@ void ForColumns(const AxisView& v, Fn fn) {
   int64_t work = std::max<int64_t>(v.n * std::min(v.inner, kColumns), 1);
   ParallelFor(v.outer * blocks, (kGrain + work - 1) / work,
               [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      int64_t column = at % blocks * kColumns;
-      fn(at / blocks, column, std::min(kColumns, v.inner - column));
-    }
-  });
+                for (int64_t at = begin; at < end; ++at) {
+                  int64_t column = at % blocks * kColumns;
+                  fn(at / blocks, column, std::min(kColumns, v.inner - column));
+                }
+              });
 }
 
 // True if v comes before `best`: NaN before all numbers, then the larger

@@ -24,25 +24,29 @@ void ForSlices(const AxisView& v, const T* const (&in)[kOperands], T* out,
   if (v.n == 0) return;
   ParallelFor(v.outer * v.inner, (kGrain + v.n - 1) / v.n,
               [&](int64_t begin, int64_t end) {
-    std::vector<T> copies;
-    if (v.inner > 1) copies.resize((kOperands + 1) * static_cast<size_t>(v.n));
-    for (int64_t at = begin; at < end; ++at) {
-      int64_t from = at / v.inner * v.n * v.inner + at % v.inner;
-      const T* slices[kOperands];
-      for (size_t k = 0; k < kOperands; ++k) slices[k] = in[k] + from;
-      if (v.inner == 1) {
-        fn(slices, out + from);
-        continue;
-      }
-      T* copy = copies.data();
-      for (size_t k = 0; k < kOperands; ++k, copy += v.n) {
-        for (int64_t i = 0; i < v.n; ++i) copy[i] = slices[k][i * v.inner];
-        slices[k] = copy;
-      }
-      fn(slices, copy);
-      for (int64_t i = 0; i < v.n; ++i) out[from + i * v.inner] = copy[i];
-    }
-  });
+                std::vector<T> copies;
+                if (v.inner > 1)
+                  copies.resize((kOperands + 1) * static_cast<size_t>(v.n));
+                for (int64_t at = begin; at < end; ++at) {
+                  int64_t from = at / v.inner * v.n * v.inner + at % v.inner;
+                  const T* slices[kOperands];
+                  for (size_t k = 0; k < kOperands; ++k)
+                    slices[k] = in[k] + from;
+                  if (v.inner == 1) {
+                    fn(slices, out + from);
+                    continue;
+                  }
+                  T* copy = copies.data();
+                  for (size_t k = 0; k < kOperands; ++k, copy += v.n) {
+                    for (int64_t i = 0; i < v.n; ++i)
+                      copy[i] = slices[k][i * v.inner];
+                    slices[k] = copy;
+                  }
+                  fn(slices, copy);
+                  for (int64_t i = 0; i < v.n; ++i)
+                    out[from + i * v.inner] = copy[i];
+                }
+              });
 }
 
 // The operand, its view along the axis, and the result.
@@ -64,14 +68,14 @@ void Softmax(KernelContext& ctx) {
   AlongAxis a(ctx);
   int64_t n = a.v.n;
   DispatchFloat(a.x.dtype(), ctx.Where(), [&]<typename T>() {
-    ForSlices<T, 1>(a.v, {a.x.data<T>()}, a.y.data<T>(),
-                    [=](const T* const* in, T* out) {
-      double sum = VectorExpShifted(in[0], VectorMax(in[0], n), out, n);
-      auto scale = static_cast<T>(1.0 / sum);
-      OnBestIsa([=] {
-        for (int64_t i = 0; i < n; ++i) out[i] *= scale;
-      });
-    });
+    ForSlices<T, 1>(
+        a.v, {a.x.data<T>()}, a.y.data<T>(), [=](const T* const* in, T* out) {
+          double sum = VectorExpShifted(in[0], VectorMax(in[0], n), out, n);
+          auto scale = static_cast<T>(1.0 / sum);
+          OnBestIsa([=] {
+            for (int64_t i = 0; i < n; ++i) out[i] *= scale;
+          });
+        });
   });
 }
 
@@ -79,17 +83,18 @@ void LogSoftmax(KernelContext& ctx) {
   AlongAxis a(ctx);
   int64_t n = a.v.n;
   DispatchFloat(a.x.dtype(), ctx.Where(), [&]<typename T>() {
-    ForSlices<T, 1>(a.v, {a.x.data<T>()}, a.y.data<T>(),
-                    [=](const T* const* in, T* out) {
-      const T* x = in[0];
-      T largest = VectorMax(x, n);
-      double sum = VectorExpShifted(x, largest, static_cast<T*>(nullptr), n);
-      auto log_sum = static_cast<T>(std::log(sum));
-      OnBestIsa([=] {
+    ForSlices<T, 1>(
+        a.v, {a.x.data<T>()}, a.y.data<T>(), [=](const T* const* in, T* out) {
+          const T* x = in[0];
+          T largest = VectorMax(x, n);
+          double sum =
+              VectorExpShifted(x, largest, static_cast<T*>(nullptr), n);
+          auto log_sum = static_cast<T>(std::log(sum));
+          OnBestIsa([=] {
 #pragma GCC ivdep  // out is x or does not overlap it
-        for (int64_t i = 0; i < n; ++i) out[i] = x[i] - largest - log_sum;
-      });
-    });
+            for (int64_t i = 0; i < n; ++i) out[i] = x[i] - largest - log_sum;
+          });
+        });
   });
 }
 
@@ -100,10 +105,10 @@ void Hardmax(KernelContext& ctx) {
   DispatchFloat(a.x.dtype(), ctx.Where(), [&]<typename T>() {
     ForSlices<T, 1>(a.v, {a.x.data<T>()}, a.y.data<T>(),
                     [=](const T* const* in, T* out) {
-      int64_t at = std::max_element(in[0], in[0] + n) - in[0];
-      std::fill_n(out, n, T{0});
-      out[at] = 1;
-    });
+                      int64_t at = std::max_element(in[0], in[0] + n) - in[0];
+                      std::fill_n(out, n, T{0});
+                      out[at] = 1;
+                    });
   });
 }
 
@@ -119,14 +124,15 @@ void SoftmaxGrad(KernelContext& ctx) {
   DispatchFloat(a.x.dtype(), ctx.Where(), [&]<typename T>() {
     ForSlices<T, 2>(a.v, {dy.data<T>(), a.x.data<T>()}, a.y.data<T>(),
                     [=](const T* const* in, T* out) {
-      const T* g = in[0];
-      const T* y = in[1];
-      auto sum = static_cast<T>(VectorDot(g, y, n));
-      OnBestIsa([=] {
+                      const T* g = in[0];
+                      const T* y = in[1];
+                      auto sum = static_cast<T>(VectorDot(g, y, n));
+                      OnBestIsa([=] {
 #pragma GCC ivdep  // out is g or y or does not overlap them
-        for (int64_t i = 0; i < n; ++i) out[i] = y[i] * (g[i] - sum);
-      });
-    });
+                        for (int64_t i = 0; i < n; ++i)
+                          out[i] = y[i] * (g[i] - sum);
+                      });
+                    });
   });
 }
 

@@ -51,7 +51,8 @@ double ExpShifted(const T* x, T shift, T* y, int64_t n) {
       int64_t count = std::min(kBlock, n - begin);
       T* e = y ? y + begin : buffer;
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) e[i] = math::Exp(x[begin + i] - shift);
+      for (int64_t i = 0; i < count; ++i)
+        e[i] = math::Exp(x[begin + i] - shift);
       total += LaneSum(count, [=](int64_t i) -> double { return e[i]; });
     }
     *out = total;

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "graph/builder.h"
+#include "graph/expand.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/random.h"
@@ -127,6 +129,49 @@ TEST(UpdateKernels, InPlaceAndAnyThreadCountGiveTheSameBits) {
         EXPECT_TRUE(Identical(outputs[i], apart[i])) << op.name << " " << i;
       }
       EXPECT_EQ(Identical(apart[0], built.inputs[0]), !ok);
+    }
+  }
+}
+
+// The op's body, node by node.
+std::vector<Tensor> RunBody(const Op& op, bool ok, const Built& kernel) {
+  Built built;
+  Build(op, kernel.inputs[0].shape(), ok, &built);
+  std::vector<Value*> results = built.node->outputs();
+  ExpandNode(built.graph, *built.node);
+  std::map<const Value*, Tensor> values;
+  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
+    values[built.graph.inputs[i]] = kernel.inputs[i];
+  }
+  auto evaluator = MakeCpuEvaluator();
+  for (const Node& node : built.graph.nodes()) {
+    EXPECT_NE(node.domain, kDomain);
+    std::vector<Tensor> inputs;
+    for (const Value* value : node.inputs()) {
+      inputs.push_back(value->is_initializer() ? value->data
+                                               : values.at(value));
+    }
+    std::vector<Tensor> outputs = evaluator->Evaluate(node, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      values[node.out(i)] = outputs[i];
+    }
+  }
+  std::vector<Tensor> out;
+  for (const Value* value : results) out.push_back(values.at(value));
+  return out;
+}
+
+TEST(UpdateKernels, EqualTheirBodies) {
+  for (bool ok : {true, false}) {
+    for (const Op& op : AllOps()) {
+      Built built;
+      Build(op, {7, 11}, ok, &built);
+      auto kernel = MakeCpuEvaluator()->Evaluate(*built.node, built.inputs);
+      auto body = RunBody(op, ok, built);
+      ASSERT_EQ(body.size(), kernel.size());
+      for (size_t i = 0; i < body.size(); ++i) {
+        EXPECT_TRUE(Identical(body[i], kernel[i])) << op.name << " " << i;
+      }
     }
   }
 }

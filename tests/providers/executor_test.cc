@@ -181,6 +181,35 @@ update m = m2
   EXPECT_TRUE(Identical(first["y"], copies["y"]));
 }
 
+TEST_F(ExecutorTest, KeepsNothingOfTheCallers) {
+  Executor executor = Make(R"(
+input x: uint32[2]
+state m: uint32[2]
+y: uint32[2] = Hash(x)
+m2: uint32[2] = Near(m, y)
+output y
+update m = m2
+)");
+  Executor failing =
+      Make("input x: uint32[2]\ny: uint32[2] = Throw(x)\noutput y");
+  for (bool fails : {false, true}) {
+    auto memory = std::make_shared<std::vector<uint32_t>>(4);
+    std::weak_ptr<std::vector<uint32_t>> watch = memory;
+    TensorMap feeds, state;
+    feeds["x"] = Tensor::View(DType::kUInt32, {2}, memory, memory->data());
+    state["m"] = Tensor::View(DType::kUInt32, {2}, memory, memory->data() + 2);
+    if (fails) {
+      EXPECT_THROW(failing.Run(feeds, state), Error);
+    } else {
+      executor.Run(feeds, state);
+    }
+    feeds.clear();
+    state.clear();
+    memory.reset();
+    EXPECT_TRUE(watch.expired()) << fails;
+  }
+}
+
 TEST_F(ExecutorTest, KernelErrorsNameTheNode) {
   Executor executor = Make("y: uint32[2] = Throw()  # /a/b\noutput y");
   EXPECT_EQ(Complaint(executor, {}), "[Throw /a/b] as asked");

@@ -48,7 +48,6 @@ std::vector<GradientCase> GatherCases() {
       {"OneHot", "OneHot", {Ints({3}, {0, 2, -1}), Int(4), X({2})}},
       {"OneHotAxis0", "OneHot", {Ints({3}, {0, 2, 9}), Int(4), X({2})},
        Axis(0)},
-      {"Range", "Range", {XOf({}, {0.5}), Doubles({}, {3.1}), XOf({}, {0.7})}},
   };
 }
 

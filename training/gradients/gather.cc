@@ -90,16 +90,6 @@ void OneHot(C& c) {
                 {{"axis", int64_t{0}}}));
 }
 
-// y = start + delta · (0, 1, …)
-void Range(C& c) {
-  Builder& b = c.b;
-  c.Set(0, b.SumTo(c.Dy(), {}));
-  if (!c.Needs(2)) return;
-  std::vector<int64_t> steps = onnx_fp8::Range(0, c.Dy()->dim(0));
-  Tensor count = ConvertTo(Tensor::Ints(steps), c.Dy()->dtype);
-  c.Set(2, b.SumTo(b.Mul(c.Dy(), b.Constant(count)), {}));
-}
-
 }  // namespace
 
 void RegisterGatherGradients(GradientRegistry& r) {
@@ -108,7 +98,6 @@ void RegisterGatherGradients(GradientRegistry& r) {
   r.Add("GatherElements", Unary<GatherElements>);
   r.Add("GatherND", Unary<GatherND>);
   r.Add("OneHot", OneHot);
-  r.Add("Range", Range);
   r.Add("TopK", Unary<TopK>);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Normalisations. h = (x - mean) / deviation is the normalised x.
+#include <algorithm>
+
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -123,28 +125,47 @@ void SetScaleAndBias(C& c, Value* h) {
   if (c.Needs(2)) c.Set(2, c.b.ReduceSum(c.Dy(), axes, false));
 }
 
+// Statistics of the batch: running = momentum old + (1 - momentum) batch.
+void BatchNormTraining(C& c, float epsilon) {
+  Builder& b = c.b;
+  Value* x = c.In(0);
+  std::vector<int64_t> axes = BatchAxes(x->rank());
+  Normalised n = Normalise(b, x, axes, epsilon);
+  Value* dx = nullptr;
+  auto add = [&](Value* part) { dx = dx ? b.Add(dx, part) : part; };
+  if (c.Dy(0)) {
+    SetScaleAndBias(c, n.h);
+    add(NormaliseGrad(b, b.Mul(c.Dy(), PerChannel(c, c.In(1))), n, axes));
+  }
+  double momentum = c.node.Float("momentum", 0.9f);
+  double count = static_cast<double>(NumElements(*x->shape)) /
+                 static_cast<double>(std::max<int64_t>(x->dim(1), 1));
+  double share = (1 - momentum) / std::max(count, 1.0);
+  if (Value* dmean = c.Dy(1)) {
+    if (c.Needs(3)) c.Set(3, b.Mul(dmean, b.Scalar(momentum, dmean)));
+    add(b.Mul(PerChannel(c, dmean), b.Scalar(share, x)));
+  }
+  if (Value* dvariance = c.Dy(2)) {  // d variance / dx = 2 (x - mean) / count
+    if (c.Needs(4)) c.Set(4, b.Mul(dvariance, b.Scalar(momentum, dvariance)));
+    Value* centred = b.Div(n.h, n.inverse);
+    add(b.Mul(b.Mul(PerChannel(c, dvariance), b.Scalar(2 * share, x)),
+              centred));
+  }
+  if (c.Needs(0)) c.Set(0, ExpandTo(b, dx, *x->shape));
+}
+
 void BatchNormalization(C& c) {
   Builder& b = c.b;
   Value* x = c.In(0);
   Check(x->rank() >= 2, "[", c.node.Where(), "] expected x of rank >= 2, got ",
         x->rank());
   float epsilon = c.node.Float("epsilon", 1e-5f);
-  Value* scale = PerChannel(c, c.In(1));
+  if (c.node.Int("training_mode", 0) != 0) return BatchNormTraining(c, epsilon);
   std::vector<int64_t> axes = BatchAxes(x->rank());
-  if (c.node.Int("training_mode", 0) != 0) {
-    Check(!c.Dy(1) && !c.Dy(2), "[", c.node.Where(),
-          "] expected no loss on the running statistics, got one");
-    Normalised n = Normalise(b, x, axes, epsilon);
-    SetScaleAndBias(c, n.h);
-    if (c.Needs(0)) {
-      c.Set(0, NormaliseGrad(b, b.Mul(c.Dy(), scale), n, axes));
-    }
-    return;
-  }
   Value* inverse = InverseDeviation(b, PerChannel(c, c.In(4)), epsilon);
   Value* h = b.Mul(b.Sub(x, PerChannel(c, c.In(3))), inverse);
   SetScaleAndBias(c, h);
-  Value* dx = b.Mul(c.Dy(), b.Mul(scale, inverse));
+  Value* dx = b.Mul(c.Dy(), b.Mul(PerChannel(c, c.In(1)), inverse));
   if (c.Needs(0)) c.Set(0, dx);
   if (c.Needs(3)) c.Set(3, b.Neg(b.ReduceSum(dx, axes, false)));
   if (c.Needs(4)) {  // d(inverse)/d(variance) = -inverse³ / 2

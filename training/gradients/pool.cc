@@ -62,32 +62,17 @@ Value* AveragePool(C& c) {
   return SpreadWindows(c, c.b.Mul(c.Dy(), InverseCounts(c, w)), w);
 }
 
-// dx = sign(x) |x|^(p-1) Σ_windows dy y^(1-p)
-Value* LpSlope(C& c, Value* spread, int64_t p) {
-  Builder& b = c.b;
-  Value* x = c.In(0);
-  Value* power = b.Op("Pow", {b.Op("Abs", {x}),
-                              b.Scalar(static_cast<double>(p - 1), x)});
-  return b.Mul(b.Mul(b.Op("Sign", {x}), power), spread);
-}
-
-// A window of zeros has no slope.
-Value* LpShare(C& c, int64_t p) {
-  Builder& b = c.b;
-  Value* y = c.Out(0);
-  Value* power = b.Op("Pow", {y, b.Scalar(static_cast<double>(1 - p), y)});
-  Value* positive = b.Op("Greater", {y, b.Scalar(0, y)});
-  return b.Mul(c.Dy(), Masked(b, positive, power));
-}
-
+// dx = sign(x) |x|^(p-1) Σ_windows dy y^(1-p); a window of zeros has no slope.
 Value* LpPool(C& c) {
-  int64_t p = c.node.Int("p", 2);
-  return LpSlope(c, SpreadWindows(c, LpShare(c, p), PoolWindow(c)), p);
-}
-
-Value* GlobalLpPool(C& c) {
-  int64_t p = c.node.Int("p", 2);
-  return LpSlope(c, LpShare(c, p), p);
+  Builder& b = c.b;
+  Value *x = c.In(0), *y = c.Out(0);
+  double p = static_cast<double>(c.node.Int("p", 2));
+  Value* positive = b.Op("Greater", {y, b.Scalar(0, y)});
+  Value* share =
+      b.Mul(c.Dy(), Masked(b, positive, b.Op("Pow", {y, b.Scalar(1 - p, y)})));
+  Value* power = b.Op("Pow", {b.Op("Abs", {x}), b.Scalar(p - 1, x)});
+  return b.Mul(b.Mul(b.Op("Sign", {x}), power),
+               SpreadWindows(c, share, PoolWindow(c)));
 }
 
 // x as a flat vector with dy added at `indices`.
@@ -141,7 +126,6 @@ Value* GlobalMaxPool(C& c) {
 void RegisterPoolGradients(GradientRegistry& r) {
   r.Add("AveragePool", Unary<AveragePool>);
   r.Add("GlobalAveragePool", Unary<GlobalAveragePool>);
-  r.Add("GlobalLpPool", Unary<GlobalLpPool>);
   r.Add("GlobalMaxPool", Unary<GlobalMaxPool>);
   r.Add("LpPool", Unary<LpPool>);
   r.Add("MaxPool", Unary<MaxPool>);

@@ -38,33 +38,44 @@ struct Case {
 const Case kCases[] = {
     {"Relu", {}, [](double x) { return std::fmax(x, 0); }},
     {"LeakyRelu", {}, [](double x) { return x < 0 ? double{0.01f} * x : x; }},
-    {"LeakyRelu", {{"alpha", 0.5f}},
+    {"LeakyRelu",
+     {{"alpha", 0.5f}},
      [](double x) { return x < 0 ? 0.5 * x : x; }},
     {"ThresholdedRelu", {}, [](double x) { return x > 1 ? x : 0; }},
-    {"HardSigmoid", {}, [](double x) {
+    {"HardSigmoid",
+     {},
+     [](double x) {
        return std::fmax(0, std::fmin(1, double{0.2f} * x + 0.5));
      }},
-    {"HardSwish", {}, [](double x) {
-       return x * std::fmax(0, std::fmin(1, x / 6 + 0.5));
-     }},
+    {"HardSwish",
+     {},
+     [](double x) { return x * std::fmax(0, std::fmin(1, x / 6 + 0.5)); }},
     {"Shrink", {}, [](double x) { return std::fabs(x) > 0.5 ? x : 0; }},
-    {"Shrink", {{"bias", 1.5f}, {"lambd", 2.0f}}, [](double x) {
-       return x < -2 ? x + 1.5 : x > 2 ? x - 1.5 : 0;
-     }},
+    {"Shrink",
+     {{"bias", 1.5f}, {"lambd", 2.0f}},
+     [](double x) { return x < -2  ? x + 1.5
+                           : x > 2 ? x - 1.5
+                                   : 0; }},
     {"Elu", {}, [](double x) { return x > 0 ? x : std::expm1(x); }},
-    {"Elu", {{"alpha", 2.0f}},
+    {"Elu",
+     {{"alpha", 2.0f}},
      [](double x) { return x > 0 ? x : 2 * std::expm1(x); }},
-    {"Selu", {}, [](double x) {
+    {"Selu",
+     {},
+     [](double x) {
        return double{1.0507009873554805f} *
               (x > 0 ? x : double{1.6732632423543772f} * std::expm1(x));
      }},
-    {"Celu", {{"alpha", 2.0f}}, [](double x) {
+    {"Celu",
+     {{"alpha", 2.0f}},
+     [](double x) {
        return std::fmax(0, x) + std::fmin(0, 2 * std::expm1(x / 2));
      }},
     {"Sigmoid", {}, [](double x) { return 1 / (1 + std::exp(-x)); }},
     {"Tanh", {}, [](double x) { return std::tanh(x); }},
     {"Swish", {}, [](double x) { return x / (1 + std::exp(-x)); }},
-    {"Swish", {{"alpha", 0.5f}},
+    {"Swish",
+     {{"alpha", 0.5f}},
      [](double x) { return x / (1 + std::exp(-0.5 * x)); }},
     {"Softplus", {}, &Softplus},
     {"Softsign", {}, [](double x) { return x / (1 + std::fabs(x)); }},
@@ -102,7 +113,8 @@ TEST(Activation, TailsKeepTheirDigits) {
   Tensor x = Vector<float>({-8});
   double y = DoubleAt(RunKernel("Gelu", {x})[0], 0);
   EXPECT_NEAR(y, -8 * Cdf(-8), 1e-7 * 8 * Cdf(-8));
-  double softplus = DoubleAt(RunKernel("Softplus", {Vector<float>({-50})})[0], 0);
+  double softplus =
+      DoubleAt(RunKernel("Softplus", {Vector<float>({-50})})[0], 0);
   EXPECT_NEAR(softplus, std::exp(-50.0), 1e-7 * std::exp(-50.0));
 }
 
@@ -156,8 +168,9 @@ TEST(Activation, GeluGradients) {
     auto reference = [&](double v) { return tanh ? TanhGelu(v) : v * Cdf(v); };
     const char* op = tanh ? "GeluTanhGrad" : "GeluGrad";
     Tensor dx = RunKernel(op, {dy, d}, {}, 1, kDomain)[0];
-    Tensor fx = RunKernel(op, {ConvertTo(dy, DType::kFloat),
-                               ConvertTo(d, DType::kFloat)}, {}, 1, kDomain)[0];
+    Tensor fx = RunKernel(
+        op, {ConvertTo(dy, DType::kFloat), ConvertTo(d, DType::kFloat)}, {}, 1,
+        kDomain)[0];
     for (int i = 0; i < n; ++i) {
       double v = DoubleAt(d, i);
       double slope = (reference(v + h) - reference(v - h)) / (2 * h);

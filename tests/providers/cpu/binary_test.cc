@@ -22,8 +22,8 @@ Tensor Vector(const std::vector<T>& values) {
 }
 
 Tensor Bools(const std::vector<int>& values) {
-  Tensor t = Tensor::Allocate(DType::kBool,
-                              {static_cast<int64_t>(values.size())});
+  Tensor t =
+      Tensor::Allocate(DType::kBool, {static_cast<int64_t>(values.size())});
   for (size_t i = 0; i < values.size(); ++i) t.data<bool>()[i] = values[i] != 0;
   return t;
 }
@@ -90,21 +90,22 @@ TEST(Binary, Broadcasts) {
 TEST(Binary, FloatArithmetic) {
   Tensor a = Vector<float>({6, -7, 0.5f});
   Tensor b = Vector<float>({4, 2, -0.25f});
-  EXPECT_TRUE(Identical(RunKernel("Add", {a, b})[0],
-                        Vector<float>({10, -5, 0.25f})));
+  EXPECT_TRUE(
+      Identical(RunKernel("Add", {a, b})[0], Vector<float>({10, -5, 0.25f})));
   EXPECT_TRUE(Identical(RunKernel("Mul", {a, b})[0],
                         Vector<float>({24, -14, -0.125f})));
-  EXPECT_TRUE(Identical(RunKernel("Div", {a, b})[0],
-                        Vector<float>({1.5f, -3.5f, -2})));
+  EXPECT_TRUE(
+      Identical(RunKernel("Div", {a, b})[0], Vector<float>({1.5f, -3.5f, -2})));
   EXPECT_TRUE(Identical(RunKernel("Div", {a, Tensor::Scalar(0.0f)})[0],
                         Vector<float>({kInfinity, -kInfinity, kInfinity})));
   // In double: a third has more digits than a float holds.
-  Tensor third = RunKernel("Div", {Tensor::Scalar(1.0), Tensor::Scalar(3.0)})[0];
+  Tensor third =
+      RunKernel("Div", {Tensor::Scalar(1.0), Tensor::Scalar(3.0)})[0];
   EXPECT_EQ(DoubleAt(third, 0), 1.0 / 3.0);
   Tensor h = ConvertTo(a, DType::kFloat16);
-  EXPECT_TRUE(Identical(
-      RunKernel("Add", {h, h})[0],
-      ConvertTo(Vector<float>({12, -14, 1}), DType::kFloat16)));
+  EXPECT_TRUE(
+      Identical(RunKernel("Add", {h, h})[0],
+                ConvertTo(Vector<float>({12, -14, 1}), DType::kFloat16)));
 }
 
 TEST(Binary, IntegerArithmeticWraps) {
@@ -122,26 +123,26 @@ TEST(Binary, IntegerArithmeticWraps) {
 TEST(Binary, Mod) {
   Tensor a = Vector<int64_t>({-4, 7, 5, 4, -7, 8});
   Tensor b = Vector<int64_t>({2, -3, 8, -2, 3, 5});
-  EXPECT_EQ(ToInts(RunKernel("Mod", {a, b})[0]),
-            (Ints64{0, -2, 5, 0, 2, 3}));
+  EXPECT_EQ(ToInts(RunKernel("Mod", {a, b})[0]), (Ints64{0, -2, 5, 0, 2, 3}));
   EXPECT_EQ(ToInts(RunKernel("Mod", {a, b}, {{"fmod", int64_t{1}}})[0]),
             (Ints64{0, 1, 5, 0, -1, 3}));
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-  EXPECT_EQ(ToInts(RunKernel("Mod", {Vector<int64_t>({kMin}),
-                                     Vector<int64_t>({-1})})[0]),
+  EXPECT_EQ(ToInts(RunKernel(
+                "Mod", {Vector<int64_t>({kMin}), Vector<int64_t>({-1})})[0]),
             (Ints64{0}));
   Tensor x = Vector<float>({-4.3f, 7.25f});
   Tensor y = Vector<float>({2.1f, -3});
-  EXPECT_TRUE(Identical(
-      RunKernel("Mod", {x, y}, {{"fmod", int64_t{1}}})[0],
-      Vector<float>({std::fmod(-4.3f, 2.1f), 1.25f})));
+  EXPECT_TRUE(Identical(RunKernel("Mod", {x, y}, {{"fmod", int64_t{1}}})[0],
+                        Vector<float>({std::fmod(-4.3f, 2.1f), 1.25f})));
   EXPECT_THROW(RunKernel("Mod", {x, y}), Error);
   EXPECT_THROW(RunKernel("Mod", {a, Tensor::Scalar(int64_t{0})}), Error);
 }
 
 TEST(Binary, Pow) {
   Tensor x = Vector<float>({1, -2, 3, 0.5f});
-  auto with = [&](auto e) { return RunKernel("Pow", {x, Tensor::Scalar(e)})[0]; };
+  auto with = [&](auto e) {
+    return RunKernel("Pow", {x, Tensor::Scalar(e)})[0];
+  };
   EXPECT_TRUE(Identical(with(2.0f), Vector<float>({1, 4, 9, 0.25f})));
   EXPECT_TRUE(Identical(with(int64_t{3}), Vector<float>({1, -8, 27, 0.125f})));
   EXPECT_TRUE(Identical(with(-1.0), Vector<float>({1, -0.5f, 1.0f / 3, 2})));

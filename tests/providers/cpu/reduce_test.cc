@@ -74,8 +74,8 @@ Tensor NaiveReduce(const std::string& op, const Tensor& x,
   return y;
 }
 
-const char* const kOps[] = {"Sum", "Mean", "Max",       "Min",      "L1", "L2",
-                            "Prod", "LogSum", "LogSumExp", "SumSquare"};
+const char* const kOps[] = {"Sum", "Mean", "Max",    "Min",       "L1",
+                            "L2",  "Prod", "LogSum", "LogSumExp", "SumSquare"};
 
 TEST(Reduce, AllOpsOverAllSetsOfAxes) {
   const Shape shapes[] = {{3, 4, 5, 2}, {2, 1, 300, 3}, {600, 7}, {2, 40, 33}};
@@ -167,8 +167,8 @@ TEST(Reduce, IntegersAndBools) {
   EXPECT_EQ(IntAt(RunKernel("ReduceSum", {big})[0], 0), (1ll << 61) + 1);
   EXPECT_EQ(IntAt(RunKernel("ReduceMean", {Vector<int64_t>({-3, -4})})[0], 0),
             -3);
-  Tensor b = ConvertTo(Vector<int32_t>({0, 1, 0, 0}), DType::kBool)
-                 .Reshaped({2, 2});
+  Tensor b =
+      ConvertTo(Vector<int32_t>({0, 1, 0, 0}), DType::kBool).Reshaped({2, 2});
   Tensor rows = Tensor::Ints({1});
   EXPECT_EQ(ToInts(RunKernel("ReduceMax", {b, rows})[0]),
             (std::vector<int64_t>{1, 0}));
@@ -182,13 +182,14 @@ TEST(Reduce, LongSumsAreAccurateAndNaNAndInfinitySurvive) {
   EXPECT_EQ(DoubleAt(RunKernel("ReduceSum", {x})[0], 0),
             static_cast<float>(want));
   Tensor columns = x.Reshaped({3000000, 1});
-  EXPECT_EQ(DoubleAt(RunKernel("ReduceSum", {columns, Tensor::Ints({0})})[0], 0),
-            static_cast<float>(want));
+  EXPECT_EQ(
+      DoubleAt(RunKernel("ReduceSum", {columns, Tensor::Ints({0})})[0], 0),
+      static_cast<float>(want));
   x.data<float>()[1234567] = static_cast<float>(kInfinity);
   EXPECT_EQ(DoubleAt(RunKernel("ReduceLogSumExp", {x})[0], 0), kInfinity);
   x.data<float>()[2345678] = std::numeric_limits<float>::quiet_NaN();
-  for (const char* op : {"ReduceMax", "ReduceMin", "ReduceSum",
-                         "ReduceLogSumExp"}) {
+  for (const char* op :
+       {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceLogSumExp"}) {
     EXPECT_TRUE(std::isnan(DoubleAt(RunKernel(op, {x})[0], 0))) << op;
   }
   Tensor low = Vector<float>({-200, -200});

@@ -25,7 +25,8 @@ TEST(ArgMax, FirstOrLastAlongAnAxis) {
   Tensor y = RunKernel("ArgMax", {x}, With({{"axis", 1}}))[0];
   EXPECT_EQ(y.shape(), (Shape{2, 1}));
   EXPECT_EQ(ToInts(y), (Ints64{1, 0}));
-  y = RunKernel("ArgMax", {x}, With({{"axis", -1}, {"select_last_index", 1}}))[0];
+  y = RunKernel("ArgMax", {x},
+                With({{"axis", -1}, {"select_last_index", 1}}))[0];
   EXPECT_EQ(ToInts(y), (Ints64{2, 2}));
   y = RunKernel("ArgMax", {x}, With({{"keepdims", 0}}))[0];
   EXPECT_EQ(y.shape(), (Shape{3}));
@@ -54,7 +55,8 @@ TEST(ArgMax, RefusesAnEmptyAxis) {
 }
 
 TEST(CumSum, BothAxesBothWays) {
-  Tensor x = Tensor::From<double>({2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6});
+  Tensor x =
+      Tensor::From<double>({2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6});
   auto sums = [&](int64_t axis, Attributes attributes) {
     Tensor y = RunKernel("CumSum", {x, Tensor::Scalar(axis)}, attributes)[0];
     auto values = y.values<double>();

@@ -82,11 +82,10 @@ TEST(Softmax, EveryAxis) {
       EXPECT_LE(LargestDifference(RunKernel("Softmax", {d}, at)[0], y), 1e-15);
       EXPECT_LE(LargestDifference(RunKernel("LogSoftmax", {d}, at)[0], log),
                 1e-14);
-      EXPECT_LE(
-          LargestDifference(
-              RunKernel("SoftmaxGrad", {dyd, y}, at, 1, kDomain)[0],
-              AlongAxis({dyd, y}, axis, SoftmaxGrad)),
-          1e-15);
+      EXPECT_LE(LargestDifference(
+                    RunKernel("SoftmaxGrad", {dyd, y}, at, 1, kDomain)[0],
+                    AlongAxis({dyd, y}, axis, SoftmaxGrad)),
+                1e-15);
     }
   }
 }
@@ -94,8 +93,9 @@ TEST(Softmax, EveryAxis) {
 TEST(Softmax, LargeAndMaskedLogits) {
   const float low = -std::numeric_limits<float>::infinity();
   Tensor x = Tensor::From<float>({3}, std::vector<float>{1000, low, 1000});
-  EXPECT_TRUE(Identical(RunKernel("Softmax", {x})[0],
-                        Tensor::From<float>({3}, std::vector<float>{0.5f, 0, 0.5f})));
+  EXPECT_TRUE(
+      Identical(RunKernel("Softmax", {x})[0],
+                Tensor::From<float>({3}, std::vector<float>{0.5f, 0, 0.5f})));
   Tensor log = RunKernel("LogSoftmax", {x})[0];
   EXPECT_NEAR(DoubleAt(log, 0), -std::log(2.0), 1e-7);
   EXPECT_EQ(DoubleAt(log, 1), low);
@@ -111,9 +111,9 @@ TEST(Softmax, DefaultsToTheLastAxis) {
   EXPECT_EQ(RunKernel("Softmax", {RandomNormal({3, 0}, 1)})[0].shape(),
             (Shape{3, 0}));
   EXPECT_THROW(RunKernel("Softmax", {x}, {{"axis", int64_t{2}}}), Error);
-  EXPECT_THROW(RunKernel("SoftmaxGrad", {x, RandomNormal({6, 4}, 1)}, {}, 1,
-                         kDomain),
-               Error);
+  EXPECT_THROW(
+      RunKernel("SoftmaxGrad", {x, RandomNormal({6, 4}, 1)}, {}, 1, kDomain),
+      Error);
 }
 
 TEST(Hardmax, MarksTheFirstLargest) {

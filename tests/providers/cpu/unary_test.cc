@@ -30,16 +30,16 @@ struct Case {
   double low, high;
 };
 const Case kCases[] = {
-    {"Neg", &Negative, -3, 3},      {"Abs", &std::fabs, -3, 3},
-    {"Sqrt", &std::sqrt, 0, 9},     {"Reciprocal", &Reciprocal, 0.1, 9},
-    {"Exp", &std::exp, -5, 5},      {"Log", &std::log, 0.01, 20},
-    {"Erf", &std::erf, -4, 4},      {"Sin", &std::sin, -9, 9},
-    {"Cos", &std::cos, -9, 9},      {"Tan", &std::tan, -1.5, 1.5},
-    {"Asin", &std::asin, -1, 1},    {"Acos", &std::acos, -1, 1},
-    {"Atan", &std::atan, -9, 9},    {"Sinh", &std::sinh, -4, 4},
-    {"Cosh", &std::cosh, -4, 4},    {"Asinh", &std::asinh, -9, 9},
-    {"Acosh", &std::acosh, 1, 9},   {"Atanh", &std::atanh, -0.99, 0.99},
-    {"Floor", &std::floor, -3, 3},  {"Ceil", &std::ceil, -3, 3},
+    {"Neg", &Negative, -3, 3},         {"Abs", &std::fabs, -3, 3},
+    {"Sqrt", &std::sqrt, 0, 9},        {"Reciprocal", &Reciprocal, 0.1, 9},
+    {"Exp", &std::exp, -5, 5},         {"Log", &std::log, 0.01, 20},
+    {"Erf", &std::erf, -4, 4},         {"Sin", &std::sin, -9, 9},
+    {"Cos", &std::cos, -9, 9},         {"Tan", &std::tan, -1.5, 1.5},
+    {"Asin", &std::asin, -1, 1},       {"Acos", &std::acos, -1, 1},
+    {"Atan", &std::atan, -9, 9},       {"Sinh", &std::sinh, -4, 4},
+    {"Cosh", &std::cosh, -4, 4},       {"Asinh", &std::asinh, -9, 9},
+    {"Acosh", &std::acosh, 1, 9},      {"Atanh", &std::atanh, -0.99, 0.99},
+    {"Floor", &std::floor, -3, 3},     {"Ceil", &std::ceil, -3, 3},
     {"Round", &std::nearbyint, -3, 3},
 };
 
@@ -109,14 +109,13 @@ TEST(Unary, NotTakesAnyByteForTrue) {
   static_cast<uint8_t*>(x.raw())[0] = 0;
   static_cast<uint8_t*>(x.raw())[1] = 1;
   static_cast<uint8_t*>(x.raw())[2] = 7;
-  EXPECT_EQ(ToInts(RunKernel("Not", {x})[0]),
-            (std::vector<int64_t>{1, 0, 0}));
+  EXPECT_EQ(ToInts(RunKernel("Not", {x})[0]), (std::vector<int64_t>{1, 0, 0}));
 }
 
 TEST(Unary, HalfPrecisionComputesInFloat) {
   Tensor x = ConvertTo(Vector<float>({0.25f, 2, 9}), DType::kBFloat16);
-  Tensor want = ConvertTo(Vector<float>({0.5f, 1.4142135f, 3}),
-                          DType::kBFloat16);
+  Tensor want =
+      ConvertTo(Vector<float>({0.5f, 1.4142135f, 3}), DType::kBFloat16);
   EXPECT_TRUE(Identical(RunKernel("Sqrt", {x})[0], want));
 }
 

@@ -19,8 +19,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Every 4093rd float of both signs, so all exponents, and the special ones.
 std::vector<float> Sweep() {
-  std::vector<float> x = {0.0f,       -0.0f, kInfinity, -kInfinity, kNaN, 0.5f,
-                          0.49999997f, 1.0f, -1.0f};
+  std::vector<float> x = {0.0f, -0.0f,       kInfinity, -kInfinity, kNaN,
+                          0.5f, 0.49999997f, 1.0f,      -1.0f};
   for (uint64_t bits = 1; bits < 0xFFFFFFFFu; bits += 4093) {
     x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
   }
@@ -36,7 +36,8 @@ double UlpError(float got, double want) {
   if (std::isinf(rounded) || std::isinf(got)) return got == rounded ? 0 : 1e30;
   float magnitude = std::fabs(rounded);
   float next = std::nextafter(magnitude, kInfinity);
-  double ulp = std::isinf(next) ? 0x1p104 : static_cast<double>(next) - magnitude;
+  double ulp =
+      std::isinf(next) ? 0x1p104 : static_cast<double>(next) - magnitude;
   return std::fabs(got - want) / ulp;
 }
 

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the byte-level GPT in fp32 and in FP8 on the same data, sets the
+validation losses side by side, and checks the exported model in stock
+onnxruntime. The last line is JSON. Usage: ./dev demo [--steps N]"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy
+import onnxruntime
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BIN = os.environ.get("ONNX_FP8_BIN", str(ROOT / "build/release/onnx-fp8"))
+SAMPLE = ROOT / "samples/gpt_tiny"
+MODEL = SAMPLE / "gpt_tiny.onnx"
+SEQ = 128
+BATCH = 16
+RECIPES = {"fp32": "off", "tensorwise": "tensorwise", "delayed": "delayed"}
+TOKENS = ["--token-dtype", "uint16", "--seq-len", str(SEQ)]
+
+
+def run(*words):
+    """Runs the program, whose progress goes to the terminal. Returns what it
+    printed and its peak resident bytes."""
+    child = subprocess.Popen([BIN, *map(str, words)], stdout=subprocess.PIPE,
+                             text=True)
+    printed = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code != 0:
+        sys.exit(f"demo: onnx-fp8 {words[0]} ended with exit code {code}")
+    return printed, usage.ru_maxrss * 1024
+
+
+def bigram_entropy(tokens):
+    """H(next | previous) of the text's own pair counts, nats per byte."""
+    pairs = numpy.zeros((256, 256))
+    numpy.add.at(pairs, (tokens[:-1], tokens[1:]), 1)
+    rows = pairs.sum(1, keepdims=True)
+    p = pairs / pairs.sum()
+    with numpy.errstate(divide="ignore", invalid="ignore"):
+        terms = numpy.where(pairs > 0, p * numpy.log(pairs / rows), 0)
+    return -terms.sum()
+
+
+def train(name, recipe, steps, work):
+    """One run; returns validation losses by step, tokens/s, peak bytes."""
+    out = work / name
+    _, peak = run(
+        "train", MODEL, "--data", work / "train.bin", "--val-data",
+        work / "val.bin", "--val-every", max(steps // 5, 1), *TOKENS,
+        "--batch-size", BATCH, "--steps", steps, "--loss", "cross_entropy",
+        "--optimizer", "adamw", "--lr", "5e-3", "--schedule",
+        f"cosine:warmup={max(steps // 10, 1)}", "--clip-norm", 1, "--seed", 1,
+        "--recipe", recipe, "--out", out)
+    losses, speeds = {}, []
+    for line in (out / "metrics.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if "val_loss" in entry:
+            losses[entry["step"]] = entry["val_loss"]
+        elif "tokens_per_second" in entry:
+            speeds.append(entry["tokens_per_second"])
+    return losses, sorted(speeds)[len(speeds) // 2], peak
+
+
+def ort_loss(model, tokens):
+    """Validation loss of an exported file in stock onnxruntime."""
+    session = onnxruntime.InferenceSession(
+        str(model), providers=["CPUExecutionProvider"])
+    windows = (len(tokens) - 1) // SEQ
+    total = 0.0
+    for first in range(0, windows, BATCH):
+        count = min(BATCH, windows - first)
+        x = numpy.stack([tokens[i * SEQ:i * SEQ + SEQ]
+                         for i in range(first, first + count)])
+        y = numpy.stack([tokens[i * SEQ + 1:i * SEQ + SEQ + 1]
+                         for i in range(first, first + count)])
+        logits = session.run(["logits"], {"input_ids": x})[0].astype("float64")
+        top = logits.max(-1, keepdims=True)
+        norm = numpy.log(numpy.exp(logits - top).sum(-1)) + top[..., 0]
+        picked = numpy.take_along_axis(logits, y[..., None], -1)[..., 0]
+        total += (norm - picked).sum()
+    return total / (windows * SEQ)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=500)
+    steps = parser.parse_args().steps
+    work = ROOT / "build/demo"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    subprocess.run([sys.executable, SAMPLE / "prepare.py", work], check=True)
+    tokens = numpy.fromfile(work / "val.bin", "<u2").astype(numpy.int64)
+    bigram = bigram_entropy(tokens)
+
+    results = {}
+    for name, recipe in RECIPES.items():
+        print(f"\n== {name}: {steps} steps of {BATCH} x {SEQ} bytes",
+              flush=True)
+        results[name] = train(name, recipe, steps, work)
+
+    print("\nvalidation loss, nats per byte "
+          f"(bigram entropy of that text: {bigram:.4f})")
+    print("  step" + "".join(f"{name:>14}" for name in results))
+    for step in results["fp32"][0]:
+        row = "".join(f"{results[name][0][step]:14.4f}" for name in results)
+        print(f"{step:6d}{row}")
+    print(" tok/s" + "".join(f"{r[1]:14.0f}" for r in results.values()))
+    print("   MiB" + "".join(f"{r[2] / 2**20:14.0f}" for r in results.values()))
+
+    trained = work / "trained.onnx"
+    run("export", work / "tensorwise", "-o", trained)
+    printed, _ = run("eval", trained, "--data", work / "val.bin", *TOKENS,
+                     "--batch-size", BATCH, "--loss", "cross_entropy",
+                     "--json")
+    ours = json.loads(printed)["loss"]
+    difference = ort_loss(trained, tokens) - ours
+    print(f"\nFP8-trained model, exported, in stock onnxruntime: loss differs "
+          f"by {difference:.1e} from eval's {ours:.4f}")
+    last = {name: r[0][max(r[0])] for name, r in results.items()}
+    if not all(math.isfinite(x) for x in last.values()):
+        sys.exit("demo: a loss is not finite")
+    print(json.dumps({
+        **{name: round(x, 6) for name, x in last.items()},
+        "ort_loss_diff": difference,
+        "tokens_per_second": {n: round(r[1]) for n, r in results.items()},
+        "peak_bytes": {n: r[2] for n, r in results.items()},
+    }))
+
+
+if __name__ == "__main__":
+    main()

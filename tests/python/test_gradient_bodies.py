@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradient ops' bodies in onnx.reference and stock onnxruntime, against
+their formulas in float64."""
+import json
+import math
+import os
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, parser
+from onnx.reference import ReferenceEvaluator
+
+onnxruntime.set_default_logger_severity(4)
+DOMAIN = "onnx_fp8"
+OPSET = 19
+# Single precision: a few roundings of sums of up to some thousand elements.
+TOLERANCE = 64 * np.finfo(np.float32).eps
+
+
+@pytest.fixture(scope="module")
+def bodies():
+    command = [os.environ["ONNX_FP8_BIN"], "ops", "--json"]
+    text = subprocess.run(command, check=True, capture_output=True).stdout
+    return {op["name"]: op for op in json.loads(text)}
+
+
+def function_of(op):
+    header = f'<opset_import: ["":{OPSET}], domain: "{DOMAIN}">'
+    attributes = f"<{', '.join(op['attributes'])}>" if op["attributes"] else ""
+    return parser.parse_function(f"{header} {op['name']} {attributes} {op['body']}")
+
+
+def sessions(op, inputs, outputs, attributes):
+    """onnx.reference and onnxruntime for one node, run by its body."""
+    function = function_of(op)
+    names = list(function.input), list(function.output)
+    node = helper.make_node(op["name"], *names, domain=DOMAIN, **attributes)
+    types = [helper.np_dtype_to_tensor_dtype(x.dtype) for x in inputs]
+    graph = helper.make_graph(
+        [node], "g",
+        [helper.make_tensor_value_info(n, t, x.shape) for n, t, x in zip(names[0], types, inputs)],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, y.shape) for n, y in zip(names[1], outputs)])
+    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=9)
+    onnx.checker.check_model(model)
+    stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return names[0], [ReferenceEvaluator(model), stock]
+
+
+def check(bodies, name, inputs, expected, **attributes):
+    """All results of the body, relative to the largest element of each."""
+    names, engines = sessions(bodies[name], inputs, expected, attributes)
+    feeds = dict(zip(names, inputs))
+    for engine in engines:
+        with np.errstate(all="ignore"):
+            results = engine.run(None, feeds)
+        for got, want in zip(results, expected, strict=True):
+            got = np.asarray(got)
+            assert got.shape == want.shape, type(engine)
+            assert got.dtype == np.float32
+            bound = TOLERANCE * max(1, np.abs(want).max(initial=0))
+            np.testing.assert_allclose(got, want, rtol=0, atol=bound, err_msg=str(type(engine)))
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def wide(*arrays):
+    return [a.astype(np.float64) for a in arrays]
+
+
+@pytest.mark.parametrize("shape, axis", [((3, 5), 1), ((3, 5), 0), ((2, 3, 4), -2), ((1,), 0), ((0, 3), 1), ((4, 1000), -1)])
+def test_softmax_grad(bodies, shape, axis):
+    dy, y = normal(*shape), np.abs(normal(*shape, seed=1))
+    dy64, y64 = wide(dy, y)
+    dx = y64 * (dy64 - (dy64 * y64).sum(axis, keepdims=True))
+    check(bodies, "SoftmaxGrad", [dy, y], [dx], axis=axis)
+
+
+@pytest.mark.parametrize("shape, axis", [((3, 5), 1), ((3, 5), -1), ((2, 3, 4), 1), ((2, 3), 0), ((2, 3, 4), -2), ((7, 33, 65), 2)])
+def test_layer_norm_grad(bodies, shape, axis):
+    dy, x, scale = normal(*shape), normal(*shape, seed=1), normal(*shape[axis:], seed=2)
+    first = axis % len(shape)
+    axes, lead = tuple(range(first, len(shape))), tuple(range(first))
+    mean = x.mean(axes, keepdims=True)
+    inv = 1 / np.sqrt(x.var(axes, keepdims=True) + np.float32(1e-5))
+    dy64, x64, s64, m64, i64 = wide(dy, x, scale, mean, inv)
+    h, dh = (x64 - m64) * i64, dy64 * s64
+    dx = i64 * (dh - dh.mean(axes, keepdims=True) - h * (dh * h).mean(axes, keepdims=True))
+    check(bodies, "LayerNormGrad", [dy, x, scale, mean, inv], [dx, (dy64 * h).sum(lead), dy64.sum(lead)], axis=axis)
+
+
+@pytest.mark.parametrize("shape, axis", [((3, 5), 1), ((3, 5), -1), ((2, 3, 4), 1), ((2, 3), 0), ((7, 33, 65), 2)])
+def test_rms_norm_grad(bodies, shape, axis):
+    dy, x, scale = normal(*shape), normal(*shape, seed=1), normal(*shape[axis:], seed=2)
+    first, epsilon = axis % len(shape), 1e-3
+    axes, lead = tuple(range(first, len(shape))), tuple(range(first))
+    dy64, x64, s64 = wide(dy, x, scale)
+    inv = 1 / np.sqrt((x64**2).mean(axes, keepdims=True) + epsilon)
+    h, dh = x64 * inv, dy64 * s64
+    dx = inv * (dh - h * (dh * h).mean(axes, keepdims=True))
+    check(bodies, "RMSNormGrad", [dy, x, scale], [dx, (dy64 * h).sum(lead)], axis=axis, epsilon=epsilon)
+
+
+def grid():
+    """From far in one tail to far in the other, and 0."""
+    x = np.concatenate([np.linspace(-12, 12, 193), [0.0, -100.0, 100.0]]).astype(np.float32)
+    return normal(x.size), x
+
+
+def test_gelu_grad(bodies):
+    dy, x = grid()
+    dy64, x64 = wide(dy, x)
+    cdf = 0.5 * (1 + np.vectorize(math.erf)(x64 / math.sqrt(2)))
+    pdf = np.exp(-x64**2 / 2) / math.sqrt(2 * math.pi)
+    check(bodies, "GeluGrad", [dy, x], [dy64 * (cdf + x64 * pdf)])
+
+
+def test_gelu_tanh_grad(bodies):
+    dy, x = grid()
+    dy64, x64 = wide(dy, x)
+    c, k = math.sqrt(2 / math.pi), 0.044715
+    t = np.tanh(c * (x64 + k * x64**3))
+    slope = 0.5 * (1 + t) + 0.5 * x64 * (1 - t**2) * c * (1 + 3 * k * x64**2)
+    check(bodies, "GeluTanhGrad", [dy, x], [dy64 * slope])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("shape, axis, places", [
+    ((5, 3), 0, (4,)), ((5, 3), 0, (2, 3)), ((2, 5, 3), 1, (2, 2)), ((2, 3, 5), -1, (3,)), ((5,), 0, ()), ((5, 3), 0, (0,)), ((3, 1, 4), 1, (6,))])
+def test_gather_grad(bodies, shape, axis, places, dtype):
+    size = shape[axis]
+    indices = np.random.default_rng(3).integers(-size, size, places).astype(dtype)
+    first = axis % len(shape)
+    dy = normal(*shape[:first], *places, *shape[first + 1:])
+    dx = np.zeros(shape)
+    flat = dy.astype(np.float64).reshape(*shape[:first], -1 if indices.size else 0, *shape[first + 1:])
+    for j, i in enumerate(indices.reshape(-1)):
+        where = (slice(None),) * first
+        dx[(*where, i)] += flat[(*where, j)]
+    check(bodies, "GatherGrad", [dy, indices], [dx], axis=axis, shape=list(shape))
+
+
+def test_gather_grad_repeats_itself(bodies):
+    """Many rows onto few: an engine that races gives different sums."""
+    dy = normal(20000, 8)
+    indices = np.random.default_rng(4).integers(0, 7, 20000)
+    names, engines = sessions(bodies["GatherGrad"], [dy, indices], [np.zeros((7, 8))], dict(axis=0, shape=[7, 8]))
+    feeds = dict(zip(names, [dy, indices]))
+    first = engines[1].run(None, feeds)[0]
+    for _ in range(20):
+        np.testing.assert_array_equal(engines[1].run(None, feeds)[0], first)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("shape, ignored, share", [
+    ((6, 5), -100, 0.3), ((6, 5), -100, 0), ((6, 5), -100, 1), ((6, 5), 2, 0.3), ((4, 200), -100, 0.5), ((2, 5, 3, 2), -100, 0.3), ((3, 1), -1, 0.3), ((0, 4), -100, 0)])
+def test_softmax_cross_entropy_grad(bodies, shape, ignored, share, dtype):
+    """200 classes: -100 would be a class if it wrapped."""
+    random = np.random.default_rng(5)
+    x = normal(*shape).astype(np.float64)
+    log_prob = (x - np.log(np.exp(x).sum(1, keepdims=True))).astype(np.float32)
+    labels = random.integers(0, shape[1], (shape[0], *shape[2:])).astype(dtype)
+    labels[random.random(labels.shape) < share] = ignored
+    valid = labels != ignored
+    hot = (np.expand_dims(labels, 1) == np.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2)))
+    dscores = (np.exp(log_prob.astype(np.float64)) - hot) * np.expand_dims(valid, 1) * 0.7 / max(valid.sum(), 1)
+    check(bodies, "SoftmaxCrossEntropyGrad", [np.array(0.7, np.float32), log_prob, labels], [dscores], ignore_index=ignored)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step_file.h"
+
+#include <algorithm>
+
+#include "graph/onnx_io.h"
+#include "graph/passes/dead_code.h"
+#include "providers/cpu/cpu_provider.h"
+#include "training/step_graph.h"
+#include "training/training_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Outputs in the file's order; what only the session reads goes.
+void Arrange(StepGraph& step) {
+  Graph& graph = *step.graph;
+  std::vector<Value*> outputs;
+  if (!step.loss.empty()) outputs.push_back(graph.Find(step.loss));
+  for (const std::string& name : step.outputs) {
+    Value* value = graph.Find(name);
+    if (std::ranges::find(outputs, value) == outputs.end()) {
+      outputs.push_back(value);
+    }
+  }
+  graph.outputs = std::move(outputs);
+  RemoveDeadCode(graph);
+}
+
+void Write(StepGraph step, const SessionOptions& options,
+           const std::string& path) {
+  Arrange(step);
+  Graph& graph = *step.graph;
+  graph.metadata["onnx_fp8.recipe"] = options.recipe.name;
+  if (!step.fp8.slots.empty()) {
+    graph.metadata["onnx_fp8.scale_slots"] = SlotsText(step.fp8.slots);
+  }
+  WriteModel(graph, path);
+}
+
+}  // namespace
+
+void WriteTrainingStep(const SessionOptions& options,
+                       const std::map<std::string, Shape>& shapes,
+                       const std::string& path) {
+  TrainingModel model = LoadTrainingModel(options);
+  auto evaluator = MakeCpuEvaluator();
+  StepSource source = MakeStepSource(options, model, *evaluator);
+  bool whole = options.grad_accum == 1;
+  StepGraph step = BuildStepGraph(
+      source, whole ? StepKind::kTrain : StepKind::kMicro, shapes);
+  if (!whole) {
+    std::string stem = path.ends_with(".onnx")
+                           ? path.substr(0, path.size() - 5)
+                           : path;
+    Write(BuildApplyGraph(source, step), options, stem + ".apply.onnx");
+  }
+  Write(std::move(step), options, path);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+// Writes the whole training step as one ONNX model that any runtime can run:
+//   inputs   the model's own, the label, the learning rate (with a default),
+//            then state; each of the latter two is an initializer too
+//   outputs  `loss` (float, rank 0, before the update), the model's own, then
+//            the new state, in the order of the state inputs
+//   update_binding says which output replaces which state after the step.
+// Parameters keep their initializers' names; where a name is taken, ours gets a
+// number. `shapes`: every input of the model. With grad_accum > 1 the file
+// holds a micro step and <path without .onnx>.apply.onnx the update.
+// Errors: as TrainingSession's; the file can't be written.
+void WriteTrainingStep(const SessionOptions& options,
+                       const std::map<std::string, Shape>& shapes,
+                       const std::string& path);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/training_model.h"
+
+#include "graph/onnx_io.h"
+#include "graph/passes/trained_parameters.h"
+#include "onnx_fp8/check.h"
+#include "training/safetensors.h"
+#include "training/torch_weights.h"
+
+namespace onnx_fp8 {
+
+std::vector<ParameterInfo> TrainingModel::Parameters() const {
+  std::vector<ParameterInfo> infos;
+  for (const Value* value : graph->Initializers()) {
+    bool trained = value->role == Role::kParameter;
+    if (!trained && value->role != Role::kFrozen) continue;
+    infos.push_back({value->name, names.at(value->name).fqn, value->dtype,
+                     *value->shape, trained});
+  }
+  return infos;
+}
+
+TrainingModel LoadTrainingModel(const SessionOptions& options) {
+  TrainingModel model;
+  model.graph = ReadModel(options.model);
+  MarkParameters(*model.graph, {options.train, options.freeze});
+  model.names = NameParameters(*model.graph);
+  if (!options.init.empty()) {
+    TensorMap arrays = ReadSafetensors(options.init);
+    for (auto& [name, tensor] :
+         FromTorch(arrays, model.Parameters(), model.names, options.init)) {
+      model.graph->Find(name)->data = tensor;
+    }
+  }
+  return model;
+}
+
+StepSource MakeStepSource(const SessionOptions& options,
+                          const TrainingModel& model,
+                          const Evaluator& evaluator) {
+  return {model.graph.get(), options.loss,       options.optimizer,
+          options.recipe,    options.grad_accum, &evaluator};
+}
+
+}  // namespace onnx_fp8
