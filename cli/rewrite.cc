@@ -20,6 +20,7 @@ struct RewriteFlags {
   ParameterFlags parameters;
   RecipeFlags recipe;
   OptimizerFlags optimizer;
+  int64_t grad_accum = 1;
   ThreadFlags threads;
 
   void AddTo(Flags& flags) {
@@ -32,6 +33,9 @@ struct RewriteFlags {
     loss.AddTo(flags);
     flags.List("--shape", &shape, "AXIS=N: sizes of all dynamic axes");
     optimizer.AddTo(flags);
+    flags.Int("--grad-accum", &grad_accum, 1,
+              "batches per step; above 1 the update is a second file, "
+              "OUT.apply.onnx");
     flags.Group("Options");
     threads.AddTo(flags);
     flags.Example(
@@ -46,7 +50,8 @@ void RequireStepFlags(const Flags& flags) {
   const char* needs_loss[] = {
       "--shape",  "--optimizer", "--lr",       "--weight-decay",
       "--betas",  "--eps",       "--momentum", "--nesterov",
-      "--label",  "--logits",    "--group",    "--clip-norm"};
+      "--label",  "--logits",    "--group",    "--clip-norm",
+      "--grad-accum"};
   for (const char* name : needs_loss) {
     if (flags.Given(name)) {
       throw UsageError(std::string(name) +
@@ -82,6 +87,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
   options.recipe = values.recipe.Make();
+  options.grad_accum = values.grad_accum;
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;
   options.loss.logits = LossOutput(options.loss, options.model);

@@ -76,6 +76,11 @@ void RunFolder::Lock() {
   lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
   Check(flock(fd, LOCK_EX | LOCK_NB) == 0, "[", path_,
         "] another process trains in this folder");
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    std::string name = entry.path().filename().string();
+    bool left = name.starts_with("config.json.") && IsTemporaryName(name);
+    if (left) RemoveTree(entry.path().string());
+  }
 }
 
 void RunFolder::Write(const std::string& model, const FlagMap& flags) {

@@ -35,7 +35,8 @@ class RunFolder {
   RunConfig Load() const;
 
   // Makes the folder and keeps other processes from training in it until this
-  // object goes away. Errors: another process does; the disk.
+  // object goes away; removes what a killed Write left. Errors: another
+  // process does; the disk.
   void Lock();
   // Copies `model` (unless it is the run's copy already) and writes the
   // config. Errors: the disk.

@@ -44,7 +44,9 @@ class TrainCommand {
     PrepareFolder();
     CreateSession();
     OpenData();
-    if (session_->step() >= steps_) return ReportFinished();
+    if (session_->step() >= steps_ && !validation_due_) {
+      return ReportFinished();
+    }
     folder_.Write(values_.model, flags_.Saved());
     MetricsFile metrics(folder_.metrics(), session_->step());
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);

@@ -34,14 +34,19 @@ std::string ValidationText(const Evaluation& e) {
 
 TrainerResult Trainer::Run(const std::function<bool()>& stop) {
   saved_step_ = session_.step();
-  if (spec_.validate_first && validation_) Validate(stop);
+  if (spec_.validate_first && validation_) {
+    spec_.notes.erase(kValidationDue);
+    Validate(stop);
+    saved_step_ = -1;  // its checkpoint says that the validation is due
+  }
   while (session_.step() < spec_.steps && !stop()) {
     Step();
     if (ValidationIsDue()) Validate(stop);
     bool due = spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
     if (due && session_.step() < spec_.steps && !stop()) Save(true);
   }
-  result_.interrupted = session_.step() < spec_.steps;
+  result_.interrupted = session_.step() < spec_.steps ||
+                        spec_.notes.contains(kValidationDue);
   if (session_.step() != saved_step_) Save(false);
   result_.saved = session_.step() == saved_step_;
   progress_.Close();

@@ -29,7 +29,7 @@ def bodies():
 
 def function(op, opset):
     header = f'<opset_import: ["":{opset}], domain: "{DOMAIN}">'
-    return parser.parse_function(f"{header} {op['name']} <{', '.join(op['attributes'])}> {op['body']}")
+    return parser.parse_function(f"{header} {op['name']} <{', '.join(a['name'] for a in op['attributes'])}> {op['body']}")
 
 
 class Runner:

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`grad`, `eval`, `export`, `run`, `inspect` and `rewrite`: what they give."""
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from program import FIXTURES, reference, run, write_batch, write_random
+from safetensors.numpy import load_file
+
+onnxruntime.set_default_logger_severity(4)
+CASES = [(case, variant) for case in ("mlp", "nanogpt", "llama", "vit") for variant in ("d18", "l17")]
+MLP = FIXTURES / "mlp" / "d18.onnx"
+GPT = FIXTURES / "nanogpt" / "d18.onnx"
+CE = ["--loss", "cross_entropy"]
+
+
+def stock(path, **feeds):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feeds)))
+
+
+@pytest.mark.parametrize("case,variant", CASES)
+def test_grad_is_pytorchs(case, variant, tmp_path):
+    truth = reference(case)
+    data = write_batch(case, tmp_path / "d.npz", repeat=2)
+    batch = len(truth["label.labels"])
+    run("grad", FIXTURES / case / f"{variant}.onnx", "--data", data, *CE, "--batch-size", batch,
+        "-o", tmp_path / "g.safetensors", "--input-grads")
+    ours = load_file(tmp_path / "g.safetensors")
+    held = json.loads((FIXTURES / case / f"{variant}.params.json").read_text())
+    assert ours["loss"].shape == () and ours["loss"] == pytest.approx(truth["loss"].item(), rel=1e-4)
+    scale = np.abs(truth["output.logits"]).max()
+    np.testing.assert_allclose(ours["output.logits"], truth["output.logits"], atol=1e-4 * scale)
+    expected = {("grad." + info["name"] if f"grad.{fqn}" not in ours else f"grad.{fqn}"): truth[f"grad.{fqn}"]
+                for fqn, info in held.items() if f"grad.{fqn}" in truth}
+    assert {k for k in ours if k.startswith("grad.")} == expected.keys()
+    largest = max(np.linalg.norm(g) for g in expected.values())
+    for name, gradient in expected.items():
+        bound = 2e-4 * max(np.linalg.norm(gradient), 1e-3 * largest)
+        assert np.linalg.norm(ours[name] - gradient) <= bound, name
+    floats = {k for k, v in np.load(data).items() if v.dtype == np.float32}
+    assert {k for k in ours if k.startswith("input_grad.")} == {f"input_grad.{k}" for k in floats}
+
+
+def test_grad_takes_the_first_samples(tmp_path):
+    data = write_random(tmp_path / "d.npz", 12)
+    arrays = dict(np.load(data))
+    np.savez(tmp_path / "first.npz", **{k: v[:5] for k, v in arrays.items()})
+    for name, extra in [("d", ["--batch-size", 5]), ("first", [])]:
+        run("grad", MLP, "--data", tmp_path / f"{name}.npz", *CE, *extra, "-o", tmp_path / f"{name}.out.npz")
+    a, b = (dict(np.load(tmp_path / f"{name}.out.npz")) for name in ("d", "first"))
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_eval_is_the_mean_over_all_samples(tmp_path):
+    data = write_random(tmp_path / "d.npz", 21)
+    arrays = dict(np.load(data))
+    logits = stock(MLP, x=arrays["x"])["logits"].astype(np.float64)
+    log_sum = np.log(np.exp(logits).sum(axis=1))
+    expected = np.mean(log_sum - logits[np.arange(21), arrays["labels"]])
+    right = np.mean(logits.argmax(axis=1) == arrays["labels"])
+    for batch in (4, 8, 21, 64):
+        result = json.loads(run("eval", MLP, "--data", data, *CE, "--batch-size", batch, "--json").stdout)
+        assert result["samples"] == 21
+        assert result["loss"] == pytest.approx(expected, rel=1e-5)
+        assert result["accuracy"] == pytest.approx(right)
+    arrays["labels"][:13] = -100
+    np.savez(tmp_path / "ignored.npz", **arrays)
+    result = json.loads(run("eval", MLP, "--data", tmp_path / "ignored.npz", *CE, "--json").stdout)
+    expected = np.mean((log_sum - logits[np.arange(21), arrays["labels"]])[13:])
+    assert result["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def fixed_batch_model(path, loss=False):
+    """y = x w for batches of 4; with `loss`, the mean of y² too."""
+    w = helper.make_tensor("w", TensorProto.FLOAT, [3, 2], np.arange(6, dtype=np.float32) / 6)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 2])]
+    if loss:
+        nodes += [helper.make_node("Mul", ["y", "y"], ["yy"]), helper.make_node("ReduceMean", ["yy"], ["loss"], keepdims=0)]
+        outputs.append(helper.make_tensor_value_info("loss", TensorProto.FLOAT, []))
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])], outputs, [w])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return np.arange(6, dtype=np.float32).reshape(3, 2) / 6
+
+
+@pytest.mark.parametrize("kind", ["cross_entropy", "mse", "bce_with_logits"])
+def test_eval_keeps_the_last_samples_of_a_fixed_batch(tmp_path, kind):
+    w = fixed_batch_model(tmp_path / "m.onnx")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10, 3)).astype(np.float32)
+    y = x @ w
+    if kind == "cross_entropy":
+        labels = rng.integers(0, 2, 10)
+        expected = np.mean(np.log(np.exp(y).sum(axis=1)) - y[np.arange(10), labels])
+    else:
+        labels = rng.integers(0, 2, (10, 2)).astype(np.float32)
+        errors = (y - labels) ** 2 if kind == "mse" else np.log1p(np.exp(y)) - y * labels
+        expected = np.mean(errors)
+    np.savez(tmp_path / "d.npz", x=x, labels=labels)
+    result = json.loads(run("eval", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--loss", kind, "--json").stdout)
+    assert result["samples"] == 10
+    assert result["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_eval_of_a_loss_in_the_graph(tmp_path):
+    w = fixed_batch_model(tmp_path / "m.onnx", loss=True)
+    x = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x)
+    flags = [tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--loss", "output:loss"]
+    done = run("eval", *flags, "--json")
+    result = json.loads(done.stdout)
+    assert result["samples"] == 8 and "the last 2 samples are left out" in done.stderr
+    assert result["loss"] == pytest.approx(np.mean((x[:8] @ w) ** 2), rel=1e-5)
+    assert "--batch-size" in run("eval", *flags, "--batch-size", 2, code=2).stderr
+
+
+def test_eval_of_a_run_uses_its_recipe(tmp_path):
+    data = write_random(tmp_path / "d.npz", 32)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--batch-size", 8, "--steps", 6, "--recipe", "delayed", "--val-data", data,
+        "--out", out)
+    val = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines() if "val_loss" in line][-1]
+    evaluated = [json.loads(run("eval", out, "--data", data, "--json", *extra).stdout)["loss"]
+                 for extra in ([], ["--recipe", "off"], ["--recipe", "tensorwise"])]
+    assert evaluated[0] == val["val_loss"]
+    assert evaluated[1] != val["val_loss"] and evaluated[1] == pytest.approx(val["val_loss"], rel=0.1)
+    run("export", out, "-o", tmp_path / "t.onnx")
+    exported = json.loads(run("eval", tmp_path / "t.onnx", "--data", data, *CE, "--json").stdout)["loss"]
+    assert exported == evaluated[1]
+
+
+def test_export(tmp_path):
+    data = write_batch("nanogpt", tmp_path / "d.npz")
+    out = tmp_path / "run"
+    run("train", GPT, "--data", data, *CE, "--batch-size", 4, "--steps", 5, "--out", out)
+    run("export", out, "-o", tmp_path / "t.onnx", tmp_path / "w.safetensors")
+    exported = onnx.load(tmp_path / "t.onnx")
+    onnx.checker.check_model(exported)
+    original = onnx.load(GPT)
+    assert [n.name for n in exported.graph.node] == [n.name for n in original.graph.node]
+    weights = load_file(tmp_path / "w.safetensors")
+    for tensor in exported.graph.initializer:
+        if tensor.name in weights:
+            np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), weights[tensor.name])
+    changed = [t.name for t, old in zip(exported.graph.initializer, original.graph.initializer)
+               if t.SerializeToString() != old.SerializeToString()]
+    assert set(changed) == weights.keys()
+    arrays = dict(np.load(data))
+    logits = stock(tmp_path / "t.onnx", input_ids=arrays["input_ids"])["logits"]
+    run("run", tmp_path / "t.onnx", "--data", data, "-o", tmp_path / "o.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "o.npz")["logits"], logits, atol=1e-4 * np.abs(logits).max())
+    assert "no folder of a training run" in run("export", tmp_path, "-o", tmp_path / "x.onnx", code=1).stderr
+
+
+@pytest.mark.parametrize("case,variant", CASES)
+def test_run_is_stock_onnxruntime(case, variant, tmp_path):
+    data = write_batch(case, tmp_path / "d.npz")
+    model = FIXTURES / case / f"{variant}.onnx"
+    done = run("run", model, "--data", data, "-o", tmp_path / "o.safetensors")
+    assert "the model has no input labels" in done.stderr
+    feeds = {k: v for k, v in np.load(data).items() if k != "labels"}
+    expected = stock(model, **feeds)
+    ours = load_file(tmp_path / "o.safetensors")
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(ours[name], value, atol=1e-4 * np.abs(value).max())
+
+
+def test_run_names_what_is_missing(tmp_path):
+    np.savez(tmp_path / "d.npz", y=np.zeros(3))
+    done = run("run", MLP, "--data", tmp_path / "d.npz", "-o", tmp_path / "o.npz", code=1)
+    assert 'the input "x", got y' in done.stderr
+
+
+def test_inspect(tmp_path):
+    report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise",
+                            "--filter-fqns", "lm_head", *CE).stdout)
+    assert report["inputs"] == [{"name": "input_ids", "dtype": "int64", "shape": ["batch", "seq"]}]
+    held = json.loads((FIXTURES / "nanogpt" / "d18.params.json").read_text())
+    trained = {row["name"] for row in report["initializers"] if row["role"] == "trained"}
+    assert trained == {info["name"] for info in held.values()}
+    gemms = report["gemms"]
+    roles = {role: sorted(g["fqn"] for g in gemms if g["role"] == role) for role in ("forward", "dgrad", "wgrad")}
+    assert roles["forward"] == roles["dgrad"] == roles["wgrad"] and len(roles["forward"]) == 9
+    fc = {g["role"]: (g["m"], g["k"], g["n"]) for g in gemms if g["fqn"] == "blocks.0.fc.weight"}
+    assert fc == {"forward": (64, 32, 128), "dgrad": (64, 128, 32), "wgrad": (128, 64, 32)}
+    assert {(g["fp8"], g["reason"]) for g in gemms if g["fqn"] == "lm_head.weight"} == {(False, "filtered")}
+    assert {(g["fp8"], g["reason"]) for g in gemms if g["role"] == "none"} == {(False, "attention")}
+    assert report["specialise"]["folded"] > 0
+    numbers = sum(np.prod(row["shape"]) for row in report["initializers"] if row["role"] == "trained")
+    memory = report["memory"]
+    assert memory["parameters"] == memory["gradients"] == 4 * numbers and memory["moments"] == 8 * numbers
+    assert 0 < memory["fp8_copies"] and 0 < memory["saved_activations"] <= memory["arena_peak"] < memory["arena_naive"]
+    text = run("inspect", GPT, "--shape", "batch=4,seq=16", "--recipe", "tensorwise").stdout
+    assert "blocks.0.fc.weight" in text and "saved activations" in text and "would need padding on Hopper" in text
+
+
+def test_inspect_with_open_axes():
+    report = json.loads(run("inspect", GPT, "--json").stdout)
+    assert report["open_axes"] == ["batch", "seq"] and "memory" not in report
+    fc = [g for g in report["gemms"] if g["fqn"] == "blocks.0.fc.weight" and g["role"] == "forward"][0]
+    assert (fc["m"], fc["k"], fc["n"]) == ("batch·seq", 32, 128)
+    assert "--shape batch=N,seq=N" in run("inspect", GPT).stdout
+
+
+def test_inspect_frozen_weights_have_no_wgrad():
+    report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise",
+                            "--freeze", "blocks.0.fc.weight").stdout)
+    fc = {g["role"]: g["reason"] for g in report["gemms"] if g["fqn"] == "blocks.0.fc.weight"}
+    assert fc == {"forward": "frozen: no wgrad", "dgrad": "frozen: no wgrad"}
+
+
+def test_rewrite_forward(tmp_path):
+    done = run("rewrite", GPT, "-o", tmp_path / "q.onnx", "--recipe", "tensorwise", "--filter-fqns", "lm_head")
+    assert "8 of 13 matrix products in FP8" in done.stdout
+    assert "rewritten already" in run("rewrite", tmp_path / "q.onnx", "-o", tmp_path / "r.onnx", "--recipe",
+                                      "tensorwise", code=1).stderr
+    run("rewrite", GPT, "-o", tmp_path / "off.onnx", "--recipe", "off")
+    assert (tmp_path / "off.onnx").read_bytes() == GPT.read_bytes()
+    data = write_batch("nanogpt", tmp_path / "d.npz")
+    run("run", tmp_path / "q.onnx", "--data", data, "-o", tmp_path / "o.npz")
+    expected = stock(tmp_path / "q.onnx", input_ids=np.load(data)["input_ids"])["logits"]
+    error = np.linalg.norm(np.load(tmp_path / "o.npz")["logits"] - expected) / np.linalg.norm(expected)
+    assert error < 1e-2
+
+
+@pytest.mark.parametrize("recipe", ["off", "tensorwise", "delayed"])
+def test_rewrite_whole_step(tmp_path, recipe):
+    """The written step, fed back in stock onnxruntime, gives train's losses."""
+    data = write_batch("mlp", tmp_path / "d.npz")
+    flags = ["--recipe", recipe, *CE, "--lr", 0.01]
+    run("rewrite", MLP, "-o", tmp_path / "step.onnx", *flags, "--shape", "batch=16")
+    run("train", MLP, "--data", data, *flags, "--batch-size", 16, "--steps", 5, "--no-shuffle", "--out",
+        tmp_path / "run")
+    model = onnx.load(tmp_path / "step.onnx")
+    onnx.checker.check_model(model)
+    bindings = {b.key: b.value for b in model.training_info[0].update_binding}
+    feeds = dict(np.load(data))
+    ours = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    session = onnxruntime.InferenceSession(str(tmp_path / "step.onnx"), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    for step in range(5):
+        outputs = dict(zip(names, session.run(None, feeds)))
+        tolerance = 1e-4 if step == 0 or recipe == "off" else 3e-2
+        assert outputs["loss"] == pytest.approx(ours[step], rel=tolerance)
+        feeds.update({state: outputs[new] for state, new in bindings.items()})

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train`: what it writes, how it goes on, what it refuses."""
+import json
+import resource
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from program import BIN, FIXTURES, losses, metrics, reference, run, start, state_bytes, write_batch, write_random
+
+MLP = FIXTURES / "mlp" / "d18.onnx"
+GPT = FIXTURES / "nanogpt" / "d18.onnx"
+CE = ["--loss", "cross_entropy"]
+
+
+@pytest.mark.parametrize("case,batch", [("mlp", 16), ("nanogpt", 4)])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_follows_pytorchs_losses(tmp_path, case, batch, optimizer):
+    """Every step on the reference's one batch, with the default settings."""
+    data = write_batch(case, tmp_path / "d.npz")
+    truth = json.loads((FIXTURES / case / "reference.json").read_text())
+    out = tmp_path / "run"
+    run("train", FIXTURES / case / "d18.onnx", "--data", data, *CE, "--batch-size", batch, "--steps", 20,
+        "--optimizer", optimizer, "--lr", truth[optimizer]["lr"], "--out", out)
+    ours = [losses(out)[i] for i in range(1, 21)]
+    np.testing.assert_allclose(ours, reference(case)[f"{optimizer}.losses"][:20], rtol=1e-4)
+
+
+def test_metrics_have_one_line_a_step(tmp_path):
+    data = write_random(tmp_path / "d.npz", 40)
+    val = write_random(tmp_path / "v.npz", 11, seed=1)
+    out = tmp_path / "run"
+    done = run("train", MLP, "--data", data, "--val-data", val, "--val-every", 4, *CE, "--batch-size", 8,
+               "--steps", 10, "--schedule", "linear:warmup=5", "--out", out, "--json")
+    lines = metrics(out)
+    steps = [m for m in lines if "loss" in m]
+    assert [m["step"] for m in steps] == list(range(1, 11))
+    for m in steps:
+        assert m.keys() == {"step", "loss", "grad_norm", "lr", "samples_per_second"}
+    assert steps[0]["lr"] == pytest.approx(1e-3 / 5) and steps[4]["lr"] == pytest.approx(1e-3)
+    validations = [m for m in lines if "val_loss" in m]
+    assert [m["step"] for m in validations] == [4, 8, 10]
+    assert all(0 <= m["val_accuracy"] <= 1 for m in validations)
+    summary = json.loads(done.stdout)
+    assert summary["steps"] == 10 and summary["skipped_steps"] == 0
+    assert summary["val_loss"] == validations[-1]["val_loss"]
+    assert summary["peak_bytes"] > summary["arena_bytes"] > 0
+    assert "step 1/10" in done.stderr and "step 10/10" in done.stderr
+
+
+def test_token_files(tmp_path):
+    rng = np.random.default_rng(0)
+    rng.integers(0, 61, 500).astype("<u4").tofile(tmp_path / "train.bin")
+    rng.integers(0, 61, 100).astype("<u4").tofile(tmp_path / "val.bin")
+    out = tmp_path / "run"
+    tokens = ["--token-dtype", "uint32", "--seq-len", 16]
+    run("train", GPT, "--data", tmp_path / "train.bin", "--val-data", tmp_path / "val.bin", *tokens, *CE,
+        "--batch-size", 4, "--steps", 6, "--out", out)
+    steps = [m for m in metrics(out) if "loss" in m]
+    assert all(m["tokens_per_second"] == pytest.approx(16 * m["samples_per_second"]) for m in steps)
+    val = [m for m in metrics(out) if "val_loss" in m]
+    assert val[-1]["val_perplexity"] == pytest.approx(np.exp(val[-1]["val_loss"]))
+    done = run("eval", out, "--data", tmp_path / "val.bin", "--json")
+    assert json.loads(done.stdout)["loss"] == pytest.approx(val[-1]["val_loss"], rel=1e-6)
+    done = run("train", GPT, "--data", tmp_path / "train.bin", "--token-dtype", "uint32", *CE, "--steps", 1,
+               "--out", tmp_path / "other", code=1)
+    assert "--seq-len" in done.stderr
+
+
+@pytest.mark.parametrize("recipe", ["off", "tensorwise", "delayed"])
+def test_resumed_run_is_the_uninterrupted_one(tmp_path, recipe):
+    data = write_random(tmp_path / "d.npz", 40)
+    flags = [MLP, "--data", data, *CE, "--batch-size", 8, "--seed", 3, "--recipe", recipe, "--schedule", "cosine",
+             "--save-every", 3, "--threads", 2]
+    run("train", *flags, "--steps", 13, "--out", tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    # As if killed after step 12's checkpoint: step 13's is not there yet.
+    parts = tmp_path / "parts"
+    shutil.rmtree(parts / "checkpoints" / "step_00000013")
+    (parts / "latest").write_text("step_00000012\n")
+    with open(parts / "metrics.jsonl", "a") as file:
+        file.write('{"step":14,"loss":1}\n{"step":')
+    done = run("train", "--resume", "--out", parts)
+    assert "resuming at step 12 of 13" in done.stderr
+    assert state_bytes(parts) == state_bytes(tmp_path / "whole")
+    assert losses(parts) == losses(tmp_path / "whole")
+    assert [m["step"] for m in metrics(parts)] == list(range(1, 14))
+
+
+def test_more_steps_and_the_whole_command_line(tmp_path):
+    data = write_random(tmp_path / "d.npz", 40)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8]
+    run(*flags, "--steps", 9, "--out", tmp_path / "whole")
+    run(*flags, "--steps", 4, "--out", tmp_path / "parts")
+    run(*flags, "--steps", 9, "--out", tmp_path / "parts", "--resume")
+    assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "whole")
+    done = run(*flags, "--steps", 9, "--out", tmp_path / "parts", "--resume")
+    assert "is finished" in done.stdout
+    done = run("train", "--resume", "--out", tmp_path / "parts")
+    assert "9 of 9 steps" in done.stdout
+
+
+def test_gradient_accumulation_is_the_larger_batch(tmp_path):
+    data = write_random(tmp_path / "d.npz", 48)
+    flags = ["train", MLP, "--data", data, *CE, "--optimizer", "sgd", "--lr", 0.1, "--steps", 3, "--no-shuffle"]
+    run(*flags, "--batch-size", 16, "--out", tmp_path / "whole")
+    run(*flags, "--batch-size", 4, "--grad-accum", 4, "--out", tmp_path / "parts")
+    whole, parts = losses(tmp_path / "whole"), losses(tmp_path / "parts")
+    assert [parts[i] for i in (1, 2, 3)] == pytest.approx([whole[i] for i in (1, 2, 3)], rel=1e-5)
+
+
+def test_data_order(tmp_path):
+    data = write_random(tmp_path / "d.npz", 16)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 4, "--lr", 0, "--steps", 8]
+    for name, extra in [("file", ["--no-shuffle"]), ("a", ["--seed", 1]), ("b", ["--seed", 1]), ("c", ["--seed", 2])]:
+        run(*flags, *extra, "--out", tmp_path / name)
+    order = {name: [losses(tmp_path / name)[i] for i in range(1, 9)] for name in ("file", "a", "b", "c")}
+    assert order["file"][:4] == order["file"][4:]
+    assert order["a"] == order["b"] != order["c"]
+    assert order["a"][:4] != order["a"][4:]
+    # The same samples in every epoch (the rate is 0).
+    assert sum(order["a"][:4]) == pytest.approx(sum(order["a"][4:]), rel=1e-6)
+    run(*flags[:-2], "--epochs", 2, "--out", tmp_path / "epochs")
+    assert len(losses(tmp_path / "epochs")) == 8
+
+
+def test_folder_of_a_run_is_refused(tmp_path):
+    data = write_random(tmp_path / "d.npz", 8)
+    flags = ["train", MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run"]
+    run(*flags)
+    before = state_bytes(tmp_path / "run")
+    done = run(*flags, code=1)
+    assert "--resume" in done.stderr and "holds a run" in done.stderr
+    assert state_bytes(tmp_path / "run") == before
+
+
+def test_resume_without_checkpoint_begins(tmp_path):
+    data = write_random(tmp_path / "d.npz", 8)
+    flags = ["train", MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run", "--resume"]
+    done = run(*flags)
+    assert "starts at the beginning" in done.stderr
+    assert sorted(losses(tmp_path / "run")) == [1, 2]
+
+
+@pytest.mark.parametrize("flag,value", [("--batch-size", 2), ("--seed", 1), ("--grad-accum", 2)])
+def test_resume_refuses_other_batches(tmp_path, flag, value):
+    data = write_random(tmp_path / "d.npz", 8)
+    run("train", MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run", "--batch-size", 4)
+    done = run("train", "--resume", "--out", tmp_path / "run", flag, value, "--steps", 4, code=1)
+    assert flag in done.stderr
+    assert "another" not in done.stderr
+
+
+def test_resume_refuses_another_model(tmp_path):
+    data = write_random(tmp_path / "d.npz", 8)
+    run("train", MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run")
+    other = FIXTURES / "mlp" / "l17.onnx"
+    done = run("train", other, "--resume", "--out", tmp_path / "run", "--steps", 4, code=1)
+    assert "is not the model of this run" in done.stderr
+
+
+def test_ctrl_c_saves_and_prints_the_resume_command(tmp_path):
+    data = write_random(tmp_path / "d.npz", 64)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--threads", 1]
+    process = start(*flags, "--steps", 100000000, "--out", tmp_path / "run")
+    while "step 1/" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    command = errors.splitlines()[-1].strip().split(" ")
+    assert command == [BIN, "train", "--resume", "--out", str(tmp_path / "run")]
+    done = max(losses(tmp_path / "run"))
+    assert f"after step {done} " in errors
+    run(*command[1:], "--steps", done + 3)
+    run(*flags, "--steps", done + 3, "--out", tmp_path / "whole")
+    assert state_bytes(tmp_path / "run") == state_bytes(tmp_path / "whole")
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    data = write_random(tmp_path / "d.npz", 64)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--threads", 1, "--save-every", 1]
+    process = start(*flags, "--steps", 100000000, "--out", tmp_path / "run")
+    while "step 1/" not in process.stderr.readline():
+        assert process.poll() is None
+    process.kill()
+    process.communicate(timeout=60)
+    total = max(losses(tmp_path / "run"), default=0) + 3
+    run("train", *flags[1:], "--resume", "--steps", total, "--out", tmp_path / "run")
+    run(*flags, "--steps", total, "--out", tmp_path / "whole")
+    assert state_bytes(tmp_path / "run") == state_bytes(tmp_path / "whole")
+    assert not list((tmp_path / "run").rglob("*.tmp*"))
+
+
+def test_only_one_process_trains_in_a_folder(tmp_path):
+    data = write_random(tmp_path / "d.npz", 64)
+    process = start("train", MLP, "--data", data, *CE, "--steps", 100000000, "--out", tmp_path / "run", "--threads", 1)
+    while "step 1/" not in process.stderr.readline():
+        assert process.poll() is None
+    done = run("train", "--resume", "--out", tmp_path / "run", code=1)
+    assert "another process" in done.stderr
+    process.kill()
+    process.communicate(timeout=60)
+
+
+def limit_file_size(limit):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+def test_full_disk_keeps_the_last_good_checkpoint(tmp_path):
+    """A limit on the size of files is to the program what a full disk is."""
+    data = write_random(tmp_path / "d.npz", 64)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--steps", 2, "--out", out)
+    before = state_bytes(out)
+    assert len(before) > 24000
+    done = run("train", "--resume", "--out", out, "--steps", 8, "--save-every", 3, code=1,
+               preexec_fn=limit_file_size(24000))
+    assert "step 3 can't be saved" in done.stderr and "the checkpoint of step 2 stays" in done.stderr
+    assert "the run goes on" in done.stderr
+    assert "the last step is not saved" in done.stderr
+    assert state_bytes(out) == before
+    assert sorted(losses(out)) == list(range(1, 9))
+    done = run("train", "--resume", "--out", out, "--steps", 8)
+    assert sorted(losses(out)) == list(range(1, 9))
+    run("train", MLP, "--data", data, *CE, "--steps", 8, "--out", tmp_path / "whole")
+    assert state_bytes(out) == state_bytes(tmp_path / "whole")
+
+
+def test_full_disk_under_the_metrics_is_caught_up(tmp_path):
+    data = write_random(tmp_path / "d.npz", 64)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--steps", 2, "--out", out)
+    done = run("train", "--resume", "--out", out, "--steps", 6, code=1, preexec_fn=limit_file_size(500))
+    assert "metrics.jsonl" in done.stderr
+    lines = (out / "metrics.jsonl").read_text()
+    assert lines.endswith("\n") and len(lines) <= 500
+    run("train", "--resume", "--out", out, "--steps", 6)
+    assert sorted(losses(out)) == list(range(1, 7))
+
+
+def test_a_step_that_is_not_finite_is_skipped(tmp_path):
+    data = tmp_path / "d.npz"
+    write_random(data, 8)
+    arrays = dict(np.load(data))
+    arrays["x"][5, 0] = np.inf
+    np.savez(data, **arrays)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 4, "--no-shuffle", "--steps", 4]
+    done = run(*flags, "--out", tmp_path / "run", "--json")
+    assert json.loads(done.stdout)["skipped_steps"] == 2
+    assert "step 2 is skipped, nothing changed" in done.stderr
+    lines = metrics(tmp_path / "run")
+    assert [m.get("skipped", False) for m in lines] == [False, True, False, True]
+
+
+def test_freeze_and_train(tmp_path):
+    from safetensors.numpy import load_file
+    data = write_random(tmp_path / "d.npz", 8)
+    names = json.loads((FIXTURES / "mlp" / "d18.params.json").read_text()).keys()
+    kept = sorted(names)[0]
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--steps", 2, "--freeze", "*", "--train", kept, "--out", out)
+    run("export", out, "-o", tmp_path / "after.safetensors")
+    run("train", MLP, "--data", data, *CE, "--steps", 1, "--lr", 0, "--weight-decay", 0, "--out", tmp_path / "still")
+    run("export", tmp_path / "still", "-o", tmp_path / "before.safetensors")
+    before, after = load_file(tmp_path / "before.safetensors"), load_file(tmp_path / "after.safetensors")
+    assert {k for k in before if not np.array_equal(before[k], after[k])} == {kept}
+    done = run("train", MLP, "--data", data, *CE, "--steps", 1, "--freeze", "nothing*", "--out", tmp_path / "x", code=1)
+    assert "nothing*" in done.stderr
+
+
+def test_init_and_bad_data(tmp_path):
+    data = write_random(tmp_path / "d.npz", 8)
+    flags = [MLP, "--data", data, *CE, "--batch-size", 8]
+    run("train", *flags, "--steps", 3, "--out", tmp_path / "run")
+    run("export", tmp_path / "run", "-o", tmp_path / "w.safetensors")
+    run("train", *flags, "--steps", 1, "--init", tmp_path / "w.safetensors", "--out", tmp_path / "warm")
+    evaluated = json.loads(run("eval", tmp_path / "run", "--data", data, "--json").stdout)["loss"]
+    assert losses(tmp_path / "warm")[1] == pytest.approx(evaluated, rel=1e-6)
+    # The file may go: a resumed run has its weights.
+    (tmp_path / "w.safetensors").unlink()
+    run("train", "--resume", "--out", tmp_path / "warm", "--steps", 2)
+
+    arrays = dict(np.load(data))
+    for wrong, message in [({"x": arrays["x"]}, "labels"), ({**arrays, "labels": arrays["labels"][:5]}, "samples"),
+                           ({**arrays, "x": arrays["x"][:, :5]}, "x"),
+                           ({**arrays, "labels": arrays["labels"] * 0 + 1000}, "1000")]:
+        np.savez(tmp_path / "wrong.npz", **wrong)
+        done = run("train", MLP, "--data", tmp_path / "wrong.npz", *CE, "--steps", 1, "--batch-size", 4,
+                   "--out", tmp_path / "wrong", code=1)
+        assert message in done.stderr
+    done = run("train", *flags[:-1], 64, "--steps", 1, "--out", tmp_path / "wrong", code=1)
+    assert "at least one batch of 64" in done.stderr
