@@ -40,11 +40,11 @@ struct TrainerSpec {
 
 struct TrainerResult {
   bool interrupted = false;
-  bool saved = true;        // the last step is in a checkpoint
-  std::string save_error;   // why not
-  double loss = 0;          // of the last step done here
-  double seconds = 0;       // in steps, without validation and saving
-  int64_t steps = 0;        // done here
+  bool saved = true;       // the last step is in a checkpoint
+  std::string save_error;  // why not
+  double loss = 0;         // of the last step done here
+  double seconds = 0;      // in steps, without validation and saving
+  int64_t steps = 0;       // done here
   int64_t samples = 0;
   int64_t tokens = 0;
   std::optional<Evaluation> validation;  // the last one

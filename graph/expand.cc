@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/passes/specialise.h"
 #include "graph/schemas.h"
 #include "graph/schemas_internal.h"
