@@ -15,7 +15,18 @@
 namespace onnx_fp8 {
 namespace {
 
+// Bodies of our own ops that a file brings along: we have the ops themselves.
+void DropOwnBodies(onnx::ModelProto* model) {
+  auto* functions = model->mutable_functions();
+  for (int i = functions->size(); i-- > 0;) {
+    if (functions->Get(i).domain() == kDomain) {
+      functions->DeleteSubrange(i, 1);
+    }
+  }
+}
+
 std::unique_ptr<Graph> Import(ModelFile file) {
+  DropOwnBodies(&file.model);
   if (file.model.functions_size() > 0) {
     try {
       onnx::inliner::InlineLocalFunctions(file.model, true);

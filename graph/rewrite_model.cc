@@ -212,6 +212,11 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
   if (report.rewritten == 0) {
     std::error_code error;
     fs::copy_file(in, out, fs::copy_options::overwrite_existing, error);
+    if (!error) {
+      // A read-only original must not make a read-only copy.
+      fs::permissions(out, fs::perms::owner_write, fs::perm_options::add,
+                      error);
+    }
     Check(!error, "[", out, "] can't be written: ", error.message());
   } else {
     WriteModelFile(rewriter.file().model, out);
