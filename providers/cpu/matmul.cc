@@ -6,6 +6,7 @@
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/half.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
@@ -109,6 +110,7 @@ void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
 
 void MatMul(KernelContext& c) {
   const Tensor &a = c.In(0), &b = c.In(1);
+  if (IsHalf(a.dtype())) return InFloat(c, MatMul);
   Check(a.dtype() == b.dtype(), "[", c.Where(),
         "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
         Name(b.dtype()));
@@ -155,6 +157,7 @@ void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
 // y = alpha · op(a) · op(b) + beta · c
 void GemmOp(KernelContext& c) {
   const Tensor &a = c.In(0), &b = c.In(1);
+  if (IsHalf(a.dtype())) return InFloat(c, GemmOp);
   Check(a.rank() == 2 && b.rank() == 2, "[", c.Where(),
         "] expected matrices, got ", ToString(a.shape()), " and ",
         ToString(b.shape()));

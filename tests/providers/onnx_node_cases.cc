@@ -44,7 +44,8 @@ constexpr const char* kFourDigits[] = {
 // for have not changed since, so they are read without it.
 std::unique_ptr<Graph> Read(const NodeCase& node_case) {
   std::string path = node_case.folder + "/model.onnx";
-  return ReadModel(path);
+  auto graph = ReadModel(path, {.as_is = true});
+  return graph->opset < kOldestOpset ? std::move(graph) : ReadModel(path);
 }
 
 bool HasTypes(const std::vector<Value*>& values) {
