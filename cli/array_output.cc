@@ -17,19 +17,32 @@ namespace {
 
 const char* NumpyType(DType dtype) {
   switch (dtype) {
-    case DType::kFloat: return "<f4";
-    case DType::kDouble: return "<f8";
-    case DType::kFloat16: return "<f2";
-    case DType::kInt8: return "|i1";
-    case DType::kInt16: return "<i2";
-    case DType::kInt32: return "<i4";
-    case DType::kInt64: return "<i8";
-    case DType::kUInt8: return "|u1";
-    case DType::kUInt16: return "<u2";
-    case DType::kUInt32: return "<u4";
-    case DType::kUInt64: return "<u8";
-    case DType::kBool: return "|b1";
-    default: return nullptr;
+    case DType::kFloat:
+      return "<f4";
+    case DType::kDouble:
+      return "<f8";
+    case DType::kFloat16:
+      return "<f2";
+    case DType::kInt8:
+      return "|i1";
+    case DType::kInt16:
+      return "<i2";
+    case DType::kInt32:
+      return "<i4";
+    case DType::kInt64:
+      return "<i8";
+    case DType::kUInt8:
+      return "|u1";
+    case DType::kUInt16:
+      return "<u2";
+    case DType::kUInt32:
+      return "<u4";
+    case DType::kUInt64:
+      return "<u8";
+    case DType::kBool:
+      return "|b1";
+    default:
+      return nullptr;
   }
 }
 
@@ -38,8 +51,8 @@ std::string NpyHeader(const std::string& name, const Tensor& array) {
   const char* type = NumpyType(array.dtype());
   Check(type != nullptr, "[", name, "] NumPy has no ", Name(array.dtype()),
         "; write .safetensors");
-  std::string text = Concat("{'descr': '", type,
-                            "', 'fortran_order': False, 'shape': (");
+  std::string text =
+      Concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (");
   for (int64_t size : array.shape()) text += std::to_string(size) + ",";
   text += "), }";
   size_t total = (10 + text.size() + 1 + 63) / 64 * 64;
@@ -147,9 +160,10 @@ void WriteNpz(const std::string& path, const TensorMap& arrays) {
     m.name = name + ".npy";
     Check(m.name.size() <= 0xFFFF, "[", path, "] a name is too long");
     m.header = NpyHeader(name, array);
-    m.crc = static_cast<uint32_t>(crc32_combine(
-        Crc32(m.header.data(), m.header.size()),
-        Crc32(array.raw(), array.bytes()), static_cast<z_off_t>(array.bytes())));
+    m.crc = static_cast<uint32_t>(
+        crc32_combine(Crc32(m.header.data(), m.header.size()),
+                      Crc32(array.raw(), array.bytes()),
+                      static_cast<z_off_t>(array.bytes())));
     m.size = m.header.size() + array.bytes();
     m.offset = file.size();
     std::string local = LocalHeader(m);
@@ -176,8 +190,10 @@ std::string Extension(const std::string& path) {
 void RequireArrayPath(const std::string& flag, const std::string& path) {
   std::string extension = Extension(path);
   if (extension == ".npz" || extension == ".safetensors") return;
-  throw UsageError(flag + ": expected a name that ends in .npz or "
-                   ".safetensors, got " + path);
+  throw UsageError(flag +
+                   ": expected a name that ends in .npz or "
+                   ".safetensors, got " +
+                   path);
 }
 
 void WriteArrays(const std::string& path, const TensorMap& arrays) {

@@ -61,8 +61,8 @@ int UnknownCommand(const std::string& name) {
 
 int Main(const Arguments& arguments) {
   std::string name = arguments.empty() ? "" : arguments[0];
-  if (name == "--help" || name == "-h" || (name == "help" &&
-                                           arguments.size() == 1)) {
+  if (name == "--help" || name == "-h" ||
+      (name == "help" && arguments.size() == 1)) {
     PrintHelp(std::cout);
     return 0;
   }
@@ -84,8 +84,8 @@ int Main(const Arguments& arguments) {
     Check(static_cast<bool>(std::cout.flush()), "can't write to stdout");
     return code;
   } catch (const UsageError& error) {
-    std::cerr << "onnx-fp8 " << name << ": " << error.what()
-              << "\nonnx-fp8 " << name << " --help shows how it is used\n";
+    std::cerr << "onnx-fp8 " << name << ": " << error.what() << "\nonnx-fp8 "
+              << name << " --help shows how it is used\n";
     return 2;
   } catch (const std::bad_alloc&) {
     std::cerr << "onnx-fp8: out of memory\n";

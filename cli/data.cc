@@ -49,8 +49,10 @@ int64_t BatchSize(const InputInfo& input, const DataFlags& flags) {
     return flags.batch_size > 0 ? flags.batch_size : kDefaultBatch;
   }
   if (flags.batch_size > 0 && flags.batch_size != exported) {
-    throw UsageError(Concat("--batch-size: the model was exported for batches "
-                            "of ", exported, ", got ", flags.batch_size));
+    throw UsageError(
+        Concat("--batch-size: the model was exported for batches "
+               "of ",
+               exported, ", got ", flags.batch_size));
   }
   return exported;
 }
@@ -79,8 +81,7 @@ DType LabelType(const LossSpec& loss) {
 void DataFlags::AddTo(Flags& flags) {
   flags.Int("--batch-size", &batch_size, 1,
             "samples per batch (default: the exported one, else 8)");
-  flags.List("--whole", &whole,
-             "arrays that are fed whole: no sample axis");
+  flags.List("--whole", &whole, "arrays that are fed whole: no sample axis");
   flags.Int("--seq-len", &seq_len, 1, "token files: tokens per sample");
   flags.Choice("--token-dtype", &token_dtype, {"uint16", "uint32"},
                "token files: type of a token (default: uint16)");
@@ -101,8 +102,7 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
     if (input.name == loss.label) {
       label_listed = true;
     } else {
-      entry.whole = input.shape.empty() ||
-                    input.shape[0] != batch->shape[0] ||
+      entry.whole = input.shape.empty() || input.shape[0] != batch->shape[0] ||
                     AxisName(input, 0) != AxisName(*batch, 0);
     }
     layout.inputs.push_back(entry);

@@ -51,8 +51,7 @@ Tensor Filled(const Tensor& t, int64_t rows) {
 
 class Pass {
  public:
-  Pass(TrainingSession& session, const DataLayout& layout,
-            const LossSpec& loss)
+  Pass(TrainingSession& session, const DataLayout& layout, const LossSpec& loss)
       : session_(session), layout_(layout), loss_(loss) {}
 
   void Add(TensorMap batch) {
@@ -98,8 +97,8 @@ class Pass {
     e.samples = samples_;
     e.loss = count_ > 0 ? sum_ / static_cast<double>(count_) : NAN;
     if (hits_.count > 0) {
-      e.accuracy = static_cast<double>(hits_.right) /
-                   static_cast<double>(hits_.count);
+      e.accuracy =
+          static_cast<double>(hits_.right) / static_cast<double>(hits_.count);
     }
     if (loss_.kind == "cross_entropy" && sequences_) {
       e.perplexity = std::exp(e.loss);
@@ -168,10 +167,9 @@ LossSum LossOfRows(const LossSpec& loss, const Tensor& output,
   for (int64_t i = 0; i < n; ++i) {
     double y = DoubleAt(output, i);
     double t = DoubleAt(label, i);
-    result.sum += loss.kind == "mse"
-                      ? (y - t) * (y - t)
-                      : std::max(y, 0.0) - y * t +
-                            std::log1p(std::exp(-std::abs(y)));
+    result.sum += loss.kind == "mse" ? (y - t) * (y - t)
+                                     : std::max(y, 0.0) - y * t +
+                                           std::log1p(std::exp(-std::abs(y)));
   }
   result.count = n;
   return result;

@@ -30,8 +30,10 @@ int Export(const Arguments& arguments) {
     if (extension(path) == ".onnx" || extension(path) == ".safetensors") {
       continue;
     }
-    throw UsageError("--out: expected a name that ends in .onnx or "
-                     ".safetensors, got " + path);
+    throw UsageError(
+        "--out: expected a name that ends in .onnx or "
+        ".safetensors, got " +
+        path);
   }
   threads.Apply();
   auto session =

@@ -2,7 +2,6 @@
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -89,11 +88,11 @@ std::string ShellLine(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) {
     if (!line.empty()) line += ' ';
-    bool plain = !word.empty() &&
-                 word.find_first_not_of("abcdefghijklmnopqrstuvwxyz"
-                                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                        "0123456789_-+=./,:@%") ==
-                     std::string::npos;
+    bool plain =
+        !word.empty() && word.find_first_not_of(
+                             "abcdefghijklmnopqrstuvwxyz"
+                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                             "0123456789_-+=./,:@%") == std::string::npos;
     if (plain) {
       line += word;
       continue;
@@ -111,7 +110,8 @@ struct Flags::Parser {
   std::vector<std::string> examples;
 
   std::string Help() const {
-    std::string text = app.get_description() + "\n\nUsage: " + app.get_name();
+    std::string text = Wrapped(app.get_description(), 0, "");
+    text += "\nUsage: " + app.get_name();
     std::string positional;
     for (const CLI::Option* option : app.get_options()) {
       if (!option->get_positional()) continue;
@@ -154,8 +154,9 @@ struct Flags::Parser {
     }
     std::string name = word.substr(0, word.find('='));
     std::string nearest = Nearest(name, Names());
-    throw UsageError("there is no flag " + name +
-                     (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+    throw UsageError(
+        "there is no flag " + name +
+        (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
   }
 };
 
@@ -181,9 +182,7 @@ void Flags::Positional(const std::string& name, std::string* value,
 
 void Flags::Text(const std::string& name, std::string* value,
                  const std::string& help) {
-  parser_->app.add_option(name, *value, help)
-      ->type_name("TEXT")
-      ->group(group_);
+  parser_->app.add_option(name, *value, help)->type_name("TEXT")->group(group_);
 }
 
 void Flags::Choice(const std::string& name, std::string* value,
@@ -246,9 +245,7 @@ void Flags::Words(const std::string& name, std::vector<std::string>* values,
 
 void Flags::File(const std::string& name, std::string* value,
                  const std::string& help) {
-  parser_->app.add_option(name, *value, help)
-      ->type_name("PATH")
-      ->group(group_);
+  parser_->app.add_option(name, *value, help)->type_name("PATH")->group(group_);
   parser_->paths.insert(name);
 }
 
@@ -314,8 +311,7 @@ void Flags::Fill(const FlagMap& saved) {
     auto it = saved.find(name);
     if (it == saved.end() || Given(name)) continue;
     if (option->get_positional()) {
-      arguments.insert(arguments.begin(), it->second.begin(),
-                       it->second.end());
+      arguments.insert(arguments.begin(), it->second.begin(), it->second.end());
     } else if (it->second.empty()) {
       arguments.push_back(name);
     } else {

@@ -44,7 +44,7 @@ struct GradFlags {
 };
 
 TensorMap NamedArrays(const GradientResult& result,
-               const std::vector<ParameterInfo>& parameters) {
+                      const std::vector<ParameterInfo>& parameters) {
   TensorMap arrays = {{"loss", Tensor::Scalar(result.loss)}};
   for (const auto& [name, tensor] : result.outputs) {
     arrays["output." + name] = tensor;
@@ -86,8 +86,7 @@ int Grad(const Arguments& arguments) {
     std::cerr << "onnx-fp8: note: the batch has " << data.size()
               << " samples, all that there are\n";
   }
-  GradientResult result =
-      session->Gradients(data.Batch(0), values.input_grads);
+  GradientResult result = session->Gradients(data.Batch(0), values.input_grads);
   WriteArrays(values.out, NamedArrays(result, session->Parameters()));
   std::cout << "loss " << Number(result.loss, 7) << ", gradients of "
             << result.gradients.size() << " parameters in " << values.out

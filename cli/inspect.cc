@@ -87,8 +87,8 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   }
   json["initializers"] = Json::array();
   for (const InitializerRow& row : report.initializers) {
-    Json entry = {{"name", row.name},   {"fqn", row.fqn},
-                  {"role", row.role},   {"reason", row.reason},
+    Json entry = {{"name", row.name},         {"fqn", row.fqn},
+                  {"role", row.role},         {"reason", row.reason},
                   {"dtype", Name(row.dtype)}, {"shape", row.shape}};
     if (!row.remark.empty()) entry["remark"] = row.remark;
     json["initializers"].push_back(entry);

@@ -8,7 +8,8 @@
 namespace onnx_fp8 {
 
 // Name of the model output that the loss reads: loss.logits, or the first one
-// (unless the model computes the loss itself). Errors: no such output; the message lists those that there are.
+// (unless the model computes the loss itself). Errors: no such output; the
+// message lists those that there are.
 std::string LossOutput(const LossSpec& loss, const std::string& model);
 
 }  // namespace onnx_fp8

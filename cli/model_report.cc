@@ -34,10 +34,14 @@ size_t Bytes(const Value& value) {
 
 const char* RoleName(Role role) {
   switch (role) {
-    case Role::kParameter: return "trained";
-    case Role::kFrozen: return "frozen";
-    case Role::kState: return "state";
-    default: return "constant";
+    case Role::kParameter:
+      return "trained";
+    case Role::kFrozen:
+      return "frozen";
+    case Role::kState:
+      return "state";
+    default:
+      return "constant";
   }
 }
 
@@ -45,12 +49,12 @@ const char* RoleName(Role role) {
 std::set<const Node*> BackwardNodes(const Graph& graph) {
   std::set<const Node*> backward;
   for (const Node& node : graph.nodes()) {
-    bool is = node.name.starts_with("grad.") ||
-              node.metadata.contains(kForwardName) ||
-              std::ranges::any_of(node.inputs(), [&](const Value* value) {
-                return value && value->producer &&
-                       backward.contains(value->producer);
-              });
+    bool is =
+        node.name.starts_with("grad.") ||
+        node.metadata.contains(kForwardName) ||
+        std::ranges::any_of(node.inputs(), [&](const Value* value) {
+          return value && value->producer && backward.contains(value->producer);
+        });
     if (is) backward.insert(&node);
   }
   return backward;
@@ -63,14 +67,14 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
   std::set<std::string> trained(step.trained.begin(), step.trained.end());
   for (const Value* value : graph.Initializers()) {
-    bool parameter = value->role == Role::kParameter ||
-                     value->role == Role::kFrozen;
+    bool parameter =
+        value->role == Role::kParameter || value->role == Role::kFrozen;
     if (parameter) {
       memory.parameters += Bytes(*value);
       if (trained.contains(value->name)) memory.gradients += Bytes(*value);
     } else if (value->name.starts_with("fp8.")) {
       memory.scaling += Bytes(*value);
-    } else if (bound.contains(value)) {
+    } else if (bound.contains(value) && IsFloat(value->dtype)) {
       memory.moments += Bytes(*value);
     }
   }
@@ -145,9 +149,10 @@ class Reporter {
       sum->out(0)->shape = Shape{};
       model_->outputs.push_back(sum->out(0));
       options_.loss.kind = std::string("output:") + kStandInLoss;
-      report_.notes.push_back("no --loss is given: roles and memory are those "
-                              "of training with the sum of the output " +
-                              output->name);
+      report_.notes.push_back(
+          "no --loss is given: roles and memory are those "
+          "of training with the sum of the output " +
+          output->name);
       return;
     }
   }
@@ -170,8 +175,9 @@ class Reporter {
   }
 
   StepGraph Build(const Shapes& shapes) {
-    StepSource source{model_.get(),    options_.loss, options_.optimizer,
-                      options_.recipe, 1,             evaluator_.get()};
+    StepSource source{
+        model_.get(),    options_.loss, options_.optimizer, options_.recipe, 1,
+        evaluator_.get()};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes);
@@ -181,7 +187,8 @@ class Reporter {
         StepGraph forward = BuildStepGraph(source, StepKind::kEval, shapes);
         report_.notes.push_back(
             std::string("the model can't be trained as it is, what follows is "
-                        "its forward half: ") + error.what());
+                        "its forward half: ") +
+            error.what());
         options_.loss.kind.clear();
         return forward;
       }
@@ -195,9 +202,8 @@ class Reporter {
   }
 
   void AddGemm(const GemmDecision& d, SizeText m, SizeText k, SizeText n) {
-    GemmReport row{d.node, d.module, Fqn(d.fqn), Name(d.gemm.role),
-                   m,      k,        n,          d.fp8,
-                   d.reason, ""};
+    GemmReport row{d.node, d.module, Fqn(d.fqn), Name(d.gemm.role), m,
+                   k,      n,        d.fp8,      d.reason,          ""};
     auto pad = [&](const char* name, const SizeText& size) {
       if (d.fp8 && size.value >= 0 && size.value % 16 != 0) row.padding += name;
     };
@@ -255,7 +261,8 @@ class Reporter {
       report_.gemms.clear();
       report_.notes.push_back(
           std::string("no table of matrix products without sizes of the open "
-                      "axes: ") + error.what());
+                      "axes: ") +
+          error.what());
     }
   }
 

@@ -11,9 +11,12 @@ namespace {
 
 const char* KindName(AttributeKind kind) {
   switch (kind) {
-    case AttributeKind::kInt: return "int";
-    case AttributeKind::kFloat: return "float";
-    default: return "ints";
+    case AttributeKind::kInt:
+      return "int";
+    case AttributeKind::kFloat:
+      return "float";
+    default:
+      return "ints";
   }
 }
 

@@ -108,15 +108,16 @@ LossSpec LossFlags::Make() const {
                loss == "bce_with_logits" ||
                (loss.rfind("output:", 0) == 0 && loss.size() > 7);
   if (!known) {
-    throw UsageError("--loss: expected cross_entropy, mse, bce_with_logits or "
-                     "output:NAME, got " + loss);
+    throw UsageError(
+        "--loss: expected cross_entropy, mse, bce_with_logits or "
+        "output:NAME, got " +
+        loss);
   }
   return {loss, label, logits};
 }
 
 void ParameterFlags::AddTo(Flags& flags) {
-  flags.List("--train", &train,
-             "train these too (globs over parameter names)");
+  flags.List("--train", &train, "train these too (globs over parameter names)");
   flags.List("--freeze", &freeze, "do not train these; --train wins");
 }
 
@@ -143,8 +144,10 @@ OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {
                                     : OptimizerKind::kAdamW;
   spec.lr = lr;
   if (betas.size() != 2) {
-    throw UsageError(Concat("--betas: expected two numbers, as in 0.9,0.999, "
-                            "got ", betas.size()));
+    throw UsageError(
+        Concat("--betas: expected two numbers, as in 0.9,0.999, "
+               "got ",
+               betas.size()));
   }
   spec.beta1 = ParseNumber("--betas", betas[0]);
   spec.beta2 = ParseNumber("--betas", betas[1]);
@@ -207,8 +210,7 @@ std::map<std::string, int64_t> ParseShapeFlag(
     bool ok = split != std::string::npos && split > 0;
     if (ok) {
       const char* end = word.data() + word.size();
-      auto [stop, error] =
-          std::from_chars(word.data() + split + 1, end, size);
+      auto [stop, error] = std::from_chars(word.data() + split + 1, end, size);
       ok = error == std::errc() && stop == end && size > 0;
     }
     if (!ok) {

@@ -7,11 +7,10 @@
 namespace onnx_fp8 {
 
 std::string ProgressText(const ProgressStep& s) {
-  std::string text =
-      Concat("step ", s.step, "/", s.total, "  loss ", Number(s.loss),
-             "  grad norm ", Number(s.grad_norm, 4), "  lr ", Number(s.lr, 3),
-             "  ", Number(s.per_second, s.per_second < 1000 ? 3 : 4), " ",
-             s.unit, "/s");
+  std::string text = Concat(
+      "step ", s.step, "/", s.total, "  loss ", Number(s.loss), "  grad norm ",
+      Number(s.grad_norm, 4), "  lr ", Number(s.lr, 3), "  ",
+      Number(s.per_second, s.per_second < 1000 ? 3 : 4), " ", s.unit, "/s");
   if (s.seconds_left >= 0) text += "  ETA " + DurationText(s.seconds_left);
   return text;
 }

@@ -14,7 +14,7 @@ struct ProgressStep {
   double loss = 0;
   double grad_norm = 0;
   double lr = 0;
-  double per_second = 0;     // samples, or tokens
+  double per_second = 0;  // samples, or tokens
   const char* unit = "samples";
   double seconds_left = -1;  // below 0: unknown
 };

@@ -48,10 +48,9 @@ struct RewriteFlags {
 
 void RequireStepFlags(const Flags& flags) {
   const char* needs_loss[] = {
-      "--shape",  "--optimizer", "--lr",       "--weight-decay",
-      "--betas",  "--eps",       "--momentum", "--nesterov",
-      "--label",  "--logits",    "--group",    "--clip-norm",
-      "--grad-accum"};
+      "--shape", "--optimizer", "--lr",        "--weight-decay", "--betas",
+      "--eps",   "--momentum",  "--nesterov",  "--label",        "--logits",
+      "--group", "--clip-norm", "--grad-accum"};
   for (const char* name : needs_loss) {
     if (flags.Given(name)) {
       throw UsageError(std::string(name) +
@@ -103,8 +102,10 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] >= 0) continue;
       std::string axis = i < input.axis_names.size() ? input.axis_names[i] : "";
-      throw UsageError("--shape: a whole training step needs the size of the "
-                       "axis \"" + axis + "\" of the input " + input.name);
+      throw UsageError(
+          "--shape: a whole training step needs the size of the "
+          "axis \"" +
+          axis + "\" of the input " + input.name);
     }
   }
   WriteTrainingStep(options, shapes, values.out);

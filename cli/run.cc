@@ -42,8 +42,9 @@ TensorMap Bind(Graph& graph, const TensorMap& arrays) {
   for (const auto& [name, array] : arrays) {
     Value* value = graph.Find(name);
     if (value && value->is_initializer()) {
-      Check(array.shape() == value->data.shape(), "[", name, "] expected shape ",
-            ToString(value->data.shape()), ", got ", ToString(array.shape()));
+      Check(array.shape() == value->data.shape(), "[", name,
+            "] expected shape ", ToString(value->data.shape()), ", got ",
+            ToString(array.shape()));
       value->data = FeedAs(array, value->data.dtype(), name);
     } else if (value && value->is_input) {
       feeds[name] = FeedAs(array, value->dtype, name);

@@ -16,9 +16,9 @@
 namespace onnx_fp8 {
 
 struct RunConfig {
-  std::string model;   // path of the run's own copy
-  std::string crc;     // of the model file
-  FlagMap flags;       // of `train`, without MODEL, --out and --resume
+  std::string model;  // path of the run's own copy
+  std::string crc;    // of the model file
+  FlagMap flags;      // of `train`, without MODEL, --out and --resume
 };
 
 class RunFolder {

@@ -22,8 +22,10 @@ SessionOptions RunSessionOptions(const RunConfig& config) {
     options.loss.logits = LossOutput(options.loss, config.model);
     return options;
   } catch (const UsageError& error) {
-    Fail("[", config.model, "] the run's config.json has a flag that does not "
-         "fit: ", error.what());
+    Fail("[", config.model,
+         "] the run's config.json has a flag that does not "
+         "fit: ",
+         error.what());
   }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/data.h"
@@ -48,10 +49,9 @@ class TrainCommand {
       return ReportFinished();
     }
     folder_.Write(values_.model, flags_.Saved());
-    MetricsFile metrics(folder_.metrics(), session_->step());
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
     Trainer trainer(*session_, *data_, validation_ ? &*validation_ : nullptr,
-                    MakeTrainerSpec(), metrics, progress);
+                    MakeTrainerSpec(), progress);
     CatchInterrupts();
     TrainerResult result = trainer.Run(Interrupted);
     return Conclude(result);
@@ -69,8 +69,8 @@ class TrainCommand {
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
   std::string ResumeCommand() const {
-    return ShellLine({program_invocation_name, "train", "--resume", "--out",
-                      values_.out});
+    return ShellLine(
+        {program_invocation_name, "train", "--resume", "--out", values_.out});
   }
 
   Flags& flags_;
@@ -96,7 +96,8 @@ void TrainCommand::PrepareFolder() {
     if (flags_.Given("MODEL")) {
       Check(FileCrc(values_.model) == config.crc, "[", values_.model,
             "] is not the model of this run; leave it out to go on with the "
-            "run's own copy, ", config.model);
+            "run's own copy, ",
+            config.model);
     }
     bool total = flags_.Given("--steps") || flags_.Given("--epochs");
     if (total) {
@@ -135,8 +136,7 @@ Notes TrainCommand::DataNotes() const {
 
 void TrainCommand::OpenData() {
   layout_ = LayOutData(session_->Inputs(), loss_, values_.data_flags);
-  DatasetSpec spec =
-      MakeDatasetSpec(values_.data, layout_, values_.data_flags);
+  DatasetSpec spec = MakeDatasetSpec(values_.data, layout_, values_.data_flags);
   spec.shuffle = !values_.no_shuffle;
   spec.seed = static_cast<uint64_t>(values_.seed);
   spec.drop_last = true;
@@ -166,9 +166,9 @@ void TrainCommand::Restore() {
   for (const auto& [key, flag] : kFixedNotes) {
     auto it = notes.find(key);
     Check(it == notes.end() || it->second == ours[key], "[", values_.out,
-          "] was started with ", key, " ",
-          it == notes.end() ? "" : it->second, ", got ", ours[key], " (",
-          flag, "): a resumed run goes on with the same batches");
+          "] was started with ", key, " ", it == notes.end() ? "" : it->second,
+          ", got ", ours[key], " (", flag,
+          "): a resumed run goes on with the same batches");
   }
   Say(Concat("resuming at step ", session_->step(), " of ", steps_));
 }
@@ -176,6 +176,7 @@ void TrainCommand::Restore() {
 TrainerSpec TrainCommand::MakeTrainerSpec() const {
   TrainerSpec spec;
   spec.folder = values_.out;
+  spec.metrics = folder_.metrics();
   spec.steps = steps_;
   spec.grad_accum = values_.grad_accum;
   spec.save_every = values_.save_every;
@@ -194,8 +195,8 @@ int TrainCommand::ReportFinished() const {
     std::cout << Json{{"steps", session_->step()}, {"out", values_.out}}.dump()
               << "\n";
   } else {
-    std::cout << "the run in " << values_.out << " is finished: "
-              << session_->step() << " of " << steps_
+    std::cout << "the run in " << values_.out
+              << " is finished: " << session_->step() << " of " << steps_
               << " steps are done; more --steps go on with it\n";
   }
   return 0;
@@ -253,8 +254,8 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
       name.resize(20, ' ');
       bool bytes = key.ends_with("_bytes");
       std::cout << "  " << name
-                << (bytes               ? ByteText(value.get<size_t>())
-                    : value.is_string() ? value.get<std::string>()
+                << (bytes                     ? ByteText(value.get<size_t>())
+                    : value.is_string()       ? value.get<std::string>()
                     : value.is_number_float() ? Number(value.get<double>())
                                               : value.dump())
                 << "\n";

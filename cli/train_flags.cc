@@ -18,8 +18,7 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   flags.Group("Steps");
   flags.Int("--steps", &steps, 1, "optimizer steps in all");
   flags.Int("--epochs", &epochs, 1, "instead of --steps");
-  flags.Int("--grad-accum", &grad_accum, 1,
-            "batches per step (default: 1)");
+  flags.Int("--grad-accum", &grad_accum, 1, "batches per step (default: 1)");
   flags.Int("--save-every", &save_every, 1,
             "steps between checkpoints (default: 100)");
   flags.Int("--val-every", &val_every, 1,

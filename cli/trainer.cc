@@ -33,7 +33,7 @@ std::string ValidationText(const Evaluation& e) {
 }  // namespace
 
 TrainerResult Trainer::Run(const std::function<bool()>& stop) {
-  saved_step_ = session_.step();
+  first_step_ = saved_step_ = session_.step();
   if (spec_.validate_first && validation_) {
     spec_.notes.erase(kValidationDue);
     Validate(stop);
@@ -45,8 +45,8 @@ TrainerResult Trainer::Run(const std::function<bool()>& stop) {
     bool due = spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
     if (due && session_.step() < spec_.steps && !stop()) Save(true);
   }
-  result_.interrupted = session_.step() < spec_.steps ||
-                        spec_.notes.contains(kValidationDue);
+  result_.interrupted =
+      session_.step() < spec_.steps || spec_.notes.contains(kValidationDue);
   if (session_.step() != saved_step_) Save(false);
   result_.saved = session_.step() == saved_step_;
   progress_.Close();
@@ -63,16 +63,15 @@ void Trainer::Step() {
     samples += CountSamples(batches.back(), spec_.layout);
     tokens += CountTokens(batches.back(), spec_.loss.label);
   }
-  double lr = LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,
-                           spec_.steps);
+  double lr =
+      LearningRate(spec_.schedule, spec_.lr, session_.step() + 1, spec_.steps);
   StepResult step = session_.Step(batches, lr);
-  double seconds =
-      std::chrono::duration<double>(Clock::now() - begin).count();
+  double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   seconds = std::max(seconds, 1e-9);
   // The first step also makes the plan.
-  step_seconds_ = result_.steps < 2 ? seconds
-                                    : step_seconds_ + kSmoothing *
-                                          (seconds - step_seconds_);
+  step_seconds_ = result_.steps < 2
+                      ? seconds
+                      : step_seconds_ + kSmoothing * (seconds - step_seconds_);
   result_.seconds += seconds;
   result_.samples += samples;
   result_.tokens += tokens;
@@ -103,9 +102,9 @@ void Trainer::Report(const StepResult& step, const StepMetrics& metrics) {
   line.lr = metrics.lr;
   bool tokens = result_.tokens > 0;
   line.unit = tokens ? "tokens" : "samples";
-  double per_step = static_cast<double>(tokens ? result_.tokens
-                                               : result_.samples) /
-                    static_cast<double>(result_.steps);
+  double per_step =
+      static_cast<double>(tokens ? result_.tokens : result_.samples) /
+      static_cast<double>(result_.steps);
   line.per_second = per_step / step_seconds_;
   // The time of the first step tells little.
   bool known = result_.steps > 1 || left == 0;
@@ -136,8 +135,8 @@ bool Trainer::ValidationIsDue() const {
 }
 
 void Trainer::Validate(const std::function<bool()>& stop) {
-  Evaluation e = Evaluate(session_, *validation_, spec_.layout, spec_.loss,
-                          stop);
+  Evaluation e =
+      Evaluate(session_, *validation_, spec_.layout, spec_.loss, stop);
   if (!e.complete) {
     spec_.notes[kValidationDue] = "yes";
     return;
@@ -166,10 +165,11 @@ void Trainer::Record(const Metrics& metrics) {
 }
 
 void Trainer::WritePending() {
+  if (!metrics_) metrics_.emplace(spec_.metrics, first_step_);
   size_t done = 0;
   try {
     for (; done < pending_.size(); ++done) {
-      std::visit([&](const auto& m) { metrics_.Append(m); }, pending_[done]);
+      std::visit([&](const auto& m) { metrics_->Append(m); }, pending_[done]);
     }
   } catch (const Error&) {
     pending_.erase(pending_.begin(),
@@ -183,18 +183,17 @@ void Trainer::Save(bool goes_on) {
   try {
     session_.Save(spec_.folder, spec_.notes, [this] {
       WritePending();
-      metrics_.Sync();
+      metrics_->Sync();
     });
     saved_step_ = session_.step();
   } catch (const Error& error) {
     result_.save_error = error.what();
-    progress_.Note(Concat(
-        "onnx-fp8: warning: step ", session_.step(), " can't be saved: ",
-        error.what(), "; ",
-        saved_step_ > 0
-            ? Concat("the checkpoint of step ", saved_step_, " stays")
-            : "there is no checkpoint yet",
-        goes_on ? ", the run goes on" : ""));
+    progress_.Note(Concat("onnx-fp8: warning: step ", session_.step(),
+                          " can't be saved: ", error.what(), "; ",
+                          saved_step_ > 0 ? Concat("the checkpoint of step ",
+                                                   saved_step_, " stays")
+                                          : "there is no checkpoint yet",
+                          goes_on ? ", the run goes on" : ""));
   }
 }
 

@@ -20,12 +20,9 @@ int Version(const Arguments& arguments) {
   if (!flags.Parse(arguments)) return 0;
   threads.Apply();
   nlohmann::ordered_json info = {
-      {"version", ONNX_FP8_VERSION},
-      {"isa", CpuIsa()},
-      {"gemm", GemmBackend()},
-      {"threads", NumThreads()},
-      {"onnx", ONNX_FP8_ONNX_VERSION},
-      {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
+      {"version", ONNX_FP8_VERSION},   {"isa", CpuIsa()},
+      {"gemm", GemmBackend()},         {"threads", NumThreads()},
+      {"onnx", ONNX_FP8_ONNX_VERSION}, {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
   };
   if (json) {
     std::cout << info.dump() << "\n";

@@ -74,9 +74,8 @@ TEST(DataLayoutTest, WholeFlagWinsAndMovesTheBatchAxis) {
 }
 
 TEST(DataLayoutTest, ExportedSizesAreFixed) {
-  std::vector<InputInfo> inputs = {
-      Input("ids", DType::kInt64, {4, 16}, {}),
-      Input("table", DType::kFloat, {16, 8}, {})};
+  std::vector<InputInfo> inputs = {Input("ids", DType::kInt64, {4, 16}, {}),
+                                   Input("table", DType::kFloat, {16, 8}, {})};
   DataFlags flags;
   DataLayout layout = LayOutData(inputs, kCrossEntropy, flags);
   EXPECT_EQ(layout.batch_size, 4);

@@ -81,8 +81,8 @@ TEST(RecipeFlagsTest, Make) {
 }
 
 TEST(LossFlagsTest, KnowsTheKinds) {
-  for (const char* kind : {"cross_entropy", "mse", "bce_with_logits",
-                           "output:loss", ""}) {
+  for (const char* kind :
+       {"cross_entropy", "mse", "bce_with_logits", "output:loss", ""}) {
     EXPECT_EQ((LossFlags{kind, "labels", ""}.Make().kind), kind);
   }
   for (const char* kind : {"ce", "output:", "output"}) {

@@ -29,7 +29,7 @@ def bodies():
 
 def function_of(op):
     header = f'<opset_import: ["":{OPSET}], domain: "{DOMAIN}">'
-    attributes = f"<{', '.join(op['attributes'])}>" if op["attributes"] else ""
+    attributes = f"<{', '.join(a['name'] for a in op['attributes'])}>" if op["attributes"] else ""
     return parser.parse_function(f"{header} {op['name']} {attributes} {op['body']}")
 
 
