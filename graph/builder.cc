@@ -17,8 +17,8 @@ std::vector<Value*> Builder::Ops(const std::string& op,
     if (i > 0) name += "." + std::to_string(i);
     names.push_back(graph_.FreshName(name));
   }
-  Node* node = graph_.AddNode(op, inputs, names, std::move(attributes), domain,
-                              before_);
+  Node* node =
+      graph_.AddNode(op, inputs, names, std::move(attributes), domain, before_);
   node->metadata = metadata_;
   InferNode(*node, graph_.opset);
   return node->outputs();

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/passes/specialise.h"
 #include "graph/schemas.h"
 #include "graph/schemas_internal.h"
@@ -45,8 +45,7 @@ const onnx::OpSchema* SchemaOf(const Node& node, int opset) {
 Body FunctionOf(const Node& node, int opset) {
   if (node.domain == kDomain) {
     const OpDefinition* op = FindOp(node.op);
-    Check(op != nullptr, "[", node.Where(), "] no such op in domain ",
-          kDomain);
+    Check(op != nullptr, "[", node.Where(), "] no such op in domain ", kDomain);
     return {BodyOf(*op), kBodyOpset};
   }
   const onnx::OpSchema* schema = SchemaOf(node, opset);
@@ -61,8 +60,8 @@ Body FunctionOf(const Node& node, int opset) {
   Body body;
   bool built = false;
   if (schema->HasContextDependentFunction()) {
-    body.opset = NewestUpTo(
-        schema->context_dependent_function_opset_versions(), opset);
+    body.opset =
+        NewestUpTo(schema->context_dependent_function_opset_versions(), opset);
     std::vector<onnx::TypeProto> types(node.inputs().size());
     for (size_t i = 0; i < types.size(); ++i) {
       if (Value* in = node.in(i)) ToProto(in->dtype, in->shape, &types[i]);
@@ -70,8 +69,8 @@ Body FunctionOf(const Node& node, int opset) {
     onnx::NodeProto proto = ToProto(node);
     onnx::FunctionBodyBuildContextImpl context(proto, types);
     try {
-      built = schema->BuildContextDependentFunction(context, body.function,
-                                                    opset);
+      built =
+          schema->BuildContextDependentFunction(context, body.function, opset);
     } catch (const std::exception& error) {
       Fail("[", node.Where(), "] has no function body: ", error.what());
     }
@@ -269,8 +268,9 @@ void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator) {
     bool own = first == moved.end() && result->producer &&
                std::ranges::find(node.inputs(), result) == node.inputs().end();
     if (!own) {
-      result = graph.AddNode("Identity", {result},
-                             {graph.FreshName(output->name)}, {}, "", &node)
+      result = graph
+                   .AddNode("Identity", {result},
+                            {graph.FreshName(output->name)}, {}, "", &node)
                    ->out(0);
       result->dtype = output->dtype;
       result->shape = output->shape;

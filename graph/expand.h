@@ -16,7 +16,6 @@ bool HasBody(const Node& node);
 // constants alone becomes constants, as far as `evaluator` can compute it.
 // Functions that the body calls stay nodes. REQUIRES: concrete input shapes.
 // Errors: no body; a shape in the body that stays open.
-void ExpandNode(Graph& graph, Node& node,
-                const Evaluator* evaluator = nullptr);
+void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator = nullptr);
 
 }  // namespace onnx_fp8

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "graph/model_file_internal.h"
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {

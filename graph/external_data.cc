@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/external_data_internal.h"
-
 #include <charconv>
 #include <cstring>
 #include <filesystem>
 
+#include "graph/external_data_internal.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -34,12 +33,16 @@ const MappedFile& ExternalData::Open(const std::string& location,
   bool inside = !location.empty() && relative.is_relative() &&
                 location.find('\0') == std::string::npos;
   for (const fs::path& part : relative) inside = inside && part != "..";
-  Check(inside, "[", who, "] expected external data inside the model's folder, "
-        "got location \"", location, "\"");
+  Check(inside, "[", who,
+        "] expected external data inside the model's folder, "
+        "got location \"",
+        location, "\"");
   for (const fs::path& part : relative) {
     path /= part;
-    Check(!fs::is_symlink(path), "[", who, "] expected external data in plain "
-          "files, got the link ", path.string());
+    Check(!fs::is_symlink(path), "[", who,
+          "] expected external data in plain "
+          "files, got the link ",
+          path.string());
   }
   it->second = MapFile(path.string());
   return it->second;

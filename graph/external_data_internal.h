@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "onnx_fp8/mapped_file.h"
 
 namespace onnx_fp8 {

@@ -85,7 +85,9 @@ class Node {
   const std::vector<Value*>& inputs() const { return inputs_; }
   const std::vector<Value*>& outputs() const { return outputs_; }
   // Null where the node has fewer inputs or leaves this one out.
-  Value* in(size_t i) const { return i < inputs_.size() ? inputs_[i] : nullptr; }
+  Value* in(size_t i) const {
+    return i < inputs_.size() ? inputs_[i] : nullptr;
+  }
   Value* out(size_t i) const {
     return i < outputs_.size() ? outputs_[i] : nullptr;
   }
@@ -133,11 +135,11 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   std::string name = "graph";
-  std::string file;    // where it was read from, for messages
-  int opset = 24;      // of the ONNX domain, for what the nodes mean
+  std::string file;  // where it was read from, for messages
+  int opset = 24;    // of the ONNX domain, for what the nodes mean
   std::map<std::string, std::string> metadata;  // of the model
 
-  std::vector<Value*> inputs;   // without initializers, unless state
+  std::vector<Value*> inputs;  // without initializers, unless state
   std::vector<Value*> outputs;
   std::vector<StateBinding> state;
 

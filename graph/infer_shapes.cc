@@ -4,7 +4,7 @@
 #include <onnx/defs/schema.h>
 #include <onnx/shape_inference/implementation.h>
 
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/schemas.h"
 #include "onnx_fp8/check.h"
 
@@ -36,8 +36,7 @@ std::string StandIn(const Node& node) {
 void InferNode(Node& node, int opset) {
   if (node.domain == kDomain) {
     const OpDefinition* op = FindOp(node.op);
-    Check(op != nullptr, "[", node.Where(), "] no such op in domain ",
-          kDomain);
+    Check(op != nullptr, "[", node.Where(), "] no such op in domain ", kDomain);
     op->infer(node);
     return;
   }
@@ -68,7 +67,8 @@ void InferNode(Node& node, int opset) {
     }
   }
   onnx::shape_inference::InferenceContextImpl context(
-      proto, type_of, data_of, {}, onnx::ShapeInferenceOptions{false, 1, false});
+      proto, type_of, data_of, {},
+      onnx::ShapeInferenceOptions{false, 1, false});
   try {
     schema->GetTypeAndShapeInferenceFunction()(context);
   } catch (const std::exception& error) {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "graph/model_file_internal.h"
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/schemas_internal.h"
 #include "onnx_fp8/check.h"
 
@@ -118,8 +118,8 @@ void CopyExternalData(const ModelFile& file, const std::string& out) {
     fs::create_directories((to / location).parent_path(), error);
     fs::copy_file(from / location, to / location,
                   fs::copy_options::overwrite_existing, error);
-    Check(!error, "[", (to / location).string(), "] can't be written: ",
-          error.message());
+    Check(!error, "[", (to / location).string(),
+          "] can't be written: ", error.message());
   }
 }
 

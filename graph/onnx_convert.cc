@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/onnx_convert.h"
-
 #include <bit>
 #include <cstring>
 
+#include "graph/onnx_convert_internal.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -14,9 +13,9 @@ static_assert(std::endian::native == std::endian::little,
 
 template <typename T, typename Field>
 void Fill(Tensor& tensor, const Field& field, const std::string& where) {
-  Check(field.size() == tensor.size(), "[", where, "] expected ",
-        tensor.size(), " elements for shape ", ToString(tensor.shape()),
-        ", got ", field.size());
+  Check(field.size() == tensor.size(), "[", where, "] expected ", tensor.size(),
+        " elements for shape ", ToString(tensor.shape()), ", got ",
+        field.size());
   T* out = static_cast<T*>(tensor.raw());
   for (int i = 0; i < field.size(); ++i) {
     out[i] = static_cast<T>(field.Get(i));
@@ -39,7 +38,8 @@ void FillFromFields(const onnx::TensorProto& proto, Tensor& t,
       return Fill<uint64_t>(t, proto.uint64_data(), where);
     case DType::kInt32:
       return Fill<int32_t>(t, proto.int32_data(), where);
-    default: break;
+    default:
+      break;
   }
   if (ByteSize(t.dtype()) == 2) {
     return Fill<uint16_t>(t, proto.int32_data(), where);
@@ -52,9 +52,12 @@ Attribute AttributeFromProto(const onnx::AttributeProto& proto,
                              const ExternalReader& external) {
   using P = onnx::AttributeProto;
   switch (proto.type()) {
-    case P::INT: return proto.i();
-    case P::FLOAT: return proto.f();
-    case P::STRING: return proto.s();
+    case P::INT:
+      return proto.i();
+    case P::FLOAT:
+      return proto.f();
+    case P::STRING:
+      return proto.s();
     case P::INTS:
       return std::vector<int64_t>(proto.ints().begin(), proto.ints().end());
     case P::FLOATS:
@@ -62,13 +65,15 @@ Attribute AttributeFromProto(const onnx::AttributeProto& proto,
     case P::STRINGS:
       return std::vector<std::string>(proto.strings().begin(),
                                       proto.strings().end());
-    case P::TENSOR: return ToTensor(proto.t(), where, external);
+    case P::TENSOR:
+      return ToTensor(proto.t(), where, external);
     case P::GRAPH: {
       auto graph = std::make_shared<Graph>();
       AddGraphFromProto(*graph, proto.g(), external);
       return graph;
     }
-    default: return std::monostate{};
+    default:
+      return std::monostate{};
   }
 }
 
@@ -202,7 +207,8 @@ void MergeType(const onnx::TypeProto& proto, Value* value) {
   if (proto.has_sequence_type()) value->is_sequence = true;
   if (!proto.has_tensor_type()) return;
   const auto& type = proto.tensor_type();
-  if (type.elem_type() != 0) value->dtype = static_cast<DType>(type.elem_type());
+  if (type.elem_type() != 0)
+    value->dtype = static_cast<DType>(type.elem_type());
   if (!type.has_shape()) return;
   Shape shape;
   for (const auto& dim : type.shape().dim()) {
@@ -257,7 +263,8 @@ Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
   for (const std::string& name : proto.output()) {
     Check(name.empty() || before || !graph.Find(name), "[", where,
           "] expected values to be computed once and before they are used, "
-          "got a second \"", name, "\"");
+          "got a second \"",
+          name, "\"");
     outputs.push_back(name.empty() ? "" : graph.FreshName(name));
   }
   std::string domain = proto.domain() == "ai.onnx" ? "" : proto.domain();
@@ -333,8 +340,8 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
     auto it = values.find(output.name());
     Check(it != values.end() || !graph.Find(output.name()), "[", graph.file,
           "] graph output \"", output.name(), "\" is never computed");
-    Value* value = it != values.end() ? it->second
-                                      : graph.AddCaptured(output.name());
+    Value* value =
+        it != values.end() ? it->second : graph.AddCaptured(output.name());
     MergeType(output.type(), value);
     graph.outputs.push_back(value);
   }

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "graph/model_file_internal.h"
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/schemas_internal.h"
 #include "graph/upgrade.h"
 #include "onnx_fp8/check.h"
@@ -20,8 +20,8 @@ std::unique_ptr<Graph> Import(ModelFile file) {
     try {
       onnx::inliner::InlineLocalFunctions(file.model, true);
     } catch (const std::exception& error) {
-      Fail("[", file.path, "] local functions can't be inlined: ",
-           error.what());
+      Fail("[", file.path,
+           "] local functions can't be inlined: ", error.what());
     }
   }
   auto graph = file.ToGraph(file.model);
@@ -98,8 +98,8 @@ std::unique_ptr<Graph> ReadModelFromBytes(const std::string& bytes) {
 Tensor ReadTensorProto(const std::string& path) {
   MappedFile file = MapFile(path);
   onnx::TensorProto proto;
-  Check(proto.ParseFromArray(file.data, static_cast<int>(file.size)), "[",
-        path, "] expected a serialized TensorProto");
+  Check(proto.ParseFromArray(file.data, static_cast<int>(file.size)), "[", path,
+        "] expected a serialized TensorProto");
   return ToTensor(proto, path);
 }
 

@@ -10,9 +10,8 @@ namespace onnx_fp8 {
 namespace {
 
 bool AllDigits(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return c >= '0' && c <= '9';
-  });
+  return !text.empty() &&
+         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // Names that exporters make up: "val_83", "onnx::MatMul_512", "_v_12", "83".

@@ -10,7 +10,7 @@
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
 #include "graph/model_file_internal.h"
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/passes/scale_update.h"
 #include "graph/passes/trained_parameters.h"
 #include "graph/schemas_internal.h"
@@ -125,8 +125,8 @@ class ModelRewriter {
     std::set<FunctionId> chosen;
     for (const auto& function : file_.model.functions()) {
       if (!HoldsProduct(function)) continue;
-      auto chain = WithCallers(file_.model,
-                               {{function.domain(), function.name()}});
+      auto chain =
+          WithCallers(file_.model, {{function.domain(), function.name()}});
       onnx::ModelProto copy = file_.model;
       Inline(&copy, chain);
       Decide(copy, &decisions);
@@ -147,8 +147,8 @@ class ModelRewriter {
     std::vector<Node*> idle;
     for (Node& node : graph.nodes()) {
       Value* y = node.out(0);
-      bool output = y && std::ranges::find(graph.outputs, y) !=
-                             graph.outputs.end();
+      bool output =
+          y && std::ranges::find(graph.outputs, y) != graph.outputs.end();
       if (node.Is("Transpose") && y->uses.empty() && !output &&
           WeightBehind(node.in(0))) {
         idle.push_back(&node);

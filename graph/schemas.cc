@@ -33,9 +33,12 @@ const Table& Ops() {
 
 onnx::AttributeProto::AttributeType TypeOf(AttributeKind kind) {
   switch (kind) {
-    case AttributeKind::kInt: return onnx::AttributeProto::INT;
-    case AttributeKind::kFloat: return onnx::AttributeProto::FLOAT;
-    default: return onnx::AttributeProto::INTS;
+    case AttributeKind::kInt:
+      return onnx::AttributeProto::INT;
+    case AttributeKind::kFloat:
+      return onnx::AttributeProto::FLOAT;
+    default:
+      return onnx::AttributeProto::INTS;
   }
 }
 
@@ -78,9 +81,9 @@ std::vector<std::string> OpNames() {
 }
 
 onnx::FunctionProto BodyOf(const OpDefinition& op) {
-  std::string text = Concat("<domain: \"", kDomain,
-                            "\", opset_import: [\"\": ", kBodyOpset, "]>\n",
-                            op.name, " ");
+  std::string text =
+      Concat("<domain: \"", kDomain, "\", opset_import: [\"\": ", kBodyOpset,
+             "]>\n", op.name, " ");
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     text += (i > 0 ? ", " : "<") + std::string(op.attributes[i].name);
   }
@@ -89,8 +92,8 @@ onnx::FunctionProto BodyOf(const OpDefinition& op) {
   onnx::FunctionProto function;
   onnx::OnnxParser parser(text.c_str());
   auto status = parser.Parse(function);
-  Check(status.IsOK(), "[", op.name, "] body does not parse: ",
-        status.ErrorMessage());
+  Check(status.IsOK(), "[", op.name,
+        "] body does not parse: ", status.ErrorMessage());
   return function;
 }
 

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/onnx_convert.h"
+#include "graph/onnx_convert_internal.h"
 #include "graph/print.h"
 #include "graph/schemas.h"
 #include "onnx_fp8/check.h"

@@ -23,8 +23,8 @@ std::vector<std::string> ParseList(const std::string& text) {
 
 bool IsViewOp(const Node& node) {
   static const std::set<std::string, std::less<>> kViews = {
-      "Transpose", "Reshape",  "Squeeze", "Unsqueeze", "Cast",
-      "Identity",  "Flatten",  "Slice",   "Split",     "Concat"};
+      "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast",
+      "Identity",  "Flatten", "Slice",   "Split",     "Concat"};
   return node.domain.empty() && kViews.contains(node.op);
 }
 

@@ -29,7 +29,8 @@ template <typename... Parts>
 // For everything that input can cause; `assert` is for our own bugs.
 template <typename... Parts>
 void Check(bool condition, const Parts&... parts) {
-  if (!condition) [[unlikely]] Fail(parts...);
+  if (!condition) [[unlikely]]
+    Fail(parts...);
 }
 
 }  // namespace onnx_fp8

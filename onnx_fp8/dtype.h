@@ -68,36 +68,68 @@ bool IsInteger(DType dtype);
 template <typename T>
 constexpr DType DTypeOf();
 template <>
-constexpr DType DTypeOf<float>() { return DType::kFloat; }
+constexpr DType DTypeOf<float>() {
+  return DType::kFloat;
+}
 template <>
-constexpr DType DTypeOf<double>() { return DType::kDouble; }
+constexpr DType DTypeOf<double>() {
+  return DType::kDouble;
+}
 template <>
-constexpr DType DTypeOf<uint8_t>() { return DType::kUInt8; }
+constexpr DType DTypeOf<uint8_t>() {
+  return DType::kUInt8;
+}
 template <>
-constexpr DType DTypeOf<int8_t>() { return DType::kInt8; }
+constexpr DType DTypeOf<int8_t>() {
+  return DType::kInt8;
+}
 template <>
-constexpr DType DTypeOf<uint16_t>() { return DType::kUInt16; }
+constexpr DType DTypeOf<uint16_t>() {
+  return DType::kUInt16;
+}
 template <>
-constexpr DType DTypeOf<int16_t>() { return DType::kInt16; }
+constexpr DType DTypeOf<int16_t>() {
+  return DType::kInt16;
+}
 template <>
-constexpr DType DTypeOf<int32_t>() { return DType::kInt32; }
+constexpr DType DTypeOf<int32_t>() {
+  return DType::kInt32;
+}
 template <>
-constexpr DType DTypeOf<int64_t>() { return DType::kInt64; }
+constexpr DType DTypeOf<int64_t>() {
+  return DType::kInt64;
+}
 template <>
-constexpr DType DTypeOf<bool>() { return DType::kBool; }
+constexpr DType DTypeOf<bool>() {
+  return DType::kBool;
+}
 template <>
-constexpr DType DTypeOf<uint32_t>() { return DType::kUInt32; }
+constexpr DType DTypeOf<uint32_t>() {
+  return DType::kUInt32;
+}
 template <>
-constexpr DType DTypeOf<uint64_t>() { return DType::kUInt64; }
+constexpr DType DTypeOf<uint64_t>() {
+  return DType::kUInt64;
+}
 template <>
-constexpr DType DTypeOf<Float16>() { return DType::kFloat16; }
+constexpr DType DTypeOf<Float16>() {
+  return DType::kFloat16;
+}
 template <>
-constexpr DType DTypeOf<BFloat16>() { return DType::kBFloat16; }
+constexpr DType DTypeOf<BFloat16>() {
+  return DType::kBFloat16;
+}
 template <>
-constexpr DType DTypeOf<E4M3>() { return DType::kE4M3; }
+constexpr DType DTypeOf<E4M3>() {
+  return DType::kE4M3;
+}
 template <>
-constexpr DType DTypeOf<E5M2>() { return DType::kE5M2; }
+constexpr DType DTypeOf<E5M2>() {
+  return DType::kE5M2;
+}
 template <>
-constexpr DType DTypeOf<E8M0>() { return DType::kE8M0; }
+constexpr DType DTypeOf<E8M0>() {
+  return DType::kE8M0;
+}
 
 }  // namespace onnx_fp8

@@ -40,17 +40,15 @@ uint32_t RoundMagnitude(float x) {
   }
   // Subnormal: adding 2^k, whose last mantissa bit is the format's smallest
   // step, lets the FPU round; the result's low bits are the code.
-  constexpr float kMagic =
-      std::bit_cast<float>(static_cast<uint32_t>(127 + 1 - kBias + kDrop)
-                           << 23);
+  constexpr float kMagic = std::bit_cast<float>(
+      static_cast<uint32_t>(127 + 1 - kBias + kDrop) << 23);
   return std::bit_cast<uint32_t>(x + kMagic) - std::bit_cast<uint32_t>(kMagic);
 }
 
 }  // namespace
 
 float Float8Max(DType format) {
-  Check(IsFloat8(format), "expected an 8-bit float format, got ",
-        Name(format));
+  Check(IsFloat8(format), "expected an 8-bit float format, got ", Name(format));
   return format == DType::kE4M3 ? kE4M3Max : kE5M2Max;
 }
 

@@ -24,10 +24,10 @@ MappedFile MapFile(const std::string& path) {
   MappedFile file;
   file.size = static_cast<size_t>(info.st_size);
   if (file.size == 0) return file;
-  void* data = mmap(nullptr, file.size, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-                    fd, 0);
-  Check(data != MAP_FAILED, "[", path, "] can't be mapped: ",
-        std::strerror(errno));
+  void* data =
+      mmap(nullptr, file.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  Check(data != MAP_FAILED, "[", path,
+        "] can't be mapped: ", std::strerror(errno));
   file.data = static_cast<std::byte*>(data);
   file.owner = std::shared_ptr<void>(
       data, [size = file.size](void* p) { munmap(p, size); });

@@ -23,7 +23,7 @@ void ParallelFor(int64_t n, int64_t grain,
     return;
   }
   std::exception_ptr error;
-#pragma omp parallel for num_threads(static_cast<int>(threads)) \
+#pragma omp parallel for num_threads(static_cast <int>(threads)) \
     schedule(static, 1)
   for (int64_t t = 0; t < threads; ++t) {
     int64_t begin = grains * t / threads * grain;

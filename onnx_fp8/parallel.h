@@ -14,7 +14,8 @@ int NumThreads();
 // of `grain` elements long (but the last), on the pool's threads; a range no
 // longer than `grain` runs on the caller. The split depends on n, grain and
 // NumThreads() only, so results are repeatable. The first exception thrown by
-// fn is rethrown on the caller. Not to be nested.
+// fn is rethrown on the caller. Inside another ParallelFor it runs on the
+// caller.
 void ParallelFor(int64_t n, int64_t grain,
                  const std::function<void(int64_t, int64_t)>& fn);
 

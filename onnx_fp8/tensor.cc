@@ -18,23 +18,40 @@ constexpr size_t kAlignment = 64;
 template <typename Fn>
 auto Dispatch(DType dtype, Fn fn) {
   switch (dtype) {
-    case DType::kFloat: return fn.template operator()<float>();
-    case DType::kDouble: return fn.template operator()<double>();
-    case DType::kUInt8: return fn.template operator()<uint8_t>();
-    case DType::kInt8: return fn.template operator()<int8_t>();
-    case DType::kUInt16: return fn.template operator()<uint16_t>();
-    case DType::kInt16: return fn.template operator()<int16_t>();
-    case DType::kInt32: return fn.template operator()<int32_t>();
-    case DType::kInt64: return fn.template operator()<int64_t>();
-    case DType::kBool: return fn.template operator()<bool>();
-    case DType::kUInt32: return fn.template operator()<uint32_t>();
-    case DType::kUInt64: return fn.template operator()<uint64_t>();
-    case DType::kFloat16: return fn.template operator()<Float16>();
-    case DType::kBFloat16: return fn.template operator()<BFloat16>();
-    case DType::kE4M3: return fn.template operator()<E4M3>();
-    case DType::kE5M2: return fn.template operator()<E5M2>();
-    case DType::kE8M0: return fn.template operator()<E8M0>();
-    default: Fail("expected a numeric tensor, got ", Name(dtype));
+    case DType::kFloat:
+      return fn.template operator()<float>();
+    case DType::kDouble:
+      return fn.template operator()<double>();
+    case DType::kUInt8:
+      return fn.template operator()<uint8_t>();
+    case DType::kInt8:
+      return fn.template operator()<int8_t>();
+    case DType::kUInt16:
+      return fn.template operator()<uint16_t>();
+    case DType::kInt16:
+      return fn.template operator()<int16_t>();
+    case DType::kInt32:
+      return fn.template operator()<int32_t>();
+    case DType::kInt64:
+      return fn.template operator()<int64_t>();
+    case DType::kBool:
+      return fn.template operator()<bool>();
+    case DType::kUInt32:
+      return fn.template operator()<uint32_t>();
+    case DType::kUInt64:
+      return fn.template operator()<uint64_t>();
+    case DType::kFloat16:
+      return fn.template operator()<Float16>();
+    case DType::kBFloat16:
+      return fn.template operator()<BFloat16>();
+    case DType::kE4M3:
+      return fn.template operator()<E4M3>();
+    case DType::kE5M2:
+      return fn.template operator()<E5M2>();
+    case DType::kE8M0:
+      return fn.template operator()<E8M0>();
+    default:
+      Fail("expected a numeric tensor, got ", Name(dtype));
   }
 }
 
@@ -121,8 +138,8 @@ Tensor Tensor::View(DType dtype, Shape shape, std::shared_ptr<void> owner,
 }
 
 Tensor Tensor::Reshaped(Shape shape) const {
-  Check(NumElements(shape) == size_, "expected ", size_, " elements, got shape ",
-        ToString(shape));
+  Check(NumElements(shape) == size_, "expected ", size_,
+        " elements, got shape ", ToString(shape));
   Tensor t = *this;
   t.shape_ = std::move(shape);
   return t;

@@ -60,9 +60,7 @@ class Tensor {
     return shape_[static_cast<size_t>(axis < 0 ? axis + rank() : axis)];
   }
   int64_t size() const { return size_; }  // elements
-  size_t bytes() const {
-    return static_cast<size_t>(size_) * ByteSize(dtype_);
-  }
+  size_t bytes() const { return static_cast<size_t>(size_) * ByteSize(dtype_); }
 
   void* raw() { return data_; }
   const void* raw() const { return data_; }

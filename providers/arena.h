@@ -18,7 +18,7 @@ struct Buffer {
 // Gives every buffer a multiple of 64 as its offset, so that no two that are in
 // use at the same step overlap, and returns the bytes needed for all. Buffers
 // take the smallest hole they fit into, in order of their start: on training
-// graphs that needs 0 to 2 % more than LiveBytes. O(n log n).
+// graphs that needs up to 6 % more than LiveBytes. O(n log n).
 size_t PlaceBuffers(std::vector<Buffer>& buffers);
 
 // The most bytes in use at any step: no placement can need less.

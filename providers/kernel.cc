@@ -16,11 +16,10 @@ Tensor& KernelContext::Out(size_t i, DType dtype, const Shape& shape) {
 
 void KernelRegistry::Add(std::string_view op, Kernel kernel,
                          KernelTraits traits, std::string_view domain) {
-  bool added =
-      entries_
-          .emplace(std::pair(std::string(domain), std::string(op)),
-                   KernelEntry{kernel, std::move(traits)})
-          .second;
+  bool added = entries_
+                   .emplace(std::pair(std::string(domain), std::string(op)),
+                            KernelEntry{kernel, std::move(traits)})
+                   .second;
   Check(added, "kernel ", op, " is registered twice");
 }
 

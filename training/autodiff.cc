@@ -91,8 +91,8 @@ Path ExpandPath(Graph& graph, const Value* loss,
         open.push_back(node);
         continue;
       }
-      std::string op = node->domain.empty() ? node->op
-                                            : node->domain + "." + node->op;
+      std::string op =
+          node->domain.empty() ? node->op : node->domain + "." + node->op;
       auto& [count, where] = missing[op];
       if (count++ == 0) where = node->Where();
     }
@@ -103,8 +103,10 @@ Path ExpandPath(Graph& graph, const Value* loss,
                        found.first == 1 ? " node: " : " nodes, first: ",
                        found.second, ")");
       }
-      Fail("[", graph.file, "] expected ops with a gradient between the trained "
-           "values and the loss \"", loss->name, "\", got ", text);
+      Fail("[", graph.file,
+           "] expected ops with a gradient between the trained "
+           "values and the loss \"",
+           loss->name, "\", got ", text);
     }
     if (open.empty()) return path;
     for (Node* node : open) ExpandNode(graph, *node, evaluator.get());
@@ -115,8 +117,8 @@ class Backward {
  public:
   Backward(Graph& graph, Path path) : graph_(graph), path_(std::move(path)) {}
 
-  void Run(Value* loss);
-  Value* seed() const { return seed_; }
+  // Returns the seed.
+  Value* Run(Value* loss);
   Value* Gradient(Value* value) const {
     auto it = gradient_.find(value);
     return it == gradient_.end() ? nullptr : it->second;
@@ -129,20 +131,20 @@ class Backward {
 
   Graph& graph_;
   Path path_;
-  Value* seed_ = nullptr;
   std::unordered_map<const Value*, Value*> gradient_;
 };
 
-void Backward::Run(Value* loss) {
-  Builder b(graph_, kPrefix);
+Value* Backward::Run(Value* loss) {
+  // Not shared with other constants of 1: who depends on the seed depends on a
+  // loss gradient (passes/gemm_roles.h).
   Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
-  // A value of its own, not a shared constant: what depends on it is backward.
-  seed_ = graph_.AddInitializer(graph_.FreshName("grad.seed"),
-                                one.Reshaped(*loss->shape));
-  gradient_[loss] = seed_;
+  Value* seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
+                                      one.Reshaped(*loss->shape));
+  gradient_[loss] = seed;
   for (auto it = path_.nodes.rbegin(); it != path_.nodes.rend(); ++it) {
     Visit(**it);
   }
+  return seed;
 }
 
 void Backward::Visit(Node& node) {
@@ -173,7 +175,8 @@ void Backward::Visit(Node& node) {
   GradientContext context(b, node, std::move(dy), needs);
   Gradients().Find(node.domain, node.op)(context);
   for (size_t i = 0; i < needs.size(); ++i) {
-    if (needs[i] && context.Dx(i)) Accumulate(b, node, node.in(i), context.Dx(i));
+    if (needs[i] && context.Dx(i))
+      Accumulate(b, node, node.in(i), context.Dx(i));
   }
 }
 
@@ -206,8 +209,8 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
           Name(value->dtype), " \"", value->name, "\"");
   }
   Backward backward(graph, ExpandPath(graph, loss, wanted));
-  backward.Run(loss);
   BackwardResult result;
+  result.seed = backward.Run(loss);
   std::unordered_set<Value*> named;
   for (Value* value : wanted) {
     Value* gradient = backward.Gradient(value);
@@ -217,7 +220,6 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
       graph.Rename(gradient, graph.FreshName(kPrefix + value->name));
     }
   }
-  result.seed = backward.seed();
   return result;
 }
 

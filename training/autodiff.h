@@ -13,8 +13,8 @@ struct BackwardResult {
   // shape. A value that the loss does not depend on is not in the map. Two
   // values may have one and the same gradient.
   std::map<Value*, Value*> gradient;
-  // The gradient of the loss by itself, a constant 1 that only backward nodes
-  // depend on.
+  // The gradient of the loss by itself: a constant 1 that nothing but the
+  // backward graph reads.
   Value* seed = nullptr;
 };
 

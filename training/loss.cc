@@ -39,10 +39,12 @@ Value* Label(Graph& graph, const std::string& name, DType dtype,
              const std::optional<Shape>& shape) {
   Value* label = graph.Find(name);
   if (!label) return graph.AddInput(name, dtype, shape);
-  Check(label->is_input, "[", graph.file, "] expected a name for the label "
-        "that the model does not use, got \"", name, "\"");
-  bool fits = dtype == DType::kInt64 ? IsInteger(label->dtype)
-                                     : IsFloat(label->dtype);
+  Check(label->is_input, "[", graph.file,
+        "] expected a name for the label "
+        "that the model does not use, got \"",
+        name, "\"");
+  bool fits =
+      dtype == DType::kInt64 ? IsInteger(label->dtype) : IsFloat(label->dtype);
   Check(fits, "[", graph.file, "] expected ", Name(dtype), " labels, got ",
         Name(label->dtype), " in input \"", name, "\"");
   bool same = !shape || !label->shape || label->shape->size() == shape->size();
@@ -72,13 +74,12 @@ Value* CrossEntropy(Builder& b, Value* logits, const LossSpec& spec) {
     shape->pop_back();
   }
   Value* labels = Label(graph, spec.label, DType::kInt64, shape);
-  Value* rows = b.Op("Flatten", {b.Cast(logits, DType::kFloat)},
-                     {{"axis", int64_t{-1}}});
-  Value* flat =
-      b.Op("Reshape", {b.Cast(labels, DType::kInt64), b.Ints({-1})});
-  return b.Op("SoftmaxCrossEntropyLoss", {rows, flat},
-              {{"ignore_index", kIgnoredLabel},
-               {"reduction", std::string("mean")}});
+  Value* rows =
+      b.Op("Flatten", {b.Cast(logits, DType::kFloat)}, {{"axis", int64_t{-1}}});
+  Value* flat = b.Op("Reshape", {b.Cast(labels, DType::kInt64), b.Ints({-1})});
+  return b.Op(
+      "SoftmaxCrossEntropyLoss", {rows, flat},
+      {{"ignore_index", kIgnoredLabel}, {"reduction", std::string("mean")}});
 }
 
 Value* MeanSquare(Builder& b, Value* y, const LossSpec& spec) {
@@ -88,8 +89,8 @@ Value* MeanSquare(Builder& b, Value* y, const LossSpec& spec) {
 }
 
 Value* BinaryCrossEntropy(Builder& b, Value* y, const LossSpec& spec) {
-  Value* label = b.Cast(
-      Label(b.graph(), spec.label, DType::kFloat, y->shape), DType::kFloat);
+  Value* label = b.Cast(Label(b.graph(), spec.label, DType::kFloat, y->shape),
+                        DType::kFloat);
   y = b.Cast(y, DType::kFloat);
   Value* yes = b.Mul(label, b.Op("Softplus", {b.Neg(y)}));
   Value* no = b.Mul(b.Sub(b.Scalar(1, y), label), b.Op("Softplus", {y}));
@@ -119,9 +120,10 @@ Value* AddLoss(Graph& graph, const LossSpec& spec) {
   } else if (spec.kind.starts_with(kOutputKind)) {
     loss = OwnLoss(b, std::string_view(spec.kind).substr(kOutputKind.size()));
   } else {
-    Fail("[", graph.file, "] expected the loss cross_entropy, mse, "
-         "bce_with_logits or output:NAME, got \"", spec.kind,
-         "\"; outputs: ", OutputNames(graph));
+    Fail("[", graph.file,
+         "] expected the loss cross_entropy, mse, "
+         "bce_with_logits or output:NAME, got \"",
+         spec.kind, "\"; outputs: ", OutputNames(graph));
   }
   if (loss->name == "loss") return loss;
   // The model's own loss keeps its name, ours gets the one it should have.

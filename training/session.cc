@@ -125,8 +125,8 @@ class Session : public TrainingSession {
   std::vector<InputInfo> Inputs() const override {
     std::vector<InputInfo> infos;
     for (const Value* value : model_.graph->inputs) {
-      infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
-                       value->axis_names});
+      infos.push_back({value->name, value->dtype,
+                       value->shape.value_or(Shape{}), value->axis_names});
     }
     return infos;
   }
@@ -142,7 +142,8 @@ class Session : public TrainingSession {
       info.arena_bytes = std::max(info.arena_bytes, plan.arena_bytes);
       info.naive_bytes = std::max(info.naive_bytes, plan.naive_bytes);
     }
-    for (const auto& [name, tensor] : state_) info.state_bytes += tensor.bytes();
+    for (const auto& [name, tensor] : state_)
+      info.state_bytes += tensor.bytes();
     return info;
   }
 

@@ -50,9 +50,8 @@ void WriteTrainingStep(const SessionOptions& options,
   StepGraph step = BuildStepGraph(
       source, whole ? StepKind::kTrain : StepKind::kMicro, shapes);
   if (!whole) {
-    std::string stem = path.ends_with(".onnx")
-                           ? path.substr(0, path.size() - 5)
-                           : path;
+    std::string stem =
+        path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;
     Write(BuildApplyGraph(source, step), options, stem + ".apply.onnx");
   }
   Write(std::move(step), options, path);

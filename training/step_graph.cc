@@ -66,8 +66,8 @@ class StepBuilder {
       param->role = Role::kParameter;
       sums.push_back(AddState(kAccumulated + name,
                               Tensor::Zeros(param->dtype, *param->shape)));
-      Value* share = b.Scalar(1.0 / static_cast<double>(source_.grad_accum),
-                              param);
+      Value* share =
+          b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
       parameters.push_back({param, b.Mul(sums.back(), share), name});
     }
     if (!micro.fp8.labels.empty()) {
@@ -159,8 +159,8 @@ class StepBuilder {
       graph.state.push_back({sum, b.Add(sum, grad)});
     }
     if (Value* amax = AmaxVector(graph, step_.fp8)) {
-      Value* state = AddState(kAmaxState,
-                              Tensor::Zeros(DType::kFloat, *amax->shape));
+      Value* state =
+          AddState(kAmaxState, Tensor::Zeros(DType::kFloat, *amax->shape));
       graph.state.push_back({state, b.Op("Max", {state, amax})});
     }
   }
@@ -190,8 +190,8 @@ class StepBuilder {
 
   Value* AddState(const std::string& name, Tensor initial) {
     Graph& graph = *step_.graph;
-    Value* value = graph.AddInitializer(graph.FreshName(name),
-                                        std::move(initial));
+    Value* value =
+        graph.AddInitializer(graph.FreshName(name), std::move(initial));
     value->role = Role::kState;
     return value;
   }

@@ -78,16 +78,17 @@ void Specialiser::VisitIf(Scope& scope, const Node& node) {
 }
 
 // The condition depends on data: both branches run, one result is used.
-Value* Specialiser::Select(const Node& node, Value* condition,
-                           const Entry& yes, const Entry& no) {
+Value* Specialiser::Select(const Node& node, Value* condition, const Entry& yes,
+                           const Entry& no) {
   Check(!yes.is_sequence && !no.is_sequence &&
             *yes.value->shape == *no.value->shape,
-        "[", node.Where(), "] the condition depends on data; expected both "
+        "[", node.Where(),
+        "] the condition depends on data; expected both "
         "branches to give tensors of one shape");
   // A condition may be a vector of one element; the result's rank must not be
   // raised by it.
-  Value* scalar = Emit(node, "Reshape", {condition, Constant(Tensor::Ints({}),
-                                                             "shape")});
+  Value* scalar =
+      Emit(node, "Reshape", {condition, Constant(Tensor::Ints({}), "shape")});
   return Emit(node, "Where", {scalar, yes.value, no.value});
 }
 
@@ -109,8 +110,8 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
     carried.push_back(Lookup(scope, node.in(i + 2)));
   }
   Check(node.outputs().size() + 1 == body->outputs.size(), "[", node.Where(),
-        "] expected ", node.outputs().size() + 1,
-        " outputs of the body, got ", body->outputs.size());
+        "] expected ", node.outputs().size() + 1, " outputs of the body, got ",
+        body->outputs.size());
   std::vector<std::vector<Value*>> scanned(node.outputs().size() -
                                            carried_count);
   for (int64_t i = 0; i < trips && going; ++i) {
@@ -137,9 +138,8 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
 void Specialiser::VisitScan(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   size_t scans = static_cast<size_t>(node.Int("num_scan_inputs", 0));
-  Check(body && scans >= 1 && scans <= node.inputs().size(), "[",
-        node.Where(), "] expected a body and num_scan_inputs in 1…",
-        node.inputs().size());
+  Check(body && scans >= 1 && scans <= node.inputs().size(), "[", node.Where(),
+        "] expected a body and num_scan_inputs in 1…", node.inputs().size());
   size_t states = node.inputs().size() - scans;
   auto listed = [&](const char* key, size_t i) -> int64_t {
     std::vector<int64_t> all = node.Ints(key);
@@ -154,8 +154,8 @@ void Specialiser::VisitScan(Scope& scope, const Node& node) {
   std::vector<int64_t> axes;
   for (size_t i = 0; i < scans; ++i) {
     Value* x = Lookup(scope, node.in(states + i)).value;
-    axes.push_back(NormalizeAxis(listed("scan_input_axes", i), x->rank(),
-                                 node.Where()));
+    axes.push_back(
+        NormalizeAxis(listed("scan_input_axes", i), x->rank(), node.Where()));
     Check(length < 0 || length == x->dim(axes[i]), "[", node.Where(),
           "] expected scan inputs of one length, got ", length, " and ",
           x->dim(axes[i]));
@@ -173,10 +173,9 @@ void Specialiser::VisitScan(Scope& scope, const Node& node) {
     std::vector<Entry> inputs = carried;
     for (size_t i = 0; i < scans; ++i) {
       bool back = listed("scan_input_directions", i) != 0;
-      Value* index = Constant(Tensor::Scalar<int64_t>(back ? length - 1 - t : t),
-                              "iteration");
-      Value* slice =
-          Emit(node, "Gather", {xs[i], index}, {{"axis", axes[i]}});
+      Value* index = Constant(
+          Tensor::Scalar<int64_t>(back ? length - 1 - t : t), "iteration");
+      Value* slice = Emit(node, "Gather", {xs[i], index}, {{"axis", axes[i]}});
       inputs.push_back({slice, {}, false});
     }
     std::vector<Entry> outputs = Inline(scope, *body, inputs);
@@ -213,8 +212,7 @@ Value* Specialiser::Stack(const Node& node, const std::vector<Value*>& parts,
 }
 
 Value* Specialiser::Emit(const Node& like, const std::string& op,
-                         const std::vector<Value*>& in,
-                         Attributes attributes) {
+                         const std::vector<Value*>& in, Attributes attributes) {
   std::string base = like.out(0) ? like.out(0)->name : like.op;
   Node* node = out_.AddNode(op, in, {out_.FreshName(base + "." + op)},
                             std::move(attributes));

@@ -36,8 +36,7 @@ class Rewriter {
     }
     if (plan_->slots.empty()) return;
     if (plan_->scale) {
-      plan_->scale->data =
-          Tensor::Zeros(DType::kFloat, {Size(plan_->slots)});
+      plan_->scale->data = Tensor::Zeros(DType::kFloat, {Size(plan_->slots)});
       plan_->scale->shape = plan_->scale->data.shape();
     }
     AddScaleState(graph_, recipe_, plan_);
@@ -66,8 +65,8 @@ class Rewriter {
     operands[0].transposed ^= node.Int("transA", 0) != 0;
     operands[1].transposed ^= node.Int("transB", 0) != 0;
     // W @ x with leading axes on x: (x^T @ W^T)^T.
-    bool swapped = gemm.weight_slot == 0 && node.in(1)->shape &&
-                   node.in(1)->rank() > 2;
+    bool swapped =
+        gemm.weight_slot == 0 && node.in(1)->shape && node.in(1)->rank() > 2;
     if (swapped) {
       Matrix weight = operands[0];
       operands[0] = {b.SwapLast(node.in(1))};
@@ -92,8 +91,8 @@ class Rewriter {
     float alpha = node.Float("alpha", 1);
     float beta = node.Float("beta", 1);
     Value* c = node.in(2);
-    bool vector = c && alpha == 1 && beta == 1 && c->shape &&
-                  c->rank() == 1 && c->dim(0) == decision.gemm.n;
+    bool vector = c && alpha == 1 && beta == 1 && c->shape && c->rank() == 1 &&
+                  c->dim(0) == decision.gemm.n;
     if (vector) in.push_back(c);
     Value* y = b.Ours(vector ? "ScaledMatMulBias" : "ScaledMatMul", in,
                       {{"transA", int64_t{operands[0].transposed}},
@@ -135,8 +134,8 @@ class Rewriter {
       Value* index = b.Int(static_cast<int64_t>(position));
       Value* scale =
           b.Op("Gather", {ScaleState(), index}, {{"axis", int64_t{0}}});
-      made = b.Ops("QuantizeWith", {x, scale}, 3, std::move(attributes),
-                   kDomain);
+      made =
+          b.Ops("QuantizeWith", {x, scale}, 3, std::move(attributes), kDomain);
       plan_->slots[position].amax = made[2];
     }
     made[0]->producer->attributes["fqn"] = decision.fqn;
@@ -243,11 +242,9 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
     DType dtype = gemm.weight ? gemm.weight->dtype : DType::kFloat;
     if (gemm.role == GemmRole::kNone) {
       d.reason = rank(0) == 2 && rank(1) == 2 ? "not a weight" : "attention";
-    } else if (weight >= 0 ? rank(weight) != 2
-                           : rank(0) != 2 || rank(1) != 2) {
+    } else if (weight >= 0 ? rank(weight) != 2 : rank(0) != 2 || rank(1) != 2) {
       d.reason = "batched weight";
-    } else if (rank(weight == 0 ? 1 : 0) == 1 ||
-               (weight == 0 && rank(1) < 0)) {
+    } else if (rank(weight == 0 ? 1 : 0) == 1 || (weight == 0 && rank(1) < 0)) {
       d.reason = "not a matrix";
     } else if (dtype != DType::kFloat) {
       d.reason = Concat("computes in ", Name(dtype));
@@ -258,8 +255,8 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
       d.reason = "filtered";
     } else {
       d.fp8 = true;
-      d.reason = gemm.weight->role == Role::kFrozen ? "frozen: no wgrad"
-                                                    : "linear";
+      d.reason =
+          gemm.weight->role == Role::kFrozen ? "frozen: no wgrad" : "linear";
     }
     decisions.push_back(std::move(d));
   }

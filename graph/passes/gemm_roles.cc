@@ -73,10 +73,14 @@ void SetSizes(GemmInfo* info) {
 
 const char* Name(GemmRole role) {
   switch (role) {
-    case GemmRole::kForward: return "forward";
-    case GemmRole::kDgrad: return "dgrad";
-    case GemmRole::kWgrad: return "wgrad";
-    default: return "none";
+    case GemmRole::kForward:
+      return "forward";
+    case GemmRole::kDgrad:
+      return "dgrad";
+    case GemmRole::kWgrad:
+      return "wgrad";
+    default:
+      return "none";
   }
 }
 

@@ -24,11 +24,11 @@ void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
     auto n = static_cast<int64_t>(plan.slots.size());
     amax = b.Op("Slice", {amax, b.Ints({0}), b.Ints({n})});
   }
-  std::vector<Value*> next = b.Ops(
-      "UpdateScale", {amax, plan.history, plan.scale, plan.q_max, ok}, 2,
-      {{"most_recent", int64_t{recipe.most_recent}},
-       {"margin", static_cast<float>(recipe.margin)}},
-      kDomain);
+  std::vector<Value*> next =
+      b.Ops("UpdateScale", {amax, plan.history, plan.scale, plan.q_max, ok}, 2,
+            {{"most_recent", int64_t{recipe.most_recent}},
+             {"margin", static_cast<float>(recipe.margin)}},
+            kDomain);
   graph.state.push_back({plan.history, next[0]});
   graph.state.push_back({plan.scale, next[1]});
 }

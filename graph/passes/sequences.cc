@@ -63,11 +63,11 @@ bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
   };
   auto position = [&](size_t input, size_t size, size_t otherwise) -> size_t {
     if (!node.in(input)) return otherwise;
-    int64_t i = KnownInt(node, Lookup(scope, node.in(input)).value,
-                         "the position");
+    int64_t i =
+        KnownInt(node, Lookup(scope, node.in(input)).value, "the position");
     int64_t n = static_cast<int64_t>(size);
-    Check(i >= -n && i <= n, "[", node.Where(), "] expected a position in ",
-          -n, "…", n, ", got ", i);
+    Check(i >= -n && i <= n, "[", node.Where(), "] expected a position in ", -n,
+          "…", n, ", got ", i);
     return static_cast<size_t>(i < 0 ? i + n : i);
   };
   auto set = [&](std::vector<Value*> parts) {
@@ -91,7 +91,8 @@ bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
     set(std::move(parts));
   } else if (node.op == "SequenceErase") {
     std::vector<Value*> parts = sequence(0);
-    Check(!parts.empty(), "[", node.Where(), "] expected a sequence with "
+    Check(!parts.empty(), "[", node.Where(),
+          "] expected a sequence with "
           "elements, got an empty one");
     size_t at = position(1, parts.size(), parts.size() - 1);
     Check(at < parts.size(), "[", node.Where(), "] position ", at,
@@ -111,7 +112,8 @@ bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
   } else if (node.op == "ConcatFromSequence") {
     std::vector<Value*> parts = sequence(0);
     int64_t axis = node.Int("axis", 0);
-    Check(!parts.empty(), "[", node.Where(), "] expected a sequence with "
+    Check(!parts.empty(), "[", node.Where(),
+          "] expected a sequence with "
           "elements, got an empty one");
     Value* joined = node.Int("new_axis", 0) != 0
                         ? Stack(node, parts, axis)

@@ -16,9 +16,8 @@ constexpr size_t kMaxFoldedBytes = size_t{16} << 20;
 
 bool IsRandom(const Node& node) {
   static const std::set<std::string, std::less<>> kRandom = {
-      "Bernoulli",         "Dropout",       "Multinomial",
-      "RandomNormal",      "RandomUniform", "RandomNormalLike",
-      "RandomUniformLike",
+      "Bernoulli",     "Dropout",          "Multinomial",       "RandomNormal",
+      "RandomUniform", "RandomNormalLike", "RandomUniformLike",
   };
   return kRandom.contains(node.op);
 }
@@ -227,8 +226,8 @@ void Specialiser::AddOutput(Scope& scope, const Value* output) {
     if (value->producer && !taken && !listed) {
       out_.Rename(value, output->name);
     } else {
-      Node* node = out_.AddNode("Identity", {value},
-                                {out_.FreshName(output->name)});
+      Node* node =
+          out_.AddNode("Identity", {value}, {out_.FreshName(output->name)});
       InferNode(*node, out_.opset);
       value = node->out(0);
     }

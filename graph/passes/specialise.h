@@ -20,11 +20,12 @@ struct SpecialiseReport {
 // value has a concrete shape, shape arithmetic and control flow are gone, and
 // sequences have become plain values. One walk in topological order: what
 // depends on shapes and constants only is computed (up to 16 MiB per value);
-// Shape of a known shape is a constant; If with a known condition is inlined (of one that depends on data both
-// branches are, and Where selects), Loop and Scan with a known trip count are unrolled. Parameters and state
-// (Value::role) are never folded. Names of inputs, outputs and initializers
-// stay. Errors: an input without shape or of another rank than the model's, a
-// value whose shape stays open, naming its node.
+// Shape of a known shape is a constant; If with a known condition is inlined
+// (of one that depends on data both branches are, and Where selects), Loop and
+// Scan with a known trip count are unrolled. Parameters and state (Value::role)
+// are never folded. Names of inputs, outputs and initializers stay. Errors: an
+// input without shape or of another rank than the model's, a value whose shape
+// stays open, naming its node.
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,

@@ -29,9 +29,9 @@ using Kinds = std::unordered_map<std::string, Kind>;
 
 bool IsView(const Node& node) {
   static const std::set<std::string, std::less<>> kViews = {
-      "Transpose", "Reshape",   "Squeeze",         "Unsqueeze",  "Cast",
-      "CastLike",  "Identity",  "Slice",           "Split",      "Concat",
-      "Expand",    "Flatten",   "SplitToSequence", "SequenceAt", "Tile",
+      "Transpose", "Reshape",  "Squeeze",         "Unsqueeze",  "Cast",
+      "CastLike",  "Identity", "Slice",           "Split",      "Concat",
+      "Expand",    "Flatten",  "SplitToSequence", "SequenceAt", "Tile",
       "Gather",    "GatherND"};
   return kViews.contains(node.op);
 }
@@ -39,8 +39,9 @@ bool IsView(const Node& node) {
 // Operands of these are bounds, exponents or fill values, never weights.
 bool TakesNoWeights(const Node& node) {
   static const std::set<std::string, std::less<>> kOps = {
-      "Clip",    "Pad",  "Resize", "Pow",            "Max",        "Min", "Equal",
-      "Greater", "Less", "OneHot", "GreaterOrEqual", "LessOrEqual"};
+      "Clip", "Pad",    "Resize",         "Pow",
+      "Max",  "Min",    "Equal",          "Greater",
+      "Less", "OneHot", "GreaterOrEqual", "LessOrEqual"};
   return kOps.contains(node.op);
 }
 
@@ -60,8 +61,8 @@ class Rule {
       if (value->is_initializer()) {
         kinds[value->name] = InitializerKind(*value);
       } else if (value->is_input) {
-        kinds[value->name].tag = IsFloat(value->dtype) ? Kind::kLive
-                                                       : Kind::kAux;
+        kinds[value->name].tag =
+            IsFloat(value->dtype) ? Kind::kLive : Kind::kAux;
       }
     }
     Visit(graph, kinds);
@@ -85,7 +86,8 @@ class Rule {
   }
 
   void Found(const Names& names, const Node& node) {
-    for (const std::string& name : names) found_.try_emplace(name, node.Where());
+    for (const std::string& name : names)
+      found_.try_emplace(name, node.Where());
   }
 
   Kind OfConstant(const Node& node) {
@@ -104,7 +106,8 @@ class Rule {
       return {Kind::kLive};
     }
     // All operands of Concat are data; of other views the first.
-    size_t data = node.op == "Concat" ? in.size() : std::min<size_t>(1, in.size());
+    size_t data =
+        node.op == "Concat" ? in.size() : std::min<size_t>(1, in.size());
     Kind out = in.empty() ? Kind{} : in[0];
     bool live = false;
     Names travelling;

@@ -2,7 +2,6 @@
 //
 // Gradients of ops that are worth one pass over memory.
 #include "graph/schemas.h"
-
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -22,14 +21,13 @@ void CheckSameShape(const Node& node, size_t i, size_t j) {
 }
 
 void CheckArity(const Node& node, size_t inputs, size_t outputs) {
-  bool fits = node.inputs().size() == inputs &&
-              node.outputs().size() == outputs;
+  bool fits =
+      node.inputs().size() == inputs && node.outputs().size() == outputs;
   for (const auto& values : {node.inputs(), node.outputs()}) {
     for (const Value* value : values) fits = fits && value != nullptr;
   }
-  Check(fits, "[", node.Where(), "] expected ", inputs, " inputs and ",
-        outputs, " outputs, got ", node.inputs().size(), " and ",
-        node.outputs().size());
+  Check(fits, "[", node.Where(), "] expected ", inputs, " inputs and ", outputs,
+        " outputs, got ", node.inputs().size(), " and ", node.outputs().size());
 }
 
 // (dy, x or y) -> dx
@@ -50,8 +48,9 @@ void InferNorm(Node& node, size_t inputs, size_t outputs) {
   if (x->concrete() && scale->concrete()) {
     int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
     Shape tail(x->shape->begin() + axis, x->shape->end());
-    Check(*scale->shape == tail, "[", node.Where(), "] expected scale of shape ",
-          ToString(tail), ", got ", ToString(*scale->shape));
+    Check(*scale->shape == tail, "[", node.Where(),
+          "] expected scale of shape ", ToString(tail), ", got ",
+          ToString(*scale->shape));
   }
   SameAs(x, node.out(0));
   for (size_t i = 1; i < outputs; ++i) SameAs(scale, node.out(i));
@@ -112,7 +111,8 @@ constexpr char kSoftmaxGrad[] = R"((dy, y) => (dx) {
 })";
 
 // axis … rank-1 as `axes`, 0 … axis-1 as `lead`.
-constexpr char kLayerNormGrad[] = R"((dy, x, scale, mean, inv_std) => (dx, dscale, dbias) {
+constexpr char kLayerNormGrad[] =
+    R"((dy, x, scale, mean, inv_std) => (dx, dscale, dbias) {
   axis = Constant <value_int: int = @axis> ()
   zero = Constant <value_int = 0> ()
   one = Constant <value_int = 1> ()
@@ -249,7 +249,8 @@ constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
 })";
 
 // Classes are compared, never used as indices: -100 is no class.
-constexpr char kSoftmaxCrossEntropyGrad[] = R"((dloss, log_prob, labels) => (dscores) {
+constexpr char kSoftmaxCrossEntropyGrad[] =
+    R"((dloss, log_prob, labels) => (dscores) {
   ignore = Constant <value_int: int = @ignore_index> ()
   ignore_t = CastLike (ignore, labels)
   ignored = Equal (labels, ignore_t)
@@ -291,15 +292,21 @@ constexpr char kSoftmaxCrossEntropyGrad[] = R"((dloss, log_prob, labels) => (dsc
 std::vector<OpDefinition> GradientOps() {
   const AttributeDefinition axis = {"axis", AttributeKind::kInt};
   return {
-      {"GatherGrad", {axis, {"shape", AttributeKind::kInts}}, kGatherGrad,
+      {"GatherGrad",
+       {axis, {"shape", AttributeKind::kInts}},
+       kGatherGrad,
        InferGatherGrad},
       {"GeluGrad", {}, kGeluGrad, InferLikeOperand},
       {"GeluTanhGrad", {}, kGeluTanhGrad, InferLikeOperand},
       {"LayerNormGrad", {axis}, kLayerNormGrad, InferLayerNormGrad},
-      {"RMSNormGrad", {axis, {"epsilon", AttributeKind::kFloat}}, kRMSNormGrad,
+      {"RMSNormGrad",
+       {axis, {"epsilon", AttributeKind::kFloat}},
+       kRMSNormGrad,
        InferRMSNormGrad},
-      {"SoftmaxCrossEntropyGrad", {{"ignore_index", AttributeKind::kInt}},
-       kSoftmaxCrossEntropyGrad, InferSoftmaxCrossEntropyGrad},
+      {"SoftmaxCrossEntropyGrad",
+       {{"ignore_index", AttributeKind::kInt}},
+       kSoftmaxCrossEntropyGrad,
+       InferSoftmaxCrossEntropyGrad},
       {"SoftmaxGrad", {axis}, kSoftmaxGrad, InferLikeOperand},
   };
 }

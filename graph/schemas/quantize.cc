@@ -232,6 +232,11 @@ void CheckFloat8(const Node& node, size_t i) {
 }
 
 void InferScaledMatMul(Node& node) {
+  for (const char* key : {"transA", "transB"}) {
+    int64_t value = node.Int(key, 0);
+    Check(value == 0 || value == 1, "[", node.Where(), "] expected ", key,
+          " of 0 or 1, got ", value);
+  }
   CheckFloat8(node, 0);
   CheckFloat8(node, 2);
   CheckScalar(node, 1, DType::kFloat);

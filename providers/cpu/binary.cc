@@ -2,6 +2,7 @@
 //
 // Ops over two or more operands that broadcast. What differs per op and dtype
 // is one loop over a run (Loop below); the rest is shared.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -15,7 +16,7 @@ namespace onnx_fp8 {
 namespace {
 
 // y[i] = op(a[i], b[i]) for i < n; an operand whose stride is 0 has one element
-// for the whole run (both have only where n is 1). y may be a or b.
+// for the whole run. y may be a or b.
 using Loop = void (*)(const void* a, int64_t a_stride, const void* b,
                       int64_t b_stride, void* y, int64_t n);
 
@@ -23,7 +24,9 @@ template <typename Op, typename A, typename B, typename Y>
 void RunLoop(const A* a, int64_t a_stride, const B* b, int64_t b_stride, Y* y,
              int64_t n) {
   Op op;
-  if (a_stride == 0) {
+  if (a_stride == 0 && b_stride == 0) {
+    std::fill_n(y, n, static_cast<Y>(op(*a, *b)));
+  } else if (a_stride == 0) {
     A value = *a;
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = op(value, b[i]);

@@ -13,25 +13,38 @@ namespace onnx_fp8 {
 template <typename Fn>
 void DispatchFloat(DType dtype, const std::string& where, Fn fn) {
   switch (dtype) {
-    case DType::kFloat: return fn.template operator()<float>();
-    case DType::kDouble: return fn.template operator()<double>();
-    default: Fail("[", where, "] expected float or double, got ", Name(dtype));
+    case DType::kFloat:
+      return fn.template operator()<float>();
+    case DType::kDouble:
+      return fn.template operator()<double>();
+    default:
+      Fail("[", where, "] expected float or double, got ", Name(dtype));
   }
 }
 
 template <typename Fn>
 void DispatchNumeric(DType dtype, const std::string& where, Fn fn) {
   switch (dtype) {
-    case DType::kFloat: return fn.template operator()<float>();
-    case DType::kDouble: return fn.template operator()<double>();
-    case DType::kInt64: return fn.template operator()<int64_t>();
-    case DType::kInt32: return fn.template operator()<int32_t>();
-    case DType::kInt16: return fn.template operator()<int16_t>();
-    case DType::kInt8: return fn.template operator()<int8_t>();
-    case DType::kUInt64: return fn.template operator()<uint64_t>();
-    case DType::kUInt32: return fn.template operator()<uint32_t>();
-    case DType::kUInt16: return fn.template operator()<uint16_t>();
-    case DType::kUInt8: return fn.template operator()<uint8_t>();
+    case DType::kFloat:
+      return fn.template operator()<float>();
+    case DType::kDouble:
+      return fn.template operator()<double>();
+    case DType::kInt64:
+      return fn.template operator()<int64_t>();
+    case DType::kInt32:
+      return fn.template operator()<int32_t>();
+    case DType::kInt16:
+      return fn.template operator()<int16_t>();
+    case DType::kInt8:
+      return fn.template operator()<int8_t>();
+    case DType::kUInt64:
+      return fn.template operator()<uint64_t>();
+    case DType::kUInt32:
+      return fn.template operator()<uint32_t>();
+    case DType::kUInt16:
+      return fn.template operator()<uint16_t>();
+    case DType::kUInt8:
+      return fn.template operator()<uint8_t>();
     default:
       Fail("[", where, "] expected a numeric dtype, got ", Name(dtype));
   }
@@ -41,11 +54,16 @@ void DispatchNumeric(DType dtype, const std::string& where, Fn fn) {
 template <typename Fn>
 void DispatchWidth(DType dtype, const std::string& where, Fn fn) {
   switch (ByteSize(dtype)) {
-    case 1: return fn.template operator()<uint8_t>();
-    case 2: return fn.template operator()<uint16_t>();
-    case 4: return fn.template operator()<uint32_t>();
-    case 8: return fn.template operator()<uint64_t>();
-    default: Fail("[", where, "] expected a tensor, got ", Name(dtype));
+    case 1:
+      return fn.template operator()<uint8_t>();
+    case 2:
+      return fn.template operator()<uint16_t>();
+    case 4:
+      return fn.template operator()<uint32_t>();
+    case 8:
+      return fn.template operator()<uint64_t>();
+    default:
+      Fail("[", where, "] expected a tensor, got ", Name(dtype));
   }
 }
 

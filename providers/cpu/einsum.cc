@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Einstein sums, by definition: for every index of the result the sum over all
-// other labels of the product of the operands.
+// Einstein sums: for every index of the result the sum over all other labels of
+// the product of the operands. Two float operands go through the matrix
+// product, the rest is done by definition.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -10,6 +11,7 @@
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 
@@ -84,8 +86,8 @@ Equation Parse(const KernelContext& c) {
   std::erase(text, ' ');
   size_t arrow = text.find("->");
   std::vector<std::string> terms = SplitAt(text.substr(0, arrow), ',');
-  Check(terms.size() == c.num_inputs(), "[", where, "] expected ",
-        terms.size(), " operands for ", text, ", got ", c.num_inputs());
+  Check(terms.size() == c.num_inputs(), "[", where, "] expected ", terms.size(),
+        " operands for ", text, ", got ", c.num_inputs());
   Equation equation;
   int64_t most_covered = 0;
   for (size_t i = 0; i < terms.size(); ++i) {
@@ -116,7 +118,8 @@ struct Loops {
 // offsets[k][i]: where index i of loops first … last-1 lies in operand k.
 std::vector<std::vector<int64_t>> Offsets(const Loops& loops, size_t first,
                                           size_t last) {
-  std::span<const int64_t> sizes = std::span(loops.size).subspan(first, last - first);
+  std::span<const int64_t> sizes =
+      std::span(loops.size).subspan(first, last - first);
   std::vector<std::vector<int64_t>> offsets;
   for (const auto& all : loops.strides) {
     auto strides = std::span(all).subspan(first, last - first);
@@ -235,6 +238,70 @@ void Evaluate(const std::vector<Tensor>& operands, const Loops& loops, T* y) {
               });
 }
 
+// Loops that an operand of a matrix product is packed by, and their strides in
+// both operands and in the result.
+struct LoopGroup {
+  Shape size;
+  std::vector<int64_t> a, b, y;
+
+  void Add(const LoopGroup& other) {
+    size.insert(size.end(), other.size.begin(), other.size.end());
+    a.insert(a.end(), other.a.begin(), other.a.end());
+    b.insert(b.end(), other.b.begin(), other.b.end());
+    y.insert(y.end(), other.y.begin(), other.y.end());
+  }
+};
+
+LoopGroup Join(std::initializer_list<const LoopGroup*> groups) {
+  LoopGroup all;
+  for (const LoopGroup* group : groups) all.Add(*group);
+  return all;
+}
+
+// y (batch…, m…, n…) = Σ_k a (batch…, m…, k…) · b (batch…, k…, n…), each group
+// a set of loops in any order. False where the equation has another form: a
+// label that is summed in one operand only.
+bool EvaluateAsProduct(const Tensor& a, const Tensor& b, const Loops& loops,
+                       Tensor& y) {
+  LoopGroup batch, m, n, k;
+  std::vector<int64_t> y_strides = Strides(y.shape());
+  for (size_t i = 0; i < loops.size.size(); ++i) {
+    int64_t sa = loops.strides[0][i], sb = loops.strides[1][i];
+    bool summed = i >= loops.result_rank;
+    if (loops.size[i] == 0) return false;
+    if (loops.size[i] == 1) continue;
+    if (summed && (sa == 0 || sb == 0)) return false;
+    LoopGroup& group = summed ? k : sb == 0 ? m : sa == 0 ? n : batch;
+    group.Add({{loops.size[i]}, {sa}, {sb}, {summed ? 0 : y_strides[i]}});
+  }
+  size_t width = ByteSize(y.dtype());
+  auto pack = [&](const LoopGroup& group, const Tensor& x,
+                  const std::vector<int64_t>& strides) {
+    Tensor packed = Tensor::Allocate(x.dtype(), group.size);
+    CopyStrided(group.size, width, x.raw(), strides, packed.raw(),
+                Strides(group.size));
+    return packed;
+  };
+  LoopGroup of_a = Join({&batch, &m, &k}), of_b = Join({&batch, &k, &n});
+  LoopGroup of_y = Join({&batch, &m, &n});
+  Tensor pa = pack(of_a, a, of_a.a), pb = pack(of_b, b, of_b.b);
+  Tensor py = Tensor::Allocate(y.dtype(), of_y.size);
+  GemmProblem problem = {.m = NumElements(m.size),
+                         .n = NumElements(n.size),
+                         .k = NumElements(k.size),
+                         .c = py.raw()};
+  problem.a = {pa.raw(), y.dtype(), problem.k, false};
+  problem.b = {pb.raw(), y.dtype(), problem.n, false};
+  std::vector<GemmOffsets> offsets;
+  for (int64_t i = 0; i < NumElements(batch.size); ++i) {
+    offsets.push_back({i * problem.m * problem.k, i * problem.k * problem.n,
+                       i * problem.m * problem.n});
+  }
+  BatchedGemm(problem, offsets);
+  CopyStrided(of_y.size, width, py.raw(), Strides(of_y.size), y.raw(), of_y.y);
+  return true;
+}
+
 void Einsum(KernelContext& c) {
   Equation equation = Parse(c);
   DType dtype = Operand(c, 0).dtype();
@@ -250,9 +317,13 @@ void Einsum(KernelContext& c) {
   Tensor& y = c.Out(0, dtype, shape);
   if (y.size() == 0) return;
   Tensor result = small ? Tensor::Allocate(DType::kFloat, shape) : y;
-  DispatchNumeric(result.dtype(), c.Where(), [&]<typename T>() {
-    Evaluate(operands, loops, result.data<T>());
-  });
+  bool product = IsFloat(result.dtype()) && operands.size() == 2 &&
+                 EvaluateAsProduct(operands[0], operands[1], loops, result);
+  if (!product) {
+    DispatchNumeric(result.dtype(), c.Where(), [&]<typename T>() {
+      Evaluate(operands, loops, result.data<T>());
+    });
+  }
   if (small) {
     Tensor rounded = ConvertTo(result, dtype);
     std::memcpy(y.raw(), rounded.raw(), y.bytes());

@@ -33,8 +33,8 @@ Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
   Check(labels.shape() == expected, "[", ctx.Where(),
         "] expected labels of shape ", ToString(expected), ", got ",
         ToString(labels.shape()));
-  Check(labels.dtype() == DType::kInt32 || labels.dtype() == DType::kInt64,
-        "[", ctx.Where(), "] expected int32 or int64 labels, got ",
+  Check(labels.dtype() == DType::kInt32 || labels.dtype() == DType::kInt64, "[",
+        ctx.Where(), "] expected int32 or int64 labels, got ",
         Name(labels.dtype()));
   s.inner = s.n == 0 ? 0 : labels.size() / s.n;
   s.labels = ToInts(labels);
@@ -88,8 +88,8 @@ std::vector<double> LogProbabilities(const T* x, T* log_prob,
       double& log_p_i = log_p[static_cast<size_t>(i)];
       int64_t start = i / s.inner * s.classes * s.inner + i % s.inner;
       if (s.inner == 1) {
-        log_p_i = LogSoftmaxRow(x + start, log_prob ? log_prob + start : nullptr,
-                                s.classes, label);
+        log_p_i = LogSoftmaxRow(
+            x + start, log_prob ? log_prob + start : nullptr, s.classes, label);
         continue;
       }
       for (int64_t c = 0; c < s.classes; ++c) {
@@ -113,8 +113,7 @@ std::vector<double> Picked(const T* log_prob, const Samples& s) {
     int64_t at = static_cast<int64_t>(i), label = s.labels[i];
     if (label == kIgnored) continue;
     log_p[i] = static_cast<double>(
-        log_prob[(at / s.inner * s.classes + label) * s.inner +
-                 at % s.inner]);
+        log_prob[(at / s.inner * s.classes + label) * s.inner + at % s.inner]);
   }
   return log_p;
 }
@@ -156,10 +155,10 @@ void SoftmaxCrossEntropyLoss(KernelContext& ctx) {
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     Tensor log_prob;
     if (ctx.HasOut(1)) log_prob = Result(ctx, 1, x.dtype(), x.shape());
-    WriteLoss<T>(ctx, s,
-                 LogProbabilities(
-                     x.data<T>(),
-                     log_prob.defined() ? log_prob.data<T>() : nullptr, s));
+    WriteLoss<T>(
+        ctx, s,
+        LogProbabilities(x.data<T>(),
+                         log_prob.defined() ? log_prob.data<T>() : nullptr, s));
   });
 }
 
@@ -202,8 +201,8 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
   for (int64_t label : s.labels) count += label != kIgnored;
   Tensor dx = Result(ctx, 0, log_prob.dtype(), log_prob.shape());
   DispatchFloat(log_prob.dtype(), ctx.Where(), [&]<typename T>() {
-    T share = static_cast<T>(dloss) /
-              static_cast<T>(std::max<int64_t>(count, 1));
+    T share =
+        static_cast<T>(dloss) / static_cast<T>(std::max<int64_t>(count, 1));
     ScoresGradient(log_prob.data<T>(), dx.data<T>(), s, share);
   });
 }

@@ -67,8 +67,13 @@ Layout LayoutOf(const Shape& x, const std::vector<bool>& reduce,
 
 // Axes: input 1, all if it is absent or empty (unless noop_with_empty_axes).
 Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
-  std::vector<int64_t> axes =
-      ctx.HasIn(1) ? ToInts(ctx.In(1)) : ctx.Ints("axes");
+  std::vector<int64_t> axes = ctx.Ints("axes");
+  if (ctx.HasIn(1)) {
+    DType dtype = ctx.In(1).dtype();
+    Check(IsInteger(dtype), "[", ctx.Where(), "] expected integer axes, got ",
+          Name(dtype));
+    axes = ToInts(ctx.In(1));
+  }
   bool all = axes.empty() && ctx.Int("noop_with_empty_axes", 0) == 0;
   std::vector<bool> reduce(x.shape().size(), all);
   for (int64_t axis : axes) {

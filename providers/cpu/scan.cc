@@ -77,7 +77,8 @@ void ArgExtreme(KernelContext& ctx) {
 void CumSum(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   const Tensor& axes = Operand(ctx, 1);
-  Check(axes.size() == 1, "[", ctx.Where(), "] expected one axis, got shape ",
+  Check(axes.size() == 1 && IsInteger(axes.dtype()), "[", ctx.Where(),
+        "] expected one integer axis, got ", Name(axes.dtype()), " ",
         ToString(axes.shape()));
   Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
   int64_t axis = NormalizeAxis(IntAt(axes, 0), x.rank(), ctx.Where());

@@ -137,8 +137,8 @@ void Copy(Nest nest, const void* src, void* dst) {
 }
 
 template <typename T>
-void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables,
-                    const T* x, T fill, T* y) {
+void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables, const T* x,
+                    T fill, T* y) {
   Shape outer;
   for (const auto& table : tables) {
     outer.push_back(static_cast<int64_t>(table.size()));
@@ -169,11 +169,16 @@ void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables,
 template <typename Fn>
 void ForWidth(size_t width, const Fn& fn) {
   switch (width) {
-    case 1: return fn(uint8_t{});
-    case 2: return fn(uint16_t{});
-    case 4: return fn(uint32_t{});
-    case 8: return fn(uint64_t{});
-    default: assert(false && "element width");
+    case 1:
+      return fn(uint8_t{});
+    case 2:
+      return fn(uint16_t{});
+    case 4:
+      return fn(uint32_t{});
+    case 8:
+      return fn(uint64_t{});
+    default:
+      assert(false && "element width");
   }
 }
 
@@ -193,8 +198,7 @@ void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
                 const void* x, const void* fill, void* y) {
   ForWidth(width, [&]<typename T>(T value) {
     std::memcpy(&value, fill, sizeof(T));
-    CopyMappedRows(tables, static_cast<const T*>(x), value,
-                   static_cast<T*>(y));
+    CopyMappedRows(tables, static_cast<const T*>(x), value, static_cast<T*>(y));
   });
 }
 

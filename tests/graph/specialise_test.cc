@@ -32,8 +32,8 @@ TEST_P(SpecialiseCorpus, EveryValueHasAConcreteShape) {
   MarkParameters(*graph);
   auto evaluator = MakeCpuEvaluator();
   SpecialiseReport report;
-  auto special = Specialise(*graph, FedShapes(GetParam(), *graph), *evaluator,
-                            &report);
+  auto special =
+      Specialise(*graph, FedShapes(GetParam(), *graph), *evaluator, &report);
   for (const Value* value : special->Values()) {
     EXPECT_TRUE(value->concrete()) << value->name;
     EXPECT_NE(value->dtype, DType::kUndefined) << value->name;

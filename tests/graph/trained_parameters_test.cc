@@ -47,15 +47,15 @@ TEST_P(TrainedParameters, EqualTheReferencesSet) {
   EXPECT_EQ(got, Expected(GetParam(), *graph));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Corpus, TrainedParameters,
-    testing::ValuesIn(WithVariants({"d18", "l17", "d18x", "f17"})), CorpusTestName);
+INSTANTIATE_TEST_SUITE_P(Corpus, TrainedParameters,
+                         testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
+                                                         "f17"})),
+                         CorpusTestName);
 
 std::unique_ptr<Graph> SmallGraph() {
   auto graph = std::make_unique<Graph>();
   Value* x = graph->AddInput("x", DType::kFloat, Shape{2, 3});
-  Value* w =
-      graph->AddInitializer("w", Tensor::Zeros(DType::kFloat, {3, 3}));
+  Value* w = graph->AddInitializer("w", Tensor::Zeros(DType::kFloat, {3, 3}));
   Value* s = graph->AddInitializer("s", Tensor::Scalar(1.0f));
   Node* y = graph->AddNode("MatMul", {x, w}, {"y"});
   Node* z = graph->AddNode("Mul", {y->out(0), s}, {"z"});

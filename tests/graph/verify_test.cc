@@ -62,6 +62,7 @@ TEST(Verify, Schemas) {
   EXPECT_EQ(Complaint("y: float[2] = com.x.Op()"),
             "[com.x.Op -> y] expected an op of ONNX or of the domain onnx_fp8,"
             " got com.x.Op (after pass x)");
+  EXPECT_EQ(Complaint("y: float[2] = onnx_fp8.GeluGrad()"), "");
   EXPECT_EQ(Complaint("y: float[2] = onnx_fp8.NoSuchOp()"),
             "[onnx_fp8.NoSuchOp -> y] expected an op of domain onnx_fp8, got "
             "NoSuchOp (after pass x)");

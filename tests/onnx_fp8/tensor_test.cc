@@ -27,9 +27,9 @@ TEST(Tensor, ConvertSaturatesWhereCIsUndefined) {
       {4}, std::vector<float>{-3.7f, 1e20f, -1e20f,
                               std::numeric_limits<float>::quiet_NaN()});
   Tensor y = ConvertTo(x, DType::kInt32);
-  EXPECT_EQ(ToInts(y), (std::vector<int64_t>{
-                           -3, std::numeric_limits<int32_t>::max(),
-                           std::numeric_limits<int32_t>::min(), 0}));
+  EXPECT_EQ(ToInts(y),
+            (std::vector<int64_t>{-3, std::numeric_limits<int32_t>::max(),
+                                  std::numeric_limits<int32_t>::min(), 0}));
 }
 
 TEST(Tensor, RefusesSizesThatOverflow) {
@@ -51,8 +51,8 @@ TEST(ParallelFor, CoversEveryIndexOnceAndRethrows) {
     for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
   });
   EXPECT_EQ(seen, std::vector<int>(1000, 1));
-  EXPECT_THROW(
-      ParallelFor(1000, 1, [](int64_t, int64_t) { Fail("inside"); }), Error);
+  EXPECT_THROW(ParallelFor(1000, 1, [](int64_t, int64_t) { Fail("inside"); }),
+               Error);
 }
 
 }  // namespace

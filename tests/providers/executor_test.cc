@@ -249,6 +249,18 @@ update m = m2
   EXPECT_EQ(Complaint(other, {{"x", U32({1, 2})}}), "");
 }
 
+TEST_F(ExecutorTest, AWriterThatFailsLeavesStateHalfUpdated) {
+  Executor executor = Make(R"(
+state m: uint32[2] = {3,4}
+m2: uint32[2] = Break(m)
+update m = m2
+)");
+  EXPECT_EQ(Complaint(executor, {}),
+            "[Break -> m2] as asked; state is half updated by now and must be "
+            "restored");
+  EXPECT_FALSE(Identical(state_["m"], U32({3, 4})));
+}
+
 TEST_F(ExecutorTest, CopiedStateIsWholeAfterAnyError) {
   Executor executor = Make(R"(
 state m: uint32[2] = {3,4}

@@ -34,6 +34,12 @@ constexpr Exclusion kExclusions[] = {
     {"test_training_dropout_mask", "NumPy's random numbers"},
 };
 
+// Cases whose expected results were typed in with four digits: for them ONNX's
+// own tolerance, 1e-3.
+constexpr const char* kFourDigits[] = {
+    "test_averagepool_2d_ceil_last_window_starts_on_pad",
+};
+
 // Import refuses opsets below 13. The ops of such cases that we have kernels
 // for have not changed since, so they are read without it.
 std::unique_ptr<Graph> Read(const NodeCase& node_case) {
@@ -58,14 +64,20 @@ struct Tolerance {
   double relative, absolute;
 };
 
-Tolerance ToleranceOf(DType dtype) {
+Tolerance ToleranceOf(DType dtype, bool four_digits) {
+  if (four_digits) return {1e-3, 1e-7};
   switch (dtype) {
-    case DType::kFloat: return {1e-4, 1e-6};
-    case DType::kDouble: return {1e-6, 1e-9};
+    case DType::kFloat:
+      return {1e-4, 1e-6};
+    case DType::kDouble:
+      return {1e-6, 1e-9};
     // Two units in the last place.
-    case DType::kFloat16: return {2 * 0x1p-10, 1e-6};
-    case DType::kBFloat16: return {2 * 0x1p-7, 1e-6};
-    default: return {0, 0};
+    case DType::kFloat16:
+      return {2 * 0x1p-10, 1e-6};
+    case DType::kBFloat16:
+      return {2 * 0x1p-7, 1e-6};
+    default:
+      return {0, 0};
   }
 }
 
@@ -76,14 +88,15 @@ bool Near(double got, double expected, Tolerance tolerance) {
          tolerance.relative * std::abs(expected) + tolerance.absolute;
 }
 
-std::string Compare(const Tensor& got, const Tensor& expected) {
+std::string Compare(const Tensor& got, const Tensor& expected,
+                    bool four_digits) {
   if (!got.defined()) return "no result";
   if (got.dtype() != expected.dtype() || got.shape() != expected.shape()) {
     return Concat("expected ", Name(expected.dtype()),
                   ToString(expected.shape()), ", got ", Name(got.dtype()),
                   ToString(got.shape()));
   }
-  Tolerance tolerance = ToleranceOf(got.dtype());
+  Tolerance tolerance = ToleranceOf(got.dtype(), four_digits);
   int64_t wrong = 0, first = 0;
   for (int64_t i = got.size(); i-- > 0;) {
     bool same = IsInteger(got.dtype()) || got.dtype() == DType::kBool
@@ -121,14 +134,15 @@ std::map<const Value*, Tensor> Evaluate(const Graph& graph,
   return values;
 }
 
-std::string RunDataSet(const Graph& graph, const fs::path& data) {
+std::string RunDataSet(const Graph& graph, const fs::path& data,
+                       bool four_digits) {
   std::map<const Value*, Tensor> values = Evaluate(graph, data);
   std::string differences;
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const Value* output = graph.outputs[i];
     Tensor expected =
         ReadTensorProto(data / ("output_" + std::to_string(i) + ".pb"));
-    std::string difference = Compare(values.at(output), expected);
+    std::string difference = Compare(values.at(output), expected, four_digits);
     if (difference.empty()) continue;
     differences += Concat(data.filename().string(), ", output ", i, " (",
                           output->name, "): ", difference, "\n");
@@ -185,9 +199,11 @@ NodeCases FindNodeCases() {
 std::string RunNodeCase(const NodeCase& node_case) {
   try {
     auto graph = Read(node_case);
+    bool four_digits = std::ranges::count(kFourDigits, node_case.name) > 0;
     std::string differences;
     for (const fs::path& entry : SortedEntries(node_case.folder)) {
-      if (fs::is_directory(entry)) differences += RunDataSet(*graph, entry);
+      if (!fs::is_directory(entry)) continue;
+      differences += RunDataSet(*graph, entry, four_digits);
     }
     return differences;
   } catch (const std::exception& error) {

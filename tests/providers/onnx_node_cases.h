@@ -4,6 +4,7 @@
 // results (onnx/backend/test/data/node of the Python package).
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,18 @@ struct NodeCase {
   std::string folder;  // with model.onnx and test_data_set_*
 };
 
+// What GoogleTest shows of a parameter.
+inline void PrintTo(const NodeCase& node_case, std::ostream* out) {
+  *out << node_case.name;
+}
+
 struct NodeCases {
   std::vector<NodeCase> runnable;
   // Names of the cases left out, by reason.
-  std::vector<std::string> without_kernel;   // an op that has no CPU kernel
-  std::vector<std::string> without_type;     // strings, sequences, 4-bit types
-  std::vector<std::string> excluded;         // Excluded() says why
-  std::vector<std::string> unreadable;       // "name: message"
+  std::vector<std::string> without_kernel;  // an op that has no CPU kernel
+  std::vector<std::string> without_type;    // strings, sequences, 4-bit types
+  std::vector<std::string> excluded;        // Excluded() says why
+  std::vector<std::string> unreadable;      // "name: message"
 };
 
 // Sorts all cases of the folder that CMake found. Errors: no such folder.

@@ -75,7 +75,19 @@ void Update(KernelContext& c) {
   }
 }
 
+void Twins(KernelContext& c) {
+  for (int64_t i = 0; i < c.In(0).size(); ++i) {
+    uint64_t x = Get(c.In(0), i);
+    for (size_t o = 0; o < 2; ++o) Set(c.Out(o), i, RandomBits(x, o));
+  }
+}
+
 void Throw(KernelContext&) { throw std::runtime_error("as asked"); }
+
+void Break(KernelContext& c) {
+  Set(c.Out(0), 0, ~Get(c.In(0), 0));
+  throw std::runtime_error("as asked");
+}
 
 class ToyProvider : public ExecutionProvider {
  public:
@@ -84,7 +96,9 @@ class ToyProvider : public ExecutionProvider {
     kernels_.Add("Hash", Hash);
     kernels_.Add("Near", Near, {.in_place = {{0, 0}, {1, 0}}});
     kernels_.Add("Update", Update, {.in_place = {{0, 0}, {2, 1}}});
+    kernels_.Add("Twins", Twins, {.in_place = {{0, 0}, {0, 1}}});
     kernels_.Add("Throw", Throw);
+    kernels_.Add("Break", Break, {.in_place = {{0, 0}}});
   }
   std::string Name() const override { return "toy"; }
   const KernelRegistry& Kernels() const override { return kernels_; }
@@ -185,7 +199,7 @@ class RandomGraphMaker {
 
   void AddNode(const std::string& name) {
     Value* x = Recent(values_);
-    switch (dice_.Below(5)) {
+    switch (dice_.Below(6)) {
       case 0: {
         Node* node = graph_.AddNode("View", {x}, {name});
         Like(node->out(0), x->dtype, SameSize(*x->shape));
@@ -212,6 +226,12 @@ class RandomGraphMaker {
         // The outputs share with p and m only in the same size.
         Like(node->out(0), x->dtype, *x->shape);
         Like(node->out(1), m->dtype, *m->shape);
+        break;
+      }
+      case 3: {
+        Node* node = graph_.AddNode("Twins", {x}, {name, name + "t"});
+        Like(node->out(0), x->dtype, *x->shape);
+        Like(node->out(1), x->dtype, *x->shape);
         break;
       }
       default: {

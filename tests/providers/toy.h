@@ -17,7 +17,9 @@ namespace onnx_fp8 {
 //   Hash  (…) → (…)            may not work in place
 //   Near  (a, b, …) → y        in place on a or b
 //   Update (p, g, m) → (p', m')  in place on p and m
+//   Twins (x) → (y, z)         either one in place on x
 //   Throw () → y               fails
+//   Break (x) → y              in place; fails when half done
 std::unique_ptr<ExecutionProvider> MakeToyProvider();
 
 // Runs every node in the order of the graph, each result in memory of its own,

@@ -58,8 +58,8 @@ TEST(Autodiff, LeavesOutWhatTheLossDoesNotDependOn) {
   b.Op("Exp", {unused});
   Value* sum = b.Add(used, b.Op("Floor", {floored}));
   sum = b.Add(sum, b.Cast(b.Cast(counted, DType::kInt64), DType::kFloat));
-  BackwardResult result = BuildBackward(graph, SumAll(b, sum),
-                                        {used, unused, floored, counted});
+  BackwardResult result =
+      BuildBackward(graph, SumAll(b, sum), {used, unused, floored, counted});
   EXPECT_EQ(result.gradient.size(), 1u);
   EXPECT_TRUE(result.gradient.contains(used));
 }
@@ -77,6 +77,17 @@ TEST(Autodiff, DifferentiatesByResultsOfNodesToo) {
   EXPECT_NEAR(DoubleAt(values[dx->name], 0), 2 * e * e, 1e-4);
   EXPECT_NEAR(DoubleAt(values[dy->name], 0), 2 * e, 1e-5);
   EXPECT_EQ(DoubleAt(result.gradient.at(loss)->data, 0), 1);
+}
+
+TEST(Autodiff, TheSeedIsNoOtherConstant) {
+  Graph graph;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{});
+  Value* loss = b.Add(x, b.Scalar(1, x));
+  BackwardResult result = BuildBackward(graph, loss, {x});
+  EXPECT_EQ(result.gradient.at(x), result.seed);
+  EXPECT_EQ(DoubleAt(result.seed->data, 0), 1);
+  EXPECT_TRUE(result.seed->uses.empty());
 }
 
 TEST(Autodiff, KeepsTheDtypeOfEachValue) {
@@ -140,15 +151,13 @@ TEST(Autodiff, MasksOfMinusInfinityStayFinite) {
   Value* x = graph.AddInput("x", DType::kFloat, Shape{2, 3});
   Tensor mask = Tensor::Zeros(DType::kBool, {2, 3});
   mask.data<bool>()[1] = true;  // row 0 sees one place, row 1 none
-  Value* scores = b.Op("Where", {b.Constant(mask), x,
-                                 b.Scalar(-kInfinity, x)});
+  Value* scores = b.Op("Where", {b.Constant(mask), x, b.Scalar(-kInfinity, x)});
   Value* p = b.Op("Softmax", {scores});
   // PyTorch's guard: rows without any place are NaN and become 0.
   p = b.Op("Where", {b.Op("IsNaN", {p}), b.Scalar(0, x), p});
   Value* loss = SumAll(b, b.Mul(p, x));
   BuildBackward(graph, loss, {x});
-  auto values = RunGraph(graph,
-                         {{"x", Floats({2, 3}, {1, 2, 3, 4, 5, 6})}});
+  auto values = RunGraph(graph, {{"x", Floats({2, 3}, {1, 2, 3, 4, 5, 6})}});
   const double expected[] = {0, 1, 0, 0, 0, 0};
   for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(DoubleAt(values["grad.x"], i), expected[i]) << i;
@@ -173,8 +182,8 @@ TEST(Autodiff, DropoutUsesItsMask) {
   Builder b(graph);
   Value* x = graph.AddInput("x", DType::kFloat, Shape{64});
   Value* ratio = b.Scalar(0.25, x);
-  Value* on = b.Constant(Tensor::From<bool>({}, std::span<const bool>(
-                                                    std::array{true})));
+  Value* on = b.Constant(
+      Tensor::From<bool>({}, std::span<const bool>(std::array{true})));
   Value* y = b.Op("Dropout", {x, ratio, on}, {{"seed", int64_t{7}}});
   BuildBackward(graph, SumAll(b, y), {x});
   ASSERT_EQ(y->producer->outputs().size(), 2u);
@@ -251,7 +260,8 @@ TEST(Autodiff, NamesAllOpsWithoutGradientAtOnce) {
   Value* loss = b.Add(y, b.Reshape(grid, {}));
   EXPECT_EQ(MessageOf(graph, loss, {x}),
             "[m.onnx] expected ops with a gradient between the trained values "
-            "and the loss \"" + loss->name +
+            "and the loss \"" +
+                loss->name +
                 "\", got Det (2 nodes, first: Det first); GridSample (1 node: "
                 "GridSample -> GridSample)");
 }
@@ -260,8 +270,8 @@ TEST(Autodiff, RefusesOpenShapes) {
   Graph graph;
   Builder b(graph);
   Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, 3});
-  Value* loss = b.Op("ReduceSum", {b.Op("Exp", {x})},
-                     {{"keepdims", int64_t{0}}});
+  Value* loss =
+      b.Op("ReduceSum", {b.Op("Exp", {x})}, {{"keepdims", int64_t{0}}});
   EXPECT_EQ(MessageOf(graph, loss, {x}),
             "[ReduceSum -> ReduceSum] expected concrete shapes for the "
             "backward graph, got [?,3] for \"Exp\"");

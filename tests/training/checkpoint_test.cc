@@ -88,6 +88,23 @@ TEST(Checkpoint, KeepsTheLastOnes) {
               "keep 0");
 }
 
+// A kill in the midst of a removal must not leave half a checkpoint under a
+// checkpoint's name.
+TEST(Checkpoint, AnOldOneLosesItsNameBeforeItIsRemoved) {
+  TempDir dir;
+  SaveCheckpoint(dir.path(), Make(1, 1));
+  SaveOptions options;
+  options.keep = 1;
+  int removals = 0;
+  options.hook = [&](const std::string& operation) {
+    if (!operation.starts_with("remove ")) return;
+    ++removals;
+    EXPECT_TRUE(IsTemporaryName(operation)) << operation;
+  };
+  SaveCheckpoint(dir.path(), Make(2, 2), options);
+  EXPECT_EQ(removals, 1);
+}
+
 TEST(Checkpoint, AStepCanBeSavedAgain) {
   TempDir dir;
   for (float value : {1.0f, 2.0f, 3.0f}) {

@@ -48,7 +48,8 @@ std::vector<GradientCase> ConvCases() {
   return {
       conv("2d", {2, 2, 4, 3}, {3, 2, 3, 2}, {}, true),
       conv("1d", {2, 2, 5}, {2, 2, 3}, {}, true),
-      conv("3d", {1, 2, 3, 3, 3}, {2, 2, 2, 2, 2}, {.pads = {0, 1, 0, 1, 0, 0}}),
+      conv("3d", {1, 2, 3, 3, 3}, {2, 2, 2, 2, 2},
+           {.pads = {0, 1, 0, 1, 0, 0}}),
       conv("Pads", {1, 1, 3, 3}, {2, 1, 3, 3}, {.pads = {1, 1, 1, 1}}),
       conv("UnevenPads", {1, 1, 3, 4}, {1, 1, 2, 3}, {.pads = {0, 2, 1, 0}}),
       conv("Strides", {1, 2, 6, 5}, {2, 2, 3, 2}, {.strides = {2, 3}}),
@@ -97,7 +98,8 @@ std::vector<GradientCase> ConvTransposeCases() {
       conv("OutputShape", {1, 1, 3, 3}, {1, 2, 3, 3},
            {.strides = {3, 2}, .output_shape = {8, 6}}),
       conv("OutputShapeUpper", {1, 1, 3, 3}, {1, 1, 3, 3},
-           {.strides = {3, 2}, .auto_pad = "SAME_UPPER",
+           {.strides = {3, 2},
+            .auto_pad = "SAME_UPPER",
             .output_shape = {8, 6}}),
       conv("SameUpper", {1, 1, 3, 3}, {1, 2, 3, 3},
            {.strides = {2, 2}, .auto_pad = "SAME_UPPER"}),
@@ -123,12 +125,17 @@ std::vector<GradientCase> PoolCases() {
       pool("AveragePool", "Pads", {1, 2, 4, 5},
            {.strides = {2, 1}, .pads = {1, 0, 1, 2}, .kernel = {3, 3}}),
       pool("AveragePool", "CountPads", {1, 2, 4, 5},
-           {.strides = {2, 1}, .pads = {1, 0, 1, 2}, .kernel = {3, 3},
+           {.strides = {2, 1},
+            .pads = {1, 0, 1, 2},
+            .kernel = {3, 3},
             .count_pad = 1}),
       pool("AveragePool", "Ceil", {1, 1, 6, 5},
            {.strides = {2, 2}, .kernel = {3, 2}, .ceil = 1}),
       pool("AveragePool", "CeilCountPads", {1, 1, 6},
-           {.strides = {3}, .pads = {1, 1}, .kernel = {4}, .ceil = 1,
+           {.strides = {3},
+            .pads = {1, 1},
+            .kernel = {4},
+            .ceil = 1,
             .count_pad = 1}),
       pool("AveragePool", "Dilations", {1, 1, 6, 6},
            {.pads = {1, 1, 1, 1}, .dilations = {2, 2}, .kernel = {2, 3}}),
@@ -162,8 +169,8 @@ std::vector<GradientCase> ResizeCases() {
   auto resize = [](const char* name, Shape x, std::vector<float> scales,
                    std::vector<int64_t> sizes, Attributes attributes) {
     int64_t count = static_cast<int64_t>(scales.size());
-    Operand s = scales.empty() ? None()
-                               : Constant(Tensor::From({count}, scales));
+    Operand s =
+        scales.empty() ? None() : Constant(Tensor::From({count}, scales));
     std::vector<Operand> inputs = {X(x), None(), s};
     if (!sizes.empty()) inputs.push_back(Ints(sizes));
     return GradientCase{std::string("Resize") + name, "Resize", inputs,
@@ -198,19 +205,16 @@ std::vector<GradientCase> ResizeCases() {
       resize("LinearKeepRatio", {1, 1, 3, 4}, {}, {7, 7}, ratio),
       resize("LinearAntialias", {1, 1, 6, 6}, {}, {1, 1, 3, 4}, smooth),
       resize("Linear1d", {2, 1, 4}, {1, 1, 2}, {}, mode("linear")),
-      resize("Linear3d", {1, 1, 2, 2, 3}, {1, 1, 2, 1, 2}, {},
-             mode("linear")),
+      resize("Linear3d", {1, 1, 2, 2, 3}, {1, 1, 2, 1, 2}, {}, mode("linear")),
       resize("Cubic", {1, 1, 4, 5}, {1, 1, 2, 1.5f}, {}, mode("cubic")),
       resize("CubicExcludeOutside", {1, 1, 4, 5}, {1, 1, 2, 1.5f}, {}, cubic),
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Conv, Convs, testing::ValuesIn(ConvCases()),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Conv, Convs, testing::ValuesIn(ConvCases()), CaseName);
 INSTANTIATE_TEST_SUITE_P(ConvTranspose, Convs,
                          testing::ValuesIn(ConvTransposeCases()), CaseName);
-INSTANTIATE_TEST_SUITE_P(Pool, Convs, testing::ValuesIn(PoolCases()),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Pool, Convs, testing::ValuesIn(PoolCases()), CaseName);
 INSTANTIATE_TEST_SUITE_P(Resize, Convs, testing::ValuesIn(ResizeCases()),
                          CaseName);
 

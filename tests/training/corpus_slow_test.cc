@@ -175,11 +175,9 @@ void FollowCurve(Case& c, const std::string& optimizer) {
     c.options.optimizer.eps = reference["eps"];
   }
   auto session = TrainingSession::Create(c.options);
-  std::vector<double> want =
-      Doubles(c.arrays.at(optimizer + ".losses"));
-  double tolerance =
-      std::max(kCurveTolerance,
-               10 * reference["fp64_max_loss_rel_diff"].get<double>());
+  std::vector<double> want = Doubles(c.arrays.at(optimizer + ".losses"));
+  double tolerance = std::max(
+      kCurveTolerance, 10 * reference["fp64_max_loss_rel_diff"].get<double>());
   for (size_t i = 0; i + 1 < want.size(); ++i) {
     StepResult result = session->Step(c.feeds, reference["lr"]);
     EXPECT_FALSE(result.skipped);
@@ -200,10 +198,9 @@ TEST_P(Curve, AdamW) {
   FollowCurve(c, "adamw");
 }
 
-INSTANTIATE_TEST_SUITE_P(Round1, Curve,
-                         testing::ValuesIn(Round1({"d18", "l17", "d18x",
-                                                   "f17"})),
-                         CorpusTestName);
+INSTANTIATE_TEST_SUITE_P(
+    Round1, Curve, testing::ValuesIn(Round1({"d18", "l17", "d18x", "f17"})),
+    CorpusTestName);
 
 }  // namespace
 }  // namespace onnx_fp8

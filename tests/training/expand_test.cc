@@ -60,22 +60,31 @@ std::vector<BodyCase> BodyCases() {
       {"LayerNorm", "LayerNormalization", {x, row, row}, {}, 3},
       {"LayerNormNoBias", "LayerNormalization", {x, row}},
       {"RMSNorm", "RMSNormalization", {x, row}, {{"epsilon", 0.1f}}},
-      {"GroupNorm", "GroupNormalization", {image, channels, channels},
+      {"GroupNorm",
+       "GroupNormalization",
+       {image, channels, channels},
        {{"num_groups", int64_t{2}}}},
       {"CrossEntropy", "SoftmaxCrossEntropyLoss", {x, labels}, ignore},
-      {"CrossEntropyWeights", "SoftmaxCrossEntropyLoss", {x, labels, channels},
-       ignore, 2},
+      {"CrossEntropyWeights",
+       "SoftmaxCrossEntropyLoss",
+       {x, labels, channels},
+       ignore,
+       2},
       {"NegativeLikelihood", "NegativeLogLikelihoodLoss", {x, labels}, ignore},
       {"SoftmaxGrad", "SoftmaxGrad", {x, y}, axis1},
       {"GeluGrad", "GeluGrad", {x, y}},
       {"GeluTanhGrad", "GeluTanhGrad", {x, y}},
-      {"LayerNormGrad", "LayerNormGrad", {x, y, row, column, column}, axis1,
-       3},
-      {"RMSNormGrad", "RMSNormGrad", {x, y, row},
-       {{"axis", int64_t{1}}, {"epsilon", 0.1f}}, 2},
+      {"LayerNormGrad", "LayerNormGrad", {x, y, row, column, column}, axis1, 3},
+      {"RMSNormGrad",
+       "RMSNormGrad",
+       {x, y, row},
+       {{"axis", int64_t{1}}, {"epsilon", 0.1f}},
+       2},
       {"GatherGrad", "GatherGrad", {x, Ints64({4, 0, -1})}, gather},
-      {"CrossEntropyGrad", "SoftmaxCrossEntropyGrad",
-       {Tensor::Scalar(0.5f), x, labels}, ignore},
+      {"CrossEntropyGrad",
+       "SoftmaxCrossEntropyGrad",
+       {Tensor::Scalar(0.5f), x, labels},
+       ignore},
   };
 }
 
@@ -102,8 +111,8 @@ std::map<std::string, Tensor> Feeds(const BodyCase& c, Graph& graph) {
     names.push_back("y" + std::to_string(i));
   }
   bool ours = c.op.ends_with("Grad");
-  Node* node = graph.AddNode(c.op, inputs, names, c.attributes,
-                             ours ? kDomain : "");
+  Node* node =
+      graph.AddNode(c.op, inputs, names, c.attributes, ours ? kDomain : "");
   node->name = "the node";
   node->metadata["path"] = "a.b";
   InferNode(*node, graph.opset);

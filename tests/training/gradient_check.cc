@@ -73,10 +73,10 @@ void Build(const GradientCase& c, Problem& p) {
     if (operand.wanted) {
       const Shape& shape = operand.data.shape();
       value = p.graph.AddInput(name, operand.data.dtype(), shape);
-      p.feeds[name] = operand.low == operand.high
-                          ? operand.data
-                          : Random(shape, Seed(c.name) + i, operand.low,
-                                   operand.high);
+      p.feeds[name] =
+          operand.low == operand.high
+              ? operand.data
+              : Random(shape, Seed(c.name) + i, operand.low, operand.high);
       p.wanted.push_back(value);
     } else if (operand.data.defined()) {
       value = p.graph.AddInitializer(name, operand.data);

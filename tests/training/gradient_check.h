@@ -17,8 +17,8 @@
 namespace onnx_fp8 {
 
 struct Operand {
-  Tensor data;          // undefined: left out
-  bool wanted = false;  // a graph input whose gradient is checked
+  Tensor data;               // undefined: left out
+  bool wanted = false;       // a graph input whose gradient is checked
   double low = 0, high = 0;  // filled at random between the two if they differ
 };
 

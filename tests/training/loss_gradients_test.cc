@@ -40,9 +40,9 @@ std::vector<GradientCase> SoftmaxCases() {
       {"None", op, {x, labels}, How("none")},
       {"NoneIgnore", op, {x, some}, Ignoring("none", -100)},
       {"NoneWeightsPlaces", op, {X({2, 3, 3}), places, weights}, How("none")},
-      {"NoneWeightsLogProb", op, {x, some, weights}, Ignoring("none", -100),
-       2},
-      {"Int32Labels", op,
+      {"NoneWeightsLogProb", op, {x, some, weights}, Ignoring("none", -100), 2},
+      {"Int32Labels",
+       op,
        {x, Constant(Tensor::From<int32_t>({4}, std::vector{2, 0, 1, 1}))}},
   };
 }
@@ -59,7 +59,9 @@ std::vector<GradientCase> LikelihoodCases() {
       {"NllMeanWeights", op, {x, labels, weights}},
       {"NllSum", op, {x, labels}, How("sum")},
       {"NllNone", op, {X({2, 3, 2}), places}, How("none")},
-      {"NllNoneWeightsIgnore", op, {X({2, 3, 2}), places, weights},
+      {"NllNoneWeightsIgnore",
+       op,
+       {X({2, 3, 2}), places, weights},
        Ignoring("none", 0)},
   };
 }

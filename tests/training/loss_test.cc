@@ -29,7 +29,7 @@ const std::vector<float> kX = {0.5f, -1, 2, 30, 1, -40};
 
 // The loss, and its gradient by x as "dx".
 std::map<std::string, Tensor> Evaluate(Model& m, const LossSpec& spec,
-                                  const Tensor& label) {
+                                       const Tensor& label) {
   Value* loss = AddLoss(m.graph, spec);
   EXPECT_EQ(loss->name, "loss");
   EXPECT_EQ(loss->dtype, DType::kFloat);
@@ -54,8 +54,9 @@ std::string MessageOf(Graph& graph, const LossSpec& spec) {
 
 TEST(Loss, CrossEntropyCountsOnlyLabels) {
   Model m({2, 1, 3});
-  auto values = Evaluate(m, {.kind = "cross_entropy"},
-                    Tensor::From<int64_t>({2, 1}, std::vector<int64_t>{2, -100}));
+  auto values =
+      Evaluate(m, {.kind = "cross_entropy"},
+               Tensor::From<int64_t>({2, 1}, std::vector<int64_t>{2, -100}));
   double sum = std::exp(-1.5) + std::exp(-3) + 1;
   EXPECT_NEAR(DoubleAt(values["loss"], 0), std::log(sum), 1e-6);
   const double dx[] = {std::exp(-1.5) / sum, std::exp(-3) / sum, 1 / sum - 1};
@@ -70,7 +71,7 @@ TEST(Loss, CrossEntropyCountsOnlyLabels) {
 TEST(Loss, CrossEntropyWithoutLabelsHasZeroGradient) {
   Model m;
   auto values = Evaluate(m, {.kind = "cross_entropy", .label = "targets"},
-                    Tensor::Ints({-100, -100}));
+                         Tensor::Ints({-100, -100}));
   EXPECT_TRUE(std::isnan(DoubleAt(values["loss"], 0)));  // as in PyTorch
   for (int i = 0; i < 6; ++i) EXPECT_EQ(DoubleAt(values["dx"], i), 0);
 }
@@ -78,7 +79,8 @@ TEST(Loss, CrossEntropyWithoutLabelsHasZeroGradient) {
 TEST(Loss, MeanSquare) {
   Model m;
   std::vector<float> label = {0, -1, 1, 30, 0, -42};
-  auto values = Evaluate(m, {.kind = "mse"}, Tensor::From<float>({2, 3}, label));
+  auto values =
+      Evaluate(m, {.kind = "mse"}, Tensor::From<float>({2, 3}, label));
   EXPECT_NEAR(DoubleAt(values["loss"], 0), (0.25 + 1 + 1 + 4) / 6, 1e-6);
   for (size_t i = 0; i < 6; ++i) {
     EXPECT_NEAR(DoubleAt(values["dx"], static_cast<int64_t>(i)),
@@ -89,8 +91,8 @@ TEST(Loss, MeanSquare) {
 TEST(Loss, BinaryCrossEntropyNeitherOverflowsNorCancels) {
   Model m;
   std::vector<float> label = {1, 0, 0.25f, 1, 0, 0};
-  auto values =
-      Evaluate(m, {.kind = "bce_with_logits"}, Tensor::From<float>({2, 3}, label));
+  auto values = Evaluate(m, {.kind = "bce_with_logits"},
+                         Tensor::From<float>({2, 3}, label));
   double sum = 0;
   for (size_t i = 0; i < 6; ++i) {
     double x = kX[i], z = label[i];
@@ -173,8 +175,8 @@ TEST(Loss, ErrorsNameWhatThereIs) {
             "[model.onnx] expected float labels, got int64 in input "
             "\"wrong\"");
   Model scalar(Shape{});
-  EXPECT_NE(MessageOf(scalar.graph, {.kind = "cross_entropy"}).find(
-                "expected logits (…, C)"),
+  EXPECT_NE(MessageOf(scalar.graph, {.kind = "cross_entropy"})
+                .find("expected logits (…, C)"),
             std::string::npos);
   Model ints({2}, DType::kInt64);
   EXPECT_NE(MessageOf(ints.graph, {.kind = "mse"}).find("got int64 \"y\""),

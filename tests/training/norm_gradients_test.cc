@@ -47,34 +47,41 @@ std::vector<GradientCase> ChannelCases() {
   const Attributes training = {{"training_mode", int64_t{1}},
                                {"momentum", 0.7f}};
   auto groups = [](int64_t g) {
-    return Attributes{{"num_groups", g}, {"epsilon", 0.01f},
-                      {"stash_type", int64_t{11}}};
+    return Attributes{
+        {"num_groups", g}, {"epsilon", 0.01f}, {"stash_type", int64_t{11}}};
   };
   return {
-      {"BatchNorm", bn, {X({2, 3, 2}), X({3}), X({3}), X({3}),
-                         X({3}, 0.5, 2)}},
+      {"BatchNorm", bn, {X({2, 3, 2}), X({3}), X({3}), X({3}), X({3}, 0.5, 2)}},
       {"BatchNormRank2", bn, {X({4, 3}), X({3}), X({3}), mean, variance}},
-      {"BatchNormTraining", bn,
-       {X({2, 3, 2, 2}), X({3}), X({3}), X({3}), X({3}, 0.5, 2)}, training,
+      {"BatchNormTraining",
+       bn,
+       {X({2, 3, 2, 2}), X({3}), X({3}), X({3}), X({3}, 0.5, 2)},
+       training,
        3},
-      {"BatchNormTrainingRank2", bn,
-       {X({5, 3}), X({3}), X({3}), mean, variance}, training, 3},
+      {"BatchNormTrainingRank2",
+       bn,
+       {X({5, 3}), X({3}), X({3}), mean, variance},
+       training,
+       3},
       {"InstanceNorm", in, {X({2, 3, 4}), X({3}), X({3})}},
-      {"InstanceNorm2d", in, {X({1, 2, 3, 2}), X({2}), X({2})},
+      {"InstanceNorm2d",
+       in,
+       {X({1, 2, 3, 2}), X({2}), X({2})},
        {{"epsilon", 0.1f}}},
       {"GroupNorm", gn, {X({2, 4, 3}), X({4}), X({4})}, groups(2)},
       {"GroupNormOneGroup", gn, {X({2, 3, 2, 2}), X({3}), X({3})}, groups(1)},
       {"LpNorm2", "LpNormalization", {X({2, 3, 2})}, Axis(1)},
       {"LpNorm1", "LpNormalization", {X({3, 4})}, {{"p", int64_t{1}}}},
       {"Lrn", "LRN", {X({2, 5, 3})}, {{"size", int64_t{3}}, {"alpha", 0.5f}}},
-      {"LrnEven", "LRN", {X({1, 5, 2})},
-       {{"size", int64_t{4}}, {"alpha", 0.9f}, {"beta", 0.5f},
-        {"bias", 2.0f}}},
+      {"LrnEven",
+       "LRN",
+       {X({1, 5, 2})},
+       {{"size", int64_t{4}}, {"alpha", 0.9f}, {"beta", 0.5f}, {"bias", 2.0f}}},
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(LayerNorm, Norms,
-                         testing::ValuesIn(LayerNormCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(LayerNorm, Norms, testing::ValuesIn(LayerNormCases()),
+                         CaseName);
 INSTANTIATE_TEST_SUITE_P(Channels, Norms, testing::ValuesIn(ChannelCases()),
                          CaseName);
 

@@ -13,9 +13,8 @@ std::vector<GradientCase> AllForms() {
   const Attributes flat = {{"keepdims", int64_t{0}}};
   const Attributes noop = {{"noop_with_empty_axes", int64_t{1}}};
   std::vector<GradientCase> cases;
-  for (const char* name :
-       {"L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
-        "SumSquare"}) {
+  for (const char* name : {"L1", "L2", "LogSum", "LogSumExp", "Max", "Mean",
+                           "Min", "Prod", "Sum", "SumSquare"}) {
     std::string op = std::string("Reduce") + name;
     Operand x = X({2, 3, 4}, 0.3, 2);
     Operand y = X({2, 3}, 0.3, 2);
@@ -24,8 +23,8 @@ std::vector<GradientCase> AllForms() {
     cases.push_back({op + "Kept", op, {x, Ints({1})}});
     cases.push_back({op + "Flat", op, {x, Ints({0, -1})}, flat});
     cases.push_back({op + "Noop", op, {y}, noop});
-    cases.push_back({op + "NoopEmpty", op, {y, Ints(std::vector<int64_t>{})},
-                     noop});
+    cases.push_back(
+        {op + "NoopEmpty", op, {y, Ints(std::vector<int64_t>{})}, noop});
   }
   return cases;
 }
@@ -39,9 +38,13 @@ std::vector<GradientCase> SpecialValues() {
       {"MaxSigns", "ReduceMax", {signs, Ints({0})}},
       {"MinSigns", "ReduceMin", {signs, Ints({1})}},
       {"SumSquareSigns", "ReduceSumSquare", {signs, Ints({1})}},
+      // The difference quotient at a tie of two is the mean of both sides.
+      {"MaxTies", "ReduceMax", {XOf({2, 3}, {1, 3, 3, 4, 0, 4}), Ints({1})}},
+      {"MinTies", "ReduceMin", {XOf({2, 3}, {1, 1, 3, 4, 0, 0}), Ints({1})}},
       {"ProdSigns", "ReduceProd", {signs, Ints({1})}},
-      {"ProdOneZero", "ReduceProd", {XOf({2, 3}, {2, 0, 3, 1, 2, 3}),
-                                     Ints({1})}},
+      {"ProdOneZero",
+       "ReduceProd",
+       {XOf({2, 3}, {2, 0, 3, 1, 2, 3}), Ints({1})}},
       {"ProdTwoZeros", "ReduceProd", {XOf({4}, {2, 0, 3, 0})}},
   };
 }
@@ -60,10 +63,10 @@ std::vector<GradientCase> SoftmaxCases() {
 
 INSTANTIATE_TEST_SUITE_P(Forms, Reductions, testing::ValuesIn(AllForms()),
                          CaseName);
-INSTANTIATE_TEST_SUITE_P(Values, Reductions,
-                         testing::ValuesIn(SpecialValues()), CaseName);
-INSTANTIATE_TEST_SUITE_P(Softmax, Reductions,
-                         testing::ValuesIn(SoftmaxCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(Values, Reductions, testing::ValuesIn(SpecialValues()),
+                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Softmax, Reductions, testing::ValuesIn(SoftmaxCases()),
+                         CaseName);
 
 }  // namespace
 }  // namespace onnx_fp8

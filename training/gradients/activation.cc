@@ -16,8 +16,8 @@ Value* Positive(C& c, Value* x) {
 
 // dy where x > 0, else dy · slope.
 Value* Kinked(C& c, Value* slope) {
-  return c.b.Op("Where", {Positive(c, c.In(0)), c.Dy(),
-                          c.b.Mul(c.Dy(), slope)});
+  return c.b.Op("Where",
+                {Positive(c, c.In(0)), c.Dy(), c.b.Mul(c.Dy(), slope)});
 }
 
 // y > 0 says the same as x > 0 and lets x go.
@@ -53,9 +53,7 @@ Value* Celu(C& c) {
   return Kinked(c, c.b.Op("Exp", {c.b.Div(c.In(0), alpha)}));
 }
 
-Value* Softplus(C& c) {
-  return c.b.Mul(c.Dy(), c.b.Op("Sigmoid", {c.In(0)}));
-}
+Value* Softplus(C& c) { return c.b.Mul(c.Dy(), c.b.Op("Sigmoid", {c.In(0)})); }
 
 // y = x / (1 + |x|)
 Value* Softsign(C& c) {
@@ -66,8 +64,8 @@ Value* Softsign(C& c) {
 // y = clip(alpha x + beta, 0, 1)
 Value* HardSigmoid(C& c) {
   Builder& b = c.b;
-  Value* inside = b.Op("And", {Positive(c, c.Out(0)),
-                               b.Op("Less", {c.Out(0), Number(c, 1)})});
+  Value* inside = b.Op(
+      "And", {Positive(c, c.Out(0)), b.Op("Less", {c.Out(0), Number(c, 1)})});
   Value* alpha = Number(c, c.node.Float("alpha", 0.2f));
   return Masked(b, inside, b.Mul(c.Dy(), alpha));
 }
@@ -77,8 +75,8 @@ Value* HardSwish(C& c) {
   Builder& b = c.b;
   Value* x = c.In(0);
   Value* slope = b.Add(b.Mul(x, Number(c, 1.0 / 3)), Number(c, 0.5));
-  Value* inner = b.Op("Where", {b.Op("Less", {x, Number(c, 3)}),
-                                b.Mul(c.Dy(), slope), c.Dy()});
+  Value* inner = b.Op(
+      "Where", {b.Op("Less", {x, Number(c, 3)}), b.Mul(c.Dy(), slope), c.Dy()});
   return Masked(b, b.Op("Greater", {x, Number(c, -3)}), inner);
 }
 

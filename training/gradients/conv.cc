@@ -43,8 +43,8 @@ Value* WeightGradient(Builder& b, Value* large, Value* small, const Window& w,
     std::vector<int64_t> perm = Range(0, static_cast<int64_t>(split.size()));
     std::swap(perm[0], perm[2]);
     Value* moved = b.Transpose(b.Reshape(large, split), perm);
-    images = b.Reshape(moved,
-                       WithSpatial({per_group, group * n}, *large->shape));
+    images =
+        b.Reshape(moved, WithSpatial({per_group, group * n}, *large->shape));
   }
   Window swapped = w;
   std::swap(swapped.strides, swapped.dilations);
@@ -61,9 +61,22 @@ void SetBias(C& c) {
   c.Set(2, c.b.ReduceSum(c.Dy(), axes, false));
 }
 
+void CheckOperands(C& c, size_t channel_axis) {
+  const Shape &x = *c.In(0)->shape, &w = *c.In(1)->shape;
+  int64_t group = c.node.Int("group", 1);
+  Check(x.size() >= 3 && w.size() == x.size(), "[", c.node.Where(),
+        "] expected x and weight of the same rank >= 3, got ", ToString(x),
+        " and ", ToString(w));
+  Check(group > 0 && x[1] % group == 0 && w[0] % group == 0 &&
+            x[1] == w[channel_axis] * (channel_axis == 1 ? group : 1),
+        "[", c.node.Where(), "] expected channels that fit ", group,
+        " groups, got x ", ToString(x), " and weight ", ToString(w));
+}
+
+// Nothing to add up: the gradients are zeros.
 bool SetZeros(C& c) {
-  bool empty = NumElements(*c.Dy()->shape) == 0 ||
-               NumElements(*c.In(0)->shape) == 0;
+  bool empty =
+      NumElements(*c.Dy()->shape) == 0 || NumElements(*c.In(0)->shape) == 0;
   for (size_t i = 0; empty && i < 2; ++i) {
     c.Set(i, Filled(c.b, 0, c.In(i), *c.In(i)->shape));
   }
@@ -71,12 +84,13 @@ bool SetZeros(C& c) {
 }
 
 void Conv(C& c) {
+  CheckOperands(c, 1);
   SetBias(c);
   if (SetZeros(c)) return;
   Value *x = c.In(0), *weight = c.In(1);
   int64_t group = c.node.Int("group", 1);
-  Window w = WindowOfConv(c.node, Spatial(*weight->shape), *x->shape,
-                          *c.Dy()->shape);
+  Window w =
+      WindowOfConv(c.node, Spatial(*weight->shape), *x->shape, *c.Dy()->shape);
   if (c.Needs(0)) {
     c.Set(0, c.b.Op("ConvTranspose", {c.Dy(), weight},
                     ConvTransposeAttributes(w, group)));
@@ -85,6 +99,7 @@ void Conv(C& c) {
 }
 
 void ConvTranspose(C& c) {
+  CheckOperands(c, 0);
   SetBias(c);
   if (SetZeros(c)) return;
   Value *x = c.In(0), *weight = c.In(1);

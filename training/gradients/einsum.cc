@@ -97,7 +97,8 @@ void CheckDifferent(const C& c, const std::string& term) {
   for (char ch : term) {
     Check(std::ranges::count(term, ch) == 1, "[", c.node.Where(),
           "] expected different letters within a term for the gradient, got "
-          "\"", term, "\"");
+          "\"",
+          term, "\"");
   }
 }
 

@@ -36,15 +36,14 @@ void Div(C& c) {
 void Mod(C& c) {
   c.Set(0, c.Dy());
   if (!c.Needs(1)) return;
-  Value* quotient = c.b.Op(
-      "Round", {c.b.Div(c.b.Sub(c.In(0), c.Out(0)), c.In(1))});
+  Value* quotient =
+      c.b.Op("Round", {c.b.Div(c.b.Sub(c.In(0), c.Out(0)), c.In(1))});
   c.Set(1, c.b.Neg(c.b.Mul(c.Dy(), quotient)));
 }
 
 void Mean(C& c) {
   size_t n = c.node.inputs().size();
-  Value* dx = c.b.Mul(c.Dy(), c.b.Scalar(1.0 / static_cast<double>(n),
-                                         c.Dy()));
+  Value* dx = c.b.Mul(c.Dy(), c.b.Scalar(1.0 / static_cast<double>(n), c.Dy()));
   for (size_t i = 0; i < n; ++i) c.Set(i, dx);
 }
 
@@ -120,13 +119,14 @@ void Clip(C& c) {
     return u && v ? b.Op(op, {u, v}) : nullptr;
   };
   auto where_all = [&](Value* first, Value* second) {
-    Value* both = !first ? second : !second ? first
-                                            : b.Op("And", {first, second});
+    Value* both = !first    ? second
+                  : !second ? first
+                            : b.Op("And", {first, second});
     return both ? Masked(b, both, c.Dy()) : c.Dy();
   };
   if (c.Needs(0)) {
-    c.Set(0, where_all(is("GreaterOrEqual", x, low),
-                       is("LessOrEqual", x, high)));
+    c.Set(0,
+          where_all(is("GreaterOrEqual", x, low), is("LessOrEqual", x, high)));
   }
   if (c.Needs(1)) {
     c.Set(1, where_all(is("Less", x, low), is("LessOrEqual", low, high)));

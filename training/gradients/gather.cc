@@ -10,8 +10,8 @@ namespace {
 using C = GradientContext;
 
 Value* Gather(C& c) {
-  int64_t axis = NormalizeAxis(c.node.Int("axis", 0), c.In(0)->rank(),
-                               c.node.Where());
+  int64_t axis =
+      NormalizeAxis(c.node.Int("axis", 0), c.In(0)->rank(), c.node.Where());
   return c.b.Ours("GatherGrad", {c.Dy(), c.In(1)},
                   {{"axis", axis}, {"shape", *c.In(0)->shape}});
 }
@@ -32,8 +32,13 @@ Value* GatherND(C& c) {
   Builder& b = c.b;
   const Shape& x = *c.In(0)->shape;
   size_t batch = static_cast<size_t>(c.node.Int("batch_dims", 0));
+  Check(batch <= x.size() && c.In(1)->rank() > 0, "[", c.node.Where(),
+        "] expected batch_dims within the operands' ranks, got ", batch);
   Value* indices = b.Cast(c.In(1), DType::kInt64);
   size_t k = static_cast<size_t>(indices->dim(-1));
+  Check(batch < indices->shape->size() && k <= x.size() - batch, "[",
+        c.node.Where(), "] expected indices that fit x, got ",
+        ToString(*indices->shape), " for ", ToString(x));
   Shape batches(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(batch));
   Shape sizes(x.begin() + static_cast<std::ptrdiff_t>(batch),
               x.begin() + static_cast<std::ptrdiff_t>(batch + k));
@@ -47,20 +52,20 @@ Value* GatherND(C& c) {
   // Negative indices count from the end of their own axis.
   Value* at = b.Op("Where", {b.Op("Less", {indices, b.Int(0)}),
                              b.Add(indices, b.Ints(sizes)), indices});
-  at = b.ReduceSum(b.Mul(at, b.Ints(Strides(sizes))),
-                   {indices->rank() - 1}, false);
+  at = b.ReduceSum(b.Mul(at, b.Ints(Strides(sizes))), {indices->rank() - 1},
+                   false);
   at = b.Reshape(at, {batch_count, per_batch});
   if (batch_count > 1) {
     std::vector<int64_t> offsets = Range(0, batch_count);
     for (int64_t& offset : offsets) offset *= rows;
-    at = b.Add(at, b.Constant(Tensor::From<int64_t>({batch_count, 1},
-                                                    offsets)));
+    at =
+        b.Add(at, b.Constant(Tensor::From<int64_t>({batch_count, 1}, offsets)));
   }
   Value* dy = b.Reshape(c.Dy(), {batch_count * per_batch, width});
   Value* flat = b.Reshape(at, {batch_count * per_batch});
-  Value* dx = b.Ours("GatherGrad", {dy, flat},
-                     {{"axis", int64_t{0}},
-                      {"shape", Shape{batch_count * rows, width}}});
+  Value* dx = b.Ours(
+      "GatherGrad", {dy, flat},
+      {{"axis", int64_t{0}}, {"shape", Shape{batch_count * rows, width}}});
   return b.Reshape(dx, x);
 }
 

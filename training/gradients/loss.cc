@@ -20,8 +20,8 @@ Classes ClassesOf(C& c) {
   labels = b.Reshape(labels, shape);
   Shape per_class(shape.size(), 1);
   per_class[1] = c.In(0)->dim(1);
-  Value* ids = b.Constant(
-      Tensor::Ints(Range(0, per_class[1])).Reshaped(per_class));
+  Value* ids =
+      b.Constant(Tensor::Ints(Range(0, per_class[1])).Reshaped(per_class));
   Value* hot = b.Op("Equal", {labels, ids});
   if (!c.node.Has("ignore_index")) {
     return {hot, b.Op("GreaterOrEqual", {labels, b.Int(0)})};
@@ -71,8 +71,8 @@ void General(C& c) {
     Value* slope = total ? b.Add(log_prob, c.Out(0)) : log_prob;
     std::vector<int64_t> axes = Range(1, log_prob->rank());
     axes[0] = 0;
-    c.Set(2, b.ReduceSum(
-                 Masked(b, counted, b.Neg(b.Mul(slope, dloss))), axes, false));
+    c.Set(2, b.ReduceSum(Masked(b, counted, b.Neg(b.Mul(slope, dloss))), axes,
+                         false));
   }
 }
 

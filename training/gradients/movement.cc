@@ -29,8 +29,8 @@ Value* Transpose(C& c) {
 void Concat(C& c) {
   Builder& b = c.b;
   size_t n = c.node.inputs().size();
-  int64_t axis = NormalizeAxis(c.node.Int("axis", 0), c.Dy()->rank(),
-                               c.node.Where());
+  int64_t axis =
+      NormalizeAxis(c.node.Int("axis", 0), c.Dy()->rank(), c.node.Where());
   std::vector<int64_t> sizes;
   size_t wanted = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -38,8 +38,8 @@ void Concat(C& c) {
     wanted += c.Needs(i);
   }
   if (wanted == n && n > 1) {
-    std::vector<Value*> parts = b.Ops("Split", {c.Dy(), b.Ints(sizes)}, n,
-                                      {{"axis", axis}});
+    std::vector<Value*> parts =
+        b.Ops("Split", {c.Dy(), b.Ints(sizes)}, n, {{"axis", axis}});
     for (size_t i = 0; i < n; ++i) c.Set(i, parts[i]);
     return;
   }
@@ -54,8 +54,8 @@ void Concat(C& c) {
 
 Value* Split(C& c) {
   Builder& b = c.b;
-  int64_t axis = NormalizeAxis(c.node.Int("axis", 0), c.In(0)->rank(),
-                               c.node.Where());
+  int64_t axis =
+      NormalizeAxis(c.node.Int("axis", 0), c.In(0)->rank(), c.node.Where());
   std::vector<Value*> parts;
   for (size_t i = 0; i < c.node.outputs().size(); ++i) {
     Check(c.Out(i) != nullptr, "[", c.node.Where(),
@@ -80,8 +80,7 @@ Value* Spread(Builder& b, Value* dy, int64_t axis, int64_t step) {
                        std::vector<int64_t>(split.size(), 0), wide);
   Shape merged = *dy->shape;
   merged[at] *= step;
-  return SliceAxis(b, b.Reshape(zeros, merged), axis, 0,
-                   merged[at] - step + 1);
+  return SliceAxis(b, b.Reshape(zeros, merged), axis, 0, merged[at] - step + 1);
 }
 
 Value* Slice(C& c) {
@@ -92,8 +91,10 @@ Value* Slice(C& c) {
   std::vector<int64_t> starts = ConstantInts(c, 1, "starts");
   std::vector<int64_t> axes =
       ConstantInts(c, 3, "axes", Range(0, static_cast<int64_t>(starts.size())));
-  std::vector<int64_t> steps = ConstantInts(
-      c, 4, "steps", std::vector<int64_t>(starts.size(), 1));
+  std::vector<int64_t> steps =
+      ConstantInts(c, 4, "steps", std::vector<int64_t>(starts.size(), 1));
+  Check(axes.size() == starts.size() && steps.size() == starts.size(), "[",
+        c.node.Where(), "] expected as many axes and steps as starts");
   std::vector<int64_t> begin(shape.size(), 0);
   Value* dy = c.Dy();
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -105,8 +106,8 @@ Value* Slice(C& c) {
     int64_t count = dy->dim(axis);
     if (count == 1) step = 1;
     if (step < 0) {  // the same elements read forwards
-      dy = b.Op("Slice", {dy, b.Ints({-1}), b.Ints({INT64_MIN}),
-                          b.Ints({axis}), b.Ints({-1})});
+      dy = b.Op("Slice", {dy, b.Ints({-1}), b.Ints({INT64_MIN}), b.Ints({axis}),
+                          b.Ints({-1})});
       start += (count - 1) * step;
       step = -step;
     }
@@ -120,6 +121,8 @@ Value* Slice(C& c) {
 Value* Tile(C& c) {
   std::vector<int64_t> repeats = ConstantInts(c, 1, "repeats");
   const Shape& shape = *c.In(0)->shape;
+  Check(repeats.size() == shape.size(), "[", c.node.Where(), "] expected ",
+        shape.size(), " repeats, got ", repeats.size());
   Shape split;
   std::vector<int64_t> axes;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -139,9 +142,9 @@ Value* DepthToSpace(C& c) {
   Value* split = b.Reshape(c.Dy(), {x[0], depth, x[2], s, x[3], s});
   // DCR has depth as blocks × C, CRD as C × blocks.
   bool crd = c.node.String("mode", "DCR") == "CRD";
-  Value* moved = b.Transpose(split, crd ? std::vector<int64_t>{0, 1, 3, 5, 2, 4}
-                                        : std::vector<int64_t>{0, 3, 5, 1, 2,
-                                                               4});
+  Value* moved =
+      b.Transpose(split, crd ? std::vector<int64_t>{0, 1, 3, 5, 2, 4}
+                             : std::vector<int64_t>{0, 3, 5, 1, 2, 4});
   return b.Reshape(moved, x);
 }
 
@@ -149,8 +152,7 @@ Value* SpaceToDepth(C& c) {
   Builder& b = c.b;
   const Shape& x = *c.In(0)->shape;
   int64_t s = c.node.Int("blocksize", 1);
-  Value* split =
-      b.Reshape(c.Dy(), {x[0], s, s, x[1], x[2] / s, x[3] / s});
+  Value* split = b.Reshape(c.Dy(), {x[0], s, s, x[1], x[2] / s, x[3] / s});
   return b.Reshape(b.Transpose(split, {0, 3, 4, 1, 5, 2}), x);
 }
 

@@ -102,6 +102,11 @@ void RMSNormalization(C& c) {
   c.Set(1, b.Mul(c.Dy(), b.Mul(x, InverseDeviation(b, square, epsilon))));
 }
 
+void CheckRank(C& c) {
+  Check(c.In(0)->rank() >= 2, "[", c.node.Where(),
+        "] expected x (N, C, …), got ", ToString(*c.In(0)->shape));
+}
+
 // All axes but the channels'.
 std::vector<int64_t> BatchAxes(int64_t rank) {
   std::vector<int64_t> axes = Range(1, rank);
@@ -157,8 +162,7 @@ void BatchNormTraining(C& c, float epsilon) {
 void BatchNormalization(C& c) {
   Builder& b = c.b;
   Value* x = c.In(0);
-  Check(x->rank() >= 2, "[", c.node.Where(), "] expected x of rank >= 2, got ",
-        x->rank());
+  CheckRank(c);
   float epsilon = c.node.Float("epsilon", 1e-5f);
   if (c.node.Int("training_mode", 0) != 0) return BatchNormTraining(c, epsilon);
   std::vector<int64_t> axes = BatchAxes(x->rank());
@@ -176,9 +180,9 @@ void BatchNormalization(C& c) {
 
 // Each (sample, channel) by itself.
 void InstanceNormalization(C& c) {
+  CheckRank(c);
   std::vector<int64_t> axes = Range(2, c.In(0)->rank());
-  Normalised n = Normalise(c.b, c.In(0), axes,
-                           c.node.Float("epsilon", 1e-5f));
+  Normalised n = Normalise(c.b, c.In(0), axes, c.node.Float("epsilon", 1e-5f));
   SetScaleAndBias(c, n.h);
   if (c.Needs(0)) {
     Value* dh = c.b.Mul(c.Dy(), PerChannel(c, c.In(1)));
@@ -186,8 +190,8 @@ void InstanceNormalization(C& c) {
   }
 }
 
-// y = x / |x|_p: dx = (dy - |x|_p' Σ dy y) / |x|_p, |x|_2' = y, |x|_1' = sign x.
-// A row of zeros stays zeros: no gradient.
+// y = x / |x|_p: dx = (dy - |x|_p' Σ dy y) / |x|_p, |x|_2' = y, |x|_1' = sign
+// x. A row of zeros stays zeros: no gradient.
 Value* LpNormalization(C& c) {
   Builder& b = c.b;
   Value *x = c.In(0), *y = c.Out(0);
@@ -221,17 +225,18 @@ Value* LRN(C& c) {
   Builder& b = c.b;
   Value* x = c.In(0);
   int64_t size = c.node.Int("size", 1), before = (size - 1) / 2;
+  Check(size > 0 && x->rank() >= 2, "[", c.node.Where(),
+        "] expected size > 0 and x of rank >= 2, got size ", size);
   double alpha = c.node.Float("alpha", 0.0001f) / static_cast<double>(size);
   double beta = c.node.Float("beta", 0.75f);
-  Value* s = b.Add(b.Mul(WindowSum(b, b.Mul(x, x), size, before),
-                         b.Scalar(alpha, x)),
-                   b.Scalar(c.node.Float("bias", 1.0f), x));
+  Value* s =
+      b.Add(b.Mul(WindowSum(b, b.Mul(x, x), size, before), b.Scalar(alpha, x)),
+            b.Scalar(c.node.Float("bias", 1.0f), x));
   Value* direct = b.Mul(c.Dy(), b.Op("Pow", {s, b.Scalar(-beta, x)}));
   // Element i lies in the windows of those whose window mirrored holds i.
-  Value* through = WindowSum(b, b.Div(b.Mul(direct, x), s), size,
-                             size - 1 - before);
-  return b.Sub(direct, b.Mul(b.Mul(x, b.Scalar(2 * alpha * beta, x)),
-                             through));
+  Value* through =
+      WindowSum(b, b.Div(b.Mul(direct, x), s), size, size - 1 - before);
+  return b.Sub(direct, b.Mul(b.Mul(x, b.Scalar(2 * alpha * beta, x)), through));
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ struct Pads {
 Pads PadsOf(C& c) {
   size_t rank = c.In(0)->shape->size();
   std::vector<int64_t> pads = ConstantInts(c, 1, "pads");
-  std::vector<int64_t> axes = ConstantInts(
-      c, 3, "axes", Range(0, static_cast<int64_t>(rank)));
+  std::vector<int64_t> axes =
+      ConstantInts(c, 3, "axes", Range(0, static_cast<int64_t>(rank)));
   Check(pads.size() == 2 * axes.size(), "[", c.node.Where(), "] expected ",
         2 * axes.size(), " pads, got ", pads.size());
   Pads all{std::vector<int64_t>(rank, 0), std::vector<int64_t>(rank, 0)};
   for (size_t i = 0; i < axes.size(); ++i) {
-    size_t axis = static_cast<size_t>(NormalizeAxis(
-        axes[i], static_cast<int64_t>(rank), c.node.Where()));
+    size_t axis = static_cast<size_t>(
+        NormalizeAxis(axes[i], static_cast<int64_t>(rank), c.node.Where()));
     all.begin[axis] = pads[i];
     all.end[axis] = pads[axes.size() + i];
   }
@@ -76,8 +76,10 @@ void Pad(C& c) {
   std::string mode = c.node.String("mode", "constant");
   Check(mode == "constant" || mode == "edge" || mode == "reflect" ||
             mode == "wrap",
-        "[", c.node.Where(), "] expected mode constant, edge, reflect or wrap, "
-        "got ", mode);
+        "[", c.node.Where(),
+        "] expected mode constant, edge, reflect or wrap, "
+        "got ",
+        mode);
   if (mode != "constant") {
     if (c.Needs(0)) c.Set(0, PadFromData(c, mode));
     return;

@@ -22,10 +22,9 @@ Value* SpreadWindows(C& c, Value* t, const Window& w) {
   one_channel[1] = 1;
   Shape kernel = {1, 1};
   kernel.insert(kernel.end(), w.kernel.begin(), w.kernel.end());
-  Value* spread =
-      b.Op("ConvTranspose",
-           {b.Reshape(t, one_channel), Filled(b, 1, t, kernel)},
-           ConvTransposeAttributes(w, 1));
+  Value* spread = b.Op("ConvTranspose",
+                       {b.Reshape(t, one_channel), Filled(b, 1, t, kernel)},
+                       ConvTransposeAttributes(w, 1));
   return b.Reshape(spread, x);
 }
 
@@ -53,8 +52,8 @@ Value* InverseCounts(C& c, const Window& w) {
     counts = std::move(next);
   }
   for (double& count : counts) count = 1 / count;
-  return c.b.Constant(ConvertTo(Tensor::From<double>(shape, counts),
-                                c.Dy()->dtype));
+  return c.b.Constant(
+      ConvertTo(Tensor::From<double>(shape, counts), c.Dy()->dtype));
 }
 
 Value* AveragePool(C& c) {
@@ -81,10 +80,10 @@ Value* AddAt(C& c, Value* indices) {
   const Shape& x = *c.In(0)->shape;
   int64_t count = NumElements(*c.Dy()->shape);
   Value* zeros = Filled(b, 0, c.Dy(), {NumElements(x)});
-  Value* flat = b.Op("ScatterElements",
-                     {zeros, b.Reshape(indices, {count}),
-                      b.Reshape(c.Dy(), {count})},
-                     {{"axis", int64_t{0}}, {"reduction", std::string("add")}});
+  Value* flat =
+      b.Op("ScatterElements",
+           {zeros, b.Reshape(indices, {count}), b.Reshape(c.Dy(), {count})},
+           {{"axis", int64_t{0}}, {"reduction", std::string("add")}});
   return b.Reshape(flat, x);
 }
 
@@ -114,10 +113,10 @@ Value* GlobalMaxPool(C& c) {
   int64_t size = planes == 0 ? 0 : NumElements(x) / planes;
   Value* rows = b.Reshape(c.In(0), {planes, size});
   Value* at = b.Op("ArgMax", {rows}, {{"axis", int64_t{1}}});
-  Value* dx = b.Op("ScatterElements",
-                   {Filled(b, 0, rows, {planes, size}), at,
-                    b.Reshape(c.Dy(), {planes, 1})},
-                   {{"axis", int64_t{1}}, {"reduction", std::string("add")}});
+  Value* dx = b.Op(
+      "ScatterElements",
+      {Filled(b, 0, rows, {planes, size}), at, b.Reshape(c.Dy(), {planes, 1})},
+      {{"axis", int64_t{1}}, {"reduction", std::string("add")}});
   return b.Reshape(dx, x);
 }
 

@@ -64,8 +64,8 @@ Value* Prod(C& c) {
   Value* safe = b.Op("Where", {is_zero, one, r.x});
   Value* product = b.Op("ReduceProd", {safe, b.Ints(r.axes)});
   Value* at_zero = Masked(b, b.Op("Equal", {zeros, one}), product);
-  Value* elsewhere = Masked(b, b.Op("Equal", {zeros, zero}),
-                            b.Div(product, safe));
+  Value* elsewhere =
+      Masked(b, b.Op("Equal", {zeros, zero}), b.Div(product, safe));
   return b.Mul(r.dy, b.Op("Where", {is_zero, at_zero, elsewhere}));
 }
 

@@ -22,9 +22,8 @@ struct Resized {
 Tensor ConstantInput(const C& c, size_t i, const char* what) {
   const Value* value = c.In(i);
   if (!value) return {};
-  Check(value->is_constant(), "[", c.node.Where(), "] expected constant ",
-        what, " for the gradient, got the computed value \"", value->name,
-        "\"");
+  Check(value->is_constant(), "[", c.node.Where(), "] expected constant ", what,
+        " for the gradient, got the computed value \"", value->name, "\"");
   return value->data.size() == 0 ? Tensor() : value->data;
 }
 
@@ -69,8 +68,8 @@ Tensor UnitVectors(const Shape& shape, size_t axis, DType dtype) {
 // aspect ratio to keep, the scale depends on all axes, so all are there.
 Tensor Matrix(const C& c, const Resized& r, size_t which) {
   bool keeps_ratio =
-      r.sizes.defined() && c.node.String("keep_aspect_ratio_policy",
-                                         "stretch") != "stretch";
+      r.sizes.defined() &&
+      c.node.String("keep_aspect_ratio_policy", "stretch") != "stretch";
   std::vector<int64_t> chosen = {static_cast<int64_t>(which)};
   if (keeps_ratio) chosen = Range(0, static_cast<int64_t>(r.axes.size()));
   Shape shape, result = {0};
@@ -84,8 +83,8 @@ Tensor Matrix(const C& c, const Resized& r, size_t which) {
   size_t at = keeps_ratio ? which : 0;
   result[0] = shape[at];
   Graph graph;
-  DType dtype = c.In(0)->dtype == DType::kDouble ? DType::kDouble
-                                                 : DType::kFloat;
+  DType dtype =
+      c.In(0)->dtype == DType::kDouble ? DType::kDouble : DType::kFloat;
   std::vector<Value*> inputs = {
       graph.AddInitializer("x", UnitVectors(shape, at, dtype))};
   std::vector<Tensor> data = {inputs[0]->data, Pick(r.roi, roi),

@@ -29,8 +29,7 @@ Value* ZeroOne(Builder& b, Value* condition, const Value* like) {
 Value* SliceAxis(Builder& b, Value* x, int64_t axis, int64_t begin,
                  int64_t end) {
   if (begin == 0 && end == x->dim(axis)) return x;
-  return b.Op("Slice",
-              {x, b.Ints({begin}), b.Ints({end}), b.Ints({axis})});
+  return b.Op("Slice", {x, b.Ints({begin}), b.Ints({end}), b.Ints({axis})});
 }
 
 Value* Place(Builder& b, Value* x, const std::vector<int64_t>& begin,
@@ -44,8 +43,8 @@ Value* Place(Builder& b, Value* x, const std::vector<int64_t>& begin,
 }
 
 std::vector<int64_t> Range(int64_t begin, int64_t end) {
-  std::vector<int64_t> range(static_cast<size_t>(std::max<int64_t>(
-      end - begin, 0)));
+  std::vector<int64_t> range(
+      static_cast<size_t>(std::max<int64_t>(end - begin, 0)));
   std::iota(range.begin(), range.end(), begin);
   return range;
 }
@@ -55,9 +54,8 @@ std::vector<int64_t> ConstantInts(const GradientContext& c, size_t i,
                                   std::vector<int64_t> otherwise) {
   const Value* value = c.In(i);
   if (!value) return otherwise;
-  Check(value->is_constant(), "[", c.node.Where(), "] expected constant ",
-        what, " for the gradient, got the computed value \"", value->name,
-        "\"");
+  Check(value->is_constant(), "[", c.node.Where(), "] expected constant ", what,
+        " for the gradient, got the computed value \"", value->name, "\"");
   return ToInts(value->data);
 }
 

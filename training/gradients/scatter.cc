@@ -19,9 +19,8 @@ void ScatterExtremum(C& c, int64_t axis) {
   };
   Value* x_hit = ZeroOne(b, b.Op("Equal", {x, y}), y);
   Value* u_hit = ZeroOne(b, b.Op("Equal", {u, read(y)}), y);
-  Value* hits =
-      b.Op("ScatterElements", {x_hit, at, u_hit},
-           {{"axis", axis}, {"reduction", std::string("add")}});
+  Value* hits = b.Op("ScatterElements", {x_hit, at, u_hit},
+                     {{"axis", axis}, {"reduction", std::string("add")}});
   Value* share = b.Div(c.Dy(), hits);
   if (c.Needs(0)) c.Set(0, b.Mul(share, x_hit));
   if (c.Needs(2)) c.Set(2, b.Mul(read(share), u_hit));
@@ -38,9 +37,8 @@ void ScatterElements(C& c) {
     if (reduction == "add") {
       c.Set(0, c.Dy());
     } else {  // dy times what x was multiplied by: 0 for none
-      Value* by = reduction == "mul"
-                      ? c.In(2)
-                      : Filled(b, 0, c.Dy(), *c.In(2)->shape);
+      Value* by =
+          reduction == "mul" ? c.In(2) : Filled(b, 0, c.Dy(), *c.In(2)->shape);
       c.Set(0, b.Op("ScatterElements", {c.Dy(), c.In(1), by},
                     {{"axis", axis}, {"reduction", reduction}}));
     }
@@ -60,9 +58,8 @@ void ScatterND(C& c) {
         "] expected reduction none or add for the gradient, got ", reduction);
   if (c.Needs(0)) {
     Value* zeros = Filled(b, 0, c.Dy(), *c.In(2)->shape);
-    c.Set(0, reduction == "add"
-                 ? c.Dy()
-                 : b.Op("ScatterND", {c.Dy(), c.In(1), zeros}));
+    c.Set(0, reduction == "add" ? c.Dy()
+                                : b.Op("ScatterND", {c.Dy(), c.In(1), zeros}));
   }
   if (c.Needs(2)) c.Set(2, b.Op("GatherND", {c.Dy(), c.In(1)}));
 }

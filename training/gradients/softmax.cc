@@ -7,8 +7,7 @@ namespace {
 using C = GradientContext;
 
 int64_t Axis(C& c) {
-  return NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(),
-                       c.node.Where());
+  return NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(), c.node.Where());
 }
 
 Value* Softmax(C& c) {

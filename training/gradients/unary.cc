@@ -34,9 +34,7 @@ Value* Reciprocal(C& c) {
 
 Value* Sin(C& c) { return c.b.Mul(c.Dy(), c.b.Op("Cos", {c.In(0)})); }
 
-Value* Cos(C& c) {
-  return c.b.Neg(c.b.Mul(c.Dy(), c.b.Op("Sin", {c.In(0)})));
-}
+Value* Cos(C& c) { return c.b.Neg(c.b.Mul(c.Dy(), c.b.Op("Sin", {c.In(0)}))); }
 
 Value* Tan(C& c) {
   return c.b.Mul(c.Dy(), c.b.Add(Square(c, c.Out(0)), One(c)));
@@ -62,8 +60,7 @@ Value* Sinh(C& c) { return c.b.Mul(c.Dy(), c.b.Op("Cosh", {c.In(0)})); }
 Value* Cosh(C& c) { return c.b.Mul(c.Dy(), c.b.Op("Sinh", {c.In(0)})); }
 
 Value* Asinh(C& c) {
-  return c.b.Div(c.Dy(),
-                 c.b.Op("Sqrt", {c.b.Add(Square(c, c.In(0)), One(c))}));
+  return c.b.Div(c.Dy(), c.b.Op("Sqrt", {c.b.Add(Square(c, c.In(0)), One(c))}));
 }
 
 Value* Acosh(C& c) {

@@ -14,18 +14,21 @@ int64_t Extent(const Window& w, size_t i) {
   return (w.kernel[i] - 1) * w.dilations[i] + 1;
 }
 
-Window Basics(const Node& node, std::vector<int64_t> kernel) {
+Window Basics(const Node& node, std::vector<int64_t> kernel, const Shape& x,
+              const Shape& y) {
   size_t n = kernel.size();
+  Check(x.size() == n + 2 && y.size() == n + 2, "[", node.Where(),
+        "] expected x (N, C, …) with ", n, " spatial axes, got ", ToString(x));
   std::vector<int64_t> ones(n, 1), zeros(2 * n, 0);
   Window w;
   w.kernel = std::move(kernel);
   w.strides = node.Ints("strides", ones);
   w.dilations = node.Ints("dilations", ones);
   std::vector<int64_t> pads = node.Ints("pads", zeros);
-  Check(w.strides.size() == n && w.dilations.size() == n &&
-            pads.size() == 2 * n,
-        "[", node.Where(), "] expected strides, dilations and pads for ", n,
-        " axes");
+  Check(
+      w.strides.size() == n && w.dilations.size() == n && pads.size() == 2 * n,
+      "[", node.Where(), "] expected strides, dilations and pads for ", n,
+      " axes");
   auto middle = pads.begin() + static_cast<std::ptrdiff_t>(n);
   w.begin.assign(pads.begin(), middle);
   w.declared_end.assign(middle, pads.end());
@@ -56,7 +59,7 @@ std::vector<int64_t> BothEnds(const Window& w) {
 
 Window WindowOfConv(const Node& node, std::vector<int64_t> kernel,
                     const Shape& x, const Shape& y) {
-  Window w = Basics(node, std::move(kernel));
+  Window w = Basics(node, std::move(kernel), x, y);
   std::string auto_pad = node.String("auto_pad", "NOTSET");
   for (size_t i = 0; auto_pad != "NOTSET" && i < w.kernel.size(); ++i) {
     int64_t total = (y[i + 2] - 1) * w.strides[i] + Extent(w, i) - x[i + 2];
@@ -68,15 +71,15 @@ Window WindowOfConv(const Node& node, std::vector<int64_t> kernel,
 
 Window WindowOfConvTranspose(const Node& node, std::vector<int64_t> kernel,
                              const Shape& x, const Shape& y) {
-  Window w = Basics(node, std::move(kernel));
+  Window w = Basics(node, std::move(kernel), x, y);
   std::string auto_pad = node.String("auto_pad", "NOTSET");
   bool given = node.Has("output_shape");
   if (given || auto_pad != "NOTSET") {
-    std::vector<int64_t> added = node.Ints(
-        "output_padding", std::vector<int64_t>(w.kernel.size(), 0));
+    std::vector<int64_t> added =
+        node.Ints("output_padding", std::vector<int64_t>(w.kernel.size(), 0));
     for (size_t i = 0; i < w.kernel.size(); ++i) {
-      int64_t total = (x[i + 2] - 1) * w.strides[i] + added[i] + Extent(w, i) -
-                      y[i + 2];
+      int64_t total =
+          (x[i + 2] - 1) * w.strides[i] + added[i] + Extent(w, i) - y[i + 2];
       if (!given && auto_pad == "VALID") total = 0;
       Share(w, i, total, auto_pad == "SAME_UPPER");
     }
@@ -86,8 +89,10 @@ Window WindowOfConvTranspose(const Node& node, std::vector<int64_t> kernel,
 }
 
 Attributes ConvAttributes(const Window& w, int64_t group) {
-  return {{"kernel_shape", w.kernel}, {"strides", w.strides},
-          {"dilations", w.dilations}, {"group", group},
+  return {{"kernel_shape", w.kernel},
+          {"strides", w.strides},
+          {"dilations", w.dilations},
+          {"group", group},
           {"pads", BothEnds(w)}};
 }
 

@@ -5,12 +5,30 @@ namespace onnx_fp8 {
 
 void RegisterZeroGradients(GradientRegistry& r) {
   // Piecewise constant, or random without regard to the input.
-  for (const char* op :
-       {"ArgMax", "ArgMin", "Bernoulli", "Ceil", "ConstantOfShape", "Equal",
-        "EyeLike", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
-        "IsNaN", "Less", "LessOrEqual", "Multinomial", "NonMaxSuppression",
-        "NonZero", "RandomNormalLike", "RandomUniformLike", "Round", "Shape",
-        "Sign", "Size"}) {
+  for (const char* op : {"ArgMax",
+                         "ArgMin",
+                         "Bernoulli",
+                         "Ceil",
+                         "ConstantOfShape",
+                         "Equal",
+                         "EyeLike",
+                         "Floor",
+                         "Greater",
+                         "GreaterOrEqual",
+                         "Hardmax",
+                         "IsInf",
+                         "IsNaN",
+                         "Less",
+                         "LessOrEqual",
+                         "Multinomial",
+                         "NonMaxSuppression",
+                         "NonZero",
+                         "RandomNormalLike",
+                         "RandomUniformLike",
+                         "Round",
+                         "Shape",
+                         "Sign",
+                         "Size"}) {
     r.AddZero(op);
   }
 }

@@ -185,6 +185,10 @@ TEST(Binary, Variadic) {
   EXPECT_TRUE(Identical(RunKernel("Mean", {row, row, c})[0],
                         Vector<float>({3.5f / 3, 5.5f / 3, 13.5f / 3})));
   EXPECT_TRUE(Identical(RunKernel("Sum", {row})[0], row));
+  // The first two are both constant along the rows of the result.
+  EXPECT_TRUE(Identical(
+      RunKernel("Sum", {column, column, row})[0],
+      Tensor::From<float>({2, 3}, std::vector<float>{21, 22, 26, 41, 42, 46})));
   EXPECT_EQ(ToInts(RunKernel("Max", {Vector<uint64_t>({1, ~0ull >> 1}),
                                      Vector<uint64_t>({5, 6})})[0]),
             (Ints64{5, std::numeric_limits<int64_t>::max()}));

@@ -28,12 +28,11 @@ TEST(Einsum, DiagonalsSumsAndOuterProducts) {
   EXPECT_EQ(Doubles(Einsum("ii", {a})), V{3});
   EXPECT_EQ(Doubles(Einsum("ii->i", {a})), (V{0, 3}));
   EXPECT_EQ(Doubles(Einsum("ij->j", {a})), (V{2, 4}));
-  EXPECT_EQ(Doubles(Einsum("i,j->ij", {Floats({2}, {1, 2}),
-                                       Floats({2}, {3, 4})})),
-            (V{3, 4, 6, 8}));
+  EXPECT_EQ(
+      Doubles(Einsum("i,j->ij", {Floats({2}, {1, 2}), Floats({2}, {3, 4})})),
+      (V{3, 4, 6, 8}));
   EXPECT_EQ(Doubles(Einsum("ij,jk,kl->il", {a, a, a})), (V{6, 11, 22, 39}));
-  EXPECT_EQ(Doubles(Einsum(",->", {Floats({}, {3}), Floats({}, {4})})),
-            V{12});
+  EXPECT_EQ(Doubles(Einsum(",->", {Floats({}, {3}), Floats({}, {4})})), V{12});
 }
 
 TEST(Einsum, EllipsesBroadcast) {
@@ -54,10 +53,19 @@ TEST(Einsum, EllipsesBroadcast) {
   EXPECT_EQ(Doubles(Einsum("i...", {Count({2, 2})})), (V{0, 2, 1, 3}));
 }
 
+// Whole numbers of which no sum here needs rounding.
+Tensor Small(const Shape& shape) {
+  Tensor x = Count(shape);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    x.data<float>()[i] = static_cast<float>(i * i % 13 - 6);
+  }
+  return x;
+}
+
 // Attention's products, against loops, with sizes that several threads share.
 TEST(Einsum, BatchedHeads) {
   int64_t b = 2, q = 33, k = 29, h = 3, d = 17;
-  Tensor x = Count({b, q, h, d}), w = Count({b, k, h, d});
+  Tensor x = Small({b, q, h, d}), w = Small({b, k, h, d});
   Tensor y = Einsum("bqhd,bkhd->bhqk", {x, w});
   ASSERT_EQ(y.shape(), (Shape{b, h, q, k}));
   for (int64_t i = 0; i < y.size(); ++i) {
@@ -68,7 +76,35 @@ TEST(Einsum, BatchedHeads) {
       sum += DoubleAt(x, ((n * q + r) * h + c) * d + j) *
              DoubleAt(w, ((n * k + s) * h + c) * d + j);
     }
-    ASSERT_NEAR(DoubleAt(y, i), sum, 1e-6 * sum);
+    ASSERT_EQ(DoubleAt(y, i), sum);
+  }
+}
+
+// Two operands take the way through matrix products, a third one does not.
+TEST(Einsum, BothWaysAgree) {
+  Tensor a = Small({2, 3, 4, 5}), one = Floats({}, {1});
+  for (auto [equation, shape] : std::vector<std::pair<std::string, Shape>>{
+           {"abcd,abcd->ba", {2, 3, 4, 5}},
+           {"abcd,dbea->ecb", {5, 3, 6, 2}},
+           {"abcd,ce->eabd", {4, 6}},
+           {"abcd,ebcf->fade", {6, 3, 4, 2}},
+           {"abcd,dc->ab", {5, 4}},
+           {"abcd,aed->bc", {2, 6, 5}},
+           {"abcd,abcd->abcd", {2, 1, 4, 5}},
+           {"abcd,bb->acd", {3, 3}},
+           {"...cd,...ed->...ce", {3, 6, 5}},
+           {"abcd,e->", {7}}}) {
+    Tensor b = Small(shape);
+    size_t arrow = equation.find("->");
+    std::string three =
+        equation.substr(0, arrow) + "," + equation.substr(arrow);
+    EXPECT_TRUE(Identical(Einsum(equation, {a, b}), Einsum(three, {a, b, one})))
+        << equation;
+    Tensor wide_a = ConvertTo(a, DType::kDouble);
+    Tensor wide_b = ConvertTo(b, DType::kDouble);
+    EXPECT_EQ(Doubles(Einsum(equation, {wide_a, wide_b})),
+              Doubles(Einsum(three, {a, b, one})))
+        << equation;
   }
 }
 
@@ -90,8 +126,7 @@ TEST(Einsum, RefusesBadEquations) {
   for (const char* equation :
        {"", "ij,jk", "i", "ijk", "ij->k", "ij->ii", "i1", "i..", "...i...j",
         ".ij", "ij->i->j", "ijk...", "ii", "ij-"}) {
-    EXPECT_NE(ErrorOf("Einsum", {a}, {{"equation", std::string(equation)}}),
-              "")
+    EXPECT_NE(ErrorOf("Einsum", {a}, {{"equation", std::string(equation)}}), "")
         << equation;
   }
   EXPECT_NE(ErrorOf("Einsum", {a, a}, {{"equation", std::string("ij,jk")}}),

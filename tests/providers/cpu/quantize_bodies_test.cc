@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The FP8 ops' kernels against their bodies, both on the CPU provider. (Other
+// engines run the bodies in tests/python/test_quantize_bodies.py.)
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "graph/expand.h"
+#include "graph/infer_shapes.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/float8.h"
+#include "providers/cpu/cpu_provider.h"
+#include "tests/providers/cpu/kernel_runner.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Runs one node of ours by its body.
+std::vector<Tensor> RunBody(const std::string& op,
+                            const std::vector<Tensor>& inputs,
+                            const Attributes& attributes, size_t outputs) {
+  Graph graph;
+  std::vector<Value*> in;
+  std::map<const Value*, Tensor> values;
+  for (const Tensor& t : inputs) {
+    std::string name = "in" + std::to_string(in.size());
+    in.push_back(graph.AddInput(name, t.dtype(), t.shape()));
+    values[in.back()] = t;
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < outputs; ++i) names.push_back("o" + std::to_string(i));
+  Node* node = graph.AddNode(op, in, names, attributes, kDomain);
+  graph.outputs = node->outputs();
+  InferNode(*node, graph.opset);
+  auto evaluator = MakeCpuEvaluator();
+  ExpandNode(graph, *node, evaluator.get());
+  for (Value* v : graph.Initializers()) values[v] = v->data;
+  for (Node& step : graph.nodes()) {
+    std::vector<Tensor> operands;
+    for (Value* v : step.inputs()) operands.push_back(values[v]);
+    auto results = evaluator->Evaluate(step, operands);
+    for (size_t i = 0; i < results.size(); ++i)
+      values[step.out(i)] = results[i];
+  }
+  std::vector<Tensor> all;
+  for (Value* v : graph.outputs) all.push_back(values[v]);
+  return all;
+}
+
+void ExpectBodyAndKernelAgree(const std::string& op,
+                              const std::vector<Tensor>& inputs,
+                              const Attributes& attributes, size_t outputs) {
+  auto body = RunBody(op, inputs, attributes, outputs);
+  auto kernel = RunKernel(op, inputs, attributes, outputs, kDomain);
+  for (size_t i = 0; i < outputs; ++i) {
+    EXPECT_TRUE(Identical(body[i], kernel[i]))
+        << op << " output " << i << ", first input "
+        << ToString(inputs[0].shape());
+  }
+}
+
+Attributes To(DType format) {
+  return {{"to", static_cast<int64_t>(format)}, {"q_max", Float8Max(format)}};
+}
+
+std::vector<Tensor> ManyTensors() {
+  std::vector<Tensor> all;
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{3, 5, 7}, Shape{0, 2}}) {
+    all.push_back(RandomNormal(shape, 1));
+  }
+  for (float special :
+       {0.0f, -0.0f, kInf, -kInf, kNaN, 1e-40f, 3e38f, 1e-13f}) {
+    Tensor t = RandomNormal({4, 9}, 2);
+    t.data<float>()[7] = special;
+    all.push_back(t);
+    all.push_back(Tensor::From<float>({2}, std::vector<float>(2, special)));
+  }
+  return all;
+}
+
+TEST(Bodies, QuantizeTensorAndQuantizeWith) {
+  for (const Tensor& x : ManyTensors()) {
+    for (DType format : {DType::kE4M3, DType::kE5M2}) {
+      ExpectBodyAndKernelAgree("QuantizeTensor", {x}, To(format), 3);
+      for (float scale : {0.0f, 1.0f / 3, 0x1p-126f, 1e30f}) {
+        ExpectBodyAndKernelAgree("QuantizeWith", {x, Tensor::Scalar(scale)},
+                                 To(format), 3);
+      }
+    }
+  }
+}
+
+TEST(Bodies, UpdateScale) {
+  for (int64_t h : {1, 2, 5}) {
+    constexpr int64_t kSlots = 9;
+    Tensor amax = Tensor::From<float>(
+        {kSlots},
+        std::vector<float>{0, kInf, kNaN, 1e-45f, 1e-38f, 3e38f, 7, 0.1f, 4});
+    Tensor history = RandomNormal({h, kSlots}, 3);
+    for (int64_t i = 0; i < history.size(); ++i) {
+      float& x = history.data<float>()[i];
+      if (x < 0) x = -x;
+    }
+    history.data<float>()[history.size() - 1] = kInf;
+    history.data<float>()[history.size() - 2] = kNaN;
+    Tensor scale = Tensor::From<float>({kSlots}, std::vector<float>(9, 0.3f));
+    Tensor q_max = Tensor::From<float>(
+        {kSlots},
+        std::vector<float>{448, 57344, 448, 448, 57344, 448, 448, 57344, 448});
+    for (bool ok : {true, false}) {
+      for (int64_t most_recent : {0, 1}) {
+        for (float margin : {0.0f, 3.0f, -2.0f}) {
+          ExpectBodyAndKernelAgree(
+              "UpdateScale", {amax, history, scale, q_max, Tensor::Scalar(ok)},
+              {{"most_recent", most_recent}, {"margin", margin}}, 2);
+        }
+      }
+    }
+  }
+}
+
+Tensor Quantized(const Shape& shape, uint64_t seed, DType format) {
+  return ConvertTo(RandomNormal(shape, seed), format);
+}
+
+TEST(Bodies, ScaledMatMul) {
+  struct Case {
+    Shape a, b;
+    int64_t ta, tb, n;
+  };
+  const Case kCases[] = {
+      {{3, 5}, {5, 7}, 0, 0, 7},           {{2, 3, 17}, {17, 33}, 0, 0, 33},
+      {{2, 3, 4, 17}, {33, 17}, 0, 1, 33}, {{2, 3, 17}, {2, 3, 9}, 1, 0, 9},
+      {{2, 2, 3, 17}, {4, 3, 9}, 1, 0, 9}, {{2, 3, 17}, {9, 6}, 1, 1, 9},
+      {{0, 3, 5}, {5, 7}, 0, 0, 7},        {{2, 3, 0}, {0, 7}, 0, 0, 7}};
+  Tensor sa = Tensor::Scalar(0.3f), sb = Tensor::Scalar(1.7e-3f);
+  for (const Case& test : kCases) {
+    Attributes attributes = {{"transA", test.ta},
+                             {"transB", test.tb},
+                             {"role", std::string("wgrad")}};
+    Tensor a = Quantized(test.a, 1, DType::kE5M2);
+    Tensor b = Quantized(test.b, 2, DType::kE4M3);
+    ExpectBodyAndKernelAgree("ScaledMatMul", {a, sa, b, sb}, attributes, 1);
+    ExpectBodyAndKernelAgree("ScaledMatMulBias",
+                             {a, sa, b, sb, RandomNormal({test.n}, 3)},
+                             attributes, 1);
+  }
+}
+
+// --- inference without values
+
+struct Operand {
+  DType dtype;
+  std::optional<Shape> shape;
+};
+
+// The node's outputs as "dtype[shape]"; "?" where the shape is unknown.
+std::vector<std::string> Inferred(const std::string& op,
+                                  const std::vector<Operand>& inputs,
+                                  const Attributes& attributes,
+                                  size_t outputs) {
+  Graph graph;
+  std::vector<Value*> in;
+  for (const Operand& o : inputs) {
+    in.push_back(
+        graph.AddInput("in" + std::to_string(in.size()), o.dtype, o.shape));
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < outputs; ++i) names.push_back("o" + std::to_string(i));
+  Node* node = graph.AddNode(op, in, names, attributes, kDomain);
+  InferNode(*node, graph.opset);
+  std::vector<std::string> all;
+  for (Value* v : node->outputs()) {
+    all.push_back(Name(v->dtype) + (v->shape ? ToString(*v->shape) : "?"));
+  }
+  return all;
+}
+
+TEST(Inference, ShapesOfQuantizedValuesAndScales) {
+  Attributes to = To(DType::kE5M2);
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(Inferred("QuantizeTensor", {{DType::kFloat, Shape{2, -1}}}, to, 3),
+            (Texts{"float8e5m2[2,?]", "float[]", "float[]"}));
+  EXPECT_EQ(Inferred("QuantizeTensor", {{DType::kFloat, {}}}, to, 3)[0],
+            "float8e5m2?");
+  EXPECT_THROW(Inferred("QuantizeTensor", {{DType::kInt64, Shape{2}}}, to, 3),
+               Error);
+  EXPECT_THROW(Inferred("QuantizeTensor", {{DType::kFloat, Shape{2}}},
+                        {{"to", int64_t{1}}, {"q_max", 1.0f}}, 3),
+               Error);
+  EXPECT_THROW(
+      Inferred("QuantizeWith",
+               {{DType::kFloat, Shape{2}}, {DType::kFloat, Shape{1}}}, to, 3),
+      Error);
+  std::vector<Operand> slots = {{DType::kFloat, Shape{4}},
+                                {DType::kFloat, Shape{3, 4}},
+                                {DType::kFloat, Shape{4}},
+                                {DType::kFloat, Shape{4}},
+                                {DType::kBool, Shape{}}};
+  Attributes update = {{"most_recent", int64_t{0}}, {"margin", 0.0f}};
+  EXPECT_EQ(Inferred("UpdateScale", slots, update, 2),
+            (Texts{"float[3,4]", "float[4]"}));
+  update["margin"] = 0.5f;
+  EXPECT_THROW(Inferred("UpdateScale", slots, update, 2), Error);
+  update["margin"] = 0.0f;
+  slots[4].dtype = DType::kFloat;
+  EXPECT_THROW(Inferred("UpdateScale", slots, update, 2), Error);
+}
+
+TEST(Inference, ShapesOfProducts) {
+  auto y = [](std::optional<Shape> a, std::optional<Shape> b, int64_t ta,
+              int64_t tb, Shape scale = {}) {
+    return Inferred("ScaledMatMul",
+                    {{DType::kE4M3, std::move(a)},
+                     {DType::kFloat, scale},
+                     {DType::kE5M2, std::move(b)},
+                     {DType::kFloat, Shape{}}},
+                    {{"transA", ta}, {"transB", tb}}, 1)[0];
+  };
+  EXPECT_EQ(y(Shape{2, 3, 5}, Shape{5, 7}, 0, 0), "float[2,3,7]");
+  EXPECT_EQ(y(Shape{2, 3, 5}, Shape{7, 5}, 0, 1), "float[2,3,7]");
+  EXPECT_EQ(y(Shape{2, 3, 5}, Shape{6, 7}, 1, 0), "float[5,7]");
+  EXPECT_EQ(y(Shape{-1, 3, 5}, Shape{2, 3, 7}, 1, 0), "float[5,7]");
+  EXPECT_EQ(y(Shape{-1, 5}, Shape{5, -1}, 0, 0), "float[?,?]");
+  EXPECT_EQ(y({}, Shape{5, 7}, 0, 0), "float?");
+  EXPECT_THROW(y(Shape{2, 3}, Shape{5, 7}, 0, 0), Error);
+  EXPECT_THROW(y(Shape{5}, Shape{5, 7}, 0, 0), Error);
+  EXPECT_THROW(y(Shape{2, 5}, Shape{5, 7}, 2, 0), Error);
+  EXPECT_THROW(y(Shape{2, 5}, Shape{5, 7}, 0, 0, Shape{1}), Error);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ops whose gradient comes from their function bodies.
+#include "tests/training/gradient_check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Bodies = testing::TestWithParam<GradientCase>;
+
+TEST_P(Bodies, GradientIsTheDerivative) { CheckGradient(GetParam()); }
+
+std::vector<GradientCase> AttentionCases() {
+  const std::string op = "Attention";
+  const Operand mask = Bools({3, 4}, {true, true, false, true,   //
+                                      true, false, false, true,  //
+                                      true, true, true, true});
+  const Attributes heads = {{"q_num_heads", int64_t{2}},
+                            {"kv_num_heads", int64_t{2}}};
+  return {
+      {"Attention", op, {X({1, 2, 3, 2}), X({1, 2, 4, 2}), X({1, 2, 4, 3})}},
+      {"AttentionCausal",
+       op,
+       {X({2, 1, 3, 2}), X({2, 1, 3, 2}), X({2, 1, 3, 2})},
+       {{"is_causal", int64_t{1}}}},
+      {"AttentionGrouped",
+       op,
+       {X({1, 4, 2, 2}), X({1, 2, 3, 2}), X({1, 2, 3, 2})},
+       {{"scale", 0.3f}}},
+      {"AttentionMask",
+       op,
+       {X({1, 1, 3, 2}), X({1, 1, 4, 2}), X({1, 1, 4, 2}), mask}},
+      {"AttentionBias",
+       op,
+       {X({1, 2, 3, 2}), X({1, 2, 4, 2}), X({1, 2, 4, 2}), X({3, 4})},
+       {{"softcap", 2.0f}}},
+      {"Attention3d", op, {X({1, 3, 4}), X({1, 4, 4}), X({1, 4, 4})}, heads},
+  };
+}
+
+std::vector<GradientCase> RotaryCases() {
+  const std::string op = "RotaryEmbedding";
+  const Operand positions = Ints({1, 3}, {0, 2, 1});
+  return {
+      {"Rotary", op, {X({1, 2, 3, 4}), X({5, 2}), X({5, 2}), positions}},
+      {"RotaryInterleaved",
+       op,
+       {X({1, 2, 3, 4}), X({5, 2}), X({5, 2}), positions},
+       {{"interleaved", int64_t{1}}}},
+      {"RotaryPartial",
+       op,
+       {X({1, 2, 3, 6}), X({5, 2}), X({5, 2}), positions},
+       {{"rotary_embedding_dim", int64_t{4}}}},
+      {"RotaryNoPositions", op, {X({2, 2, 3, 4}), X({2, 3, 2}), X({2, 3, 2})}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Attention, Bodies, testing::ValuesIn(AttentionCases()),
+                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Rotary, Bodies, testing::ValuesIn(RotaryCases()),
+                         CaseName);
+
+}  // namespace
+}  // namespace onnx_fp8
