@@ -91,8 +91,6 @@ void TrainCommand::PrepareFolder() {
         "a new one");
   if (values_.resume && folder_.HasConfig()) {
     RunConfig config = folder_.Load();
-    Check(FileCrc(config.model) == config.crc, "[", config.model,
-          "] is not the file that the run was started with");
     if (flags_.Given("MODEL")) {
       Check(FileCrc(values_.model) == config.crc, "[", values_.model,
             "] is not the model of this run; leave it out to go on with the "
