@@ -110,7 +110,8 @@ struct Flags::Parser {
   std::vector<std::string> examples;
 
   std::string Help() const {
-    std::string text = app.get_description() + "\n\nUsage: " + app.get_name();
+    std::string text = Wrapped(app.get_description(), 0, "");
+    text += "\nUsage: " + app.get_name();
     std::string positional;
     for (const CLI::Option* option : app.get_options()) {
       if (!option->get_positional()) continue;

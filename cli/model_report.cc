@@ -74,7 +74,7 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
       if (trained.contains(value->name)) memory.gradients += Bytes(*value);
     } else if (value->name.starts_with("fp8.")) {
       memory.scaling += Bytes(*value);
-    } else if (bound.contains(value)) {
+    } else if (bound.contains(value) && IsFloat(value->dtype)) {
       memory.moments += Bytes(*value);
     }
   }

@@ -66,6 +66,8 @@ RunConfig RunFolder::Load() const {
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ": ", error.what());
   }
+  Check(FileCrc(config.model) == config.crc, "[", config.model,
+        "] is not the file that the run was started with");
   return config;
 }
 

@@ -31,7 +31,7 @@ class RunFolder {
   bool HasConfig() const;
   bool HasCheckpoint() const;
 
-  // Errors: no config.json, or not one of ours.
+  // Errors: no config.json, or not one of ours; a model that has changed.
   RunConfig Load() const;
 
   // Makes the folder and keeps other processes from training in it until this

@@ -49,10 +49,9 @@ class TrainCommand {
       return ReportFinished();
     }
     folder_.Write(values_.model, flags_.Saved());
-    MetricsFile metrics(folder_.metrics(), session_->step());
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
     Trainer trainer(*session_, *data_, validation_ ? &*validation_ : nullptr,
-                    MakeTrainerSpec(), metrics, progress);
+                    MakeTrainerSpec(), progress);
     CatchInterrupts();
     TrainerResult result = trainer.Run(Interrupted);
     return Conclude(result);
@@ -92,8 +91,6 @@ void TrainCommand::PrepareFolder() {
         "a new one");
   if (values_.resume && folder_.HasConfig()) {
     RunConfig config = folder_.Load();
-    Check(FileCrc(config.model) == config.crc, "[", config.model,
-          "] is not the file that the run was started with");
     if (flags_.Given("MODEL")) {
       Check(FileCrc(values_.model) == config.crc, "[", values_.model,
             "] is not the model of this run; leave it out to go on with the "
@@ -177,6 +174,7 @@ void TrainCommand::Restore() {
 TrainerSpec TrainCommand::MakeTrainerSpec() const {
   TrainerSpec spec;
   spec.folder = values_.out;
+  spec.metrics = folder_.metrics();
   spec.steps = steps_;
   spec.grad_accum = values_.grad_accum;
   spec.save_every = values_.save_every;

@@ -33,7 +33,7 @@ std::string ValidationText(const Evaluation& e) {
 }  // namespace
 
 TrainerResult Trainer::Run(const std::function<bool()>& stop) {
-  saved_step_ = session_.step();
+  first_step_ = saved_step_ = session_.step();
   if (spec_.validate_first && validation_) {
     spec_.notes.erase(kValidationDue);
     Validate(stop);
@@ -165,10 +165,11 @@ void Trainer::Record(const Metrics& metrics) {
 }
 
 void Trainer::WritePending() {
+  if (!metrics_) metrics_.emplace(spec_.metrics, first_step_);
   size_t done = 0;
   try {
     for (; done < pending_.size(); ++done) {
-      std::visit([&](const auto& m) { metrics_.Append(m); }, pending_[done]);
+      std::visit([&](const auto& m) { metrics_->Append(m); }, pending_[done]);
     }
   } catch (const Error&) {
     pending_.erase(pending_.begin(),
@@ -182,7 +183,7 @@ void Trainer::Save(bool goes_on) {
   try {
     session_.Save(spec_.folder, spec_.notes, [this] {
       WritePending();
-      metrics_.Sync();
+      metrics_->Sync();
     });
     saved_step_ = session_.step();
   } catch (const Error& error) {

@@ -25,7 +25,8 @@ inline constexpr char kValidationDue[] = "validation_due";
 
 struct TrainerSpec {
   std::string folder;
-  int64_t steps = 0;  // total, of earlier runs too
+  std::string metrics;  // path of the file
+  int64_t steps = 0;    // total, of earlier runs too
   int64_t grad_accum = 1;
   int64_t save_every = 0;
   int64_t val_every = 0;  // 0: at ends of epochs, at least 50 steps apart
@@ -57,13 +58,11 @@ class Trainer {
  public:
   // `validation` may be null.
   Trainer(TrainingSession& session, const Dataset& data,
-          const Dataset* validation, TrainerSpec spec, MetricsFile& metrics,
-          Progress& progress)
+          const Dataset* validation, TrainerSpec spec, Progress& progress)
       : session_(session),
         data_(data),
         validation_(validation),
         spec_(std::move(spec)),
-        metrics_(metrics),
         progress_(progress) {}
 
   // Until all steps are done or `stop` says so. A checkpoint that can't be
@@ -88,8 +87,11 @@ class Trainer {
   const Dataset& data_;
   const Dataset* validation_;
   TrainerSpec spec_;
-  MetricsFile& metrics_;
   Progress& progress_;
+  // Opened for the first line: a run that fails in its first step leaves no
+  // file behind, so that the folder stays free.
+  std::optional<MetricsFile> metrics_;
+  int64_t first_step_ = 0;  // steps done before
   TrainerResult result_;
   std::vector<Metrics> pending_;  // lines that the disk refused so far
   int64_t saved_step_ = -1;

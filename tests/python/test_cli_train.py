@@ -293,3 +293,44 @@ def test_init_and_bad_data(tmp_path):
         assert message in done.stderr
     done = run("train", *flags[:-1], 64, "--steps", 1, "--out", tmp_path / "wrong", code=1)
     assert "at least one batch of 64" in done.stderr
+
+
+@pytest.mark.parametrize("text,message", [
+    ("", "expected a run's configuration"),
+    ("[1]", "expected a run's configuration"),
+    ("{", "expected a run's configuration"),
+    ('{"format": 2}', "of format 1, got 2"),
+    ('{"format": "x"}', "expected a run's configuration"),
+    ('{"format": 1}', "expected a run's configuration"),
+    ('{"format": 1, "model": {"file": "/etc/passwd", "crc32": "0"}, "flags": {}}', "absolute model path"),
+    ('{"format": 1, "model": {"file": "m", "crc32": "0"}, "flags": {"--steps": 3}}', "expected a run's configuration"),
+])
+def test_damaged_configuration(tmp_path, text, message):
+    data = write_random(tmp_path / "d.npz", 8)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--steps", 1, "--out", out)
+    (out / "config.json").write_text(text)
+    for command in (["eval", out, "--data", data], ["export", out, "-o", tmp_path / "t.onnx"],
+                    ["train", "--resume", "--out", out]):
+        assert message in run(*command, code=1).stderr
+
+
+def test_damaged_run(tmp_path):
+    data = write_random(tmp_path / "d.npz", 8)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--steps", 1, "--out", out)
+    config = json.loads((out / "config.json").read_text())
+    config["flags"]["--bogus"] = ["1"]
+    config["flags"]["--lr"] = ["fast"]
+    (out / "config.json").write_text(json.dumps(config))
+    assert "--lr" in run("eval", out, "--data", data, code=1).stderr
+    del config["flags"]["--lr"]
+    (out / "config.json").write_text(json.dumps(config))
+    run("eval", out, "--data", data)
+    state = next(out.glob("checkpoints/*/state.safetensors"))
+    state.write_bytes(state.read_bytes()[:-10])
+    assert "truncated" in run("eval", out, "--data", data, code=1).stderr
+    with open(out / config["model"]["file"], "ab") as file:
+        file.write(b"x")
+    for command in (["eval", out, "--data", data], ["train", "--resume", "--out", out]):
+        assert "not the file that the run was started with" in run(*command, code=1).stderr
