@@ -152,16 +152,16 @@ struct ModOp {  // sign of the divisor
     return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
   }
 };
-struct MaxOp {  // NaN wins
+struct MaxOp {  // NaN wins; | and not ||, which is not vectorised
   template <typename T>
   T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return (a > b) | (a != a) ? a : b;
   }
 };
 struct MinOp {
   template <typename T>
   T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return (a < b) | (a != a) ? a : b;
   }
 };
 struct PReluOp {

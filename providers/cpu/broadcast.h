@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "onnx_fp8/shape.h"
 
 namespace onnx_fp8 {
@@ -32,8 +33,8 @@ void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
   if (begin >= end) return;
   size_t axes = plan.sizes.size();
   size_t operands = plan.strides[0].size();
-  std::vector<int64_t> index(axes);
-  std::vector<int64_t> offsets(operands, 0);
+  absl::InlinedVector<int64_t, 8> index(axes);
+  absl::InlinedVector<int64_t, 8> offsets(operands, 0);
   int64_t rest = begin;
   for (size_t a = axes; a-- > 0;) {
     index[a] = rest % plan.sizes[a];

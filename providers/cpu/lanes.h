@@ -9,6 +9,10 @@ namespace onnx_fp8 {
 // operations that can't be vectorised, since float sums may not be reordered.
 inline constexpr int64_t kLanes = 16;
 
+// The same for comparisons: GCC 12 vectorises those in a loop, not in one that
+// it has unrolled, as it does up to 16.
+inline constexpr int64_t kCompareLanes = 64;
+
 // f(0) + … + f(n-1) in double; for use inside OnBestIsa.
 template <typename F>
 double LaneSum(int64_t n, F f) {

@@ -91,45 +91,63 @@ constexpr int64_t kColumns = 256;  // columns side by side
 // acc = Op over x[0 … n) and acc.
 template <typename Op, typename T, typename Acc>
 void ReduceRow(const T* x, int64_t n, Acc* acc) {
-  if (n < 2 * kLanes) {
+  constexpr int64_t kWidth = Op::kWidth;
+  if (n < 2 * kWidth) {
     for (int64_t i = 0; i < n; ++i) *acc = Op::Add(*acc, x[i]);
     return;
   }
   OnBestIsa([=] {
-    Acc lane[kLanes];
+    Acc lane[kWidth];
     for (Acc& a : lane) a = Op::template Init<Acc>();
     int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      for (int64_t j = 0; j < kLanes; ++j) lane[j] = Op::Add(lane[j], x[i + j]);
+    for (; i + kWidth <= n; i += kWidth) {
+      for (int64_t j = 0; j < kWidth; ++j) lane[j] = Op::Add(lane[j], x[i + j]);
     }
     for (; i < n; ++i) lane[0] = Op::Add(lane[0], x[i]);
-    for (int64_t j = 0; j < kLanes; ++j) *acc = Op::Merge(*acc, lane[j]);
+    for (Acc a : lane) *acc = Op::Merge(*acc, a);
   });
+}
+
+// Op over elements [from, to) of what one result reduces; x is its first one.
+template <typename Op, typename Acc, typename T>
+Acc ReduceResult(const T* x, const BroadcastPlan& reduced, int64_t from,
+                 int64_t to) {
+  Acc acc = Op::template Init<Acc>();
+  if (reduced.sizes.size() == 1) {
+    ReduceRow<Op>(x + from, to - from, &acc);
+    return acc;
+  }
+  ForRuns(reduced, from, to, [&](const int64_t* offset, int64_t, int64_t n) {
+    ReduceRow<Op>(x + *offset, n, &acc);
+  });
+  return acc;
 }
 
 // partial[at] for results in rows: `chunks` partial results each.
 template <typename Op, typename T, typename Acc>
 void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
-  int64_t work = std::min(std::max<int64_t>(l.reduced.n, 1), kChunk);
-  ParallelFor(l.kept.n * chunks, (kGrain + work - 1) / work,
-              [&](int64_t begin, int64_t end) {
-                for (int64_t at = begin; at < end; ++at) {
-                  int64_t result = at / chunks;
-                  int64_t from = at % chunks * kChunk;
-                  int64_t to = std::min(from + kChunk, l.reduced.n);
-                  const T* base = x;
-                  ForRuns(l.kept, result, result + 1,
-                          [&](const int64_t* offset, int64_t, int64_t) {
-                            base += *offset;
-                          });
-                  Acc acc = Op::template Init<Acc>();
-                  ForRuns(l.reduced, from, to,
-                          [&](const int64_t* offset, int64_t, int64_t n) {
-                            ReduceRow<Op>(base + *offset, n, &acc);
-                          });
-                  partial[at] = acc;
-                }
-              });
+  int64_t n = l.reduced.n;
+  int64_t step = l.kept.strides.back()[0];
+  int64_t work = std::min(std::max<int64_t>(n, 1), kChunk);
+  // Tasks are chunks of one result after the other.
+  auto task = [&](int64_t begin, int64_t end) {
+    int64_t first = begin / chunks;
+    int64_t last = (end + chunks - 1) / chunks;
+    auto run = [&](const int64_t* offset, int64_t at, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t result = (at + i) * chunks;
+        int64_t from = std::max(begin - result, int64_t{0});
+        int64_t to = std::min(end - result, chunks);
+        for (int64_t c = from; c < to; ++c) {
+          partial[result + c] =
+              ReduceResult<Op, Acc>(x + *offset + i * step, l.reduced,
+                                    c * kChunk, std::min((c + 1) * kChunk, n));
+        }
+      }
+    };
+    ForRuns(l.kept, first, last, run);
+  };
+  ParallelFor(l.kept.n * chunks, (kGrain + work - 1) / work, task);
 }
 
 // The same for results side by side in memory: partial[chunk][result].
@@ -150,7 +168,7 @@ void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
           int64_t columns = std::min(kColumns, width - column);
           int64_t result = at / chunks / blocks * width + column;
           Acc acc[kColumns];
-          std::fill_n(acc, kColumns, Op::template Init<Acc>());
+          std::fill_n(acc, columns, Op::template Init<Acc>());
           const T* base = x;
           ForRuns(l.kept, result, result + 1,
                   [&](const int64_t* offset, int64_t, int64_t) {
@@ -210,6 +228,7 @@ template <typename T>
 using Sum = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
 
 struct SumOp {
+  static constexpr int64_t kWidth = kLanes;
   template <typename Acc>
   static Acc Init() {
     return 0;
@@ -238,6 +257,7 @@ struct SquareOp : SumOp {
   }
 };
 struct ProdOp {
+  static constexpr int64_t kWidth = kLanes;
   template <typename Acc>
   static Acc Init() {
     return 1;
@@ -251,8 +271,10 @@ struct ProdOp {
     return a * b;
   }
 };
-// NaN, once in acc, stays: comparisons with it are false.
+// NaN, once in acc, stays: comparisons with it are false. | and not ||, which
+// would keep loops from being vectorised.
 struct MaxOp {
+  static constexpr int64_t kWidth = kCompareLanes;
   template <typename T>
   static T Init() {
     using Limits = std::numeric_limits<T>;
@@ -261,7 +283,7 @@ struct MaxOp {
   }
   template <typename T>
   static T Add(T acc, T x) {
-    return x > acc || x != x ? x : acc;
+    return (x > acc) | (x != x) ? x : acc;
   }
   template <typename T>
   static T Merge(T a, T b) {
@@ -269,6 +291,7 @@ struct MaxOp {
   }
 };
 struct MinOp {
+  static constexpr int64_t kWidth = kCompareLanes;
   template <typename T>
   static T Init() {
     using Limits = std::numeric_limits<T>;
@@ -276,7 +299,7 @@ struct MinOp {
   }
   template <typename T>
   static T Add(T acc, T x) {
-    return x < acc || x != x ? x : acc;
+    return (x < acc) | (x != x) ? x : acc;
   }
   template <typename T>
   static T Merge(T a, T b) {

@@ -24,16 +24,19 @@ T Max(const T* x, int64_t n) {
   T result = -std::numeric_limits<T>::infinity();
   T* out = &result;
   OnBestIsa([=] {
-    // A NaN in m stays: every comparison with it is false.
-    auto larger = [](T m, T v) { return v > m || v != v ? v : m; };
-    T lane[kLanes];
+    // A NaN in m stays: every comparison with it is false. ||, a branch, would
+    // keep the loop from being vectorised.
+    auto larger = [](T m, T v) { return (v > m) | (v != v) ? v : m; };
+    T lane[kCompareLanes];
     for (T& m : lane) m = -std::numeric_limits<T>::infinity();
     int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      for (int64_t j = 0; j < kLanes; ++j) lane[j] = larger(lane[j], x[i + j]);
+    for (; i + kCompareLanes <= n; i += kCompareLanes) {
+      for (int64_t j = 0; j < kCompareLanes; ++j) {
+        lane[j] = larger(lane[j], x[i + j]);
+      }
     }
     for (; i < n; ++i) lane[0] = larger(lane[0], x[i]);
-    for (int64_t j = 1; j < kLanes; ++j) lane[0] = larger(lane[0], lane[j]);
+    for (T m : lane) lane[0] = larger(lane[0], m);
     *out = lane[0];
   });
   return result;

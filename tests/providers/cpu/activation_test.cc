@@ -116,6 +116,8 @@ TEST(Activation, TailsKeepTheirDigits) {
   double softplus =
       DoubleAt(RunKernel("Softplus", {Vector<float>({-50})})[0], 0);
   EXPECT_NEAR(softplus, std::exp(-50.0), 1e-7 * std::exp(-50.0));
+  // e^400 squared does not fit into a double.
+  EXPECT_EQ(DoubleAt(RunKernel("Mish", {Vector<float>({400})})[0], 0), 400);
 }
 
 TEST(Activation, NaNPassesThrough) {
@@ -137,7 +139,12 @@ TEST(Activation, InfinityAndHalfPrecision) {
     Tensor p = RunKernel("Softplus", {typed})[0];
     EXPECT_EQ(DoubleAt(p, 0), kInfinity);
     EXPECT_EQ(DoubleAt(p, 1), 0);
-    EXPECT_EQ(DoubleAt(RunKernel("Mish", {typed})[0], 0), kInfinity);
+    // x times a number that is 0 at -infinity.
+    for (const char* op : {"Mish", "Swish", "Gelu"}) {
+      Tensor y = RunKernel(op, {typed})[0];
+      EXPECT_EQ(DoubleAt(y, 0), kInfinity) << op;
+      EXPECT_TRUE(std::isnan(DoubleAt(y, 1))) << op;
+    }
   }
 }
 
