@@ -114,8 +114,8 @@ void EyeLike(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   Check(x.rank() == 2, "[", c.Where(), "] expected two axes, got shape ",
         ToString(x.shape()));
-  auto dtype = static_cast<DType>(
-      c.Int("dtype", static_cast<int64_t>(x.dtype())));
+  auto dtype =
+      static_cast<DType>(c.Int("dtype", static_cast<int64_t>(x.dtype())));
   Check(ByteSize(dtype) > 0, "[", c.Where(), "] expected a numeric dtype, got ",
         static_cast<int64_t>(dtype));
   Tensor& y = c.Out(0, dtype, x.shape());

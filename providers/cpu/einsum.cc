@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Einstein sums: for every index of the result the sum over all other labels of
-// the product of the operands. Two float operands go through the matrix product,
-// the rest is done by definition.
+// the product of the operands. Two float operands go through the matrix
+// product, the rest is done by definition.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -86,8 +86,8 @@ Equation Parse(const KernelContext& c) {
   std::erase(text, ' ');
   size_t arrow = text.find("->");
   std::vector<std::string> terms = SplitAt(text.substr(0, arrow), ',');
-  Check(terms.size() == c.num_inputs(), "[", where, "] expected ",
-        terms.size(), " operands for ", text, ", got ", c.num_inputs());
+  Check(terms.size() == c.num_inputs(), "[", where, "] expected ", terms.size(),
+        " operands for ", text, ", got ", c.num_inputs());
   Equation equation;
   int64_t most_covered = 0;
   for (size_t i = 0; i < terms.size(); ++i) {
@@ -118,7 +118,8 @@ struct Loops {
 // offsets[k][i]: where index i of loops first … last-1 lies in operand k.
 std::vector<std::vector<int64_t>> Offsets(const Loops& loops, size_t first,
                                           size_t last) {
-  std::span<const int64_t> sizes = std::span(loops.size).subspan(first, last - first);
+  std::span<const int64_t> sizes =
+      std::span(loops.size).subspan(first, last - first);
   std::vector<std::vector<int64_t>> offsets;
   for (const auto& all : loops.strides) {
     auto strides = std::span(all).subspan(first, last - first);
@@ -257,9 +258,9 @@ LoopGroup Join(std::initializer_list<const LoopGroup*> groups) {
   return all;
 }
 
-// y (batch…, m…, n…) = Σ_k a (batch…, m…, k…) · b (batch…, k…, n…), each group a
-// set of loops in any order. False where the equation has another form: a label
-// that is summed in one operand only.
+// y (batch…, m…, n…) = Σ_k a (batch…, m…, k…) · b (batch…, k…, n…), each group
+// a set of loops in any order. False where the equation has another form: a
+// label that is summed in one operand only.
 bool EvaluateAsProduct(const Tensor& a, const Tensor& b, const Loops& loops,
                        Tensor& y) {
   LoopGroup batch, m, n, k;

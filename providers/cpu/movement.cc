@@ -185,7 +185,8 @@ void SpaceToDepth(KernelContext& c) {
 
 void ReverseSequence(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  int64_t batch_axis = c.Int("batch_axis", 1), time_axis = c.Int("time_axis", 0);
+  int64_t batch_axis = c.Int("batch_axis", 1);
+  int64_t time_axis = c.Int("time_axis", 0);
   Check(x.rank() >= 2 && batch_axis + time_axis == 1 &&
             batch_axis * time_axis == 0,
         "[", c.Where(), "] expected axes 0 and 1 and two axes at least, got ",

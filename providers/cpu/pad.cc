@@ -27,9 +27,12 @@ PadMode ModeOf(const KernelContext& c) {
 int64_t SourceOf(PadMode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   switch (mode) {
-    case PadMode::kConstant: return -1;
-    case PadMode::kEdge: return i < 0 ? 0 : n - 1;
-    case PadMode::kWrap: return (i % n + n) % n;
+    case PadMode::kConstant:
+      return -1;
+    case PadMode::kEdge:
+      return i < 0 ? 0 : n - 1;
+    case PadMode::kWrap:
+      return (i % n + n) % n;
     case PadMode::kReflect: {
       // Without repeating the ends: the period is 2n - 2.
       int64_t period = std::max<int64_t>(2 * n - 2, 1);
@@ -70,9 +73,10 @@ std::vector<PadAxis> PadsOf(const KernelContext& c) {
 
 // Per axis: for each position of y the offset in x of the element to take, or
 // -1. Negative pads crop first, so that reflection sees what is left.
-std::vector<std::vector<int64_t>> OffsetTables(
-    const KernelContext& c, PadMode mode, const std::vector<PadAxis>& pads,
-    const Shape& shape) {
+std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& c,
+                                               PadMode mode,
+                                               const std::vector<PadAxis>& pads,
+                                               const Shape& shape) {
   const Tensor& x = c.In(0);
   std::vector<int64_t> strides = Strides(x.shape());
   std::vector<std::vector<int64_t>> tables(pads.size());

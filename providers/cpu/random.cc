@@ -44,9 +44,8 @@ template <typename Value>
 void Generate(KernelContext& c, DType dtype, const Shape& shape,
               const Value& value) {
   Tensor& y = c.Out(0, dtype, shape);
-  Tensor values = dtype == DType::kDouble
-                      ? y
-                      : Tensor::Allocate(DType::kDouble, shape);
+  Tensor values =
+      dtype == DType::kDouble ? y : Tensor::Allocate(DType::kDouble, shape);
   double* to = values.data<double>();
   ParallelFor(values.size(), kMoveGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = value(i);

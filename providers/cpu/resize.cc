@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resize as of opset 19. Every mode is a product over the axes, so each axis has
-// a table (which elements, with which weights) and they are applied in turn.
-// Formulas: ONNX's operator documentation and onnx/reference/ops/op_resize.py.
+// Resize as of opset 19. Every mode is a product over the axes, so each axis
+// has a table (which elements, with which weights) and they are applied in
+// turn. Formulas: ONNX's operator documentation and
+// onnx/reference/ops/op_resize.py.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,10 +19,10 @@ namespace onnx_fp8 {
 namespace {
 
 struct ResizeAxis {
-  int64_t from, to;          // sizes
+  int64_t from, to;  // sizes
   double scale;
-  double length;             // scale * from, not rounded to a size
-  double roi_begin, roi_end; // for tf_crop_and_resize, in 0 … 1
+  double length;              // scale * from, not rounded to a size
+  double roi_begin, roi_end;  // for tf_crop_and_resize, in 0 … 1
 
   bool Changes() const {
     return from != to || scale != 1 || roi_begin != 0 || roi_end != 1;
@@ -105,8 +106,8 @@ void SizesFromScales(const KernelContext& c, const std::vector<int64_t>& axes,
 void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
                     std::vector<ResizeAxis>& all) {
   std::vector<int64_t> sizes = IntsIn(c, 3);
-  Check(sizes.size() == axes.size(), "[", c.Where(), "] expected ",
-        axes.size(), " sizes, got ", sizes.size());
+  Check(sizes.size() == axes.size(), "[", c.Where(), "] expected ", axes.size(),
+        " sizes, got ", sizes.size());
   std::string policy = c.String("keep_aspect_ratio_policy", "stretch");
   CheckIsOneOf(c, "keep_aspect_ratio_policy", policy,
                {"stretch", "not_larger", "not_smaller"});
@@ -118,7 +119,8 @@ void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
           " elements, got ", sizes[k]);
     axis.to = sizes[k];
     if (axis.from > 0) {
-      axis.scale = static_cast<double>(axis.to) / static_cast<double>(axis.from);
+      axis.scale =
+          static_cast<double>(axis.to) / static_cast<double>(axis.from);
       auto scale = static_cast<float>(axis.to) / static_cast<float>(axis.from);
       shared = policy == "not_larger" ? std::min(shared, scale)
                                       : std::max(shared, scale);
@@ -299,8 +301,7 @@ void Nearest(const ResizeOptions& options, const std::vector<ResizeAxis>& axes,
   std::vector<std::vector<int64_t>> tables(axes.size());
   for (size_t d = 0; d < axes.size(); ++d) {
     for (const Taps& taps : TableOf(options, axes[d])) {
-      tables[d].push_back(taps.index.empty() ? -1
-                                             : taps.index[0] * strides[d]);
+      tables[d].push_back(taps.index.empty() ? -1 : taps.index[0] * strides[d]);
     }
   }
   CopyMapped(tables, ByteSize(x.dtype()), x.raw(), extrapolated.raw(), y.raw());
@@ -331,9 +332,8 @@ void Resize(KernelContext& c) {
                                  ConvertTo(x, DType::kDouble));
     if (IsInteger(x.dtype())) {
       double* values = result.data<double>();
-      std::transform(values, values + result.size(), values, [](double value) {
-        return std::nearbyint(value);
-      });
+      std::transform(values, values + result.size(), values,
+                     [](double value) { return std::nearbyint(value); });
     }
   }
   if (result.dtype() != x.dtype()) result = ConvertTo(result, x.dtype());

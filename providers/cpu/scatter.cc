@@ -34,12 +34,17 @@ T Combine(Reduction reduction, T a, T b) {
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
   auto wa = static_cast<Wide>(a), wb = static_cast<Wide>(b);
   switch (reduction) {
-    case Reduction::kNone: return b;
-    case Reduction::kAdd: return static_cast<T>(wa + wb);
-    case Reduction::kMul: return static_cast<T>(wa * wb);
+    case Reduction::kNone:
+      return b;
+    case Reduction::kAdd:
+      return static_cast<T>(wa + wb);
+    case Reduction::kMul:
+      return static_cast<T>(wa * wb);
     // NaN wins, as in NumPy.
-    case Reduction::kMax: return a < b || b != b ? b : a;
-    case Reduction::kMin: return b < a || b != b ? b : a;
+    case Reduction::kMax:
+      return a < b || b != b ? b : a;
+    case Reduction::kMin:
+      return b < a || b != b ? b : a;
   }
   return b;
 }
@@ -48,11 +53,10 @@ template <typename T>
 void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
   for (int64_t i = 0; i < n; ++i) {
     if constexpr (std::is_same_v<T, BFloat16>) {
-      to[i] = EncodeBFloat16(
-          Combine(reduction, Decode(to[i]), Decode(from[i])));
-    } else if constexpr (std::is_same_v<T, Float16>) {
       to[i] =
-          EncodeFloat16(Combine(reduction, Decode(to[i]), Decode(from[i])));
+          EncodeBFloat16(Combine(reduction, Decode(to[i]), Decode(from[i])));
+    } else if constexpr (std::is_same_v<T, Float16>) {
+      to[i] = EncodeFloat16(Combine(reduction, Decode(to[i]), Decode(from[i])));
     } else {
       to[i] = Combine(reduction, to[i], from[i]);
     }
@@ -118,8 +122,7 @@ void ScatterElements(KernelContext& c) {
   strides[static_cast<size_t>(axis)] = 0;
   Odometer<1> at(shape, {strides});
   auto offset = [&](int64_t i) {
-    int64_t place =
-        at.offset(0) + indices[static_cast<size_t>(i)] * step;
+    int64_t place = at.offset(0) + indices[static_cast<size_t>(i)] * step;
     at.Next();
     return place;
   };

@@ -84,22 +84,22 @@ void Trilu(KernelContext& c) {
   DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
-    ParallelFor(
-        x.size() / columns, std::max<int64_t>(kMoveGrain / columns, 1),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t row = begin; row < end; ++row) {
-            const T* xr = from + row * columns;
-            T* yr = to + row * columns;
-            // Columns from `cut` on lie above the diagonal (upper), or beyond
-            // what stays (lower).
-            int64_t cut = row % rows + k + (upper ? 0 : 1);
-            cut = std::clamp<int64_t>(cut, 0, columns);
-            std::fill(upper ? yr : yr + cut, upper ? yr + cut : yr + columns,
-                      T{0});
-            std::copy(upper ? xr + cut : xr, upper ? xr + columns : xr + cut,
-                      upper ? yr + cut : yr);
-          }
-        });
+    ParallelFor(x.size() / columns, std::max<int64_t>(kMoveGrain / columns, 1),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t row = begin; row < end; ++row) {
+                    const T* xr = from + row * columns;
+                    T* yr = to + row * columns;
+                    // Columns from `cut` on lie above the diagonal (upper), or
+                    // beyond what stays (lower).
+                    int64_t cut = row % rows + k + (upper ? 0 : 1);
+                    cut = std::clamp<int64_t>(cut, 0, columns);
+                    std::fill(upper ? yr : yr + cut,
+                              upper ? yr + cut : yr + columns, T{0});
+                    std::copy(upper ? xr + cut : xr,
+                              upper ? xr + columns : xr + cut,
+                              upper ? yr + cut : yr);
+                  }
+                });
   });
 }
 

@@ -103,7 +103,8 @@ __m128i Interleave(bool upper, __m128i a, __m128i b) {
 }
 
 // One square of n x n elements, n of which fill a register. Interleaving rows i
-// and i + n/2 is a perfect shuffle of all n² elements; log2(n) of them transpose.
+// and i + n/2 is a perfect shuffle of all n² elements; log2(n) of them
+// transpose.
 template <typename T>
 void TransposeSquare(const T* src, int64_t ss, T* dst, int64_t ds) {
   constexpr size_t n = 16 / sizeof(T);
@@ -127,11 +128,13 @@ void TransposeSquare(const T* src, int64_t ss, T* dst, int64_t ds) {
 
 // Tiles of this many elements squared lie in the first-level cache.
 template <typename T>
-constexpr int64_t kTile = sizeof(T) == 1 ? 128 : sizeof(T) == 8 ? 32 : 64;
+constexpr int64_t kTile = sizeof(T) == 1   ? 128
+                          : sizeof(T) == 8 ? 32
+                                           : 64;
 
 // dst[i * ds + j] = src[j * ss + i] for i < rows, j < columns, both kTile at
-// most. Goes through a dense buffer: rows whose distance is a power of two would
-// evict each other from the caches before they are used up.
+// most. Goes through a dense buffer: rows whose distance is a power of two
+// would evict each other from the caches before they are used up.
 template <typename T>
 void TransposeTile(const T* src, int64_t ss, T* dst, int64_t ds, int64_t rows,
                    int64_t columns) {
@@ -193,8 +196,8 @@ void Copy(Nest nest, const void* src, void* dst) {
 }
 
 template <typename T>
-void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables,
-                    const T* x, T fill, T* y) {
+void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables, const T* x,
+                    T fill, T* y) {
   Shape outer;
   for (const auto& table : tables) {
     outer.push_back(static_cast<int64_t>(table.size()));
@@ -225,11 +228,16 @@ void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables,
 template <typename Fn>
 void ForWidth(size_t width, const Fn& fn) {
   switch (width) {
-    case 1: return fn(uint8_t{});
-    case 2: return fn(uint16_t{});
-    case 4: return fn(uint32_t{});
-    case 8: return fn(uint64_t{});
-    default: assert(false && "element width");
+    case 1:
+      return fn(uint8_t{});
+    case 2:
+      return fn(uint16_t{});
+    case 4:
+      return fn(uint32_t{});
+    case 8:
+      return fn(uint64_t{});
+    default:
+      assert(false && "element width");
   }
 }
 
@@ -249,8 +257,7 @@ void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
                 const void* x, const void* fill, void* y) {
   ForWidth(width, [&]<typename T>(T value) {
     std::memcpy(&value, fill, sizeof(T));
-    CopyMappedRows(tables, static_cast<const T*>(x), value,
-                   static_cast<T*>(y));
+    CopyMappedRows(tables, static_cast<const T*>(x), value, static_cast<T*>(y));
   });
 }
 

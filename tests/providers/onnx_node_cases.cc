@@ -68,12 +68,17 @@ struct Tolerance {
 Tolerance ToleranceOf(DType dtype, bool four_digits) {
   if (four_digits) return {1e-3, 1e-7};
   switch (dtype) {
-    case DType::kFloat: return {1e-4, 1e-6};
-    case DType::kDouble: return {1e-6, 1e-9};
+    case DType::kFloat:
+      return {1e-4, 1e-6};
+    case DType::kDouble:
+      return {1e-6, 1e-9};
     // Two units in the last place.
-    case DType::kFloat16: return {2 * 0x1p-10, 1e-6};
-    case DType::kBFloat16: return {2 * 0x1p-7, 1e-6};
-    default: return {0, 0};
+    case DType::kFloat16:
+      return {2 * 0x1p-10, 1e-6};
+    case DType::kBFloat16:
+      return {2 * 0x1p-7, 1e-6};
+    default:
+      return {0, 0};
   }
 }
 

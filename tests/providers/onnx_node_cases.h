@@ -23,10 +23,10 @@ inline void PrintTo(const NodeCase& node_case, std::ostream* out) {
 struct NodeCases {
   std::vector<NodeCase> runnable;
   // Names of the cases left out, by reason.
-  std::vector<std::string> without_kernel;   // an op that has no CPU kernel
-  std::vector<std::string> without_type;     // strings, sequences, 4-bit types
-  std::vector<std::string> excluded;         // Excluded() says why
-  std::vector<std::string> unreadable;       // "name: message"
+  std::vector<std::string> without_kernel;  // an op that has no CPU kernel
+  std::vector<std::string> without_type;    // strings, sequences, 4-bit types
+  std::vector<std::string> excluded;        // Excluded() says why
+  std::vector<std::string> unreadable;      // "name: message"
 };
 
 // Sorts all cases of the folder that CMake found. Errors: no such folder.

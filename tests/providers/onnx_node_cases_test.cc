@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/providers/onnx_node_cases.h"
+
 #include <gtest/gtest.h>
 
 #include <iostream>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/onnx_node_cases.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -29,16 +30,16 @@ class OnnxNodeCase : public testing::TestWithParam<NodeCase> {};
 
 TEST_P(OnnxNodeCase, Agrees) { EXPECT_EQ(RunNodeCase(GetParam()), ""); }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, OnnxNodeCase,
-                         testing::ValuesIn(Cases().runnable),
+INSTANTIATE_TEST_SUITE_P(Cpu, OnnxNodeCase, testing::ValuesIn(Cases().runnable),
                          [](const auto& info) { return info.param.name; });
 
 TEST(OnnxNodeCases, AreReadAndMostlyRun) {
   const NodeCases& cases = Cases();
-  std::cout << cases.runnable.size() << " cases run; left out: "
-            << cases.without_kernel.size() << " with ops without kernel, "
-            << cases.without_type.size() << " with types that we do not have, "
-            << cases.excluded.size() << " by name\n";
+  std::cout << cases.runnable.size()
+            << " cases run; left out: " << cases.without_kernel.size()
+            << " with ops without kernel, " << cases.without_type.size()
+            << " with types that we do not have, " << cases.excluded.size()
+            << " by name\n";
   EXPECT_GE(cases.runnable.size(), kFewestCases);
   EXPECT_EQ(cases.unreadable, std::vector<std::string>());
 }

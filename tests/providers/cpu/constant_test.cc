@@ -25,9 +25,8 @@ TEST(Constant, EveryAttribute) {
   EXPECT_TRUE(Identical(
       RunNode1("Constant", {}, {{"value_floats", std::vector<float>{1, 2}}}),
       Floats({2}, {1, 2})));
-  EXPECT_TRUE(
-      Identical(RunNode1("Constant", {}, {{"value_ints", Int64s{}}}),
-                Tensor::Ints({})));
+  EXPECT_TRUE(Identical(RunNode1("Constant", {}, {{"value_ints", Int64s{}}}),
+                        Tensor::Ints({})));
   EXPECT_NE(ErrorOf("Constant", {}), "");
   EXPECT_NE(ErrorOf("Constant", {}, {{"value_string", std::string("a")}}), "");
 }
@@ -36,9 +35,9 @@ TEST(ConstantOfShape, DefaultsToZeroFloats) {
   Tensor y = RunNode1("ConstantOfShape", {Tensor::Ints({2, 1})});
   EXPECT_TRUE(Identical(y, Floats({2, 1}, {0, 0})));
   Tensor one = Tensor::From<int8_t>({1}, std::vector<int8_t>{7});
-  EXPECT_TRUE(Identical(RunNode1("ConstantOfShape", {Tensor::Ints({})},
-                                 {{"value", one}}),
-                        one.Reshaped({})));
+  EXPECT_TRUE(Identical(
+      RunNode1("ConstantOfShape", {Tensor::Ints({})}, {{"value", one}}),
+      one.Reshaped({})));
   EXPECT_NE(ErrorOf("ConstantOfShape", {Tensor::Ints({-1})}), "");
   EXPECT_NE(ErrorOf("ConstantOfShape", {Tensor::Ints({1L << 62})}), "");
   EXPECT_NE(ErrorOf("ConstantOfShape", {Tensor::Ints({1})},
@@ -63,7 +62,8 @@ TEST(Range, AllNumbers) {
   EXPECT_EQ(Doubles(Range<int64_t>(3, 3, 1)), V{});
   constexpr auto kLow = std::numeric_limits<int32_t>::min();
   constexpr auto kHigh = std::numeric_limits<int32_t>::max();
-  EXPECT_EQ(Doubles(Range<int32_t>(kLow, kHigh, kHigh)), (V{kLow, -1, kHigh - 1.0}));
+  EXPECT_EQ(Doubles(Range<int32_t>(kLow, kHigh, kHigh)),
+            (V{kLow, -1, kHigh - 1.0}));
   constexpr auto kLongLow = std::numeric_limits<int64_t>::min();
   constexpr auto kLongHigh = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(ToInts(Range<int64_t>(kLongHigh, kLongLow, kLongLow)),
@@ -107,8 +107,8 @@ Moments MomentsOf(const Tensor& x) {
     m.highest = std::max(m.highest, value);
   }
   for (double value : Doubles(x)) {
-    m.variance += (value - m.mean) * (value - m.mean) /
-                  static_cast<double>(x.size());
+    m.variance +=
+        (value - m.mean) * (value - m.mean) / static_cast<double>(x.size());
   }
   return m;
 }
@@ -117,16 +117,16 @@ Moments MomentsOf(const Tensor& x) {
 const Int64s kShape = {100, 1000};
 
 TEST(Random, Moments) {
-  Moments u = MomentsOf(RunNode1("RandomUniform", {},
-                                 {{"shape", kShape}, {"seed", 1.0f},
-                                  {"low", -1.0f}, {"high", 3.0f}}));
+  Moments u = MomentsOf(RunNode1(
+      "RandomUniform", {},
+      {{"shape", kShape}, {"seed", 1.0f}, {"low", -1.0f}, {"high", 3.0f}}));
   EXPECT_NEAR(u.mean, 1, 0.02);
   EXPECT_NEAR(u.variance, 16.0 / 12, 0.02);
   EXPECT_GE(u.lowest, -1);
   EXPECT_LE(u.highest, 3);
-  Moments n = MomentsOf(RunNode1("RandomNormal", {},
-                                 {{"shape", kShape}, {"seed", 2.0f},
-                                  {"mean", 5.0f}, {"scale", 2.0f}}));
+  Moments n = MomentsOf(RunNode1(
+      "RandomNormal", {},
+      {{"shape", kShape}, {"seed", 2.0f}, {"mean", 5.0f}, {"scale", 2.0f}}));
   EXPECT_NEAR(n.mean, 5, 0.03);
   EXPECT_NEAR(n.variance, 4, 0.1);
   EXPECT_GT(n.highest, 5 + 2 * 3);

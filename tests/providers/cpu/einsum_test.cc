@@ -28,12 +28,11 @@ TEST(Einsum, DiagonalsSumsAndOuterProducts) {
   EXPECT_EQ(Doubles(Einsum("ii", {a})), V{3});
   EXPECT_EQ(Doubles(Einsum("ii->i", {a})), (V{0, 3}));
   EXPECT_EQ(Doubles(Einsum("ij->j", {a})), (V{2, 4}));
-  EXPECT_EQ(Doubles(Einsum("i,j->ij", {Floats({2}, {1, 2}),
-                                       Floats({2}, {3, 4})})),
-            (V{3, 4, 6, 8}));
+  EXPECT_EQ(
+      Doubles(Einsum("i,j->ij", {Floats({2}, {1, 2}), Floats({2}, {3, 4})})),
+      (V{3, 4, 6, 8}));
   EXPECT_EQ(Doubles(Einsum("ij,jk,kl->il", {a, a, a})), (V{6, 11, 22, 39}));
-  EXPECT_EQ(Doubles(Einsum(",->", {Floats({}, {3}), Floats({}, {4})})),
-            V{12});
+  EXPECT_EQ(Doubles(Einsum(",->", {Floats({}, {3}), Floats({}, {4})})), V{12});
 }
 
 TEST(Einsum, EllipsesBroadcast) {
@@ -97,9 +96,9 @@ TEST(Einsum, BothWaysAgree) {
            {"abcd,e->", {7}}}) {
     Tensor b = Small(shape);
     size_t arrow = equation.find("->");
-    std::string three = equation.substr(0, arrow) + "," + equation.substr(arrow);
-    EXPECT_TRUE(
-        Identical(Einsum(equation, {a, b}), Einsum(three, {a, b, one})))
+    std::string three =
+        equation.substr(0, arrow) + "," + equation.substr(arrow);
+    EXPECT_TRUE(Identical(Einsum(equation, {a, b}), Einsum(three, {a, b, one})))
         << equation;
     Tensor wide_a = ConvertTo(a, DType::kDouble);
     Tensor wide_b = ConvertTo(b, DType::kDouble);
@@ -127,8 +126,7 @@ TEST(Einsum, RefusesBadEquations) {
   for (const char* equation :
        {"", "ij,jk", "i", "ijk", "ij->k", "ij->ii", "i1", "i..", "...i...j",
         ".ij", "ij->i->j", "ijk...", "ii", "ij-"}) {
-    EXPECT_NE(ErrorOf("Einsum", {a}, {{"equation", std::string(equation)}}),
-              "")
+    EXPECT_NE(ErrorOf("Einsum", {a}, {{"equation", std::string(equation)}}), "")
         << equation;
   }
   EXPECT_NE(ErrorOf("Einsum", {a, a}, {{"equation", std::string("ij,jk")}}),

@@ -31,8 +31,8 @@ Tensor RandomIndices(const Shape& shape, int64_t size, uint64_t seed) {
 }
 
 TEST(Gather, RowsOnSeveralThreads) {
-  Tensor x = RandomFloats({3, 40, 50}, 1), indices = RandomIndices({7, 30}, 40,
-                                                                   2);
+  Tensor x = RandomFloats({3, 40, 50}, 1),
+         indices = RandomIndices({7, 30}, 40, 2);
   Tensor y = RunNode1("Gather", {x, indices}, {{"axis", int64_t{-2}}});
   ASSERT_EQ(y.shape(), (Shape{3, 7, 30, 50}));
   for (int64_t i = 0; i < y.size(); ++i) {
@@ -47,9 +47,9 @@ TEST(Gather, ScalarsBytesAndEmpty) {
   Tensor y = RunNode1("Gather", {x, Tensor::Scalar(int32_t{-1})});
   EXPECT_EQ(y.shape(), Shape{});
   EXPECT_EQ(IntAt(y, 0), 7);
-  EXPECT_EQ(RunNode1("Gather", {Count({2, 0}), Tensor::Ints({1, 1, 1})})
-                .shape(),
-            (Shape{3, 0}));
+  EXPECT_EQ(
+      RunNode1("Gather", {Count({2, 0}), Tensor::Ints({1, 1, 1})}).shape(),
+      (Shape{3, 0}));
   EXPECT_EQ(RunNode1("Gather", {Count({0, 2}), Tensor::Ints({})}).shape(),
             (Shape{0, 2}));
 }
@@ -74,9 +74,9 @@ TEST(Gather, RefusesBadOperands) {
 TEST(GatherElements, RefusesShapesOutside) {
   Tensor x = Count({3, 2});
   EXPECT_NE(ErrorOf("GatherElements", {x, Tensor::Ints({0, 0})}), "");
-  EXPECT_NE(ErrorOf("GatherElements",
-                    {x, Tensor::Ints({0, 0, 0}).Reshaped({1, 3})}),
-            "");
+  EXPECT_NE(
+      ErrorOf("GatherElements", {x, Tensor::Ints({0, 0, 0}).Reshaped({1, 3})}),
+      "");
   EXPECT_EQ(Doubles(RunNode1("GatherElements",
                              {x, Tensor::Ints({1, 0, -1}).Reshaped({1, 3})},
                              {{"axis", int64_t{1}}})),
@@ -93,9 +93,9 @@ TEST(GatherND, RefusesShapesThatDoNotFit) {
   EXPECT_NE(ErrorOf("GatherND", {x, Tensor::Ints({0, 0}).Reshaped({2, 1})},
                     {{"batch_dims", int64_t{2}}}),
             "");
-  EXPECT_EQ(RunNode1("GatherND", {x, Tensor::Ints({}).Reshaped({0, 2})})
-                .shape(),
-            Shape{0});
+  EXPECT_EQ(
+      RunNode1("GatherND", {x, Tensor::Ints({}).Reshaped({0, 2})}).shape(),
+      Shape{0});
 }
 
 Tensor GatherGrad(const Tensor& dy, const Tensor& indices, int64_t axis,
@@ -128,9 +128,8 @@ TEST(GatherGrad, AddsRepeatedRowsTheSameOnAnyNumberOfThreads) {
     SetNumThreads(n);
     EXPECT_TRUE(Identical(GatherGrad(dy0, indices, 0, {30, 64}),
                           ExpectedGrad(dy0, indices, 1, 30, 64, {30, 64})));
-    EXPECT_TRUE(
-        Identical(GatherGrad(dy1, indices, -2, {4, 30, 9}),
-                  ExpectedGrad(dy1, indices, 4, 30, 9, {4, 30, 9})));
+    EXPECT_TRUE(Identical(GatherGrad(dy1, indices, -2, {4, 30, 9}),
+                          ExpectedGrad(dy1, indices, 4, 30, 9, {4, 30, 9})));
   }
   SetNumThreads(threads);
 }
@@ -141,8 +140,10 @@ TEST(GatherGrad, IsTheAdjointOfGather) {
   Tensor dy = RandomFloats(y.shape(), 8);
   Tensor dx = GatherGrad(dy, indices, 1, x.shape());
   double left = 0, right = 0;
-  for (int64_t i = 0; i < y.size(); ++i) left += DoubleAt(y, i) * DoubleAt(dy, i);
-  for (int64_t i = 0; i < x.size(); ++i) right += DoubleAt(x, i) * DoubleAt(dx, i);
+  for (int64_t i = 0; i < y.size(); ++i)
+    left += DoubleAt(y, i) * DoubleAt(dy, i);
+  for (int64_t i = 0; i < x.size(); ++i)
+    right += DoubleAt(x, i) * DoubleAt(dx, i);
   EXPECT_NEAR(left, right, 1e-6);
 }
 

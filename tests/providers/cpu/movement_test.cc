@@ -57,8 +57,8 @@ Tensor ExpectedTranspose(const Tensor& x, const Int64s& perm) {
 }
 
 TEST(Transpose, EveryPermutationAndWidth) {
-  for (DType dtype : {DType::kE4M3, DType::kBFloat16, DType::kFloat,
-                      DType::kInt64}) {
+  for (DType dtype :
+       {DType::kE4M3, DType::kBFloat16, DType::kFloat, DType::kInt64}) {
     Tensor x = Bytes(dtype, {2, 70, 3, 67});
     Int64s perm = {0, 1, 2, 3};
     do {
@@ -73,15 +73,15 @@ TEST(Transpose, LargeMatrixOnSeveralThreads) {
   int threads = NumThreads();
   for (int n : {1, 3}) {
     SetNumThreads(n);
-    for (DType dtype : {DType::kE5M2, DType::kFloat16, DType::kFloat,
-                        DType::kDouble}) {
+    for (DType dtype :
+         {DType::kE5M2, DType::kFloat16, DType::kFloat, DType::kDouble}) {
       for (const Shape& shape : {Shape{300, 259}, Shape{2, 20000},
                                  Shape{20000, 3}, Shape{1, 257, 129}}) {
         Tensor x = Bytes(dtype, shape);
         Int64s perm(shape.size());
         std::iota(perm.rbegin(), perm.rend(), 0);
-        EXPECT_TRUE(Identical(RunNode1("Transpose", {x}),
-                              ExpectedTranspose(x, perm)))
+        EXPECT_TRUE(
+            Identical(RunNode1("Transpose", {x}), ExpectedTranspose(x, perm)))
             << Name(dtype) << ToString(shape);
       }
     }
@@ -91,8 +91,7 @@ TEST(Transpose, LargeMatrixOnSeveralThreads) {
 
 TEST(Transpose, ScalarsAndEmpty) {
   EXPECT_EQ(RunNode1("Transpose", {Floats({}, {3})}).shape(), Shape{});
-  EXPECT_EQ(RunNode1("Transpose", {Floats({0, 3}, {})}).shape(),
-            (Shape{3, 0}));
+  EXPECT_EQ(RunNode1("Transpose", {Floats({0, 3}, {})}).shape(), (Shape{3, 0}));
   Tensor x = Count({2, 3});
   for (const Int64s& perm : {Int64s{0}, Int64s{0, 0}, Int64s{0, 2}}) {
     EXPECT_NE(ErrorOf("Transpose", {x}, {{"perm", perm}}), "");
@@ -104,10 +103,10 @@ TEST(CopyStrided, RowsThatThreadsCutInTheMiddle) {
   Tensor y = RunNode1("Slice", {x, Tensor::Ints({7}), Tensor::Ints({49999}),
                                 Tensor::Ints({1})});
   EXPECT_TRUE(Identical(y, Expected(x, {3, 49992}, 7, {50000, 1})));
-  Tensor z = RunNode1("Expand", {Bytes(DType::kUInt16, {3, 1}),
-                                 Tensor::Ints({2, 3, 40000})});
-  EXPECT_TRUE(Identical(z, Expected(Bytes(DType::kUInt16, {3, 1}),
-                                    {2, 3, 40000}, 0, {0, 1, 0})));
+  Tensor z = RunNode1(
+      "Expand", {Bytes(DType::kUInt16, {3, 1}), Tensor::Ints({2, 3, 40000})});
+  EXPECT_TRUE(Identical(
+      z, Expected(Bytes(DType::kUInt16, {3, 1}), {2, 3, 40000}, 0, {0, 1, 0})));
 }
 
 TEST(Reshape, InfersAndRefuses) {
@@ -119,11 +118,10 @@ TEST(Reshape, InfersAndRefuses) {
   };
   EXPECT_EQ(shape({0, -1}), (Shape{2, 12}));
   EXPECT_EQ(shape({4, -1, 2}), (Shape{4, 3, 2}));
-  for (const Int64s& bad : {Int64s{-1, -1}, Int64s{5, -1}, Int64s{25},
-                            Int64s{-2, 12}, Int64s{2, 3, 4, 0},
-                            Int64s{1L << 33, 1L << 33, -1}}) {
-    EXPECT_NE(ErrorOf("Reshape", {x, Tensor::Ints(bad)}), "")
-        << ToString(bad);
+  for (const Int64s& bad :
+       {Int64s{-1, -1}, Int64s{5, -1}, Int64s{25}, Int64s{-2, 12},
+        Int64s{2, 3, 4, 0}, Int64s{1L << 33, 1L << 33, -1}}) {
+    EXPECT_NE(ErrorOf("Reshape", {x, Tensor::Ints(bad)}), "") << ToString(bad);
   }
   EXPECT_EQ(RunNode1("Reshape", {Floats({0, 3}, {}), Tensor::Ints({3, 0})},
                      {{"allowzero", int64_t{1}}})
@@ -153,9 +151,9 @@ TEST(Views, SqueezeUnsqueezeFlatten) {
 TEST(Slice, ClampsLikeNumPy) {
   Tensor x = Count({5});
   auto slice = [&](int64_t start, int64_t end, int64_t step) {
-    return Doubles(RunNode1("Slice", {x, Tensor::Ints({start}),
-                                      Tensor::Ints({end}), Tensor::Ints({0}),
-                                      Tensor::Ints({step})}));
+    return Doubles(
+        RunNode1("Slice", {x, Tensor::Ints({start}), Tensor::Ints({end}),
+                           Tensor::Ints({0}), Tensor::Ints({step})}));
   };
   using V = std::vector<double>;
   EXPECT_EQ(slice(kMin, kMax, 1), (V{0, 1, 2, 3, 4}));
@@ -166,11 +164,11 @@ TEST(Slice, ClampsLikeNumPy) {
   EXPECT_EQ(slice(1, kMax, kMax), (V{1}));
   EXPECT_EQ(slice(3, 1, 1), V{});
   EXPECT_EQ(slice(5, 9, 1), V{});
-  EXPECT_EQ(RunNode1("Slice", {Floats({0}, {}), Tensor::Ints({0}),
-                               Tensor::Ints({-9}), Tensor::Ints({0}),
-                               Tensor::Ints({-1})})
-                .shape(),
-            Shape{0});
+  EXPECT_EQ(
+      RunNode1("Slice", {Floats({0}, {}), Tensor::Ints({0}), Tensor::Ints({-9}),
+                         Tensor::Ints({0}), Tensor::Ints({-1})})
+          .shape(),
+      Shape{0});
 }
 
 TEST(Slice, RefusesBadOperands) {
@@ -185,12 +183,10 @@ TEST(Slice, RefusesBadOperands) {
 
 TEST(Concat, AndSplitAreInverse) {
   Tensor x = Bytes(DType::kFloat16, {2, 7, 3});
-  std::vector<Tensor> parts =
-      RunNode("Split", {x, Tensor::Ints({3, 0, 4})}, {{"axis", int64_t{-2}}},
-              3);
+  std::vector<Tensor> parts = RunNode("Split", {x, Tensor::Ints({3, 0, 4})},
+                                      {{"axis", int64_t{-2}}}, 3);
   EXPECT_EQ(parts[1].shape(), (Shape{2, 0, 3}));
-  EXPECT_TRUE(
-      Identical(RunNode1("Concat", parts, {{"axis", int64_t{1}}}), x));
+  EXPECT_TRUE(Identical(RunNode1("Concat", parts, {{"axis", int64_t{1}}}), x));
 }
 
 TEST(Concat, RefusesBadOperands) {
@@ -215,13 +211,11 @@ TEST(ExpandAndTile, RefuseBadSizes) {
   Tensor x = Count({2, 1});
   EXPECT_NE(ErrorOf("Expand", {x, Tensor::Ints({3, 1})}), "");
   EXPECT_NE(ErrorOf("Expand", {x, Tensor::Ints({-1})}), "");
-  EXPECT_EQ(RunNode1("Expand", {x, Tensor::Ints({0})}).shape(),
-            (Shape{2, 0}));
+  EXPECT_EQ(RunNode1("Expand", {x, Tensor::Ints({0})}).shape(), (Shape{2, 0}));
   EXPECT_NE(ErrorOf("Tile", {x, Tensor::Ints({1})}), "");
   EXPECT_NE(ErrorOf("Tile", {x, Tensor::Ints({-1, 1})}), "");
   EXPECT_NE(ErrorOf("Tile", {x, Tensor::Ints({kMax, kMax})}), "");
-  EXPECT_EQ(RunNode1("Tile", {x, Tensor::Ints({0, 3})}).shape(),
-            (Shape{0, 3}));
+  EXPECT_EQ(RunNode1("Tile", {x, Tensor::Ints({0, 3})}).shape(), (Shape{0, 3}));
 }
 
 TEST(Blocks, DepthToSpaceUndoesSpaceToDepth) {
@@ -259,8 +253,7 @@ TEST(Pad, ModesAndNegativePads) {
   EXPECT_EQ(pad("edge", {2, -1}), (V{0, 0, 0, 1, 2}));
   EXPECT_EQ(pad("wrap", {3, 5}), (V{1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0}));
   // Wider than the axis: back and forth, as np.pad does it.
-  EXPECT_EQ(pad("reflect", {5, 4}),
-            (V{1, 2, 3, 2, 1, 0, 1, 2, 3, 2, 1, 0, 1}));
+  EXPECT_EQ(pad("reflect", {5, 4}), (V{1, 2, 3, 2, 1, 0, 1, 2, 3, 2, 1, 0, 1}));
   EXPECT_EQ(pad("reflect", {1, -1}), (V{1, 0, 1, 2}));
   EXPECT_EQ(pad("constant", {-2, -2}), V{});
 }
@@ -268,14 +261,13 @@ TEST(Pad, ModesAndNegativePads) {
 TEST(Pad, LargeAndEmpty) {
   Tensor x = Bytes(DType::kBFloat16, {40, 30, 50});
   Tensor y = RunNode1("Pad", {x, Tensor::Ints({0, 1, 2, 3, 4, 5})});
-  Tensor back =
-      RunNode1("Slice", {y, Tensor::Ints({0, 1, 2}),
-                         Tensor::Ints({40, 31, 52})});
+  Tensor back = RunNode1(
+      "Slice", {y, Tensor::Ints({0, 1, 2}), Tensor::Ints({40, 31, 52})});
   EXPECT_EQ(y.shape(), (Shape{43, 35, 57}));
   EXPECT_TRUE(Identical(back, x));
   std::vector<double> zeros(9, 0);
-  EXPECT_EQ(Doubles(RunNode1("Pad", {Floats({0, 3}, {}),
-                                     Tensor::Ints({1, 0, 2, 0})})),
+  EXPECT_EQ(Doubles(RunNode1("Pad",
+                             {Floats({0, 3}, {}), Tensor::Ints({1, 0, 2, 0})})),
             zeros);
 }
 
@@ -290,8 +282,8 @@ TEST(Pad, RefusesBadOperands) {
   EXPECT_NE(error("constant", {kMax, 0, kMax, 0}), "");
   EXPECT_NE(error("constant", {1L << 59, 0, 1L << 59, 0}), "");
   EXPECT_NE(error("edge", {-2, 0, 1, 0}), "");
-  EXPECT_NE(ErrorOf("Pad", {x, Tensor::Ints({0, 0, 0, 0}), Floats({2}, {1, 2})}),
-            "");
+  EXPECT_NE(
+      ErrorOf("Pad", {x, Tensor::Ints({0, 0, 0, 0}), Floats({2}, {1, 2})}), "");
   EXPECT_NE(ErrorOf("Pad", {x, Tensor::Ints({0, 0}), {}, Tensor::Ints({2})}),
             "");
 }

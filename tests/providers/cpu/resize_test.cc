@@ -33,12 +33,11 @@ TEST(Resize, KeepsConstants) {
       for (int64_t antialias : {0, 1}) {
         if (mode == "nearest" && antialias) continue;
         for (int64_t exclude : {0, 1}) {
-          Tensor y = ByScales(
-              x, {1, 0.41f, 2.3f},
-              {{"mode", mode},
-               {"coordinate_transformation_mode", coordinates},
-               {"antialias", antialias},
-               {"exclude_outside", exclude}});
+          Tensor y = ByScales(x, {1, 0.41f, 2.3f},
+                              {{"mode", mode},
+                               {"coordinate_transformation_mode", coordinates},
+                               {"antialias", antialias},
+                               {"exclude_outside", exclude}});
           ASSERT_EQ(y.shape(), (Shape{1, 2, 16}));
           for (double value : Doubles(y)) {
             ASSERT_NEAR(value, 3, 1e-5) << coordinates << " " << mode;
@@ -66,14 +65,13 @@ TEST(Resize, TakesTheEdgeWhereAllIsOutside) {
 TEST(Resize, LinearIsExactOnLines) {
   Tensor x = Count({3, 4});
   Tensor y = ByScales(x, {1, 2}, {{"mode", std::string("linear")}});
-  EXPECT_EQ(Doubles(y), (V{0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3,
-                           4, 4.25, 4.75, 5.25, 5.75, 6.25, 6.75, 7,
+  EXPECT_EQ(Doubles(y), (V{0, 0.25, 0.75, 1.25, 1.75, 2.25,  2.75,  3,
+                           4, 4.25, 4.75, 5.25, 5.75, 6.25,  6.75,  7,
                            8, 8.25, 8.75, 9.25, 9.75, 10.25, 10.75, 11}));
-  Tensor z = RunNode1("Resize",
-                      {x, {}, {}, Tensor::Ints({5, 7})},
-                      {{"mode", std::string("linear")},
-                       {"coordinate_transformation_mode",
-                        std::string("align_corners")}});
+  Tensor z = RunNode1(
+      "Resize", {x, {}, {}, Tensor::Ints({5, 7})},
+      {{"mode", std::string("linear")},
+       {"coordinate_transformation_mode", std::string("align_corners")}});
   for (int64_t i = 0; i < 35; ++i) {
     double row = static_cast<double>(i / 7) / 2;
     double column = static_cast<double>(i % 7) / 2;
@@ -101,11 +99,12 @@ TEST(Resize, OtherElements) {
 TEST(Resize, CropsOutsideAreExtrapolated) {
   Tensor x = Count({4});
   for (std::string mode : {"nearest", "linear", "cubic"}) {
-    Tensor y = RunNode1(
-        "Resize", {x, Floats({2}, {-1, 2}), {}, Tensor::Ints({4})},
-        {{"mode", mode},
-         {"extrapolation_value", 9.0f},
-         {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}});
+    Tensor y =
+        RunNode1("Resize", {x, Floats({2}, {-1, 2}), {}, Tensor::Ints({4})},
+                 {{"mode", mode},
+                  {"extrapolation_value", 9.0f},
+                  {"coordinate_transformation_mode",
+                   std::string("tf_crop_and_resize")}});
     EXPECT_EQ(Doubles(y), (V{9, 0, 3, 9})) << mode;
   }
 }
@@ -115,9 +114,9 @@ TEST(Resize, EmptyAndBadOperands) {
   EXPECT_EQ(ByScales(x, {0.3f, 1}, {}).shape(), (Shape{0, 4}));
   EXPECT_EQ(ByScales(Count({0, 2}), {2, 2}, {}).shape(), (Shape{0, 4}));
   auto scales = [&](const std::vector<float>& values) {
-    return ErrorOf("Resize", {x, {}, Floats({static_cast<int64_t>(
-                                                values.size())},
-                                            values)});
+    return ErrorOf(
+        "Resize",
+        {x, {}, Floats({static_cast<int64_t>(values.size())}, values)});
   };
   EXPECT_EQ(scales({1, 1}), "");
   EXPECT_NE(scales({1}), "");
@@ -140,9 +139,9 @@ TEST(Resize, EmptyAndBadOperands) {
                             std::string("tf_crop_and_resize")}}),
             "");
   EXPECT_NE(ErrorOf("Resize", {x}), "");
-  EXPECT_NE(ErrorOf("Resize", {x, {}, Floats({2}, {1, 1}),
-                               Tensor::Ints({2, 4})}),
-            "");
+  EXPECT_NE(
+      ErrorOf("Resize", {x, {}, Floats({2}, {1, 1}), Tensor::Ints({2, 4})}),
+      "");
   EXPECT_NE(ErrorOf("Resize", {Count({0}), {}, {}, Tensor::Ints({3})}), "");
 }
 

@@ -19,8 +19,8 @@ TEST(ScatterElements, ReductionsWithRepeatedIndices) {
   Tensor x = Floats({4}, {1, 2, 3, 4}), i = Tensor::Ints({1, -3, 3});
   Tensor u = Floats({3}, {5, -7, 2});
   auto scatter = [&](const std::string& reduction) {
-    return Doubles(RunNode1("ScatterElements", {x, i, u},
-                            Reduction(reduction)));
+    return Doubles(
+        RunNode1("ScatterElements", {x, i, u}, Reduction(reduction)));
   };
   EXPECT_EQ(scatter("none"), (V{1, -7, 3, 2}));
   EXPECT_EQ(scatter("add"), (V{1, 0, 3, 6}));
@@ -35,8 +35,7 @@ TEST(ScatterElements, EveryKindOfElement) {
                       DType::kInt64, DType::kFloat16, DType::kBFloat16}) {
     Tensor x = ConvertTo(Floats({2}, {1, 2}), dtype);
     Tensor u = ConvertTo(Floats({2}, {3, 4}), dtype);
-    EXPECT_EQ(Doubles(RunNode1("ScatterElements", {x, i, u},
-                               Reduction("add"))),
+    EXPECT_EQ(Doubles(RunNode1("ScatterElements", {x, i, u}, Reduction("add"))),
               (V{8, 2}))
         << Name(dtype);
   }
@@ -59,10 +58,10 @@ TEST(ScatterElements, EveryKindOfElement) {
 TEST(ScatterElements, NaNWins) {
   float nan = std::nanf("");
   for (const char* reduction : {"max", "min"}) {
-    Tensor y = RunNode1("ScatterElements",
-                        {Floats({3}, {nan, 1, 2}), Tensor::Ints({0, 1}),
-                         Floats({2}, {1, nan})},
-                        Reduction(reduction));
+    Tensor y = RunNode1(
+        "ScatterElements",
+        {Floats({3}, {nan, 1, 2}), Tensor::Ints({0, 1}), Floats({2}, {1, nan})},
+        Reduction(reduction));
     EXPECT_TRUE(std::isnan(DoubleAt(y, 0))) << reduction;
     EXPECT_TRUE(std::isnan(DoubleAt(y, 1))) << reduction;
   }
@@ -73,8 +72,8 @@ TEST(ScatterElements, DataThatIsItsOwnUpdateAndResult) {
   Tensor x = Floats({3}, {1, 2, 3}), i = Tensor::Ints({1, 2, 0});
   Value* xv = graph.AddInput("x", DType::kFloat, Shape{3});
   Value* iv = graph.AddInput("i", DType::kInt64, Shape{3});
-  Node* node = graph.AddNode("ScatterElements", {xv, iv, xv}, {"y"},
-                             Reduction("add"));
+  Node* node =
+      graph.AddNode("ScatterElements", {xv, iv, xv}, {"y"}, Reduction("add"));
   std::vector<Tensor> inputs = {x, i, x}, outputs = {x};
   KernelContext context(*node, inputs, outputs);
   CpuKernels().Find("", "ScatterElements")->kernel(context);
@@ -88,15 +87,13 @@ TEST(ScatterElements, RefusesBadOperands) {
   EXPECT_NE(ErrorOf("ScatterElements", {x, index(2), u}), "");
   EXPECT_NE(ErrorOf("ScatterElements", {x, index(-3), u}), "");
   EXPECT_NE(ErrorOf("ScatterElements", {x, index(0), Count({1, 2})}), "");
-  EXPECT_NE(ErrorOf("ScatterElements", {x, Tensor::Ints({0}), Count({1})}),
-            "");
-  EXPECT_NE(ErrorOf("ScatterElements",
-                    {x, Tensor::Ints({0, 0, 0, 0}).Reshaped({1, 4}),
-                     Count({1, 4})}),
-            "");
+  EXPECT_NE(ErrorOf("ScatterElements", {x, Tensor::Ints({0}), Count({1})}), "");
+  EXPECT_NE(
+      ErrorOf("ScatterElements",
+              {x, Tensor::Ints({0, 0, 0, 0}).Reshaped({1, 4}), Count({1, 4})}),
+      "");
   EXPECT_NE(ErrorOf("ScatterElements", {x, index(0), index(0)}), "");
-  EXPECT_NE(ErrorOf("ScatterElements", {x, index(0), u}, Reduction("sum")),
-            "");
+  EXPECT_NE(ErrorOf("ScatterElements", {x, index(0), u}, Reduction("sum")), "");
 }
 
 TEST(ScatterND, RowsAndWholeTensors) {
@@ -107,9 +104,8 @@ TEST(ScatterND, RowsAndWholeTensors) {
                              Reduction("add"))),
             (V{0, 1, 13, 24}));
   // No index at all: the updates replace everything.
-  EXPECT_EQ(Doubles(RunNode1("ScatterND",
-                             {x, Tensor::Ints({}).Reshaped({0}),
-                              Floats({2, 2}, {4, 3, 2, 1})})),
+  EXPECT_EQ(Doubles(RunNode1("ScatterND", {x, Tensor::Ints({}).Reshaped({0}),
+                                           Floats({2, 2}, {4, 3, 2, 1})})),
             (V{4, 3, 2, 1}));
 }
 

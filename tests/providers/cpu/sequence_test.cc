@@ -72,16 +72,15 @@ TEST(OneHot, IgnoresIndicesOutside) {
   EXPECT_EQ(Doubles(RunNode1("OneHot", {Tensor::Ints({1, -1, 2, -3}),
                                         Tensor::Scalar(int64_t{2}), values})),
             (V{-1, 1, -1, 1, -1, -1, -1, -1}));
-  EXPECT_EQ(Doubles(RunNode1("OneHot", {Tensor::Ints({0, 1}),
-                                        Floats({1}, {2}), values},
+  EXPECT_EQ(Doubles(RunNode1("OneHot",
+                             {Tensor::Ints({0, 1}), Floats({1}, {2}), values},
                              {{"axis", int64_t{0}}})),
             (V{1, -1, -1, 1}));
-  EXPECT_NE(ErrorOf("OneHot", {Tensor::Ints({0}), Tensor::Scalar(int64_t{-1}),
-                               values}),
+  EXPECT_NE(ErrorOf("OneHot",
+                    {Tensor::Ints({0}), Tensor::Scalar(int64_t{-1}), values}),
             "");
-  EXPECT_NE(ErrorOf("OneHot", {Tensor::Ints({0}), Tensor::Ints({1, 1}),
-                               values}),
-            "");
+  EXPECT_NE(
+      ErrorOf("OneHot", {Tensor::Ints({0}), Tensor::Ints({1, 1}), values}), "");
   EXPECT_NE(ErrorOf("OneHot", {Tensor::Ints({0}), Tensor::Ints({1}),
                                Floats({3}, {1, 2, 3})}),
             "");
@@ -123,8 +122,7 @@ TEST(Compress, FlattensWithoutAxis) {
         Tensor::From<uint8_t>({static_cast<int64_t>(bits.size())}, bits),
         DType::kBool);
   };
-  EXPECT_EQ(Doubles(RunNode1("Compress", {x, mask({0, 1, 0, 1})})),
-            (V{1, 3}));
+  EXPECT_EQ(Doubles(RunNode1("Compress", {x, mask({0, 1, 0, 1})})), (V{1, 3}));
   EXPECT_EQ(Doubles(RunNode1("Compress", {x, mask({0, 1, 1})},
                              {{"axis", int64_t{-1}}})),
             (V{1, 2, 4, 5}));
@@ -142,8 +140,7 @@ TEST(Unique, RowsInOrderOfFirstUseOrSorted) {
   EXPECT_EQ(ToInts(y[2]), (Int64s{0, 1, 0, 2}));
   EXPECT_EQ(ToInts(y[3]), (Int64s{2, 1, 1}));
   rows["sorted"] = int64_t{1};
-  EXPECT_EQ(Doubles(RunNode("Unique", {x}, rows, 1)[0]),
-            (V{1, 4, 1, 5, 2, 0}));
+  EXPECT_EQ(Doubles(RunNode("Unique", {x}, rows, 1)[0]), (V{1, 4, 1, 5, 2, 0}));
 }
 
 TEST(Unique, NaNsAreOneAndEmptyStaysEmpty) {
