@@ -16,6 +16,7 @@ void RegisterConstant(KernelRegistry& r);     // constant.cc: Shape, Range, …
 void RegisterConv(KernelRegistry& r);         // conv.cc
 void RegisterEinsum(KernelRegistry& r);       // einsum.cc
 void RegisterGather(KernelRegistry& r);       // gather.cc
+void RegisterGridSample(KernelRegistry& r);    // grid_sample.cc
 void RegisterLoss(KernelRegistry& r);         // loss.cc
 void RegisterMatMul(KernelRegistry& r);       // matmul.cc
 void RegisterMovement(KernelRegistry& r);     // movement.cc
@@ -27,6 +28,7 @@ void RegisterQuantize(KernelRegistry& r);     // quantize.cc
 void RegisterRandom(KernelRegistry& r);       // random.cc
 void RegisterRecurrent(KernelRegistry& r);    // recurrent.cc
 void RegisterReduce(KernelRegistry& r);       // reduce.cc
+void RegisterReshape(KernelRegistry& r);       // reshape.cc
 void RegisterResize(KernelRegistry& r);       // resize.cc
 void RegisterScaledMatMul(KernelRegistry& r); // scaled_matmul.cc
 void RegisterScatter(KernelRegistry& r);      // scatter.cc
