@@ -69,6 +69,7 @@ KernelRegistry AllKernels() {
   RegisterConv(r);
   RegisterEinsum(r);
   RegisterGather(r);
+  RegisterGridSample(r);
   RegisterLoss(r);
   RegisterMatMul(r);
   RegisterMovement(r);
@@ -80,6 +81,7 @@ KernelRegistry AllKernels() {
   RegisterRandom(r);
   RegisterRecurrent(r);
   RegisterReduce(r);
+  RegisterReshape(r);
   RegisterResize(r);
   RegisterScaledMatMul(r);
   RegisterScatter(r);

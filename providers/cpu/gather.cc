@@ -170,45 +170,52 @@ RowPlaces PlacesByRow(const std::vector<int64_t>& indices, int64_t rows) {
   return by_row;
 }
 
+// What elements are summed in: small floats in float, integers modulo 2^64.
+template <typename T>
+auto Widen(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<uint64_t>(x);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return x;
+  } else {
+    return Decode(x);
+  }
+}
+
+template <typename T, typename Sum>
+T Narrow(Sum x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return EncodeBFloat16(x);
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return EncodeFloat16(x);
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
 // A row of dx belongs to one thread, which adds its rows of dy in the order of
 // the indices: the sum does not depend on the number of threads.
 template <typename T>
 void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, GatherSizes s,
              T* dx) {
-  constexpr bool kSmall = !std::is_arithmetic_v<T>;
-  using Sum = std::conditional_t<kSmall, float, T>;
+  using Sum = decltype(Widen(T{}));
+  auto inner = static_cast<size_t>(s.inner);
+  auto add_range = [&](int64_t begin, int64_t end) {
+    std::vector<Sum> sum(inner);
+    for (int64_t row = begin; row < end; ++row) {
+      std::ranges::fill(sum, Sum{0});
+      auto r = static_cast<size_t>(row % s.size);
+      for (int64_t p = by_row.first[r]; p < by_row.first[r + 1]; ++p) {
+        int64_t place = by_row.places[static_cast<size_t>(p)];
+        const T* from = dy + (row / s.size * n + place) * s.inner;
+        for (size_t i = 0; i < inner; ++i) sum[i] += Widen(from[i]);
+      }
+      T* to = dx + row * s.inner;
+      for (size_t i = 0; i < inner; ++i) to[i] = Narrow<T>(sum[i]);
+    }
+  };
   ParallelFor(s.outer * s.size, std::max<int64_t>(kMoveGrain / s.inner, 1),
-              [&](int64_t begin, int64_t end) {
-                std::vector<Sum> sum(static_cast<size_t>(s.inner));
-                for (int64_t row = begin; row < end; ++row) {
-                  auto r = static_cast<size_t>(row % s.size);
-                  std::ranges::fill(sum, Sum{0});
-                  for (int64_t p = by_row.first[r]; p < by_row.first[r + 1];
-                       ++p) {
-                    int64_t place = by_row.places[static_cast<size_t>(p)];
-                    const T* from = dy + (row / s.size * n + place) * s.inner;
-                    for (int64_t i = 0; i < s.inner; ++i) {
-                      Sum& total = sum[static_cast<size_t>(i)];
-                      if constexpr (kSmall) {
-                        total += Decode(from[i]);
-                      } else {
-                        total = static_cast<T>(total + from[i]);
-                      }
-                    }
-                  }
-                  T* to = dx + row * s.inner;
-                  for (int64_t i = 0; i < s.inner; ++i) {
-                    Sum total = sum[static_cast<size_t>(i)];
-                    if constexpr (std::is_same_v<T, BFloat16>) {
-                      to[i] = EncodeBFloat16(total);
-                    } else if constexpr (std::is_same_v<T, Float16>) {
-                      to[i] = EncodeFloat16(total);
-                    } else {
-                      to[i] = total;
-                    }
-                  }
-                }
-              });
+              add_range);
 }
 
 // dy (outer, n, inner), indices (n) → dx (outer, size, inner)

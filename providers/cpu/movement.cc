@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops that only move elements: another shape, another order, parts and copies.
+// Ops that only move elements: another order, parts and copies.
 #include <algorithm>
 #include <numeric>
 
@@ -18,95 +18,6 @@ void Pack(const Tensor& x, int64_t offset, std::span<const int64_t> strides,
   size_t width = ByteSize(x.dtype());
   CopyStrided(y.shape(), width, AtElement(x.raw(), offset, width), strides,
               y.raw(), Strides(y.shape()));
-}
-
-int64_t Product(std::span<const int64_t> sizes) { return NumElements(sizes); }
-
-// ---- other shapes: a plan aliases operand and result and does not come here
-
-void CopyAs(KernelContext& c, const Shape& shape) {
-  const Tensor& x = Operand(c, 0);
-  Check(NumElements(shape) == x.size(), "[", c.Where(), "] expected ", x.size(),
-        " elements, got shape ", ToString(shape));
-  Tensor& y = c.Out(0, x.dtype(), shape);
-  if (y.size() == 0 || y.SharesDataWith(x)) return;
-  int64_t count = x.size(), one = 1;
-  CopyStrided({&count, 1}, ByteSize(x.dtype()), x.raw(), {&one, 1}, y.raw(),
-              {&one, 1});
-}
-
-void Reshape(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Shape shape = IntsIn(c, 1);
-  bool allow_zero = c.Int("allowzero", 0) != 0;
-  size_t open = shape.size();
-  int64_t known = 1;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 0 && !allow_zero) {
-      Check(i < x.shape().size(), "[", c.Where(), "] expected an axis ", i,
-            " to keep, got shape ", ToString(x.shape()));
-      shape[i] = x.shape()[i];
-    }
-    if (shape[i] == -1 && open == shape.size()) {
-      open = i;
-      continue;
-    }
-    Check(shape[i] >= 0, "[", c.Where(),
-          "] expected sizes and at most one -1, got ", shape[i]);
-    Check(!__builtin_mul_overflow(known, shape[i], &known), "[", c.Where(),
-          "] expected ", x.size(), " elements, got more than 2^63");
-  }
-  if (open < shape.size()) {
-    Check(known > 0 && x.size() % known == 0, "[", c.Where(), "] expected ",
-          x.size(), " elements, got a multiple of ", known);
-    shape[open] = x.size() / known;
-  }
-  CopyAs(c, shape);
-}
-
-void Flatten(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  int64_t axis = c.Int("axis", 1);
-  Check(axis >= -x.rank() && axis <= x.rank(), "[", c.Where(),
-        "] expected an axis in ", -x.rank(), "…", x.rank(), ", got ", axis);
-  if (axis < 0) axis += x.rank();
-  std::span<const int64_t> shape = x.shape();
-  auto split = static_cast<size_t>(axis);
-  CopyAs(c, {Product(shape.first(split)), Product(shape.subspan(split))});
-}
-
-void Squeeze(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  std::vector<bool> drop(x.shape().size(), false);
-  if (c.HasIn(1)) {
-    for (int64_t axis : AxesIn(c, IntsIn(c, 1), x.rank())) {
-      Check(x.dim(axis) == 1, "[", c.Where(), "] expected size 1 in axis ",
-            axis, ", got ", x.dim(axis));
-      drop[static_cast<size_t>(axis)] = true;
-    }
-  } else {
-    for (size_t i = 0; i < drop.size(); ++i) drop[i] = x.shape()[i] == 1;
-  }
-  Shape shape;
-  for (size_t i = 0; i < drop.size(); ++i) {
-    if (!drop[i]) shape.push_back(x.shape()[i]);
-  }
-  CopyAs(c, shape);
-}
-
-void Unsqueeze(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  std::vector<int64_t> axes = IntsIn(c, 1);
-  int64_t rank = x.rank() + static_cast<int64_t>(axes.size());
-  Shape shape(static_cast<size_t>(rank), -1);
-  for (int64_t axis : AxesIn(c, axes, rank)) {
-    shape[static_cast<size_t>(axis)] = 1;
-  }
-  size_t next = 0;
-  for (int64_t& size : shape) {
-    if (size < 0) size = x.shape()[next++];
-  }
-  CopyAs(c, shape);
 }
 
 // ---- another order
@@ -185,8 +96,8 @@ void SpaceToDepth(KernelContext& c) {
 
 void ReverseSequence(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  int64_t batch_axis = c.Int("batch_axis", 1),
-          time_axis = c.Int("time_axis", 0);
+  int64_t batch_axis = c.Int("batch_axis", 1);
+  int64_t time_axis = c.Int("time_axis", 0);
   Check(x.rank() >= 2 && batch_axis + time_axis == 1 &&
             batch_axis * time_axis == 0,
         "[", c.Where(), "] expected axes 0 and 1 and two axes at least, got ",
@@ -397,10 +308,6 @@ void Tile(KernelContext& c) {
 }  // namespace
 
 void RegisterMovement(KernelRegistry& r) {
-  r.Add("Reshape", Reshape, {.view = true});
-  r.Add("Flatten", Flatten, {.view = true});
-  r.Add("Squeeze", Squeeze, {.view = true});
-  r.Add("Unsqueeze", Unsqueeze, {.view = true});
   r.Add("Transpose", Transpose);
   r.Add("DepthToSpace", DepthToSpace);
   r.Add("SpaceToDepth", SpaceToDepth);

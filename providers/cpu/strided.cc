@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cpu/strided.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -86,12 +88,71 @@ void CopyRows(Nest outer, const T* src, T* dst) {
               });
 }
 
-// dst[i * ds + j] = src[j * ss + i] for i < rows, j < columns.
+// Elements of both in turn: the lower halves of a and b, or the upper ones.
+template <typename T>
+__m128i Interleave(bool upper, __m128i a, __m128i b) {
+  if constexpr (sizeof(T) == 1) {
+    return upper ? _mm_unpackhi_epi8(a, b) : _mm_unpacklo_epi8(a, b);
+  } else if constexpr (sizeof(T) == 2) {
+    return upper ? _mm_unpackhi_epi16(a, b) : _mm_unpacklo_epi16(a, b);
+  } else if constexpr (sizeof(T) == 4) {
+    return upper ? _mm_unpackhi_epi32(a, b) : _mm_unpacklo_epi32(a, b);
+  } else {
+    return upper ? _mm_unpackhi_epi64(a, b) : _mm_unpacklo_epi64(a, b);
+  }
+}
+
+// One square of n x n elements, n of which fill a register. Interleaving rows i
+// and i + n/2 is a perfect shuffle of all n² elements; log2(n) of them
+// transpose.
+template <typename T>
+void TransposeSquare(const T* src, int64_t ss, T* dst, int64_t ds) {
+  constexpr size_t n = 16 / sizeof(T);
+  __m128i a[n], b[n];
+  for (size_t i = 0; i < n; ++i) {
+    a[i] = _mm_loadu_si128(
+        reinterpret_cast<const __m128i*>(src + static_cast<int64_t>(i) * ss));
+  }
+  for (size_t round = 1; round < n; round *= 2) {
+    for (size_t i = 0; i < n / 2; ++i) {
+      b[2 * i] = Interleave<T>(false, a[i], a[i + n / 2]);
+      b[2 * i + 1] = Interleave<T>(true, a[i], a[i + n / 2]);
+    }
+    std::copy(b, b + n, a);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(dst + static_cast<int64_t>(i) * ds), a[i]);
+  }
+}
+
+// Tiles of this many elements squared lie in the first-level cache.
+template <typename T>
+constexpr int64_t kTile = sizeof(T) == 1   ? 128
+                          : sizeof(T) == 8 ? 32
+                                           : 64;
+
+// dst[i * ds + j] = src[j * ss + i] for i < rows, j < columns, both kTile at
+// most. Goes through a dense buffer: rows whose distance is a power of two
+// would evict each other from the caches before they are used up.
 template <typename T>
 void TransposeTile(const T* src, int64_t ss, T* dst, int64_t ds, int64_t rows,
                    int64_t columns) {
+  constexpr int64_t n = 16 / sizeof(T);
+  alignas(64) T tile[kTile<T> * kTile<T>];
+  int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
+  for (int64_t j = 0; j < whole_columns; j += n) {
+    for (int64_t i = 0; i < whole_rows; i += n) {
+      TransposeSquare(src + (j * ss + i), ss, tile + (i * kTile<T> + j),
+                      kTile<T>);
+    }
+  }
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) dst[i * ds + j] = src[j * ss + i];
+    T* row = tile + i * kTile<T>;
+    for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j) {
+      row[j] = src[j * ss + i];
+    }
+    std::memcpy(dst + i * ds, row, static_cast<size_t>(columns) * sizeof(T));
   }
 }
 
@@ -99,25 +160,23 @@ void TransposeTile(const T* src, int64_t ss, T* dst, int64_t ds, int64_t rows,
 // two, so that every cache line that is touched is used up.
 template <typename T>
 void CopyTransposed(Nest outer, size_t a, const T* src, T* dst) {
-  constexpr int64_t kTile = std::max<int64_t>(64 / sizeof(T), 16);
+  constexpr int64_t tile = kTile<T>;
   Nest column = outer.Take(outer.rank() - 1);
   Nest row = outer.Take(a);
   int64_t rows = row.size[0], columns = column.size[0];
   int64_t ss = column.src[0], ds = row.dst[0];
-  // A unit of work is one tile; tiles along the contiguous axis of dst follow
-  // each other.
-  outer.Push((rows + kTile - 1) / kTile, kTile, kTile * ds);
-  outer.Push((columns + kTile - 1) / kTile, kTile * ss, kTile);
-  ParallelFor(NumElements(outer.size), kMoveGrain / (kTile * kTile),
+  outer.Push((rows + tile - 1) / tile, tile, tile * ds);
+  outer.Push((columns + tile - 1) / tile, tile * ss, tile);
+  ParallelFor(NumElements(outer.size), kMoveGrain / (tile * tile),
               [&](int64_t begin, int64_t end) {
                 Odometer<2> at(outer.size, {outer.src, outer.dst}, begin);
                 for (int64_t t = begin; t < end; ++t, at.Next()) {
                   auto index = at.index();
-                  int64_t i = index[index.size() - 2] * kTile;
-                  int64_t j = index[index.size() - 1] * kTile;
+                  int64_t i = index[index.size() - 2] * tile;
+                  int64_t j = index[index.size() - 1] * tile;
                   TransposeTile(src + at.offset(0), ss, dst + at.offset(1), ds,
-                                std::min(kTile, rows - i),
-                                std::min(kTile, columns - j));
+                                std::min(tile, rows - i),
+                                std::min(tile, columns - j));
                 }
               });
 }

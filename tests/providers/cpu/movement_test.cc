@@ -73,14 +73,17 @@ TEST(Transpose, LargeMatrixOnSeveralThreads) {
   int threads = NumThreads();
   for (int n : {1, 3}) {
     SetNumThreads(n);
-    for (const Shape& shape : {Shape{300, 517}, Shape{2, 40000},
-                               Shape{40000, 3}, Shape{1, 257, 129}}) {
-      Tensor x = Bytes(DType::kFloat, shape);
-      Int64s perm(shape.size());
-      std::iota(perm.rbegin(), perm.rend(), 0);
-      EXPECT_TRUE(
-          Identical(RunNode1("Transpose", {x}), ExpectedTranspose(x, perm)))
-          << ToString(shape);
+    for (DType dtype :
+         {DType::kE5M2, DType::kFloat16, DType::kFloat, DType::kDouble}) {
+      for (const Shape& shape : {Shape{300, 259}, Shape{2, 20000},
+                                 Shape{20000, 3}, Shape{1, 257, 129}}) {
+        Tensor x = Bytes(dtype, shape);
+        Int64s perm(shape.size());
+        std::iota(perm.rbegin(), perm.rend(), 0);
+        EXPECT_TRUE(
+            Identical(RunNode1("Transpose", {x}), ExpectedTranspose(x, perm)))
+            << Name(dtype) << ToString(shape);
+      }
     }
   }
   SetNumThreads(threads);

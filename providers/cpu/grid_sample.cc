@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GridSample as of opset 20, over any number of spatial axes. Formulas:
+// onnx/reference/ops/op_grid_sample.py, which follows PyTorch's grid_sample.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
+
+namespace onnx_fp8 {
+namespace {
+
+enum class SampleMode { kNearest, kLinear, kCubic };
+enum class PaddingMode { kZeros, kBorder, kReflection };
+
+struct SampleOptions {
+  SampleMode mode;
+  PaddingMode padding;
+  bool align_corners;
+};
+
+SampleOptions OptionsOf(const KernelContext& c) {
+  std::string mode = c.String("mode", "linear");
+  std::string padding = c.String("padding_mode", "zeros");
+  Check(mode == "nearest" || mode == "linear" || mode == "cubic", "[",
+        c.Where(), "] expected mode nearest, linear or cubic, got ", mode);
+  Check(padding == "zeros" || padding == "border" || padding == "reflection",
+        "[", c.Where(),
+        "] expected padding_mode zeros, border or reflection, got ", padding);
+  return {mode == "nearest"  ? SampleMode::kNearest
+          : mode == "linear" ? SampleMode::kLinear
+                             : SampleMode::kCubic,
+          padding == "zeros"    ? PaddingMode::kZeros
+          : padding == "border" ? PaddingMode::kBorder
+                                : PaddingMode::kReflection,
+          c.Int("align_corners", 0) != 0};
+}
+
+// Mirrors x at the ends of [low, high] until it lies inside.
+double Reflect(double x, double low, double high) {
+  double range = high - low;
+  if (range <= 0) return low;
+  double distance = std::fmod(std::abs(x - low), 2 * range);
+  return low + std::min(distance, 2 * range - distance);
+}
+
+// Elements of one axis and their weights; at most four.
+struct AxisTaps {
+  int count = 0;
+  int64_t index[4];
+  double weight[4];
+};
+
+// The element at position i, which may lie outside: its index, or -1 for zero.
+int64_t ElementAt(const SampleOptions& options, double i, int64_t size) {
+  auto last = static_cast<double>(size - 1);
+  if (i >= 0 && i <= last) return static_cast<int64_t>(i);
+  switch (options.padding) {
+    case PaddingMode::kZeros:
+      return -1;
+    case PaddingMode::kBorder:
+      return i < 0 ? 0 : size - 1;
+    case PaddingMode::kReflection:
+      break;
+  }
+  double edge = options.align_corners ? 0 : 0.5;
+  // Half-way between two elements where the edge is mirrored on itself.
+  double inside = std::floor(Reflect(i, -edge, last + edge));
+  return static_cast<int64_t>(std::clamp(inside, 0.0, last));
+}
+
+// REQUIRES: size > 0. `at` is -1 … 1 over the axis.
+AxisTaps TapsOf(const SampleOptions& options, double at, int64_t size) {
+  auto length = static_cast<double>(size);
+  // Rounded to float, as grids are: the nearest element depends on it.
+  double x =
+      static_cast<float>(options.align_corners ? (at + 1) / 2 * (length - 1)
+                                               : ((at + 1) * length - 1) / 2);
+  // Not a place at all: the element before the first.
+  if (!std::isfinite(x)) x = -1;
+  if (options.mode == SampleMode::kNearest) x = std::nearbyint(x);
+  double edge = options.align_corners ? 0 : 0.5;
+  if (x < -edge || x > length - 1 + edge) {
+    if (options.padding == PaddingMode::kBorder) {
+      x = std::clamp(x, 0.0, length - 1);
+    } else if (options.padding == PaddingMode::kReflection) {
+      x = Reflect(x, -edge, length - 1 + edge);
+    }
+  }
+  AxisTaps taps;
+  double left = std::floor(x), t = x - left;
+  auto add = [&](double index, double weight) {
+    taps.index[taps.count] = ElementAt(options, index, size);
+    taps.weight[taps.count++] = weight;
+  };
+  if (options.mode == SampleMode::kNearest) {
+    add(left, 1);
+  } else if (options.mode == SampleMode::kLinear) {
+    add(left, 1 - t);
+    add(left + 1, t);
+  } else {
+    // Keys' cubic with a = -0.75.
+    constexpr double a = -0.75;
+    auto near = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+    auto far = [](double d) {
+      return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+    };
+    add(left - 1, far(t + 1));
+    add(left, near(t));
+    add(left + 1, near(1 - t));
+    add(left + 2, far(2 - t));
+  }
+  return taps;
+}
+
+// The taps of all axes multiplied out; those on zeros are left out.
+void Multiply(const std::vector<AxisTaps>& axes,
+              std::span<const int64_t> strides,
+              std::vector<std::pair<int64_t, double>>& all) {
+  all.assign(1, {0, 1.0});
+  std::vector<std::pair<int64_t, double>> next;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    next.clear();
+    for (const auto& [offset, weight] : all) {
+      for (int k = 0; k < axes[d].count; ++k) {
+        if (axes[d].index[k] < 0) continue;
+        next.push_back({offset + axes[d].index[k] * strides[d],
+                        weight * axes[d].weight[k]});
+      }
+    }
+    all.swap(next);
+  }
+}
+
+// x (N, C, in…), grid (N, out…, d) → y (N, C, out…); a grid entry names the
+// axes from the last to the first.
+template <typename T>
+void Sample(const SampleOptions& options, const Tensor& x, const Tensor& grid,
+            Tensor& y) {
+  std::span<const int64_t> sizes = std::span(x.shape()).subspan(2);
+  std::vector<int64_t> strides = Strides(sizes);
+  size_t axes = sizes.size();
+  int64_t channels = x.dim(1), in = NumElements(sizes);
+  int64_t places = y.size() / (y.dim(0) * channels);
+  ParallelFor(
+      y.dim(0) * places, std::max<int64_t>(kMoveGrain / 16 / channels, 1),
+      [&](int64_t begin, int64_t end) {
+        std::vector<AxisTaps> taps(axes);
+        std::vector<std::pair<int64_t, double>> all;
+        for (int64_t i = begin; i < end; ++i) {
+          int64_t n = i / places, place = i % places;
+          for (size_t d = 0; d < axes; ++d) {
+            auto entry = static_cast<int64_t>(axes) * (i + 1) - 1 -
+                         static_cast<int64_t>(d);
+            taps[d] = TapsOf(options, grid.data<double>()[entry], sizes[d]);
+          }
+          Multiply(taps, strides, all);
+          for (int64_t channel = n * channels; channel < (n + 1) * channels;
+               ++channel) {
+            const T* from = x.data<T>() + channel * in;
+            double sum = 0;
+            for (const auto& [offset, weight] : all) {
+              sum += weight * static_cast<double>(from[offset]);
+            }
+            y.data<T>()[channel * places + place] = static_cast<T>(sum);
+          }
+        }
+      });
+}
+
+void GridSample(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  const Tensor& grid = Operand(c, 1);
+  SampleOptions options = OptionsOf(c);
+  Check(IsFloat(x.dtype()) && IsFloat(grid.dtype()), "[", c.Where(),
+        "] expected floats, got ", Name(x.dtype()), " and ",
+        Name(grid.dtype()));
+  Check(x.rank() >= 3 && grid.rank() == x.rank() &&
+            grid.dim(-1) == x.rank() - 2 && grid.dim(0) == x.dim(0),
+        "[", c.Where(), "] expected a grid of shape (N, …, ", x.rank() - 2,
+        ") for x ", ToString(x.shape()), ", got ", ToString(grid.shape()));
+  Shape shape = {x.dim(0), x.dim(1)};
+  shape.insert(shape.end(), grid.shape().begin() + 1, grid.shape().end() - 1);
+  Tensor& y = c.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  Check(x.size() > 0, "[", c.Where(), "] expected elements to sample, got ",
+        ToString(x.shape()));
+  bool small = ByteSize(x.dtype()) < 4;
+  Tensor places = ConvertTo(grid, DType::kDouble);
+  Tensor from = small ? ConvertTo(x, DType::kFloat) : x;
+  Tensor to = small ? Tensor::Allocate(DType::kFloat, shape) : y;
+  DispatchFloat(from.dtype(), c.Where(),
+                [&]<typename T>() { Sample<T>(options, from, places, to); });
+  if (small) {
+    Tensor rounded = ConvertTo(to, x.dtype());
+    std::memcpy(y.raw(), rounded.raw(), y.bytes());
+  }
+}
+
+}  // namespace
+
+void RegisterGridSample(KernelRegistry& r) { r.Add("GridSample", GridSample); }
+
+}  // namespace onnx_fp8
