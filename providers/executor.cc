@@ -49,7 +49,8 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
   }
 }
 
-TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state) {
+TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
+                        uint64_t stream) {
   Check(!state.contains(kHalfUpdated),
         "expected state that is whole, got state that an earlier error left "
         "half updated: restore it first");
@@ -57,6 +58,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state) {
     Executor& executor;
     ~AtEnd() { executor.Unbind(); }
   } at_end{*this};
+  stream_ = stream;
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
@@ -192,7 +194,7 @@ void Executor::RunStep(const Step& step) {
   };
   bind(step.inputs, inputs_);
   bind(step.outputs, outputs_);
-  KernelContext context(node, inputs_, outputs_);
+  KernelContext context(node, inputs_, outputs_, stream_);
   Profiler::Clock::time_point begin;
   if (profiler_) begin = Profiler::Clock::now();
   try {

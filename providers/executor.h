@@ -29,7 +29,7 @@ inline constexpr char kHalfUpdated[] = "";
 // the initializer; the others then are read from the graph. Entries of other
 // names are left alone. Nothing is ever written into the graph.
 //
-// The same graph, feeds, state and thread count give the same bits.
+// The same graph, feeds, state, stream and thread count give the same bits.
 class Executor {
  public:
   // Errors: as MakePlan's; out of memory.
@@ -38,6 +38,8 @@ class Executor {
   // `feeds` by name of graph input. An input with an initializer (a default)
   // and one that nothing reads may be left out. The outputs, by name, are new
   // memory at every call; outputs that are views of one another share it.
+  //
+  // Nodes that draw random values (Dropout) draw others for each `stream`.
   //
   // Errors: feeds or state of another name, dtype or shape than the graph's, a
   // bound state entry that shares its bytes with a feed or another entry
@@ -48,7 +50,7 @@ class Executor {
   // the caller has restored it. Where updates depend on all gradients, as
   // optimizer steps with clipping or a check for finite values do, no kernel
   // that reads data comes after the first of them.
-  TensorMap Run(const TensorMap& feeds, TensorMap& state);
+  TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t stream = 0);
 
   const Plan& plan() const { return plan_; }
   // Null: no times are taken. It must outlive the Runs.
@@ -71,6 +73,7 @@ class Executor {
   // During a Run only: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
+  uint64_t stream_ = 0;
   Profiler* profiler_ = nullptr;
 };
 

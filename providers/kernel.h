@@ -17,10 +17,12 @@ namespace onnx_fp8 {
 class KernelContext {
  public:
   KernelContext(const Node& node, std::span<const Tensor> inputs,
-                std::span<Tensor> outputs)
-      : node_(node), inputs_(inputs), outputs_(outputs) {}
+                std::span<Tensor> outputs, uint64_t stream = 0)
+      : node_(node), inputs_(inputs), outputs_(outputs), stream_(stream) {}
 
   const Node& node() const { return node_; }
+  // Of random numbers: as Executor::Run's.
+  uint64_t stream() const { return stream_; }
 
   size_t num_inputs() const { return inputs_.size(); }
   size_t num_outputs() const { return outputs_.size(); }
@@ -64,6 +66,7 @@ class KernelContext {
   const Node& node_;
   std::span<const Tensor> inputs_;
   std::span<Tensor> outputs_;
+  uint64_t stream_;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors: what

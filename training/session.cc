@@ -6,7 +6,9 @@
 #include <list>
 
 #include "graph/export_weights.h"
+#include "graph/passes/weight_copies.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
@@ -24,12 +26,18 @@ constexpr char kSkipped[] = "session.skipped";
 constexpr char kSlots[] = "session.fp8_slots";
 constexpr char kRecipe[] = "session.recipe";
 
+// Keeps what nodes draw apart from other uses of the run's seed.
+constexpr uint64_t kDrawKey = 0x64726f706f757421;
+
 using ShapeMap = std::map<std::string, Shape>;
 
 // A planned graph and the names to talk to it.
 struct PlannedStep {
   StepGraph step;
   std::unique_ptr<Executor> executor;
+  // Of a micro step: quantises the weights, and what it gave in this step.
+  std::unique_ptr<Executor> quantiser;
+  TensorMap weight_copies;
 };
 
 class Session : public TrainingSession {
@@ -60,23 +68,16 @@ class Session : public TrainingSession {
     Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
           "expected ", options_.grad_accum, " micro-batches a step, got ",
           micro_batches.size());
-    ++step_;
     StepResult result;
-    result.step = step_;
+    result.step = step_ + 1;
     TensorMap outputs;
     if (options_.grad_accum == 1) {
-      outputs = RunStep(StepKind::kTrain, micro_batches[0], lr, &result.loss);
+      outputs = RunStep(StepKind::kTrain, micro_batches[0], lr, 0);
+      result.loss = Loss(outputs);
     } else {
-      double loss = 0;
-      for (const TensorMap& feeds : micro_batches) {
-        float part = 0;
-        RunStep(StepKind::kMicro, feeds, lr, &part);
-        loss += part;
-      }
-      result.loss =
-          static_cast<float>(loss / static_cast<double>(options_.grad_accum));
-      outputs = RunApply(lr);
+      outputs = Accumulate(micro_batches, lr, &result.loss);
     }
+    ++step_;
     result.grad_norm = outputs.at(last_->step.grad_norm).data<float>()[0];
     result.skipped = !outputs.at(last_->step.ok).data<bool>()[0];
     if (result.skipped) {
@@ -152,6 +153,7 @@ class Session : public TrainingSession {
             const std::function<void()>& before_rename) override {
     Checkpoint checkpoint;
     checkpoint.state = state_;
+    EraseSums(checkpoint.state);  // zero between two steps
     checkpoint.step = step_;
     checkpoint.seed = options_.seed;
     checkpoint.model = Fingerprint();
@@ -183,8 +185,9 @@ class Session : public TrainingSession {
     std::vector<ScaleSlot> slots = ParseSlots(notes[kSlots]);
     if (notes[kRecipe] != options_.recipe.name) {
       // Scales of another recipe: start anew.
-      std::erase_if(state, [](const auto& entry) {
-        return entry.first.starts_with("fp8.");
+      std::erase_if(state, [this](const auto& entry) {
+        return entry.first.starts_with("fp8.") &&
+               !model_.graph->Find(entry.first);
       });
       slots.clear();
     }
@@ -254,10 +257,11 @@ class Session : public TrainingSession {
     ExpandMissing(graph, provider_->Kernels(),
                   {options_.expand.begin(), options_.expand.end()},
                   evaluator_.get());
-    planned.executor =
-        std::make_unique<Executor>(planned.step.graph, *provider_);
-    planned.executor->set_profiler(profiler_.get());
-    if (profiler_) profiled_.push_back(planned.step.graph);
+    if (key.kind == StepKind::kMicro) {
+      std::shared_ptr<Graph> copies = SplitWeightCopies(graph);
+      if (copies) planned.quantiser = MakeExecutor(copies);
+    }
+    planned.executor = MakeExecutor(planned.step.graph);
     plans_.push_front(std::move(planned));
     keys_.push_front(std::move(key));
     if (static_cast<int64_t>(plans_.size()) > options_.max_plans) {
@@ -265,6 +269,13 @@ class Session : public TrainingSession {
       keys_.pop_back();
     }
     return plans_.front();
+  }
+
+  std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
+    auto executor = std::make_unique<Executor>(graph, *provider_);
+    executor->set_profiler(profiler_.get());
+    if (profiler_) profiled_.push_back(std::move(graph));
+    return executor;
   }
 
   // The feeds that the graph has inputs for.
@@ -277,17 +288,57 @@ class Session : public TrainingSession {
     return known;
   }
 
+  float Loss(const TensorMap& outputs) const {
+    return outputs.at(last_->step.loss).data<float>()[0];
+  }
+
+  // `micro`: position of the micro-batch in its step.
   TensorMap RunStep(StepKind kind, const TensorMap& feeds, double lr,
-                    float* loss) {
+                    int64_t micro) {
     PlannedStep& planned = Plan(kind, feeds, false);
     last_ = &planned;
     TensorMap all = Known(planned, feeds);
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
-    TensorMap outputs = planned.executor->Run(all, state_);
-    *loss = outputs.at(planned.step.loss).data<float>()[0];
-    return outputs;
+    if (planned.quantiser && planned.weight_copies.empty()) {
+      planned.weight_copies = planned.quantiser->Run({}, state_);
+    }
+    all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
+    auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
+    return planned.executor->Run(all, state_,
+                                 RandomBits(options_.seed ^ kDrawKey, draw));
+  }
+
+  void EraseSums(TensorMap& state) const {
+    for (const PlannedStep& planned : plans_) {
+      for (const std::string& name : planned.step.sums) state.erase(name);
+    }
+  }
+
+  // Returns the outputs of the update. After an error the sums start anew.
+  TensorMap Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
+                       float* loss) {
+    struct AtEnd {
+      Session& session;
+      ~AtEnd() {
+        for (PlannedStep& planned : session.plans_) {
+          planned.weight_copies.clear();
+        }
+      }
+    } at_end{*this};
+    double sum = 0;
+    try {
+      for (size_t i = 0; i < micro_batches.size(); ++i) {
+        sum += Loss(RunStep(StepKind::kMicro, micro_batches[i], lr,
+                            static_cast<int64_t>(i)));
+      }
+    } catch (const Error&) {
+      EraseSums(state_);
+      throw;
+    }
+    *loss = static_cast<float>(sum / static_cast<double>(options_.grad_accum));
+    return RunApply(lr);
   }
 
   TensorMap RunApply(double lr) {

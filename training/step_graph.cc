@@ -2,6 +2,7 @@
 #include "training/step_graph.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
@@ -22,8 +23,8 @@ namespace {
 
 using Pairs = std::vector<std::pair<Value*, Value*>>;
 
-constexpr char kAccumulated[] = "grad_sum.";
-constexpr char kAmaxState[] = "fp8.amax";
+constexpr char kAccumulated[] = "micro.grad.";
+constexpr char kAmaxState[] = "micro.amax";
 
 class StepBuilder {
  public:
@@ -64,15 +65,14 @@ class StepBuilder {
       const Value* original = source_.model->Find(name);
       Value* param = graph.AddInitializer(name, original->data);
       param->role = Role::kParameter;
-      sums.push_back(AddState(kAccumulated + name,
-                              Tensor::Zeros(param->dtype, *param->shape)));
+      sums.push_back(AddSum(kAccumulated + name, param->dtype, *param->shape));
       Value* share =
           b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
       parameters.push_back({param, b.Mul(sums.back(), share), name});
     }
     if (!micro.fp8.labels.empty()) {
       auto n = static_cast<int64_t>(micro.fp8.labels.size());
-      amax_ = AddState(kAmaxState, Tensor::Zeros(DType::kFloat, {n}));
+      amax_ = AddSum(kAmaxState, DType::kFloat, {n});
       sums.push_back(amax_);
     }
     step_.fp8.labels = micro.fp8.labels;
@@ -117,15 +117,15 @@ class StepBuilder {
       NameGradients(pairs);
     } else if (kind_ == StepKind::kMicro) {
       Accumulate(pairs);
+      BindRunningStatistics(graph, LossIsFinite());
     } else {
       std::vector<ParameterGradient> parameters;
       for (auto [param, grad] : pairs) {
         parameters.push_back({param, grad, param->name});
       }
       amax_ = AmaxVector(graph, step_.fp8);
-      Optimise(parameters);
+      BindRunningStatistics(graph, Optimise(parameters));
     }
-    if (kind_ != StepKind::kGradients) BindRunningStatistics(graph);
     for (auto [param, grad] : pairs) step_.trained.push_back(param->name);
     AddOutput(loss_);
   }
@@ -154,19 +154,26 @@ class StepBuilder {
     Graph& graph = *step_.graph;
     Builder b(graph, "micro.");
     for (auto [param, grad] : pairs) {
-      Value* sum = AddState(kAccumulated + param->name,
-                            Tensor::Zeros(param->dtype, *param->shape));
+      Value* sum =
+          AddSum(kAccumulated + param->name, param->dtype, *param->shape);
       graph.state.push_back({sum, b.Add(sum, grad)});
     }
     if (Value* amax = AmaxVector(graph, step_.fp8)) {
-      Value* state =
-          AddState(kAmaxState, Tensor::Zeros(DType::kFloat, *amax->shape));
+      Value* state = AddSum(kAmaxState, DType::kFloat, *amax->shape);
       graph.state.push_back({state, b.Op("Max", {state, amax})});
     }
   }
 
-  // Optimizer, then the update of delayed scales, which need its `ok`.
-  void Optimise(const std::vector<ParameterGradient>& parameters) {
+  // A micro step does not know yet whether the whole step will be skipped.
+  Value* LossIsFinite() {
+    Builder b(*step_.graph, "micro.");
+    Value* infinity = b.Scalar(std::numeric_limits<float>::infinity(), loss_);
+    return b.Op("Less", {b.Op("Abs", {loss_}), infinity});
+  }
+
+  // Optimizer, then the update of delayed scales, which need its `ok`. Returns
+  // that.
+  Value* Optimise(const std::vector<ParameterGradient>& parameters) {
     Graph& graph = *step_.graph;
     std::vector<Value*> finite;
     if (amax_) finite.push_back(amax_);
@@ -186,13 +193,15 @@ class StepBuilder {
       AddOutput(seen);
       step_.amax = seen->name;
     }
+    return made.ok;
   }
 
-  Value* AddState(const std::string& name, Tensor initial) {
+  Value* AddSum(const std::string& name, DType dtype, const Shape& shape) {
     Graph& graph = *step_.graph;
-    Value* value =
-        graph.AddInitializer(graph.FreshName(name), std::move(initial));
+    Value* value = graph.AddInitializer(graph.FreshName(name),
+                                        Tensor::Zeros(dtype, shape));
     value->role = Role::kState;
+    step_.sums.push_back(value->name);
     return value;
   }
 

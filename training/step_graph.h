@@ -45,8 +45,9 @@ struct StepGraph {
   std::string loss;
   std::string grad_norm;
   std::string ok;
-  std::string amax;  // vector, one per quantised tensor
-  std::string lr;    // input
+  std::string amax;               // vector, one per quantised tensor
+  std::string lr;                 // input
+  std::vector<std::string> sums;  // state that micro steps add up
   // Graph output → initializer or graph input it is the gradient of.
   std::map<std::string, std::string> gradients;
   std::map<std::string, std::string> input_gradients;

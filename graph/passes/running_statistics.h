@@ -6,7 +6,8 @@
 namespace onnx_fp8 {
 
 // Binds running mean and variance of every BatchNormalization in training mode
-// to the node's updated ones: they are state like any other.
-void BindRunningStatistics(Graph& graph);
+// to the node's updated ones: they are state like any other. They stay as they
+// are where `ok` (bool, rank 0) is false.
+void BindRunningStatistics(Graph& graph, Value* ok);
 
 }  // namespace onnx_fp8

@@ -13,6 +13,7 @@
 #include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/seed.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -260,7 +261,7 @@ void Dropout(KernelContext& ctx) {
     std::fill_n(keep, x.size(), true);
     return;
   }
-  auto seed = static_cast<uint64_t>(ctx.Int("seed", 0));
+  uint64_t seed = SeedOf(ctx);
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     auto scale = static_cast<T>(1.0 / (1.0 - ratio));
     const T* in = x.data<T>();

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random values. A node with the attribute `seed` gives the same values in
-// every run; one without takes the next of the process' streams.
-#include "onnx_fp8/random.h"
-
-#include <atomic>
-#include <bit>
+// Random values; what they depend on: seed.h.
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -13,17 +8,11 @@
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/seed.h"
 #include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {
 namespace {
-
-uint64_t SeedOf(const KernelContext& c) {
-  static std::atomic<uint64_t> next_stream = 0;
-  if (c.Has("seed")) return std::bit_cast<uint32_t>(c.Float("seed", 0));
-  // Above all bit patterns of a given seed.
-  return (uint64_t{1} << 32) + next_stream++;
-}
 
 // Uniform in [0, 1), 53 bits.
 double Uniform(uint64_t seed, uint64_t counter) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/cpu_provider.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
@@ -155,11 +156,29 @@ TEST(Random, SeedsAndThreads) {
   SetNumThreads(threads);
   attributes["seed"] = 4.0f;
   EXPECT_FALSE(Identical(RunNode1("RandomNormal", {}, attributes), one));
-  attributes.erase("seed");
-  EXPECT_FALSE(Identical(RunNode1("RandomNormal", {}, attributes),
-                         RunNode1("RandomNormal", {}, attributes)));
   EXPECT_NE(ErrorOf("RandomNormal", {}), "");
   EXPECT_NE(ErrorOf("RandomNormal", {}, {{"shape", Int64s{-1}}}), "");
+}
+
+// What a node draws depends on the run's stream and, without a seed, on its
+// name; a repeated run draws the same.
+TEST(Random, StreamsAndNames) {
+  Graph graph;
+  auto draw = [&](Node* node, uint64_t stream) {
+    std::vector<Tensor> y(1);
+    KernelContext context(*node, {}, y, stream);
+    CpuKernels().Find("", node->op)->kernel(context);
+    return y[0];
+  };
+  Attributes attributes = {{"shape", kShape}};
+  Node* a = graph.AddNode("RandomUniform", {}, {"a"}, attributes);
+  Node* b = graph.AddNode("RandomUniform", {}, {"b"}, attributes);
+  attributes["seed"] = 3.0f;
+  Node* c = graph.AddNode("RandomUniform", {}, {"c"}, attributes);
+  EXPECT_TRUE(Identical(draw(a, 1), draw(a, 1)));
+  EXPECT_FALSE(Identical(draw(a, 1), draw(a, 2)));
+  EXPECT_FALSE(Identical(draw(a, 1), draw(b, 1)));
+  EXPECT_FALSE(Identical(draw(c, 1), draw(c, 2)));
 }
 
 TEST(Random, LikeTakesShapeAndDType) {
