@@ -28,8 +28,8 @@ output z
   Verify(*graph);
   Verify(*copies);
   EXPECT_EQ(Print(*copies), R"(graph "g" opset 24
-const shape: int64[2] = {4,2}
 param w: float[8]
+const shape: int64[2] = {4,2}
 state scale: float[]
 m: float[4,2] = Reshape(w, shape)
 wq: float8e4m3fn[4,2], ws: float[], wa: float[] = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(m, scale)
