@@ -8,6 +8,7 @@
 #include "graph/builder.h"
 #include "graph/onnx_io.h"
 #include "graph/parameter_names.h"
+#include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
@@ -104,6 +105,7 @@ class Reporter {
         provider_(MakeCpuProvider()),
         evaluator_(MakeCpuEvaluator()),
         model_(ReadModel(options.model)) {
+    ComputeInFloat(*model_);
     initializers_ = MarkParameters(*model_, {options.train, options.freeze});
     names_ = NameParameters(*model_);
   }

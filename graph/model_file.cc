@@ -177,8 +177,15 @@ void AddFunctions(const Graph& graph, onnx::ModelProto* model) {
     if (node.domain == kDomain) used.insert(node.op);
   }
   if (used.empty()) return;
+  // A function must not import another opset than the model does: the checker
+  // refuses ops that changed in between. Bodies mean the same since kBodyOpset.
+  int opset = OnnxOpset(*model, graph.file);
   for (const std::string& name : used) {
-    *model->add_functions() = BodyOf(*FindOp(name));
+    auto* function = model->add_functions();
+    *function = BodyOf(*FindOp(name));
+    for (auto& import : *function->mutable_opset_import()) {
+      if (import.domain().empty()) import.set_version(opset);
+    }
   }
   auto* import = model->add_opset_import();
   import->set_domain(kDomain);

@@ -4,6 +4,7 @@
 #include <onnx/defs/schema.h>
 #include <onnx/inliner/inliner.h>
 
+#include <map>
 #include <set>
 
 #include "graph/model_file_internal.h"
@@ -82,7 +83,22 @@ onnx::ModelProto ToModel(const Graph& graph) {
   for (const Value* value : graph.Initializers()) {
     ToProto(value->data, value->name, g->add_initializer());
   }
-  for (const Node& node : graph.nodes()) *g->add_node() = ToProto(node);
+  // ONNX Runtime refuses two nodes of one name: what inlining and unrolling
+  // made twice gets a number.
+  std::map<std::string, int> names;
+  for (const Node& node : graph.nodes()) names.try_emplace(node.name, 0);
+  std::set<std::string> taken;
+  for (const Node& node : graph.nodes()) {
+    onnx::NodeProto* proto = g->add_node();
+    *proto = ToProto(node);
+    std::string name = node.name;
+    while (!name.empty() && !taken.insert(name).second) {
+      do {
+        name = Concat(node.name, "_", ++names[node.name]);
+      } while (names.contains(name));
+    }
+    proto->set_name(name);
+  }
   std::set<const Value*> listed;
   auto add_output = [&](const Value* value) {
     if (listed.insert(value).second) AddInfo(*value, g->add_output());

@@ -14,17 +14,6 @@ bool AllDigits(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Names that exporters make up: "val_83", "onnx::MatMul_512", "_v_12", "83".
-bool IsMadeUp(std::string_view name) {
-  if (name.starts_with("onnx::")) return true;
-  size_t underscore = name.rfind('_');
-  if (underscore == std::string_view::npos) return AllDigits(name);
-  std::string_view stem = name.substr(0, underscore);
-  bool generic = stem == "val" || stem == "_v" || stem == "_val" ||
-                 stem == "const" || stem == "constant" || stem == "_to_copy";
-  return generic && AllDigits(name.substr(underscore + 1));
-}
-
 // The node that computes with the value, through views, and the operand slot.
 struct Reader {
   const Node* node = nullptr;
@@ -79,6 +68,16 @@ ParameterName Recover(const Value& value) {
 
 }  // namespace
 
+bool IsMadeUpName(std::string_view name) {
+  if (name.starts_with("onnx::")) return true;
+  size_t underscore = name.rfind('_');
+  if (underscore == std::string_view::npos) return AllDigits(name);
+  std::string_view stem = name.substr(0, underscore);
+  bool generic = stem == "val" || stem == "_v" || stem == "_val" ||
+                 stem == "const" || stem == "constant" || stem == "_to_copy";
+  return generic && AllDigits(name.substr(underscore + 1));
+}
+
 ParameterNames NameParameters(const Graph& graph) {
   ParameterNames names;
   std::set<std::string> taken;
@@ -87,7 +86,7 @@ ParameterNames NameParameters(const Graph& graph) {
     if (value->role != Role::kParameter && value->role != Role::kFrozen) {
       continue;
     }
-    if (IsMadeUp(value->name)) {
+    if (IsMadeUpName(value->name)) {
       lost.push_back(value);
     } else {
       names[value->name] = {value->name};

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "graph/graph.h"
 
@@ -17,6 +18,10 @@ struct ParameterName {
   // that it was not.
   std::string remark;
 };
+
+// Whether an exporter made the name up ("val_83", "onnx::MatMul_512") for a
+// tensor that one of its optimisations computed.
+bool IsMadeUpName(std::string_view name);
 
 // By initializer name.
 using ParameterNames = std::map<std::string, ParameterName>;

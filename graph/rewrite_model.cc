@@ -74,9 +74,9 @@ class ModelRewriter {
       onnx::inliner::InlineLocalFunctions(file_.model, true);
       graph = Decide(file_.model, &report_.decisions);
     }
-    Upgrade(*graph, std::max(graph->opset, kBodyOpset));
     std::set<const Value*> before;
     for (const Value* value : graph->Values()) before.insert(value);
+    Upgrade(*graph, std::max(graph->opset, kBodyOpset));
     Fp8Plan plan = Fp8Rewrite(*graph, recipe_, nullptr, {});
     AttachScales(*graph, plan);
     DropIdleTransposes(*graph);

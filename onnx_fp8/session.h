@@ -45,7 +45,8 @@ struct SessionOptions {
   LossSpec loss;
   OptimizerSpec optimizer;
   Recipe recipe;
-  // Globs over initializer names, see graph/passes/trained_parameters.h.
+  // Globs over FQNs and initializer names, see
+  // graph/passes/trained_parameters.h.
   std::vector<std::string> train;
   std::vector<std::string> freeze;
   // .safetensors with initial values by FQN or initializer name; "": the
@@ -127,7 +128,8 @@ class TrainingSession {
   // Forward only; state is not changed. The label is needed only with a loss.
   virtual EvalResult Eval(const TensorMap& feeds) = 0;
 
-  // Loss, outputs and the gradient of every trained parameter for one batch.
+  // Loss, outputs and the gradient of every trained parameter for one batch, in
+  // training mode but without Dropout: the numbers can be compared.
   virtual GradientResult Gradients(const TensorMap& feeds,
                                    bool input_gradients) = 0;
 

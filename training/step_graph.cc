@@ -39,6 +39,7 @@ class StepBuilder {
       step_.outputs.push_back(value->name);
     }
     if (kind_ == StepKind::kEval) InferenceMode(graph);
+    if (kind_ == StepKind::kGradients) DropNothing(graph);
     NormaliseLinear(graph);
     if (!source_.loss.kind.empty()) {
       loss_ = AddLoss(graph, source_.loss);

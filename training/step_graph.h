@@ -21,7 +21,7 @@ enum class StepKind {
   kMicro,      // forward, backward, gradients and amaxes added up in state
   kApply,      // optimizer on what the micro steps added up
   kEval,       // forward and, if there is one, the loss
-  kGradients,  // forward and backward, gradients are outputs
+  kGradients,  // forward and backward without Dropout, gradients are outputs
 };
 
 // What to build a graph from; the same for all graphs of a session.

@@ -2,6 +2,7 @@
 #include "training/training_model.h"
 
 #include "graph/onnx_io.h"
+#include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
 #include "training/safetensors.h"
@@ -23,6 +24,7 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
 TrainingModel LoadTrainingModel(const SessionOptions& options) {
   TrainingModel model;
   model.graph = ReadModel(options.model);
+  ComputeInFloat(*model.graph);
   MarkParameters(*model.graph, {options.train, options.freeze});
   model.names = NameParameters(*model.graph);
   if (!options.init.empty()) {

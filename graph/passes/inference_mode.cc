@@ -25,17 +25,21 @@ void NormaliseByStatistics(Graph& graph, Node* node) {
 
 }  // namespace
 
-void InferenceMode(Graph& graph) {
-  std::vector<Node*> dropouts, norms;
+void DropNothing(Graph& graph) {
   for (Node& node : graph.nodes()) {
-    if (node.Is("Dropout")) dropouts.push_back(&node);
+    if (!node.Is("Dropout")) continue;
+    bool mask_read = node.out(1) && !node.out(1)->uses.empty();
+    if (!mask_read) graph.ReplaceUses(node.out(0), node.in(0));
+  }
+}
+
+void InferenceMode(Graph& graph) {
+  DropNothing(graph);
+  std::vector<Node*> norms;
+  for (Node& node : graph.nodes()) {
     if (node.Is("BatchNormalization") && node.Int("training_mode", 0) != 0) {
       norms.push_back(&node);
     }
-  }
-  for (Node* node : dropouts) {
-    bool mask_read = node->out(1) && !node->out(1)->uses.empty();
-    if (!mask_read) graph.ReplaceUses(node->out(0), node->in(0));
   }
   for (Node* node : norms) NormaliseByStatistics(graph, node);
 }

@@ -29,8 +29,11 @@ void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
             {{"most_recent", int64_t{recipe.most_recent}},
              {"margin", static_cast<float>(recipe.margin)}},
             kDomain);
-  graph.state.push_back({plan.history, next[0]});
-  graph.state.push_back({plan.scale, next[1]});
+  Value* states[] = {plan.history, plan.scale};
+  for (size_t i : {0, 1}) {
+    graph.Rename(next[i], graph.FreshName(states[i]->name + ".next"));
+    graph.state.push_back({states[i], next[i]});
+  }
 }
 
 }  // namespace onnx_fp8

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "graph/parameter_names.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -217,12 +218,24 @@ class Rule {
   std::set<std::string> initializers_;
 };
 
-std::vector<Value*> Matching(const Graph& graph, const std::string& pattern,
-                             const char* flag) {
+// Scalars of the arithmetic look like scalar parameters; exporters give them
+// rank 0, or a name of their own making where an optimisation reshaped them.
+bool CannotTell(const Value& value) {
+  return OneElement(value.data) &&
+         (value.data.rank() == 0 || IsMadeUpName(value.name));
+}
+
+std::vector<Value*> Matching(const Graph& graph, const ParameterNames& names,
+                             const std::string& pattern, const char* flag) {
+  auto matches_glob = [&](const std::string& name) {
+    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  };
   std::vector<Value*> matches;
   for (Value* value : graph.Initializers()) {
-    if (IsFloat(value->dtype) &&
-        fnmatch(pattern.c_str(), value->name.c_str(), 0) == 0) {
+    if (!IsFloat(value->dtype)) continue;
+    auto named = names.find(value->name);
+    if (matches_glob(value->name) ||
+        (named != names.end() && matches_glob(named->second.fqn))) {
       matches.push_back(value);
     }
   }
@@ -248,7 +261,7 @@ std::vector<InitializerReport> MarkParameters(
     } else if (rule.running().contains(value->name)) {
       value->role = Role::kState;
       reason = "state: running statistics of BatchNormalization";
-    } else if (found != rule.found().end() && OneElement(value->data)) {
+    } else if (found != rule.found().end() && CannotTell(*value)) {
       reason = "constant: one element (name it with --train to train it)";
     } else if (found != rule.found().end()) {
       value->role = Role::kParameter;
@@ -261,10 +274,11 @@ std::vector<InitializerReport> MarkParameters(
     index[value] = reports.size();
     reports.push_back({value, std::move(reason)});
   }
+  const ParameterNames names = NameParameters(graph);
   auto override_role = [&](const std::vector<std::string>& globs,
                            const char* flag, Role role) {
     for (const std::string& pattern : globs) {
-      for (Value* value : Matching(graph, pattern, flag)) {
+      for (Value* value : Matching(graph, names, pattern, flag)) {
         if (role == Role::kFrozen && value->role != Role::kParameter) continue;
         value->role = role;
         reports[index[value]].reason =

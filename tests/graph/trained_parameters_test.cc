@@ -28,7 +28,7 @@ std::set<std::string> Expected(const CorpusFile& file, const Graph& graph) {
       if (how == "constant" || how == "missing") continue;
       std::string name = params[fqn]["name"];
       const Value* value = graph.Find(name);
-      if (value && value->is_initializer() && value->data.size() > 1 &&
+      if (value && value->is_initializer() && value->data.rank() > 0 &&
           !unused.contains(name)) {
         names.insert(name);
       }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Outputs, loss and gradients of exported models against PyTorch, "matches" as
+// the corpus' README defines it. One line per file.
+#include <cmath>
+#include <set>
+
+#include "tests/training/corpus_case.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr double kGradientTolerance = 2e-4;
+
+void ExpectClose(const Tensor& got, const Tensor& want, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(got.shape(), want.shape()) << what;
+  double largest = 0;
+  double error = 0;
+  for (int64_t i = 0; i < want.size(); ++i) {
+    largest = std::max(largest, std::fabs(DoubleAt(want, i)));
+    double difference = std::fabs(DoubleAt(got, i) - DoubleAt(want, i));
+    // NaN is no match either.
+    if (!(difference <= error)) error = difference;
+  }
+  EXPECT_LE(error, tolerance * largest) << what;
+}
+
+// `x` (rows, columns) → its transpose.
+std::vector<double> Transposed(const std::vector<double>& x, int64_t rows,
+                               int64_t columns) {
+  std::vector<double> y(x.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      y[static_cast<size_t>(j * rows + i)] =
+          x[static_cast<size_t>(i * columns + j)];
+    }
+  }
+  return y;
+}
+
+// The initializers that hold the parameter: one, unless it is tied and an
+// optimisation has split it; the copy then is no parameter of its own.
+std::vector<std::string> Copies(const CorpusCase& c, const std::string& fqn,
+                                const TensorMap& gradients) {
+  std::vector<std::string> names = {c.params[fqn]["name"]};
+  bool tied = false;
+  for (const auto& group : c.reference["tied"]) {
+    for (const std::string member : group) tied |= member == fqn;
+  }
+  std::set<std::string> known;
+  for (const auto& [key, held] : c.params.items()) {
+    if (!held["name"].is_null()) known.insert(held["name"]);
+  }
+  for (const auto& [name, gradient] : gradients) {
+    bool same_size = gradient.size() == c.arrays.at("grad." + fqn).size();
+    if (tied && same_size && !known.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
+// The parameter's gradient as PyTorch shapes it.
+std::vector<double> Gradient(const CorpusCase& c, const std::string& fqn,
+                             const TensorMap& gradients) {
+  const auto& held = c.params[fqn];
+  const Tensor& want = c.arrays.at("grad." + fqn);
+  std::vector<double> sum(static_cast<size_t>(want.size()), 0.0);
+  for (const std::string& name : Copies(c, fqn, gradients)) {
+    Check(gradients.contains(name), "[", fqn, "] has no gradient");
+    const Tensor& gradient = gradients.at(name);
+    std::vector<double> g = ToDoubles(gradient);
+    bool turned = name == held["name"] ? held["how"] == "transposed"
+                                       : gradient.shape() != want.shape();
+    if (turned) g = Transposed(g, gradient.dim(0), gradient.dim(1));
+    Check(g.size() == sum.size(), "[", fqn, "] has another size");
+    for (size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
+  }
+  return sum;
+}
+
+class Corpus : public testing::TestWithParam<CorpusFile> {};
+
+TEST_P(Corpus, OutputsLossAndGradients) {
+  CorpusCase c(GetParam());
+  auto session = TrainingSession::Create(c.options);
+  GradientResult got = session->Gradients(c.feeds, false);
+  double loss = c.reference["loss"];
+  EXPECT_LE(std::fabs(got.loss - loss), c.OutputTolerance() * std::fabs(loss));
+  for (const auto& [name, tensor] : got.outputs) {
+    auto want = c.arrays.find("output." + name);
+    if (want != c.arrays.end()) {
+      ExpectClose(tensor, want->second, c.OutputTolerance(), name);
+    }
+  }
+  double largest = 0;
+  for (const std::string fqn : c.reference["trainable"]) {
+    largest = std::max(largest, Norm(ToDoubles(c.arrays.at("grad." + fqn))));
+  }
+  int compared = 0;
+  for (const std::string fqn : c.reference["trainable"]) {
+    const auto& held = c.params[fqn];
+    if (held["name"].is_null() || held["how"] == "constant" ||
+        held["how"] == "missing") {
+      continue;
+    }
+    std::vector<double> difference = Gradient(c, fqn, got.gradients);
+    std::vector<double> want = ToDoubles(c.arrays.at("grad." + fqn));
+    for (size_t i = 0; i < want.size(); ++i) difference[i] -= want[i];
+    double scale = std::max(Norm(want), 1e-3 * largest);
+    EXPECT_LE(Norm(difference), kGradientTolerance * scale) << fqn;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+// All but LSTM, which has no gradient yet.
+std::vector<CorpusFile> Files() {
+  std::vector<CorpusFile> files =
+      WithVariants({"d18", "l17", "d18x", "f17", "d20", "d23", "l17e"});
+  std::erase_if(files,
+                [](const CorpusFile& file) { return file.name == "lstm_lm"; });
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(Files()),
+                         CorpusTestName);
+
+}  // namespace
+}  // namespace onnx_fp8
