@@ -43,18 +43,15 @@ struct GradFlags {
   }
 };
 
-TensorMap NamedArrays(const GradientResult& result,
-                      const std::vector<ParameterInfo>& parameters) {
+TensorMap NamedArrays(const GradientResult& result) {
   TensorMap arrays = {{"loss", Tensor::Scalar(result.loss)}};
   for (const auto& [name, tensor] : result.outputs) {
     arrays["output." + name] = tensor;
   }
-  for (const ParameterInfo& parameter : parameters) {
-    auto it = result.gradients.find(parameter.name);
-    if (it == result.gradients.end()) continue;
-    // Two initializers can hold parts or copies of one parameter.
-    bool taken = arrays.contains("grad." + parameter.fqn);
-    arrays["grad." + (taken ? parameter.name : parameter.fqn)] = it->second;
+  // By the initializer's name, whose shape it has: exporters keep PyTorch's
+  // name there, unless an optimisation has made another tensor of it.
+  for (const auto& [name, tensor] : result.gradients) {
+    arrays["grad." + name] = tensor;
   }
   for (const auto& [name, tensor] : result.input_gradients) {
     arrays["input_grad." + name] = tensor;
@@ -67,7 +64,8 @@ TensorMap NamedArrays(const GradientResult& result,
 int Grad(const Arguments& arguments) {
   Flags flags("grad",
               "Loss, outputs and the gradient of every trained parameter for "
-              "one batch.");
+              "one batch, "
+              "in training mode but with Dropout off.");
   GradFlags values;
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
@@ -87,7 +85,7 @@ int Grad(const Arguments& arguments) {
               << " samples, all that there are\n";
   }
   GradientResult result = session->Gradients(data.Batch(0), values.input_grads);
-  WriteArrays(values.out, NamedArrays(result, session->Parameters()));
+  WriteArrays(values.out, NamedArrays(result));
   std::cout << "loss " << Number(result.loss, 7) << ", gradients of "
             << result.gradients.size() << " parameters in " << values.out
             << "\n";
