@@ -27,12 +27,14 @@ Values Downstream(const Graph& graph, const Value* seed) {
   return reached;
 }
 
-// The weights whose gradients a value is (a part of): walks back from each
-// gradient through the sums and views that assemble it.
+// Which of `weights` a value is (a part of) the gradient of: walks back from
+// each gradient through the sums and views that assemble it.
 std::unordered_map<const Value*, Value*> PartsOfGradients(
-    const std::vector<std::pair<Value*, Value*>>& gradients) {
+    const std::vector<std::pair<Value*, Value*>>& gradients,
+    const Values& weights) {
   std::unordered_map<const Value*, Value*> weight_of;
   for (const auto& [weight, gradient] : gradients) {
+    if (!weights.contains(weight)) continue;
     std::vector<Value*> open = {gradient};
     while (!open.empty()) {
       Value* value = open.back();
@@ -41,7 +43,9 @@ std::unordered_map<const Value*, Value*> PartsOfGradients(
       Node* node = value->producer;
       if (!node) continue;
       bool sum = node->Is("Add") || node->Is("Sum");
-      if (!sum && !IsViewOp(*node) && !node->Is("ReduceSum")) continue;
+      // Pad is the gradient of Slice.
+      bool part = IsViewOp(*node) || node->Is("ReduceSum") || node->Is("Pad");
+      if (!sum && !part) continue;
       size_t count = sum || node->Is("Concat") ? node->inputs().size() : 1;
       for (size_t i = 0; i < count; ++i) open.push_back(node->in(i));
     }
@@ -88,7 +92,7 @@ std::vector<GemmInfo> ClassifyGemms(
     Graph& graph, Value* seed,
     const std::vector<std::pair<Value*, Value*>>& gradients) {
   Values backward = Downstream(graph, seed);
-  auto weight_of = PartsOfGradients(gradients);
+  Values forward_weights;
   std::vector<GemmInfo> gemms;
   for (Node& node : graph.nodes()) {
     if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
@@ -110,18 +114,23 @@ std::vector<GemmInfo> ClassifyGemms(
       info.weight_slot = weights[1] ? 1 : 0;
       info.role = GemmRole::kForward;
       info.weight = weights[info.weight_slot];
+      forward_weights.insert(info.weight);
     } else if (grads == 1 && weights[1 - info.grad_slot]) {
       info.weight_slot = 1 - info.grad_slot;
       info.role = GemmRole::kDgrad;
       info.weight = weights[info.weight_slot];
-    } else if (grads == 1) {
-      auto it = weight_of.find(node.out(0));
-      if (it != weight_of.end()) {
-        info.role = GemmRole::kWgrad;
-        info.weight = it->second;
-      }
+    } else if (grads != 1) {
+      info.grad_slot = -1;
     }
     gemms.push_back(info);
+  }
+  // A bias or an embedding also has gradients that come from products.
+  auto weight_of = PartsOfGradients(gradients, forward_weights);
+  for (GemmInfo& info : gemms) {
+    auto it = weight_of.find(info.node->out(0));
+    if (info.weight || info.grad_slot < 0 || it == weight_of.end()) continue;
+    info.role = GemmRole::kWgrad;
+    info.weight = it->second;
   }
   return gemms;
 }

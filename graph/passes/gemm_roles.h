@@ -31,8 +31,9 @@ struct GemmInfo {
 // from names: forward = no operand depends on a loss gradient and one is a
 // weight view; dgrad = one operand depends on a loss gradient and the other is
 // a weight view; wgrad = one depends on a loss gradient, the other is a
-// forward value that is no weight, and the result reaches a value of
-// `gradients` (weight → its gradient) through views, Add, Sum and ReduceSum.
+// forward value that is no weight, and the result reaches the gradient of a
+// forward GEMM's weight (`gradients`: parameter → its gradient) through views,
+// Add, Sum, ReduceSum and Pad (of a sliced weight).
 // `seed` is the gradient of the loss by itself; null in a forward graph.
 std::vector<GemmInfo> ClassifyGemms(
     Graph& graph, Value* seed,
