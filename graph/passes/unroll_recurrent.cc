@@ -9,6 +9,9 @@
 namespace onnx_fp8 {
 namespace {
 
+// More steps than this would make a graph that nobody can plan.
+constexpr int64_t kMaxSteps = 65536;
+
 // Slots of the operands.
 constexpr size_t kX = 0, kW = 1, kR = 2, kB = 3, kLengths = 4, kH = 5, kC = 6,
                  kP = 7;
@@ -169,6 +172,8 @@ Unroller::Unroller(Graph& graph, Node& node)
   batch_first_ = layout == 1;
   steps_ = x.dim(batch_first_ ? 1 : 0);
   batch_ = x.dim(batch_first_ ? 0 : 1);
+  Check(steps_ <= kMaxSteps, "[", node.Where(), "] expected at most ",
+        kMaxSteps, " steps for a gradient, got ", steps_);
   hidden_ = node.in(kR)->dim(2);
   gates_ = Gates(node);
   std::string direction = node.String("direction", "forward");

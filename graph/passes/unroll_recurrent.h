@@ -22,7 +22,7 @@ namespace onnx_fp8 {
 // An activation takes its alpha and beta from the node's lists in order; what
 // is missing there has the default of the ONNX op of that name. REQUIRES:
 // concrete shapes, nodes in execution order. Errors: operands and attributes
-// that do not fit, naming the node.
+// that do not fit, more than 65536 steps, naming the node.
 void UnrollRecurrent(Graph& graph);
 
 }  // namespace onnx_fp8

@@ -328,6 +328,7 @@ TEST(UnrollRecurrent, BadOperandsAndAttributes) {
       fails(good, reshape(name, std::nullopt));
       fails(good, reshape(name, Shape{kBatch, 2}));
     }
+    fails({"", op}, reshape("in0", Shape{1 << 17, kBatch, kInputs}));
     fails(good, attribute("direction", "sideways"));
     fails(good, attribute("direction", "bidirectional"));
     fails(good, attribute("layout", int64_t{2}));
