@@ -20,9 +20,8 @@ namespace {
 
 class Verifier {
  public:
-  Verifier(const Graph& graph, const Verifier* outer, int opset,
-           const VerifyOptions& options)
-      : graph_(graph), outer_(outer), opset_(opset), options_(options) {
+  Verifier(const Graph& graph, const Verifier* outer, int opset)
+      : graph_(graph), outer_(outer), opset_(opset) {
     for (const Value* value : graph.Values()) values_.insert(value);
     for (const Node& node : graph.nodes()) nodes_.insert(&node);
   }
@@ -109,7 +108,7 @@ class Verifier {
       if (!body) continue;
       Check(*body != nullptr, "[", node.Where(), "] attribute ", key,
             ": expected a graph, got none");
-      Verifier(**body, this, opset_, options_).Run();
+      Verifier(**body, this, opset_).Run();
     }
     for (const Value* value : node.outputs()) {
       if (!value) continue;
@@ -128,7 +127,6 @@ class Verifier {
       return;
     }
     bool onnx_domain = node.domain.empty() || node.domain == "ai.onnx";
-    if (!onnx_domain && options_.foreign_ops) return;
     Check(onnx_domain, "[", node.Where(),
           "] expected an op of ONNX or of the domain ", kDomain, ", got ",
           node.domain, ".", node.op);
@@ -181,7 +179,6 @@ class Verifier {
   const Graph& graph_;
   const Verifier* outer_;
   int opset_;
-  const VerifyOptions& options_;
   std::unordered_set<const Value*> values_;
   std::unordered_set<const Node*> nodes_;
   std::unordered_set<const Value*> available_;
@@ -190,10 +187,9 @@ class Verifier {
 
 }  // namespace
 
-void Verify(const Graph& graph, std::string_view after,
-            const VerifyOptions& options) {
+void Verify(const Graph& graph, std::string_view after) {
   try {
-    Verifier(graph, nullptr, graph.opset, options).Run();
+    Verifier(graph, nullptr, graph.opset).Run();
   } catch (const Error& error) {
     if (after.empty()) throw;
     Fail(error.what(), " (after ", after, ")");

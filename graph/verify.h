@@ -7,11 +7,6 @@
 
 namespace onnx_fp8 {
 
-struct VerifyOptions {
-  // Ops of domains other than ONNX's and ours are fine (a file kept as it is).
-  bool foreign_ops = false;
-};
-
 // What every pass must leave behind:
 // - a node reads values of its graph that an earlier node, the graph's inputs
 //   or initializers provide, or, in a subgraph, what the enclosing graphs
@@ -22,7 +17,6 @@ struct VerifyOptions {
 //   available after the last node and has the same dtype and shape;
 // - every op has a schema at the graph's opset or is one of ours.
 // Errors: the first offender; `after` (a pass, a file) is named too.
-void Verify(const Graph& graph, std::string_view after = {},
-            const VerifyOptions& options = {});
+void Verify(const Graph& graph, std::string_view after = {});
 
 }  // namespace onnx_fp8

@@ -27,9 +27,6 @@
 
 namespace onnx_fp8 {
 
-// Tensors by name: graph inputs, outputs, state.
-using TensorMap = std::map<std::string, Tensor>;
-
 struct LossSpec {
   // "cross_entropy": logits (…,C) float, labels (…) int64, −100 ignored, mean
   // over the others. "mse": mean of squares, label of the output's shape.

@@ -3,8 +3,10 @@
 
 #include <cassert>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -114,5 +116,8 @@ bool Identical(const Tensor& a, const Tensor& b);
 // Numeric conversion of every element (C's rules; to bool: != 0; to 8-bit
 // floats saturating). Errors: string.
 Tensor ConvertTo(const Tensor& t, DType dtype);
+
+// Tensors by name: graph inputs, outputs, state, arrays of a file.
+using TensorMap = std::map<std::string, Tensor>;
 
 }  // namespace onnx_fp8

@@ -13,8 +13,6 @@
 
 namespace onnx_fp8 {
 
-using TensorMap = std::map<std::string, Tensor>;
-
 // Name of the entry that Run leaves in a state map which it could update in
 // part only. No value of a graph has this name.
 inline constexpr char kHalfUpdated[] = "";

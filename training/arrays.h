@@ -9,8 +9,6 @@
 
 namespace onnx_fp8 {
 
-using TensorMap = std::map<std::string, Tensor>;
-
 // The named arrays of a .npz or .safetensors file; the one array of a .npy
 // file, named after the file ("x.npy" → "x"). Memory-mapped where the format
 // allows: pages are read on first use, and writing to a tensor does not change
