@@ -12,6 +12,7 @@
 #include "graph/passes/running_statistics.h"
 #include "graph/passes/scale_update.h"
 #include "graph/passes/specialise.h"
+#include "graph/passes/unroll_recurrent.h"
 #include "graph/verify.h"
 #include "onnx_fp8/check.h"
 #include "optimizers/optimizer.h"
@@ -40,6 +41,7 @@ class StepBuilder {
     }
     if (kind_ == StepKind::kEval) InferenceMode(graph);
     if (kind_ == StepKind::kGradients) DropNothing(graph);
+    if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
     NormaliseLinear(graph);
     if (!source_.loss.kind.empty()) {
       loss_ = AddLoss(graph, source_.loss);

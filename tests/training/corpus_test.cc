@@ -113,16 +113,10 @@ TEST_P(Corpus, OutputsLossAndGradients) {
   EXPECT_GT(compared, 0);
 }
 
-// All but LSTM, which has no gradient yet.
-std::vector<CorpusFile> Files() {
-  std::vector<CorpusFile> files =
-      WithVariants({"d18", "l17", "d18x", "f17", "d20", "d23", "l17e"});
-  std::erase_if(files,
-                [](const CorpusFile& file) { return file.name == "lstm_lm"; });
-  return files;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(Files()),
+INSTANTIATE_TEST_SUITE_P(All, Corpus,
+                         testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
+                                                         "f17", "d20", "d23",
+                                                         "l17e"})),
                          CorpusTestName);
 
 }  // namespace

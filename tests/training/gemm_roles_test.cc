@@ -56,15 +56,9 @@ TEST_P(GemmRoles, ForwardDgradWgrad) {
   EXPECT_LE(first_layers, 3);
 }
 
-std::vector<CorpusFile> Files() {
-  auto files = WithVariants({"d18", "l17", "d18x", "f17", "d20", "d23"});
-  std::erase_if(files, [](const CorpusFile& file) {
-    return file.name == "lstm_lm";  // no gradient yet
-  });
-  return files;
-}
-
-INSTANTIATE_TEST_SUITE_P(Corpus, GemmRoles, testing::ValuesIn(Files()),
+INSTANTIATE_TEST_SUITE_P(Corpus, GemmRoles,
+                         testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
+                                                         "f17", "d20", "d23"})),
                          CorpusTestName);
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "graph/builder.h"
 #include "graph/expand.h"
 #include "graph/infer_shapes.h"
+#include "graph/passes/unroll_recurrent.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
@@ -197,6 +198,7 @@ void CheckSubset(const GradientCase& c, const std::vector<size_t>& which,
   Build(c, p);
   std::vector<Value*> wanted;
   for (size_t i : which) wanted.push_back(p.wanted[i]);
+  UnrollRecurrent(p.graph);
   BackwardResult result = BuildBackward(p.graph, p.loss, wanted);
   ExpandWithoutKernel(p.graph, *evaluator);
   Values values = Fed(p.graph, p.feeds);

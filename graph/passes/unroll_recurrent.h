@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Replaces every LSTM, GRU and RNN by standard ops, time step by time step, so
+// that autodiff finds their gradients and their products may run in FP8. All
+// that ONNX defines of the three is kept. Per direction (letters as in
+// providers/cpu/recurrent.cc):
+//
+//   products of all steps:  Split_t(Gemm<transB=1>(x (T·B,I), W, bias))
+//   in every step:          Gemm<transB=1>(h (B,H), R, from_x (B,G·H)), gates;
+//                           GRU that resets first has two products, one for
+//                           the gates z and r, one for the candidate
+//
+// W and R are views of the node's operands, and one value for all steps. Rows
+// behind their sequence's end keep their state by Where; lengths may depend on
+// data, where what lies outside 0…T counts as the nearer of the two.
+//
+// An activation takes its alpha and beta from the node's lists in order; what
+// is missing there has the default of the ONNX op of that name. REQUIRES:
+// concrete shapes, nodes in execution order. Errors: operands and attributes
+// that do not fit, more than 65536 steps, naming the node.
+void UnrollRecurrent(Graph& graph);
+
+}  // namespace onnx_fp8
