@@ -20,7 +20,7 @@ int Version(const Arguments& arguments) {
   if (!flags.Parse(arguments)) return 0;
   threads.Apply();
   nlohmann::ordered_json info = {
-      {"version", ONNX_FP8_VERSION},   {"isa", CpuIsa()},
+      {"version", ONNX_FP8_VERSION},   {"isa", Name(ActiveIsa())},
       {"gemm", GemmBackend()},         {"threads", NumThreads()},
       {"onnx", ONNX_FP8_ONNX_VERSION}, {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
   };

@@ -38,4 +38,24 @@ void ParallelFor(int64_t n, int64_t grain,
   if (error) std::rethrow_exception(error);
 }
 
+void ParallelTasks(int64_t n, const std::function<void(int64_t)>& fn) {
+  int64_t threads = std::min<int64_t>(NumThreads(), n);
+  if (threads <= 1 || omp_in_parallel()) {
+    for (int64_t i = 0; i < n; ++i) fn(i);
+    return;
+  }
+  std::exception_ptr error;
+#pragma omp parallel for num_threads(static_cast <int>(threads)) \
+    schedule(dynamic, 1)
+  for (int64_t i = 0; i < n; ++i) {
+    try {
+      fn(i);
+    } catch (...) {
+#pragma omp critical
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
 }  // namespace onnx_fp8

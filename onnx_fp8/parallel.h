@@ -19,4 +19,9 @@ int NumThreads();
 void ParallelFor(int64_t n, int64_t grain,
                  const std::function<void(int64_t, int64_t)>& fn);
 
+// Calls fn(i) for each i of [0, n), in turn whenever a thread of the pool is
+// free: for few, long tasks whose results do not depend on who computes them.
+// Else as ParallelFor.
+void ParallelTasks(int64_t n, const std::function<void(int64_t)>& fn);
+
 }  // namespace onnx_fp8

@@ -197,7 +197,7 @@ void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
       GemmProblem p = {.m = s.m,
                        .n = end - begin,
                        .k = rows,
-                       .beta = 1.0f,
+                       .accumulate = true,
                        .c = to,
                        .ldc = positions};
       p.a = {weight + g * s.m * rows, DTypeOf<T>(), rows, false};

@@ -20,7 +20,7 @@ extern const Float8Kernels kFloat8Portable = kLoops;
 
 const Float8Kernels& KernelsFor(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512) return kFloat8Avx512;
+  if (isa >= Isa::kAvx512) return kFloat8Avx512;
   if (isa == Isa::kAvx2) return kFloat8Avx2;
 #endif
   return kFloat8Portable;

@@ -21,6 +21,9 @@ struct Float8Kernels {
   void (*decode_e4m3)(const uint8_t* q, float* x, int64_t n);
   void (*decode_e5m2)(const uint8_t* q, float* x, int64_t n);
   void (*decode_bf16)(const uint16_t* q, float* x, int64_t n);
+  // To bfloat16, exactly.
+  void (*widen_e4m3)(const uint8_t* q, uint16_t* x, int64_t n);
+  void (*widen_e5m2)(const uint8_t* q, uint16_t* x, int64_t n);
   // q = saturating cast of x · factor (product rounded to fp32).
   void (*encode_e4m3)(const float* x, float factor, uint8_t* q, int64_t n);
   void (*encode_e5m2)(const float* x, float factor, uint8_t* q, int64_t n);

@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+#include <string_view>
+
 namespace onnx_fp8 {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+// Each has all that those before it have.
+//   kAvx2        AVX2, FMA, F16C
+//   kAvx512      AVX-512 F, BW, VL, DQ, VBMI
+//   kAvx512Bf16  AVX-512 BF16
+//   kAmx         AMX tiles and their bfloat16 products
+enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-// The best instruction set that both this program and this machine have;
-// decided once. kAvx2 stands for AVX2 + FMA + F16C, kAvx512 for those and
-// AVX-512 F, BW, VL, DQ, VBMI.
+// The instruction set to use: the best one that this machine has, or the one
+// that was forced.
 Isa ActiveIsa();
 
 // True if this machine can run code for `isa`.
 bool HasIsa(Isa isa);
 
-// "avx512", "avx2" or "portable", for the user.
-const char* CpuIsa();
+// All that this program knows, in order.
+std::span<const Isa> AllIsas();
+
+// "portable", "avx2", "avx512", "avx512bf16", "amx".
+const char* Name(Isa isa);
+
+// From now on ActiveIsa() is that of this name, with "auto" the best one. For
+// tests and measurements, while nothing is computed. Errors: a name that is none, or that this machine can't
+// run; the message lists those that it can.
+void ForceIsa(std::string_view name);
+bool IsaIsForced();
 
 }  // namespace onnx_fp8

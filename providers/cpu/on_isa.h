@@ -35,7 +35,7 @@ __attribute__((noinline, flatten)) void RunPortably(Fn fn) {
 template <typename Fn>
 void OnIsa(Isa isa, Fn fn) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512) return RunOnAvx512(fn);
+  if (isa >= Isa::kAvx512) return RunOnAvx512(fn);
   if (isa == Isa::kAvx2) return RunOnAvx2(fn);
 #else
   (void)isa;

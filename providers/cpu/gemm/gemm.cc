@@ -1,171 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cpu/gemm/gemm.h"
 
-#include <cblas.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <new>
-#include <vector>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/gemm/double.h"
+#include "providers/cpu/gemm/kernels.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// Memory for decoded operands. Kept for the thread's next product while it is
-// small: a fresh large block costs a page fault per 4 KB.
+int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
+int64_t RoundUp(int64_t n, int64_t unit) { return DivideUp(n, unit) * unit; }
+
+// Memory for packed blocks, kept for the thread's next product: fresh pages
+// cost more than the copy. At most that of a largest block: some 8 MB for B.
 class Scratch {
  public:
-  static constexpr int64_t kKeep = int64_t{1} << 23;  // floats: 32 MiB
-
-  float* Get(int64_t n) {
-    if (n > kKeep) {
-      large_ = std::make_unique_for_overwrite<float[]>(Size(n));
-      return large_.get();
+  char* Get(size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_.reset(static_cast<char*>(
+          ::operator new(bytes, std::align_val_t{kAlignment})));
+      size_ = bytes;
     }
-    if (n > size_) {
-      kept_ = std::make_unique_for_overwrite<float[]>(Size(n));
-      size_ = n;
-    }
-    return kept_.get();
+    return memory_.get();
   }
-  void Release() { large_.reset(); }
 
  private:
-  static size_t Size(int64_t n) { return static_cast<size_t>(n); }
-
-  std::unique_ptr<float[]> kept_, large_;
-  int64_t size_ = 0;
+  static constexpr size_t kAlignment = 64;
+  struct Free {
+    void operator()(char* p) const {
+      ::operator delete(p, std::align_val_t{kAlignment});
+    }
+  };
+  std::unique_ptr<char, Free> memory_;
+  size_t size_ = 0;
 };
 
-thread_local Scratch scratch_a, scratch_b, scratch_c;
+thread_local Scratch scratch_a, scratch_b;
 
-// Gives back what a product needed above Scratch::kKeep.
-struct ScratchGuard {
-  ~ScratchGuard() {
-    scratch_a.Release();
-    scratch_b.Release();
-    scratch_c.Release();
-  }
+// The block of op(a) or op(b) that begins at element (w, k), w counting rows of
+// op(a), columns of op(b). `across`: k runs across rows of memory.
+PanelSource From(const GemmOperand& x, bool across, int64_t w, int64_t k) {
+  int64_t element = across ? k * x.ld + w : w * x.ld + k;
+  return {static_cast<const char*>(x.data) +
+              element * static_cast<int64_t>(ByteSize(x.dtype)),
+          x.dtype, x.ld, across};
+}
+
+// One block of columns and depth of the product.
+struct Slab {
+  int64_t j, n;      // columns
+  int64_t k, depth;  // of op(a)'s columns, op(b)'s rows
 };
 
-bool IsDecoded(DType dtype) {
-  return dtype == DType::kE4M3 || dtype == DType::kE5M2 ||
-         dtype == DType::kBFloat16;
-}
-
-// An fp32 operand with the values of `x`, of `rows` × `cols` in memory.
-GemmOperand Decoded(const GemmOperand& x, int64_t rows, int64_t cols,
-                    Scratch& scratch) {
-  if (!IsDecoded(x.dtype)) return x;
-  GemmOperand y = {.ld = cols, .transposed = x.transposed};
-  float* to = scratch.Get(rows * cols);
-  y.data = to;
-  if (x.ld == cols) {
-    DecodeTo(x.dtype, x.data, to, rows * cols);
-    return y;
+class PackedProduct {
+ public:
+  PackedProduct(const GemmProblem& p, const GemmKernels& kernels)
+      : p_(p), kernels_(kernels) {
+    unit_ = std::max(DepthUnit(kernels.a_layout), DepthUnit(kernels.b_layout));
   }
-  auto from = static_cast<const uint8_t*>(x.data);
-  int64_t row_bytes = x.ld * static_cast<int64_t>(ByteSize(x.dtype));
-  for (int64_t i = 0; i < rows; ++i) {
-    DecodeTo(x.dtype, from + i * row_bytes, to + i * cols, cols);
-  }
-  return y;
-}
 
-GemmOperand DecodedA(const GemmProblem& p) {
-  return p.a.transposed ? Decoded(p.a, p.k, p.m, scratch_a)
-                        : Decoded(p.a, p.m, p.k, scratch_a);
-}
-
-GemmOperand DecodedB(const GemmProblem& p) {
-  return p.b.transposed ? Decoded(p.b, p.n, p.k, scratch_b)
-                        : Decoded(p.b, p.k, p.n, scratch_b);
-}
-
-CBLAS_TRANSPOSE TransposeOf(const GemmOperand& x) {
-  return x.transposed ? CblasTrans : CblasNoTrans;
-}
-
-// sum (M,N) = op(a) · op(b) + beta · sum, without epilogue.
-void Product(const GemmProblem& p, const GemmOperand& a, const GemmOperand& b,
-             float beta, void* sum, int64_t ld) {
-  auto i = [](int64_t n) { return static_cast<blasint>(n); };
-  if (a.dtype == DType::kDouble) {
-    cblas_dgemm(CblasRowMajor, TransposeOf(a), TransposeOf(b), i(p.m), i(p.n),
-                i(p.k), 1.0, static_cast<const double*>(a.data), i(a.ld),
-                static_cast<const double*>(b.data), i(b.ld), beta,
-                static_cast<double*>(sum), i(ld));
-  } else {
-    cblas_sgemm(CblasRowMajor, TransposeOf(a), TransposeOf(b), i(p.m), i(p.n),
-                i(p.k), 1.0f, static_cast<const float*>(a.data), i(a.ld),
-                static_cast<const float*>(b.data), i(b.ld), beta,
-                static_cast<float*>(sum), i(ld));
-  }
-}
-
-// c = sum · scale [+ bias] [+ beta · c]; `sum` may be c if beta is 0.
-template <typename T>
-void Epilogue(const GemmProblem& p, const T* sum, int64_t ld_sum, float beta) {
-  T scale = p.scale;
-  auto bias = static_cast<const T*>(p.bias);
-  int64_t rows_of_16k = std::max<int64_t>(1, 16384 / p.n);
-  ParallelFor(p.m, rows_of_16k, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T* s = sum + i * ld_sum;
-      T* c = static_cast<T*>(p.c) + i * p.ldc;
-      if (beta != 0) {
-        for (int64_t j = 0; j < p.n; ++j) {
-          c[j] = s[j] * scale + (bias ? bias[j] : T{0}) + beta * c[j];
-        }
-      } else if (bias) {
-        for (int64_t j = 0; j < p.n; ++j) c[j] = s[j] * scale + bias[j];
-      } else {
-        for (int64_t j = 0; j < p.n; ++j) c[j] = s[j] * scale;
+  void Run() {
+    for (int64_t j = 0; j < p_.n; j += kernels_.max_n) {
+      for (int64_t k = 0; k < p_.k; k += kernels_.max_depth) {
+        Slab slab = {j, std::min(kernels_.max_n, p_.n - j), k,
+                     std::min(kernels_.max_depth, p_.k - k)};
+        PackB(slab);
+        MultiplySlab(slab);
       }
     }
-  });
-}
+  }
 
-template <typename T>
-void RunAs(const GemmProblem& p, const GemmOperand& a, const GemmOperand& b) {
-  T* c = static_cast<T*>(p.c);
-  bool plain = p.scale == 1.0f && p.bias == nullptr;
-  if (p.k == 0) {
-    // BLAS libraries differ on empty sums.
-    for (int64_t i = 0; i < p.m; ++i) {
-      for (int64_t j = 0; j < p.n; ++j) {
-        T& x = c[i * p.ldc + j];
-        x = (p.bias ? static_cast<const T*>(p.bias)[j] : T{0}) +
-            (p.beta != 0 ? p.beta * x : T{0});
-      }
-    }
-  } else if (plain || p.beta == 0) {
-    Product(p, a, b, p.beta, c, p.ldc);
-    if (!plain) Epilogue<T>(p, c, p.ldc, 0);
-  } else {
-    int64_t floats = p.m * p.n * static_cast<int64_t>(sizeof(T) / 4);
-    T* sum = reinterpret_cast<T*>(scratch_c.Get(floats));
-    Product(p, a, b, 0, sum, p.n);
-    Epilogue<T>(p, sum, p.n, p.beta);
+ private:
+  int64_t PanelsOfB(int64_t n) const { return DivideUp(n, kernels_.columns); }
+
+  // Bytes of one panel of B of a slab; all are written whole.
+  int64_t PanelStride(const Slab& s) const {
+    return kernels_.columns * RoundUp(s.depth, unit_) *
+           static_cast<int64_t>(PanelElementBytes(kernels_.b_layout));
+  }
+
+  void PackB(const Slab& s) {
+    b_ = scratch_b.Get(
+        PanelBytes(kernels_.b_layout, kernels_.columns, s.n, s.depth));
+    int64_t width = kernels_.columns;
+    // About 16k elements: several microseconds.
+    int64_t grain = std::max<int64_t>(1, 16384 / (width * s.depth));
+    ParallelFor(PanelsOfB(s.n), grain, [&](int64_t first, int64_t last) {
+      int64_t begin = first * width, end = std::min(last * width, s.n);
+      PackPanels(kernels_.b_layout, width,
+                 From(p_.b, !p_.b.transposed, s.j + begin, s.k), end - begin,
+                 s.depth, b_ + first * PanelStride(s));
+    });
+  }
+
+  // Rows are cut so that every thread gets several blocks, columns where the
+  // rows don't suffice.
+  void MultiplySlab(const Slab& s) {
+    int64_t wanted = NumThreads() > 1 ? 3 * NumThreads() : 1;
+    double work = static_cast<double>(p_.m) * static_cast<double>(s.n) *
+                  static_cast<double>(s.depth);
+    if (work < 2e5) wanted = 1;  // a few microseconds on one thread
+    int64_t rows = std::clamp(RoundUp(DivideUp(p_.m, wanted), kernels_.rows),
+                              kernels_.rows, kernels_.max_m);
+    int64_t row_blocks = DivideUp(p_.m, rows);
+    int64_t column_blocks =
+        std::min(DivideUp(wanted, row_blocks), PanelsOfB(s.n));
+    int64_t panels = DivideUp(PanelsOfB(s.n), column_blocks);
+    ParallelTasks(row_blocks * column_blocks, [&](int64_t task) {
+      int64_t i = task / column_blocks * rows;
+      int64_t panel = task % column_blocks * panels;
+      int64_t j = panel * kernels_.columns;
+      if (j >= s.n) return;
+      MultiplyBlock(s, i, std::min(rows, p_.m - i), j,
+                    std::min(panels * kernels_.columns, s.n - j));
+    });
+  }
+
+  // Rows i … i + m of the slab's columns j … j + n.
+  void MultiplyBlock(const Slab& s, int64_t i, int64_t m, int64_t j,
+                     int64_t n) {
+    char* a = scratch_a.Get(
+        PanelBytes(kernels_.a_layout, kernels_.rows, m, s.depth));
+    PackPanels(kernels_.a_layout, kernels_.rows,
+               From(p_.a, p_.a.transposed, i, s.k), m, s.depth, a);
+    auto bias = static_cast<const float*>(p_.bias);
+    kernels_.block({.m = m,
+                    .n = n,
+                    .depth = RoundUp(s.depth, unit_),
+                    .a = a,
+                    .b = b_ + j / kernels_.columns * PanelStride(s),
+                    .c = static_cast<float*>(p_.c) + i * p_.ldc + s.j + j,
+                    .ldc = p_.ldc,
+                    .add = s.k > 0 || p_.accumulate,
+                    .last = s.k + s.depth == p_.k,
+                    .scale = p_.scale,
+                    .bias = bias ? bias + s.j + j : nullptr});
+  }
+
+  const GemmProblem& p_;
+  const GemmKernels& kernels_;
+  int64_t unit_ = 1;
+  char* b_ = nullptr;
+};
+
+void EmptySum(const GemmProblem& p) {
+  if (p.accumulate) return;
+  auto bias = static_cast<const float*>(p.bias);
+  for (int64_t i = 0; i < p.m; ++i) {
+    float* c = static_cast<float*>(p.c) + i * p.ldc;
+    for (int64_t j = 0; j < p.n; ++j) c[j] = bias ? bias[j] : 0.0f;
   }
 }
 
-void Run(const GemmProblem& p, const GemmOperand& a, const GemmOperand& b) {
-  if (a.dtype == DType::kDouble) {
-    RunAs<double>(p, a, b);
-  } else {
-    RunAs<float>(p, a, b);
-  }
+bool IsSmall(DType dtype) {
+  return IsFloat8(dtype) || dtype == DType::kBFloat16;
 }
 
-// Checks what input can cause, and tells OpenBLAS the number of threads.
-// Returns the problem with ldc filled in.
+// Checks what input can cause. Returns the problem with ldc filled in.
 GemmProblem Prepared(const GemmProblem& problem) {
   GemmProblem p = problem;
   if (p.ldc == 0) p.ldc = p.n;
@@ -176,18 +175,14 @@ GemmProblem Prepared(const GemmProblem& problem) {
           " x ", p.n);
   }
   for (DType dtype : {p.a.dtype, p.b.dtype}) {
-    Check(dtype == DType::kFloat || dtype == DType::kDouble || IsDecoded(dtype),
+    Check(dtype == DType::kFloat || dtype == DType::kDouble || IsSmall(dtype),
           "[matrix product] expected a float dtype, got ", Name(dtype));
   }
   Check((p.a.dtype == DType::kDouble) == (p.b.dtype == DType::kDouble),
         "[matrix product] expected two double operands or none, got ",
         Name(p.a.dtype), " and ", Name(p.b.dtype));
-  // A leading dimension of 0 is legal for an empty matrix, but not in BLAS.
-  p.a.ld = std::max<int64_t>(p.a.ld, 1);
-  p.b.ld = std::max<int64_t>(p.b.ld, 1);
-  if (!omp_in_parallel() && openblas_get_num_threads() != NumThreads()) {
-    openblas_set_num_threads(NumThreads());
-  }
+  Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
+        "[matrix product] expected no scale and bias beside accumulate");
   return p;
 }
 
@@ -198,12 +193,19 @@ GemmOperand Moved(GemmOperand x, int64_t elements) {
 }
 
 void RunOne(GemmProblem p, const GemmOffsets& at) {
-  ScratchGuard guard;
-  int64_t c_size = p.a.dtype == DType::kDouble ? 8 : 4;
+  bool is_double = p.a.dtype == DType::kDouble;
   p.a = Moved(p.a, at.a);
   p.b = Moved(p.b, at.b);
-  p.c = static_cast<char*>(p.c) + at.c * c_size;
-  Run(p, DecodedA(p), DecodedB(p));
+  p.c = static_cast<char*>(p.c) + at.c * (is_double ? 8 : 4);
+  if (is_double) {
+    DoubleGemm(p);
+  } else if (p.k == 0) {
+    EmptySum(p);
+  } else if (IsSmall(p.a.dtype) && IsSmall(p.b.dtype)) {
+    PackedProduct(p, Bf16Kernels()).Run();
+  } else {
+    PackedProduct(p, FloatKernels()).Run();
+  }
 }
 
 }  // namespace
@@ -235,9 +237,8 @@ void BatchedGemm(const GemmProblem& problem,
 }
 
 std::string GemmBackend() {
-  std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 DYNAMIC …"
-  size_t second = config.find(' ', config.find(' ') + 1);
-  return config.substr(0, second) + " (" + openblas_get_corename() + ")";
+  return std::string("packed ") + FloatKernels().name + ", 8-bit " +
+         Bf16Kernels().name;
 }
 
 }  // namespace onnx_fp8

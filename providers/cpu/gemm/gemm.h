@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one matrix product of the CPU provider.
+// The one matrix product of the CPU provider. Operands of every format and
+// orientation are packed, and decoded, a block at a time (panels.h); one loop
+// per instruction set multiplies the packed blocks (kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -21,14 +23,19 @@ struct GemmOperand {
   bool transposed = false;
 };
 
-// c (M,N) = scale · op(a) (M,K) · op(b) (K,N)  [+ bias (N)]  [+ beta · c]
+// c (M,N) = scale · op(a) (M,K) · op(b) (K,N)  [+ bias (N)]
+//
+// With `accumulate`, which needs scale 1 and no bias: c += op(a) · op(b).
+// Otherwise c is not read.
 //
 // Accumulates in fp32 (in double where the operands are double). `scale` and
-// `bias` are applied to the finished sum: round(round(sum · scale) + bias), so
-// 8-bit operands give bit for bit what their decoded values give. `c` and
-// `bias` are double if the operands are, else float. c is not read if beta is
-// 0. K = 0 is an empty sum. Results depend on the arguments and NumThreads()
-// only. Errors: a size beyond 2^31 - 1, another dtype, out of memory.
+// `bias` are applied to the finished sum: round(round(sum · scale) + bias).
+// `c` and `bias` are double if the operands are, else float. K = 0 is an empty
+// sum. The bits of a result depend on its row of a, its column of b and the
+// kernel only: not on the number of threads, M or N. With the kernels of float
+// (FloatKernels) small formats give bit for bit what their decoded values give;
+// "avx512bf16" gives that for values swapped in pairs along K.
+// Errors: a size beyond 2^31 - 1, another dtype, out of memory.
 struct GemmProblem {
   int64_t m = 0;
   int64_t n = 0;
@@ -37,7 +44,7 @@ struct GemmProblem {
   GemmOperand b;
   float scale = 1.0f;
   const void* bias = nullptr;
-  float beta = 0.0f;
+  bool accumulate = false;
   void* c = nullptr;
   int64_t ldc = 0;  // 0: n
 };
@@ -57,7 +64,8 @@ struct GemmOffsets {
 void BatchedGemm(const GemmProblem& problem,
                  std::span<const GemmOffsets> batch);
 
-// What computes the products, e.g. "OpenBLAS 0.3.21 (SkylakeX)".
+// What computes the products of floats, and of 8-bit floats, e.g.
+// "packed avx512, 8-bit avx512bf16".
 std::string GemmBackend();
 
 }  // namespace onnx_fp8

@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/gemm/kernels.h"
+#include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/kernel_runner.h"
 
 namespace onnx_fp8 {
@@ -50,87 +55,239 @@ void ExpectProduct(const Tensor& c, const Tensor& a, bool ta, const Tensor& b,
   }
 }
 
+// The last ones: deeper and wider than a block of every kernel.
 const int64_t kSizes[][3] = {{1, 1, 1},     {1, 17, 3},    {5, 1, 9},
                              {3, 33, 2},    {16, 16, 16},  {17, 63, 31},
-                             {64, 257, 65}, {130, 40, 129}};
+                             {64, 257, 65}, {130, 40, 129}, {29, 1100, 37},
+                             {2, 3, 4130}};
 
-TEST(Gemm, AllOrientationsEqualDouble) {
-  for (auto [m, k, n] : kSizes) {
-    for (bool ta : {false, true}) {
-      for (bool tb : {false, true}) {
-        Tensor a = Matrix(m, k, ta, 1), b = Matrix(k, n, tb, 2);
-        Tensor bias = RandomNormal({n}, 3);
-        Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
-        GemmProblem p = {.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = Operand(a, ta),
-                         .b = Operand(b, tb),
-                         .c = c.raw()};
-        Gemm(p);
-        ExpectProduct(c, a, ta, b, tb, 1, {});
-        p.scale = 0.3f;
-        p.bias = bias.raw();
-        Gemm(p);
-        ExpectProduct(c, a, ta, b, tb, p.scale, bias);
+// Σ a(l)·b(l) over l of [0, depth) as the kernels add it up; `fused` or not.
+float InOrder(int64_t depth, bool fused, auto&& a, auto&& b) {
+  float sum = 0;
+  for (int64_t l = 0; l < depth; ++l) {
+    sum = fused ? std::fma(a(l), b(l), sum) : sum + a(l) * b(l);
+  }
+  return sum;
+}
+
+// vdpbf16ps: fused, the odd one of each pair first.
+float InPairs(int64_t depth, auto&& a, auto&& b) {
+  float sum = 0;
+  for (int64_t l = 0; l < depth; l += 2) {
+    if (l + 1 < depth) sum = std::fma(a(l + 1), b(l + 1), sum);
+    sum = std::fma(a(l), b(l), sum);
+  }
+  return sum;
+}
+
+// TDPBF16PS: of each 32 the even ones and the odd ones by themselves.
+float InTiles(int64_t depth, auto&& a, auto&& b) {
+  float sum = 0;
+  for (int64_t k = 0; k < depth; k += 32) {
+    float even = 0, odd = 0;
+    for (int64_t l = k; l < std::min(k + 32, depth); l += 2) {
+      even = std::fma(a(l), b(l), even);
+      if (l + 1 < depth) odd = std::fma(a(l + 1), b(l + 1), odd);
+    }
+    sum += even + odd;
+  }
+  return sum;
+}
+
+float SumAs(const GemmKernels& kernels, int64_t depth, auto&& a, auto&& b) {
+  std::string name = kernels.name;
+  if (name == "amx") return InTiles(depth, a, b);
+  if (name == "avx512bf16") return InPairs(depth, a, b);
+  return InOrder(depth, name != "portable", a, b);
+}
+
+// Every element of c by the kernel's own definition, bit for bit.
+void ExpectBits(const GemmKernels& kernels, const GemmProblem& p,
+                const Tensor& c, const Tensor& a, const Tensor& b) {
+  auto bias = static_cast<const float*>(p.bias);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.n; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < p.k; k += kernels.max_depth) {
+        float part = SumAs(
+            kernels, std::min(kernels.max_depth, p.k - k),
+            [&](int64_t l) {
+              return static_cast<float>(At(a, p.a.transposed, i, k + l));
+            },
+            [&](int64_t l) {
+              return static_cast<float>(At(b, p.b.transposed, k + l, j));
+            });
+        sum = k == 0 ? part : sum + part;
       }
+      float expected = sum * p.scale;
+      if (bias) expected += bias[j];
+      ASSERT_EQ(c.data<float>()[i * p.n + j], expected)
+          << kernels.name << " at " << i << ", " << j << " of " << p.m << " x "
+          << p.k << " x " << p.n << " " << Name(a.dtype()) << p.a.transposed
+          << Name(b.dtype()) << p.b.transposed;
+    }
+  }
+}
+
+bool IsSmall(DType dtype) { return dtype != DType::kFloat; }
+
+TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
+  const DType kFormats[] = {DType::kFloat, DType::kE4M3, DType::kE5M2,
+                            DType::kBFloat16};
+  int count = 0;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (auto [m, k, n] : kSizes) {
+      for (DType da : kFormats) {
+        for (DType db : kFormats) {
+          // All four orientations of each pair, but not with each size.
+          bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
+          Tensor a = Matrix(m, k, ta, 1, da), b = Matrix(k, n, tb, 2, db);
+          Tensor bias = RandomNormal({n}, 3);
+          Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
+          GemmProblem p = {.m = m,
+                           .n = n,
+                           .k = k,
+                           .a = Operand(a, ta),
+                           .b = Operand(b, tb),
+                           .c = c.raw()};
+          if (count % 3 != 0) p.scale = 0.3f, p.bias = bias.raw();
+          Gemm(p);
+          bool small = IsSmall(da) && IsSmall(db);
+          ExpectBits(small ? Bf16Kernels() : FloatKernels(), p, c, a, b);
+        }
+      }
+      ++count;
+    }
+  }
+}
+
+TEST(Gemm, EveryKernelIsCloseToDouble) {
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (DType dtype : {DType::kFloat, DType::kE5M2}) {
+      Tensor a = Matrix(70, 1500, true, 1, dtype);
+      Tensor b = Matrix(1500, 90, false, 2, dtype);
+      Tensor bias = RandomNormal({90}, 3);
+      Tensor c = Tensor::Allocate(DType::kFloat, {70, 90});
+      Gemm({.m = 70,
+            .n = 90,
+            .k = 1500,
+            .a = Operand(a, true),
+            .b = Operand(b, false),
+            .scale = 0.3f,
+            .bias = bias.raw(),
+            .c = c.raw()});
+      ExpectProduct(c, a, true, b, false, 0.3f, bias);
     }
   }
 }
 
 TEST(Gemm, SmallFormatsGiveTheBitsOfTheirDecodedValues) {
-  const DType kFormats[] = {DType::kE4M3, DType::kE5M2, DType::kBFloat16,
-                            DType::kFloat};
-  for (auto [m, k, n] : kSizes) {
-    for (DType da : kFormats) {
-      for (DType db : kFormats) {
-        bool ta = (m + n) % 2 != 0, tb = k % 2 != 0;
-        Tensor a = Matrix(m, k, ta, 1, da), b = Matrix(k, n, tb, 2, db);
-        Tensor fa = ConvertTo(a, DType::kFloat);
-        Tensor fb = ConvertTo(b, DType::kFloat);
-        Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
-        Tensor fc = Tensor::Allocate(DType::kFloat, {m, n});
-        GemmProblem p = {.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = Operand(a, ta),
-                         .b = Operand(b, tb),
-                         .scale = 0.7f,
-                         .c = c.raw()};
-        Gemm(p);
-        p.a = Operand(fa, ta);
-        p.b = Operand(fb, tb);
-        p.c = fc.raw();
-        Gemm(p);
-        EXPECT_TRUE(Identical(c, fc)) << Name(da) << Name(db);
-      }
+  for (Isa isa : RunnableIsas()) {
+    if (isa > Isa::kAvx512) continue;  // those with another order of sums
+    WithIsa with(isa);
+    for (auto [m, k, n] : kSizes) {
+      bool ta = (m + n) % 2 != 0, tb = k % 2 != 0;
+      Tensor a = Matrix(m, k, ta, 1, DType::kE5M2);
+      Tensor b = Matrix(k, n, tb, 2, DType::kE4M3);
+      Tensor fa = ConvertTo(a, DType::kFloat), fb = ConvertTo(b, DType::kFloat);
+      Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
+      Tensor fc = Tensor::Allocate(DType::kFloat, {m, n});
+      GemmProblem p = {.m = m,
+                       .n = n,
+                       .k = k,
+                       .a = Operand(a, ta),
+                       .b = Operand(b, tb),
+                       .scale = 0.7f,
+                       .c = c.raw()};
+      Gemm(p);
+      p.a = Operand(fa, ta);
+      p.b = Operand(fb, tb);
+      p.c = fc.raw();
+      Gemm(p);
+      EXPECT_TRUE(Identical(c, fc)) << Name(isa);
     }
   }
 }
 
-TEST(Gemm, DoubleAndBeta) {
-  Tensor a = ConvertTo(RandomNormal({7, 5}, 1), DType::kDouble);
-  Tensor b = ConvertTo(RandomNormal({5, 3}, 2), DType::kDouble);
-  Tensor bias = ConvertTo(RandomNormal({3}, 3), DType::kDouble);
-  Tensor c0 = ConvertTo(RandomNormal({7, 3}, 4), DType::kDouble);
-  for (bool epilogue : {false, true}) {
+TEST(Gemm, TheNumberOfThreadsChangesNothing) {
+  int threads = NumThreads();
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (auto [m, k, n] : {std::array<int64_t, 3>{200, 700, 90},
+                           std::array<int64_t, 3>{7, 600, 900}}) {
+      for (DType dtype : {DType::kFloat, DType::kE4M3}) {
+        Tensor a = Matrix(m, k, false, 1, dtype);
+        Tensor b = Matrix(k, n, true, 2, dtype);
+        std::vector<Tensor> results;
+        for (int n_threads : {1, 2, 3}) {
+          SetNumThreads(n_threads);
+          results.push_back(Tensor::Allocate(DType::kFloat, {m, n}));
+          Gemm({.m = m,
+                .n = n,
+                .k = k,
+                .a = Operand(a, false),
+                .b = Operand(b, true),
+                .c = results.back().raw()});
+        }
+        EXPECT_TRUE(Identical(results[0], results[1])) << Name(isa);
+        EXPECT_TRUE(Identical(results[0], results[2])) << Name(isa);
+      }
+    }
+  }
+  SetNumThreads(threads);
+}
+
+TEST(Gemm, Accumulates) {
+  for (DType dtype : {DType::kFloat, DType::kDouble}) {
+    Tensor a = ConvertTo(RandomNormal({7, 5}, 1), dtype);
+    Tensor b = ConvertTo(RandomNormal({5, 3}, 2), dtype);
+    Tensor c0 = ConvertTo(RandomNormal({7, 3}, 4), dtype);
     Tensor c = c0.Clone();
     GemmProblem p = {.m = 7,
                      .n = 3,
                      .k = 5,
                      .a = Operand(a, false),
                      .b = Operand(b, false),
-                     .beta = -0.5f,
+                     .accumulate = true,
                      .c = c.raw()};
-    if (epilogue) p.scale = 0.25f, p.bias = bias.raw();
     Gemm(p);
+    double bound = dtype == DType::kDouble ? 1e-14 : 1e-5;
     for (int64_t i = 0; i < c.size(); ++i) {
-      double sum = 0;
+      double sum = DoubleAt(c0, i);
       for (int64_t l = 0; l < 5; ++l) {
         sum += At(a, false, i / 3, l) * At(b, false, l, i % 3);
       }
-      double z = epilogue ? 0.25 * sum + DoubleAt(bias, i % 3) : sum;
-      EXPECT_NEAR(DoubleAt(c, i), z - 0.5 * DoubleAt(c0, i), 1e-14);
+      EXPECT_NEAR(DoubleAt(c, i), sum, bound);
+    }
+    p.scale = 2;
+    EXPECT_THROW(Gemm(p), Error);
+  }
+}
+
+TEST(Gemm, Double) {
+  for (bool ta : {false, true}) {
+    for (bool tb : {false, true}) {
+      Tensor a = Matrix(17, 33, ta, 1, DType::kDouble);
+      Tensor b = Matrix(33, 9, tb, 2, DType::kDouble);
+      Tensor bias = ConvertTo(RandomNormal({9}, 3), DType::kDouble);
+      Tensor c = Tensor::Allocate(DType::kDouble, {17, 9});
+      Gemm({.m = 17,
+            .n = 9,
+            .k = 33,
+            .a = Operand(a, ta),
+            .b = Operand(b, tb),
+            .scale = 0.25f,
+            .bias = bias.raw(),
+            .c = c.raw()});
+      for (int64_t i = 0; i < c.size(); ++i) {
+        double sum = 0;
+        for (int64_t l = 0; l < 33; ++l) {
+          sum += At(a, ta, i / 9, l) * At(b, tb, l, i % 9);
+        }
+        EXPECT_NEAR(DoubleAt(c, i), 0.25 * sum + DoubleAt(bias, i % 9), 1e-13);
+      }
     }
   }
 }
@@ -217,9 +374,9 @@ TEST(Gemm, BatchesEqualSingleProducts) {
   }
 }
 
-TEST(Gemm, NamesItsBackend) {
-  EXPECT_EQ(GemmBackend().substr(0, 9), "OpenBLAS ");
-  EXPECT_EQ(GemmBackend().back(), ')');
+TEST(Gemm, NamesItsKernels) {
+  WithIsa with(Isa::kPortable);
+  EXPECT_EQ(GemmBackend(), "packed portable, 8-bit portable");
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one instruction set brings to the matrix product: how operands are
+// packed, and the loop over a packed block.
+#pragma once
+
+#include <cstdint>
+
+#include "providers/cpu/gemm/panels.h"
+
+namespace onnx_fp8 {
+
+// c (m,n) = a · b, or c + a · b with `add`, from packed panels; where the depth
+// ends (`last`) then c · scale [+ bias].
+struct GemmBlock {
+  int64_t m, n;
+  int64_t depth;  // a multiple of the layouts' DepthUnit
+  const void* a;
+  const void* b;
+  float* c;
+  int64_t ldc;
+  bool add;
+  bool last;
+  float scale;
+  const float* bias;  // of the block's columns, or null
+};
+
+struct GemmKernels {
+  const char* name;
+  PanelLayout a_layout, b_layout;
+  int64_t rows, columns;  // width of a panel of A, of B
+  // Largest block: A's then stays in the second-level cache, a panel of B's in
+  // the first, B's in the third. Sums of `depth` products are added in order,
+  // so results depend on it.
+  int64_t max_m, max_n, max_depth;
+  void (*block)(const GemmBlock& block);
+};
+
+extern const GemmKernels kGemmPortable;    // kernels_portable.cc
+extern const GemmKernels kGemmAvx2;        // kernels_avx2.cc
+extern const GemmKernels kGemmAvx512;      // kernels_avx512.cc
+extern const GemmKernels kGemmAvx512Bf16;  // kernels_avx512bf16.cc
+extern const GemmKernels kGemmAmx;         // kernels_amx.cc
+
+// The kernels for a product of floats, and for one whose operands are both
+// exact in bfloat16 (8-bit floats, bfloat16). Of the active instruction set;
+// where none was forced, those with bfloat16 products are taken only if a
+// measurement of about a millisecond, made once, finds them faster.
+const GemmKernels& FloatKernels();
+const GemmKernels& Bf16Kernels();
+
+}  // namespace onnx_fp8

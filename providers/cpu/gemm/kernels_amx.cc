@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products of matrix tiles: 16 x 32 bfloat16 by 32 x 16 to 16 x 16 floats.
+#include <immintrin.h>
+
+#include "providers/cpu/gemm/kernels.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int kSide = 16;          // rows and columns of a tile of c
+constexpr int kTileBytes = 1024;   // of an operand's tile, 32 deep
+constexpr int kWide = 2 * kSide;   // four tiles of c are computed together
+
+struct TileConfig {
+  unsigned char palette = 1, start_row = 0, reserved[14] = {};
+  unsigned short row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// sum (32,32) = a (32,K) · b (K,32), of two panels each.
+void Multiply(int64_t steps, const char* a0, const char* a1, const char* b0,
+              const char* b1, float* sum) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < steps; ++k) {
+    _tile_loadd(4, a0 + k * kTileBytes, 64);
+    _tile_loadd(6, b0 + k * kTileBytes, 64);
+    _tile_loadd(7, b1 + k * kTileBytes, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a1 + k * kTileBytes, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sum, kWide * 4);
+  _tile_stored(1, sum + kSide, kWide * 4);
+  _tile_stored(2, sum + kSide * kWide, kWide * 4);
+  _tile_stored(3, sum + kSide * kWide + kSide, kWide * 4);
+}
+
+// c [+]= sum, then · scale [+ bias]; of m rows and n columns.
+void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
+            float* c, const float* bias) {
+  __m512 scale = _mm512_set1_ps(x.scale);
+  for (int64_t j = 0; j < n; j += kSide) {
+    int64_t count = n - j;
+    auto mask = static_cast<__mmask16>(count < kSide ? (1 << count) - 1 : 0xFFFF);
+    __m512 z = bias ? _mm512_maskz_loadu_ps(mask, bias + j) : scale;
+    for (int64_t i = 0; i < m; ++i) {
+      float* to = c + i * x.ldc + j;
+      __m512 y = _mm512_load_ps(sum + i * kWide + j);
+      if (x.add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), y);
+      if (x.last) {
+        y = _mm512_mul_ps(y, scale);
+        if (bias) y = _mm512_add_ps(y, z);
+      }
+      _mm512_mask_storeu_ps(to, mask, y);
+    }
+  }
+}
+
+void Block(const GemmBlock& x) {
+  TileConfig config;
+  _tile_loadconfig(&config);
+  int64_t steps = x.depth / 32;
+  int64_t panel = steps * kTileBytes;
+  alignas(64) float sum[kWide * kWide];
+  for (int64_t j = 0; j < x.n; j += kWide) {
+    const char* b = static_cast<const char*>(x.b) + j / kSide * panel;
+    int64_t n = x.n - j;
+    for (int64_t i = 0; i < x.m; i += kWide) {
+      const char* a = static_cast<const char*>(x.a) + i / kSide * panel;
+      int64_t m = x.m - i;
+      // Where the block has no second panel the first stands in for it.
+      Multiply(steps, a, m > kSide ? a + panel : a, b,
+               n > kSide ? b + panel : b, sum);
+      Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide,
+             x.c + i * x.ldc + j, x.bias ? x.bias + j : nullptr);
+    }
+  }
+  _tile_release();
+}
+
+}  // namespace
+
+extern const GemmKernels kGemmAmx = {
+    "amx", PanelLayout::kRowTiles, PanelLayout::kPairTiles, 16, 16, 128,
+    4096,  512,                    Block};
+
+}  // namespace onnx_fp8

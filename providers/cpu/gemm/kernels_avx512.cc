@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <immintrin.h>
+
+#include "providers/cpu/gemm/kernels.h"
+#include "providers/cpu/gemm/kernels.inc"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Floats {
+  using Register = __m512;
+  using Operand = __m512;
+  static constexpr int kWidth = 16, kDepth = 1;
+
+  static Register Zero() { return _mm512_setzero_ps(); }
+  static Register Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, Register x) { _mm512_storeu_ps(p, x); }
+  static Register Set(float x) { return _mm512_set1_ps(x); }
+  static Register Add(Register x, Register y) { return _mm512_add_ps(x, y); }
+  static Register Multiply(Register x, Register y) {
+    return _mm512_mul_ps(x, y);
+  }
+  static Operand Read(const char* p) {
+    return _mm512_loadu_ps(reinterpret_cast<const float*>(p));
+  }
+  static Operand Spread(const char* p) {
+    return _mm512_set1_ps(*reinterpret_cast<const float*>(p));
+  }
+  static Register MultiplyAdd(Register x, Operand a, Operand b) {
+    return _mm512_fmadd_ps(a, b, x);
+  }
+};
+
+}  // namespace
+
+extern const GemmKernels kGemmAvx512 = {
+    "avx512", PanelLayout::kFloat, PanelLayout::kFloat, 14, 32,
+    126,      2048,                512,                 Block<Floats, 14, 2>};
+
+}  // namespace onnx_fp8

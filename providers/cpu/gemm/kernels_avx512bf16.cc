@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <immintrin.h>
+
+#include "providers/cpu/gemm/kernels.h"
+#include "providers/cpu/gemm/kernels.inc"
+
+namespace onnx_fp8 {
+namespace {
+
+// vdpbf16ps: two fused multiply-adds, the odd element of a pair first.
+// Subnormal results are flushed; products of 8-bit floats can't get there.
+struct Pairs {
+  using Register = __m512;
+  using Operand = __m512i;
+  static constexpr int kWidth = 16, kDepth = 2;
+
+  static Register Zero() { return _mm512_setzero_ps(); }
+  static Register Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, Register x) { _mm512_storeu_ps(p, x); }
+  static Register Set(float x) { return _mm512_set1_ps(x); }
+  static Register Add(Register x, Register y) { return _mm512_add_ps(x, y); }
+  static Register Multiply(Register x, Register y) {
+    return _mm512_mul_ps(x, y);
+  }
+  static Operand Read(const char* p) { return _mm512_loadu_si512(p); }
+  static Operand Spread(const char* p) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
+  }
+  static Register MultiplyAdd(Register x, Operand a, Operand b) {
+    return _mm512_dpbf16_ps(x, reinterpret_cast<__m512bh>(a),
+                            reinterpret_cast<__m512bh>(b));
+  }
+};
+
+}  // namespace
+
+extern const GemmKernels kGemmAvx512Bf16 = {
+    "avx512bf16", PanelLayout::kPairs, PanelLayout::kPairs, 14, 32,
+    126,          4096,                512,                 Block<Pairs, 14, 2>};
+
+}  // namespace onnx_fp8
