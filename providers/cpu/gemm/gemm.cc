@@ -18,7 +18,7 @@ int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
 int64_t RoundUp(int64_t n, int64_t unit) { return DivideUp(n, unit) * unit; }
 
 // Memory for packed blocks, kept for the thread's next product: fresh pages
-// cost more than the copy. At most that of a largest block: some 8 MB for B.
+// cost more than the copy. At most that of a largest block, 16 MB for B.
 class Scratch {
  public:
   char* Get(size_t bytes) {
@@ -54,24 +54,32 @@ PanelSource From(const GemmOperand& x, bool across, int64_t w, int64_t k) {
           x.dtype, x.ld, across};
 }
 
-// One block of columns and depth of the product.
+// What of B is packed at a time: columns j … j + n, rows k … k + depth.
 struct Slab {
-  int64_t j, n;      // columns
-  int64_t k, depth;  // of op(a)'s columns, op(b)'s rows
+  int64_t j, n;
+  int64_t k, depth;
 };
 
+// A slab of B is packed, then blocks of rows of A are packed and multiplied
+// with it. Threads wait for each other at the end of both only: where another
+// program has a core, each wait may cost more than a small product.
 class PackedProduct {
  public:
   PackedProduct(const GemmProblem& p, const GemmKernels& kernels)
       : p_(p), kernels_(kernels) {
     unit_ = std::max(DepthUnit(kernels.a_layout), DepthUnit(kernels.b_layout));
+    element_ = static_cast<int64_t>(PanelElementBytes(kernels.b_layout));
   }
 
   void Run() {
-    for (int64_t j = 0; j < p_.n; j += kernels_.max_n) {
-      for (int64_t k = 0; k < p_.k; k += kernels_.max_depth) {
-        Slab slab = {j, std::min(kernels_.max_n, p_.n - j), k,
-                     std::min(kernels_.max_depth, p_.k - k)};
+    constexpr int64_t kSlabBytes = int64_t{16} << 20, kSlabDepth = 8192;
+    int64_t depth = std::min(p_.k, kSlabDepth);
+    int64_t n = std::clamp(kSlabBytes / (depth * element_), kernels_.columns,
+                           kernels_.max_n);
+    n = n / kernels_.columns * kernels_.columns;
+    for (int64_t j = 0; j < p_.n; j += n) {
+      for (int64_t k = 0; k < p_.k; k += depth) {
+        Slab slab = {j, std::min(n, p_.n - j), k, std::min(depth, p_.k - k)};
         PackB(slab);
         MultiplySlab(slab);
       }
@@ -79,75 +87,98 @@ class PackedProduct {
   }
 
  private:
-  int64_t PanelsOfB(int64_t n) const { return DivideUp(n, kernels_.columns); }
+  int64_t Panels(int64_t n) const { return DivideUp(n, kernels_.columns); }
 
-  // Bytes of one panel of B of a slab; all are written whole.
-  int64_t PanelStride(const Slab& s) const {
-    return kernels_.columns * RoundUp(s.depth, unit_) *
-           static_cast<int64_t>(PanelElementBytes(kernels_.b_layout));
+  // Depth of the layer of a slab that begins at row k of it. Layers follow each
+  // other in memory, each with all panels of the slab.
+  int64_t LayerDepth(const Slab& s, int64_t k) const {
+    return std::min(kernels_.max_depth, s.depth - k);
+  }
+
+  int64_t PanelBytesOf(int64_t depth) const {
+    return kernels_.columns * RoundUp(depth, unit_) * element_;
+  }
+
+  // Where panel `panel` of the layer at row k of the slab lies.
+  char* PanelAt(const Slab& s, int64_t k, int64_t panel) const {
+    return b_ + k * kernels_.columns * element_ * Panels(s.n) +
+           panel * PanelBytesOf(LayerDepth(s, k));
   }
 
   void PackB(const Slab& s) {
-    b_ = scratch_b.Get(
-        PanelBytes(kernels_.b_layout, kernels_.columns, s.n, s.depth));
-    int64_t width = kernels_.columns;
-    // About 16k elements: several microseconds.
-    int64_t grain = std::max<int64_t>(1, 16384 / (width * s.depth));
-    ParallelFor(PanelsOfB(s.n), grain, [&](int64_t first, int64_t last) {
-      int64_t begin = first * width, end = std::min(last * width, s.n);
-      PackPanels(kernels_.b_layout, width,
-                 From(p_.b, !p_.b.transposed, s.j + begin, s.k), end - begin,
-                 s.depth, b_ + first * PanelStride(s));
+    int64_t width = kernels_.columns, panels = Panels(s.n);
+    b_ = scratch_b.Get(PanelBytes(kernels_.b_layout, width, s.n, s.depth));
+    int64_t layers = DivideUp(s.depth, kernels_.max_depth);
+    // About 32k elements: some ten microseconds.
+    int64_t grain = std::max<int64_t>(
+        1, 32768 / (width * std::min(s.depth, kernels_.max_depth)));
+    ParallelFor(layers * panels, grain, [&](int64_t first, int64_t last) {
+      while (first < last) {  // the part of one layer
+        int64_t k = first / panels * kernels_.max_depth;
+        int64_t panel = first % panels;
+        int64_t count = std::min(panels - panel, last - first);
+        int64_t begin = panel * width;
+        int64_t end = std::min(begin + count * width, s.n);
+        PackPanels(kernels_.b_layout, width,
+                   From(p_.b, !p_.b.transposed, s.j + begin, s.k + k),
+                   end - begin, LayerDepth(s, k), PanelAt(s, k, panel));
+        first += count;
+      }
     });
   }
 
   // Rows are cut so that every thread gets several blocks, columns where the
   // rows don't suffice.
   void MultiplySlab(const Slab& s) {
-    int64_t wanted = NumThreads() > 1 ? 3 * NumThreads() : 1;
+    int64_t wanted = NumThreads() > 1 ? 4 * NumThreads() : 1;
     double work = static_cast<double>(p_.m) * static_cast<double>(s.n) *
                   static_cast<double>(s.depth);
     if (work < 2e5) wanted = 1;  // a few microseconds on one thread
     int64_t rows = std::clamp(RoundUp(DivideUp(p_.m, wanted), kernels_.rows),
                               kernels_.rows, kernels_.max_m);
     int64_t row_blocks = DivideUp(p_.m, rows);
-    int64_t column_blocks =
-        std::min(DivideUp(wanted, row_blocks), PanelsOfB(s.n));
-    int64_t panels = DivideUp(PanelsOfB(s.n), column_blocks);
+    int64_t column_blocks = std::min(DivideUp(wanted, row_blocks), Panels(s.n));
+    int64_t panels = DivideUp(Panels(s.n), column_blocks);
+    column_blocks = DivideUp(Panels(s.n), panels);
     ParallelTasks(row_blocks * column_blocks, [&](int64_t task) {
       int64_t i = task / column_blocks * rows;
       int64_t panel = task % column_blocks * panels;
-      int64_t j = panel * kernels_.columns;
-      if (j >= s.n) return;
-      MultiplyBlock(s, i, std::min(rows, p_.m - i), j,
-                    std::min(panels * kernels_.columns, s.n - j));
+      int64_t n = s.n - panel * kernels_.columns;
+      for (int64_t k = 0; k < s.depth; k += kernels_.max_depth) {
+        MultiplyBlock(s, k, i, std::min(rows, p_.m - i), panel,
+                      std::min(panels * kernels_.columns, n));
+      }
     });
   }
 
-  // Rows i … i + m of the slab's columns j … j + n.
-  void MultiplyBlock(const Slab& s, int64_t i, int64_t m, int64_t j,
-                     int64_t n) {
-    char* a = scratch_a.Get(
-        PanelBytes(kernels_.a_layout, kernels_.rows, m, s.depth));
+  // Rows i … i + m by n of the slab's columns from `panel` on, of the layer
+  // at row k of the slab.
+  void MultiplyBlock(const Slab& s, int64_t k, int64_t i, int64_t m,
+                     int64_t panel, int64_t n) {
+    int64_t depth = LayerDepth(s, k);
+    char* a =
+        scratch_a.Get(PanelBytes(kernels_.a_layout, kernels_.rows, m, depth));
     PackPanels(kernels_.a_layout, kernels_.rows,
-               From(p_.a, p_.a.transposed, i, s.k), m, s.depth, a);
+               From(p_.a, p_.a.transposed, i, s.k + k), m, depth, a);
+    int64_t j = s.j + panel * kernels_.columns;
     auto bias = static_cast<const float*>(p_.bias);
     kernels_.block({.m = m,
                     .n = n,
-                    .depth = RoundUp(s.depth, unit_),
+                    .depth = RoundUp(depth, unit_),
                     .a = a,
-                    .b = b_ + j / kernels_.columns * PanelStride(s),
-                    .c = static_cast<float*>(p_.c) + i * p_.ldc + s.j + j,
+                    .b = PanelAt(s, k, panel),
+                    .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
                     .ldc = p_.ldc,
-                    .add = s.k > 0 || p_.accumulate,
-                    .last = s.k + s.depth == p_.k,
+                    .add = s.k + k > 0 || p_.accumulate,
+                    .last = s.k + k + depth == p_.k,
                     .scale = p_.scale,
-                    .bias = bias ? bias + s.j + j : nullptr});
+                    .bias = bias ? bias + j : nullptr});
   }
 
   const GemmProblem& p_;
   const GemmKernels& kernels_;
-  int64_t unit_ = 1;
+  int64_t unit_ = 1;     // all depths are multiples of it
+  int64_t element_ = 4;  // bytes, in B's panels
   char* b_ = nullptr;
 };
 
