@@ -19,7 +19,7 @@ struct EvalFlags {
   std::vector<std::string> data;
   DataFlags data_flags;
   SessionFlags session;
-  ThreadFlags threads;
+  MachineFlags machine;
   bool json = false;
 
   void AddTo(Flags& flags) {
@@ -30,7 +30,7 @@ struct EvalFlags {
     session.AddTo(flags);
     flags.Group("Options");
     flags.Switch("--json", &json, "as one JSON object");
-    threads.AddTo(flags);
+    machine.AddTo(flags);
     flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
     flags.Example(
         "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy");
@@ -81,7 +81,7 @@ int Eval(const Arguments& arguments) {
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL", "--data"});
-  values.threads.Apply();
+  values.machine.Apply();
   LossSpec loss;
   auto session = MakeSession(flags, &values, &loss);
   DataLayout layout = LayOutData(session->Inputs(), loss, values.data_flags);

@@ -15,10 +15,10 @@ int Export(const Arguments& arguments) {
               "weights, or by PyTorch's names and layout.");
   std::string folder;
   std::vector<std::string> out;
-  ThreadFlags threads;
+  MachineFlags machine;
   flags.Positional("DIR", &folder, "the folder of a run");
   flags.Files("-o,--out", &out, ".onnx or .safetensors, or both");
-  threads.AddTo(flags);
+  machine.AddTo(flags);
   flags.Example("onnx-fp8 export runs/gpt -o trained.onnx");
   flags.Example("onnx-fp8 export runs/gpt -o weights.safetensors");
   if (!flags.Parse(arguments)) return 0;
@@ -35,7 +35,7 @@ int Export(const Arguments& arguments) {
         ".safetensors, got " +
         path);
   }
-  threads.Apply();
+  machine.Apply();
   auto session =
       TrainingSession::Create(RunSessionOptions(RunFolder(folder).Load()));
   session->Restore(folder);

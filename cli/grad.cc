@@ -17,7 +17,7 @@ struct GradFlags {
   std::vector<std::string> data;
   DataFlags data_flags;
   SessionFlags session;
-  ThreadFlags threads;
+  MachineFlags machine;
   bool input_grads = false;
 
   void AddTo(Flags& flags) {
@@ -33,7 +33,7 @@ struct GradFlags {
                ".safetensors or .npz: loss, output.NAME, grad.NAME");
     flags.Switch("--input-grads", &input_grads,
                  "also input_grad.NAME of every float input");
-    threads.AddTo(flags);
+    machine.AddTo(flags);
     flags.Example(
         "onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "
         "grads.safetensors");
@@ -71,7 +71,7 @@ int Grad(const Arguments& arguments) {
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL", "--data", "--loss", "--out"});
   RequireArrayPath("--out", values.out);
-  values.threads.Apply();
+  values.machine.Apply();
   SessionOptions options = values.session.Make(values.model);
   options.init = values.init;
   options.loss.logits = LossOutput(options.loss, values.model);

@@ -20,7 +20,7 @@ struct InspectFlags {
   ParameterFlags parameters;
   RecipeFlags recipe;
   OptimizerFlags optimizer;
-  ThreadFlags threads;
+  MachineFlags machine;
   bool json = false;
 
   void AddTo(Flags& flags) {
@@ -34,7 +34,7 @@ struct InspectFlags {
     optimizer.AddTo(flags);
     flags.Group("Options");
     flags.Switch("--json", &json, "as one JSON object");
-    threads.AddTo(flags);
+    machine.AddTo(flags);
     flags.Example("onnx-fp8 inspect model.onnx");
     flags.Example(
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --recipe tensorwise "
@@ -220,7 +220,7 @@ int Inspect(const Arguments& arguments) {
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL"});
-  values.threads.Apply();
+  values.machine.Apply();
   SessionOptions options;
   options.model = values.model;
   options.loss = values.loss.Make();

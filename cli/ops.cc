@@ -35,10 +35,10 @@ int Ops(const Arguments& arguments) {
   Flags flags("ops",
               "The operators of the domain onnx_fp8, version 1, with their "
               "bodies in standard ONNX.");
-  ThreadFlags threads;
+  MachineFlags machine;
   bool json = false;
   flags.Switch("--json", &json, "as one JSON array");
-  threads.AddTo(flags);
+  machine.AddTo(flags);
   flags.Example("onnx-fp8 ops");
   flags.Example("onnx-fp8 ops --json");
   if (!flags.Parse(arguments)) return 0;

@@ -8,6 +8,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/isa.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -61,16 +62,25 @@ ParameterGroup ParseGroup(const std::string& text) {
 
 }  // namespace
 
-void ThreadFlags::AddTo(Flags& flags) {
+void MachineFlags::AddTo(Flags& flags) {
   flags.Int("--threads", &threads, 1, "threads (default: all of the machine)");
+  std::vector<std::string> names = {"auto"};
+  for (Isa known : AllIsas()) names.push_back(Name(known));
+  flags.Choice("--isa", &isa, names,
+               "instruction set (default: auto, the best of this machine)");
 }
 
-void ThreadFlags::Apply() const {
+void MachineFlags::Apply() const {
   int64_t all = std::max(1u, std::thread::hardware_concurrency());
   if (threads > 1024) {
     throw UsageError(Concat("--threads: expected at most 1024, got ", threads));
   }
   SetNumThreads(static_cast<int>(threads > 0 ? threads : all));
+  try {
+    ForceIsa(isa);
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
 }
 
 void RecipeFlags::AddTo(Flags& flags) {

@@ -17,11 +17,13 @@
 
 namespace onnx_fp8 {
 
-// --threads; every command has it.
-struct ThreadFlags {
+// --threads, --isa; every command has them.
+struct MachineFlags {
   int64_t threads = 0;  // 0: as many as the machine has
+  std::string isa = "auto";
 
   void AddTo(Flags& flags);
+  // Errors: UsageError for an instruction set that this machine lacks.
   void Apply() const;
 };
 

@@ -21,7 +21,7 @@ struct RewriteFlags {
   RecipeFlags recipe;
   OptimizerFlags optimizer;
   int64_t grad_accum = 1;
-  ThreadFlags threads;
+  MachineFlags machine;
 
   void AddTo(Flags& flags) {
     flags.Positional("MODEL", &model, "the .onnx file");
@@ -37,7 +37,7 @@ struct RewriteFlags {
               "batches per step; above 1 the update is a second file, "
               "OUT.apply.onnx");
     flags.Group("Options");
-    threads.AddTo(flags);
+    machine.AddTo(flags);
     flags.Example(
         "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
     flags.Example(
@@ -122,7 +122,7 @@ int Rewrite(const Arguments& arguments) {
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL", "--out"});
-  values.threads.Apply();
+  values.machine.Apply();
   if (std::filesystem::path(values.out).extension() != ".onnx") {
     throw UsageError("--out: expected a name that ends in .onnx, got " +
                      values.out);

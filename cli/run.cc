@@ -21,7 +21,7 @@ struct RunFlags {
   std::string model, out;
   std::vector<std::string> data, expand;
   std::string profile;
-  ThreadFlags threads;
+  MachineFlags machine;
 };
 
 TensorMap ReadAll(const std::vector<std::string>& files) {
@@ -93,12 +93,12 @@ int Run(const Arguments& arguments) {
   flags.File("--profile", &values.profile, "write a Chrome trace");
   flags.List("--expand", &values.expand,
              "run these ops by their bodies in standard ONNX ops");
-  values.threads.AddTo(flags);
+  values.machine.AddTo(flags);
   flags.Example("onnx-fp8 run model.onnx --data batch.npz -o outputs.npz");
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL", "--data", "--out"});
   RequireArrayPath("--out", values.out);
-  values.threads.Apply();
+  values.machine.Apply();
   WriteArrays(values.out, Forward(values));
   return 0;
 }

@@ -29,7 +29,7 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
              "constant, linear or cosine, with warm-up steps: "
              "cosine:warmup=100,min=0.1");
   session.AddTo(flags);
-  threads.AddTo(flags);
+  machine.AddTo(flags);
   flags.Group("Run");
   flags.File("--init", &init, "start from these weights (.safetensors)");
   flags.File("--out", &out, "folder of the run");
@@ -55,7 +55,7 @@ void TrainFlags::Check(const Flags& flags) const {
   }
   MakeSchedule();
   MakeSession(flags);
-  threads.Apply();
+  machine.Apply();
 }
 
 SessionOptions TrainFlags::MakeSession(const Flags& flags) const {

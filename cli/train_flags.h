@@ -28,7 +28,7 @@ struct TrainFlags {
   bool no_shuffle = false;
   bool resume = false;
   bool json = false;
-  ThreadFlags threads;
+  MachineFlags machine;
 
   // With --resume MODEL may be left out.
   void AddTo(Flags& flags, bool resume);

@@ -11,14 +11,14 @@
 namespace onnx_fp8 {
 int Version(const Arguments& arguments) {
   Flags flags("version", "What this program and this machine are.");
-  ThreadFlags threads;
+  MachineFlags machine;
   bool json = false;
   flags.Switch("--json", &json, "as one JSON object");
-  threads.AddTo(flags);
+  machine.AddTo(flags);
   flags.Example("onnx-fp8 version");
   flags.Example("onnx-fp8 version --json");
   if (!flags.Parse(arguments)) return 0;
-  threads.Apply();
+  machine.Apply();
   nlohmann::ordered_json info = {
       {"version", ONNX_FP8_VERSION},   {"isa", Name(ActiveIsa())},
       {"gemm", GemmBackend()},         {"threads", NumThreads()},

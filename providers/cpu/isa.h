@@ -27,8 +27,8 @@ std::span<const Isa> AllIsas();
 const char* Name(Isa isa);
 
 // From now on ActiveIsa() is that of this name, with "auto" the best one. For
-// tests and measurements, while nothing is computed. Errors: a name that is none, or that this machine can't
-// run; the message lists those that it can.
+// tests and measurements, while nothing is computed. Errors: a name that is
+// none, or that this machine can't run; the message lists those that it can.
 void ForceIsa(std::string_view name);
 bool IsaIsForced();
 

@@ -26,7 +26,7 @@ class Scratch {
       memory_.reset();
       size_ = 0;
       memory_.reset(static_cast<char*>(
-          ::operator new(bytes, std::align_val_t{kAlignment})));
+          ::operator new (bytes, std::align_val_t{kAlignment})));
       size_ = bytes;
     }
     return memory_.get();
@@ -36,7 +36,7 @@ class Scratch {
   static constexpr size_t kAlignment = 64;
   struct Free {
     void operator()(char* p) const {
-      ::operator delete(p, std::align_val_t{kAlignment});
+      ::operator delete (p, std::align_val_t{kAlignment});
     }
   };
   std::unique_ptr<char, Free> memory_;

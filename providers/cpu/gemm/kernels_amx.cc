@@ -8,9 +8,9 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int kSide = 16;          // rows and columns of a tile of c
-constexpr int kTileBytes = 1024;   // of an operand's tile, 32 deep
-constexpr int kWide = 2 * kSide;   // four tiles of c are computed together
+constexpr int kSide = 16;         // rows and columns of a tile of c
+constexpr int kTileBytes = 1024;  // of an operand's tile, 32 deep
+constexpr int kWide = 2 * kSide;  // four tiles of c are computed together
 
 struct TileConfig {
   unsigned char palette = 1, start_row = 0, reserved[14] = {};
@@ -47,7 +47,8 @@ void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
   __m512 scale = _mm512_set1_ps(x.scale);
   for (int64_t j = 0; j < n; j += kSide) {
     int64_t count = n - j;
-    auto mask = static_cast<__mmask16>(count < kSide ? (1 << count) - 1 : 0xFFFF);
+    auto mask =
+        static_cast<__mmask16>(count < kSide ? (1 << count) - 1 : 0xFFFF);
     __m512 z = bias ? _mm512_maskz_loadu_ps(mask, bias + j) : scale;
     for (int64_t i = 0; i < m; ++i) {
       float* to = c + i * x.ldc + j;
@@ -86,8 +87,14 @@ void Block(const GemmBlock& x) {
 
 }  // namespace
 
-extern const GemmKernels kGemmAmx = {
-    "amx", PanelLayout::kRowTiles, PanelLayout::kPairTiles, 16, 16, 128,
-    4096,  512,                    Block};
+extern const GemmKernels kGemmAmx = {"amx",
+                                     PanelLayout::kRowTiles,
+                                     PanelLayout::kPairTiles,
+                                     16,
+                                     16,
+                                     128,
+                                     4096,
+                                     512,
+                                     Block};
 
 }  // namespace onnx_fp8

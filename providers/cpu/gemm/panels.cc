@@ -14,8 +14,8 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kSpare = 64;   // bytes that whole-vector stores may touch
-constexpr int64_t kDepth = 32;   // whole vectors of every unit fit into it
+constexpr int64_t kSpare = 64;  // bytes that whole-vector stores may touch
+constexpr int64_t kDepth = 32;  // whole vectors of every unit fit into it
 
 template <typename Unit>
 struct Vector {
@@ -154,8 +154,7 @@ void MoveColumnTiles(const char* from, int64_t stride, int64_t depth,
       }
       Transpose<Unit>(rows);
       for (int64_t i = 0; i < n; ++i) {
-        Store<Unit>(rows[i],
-                    to + k / 32 * 32 * kWidth + (w + i) * 32 + k % 32);
+        Store<Unit>(rows[i], to + k / 32 * 32 * kWidth + (w + i) * 32 + k % 32);
       }
     }
   }
@@ -178,8 +177,8 @@ void MoveWhole(PanelLayout layout, const PanelSource& source, const char* from,
                int64_t depth, Unit* to) {
   int64_t stride = source.ld * kBytes<Unit>;
   if (layout == PanelLayout::kFloat) {
-    auto move = source.k_major ? MoveRows<kWidth, Unit>
-                               : MoveColumns<kWidth, Unit>;
+    auto move =
+        source.k_major ? MoveRows<kWidth, Unit> : MoveColumns<kWidth, Unit>;
     return move(from, stride, depth, to);
   }
   if constexpr (sizeof(Unit) < 4) {
@@ -324,7 +323,8 @@ void PackPanels(PanelLayout layout, int64_t width, const PanelSource& source,
   auto from = static_cast<const char*>(source.data);
   auto panel = static_cast<char*>(to);
   for (int64_t w = 0; w < count; w += width) {
-    move(layout, width, source, from + w * (source.k_major ? 1 : source.ld) * size,
+    move(layout, width, source,
+         from + w * (source.k_major ? 1 : source.ld) * size,
          std::min(width, count - w), depth, decode ? codes.data() : panel);
     if (decode) decode(codes.data(), panel, elements);
     panel += bytes;

@@ -19,12 +19,14 @@ enum class PanelLayout {
   kPairs,      // bfloat16, k/2 · 2 width + 2 w + k%2: what a dot product of
                // pairs reads
   kPairTiles,  // as kPairs, depth rounded up to 32
-  kRowTiles,   // bfloat16, k/32 · 32 width + 32 w + k%32: rows of a matrix tile
+  kRowTiles,  // bfloat16, k/32 · 32 width + 32 w + k%32: rows of a matrix tile
 };
 
 // Depth is padded with zeros to a multiple of this.
 constexpr int64_t DepthUnit(PanelLayout layout) {
-  return layout == PanelLayout::kFloat ? 1 : layout == PanelLayout::kPairs ? 2 : 32;
+  return layout == PanelLayout::kFloat   ? 1
+         : layout == PanelLayout::kPairs ? 2
+                                         : 32;
 }
 
 constexpr size_t PanelElementBytes(PanelLayout layout) {

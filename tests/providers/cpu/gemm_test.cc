@@ -56,10 +56,9 @@ void ExpectProduct(const Tensor& c, const Tensor& a, bool ta, const Tensor& b,
 }
 
 // The last ones: deeper and wider than a block of every kernel.
-const int64_t kSizes[][3] = {{1, 1, 1},     {1, 17, 3},    {5, 1, 9},
-                             {3, 33, 2},    {16, 16, 16},  {17, 63, 31},
-                             {64, 257, 65}, {130, 40, 129}, {29, 1100, 37},
-                             {2, 3, 4130}};
+const int64_t kSizes[][3] = {
+    {1, 1, 1},    {1, 17, 3},    {5, 1, 9},      {3, 33, 2},     {16, 16, 16},
+    {17, 63, 31}, {64, 257, 65}, {130, 40, 129}, {29, 1100, 37}, {2, 3, 4130}};
 
 // Σ a(l)·b(l) over l of [0, depth) as the kernels add it up; `fused` or not.
 float InOrder(int64_t depth, bool fused, auto&& a, auto&& b) {
