@@ -29,6 +29,7 @@ const GradientRegistry& Gradients() {
   static const GradientRegistry registry = [] {
     GradientRegistry r;
     RegisterActivationGradients(r);
+    RegisterAttentionGradients(r);
     RegisterConvGradients(r);
     RegisterEinsumGradients(r);
     RegisterElementwiseGradients(r);

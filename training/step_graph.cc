@@ -7,6 +7,7 @@
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/fold_transpose.h"
+#include "graph/passes/fuse_attention.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "graph/passes/running_statistics.h"
@@ -43,6 +44,7 @@ class StepBuilder {
     if (kind_ == StepKind::kGradients) DropNothing(graph);
     if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
     NormaliseLinear(graph);
+    FuseAttention(graph);
     if (!source_.loss.kind.empty()) {
       loss_ = AddLoss(graph, source_.loss);
       step_.loss = loss_->name;

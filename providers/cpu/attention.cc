@@ -1,8 +1,374 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Our Attention ops, a block of rows at a time: there is never a whole matrix
+// of scores. Backward computes the probabilities again, from lse.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/elementary.h"
+#include "providers/cpu/elementwise.h"
+#include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/on_isa.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void RegisterAttention(KernelRegistry&) {}
+constexpr int64_t kLanes = 32;  // columns that are computed together
+
+float ExpOf(float x) { return math::FloatExp(x); }
+double ExpOf(double x) { return std::exp(x); }
+
+// Sizes as in graph/schemas/attention.cc.
+struct Sizes {
+  int64_t b, t, s, heads, groups, d, e;
+  float scale;
+  bool causal;
+  // Elements of the bias from one batch, head, row, column to the next.
+  int64_t bias_step[4] = {0, 0, 0, 0};
+
+  // Rows of a block: its scores stay in the second-level cache.
+  int64_t BlockRows() const {
+    return std::clamp<int64_t>(32768 / std::max<int64_t>(s, 1), 16, 64);
+  }
+  // Elements from one row of scores to the next.
+  int64_t Stride() const { return (s + kLanes - 1) / kLanes * kLanes; }
+  // Columns that rows before `end` see.
+  int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
+};
+
+void CheckShape(const KernelContext& c, size_t i, DType dtype,
+                const Shape& shape) {
+  const Tensor& x = c.In(i);
+  Check(x.dtype() == dtype && x.shape() == shape, "[", c.Where(),
+        "] expected input ", i, " to be ", Name(dtype), ToString(shape),
+        ", got ", Name(x.dtype()), ToString(x.shape()));
+}
+
+// q, k, v are inputs `first` on; a bias follows where `biased`.
+Sizes SizesOf(const KernelContext& c, size_t first, bool biased) {
+  const Tensor &q = c.In(first), &k = c.In(first + 1), &v = c.In(first + 2);
+  Check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, "[", c.Where(),
+        "] expected q, k, v of rank 3, got ", ToString(q.shape()),
+        ToString(k.shape()), ToString(v.shape()));
+  Sizes z = {.b = q.dim(0),
+             .t = q.dim(1),
+             .s = k.dim(1),
+             .heads = c.Int("heads", 0),
+             .groups = c.Int("kv_heads", 0),
+             .d = 0,
+             .e = 0,
+             .scale = c.Float("scale", 1.0f),
+             .causal = c.Int("causal", 0) != 0};
+  Check(z.heads > 0 && z.groups > 0 && z.heads % z.groups == 0 &&
+            q.dim(2) % z.heads == 0 && v.dim(2) % z.groups == 0,
+        "[", c.Where(), "] expected heads that divide the operands, got ",
+        z.heads, " and ", z.groups, " of ", ToString(q.shape()),
+        ToString(v.shape()));
+  z.d = q.dim(2) / z.heads;
+  z.e = v.dim(2) / z.groups;
+  CheckShape(c, first + 1, q.dtype(), {z.b, z.s, z.groups * z.d});
+  CheckShape(c, first + 2, q.dtype(), {z.b, z.s, z.groups * z.e});
+  if (!biased) return z;
+  const Tensor& bias = c.In(first + 3);
+  Shape scores = {z.b, z.heads, z.t, z.s};
+  Check(bias.dtype() == q.dtype() && bias.rank() <= 4 &&
+            BroadcastShapes(bias.shape(), scores, c.Where()) == scores,
+        "[", c.Where(), "] expected a bias that broadcasts to ",
+        ToString(scores), ", got ", Name(bias.dtype()), ToString(bias.shape()));
+  std::vector<int64_t> strides = Strides(bias.shape());
+  for (size_t i = 0; i < strides.size(); ++i) {
+    size_t axis = 4 - strides.size() + i;
+    if (bias.shape()[i] != 1) z.bias_step[axis] = strides[i];
+  }
+  return z;
+}
+
+// s[j] of the first `n` columns + bias; lanes for whole vectors.
+template <typename T>
+void AddBias(T* s, const T* bias, int64_t step, int64_t n) {
+  OnBestIsa([=] {
+    if (step == 0) {
+      for (int64_t j = 0; j < n; ++j) s[j] += *bias;
+    } else {
+      for (int64_t j = 0; j < n; ++j) s[j] += bias[j];
+    }
+  });
+}
+
+// f over pairs of elements of x, halving it, until one is left.
+template <typename T, typename F>
+inline T Fold(T* x, F f) {
+  for (int64_t w = kLanes / 2; w > 0; w /= 2) {
+    for (int64_t j = 0; j < w; ++j) x[j] = f(x[j], x[j + w]);
+  }
+  return x[0];
+}
+
+// s becomes its softmax; returns log Σ e^s. n is a multiple of kLanes.
+template <typename T>
+T SoftmaxRow(T* s, int64_t n) {
+  T result = 0;
+  T* out = &result;
+  OnBestIsa([=] {
+    auto larger = [](T x, T y) { return x > y ? x : y; };
+    T lane[kLanes];
+    for (int64_t j = 0; j < kLanes; ++j) lane[j] = s[j];
+    for (int64_t i = kLanes; i < n; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) {
+        lane[j] = larger(lane[j], s[i + j]);
+      }
+    }
+    T largest = Fold(lane, larger);
+    for (int64_t j = 0; j < kLanes; ++j) lane[j] = 0;
+    for (int64_t i = 0; i < n; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) {
+        T e = ExpOf(s[i + j] - largest);
+        s[i + j] = e;
+        lane[j] += e;
+      }
+    }
+    T total = Fold(lane, [](T x, T y) { return x + y; });
+    T share = 1 / total;
+    for (int64_t i = 0; i < n; ++i) s[i] *= share;
+    *out = largest + std::log(total);
+  });
+  return result;
+}
+
+// s becomes p = e^(s - lse), dp becomes p (dp - along) scale.
+template <typename T>
+void ScoreGradientRow(T* s, T* dp, T lse, T along, T scale, int64_t n) {
+  OnBestIsa([=] {
+#pragma GCC ivdep
+    for (int64_t j = 0; j < n; ++j) {
+      T p = ExpOf(s[j] - lse);
+      s[j] = p;
+      dp[j] = p * (dp[j] - along) * scale;
+    }
+  });
+}
+
+template <typename T>
+T Dot(const T* x, const T* y, int64_t n) {
+  T sum = 0;
+  for (int64_t j = 0; j < n; ++j) sum += x[j] * y[j];
+  return sum;
+}
+
+// One head of one batch. Rows of q and y are ld_q and ld_y elements apart,
+// those of k and v ld_k and ld_v.
+template <typename T>
+struct Head {
+  const Sizes& z;
+  const T *q, *k, *v, *bias;
+  int64_t ld_q, ld_k, ld_v, ld_y;
+
+  Head(const KernelContext& c, const Sizes& sizes, size_t first, bool biased,
+       int64_t batch, int64_t head)
+      : z(sizes),
+        ld_q(z.heads * z.d),
+        ld_k(z.groups * z.d),
+        ld_v(z.groups * z.e),
+        ld_y(z.heads * z.e) {
+    int64_t group = head / (z.heads / z.groups);
+    q = c.In(first).data<T>() + batch * z.t * ld_q + head * z.d;
+    k = c.In(first + 1).data<T>() + batch * z.s * ld_k + group * z.d;
+    v = c.In(first + 2).data<T>() + batch * z.s * ld_v + group * z.e;
+    bias = biased ? c.In(first + 3).data<T>() + batch * z.bias_step[0] +
+                        head * z.bias_step[1]
+                  : nullptr;
+  }
+
+  GemmOperand Rows(const T* data, int64_t ld, bool transposed = false) const {
+    return {data, DTypeOf<T>(), ld, transposed};
+  }
+
+  // scores (m, n) = scale · q kᵀ + bias; -infinity where they are hidden, and
+  // up to a multiple of kLanes. Returns n.
+  int64_t Scores(int64_t row, int64_t m, T* scores) const {
+    int64_t n = z.Columns(row + m), stride = z.Stride();
+    Gemm({.m = m,
+          .n = n,
+          .k = z.d,
+          .a = Rows(q + row * ld_q, ld_q),
+          .b = Rows(k, ld_k, true),
+          .scale = z.scale,
+          .c = scores,
+          .ldc = stride});
+    for (int64_t i = 0; i < m; ++i) {
+      T* to = scores + i * stride;
+      int64_t seen = z.Columns(row + i + 1);
+      if (bias) {
+        AddBias(to, bias + (row + i) * z.bias_step[2], z.bias_step[3], seen);
+      }
+      std::fill(to + seen, to + Whole(n), -std::numeric_limits<T>::infinity());
+    }
+    return n;
+  }
+  static int64_t Whole(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+};
+
+template <typename T>
+void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
+  int64_t block = z.BlockRows(), stride = z.Stride();
+  ParallelTasks(z.b * z.heads, [&](int64_t task) {
+    Head<T> head(c, z, 0, biased, task / z.heads, task % z.heads);
+    T* to = y + task / z.heads * z.t * head.ld_y + task % z.heads * z.e;
+    thread_local std::vector<T> memory;
+    memory.resize(static_cast<size_t>(block * stride));
+    T* p = memory.data();
+    for (int64_t row = 0; row < z.t; row += block) {
+      int64_t m = std::min(block, z.t - row);
+      int64_t n = head.Scores(row, m, p);
+      for (int64_t i = 0; i < m; ++i) {
+        T log_sum = SoftmaxRow(p + i * stride, Head<T>::Whole(n));
+        if (lse) lse[task * z.t + row + i] = log_sum;
+      }
+      Gemm({.m = m,
+            .n = z.e,
+            .k = n,
+            .a = head.Rows(p, stride),
+            .b = head.Rows(head.v, head.ld_v),
+            .c = to + row * head.ld_y,
+            .ldc = head.ld_y});
+    }
+  });
+}
+
+void Forward(KernelContext& c, bool biased) {
+  Sizes z = SizesOf(c, 0, biased);
+  DType dtype = c.In(0).dtype();
+  Tensor& y = c.Out(0, dtype, {z.b, z.t, z.heads * z.e});
+  DispatchFloat(dtype, c.Where(), [&]<typename T>() {
+    T* lse =
+        c.HasOut(1) ? c.Out(1, dtype, {z.b, z.heads, z.t}).data<T>() : nullptr;
+    RunForward<T>(c, z, biased, y.data<T>(), lse);
+  });
+}
+
+template <typename T>
+struct Gradients {
+  T *dq, *dk, *dv;
+};
+
+// Rows row … row + m of one head: dq is written, dk and dv are added to.
+template <typename T>
+void BackwardBlock(const Head<T>& head, int64_t row, int64_t m, const T* dy,
+                   const T* y, const T* lse, T* s, T* dp,
+                   const Gradients<T>& to) {
+  const Sizes& z = head.z;
+  int64_t n = head.Scores(row, m, s), stride = z.Stride();
+  const T* dy_rows = dy + row * head.ld_y;
+  Gemm({.m = m,
+        .n = n,
+        .k = z.e,
+        .a = head.Rows(dy_rows, head.ld_y),
+        .b = head.Rows(head.v, head.ld_v, true),
+        .c = dp,
+        .ldc = stride});
+  for (int64_t i = 0; i < m; ++i) {
+    T along = Dot(dy_rows + i * head.ld_y, y + (row + i) * head.ld_y, z.e);
+    ScoreGradientRow<T>(s + i * stride, dp + i * stride, lse[row + i], along,
+                        z.scale, n);
+  }
+  if (to.dq) {
+    Gemm({.m = m,
+          .n = z.d,
+          .k = n,
+          .a = head.Rows(dp, stride),
+          .b = head.Rows(head.k, head.ld_k),
+          .c = to.dq + row * head.ld_q,
+          .ldc = head.ld_q});
+  }
+  if (to.dk) {
+    Gemm({.m = n,
+          .n = z.d,
+          .k = m,
+          .a = head.Rows(dp, stride, true),
+          .b = head.Rows(head.q + row * head.ld_q, head.ld_q),
+          .accumulate = true,
+          .c = to.dk,
+          .ldc = head.ld_k});
+  }
+  if (to.dv) {
+    Gemm({.m = n,
+          .n = z.e,
+          .k = m,
+          .a = head.Rows(s, stride, true),
+          .b = head.Rows(dy_rows, head.ld_y),
+          .accumulate = true,
+          .c = to.dv,
+          .ldc = head.ld_v});
+  }
+}
+
+// One task per group of heads: they share dk and dv.
+template <typename T>
+void RunBackward(KernelContext& c, const Sizes& z, bool biased,
+                 const Gradients<T>& all) {
+  size_t last = biased ? 5 : 4;
+  const T *dy = c.In(0).data<T>(), *y = c.In(last).data<T>();
+  const T* lse = c.In(last + 1).data<T>();
+  int64_t block = z.BlockRows(), repeats = z.heads / z.groups;
+  ParallelTasks(z.b * z.groups, [&](int64_t task) {
+    int64_t batch = task / z.groups, group = task % z.groups;
+    thread_local std::vector<T> memory;
+    memory.resize(static_cast<size_t>(2 * block * z.Stride()));
+    for (int64_t r = 0; r < repeats; ++r) {
+      int64_t h = group * repeats + r;
+      Head<T> head(c, z, 1, biased, batch, h);
+      int64_t at_y = batch * z.t * head.ld_y + h * z.e;
+      Gradients<T> to = {
+          all.dq ? all.dq + batch * z.t * head.ld_q + h * z.d : nullptr,
+          all.dk ? all.dk + batch * z.s * head.ld_k + group * z.d : nullptr,
+          all.dv ? all.dv + batch * z.s * head.ld_v + group * z.e : nullptr};
+      for (int64_t row = 0; row < z.t; row += block) {
+        BackwardBlock<T>(head, row, std::min(block, z.t - row), dy + at_y,
+                         y + at_y, lse + (batch * z.heads + h) * z.t,
+                         memory.data(), memory.data() + block * z.Stride(), to);
+      }
+    }
+  });
+}
+
+void Backward(KernelContext& c, bool biased) {
+  Sizes z = SizesOf(c, 1, biased);
+  DType dtype = c.In(1).dtype();
+  size_t last = biased ? 5 : 4;
+  CheckShape(c, 0, dtype, {z.b, z.t, z.heads * z.e});
+  CheckShape(c, last, dtype, {z.b, z.t, z.heads * z.e});
+  CheckShape(c, last + 1, dtype, {z.b, z.heads, z.t});
+  DispatchFloat(dtype, c.Where(), [&]<typename T>() {
+    auto zeroed = [&](size_t i) -> T* {
+      if (!c.HasOut(i)) return nullptr;
+      Tensor& x = c.Out(i, dtype, c.In(i + 1).shape());
+      std::memset(x.raw(), 0, x.bytes());
+      return x.data<T>();
+    };
+    RunBackward<T>(c, z, biased, {zeroed(0), zeroed(1), zeroed(2)});
+  });
+}
+
+void Attention(KernelContext& c) { Forward(c, false); }
+void AttentionBias(KernelContext& c) { Forward(c, true); }
+void AttentionGrad(KernelContext& c) { Backward(c, false); }
+void AttentionBiasGrad(KernelContext& c) { Backward(c, true); }
+
+}  // namespace
+
+void RegisterAttention(KernelRegistry& r) {
+  r.Add("Attention", Attention, {}, kDomain);
+  r.Add("AttentionBias", AttentionBias, {}, kDomain);
+  r.Add("AttentionGrad", AttentionGrad, {}, kDomain);
+  r.Add("AttentionBiasGrad", AttentionBiasGrad, {}, kDomain);
+}
 
 }  // namespace onnx_fp8

@@ -47,6 +47,32 @@ inline double FastExp(double x) {
   return x > 709.0 ? std::numeric_limits<double>::infinity() : y;
 }
 
+// e^x in float arithmetic, for loops that nothing else slows down: relative
+// error below 2e-7, that is 2 ulp; 0 below -87, where results are subnormal.
+inline float FloatExp(float x) {
+  float y = x < -87.0f ? -87.0f : x;
+  y = y > 88.0f ? 88.0f : y;
+  constexpr float kRound = 0x1.8p23f;
+  float shifted = y * 1.44269504f + kRound;
+  float n = shifted - kRound;
+  // ln(2) in two parts, n times the first of which is exact.
+  float r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = (p * r) * r + r;
+  uint32_t bits =
+      (std::bit_cast<uint32_t>(shifted) << 23) + std::bit_cast<uint32_t>(1.0f);
+  float t = std::bit_cast<float>(bits);
+  float e = t + t * p;
+  e = x < -87.0f ? 0.0f : e;
+  e = x > 88.0f ? std::numeric_limits<float>::infinity() : e;
+  return x != x ? x : e;
+}
+
 inline double FastExpm1(double x) {
   ExpParts p = SplitExp(x);
   return p.t * p.q + (p.t - 1.0);

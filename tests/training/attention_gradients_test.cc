@@ -38,6 +38,30 @@ std::vector<GradientCase> AttentionCases() {
   };
 }
 
+std::vector<GradientCase> OwnAttentionCases() {
+  auto attributes = [](int64_t heads, int64_t groups, int64_t causal) {
+    return Attributes{{"heads", heads},
+                      {"kv_heads", groups},
+                      {"scale", 0.7f},
+                      {"causal", causal}};
+  };
+  const Operand bias = Doubles({3, 4}, {0, -1, 2, 0, 1, 1, -3, 0, 0, 2, 0, 1});
+  return {
+      {"Own",
+       "onnx_fp8.Attention",
+       {X({2, 3, 4}), X({2, 4, 4}), X({2, 4, 6})},
+       attributes(2, 2, 0)},
+      {"OwnGroupedCausal",
+       "onnx_fp8.Attention",
+       {X({1, 3, 8}), X({1, 3, 4}), X({1, 3, 2})},
+       attributes(4, 2, 1)},
+      {"OwnBias",
+       "onnx_fp8.AttentionBias",
+       {X({2, 3, 4}), X({2, 4, 4}), X({2, 4, 4}), bias},
+       attributes(2, 2, 0)},
+  };
+}
+
 std::vector<GradientCase> RotaryCases() {
   const std::string op = "RotaryEmbedding";
   const Operand positions = Ints({1, 3}, {0, 2, 1});
@@ -56,6 +80,8 @@ std::vector<GradientCase> RotaryCases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, Bodies, testing::ValuesIn(AttentionCases()),
+                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Own, Bodies, testing::ValuesIn(OwnAttentionCases()),
                          CaseName);
 INSTANTIATE_TEST_SUITE_P(Rotary, Bodies, testing::ValuesIn(RotaryCases()),
                          CaseName);

@@ -88,8 +88,11 @@ void Build(const GradientCase& c, Problem& p) {
   for (size_t i = 0; i < c.outputs; ++i) {
     names.push_back("y" + std::to_string(i));
   }
-  Node* node = p.graph.AddNode(c.op, inputs, names, c.attributes,
-                               c.op.ends_with("Grad") ? kDomain : "");
+  size_t dot = c.op.find('.');
+  bool ours = dot != std::string::npos;
+  Node* node =
+      p.graph.AddNode(ours ? c.op.substr(dot + 1) : c.op, inputs, names,
+                      c.attributes, ours ? c.op.substr(0, dot) : "");
   InferNode(*node, p.graph.opset);
   Builder b(p.graph);
   p.loss = nullptr;

@@ -36,7 +36,7 @@ Operand None();
 
 struct GradientCase {
   std::string name;
-  std::string op;
+  std::string op;  // "onnx_fp8.Attention": one of our own
   std::vector<Operand> inputs;
   Attributes attributes = {};
   size_t outputs = 1;

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/fuse_attention.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/passes/dead_code.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A score of this or less counts for nothing beside others.
+constexpr double kHidden = -1e9;
+
+// The number in a constant of one element.
+std::optional<double> Number(const Value* value) {
+  if (!value || !value->is_constant() || value->data.size() != 1) return {};
+  if (value->dtype == DType::kFloat) return *value->data.data<float>();
+  if (value->dtype == DType::kDouble) return *value->data.data<double>();
+  return {};
+}
+
+// True if x (…,T,T), all other axes 1, is a lower triangle: seen(x[i][j]) where
+// j <= i, hidden(x[i][j]) where j > i.
+template <typename T, typename Seen, typename Hidden>
+bool IsTriangle(const Tensor& x, Seen seen, Hidden hidden) {
+  if (x.rank() < 2 || x.dim(-1) != x.dim(-2)) return false;
+  int64_t n = x.dim(-1);
+  if (x.size() != n * n) return false;
+  const T* at = x.data<T>();
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j, ++at) {
+      if (!(j <= i ? seen(*at) : hidden(*at))) return false;
+    }
+  }
+  return true;
+}
+
+struct Scores {
+  Node* product = nullptr;  // q · kᵀ
+  double scale = 1;
+  Value* bias = nullptr;
+  bool causal = false;
+};
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph) : graph_(graph) {}
+
+  void Visit(Node& softmax) {
+    Value *x = softmax.in(0), *p = softmax.out(0);
+    bool float_4d = x->rank() == 4 &&
+                    (x->dtype == DType::kFloat || x->dtype == DType::kDouble);
+    int64_t axis = softmax.Int("axis", -1);
+    if (!float_4d || (axis != -1 && axis != 3) || !ReadOnce(p)) return;
+    Node& last = *p->uses[0];
+    if (!last.Is("MatMul") || last.in(0) != p || last.in(1)->rank() != 4) {
+      return;
+    }
+    Builder b(graph_, last.out(0)->name + ".", &last);
+    b.set_metadata(last.metadata);
+    if (auto scores = FindScores(b, x)) Replace(b, *scores, last);
+  }
+
+ private:
+  bool ReadOnce(const Value* value) const {
+    return value->uses.size() == 1 &&
+           std::ranges::find(graph_.outputs, value) == graph_.outputs.end();
+  }
+
+  // True if no gradient is ever wanted of it.
+  bool IsFixed(const Value* value) {
+    auto [it, is_new] = fixed_.emplace(value, false);
+    if (!is_new) return it->second;
+    bool fixed;
+    if (value->is_initializer()) {
+      fixed = value->role == Role::kNone || value->role == Role::kFrozen;
+    } else if (!value->producer) {
+      fixed = value->is_input && !IsFloat(value->dtype);
+    } else {
+      const auto& in = value->producer->inputs();
+      fixed = graph_.CapturedBy(*value->producer).empty() &&
+              std::ranges::all_of(
+                  in, [&](const Value* v) { return !v || IsFixed(v); });
+    }
+    return fixed_[value] = fixed;
+  }
+
+  // The factor of a Mul or Div by a number, and what it multiplies.
+  static std::optional<std::pair<double, Value*>> Factor(const Node& node) {
+    if (node.Is("Mul")) {
+      for (size_t i : {0, 1}) {
+        if (auto c = Number(node.in(i))) return {{*c, node.in(1 - i)}};
+      }
+    }
+    if (node.Is("Div")) {
+      if (auto c = Number(node.in(1))) return {{1 / *c, node.in(0)}};
+    }
+    return {};
+  }
+
+  // From the operand of the softmax up to the product.
+  std::optional<Scores> FindScores(Builder& b, Value* x) {
+    Scores s;
+    while (true) {
+      Node* node = x->producer;
+      if (!node || !ReadOnce(x) || node->in(0) == nullptr) return {};
+      if (node->Is("MatMul")) {
+        s.product = node;
+        return s;
+      }
+      Value* next = nullptr;
+      if (auto factor = Factor(*node)) {
+        s.scale *= factor->first;
+        next = factor->second;
+      } else if (s.scale != 1) {
+        return {};  // a mask that is scaled too
+      } else if (node->Is("Add")) {
+        next = ReadAdd(b, *node, s);
+      } else if (node->Is("Where")) {
+        next = ReadWhere(b, *node, s);
+      }
+      if (!next || next->shape != x->shape) return {};
+      x = next;
+    }
+  }
+
+  void AddBias(Builder& b, Scores& s, Value* bias) {
+    s.bias = s.bias ? b.Add(s.bias, bias) : bias;
+  }
+
+  // The scores below a mask that is added; null if there is none.
+  Value* ReadAdd(Builder& b, const Node& node, Scores& s) {
+    for (size_t i : {0, 1}) {
+      Value *mask = node.in(i), *rest = node.in(1 - i);
+      if (!IsFixed(mask) || mask->rank() > 4) continue;
+      auto seen = [](auto m) { return m == 0; };
+      auto hidden = [](auto m) { return m <= kHidden; };
+      if (mask->is_constant() && mask->dtype == DType::kFloat &&
+          IsTriangle<float>(mask->data, seen, hidden)) {
+        s.causal = true;
+      } else {
+        AddBias(b, s, mask);
+      }
+      return rest;
+    }
+    return nullptr;
+  }
+
+  // The same for Where(mask, hidden, scores) and Where(mask, scores, hidden).
+  Value* ReadWhere(Builder& b, const Node& node, Scores& s) {
+    Value* mask = node.in(0);
+    if (!IsFixed(mask) || mask->rank() > 4) return nullptr;
+    for (size_t i : {1, 2}) {
+      auto fill = Number(node.in(i));
+      if (!fill || *fill > kHidden) continue;
+      bool where_true = i == 1;  // hidden is what the mask marks
+      auto seen = [&](bool m) { return m != where_true; };
+      auto hidden = [&](bool m) { return m == where_true; };
+      if (mask->is_constant() && IsTriangle<bool>(mask->data, seen, hidden)) {
+        s.causal = true;
+      } else {
+        Value *none = b.Scalar(0, node.in(i)), *lowest = node.in(i);
+        AddBias(b, s,
+                b.Op("Where", {mask, where_true ? lowest : none,
+                               where_true ? none : lowest}));
+      }
+      return node.in(3 - i);
+    }
+    return nullptr;
+  }
+
+  // Looks through factors, which go into the scale.
+  static Value* Unscaled(Value* x, Scores& s) {
+    while (x->producer) {
+      auto factor = Factor(*x->producer);
+      if (!factor || factor->second->shape != x->shape) break;
+      s.scale *= factor->first;
+      x = factor->second;
+    }
+    return x;
+  }
+
+  // x with its axes permuted; x itself a Transpose, or one between two Reshapes
+  // that join and split the first two axes, makes one Transpose.
+  static Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm) {
+    const Node* outer = x->producer;
+    if (outer && outer->Is("Reshape") && x->rank() == 4) {
+      const Node* turn = outer->in(0)->producer;
+      const Node* inner = turn && turn->Is("Transpose") && turn->in(0)->producer
+                              ? turn->in(0)->producer
+                              : nullptr;
+      if (inner && inner->Is("Reshape") && inner->in(0)->rank() == 4 &&
+          turn->Ints("perm") == std::vector<int64_t>{0, 2, 1}) {
+        Value* from = inner->in(0);
+        if (*x->shape ==
+                Shape{from->dim(0), from->dim(1), from->dim(3), from->dim(2)} &&
+            inner->out(0)->dim(1) == from->dim(2)) {
+          for (int64_t& axis : perm) axis = axis < 2 ? axis : 5 - axis;
+          return Permuted(b, from, perm);
+        }
+      }
+    }
+    if (outer && outer->Is("Transpose")) {
+      std::vector<int64_t> before = outer->Ints("perm");
+      if (before.size() == perm.size()) {
+        for (int64_t& axis : perm) axis = before[static_cast<size_t>(axis)];
+        return Permuted(b, outer->in(0), perm);
+      }
+    }
+    return b.Transpose(x, perm);
+  }
+
+  // x (B,G,S,D) where `repeated` (B,H,S,D) has each of x's heads H/G times in
+  // turn; else `repeated` itself.
+  static Value* Unrepeated(Value* repeated) {
+    const Node* join = repeated->producer;
+    if (!join || !join->Is("Reshape")) return repeated;
+    const Node* expand = join->in(0)->producer;
+    if (!expand || !expand->Is("Expand")) return repeated;
+    const Node* split = expand->in(0)->producer;
+    if (!split || (!split->Is("Unsqueeze") && !split->Is("Reshape"))) {
+      return repeated;
+    }
+    Value* x = split->in(0);
+    const Shape &five = *expand->in(0)->shape, &all = *join->in(0)->shape;
+    const Shape& y = *repeated->shape;
+    if (x->rank() != 4 || all.size() != 5) return repeated;
+    Shape one = {x->dim(0), x->dim(1), 1, x->dim(2), x->dim(3)};
+    Shape many = {y[0], x->dim(1), all[2], y[2], y[3]};
+    bool fits = five == one && all == many && all[1] * all[2] == y[1] &&
+                x->dim(0) == y[0] && x->dim(2) == y[2] && x->dim(3) == y[3];
+    return fits ? Unsliced(x) : repeated;
+  }
+
+  // Looks through Slices of everything.
+  static Value* Unsliced(Value* x) {
+    while (x->producer && x->producer->Is("Slice") &&
+           x->producer->in(0)->shape == x->shape) {
+      // Steps of -1 would turn it round.
+      const Value* steps = x->producer->in(4);
+      if (steps && (!steps->is_constant() ||
+                    !std::ranges::all_of(ToInts(steps->data),
+                                         [](int64_t s) { return s > 0; }))) {
+        break;
+      }
+      x = x->producer->in(0);
+    }
+    return x;
+  }
+
+  // x (B,G,S,D) as (B,S,G·D).
+  static Value* HeadsLast(Builder& b, Value* x) {
+    Value* y = Permuted(b, x, {0, 2, 1, 3});
+    return b.Reshape(y, {y->dim(0), y->dim(1), y->dim(2) * y->dim(3)});
+  }
+
+  void Replace(Builder& b, Scores s, Node& last) {
+    Value* q = Unscaled(s.product->in(0), s);
+    Value* kt = Unscaled(s.product->in(1), s);
+    Value* v = last.in(1);
+    if (q->rank() != 4 || kt->rank() != 4) return;
+    int64_t heads = q->dim(1), batch = q->dim(0);
+    bool plain = kt->dim(0) == batch && kt->dim(1) == heads &&
+                 v->dim(0) == batch && v->dim(1) == heads &&
+                 v->dim(2) == kt->dim(3) && heads > 0 && q->dim(3) > 0;
+    if (!plain || (s.causal && q->dim(2) != v->dim(2))) return;
+    Value* k = Permuted(b, kt, {0, 1, 3, 2});
+    Value *few_k = Unrepeated(k), *few_v = Unrepeated(v);
+    if (few_k->dim(1) == few_v->dim(1)) k = few_k, v = few_v;
+    std::vector<Value*> in = {HeadsLast(b, q), HeadsLast(b, k),
+                              HeadsLast(b, v)};
+    if (s.bias) in.push_back(s.bias);
+    auto y = b.Ops(s.bias ? "AttentionBias" : "Attention", in, 2,
+                   {{"heads", heads},
+                    {"kv_heads", k->dim(1)},
+                    {"scale", static_cast<float>(s.scale)},
+                    {"causal", int64_t{s.causal}}},
+                   kDomain);
+    y[0]->producer->name = last.name;
+    Value* old = last.out(0);
+    Value* split = b.Reshape(y[0], {batch, q->dim(2), heads, v->dim(3)});
+    Value* turned = b.Transpose(split, {0, 2, 1, 3});
+    std::string name = old->name;
+    graph_.ReplaceUses(old, turned);
+    graph_.RemoveNode(&last);
+    graph_.Rename(turned, name);
+  }
+
+  Graph& graph_;
+  std::map<const Value*, bool> fixed_;
+};
+
+}  // namespace
+
+void FuseAttention(Graph& graph) {
+  std::vector<Node*> found;
+  for (Node& node : graph.nodes()) {
+    if (node.Is("Softmax")) found.push_back(&node);
+  }
+  Fuser fuser(graph);
+  for (Node* node : found) fuser.Visit(*node);
+  if (!found.empty()) RemoveDeadCode(graph);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention with heads beside each other, as linear layers leave them, so that
+// nothing is transposed. q (B,T,H·D), k (B,S,G·D), v (B,S,G·E), y (B,T,H·E);
+// head h reads group h / (H/G). lse (B,H,T) is the log of the sum of e^scores:
+// with it the backward computes the probabilities again, block by block.
+#include <string>
+
+#include "graph/schemas.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+void CheckFits(bool fits, const Node& node, const char* expected) {
+  std::string got;
+  for (const Value* value : node.inputs()) {
+    got += value && value->shape ? ToString(*value->shape) : "[?]";
+  }
+  Check(fits, "[", node.Where(), "] expected ", expected, ", got ", got);
+}
+
+// Heads and groups of the node, q, k and v from input `first` on.
+void CheckOperands(const Node& node, size_t first) {
+  const Value *q = node.in(first), *k = node.in(first + 1),
+              *v = node.in(first + 2);
+  int64_t heads = node.Int("heads", 0), groups = node.Int("kv_heads", 0);
+  Check(heads > 0 && groups > 0 && heads % groups == 0, "[", node.Where(),
+        "] expected heads that are a multiple of kv_heads, got ", heads,
+        " and ", groups);
+  if (!q->concrete() || !k->concrete() || !v->concrete()) return;
+  bool ranks = q->rank() == 3 && k->rank() == 3 && v->rank() == 3;
+  CheckFits(ranks && q->dim(0) == k->dim(0) && q->dim(0) == v->dim(0) &&
+                k->dim(1) == v->dim(1) && q->dim(2) % heads == 0 &&
+                k->dim(2) % groups == 0 && v->dim(2) % groups == 0 &&
+                q->dim(2) / heads == k->dim(2) / groups,
+            node, "q (B,T,H·D), k (B,S,G·D), v (B,S,G·E)");
+}
+
+void SameAs(const Value* from, Value* to) {
+  to->dtype = from->dtype;
+  to->shape = from->shape;
+}
+
+// (q, k, v[, bias]) -> (y, lse)
+void InferForward(Node& node) {
+  CheckOperands(node, 0);
+  const Value *q = node.in(0), *v = node.in(2);
+  Value* y = node.out(0);
+  SameAs(q, y);
+  if (Value* lse = node.out(1)) lse->dtype = q->dtype;
+  if (!q->concrete() || !v->concrete()) return;
+  int64_t heads = node.Int("heads", 1);
+  y->shape->back() = v->dim(2) / node.Int("kv_heads", 1) * heads;
+  if (Value* lse = node.out(1)) lse->shape = Shape{q->dim(0), heads, q->dim(1)};
+}
+
+// (dy, q, k, v, [bias,] y, lse) -> (dq, dk, dv)
+void InferBackward(Node& node) {
+  CheckOperands(node, 1);
+  const Value *dy = node.in(0), *y = node.in(node.inputs().size() - 2);
+  if (dy->concrete() && y->concrete()) {
+    CheckFits(*dy->shape == *y->shape, node, "dy of y's shape");
+  }
+  for (size_t i = 0; i < 3; ++i) SameAs(node.in(i + 1), node.out(i));
+}
+
+// Scores s (B,H,T,S), with the heads of a group as further rows of its product,
+// so that nothing is repeated: q_rows (B,G,H/G·T,D), k_t (B,G,D,S), v_t
+// (B,G,S,E).
+constexpr char kScores[] =
+    R"(
+  zero = Constant <value_int = 0> ()
+  one = Constant <value_int = 1> ()
+  zeros_1d = Constant <value_ints = [0]> ()
+  ones_1d = Constant <value_ints = [1]> ()
+  heads_0d = Constant <value_int: int = @heads> ()
+  groups_0d = Constant <value_int: int = @kv_heads> ()
+  heads = Unsqueeze (heads_0d, zeros_1d)
+  groups = Unsqueeze (groups_0d, zeros_1d)
+  batch = Shape <start = 0, end = 1> (q)
+  rows = Shape <start = 1, end = 2> (q)
+  q_width = Shape <start = 2, end = 3> (q)
+  columns = Shape <start = 1, end = 2> (k)
+  v_width = Shape <start = 2, end = 3> (v)
+  depth = Div (q_width, heads)
+  v_depth = Div (v_width, groups)
+  y_width = Mul (v_depth, heads)
+  repeats = Div (heads, groups)
+  group_rows = Mul (repeats, rows)
+  q_split = Concat <axis = 0> (batch, rows, heads, depth)
+  k_split = Concat <axis = 0> (batch, columns, groups, depth)
+  v_split = Concat <axis = 0> (batch, columns, groups, v_depth)
+  q_grouped = Concat <axis = 0> (batch, groups, group_rows, depth)
+  y_grouped = Concat <axis = 0> (batch, groups, group_rows, v_depth)
+  s_grouped = Concat <axis = 0> (batch, groups, group_rows, columns)
+  s_split = Concat <axis = 0> (batch, heads, rows, columns)
+  y_split = Concat <axis = 0> (batch, heads, rows, v_depth)
+  q_4 = Reshape <allowzero = 1> (q, q_split)
+  k_4 = Reshape <allowzero = 1> (k, k_split)
+  v_4 = Reshape <allowzero = 1> (v, v_split)
+  q_heads = Transpose <perm = [0, 2, 1, 3]> (q_4)
+  q_rows = Reshape <allowzero = 1> (q_heads, q_grouped)
+  k_t = Transpose <perm = [0, 2, 3, 1]> (k_4)
+  v_t = Transpose <perm = [0, 2, 1, 3]> (v_4)
+  products = MatMul (q_rows, k_t)
+  products_4 = Reshape <allowzero = 1> (products, s_split)
+  scale_f = Constant <value_float: float = @scale> ()
+  scale = CastLike (scale_f, q)
+  scaled = Mul (products_4, scale)
+  columns_0d = Squeeze (columns, zeros_1d)
+  rows_0d = Squeeze (rows, zeros_1d)
+  column_ids = Range (zero, columns_0d, one)
+  row_range = Range (zero, rows_0d, one)
+  row_ids = Unsqueeze (row_range, ones_1d)
+  later = Greater (column_ids, row_ids)
+  causal = Constant <value_int: int = @causal> ()
+  is_causal = Cast <to = 9> (causal)
+  hidden = And (later, is_causal)
+  lowest_f = Constant <value_float = -3.4028234e38> ()
+  lowest = CastLike (lowest_f, q)
+)";
+constexpr char kProbabilities[] =
+    R"(
+  last = Constant <value_ints = [-1]> ()
+  largest = ReduceMax (scores, last)
+  less = Sub (scores, largest)
+  powers = Exp (less)
+  total = ReduceSum (powers, last)
+  p = Div (powers, total)
+  log_total = Log (total)
+  lse_4 = Add (largest, log_total)
+  lse = Squeeze (lse_4, last)
+  p_rows = Reshape <allowzero = 1> (p, s_grouped)
+  y_rows = MatMul (p_rows, v_t)
+  y_heads = Reshape <allowzero = 1> (y_rows, y_split)
+  y_4 = Transpose <perm = [0, 2, 1, 3]> (y_heads)
+  y_shape = Concat <axis = 0> (batch, rows, y_width)
+  y = Reshape <allowzero = 1> (y_4, y_shape)
+})";
+constexpr char kGradients[] =
+    R"(
+  last = Constant <value_ints = [-1]> ()
+  lse_4 = Unsqueeze (lse, last)
+  less = Sub (scores, lse_4)
+  p = Exp (less)
+  p_rows = Reshape <allowzero = 1> (p, s_grouped)
+  y_shape_4 = Concat <axis = 0> (batch, rows, heads, v_depth)
+  dy_4 = Reshape <allowzero = 1> (dy, y_shape_4)
+  dy_heads = Transpose <perm = [0, 2, 1, 3]> (dy_4)
+  dy_rows = Reshape <allowzero = 1> (dy_heads, y_grouped)
+  y_4 = Reshape <allowzero = 1> (y, y_shape_4)
+  y_heads = Transpose <perm = [0, 2, 1, 3]> (y_4)
+  dyy = Mul (dy_heads, y_heads)
+  along = ReduceSum (dyy, last)
+  v_turned = Transpose <perm = [0, 1, 3, 2]> (v_t)
+  dp_rows = MatMul (dy_rows, v_turned)
+  dp = Reshape <allowzero = 1> (dp_rows, s_split)
+  rest = Sub (dp, along)
+  ds_whole = Mul (p, rest)
+  ds = Mul (ds_whole, scale)
+  ds_rows = Reshape <allowzero = 1> (ds, s_grouped)
+  k_rows = Transpose <perm = [0, 1, 3, 2]> (k_t)
+  dq_rows = MatMul (ds_rows, k_rows)
+  q_heads_shape = Concat <axis = 0> (batch, heads, rows, depth)
+  dq_heads = Reshape <allowzero = 1> (dq_rows, q_heads_shape)
+  dq_4 = Transpose <perm = [0, 2, 1, 3]> (dq_heads)
+  q_shape = Shape (q)
+  dq = Reshape <allowzero = 1> (dq_4, q_shape)
+  ds_turned = Transpose <perm = [0, 1, 3, 2]> (ds_rows)
+  dk_rows = MatMul (ds_turned, q_rows)
+  dk_4 = Transpose <perm = [0, 2, 1, 3]> (dk_rows)
+  k_shape = Shape (k)
+  dk = Reshape <allowzero = 1> (dk_4, k_shape)
+  p_turned = Transpose <perm = [0, 1, 3, 2]> (p_rows)
+  dv_rows = MatMul (p_turned, dy_rows)
+  dv_4 = Transpose <perm = [0, 2, 1, 3]> (dv_rows)
+  v_shape = Shape (v)
+  dv = Reshape <allowzero = 1> (dv_4, v_shape)
+})";
+constexpr char kPlain[] = "scores = Where (hidden, lowest, scaled)\n";
+constexpr char kBiased[] =
+    "biased = Add (scaled, bias)\n"
+    "scores = Where (hidden, lowest, biased)\n";
+
+// A body of `header`, the scores and what is made of them; never freed.
+const char* Body(const char* header, const char* scores, const char* rest) {
+  return (new std::string(std::string(header) + " {" + kScores + scores + rest))
+      ->c_str();
+}
+
+}  // namespace
+
+std::vector<OpDefinition> AttentionOps() {
+  const std::vector<AttributeDefinition> attributes = {
+      {"heads", AttributeKind::kInt},
+      {"kv_heads", AttributeKind::kInt},
+      {"scale", AttributeKind::kFloat},
+      {"causal", AttributeKind::kInt}};
+  return {
+      {"Attention", attributes,
+       Body("(q, k, v) => (y, lse)", kPlain, kProbabilities), InferForward},
+      // bias broadcasts to the scores (B,H,T,S) and has no gradient.
+      {"AttentionBias", attributes,
+       Body("(q, k, v, bias) => (y, lse)", kBiased, kProbabilities),
+       InferForward},
+      {"AttentionGrad", attributes,
+       Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients),
+       InferBackward},
+      {"AttentionBiasGrad", attributes,
+       Body("(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients),
+       InferBackward},
+  };
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/fuse_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/print.h"
+#include "graph/verify.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/training/gradient_check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string Fused(const std::string& text) {
+  auto graph = ParseGraph(text);
+  FuseAttention(*graph);
+  Verify(*graph);
+  return Print(*graph);
+}
+
+// What comes out of `text`, fused or not, fed with the same random numbers.
+Tensor Result(const std::string& text, bool fuse) {
+  auto graph = ParseGraph(text);
+  if (fuse) FuseAttention(*graph);
+  std::map<std::string, Tensor> feeds;
+  uint64_t seed = 1;
+  for (const Value* input : graph->inputs) {
+    feeds[input->name] = RandomNormal(*input->shape, seed++);
+  }
+  std::string output = graph->outputs[0]->name;
+  return RunGraph(*graph, feeds).at(output);
+}
+
+// The graph is fused, and computes the same but for rounding.
+void ExpectFuses(const std::string& text) {
+  EXPECT_NE(Fused(text).find("onnx_fp8.Attention"), std::string::npos) << text;
+  Tensor fused = Result(text, true), plain = Result(text, false);
+  ASSERT_EQ(fused.shape(), plain.shape());
+  EXPECT_LT(LargestDifference(fused, plain), 2e-6) << text;
+}
+
+void ExpectStays(const std::string& text) {
+  EXPECT_EQ(Fused(text), Print(*ParseGraph(text)));
+}
+
+// Causal, as both exporters write it, heads taken from (B,T,C).
+const char kCausal[] = R"(graph "g" opset 24
+input x: float[2,3,8]
+const heads: int64[4] = {2,3,2,4}
+const scale: float[] = {0.5}
+const later: bool[3,3] = {0,1,1,0,0,1,0,0,0}
+const lowest: float[] = {-inf}
+const joined: int64[3] = {2,3,8}
+split: float[2,3,2,4] = Reshape(x, heads)
+q: float[2,2,3,4] = Transpose<perm=[0,2,1,3]>(split)
+kt: float[2,2,4,3] = Transpose<perm=[0,2,3,1]>(split)
+qk: float[2,2,3,3] = MatMul(q, kt)
+scaled: float[2,2,3,3] = Mul(qk, scale)
+masked: float[2,2,3,3] = Where(later, lowest, scaled)
+p: float[2,2,3,3] = Softmax<axis=-1>(masked)
+y4: float[2,2,3,4] = MatMul(p, q)
+back: float[2,3,2,4] = Transpose<perm=[0,2,1,3]>(y4)
+y: float[2,3,8] = Reshape(back, joined)
+output y
+)";
+
+TEST(FuseAttention, ReadsHeadsWhereTheyLie) {
+  EXPECT_EQ(Fused(kCausal), R"(graph "g" opset 24
+input x: float[2,3,8]
+const heads: int64[4] = {2,3,2,4}
+const joined: int64[3] = {2,3,8}
+const "const.int64[3] 2 3 8": int64[3] = {2,3,8}
+const "const.int64[4] 2 3 2 4": int64[4] = {2,3,2,4}
+split: float[2,3,2,4] = Reshape(x, heads)
+y4.Reshape: float[2,3,8] = Reshape<allowzero=1>(split, "const.int64[3] 2 3 8")
+y4.Reshape_1: float[2,3,8] = Reshape<allowzero=1>(split, "const.int64[3] 2 3 8")
+y4.Reshape_2: float[2,3,8] = Reshape<allowzero=1>(split, "const.int64[3] 2 3 8")
+y4.Attention: float[2,3,8], y4.Attention.1: float[2,2,3] = onnx_fp8.Attention<causal=1, heads=2, kv_heads=2, scale=0.5>(y4.Reshape, y4.Reshape_1, y4.Reshape_2)
+y4.Reshape_3: float[2,3,2,4] = Reshape<allowzero=1>(y4.Attention, "const.int64[4] 2 3 2 4")
+y4: float[2,2,3,4] = Transpose<perm=[0,2,1,3]>(y4.Reshape_3)
+back: float[2,3,2,4] = Transpose<perm=[0,2,1,3]>(y4)
+y: float[2,3,8] = Reshape(back, joined)
+output y
+)");
+  ExpectFuses(kCausal);
+}
+
+// q, k and v of four heads; `scores` makes s from qk, in between.
+std::string Plain(const std::string& before, const std::string& scores) {
+  return R"(input q: float[2,4,3,5]
+input k: float[2,4,6,5]
+input v: float[2,4,6,5]
+)" + before +
+         R"(kt: float[2,4,5,6] = Transpose<perm=[0,1,3,2]>(k)
+qk: float[2,4,3,6] = MatMul(q, kt)
+)" + scores +
+         R"(p: float[2,4,3,6] = Softmax<axis=3>(s)
+y: float[2,4,3,5] = MatMul(p, v)
+output y
+)";
+}
+
+TEST(FuseAttention, Masks) {
+  ExpectFuses(
+      Plain("const c: float[1] = {2}\n", "s: float[2,4,3,6] = Div(qk, c)\n"));
+  ExpectFuses(Plain("const m: float[6] = {0,1,2,-3,0,-inf}\n",
+                    "s: float[2,4,3,6] = Add(m, qk)\n"));
+  // A mask that is true for what is seen; then another one.
+  ExpectFuses(
+      Plain("const m: bool[2,1,1,6] = {1,1,0,1,0,1,1,1,1,1,1,0}\n"
+            "const low: float[] = {-1e30}\n"
+            "const c: float[] = {0.25}\n"
+            "const bias: float[6] = {1,2,3,1,2,3}\n",
+            "t: float[2,4,3,6] = Mul(c, qk)\n"
+            "u: float[2,4,3,6] = Add(t, bias)\n"
+            "s: float[2,4,3,6] = Where(m, u, low)\n"));
+}
+
+TEST(FuseAttention, FactorsOfQAndK) {
+  ExpectFuses(R"(input q: float[1,2,3,4]
+input k: float[1,2,5,4]
+const half: float[] = {0.5}
+const flat: int64[3] = {2,5,4}
+const split: int64[4] = {1,2,4,5}
+k3: float[2,5,4] = Reshape(k, flat)
+k3t: float[2,4,5] = Transpose<perm=[0,2,1]>(k3)
+kt: float[1,2,4,5] = Reshape(k3t, split)
+qs: float[1,2,3,4] = Mul(q, half)
+ks: float[1,2,4,5] = Mul(kt, half)
+s: float[1,2,3,5] = MatMul(qs, ks)
+p: float[1,2,3,5] = Softmax<axis=-1>(s)
+y: float[1,2,3,4] = MatMul(p, k)
+output y
+)");
+}
+
+TEST(FuseAttention, RepeatedHeadsAreNotRepeated) {
+  std::string text = R"(input q: float[1,4,3,5]
+input kv: float[1,2,6,5]
+const axis: int64[1] = {2}
+const five: int64[5] = {1,2,2,6,5}
+const four: int64[4] = {1,4,6,5}
+one: float[1,2,1,6,5] = Unsqueeze(kv, axis)
+many: float[1,2,2,6,5] = Expand(one, five)
+k: float[1,4,6,5] = Reshape(many, four)
+kt: float[1,4,5,6] = Transpose<perm=[0,1,3,2]>(k)
+s: float[1,4,3,6] = MatMul(q, kt)
+p: float[1,4,3,6] = Softmax<axis=-1>(s)
+y: float[1,4,3,5] = MatMul(p, k)
+output y
+)";
+  ExpectFuses(text);
+  EXPECT_NE(Fused(text).find("kv_heads=2"), std::string::npos);
+  EXPECT_EQ(Fused(text).find("Expand"), std::string::npos);
+}
+
+TEST(FuseAttention, LeavesWhatItDoesNotKnow) {
+  // An op in between; scores that somebody else reads.
+  ExpectStays(Plain("", "s: float[2,4,3,6] = Neg(qk)\n"));
+  ExpectStays(
+      Plain("const c: float[] = {2}\n", "s: float[2,4,3,6] = Mul(qk, c)\n") +
+      "output s\n");
+  // A bias that is trained, or fed: it has a gradient.
+  ExpectStays(
+      Plain("param m: float[3,6]\n", "s: float[2,4,3,6] = Add(qk, m)\n"));
+  ExpectStays(
+      Plain("input m: float[3,6]\n", "s: float[2,4,3,6] = Add(qk, m)\n"));
+  // A mask that is scaled with the scores; one that hides only a little.
+  ExpectStays(
+      Plain("const m: float[6] = {1,2,3,1,2,3}\n"
+            "const c: float[] = {0.5}\n",
+            "t: float[2,4,3,6] = Add(qk, m)\n"
+            "s: float[2,4,3,6] = Mul(t, c)\n"));
+  ExpectStays(
+      Plain("const m: bool[6] = {1,1,0,1,0,1}\n"
+            "const low: float[] = {-5}\n",
+            "s: float[2,4,3,6] = Where(m, qk, low)\n"));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
