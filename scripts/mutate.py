@@ -22,9 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
 BUILD = COPY / "build/release"
 # A mutant may hang: it gets ten times what the tests took, and this at least.
-LEAST_SECONDS = 60
+LEAST_SECONDS = 30
 # What a test says of the first case that failed, or that it died in.
-FAILED = (r"^\[  FAILED  \] (\S+?),? ", r"^FAILED (?:tests/python/)?(\S+)")
+FAILED = (r"^\[  FAILED  \] (\S+?),? ",
+          r"^FAILED (?:tests/python/)?([^\s\[]+)")
 STARTED = r"^\[ RUN      \] (\S+)"
 
 
