@@ -3,6 +3,7 @@
 
 M(name, file, old, new, tests...): `old` is exactly once in the file. Each test
 is one of ctest's, narrowed to the cases that look at the mutant."""
+from functools import partial
 from typing import NamedTuple
 
 
@@ -26,37 +27,14 @@ def M(name, file, old, new, *tests):
     return Mutant(name, file, old, new, tests)
 
 
-def base(only):
-    return Test("test_onnx_fp8", only)
-
-
-def graph(only):
-    return Test("test_graph", only)
-
-
-def optimizers(only):
-    return Test("test_optimizers", only)
-
-
-def providers(only):
-    return Test("test_providers", only)
-
-
-def cpu(only):
-    return Test("test_providers_cpu", only)
-
-
-def training(only):
-    return Test("test_training", only)
-
-
-def cli(only):
-    return Test("test_cli", only)
-
-
-def python(only):
-    return Test("test_python", only)
-
+base = partial(Test, "test_onnx_fp8")
+graph = partial(Test, "test_graph")
+optimizers = partial(Test, "test_optimizers")
+providers = partial(Test, "test_providers")
+cpu = partial(Test, "test_providers_cpu")
+training = partial(Test, "test_training")
+cli = partial(Test, "test_cli")
+python = partial(Test, "test_python")
 
 FORMATS = base("*Float8*:*Float16*:*E8M0*")
 KERNELS8 = cpu("Float8Kernels.*")
@@ -81,27 +59,15 @@ NUMBERS = (
       "if (magnitude >= kE5M2Max) return {static_cast<uint8_t>(sign | 0x7B)};",
       "if (magnitude >= kE5M2Max) return {static_cast<uint8_t>(sign | 0x7C)};",
       FORMATS),
-    M("float8: NaN is the largest e5m2", "onnx_fp8/float8.cc",
-      "if (std::isnan(x)) return {static_cast<uint8_t>(sign | 0x7E)};",
-      "if (std::isnan(x)) return {static_cast<uint8_t>(sign | 0x7B)};",
-      FORMATS),
     M("float8: subnormals decode to half", "onnx_fp8/float8.cc",
       "std::ldexp(static_cast<float>(fraction), 1 - kBias - kMantissa)",
       "std::ldexp(static_cast<float>(fraction), -kBias - kMantissa)", FORMATS),
-    M("float8: e8m0 rounds down", "onnx_fp8/float8.cc",
-      "if (bits & 0x007FFFFF) ++exponent;", "", FORMATS),
     M("kernels: ties go up", "providers/cpu/float8_kernels.inc",
       "((u + ((1u << (kDrop - 1)) - 1) + ((u >> kDrop) & 1)) >> kDrop)",
       "((u + (1u << (kDrop - 1))) >> kDrop)", KERNELS8),
     M("kernels: NaN saturates", "providers/cpu/float8_kernels.inc",
       "code = Select(magnitude > static_cast<int32_t>(kInfBits), kNaN, code);",
       "", KERNELS8),
-    M("kernels: the largest e4m3 is 240", "providers/cpu/float8_kernels.inc",
-      "EncodeLoop<3, 7, 0x43E00000, 0x7F>",
-      "EncodeLoop<3, 7, 0x43700000, 0x7F>", KERNELS8),
-    M("kernels: e5m2's infinity decodes to a number",
-      "providers/cpu/float8_kernels.inc", "DecodeLoop<2, 15, 0x7C, 0x7D>",
-      "DecodeLoop<2, 15, 0x7D, 0x7D>", KERNELS8),
     M("kernels: amax ignores the last element",
       "providers/cpu/float8_kernels.inc",
       "for (int64_t i = 0; i < n; ++i) {\n    int32_t magnitude",
@@ -120,8 +86,6 @@ QUANTISATION = (
       "scale = 1.0f / factor;", "scale = factor;", QUANTIZE),
     M("quantize: amax has no lower bound", "providers/cpu/quantize.cc",
       "std::max(amax, 1e-12f)", "amax", QUANTIZE),
-    M("quantize: multiplies with the given scale", "providers/cpu/quantize.cc",
-      "float factor = 1.0f / scale_in;", "float factor = scale_in;", QUANTIZE),
     M("quantize: infinity is not flagged", "providers/cpu/quantize.cc",
       "amax.non_finite ? kInfinity : amax.finite", "amax.finite", QUANTIZE),
     M("UpdateScale: ok is ignored", "providers/cpu/quantize.cc",
@@ -142,10 +106,6 @@ QUANTISATION = (
       "if (rule.most_recent) m = amax;", "", SCALES),
     M("UpdateScale: the body ignores ok", "graph/schemas/quantize.cc",
       "roll = And(valid, ok)", "roll = Identity(valid)", SCALES),
-    M("ScaledMatMul: a's scale is squared", "providers/cpu/scaled_matmul.cc",
-      "ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where)",
-      "ScaleOf(c.In(1), where) * ScaleOf(c.In(1), where)",
-      cpu("ScaledMatMul.*")),
     M("ScaledMatMul: transB is lost", "providers/cpu/scaled_matmul.cc",
       ".b = {b.raw(), b.dtype(), fb.columns, tb},",
       ".b = {b.raw(), b.dtype(), fb.columns, false},", cpu("ScaledMatMul.*")),
@@ -166,8 +126,6 @@ FP8_GRAPH = (
       'operands[1].transposed ^= node.Int("transB", 0) != 0;', "", FP8),
     M("fp8: alpha is lost", "graph/passes/fp8_rewrite.cc",
       "if (alpha != 1) y = b.Mul(y, b.Scalar(alpha, y));", "", FP8),
-    M("fp8: beta is lost", "graph/passes/fp8_rewrite.cc",
-      "beta == 1 ? c : b.Mul(c, b.Scalar(beta, y))", "c", FP8),
     M("fp8: the filter does not see parameters",
       "graph/passes/fp8_rewrite.cc", "recipe.Filters(d.fqn) ||", "false ||",
       FP8),
@@ -200,9 +158,6 @@ FP8_GRAPH = (
     M("linear: transB of a weight on the left is lost",
       "graph/passes/linear.cc", '{{"transB", int64_t{!transposed}}}',
       '{{"transB", int64_t{transposed}}}', PRODUCTS),
-    M("linear: a Gemm's flag is not flipped", "graph/passes/linear.cc",
-      "int64_t{operand.transposed ? !old : old}",
-      "int64_t{operand.transposed ? 1 : old}", PRODUCTS),
     M("linear: a product that others read takes the bias",
       "graph/passes/linear.cc",
       "if (y->uses.size() != 1 || IsOutput(y)) return {};",
@@ -223,10 +178,6 @@ FP8_GRAPH = (
     M("batch norm: statistics move in a skipped step",
       "graph/passes/running_statistics.cc", '{ok, next, state}',
       '{ok, next, next}', graph("BindRunningStatistics.*")),
-    M("batch norm: evaluation uses the batch",
-      "graph/passes/inference_mode.cc",
-      'attributes["training_mode"] = int64_t{0};', "",
-      graph("InferenceMode.*")),
 )
 
 RULE = graph("*TrainedParameters*")
@@ -239,8 +190,6 @@ IMPORT = (
       "!initializers_.contains(node.in(1)->name) &&", "", RULE),
     M("trained: exponents of Pow", "graph/passes/trained_parameters.cc",
       '"Resize",         "Pow",', '"Resize",', RULE),
-    M("trained: running statistics", "graph/passes/trained_parameters.cc",
-      "return slot == 3 || slot == 4;", "return slot > 4;", RULE),
     M("trained: rotary frequencies", "graph/passes/trained_parameters.cc",
       "if (alike) return {Kind::kTravelling, travelling};",
       "return {Kind::kTravelling, travelling};", RULE),
@@ -284,9 +233,6 @@ IMPORT = (
     M("folding: Reshape takes 0 for a size", "providers/cpu/reshape.cc",
       "if (shape[i] == 0 && !allow_zero) {",
       "if (shape[i] == 0 && allow_zero) {", cpu("Reshape.*")),
-    M("folding: Reshape's -1 counts twice", "providers/cpu/reshape.cc",
-      "shape[open] = x.size() / known;", "shape[open] = x.size() / known * 2;",
-      cpu("Reshape.*")),
     M("recurrent: GRU resets last and first", "graph/passes/unroll_recurrent.cc",
       'node_.Int("linear_before_reset", 0) == 0;',
       'node_.Int("linear_before_reset", 0) != 0;', graph("*Unroll*")),
@@ -296,9 +242,6 @@ IMPORT = (
       training("*Body.*:Expand.*")),
     M("upgrade: axes of ReduceMean stay an attribute", "graph/upgrade.cc",
       '    {"ReduceMean", {18, AxesToInput}},\n', "", graph("Upgrade.*")),
-    M("upgrade: GridSample's modes keep their old names", "graph/upgrade.cc",
-      'if (mode == "bilinear") node.attributes["mode"]',
-      'if (mode == "none") node.attributes["mode"]', graph("Upgrade.*")),
     M("external data: leaves the model's folder", "graph/external_data.cc",
       'inside = inside && part != "..";',
       "inside = inside && !part.empty();", graph("ExternalData.*")),
@@ -322,9 +265,6 @@ GRADIENTS = (
       PASSES),
     M("autodiff: the last reader's gradient wins", "training/autodiff.cc",
       "sum = sum ? b.Add(sum, dx) : dx;", "sum = dx;", PASSES),
-    M("autodiff: SumTo forgets axes of size 1", "graph/builder.cc",
-      "if (added || (shape[i - extra] == 1 && (*x->shape)[i] != 1)) {",
-      "if (added) {", PASSES),
     M("MatMul: dx without transB", "training/gradients/matmul.cc",
       "Gemm(b, dy2, w, false, true)", "Gemm(b, dy2, w, false, false)",
       training("*Products.*")),
@@ -334,12 +274,6 @@ GRADIENTS = (
     M("Gemm: db of transB ignores transA", "training/gradients/matmul.cc",
       "Gemm(b, dy, A, true, ta, alpha)", "Gemm(b, dy, A, true, false, alpha)",
       training("*Products.*")),
-    M("Gemm: db without alpha", "training/gradients/matmul.cc",
-      "Gemm(b, A, dy, !ta, false, alpha)", "Gemm(b, A, dy, !ta, false)",
-      training("*Products.*")),
-    M("Gemm: dc without beta", "training/gradients/matmul.cc",
-      "c.Set(2, beta == 1 ? dy : b.Mul(dy, b.Scalar(beta, dy)));",
-      "c.Set(2, beta == 1 ? dy : dy);", training("*Products.*")),
     M("Einsum: letters that come twice are kept",
       "training/gradients/einsum.cc",
       "std::ranges::count(text, ch) == 1) e.output",
@@ -347,9 +281,6 @@ GRADIENTS = (
     M("Softmax: the sum is not weighed", "providers/cpu/softmax.cc",
       "out[i] = y[i] * (g[i] - sum);", "out[i] = y[i] * g[i] - sum;",
       cpu("Softmax.*"), training("*Losses.*:*Reductions.*")),
-    M("LogSoftmax: exp is missing", "training/gradients/softmax.cc",
-      'b.Mul(b.Op("Exp", {c.Out(0)}), total)', "b.Mul(c.Out(0), total)",
-      training("*Losses.*:*Reductions.*")),
     M("cross entropy: ignored labels count", "providers/cpu/loss.cc",
       "int64_t count = 0;\n  for (int64_t label : s.labels) count += label != "
       "kIgnored;", "auto count = static_cast<int64_t>(s.labels.size());",
@@ -360,12 +291,6 @@ GRADIENTS = (
     M("LayerNorm: mean(dh) is missing", "providers/cpu/norm.cc",
       "(g * scale[i] - dh_mean - h * dhh_mean)",
       "(g * scale[i] - 0 * dh_mean - h * dhh_mean)", cpu("LayerNorm.*")),
-    M("InstanceNorm: mean(dh) is missing", "training/gradients/norm.cc",
-      "b.Sub(b.Sub(dh, Mean(b, dh, axes)), along)", "b.Sub(dh, along)",
-      training("*Norms.*")),
-    M("BatchNorm: sign of the variance's gradient",
-      "training/gradients/norm.cc", "b.Scalar(-0.5, x)", "b.Scalar(0.5, x)",
-      training("*Norms.*")),
     M("Conv: dw with stride for dilation", "training/gradients/conv.cc",
       "std::swap(swapped.strides, swapped.dilations);", "",
       training("*Convs.*")),
@@ -374,54 +299,24 @@ GRADIENTS = (
     M("Conv: begin pads are lost", "training/gradients/window.cc",
       "reach - w.begin[i] - large[i + 2]", "reach - large[i + 2]",
       training("*Convs.*")),
-    M("Conv: SAME_UPPER pads the begin", "training/gradients/window.cc",
-      "upper ? total / 2 : total - total / 2",
-      "upper ? total - total / 2 : total / 2", training("*Convs.*")),
     M("Conv: kernel ignores the dilation", "providers/cpu/conv.cc",
       "int64_t first = kw * w.dilation[2] - w.pad[2];",
       "int64_t first = kw - w.pad[2];", cpu("Conv*")),
-    M("AveragePool: counts no pads", "training/gradients/pool.cc",
-      "int64_t low = padded ? -w.begin[i] : 0;",
-      "int64_t low = padded ? 0 : 0;", training("*Convs.*")),
-    M("Gather: always axis 0", "training/gradients/gather.cc",
-      '{{"axis", axis}, {"shape", *c.In(0)->shape}}',
-      '{{"axis", axis * 0}, {"shape", *c.In(0)->shape}}',
-      training("*Gathering.*")),
     M("Gather: repeated rows overwrite", "providers/cpu/gather.cc",
       "sum[i] += Widen(from[i]);", "sum[i] = Widen(from[i]);",
       cpu("GatherGrad.*")),
     M("Slice: negative steps start at the wrong end",
       "training/gradients/movement.cc", "start += (count - 1) * step;", "",
       training("*Movement.*")),
-    M("Transpose: dx by the same permutation",
-      "training/gradients/movement.cc",
-      "return c.b.Transpose(c.Dy(), inverse);",
-      "return c.b.Transpose(c.Dy(), perm);", training("*Movement.*")),
-    M("Concat: every part is the first", "training/gradients/movement.cc",
-      "    begin += sizes[i];", "", training("*Movement.*")),
     M("Pad: reflect repeats", "training/gradients/pad.cc",
       "j = std::min(j, period - j);", "j = std::min(j, n - 1);",
       training("*Movement.*")),
     M("Where: both branches get the condition's dy",
       "training/gradients/elementwise.cc", "{c.In(0), zero, c.Dy()}",
       "{c.In(0), c.Dy(), zero}", PASSES),
-    M("Max: ties get all of dy", "training/gradients/elementwise.cc",
-      'b.Div(c.Dy(), b.Op("Sum", hits))', "c.Dy()", PASSES),
-    M("Pow: slope without the exponent", "training/gradients/elementwise.cc",
-      'b.Mul(b.Cast(p, x->dtype), b.Op("Pow", {x, less_one}))',
-      'b.Op("Pow", {x, less_one})', PASSES),
     M("Dropout: dx is scaled down", "training/gradients/elementwise.cc",
       "b.Scalar(1 / (1 - (ratio", "b.Scalar(1 * (1 - (ratio",
       training("Autodiff.Dropout*:*Elementwise.*")),
-    M("Relu: passes the negative half", "training/gradients/activation.cc",
-      "Masked(c.b, Positive(c, c.Out(0)), c.Dy())", "c.Dy()", PASSES),
-    M("Sigmoid: y instead of 1 - y", "training/gradients/unary.cc",
-      "c.b.Mul(c.b.Mul(c.Dy(), y), c.b.Sub(One(c), y))",
-      "c.b.Mul(c.b.Mul(c.Dy(), y), y)", PASSES),
-    M("ReduceMean: dy is not divided", "training/gradients/reduce.cc",
-      "c.b.Mul(r.dy, c.b.Scalar(share, r.dy))",
-      "c.b.Mul(r.dy, c.b.Scalar(share * 0 + 1, r.dy))",
-      training("*Reductions.*")),
     M("ReduceProd: two zeros have a slope", "training/gradients/reduce.cc",
       'Masked(b, b.Op("Equal", {zeros, one}), product)', "product",
       training("*Reductions.*")),
@@ -451,9 +346,6 @@ RUN = (
     M("arena: neighbours in time overlap", "providers/arena.cc",
       "ending[ended]->end < buffer->start", "ending[ended]->end <= buffer->start",
       providers("PlaceBuffers.*")),
-    M("arena: the rest of a hole is lost", "providers/arena.cc",
-      "if (size > bytes) Add(offset + bytes, size - bytes);", "",
-      providers("PlaceBuffers.*")),
     M("executor: the initializer itself is written", "providers/executor.cc",
       "if (it == state.end() || it->second.SharesDataWith(value.data)) {",
       "if (it == state.end()) {", providers("ExecutorTest.*")),
@@ -478,13 +370,8 @@ RUN = (
     M("session: weights of the step before", "training/session.cc",
       "planned.weight_copies.clear();", 'planned.weight_copies.erase("");',
       training("Session.*:*Accumulation.*")),
-    M("session: loss is the micro-batches' sum", "training/session.cc",
-      "sum / static_cast<double>(options_.grad_accum)", "sum",
-      training("*Accumulation.*")),
     M("session: an error keeps half of the sums", "training/session.cc",
       "      EraseSums(state_);\n", "", training("*Accumulation.*")),
-    M("session: skipped steps are not counted", "training/session.cc",
-      "++skipped_;", "", training("Session.*")),
     M("session: resumes at step 0", "training/session.cc",
       "step_ = checkpoint->step;", "", training("Session.*")),
     M("session: scales of another recipe stay", "training/session.cc",
@@ -528,9 +415,6 @@ TRAINING = (
       "if (!s.ok) return KeepAll(c, {{0, 0}, {2, 1}, {3, 2}});", "", UPDATES),
     M("sgd: Nesterov is plain momentum", "providers/cpu/optimizer.cc",
       "kNesterov ? g + momentum * b1 : b1", "kNesterov ? b1 : b1", UPDATES),
-    M("sgd: decay has the wrong sign", "providers/cpu/optimizer.cc",
-      "T g = dp[i] * clip + decay * p[i];\n        p_out",
-      "T g = dp[i] * clip - decay * p[i];\n        p_out", UPDATES),
     M("optimizer: gradients are scaled up to the limit",
       "optimizers/optimizer.cc",
       'return b.Op("Min", {scale, b.Scalar(1, norm)});', "return scale;",
@@ -545,11 +429,6 @@ TRAINING = (
     M("optimizer: skipped steps count", "optimizers/optimizer.cc",
       "b.Add(values.step, b.Cast(values.ok, DType::kInt64))",
       "b.Add(values.step, b.Int(1))", APPEND),
-    M("optimizer: the last group wins", "optimizers/optimizer.cc",
-      "update.lr_scale = group.lr_scale.value_or(1);\n      break;",
-      "update.lr_scale = group.lr_scale.value_or(1);", APPEND),
-    M("optimizer: adamw has no default decay", "optimizers/optimizer.cc",
-      '"adamw", 0.01,', '"adamw", 0.0,', optimizers("*"), cli("Optimizer*")),
     M("schedule: warm-up starts at 0", "optimizers/schedule.cc",
       "return lr * static_cast<double>(step) /",
       "return lr * static_cast<double>(step - 1) /",
@@ -567,9 +446,6 @@ TRAINING = (
     M("loss: -100 counts", "training/loss.cc",
       "constexpr int64_t kIgnoredLabel = -100;",
       "constexpr int64_t kIgnoredLabel = -1;", training("Loss.*")),
-    M("loss: bce without the positive half", "training/loss.cc",
-      "MeanOfAll(b, b.Add(yes, no))", "MeanOfAll(b, b.Sub(no, yes))",
-      training("Loss.*")),
     M("tokens: windows do not share a token", "training/token_file.cc",
       "const auto* window = all + i * seq_len;",
       "const auto* window = all + i * (seq_len + 1);", DATASET),
@@ -588,11 +464,6 @@ TRAINING = (
     M("data: evaluation loses the last batch", "training/dataset.cc",
       "spec_.drop_last ? 0 : spec_.batch_size - 1",
       "spec_.drop_last ? 0 : 0", DATASET),
-    M("data: rows of a second file come from the first",
-      "training/dataset.cc",
-      "std::memcpy(to, from + static_cast<size_t>(sample - part.begin) * row,",
-      "std::memcpy(to, from + static_cast<size_t>(sample % part.count) * row,",
-      DATASET),
 )
 
 STORAGE = (
@@ -646,10 +517,6 @@ STORAGE = (
     M("safetensors: holes are taken", "training/safetensors.cc",
       "Check(entry.begin == at, ", "Check(entry.begin >= at, ",
       training("Safetensors.*")),
-    M("npy: Fortran order is ignored", "training/npy.cc",
-      "bool transpose = header.fortran && header.shape.size() > 1;",
-      "bool transpose = header.fortran && header.shape.empty();",
-      training("Npy.*:Npz.*")),
     M("weights: leave in the file's layout", "training/torch_weights.cc",
       "it->second.transposed ? Transposed(tensor) : tensor", "tensor",
       python("lost_names")),
@@ -686,9 +553,6 @@ COMMANDS = (
       "LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,",
       "LearningRate(spec_.schedule, spec_.lr, session_.step(),",
       python("metrics_have_one_line")),
-    M("train: no validation at the end", "cli/trainer.cc",
-      "if (step == spec_.steps) return true;", "",
-      python("metrics_have_one_line")),
     M("train: checkpoints one step late", "cli/trainer.cc",
       "session_.step() % spec_.save_every == 0",
       "session_.step() % spec_.save_every == 1", RESUME),
@@ -698,9 +562,6 @@ COMMANDS = (
       python("metrics_have_one_line")),
     M("train: two processes share a folder", "cli/run_folder.cc",
       "LOCK_EX | LOCK_NB", "LOCK_SH | LOCK_NB", python("only_one_process")),
-    M("train: another model of the run passes", "cli/train.cc",
-      "Check(FileCrc(values_.model) == config.crc, ",
-      'Check(FileCrc(values_.model) != "", ', python("another_model")),
     M("eval: batches weigh the same", "cli/evaluate.cc",
       "if (weight > 0) sum_ += result.loss * static_cast<double>(weight);\n"
       "      count_ += weight;",

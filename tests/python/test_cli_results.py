@@ -283,6 +283,13 @@ def test_lost_names_come_back_in_weights(tmp_path):
     weights = load_file(tmp_path / "w.safetensors")
     np.testing.assert_array_equal(weights["fc.weight"], held["onnx::MatMul_12"].T)
     np.testing.assert_array_equal(weights["fc.bias"], held["fc.bias"])
+    # And back: a rate of 0 keeps what --init gave.
+    run("train", model, "--data", data, *CE, "--steps", 1, "--lr", 0, "--init", tmp_path / "w.safetensors",
+        "--out", tmp_path / "again")
+    run("export", tmp_path / "again", "-o", tmp_path / "again.safetensors")
+    again = load_file(tmp_path / "again.safetensors")
+    for name, value in weights.items():
+        np.testing.assert_array_equal(again[name], value, name)
 
 
 def graph_model(path):
@@ -320,7 +327,8 @@ def test_external_data(tmp_path):
     """A run's folder holds all of the model; exported models too."""
     (tmp_path / "model").mkdir()
     model = tmp_path / "model" / "m.onnx"
-    onnx.save(onnx.load(GPT), model, save_as_external_data=True, location="m.data", size_threshold=0)
+    onnx.save(onnx.load(GPT), model, save_as_external_data=True, location="m.data", size_threshold=0,
+              convert_attribute=True)
     data = write_batch("nanogpt", tmp_path / "d.npz")
     run("train", model, "--data", data, *CE, "--batch-size", 4, "--steps", 2, "--out", tmp_path / "run")
     run("train", GPT, "--data", data, *CE, "--batch-size", 4, "--steps", 2, "--out", tmp_path / "inline")
