@@ -186,8 +186,8 @@ TEST(Autodiff, IgnoredSamplesMayHoldAnything) {
       "SoftmaxCrossEntropyLoss", {x, labels},
       {{"ignore_index", int64_t{-100}}, {"reduction", std::string("sum")}});
   BuildBackward(graph, loss, {x});
-  auto values = RunGraph(
-      graph, {{"x", Floats({2, 2}, {0, 0, kInfinity, -kInfinity})}});
+  auto values =
+      RunGraph(graph, {{"x", Floats({2, 2}, {0, 0, kInfinity, -kInfinity})}});
   const double expected[] = {0.5, -0.5, 0, 0};
   for (int i = 0; i < 4; ++i) {
     EXPECT_NEAR(DoubleAt(values["grad.x"], i), expected[i], 1e-6) << i;
