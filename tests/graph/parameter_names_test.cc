@@ -3,6 +3,7 @@
 
 #include "graph/onnx_io.h"
 #include "graph/passes/trained_parameters.h"
+#include "tests/graph/parse.h"
 #include "tests/support/corpus.h"
 
 namespace onnx_fp8 {
@@ -34,6 +35,33 @@ INSTANTIATE_TEST_SUITE_P(Corpus, ParameterNamesOf,
                                                          "l17", "l17e", "d18x",
                                                          "f17"})),
                          CorpusTestName);
+
+TEST(ParameterNames, ComeFromTheModuleThatReadsThem) {
+  auto graph = ParseGraph(R"(
+input x: float[2,3]
+param val_1: float[3,3]
+param val_2: float[3,3]
+param val_3: float[3]
+param val_4: float[3,3]
+param own.weight: float[3,3]
+a: float[2,3] = MatMul(x, val_1)  # /fc/MatMul
+b: float[2,3] = Gemm<transB=1>(a, val_2, val_3)  # /out/Gemm
+c: float[2,3] = MatMul(b, val_4)  # /fc/MatMul_1
+d: float[2,3] = MatMul(c, own.weight)  # /fc/MatMul_2
+output d
+)");
+  std::string text;
+  for (const auto& [held, name] : NameParameters(*graph)) {
+    text += held + " " + name.fqn + (name.transposed ? " transposed\n" : "\n");
+  }
+  // A module has one weight: the second keeps the file's name.
+  EXPECT_EQ(text,
+            "own.weight own.weight\n"
+            "val_1 fc.weight transposed\n"
+            "val_2 out.weight\n"
+            "val_3 out.bias\n"
+            "val_4 val_4\n");
+}
 
 }  // namespace
 }  // namespace onnx_fp8

@@ -3,8 +3,11 @@
 
 #include "graph/onnx_io.h"
 #include "graph/passes/trained_parameters.h"
+#include "graph/print.h"
+#include "graph/verify.h"
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
+#include "tests/graph/parse.h"
 #include "tests/support/corpus.h"
 #include "training/safetensors.h"
 
@@ -50,6 +53,141 @@ INSTANTIATE_TEST_SUITE_P(Corpus, SpecialiseCorpus,
                                                          "l17", "l17e", "d18x",
                                                          "f17"})),
                          CorpusTestName);
+
+// The graph for inputs of the shapes that it declares.
+std::unique_ptr<Graph> Special(const Graph& graph) {
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : graph.inputs) shapes[input->name] = *input->shape;
+  auto special = Specialise(graph, shapes, *MakeCpuEvaluator());
+  Verify(*special);
+  return special;
+}
+
+std::string SpecialText(const std::string& text) {
+  std::string after = Print(*Special(*ParseGraph(text)));
+  return after.substr(after.find('\n') + 1);
+}
+
+TEST(Specialise, ShapeArithmeticIsComputed) {
+  EXPECT_EQ(SpecialText(R"(
+input x: float[2,3,4]
+const minus: int64[1] = {-7}
+const two: int64[1] = {2}
+s: int64[2] = Shape<start=-2>(x)
+t: int64[1] = Shape<end=-2>(x)
+n: int64[] = Size(x)
+d: int64[1] = Div(minus, two)
+m: int64[1] = Mod(minus, two)
+output s
+output t
+output n
+output d
+output m
+)"),
+            R"(input x: float[2,3,4]
+const s: int64[2] = {3,4}
+const t: int64[1] = {2}
+const n: int64[] = {24}
+const minus: int64[1] = {-7}
+const two: int64[1] = {2}
+const d: int64[1] = {-3}
+const m: int64[1] = {1}
+output s
+output t
+output n
+output d
+output m
+)");
+}
+
+// Constants are folded; what is trained, drawn or fed is not.
+TEST(Specialise, KeepsWhatDiffersFromStepToStep) {
+  EXPECT_EQ(SpecialText(R"(
+const c: float[2] = {1,2}
+param w: float[2]
+state s: float[2]
+a: float[2] = Neg(c)
+b: float[2] = Neg(w)
+d: float[2] = Neg(s)
+e: float[2] = RandomNormalLike(c)
+output a
+output b
+output d
+output e
+)"),
+            R"(const c: float[2] = {1.0,2.0}
+const a: float[2] = {-1.0,-2.0}
+param w: float[2]
+state s: float[2]
+b: float[2] = Neg(w)
+d: float[2] = Neg(s)
+e: float[2] = RandomNormalLike(c)
+output a
+output b
+output d
+output e
+)");
+}
+
+std::shared_ptr<Graph> BodyOf(const std::string& text) {
+  return std::shared_ptr<Graph>(ParseGraph(text));
+}
+
+TEST(Specialise, TakesTheBranchThatTheConditionSays) {
+  for (bool condition : {false, true}) {
+    auto graph = ParseGraph("input x: float[2]");
+    Value* known = graph->AddInitializer("c", Tensor::Scalar(condition));
+    auto yes = BodyOf("captured x:\ny: float[2] = Neg(x)\noutput y");
+    auto no = BodyOf("captured x:\ny: float[2] = Abs(x)\noutput y");
+    Node* node = graph->AddNode("If", {known}, {"z"},
+                                {{"then_branch", yes}, {"else_branch", no}});
+    graph->outputs = {node->out(0)};
+    auto special = Special(*graph);
+    ASSERT_EQ(special->nodes().size(), 1u);
+    EXPECT_EQ(special->nodes().front().op, condition ? "Neg" : "Abs");
+  }
+}
+
+TEST(Specialise, UnrollsALoopAsOftenAsItSays) {
+  auto graph = ParseGraph("input x: float[2]");
+  auto body = BodyOf(R"(
+input i: int64[]
+input go: bool[]
+input v: float[2]
+next: float[2] = Neg(v)
+goes: bool[] = Identity(go)
+output goes
+output next
+)");
+  Value* trips = graph->AddInitializer("n", Tensor::Scalar<int64_t>(3));
+  Node* loop = graph->AddNode("Loop", {trips, nullptr, graph->Find("x")}, {"y"},
+                              {{"body", body}});
+  graph->outputs = {loop->out(0)};
+  EXPECT_EQ(Special(*graph)->nodes().size(), 3u);
+}
+
+// Which rows a Scan reads, in order.
+std::vector<int64_t> RowsOfScan(int64_t direction) {
+  auto graph = ParseGraph("input x: float[3,2]");
+  auto body = BodyOf("input r: float[2]\ny: float[2] = Neg(r)\noutput y");
+  Node* scan = graph->AddNode(
+      "Scan", {graph->Find("x")}, {"ys"},
+      {{"body", body},
+       {"num_scan_inputs", int64_t{1}},
+       {"scan_input_directions", std::vector<int64_t>{direction}}});
+  graph->outputs = {scan->out(0)};
+  std::vector<int64_t> rows;
+  auto special = Special(*graph);
+  for (const Node& node : special->nodes()) {
+    if (node.Is("Gather")) rows.push_back(IntAt(node.in(1)->data, 0));
+  }
+  return rows;
+}
+
+TEST(Specialise, ScansInBothDirections) {
+  EXPECT_EQ(RowsOfScan(0), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(RowsOfScan(1), (std::vector<int64_t>{2, 1, 0}));
+}
 
 }  // namespace
 }  // namespace onnx_fp8

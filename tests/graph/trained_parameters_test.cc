@@ -5,6 +5,7 @@
 
 #include "graph/onnx_io.h"
 #include "onnx_fp8/check.h"
+#include "tests/graph/parse.h"
 #include "tests/support/corpus.h"
 
 namespace onnx_fp8 {
@@ -52,6 +53,74 @@ INSTANTIATE_TEST_SUITE_P(Corpus, TrainedParameters,
                                                          "f17"})),
                          CorpusTestName);
 
+using Names = std::set<std::string>;
+
+Names TrainedOf(const std::string& text) {
+  auto graph = ParseGraph(text);
+  MarkParameters(*graph);
+  Names names;
+  for (const Value* value : graph->Initializers()) {
+    if (value->role == Role::kParameter) names.insert(value->name);
+  }
+  return names;
+}
+
+// A table is trained where data choose its rows; what constants choose is a
+// view.
+TEST(TrainedParametersRule, Tables) {
+  EXPECT_EQ(TrainedOf(R"(
+input ids: int64[2]
+const table: float[5,3]
+const positions: float[5,3]
+const first: int64[2] = {0,1}
+a: float[2,3] = Gather(table, ids)
+b: float[2,3] = Gather(positions, first)
+output a
+output b
+)"),
+            Names{"table"});
+}
+
+TEST(TrainedParametersRule, BoundsExponentsAndStatisticsAreNot) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[2,3]
+const w: float[3]
+const p: float[3]
+const high: float[3]
+const s: float[3]
+const b: float[3]
+const mean: float[3]
+const var: float[3]
+t: float[2,3] = Mul(x, w)
+u: float[2,3] = Pow(t, p)
+v: float[2,3] = Min(u, high)
+y: float[2,3] = BatchNormalization(v, s, b, mean, var)
+output y
+)"),
+            (Names{"w", "s", "b"}));
+}
+
+// Frequencies meet positions before they meet data.
+TEST(TrainedParametersRule, RotaryFrequenciesAreNot) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[2,3]
+const frequency: float[3]
+const gain: float[3]
+const one: float[] = {1}
+const zero: int64[] = {0}
+const two: int64[] = {2}
+n: int64[2] = Range(zero, two, two)
+position: float[2,1] = Cast<to=1>(n)
+angle: float[2,3] = Mul(position, frequency)
+turn: float[2,3] = Cos(angle)
+more: float[3] = Add(gain, one)
+a: float[2,3] = Mul(x, turn)
+y: float[2,3] = Mul(a, more)
+output y
+)"),
+            Names{"gain"});
+}
+
 std::unique_ptr<Graph> SmallGraph() {
   auto graph = std::make_unique<Graph>();
   Value* x = graph->AddInput("x", DType::kFloat, Shape{2, 3});
@@ -71,6 +140,8 @@ TEST(TrainedParametersFlags, FreezeThenTrain) {
   MarkParameters(*graph, {.train = {"s"}, .freeze = {"*"}});
   EXPECT_EQ(graph->Find("w")->role, Role::kFrozen);
   EXPECT_EQ(graph->Find("s")->role, Role::kParameter);
+  MarkParameters(*graph, {.train = {"w"}, .freeze = {"*"}});
+  EXPECT_EQ(graph->Find("w")->role, Role::kParameter);
   EXPECT_THROW(MarkParameters(*graph, {.train = {"nothing*"}}), Error);
 }
 

@@ -46,6 +46,10 @@ TEST(Verify, StateBindings) {
                              "update n = c"),
             "[graph graph] state \"n\": expected a next value of float[2], "
             "got \"c\" of float[3] (after pass x)");
+  EXPECT_EQ(Complaint(text + "const c: double[2]\nstate n: float[2]\n"
+                             "update n = c"),
+            "[graph graph] state \"n\": expected a next value of float[2], "
+            "got \"c\" of double[2] (after pass x)");
   EXPECT_EQ(Complaint(text + "captured c: float\nstate n: float[2]\n"
                              "update n = c"),
             "[graph graph] state \"n\": expected a next value that the graph "

@@ -199,6 +199,9 @@ def test_inspect(tmp_path):
     assert 0 < memory["fp8_copies"] and 0 < memory["saved_activations"] <= memory["arena_peak"] < memory["arena_naive"]
     text = run("inspect", GPT, "--shape", "batch=4,seq=16", "--recipe", "tensorwise").stdout
     assert "blocks.0.fc.weight" in text and "saved activations" in text and "would need padding on Hopper" in text
+    report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=1,seq=24", "--recipe", "tensorwise").stdout)
+    fc = {g["role"]: g["padding"] for g in report["gemms"] if g["fqn"] == "blocks.0.fc.weight"}
+    assert fc == {"forward": ["m"], "dgrad": ["m"], "wgrad": ["k"]}
 
 
 def test_inspect_with_open_axes():
@@ -280,6 +283,13 @@ def test_lost_names_come_back_in_weights(tmp_path):
     weights = load_file(tmp_path / "w.safetensors")
     np.testing.assert_array_equal(weights["fc.weight"], held["onnx::MatMul_12"].T)
     np.testing.assert_array_equal(weights["fc.bias"], held["fc.bias"])
+    # And back: a rate of 0 keeps what --init gave.
+    run("train", model, "--data", data, *CE, "--steps", 1, "--lr", 0, "--init", tmp_path / "w.safetensors",
+        "--out", tmp_path / "again")
+    run("export", tmp_path / "again", "-o", tmp_path / "again.safetensors")
+    again = load_file(tmp_path / "again.safetensors")
+    for name, value in weights.items():
+        np.testing.assert_array_equal(again[name], value, name)
 
 
 def graph_model(path):
@@ -317,7 +327,8 @@ def test_external_data(tmp_path):
     """A run's folder holds all of the model; exported models too."""
     (tmp_path / "model").mkdir()
     model = tmp_path / "model" / "m.onnx"
-    onnx.save(onnx.load(GPT), model, save_as_external_data=True, location="m.data", size_threshold=256)
+    onnx.save(onnx.load(GPT), model, save_as_external_data=True, location="m.data", size_threshold=0,
+              convert_attribute=True)
     data = write_batch("nanogpt", tmp_path / "d.npz")
     run("train", model, "--data", data, *CE, "--batch-size", 4, "--steps", 2, "--out", tmp_path / "run")
     run("train", GPT, "--data", data, *CE, "--batch-size", 4, "--steps", 2, "--out", tmp_path / "inline")

@@ -46,7 +46,9 @@ def test_metrics_have_one_line_a_step(tmp_path):
     assert summary["steps"] == 10 and summary["skipped_steps"] == 0
     assert summary["val_loss"] == validations[-1]["val_loss"]
     assert summary["peak_bytes"] > summary["arena_bytes"] > 0
-    assert "step 1/10" in done.stderr and "step 10/10" in done.stderr
+    assert "step 1/10" in done.stderr
+    last = next(line for line in done.stderr.splitlines() if "step 10/10  loss" in line)
+    assert last.endswith("ETA 0.0 s")
 
 
 def test_token_files(tmp_path):
@@ -118,6 +120,8 @@ def test_data_order(tmp_path):
     order = {name: [losses(tmp_path / name)[i] for i in range(1, 9)] for name in ("file", "a", "b", "c")}
     assert order["file"][:4] == order["file"][4:]
     assert order["a"] == order["b"] != order["c"]
+    manifest = tmp_path / "c" / "checkpoints" / "step_00000008" / "manifest.json"
+    assert json.loads(manifest.read_text())["seed"] == 2
     assert order["a"][:4] != order["a"][4:]
     # The same samples in every epoch (the rate is 0).
     assert sum(order["a"][:4]) == pytest.approx(sum(order["a"][4:]), rel=1e-6)

@@ -177,6 +177,23 @@ TEST(Autodiff, SoftmaxOfVeryNegativeRowsIsFinite) {
   }
 }
 
+TEST(Autodiff, IgnoredSamplesMayHoldAnything) {
+  Graph graph;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{2, 2});
+  Value* labels = b.Ints({1, -100});
+  Value* loss = b.Op(
+      "SoftmaxCrossEntropyLoss", {x, labels},
+      {{"ignore_index", int64_t{-100}}, {"reduction", std::string("sum")}});
+  BuildBackward(graph, loss, {x});
+  auto values =
+      RunGraph(graph, {{"x", Floats({2, 2}, {0, 0, kInfinity, -kInfinity})}});
+  const double expected[] = {0.5, -0.5, 0, 0};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(DoubleAt(values["grad.x"], i), expected[i], 1e-6) << i;
+  }
+}
+
 TEST(Autodiff, DropoutUsesItsMask) {
   Graph graph;
   Builder b(graph);

@@ -88,6 +88,35 @@ TEST(Checkpoint, KeepsTheLastOnes) {
               "keep 0");
 }
 
+// After a power cut a name must not stand for what never reached the disk.
+TEST(Checkpoint, WhatANameStandsForIsSyncedBeforeIt) {
+  TempDir dir;
+  const std::string process = TemporaryName("");
+  std::vector<std::string> done;
+  SaveOptions options;
+  options.hook = [&](std::string operation) {
+    if (!operation.starts_with("sync") && !operation.starts_with("rename")) {
+      return;
+    }
+    if (size_t at = operation.find(process); at != std::string::npos) {
+      operation.replace(at, process.size(), ".tmp");
+    }
+    size_t at = operation.find(dir.path());
+    done.push_back(operation.erase(at, dir.path().size()));
+  };
+  SaveCheckpoint(dir.path(), Make(1, 1), options);
+  EXPECT_EQ(done, (std::vector<std::string>{
+                      "sync /checkpoints/step_00000001.tmp/state.safetensors",
+                      "sync /checkpoints/step_00000001.tmp/manifest.json",
+                      "sync /checkpoints/step_00000001.tmp",
+                      "rename /checkpoints/step_00000001",
+                      "sync /checkpoints",
+                      "sync /latest.tmp",
+                      "rename /latest",
+                      "sync ",
+                  }));
+}
+
 // A kill in the midst of a removal must not leave half a checkpoint under a
 // checkpoint's name.
 TEST(Checkpoint, AnOldOneLosesItsNameBeforeItIsRemoved) {

@@ -63,6 +63,19 @@ TEST(Safetensors, WritesWhatItReads) {
   EXPECT_EQ(ReadText(dir / "c.safetensors"), bytes);
 }
 
+// So that every array is aligned where it is mapped.
+TEST(Safetensors, LargeElementsComeFirst) {
+  TempDir dir;
+  std::string path = dir / "a.safetensors";
+  WriteSafetensors(path, {{"a", Tensor::Zeros(DType::kUInt8, {3})},
+                          {"b", Tensor::Zeros(DType::kFloat, {1})},
+                          {"c", Tensor::Zeros(DType::kDouble, {1})}});
+  std::string text = ReadText(path);
+  for (const char* at : {"[0,8]", "[8,12]", "[12,15]"}) {
+    EXPECT_NE(text.find(at), std::string::npos) << at;
+  }
+}
+
 TEST(Safetensors, WritesNothingAndReadsNothing) {
   TempDir dir;
   WriteSafetensors(dir / "a.safetensors", {});

@@ -39,7 +39,8 @@ TensorMap Batch(uint64_t seed, int64_t size = 6) {
 }
 
 // A classifier of two layers, with or without what differs in training.
-std::string WriteMlp(const TempDir& dir, bool stochastic) {
+std::string WriteMlp(const TempDir& dir, bool stochastic,
+                     float dropped = 0.5f) {
   Graph graph;
   graph.opset = 18;
   Builder b(graph);
@@ -59,7 +60,7 @@ std::string WriteMlp(const TempDir& dir, bool stochastic) {
               {h, weight("bn.weight", {kHidden}, 2),
                weight("bn.bias", {kHidden}, 3), mean, var},
               3, {{"training_mode", int64_t{1}}})[0];
-    Value* ratio = b.Constant(Tensor::Scalar(0.5f));
+    Value* ratio = b.Constant(Tensor::Scalar(dropped));
     h = b.Op("Dropout", {h, ratio, b.Constant(Tensor::Scalar(true))});
   }
   h = b.Op("Relu", {h});
@@ -234,6 +235,63 @@ TEST(Session, EvaluationIsInInferenceMode) {
     sum += session->Eval(one).loss;
   }
   EXPECT_NEAR(sum / 6, all, 1e-5);
+}
+
+// `grad` is held against frameworks, which draw differently.
+TEST(Session, GradientsAreThoseWithoutDropout) {
+  TempDir half, none;
+  auto a = TrainingSession::Create(Options(WriteMlp(half, true, 0.5f)));
+  auto b = TrainingSession::Create(Options(WriteMlp(none, true, 0.0f)));
+  GradientResult x = a->Gradients(Batch(1), false);
+  GradientResult y = b->Gradients(Batch(1), false);
+  EXPECT_EQ(x.loss, y.loss);
+  ExpectSame(x.gradients, y.gradients);
+}
+
+// Delayed scales follow the largest amax of all micro-batches, wherever it is.
+TEST(Session, TheOrderOfMicroBatchesDoesNotMatter) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+  options.grad_accum = 2;
+  auto a = TrainingSession::Create(options);
+  auto b = TrainingSession::Create(options);
+  TensorMap large = Batch(1), small = Batch(2);
+  large["x"].data<float>()[3] = 20;
+  a->Step(Batches{large, small}, 1e-2);
+  b->Step(Batches{small, large}, 1e-2);
+  EXPECT_EQ(a->Eval(Batch(3)).loss, b->Eval(Batch(3)).loss);
+}
+
+TEST(Session, ARestoredRunEvaluatesByItsScales) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+  auto a = TrainingSession::Create(options);
+  TensorMap large = Batch(1);
+  large["x"].data<float>()[3] = 20;
+  a->Step(large, 1e-2);
+  a->Save(dir / "run");
+  auto b = TrainingSession::Create(options);
+  b->Restore(dir / "run");
+  EXPECT_EQ(a->Eval(Batch(2)).loss, b->Eval(Batch(2)).loss);
+}
+
+// Delayed scaling without a history is dynamic.
+TEST(Session, AnotherRecipeForgetsTheScales) {
+  TempDir dir;
+  std::string model = WriteMlp(dir, false);
+  auto delayed = TrainingSession::Create(Options(model, "delayed"));
+  TensorMap large = Batch(1);
+  large["x"].data<float>()[3] = 20;
+  delayed->Step(large, 1e-2);
+  delayed->Save(dir / "run");
+  auto dynamic = TrainingSession::Create(Options(model, "tensorwise"));
+  dynamic->Restore(dir / "run");
+  EXPECT_NE(delayed->Eval(Batch(2)).loss, dynamic->Eval(Batch(2)).loss);
+  dynamic->Save(dir / "run");
+  auto again = TrainingSession::Create(Options(model, "delayed"));
+  again->Restore(dir / "run");
+  EXPECT_EQ(again->Step(Batch(2), 1e-2).loss,
+            dynamic->Step(Batch(2), 1e-2).loss);
 }
 
 // With a learning rate of 0 and one batch only the draws differ.
