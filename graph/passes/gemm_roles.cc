@@ -73,6 +73,37 @@ void SetSizes(GemmInfo* info) {
   }
 }
 
+// The products inside an Attention op of ours; kNone all.
+void AddAttention(Node& node, std::vector<GemmInfo>* gemms) {
+  bool forward = node.IsOurs("Attention") || node.IsOurs("AttentionBias");
+  bool backward =
+      node.IsOurs("AttentionGrad") || node.IsOurs("AttentionBiasGrad");
+  if (!forward && !backward) return;
+  size_t first = backward ? 1 : 0;
+  const Value *q = node.in(first), *k = node.in(first + 1),
+              *v = node.in(first + 2);
+  auto add = [&](int64_t m, int64_t depth, int64_t n) {
+    gemms->push_back({.node = &node, .m = m, .k = depth, .n = n});
+  };
+  if (!q->concrete() || !k->concrete() || !v->concrete()) {
+    for (int i = 0; i < (forward ? 2 : 4); ++i) add(-1, -1, -1);
+    return;
+  }
+  int64_t heads = node.Int("heads", 1), groups = node.Int("kv_heads", 1);
+  int64_t t = q->dim(1), s = k->dim(1);
+  int64_t d = k->dim(2) / groups, e = v->dim(2) / groups;
+  int64_t rows = q->dim(0) * heads * t, columns = q->dim(0) * heads * s;
+  if (forward) {
+    add(rows, d, s);  // scores
+    add(rows, s, e);  // y
+  } else {
+    add(rows, e, s);     // gradient of the probabilities
+    add(rows, s, d);     // dq
+    add(columns, t, d);  // dk
+    add(columns, t, e);  // dv
+  }
+}
+
 }  // namespace
 
 const char* Name(GemmRole role) {
@@ -95,6 +126,7 @@ std::vector<GemmInfo> ClassifyGemms(
   Values forward_weights;
   std::vector<GemmInfo> gemms;
   for (Node& node : graph.nodes()) {
+    AddAttention(node, &gemms);
     if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
     GemmInfo info;
     info.node = &node;

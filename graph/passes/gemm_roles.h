@@ -27,7 +27,9 @@ struct GemmInfo {
   int grad_slot = -1;
 };
 
-// Every MatMul and Gemm of the graph in order. Roles come from operands, never
+// Every MatMul and Gemm of the graph in order, and as kNone the products inside
+// our Attention ops (those of the backward that the forward does not have).
+// Roles come from operands, never
 // from names: forward = no operand depends on a loss gradient and one is a
 // weight view; dgrad = one operand depends on a loss gradient and the other is
 // a weight view; wgrad = one depends on a loss gradient, the other is a
