@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks one thing at a time in a copy of the tree and sees the tests fail.
 
-The mutants are in scripts/mutants.py. Each one is applied to a copy in
+The mutants are in scripts/mutants*.py. Each one is applied to a copy in
 build/mutate, built, shown to the tests that should notice, and taken back.
 Exit code 0: the tests killed every mutant."""
 import argparse
@@ -17,6 +17,7 @@ import sys
 import time
 
 import mutants
+import mutants_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -183,7 +184,7 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for m in mutants.MUTANTS if not patterns or
+    found = [m for m in (mutants.MUTANTS + mutants_kernels.MUTANTS) if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
         sys.exit("mutate: no mutant has such a name; --list shows all")

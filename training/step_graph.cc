@@ -7,7 +7,9 @@
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/fold_transpose.h"
+#include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_norm.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "graph/passes/running_statistics.h"
@@ -45,6 +47,8 @@ class StepBuilder {
     if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
     NormaliseLinear(graph);
     FuseAttention(graph);
+    FuseActivations(graph);
+    FuseNorms(graph);
     if (!source_.loss.kind.empty()) {
       loss_ = AddLoss(graph, source_.loss);
       step_.loss = loss_->name;

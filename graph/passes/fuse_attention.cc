@@ -9,20 +9,13 @@
 
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
+#include "graph/passes/pattern.h"
 
 namespace onnx_fp8 {
 namespace {
 
 // A score of this or less counts for nothing beside others.
 constexpr double kHidden = -1e9;
-
-// The number in a constant of one element.
-std::optional<double> Number(const Value* value) {
-  if (!value || !value->is_constant() || value->data.size() != 1) return {};
-  if (value->dtype == DType::kFloat) return *value->data.data<float>();
-  if (value->dtype == DType::kDouble) return *value->data.data<double>();
-  return {};
-}
 
 // True if x (…,T,T), all other axes 1, is a lower triangle: seen(x[i][j]) where
 // j <= i, hidden(x[i][j]) where j > i.
@@ -56,7 +49,8 @@ class Fuser {
     bool float_4d = x->rank() == 4 &&
                     (x->dtype == DType::kFloat || x->dtype == DType::kDouble);
     int64_t axis = softmax.Int("axis", -1);
-    if (!float_4d || (axis != -1 && axis != 3) || !ReadOnce(p)) return;
+    if (!float_4d || (axis != -1 && axis != 3) || !IsReadOnce(graph_, p))
+      return;
     Node& last = *p->uses[0];
     if (!last.Is("MatMul") || last.in(0) != p || last.in(1)->rank() != 4) {
       return;
@@ -67,11 +61,6 @@ class Fuser {
   }
 
  private:
-  bool ReadOnce(const Value* value) const {
-    return value->uses.size() == 1 &&
-           std::ranges::find(graph_.outputs, value) == graph_.outputs.end();
-  }
-
   // True if no gradient is ever wanted of it.
   bool IsFixed(const Value* value) {
     auto [it, is_new] = fixed_.emplace(value, false);
@@ -90,31 +79,18 @@ class Fuser {
     return fixed_[value] = fixed;
   }
 
-  // The factor of a Mul or Div by a number, and what it multiplies.
-  static std::optional<std::pair<double, Value*>> Factor(const Node& node) {
-    if (node.Is("Mul")) {
-      for (size_t i : {0, 1}) {
-        if (auto c = Number(node.in(i))) return {{*c, node.in(1 - i)}};
-      }
-    }
-    if (node.Is("Div")) {
-      if (auto c = Number(node.in(1))) return {{1 / *c, node.in(0)}};
-    }
-    return {};
-  }
-
   // From the operand of the softmax up to the product.
   std::optional<Scores> FindScores(Builder& b, Value* x) {
     Scores s;
     while (true) {
       Node* node = x->producer;
-      if (!node || !ReadOnce(x) || node->in(0) == nullptr) return {};
+      if (!node || !IsReadOnce(graph_, x) || node->in(0) == nullptr) return {};
       if (node->Is("MatMul")) {
         s.product = node;
         return s;
       }
       Value* next = nullptr;
-      if (auto factor = Factor(*node)) {
+      if (auto factor = FactorOf(*node)) {
         s.scale *= factor->first;
         next = factor->second;
       } else if (s.scale != 1) {
@@ -156,7 +132,7 @@ class Fuser {
     Value* mask = node.in(0);
     if (!IsFixed(mask) || mask->rank() > 4) return nullptr;
     for (size_t i : {1, 2}) {
-      auto fill = Number(node.in(i));
+      auto fill = NumberIn(node.in(i));
       if (!fill || *fill > kHidden) continue;
       bool where_true = i == 1;  // hidden is what the mask marks
       auto seen = [&](bool m) { return m != where_true; };
@@ -177,7 +153,7 @@ class Fuser {
   // Looks through factors, which go into the scale.
   static Value* Unscaled(Value* x, Scores& s) {
     while (x->producer) {
-      auto factor = Factor(*x->producer);
+      auto factor = FactorOf(*x->producer);
       if (!factor || factor->second->shape != x->shape) break;
       s.scale *= factor->first;
       x = factor->second;
@@ -282,13 +258,9 @@ class Fuser {
                     {"causal", int64_t{s.causal}}},
                    kDomain);
     y[0]->producer->name = last.name;
-    Value* old = last.out(0);
     Value* split = b.Reshape(y[0], {batch, q->dim(2), heads, v->dim(3)});
     Value* turned = b.Transpose(split, {0, 2, 1, 3});
-    std::string name = old->name;
-    graph_.ReplaceUses(old, turned);
-    graph_.RemoveNode(&last);
-    graph_.Rename(turned, name);
+    ReplaceWith(graph_, last, turned);
   }
 
   Graph& graph_;

@@ -219,6 +219,18 @@ constexpr char kGeluTanhGrad[] = R"((dy, x) => (dx) {
   dx = Mul (dy, slope)
 })";
 
+// y = x s, s = sigmoid(x): y' = s (1 + x (1 - s))
+constexpr char kSiluGrad[] = R"((dy, x) => (dx) {
+  one = Constant <value_float = 1.0> ()
+  i = CastLike (one, x)
+  s = Sigmoid (x)
+  rest = Sub (i, s)
+  x_rest = Mul (x, rest)
+  x_rest_1 = Add (x_rest, i)
+  slope = Mul (s, x_rest_1)
+  dx = Mul (dy, slope)
+})";
+
 // ScatterElements, not ScatterND: stock ONNX Runtime races on the latter.
 constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
   shape = Constant <value_ints: ints = @shape> ()
@@ -303,6 +315,7 @@ std::vector<OpDefinition> GradientOps() {
        {axis, {"epsilon", AttributeKind::kFloat}},
        kRMSNormGrad,
        InferRMSNormGrad},
+      {"SiluGrad", {}, kSiluGrad, InferLikeOperand},
       {"SoftmaxCrossEntropyGrad",
        {{"ignore_index", AttributeKind::kInt}},
        kSoftmaxCrossEntropyGrad,

@@ -180,6 +180,21 @@ void Mish(KernelContext& ctx) {
   });
 }
 
+// What every step of a transformer computes millions of is worth float
+// arithmetic.
+math::FloatNormalValues NormalOf(float x) { return math::FloatNormal(x); }
+math::Normal NormalOf(double x) {
+  return math::Wide<double>::StandardNormal(x);
+}
+// e^-x, at most 1e30.
+float ExpOfMinus(float x) { return math::FloatExp(x < -69.0f ? 69.0f : -x); }
+double ExpOfMinus(double x) { return std::exp(x < -69.0 ? 69.0 : -x); }
+
+// x sigmoid(x)
+void Silu(KernelContext& ctx) {
+  FloatMap(ctx, [](auto x) { return x / (1 + ExpOfMinus(x)); });
+}
+
 // Twice the argument of tanh in Gelu's approximation, because
 // (1 + tanh(u)) / 2 = sigmoid(2u), and its derivative.
 constexpr double kGeluScale = 2 * 0.7978845608028654;  // 2 sqrt(2/pi)
@@ -202,15 +217,12 @@ void Gelu(KernelContext& ctx) {
       return static_cast<T>(TimesSigmoid<T>(x, GeluArgument(x)));
     });
   }
-  FloatMap(ctx, [](auto x) {
-    using T = decltype(x);
-    return static_cast<T>(x * Wide<T>::StandardNormal(x).cdf);
-  });
+  FloatMap(ctx, [](auto x) { return x * NormalOf(x).cdf; });
 }
 
 // --- gradients: (dy, x) -> dx -----------------------------------------------
 
-// dx = dy slope(x); f gets dy and x as double.
+// dx = dy f(x).
 template <typename F>
 void GradientMap(KernelContext& ctx, F f) {
   const Tensor& dy = Operand(ctx, 0);
@@ -221,25 +233,32 @@ void GradientMap(KernelContext& ctx, F f) {
         ToString(x.shape()));
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Map2(dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(), [=](T g, T v) {
-      return static_cast<T>(g * f.template operator()<T>(v));
-    });
+    Map2(dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(),
+         [=](T g, T v) { return static_cast<T>(g * f(v)); });
   });
 }
 
 // y = x Φ(x): y' = Φ(x) + x φ(x)
 void GeluGrad(KernelContext& ctx) {
-  GradientMap(ctx, []<typename T>(double x) {
-    math::Normal normal = Wide<T>::StandardNormal(x);
+  GradientMap(ctx, [](auto x) {
+    auto normal = NormalOf(x);
     return normal.cdf + x * normal.pdf;
   });
 }
 
 // y = x s with s = sigmoid(u): y' = s + x s (1 - s) u'
 void GeluTanhGrad(KernelContext& ctx) {
-  GradientMap(ctx, []<typename T>(double x) {
-    double s = TimesSigmoid<T>(1.0, GeluArgument(x));
+  GradientMap(ctx, [](auto x) {
+    double s = TimesSigmoid<decltype(x)>(1.0, GeluArgument(x));
     return s + x * s * (1.0 - s) * GeluArgumentSlope(x);
+  });
+}
+
+void SiluGrad(KernelContext& ctx) {
+  GradientMap(ctx, [](auto x) {
+    auto e = ExpOfMinus(x);
+    auto s = 1 / (1 + e);
+    return s * (1 + x * (e * s));  // e s is 1 - s without cancellation
   });
 }
 
@@ -299,6 +318,8 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("Gelu", Widened<Gelu>, in_place);
   r.Add("GeluGrad", Widened<GeluGrad>, either, kDomain);
   r.Add("GeluTanhGrad", Widened<GeluTanhGrad>, either, kDomain);
+  r.Add("Silu", Widened<Silu>, in_place, kDomain);
+  r.Add("SiluGrad", Widened<SiluGrad>, either, kDomain);
   r.Add("Dropout", Widened<Dropout>, in_place);
 }
 

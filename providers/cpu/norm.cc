@@ -329,6 +329,7 @@ void RegisterNorm(KernelRegistry& r) {
   r.Add("LayerNormalization", Widened<LayerNormalization>);
   r.Add("RMSNormalization", Widened<RMSNormalization>);
   r.Add("LayerNormGrad", Widened<LayerNormGrad>, {}, kDomain);
+  r.Add("RMSNorm", Widened<RMSNormalization>, {}, kDomain);
   r.Add("RMSNormGrad", Widened<RMSNormGrad>, {}, kDomain);
   RegisterChannelNorm(r);
 }

@@ -3,46 +3,22 @@
 
 #include <gtest/gtest.h>
 
-#include "graph/print.h"
-#include "graph/verify.h"
-#include "tests/graph/parse.h"
-#include "tests/providers/cpu/kernel_runner.h"
-#include "tests/training/gradient_check.h"
+#include "tests/graph/fusion.h"
 
 namespace onnx_fp8 {
 namespace {
 
 std::string Fused(const std::string& text) {
-  auto graph = ParseGraph(text);
-  FuseAttention(*graph);
-  Verify(*graph);
-  return Print(*graph);
-}
-
-// What comes out of `text`, fused or not, fed with the same random numbers.
-Tensor Result(const std::string& text, bool fuse) {
-  auto graph = ParseGraph(text);
-  if (fuse) FuseAttention(*graph);
-  std::map<std::string, Tensor> feeds;
-  uint64_t seed = 1;
-  for (const Value* input : graph->inputs) {
-    feeds[input->name] = RandomNormal(*input->shape, seed++);
-  }
-  std::string output = graph->outputs[0]->name;
-  return RunGraph(*graph, feeds).at(output);
+  return AfterPass(FuseAttention, text);
 }
 
 // The graph is fused, and computes the same but for rounding.
 void ExpectFuses(const std::string& text) {
   EXPECT_NE(Fused(text).find("onnx_fp8.Attention"), std::string::npos) << text;
-  Tensor fused = Result(text, true), plain = Result(text, false);
-  ASSERT_EQ(fused.shape(), plain.shape());
-  EXPECT_LT(LargestDifference(fused, plain), 2e-6) << text;
+  ExpectSameValues(FuseAttention, text, 2e-6);
 }
 
-void ExpectStays(const std::string& text) {
-  EXPECT_EQ(Fused(text), Print(*ParseGraph(text)));
-}
+void ExpectStays(const std::string& text) { ExpectStays(FuseAttention, text); }
 
 // Causal, as both exporters write it, heads taken from (B,T,C).
 const char kCausal[] = R"(graph "g" opset 24

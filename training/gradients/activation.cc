@@ -90,6 +90,8 @@ Value* Mish(C& c) {
   return b.Mul(c.Dy(), b.Add(t, b.Mul(x, dt)));
 }
 
+Value* Silu(C& c) { return c.b.Ours("SiluGrad", {c.Dy(), c.In(0)}); }
+
 // y = x s, s = sigmoid(alpha x): y' = s + alpha x s (1 - s)
 Value* Swish(C& c) {
   Builder& b = c.b;
@@ -130,6 +132,7 @@ void RegisterActivationGradients(GradientRegistry& r) {
   r.Add("PRelu", PRelu);
   r.Add("Relu", Unary<Relu>);
   r.Add("Selu", Unary<Selu>);
+  r.Add("Silu", Unary<Silu>, kDomain);
   r.Add("Softplus", Unary<Softplus>);
   r.Add("Softsign", Unary<Softsign>);
   r.Add("Swish", Unary<Swish>);

@@ -247,6 +247,7 @@ void RegisterNormGradients(GradientRegistry& r) {
   r.Add("LRN", Unary<LRN>);
   r.Add("LayerNormalization", LayerNormalization);
   r.Add("LpNormalization", Unary<LpNormalization>);
+  r.Add("RMSNorm", RMSNormalization, kDomain);
   r.Add("RMSNormalization", RMSNormalization);
 }
 

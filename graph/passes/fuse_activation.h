@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Activations that exporters write out become one op each:
+// - x (1 + erf(x/√2)) / 2, in any order of its factors: Gelu;
+// - x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2: Gelu<approximate="tanh">;
+// - x sigmoid(x): our Silu.
+// Other uses of what lies between leave it as it is. Results differ by rounding
+// of the parts.
+void FuseActivations(Graph& graph);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/fuse_norm.h"
+
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/passes/dead_code.h"
+#include "graph/passes/pattern.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// The x of x², null if it is no square.
+Value* SquareOf(const Value* square) {
+  const Node* node = square->producer;
+  if (!node) return nullptr;
+  bool power = node->Is("Pow") && IsNumber(node->in(1), 2);
+  bool product = node->Is("Mul") && node->in(0) == node->in(1);
+  return power || product ? node->in(0) : nullptr;
+}
+
+bool IsMeanOfLastAxis(const Node& node) {
+  if (!node.Is("ReduceMean") || node.Int("keepdims", 1) == 0) return false;
+  const Value* axes = node.in(1);
+  if (!axes || !axes->is_constant() || axes->data.size() != 1) return false;
+  int64_t axis = ToInts(axes->data)[0], rank = node.in(0)->rank();
+  return axis == -1 || axis == rank - 1;
+}
+
+// What multiplies x with 1 / root: x · Reciprocal(root), x · (1 / root) or
+// x / root; null if nothing does, or not that alone.
+Node* Normalised(const Graph& graph, Value* root, const Value* x) {
+  if (!IsReadOnce(graph, root)) return nullptr;
+  Node* node = root->uses[0];
+  if (node->Is("Div") && node->in(1) == root && node->in(0) == x) return node;
+  bool inverse =
+      node->Is("Reciprocal") ||
+      (node->Is("Div") && node->in(1) == root && IsNumber(node->in(0), 1));
+  if (!inverse) return nullptr;
+  Node* product = OnlyReader(graph, node->out(0), "Mul");
+  return product && OtherOperand(*product, node->out(0)) == x ? product
+                                                              : nullptr;
+}
+
+void Visit(Graph& graph, Node& mean) {
+  Value* x = SquareOf(mean.in(0));
+  if (!x || !IsReadOnce(graph, mean.in(0))) return;
+  Node* shifted = OnlyReader(graph, mean.out(0), "Add");
+  if (!shifted) return;
+  auto epsilon = NumberIn(OtherOperand(*shifted, mean.out(0)));
+  Node* root = OnlyReader(graph, shifted->out(0), "Sqrt");
+  if (!epsilon || !root) return;
+  Node* h = Normalised(graph, root->out(0), x);
+  Node* last = h ? OnlyReader(graph, h->out(0), "Mul") : nullptr;
+  if (!last) return;
+  Value* weight = OtherOperand(*last, h->out(0));
+  bool fits = weight->dtype == x->dtype && weight->concrete() &&
+              *weight->shape == Shape{x->dim(-1)};
+  if (!fits) return;
+  Builder b(graph, last->out(0)->name + ".", last);
+  b.set_metadata(last->metadata);
+  Value* y = b.Ours(
+      "RMSNorm", {x, weight},
+      {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(*epsilon)}});
+  ReplaceWith(graph, *last, y);
+}
+
+}  // namespace
+
+void FuseNorms(Graph& graph) {
+  std::vector<Node*> found;
+  for (Node& node : graph.nodes()) {
+    if (IsMeanOfLastAxis(node)) found.push_back(&node);
+  }
+  for (Node* node : found) Visit(graph, *node);
+  if (!found.empty()) RemoveDeadCode(graph);
+}
+
+}  // namespace onnx_fp8

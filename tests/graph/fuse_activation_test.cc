@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/fuse_activation.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/graph/fusion.h"
+
+namespace onnx_fp8 {
+namespace {
+
+const char kErf[] = R"(graph "g" opset 24
+input x: float[3,50]
+const root: float[] = {1.4142135}
+const one: float[] = {1}
+const half: float[] = {0.5}
+z: float[3,50] = Div(x, root)
+t: float[3,50] = Erf(z)
+s: float[3,50] = Add(t, one)
+h: float[3,50] = Mul(half, s)
+y: float[3,50] = Mul(x, h)
+output y
+)";
+
+TEST(FuseActivations, GeluByErf) {
+  EXPECT_EQ(AfterPass(FuseActivations, kErf), R"(graph "g" opset 24
+input x: float[3,50]
+y: float[3,50] = Gelu<approximate="none">(x)
+output y
+)");
+  ExpectSameValues(FuseActivations, kErf, 5e-7);
+}
+
+// The other orders of its factors that exporters write.
+TEST(FuseActivations, FactorsInAnyOrder) {
+  for (const char* tail :
+       {"p: float[8] = Mul(x, s)\ny: float[8] = Mul(p, half)\n",
+        "p: float[8] = Mul(x, half)\ny: float[8] = Mul(p, s)\n",
+        "p: float[8] = Mul(s, x)\ny: float[8] = Div(p, two)\n"}) {
+    std::string text = R"(input x: float[8]
+const root: float[] = {0.70710677}
+const one: float[] = {1}
+const half: float[] = {0.5}
+const two: float[] = {2}
+z: float[8] = Mul(x, root)
+t: float[8] = Erf(z)
+s: float[8] = Add(one, t)
+)" + std::string(tail) +
+                       "output y\n";
+    EXPECT_NE(AfterPass(FuseActivations, text).find("y: float[8] = Gelu"),
+              std::string::npos)
+        << text;
+    ExpectSameValues(FuseActivations, text, 5e-7);
+  }
+}
+
+TEST(FuseActivations, GeluByTanh) {
+  for (const char* cube : {"xx: float[8] = Mul(x, x)\nc: float[8] = Mul(x, xx)",
+                           "c: float[8] = Pow(x, three)"}) {
+    std::string text = R"(input x: float[8]
+const three: float[] = {3}
+const k: float[] = {0.044715}
+const root: float[] = {0.7978846}
+const one: float[] = {1}
+const half: float[] = {0.5}
+)" + std::string(cube) +
+                       R"(
+kc: float[8] = Mul(k, c)
+a: float[8] = Add(x, kc)
+u: float[8] = Mul(root, a)
+t: float[8] = Tanh(u)
+s: float[8] = Add(one, t)
+p: float[8] = Mul(x, s)
+y: float[8] = Mul(half, p)
+output y
+)";
+    EXPECT_NE(AfterPass(FuseActivations, text).find("<approximate=\"tanh\">"),
+              std::string::npos)
+        << text;
+    ExpectSameValues(FuseActivations, text, 5e-7);
+  }
+}
+
+TEST(FuseActivations, Silu) {
+  std::string text = R"(input x: float[8]
+s: float[8] = Sigmoid(x)
+y: float[8] = Mul(s, x)
+output y
+)";
+  EXPECT_EQ(AfterPass(FuseActivations, text), R"(graph "graph" opset 24
+input x: float[8]
+y: float[8] = onnx_fp8.Silu(x)
+output y
+)");
+  ExpectSameValues(FuseActivations, text, 5e-7);
+}
+
+TEST(FuseActivations, LeavesWhatItDoesNotKnow) {
+  auto replaced = [](std::string text, const std::string& from,
+                     const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  for (const std::string& text :
+       {replaced(kErf, "{1.4142135}", "{1.5}"), replaced(kErf, "{1}", "{2}"),
+        replaced(kErf, "{0.5}", "{0.25}"),
+        replaced(kErf, "Mul(x, h)", "Mul(z, h)"),
+        kErf + std::string("output t\n"), kErf + std::string("output h\n")}) {
+    ExpectStays(FuseActivations, text);
+  }
+  std::string silu = R"(input x: float[8]
+input w: float[8]
+s: float[8] = Sigmoid(x)
+y: float[8] = Mul(s, w)
+output y
+)";
+  ExpectStays(FuseActivations, silu);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
