@@ -170,3 +170,20 @@ def test_softmax_cross_entropy_grad(bodies, shape, ignored, share, dtype):
     hot = (np.expand_dims(labels, 1) == np.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2)))
     dscores = (np.exp(log_prob.astype(np.float64)) - hot) * np.expand_dims(valid, 1) * 0.7 / max(valid.sum(), 1)
     check(bodies, "SoftmaxCrossEntropyGrad", [np.array(0.7, np.float32), log_prob, labels], [dscores], ignore_index=ignored)
+
+
+def test_silu(bodies):
+    x, dy = normal(3, 50), normal(3, 50, seed=1)
+    x64, dy64 = wide(x, dy)
+    s = 1 / (1 + np.exp(-x64))
+    check(bodies, "Silu", [x], [x64 * s])
+    check(bodies, "SiluGrad", [dy, x], [dy64 * s * (1 + x64 * (1 - s))])
+
+
+@pytest.mark.parametrize("shape, axis", [((2, 3, 8), -1), ((2, 3, 4), 1)])
+def test_rms_norm(bodies, shape, axis):
+    x, scale = normal(*shape), normal(*shape[axis:], seed=1)
+    x64, scale64 = wide(x, scale)
+    axes = tuple(range(axis % len(shape), len(shape)))
+    square = (x64 * x64).mean(axes, keepdims=True)
+    check(bodies, "RMSNorm", [x, scale], [x64 / np.sqrt(square + 1e-5) * scale64], axis=axis, epsilon=1e-5)

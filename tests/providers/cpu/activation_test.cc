@@ -163,6 +163,9 @@ TEST(Activation, SiluAndItsGradient) {
   Tensor dx = RunKernel("SiluGrad", {dy, d}, {}, 1, kDomain)[0];
   Tensor dz = RunKernel("SiluGrad", {ConvertTo(dy, DType::kFloat), f}, {}, 1,
                         kDomain)[0];
+  double tail =
+      DoubleAt(RunKernel("Silu", {Vector<float>({-80})}, {}, 1, kDomain)[0], 0);
+  EXPECT_NEAR(tail, silu(-80), 1e-6 * std::fabs(silu(-80)));
   const double h = 1e-5;
   for (int i = 0; i < n; ++i) {
     double v = DoubleAt(d, i), from_float = silu(DoubleAt(f, i));
