@@ -41,6 +41,8 @@ class Specialiser {
   void Walk(Scope& scope);
   void Visit(Scope& scope, const Node& node);
   Entry Lookup(Scope& scope, const Value* value);
+  // What input `i` of the node has become. Errors: none given, a sequence.
+  Value* TensorAt(Scope& scope, const Node& node, size_t i);
   void Bind(Scope& scope, const Value* old, Value* value);
   Value* Constant(Tensor data, const std::string& hint);
   // Adds a node of the walk's own making and infers its shapes.
@@ -61,6 +63,8 @@ class Specialiser {
                 const Entry& no);
   void VisitLoop(Scope& scope, const Node& node);
   void VisitScan(Scope& scope, const Node& node);
+  std::vector<Entry> Carried(Scope& scope, const Node& node, size_t first,
+                             size_t count);
   // Walks a body with `inputs` bound to its inputs; returns its outputs.
   std::vector<Entry> Inline(Scope& scope, const Graph& body,
                             const std::vector<Entry>& inputs);
@@ -74,6 +78,7 @@ class Specialiser {
   Graph& out_;
   const Evaluator& evaluator_;
   int64_t folded_ = 0;
+  int64_t visits_ = 0;
 };
 
 // The first element of a constant. Errors: not a constant; `what` says which
