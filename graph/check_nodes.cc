@@ -31,7 +31,7 @@ void CheckPositive(const onnx::AttributeProto& attribute,
   }
   for (int64_t value : values) {
     Check(value >= 1 && value <= INT32_MAX, who, "expected attribute ",
-          attribute.name(), " to be at least 1, got ", value);
+          attribute.name(), " in 1…", INT32_MAX, ", got ", value);
   }
 }
 

@@ -8,9 +8,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// More iterations than this would make a graph that nobody can plan.
-constexpr int64_t kMaxIterations = 65536;
-
 Value* AsTensor(const Node& node, const Entry& entry) {
   Check(!entry.is_sequence, "[", node.Where(),
         "] expected tensors from the body, got a sequence");

@@ -13,6 +13,10 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
   Value* x = TensorAt(scope, node, 0);
   int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
   int64_t length = x->dim(axis);
+  auto check_parts = [&](int64_t parts) {
+    Check(parts <= kMaxIterations, "[", node.Where(), "] expected at most ",
+          kMaxIterations, " parts, got ", parts);
+  };
   std::vector<int64_t> sizes;
   bool squeeze = false;
   if (node.in(1)) {
@@ -23,6 +27,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
       int64_t chunk = IntAt(split->data, 0);
       Check(chunk > 0, "[", node.Where(), "] expected a chunk size > 0, got ",
             chunk);
+      check_parts(length / chunk);
       for (int64_t at = 0; at < length; at += chunk) {
         sizes.push_back(std::min(chunk, length - at));
       }
@@ -30,6 +35,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
       sizes = ToInts(split->data);
     }
   } else {
+    check_parts(length);
     sizes.assign(static_cast<size_t>(length), 1);
     squeeze = node.Int("keepdims", 1) == 0;
   }

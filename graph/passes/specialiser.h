@@ -14,6 +14,10 @@
 
 namespace onnx_fp8 {
 
+// More iterations of a loop, or parts of a sequence, would make a graph that
+// nobody can plan.
+inline constexpr int64_t kMaxIterations = 65536;
+
 // What an old value has become: a value of the new graph, or a sequence of
 // them.
 struct Entry {

@@ -77,7 +77,7 @@ def test_is_refused(case, tmp_path):
     text = lines[0].replace(str(folder), "DIR")
     for words in case.words:
         assert words in text, f"expected {words!r}\n{shown}"
-    assert len(text) < 1000, shown
+    assert len(text) < 5000, shown
     after = snapshot(tmp_path)
     allowed = {f"in/{path}" for path in case.leaves}
     changed = {path for path in before if after.get(path) != before[path]}
@@ -90,4 +90,4 @@ def test_the_list_is_long_and_names_are_unique():
     ids = [param.id for param in CASES]
     assert len(set(ids)) == len(ids) >= 100
     for param in CASES:
-        assert param.values[0].words and all(len(words) >= 8 for words in param.values[0].words), param.id
+        assert param.values[0].words and max(map(len, param.values[0].words)) >= 15, param.id

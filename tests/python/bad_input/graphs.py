@@ -157,17 +157,17 @@ def image_model(attributes, kernel=(2, 1, 3, 3)):
                  initializers=tensors({"k": np.ones(kernel, np.float32)}), inputs=[x])
 
 
-@cases("[m.onnx: Conv filter] expected attribute strides to be at least 1, got 0")
+@cases("[m.onnx: Conv filter] expected attribute strides in 1…2147483647, got 0")
 def stride_of_zero(folder):
     return inspect(image_model({"strides": [0, 1]}), folder)
 
 
-@cases("[m.onnx: Conv filter] expected attribute group to be at least 1, got 0")
+@cases("[m.onnx: Conv filter] expected attribute group in 1…2147483647, got 0")
 def group_of_zero(folder):
     return inspect(image_model({"group": 0}), folder)
 
 
-@cases("[m.onnx: Conv filter] expected attribute dilations to be at least 1, got -1")
+@cases("[m.onnx: Conv filter] expected attribute dilations in 1…2147483647, got -1")
 def negative_dilation(folder):
     return inspect(image_model({"dilations": [-1, 1]}), folder)
 
@@ -193,7 +193,7 @@ def tensor_that_fits_no_memory(folder):
     return grad(folder, loss="mse")
 
 
-@cases("[Range count]", "expected")
+@cases("[Range count] expected a tensor that fits into memory, got [1152921504606846976]")
 def range_without_end(folder):
     return inspect(through(node("Range", ["from", "to", "by"], ["y"], "count"),
                            more=constants(**{"from": np.int64(0), "to": np.int64(1 << 60), "by": np.int64(1)})), folder)
@@ -202,6 +202,23 @@ def range_without_end(folder):
 @cases("[NonZero where] shape of \"y\" depends on data")
 def shape_that_depends_on_data(folder):
     return inspect(through(node("NonZero", ["x"], ["y"], "where")), folder)
+
+
+@cases(r"[m.onnx: Relu \x1b[2J\x07] Unrecognized attribute: slope")
+def name_that_a_terminal_would_obey(folder):
+    return inspect(through(node("Relu", ["x"], ["y"], "\x1b[2J\x07", slope=0.5)), folder)
+
+
+@cases("[m.onnx] value \"\\xffothing\" is read by MatMul product but never computed")
+def name_that_is_no_utf_8(folder):
+    proto = through(node("MatMul", ["x", "nothing"], ["y"], "product"))
+    (folder / "m.onnx").write_bytes(proto.SerializeToString().replace(b"nothing", b"\xffothing"))
+    return ["inspect", "m.onnx"]
+
+
+@cases("[m.onnx] value \"nnnnnnnn", "nnnn…")
+def name_without_end(folder):
+    return inspect(through(node("MatMul", ["x", "n" * 1_000_000], ["y"], "product")), folder)
 
 
 # ---- functions and subgraphs
@@ -262,7 +279,7 @@ def if_without_else(folder):
                            more=constants(yes=True)), folder)
 
 
-@cases("[If choose]", "expected", "1 output", "got 0")
+@cases("[If choose] expected 1 outputs of then_branch, got 0")
 def branch_without_outputs(folder):
     empty = branch(node("Relu", ["x"], ["r"]))
     del empty.output[:]
