@@ -55,7 +55,8 @@ def tensors(arrays):
 
 
 def linear_nodes():
-    return [helper.make_node("MatMul", ["x", "w"], ["xw"], "product"), helper.make_node("Add", ["xw", "b"], ["y"], "sum")]
+    return [helper.make_node("MatMul", ["x", "w"], ["xw"], "product"),
+            helper.make_node("Add", ["xw", "b"], ["y"], "sum")]
 
 
 def model(nodes=None, initializers=None, opset=18, functions=(), imports=(), inputs=None, outputs=None):
@@ -96,7 +97,8 @@ def grad(folder, *flags, data="good.npz", loss="cross_entropy"):
 
 
 def train(*flags, data="good.npz", steps=2, loss="cross_entropy", out="run"):
-    return ["train", "m.onnx", "--data", data, "--loss", loss, "--steps", steps, "--batch-size", 2, "--out", out, *flags]
+    return ["train", "m.onnx", "--data", data, "--loss", loss, "--steps", steps, "--batch-size", 2,
+            "--out", out, *flags]
 
 
 @functools.cache

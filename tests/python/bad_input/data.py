@@ -324,7 +324,8 @@ def negative_label(folder):
     return using(folder)
 
 
-@cases("[SoftmaxCrossEntropyLoss -> loss] expected labels in 0…2 or -100 (left out), got 9", leaves=("run/config.json", "run/model/m.onnx"))
+@cases("[SoftmaxCrossEntropyLoss -> loss] expected labels in 0…2 or -100 (left out), got 9",
+       leaves=("run/config.json", "run/model/m.onnx"))
 def label_beyond_the_classes_in_training(folder):
     npz(folder, labels=np.array([9, 9, 9, 9]))
     good(folder)

@@ -41,8 +41,11 @@ for name, words, flags in [
     ("threads_no_number", "--threads: expected an integer of at least 1, got many", ["--threads", "many"]),
     ("recipe_unknown", "--recipe: expected off, tensorwise or delayed, got fp4", ["--recipe", "fp4"]),
     ("optimizer_unknown", "--optimizer: expected adamw, adam or sgd, got lion", ["--optimizer", "lion"]),
-    ("schedule_unknown", "--schedule: [schedule staircase] expected constant, linear or cosine, then :warmup=STEPS", ["--schedule", "staircase"]),
-    ("schedule_with_a_bad_number", "--schedule: [schedule cosine:warmup=-3] expected a number in 0…9007199254740992, got \"-3\"",
+    ("schedule_unknown",
+     "--schedule: [schedule staircase] expected constant, linear or cosine, then :warmup=STEPS",
+     ["--schedule", "staircase"]),
+    ("schedule_with_a_bad_number",
+     "--schedule: [schedule cosine:warmup=-3] expected a number in 0…9007199254740992, got \"-3\"",
      ["--schedule", "cosine:warmup=-3"]),
     ("schedule_with_an_unknown_key", "--schedule: [schedule cosine:floor=3] expected warmup or min, got \"floor\"",
      ["--schedule", "cosine:floor=3"]),
@@ -53,8 +56,9 @@ for name, words, flags in [
     ("group_with_an_unknown_key", "--group: expected PATTERN=weight_decay:X,lr_scale:X, got \"w=lr:1\"",
      ["--group", "w=lr:1"]),
     ("amax_history_zero", "--amax-history: expected an integer of at least 1, got 0", ["--amax-history", "0"]),
-    ("amax_history_that_fits_no_memory", "--amax-history: expected at most 4096, got 9e+18", ["--amax-history", "9000000000000000000",
-                                                                   "--recipe", "delayed"]),
+    ("amax_history_that_fits_no_memory",
+     "--amax-history: expected at most 4096, got 9e+18",
+     ["--amax-history", "9000000000000000000", "--recipe", "delayed"]),
     ("margin_beyond_floats", "--margin: expected at most 100, got 9999", ["--margin", "9999", "--recipe", "delayed"]),
     ("whole_of_nothing", "--whole: the model has no input positions, only x, labels", ["--whole", "positions"]),
     ("flag_twice", "--lr: expected once, got 2 times", ["--lr", "1", "--lr", "2"]),
@@ -72,23 +76,27 @@ for kind in ("hinge", "output:"):
 
 
 for name, words, flags in [
-    ("filter_that_matches_nothing", "[m.onnx] --filter-fqns headd matches no matrix product; `onnx-fp8 inspect` lists them",
+    ("filter_that_matches_nothing",
+     "[m.onnx] --filter-fqns headd matches no matrix product; `onnx-fp8 inspect` lists them",
      ["--filter-fqns", "headd", "--recipe", "tensorwise"]),
     ("train_that_matches_nothing", "[m.onnx] --train lora* matches no float initializer; `onnx-fp8 inspect` lists them",
      ["--train", "lora*"]),
     ("freeze_that_matches_nothing", "[m.onnx] --freeze z matches no float initializer; `onnx-fp8 inspect` lists them",
      ["--freeze", "z"]),
-    ("group_that_matches_nothing", "[m.onnx] --group zzz matches no trained parameter; `onnx-fp8 inspect` lists them", ["--group", "zzz=lr_scale:0"]),
-    ("everything_frozen", "[m.onnx] expected parameters to train, got none; `onnx-fp8 inspect` tells why", ["--freeze", "*"]),
-    ("expand_of_an_unknown_op", "--expand: expected an op with a body in ONNX ops, got Frobnicate", ["--expand", "Frobnicate"]),
+    ("group_that_matches_nothing",
+     "[m.onnx] --group zzz matches no trained parameter; `onnx-fp8 inspect` lists them", ["--group", "zzz=lr_scale:0"]),
+    ("everything_frozen",
+     "[m.onnx] expected parameters to train, got none; `onnx-fp8 inspect` tells why", ["--freeze", "*"]),
+    ("expand_of_an_unknown_op",
+     "--expand: expected an op with a body in ONNX ops, got Frobnicate", ["--expand", "Frobnicate"]),
     ("logits_that_are_no_output", "[m.onnx] expected an output named z, got y", ["--logits", "z"]),
 ]:
     case(name, words, code=1, make=training(*flags), leaves=BEGUN)
 
 case("loss_that_is_no_output", "[m.onnx] expected an output named nothing, got y", code=1,
      make=training(loss="output:nothing"))
-case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y\" of shape [2,3]; outputs: y", code=1, leaves=BEGUN,
-     make=training(loss="output:y"))
+case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y\" of shape [2,3]; outputs: y",
+     code=1, leaves=BEGUN, make=training(loss="output:y"))
 
 
 @cases("--epochs: expected less than 2^63 batches in all, got 9000000000000000000 times 2")

@@ -132,7 +132,8 @@ def reshape_that_fits_no_batch(folder):
 
 @cases("[Add sum]", "ncompatible dimensions", "; inputs: x float[4,5], k float[3,5]")
 def sum_of_shapes_that_do_not_broadcast(folder):
-    return inspect(through(node("Add", ["x", "k"], ["y"], "sum"), more=constants(k=np.ones((3, 5), np.float32))), folder)
+    return inspect(through(node("Add", ["x", "k"], ["y"], "sum"), more=constants(k=np.ones((3, 5), np.float32))),
+                   folder)
 
 
 @cases("[Concat join]", "axis", "; inputs: x float[4,5], x float[4,5]")
