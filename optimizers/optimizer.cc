@@ -128,8 +128,8 @@ void CheckGroups(const OptimizerSpec& spec,
     for (const ParameterGradient& p : parameters) {
       found = found || Matches(group.pattern, p);
     }
-    Check(found, "[", file, "] --group ", group.pattern,
-          " matches no trained parameter; `onnx-fp8 inspect` lists them");
+    Check(found, "[", file, "] expected trained parameters that match \"",
+          group.pattern, "\", got none; `onnx-fp8 inspect` lists them");
   }
 }
 

@@ -84,7 +84,7 @@ for name, words, flags in [
     ("freeze_that_matches_nothing", "[m.onnx] --freeze z matches no float initializer; `onnx-fp8 inspect` lists them",
      ["--freeze", "z"]),
     ("group_that_matches_nothing",
-     "[m.onnx] --group zzz matches no trained parameter; `onnx-fp8 inspect` lists them", ["--group", "zzz=lr_scale:0"]),
+     "[m.onnx] expected trained parameters that match \"zzz\", got none; `onnx-fp8 inspect` lists them", ["--group", "zzz=lr_scale:0"]),
     ("everything_frozen",
      "[m.onnx] expected parameters to train, got none; `onnx-fp8 inspect` tells why", ["--freeze", "*"]),
     ("expand_of_an_unknown_op",
