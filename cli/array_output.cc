@@ -9,7 +9,7 @@
 
 #include "cli/flags.h"
 #include "onnx_fp8/check.h"
-#include "training/file.h"
+#include "onnx_fp8/file.h"
 #include "training/safetensors.h"
 
 namespace onnx_fp8 {

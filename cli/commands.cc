@@ -6,6 +6,7 @@
 #include <iostream>
 #include <new>
 
+#include "cli/text.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -84,13 +85,13 @@ int Main(const Arguments& arguments) {
     Check(static_cast<bool>(std::cout.flush()), "can't write to stdout");
     return code;
   } catch (const UsageError& error) {
-    std::cerr << "onnx-fp8 " << name << ": " << error.what() << "\nonnx-fp8 "
-              << name << " --help shows how it is used\n";
+    std::cerr << "onnx-fp8 " << name << ": " << Printable(error.what())
+              << "\nonnx-fp8 " << name << " --help shows how it is used\n";
     return 2;
   } catch (const std::bad_alloc&) {
     std::cerr << "onnx-fp8: out of memory\n";
   } catch (const std::exception& error) {
-    std::cerr << "onnx-fp8: " << error.what() << "\n";
+    std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
   }
   return 1;
 }

@@ -137,7 +137,7 @@ DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
 Dataset OpenDataset(const DatasetSpec& spec) {
   Dataset dataset(spec);
   for (const std::string& note : dataset.notes()) {
-    std::cerr << "onnx-fp8: note: " << note << "\n";
+    std::cerr << "onnx-fp8: note: " << Printable(note) << "\n";
   }
   return dataset;
 }

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -16,12 +17,16 @@ namespace {
 template <typename T>
 CLI::Validator AtLeast(T min) {
   auto check = [min](std::string& text) -> std::string {
+    // Not CLI11's: it takes 010 as octal, and what is too large as the maximum.
     T value{};
-    if (!CLI::detail::lexical_cast(text, value) ||
+    const char* end = text.data() + text.size();
+    auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end ||
         !std::isfinite(static_cast<double>(value)) || value < min) {
       const char* kind = std::is_integral_v<T> ? "an integer" : "a number";
       return Concat("expected ", kind, " of at least ", min, ", got ", text);
     }
+    if constexpr (std::is_integral_v<T>) text = std::to_string(value);
     return "";
   };
   return CLI::Validator(check, "");
@@ -55,6 +60,18 @@ std::string Wrapped(std::string text, size_t indent, const std::string& end) {
     text = std::string(indent, ' ') + text.substr(space + 1);
   }
   return lines + text + "\n";
+}
+
+// CLI11 counts in a way of its own.
+std::string Plain(const std::string& text) {
+  size_t at = text.find(": At Most 1 required but received ");
+  if (at != std::string::npos) {
+    return text.substr(0, at) + ": expected once, got" +
+           text.substr(text.rfind(' ')) + " times";
+  }
+  at = text.find(": 1 required ");
+  if (at == std::string::npos || !text.ends_with(" missing")) return text;
+  return text.substr(0, at) + ": expected a value, got none";
 }
 
 // Two columns: "  --lr X          learning rate".
@@ -273,7 +290,7 @@ void Flags::ParseAll(Arguments arguments) {
     for (const std::string& word : app.remaining()) {
       if (word.starts_with("-")) parser_->Refuse(word);
     }
-    throw UsageError(error.what());
+    throw UsageError(Plain(error.what()));
   }
   std::vector<std::string> left = app.remaining();
   if (!left.empty()) parser_->Refuse(left.front());
@@ -321,6 +338,12 @@ void Flags::Fill(const FlagMap& saved) {
     }
   }
   ParseAll(arguments);
+}
+
+void Flags::RequireKnown(const FlagMap& saved) const {
+  for (const auto& [name, words] : saved) {
+    if (!parser_->app.get_option_no_throw(name)) parser_->Refuse(name);
+  }
 }
 
 void Flags::Require(const std::vector<std::string>& names) const {

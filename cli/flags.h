@@ -68,6 +68,8 @@ class Flags {
   void Fill(const FlagMap& saved);
 
   bool Given(const std::string& name) const { return given_.contains(name); }
+  // Errors: UsageError that names a flag of `saved` that this command lacks.
+  void RequireKnown(const FlagMap& saved) const;
   // Given or filled in.
   bool Has(const std::string& name) const { return all_.contains(name); }
   // Errors: UsageError that names the first of `names` that Parse and Fill

@@ -10,15 +10,18 @@
 namespace onnx_fp8 {
 
 std::string LossOutput(const LossSpec& loss, const std::string& model) {
-  if (loss.kind.starts_with("output:")) return loss.logits;
+  std::string wanted = loss.logits;
+  bool own = loss.kind.starts_with("output:");
+  if (own) wanted = loss.kind.substr(7);
   std::vector<std::string> names;
   std::unique_ptr<Graph> graph = ReadModel(model);
   for (const Value* value : graph->outputs) names.push_back(value->name);
-  Check(!names.empty(), "[", model, "] expected a model with outputs");
-  if (loss.logits.empty()) return names[0];
-  Check(std::ranges::find(names, loss.logits) != names.end(), "[", model,
-        "] expected an output named ", loss.logits, ", got ", Joined(names));
-  return loss.logits;
+  Check(!names.empty(), "[", model,
+        "] expected a model with outputs, got none");
+  if (wanted.empty()) return names[0];
+  Check(std::ranges::find(names, wanted) != names.end(), "[", model,
+        "] expected an output named ", wanted, ", got ", Joined(names));
+  return own ? loss.logits : wanted;
 }
 
 }  // namespace onnx_fp8

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -12,6 +13,8 @@
 
 namespace onnx_fp8 {
 namespace {
+
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
 
 double ParseNumber(const std::string& flag, const std::string& text) {
   double value = 0;
@@ -98,6 +101,10 @@ void RecipeFlags::AddTo(Flags& flags) {
 
 Recipe RecipeFlags::Make() const {
   Recipe result = ParseRecipe(recipe);
+  RequireRange(amax_history <= 4096, "--amax-history", "at most 4096",
+               static_cast<double>(amax_history));
+  RequireRange(margin <= 100, "--margin", "at most 100",
+               static_cast<double>(margin));
   result.filter_fqns = filter_fqns;
   result.amax_history = amax_history;
   result.most_recent = amax_algo == "most_recent";
@@ -153,6 +160,7 @@ OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {
               : optimizer == "adam" ? OptimizerKind::kAdam
                                     : OptimizerKind::kAdamW;
   spec.lr = lr;
+  RequireRange(lr <= kMaxFloat, "--lr", "at most 3.4e38, a float", lr);
   if (betas.size() != 2) {
     throw UsageError(
         Concat("--betas: expected two numbers, as in 0.9,0.999, "

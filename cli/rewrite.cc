@@ -8,6 +8,7 @@
 #include "cli/text.h"
 #include "graph/onnx_io.h"
 #include "graph/rewrite_model.h"
+#include "onnx_fp8/check.h"
 #include "training/step_file.h"
 
 namespace onnx_fp8 {
@@ -81,6 +82,9 @@ void WriteForward(const RewriteFlags& values) {
 }
 
 void WriteStep(const Flags& flags, const RewriteFlags& values) {
+  std::error_code none;
+  Check(!std::filesystem::equivalent(values.model, values.out, none), "[",
+        values.out, "] expected another file than the model itself");
   SessionOptions options;
   options.model = values.model;
   options.loss = values.loss.Make();

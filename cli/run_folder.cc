@@ -11,8 +11,8 @@
 
 #include "graph/rewrite_model.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
-#include "training/file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -23,6 +23,13 @@ namespace fs = std::filesystem;
 bool Travels(const std::string& flag) {
   return flag != "MODEL" && flag != "--out" && flag != "--resume" &&
          flag != "--json";
+}
+
+// Without the library's number of the error.
+std::string ReasonOf(const nlohmann::json::exception& error) {
+  std::string text = error.what();
+  size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
 }
 
 }  // namespace
@@ -58,13 +65,17 @@ RunConfig RunFolder::Load() const {
   try {
     int format = json.at("format").get<int>();
     Check(format == 1, refused, " of format 1, got ", format);
+    config.file = file;
     fs::path model = json.at("model").at("file").get<std::string>();
-    Check(model.is_relative(), refused, ", got an absolute model path");
+    bool inside = model.is_relative() &&
+                  model.lexically_normal().string().substr(0, 2) != "..";
+    Check(inside, refused, " with a model inside the run's folder, got \"",
+          model.string(), "\"");
     config.model = (fs::path(path_) / model).string();
     config.crc = json.at("model").at("crc32").get<std::string>();
     config.flags = json.at("flags").get<FlagMap>();
   } catch (const nlohmann::json::exception& error) {
-    Fail(refused, ": ", error.what());
+    Fail(refused, ", got ", ReasonOf(error));
   }
   Check(FileCrc(config.model) == config.crc, "[", config.model,
         "] is not the file that the run was started with");

@@ -16,6 +16,7 @@
 namespace onnx_fp8 {
 
 struct RunConfig {
+  std::string file;   // config.json itself
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
   FlagMap flags;      // of `train`, without MODEL, --out and --resume

@@ -7,25 +7,31 @@
 
 namespace onnx_fp8 {
 
+void FillFrom(const RunConfig& config, Flags& flags) {
+  try {
+    flags.RequireKnown(config.flags);
+    flags.Fill(config.flags);
+  } catch (const UsageError& error) {
+    Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
+  }
+}
+
 SessionOptions RunSessionOptions(const RunConfig& config) {
   Flags flags("train", "");
   TrainFlags values;
   values.AddTo(flags, true);
+  flags.Parse({});
+  FillFrom(config, flags);
+  values.model = config.model;
+  // Only the checkpoint's weights count, and a profile of its own is wrong.
+  values.init.clear();
+  values.session.engine.profile.clear();
   try {
-    flags.Parse({});
-    flags.Fill(config.flags);
-    values.model = config.model;
-    // Only the checkpoint's weights count, and a profile of its own is wrong.
-    values.init.clear();
-    values.session.engine.profile.clear();
     SessionOptions options = values.MakeSession(flags);
     options.loss.logits = LossOutput(options.loss, config.model);
     return options;
   } catch (const UsageError& error) {
-    Fail("[", config.model,
-         "] the run's config.json has a flag that does not "
-         "fit: ",
-         error.what());
+    Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
   }
 }
 

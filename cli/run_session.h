@@ -6,8 +6,12 @@
 
 namespace onnx_fp8 {
 
+// Fills in the flags of `train` that the run was started with. Errors: flags in
+// the config that this program does not know.
+void FillFrom(const RunConfig& config, Flags& flags);
+
 // The session that a run was trained with, on the run's own copy of the model.
-// Errors: flags in the config that this program does not know.
+// Errors: FillFrom's.
 SessionOptions RunSessionOptions(const RunConfig& config);
 
 }  // namespace onnx_fp8

@@ -39,4 +39,8 @@ std::string DurationText(double seconds);
 // "a, b, c", at most `most` of them and "…".
 std::string Joined(const std::vector<std::string>& words, size_t most = 20);
 
+// A message that may quote any bytes of a file, fit for a terminal: controls
+// and what is no UTF-8 as "\x1b", the end of an endless one as "…".
+std::string Printable(const std::string& message);
+
 }  // namespace onnx_fp8

@@ -12,6 +12,7 @@
 #include "cli/model_outputs.h"
 #include "cli/options.h"
 #include "cli/run_folder.h"
+#include "cli/run_session.h"
 #include "cli/text.h"
 #include "cli/train_flags.h"
 #include "cli/trainer.h"
@@ -102,7 +103,7 @@ void TrainCommand::PrepareFolder() {
       config.flags.erase("--steps");
       config.flags.erase("--epochs");
     }
-    flags_.Fill(config.flags);
+    FillFrom(config, flags_);
     values_.model = config.model;
   } else {
     flags_.Require({"MODEL"});
@@ -144,7 +145,11 @@ void TrainCommand::OpenData() {
         MakeDatasetSpec(values_.val_data, layout_, values_.data_flags)));
   }
   if (values_.epochs > 0) {
-    int64_t batches = values_.epochs * data_->batches_per_epoch();
+    int64_t batches = 0;
+    Check(!__builtin_mul_overflow(values_.epochs, data_->batches_per_epoch(),
+                                  &batches),
+          "--epochs: expected less than 2^63 batches in all, got ",
+          values_.epochs, " times ", data_->batches_per_epoch());
     steps_ = std::max<int64_t>(1, batches / values_.grad_accum);
   } else {
     steps_ = values_.steps;

@@ -53,6 +53,10 @@ void TrainFlags::Check(const Flags& flags) const {
   if (flags.Has("--val-every") && val_data.empty()) {
     throw UsageError("--val-every needs --val-data");
   }
+  if (grad_accum > 65536) {
+    throw UsageError(
+        Concat("--grad-accum: expected at most 65536, got ", grad_accum));
+  }
   MakeSchedule();
   MakeSession(flags);
   machine.Apply();

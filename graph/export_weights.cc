@@ -28,8 +28,8 @@ void ExportWithWeights(const std::string& in, const std::string& out,
   }
   Check(open.empty(), "[", in, "] holds no initializer \"",
         open.empty() ? "" : *open.begin(), "\"");
-  WriteModelFile(file.model, out);
   CopyExternalData(file, out);
+  WriteModelFile(file.model, out);
 }
 
 }  // namespace onnx_fp8

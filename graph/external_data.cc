@@ -24,14 +24,15 @@ size_t ParseSize(const std::string& text, const std::string& key,
 
 }  // namespace
 
-const MappedFile& ExternalData::Open(const std::string& location,
-                                     const std::string& who) {
-  auto [it, added] = files_.try_emplace(location);
-  if (!added) return it->second;
+const MappedFile& ExternalData::Map(const std::string& location,
+                                    const std::string& who) {
+  auto known = files_.find(location);
+  if (known != files_.end()) return known->second;
   fs::path relative(location);
   fs::path path = fs::path(model_).parent_path();
-  bool inside = !location.empty() && relative.is_relative() &&
-                location.find('\0') == std::string::npos;
+  bool inside = !location.empty() && relative.is_relative();
+  Check(location.find('\0') == std::string::npos, "[", who,
+        "] expected external data with a file name, got a zero byte in it");
   for (const fs::path& part : relative) inside = inside && part != "..";
   Check(inside, "[", who,
         "] expected external data inside the model's folder, "
@@ -44,12 +45,16 @@ const MappedFile& ExternalData::Open(const std::string& location,
           "files, got the link ",
           path.string());
   }
-  it->second = MapFile(path.string());
-  return it->second;
+  try {
+    return files_[location] = MapFile(path.string());
+  } catch (const Error& error) {
+    Fail("[", who, "] expected external data in ", location, ": ",
+         error.what());
+  }
 }
 
-Tensor ExternalData::Read(const onnx::TensorProto& proto) {
-  std::string who = model_ + ": " + proto.name();
+Tensor ExternalData::Read(const onnx::TensorProto& proto,
+                          const std::string& who) {
   DType dtype = static_cast<DType>(proto.data_type());
   Shape shape(proto.dims().begin(), proto.dims().end());
   size_t want = static_cast<size_t>(NumElements(shape));
@@ -68,11 +73,11 @@ Tensor ExternalData::Read(const onnx::TensorProto& proto) {
       length = ParseSize(entry.value(), "length", who);
     }
   }
-  const MappedFile& file = Open(location, who);
+  const MappedFile& file = Map(location, who);
   Check(length == want, "[", who, "] expected ", want, " bytes for shape ",
         ToString(shape), ", got length ", length);
   Check(offset <= file.size && length <= file.size - offset, "[", who,
-        "] expected bytes ", offset, "…", offset + length, " of ", location,
+        "] expected ", length, " bytes from ", offset, " on in ", location,
         ", which holds ", file.size);
   if (offset % ByteSize(dtype) != 0) {
     Tensor copy = Tensor::Allocate(dtype, std::move(shape));

@@ -19,12 +19,14 @@ class ExternalData {
 
   // A view of the mapped bytes; nothing is read or copied, unless the offset
   // is not a multiple of the element size. Errors: a location that is absolute,
-  // leaves the folder or passes a link; a file that is missing or too short.
-  Tensor Read(const onnx::TensorProto& proto);
+  // leaves the folder or passes a link; a file that is missing or too short;
+  // `who` begins the message.
+  Tensor Read(const onnx::TensorProto& proto, const std::string& who);
+
+  // A whole file, with Read's errors.
+  const MappedFile& Map(const std::string& location, const std::string& who);
 
  private:
-  const MappedFile& Open(const std::string& location, const std::string& who);
-
   std::string model_;
   std::map<std::string, MappedFile> files_;
 };

@@ -4,6 +4,10 @@
 #include <onnx/defs/schema.h>
 #include <onnx/shape_inference/implementation.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "graph/onnx_convert_internal.h"
 #include "graph/schemas.h"
 #include "onnx_fp8/check.h"
@@ -31,6 +35,40 @@ std::string StandIn(const Node& node) {
   return node.op;
 }
 
+// ONNX's own inference takes types on trust, and so do the kernels.
+void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
+  std::map<std::string, const Value*> first;  // of each type variable
+  const auto& formals = schema.inputs();
+  for (size_t i = 0; i < node.inputs().size() && !formals.empty(); ++i) {
+    const Value* value = node.in(i);
+    if (!value || value->dtype == DType::kUndefined || value->is_sequence) {
+      continue;
+    }
+    const auto& formal = formals[std::min(i, formals.size() - 1)];
+    std::set<std::string> allowed;
+    for (onnx::DataType type : formal.GetTypes()) {
+      if (type->starts_with("tensor(")) {
+        allowed.insert(type->substr(7, type->size() - 8));
+      }
+    }
+    std::string list;
+    for (const std::string& type : allowed) {
+      list += (list.empty() ? "" : ", ") + type;
+    }
+    // Gradients are checked in double, which ONNX denies a few of its ops.
+    bool wide = value->dtype == DType::kDouble && allowed.contains("float");
+    Check(wide || allowed.contains(Name(value->dtype)), "[", node.Where(),
+          "] expected input ", i, " (\"", value->name, "\") to be of ", list,
+          ", got ", Name(value->dtype));
+    if (!formal.GetIsHomogeneous()) continue;
+    auto [it, added] = first.try_emplace(formal.GetTypeStr(), value);
+    Check(it->second->dtype == value->dtype, "[", node.Where(),
+          "] expected inputs of one type, got \"", it->second->name, "\" of ",
+          Name(it->second->dtype), " and \"", value->name, "\" of ",
+          Name(value->dtype));
+  }
+}
+
 }  // namespace
 
 void InferNode(Node& node, int opset) {
@@ -44,7 +82,12 @@ void InferNode(Node& node, int opset) {
   const onnx::OpSchema* schema =
       onnx::OpSchemaRegistry::Schema(StandIn(node), opset, node.domain);
   Check(schema != nullptr, "[", node.Where(), "] no operator ", node.op,
-        " in domain \"", node.domain, "\" of ONNX opset ", opset);
+        node.domain.empty() ? "" : " of domain ", node.domain,
+        " in ONNX opset ", opset,
+        node.domain.empty() ? ""
+                            : "; beside ONNX's own operators only local "
+                              "functions of the model are known");
+  CheckTypes(node, *schema);
   if (!schema->has_type_and_shape_inference_function()) return;
 
   onnx::NodeProto proto = ToProto(node);
@@ -72,7 +115,14 @@ void InferNode(Node& node, int opset) {
   try {
     schema->GetTypeAndShapeInferenceFunction()(context);
   } catch (const std::exception& error) {
-    Fail("[", node.Where(), "] ", error.what());
+    std::string inputs;
+    for (const Value* value : node.inputs()) {
+      if (!value) continue;
+      inputs += (inputs.empty() ? "" : ", ") + value->name + " " +
+                Name(value->dtype) +
+                (value->shape ? ToString(*value->shape) : "");
+    }
+    Fail("[", node.Where(), "] ", error.what(), "; inputs: ", inputs);
   }
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (Value* value = node.out(i)) {

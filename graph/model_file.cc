@@ -2,14 +2,18 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
+#include "graph/check_nodes_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
 #include "graph/schemas_internal.h"
+#include "graph/upgrade.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -24,13 +28,20 @@ bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
 
 void RequireModel(const ModelFile& file) {
   Check(file.model.ir_version() > 0 && file.model.has_graph(), "[", file.path,
-        "] expected an ONNX model, got something else");
+        "] expected an ONNX model with a graph, got something else");
+  CheckFunctions(file.model, file.path);
+}
+
+bool SameBytes(const MappedFile& a, const MappedFile& b) {
+  return a.size == b.size &&
+         (a.size == 0 || std::memcmp(a.data, b.data, a.size) == 0);
 }
 
 // Every file that an initializer or a tensor attribute refers to.
 void CollectLocations(const onnx::GraphProto& graph,
                       std::set<std::string>* locations) {
   auto add = [&](const onnx::TensorProto& tensor) {
+    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
     for (const auto& entry : tensor.external_data()) {
       if (entry.key() == "location") locations->insert(entry.value());
     }
@@ -56,14 +67,20 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
   }
   ExternalReader reader;
   if (external) {
-    reader = [this](const onnx::TensorProto& proto) {
-      return external->Read(proto);
+    reader = [this](const onnx::TensorProto& proto, const std::string& who) {
+      return external->Read(proto, who);
     };
   }
+  CheckNodes(variant.graph(), graph->opset, path);
   AddGraphFromProto(*graph, variant.graph(), reader);
   for (Value* value : graph->Values()) {
-    Check(value->producer || value->is_input || value->is_initializer(), "[",
-          path, "] value \"", value->name, "\" is read but never computed");
+    if (value->producer || value->is_input || value->is_initializer()) continue;
+    bool output = std::ranges::count(graph->outputs, value) > 0;
+    Fail("[", path, "] value \"", value->name, "\" is ",
+         output                ? "an output of the graph"
+         : value->uses.empty() ? "read by a subgraph"
+                               : "read by " + value->uses[0]->Where(),
+         " but never computed");
   }
   return graph;
 }
@@ -96,14 +113,10 @@ ModelFile ReadModelBytes(const std::string& bytes) {
 }
 
 void WriteModelFile(const onnx::ModelProto& model, const std::string& path) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  bool ok = out && model.SerializeToOstream(&out) && out.flush();
-  if (ok) return;
-  std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) fs::remove(path, ignored);
-  Fail("[", path,
-       "] can't be written (no such folder, no permission, a full disk, or a "
-       "model of 2 GiB and more)");
+  Check(model.ByteSizeLong() <= static_cast<size_t>(INT32_MAX), "[", path,
+        "] can't be written: ONNX models end at 2 GiB, this one has ",
+        model.ByteSizeLong(), " bytes");
+  WriteFileAtomically(path, model.SerializeAsString());
 }
 
 void CopyExternalData(const ModelFile& file, const std::string& out) {
@@ -114,18 +127,30 @@ void CopyExternalData(const ModelFile& file, const std::string& out) {
   std::set<std::string> locations;
   CollectLocations(file.model.graph(), &locations);
   for (const std::string& location : locations) {
-    std::error_code error;
-    fs::create_directories((to / location).parent_path(), error);
-    fs::copy_file(from / location, to / location,
-                  fs::copy_options::overwrite_existing, error);
-    Check(!error, "[", (to / location).string(),
-          "] can't be written: ", error.message());
+    MappedFile data = file.external->Map(location, file.path);
+    std::string copy = (to / location).lexically_normal().string();
+    // The model chose this name: it must not replace what is not its own.
+    bool taken = copy == fs::absolute(out).lexically_normal();
+    if (!taken && fs::exists(copy)) {
+      if (SameBytes(MapFile(copy), data)) continue;
+      taken = true;
+    }
+    Check(!taken, "[", copy,
+          "] would be replaced by the model's external data "
+          "\"",
+          location, "\": write to another folder");
+    MakeDirectories(fs::path(copy).parent_path().string());
+    WriteFileAtomically(copy,
+                        {reinterpret_cast<const char*>(data.data), data.size});
   }
 }
 
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path) {
   for (const auto& import : model.opset_import()) {
     if (import.domain().empty() || import.domain() == "ai.onnx") {
+      Check(import.version() >= 1 && import.version() <= kNormalOpset, "[",
+            path, "] expected ONNX opset ", kOldestOpset, " to ", kNormalOpset,
+            ", got ", import.version(), "; export the model with one of these");
       return static_cast<int>(import.version());
     }
   }

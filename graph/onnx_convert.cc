@@ -152,18 +152,24 @@ Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
   DType dtype = static_cast<DType>(proto.data_type());
   std::string who = where + (proto.name().empty() ? "" : " " + proto.name());
   Check(ByteSize(dtype) > 0, "[", who,
-        "] expected a numeric tensor, got ONNX data type ", proto.data_type());
+        "] expected a numeric tensor, got ONNX data type ", proto.data_type(),
+        " (", onnx::TensorProto::DataType_Name(proto.data_type()), ")");
   for (int64_t size : proto.dims()) {
     Check(size >= 0, "[", who, "] expected axis sizes >= 0, got ", size);
+  }
+  Shape shape(proto.dims().begin(), proto.dims().end());
+  int64_t count = 0;
+  try {
+    count = NumElements(shape);
+  } catch (const Error& error) {
+    Fail("[", who, "] ", error.what());
   }
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
     Check(static_cast<bool>(external), "[", who,
           "] holds external data, which can't be read here");
-    return external(proto);
+    return external(proto, who);
   }
-  Shape shape(proto.dims().begin(), proto.dims().end());
   // Checked before allocating: a malformed file must not ask for terabytes.
-  int64_t count = NumElements(shape);
   if (proto.has_raw_data()) {
     Check(static_cast<uint64_t>(count) ==
                   proto.raw_data().size() / ByteSize(dtype) &&
@@ -261,10 +267,16 @@ Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
   }
   std::vector<std::string> outputs;
   for (const std::string& name : proto.output()) {
-    Check(name.empty() || before || !graph.Find(name), "[", where,
-          "] expected values to be computed once and before they are used, "
-          "got a second \"",
-          name, "\"");
+    const Value* known = name.empty() || before ? nullptr : graph.Find(name);
+    if (known) {
+      bool read = !known->producer && !known->is_input &&
+                  !known->is_initializer() && !known->uses.empty();
+      Fail("[", where, "] computes \"", name, "\", which ",
+           read ? known->uses[0]->Where() +
+                      " has read before: expected nodes in the order of the "
+                      "computation, without a cycle"
+                : "is there already: expected values to be computed once");
+    }
     outputs.push_back(name.empty() ? "" : graph.FreshName(name));
   }
   std::string domain = proto.domain() == "ai.onnx" ? "" : proto.domain();
@@ -310,8 +322,11 @@ onnx::NodeProto ToProto(const Node& node) {
 void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
                        const ExternalReader& external) {
   graph.name = proto.name();
-  Check(proto.sparse_initializer_size() == 0, "[", graph.file,
-        "] expected dense initializers, got sparse ones");
+  if (proto.sparse_initializer_size() > 0) {
+    Fail("[", graph.file,
+         "] expected dense initializers, got the sparse one \"",
+         proto.sparse_initializer(0).values().name(), "\"");
+  }
   ValueMap values;
   for (const auto& initializer : proto.initializer()) {
     values[initializer.name()] = graph.AddInitializer(

@@ -17,7 +17,9 @@ namespace onnx_fp8 {
 namespace onnx = ONNX_NAMESPACE;
 
 // Reads a TensorProto whose data lies in another file. Errors as ReadModel's.
-using ExternalReader = std::function<Tensor(const onnx::TensorProto&)>;
+// The tensor, and what begins the message of an error.
+using ExternalReader =
+    std::function<Tensor(const onnx::TensorProto&, const std::string& who)>;
 
 // Errors: strings and sparse data, sizes that do not match the shape, external
 // data without a reader. `where` names the file or node.

@@ -17,6 +17,8 @@
 #include "graph/upgrade.h"
 #include "graph/views.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
+#include "onnx_fp8/mapped_file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -209,19 +211,14 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
         "] expected another file than the model itself");
   ModelRewriter rewriter(in, recipe, {train, freeze});
   RewriteReport report = rewriter.Run();
+  CopyExternalData(rewriter.file(), out);
   if (report.rewritten == 0) {
-    std::error_code error;
-    fs::copy_file(in, out, fs::copy_options::overwrite_existing, error);
-    if (!error) {
-      // A read-only original must not make a read-only copy.
-      fs::permissions(out, fs::perms::owner_write, fs::perm_options::add,
-                      error);
-    }
-    Check(!error, "[", out, "] can't be written: ", error.message());
+    MappedFile original = MapFile(in);
+    WriteFileAtomically(
+        out, {reinterpret_cast<const char*>(original.data), original.size});
   } else {
     WriteModelFile(rewriter.file().model, out);
   }
-  CopyExternalData(rewriter.file(), out);
   return report;
 }
 

@@ -90,7 +90,8 @@ bool UpgradeNodes(Graph& graph, int from, int to) {
 void Upgrade(Graph& graph, int to) {
   Check(graph.opset >= kOldestOpset && graph.opset <= kNormalOpset, "[",
         graph.file, "] expected ONNX opset ", kOldestOpset, " to ",
-        kNormalOpset, ", got ", graph.opset);
+        kNormalOpset, ", got ", graph.opset,
+        "; export the model with one of these");
   if (graph.opset < to) UpgradeNodes(graph, graph.opset, to);
 }
 

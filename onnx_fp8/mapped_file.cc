@@ -20,7 +20,8 @@ MappedFile MapFile(const std::string& path) {
   std::shared_ptr<void> closer(nullptr, [fd](void*) { close(fd); });
   struct stat info {};
   Check(fstat(fd, &info) == 0, "[", path, "] ", std::strerror(errno));
-  Check(S_ISREG(info.st_mode), "[", path, "] expected a regular file");
+  Check(S_ISREG(info.st_mode), "[", path, "] expected a regular file, got a ",
+        S_ISDIR(info.st_mode) ? "folder" : "device or pipe");
   MappedFile file;
   file.size = static_cast<size_t>(info.st_size);
   if (file.size == 0) return file;

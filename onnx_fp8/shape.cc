@@ -9,13 +9,16 @@ namespace onnx_fp8 {
 
 int64_t NumElements(std::span<const int64_t> shape) {
   int64_t count = 1;
+  bool empty = false;
   for (int64_t size : shape) {
     Check(size >= 0, "expected known axis sizes, got ", ToString(shape));
-    Check(!__builtin_mul_overflow(count, size, &count),
+    empty |= size == 0;
+    // Of an empty tensor too: its strides must not overflow.
+    Check(!__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count),
           "expected a tensor of less than 2^63 elements, got shape ",
           ToString(shape));
   }
-  return count;
+  return empty ? 0 : count;
 }
 
 bool IsConcrete(std::span<const int64_t> shape) {
@@ -27,7 +30,7 @@ std::vector<int64_t> Strides(std::span<const int64_t> shape) {
   int64_t step = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = step;
-    step *= shape[i];
+    step *= std::max<int64_t>(shape[i], 1);
   }
   return strides;
 }

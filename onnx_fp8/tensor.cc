@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/tensor.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -13,6 +15,15 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr size_t kAlignment = 64;
+
+// Of the whole machine. More than that is promised by the system all the same,
+// and then taken away with the process.
+size_t MemoryBytes() {
+  static const size_t bytes =
+      static_cast<size_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
+      static_cast<size_t>(std::max(0L, sysconf(_SC_PAGE_SIZE)));
+  return bytes;
+}
 
 // fn.operator()<T>() for the C++ type of a numeric dtype.
 template <typename Fn>
@@ -101,6 +112,17 @@ To ConvertElement(From from) {
 
 }  // namespace
 
+std::shared_ptr<void> AllocateBytes(size_t bytes) {
+  Check(bytes <= MemoryBytes(), "expected to need at most the machine's ",
+        MemoryBytes(), " bytes of memory, got ", bytes,
+        ": use smaller batches or a smaller model");
+  size_t rounded =
+      (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, rounded);
+  Check(data != nullptr, "out of memory: ", bytes, " bytes");
+  return std::shared_ptr<void>(data, std::free);
+}
+
 Tensor Tensor::Allocate(DType dtype, Shape shape) {
   Check(ByteSize(dtype) > 0, "expected a numeric dtype, got ", Name(dtype));
   Tensor t;
@@ -108,15 +130,11 @@ Tensor Tensor::Allocate(DType dtype, Shape shape) {
   t.size_ = NumElements(shape);
   t.shape_ = std::move(shape);
   size_t size = ByteSize(dtype);
-  Check(static_cast<size_t>(t.size_) < (size_t{1} << 60) / size,
+  Check(static_cast<size_t>(t.size_) < SIZE_MAX / 2 / size,
         "expected a tensor that fits into memory, got shape ",
         ToString(t.shape_));
-  size_t bytes = std::max<size_t>(static_cast<size_t>(t.size_) * size, 1);
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  t.data_ = std::aligned_alloc(kAlignment, bytes);
-  Check(t.data_ != nullptr, "out of memory: ", bytes, " bytes for shape ",
-        ToString(t.shape_));
-  t.owner_ = std::shared_ptr<void>(t.data_, std::free);
+  t.owner_ = AllocateBytes(static_cast<size_t>(t.size_) * size);
+  t.data_ = t.owner_.get();
   return t;
 }
 

@@ -15,6 +15,9 @@
 
 namespace onnx_fp8 {
 
+// Uninitialised memory, aligned to 64 bytes. Errors: more than the machine has.
+std::shared_ptr<void> AllocateBytes(size_t bytes);
+
 // dtype + shape + shared host storage, row-major and contiguous. A copy of a
 // Tensor shares the bytes; Clone() copies them. It is not an expression: no
 // operators, no autograd. A default Tensor holds nothing (`!defined()`).

@@ -95,8 +95,11 @@ Value* GradScale(Builder& b, Value* norm, double clip_norm) {
   return b.Op("Min", {scale, b.Scalar(1, norm)});
 }
 
-void CheckParameters(const std::vector<ParameterGradient>& parameters) {
-  Check(!parameters.empty(), "expected parameters to train, got none");
+void CheckParameters(const std::vector<ParameterGradient>& parameters,
+                     const std::string& file) {
+  Check(
+      !parameters.empty(), "[", file,
+      "] expected parameters to train, got none; `onnx-fp8 inspect` tells why");
   std::set<const Value*> seen;
   for (const ParameterGradient& p : parameters) {
     const std::string& name = p.param->name;
@@ -118,14 +121,15 @@ bool Matches(const std::string& pattern, const ParameterGradient& p) {
 
 // Errors: a pattern that matches nothing is a slip.
 void CheckGroups(const OptimizerSpec& spec,
-                 const std::vector<ParameterGradient>& parameters) {
+                 const std::vector<ParameterGradient>& parameters,
+                 const std::string& file) {
   for (const ParameterGroup& group : spec.groups) {
     bool found = false;
     for (const ParameterGradient& p : parameters) {
       found = found || Matches(group.pattern, p);
     }
-    Check(found, "expected trained parameters that match \"", group.pattern,
-          "\", got none");
+    Check(found, "[", file, "] expected trained parameters that match \"",
+          group.pattern, "\", got none; `onnx-fp8 inspect` lists them");
   }
 }
 
@@ -189,8 +193,8 @@ OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite) {
   CheckOptimizer(spec);
-  CheckParameters(parameters);
-  CheckGroups(spec, parameters);
+  CheckParameters(parameters, graph.file);
+  CheckGroups(spec, parameters, graph.file);
   Builder b(graph, "optimizer.");
   OptimizerValues values;
   values.lr = graph.AddInitializer(graph.FreshName("lr"),

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "graph/print.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -65,10 +65,7 @@ std::string Profiler::ChromeTrace() const {
 }
 
 void Profiler::WriteChromeTrace(const std::string& path) const {
-  std::ofstream file(path, std::ios::binary);
-  file << ChromeTrace() << "\n";
-  file.close();
-  Check(!file.fail(), "[", path, "] can't be written");
+  WriteFileAtomically(path, ChromeTrace() + "\n");
 }
 
 std::string Profiler::Summary() const {

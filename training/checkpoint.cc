@@ -22,6 +22,8 @@ using Json = nlohmann::json;
 
 constexpr char kFormat[] = "onnx_fp8 checkpoint";
 constexpr int kVersion = 1;
+// Times batches per step it still fits 64 bits.
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr char kStateFile[] = "/state.safetensors";
 constexpr char kManifestFile[] = "/manifest.json";
 constexpr std::string_view kStepPrefix = "step_";
@@ -247,9 +249,15 @@ Json ReadManifest(const std::string& path, const std::string& model) {
   Check(Member(manifest, "format", kString, path) == kFormat, "[", path,
         "] expected format \"", kFormat, "\", got ", manifest["format"]);
   Check(Member(manifest, "version", kInt, path) == kVersion, "[", path,
-        "] expected version ", kVersion, ", got ", manifest["version"]);
+        "] expected version ", kVersion, ", got ", manifest["version"],
+        ": another version of onnx-fp8 wrote it");
   for (const char* key : {"step", "seed", "next_batch", "state_bytes"}) {
     Member(manifest, key, kInt, path);
+  }
+  for (const char* key : {"step", "next_batch"}) {
+    const Json& count = manifest[key];
+    Check(count >= 0 && count <= kMaxSteps, "[", path, "] expected \"", key,
+          "\" in 0…", kMaxSteps, ", got ", count.dump());
   }
   for (const char* key : {"notes", "tensors"}) {
     Member(manifest, key, kObject, path);

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "onnx_fp8/file.h"
 #include "training/arrays.h"
-#include "training/file.h"
 
 namespace onnx_fp8 {
 

@@ -149,7 +149,8 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   for (const DatasetInput& input : spec_.inputs) {
     Check(std::ranges::binary_search(found, input.name), "[", Files(),
           "] expected an array \"", input.name, "\", got ",
-          found.empty() ? "none" : Join(found));
+          found.empty() ? "none" : Join(found),
+          input.name == spec_.label ? "; --label names another one" : "");
   }
   Check(!columns_.empty(), "[", Files(),
         "] expected an array with a sample axis, got whole arrays only");

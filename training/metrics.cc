@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "onnx_fp8/check.h"
-#include "training/file.h"
+#include "onnx_fp8/file.h"
 
 namespace onnx_fp8 {
 namespace {

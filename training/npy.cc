@@ -59,7 +59,9 @@ class HeaderParser {
 
  private:
   [[noreturn]] void Damaged() const {
-    Fail("[", where_, "] has a damaged .npy header");
+    Fail("[", where_,
+         "] has a damaged .npy header, expected {'descr': …, 'fortran_order': "
+         "…, 'shape': …}");
   }
   void SkipSpace() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) {

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
+#include "onnx_fp8/file.h"
 #include "training/arrays.h"
-#include "training/file.h"
 
 namespace onnx_fp8 {
 

@@ -2,6 +2,7 @@
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <list>
 
@@ -51,7 +52,10 @@ class Session : public TrainingSession {
     for (const Value* value : model_.graph->Initializers()) {
       if (value->role != Role::kNone) state_[value->name] = value->data.Clone();
     }
-    if (!options.profile.empty()) profiler_ = std::make_unique<Profiler>();
+    if (options.profile.empty()) return;
+    profiler_ = std::make_unique<Profiler>();
+    // It is written at the end, by a destructor, which can't report an error.
+    profiler_->WriteChromeTrace(options.profile);
   }
 
   ~Session() override {
@@ -59,7 +63,7 @@ class Session : public TrainingSession {
     try {
       profiler_->WriteChromeTrace(options_.profile);
     } catch (const Error&) {
-      // A destructor can't report it; WriteProfile does.
+      // What can be foreseen the constructor reported.
     }
   }
 
@@ -177,10 +181,12 @@ class Session : public TrainingSession {
     }
     for (const auto& [name, tensor] : Weights()) {
       auto it = state.find(name);
-      Check(it != state.end() && it->second.dtype() == tensor.dtype() &&
-                it->second.shape() == tensor.shape(),
-            "[", folder, "] expected the checkpoint to hold ", name, " as ",
-            Name(tensor.dtype()), " ", ToString(tensor.shape()));
+      auto type = [](const Tensor& t) {
+        return Name(t.dtype()) + ToString(t.shape());
+      };
+      Check(it != state.end() && type(it->second) == type(tensor), "[", folder,
+            "] expected the checkpoint to hold ", name, " as ", type(tensor),
+            ", got ", it == state.end() ? "none" : type(it->second));
     }
     std::vector<ScaleSlot> slots = ParseSlots(notes[kSlots]);
     if (notes[kRecipe] != options_.recipe.name) {
@@ -191,7 +197,14 @@ class Session : public TrainingSession {
       });
       slots.clear();
     }
-    skipped_ = std::stoll(notes[kSkipped]);
+    int64_t skipped = 0;
+    const std::string& text = notes[kSkipped];
+    const char* end = text.data() + text.size();
+    Check(std::from_chars(text.data(), end, skipped).ptr == end &&
+              !text.empty() && skipped >= 0,
+          "[", folder, "] expected a number of steps as the checkpoint's note ",
+          kSkipped, ", got \"", text, "\"");
+    skipped_ = skipped;
     state_ = std::move(state);
     step_ = checkpoint->step;
     source_.slots = std::move(slots);

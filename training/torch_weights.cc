@@ -43,6 +43,7 @@ TensorMap FromTorch(const TensorMap& arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path) {
   TensorMap weights;
+  Check(!arrays.empty(), "[", path, "] expected weights, got none");
   for (const auto& [key, array] : arrays) {
     const ParameterInfo* found = nullptr;
     for (const ParameterInfo& info : parameters) {
@@ -51,6 +52,8 @@ TensorMap FromTorch(const TensorMap& arrays,
     Check(found != nullptr, "[", path, "] holds \"", key,
           "\", which is no parameter of the model; `onnx-fp8 inspect` lists "
           "them");
+    Check(IsFloat(array.dtype()), "[", path, "] expected ", key,
+          " of a float type, got ", Name(array.dtype()));
     // By the file's own name it comes in the file's layout.
     bool turn = names.at(found->name).transposed && found->fqn == key &&
                 array.rank() == 2;

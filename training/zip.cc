@@ -4,12 +4,12 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 
 #include "onnx_fp8/check.h"
-#include "training/file.h"
+#include "onnx_fp8/file.h"
+#include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -71,7 +71,9 @@ uint64_t FindEnd(const Reader& reader) {
       return at;
     }
   }
-  Fail("[", reader.path(), "] expected a ZIP file; its end is missing");
+  Fail("[", reader.path(),
+       "] expected a ZIP file; its end is missing (truncated, or of another "
+       "format)");
 }
 
 Directory ReadEnd(const Reader& reader) {
@@ -167,13 +169,8 @@ Bytes Inflate(uint8_t* from, const ZipMember& member,
   Check(member.size / 1032 <= member.compressed, "[", where,
         "] has a damaged ZIP entry: ", member.size, " bytes from ",
         member.compressed);
-  // A multiple of the alignment, as aligned_alloc wants it.
-  size_t rounded = (member.size + 64) / 64 * 64;
-  void* data = std::aligned_alloc(64, rounded);
-  Check(data != nullptr, "[", where, "] out of memory: ", member.size,
-        " bytes");
-  Bytes bytes{std::shared_ptr<void>(data, std::free),
-              static_cast<uint8_t*>(data), member.size};
+  std::shared_ptr<void> data = AllocateBytes(member.size);
+  Bytes bytes{data, static_cast<uint8_t*>(data.get()), member.size};
   z_stream stream = {};
   Check(inflateInit2(&stream, -MAX_WBITS) == Z_OK, "[", where,
         "] can't be inflated");

@@ -8,8 +8,11 @@
 namespace onnx_fp8 {
 namespace {
 
-// More iterations than this would make a graph that nobody can plan.
-constexpr int64_t kMaxIterations = 65536;
+Value* AsTensor(const Node& node, const Entry& entry) {
+  Check(!entry.is_sequence, "[", node.Where(),
+        "] expected tensors from the body, got a sequence");
+  return entry.value;
+}
 
 }  // namespace
 
@@ -33,6 +36,24 @@ bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
   return true;
 }
 
+// Inputs from `first` on that a loop hands from one iteration to the next, and
+// on to as many outputs.
+std::vector<Entry> Specialiser::Carried(Scope& scope, const Node& node,
+                                        size_t first, size_t count) {
+  Check(node.outputs().size() >= count, "[", node.Where(),
+        "] expected at "
+        "least ",
+        count, " outputs, one for each carried value, got ",
+        node.outputs().size());
+  std::vector<Entry> entries;
+  for (size_t i = first; i < first + count; ++i) {
+    Check(node.in(i) != nullptr, "[", node.Where(), "] expected input ", i,
+          ", got none");
+    entries.push_back(Lookup(scope, node.in(i)));
+  }
+  return entries;
+}
+
 std::vector<Entry> Specialiser::Inline(Scope& scope, const Graph& body,
                                        const std::vector<Entry>& inputs) {
   Check(body.inputs.size() == inputs.size(), "[", body.name, "] expected ",
@@ -50,8 +71,7 @@ std::vector<Entry> Specialiser::Inline(Scope& scope, const Graph& body,
 }
 
 void Specialiser::VisitIf(Scope& scope, const Node& node) {
-  Check(node.in(0) != nullptr, "[", node.Where(), "] expected a condition");
-  Value* condition = Lookup(scope, node.in(0)).value;
+  Value* condition = TensorAt(scope, node, 0);
   auto branch = [&](const char* key) {
     auto body = node.Subgraph(key);
     Check(body != nullptr, "[", node.Where(), "] expected two branches");
@@ -98,17 +118,14 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
         "] expected a body, a trip count and a condition");
   int64_t trips = kMaxIterations;
   if (node.in(0)) {
-    trips = KnownInt(node, Lookup(scope, node.in(0)).value, "the trip count");
+    trips = KnownInt(node, TensorAt(scope, node, 0), "the trip count");
     Check(trips <= kMaxIterations, "[", node.Where(), "] expected at most ",
           kMaxIterations, " iterations, got ", trips);
   }
-  bool going = !node.in(1) ||
-               KnownInt(node, Lookup(scope, node.in(1)).value, "the condition");
+  bool going =
+      !node.in(1) || KnownInt(node, TensorAt(scope, node, 1), "the condition");
   size_t carried_count = node.inputs().size() - 2;
-  std::vector<Entry> carried;
-  for (size_t i = 0; i < carried_count; ++i) {
-    carried.push_back(Lookup(scope, node.in(i + 2)));
-  }
+  std::vector<Entry> carried = Carried(scope, node, 2, carried_count);
   Check(node.outputs().size() + 1 == body->outputs.size(), "[", node.Where(),
         "] expected ", node.outputs().size() + 1, " outputs of the body, got ",
         body->outputs.size());
@@ -120,10 +137,10 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
         {Constant(Tensor::Scalar<bool>(true), "condition"), {}, false}};
     inputs.insert(inputs.end(), carried.begin(), carried.end());
     std::vector<Entry> outputs = Inline(scope, *body, inputs);
-    going = KnownInt(node, outputs[0].value, "the condition") != 0;
+    going = KnownInt(node, AsTensor(node, outputs[0]), "the condition") != 0;
     for (size_t j = 0; j < carried_count; ++j) carried[j] = outputs[j + 1];
     for (size_t j = 0; j < scanned.size(); ++j) {
-      scanned[j].push_back(outputs[1 + carried_count + j].value);
+      scanned[j].push_back(AsTensor(node, outputs[1 + carried_count + j]));
     }
   }
   for (size_t j = 0; j < node.outputs().size(); ++j) {
@@ -145,15 +162,12 @@ void Specialiser::VisitScan(Scope& scope, const Node& node) {
     std::vector<int64_t> all = node.Ints(key);
     return i < all.size() ? all[i] : 0;
   };
-  std::vector<Entry> carried;
-  for (size_t i = 0; i < states; ++i) {
-    carried.push_back(Lookup(scope, node.in(i)));
-  }
+  std::vector<Entry> carried = Carried(scope, node, 0, states);
   int64_t length = -1;
   std::vector<Value*> xs;
   std::vector<int64_t> axes;
   for (size_t i = 0; i < scans; ++i) {
-    Value* x = Lookup(scope, node.in(states + i)).value;
+    Value* x = TensorAt(scope, node, states + i);
     axes.push_back(
         NormalizeAxis(listed("scan_input_axes", i), x->rank(), node.Where()));
     Check(length < 0 || length == x->dim(axes[i]), "[", node.Where(),
@@ -181,7 +195,7 @@ void Specialiser::VisitScan(Scope& scope, const Node& node) {
     std::vector<Entry> outputs = Inline(scope, *body, inputs);
     for (size_t j = 0; j < states; ++j) carried[j] = outputs[j];
     for (size_t j = 0; j < scanned.size(); ++j) {
-      scanned[j].push_back(outputs[states + j].value);
+      scanned[j].push_back(AsTensor(node, outputs[states + j]));
     }
   }
   for (size_t j = 0; j < node.outputs().size(); ++j) {

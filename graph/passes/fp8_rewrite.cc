@@ -196,7 +196,7 @@ std::vector<ScaleSlot> ParseSlots(const std::string& text) {
                        entry.at("occurrence")});
     }
   } catch (const nlohmann::json::exception& error) {
-    Fail("[scale slots] expected a JSON list of slots, got ", error.what());
+    Fail("[scale slots] expected a JSON list of slots, got another text");
   }
   return slots;
 }
@@ -268,6 +268,19 @@ Fp8Plan Fp8Rewrite(Graph& graph, const Recipe& recipe, Value* seed,
                    const std::vector<ScaleSlot>* known) {
   Fp8Plan plan;
   plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), recipe);
+  bool filters = recipe.enabled && !recipe.filter_fqns.empty();
+  bool filtered = std::ranges::any_of(plan.decisions, [&](const auto& d) {
+    return recipe.Filters(d.fqn) ||
+           (!d.module.empty() && recipe.Filters(d.module));
+  });
+  if (filters && !filtered && !plan.decisions.empty()) {
+    std::string list;
+    for (const std::string& name : recipe.filter_fqns) {
+      list += (list.empty() ? "" : ",") + name;
+    }
+    Fail("[", graph.file, "] --filter-fqns ", list,
+         " matches no matrix product; `onnx-fp8 inspect` lists them");
+  }
   if (recipe.enabled) Rewriter(graph, recipe, &plan, known).Run();
   return plan;
 }

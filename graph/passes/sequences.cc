@@ -10,19 +10,24 @@ namespace onnx_fp8 {
 
 std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
                                                  const Node& node) {
-  Value* x = Lookup(scope, node.in(0)).value;
+  Value* x = TensorAt(scope, node, 0);
   int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
   int64_t length = x->dim(axis);
+  auto check_parts = [&](int64_t parts) {
+    Check(parts <= kMaxIterations, "[", node.Where(), "] expected at most ",
+          kMaxIterations, " parts, got ", parts);
+  };
   std::vector<int64_t> sizes;
   bool squeeze = false;
   if (node.in(1)) {
-    Value* split = Lookup(scope, node.in(1)).value;
+    Value* split = TensorAt(scope, node, 1);
     Check(split->is_constant(), "[", node.Where(),
           "] expected the split sizes to be known from the input shapes");
     if (split->data.rank() == 0) {
       int64_t chunk = IntAt(split->data, 0);
       Check(chunk > 0, "[", node.Where(), "] expected a chunk size > 0, got ",
             chunk);
+      check_parts(length / chunk);
       for (int64_t at = 0; at < length; at += chunk) {
         sizes.push_back(std::min(chunk, length - at));
       }
@@ -30,6 +35,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
       sizes = ToInts(split->data);
     }
   } else {
+    check_parts(length);
     sizes.assign(static_cast<size_t>(length), 1);
     squeeze = node.Int("keepdims", 1) == 0;
   }
@@ -63,8 +69,7 @@ bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
   };
   auto position = [&](size_t input, size_t size, size_t otherwise) -> size_t {
     if (!node.in(input)) return otherwise;
-    int64_t i =
-        KnownInt(node, Lookup(scope, node.in(input)).value, "the position");
+    int64_t i = KnownInt(node, TensorAt(scope, node, input), "the position");
     int64_t n = static_cast<int64_t>(size);
     Check(i >= -n && i <= n, "[", node.Where(), "] expected a position in ", -n,
           "…", n, ", got ", i);
@@ -77,8 +82,8 @@ bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
     set({});
   } else if (node.op == "SequenceConstruct") {
     std::vector<Value*> parts;
-    for (const Value* value : node.inputs()) {
-      parts.push_back(Lookup(scope, value).value);
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      parts.push_back(TensorAt(scope, node, i));
     }
     set(std::move(parts));
   } else if (node.op == "SplitToSequence") {
@@ -87,7 +92,7 @@ bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
     std::vector<Value*> parts = sequence(0);
     size_t at = position(2, parts.size(), parts.size());
     parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(at),
-                 Lookup(scope, node.in(1)).value);
+                 TensorAt(scope, node, 1));
     set(std::move(parts));
   } else if (node.op == "SequenceErase") {
     std::vector<Value*> parts = sequence(0);

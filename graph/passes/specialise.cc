@@ -14,6 +14,22 @@ namespace {
 // A constant beyond this is computed in the step rather than kept.
 constexpr size_t kMaxFoldedBytes = size_t{16} << 20;
 
+// No machine has it; sums of such sizes still fit 64 bits.
+constexpr int64_t kMaxElements = int64_t{1} << 42;
+
+// Loops are walked once per iteration: beyond this nobody waits for the end.
+constexpr int64_t kMaxVisits = 4'000'000;
+
+bool Plausible(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t size : shape) {
+    size = std::max<int64_t>(size, 1);
+    if (size > kMaxElements / count) return false;
+    count *= size;
+  }
+  return true;
+}
+
 bool IsRandom(const Node& node) {
   static const std::set<std::string, std::less<>> kRandom = {
       "Bernoulli",     "Dropout",          "Multinomial",       "RandomNormal",
@@ -94,18 +110,26 @@ bool Specialiser::Alias(Scope& scope, const Node& node,
   return same;
 }
 
+Value* Specialiser::TensorAt(Scope& scope, const Node& node, size_t i) {
+  Check(node.in(i) != nullptr, "[", node.Where(), "] expected input ", i,
+        ", got none");
+  Entry entry = Lookup(scope, node.in(i));
+  Check(!entry.is_sequence, "[", node.Where(),
+        "] expected tensors, got the "
+        "sequence ",
+        node.in(i)->name);
+  return entry.value;
+}
+
 void Specialiser::Visit(Scope& scope, const Node& node) {
+  Check(++visits_ <= kMaxVisits, "[", node.Where(),
+        "] expected loops that "
+        "come to at most ",
+        kMaxVisits, " nodes in all, got more");
   if (VisitControlFlow(scope, node) || VisitSequence(scope, node)) return;
   std::vector<Value*> in;
-  for (const Value* value : node.inputs()) {
-    if (!value) {
-      in.push_back(nullptr);
-      continue;
-    }
-    Entry entry = Lookup(scope, value);
-    Check(!entry.is_sequence, "[", node.Where(),
-          "] expected tensors, got the sequence ", value->name);
-    in.push_back(entry.value);
+  for (size_t i = 0; i < node.inputs().size(); ++i) {
+    in.push_back(node.in(i) ? TensorAt(scope, node, i) : nullptr);
   }
   if (Alias(scope, node, in)) return;
   if ((node.Is("Shape") || node.Is("Size")) && in.size() == 1 && in[0]) {
@@ -162,11 +186,19 @@ bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
   }
   for (const Value* value : copy->outputs()) {
     if (!value || !value->concrete()) continue;
+    if (!Plausible(*value->shape)) return false;
     size_t bytes = static_cast<size_t>(NumElements(*value->shape)) *
                    ByteSize(value->dtype);
     if (bytes > kMaxFoldedBytes) return false;
   }
-  std::vector<Tensor> results = evaluator_.Evaluate(*copy, inputs);
+  std::vector<Tensor> results;
+  try {
+    results = evaluator_.Evaluate(*copy, inputs);
+  } catch (const Error& error) {
+    std::string text = error.what(), where = copy->Where();
+    if (text.find(where) != std::string::npos) throw;
+    Fail("[", where, "] ", text);
+  }
   std::vector<std::string> names;
   for (const Value* value : copy->outputs()) {
     names.push_back(value ? value->name : "");
@@ -186,6 +218,9 @@ void Specialiser::RequireShapes(const Node& node) const {
           "[", node.Where(), "] shape of \"", value ? value->name : "",
           "\" depends on data, got ",
           value && value->shape ? ToString(*value->shape) : "no rank");
+    Check(!value || Plausible(*value->shape), "[", node.Where(),
+          "] expected a tensor that fits into memory, got ",
+          value ? ToString(*value->shape) : "");
   }
 }
 
@@ -208,6 +243,8 @@ Graph& Specialiser::Run(const Graph& graph,
     Check(fits, "[", graph.file, "] expected input \"", input->name,
           "\" of shape ", ToString(input->shape.value_or(Shape{})), ", got ",
           ToString(shape));
+    Check(Plausible(shape), "[", graph.file, "] expected input \"", input->name,
+          "\" to fit into memory, got ", ToString(shape));
     Bind(scope, input, out_.AddInput(input->name, input->dtype, shape));
   }
   Walk(scope);

@@ -14,6 +14,10 @@
 
 namespace onnx_fp8 {
 
+// More iterations of a loop, or parts of a sequence, would make a graph that
+// nobody can plan.
+inline constexpr int64_t kMaxIterations = 65536;
+
 // What an old value has become: a value of the new graph, or a sequence of
 // them.
 struct Entry {
@@ -41,6 +45,8 @@ class Specialiser {
   void Walk(Scope& scope);
   void Visit(Scope& scope, const Node& node);
   Entry Lookup(Scope& scope, const Value* value);
+  // What input `i` of the node has become. Errors: none given, a sequence.
+  Value* TensorAt(Scope& scope, const Node& node, size_t i);
   void Bind(Scope& scope, const Value* old, Value* value);
   Value* Constant(Tensor data, const std::string& hint);
   // Adds a node of the walk's own making and infers its shapes.
@@ -61,6 +67,8 @@ class Specialiser {
                 const Entry& no);
   void VisitLoop(Scope& scope, const Node& node);
   void VisitScan(Scope& scope, const Node& node);
+  std::vector<Entry> Carried(Scope& scope, const Node& node, size_t first,
+                             size_t count);
   // Walks a body with `inputs` bound to its inputs; returns its outputs.
   std::vector<Entry> Inline(Scope& scope, const Graph& body,
                             const std::vector<Entry>& inputs);
@@ -74,6 +82,7 @@ class Specialiser {
   Graph& out_;
   const Evaluator& evaluator_;
   int64_t folded_ = 0;
+  int64_t visits_ = 0;
 };
 
 // The first element of a constant. Errors: not a constant; `what` says which

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cpu/cpu_provider.h"
 
-#include <cstdlib>
 #include <cstring>
 
 #include "onnx_fp8/check.h"
@@ -16,11 +15,7 @@ class CpuProvider : public ExecutionProvider {
   const KernelRegistry& Kernels() const override { return CpuKernels(); }
 
   std::shared_ptr<void> Allocate(size_t bytes) override {
-    size_t rounded = (bytes + 63) / 64 * 64;
-    void* data = std::aligned_alloc(64, rounded ? rounded : 64);
-    Check(data != nullptr, "out of memory: expected ", bytes,
-          " bytes, got none");
-    return std::shared_ptr<void>(data, std::free);
+    return AllocateBytes(bytes);
   }
 
   void CopyIn(const Tensor& host, Tensor& ours) override {

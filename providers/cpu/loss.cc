@@ -45,7 +45,9 @@ Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
       continue;
     }
     Check(label >= 0 && label < s.classes, "[", ctx.Where(),
-          "] expected labels in 0 … ", s.classes - 1, ", got ", label);
+          "] expected labels in 0 … ", s.classes - 1,
+          can_ignore ? Concat(" or ", ignored, " (left out)") : "", ", got ",
+          label);
   }
   return s;
 }

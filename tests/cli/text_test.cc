@@ -68,6 +68,15 @@ TEST(ProgressTest, NotesGetLinesOfTheirOwn) {
   EXPECT_EQ(out.str(), "\r" + ProgressText(step) + "\x1b[K\nnote\n");
 }
 
+TEST(PrintableTest, EscapesWhatATerminalWouldObey) {
+  EXPECT_EQ(Printable("w\nä… 😀"), "w\nä… 😀");
+  EXPECT_EQ(Printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(Printable(std::string("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(Printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(Printable("\xc2\x9b"), "\\xc2\\x9b");
+  EXPECT_LT(Printable(std::string(1 << 20, 'x')).size(), 5000u);
+}
+
 TEST(GeneraliseTest, NamesTheAxesOfASize) {
   std::map<std::string, int64_t> a = {{"batch", 2}, {"seq", 4}};
   std::map<std::string, int64_t> b = {{"batch", 3}, {"seq", 5}};

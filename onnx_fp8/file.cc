@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/file.h"
+#include "onnx_fp8/file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,9 +17,12 @@
 namespace onnx_fp8 {
 namespace {
 
+// Names the file that was asked for, also where a temporary one failed.
 [[noreturn]] void FailSystem(const std::string& path, const char* what) {
   int error = errno;
-  Fail("[", path, "] ", what, ": ", std::generic_category().message(error));
+  bool temporary = IsTemporaryName(path);
+  Fail("[", temporary ? path.substr(0, path.rfind(".tmp-")) : path, "] ", what,
+       ": ", std::generic_category().message(error));
 }
 
 void Announce(const FileHook& hook, const char* operation,

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays and token files that can't be read, or that do not fit the model."""
+import json
+import struct
+import warnings
+import zipfile
+
+import numpy as np
+
+from bad_input.case import FIXTURES, Cases, arrays, cut, flip, good, grad, train
+
+CASES = cases = Cases()
+ASSETS = FIXTURES.parent / "training" / "data"
+
+
+def using(folder, name="d.npz", **flags):
+    """The command that reads the data file `name`."""
+    good(folder)
+    return grad(folder, data=name, **flags)
+
+
+def npz(folder, **changes):
+    """d.npz: the good arrays with these changes; None leaves one out."""
+    merged = {**arrays(), **changes}
+    np.savez(folder / "d.npz", **{k: v for k, v in merged.items() if v is not None})
+
+
+# ---- .npz and .npy
+
+@cases("[d.npz] can't be opened: No such file or directory")
+def no_such_file(folder):
+    return using(folder)
+
+
+@cases("[d.npz] expected a ZIP file, got 0 bytes")
+def empty_npz(folder):
+    (folder / "d.npz").write_bytes(b"")
+    return using(folder)
+
+
+@cases("[d.npz] expected a ZIP file; its end is missing (truncated, or of another format)")
+def npz_of_text(folder):
+    (folder / "d.npz").write_text("x,y\n" * 100)
+    return using(folder)
+
+
+@cases("[d.npz] expected a ZIP file; its end is missing (truncated, or of another format)")
+def truncated_npz(folder):
+    npz(folder)
+    cut(folder / "d.npz", -100)
+    return using(folder)
+
+
+@cases("[d.npz: x.npy] is damaged: its checksum does not fit")
+def npz_with_a_flipped_byte(folder):
+    npz(folder)
+    flip(folder / "d.npz", 200)
+    return using(folder)
+
+
+@cases("[d.npz: x.npy] is damaged: it can't be inflated to")
+def deflated_npz_with_flipped_bytes(folder):
+    np.savez_compressed(folder / "d.npz", **arrays())
+    for at in range(60, 70):
+        flip(folder / "d.npz", at, 0xFF)
+    return using(folder)
+
+
+@cases("[d.npz] has a ZIP directory outside the file")
+def npz_with_a_directory_outside(folder):
+    npz(folder)
+    flip(folder / "d.npz", -3, 0x40)  # the directory's offset
+    return using(folder)
+
+
+@cases("[d.npz: readme.txt] expected .npy arrays only")
+def npz_with_a_text(folder):
+    npz(folder)
+    with zipfile.ZipFile(folder / "d.npz", "a") as archive:
+        archive.writestr("readme.txt", "hello")
+    return using(folder)
+
+
+@cases("[d.npz] holds \"x.npy\" twice")
+def npz_with_an_array_twice(folder):
+    npz(folder)
+    with zipfile.ZipFile(folder / "d.npz", "a") as archive, warnings.catch_warnings(action="ignore"):
+        archive.writestr("x.npy", b"another one")
+    return using(folder)
+
+
+def npy(folder, header, data=b"", name="x.npy"):
+    text = header.encode() + b"\n"
+    (folder / name).write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data)
+    np.save(folder / "labels.npy", arrays()["labels"])
+    good(folder)
+    return grad(folder, "--data", "labels.npy", data=name)
+
+
+@cases("[x.npy] expected an .npy array")
+def npy_of_text(folder):
+    (folder / "x.npy").write_text("not an array")
+    return using(folder, "x.npy")
+
+
+@cases("[x.npy] expected float[4,5] in 64 bytes, which it does not fill or fit")
+def truncated_npy(folder):
+    return npy(folder, "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 5), }", bytes(64))
+
+
+@cases("[x.npy] has a damaged .npy header, expected {'descr': …, 'fortran_order': …, 'shape': …}")
+def npy_header_of_nonsense(folder):
+    return npy(folder, "{'descr': '<f4', 'fortran_order': Maybe, 'shape': (4, 5), }", bytes(80))
+
+
+@cases("[x.npy] is truncated within its .npy header")
+def npy_header_beyond_the_file(folder):
+    npy(folder, "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 5), }", bytes(80))
+    cut(folder / "x.npy", 30)
+    return using(folder, "x.npy")
+
+
+@cases("[x.npy] expected .npy format 1 to 3, got 9")
+def npy_of_the_future(folder):
+    command = npy(folder, "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 5), }", bytes(80))
+    flip(folder / "x.npy", 6, 0x08)
+    return command
+
+
+@cases("[x.npy] expected a tensor of less than 2^63 elements")
+def npy_whose_size_overflows(folder):
+    shape = "(4611686018427387904, 4611686018427387904)"
+    return npy(folder, f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}", bytes(80))
+
+
+@cases("[x.npy] expected float[4,5] in 40 bytes, which it does not fill or fit")
+def truncated_fortran_npy(folder):
+    return npy(folder, "{'descr': '<f4', 'fortran_order': True, 'shape': (4, 5), }", bytes(40))
+
+
+@cases("[x.npy] expected an array of numbers, got Python objects")
+def npy_of_objects(folder):
+    (folder / "x.npy").write_bytes((ASSETS / "objects.npy").read_bytes())
+    return using(folder, "x.npy")
+
+
+@cases("[x.npy] expected float16, 32, 64, an integer type or bool, got dtype \"<c16\"")
+def npy_of_complex_numbers(folder):
+    np.save(folder / "x.npy", np.ones((4, 5), np.complex128))
+    return using(folder, "x.npy")
+
+
+@cases("[x.npy] expected an array of numbers, got records")
+def npy_of_records(folder):
+    (folder / "x.npy").write_bytes((ASSETS / "records.npy").read_bytes())
+    return using(folder, "x.npy")
+
+
+@cases("[d.csv] expected a .npz, .npy or .safetensors file")
+def data_of_an_unknown_kind(folder):
+    (folder / "d.csv").write_text("1,2\n")
+    return using(folder, "d.csv")
+
+
+# ---- .safetensors
+
+def safetensors(folder, header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    size = len(text) if length is None else length
+    (folder / "d.safetensors").write_bytes(struct.pack("<Q", size) + text + data)
+    return using(folder, "d.safetensors")
+
+
+def entry(begin, end, dtype="F32", shape=(4, 5)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+@cases("[d.safetensors] expected a safetensors file, got 3 bytes")
+def safetensors_of_three_bytes(folder):
+    (folder / "d.safetensors").write_bytes(b"abc")
+    return using(folder, "d.safetensors")
+
+
+@cases("[d.safetensors] expected a safetensors header within", "got header length 1152921504606846976")
+def safetensors_with_a_huge_header(folder):
+    return safetensors(folder, {"x": entry(0, 80)}, bytes(80), length=1 << 60)
+
+
+@cases("[d.safetensors] expected a JSON object as the safetensors header")
+def safetensors_with_bad_json(folder):
+    return safetensors(folder, b'{"x": {"dtype": "F32", ', bytes(80))
+
+
+@cases("[d.safetensors] expected a JSON object as the safetensors header")
+def safetensors_nested_deeply(folder):
+    return safetensors(folder, b'{"x": ' + b"[" * 1_000_000, bytes(80))
+
+
+@cases("[d.safetensors] expected every tensor once, got \"x\" twice")
+def safetensors_with_a_name_twice(folder):
+    item = json.dumps(entry(0, 80))
+    return safetensors(folder, f'{{"x": {item}, "x": {item}}}'.encode(), bytes(80))
+
+
+@cases("[d.safetensors] expected tensor \"x\" at byte 32 of the data, got 16 (overlap)")
+def safetensors_that_overlap(folder):
+    return safetensors(folder, {"labels": entry(0, 32, "I64", [4]), "x": entry(16, 96)}, bytes(96))
+
+
+@cases("[d.safetensors] expected tensor \"x\" at byte 32 of the data, got 64 (hole)")
+def safetensors_with_a_hole(folder):
+    return safetensors(folder, {"labels": entry(0, 32, "I64", [4]), "x": entry(64, 144)}, bytes(144))
+
+
+@cases("[d.safetensors] expected 80 bytes of data, got 40 (truncated?)")
+def safetensors_that_ends_early(folder):
+    return safetensors(folder, {"x": entry(0, 80)}, bytes(40))
+
+
+@cases("[d.safetensors: x] expected data_offsets [begin, end]")
+def safetensors_with_offsets_turned_round(folder):
+    return safetensors(folder, {"x": entry(80, 0)}, bytes(80))
+
+
+@cases("[d.safetensors: x] expected whole numbers below 2^63 in shape")
+def safetensors_with_a_negative_axis(folder):
+    return safetensors(folder, {"x": entry(0, 80, shape=[-4, 5])}, bytes(80))
+
+
+@cases("[d.safetensors: x] expected float[4,6] in 80 bytes, which it does not fill or fit")
+def safetensors_whose_shape_is_not_its_size(folder):
+    return safetensors(folder, {"x": entry(0, 80, shape=[4, 6])}, bytes(80))
+
+
+@cases("[d.safetensors: x] expected a known dtype, got \"F7\"")
+def safetensors_of_unknown_dtype(folder):
+    return safetensors(folder, {"x": entry(0, 80, "F7")}, bytes(80))
+
+
+@cases("[d.safetensors: x] expected a bool to be 0 or 1, got 7")
+def safetensors_with_a_bool_of_seven(folder):
+    return safetensors(folder, {"x": entry(0, 20, "BOOL")}, b"\x07" * 20)
+
+
+# ---- arrays that do not fit the model
+
+@cases("[d.npz] expected an array \"x\", got inputs, labels")
+def missing_input(folder):
+    npz(folder, x=None, inputs=arrays()["x"])
+    return using(folder)
+
+
+@cases("[d.npz] expected an array \"labels\", got x; --label names another one")
+def missing_labels(folder):
+    npz(folder, labels=None)
+    return using(folder)
+
+
+@cases("[d.npz] array \"x\" has 4 samples, \"labels\" has 7; an array that is not per sample can be named with "
+       "--whole")
+def arrays_of_different_lengths(folder):
+    npz(folder, labels=np.zeros(7, np.int64))
+    return using(folder)
+
+
+@cases("[d.npz] holds no samples")
+def no_samples(folder):
+    npz(folder, x=np.zeros((0, 5), np.float32), labels=np.zeros(0, np.int64))
+    return using(folder)
+
+
+@cases("[d.npz] expected at least one batch of 2 samples, got 1")
+def less_than_a_batch(folder):
+    npz(folder, x=np.zeros((1, 5), np.float32), labels=np.zeros(1, np.int64))
+    good(folder)
+    return train(data="d.npz")
+
+
+@cases("[d.npz] expected array \"x\" with a sample axis, got a scalar")
+def scalar_input(folder):
+    npz(folder, x=np.float32(1))
+    return using(folder)
+
+
+@cases("[m.onnx] expected input \"x\" of shape [?,5], got [4,6]")
+def input_of_another_shape(folder):
+    npz(folder, x=np.zeros((4, 6), np.float32))
+    return using(folder)
+
+
+@cases("[m.onnx] expected input \"x\" of shape [?,5], got [4,5,1]")
+def input_of_another_rank(folder):
+    npz(folder, x=np.zeros((4, 5, 1), np.float32))
+    return using(folder)
+
+
+@cases("[d.npz] expected array \"labels\" of int64, got float")
+def labels_of_floats(folder):
+    npz(folder, labels=np.zeros(4, np.float32))
+    return using(folder)
+
+
+@cases("[input labels] expected int64[4], got int64[4,1]")
+def labels_with_an_axis_too_many(folder):
+    npz(folder, labels=np.zeros((4, 1), np.int64))
+    return using(folder)
+
+
+@cases("[input labels] expected float[4,3], got float[4]")
+def labels_of_mse_without_the_classes(folder):
+    npz(folder, labels=np.zeros(4, np.float32))
+    return using(folder, loss="mse")
+
+
+@cases("[SoftmaxCrossEntropyLoss -> loss] expected labels in 0 … 2 or -100 (left out), got 3")
+def label_beyond_the_classes(folder):
+    npz(folder, labels=np.array([0, 1, 3, 2]))
+    return using(folder)
+
+
+@cases("[SoftmaxCrossEntropyLoss -> loss] expected labels in 0 … 2 or -100 (left out), got -1")
+def negative_label(folder):
+    npz(folder, labels=np.array([0, -1, 1, 2]))
+    return using(folder)
+
+
+@cases("[SoftmaxCrossEntropyLoss -> loss] expected labels in 0 … 2 or -100 (left out), got 9",
+       leaves=("run/config.json", "run/model/m.onnx"))
+def label_beyond_the_classes_in_training(folder):
+    npz(folder, labels=np.array([9, 9, 9, 9]))
+    good(folder)
+    return train(data="d.npz")
+
+
+@cases("[d.npz: labels] expected values that fit int64, got 1.84467e+19")
+def label_beyond_int64(folder):
+    npz(folder, labels=np.full(4, (1 << 64) - 1, np.uint64))
+    return using(folder)
+
+
+@cases("[e.npz] expected array \"x\" of float[5] per sample as in good.npz, got float[6]")
+def second_file_of_another_shape(folder):
+    np.savez(folder / "e.npz", x=np.zeros((4, 6), np.float32), labels=np.zeros(4, np.int64))
+    good(folder)
+    return grad(folder, "--data", "e.npz")
+
+
+# ---- tokens
+
+GPT = FIXTURES / "nanogpt" / "d18.onnx"
+
+
+def tokens(folder, values, *flags, dtype=np.uint16):
+    (folder / "t.bin").write_bytes(np.asarray(values, dtype).tobytes())
+    return ["grad", GPT, "--data", "t.bin", "--loss", "cross_entropy", "-o", "out.npz", "--seq-len", "16", *flags]
+
+
+@cases("[t.bin] expected uint16 tokens, got a file of 0 bytes")
+def no_tokens(folder):
+    return tokens(folder, [])
+
+
+@cases("[t.bin] expected uint16 tokens, got a file of 67 bytes")
+def half_a_token(folder):
+    return tokens(folder, [1] * 67, dtype=np.uint8)
+
+
+@cases("[t.bin] expected at least 16 + 1 tokens, got 16")
+def shorter_than_a_window(folder):
+    return tokens(folder, [1] * 16)
+
+
+@cases("[Gather node_embedding] expected indices in -61…60, got 60000")
+def token_beyond_the_vocabulary(folder):
+    return tokens(folder, [1] * 40 + [60000] + [1] * 40)
+
+
+@cases("[Gather node_embedding] expected indices in -61…60, got 4464")
+def tokens_of_another_type(folder):
+    return tokens(folder, [1, 70000] * 40, dtype=np.uint32)
+
+
+@cases("[t.bin] expected a sequence length (--seq-len) for token files")
+def tokens_without_a_length(folder):
+    return tokens(folder, [1] * 40)[:-2]
+
+
+@cases("[t.bin] holds tokens, but input \"x\" is of float")
+def tokens_for_a_model_of_floats(folder):
+    (folder / "t.bin").write_bytes(bytes(80))
+    return using(folder, "t.bin") + ["--seq-len", "5"]
+
+
+@cases("[t.bin, good.npz] expected token files (.bin) or arrays, got both")
+def tokens_and_arrays(folder):
+    (folder / "t.bin").write_bytes(bytes(80))
+    return using(folder, "t.bin") + ["--data", "good.npz"]

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags that make no sense by themselves (exit code 2) or with this model (1)."""
+from bad_input.case import Cases, good, grad, train
+
+CASES = cases = Cases()
+
+
+def wrong(*words):
+    return cases(*words, code=2)
+
+
+def training(*flags, **changes):
+    """A case's function: the good model trained with these flags."""
+    def make(folder):
+        good(folder)
+        return train(*flags, **changes)
+
+    return make
+
+
+# What only the step shows, whose folder is written by then.
+BEGUN = ("run/config.json", "run/model/m.onnx")
+
+
+def case(name, *words, make, **options):
+    make.__name__ = name
+    cases(*words, **options)(make)
+
+
+for name, words, flags in [
+    ("learning_rate_nan", "--lr: expected a number of at least 0, got nan", ["--lr", "nan"]),
+    ("learning_rate_infinite", "--lr: expected a number of at least 0, got inf", ["--lr", "inf"]),
+    ("learning_rate_negative", "--lr: expected a number of at least 0, got -1e-3", ["--lr=-1e-3"]),
+    ("learning_rate_no_number", "--lr: expected a number of at least 0, got 1e-3x", ["--lr", "1e-3x"]),
+    ("learning_rate_beyond_float", "--lr: expected at most 3.4e38, a float, got 1e+300", ["--lr", "1e300"]),
+    ("batch_zero", "--batch-size: expected an integer of at least 1, got 0", ["--batch-size", "0"]),
+    ("batch_of_a_half", "--batch-size: expected an integer of at least 1, got 0.5", ["--batch-size", "0.5"]),
+    ("accumulation_huge", "--grad-accum: expected at most 65536, got 1000000000000", ["--grad-accum", "1000000000000"]),
+    ("accumulation_zero", "--grad-accum: expected an integer of at least 1, got 0", ["--grad-accum", "0"]),
+    ("seed_negative", "--seed: expected an integer of at least 0, got -1", ["--seed=-1"]),
+    ("threads_no_number", "--threads: expected an integer of at least 1, got many", ["--threads", "many"]),
+    ("recipe_unknown", "--recipe: expected off, tensorwise or delayed, got fp4", ["--recipe", "fp4"]),
+    ("optimizer_unknown", "--optimizer: expected adamw, adam or sgd, got lion", ["--optimizer", "lion"]),
+    ("schedule_unknown",
+     "--schedule: [schedule staircase] expected constant, linear or cosine, then :warmup=STEPS",
+     ["--schedule", "staircase"]),
+    ("schedule_with_a_bad_number",
+     "--schedule: [schedule cosine:warmup=-3] expected a number in 0…9007199254740992, got \"-3\"",
+     ["--schedule", "cosine:warmup=-3"]),
+    ("schedule_with_an_unknown_key", "--schedule: [schedule cosine:floor=3] expected warmup or min, got \"floor\"",
+     ["--schedule", "cosine:floor=3"]),
+    ("betas_one_number", "--betas: expected two numbers, as in 0.9,0.999, got 1", ["--betas", "0.9"]),
+    ("betas_of_one", "--betas: expected 0 <= beta < 1, got 1", ["--betas", "0.9,1"]),
+    ("betas_no_numbers", "--betas: expected a number, got \"a\"", ["--betas", "a,b"]),
+    ("group_without_values", "--group: expected PATTERN=weight_decay:X,lr_scale:X, got \"w\"", ["--group", "w"]),
+    ("group_with_an_unknown_key", "--group: expected PATTERN=weight_decay:X,lr_scale:X, got \"w=lr:1\"",
+     ["--group", "w=lr:1"]),
+    ("amax_history_zero", "--amax-history: expected an integer of at least 1, got 0", ["--amax-history", "0"]),
+    ("amax_history_that_fits_no_memory",
+     "--amax-history: expected at most 4096, got 9e+18",
+     ["--amax-history", "9000000000000000000", "--recipe", "delayed"]),
+    ("margin_beyond_floats", "--margin: expected at most 100, got 9999", ["--margin", "9999", "--recipe", "delayed"]),
+    ("whole_of_nothing", "--whole: the model has no input positions, only x, labels", ["--whole", "positions"]),
+    ("flag_twice", "--lr: expected once, got 2 times", ["--lr", "1", "--lr", "2"]),
+    ("flag_without_its_value", "--lr: expected a value, got none", ["--lr"]),
+    ("flag_misspelt", "there is no flag --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
+]:
+    case(name, words, code=2, make=training(*flags))
+
+case("steps_negative", "--steps: expected an integer of at least 1, got -5", code=2, make=training(steps="-5"))
+case("steps_beyond_64_bits", "--steps: expected an integer of at least 1, got 99999999999999999999", code=2,
+     make=training(steps="99999999999999999999"))
+for kind in ("hinge", "output:"):
+    case(f"loss_{kind.strip(':')}", f"--loss: expected cross_entropy, mse, bce_with_logits or output:NAME, got {kind}",
+         code=2, make=training(loss=kind))
+
+
+for name, words, flags in [
+    ("filter_that_matches_nothing",
+     "[m.onnx] --filter-fqns headd matches no matrix product; `onnx-fp8 inspect` lists them",
+     ["--filter-fqns", "headd", "--recipe", "tensorwise"]),
+    ("train_that_matches_nothing", "[m.onnx] --train lora* matches no float initializer; `onnx-fp8 inspect` lists them",
+     ["--train", "lora*"]),
+    ("freeze_that_matches_nothing", "[m.onnx] --freeze z matches no float initializer; `onnx-fp8 inspect` lists them",
+     ["--freeze", "z"]),
+    ("group_that_matches_nothing",
+     "[m.onnx] expected trained parameters that match \"zzz\", got none; `onnx-fp8 inspect` lists them", ["--group", "zzz=lr_scale:0"]),
+    ("everything_frozen",
+     "[m.onnx] expected parameters to train, got none; `onnx-fp8 inspect` tells why", ["--freeze", "*"]),
+    ("expand_of_an_unknown_op",
+     "--expand: expected an op with a body in ONNX ops, got Frobnicate", ["--expand", "Frobnicate"]),
+    ("logits_that_are_no_output", "[m.onnx] expected an output named z, got y", ["--logits", "z"]),
+]:
+    case(name, words, code=1, make=training(*flags), leaves=BEGUN)
+
+case("loss_that_is_no_output", "[m.onnx] expected an output named nothing, got y", code=1,
+     make=training(loss="output:nothing"))
+case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y\" of shape [2,3]; outputs: y",
+     code=1, leaves=BEGUN, make=training(loss="output:y"))
+
+
+@cases("--epochs: expected less than 2^63 batches in all, got 9000000000000000000 times 2")
+def epochs_that_overflow(folder):
+    good(folder)
+    command = train(steps="9000000000000000000")
+    return ["--epochs" if word == "--steps" else word for word in command]
+
+
+# ---- other commands
+
+@wrong("--shape: no input has an axis \"btach\"; there are: batch")
+def shape_of_an_unknown_axis(folder):
+    good(folder)
+    return ["inspect", "m.onnx", "--shape", "btach=4"]
+
+
+@wrong("--shape: expected AXIS=N with N >= 1, got \"batch=0\"")
+def shape_of_zero(folder):
+    good(folder)
+    return ["inspect", "m.onnx", "--shape", "batch=0"]
+
+
+@wrong("--shape: expected AXIS=N with N >= 1, got \"batch\"")
+def shape_without_a_size(folder):
+    good(folder)
+    return ["inspect", "m.onnx", "--shape", "batch"]
+
+
+@wrong("--shape: expected AXIS=N with N >= 1, got \"batch=99999999999999999999\"")
+def shape_beyond_64_bits(folder):
+    good(folder)
+    return ["inspect", "m.onnx", "--shape", "batch=99999999999999999999"]
+
+
+@wrong("--shape: a whole training step needs the size of the axis \"batch\" of the input x")
+def step_without_a_shape(folder):
+    good(folder)
+    return ["rewrite", "m.onnx", "-o", "out.onnx", "--loss", "cross_entropy"]
+
+
+@wrong("--out: expected a name that ends in .onnx, got out.pt")
+def rewrite_to_another_format(folder):
+    good(folder)
+    return ["rewrite", "m.onnx", "-o", "out.pt", "--recipe", "tensorwise"]
+
+
+@wrong("--out: expected a name that ends in .npz or .safetensors, got out.csv")
+def gradients_to_another_format(folder):
+    good(folder)
+    return ["grad", "m.onnx", "--data", "good.npz", "--loss", "cross_entropy", "-o", "out.csv"]
+
+
+@wrong("nothing expects the argument \"more.onnx\"")
+def argument_too_many(folder):
+    good(folder)
+    return grad(folder, "--json", "more.onnx")[:1] + ["m.onnx", "-o", "out.npz", "more.onnx"]
+
+
+@cases("[m.onnx] expected an array for the input \"x\", got labels")
+def run_without_an_input(folder):
+    import numpy as np
+    good(folder)
+    np.savez(folder / "d.npz", labels=np.zeros(4, np.int64))
+    return ["run", "m.onnx", "--data", "d.npz", "-o", "out.npz"]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places that can't be written, and files that must not be replaced."""
+import numpy as np
+
+from bad_input.case import Cases, arrays, good, good_run, grad, train
+
+CASES = cases = Cases()
+
+
+@cases("[run] holds a run already: --resume goes on with it, another --out starts a new one")
+def run_in_the_folder_of_a_run(folder):
+    good_run(folder)
+    return train()
+
+
+@cases("[run] can't be created: Not a directory")
+def run_in_a_file(folder):
+    good(folder)
+    (folder / "run").write_text("precious")
+    return train()
+
+
+@cases("[file/run] can't be created: Not a directory")
+def run_below_a_file(folder):
+    good(folder)
+    (folder / "file").write_text("precious")
+    return train(out="file/run")
+
+
+@cases("[locked/run] can't be created: Permission denied", drop_override=True)
+def run_in_a_read_only_folder(folder):
+    good(folder)
+    (folder / "locked").mkdir(mode=0o555)
+    return train(out="locked/run")
+
+
+@cases("[run/model] can't be created: Permission denied", drop_override=True)
+def run_that_is_read_only(folder):
+    good(folder)
+    (folder / "run").mkdir(mode=0o555)
+    return train()
+
+
+@cases("[none/out.npz] can't be created: No such file or directory")
+def gradients_into_no_folder(folder):
+    good(folder)
+    return ["grad", "m.onnx", "--data", "good.npz", "--loss", "cross_entropy", "-o", "none/out.npz"]
+
+
+@cases("[out.safetensors] can't be put in place: Is a directory")
+def gradients_over_a_folder(folder):
+    good(folder)
+    (folder / "out.safetensors").mkdir()
+    return ["grad", "m.onnx", "--data", "good.npz", "--loss", "cross_entropy", "-o", "out.safetensors"]
+
+
+@cases("[locked/out.onnx] can't be created: Permission denied", drop_override=True)
+def rewritten_into_a_read_only_folder(folder):
+    good(folder)
+    (folder / "locked").mkdir()
+    (folder / "locked" / "out.onnx").write_text("precious")
+    (folder / "locked").chmod(0o555)
+    return ["rewrite", "m.onnx", "-o", "locked/out.onnx", "--recipe", "tensorwise"]
+
+
+@cases("[m.onnx] expected another file than the model itself")
+def rewritten_over_itself(folder):
+    good(folder)
+    return ["rewrite", "m.onnx", "-o", "m.onnx", "--recipe", "tensorwise"]
+
+
+@cases("[m.onnx] expected another file than the model itself")
+def step_written_over_its_model(folder):
+    good(folder)
+    return ["rewrite", "m.onnx", "-o", "m.onnx", "--loss", "cross_entropy", "--shape", "batch=4"]
+
+
+@cases("[none/out.onnx] can't be created: No such file or directory")
+def step_into_no_folder(folder):
+    good(folder)
+    return ["rewrite", "m.onnx", "-o", "none/out.onnx", "--loss", "cross_entropy", "--shape", "batch=4"]
+
+
+@cases("[none/out.safetensors] can't be created: No such file or directory")
+def weights_into_no_folder(folder):
+    good_run(folder)
+    return ["export", "run", "-o", "none/out.safetensors"]
+
+
+@cases("[none/profile.json] can't be created: No such file or directory")
+def profile_into_no_folder(folder):
+    good(folder)
+    return grad(folder, "--profile", "none/profile.json")
+
+
+@cases("[m.onnx] expected a name for the label that the model does not use, got \"w\"")
+def label_of_a_name_that_the_model_has(folder):
+    good(folder)
+    np.savez(folder / "d.npz", x=arrays()["x"], w=arrays()["labels"])
+    return grad(folder, "--label", "w", data="d.npz")
