@@ -175,7 +175,6 @@ inline FloatNormalValues FloatNormal(float x) {
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.39894228f};
 }
 
-
 // What kernels with results of type T compute with, in double.
 template <typename T>
 struct Wide;
