@@ -69,6 +69,15 @@ void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
   }
 }
 
+// The normalisations' inference reads the shape at any axis.
+void CheckAxis(const Node& node) {
+  bool unchecked =
+      node.op == "LayerNormalization" || node.op == "RMSNormalization";
+  const Value* x = node.in(0);
+  if (!unchecked || !x || !x->shape) return;
+  NormalizeAxis(node.Int("axis", -1), x->rank(), node.Where());
+}
+
 }  // namespace
 
 void InferNode(Node& node, int opset) {
@@ -88,6 +97,7 @@ void InferNode(Node& node, int opset) {
                             : "; beside ONNX's own operators only local "
                               "functions of the model are known");
   CheckTypes(node, *schema);
+  CheckAxis(node);
   if (!schema->has_type_and_shape_inference_function()) return;
 
   onnx::NodeProto proto = ToProto(node);

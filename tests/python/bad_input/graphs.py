@@ -141,6 +141,13 @@ def axis_beyond_the_rank(folder):
     return inspect(through(node("Concat", ["x", "x"], ["y"], "join", axis=7)), folder)
 
 
+@cases("[LayerNormalization norm] expected an axis in -2…1, got 9223372036854775807")
+def axis_beyond_everything(folder):
+    """ONNX's inference would read the shape there."""
+    return inspect(through(node("LayerNormalization", ["x", "k"], ["y"], "norm", axis=(1 << 63) - 1),
+                           more=constants(k=np.ones(5, np.float32))), folder)
+
+
 @cases("[Transpose turn]", "perm", "; inputs: x float[4,5]")
 def permutation_with_an_axis_twice(folder):
     return inspect(through(node("Transpose", ["x"], ["y"], "turn", perm=[1, 1])), folder)
