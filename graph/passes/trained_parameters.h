@@ -9,9 +9,9 @@
 namespace onnx_fp8 {
 
 struct ParameterPatterns {
-  // Globs (fnmatch) over FQNs and initializer names. `freeze` takes parameters out of
-  // training, `train` then puts initializers in (scalars too): so
-  // freeze {"*"}, train {"*lora*"} trains the LoRA weights only.
+  // Globs (fnmatch) over FQNs and initializer names. `freeze` takes parameters
+  // out of training, `train` then puts initializers in (scalars too): so freeze
+  // {"*"}, train {"*lora*"} trains the LoRA weights only.
   std::vector<std::string> train;
   std::vector<std::string> freeze;
 };
