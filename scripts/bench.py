@@ -206,7 +206,7 @@ def main():
     if chosen.markdown:
         chosen.markdown.write_text(text)
     machine.say(f"took {result['wall_seconds']:.0f} s")
-    failures = report.loss_failures(result["loss_differences"])
+    failures = report.failures(result)
     if failures:
         sys.exit("bench: " + "\nbench: ".join(failures))
 

@@ -34,10 +34,13 @@ def loss_differences(models):
     return differences
 
 
-def loss_failures(differences):
-    """Sentences about fp32 peers whose losses are not ours; NaN is one."""
-    failures = []
-    for model, names in differences.items():
+def failures(report):
+    """Sentences: a recipe of ours that did not train, and fp32 peers whose
+    losses are not ours (NaN never is)."""
+    failures = [f"{model}, {name}: {why}"
+                for model, left in report["left_out"].items()
+                for name, why in left.items() if name in RECIPES]
+    for model, names in report["loss_differences"].items():
         for name, difference in names.items():
             limit = LOSS_TOLERANCE.get(name)
             if limit is not None and not difference <= limit:
