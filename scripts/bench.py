@@ -55,15 +55,14 @@ def arguments():
         help="some of " + ",".join(PARTS))
     add("--peers", type=names(contest.PEERS),
         help="some of " + ",".join(contest.PEERS))
-    add("--rounds", type=int, help="(5)")
-    add("--steps", type=int, help="steps of a turn that count (10)")
+    add("--rounds", type=int, help="turns of each (4)")
+    add("--steps", type=int, help="steps of a turn that count (8)")
     chosen = parser.parse_args()
-    quick = [p for p in contest.PEERS if p in ("torch_eager_fp32",
-                                               "ort_training")]
-    chosen.peers = chosen.peers if chosen.peers is not None else (
-        quick if chosen.quick else contest.PEERS)
-    chosen.rounds = chosen.rounds or (1 if chosen.quick else 5)
-    chosen.steps = chosen.steps or (3 if chosen.quick else 10)
+    if chosen.peers is None:
+        quick = ("torch_eager_fp32", "ort_training")
+        chosen.peers = quick if chosen.quick else contest.PEERS
+    chosen.rounds = chosen.rounds or (1 if chosen.quick else 4)
+    chosen.steps = chosen.steps or (3 if chosen.quick else 8)
     return chosen
 
 

@@ -20,6 +20,11 @@ def ratios(models, figure="tokens_per_second"):
         for model, results in models.items()}
 
 
+def _largest(values):
+    """NaN if one is: max() may pass over it."""
+    return next((x for x in values if x != x), max(values))
+
+
 def loss_differences(models):
     """{model: {name: largest relative difference from our fp32 losses}}."""
     differences = {}
@@ -28,8 +33,8 @@ def loss_differences(models):
             continue
         ours = results["fp32"]["losses"]
         differences[model] = {
-            name: max(abs(a - b) / abs(b)
-                      for a, b in zip(result["losses"], ours))
+            name: _largest([abs(a - b) / abs(b)
+                            for a, b in zip(result["losses"], ours)])
             for name, result in results.items() if name != "fp32"}
     return differences
 
