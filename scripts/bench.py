@@ -58,6 +58,9 @@ def arguments():
     add("--rounds", type=int, help="turns of each (4)")
     add("--steps", type=int, help="steps of a turn that count (8)")
     chosen = parser.parse_args()
+    for path in (chosen.json, chosen.markdown):
+        if path and not path.parent.is_dir():
+            parser.error(f"there is no folder {path.parent}")
     if chosen.peers is None:
         quick = ("torch_eager_fp32", "ort_training")
         chosen.peers = quick if chosen.quick else contest.PEERS

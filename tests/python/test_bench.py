@@ -94,10 +94,14 @@ def test_compare(tmp_path):
         assert part in done.stdout, part
 
 
-def test_bench_refuses_unknown_parts():
-    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", "--only", "gtp"],
+@pytest.mark.parametrize("arguments,message", [
+    (["--only", "gtp"], "expected some of gpt,llama,gemm"),
+    (["--peers", "jax"], "expected some of torch_eager_fp32,"),
+    (["--json", "no/such/folder/x.json"], "no folder no/such/folder")])
+def test_bench_refuses_before_it_starts(arguments, message):
+    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", *arguments],
                           capture_output=True, text=True)
-    assert done.returncode == 2 and "expected some of gpt,llama,gemm" in done.stderr
+    assert done.returncode == 2 and message in done.stderr
 
 
 def test_step_sums_count_all_layers():
