@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"inspect", Inspect, "parameters, matrix products, memory of a model"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
     {"run", Run, "outputs of a model for one batch"},
+    {"bench", Bench, "speed of matrix products on this machine"},
     {"ops", Ops, "the operators of the domain onnx_fp8"},
     {"version", Version, "versions and what this machine has"},
 };

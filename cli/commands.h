@@ -10,6 +10,7 @@ namespace onnx_fp8 {
 
 inline constexpr int kInterrupted = 130;
 
+int Bench(const Arguments& arguments);    // bench.cc
 int Eval(const Arguments& arguments);     // eval.cc
 int Export(const Arguments& arguments);   // export.cc
 int Grad(const Arguments& arguments);     // grad.cc

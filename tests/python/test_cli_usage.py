@@ -6,7 +6,7 @@ import re
 import pytest
 from program import FIXTURES, run
 
-COMMANDS = ["train", "eval", "export", "grad", "inspect", "rewrite", "run", "ops", "version"]
+COMMANDS = ["train", "eval", "export", "grad", "inspect", "rewrite", "run", "bench", "ops", "version"]
 MODEL = FIXTURES / "mlp" / "d18.onnx"
 
 
@@ -41,6 +41,18 @@ def test_ops_have_bodies():
     assert {"name": "q_max", "kind": "float"} in ops["QuantizeTensor"]["attributes"]
     assert "=>" in ops["ScaledMatMul"]["body"]
     assert "ScaledMatMul" in run("ops").stdout
+
+
+def test_bench_gemm_names_shape_and_peak():
+    arguments = ["bench", "gemm", "--seconds", "0", "--shape", "8,16,24,NT", "--shape", "7,5,3"]
+    report = json.loads(run(*arguments, "--json").stdout)
+    assert set(report["peak"]) == {"fp32", "fp8"} and min(report["peak"].values()) > 0
+    products = [(p["dtype"], p["m"], p["k"], p["n"], p["layout"]) for p in report["products"]]
+    assert products == [(d, *p) for d in ("fp32", "fp8") for p in [(8, 16, 24, "NT"), (7, 5, 3, "NN")]]
+    for product in report["products"]:
+        assert 0 < product["median_gflops"] <= product["gflops"]
+    text = run(*arguments, "--dtype", "fp8").stdout
+    assert "24 NT" in text and "fp32" not in text
 
 
 WRONG = [
@@ -79,6 +91,13 @@ WRONG = [
     (["rewrite", MODEL, "-o", "out.txt"], ".onnx"),
     (["rewrite", MODEL, "-o", "out.onnx", "--lr", "1"], "needs --loss"),
     (["rewrite", MODEL, "-o", "out.onnx", "--loss", "cross_entropy"], 'the axis "batch"'),
+    (["bench"], "WHAT is required"),
+    (["bench", "gem"], "expected gemm"),
+    (["bench", "gemm", "--shape", "8,8"], "expected M,K,N"),
+    (["bench", "gemm", "--shape", "8,0,8"], "expected M,K,N"),
+    (["bench", "gemm", "--shape", "8,8,8,NX"], "expected M,K,N"),
+    (["bench", "gemm", "--shape", "8,8,8;NT"], "expected M,K,N"),
+    (["bench", "gemm", "--dtype", "fp4"], "expected fp32 or fp8"),
     (["version", "--threads", "0"], "at least 1"),
     (["version", "--threads", "100000"], "at most 1024"),
 ]

@@ -34,7 +34,13 @@ struct GemmKernels {
   // so results depend on it.
   int64_t max_m, max_n, max_depth;
   void (*block)(const GemmBlock& block);
+  // The arithmetic of the loop alone, `rounds` times on registers. Leaves its
+  // sums in `sums`, of kRegisterSums floats; returns the number of
+  // multiplications and additions.
+  int64_t (*registers)(int64_t rounds, float* sums);
 };
+
+inline constexpr int64_t kRegisterSums = 1024;
 
 extern const GemmKernels kGemmPortable;    // kernels_portable.cc
 extern const GemmKernels kGemmAvx2;        // kernels_avx2.cc

@@ -85,6 +85,31 @@ void Block(const GemmBlock& x) {
   _tile_release();
 }
 
+int64_t OnRegisters(int64_t rounds, float* sums) {
+  TileConfig config;
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (int64_t r = 0; r < rounds; ++r) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sums, kWide * 4);
+  _tile_stored(1, sums + kSide, kWide * 4);
+  _tile_stored(2, sums + kSide * kWide, kWide * 4);
+  _tile_stored(3, sums + kSide * kWide + kSide, kWide * 4);
+  _tile_release();
+  return rounds * 4 * kSide * kSide * 32 * 2;
+}
+
 }  // namespace
 
 extern const GemmKernels kGemmAmx = {"amx",
@@ -95,6 +120,7 @@ extern const GemmKernels kGemmAmx = {"amx",
                                      128,
                                      4096,
                                      512,
-                                     Block};
+                                     Block,
+                                     OnRegisters};
 
 }  // namespace onnx_fp8

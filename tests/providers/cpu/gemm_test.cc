@@ -373,6 +373,29 @@ TEST(Gemm, BatchesEqualSingleProducts) {
   }
 }
 
+// 0.5 x + 1 settles at 2; sums of bfloat16 pairs (0, 0.5), or of tiles of
+// zeros, grow by what a round adds.
+TEST(Gemm, ArithmeticOnRegistersIsDone) {
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (const GemmKernels* kernels : {&FloatKernels(), &Bf16Kernels()}) {
+      std::vector<float> sums(kRegisterSums, -1);
+      int64_t two = kernels->registers(2, sums.data());
+      int64_t used =
+          std::ranges::count_if(sums, [](float x) { return x >= 0; });
+      std::string name = kernels->name;
+      EXPECT_EQ(two, 2 * used * 2 *
+                         (name == "amx"          ? 32
+                          : name == "avx512bf16" ? 2
+                                                 : 1));
+      kernels->registers(40, sums.data());
+      float expected = name == "amx" ? 0 : name == "avx512bf16" ? 11 : 2;
+      EXPECT_EQ(sums[0], expected) << name;
+      EXPECT_EQ(sums[static_cast<size_t>(used) - 1], expected) << name;
+    }
+  }
+}
+
 TEST(Gemm, NamesItsKernels) {
   WithIsa with(Isa::kPortable);
   EXPECT_EQ(GemmBackend(), "packed portable, 8-bit portable");

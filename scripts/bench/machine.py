@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures were taken on, and whether anything else ran."""
+import os
+import pathlib
+import platform
+import resource
+import sys
+
+FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
+         "amx_tile", "amx_bf16")
+
+
+def say(text):
+    print(f"[bench] {text}", file=sys.stderr, flush=True)
+
+
+def environment(**more):
+    """Of all benchmarked processes: some machines pin OpenBLAS to an old
+    kernel, which would make it a weak opponent."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("OPENBLAS_")}
+    return {**kept, **more}
+
+
+def cpu():
+    """Model name and flags of the first CPU."""
+    entries = {}
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if not line.strip():
+            break
+        name, _, value = line.partition(":")
+        entries[name.strip()] = value.strip()
+    flags = entries.get("flags", "").split()
+    name = entries.get("model name", platform.processor())
+    numbers = [entries.get(n, "?") for n in ("cpu family", "model")]
+    return {"cpu": f"{name} (family {numbers[0]}, model {numbers[1]})",
+            "cores": len(os.sched_getaffinity(0)),
+            "flags": [f for f in FLAGS if f in flags],
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE")
+            * os.sysconf("SC_PHYS_PAGES"), "kernel": platform.release()}
+
+
+def has_bf16(flags):
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _busy_seconds():
+    """Of all programs, and of this one with its finished children."""
+    first = pathlib.Path("/proc/stat").read_text().splitlines()[0].split()
+    user, nice, system = map(int, first[1:4])
+    own = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        own += usage.ru_utime + usage.ru_stime
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK"), own
+
+
+class ForeignLoad:
+    """CPUs that other programs kept busy, on average, since it was made. To
+    be asked when all children have ended."""
+
+    def __init__(self, clock):
+        self._clock = clock
+        self._begin = clock(), *_busy_seconds()
+
+    def cpus(self):
+        now = self._clock(), *_busy_seconds()
+        wall, busy, own = (b - a for a, b in zip(self._begin, now))
+        return max(0.0, busy - own) / max(wall, 1e-9)

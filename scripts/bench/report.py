@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows from the figures, as numbers, as Markdown and as a comparison
+of two runs. Needs nothing but the standard library."""
+
+# Relative difference of a step's loss from this program's in fp32. Sums in
+# another order, then AdamW, which makes much of small gradients.
+LOSS_TOLERANCE = {"torch_eager_fp32": 1e-4, "torch_compile_fp32": 1e-4,
+                  "ort_training": 1e-4}
+RECIPES = ("fp32", "tensorwise", "delayed")
+
+
+def ratios(models, figure="tokens_per_second"):
+    """{model: {recipe: {peer: ours / theirs}}}."""
+    return {
+        model: {
+            recipe: {peer: results[recipe][figure] / theirs[figure]
+                     for peer, theirs in results.items()
+                     if peer not in RECIPES}
+            for recipe in RECIPES if recipe in results}
+        for model, results in models.items()}
+
+
+def _largest(values):
+    """NaN if one is: max() may pass over it."""
+    return next((x for x in values if x != x), max(values))
+
+
+def loss_differences(models):
+    """{model: {name: largest relative difference from our fp32 losses}}."""
+    differences = {}
+    for model, results in models.items():
+        if "fp32" not in results:
+            continue
+        ours = results["fp32"]["losses"]
+        differences[model] = {
+            name: _largest([abs(a - b) / abs(b)
+                            for a, b in zip(result["losses"], ours)])
+            for name, result in results.items() if name != "fp32"}
+    return differences
+
+
+def failures(report):
+    """Sentences: a recipe of ours that did not train, and fp32 peers whose
+    losses are not ours (NaN never is)."""
+    failures = [f"{model}, {name}: {why}"
+                for model, left in report["left_out"].items()
+                for name, why in left.items() if name in RECIPES]
+    for model, names in report["loss_differences"].items():
+        for name, difference in names.items():
+            limit = LOSS_TOLERANCE.get(name)
+            if limit is not None and not difference <= limit:
+                failures.append(f"{model}: losses of {name} differ from ours "
+                                f"by {difference:.1e}, more than {limit:.0e}")
+    return failures
+
+
+def table(header, rows):
+    """A Markdown table whose first column is text and the others numbers."""
+    cells = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |"
+                     for row in cells) + "\n"
+
+
+def _mib(size):
+    return "-" if size is None else f"{size / 2**20:.0f}"
+
+
+def _machine(report):
+    machine, settings = report["machine"], report["settings"]
+    versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
+    lines = [
+        f"- CPU: {machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB; "
+        f"flags: {' '.join(machine['flags'])}",
+        f"- Instruction set: {machine['isa']}; products: {machine['gemm']}; "
+        f"threads: {machine['threads']}",
+        f"- Date: {report['date']}; commit {report['commit']}",
+        f"- Versions: {versions}",
+        f"- Load average at the start {machine['load_before']:.1f}; other "
+        f"programs kept {machine['foreign_cpus']:.2f} CPUs busy",
+        f"- Rounds: {settings['rounds']}, steps of a turn that count: "
+        f"{settings['steps']}",
+    ]
+    lines += [f"- Warning: {warning}" for warning in report["warnings"]]
+    return "\n".join(lines) + "\n"
+
+
+def _training(model, results, report):
+    rows = [[f"**{name}**" if name in RECIPES else name,
+             f"{r['tokens_per_second']:.0f}",
+             f"{r['best_tokens_per_second']:.0f}", _mib(r.get("peak_rss")),
+             _mib(r.get("rss_before_training")),
+             f"{r['fp8_gemms']} of {r['gemms']}" if "gemms" in r
+             else r["fp8_gemms"]]
+            for name, r in results.items()]
+    text = f"## Training: {model}\n\n" + table(
+        ["", "tokens/s", "best", "peak MiB", "before training MiB",
+         "products in FP8"], rows)
+    for name, why in report["left_out"].get(model, {}).items():
+        text += f"\n{name} is left out: {why}\n"
+    of = report["ratios"].get(model, {})
+    peers = [name for name in results if name not in RECIPES]
+    if of and peers:
+        text += "\nOur tokens/s ÷ the peer's:\n\n" + table(
+            ["", *of], [[peer, *(f"{of[recipe][peer]:.2f}" for recipe in of)]
+                        for peer in peers])
+    return text
+
+
+def _losses(differences):
+    names = sorted({n for of in differences.values() for n in of})
+    rows = []
+    for name in names:
+        limit = LOSS_TOLERANCE.get(name)
+        cells = [f"{of[name]:.1e}" if name in of else "-"
+                 for of in differences.values()]
+        rows.append([name, *cells, f"{limit:.0e}" if limit else "-"])
+    return ("## Losses\n\nLargest relative difference from our fp32 losses "
+            "over the steps of the first turn:\n\n"
+            + table(["", *differences, "must be below"], rows))
+
+
+def _gemm(gemm):
+    peak = gemm["peak"]
+    names = ["fp32", "openblas", "mkl", "fp8"]
+    rows = []
+    for p in gemm["products"]:
+        rows.append([
+            f"{p['what']} {p['m']}x{p['k']}x{p['n']} {p['layout']}",
+            *(f"{p[name]:.0f}" for name in names),
+            f"{100 * p['fp32'] / peak['fp32']:.0f}",
+            f"{100 * p['fp8'] / peak['fp8']:.0f}",
+            f"{p['fp32'] / max(p['openblas'], p['mkl']):.2f}",
+            f"{p['fp8'] / max(p['openblas'], p['mkl']):.2f}"])
+    text = ("## Matrix products\n\nBest GF/s. Peak, on registers alone: "
+            f"{peak['fp32']:.0f} in fp32, {peak['fp8']:.0f} with the kernels "
+            f"of FP8 ({gemm['kernels']}).\n\n")
+    text += table(["M x K x N", "fp32", "OpenBLAS", "MKL", "FP8",
+                   "fp32 % of peak", "FP8 % of peak", "fp32 ÷ best library",
+                   "FP8 ÷ best library"], rows)
+    text += "\nAll linear layers of a step, milliseconds:\n\n" + table(
+        ["", *names], [[model, *(f"{of[name]:.1f}" for name in names)]
+                       for model, of in gemm["step_ms"].items()])
+    return text
+
+
+def _profile(profiles):
+    text = "## Where our steps spend their time\n\nMilliseconds per step.\n"
+    for title, of in profiles.items():
+        total = sum(of.values())
+        rows = [[op, f"{ms:.1f}", f"{100 * ms / total:.0f} %"]
+                for op, ms in list(of.items())[:10]]
+        text += f"\n{title}:\n\n" + table(["", "ms", "share"], rows)
+    return text
+
+
+def markdown(report):
+    parts = [f"# Benchmark: {report['machine']['isa']}\n", _machine(report)]
+    for model, results in report["models"].items():
+        parts.append(_training(model, results, report))
+    if report["loss_differences"]:
+        parts.append(_losses(report["loss_differences"]))
+    if report.get("profiles"):
+        parts.append(_profile(report["profiles"]))
+    if report.get("gemm"):
+        parts.append(_gemm(report["gemm"]))
+    return "\n".join(parts)
+
+
+def _leaves(tree, path=()):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, name))
+        elif value is not None:
+            yield ".".join((*path, name)), value
+
+
+def figures(report):
+    """All that two runs can be compared by; larger is better but for
+    peak_rss and step_ms."""
+    found = {}
+    for name in ("ratios", "peak_rss"):
+        found |= dict(_leaves(report.get(name, {}), (name,)))
+    gemm = report.get("gemm") or {}
+    return found | dict(_leaves(gemm.get("step_ms", {}), ("step_ms",)))
+
+
+def compare(old, new):
+    """Markdown; and one line for each figure that only one of them has."""
+    a, b = figures(old), figures(new)
+    text = ""
+    for what in ("cpu", "isa", "threads"):
+        if old["machine"][what] != new["machine"][what]:
+            text += (f"Not the same {what}: {old['machine'][what]} and "
+                     f"{new['machine'][what]}\n\n")
+    for side, report in (("old", old), ("new", new)):
+        for warning in report["warnings"]:
+            text += f"Warning of the {side} run: {warning}\n\n"
+
+    def shown(name, value):
+        return _mib(value) if name.startswith("peak_rss") else f"{value:.2f}"
+
+    rows = [[name, shown(name, a[name]), shown(name, b[name]),
+             f"{100 * (b[name] / a[name] - 1):+.1f} %"]
+            for name in a if name in b]
+    text += table(["", "old", "new", "change"], rows)
+    for side, here, there in (("old", a, b), ("new", b, a)):
+        for name in here:
+            if name not in there:
+                text += f"\nonly in the {side} run: {name}\n"
+    return text

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two models, as a user of PyTorch writes them, and their export."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from bench.task import (HEADS, KV_HEADS, LAYERS, SEQ, VOCABULARY, WIDTH)
+
+HEAD = WIDTH // HEADS
+
+
+def split_heads(x, heads):
+    return x.view(*x.shape[:2], heads, HEAD).transpose(1, 2)
+
+
+def join_heads(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+class GPTBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+        self.ln_2 = nn.LayerNorm(WIDTH)
+        self.fc = nn.Linear(WIDTH, 4 * WIDTH)
+        self.fc_proj = nn.Linear(4 * WIDTH, WIDTH)
+        self.gelu = nn.GELU()
+
+    def forward(self, x):
+        q, k, v = (split_heads(y, HEADS)
+                   for y in self.qkv(self.ln_1(x)).split(WIDTH, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(join_heads(y))
+        return x + self.fc_proj(self.gelu(self.fc(self.ln_2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(VOCABULARY, WIDTH)
+        self.wpe = nn.Embedding(SEQ, WIDTH)
+        self.blocks = nn.ModuleList(GPTBlock() for _ in range(LAYERS))
+        self.ln_f = nn.LayerNorm(WIDTH)
+        self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, input_ids):
+        position = torch.arange(input_ids.shape[1])
+        x = self.wte(input_ids) + self.wpe(position)
+        for block in self.blocks:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))
+
+
+class RMSNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(
+            x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+
+def rotate(x, cos, sin):
+    a, b = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-b, a], dim=-1) * sin
+
+
+def repeat_heads(x, times):
+    batch, heads, seq, width = x.shape
+    x = x[:, :, None].expand(batch, heads, times, seq, width)
+    return x.reshape(batch, heads * times, seq, width)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        hidden = 3 * WIDTH  # 2/3 of 4 * WIDTH, rounded up to multiples of 256
+        kv = KV_HEADS * HEAD
+        self.attention_norm = RMSNorm()
+        self.q_proj = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.k_proj = nn.Linear(WIDTH, kv, bias=False)
+        self.v_proj = nn.Linear(WIDTH, kv, bias=False)
+        self.o_proj = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.ffn_norm = RMSNorm()
+        self.gate_proj = nn.Linear(WIDTH, hidden, bias=False)
+        self.up_proj = nn.Linear(WIDTH, hidden, bias=False)
+        self.down_proj = nn.Linear(hidden, WIDTH, bias=False)
+
+    def forward(self, x, cos, sin):
+        y = self.attention_norm(x)
+        q = rotate(split_heads(self.q_proj(y), HEADS), cos, sin)
+        k = rotate(split_heads(self.k_proj(y), KV_HEADS), cos, sin)
+        v = split_heads(self.v_proj(y), KV_HEADS)
+        k, v = (repeat_heads(z, HEADS // KV_HEADS) for z in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o_proj(join_heads(y))
+        y = self.ffn_norm(x)
+        return x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
+
+
+class Llama(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(LlamaBlock() for _ in range(LAYERS))
+        self.norm = RMSNorm()
+        self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        angle = torch.outer(torch.arange(SEQ),
+                            10000.0 ** (-torch.arange(0, HEAD, 2) / HEAD))
+        angle = torch.cat([angle, angle], dim=-1)
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
+
+    def forward(self, input_ids):
+        seq = input_ids.shape[1]
+        cos, sin = self.cos[:seq], self.sin[:seq]
+        x = self.embed_tokens(input_ids)
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.lm_head(self.norm(x))
+
+
+def make(name):
+    """The untrained model, every time with the same weights."""
+    torch.manual_seed(0)
+    model = {"gpt": GPT, "llama": Llama}[name]()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.02)
+    return model

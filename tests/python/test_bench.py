@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of ./dev bench that need no PyTorch."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+from bench import contest, gemm, machine, report, task  # noqa: E402
+
+
+def result(speed, losses, **more):
+    return {"tokens_per_second": speed, "best_tokens_per_second": 2 * speed,
+            "losses": losses, "peak_rss": 2**20 * speed, "fp8_gemms": 0, **more}
+
+
+def make_report(ours=100.0):
+    models = {"gpt": {"fp32": result(ours, [2.0, 1.0]),
+                      "tensorwise": result(150.0, [2.1, 1.0], gemms=3),
+                      "torch_eager_fp32": result(50.0, [2.0, 1.0])}}
+    rows = [{**p, "fp32": 10.0, "openblas": 20.0, "mkl": 5.0, "fp8": 40.0}
+            for p in gemm.products()]
+    return {
+        "date": "2026-01-01", "commit": "abc", "versions": {"torch": "2"},
+        "machine": {"cpu": "A CPU", "cores": 2, "memory_bytes": 2**30,
+                    "flags": ["avx2"], "isa": "avx2", "gemm": "packed",
+                    "threads": 2, "load_before": 0.0, "foreign_cpus": 0.0},
+        "settings": {"rounds": 1, "steps": 2}, "warnings": [],
+        "models": models, "left_out": {"gpt": {"ort_training": "no wheel"}},
+        "ratios": report.ratios(models),
+        "peak_rss": {"gpt": {"fp32": 2**20 * ours}},
+        "loss_differences": report.loss_differences(models),
+        "profiles": {"gpt, fp32": {"Gemm": 3.0, "Add": 1.0}},
+        "gemm": {"products": rows, "peak": {"fp32": 100.0, "fp8": 100.0},
+                 "kernels": "packed", "versions": {},
+                 "step_ms": gemm.step_sums(rows)},
+    }
+
+
+def test_ratios_are_ours_by_theirs():
+    models = make_report()["models"]
+    assert report.ratios(models) == {"gpt": {
+        "fp32": {"torch_eager_fp32": 2.0},
+        "tensorwise": {"torch_eager_fp32": 3.0}}}
+    best = report.ratios(models, "best_tokens_per_second")
+    assert best["gpt"]["fp32"]["torch_eager_fp32"] == 2.0
+
+
+@pytest.mark.parametrize("loss,fails", [(1.0, False), (1.01, True), (float("nan"), True)])
+def test_another_loss_of_an_fp32_peer_fails(loss, fails):
+    made = make_report()
+    made["models"]["gpt"]["torch_eager_fp32"]["losses"][1] = loss
+    made["loss_differences"] = report.loss_differences(made["models"])
+    assert bool(report.failures(made)) == fails
+
+
+def test_only_a_missing_recipe_of_ours_fails():
+    made = make_report()
+    assert not report.failures(made)
+    made["left_out"]["gpt"]["delayed"] = "it ended"
+    assert report.failures(made) == ["gpt, delayed: it ended"]
+
+
+def test_markdown_has_every_figure():
+    text = report.markdown(make_report())
+    for part in ("A CPU", "| **fp32** | 100 | 200 | 100 | - | 0 |", "| 0 of 3 |",
+                 "| torch_eager_fp32 | 2.00 | 3.00 |", "ort_training is left out: no wheel",
+                 "| tensorwise | 5.0e-02 | - |", "| Gemm | 3.0 | 75 % |",
+                 "| square 1024x1024x1024 NN | 10 | 20 | 5 | 40 | 10 | 40 | 0.50 | 2.00 |",
+                 "| wgrad 4096x2048x256 TN |"):
+        assert part in text, part
+
+
+def test_compare(tmp_path):
+    old, new = make_report(), make_report(ours=110.0)
+    new["machine"]["cpu"] = "Another"
+    new["warnings"] = ["not idle"]
+    del new["ratios"]["gpt"]["tensorwise"]
+    for name, made in (("old", old), ("new", new)):
+        (tmp_path / name).write_text(json.dumps(made))
+    done = subprocess.run(
+        [sys.executable, "-B", SCRIPTS / "bench.py", "compare", tmp_path / "old", tmp_path / "new"],
+        capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for part in ("Not the same cpu: A CPU and Another", "Warning of the new run: not idle",
+                 "| ratios.gpt.fp32.torch_eager_fp32 | 2.00 | 2.20 | +10.0 % |",
+                 "| peak_rss.gpt.fp32 | 100 | 110 | +10.0 % |", "step_ms.llama.mkl",
+                 "only in the old run: ratios.gpt.tensorwise.torch_eager_fp32"):
+        assert part in done.stdout, part
+
+
+@pytest.mark.parametrize("arguments,message", [
+    (["--only", "gtp"], "expected some of gpt,llama,gemm"),
+    (["--peers", "jax"], "expected some of torch_eager_fp32,"),
+    (["--json", "no/such/folder/x.json"], "no folder no/such/folder")])
+def test_bench_refuses_before_it_starts(arguments, message):
+    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", *arguments],
+                          capture_output=True, text=True)
+    assert done.returncode == 2 and message in done.stderr
+
+
+def test_step_sums_count_all_layers():
+    rows = [{**p, **dict.fromkeys(("fp32", "fp8", *gemm.LIBRARIES), 1.0)} for p in gemm.products()]
+    operations = {model: sum(3 * 2 * task.TOKENS * i * o * n for (i, o), n in layers.items())
+                  for model, layers in task.LINEARS.items()}
+    assert operations["gpt"] == 51_539_607_552  # of 16 layers and lm_head
+    for model, of in gemm.step_sums(rows).items():
+        assert of["fp32"] == pytest.approx(operations[model] / 1e6)
+
+
+def test_batches_go_round(tmp_path):
+    task.write_tokens(tmp_path / "tokens.bin", 2)
+    tokens = numpy.fromfile(tmp_path / "tokens.bin", "<u2")
+    batches = task.Batches(tmp_path / "tokens.bin")
+    first = batches.next()
+    assert (first[0].ravel() == tokens[:task.TOKENS]).all()
+    assert (first[1].ravel() == tokens[1:task.TOKENS + 1]).all()
+    second = batches.next()
+    assert (second[0].ravel() == tokens[task.TOKENS:-1]).all()
+    assert (batches.next()[0] == first[0]).all()
+
+
+def test_openblas_variables_do_not_reach_children(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    made = machine.environment(MORE="1")
+    assert "OPENBLAS_CORETYPE" not in made and made["MORE"] == "1"
+    assert "PATH" in made
+
+
+PEER = """
+import itertools
+from bench import turns
+count = itertools.count(1)
+def step():
+    print("noise on stdout")
+    n = next(count)
+    if n > 12: raise SystemExit("peer: the disk is full")
+    return n
+turns.serve(lambda: (step, {"fp8_gemms": 7}))
+"""
+
+
+class Fixed:
+    """A contestant whose steps take what it is told."""
+
+    def __init__(self, *seconds):
+        self.facts, self._seconds, self.turns = {"gemms": 1}, seconds, 0
+
+    def start(self):
+        pass
+
+    def turn(self, steps):
+        self.turns += 1
+        warm_up = [99.0] * contest.WARM_UP
+        return {"losses": [self.turns] * steps, "seconds": [*warm_up, *self._seconds]}
+
+    def stop(self):
+        pass
+
+
+def test_turns_of_processes(tmp_path):
+    (tmp_path / "peer.py").write_text(PEER)
+    peer = contest.Peer([sys.executable, "-B", tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
+                        PYTHONPATH=os.fspath(SCRIPTS))
+    fixed = Fixed(2.0, 1.0, 4.0)
+    results, left = contest.run({"fixed": fixed, "peer": peer}, 2, 3)
+    assert not left and fixed.turns == 2
+    assert results["fixed"]["tokens_per_second"] == task.TOKENS / 2
+    assert results["fixed"]["best_tokens_per_second"] == task.TOKENS
+    assert results["fixed"]["losses"] == [1] * 5  # of the first turn
+    assert results["peer"]["losses"] == [1, 2, 3, 4, 5]
+    assert results["peer"]["fp8_gemms"] == 7
+    assert results["peer"]["peak_rss"] >= results["peer"]["rss_before_training"] > 0
+    assert [len(turn) for turn in results["peer"]["seconds"]] == [3, 3]
+
+
+def test_a_peer_that_ends_is_left_out(tmp_path):
+    (tmp_path / "peer.py").write_text(PEER)
+    peer = contest.Peer([sys.executable, "-B", tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
+                        PYTHONPATH=os.fspath(SCRIPTS))
+    missing = contest.Peer([tmp_path / "no-python"], SCRIPTS, tmp_path / "log2")
+    fixed = Fixed(2.0, 1.0, 4.0)
+    results, left = contest.run({"peer": peer, "missing": missing, "fixed": fixed}, 3, 3)
+    assert left["peer"] == "peer: the disk is full" and "no-python" in left["missing"]
+    assert list(results) == ["fixed"] and fixed.turns == 3
