@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More mutants of scripts/mutate.py: matrix products and attention."""
+"""More mutants of scripts/mutate.py: matrix products and fused ops."""
 from mutants import M, cpu, graph, python
 
 GEMM = cpu("Gemm.*")
+LOSS = cpu("Loss.CrossEntropy*")
 ATTENTION = cpu("*Attention*")
 FUSE = graph("FuseAttention.*")
 
@@ -80,4 +81,24 @@ MUTANTS = (
     M("attention: its products have no place in the list",
       "graph/passes/gemm_roles.cc", "  if (!forward && !backward) return;", "  if (true) return;",
       python("inspect")),
+    M("cross entropy: ignored labels have a gradient",
+      "providers/cpu/loss.cc",
+      "          std::fill_n(out, n, T{0});\n          continue;",
+      "          label = 0;", LOSS),
+    M("cross entropy: lse without the largest score",
+      "providers/cpu/loss.cc",
+      "if (lse) lse[i] = static_cast<T>(largest + log_sum);",
+      "if (lse) lse[i] = static_cast<T>(log_sum);", LOSS),
+    M("cross entropy: weights are dropped", "graph/passes/fuse_loss.cc",
+      '"SoftmaxCrossEntropyLoss") && !node.in(2) &&',
+      '"SoftmaxCrossEntropyLoss") &&', graph("FuseLoss.*")),
+    M("silu: the gradient of sigmoid", "providers/cpu/activation.cc",
+      "return s * (1 + x * (e * s));", "return s * (e * s);",
+      cpu("Activation.*")),
+    M("gelu: erf of another argument", "graph/passes/fuse_activation.cc",
+      "if (z && Near(z->first, kRootHalf))", "if (z)",
+      graph("FuseActivations.*")),
+    M("rms norm: the mean of any axis", "graph/passes/fuse_norm.cc",
+      'bool product = node->Is("Mul") && node->in(0) == node->in(1);',
+      'bool product = node->Is("Mul");', graph("FuseNorms.*")),
 )

@@ -9,6 +9,7 @@
 #include "graph/passes/fold_transpose.h"
 #include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_loss.h"
 #include "graph/passes/fuse_norm.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
@@ -52,6 +53,8 @@ class StepBuilder {
     if (!source_.loss.kind.empty()) {
       loss_ = AddLoss(graph, source_.loss);
       step_.loss = loss_->name;
+      FuseLoss(graph);
+      loss_ = graph.Find(step_.loss);
     }
     if (kind_ == StepKind::kEval) {
       Quantise(nullptr, {});

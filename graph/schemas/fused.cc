@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops that ONNX has too, but only in opsets newer than those that written
-// files may ask for.
+// Ops that the passes graph/passes/fuse_* make. ONNX has RMSNorm and Silu too,
+// but only in opsets newer than those that written files may ask for.
 #include "graph/schemas.h"
 #include "onnx_fp8/check.h"
 
@@ -38,10 +38,43 @@ constexpr char kRMSNorm[] = R"((x, scale) => (y) {
   y = Mul (h, scale)
 })";
 
+// Mean over the labels that count of lse - scores[label], and lse (N), the
+// logarithm of each row's Σ e^scores.
+constexpr char kCrossEntropy[] = R"((scores, labels) => (loss, lse) {
+  loss = SoftmaxCrossEntropyLoss <ignore_index: int = @ignore_index, reduction = "mean"> (scores, labels)
+  axes = Constant <value_ints = [1]> ()
+  largest = ReduceMax (scores, axes)
+  less = Sub (scores, largest)
+  powers = Exp (less)
+  total = ReduceSum (powers, axes)
+  log_total = Log (total)
+  lse_2 = Add (largest, log_total)
+  lse = Squeeze (lse_2, axes)
+})";
+
+void InferCrossEntropy(Node& node) {
+  const Value *scores = node.in(0), *labels = node.in(1);
+  if (scores->concrete() && labels->concrete()) {
+    Check(scores->rank() == 2 && *labels->shape == Shape{scores->dim(0)}, "[",
+          node.Where(), "] expected scores (N, C) and labels (N), got ",
+          ToString(*scores->shape), ToString(*labels->shape));
+  }
+  node.out(0)->dtype = scores->dtype;
+  node.out(0)->shape = Shape{};
+  Value* lse = node.out(1);
+  if (!lse) return;
+  lse->dtype = scores->dtype;
+  if (scores->concrete()) lse->shape = Shape{scores->dim(0)};
+}
+
 }  // namespace
 
 std::vector<OpDefinition> FusedOps() {
   return {
+      {"CrossEntropy",
+       {{"ignore_index", AttributeKind::kInt}},
+       kCrossEntropy,
+       InferCrossEntropy},
       {"RMSNorm",
        {{"axis", AttributeKind::kInt}, {"epsilon", AttributeKind::kFloat}},
        kRMSNorm,

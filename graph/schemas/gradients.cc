@@ -299,11 +299,65 @@ constexpr char kSoftmaxCrossEntropyGrad[] =
   dscores = Mul (counted, share)
 })";
 
+// Scores (N,C), lse (N) the logarithm of each row's Σ e^scores. The same as
+// above but from the scores, which may be overwritten.
+constexpr char kCrossEntropyGrad[] =
+    R"((dloss, scores, lse, labels) => (dscores) {
+  ignore = Constant <value_int: int = @ignore_index> ()
+  ignore_t = CastLike (ignore, labels)
+  ignored = Equal (labels, ignore_t)
+  valid = Not (ignored)
+  valid_f = Cast <to = 1> (valid)
+  count_f = ReduceSum <keepdims = 0> (valid_f)
+  one_f = Constant <value_float = 1.0> ()
+  at_least_1 = Max (count_f, one_f)
+  count = CastLike (at_least_1, scores)
+  share = Div (dloss, count)
+  classes_1d = Shape <start = 1, end = 2> (scores)
+  zero = Constant <value_int = 0> ()
+  one = Constant <value_int = 1> ()
+  zeros_1d = Constant <value_ints = [0]> ()
+  ones_1d = Constant <value_ints = [1]> ()
+  classes = Squeeze (classes_1d, zeros_1d)
+  ids = Range (zero, classes, one)
+  ids_t = CastLike (ids, labels)
+  labels_1 = Unsqueeze (labels, ones_1d)
+  hot = Equal (labels_1, ids_t)
+  hot_f = CastLike (hot, scores)
+  lse_1 = Unsqueeze (lse, ones_1d)
+  log_prob = Sub (scores, lse_1)
+  p = Exp (log_prob)
+  miss = Sub (p, hot_f)
+  valid_1 = Unsqueeze (valid, ones_1d)
+  nothing_f = Constant <value_float = 0.0> ()
+  nothing = CastLike (nothing_f, scores)
+  counted = Where (valid_1, miss, nothing)
+  dscores = Mul (counted, share)
+})";
+
+void InferCrossEntropyGrad(Node& node) {
+  CheckArity(node, 4, 1);
+  const Value *scores = node.in(1), *lse = node.in(2), *labels = node.in(3);
+  if (scores->concrete() && lse->concrete() && labels->concrete()) {
+    Check(scores->rank() == 2 && *lse->shape == Shape{scores->dim(0)} &&
+              *labels->shape == *lse->shape,
+          "[", node.Where(),
+          "] expected scores (N, C), lse (N), labels (N), got ",
+          ToString(*scores->shape), ToString(*lse->shape),
+          ToString(*labels->shape));
+  }
+  SameAs(scores, node.out(0));
+}
+
 }  // namespace
 
 std::vector<OpDefinition> GradientOps() {
   const AttributeDefinition axis = {"axis", AttributeKind::kInt};
   return {
+      {"CrossEntropyGrad",
+       {{"ignore_index", AttributeKind::kInt}},
+       kCrossEntropyGrad,
+       InferCrossEntropyGrad},
       {"GatherGrad",
        {axis, {"shape", AttributeKind::kInts}},
        kGatherGrad,

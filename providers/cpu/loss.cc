@@ -2,10 +2,13 @@
 //
 // Losses over classes. Scores are (N, C, D…), labels (N, D…); a sample is one
 // of the N · D… label places.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/on_isa.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/vector_math.h"
 
@@ -209,9 +212,79 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
   });
 }
 
+// --- ours, of float or double scores (N, C) ---------------------------------
+
+float ExpOf(float x) { return math::FloatExp(x); }
+double ExpOf(double x) { return std::exp(x); }
+
+// loss: the mean of -log p of the samples that count; lse of each row.
+void CrossEntropy(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Samples s =
+      SamplesOf(ctx, x, Operand(ctx, 1), true, ctx.Int("ignore_index", -100));
+  Check(s.inner == 1 || s.n == 0, "[", ctx.Where(),
+        "] expected scores (N, C), got ", ToString(x.shape()));
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    std::vector<double> log_p(s.labels.size());
+    T* lse =
+        ctx.HasOut(1) ? Result(ctx, 1, x.dtype(), {s.n}).data<T>() : nullptr;
+    ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* row = x.data<T>() + i * s.classes;
+        T largest = VectorMax(row, s.classes);
+        double log_sum = std::log(VectorExpShifted(
+            row, largest, static_cast<T*>(nullptr), s.classes));
+        if (lse) lse[i] = static_cast<T>(largest + log_sum);
+        int64_t label = s.labels[static_cast<size_t>(i)];
+        if (label == kIgnored) continue;
+        log_p[static_cast<size_t>(i)] =
+            (static_cast<double>(row[label]) - largest) - log_sum;
+      }
+    });
+    WriteLoss<T>(ctx, s, log_p);
+  });
+}
+
+// (e^(scores - lse) - hot) · share; 0 for samples that do not count.
+void CrossEntropyGrad(KernelContext& ctx) {
+  double dloss = ScalarOperand(ctx, 0);
+  const Tensor &x = Operand(ctx, 1), &lse = Operand(ctx, 2);
+  Samples s =
+      SamplesOf(ctx, x, Operand(ctx, 3), true, ctx.Int("ignore_index", -100));
+  Check(lse.dtype() == x.dtype() && lse.shape() == Shape{s.n}, "[", ctx.Where(),
+        "] expected lse ", Name(x.dtype()), "[", s.n, "], got ",
+        Name(lse.dtype()), ToString(lse.shape()));
+  int64_t count = 0;
+  for (int64_t label : s.labels) count += label != kIgnored;
+  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    auto share = static_cast<T>(static_cast<T>(dloss) /
+                                static_cast<T>(std::max<int64_t>(count, 1)));
+    ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* in = x.data<T>() + i * s.classes;
+        T* out = dx.data<T>() + i * s.classes;
+        int64_t label = s.labels[static_cast<size_t>(i)], n = s.classes;
+        if (label == kIgnored) {
+          std::fill_n(out, n, T{0});
+          continue;
+        }
+        T shift = lse.data<T>()[i];
+        OnBestIsa([=] {
+#pragma GCC ivdep  // out is in or does not overlap it
+          for (int64_t c = 0; c < n; ++c) out[c] = ExpOf(in[c] - shift) * share;
+        });
+        out[label] -= share;
+      }
+    });
+  });
+}
+
 }  // namespace
 
 void RegisterLoss(KernelRegistry& r) {
+  r.Add("CrossEntropy", CrossEntropy, {}, kDomain);
+  r.Add("CrossEntropyGrad", CrossEntropyGrad, {.in_place = {{1, 0}}}, kDomain);
   r.Add("NegativeLogLikelihoodLoss", Widened<NegativeLogLikelihoodLoss>);
   r.Add("SoftmaxCrossEntropyGrad", Widened<SoftmaxCrossEntropyGrad>,
         {.in_place = {{1, 0}}}, kDomain);

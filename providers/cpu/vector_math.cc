@@ -2,6 +2,7 @@
 #include "providers/cpu/vector_math.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "providers/cpu/elementary.h"
@@ -42,6 +43,9 @@ T Max(const T* x, int64_t n) {
   return result;
 }
 
+float ExpOf(float x) { return math::FloatExp(x); }
+double ExpOf(double x) { return std::exp(x); }
+
 template <typename T>
 double ExpShifted(const T* x, T shift, T* y, int64_t n) {
   constexpr int64_t kBlock = 256;
@@ -54,8 +58,7 @@ double ExpShifted(const T* x, T shift, T* y, int64_t n) {
       int64_t count = std::min(kBlock, n - begin);
       T* e = y ? y + begin : buffer;
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i)
-        e[i] = math::Exp(x[begin + i] - shift);
+      for (int64_t i = 0; i < count; ++i) e[i] = ExpOf(x[begin + i] - shift);
       total += LaneSum(count, [=](int64_t i) -> double { return e[i]; });
     }
     *out = total;

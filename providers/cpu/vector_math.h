@@ -25,8 +25,8 @@ void VectorErf(const double* x, double* y, int64_t n);
 float VectorMax(const float* x, int64_t n);
 double VectorMax(const double* x, int64_t n);
 
-// y[i] = e^(x[i] - shift); returns the sum of all y[i], summed in double. y
-// may be null: only the sum is wanted.
+// y[i] = e^(x[i] - shift), for floats within 2 ulp; returns the sum of all
+// y[i], summed in double. y may be null: only the sum is wanted.
 double VectorExpShifted(const float* x, float shift, float* y, int64_t n);
 double VectorExpShifted(const double* x, double shift, double* y, int64_t n);
 

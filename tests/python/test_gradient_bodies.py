@@ -172,6 +172,25 @@ def test_softmax_cross_entropy_grad(bodies, shape, ignored, share, dtype):
     check(bodies, "SoftmaxCrossEntropyGrad", [np.array(0.7, np.float32), log_prob, labels], [dscores], ignore_index=ignored)
 
 
+@pytest.mark.parametrize("shape, ignored, share", [((6, 5), -100, 0.3), ((6, 5), -100, 0), ((6, 5), 2, 0.3), ((4, 200), -100, 0.5), ((3, 1), -1, 0.3)])
+def test_cross_entropy(bodies, shape, ignored, share):
+    random = np.random.default_rng(5)
+    scores = normal(*shape)
+    labels = random.integers(0, shape[1], shape[0])
+    labels[1:][random.random(shape[0] - 1) < share] = ignored
+    labels[0] = shape[1] - 1
+    valid = labels != ignored
+    x = scores.astype(np.float64)
+    lse = np.log(np.exp(x).sum(1))
+    picked = x[np.arange(shape[0]), np.where(valid, labels, 0)]
+    loss = ((lse - picked) * valid).sum() / valid.sum()
+    check(bodies, "CrossEntropy", [scores, labels], [np.asarray(loss), lse], ignore_index=ignored)
+    hot = labels[:, None] == np.arange(shape[1])
+    lse = lse.astype(np.float32)
+    dscores = (np.exp(x - lse[:, None].astype(np.float64)) - hot) * valid[:, None] * 0.7 / valid.sum()
+    check(bodies, "CrossEntropyGrad", [np.array(0.7, np.float32), scores, lse, labels], [dscores], ignore_index=ignored)
+
+
 def test_silu(bodies):
     x, dy = normal(3, 50), normal(3, 50, seed=1)
     x64, dy64 = wide(x, dy)

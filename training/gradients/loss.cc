@@ -96,9 +96,17 @@ void SoftmaxCrossEntropyLoss(C& c) {
   }
 }
 
+void CrossEntropy(C& c) {
+  Check(!c.Dy(1), "[", c.node.Where(), "] expected an lse without gradient");
+  Value* lse = NeedOutput(c, 1, "lse");
+  c.Set(0, c.b.Ours("CrossEntropyGrad", {c.Dy(0), c.In(0), lse, c.In(1)},
+                    {{"ignore_index", c.node.Int("ignore_index", -100)}}));
+}
+
 }  // namespace
 
 void RegisterLossGradients(GradientRegistry& r) {
+  r.Add("CrossEntropy", CrossEntropy, kDomain);
   r.Add("SoftmaxCrossEntropyLoss", SoftmaxCrossEntropyLoss);
 }
 

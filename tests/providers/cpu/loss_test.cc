@@ -166,5 +166,43 @@ TEST(LossKernels, RefuseWhatDoesNotFit) {
   EXPECT_NE(ErrorOf(kGrad, {x, x, ok}, kIgnore, 1, kDomain), "");
 }
 
+// Ours: the loss and lse from one op, the gradient from the scores.
+TEST(Loss, CrossEntropyAndItsGradient) {
+  for (Shape shape : {Shape{1, 1}, Shape{7, 3}, Shape{40, 1000}, Shape{0, 4}}) {
+    for (DType dtype : {DType::kFloat, DType::kDouble}) {
+      Tensor x = ConvertTo(RandomNormal(shape, 3), dtype);
+      Tensor labels = Labels({shape[0]}, shape[1]);
+      auto y = RunKernel("CrossEntropy", {x, labels}, kIgnore, 2, kDomain);
+      Truth truth = TruthOf(x, labels, 0.7);
+      double tolerance = dtype == DType::kDouble ? 1e-12 : 4e-6;
+      if (shape[0] > 0) {
+        EXPECT_NEAR(DoubleAt(y[0], 0), truth.loss, tolerance);
+      }
+      for (int64_t i = 0; i < shape[0]; ++i) {
+        double lse = DoubleAt(x, i * shape[1]) -
+                     truth.log_prob[static_cast<size_t>(i * shape[1])];
+        ASSERT_NEAR(DoubleAt(y[1], i), lse, tolerance);
+      }
+      Tensor dloss = ConvertTo(Tensor::Scalar(0.7f), dtype);
+      Truth of_float = TruthOf(x, labels, DoubleAt(dloss, 0));
+      Tensor dx = RunKernel("CrossEntropyGrad", {dloss, x, y[1], labels},
+                            kIgnore, 1, kDomain)[0];
+      ExpectNear(dx, of_float.gradient, tolerance / 4);
+    }
+  }
+}
+
+TEST(Loss, CrossEntropyOfScoresFarApart) {
+  Tensor x = Floats({2, 3}, {1e4f, 0, -1e4f, 5, 5, 5});
+  Tensor labels = Tensor::Ints({1, 2});
+  auto y = RunKernel("CrossEntropy", {x, labels}, kIgnore, 2, kDomain);
+  EXPECT_NEAR(DoubleAt(y[0], 0), (1e4 + std::log(3.0)) / 2, 1e-3);
+  EXPECT_EQ(DoubleAt(y[1], 0), 1e4);
+  EXPECT_EQ(
+      ErrorOf("CrossEntropy", {x, Tensor::Ints({0, 3})}, kIgnore, 2, kDomain)
+          .find("[onnx_fp8.CrossEntropy n] expected labels in 0 … 2 or -100"),
+      0u);
+}
+
 }  // namespace
 }  // namespace onnx_fp8
