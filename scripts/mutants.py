@@ -282,8 +282,7 @@ GRADIENTS = (
       "out[i] = y[i] * (g[i] - sum);", "out[i] = y[i] * g[i] - sum;",
       cpu("Softmax.*"), training("*Losses.*:*Reductions.*")),
     M("cross entropy: ignored labels count", "providers/cpu/loss.cc",
-      "int64_t count = 0;\n  for (int64_t label : s.labels) count += label != "
-      "kIgnored;", "auto count = static_cast<int64_t>(s.labels.size());",
+      "count += label != kIgnored;", "count += label != -2;",
       cpu("LossKernels.*")),
     M("cross entropy: ignored samples get a gradient",
       "training/gradients/loss.cc", "Masked(b, classes.valid, miss)", "miss",
@@ -479,7 +478,7 @@ STORAGE = (
       "    SyncDirectory(FolderOf(dir), hook);\n", CHECKPOINT),
     M("checkpoint: the rename is not synced", "training/checkpoint.cc",
       "    SyncDirectory(FolderOf(dir), hook);\n", "", CHECKPOINT),
-    M("checkpoint: files are not synced", "training/file.cc",
+    M("checkpoint: files are not synced", "onnx_fp8/file.cc",
       'Announce(hook_, "sync", path_);\n  if (fsync(fd_) != 0) '
       'FailSystem(path_, "can\'t be written");\n', "", CHECKPOINT),
     M("checkpoint: a tensor's checksum is not compared",

@@ -173,6 +173,11 @@ class Rewriter {
   std::map<std::pair<Value*, DType>, Quantised> copies_;
 };
 
+bool IsFiltered(const Recipe& recipe, const GemmDecision& d) {
+  return recipe.Filters(d.fqn) ||
+         (!d.module.empty() && recipe.Filters(d.module));
+}
+
 }  // namespace
 
 std::string SlotsText(const std::vector<ScaleSlot>& slots) {
@@ -250,8 +255,7 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
       d.reason = Concat("computes in ", Name(dtype));
     } else if (!recipe.enabled) {
       d.reason = "recipe off";
-    } else if (recipe.Filters(d.fqn) ||
-               (!d.module.empty() && recipe.Filters(d.module))) {
+    } else if (IsFiltered(recipe, d)) {
       d.reason = "filtered";
     } else {
       d.fp8 = true;
@@ -269,10 +273,8 @@ Fp8Plan Fp8Rewrite(Graph& graph, const Recipe& recipe, Value* seed,
   Fp8Plan plan;
   plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), recipe);
   bool filters = recipe.enabled && !recipe.filter_fqns.empty();
-  bool filtered = std::ranges::any_of(plan.decisions, [&](const auto& d) {
-    return recipe.Filters(d.fqn) ||
-           (!d.module.empty() && recipe.Filters(d.module));
-  });
+  bool filtered = std::ranges::any_of(
+      plan.decisions, [&](const auto& d) { return IsFiltered(recipe, d); });
   if (filters && !filtered && !plan.decisions.empty()) {
     std::string list;
     for (const std::string& name : recipe.filter_fqns) {

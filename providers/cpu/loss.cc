@@ -55,6 +55,13 @@ Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
   return s;
 }
 
+// How many labels count.
+int64_t Counted(const Samples& s) {
+  int64_t count = 0;
+  for (int64_t label : s.labels) count += label != kIgnored;
+  return count;
+}
+
 // Rows of C scores per task, so that tasks have some kGrain elements.
 int64_t RowGrain(int64_t classes) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1));
@@ -202,12 +209,10 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
   const Tensor& log_prob = Operand(ctx, 1);
   Samples s = SamplesOf(ctx, log_prob, Operand(ctx, 2), true,
                         ctx.Int("ignore_index", -100));
-  int64_t count = 0;
-  for (int64_t label : s.labels) count += label != kIgnored;
   Tensor dx = Result(ctx, 0, log_prob.dtype(), log_prob.shape());
   DispatchFloat(log_prob.dtype(), ctx.Where(), [&]<typename T>() {
-    T share =
-        static_cast<T>(dloss) / static_cast<T>(std::max<int64_t>(count, 1));
+    T share = static_cast<T>(dloss) /
+              static_cast<T>(std::max<int64_t>(Counted(s), 1));
     ScoresGradient(log_prob.data<T>(), dx.data<T>(), s, share);
   });
 }
@@ -254,12 +259,11 @@ void CrossEntropyGrad(KernelContext& ctx) {
   Check(lse.dtype() == x.dtype() && lse.shape() == Shape{s.n}, "[", ctx.Where(),
         "] expected lse ", Name(x.dtype()), "[", s.n, "], got ",
         Name(lse.dtype()), ToString(lse.shape()));
-  int64_t count = 0;
-  for (int64_t label : s.labels) count += label != kIgnored;
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    auto share = static_cast<T>(static_cast<T>(dloss) /
-                                static_cast<T>(std::max<int64_t>(count, 1)));
+    auto share =
+        static_cast<T>(static_cast<T>(dloss) /
+                       static_cast<T>(std::max<int64_t>(Counted(s), 1)));
     ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* in = x.data<T>() + i * s.classes;
