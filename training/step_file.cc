@@ -46,6 +46,7 @@ void WriteTrainingStep(const SessionOptions& options,
   TrainingModel model = LoadTrainingModel(options);
   auto evaluator = MakeCpuEvaluator();
   StepSource source = MakeStepSource(options, model, *evaluator);
+  source.model_outputs = true;
   bool whole = options.grad_accum == 1;
   StepGraph step = BuildStepGraph(
       source, whole ? StepKind::kTrain : StepKind::kMicro, shapes);

@@ -62,6 +62,8 @@ class StepBuilder {
     } else {
       Backward(input_gradients);
     }
+    bool trains = kind_ == StepKind::kTrain || kind_ == StepKind::kMicro;
+    if (trains && !source_.model_outputs) DropModelOutputs();
     return Finish();
   }
 
@@ -215,6 +217,14 @@ class StepBuilder {
     value->role = Role::kState;
     step_.sums.push_back(value->name);
     return value;
+  }
+
+  void DropModelOutputs() {
+    std::erase_if(step_.graph->outputs, [&](const Value* value) {
+      return value != loss_ && std::ranges::find(step_.outputs, value->name) !=
+                                   step_.outputs.end();
+    });
+    step_.outputs.clear();
   }
 
   void AddOutput(Value* value) {

@@ -35,6 +35,9 @@ struct StepSource {
   // Slots of the delayed scales once a training graph has laid them out; empty
   // before. Later graphs find their slots by key.
   std::vector<ScaleSlot> slots = {};
+  // Whether kTrain and kMicro graphs have the model's own outputs too: each
+  // needs memory of its own.
+  bool model_outputs = false;
 };
 
 struct StepGraph {
