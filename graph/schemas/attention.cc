@@ -183,10 +183,8 @@ constexpr char kBiased[] =
     "biased = Add (scaled, bias)\n"
     "scores = Where (hidden, lowest, biased)\n";
 
-// A body of `header`, the scores and what is made of them; never freed.
-const char* Body(const char* header, const char* scores, const char* rest) {
-  return (new std::string(std::string(header) + " {" + kScores + scores + rest))
-      ->c_str();
+std::string Body(const char* header, const char* scores, const char* rest) {
+  return std::string(header) + " {" + kScores + scores + rest;
 }
 
 }  // namespace
@@ -197,19 +195,20 @@ std::vector<OpDefinition> AttentionOps() {
       {"kv_heads", AttributeKind::kInt},
       {"scale", AttributeKind::kFloat},
       {"causal", AttributeKind::kInt}};
+  static const std::string plain =
+      Body("(q, k, v) => (y, lse)", kPlain, kProbabilities);
+  static const std::string biased =
+      Body("(q, k, v, bias) => (y, lse)", kBiased, kProbabilities);
+  static const std::string plain_grad =
+      Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients);
+  static const std::string biased_grad =
+      Body("(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients);
+  // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
   return {
-      {"Attention", attributes,
-       Body("(q, k, v) => (y, lse)", kPlain, kProbabilities), InferForward},
-      // bias broadcasts to the scores (B,H,T,S) and has no gradient.
-      {"AttentionBias", attributes,
-       Body("(q, k, v, bias) => (y, lse)", kBiased, kProbabilities),
-       InferForward},
-      {"AttentionGrad", attributes,
-       Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients),
-       InferBackward},
-      {"AttentionBiasGrad", attributes,
-       Body("(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients),
-       InferBackward},
+      {"Attention", attributes, plain.c_str(), InferForward},
+      {"AttentionBias", attributes, biased.c_str(), InferForward},
+      {"AttentionGrad", attributes, plain_grad.c_str(), InferBackward},
+      {"AttentionBiasGrad", attributes, biased_grad.c_str(), InferBackward},
   };
 }
 
