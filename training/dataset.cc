@@ -280,12 +280,4 @@ Shape Dataset::SampleShape(const std::string& name) const {
   return whole_.at(name).shape();
 }
 
-int64_t Dataset::MaxToken() const {
-  int64_t max = -1;
-  for (const Part& part : tokens_) {
-    max = std::max(max, onnx_fp8::MaxToken(part.data));
-  }
-  return max;
-}
-
 }  // namespace onnx_fp8

@@ -59,9 +59,6 @@ class Dataset {
   // Shape of one sample (of a whole array: of the array). REQUIRES: an input.
   Shape SampleShape(const std::string& name) const;
 
-  // The largest token of token files; -1 for others. Reads them all.
-  int64_t MaxToken() const;
-
   // What the user should know: conversions, arrays that nobody reads, samples
   // left out.
   const std::vector<std::string>& notes() const { return notes_; }

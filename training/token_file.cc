@@ -45,10 +45,4 @@ void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
   });
 }
 
-int64_t MaxToken(const Tensor& tokens) {
-  return WithTokens(tokens, [&](const auto* all) {
-    return static_cast<int64_t>(*std::max_element(all, all + tokens.size()));
-  });
-}
-
 }  // namespace onnx_fp8

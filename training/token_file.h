@@ -24,7 +24,4 @@ int64_t NumWindows(const Tensor& tokens, int64_t seq_len);
 void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
                 int64_t* inputs, int64_t* labels);
 
-// The largest token. REQUIRES: at least one.
-int64_t MaxToken(const Tensor& tokens);
-
 }  // namespace onnx_fp8

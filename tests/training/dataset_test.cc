@@ -283,7 +283,6 @@ TEST_F(TokenDatasetTest, WindowsOfSeveralFiles) {
   Dataset dataset(
       TokenSpec({WriteTokens("a.bin", 0, 11), WriteTokens("b.bin", 100, 4)}));
   EXPECT_EQ(dataset.size(), 4);
-  EXPECT_EQ(dataset.MaxToken(), 103);
   EXPECT_EQ(dataset.SampleShape("labels"), (Shape{3}));
   TensorMap batch = dataset.Batch(1);
   EXPECT_EQ(batch.at("input_ids").shape(), (Shape{2, 3}));

@@ -7,19 +7,10 @@
 namespace onnx_fp8 {
 namespace {
 
-struct Floats {
-  using Register = __m512;
+struct Floats : Registers512 {
   using Operand = __m512;
-  static constexpr int kWidth = 16, kDepth = 1;
+  static constexpr int kDepth = 1;
 
-  static Register Zero() { return _mm512_setzero_ps(); }
-  static Register Load(const float* p) { return _mm512_loadu_ps(p); }
-  static void Store(float* p, Register x) { _mm512_storeu_ps(p, x); }
-  static Register Set(float x) { return _mm512_set1_ps(x); }
-  static Register Add(Register x, Register y) { return _mm512_add_ps(x, y); }
-  static Register Multiply(Register x, Register y) {
-    return _mm512_mul_ps(x, y);
-  }
   static Operand Read(const char* p) {
     return _mm512_loadu_ps(reinterpret_cast<const float*>(p));
   }

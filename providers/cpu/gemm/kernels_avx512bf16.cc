@@ -9,19 +9,10 @@ namespace {
 
 // vdpbf16ps: two fused multiply-adds, the odd element of a pair first.
 // Subnormal results are flushed; products of 8-bit floats can't get there.
-struct Pairs {
-  using Register = __m512;
+struct Pairs : Registers512 {
   using Operand = __m512i;
-  static constexpr int kWidth = 16, kDepth = 2;
+  static constexpr int kDepth = 2;
 
-  static Register Zero() { return _mm512_setzero_ps(); }
-  static Register Load(const float* p) { return _mm512_loadu_ps(p); }
-  static void Store(float* p, Register x) { _mm512_storeu_ps(p, x); }
-  static Register Set(float x) { return _mm512_set1_ps(x); }
-  static Register Add(Register x, Register y) { return _mm512_add_ps(x, y); }
-  static Register Multiply(Register x, Register y) {
-    return _mm512_mul_ps(x, y);
-  }
   static Operand Read(const char* p) { return _mm512_loadu_si512(p); }
   static Operand Spread(const char* p) {
     return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
