@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "onnx_fp8/float8.h"
+#include "onnx_fp8/parallel.h"
 #include "onnx_fp8/random.h"
 #include "tests/onnx_fp8/float8_tables.h"
 #include "tests/providers/cpu/isas.h"
@@ -154,6 +155,19 @@ TEST(Float8Kernels, AmaxFindsTheLargestFiniteAndFlagsTheRest) {
     float tiny = 1e-45f;
     EXPECT_EQ(amax(&tiny, 1).finite, tiny);
   }
+}
+
+// Whichever thread comes last: its part must not replace that of the others.
+TEST(Float8Kernels, TheLargestOfAllThreadsCounts) {
+  constexpr size_t kSize = 200'000;
+  int threads = NumThreads();
+  SetNumThreads(2);
+  for (int run = 0; run < 200; ++run) {
+    std::vector<float> x(kSize, 0.25f);
+    x[run % 2 == 0 ? 5 : kSize - 5] = -7.0f;
+    ASSERT_EQ(AmaxOf(x.data(), kSize).finite, 7.0f);
+  }
+  SetNumThreads(threads);
 }
 
 TEST(Float8Kernels, ThreadsTogetherSeeEverything) {
