@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/linear.h"
 
-#include <algorithm>
 #include <map>
 
 #include "graph/builder.h"
+#include "graph/passes/pattern.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
@@ -58,7 +58,7 @@ class Normaliser {
   // The Add that adds a vector to `node`'s only result, and that vector.
   std::pair<Node*, Value*> Bias(const Node& node) {
     Value* y = node.out(0);
-    if (y->uses.size() != 1 || IsOutput(y)) return {};
+    if (!IsReadOnce(graph_, y)) return {};
     Node* add = y->uses[0];
     if (!add->Is("Add")) return {};
     Value* bias = add->in(0) == y ? add->in(1) : add->in(0);
@@ -68,10 +68,6 @@ class Normaliser {
     bool early = bias->producer == nullptr;
     if (!vector || !early) return {};
     return {add, bias};
-  }
-
-  bool IsOutput(const Value* value) const {
-    return std::ranges::find(graph_.outputs, value) != graph_.outputs.end();
   }
 
   void WeightRight(Node& node) {
@@ -86,7 +82,7 @@ class Normaliser {
     Value* y = b.Op("Gemm", in, attributes);
     y->producer->name = node.name;
     Node& last = add ? *add : node;
-    Replace(last, b.Reshape(y, *last.out(0)->shape));
+    ReplaceWith(graph_, last, b.Reshape(y, *last.out(0)->shape));
     if (add) graph_.RemoveNode(&node);
   }
 
@@ -99,7 +95,7 @@ class Normaliser {
     if (x->rank() == 2) {
       Value* y = b.Op("Gemm", {weight, x}, {{"transA", int64_t{transposed}}});
       y->producer->name = node.name;
-      Replace(node, y);
+      ReplaceWith(graph_, node, y);
       return;
     }
     Value* xt = Flatten(b, b.SwapLast(x));
@@ -107,16 +103,7 @@ class Normaliser {
     yt->producer->name = node.name;
     Shape shape = *node.out(0)->shape;
     std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
-    Replace(node, b.SwapLast(b.Reshape(yt, shape)));
-  }
-
-  // `value` becomes what `node` computed, under its name.
-  void Replace(Node& node, Value* value) {
-    Value* old = node.out(0);
-    std::string name = old->name;
-    graph_.ReplaceUses(old, value);
-    graph_.RemoveNode(&node);
-    graph_.Rename(value, name);
+    ReplaceWith(graph_, node, b.SwapLast(b.Reshape(yt, shape)));
   }
 
   Graph& graph_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "graph/schemas.h"
+#include "graph/schemas/infer.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -35,11 +36,6 @@ void CheckOperands(const Node& node, size_t first) {
                 k->dim(2) % groups == 0 && v->dim(2) % groups == 0 &&
                 q->dim(2) / heads == k->dim(2) / groups,
             node, "q (B,T,H·D), k (B,S,G·D), v (B,S,G·E)");
-}
-
-void SameAs(const Value* from, Value* to) {
-  to->dtype = from->dtype;
-  to->shape = from->shape;
 }
 
 // (q, k, v[, bias]) -> (y, lse)

@@ -3,15 +3,13 @@
 // Ops that the passes graph/passes/fuse_* make. ONNX has RMSNorm and Silu too,
 // but only in opsets newer than those that written files may ask for.
 #include "graph/schemas.h"
+#include "graph/schemas/infer.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
 
-void InferSameAsFirst(Node& node) {
-  node.out(0)->dtype = node.in(0)->dtype;
-  node.out(0)->shape = node.in(0)->shape;
-}
+void InferSameAsFirst(Node& node) { SameAs(node.in(0), node.out(0)); }
 
 // y = x sigmoid(x)
 constexpr char kSilu[] = R"((x) => (y) {

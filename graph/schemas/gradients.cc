@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradients of ops that are worth one pass over memory.
+#include <string>
+
 #include "graph/schemas.h"
+#include "graph/schemas/infer.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
-
-void SameAs(const Value* from, Value* to) {
-  to->dtype = from->dtype;
-  to->shape = from->shape;
-}
 
 void CheckSameShape(const Node& node, size_t i, size_t j) {
   const Value *u = node.in(i), *v = node.in(j);
@@ -261,8 +259,9 @@ constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
 })";
 
 // Classes are compared, never used as indices: -100 is no class.
-constexpr char kSoftmaxCrossEntropyGrad[] =
-    R"((dloss, log_prob, labels) => (dscores) {
+// What follows where log_prob is known.
+constexpr char kCrossEntropyFromLogProb[] =
+    R"(
   ignore = Constant <value_int: int = @ignore_index> ()
   ignore_t = CastLike (ignore, labels)
   ignored = Equal (labels, ignore_t)
@@ -299,41 +298,13 @@ constexpr char kSoftmaxCrossEntropyGrad[] =
   dscores = Mul (counted, share)
 })";
 
-// Scores (N,C), lse (N) the logarithm of each row's Σ e^scores. The same as
-// above but from the scores, which may be overwritten.
-constexpr char kCrossEntropyGrad[] =
-    R"((dloss, scores, lse, labels) => (dscores) {
-  ignore = Constant <value_int: int = @ignore_index> ()
-  ignore_t = CastLike (ignore, labels)
-  ignored = Equal (labels, ignore_t)
-  valid = Not (ignored)
-  valid_f = Cast <to = 1> (valid)
-  count_f = ReduceSum <keepdims = 0> (valid_f)
-  one_f = Constant <value_float = 1.0> ()
-  at_least_1 = Max (count_f, one_f)
-  count = CastLike (at_least_1, scores)
-  share = Div (dloss, count)
-  classes_1d = Shape <start = 1, end = 2> (scores)
-  zero = Constant <value_int = 0> ()
-  one = Constant <value_int = 1> ()
-  zeros_1d = Constant <value_ints = [0]> ()
-  ones_1d = Constant <value_ints = [1]> ()
-  classes = Squeeze (classes_1d, zeros_1d)
-  ids = Range (zero, classes, one)
-  ids_t = CastLike (ids, labels)
-  labels_1 = Unsqueeze (labels, ones_1d)
-  hot = Equal (labels_1, ids_t)
-  hot_f = CastLike (hot, scores)
-  lse_1 = Unsqueeze (lse, ones_1d)
-  log_prob = Sub (scores, lse_1)
-  p = Exp (log_prob)
-  miss = Sub (p, hot_f)
-  valid_1 = Unsqueeze (valid, ones_1d)
-  nothing_f = Constant <value_float = 0.0> ()
-  nothing = CastLike (nothing_f, scores)
-  counted = Where (valid_1, miss, nothing)
-  dscores = Mul (counted, share)
-})";
+// From the scores (N,C), which may be overwritten; lse (N) is the logarithm of
+// each row's Σ e^scores.
+constexpr char kLogProbFromScores[] =
+    R"(
+  column = Constant <value_ints = [1]> ()
+  lse_1 = Unsqueeze (lse, column)
+  log_prob = Sub (scores, lse_1))";
 
 void InferCrossEntropyGrad(Node& node) {
   CheckArity(node, 4, 1);
@@ -353,10 +324,16 @@ void InferCrossEntropyGrad(Node& node) {
 
 std::vector<OpDefinition> GradientOps() {
   const AttributeDefinition axis = {"axis", AttributeKind::kInt};
+  static const std::string softmax_cross_entropy =
+      std::string("(dloss, log_prob, labels) => (dscores) {") +
+      kCrossEntropyFromLogProb;
+  static const std::string cross_entropy =
+      std::string("(dloss, scores, lse, labels) => (dscores) {") +
+      kLogProbFromScores + kCrossEntropyFromLogProb;
   return {
       {"CrossEntropyGrad",
        {{"ignore_index", AttributeKind::kInt}},
-       kCrossEntropyGrad,
+       cross_entropy.c_str(),
        InferCrossEntropyGrad},
       {"GatherGrad",
        {axis, {"shape", AttributeKind::kInts}},
@@ -372,7 +349,7 @@ std::vector<OpDefinition> GradientOps() {
       {"SiluGrad", {}, kSiluGrad, InferLikeOperand},
       {"SoftmaxCrossEntropyGrad",
        {{"ignore_index", AttributeKind::kInt}},
-       kSoftmaxCrossEntropyGrad,
+       softmax_cross_entropy.c_str(),
        InferSoftmaxCrossEntropyGrad},
       {"SoftmaxGrad", {axis}, kSoftmaxGrad, InferLikeOperand},
   };

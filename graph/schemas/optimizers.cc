@@ -17,6 +17,7 @@
 // Adam's betas are given as 1 - beta: 1 - 0.999f is off by 1.3e-5, 0.001f by
 // 5e-8, so this keeps PyTorch's numbers in float attributes.
 #include "graph/schemas.h"
+#include "graph/schemas/infer.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -176,8 +177,7 @@ void Infer(Node& node, size_t moments, const std::vector<DType>& scalars) {
   }
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (!node.out(i)) continue;
-    node.out(i)->dtype = node.in(0)->dtype;
-    node.out(i)->shape = node.in(0)->shape;
+    SameAs(node.in(0), node.out(i));
   }
 }
 

@@ -186,12 +186,9 @@ math::FloatNormalValues NormalOf(float x) { return math::FloatNormal(x); }
 math::Normal NormalOf(double x) {
   return math::Wide<double>::StandardNormal(x);
 }
-float ExpOf(float x) { return math::FloatExp(x); }
-double ExpOf(double x) { return std::exp(x); }
-
 // x sigmoid(x)
 void Silu(KernelContext& ctx) {
-  FloatMap(ctx, [](auto x) { return x / (1 + ExpOf(-x)); });
+  FloatMap(ctx, [](auto x) { return x / (1 + math::QuickExp(-x)); });
 }
 
 // Twice the argument of tanh in Gelu's approximation, because
@@ -255,7 +252,7 @@ void GeluTanhGrad(KernelContext& ctx) {
 
 void SiluGrad(KernelContext& ctx) {
   GradientMap(ctx, [](auto x) {
-    auto e = ExpOf(x < -69 ? decltype(x){69} : -x);  // finite
+    auto e = math::QuickExp(x < -69 ? decltype(x){69} : -x);  // finite
     auto s = 1 / (1 + e);
     return s * (1 + x * (e * s));  // e s is 1 - s without cancellation
   });

@@ -23,8 +23,7 @@ namespace {
 
 constexpr int64_t kLanes = 32;  // columns that are computed together
 
-float ExpOf(float x) { return math::FloatExp(x); }
-double ExpOf(double x) { return std::exp(x); }
+int64_t WholeLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // Sizes as in graph/schemas/attention.cc.
 struct Sizes {
@@ -39,7 +38,7 @@ struct Sizes {
     return std::clamp<int64_t>(32768 / std::max<int64_t>(s, 1), 16, 64);
   }
   // Elements from one row of scores to the next.
-  int64_t Stride() const { return (s + kLanes - 1) / kLanes * kLanes; }
+  int64_t Stride() const { return WholeLanes(s); }
   // Columns that rows before `end` see.
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
 };
@@ -130,7 +129,7 @@ T SoftmaxRow(T* s, int64_t n) {
     for (int64_t j = 0; j < kLanes; ++j) lane[j] = 0;
     for (int64_t i = 0; i < n; i += kLanes) {
       for (int64_t j = 0; j < kLanes; ++j) {
-        T e = ExpOf(s[i + j] - largest);
+        T e = math::QuickExp(s[i + j] - largest);
         s[i + j] = e;
         lane[j] += e;
       }
@@ -149,7 +148,7 @@ void ScoreGradientRow(T* s, T* dp, T lse, T along, T scale, int64_t n) {
   OnBestIsa([=] {
 #pragma GCC ivdep
     for (int64_t j = 0; j < n; ++j) {
-      T p = ExpOf(s[j] - lse);
+      T p = math::QuickExp(s[j] - lse);
       s[j] = p;
       dp[j] = p * (dp[j] - along) * scale;
     }
@@ -209,7 +208,8 @@ struct Head {
       if (bias) {
         AddBias(to, bias + (row + i) * z.bias_step[2], z.bias_step[3], seen);
       }
-      std::fill(to + seen, to + Whole(n), -std::numeric_limits<T>::infinity());
+      std::fill(to + seen, to + WholeLanes(n),
+                -std::numeric_limits<T>::infinity());
     }
     return n;
   }
@@ -229,7 +229,7 @@ void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
       int64_t m = std::min(block, z.t - row);
       int64_t n = head.Scores(row, m, p);
       for (int64_t i = 0; i < m; ++i) {
-        T log_sum = SoftmaxRow(p + i * stride, Head<T>::Whole(n));
+        T log_sum = SoftmaxRow(p + i * stride, WholeLanes(n));
         if (lse) lse[task * z.t + row + i] = log_sum;
       }
       Gemm({.m = m,

@@ -73,6 +73,10 @@ inline float FloatExp(float x) {
   return x != x ? x : e;
 }
 
+// For such loops over T: of floats as above, of doubles the C++ library's.
+inline float QuickExp(float x) { return FloatExp(x); }
+inline double QuickExp(double x) { return std::exp(x); }
+
 inline double FastExpm1(double x) {
   ExpParts p = SplitExp(x);
   return p.t * p.q + (p.t - 1.0);

@@ -67,20 +67,35 @@ int64_t RowGrain(int64_t classes) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1));
 }
 
+// The logarithm of a row's Σ e^x, in two parts.
+template <typename T>
+struct LogSum {
+  T largest;    // x
+  double rest;  // log Σ e^(x - largest)
+
+  LogSum(const T* x, int64_t classes)
+      : largest(VectorMax(x, classes)),
+        rest(std::log(
+            VectorExpShifted(x, largest, static_cast<T*>(nullptr), classes))) {}
+
+  // The logarithm of the label's probability, 0 if there is no label.
+  double LogProbability(const T* x, int64_t label) const {
+    if (label == kIgnored) return 0;
+    return (static_cast<double>(x[label]) - static_cast<double>(largest)) -
+           rest;
+  }
+};
+
 // log_softmax of one row; `out` may be null. Returns the logarithm of the
 // label's probability, 0 if there is no label.
 template <typename T>
 double LogSoftmaxRow(const T* x, T* out, int64_t classes, int64_t label) {
-  T largest = VectorMax(x, classes);
-  double sum = VectorExpShifted(x, largest, static_cast<T*>(nullptr), classes);
-  double log_sum = std::log(sum);
+  LogSum<T> sum(x, classes);
   if (out) {
-    T rest = static_cast<T>(log_sum);
-    for (int64_t c = 0; c < classes; ++c) out[c] = (x[c] - largest) - rest;
+    T rest = static_cast<T>(sum.rest);
+    for (int64_t c = 0; c < classes; ++c) out[c] = (x[c] - sum.largest) - rest;
   }
-  if (label == kIgnored) return 0;
-  return (static_cast<double>(x[label]) - static_cast<double>(largest)) -
-         log_sum;
+  return sum.LogProbability(x, label);
 }
 
 // log p of each sample's class; fills log_prob (like x) unless it is null.
@@ -219,9 +234,6 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
 
 // --- ours, of float or double scores (N, C) ---------------------------------
 
-float ExpOf(float x) { return math::FloatExp(x); }
-double ExpOf(double x) { return std::exp(x); }
-
 // loss: the mean of -log p of the samples that count; lse of each row.
 void CrossEntropy(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
@@ -236,14 +248,10 @@ void CrossEntropy(KernelContext& ctx) {
     ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* row = x.data<T>() + i * s.classes;
-        T largest = VectorMax(row, s.classes);
-        double log_sum = std::log(VectorExpShifted(
-            row, largest, static_cast<T*>(nullptr), s.classes));
-        if (lse) lse[i] = static_cast<T>(largest + log_sum);
-        int64_t label = s.labels[static_cast<size_t>(i)];
-        if (label == kIgnored) continue;
-        log_p[static_cast<size_t>(i)] =
-            (static_cast<double>(row[label]) - largest) - log_sum;
+        LogSum<T> sum(row, s.classes);
+        if (lse) lse[i] = static_cast<T>(sum.largest + sum.rest);
+        auto at = static_cast<size_t>(i);
+        log_p[at] = sum.LogProbability(row, s.labels[at]);
       }
     });
     WriteLoss<T>(ctx, s, log_p);
@@ -276,7 +284,8 @@ void CrossEntropyGrad(KernelContext& ctx) {
         T shift = lse.data<T>()[i];
         OnBestIsa([=] {
 #pragma GCC ivdep  // out is in or does not overlap it
-          for (int64_t c = 0; c < n; ++c) out[c] = ExpOf(in[c] - shift) * share;
+          for (int64_t c = 0; c < n; ++c)
+            out[c] = math::QuickExp(in[c] - shift) * share;
         });
         out[label] -= share;
       }

@@ -43,9 +43,6 @@ T Max(const T* x, int64_t n) {
   return result;
 }
 
-float ExpOf(float x) { return math::FloatExp(x); }
-double ExpOf(double x) { return std::exp(x); }
-
 template <typename T>
 double ExpShifted(const T* x, T shift, T* y, int64_t n) {
   constexpr int64_t kBlock = 256;
@@ -58,7 +55,8 @@ double ExpShifted(const T* x, T shift, T* y, int64_t n) {
       int64_t count = std::min(kBlock, n - begin);
       T* e = y ? y + begin : buffer;
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) e[i] = ExpOf(x[begin + i] - shift);
+      for (int64_t i = 0; i < count; ++i)
+        e[i] = math::QuickExp(x[begin + i] - shift);
       total += LaneSum(count, [=](int64_t i) -> double { return e[i]; });
     }
     *out = total;

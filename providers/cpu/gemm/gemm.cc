@@ -15,7 +15,6 @@ namespace onnx_fp8 {
 namespace {
 
 int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
-int64_t RoundUp(int64_t n, int64_t unit) { return DivideUp(n, unit) * unit; }
 
 // Memory for packed blocks, kept for the thread's next product: fresh pages
 // cost more than the copy. At most that of a largest block, 16 MB for B.

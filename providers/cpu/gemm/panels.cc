@@ -28,10 +28,6 @@ constexpr int64_t kBytes = static_cast<int64_t>(sizeof(Unit));
 template <typename Unit>
 constexpr int64_t kLanes = 16 / kBytes<Unit>;
 
-constexpr int64_t RoundUp(int64_t n, int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
-
 // a0 b0 a1 b1 … of the lower (upper) halves of a and b.
 V<uint8_t> ZipLow(V<uint8_t> a, V<uint8_t> b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21,

@@ -13,6 +13,10 @@
 
 namespace onnx_fp8 {
 
+constexpr int64_t RoundUp(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
 // Element (w, k) of a panel of `width`:
 enum class PanelLayout {
   kFloat,      // float, k · width + w
