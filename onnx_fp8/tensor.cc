@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/tensor.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,10 +117,20 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
   Check(bytes <= MemoryBytes(), "expected to need at most the machine's ",
         MemoryBytes(), " bytes of memory, got ", bytes,
         ": use smaller batches or a smaller model");
+  // Walking down the rows of a large matrix touches a page per row: with 2 MB
+  // pages the processor finds them all at once.
+  constexpr size_t kHugePage = size_t{2} << 20;
+  bool large = bytes >= 2 * kHugePage;
+  size_t alignment = large ? kHugePage : kAlignment;
   size_t rounded =
       (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  Check(data != nullptr, "out of memory: ", bytes, " bytes");
+  void* data = nullptr;
+  Check(posix_memalign(&data, alignment, rounded) == 0,
+        "out of memory: ", bytes, " bytes");
+#ifdef MADV_HUGEPAGE
+  // Only a wish: the system may have no such pages.
+  if (large) madvise(data, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
   return std::shared_ptr<void>(data, std::free);
 }
 

@@ -14,7 +14,7 @@
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/gemm/packed_matrix.h"
 #include "providers/cpu/on_isa.h"
 #include "providers/cpu/register.h"
 
@@ -22,6 +22,10 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kLanes = 32;  // columns that are computed together
+
+// Rows of a block, whole tiles of every kernel: its scores stay in the
+// second-level cache, and few of them lie beyond a causal mask.
+constexpr int64_t kBlockRows = 42;
 
 int64_t WholeLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
@@ -33,12 +37,9 @@ struct Sizes {
   // Elements of the bias from one batch, head, row, column to the next.
   int64_t bias_step[4] = {0, 0, 0, 0};
 
-  // Rows of a block: its scores stay in the second-level cache.
-  int64_t BlockRows() const {
-    return std::clamp<int64_t>(32768 / std::max<int64_t>(s, 1), 16, 64);
-  }
-  // Elements from one row of scores to the next.
-  int64_t Stride() const { return WholeLanes(s); }
+  // Elements from one row of scores to the next: one cache line more than a
+  // power of two, or a column of scores would fall into few sets of the cache.
+  int64_t Stride() const { return WholeLanes(s) + 16; }
   // Columns that rows before `end` see.
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
 };
@@ -157,10 +158,21 @@ void ScoreGradientRow(T* s, T* dp, T lse, T along, T scale, int64_t n) {
 
 template <typename T>
 T Dot(const T* x, const T* y, int64_t n) {
-  T sum = 0;
-  for (int64_t j = 0; j < n; ++j) sum += x[j] * y[j];
-  return sum;
+  T lane[kLanes] = {};
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    for (int64_t i = 0; i < kLanes; ++i) lane[i] += x[j + i] * y[j + i];
+  }
+  for (; j < n; ++j) lane[0] += x[j] * y[j];
+  return Fold(lane, [](T a, T b) { return a + b; });
 }
+
+// What a thread keeps from task to task.
+template <typename T>
+struct Workspace {
+  PackedMatrix k, k_transposed, v, v_transposed, q_rows, dy_rows;
+  std::vector<T> scores, dscores;
+};
 
 // One head of one batch. Rows of q and y are ld_q and ld_y elements apart,
 // those of k and v ld_k and ld_v.
@@ -186,22 +198,22 @@ struct Head {
                   : nullptr;
   }
 
-  GemmOperand Rows(const T* data, int64_t ld, bool transposed = false) const {
+  static GemmOperand Rows(const T* data, int64_t ld, bool transposed = false) {
     return {data, DTypeOf<T>(), ld, transposed};
   }
 
   // scores (m, n) = scale · q kᵀ + bias; -infinity where they are hidden, and
   // up to a multiple of kLanes. Returns n.
-  int64_t Scores(int64_t row, int64_t m, T* scores) const {
+  int64_t Scores(const PackedMatrix& k_transposed, int64_t row, int64_t m,
+                 T* scores) const {
     int64_t n = z.Columns(row + m), stride = z.Stride();
-    Gemm({.m = m,
-          .n = n,
-          .k = z.d,
-          .a = Rows(q + row * ld_q, ld_q),
-          .b = Rows(k, ld_k, true),
-          .scale = z.scale,
-          .c = scores,
-          .ldc = stride});
+    k_transposed.Multiply({.m = m,
+                           .n = std::min(WholeLanes(n), z.s),
+                           .k = z.d,
+                           .a = Rows(q + row * ld_q, ld_q),
+                           .scale = z.scale,
+                           .c = scores,
+                           .ldc = stride});
     for (int64_t i = 0; i < m; ++i) {
       T* to = scores + i * stride;
       int64_t seen = z.Columns(row + i + 1);
@@ -213,32 +225,40 @@ struct Head {
     }
     return n;
   }
-  static int64_t Whole(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 };
 
 template <typename T>
 void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
-  int64_t block = z.BlockRows(), stride = z.Stride();
+  if (z.s == 0) {  // a sum of nothing
+    std::fill_n(y, z.b * z.t * z.heads * z.e, T{0});
+    if (lse) {
+      std::fill_n(lse, z.b * z.heads * z.t,
+                  -std::numeric_limits<T>::infinity());
+    }
+    return;
+  }
+  int64_t stride = z.Stride();
   ParallelTasks(z.b * z.heads, [&](int64_t task) {
     Head<T> head(c, z, 0, biased, task / z.heads, task % z.heads);
     T* to = y + task / z.heads * z.t * head.ld_y + task % z.heads * z.e;
-    thread_local std::vector<T> memory;
-    memory.resize(static_cast<size_t>(block * stride));
-    T* p = memory.data();
-    for (int64_t row = 0; row < z.t; row += block) {
-      int64_t m = std::min(block, z.t - row);
-      int64_t n = head.Scores(row, m, p);
+    thread_local Workspace<T> w;
+    w.scores.resize(static_cast<size_t>(kBlockRows * stride));
+    w.k_transposed.Pack(head.Rows(head.k, head.ld_k, true), z.d, z.s);
+    w.v.Pack(head.Rows(head.v, head.ld_v), z.s, z.e);
+    T* p = w.scores.data();
+    for (int64_t row = 0; row < z.t; row += kBlockRows) {
+      int64_t m = std::min(kBlockRows, z.t - row);
+      int64_t n = head.Scores(w.k_transposed, row, m, p);
       for (int64_t i = 0; i < m; ++i) {
         T log_sum = SoftmaxRow(p + i * stride, WholeLanes(n));
         if (lse) lse[task * z.t + row + i] = log_sum;
       }
-      Gemm({.m = m,
-            .n = z.e,
-            .k = n,
-            .a = head.Rows(p, stride),
-            .b = head.Rows(head.v, head.ld_v),
-            .c = to + row * head.ld_y,
-            .ldc = head.ld_y});
+      w.v.Multiply({.m = m,
+                    .n = z.e,
+                    .k = n,
+                    .a = head.Rows(p, stride),
+                    .c = to + row * head.ld_y,
+                    .ldc = head.ld_y});
     }
   });
 }
@@ -262,51 +282,50 @@ struct Gradients {
 // Rows row … row + m of one head: dq is written, dk and dv are added to.
 template <typename T>
 void BackwardBlock(const Head<T>& head, int64_t row, int64_t m, const T* dy,
-                   const T* y, const T* lse, T* s, T* dp,
+                   const T* y, const T* lse, Workspace<T>& w,
                    const Gradients<T>& to) {
   const Sizes& z = head.z;
-  int64_t n = head.Scores(row, m, s), stride = z.Stride();
-  const T* dy_rows = dy + row * head.ld_y;
-  Gemm({.m = m,
-        .n = n,
-        .k = z.e,
-        .a = head.Rows(dy_rows, head.ld_y),
-        .b = head.Rows(head.v, head.ld_v, true),
-        .c = dp,
-        .ldc = stride});
+  T *s = w.scores.data(), *ds = w.dscores.data();
+  int64_t n = head.Scores(w.k_transposed, row, m, s), stride = z.Stride();
+  const T *dy_rows = dy + row * head.ld_y, *q_rows = head.q + row * head.ld_q;
+  w.v_transposed.Multiply({.m = m,
+                           .n = std::min(WholeLanes(n), z.s),
+                           .k = z.e,
+                           .a = head.Rows(dy_rows, head.ld_y),
+                           .c = ds,
+                           .ldc = stride});
   for (int64_t i = 0; i < m; ++i) {
     T along = Dot(dy_rows + i * head.ld_y, y + (row + i) * head.ld_y, z.e);
-    ScoreGradientRow<T>(s + i * stride, dp + i * stride, lse[row + i], along,
+    ScoreGradientRow<T>(s + i * stride, ds + i * stride, lse[row + i], along,
                         z.scale, n);
   }
   if (to.dq) {
-    Gemm({.m = m,
-          .n = z.d,
-          .k = n,
-          .a = head.Rows(dp, stride),
-          .b = head.Rows(head.k, head.ld_k),
-          .c = to.dq + row * head.ld_q,
-          .ldc = head.ld_q});
+    w.k.Multiply({.m = m,
+                  .n = z.d,
+                  .k = n,
+                  .a = head.Rows(ds, stride),
+                  .c = to.dq + row * head.ld_q,
+                  .ldc = head.ld_q});
   }
   if (to.dk) {
-    Gemm({.m = n,
-          .n = z.d,
-          .k = m,
-          .a = head.Rows(dp, stride, true),
-          .b = head.Rows(head.q + row * head.ld_q, head.ld_q),
-          .accumulate = true,
-          .c = to.dk,
-          .ldc = head.ld_k});
+    w.q_rows.Pack(head.Rows(q_rows, head.ld_q), m, z.d);
+    w.q_rows.Multiply({.m = n,
+                       .n = z.d,
+                       .k = m,
+                       .a = head.Rows(ds, stride, true),
+                       .accumulate = true,
+                       .c = to.dk,
+                       .ldc = head.ld_k});
   }
   if (to.dv) {
-    Gemm({.m = n,
-          .n = z.e,
-          .k = m,
-          .a = head.Rows(s, stride, true),
-          .b = head.Rows(dy_rows, head.ld_y),
-          .accumulate = true,
-          .c = to.dv,
-          .ldc = head.ld_v});
+    w.dy_rows.Pack(head.Rows(dy_rows, head.ld_y), m, z.e);
+    w.dy_rows.Multiply({.m = n,
+                        .n = z.e,
+                        .k = m,
+                        .a = head.Rows(s, stride, true),
+                        .accumulate = true,
+                        .c = to.dv,
+                        .ldc = head.ld_v});
   }
 }
 
@@ -317,23 +336,29 @@ void RunBackward(KernelContext& c, const Sizes& z, bool biased,
   size_t last = biased ? 5 : 4;
   const T *dy = c.In(0).data<T>(), *y = c.In(last).data<T>();
   const T* lse = c.In(last + 1).data<T>();
-  int64_t block = z.BlockRows(), repeats = z.heads / z.groups;
+  int64_t repeats = z.heads / z.groups;
   ParallelTasks(z.b * z.groups, [&](int64_t task) {
     int64_t batch = task / z.groups, group = task % z.groups;
-    thread_local std::vector<T> memory;
-    memory.resize(static_cast<size_t>(2 * block * z.Stride()));
+    thread_local Workspace<T> w;
+    auto size = static_cast<size_t>(kBlockRows * z.Stride());
+    w.scores.resize(size);
+    w.dscores.resize(size);
     for (int64_t r = 0; r < repeats; ++r) {
       int64_t h = group * repeats + r;
       Head<T> head(c, z, 1, biased, batch, h);
+      if (r == 0) {
+        w.k_transposed.Pack(head.Rows(head.k, head.ld_k, true), z.d, z.s);
+        w.v_transposed.Pack(head.Rows(head.v, head.ld_v, true), z.e, z.s);
+        w.k.Pack(head.Rows(head.k, head.ld_k), z.s, z.d);
+      }
       int64_t at_y = batch * z.t * head.ld_y + h * z.e;
       Gradients<T> to = {
           all.dq ? all.dq + batch * z.t * head.ld_q + h * z.d : nullptr,
           all.dk ? all.dk + batch * z.s * head.ld_k + group * z.d : nullptr,
           all.dv ? all.dv + batch * z.s * head.ld_v + group * z.e : nullptr};
-      for (int64_t row = 0; row < z.t; row += block) {
-        BackwardBlock<T>(head, row, std::min(block, z.t - row), dy + at_y,
-                         y + at_y, lse + (batch * z.heads + h) * z.t,
-                         memory.data(), memory.data() + block * z.Stride(), to);
+      for (int64_t row = 0; row < z.t; row += kBlockRows) {
+        BackwardBlock<T>(head, row, std::min(kBlockRows, z.t - row), dy + at_y,
+                         y + at_y, lse + (batch * z.heads + h) * z.t, w, to);
       }
     }
   });
@@ -353,7 +378,8 @@ void Backward(KernelContext& c, bool biased) {
       std::memset(x.raw(), 0, x.bytes());
       return x.data<T>();
     };
-    RunBackward<T>(c, z, biased, {zeroed(0), zeroed(1), zeroed(2)});
+    Gradients<T> all = {zeroed(0), zeroed(1), zeroed(2)};
+    if (z.s > 0) RunBackward<T>(c, z, biased, all);
   });
 }
 

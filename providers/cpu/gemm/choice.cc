@@ -32,17 +32,20 @@ double Speed(const GemmKernels& kernels) {
   };
   auto a = pack(kernels.a_layout, kernels.rows);
   auto b = pack(kernels.b_layout, kernels.columns);
-  GemmBlock block = {.m = kSide,
-                     .n = kSide,
-                     .depth = kDepth,
-                     .a = a.data(),
-                     .b = b.data(),
-                     .c = c.data(),
-                     .ldc = kSide,
-                     .add = false,
-                     .last = false,
-                     .scale = 1,
-                     .bias = nullptr};
+  GemmBlock block = {
+      .m = kSide,
+      .n = kSide,
+      .depth = kDepth,
+      .a = a.data(),
+      .b = b.data(),
+      .b_panel = kernels.columns * kDepth *
+                 static_cast<int64_t>(PanelElementBytes(kernels.b_layout)),
+      .c = c.data(),
+      .ldc = kSide,
+      .add = false,
+      .last = false,
+      .scale = 1,
+      .bias = nullptr};
   using Clock = std::chrono::steady_clock;
   auto best = Clock::duration::max();
   for (int i = 0; i < 10; ++i) {

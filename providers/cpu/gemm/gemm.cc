@@ -3,44 +3,17 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
-#include <new>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/gemm/double.h"
 #include "providers/cpu/gemm/kernels.h"
+#include "providers/cpu/gemm/scratch.h"
 
 namespace onnx_fp8 {
 namespace {
 
 int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
-// Memory for packed blocks, kept for the thread's next product: fresh pages
-// cost more than the copy. At most that of a largest block, 16 MB for B.
-class Scratch {
- public:
-  char* Get(size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      memory_.reset(static_cast<char*>(
-          ::operator new (bytes, std::align_val_t{kAlignment})));
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  static constexpr size_t kAlignment = 64;
-  struct Free {
-    void operator()(char* p) const {
-      ::operator delete (p, std::align_val_t{kAlignment});
-    }
-  };
-  std::unique_ptr<char, Free> memory_;
-  size_t size_ = 0;
-};
 
 thread_local Scratch scratch_a, scratch_b;
 
@@ -166,6 +139,7 @@ class PackedProduct {
                     .depth = RoundUp(depth, unit_),
                     .a = a,
                     .b = PanelAt(s, k, panel),
+                    .b_panel = PanelBytesOf(depth),
                     .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
                     .ldc = p_.ldc,
                     .add = s.k + k > 0 || p_.accumulate,

@@ -16,7 +16,11 @@ struct GemmBlock {
   int64_t m, n;
   int64_t depth;  // a multiple of the layouts' DepthUnit
   const void* a;
+  // Bytes from one row of A to the next and from one element of a row to the
+  // next, where A lies in memory as it is (kernels of floats only); 0: panels.
+  int64_t a_row = 0, a_step = 0;
   const void* b;
+  int64_t b_panel;  // bytes from one panel of B to the next
   float* c;
   int64_t ldc;
   bool add;
@@ -41,6 +45,7 @@ struct GemmKernels {
 };
 
 inline constexpr int64_t kRegisterSums = 1024;
+inline constexpr int64_t kMaxDepth = 512;  // no max_depth is larger
 
 extern const GemmKernels kGemmPortable;    // kernels_portable.cc
 extern const GemmKernels kGemmAvx2;        // kernels_avx2.cc

@@ -63,23 +63,31 @@ void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
   }
 }
 
+// Panels of B that stay in the second-level cache meet one pair of A's after
+// the other: so each row of c is written over a long stretch at a time.
 void Block(const GemmBlock& x) {
+  constexpr int64_t kCached = 512 << 10;
   TileConfig config;
   _tile_loadconfig(&config);
   int64_t steps = x.depth / 32;
   int64_t panel = steps * kTileBytes;
+  int64_t fit = kCached / panel * kSide / kWide * kWide;
+  int64_t stretch = fit > kWide ? fit : kWide;
   alignas(64) float sum[kWide * kWide];
-  for (int64_t j = 0; j < x.n; j += kWide) {
-    const char* b = static_cast<const char*>(x.b) + j / kSide * panel;
-    int64_t n = x.n - j;
+  for (int64_t first = 0; first < x.n; first += stretch) {
+    int64_t end = first + stretch < x.n ? first + stretch : x.n;
     for (int64_t i = 0; i < x.m; i += kWide) {
       const char* a = static_cast<const char*>(x.a) + i / kSide * panel;
       int64_t m = x.m - i;
-      // Where the block has no second panel the first stands in for it.
-      Multiply(steps, a, m > kSide ? a + panel : a, b,
-               n > kSide ? b + panel : b, sum);
-      Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide,
-             x.c + i * x.ldc + j, x.bias ? x.bias + j : nullptr);
+      for (int64_t j = first; j < end; j += kWide) {
+        const char* b = static_cast<const char*>(x.b) + j / kSide * x.b_panel;
+        int64_t n = x.n - j;
+        // Where the block has no second panel the first stands in for it.
+        Multiply(steps, a, m > kSide ? a + panel : a, b,
+                 n > kSide ? b + x.b_panel : b, sum);
+        Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide,
+               x.c + i * x.ldc + j, x.bias ? x.bias + j : nullptr);
+      }
     }
   }
   _tile_release();
