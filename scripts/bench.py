@@ -55,6 +55,9 @@ def arguments():
         help="some of " + ",".join(PARTS))
     add("--peers", type=names(contest.PEERS),
         help="some of " + ",".join(contest.PEERS))
+    add("--isa", choices=machine.LIMITS,
+        help="as if the machine had no better instructions; PyTorch and the "
+        "libraries are held to them too, onnxruntime can not be")
     add("--rounds", type=int, help="turns of each (4)")
     add("--steps", type=int, help="steps of a turn that count (8)")
     chosen = parser.parse_args()
@@ -64,6 +67,8 @@ def arguments():
     if chosen.peers is None:
         quick = ("torch_eager_fp32", "ort_training")
         chosen.peers = quick if chosen.quick else contest.PEERS
+    if chosen.isa:
+        machine.hold_to(chosen.isa)
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 4)
     chosen.steps = chosen.steps or (3 if chosen.quick else 8)
     return chosen
@@ -84,23 +89,24 @@ def export(model):
                        stdout=log, stderr=log)
 
 
-def contestants(model, peers, flags):
+def contestants(model, chosen, flags):
     """Who takes part, and who not and why."""
     tokens = WORK / "tokens.bin"
-    found = {recipe: contest.Ours(BIN, model, recipe, WORK)
+    found = {recipe: contest.Ours(BIN, model, recipe, WORK, chosen.isa)
              for recipe in contest.RECIPES}
     left = {}
-    for peer in peers:
+    for peer in chosen.peers:
         log = WORK / f"{model}_{peer}.log"
         if peer in contest.TORCH_PEERS:
             if "bf16" in peer and not machine.has_bf16(flags):
-                left[peer] = "this machine has no BF16 instructions"
+                left[peer] = "there are no BF16 instructions"
                 continue
             command = [PYTHON, "-B", "-m", "bench.torch_peer", peer, model,
                        tokens]
             found[peer] = contest.Peer(
                 command, SCRIPTS, log,
-                TORCHINDUCTOR_CACHE_DIR=str(WORK / "inductor"))
+                TORCHINDUCTOR_CACHE_DIR=str(
+                    WORK / f"inductor_{chosen.isa or 'best'}"))
         elif ORT_PYTHON:
             command = [ORT_PYTHON, "-B", "-m", "bench.ort_peer",
                        WORK / f"{model}_ort.onnx", tokens,
@@ -127,8 +133,9 @@ def package_versions():
     return versions
 
 
-def describe_machine():
-    version = json.loads(subprocess.check_output([BIN, "version", "--json"]))
+def describe_machine(isa):
+    command = [BIN, "version", "--json", *(["--isa", isa] if isa else [])]
+    version = json.loads(subprocess.check_output(command))
     facts = {**machine.cpu(), "load_before": os.getloadavg()[0],
              **{k: version[k] for k in ("isa", "gemm", "threads")}}
     versions = {"onnx-fp8": version["version"], **package_versions()}
@@ -146,7 +153,7 @@ def train(chosen, facts, result):
         if model not in task.MODELS:
             continue
         export(model)
-        found, left = contestants(model, chosen.peers, facts["flags"])
+        found, left = contestants(model, chosen, facts["flags"])
         results, failed = contest.run(found, chosen.rounds, chosen.steps)
         result["models"][model] = results
         result["left_out"][model] = left | failed
@@ -160,7 +167,7 @@ def measure(chosen):
     WORK.mkdir(parents=True, exist_ok=True)
     task.write_tokens(WORK / "tokens.bin",
                       max(32, contest.WARM_UP + chosen.steps))
-    facts, versions = describe_machine()
+    facts, versions = describe_machine(chosen.isa)
     load = machine.ForeignLoad(time.monotonic)
     result = {
         "date": datetime.date.today().isoformat(), "commit": commit(),
@@ -169,6 +176,10 @@ def measure(chosen):
                      "environment": {k: v for k, v in os.environ.items()
                                      if k.startswith(("OMP_", "MKL_"))}},
         "warnings": [], "models": {}, "left_out": {}, "profiles": {}}
+    if chosen.isa:
+        result["warnings"].append(
+            f"held to {chosen.isa}, PyTorch and the libraries too; "
+            "onnxruntime-training uses all the machine has")
     if facts["load_before"] > 0.5:
         result["warnings"].append(
             f"the machine was not idle (load {facts['load_before']:.1f})")
@@ -176,8 +187,10 @@ def measure(chosen):
     train(chosen, facts, result)
     if "gemm" in chosen.only:
         result["gemm"] = gemm.measure(
-            BIN, PYTHON, SCRIPTS, min(chosen.rounds, 3),
-            0.03 if chosen.quick else 0.15)
+            [BIN, "bench", "gemm"] + (["--isa", chosen.isa] if chosen.isa
+                                      else []),
+            PYTHON, SCRIPTS, gemm.libraries(facts["flags"]),
+            min(chosen.rounds, 3), 0.03 if chosen.quick else 0.15)
         versions |= result["gemm"]["versions"]
     facts["foreign_cpus"] = load.cpus()
     if facts["foreign_cpus"] > 0.1:

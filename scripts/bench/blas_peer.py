@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times cblas_sgemm of one library for the products that stdin lists.
-Usage: python -m bench.blas_peer openblas|mkl SECONDS"""
+"""Times one library for the products that stdin lists: cblas_sgemm, or
+PyTorch's product of bfloat16. Usage: python -m bench.blas_peer
+openblas|mkl|torch_bf16 SECONDS"""
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -32,12 +34,9 @@ def mkl():
     return library.cblas_sgemm, name.value.decode().strip()
 
 
-def measure(sgemm, product, seconds):
+def sgemm_call(sgemm, product, a, b):
+    """A function that multiplies, and its result."""
     m, k, n, layout = (product[x] for x in ("m", "k", "n", "layout"))
-    random = numpy.random.default_rng(0)
-    shapes = [(m, k), (k, n)]
-    a, b = (random.uniform(-1, 1, s[::-1] if t == "T" else s).astype("f4")
-            for s, t in zip(shapes, layout))
     c = numpy.empty((m, n), "f4")
     how = [TRANSPOSED if t == "T" else AS_STORED for t in layout]
 
@@ -47,21 +46,49 @@ def measure(sgemm, product, seconds):
     arguments = (ROW_MAJOR, *how, m, n, k, ctypes.c_float(1), pointer(a),
                  a.shape[1], pointer(b), b.shape[1], ctypes.c_float(0),
                  pointer(c), n)
-    sgemm(*arguments)
+    return lambda: sgemm(*arguments), lambda: c
+
+
+def bf16_call(torch, product, a, b):
+    """The same in PyTorch: operands and result are bfloat16."""
+    a, b = (x.T if t == "T" else x
+            for x, t in zip((torch.from_numpy(a).bfloat16(),
+                             torch.from_numpy(b).bfloat16()),
+                            product["layout"]))
+    c = torch.empty((product["m"], product["n"]), dtype=torch.bfloat16)
+    return lambda: torch.mm(a, b, out=c), lambda: c.float().numpy()
+
+
+def measure(make_call, product, seconds, tolerance):
+    m, k, n, layout = (product[x] for x in ("m", "k", "n", "layout"))
+    random = numpy.random.default_rng(0)
+    shapes = [(m, k), (k, n)]
+    a, b = (random.uniform(-1, 1, s[::-1] if t == "T" else s).astype("f4")
+            for s, t in zip(shapes, layout))
+    multiply, result = make_call(product, a, b)
+    multiply()
     times = []
     while sum(times) < seconds or len(times) < 3:
         begin = time.perf_counter()
-        sgemm(*arguments)
+        multiply()
         times.append(time.perf_counter() - begin)
     a, b = (x.T if t == "T" else x for x, t in zip((a, b), layout))
     row = a[:1].astype("f8") @ b.astype("f8")
-    assert numpy.allclose(c[:1], row, atol=1e-3), "a wrong product"
+    assert numpy.allclose(result()[:1], row, atol=tolerance), "a wrong product"
     return 2 * m * n * k / min(times) / 1e9
 
 
 def main():
-    sgemm, name = {"openblas": openblas, "mkl": mkl}[sys.argv[1]]()
-    gflops = [measure(sgemm, product, float(sys.argv[2]))
+    library, seconds = sys.argv[1], float(sys.argv[2])
+    if library == "torch_bf16":
+        import torch
+        name, tolerance = torch.__version__, 1
+        make_call = functools.partial(bf16_call, torch)
+    else:
+        sgemm, name = {"openblas": openblas, "mkl": mkl}[library]()
+        tolerance = 1e-3
+        make_call = functools.partial(sgemm_call, sgemm)
+    gflops = [measure(make_call, product, seconds, tolerance)
               for product in json.load(sys.stdin)]
     print(json.dumps({"version": name, "gflops": gflops}))
 

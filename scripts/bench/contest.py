@@ -24,7 +24,7 @@ class Failure(Exception):
 class Ours:
     """`onnx-fp8 train`, started anew for each turn."""
 
-    def __init__(self, binary, model, recipe, work):
+    def __init__(self, binary, model, recipe, work, isa):
         self.facts = {}
         self._folder = work / f"run_{model}_{recipe}"
         self._file = work / f"{model}.onnx"
@@ -35,7 +35,8 @@ class Ours:
             "--no-shuffle", "--loss", "cross_entropy", "--optimizer", "adamw",
             "--lr", str(task.LR), "--betas", "{},{}".format(*task.BETAS),
             "--eps", str(task.EPS), "--weight-decay", str(task.WEIGHT_DECAY),
-            *self._recipe, "--out", self._folder, "--json"]
+            *self._recipe, *(["--isa", isa] if isa else []), "--out",
+            self._folder, "--json"]
 
     def start(self):
         done = subprocess.run(

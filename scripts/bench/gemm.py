@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products of this program beside OpenBLAS and MKL: each library in a
-process of its own, in turn, best of all rounds."""
+"""Matrix products of this program beside OpenBLAS, MKL and PyTorch's in
+bfloat16: each library in a process of its own, in turn, best of all rounds."""
 import json
 import subprocess
 
 from bench import task
-from bench.machine import environment, say
+from bench.machine import environment, has_bf16, say
 
-LIBRARIES = ("openblas", "mkl")
+
+def libraries(flags):
+    return ("openblas", "mkl", *(["torch_bf16"] if has_bf16(flags) else []))
 
 
 def key(product):
@@ -36,13 +38,12 @@ def products():
     return listed
 
 
-def run_ours(binary, listed, seconds):
+def run_ours(command, listed, seconds):
     shapes = []
     for p in listed:
         shapes += ["--shape", f"{p['m']},{p['k']},{p['n']},{p['layout']}"]
     done = subprocess.run(
-        [binary, "bench", "gemm", "--json", "--seconds", str(seconds),
-         *shapes], env=environment(), check=True, stdout=subprocess.PIPE)
+        [*command, "--json", "--seconds", str(seconds), *shapes], env=environment(), check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 
 
@@ -54,7 +55,7 @@ def run_library(python, scripts, library, listed, seconds):
     return json.loads(done.stdout)
 
 
-def measure(binary, python, scripts, rounds, seconds):
+def measure(command, python, scripts, libraries, rounds, seconds):
     """{"products": [...], "peak": {...}, "step_ms": {...}, "versions": {...}},
     speeds in GF/s."""
     listed = products()
@@ -66,27 +67,28 @@ def measure(binary, python, scripts, rounds, seconds):
 
     for turn in range(rounds):
         say(f"gemm: round {turn + 1} of {rounds}")
-        ours = run_ours(binary, listed, seconds)
+        ours = run_ours(command, listed, seconds)
         rows = {key(p): p for p in best}
         for p in ours["products"]:
             keep(rows[key(p)], p["dtype"], p["gflops"])
         for dtype, gflops in ours["peak"].items():
             keep(peak, dtype, gflops)
-        for library in LIBRARIES:
+        for library in libraries:
             theirs = run_library(python, scripts, library, listed, seconds)
             versions[library] = theirs["version"]
             for row, gflops in zip(best, theirs["gflops"]):
                 keep(row, library, gflops)
     return {"products": best, "peak": peak, "kernels": ours["gemm"],
-            "versions": versions, "step_ms": step_sums(best)}
+            "versions": versions,
+            "step_ms": step_sums(best, ("fp32", "fp8", *libraries))}
 
 
-def step_sums(rows):
+def step_sums(rows, names):
     """Milliseconds of all linear layers of a step, by model and contestant."""
     speeds = {key(row): row for row in rows}
     sums = {}
     for model, linears in task.LINEARS.items():
-        for name in ("fp32", "fp8", *LIBRARIES):
+        for name in names:
             seconds = 0.0
             for size, count in linears.items():
                 for p in step_products(*size).values():

@@ -14,12 +14,28 @@ def say(text):
     print(f"[bench] {text}", file=sys.stderr, flush=True)
 
 
+# What holds the peers to the instructions that `--isa` leaves this program.
+# onnxruntime knows no such switch.
+LIMITS = {
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+             "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"},
+    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+               "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "avx512bf16": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
+}
+_limits = {}
+
+
+def hold_to(isa):
+    _limits.update(LIMITS[isa])
+
+
 def environment(**more):
     """Of all benchmarked processes: some machines pin OpenBLAS to an old
     kernel, which would make it a weak opponent."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("OPENBLAS_")}
-    return {**kept, **more}
+    return {**kept, **_limits, **more}
 
 
 def cpu():
@@ -41,7 +57,9 @@ def cpu():
 
 
 def has_bf16(flags):
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    """Instructions for it, and leave to use them."""
+    return (_limits in ({}, LIMITS["avx512bf16"])
+            and ("avx512_bf16" in flags or "amx_bf16" in flags))
 
 
 def _busy_seconds():

@@ -122,7 +122,9 @@ def _losses(differences):
 
 def _gemm(gemm):
     peak = gemm["peak"]
-    names = ["fp32", "openblas", "mkl", "fp8"]
+    libraries = [name for name in ("openblas", "mkl", "torch_bf16")
+                 if name in gemm["products"][0]]
+    names = ["fp32", "fp8", *libraries]
     rows = []
     for p in gemm["products"]:
         rows.append([
@@ -134,10 +136,11 @@ def _gemm(gemm):
             f"{p['fp8'] / max(p['openblas'], p['mkl']):.2f}"])
     text = ("## Matrix products\n\nBest GF/s. Peak, on registers alone: "
             f"{peak['fp32']:.0f} in fp32, {peak['fp8']:.0f} with the kernels "
-            f"of FP8 ({gemm['kernels']}).\n\n")
-    text += table(["M x K x N", "fp32", "OpenBLAS", "MKL", "FP8",
-                   "fp32 % of peak", "FP8 % of peak", "fp32 ÷ best library",
-                   "FP8 ÷ best library"], rows)
+            f"of FP8 ({gemm['kernels']}). `openblas` and `mkl` are sgemm; "
+            "`torch_bf16` is PyTorch's product of bfloat16, whose result is "
+            "bfloat16 too.\n\n")
+    text += table(["M x K x N", *names, "fp32 % of peak", "FP8 % of peak",
+                   "fp32 ÷ best sgemm", "FP8 ÷ best sgemm"], rows)
     text += "\nAll linear layers of a step, milliseconds:\n\n" + table(
         ["", *names], [[model, *(f"{of[name]:.1f}" for name in names)]
                        for model, of in gemm["step_ms"].items()])
