@@ -16,8 +16,8 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 
 Table MakeTable() {
   Table table;
-  for (auto* list :
-       {AttentionOps, FusedOps, QuantizeOps, GradientOps, OptimizerOps}) {
+  for (auto* list : {AttentionOps, FusedOps, RotaryOps, QuantizeOps,
+                     GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,

@@ -11,6 +11,7 @@
 #include "graph/passes/fuse_attention.h"
 #include "graph/passes/fuse_loss.h"
 #include "graph/passes/fuse_norm.h"
+#include "graph/passes/fuse_rotary.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "graph/passes/running_statistics.h"
@@ -47,6 +48,7 @@ class StepBuilder {
     if (kind_ == StepKind::kGradients) DropNothing(graph);
     if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
     NormaliseLinear(graph);
+    FuseRotary(graph);
     FuseAttention(graph);
     FuseActivations(graph);
     FuseNorms(graph);

@@ -60,7 +60,9 @@ class Fuser {
       Node* product = OnlyReader(graph_, y, "Mul");
       if (product && OtherOperand(*product, y) == node.in(0)) {
         Builder b = BuilderFor(*product);
-        ReplaceWith(graph_, *product, b.Ours("Silu", {node.in(0)}));
+        Value* silu = b.Ours("Silu", {node.in(0)});
+        ReplaceWith(graph_, *product, silu);
+        FuseGate(silu);
       }
     } else if (node.Is("Erf") && node.in(0)->producer) {
       auto z = FactorOf(*node.in(0)->producer);
@@ -75,6 +77,17 @@ class Fuser {
     Builder b(graph_, last.out(0)->name + ".", &last);
     b.set_metadata(last.metadata);
     return b;
+  }
+
+  void FuseGate(Value* silu) {
+    Node* product = OnlyReader(graph_, silu, "Mul");
+    if (!product) return;
+    Value *x = silu->producer->in(0), *gate = OtherOperand(*product, silu);
+    if (gate == silu || gate->dtype != x->dtype || gate->shape != x->shape) {
+      return;
+    }
+    Builder b = BuilderFor(*product);
+    ReplaceWith(graph_, *product, b.Ours("SwiGLU", {x, gate}));
   }
 
   // t is erf or tanh: the product of 1 + t, x and 1/2 becomes Gelu(x).

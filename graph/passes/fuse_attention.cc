@@ -2,7 +2,6 @@
 #include "graph/passes/fuse_attention.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -42,7 +41,7 @@ struct Scores {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph) {}
+  explicit Fuser(Graph& graph) : graph_(graph), fixed_(graph) {}
 
   void Visit(Node& softmax) {
     Value *x = softmax.in(0), *p = softmax.out(0);
@@ -61,24 +60,6 @@ class Fuser {
   }
 
  private:
-  // True if no gradient is ever wanted of it.
-  bool IsFixed(const Value* value) {
-    auto [it, is_new] = fixed_.emplace(value, false);
-    if (!is_new) return it->second;
-    bool fixed;
-    if (value->is_initializer()) {
-      fixed = value->role == Role::kNone || value->role == Role::kFrozen;
-    } else if (!value->producer) {
-      fixed = value->is_input && !IsFloat(value->dtype);
-    } else {
-      const auto& in = value->producer->inputs();
-      fixed = graph_.CapturedBy(*value->producer).empty() &&
-              std::ranges::all_of(
-                  in, [&](const Value* v) { return !v || IsFixed(v); });
-    }
-    return fixed_[value] = fixed;
-  }
-
   // From the operand of the softmax up to the product.
   std::optional<Scores> FindScores(Builder& b, Value* x) {
     Scores s;
@@ -113,7 +94,7 @@ class Fuser {
   Value* ReadAdd(Builder& b, const Node& node, Scores& s) {
     for (size_t i : {0, 1}) {
       Value *mask = node.in(i), *rest = node.in(1 - i);
-      if (!IsFixed(mask) || mask->rank() > 4) continue;
+      if (!fixed_.Has(mask) || mask->rank() > 4) continue;
       auto seen = [](auto m) { return m == 0; };
       auto hidden = [](auto m) { return m <= kHidden; };
       if (mask->is_constant() && mask->dtype == DType::kFloat &&
@@ -130,7 +111,7 @@ class Fuser {
   // The same for Where(mask, hidden, scores) and Where(mask, scores, hidden).
   Value* ReadWhere(Builder& b, const Node& node, Scores& s) {
     Value* mask = node.in(0);
-    if (!IsFixed(mask) || mask->rank() > 4) return nullptr;
+    if (!fixed_.Has(mask) || mask->rank() > 4) return nullptr;
     for (size_t i : {1, 2}) {
       auto fill = NumberIn(node.in(i));
       if (!fill || *fill > kHidden) continue;
@@ -159,36 +140,6 @@ class Fuser {
       x = factor->second;
     }
     return x;
-  }
-
-  // x with its axes permuted; x itself a Transpose, or one between two Reshapes
-  // that join and split the first two axes, makes one Transpose.
-  static Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm) {
-    const Node* outer = x->producer;
-    if (outer && outer->Is("Reshape") && x->rank() == 4) {
-      const Node* turn = outer->in(0)->producer;
-      const Node* inner = turn && turn->Is("Transpose") && turn->in(0)->producer
-                              ? turn->in(0)->producer
-                              : nullptr;
-      if (inner && inner->Is("Reshape") && inner->in(0)->rank() == 4 &&
-          turn->Ints("perm") == std::vector<int64_t>{0, 2, 1}) {
-        Value* from = inner->in(0);
-        if (*x->shape ==
-                Shape{from->dim(0), from->dim(1), from->dim(3), from->dim(2)} &&
-            inner->out(0)->dim(1) == from->dim(2)) {
-          for (int64_t& axis : perm) axis = axis < 2 ? axis : 5 - axis;
-          return Permuted(b, from, perm);
-        }
-      }
-    }
-    if (outer && outer->Is("Transpose")) {
-      std::vector<int64_t> before = outer->Ints("perm");
-      if (before.size() == perm.size()) {
-        for (int64_t& axis : perm) axis = before[static_cast<size_t>(axis)];
-        return Permuted(b, outer->in(0), perm);
-      }
-    }
-    return b.Transpose(x, perm);
   }
 
   // x (B,G,S,D) where `repeated` (B,H,S,D) has each of x's heads H/G times in
@@ -229,12 +180,6 @@ class Fuser {
     return x;
   }
 
-  // x (B,G,S,D) as (B,S,G·D).
-  static Value* HeadsLast(Builder& b, Value* x) {
-    Value* y = Permuted(b, x, {0, 2, 1, 3});
-    return b.Reshape(y, {y->dim(0), y->dim(1), y->dim(2) * y->dim(3)});
-  }
-
   void Replace(Builder& b, Scores s, Node& last) {
     Value* q = Unscaled(s.product->in(0), s);
     Value* kt = Unscaled(s.product->in(1), s);
@@ -264,7 +209,7 @@ class Fuser {
   }
 
   Graph& graph_;
-  std::map<const Value*, bool> fixed_;
+  FixedValues fixed_;
 };
 
 }  // namespace

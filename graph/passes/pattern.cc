@@ -45,6 +45,56 @@ std::optional<std::pair<double, Value*>> FactorOf(const Node& node) {
   return {};
 }
 
+Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm) {
+  const Node* outer = x->producer;
+  if (outer && outer->Is("Reshape") && x->rank() == 4) {
+    const Node* turn = outer->in(0)->producer;
+    const Node* inner = turn && turn->Is("Transpose") && turn->in(0)->producer
+                            ? turn->in(0)->producer
+                            : nullptr;
+    if (inner && inner->Is("Reshape") && inner->in(0)->rank() == 4 &&
+        turn->Ints("perm") == std::vector<int64_t>{0, 2, 1}) {
+      Value* from = inner->in(0);
+      if (*x->shape ==
+              Shape{from->dim(0), from->dim(1), from->dim(3), from->dim(2)} &&
+          inner->out(0)->dim(1) == from->dim(2)) {
+        for (int64_t& axis : perm) axis = axis < 2 ? axis : 5 - axis;
+        return Permuted(b, from, perm);
+      }
+    }
+  }
+  if (outer && outer->Is("Transpose")) {
+    std::vector<int64_t> before = outer->Ints("perm");
+    if (before.size() == perm.size()) {
+      for (int64_t& axis : perm) axis = before[static_cast<size_t>(axis)];
+      return Permuted(b, outer->in(0), perm);
+    }
+  }
+  return b.Transpose(x, perm);
+}
+
+Value* HeadsLast(Builder& b, Value* x) {
+  Value* y = Permuted(b, x, {0, 2, 1, 3});
+  return b.Reshape(y, {y->dim(0), y->dim(1), y->dim(2) * y->dim(3)});
+}
+
+bool FixedValues::Has(const Value* value) {
+  auto [it, is_new] = known_.emplace(value, false);
+  if (!is_new) return it->second;
+  bool fixed;
+  if (value->is_initializer()) {
+    fixed = value->role == Role::kNone || value->role == Role::kFrozen;
+  } else if (!value->producer) {
+    fixed = value->is_input && !IsFloat(value->dtype);
+  } else {
+    const auto& in = value->producer->inputs();
+    fixed =
+        graph_.CapturedBy(*value->producer).empty() &&
+        std::ranges::all_of(in, [&](const Value* v) { return !v || Has(v); });
+  }
+  return known_[value] = fixed;
+}
+
 void ReplaceWith(Graph& graph, Node& node, Value* value) {
   Value* old = node.out(0);
   std::string name = old->name;

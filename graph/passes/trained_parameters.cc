@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "graph/parameter_names.h"
+#include "graph/passes/fixed_tables.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -249,6 +250,7 @@ std::vector<Value*> Matching(const Graph& graph, const ParameterNames& names,
 std::vector<InitializerReport> MarkParameters(
     Graph& graph, const ParameterPatterns& patterns) {
   Rule rule(graph);
+  auto tables = FixedTables(graph);
   std::vector<InitializerReport> reports;
   std::unordered_map<const Value*, size_t> index;
   for (Value* value : graph.Initializers()) {
@@ -263,6 +265,9 @@ std::vector<InitializerReport> MarkParameters(
       reason = "state: running statistics of BatchNormalization";
     } else if (found != rule.found().end() && CannotTell(*value)) {
       reason = "constant: one element (name it with --train to train it)";
+    } else if (auto table = tables.find(value); table != tables.end()) {
+      reason =
+          "constant: " + table->second + " (name it with --train to train it)";
     } else if (found != rule.found().end()) {
       value->role = Role::kParameter;
       reason = "trained: meets data at " + found->second;

@@ -27,9 +27,9 @@ struct InitializerReport {
 // and element-wise ops among its like; it is a parameter if it so arrives at an
 // operation together with a live value, one that depends on a float graph
 // input or on a looked-up parameter, or at a lookup (Gather) with computed
-// indices. Running statistics of a training BatchNormalization are state.
-// Reports every initializer, in order. Errors: a pattern that matches no
-// float initializer.
+// indices, and unless its values show it to be a table (fixed_tables.h).
+// Running statistics of a training BatchNormalization are state. Reports every
+// initializer, in order. Errors: a pattern that matches no float initializer.
 std::vector<InitializerReport> MarkParameters(
     Graph& graph, const ParameterPatterns& patterns = {});
 

@@ -17,6 +17,13 @@ constexpr char kSilu[] = R"((x) => (y) {
   y = Mul (x, s)
 })";
 
+// y = x sigmoid(x) · gate
+constexpr char kSwiGLU[] = R"((x, gate) => (y) {
+  s = Sigmoid (x)
+  xs = Mul (x, s)
+  y = Mul (xs, gate)
+})";
+
 // y = x / sqrt(mean(x²) + epsilon) · scale, mean over the axes from `axis` on.
 constexpr char kRMSNorm[] = R"((x, scale) => (y) {
   axis = Constant <value_int: int = @axis> ()
@@ -35,6 +42,16 @@ constexpr char kRMSNorm[] = R"((x, scale) => (y) {
   h = Mul (x, s)
   y = Mul (h, scale)
 })";
+
+void InferSwiGLU(Node& node) {
+  const Value *x = node.in(0), *gate = node.in(1);
+  if (x->concrete() && gate->concrete()) {
+    Check(*x->shape == *gate->shape, "[", node.Where(),
+          "] expected operands of the same shape, got ", ToString(*x->shape),
+          " and ", ToString(*gate->shape));
+  }
+  SameAs(x, node.out(0));
+}
 
 // Mean over the labels that count of lse - scores[label], and lse (N), the
 // logarithm of each row's Σ e^scores.
@@ -78,6 +95,7 @@ std::vector<OpDefinition> FusedOps() {
        kRMSNorm,
        InferSameAsFirst},
       {"Silu", {}, kSilu, InferSameAsFirst},
+      {"SwiGLU", {}, kSwiGLU, InferSwiGLU},
   };
 }
 

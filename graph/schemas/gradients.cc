@@ -38,6 +38,15 @@ void InferLikeOperand(Node& node) {
   SameAs(node.in(1), node.out(0));
 }
 
+// (dy, x, gate) -> (dx, dgate)
+void InferSwiGLUGrad(Node& node) {
+  CheckArity(node, 3, 2);
+  CheckSameShape(node, 0, 1);
+  CheckSameShape(node, 0, 2);
+  SameAs(node.in(1), node.out(0));
+  SameAs(node.in(2), node.out(1));
+}
+
 // (dy, x, scale, …) -> (dx, dscale, …)
 void InferNorm(Node& node, size_t inputs, size_t outputs) {
   CheckArity(node, inputs, outputs);
@@ -229,6 +238,21 @@ constexpr char kSiluGrad[] = R"((dy, x) => (dx) {
   dx = Mul (dy, slope)
 })";
 
+// y = x s · gate, s = sigmoid(x)
+constexpr char kSwiGLUGrad[] = R"((dy, x, gate) => (dx, dgate) {
+  one = Constant <value_float = 1.0> ()
+  i = CastLike (one, x)
+  s = Sigmoid (x)
+  xs = Mul (x, s)
+  dgate = Mul (dy, xs)
+  rest = Sub (i, s)
+  x_rest = Mul (x, rest)
+  x_rest_1 = Add (x_rest, i)
+  slope = Mul (s, x_rest_1)
+  dy_gate = Mul (dy, gate)
+  dx = Mul (dy_gate, slope)
+})";
+
 // ScatterElements, not ScatterND: stock ONNX Runtime races on the latter.
 constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
   shape = Constant <value_ints: ints = @shape> ()
@@ -352,6 +376,7 @@ std::vector<OpDefinition> GradientOps() {
        softmax_cross_entropy.c_str(),
        InferSoftmaxCrossEntropyGrad},
       {"SoftmaxGrad", {axis}, kSoftmaxGrad, InferLikeOperand},
+      {"SwiGLUGrad", {}, kSwiGLUGrad, InferSwiGLUGrad},
   };
 }
 

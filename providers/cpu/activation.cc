@@ -258,6 +258,54 @@ void SiluGrad(KernelContext& ctx) {
   });
 }
 
+// --- gates ------------------------------------------------------------------
+
+void CheckGate(const KernelContext& ctx, const Tensor& x, const Tensor& gate) {
+  Check(gate.dtype() == x.dtype() && gate.shape() == x.shape(), "[",
+        ctx.Where(), "] expected a gate like x, got ", Name(gate.dtype()), " ",
+        ToString(gate.shape()), " and ", Name(x.dtype()), " ",
+        ToString(x.shape()));
+}
+
+// y = x sigmoid(x) · gate
+void SwiGLU(KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &gate = Operand(ctx, 1);
+  CheckGate(ctx, x, gate);
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    Map2(x.data<T>(), gate.data<T>(), y.data<T>(), x.size(), [](T v, T g) {
+      return static_cast<T>(v / (1 + math::QuickExp(-v)) * g);
+    });
+  });
+}
+
+// dx = dy gate s (1 + x (1 - s)), dgate = dy x s with s = sigmoid(x)
+void SwiGLUGrad(KernelContext& ctx) {
+  const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
+  const Tensor& gate = Operand(ctx, 2);
+  CheckGate(ctx, x, gate);
+  CheckGate(ctx, x, dy);
+  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
+  Tensor dgate = Result(ctx, 1, x.dtype(), x.shape());
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    const T *from_dy = dy.data<T>(), *from_x = x.data<T>();
+    const T* from_gate = gate.data<T>();
+    T *to_x = dx.data<T>(), *to_gate = dgate.data<T>();
+    ParallelFor(x.size(), kGrain, [=](int64_t begin, int64_t end) {
+      OnBestIsa([=] {
+#pragma GCC ivdep  // a result is an operand or overlaps none
+        for (int64_t i = begin; i < end; ++i) {
+          T g = from_dy[i], v = from_x[i], w = from_gate[i];
+          T e = math::QuickExp(v < -69 ? T{69} : -v);  // finite
+          T s = 1 / (1 + e);
+          to_x[i] = g * w * (s * (1 + v * (e * s)));
+          to_gate[i] = g * (v * s);
+        }
+      });
+    });
+  });
+}
+
 // --- Dropout ----------------------------------------------------------------
 
 void Dropout(KernelContext& ctx) {
@@ -316,6 +364,10 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("GeluTanhGrad", Widened<GeluTanhGrad>, either, kDomain);
   r.Add("Silu", Widened<Silu>, in_place, kDomain);
   r.Add("SiluGrad", Widened<SiluGrad>, either, kDomain);
+  r.Add("SwiGLU", Widened<SwiGLU>, either, kDomain);
+  r.Add("SwiGLUGrad", Widened<SwiGLUGrad>,
+        {.in_place = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}}},
+        kDomain);
   r.Add("Dropout", Widened<Dropout>, in_place);
 }
 

@@ -78,6 +78,7 @@ KernelRegistry AllKernels() {
   RegisterReduce(r);
   RegisterReshape(r);
   RegisterResize(r);
+  RegisterRotary(r);
   RegisterScaledMatMul(r);
   RegisterScatter(r);
   RegisterSequence(r);

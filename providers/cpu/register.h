@@ -30,6 +30,7 @@ void RegisterRecurrent(KernelRegistry& r);     // recurrent.cc
 void RegisterReduce(KernelRegistry& r);        // reduce.cc
 void RegisterReshape(KernelRegistry& r);       // reshape.cc
 void RegisterResize(KernelRegistry& r);        // resize.cc
+void RegisterRotary(KernelRegistry& r);        // rotary.cc
 void RegisterScaledMatMul(KernelRegistry& r);  // scaled_matmul.cc
 void RegisterScatter(KernelRegistry& r);       // scatter.cc
 void RegisterSequence(KernelRegistry& r);      // sequence.cc: OneHot, TopK, …

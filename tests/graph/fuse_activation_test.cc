@@ -94,6 +94,40 @@ output y
   ExpectSameValues(FuseActivations, text, 5e-7);
 }
 
+TEST(FuseActivations, SwiGLU) {
+  std::string text = R"(input x: float[8]
+input w: float[8]
+s: float[8] = Sigmoid(x)
+xs: float[8] = Mul(x, s)
+y: float[8] = Mul(w, xs)
+output y
+)";
+  EXPECT_EQ(AfterPass(FuseActivations, text), R"(graph "graph" opset 24
+input x: float[8]
+input w: float[8]
+y: float[8] = onnx_fp8.SwiGLU(x, w)
+output y
+)");
+  ExpectSameValues(FuseActivations, text, 2e-6);
+}
+
+// A gate of another shape, or what is read twice.
+TEST(FuseActivations, SiluWithoutAGate) {
+  for (const char* rest :
+       {"y: float[2,8] = Mul(w, xs)\n", "y: float[2,8] = Mul(xs, xs)\n",
+        "y: float[2,8] = Mul(v, xs)\noutput xs\n"}) {
+    std::string text = std::string(R"(input x: float[2,8]
+input w: float[8]
+input v: float[2,8]
+s: float[2,8] = Sigmoid(x)
+xs: float[2,8] = Mul(x, s)
+)") + rest + "output y\n";
+    std::string after = AfterPass(FuseActivations, text);
+    EXPECT_NE(after.find("Silu"), std::string::npos) << after;
+    EXPECT_EQ(after.find("SwiGLU"), std::string::npos) << after;
+  }
+}
+
 TEST(FuseActivations, LeavesWhatItDoesNotKnow) {
   auto replaced = [](std::string text, const std::string& from,
                      const std::string& to) {

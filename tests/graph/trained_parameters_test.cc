@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/trained_parameters.h"
 
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "graph/onnx_io.h"
@@ -63,6 +65,86 @@ Names TrainedOf(const std::string& text) {
     if (value->role == Role::kParameter) names.insert(value->name);
   }
   return names;
+}
+
+// A graph that adds and multiplies x with the initializers.
+Names TrainedOf(const std::map<std::string, Tensor>& initializers) {
+  Graph graph;
+  graph.opset = 18;
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{4, 6});
+  for (const auto& [name, data] : initializers) {
+    Value* table = graph.AddInitializer(name, data);
+    for (const char* op : {"Mul", "Add"}) {
+      x = graph.AddNode(op, {x, table}, {graph.FreshName("y")})->out(0);
+    }
+  }
+  graph.outputs.push_back(x);
+  MarkParameters(graph);
+  Names names;
+  for (const Value* value : graph.Initializers()) {
+    if (value->role == Role::kParameter) names.insert(value->name);
+  }
+  return names;
+}
+
+// (4,6) of f(row, column).
+template <typename F>
+Tensor Table(F f, DType dtype = DType::kFloat) {
+  Tensor t = Tensor::Allocate(DType::kFloat, Shape{4, 6});
+  for (int i = 0; i < 24; ++i) {
+    t.data<float>()[i] = static_cast<float>(f(i / 6, i % 6));
+  }
+  return ConvertTo(t, dtype);
+}
+
+double Angle(int row, int column) { return row / std::pow(10.0, column); }
+
+TEST(TrainedParametersRule, RotaryTablesAreNoWeights) {
+  auto cosine = [](int r, int c) { return std::cos(Angle(r, c)); };
+  auto sine = [](int r, int c) { return std::sin(Angle(r, c)); };
+  for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    EXPECT_EQ(TrainedOf({{"c", Table(cosine, dtype)},
+                         {"s", Table(sine, dtype)},
+                         {"w", Table(Angle, dtype)}}),
+              Names{"w"})
+        << Name(dtype);
+  }
+  // One of them alone, or with another's partner, may be anything.
+  auto other = [](int r, int c) { return std::sin(1.01 * Angle(r, c)); };
+  EXPECT_EQ(TrainedOf({{"c", Table(cosine)}}), Names{"c"});
+  EXPECT_EQ(TrainedOf({{"c", Table(cosine)}, {"s", Table(other)}}),
+            (Names{"c", "s"}));
+}
+
+TEST(TrainedParametersRule, SinusoidalEncodingsAreNoWeights) {
+  auto neighbours = [](int r, int c) {
+    double angle = Angle(r + 1, c / 2);
+    return c % 2 == 0 ? std::sin(angle) : std::cos(angle);
+  };
+  auto halves = [](int r, int c) {
+    double angle = Angle(r + 1, c % 3);
+    return c < 3 ? std::sin(angle) : std::cos(angle);
+  };
+  EXPECT_EQ(TrainedOf({{"p", Table(neighbours)}}), Names{});
+  EXPECT_EQ(TrainedOf({{"p", Table(halves)}}), Names{});
+}
+
+TEST(TrainedParametersRule, ScalesOfOneAndBiasesOfZeroAreWeights) {
+  auto one = [](int, int) { return 1; };
+  auto zero = [](int, int) { return 0; };
+  EXPECT_EQ(TrainedOf({{"b", Table(zero)}, {"w", Table(one)}}),
+            (Names{"b", "w"}));
+  auto both = [](int, int c) { return c % 2; };
+  EXPECT_EQ(TrainedOf({{"w", Table(both)}}), Names{"w"});
+}
+
+TEST(TrainedParametersRule, MasksAreNoWeights) {
+  for (double hidden : {-1e9, -3.4e38, -HUGE_VAL}) {
+    auto mask = [=](int r, int c) { return c > r ? hidden : 0; };
+    EXPECT_EQ(TrainedOf({{"m", Table(mask)}}), Names{}) << hidden;
+  }
+  auto bias = [](int r, int c) { return c > r ? -1e4 : 0; };
+  EXPECT_EQ(TrainedOf({{"m", Table(bias)}}), Names{"m"});
 }
 
 // A table is trained where data choose its rows; what constants choose is a

@@ -199,6 +199,38 @@ def test_silu(bodies):
     check(bodies, "SiluGrad", [dy, x], [dy64 * s * (1 + x64 * (1 - s))])
 
 
+def test_swiglu(bodies):
+    x, gate, dy = (normal(3, 50, seed=s) for s in range(3))
+    x64, gate64, dy64 = wide(x, gate, dy)
+    s = 1 / (1 + np.exp(-x64))
+    check(bodies, "SwiGLU", [x, gate], [x64 * s * gate64])
+    check(bodies, "SwiGLUGrad", [dy, x, gate],
+          [dy64 * gate64 * s * (1 + x64 * (1 - s)), dy64 * x64 * s])
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("shape, heads", [((2, 3, 8), 1), ((2, 3, 8), 2), ((2, 5, 6), 3), ((2, 0, 4), 2)])
+def test_rotary(bodies, shape, heads, batches):
+    depth = shape[2] // heads
+    half = depth // 2
+    x = normal(*shape)
+    cos, sin = (normal(batches, shape[1], depth, seed=s) for s in (1, 2))
+    x64, cos64, sin64 = wide(x, cos, sin)
+    # The turn of one head's row as a matrix: its gradient is the transpose.
+    turn = np.zeros((depth, depth))
+    turn[:half, half:] = -np.eye(half)
+    turn[half:, :half] = np.eye(half)
+    forward, backward = np.zeros(shape), np.zeros(shape)
+    for b, t, h in np.ndindex(*shape[:2], heads):
+        c, s = cos64[b % batches, t], sin64[b % batches, t]
+        matrix = np.diag(c) + np.diag(s) @ turn
+        at = (b, t, slice(h * depth, (h + 1) * depth))
+        forward[at] = matrix @ x64[at]
+        backward[at] = matrix.T @ x64[at]
+    check(bodies, "Rotary", [x, cos, sin], [forward], heads=heads)
+    check(bodies, "RotaryGrad", [x, cos, sin], [backward], heads=heads)
+
+
 @pytest.mark.parametrize("shape, axis", [((2, 3, 8), -1), ((2, 3, 4), 1)])
 def test_rms_norm(bodies, shape, axis):
     x, scale = normal(*shape), normal(*shape[axis:], seed=1)

@@ -65,7 +65,15 @@ std::vector<GradientCase> OwnAttentionCases() {
 std::vector<GradientCase> RotaryCases() {
   const std::string op = "RotaryEmbedding";
   const Operand positions = Ints({1, 3}, {0, 2, 1});
+  const Operand cosines =
+                    Doubles({1, 3, 4}, {1, 2, 3, 4, -1, 5, 0, 2, 7, 3, 1, -2}),
+                sines =
+                    Doubles({1, 3, 4}, {3, 0, -2, 1, 2, 2, 4, 1, -5, 6, 3, 1});
   return {
+      {"OwnRotary",
+       "onnx_fp8.Rotary",
+       {X({2, 3, 8}), cosines, sines},
+       {{"heads", int64_t{2}}}},
       {"Rotary", op, {X({1, 2, 3, 4}), X({5, 2}), X({5, 2}), positions}},
       {"RotaryInterleaved",
        op,

@@ -46,6 +46,7 @@ std::vector<GradientCase> ActivationCases() {
       {"Elu", "Elu", {X(s)}},
       {"EluAlpha", "Elu", {X(s)}, alpha(0.3f)},
       {"GeluErf", "Gelu", {X(s)}},
+      {"SwiGLU", "onnx_fp8.SwiGLU", {X(s), X(s)}},
       {"GeluTanh", "Gelu", {X(s)}, {{"approximate", std::string("tanh")}}},
       {"HardSigmoid", "HardSigmoid", {X(s, -5, 5)}},
       {"HardSigmoidBeta",

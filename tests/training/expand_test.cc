@@ -7,6 +7,7 @@
 
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
+#include "graph/schemas.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
@@ -43,6 +44,9 @@ std::vector<BodyCase> BodyCases() {
   Tensor image = Floats({2, 4, 3, 2}, 4), channels = Floats({4}, 5);
   Tensor column = Floats({3, 1}, 6);
   Tensor labels = Ints64({1, -100, 3});
+  Tensor heads = Floats({2, 3, 8}, 7), cos = Floats({1, 3, 4}, 8),
+         sin = Floats({1, 3, 4}, 9);
+  Attributes two_heads = {{"heads", int64_t{2}}};
   Attributes ignore = {{"ignore_index", int64_t{-100}}};
   Attributes axis1 = {{"axis", int64_t{1}}};
   Attributes gather = {{"axis", int64_t{0}}, {"shape", Shape{5, 4}}};
@@ -80,6 +84,10 @@ std::vector<BodyCase> BodyCases() {
        {x, y, row},
        {{"axis", int64_t{1}}, {"epsilon", 0.1f}},
        2},
+      {"SwiGLU", "SwiGLU", {x, y}},
+      {"SwiGLUGrad", "SwiGLUGrad", {x, y, Floats({3, 4}, 10)}, {}, 2},
+      {"Rotary", "Rotary", {heads, cos, sin}, two_heads},
+      {"RotaryGrad", "RotaryGrad", {heads, cos, sin}, two_heads},
       {"GatherGrad", "GatherGrad", {x, Ints64({4, 0, -1})}, gather},
       {"CrossEntropyGrad",
        "SoftmaxCrossEntropyGrad",
@@ -110,7 +118,7 @@ std::map<std::string, Tensor> Feeds(const BodyCase& c, Graph& graph) {
   for (size_t i = 0; i < c.outputs; ++i) {
     names.push_back("y" + std::to_string(i));
   }
-  bool ours = c.op.ends_with("Grad");
+  bool ours = FindOp(c.op) != nullptr;
   Node* node =
       graph.AddNode(c.op, inputs, names, c.attributes, ours ? kDomain : "");
   node->name = "the node";

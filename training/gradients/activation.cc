@@ -90,6 +90,13 @@ Value* Mish(C& c) {
   return b.Mul(c.Dy(), b.Add(t, b.Mul(x, dt)));
 }
 
+void SwiGLU(C& c) {
+  auto grads =
+      c.b.Ops("SwiGLUGrad", {c.Dy(), c.In(0), c.In(1)}, 2, {}, kDomain);
+  c.Set(0, grads[0]);
+  c.Set(1, grads[1]);
+}
+
 Value* Silu(C& c) { return c.b.Ours("SiluGrad", {c.Dy(), c.In(0)}); }
 
 // y = x s, s = sigmoid(alpha x): y' = s + alpha x s (1 - s)
@@ -133,6 +140,7 @@ void RegisterActivationGradients(GradientRegistry& r) {
   r.Add("Relu", Unary<Relu>);
   r.Add("Selu", Unary<Selu>);
   r.Add("Silu", Unary<Silu>, kDomain);
+  r.Add("SwiGLU", SwiGLU, kDomain);
   r.Add("Softplus", Unary<Softplus>);
   r.Add("Softsign", Unary<Softsign>);
   r.Add("Swish", Unary<Swish>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our Attention ops, of q, k and v.
+// Our Attention ops, of q, k and v, and Rotary, of q or k.
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -24,11 +24,19 @@ void Attention(C& c) {
   for (size_t i = 0; i < 3; ++i) c.Set(i, grads[i]);
 }
 
+void Rotary(C& c) {
+  Check(!c.Needs(1) && !c.Needs(2), "[", c.node.Where(),
+        "] expected cos and sin that need no gradient");
+  c.Set(0, c.b.Ours("RotaryGrad", {c.Dy(), c.In(1), c.In(2)},
+                    {{"heads", c.node.Int("heads", 1)}}));
+}
+
 }  // namespace
 
 void RegisterAttentionGradients(GradientRegistry& r) {
   r.Add("Attention", Attention, kDomain);
   r.Add("AttentionBias", Attention, kDomain);
+  r.Add("Rotary", Rotary, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rotary and RotaryGrad of graph/schemas/rotary.cc, in the order of operations
+// of their bodies.
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/elementwise.h"
+#include "providers/cpu/register.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// One head's row of two halves.
+template <bool kGrad, typename T>
+inline void Turn(const T* x, const T* cos, const T* sin, T* y, int64_t half) {
+#pragma GCC ivdep  // y is x or does not overlap it
+  for (int64_t i = 0; i < half; ++i) {
+    T x1 = x[i], x2 = x[half + i];
+    T s1 = kGrad ? sin[half + i] : -sin[i];
+    T s2 = kGrad ? -sin[i] : sin[half + i];
+    y[i] = x1 * cos[i] + x2 * s1;
+    y[half + i] = x2 * cos[half + i] + x1 * s2;
+  }
+}
+
+template <bool kGrad>
+void Rotary(KernelContext& c) {
+  const Tensor &x = Operand(c, 0), &cos = Operand(c, 1), &sin = Operand(c, 2);
+  int64_t heads = c.Int("heads", 0);
+  bool fits = heads > 0 && x.rank() == 3 && x.dim(2) % (2 * heads) == 0 &&
+              cos.rank() == 3 && sin.shape() == cos.shape() &&
+              (cos.dim(0) == 1 || cos.dim(0) == x.dim(0)) &&
+              cos.dim(1) == x.dim(1) && cos.dim(2) == x.dim(2) / heads &&
+              cos.dtype() == x.dtype() && sin.dtype() == x.dtype();
+  Check(fits, "[", c.Where(),
+        "] expected x (B,T,H·D), cos and sin (B or 1,T,D), got ",
+        ToString(x.shape()), ToString(cos.shape()), ToString(sin.shape()),
+        " and ", heads, " heads");
+  Tensor y = Result(c, 0, x.dtype(), x.shape());
+  int64_t width = x.dim(2), depth = width / heads, rows = x.dim(0) * x.dim(1);
+  int64_t angles = cos.dim(0) * cos.dim(1);  // rows of cos, which repeat
+  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+    const T *from = x.data<T>(), *cosines = cos.data<T>();
+    const T* sines = sin.data<T>();
+    T* to = y.data<T>();
+    int64_t grain = (kGrain + width) / std::max<int64_t>(width, 1);
+    ParallelFor(rows, grain, [=](int64_t begin, int64_t end) {
+      OnBestIsa([=] {
+        for (int64_t row = begin; row < end; ++row) {
+          int64_t angle = row % angles * depth;
+          for (int64_t h = row * width; h < (row + 1) * width; h += depth) {
+            Turn<kGrad>(from + h, cosines + angle, sines + angle, to + h,
+                        depth / 2);
+          }
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void RegisterRotary(KernelRegistry& r) {
+  r.Add("Rotary", Widened<Rotary<false>>, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("RotaryGrad", Widened<Rotary<true>>, {.in_place = {{0, 0}}}, kDomain);
+}
+
+}  // namespace onnx_fp8
