@@ -37,6 +37,7 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
       plan_(MakePlan(*graph_, provider.Kernels())),
       arena_(provider.Allocate(plan_.arena_bytes)) {
   slots_.resize(plan_.slots.size());
+  amaxes_.resize(plan_.amaxes);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
     if (slot.place == Place::kArena) {
@@ -195,6 +196,9 @@ void Executor::RunStep(const Step& step) {
   bind(step.inputs, inputs_);
   bind(step.outputs, outputs_);
   KernelContext context(node, inputs_, outputs_, stream_);
+  measured_.clear();
+  for (int i : step.measured_amax) measured_.push_back(AmaxAt(i));
+  context.SetAmaxes(AmaxAt(step.known_amax), measured_);
   Profiler::Clock::time_point begin;
   if (profiler_) begin = Profiler::Clock::now();
   try {

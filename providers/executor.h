@@ -61,6 +61,9 @@ class Executor {
   void BindSlots();
   void Unbind();
   void RunStep(const Step& step);
+  Amax* AmaxAt(int i) {
+    return i < 0 ? nullptr : &amaxes_[static_cast<size_t>(i)];
+  }
   void RunCopies(const std::vector<Copy>& copies);
 
   std::shared_ptr<const Graph> graph_;
@@ -71,6 +74,8 @@ class Executor {
   // During a Run only: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
+  std::vector<Amax> amaxes_;
+  std::vector<Amax*> measured_;  // of one step
   uint64_t stream_ = 0;
   Profiler* profiler_ = nullptr;
 };

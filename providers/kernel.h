@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "providers/amax.h"
 
 namespace onnx_fp8 {
 
@@ -43,6 +44,17 @@ class KernelContext {
   // shape.
   Tensor& Out(size_t i, DType dtype, const Shape& shape);
 
+  // Where to leave the amax of output i, null where nobody asks for it.
+  Amax* Measured(size_t i) const {
+    return i < measured_.size() ? measured_[i] : nullptr;
+  }
+  // That of input 0, null where it is not known.
+  const Amax* KnownAmax() const { return known_; }
+  void SetAmaxes(const Amax* known, std::span<Amax* const> measured) {
+    known_ = known;
+    measured_ = measured;
+  }
+
   // Node attributes, as in Node.
   bool Has(std::string_view key) const { return node_.Has(key); }
   int64_t Int(std::string_view key, int64_t otherwise) const {
@@ -67,6 +79,8 @@ class KernelContext {
   std::span<const Tensor> inputs_;
   std::span<Tensor> outputs_;
   uint64_t stream_;
+  const Amax* known_ = nullptr;
+  std::span<Amax* const> measured_;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors: what
@@ -81,6 +95,11 @@ struct KernelTraits {
   // Pairs (input, output) that may be the same memory: element i of the output
   // depends on that input's element i only.
   std::vector<std::pair<int, int>> in_place = {};
+  // Outputs of float whose amax the kernel can leave where Measured() says, for
+  // kernels with `uses_amax` that read them as input 0: quantising then needs
+  // no pass over memory of its own to find it.
+  std::vector<size_t> measures = {};
+  bool uses_amax = false;
 };
 
 struct KernelEntry {

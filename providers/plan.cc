@@ -395,7 +395,37 @@ class Planner {
     return AddSlot(memories_[Index(memory)].value, memory);
   }
 
+  // The memories that a kernel measures for another one that uses it.
+  void FindAmaxes() {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Value* x = nodes_[i]->in(0);
+      if (!entries_[i]->traits.uses_amax || !x || x->dtype != DType::kFloat) {
+        continue;
+      }
+      int memory = MemoryOf(x);
+      const Memory& from = memories_[Index(memory)];
+      if (from.writer < 0 || from.value->dtype != DType::kFloat) continue;
+      const Node& writer = *nodes_[Index(from.writer)];
+      for (size_t output : entries_[Index(from.writer)]->traits.measures) {
+        if (output >= writer.outputs().size() ||
+            writer.out(output) != from.value) {
+          continue;
+        }
+        auto cell = static_cast<int>(amax_of_.size());
+        amax_of_.try_emplace(memory, cell);
+      }
+    }
+    plan_.amaxes = amax_of_.size();
+  }
+
+  int AmaxOf(const Value* value) {
+    if (!value) return -1;
+    auto it = amax_of_.find(MemoryOf(value));
+    return it == amax_of_.end() ? -1 : it->second;
+  }
+
   void Emit() {
+    FindAmaxes();
     for (auto [from, to] : snapshots_) {
       plan_.before.push_back({SlotOfMemory(from), SlotOfMemory(to)});
     }
@@ -410,6 +440,13 @@ class Planner {
         step.outputs.push_back(SlotOf(value));
         if (value && memories_[Index(MemoryOf(value))].place == Place::kState) {
           plan_.first_write = std::min(plan_.first_write, plan_.steps.size());
+        }
+      }
+      const KernelTraits& traits = entries_[Index(number)]->traits;
+      if (traits.uses_amax) step.known_amax = AmaxOf(node.in(0));
+      if (!traits.measures.empty()) {
+        for (const Value* value : node.outputs()) {
+          step.measured_amax.push_back(AmaxOf(value));
         }
       }
       plan_.steps.push_back(std::move(step));
@@ -441,6 +478,7 @@ class Planner {
   std::vector<int> order_, position_;  // inverse of each other
   std::vector<int> buffer_of_;
   std::unordered_map<const Value*, int> slot_of_;
+  std::unordered_map<int, int> amax_of_;  // memory → the plan's amax
   std::vector<int> slot_memory_;
 };
 

@@ -46,6 +46,10 @@ struct Step {
   const Node* node;
   Kernel kernel;
   std::vector<int> inputs, outputs;  // indices of slots, -1: left out
+  // Which of the plan's amaxes the kernel finds known for input 0, -1: none;
+  // and which it measures for each output (empty: none).
+  int known_amax = -1;
+  std::vector<int> measured_amax = {};
 };
 
 // The same number of bytes from one slot to another.
@@ -66,6 +70,7 @@ struct Plan {
   std::vector<const Value*> fetched;    // one per buffer
   std::vector<std::pair<const Value*, int>> outputs;  // graph outputs → slot
 
+  size_t amaxes = 0;
   // Steps before this one leave all state as it is.
   size_t first_write = 0;
   size_t arena_bytes = 0;

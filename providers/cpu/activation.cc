@@ -229,7 +229,7 @@ void GradientMap(KernelContext& ctx, F f) {
         ToString(x.shape()));
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Map2(dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(),
+    Map2(ctx, dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(),
          [=](T g, T v) { return static_cast<T>(g * f(v)); });
   });
 }
@@ -273,7 +273,7 @@ void SwiGLU(KernelContext& ctx) {
   CheckGate(ctx, x, gate);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Map2(x.data<T>(), gate.data<T>(), y.data<T>(), x.size(), [](T v, T g) {
+    Map2(ctx, x.data<T>(), gate.data<T>(), y.data<T>(), x.size(), [](T v, T g) {
       return static_cast<T>(v / (1 + math::QuickExp(-v)) * g);
     });
   });
@@ -291,7 +291,8 @@ void SwiGLUGrad(KernelContext& ctx) {
     const T *from_dy = dy.data<T>(), *from_x = x.data<T>();
     const T* from_gate = gate.data<T>();
     T *to_x = dx.data<T>(), *to_gate = dgate.data<T>();
-    ParallelFor(x.size(), kGrain, [=](int64_t begin, int64_t end) {
+    AmaxMeter of_x(ctx, 0), of_gate(ctx, 1);
+    auto run = [=](int64_t begin, int64_t end) {
       OnBestIsa([=] {
 #pragma GCC ivdep  // a result is an operand or overlaps none
         for (int64_t i = begin; i < end; ++i) {
@@ -302,7 +303,8 @@ void SwiGLUGrad(KernelContext& ctx) {
           to_gate[i] = g * (v * s);
         }
       });
-    });
+    };
+    ForMeasuredRanges<T>(x.size(), {&of_x, &of_gate}, {to_x, to_gate}, run);
   });
 }
 
@@ -342,7 +344,8 @@ void Dropout(KernelContext& ctx) {
 
 void RegisterActivation(KernelRegistry& r) {
   const KernelTraits in_place{.in_place = {{0, 0}}};
-  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}};
+  const KernelTraits measured{.in_place = {{0, 0}}, .measures = {0}};
+  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}, .measures = {0}};
   r.Add("Relu", Widened<Relu>, in_place);
   r.Add("LeakyRelu", Widened<LeakyRelu>, in_place);
   r.Add("ThresholdedRelu", Widened<ThresholdedRelu>, in_place);
@@ -359,14 +362,15 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("Softplus", Widened<Softplus>, in_place);
   r.Add("Softsign", Widened<Softsign>, in_place);
   r.Add("Mish", Widened<Mish>, in_place);
-  r.Add("Gelu", Widened<Gelu>, in_place);
+  r.Add("Gelu", Widened<Gelu>, measured);
   r.Add("GeluGrad", Widened<GeluGrad>, either, kDomain);
   r.Add("GeluTanhGrad", Widened<GeluTanhGrad>, either, kDomain);
-  r.Add("Silu", Widened<Silu>, in_place, kDomain);
+  r.Add("Silu", Widened<Silu>, measured, kDomain);
   r.Add("SiluGrad", Widened<SiluGrad>, either, kDomain);
   r.Add("SwiGLU", Widened<SwiGLU>, either, kDomain);
   r.Add("SwiGLUGrad", Widened<SwiGLUGrad>,
-        {.in_place = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}}},
+        {.in_place = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}},
+         .measures = {0, 1}},
         kDomain);
   r.Add("Dropout", Widened<Dropout>, in_place);
 }

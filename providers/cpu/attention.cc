@@ -11,6 +11,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
@@ -227,8 +228,17 @@ struct Head {
   }
 };
 
+// Rows of n elements, `stride` apart.
+template <typename T>
+void MeasureRows(AmaxMeter& meter, const T* x, int64_t rows, int64_t stride,
+                 int64_t n) {
+  AmaxMeter::Part part(meter);
+  for (int64_t i = 0; i < rows; ++i) part.Add(x + i * stride, n);
+}
+
 template <typename T>
 void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
+  AmaxMeter meter(c, 0);
   if (z.s == 0) {  // a sum of nothing
     std::fill_n(y, z.b * z.t * z.heads * z.e, T{0});
     if (lse) {
@@ -260,6 +270,7 @@ void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
                     .c = to + row * head.ld_y,
                     .ldc = head.ld_y});
     }
+    MeasureRows(meter, to, z.t, head.ld_y, z.e);
   });
 }
 
@@ -337,6 +348,8 @@ void RunBackward(KernelContext& c, const Sizes& z, bool biased,
   const T *dy = c.In(0).data<T>(), *y = c.In(last).data<T>();
   const T* lse = c.In(last + 1).data<T>();
   int64_t repeats = z.heads / z.groups;
+  AmaxMeter of_q(c, 0), of_k(c, 1), of_v(c, 2);
+  if (z.s == 0) return;  // all are 0
   ParallelTasks(z.b * z.groups, [&](int64_t task) {
     int64_t batch = task / z.groups, group = task % z.groups;
     thread_local Workspace<T> w;
@@ -360,6 +373,10 @@ void RunBackward(KernelContext& c, const Sizes& z, bool biased,
         BackwardBlock<T>(head, row, std::min(kBlockRows, z.t - row), dy + at_y,
                          y + at_y, lse + (batch * z.heads + h) * z.t, w, to);
       }
+      if (to.dq) MeasureRows(of_q, to.dq, z.t, head.ld_q, z.d);
+      if (r < repeats - 1) continue;
+      if (to.dk) MeasureRows(of_k, to.dk, z.s, head.ld_k, z.d);
+      if (to.dv) MeasureRows(of_v, to.dv, z.s, head.ld_v, z.e);
     }
   });
 }
@@ -379,7 +396,7 @@ void Backward(KernelContext& c, bool biased) {
       return x.data<T>();
     };
     Gradients<T> all = {zeroed(0), zeroed(1), zeroed(2)};
-    if (z.s > 0) RunBackward<T>(c, z, biased, all);
+    RunBackward<T>(c, z, biased, all);
   });
 }
 
@@ -391,10 +408,11 @@ void AttentionBiasGrad(KernelContext& c) { Backward(c, true); }
 }  // namespace
 
 void RegisterAttention(KernelRegistry& r) {
-  r.Add("Attention", Attention, {}, kDomain);
-  r.Add("AttentionBias", AttentionBias, {}, kDomain);
-  r.Add("AttentionGrad", AttentionGrad, {}, kDomain);
-  r.Add("AttentionBiasGrad", AttentionBiasGrad, {}, kDomain);
+  const KernelTraits forward{.measures = {0}}, backward{.measures = {0, 1, 2}};
+  r.Add("Attention", Attention, forward, kDomain);
+  r.Add("AttentionBias", AttentionBias, forward, kDomain);
+  r.Add("AttentionGrad", AttentionGrad, backward, kDomain);
+  r.Add("AttentionBiasGrad", AttentionBiasGrad, backward, kDomain);
 }
 
 }  // namespace onnx_fp8

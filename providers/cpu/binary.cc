@@ -55,21 +55,28 @@ void LoopOf(const void* a, int64_t a_stride, const void* b, int64_t b_stride,
 
 const char* Bytes(const Tensor& t) { return static_cast<const char*>(t.raw()); }
 
-// y = loop(a, b) with broadcasting; y has its shape already.
-void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop) {
+// y = loop(a, b) with broadcasting; y has its shape already. `meter`, where it
+// is on, sees y, of float, a piece at a time.
+void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop,
+               AmaxMeter* meter = nullptr) {
   BroadcastPlan plan = PlanBroadcast({a.shape(), b.shape()}, y.shape());
   const auto& strides = plan.strides.back();
   auto a_size = static_cast<int64_t>(ByteSize(a.dtype()));
   auto b_size = static_cast<int64_t>(ByteSize(b.dtype()));
   auto y_size = static_cast<int64_t>(ByteSize(y.dtype()));
-  ParallelFor(plan.n, kGrain, [&](int64_t begin, int64_t end) {
+  auto run = [&](int64_t begin, int64_t end) {
     ForRuns(plan, begin, end,
             [&](const int64_t* offsets, int64_t at, int64_t count) {
               loop(Bytes(a) + offsets[0] * a_size, strides[0],
                    Bytes(b) + offsets[1] * b_size, strides[1],
                    static_cast<char*>(y.raw()) + at * y_size, count);
             });
-  });
+  };
+  if (meter && meter->on()) {
+    ForMeasuredRanges<float>(plan.n, {meter}, {y.data<float>()}, run);
+  } else {
+    ParallelFor(plan.n, kGrain, run);
+  }
 }
 
 void CheckSameDType(const KernelContext& ctx, const Tensor& a,
@@ -182,7 +189,8 @@ Loop NumericLoop(const KernelContext& ctx, DType dtype) {
 template <typename Op>
 void Arithmetic(KernelContext& ctx) {
   Operands o(ctx);
-  Broadcast(o.a, o.b, o.y, NumericLoop<Op>(ctx, o.a.dtype()));
+  AmaxMeter meter(ctx, 0);
+  Broadcast(o.a, o.b, o.y, NumericLoop<Op>(ctx, o.a.dtype()), &meter);
 }
 
 void CheckDivisor(const KernelContext& ctx, const Operands& o) {
@@ -459,7 +467,8 @@ void Where(KernelContext& ctx) {
 void RegisterBinary(KernelRegistry& r) {
   const KernelTraits either{.in_place = {{0, 0}, {1, 0}}};
   const KernelTraits first{.in_place = {{0, 0}}};
-  r.Add("Add", Widened<Arithmetic<AddOp>>, either);
+  r.Add("Add", Widened<Arithmetic<AddOp>>,
+        {.in_place = either.in_place, .measures = {0}});
   r.Add("Sub", Widened<Arithmetic<SubOp>>, either);
   r.Add("Mul", Widened<Arithmetic<MulOp>>, either);
   r.Add("Div", Widened<Div>, either);

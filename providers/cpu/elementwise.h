@@ -3,12 +3,15 @@
 // What kernels that go element by element have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <type_traits>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/on_isa.h"
 #include "providers/kernel.h"
@@ -69,10 +72,31 @@ void Map(const X* x, Y* y, int64_t n, F f) {
   });
 }
 
-// z[i] = f(x[i], y[i]).
-template <typename X, typename Y, typename Z, typename F>
-void Map2(const X* x, const Y* y, Z* z, int64_t n, F f) {
-  ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {
+// run(begin, end) for ranges that cover [0, n), on all threads; `meters` see
+// each range of their results before it leaves the cache.
+template <typename T, typename F>
+void ForMeasuredRanges(int64_t n, std::initializer_list<AmaxMeter*> meters,
+                       std::initializer_list<const T*> results, F run) {
+  constexpr int64_t kCached = 4096;
+  bool measures = std::ranges::any_of(meters, &AmaxMeter::on);
+  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+    int64_t step = measures ? kCached : end - begin;
+    for (int64_t at = begin; at < end; at += step) {
+      int64_t last = std::min(at + step, end);
+      run(at, last);
+      auto result = results.begin();
+      for (AmaxMeter* meter : meters) {
+        AmaxMeter::Part(*meter).Add(*result++ + at, last - at);
+      }
+    }
+  });
+}
+
+// z[i] = f(x[i], y[i]), output 0 of ctx.
+template <typename T, typename F>
+void Map2(KernelContext& ctx, const T* x, const T* y, T* z, int64_t n, F f) {
+  AmaxMeter meter(ctx, 0);
+  ForMeasuredRanges<T>(n, {&meter}, {z}, [=](int64_t begin, int64_t end) {
     OnBestIsa([=] {
 #pragma GCC ivdep  // z is x or y or does not overlap them
       for (int64_t i = begin; i < end; ++i) z[i] = f(x[i], y[i]);
@@ -95,7 +119,17 @@ void FloatMap(KernelContext& ctx, F f) {
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     if constexpr (sizeof(T) == sizeof(float)) {
-      Map(x.data<T>(), y.data<T>(), x.size(), f);
+      AmaxMeter meter(ctx, 0);
+      const T* from = x.data<T>();
+      T* to = y.data<T>();
+      ForMeasuredRanges<T>(x.size(), {&meter}, {to},
+                           [=](int64_t begin, int64_t end) {
+                             OnBestIsa([=] {
+#pragma GCC ivdep  // y is x or does not overlap it
+                               for (int64_t i = begin; i < end; ++i)
+                                 to[i] = f(from[i]);
+                             });
+                           });
     } else {
       MapScalar(x.data<T>(), y.data<T>(), x.size(), f);
     }

@@ -66,8 +66,30 @@ Amax AmaxOf(const float* x, int64_t n) {
   ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
     Amax part = kernels.amax(x + begin, end - begin);
     std::lock_guard<std::mutex> lock(mutex);
-    all.finite = std::max(all.finite, part.finite);
-    all.non_finite |= part.non_finite;
+    all.Add(part);
+  });
+  return all;
+}
+
+Amax EncodeAndMeasure(DType dtype, const float* x, float factor, void* q,
+                      int64_t n) {
+  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  auto encode =
+      dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+  auto bytes = static_cast<uint8_t*>(q);
+  constexpr int64_t kCached = 4096;  // floats that stay in a first-level cache
+  Amax all;
+  std::mutex mutex;
+  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+    Amax part;
+    for (int64_t at = begin; at < end; at += kCached) {
+      int64_t count = std::min(kCached, end - at);
+      part.Add(kernels.amax(x + at, count));
+      encode(x + at, factor, bytes + at, count);
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    all.Add(part);
   });
   return all;
 }

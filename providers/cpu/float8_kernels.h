@@ -7,15 +7,10 @@
 #include <cstdint>
 
 #include "onnx_fp8/dtype.h"
+#include "providers/amax.h"
 #include "providers/cpu/isa.h"
 
 namespace onnx_fp8 {
-
-// Largest finite |x| (0 if there is none), and whether any x is NaN or Inf.
-struct Amax {
-  float finite = 0.0f;
-  bool non_finite = false;
-};
 
 struct Float8Kernels {
   void (*decode_e4m3)(const uint8_t* q, float* x, int64_t n);
@@ -42,5 +37,8 @@ extern const Float8Kernels kFloat8Avx512;    // float8_kernels_avx512.cc
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n);
 void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n);
 Amax AmaxOf(const float* x, int64_t n);
+// Both, in one pass over x.
+Amax EncodeAndMeasure(DType dtype, const float* x, float factor, void* q,
+                      int64_t n);
 
 }  // namespace onnx_fp8

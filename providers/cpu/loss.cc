@@ -272,7 +272,9 @@ void CrossEntropyGrad(KernelContext& ctx) {
     auto share =
         static_cast<T>(static_cast<T>(dloss) /
                        static_cast<T>(std::max<int64_t>(Counted(s), 1)));
+    AmaxMeter meter(ctx, 0);
     ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
       for (int64_t i = begin; i < end; ++i) {
         const T* in = x.data<T>() + i * s.classes;
         T* out = dx.data<T>() + i * s.classes;
@@ -288,6 +290,7 @@ void CrossEntropyGrad(KernelContext& ctx) {
             out[c] = math::QuickExp(in[c] - shift) * share;
         });
         out[label] -= share;
+        part.Add(out, n);
       }
     });
   });
@@ -297,7 +300,8 @@ void CrossEntropyGrad(KernelContext& ctx) {
 
 void RegisterLoss(KernelRegistry& r) {
   r.Add("CrossEntropy", CrossEntropy, {}, kDomain);
-  r.Add("CrossEntropyGrad", CrossEntropyGrad, {.in_place = {{1, 0}}}, kDomain);
+  r.Add("CrossEntropyGrad", CrossEntropyGrad,
+        {.in_place = {{1, 0}}, .measures = {0}}, kDomain);
   r.Add("NegativeLogLikelihoodLoss", Widened<NegativeLogLikelihoodLoss>);
   r.Add("SoftmaxCrossEntropyGrad", Widened<SoftmaxCrossEntropyGrad>,
         {.in_place = {{1, 0}}}, kDomain);

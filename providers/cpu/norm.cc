@@ -127,7 +127,9 @@ void LayerNormalization(KernelContext& ctx) {
     PerElement<T> scale = ToElements<T>(ctx, 1, x, rows);
     PerElement<T> bias = ToElements<T>(ctx, 2, x, rows);
     int64_t n = rows.n;
+    AmaxMeter meter(ctx, 0);
     ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
       for (int64_t r = begin; r < end; ++r) {
         const T* row = x.data<T>() + r * n;
         OnBestIsa([=] {
@@ -136,8 +138,9 @@ void LayerNormalization(KernelContext& ctx) {
               SquaredDeviation(row, n, mean[r]) / static_cast<double>(n);
           inverse[r] = 1.0 / std::sqrt(variance + epsilon);
         });
-        WriteRow(row, mean[r], inverse[r], scale.Row(r), bias.Row(r),
-                 y.data<T>() + r * n, n);
+        T* to = y.data<T>() + r * n;
+        WriteRow(row, mean[r], inverse[r], scale.Row(r), bias.Row(r), to, n);
+        part.Add(to, n);
       }
     });
   });
@@ -163,14 +166,17 @@ void RMSNormalization(KernelContext& ctx) {
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     PerElement<T> scale = ToElements<T>(ctx, 1, x, rows);
     int64_t n = rows.n;
+    AmaxMeter meter(ctx, 0);
     ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
       for (int64_t r = begin; r < end; ++r) {
         const T* row = x.data<T>() + r * n;
         double inverse;
         double* out = &inverse;
         OnBestIsa([=] { *out = InverseRms(row, n, epsilon); });
-        WriteRow<T>(row, 0.0, inverse, scale.Row(r), nullptr,
-                    y.data<T>() + r * n, n);
+        T* to = y.data<T>() + r * n;
+        WriteRow<T>(row, 0.0, inverse, scale.Row(r), nullptr, to, n);
+        part.Add(to, n);
       }
     });
   });
@@ -282,7 +288,9 @@ void LayerNormGrad(KernelContext& ctx) {
   Tensor dbias = Result(ctx, 2, o.x.dtype(), o.rows.tail);
   DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
     int64_t n = o.rows.n;
+    AmaxMeter meter(ctx, 0);
     ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
       for (int64_t r = begin; r < end; ++r) {
         const T* dy = o.dy.data<T>() + r * n;
         const T* x = o.x.data<T>() + r * n;
@@ -293,6 +301,7 @@ void LayerNormGrad(KernelContext& ctx) {
         double m = mean[r], s = inv_std[r];
         OnBestIsa(
             [=] { GradientRow<true>(dy, x, scale, m, s, dx, ds, db, n); });
+        part.Add(dx, n);
       }
     });
     AddUp<T>(o, 0, dscale);
@@ -306,7 +315,9 @@ void RMSNormGrad(KernelContext& ctx) {
   Tensor dscale = Result(ctx, 1, o.x.dtype(), o.rows.tail);
   DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
     int64_t n = o.rows.n;
+    AmaxMeter meter(ctx, 0);
     ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
       for (int64_t r = begin; r < end; ++r) {
         const T* dy = o.dy.data<T>() + r * n;
         const T* x = o.x.data<T>() + r * n;
@@ -317,6 +328,7 @@ void RMSNormGrad(KernelContext& ctx) {
           double s = InverseRms(x, n, epsilon);
           GradientRow<false, T>(dy, x, scale, 0.0, s, dx, ds, nullptr, n);
         });
+        part.Add(dx, n);
       }
     });
     AddUp<T>(o, 0, dscale);
@@ -326,11 +338,12 @@ void RMSNormGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterNorm(KernelRegistry& r) {
-  r.Add("LayerNormalization", Widened<LayerNormalization>);
-  r.Add("RMSNormalization", Widened<RMSNormalization>);
-  r.Add("LayerNormGrad", Widened<LayerNormGrad>, {}, kDomain);
-  r.Add("RMSNorm", Widened<RMSNormalization>, {}, kDomain);
-  r.Add("RMSNormGrad", Widened<RMSNormGrad>, {}, kDomain);
+  const KernelTraits measured{.measures = {0}};
+  r.Add("LayerNormalization", Widened<LayerNormalization>, measured);
+  r.Add("RMSNormalization", Widened<RMSNormalization>, measured);
+  r.Add("LayerNormGrad", Widened<LayerNormGrad>, measured, kDomain);
+  r.Add("RMSNorm", Widened<RMSNormalization>, measured, kDomain);
+  r.Add("RMSNormGrad", Widened<RMSNormGrad>, measured, kDomain);
   RegisterChannelNorm(r);
 }
 

@@ -36,16 +36,20 @@ void Quantize(KernelContext& c, float scale_in) {
   Check(IsFloat8(to) && q_max > 0, "[", c.Where(),
         "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
         q_max);
-  Amax amax = AmaxOf(x.data<float>(), x.size());
+  const float* from = x.data<float>();
+  void* q = c.HasOut(0) ? c.Out(0, to, x.shape()).raw() : nullptr;
   float factor = 1.0f / scale_in;
   float scale = scale_in;
-  if (scale_in == 0) {
-    factor = QuantizingFactor(q_max, amax.finite);
-    scale = 1.0f / factor;
-  }
-  if (c.HasOut(0)) {
-    Tensor& q = c.Out(0, to, x.shape());
-    EncodeTo(to, x.data<float>(), factor, q.raw(), x.size());
+  Amax amax;
+  if (scale_in != 0 && q && !c.KnownAmax()) {
+    amax = EncodeAndMeasure(to, from, factor, q, x.size());
+  } else {
+    amax = c.KnownAmax() ? *c.KnownAmax() : AmaxOf(from, x.size());
+    if (scale_in == 0) {
+      factor = QuantizingFactor(q_max, amax.finite);
+      scale = 1.0f / factor;
+    }
+    if (q) EncodeTo(to, from, factor, q, x.size());
   }
   SetScalar(c, 1, scale);
   SetScalar(c, 2, amax.non_finite ? kInfinity : amax.finite);
@@ -131,8 +135,8 @@ void UpdateScale(KernelContext& c) {
 }  // namespace
 
 void RegisterQuantize(KernelRegistry& r) {
-  r.Add("QuantizeTensor", QuantizeTensor, {}, kDomain);
-  r.Add("QuantizeWith", QuantizeWith, {}, kDomain);
+  r.Add("QuantizeTensor", QuantizeTensor, {.uses_amax = true}, kDomain);
+  r.Add("QuantizeWith", QuantizeWith, {.uses_amax = true}, kDomain);
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
 }
 

@@ -44,16 +44,19 @@ void Rotary(KernelContext& c) {
     const T* sines = sin.data<T>();
     T* to = y.data<T>();
     int64_t grain = (kGrain + width) / std::max<int64_t>(width, 1);
-    ParallelFor(rows, grain, [=](int64_t begin, int64_t end) {
-      OnBestIsa([=] {
-        for (int64_t row = begin; row < end; ++row) {
-          int64_t angle = row % angles * depth;
-          for (int64_t h = row * width; h < (row + 1) * width; h += depth) {
+    AmaxMeter meter(c, 0);
+    ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t angle = row % angles * depth, first = row * width;
+        OnBestIsa([=] {
+          for (int64_t h = first; h < first + width; h += depth) {
             Turn<kGrad>(from + h, cosines + angle, sines + angle, to + h,
                         depth / 2);
           }
-        }
-      });
+        });
+        part.Add(to + first, width);
+      }
     });
   });
 }
@@ -61,8 +64,9 @@ void Rotary(KernelContext& c) {
 }  // namespace
 
 void RegisterRotary(KernelRegistry& r) {
-  r.Add("Rotary", Widened<Rotary<false>>, {.in_place = {{0, 0}}}, kDomain);
-  r.Add("RotaryGrad", Widened<Rotary<true>>, {.in_place = {{0, 0}}}, kDomain);
+  const KernelTraits traits{.in_place = {{0, 0}}, .measures = {0}};
+  r.Add("Rotary", Widened<Rotary<false>>, traits, kDomain);
+  r.Add("RotaryGrad", Widened<Rotary<true>>, traits, kDomain);
 }
 
 }  // namespace onnx_fp8

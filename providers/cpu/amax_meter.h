@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+
+#include "providers/cpu/float8_kernels.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// The amax of a result, taken block by block while the blocks are in the cache,
+// where a reader has asked for it (KernelTraits::measures). A maximum has no
+// order: it does not matter who adds what.
+class AmaxMeter {
+ public:
+  AmaxMeter(KernelContext& ctx, size_t output) : to_(ctx.Measured(output)) {
+    if (to_) *to_ = {};
+  }
+
+  bool on() const { return to_ != nullptr; }
+
+  // What one thread adds; it counts when the object ends.
+  class Part {
+   public:
+    explicit Part(AmaxMeter& meter) : meter_(meter) {}
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    ~Part() {
+      if (!meter_.on()) return;
+      std::lock_guard<std::mutex> lock(meter_.mutex_);
+      meter_.to_->Add(seen_);
+    }
+    void Add(const float* x, int64_t n) {
+      if (meter_.on()) seen_.Add(kernels_.amax(x, n));
+    }
+    // Nobody quantises doubles.
+    void Add(const double*, int64_t) {}
+
+   private:
+    AmaxMeter& meter_;
+    const Float8Kernels& kernels_ = KernelsFor(ActiveIsa());
+    Amax seen_;
+  };
+
+ private:
+  Amax* to_;
+  std::mutex mutex_;
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The amax that a producer measures (KernelTraits::measures) is that of a pass
+// over its result.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "graph/builder.h"
+#include "onnx_fp8/parallel.h"
+#include "onnx_fp8/random.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/executor.h"
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Producer {
+  const char* name;
+  const char* node;  // of the inputs below
+  int results = 1;   // that it measures
+};
+
+// Larger than a task and a cached piece, and no multiple of either.
+const char kInputs[] = R"(graph "g" opset 24
+input x: float[3,67,200]
+input z: float[3,67,200]
+input w: float[200]
+input c: float[1,67,50]
+input mean: float[3,67,1]
+input lse: float[3,4,67]
+input scores: float[67,600]
+input row: float[67]
+input labels: int64[67]
+const share: float[] = {1}
+)";
+
+const Producer kProducers[] = {
+    {"Gelu", "y0: float[3,67,200] = Gelu(x)"},
+    {"GeluTanh", "y0: float[3,67,200] = Gelu<approximate=\"tanh\">(x)"},
+    {"GeluGrad", "y0: float[3,67,200] = onnx_fp8.GeluGrad(x, z)"},
+    {"GeluTanhGrad", "y0: float[3,67,200] = onnx_fp8.GeluTanhGrad(x, z)"},
+    {"Silu", "y0: float[3,67,200] = onnx_fp8.Silu(x)"},
+    {"SiluGrad", "y0: float[3,67,200] = onnx_fp8.SiluGrad(x, z)"},
+    {"SwiGLU", "y0: float[3,67,200] = onnx_fp8.SwiGLU(x, z)"},
+    {"SwiGLUGrad",
+     "y0: float[3,67,200], y1: float[3,67,200] = "
+     "onnx_fp8.SwiGLUGrad(x, z, x)",
+     2},
+    {"Add", "y0: float[3,67,200] = Add(x, z)"},
+    {"AddRow", "y0: float[3,67,200] = Add(x, w)"},
+    {"LayerNormalization",
+     "y0: float[3,67,200] = LayerNormalization<axis=-1>(x, w)"},
+    {"RMSNormalization",
+     "y0: float[3,67,200] = RMSNormalization<axis=-1>(x, w)"},
+    {"RMSNorm",
+     "y0: float[3,67,200] = onnx_fp8.RMSNorm<axis=-1, epsilon=1e-05>(x, w)"},
+    {"LayerNormGrad",
+     "y0: float[3,67,200], ds: float[200], db: float[200] = "
+     "onnx_fp8.LayerNormGrad<axis=2>(x, z, w, mean, mean)"},
+    {"RMSNormGrad",
+     "y0: float[3,67,200], ds: float[200] = "
+     "onnx_fp8.RMSNormGrad<axis=2, epsilon=1e-05>(x, z, w)"},
+    {"Rotary", "y0: float[3,67,200] = onnx_fp8.Rotary<heads=4>(x, c, c)"},
+    {"RotaryGrad",
+     "y0: float[3,67,200] = onnx_fp8.RotaryGrad<heads=4>(x, c, c)"},
+    {"Attention",
+     "y0: float[3,67,200], l: float[3,4,67] = onnx_fp8.Attention<heads=4, "
+     "kv_heads=4, scale=0.1, causal=1>(x, z, x)"},
+    {"AttentionGrad",
+     "y0: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
+     "onnx_fp8.AttentionGrad<heads=4, kv_heads=4, scale=0.1, causal=1>"
+     "(z, x, z, x, z, lse)",
+     3},
+    {"CrossEntropyGrad",
+     "y0: float[67,600] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>"
+     "(share, scores, row, labels)"},
+};
+
+void PrintTo(const Producer& p, std::ostream* out) { *out << p.name; }
+
+class MeasuredAmax : public testing::TestWithParam<Producer> {};
+
+std::string TextOf(const Producer& p) {
+  std::string text = kInputs + std::string(p.node) + "\n";
+  for (int i = 0; i < p.results; ++i) {
+    std::string n = std::to_string(i);
+    std::string shape =
+        std::string(p.name) == "CrossEntropyGrad" ? "[67,600]" : "[3,67,200]";
+    text += "q" + n + ": float8e4m3fn" + shape + ", s" + n + ": float[], amax" +
+            n + ": float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(y" +
+            n + ")\noutput amax" + n + "\noutput y" + n + "\n";
+  }
+  return text;
+}
+
+// Random feeds; `strange` is put somewhere into x, unless it is 0.
+TensorMap Feeds(const Graph& graph, float strange) {
+  TensorMap feeds;
+  uint64_t seed = 1;
+  for (const Value* input : graph.inputs) {
+    Tensor t = Tensor::Zeros(input->dtype, *input->shape);
+    ++seed;
+    for (int64_t i = 0; t.dtype() == DType::kFloat && i < t.size(); ++i) {
+      t.data<float>()[i] =
+          2 * RandomUniform(seed, static_cast<uint64_t>(i)) - 1;
+    }
+    if (input->name == "lse" || input->name == "row") {
+      for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = 7;
+    }
+    if (strange != 0 && (input->name == "x" || input->name == "scores")) {
+      t.data<float>()[t.size() - 700] = strange;
+    }
+    feeds[input->name] = t;
+  }
+  return feeds;
+}
+
+// By the definition in graph/schemas/quantize.cc.
+float AmaxOfAll(const Tensor& t) {
+  float largest = 0;
+  for (float x : t.values<float>()) {
+    if (!std::isfinite(x)) return std::numeric_limits<float>::infinity();
+    largest = std::max(largest, std::fabs(x));
+  }
+  return largest;
+}
+
+TEST_P(MeasuredAmax, IsThatOfAPassOverTheResult) {
+  const Producer& p = GetParam();
+  std::shared_ptr<Graph> graph = ParseGraph(TextOf(p));
+  auto provider = MakeCpuProvider();
+  Executor executor(graph, *provider);
+  EXPECT_EQ(executor.plan().amaxes, static_cast<size_t>(p.results));
+  for (float strange : {0.0f, 99.0f, -99.0f, std::nanf(""), INFINITY}) {
+    for (int threads : {1, 2}) {
+      SetNumThreads(threads);
+      TensorMap state, feeds = Feeds(*graph, strange);
+      TensorMap results = executor.Run(feeds, state);
+      for (int i = 0; i < p.results; ++i) {
+        std::string n = std::to_string(i);
+        float expected = AmaxOfAll(results.at("y" + n));
+        EXPECT_EQ(*results.at("amax" + n).data<float>(), expected)
+            << "result " << i << " with " << strange;
+        EXPECT_TRUE(expected > 0);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MeasuredAmax, testing::ValuesIn(kProducers),
+                         [](const auto& info) { return info.param.name; });
+
+// All kernels that say that they measure are in the list.
+TEST(MeasuredAmaxList, IsComplete) {
+  std::set<std::string> measuring, tested;
+  auto provider = MakeCpuProvider();
+  for (const std::string& name : provider->Kernels().Names()) {
+    size_t dot = name.find('.');
+    bool ours = dot != std::string::npos;
+    const KernelEntry* entry = provider->Kernels().Find(
+        ours ? name.substr(0, dot) : "", ours ? name.substr(dot + 1) : name);
+    if (entry && !entry->traits.measures.empty()) measuring.insert(name);
+  }
+  for (const Producer& p : kProducers) {
+    auto graph = ParseGraph(TextOf(p));
+    for (const Node& node : graph->nodes()) {
+      if (node.op == "QuantizeTensor") continue;
+      tested.insert(node.domain.empty() ? node.op
+                                        : node.domain + "." + node.op);
+    }
+  }
+  for (const char* same :
+       {"onnx_fp8.AttentionBias", "onnx_fp8.AttentionBiasGrad"}) {
+    tested.insert(same);  // the code of Attention
+  }
+  EXPECT_EQ(measuring, tested);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
