@@ -127,6 +127,10 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   }
   json["open_axes"] = report.open_axes;
   json["notes"] = report.notes;
+  json["seconds"] = {{"read", report.seconds.read},
+                     {"specialise", report.seconds.specialise},
+                     {"step_graph", report.seconds.step_graph},
+                     {"plan", report.seconds.plan}};
   return json;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/model_report.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "cli/options.h"
@@ -98,13 +99,30 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   return memory;
 }
 
+// Adds the time of its life to `seconds`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds) : seconds_(*seconds) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  Clock::time_point begin_ = Clock::now();
+};
+
 class Reporter {
  public:
   explicit Reporter(const SessionOptions& options)
       : options_(options),
         provider_(MakeCpuProvider()),
-        evaluator_(MakeCpuEvaluator()),
-        model_(ReadModel(options.model)) {
+        evaluator_(MakeCpuEvaluator()) {
+    Stopwatch stopwatch(&report_.seconds.read);
+    model_ = ReadModel(options.model);
     ComputeInFloat(*model_);
     initializers_ = MarkParameters(*model_, {options.train, options.freeze});
     names_ = NameParameters(*model_);
@@ -177,6 +195,7 @@ class Reporter {
   }
 
   StepGraph Build(const Shapes& shapes) {
+    Stopwatch stopwatch(&report_.seconds.step_graph);
     StepSource source{
         model_.get(),    options_.loss, options_.optimizer, options_.recipe, 1,
         evaluator_.get()};
@@ -217,7 +236,10 @@ class Reporter {
 
   void Closed(const Shapes& shapes) {
     SpecialiseReport counts;
-    Specialise(*model_, shapes, *evaluator_, &counts);
+    {
+      Stopwatch stopwatch(&report_.seconds.specialise);
+      Specialise(*model_, shapes, *evaluator_, &counts);
+    }
     report_.specialise = counts;
     StepGraph step = Build(shapes);
     for (const GemmDecision& d : step.fp8.decisions) {
@@ -226,6 +248,7 @@ class Reporter {
       };
       AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
     }
+    Stopwatch stopwatch(&report_.seconds.plan);
     try {
       ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
       Plan plan = MakePlan(*step.graph, provider_->Kernels());

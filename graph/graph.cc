@@ -204,9 +204,12 @@ Value* Graph::AddOutput(Node* node, size_t index, const std::string& name) {
 }
 
 void Graph::DropUse(Value* value, Node* node) {
-  auto it = std::ranges::find(value->uses, node);
-  assert(it != value->uses.end());
-  value->uses.erase(it);
+  // From the back: what goes is mostly what came last, and a constant may have
+  // as many uses as the graph has nodes.
+  auto& uses = value->uses;
+  auto it = std::find(uses.rbegin(), uses.rend(), node);
+  assert(it != uses.rend());
+  uses.erase(std::prev(it.base()));
 }
 
 void Graph::SetInput(Node* node, size_t index, Value* value) {

@@ -22,7 +22,12 @@ class Verifier {
  public:
   Verifier(const Graph& graph, const Verifier* outer, int opset)
       : graph_(graph), outer_(outer), opset_(opset) {
-    for (const Value* value : graph.Values()) values_.insert(value);
+    std::vector<Value*> values = graph.Values();
+    values_.reserve(values.size());
+    available_.reserve(values.size());
+    reads_.reserve(values.size());
+    nodes_.reserve(graph.nodes().size());
+    values_.insert(values.begin(), values.end());
     for (const Node& node : graph.nodes()) nodes_.insert(&node);
   }
 
@@ -85,10 +90,11 @@ class Verifier {
       if (const Node* node = value->producer) {
         Check(nodes_.contains(node), "[", File(), "] value \"", value->name,
               "\": its producer is no node of the graph");
-        Check(
-            std::ranges::find(node->outputs(), value) != node->outputs().end(),
-            "[", node->Where(), "] expected output \"", value->name,
-            "\", got none of that name");
+        const auto& outputs = node->outputs();
+        if (std::ranges::find(outputs, value) == outputs.end()) {
+          Fail("[", node->Where(), "] expected output \"", value->name,
+               "\", got none of that name");
+        }
       }
     }
   }
@@ -97,10 +103,13 @@ class Verifier {
     CheckSchema(node);
     for (const Value* value : node.inputs()) {
       if (!value) continue;
-      Check(values_.contains(value), "[", node.Where(),
-            "] reads a value that is not in its graph");
-      Check(Available(value), "[", node.Where(), "] expected \"", value->name,
-            "\" to be produced before it is read");
+      if (!values_.contains(value)) {
+        Fail("[", node.Where(), "] reads a value that is not in its graph");
+      }
+      if (!Available(value)) {
+        Fail("[", node.Where(), "] expected \"", value->name,
+             "\" to be produced before it is read");
+      }
       reads_[value].push_back(&node);
     }
     for (const auto& [key, attribute] : node.attributes) {
@@ -112,27 +121,33 @@ class Verifier {
     }
     for (const Value* value : node.outputs()) {
       if (!value) continue;
-      Check(values_.contains(value), "[", node.Where(),
-            "] has an output that is not in its graph");
-      Check(value->producer == &node && available_.insert(value).second, "[",
-            node.Where(), "] expected to be the one producer of \"",
-            value->name, "\"");
+      if (!values_.contains(value)) {
+        Fail("[", node.Where(), "] has an output that is not in its graph");
+      }
+      if (value->producer != &node || !available_.insert(value).second) {
+        Fail("[", node.Where(), "] expected to be the one producer of \"",
+             value->name, "\"");
+      }
     }
   }
 
   void CheckSchema(const Node& node) {
     if (node.domain == kDomain) {
-      Check(FindOp(node.op) != nullptr, "[", node.Where(),
-            "] expected an op of domain ", kDomain, ", got ", node.op);
+      if (!FindOp(node.op)) {
+        Fail("[", node.Where(), "] expected an op of domain ", kDomain,
+             ", got ", node.op);
+      }
       return;
     }
     bool onnx_domain = node.domain.empty() || node.domain == "ai.onnx";
-    Check(onnx_domain, "[", node.Where(),
-          "] expected an op of ONNX or of the domain ", kDomain, ", got ",
-          node.domain, ".", node.op);
-    Check(onnx::OpSchemaRegistry::Schema(node.op, opset_, "") != nullptr, "[",
-          node.Where(), "] expected an op of ONNX's opset ", opset_, ", got ",
-          node.op);
+    if (!onnx_domain) {
+      Fail("[", node.Where(), "] expected an op of ONNX or of the domain ",
+           kDomain, ", got ", node.domain, ".", node.op);
+    }
+    if (!onnx::OpSchemaRegistry::Schema(node.op, opset_, "")) {
+      Fail("[", node.Where(), "] expected an op of ONNX's opset ", opset_,
+           ", got ", node.op);
+    }
   }
 
   void CheckUses() {

@@ -70,12 +70,19 @@ class Planner {
 
   // The value whose memory `value` has: itself, or the input of a view.
   const Value* Root(const Value* value) {
-    size_t hops = 0;
+    std::vector<const Value*> path;
     while (value->producer && views_.contains(value->producer)) {
-      Check(++hops <= views_.size(), "[", value->producer->Where(),
+      auto known = root_of_.find(value);
+      if (known != root_of_.end()) {
+        value = known->second;
+        break;
+      }
+      path.push_back(value);
+      Check(path.size() <= views_.size(), "[", value->producer->Where(),
             "] lies on a cycle of the graph");
       value = value->producer->in(0);
     }
+    for (const Value* view : path) root_of_[view] = value;
     return value;
   }
 
@@ -158,10 +165,15 @@ class Planner {
   }
 
   int MemoryOf(const Value* value) {
+    auto known = memory_of_.find(value);
+    if (known != memory_of_.end()) return known->second;
     const Value* root = Root(value);
-    auto [it, added] =
-        memory_of_.emplace(root, static_cast<int>(memories_.size()));
-    if (!added) return it->second;
+    int memory = root == value ? NewMemory(root) : MemoryOf(root);
+    memory_of_.emplace(value, memory);
+    return memory;
+  }
+
+  int NewMemory(const Value* root) {
     Memory memory{root, Bytes(*root)};
     if (root->producer) {
       memory.writer = number_.at(root->producer);
@@ -181,7 +193,7 @@ class Planner {
       plan_.constants.push_back(root);
     }
     memories_.push_back(std::move(memory));
-    return it->second;
+    return static_cast<int>(memories_.size()) - 1;
   }
 
   void FindMemories() {
@@ -434,6 +446,7 @@ class Planner {
   std::vector<const KernelEntry*> entries_;
   std::unordered_map<const Node*, int> number_;
   std::vector<Memory> memories_;
+  std::unordered_map<const Value*, const Value*> root_of_;  // of views
   std::unordered_map<const Value*, int> memory_of_;
   std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
   std::vector<Assignment> assignments_;

@@ -2,6 +2,7 @@
 #include "graph/passes/dead_code.h"
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_set>
 #include <vector>
 
@@ -43,8 +44,9 @@ void RemoveDeadCode(Graph& graph) {
         node.outputs(), [&](Value* value) { return live.contains(value); });
     if (!needed) dead.push_back(&node);
   }
-  // Dead nodes read one another: first cut all, then remove all.
-  for (Node* node : dead) {
+  // Dead nodes read one another: first cut all, then remove all. The last comes
+  // first, as use lists like it.
+  for (Node* node : dead | std::views::reverse) {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       graph.SetInput(node, i, nullptr);
     }
