@@ -235,13 +235,8 @@ class Reporter {
   }
 
   void Closed(const Shapes& shapes) {
-    SpecialiseReport counts;
-    {
-      Stopwatch stopwatch(&report_.seconds.specialise);
-      Specialise(*model_, shapes, *evaluator_, &counts);
-    }
-    report_.specialise = counts;
     StepGraph step = Build(shapes);
+    report_.specialise = step.specialised;
     for (const GemmDecision& d : step.fp8.decisions) {
       auto size = [](int64_t value) {
         return SizeText{value, std::to_string(value)};

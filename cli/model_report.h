@@ -41,10 +41,10 @@ struct MemoryForecast {
   size_t total() const { return parameters + moments + scaling + arena; }
 };
 
-// Where the time of making a report went. The step graph is specialised once
-// more, in its own time.
+// Where the time of making a report went; the step graph's includes that of
+// specialising (SpecialiseReport).
 struct ReportSeconds {
-  double read = 0, specialise = 0, step_graph = 0, plan = 0;
+  double read = 0, step_graph = 0, plan = 0;
 };
 
 struct ModelReport {

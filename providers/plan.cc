@@ -62,7 +62,15 @@ class Planner {
   }
 
  private:
+  // Of live nodes that are no steps, or not yet known to be.
+  static constexpr int kLive = -1, kView = -2;
+
   static size_t Index(int i) { return static_cast<size_t>(i); }
+
+  int NumberOf(const Node& node) const {
+    auto it = number_.find(&node);
+    return it == number_.end() ? kLive : it->second;
+  }
 
   bool NoChange(const StateBinding& binding) {
     return Root(binding.next) == binding.state;
@@ -71,15 +79,16 @@ class Planner {
   // The value whose memory `value` has: itself, or the input of a view.
   const Value* Root(const Value* value) {
     std::vector<const Value*> path;
-    while (value->producer && views_.contains(value->producer)) {
+    while (value->producer && NumberOf(*value->producer) == kView) {
       auto known = root_of_.find(value);
       if (known != root_of_.end()) {
         value = known->second;
         break;
       }
       path.push_back(value);
-      Check(path.size() <= views_.size(), "[", value->producer->Where(),
-            "] lies on a cycle of the graph");
+      if (path.size() > number_.size()) {
+        Fail("[", value->producer->Where(), "] lies on a cycle of the graph");
+      }
       value = value->producer->in(0);
     }
     for (const Value* view : path) root_of_[view] = value;
@@ -105,7 +114,7 @@ class Planner {
               value->name, "] expected a producer, got none");
         continue;
       }
-      if (!live_.insert(node).second) continue;
+      if (!number_.emplace(node, kLive).second) continue;
       for (const Value* input : node->inputs()) {
         if (input) todo.push_back(input);
       }
@@ -122,12 +131,13 @@ class Planner {
   void FindSteps() {
     std::map<std::string, std::pair<size_t, std::string>> missing;
     for (const Node& node : graph_.nodes()) {
-      if (!live_.contains(&node)) continue;
+      auto live = number_.find(&node);
+      if (live == number_.end()) continue;
       const KernelEntry* entry = kernels_.Find(node.domain, node.op);
       if (entry && entry->traits.view && IsView(node)) {
-        views_.insert(&node);
+        live->second = kView;
       } else if (entry && entry->kernel && !HasSubgraph(node)) {
-        number_[&node] = static_cast<int>(nodes_.size());
+        live->second = static_cast<int>(nodes_.size());
         nodes_.push_back(&node);
         entries_.push_back(entry);
       } else {
@@ -440,11 +450,10 @@ class Planner {
   const KernelRegistry& kernels_;
   Plan plan_;
   std::unordered_set<const Value*> read_;
-  std::unordered_set<const Node*> live_, views_;
   std::unordered_set<const Value*> bound_;  // state that gets a new value
   std::vector<const Node*> nodes_;          // by number, in graph order
   std::vector<const KernelEntry*> entries_;
-  std::unordered_map<const Node*, int> number_;
+  std::unordered_map<const Node*, int> number_;  // of live nodes
   std::vector<Memory> memories_;
   std::unordered_map<const Value*, const Value*> root_of_;  // of views
   std::unordered_map<const Value*, int> memory_of_;

@@ -170,6 +170,24 @@ def llama(path, nodes):
     Llama(Writer(), 0, 16, 32, 2, 32).write(path, nodes)
 
 
+def save_rows(w, path):
+    """A model of rows of 16 numbers, whose result is the last node's."""
+    w.nodes[-1].output[0] = "y"
+    info = helper.make_tensor_value_info
+    w.save(path, [info("x", TensorProto.FLOAT, ["batch", 16])],
+           [info("y", TensorProto.FLOAT, ["batch", 16])])
+
+
+def mlp(path, nodes):
+    """Linear layers and ReLU: no other model has more parameters a node."""
+    w, x = Writer(), "x"
+    while len(w.nodes) < nodes:
+        name = f"layers.{len(w.nodes) // 4}"
+        y = w.linear(x, name, 16, 16)
+        x = w.node("Relu", w.node("Add", y, w.weight(f"{name}.bias", 16)))
+    save_rows(w, path)
+
+
 def shared(path, nodes):
     """A chain in which all nodes read one of two values: a parameter, a
     constant."""
@@ -178,10 +196,7 @@ def shared(path, nodes):
     x = "x"
     while len(w.nodes) < nodes:
         x = w.node("Add", w.node("Mul", x, constant), parameter)
-    w.nodes[-1].output[0] = "y"
-    info = helper.make_tensor_value_info
-    w.save(path, [info("x", TensorProto.FLOAT, ["batch", 16])],
-           [info("y", TensorProto.FLOAT, ["batch", 16])])
+    save_rows(w, path)
 
 
 def llama_7b(path):
