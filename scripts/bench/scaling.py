@@ -258,7 +258,10 @@ def arguments(words, names):
                         help="the small end of each table")
     parser.add_argument("--only", type=names(PARTS), default=PARTS,
                         help="some of " + ",".join(PARTS))
-    return parser.parse_args(words)
+    chosen = parser.parse_args(words)
+    if chosen.markdown and not chosen.markdown.parent.is_dir():
+        parser.error(f"there is no folder {chosen.markdown.parent}")
+    return chosen
 
 
 def measure(chosen, *where):
