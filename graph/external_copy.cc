@@ -77,14 +77,8 @@ class Copier {
   void Run() {
     fs::path from = fs::absolute(file_.path).parent_path();
     fs::path to = out_.parent_path();
-    std::error_code none;
-    bool same_folder = fs::equivalent(from, to, none);
     for (const std::string& location : Locations(file_.model)) {
-      if (same_folder) {
-        CheckApart(from / location, location);
-      } else {
-        Add(from, to, location);
-      }
+      Add(from, to, location);
     }
     // Nothing is written before it is sure that nothing is replaced.
     for (const auto& [to, task] : present_) Compare(task);

@@ -30,7 +30,8 @@ WARM_UP = 2
 
 
 def run(*command):
-    """What it printed, its seconds and its peak resident bytes."""
+    """What it printed, its seconds and its peak resident bytes, which Linux
+    counts from this process on: what Python takes is the least."""
     begin = time.monotonic()
     child = subprocess.Popen([*map(str, command)], env=environment(),
                              stdout=subprocess.PIPE,

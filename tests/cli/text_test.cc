@@ -67,7 +67,7 @@ TEST(ProgressTest, LineOfACopy) {
   copy.done = 1u << 20;
   EXPECT_EQ(
       ProgressText(copy, 2),
-      "copying to out/w.bin  1.00 MiB of 3.00 MiB  512.00 KiB/s  ETA 4 s");
+      "copying to out/w.bin  1.00 MiB of 3.00 MiB  512.00 KiB/s  ETA 4.0 s");
 }
 
 TEST(ProgressTest, CtrlCEndsACopy) {
