@@ -5,6 +5,7 @@
 #include <chrono>
 #include <set>
 
+#include "absl/container/flat_hash_set.h"
 #include "cli/options.h"
 #include "graph/builder.h"
 #include "graph/onnx_io.h"
@@ -48,8 +49,8 @@ const char* RoleName(Role role) {
 }
 
 // Nodes that compute gradients or depend on one that does.
-std::set<const Node*> BackwardNodes(const Graph& graph) {
-  std::set<const Node*> backward;
+absl::flat_hash_set<const Node*> BackwardNodes(const Graph& graph) {
+  absl::flat_hash_set<const Node*> backward;
   for (const Node& node : graph.nodes()) {
     bool is =
         node.name.starts_with("grad.") ||
@@ -65,7 +66,7 @@ std::set<const Node*> BackwardNodes(const Graph& graph) {
 MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   MemoryForecast memory;
   const Graph& graph = *step.graph;
-  std::set<const Value*> bound;
+  absl::flat_hash_set<const Value*> bound;
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
   std::set<std::string> trained(step.trained.begin(), step.trained.end());
   for (const Value* value : graph.Initializers()) {
@@ -82,10 +83,10 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   }
   memory.arena = plan.arena_bytes;
   memory.naive = plan.naive_bytes;
-  std::set<const Node*> backward = BackwardNodes(graph);
+  absl::flat_hash_set<const Node*> backward = BackwardNodes(graph);
   // A view shares the place of what it views: count each place once. All saved
   // values are alive at the end of the forward half.
-  std::set<size_t> saved, copies;
+  absl::flat_hash_set<size_t> saved, copies;
   for (const Slot& slot : plan.slots) {
     const Value& value = *slot.value;
     if (slot.place != Place::kArena || !value.producer) continue;

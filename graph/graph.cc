@@ -7,6 +7,7 @@
 #include <queue>
 #include <set>
 
+#include "absl/container/flat_hash_map.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -268,7 +269,7 @@ void Graph::Sort() {
   // A node waits for its operands' producers and for those of the values that
   // its subgraphs capture.
   std::vector<Node*> all;
-  std::unordered_map<const Node*, size_t> position;
+  absl::flat_hash_map<const Node*, size_t> position;
   position.reserve(nodes_.size());
   for (Node& node : nodes_) {
     position.emplace(&node, all.size());

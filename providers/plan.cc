@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "onnx_fp8/check.h"
 #include "providers/arena.h"
 #include "providers/order.h"
@@ -237,7 +237,7 @@ class Planner {
   }
 
   void PlaceOutputs() {
-    std::unordered_map<int, int> snapshots;
+    absl::flat_hash_map<int, int> snapshots;
     for (const Value* value : graph_.outputs) {
       int memory = MemoryOf(value);
       if (memories_[Index(memory)].writer < 0) {
@@ -277,8 +277,8 @@ class Planner {
   }
 
   void BindState() {
-    std::unordered_set<int> taken;  // next values written into some state
-    std::unordered_map<int, int> snapshots;
+    absl::flat_hash_set<int> taken;  // next values written into some state
+    absl::flat_hash_map<int, int> snapshots;
     for (const StateBinding& binding : graph_.state) {
       if (NoChange(binding)) continue;
       Check(binding.state->dtype == binding.next->dtype &&
@@ -449,20 +449,20 @@ class Planner {
   const Graph& graph_;
   const KernelRegistry& kernels_;
   Plan plan_;
-  std::unordered_set<const Value*> read_;
-  std::unordered_set<const Value*> bound_;  // state that gets a new value
-  std::vector<const Node*> nodes_;          // by number, in graph order
+  absl::flat_hash_set<const Value*> read_;
+  absl::flat_hash_set<const Value*> bound_;  // state that gets a new value
+  std::vector<const Node*> nodes_;           // by number, in graph order
   std::vector<const KernelEntry*> entries_;
-  std::unordered_map<const Node*, int> number_;  // of live nodes
+  absl::flat_hash_map<const Node*, int> number_;  // of live nodes
   std::vector<Memory> memories_;
-  std::unordered_map<const Value*, const Value*> root_of_;  // of views
-  std::unordered_map<const Value*, int> memory_of_;
+  absl::flat_hash_map<const Value*, const Value*> root_of_;  // of views
+  absl::flat_hash_map<const Value*, int> memory_of_;
   std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
   std::vector<Assignment> assignments_;
   std::vector<InPlaceWrite> writes_;
   std::vector<int> order_, position_;  // inverse of each other
   std::vector<int> buffer_of_;
-  std::unordered_map<const Value*, int> slot_of_;
+  absl::flat_hash_map<const Value*, int> slot_of_;
   std::vector<int> slot_memory_;
 };
 

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <ranges>
-#include <unordered_set>
 #include <vector>
+
+#include "absl/container/flat_hash_set.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using Values = std::unordered_set<const Value*>;
+using Values = absl::flat_hash_set<const Value*>;
 
 // Every value that outputs and state depend on.
 Values LiveValues(const Graph& graph) {
@@ -19,7 +20,7 @@ Values LiveValues(const Graph& graph) {
     todo.push_back(binding.state);
     todo.push_back(binding.next);
   }
-  std::unordered_set<const Node*> seen;
+  absl::flat_hash_set<const Node*> seen;
   while (!todo.empty()) {
     const Value* value = todo.back();
     todo.pop_back();
