@@ -6,6 +6,7 @@
 #include <iostream>
 #include <new>
 
+#include "cli/interrupt.h"
 #include "cli/text.h"
 #include "onnx_fp8/check.h"
 
@@ -89,6 +90,9 @@ int Main(const Arguments& arguments) {
     std::cerr << "onnx-fp8 " << name << ": " << Printable(error.what())
               << "\nonnx-fp8 " << name << " --help shows how it is used\n";
     return 2;
+  } catch (const Interruption& error) {
+    std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
+    return kInterrupted;
   } catch (const std::bad_alloc&) {
     std::cerr << "onnx-fp8: out of memory\n";
   } catch (const std::exception& error) {

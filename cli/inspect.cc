@@ -111,7 +111,8 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   if (report.specialise) {
     json["specialise"] = {{"nodes_before", report.specialise->nodes_before},
                           {"nodes_after", report.specialise->nodes_after},
-                          {"folded", report.specialise->folded}};
+                          {"folded", report.specialise->folded},
+                          {"seconds", report.specialise->seconds}};
   }
   if (report.memory) {
     const MemoryForecast& m = *report.memory;
@@ -127,6 +128,9 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   }
   json["open_axes"] = report.open_axes;
   json["notes"] = report.notes;
+  json["seconds"] = {{"read", report.seconds.read},
+                     {"step_graph", report.seconds.step_graph},
+                     {"plan", report.seconds.plan}};
   return json;
 }
 

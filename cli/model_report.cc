@@ -2,8 +2,10 @@
 #include "cli/model_report.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
+#include "absl/container/flat_hash_set.h"
 #include "cli/options.h"
 #include "graph/builder.h"
 #include "graph/onnx_io.h"
@@ -47,8 +49,8 @@ const char* RoleName(Role role) {
 }
 
 // Nodes that compute gradients or depend on one that does.
-std::set<const Node*> BackwardNodes(const Graph& graph) {
-  std::set<const Node*> backward;
+absl::flat_hash_set<const Node*> BackwardNodes(const Graph& graph) {
+  absl::flat_hash_set<const Node*> backward;
   for (const Node& node : graph.nodes()) {
     bool is =
         node.name.starts_with("grad.") ||
@@ -64,7 +66,7 @@ std::set<const Node*> BackwardNodes(const Graph& graph) {
 MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   MemoryForecast memory;
   const Graph& graph = *step.graph;
-  std::set<const Value*> bound;
+  absl::flat_hash_set<const Value*> bound;
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
   std::set<std::string> trained(step.trained.begin(), step.trained.end());
   for (const Value* value : graph.Initializers()) {
@@ -81,10 +83,10 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   }
   memory.arena = plan.arena_bytes;
   memory.naive = plan.naive_bytes;
-  std::set<const Node*> backward = BackwardNodes(graph);
+  absl::flat_hash_set<const Node*> backward = BackwardNodes(graph);
   // A view shares the place of what it views: count each place once. All saved
   // values are alive at the end of the forward half.
-  std::set<size_t> saved, copies;
+  absl::flat_hash_set<size_t> saved, copies;
   for (const Slot& slot : plan.slots) {
     const Value& value = *slot.value;
     if (slot.place != Place::kArena || !value.producer) continue;
@@ -98,13 +100,30 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   return memory;
 }
 
+// Adds the time of its life to `seconds`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds) : seconds_(*seconds) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  Clock::time_point begin_ = Clock::now();
+};
+
 class Reporter {
  public:
   explicit Reporter(const SessionOptions& options)
       : options_(options),
         provider_(MakeCpuProvider()),
-        evaluator_(MakeCpuEvaluator()),
-        model_(ReadModel(options.model)) {
+        evaluator_(MakeCpuEvaluator()) {
+    Stopwatch stopwatch(&report_.seconds.read);
+    model_ = ReadModel(options.model);
     ComputeInFloat(*model_);
     initializers_ = MarkParameters(*model_, {options.train, options.freeze});
     names_ = NameParameters(*model_);
@@ -177,6 +196,7 @@ class Reporter {
   }
 
   StepGraph Build(const Shapes& shapes) {
+    Stopwatch stopwatch(&report_.seconds.step_graph);
     StepSource source{
         model_.get(),    options_.loss, options_.optimizer, options_.recipe, 1,
         evaluator_.get()};
@@ -216,16 +236,15 @@ class Reporter {
   }
 
   void Closed(const Shapes& shapes) {
-    SpecialiseReport counts;
-    Specialise(*model_, shapes, *evaluator_, &counts);
-    report_.specialise = counts;
     StepGraph step = Build(shapes);
+    report_.specialise = step.specialised;
     for (const GemmDecision& d : step.fp8.decisions) {
       auto size = [](int64_t value) {
         return SizeText{value, std::to_string(value)};
       };
       AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
     }
+    Stopwatch stopwatch(&report_.seconds.plan);
     try {
       ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
       Plan plan = MakePlan(*step.graph, provider_->Kernels());

@@ -41,6 +41,12 @@ struct MemoryForecast {
   size_t total() const { return parameters + moments + scaling + arena; }
 };
 
+// Where the time of making a report went; the step graph's includes that of
+// specialising (SpecialiseReport).
+struct ReportSeconds {
+  double read = 0, step_graph = 0, plan = 0;
+};
+
 struct ModelReport {
   std::vector<InputInfo> inputs, outputs;
   std::vector<InitializerRow> initializers;
@@ -49,6 +55,7 @@ struct ModelReport {
   std::optional<MemoryForecast> memory;
   std::vector<std::string> open_axes;  // without a size
   std::vector<std::string> notes;
+  ReportSeconds seconds;
 };
 
 // Reads the model and builds its training step (without a loss in `options`:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/progress.h"
 
+#include "cli/interrupt.h"
 #include "cli/text.h"
 #include "onnx_fp8/check.h"
 
@@ -15,17 +16,37 @@ std::string ProgressText(const ProgressStep& s) {
   return text;
 }
 
+std::string ProgressText(const ExternalCopy& c, double seconds) {
+  auto done = static_cast<double>(c.done);
+  std::string text = Concat(c.there ? "comparing with " : "copying to ", c.file,
+                            "  ", ByteText(c.done), " of ", ByteText(c.total));
+  if (c.done == 0 || seconds <= 0) return text;
+  auto per_second = static_cast<size_t>(done / seconds);
+  double left = seconds * (static_cast<double>(c.total) / done - 1);
+  return text + "  " + ByteText(per_second) + "/s  ETA " + DurationText(left);
+}
+
 void Progress::Step(const ProgressStep& step) {
+  Line([&] { return ProgressText(step); }, step.step == step.total);
+}
+
+void Progress::Copy(const ExternalCopy& copy) {
   Clock::time_point now = Clock::now();
-  bool last = step.step == step.total;
+  if (copy.done == 0) copy_begin_ = now;
+  double seconds = std::chrono::duration<double>(now - copy_begin_).count();
+  Line([&] { return ProgressText(copy, seconds); }, copy.done == copy.total);
+}
+
+void Progress::Line(const std::function<std::string()>& text, bool last) {
+  Clock::time_point now = Clock::now();
   if (now < next_ && !last) return;
   // A terminal is rewritten at most ten times a second.
   next_ = now + std::chrono::milliseconds(terminal_ ? 100 : 10000);
   if (terminal_) {
-    out_ << "\r" << ProgressText(step) << "\x1b[K" << std::flush;
+    out_ << "\r" << text() << "\x1b[K" << std::flush;
     open_ = true;
   } else {
-    out_ << ProgressText(step) << std::endl;
+    out_ << text() << std::endl;
   }
 }
 
@@ -37,6 +58,16 @@ void Progress::Note(const std::string& text) {
 void Progress::Close() {
   if (open_) out_ << std::endl;
   open_ = false;
+}
+
+ExternalCopyObserver ShowCopies(Progress& progress) {
+  return [&progress](const ExternalCopy& copy) {
+    CatchInterrupts();
+    if (Interrupted()) {
+      throw Interruption("interrupted: [" + copy.file + "] is not written");
+    }
+    progress.Copy(copy);
+  };
 }
 
 }  // namespace onnx_fp8

@@ -3,8 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
+
+#include "graph/external_copy.h"
 
 namespace onnx_fp8 {
 
@@ -22,6 +25,9 @@ struct ProgressStep {
 // "step 12/100  loss 2.3026  grad norm 1.2  lr 0.001  820 samples/s  ETA 3 s".
 std::string ProgressText(const ProgressStep& step);
 
+// "copying to out/m.onnx.data  1.20 GiB of 25.1 GiB  910 MiB/s  ETA 26 s".
+std::string ProgressText(const ExternalCopy& copy, double seconds);
+
 // The progress line of a run: rewritten in place on a terminal, else a line at
 // the first step, about every ten seconds, and at the last step.
 class Progress {
@@ -30,6 +36,8 @@ class Progress {
   ~Progress() { Close(); }
 
   void Step(const ProgressStep& step);
+  // The first call of a copy starts its clock.
+  void Copy(const ExternalCopy& copy);
   // A line of its own.
   void Note(const std::string& text);
   // Ends the line that is being rewritten.
@@ -38,10 +46,16 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void Line(const std::function<std::string()>& text, bool last);
+
   std::ostream& out_;
   bool terminal_;
   bool open_ = false;
   Clock::time_point next_;  // the epoch: at once
+  Clock::time_point copy_begin_;
 };
+
+// Shows how far copies are. Ctrl-C ends them: throws Interruption.
+ExternalCopyObserver ShowCopies(Progress& progress);
 
 }  // namespace onnx_fp8

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <filesystem>
 #include <iostream>
 
 #include "cli/commands.h"
 #include "cli/model_outputs.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/text.h"
 #include "graph/onnx_io.h"
 #include "graph/rewrite_model.h"
@@ -61,9 +64,11 @@ void RequireStepFlags(const Flags& flags) {
 }
 
 void WriteForward(const RewriteFlags& values) {
-  RewriteReport report =
-      RewriteModel(values.model, values.out, values.recipe.Make(),
-                   values.parameters.train, values.parameters.freeze);
+  Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  RewriteReport report = RewriteModel(
+      values.model, values.out, values.recipe.Make(), values.parameters.train,
+      values.parameters.freeze, ShowCopies(progress));
+  progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
     table.Row({!d.fqn.empty()      ? d.fqn

@@ -96,13 +96,14 @@ void RunFolder::Lock() {
   }
 }
 
-void RunFolder::Write(const std::string& model, const FlagMap& flags) {
+void RunFolder::Write(const std::string& model, const FlagMap& flags,
+                      const ExternalCopyObserver& observer) {
   fs::path copy = fs::path("model") / fs::path(model).filename();
   std::string to = (fs::path(path_) / copy).string();
   std::error_code none;
   if (!fs::equivalent(model, to, none)) {
     MakeDirectories(path_ + "/model");
-    RewriteModel(model, to, Recipe{});
+    RewriteModel(model, to, Recipe{}, {}, {}, observer);
   }
   nlohmann::ordered_json json = {
       {"format", 1},

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cli/flags.h"
+#include "graph/external_copy.h"
 
 namespace onnx_fp8 {
 
@@ -41,7 +42,8 @@ class RunFolder {
   void Lock();
   // Copies `model` (unless it is the run's copy already) and writes the
   // config. Errors: the disk.
-  void Write(const std::string& model, const FlagMap& flags);
+  void Write(const std::string& model, const FlagMap& flags,
+             const ExternalCopyObserver& observer);
 
  private:
   std::string path_;

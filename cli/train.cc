@@ -49,8 +49,8 @@ class TrainCommand {
     if (session_->step() >= steps_ && !validation_due_) {
       return ReportFinished();
     }
-    folder_.Write(values_.model, flags_.Saved());
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+    folder_.Write(values_.model, flags_.Saved(), ShowCopies(progress));
     Trainer trainer(*session_, *data_, validation_ ? &*validation_ : nullptr,
                     MakeTrainerSpec(), progress);
     CatchInterrupts();

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
+#include <queue>
 #include <set>
 
+#include "absl/container/flat_hash_map.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -204,9 +207,12 @@ Value* Graph::AddOutput(Node* node, size_t index, const std::string& name) {
 }
 
 void Graph::DropUse(Value* value, Node* node) {
-  auto it = std::ranges::find(value->uses, node);
-  assert(it != value->uses.end());
-  value->uses.erase(it);
+  // From the back: what goes is mostly what came last, and a constant may have
+  // as many uses as the graph has nodes.
+  auto& uses = value->uses;
+  auto it = std::find(uses.rbegin(), uses.rend(), node);
+  assert(it != uses.rend());
+  uses.erase(std::prev(it.base()));
 }
 
 void Graph::SetInput(Node* node, size_t index, Value* value) {
@@ -260,40 +266,37 @@ void Graph::MoveOutput(Value* value, Node* to, size_t index) {
 }
 
 void Graph::Sort() {
-  std::unordered_map<const Node*, size_t> waiting;
-  std::vector<Node*> ready;
   // A node waits for its operands' producers and for those of the values that
   // its subgraphs capture.
-  std::unordered_map<const Node*, std::vector<Node*>> readers;
-  std::unordered_map<const Node*, size_t> position;
-  size_t count = 0;
-  for (Node& node : nodes_) position[&node] = count++;
-  auto depends = [&](Node& node, Value* value) {
+  std::vector<Node*> all;
+  absl::flat_hash_map<const Node*, size_t> position;
+  position.reserve(nodes_.size());
+  for (Node& node : nodes_) {
+    position.emplace(&node, all.size());
+    all.push_back(&node);
+  }
+  std::vector<std::vector<size_t>> readers(all.size());
+  std::vector<size_t> waiting(all.size());
+  auto depends = [&](size_t node, const Value* value) {
     if (!value || !value->producer) return;
-    readers[value->producer].push_back(&node);
-    ++waiting[&node];
+    readers[position.at(value->producer)].push_back(node);
+    ++waiting[node];
   };
-  for (Node& node : nodes_) {
-    waiting[&node];
-    for (Value* value : node.inputs_) depends(node, value);
-    for (Value* value : CapturedBy(node)) depends(node, value);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (const Value* value : all[i]->inputs_) depends(i, value);
+    for (const Value* value : CapturedBy(*all[i])) depends(i, value);
   }
-  auto later = [&](Node* a, Node* b) { return position[a] > position[b]; };
-  for (Node& node : nodes_) {
-    if (waiting[&node] == 0) ready.push_back(&node);
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (waiting[i] == 0) ready.push(i);
   }
-  std::ranges::make_heap(ready, later);
   std::list<Node> sorted;
   while (!ready.empty()) {
-    std::ranges::pop_heap(ready, later);
-    Node* node = ready.back();
-    ready.pop_back();
-    sorted.splice(sorted.end(), nodes_, node->self_);
-    for (Node* reader : readers[node]) {
-      if (--waiting[reader] == 0) {
-        ready.push_back(reader);
-        std::ranges::push_heap(ready, later);
-      }
+    size_t next = ready.top();
+    ready.pop();
+    sorted.splice(sorted.end(), nodes_, all[next]->self_);
+    for (size_t reader : readers[next]) {
+      if (--waiting[reader] == 0) ready.push(reader);
     }
   }
   if (!nodes_.empty()) {

@@ -35,6 +35,34 @@ std::string StandIn(const Node& node) {
   return node.op;
 }
 
+using Formal = onnx::OpSchema::FormalParameter;
+
+// "float" of "tensor(float)"; empty for what is no tensor.
+std::string_view ElementType(onnx::DataType type) {
+  std::string_view text = *type;
+  if (!text.starts_with("tensor(")) return {};
+  return text.substr(7, text.size() - 8);
+}
+
+bool Allows(const Formal& formal, std::string_view name) {
+  return std::ranges::any_of(formal.GetTypes(), [&](onnx::DataType type) {
+    return ElementType(type) == name;
+  });
+}
+
+std::string TypeList(const Formal& formal) {
+  std::set<std::string_view> names;
+  for (onnx::DataType type : formal.GetTypes()) {
+    names.insert(ElementType(type));
+  }
+  std::string list;
+  for (std::string_view name : names) {
+    if (name.empty()) continue;
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  }
+  return list;
+}
+
 // ONNX's own inference takes types on trust, and so do the kernels.
 void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
   std::map<std::string, const Value*> first;  // of each type variable
@@ -45,27 +73,19 @@ void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
       continue;
     }
     const auto& formal = formals[std::min(i, formals.size() - 1)];
-    std::set<std::string> allowed;
-    for (onnx::DataType type : formal.GetTypes()) {
-      if (type->starts_with("tensor(")) {
-        allowed.insert(type->substr(7, type->size() - 8));
-      }
-    }
-    std::string list;
-    for (const std::string& type : allowed) {
-      list += (list.empty() ? "" : ", ") + type;
-    }
     // Gradients are checked in double, which ONNX denies a few of its ops.
-    bool wide = value->dtype == DType::kDouble && allowed.contains("float");
-    Check(wide || allowed.contains(Name(value->dtype)), "[", node.Where(),
-          "] expected input ", i, " (\"", value->name, "\") to be of ", list,
-          ", got ", Name(value->dtype));
+    bool wide = value->dtype == DType::kDouble && Allows(formal, "float");
+    if (!wide && !Allows(formal, Name(value->dtype))) {
+      Fail("[", node.Where(), "] expected input ", i, " (\"", value->name,
+           "\") to be of ", TypeList(formal), ", got ", Name(value->dtype));
+    }
     if (!formal.GetIsHomogeneous()) continue;
     auto [it, added] = first.try_emplace(formal.GetTypeStr(), value);
-    Check(it->second->dtype == value->dtype, "[", node.Where(),
-          "] expected inputs of one type, got \"", it->second->name, "\" of ",
-          Name(it->second->dtype), " and \"", value->name, "\" of ",
-          Name(value->dtype));
+    if (it->second->dtype != value->dtype) {
+      Fail("[", node.Where(), "] expected inputs of one type, got \"",
+           it->second->name, "\" of ", Name(it->second->dtype), " and \"",
+           value->name, "\" of ", Name(value->dtype));
+    }
   }
 }
 
@@ -90,12 +110,14 @@ void InferNode(Node& node, int opset) {
   if (HasSubgraph(node)) return;
   const onnx::OpSchema* schema =
       onnx::OpSchemaRegistry::Schema(StandIn(node), opset, node.domain);
-  Check(schema != nullptr, "[", node.Where(), "] no operator ", node.op,
-        node.domain.empty() ? "" : " of domain ", node.domain,
-        " in ONNX opset ", opset,
-        node.domain.empty() ? ""
-                            : "; beside ONNX's own operators only local "
-                              "functions of the model are known");
+  if (!schema) {
+    Fail("[", node.Where(), "] no operator ", node.op,
+         node.domain.empty() ? "" : " of domain ", node.domain,
+         " in ONNX opset ", opset,
+         node.domain.empty() ? ""
+                             : "; beside ONNX's own operators only local "
+                               "functions of the model are known");
+  }
   CheckTypes(node, *schema);
   CheckAxis(node);
   if (!schema->has_type_and_shape_inference_function()) return;

@@ -3,8 +3,6 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
 #include <set>
 
 #include "graph/check_nodes_internal.h"
@@ -18,8 +16,6 @@
 namespace onnx_fp8 {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Protobuf would print complaints of its own to stderr; ours say more.
 bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
   google::protobuf::LogSilencer quiet;
@@ -30,29 +26,6 @@ void RequireModel(const ModelFile& file) {
   Check(file.model.ir_version() > 0 && file.model.has_graph(), "[", file.path,
         "] expected an ONNX model with a graph, got something else");
   CheckFunctions(file.model, file.path);
-}
-
-bool SameBytes(const MappedFile& a, const MappedFile& b) {
-  return a.size == b.size &&
-         (a.size == 0 || std::memcmp(a.data, b.data, a.size) == 0);
-}
-
-// Every file that an initializer or a tensor attribute refers to.
-void CollectLocations(const onnx::GraphProto& graph,
-                      std::set<std::string>* locations) {
-  auto add = [&](const onnx::TensorProto& tensor) {
-    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
-    for (const auto& entry : tensor.external_data()) {
-      if (entry.key() == "location") locations->insert(entry.value());
-    }
-  };
-  for (const auto& tensor : graph.initializer()) add(tensor);
-  for (const auto& node : graph.node()) {
-    for (const auto& attribute : node.attribute()) {
-      if (attribute.has_t()) add(attribute.t());
-      if (attribute.has_g()) CollectLocations(attribute.g(), locations);
-    }
-  }
 }
 
 }  // namespace
@@ -117,32 +90,6 @@ void WriteModelFile(const onnx::ModelProto& model, const std::string& path) {
         "] can't be written: ONNX models end at 2 GiB, this one has ",
         model.ByteSizeLong(), " bytes");
   WriteFileAtomically(path, model.SerializeAsString());
-}
-
-void CopyExternalData(const ModelFile& file, const std::string& out) {
-  fs::path from = fs::absolute(file.path).parent_path();
-  fs::path to = fs::absolute(out).parent_path();
-  std::error_code none;
-  if (fs::equivalent(from, to, none)) return;
-  std::set<std::string> locations;
-  CollectLocations(file.model.graph(), &locations);
-  for (const std::string& location : locations) {
-    MappedFile data = file.external->Map(location, file.path);
-    std::string copy = (to / location).lexically_normal().string();
-    // The model chose this name: it must not replace what is not its own.
-    bool taken = copy == fs::absolute(out).lexically_normal();
-    if (!taken && fs::exists(copy)) {
-      if (SameBytes(MapFile(copy), data)) continue;
-      taken = true;
-    }
-    Check(!taken, "[", copy,
-          "] would be replaced by the model's external data "
-          "\"",
-          location, "\": write to another folder");
-    MakeDirectories(fs::path(copy).parent_path().string());
-    WriteFileAtomically(copy,
-                        {reinterpret_cast<const char*>(data.data), data.size});
-  }
 }
 
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path) {

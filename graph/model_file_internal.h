@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "graph/external_copy.h"
 #include "graph/external_data_internal.h"
 #include "graph/graph.h"
 
@@ -33,8 +34,10 @@ ModelFile ReadModelBytes(const std::string& bytes);
 void WriteModelFile(const onnx::ModelProto& model, const std::string& path);
 
 // Copies the data files beside the model to the folder of `out`, if that is
-// another one. Errors: a file that can't be written.
-void CopyExternalData(const ModelFile& file, const std::string& out);
+// another one, under the same names. A file of that name that is there already
+// stays. Errors: it holds other bytes; a link; a file that can't be written.
+void CopyExternalData(const ModelFile& file, const std::string& out,
+                      const ExternalCopyObserver& observer = {});
 
 // Opset of the ONNX domain. Errors: none given.
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "graph/builder.h"
@@ -27,11 +28,25 @@ namespace fs = std::filesystem;
 
 using FunctionId = std::pair<std::string, std::string>;
 
-bool HoldsProduct(const onnx::FunctionProto& function) {
-  for (const auto& node : function.node()) {
-    if (node.op_type() == "MatMul" || node.op_type() == "Gemm") return true;
+// On a product of a function's body: which function that is. It stays on the
+// product when it is inlined.
+constexpr char kFunction[] = "onnx_fp8.function";
+
+// Marks the products of all functions. Returns the functions by mark.
+std::map<std::string, FunctionId> MarkProducts(onnx::ModelProto* model) {
+  std::map<std::string, FunctionId> functions;
+  for (auto& function : *model->mutable_functions()) {
+    FunctionId id{function.domain(), function.name()};
+    for (auto& node : *function.mutable_node()) {
+      if (node.op_type() != "MatMul" && node.op_type() != "Gemm") continue;
+      std::string mark = Concat(id.first, "/", id.second);
+      auto* entry = node.add_metadata_props();
+      entry->set_key(kFunction);
+      entry->set_value(mark);
+      functions[mark] = id;
+    }
   }
-  return false;
+  return functions;
 }
 
 // Functions from whose bodies one of `called` is called, and so on.
@@ -64,7 +79,7 @@ class ModelRewriter {
   RewriteReport Run() {
     Refuse();
     report_.opset_before = OnnxOpset(file_.model, file_.path);
-    InlineAdmitted();
+    if (file_.model.functions_size() > 0) InlineAdmitted();
     auto graph = Decide(file_.model, &report_.decisions);
     for (const GemmDecision& d : report_.decisions) report_.rewritten += d.fp8;
     if (report_.rewritten == 0) {
@@ -113,28 +128,25 @@ class ModelRewriter {
     return graph;
   }
 
-  static int64_t Admitted(const std::vector<GemmDecision>& decisions) {
-    int64_t count = 0;
-    for (const GemmDecision& decision : decisions) count += decision.fp8;
-    return count;
-  }
-
-  // Inlines the functions that hold an admitted product, and no others.
+  // Inlines the functions that hold an admitted product, and no others. Which
+  // these are shows in a copy in which all that hold one are inlined.
   void InlineAdmitted() {
+    onnx::ModelProto copy = file_.model;
+    auto functions = MarkProducts(&copy);
+    std::set<FunctionId> holders, admitted;
+    for (const auto& [mark, function] : functions) holders.insert(function);
+    Inline(&copy, WithCallers(copy, std::move(holders)));
     std::vector<GemmDecision> decisions;
-    Decide(file_.model, &decisions);
-    int64_t without = Admitted(decisions);
-    std::set<FunctionId> chosen;
-    for (const auto& function : file_.model.functions()) {
-      if (!HoldsProduct(function)) continue;
-      auto chain =
-          WithCallers(file_.model, {{function.domain(), function.name()}});
-      onnx::ModelProto copy = file_.model;
-      Inline(&copy, chain);
-      Decide(copy, &decisions);
-      if (Admitted(decisions) > without) chosen.merge(chain);
+    auto graph = Decide(copy, &decisions);
+    for (const GemmDecision& decision : decisions) {
+      const auto& metadata = decision.gemm.node->metadata;
+      auto mark = metadata.find(kFunction);
+      if (!decision.fp8 || mark == metadata.end()) continue;
+      auto function = functions.find(mark->second);
+      if (function != functions.end()) admitted.insert(function->second);
     }
-    if (!chosen.empty()) Inline(&file_.model, chosen);
+    if (admitted.empty()) return;
+    Inline(&file_.model, WithCallers(file_.model, std::move(admitted)));
   }
 
   void AttachScales(Graph& graph, const Fp8Plan& plan) {
@@ -205,13 +217,14 @@ class ModelRewriter {
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Recipe& recipe,
                            const std::vector<std::string>& train,
-                           const std::vector<std::string>& freeze) {
+                           const std::vector<std::string>& freeze,
+                           const ExternalCopyObserver& observer) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
   ModelRewriter rewriter(in, recipe, {train, freeze});
   RewriteReport report = rewriter.Run();
-  CopyExternalData(rewriter.file(), out);
+  CopyExternalData(rewriter.file(), out, observer);
   if (report.rewritten == 0) {
     MappedFile original = MapFile(in);
     WriteFileAtomically(

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/external_copy.h"
 #include "graph/passes/fp8_rewrite.h"
 #include "onnx_fp8/recipe.h"
 
@@ -22,12 +23,14 @@ struct RewriteReport {
 // inlined; a weight's Transpose that nobody reads any more goes; below opset 19
 // the ops that changed since are raised. Delayed scaling adds its state
 // (initializer, input and update_binding). Recipe off copies the file.
-// External data files are copied if `out` lies in another folder. `options`
-// as for training. Errors: a model that is rewritten already, `out` equal to
+// External data are not read. Their files stay where they are if `out` lies in
+// the same folder, and are copied to another one. `train` and `freeze` as for
+// training. Errors: a model that is rewritten already, `out` equal to
 // `in`, files that can't be read or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Recipe& recipe,
                            const std::vector<std::string>& train = {},
-                           const std::vector<std::string>& freeze = {});
+                           const std::vector<std::string>& freeze = {},
+                           const ExternalCopyObserver& observer = {});
 
 }  // namespace onnx_fp8

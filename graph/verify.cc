@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <functional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "graph/onnx_convert_internal.h"
 #include "graph/print.h"
 #include "graph/schemas.h"
@@ -22,7 +22,12 @@ class Verifier {
  public:
   Verifier(const Graph& graph, const Verifier* outer, int opset)
       : graph_(graph), outer_(outer), opset_(opset) {
-    for (const Value* value : graph.Values()) values_.insert(value);
+    std::vector<Value*> values = graph.Values();
+    values_.reserve(values.size());
+    available_.reserve(values.size());
+    reads_.reserve(values.size());
+    nodes_.reserve(graph.nodes().size());
+    values_.insert(values.begin(), values.end());
     for (const Node& node : graph.nodes()) nodes_.insert(&node);
   }
 
@@ -55,7 +60,7 @@ class Verifier {
   }
 
   void CheckInputs() {
-    std::unordered_set<const Value*> listed;
+    absl::flat_hash_set<const Value*> listed;
     for (const Value* value : graph_.inputs) {
       Check(values_.contains(value), "[", File(),
             "] expected inputs that are values of the graph, got another");
@@ -85,10 +90,11 @@ class Verifier {
       if (const Node* node = value->producer) {
         Check(nodes_.contains(node), "[", File(), "] value \"", value->name,
               "\": its producer is no node of the graph");
-        Check(
-            std::ranges::find(node->outputs(), value) != node->outputs().end(),
-            "[", node->Where(), "] expected output \"", value->name,
-            "\", got none of that name");
+        const auto& outputs = node->outputs();
+        if (std::ranges::find(outputs, value) == outputs.end()) {
+          Fail("[", node->Where(), "] expected output \"", value->name,
+               "\", got none of that name");
+        }
       }
     }
   }
@@ -97,10 +103,13 @@ class Verifier {
     CheckSchema(node);
     for (const Value* value : node.inputs()) {
       if (!value) continue;
-      Check(values_.contains(value), "[", node.Where(),
-            "] reads a value that is not in its graph");
-      Check(Available(value), "[", node.Where(), "] expected \"", value->name,
-            "\" to be produced before it is read");
+      if (!values_.contains(value)) {
+        Fail("[", node.Where(), "] reads a value that is not in its graph");
+      }
+      if (!Available(value)) {
+        Fail("[", node.Where(), "] expected \"", value->name,
+             "\" to be produced before it is read");
+      }
       reads_[value].push_back(&node);
     }
     for (const auto& [key, attribute] : node.attributes) {
@@ -112,27 +121,33 @@ class Verifier {
     }
     for (const Value* value : node.outputs()) {
       if (!value) continue;
-      Check(values_.contains(value), "[", node.Where(),
-            "] has an output that is not in its graph");
-      Check(value->producer == &node && available_.insert(value).second, "[",
-            node.Where(), "] expected to be the one producer of \"",
-            value->name, "\"");
+      if (!values_.contains(value)) {
+        Fail("[", node.Where(), "] has an output that is not in its graph");
+      }
+      if (value->producer != &node || !available_.insert(value).second) {
+        Fail("[", node.Where(), "] expected to be the one producer of \"",
+             value->name, "\"");
+      }
     }
   }
 
   void CheckSchema(const Node& node) {
     if (node.domain == kDomain) {
-      Check(FindOp(node.op) != nullptr, "[", node.Where(),
-            "] expected an op of domain ", kDomain, ", got ", node.op);
+      if (!FindOp(node.op)) {
+        Fail("[", node.Where(), "] expected an op of domain ", kDomain,
+             ", got ", node.op);
+      }
       return;
     }
     bool onnx_domain = node.domain.empty() || node.domain == "ai.onnx";
-    Check(onnx_domain, "[", node.Where(),
-          "] expected an op of ONNX or of the domain ", kDomain, ", got ",
-          node.domain, ".", node.op);
-    Check(onnx::OpSchemaRegistry::Schema(node.op, opset_, "") != nullptr, "[",
-          node.Where(), "] expected an op of ONNX's opset ", opset_, ", got ",
-          node.op);
+    if (!onnx_domain) {
+      Fail("[", node.Where(), "] expected an op of ONNX or of the domain ",
+           kDomain, ", got ", node.domain, ".", node.op);
+    }
+    if (!onnx::OpSchemaRegistry::Schema(node.op, opset_, "")) {
+      Fail("[", node.Where(), "] expected an op of ONNX's opset ", opset_,
+           ", got ", node.op);
+    }
   }
 
   void CheckUses() {
@@ -147,7 +162,7 @@ class Verifier {
   }
 
   void CheckOutputs() {
-    std::unordered_set<const Value*> listed;
+    absl::flat_hash_set<const Value*> listed;
     for (const Value* value : graph_.outputs) {
       Check(values_.contains(value), "[", File(),
             "] expected outputs that are values of the graph, got another");
@@ -159,7 +174,7 @@ class Verifier {
   }
 
   void CheckState() {
-    std::unordered_set<const Value*> bound;
+    absl::flat_hash_set<const Value*> bound;
     for (const auto& [state, next] : graph_.state) {
       Check(values_.contains(state) && state->is_initializer(), "[", File(),
             "] expected state that is an initializer, got ",
@@ -179,10 +194,10 @@ class Verifier {
   const Graph& graph_;
   const Verifier* outer_;
   int opset_;
-  std::unordered_set<const Value*> values_;
-  std::unordered_set<const Node*> nodes_;
-  std::unordered_set<const Value*> available_;
-  std::unordered_map<const Value*, std::vector<const Node*>> reads_;
+  absl::flat_hash_set<const Value*> values_;
+  absl::flat_hash_set<const Node*> nodes_;
+  absl::flat_hash_set<const Value*> available_;
+  absl::flat_hash_map<const Value*, std::vector<const Node*>> reads_;
 };
 
 }  // namespace

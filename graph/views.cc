@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 
 namespace onnx_fp8 {
 namespace {
@@ -29,19 +30,24 @@ bool IsViewOp(const Node& node) {
 }
 
 Value* WeightBehind(Value* value) {
-  while (value) {
+  std::vector<Value*> open = {value};
+  // Operands of a Concat may be parts of one another's, many times over.
+  std::unordered_set<const Value*> seen;
+  while (!open.empty()) {
+    value = open.back();
+    open.pop_back();
+    if (!value) continue;
     if (value->role == Role::kParameter || value->role == Role::kFrozen) {
       return value;
     }
     Node* node = value->producer;
-    if (!node || !IsViewOp(*node)) return nullptr;
-    if (node->op == "Concat") {
-      for (Value* part : node->inputs()) {
-        if (Value* weight = WeightBehind(part)) return weight;
-      }
-      return nullptr;
+    if (!node || !IsViewOp(*node)) continue;
+    if (node->op != "Concat") {
+      open.push_back(node->in(0));
+    } else if (seen.insert(value).second) {
+      const auto& in = node->inputs();
+      open.insert(open.end(), in.rbegin(), in.rend());
     }
-    value = node->in(0);
   }
   return nullptr;
 }

@@ -82,6 +82,32 @@ void OutputFile::Write(const void* data, size_t size) {
   size_ += size;
 }
 
+void OutputFile::Skip(uint64_t size) {
+  if (size == 0) return;
+  Announce(hook_, "write", path_);
+  size_ += size;
+  auto end = static_cast<off_t>(size_);
+  if (ftruncate(fd_, end) != 0 || lseek(fd_, end, SEEK_SET) < 0) {
+    FailSystem(path_, "can't be written");
+  }
+}
+
+uint64_t OutputFile::TakeFrom(int fd, uint64_t offset, uint64_t size) {
+  Announce(hook_, "write", path_);
+  auto from = static_cast<off_t>(offset);
+  ssize_t n;
+  do {
+    n = copy_file_range(fd, &from, fd_, nullptr, size, 0);
+  } while (n < 0 && errno == EINTR);
+  // All else means that these two files are not for it (on two file systems,
+  // or on one that can't), and it depends on the kernel how that is said.
+  bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+  if (n < 0 && full) FailSystem(path_, "can't be written");
+  if (n <= 0) return 0;
+  size_ += static_cast<uint64_t>(n);
+  return static_cast<uint64_t>(n);
+}
+
 void OutputFile::Finish() {
   Announce(hook_, "sync", path_);
   if (fsync(fd_) != 0) FailSystem(path_, "can't be written");
@@ -133,12 +159,13 @@ bool IsTemporaryName(std::string_view name) {
              std::string_view::npos;
 }
 
-void WriteFileAtomically(const std::string& path, std::string_view text,
-                         const FileHook& hook) {
+void ReplaceFile(const std::string& path,
+                 const std::function<void(OutputFile&)>& write,
+                 const FileHook& hook) {
   std::string temporary = TemporaryName(path);
   try {
     OutputFile file(temporary, hook);
-    file.Write(text.data(), text.size());
+    write(file);
     file.Finish();
     RenamePath(temporary, path, hook);
   } catch (...) {
@@ -147,6 +174,13 @@ void WriteFileAtomically(const std::string& path, std::string_view text,
   }
   std::string parent = std::filesystem::path(path).parent_path().string();
   SyncDirectory(parent.empty() ? "." : parent, hook);
+}
+
+void WriteFileAtomically(const std::string& path, std::string_view text,
+                         const FileHook& hook) {
+  ReplaceFile(
+      path, [&](OutputFile& file) { file.Write(text.data(), text.size()); },
+      hook);
 }
 
 }  // namespace onnx_fp8

@@ -34,6 +34,11 @@ class OutputFile {
 
   // Errors: disk full and the like, naming the file.
   void Write(const void* data, size_t size);
+  // The next `size` bytes are zero: a hole, where the file system has holes.
+  void Skip(uint64_t size);
+  // Lets the kernel copy up to `size` bytes that lie at `offset` of another
+  // file. Returns how many it did; 0 where it can't do that for these files.
+  uint64_t TakeFrom(int fd, uint64_t offset, uint64_t size);
   // Brings all bytes to the device and closes.
   void Finish();
 
@@ -62,7 +67,12 @@ bool RemoveTree(const std::string& path, const FileHook& hook = {});
 std::string TemporaryName(const std::string& path);
 bool IsTemporaryName(std::string_view name);
 
-// The old content or the new one, at any moment and after a crash.
+// `write` writes the file under a temporary name, which becomes `path` at the
+// end: the old content or the new one, at any moment and after a crash. After
+// an error, of `write` too, the temporary file is gone.
+void ReplaceFile(const std::string& path,
+                 const std::function<void(OutputFile&)>& write,
+                 const FileHook& hook = {});
 void WriteFileAtomically(const std::string& path, std::string_view text,
                          const FileHook& hook = {});
 

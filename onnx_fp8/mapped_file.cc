@@ -25,8 +25,10 @@ MappedFile MapFile(const std::string& path) {
   MappedFile file;
   file.size = static_cast<size_t>(info.st_size);
   if (file.size == 0) return file;
-  void* data =
-      mmap(nullptr, file.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  // Without MAP_NORESERVE the system would refuse files larger than memory,
+  // lest all of their pages be written.
+  void* data = mmap(nullptr, file.size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_NORESERVE, fd, 0);
   Check(data != MAP_FAILED, "[", path,
         "] can't be mapped: ", std::strerror(errno));
   file.data = static_cast<std::byte*>(data);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <type_traits>
 
 #include "onnx_fp8/check.h"
@@ -24,6 +25,24 @@ size_t MemoryBytes() {
       static_cast<size_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
       static_cast<size_t>(std::max(0L, sysconf(_SC_PAGE_SIZE)));
   return bytes;
+}
+
+void CheckBytes(size_t bytes) {
+  Check(bytes <= MemoryBytes(), "expected to need at most the machine's ",
+        MemoryBytes(), " bytes of memory, got ", bytes,
+        ": use smaller batches or a smaller model");
+}
+
+// Zeros that take memory when they are first written: a graph holds the first
+// moments of all parameters, which only a session fills.
+std::shared_ptr<void> AllocateZeros(size_t bytes, void** aligned) {
+  CheckBytes(bytes);
+  size_t room = bytes + kAlignment;
+  void* data = std::calloc(room, 1);
+  Check(data != nullptr, "out of memory: ", bytes, " bytes");
+  *aligned = data;
+  std::align(kAlignment, bytes, *aligned, room);
+  return std::shared_ptr<void>(data, std::free);
 }
 
 // fn.operator()<T>() for the C++ type of a numeric dtype.
@@ -114,9 +133,7 @@ To ConvertElement(From from) {
 }  // namespace
 
 std::shared_ptr<void> AllocateBytes(size_t bytes) {
-  Check(bytes <= MemoryBytes(), "expected to need at most the machine's ",
-        MemoryBytes(), " bytes of memory, got ", bytes,
-        ": use smaller batches or a smaller model");
+  CheckBytes(bytes);
   // Walking down the rows of a large matrix touches a page per row: with 2 MB
   // pages the processor finds them all at once.
   constexpr size_t kHugePage = size_t{2} << 20;
@@ -134,7 +151,7 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
   return std::shared_ptr<void>(data, std::free);
 }
 
-Tensor Tensor::Allocate(DType dtype, Shape shape) {
+Tensor Tensor::WithoutData(DType dtype, Shape shape) {
   Check(ByteSize(dtype) > 0, "expected a numeric dtype, got ", Name(dtype));
   Tensor t;
   t.dtype_ = dtype;
@@ -144,14 +161,19 @@ Tensor Tensor::Allocate(DType dtype, Shape shape) {
   Check(static_cast<size_t>(t.size_) < SIZE_MAX / 2 / size,
         "expected a tensor that fits into memory, got shape ",
         ToString(t.shape_));
-  t.owner_ = AllocateBytes(static_cast<size_t>(t.size_) * size);
+  return t;
+}
+
+Tensor Tensor::Allocate(DType dtype, Shape shape) {
+  Tensor t = WithoutData(dtype, std::move(shape));
+  t.owner_ = AllocateBytes(t.bytes());
   t.data_ = t.owner_.get();
   return t;
 }
 
 Tensor Tensor::Zeros(DType dtype, Shape shape) {
-  Tensor t = Allocate(dtype, std::move(shape));
-  std::memset(t.data_, 0, t.bytes());
+  Tensor t = WithoutData(dtype, std::move(shape));
+  t.owner_ = AllocateZeros(t.bytes(), &t.data_);
   return t;
 }
 

@@ -28,7 +28,7 @@ class Tensor {
   // Uninitialised memory, aligned to 64 bytes.
   static Tensor Allocate(DType dtype, Shape shape);
 
-  // All bytes zero.
+  // All bytes zero; large ones take no memory before they are written.
   static Tensor Zeros(DType dtype, Shape shape);
 
   // A view of memory that `owner` keeps alive (a mapped file, an arena).
@@ -97,6 +97,8 @@ class Tensor {
   }
 
  private:
+  static Tensor WithoutData(DType dtype, Shape shape);
+
   DType dtype_ = DType::kUndefined;
   Shape shape_;
   int64_t size_ = 0;

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "onnx_fp8/check.h"
 #include "providers/arena.h"
 #include "providers/order.h"
@@ -62,7 +62,15 @@ class Planner {
   }
 
  private:
+  // Of live nodes that are no steps, or not yet known to be.
+  static constexpr int kLive = -1, kView = -2;
+
   static size_t Index(int i) { return static_cast<size_t>(i); }
+
+  int NumberOf(const Node& node) const {
+    auto it = number_.find(&node);
+    return it == number_.end() ? kLive : it->second;
+  }
 
   bool NoChange(const StateBinding& binding) {
     return Root(binding.next) == binding.state;
@@ -70,12 +78,20 @@ class Planner {
 
   // The value whose memory `value` has: itself, or the input of a view.
   const Value* Root(const Value* value) {
-    size_t hops = 0;
-    while (value->producer && views_.contains(value->producer)) {
-      Check(++hops <= views_.size(), "[", value->producer->Where(),
-            "] lies on a cycle of the graph");
+    std::vector<const Value*> path;
+    while (value->producer && NumberOf(*value->producer) == kView) {
+      auto known = root_of_.find(value);
+      if (known != root_of_.end()) {
+        value = known->second;
+        break;
+      }
+      path.push_back(value);
+      if (path.size() > number_.size()) {
+        Fail("[", value->producer->Where(), "] lies on a cycle of the graph");
+      }
       value = value->producer->in(0);
     }
+    for (const Value* view : path) root_of_[view] = value;
     return value;
   }
 
@@ -98,7 +114,7 @@ class Planner {
               value->name, "] expected a producer, got none");
         continue;
       }
-      if (!live_.insert(node).second) continue;
+      if (!number_.emplace(node, kLive).second) continue;
       for (const Value* input : node->inputs()) {
         if (input) todo.push_back(input);
       }
@@ -115,12 +131,13 @@ class Planner {
   void FindSteps() {
     std::map<std::string, std::pair<size_t, std::string>> missing;
     for (const Node& node : graph_.nodes()) {
-      if (!live_.contains(&node)) continue;
+      auto live = number_.find(&node);
+      if (live == number_.end()) continue;
       const KernelEntry* entry = kernels_.Find(node.domain, node.op);
       if (entry && entry->traits.view && IsView(node)) {
-        views_.insert(&node);
+        live->second = kView;
       } else if (entry && entry->kernel && !HasSubgraph(node)) {
-        number_[&node] = static_cast<int>(nodes_.size());
+        live->second = static_cast<int>(nodes_.size());
         nodes_.push_back(&node);
         entries_.push_back(entry);
       } else {
@@ -158,10 +175,15 @@ class Planner {
   }
 
   int MemoryOf(const Value* value) {
+    auto known = memory_of_.find(value);
+    if (known != memory_of_.end()) return known->second;
     const Value* root = Root(value);
-    auto [it, added] =
-        memory_of_.emplace(root, static_cast<int>(memories_.size()));
-    if (!added) return it->second;
+    int memory = root == value ? NewMemory(root) : MemoryOf(root);
+    memory_of_.emplace(value, memory);
+    return memory;
+  }
+
+  int NewMemory(const Value* root) {
     Memory memory{root, Bytes(*root)};
     if (root->producer) {
       memory.writer = number_.at(root->producer);
@@ -181,7 +203,7 @@ class Planner {
       plan_.constants.push_back(root);
     }
     memories_.push_back(std::move(memory));
-    return it->second;
+    return static_cast<int>(memories_.size()) - 1;
   }
 
   void FindMemories() {
@@ -215,7 +237,7 @@ class Planner {
   }
 
   void PlaceOutputs() {
-    std::unordered_map<int, int> snapshots;
+    absl::flat_hash_map<int, int> snapshots;
     for (const Value* value : graph_.outputs) {
       int memory = MemoryOf(value);
       if (memories_[Index(memory)].writer < 0) {
@@ -255,8 +277,8 @@ class Planner {
   }
 
   void BindState() {
-    std::unordered_set<int> taken;  // next values written into some state
-    std::unordered_map<int, int> snapshots;
+    absl::flat_hash_set<int> taken;  // next values written into some state
+    absl::flat_hash_map<int, int> snapshots;
     for (const StateBinding& binding : graph_.state) {
       if (NoChange(binding)) continue;
       Check(binding.state->dtype == binding.next->dtype &&
@@ -464,21 +486,21 @@ class Planner {
   const Graph& graph_;
   const KernelRegistry& kernels_;
   Plan plan_;
-  std::unordered_set<const Value*> read_;
-  std::unordered_set<const Node*> live_, views_;
-  std::unordered_set<const Value*> bound_;  // state that gets a new value
-  std::vector<const Node*> nodes_;          // by number, in graph order
+  absl::flat_hash_set<const Value*> read_;
+  absl::flat_hash_set<const Value*> bound_;  // state that gets a new value
+  std::vector<const Node*> nodes_;           // by number, in graph order
   std::vector<const KernelEntry*> entries_;
-  std::unordered_map<const Node*, int> number_;
+  absl::flat_hash_map<const Node*, int> number_;  // of live nodes
   std::vector<Memory> memories_;
-  std::unordered_map<const Value*, int> memory_of_;
+  absl::flat_hash_map<const Value*, const Value*> root_of_;  // of views
+  absl::flat_hash_map<const Value*, int> memory_of_;
   std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
   std::vector<Assignment> assignments_;
   std::vector<InPlaceWrite> writes_;
   std::vector<int> order_, position_;  // inverse of each other
   std::vector<int> buffer_of_;
-  std::unordered_map<const Value*, int> slot_of_;
-  std::unordered_map<int, int> amax_of_;  // memory → the plan's amax
+  absl::flat_hash_map<const Value*, int> slot_of_;
+  absl::flat_hash_map<int, int> amax_of_;  // memory → the plan's amax
   std::vector<int> slot_memory_;
 };
 

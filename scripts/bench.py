@@ -5,6 +5,7 @@ MKL. All figures are of one run on one machine: ratios count.
 
   ./dev bench [--json FILE] [--markdown FILE] [...]
   ./dev bench compare OLD.json NEW.json
+  ./dev bench scaling [--markdown FILE] [...]
 """
 import argparse
 import datetime
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from bench import contest, gemm, machine, report, task
+from bench import contest, gemm, machine, report, scaling, task
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -205,7 +206,23 @@ def measure(chosen):
     return result
 
 
+def measure_scaling(words):
+    chosen = scaling.arguments(words, names)
+    WORK.mkdir(parents=True, exist_ok=True)
+    facts, _ = describe_machine()
+    result = {"date": datetime.date.today().isoformat(), "commit": commit(),
+              "machine": facts,
+              **scaling.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
+    text = scaling.markdown(result)
+    print(text)
+    if chosen.markdown:
+        chosen.markdown.write_text(text)
+
+
 def main():
+    if sys.argv[1:2] == ["scaling"]:
+        measure_scaling(sys.argv[2:])
+        return
     chosen = arguments()
     if "old" in chosen:
         print(report.compare(json.loads(chosen.old.read_text()),

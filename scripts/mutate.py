@@ -17,6 +17,7 @@ import sys
 import time
 
 import mutants
+import mutants_external
 import mutants_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -24,6 +25,8 @@ COPY = ROOT / "build/mutate"
 BUILD = COPY / "build/release"
 # A mutant may hang: it gets ten times what the tests took, and this at least.
 LEAST_SECONDS = 30
+# These run the program, and are narrowed by pytest's -k.
+PYTEST = ("test_python", "test_bad_input")
 # What a test says of the first case that failed, or that it died in.
 FAILED = (r"^\[  FAILED  \] (\S+?),? ",
           r"^FAILED (?:tests/python/)?([^\s\[]+)")
@@ -74,8 +77,7 @@ def configure():
 
 def build(tests):
     """Builds what the tests run. Returns the compiler's words if it fails."""
-    targets = {"onnx-fp8" if t.ctest == "test_python" else t.ctest
-               for t in tests}
+    targets = {"onnx-fp8" if t.ctest in PYTEST else t.ctest for t in tests}
     done = subprocess.run(
         ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()),
          "--target", *sorted(targets)],
@@ -108,7 +110,7 @@ class Runner:
         """Returns (passed, the case that failed or "", output)."""
         command, variables = self.commands[test.ctest]
         environment = os.environ | variables | {"GTEST_FAIL_FAST": "1"}
-        if test.ctest == "test_python":
+        if test.ctest in PYTEST:
             command = command + ["-x", "-k", test.only]
         elif test.only:
             environment["GTEST_FILTER"] = test.only
@@ -184,7 +186,8 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for m in (mutants.MUTANTS + mutants_kernels.MUTANTS) if not patterns or
+    found = [m for of in (mutants, mutants_external, mutants_kernels)
+             for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
         sys.exit("mutate: no mutant has such a name; --list shows all")

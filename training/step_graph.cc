@@ -16,7 +16,6 @@
 #include "graph/passes/linear.h"
 #include "graph/passes/running_statistics.h"
 #include "graph/passes/scale_update.h"
-#include "graph/passes/specialise.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "graph/verify.h"
 #include "onnx_fp8/check.h"
@@ -39,7 +38,8 @@ class StepBuilder {
 
   StepGraph Forward(const std::map<std::string, Shape>& shapes,
                     bool input_gradients) {
-    step_.graph = Specialise(*source_.model, shapes, *source_.evaluator);
+    step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
+                             &step_.specialised);
     Graph& graph = *step_.graph;
     for (const Value* value : graph.outputs) {
       step_.outputs.push_back(value->name);

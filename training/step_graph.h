@@ -12,6 +12,7 @@
 #include "graph/evaluator.h"
 #include "graph/graph.h"
 #include "graph/passes/fp8_rewrite.h"
+#include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
@@ -56,6 +57,7 @@ struct StepGraph {
   std::map<std::string, std::string> input_gradients;
   // Outputs of the model itself.
   std::vector<std::string> outputs;
+  SpecialiseReport specialised;
 };
 
 // Any kind but kApply. `shapes`: every input of the model, all sizes known.

@@ -2,13 +2,15 @@
 #include "graph/passes/dead_code.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <ranges>
 #include <vector>
+
+#include "absl/container/flat_hash_set.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using Values = std::unordered_set<const Value*>;
+using Values = absl::flat_hash_set<const Value*>;
 
 // Every value that outputs and state depend on.
 Values LiveValues(const Graph& graph) {
@@ -18,7 +20,7 @@ Values LiveValues(const Graph& graph) {
     todo.push_back(binding.state);
     todo.push_back(binding.next);
   }
-  std::unordered_set<const Node*> seen;
+  absl::flat_hash_set<const Node*> seen;
   while (!todo.empty()) {
     const Value* value = todo.back();
     todo.pop_back();
@@ -43,8 +45,9 @@ void RemoveDeadCode(Graph& graph) {
         node.outputs(), [&](Value* value) { return live.contains(value); });
     if (!needed) dead.push_back(&node);
   }
-  // Dead nodes read one another: first cut all, then remove all.
-  for (Node* node : dead) {
+  // Dead nodes read one another: first cut all, then remove all. The last comes
+  // first, as use lists like it.
+  for (Node* node : dead | std::views::reverse) {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       graph.SetInput(node, i, nullptr);
     }

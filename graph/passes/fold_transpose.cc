@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 namespace onnx_fp8 {
@@ -72,14 +73,13 @@ void FoldIntoGemm(Graph& graph, Node& gemm) {
   }
 }
 
-// Nothing reads it, subgraphs included (they read by name).
-bool IsDead(const Graph& graph, const Value* value,
-            const std::vector<Value*>& captured) {
-  auto is_next = [&](const StateBinding& b) { return b.next == value; };
-  return value->uses.empty() &&
-         std::ranges::find(graph.outputs, value) == graph.outputs.end() &&
-         std::ranges::find(captured, value) == captured.end() &&
-         std::ranges::none_of(graph.state, is_next);
+// What is needed without being in a use list; subgraphs read by name.
+std::unordered_set<const Value*> Needed(const Graph& graph) {
+  std::vector<Value*> captured = graph.CapturedBySubgraphs();
+  std::unordered_set<const Value*> needed(captured.begin(), captured.end());
+  needed.insert(graph.outputs.begin(), graph.outputs.end());
+  for (const StateBinding& binding : graph.state) needed.insert(binding.next);
+  return needed;
 }
 
 }  // namespace
@@ -95,10 +95,11 @@ void FoldTranspose(Graph& graph) {
       FoldIntoGemm(graph, node);
     }
   }
-  std::vector<Value*> captured = graph.CapturedBySubgraphs();
+  auto needed = Needed(graph);
   std::ranges::reverse(transposes);
   for (Node* node : transposes) {
-    if (IsDead(graph, node->out(0), captured)) graph.RemoveNode(node);
+    const Value* y = node->out(0);
+    if (y->uses.empty() && !needed.contains(y)) graph.RemoveNode(node);
   }
 }
 

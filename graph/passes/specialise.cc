@@ -2,6 +2,7 @@
 #include "graph/passes/specialise.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "graph/infer_shapes.h"
@@ -276,6 +277,7 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
                                   SpecialiseReport* report) {
+  auto begin = std::chrono::steady_clock::now();
   auto out = std::make_unique<Graph>();
   Specialiser specialiser(*out, evaluator);
   specialiser.Run(graph, shapes);
@@ -283,6 +285,9 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
     report->nodes_before = CountNodes(graph);
     report->nodes_after = static_cast<int64_t>(out->nodes().size());
     report->folded = specialiser.folded();
+    std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - begin;
+    report->seconds = time.count();
   }
   return out;
 }

@@ -14,6 +14,7 @@ struct SpecialiseReport {
   int64_t nodes_before = 0;  // subgraphs included
   int64_t nodes_after = 0;
   int64_t folded = 0;  // computed here, once, instead of in every step
+  double seconds = 0;  // that it took
 };
 
 // The graph for these input shapes (by input name, all sizes known): every

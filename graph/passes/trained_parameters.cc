@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -159,19 +160,32 @@ class Rule {
 
   // Bodies see the values around them; their own inputs count as live. Returns
   // what the outputs are: live if any body's output is.
-  Kind OfSubgraphs(const Node& node, const Kinds& kinds) {
+  Kind OfSubgraphs(const Node& node, Kinds& kinds) {
     bool live = node.op != "If";
     for (const auto& [key, attribute] : node.attributes) {
       auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
       if (!inner) continue;
-      Kinds scope = kinds;
+      // The body's own values hide those of their names outside, for a while.
+      std::vector<std::pair<std::string, std::optional<Kind>>> hidden;
       for (const Value* value : (*inner)->Values()) {
-        if (value->is_input) scope[value->name] = {Kind::kLive};
-        if (value->is_initializer()) scope[value->name] = {Kind::kAux};
+        bool own =
+            value->producer || value->is_input || value->is_initializer();
+        if (!own) continue;
+        auto it = kinds.find(value->name);
+        hidden.push_back({value->name, {}});
+        if (it != kinds.end()) hidden.back().second = it->second;
+        kinds[value->name] = {value->is_input ? Kind::kLive : Kind::kAux};
       }
-      Visit(**inner, scope);
+      Visit(**inner, kinds);
       for (const Value* value : (*inner)->outputs) {
-        live |= scope[value->name].tag == Kind::kLive;
+        live |= kinds[value->name].tag == Kind::kLive;
+      }
+      for (auto& [name, kind] : hidden) {
+        if (kind) {
+          kinds[name] = *kind;
+        } else {
+          kinds.erase(name);
+        }
       }
     }
     return {live ? Kind::kLive : Kind::kAux};

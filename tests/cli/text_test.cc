@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
 #include <sstream>
 
+#include "cli/interrupt.h"
 #include "cli/model_report.h"
 #include "cli/progress.h"
 
@@ -54,6 +58,34 @@ TEST(ProgressTest, Line) {
             "step 12/100  loss 2.3026  grad norm 1.25  lr 0.001  820 tokens/s");
   step.seconds_left = 75;
   EXPECT_TRUE(ProgressText(step).ends_with("  ETA 1 min 15 s"));
+}
+
+TEST(ProgressTest, LineOfACopy) {
+  ExternalCopy copy{"out/w.bin", true, 0, 3u << 20};
+  EXPECT_EQ(ProgressText(copy, 0), "comparing with out/w.bin  0 B of 3.00 MiB");
+  copy.there = false;
+  copy.done = 1u << 20;
+  EXPECT_EQ(
+      ProgressText(copy, 2),
+      "copying to out/w.bin  1.00 MiB of 3.00 MiB  512.00 KiB/s  ETA 4.0 s");
+}
+
+TEST(ProgressTest, CtrlCEndsACopy) {
+  auto end = [] {
+    Progress progress(std::cerr, false);
+    ExternalCopyObserver observer = ShowCopies(progress);
+    observer({"out/w.bin", false, 0, 10});
+    std::raise(SIGINT);
+    try {
+      observer({"out/w.bin", false, 5, 10});
+    } catch (const Interruption& error) {
+      std::cerr << error.what();
+      std::exit(7);
+    }
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(7),
+              "copying to out/w.bin  0 B of 10 B\n"
+              "interrupted: .out/w.bin. is not written");
 }
 
 TEST(ProgressTest, NotesGetLinesOfTheirOwn) {

@@ -22,5 +22,31 @@ TEST(ModulePath, ComesFromScopesOrElseFromTheName) {
   EXPECT_EQ(PathOf("node_7"), "");
 }
 
+// Every Concat doubles the ways back: a walk that takes all never ends.
+TEST(WeightBehind, LooksAtSharedOperandsOnce) {
+  Graph graph;
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{1});
+  for (int i = 0; i < 64; ++i) {
+    x = graph.AddNode("Concat", {x, x}, {"y" + std::to_string(i)})->out(0);
+  }
+  EXPECT_EQ(WeightBehind(x), nullptr);
+  Value* w = graph.AddInitializer("w", Tensor::Scalar(1.0f));
+  w->role = Role::kParameter;
+  EXPECT_EQ(WeightBehind(graph.AddNode("Concat", {x, w}, {"z"})->out(0)), w);
+}
+
+TEST(WeightBehind, TakesTheFirst) {
+  Graph graph;
+  std::vector<Value*> parts;
+  for (const char* name : {"a", "b"}) {
+    Value* w = graph.AddInitializer(name, Tensor::Scalar(1.0f));
+    w->role = Role::kFrozen;
+    parts.push_back(
+        graph.AddNode("Identity", {w}, {"view." + w->name})->out(0));
+  }
+  Value* y = graph.AddNode("Concat", parts, {"y"})->out(0);
+  EXPECT_EQ(WeightBehind(y), graph.Find("a"));
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -7,11 +7,13 @@ import subprocess
 import sys
 
 import numpy
+import onnx
+import onnxruntime
 import pytest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-from bench import contest, gemm, machine, report, task  # noqa: E402
+from bench import contest, gemm, graphs, machine, report, scaling, task  # noqa: E402
 
 LIBRARIES = ("openblas", "mkl", "torch_bf16")
 
@@ -190,3 +192,55 @@ def test_a_peer_that_ends_is_left_out(tmp_path):
     results, left = contest.run({"peer": peer, "missing": missing, "fixed": fixed}, 3, 3)
     assert left["peer"] == "peer: the disk is full" and "no-python" in left["missing"]
     assert list(results) == ["fixed"] and fixed.turns == 3
+
+
+def run_in_stock(path, feeds):
+    onnx.checker.check_model(path, full_check=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("name", scaling.SHAPES)
+def test_made_graphs_are_models(name, tmp_path):
+    path = tmp_path / "m.onnx"
+    scaling.SHAPES[name](path, 300)
+    assert 300 <= len(onnx.load(path).graph.node) < 400
+    feed = ({"input_ids": numpy.arange(6).reshape(2, 3)} if name == "llama" else
+            {"x": numpy.ones((2, 16), "f4")})
+    y = run_in_stock(path, feed)
+    assert numpy.isfinite(y).all() and y.std() > 0
+
+
+def test_made_external_data_are_a_hole(tmp_path):
+    path, data = tmp_path / "m.onnx", tmp_path / "m.onnx.data"
+    graphs.Llama(graphs.Writer(data), 2, 64, 96, 4, 50).write(path)
+    assert data.stat().st_size > 4 * (2 * 50 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 96))
+    assert scaling.disk_bytes(tmp_path) < 2**16
+    assert (run_in_stock(path, {"input_ids": numpy.zeros((1, 3), "i8")}) == 0).all()
+
+
+def test_work_of_a_step():
+    linear = {"m": 2, "k": 3, "n": 5, "role": "forward"}
+    gemms = [linear, {**linear, "role": "dgrad"}, {**linear, "role": "wgrad"}, {**linear, "role": "none"}]
+    assert scaling.work_of_step({"gemms": gemms}) == (15, 3 * 60 + 30)
+
+
+def test_scaling_markdown_has_every_figure():
+    trained = {"tokens_per_second": 1000.0, "flops": 7e9}
+    result = {
+        "machine": make_report()["machine"], "date": "2026-01-01", "commit": "abc",
+        "nodes": [{"shape": "mlp", "nodes": 1000, "read": 0.1, "specialise": 0.2, "step_graph": 0.3, "plan": 0.4,
+                   "inspect": 1.5, "rewrite": 0.6, "peak": 2**20}],
+        "file": {"bytes": 27e9, "rows": [{"what": "inspect", "seconds": 0.5, "peak": 2**25, "disk": 2**20}]},
+        "sizes": [{"batch": 8, "seq": 256, "width": 128, "parameters": 2_000_000, "fp32": trained,
+                   "tensorwise": trained}]}
+    text = scaling.markdown(result)
+    for part in ("A CPU", "| mlp, 1000 | 0.10 | 0.20 | 0.30 | 0.40 | 1.50 | 1500 | 0.60 | 1 |", "27.0 GB",
+                 "| inspect | 0.50 | 32 | 1.0 |", "| 8 x 256, 128 | 2.00 | 1000 | 2.0 | 7 | 1000 | 2.0 | 7 |"):
+        assert part in text, part
+
+
+def test_scaling_refuses_before_it_starts():
+    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", "scaling", "--only", "node"],
+                          capture_output=True, text=True)
+    assert done.returncode == 2 and "expected some of nodes,file,sizes" in done.stderr

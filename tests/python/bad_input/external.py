@@ -161,12 +161,59 @@ def rewritten_over_a_foreign_file(folder):
     return ["rewrite", "m.onnx", "-o", "to/out.onnx", "--recipe", "tensorwise"]
 
 
-@cases("[DIR/to/out.onnx] would be replaced by the model's external data \"out.onnx\": write to another folder")
+@cases("[DIR/to/out.onnx] is the place of the model's external data \"out.onnx\": write to another file")
 def data_of_the_output_s_name(folder):
     (folder / "out.onnx").write_bytes(w_bytes())
     (folder / "to").mkdir()
     save(external("out.onnx"), folder / "m.onnx")
     return ["rewrite", "m.onnx", "-o", "to/out.onnx", "--recipe", "tensorwise"]
+
+
+@cases("[DIR/w.onnx] is the place of the model's external data \"w.onnx\": write to another file")
+def rewritten_over_its_data(folder):
+    (folder / "w.onnx").write_bytes(w_bytes())
+    save(external("w.onnx"), folder / "m.onnx")
+    return ["rewrite", "m.onnx", "-o", "w.onnx", "--recipe", "tensorwise"]
+
+
+def rewrite_to(folder, location):
+    (folder / location).parent.mkdir(exist_ok=True)
+    (folder / location).write_bytes(w_bytes())
+    (folder / "to").mkdir()
+    save(external(location), folder / "m.onnx")
+    return ["rewrite", "m.onnx", "-o", "to/out.onnx", "--recipe", "tensorwise"]
+
+
+LINK = "is a link, and loaders refuse external data behind links: write to another folder"
+
+
+@cases("[DIR/to/w.bin] " + LINK)
+def rewritten_beside_a_link(folder):
+    command = rewrite_to(folder, "w.bin")
+    (folder / "to" / "w.bin").symlink_to("../w.bin")
+    return command
+
+
+@cases("[DIR/to/w.bin] " + LINK)
+def rewritten_beside_a_dangling_link(folder):
+    command = rewrite_to(folder, "w.bin")
+    (folder / "to" / "w.bin").symlink_to("none")
+    return command
+
+
+@cases("[DIR/to/sub] " + LINK)
+def rewritten_beside_a_linked_folder(folder):
+    command = rewrite_to(folder, "sub/w.bin")
+    (folder / "elsewhere").mkdir()
+    (folder / "to" / "sub").symlink_to("../elsewhere")
+    return command
+
+
+@cases("[DIR/to/w.bin] would be replaced by the model's external data \"w.bin\": write to another folder")
+def rewritten_beside_a_folder_of_the_name(folder):
+    command = rewrite_to(folder, "w.bin")
+    (folder / "to" / "w.bin").mkdir()
+    return command
 
 
 @cases("[m.onnx w] expected external data in w.bin", "No such file or directory")

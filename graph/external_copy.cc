@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/external_copy.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "graph/model_file_internal.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/copy_file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+void AddLocation(const onnx::TensorProto& tensor,
+                 std::set<std::string>* locations) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+  for (const auto& entry : tensor.external_data()) {
+    if (entry.key() == "location") locations->insert(entry.value());
+  }
+}
+
+template <typename Nodes>
+void CollectFromNodes(const Nodes& nodes, std::set<std::string>* locations) {
+  for (const onnx::NodeProto& node : nodes) {
+    for (const auto& attribute : node.attribute()) {
+      if (attribute.has_t()) AddLocation(attribute.t(), locations);
+      if (!attribute.has_g()) continue;
+      for (const auto& tensor : attribute.g().initializer()) {
+        AddLocation(tensor, locations);
+      }
+      CollectFromNodes(attribute.g().node(), locations);
+    }
+  }
+}
+
+// Every file that an initializer or a tensor attribute refers to.
+std::set<std::string> Locations(const onnx::ModelProto& model) {
+  std::set<std::string> locations;
+  for (const auto& tensor : model.graph().initializer()) {
+    AddLocation(tensor, &locations);
+  }
+  CollectFromNodes(model.graph().node(), &locations);
+  for (const auto& function : model.functions()) {
+    CollectFromNodes(function.node(), &locations);
+  }
+  return locations;
+}
+
+struct Task {
+  std::string from, to, location;
+  uint64_t size;
+};
+
+// Refuses a place behind a link: there the copy could not be loaded, and it
+// would land in another folder.
+void CheckPlain(const fs::path& folder, const fs::path& location) {
+  fs::path path = folder;
+  for (const fs::path& part : location) {
+    path /= part;
+    std::error_code none;
+    Check(!fs::is_symlink(fs::symlink_status(path, none)), "[", path.string(),
+          "] is a link, and loaders refuse external data behind links: write "
+          "to another folder");
+  }
+}
+
+class Copier {
+ public:
+  Copier(const ModelFile& file, const std::string& out,
+         const ExternalCopyObserver& observer)
+      : file_(file), out_(fs::absolute(out)), observer_(observer) {}
+
+  void Run() {
+    fs::path from = fs::absolute(file_.path).parent_path();
+    fs::path to = out_.parent_path();
+    for (const std::string& location : Locations(file_.model)) {
+      Add(from, to, location);
+    }
+    // Nothing is written before it is sure that nothing is replaced.
+    for (const auto& [to, task] : present_) Compare(task);
+    for (const auto& [to, task] : absent_) Copy(task);
+  }
+
+ private:
+  void Add(const fs::path& from_folder, const fs::path& to_folder,
+           const std::string& location) {
+    uint64_t size = file_.external->Map(location, file_.path).size;
+    fs::path name = fs::path(location).lexically_normal();
+    std::string from = (from_folder / name).string();
+    std::string to = (to_folder / name).lexically_normal().string();
+    CheckPlain(to_folder, name);
+    Task task{from, to, location, size};
+    std::error_code none;
+    CheckApart(to, location);
+    if (fs::equivalent(from, to, none)) return;
+    auto& tasks = fs::exists(to) ? present_ : absent_;
+    if (tasks.emplace(to, std::move(task)).second) total_ += size;
+  }
+
+  // The model written to `out` must not replace its own data.
+  void CheckApart(const fs::path& data, const std::string& location) const {
+    std::error_code none;
+    Check(data.lexically_normal() != out_.lexically_normal() &&
+              !fs::equivalent(data, out_, none),
+          "[", out_.string(), "] is the place of the model's external data \"",
+          location, "\": write to another file");
+  }
+
+  // The model chose this name: it must not replace what is not its own.
+  [[noreturn]] static void Refuse(const Task& task) {
+    Fail("[", task.to, "] would be replaced by the model's external data \"",
+         task.location, "\": write to another folder");
+  }
+
+  ByteProgress Begin(const Task& task) {
+    bool there = present_.contains(task.to);
+    auto report = [this, to = task.to, there](uint64_t done) {
+      if (observer_) observer_({to, there, done_ + done, total_});
+    };
+    report(0);
+    return report;
+  }
+
+  void Compare(const Task& task) {
+    bool same = fs::is_regular_file(task.to) &&
+                fs::file_size(task.to) == task.size &&
+                SameContent(task.from, task.to, Begin(task));
+    if (!same) Refuse(task);
+    done_ += task.size;
+  }
+
+  void Copy(const Task& task) {
+    MakeDirectories(fs::path(task.to).parent_path().string());
+    CopyFileAtomically(task.from, task.to, Begin(task));
+    done_ += task.size;
+  }
+
+  const ModelFile& file_;
+  fs::path out_;
+  const ExternalCopyObserver& observer_;
+  std::map<std::string, Task> present_, absent_;  // by the copy's place
+  uint64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+void CopyExternalData(const ModelFile& file, const std::string& out,
+                      const ExternalCopyObserver& observer) {
+  Copier(file, out, observer).Run();
+}
+
+}  // namespace onnx_fp8

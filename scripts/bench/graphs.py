@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX models of any size, node by node as torch.onnx.export writes them, made
+without PyTorch. Usage: python -m bench.graphs llama_7b FILE"""
+import pathlib
+import sys
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ALIGNMENT = 4096  # of tensors in the external file, as PyTorch's exporter has it
+
+
+class Writer:
+    """Collects nodes and weights. With `external` the weights are a sparse
+    file of zeros beside the model, else small random numbers inside it."""
+
+    def __init__(self, external=None):
+        self.nodes, self.weights = [], []
+        self._external, self._end = external, 0
+        self._random = numpy.random.default_rng(0)
+
+    def node(self, op, *inputs, **attributes):
+        name = f"{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], f"node_{name}",
+                                           **attributes))
+        return name
+
+    def ints(self, *values):
+        return self.node("Constant", value_ints=values)
+
+    def number(self, value):
+        array = numpy.float32(value)
+        return self.node("Constant", value=numpy_helper.from_array(array))
+
+    def weight(self, name, *shape):
+        if self._external is None:
+            values = self._random.normal(0, 0.02, shape).astype("f4")
+            self.weights.append(numpy_helper.from_array(values, name))
+            return name
+        weight = TensorProto(name=name, dims=shape, data_type=TensorProto.FLOAT,
+                             data_location=TensorProto.EXTERNAL)
+        size = 4 * int(numpy.prod(shape))
+        for key, value in (("location", self._external.name),
+                           ("offset", self._end), ("length", size)):
+            weight.external_data.add(key=key, value=str(value))
+        self._end += -(-size // ALIGNMENT) * ALIGNMENT
+        self.weights.append(weight)
+        return name
+
+    def linear(self, x, name, inputs, outputs):
+        weight = self.weight(f"{name}.weight", outputs, inputs)
+        return self.node("MatMul", x,
+                         self.node("Transpose", weight, perm=[1, 0]))
+
+    def save(self, path, inputs, outputs):
+        graph = helper.make_graph(self.nodes, "main_graph", inputs, outputs,
+                                  self.weights)
+        onnx.save(helper.make_model(
+            graph, ir_version=10, producer_name="onnx_fp8 bench",
+            opset_imports=[helper.make_opsetid("", 18)]), path)
+        if self._external is not None:
+            with open(self._external, "wb") as file:
+                file.truncate(self._end)
+
+
+class Llama:
+    """A decoder with rotary positions, causal attention, RMSNorm, SwiGLU."""
+
+    def __init__(self, w, layers, width, hidden, heads, vocabulary):
+        self.w, self.layers = w, layers
+        self.width, self.hidden, self.heads = width, hidden, heads
+        self.vocabulary, self.head = vocabulary, width // heads
+
+    def norm(self, x, name):
+        w = self.w
+        mean = w.node("ReduceMean", w.node("Pow", x, w.number(2)), w.ints(-1),
+                      keepdims=1)
+        root = w.node("Sqrt", w.node("Add", mean, w.number(1e-5)))
+        normal = w.node("Mul", x, w.node("Reciprocal", root))
+        return w.node("Mul", w.weight(f"{name}.weight", self.width), normal)
+
+    def shape(self, *sizes):
+        """A shape whose parts are names of values or numbers."""
+        w = self.w
+        parts = [w.node("Reshape", s, w.ints(-1)) if isinstance(s, str)
+                 else w.ints(s) for s in sizes]
+        return w.node("Concat", *parts, axis=0)
+
+    def split_heads(self, x):
+        w = self.w
+        shape = self.shape(self.batch, self.seq, self.heads, self.head)
+        return w.node("Transpose", w.node("Reshape", x, shape, allowzero=1),
+                      perm=[0, 2, 1, 3])
+
+    def rotate(self, x):
+        w, half = self.w, self.head // 2
+        axis, step = w.ints(-1), w.ints(1)
+        a = w.node("Slice", x, w.ints(0), w.ints(half), axis, step)
+        b = w.node("Slice", x, w.ints(half), w.ints(2**63 - 1), axis, step)
+        turned = w.node("Concat", w.node("Neg", b), a, axis=-1)
+        return w.node("Add", w.node("Mul", x, self.cos),
+                      w.node("Mul", turned, self.sin))
+
+    def prepare(self):
+        """Sizes, the rotation and the mask, once for all layers."""
+        w = self.w
+        self.batch, self.seq = (
+            w.node("Squeeze", w.node("Shape", "input_ids", start=i, end=i + 1))
+            for i in range(2))
+        zero, one = (w.node("Constant", value=numpy_helper.from_array(
+            numpy.int64(i))) for i in range(2))
+        position = w.node("Range", zero, self.seq, one)
+        row = w.node("Unsqueeze", position, w.ints(0))
+        column = w.node("Unsqueeze", position, w.ints(1))
+        hidden = w.node("Greater", row, column)
+        self.mask = w.node("Where", hidden, w.number(-3.4e38), w.number(0))
+        frequency = 10000.0 ** (-numpy.arange(0, self.head, 2) / self.head)
+        frequency = w.node("Constant", value=numpy_helper.from_array(
+            frequency.astype("f4")[None]))
+        angle = w.node("Mul", w.node("Cast", column, to=TensorProto.FLOAT),
+                       frequency)
+        angle = w.node("Concat", angle, angle, axis=-1)
+        self.cos, self.sin = w.node("Cos", angle), w.node("Sin", angle)
+
+    def layer(self, x, name):
+        w, width = self.w, self.width
+        y = self.norm(x, f"{name}.input_layernorm")
+        q, k, v = (self.split_heads(
+            w.linear(y, f"{name}.self_attn.{part}_proj", width, width))
+            for part in "qkv")
+        kt = w.node("Transpose", self.rotate(k), perm=[0, 1, 3, 2])
+        scores = w.node("Mul", w.node("MatMul", self.rotate(q), kt),
+                        w.number(self.head ** -0.5))
+        p = w.node("Softmax", w.node("Add", scores, self.mask), axis=-1)
+        y = w.node("Transpose", w.node("MatMul", p, v), perm=[0, 2, 1, 3])
+        y = w.node("Reshape", y, self.shape(self.batch, self.seq, width),
+                   allowzero=1)
+        x = w.node("Add", x,
+                   w.linear(y, f"{name}.self_attn.o_proj", width, width))
+        y = self.norm(x, f"{name}.post_attention_layernorm")
+        gate, up = (w.linear(y, f"{name}.mlp.{part}_proj", width, self.hidden)
+                    for part in ("gate", "up"))
+        y = w.node("Mul", w.node("Mul", gate, w.node("Sigmoid", gate)), up)
+        return w.node("Add", x, w.linear(y, f"{name}.mlp.down_proj",
+                                         self.hidden, width))
+
+    def write(self, path, nodes=0):
+        """With `nodes` as many layers as make about that many."""
+        w = self.w
+        self.prepare()
+        x = w.node("Gather", w.weight("model.embed_tokens.weight",
+                                      self.vocabulary, self.width),
+                   "input_ids")
+        done = 0
+        while len(w.nodes) < nodes if nodes else done < self.layers:
+            x = self.layer(x, f"model.layers.{done}")
+            done += 1
+        x = self.norm(x, "model.norm")
+        w.linear(x, "lm_head", self.width, self.vocabulary)
+        w.nodes[-1].output[0] = "logits"
+        info = helper.make_tensor_value_info
+        w.save(path, [info("input_ids", TensorProto.INT64, ["batch", "seq"])],
+               [info("logits", TensorProto.FLOAT,
+                     ["batch", "seq", self.vocabulary])])
+
+
+def llama(path, nodes):
+    """About `nodes` nodes in narrow layers."""
+    Llama(Writer(), 0, 16, 32, 2, 32).write(path, nodes)
+
+
+def save_rows(w, path):
+    """A model of rows of 16 numbers, whose result is the last node's."""
+    w.nodes[-1].output[0] = "y"
+    info = helper.make_tensor_value_info
+    w.save(path, [info("x", TensorProto.FLOAT, ["batch", 16])],
+           [info("y", TensorProto.FLOAT, ["batch", 16])])
+
+
+def mlp(path, nodes):
+    """Linear layers and ReLU: no other model has more parameters a node."""
+    w, x = Writer(), "x"
+    while len(w.nodes) < nodes:
+        name = f"layers.{len(w.nodes) // 4}"
+        y = w.linear(x, name, 16, 16)
+        x = w.node("Relu", w.node("Add", y, w.weight(f"{name}.bias", 16)))
+    save_rows(w, path)
+
+
+def shared(path, nodes):
+    """A chain in which all nodes read one of two values: a parameter, a
+    constant."""
+    w = Writer()
+    parameter, constant = w.weight("weight", 16), w.number(0.5)
+    x = "x"
+    while len(w.nodes) < nodes:
+        x = w.node("Add", w.node("Mul", x, constant), parameter)
+    save_rows(w, path)
+
+
+def llama_7b(path):
+    """6.7 billion parameters in fp32: 27 GB, of which the disk holds none."""
+    path = pathlib.Path(path)
+    w = Writer(path.with_name(path.name + ".data"))
+    Llama(w, 32, 4096, 11008, 32, 32000).write(path)
+
+
+if __name__ == "__main__":
+    {"llama_7b": llama_7b}[sys.argv[1]](sys.argv[2])
