@@ -25,6 +25,24 @@ size_t MemoryBytes() {
   return bytes;
 }
 
+void CheckBytes(size_t bytes) {
+  Check(bytes <= MemoryBytes(), "expected to need at most the machine's ",
+        MemoryBytes(), " bytes of memory, got ", bytes,
+        ": use smaller batches or a smaller model");
+}
+
+// Pages that come from the system as zeros take no memory until they are
+// written: the initial moments of a large model never do.
+std::shared_ptr<void> ZeroBytes(size_t bytes) {
+  CheckBytes(bytes);
+  size_t space = std::max<size_t>(bytes, 1) + kAlignment;
+  void* block = std::calloc(space, 1);
+  Check(block != nullptr, "out of memory: ", bytes, " bytes");
+  void* data = block;
+  std::align(kAlignment, space - kAlignment, data, space);
+  return std::shared_ptr<void>(data, [block](void*) { std::free(block); });
+}
+
 // fn.operator()<T>() for the C++ type of a numeric dtype.
 template <typename Fn>
 auto Dispatch(DType dtype, Fn fn) {
@@ -113,9 +131,7 @@ To ConvertElement(From from) {
 }  // namespace
 
 std::shared_ptr<void> AllocateBytes(size_t bytes) {
-  Check(bytes <= MemoryBytes(), "expected to need at most the machine's ",
-        MemoryBytes(), " bytes of memory, got ", bytes,
-        ": use smaller batches or a smaller model");
+  CheckBytes(bytes);
   size_t rounded =
       (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded);
@@ -124,6 +140,13 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
 }
 
 Tensor Tensor::Allocate(DType dtype, Shape shape) {
+  Tensor t = OfType(dtype, std::move(shape));
+  t.owner_ = AllocateBytes(t.bytes());
+  t.data_ = t.owner_.get();
+  return t;
+}
+
+Tensor Tensor::OfType(DType dtype, Shape shape) {
   Check(ByteSize(dtype) > 0, "expected a numeric dtype, got ", Name(dtype));
   Tensor t;
   t.dtype_ = dtype;
@@ -133,14 +156,13 @@ Tensor Tensor::Allocate(DType dtype, Shape shape) {
   Check(static_cast<size_t>(t.size_) < SIZE_MAX / 2 / size,
         "expected a tensor that fits into memory, got shape ",
         ToString(t.shape_));
-  t.owner_ = AllocateBytes(static_cast<size_t>(t.size_) * size);
-  t.data_ = t.owner_.get();
   return t;
 }
 
 Tensor Tensor::Zeros(DType dtype, Shape shape) {
-  Tensor t = Allocate(dtype, std::move(shape));
-  std::memset(t.data_, 0, t.bytes());
+  Tensor t = OfType(dtype, std::move(shape));
+  t.owner_ = ZeroBytes(t.bytes());
+  t.data_ = t.owner_.get();
   return t;
 }
 

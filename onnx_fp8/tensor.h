@@ -28,6 +28,10 @@ class Tensor {
   // Uninitialised memory, aligned to 64 bytes.
   static Tensor Allocate(DType dtype, Shape shape);
 
+  // The type alone, without bytes: REQUIRES that nothing reads or writes it.
+  // Errors: no numeric dtype, a size beyond 64 bits.
+  static Tensor OfType(DType dtype, Shape shape);
+
   // All bytes zero.
   static Tensor Zeros(DType dtype, Shape shape);
 

@@ -49,8 +49,12 @@ class Session : public TrainingSession {
         provider_(MakeCpuProvider()),
         evaluator_(MakeCpuEvaluator()),
         source_(MakeStepSource(options_, model_, *evaluator_)) {
-    for (const Value* value : model_.graph->Initializers()) {
-      if (value->role != Role::kNone) state_[value->name] = value->data.Clone();
+    for (Value* value : model_.graph->Initializers()) {
+      if (value->role == Role::kNone) continue;
+      state_[value->name] = value->data.Clone();
+      // Only the state counts from now on: the file's values would stay in
+      // memory for nothing.
+      value->data = Tensor::OfType(value->dtype, *value->shape);
     }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;

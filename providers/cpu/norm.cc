@@ -326,11 +326,13 @@ void RMSNormGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterNorm(KernelRegistry& r) {
-  r.Add("LayerNormalization", Widened<LayerNormalization>);
-  r.Add("RMSNormalization", Widened<RMSNormalization>);
-  r.Add("LayerNormGrad", Widened<LayerNormGrad>, {}, kDomain);
-  r.Add("RMSNorm", Widened<RMSNormalization>, {}, kDomain);
-  r.Add("RMSNormGrad", Widened<RMSNormGrad>, {}, kDomain);
+  const KernelTraits first{.in_place = {{0, 0}}};
+  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}};
+  r.Add("LayerNormalization", Widened<LayerNormalization>, first);
+  r.Add("RMSNormalization", Widened<RMSNormalization>, first);
+  r.Add("LayerNormGrad", Widened<LayerNormGrad>, either, kDomain);
+  r.Add("RMSNorm", Widened<RMSNormalization>, first, kDomain);
+  r.Add("RMSNormGrad", Widened<RMSNormGrad>, either, kDomain);
   RegisterChannelNorm(r);
 }
 
