@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/tensor.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,16 +32,23 @@ void CheckBytes(size_t bytes) {
         ": use smaller batches or a smaller model");
 }
 
-// Pages that come from the system as zeros take no memory until they are
-// written: the initial moments of a large model never do.
+// Zeros of a size from which on they get pages of their own.
+constexpr size_t kLarge = size_t{1} << 20;
+
+// Fresh pages take no memory until they are written: the initial moments of a
+// large model, which only get copied, never do. (calloc would often give used
+// ones.)
 std::shared_ptr<void> ZeroBytes(size_t bytes) {
+  if (bytes < kLarge) {
+    std::shared_ptr<void> data = AllocateBytes(bytes);
+    std::memset(data.get(), 0, bytes);
+    return data;
+  }
   CheckBytes(bytes);
-  size_t space = std::max<size_t>(bytes, 1) + kAlignment;
-  void* block = std::calloc(space, 1);
-  Check(block != nullptr, "out of memory: ", bytes, " bytes");
-  void* data = block;
-  std::align(kAlignment, space - kAlignment, data, space);
-  return std::shared_ptr<void>(data, [block](void*) { std::free(block); });
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Check(data != MAP_FAILED, "out of memory: ", bytes, " bytes");
+  return std::shared_ptr<void>(data, [bytes](void* p) { munmap(p, bytes); });
 }
 
 // fn.operator()<T>() for the C++ type of a numeric dtype.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/session.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -306,6 +308,9 @@ class Session : public TrainingSession {
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
+    // The C library keeps what reading the file and building the graph have
+    // freed, and the arena is too large to come from there.
+    malloc_trim(0);
     auto executor = std::make_unique<Executor>(graph, *provider_);
     executor->set_profiler(profiler_.get());
     if (profiler_) profiled_.push_back(std::move(graph));
