@@ -27,8 +27,8 @@ struct Rates {
   Rates(const NodeProfile& node, const MachinePeaks& peaks)
       : flops(Ratio(node.flops, node.milliseconds * 1e6)),
         bytes(Ratio(node.bytes, node.milliseconds * 1e6)),
-        flops_share(Ratio(flops * 1e9, node.eight_bit ? peaks.eight_bit_flops
-                                                      : peaks.flops)),
+        flops_share(Ratio(
+            flops * 1e9, node.eight_bit ? peaks.eight_bit_flops : peaks.flops)),
         bytes_share(Ratio(bytes * 1e9, peaks.bytes)) {}
 
   double flops, bytes, flops_share, bytes_share;
@@ -47,7 +47,7 @@ std::string Fixed(double value, int digits) {
 }
 
 Json GroupsJson(const ProfileReport& report, const char* name,
-                std::string NodeProfile::* key) {
+                std::string NodeProfile::*key) {
   Json list = Json::array();
   for (const ProfileGroup& group : GroupBy(report, key)) {
     list.push_back({{name, group.key},
@@ -59,7 +59,7 @@ Json GroupsJson(const ProfileReport& report, const char* name,
 }
 
 void PrintGroups(const ProfileReport& report, const char* name,
-                 std::string NodeProfile::* key, std::ostream& out) {
+                 std::string NodeProfile::*key, std::ostream& out) {
   Table table({name, "nodes", "ms", "%"});
   for (const ProfileGroup& group : GroupBy(report, key)) {
     double share = Ratio(group.milliseconds, InNodes(report));
@@ -79,7 +79,7 @@ MachinePeaks MeasurePeaks() {
 }
 
 std::vector<ProfileGroup> GroupBy(const ProfileReport& report,
-                                  std::string NodeProfile::* key) {
+                                  std::string NodeProfile::*key) {
   std::map<std::string, ProfileGroup> groups;
   for (const NodeProfile& node : report.nodes) {
     ProfileGroup& group = groups[node.*key];
@@ -138,10 +138,9 @@ void PrintProfile(const ProfileReport& report, const MachinePeaks& peaks,
   }
   PrintGroups(report, "role", &NodeProfile::role, out);
   PrintGroups(report, "op", &NodeProfile::op, out);
-  out << "\nLongest nodes. This machine reaches "
-      << Fixed(peaks.flops / 1e9, 0) << " GF/s, "
-      << Fixed(peaks.eight_bit_flops / 1e9, 0) << " on 8-bit floats, and "
-      << Fixed(peaks.bytes / 1e9, 1)
+  out << "\nLongest nodes. This machine reaches " << Fixed(peaks.flops / 1e9, 0)
+      << " GF/s, " << Fixed(peaks.eight_bit_flops / 1e9, 0)
+      << " on 8-bit floats, and " << Fixed(peaks.bytes / 1e9, 1)
       << " GB/s;\n%: of that; more than 100 % of GB/s comes out of caches\n";
   Table table(
       {"node", "role", "shape", "ms", "% of step", "GF/s", "%", "GB/s", "%"});

@@ -28,7 +28,7 @@ struct ProfileGroup {
   double calls = 0, milliseconds = 0;
 };
 std::vector<ProfileGroup> GroupBy(const ProfileReport& report,
-                                  std::string NodeProfile::* key);
+                                  std::string NodeProfile::*key);
 
 nlohmann::ordered_json ProfileJson(const ProfileReport& report,
                                    const MachinePeaks& peaks);

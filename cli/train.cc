@@ -78,7 +78,8 @@ class TrainCommand {
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
-  // What --memory-report and --profile-summary ask for: into `json`, or as text.
+  // What --memory-report and --profile-summary ask for: into `json`, or as
+  // text.
   void Report(Json* json) const;
   std::string ResumeCommand() const {
     return ShellLine(

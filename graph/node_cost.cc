@@ -81,7 +81,8 @@ NodeCost CostOf(const Node& node) {
   for (const auto* values : {&node.inputs(), &node.outputs()}) {
     for (const Value* value : *values) {
       if (!counted.insert(value).second) continue;
-      cost.bytes += Elements(*value) * static_cast<double>(ByteSize(value->dtype));
+      cost.bytes +=
+          Elements(*value) * static_cast<double>(ByteSize(value->dtype));
     }
   }
   return cost;

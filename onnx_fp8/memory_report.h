@@ -46,9 +46,9 @@ struct LiveValue {
 };
 
 struct MemoryReport {
-  std::string node;  // that runs at the peak; "" if none does
-  int step = 0;      // its number, from 1
-  int steps = 0;     // how many there are
+  std::string node;             // that runs at the peak; "" if none does
+  int step = 0;                 // its number, from 1
+  int steps = 0;                // how many there are
   std::vector<LiveValue> live;  // largest first
   size_t arena_bytes = 0;       // what the plan allocates
   size_t live_bytes = 0;        // of that, in use at the peak: all of `live`

@@ -25,8 +25,8 @@ struct ProfileReport {
   // The mean over these. The first step of a run, which plans and finds cold
   // caches, counts only where it is the only one.
   int64_t steps = 0;
-  bool cold = false;        // that one
-  double milliseconds = 0;  // of a whole step, between its nodes too
+  bool cold = false;               // that one
+  double milliseconds = 0;         // of a whole step, between its nodes too
   std::vector<NodeProfile> nodes;  // longest first
 };
 

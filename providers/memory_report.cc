@@ -21,7 +21,8 @@ size_t RoundUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 bool IsScaleState(const Value& state) {
   return std::ranges::any_of(state.uses, [](const Node* node) {
-    if (node->IsOurs("UpdateScale") || node->IsOurs("QuantizeWith")) return true;
+    if (node->IsOurs("UpdateScale") || node->IsOurs("QuantizeWith"))
+      return true;
     return node->Is("Gather") &&
            std::ranges::any_of(node->out(0)->uses, [](const Node* reader) {
              return reader->IsOurs("QuantizeWith");
@@ -87,8 +88,8 @@ class Kinds {
 
  private:
   std::unordered_map<const Value*, const Value*> root_;  // of views only
-  std::unordered_set<const Value*> backward_;  // depends on the seed
-  std::unordered_set<const Value*> saved_;     // read to compute such a value
+  std::unordered_set<const Value*> backward_;            // depends on the seed
+  std::unordered_set<const Value*> saved_;  // read to compute such a value
   std::unordered_set<const Value*> parameter_gradients_;
 };
 
@@ -177,7 +178,8 @@ class Reporter {
       live.fqn = NodeNote(*node, "fqn");
     }
     auto reader = last_reader_.find(&value);
-    if (reader != last_reader_.end()) live.last_reader = reader->second->Where();
+    if (reader != last_reader_.end())
+      live.last_reader = reader->second->Where();
     report_.live.push_back(std::move(live));
   }
 

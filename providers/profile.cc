@@ -32,7 +32,8 @@ std::string RoleOf(const Node& node) {
   auto named = [](const std::string& name) {
     return name.starts_with("optimizer.") || name == "grad_norm";
   };
-  bool optimizer = named(node.name) || (node.out(0) && named(node.out(0)->name));
+  bool optimizer =
+      named(node.name) || (node.out(0) && named(node.out(0)->name));
   return optimizer ? "optimizer" : "other";
 }
 
