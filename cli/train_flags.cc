@@ -43,15 +43,12 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
                "to what the machine can do");
   flags.Example(
       "onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy --epochs "
-      "10 --out runs/digits");
+      "10 --out runs/digits --memory-report --profile-summary");
   flags.Example(
       "onnx-fp8 train gpt.onnx --data train.bin --val-data val.bin --seq-len "
       "128 --loss cross_entropy --steps 1000 --recipe tensorwise --filter-fqns "
       "lm_head --out runs/gpt");
   flags.Example("onnx-fp8 train --resume --out runs/gpt");
-  flags.Example(
-      "onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy --steps "
-      "20 --out runs/look --memory-report --profile-summary");
 }
 
 void TrainFlags::Check(const Flags& flags) const {
