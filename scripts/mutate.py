@@ -18,6 +18,7 @@ import time
 
 import mutants
 import mutants_kernels
+import mutants_reports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -184,7 +185,9 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for m in (mutants.MUTANTS + mutants_kernels.MUTANTS) if not patterns or
+    everything = (mutants.MUTANTS + mutants_kernels.MUTANTS +
+                  mutants_reports.MUTANTS)
+    found = [m for m in everything if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
         sys.exit("mutate: no mutant has such a name; --list shows all")
