@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/memory_text.h"
 #include "cli/model_report.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -22,6 +23,7 @@ struct InspectFlags {
   OptimizerFlags optimizer;
   MachineFlags machine;
   bool json = false;
+  bool memory_report = false;
 
   void AddTo(Flags& flags) {
     flags.Positional("MODEL", &model, "the .onnx file");
@@ -34,11 +36,17 @@ struct InspectFlags {
     optimizer.AddTo(flags);
     flags.Group("Options");
     flags.Switch("--json", &json, "as one JSON object");
+    flags.Switch("--memory-report", &memory_report,
+                 "list what would live in memory where a step needs most of "
+                 "it; needs sizes of all axes");
     machine.AddTo(flags);
     flags.Example("onnx-fp8 inspect model.onnx");
     flags.Example(
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --recipe tensorwise "
         "--filter-fqns lm_head");
+    flags.Example(
+        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --loss "
+        "cross_entropy --recipe tensorwise --memory-report");
   }
 };
 
@@ -234,7 +242,11 @@ int Inspect(const Arguments& arguments) {
   options.freeze = values.parameters.freeze;
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape));
   if (values.json) {
-    std::cout << ToJson(report, values.model).dump() << "\n";
+    Json json = ToJson(report, values.model);
+    if (values.memory_report && report.memory_report) {
+      json["memory_report"] = MemoryJson(*report.memory_report, std::nullopt);
+    }
+    std::cout << json.dump() << "\n";
     return 0;
   }
   PrintValues("Inputs", report.inputs);
@@ -243,6 +255,9 @@ int Inspect(const Arguments& arguments) {
   PrintInitializers(report);
   PrintGemms(report);
   PrintMemory(report);
+  if (values.memory_report && report.memory_report) {
+    PrintMemoryReport(*report.memory_report, std::nullopt, std::cout);
+  }
   if (!report.open_axes.empty()) {
     std::string example;
     for (const std::string& axis : report.open_axes) {

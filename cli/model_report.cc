@@ -16,7 +16,6 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/expand_missing.h"
 #include "providers/plan.h"
-#include "training/autodiff.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -48,21 +47,6 @@ const char* RoleName(Role role) {
   }
 }
 
-// Nodes that compute gradients or depend on one that does.
-absl::flat_hash_set<const Node*> BackwardNodes(const Graph& graph) {
-  absl::flat_hash_set<const Node*> backward;
-  for (const Node& node : graph.nodes()) {
-    bool is =
-        node.name.starts_with("grad.") ||
-        node.metadata.contains(kForwardName) ||
-        std::ranges::any_of(node.inputs(), [&](const Value* value) {
-          return value && value->producer && backward.contains(value->producer);
-        });
-    if (is) backward.insert(&node);
-  }
-  return backward;
-}
-
 MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   MemoryForecast memory;
   const Graph& graph = *step.graph;
@@ -83,19 +67,11 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   }
   memory.arena = plan.arena_bytes;
   memory.naive = plan.naive_bytes;
-  absl::flat_hash_set<const Node*> backward = BackwardNodes(graph);
-  // A view shares the place of what it views: count each place once. All saved
-  // values are alive at the end of the forward half.
-  absl::flat_hash_set<size_t> saved, copies;
-  for (const Slot& slot : plan.slots) {
-    const Value& value = *slot.value;
-    if (slot.place != Place::kArena || !value.producer) continue;
-    bool crosses = !backward.contains(value.producer) &&
-                   std::ranges::any_of(value.uses, [&](const Node* reader) {
-                     return backward.contains(reader);
-                   });
-    if (crosses && saved.insert(slot.at).second) memory.saved += Bytes(value);
-    if (IsFloat8(value.dtype)) memory.fp8_copies += Bytes(value);
+  std::vector<MemoryKind> kinds = TenantKinds(plan, graph, step.gradient_names);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    size_t bytes = plan.tenants[i].bytes;
+    if (kinds[i] == MemoryKind::kSavedActivation) memory.saved += bytes;
+    if (kinds[i] == MemoryKind::kFp8Copy) memory.fp8_copies += bytes;
   }
   return memory;
 }
@@ -249,6 +225,8 @@ class Reporter {
       ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
       Plan plan = MakePlan(*step.graph, provider_->Kernels());
       report_.memory = Forecast(step, plan);
+      report_.memory_report =
+          MakeMemoryReport(plan, *step.graph, step.gradient_names);
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +
                               error.what());

@@ -53,7 +53,8 @@ struct ModelReport {
   std::vector<GemmReport> gemms;
   std::optional<SpecialiseReport> specialise;
   std::optional<MemoryForecast> memory;
-  std::vector<std::string> open_axes;  // without a size
+  std::optional<MemoryReport> memory_report;  // goes with `memory`
+  std::vector<std::string> open_axes;         // without a size
   std::vector<std::string> notes;
   ReportSeconds seconds;
 };

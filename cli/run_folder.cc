@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 // Of this run only: where it is and how it was started.
 bool Travels(const std::string& flag) {
   return flag != "MODEL" && flag != "--out" && flag != "--resume" &&
-         flag != "--json";
+         flag != "--json" && flag != "--memory-report" &&
+         flag != "--profile-summary";
 }
 
 // Without the library's number of the error.

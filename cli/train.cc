@@ -9,8 +9,10 @@
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/interrupt.h"
+#include "cli/memory_text.h"
 #include "cli/model_outputs.h"
 #include "cli/options.h"
+#include "cli/profile_text.h"
 #include "cli/run_folder.h"
 #include "cli/run_session.h"
 #include "cli/text.h"
@@ -36,6 +38,13 @@ constexpr std::pair<const char*, const char*> kFixedNotes[] = {
 };
 
 void Say(const std::string& text) { std::cerr << "onnx-fp8: " << text << "\n"; }
+
+// The most memory that the process ever held.
+size_t PeakBytes() {
+  struct rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+}
 
 class TrainCommand {
  public:
@@ -69,6 +78,9 @@ class TrainCommand {
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
+  // What --memory-report and --profile-summary ask for: into `json`, or as
+  // text.
+  void Report(Json* json) const;
   std::string ResumeCommand() const {
     return ShellLine(
         {program_invocation_name, "train", "--resume", "--out", values_.out});
@@ -222,14 +234,34 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   if (r.tokens > 0) {
     json["tokens_per_second"] = static_cast<double>(r.tokens) / seconds;
   }
-  struct rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
   MemoryInfo memory = session_->Memory();
-  json["peak_bytes"] = static_cast<int64_t>(usage.ru_maxrss) * 1024;
+  json["peak_bytes"] = PeakBytes();
   json["arena_bytes"] = memory.arena_bytes;
   json["state_bytes"] = memory.state_bytes;
   json["out"] = values_.out;
   return json;
+}
+
+void TrainCommand::Report(Json* json) const {
+  if (session_->step() == 0) return;
+  if (values_.memory_report) {
+    MemoryReport report = session_->ReportMemory();
+    ProcessMemory process{PeakBytes(), session_->Memory().arena_bytes};
+    if (json) {
+      (*json)["memory"] = MemoryJson(report, process);
+    } else {
+      PrintMemoryReport(report, process, std::cout);
+    }
+  }
+  if (values_.profile_summary) {
+    ProfileReport report = session_->ReportProfile();
+    MachinePeaks peaks = MeasurePeaks();
+    if (json) {
+      (*json)["profile"] = ProfileJson(report, peaks);
+    } else {
+      PrintProfile(report, peaks, std::cout);
+    }
+  }
 }
 
 int TrainCommand::Conclude(const TrainerResult& r) const {
@@ -248,6 +280,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
   }
   Json json = Summary(r);
   if (values_.json) {
+    Report(&json);
     std::cout << json.dump() << "\n";
   } else {
     std::cout << "trained " << r.steps << " steps in "
@@ -263,6 +296,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
                                               : value.dump())
                 << "\n";
     }
+    Report(nullptr);
   }
   Check(r.saved, "the last step is not saved: ", r.save_error);
   return 0;

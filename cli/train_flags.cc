@@ -36,9 +36,14 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   flags.Switch("--resume", &resume,
                "go on with the run in --out, by its own flags");
   flags.Switch("--json", &json, "the summary as one JSON object");
+  flags.Switch("--memory-report", &memory_report,
+               "print what lives in memory where a step needs most of it");
+  flags.Switch("--profile-summary", &profile_summary,
+               "print where a step's time goes, and how near its nodes come "
+               "to what the machine can do");
   flags.Example(
       "onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy --epochs "
-      "10 --out runs/digits");
+      "10 --out runs/digits --memory-report --profile-summary");
   flags.Example(
       "onnx-fp8 train gpt.onnx --data train.bin --val-data val.bin --seq-len "
       "128 --loss cross_entropy --steps 1000 --recipe tensorwise --filter-fqns "
@@ -67,6 +72,7 @@ SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
   options.optimizer = optimizer.Make(flags);
   options.init = init;
   options.grad_accum = grad_accum;
+  options.profile_steps = profile_summary;
   options.seed = static_cast<uint64_t>(seed);
   return options;
 }

@@ -28,6 +28,8 @@ struct TrainFlags {
   bool no_shuffle = false;
   bool resume = false;
   bool json = false;
+  bool memory_report = false;
+  bool profile_summary = false;
   MachineFlags machine;
 
   // With --resume MODEL may be left out.

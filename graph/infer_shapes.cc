@@ -135,7 +135,9 @@ void InferNode(Node& node, int opset) {
     if (!added) continue;
     ToProto(value->dtype, value->shape, &it->second);
     type_of[value->name] = &it->second;
-    if (value->is_initializer() && value->data.size() <= kMaxKnownElements) {
+    // No shape depends on what changes from step to step.
+    if (value->is_initializer() && value->role == Role::kNone &&
+        value->data.size() <= kMaxKnownElements) {
       onnx::TensorProto& known = data[value->name];
       ToProto(value->data, value->name, &known);
       data_of[value->name] = &known;

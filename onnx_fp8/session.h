@@ -21,7 +21,9 @@
 #include <string>
 #include <vector>
 
+#include "onnx_fp8/memory_report.h"
 #include "onnx_fp8/optimizer_spec.h"
+#include "onnx_fp8/profile_report.h"
 #include "onnx_fp8/recipe.h"
 #include "onnx_fp8/tensor.h"
 
@@ -56,6 +58,7 @@ struct SessionOptions {
   int64_t max_plans = 8;
   // Chrome trace written when the session ends; "": none.
   std::string profile;
+  bool profile_steps = false;  // for ReportProfile
   // Ops that run by their bodies although there is a kernel.
   std::vector<std::string> expand;
 };
@@ -136,6 +139,10 @@ class TrainingSession {
   virtual std::vector<InputInfo> Inputs() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   virtual MemoryInfo Memory() const = 0;
+  // Needs options.profile or profile_steps; empty before the first Step.
+  virtual ProfileReport ReportProfile() const = 0;
+  // Of the plan with the largest arena. Errors: none is made yet.
+  virtual MemoryReport ReportMemory() const = 0;
 
   // A checkpoint in `folder` (docs/formats.md). `notes` travel with it, for
   // the caller. `before_rename` runs when the checkpoint is on disk but not

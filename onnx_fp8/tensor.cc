@@ -33,16 +33,23 @@ void CheckBytes(size_t bytes) {
         ": use smaller batches or a smaller model");
 }
 
-// Zeros that take memory when they are first written: a graph holds the first
-// moments of all parameters, which only a session fills.
-std::shared_ptr<void> AllocateZeros(size_t bytes, void** aligned) {
+// Zeros of a size from which on they get pages of their own.
+constexpr size_t kLarge = size_t{1} << 20;
+
+// Fresh pages take no memory until they are written: the initial moments of a
+// large model, which only get copied, never do. (calloc would often give used
+// ones.)
+std::shared_ptr<void> ZeroBytes(size_t bytes) {
+  if (bytes < kLarge) {
+    std::shared_ptr<void> data = AllocateBytes(bytes);
+    std::memset(data.get(), 0, bytes);
+    return data;
+  }
   CheckBytes(bytes);
-  size_t room = bytes + kAlignment;
-  void* data = std::calloc(room, 1);
-  Check(data != nullptr, "out of memory: ", bytes, " bytes");
-  *aligned = data;
-  std::align(kAlignment, bytes, *aligned, room);
-  return std::shared_ptr<void>(data, std::free);
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Check(data != MAP_FAILED, "out of memory: ", bytes, " bytes");
+  return std::shared_ptr<void>(data, [bytes](void* p) { munmap(p, bytes); });
 }
 
 // fn.operator()<T>() for the C++ type of a numeric dtype.
@@ -151,7 +158,14 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
   return std::shared_ptr<void>(data, std::free);
 }
 
-Tensor Tensor::WithoutData(DType dtype, Shape shape) {
+Tensor Tensor::Allocate(DType dtype, Shape shape) {
+  Tensor t = OfType(dtype, std::move(shape));
+  t.owner_ = AllocateBytes(t.bytes());
+  t.data_ = t.owner_.get();
+  return t;
+}
+
+Tensor Tensor::OfType(DType dtype, Shape shape) {
   Check(ByteSize(dtype) > 0, "expected a numeric dtype, got ", Name(dtype));
   Tensor t;
   t.dtype_ = dtype;
@@ -164,16 +178,10 @@ Tensor Tensor::WithoutData(DType dtype, Shape shape) {
   return t;
 }
 
-Tensor Tensor::Allocate(DType dtype, Shape shape) {
-  Tensor t = WithoutData(dtype, std::move(shape));
-  t.owner_ = AllocateBytes(t.bytes());
-  t.data_ = t.owner_.get();
-  return t;
-}
-
 Tensor Tensor::Zeros(DType dtype, Shape shape) {
-  Tensor t = WithoutData(dtype, std::move(shape));
-  t.owner_ = AllocateZeros(t.bytes(), &t.data_);
+  Tensor t = OfType(dtype, std::move(shape));
+  t.owner_ = ZeroBytes(t.bytes());
+  t.data_ = t.owner_.get();
   return t;
 }
 

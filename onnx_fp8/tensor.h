@@ -28,6 +28,10 @@ class Tensor {
   // Uninitialised memory, aligned to 64 bytes.
   static Tensor Allocate(DType dtype, Shape shape);
 
+  // The type alone, without bytes: REQUIRES that nothing reads or writes it.
+  // Errors: no numeric dtype, a size beyond 64 bits.
+  static Tensor OfType(DType dtype, Shape shape);
+
   // All bytes zero; large ones take no memory before they are written.
   static Tensor Zeros(DType dtype, Shape shape);
 
@@ -97,8 +101,6 @@ class Tensor {
   }
 
  private:
-  static Tensor WithoutData(DType dtype, Shape shape);
-
   DType dtype_ = DType::kUndefined;
   Shape shape_;
   int64_t size_ = 0;

@@ -92,8 +92,9 @@ struct KernelTraits {
   // Output 0 is input 0 under another shape: the plan aliases the two and the
   // kernel does not run (Reshape, Identity, …).
   bool view = false;
-  // Pairs (input, output) that may be the same memory: element i of the output
-  // depends on that input's element i only.
+  // Pairs (input, output) that may be the same memory: nothing reads element i
+  // of that input after element i of the output is written. Other inputs never
+  // are that memory.
   std::vector<std::pair<int, int>> in_place = {};
   // Outputs of float whose amax the kernel can leave where Measured() says, for
   // kernels with `uses_amax` that read them as input 0: quantising then needs

@@ -379,6 +379,10 @@ class Planner {
     for (size_t i = 0; i < memories_.size(); ++i) {
       if (memories_[i].place != Place::kArena) continue;
       memories_[i].at = buffers[Index(buffer_of_[i])].offset;
+      const Memory& m = memories_[i];
+      if (m.bytes == 0) continue;
+      int first = m.writer < 0 ? -1 : position_[Index(m.writer)];
+      plan_.tenants.push_back({m.value, m.at, m.bytes, first, last[i]});
     }
   }
 

@@ -57,6 +57,16 @@ struct Copy {
   int from, to;
 };
 
+// A stretch of the arena and the steps during which it holds `value`: from
+// `first` (-1: before the first) to `last` (the number of steps: after the
+// last), both included. A result that takes an operand's place begins at the
+// step at which the operand ends, at the same offset.
+struct Tenant {
+  const Value* value;  // no view
+  size_t at, bytes;
+  int first, last;
+};
+
 struct Plan {
   std::vector<Slot> slots;
   std::vector<Copy> before;  // first of all: old state that is read later
@@ -69,6 +79,8 @@ struct Plan {
   std::vector<bool> bound;              // states[i] gets a new value
   std::vector<const Value*> fetched;    // one per buffer
   std::vector<std::pair<const Value*, int>> outputs;  // graph outputs → slot
+
+  std::vector<Tenant> tenants;  // of the arena, but for those of no bytes
 
   size_t amaxes = 0;
   // Steps before this one leave all state as it is.

@@ -2,39 +2,72 @@
 #include "providers/profile.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 
+#include "graph/node_cost.h"
+#include "graph/node_notes.h"
 #include "graph/print.h"
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 
 namespace onnx_fp8 {
 namespace {
 
-std::string OpName(const Node& node) {
-  return node.domain.empty() ? node.op : node.domain + "." + node.op;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+std::string ShapeOf(const Node& node) {
+  for (const Value* value : node.outputs()) {
+    if (value) return TypeText(*value);
+  }
+  return "";
 }
 
-// The node's note of that name, "" without.
-std::string Note(const Node& node, const std::string& key) {
-  auto attribute = node.attributes.find(key);
-  if (attribute != node.attributes.end()) {
-    if (auto* text = std::get_if<std::string>(&attribute->second)) return *text;
+std::string RoleOf(const Node& node) {
+  std::string role = NodeNote(node, "role");
+  if (!role.empty()) return role;
+  if (node.IsOurs("QuantizeTensor") || node.IsOurs("QuantizeWith") ||
+      node.IsOurs("UpdateScale")) {
+    return "quantise";
   }
-  auto entry = node.metadata.find(key);
-  return entry == node.metadata.end() ? "" : entry->second;
+  // Everything that optimizers/ appends has names of this kind.
+  auto named = [](const std::string& name) {
+    return name.starts_with("optimizer.") || name == "grad_norm";
+  };
+  bool optimizer =
+      named(node.name) || (node.out(0) && named(node.out(0)->name));
+  return optimizer ? "optimizer" : "other";
 }
 
 }  // namespace
 
 void Profiler::Add(const Node& node, Clock::time_point begin,
                    Clock::time_point end) {
-  using Microseconds = std::chrono::duration<double, std::micro>;
-  if (events_.empty()) start_ = begin;
-  events_.push_back({&node, Microseconds(begin - start_).count(),
-                     Microseconds(end - begin).count()});
+  double duration = Microseconds(end - begin).count();
+  if (trace_) {
+    if (events_.empty()) start_ = begin;
+    events_.push_back({&node, Microseconds(begin - start_).count(), duration});
+  }
+  if (!in_step_) return;
+  auto [it, added] = total_of_.emplace(&node, totals_.size());
+  if (added) totals_.push_back({&node, 0, 0});
+  ++totals_[it->second].calls;
+  totals_[it->second].time += duration;
+}
+
+void Profiler::BeginStep(Clock::time_point now) {
+  if (++begun_ == 2) {
+    counted_ = 0;
+    step_time_ = 0;
+    totals_.clear();
+    total_of_.clear();
+  }
+  in_step_ = true;
+  step_start_ = now;
+}
+
+void Profiler::EndStep(Clock::time_point now) {
+  in_step_ = false;
+  ++counted_;
+  step_time_ += Microseconds(now - step_start_).count();
 }
 
 std::string Profiler::ChromeTrace() const {
@@ -42,15 +75,19 @@ std::string Profiler::ChromeTrace() const {
   for (const Event& event : events_) {
     const Node& node = *event.node;
     nlohmann::json args = {{"op", OpName(node)}};
-    for (const Value* value : node.outputs()) {
-      if (!value) continue;
-      args["shape"] = TypeText(*value);
-      break;
+    if (std::string shape = ShapeOf(node); !shape.empty()) {
+      args["shape"] = shape;
     }
     if (std::string path = NodePath(node); !path.empty()) args["path"] = path;
     for (const char* key : {"role", "fqn"}) {
-      if (std::string note = Note(node, key); !note.empty()) args[key] = note;
+      if (std::string note = NodeNote(node, key); !note.empty()) {
+        args[key] = note;
+      }
     }
+    NodeCost cost = CostOf(node);
+    double nanoseconds = std::max(1e3 * event.duration, 1.0);
+    args["gflops"] = cost.flops / nanoseconds;
+    args["gbytes"] = cost.bytes / nanoseconds;
     trace.push_back({{"name", node.Where()},
                      {"cat", OpName(node)},
                      {"ph", "X"},
@@ -68,40 +105,29 @@ void Profiler::WriteChromeTrace(const std::string& path) const {
   WriteFileAtomically(path, ChromeTrace() + "\n");
 }
 
-std::string Profiler::Summary() const {
-  struct Row {
-    std::string op;
-    size_t calls = 0;
-    double time = 0;
-  };
-  std::map<std::string, Row> by_op;
-  double total = 0;
-  for (const Event& event : events_) {
-    Row& row = by_op[OpName(*event.node)];
-    ++row.calls;
-    row.time += event.duration;
-    total += event.duration;
+ProfileReport Profiler::Report() const {
+  ProfileReport report{.steps = counted_, .cold = begun_ == 1};
+  if (counted_ == 0) return report;
+  auto steps = static_cast<double>(counted_);
+  report.milliseconds = step_time_ / 1e3 / steps;
+  for (const Total& total : totals_) {
+    const Node& node = *total.node;
+    double calls = static_cast<double>(total.calls) / steps;
+    NodeCost cost = CostOf(node);
+    report.nodes.push_back({.node = node.Where(),
+                            .op = OpName(node),
+                            .role = RoleOf(node),
+                            .fqn = NodeNote(node, "fqn"),
+                            .shape = ShapeOf(node),
+                            .calls = calls,
+                            .milliseconds = total.time / 1e3 / steps,
+                            .flops = cost.flops * calls,
+                            .bytes = cost.bytes * calls,
+                            .eight_bit = node.op.starts_with("ScaledMatMul")});
   }
-  std::vector<Row> rows;
-  size_t width = 5;
-  for (auto& [op, row] : by_op) {
-    row.op = op;
-    width = std::max(width, op.size());
-    rows.push_back(row);
-  }
-  std::ranges::stable_sort(rows, std::greater<>(), &Row::time);
-  rows.insert(rows.begin(), {"total", events_.size(), total});
-  std::string text = "op" + std::string(width - 2, ' ') +
-                     "    calls          ms  share     us/call\n";
-  for (const Row& row : rows) {
-    char line[128];
-    double calls = static_cast<double>(std::max<size_t>(row.calls, 1));
-    std::snprintf(line, sizeof line, " %8zu %11.3f %5.1f%% %11.2f\n", row.calls,
-                  row.time / 1e3, total > 0 ? 100 * row.time / total : 0.0,
-                  row.time / calls);
-    text += row.op + std::string(width - row.op.size(), ' ') + line;
-  }
-  return text;
+  std::ranges::stable_sort(report.nodes, std::greater<>(),
+                           &NodeProfile::milliseconds);
+  return report;
 }
 
 }  // namespace onnx_fp8

@@ -19,6 +19,7 @@ import time
 import mutants
 import mutants_external
 import mutants_kernels
+import mutants_reports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -186,7 +187,8 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for of in (mutants, mutants_external, mutants_kernels)
+    found = [m for of in (mutants, mutants_external, mutants_kernels,
+                          mutants_reports)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/session.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -49,17 +51,22 @@ class Session : public TrainingSession {
         provider_(MakeCpuProvider()),
         evaluator_(MakeCpuEvaluator()),
         source_(MakeStepSource(options_, model_, *evaluator_)) {
-    for (const Value* value : model_.graph->Initializers()) {
-      if (value->role != Role::kNone) state_[value->name] = value->data.Clone();
+    for (Value* value : model_.graph->Initializers()) {
+      if (value->role == Role::kNone) continue;
+      state_[value->name] = value->data.Clone();
+      // Only the state counts from now on: the file's values would stay in
+      // memory for nothing.
+      value->data = Tensor::OfType(value->dtype, *value->shape);
     }
-    if (options.profile.empty()) return;
-    profiler_ = std::make_unique<Profiler>();
+    bool trace = !options.profile.empty();
+    if (!trace && !options.profile_steps) return;
+    profiler_ = std::make_unique<Profiler>(trace);
     // It is written at the end, by a destructor, which can't report an error.
-    profiler_->WriteChromeTrace(options.profile);
+    if (trace) profiler_->WriteChromeTrace(options.profile);
   }
 
   ~Session() override {
-    if (!profiler_) return;
+    if (options_.profile.empty()) return;
     try {
       profiler_->WriteChromeTrace(options_.profile);
     } catch (const Error&) {
@@ -72,6 +79,7 @@ class Session : public TrainingSession {
     Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
           "expected ", options_.grad_accum, " micro-batches a step, got ",
           micro_batches.size());
+    if (profiler_) profiler_->BeginStep();
     StepResult result;
     result.step = step_ + 1;
     TensorMap outputs;
@@ -88,6 +96,7 @@ class Session : public TrainingSession {
       ++skipped_;
       result.cause = Cause(outputs, result);
     }
+    if (profiler_) profiler_->EndStep();
     return result;
   }
 
@@ -150,6 +159,20 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state_)
       info.state_bytes += tensor.bytes();
     return info;
+  }
+
+  ProfileReport ReportProfile() const override {
+    return profiler_ ? profiler_->Report() : ProfileReport{};
+  }
+
+  MemoryReport ReportMemory() const override {
+    Check(!plans_.empty(), "expected a step before its memory is reported");
+    auto bytes = [](const PlannedStep& planned) {
+      return planned.executor->plan().arena_bytes;
+    };
+    const PlannedStep& largest = *std::ranges::max_element(plans_, {}, bytes);
+    return MakeMemoryReport(largest.executor->plan(), *largest.step.graph,
+                            largest.step.gradient_names);
   }
 
   void Save(const std::string& folder,
@@ -285,6 +308,9 @@ class Session : public TrainingSession {
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
+    // The C library keeps what reading the file and building the graph have
+    // freed, and the arena is too large to come from there.
+    malloc_trim(0);
     auto executor = std::make_unique<Executor>(graph, *provider_);
     executor->set_profiler(profiler_.get());
     if (profiler_) profiled_.push_back(std::move(graph));

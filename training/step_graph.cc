@@ -129,6 +129,7 @@ class StepBuilder {
     }
     // The rewrite replaces nodes, never values: the pairs stay good.
     Quantise(backward.seed, pairs);
+    step_.gradient_names.seed = backward.seed->name;
     if (kind_ == StepKind::kGradients) {
       NameGradients(pairs);
     } else if (kind_ == StepKind::kMicro) {
@@ -149,6 +150,12 @@ class StepBuilder {
   void Quantise(Value* seed, const Pairs& pairs) {
     step_.fp8 = Fp8Rewrite(*step_.graph, source_.recipe, seed, pairs,
                            source_.slots.empty() ? nullptr : &source_.slots);
+    // The rewrite notes on FP8 products what they are; for the profile all do.
+    for (const GemmDecision& d : step_.fp8.decisions) {
+      if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
+      d.gemm.node->metadata["role"] = Name(d.gemm.role);
+      d.gemm.node->metadata["fqn"] = d.fqn;
+    }
   }
 
   void NameGradients(const Pairs& pairs) {
@@ -236,12 +243,27 @@ class StepBuilder {
     }
   }
 
+  // Of updates and of sums over micro-batches it is the second operand.
+  void NameParameterGradients() {
+    std::set<std::string>& names = step_.gradient_names.parameters;
+    for (const StateBinding& binding : step_.graph->state) {
+      const std::string& state = binding.state->name;
+      bool is_sum = state != kAmaxState &&
+                    std::ranges::find(step_.sums, state) != step_.sums.end();
+      if (is_sum) names.insert(state);
+      const Node* update = binding.next->producer;
+      bool reads_gradient = is_sum || binding.state->role == Role::kParameter;
+      if (update && reads_gradient) names.insert(update->in(1)->name);
+    }
+  }
+
   StepGraph Finish() {
     Graph& graph = *step_.graph;
     graph.Sort();
     FoldTranspose(graph);
     RemoveDeadCode(graph);
     Verify(graph, "BuildStepGraph");
+    NameParameterGradients();
     return std::move(step_);
   }
 

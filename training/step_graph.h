@@ -14,6 +14,7 @@
 #include "graph/passes/fp8_rewrite.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
+#include "providers/memory_report.h"
 
 namespace onnx_fp8 {
 
@@ -55,6 +56,7 @@ struct StepGraph {
   // Graph output → initializer or graph input it is the gradient of.
   std::map<std::string, std::string> gradients;
   std::map<std::string, std::string> input_gradients;
+  GradientNames gradient_names;  // in all kinds that train
   // Outputs of the model itself.
   std::vector<std::string> outputs;
   SpecialiseReport specialised;

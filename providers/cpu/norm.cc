@@ -338,12 +338,13 @@ void RMSNormGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterNorm(KernelRegistry& r) {
-  const KernelTraits measured{.measures = {0}};
-  r.Add("LayerNormalization", Widened<LayerNormalization>, measured);
-  r.Add("RMSNormalization", Widened<RMSNormalization>, measured);
-  r.Add("LayerNormGrad", Widened<LayerNormGrad>, measured, kDomain);
-  r.Add("RMSNorm", Widened<RMSNormalization>, measured, kDomain);
-  r.Add("RMSNormGrad", Widened<RMSNormGrad>, measured, kDomain);
+  const KernelTraits first{.in_place = {{0, 0}}, .measures = {0}};
+  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}, .measures = {0}};
+  r.Add("LayerNormalization", Widened<LayerNormalization>, first);
+  r.Add("RMSNormalization", Widened<RMSNormalization>, first);
+  r.Add("LayerNormGrad", Widened<LayerNormGrad>, either, kDomain);
+  r.Add("RMSNorm", Widened<RMSNormalization>, first, kDomain);
+  r.Add("RMSNormGrad", Widened<RMSNormGrad>, either, kDomain);
   RegisterChannelNorm(r);
 }
 

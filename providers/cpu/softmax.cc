@@ -139,10 +139,11 @@ void SoftmaxGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterSoftmax(KernelRegistry& r) {
-  r.Add("Softmax", Widened<Softmax>);
-  r.Add("LogSoftmax", Widened<LogSoftmax>);
+  r.Add("Softmax", Widened<Softmax>, {.in_place = {{0, 0}}});
+  r.Add("LogSoftmax", Widened<LogSoftmax>, {.in_place = {{0, 0}}});
   r.Add("Hardmax", Widened<Hardmax>);
-  r.Add("SoftmaxGrad", Widened<SoftmaxGrad>, {}, kDomain);
+  r.Add("SoftmaxGrad", Widened<SoftmaxGrad>, {.in_place = {{0, 0}, {1, 0}}},
+        kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -55,5 +55,26 @@ TEST(ParallelFor, CoversEveryIndexOnceAndRethrows) {
                Error);
 }
 
+TEST(Tensor, ZerosAreZeroAndAligned) {
+  // Small ones may get memory that was used before, large ones do not.
+  for (int64_t n : {0, 1, 3, 1000, 3'000'000}) {
+    { Tensor used = Tensor::Allocate(DType::kUInt8, {n}); }
+    Tensor t = Tensor::Zeros(DType::kUInt8, {n});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % 64, 0u) << n;
+    int64_t sum = 0;
+    for (uint8_t x : t.values<uint8_t>()) sum += x;
+    EXPECT_EQ(sum, 0) << n;
+    for (int64_t i = 0; i < n; ++i) t.data<uint8_t>()[i] = 1;
+  }
+}
+
+TEST(Tensor, ATypeAloneHasNoBytes) {
+  Tensor t = Tensor::OfType(DType::kFloat, {2, 3});
+  EXPECT_TRUE(t.defined());
+  EXPECT_EQ(t.size(), 6);
+  EXPECT_EQ(t.raw(), nullptr);
+  EXPECT_THROW(Tensor::OfType(DType::kString, {2}), Error);
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -33,6 +33,14 @@ _, c: float8e4m3fn[6] = onnx_fp8.Quantize<fqn="fc1.weight">(a)
                     start + microseconds(end));
     }
   }
+  static Profiler::Clock::time_point At(int at) {
+    return Profiler::Clock::time_point(std::chrono::hours(5)) +
+           microseconds(at);
+  }
+  const onnx_fp8::Node* Node(int i) const {
+    return &*std::next(graph_->nodes().begin(), i);
+  }
+
   std::unique_ptr<Graph> graph_;
   Profiler profiler_;
 };
@@ -43,7 +51,8 @@ TEST_F(ProfileTest, ChromeTrace) {
   EXPECT_EQ(trace[0], nlohmann::json::parse(R"({
     "name": "MatMul /fc1/MatMul", "cat": "MatMul", "ph": "X", "pid": 1,
     "tid": 1, "ts": 0.0, "dur": 30.0,
-    "args": {"op": "MatMul", "shape": "float[2,3]", "path": "fc1/linear"}})"));
+    "args": {"op": "MatMul", "shape": "float[2,3]", "path": "fc1/linear",
+             "gflops": 0.0012, "gbytes": 0.0016}})"));
   EXPECT_EQ(trace[1]["ts"], 40.0);
   EXPECT_EQ(trace[1]["args"]["role"], "dgrad");
   EXPECT_EQ(trace[2]["cat"], "onnx_fp8.Quantize");
@@ -56,19 +65,94 @@ TEST_F(ProfileTest, NamesNeedNotBeUtf8) {
   EXPECT_NO_THROW(nlohmann::json::parse(profiler_.ChromeTrace()));
 }
 
-TEST_F(ProfileTest, SummaryIsSortedByTime) {
-  EXPECT_EQ(profiler_.Summary(), R"(
-op                   calls          ms  share     us/call
-total                    3       0.100 100.0%       33.33
-onnx_fp8.Quantize        1       0.060  60.0%       60.00
-MatMul                   2       0.040  40.0%       20.00
-)" + 1);
-  profiler_.Clear();
-  EXPECT_EQ(profiler_.Summary(), R"(
-op       calls          ms  share     us/call
-total        0       0.000   0.0%        0.00
-)" + 1);
-  EXPECT_EQ(profiler_.ChromeTrace(), "[]");
+TEST_F(ProfileTest, WithoutTraceNothingGrows) {
+  Profiler profiler(false);
+  profiler.BeginStep(At(0));
+  profiler.Add(*Node(0), At(1), At(3));
+  profiler.EndStep(At(5));
+  EXPECT_EQ(profiler.size(), 0u);
+  EXPECT_EQ(profiler.ChromeTrace(), "[]");
+  EXPECT_EQ(profiler.Report().nodes.size(), 1u);
+}
+
+TEST_F(ProfileTest, NothingCountsOutsideOfSteps) {
+  EXPECT_EQ(profiler_.Report().steps, 0);
+  EXPECT_TRUE(profiler_.Report().nodes.empty());
+}
+
+TEST_F(ProfileTest, TheOnlyStepCounts) {
+  profiler_.BeginStep(At(0));
+  profiler_.Add(*Node(0), At(10), At(30));
+  profiler_.EndStep(At(100));
+  ProfileReport report = profiler_.Report();
+  EXPECT_EQ(report.steps, 1);
+  EXPECT_TRUE(report.cold);
+  EXPECT_DOUBLE_EQ(report.milliseconds, 0.1);
+  ASSERT_EQ(report.nodes.size(), 1u);
+  EXPECT_DOUBLE_EQ(report.nodes[0].milliseconds, 0.02);
+}
+
+TEST_F(ProfileTest, TheFirstOfSeveralStepsDoesNot) {
+  // Three steps; in the second the first node runs twice (micro-batches).
+  profiler_.BeginStep(At(0));
+  profiler_.Add(*Node(0), At(0), At(900));
+  profiler_.Add(*Node(2), At(900), At(901));
+  profiler_.EndStep(At(1000));
+  profiler_.BeginStep(At(1000));
+  profiler_.Add(*Node(0), At(1000), At(1010));
+  profiler_.Add(*Node(0), At(1010), At(1030));
+  profiler_.Add(*Node(1), At(1030), At(1130));
+  profiler_.EndStep(At(1200));
+  profiler_.Add(*Node(1), At(1200), At(9000));  // of an evaluation
+  profiler_.BeginStep(At(10000));
+  profiler_.Add(*Node(0), At(10000), At(10030));
+  profiler_.EndStep(At(10100));
+  ProfileReport report = profiler_.Report();
+  EXPECT_EQ(report.steps, 2);
+  EXPECT_FALSE(report.cold);
+  EXPECT_DOUBLE_EQ(report.milliseconds, 0.15);
+  ASSERT_EQ(report.nodes.size(), 2u);
+  const NodeProfile& longest = report.nodes[0];
+  EXPECT_EQ(longest.node, "MatMul -> b");
+  EXPECT_EQ(longest.role, "dgrad");
+  EXPECT_DOUBLE_EQ(longest.milliseconds, 0.05);
+  EXPECT_DOUBLE_EQ(longest.calls, 0.5);
+  const NodeProfile& other = report.nodes[1];
+  EXPECT_EQ(other.op, "MatMul");
+  EXPECT_EQ(other.shape, "float[2,3]");
+  EXPECT_EQ(other.role, "other");
+  EXPECT_DOUBLE_EQ(other.milliseconds, 0.03);
+  EXPECT_DOUBLE_EQ(other.calls, 1.5);
+  // (2,3) times 3 deep, and two tensors of 24 bytes; 1.5 times a step.
+  EXPECT_DOUBLE_EQ(other.flops, 1.5 * 36);
+  EXPECT_DOUBLE_EQ(other.bytes, 1.5 * 48);
+  EXPECT_FALSE(other.eight_bit);
+}
+
+TEST(ProfileRoles, FollowNotesOpsAndNames) {
+  auto graph = ParseGraph(R"(
+input x: float[4]
+a: float[4] = onnx_fp8.ScaledMatMul<role="wgrad", fqn="fc.weight">(x)
+b: float[4] = onnx_fp8.QuantizeTensor(x)
+c: float[4] = onnx_fp8.UpdateScale(x)
+optimizer.Mul: float[4] = Mul(x)
+grad_norm: float[4] = Sqrt(x)
+d: float[4] = onnx_fp8.AdamW(x)  # optimizer.w
+e: float[4] = Gelu(x)
+)");
+  Profiler profiler;
+  Profiler::Clock::time_point now{};
+  profiler.BeginStep(now);
+  for (const Node& node : graph->nodes()) profiler.Add(node, now, now);
+  profiler.EndStep(now);
+  std::string roles;
+  for (const NodeProfile& node : profiler.Report().nodes) {
+    roles += node.role + " ";
+  }
+  EXPECT_EQ(roles,
+            "wgrad quantise quantise optimizer optimizer optimizer other ");
+  EXPECT_TRUE(profiler.Report().nodes[0].eight_bit);
+  EXPECT_EQ(profiler.Report().nodes[0].fqn, "fc.weight");
 }
 
 TEST_F(ProfileTest, WritesAFile) {

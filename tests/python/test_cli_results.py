@@ -204,6 +204,19 @@ def test_inspect(tmp_path):
     assert fc == {"forward": ["m"], "dgrad": ["m"], "wgrad": ["k"]}
 
 
+def test_inspect_reports_the_memory_that_train_will_need(tmp_path):
+    flags = [GPT, *CE, "--recipe", "tensorwise", "--memory-report", "--json"]
+    report = json.loads(run("inspect", *flags, "--shape", "batch=4,seq=16").stdout)["memory_report"]
+    assert "peak_bytes" not in report and report["kinds"]["fp8_copies"] > 0
+    data = write_batch("nanogpt", tmp_path / "d.npz")
+    trained = json.loads(run("train", *flags, "--data", data, "--batch-size", 4, "--steps", 1, "--out",
+                             tmp_path / "run").stdout)["memory"]
+    assert {k: trained[k] for k in report} == report
+    assert "memory_report" not in json.loads(run("inspect", *flags).stdout)  # open axes
+    text = run("inspect", *flags[:-1], "--shape", "batch=4,seq=16").stdout
+    assert "Largest values there" in text and "peak of the process" not in text
+
+
 def test_inspect_with_open_axes():
     report = json.loads(run("inspect", GPT, "--json").stdout)
     assert report["open_axes"] == ["batch", "seq"] and "memory" not in report

@@ -339,3 +339,73 @@ def test_damaged_run(tmp_path):
         file.write(b"x")
     for command in (["eval", out, "--data", data], ["train", "--resume", "--out", out]):
         assert "not the file that the run was started with" in run(*command, code=1).stderr
+
+
+def test_memory_report(tmp_path):
+    data = write_batch("nanogpt", tmp_path / "d.npz", repeat=2)
+    flags = [GPT, "--data", data, *CE, "--batch-size", 8, "--steps", 2, "--memory-report", "--threads", 1]
+    kinds = {}
+    for recipe in ("off", "tensorwise", "delayed"):
+        done = json.loads(run("train", *flags, "--recipe", recipe, "--out", tmp_path / recipe, "--json").stdout)
+        memory = done["memory"]
+        kinds[recipe] = memory["kinds"]
+        in_arena = sum(memory["kinds"][k] for k in ("saved_activations", "fp8_copies", "gradients_of_parameters",
+                                                    "gradients_of_activations", "temporaries"))
+        # Each value in multiples of 64 bytes.
+        assert in_arena <= memory["arena_live_bytes"] <= in_arena + 64 * len(memory["values"])
+        assert memory["arena_live_bytes"] <= memory["arena_bytes"] == done["arena_bytes"]
+        assert sum(v["bytes"] for v in memory["values"]) == sum(memory["kinds"].values())
+        assert memory["peak_bytes"] >= done["peak_bytes"] > memory["other_bytes"] > 0
+        # The batch's state: parameters, two moments of each, two counters.
+        parameters = memory["kinds"]["parameters"]
+        assert memory["kinds"]["optimizer_state"] == 2 * parameters + 16
+        assert memory["gradients_held_bytes"] == parameters
+        assert done["state_bytes"] == sum(memory["kinds"][k] for k in ("parameters", "optimizer_state", "fp8_state"))
+    assert kinds["off"]["fp8_copies"] == kinds["off"]["fp8_state"] == kinds["tensorwise"]["fp8_state"] == 0
+    assert kinds["delayed"]["fp8_state"] > 0
+    # What backward keeps of a linear layer's input is its 8-bit copy only.
+    assert kinds["tensorwise"]["fp8_copies"] > 0
+    assert kinds["tensorwise"]["saved_activations"] < kinds["off"]["saved_activations"]
+    text = run("train", *flags, "--recipe", "tensorwise", "--out", tmp_path / "text").stdout
+    for words in ("Memory where the step needs most of it: node ", "saved activations", "peak of the process",
+                  "all wait for the last", "Largest values there", "blocks.0.fc.weight"):
+        assert words in text, words
+
+
+def test_profile_summary(tmp_path):
+    data = write_batch("nanogpt", tmp_path / "d.npz", repeat=2)
+    flags = [GPT, "--data", data, *CE, "--batch-size", 4, "--recipe", "tensorwise", "--filter-fqns", "lm_head",
+             "--profile-summary", "--threads", 1]
+    profile = json.loads(run("train", *flags, "--steps", 4, "--out", tmp_path / "a", "--json").stdout)["profile"]
+    assert profile["steps"] == 3 and not profile["cold"]
+    assert {row["role"] for row in profile["roles"]} == {"forward", "dgrad", "wgrad", "quantise", "optimizer", "other"}
+    for rows in (profile["roles"], profile["ops"], profile["nodes"]):
+        assert [row["ms"] for row in rows] == sorted((row["ms"] for row in rows), reverse=True)
+        assert sum(row["ms"] for row in rows) == pytest.approx(profile["ms_in_nodes"])
+    assert sum(row["share"] for row in profile["roles"]) == pytest.approx(1)
+    assert 0 < profile["ms_in_nodes"] <= profile["ms"]
+    assert all(value > 0 for value in profile["peaks"].values())
+    # 36 products in FP8 (four layers, twice, three roles each, but lm_head).
+    calls = {row["op"]: row["calls"] for row in profile["ops"]}
+    gemms = json.loads(run("inspect", GPT, "--json", *CE, "--recipe", "tensorwise", "--filter-fqns",
+                           "lm_head").stdout)["gemms"]
+    assert calls["onnx_fp8.ScaledMatMul"] + calls["onnx_fp8.ScaledMatMulBias"] == sum(g["fp8"] for g in gemms)
+    head = {n["role"]: n for n in profile["nodes"] if n["fqn"] == "lm_head.weight"}
+    assert head.keys() == {"forward", "dgrad", "wgrad"} and all(n["op"] == "Gemm" for n in head.values())
+    for node in profile["nodes"]:
+        peak = profile["peaks"]["fp8_gflops" if "ScaledMatMul" in node["op"] else "gflops"]
+        assert node["flops_share"] == pytest.approx(node["gflops"] / peak)
+    text = run("train", *flags, "--steps", 1, "--out", tmp_path / "b").stdout
+    for words in ("of the first step alone", "Longest nodes", "GB/s", "quantise"):
+        assert words in text, words
+
+
+def test_a_resumed_run_reports_only_if_asked(tmp_path):
+    data = write_random(tmp_path / "d.npz", 16)
+    flags = [MLP, "--data", data, *CE, "--batch-size", 8, "--out", tmp_path / "run"]
+    run("train", *flags, "--steps", 2, "--memory-report", "--profile-summary")
+    held = json.loads((tmp_path / "run" / "config.json").read_text())["flags"]
+    assert "--memory-report" not in held and "--profile-summary" not in held
+    resume = ["train", "--resume", "--out", tmp_path / "run"]
+    assert "Memory where" not in run(*resume, "--steps", 3).stdout
+    assert "Memory where" in run(*resume, "--steps", 4, "--memory-report").stdout

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// "MatMul", "onnx_fp8.ScaledMatMul".
+std::string OpName(const Node& node);
+
+// A note that passes leave on nodes ("role", "fqn", "operand"): an attribute of
+// text or an entry of the metadata; "" without.
+std::string NodeNote(const Node& node, const std::string& key);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What lives in memory at the step of a plan at which its arena is fullest.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+// Of several kinds that fit, the first.
+enum class MemoryKind {
+  // Gradients of trained parameters, and their sums over micro-batches.
+  kParameterGradient,
+  kFp8Copy,    // anything in an 8-bit float
+  kParameter,  // trained or frozen
+  kFp8State,   // scales and amax histories
+  // Other state: moments, counters, running statistics.
+  kOptimizerState,
+  kInput,     // of the graph: the batch, the learning rate
+  kConstant,  // the same in every step
+  kOutput,    // of the graph
+  // What depends on the gradient of the loss by itself.
+  kActivationGradient,
+  // What does not, but is read to compute what does.
+  kSavedActivation,
+  kTemporary,
+};
+
+inline constexpr int kMemoryKinds = 11;
+
+// "saved activations".
+const char* Name(MemoryKind kind);
+
+struct LiveValue {
+  MemoryKind kind = MemoryKind::kTemporary;
+  std::string name, type;  // "float[2048,256]"
+  size_t bytes = 0;
+  // The node that makes it; empty for what is there before the first.
+  std::string node, op;
+  // Of a matrix product: forward, dgrad or wgrad; of a copy: what it is of.
+  std::string role;
+  std::string fqn;          // of the weight it belongs to, where a node tells
+  std::string last_reader;  // "" where nobody reads it
+};
+
+struct MemoryReport {
+  std::string node;             // that runs at the peak; "" if none does
+  int step = 0;                 // its number, from 1
+  int steps = 0;                // how many there are
+  std::vector<LiveValue> live;  // largest first
+  size_t arena_bytes = 0;       // what the plan allocates
+  size_t live_bytes = 0;        // of that, in use at the peak: all of `live`
+                                // that lies there, in multiples of 64 bytes
+  size_t in_arena_bytes = 0;    // the same in their own sizes
+  // Gradients of parameters that are alive when the first parameter changes.
+  // Whether a step is skipped, and by how much it is clipped, depends on all.
+  size_t gradients_held_bytes = 0;
+
+  size_t Total(MemoryKind kind) const {
+    size_t total = 0;
+    for (const LiveValue& value : live) {
+      if (value.kind == kind) total += value.bytes;
+    }
+    return total;
+  }
+};
+
+}  // namespace onnx_fp8

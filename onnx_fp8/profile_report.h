@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+// One node of the training graphs; all figures are sums over a step.
+struct NodeProfile {
+  std::string node, op;
+  // What it is for: "forward", "dgrad" and "wgrad" are matrix products of
+  // linear layers; "quantise", "optimizer"; "other", attention included.
+  std::string role;
+  std::string fqn;    // of the weight it belongs to, where a node tells
+  std::string shape;  // of the first result, "float[2048,256]"
+  double calls = 0;
+  double milliseconds = 0;
+  double flops = 0, bytes = 0;  // graph/node_cost.h
+  bool eight_bit = false;       // multiplies 8-bit floats
+};
+
+struct ProfileReport {
+  // The mean over these. The first step of a run, which plans and finds cold
+  // caches, counts only where it is the only one.
+  int64_t steps = 0;
+  bool cold = false;               // that one
+  double milliseconds = 0;         // of a whole step, between its nodes too
+  std::vector<NodeProfile> nodes;  // longest first
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/node_cost.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// The cost of the graph's only node.
+NodeCost Cost(const std::string& text) {
+  return CostOf(ParseGraph(text)->nodes().front());
+}
+
+TEST(NodeCost, Products) {
+  NodeCost c = Cost(R"(
+input a: float[2,3]
+input b: float[3,5]
+input c: float[5]
+y: float[2,5] = Gemm(a, b, c)
+)");
+  EXPECT_EQ(c.flops, 2 * 2 * 5 * 3);
+  EXPECT_EQ(c.bytes, 4 * (6 + 15 + 5 + 10));
+  c = Cost(R"(
+input a: float[3,2]
+input b: float[3,5]
+y: float[2,5] = Gemm<transA=1>(a, b)
+)");
+  EXPECT_EQ(c.flops, 2 * 2 * 5 * 3);
+  c = Cost(R"(
+input a: float[7,2,3]
+input b: float[7,3,5]
+y: float[7,2,5] = MatMul(a, b)
+)");
+  EXPECT_EQ(c.flops, 7 * 2 * 2 * 5 * 3);
+}
+
+TEST(NodeCost, ScaledProductsOfAnyRank) {
+  NodeCost c = Cost(R"(
+input a: float8e4m3fn[4,2,3]
+input s: float[]
+input b: float8e4m3fn[5,3]
+y: float[4,2,5] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(a, s, b, s)
+)");
+  EXPECT_EQ(c.flops, 2 * 8 * 5 * 3);
+  EXPECT_EQ(c.bytes, 24 + 15 + 4 + 4 * 40);  // s once
+  c = Cost(R"(
+input a: float8e4m3fn[4,2,3]
+input s: float[]
+input b: float8e5m2[4,2,5]
+y: float[3,5] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(a, s, b, s)
+)");
+  EXPECT_EQ(c.flops, 2 * 3 * 5 * 8);
+}
+
+TEST(NodeCost, Attention) {
+  // 2 batches, 4 heads in 2 groups, 3 rows, 5 columns; 8 deep, results 6 wide.
+  std::string operands = R"(
+input q: float[2,3,32]
+input k: float[2,5,16]
+input v: float[2,5,12]
+)";
+  std::string attributes = "heads=4, kv_heads=2, scale=1.0, causal=";
+  EXPECT_EQ(Cost(operands +
+                 "y: float[2,3,24], l: float[2,4,3] = "
+                 "onnx_fp8.Attention<" +
+                 attributes + "0>(q, k, v)\n")
+                .flops,
+            2 * 2 * 4 * 15 * (8 + 6));
+  // Rows see 1, 2 and 3 columns.
+  EXPECT_EQ(Cost(operands +
+                 "y: float[2,3,24], l: float[2,4,3] = "
+                 "onnx_fp8.Attention<" +
+                 attributes + "1>(q, k, v)\n")
+                .flops,
+            2 * 2 * 4 * 6 * (8 + 6));
+  // Scores, probabilities, q, k, v.
+  EXPECT_EQ(Cost(operands + R"(
+input dy: float[2,3,24]
+input y: float[2,3,24]
+input l: float[2,4,3]
+dq: float[2,3,32], dk: float[2,5,16], dv: float[2,5,12] = onnx_fp8.AttentionGrad<)" +
+                 attributes + "0>(dy, q, k, v, y, l)\n")
+                .flops,
+            2 * 2 * 4 * 15 * (8 + 6 + 8 + 8 + 6));
+}
+
+TEST(NodeCost, CausalAttentionOfMoreRowsThanColumns) {
+  // Rows see 1, 2, 2, 2 columns.
+  EXPECT_EQ(Cost(R"(
+input q: float[1,4,8]
+input k: float[1,2,8]
+y: float[1,4,8] = onnx_fp8.Attention<heads=1, kv_heads=1, scale=1.0, causal=1>(q, k, k)
+)")
+                .flops,
+            2 * 7 * 16);
+}
+
+TEST(NodeCost, Convolutions) {
+  // Each of 2 · 6 · 10 · 10 results is a sum over 2 channels · 3 · 3.
+  EXPECT_EQ(Cost(R"(
+input x: float[2,4,12,12]
+input w: float[6,2,3,3]
+y: float[2,6,10,10] = Conv<group=2>(x, w)
+)")
+                .flops,
+            2 * (2 * 6 * 10 * 10) * (2 * 3 * 3));
+  // Each of 2 · 4 · 5 · 5 operands goes into 3 channels · 2 · 2.
+  EXPECT_EQ(Cost(R"(
+input x: float[2,4,5,5]
+input w: float[4,3,2,2]
+y: float[2,3,6,6] = ConvTranspose(x, w)
+)")
+                .flops,
+            2 * (2 * 4 * 5 * 5) * (3 * 2 * 2));
+}
+
+TEST(NodeCost, OthersByTheirLargestTensor) {
+  NodeCost c = Cost(R"(
+input x: float[10,10]
+y: float[10] = ReduceSum(x)
+)");
+  EXPECT_EQ(c.flops, 100);
+  EXPECT_EQ(c.bytes, 440);
+  c = Cost(R"(
+input x: float[?,10]
+y: float[10] = ReduceSum(x)
+)");
+  EXPECT_EQ(c.flops, 10);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

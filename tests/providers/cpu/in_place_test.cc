@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels that work on whole rows, and say that a result may be an operand's
+// memory: it must not matter.
+#include <gtest/gtest.h>
+
+#include "onnx_fp8/random.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Case {
+  const char* op;
+  const char* domain;
+  std::vector<Shape> inputs, outputs;
+  Attributes attributes = {};
+};
+
+const Shape kX = {5, 300}, kRow = {300}, kColumn = {5, 1};
+
+std::vector<Case> Cases() {
+  Attributes axis = {{"axis", int64_t{-1}}};
+  Attributes norm = {{"axis", int64_t{-1}}, {"epsilon", 1e-5f}};
+  return {
+      {"LayerNormalization", "", {kX, kRow, kRow}, {kX, kColumn, kColumn}},
+      {"RMSNormalization", "", {kX, kRow}, {kX}},
+      {"RMSNorm", kDomain, {kX, kRow}, {kX}, norm},
+      {"LayerNormGrad",
+       kDomain,
+       {kX, kX, kRow, kColumn, kColumn},
+       {kX, kRow, kRow},
+       axis},
+      {"RMSNormGrad", kDomain, {kX, kX, kRow}, {kX, kRow}, norm},
+      {"Softmax", "", {kX}, {kX}, axis},
+      {"Softmax", "", {kX}, {kX}, {{"axis", int64_t{0}}}},
+      {"LogSoftmax", "", {kX}, {kX}, axis},
+      {"SoftmaxGrad", kDomain, {kX, kX}, {kX}, axis},
+      {"SoftmaxGrad", kDomain, {kX, kX}, {kX}, {{"axis", int64_t{0}}}},
+  };
+}
+
+Tensor Random(const Shape& shape, uint64_t seed) {
+  Tensor t = Tensor::Allocate(DType::kFloat, shape);
+  for (int64_t i = 0; i < t.size(); ++i) {
+    t.data<float>()[i] = static_cast<float>(
+        RandomUniform(seed, static_cast<uint64_t>(i)) * 2 - 1);
+  }
+  return t;
+}
+
+// The results, one of which may lie where an operand does.
+std::vector<Tensor> Results(const Case& c, const KernelEntry& entry,
+                            std::pair<int, int> shared) {
+  Graph graph;
+  std::vector<Value*> values;
+  std::vector<Tensor> inputs, outputs;
+  std::vector<std::string> names;
+  for (const Shape& shape : c.inputs) {
+    inputs.push_back(Random(shape, inputs.size()));
+    values.push_back(graph.AddInput("x" + std::to_string(inputs.size()),
+                                    DType::kFloat, shape));
+  }
+  for (const Shape& shape : c.outputs) {
+    outputs.push_back(Tensor::Zeros(DType::kFloat, shape));
+    names.push_back("y" + std::to_string(outputs.size()));
+  }
+  if (shared.first >= 0) {
+    outputs[static_cast<size_t>(shared.second)] =
+        inputs[static_cast<size_t>(shared.first)];
+  }
+  Node* node = graph.AddNode(c.op, values, names, c.attributes, c.domain);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    node->out(i)->dtype = DType::kFloat;
+    node->out(i)->shape = c.outputs[i];
+  }
+  KernelContext context(*node, inputs, outputs);
+  entry.kernel(context);
+  return outputs;
+}
+
+TEST(InPlace, RowKernelsGiveTheSame) {
+  for (const Case& c : Cases()) {
+    const KernelEntry* entry = CpuKernels().Find(c.domain, c.op);
+    ASSERT_NE(entry, nullptr) << c.op;
+    EXPECT_FALSE(entry->traits.in_place.empty()) << c.op;
+    std::vector<Tensor> apart = Results(c, *entry, {-1, -1});
+    for (auto pair : entry->traits.in_place) {
+      std::vector<Tensor> together = Results(c, *entry, pair);
+      for (size_t i = 0; i < apart.size(); ++i) {
+        EXPECT_TRUE(Identical(apart[i], together[i]))
+            << c.op << " on operand " << pair.first << ", result " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
