@@ -14,11 +14,11 @@ namespace onnx_fp8 {
 // Of the process that ran the plan.
 struct ProcessMemory {
   size_t peak = 0;    // resident, as the system counts
-  size_t arenas = 0;  // of all its plans
+  size_t arenas = 0;  // of the plans that count as known: the reported one
 
   // What the report does not see: packed operands of matrix products, buffers
-  // of threads, the program and its libraries. 0 where not all of the arena was
-  // ever touched.
+  // of threads, other plans, the program and its libraries. 0 where not all of
+  // the arena was ever touched.
   size_t Other(const MemoryReport& report) const;
 };
 

@@ -92,8 +92,7 @@ TEST(ProfileText, AsText) {
 }
 
 TEST(MemoryText, OtherIsWhatTheReportDoesNotSee) {
-  // 100 of state and 60 of the arena's 80 bytes are alive; another plan's arena
-  // has 20.
+  // 100 of state and 60 in the arena are alive; arenas of 100 are known.
   MemoryReport report;
   report.live = {{.kind = MemoryKind::kParameter, .bytes = 100},
                  {.kind = MemoryKind::kTemporary, .bytes = 60}};
