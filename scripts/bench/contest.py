@@ -29,8 +29,6 @@ class Ours:
         self._folder = work / f"run_{model}_{recipe}"
         self._file = work / f"{model}.onnx"
         self._recipe = ["--recipe", RECIPES[recipe]]
-        if task.BUFFERS[model]:
-            self._recipe += ["--freeze", ",".join(task.BUFFERS[model])]
         self._binary = binary
         self._train = [
             binary, "train", self._file, "--data", work / "tokens.bin",

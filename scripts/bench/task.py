@@ -12,10 +12,6 @@ SEQ = 256
 TOKENS = BATCH * SEQ
 MODELS = ("gpt", "llama")
 
-# Tables that the models keep as buffers, which an .onnx file can't tell from
-# parameters: PyTorch trains them not.
-BUFFERS = {"gpt": (), "llama": ("cos", "sin")}
-
 LR = 1e-3
 BETAS = (0.9, 0.999)
 EPS = 1e-8
