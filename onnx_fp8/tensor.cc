@@ -141,20 +141,10 @@ To ConvertElement(From from) {
 
 std::shared_ptr<void> AllocateBytes(size_t bytes) {
   CheckBytes(bytes);
-  // Walking down the rows of a large matrix touches a page per row: with 2 MB
-  // pages the processor finds them all at once.
-  constexpr size_t kHugePage = size_t{2} << 20;
-  bool large = bytes >= 2 * kHugePage;
-  size_t alignment = large ? kHugePage : kAlignment;
   size_t rounded =
       (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = nullptr;
-  Check(posix_memalign(&data, alignment, rounded) == 0,
-        "out of memory: ", bytes, " bytes");
-#ifdef MADV_HUGEPAGE
-  // Only a wish: the system may have no such pages.
-  if (large) madvise(data, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
-#endif
+  void* data = std::aligned_alloc(kAlignment, rounded);
+  Check(data != nullptr, "out of memory: ", bytes, " bytes");
   return std::shared_ptr<void>(data, std::free);
 }
 
