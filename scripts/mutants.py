@@ -77,8 +77,11 @@ NUMBERS = (
       "special |= magnitude == static_cast<int32_t>(kInfBits) ? 1 : 0;",
       KERNELS8),
     M("kernels: a thread's amax is lost", "providers/cpu/float8_kernels.cc",
-      "all.finite = std::max(all.finite, part.finite);",
-      "all.finite = part.finite;", KERNELS8),
+      "    Amax part = kernels.amax(x + begin, end - begin);\n"
+      "    std::lock_guard<std::mutex> lock(mutex);\n    all.Add(part);",
+      "    Amax part = kernels.amax(x + begin, end - begin);\n"
+      "    std::lock_guard<std::mutex> lock(mutex);\n    all = part;",
+      KERNELS8),
 )
 
 QUANTISATION = (

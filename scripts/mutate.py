@@ -18,6 +18,7 @@ import time
 
 import mutants
 import mutants_external
+import mutants_fusions
 import mutants_kernels
 import mutants_reports
 
@@ -187,8 +188,8 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for of in (mutants, mutants_external, mutants_kernels,
-                          mutants_reports)
+    found = [m for of in (mutants, mutants_external, mutants_fusions,
+                          mutants_kernels, mutants_reports)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

@@ -9,6 +9,7 @@
 #include "graph/passes/fold_transpose.h"
 #include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_bias_gradient.h"
 #include "graph/passes/fuse_loss.h"
 #include "graph/passes/fuse_norm.h"
 #include "graph/passes/fuse_rotary.h"
@@ -127,7 +128,8 @@ class StepBuilder {
       auto it = backward.gradient.find(value);
       if (it != backward.gradient.end()) pairs.push_back({value, it->second});
     }
-    // The rewrite replaces nodes, never values: the pairs stay good.
+    // These replace nodes, never values: the pairs stay good.
+    FuseBiasGradients(graph);
     Quantise(backward.seed, pairs);
     step_.gradient_names.seed = backward.seed->name;
     if (kind_ == StepKind::kGradients) {

@@ -65,15 +65,54 @@ void Visit(Graph& graph, Node& mean) {
   ReplaceWith(graph, *last, y);
 }
 
+// norm(a + b) where others read the sum too: the residual stream.
+void FuseResidual(Graph& graph, Node& norm) {
+  bool layer = norm.Is("LayerNormalization");
+  Value *x = norm.in(0), *y = norm.out(0);
+  Node* sum = x->producer;
+  if (!sum || !sum->Is("Add") || x->uses.size() < 2 || !x->concrete() ||
+      x->dtype != DType::kFloat) {
+    return;
+  }
+  for (size_t i = 1; i < norm.outputs().size(); ++i) {
+    if (norm.out(i)) return;
+  }
+  if (norm.inputs().size() != (layer ? 3 : 2) || norm.Int("stash_type", 1) != 1)
+    return;
+  std::vector<Value*> in = {sum->in(0), sum->in(1)};
+  int64_t axis = norm.Int("axis", -1);
+  if (axis != -1 && axis != x->rank() - 1) return;
+  for (size_t i = 1; i < norm.inputs().size(); ++i) {
+    Value* value = norm.in(i);
+    if (!value || value->producer || value->shape != Shape{x->dim(-1)}) return;
+    in.push_back(value);
+  }
+  if (in[0]->shape != x->shape || in[1]->shape != x->shape) return;
+  Builder b(graph, y->name + ".", sum);
+  b.set_metadata(norm.metadata);
+  auto made =
+      b.Ops(layer ? "AddLayerNorm" : "AddRMSNorm", in, layer ? 4 : 2,
+            {{"axis", int64_t{-1}}, {"epsilon", norm.Float("epsilon", 1e-5f)}},
+            kDomain);
+  made[0]->producer->name = norm.name;
+  ReplaceWith(graph, norm, made[1]);
+  ReplaceWith(graph, *sum, made[0]);
+}
+
 }  // namespace
 
 void FuseNorms(Graph& graph) {
-  std::vector<Node*> found;
+  std::vector<Node*> means, norms;
   for (Node& node : graph.nodes()) {
-    if (IsMeanOfLastAxis(node)) found.push_back(&node);
+    if (IsMeanOfLastAxis(node)) means.push_back(&node);
   }
-  for (Node* node : found) Visit(graph, *node);
-  if (!found.empty()) RemoveDeadCode(graph);
+  for (Node* node : means) Visit(graph, *node);
+  if (!means.empty()) RemoveDeadCode(graph);
+  for (Node& node : graph.nodes()) {
+    bool rms = node.op == "RMSNorm" && node.domain == kDomain;
+    if (rms || node.Is("LayerNormalization")) norms.push_back(&node);
+  }
+  for (Node* node : norms) FuseResidual(graph, *node);
 }
 
 }  // namespace onnx_fp8

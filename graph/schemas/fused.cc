@@ -2,6 +2,9 @@
 //
 // Ops that the passes graph/passes/fuse_* make. ONNX has RMSNorm and Silu too,
 // but only in opsets newer than those that written files may ask for.
+#include <algorithm>
+#include <string>
+
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
 #include "onnx_fp8/check.h"
@@ -25,7 +28,7 @@ constexpr char kSwiGLU[] = R"((x, gate) => (y) {
 })";
 
 // y = x / sqrt(mean(x²) + epsilon) · scale, mean over the axes from `axis` on.
-constexpr char kRMSNorm[] = R"((x, scale) => (y) {
+constexpr char kRMSNorm[] = R"(
   axis = Constant <value_int: int = @axis> ()
   one = Constant <value_int = 1> ()
   shape = Shape (x)
@@ -51,6 +54,34 @@ void InferSwiGLU(Node& node) {
           " and ", ToString(*gate->shape));
   }
   SameAs(x, node.out(0));
+}
+
+// x = a + b, the residual stream after a block, and its normalisation.
+constexpr char kAddLayerNorm[] =
+    R"((a, b, scale, bias) => (x, y, mean, inv_std) {
+  x = Add (a, b)
+  y, mean, inv_std = LayerNormalization <axis: int = @axis, epsilon: float = @epsilon> (x, scale, bias)
+})";
+
+// (a, b, scale[, bias]) -> (x, y[, mean, inv_std])
+void InferAddNorm(Node& node) {
+  const Value *a = node.in(0), *b = node.in(1), *scale = node.in(2);
+  if (a->concrete() && b->concrete() && scale->concrete()) {
+    int64_t axis = NormalizeAxis(node.Int("axis", -1), a->rank(), node.Where());
+    Shape tail(a->shape->begin() + axis, a->shape->end());
+    Check(*a->shape == *b->shape && *scale->shape == tail, "[", node.Where(),
+          "] expected a and b of the same shape and a scale like its last "
+          "axes, got ",
+          ToString(*a->shape), ToString(*b->shape), ToString(*scale->shape));
+  }
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    Value* y = node.out(i);
+    if (!y) continue;
+    SameAs(a, y);
+    if (i < 2 || !a->concrete()) continue;
+    int64_t axis = NormalizeAxis(node.Int("axis", -1), a->rank(), node.Where());
+    std::fill(y->shape->begin() + axis, y->shape->end(), 1);
+  }
 }
 
 // Mean over the labels that count of lse - scores[label], and lse (N), the
@@ -85,15 +116,20 @@ void InferCrossEntropy(Node& node) {
 }  // namespace
 
 std::vector<OpDefinition> FusedOps() {
+  const std::vector<AttributeDefinition> norm = {
+      {"axis", AttributeKind::kInt}, {"epsilon", AttributeKind::kFloat}};
+  static const std::string rms_norm =
+      std::string("(x, scale) => (y) {") + kRMSNorm;
+  static const std::string add_rms_norm =
+      std::string("(a, b, scale) => (x, y) {\n  x = Add (a, b)") + kRMSNorm;
   return {
+      {"AddLayerNorm", norm, kAddLayerNorm, InferAddNorm},
+      {"AddRMSNorm", norm, add_rms_norm.c_str(), InferAddNorm},
       {"CrossEntropy",
        {{"ignore_index", AttributeKind::kInt}},
        kCrossEntropy,
        InferCrossEntropy},
-      {"RMSNorm",
-       {{"axis", AttributeKind::kInt}, {"epsilon", AttributeKind::kFloat}},
-       kRMSNorm,
-       InferSameAsFirst},
+      {"RMSNorm", norm, rms_norm.c_str(), InferSameAsFirst},
       {"Silu", {}, kSilu, InferSameAsFirst},
       {"SwiGLU", {}, kSwiGLU, InferSwiGLU},
   };

@@ -47,11 +47,11 @@ void InferSwiGLUGrad(Node& node) {
   SameAs(node.in(2), node.out(1));
 }
 
-// (dy, x, scale, …) -> (dx, dscale, …)
-void InferNorm(Node& node, size_t inputs, size_t outputs) {
+// (dy, x, scale, …) from input `first` on -> (dx, dscale, …)
+void InferNorm(Node& node, size_t first, size_t inputs, size_t outputs) {
   CheckArity(node, inputs, outputs);
-  CheckSameShape(node, 0, 1);
-  const Value *x = node.in(1), *scale = node.in(2);
+  CheckSameShape(node, first, first + 1);
+  const Value *x = node.in(first + 1), *scale = node.in(first + 2);
   if (x->concrete() && scale->concrete()) {
     int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
     Shape tail(x->shape->begin() + axis, x->shape->end());
@@ -64,11 +64,35 @@ void InferNorm(Node& node, size_t inputs, size_t outputs) {
 }
 
 void InferLayerNormGrad(Node& node) {
-  InferNorm(node, 5, 3);
+  InferNorm(node, 0, 5, 3);
   CheckSameShape(node, 3, 4);
 }
 
-void InferRMSNormGrad(Node& node) { InferNorm(node, 3, 2); }
+void InferRMSNormGrad(Node& node) { InferNorm(node, 0, 3, 2); }
+
+// (dsum, dy, x, scale, …) -> (dx, dscale, …)
+void InferAddLayerNormGrad(Node& node) {
+  InferNorm(node, 1, 6, 3);
+  CheckSameShape(node, 0, 1);
+  CheckSameShape(node, 4, 5);
+}
+
+void InferAddRMSNormGrad(Node& node) {
+  InferNorm(node, 1, 4, 2);
+  CheckSameShape(node, 0, 1);
+}
+
+// (dy, x) -> (dx, dbias)
+void InferBiasGrad(Node& node) {
+  CheckArity(node, 2, 2);
+  CheckSameShape(node, 0, 1);
+  const Value* x = node.in(1);
+  SameAs(x, node.out(0));
+  node.out(1)->dtype = x->dtype;
+  if (!x->concrete()) return;
+  Check(x->rank() > 0, "[", node.Where(), "] expected rows, got a scalar");
+  node.out(1)->shape = Shape{x->dim(-1)};
+}
 
 void InferGatherGrad(Node& node) {
   CheckArity(node, 2, 1);
@@ -118,8 +142,7 @@ constexpr char kSoftmaxGrad[] = R"((dy, y) => (dx) {
 })";
 
 // axis … rank-1 as `axes`, 0 … axis-1 as `lead`.
-constexpr char kLayerNormGrad[] =
-    R"((dy, x, scale, mean, inv_std) => (dx, dscale, dbias) {
+constexpr char kLayerNormGrad[] = R"(
   axis = Constant <value_int: int = @axis> ()
   zero = Constant <value_int = 0> ()
   one = Constant <value_int = 1> ()
@@ -143,9 +166,9 @@ constexpr char kLayerNormGrad[] =
   dyh = Mul (dy, h)
   dscale = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dyh, lead)
   dbias = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dy, lead)
-})";
+)";
 
-constexpr char kRMSNormGrad[] = R"((dy, x, scale) => (dx, dscale) {
+constexpr char kRMSNormGrad[] = R"(
   axis = Constant <value_int: int = @axis> ()
   zero = Constant <value_int = 0> ()
   one = Constant <value_int = 1> ()
@@ -170,10 +193,24 @@ constexpr char kRMSNormGrad[] = R"((dy, x, scale) => (dx, dscale) {
   dx = Mul (rest, s)
   dyh = Mul (dy, h)
   dscale = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dyh, lead)
-})";
+)";
+
+// Where x is also what others read: their gradients are added.
+constexpr char kPlusOthers[] = "  total = Add (dx, dsum)\n";
+
+// The gradient of a vector that was added to x before: dx over its rows.
+constexpr char kSumOfRows[] = R"(
+  dx_shape = Shape (dx)
+  dx_rank = Size (dx_shape)
+  axis_0 = Constant <value_int = 0> ()
+  axis_1 = Constant <value_int = 1> ()
+  last_axis = Sub (dx_rank, axis_1)
+  rows = Range (axis_0, last_axis, axis_1)
+  dbias = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dx, rows)
+)";
 
 // y = x Φ(x): y' = Φ(x) + x φ(x)
-constexpr char kGeluGrad[] = R"((dy, x) => (dx) {
+constexpr char kGeluGrad[] = R"(
   half = Constant <value_float = 0.5> ()
   one = Constant <value_float = 1.0> ()
   root_half = Constant <value = double {0.7071067811865476}> ()
@@ -193,10 +230,10 @@ constexpr char kGeluGrad[] = R"((dy, x) => (dx) {
   x_density = Mul (x, density)
   slope = Add (cdf, x_density)
   dx = Mul (dy, slope)
-})";
+)";
 
 // y = x (1 + t)/2, t = tanh(u), u = √(2/π) (x + 0.044715 x³)
-constexpr char kGeluTanhGrad[] = R"((dy, x) => (dx) {
+constexpr char kGeluTanhGrad[] = R"(
   half = Constant <value_float = 0.5> ()
   one = Constant <value_float = 1.0> ()
   root = Constant <value = double {0.7978845608028654}> ()
@@ -224,10 +261,10 @@ constexpr char kGeluTanhGrad[] = R"((dy, x) => (dx) {
   right = Mul (dtdu, h)
   slope = Add (left, right)
   dx = Mul (dy, slope)
-})";
+)";
 
 // y = x s, s = sigmoid(x): y' = s (1 + x (1 - s))
-constexpr char kSiluGrad[] = R"((dy, x) => (dx) {
+constexpr char kSiluGrad[] = R"(
   one = Constant <value_float = 1.0> ()
   i = CastLike (one, x)
   s = Sigmoid (x)
@@ -236,7 +273,7 @@ constexpr char kSiluGrad[] = R"((dy, x) => (dx) {
   x_rest_1 = Add (x_rest, i)
   slope = Mul (s, x_rest_1)
   dx = Mul (dy, slope)
-})";
+)";
 
 // y = x s · gate, s = sigmoid(x)
 constexpr char kSwiGLUGrad[] = R"((dy, x, gate) => (dx, dgate) {
@@ -354,7 +391,35 @@ std::vector<OpDefinition> GradientOps() {
   static const std::string cross_entropy =
       std::string("(dloss, scores, lse, labels) => (dscores) {") +
       kLogProbFromScores + kCrossEntropyFromLogProb;
+  auto with = [](const char* header, const char* text, const char* more = "") {
+    return std::string(header) + " {" + text + more + "}";
+  };
+  const char *to_dx = "(dy, x) => (dx)", *to_bias = "(dy, x) => (dx, dbias)";
+  static const std::string
+      layer_norm = with("(dy, x, scale, mean, inv_std) => (dx, dscale, dbias)",
+                        kLayerNormGrad),
+      add_layer_norm =
+          with("(dsum, dy, x, scale, mean, inv_std) => (total, dscale, dbias)",
+               kLayerNormGrad, kPlusOthers),
+      rms_norm = with("(dy, x, scale) => (dx, dscale)", kRMSNormGrad),
+      add_rms_norm = with("(dsum, dy, x, scale) => (total, dscale)",
+                          kRMSNormGrad, kPlusOthers),
+      gelu = with(to_dx, kGeluGrad),
+      gelu_bias = with(to_bias, kGeluGrad, kSumOfRows),
+      gelu_tanh = with(to_dx, kGeluTanhGrad),
+      gelu_tanh_bias = with(to_bias, kGeluTanhGrad, kSumOfRows),
+      silu = with(to_dx, kSiluGrad),
+      silu_bias = with(to_bias, kSiluGrad, kSumOfRows);
+  const AttributeDefinition epsilon = {"epsilon", AttributeKind::kFloat};
   return {
+      {"AddLayerNormGrad",
+       {axis},
+       add_layer_norm.c_str(),
+       InferAddLayerNormGrad},
+      {"AddRMSNormGrad",
+       {axis, epsilon},
+       add_rms_norm.c_str(),
+       InferAddRMSNormGrad},
       {"CrossEntropyGrad",
        {{"ignore_index", AttributeKind::kInt}},
        cross_entropy.c_str(),
@@ -363,14 +428,14 @@ std::vector<OpDefinition> GradientOps() {
        {axis, {"shape", AttributeKind::kInts}},
        kGatherGrad,
        InferGatherGrad},
-      {"GeluGrad", {}, kGeluGrad, InferLikeOperand},
-      {"GeluTanhGrad", {}, kGeluTanhGrad, InferLikeOperand},
-      {"LayerNormGrad", {axis}, kLayerNormGrad, InferLayerNormGrad},
-      {"RMSNormGrad",
-       {axis, {"epsilon", AttributeKind::kFloat}},
-       kRMSNormGrad,
-       InferRMSNormGrad},
-      {"SiluGrad", {}, kSiluGrad, InferLikeOperand},
+      {"GeluBiasGrad", {}, gelu_bias.c_str(), InferBiasGrad},
+      {"GeluGrad", {}, gelu.c_str(), InferLikeOperand},
+      {"GeluTanhBiasGrad", {}, gelu_tanh_bias.c_str(), InferBiasGrad},
+      {"GeluTanhGrad", {}, gelu_tanh.c_str(), InferLikeOperand},
+      {"LayerNormGrad", {axis}, layer_norm.c_str(), InferLayerNormGrad},
+      {"RMSNormGrad", {axis, epsilon}, rms_norm.c_str(), InferRMSNormGrad},
+      {"SiluBiasGrad", {}, silu_bias.c_str(), InferBiasGrad},
+      {"SiluGrad", {}, silu.c_str(), InferLikeOperand},
       {"SoftmaxCrossEntropyGrad",
        {{"ignore_index", AttributeKind::kInt}},
        softmax_cross_entropy.c_str(),

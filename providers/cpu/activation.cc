@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "graph/graph.h"
 #include "onnx_fp8/random.h"
@@ -234,28 +235,93 @@ void GradientMap(KernelContext& ctx, F f) {
   });
 }
 
+// dx = dy f(x), and dbias, the sum of dx over all but the last axis, in double.
+// Blocks of a fixed number of rows have sums of their own: the result does not
+// depend on the number of threads.
+template <typename F>
+void BiasGradientMap(KernelContext& ctx, F f) {
+  constexpr int64_t kBlock = 64;  // rows
+  const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
+  Check(dy.dtype() == x.dtype() && dy.shape() == x.shape() && x.rank() > 0, "[",
+        ctx.Where(), "] expected dy like x, of rank 1 or more, got ",
+        Name(dy.dtype()), " ", ToString(dy.shape()), " and ", Name(x.dtype()),
+        " ", ToString(x.shape()));
+  int64_t n = x.dim(-1), rows = n > 0 ? x.size() / n : 0;
+  int64_t blocks = (rows + kBlock - 1) / kBlock;
+  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
+  Tensor dbias = Result(ctx, 1, x.dtype(), {n});
+  std::vector<double> partial(static_cast<size_t>(blocks * n));
+  double* sums = partial.data();
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    const T *from_dy = dy.data<T>(), *from_x = x.data<T>();
+    T *to = dx.data<T>(), *to_bias = dbias.data<T>();
+    AmaxMeter meter(ctx, 0);
+    int64_t grain = std::max<int64_t>(1, kGrain / (kBlock * n + 1));
+    ParallelFor(blocks, grain, [&](int64_t first, int64_t last) {
+      AmaxMeter::Part part(meter);
+      for (int64_t row = first * kBlock; row < std::min(last * kBlock, rows);
+           ++row) {
+        const T *g = from_dy + row * n, *v = from_x + row * n;
+        T* out = to + row * n;
+        double* sum = sums + row / kBlock * n;
+        OnBestIsa([=] {
+#pragma GCC ivdep  // dx is an operand or overlaps none
+          for (int64_t i = 0; i < n; ++i) {
+            T d = static_cast<T>(g[i] * f(v[i]));
+            out[i] = d;
+            sum[i] += static_cast<double>(d);
+          }
+        });
+        part.Add(out, n);
+      }
+    });
+    ParallelFor(n, std::max<int64_t>(kGrain / (blocks + 1), 64),
+                [=](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    double total = 0;
+                    for (int64_t b = 0; b < blocks; ++b)
+                      total += sums[b * n + i];
+                    to_bias[i] = static_cast<T>(total);
+                  }
+                });
+  });
+}
+
 // y = x Φ(x): y' = Φ(x) + x φ(x)
-void GeluGrad(KernelContext& ctx) {
-  GradientMap(ctx, [](auto x) {
+struct GeluSlope {
+  template <typename T>
+  auto operator()(T x) const {
     auto normal = NormalOf(x);
     return normal.cdf + x * normal.pdf;
-  });
-}
+  }
+};
 
 // y = x s with s = sigmoid(u): y' = s + x s (1 - s) u'
-void GeluTanhGrad(KernelContext& ctx) {
-  GradientMap(ctx, [](auto x) {
-    double s = TimesSigmoid<decltype(x)>(1.0, GeluArgument(x));
+struct GeluTanhSlope {
+  template <typename T>
+  auto operator()(T x) const {
+    double s = TimesSigmoid<T>(1.0, GeluArgument(x));
     return s + x * s * (1.0 - s) * GeluArgumentSlope(x);
-  });
-}
+  }
+};
 
-void SiluGrad(KernelContext& ctx) {
-  GradientMap(ctx, [](auto x) {
-    auto e = math::QuickExp(x < -69 ? decltype(x){69} : -x);  // finite
+struct SiluSlope {
+  template <typename T>
+  auto operator()(T x) const {
+    auto e = math::QuickExp(x < -69 ? T{69} : -x);  // finite
     auto s = 1 / (1 + e);
     return s * (1 + x * (e * s));  // e s is 1 - s without cancellation
-  });
+  }
+};
+
+template <typename Slope>
+void Gradient(KernelContext& ctx) {
+  GradientMap(ctx, Slope());
+}
+
+template <typename Slope>
+void BiasGradient(KernelContext& ctx) {
+  BiasGradientMap(ctx, Slope());
 }
 
 // --- gates ------------------------------------------------------------------
@@ -363,10 +429,14 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("Softsign", Widened<Softsign>, in_place);
   r.Add("Mish", Widened<Mish>, in_place);
   r.Add("Gelu", Widened<Gelu>, measured);
-  r.Add("GeluGrad", Widened<GeluGrad>, either, kDomain);
-  r.Add("GeluTanhGrad", Widened<GeluTanhGrad>, either, kDomain);
+  r.Add("GeluGrad", Widened<Gradient<GeluSlope>>, either, kDomain);
+  r.Add("GeluTanhGrad", Widened<Gradient<GeluTanhSlope>>, either, kDomain);
   r.Add("Silu", Widened<Silu>, measured, kDomain);
-  r.Add("SiluGrad", Widened<SiluGrad>, either, kDomain);
+  r.Add("SiluGrad", Widened<Gradient<SiluSlope>>, either, kDomain);
+  r.Add("GeluBiasGrad", Widened<BiasGradient<GeluSlope>>, either, kDomain);
+  r.Add("GeluTanhBiasGrad", Widened<BiasGradient<GeluTanhSlope>>, either,
+        kDomain);
+  r.Add("SiluBiasGrad", Widened<BiasGradient<SiluSlope>>, either, kDomain);
   r.Add("SwiGLU", Widened<SwiGLU>, either, kDomain);
   r.Add("SwiGLUGrad", Widened<SwiGLUGrad>,
         {.in_place = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}},

@@ -113,25 +113,58 @@ void WriteStatistics(KernelContext& ctx, size_t i, const Rows& rows,
   if (y.bytes() > 0) std::memcpy(out.raw(), y.raw(), y.bytes());
 }
 
+// What is normalised: operand 0 or, with kAdd, output 0, the sum of the first
+// two operands, whose rows are added when they are asked for.
+template <bool kAdd>
+struct Source {
+  explicit Source(KernelContext& ctx)
+      : a(Operand(ctx, 0)),
+        b(Operand(ctx, kAdd ? 1 : 0)),
+        x(kAdd ? Result(ctx, 0, a.dtype(), a.shape()) : a) {
+    Check(b.dtype() == a.dtype() && b.shape() == a.shape(), "[", ctx.Where(),
+          "] expected two operands alike, got ", Name(a.dtype()),
+          ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
+  }
+
+  template <typename T>
+  const T* Row(int64_t r, int64_t n) {
+    T* row = x.data<T>() + r * n;
+    if constexpr (kAdd) {
+      const T *p = a.data<T>() + r * n, *q = b.data<T>() + r * n;
+      OnBestIsa([=] {
+#pragma GCC ivdep  // the sum is an operand or does not overlap it
+        for (int64_t i = 0; i < n; ++i) row[i] = p[i] + q[i];
+      });
+    }
+    return row;
+  }
+
+  const Tensor &a, &b;
+  Tensor x;
+};
+
+template <bool kAdd>
 void LayerNormalization(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Operand(ctx, 1);
+  constexpr size_t k = kAdd;  // operands and results before those of the norm
+  Source<kAdd> source(ctx);
+  const Tensor& x = source.x;
+  Operand(ctx, k + 1);
   Rows rows(ctx, x);
   double epsilon = ctx.Float("epsilon", 1e-5f);
-  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  Tensor y = Result(ctx, k, x.dtype(), x.shape());
   std::vector<double> means(static_cast<size_t>(rows.count));
   std::vector<double> inverses(static_cast<size_t>(rows.count));
   double* mean = means.data();
   double* inverse = inverses.data();
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    PerElement<T> scale = ToElements<T>(ctx, 1, x, rows);
-    PerElement<T> bias = ToElements<T>(ctx, 2, x, rows);
+    PerElement<T> scale = ToElements<T>(ctx, k + 1, x, rows);
+    PerElement<T> bias = ToElements<T>(ctx, k + 2, x, rows);
     int64_t n = rows.n;
-    AmaxMeter meter(ctx, 0);
+    AmaxMeter meter(ctx, k);
     ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
       for (int64_t r = begin; r < end; ++r) {
-        const T* row = x.data<T>() + r * n;
+        const T* row = source.template Row<T>(r, n);
         OnBestIsa([=] {
           mean[r] = MeanOf(row, n);
           double variance =
@@ -144,8 +177,8 @@ void LayerNormalization(KernelContext& ctx) {
       }
     });
   });
-  WriteStatistics(ctx, 1, rows, means);
-  WriteStatistics(ctx, 2, rows, inverses);
+  WriteStatistics(ctx, k + 1, rows, means);
+  WriteStatistics(ctx, k + 2, rows, inverses);
 }
 
 // 1 / sqrt(mean(x²) + epsilon)
@@ -157,20 +190,23 @@ double InverseRms(const T* x, int64_t n, double epsilon) {
   return 1.0 / std::sqrt(square / static_cast<double>(n) + epsilon);
 }
 
+template <bool kAdd>
 void RMSNormalization(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Operand(ctx, 1);
+  constexpr size_t k = kAdd;
+  Source<kAdd> source(ctx);
+  const Tensor& x = source.x;
+  Operand(ctx, k + 1);
   Rows rows(ctx, x);
   double epsilon = ctx.Float("epsilon", 1e-5f);
-  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  Tensor y = Result(ctx, k, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    PerElement<T> scale = ToElements<T>(ctx, 1, x, rows);
+    PerElement<T> scale = ToElements<T>(ctx, k + 1, x, rows);
     int64_t n = rows.n;
-    AmaxMeter meter(ctx, 0);
+    AmaxMeter meter(ctx, k);
     ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
       for (int64_t r = begin; r < end; ++r) {
-        const T* row = x.data<T>() + r * n;
+        const T* row = source.template Row<T>(r, n);
         double inverse;
         double* out = &inverse;
         OnBestIsa([=] { *out = InverseRms(row, n, epsilon); });
@@ -190,11 +226,12 @@ constexpr int64_t kRowsPerSum = 64;
 
 // One row of either gradient. With h = (x - mean) inv_std and dh = dy scale:
 //   dx = inv_std (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
-// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false).
-template <bool kCentred, typename T>
+// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false). With kAdd
+// dx is that and `more`, what else x's readers send back.
+template <bool kCentred, bool kAdd, typename T>
 void GradientRow(const T* dy, const T* x, const T* scale, double mean,
-                 double inv_std, T* dx, double* dscale, double* dbias,
-                 int64_t n) {
+                 double inv_std, const T* more, T* dx, double* dscale,
+                 double* dbias, int64_t n) {
   double count = static_cast<double>(n);
   double dh_mean = 0;
   if constexpr (kCentred) {
@@ -212,23 +249,29 @@ void GradientRow(const T* dy, const T* x, const T* scale, double mean,
                               return dh * ((x[i] - mean) * inv_std);
                             }) /
                     count;
-#pragma GCC ivdep  // dx is dy or x or does not overlap them
+#pragma GCC ivdep  // dx is dy, x or more or does not overlap them
   for (int64_t i = 0; i < n; ++i) {
     double g = dy[i];
     double h = (x[i] - mean) * inv_std;
     dscale[i] += g * h;
     if constexpr (kCentred) dbias[i] += g;
-    dx[i] = static_cast<T>((g * scale[i] - dh_mean - h * dhh_mean) * inv_std);
+    T own = static_cast<T>((g * scale[i] - dh_mean - h * dhh_mean) * inv_std);
+    dx[i] = kAdd ? own + more[i] : own;
   }
 }
 
-// The operands that both gradients have.
+// The operands that both gradients have, from `first` on; operand 0 before them
+// is `more`.
 struct GradientOperands {
-  explicit GradientOperands(KernelContext& ctx)
-      : dy(Operand(ctx, 0)),
-        x(Operand(ctx, 1)),
-        scale(Operand(ctx, 2)),
+  GradientOperands(KernelContext& ctx, size_t first)
+      : more(Operand(ctx, 0)),
+        dy(Operand(ctx, first)),
+        x(Operand(ctx, first + 1)),
+        scale(Operand(ctx, first + 2)),
         rows(ctx, x) {
+    Check(more.dtype() == x.dtype() && more.shape() == x.shape(), "[",
+          ctx.Where(), "] expected dsum like x, got ", Name(more.dtype()), " ",
+          ToString(more.shape()));
     Check(dy.dtype() == x.dtype() && dy.shape() == x.shape(), "[", ctx.Where(),
           "] expected dy like x, got ", Name(dy.dtype()), " ",
           ToString(dy.shape()), " and ", Name(x.dtype()), " ",
@@ -246,6 +289,7 @@ struct GradientOperands {
     return partial.data() + (which * sums + sum) * rows.n;
   }
 
+  const Tensor& more;
   const Tensor& dy;
   const Tensor& x;
   const Tensor& scale;
@@ -272,13 +316,15 @@ void AddUp(GradientOperands& o, int which, Tensor& out) {
               });
 }
 
+template <bool kAdd>
 void LayerNormGrad(KernelContext& ctx) {
-  GradientOperands o(ctx);
+  constexpr size_t first = kAdd;
+  GradientOperands o(ctx, first);
   Tensor statistics[2];
   for (size_t i : {0, 1}) {
-    const Tensor& t = Operand(ctx, 3 + i);
+    const Tensor& t = Operand(ctx, first + 3 + i);
     Check(t.shape() == o.rows.statistics, "[", ctx.Where(), "] expected input ",
-          3 + i, " of shape ", ToString(o.rows.statistics), ", got ",
+          first + 3 + i, " of shape ", ToString(o.rows.statistics), ", got ",
           ToString(t.shape()));
     statistics[i] = ConvertTo(t, DType::kDouble);
   }
@@ -295,12 +341,14 @@ void LayerNormGrad(KernelContext& ctx) {
         const T* dy = o.dy.data<T>() + r * n;
         const T* x = o.x.data<T>() + r * n;
         const T* scale = o.scale.data<T>();
+        const T* more = o.more.data<T>() + r * n;
         T* dx = o.dx.data<T>() + r * n;
         double* ds = o.Partial(0, r / kRowsPerSum);
         double* db = o.Partial(1, r / kRowsPerSum);
         double m = mean[r], s = inv_std[r];
-        OnBestIsa(
-            [=] { GradientRow<true>(dy, x, scale, m, s, dx, ds, db, n); });
+        OnBestIsa([=] {
+          GradientRow<true, kAdd>(dy, x, scale, m, s, more, dx, ds, db, n);
+        });
         part.Add(dx, n);
       }
     });
@@ -309,8 +357,9 @@ void LayerNormGrad(KernelContext& ctx) {
   });
 }
 
+template <bool kAdd>
 void RMSNormGrad(KernelContext& ctx) {
-  GradientOperands o(ctx);
+  GradientOperands o(ctx, kAdd ? 1 : 0);
   double epsilon = ctx.Float("epsilon", 1e-5f);
   Tensor dscale = Result(ctx, 1, o.x.dtype(), o.rows.tail);
   DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
@@ -322,11 +371,13 @@ void RMSNormGrad(KernelContext& ctx) {
         const T* dy = o.dy.data<T>() + r * n;
         const T* x = o.x.data<T>() + r * n;
         const T* scale = o.scale.data<T>();
+        const T* more = o.more.data<T>() + r * n;
         T* dx = o.dx.data<T>() + r * n;
         double* ds = o.Partial(0, r / kRowsPerSum);
         OnBestIsa([=] {
           double s = InverseRms(x, n, epsilon);
-          GradientRow<false, T>(dy, x, scale, 0.0, s, dx, ds, nullptr, n);
+          GradientRow<false, kAdd, T>(dy, x, scale, 0.0, s, more, dx, ds,
+                                      nullptr, n);
         });
         part.Add(dx, n);
       }
@@ -340,11 +391,18 @@ void RMSNormGrad(KernelContext& ctx) {
 void RegisterNorm(KernelRegistry& r) {
   const KernelTraits first{.in_place = {{0, 0}}, .measures = {0}};
   const KernelTraits either{.in_place = {{0, 0}, {1, 0}}, .measures = {0}};
-  r.Add("LayerNormalization", Widened<LayerNormalization>, first);
-  r.Add("RMSNormalization", Widened<RMSNormalization>, first);
-  r.Add("LayerNormGrad", Widened<LayerNormGrad>, either, kDomain);
-  r.Add("RMSNorm", Widened<RMSNormalization>, first, kDomain);
-  r.Add("RMSNormGrad", Widened<RMSNormGrad>, either, kDomain);
+  const KernelTraits add{.in_place = {{0, 0}, {1, 0}, {0, 1}, {1, 1}},
+                         .measures = {1}};
+  const KernelTraits any{.in_place = {{0, 0}, {1, 0}, {2, 0}}, .measures = {0}};
+  r.Add("LayerNormalization", Widened<LayerNormalization<false>>, first);
+  r.Add("RMSNormalization", Widened<RMSNormalization<false>>, first);
+  r.Add("AddLayerNorm", Widened<LayerNormalization<true>>, add, kDomain);
+  r.Add("AddLayerNormGrad", Widened<LayerNormGrad<true>>, any, kDomain);
+  r.Add("AddRMSNorm", Widened<RMSNormalization<true>>, add, kDomain);
+  r.Add("AddRMSNormGrad", Widened<RMSNormGrad<true>>, any, kDomain);
+  r.Add("LayerNormGrad", Widened<LayerNormGrad<false>>, either, kDomain);
+  r.Add("RMSNorm", Widened<RMSNormalization<false>>, first, kDomain);
+  r.Add("RMSNormGrad", Widened<RMSNormGrad<false>>, either, kDomain);
   RegisterChannelNorm(r);
 }
 

@@ -64,5 +64,56 @@ TEST(FuseNorms, LeavesWhatItDoesNotKnow) {
   }
 }
 
+// x is a sum, its norm is y; both are read.
+std::string Residual(const std::string& norm, const std::string& more = "") {
+  return R"(graph "g" opset 24
+input a: float[2,3,8]
+input b: float[2,3,8]
+input row: float[8]
+param w: float[8] = {1,2,3,4,-1,-2,0.5,1}
+param v: float[8] = {1,2,0,0,-1,2,3,4}
+)" + more +
+         "y: float[2,3,8] = " + norm + R"(
+z: float[2,3,8] = Add(x, y)
+output z
+)";
+}
+
+const char kLayerNorm[] = "LayerNormalization<axis=-1>(x, w, v)";
+const char kSum[] = "x: float[2,3,8] = Add(a, b)\n";
+
+TEST(FuseNorms, ResidualStream) {
+  std::string text = Residual(kLayerNorm, kSum);
+  EXPECT_EQ(AfterPass(FuseNorms, text), R"(graph "g" opset 24
+input a: float[2,3,8]
+input b: float[2,3,8]
+input row: float[8]
+param w: float[8]
+param v: float[8]
+x: float[2,3,8], y: float[2,3,8], y.AddLayerNorm.2: float[2,3,1], y.AddLayerNorm.3: float[2,3,1] = onnx_fp8.AddLayerNorm<axis=-1, epsilon=1e-05>(a, b, w, v)
+z: float[2,3,8] = Add(x, y)
+output z
+)");
+  ExpectSameValues(FuseNorms, text, 1e-6);
+  std::string rms =
+      Residual("onnx_fp8.RMSNorm<axis=-1, epsilon=1e-06>(x, w)", kSum);
+  EXPECT_NE(AfterPass(FuseNorms, rms).find("AddRMSNorm"), std::string::npos);
+  ExpectSameValues(FuseNorms, rms, 1e-6);
+}
+
+TEST(FuseNorms, OtherSumsStay) {
+  for (const std::string& text :
+       {Residual(kLayerNorm, "x: float[2,3,8] = Add(a, row)\n"),
+        Residual(kLayerNorm, "x: float[2,3,8] = Mul(a, b)\n"),
+        Residual("LayerNormalization<axis=1>(x, x, x)", kSum),
+        Residual("LayerNormalization<axis=-1>(x, w)", kSum),
+        // The norm alone reads it.
+        Residual("LayerNormalization<axis=-1>(s, w, v)",
+                 std::string("s: float[2,3,8] = Add(a, b)\n") +
+                     "x: float[2,3,8] = Mul(a, b)\n")}) {
+    ExpectStays(FuseNorms, text);
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -92,6 +92,9 @@ def test_layer_norm_grad(bodies, shape, axis):
     h, dh = (x64 - m64) * i64, dy64 * s64
     dx = i64 * (dh - dh.mean(axes, keepdims=True) - h * (dh * h).mean(axes, keepdims=True))
     check(bodies, "LayerNormGrad", [dy, x, scale, mean, inv], [dx, (dy64 * h).sum(lead), dy64.sum(lead)], axis=axis)
+    dsum = normal(*shape, seed=3)
+    check(bodies, "AddLayerNormGrad", [dsum, dy, x, scale, mean, inv],
+          [dx + wide(dsum)[0], (dy64 * h).sum(lead), dy64.sum(lead)], axis=axis)
 
 
 @pytest.mark.parametrize("shape, axis", [((3, 5), 1), ((3, 5), -1), ((2, 3, 4), 1), ((2, 3), 0), ((7, 33, 65), 2)])
@@ -104,6 +107,9 @@ def test_rms_norm_grad(bodies, shape, axis):
     h, dh = x64 * inv, dy64 * s64
     dx = inv * (dh - h * (dh * h).mean(axes, keepdims=True))
     check(bodies, "RMSNormGrad", [dy, x, scale], [dx, (dy64 * h).sum(lead)], axis=axis, epsilon=epsilon)
+    dsum = normal(*shape, seed=3)
+    check(bodies, "AddRMSNormGrad", [dsum, dy, x, scale], [dx + wide(dsum)[0], (dy64 * h).sum(lead)],
+          axis=axis, epsilon=epsilon)
 
 
 def grid():
@@ -197,6 +203,35 @@ def test_silu(bodies):
     s = 1 / (1 + np.exp(-x64))
     check(bodies, "Silu", [x], [x64 * s])
     check(bodies, "SiluGrad", [dy, x], [dy64 * s * (1 + x64 * (1 - s))])
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 50), (2, 3, 5), (0, 4)])
+def test_activations_with_bias(bodies, shape):
+    dy, x = normal(*shape), normal(*shape, seed=1)
+    dy64, x64 = wide(dy, x)
+    cdf = 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x64 / math.sqrt(2)))
+    pdf = np.exp(-x64**2 / 2) / math.sqrt(2 * math.pi)
+    t = np.tanh(math.sqrt(2 / math.pi) * (x64 + 0.044715 * x64**3))
+    dt = (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x64**2)
+    s = 1 / (1 + np.exp(-x64))
+    slopes = {"Gelu": cdf + x64 * pdf, "GeluTanh": (1 + t) / 2 + x64 * dt / 2, "Silu": s * (1 + x64 * (1 - s))}
+    for name, slope in slopes.items():
+        dx = dy64 * slope
+        check(bodies, f"{name}BiasGrad", [dy, x], [dx, dx.sum(tuple(range(len(shape) - 1)))])
+
+
+@pytest.mark.parametrize("shape, axis", [((2, 3, 8), -1), ((2, 3, 4), 1)])
+def test_norm_of_a_sum(bodies, shape, axis):
+    a, b = normal(*shape), normal(*shape, seed=1)
+    scale, bias = (normal(*shape[axis:], seed=s) for s in (2, 3))
+    a64, b64, scale64, bias64 = wide(a, b, scale, bias)
+    axes = tuple(range(axis % len(shape), len(shape)))
+    x = a64 + b64
+    mean, inv = x.mean(axes, keepdims=True), 1 / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    check(bodies, "AddLayerNorm", [a, b, scale, bias], [x, (x - mean) * inv * scale64 + bias64, mean, inv],
+          axis=axis, epsilon=1e-5)
+    rms = np.sqrt((x * x).mean(axes, keepdims=True) + 1e-5)
+    check(bodies, "AddRMSNorm", [a, b, scale], [x, x / rms * scale64], axis=axis, epsilon=1e-5)
 
 
 def test_swiglu(bodies):

@@ -46,6 +46,8 @@ std::vector<BodyCase> BodyCases() {
   Tensor labels = Ints64({1, -100, 3});
   Tensor heads = Floats({2, 3, 8}, 7), cos = Floats({1, 3, 4}, 8),
          sin = Floats({1, 3, 4}, 9);
+  Tensor wide = Floats({2, 3, 8}, 11);
+  Attributes norm = {{"axis", int64_t{1}}, {"epsilon", 0.1f}};
   Attributes two_heads = {{"heads", int64_t{2}}};
   Attributes ignore = {{"ignore_index", int64_t{-100}}};
   Attributes axis1 = {{"axis", int64_t{1}}};
@@ -84,6 +86,17 @@ std::vector<BodyCase> BodyCases() {
        {x, y, row},
        {{"axis", int64_t{1}}, {"epsilon", 0.1f}},
        2},
+      {"AddLayerNorm", "AddLayerNorm", {x, y, row, channels}, norm, 4},
+      {"AddRMSNorm", "AddRMSNorm", {x, y, row}, norm, 2},
+      {"AddLayerNormGrad",
+       "AddLayerNormGrad",
+       {y, x, y, row, column, column},
+       axis1,
+       3},
+      {"AddRMSNormGrad", "AddRMSNormGrad", {y, x, y, row}, norm, 2},
+      {"GeluBiasGrad", "GeluBiasGrad", {heads, wide}, {}, 2},
+      {"GeluTanhBiasGrad", "GeluTanhBiasGrad", {heads, wide}, {}, 2},
+      {"SiluBiasGrad", "SiluBiasGrad", {x, y}, {}, 2},
       {"SwiGLU", "SwiGLU", {x, y}},
       {"SwiGLUGrad", "SwiGLUGrad", {x, y, Floats({3, 4}, 10)}, {}, 2},
       {"Rotary", "Rotary", {heads, cos, sin}, two_heads},

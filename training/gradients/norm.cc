@@ -102,6 +102,45 @@ void RMSNormalization(C& c) {
   c.Set(1, b.Mul(c.Dy(), b.Mul(x, InverseDeviation(b, square, epsilon))));
 }
 
+// Of (a, b, scale[, bias]) -> (x, y, …): what comes back for x itself and from
+// its norm, in one pass.
+void AddNorm(C& c, const char* plain, const char* with_sum,
+             const std::vector<Value*>& statistics, Attributes attributes) {
+  Value *dx = c.Dy(0), *dy = c.Dy(1);
+  if (dy) {
+    std::vector<Value*> in = {dy, c.Out(0), c.In(2)};
+    in.insert(in.end(), statistics.begin(), statistics.end());
+    if (dx) in.insert(in.begin(), dx);
+    size_t results = c.node.inputs().size() - 1;
+    auto grads = c.b.Ops(dx ? with_sum : plain, in, results,
+                         std::move(attributes), kDomain);
+    dx = grads[0];
+    for (size_t i = 1; i < results; ++i) c.Set(i + 1, grads[i]);
+  }
+  c.Set(0, dx);
+  c.Set(1, dx);
+}
+
+int64_t AxisOf(const C& c) {
+  return NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(), c.node.Where());
+}
+
+void AddLayerNorm(C& c) {
+  Check(!c.Dy(2) && !c.Dy(3), "[", c.node.Where(),
+        "] expected a mean and a deviation that need no gradient");
+  std::vector<Value*> statistics;
+  if (c.Dy(1)) {
+    statistics = {NeedOutput(c, 2, "mean"), NeedOutput(c, 3, "inv_std")};
+  }
+  AddNorm(c, "LayerNormGrad", "AddLayerNormGrad", statistics,
+          {{"axis", AxisOf(c)}});
+}
+
+void AddRMSNorm(C& c) {
+  AddNorm(c, "RMSNormGrad", "AddRMSNormGrad", {},
+          {{"axis", AxisOf(c)}, {"epsilon", c.node.Float("epsilon", 1e-5f)}});
+}
+
 void CheckRank(C& c) {
   Check(c.In(0)->rank() >= 2, "[", c.node.Where(),
         "] expected x (N, C, …), got ", ToString(*c.In(0)->shape));
@@ -242,6 +281,8 @@ Value* LRN(C& c) {
 }  // namespace
 
 void RegisterNormGradients(GradientRegistry& r) {
+  r.Add("AddLayerNorm", AddLayerNorm, kDomain);
+  r.Add("AddRMSNorm", AddRMSNorm, kDomain);
   r.Add("BatchNormalization", BatchNormalization);
   r.Add("InstanceNormalization", InstanceNormalization);
   r.Add("LRN", Unary<LRN>);

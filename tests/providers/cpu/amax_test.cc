@@ -43,6 +43,25 @@ const Producer kProducers[] = {
     {"GeluTanh", "y0: float[3,67,200] = Gelu<approximate=\"tanh\">(x)"},
     {"GeluGrad", "y0: float[3,67,200] = onnx_fp8.GeluGrad(x, z)"},
     {"GeluTanhGrad", "y0: float[3,67,200] = onnx_fp8.GeluTanhGrad(x, z)"},
+    {"GeluBiasGrad",
+     "y0: float[3,67,200], db: float[200] = onnx_fp8.GeluBiasGrad(x, z)"},
+    {"GeluTanhBiasGrad",
+     "y0: float[3,67,200], db: float[200] = onnx_fp8.GeluTanhBiasGrad(x, z)"},
+    {"SiluBiasGrad",
+     "y0: float[3,67,200], db: float[200] = onnx_fp8.SiluBiasGrad(x, z)"},
+    {"AddLayerNorm",
+     "s: float[3,67,200], y0: float[3,67,200], m: float[3,67,1], "
+     "i: float[3,67,1] = onnx_fp8.AddLayerNorm<axis=-1, epsilon=1e-05>"
+     "(x, z, w, w)"},
+    {"AddRMSNorm",
+     "s: float[3,67,200], y0: float[3,67,200] = "
+     "onnx_fp8.AddRMSNorm<axis=-1, epsilon=1e-05>(x, z, w)"},
+    {"AddLayerNormGrad",
+     "y0: float[3,67,200], ds: float[200], db: float[200] = "
+     "onnx_fp8.AddLayerNormGrad<axis=2>(z, x, z, w, mean, mean)"},
+    {"AddRMSNormGrad",
+     "y0: float[3,67,200], ds: float[200] = "
+     "onnx_fp8.AddRMSNormGrad<axis=2, epsilon=1e-05>(z, x, z, w)"},
     {"Silu", "y0: float[3,67,200] = onnx_fp8.Silu(x)"},
     {"SiluGrad", "y0: float[3,67,200] = onnx_fp8.SiluGrad(x, z)"},
     {"SwiGLU", "y0: float[3,67,200] = onnx_fp8.SwiGLU(x, z)"},

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products with a packed matrix have the bits of Gemm().
+#include "providers/cpu/gemm/packed_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/providers/cpu/isas.h"
+#include "tests/providers/cpu/kernel_runner.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Depth beyond one layer of every kernel, and sizes that fit no tile.
+constexpr int64_t kDepth = 1100, kColumns = 75, kRows = 45;
+
+// M, K, N; parts of the packed matrix too.
+constexpr std::array<int64_t, 3> kProducts[] = {{kRows, kDepth, kColumns},
+                                                {kRows, 600, 64},
+                                                {14, 512, 32},
+                                                {1, 1, 1},
+                                                {3, 0, 5},
+                                                {30, 7, 33}};
+
+Tensor Random(DType dtype, const Shape& shape, uint64_t seed) {
+  return ConvertTo(RandomNormal(shape, seed), dtype);
+}
+
+void ExpectTheBitsOfGemm(DType dtype) {
+  for (bool a_turned : {false, true}) {
+    for (bool b_turned : {false, true}) {
+      Tensor a = Random(
+          dtype, a_turned ? Shape{kDepth, kRows} : Shape{kRows, kDepth}, 1);
+      Tensor b = Random(
+          dtype, b_turned ? Shape{kColumns, kDepth} : Shape{kDepth, kColumns},
+          2);
+      PackedMatrix packed;
+      GemmOperand right = {b.raw(), dtype, b.dim(1), b_turned};
+      packed.Pack(right, kDepth, kColumns);
+      for (auto [m, k, n] : kProducts) {
+        for (bool accumulate : {false, true}) {
+          GemmProblem p = {.m = m,
+                           .n = n,
+                           .k = k,
+                           .a = {a.raw(), dtype, a.dim(1), a_turned},
+                           .b = right,
+                           .scale = accumulate ? 1.0f : 0.3f,
+                           .accumulate = accumulate,
+                           .ldc = kColumns + 2};
+          Tensor expected = Random(dtype, {kRows, kColumns + 2}, 3);
+          Tensor got = expected.Clone();
+          p.c = expected.raw();
+          Gemm(p);
+          p.c = got.raw();
+          packed.Multiply(p);
+          EXPECT_TRUE(Identical(got, expected))
+              << m << " x " << k << " x " << n << (a_turned ? " T" : " N")
+              << (b_turned ? "T " : "N ") << accumulate;
+        }
+      }
+    }
+  }
+}
+
+using PackedMatrixTest = testing::TestWithParam<DType>;
+
+TEST_P(PackedMatrixTest, GivesTheBitsOfGemm) {
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    ExpectTheBitsOfGemm(GetParam());
+  }
+}
+
+TEST_P(PackedMatrixTest, IsPackedAnew) {
+  Tensor b = Random(GetParam(), {40, 50}, 4);
+  Tensor a = Random(GetParam(), {8, 40}, 5);
+  PackedMatrix packed;
+  packed.Pack({b.raw(), GetParam(), 50, false}, 40, 50);
+  packed.Pack({b.raw(), GetParam(), 50, false}, 10, 20);
+  Tensor expected = Tensor::Zeros(GetParam(), {8, 20});
+  Tensor got = expected.Clone();
+  GemmProblem p = {.m = 8,
+                   .n = 20,
+                   .k = 10,
+                   .a = {a.raw(), GetParam(), 40, false},
+                   .b = {b.raw(), GetParam(), 50, false},
+                   .c = expected.raw(),
+                   .ldc = 20};
+  Gemm(p);
+  p.c = got.raw();
+  packed.Multiply(p);
+  EXPECT_TRUE(Identical(got, expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, PackedMatrixTest,
+                         testing::Values(DType::kFloat, DType::kDouble),
+                         [](const auto& info) { return Name(info.param); });
+
+}  // namespace
+}  // namespace onnx_fp8
