@@ -134,7 +134,7 @@ def package_versions():
     return versions
 
 
-def describe_machine(isa):
+def describe_machine(isa=None):
     command = [BIN, "version", "--json", *(["--isa", isa] if isa else [])]
     version = json.loads(subprocess.check_output(command))
     facts = {**machine.cpu(), "load_before": os.getloadavg()[0],
