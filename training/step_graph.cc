@@ -47,6 +47,7 @@ class StepBuilder {
     }
     if (kind_ == StepKind::kEval) InferenceMode(graph);
     if (kind_ == StepKind::kGradients) DropNothing(graph);
+    RemoveIdleDropout(graph);
     if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
     NormaliseLinear(graph);
     FuseRotary(graph);

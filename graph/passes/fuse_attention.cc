@@ -149,12 +149,13 @@ class Fuser {
     if (!join || !join->Is("Reshape")) return repeated;
     const Node* expand = join->in(0)->producer;
     if (!expand || !expand->Is("Expand")) return repeated;
-    const Node* split = expand->in(0)->producer;
+    const Value* five_axes = Unsliced(expand->in(0));
+    const Node* split = five_axes->producer;
     if (!split || (!split->Is("Unsqueeze") && !split->Is("Reshape"))) {
       return repeated;
     }
     Value* x = split->in(0);
-    const Shape &five = *expand->in(0)->shape, &all = *join->in(0)->shape;
+    const Shape &five = *five_axes->shape, &all = *join->in(0)->shape;
     const Shape& y = *repeated->shape;
     if (x->rank() != 4 || all.size() != 5) return repeated;
     Shape one = {x->dim(0), x->dim(1), 1, x->dim(2), x->dim(3)};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/inference_mode.h"
 
+#include "graph/passes/pattern.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -23,13 +25,27 @@ void NormaliseByStatistics(Graph& graph, Node* node) {
   graph.RemoveNode(node);
 }
 
+// The dropout's input takes the place of its output, unless its mask is read.
+void PassOn(Graph& graph, Node& dropout) {
+  bool mask_read = dropout.out(1) && !dropout.out(1)->uses.empty();
+  if (!mask_read) graph.ReplaceUses(dropout.out(0), dropout.in(0));
+}
+
 }  // namespace
 
 void DropNothing(Graph& graph) {
   for (Node& node : graph.nodes()) {
+    if (node.Is("Dropout")) PassOn(graph, node);
+  }
+}
+
+void RemoveIdleDropout(Graph& graph) {
+  for (Node& node : graph.nodes()) {
     if (!node.Is("Dropout")) continue;
-    bool mask_read = node.out(1) && !node.out(1)->uses.empty();
-    if (!mask_read) graph.ReplaceUses(node.out(0), node.in(0));
+    const Value* training = node.in(2);
+    bool off = !training ||
+               (training->is_constant() && DoubleAt(training->data, 0) == 0);
+    if (off || NumberIn(node.in(1)) == 0.0) PassOn(graph, node);
   }
 }
 

@@ -8,6 +8,9 @@ namespace onnx_fp8 {
 // Dropout passes its input on.
 void DropNothing(Graph& graph);
 
+// So does one whose constants say that it drops nothing.
+void RemoveIdleDropout(Graph& graph);
+
 // Turns what an export in training mode does in training only off: Dropout
 // passes its input on, BatchNormalization uses its running statistics.
 void InferenceMode(Graph& graph);

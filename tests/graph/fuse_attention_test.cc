@@ -131,6 +131,32 @@ output y
   EXPECT_EQ(Fused(text).find("Expand"), std::string::npos);
 }
 
+// As torch.export writes it: a Slice of everything before the Expand.
+TEST(FuseAttention, RepeatedHeadsBehindASliceOfEverything) {
+  std::string text = R"(input q: float[1,4,3,5]
+input kv: float[1,2,6,5]
+const axis: int64[1] = {2}
+const zero: int64[1] = {0}
+const end: int64[1] = {9223372036854775807}
+const last: int64[1] = {3}
+const step: int64[1] = {1}
+const five: int64[5] = {1,2,2,6,5}
+const four: int64[4] = {1,4,6,5}
+one: float[1,2,1,6,5] = Unsqueeze(kv, axis)
+all: float[1,2,1,6,5] = Slice(one, zero, end, last, step)
+many: float[1,2,2,6,5] = Expand(all, five)
+k: float[1,4,6,5] = Reshape(many, four)
+kt: float[1,4,5,6] = Transpose<perm=[0,1,3,2]>(k)
+s: float[1,4,3,6] = MatMul(q, kt)
+p: float[1,4,3,6] = Softmax<axis=-1>(s)
+y: float[1,4,3,5] = MatMul(p, k)
+output y
+)";
+  ExpectFuses(text);
+  EXPECT_NE(Fused(text).find("kv_heads=2"), std::string::npos);
+  EXPECT_EQ(Fused(text).find("Expand"), std::string::npos);
+}
+
 TEST(FuseAttention, LeavesWhatItDoesNotKnow) {
   // An op in between; scores that somebody else reads.
   ExpectStays(Plain("", "s: float[2,4,3,6] = Neg(qk)\n"));

@@ -48,6 +48,43 @@ output t
 )");
 }
 
+// Exports keep a Dropout of ratio 0, or of inference.
+TEST(RemoveIdleDropout, KeepsThoseThatDrop) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,3]
+input maybe: bool[]
+const none: float[] = {0}
+const half: float[] = {0.5}
+const on: bool[] = {1}
+const off: bool[] = {0}
+a: float[2,3] = Dropout(x, none, on)
+b: float[2,3] = Dropout(a, half, off)
+c: float[2,3] = Dropout(b, half)
+d: float[2,3] = Dropout(c, half, on)
+e: float[2,3] = Dropout(d, half, maybe)
+f: float[2,3], m: bool[2,3] = Dropout(e, none, on)
+n: bool[2,3] = Not(m)
+output f
+output n
+)");
+  RemoveIdleDropout(*graph);
+  RemoveDeadCode(*graph);
+  Verify(*graph);
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 24
+input x: float[2,3]
+input maybe: bool[]
+const none: float[] = {0.0}
+const half: float[] = {0.5}
+const on: bool[] = {1}
+d: float[2,3] = Dropout(x, half, on)
+e: float[2,3] = Dropout(d, half, maybe)
+f: float[2,3], m: bool[2,3] = Dropout(e, none, on)
+n: bool[2,3] = Not(m)
+output f
+output n
+)");
+}
+
 TEST(BindRunningStatistics, KeepsThemWhereTheStepIsNotOk) {
   auto graph = ParseGraph(kModel);
   BindRunningStatistics(*graph, graph->Find("ok"));
