@@ -4,9 +4,9 @@ kernels measure, and which initializers are tables."""
 from mutants import M, cpu, graph, training
 
 AMAX = cpu("*Amax*")
-ATTENTION = cpu("*Attention*")
 BODIES = training("*Body*")
 NORMS = graph("FuseNorms.*")
+PACKED = cpu("*PackedMatrix*")
 ROTARY = graph("FuseRotary.*")
 TABLES = graph("TrainedParametersRule.*")
 
@@ -24,14 +24,14 @@ MUTANTS = (
     M("amax: delayed scales see the first piece",
       "providers/cpu/float8_kernels.cc",
       "part.Add(kernels.amax(x + at, count));",
-      "part.Add(kernels.amax(x + begin, count));", cpu("*Quantize*")),
+      "part.Add(kernels.amax(x + begin, count));", cpu("Float8Kernels.*")),
     M("packed matrix: deep layers start at the first row",
       "providers/cpu/gemm/packed_matrix.cc", ".b = panels_ + at * columns_ * 4,",
-      ".b = panels_,", ATTENTION),
+      ".b = panels_,", PACKED),
     M("packed matrix: panels follow each other too early",
       "providers/cpu/gemm/packed_matrix.cc",
       ".b_panel = layer * kernels.columns * 4,",
-      ".b_panel = depth * kernels.columns * 4,", ATTENTION),
+      ".b_panel = depth * kernels.columns * 4,", PACKED),
     M("rotary: sin of the other half", "providers/cpu/rotary.cc",
       "T s1 = kGrad ? sin[half + i] : -sin[i];",
       "T s1 = kGrad ? sin[i] : -sin[i];", BODIES),
@@ -45,7 +45,7 @@ MUTANTS = (
     M("rotary: trained angles lose their gradient",
       "graph/passes/fuse_rotary.cc",
       "if (!axes || !fixed.Has(cos) || !fixed.Has(sin) ||",
-      "if (!axes ||", ROTARY),
+      "if (!axes || (false && fixed.Has(cos)) ||", ROTARY),
     M("rotary: a body's gradient turns forward", "graph/schemas/rotary.cc",
       "across = Concat <axis = -1> (u2, minus_u1)",
       "across = Concat <axis = -1> (minus_u1, u2)", BODIES),
@@ -66,7 +66,8 @@ MUTANTS = (
       "if (in[0]->shape != x->shape || in[1]->shape != x->shape) return;", "",
       NORMS),
     M("norm: what comes back for the sum is lost", "providers/cpu/norm.cc",
-      "dx[i] = kAdd ? own + more[i] : own;", "dx[i] = own;", BODIES),
+      "dx[i] = kAdd ? own + more[i] : own;",
+      "dx[i] = kAdd ? own + 0 * more[i] : own;", BODIES),
     M("bias gradient: rows of the first block", "providers/cpu/activation.cc",
       "double* sum = sums + row / kBlock * n;", "double* sum = sums;\n"
       "        if (row >= kBlock) continue;", AMAX),

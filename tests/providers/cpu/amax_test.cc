@@ -173,6 +173,21 @@ TEST_P(MeasuredAmax, IsThatOfAPassOverTheResult) {
 INSTANTIATE_TEST_SUITE_P(All, MeasuredAmax, testing::ValuesIn(kProducers),
                          [](const auto& info) { return info.param.name; });
 
+// Another result than those that the kernel measures: of one pass over it.
+TEST(MeasuredAmaxList, HasNoOtherResults) {
+  std::shared_ptr<Graph> graph = ParseGraph(std::string(kInputs) + R"(
+dx: float[3,67,200], ds: float[200] = onnx_fp8.RMSNormGrad<axis=2, epsilon=1e-05>(x, z, w)
+q: float8e4m3fn[200], s: float[], amax: float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(ds)
+output amax
+output ds
+)");
+  auto provider = MakeCpuProvider();
+  Executor executor(graph, *provider);
+  EXPECT_EQ(executor.plan().amaxes, 0u);
+  TensorMap state, results = executor.Run(Feeds(*graph, 0), state);
+  EXPECT_EQ(*results.at("amax").data<float>(), AmaxOfAll(results.at("ds")));
+}
+
 // All kernels that say that they measure are in the list.
 TEST(MeasuredAmaxList, IsComplete) {
   std::set<std::string> measuring, tested;

@@ -158,6 +158,28 @@ TEST(Float8Kernels, AmaxFindsTheLargestFiniteAndFlagsTheRest) {
 }
 
 // Whichever thread comes last: its part must not replace that of the others.
+TEST(Float8Kernels, EncodingAndMeasuringAtOnceIsBoth) {
+  for (int64_t n : {0, 1, 4097, 100003}) {
+    for (DType dtype : {DType::kE4M3, DType::kE5M2}) {
+      std::vector<float> x(static_cast<size_t>(n));
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = static_cast<float>(i) * (i % 2 ? -0.01f : 0.01f);
+      }
+      std::vector<uint8_t> expected(x.size()), got(x.size());
+      EncodeTo(dtype, x.data(), 3, expected.data(), n);
+      Amax all = AmaxOf(x.data(), n);
+      Amax amax = EncodeAndMeasure(dtype, x.data(), 3, got.data(), n);
+      EXPECT_EQ(got, expected);
+      EXPECT_EQ(amax.finite, all.finite);
+      EXPECT_FALSE(amax.non_finite);
+      if (n == 0) continue;
+      x.back() = INFINITY;
+      EXPECT_TRUE(
+          EncodeAndMeasure(dtype, x.data(), 3, got.data(), n).non_finite);
+    }
+  }
+}
+
 TEST(Float8Kernels, TheLargestOfAllThreadsCounts) {
   constexpr size_t kSize = 200'000;
   int threads = NumThreads();
