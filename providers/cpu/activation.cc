@@ -14,6 +14,7 @@
 #include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/row_sums.h"
 #include "providers/cpu/seed.h"
 
 namespace onnx_fp8 {
@@ -219,15 +220,20 @@ void Gelu(KernelContext& ctx) {
 
 // --- gradients: (dy, x) -> dx -----------------------------------------------
 
+void CheckLike(const KernelContext& ctx, const char* what, const Tensor& t,
+               const Tensor& x) {
+  Check(t.dtype() == x.dtype() && t.shape() == x.shape(), "[", ctx.Where(),
+        "] expected ", what, " like x, got ", Name(t.dtype()), " ",
+        ToString(t.shape()), " and ", Name(x.dtype()), " ",
+        ToString(x.shape()));
+}
+
 // dx = dy f(x).
 template <typename F>
 void GradientMap(KernelContext& ctx, F f) {
   const Tensor& dy = Operand(ctx, 0);
   const Tensor& x = Operand(ctx, 1);
-  Check(dy.dtype() == x.dtype() && dy.shape() == x.shape(), "[", ctx.Where(),
-        "] expected dy like x, got ", Name(dy.dtype()), " ",
-        ToString(dy.shape()), " and ", Name(x.dtype()), " ",
-        ToString(x.shape()));
+  CheckLike(ctx, "dy", dy, x);
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     Map2(ctx, dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(),
@@ -236,16 +242,12 @@ void GradientMap(KernelContext& ctx, F f) {
 }
 
 // dx = dy f(x), and dbias, the sum of dx over all but the last axis, in double.
-// Blocks of a fixed number of rows have sums of their own: the result does not
-// depend on the number of threads.
 template <typename F>
 void BiasGradientMap(KernelContext& ctx, F f) {
-  constexpr int64_t kBlock = 64;  // rows
+  constexpr int64_t kBlock = kRowsPerSum;
   const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
-  Check(dy.dtype() == x.dtype() && dy.shape() == x.shape() && x.rank() > 0, "[",
-        ctx.Where(), "] expected dy like x, of rank 1 or more, got ",
-        Name(dy.dtype()), " ", ToString(dy.shape()), " and ", Name(x.dtype()),
-        " ", ToString(x.shape()));
+  CheckLike(ctx, "dy", dy, x);
+  Check(x.rank() > 0, "[", ctx.Where(), "] expected rows, got a scalar");
   int64_t n = x.dim(-1), rows = n > 0 ? x.size() / n : 0;
   int64_t blocks = (rows + kBlock - 1) / kBlock;
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
@@ -275,15 +277,7 @@ void BiasGradientMap(KernelContext& ctx, F f) {
         part.Add(out, n);
       }
     });
-    ParallelFor(n, std::max<int64_t>(kGrain / (blocks + 1), 64),
-                [=](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) {
-                    double total = 0;
-                    for (int64_t b = 0; b < blocks; ++b)
-                      total += sums[b * n + i];
-                    to_bias[i] = static_cast<T>(total);
-                  }
-                });
+    AddUpRowSums(sums, blocks, n, to_bias);
   });
 }
 
@@ -326,17 +320,10 @@ void BiasGradient(KernelContext& ctx) {
 
 // --- gates ------------------------------------------------------------------
 
-void CheckGate(const KernelContext& ctx, const Tensor& x, const Tensor& gate) {
-  Check(gate.dtype() == x.dtype() && gate.shape() == x.shape(), "[",
-        ctx.Where(), "] expected a gate like x, got ", Name(gate.dtype()), " ",
-        ToString(gate.shape()), " and ", Name(x.dtype()), " ",
-        ToString(x.shape()));
-}
-
 // y = x sigmoid(x) · gate
 void SwiGLU(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &gate = Operand(ctx, 1);
-  CheckGate(ctx, x, gate);
+  CheckLike(ctx, "a gate", gate, x);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     Map2(ctx, x.data<T>(), gate.data<T>(), y.data<T>(), x.size(), [](T v, T g) {
@@ -349,8 +336,8 @@ void SwiGLU(KernelContext& ctx) {
 void SwiGLUGrad(KernelContext& ctx) {
   const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
   const Tensor& gate = Operand(ctx, 2);
-  CheckGate(ctx, x, gate);
-  CheckGate(ctx, x, dy);
+  CheckLike(ctx, "a gate", gate, x);
+  CheckLike(ctx, "dy", dy, x);
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   Tensor dgate = Result(ctx, 1, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {

@@ -14,6 +14,13 @@ namespace {
 // About 10 µs of work: a parallel region costs a few.
 constexpr int64_t kGrain = 32768;
 
+// Errors: no 8-bit float.
+auto EncoderOf(DType dtype) {
+  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  return dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+}
+
 }  // namespace
 
 extern const Float8Kernels kFloat8Portable = kLoops;
@@ -49,10 +56,7 @@ void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {
 }
 
 void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n) {
-  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
-  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
-  auto encode =
-      dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+  auto encode = EncoderOf(dtype);
   auto bytes = static_cast<uint8_t*>(q);
   ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
     encode(x + begin, factor, bytes + begin, end - begin);
@@ -73,10 +77,8 @@ Amax AmaxOf(const float* x, int64_t n) {
 
 Amax EncodeAndMeasure(DType dtype, const float* x, float factor, void* q,
                       int64_t n) {
-  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
-  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
-  auto encode =
-      dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+  auto encode = EncoderOf(dtype);
+  auto amax_of = KernelsFor(ActiveIsa()).amax;
   auto bytes = static_cast<uint8_t*>(q);
   constexpr int64_t kCached = 4096;  // floats that stay in a first-level cache
   Amax all;
@@ -85,7 +87,7 @@ Amax EncodeAndMeasure(DType dtype, const float* x, float factor, void* q,
     Amax part;
     for (int64_t at = begin; at < end; at += kCached) {
       int64_t count = std::min(kCached, end - at);
-      part.Add(kernels.amax(x + at, count));
+      part.Add(amax_of(x + at, count));
       encode(x + at, factor, bytes + at, count);
     }
     std::lock_guard<std::mutex> lock(mutex);

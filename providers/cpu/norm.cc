@@ -13,6 +13,7 @@
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/row_sums.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -220,10 +221,6 @@ void RMSNormalization(KernelContext& ctx) {
 
 // --- gradients --------------------------------------------------------------
 
-// Rows whose contributions to dscale and dbias are summed up by one task; a
-// fixed number, so that the sums do not depend on the number of threads.
-constexpr int64_t kRowsPerSum = 64;
-
 // One row of either gradient. With h = (x - mean) inv_std and dh = dy scale:
 //   dx = inv_std (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
 // RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false). With kAdd
@@ -302,18 +299,7 @@ struct GradientOperands {
 // out = sum over the partial sums.
 template <typename T>
 void AddUp(GradientOperands& o, int which, Tensor& out) {
-  const double* from = o.Partial(which, 0);
-  T* to = out.data<T>();
-  int64_t n = o.rows.n;
-  int64_t sums = o.sums;
-  ParallelFor(n, std::max<int64_t>(kGrain / (sums + 1), 64),
-              [=](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) {
-                  double total = 0;
-                  for (int64_t s = 0; s < sums; ++s) total += from[s * n + i];
-                  to[i] = static_cast<T>(total);
-                }
-              });
+  AddUpRowSums(o.Partial(which, 0), o.sums, o.rows.n, out.data<T>());
 }
 
 template <bool kAdd>

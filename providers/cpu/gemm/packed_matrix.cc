@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "providers/cpu/gemm/double.h"
 #include "providers/cpu/gemm/kernels.h"
 
 namespace onnx_fp8 {
@@ -30,14 +29,10 @@ void PackedMatrix::Pack(const GemmOperand& b, int64_t k, int64_t n) {
 }
 
 void PackedMatrix::Multiply(const GemmProblem& p) const {
-  if (b_.dtype == DType::kDouble) {
+  if (b_.dtype == DType::kDouble || p.k == 0) {
     GemmProblem whole = p;
     whole.b = b_;
-    return DoubleGemm(whole);
-  }
-  if (p.k == 0 && !p.accumulate) {
-    auto c = static_cast<float*>(p.c);
-    for (int64_t i = 0; i < p.m; ++i) std::fill_n(c + i * p.ldc, p.n, 0.0f);
+    return Gemm(whole);
   }
   const GemmKernels& kernels = FloatKernels();
   int64_t element_row = p.a.transposed ? 1 : p.a.ld;

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums over the rows of a matrix that a kernel takes beside its other result.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/elementwise.h"
+
+namespace onnx_fp8 {
+
+// Rows that one partial sum covers; a fixed number, so that the sums do not
+// depend on the number of threads.
+inline constexpr int64_t kRowsPerSum = 64;
+
+// to[i] = the sum of `count` partial sums, each of n columns, one after the
+// other in memory.
+template <typename T>
+void AddUpRowSums(const double* sums, int64_t count, int64_t n, T* to) {
+  ParallelFor(n, std::max<int64_t>(kGrain / (count + 1), 64),
+              [=](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  double total = 0;
+                  for (int64_t s = 0; s < count; ++s) total += sums[s * n + i];
+                  to[i] = static_cast<T>(total);
+                }
+              });
+}
+
+}  // namespace onnx_fp8
