@@ -16,7 +16,7 @@ RunOnAvx512(Fn fn) {
 }
 
 template <typename Fn>
-__attribute__((noinline, flatten, target("avx2"))) void RunOnAvx2(Fn fn) {
+__attribute__((noinline, flatten, target("avx2,fma"))) void RunOnAvx2(Fn fn) {
   fn();
 }
 #endif
@@ -28,7 +28,7 @@ __attribute__((noinline, flatten)) void RunPortably(Fn fn) {
 
 // Calls fn(), compiled once per instruction set: fn is inlined whole, so loops
 // over arrays in it are vectorised for the one that is chosen here. The build
-// contracts no multiply-adds, so all give the same bits. fn captures by value
+// contracts no multiply-adds of its own, so all give the same bits. fn captures by value
 // (a reference could alias what it writes) and throws nothing (messages would
 // be inlined too). Function versions by ifunc (target_clones) would do the
 // same but know no templates. REQUIRES: HasIsa(isa).
