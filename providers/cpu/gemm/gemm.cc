@@ -99,26 +99,28 @@ class PackedProduct {
     });
   }
 
-  // Rows are cut so that every thread gets several blocks, columns where the
-  // rows don't suffice.
+  // Rows are cut so that every thread gets several blocks, all as large as the
+  // others but for a panel; columns where the rows don't suffice.
   void MultiplySlab(const Slab& s) {
-    int64_t wanted = NumThreads() > 1 ? 4 * NumThreads() : 1;
+    int64_t threads = NumThreads(), wanted = threads > 1 ? 4 * threads : 1;
     double work = static_cast<double>(p_.m) * static_cast<double>(s.n) *
                   static_cast<double>(s.depth);
     if (work < 2e5) wanted = 1;  // a few microseconds on one thread
-    int64_t rows = std::clamp(RoundUp(DivideUp(p_.m, wanted), kernels_.rows),
-                              kernels_.rows, kernels_.max_m);
-    int64_t row_blocks = DivideUp(p_.m, rows);
-    int64_t column_blocks = std::min(DivideUp(wanted, row_blocks), Panels(s.n));
-    int64_t panels = DivideUp(Panels(s.n), column_blocks);
-    column_blocks = DivideUp(Panels(s.n), panels);
+    int64_t rows = kernels_.rows, columns = kernels_.columns;
+    int64_t row_panels = DivideUp(p_.m, rows), panels = Panels(s.n);
+    int64_t row_blocks = std::max(
+        wanted, RoundUp(DivideUp(row_panels, kernels_.max_m / rows), threads));
+    row_blocks = std::min(row_blocks, row_panels);
+    int64_t column_blocks = std::min(DivideUp(wanted, row_blocks), panels);
     ParallelTasks(row_blocks * column_blocks, [&](int64_t task) {
-      int64_t i = task / column_blocks * rows;
-      int64_t panel = task % column_blocks * panels;
-      int64_t n = s.n - panel * kernels_.columns;
+      int64_t row = task / column_blocks, column = task % column_blocks;
+      int64_t i = row * row_panels / row_blocks * rows;
+      int64_t i_end = (row + 1) * row_panels / row_blocks * rows;
+      int64_t panel = column * panels / column_blocks;
+      int64_t panel_end = (column + 1) * panels / column_blocks;
       for (int64_t k = 0; k < s.depth; k += kernels_.max_depth) {
-        MultiplyBlock(s, k, i, std::min(rows, p_.m - i), panel,
-                      std::min(panels * kernels_.columns, n));
+        MultiplyBlock(s, k, i, std::min(i_end, p_.m) - i, panel,
+                      std::min(panel_end * columns, s.n) - panel * columns);
       }
     });
   }
