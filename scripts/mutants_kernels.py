@@ -3,6 +3,7 @@
 from mutants import M, cpu, graph, python
 
 GEMM = cpu("Gemm.*")
+HOPPER = cpu("Hopper.*")
 LOSS = cpu("Loss.CrossEntropy*")
 ATTENTION = cpu("*Attention*")
 FUSE = graph("FuseAttention.*")
@@ -44,6 +45,16 @@ MUTANTS = (
       GEMM),
     M("panels: e5m2 is read as e4m3", "providers/cpu/gemm/panels.cc",
       "              .decode_e5m2(", "              .decode_e4m3(", GEMM),
+    M("hopper: sums keep 15 bits", "providers/cpu/gemm/hopper.cc",
+      "constexpr int32_t kKept = 13 << 23;",
+      "constexpr int32_t kKept = 14 << 23;", HOPPER),
+    M("hopper: the sum does not count among the largest",
+      "providers/cpu/gemm/hopper.cc",
+      "power[j] = std::max(kSmallest, PowerOf(sum[j]));",
+      "power[j] = kSmallest;", HOPPER),
+    M("hopper: fast sums are promoted", "providers/cpu/gemm/hopper.cc",
+      "if (!ends && (fast || (k + kInstruction) % kPromotion != 0)) continue;",
+      "if (!ends && (k + kInstruction) % kPromotion != 0) continue;", HOPPER),
     M("double gemm: b is never transposed", "providers/cpu/gemm/double.cc",
       "b_k = p.b.transposed ? 1 : p.b.ld",
       "b_k = p.b.ld", GEMM),

@@ -38,7 +38,8 @@ void Run(KernelContext& c, const Tensor* bias) {
                    .k = ta ? fa.rows : fa.columns,
                    .a = {a.raw(), a.dtype(), fa.columns, ta},
                    .b = {b.raw(), b.dtype(), fb.columns, tb},
-                   .scale = ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where)};
+                   .scale = ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where),
+                   .fast_accum = c.Int("fast_accum", 0) != 0};
   Check((tb ? fb.columns : fb.rows) == p.k, "[", where,
         "] expected operands that share an axis, got ", ToString(a.shape()),
         ta ? " transposed" : "", " and ", ToString(b.shape()),

@@ -2,11 +2,13 @@
 #include "providers/cpu/gemm/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/gemm/double.h"
+#include "providers/cpu/gemm/hopper.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/gemm/scratch.h"
 
@@ -198,6 +200,8 @@ GemmOperand Moved(GemmOperand x, int64_t elements) {
   return x;
 }
 
+std::atomic<Accumulation> accumulation = Accumulation::kFloat;
+
 void RunOne(GemmProblem p, const GemmOffsets& at) {
   bool is_double = p.a.dtype == DType::kDouble;
   p.a = Moved(p.a, at.a);
@@ -207,6 +211,9 @@ void RunOne(GemmProblem p, const GemmOffsets& at) {
     DoubleGemm(p);
   } else if (p.k == 0) {
     EmptySum(p);
+  } else if (accumulation == Accumulation::kHopper && IsFloat8(p.a.dtype) &&
+             IsFloat8(p.b.dtype)) {
+    HopperGemm(p);
   } else if (IsSmall(p.a.dtype) && IsSmall(p.b.dtype)) {
     PackedProduct(p, Bf16Kernels()).Run();
   } else {
@@ -241,6 +248,8 @@ void BatchedGemm(const GemmProblem& problem,
     for (const GemmOffsets& at : batch) RunOne(p, at);
   }
 }
+
+void SetAccumulation(Accumulation how) { accumulation = how; }
 
 std::string GemmBackend() {
   return std::string("packed ") + FloatKernels().name + ", 8-bit " +

@@ -45,6 +45,8 @@ struct GemmProblem {
   float scale = 1.0f;
   const void* bias = nullptr;
   bool accumulate = false;
+  // With Accumulation::kHopper only: sums are never promoted.
+  bool fast_accum = false;
   void* c = nullptr;
   int64_t ldc = 0;  // 0: n
 };
@@ -63,6 +65,12 @@ struct GemmOffsets {
 // ones one after the other. REQUIRES: the results do not overlap.
 void BatchedGemm(const GemmProblem& problem,
                  std::span<const GemmOffsets> batch);
+
+// How products of two 8-bit floats are added up: in fp32, or as Hopper's tensor
+// cores do (hopper.h). Holds from the call on, for all; call it while nothing
+// is computed.
+enum class Accumulation { kFloat, kHopper };
+void SetAccumulation(Accumulation accumulation);
 
 // What computes the products of floats, and of 8-bit floats, e.g.
 // "packed avx512, 8-bit avx512bf16".

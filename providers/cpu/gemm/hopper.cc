@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/gemm/hopper.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/on_isa.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kColumns = 64;      // computed together
+constexpr int64_t kInstruction = 32;  // products added at once
+constexpr int64_t kPromotion = 128;   // products until the sum is promoted
+constexpr int32_t kInfinity = 0x7F800000;
+constexpr int32_t kKept = 13 << 23;  // bits below the leading one, as exponent
+// Below the smallest product of two 8-bit floats, 2^-32.
+constexpr int32_t kSmallest = (127 - 40) << 23;
+
+int32_t PowerOf(float x) { return std::bit_cast<int32_t>(x) & kInfinity; }
+
+float FloatOf(int32_t bits) { return std::bit_cast<float>(bits); }
+
+// sum[j] + Σ a[k] b[k · kColumns + j] over k < count, as one instruction.
+void Instruction(const float* a, const float* b, int64_t count, float* sum) {
+  int32_t power[kColumns];
+  float to_units[kColumns], units[kColumns];
+  for (int64_t j = 0; j < kColumns; ++j) {
+    power[j] = std::max(kSmallest, PowerOf(sum[j]));
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    for (int64_t j = 0; j < kColumns; ++j) {
+      power[j] = std::max(power[j], PowerOf(a[k] * b[k * kColumns + j]));
+    }
+  }
+  for (int64_t j = 0; j < kColumns; ++j) {
+    to_units[j] = FloatOf((254 << 23) - (power[j] - kKept));  // 2^(13 - E)
+    units[j] = std::trunc(sum[j] * to_units[j]);
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    for (int64_t j = 0; j < kColumns; ++j) {
+      units[j] += std::trunc(a[k] * b[k * kColumns + j] * to_units[j]);
+    }
+  }
+  for (int64_t j = 0; j < kColumns; ++j) {
+    float exact = units[j] * FloatOf(power[j] - kKept);
+    // 13 of a float's 23 bits below the leading one.
+    sum[j] = FloatOf(std::bit_cast<int32_t>(exact) & ~0x3FF);
+  }
+}
+
+// result[j] = Σ a[k] b[k · kColumns + j] over k < depth.
+void Row(const float* a, const float* b, int64_t depth, bool fast,
+         float* result) {
+  float sum[kColumns] = {};
+  std::fill_n(result, kColumns, 0.0f);
+  for (int64_t k = 0; k < depth; k += kInstruction) {
+    Instruction(a + k, b + k * kColumns, std::min(kInstruction, depth - k),
+                sum);
+    bool ends = k + kInstruction >= depth;
+    if (!ends && (fast || (k + kInstruction) % kPromotion != 0)) continue;
+    for (int64_t j = 0; j < kColumns; ++j) {
+      result[j] = fast ? sum[j] : result[j] + sum[j];
+      sum[j] = 0;
+    }
+  }
+}
+
+// op(x) (rows, columns) as floats, rows one after the other.
+std::vector<float> Decoded(const GemmOperand& x, int64_t rows,
+                           int64_t columns) {
+  if (x.transposed) std::swap(rows, columns);  // now as stored
+  std::vector<float> stored(static_cast<size_t>(rows * columns));
+  for (int64_t i = 0; i < rows; ++i) {
+    DecodeTo(x.dtype, static_cast<const char*>(x.data) + i * x.ld,
+             stored.data() + i * columns, columns);
+  }
+  if (!x.transposed) return stored;
+  std::vector<float> turned(stored.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      turned[static_cast<size_t>(j * rows + i)] =
+          stored[static_cast<size_t>(i * columns + j)];
+    }
+  }
+  return turned;
+}
+
+}  // namespace
+
+void HopperGemm(const GemmProblem& p) {
+  std::vector<float> a = Decoded(p.a, p.m, p.k);
+  std::vector<float> b = Decoded(p.b, p.k, p.n);
+  auto bias = static_cast<const float*>(p.bias);
+  auto c = static_cast<float*>(p.c);
+  ParallelTasks((p.n + kColumns - 1) / kColumns, [&](int64_t task) {
+    int64_t j = task * kColumns, n = std::min(kColumns, p.n - j);
+    std::vector<float> panel(static_cast<size_t>(p.k * kColumns));
+    for (int64_t k = 0; k < p.k; ++k) {
+      std::copy_n(b.data() + k * p.n + j, n, panel.data() + k * kColumns);
+    }
+    float result[kColumns];
+    for (int64_t i = 0; i < p.m; ++i) {
+      const float *row = a.data() + i * p.k, *columns = panel.data();
+      float* to = result;
+      OnBestIsa([=, depth = p.k, fast = p.fast_accum] {
+        Row(row, columns, depth, fast, to);
+      });
+      float* out = c + i * p.ldc + j;
+      for (int64_t l = 0; l < n; ++l) {
+        out[l] = p.accumulate ? out[l] + result[l]
+                              : result[l] * p.scale + (bias ? bias[j + l] : 0);
+      }
+    }
+  });
+}
+
+}  // namespace onnx_fp8
