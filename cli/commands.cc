@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"grad", Grad, "loss and gradients of one batch"},
     {"inspect", Inspect, "parameters, matrix products, memory of a model"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
+    {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},
     {"bench", Bench, "speed of matrix products on this machine"},
     {"ops", Ops, "the operators of the domain onnx_fp8"},

@@ -16,6 +16,7 @@ int Export(const Arguments& arguments);   // export.cc
 int Grad(const Arguments& arguments);     // grad.cc
 int Inspect(const Arguments& arguments);  // inspect.cc
 int Ops(const Arguments& arguments);      // ops.cc
+int Recipes(const Arguments& arguments);  // recipes.cc
 int Rewrite(const Arguments& arguments);  // rewrite.cc
 int Run(const Arguments& arguments);      // run.cc
 int Train(const Arguments& arguments);    // train.cc

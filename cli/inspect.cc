@@ -8,6 +8,7 @@
 #include "cli/model_report.h"
 #include "cli/options.h"
 #include "cli/text.h"
+#include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -114,6 +115,7 @@ Json ToJson(const ModelReport& report, const std::string& model) {
                              {"n", SizeJson(gemm.n)},
                              {"fp8", gemm.fp8},
                              {"reason", gemm.reason},
+                             {"recipe", gemm.recipe},
                              {"padding", padding}});
   }
   if (report.specialise) {
@@ -175,9 +177,40 @@ void PrintInitializers(const ModelReport& report) {
   table.Print(std::cout);
 }
 
+// The recipes of the products, in the order in which they appear.
+std::vector<std::string> RecipesOf(const ModelReport& report) {
+  std::vector<std::string> recipes;
+  for (const GemmReport& gemm : report.gemms) {
+    if (gemm.recipe.empty() || std::ranges::count(recipes, gemm.recipe)) {
+      continue;
+    }
+    recipes.push_back(gemm.recipe);
+  }
+  return recipes;
+}
+
+// "rowwise = i:dyn_row_…", the name where it has one.
+std::string NamedRecipe(const std::string& label) {
+  for (const RecipePreset& preset : RecipePresets()) {
+    if (RecipeText(PresetRecipe(preset.name)) != label) continue;
+    return std::string(preset.name) + " = " + label;
+  }
+  return label;
+}
+
 void PrintGemms(const ModelReport& report) {
-  Table table({"parameter or module", "role", "M", "K", "N", "decision",
-               "reason", "pad"});
+  std::vector<std::string> recipes = RecipesOf(report);
+  bool several = recipes.size() > 1;
+  std::vector<std::string> header = {"parameter or module",
+                                     "role",
+                                     "M",
+                                     "K",
+                                     "N",
+                                     "decision",
+                                     "reason",
+                                     "pad"};
+  if (several) header.push_back("recipe");
+  Table table(header);
   int64_t fp8 = 0;
   int64_t padded = 0;
   for (const GemmReport& g : report.gemms) {
@@ -186,16 +219,27 @@ void PrintGemms(const ModelReport& report) {
     std::string name = !g.fqn.empty()      ? g.fqn
                        : !g.module.empty() ? g.module
                                            : g.node;
-    table.Row({name, g.role, g.m.text, g.k.text, g.n.text,
-               g.fp8 ? "FP8" : "fp32", g.reason, g.padding});
+    std::vector<std::string> row = {name,     g.role,   g.m.text,
+                                    g.k.text, g.n.text, g.fp8 ? "FP8" : "fp32",
+                                    g.reason, g.padding};
+    if (several) {
+      auto at = std::ranges::find(recipes, g.recipe) - recipes.begin();
+      row.push_back(g.fp8 ? std::to_string(at + 1) : "");
+    }
+    table.Row(row);
   }
   std::cout << "\nMatrix products: " << fp8 << " of " << report.gemms.size()
             << " in FP8";
   if (padded > 0) {
     std::cout << ", " << padded
-              << " would need padding on Hopper (to multiples of 16)";
+              << " would need padding on a GPU (K and N to multiples of 16, or "
+                 "of a block)";
   }
   std::cout << "\n";
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    std::cout << "Recipe" << (several ? " " + std::to_string(i + 1) : "")
+              << ": " << NamedRecipe(recipes[i]) << "\n";
+  }
   if (!table.empty()) table.Print(std::cout);
 }
 
@@ -238,6 +282,7 @@ int Inspect(const Arguments& arguments) {
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
   options.recipe = values.recipe.Make();
+  options.filter = values.recipe.MakeFilter();
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape));

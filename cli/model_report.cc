@@ -13,6 +13,7 @@
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/recipe_text.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/expand_missing.h"
 #include "providers/plan.h"
@@ -115,10 +116,24 @@ class Reporter {
     } else {
       Open(shapes);
     }
+    NoteRecipes();
     return std::move(report_);
   }
 
  private:
+  void NoteRecipes() {
+    std::set<std::string> seen;
+    auto add = [&](const Recipe& recipe) {
+      if (!seen.insert(RecipeText(recipe)).second) return;
+      for (const std::string& note : RecipeNotes(recipe)) {
+        report_.notes.push_back("the recipe " + RecipeText(recipe) + ": " +
+                                note);
+      }
+    };
+    add(options_.recipe);
+    for (const auto& [glob, recipe] : options_.filter.recipes) add(recipe);
+  }
+
   void DescribeModel() {
     for (const Value* value : model_->inputs) {
       report_.inputs.push_back(Describe(*value));
@@ -173,9 +188,12 @@ class Reporter {
 
   StepGraph Build(const Shapes& shapes) {
     Stopwatch stopwatch(&report_.seconds.step_graph);
-    StepSource source{
-        model_.get(),    options_.loss, options_.optimizer, options_.recipe, 1,
-        evaluator_.get()};
+    StepSource source{model_.get(),
+                      options_.loss,
+                      options_.optimizer,
+                      {options_.recipe, options_.filter, names_},
+                      1,
+                      evaluator_.get()};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes);
@@ -200,12 +218,14 @@ class Reporter {
   }
 
   void AddGemm(const GemmDecision& d, SizeText m, SizeText k, SizeText n) {
-    GemmReport row{d.node, d.module, Fqn(d.fqn), Name(d.gemm.role), m,
-                   k,      n,        d.fp8,      d.reason,          ""};
+    GemmReport row{d.node,   d.module, Fqn(d.fqn), Name(d.gemm.role),
+                   m,        k,        n,          d.fp8,
+                   d.reason, "",       ""};
+    if (d.fp8) row.recipe = RecipeText(d.recipe);
     auto pad = [&](const char* name, const SizeText& size) {
-      if (d.fp8 && size.value >= 0 && size.value % 16 != 0) row.padding += name;
+      bool fits = size.value < 0 || size.value % d.alignment() == 0;
+      if (d.fp8 && !fits) row.padding += name;
     };
-    pad("m", m);
     pad("k", k);
     pad("n", n);
     report_.gemms.push_back(row);

@@ -24,7 +24,10 @@ struct GemmReport {
   SizeText m, k, n;
   bool fp8 = false;
   std::string reason;
-  std::string padding;  // of "m", "k", "n" those that are not multiples of 16
+  // Of "k" and "n" those that CUDA wants to be multiples of 16 (or of a block)
+  // and that are not. M is free; it is the K of wgrad.
+  std::string padding;
+  std::string recipe;  // of FP8 products: RecipeText
 };
 
 struct InitializerRow {

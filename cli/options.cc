@@ -9,6 +9,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "onnx_fp8/recipe_text.h"
 #include "providers/cpu/isa.h"
 
 namespace onnx_fp8 {
@@ -87,29 +88,101 @@ void MachineFlags::Apply() const {
 }
 
 void RecipeFlags::AddTo(Flags& flags) {
-  flags.Choice("--recipe", &recipe, RecipeNames(),
-               "how linear layers run in FP8 (default: off)");
+  std::string names;
+  for (const RecipePreset& preset : RecipePresets()) {
+    names += std::string(preset.name) + ", ";
+  }
+  flags.Text("--recipe", &recipe,
+             "how linear layers run in FP8: " + names +
+                 "with overrides as in rowwise,go:dyn_row_e5m2_p2, or a .json "
+                 "file (default: off); `onnx-fp8 recipes` explains");
+  flags.Words("--recipe-for", &recipe_for,
+              "PATTERN=RECIPE: another recipe for the layers that match; the "
+              "first match counts");
   flags.List("--filter-fqns", &filter_fqns,
              "layers whose name contains one of these stay in fp32");
+  flags.List("--include", &include,
+             "only layers that match one of these globs run in FP8");
+  flags.List("--exclude", &exclude,
+             "layers that match one of these globs stay in fp32");
   flags.Int("--amax-history", &amax_history, 1,
             "delayed: steps of amax kept (default: 16)");
   flags.Choice("--amax-algo", &amax_algo, {"max", "most_recent"},
                "delayed: the amax taken from them (default: max)");
   flags.Int("--margin", &margin, -100,
             "delayed: the scale is multiplied by 2^N (default: 0)");
+  flags.Choice("--scale-dtype", &scale_dtype, {"float32", "e8m0"},
+               "storage of scales that are powers of two (default: float32)");
 }
 
-Recipe RecipeFlags::Make() const {
-  Recipe result = ParseRecipe(recipe);
+namespace {
+
+Recipe ParseRecipeFlag(const char* flag, const std::string& text) {
+  if (text.ends_with(".json")) return ParseRecipe(text);
+  try {
+    return ParseRecipe(text);
+  } catch (const Error& error) {
+    throw UsageError(Concat(flag, ": ", error.what()));
+  }
+}
+
+std::pair<std::string, std::string> SplitRecipeFor(const std::string& text) {
+  size_t split = text.find('=');
+  if (split == std::string::npos || split == 0) {
+    throw UsageError(
+        "--recipe-for: expected PATTERN=RECIPE, as in layers.0.*=off, got \"" +
+        text + "\"");
+  }
+  return {text.substr(0, split), text.substr(split + 1)};
+}
+
+}  // namespace
+
+void RecipeFlags::Override(const char* flag, Recipe* result) const {
   RequireRange(amax_history <= 4096, "--amax-history", "at most 4096",
                static_cast<double>(amax_history));
   RequireRange(margin <= 100, "--margin", "at most 100",
                static_cast<double>(margin));
-  result.filter_fqns = filter_fqns;
-  result.amax_history = amax_history;
-  result.most_recent = amax_algo == "most_recent";
-  result.margin = margin;
+  if (amax_history != kNone) result->amax_history = amax_history;
+  if (margin != kNone) result->margin = margin;
+  if (!amax_algo.empty()) result->most_recent = amax_algo == "most_recent";
+  if (!scale_dtype.empty()) result->e8m0_scales = scale_dtype == "e8m0";
+  try {
+    CheckRecipe(*result, Concat("[recipe ", RecipeText(*result), "]"));
+  } catch (const Error& error) {
+    throw UsageError(Concat(flag, ": ", error.what()));
+  }
+}
+
+Recipe RecipeFlags::Make() const {
+  Recipe result = ParseRecipeFlag("--recipe", recipe);
+  Override("--recipe", &result);
   return result;
+}
+
+GemmFilter RecipeFlags::MakeFilter() const {
+  GemmFilter filter = {filter_fqns, include, exclude, {}};
+  for (const std::string& text : recipe_for) {
+    auto [glob, name] = SplitRecipeFor(text);
+    Recipe own = ParseRecipeFlag("--recipe-for", name);
+    Override("--recipe-for", &own);
+    filter.recipes.emplace_back(glob, own);
+  }
+  return filter;
+}
+
+void RecipeFlags::Resolve(FlagMap* saved) const {
+  auto resolved = [](const std::string& text) {
+    return text.ends_with(".json") ? RecipeText(ParseRecipe(text)) : text;
+  };
+  if (saved->contains("--recipe")) (*saved)["--recipe"] = {resolved(recipe)};
+  if (recipe_for.empty()) return;
+  std::vector<std::string>& words = (*saved)["--recipe-for"];
+  words.clear();
+  for (const std::string& text : recipe_for) {
+    auto [glob, name] = SplitRecipeFor(text);
+    words.push_back(glob + "=" + resolved(name));
+  }
 }
 
 void LossFlags::AddTo(Flags& flags) {
@@ -211,6 +284,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   options.model = model;
   options.loss = loss.Make();
   options.recipe = recipe.Make();
+  options.filter = recipe.MakeFilter();
   options.train = parameters.train;
   options.freeze = parameters.freeze;
   options.expand = engine.expand;

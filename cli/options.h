@@ -6,12 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "cli/flags.h"
-#include "onnx_fp8/recipe.h"
+#include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/session.h"
 #include "optimizers/schedule.h"
 
@@ -30,13 +31,24 @@ struct MachineFlags {
 // --recipe and what belongs to it.
 struct RecipeFlags {
   std::string recipe = "off";
-  std::vector<std::string> filter_fqns;
-  int64_t amax_history = 16;
-  std::string amax_algo = "max";
-  int64_t margin = 0;
+  std::vector<std::string> filter_fqns, include, exclude;
+  std::vector<std::string> recipe_for;  // PATTERN=RECIPE
+  // These override the recipe if they are given.
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  int64_t amax_history = kNone;
+  int64_t margin = kNone;
+  std::string amax_algo, scale_dtype;
 
   void AddTo(Flags& flags);
+  // Errors: UsageError for a recipe that can't be; Error for a file that can't
+  // be read.
   Recipe Make() const;
+  GemmFilter MakeFilter() const;
+  // Puts the recipes of .json files in the place of their names.
+  void Resolve(FlagMap* saved) const;
+
+ private:
+  void Override(const char* flag, Recipe* recipe) const;
 };
 
 // --loss, --label, --logits.

@@ -65,9 +65,10 @@ void RequireStepFlags(const Flags& flags) {
 
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
-  RewriteReport report = RewriteModel(
-      values.model, values.out, values.recipe.Make(), values.parameters.train,
-      values.parameters.freeze, ShowCopies(progress));
+  RewriteReport report =
+      RewriteModel(values.model, values.out, values.recipe.Make(),
+                   values.recipe.MakeFilter(), values.parameters.train,
+                   values.parameters.freeze, ShowCopies(progress));
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
@@ -95,6 +96,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
   options.recipe = values.recipe.Make();
+  options.filter = values.recipe.MakeFilter();
   options.grad_accum = values.grad_accum;
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;

@@ -59,7 +59,9 @@ class TrainCommand {
       return ReportFinished();
     }
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
-    folder_.Write(values_.model, flags_.Saved(), ShowCopies(progress));
+    FlagMap saved = flags_.Saved();
+    values_.session.recipe.Resolve(&saved);
+    folder_.Write(values_.model, saved, ShowCopies(progress));
     Trainer trainer(*session_, *data_, validation_ ? &*validation_ : nullptr,
                     MakeTrainerSpec(), progress);
     CatchInterrupts();

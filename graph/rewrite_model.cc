@@ -20,6 +20,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -73,14 +74,16 @@ void Inline(onnx::ModelProto* model, const std::set<FunctionId>& functions) {
 class ModelRewriter {
  public:
   ModelRewriter(const std::string& in, const Recipe& recipe,
-                const ParameterPatterns& patterns)
-      : file_(ReadModelFile(in)), recipe_(recipe), patterns_(patterns) {}
+                const GemmFilter& filter, const ParameterPatterns& patterns)
+      : file_(ReadModelFile(in)), spec_{recipe, filter}, patterns_(patterns) {}
 
   RewriteReport Run() {
     Refuse();
     report_.opset_before = OnnxOpset(file_.model, file_.path);
-    if (file_.model.functions_size() > 0) InlineAdmitted();
+    bool functions = file_.model.functions_size() > 0;
+    if (functions) InlineAdmitted();
     auto graph = Decide(file_.model, &report_.decisions);
+    if (!functions) CheckPatterns(report_.decisions, spec_, file_.path);
     for (const GemmDecision& d : report_.decisions) report_.rewritten += d.fp8;
     if (report_.rewritten == 0) {
       report_.opset_after = report_.opset_before;
@@ -94,7 +97,7 @@ class ModelRewriter {
     std::set<const Value*> before;
     for (const Value* value : graph->Values()) before.insert(value);
     Upgrade(*graph, std::max(graph->opset, kBodyOpset));
-    Fp8Plan plan = Fp8Rewrite(*graph, recipe_, nullptr, {});
+    Fp8Plan plan = Fp8Rewrite(*graph, spec_, nullptr, {});
     AttachScales(*graph, plan);
     DropIdleTransposes(*graph);
     WriteBack(*graph, before);
@@ -124,7 +127,8 @@ class ModelRewriter {
         // Shapes only refine the decision; the checker judges the model.
       }
     }
-    *decisions = DecideGemms(ClassifyGemms(*graph, nullptr, {}), recipe_);
+    spec_.names = NameParameters(*graph);
+    *decisions = DecideGemms(ClassifyGemms(*graph, nullptr, {}), spec_);
     return graph;
   }
 
@@ -138,6 +142,7 @@ class ModelRewriter {
     Inline(&copy, WithCallers(copy, std::move(holders)));
     std::vector<GemmDecision> decisions;
     auto graph = Decide(copy, &decisions);
+    CheckPatterns(decisions, spec_, file_.path);
     for (const GemmDecision& decision : decisions) {
       const auto& metadata = decision.gemm.node->metadata;
       auto mark = metadata.find(kFunction);
@@ -153,7 +158,7 @@ class ModelRewriter {
     if (plan.slots.empty()) return;
     Builder b(graph, "fp8.");
     Value* ok = b.Constant(Tensor::Scalar(true));
-    AttachScaleUpdate(graph, recipe_, plan, AmaxVector(graph, plan), ok);
+    AttachScaleUpdate(graph, spec_.recipe, plan, AmaxVector(graph, plan), ok);
     SetProperty(&file_.model, "onnx_fp8.scale_slots", SlotsText(plan.slots));
   }
 
@@ -195,7 +200,7 @@ class ModelRewriter {
     AddBindings(graph, &file_.model);
     SetOnnxOpset(&file_.model, graph.opset);
     AddFunctions(graph, &file_.model);
-    SetProperty(&file_.model, "onnx_fp8.recipe", recipe_.name);
+    SetProperty(&file_.model, "onnx_fp8.recipe", RecipeText(spec_.recipe));
   }
 
   static void DropStaleInfo(const Graph& graph, onnx::GraphProto* g) {
@@ -207,7 +212,7 @@ class ModelRewriter {
   }
 
   ModelFile file_;
-  const Recipe& recipe_;
+  Fp8Spec spec_;
   ParameterPatterns patterns_;
   RewriteReport report_;
 };
@@ -215,14 +220,14 @@ class ModelRewriter {
 }  // namespace
 
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
-                           const Recipe& recipe,
+                           const Recipe& recipe, const GemmFilter& filter,
                            const std::vector<std::string>& train,
                            const std::vector<std::string>& freeze,
                            const ExternalCopyObserver& observer) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
-  ModelRewriter rewriter(in, recipe, {train, freeze});
+  ModelRewriter rewriter(in, recipe, filter, {train, freeze});
   RewriteReport report = rewriter.Run();
   CopyExternalData(rewriter.file(), out, observer);
   if (report.rewritten == 0) {

@@ -6,7 +6,6 @@
 
 #include "graph/external_copy.h"
 #include "graph/passes/fp8_rewrite.h"
-#include "onnx_fp8/recipe.h"
 
 namespace onnx_fp8 {
 
@@ -26,9 +25,9 @@ struct RewriteReport {
 // External data are not read. Their files stay where they are if `out` lies in
 // the same folder, and are copied to another one. `train` and `freeze` as for
 // training. Errors: a model that is rewritten already, `out` equal to
-// `in`, files that can't be read or written.
+// `in`, a pattern that matches nothing, files that can't be read or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
-                           const Recipe& recipe,
+                           const Recipe& recipe, const GemmFilter& filter = {},
                            const std::vector<std::string>& train = {},
                            const std::vector<std::string>& freeze = {},
                            const ExternalCopyObserver& observer = {});

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// How the GEMMs of linear layers run in FP8. Read once, where the graph is
+// rewritten (graph/passes/fp8_rewrite.h); nothing that runs knows recipes.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,37 +17,85 @@ namespace onnx_fp8 {
 enum class Scaling {
   kDynamic,  // from this very tensor's amax
   kDelayed,  // from the amax history of earlier steps
+  kStatic,   // given, and never changed
 };
 
-struct TensorRecipe {
+// What shares a scale.
+enum class Granularity {
+  kTensor,
+  kRow,    // one vector along the contraction of the GEMM that reads it
+  kBlock,  // `block` elements of that vector, or a square of them
+};
+
+enum class ScaleRounding {
+  kNone,
+  kPowerOfTwo,  // the scale rounds up: nothing saturates (MX: RCEIL)
+  kFloor,       // MX: 2^(floor(log2(amax)) - emax), the largest may saturate
+};
+
+// One use of an operand by a GEMM.
+struct OperandRecipe {
+  bool high_precision = true;  // as it is; what follows says nothing then
   DType dtype = DType::kE4M3;
   Scaling scaling = Scaling::kDynamic;
+  Granularity granularity = Granularity::kTensor;
+  int64_t block = 128;
+  bool square = false;  // block x block, which a transposed operand can keep
+  ScaleRounding rounding = ScaleRounding::kNone;
+
+  auto operator<=>(const OperandRecipe&) const = default;
 };
 
-// How the GEMMs of linear layers run in FP8. Read once, by Fp8Rewrite; nothing
-// that runs knows recipes. Defaults as torchao and TransformerEngine have them
-// (e4m3 for input and weight, e5m2 for the gradient of the output).
+// Where the second copy comes from of an operand whose scales can't be
+// transposed (rows, blocks that are no squares).
+enum class Transposition {
+  kHighPrecision,  // both are quantised from the tensor, which is kept
+  kRequantize,     // from the first copy, decoded, in the backward
+};
+
+// A layer's GEMMs read each operand twice. In high precision is a GEMM of which
+// both operands are. The default is "off".
 struct Recipe {
-  std::string name = "off";
-  bool enabled = false;
-  TensorRecipe input = {DType::kE4M3, Scaling::kDynamic};
-  TensorRecipe weight = {DType::kE4M3, Scaling::kDynamic};
-  TensorRecipe grad_output = {DType::kE5M2, Scaling::kDynamic};
+  OperandRecipe input, weight;  // forward = input weight^T
+  OperandRecipe grad_output;    // dgrad = grad_output weight
+  OperandRecipe weight_for_dgrad;
+  OperandRecipe input_for_wgrad;  // wgrad = grad_output^T input
+  OperandRecipe grad_output_for_wgrad;
+  // Recorded for CUDA: sums that stay in the tensor cores' short accumulator.
+  bool fast_accum_forward = false;
+  bool fast_accum_dgrad = false;
+  bool fast_accum_wgrad = false;
+  Transposition transposition = Transposition::kHighPrecision;
+  // Scales are stored as float8e8m0, not as float.
+  bool e8m0_scales = false;
   // Delayed scaling: steps of amax kept; scale from their maximum or from the
-  // newest; the scale is multiplied by 2^margin.
+  // newest; the scale is multiplied by 2^margin. Scales move once per step, or
+  // with each micro-batch.
   int64_t amax_history = 16;
   bool most_recent = false;
   int64_t margin = 0;
-  // Linear layers whose FQN contains one of these stay in high precision.
-  std::vector<std::string> filter_fqns;
+  bool per_micro_batch = false;
 
-  bool Filters(const std::string& fqn) const;
+  bool operator==(const Recipe&) const = default;
+  bool enabled() const;  // not all is in high precision
+  bool Uses(Scaling scaling) const;
 };
 
-// "off", "tensorwise" (dynamic) or "delayed". Errors: another name.
-Recipe ParseRecipe(const std::string& name);
+struct RecipePreset {
+  const char* name;
+  const char* summary;
+};
 
-// All names that ParseRecipe knows.
-std::vector<std::string> RecipeNames();
+std::vector<RecipePreset> RecipePresets();
+
+// REQUIRES: a name of RecipePresets.
+Recipe PresetRecipe(const std::string& name);
+bool IsRecipePreset(const std::string& name);
+
+// Errors: what can't be, each with `where` before it ("[recipe …]").
+void CheckRecipe(const Recipe& recipe, const std::string& where);
+
+// What a user should know: what CUDA can't do, settings without an effect.
+std::vector<std::string> RecipeNotes(const Recipe& recipe);
 
 }  // namespace onnx_fp8

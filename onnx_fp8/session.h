@@ -21,10 +21,11 @@
 #include <string>
 #include <vector>
 
+#include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/memory_report.h"
 #include "onnx_fp8/optimizer_spec.h"
 #include "onnx_fp8/profile_report.h"
-#include "onnx_fp8/recipe.h"
+#include "onnx_fp8/recipe_text.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
@@ -44,6 +45,7 @@ struct SessionOptions {
   LossSpec loss;
   OptimizerSpec optimizer;
   Recipe recipe;
+  GemmFilter filter;  // which linear layers it is for
   // Globs over FQNs and initializer names, see
   // graph/passes/trained_parameters.h.
   std::vector<std::string> train;

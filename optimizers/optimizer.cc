@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizers/optimizer.h"
 
-#include <fnmatch.h>
-
 #include <limits>
 #include <set>
 
 #include "graph/builder.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/glob.h"
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
@@ -115,8 +114,7 @@ void CheckParameters(const std::vector<ParameterGradient>& parameters,
 }
 
 bool Matches(const std::string& pattern, const ParameterGradient& p) {
-  return fnmatch(pattern.c_str(), p.fqn.c_str(), 0) == 0 ||
-         fnmatch(pattern.c_str(), p.param->name.c_str(), 0) == 0;
+  return MatchesGlob(pattern, p.fqn) || MatchesGlob(pattern, p.param->name);
 }
 
 // Errors: a pattern that matches nothing is a slip.

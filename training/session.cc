@@ -187,7 +187,7 @@ class Session : public TrainingSession {
     checkpoint.notes = notes;
     checkpoint.notes[kSkipped] = std::to_string(skipped_);
     checkpoint.notes[kSlots] = SlotsText(source_.slots);
-    checkpoint.notes[kRecipe] = options_.recipe.name;
+    checkpoint.notes[kRecipe] = RecipeText(options_.recipe);
     SaveOptions save;
     save.before_rename = before_rename;
     SaveCheckpoint(folder, checkpoint, save);
@@ -212,7 +212,7 @@ class Session : public TrainingSession {
             ", got ", it == state.end() ? "none" : type(it->second));
     }
     std::vector<ScaleSlot> slots = ParseSlots(notes[kSlots]);
-    if (notes[kRecipe] != options_.recipe.name) {
+    if (ParseRecipe(notes[kRecipe]) != options_.recipe) {
       // Scales of another recipe: start anew.
       std::erase_if(state, [this](const auto& entry) {
         return entry.first.starts_with("fp8.") &&

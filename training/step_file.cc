@@ -5,6 +5,7 @@
 
 #include "graph/onnx_io.h"
 #include "graph/passes/dead_code.h"
+#include "onnx_fp8/recipe_text.h"
 #include "providers/cpu/cpu_provider.h"
 #include "training/step_graph.h"
 #include "training/training_model.h"
@@ -31,7 +32,7 @@ void Write(StepGraph step, const SessionOptions& options,
            const std::string& path) {
   Arrange(step);
   Graph& graph = *step.graph;
-  graph.metadata["onnx_fp8.recipe"] = options.recipe.name;
+  graph.metadata["onnx_fp8.recipe"] = RecipeText(options.recipe);
   if (!step.fp8.slots.empty()) {
     graph.metadata["onnx_fp8.scale_slots"] = SlotsText(step.fp8.slots);
   }

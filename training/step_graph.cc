@@ -97,7 +97,7 @@ class StepBuilder {
     step_.fp8.slots = micro.fp8.slots;
     step_.fp8.amaxes.resize(micro.fp8.amaxes.size());
     if (!step_.fp8.slots.empty()) {
-      AddScaleState(graph, source_.recipe, &step_.fp8);
+      AddScaleState(graph, source_.fp8.recipe, &step_.fp8);
     }
     Optimise(parameters);
     for (Value* sum : sums) {
@@ -151,8 +151,9 @@ class StepBuilder {
   }
 
   void Quantise(Value* seed, const Pairs& pairs) {
-    step_.fp8 = Fp8Rewrite(*step_.graph, source_.recipe, seed, pairs,
+    step_.fp8 = Fp8Rewrite(*step_.graph, source_.fp8, seed, pairs,
                            source_.slots.empty() ? nullptr : &source_.slots);
+    CheckPatterns(step_.fp8.decisions, source_.fp8, step_.graph->file);
     // The rewrite notes on FP8 products what they are; for the profile all do.
     for (const GemmDecision& d : step_.fp8.decisions) {
       if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
@@ -206,7 +207,7 @@ class StepBuilder {
     OptimizerValues made =
         AppendOptimizer(graph, parameters, source_.optimizer, finite);
     if (!step_.fp8.slots.empty()) {
-      AttachScaleUpdate(graph, source_.recipe, step_.fp8, amax_, made.ok);
+      AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax_, made.ok);
     }
     AddOutput(made.grad_norm);
     AddOutput(made.ok);

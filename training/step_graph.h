@@ -31,7 +31,7 @@ struct StepSource {
   const Graph* model;  // imported, roles set
   LossSpec loss;
   OptimizerSpec optimizer;
-  Recipe recipe;
+  Fp8Spec fp8;
   int64_t grad_accum = 1;
   const Evaluator* evaluator;
   // Slots of the delayed scales once a training graph has laid them out; empty

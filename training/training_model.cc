@@ -40,8 +40,9 @@ TrainingModel LoadTrainingModel(const SessionOptions& options) {
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator) {
-  return {model.graph.get(), options.loss,       options.optimizer,
-          options.recipe,    options.grad_accum, &evaluator};
+  return {model.graph.get(),  options.loss,
+          options.optimizer,  {options.recipe, options.filter, model.names},
+          options.grad_accum, &evaluator};
 }
 
 }  // namespace onnx_fp8

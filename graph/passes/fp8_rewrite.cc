@@ -7,6 +7,7 @@
 #include "graph/views.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
+#include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -19,6 +20,7 @@ struct Quantised {
 
 class Rewriter {
  public:
+  // `recipe`: says how delayed scales move, in all layers.
   Rewriter(Graph& graph, const Recipe& recipe, Fp8Plan* plan,
            const std::vector<ScaleSlot>* known)
       : graph_(graph), recipe_(recipe), plan_(plan), laid_out_(known) {
@@ -99,7 +101,7 @@ class Rewriter {
                        {"transB", int64_t{operands[1].transposed}},
                        {"role", std::string(Name(decision.gemm.role))},
                        {"fqn", decision.fqn},
-                       {"recipe", recipe_.name}});
+                       {"recipe", RecipeText(decision.recipe)}});
     if (alpha != 1) y = b.Mul(y, b.Scalar(alpha, y));
     if (c && !vector) {
       y = b.Add(y, beta == 1 ? c : b.Mul(c, b.Scalar(beta, y)));
@@ -114,10 +116,8 @@ class Rewriter {
     const char* operand = input == gemm.weight_slot ? "weight"
                           : input == gemm.grad_slot ? "grad_output"
                                                     : "input";
-    const TensorRecipe& how = input == gemm.weight_slot ? recipe_.weight
-                              : input == gemm.grad_slot ? recipe_.grad_output
-                                                        : recipe_.input;
-    auto [it, added] = copies_.try_emplace({x, how.dtype});
+    const OperandRecipe& how = OperandOf(decision.recipe, gemm, input);
+    auto [it, added] = copies_.try_emplace({x, how});
     if (!added) return it->second;
     Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                              {"q_max", Float8Max(how.dtype)}};
@@ -170,12 +170,22 @@ class Rewriter {
   bool laid_out_;
   std::map<std::string, size_t> position_;
   std::map<std::string, int64_t> occurrences_;
-  std::map<std::pair<Value*, DType>, Quantised> copies_;
+  std::map<std::pair<Value*, OperandRecipe>, Quantised> copies_;
 };
 
-bool IsFiltered(const Recipe& recipe, const GemmDecision& d) {
-  return recipe.Filters(d.fqn) ||
-         (!d.module.empty() && recipe.Filters(d.module));
+// Errors: what there are no ops for.
+void RequireOps(const GemmDecision& d, const std::string& file) {
+  for (int slot : {0, 1}) {
+    const OperandRecipe& o = OperandOf(d.recipe, d.gemm, slot);
+    bool known = o.granularity == Granularity::kTensor &&
+                 o.scaling != Scaling::kStatic &&
+                 o.rounding == ScaleRounding::kNone &&
+                 !(o.scaling == Scaling::kDelayed && d.recipe.per_micro_batch);
+    Check(known, "[", file,
+          "] expected dynamic or delayed scales of whole tensors that are not "
+          "rounded and move once per step, got the recipe ",
+          RecipeText(d.recipe));
+  }
 }
 
 }  // namespace
@@ -229,61 +239,15 @@ void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
                                      Tensor::From<float>({n}, q_max));
 }
 
-std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
-                                      const Recipe& recipe) {
-  std::vector<GemmDecision> decisions;
-  for (const GemmInfo& gemm : gemms) {
-    const Node& node = *gemm.node;
-    GemmDecision d;
-    d.gemm = gemm;
-    d.node = node.name.empty() ? node.out(0)->name : node.name;
-    d.module = ModulePath(node);
-    if (gemm.weight) d.fqn = gemm.weight->name;
-    auto rank = [&](int slot) {
-      const Value* value = node.in(static_cast<size_t>(slot));
-      return value->shape ? value->rank() : -1;
-    };
-    int weight = gemm.weight_slot;
-    DType dtype = gemm.weight ? gemm.weight->dtype : DType::kFloat;
-    if (gemm.role == GemmRole::kNone) {
-      d.reason = rank(0) == 2 && rank(1) == 2 ? "not a weight" : "attention";
-    } else if (weight >= 0 ? rank(weight) != 2 : rank(0) != 2 || rank(1) != 2) {
-      d.reason = "batched weight";
-    } else if (rank(weight == 0 ? 1 : 0) == 1 || (weight == 0 && rank(1) < 0)) {
-      d.reason = "not a matrix";
-    } else if (dtype != DType::kFloat) {
-      d.reason = Concat("computes in ", Name(dtype));
-    } else if (!recipe.enabled) {
-      d.reason = "recipe off";
-    } else if (IsFiltered(recipe, d)) {
-      d.reason = "filtered";
-    } else {
-      d.fp8 = true;
-      d.reason =
-          gemm.weight->role == Role::kFrozen ? "frozen: no wgrad" : "linear";
-    }
-    decisions.push_back(std::move(d));
-  }
-  return decisions;
-}
-
-Fp8Plan Fp8Rewrite(Graph& graph, const Recipe& recipe, Value* seed,
+Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,
                    const std::vector<std::pair<Value*, Value*>>& gradients,
                    const std::vector<ScaleSlot>* known) {
   Fp8Plan plan;
-  plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), recipe);
-  bool filters = recipe.enabled && !recipe.filter_fqns.empty();
-  bool filtered = std::ranges::any_of(
-      plan.decisions, [&](const auto& d) { return IsFiltered(recipe, d); });
-  if (filters && !filtered && !plan.decisions.empty()) {
-    std::string list;
-    for (const std::string& name : recipe.filter_fqns) {
-      list += (list.empty() ? "" : ",") + name;
-    }
-    Fail("[", graph.file, "] --filter-fqns ", list,
-         " matches no matrix product; `onnx-fp8 inspect` lists them");
+  plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), spec);
+  for (const GemmDecision& d : plan.decisions) {
+    if (d.fp8) RequireOps(d, graph.file);
   }
-  if (recipe.enabled) Rewriter(graph, recipe, &plan, known).Run();
+  Rewriter(graph, spec.recipe, &plan, known).Run();
   return plan;
 }
 

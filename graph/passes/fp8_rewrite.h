@@ -6,20 +6,9 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/passes/gemm_roles.h"
-#include "onnx_fp8/recipe.h"
+#include "graph/passes/gemm_decision.h"
 
 namespace onnx_fp8 {
-
-// Whether a GEMM runs in FP8 and why (not).
-struct GemmDecision {
-  GemmInfo gemm;
-  std::string node;    // its name or output, before the rewrite
-  std::string module;  // module path, "" if the file has none
-  std::string fqn;     // of the weight; "" for kNone
-  bool fp8 = false;
-  std::string reason;  // "linear", "attention", "filtered", "off", …
-};
 
 // One delayed scale. Key() tells what it belongs to; resume, evaluation and
 // recipe switches go by it, never by the position in the state tensors.
@@ -51,16 +40,12 @@ struct Fp8Plan {
   Value* q_max = nullptr;
 };
 
-// Says for every MatMul and Gemm what the recipe does with it.
-std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
-                                      const Recipe& recipe);
-
 // Replaces each admitted Gemm by quantised operands and a ScaledMatMul; one
-// quantised copy per (value, format) is shared by all its readers. Adds the
-// state of delayed scaling (without the update, see scale_update.h).
+// quantised copy per (value, OperandRecipe) is shared by all its readers. Adds
+// the state of delayed scaling (without the update, see scale_update.h).
 // `known`: slots laid out by an earlier graph of the same model; a tensor that
 // has none there is scaled dynamically. `seed`, `gradients`: as ClassifyGemms.
-Fp8Plan Fp8Rewrite(Graph& graph, const Recipe& recipe, Value* seed,
+Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,
                    const std::vector<std::pair<Value*, Value*>>& gradients,
                    const std::vector<ScaleSlot>* known = nullptr);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/trained_parameters.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -11,6 +9,7 @@
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/glob.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -242,15 +241,12 @@ bool CannotTell(const Value& value) {
 
 std::vector<Value*> Matching(const Graph& graph, const ParameterNames& names,
                              const std::string& pattern, const char* flag) {
-  auto matches_glob = [&](const std::string& name) {
-    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  };
   std::vector<Value*> matches;
   for (Value* value : graph.Initializers()) {
     if (!IsFloat(value->dtype)) continue;
     auto named = names.find(value->name);
-    if (matches_glob(value->name) ||
-        (named != names.end() && matches_glob(named->second.fqn))) {
+    if (MatchesGlob(pattern, value->name) ||
+        (named != names.end() && MatchesGlob(pattern, named->second.fqn))) {
       matches.push_back(value);
     }
   }

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/recipe_text.h"
+#include "tests/training/files.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -69,15 +73,75 @@ TEST(RecipeFlagsTest, Make) {
   flags.Parse({"--recipe", "delayed", "--amax-history", "4", "--amax-algo",
                "most_recent", "--margin", "-1", "--filter-fqns", "a,b"});
   Recipe recipe = values.Make();
-  EXPECT_EQ(recipe.name, "delayed");
-  EXPECT_TRUE(recipe.enabled);
+  EXPECT_TRUE(recipe.enabled());
   EXPECT_EQ(recipe.input.scaling, Scaling::kDelayed);
   EXPECT_EQ(recipe.amax_history, 4);
   EXPECT_TRUE(recipe.most_recent);
   EXPECT_EQ(recipe.margin, -1);
-  EXPECT_EQ(recipe.filter_fqns, (std::vector<std::string>{"a", "b"}));
-  EXPECT_FALSE(RecipeFlags().Make().enabled);
-  EXPECT_THROW(flags.Parse({"--recipe", "fp4"}), UsageError);
+  EXPECT_EQ(values.MakeFilter().filter_fqns,
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(RecipeFlags().Make(), Recipe());
+  EXPECT_THROW(RecipeFlags{.recipe = "fp4"}.Make(), UsageError);
+}
+
+// Flags that are not given leave the recipe alone.
+TEST(RecipeFlagsTest, Override) {
+  RecipeFlags values;
+  values.recipe = "delayed,history:4,margin:1,algo:most_recent";
+  EXPECT_EQ(values.Make(), ParseRecipe(values.recipe));
+  values.amax_history = 8;
+  values.amax_algo = "max";
+  EXPECT_EQ(values.Make(), ParseRecipe("delayed,history:8,margin:1"));
+  values = {.recipe = "mxfp8"};
+  values.scale_dtype = "e8m0";
+  EXPECT_TRUE(values.Make().e8m0_scales);
+  values.recipe = "blockwise";
+  EXPECT_THROW(values.Make(), UsageError);
+}
+
+TEST(RecipeFlagsTest, Filter) {
+  Flags flags("test", "");
+  RecipeFlags values;
+  values.AddTo(flags);
+  flags.Parse({"--include", "a*,b?", "--exclude", "c", "--recipe-for",
+               "layers.0.*=off", "--recipe-for",
+               "head=delayed,go:del16_ten_e4m3", "--margin", "2"});
+  GemmFilter filter = values.MakeFilter();
+  EXPECT_EQ(filter.include, (std::vector<std::string>{"a*", "b?"}));
+  EXPECT_EQ(filter.exclude, (std::vector<std::string>{"c"}));
+  ASSERT_EQ(filter.recipes.size(), 2u);
+  EXPECT_EQ(filter.recipes[0].first, "layers.0.*");
+  EXPECT_FALSE(filter.recipes[0].second.enabled());
+  EXPECT_EQ(filter.recipes[1].first, "head");
+  // --margin is for all.
+  EXPECT_EQ(filter.recipes[1].second,
+            ParseRecipe("delayed,go:del16_ten_e4m3,margin:2"));
+  for (const char* wrong : {"layers", "=off", "head=fp4", "head="}) {
+    EXPECT_THROW(RecipeFlags{.recipe_for = {wrong}}.MakeFilter(), UsageError)
+        << wrong;
+  }
+}
+
+// A run keeps what the file said, not its name.
+TEST(RecipeFlagsTest, RecipesOfFilesAreSaved) {
+  TempDir dir;
+  WriteText(dir / "r.json", R"({"recipe": "delayed", "margin": 1})");
+  Flags flags("test", "");
+  RecipeFlags values;
+  values.AddTo(flags);
+  flags.Parse({"--recipe", dir / "r.json", "--recipe-for",
+               "a=" + (dir / "r.json"), "--recipe-for", "b=off"});
+  FlagMap saved = flags.Saved();
+  values.Resolve(&saved);
+  const std::string label =
+      "i:del16_ten_e4m3,w:del16_ten_e4m3,go:del16_ten_e5m2,margin:1";
+  EXPECT_EQ(saved.at("--recipe"), std::vector<std::string>{label});
+  EXPECT_EQ(saved.at("--recipe-for"),
+            (std::vector<std::string>{"a=" + label, "b=off"}));
+  saved = {};
+  RecipeFlags().Resolve(&saved);
+  EXPECT_TRUE(saved.empty());
+  EXPECT_THROW(RecipeFlags{.recipe = dir / "none.json"}.Make(), Error);
 }
 
 TEST(LossFlagsTest, KnowsTheKinds) {

@@ -198,10 +198,37 @@ def test_inspect(tmp_path):
     assert memory["parameters"] == memory["gradients"] == 4 * numbers and memory["moments"] == 8 * numbers
     assert 0 < memory["fp8_copies"] and 0 < memory["saved_activations"] <= memory["arena_peak"] < memory["arena_naive"]
     text = run("inspect", GPT, "--shape", "batch=4,seq=16", "--recipe", "tensorwise").stdout
-    assert "blocks.0.fc.weight" in text and "saved activations" in text and "would need padding on Hopper" in text
+    assert "blocks.0.fc.weight" in text and "saved activations" in text and "would need padding on a GPU" in text
     report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=1,seq=24", "--recipe", "tensorwise").stdout)
     fc = {g["role"]: g["padding"] for g in report["gemms"] if g["fqn"] == "blocks.0.fc.weight"}
-    assert fc == {"forward": ["m"], "dgrad": ["m"], "wgrad": ["k"]}
+    assert fc == {"forward": [], "dgrad": [], "wgrad": ["k"]}
+
+
+def test_inspect_tells_recipes_apart():
+    flags = [GPT, "--shape", "batch=4,seq=16", "--recipe", "tensorwise,w_gi:dyn_ten_e5m2"]
+    report = json.loads(run("inspect", *flags, "--json", "--exclude", "lm_head", "--recipe-for", "blocks.0.*=delayed",
+                            "--recipe-for", "blocks.1.fc=off").stdout)
+    recipes = {g["fqn"]: (g["recipe"], g["reason"]) for g in report["gemms"] if g["role"] == "forward"}
+    ours = "i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2,w_gi:dyn_ten_e5m2"
+    assert recipes["lm_head.weight"] == ("", "excluded by lm_head")
+    assert recipes["blocks.1.fc.weight"] == ("", "off for blocks.1.fc")
+    assert recipes["blocks.1.proj.weight"] == (ours, "linear")
+    assert recipes["blocks.0.fc.weight"] == ("i:del16_ten_e4m3,w:del16_ten_e4m3,go:del16_ten_e5m2", "linear")
+    assert f"the recipe {ours}: dgrad: CUDA has no product of e5m2 and e5m2" in report["notes"]
+    text = run("inspect", *flags, "--recipe-for", "blocks.0.*=delayed").stdout
+    assert "Recipe 1: delayed = i:del16_ten_e4m3," in text and f"Recipe 2: {ours}\n" in text
+    text = run("inspect", *flags[:3], "--recipe", "tensorwise").stdout
+    assert "Recipe: tensorwise = i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2\n" in text
+
+
+def test_recipes():
+    listed = {recipe["name"]: recipe for recipe in json.loads(run("recipes", "--json").stdout)}
+    assert list(listed) == ["off", "tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "static", "blockwise",
+                            "mxfp8"]
+    assert listed["delayed"]["label"] == "i:del16_ten_e4m3,w:del16_ten_e4m3,go:del16_ten_e5m2"
+    assert listed["mxfp8"]["recipe"]["input_for_wgrad"] == "dyn_blk32_e4m3_p2"
+    text = run("recipes").stdout
+    assert all(recipe["label"] in text and recipe["summary"] in text for recipe in listed.values())
 
 
 def test_inspect_reports_the_memory_that_train_will_need(tmp_path):

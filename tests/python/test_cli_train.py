@@ -90,6 +90,21 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path, recipe):
     assert [m["step"] for m in metrics(parts)] == list(range(1, 14))
 
 
+def test_a_run_keeps_the_recipe_of_a_file(tmp_path):
+    """--resume goes on by it although the file is gone."""
+    data = write_random(tmp_path / "d.npz", 40)
+    (tmp_path / "mine.json").write_text('{"recipe": "delayed", "amax_history": 4, "margin": 1}')
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--recipe", "mine.json", "--recipe-for",
+             "*=mine.json"]
+    run(*flags, "--steps", 6, "--out", tmp_path / "whole", cwd=tmp_path)
+    run(*flags, "--steps", 3, "--out", tmp_path / "parts", cwd=tmp_path)
+    (tmp_path / "mine.json").unlink()
+    run("train", "--resume", "--out", tmp_path / "parts", "--steps", 6)
+    assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "whole")
+    assert json.loads((tmp_path / "parts/config.json").read_text())["flags"]["--recipe"] == [
+        "i:del4_ten_e4m3,w:del4_ten_e4m3,go:del4_ten_e5m2,margin:1"]
+
+
 def test_more_steps_and_the_whole_command_line(tmp_path):
     data = write_random(tmp_path / "d.npz", 40)
     flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8]

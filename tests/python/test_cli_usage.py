@@ -6,7 +6,7 @@ import re
 import pytest
 from program import FIXTURES, run
 
-COMMANDS = ["train", "eval", "export", "grad", "inspect", "rewrite", "run", "bench", "ops", "version"]
+COMMANDS = ["train", "eval", "export", "grad", "inspect", "rewrite", "recipes", "run", "bench", "ops", "version"]
 MODEL = FIXTURES / "mlp" / "d18.onnx"
 
 
@@ -78,7 +78,7 @@ WRONG = [
      "--dtype"),
     (["eval", MODEL], "--data is missing"),
     (["eval", MODEL, "--data", "x.npz"], "--loss is missing"),
-    (["eval", MODEL, "--data", "x.npz", "--loss", "mse", "--recipe", "fp4"], "off, tensorwise or delayed"),
+    (["eval", MODEL, "--data", "x.npz", "--loss", "mse", "--recipe", "fp4"], "off, tensorwise, rowwise, "),
     (["grad", MODEL, "--data", "x.npz", "--loss", "mse"], "--out is missing"),
     (["grad", MODEL, "--data", "x.npz", "--loss", "mse", "-o", "g.txt"], ".npz or .safetensors"),
     (["export", "dir"], "--out is missing"),

@@ -39,7 +39,23 @@ for name, words, flags in [
     ("accumulation_zero", "--grad-accum: expected an integer of at least 1, got 0", ["--grad-accum", "0"]),
     ("seed_negative", "--seed: expected an integer of at least 0, got -1", ["--seed=-1"]),
     ("threads_no_number", "--threads: expected an integer of at least 1, got many", ["--threads", "many"]),
-    ("recipe_unknown", "--recipe: expected off, tensorwise or delayed, got fp4", ["--recipe", "fp4"]),
+    ("recipe_unknown",
+     "--recipe: [recipe fp4] expected off, tensorwise, rowwise, rowwise_with_gw_hp, delayed, static, blockwise, mxfp8, "
+     "a .json file or items as in i:dyn_ten_e4m3, got \"fp4\"", ["--recipe", "fp4"]),
+    ("recipe_with_an_unknown_item", "--recipe: [recipe rowwise,x:1] expected one of i, w, go, i_gw,",
+     ["--recipe", "rowwise,x:1"]),
+    ("recipe_of_delayed_rows",
+     "--recipe: [recipe delayed,i:del16_row_e4m3] i: expected dynamic scaling with row scales, got delayed",
+     ["--recipe", "delayed,i:del16_row_e4m3"]),
+    ("recipe_that_mixes_precisions",
+     "--recipe: [recipe tensorwise,w:hp] forward: weight (w) is in high precision, input (i) is not",
+     ["--recipe", "tensorwise,w:hp"]),
+    ("scale_dtype_for_scales_that_are_no_powers_of_two",
+     "scales: e8m0 holds powers of two: expected _p2 or _floor at i",
+     ["--recipe", "tensorwise", "--scale-dtype", "e8m0"]),
+    ("recipe_for_without_a_recipe", "--recipe-for: expected PATTERN=RECIPE, as in layers.0.*=off, got \"layers.0\"",
+     ["--recipe-for", "layers.0"]),
+    ("recipe_for_an_unknown_one", "--recipe-for: [recipe fp4] expected off, tensorwise", ["--recipe-for", "*=fp4"]),
     ("optimizer_unknown", "--optimizer: expected adamw, adam or sgd, got lion", ["--optimizer", "lion"]),
     ("schedule_unknown",
      "--schedule: [schedule staircase] expected constant, linear or cosine, then :warmup=STEPS",
@@ -79,6 +95,18 @@ for name, words, flags in [
     ("filter_that_matches_nothing",
      "[m.onnx] --filter-fqns headd matches no matrix product; `onnx-fp8 inspect` lists them",
      ["--filter-fqns", "headd", "--recipe", "tensorwise"]),
+    ("include_that_matches_nothing",
+     "[m.onnx] --include head.* matches no matrix product; `onnx-fp8 inspect` lists them",
+     ["--include", "w,head.*", "--recipe", "tensorwise"]),
+    ("exclude_that_matches_nothing",
+     "[m.onnx] --exclude z matches no matrix product; `onnx-fp8 inspect` lists them",
+     ["--exclude", "z", "--recipe", "tensorwise"]),
+    ("recipe_for_what_matches_nothing",
+     "[m.onnx] --recipe-for z* matches no matrix product; `onnx-fp8 inspect` lists them",
+     ["--recipe-for", "z*=off", "--recipe", "tensorwise"]),
+    ("recipes_with_two_histories",
+     "expected history, algo, margin and update as those of the main recipe",
+     ["--recipe-for", "w=delayed,history:4", "--recipe", "delayed"]),
     ("train_that_matches_nothing", "[m.onnx] --train lora* matches no float initializer; `onnx-fp8 inspect` lists them",
      ["--train", "lora*"]),
     ("freeze_that_matches_nothing", "[m.onnx] --freeze z matches no float initializer; `onnx-fp8 inspect` lists them",
@@ -97,6 +125,26 @@ case("loss_that_is_no_output", "[m.onnx] expected an output named nothing, got y
      make=training(loss="output:nothing"))
 case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y\" of shape [2,3]; outputs: y",
      code=1, leaves=BEGUN, make=training(loss="output:y"))
+
+
+@cases("[mine.json] expected a recipe as JSON, got another text")
+def recipe_file_that_is_no_json(folder):
+    good(folder)
+    (folder / "mine.json").write_text("rowwise")
+    return train("--recipe", "mine.json")
+
+
+@cases("[mine.json] input: expected a string or an integer, got null")
+def recipe_file_with_null(folder):
+    good(folder)
+    (folder / "mine.json").write_text('{"recipe": "rowwise", "input": null}')
+    return train("--recipe", "mine.json")
+
+
+@cases("[mine.json] can't be opened: No such file or directory")
+def recipe_file_that_is_missing(folder):
+    good(folder)
+    return train("--recipe", "mine.json")
 
 
 @cases("--epochs: expected less than 2^63 batches in all, got 9000000000000000000 times 2")

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onnx_fp8/recipe.h"
+
+namespace onnx_fp8 {
+
+// Which linear layers run in FP8, and by which recipe. A layer is known by its
+// weight's FQN, the weight's name in the file, the FQN without its last word
+// and the module path of the node. Every pattern must match a layer.
+struct GemmFilter {
+  // Layers with one of these in a name stay in high precision.
+  std::vector<std::string> filter_fqns;
+  // Globs. Layers that match `exclude` stay in high precision, and so do those
+  // that match none of `include`, if there are any.
+  std::vector<std::string> include, exclude;
+  // Glob and recipe; the first that matches takes the place of the recipe.
+  std::vector<std::pair<std::string, Recipe>> recipes;
+};
+
+}  // namespace onnx_fp8

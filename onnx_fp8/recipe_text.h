@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Recipes as text and as JSON. The text is torchao's label and what it lacks:
+//
+//   i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:del16_ten_e5m2
+//
+// i, w, go: input, weight and grad_output, in the first GEMM that reads them;
+// i_gw, w_gi, go_gw: in wgrad, dgrad and wgrad, where that differs. Each is hp
+// (high precision) or SCALING_GRANULARITY_FORMAT, with _p2 or _floor where
+// scales are rounded:
+//   scaling      dyn | delN (a history of N steps) | sta
+//   granularity  ten | row | blkN (1 x N) | blkNxN
+//   format       e4m3 | e5m2
+// Then, where it isn't the default:
+//   fa:fwd+dgrad+wgrad   GEMMs with fast accumulation, or none (default: fwd)
+//   tr:requantize        Transposition (default: hp)
+//   scales:e8m0          their storage (default: float32)
+//   algo:most_recent     of delayed scaling (default: max); history:N, margin:N
+//   update:micro         scales move with each micro-batch (default: step)
+#pragma once
+
+#include <string>
+
+#include "onnx_fp8/recipe.h"
+
+namespace onnx_fp8 {
+
+// Takes the name of a preset, one with items that override it
+// ("rowwise,go:dyn_row_e5m2_p2"), the items alone, the path of a .json file, or
+// JSON. A second use that was as the first stays so. Only read, never printed:
+// round:none|p2|floor, the rounding of all operands. Errors: what is wrong and
+// what was expected.
+Recipe ParseRecipe(const std::string& text);
+
+// The items, "off" without any. ParseRecipe makes an equal recipe of it (but
+// for what a high-precision operand holds beside that).
+std::string RecipeText(const Recipe& recipe);
+
+// The same as JSON: {"input": "dyn_ten_e4m3", …, "amax_history": 16, …}, all
+// keys. ParseRecipe takes fewer, and "recipe": the preset that they override.
+std::string RecipeJson(const Recipe& recipe);
+
+}  // namespace onnx_fp8
