@@ -17,7 +17,7 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 Table MakeTable() {
   Table table;
   for (auto* list : {AttentionOps, FusedOps, RotaryOps, QuantizeOps,
-                     GradientOps, OptimizerOps}) {
+                     QuantizeBlockOps, GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,
@@ -58,7 +58,7 @@ onnx::OpSchema MakeSchema(const OpDefinition& op) {
     } else {
       schema.Output(i, name, "", type);
     }
-    schema.TypeConstraint(type, onnx::OpSchema::all_tensor_types_ir11(), "");
+    schema.TypeConstraint(type, onnx::OpSchema::all_tensor_types_ir12(), "");
   };
   for (int i = 0; i < body.input_size(); ++i) add(true, i, body.input(i));
   for (int i = 0; i < body.output_size(); ++i) add(false, i, body.output(i));

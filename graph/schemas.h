@@ -38,12 +38,13 @@ struct OpDefinition {
 };
 
 // One list per file of graph/schemas/.
-std::vector<OpDefinition> AttentionOps();  // schemas/attention.cc
-std::vector<OpDefinition> FusedOps();      // schemas/fused.cc
-std::vector<OpDefinition> RotaryOps();     // schemas/rotary.cc
-std::vector<OpDefinition> QuantizeOps();   // schemas/quantize.cc
-std::vector<OpDefinition> GradientOps();   // schemas/gradients.cc
-std::vector<OpDefinition> OptimizerOps();  // schemas/optimizers.cc
+std::vector<OpDefinition> AttentionOps();      // schemas/attention.cc
+std::vector<OpDefinition> FusedOps();          // schemas/fused.cc
+std::vector<OpDefinition> RotaryOps();         // schemas/rotary.cc
+std::vector<OpDefinition> QuantizeOps();       // schemas/quantize.cc
+std::vector<OpDefinition> QuantizeBlockOps();  // schemas/quantize_block.cc
+std::vector<OpDefinition> GradientOps();       // schemas/gradients.cc
+std::vector<OpDefinition> OptimizerOps();      // schemas/optimizers.cc
 
 // All of them, by name; null if there is none.
 const OpDefinition* FindOp(std::string_view name);

@@ -1,28 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The FP8 ops of a per-tensor recipe. real = q · scale throughout.
+#include "graph/schemas/quantize.h"
+
 #include <cmath>
 
 #include "graph/schemas.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+
+void SetOutput(Node& node, size_t i, DType dtype, std::optional<Shape> shape) {
+  Value* out = node.out(i);
+  if (out == nullptr) return;
+  out->dtype = dtype;
+  if (shape) out->shape = std::move(shape);
+}
+
+const Value& Operand(const Node& node, size_t i, DType dtype) {
+  const Value* in = node.in(i);
+  Check(in != nullptr, "[", node.Where(), "] expected ", i + 1,
+        " inputs or more, got less");
+  Check(in->dtype == dtype || in->dtype == DType::kUndefined, "[", node.Where(),
+        "] expected input ", i, " of type ", Name(dtype), ", got ",
+        Name(in->dtype));
+  return *in;
+}
+
+DType Float8Target(const Node& node) {
+  auto to = static_cast<DType>(node.Int("to", 0));
+  float q_max = node.Float("q_max", 0.0f);
+  Check(IsFloat8(to) && q_max > 0, "[", node.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", node.Int("to", 0),
+        " and ", q_max);
+  return to;
+}
+
+int64_t Rows(const Shape& shape) {
+  Shape lead(shape.begin(), shape.end() - 1);
+  return IsConcrete(lead) ? NumElements(lead) : -1;
+}
+
+void CheckFloat8(const Node& node, size_t i) {
+  const Value* in = node.in(i);
+  Check(in != nullptr, "[", node.Where(), "] expected ", i + 1,
+        " inputs or more, got less");
+  Check(IsFloat8(in->dtype) || in->dtype == DType::kUndefined, "[",
+        node.Where(), "] expected input ", i, " in an 8-bit float format, got ",
+        Name(in->dtype));
+  Check(!in->shape || in->rank() >= 2, "[", node.Where(), "] expected input ",
+        i, " of rank 2 or more, got shape ",
+        in->shape ? ToString(*in->shape) : std::string());
+}
+
+void InferProduct(Node& node) {
+  for (const char* key : {"transA", "transB"}) {
+    int64_t value = node.Int(key, 0);
+    Check(value == 0 || value == 1, "[", node.Where(), "] expected ", key,
+          " of 0 or 1, got ", value);
+  }
+  CheckFloat8(node, 0);
+  CheckFloat8(node, 2);
+  SetOutput(node, 0, DType::kFloat, std::nullopt);
+  const Value &a = *node.in(0), &b = *node.in(2);
+  if (!a.shape || !b.shape) return;
+  bool ta = node.Int("transA", 0) != 0, tb = node.Int("transB", 0) != 0;
+  int64_t a_k = ta ? Rows(*a.shape) : a.shape->back();
+  int64_t b_k = tb ? b.shape->back() : Rows(*b.shape);
+  Check(a_k == b_k || a_k < 0 || b_k < 0, "[", node.Where(),
+        "] expected operands that share an axis, got ", ToString(*a.shape),
+        ta ? " transposed" : "", " and ", ToString(*b.shape),
+        tb ? " transposed" : "");
+  Shape y = ta ? Shape{a.shape->back(), 0} : *a.shape;
+  y.back() = tb ? Rows(*b.shape) : b.shape->back();
+  SetOutput(node, 0, DType::kFloat, y);
+}
+
+void CheckBias(const Node& node) {
+  const Value& bias = Operand(node, 4, DType::kFloat);
+  const Value* y = node.out(0);
+  bool known = bias.concrete() && y && y->shape && y->shape->back() >= 0;
+  Check(!known || *bias.shape == Shape{y->shape->back()}, "[", node.Where(),
+        "] expected bias of shape [", known ? y->shape->back() : 0, "], got ",
+        known ? ToString(*bias.shape) : std::string());
+}
+
 namespace {
 
-// a: the largest finite |x|, 0 if there is none; amax: the same, but +Inf if
-// any x is NaN or Inf. NaN never reaches ReduceMax (engines differ), and the
-// maximum of nothing (-Inf) becomes 0. The text form has no infinity:
-// Reciprocal(0) is one.
-constexpr char kAmax[] = R"(
-  zero = Constant<value = float {0.0}>()
-  inf = Reciprocal(zero)
-  ax = Abs(x)
-  nan = IsNaN(x)
-  seen = Where(nan, inf, ax)
-  bad = IsInf(seen)
-  finite = Where(bad, zero, ax)
-  seen_max = ReduceMax<keepdims = 0>(seen)
-  amax = Max(seen_max, zero)
+// a: the largest finite |x|, 0 if there is none.
+constexpr char kLargest[] = R"(
   finite_max = ReduceMax<keepdims = 0>(finite)
   a = Max(finite_max, zero)
 )";
@@ -41,7 +107,7 @@ constexpr char kFactor[] = R"(
 
 const std::string& QuantizeTensorBody() {
   static const std::string body =
-      Concat("(x) => (q, scale, amax) {", kAmax, kFactor, R"(
+      Concat("(x) => (q, scale, amax) {", kAmaxText, kLargest, kFactor, R"(
   scale = Identity(own_scale)
   scaled = Mul(x, own_factor)
   q = Cast<to: int = @to, saturate = 1>(scaled)
@@ -51,8 +117,8 @@ const std::string& QuantizeTensorBody() {
 
 // A scale_in of 0 is "not yet known": this tensor's own scale then.
 const std::string& QuantizeWithBody() {
-  static const std::string body =
-      Concat("(x, scale_in) => (q, scale, amax) {", kAmax, kFactor, R"(
+  static const std::string body = Concat("(x, scale_in) => (q, scale, amax) {",
+                                         kAmaxText, kLargest, kFactor, R"(
   unknown = Equal(scale_in, zero)
   scale = Where(unknown, own_scale, scale_in)
   given_factor = Reciprocal(scale_in)
@@ -111,8 +177,6 @@ constexpr char kUpdateScaleBody[] =
 })";
 
 // The product of two FP8 tensors as matrices (all axes but the last are one).
-// With transA the result is a matrix, else it has a's leading axes: of
-// [leading axes, rows] the slice from n·transA to n + transA, n = their number.
 constexpr char kProduct[] = R"(
   af = Cast<to = 1>(a_q)
   a2 = Flatten<axis = -1>(af)
@@ -121,22 +185,11 @@ constexpr char kProduct[] = R"(
   sum = Gemm<transA: int = @transA, transB: int = @transB>(a2, b2)
   scale = Mul(a_scale, b_scale)
   product = Mul(sum, scale)
-  leading = Shape<start = 0, end = -1>(af)
-  rows = Shape<start = 0, end = 1>(sum)
-  columns = Shape<start = 1, end = 2>(sum)
-  either = Concat<axis = 0>(leading, rows)
-  count = Shape(leading)
-  transposed = Constant<value_int: int = @transA>()
-  from = Mul(count, transposed)
-  to = Add(count, transposed)
-  axis = Constant<value = int64[1] {0}>()
-  head = Slice(either, from, to, axis)
-  shape = Concat<axis = 0>(head, columns)
 )";
 
 const std::string& ScaledMatMulBody() {
-  static const std::string body =
-      Concat("(a_q, a_scale, b_q, b_scale) => (y) {", kProduct, R"(
+  static const std::string body = Concat(
+      "(a_q, a_scale, b_q, b_scale) => (y) {", kProduct, kProductShapeText, R"(
   y = Reshape<allowzero = 1>(product, shape)
 })");
   return body;
@@ -144,29 +197,12 @@ const std::string& ScaledMatMulBody() {
 
 const std::string& ScaledMatMulBiasBody() {
   static const std::string body =
-      Concat("(a_q, a_scale, b_q, b_scale, bias) => (y) {", kProduct, R"(
+      Concat("(a_q, a_scale, b_q, b_scale, bias) => (y) {", kProduct,
+             kProductShapeText, R"(
   biased = Add(product, bias)
   y = Reshape<allowzero = 1>(biased, shape)
 })");
   return body;
-}
-
-void SetOutput(Node& node, size_t i, DType dtype, std::optional<Shape> shape) {
-  Value* out = node.out(i);
-  if (out == nullptr) return;
-  out->dtype = dtype;
-  if (shape) out->shape = std::move(shape);
-}
-
-// Errors: `i` is missing or of another dtype.
-const Value& Operand(const Node& node, size_t i, DType dtype) {
-  const Value* in = node.in(i);
-  Check(in != nullptr, "[", node.Where(), "] expected ", i + 1,
-        " inputs or more, got less");
-  Check(in->dtype == dtype || in->dtype == DType::kUndefined, "[", node.Where(),
-        "] expected input ", i, " of type ", Name(dtype), ", got ",
-        Name(in->dtype));
-  return *in;
 }
 
 void CheckScalar(const Node& node, size_t i, DType dtype) {
@@ -178,12 +214,7 @@ void CheckScalar(const Node& node, size_t i, DType dtype) {
 
 void InferQuantize(Node& node) {
   const Value& x = Operand(node, 0, DType::kFloat);
-  auto to = static_cast<DType>(node.Int("to", 0));
-  float q_max = node.Float("q_max", 0.0f);
-  Check(IsFloat8(to) && q_max > 0, "[", node.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", node.Int("to", 0),
-        " and ", q_max);
-  SetOutput(node, 0, to, x.shape);
+  SetOutput(node, 0, Float8Target(node), x.shape);
   SetOutput(node, 1, DType::kFloat, Shape{});
   SetOutput(node, 2, DType::kFloat, Shape{});
 }
@@ -213,57 +244,15 @@ void InferUpdateScale(Node& node) {
   SetOutput(node, 1, DType::kFloat, node.in(2)->shape);
 }
 
-// Product of all axes but the last; -1 if one is unknown.
-int64_t Rows(const Shape& shape) {
-  Shape lead(shape.begin(), shape.end() - 1);
-  return IsConcrete(lead) ? NumElements(lead) : -1;
-}
-
-void CheckFloat8(const Node& node, size_t i) {
-  const Value* in = node.in(i);
-  Check(in != nullptr, "[", node.Where(), "] expected ", i + 1,
-        " inputs or more, got less");
-  Check(IsFloat8(in->dtype) || in->dtype == DType::kUndefined, "[",
-        node.Where(), "] expected input ", i, " in an 8-bit float format, got ",
-        Name(in->dtype));
-  Check(!in->shape || in->rank() >= 2, "[", node.Where(), "] expected input ",
-        i, " of rank 2 or more, got shape ",
-        in->shape ? ToString(*in->shape) : std::string());
-}
-
 void InferScaledMatMul(Node& node) {
-  for (const char* key : {"transA", "transB"}) {
-    int64_t value = node.Int(key, 0);
-    Check(value == 0 || value == 1, "[", node.Where(), "] expected ", key,
-          " of 0 or 1, got ", value);
-  }
-  CheckFloat8(node, 0);
-  CheckFloat8(node, 2);
   CheckScalar(node, 1, DType::kFloat);
   CheckScalar(node, 3, DType::kFloat);
-  SetOutput(node, 0, DType::kFloat, std::nullopt);
-  const Value &a = *node.in(0), &b = *node.in(2);
-  if (!a.shape || !b.shape) return;
-  bool ta = node.Int("transA", 0) != 0, tb = node.Int("transB", 0) != 0;
-  int64_t a_k = ta ? Rows(*a.shape) : a.shape->back();
-  int64_t b_k = tb ? b.shape->back() : Rows(*b.shape);
-  Check(a_k == b_k || a_k < 0 || b_k < 0, "[", node.Where(),
-        "] expected operands that share an axis, got ", ToString(*a.shape),
-        ta ? " transposed" : "", " and ", ToString(*b.shape),
-        tb ? " transposed" : "");
-  Shape y = ta ? Shape{a.shape->back(), 0} : *a.shape;
-  y.back() = tb ? Rows(*b.shape) : b.shape->back();
-  SetOutput(node, 0, DType::kFloat, y);
+  InferProduct(node);
 }
 
 void InferScaledMatMulBias(Node& node) {
   InferScaledMatMul(node);
-  const Value& bias = Operand(node, 4, DType::kFloat);
-  const Value* y = node.out(0);
-  bool known = bias.concrete() && y && y->shape && y->shape->back() >= 0;
-  Check(!known || *bias.shape == Shape{y->shape->back()}, "[", node.Where(),
-        "] expected bias of shape [", known ? y->shape->back() : 0, "], got ",
-        known ? ToString(*bias.shape) : std::string());
+  CheckBias(node);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ KernelRegistry AllKernels() {
   RegisterCast(r);
   RegisterConstant(r);
   RegisterConv(r);
+  RegisterDequantizeBlock(r);
   RegisterEinsum(r);
   RegisterGather(r);
   RegisterGridSample(r);
@@ -73,6 +74,7 @@ KernelRegistry AllKernels() {
   RegisterPad(r);
   RegisterPool(r);
   RegisterQuantize(r);
+  RegisterQuantizeBlock(r);
   RegisterRandom(r);
   RegisterRecurrent(r);
   RegisterReduce(r);

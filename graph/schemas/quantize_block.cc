@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The FP8 ops whose scales belong to blocks of a matrix, [R, C]: all axes but
+// the last are one. It is cut in blocks of block_rows x block_columns, of which
+// 0 is the whole axis; the last block of a row or column of blocks is shorter
+// where the matrix ends. scale is [ceil(R / block_rows), ceil(C /
+// block_columns)], with 1 for a whole axis even if that is empty.
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "graph/schemas.h"
+#include "graph/schemas/quantize.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kIntegers[] = R"(
+  i0 = Constant<value = int64 {0}>()
+  i1 = Constant<value = int64 {1}>()
+)";
+
+// `text` with each name's places taken by what stands beside it.
+std::string Filled(
+    std::string text,
+    std::initializer_list<std::pair<std::string_view, std::string_view>>
+        names) {
+  for (auto [name, by] : names) {
+    for (size_t at = text.find(name); at != std::string::npos;
+         at = text.find(name, at + by.size())) {
+      text.replace(at, name.size(), by);
+    }
+  }
+  return text;
+}
+
+// $_matrix = [R, C] of $, and its axes, `r` and `c`, cut: $_r_block rows (at
+// most R, at least 1) make a block, there are $_r_blocks, and $_r_at is the
+// block of each row. ATTR: what the names of the attributes begin with.
+std::string CutMatrix(std::string_view name, std::string_view attributes) {
+  constexpr char kAxis[] = R"(
+  $_AXIS_given = Constant<value_int: int = @ATTRblock_SIZE>()
+  $_AXIS_whole = Equal($_AXIS_given, i0)
+  $_AXIS_any = Max($_SIZE, i1)
+  $_AXIS_least = Min($_AXIS_given, $_AXIS_any)
+  $_AXIS_block = Where($_AXIS_whole, $_AXIS_any, $_AXIS_least)
+  $_AXIS_sum = Add($_SIZE, $_AXIS_block)
+  $_AXIS_last = Sub($_AXIS_sum, i1)
+  $_AXIS_needed = Div($_AXIS_last, $_AXIS_block)
+  $_AXIS_once = Cast<to = 7>($_AXIS_whole)
+  $_AXIS_blocks = Max($_AXIS_needed, $_AXIS_once)
+  $_AXIS_end = Squeeze($_SIZE)
+  $_AXIS_range = Range(i0, $_AXIS_end, i1)
+  $_AXIS_at = Div($_AXIS_range, $_AXIS_block))";
+  std::string text =
+      Concat(R"(
+  $_shape = Shape($)
+  $_lead = Shape<start = 0, end = -1>($)
+  $_rows = ReduceProd($_lead)
+  $_columns = Shape<start = -1>($)
+  $_matrix = Concat<axis = 0>($_rows, $_columns))",
+             Filled(kAxis, {{"AXIS", "r"}, {"SIZE", "rows"}}),
+             Filled(kAxis, {{"AXIS", "c"}, {"SIZE", "columns"}}), "\n");
+  return Filled(text, {{"$", name}, {"ATTR", attributes}});
+}
+
+// $_spread = [R, C]: for each element what its block has in `blocks`.
+std::string Spread(std::string_view name, std::string_view blocks) {
+  return Filled(R"(
+  $_rows_spread = Gather<axis = 0>(BLOCKS, $_r_at)
+  $_spread = Gather<axis = 1>($_rows_spread, $_c_at)
+)",
+                {{"$", name}, {"BLOCKS", blocks}});
+}
+
+// $f = float($_q), $f_real = [R, C], its values times the scales $_scale.
+std::string Dequantized(std::string_view name, std::string_view attributes) {
+  std::string f = Concat(name, "f");
+  return Concat(Filled("  $f = Cast<to = 1>($_q)\n", {{"$", name}}),
+                CutMatrix(f, attributes),
+                Filled(R"(
+  $_scale_float = Cast<to = 1>($_scale)
+  $_grid = Concat<axis = 0>($f_r_blocks, $f_c_blocks)
+  $_scales = Reshape<allowzero = 1>($_scale_float, $_grid)
+  $_codes = Reshape<allowzero = 1>($f, $f_matrix)
+)",
+                       {{"$", name}}),
+                Spread(f, Concat(name, "_scales")),
+                Filled("  $f_real = Mul($_codes, $f_spread)\n", {{"$", name}}));
+}
+
+// a: the largest finite |x| of each block. Zeros fill up the last blocks.
+constexpr char kBlockMaxima[] = R"(
+  flat = Reshape<allowzero = 1>(finite, x_matrix)
+  pad_before = Constant<value = int64[2] {0, 0}>()
+  full_rows = Mul(x_r_blocks, x_r_block)
+  full_columns = Mul(x_c_blocks, x_c_block)
+  pad_rows = Sub(full_rows, x_rows)
+  pad_columns = Sub(full_columns, x_columns)
+  pads = Concat<axis = 0>(pad_before, pad_rows, pad_columns)
+  padded = Pad(flat, pads)
+  blocks = Concat<axis = 0>(x_r_blocks, x_r_block, x_c_blocks, x_c_block)
+  cut = Reshape<allowzero = 1>(padded, blocks)
+  within = Constant<value = int64[2] {1, 3}>()
+  a = ReduceMax<keepdims = 0>(cut, within)
+)";
+
+// exact: QuantizeTensor's factor, but in 2^-126 … 2^126 whatever q_max is: it
+// and its reciprocal are then normal floats.
+constexpr char kExactFactor[] = R"(
+  eps = Constant<value = float {1e-12}>()
+  v = Max(a, eps)
+  v_double = Cast<to = 11>(v)
+  m = Constant<value_float: float = @q_max>()
+  m_double = Cast<to = 11>(m)
+  ratio = Div(m_double, v_double)
+  most = Constant<value = double {8.507059173023462e37}>()
+  least = Constant<value = double {1.1754943508222875e-38}>()
+  not_more = Min(ratio, most)
+  not_less = Max(not_more, least)
+  exact = Cast<to = 1>(not_less)
+  pow2 = Constant<value_int: int = @pow2>()
+  i2 = Constant<value = int64 {2}>()
+  is_floor = Equal(pow2, i2)
+  wanted = Where(is_floor, v, exact)
+)";
+
+// p8: the largest power of two that `wanted`, a normal float, reaches. Bit by
+// bit of the exponent: logarithms are wrong just below a power of two. A step
+// beyond the largest float is infinite and never taken.
+std::string PowerOfTwoBelow() {
+  std::string text =
+      "  p0 = Constant<value = float {1.1754943508222875e-38}>()";
+  int count = 0;
+  for (const char* step :
+       {"1.7014118346046923e38", "1.8446744073709552e19", "4294967296.0",
+        "65536.0", "256.0", "16.0", "4.0", "2.0"}) {
+    text += Filled(R"(
+  $_by = Constant<value = float {STEP}>()
+  $_up = Mul($, $_by)
+  $_fits = GreaterOrEqual(wanted, $_up)
+  NEXT = Where($_fits, $_up, $))",
+                   {{"STEP", step},
+                    {"NEXT", Concat("p", count + 1)},
+                    {"$", Concat("p", count)}});
+    ++count;
+  }
+  return text;
+}
+
+// pow2 = 1: the factor rounded down, so that the scale is rounded up. 2, the
+// FLOOR of the OCP's microscaling formats: scale = 2^(floor(log2 v) - emax),
+// where 2^emax is the largest power of two of the format (2^8 of e4m3, 2^15 of
+// e5m2); it lies in 2^-55 … 2^119, and values above q_max saturate.
+constexpr char kRoundedFactor[] = R"(
+  to = Constant<value_int: int = @to>()
+  e5m2 = Constant<value = int64 {19}>()
+  is_e5m2 = Equal(to, e5m2)
+  e5m2_unit = Constant<value = float {3.0517578125e-5}>()
+  e4m3_unit = Constant<value = float {0.00390625}>()
+  unit = Where(is_e5m2, e5m2_unit, e4m3_unit)
+  floor_scale = Mul(p8, unit)
+  floor_factor = Reciprocal(floor_scale)
+  is_rounded = Cast<to = 9>(pow2)
+  down = Where(is_rounded, p8, exact)
+  factor = Where(is_floor, floor_factor, down)
+  own_scale = Reciprocal(factor)
+)";
+
+const std::string& QuantizeBlockBody() {
+  static const std::string body =
+      Concat("(x) => (q, scale, amax) {", kAmaxText, kIntegers,
+             CutMatrix("x", ""), kBlockMaxima, kExactFactor, PowerOfTwoBelow(),
+             kRoundedFactor, Spread("x", "factor"),
+             R"(
+  x_flat = Reshape<allowzero = 1>(x, x_matrix)
+  scaled_flat = Mul(x_flat, x_spread)
+  scaled = Reshape<allowzero = 1>(scaled_flat, x_shape)
+  q = Cast<to: int = @to, saturate = 1>(scaled)
+  scale = Cast<to: int = @scale_to>(own_scale)
+})");
+  return body;
+}
+
+const std::string& DequantizeBlockBody() {
+  static const std::string body = Concat("(q, scale) => (x) {", kIntegers, R"(
+  x_q = Identity(q)
+  x_scale = Identity(scale)
+)",
+                                         Dequantized("x", ""), R"(
+  x = Reshape<allowzero = 1>(xf_real, xf_shape)
+})");
+  return body;
+}
+
+// Number of blocks of an axis; -1 if not known.
+int64_t BlocksOf(int64_t size, int64_t block) {
+  if (block == 0) return 1;
+  return size < 0 ? -1 : (size + block - 1) / block;
+}
+
+int64_t BlockAttribute(const Node& node, const char* key) {
+  int64_t block = node.Int(key, -1);
+  Check(block >= 0, "[", node.Where(), "] expected ", key,
+        " of 0 (the whole axis) or more, got ", block);
+  return block;
+}
+
+Shape GridOf(const Node& node, const Shape& shape, const char* block_rows,
+             const char* block_columns) {
+  return {BlocksOf(Rows(shape), BlockAttribute(node, block_rows)),
+          BlocksOf(shape.back(), BlockAttribute(node, block_columns))};
+}
+
+bool MayBe(const Shape& known, const Shape& wanted) {
+  if (known.size() != wanted.size()) return false;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (known[i] >= 0 && wanted[i] >= 0 && known[i] != wanted[i]) return false;
+  }
+  return true;
+}
+
+// Errors: `scale` does not hold one for each block of `q`, or a scalar where
+// that is one block.
+void CheckScales(const Node& node, size_t q, size_t scale,
+                 const char* block_rows, const char* block_columns) {
+  CheckFloat8(node, q);
+  const Value* in = node.in(scale);
+  Check(in != nullptr, "[", node.Where(), "] expected ", scale + 1,
+        " inputs or more, got less");
+  Check(in->dtype == DType::kFloat || in->dtype == DType::kE8M0 ||
+            in->dtype == DType::kUndefined,
+        "[", node.Where(), "] expected input ", scale,
+        " of type float or float8e8m0, got ", Name(in->dtype));
+  // Checks the attributes too.
+  Shape grid = GridOf(node, node.in(q)->shape.value_or(Shape{-1, -1}),
+                      block_rows, block_columns);
+  Check(!in->shape || MayBe(*in->shape, grid) ||
+            (in->shape->empty() && MayBe(Shape{1, 1}, grid)),
+        "[", node.Where(), "] expected scales of shape ", ToString(grid),
+        " as input ", scale, ", got ",
+        in->shape ? ToString(*in->shape) : std::string());
+}
+
+void InferQuantizeBlock(Node& node) {
+  const Value& x = Operand(node, 0, DType::kFloat);
+  Check(!x.shape || x.rank() >= 2, "[", node.Where(),
+        "] expected x of rank 2 or more, got shape ",
+        x.shape ? ToString(*x.shape) : std::string());
+  int64_t pow2 = node.Int("pow2", -1);
+  auto scale_to = static_cast<DType>(node.Int("scale_to", 0));
+  Check(pow2 >= 0 && pow2 <= 2, "[", node.Where(),
+        "] expected pow2 of 0, 1 or 2, got ", pow2);
+  Check(scale_to == DType::kFloat || (scale_to == DType::kE8M0 && pow2 != 0),
+        "[", node.Where(),
+        "] expected scale_to of 1, or of 24 with scales that are powers of "
+        "two, got ",
+        node.Int("scale_to", 0), " and pow2 = ", pow2);
+  SetOutput(node, 0, Float8Target(node), x.shape);
+  SetOutput(node, 1, scale_to,
+            GridOf(node, x.shape.value_or(Shape{-1, -1}), "block_rows",
+                   "block_columns"));
+  SetOutput(node, 2, DType::kFloat, Shape{});
+}
+
+void InferDequantizeBlock(Node& node) {
+  CheckScales(node, 0, 1, "block_rows", "block_columns");
+  SetOutput(node, 0, DType::kFloat, node.in(0)->shape);
+}
+
+}  // namespace
+
+std::vector<OpDefinition> QuantizeBlockOps() {
+  constexpr auto kInt = AttributeKind::kInt;
+  return {
+      {"QuantizeBlock",
+       {{"to", kInt},
+        {"q_max", AttributeKind::kFloat},
+        {"block_rows", kInt},
+        {"block_columns", kInt},
+        {"pow2", kInt},
+        {"scale_to", kInt}},
+       QuantizeBlockBody().c_str(),
+       InferQuantizeBlock},
+      {"DequantizeBlock",
+       {{"block_rows", kInt}, {"block_columns", kInt}},
+       DequantizeBlockBody().c_str(),
+       InferDequantizeBlock},
+  };
+}
+
+}  // namespace onnx_fp8

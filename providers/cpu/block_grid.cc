@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/block_grid.h"
+
+#include <algorithm>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/float8.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Cut {
+  int64_t block, count;
+};
+
+// A block no longer than the axis: there is at most one of those that are.
+Cut CutAxis(const KernelContext& c, int64_t size, const char* attribute) {
+  int64_t given = c.Int(attribute, -1);
+  Check(given >= 0, "[", c.Where(), "] expected ", attribute,
+        " of 0 (the whole axis) or more, got ", given);
+  int64_t longest = std::max<int64_t>(size, 1);
+  if (given == 0) return {longest, 1};
+  int64_t block = std::min(given, longest);
+  return {block, (size + block - 1) / block};
+}
+
+}  // namespace
+
+BlockGrid GridOf(const KernelContext& c, const Tensor& t,
+                 const char* block_rows, const char* block_columns) {
+  Check(t.rank() >= 2, "[", c.Where(), "] expected a rank of 2 or more, got ",
+        ToString(t.shape()));
+  Shape lead(t.shape().begin(), t.shape().end() - 1);
+  int64_t rows = NumElements(lead), columns = t.dim(-1);
+  Cut down = CutAxis(c, rows, block_rows);
+  Cut across = CutAxis(c, columns, block_columns);
+  return {rows, columns, down.block, across.block, down.count, across.count};
+}
+
+std::vector<float> ScalesIn(const KernelContext& c, size_t input,
+                            const BlockGrid& grid) {
+  const Tensor& t = c.In(input);
+  Check(t.dtype() == DType::kFloat || t.dtype() == DType::kE8M0, "[", c.Where(),
+        "] expected scales of float or float8e8m0, got ", Name(t.dtype()));
+  Check(t.shape() == Shape({grid.down, grid.across}) ||
+            (t.rank() == 0 && grid.blocks() == 1),
+        "[", c.Where(), "] expected scales of shape [", grid.down, ",",
+        grid.across, "], got ", ToString(t.shape()));
+  std::vector<float> scales(static_cast<size_t>(t.size()));
+  for (int64_t i = 0; i < t.size(); ++i) {
+    scales[static_cast<size_t>(i)] = t.dtype() == DType::kFloat
+                                         ? t.data<float>()[i]
+                                         : Decode(t.data<E8M0>()[i]);
+  }
+  return scales;
+}
+
+void SpreadAcross(const BlockGrid& grid, const float* blocks, float* to) {
+  for (int64_t j = 0; j < grid.across; ++j) {
+    int64_t end = std::min((j + 1) * grid.block_columns, grid.columns);
+    std::fill(to + j * grid.block_columns, to + end, blocks[j]);
+  }
+}
+
+}  // namespace onnx_fp8

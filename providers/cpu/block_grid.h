@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The blocks of a matrix that share a scale.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "onnx_fp8/tensor.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// A matrix (rows, columns) in blocks of block_rows x block_columns, `down` by
+// `across` of them; the last ones may be smaller.
+struct BlockGrid {
+  int64_t rows = 0, columns = 0;
+  int64_t block_rows = 1, block_columns = 1;  // at least 1
+  int64_t down = 0, across = 0;
+
+  int64_t blocks() const { return down * across; }
+  // Where block row `i` ends.
+  int64_t RowEnd(int64_t i) const {
+    return i + 1 < down ? (i + 1) * block_rows : rows;
+  }
+};
+
+// That of tensor `t`, all of whose axes but the last are one, by the attributes
+// of these names, of which 0 means the whole axis. Errors: a rank below 2, a
+// negative attribute.
+BlockGrid GridOf(const KernelContext& c, const Tensor& t,
+                 const char* block_rows, const char* block_columns);
+
+// The scales of the blocks, (down, across). Errors: no float or float8e8m0, or
+// another shape; a scalar does where there is one block.
+std::vector<float> ScalesIn(const KernelContext& c, size_t input,
+                            const BlockGrid& grid);
+
+// to[j] = what the block of column j has in `blocks`, of one row of blocks.
+void SpreadAcross(const BlockGrid& grid, const float* blocks, float* to);
+
+}  // namespace onnx_fp8

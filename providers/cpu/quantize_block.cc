@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// QuantizeBlock. Bit for bit what its body in graph/schemas/quantize_block.cc
+// computes.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <limits>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/float8.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/block_grid.h"
+#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/on_isa.h"
+#include "providers/cpu/register.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kTaskElements = 32768;  // some ten microseconds
+// Rows that a thread measures, and then encodes while they are in its cache.
+constexpr int64_t kBandRows = 128;
+constexpr int64_t kStrip = 1024;  // floats
+
+// REQUIRES: x positive and normal.
+float PowerOfTwoBelow(float x) {
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7F800000u);
+}
+
+struct ScaleRule {
+  float q_max = 1.0f;
+  int64_t pow2 = 0;
+  float largest_power = 1.0f;  // of two, in the format
+
+  // What a block is multiplied with whose largest finite |x| is a.
+  float FactorOf(float a) const {
+    float v = std::max(a, 1e-12f);
+    if (pow2 == 2) return 1.0f / (PowerOfTwoBelow(v) / largest_power);
+    double ratio = static_cast<double>(q_max) / v;
+    auto exact = static_cast<float>(std::clamp(ratio, 0x1p-126, 0x1p126));
+    return pow2 == 1 ? PowerOfTwoBelow(exact) : exact;
+  }
+};
+
+// peak[j] = max(peak[j], |x[i][j]| where finite), i.e. as bits: they are in the
+// order of the magnitudes. Returns whether all are finite.
+bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
+                    float* peaks) {
+  int32_t special = 0;
+  int32_t* to_special = &special;
+  OnBestIsa([=] {
+    constexpr int32_t kInfinity = 0x7F800000;
+    int32_t seen_special = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      const float* row = x + i * columns;
+#pragma GCC ivdep  // peaks does not overlap x
+      for (int64_t j = 0; j < columns; ++j) {
+        auto magnitude = static_cast<int32_t>(
+            __builtin_bit_cast(uint32_t, row[j]) & 0x7FFFFFFFu);
+        bool finite = magnitude < kInfinity;
+        seen_special |= finite ? 0 : 1;
+        int32_t seen = finite ? magnitude : 0;
+        auto peak = __builtin_bit_cast(int32_t, peaks[j]);
+        peaks[j] = __builtin_bit_cast(float, peak > seen ? peak : seen);
+      }
+    }
+    *to_special = seen_special;
+  });
+  return special == 0;
+}
+
+// y[j] = x[j] · s[j].
+void MultiplyEach(const float* x, const float* s, float* y, int64_t n) {
+  OnBestIsa([=] {
+#pragma GCC ivdep  // y is x or does not overlap it
+    for (int64_t j = 0; j < n; ++j) y[j] = x[j] * s[j];
+  });
+}
+
+class BlockQuantizer {
+ public:
+  BlockQuantizer(const BlockGrid& grid, const ScaleRule& rule, DType to,
+                 const float* x, uint8_t* q)
+      : g_(grid), rule_(rule), x_(x), q_(q) {
+    const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+    amax_ = kernels.amax;
+    encode_ = to == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+    peaks_.resize(static_cast<size_t>(g_.blocks()));
+    factors_.resize(peaks_.size());
+  }
+
+  // Bands are rows of one row of blocks. Where one band holds them all, a row
+  // of blocks is measured and encoded at once; else all are measured first.
+  void Run() {
+    int64_t bands = (g_.block_rows + kBandRows - 1) / kBandRows;  // per row
+    int64_t band_rows = std::min(g_.block_rows, kBandRows);
+    int64_t grain =
+        std::max<int64_t>(1, kTaskElements / (band_rows * g_.columns + 1));
+    if (bands == 1) {
+      ParallelFor(g_.down, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          int64_t first = i * g_.block_rows, last = g_.RowEnd(i);
+          Measure(first, last, peaks_.data() + i * g_.across);
+          SetFactors(i);
+          Encode(i, first, last);
+        }
+      });
+      return;
+    }
+    std::vector<float> parts(static_cast<size_t>(bands * g_.blocks()));
+    auto for_bands = [&](auto fn) {
+      ParallelFor(g_.down * bands, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          int64_t i = k / bands, last = g_.RowEnd(i);
+          int64_t first =
+              std::min(i * g_.block_rows + k % bands * kBandRows, last);
+          fn(k, i, first, std::min(first + kBandRows, last));
+        }
+      });
+    };
+    for_bands([&](int64_t k, int64_t, int64_t first, int64_t last) {
+      Measure(first, last, parts.data() + k * g_.across);
+    });
+    for (int64_t i = 0; i < g_.down; ++i) {
+      float* peaks = peaks_.data() + i * g_.across;
+      for (int64_t band = 0; band < bands; ++band) {
+        const float* part = parts.data() + (i * bands + band) * g_.across;
+        for (int64_t j = 0; j < g_.across; ++j) {
+          peaks[j] = std::max(peaks[j], part[j]);
+        }
+      }
+      SetFactors(i);
+    }
+    for_bands([&](int64_t, int64_t i, int64_t first, int64_t last) {
+      Encode(i, first, last);
+    });
+  }
+
+  const std::vector<float>& factors() const { return factors_; }
+  float amax() const {
+    if (special_) return std::numeric_limits<float>::infinity();
+    float largest = 0;
+    for (float peak : peaks_) largest = std::max(largest, peak);
+    return largest;
+  }
+
+ private:
+  // a[j] = the largest finite |x| of these rows in block column j.
+  void Measure(int64_t first, int64_t last, float* a) {
+    const float* x = x_ + first * g_.columns;
+    int64_t rows = last - first;
+    if (g_.across == 1) {
+      *a = Largest(x, rows * g_.columns);
+    } else if (rows == 1 && g_.block_columns > 1) {
+      LargestOfBlocks(x, a);
+    } else if (g_.block_columns == 1) {
+      std::fill(a, a + g_.across, 0.0f);
+      Note(PeaksOfColumns(x, rows, g_.columns, a));
+    } else {
+      std::vector<float> peaks(static_cast<size_t>(g_.columns), 0.0f);
+      Note(PeaksOfColumns(x, rows, g_.columns, peaks.data()));
+      LargestOfBlocks(peaks.data(), a);
+    }
+  }
+
+  void LargestOfBlocks(const float* row, float* a) {
+    for (int64_t j = 0; j < g_.across; ++j) {
+      int64_t at = j * g_.block_columns;
+      a[j] = Largest(row + at, std::min(g_.block_columns, g_.columns - at));
+    }
+  }
+
+  float Largest(const float* x, int64_t n) {
+    Amax amax = amax_(x, n);
+    Note(!amax.non_finite);
+    return amax.finite;
+  }
+
+  void Note(bool finite) {
+    if (!finite) special_ = true;
+  }
+
+  void SetFactors(int64_t block_row) {
+    for (int64_t j = 0; j < g_.across; ++j) {
+      auto at = static_cast<size_t>(block_row * g_.across + j);
+      factors_[at] = rule_.FactorOf(peaks_[at]);
+    }
+  }
+
+  void Encode(int64_t block_row, int64_t first, int64_t last) {
+    if (!q_ || g_.across == 0) return;
+    const float* factors = factors_.data() + block_row * g_.across;
+    if (g_.across == 1) {
+      int64_t at = first * g_.columns;
+      return encode_(x_ + at, *factors, q_ + at, (last - first) * g_.columns);
+    }
+    std::vector<float> spread(static_cast<size_t>(g_.columns));
+    SpreadAcross(g_, factors, spread.data());
+    float scaled[kStrip];
+    for (int64_t i = first; i < last; ++i) {
+      for (int64_t j = 0; j < g_.columns; j += kStrip) {
+        int64_t n = std::min(kStrip, g_.columns - j);
+        int64_t at = i * g_.columns + j;
+        MultiplyEach(x_ + at, spread.data() + j, scaled, n);
+        encode_(scaled, 1.0f, q_ + at, n);
+      }
+    }
+  }
+
+  const BlockGrid& g_;
+  const ScaleRule& rule_;
+  const float* x_;
+  uint8_t* q_;
+  decltype(Float8Kernels::amax) amax_;
+  decltype(Float8Kernels::encode_e4m3) encode_;
+  std::vector<float> peaks_, factors_;  // (down, across)
+  std::atomic<bool> special_ = false;
+};
+
+void SetScales(KernelContext& c, const BlockGrid& grid, DType dtype,
+               const std::vector<float>& factors) {
+  Tensor& scale = c.Out(1, dtype, {grid.down, grid.across});
+  for (size_t i = 0; i < factors.size(); ++i) {
+    float value = 1.0f / factors[i];
+    if (dtype == DType::kFloat) {
+      scale.data<float>()[i] = value;
+    } else {
+      scale.data<E8M0>()[i] = EncodeE8M0(value);
+    }
+  }
+}
+
+void QuantizeBlock(KernelContext& c) {
+  const Tensor& x = c.In(0);
+  auto to = static_cast<DType>(c.Int("to", 0));
+  auto scale_to = static_cast<DType>(c.Int("scale_to", 0));
+  ScaleRule rule = {c.Float("q_max", 0.0f), c.Int("pow2", -1),
+                    to == DType::kE4M3 ? 0x1p8f : 0x1p15f};
+  Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",
+        Name(x.dtype()));
+  Check(IsFloat8(to) && rule.q_max > 0, "[", c.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
+        rule.q_max);
+  Check(rule.pow2 >= 0 && rule.pow2 <= 2, "[", c.Where(),
+        "] expected pow2 of 0, 1 or 2, got ", rule.pow2);
+  Check(
+      scale_to == DType::kFloat || (scale_to == DType::kE8M0 && rule.pow2 != 0),
+      "[", c.Where(), "] expected scale_to of 1, or of 24 with pow2, got ",
+      c.Int("scale_to", 0));
+  BlockGrid grid = GridOf(c, x, "block_rows", "block_columns");
+  void* q = c.HasOut(0) ? c.Out(0, to, x.shape()).raw() : nullptr;
+  BlockQuantizer quantizer(grid, rule, to, x.data<float>(),
+                           static_cast<uint8_t*>(q));
+  quantizer.Run();
+  if (c.HasOut(1)) SetScales(c, grid, scale_to, quantizer.factors());
+  if (c.HasOut(2)) {
+    *c.Out(2, DType::kFloat, {}).data<float>() = quantizer.amax();
+  }
+}
+
+}  // namespace
+
+void RegisterQuantizeBlock(KernelRegistry& r) {
+  // No uses_amax: the largest of the blocks' maxima costs nothing.
+  r.Add("QuantizeBlock", QuantizeBlock, {}, kDomain);
+}
+
+}  // namespace onnx_fp8
