@@ -92,6 +92,7 @@ void Trainer::Step() {
 }
 
 void Trainer::Report(const StepResult& step, const StepMetrics& metrics) {
+  if (!step.remark.empty()) progress_.Note("onnx-fp8: note: " + step.remark);
   if (step.skipped) ReportSkipped(step);
   int64_t left = spec_.steps - step.step;
   ProgressStep line;

@@ -156,9 +156,11 @@ class ModelRewriter {
 
   void AttachScales(Graph& graph, const Fp8Plan& plan) {
     if (plan.slots.empty()) return;
-    Builder b(graph, "fp8.");
-    Value* ok = b.Constant(Tensor::Scalar(true));
-    AttachScaleUpdate(graph, spec_.recipe, plan, AmaxVector(graph, plan), ok);
+    if (AnyDelayed(plan.slots)) {
+      Builder b(graph, "fp8.");
+      Value* ok = b.Constant(Tensor::Scalar(true));
+      AttachScaleUpdate(graph, spec_.recipe, plan, AmaxVector(graph, plan), ok);
+    }
     SetProperty(&file_.model, "onnx_fp8.scale_slots", SlotsText(plan.slots));
   }
 

@@ -46,6 +46,9 @@ struct SessionOptions {
   OptimizerSpec optimizer;
   Recipe recipe;
   GemmFilter filter;  // which linear layers it is for
+  // For static scaling: a file of `onnx-fp8 calibrate`, or the folder of a run
+  // with delayed scaling.
+  std::string scales;
   // Globs over FQNs and initializer names, see
   // graph/passes/trained_parameters.h.
   std::vector<std::string> train;
@@ -65,6 +68,13 @@ struct SessionOptions {
   std::vector<std::string> expand;
 };
 
+// A scale that is kept from step to step.
+struct ScaleInfo {
+  std::string key;      // "blocks.0.fc.weight/forward/input/float8e4m3fn#0"
+  float scale = 0;      // real = scale · 8-bit value; 0: not known yet
+  bool delayed = true;  // false: static
+};
+
 struct StepResult {
   int64_t step = 0;      // counts from 1
   float loss = 0;        // before the update; mean over micro-batches
@@ -72,6 +82,8 @@ struct StepResult {
   bool skipped = false;  // a gradient or amax was not finite: nothing changed
   // Of a skipped step: the first tensor that was not finite, for people.
   std::string cause;
+  // What became of a checkpoint's scales under another recipe; said once.
+  std::string remark;
 };
 
 struct EvalResult {
@@ -141,6 +153,8 @@ class TrainingSession {
   virtual std::vector<InputInfo> Inputs() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   virtual MemoryInfo Memory() const = 0;
+  // Delayed and static scales; empty before the first Step or Restore.
+  virtual std::vector<ScaleInfo> Scales() const = 0;
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
   // Of the plan with the largest arena. Errors: none is made yet.

@@ -47,6 +47,9 @@ struct SaveOptions {
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
                            const SaveOptions& options = {});
 
+// Instead of a fingerprint: a checkpoint of any model.
+inline constexpr char kAnyModel[] = "*";
+
 // The checkpoint that `latest` names (without that file: the newest); none
 // where there is no checkpoint. Its tensors are views of the mapped file.
 // Errors: one that is truncated, edited or of another format or model; the

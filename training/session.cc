@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 #include <list>
+#include <optional>
+#include <utility>
 
 #include "graph/export_weights.h"
 #include "graph/passes/weight_copies.h"
@@ -15,8 +17,10 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
+#include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/safetensors.h"
+#include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/torch_weights.h"
 #include "training/training_model.h"
@@ -26,7 +30,6 @@ namespace {
 
 // Our entries among a checkpoint's notes.
 constexpr char kSkipped[] = "session.skipped";
-constexpr char kSlots[] = "session.fp8_slots";
 constexpr char kRecipe[] = "session.recipe";
 
 // Keeps what nodes draw apart from other uses of the run's seed.
@@ -90,6 +93,7 @@ class Session : public TrainingSession {
       outputs = Accumulate(micro_batches, lr, &result.loss);
     }
     ++step_;
+    result.remark = std::exchange(remark_, "");
     result.grad_norm = outputs.at(last_->step.grad_norm).data<float>()[0];
     result.skipped = !outputs.at(last_->step.ok).data<bool>()[0];
     if (result.skipped) {
@@ -149,6 +153,19 @@ class Session : public TrainingSession {
     return model_.Parameters();
   }
 
+  std::vector<ScaleInfo> Scales() const override {
+    std::vector<ScaleInfo> infos;
+    auto state = state_.find(kScaleState);
+    for (size_t i = 0; i < source_.slots.size(); ++i) {
+      const ScaleSlot& slot = source_.slots[i];
+      infos.push_back(
+          {slot.Key(),
+           state == state_.end() ? slot.scale : state->second.data<float>()[i],
+           slot.scaling == Scaling::kDelayed});
+    }
+    return infos;
+  }
+
   MemoryInfo Memory() const override {
     MemoryInfo info;
     for (const PlannedStep& planned : plans_) {
@@ -186,7 +203,7 @@ class Session : public TrainingSession {
     checkpoint.model = Fingerprint();
     checkpoint.notes = notes;
     checkpoint.notes[kSkipped] = std::to_string(skipped_);
-    checkpoint.notes[kSlots] = SlotsText(source_.slots);
+    checkpoint.notes[kSlotsNote] = SlotsText(source_.slots);
     checkpoint.notes[kRecipe] = RecipeText(options_.recipe);
     SaveOptions save;
     save.before_rename = before_rename;
@@ -211,15 +228,11 @@ class Session : public TrainingSession {
             "] expected the checkpoint to hold ", name, " as ", type(tensor),
             ", got ", it == state.end() ? "none" : type(it->second));
     }
-    std::vector<ScaleSlot> slots = ParseSlots(notes[kSlots]);
-    if (ParseRecipe(notes[kRecipe]) != options_.recipe) {
-      // Scales of another recipe: start anew.
-      std::erase_if(state, [this](const auto& entry) {
-        return entry.first.starts_with("fp8.") &&
-               !model_.graph->Find(entry.first);
-      });
-      slots.clear();
-    }
+    ScaleState scales = ScalesOf(notes[kSlotsNote], state, folder);
+    // Until a step has laid out this run's slots: evaluation by those of the
+    // checkpoint, if the recipe is the same.
+    bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
+    if (!same) EraseScales(state);
     int64_t skipped = 0;
     const std::string& text = notes[kSkipped];
     const char* end = text.data() + text.size();
@@ -230,10 +243,12 @@ class Session : public TrainingSession {
     skipped_ = skipped;
     state_ = std::move(state);
     step_ = checkpoint->step;
-    source_.slots = std::move(slots);
+    source_.slots = same ? scales.slots : std::vector<ScaleSlot>();
+    restored_ = std::move(scales);
+    laid_out_ = false;
     plans_.clear();
     keys_.clear();
-    for (const char* own : {kSkipped, kSlots, kRecipe}) notes.erase(own);
+    for (const char* own : {kSkipped, kSlotsNote, kRecipe}) notes.erase(own);
     return notes;
   }
 
@@ -278,14 +293,65 @@ class Session : public TrainingSession {
       keys_.splice(keys_.begin(), keys_, known);
       return plans_.front();
     }
+    bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
+    lays_out &= !laid_out_;
+    if (lays_out) source_.slots.clear();
     PlannedStep planned;
     planned.step = BuildStepGraph(source_, kind, key.shapes, input_gradients);
-    bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
-    if (lays_out && source_.slots.empty()) {
-      source_.slots = planned.step.fp8.slots;
-      for (ScaleSlot& slot : source_.slots) slot.amax = nullptr;
-    }
+    if (lays_out) LayOutScales(planned.step);
     return Keep(std::move(key), std::move(planned));
+  }
+
+  // The first step that trains says which scales are kept, and where. What a
+  // checkpoint has of them goes on.
+  void LayOutScales(const StepGraph& step) {
+    ScaleState fresh;
+    fresh.slots = step.fp8.slots;
+    for (ScaleSlot& slot : fresh.slots) slot.amax = nullptr;
+    for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
+                                {kHistoryState, &fresh.history}}) {
+      const Value* value = step.graph->Find(name);
+      if (value && value->role == Role::kState) *tensor = value->data.Clone();
+    }
+    if (restored_) {
+      remark_ = CarryScales(*restored_, &fresh);
+      EraseScales(state_);
+    }
+    if (fresh.scale.defined()) state_[kScaleState] = fresh.scale;
+    if (fresh.history.defined()) state_[kHistoryState] = fresh.history;
+    source_.slots = std::move(fresh.slots);
+    restored_.reset();
+    laid_out_ = true;
+    // Plans for evaluation that were made before may have another layout.
+    plans_.clear();
+    keys_.clear();
+  }
+
+  // Scales of the model's own that happen to have such a name stay.
+  void EraseScales(TensorMap& state) const {
+    std::erase_if(state, [this](const auto& entry) {
+      return entry.first.starts_with("fp8.") &&
+             !model_.graph->Find(entry.first);
+    });
+  }
+
+  static ScaleState ScalesOf(const std::string& slots, const TensorMap& state,
+                             const std::string& folder) {
+    ScaleState scales;
+    scales.slots = ParseSlots(slots);
+    auto n = static_cast<int64_t>(scales.slots.size());
+    auto find = [&](const char* name, size_t rank) {
+      auto it = state.find(name);
+      bool fits = it != state.end() && it->second.dtype() == DType::kFloat &&
+                  it->second.shape().size() == rank && it->second.dim(-1) == n;
+      Check(fits, "[", folder, "] expected the checkpoint to hold ", name,
+            " for ", n, " scales, got ",
+            it == state.end() ? "none" : ToString(it->second.shape()));
+      return it->second;
+    };
+    if (n > 0) scales.scale = find(kScaleState, 1);
+    if (AnyDelayed(scales.slots)) scales.history = find(kHistoryState, 2);
+    return scales;
   }
 
   PlannedStep& Keep(PlanKey key, PlannedStep planned) {
@@ -462,6 +528,11 @@ class Session : public TrainingSession {
   std::list<PlannedStep> plans_;
   std::list<PlanKey> keys_;
   PlannedStep* last_ = nullptr;
+  // Whether source_.slots are those of this run's steps; a checkpoint's scales
+  // until then; what became of them.
+  bool laid_out_ = false;
+  std::optional<ScaleState> restored_;
+  std::string remark_;
   // The profiler names nodes of graphs whose plans may be gone.
   std::vector<std::shared_ptr<const Graph>> profiled_;
 };

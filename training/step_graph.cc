@@ -96,7 +96,7 @@ class StepBuilder {
     step_.fp8.labels = micro.fp8.labels;
     step_.fp8.slots = micro.fp8.slots;
     step_.fp8.amaxes.resize(micro.fp8.amaxes.size());
-    if (!step_.fp8.slots.empty()) {
+    if (!step_.fp8.slots.empty() && !PerMicroBatch()) {
       AddScaleState(graph, source_.fp8.recipe, &step_.fp8);
     }
     Optimise(parameters);
@@ -185,10 +185,19 @@ class StepBuilder {
           AddSum(kAccumulated + param->name, param->dtype, *param->shape);
       graph.state.push_back({sum, b.Add(sum, grad)});
     }
-    if (Value* amax = AmaxVector(graph, step_.fp8)) {
-      Value* state = AddSum(kAmaxState, DType::kFloat, *amax->shape);
-      graph.state.push_back({state, b.Op("Max", {state, amax})});
+    Value* amax = AmaxVector(graph, step_.fp8);
+    if (!amax) return;
+    Value* state = AddSum(kAmaxState, DType::kFloat, *amax->shape);
+    graph.state.push_back({state, b.Op("Max", {state, amax})});
+    if (PerMicroBatch()) {
+      AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax,
+                        LossIsFinite());
     }
+  }
+
+  // Whether micro steps move the delayed scales.
+  bool PerMicroBatch() const {
+    return kind_ != StepKind::kTrain && source_.fp8.recipe.per_micro_batch;
   }
 
   // A micro step does not know yet whether the whole step will be skipped.
@@ -206,7 +215,7 @@ class StepBuilder {
     if (amax_) finite.push_back(amax_);
     OptimizerValues made =
         AppendOptimizer(graph, parameters, source_.optimizer, finite);
-    if (!step_.fp8.slots.empty()) {
+    if (step_.fp8.scale) {
       AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax_, made.ok);
     }
     AddOutput(made.grad_norm);

@@ -6,6 +6,7 @@
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
 #include "training/safetensors.h"
+#include "training/static_scales.h"
 #include "training/torch_weights.h"
 
 namespace onnx_fp8 {
@@ -27,6 +28,7 @@ TrainingModel LoadTrainingModel(const SessionOptions& options) {
   ComputeInFloat(*model.graph);
   MarkParameters(*model.graph, {options.train, options.freeze});
   model.names = NameParameters(*model.graph);
+  if (!options.scales.empty()) model.scales = ReadStaticScales(options.scales);
   if (!options.init.empty()) {
     TensorMap arrays = ReadSafetensors(options.init);
     for (auto& [name, tensor] :
@@ -40,9 +42,12 @@ TrainingModel LoadTrainingModel(const SessionOptions& options) {
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator) {
-  return {model.graph.get(),  options.loss,
-          options.optimizer,  {options.recipe, options.filter, model.names},
-          options.grad_accum, &evaluator};
+  return {model.graph.get(),
+          options.loss,
+          options.optimizer,
+          {options.recipe, options.filter, model.names, model.scales},
+          options.grad_accum,
+          &evaluator};
 }
 
 }  // namespace onnx_fp8

@@ -17,6 +17,7 @@ namespace onnx_fp8 {
 struct TrainingModel {
   std::unique_ptr<Graph> graph;
   ParameterNames names;
+  StaticScales scales;
 
   // Trained and frozen ones, in the file's order.
   std::vector<ParameterInfo> Parameters() const;

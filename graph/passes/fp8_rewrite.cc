@@ -1,55 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/fp8_rewrite.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
-#include "graph/builder.h"
+#include "graph/passes/operand_copies.h"
+#include "graph/passes/scale_update.h"
 #include "graph/views.h"
 #include "onnx_fp8/check.h"
-#include "onnx_fp8/float8.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// A quantised value: outputs of Quantize*, shared by all readers.
-struct Quantised {
-  Value* q;
-  Value* scale;
-};
+bool FastAccumulation(const Recipe& recipe, GemmRole role) {
+  return role == GemmRole::kForward ? recipe.fast_accum_forward
+         : role == GemmRole::kDgrad ? recipe.fast_accum_dgrad
+                                    : recipe.fast_accum_wgrad;
+}
 
 class Rewriter {
  public:
-  // `recipe`: says how delayed scales move, in all layers.
-  Rewriter(Graph& graph, const Recipe& recipe, Fp8Plan* plan,
+  Rewriter(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
            const std::vector<ScaleSlot>* known)
-      : graph_(graph), recipe_(recipe), plan_(plan), laid_out_(known) {
-    if (!known) return;
-    plan->slots = *known;
-    for (size_t i = 0; i < known->size(); ++i) {
-      plan->slots[i].amax = nullptr;
-      position_[plan->slots[i].Key()] = i;
-    }
-  }
+      : graph_(graph),
+        spec_(spec),
+        plan_(plan),
+        copies_(graph, spec, plan, known) {}
 
   void Run() {
-    for (GemmDecision& decision : plan_->decisions) {
+    for (const GemmDecision& decision : plan_->decisions) {
       if (decision.fp8) Rewrite(decision);
     }
     if (plan_->slots.empty()) return;
-    if (plan_->scale) {
-      plan_->scale->data = Tensor::Zeros(DType::kFloat, {Size(plan_->slots)});
-      plan_->scale->shape = plan_->scale->data.shape();
-    }
-    AddScaleState(graph_, recipe_, plan_);
+    AddScaleState(graph_, spec_.recipe, plan_);
     LabelSlots();
   }
 
  private:
-  static int64_t Size(const std::vector<ScaleSlot>& slots) {
-    return static_cast<int64_t>(slots.size());
-  }
-
   void LabelSlots() {
     std::vector<std::string> labels;
     for (const ScaleSlot& slot : plan_->slots) {
@@ -84,11 +71,15 @@ class Rewriter {
   Value* Product(Builder& b, const GemmDecision& decision,
                  const Matrix (&operands)[2], bool swapped) {
     const Node& node = *decision.gemm.node;
+    Quantised copies[2];
     std::vector<Value*> in;
     for (size_t i : {0, 1}) {
-      int input = static_cast<int>(swapped ? 1 - i : i);
-      Quantised x = Quantise(b, decision, operands[i].value, input);
-      in.insert(in.end(), {x.q, x.scale});
+      int slot = static_cast<int>(swapped ? 1 - i : i);
+      // The first operand's columns are summed over, the second one's rows.
+      bool along_columns = operands[i].transposed == (i == 1);
+      copies[i] =
+          copies_.Get(b, decision, operands[i].value, slot, along_columns);
+      in.insert(in.end(), {copies[i].q, copies[i].scale});
     }
     float alpha = node.Float("alpha", 1);
     float beta = node.Float("beta", 1);
@@ -96,12 +87,23 @@ class Rewriter {
     bool vector = c && alpha == 1 && beta == 1 && c->shape && c->rank() == 1 &&
                   c->dim(0) == decision.gemm.n;
     if (vector) in.push_back(c);
-    Value* y = b.Ours(vector ? "ScaledMatMulBias" : "ScaledMatMul", in,
-                      {{"transA", int64_t{operands[0].transposed}},
-                       {"transB", int64_t{operands[1].transposed}},
-                       {"role", std::string(Name(decision.gemm.role))},
-                       {"fqn", decision.fqn},
-                       {"recipe", RecipeText(decision.recipe)}});
+    Attributes attributes = {{"transA", int64_t{operands[0].transposed}},
+                             {"transB", int64_t{operands[1].transposed}},
+                             {"role", std::string(Name(decision.gemm.role))},
+                             {"fqn", decision.fqn},
+                             {"recipe", RecipeText(decision.recipe)}};
+    if (FastAccumulation(decision.recipe, decision.gemm.role)) {
+      attributes["fast_accum"] = int64_t{1};
+    }
+    bool scalars = HasOneScale(copies[0]) && HasOneScale(copies[1]);
+    if (!scalars) {
+      attributes["a_block_rows"] = copies[0].block_rows;
+      attributes["a_block_columns"] = copies[0].block_columns;
+      attributes["b_block_rows"] = copies[1].block_rows;
+      attributes["b_block_columns"] = copies[1].block_columns;
+    }
+    std::string op = scalars ? "ScaledMatMul" : "ScaledMatMulBlock";
+    Value* y = b.Ours(vector ? op + "Bias" : op, in, std::move(attributes));
     if (alpha != 1) y = b.Mul(y, b.Scalar(alpha, y));
     if (c && !vector) {
       y = b.Add(y, beta == 1 ? c : b.Mul(c, b.Scalar(beta, y)));
@@ -109,145 +111,25 @@ class Rewriter {
     return y;
   }
 
-  // `input`: the Gemm's input slot that x is (a view of).
-  Quantised Quantise(Builder& b, const GemmDecision& decision, Value* x,
-                     int input) {
-    const GemmInfo& gemm = decision.gemm;
-    const char* operand = input == gemm.weight_slot ? "weight"
-                          : input == gemm.grad_slot ? "grad_output"
-                                                    : "input";
-    const OperandRecipe& how = OperandOf(decision.recipe, gemm, input);
-    auto [it, added] = copies_.try_emplace({x, how});
-    if (!added) return it->second;
-    Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
-                             {"q_max", Float8Max(how.dtype)}};
-    ScaleSlot slot{decision.fqn, Name(gemm.role), operand, how.dtype};
-    slot.occurrence = occurrences_[slot.Key()]++;
-    size_t position = how.scaling == Scaling::kDelayed ? Position(slot) : kNone;
-    std::vector<Value*> made;
-    if (position == kNone) {
-      made = b.Ops("QuantizeTensor", {x}, 3, std::move(attributes), kDomain);
-      plan_->amaxes.push_back(made[2]);
-      plan_->labels.push_back(
-          Concat(slot.fqn, " ", slot.gemm, " ", slot.operand));
-    } else {
-      Value* index = b.Int(static_cast<int64_t>(position));
-      Value* scale =
-          b.Op("Gather", {ScaleState(), index}, {{"axis", int64_t{0}}});
-      made =
-          b.Ops("QuantizeWith", {x, scale}, 3, std::move(attributes), kDomain);
-      plan_->slots[position].amax = made[2];
-    }
-    made[0]->producer->attributes["fqn"] = decision.fqn;
-    made[0]->producer->attributes["operand"] = std::string(operand);
-    return it->second = {made[0], made[1]};
-  }
-
-  static constexpr size_t kNone = static_cast<size_t>(-1);
-
-  // Where the slot lies; a new one unless they are laid out already.
-  size_t Position(const ScaleSlot& slot) {
-    auto it = position_.find(slot.Key());
-    if (it != position_.end()) return it->second;
-    if (laid_out_) return kNone;
-    plan_->slots.push_back(slot);
-    return position_[slot.Key()] = plan_->slots.size() - 1;
-  }
-
-  // The scales' state tensor; its size is known at the end only.
-  Value* ScaleState() {
-    if (!plan_->scale) {
-      plan_->scale = graph_.AddInitializer(graph_.FreshName("fp8.scale"),
-                                           Tensor::Zeros(DType::kFloat, {1}));
-      plan_->scale->role = Role::kState;
-    }
-    return plan_->scale;
+  // A scale of rank 0.
+  static bool HasOneScale(const Quantised& copy) {
+    return !copy.q->producer->IsOurs("QuantizeBlock");
   }
 
   Graph& graph_;
-  const Recipe& recipe_;
+  const Fp8Spec& spec_;
   Fp8Plan* plan_;
-  bool laid_out_;
-  std::map<std::string, size_t> position_;
-  std::map<std::string, int64_t> occurrences_;
-  std::map<std::pair<Value*, OperandRecipe>, Quantised> copies_;
+  OperandCopies copies_;
 };
 
-// Errors: what there are no ops for.
-void RequireOps(const GemmDecision& d, const std::string& file) {
-  for (int slot : {0, 1}) {
-    const OperandRecipe& o = OperandOf(d.recipe, d.gemm, slot);
-    bool known = o.granularity == Granularity::kTensor &&
-                 o.scaling != Scaling::kStatic &&
-                 o.rounding == ScaleRounding::kNone &&
-                 !(o.scaling == Scaling::kDelayed && d.recipe.per_micro_batch);
-    Check(known, "[", file,
-          "] expected dynamic or delayed scales of whole tensors that are not "
-          "rounded and move once per step, got the recipe ",
-          RecipeText(d.recipe));
-  }
-}
-
 }  // namespace
-
-std::string SlotsText(const std::vector<ScaleSlot>& slots) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const ScaleSlot& slot : slots) {
-    list.push_back({{"fqn", slot.fqn},
-                    {"gemm", slot.gemm},
-                    {"operand", slot.operand},
-                    {"format", Name(slot.format)},
-                    {"occurrence", slot.occurrence}});
-  }
-  return list.dump();
-}
-
-std::vector<ScaleSlot> ParseSlots(const std::string& text) {
-  std::vector<ScaleSlot> slots;
-  try {
-    for (const auto& entry : nlohmann::json::parse(text)) {
-      slots.push_back({entry.at("fqn"), entry.at("gemm"), entry.at("operand"),
-                       ParseDType(entry.at("format").get<std::string>()),
-                       entry.at("occurrence")});
-    }
-  } catch (const nlohmann::json::exception& error) {
-    Fail("[scale slots] expected a JSON list of slots, got another text");
-  }
-  return slots;
-}
-
-std::string ScaleSlot::Key() const {
-  return Concat(fqn, "/", gemm, "/", operand, "/", Name(format), "#",
-                occurrence);
-}
-
-void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
-  auto n = static_cast<int64_t>(plan->slots.size());
-  auto add = [&](const char* name, const Shape& shape) {
-    Value* value = graph.AddInitializer(graph.FreshName(name),
-                                        Tensor::Zeros(DType::kFloat, shape));
-    value->role = Role::kState;
-    return value;
-  };
-  if (!plan->scale) plan->scale = add("fp8.scale", {n});
-  plan->history = add("fp8.amax_history", {recipe.amax_history, n});
-  std::vector<float> q_max;
-  for (const ScaleSlot& slot : plan->slots) {
-    q_max.push_back(Float8Max(slot.format));
-  }
-  plan->q_max = graph.AddInitializer(graph.FreshName("fp8.q_max"),
-                                     Tensor::From<float>({n}, q_max));
-}
 
 Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,
                    const std::vector<std::pair<Value*, Value*>>& gradients,
                    const std::vector<ScaleSlot>* known) {
   Fp8Plan plan;
   plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), spec);
-  for (const GemmDecision& d : plan.decisions) {
-    if (d.fp8) RequireOps(d, graph.file);
-  }
-  Rewriter(graph, spec.recipe, &plan, known).Run();
+  Rewriter(graph, spec, &plan, known).Run();
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include "graph/graph.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/gemm_roles.h"
+#include "graph/passes/scale_slots.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/recipe.h"
 
@@ -17,6 +18,7 @@ struct Fp8Spec {
   Recipe recipe;
   GemmFilter filter = {};
   ParameterNames names = {};  // for the filter; may be empty
+  StaticScales scales = {};
 };
 
 // Whether a GEMM runs in FP8 and why (not).

@@ -2,8 +2,32 @@
 #include "graph/passes/scale_update.h"
 
 #include "graph/builder.h"
+#include "onnx_fp8/float8.h"
 
 namespace onnx_fp8 {
+
+void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
+  auto n = static_cast<int64_t>(plan->slots.size());
+  std::vector<float> scales, q_max;
+  for (const ScaleSlot& slot : plan->slots) {
+    scales.push_back(slot.scale);
+    q_max.push_back(Float8Max(slot.format));
+  }
+  if (!plan->scale) {
+    plan->scale = graph.AddInitializer(graph.FreshName("fp8.scale"),
+                                       Tensor::Zeros(DType::kFloat, {1}));
+    plan->scale->role = Role::kState;
+  }
+  plan->scale->data = Tensor::From<float>({n}, scales);
+  plan->scale->shape = Shape{n};
+  if (!AnyDelayed(plan->slots)) return;
+  plan->history = graph.AddInitializer(
+      graph.FreshName("fp8.amax_history"),
+      Tensor::Zeros(DType::kFloat, {recipe.amax_history, n}));
+  plan->history->role = Role::kState;
+  plan->q_max = graph.AddInitializer(graph.FreshName("fp8.q_max"),
+                                     Tensor::From<float>({n}, q_max));
+}
 
 Value* AmaxVector(Graph& graph, const Fp8Plan& plan) {
   if (plan.labels.empty()) return nullptr;
@@ -19,6 +43,7 @@ Value* AmaxVector(Graph& graph, const Fp8Plan& plan) {
 
 void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
                        Value* amax, Value* ok) {
+  if (!AnyDelayed(plan.slots)) return;
   Builder b(graph, "fp8.");
   if (!plan.amaxes.empty()) {
     auto n = static_cast<int64_t>(plan.slots.size());

@@ -2,9 +2,13 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "graph/passes/fp8_rewrite.h"
+#include "graph/passes/fp8_plan.h"
 
 namespace onnx_fp8 {
+
+// Adds the state of plan.slots to a graph: scales, 0 where they are delayed,
+// and if there are delayed ones their history and q_max.
+void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan);
 
 // All amaxes of this step as one vector, in the order of plan.labels: slots (0
 // for one that this graph lacks), then the others. Null if nothing is
@@ -12,8 +16,8 @@ namespace onnx_fp8 {
 Value* AmaxVector(Graph& graph, const Fp8Plan& plan);
 
 // Adds the one UpdateScale node that moves all delayed scales, and binds
-// history and scale to its results. `amax`: as AmaxVector's; `ok` (bool, rank
-// 0) is false if the step is skipped. REQUIRES: plan.slots not empty.
+// history and scale to its results; none if all are static. `amax`: as
+// AmaxVector's; `ok` (bool, rank 0) is false if the step is skipped.
 void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
                        Value* amax, Value* ok);
 

@@ -42,11 +42,11 @@ const "const.float 2": float[] = {2.0}
 const "const.float 3": float[] = {3.0}
 y.QuantizeTensor: float8e4m3fn[3,4], y.QuantizeTensor.1: float[], y.QuantizeTensor.2: float[] = onnx_fp8.QuantizeTensor<fqn="w", operand="input", q_max=448.0, to=17>(x)
 y.QuantizeTensor_1: float8e4m3fn[5,3], y.QuantizeTensor.1_1: float[], y.QuantizeTensor.2_1: float[] = onnx_fp8.QuantizeTensor<fqn="w", operand="weight", q_max=448.0, to=17>(w)
-y.ScaledMatMul: float[4,5] = onnx_fp8.ScaledMatMul<fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="forward", transA=1, transB=1>(y.QuantizeTensor, y.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1)
+y.ScaledMatMul: float[4,5] = onnx_fp8.ScaledMatMul<fast_accum=1, fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="forward", transA=1, transB=1>(y.QuantizeTensor, y.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1)
 y.Mul: float[4,5] = Mul(y.ScaledMatMul, "const.float 2")
 y.Mul_1: float[4,5] = Mul(c, "const.float 3")
 y: float[4,5] = Add(y.Mul, y.Mul_1)
-z: float[4,5] = onnx_fp8.ScaledMatMulBias<fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="forward", transA=1, transB=1>(y.QuantizeTensor, y.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1, b)
+z: float[4,5] = onnx_fp8.ScaledMatMulBias<fast_accum=1, fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="forward", transA=1, transB=1>(y.QuantizeTensor, y.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1, b)
 output y
 output z
 )");
@@ -74,7 +74,7 @@ const seed: float[2,4] = {0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0}
 param w: float[3,4]
 y.QuantizeTensor: float8e4m3fn[2,3], y.QuantizeTensor.1: float[], y.QuantizeTensor.2: float[] = onnx_fp8.QuantizeTensor<fqn="w", operand="input", q_max=448.0, to=17>(x)
 y.QuantizeTensor_1: float8e4m3fn[3,4], y.QuantizeTensor.1_1: float[], y.QuantizeTensor.2_1: float[] = onnx_fp8.QuantizeTensor<fqn="w", operand="weight", q_max=448.0, to=17>(w)
-y: float[2,4] = onnx_fp8.ScaledMatMul<fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="forward", transA=0, transB=0>(y.QuantizeTensor, y.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1)
+y: float[2,4] = onnx_fp8.ScaledMatMul<fast_accum=1, fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="forward", transA=0, transB=0>(y.QuantizeTensor, y.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1)
 dx.QuantizeTensor: float8e5m2[2,4], dx.QuantizeTensor.1: float[], dx.QuantizeTensor.2: float[] = onnx_fp8.QuantizeTensor<fqn="w", operand="grad_output", q_max=57344.0, to=19>(seed)
 dx: float[2,3] = onnx_fp8.ScaledMatMul<fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="dgrad", transA=0, transB=1>(dx.QuantizeTensor, dx.QuantizeTensor.1, y.QuantizeTensor_1, y.QuantizeTensor.1_1)
 dw: float[3,4] = onnx_fp8.ScaledMatMul<fqn="w", recipe="i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2", role="wgrad", transA=1, transB=0>(y.QuantizeTensor, y.QuantizeTensor.1, dx.QuantizeTensor, dx.QuantizeTensor.1)
@@ -184,13 +184,105 @@ output z
             "i:del16_ten_e4m3,w:del16_ten_e4m3,go:del16_ten_e5m2");
 }
 
-TEST(Fp8Rewrite, RefusesWhatThereAreNoOpsFor) {
-  for (const char* recipe : {"rowwise", "blockwise", "mxfp8", "static",
-                             "tensorwise,round:p2", "delayed,update:micro"}) {
-    auto graph = ParseGraph(kStep);
-    EXPECT_THROW(Fp8Rewrite(*graph, {ParseRecipe(recipe)}, nullptr, {}), Error)
-        << recipe;
+// Of each copy what it is of and its blocks, "x 1x128".
+std::vector<std::string> Blocks(const Graph& graph) {
+  std::vector<std::string> blocks;
+  for (const Node& node : graph.nodes()) {
+    if (!node.IsOurs("QuantizeBlock")) continue;
+    blocks.push_back(Concat(node.in(0)->name, " ", node.Int("block_rows", -1),
+                            "x", node.Int("block_columns", -1)));
   }
+  return blocks;
+}
+
+std::unique_ptr<Graph> StepBy(const std::string& recipe) {
+  auto graph = ParseGraph(kStep);
+  Fp8Rewrite(*graph, {ParseRecipe(recipe)}, graph->Find("seed"),
+             {{graph->Find("w"), graph->Find("dw")}});
+  Verify(*graph);
+  return graph;
+}
+
+// A matrix is read along its columns or its rows; squares serve both.
+TEST(Fp8Rewrite, BlocksLieAlongTheSum) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(Blocks(*StepBy("rowwise")), (Texts{"x 1x0", "w 0x1", "seed 1x0",
+                                               "w 1x0", "x 0x1", "seed 0x1"}));
+  EXPECT_EQ(Blocks(*StepBy("rowwise_with_gw_hp")),
+            (Texts{"x 1x0", "w 0x1", "seed 1x0", "w 0x0"}));
+  EXPECT_EQ(
+      Blocks(*StepBy("blockwise")),
+      (Texts{"x 1x128", "w 128x128", "seed 1x128", "x 128x1", "seed 128x1"}));
+  EXPECT_EQ(Blocks(*StepBy("mxfp8")), (Texts{"x 1x32", "w 32x1", "seed 1x32",
+                                             "w 1x32", "x 32x1", "seed 32x1"}));
+  auto graph = StepBy("blockwise");
+  const Node& dx = *graph->Find("dx")->producer;
+  EXPECT_TRUE(dx.IsOurs("ScaledMatMulBlock"));
+  EXPECT_EQ(dx.Int("a_block_rows", -1), 1);
+  EXPECT_EQ(dx.Int("a_block_columns", -1), 128);
+  EXPECT_EQ(dx.Int("b_block_rows", -1), 128);
+  EXPECT_EQ(dx.Int("b_block_columns", -1), 128);
+}
+
+TEST(Fp8Rewrite, RoundingGoesIntoTheNode) {
+  for (auto [recipe, pow2] : {std::pair{"blockwise", 0},
+                              {"rowwise", 1},
+                              {"mxfp8", 1},
+                              {"mxfp8,round:floor", 2},
+                              {"tensorwise,round:p2", 1}}) {
+    auto graph = StepBy(recipe);
+    for (const Node& node : graph->nodes()) {
+      EXPECT_FALSE(node.IsOurs("QuantizeTensor")) << recipe;
+      if (!node.IsOurs("QuantizeBlock")) continue;
+      EXPECT_EQ(node.Int("pow2", -1), pow2) << recipe;
+      EXPECT_EQ(node.Int("scale_to", -1), 1) << recipe;
+    }
+  }
+}
+
+// The second copy of x and of the gradient comes from the first one.
+TEST(Fp8Rewrite, RequantisingReadsTheFirstCopy) {
+  auto graph = StepBy("rowwise,tr:requantize");
+  std::vector<std::string> from;
+  for (const Node& node : graph->nodes()) {
+    if (!node.IsOurs("QuantizeBlock")) continue;
+    const Node* decoded = node.in(0)->producer;
+    if (decoded && decoded->IsOurs("DequantizeBlock")) {
+      const Node& first = *decoded->in(0)->producer;
+      from.push_back(Concat(first.in(0)->name, " ", first.Int("block_rows", -1),
+                            " ", decoded->Int("block_rows", -1), " ",
+                            node.Int("block_rows", -1)));
+    }
+  }
+  EXPECT_EQ(from,
+            (std::vector<std::string>{"w 0 0 1", "x 1 1 0", "seed 1 1 0"}));
+}
+
+TEST(Fp8Rewrite, StaticScalesAreGivenAndStay) {
+  Fp8Spec spec = {ParseRecipe("static")};
+  auto rewrite = [&](Graph& graph) {
+    return Fp8Rewrite(graph, spec, graph.Find("seed"),
+                      {{graph.Find("w"), graph.Find("dw")}});
+  };
+  auto graph = ParseGraph(kStep);
+  EXPECT_THROW(rewrite(*graph), Error);
+  spec.scales = {"scales.json",
+                 {{"w/forward/input/float8e4m3fn#0", 0.5f},
+                  {"w/forward/weight/float8e4m3fn#0", 0.25f}}};
+  graph = ParseGraph(kStep);
+  EXPECT_THROW(rewrite(*graph), Error);
+  spec.scales.by_key["w/dgrad/grad_output/float8e5m2#0"] = 2;
+  graph = ParseGraph(kStep);
+  Fp8Plan plan = rewrite(*graph);
+  const auto* scale = plan.scale->data.data<float>();
+  EXPECT_EQ(std::vector<float>(scale, scale + 3),
+            (std::vector<float>{0.5f, 0.25f, 2}));
+  EXPECT_EQ(plan.history, nullptr);
+  // Their amaxes are still looked at, for what is not finite.
+  EXPECT_EQ(plan.amaxes.size(), 3u);
+  AttachScaleUpdate(*graph, spec.recipe, plan, AmaxVector(*graph, plan),
+                    nullptr);
+  EXPECT_TRUE(graph->state.empty());
 }
 
 }  // namespace

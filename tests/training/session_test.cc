@@ -294,6 +294,95 @@ TEST(Session, AnotherRecipeForgetsTheScales) {
             dynamic->Step(Batch(2), 1e-2).loss);
 }
 
+std::map<std::string, float> ScalesOf(const TrainingSession& session) {
+  std::map<std::string, float> scales;
+  for (const ScaleInfo& s : session.Scales()) scales[s.key] = s.scale;
+  return scales;
+}
+
+// Scales go on by key under another filter and history length, and it is said.
+TEST(Session, ACheckpointOfAnotherFilterAndHistoryGoesOn) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+  auto a = TrainingSession::Create(options);
+  TensorMap large = Batch(1);
+  large["x"].data<float>()[3] = 20;
+  a->Step(large, 0);
+  auto before = ScalesOf(*a);
+  a->Save(dir / "run");
+  options.recipe.amax_history = 4;
+  options.filter.filter_fqns = {"out"};
+  auto b = TrainingSession::Create(options);
+  b->Restore(dir / "run");
+  EXPECT_EQ(b->Step(Batch(2), 0).remark,
+            "delayed scales: 3 go on, 0 start anew, 3 are dropped; their "
+            "history is 4 steps, was 16");
+  EXPECT_EQ(b->Step(Batch(2), 0).remark, "");
+  // The large amax is still in the history.
+  auto after = ScalesOf(*b);
+  ASSERT_EQ(after.size(), 3u);
+  const char* input = "fc.weight/forward/input/float8e4m3fn#0";
+  EXPECT_EQ(after.at(input), before.at(input));
+  EXPECT_FLOAT_EQ(after.at(input), 20.0f / 448);
+}
+
+TEST(Session, ScalesMayMoveWithEachMicroBatch) {
+  TempDir dir;
+  SessionOptions options =
+      Options(WriteMlp(dir, false), "delayed,algo:most_recent,update:micro");
+  auto single = TrainingSession::Create(options);
+  single->Step(Batch(1), 0);
+  single->Step(Batch(2), 0);
+  options.grad_accum = 2;
+  auto micro = TrainingSession::Create(options);
+  micro->Step(Batches{Batch(1), Batch(2)}, 0);
+  EXPECT_EQ(ScalesOf(*micro), ScalesOf(*single));
+  options.recipe.per_micro_batch = false;
+  auto whole = TrainingSession::Create(options);
+  whole->Step(Batches{Batch(1), Batch(2)}, 0);
+  EXPECT_NE(ScalesOf(*whole), ScalesOf(*single));
+}
+
+TEST(Session, StaticScalesAreThoseOfADelayedRun) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+  auto delayed = TrainingSession::Create(options);
+  delayed->Step(Batch(1), 1e-2);
+  delayed->Save(dir / "run");
+  options.recipe = ParseRecipe("static");
+  auto without = TrainingSession::Create(options);
+  EXPECT_THROW(without->Step(Batch(1), 0), Error);
+  options.scales = dir / "run";
+  auto fixed = TrainingSession::Create(options);
+  float first = fixed->Step(Batch(2), 0).loss;
+  fixed->Step(Batch(3), 0);
+  EXPECT_EQ(ScalesOf(*fixed), ScalesOf(*delayed));
+  EXPECT_EQ(fixed->Step(Batch(2), 0).loss, first);
+  fixed->Save(dir / "fixed");
+  auto again = TrainingSession::Create(options);
+  again->Restore(dir / "fixed");
+  EXPECT_EQ(again->Eval(Batch(2)).loss, fixed->Eval(Batch(2)).loss);
+  EXPECT_EQ(again->Step(Batch(2), 0).remark, "");
+}
+
+// What is not finite is found before it is a scale, and named.
+TEST(Session, AStaticScaleDoesNotHideWhatIsNotFinite) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+  auto delayed = TrainingSession::Create(options);
+  delayed->Step(Batch(1), 1e-2);
+  delayed->Save(dir / "run");
+  options.recipe = ParseRecipe("static");
+  options.scales = dir / "run";
+  auto fixed = TrainingSession::Create(options);
+  TensorMap bad = Batch(2);
+  bad["x"].data<float>()[3] = std::numeric_limits<float>::infinity();
+  StepResult step = fixed->Step(bad, 1e-2);
+  EXPECT_TRUE(step.skipped);
+  EXPECT_EQ(step.cause, "fc.weight forward input is not finite");
+  EXPECT_EQ(ScalesOf(*fixed), ScalesOf(*delayed));
+}
+
 // With a learning rate of 0 and one batch only the draws differ.
 TEST(Session, DropoutDrawsAnewEachStep) {
   TempDir dir;

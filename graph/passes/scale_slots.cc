@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/scale_slots.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+std::string ScaleSlot::Key() const {
+  return Concat(fqn, "/", gemm, "/", operand, "/", Name(format), "#",
+                occurrence);
+}
+
+std::string SlotsText(const std::vector<ScaleSlot>& slots) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ScaleSlot& slot : slots) {
+    list.push_back({{"fqn", slot.fqn},
+                    {"gemm", slot.gemm},
+                    {"operand", slot.operand},
+                    {"format", Name(slot.format)},
+                    {"occurrence", slot.occurrence}});
+    if (slot.scaling == Scaling::kStatic) list.back()["scaling"] = "static";
+  }
+  return list.dump();
+}
+
+std::vector<ScaleSlot> ParseSlots(const std::string& text) {
+  std::vector<ScaleSlot> slots;
+  try {
+    for (const auto& entry : nlohmann::json::parse(text)) {
+      bool fixed = entry.value("scaling", "delayed") == "static";
+      slots.push_back({entry.at("fqn"), entry.at("gemm"), entry.at("operand"),
+                       ParseDType(entry.at("format").get<std::string>()),
+                       entry.at("occurrence"),
+                       fixed ? Scaling::kStatic : Scaling::kDelayed});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    Fail("[scale slots] expected a JSON list of slots, got another text");
+  }
+  return slots;
+}
+
+bool AnyDelayed(const std::vector<ScaleSlot>& slots) {
+  return std::ranges::any_of(slots, [](const ScaleSlot& slot) {
+    return slot.scaling == Scaling::kDelayed;
+  });
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "onnx_fp8/recipe.h"
+
+namespace onnx_fp8 {
+
+// One scale that is kept from step to step, delayed or static. Key() tells what
+// it belongs to; resume, evaluation and recipe switches go by it, never by the
+// position in the state tensors.
+struct ScaleSlot {
+  std::string fqn;
+  std::string gemm;     // role of the first GEMM that reads the copy
+  std::string operand;  // "input", "weight" or "grad_output"
+  DType format = DType::kE4M3;
+  int64_t occurrence = 0;  // a layer that runs several times has several inputs
+  Scaling scaling = Scaling::kDelayed;
+  float scale = 0;        // static: the scale
+  Value* amax = nullptr;  // of this step, rank 0; null: none that moves it
+
+  std::string Key() const;
+};
+
+// Scales for static scaling.
+struct StaticScales {
+  std::string source;  // the file, for messages; "": there is none
+  std::map<std::string, float> by_key;
+};
+
+// The slots as JSON, for a file's metadata and checkpoints, and back.
+std::string SlotsText(const std::vector<ScaleSlot>& slots);
+std::vector<ScaleSlot> ParseSlots(const std::string& text);
+
+bool AnyDelayed(const std::vector<ScaleSlot>& slots);
+
+}  // namespace onnx_fp8

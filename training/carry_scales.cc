@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/carry_scales.h"
+
+#include <algorithm>
+#include <map>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Column i of history (H,N), newest last; row 0 is empty between two steps.
+void CarryColumn(const Tensor& from, size_t i, size_t j, Tensor* to) {
+  int64_t rows = std::min(from.dim(0), to->dim(0)) - 1;
+  auto column = static_cast<int64_t>(i), other = static_cast<int64_t>(j);
+  for (int64_t row = 1; row <= rows; ++row) {
+    to->data<float>()[(to->dim(0) - row) * to->dim(1) + other] =
+        from.data<float>()[(from.dim(0) - row) * from.dim(1) + column];
+  }
+}
+
+bool Delayed(const ScaleSlot& slot) {
+  return slot.scaling == Scaling::kDelayed;
+}
+
+}  // namespace
+
+std::string CarryScales(const ScaleState& from, ScaleState* to) {
+  std::map<std::string, size_t> position;
+  for (size_t i = 0; i < from.slots.size(); ++i) {
+    if (Delayed(from.slots[i])) position[from.slots[i].Key()] = i;
+  }
+  size_t carried = 0, fresh = 0;
+  for (size_t j = 0; j < to->slots.size(); ++j) {
+    if (!Delayed(to->slots[j])) continue;
+    auto it = position.find(to->slots[j].Key());
+    if (it == position.end()) {
+      ++fresh;
+      continue;
+    }
+    ++carried;
+    to->scale.data<float>()[j] = from.scale.data<float>()[it->second];
+    CarryColumn(from.history, it->second, j, &to->history);
+  }
+  size_t dropped = position.size() - carried;
+  int64_t before = from.history.defined() ? from.history.dim(0) : 0;
+  int64_t now = to->history.defined() ? to->history.dim(0) : 0;
+  bool length = carried > 0 && before != now;
+  if (fresh == 0 && dropped == 0 && !length) return "";
+  std::string text = Concat("delayed scales: ", carried, " go on, ", fresh,
+                            " start anew, ", dropped, " are dropped");
+  if (length)
+    text += Concat("; their history is ", now, " steps, was ", before);
+  return text;
+}
+
+}  // namespace onnx_fp8

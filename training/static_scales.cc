@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/static_scales.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
+#include "onnx_fp8/mapped_file.h"
+#include "training/checkpoint.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kFormat[] = "onnx_fp8.scales";
+
+StaticScales FromRun(const std::string& folder) {
+  auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
+  Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
+  auto note = checkpoint->notes.find(kSlotsNote);
+  auto state = checkpoint->state.find(kScaleState);
+  StaticScales scales = {folder, {}};
+  if (note != checkpoint->notes.end() && state != checkpoint->state.end()) {
+    std::vector<ScaleSlot> slots = ParseSlots(note->second);
+    const Tensor& values = state->second;
+    Check(values.dtype() == DType::kFloat &&
+              values.size() == static_cast<int64_t>(slots.size()),
+          "[", folder, "] expected ", slots.size(), " floats as ", kScaleState,
+          ", got ", Name(values.dtype()), ToString(values.shape()));
+    for (size_t i = 0; i < slots.size(); ++i) {
+      float scale = values.data<float>()[i];
+      if (scale > 0) scales.by_key[slots[i].Key()] = scale;
+    }
+  }
+  Check(!scales.by_key.empty(), "[", folder,
+        "] holds no scales: expected a run with delayed scaling");
+  return scales;
+}
+
+StaticScales FromFile(const std::string& path) {
+  MappedFile file = MapFile(path);
+  const char* text = reinterpret_cast<const char*>(file.data);
+  // A hostile file must not nest deeply.
+  auto shallow = [&](int depth, Json::parse_event_t, Json&) {
+    Check(depth <= 4, "[", path, "] expected scales, got deep nesting");
+    return true;
+  };
+  Json json = Json::parse(text, text + file.size, shallow, false);
+  const std::string refused =
+      "[" + path + "] expected scales written by `onnx-fp8 calibrate`";
+  Check(json.is_object() && json.contains("format") &&
+            json["format"] == kFormat && json.contains("scales") &&
+            json["scales"].is_object(),
+        refused, ", got something else");
+  Check(json.contains("version") && json["version"] == 1, refused,
+        " of version 1, got another");
+  StaticScales scales = {path, {}};
+  for (const auto& [key, value] : json["scales"].items()) {
+    float scale = value.is_number() ? value.get<float>() : 0;
+    Check(scale > 0 && std::isfinite(scale), "[", path,
+          "] expected a positive number as the scale of ", key, ", got ",
+          value.dump());
+    scales.by_key[key] = scale;
+  }
+  return scales;
+}
+
+}  // namespace
+
+StaticScales ReadStaticScales(const std::string& path) {
+  return std::filesystem::is_directory(path) ? FromRun(path) : FromFile(path);
+}
+
+void WriteStaticScales(const std::string& path, const StaticScales& scales) {
+  Json json = {{"format", kFormat}, {"version", 1}, {"scales", Json::object()}};
+  for (const auto& [key, scale] : scales.by_key) json["scales"][key] = scale;
+  WriteFileAtomically(path, json.dump(1) + "\n");
+}
+
+}  // namespace onnx_fp8

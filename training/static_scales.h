@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "graph/passes/scale_slots.h"
+
+namespace onnx_fp8 {
+
+// Checkpoints' notes and state that hold scales; written by the session.
+inline constexpr char kSlotsNote[] = "session.fp8_slots";
+inline constexpr char kScaleState[] = "fp8.scale";
+inline constexpr char kHistoryState[] = "fp8.amax_history";
+
+// Scales by slot from a JSON file that WriteStaticScales wrote, or from the
+// newest checkpoint in the folder of a run with delayed or static scaling.
+// Scales that were never set are left out. Errors: no such file, another
+// content, a scale that is not a positive finite number.
+StaticScales ReadStaticScales(const std::string& path);
+
+// {"format": "onnx_fp8.scales", "version": 1, "scales": {KEY: scale, …}}, keys
+// as ScaleSlot::Key's. Errors: the disk.
+void WriteStaticScales(const std::string& path, const StaticScales& scales);
+
+}  // namespace onnx_fp8
