@@ -2,6 +2,7 @@
 #include "providers/cpu/gemm/gemm.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 
 #include "onnx_fp8/check.h"
@@ -41,6 +42,7 @@ class PackedProduct {
       : p_(p), kernels_(kernels) {
     unit_ = std::max(DepthUnit(kernels.a_layout), DepthUnit(kernels.b_layout));
     element_ = static_cast<int64_t>(PanelElementBytes(kernels.b_layout));
+    layer_ = p.scale_depth > 0 ? p.scale_depth : kernels.max_depth;
   }
 
   void Run() {
@@ -64,7 +66,7 @@ class PackedProduct {
   // Depth of the layer of a slab that begins at row k of it. Layers follow each
   // other in memory, each with all panels of the slab.
   int64_t LayerDepth(const Slab& s, int64_t k) const {
-    return std::min(kernels_.max_depth, s.depth - k);
+    return std::min(layer_, s.depth - k);
   }
 
   int64_t PanelBytesOf(int64_t depth) const {
@@ -80,13 +82,13 @@ class PackedProduct {
   void PackB(const Slab& s) {
     int64_t width = kernels_.columns, panels = Panels(s.n);
     b_ = scratch_b.Get(PanelBytes(kernels_.b_layout, width, s.n, s.depth));
-    int64_t layers = DivideUp(s.depth, kernels_.max_depth);
+    int64_t layers = DivideUp(s.depth, layer_);
     // About 32k elements: some ten microseconds.
-    int64_t grain = std::max<int64_t>(
-        1, 32768 / (width * std::min(s.depth, kernels_.max_depth)));
+    int64_t grain =
+        std::max<int64_t>(1, 32768 / (width * std::min(s.depth, layer_)));
     ParallelFor(layers * panels, grain, [&](int64_t first, int64_t last) {
       while (first < last) {  // the part of one layer
-        int64_t k = first / panels * kernels_.max_depth;
+        int64_t k = first / panels * layer_;
         int64_t panel = first % panels;
         int64_t count = std::min(panels - panel, last - first);
         int64_t begin = panel * width;
@@ -116,7 +118,7 @@ class PackedProduct {
       int64_t i = task / column_blocks * rows;
       int64_t panel = task % column_blocks * panels;
       int64_t n = s.n - panel * kernels_.columns;
-      for (int64_t k = 0; k < s.depth; k += kernels_.max_depth) {
+      for (int64_t k = 0; k < s.depth; k += layer_) {
         MultiplyBlock(s, k, i, std::min(rows, p_.m - i), panel,
                       std::min(panels * kernels_.columns, n));
       }
@@ -134,23 +136,30 @@ class PackedProduct {
                From(p_.a, p_.a.transposed, i, s.k + k), m, depth, a);
     int64_t j = s.j + panel * kernels_.columns;
     auto bias = static_cast<const float*>(p_.bias);
-    kernels_.block({.m = m,
-                    .n = n,
-                    .depth = RoundUp(depth, unit_),
-                    .a = a,
-                    .b = PanelAt(s, k, panel),
-                    .b_panel = PanelBytesOf(depth),
-                    .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
-                    .ldc = p_.ldc,
-                    .add = s.k + k > 0 || p_.accumulate,
-                    .last = s.k + k + depth == p_.k,
-                    .scale = p_.scale,
-                    .bias = bias ? bias + j : nullptr});
+    int64_t group = p_.scale_depth > 0 ? (s.k + k) / p_.scale_depth : 0;
+    kernels_.block(
+        {.m = m,
+         .n = n,
+         .depth = RoundUp(depth, unit_),
+         .a = a,
+         .b = PanelAt(s, k, panel),
+         .b_panel = PanelBytesOf(depth),
+         .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
+         .ldc = p_.ldc,
+         .add = s.k + k > 0 || p_.accumulate,
+         .last = s.k + k + depth == p_.k,
+         .scale = p_.scale,
+         .bias = bias ? bias + j : nullptr,
+         .row_scale = p_.row_scale ? p_.row_scale + group * p_.m + i : nullptr,
+         .column_scale =
+             p_.row_scale ? p_.column_scale + group * p_.n + j : nullptr,
+         .scale_sum = p_.scale_depth > 0});
   }
 
   const GemmProblem& p_;
   const GemmKernels& kernels_;
   int64_t unit_ = 1;     // all depths are multiples of it
+  int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
   int64_t element_ = 4;  // bytes, in B's panels
   char* b_ = nullptr;
 };
@@ -187,6 +196,11 @@ GemmProblem Prepared(const GemmProblem& problem) {
         Name(p.a.dtype), " and ", Name(p.b.dtype));
   Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
         "[matrix product] expected no scale and bias beside accumulate");
+  assert(!p.row_scale == !p.column_scale);
+  assert(!p.row_scale ||
+         (p.scale == 1.0f && !p.accumulate && p.a.dtype != DType::kDouble));
+  assert(p.scale_depth == 0 ||
+         (p.row_scale && p.scale_depth >= 32 && 256 % p.scale_depth == 0));
   return p;
 }
 
