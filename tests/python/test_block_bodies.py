@@ -87,3 +87,66 @@ def test_nothing_to_quantize(tmp_path, bodies, shape, rows, columns):
     runner = Runner(tmp_path, bodies, graph, ["QuantizeBlock"])
     ours = assert_all_same(runner.run(x=np.zeros(shape, np.float32)))
     assert ours["y"].shape == shape and ours["s"].shape == tuple(scales) and ours["amax"] == 0
+
+
+# Blocks of a (as op(a) sees it: rows, depth), of b (depth, columns), pow2.
+PRODUCTS = [
+    ((1, 0), (0, 1), 0),
+    ((1, 0), (0, 0), 1),
+    ((1, 128), (128, 128), 0),
+    ((1, 128), (128, 1), 0),
+    ((1, 32), (32, 1), 2),
+    ((5, 7), (3, 2), 0),
+]
+
+
+@pytest.mark.parametrize("a_blocks,b_blocks,pow2", PRODUCTS)
+@pytest.mark.parametrize("trans_a,trans_b", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_scaled_matmul_block(tmp_path, bodies, a_blocks, b_blocks, pow2, trans_a, trans_b):
+    to, scale_to = [(E4M3, FLOAT), (E4M3, FLOAT), (E5M2, E8M0)][pow2]
+    a_blocks, b_blocks = a_blocks[:: -1 if trans_a else 1], b_blocks[:: -1 if trans_b else 1]
+    bias, op = (", bias", "ScaledMatMulBlockBias") if trans_a == trans_b else ("", "ScaledMatMulBlock")
+
+    def quantize(x, blocks):
+        return f"""q{x}, s{x}, m{x} = {DOMAIN}.QuantizeBlock<to = {to}, q_max = {Q_MAX[to]}, block_rows = {blocks[0]},
+                   block_columns = {blocks[1]}, pow2 = {pow2}, scale_to = {scale_to}>({x})
+                   d{x} = {DOMAIN}.DequantizeBlock<block_rows = {blocks[0]}, block_columns = {blocks[1]}>(q{x}, s{x})"""
+
+    graph = f"""g (float[A,B] a, float[C,D] b, float[N] bias) => (float[M,N] y, float[A,B] da, float[C,D] db) {{
+      {quantize("a", a_blocks)}
+      {quantize("b", b_blocks)}
+      y = {DOMAIN}.{op}<transA = {trans_a}, transB = {trans_b},
+          a_block_rows = {a_blocks[0]}, a_block_columns = {a_blocks[1]},
+          b_block_rows = {b_blocks[0]}, b_block_columns = {b_blocks[1]}, role = "wgrad">(qa, sa, qb, sb{bias}) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["QuantizeBlock", "DequantizeBlock", op], opset=24 if scale_to == E8M0 else 19)
+    for m, k, n in [(9, 300, 17), (1, 1, 1), (33, 130, 5)]:
+        a, b = make((k, m) if trans_a else (m, k), "special"), make((n, k) if trans_b else (k, n), "normal")
+        z = make((n,), "special")
+        results = runner.run(a=a, b=b, bias=z)
+        x, w = (results[2][name].astype(np.float64) for name in ("da", "db"))
+        x, w = x.T if trans_a else x, w.T if trans_b else w
+        z = z.astype(np.float64) if bias else np.zeros(n)
+        # Higham, Accuracy and Stability of Numerical Algorithms, (3.1), with a
+        # rounding of each operand, of the scales, of the scaled sum, of the bias
+        bound = (k + 5) * 2.0**-24 * (np.abs(x) @ np.abs(w) + np.abs(z))
+        for result in results:
+            assert result["y"].shape == (m, n)
+            assert np.all(np.abs(result["y"] - (x @ w + z)) <= bound)
+        for name in ("da", "db"):
+            assert all(same_bits(r[name], results[2][name]) for r in results)
+
+
+def test_a_scalar_meets_rows(tmp_path, bodies):
+    graph = f"""g (float[M,K] a, float[N,K] b) => (float[M,N] y, float[M,K] fa, float[N,K] db) {{
+      qa, sa, ma = {DOMAIN}.QuantizeTensor<to = {E5M2}, q_max = {Q_MAX[E5M2]}>(a)
+      fa = {DOMAIN}.DequantizeBlock<block_rows = 0, block_columns = 0>(qa, sa)
+      qb, sb, mb = {DOMAIN}.QuantizeBlock<to = {E4M3}, q_max = 448.0, block_rows = 1, block_columns = 0, pow2 = 0,
+                                          scale_to = 1>(b)
+      db = {DOMAIN}.DequantizeBlock<block_rows = 1, block_columns = 0>(qb, sb)
+      y = {DOMAIN}.ScaledMatMulBlock<transA = 0, transB = 1, a_block_rows = 0, a_block_columns = 0,
+                                     b_block_rows = 1, b_block_columns = 0>(qa, sa, qb, sb) }}"""
+    ops = ["QuantizeTensor", "QuantizeBlock", "DequantizeBlock", "ScaledMatMulBlock"]
+    results = Runner(tmp_path, bodies, graph, ops).run(a=make((7, 50), "normal"), b=make((9, 50), "special"))
+    x, w = (results[2][name].astype(np.float64) for name in ("fa", "db"))
+    for result in results:
+        assert np.all(np.abs(result["y"] - x @ w.T) <= 55 * 2.0**-24 * (np.abs(x) @ np.abs(w.T)))
