@@ -52,8 +52,8 @@ double AttentionFlops(const Node& node, bool backward) {
 }
 
 double Flops(const Node& node) {
-  if (node.Is("MatMul") || node.Is("Gemm") || node.IsOurs("ScaledMatMul") ||
-      node.IsOurs("ScaledMatMulBias")) {
+  if (node.Is("MatMul") || node.Is("Gemm") ||
+      (node.domain == kDomain && node.op.starts_with("ScaledMatMul"))) {
     return ProductFlops(node);
   }
   if (node.Is("Conv")) return ConvFlops(node, *node.out(0));

@@ -24,8 +24,9 @@ std::string ShapeOf(const Node& node) {
 std::string RoleOf(const Node& node) {
   std::string role = NodeNote(node, "role");
   if (!role.empty()) return role;
-  if (node.IsOurs("QuantizeTensor") || node.IsOurs("QuantizeWith") ||
-      node.IsOurs("UpdateScale")) {
+  bool ours = node.domain == kDomain;
+  if (ours && (node.op.starts_with("Quantize") ||
+               node.IsOurs("DequantizeBlock") || node.IsOurs("UpdateScale"))) {
     return "quantise";
   }
   // Everything that optimizers/ appends has names of this kind.

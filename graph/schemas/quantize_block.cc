@@ -19,6 +19,8 @@ namespace {
 constexpr char kIntegers[] = R"(
   i0 = Constant<value = int64 {0}>()
   i1 = Constant<value = int64 {1}>()
+  i1_list = Constant<value = int64[1] {1}>()
+  i0_pair = Constant<value = int64[2] {0, 0}>()
 )";
 
 // `text` with each name's places taken by what stands beside it.
@@ -36,8 +38,9 @@ std::string Filled(
 }
 
 // $_matrix = [R, C] of $, and its axes, `r` and `c`, cut: $_r_block rows (at
-// most R, at least 1) make a block, there are $_r_blocks, and $_r_at is the
-// block of each row. ATTR: what the names of the attributes begin with.
+// most R, at least 1) make a block, and there are $_r_blocks; $_r_full rows
+// would fill them. ATTR: what the names of the attributes begin with.
+// $_cut = the shape of the full blocks: blocks, rows, blocks, columns.
 std::string CutMatrix(std::string_view name, std::string_view attributes) {
   constexpr char kAxis[] = R"(
   $_AXIS_given = Constant<value_int: int = @ATTRblock_SIZE>()
@@ -50,9 +53,7 @@ std::string CutMatrix(std::string_view name, std::string_view attributes) {
   $_AXIS_needed = Div($_AXIS_last, $_AXIS_block)
   $_AXIS_once = Cast<to = 7>($_AXIS_whole)
   $_AXIS_blocks = Max($_AXIS_needed, $_AXIS_once)
-  $_AXIS_end = Squeeze($_SIZE)
-  $_AXIS_range = Range(i0, $_AXIS_end, i1)
-  $_AXIS_at = Div($_AXIS_range, $_AXIS_block))";
+  $_AXIS_full = Mul($_AXIS_blocks, $_AXIS_block))";
   std::string text =
       Concat(R"(
   $_shape = Shape($)
@@ -61,15 +62,21 @@ std::string CutMatrix(std::string_view name, std::string_view attributes) {
   $_columns = Shape<start = -1>($)
   $_matrix = Concat<axis = 0>($_rows, $_columns))",
              Filled(kAxis, {{"AXIS", "r"}, {"SIZE", "rows"}}),
-             Filled(kAxis, {{"AXIS", "c"}, {"SIZE", "columns"}}), "\n");
+             Filled(kAxis, {{"AXIS", "c"}, {"SIZE", "columns"}}), R"(
+  $_cut = Concat<axis = 0>($_r_blocks, $_r_block, $_c_blocks, $_c_block)
+)");
   return Filled(text, {{"$", name}, {"ATTR", attributes}});
 }
 
 // $_spread = [R, C]: for each element what its block has in `blocks`.
 std::string Spread(std::string_view name, std::string_view blocks) {
   return Filled(R"(
-  $_rows_spread = Gather<axis = 0>(BLOCKS, $_r_at)
-  $_spread = Gather<axis = 1>($_rows_spread, $_c_at)
+  $_one_each = Concat<axis = 0>($_r_blocks, i1_list, $_c_blocks, i1_list)
+  $_each = Reshape<allowzero = 1>(BLOCKS, $_one_each)
+  $_all = Expand($_each, $_cut)
+  $_full = Concat<axis = 0>($_r_full, $_c_full)
+  $_wide = Reshape<allowzero = 1>($_all, $_full)
+  $_spread = Slice($_wide, i0_pair, $_matrix)
 )",
                 {{"$", name}, {"BLOCKS", blocks}});
 }
@@ -81,27 +88,21 @@ std::string Dequantized(std::string_view name, std::string_view attributes) {
                 CutMatrix(f, attributes),
                 Filled(R"(
   $_scale_float = Cast<to = 1>($_scale)
-  $_grid = Concat<axis = 0>($f_r_blocks, $f_c_blocks)
-  $_scales = Reshape<allowzero = 1>($_scale_float, $_grid)
   $_codes = Reshape<allowzero = 1>($f, $f_matrix)
 )",
                        {{"$", name}}),
-                Spread(f, Concat(name, "_scales")),
+                Spread(f, Concat(name, "_scale_float")),
                 Filled("  $f_real = Mul($_codes, $f_spread)\n", {{"$", name}}));
 }
 
 // a: the largest finite |x| of each block. Zeros fill up the last blocks.
 constexpr char kBlockMaxima[] = R"(
   flat = Reshape<allowzero = 1>(finite, x_matrix)
-  pad_before = Constant<value = int64[2] {0, 0}>()
-  full_rows = Mul(x_r_blocks, x_r_block)
-  full_columns = Mul(x_c_blocks, x_c_block)
-  pad_rows = Sub(full_rows, x_rows)
-  pad_columns = Sub(full_columns, x_columns)
-  pads = Concat<axis = 0>(pad_before, pad_rows, pad_columns)
-  padded = Pad(flat, pads)
-  blocks = Concat<axis = 0>(x_r_blocks, x_r_block, x_c_blocks, x_c_block)
-  cut = Reshape<allowzero = 1>(padded, blocks)
+  missing_rows = Sub(x_r_full, x_rows)
+  missing_columns = Sub(x_c_full, x_columns)
+  missing = Concat<axis = 0>(i0_pair, missing_rows, missing_columns)
+  padded = Pad(flat, missing)
+  cut = Reshape<allowzero = 1>(padded, x_cut)
   within = Constant<value = int64[2] {1, 3}>()
   a = ReduceMax<keepdims = 0>(cut, within)
 )";
@@ -194,6 +195,31 @@ const std::string& DequantizeBlockBody() {
   return body;
 }
 
+// y = op(dequantised a) · op(dequantised b).
+std::string Product() {
+  return Concat(kIntegers, Dequantized("a", "a_"), Dequantized("b", "b_"), R"(
+  sum = Gemm<transA: int = @transA, transB: int = @transB>(af_real, bf_real)
+)",
+                kProductShapeText);
+}
+
+const std::string& ScaledMatMulBlockBody() {
+  static const std::string body =
+      Concat("(a_q, a_scale, b_q, b_scale) => (y) {", Product(), R"(
+  y = Reshape<allowzero = 1>(sum, shape)
+})");
+  return body;
+}
+
+const std::string& ScaledMatMulBlockBiasBody() {
+  static const std::string body =
+      Concat("(a_q, a_scale, b_q, b_scale, bias) => (y) {", Product(), R"(
+  biased = Add(sum, bias)
+  y = Reshape<allowzero = 1>(biased, shape)
+})");
+  return body;
+}
+
 // Number of blocks of an axis; -1 if not known.
 int64_t BlocksOf(int64_t size, int64_t block) {
   if (block == 0) return 1;
@@ -269,10 +295,25 @@ void InferDequantizeBlock(Node& node) {
   SetOutput(node, 0, DType::kFloat, node.in(0)->shape);
 }
 
+void InferScaledMatMulBlock(Node& node) {
+  CheckScales(node, 0, 1, "a_block_rows", "a_block_columns");
+  CheckScales(node, 2, 3, "b_block_rows", "b_block_columns");
+  InferProduct(node);
+}
+
+void InferScaledMatMulBlockBias(Node& node) {
+  InferScaledMatMulBlock(node);
+  CheckBias(node);
+}
+
 }  // namespace
 
 std::vector<OpDefinition> QuantizeBlockOps() {
   constexpr auto kInt = AttributeKind::kInt;
+  std::vector<AttributeDefinition> product = {
+      {"transA", kInt},       {"transB", kInt},
+      {"a_block_rows", kInt}, {"a_block_columns", kInt},
+      {"b_block_rows", kInt}, {"b_block_columns", kInt}};
   return {
       {"QuantizeBlock",
        {{"to", kInt},
@@ -287,6 +328,10 @@ std::vector<OpDefinition> QuantizeBlockOps() {
        {{"block_rows", kInt}, {"block_columns", kInt}},
        DequantizeBlockBody().c_str(),
        InferDequantizeBlock},
+      {"ScaledMatMulBlock", product, ScaledMatMulBlockBody().c_str(),
+       InferScaledMatMulBlock},
+      {"ScaledMatMulBlockBias", product, ScaledMatMulBlockBiasBody().c_str(),
+       InferScaledMatMulBlockBias},
   };
 }
 

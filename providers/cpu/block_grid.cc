@@ -55,11 +55,4 @@ std::vector<float> ScalesIn(const KernelContext& c, size_t input,
   return scales;
 }
 
-void SpreadAcross(const BlockGrid& grid, const float* blocks, float* to) {
-  for (int64_t j = 0; j < grid.across; ++j) {
-    int64_t end = std::min((j + 1) * grid.block_columns, grid.columns);
-    std::fill(to + j * grid.block_columns, to + end, blocks[j]);
-  }
-}
-
 }  // namespace onnx_fp8

@@ -3,6 +3,7 @@
 // The blocks of a matrix that share a scale.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,6 +39,12 @@ std::vector<float> ScalesIn(const KernelContext& c, size_t input,
                             const BlockGrid& grid);
 
 // to[j] = what the block of column j has in `blocks`, of one row of blocks.
-void SpreadAcross(const BlockGrid& grid, const float* blocks, float* to);
+template <typename T>
+void SpreadAcross(const BlockGrid& grid, const T* blocks, T* to) {
+  for (int64_t j = 0; j < grid.across; ++j) {
+    int64_t end = std::min((j + 1) * grid.block_columns, grid.columns);
+    std::fill(to + j * grid.block_columns, to + end, blocks[j]);
+  }
+}
 
 }  // namespace onnx_fp8

@@ -82,6 +82,7 @@ KernelRegistry AllKernels() {
   RegisterResize(r);
   RegisterRotary(r);
   RegisterScaledMatMul(r);
+  RegisterScaledMatMulBlock(r);
   RegisterScatter(r);
   RegisterSequence(r);
   RegisterSoftmax(r);

@@ -2,6 +2,7 @@
 #include "providers/cpu/dequantize_block.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
@@ -22,6 +23,45 @@ void MultiplyBy(const float* s, float* x, int64_t n) {
   });
 }
 
+// x[j] · 2^(steps[j] / 128), of bfloat16s that stay normal; 0, infinity and NaN
+// stay as they are.
+void AddToExponents(const int16_t* steps, uint16_t* x, int64_t n) {
+  OnBestIsa([=] {
+#pragma GCC ivdep
+    for (int64_t j = 0; j < n; ++j) {
+      auto magnitude = static_cast<uint16_t>(x[j] & 0x7FFF);
+      auto step = static_cast<uint16_t>(steps[j]);
+      bool moves = magnitude != 0 && magnitude < 0x7F80;
+      x[j] = static_cast<uint16_t>(x[j] + (moves ? step : 0));
+    }
+  });
+}
+
+// x = apply(decode(q)) with what each element's block has in `blocks`, in
+// strips that stay in the first-level cache. On all threads.
+template <typename Block, typename T>
+void ForStrips(const BlockGrid& grid, const std::vector<Block>& blocks,
+               const void* q, T* x, void (*decode)(const uint8_t*, T*, int64_t),
+               void (*apply)(const Block*, T*, int64_t)) {
+  auto codes = static_cast<const uint8_t*>(q);
+  int64_t grain = std::max<int64_t>(1, kTaskElements / (grid.columns + 1));
+  ParallelFor(grid.rows, grain, [&](int64_t begin, int64_t end) {
+    std::vector<Block> spread(static_cast<size_t>(grid.columns));
+    for (int64_t i = begin; i < end; ++i) {
+      if (i == begin || i % grid.block_rows == 0) {
+        SpreadAcross(grid, blocks.data() + i / grid.block_rows * grid.across,
+                     spread.data());
+      }
+      for (int64_t j = 0; j < grid.columns; j += kStrip) {
+        int64_t n = std::min(kStrip, grid.columns - j);
+        int64_t at = i * grid.columns + j;
+        decode(codes + at, x + at, n);
+        apply(spread.data() + j, x + at, n);
+      }
+    }
+  });
+}
+
 void DequantizeBlock(KernelContext& c) {
   const Tensor& q = c.In(0);
   Check(IsFloat8(q.dtype()), "[", c.Where(), "] expected an 8-bit float, got ",
@@ -39,23 +79,27 @@ void DequantizeTo(DType dtype, const void* q, const BlockGrid& grid,
   const Float8Kernels& kernels = KernelsFor(ActiveIsa());
   auto decode =
       dtype == DType::kE4M3 ? kernels.decode_e4m3 : kernels.decode_e5m2;
-  auto codes = static_cast<const uint8_t*>(q);
-  int64_t grain = std::max<int64_t>(1, kTaskElements / (grid.columns + 1));
-  ParallelFor(grid.rows, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> spread(static_cast<size_t>(grid.columns));
-    for (int64_t i = begin; i < end; ++i) {
-      if (i == begin || i % grid.block_rows == 0) {
-        SpreadAcross(grid, scales.data() + i / grid.block_rows * grid.across,
-                     spread.data());
-      }
-      for (int64_t j = 0; j < grid.columns; j += kStrip) {
-        int64_t n = std::min(kStrip, grid.columns - j);
-        int64_t at = i * grid.columns + j;
-        decode(codes + at, x + at, n);
-        MultiplyBy(spread.data() + j, x + at, n);
-      }
-    }
+  ForStrips(grid, scales, q, x, decode, MultiplyBy);
+}
+
+bool ExactInBFloat16(const std::vector<float>& scales) {
+  return std::ranges::all_of(scales, [](float scale) {
+    uint32_t bits = std::bit_cast<uint32_t>(scale), exponent = bits >> 23;
+    return (bits & 0x007FFFFF) == 0 && exponent >= 127 - 110 &&
+           exponent <= 127 + 111;
   });
+}
+
+void DequantizeToBFloat16(DType dtype, const void* q, const BlockGrid& grid,
+                          const std::vector<float>& scales, uint16_t* x) {
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  auto widen = dtype == DType::kE4M3 ? kernels.widen_e4m3 : kernels.widen_e5m2;
+  std::vector<int16_t> steps(scales.size());
+  std::ranges::transform(scales, steps.begin(), [](float scale) {
+    auto exponent = static_cast<int32_t>(std::bit_cast<uint32_t>(scale) >> 23);
+    return static_cast<int16_t>((exponent - 127) * 128);
+  });
+  ForStrips(grid, steps, q, x, widen, AddToExponents);
 }
 
 void RegisterDequantizeBlock(KernelRegistry& r) {

@@ -14,4 +14,12 @@ namespace onnx_fp8 {
 void DequantizeTo(DType dtype, const void* q, const BlockGrid& grid,
                   const std::vector<float>& scales, float* x);
 
+// True if every scale is a power of two from 2^-110 to 2^111: an 8-bit float
+// times such a scale is a normal bfloat16, or 0.
+bool ExactInBFloat16(const std::vector<float>& scales);
+
+// The same as bfloat16. REQUIRES: ExactInBFloat16(scales).
+void DequantizeToBFloat16(DType dtype, const void* q, const BlockGrid& grid,
+                          const std::vector<float>& scales, uint16_t* x);
+
 }  // namespace onnx_fp8

@@ -22,6 +22,7 @@ constexpr int64_t kTaskElements = 32768;  // some ten microseconds
 // Rows that a thread measures, and then encodes while they are in its cache.
 constexpr int64_t kBandRows = 128;
 constexpr int64_t kStrip = 1024;  // floats
+constexpr int64_t kLongBlock = 64;
 
 // REQUIRES: x positive and normal.
 float PowerOfTwoBelow(float x) {
@@ -43,31 +44,32 @@ struct ScaleRule {
   }
 };
 
-// peak[j] = max(peak[j], |x[i][j]| where finite), i.e. as bits: they are in the
-// order of the magnitudes. Returns whether all are finite.
+// peaks[j] = max(peaks[j], |x[i][j]| where finite): the bits of magnitudes are
+// in their order. Returns whether all are finite. Without comparisons but
+// max(): the compiler would branch on them, and then can't vectorise.
 bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
                     float* peaks) {
   int32_t special = 0;
   int32_t* to_special = &special;
   OnBestIsa([=] {
-    constexpr int32_t kInfinity = 0x7F800000;
-    int32_t seen_special = 0;
+    constexpr int32_t kLargest = 0x7F7FFFFF;
+    int32_t all = 0;
     for (int64_t i = 0; i < rows; ++i) {
       const float* row = x + i * columns;
 #pragma GCC ivdep  // peaks does not overlap x
       for (int64_t j = 0; j < columns; ++j) {
         auto magnitude = static_cast<int32_t>(
             __builtin_bit_cast(uint32_t, row[j]) & 0x7FFFFFFFu);
-        bool finite = magnitude < kInfinity;
-        seen_special |= finite ? 0 : 1;
-        int32_t seen = finite ? magnitude : 0;
+        int32_t room = kLargest - magnitude;  // negative where not finite
+        all |= room;
+        int32_t seen = magnitude & ~(room >> 31);
         auto peak = __builtin_bit_cast(int32_t, peaks[j]);
         peaks[j] = __builtin_bit_cast(float, peak > seen ? peak : seen);
       }
     }
-    *to_special = seen_special;
+    *to_special = all;
   });
-  return special == 0;
+  return special >= 0;
 }
 
 // y[j] = x[j] · s[j].
@@ -194,6 +196,15 @@ class BlockQuantizer {
     if (g_.across == 1) {
       int64_t at = first * g_.columns;
       return encode_(x_ + at, *factors, q_ + at, (last - first) * g_.columns);
+    }
+    // Spreading the factors of one row out costs more than many short loops.
+    if (last - first == 1 && g_.block_columns >= kLongBlock) {
+      for (int64_t j = 0; j < g_.across; ++j) {
+        int64_t from = j * g_.block_columns, at = first * g_.columns + from;
+        encode_(x_ + at, factors[j], q_ + at,
+                std::min(g_.block_columns, g_.columns - from));
+      }
+      return;
     }
     std::vector<float> spread(static_cast<size_t>(g_.columns));
     SpreadAcross(g_, factors, spread.data());

@@ -38,7 +38,8 @@ class Runner:
 
     def __init__(self, tmp_path, bodies, graph, ops, opset=19):
         self.path = tmp_path
-        header = f'<ir_version: 9, opset_import: ["":{opset}, "{DOMAIN}":1]>'
+        ir_version = 9 if opset < 24 else 12
+        header = f'<ir_version: {ir_version}, opset_import: ["":{opset}, "{DOMAIN}":1]>'
         bare = parser.parse_model(f"{header} {graph}")
         onnx.save(bare, tmp_path / "model.onnx")
         full = onnx.ModelProto()

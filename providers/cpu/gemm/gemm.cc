@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <limits>
 
 #include "onnx_fp8/check.h"
@@ -43,6 +44,7 @@ class PackedProduct {
       : p_(p), kernels_(kernels) {
     unit_ = std::max(DepthUnit(kernels.a_layout), DepthUnit(kernels.b_layout));
     element_ = static_cast<int64_t>(PanelElementBytes(kernels.b_layout));
+    layer_ = p.scale_depth > 0 ? p.scale_depth : kernels.max_depth;
   }
 
   void Run() {
@@ -66,7 +68,7 @@ class PackedProduct {
   // Depth of the layer of a slab that begins at row k of it. Layers follow each
   // other in memory, each with all panels of the slab.
   int64_t LayerDepth(const Slab& s, int64_t k) const {
-    return std::min(kernels_.max_depth, s.depth - k);
+    return std::min(layer_, s.depth - k);
   }
 
   int64_t PanelBytesOf(int64_t depth) const {
@@ -82,13 +84,13 @@ class PackedProduct {
   void PackB(const Slab& s) {
     int64_t width = kernels_.columns, panels = Panels(s.n);
     b_ = scratch_b.Get(PanelBytes(kernels_.b_layout, width, s.n, s.depth));
-    int64_t layers = DivideUp(s.depth, kernels_.max_depth);
+    int64_t layers = DivideUp(s.depth, layer_);
     // About 32k elements: some ten microseconds.
-    int64_t grain = std::max<int64_t>(
-        1, 32768 / (width * std::min(s.depth, kernels_.max_depth)));
+    int64_t grain =
+        std::max<int64_t>(1, 32768 / (width * std::min(s.depth, layer_)));
     ParallelFor(layers * panels, grain, [&](int64_t first, int64_t last) {
       while (first < last) {  // the part of one layer
-        int64_t k = first / panels * kernels_.max_depth;
+        int64_t k = first / panels * layer_;
         int64_t panel = first % panels;
         int64_t count = std::min(panels - panel, last - first);
         int64_t begin = panel * width;
@@ -120,7 +122,7 @@ class PackedProduct {
       int64_t i_end = (row + 1) * row_panels / row_blocks * rows;
       int64_t panel = column * panels / column_blocks;
       int64_t panel_end = (column + 1) * panels / column_blocks;
-      for (int64_t k = 0; k < s.depth; k += kernels_.max_depth) {
+      for (int64_t k = 0; k < s.depth; k += layer_) {
         MultiplyBlock(s, k, i, std::min(i_end, p_.m) - i, panel,
                       std::min(panel_end * columns, s.n) - panel * columns);
       }
@@ -138,23 +140,30 @@ class PackedProduct {
                From(p_.a, p_.a.transposed, i, s.k + k), m, depth, a);
     int64_t j = s.j + panel * kernels_.columns;
     auto bias = static_cast<const float*>(p_.bias);
-    kernels_.block({.m = m,
-                    .n = n,
-                    .depth = RoundUp(depth, unit_),
-                    .a = a,
-                    .b = PanelAt(s, k, panel),
-                    .b_panel = PanelBytesOf(depth),
-                    .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
-                    .ldc = p_.ldc,
-                    .add = s.k + k > 0 || p_.accumulate,
-                    .last = s.k + k + depth == p_.k,
-                    .scale = p_.scale,
-                    .bias = bias ? bias + j : nullptr});
+    int64_t group = p_.scale_depth > 0 ? (s.k + k) / p_.scale_depth : 0;
+    kernels_.block(
+        {.m = m,
+         .n = n,
+         .depth = RoundUp(depth, unit_),
+         .a = a,
+         .b = PanelAt(s, k, panel),
+         .b_panel = PanelBytesOf(depth),
+         .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
+         .ldc = p_.ldc,
+         .add = s.k + k > 0 || p_.accumulate,
+         .last = s.k + k + depth == p_.k,
+         .scale = p_.scale,
+         .bias = bias ? bias + j : nullptr,
+         .row_scale = p_.row_scale ? p_.row_scale + group * p_.m + i : nullptr,
+         .column_scale =
+             p_.row_scale ? p_.column_scale + group * p_.n + j : nullptr,
+         .scale_sum = p_.scale_depth > 0});
   }
 
   const GemmProblem& p_;
   const GemmKernels& kernels_;
   int64_t unit_ = 1;     // all depths are multiples of it
+  int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
   int64_t element_ = 4;  // bytes, in B's panels
   char* b_ = nullptr;
 };
@@ -191,6 +200,11 @@ GemmProblem Prepared(const GemmProblem& problem) {
         Name(p.a.dtype), " and ", Name(p.b.dtype));
   Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
         "[matrix product] expected no scale and bias beside accumulate");
+  assert(!p.row_scale == !p.column_scale);
+  assert(!p.row_scale ||
+         (p.scale == 1.0f && !p.accumulate && p.a.dtype != DType::kDouble));
+  assert(p.scale_depth == 0 ||
+         (p.row_scale && p.scale_depth >= 32 && 256 % p.scale_depth == 0));
   return p;
 }
 
@@ -250,6 +264,7 @@ void BatchedGemm(const GemmProblem& problem,
 }
 
 void SetAccumulation(Accumulation how) { accumulation = how; }
+Accumulation ActiveAccumulation() { return accumulation; }
 
 std::string GemmBackend() {
   return std::string("packed ") + FloatKernels().name + ", 8-bit " +

@@ -30,6 +30,13 @@ struct GemmOperand {
 //
 // Accumulates in fp32 (in double where the operands are double). `scale` and
 // `bias` are applied to the finished sum: round(round(sum · scale) + bias).
+//
+// With row_scale and column_scale, both or none, which need scale 1, floats and
+// no `accumulate`: s(m,n) = round(row_scale[m] · column_scale[n]) takes scale's
+// place. With scale_depth, which is 32, 64, 128 or 256, they hold M and N such
+// scales for every scale_depth of K, g = 0, 1, …: then c is the sum over g, in
+// order, of round(sum of g · s(g,m,n)), and bias is added last.
+//
 // `c` and `bias` are double if the operands are, else float. K = 0 is an empty
 // sum. The bits of a result depend on its row of a, its column of b and the
 // kernel only: not on the number of threads, M or N. With the kernels of float
@@ -43,6 +50,9 @@ struct GemmProblem {
   GemmOperand a;
   GemmOperand b;
   float scale = 1.0f;
+  const float* row_scale = nullptr;
+  const float* column_scale = nullptr;
+  int64_t scale_depth = 0;
   const void* bias = nullptr;
   bool accumulate = false;
   // With Accumulation::kHopper only: sums are never promoted.
@@ -71,6 +81,7 @@ void BatchedGemm(const GemmProblem& problem,
 // is computed.
 enum class Accumulation { kFloat, kHopper };
 void SetAccumulation(Accumulation accumulation);
+Accumulation ActiveAccumulation();
 
 // What computes the products of floats, and of 8-bit floats, e.g.
 // "packed avx512, 8-bit avx512bf16".

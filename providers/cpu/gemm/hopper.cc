@@ -53,18 +53,23 @@ void Instruction(const float* a, const float* b, int64_t count, float* sum) {
   }
 }
 
-// result[j] = Σ a[k] b[k · kColumns + j] over k < depth.
+// result[j] = Σ a[k] b[k · kColumns + j] over k < depth. With factors (groups,
+// kColumns), one for every `group` of k, sums are multiplied as they are
+// promoted.
 void Row(const float* a, const float* b, int64_t depth, bool fast,
-         float* result) {
+         const float* factors, int64_t group, float* result) {
   float sum[kColumns] = {};
   std::fill_n(result, kColumns, 0.0f);
+  int64_t promotion = fast ? depth : kPromotion;
+  if (factors) promotion = std::min(promotion, group);
   for (int64_t k = 0; k < depth; k += kInstruction) {
     Instruction(a + k, b + k * kColumns, std::min(kInstruction, depth - k),
                 sum);
-    bool ends = k + kInstruction >= depth;
-    if (!ends && (fast || (k + kInstruction) % kPromotion != 0)) continue;
+    int64_t end = k + kInstruction;
+    if (end < depth && end % promotion != 0) continue;
+    const float* by = factors ? factors + k / group * kColumns : nullptr;
     for (int64_t j = 0; j < kColumns; ++j) {
-      result[j] = fast ? sum[j] : result[j] + sum[j];
+      result[j] += by ? sum[j] * by[j] : sum[j];
       sum[j] = 0;
     }
   }
@@ -97,23 +102,38 @@ void HopperGemm(const GemmProblem& p) {
   std::vector<float> b = Decoded(p.b, p.k, p.n);
   auto bias = static_cast<const float*>(p.bias);
   auto c = static_cast<float*>(p.c);
+  // Rows and columns have one scale each, or one for every `group` of k.
+  bool grouped = p.scale_depth > 0;
+  int64_t group = grouped ? p.scale_depth : p.k;
+  int64_t groups = p.row_scale ? (p.k + group - 1) / group : 0;
   ParallelTasks((p.n + kColumns - 1) / kColumns, [&](int64_t task) {
     int64_t j = task * kColumns, n = std::min(kColumns, p.n - j);
     std::vector<float> panel(static_cast<size_t>(p.k * kColumns));
     for (int64_t k = 0; k < p.k; ++k) {
       std::copy_n(b.data() + k * p.n + j, n, panel.data() + k * kColumns);
     }
+    std::vector<float> factors(static_cast<size_t>(groups * kColumns));
     float result[kColumns];
     for (int64_t i = 0; i < p.m; ++i) {
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int64_t l = 0; l < n; ++l) {
+          factors[static_cast<size_t>(g * kColumns + l)] =
+              p.row_scale[g * p.m + i] * p.column_scale[g * p.n + j + l];
+        }
+      }
       const float *row = a.data() + i * p.k, *columns = panel.data();
+      const float* by = grouped ? factors.data() : nullptr;
       float* to = result;
       OnBestIsa([=, depth = p.k, fast = p.fast_accum] {
-        Row(row, columns, depth, fast, to);
+        Row(row, columns, depth, fast, by, group, to);
       });
       float* out = c + i * p.ldc + j;
       for (int64_t l = 0; l < n; ++l) {
+        float scale = grouped       ? 1.0f
+                      : p.row_scale ? factors[static_cast<size_t>(l)]
+                                    : p.scale;
         out[l] = p.accumulate ? out[l] + result[l]
-                              : result[l] * p.scale + (bias ? bias[j + l] : 0);
+                              : result[l] * scale + (bias ? bias[j + l] : 0);
       }
     }
   });

@@ -16,7 +16,9 @@ namespace onnx_fp8 {
 // multiples of 2^(E - 13), where 2^E is the power of two of the largest of
 // them: 14 bits. They are added exactly, and the sum is cut to 14 significant
 // bits. After 128 products the sum is promoted: added, in fp32, to the result;
-// the next begins at 0. With `fast_accum` there is one sum for all of k.
+// the next begins at 0. With `fast_accum` there is one sum for all of k. Scales
+// that vary along k are applied where a sum is promoted, which is at the latest
+// where they change (as DeepGEMM does).
 //
 // What the sources leave open (how E is found before products are normalised)
 // may differ by one bit from the hardware.

@@ -11,7 +11,9 @@
 namespace onnx_fp8 {
 
 // c (m,n) = a · b, or c + a · b with `add`, from packed panels; where the depth
-// ends (`last`) then c · scale [+ bias].
+// ends (`last`) then c · scale [+ bias]. With row_scale (m) and column_scale
+// (n) first times their product, rounded: c at the end or, with scale_sum,
+// every a · b before it is added.
 struct GemmBlock {
   int64_t m, n;
   int64_t depth;  // a multiple of the layouts' DepthUnit
@@ -27,6 +29,9 @@ struct GemmBlock {
   bool last;
   float scale;
   const float* bias;  // of the block's columns, or null
+  const float* row_scale = nullptr;
+  const float* column_scale = nullptr;
+  bool scale_sum = false;
 };
 
 struct GemmKernels {

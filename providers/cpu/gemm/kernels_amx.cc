@@ -41,21 +41,32 @@ void Multiply(int64_t steps, const char* a0, const char* a1, const char* b0,
   _tile_stored(3, sum + kSide * kWide + kSide, kWide * 4);
 }
 
-// c [+]= sum, then · scale [+ bias]; of m rows and n columns.
+// c [+]= sum, then · scale [+ bias], and the scales of rows and columns; of m
+// rows and n columns from (row, column) on.
 void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
-            float* c, const float* bias) {
+            int64_t row, int64_t column) {
   __m512 scale = _mm512_set1_ps(x.scale);
+  float* c = x.c + row * x.ldc + column;
+  const float* bias = x.bias ? x.bias + column : nullptr;
   for (int64_t j = 0; j < n; j += kSide) {
     int64_t count = n - j;
     auto mask =
         static_cast<__mmask16>(count < kSide ? (1 << count) - 1 : 0xFFFF);
     __m512 z = bias ? _mm512_maskz_loadu_ps(mask, bias + j) : scale;
+    __m512 columns =
+        x.row_scale ? _mm512_maskz_loadu_ps(mask, x.column_scale + column + j)
+                    : scale;
     for (int64_t i = 0; i < m; ++i) {
       float* to = c + i * x.ldc + j;
       __m512 y = _mm512_load_ps(sum + i * kWide + j);
+      __m512 own = scale;
+      if (x.row_scale) {
+        own = _mm512_mul_ps(_mm512_set1_ps(x.row_scale[row + i]), columns);
+      }
+      if (x.scale_sum) y = _mm512_mul_ps(y, own);
       if (x.add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), y);
       if (x.last) {
-        y = _mm512_mul_ps(y, scale);
+        if (!x.scale_sum) y = _mm512_mul_ps(y, own);
         if (bias) y = _mm512_add_ps(y, z);
       }
       _mm512_mask_storeu_ps(to, mask, y);
@@ -85,8 +96,7 @@ void Block(const GemmBlock& x) {
         // Where the block has no second panel the first stands in for it.
         Multiply(steps, a, m > kSide ? a + panel : a, b,
                  n > kSide ? b + x.b_panel : b, sum);
-        Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide,
-               x.c + i * x.ldc + j, x.bias ? x.bias + j : nullptr);
+        Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide, i, j);
       }
     }
   }

@@ -104,21 +104,28 @@ float SumAs(const GemmKernels& kernels, int64_t depth, auto&& a, auto&& b) {
 void ExpectBits(const GemmKernels& kernels, const GemmProblem& p,
                 const Tensor& c, const Tensor& a, const Tensor& b) {
   auto bias = static_cast<const float*>(p.bias);
+  int64_t layer = p.scale_depth > 0 ? p.scale_depth : kernels.max_depth;
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
+      auto scale_of = [&](int64_t group) {
+        return p.row_scale[group * p.m + i] * p.column_scale[group * p.n + j];
+      };
       float sum = 0;
-      for (int64_t k = 0; k < p.k; k += kernels.max_depth) {
+      for (int64_t k = 0; k < p.k; k += layer) {
         float part = SumAs(
-            kernels, std::min(kernels.max_depth, p.k - k),
+            kernels, std::min(layer, p.k - k),
             [&](int64_t l) {
               return static_cast<float>(At(a, p.a.transposed, i, k + l));
             },
             [&](int64_t l) {
               return static_cast<float>(At(b, p.b.transposed, k + l, j));
             });
+        if (p.scale_depth > 0) part *= scale_of(k / layer);
         sum = k == 0 ? part : sum + part;
       }
-      float expected = sum * p.scale;
+      float scale = p.scale;
+      if (p.row_scale && p.scale_depth == 0) scale = scale_of(0);
+      float expected = sum * scale;
       if (bias) expected += bias[j];
       ASSERT_EQ(c.data<float>()[i * p.n + j], expected)
           << kernels.name << " at " << i << ", " << j << " of " << p.m << " x "
@@ -157,6 +164,42 @@ TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
         }
       }
       ++count;
+    }
+  }
+}
+
+TEST(Gemm, EveryKernelScalesRowsAndColumnsAndDepths) {
+  int count = 0;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (auto [m, k, n] : {std::array<int64_t, 3>{1, 1, 1},
+                           {17, 63, 31},
+                           {40, 300, 70},
+                           {29, 600, 37},
+                           {3, 8300, 2}}) {
+      for (int64_t depth : {0, 32, 64, 128, 256}) {
+        bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
+        int64_t groups = depth > 0 ? (k + depth - 1) / depth : 1;
+        Tensor a = Matrix(m, k, ta, 1, DType::kE4M3);
+        Tensor b =
+            Matrix(k, n, tb, 2, count % 3 == 0 ? DType::kFloat : DType::kE5M2);
+        Tensor rows = RandomNormal({groups, m}, 3);
+        Tensor columns = RandomNormal({groups, n}, 4);
+        Tensor bias = RandomNormal({n}, 5);
+        Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
+        GemmProblem p = {.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = Operand(a, ta),
+                         .b = Operand(b, tb),
+                         .row_scale = rows.data<float>(),
+                         .column_scale = columns.data<float>(),
+                         .scale_depth = depth,
+                         .bias = count % 5 != 0 ? bias.raw() : nullptr,
+                         .c = c.raw()};
+        Gemm(p);
+        ExpectBits(count % 3 == 0 ? FloatKernels() : Bf16Kernels(), p, c, a, b);
+      }
     }
   }
 }

@@ -149,6 +149,44 @@ TEST(Hopper, ScaleBiasAndAccumulateAreGemms) {
   }
 }
 
+// Scales of depths are applied to what is promoted there.
+TEST(Hopper, ScalesMayVaryAlongK) {
+  for (int64_t depth : {32, 128}) {
+    Product x = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
+    int64_t groups = (300 + depth - 1) / depth;
+    Tensor rows = RandomNormal({groups, 3}, 3);
+    Tensor columns = RandomNormal({groups, 70}, 4);
+    x.p.row_scale = rows.data<float>();
+    x.p.column_scale = columns.data<float>();
+    x.p.scale_depth = depth;
+    HopperGemm(x.p);
+    for (int64_t i = 0; i < 3; ++i) {
+      for (int64_t j = 0; j < 70; ++j) {
+        float sum = 0;
+        for (int64_t g = 0; g < groups; ++g) {
+          std::vector<double> products;
+          for (int64_t k = g * depth; k < std::min<int64_t>(300, (g + 1) * depth);
+               ++k) {
+            products.push_back(At(x.a, false, i, k) * At(x.b, false, k, j));
+          }
+          float scale = x.p.row_scale[g * 3 + i] * x.p.column_scale[g * 70 + j];
+          sum += static_cast<float>(Expected(products, true)) * scale;
+        }
+        ASSERT_EQ(x.c.data<float>()[i * 70 + j], sum) << depth;
+      }
+    }
+    // Without a depth they are those of whole rows and columns.
+    x.p.scale_depth = 0;
+    HopperGemm(x.p);
+    Product plain = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
+    HopperGemm(plain.p);
+    for (int64_t i = 0; i < plain.c.size(); ++i) {
+      float scale = x.p.row_scale[i / 70] * x.p.column_scale[i % 70];
+      ASSERT_EQ(x.c.data<float>()[i], plain.c.data<float>()[i] * scale);
+    }
+  }
+}
+
 TEST(Hopper, NaNAndInfinityStay) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   uint8_t a[] = {0x7C, 0x3C};              // e5m2: infinity, 1

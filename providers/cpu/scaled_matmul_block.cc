@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ScaledMatMulBlock: the product of two matrices of 8-bit floats with a scale
+// for each block, as one product of the packed Gemm. How an operand's scales
+// get into it:
+//
+//   the same along K          factors of the sum's rows or columns
+//   powers of two             the operand becomes bfloat16, exactly
+//   blocks of K deep enough   factors of partial sums, one for each depth of K
+//   others                    the operand becomes float, each value rounded
+#include <numeric>
+
+#include "onnx_fp8/check.h"
+#include "providers/cpu/block_grid.h"
+#include "providers/cpu/dequantize_block.h"
+#include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/gemm/scratch.h"
+#include "providers/cpu/register.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Depths of partial sums that Gemm takes.
+constexpr int64_t kMostDepth = 256, kLeastDepth = 32;
+
+// One operand as the product sees it: `outer` is M of a, N of b.
+struct Operand {
+  const Tensor* q;
+  BlockGrid grid;
+  std::vector<float> scales;
+  bool k_is_columns;
+
+  int64_t k() const { return k_is_columns ? grid.columns : grid.rows; }
+  int64_t outer() const { return k_is_columns ? grid.rows : grid.columns; }
+  // Blocks along K, and how deep they are.
+  int64_t k_blocks() const { return k_is_columns ? grid.across : grid.down; }
+  int64_t k_block() const {
+    return k_is_columns ? grid.block_columns : grid.block_rows;
+  }
+  float ScaleAt(int64_t outer, int64_t k) const {
+    int64_t row = k_is_columns ? outer : k, column = k_is_columns ? k : outer;
+    return scales[static_cast<size_t>(row / grid.block_rows * grid.across +
+                                      column / grid.block_columns)];
+  }
+};
+
+Operand OperandIn(const KernelContext& c, size_t q, const char* block_rows,
+                  const char* block_columns, bool k_is_columns) {
+  const Tensor& codes = c.In(q);
+  Check(IsFloat8(codes.dtype()), "[", c.Where(),
+        "] expected an 8-bit float, got ", Name(codes.dtype()));
+  BlockGrid grid = GridOf(c, codes, block_rows, block_columns);
+  return {&codes, grid, ScalesIn(c, q + 1, grid), k_is_columns};
+}
+
+// The operand without its scales, or with them where they can go no other way.
+class Decoded {
+ public:
+  explicit Decoded(const Operand& x) : x_(x) {
+    data_ = {x.q->raw(), x.q->dtype(), x.grid.columns, false};
+  }
+
+  // Scales that vary along K and are still to be applied.
+  bool open() const { return !inside_ && x_.k_blocks() > 1; }
+
+  void ToBFloat16(Scratch& scratch) {
+    auto to = reinterpret_cast<uint16_t*>(
+        scratch.Get(static_cast<size_t>(x_.q->size()) * 2));
+    DequantizeToBFloat16(x_.q->dtype(), x_.q->raw(), x_.grid, x_.scales, to);
+    Set(to, DType::kBFloat16);
+  }
+  void ToFloat(Scratch& scratch) {
+    auto to = reinterpret_cast<float*>(
+        scratch.Get(static_cast<size_t>(x_.q->size()) * 4));
+    DequantizeTo(x_.q->dtype(), x_.q->raw(), x_.grid, x_.scales, to);
+    Set(to, DType::kFloat);
+  }
+
+  GemmOperand operand(bool transposed) const {
+    GemmOperand operand = data_;
+    operand.transposed = transposed;
+    return operand;
+  }
+
+  // (groups, outer): the scales for each `depth` of K.
+  std::vector<float> Factors(int64_t groups, int64_t depth) const {
+    int64_t n = x_.outer();
+    std::vector<float> factors(static_cast<size_t>(groups * n), 1.0f);
+    bool none = inside_ || x_.scales.empty();
+    for (int64_t g = 0; g < groups && !none; ++g) {
+      for (int64_t i = 0; i < n; ++i) {
+        factors[static_cast<size_t>(g * n + i)] = x_.ScaleAt(i, g * depth);
+      }
+    }
+    return factors;
+  }
+
+  int64_t k_block() const { return x_.k_block(); }
+  const std::vector<float>& scales() const { return x_.scales; }
+
+ private:
+  void Set(const void* data, DType dtype) {
+    data_.data = data;
+    data_.dtype = dtype;
+    inside_ = true;
+  }
+
+  const Operand& x_;
+  GemmOperand data_;
+  bool inside_ = false;
+};
+
+thread_local Scratch scratch_a, scratch_b;
+
+// y = op(a) · op(b) [+ bias]; y keeps a's leading axes, unless a is transposed:
+// then it is a matrix.
+void Run(KernelContext& c, const Tensor* bias) {
+  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
+  Operand a = OperandIn(c, 0, "a_block_rows", "a_block_columns", !ta);
+  Operand b = OperandIn(c, 2, "b_block_rows", "b_block_columns", tb);
+  GemmProblem p = {.m = a.outer(), .n = b.outer(), .k = a.k()};
+  Check(b.k() == p.k, "[", c.Where(),
+        "] expected operands that share an axis, got ",
+        ToString(c.In(0).shape()), ta ? " transposed" : "", " and ",
+        ToString(c.In(2).shape()), tb ? " transposed" : "");
+  if (bias) {
+    Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p.n}, "[",
+          c.Where(), "] expected bias float[", p.n, "], got ",
+          Name(bias->dtype()), ToString(bias->shape()));
+    p.bias = bias->raw();
+  }
+  Shape y_shape = {p.m, p.n};
+  if (!ta) {
+    y_shape = c.In(0).shape();
+    y_shape.back() = p.n;
+  }
+  p.c = c.Out(0, DType::kFloat, y_shape).raw();
+  p.fast_accum = c.Int("fast_accum", 0) != 0;
+
+  Decoded da(a), db(b);
+  for (auto [x, scratch] :
+       {std::pair{&da, &scratch_a}, std::pair{&db, &scratch_b}}) {
+    bool exact = x->open() && ExactInBFloat16(x->scales());
+    // Hopper multiplies 8-bit values only, and scales partial sums.
+    if (exact && ActiveAccumulation() == Accumulation::kFloat) {
+      x->ToBFloat16(*scratch);
+    }
+  }
+  int64_t depth = kMostDepth;
+  for (Decoded* x : {&da, &db}) {
+    if (x->open()) depth = std::gcd(depth, x->k_block());
+  }
+  if (depth < kLeastDepth) {
+    if (da.open()) da.ToFloat(scratch_a);
+    if (db.open()) db.ToFloat(scratch_b);
+  }
+  p.a = da.operand(ta);
+  p.b = db.operand(tb);
+  bool grouped = da.open() || db.open();
+  int64_t groups = grouped ? (p.k + depth - 1) / depth : 1;
+  std::vector<float> rows = da.Factors(groups, depth);
+  std::vector<float> columns = db.Factors(groups, depth);
+  if (a.grid.blocks() == 1 && b.grid.blocks() == 1) {
+    p.scale = a.scales[0] * b.scales[0];
+  } else {
+    p.row_scale = rows.data();
+    p.column_scale = columns.data();
+    p.scale_depth = grouped ? depth : 0;
+  }
+  Gemm(p);
+}
+
+void ScaledMatMulBlock(KernelContext& c) { Run(c, nullptr); }
+
+void ScaledMatMulBlockBias(KernelContext& c) { Run(c, &c.In(4)); }
+
+}  // namespace
+
+void RegisterScaledMatMulBlock(KernelRegistry& r) {
+  r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {}, kDomain);
+  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias, {}, kDomain);
+}
+
+}  // namespace onnx_fp8
