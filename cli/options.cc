@@ -3,10 +3,12 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <thread>
 
+#include "graph/passes/auto_filter.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/recipe_text.h"
@@ -105,6 +107,9 @@ void RecipeFlags::AddTo(Flags& flags) {
              "only layers that match one of these globs run in FP8");
   flags.List("--exclude", &exclude,
              "layers that match one of these globs stay in fp32");
+  flags.Text("--auto-filter", &auto_filter,
+             "layers that FP8 makes slower stay in fp32: h100 (torchao's "
+             "figures) or a file of `onnx-fp8 bench gemm --save`");
   flags.Int("--amax-history", &amax_history, 1,
             "delayed: steps of amax kept (default: 16)");
   flags.Choice("--amax-algo", &amax_algo, {"max", "most_recent"},
@@ -123,6 +128,14 @@ Recipe ParseRecipeFlag(const char* flag, const std::string& text) {
     return ParseRecipe(text);
   } catch (const Error& error) {
     throw UsageError(Concat(flag, ": ", error.what()));
+  }
+}
+
+void RequireKnown(const SpeedTable& speeds, const Recipe& recipe) {
+  try {
+    CheckKnown(speeds, recipe);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
   }
 }
 
@@ -161,11 +174,17 @@ Recipe RecipeFlags::Make() const {
 }
 
 GemmFilter RecipeFlags::MakeFilter() const {
-  GemmFilter filter = {filter_fqns, include, exclude, {}};
+  GemmFilter filter = {filter_fqns, include, exclude, {}, nullptr};
+  if (!auto_filter.empty()) {
+    filter.speeds =
+        std::make_shared<const SpeedTable>(LoadSpeedTable(auto_filter));
+    RequireKnown(*filter.speeds, Make());
+  }
   for (const std::string& text : recipe_for) {
     auto [glob, name] = SplitRecipeFor(text);
     Recipe own = ParseRecipeFlag("--recipe-for", name);
     Override("--recipe-for", &own);
+    if (filter.speeds) RequireKnown(*filter.speeds, own);
     filter.recipes.emplace_back(glob, own);
   }
   return filter;
@@ -176,6 +195,10 @@ void RecipeFlags::Resolve(FlagMap* saved) const {
     return text.ends_with(".json") ? RecipeText(ParseRecipe(text)) : text;
   };
   if (saved->contains("--recipe")) (*saved)["--recipe"] = {resolved(recipe)};
+  if (!auto_filter.empty() && auto_filter != "h100") {
+    (*saved)["--auto-filter"] = {
+        std::filesystem::absolute(auto_filter).lexically_normal().string()};
+  }
   if (recipe_for.empty()) return;
   std::vector<std::string>& words = (*saved)["--recipe-for"];
   words.clear();

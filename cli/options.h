@@ -33,6 +33,7 @@ struct RecipeFlags {
   std::string recipe = "off";
   std::vector<std::string> filter_fqns, include, exclude;
   std::vector<std::string> recipe_for;  // PATTERN=RECIPE
+  std::string auto_filter;              // "h100" or a file
   // These override the recipe if they are given.
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
   int64_t amax_history = kNone;
@@ -44,7 +45,8 @@ struct RecipeFlags {
   // be read.
   Recipe Make() const;
   GemmFilter MakeFilter() const;
-  // Puts the recipes of .json files in the place of their names.
+  // Puts the recipes of .json files in the place of their names, and makes the
+  // path of --auto-filter absolute.
   void Resolve(FlagMap* saved) const;
 
  private:
