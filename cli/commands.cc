@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {"train", Train, "train an exported model"},
     {"eval", Eval, "loss of a run or a model over a data set"},
     {"export", Export, "a run's weights as ONNX or safetensors"},
+    {"calibrate", Calibrate, "scales for static scaling"},
     {"grad", Grad, "loss and gradients of one batch"},
     {"inspect", Inspect, "parameters, matrix products, memory of a model"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},

@@ -43,8 +43,8 @@ struct InspectFlags {
     machine.AddTo(flags);
     flags.Example("onnx-fp8 inspect model.onnx");
     flags.Example(
-        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --recipe tensorwise "
-        "--filter-fqns lm_head");
+        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe rowwise "
+        "--auto-filter h100 --recipe-for 'blocks.0.*=off'");
     flags.Example(
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --loss "
         "cross_entropy --recipe tensorwise --memory-report");
@@ -106,17 +106,14 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   for (const GemmReport& gemm : report.gemms) {
     Json padding = Json::array();
     for (char axis : gemm.padding) padding.push_back(std::string(1, axis));
-    json["gemms"].push_back({{"node", gemm.node},
-                             {"module", gemm.module},
-                             {"fqn", gemm.fqn},
-                             {"role", gemm.role},
-                             {"m", SizeJson(gemm.m)},
-                             {"k", SizeJson(gemm.k)},
-                             {"n", SizeJson(gemm.n)},
-                             {"fp8", gemm.fp8},
-                             {"reason", gemm.reason},
-                             {"recipe", gemm.recipe},
-                             {"padding", padding}});
+    Json row = {{"node", gemm.node},     {"module", gemm.module},
+                {"fqn", gemm.fqn},       {"role", gemm.role},
+                {"m", SizeJson(gemm.m)}, {"k", SizeJson(gemm.k)},
+                {"n", SizeJson(gemm.n)}, {"fp8", gemm.fp8},
+                {"reason", gemm.reason}, {"recipe", gemm.recipe},
+                {"padding", padding}};
+    if (gemm.speedup) row["speedup"] = *gemm.speedup;
+    json["gemms"].push_back(row);
   }
   if (report.specialise) {
     json["specialise"] = {{"nodes_before", report.specialise->nodes_before},
@@ -209,6 +206,9 @@ void PrintGemms(const ModelReport& report) {
                                      "decision",
                                      "reason",
                                      "pad"};
+  bool predicted = std::ranges::any_of(
+      report.gemms, [](const GemmReport& g) { return g.speedup.has_value(); });
+  if (predicted) header.push_back("speed-up");
   if (several) header.push_back("recipe");
   Table table(header);
   int64_t fp8 = 0;
@@ -222,6 +222,7 @@ void PrintGemms(const ModelReport& report) {
     std::vector<std::string> row = {name,     g.role,   g.m.text,
                                     g.k.text, g.n.text, g.fp8 ? "FP8" : "fp32",
                                     g.reason, g.padding};
+    if (predicted) row.push_back(g.speedup ? Number(*g.speedup, 3) : "");
     if (several) {
       auto at = std::ranges::find(recipes, g.recipe) - recipes.begin();
       row.push_back(g.fp8 ? std::to_string(at + 1) : "");
@@ -283,6 +284,7 @@ int Inspect(const Arguments& arguments) {
   options.optimizer = values.optimizer.Make(flags);
   options.recipe = values.recipe.Make();
   options.filter = values.recipe.MakeFilter();
+  options.scales = values.recipe.scales;
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape));

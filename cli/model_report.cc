@@ -17,6 +17,7 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/expand_missing.h"
 #include "providers/plan.h"
+#include "training/static_scales.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -104,6 +105,7 @@ class Reporter {
     ComputeInFloat(*model_);
     initializers_ = MarkParameters(*model_, {options.train, options.freeze});
     names_ = NameParameters(*model_);
+    if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
   }
 
   ModelReport Run(const std::map<std::string, int64_t>& axes) {
@@ -186,14 +188,16 @@ class Reporter {
     }
   }
 
-  StepGraph Build(const Shapes& shapes) {
+  // `any_m`: the shapes are made up.
+  StepGraph Build(const Shapes& shapes, bool any_m = false) {
     Stopwatch stopwatch(&report_.seconds.step_graph);
-    StepSource source{model_.get(),
-                      options_.loss,
-                      options_.optimizer,
-                      {options_.recipe, options_.filter, names_},
-                      1,
-                      evaluator_.get()};
+    StepSource source{
+        model_.get(),
+        options_.loss,
+        options_.optimizer,
+        {options_.recipe, options_.filter, names_, scales_, any_m},
+        1,
+        evaluator_.get()};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes);
@@ -218,9 +222,16 @@ class Reporter {
   }
 
   void AddGemm(const GemmDecision& d, SizeText m, SizeText k, SizeText n) {
-    GemmReport row{d.node,   d.module, Fqn(d.fqn), Name(d.gemm.role),
-                   m,        k,        n,          d.fp8,
-                   d.reason, "",       ""};
+    GemmReport row{.node = d.node,
+                   .module = d.module,
+                   .fqn = Fqn(d.fqn),
+                   .role = Name(d.gemm.role),
+                   .m = m,
+                   .k = k,
+                   .n = n,
+                   .fp8 = d.fp8,
+                   .reason = d.reason,
+                   .speedup = d.speedup};
     if (d.fp8) row.recipe = RecipeText(d.recipe);
     auto pad = [&](const char* name, const SizeText& size) {
       bool fits = size.value < 0 || size.value % d.alignment() == 0;
@@ -264,8 +275,8 @@ class Reporter {
       a += 2;
     }
     try {
-      StepGraph first = Build(Filled(shapes, at_a));
-      StepGraph second = Build(Filled(shapes, at_b));
+      StepGraph first = Build(Filled(shapes, at_a), true);
+      StepGraph second = Build(Filled(shapes, at_b), true);
       const auto& x = first.fp8.decisions;
       const auto& y = second.fp8.decisions;
       Check(x.size() == y.size(), "the graph's structure depends on them");
@@ -301,6 +312,7 @@ class Reporter {
   std::unique_ptr<Graph> model_;
   std::vector<InitializerReport> initializers_;
   ParameterNames names_;
+  StaticScales scales_;
   ModelReport report_;
 };
 

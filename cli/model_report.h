@@ -24,6 +24,7 @@ struct GemmReport {
   SizeText m, k, n;
   bool fp8 = false;
   std::string reason;
+  std::optional<double> speedup;  // of its layer, as --auto-filter sees it
   // Of "k" and "n" those that CUDA wants to be multiples of 16 (or of a block)
   // and that are not. M is free; it is the K of wgrad.
   std::string padding;

@@ -3,14 +3,18 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <thread>
 
+#include "graph/passes/auto_filter.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/recipe_text.h"
+#include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/isa.h"
+#include "training/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -72,6 +76,9 @@ void MachineFlags::AddTo(Flags& flags) {
   for (Isa known : AllIsas()) names.push_back(Name(known));
   flags.Choice("--isa", &isa, names,
                "instruction set (default: auto, the best of this machine)");
+  flags.Choice("--accumulate", &accumulate, {"float32", "hopper"},
+               "sums of FP8 products: float32, or as a Hopper GPU rounds them, "
+               "which is slow (default: float32)");
 }
 
 void MachineFlags::Apply() const {
@@ -80,6 +87,8 @@ void MachineFlags::Apply() const {
     throw UsageError(Concat("--threads: expected at most 1024, got ", threads));
   }
   SetNumThreads(static_cast<int>(threads > 0 ? threads : all));
+  SetAccumulation(accumulate == "hopper" ? Accumulation::kHopper
+                                         : Accumulation::kFloat);
   try {
     ForceIsa(isa);
   } catch (const Error& e) {
@@ -105,12 +114,18 @@ void RecipeFlags::AddTo(Flags& flags) {
              "only layers that match one of these globs run in FP8");
   flags.List("--exclude", &exclude,
              "layers that match one of these globs stay in fp32");
+  flags.Text("--auto-filter", &auto_filter,
+             "layers that FP8 makes slower stay in fp32: h100 (torchao's "
+             "figures) or a file of `onnx-fp8 bench gemm --save`");
   flags.Int("--amax-history", &amax_history, 1,
             "delayed: steps of amax kept (default: 16)");
   flags.Choice("--amax-algo", &amax_algo, {"max", "most_recent"},
                "delayed: the amax taken from them (default: max)");
   flags.Int("--margin", &margin, -100,
             "delayed: the scale is multiplied by 2^N (default: 0)");
+  flags.Text("--scales", &scales,
+             "static: their file, made by `onnx-fp8 calibrate`, or the folder "
+             "of a run with delayed scaling");
   flags.Choice("--scale-dtype", &scale_dtype, {"float32", "e8m0"},
                "storage of scales that are powers of two (default: float32)");
 }
@@ -123,6 +138,14 @@ Recipe ParseRecipeFlag(const char* flag, const std::string& text) {
     return ParseRecipe(text);
   } catch (const Error& error) {
     throw UsageError(Concat(flag, ": ", error.what()));
+  }
+}
+
+void RequireKnown(const SpeedTable& speeds, const Recipe& recipe) {
+  try {
+    CheckKnown(speeds, recipe);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
   }
 }
 
@@ -161,14 +184,26 @@ Recipe RecipeFlags::Make() const {
 }
 
 GemmFilter RecipeFlags::MakeFilter() const {
-  GemmFilter filter = {filter_fqns, include, exclude, {}};
+  GemmFilter filter = {filter_fqns, include, exclude, {}, nullptr};
+  if (!auto_filter.empty()) {
+    filter.speeds =
+        std::make_shared<const SpeedTable>(LoadSpeedTable(auto_filter));
+    RequireKnown(*filter.speeds, Make());
+  }
   for (const std::string& text : recipe_for) {
     auto [glob, name] = SplitRecipeFor(text);
     Recipe own = ParseRecipeFlag("--recipe-for", name);
     Override("--recipe-for", &own);
+    if (filter.speeds) RequireKnown(*filter.speeds, own);
     filter.recipes.emplace_back(glob, own);
   }
   return filter;
+}
+
+Fp8Spec RecipeFlags::MakeSpec() const {
+  Fp8Spec spec = {Make(), MakeFilter()};
+  if (!scales.empty()) spec.scales = ReadStaticScales(scales);
+  return spec;
 }
 
 void RecipeFlags::Resolve(FlagMap* saved) const {
@@ -176,6 +211,14 @@ void RecipeFlags::Resolve(FlagMap* saved) const {
     return text.ends_with(".json") ? RecipeText(ParseRecipe(text)) : text;
   };
   if (saved->contains("--recipe")) (*saved)["--recipe"] = {resolved(recipe)};
+  if (!auto_filter.empty() && auto_filter != "h100") {
+    (*saved)["--auto-filter"] = {
+        std::filesystem::absolute(auto_filter).lexically_normal().string()};
+  }
+  if (!scales.empty()) {
+    (*saved)["--scales"] = {
+        std::filesystem::absolute(scales).lexically_normal().string()};
+  }
   if (recipe_for.empty()) return;
   std::vector<std::string>& words = (*saved)["--recipe-for"];
   words.clear();
@@ -285,6 +328,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   options.loss = loss.Make();
   options.recipe = recipe.Make();
   options.filter = recipe.MakeFilter();
+  options.scales = recipe.scales;
   options.train = parameters.train;
   options.freeze = parameters.freeze;
   options.expand = engine.expand;

@@ -12,16 +12,18 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "graph/passes/gemm_decision.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/session.h"
 #include "optimizers/schedule.h"
 
 namespace onnx_fp8 {
 
-// --threads, --isa; every command has them.
+// --threads, --isa, --accumulate; every command has them.
 struct MachineFlags {
   int64_t threads = 0;  // 0: as many as the machine has
   std::string isa = "auto";
+  std::string accumulate = "float32";
 
   void AddTo(Flags& flags);
   // Errors: UsageError for an instruction set that this machine lacks.
@@ -33,6 +35,8 @@ struct RecipeFlags {
   std::string recipe = "off";
   std::vector<std::string> filter_fqns, include, exclude;
   std::vector<std::string> recipe_for;  // PATTERN=RECIPE
+  std::string auto_filter;              // "h100" or a file
+  std::string scales;                   // a file or the folder of a run
   // These override the recipe if they are given.
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
   int64_t amax_history = kNone;
@@ -44,7 +48,10 @@ struct RecipeFlags {
   // be read.
   Recipe Make() const;
   GemmFilter MakeFilter() const;
-  // Puts the recipes of .json files in the place of their names.
+  // Both, and the scales that are given.
+  Fp8Spec MakeSpec() const;
+  // Puts the recipes of .json files in the place of their names, and makes the
+  // paths of --auto-filter and --scales absolute.
   void Resolve(FlagMap* saved) const;
 
  private:

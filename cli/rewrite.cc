@@ -66,9 +66,9 @@ void RequireStepFlags(const Flags& flags) {
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
   RewriteReport report =
-      RewriteModel(values.model, values.out, values.recipe.Make(),
-                   values.recipe.MakeFilter(), values.parameters.train,
-                   values.parameters.freeze, ShowCopies(progress));
+      RewriteModel(values.model, values.out, values.recipe.MakeSpec(),
+                   {values.parameters.train, values.parameters.freeze},
+                   ShowCopies(progress));
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
@@ -97,6 +97,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.optimizer = values.optimizer.Make(flags);
   options.recipe = values.recipe.Make();
   options.filter = values.recipe.MakeFilter();
+  options.scales = values.recipe.scales;
   options.grad_accum = values.grad_accum;
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;

@@ -104,7 +104,7 @@ void RunFolder::Write(const std::string& model, const FlagMap& flags,
   std::error_code none;
   if (!fs::equivalent(model, to, none)) {
     MakeDirectories(path_ + "/model");
-    RewriteModel(model, to, Recipe{}, {}, {}, {}, observer);
+    RewriteModel(model, to, Fp8Spec{}, {}, observer);
   }
   nlohmann::ordered_json json = {
       {"format", 1},

@@ -73,9 +73,9 @@ void Inline(onnx::ModelProto* model, const std::set<FunctionId>& functions) {
 
 class ModelRewriter {
  public:
-  ModelRewriter(const std::string& in, const Recipe& recipe,
-                const GemmFilter& filter, const ParameterPatterns& patterns)
-      : file_(ReadModelFile(in)), spec_{recipe, filter}, patterns_(patterns) {}
+  ModelRewriter(const std::string& in, const Fp8Spec& spec,
+                const ParameterPatterns& patterns)
+      : file_(ReadModelFile(in)), spec_(spec), patterns_(patterns) {}
 
   RewriteReport Run() {
     Refuse();
@@ -222,14 +222,13 @@ class ModelRewriter {
 }  // namespace
 
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
-                           const Recipe& recipe, const GemmFilter& filter,
-                           const std::vector<std::string>& train,
-                           const std::vector<std::string>& freeze,
+                           const Fp8Spec& spec,
+                           const ParameterPatterns& patterns,
                            const ExternalCopyObserver& observer) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
-  ModelRewriter rewriter(in, recipe, filter, {train, freeze});
+  ModelRewriter rewriter(in, spec, patterns);
   RewriteReport report = rewriter.Run();
   CopyExternalData(rewriter.file(), out, observer);
   if (report.rewritten == 0) {

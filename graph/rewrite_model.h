@@ -6,6 +6,7 @@
 
 #include "graph/external_copy.h"
 #include "graph/passes/fp8_rewrite.h"
+#include "graph/passes/trained_parameters.h"
 
 namespace onnx_fp8 {
 
@@ -23,13 +24,12 @@ struct RewriteReport {
 // the ops that changed since are raised. Delayed scaling adds its state
 // (initializer, input and update_binding). Recipe off copies the file.
 // External data are not read. Their files stay where they are if `out` lies in
-// the same folder, and are copied to another one. `train` and `freeze` as for
-// training. Errors: a model that is rewritten already, `out` equal to
-// `in`, a pattern that matches nothing, files that can't be read or written.
+// the same folder, and are copied to another one. Errors: a model that is
+// rewritten already, `out` equal to `in`, a pattern that matches nothing, files
+// that can't be read or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
-                           const Recipe& recipe, const GemmFilter& filter = {},
-                           const std::vector<std::string>& train = {},
-                           const std::vector<std::string>& freeze = {},
+                           const Fp8Spec& spec,
+                           const ParameterPatterns& patterns = {},
                            const ExternalCopyObserver& observer = {});
 
 }  // namespace onnx_fp8

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "onnx_fp8/recipe.h"
+#include "onnx_fp8/speed_table.h"
 
 namespace onnx_fp8 {
 
@@ -20,6 +22,9 @@ struct GemmFilter {
   std::vector<std::string> include, exclude;
   // Glob and recipe; the first that matches takes the place of the recipe.
   std::vector<std::pair<std::string, Recipe>> recipes;
+  // Of what is left, layers that FP8 does not make faster by this table stay in
+  // high precision; null: all are taken.
+  std::shared_ptr<const SpeedTable> speeds;
 };
 
 }  // namespace onnx_fp8

@@ -40,7 +40,6 @@ FORMATS = base("*Float8*:*Float16*:*E8M0*")
 KERNELS8 = cpu("Float8Kernels.*")
 QUANTIZE = cpu("Quantize*")
 SCALES = cpu("UpdateScale.*:Bodies.UpdateScale")
-FILTER = graph("GemmDecision.*")
 PLAN = providers("Plan.*:RandomGraphs.RunAs*")
 UPDATES = optimizers("*Traces.*:Update*")
 APPEND = optimizers("*Traces.*:AppendOptimizer.*")
@@ -122,25 +121,14 @@ FP8_GRAPH = (
       "if (!added && how.dtype == DType::kE8M0) return it->second;", FP8),
     M("fp8: gradients take the weight's format",
       "graph/passes/gemm_decision.cc",
-      "return gradient ? recipe.grad_output :", "return gradient ? recipe.weight :",
-      FP8),
+      "return gradient ? recipe.grad_output :",
+      "return gradient ? recipe.weight :", FP8),
     M("fp8: transA is lost", "graph/passes/fp8_rewrite.cc",
       'operands[0].transposed ^= node.Int("transA", 0) != 0;', "", FP8),
     M("fp8: transB is lost", "graph/passes/fp8_rewrite.cc",
       'operands[1].transposed ^= node.Int("transB", 0) != 0;', "", FP8),
     M("fp8: alpha is lost", "graph/passes/fp8_rewrite.cc",
       "if (alpha != 1) y = b.Mul(y, b.Scalar(alpha, y));", "", FP8),
-    M("filter: it does not see parameters", "graph/passes/gemm_decision.cc",
-      "add(fqn);", "", FILTER),
-    M("filter: it does not see modules of parameters",
-      "graph/passes/gemm_decision.cc", "add(fqn.substr(0, dot));", "", FILTER),
-    M("filter: it does not see modules of nodes",
-      "graph/passes/gemm_decision.cc", "add(d.module);", "", FILTER),
-    M("filter: the last pattern wins", "graph/passes/gemm_decision.cc",
-      "first = std::min(first, i);", "first = i;", FILTER),
-    M("filter: patterns that match nothing pass",
-      "graph/passes/gemm_decision.cc", "Check(matched[i],", "Check(true,",
-      FILTER),
     M("fp8: scale slots of one layer meet", "graph/passes/fp8_rewrite.cc",
       "slot.occurrence = occurrences_[slot.Key()]++;", "slot.occurrence = 0;",
       FP8),

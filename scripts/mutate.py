@@ -20,6 +20,7 @@ import mutants
 import mutants_external
 import mutants_fusions
 import mutants_kernels
+import mutants_recipes
 import mutants_reports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -189,7 +190,7 @@ def judge(mutant, runner):
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
     found = [m for of in (mutants, mutants_external, mutants_fusions,
-                          mutants_kernels, mutants_reports)
+                          mutants_kernels, mutants_recipes, mutants_reports)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

@@ -2,7 +2,9 @@
 #include "graph/passes/gemm_decision.h"
 
 #include <algorithm>
+#include <map>
 
+#include "graph/passes/auto_filter.h"
 #include "graph/views.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/glob.h"
@@ -131,6 +133,7 @@ void CheckSpec(const Fp8Spec& spec) {
   auto check = [&](const Recipe& recipe) {
     std::string where = "[recipe " + RecipeText(recipe) + "]";
     CheckRecipe(recipe, where);
+    if (spec.filter.speeds) CheckKnown(*spec.filter.speeds, recipe);
     const Recipe& main = spec.recipe;
     bool same = recipe.amax_history == main.amax_history &&
                 recipe.most_recent == main.most_recent &&
@@ -172,13 +175,45 @@ void Decide(GemmDecision* d, Filter& filter) {
   if (!filter.enabled()) {
     d->reason = "recipe off";
   } else if (!filter.Admits(d)) {
-    // Admits has said why.
+    d->recipe = Recipe();  // Admits has said why
   } else if (OperandOf(d->recipe, d->gemm, 0).high_precision) {
     d->reason = Concat(Name(d->gemm.role), " in high precision");
   } else {
     d->fp8 = true;
     d->reason =
         d->gemm.weight->role == Role::kFrozen ? "frozen: no wgrad" : "linear";
+  }
+}
+
+// A forward product's sizes as its layer has them: M tokens, K in, N out.
+struct LayerSize {
+  int64_t m, k, n;
+};
+
+LayerSize SizeOf(const GemmInfo& forward) {
+  // A weight on the left gives the layer's transpose.
+  if (forward.weight_slot == 0) return {forward.n, forward.k, forward.m};
+  return {forward.m, forward.k, forward.n};
+}
+
+// Takes back what FP8 would make slower, whole layers at a time.
+void FilterBySpeed(const Fp8Spec& spec, std::vector<GemmDecision>* decisions) {
+  std::map<const Value*, Prediction> layers;
+  for (const GemmDecision& d : *decisions) {
+    if (d.gemm.role != GemmRole::kForward || !d.recipe.enabled()) continue;
+    auto [m, k, n] = SizeOf(d.gemm);
+    // Of a layer that runs several times the first run counts.
+    if (layers.contains(d.gemm.weight)) continue;
+    layers[d.gemm.weight] =
+        PredictLayer(*spec.filter.speeds, d.recipe, spec.any_m ? -1 : m, k, n);
+  }
+  for (GemmDecision& d : *decisions) {
+    auto layer = layers.find(d.gemm.weight);
+    if (!d.fp8 || layer == layers.end()) continue;
+    d.speedup = layer->second.speedup;
+    if (layer->second.faster) continue;
+    d.fp8 = false;
+    d.reason = layer->second.reason;
   }
 }
 
@@ -222,6 +257,7 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
     if (gemm.weight) d.fqn = gemm.weight->name;
     Decide(&d, filter);
   }
+  if (spec.filter.speeds) FilterBySpeed(spec, &decisions);
   return decisions;
 }
 

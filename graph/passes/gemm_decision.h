@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct Fp8Spec {
   GemmFilter filter = {};
   ParameterNames names = {};  // for the filter; may be empty
   StaticScales scales = {};
+  bool any_m = false;  // the graph's M stands for all sizes
 };
 
 // Whether a GEMM runs in FP8 and why (not).
@@ -30,6 +32,9 @@ struct GemmDecision {
   bool fp8 = false;
   std::string reason;  // "linear", "attention", "filtered", "recipe off", …
   Recipe recipe;       // of the layer, where it is admitted
+  // Of the layer's forward and backward together, where a table of speeds
+  // tells.
+  std::optional<double> speedup;
 
   // What its K and N are multiples of on a GPU; nothing here needs that.
   int64_t alignment() const;

@@ -139,6 +139,12 @@ TEST(RecipeFlagsTest, RecipesOfFilesAreSaved) {
   EXPECT_EQ(saved.at("--recipe-for"),
             (std::vector<std::string>{"a=" + label, "b=off"}));
   saved = {};
+  RecipeFlags{.auto_filter = "h100"}.Resolve(&saved);
+  EXPECT_TRUE(saved.empty());
+  RecipeFlags{.auto_filter = "x/../speeds.json"}.Resolve(&saved);
+  std::string path = (std::filesystem::current_path() / "speeds.json").string();
+  EXPECT_EQ(saved.at("--auto-filter"), std::vector<std::string>{path});
+  saved = {};
   RecipeFlags().Resolve(&saved);
   EXPECT_TRUE(saved.empty());
   EXPECT_THROW(RecipeFlags{.recipe = dir / "none.json"}.Make(), Error);

@@ -124,6 +124,8 @@ TEST(GemmDecision, TheFirstPatternGivesTheRecipe) {
   EXPECT_EQ(decided.decisions[0].recipe, rowwise);
   EXPECT_EQ(decided.decisions[1].recipe, ParseRecipe("tensorwise"));
   EXPECT_EQ(decided.error, "");  // both match
+  decided = Decide("tensorwise", {.exclude = {"head"}});
+  EXPECT_FALSE(decided.decisions[1].recipe.enabled());
   decided = Decide("tensorwise", {.recipes = {{"head", off}}});
   EXPECT_EQ(decided.reasons(), Second("off for head"));
   // Nothing but what a pattern names.

@@ -221,6 +221,32 @@ def test_inspect_tells_recipes_apart():
     assert "Recipe: tensorwise = i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2\n" in text
 
 
+def test_auto_filter(tmp_path):
+    def decisions(table):
+        report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise",
+                                "--auto-filter", table).stdout)
+        return [(g["fp8"], g["reason"], g.get("speedup")) for g in report["gemms"] if g["role"] != "none"]
+
+    path = tmp_path / "speeds.json"
+    run("bench", "gemm", "--save", path, "--sizes", "8,4", "--seconds", 0)
+    table = json.loads(path.read_text())
+    assert table["m"] == table["k"] == table["n"] == [4, 8]
+    assert len(table["gflops"]["fp32"]) == len(table["gflops"]["fp8"]) == 8
+    for fp8, reason, speedup in decisions(path):
+        assert fp8 == (speedup >= 1) and (reason == "linear") == fp8
+    table["quantize_gigaelements"] = 1e9
+    for factor in (0.5, 2):
+        table["gflops"] = {"fp32": [1] * 8, "fp8": [factor] * 8}
+        path.write_text(json.dumps(table))
+        reason = "linear" if factor > 1 else "measured: 0.50x"
+        assert {(fp8, why) for fp8, why, _ in decisions(path)} == {(factor > 1, reason)}
+        assert all(speedup == pytest.approx(factor, rel=1e-6) for _, _, speedup in decisions(path))
+    h100 = {reason for fp8, reason, speedup in decisions("h100") if not fp8 and speedup is None}
+    assert h100 == {"h100: K <= 4096, N <= 1024", "h100: N is no multiple of 16"}  # the latter is lm_head
+    text = run("inspect", GPT, "--shape", "batch=4,seq=16", "--recipe", "tensorwise", "--auto-filter", path).stdout
+    assert "speed-up" in text
+
+
 def test_recipes():
     listed = {recipe["name"]: recipe for recipe in json.loads(run("recipes", "--json").stdout)}
     assert list(listed) == ["off", "tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "static", "blockwise",

@@ -98,6 +98,9 @@ WRONG = [
     (["bench", "gemm", "--shape", "8,8,8,NX"], "expected M,K,N"),
     (["bench", "gemm", "--shape", "8,8,8;NT"], "expected M,K,N"),
     (["bench", "gemm", "--dtype", "fp4"], "expected fp32 or fp8"),
+    (["bench", "gemm", "--sizes", "8"], "--sizes needs --save"),
+    (["bench", "gemm", "--save", "s.json", "--sizes", "0"], "--sizes: expected numbers from 1 to 16384"),
+    (["bench", "gemm", "--save", "s.json", "--json"], "--json and --save exclude each other"),
     (["version", "--threads", "0"], "at least 1"),
     (["version", "--threads", "100000"], "at most 1024"),
 ]

@@ -165,8 +165,8 @@ TEST(Hopper, ScalesMayVaryAlongK) {
         float sum = 0;
         for (int64_t g = 0; g < groups; ++g) {
           std::vector<double> products;
-          for (int64_t k = g * depth; k < std::min<int64_t>(300, (g + 1) * depth);
-               ++k) {
+          for (int64_t k = g * depth;
+               k < std::min<int64_t>(300, (g + 1) * depth); ++k) {
             products.push_back(At(x.a, false, i, k) * At(x.b, false, k, j));
           }
           float scale = x.p.row_scale[g * 3 + i] * x.p.column_scale[g * 70 + j];

@@ -53,6 +53,9 @@ for name, words, flags in [
     ("scale_dtype_for_scales_that_are_no_powers_of_two",
      "scales: e8m0 holds powers of two: expected _p2 or _floor at i",
      ["--recipe", "tensorwise", "--scale-dtype", "e8m0"]),
+    ("auto_filter_of_blocks",
+     "--auto-filter h100: expected a recipe of tensors or rows, got i:dyn_blk32_e4m3_p2,",
+     ["--recipe", "mxfp8", "--auto-filter", "h100"]),
     ("recipe_for_without_a_recipe", "--recipe-for: expected PATTERN=RECIPE, as in layers.0.*=off, got \"layers.0\"",
      ["--recipe-for", "layers.0"]),
     ("recipe_for_an_unknown_one", "--recipe-for: [recipe fp4] expected off, tensorwise", ["--recipe-for", "*=fp4"]),
@@ -125,6 +128,13 @@ case("loss_that_is_no_output", "[m.onnx] expected an output named nothing, got y
      make=training(loss="output:nothing"))
 case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y\" of shape [2,3]; outputs: y",
      code=1, leaves=BEGUN, make=training(loss="output:y"))
+
+
+@cases("[speeds.json] expected what `onnx-fp8 bench gemm --save` writes: expected the format \"onnx_fp8 gemm speeds")
+def speeds_that_are_none(folder):
+    good(folder)
+    (folder / "speeds.json").write_text('{"format": 1}')
+    return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
 @cases("[mine.json] expected a recipe as JSON, got another text")

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "onnx_fp8/recipe.h"
+#include "onnx_fp8/speed_table.h"
+
+namespace onnx_fp8 {
+
+// Whether FP8 makes a layer's forward and backward faster.
+struct Prediction {
+  bool faster = false;
+  std::optional<double> speedup;  // of all its products; none: not published
+  std::string reason;             // "h100: 0.64x", "h100: K <= 4096, N <= 1024"
+};
+
+// For y (M,N) = x (M,K) w (K,N) and its gradients; m -1: not known, which is
+// taken as large.
+//
+// h100: torchao's thresholds on K and N (torchao/float8/float8_linear_utils.py)
+// for scales of whole tensors, and for rows where M is not known; else its
+// table for rowwise. Both also for what keeps wgrad in high precision, where
+// torchao has none: it does not gain more than 1.5 then, two products of three.
+//
+// A measured table: the time of the three products, and of quantising each
+// operand as often as the recipe needs, against that of three fp32 products.
+//
+// REQUIRES: a recipe that CheckKnown lets pass.
+Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,
+                        int64_t m, int64_t k, int64_t n);
+
+// Errors: a recipe that the table knows nothing of (h100 and blocks).
+void CheckKnown(const SpeedTable& table, const Recipe& recipe);
+
+}  // namespace onnx_fp8

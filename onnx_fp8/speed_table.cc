@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/speed_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/mapped_file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kFormat[] = "onnx_fp8 gemm speeds 1";
+
+// Between which two entries of an axis a size lies, and how near to the second.
+struct Place {
+  size_t low, high;
+  double share;
+};
+
+Place Locate(const std::vector<int64_t>& axis, int64_t size) {
+  auto above = std::ranges::upper_bound(axis, size);
+  if (above == axis.begin()) return {0, 0, 0};
+  auto high = static_cast<size_t>(above - axis.begin());
+  if (above == axis.end()) return {high - 1, high - 1, 0};
+  auto log = [](int64_t x) { return std::log2(static_cast<double>(x)); };
+  double from = log(axis[high - 1]);
+  return {high - 1, high, (log(size) - from) / (log(axis[high]) - from)};
+}
+
+struct Row {
+  int64_t m, k;
+  double speedup[6];
+};
+
+constexpr Row kH100Rowwise[] = {
+#include "onnx_fp8/h100_rowwise.inc"
+};
+
+SpeedTable H100() {
+  SpeedTable table;
+  table.source = "h100";
+  SpeedGrid& grid = table.speedup;
+  auto add = [](std::vector<int64_t>& axis, int64_t size) {
+    if (axis.empty() || axis.back() < size) axis.push_back(size);
+  };
+  for (const Row& row : kH100Rowwise) {
+    add(grid.m, row.m);
+    add(grid.k, row.k);
+    grid.values.insert(grid.values.end(), std::begin(row.speedup),
+                       std::end(row.speedup));
+  }
+  grid.n = {1024, 2048, 4096, 8192, 16384, 32768};
+  return table;
+}
+
+std::vector<int64_t> ReadSizes(const Json& json) {
+  auto sizes = json.get<std::vector<int64_t>>();
+  bool ascending =
+      std::ranges::adjacent_find(sizes, std::greater_equal<>()) == sizes.end();
+  Check(!sizes.empty() && sizes[0] >= 1 && ascending,
+        "expected sizes that ascend from at least 1");
+  return sizes;
+}
+
+SpeedGrid ReadGrid(const Json& json, const SpeedGrid& sizes,
+                   const char* dtype) {
+  SpeedGrid grid = sizes;
+  grid.values = json.at("gflops").at(dtype).get<std::vector<double>>();
+  size_t cells = grid.m.size() * grid.k.size() * grid.n.size();
+  Check(grid.values.size() == cells, "expected ", cells, " speeds of ", dtype,
+        ", got ", grid.values.size());
+  for (double& value : grid.values) {
+    Check(value > 0, "expected speeds above 0, got ", value);
+    value *= 1e9;
+  }
+  return grid;
+}
+
+SpeedTable Read(const Json& json) {
+  Check(json.at("format") == kFormat, "expected the format \"", kFormat, "\"");
+  SpeedGrid sizes;
+  sizes.m = ReadSizes(json.at("m"));
+  sizes.k = ReadSizes(json.at("k"));
+  sizes.n = ReadSizes(json.at("n"));
+  SpeedTable table;
+  table.fp32 = ReadGrid(json, sizes, "fp32");
+  table.fp8 = ReadGrid(json, sizes, "fp8");
+  table.quantize = json.at("quantize_gigaelements").get<double>() * 1e9;
+  Check(table.quantize > 0, "expected a speed of quantising above 0");
+  return table;
+}
+
+}  // namespace
+
+double SpeedGrid::At(int64_t m_size, int64_t k_size, int64_t n_size) const {
+  Place a = Locate(m, m_size), b = Locate(k, k_size), c = Locate(n, n_size);
+  double sum = 0;
+  for (int corner = 0; corner < 8; ++corner) {
+    double share = 1;
+    auto pick = [&](const Place& place, int bit) {
+      bool high = (corner >> bit & 1) != 0;
+      share *= high ? place.share : 1 - place.share;
+      return high ? place.high : place.low;
+    };
+    size_t i = pick(a, 0), j = pick(b, 1), l = pick(c, 2);
+    if (share != 0) sum += share * values[(i * k.size() + j) * n.size() + l];
+  }
+  return sum;
+}
+
+SpeedTable LoadSpeedTable(const std::string& source) {
+  if (source == "h100") return H100();
+  MappedFile file = MapFile(source);
+  const char* begin = reinterpret_cast<const char*>(file.data);
+  const std::string what =
+      "[" + source + "] expected what `onnx-fp8 bench gemm --save` writes";
+  try {
+    SpeedTable table = Read(Json::parse(begin, begin + file.size));
+    table.source = source;
+    return table;
+  } catch (const nlohmann::json::exception&) {
+    Fail(what, ", got something else");
+  } catch (const Error& error) {
+    Fail(what, ": ", error.what());
+  }
+}
+
+std::string SpeedTableJson(const SpeedTable& table,
+                           const std::string& machine) {
+  auto gflops = [](const SpeedGrid& grid) {
+    Json values = Json::array();
+    for (double value : grid.values) values.push_back(value / 1e9);
+    return values;
+  };
+  Json json = {
+      {"format", kFormat},
+      {"machine", machine},
+      {"m", table.fp32.m},
+      {"k", table.fp32.k},
+      {"n", table.fp32.n},
+      {"gflops", {{"fp32", gflops(table.fp32)}, {"fp8", gflops(table.fp8)}}},
+      {"quantize_gigaelements", table.quantize / 1e9},
+  };
+  return json.dump() + "\n";
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+// A figure of products y (M,N) = a (M,K) b (K,N) over sizes.
+struct SpeedGrid {
+  std::vector<int64_t> m, k, n;  // ascending
+  std::vector<double> values;    // of all triples, n fastest
+
+  // Linear in the logarithms of the sizes between the cells; a size outside
+  // has the value of the nearest one inside. REQUIRES: sizes of at least 1.
+  double At(int64_t m_size, int64_t k_size, int64_t n_size) const;
+};
+
+// How fast products are in FP8 and without: what --auto-filter decides by.
+struct SpeedTable {
+  std::string source;  // "h100" or a file
+  // Of a layer, forward and backward, by rowwise: times bf16 (h100 only).
+  SpeedGrid speedup;
+  // Measured (files only): operations per second of products, and elements per
+  // second of quantising a tensor.
+  SpeedGrid fp32, fp8;
+  double quantize = 0;
+
+  bool measured() const { return !fp32.values.empty(); }
+};
+
+// "h100": what torchao publishes for it; else a file that `onnx-fp8 bench gemm
+// --save` wrote. Errors: no such file, another content.
+SpeedTable LoadSpeedTable(const std::string& source);
+
+// The text of such a file. `machine`: where it was measured, for people.
+std::string SpeedTableJson(const SpeedTable& table, const std::string& machine);
+
+}  // namespace onnx_fp8

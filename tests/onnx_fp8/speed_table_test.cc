@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/speed_table.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/training/files.h"
+
+namespace onnx_fp8 {
+namespace {
+
+TEST(SpeedGrid, CellsAndBetween) {
+  SpeedGrid grid = {{64, 256}, {1, 4, 16}, {8}, {1, 2, 4, 3, 6, 12}};
+  EXPECT_EQ(grid.At(64, 1, 8), 1);
+  EXPECT_EQ(grid.At(256, 16, 8), 12);
+  EXPECT_EQ(grid.At(64, 4, 8), 2);
+  // Half-way in logarithms, along each axis and both.
+  EXPECT_EQ(grid.At(128, 1, 8), 2);
+  EXPECT_EQ(grid.At(64, 8, 8), 3);
+  EXPECT_EQ(grid.At(128, 8, 8), (2 + 4 + 6 + 12) / 4.0);
+  // Outside: as at the edge.
+  EXPECT_EQ(grid.At(1, 1, 1), 1);
+  EXPECT_EQ(grid.At(1 << 20, 1 << 20, 1 << 20), 12);
+  EXPECT_EQ(grid.At(128, 1 << 20, 3), 8);
+}
+
+TEST(SpeedTable, H100IsTorchaosTable) {
+  SpeedTable table = LoadSpeedTable("h100");
+  EXPECT_FALSE(table.measured());
+  const SpeedGrid& grid = table.speedup;
+  std::vector<int64_t> sizes = {1024, 2048, 4096, 8192, 16384, 32768};
+  EXPECT_EQ(grid.m, sizes);
+  EXPECT_EQ(grid.k, sizes);
+  EXPECT_EQ(grid.n, sizes);
+  ASSERT_EQ(grid.values.size(), 216u);
+  EXPECT_EQ(grid.At(1024, 1024, 1024), 0.42);
+  EXPECT_EQ(grid.At(2048, 16384, 2048), 0.62);
+  EXPECT_EQ(grid.At(8192, 4096, 4096), 1.00);
+  EXPECT_EQ(grid.At(16384, 32768, 32768), 1.72);
+  EXPECT_EQ(grid.At(32768, 16384, 32768), 1.73);
+  EXPECT_EQ(grid.At(32768, 32768, 32768), 1.52);
+}
+
+TEST(SpeedTable, FilesAreReadAsTheyAreWritten) {
+  SpeedTable table;
+  table.fp32 = {{8, 64}, {8}, {16}, {2e9, 4.5e9}};
+  table.fp8 = {{8, 64}, {8}, {16}, {1e9, 1.25e10}};
+  table.quantize = 5e8;
+  TempDir dir;
+  WriteText(dir / "s.json", SpeedTableJson(table, "here"));
+  SpeedTable read = LoadSpeedTable(dir / "s.json");
+  EXPECT_TRUE(read.measured());
+  EXPECT_EQ(read.source, dir / "s.json");
+  EXPECT_EQ(read.fp32.m, table.fp32.m);
+  EXPECT_EQ(read.fp8.n, table.fp8.n);
+  EXPECT_EQ(read.fp32.values, table.fp32.values);
+  EXPECT_EQ(read.fp8.values, table.fp8.values);
+  EXPECT_EQ(read.quantize, 5e8);
+}
+
+TEST(SpeedTable, RefusesOtherFiles) {
+  TempDir dir;
+  const std::string good =
+      R"({"format":"onnx_fp8 gemm speeds 1","m":[8,64],"k":[8],"n":[8],)"
+      R"("gflops":{"fp32":[1,2],"fp8":[1,2]},"quantize_gigaelements":1})";
+  const std::string path = dir / "s.json";
+  auto refusal = [&](const std::string& text) {
+    WriteText(path, text);
+    return ErrorOf([&] { LoadSpeedTable(path); });
+  };
+  const std::string what =
+      "[" + path + "] expected what `onnx-fp8 bench gemm --save` writes";
+  EXPECT_EQ(refusal(good), "");
+  EXPECT_EQ(refusal("speeds"), what + ", got something else");
+  EXPECT_EQ(refusal("{}"), what + ", got something else");
+  auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return refusal(text);
+  };
+  EXPECT_EQ(changed("speeds 1", "speeds 2"),
+            what + ": expected the format \"onnx_fp8 gemm speeds 1\"");
+  for (const char* sizes : {"[64,8]", "[8,8]", "[]", "[0,8]"}) {
+    EXPECT_EQ(changed("[8,64]", sizes),
+              what + ": expected sizes that ascend from at least 1");
+  }
+  EXPECT_EQ(changed("[1,2]", "[1]"),
+            what + ": expected 2 speeds of fp32, got 1");
+  EXPECT_EQ(changed("\"fp8\":[1,2]", "\"fp8\":[1,0]"),
+            what + ": expected speeds above 0, got 0");
+  EXPECT_EQ(changed("elements\":1", "elements\":0"),
+            what + ": expected a speed of quantising above 0");
+  EXPECT_EQ(changed("[8,64]", "\"x\""), what + ", got something else");
+  EXPECT_NE(ErrorOf([&] { LoadSpeedTable(dir / "none"); }), "");
+}
+
+}  // namespace
+}  // namespace onnx_fp8
