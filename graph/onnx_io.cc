@@ -45,6 +45,9 @@ std::unique_ptr<Graph> Import(ModelFile file) {
 // The lowest opset >= 19 at which every node means what it means here.
 int LowestOpset(const Graph& graph) {
   int opset = kBodyOpset;
+  for (const Value* value : graph.Values()) {
+    if (value->dtype == DType::kE8M0) opset = 24;  // the first to know it
+  }
   for (const Node& node : graph.nodes()) {
     if (!node.domain.empty()) continue;
     if (node.op == "GroupNormalization") opset = std::max(opset, 21);

@@ -17,6 +17,7 @@ import sys
 import time
 
 import mutants
+import mutants_blocks
 import mutants_external
 import mutants_fusions
 import mutants_kernels
@@ -189,8 +190,9 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for of in (mutants, mutants_external, mutants_fusions,
-                          mutants_kernels, mutants_recipes, mutants_reports)
+    found = [m for of in (mutants, mutants_blocks, mutants_external,
+                          mutants_fusions, mutants_kernels, mutants_recipes,
+                          mutants_reports)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

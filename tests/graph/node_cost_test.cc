@@ -52,6 +52,16 @@ input b: float8e5m2[4,2,5]
 y: float[3,5] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(a, s, b, s)
 )");
   EXPECT_EQ(c.flops, 2 * 3 * 5 * 8);
+  c = Cost(R"(
+input a: float8e4m3fn[4,2,3]
+input s: float[8,1]
+input b: float8e4m3fn[5,3]
+input t: float8e8m0[5,1]
+input z: float[5]
+y: float[4,2,5] = onnx_fp8.ScaledMatMulBlockBias<transA=0, transB=1, a_block_rows=1, a_block_columns=0, b_block_rows=1, b_block_columns=0>(a, s, b, t, z)
+)");
+  EXPECT_EQ(c.flops, 2 * 8 * 5 * 3);
+  EXPECT_EQ(c.bytes, 24 + 4 * 8 + 15 + 5 + 4 * 5 + 4 * 40);
 }
 
 TEST(NodeCost, Attention) {

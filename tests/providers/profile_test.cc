@@ -135,6 +135,8 @@ input x: float[4]
 a: float[4] = onnx_fp8.ScaledMatMul<role="wgrad", fqn="fc.weight">(x)
 b: float[4] = onnx_fp8.QuantizeTensor(x)
 c: float[4] = onnx_fp8.UpdateScale(x)
+f: float[4] = onnx_fp8.QuantizeBlock(x)
+g: float[4] = onnx_fp8.DequantizeBlock(x)
 optimizer.Mul: float[4] = Mul(x)
 grad_norm: float[4] = Sqrt(x)
 d: float[4] = onnx_fp8.AdamW(x)  # optimizer.w
@@ -150,7 +152,8 @@ e: float[4] = Gelu(x)
     roles += node.role + " ";
   }
   EXPECT_EQ(roles,
-            "wgrad quantise quantise optimizer optimizer optimizer other ");
+            "wgrad quantise quantise quantise quantise optimizer optimizer "
+            "optimizer other ");
   EXPECT_TRUE(profiler.Report().nodes[0].eight_bit);
   EXPECT_EQ(profiler.Report().nodes[0].fqn, "fc.weight");
 }

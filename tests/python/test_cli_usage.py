@@ -37,7 +37,7 @@ def test_version_names_what_a_report_needs():
 
 def test_ops_have_bodies():
     ops = {op["name"]: op for op in json.loads(run("ops", "--json").stdout)}
-    assert {"QuantizeTensor", "ScaledMatMul", "UpdateScale", "AdamW"} <= ops.keys()
+    assert {"QuantizeTensor", "QuantizeBlock", "ScaledMatMul", "ScaledMatMulBlock", "UpdateScale", "AdamW"} <= ops.keys()
     assert {"name": "q_max", "kind": "float"} in ops["QuantizeTensor"]["attributes"]
     assert "=>" in ops["ScaledMatMul"]["body"]
     assert "ScaledMatMul" in run("ops").stdout
