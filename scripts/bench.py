@@ -6,6 +6,7 @@ MKL. All figures are of one run on one machine: ratios count.
   ./dev bench [--json FILE] [--markdown FILE] [...]
   ./dev bench compare OLD.json NEW.json
   ./dev bench scaling [--markdown FILE] [...]
+  ./dev bench parity [--markdown FILE] [...]
 """
 import argparse
 import datetime
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from bench import contest, gemm, machine, report, scaling, task
+from bench import contest, gemm, machine, parity, report, scaling, task
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -219,10 +220,26 @@ def measure_scaling(words):
         chosen.markdown.write_text(text)
 
 
+def measure_parity(words):
+    chosen = parity.arguments(words, names)
+    facts, _ = describe_machine()
+    result = {"date": datetime.date.today().isoformat(), "commit": commit(),
+              "machine": facts,
+              **parity.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
+    text = parity.markdown(result)
+    print(text)
+    if chosen.markdown:
+        chosen.markdown.write_text(text)
+    if outside := parity.outside(result):
+        sys.exit("bench: " + "\nbench: ".join(outside))
+
+
 def main():
-    if sys.argv[1:2] == ["scaling"]:
-        measure_scaling(sys.argv[2:])
-        return
+    for name, run in (("scaling", measure_scaling),
+                      ("parity", measure_parity)):
+        if sys.argv[1:2] == [name]:
+            run(sys.argv[2:])
+            return
     chosen = arguments()
     if "old" in chosen:
         print(report.compare(json.loads(chosen.old.read_text()),

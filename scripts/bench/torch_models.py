@@ -123,9 +123,9 @@ class Llama(nn.Module):
         return self.lm_head(self.norm(x))
 
 
-def make(name):
-    """The untrained model, every time with the same weights."""
-    torch.manual_seed(0)
+def make(name, seed=0):
+    """The untrained model, for a seed every time with the same weights."""
+    torch.manual_seed(seed)
     model = {"gpt": GPT, "llama": Llama}[name]()
     for parameter in model.parameters():
         if parameter.dim() > 1:
