@@ -90,15 +90,18 @@ class BlockQuantizer {
     encode_ = to == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
     peaks_.resize(static_cast<size_t>(g_.blocks()));
     factors_.resize(peaks_.size());
+    if (g_.down < NumThreads()) {  // a band for each at least
+      band_rows_ = std::clamp<int64_t>(g_.rows / NumThreads(), 1, kBandRows);
+    }
   }
 
   // Bands are rows of one row of blocks. Where one band holds them all, a row
   // of blocks is measured and encoded at once; else all are measured first.
   void Run() {
-    int64_t bands = (g_.block_rows + kBandRows - 1) / kBandRows;  // per row
-    int64_t band_rows = std::min(g_.block_rows, kBandRows);
+    int64_t bands = (g_.block_rows + band_rows_ - 1) / band_rows_;  // per row
+    int64_t rows = std::min(g_.block_rows, band_rows_);
     int64_t grain =
-        std::max<int64_t>(1, kTaskElements / (band_rows * g_.columns + 1));
+        std::max<int64_t>(1, kTaskElements / (rows * g_.columns + 1));
     if (bands == 1) {
       ParallelFor(g_.down, grain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
@@ -116,8 +119,8 @@ class BlockQuantizer {
         for (int64_t k = begin; k < end; ++k) {
           int64_t i = k / bands, last = g_.RowEnd(i);
           int64_t first =
-              std::min(i * g_.block_rows + k % bands * kBandRows, last);
-          fn(k, i, first, std::min(first + kBandRows, last));
+              std::min(i * g_.block_rows + k % bands * band_rows_, last);
+          fn(k, i, first, std::min(first + band_rows_, last));
         }
       });
     };
@@ -223,6 +226,7 @@ class BlockQuantizer {
   const ScaleRule& rule_;
   const float* x_;
   uint8_t* q_;
+  int64_t band_rows_ = kBandRows;
   decltype(Float8Kernels::amax) amax_;
   decltype(Float8Kernels::encode_e4m3) encode_;
   std::vector<float> peaks_, factors_;  // (down, across)
