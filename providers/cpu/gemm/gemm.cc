@@ -200,11 +200,6 @@ GemmProblem Prepared(const GemmProblem& problem) {
         Name(p.a.dtype), " and ", Name(p.b.dtype));
   Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
         "[matrix product] expected no scale and bias beside accumulate");
-  assert(!p.row_scale == !p.column_scale);
-  assert(!p.row_scale ||
-         (p.scale == 1.0f && !p.accumulate && p.a.dtype != DType::kDouble));
-  assert(p.scale_depth == 0 ||
-         (p.row_scale && p.scale_depth >= 32 && 256 % p.scale_depth == 0));
   return p;
 }
 
@@ -217,6 +212,11 @@ GemmOperand Moved(GemmOperand x, int64_t elements) {
 std::atomic<Accumulation> accumulation = Accumulation::kFloat;
 
 void RunOne(GemmProblem p, const GemmOffsets& at) {
+  assert(!p.row_scale == !p.column_scale);
+  assert(!p.row_scale ||
+         (p.scale == 1.0f && !p.accumulate && p.a.dtype != DType::kDouble));
+  assert(p.scale_depth == 0 ||
+         (p.row_scale && p.scale_depth >= 32 && 256 % p.scale_depth == 0));
   bool is_double = p.a.dtype == DType::kDouble;
   p.a = Moved(p.a, at.a);
   p.b = Moved(p.b, at.b);
