@@ -124,6 +124,7 @@ std::string ShellLine(const std::vector<std::string>& words) {
 struct Flags::Parser {
   CLI::App app;
   std::set<std::string> paths;
+  std::map<std::string, std::vector<std::string>*> lists;
   std::vector<std::string> examples;
 
   std::string Help() const {
@@ -250,6 +251,7 @@ void Flags::List(const std::string& name, std::vector<std::string>* values,
       ->allow_extra_args(false)
       ->type_name("A,B,...")
       ->group(group_);
+  parser_->lists[name] = values;
 }
 
 void Flags::Words(const std::string& name, std::vector<std::string>* values,
@@ -258,6 +260,7 @@ void Flags::Words(const std::string& name, std::vector<std::string>* values,
       ->allow_extra_args(false)
       ->type_name("TEXT")
       ->group(group_);
+  parser_->lists[name] = values;
 }
 
 void Flags::File(const std::string& name, std::string* value,
@@ -294,6 +297,7 @@ void Flags::ParseAll(Arguments arguments) {
   }
   std::vector<std::string> left = app.remaining();
   if (!left.empty()) parser_->Refuse(left.front());
+  for (const auto& [name, values] : parser_->lists) std::erase(*values, "");
   all_.clear();
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
@@ -301,6 +305,7 @@ void Flags::ParseAll(Arguments arguments) {
     auto& words = all_[name];
     if (option->get_items_expected_max() == 0) continue;  // a switch
     for (std::string word : option->results()) {
+      if (word.empty() && parser_->lists.contains(name)) continue;
       if (parser_->paths.contains(name)) {
         word = std::filesystem::absolute(word).lexically_normal().string();
       }
@@ -352,6 +357,12 @@ void Flags::Require(const std::vector<std::string>& names) const {
   }
 }
 
-FlagMap Flags::Saved() const { return all_; }
+FlagMap Flags::Saved() const {
+  FlagMap saved = all_;
+  std::erase_if(saved, [this](const auto& entry) {
+    return entry.second.empty() && parser_->lists.contains(entry.first);
+  });
+  return saved;
+}
 
 }  // namespace onnx_fp8

@@ -44,7 +44,7 @@ class Flags {
            const std::string& help);
   void Number(const std::string& name, double* value, double min,
               const std::string& help);
-  // "a,b"; may be repeated.
+  // "a,b"; may be repeated; "" is an empty list.
   void List(const std::string& name, std::vector<std::string>* values,
             const std::string& help);
   // As List, but commas are part of the words.
@@ -75,7 +75,7 @@ class Flags {
   // Errors: UsageError that names the first of `names` that Parse and Fill
   // both did not find.
   void Require(const std::vector<std::string>& names) const;
-  // Everything that Parse and Fill found.
+  // Everything that Parse and Fill found, but for lists that are empty.
   FlagMap Saved() const;
 
  private:

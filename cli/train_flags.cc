@@ -34,7 +34,8 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   flags.File("--init", &init, "start from these weights (.safetensors)");
   flags.File("--out", &out, "folder of the run");
   flags.Switch("--resume", &resume,
-               "go on with the run in --out, by its own flags");
+               "go on with the run in --out, by its own flags; one that is "
+               "given here too replaces the run's, '' empties a list");
   flags.Switch("--json", &json, "the summary as one JSON object");
   flags.Switch("--memory-report", &memory_report,
                "print what lives in memory where a step needs most of it");
@@ -49,6 +50,9 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
       "128 --loss cross_entropy --steps 1000 --recipe tensorwise --filter-fqns "
       "lm_head --out runs/gpt");
   flags.Example("onnx-fp8 train --resume --out runs/gpt");
+  flags.Example(
+      "onnx-fp8 train --resume --out runs/gpt --steps 2000 --recipe delayed "
+      "--filter-fqns ''");
 }
 
 void TrainFlags::Check(const Flags& flags) const {

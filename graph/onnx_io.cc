@@ -46,7 +46,7 @@ std::unique_ptr<Graph> Import(ModelFile file) {
 int LowestOpset(const Graph& graph) {
   int opset = kBodyOpset;
   for (const Value* value : graph.Values()) {
-    if (value->dtype == DType::kE8M0) opset = 24;  // the first to know it
+    if (value->dtype == DType::kE8M0) opset = kE8M0Opset;
   }
   for (const Node& node : graph.nodes()) {
     if (!node.domain.empty()) continue;

@@ -84,19 +84,23 @@ class ModelRewriter {
     if (functions) InlineAdmitted();
     auto graph = Decide(file_.model, &report_.decisions);
     if (!functions) CheckPatterns(report_.decisions, spec_, file_.path);
-    for (const GemmDecision& d : report_.decisions) report_.rewritten += d.fp8;
+    int opset = kBodyOpset;
+    for (const GemmDecision& d : report_.decisions) {
+      report_.rewritten += d.fp8;
+      if (d.fp8 && d.recipe.e8m0_scales) opset = kE8M0Opset;
+    }
     if (report_.rewritten == 0) {
       report_.opset_after = report_.opset_before;
       return report_;
     }
-    if (graph->opset < kBodyOpset && file_.model.functions_size() > 0) {
+    if (graph->opset < opset && file_.model.functions_size() > 0) {
       // What stays a function would keep its old opset.
       onnx::inliner::InlineLocalFunctions(file_.model, true);
       graph = Decide(file_.model, &report_.decisions);
     }
     std::set<const Value*> before;
     for (const Value* value : graph->Values()) before.insert(value);
-    Upgrade(*graph, std::max(graph->opset, kBodyOpset));
+    Upgrade(*graph, std::max(graph->opset, opset));
     Fp8Plan plan = Fp8Rewrite(*graph, spec_, nullptr, {});
     AttachScales(*graph, plan);
     DropIdleTransposes(*graph);

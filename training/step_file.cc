@@ -28,10 +28,24 @@ void Arrange(StepGraph& step) {
   RemoveDeadCode(graph);
 }
 
+// State that another file of the step moves is an input of this one too.
+void AddInputs(Graph& graph, const Graph& mover) {
+  auto moves = [](const Graph& g, const Value* value) {
+    return std::ranges::any_of(g.state, [&](const StateBinding& binding) {
+      return binding.state->name == value->name;
+    });
+  };
+  for (Value* value : graph.Initializers()) {
+    bool moved = moves(mover, value) && !moves(graph, value);
+    if (moved && !value->uses.empty()) graph.inputs.push_back(value);
+  }
+}
+
 void Write(StepGraph step, const SessionOptions& options,
-           const std::string& path) {
+           const std::string& path, const Graph* mover = nullptr) {
   Arrange(step);
   Graph& graph = *step.graph;
+  if (mover) AddInputs(graph, *mover);
   graph.metadata["onnx_fp8.recipe"] = RecipeText(options.recipe);
   if (!step.fp8.slots.empty()) {
     graph.metadata["onnx_fp8.scale_slots"] = SlotsText(step.fp8.slots);
@@ -51,12 +65,15 @@ void WriteTrainingStep(const SessionOptions& options,
   bool whole = options.grad_accum == 1;
   StepGraph step = BuildStepGraph(
       source, whole ? StepKind::kTrain : StepKind::kMicro, shapes);
+  std::shared_ptr<const Graph> mover;
   if (!whole) {
+    StepGraph apply = BuildApplyGraph(source, step);
+    mover = apply.graph;
     std::string stem =
         path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;
-    Write(BuildApplyGraph(source, step), options, stem + ".apply.onnx");
+    Write(std::move(apply), options, stem + ".apply.onnx");
   }
-  Write(std::move(step), options, path);
+  Write(std::move(step), options, path, mover.get());
 }
 
 }  // namespace onnx_fp8

@@ -136,6 +136,22 @@ TEST_F(FlagsTest, SavedFlagsComeBack) {
   EXPECT_EQ(merged["--files"], saved["--files"]);
 }
 
+// So that what a run has can be taken away.
+TEST_F(FlagsTest, AnEmptyWordEmptiesAList) {
+  flags_.Parse({"m", "--list", "", "--words", "", "--text", ""});
+  flags_.Fill({{"--list", {"a"}}, {"--words", {"b"}}, {"--text", {"c"}}});
+  EXPECT_EQ(values_.list, Strings{});
+  EXPECT_EQ(values_.words, Strings{});
+  EXPECT_EQ(values_.text, "");
+  FlagMap saved = flags_.Saved();
+  EXPECT_FALSE(saved.contains("--list") || saved.contains("--words"));
+  Flags again("test", "");
+  Values v;
+  Add(again, v);
+  again.Parse({"m"});
+  EXPECT_NO_THROW(again.Fill(saved));
+}
+
 TEST_F(FlagsTest, FillIgnoresFlagsOfOtherCommands) {
   flags_.Parse({"m"});
   EXPECT_NO_THROW(flags_.Fill({{"--unknown", {"1"}}, {"--count", {"5"}}}));

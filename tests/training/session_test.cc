@@ -4,6 +4,7 @@
 // draws, checkpoints. Its numbers are held against PyTorch in corpus_test.cc.
 #include "onnx_fp8/session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -381,6 +382,142 @@ TEST(Session, AStaticScaleDoesNotHideWhatIsNotFinite) {
   EXPECT_TRUE(step.skipped);
   EXPECT_EQ(step.cause, "fc.weight forward input is not finite");
   EXPECT_EQ(ScalesOf(*fixed), ScalesOf(*delayed));
+}
+
+// The recipe, and how many micro-batches a step has.
+class NonFinite
+    : public testing::TestWithParam<std::tuple<const char*, int64_t>> {
+ protected:
+  const std::string recipe_ = std::get<0>(GetParam());
+  const int64_t accumulation_ = std::get<1>(GetParam());
+  const bool off_ = recipe_ == "off";
+  TempDir dir_;
+  SessionOptions options_ = Options(WriteMlp(dir_, false), recipe_);
+
+  void SetUp() override {
+    options_.grad_accum = accumulation_;
+    if (recipe_ != "static") return;
+    SessionOptions delayed = Options(options_.model, "delayed");
+    delayed.loss = options_.loss;
+    auto session = TrainingSession::Create(delayed);
+    session->Step(Batch(1), 0);
+    session->Save(dir_ / "delayed");
+    options_.scales = dir_ / "delayed";
+  }
+
+  Batches Good(uint64_t seed) const {
+    Batches batches;
+    for (int64_t i = 0; i < accumulation_; ++i) {
+      batches.push_back(Batch(seed + 100 * static_cast<uint64_t>(i)));
+    }
+    return batches;
+  }
+
+  // The same, but for one element of one of them.
+  Batches Bad(uint64_t seed, size_t which, float value) const {
+    Batches batches = Good(seed);
+    batches[which]["x"].data<float>()[11] = value;
+    return batches;
+  }
+
+  void ExpectUsable(const std::map<std::string, float>& scales) const {
+    for (const auto& [key, scale] : scales) {
+      EXPECT_TRUE(std::isfinite(scale) && scale >= 0) << key << " " << scale;
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, NonFinite,
+    testing::Combine(testing::Values("off", "tensorwise", "rowwise",
+                                     "rowwise_with_gw_hp", "delayed",
+                                     "delayed,update:micro", "static",
+                                     "blockwise", "mxfp8", "mxfp8,round:floor",
+                                     "rowwise,tr:requantize"),
+                     testing::Values(1, 2)),
+    [](const auto& info) {
+      std::string name =
+          Concat(std::get<0>(info.param), std::get<1>(info.param));
+      std::ranges::replace_if(
+          name, [](char c) { return c == ',' || c == ':'; }, '_');
+      return name;
+    });
+
+TEST_P(NonFinite, AnInputIsNamedAndLeavesNoTrace) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  // Such a micro-batch moves scales before a later one is seen to be bad.
+  bool early = recipe_ == "delayed,update:micro" && accumulation_ > 1;
+  size_t last = static_cast<size_t>(accumulation_) - 1;
+  auto disturbed = TrainingSession::Create(options_);
+  auto other = TrainingSession::Create(options_);
+  uint64_t seed = 0;
+  int64_t skipped = 0;
+  for (float value : {kInf, -kInf, kNaN}) {
+    for (size_t which = 0; which <= last; ++which) {
+      auto scales = ScalesOf(*disturbed);
+      TensorMap weights = Weights(*disturbed, dir_);
+      StepResult step = disturbed->Step(Bad(50 + seed, which, value), 1e-2);
+      EXPECT_TRUE(step.skipped);
+      EXPECT_EQ(step.cause, off_ ? "the loss is not finite"
+                                 : "fc.weight forward input is not finite");
+      EXPECT_EQ(disturbed->skipped_steps(), ++skipped);
+      ExpectSame(weights, Weights(*disturbed, dir_));
+      ExpectUsable(ScalesOf(*disturbed));
+      if (!early && !scales.empty()) {
+        EXPECT_EQ(ScalesOf(*disturbed), scales);
+      }
+
+      StepResult good = disturbed->Step(Good(seed), 1e-2);
+      EXPECT_FALSE(good.skipped) << good.cause;
+      if (!early) {
+        EXPECT_EQ(good.loss, other->Step(Good(seed), 1e-2).loss);
+      }
+      ++seed;
+    }
+  }
+  if (!early) ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
+}
+
+// The label is no input of a product: its gradient is.
+TEST_P(NonFinite, AGradientIsNamed) {
+  options_.loss.kind = "mse";
+  auto session = TrainingSession::Create(options_);
+  auto batches = [&](float value) {
+    Batches made = Good(1);
+    for (TensorMap& batch : made) batch["labels"] = Random({6, kClasses}, 7);
+    made.back()["labels"].data<float>()[3] = value;
+    return made;
+  };
+  session->Step(batches(0), 1e-2);
+  TensorMap weights = Weights(*session, dir_);
+  auto scales = ScalesOf(*session);
+  for (float value : {std::numeric_limits<float>::infinity(),
+                      std::numeric_limits<float>::quiet_NaN()}) {
+    StepResult step = session->Step(batches(value), 1e-2);
+    EXPECT_TRUE(step.skipped);
+    EXPECT_EQ(step.cause, off_ ? "the loss is not finite"
+                               : "out.weight dgrad grad_output is not finite");
+    ExpectSame(weights, Weights(*session, dir_));
+    if (accumulation_ == 1) {
+      EXPECT_EQ(ScalesOf(*session), scales);
+    }
+    ExpectUsable(ScalesOf(*session));
+  }
+  EXPECT_FALSE(session->Step(batches(0), 1e-2).skipped);
+}
+
+TEST_P(NonFinite, AWeightIsNamed) {
+  auto graph = ReadModel(options_.model);
+  graph->Find("out.weight")->data.data<float>()[5] =
+      std::numeric_limits<float>::quiet_NaN();
+  WriteModel(*graph, options_.model);
+  auto session = TrainingSession::Create(options_);
+  StepResult step = session->Step(Good(1), 1e-2);
+  EXPECT_TRUE(step.skipped);
+  EXPECT_EQ(step.cause, off_ ? "the loss is not finite"
+                             : "out.weight forward weight is not finite");
+  ExpectUsable(ScalesOf(*session));
 }
 
 // With a learning rate of 0 and one batch only the draws differ.
