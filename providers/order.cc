@@ -14,14 +14,18 @@ struct Edge {
 
 class Sorter {
  public:
-  Sorter(int n, const std::vector<std::pair<int, int>>& edges,
+  Sorter(const std::vector<int>& given,
+         const std::vector<std::pair<int, int>>& edges,
          std::vector<InPlaceWrite>& writes)
-      : n_(n),
+      : n_(static_cast<int>(given.size())),
+        given_(given),
+        place_(given.size()),
         writes_(writes),
-        out_(Size(n)),
-        in_(Size(n)),
-        waiting_(Size(n)),
-        done_(Size(n)) {
+        out_(given.size()),
+        in_(given.size()),
+        waiting_(given.size()),
+        done_(given.size()) {
+    for (int i = 0; i < n_; ++i) place_[Size(given[Size(i)])] = i;
     for (auto [from, to] : edges) Connect(from, to, -1);
     for (size_t w = 0; w < writes.size(); ++w) {
       writes[w].granted = true;
@@ -33,12 +37,12 @@ class Sorter {
 
   std::vector<int> Run() {
     for (int step = 0; step < n_; ++step) {
-      if (waiting_[Size(step)] == 0) ready_.push(step);
+      if (waiting_[Size(step)] == 0) ready_.push(place_[Size(step)]);
     }
     std::vector<int> order;
     while (true) {
       while (!ready_.empty()) {
-        int step = ready_.top();
+        int step = given_[Size(ready_.top())];
         ready_.pop();
         order.push_back(step);
         done_[Size(step)] = true;
@@ -64,7 +68,7 @@ class Sorter {
   }
 
   void Release(int step) {
-    if (--waiting_[Size(step)] == 0) ready_.push(step);
+    if (--waiting_[Size(step)] == 0) ready_.push(place_[Size(step)]);
   }
 
   // Nothing is ready: every step left waits for another one that is left, so
@@ -102,19 +106,21 @@ class Sorter {
   }
 
   int n_;
+  const std::vector<int>& given_;
+  std::vector<int> place_;  // of a step in it
   std::vector<InPlaceWrite>& writes_;
   std::vector<std::vector<Edge>> out_, in_;
   std::vector<int> waiting_;  // edges that hold and come from steps left
   std::vector<bool> done_;
-  std::priority_queue<int, std::vector<int>, std::greater<>> ready_;
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready_;  // places
 };
 
 }  // namespace
 
-std::vector<int> OrderSteps(int n,
+std::vector<int> OrderSteps(const std::vector<int>& given,
                             const std::vector<std::pair<int, int>>& edges,
                             std::vector<InPlaceWrite>& writes) {
-  return Sorter(n, edges, writes).Run();
+  return Sorter(given, edges, writes).Run();
 }
 
 }  // namespace onnx_fp8

@@ -16,12 +16,12 @@ struct InPlaceWrite {
   bool granted = true;       // set by OrderSteps
 };
 
-// The order of steps 0 … n-1 that keeps `edges` (from, to) and the readers of
-// every granted write before its writer, and else changes the given order as
-// little as possible. Where the writes close a cycle, the cheapest one on it is
-// not granted. If the edges themselves have a cycle, the order ends there: it
-// is shorter than n. O((n + edges) log n) but for the cycles.
-std::vector<int> OrderSteps(int n,
+// The order of the steps 0 … n-1 that keeps `edges` (from, to) and the readers
+// of every granted write before its writer, and else changes the order `given`
+// of them as little as possible. Where the writes close a cycle, the cheapest
+// one on it is not granted. If the edges themselves have a cycle, the order
+// ends there: it is shorter than n. O((n + edges) log n) but for the cycles.
+std::vector<int> OrderSteps(const std::vector<int>& given,
                             const std::vector<std::pair<int, int>>& edges,
                             std::vector<InPlaceWrite>& writes);
 

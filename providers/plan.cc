@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "onnx_fp8/check.h"
 #include "providers/arena.h"
+#include "providers/free_early.h"
 #include "providers/order.h"
 
 namespace onnx_fp8 {
@@ -306,6 +307,27 @@ class Planner {
     }
   }
 
+  // The graph's order, but for what frees memory early.
+  std::vector<int> GivenOrder() {
+    std::vector<Occupant> occupants;
+    std::vector<size_t> results(nodes_.size());
+    absl::flat_hash_set<int> taken;  // that become state
+    for (const Assignment& assignment : assignments_) {
+      taken.insert(assignment.next);
+    }
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      const Memory& m = memories_[i];
+      bool stays = m.place != Place::kArena || m.writer < 0 ||
+                   taken.contains(static_cast<int>(i));
+      if (m.writer >= 0) {
+        size_t& bytes = results[Index(m.writer)];
+        bytes = stays || bytes == kElsewhere ? kElsewhere : bytes + m.bytes;
+      }
+      occupants.push_back({m.writer, stays ? 0 : m.bytes, m.readers});
+    }
+    return OrderThatFreesEarly(occupants, results);
+  }
+
   void OrderNodes() {
     std::vector<std::pair<int, int>> edges;
     for (const Memory& memory : memories_) {
@@ -314,7 +336,7 @@ class Planner {
         edges.emplace_back(memory.writer, reader);
     }
     auto n = static_cast<int>(nodes_.size());
-    order_ = OrderSteps(n, edges, writes_);
+    order_ = OrderSteps(GivenOrder(), edges, writes_);
     position_.assign(nodes_.size(), -1);
     for (size_t i = 0; i < order_.size(); ++i) {
       position_[Index(order_[i])] = static_cast<int>(i);

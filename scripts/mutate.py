@@ -23,6 +23,7 @@ import mutants_fusions
 import mutants_kernels
 import mutants_recipes
 import mutants_reports
+import mutants_sqnr
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -192,7 +193,7 @@ def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
     found = [m for of in (mutants, mutants_blocks, mutants_external,
                           mutants_fusions, mutants_kernels, mutants_recipes,
-                          mutants_reports)
+                          mutants_reports, mutants_sqnr)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

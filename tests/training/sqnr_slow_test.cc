@@ -25,7 +25,6 @@ const Figures kRandom[] = {
     {"delayed", 23.8, 20.8, 20.7, 22.0, 20.8},
     {"static", 23.8, 20.8, 20.7, 22.0, 20.8},
     {"rowwise", 24.0, 23.8, 23.6, 23.9, 23.8},
-    {"rowwise,tr:requantize", 24.0, 23.8, 23.6, 23.9, 23.8},
     {"rowwise_with_gw_hp", 24.0, 23.8, 25.2, 25.8, 25.5},
     {"blockwise", 24.1, 24.0, 23.9, 24.1, 24.1},
     {"blockwise,tr:requantize", 24.1, 24.0, 22.75, 22.9, 22.95},
@@ -40,8 +39,6 @@ const Figures kOnes[] = {
     {"tensorwise", 23.9, 22.5, 24.2, 26.1, 24.4},
     {"rowwise", 23.9, 24.7, 25.75, 26.5, 26.1},
     {"rowwise_with_gw_hp", 23.9, 24.7, 27.4, 27.25, 27.6},
-    {"blockwise", 24.1, 24.8, 25.9, 26.2, 26.2},
-    {"mxfp8", 24.0, 24.7, 25.8, 26.4, 26.1},
 };
 
 void Compare(std::span<const Figures> all, bool ones) {
