@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -121,6 +122,9 @@ int Calibrate(const Arguments& arguments) {
         Concat("--steps: expected at most 4096, got ", values.steps));
   }
   values.machine.Apply();
+  auto folder = std::filesystem::absolute(values.out).parent_path();
+  Check(std::filesystem::is_directory(folder), "[", values.out,
+        "] can't be written: there is no folder ", folder.string());
   SessionOptions options = MakeOptions(values);
   auto session = TrainingSession::Create(options);
   DataLayout layout =

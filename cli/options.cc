@@ -104,7 +104,8 @@ void RecipeFlags::AddTo(Flags& flags) {
   flags.Text("--recipe", &recipe,
              "how linear layers run in FP8: " + names +
                  "with overrides as in rowwise,go:dyn_row_e5m2_p2, or a .json "
-                 "file (default: off); `onnx-fp8 recipes` explains");
+                 "file (default: " +
+                 recipe + "); `onnx-fp8 recipes` explains");
   flags.Words("--recipe-for", &recipe_for,
               "PATTERN=RECIPE: another recipe for the layers that match; the "
               "first match counts");

@@ -3,6 +3,7 @@
 from mutants import M, cli, cpu, graph, providers
 
 MEMORY = providers("MemoryReport.*")
+EARLY = providers("FreeEarly.*:Plan.*")
 
 MUTANTS = (
     M("memory report: a place handed on counts twice",
@@ -15,6 +16,16 @@ MUTANTS = (
       "providers/memory_report.cc",
       "tenant.first < write && write <= tenant.last", "write <= tenant.last",
       MEMORY),
+    M("free early: results cost nothing", "providers/free_early.cc",
+      "    made += more;\n", "", EARLY),
+    M("free early: not all readers wait", "providers/free_early.cc",
+      "when = std::max(when, ready[Index(value.readers[i])]);",
+      "when = std::max(when, std::min(when, ready[0]));", EARLY),
+    M("free early: what lives on counts", "providers/plan.cc",
+      "stays ? 0 : m.bytes", "m.bytes", EARLY),
+    M("free early: results outside the arena move", "providers/plan.cc",
+      "bytes = stays || bytes == kElsewhere ? kElsewhere : bytes + m.bytes;",
+      "bytes += m.bytes;", EARLY),
     M("profile: the first step counts", "providers/profile.cc",
       "++begun_ == 2", "++begun_ == 3", providers("Profile*")),
     M("profile: evaluations count", "providers/profile.cc",

@@ -17,6 +17,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "onnx_fp8.scales";
 
+// The reciprocal of a smaller one is no float.
+bool IsScale(float scale) { return scale > 0 && std::isnormal(scale); }
+
 StaticScales FromRun(const std::string& folder) {
   auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
   Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
@@ -32,7 +35,7 @@ StaticScales FromRun(const std::string& folder) {
           ", got ", Name(values.dtype()), ToString(values.shape()));
     for (size_t i = 0; i < slots.size(); ++i) {
       float scale = values.data<float>()[i];
-      if (scale > 0) scales.by_key[slots[i].Key()] = scale;
+      if (IsScale(scale)) scales.by_key[slots[i].Key()] = scale;
     }
   }
   Check(!scales.by_key.empty(), "[", folder,
@@ -60,9 +63,9 @@ StaticScales FromFile(const std::string& path) {
   StaticScales scales = {path, {}};
   for (const auto& [key, value] : json["scales"].items()) {
     float scale = value.is_number() ? value.get<float>() : 0;
-    Check(scale > 0 && std::isfinite(scale), "[", path,
-          "] expected a positive number as the scale of ", key, ", got ",
-          value.dump());
+    Check(IsScale(scale), "[", path,
+          "] expected a positive float, no subnormal one, as the scale of ",
+          key, ", got ", value.dump());
     scales.by_key[key] = scale;
   }
   return scales;

@@ -15,7 +15,7 @@ inline constexpr char kHistoryState[] = "fp8.amax_history";
 // Scales by slot from a JSON file that WriteStaticScales wrote, or from the
 // newest checkpoint in the folder of a run with delayed or static scaling.
 // Scales that were never set are left out. Errors: no such file, another
-// content, a scale that is not a positive finite number.
+// content, a scale that is not a positive normal float.
 StaticScales ReadStaticScales(const std::string& path);
 
 // {"format": "onnx_fp8.scales", "version": 1, "scales": {KEY: scale, …}}, keys

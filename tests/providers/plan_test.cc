@@ -114,6 +114,27 @@ output y
             128u);
 }
 
+TEST(Plan, WhatIsSmallerReplacesWhatItIsMadeOf) {
+  // w quantises the activation a for a GEMM that comes last. Nothing else reads
+  // a then, by itself or by its view.
+  const std::string text = R"(
+input x: uint32[64]
+a: uint32[64] = Hash(x)
+v: uint32[8,8] = View(a)
+q: uint32[16] = Hash(v)
+b: uint32[64] = Hash(q)
+c: uint32[64] = Hash(b)
+w: uint32[16] = Hash(a)
+y: uint32[1] = Hash(c, w, q)
+)";
+  Planned p(text + "output y\n");
+  EXPECT_EQ(p.Order(), "a q w b c y");
+  EXPECT_EQ(p.plan.live_bytes, 640u);  // q, w, b, c
+  // An output of the graph lives on anyway; one of its own takes no place.
+  EXPECT_EQ(Planned(text + "output y\noutput a\n").Order(), "a q b c w y");
+  EXPECT_EQ(Planned(text + "output y\noutput w\n").Order(), "a q b c w y");
+}
+
 TEST(Plan, ReadersOfOldStateRunBeforeItsWriter) {
   Planned p(R"(
 input x: uint32[16]

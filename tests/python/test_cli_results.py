@@ -221,6 +221,45 @@ def test_inspect_tells_recipes_apart():
     assert "Recipe: tensorwise = i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:dyn_ten_e5m2\n" in text
 
 
+@pytest.mark.parametrize("recipe", ["off", "tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "static",
+                                    "blockwise", "mxfp8"])
+def test_inspect_names_every_recipe(tmp_path, recipe):
+    """Each product with its decision, reason and label, which parses back."""
+    listed = {entry["name"]: entry["label"] for entry in json.loads(run("recipes", "--json").stdout)}
+    label = listed[recipe]
+    flags = [GPT, "--shape", "batch=4,seq=16", *CE, "--filter-fqns", "lm_head"]
+    if recipe == "static":
+        run("calibrate", GPT, "--data", write_batch("nanogpt", tmp_path / "d.npz"), *CE, "--batch-size", 4,
+            "--steps", 1, "-o", tmp_path / "scales.json")
+        flags += ["--scales", tmp_path / "scales.json"]
+    report = json.loads(run("inspect", *flags, "--recipe", recipe, "--json").stdout)
+    assert json.loads(run("inspect", *flags, "--recipe", label, "--json").stdout)["gemms"] == report["gemms"]
+    for gemm in report["gemms"]:
+        linear = True
+        if gemm["role"] == "none":
+            linear, reason = False, "attention"
+        elif recipe == "off":
+            linear, reason = False, "recipe off"
+        elif gemm["fqn"] == "lm_head.weight":
+            linear, reason = False, "filtered"
+        elif recipe == "rowwise_with_gw_hp" and gemm["role"] == "wgrad":
+            linear, reason = False, "wgrad in high precision"
+        if linear:
+            reason = "linear"
+        assert (gemm["fp8"], gemm["reason"], gemm["recipe"]) == (linear, reason, label if linear else ""), gemm
+    text = run("inspect", *flags, "--recipe", recipe).stdout
+    in_fp8 = sum(gemm["fp8"] for gemm in report["gemms"])
+    assert f"Matrix products: {in_fp8} of {len(report['gemms'])} in FP8" in text
+    assert in_fp8 == {"off": 0, "rowwise_with_gw_hp": 16}.get(recipe, 24)
+    assert (f"\nRecipe: {recipe} = {label}\n" in text) == (in_fp8 > 0)
+    table = text[text.index("Matrix products"):text.index("\nSpecialised")].splitlines()
+    found = [" ".join(line.split()) for line in table if "blocks.0.fc.weight" in line]
+    assert len(found) == 3 and found == [
+        " ".join(map(str, [g["fqn"], g["role"], g["m"], g["k"], g["n"], "FP8" if g["fp8"] else "fp32", g["reason"],
+                           "".join(g["padding"])])).strip()
+        for g in report["gemms"] if g["fqn"] == "blocks.0.fc.weight"]
+
+
 def test_auto_filter(tmp_path):
     def decisions(table):
         report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise",

@@ -424,3 +424,31 @@ def test_a_resumed_run_reports_only_if_asked(tmp_path):
     resume = ["train", "--resume", "--out", tmp_path / "run"]
     assert "Memory where" not in run(*resume, "--steps", 3).stdout
     assert "Memory where" in run(*resume, "--steps", 4, "--memory-report").stdout
+
+
+def test_accumulate_as_a_hopper_gpu(tmp_path):
+    """Other sums of FP8 products, near those in float32; fp32 products stay as they are."""
+    data = write_random(tmp_path / "d.npz", 64)
+    for recipe in ("off", "tensorwise", "rowwise", "mxfp8"):
+        for accumulate in ("float32", "hopper"):
+            run("train", MLP, "--data", data, *CE, "--batch-size", 16, "--steps", 8, "--recipe", recipe,
+                "--accumulate", accumulate, "--out", tmp_path / f"{recipe}_{accumulate}")
+        plain, hopper = (np.array(list(losses(tmp_path / f"{recipe}_{kind}").values())) for kind in ("float32", "hopper"))
+        np.testing.assert_allclose(hopper, plain, rtol=5e-3)
+        assert np.array_equal(hopper, plain) == (recipe == "off"), recipe
+        model = MLP
+        if recipe != "off":
+            model = tmp_path / f"{recipe}.onnx"
+            run("rewrite", MLP, "-o", model, "--recipe", recipe)
+        outputs = []
+        for accumulate in ("float32", "hopper"):
+            run("run", model, "--data", data, "--accumulate", accumulate, "-o", tmp_path / "out.npz")
+            outputs.append(np.load(tmp_path / "out.npz")["logits"])
+        assert np.linalg.norm(outputs[1] - outputs[0]) <= 1e-2 * np.linalg.norm(outputs[0])
+        assert np.array_equal(*outputs) == (recipe == "off"), recipe
+    resumed = tmp_path / "tensorwise_hopper"
+    run("train", "--resume", "--out", resumed, "--steps", 9)  # as it began
+    for kind, flags in [("same", ["--accumulate", "hopper"]), ("other", [])]:
+        run("train", MLP, "--data", data, *CE, "--batch-size", 16, "--steps", 9, "--recipe", "tensorwise", *flags,
+            "--out", tmp_path / kind)
+    assert losses(resumed) == losses(tmp_path / "same") != losses(tmp_path / "other")

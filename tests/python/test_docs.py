@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every `sh` block of the README and of the samples' READMEs, in order,
-in a copy of what they read. Long runs are cut short."""
+"""Runs every `sh` block of the README, of docs/fp8.md and of the samples'
+READMEs, in order, in a copy of what they read. Long runs are cut short."""
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 BIN = pathlib.Path(os.environ["ONNX_FP8_BIN"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("samples/*/README.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "docs/fp8.md", *ROOT.glob("samples/*/README.md")])
 
 
 def blocks(page):
@@ -37,3 +38,24 @@ def test_every_command_runs(page, tmp_path):
         done = subprocess.run(["bash", "-euc", shortened(block)], cwd=tmp_path,
                               capture_output=True, text=True)
         assert done.returncode == 0, block + done.stdout + done.stderr
+
+
+def figures(text):
+    """Table rows that begin with a recipe: [(recipe, dB…, MiB…)], in order."""
+    rows = re.findall(r"^\| `(\S+)`((?: \| [\d.]+){6}) \|$", text, re.M)
+    return [(name, *map(float, cells.split(" | ")[1:]))
+            for name, cells in rows]
+
+
+def test_the_tables_of_ways_are_measured():
+    """Another instruction set adds in another order, which moves no more than
+    the last digit."""
+    done = subprocess.run([sys.executable, "-B", ROOT / "scripts/ways.py"],
+                          capture_output=True, text=True, check=True)
+    measured = figures(done.stdout)
+    written = figures((ROOT / "docs/fp8.md").read_text())
+    assert len(measured) >= 20
+    assert [row[0] for row in written] == [row[0] for row in measured]
+    for want, got in zip(written, measured):
+        assert want[1:4] == pytest.approx(got[1:4], abs=0.11), want[0]
+        assert want[4:] == pytest.approx(got[4:], abs=0.011), want[0]
