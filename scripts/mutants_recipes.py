@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """More mutants of scripts/mutate.py: recipes, and which layers they are for."""
-from mutants import M, base, graph
+from mutants import M, Test, base, cli, graph, python, training
 
 AUTO = graph("AutoFilter.*")
 FILTER = graph("GemmDecision.*")
 RECIPE = base("Recipe.*")
+SKIPPED = training("*NonFinite.*")
+BAD_SCALES = Test("test_bad_input", "scale")
 
 MUTANTS = (
     M("filter: it does not see parameters", "graph/passes/gemm_decision.cc",
@@ -40,4 +42,27 @@ MUTANTS = (
     M("filter: patterns that match nothing pass",
       "graph/passes/gemm_decision.cc", "Check(matched[i],",
       "Check(matched[i] || true,", FILTER),
+    M("skipped steps: scales move", "graph/passes/scale_update.cc",
+      "plan.q_max, ok}, 2,",
+      "plan.q_max, b.Op(\"Equal\", {ok, ok})}, 2,", SKIPPED),
+    M("scales go on without the newest amax", "training/carry_scales.cc",
+      "for (int64_t row = 1; row <= rows; ++row)",
+      "for (int64_t row = 2; row <= rows; ++row)",
+      training("CarryScales.*"), python("resume_recipes")),
+    M("calibrate: the first batch is forgotten", "cli/calibrate.cc",
+      "recipe.amax_history = steps;",
+      "recipe.amax_history = std::max<int64_t>(1, steps - 1);",
+      python("test_calibrate")),
+    M("static scales: subnormal ones pass", "training/static_scales.cc",
+      "return scale > 0 && std::isnormal(scale);",
+      "return scale > 0 && std::isfinite(scale);", BAD_SCALES),
+    M("step file: weights of micro steps are constants",
+      "training/step_file.cc", "bool moved = moves(mover, value) &&",
+      "bool moved = !moves(mover, value) &&", python("micro_and_apply")),
+    M("rewrite: float8e8m0 before opset 24", "graph/rewrite_model.cc",
+      "if (d.fp8 && d.recipe.e8m0_scales) opset", "if (false) opset",
+      python("forward_is_the_same and e8m0")),
+    M("flags: an empty word is one of a list", "cli/flags.cc",
+      "parser_->lists) std::erase(*values, \"\");", "parser_->lists) {}",
+      cli("Flags*"), python("resume_recipes")),
 )
