@@ -63,6 +63,6 @@ MUTANTS = (
       "if (d.fp8 && d.recipe.e8m0_scales) opset", "if (false) opset",
       python("forward_is_the_same and e8m0")),
     M("flags: an empty word is one of a list", "cli/flags.cc",
-      "parser_->lists) std::erase(*values, \"\");", "parser_->lists) {}",
+      "std::erase(*values, \"\")", "std::erase(*values, \"empty\")",
       cli("Flags*"), python("resume_recipes")),
 )
