@@ -66,7 +66,7 @@ MUTANTS = (
       "Check(!in->shape || MayBe(*in->shape, grid) ||",
       "Check(!in->shape || !in->shape->empty() ||", cpu("BlockInference.*")),
     M("e8m0: files keep the lowest opset", "graph/onnx_io.cc",
-      "opset = 24;  // the first", "opset = 19;  // the first", graph("WriteModel.*")),
+      "opset = kE8M0Opset;", "opset = 19;", graph("WriteModel.*")),
     M("bfloat16: exponents of NaN move", "providers/cpu/dequantize_block.cc",
       "magnitude != 0 && magnitude < 0x7F80;", "magnitude != 0;", PRODUCT),
     M("bfloat16: zeros get an exponent", "providers/cpu/dequantize_block.cc",
