@@ -306,7 +306,7 @@ void Flags::ParseAll(Arguments arguments) {
     if (option->get_items_expected_max() == 0) continue;  // a switch
     for (std::string word : option->results()) {
       if (word.empty() && parser_->lists.contains(name)) continue;
-      if (parser_->paths.contains(name)) {
+      if (!word.empty() && parser_->paths.contains(name)) {
         word = std::filesystem::absolute(word).lexically_normal().string();
       }
       words.push_back(word);

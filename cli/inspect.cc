@@ -282,9 +282,7 @@ int Inspect(const Arguments& arguments) {
   options.model = values.model;
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
-  options.recipe = values.recipe.Make();
-  options.filter = values.recipe.MakeFilter();
-  options.scales = values.recipe.scales;
+  values.recipe.Fill(&options);
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape));

@@ -97,15 +97,12 @@ void MachineFlags::Apply() const {
 }
 
 void RecipeFlags::AddTo(Flags& flags) {
-  std::string names;
-  for (const RecipePreset& preset : RecipePresets()) {
-    names += std::string(preset.name) + ", ";
-  }
-  flags.Text("--recipe", &recipe,
-             "how linear layers run in FP8: " + names +
-                 "with overrides as in rowwise,go:dyn_row_e5m2_p2, or a .json "
-                 "file (default: " +
-                 recipe + "); `onnx-fp8 recipes` explains");
+  flags.Text(
+      "--recipe", &recipe,
+      "how linear layers run in FP8: " + RecipePresetNames() +
+          ", with overrides as in rowwise,go:dyn_row_e5m2_p2, or a .json "
+          "file (default: " +
+          recipe + "); `onnx-fp8 recipes` explains");
   flags.Words("--recipe-for", &recipe_for,
               "PATTERN=RECIPE: another recipe for the layers that match; the "
               "first match counts");
@@ -124,7 +121,7 @@ void RecipeFlags::AddTo(Flags& flags) {
                "delayed: the amax taken from them (default: max)");
   flags.Int("--margin", &margin, -100,
             "delayed: the scale is multiplied by 2^N (default: 0)");
-  flags.Text("--scales", &scales,
+  flags.File("--scales", &scales,
              "static: their file, made by `onnx-fp8 calibrate`, or the folder "
              "of a run with delayed scaling");
   flags.Choice("--scale-dtype", &scale_dtype, {"float32", "e8m0"},
@@ -201,6 +198,12 @@ GemmFilter RecipeFlags::MakeFilter() const {
   return filter;
 }
 
+void RecipeFlags::Fill(SessionOptions* options) const {
+  options->recipe = Make();
+  options->filter = MakeFilter();
+  options->scales = scales;
+}
+
 Fp8Spec RecipeFlags::MakeSpec() const {
   Fp8Spec spec = {Make(), MakeFilter()};
   if (!scales.empty()) spec.scales = ReadStaticScales(scales);
@@ -215,10 +218,6 @@ void RecipeFlags::Resolve(FlagMap* saved) const {
   if (!auto_filter.empty() && auto_filter != "h100") {
     (*saved)["--auto-filter"] = {
         std::filesystem::absolute(auto_filter).lexically_normal().string()};
-  }
-  if (!scales.empty()) {
-    (*saved)["--scales"] = {
-        std::filesystem::absolute(scales).lexically_normal().string()};
   }
   if (recipe_for.empty()) return;
   std::vector<std::string>& words = (*saved)["--recipe-for"];
@@ -327,9 +326,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   SessionOptions options;
   options.model = model;
   options.loss = loss.Make();
-  options.recipe = recipe.Make();
-  options.filter = recipe.MakeFilter();
-  options.scales = recipe.scales;
+  recipe.Fill(&options);
   options.train = parameters.train;
   options.freeze = parameters.freeze;
   options.expand = engine.expand;

@@ -48,10 +48,12 @@ struct RecipeFlags {
   // be read.
   Recipe Make() const;
   GemmFilter MakeFilter() const;
-  // Both, and the scales that are given.
+  // Recipe, filter and scales of a session.
+  void Fill(SessionOptions* options) const;
+  // The same for a rewrite, with the scales read.
   Fp8Spec MakeSpec() const;
   // Puts the recipes of .json files in the place of their names, and makes the
-  // paths of --auto-filter and --scales absolute.
+  // path of --auto-filter absolute.
   void Resolve(FlagMap* saved) const;
 
  private:

@@ -95,9 +95,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.model = values.model;
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
-  options.recipe = values.recipe.Make();
-  options.filter = values.recipe.MakeFilter();
-  options.scales = values.recipe.scales;
+  values.recipe.Fill(&options);
   options.grad_accum = values.grad_accum;
   options.train = values.parameters.train;
   options.freeze = values.parameters.freeze;

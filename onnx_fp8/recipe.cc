@@ -166,6 +166,14 @@ std::vector<RecipePreset> RecipePresets() {
   return {std::begin(kPresets), std::end(kPresets)};
 }
 
+std::string RecipePresetNames() {
+  std::string names;
+  for (const RecipePreset& preset : kPresets) {
+    names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  }
+  return names;
+}
+
 bool IsRecipePreset(const std::string& name) {
   return std::ranges::any_of(
       kPresets, [&](const RecipePreset& p) { return name == p.name; });

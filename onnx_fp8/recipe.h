@@ -87,6 +87,7 @@ struct RecipePreset {
 };
 
 std::vector<RecipePreset> RecipePresets();
+std::string RecipePresetNames();  // "off, tensorwise, …"
 
 // REQUIRES: a name of RecipePresets.
 Recipe PresetRecipe(const std::string& name);

@@ -9,6 +9,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -118,11 +119,7 @@ class Parser {
 
  private:
   void Base(const std::string& name) {
-    std::string names;
-    for (const RecipePreset& preset : RecipePresets()) {
-      names += std::string(preset.name) + ", ";
-    }
-    Check(IsRecipePreset(name), where_, " expected ", names,
+    Check(IsRecipePreset(name), where_, " expected ", RecipePresetNames(), ", ",
           long_ ? "" : "a .json file ", "or items as in i:dyn_ten_e4m3, got \"",
           name, "\"");
     preset_ = PresetRecipe(name);
@@ -308,11 +305,11 @@ class Parser {
 };
 
 Recipe ParseJson(const std::string& where, const char* begin, size_t size) {
-  try {
-    return Parser(where, true).FromJson(Json::parse(begin, begin + size));
-  } catch (const nlohmann::json::exception& error) {
-    Fail(where, " expected a recipe as JSON, got another text");
-  }
+  Json json =
+      ParseShallowJson<Json>(begin, size, 4, where + " expected a recipe");
+  Check(!json.is_discarded(), where,
+        " expected a recipe as JSON, got another text");
+  return Parser(where, true).FromJson(json);
 }
 
 std::string OperandText(const OperandRecipe& o, int64_t history) {

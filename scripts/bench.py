@@ -207,39 +207,30 @@ def measure(chosen):
     return result
 
 
-def measure_scaling(words):
-    chosen = scaling.arguments(words, names)
+def measure_with(benchmark, words):
+    """One of the benchmarks that are modules of their own."""
+    chosen = benchmark.arguments(words, names)
     WORK.mkdir(parents=True, exist_ok=True)
     facts, _ = describe_machine()
     result = {"date": datetime.date.today().isoformat(), "commit": commit(),
               "machine": facts,
-              **scaling.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
-    text = scaling.markdown(result)
+              **benchmark.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
+    text = benchmark.markdown(result)
     print(text)
     if chosen.markdown:
         chosen.markdown.write_text(text)
-
-
-def measure_parity(words):
-    chosen = parity.arguments(words, names)
-    facts, _ = describe_machine()
-    result = {"date": datetime.date.today().isoformat(), "commit": commit(),
-              "machine": facts,
-              **parity.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
-    text = parity.markdown(result)
-    print(text)
-    if chosen.markdown:
-        chosen.markdown.write_text(text)
-    if outside := parity.outside(result):
-        sys.exit("bench: " + "\nbench: ".join(outside))
+    return result
 
 
 def main():
-    for name, run in (("scaling", measure_scaling),
-                      ("parity", measure_parity)):
-        if sys.argv[1:2] == [name]:
-            run(sys.argv[2:])
-            return
+    if sys.argv[1:2] == ["scaling"]:
+        measure_with(scaling, sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["parity"]:
+        result = measure_with(parity, sys.argv[2:])
+        if outside := parity.outside(result):
+            sys.exit("bench: " + "\nbench: ".join(outside))
+        return
     chosen = arguments()
     if "old" in chosen:
         print(report.compare(json.loads(chosen.old.read_text()),

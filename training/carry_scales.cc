@@ -25,6 +25,25 @@ bool Delayed(const ScaleSlot& slot) {
 
 }  // namespace
 
+ScaleState KeptScales(const std::string& slots, const TensorMap& state,
+                      const std::string& folder) {
+  ScaleState scales;
+  scales.slots = ParseSlots(slots);
+  auto n = static_cast<int64_t>(scales.slots.size());
+  auto find = [&](const char* name, size_t rank) {
+    auto it = state.find(name);
+    bool fits = it != state.end() && it->second.dtype() == DType::kFloat &&
+                it->second.shape().size() == rank && it->second.dim(-1) == n;
+    Check(fits, "[", folder, "] expected the checkpoint to hold ", name,
+          " for ", n, " scales, got ",
+          it == state.end() ? "none" : ToString(it->second.shape()));
+    return it->second;
+  };
+  if (n > 0) scales.scale = find(kScaleState, 1);
+  if (AnyDelayed(scales.slots)) scales.history = find(kHistoryState, 2);
+  return scales;
+}
+
 std::string CarryScales(const ScaleState& from, ScaleState* to) {
   std::map<std::string, size_t> position;
   for (size_t i = 0; i < from.slots.size(); ++i) {

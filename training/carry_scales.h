@@ -16,6 +16,14 @@ struct ScaleState {
   Tensor scale, history;
 };
 
+// A checkpoint's note that lists its slots, as SlotsText.
+inline constexpr char kSlotsNote[] = "session.fp8_slots";
+
+// The kept scales of a checkpoint in `folder`, by that note and its state.
+// Errors: another number of scales than of slots.
+ScaleState KeptScales(const std::string& slots, const TensorMap& state,
+                      const std::string& folder);
+
 // Fills `to`, a fresh state, from `from`, that of a checkpoint of another
 // recipe, filter or history length. A slot is known by its key:
 // - a delayed scale is that of the same key, and its newest amaxes are kept, as

@@ -12,6 +12,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/mapped_file.h"
 #include "onnx_fp8/parallel.h"
+#include "onnx_fp8/shallow_json.h"
 #include "training/safetensors.h"
 
 namespace onnx_fp8 {
@@ -235,12 +236,8 @@ const Json& Member(const Json& object, const char* key, Json::value_t kind,
 Json ReadManifest(const std::string& path, const std::string& model) {
   MappedFile file = MapFile(path);
   const char* text = reinterpret_cast<const char*>(file.data);
-  // nlohmann's dump is recursive: a hostile file must not nest deeply.
-  auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    Check(depth <= 8, "[", path, "] expected a manifest, got deep nesting");
-    return true;
-  };
-  Json manifest = Json::parse(text, text + file.size, shallow, false);
+  Json manifest = ParseShallowJson(text, file.size, 8,
+                                   "[" + path + "] expected a manifest");
   Check(manifest.is_object(), "[", path,
         "] is no JSON object (truncated or edited?)");
   constexpr auto kInt = Json::value_t::number_integer;

@@ -20,7 +20,6 @@
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/safetensors.h"
-#include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/torch_weights.h"
 #include "training/training_model.h"
@@ -228,7 +227,7 @@ class Session : public TrainingSession {
             "] expected the checkpoint to hold ", name, " as ", type(tensor),
             ", got ", it == state.end() ? "none" : type(it->second));
     }
-    ScaleState scales = ScalesOf(notes[kSlotsNote], state, folder);
+    ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     // Until a step has laid out this run's slots: evaluation by those of the
     // checkpoint, if the recipe is the same.
     bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
@@ -333,25 +332,6 @@ class Session : public TrainingSession {
       return entry.first.starts_with("fp8.") &&
              !model_.graph->Find(entry.first);
     });
-  }
-
-  static ScaleState ScalesOf(const std::string& slots, const TensorMap& state,
-                             const std::string& folder) {
-    ScaleState scales;
-    scales.slots = ParseSlots(slots);
-    auto n = static_cast<int64_t>(scales.slots.size());
-    auto find = [&](const char* name, size_t rank) {
-      auto it = state.find(name);
-      bool fits = it != state.end() && it->second.dtype() == DType::kFloat &&
-                  it->second.shape().size() == rank && it->second.dim(-1) == n;
-      Check(fits, "[", folder, "] expected the checkpoint to hold ", name,
-            " for ", n, " scales, got ",
-            it == state.end() ? "none" : ToString(it->second.shape()));
-      return it->second;
-    };
-    if (n > 0) scales.scale = find(kScaleState, 1);
-    if (AnyDelayed(scales.slots)) scales.history = find(kHistoryState, 2);
-    return scales;
   }
 
   PlannedStep& Keep(PlanKey key, PlannedStep planned) {

@@ -8,6 +8,8 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/shallow_json.h"
+#include "training/carry_scales.h"
 #include "training/checkpoint.h"
 
 namespace onnx_fp8 {
@@ -24,18 +26,12 @@ StaticScales FromRun(const std::string& folder) {
   auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
   Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
   auto note = checkpoint->notes.find(kSlotsNote);
-  auto state = checkpoint->state.find(kScaleState);
   StaticScales scales = {folder, {}};
-  if (note != checkpoint->notes.end() && state != checkpoint->state.end()) {
-    std::vector<ScaleSlot> slots = ParseSlots(note->second);
-    const Tensor& values = state->second;
-    Check(values.dtype() == DType::kFloat &&
-              values.size() == static_cast<int64_t>(slots.size()),
-          "[", folder, "] expected ", slots.size(), " floats as ", kScaleState,
-          ", got ", Name(values.dtype()), ToString(values.shape()));
-    for (size_t i = 0; i < slots.size(); ++i) {
-      float scale = values.data<float>()[i];
-      if (IsScale(scale)) scales.by_key[slots[i].Key()] = scale;
+  if (note != checkpoint->notes.end()) {
+    ScaleState kept = KeptScales(note->second, checkpoint->state, folder);
+    for (size_t i = 0; i < kept.slots.size(); ++i) {
+      float scale = kept.scale.data<float>()[i];
+      if (IsScale(scale)) scales.by_key[kept.slots[i].Key()] = scale;
     }
   }
   Check(!scales.by_key.empty(), "[", folder,
@@ -46,12 +42,8 @@ StaticScales FromRun(const std::string& folder) {
 StaticScales FromFile(const std::string& path) {
   MappedFile file = MapFile(path);
   const char* text = reinterpret_cast<const char*>(file.data);
-  // A hostile file must not nest deeply.
-  auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    Check(depth <= 4, "[", path, "] expected scales, got deep nesting");
-    return true;
-  };
-  Json json = Json::parse(text, text + file.size, shallow, false);
+  Json json = ParseShallowJson<Json>(text, file.size, 4,
+                                     "[" + path + "] expected scales");
   const std::string refused =
       "[" + path + "] expected scales written by `onnx-fp8 calibrate`";
   Check(json.is_object() && json.contains("format") &&

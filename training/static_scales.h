@@ -7,11 +7,6 @@
 
 namespace onnx_fp8 {
 
-// Checkpoints' notes and state that hold scales; written by the session.
-inline constexpr char kSlotsNote[] = "session.fp8_slots";
-inline constexpr char kScaleState[] = "fp8.scale";
-inline constexpr char kHistoryState[] = "fp8.amax_history";
-
 // Scales by slot from a JSON file that WriteStaticScales wrote, or from the
 // newest checkpoint in the folder of a run with delayed or static scaling.
 // Scales that were never set are left out. Errors: no such file, another

@@ -40,7 +40,7 @@ class Rewriter {
   void LabelSlots() {
     std::vector<std::string> labels;
     for (const ScaleSlot& slot : plan_->slots) {
-      labels.push_back(Concat(slot.fqn, " ", slot.gemm, " ", slot.operand));
+      labels.push_back(slot.Label());
     }
     plan_->labels.insert(plan_->labels.begin(), labels.begin(), labels.end());
   }

@@ -42,7 +42,11 @@ class Filter {
         fqns_(spec.filter.filter_fqns.size()),
         include_(spec.filter.include.size()),
         exclude_(spec.filter.exclude.size()),
-        recipes_(spec.filter.recipes.size()) {}
+        recipes_(spec.filter.recipes.size()) {
+    for (const auto& [glob, recipe] : spec.filter.recipes) {
+      globs_.push_back(glob);
+    }
+  }
 
   bool enabled() const {
     return spec_.recipe.enabled() ||
@@ -59,7 +63,7 @@ class Filter {
     size_t filtered = First(f.filter_fqns, names, HasPart, &fqns_);
     size_t excluded = First(f.exclude, names, MatchesGlob, &exclude_);
     size_t included = First(f.include, names, MatchesGlob, &include_);
-    size_t own = FirstRecipe(names);
+    size_t own = First(globs_, names, MatchesGlob, &recipes_);
     d->recipe = own == kNone ? spec_.recipe : f.recipes[own].second;
     if (filtered != kNone) {
       d->reason = "filtered";
@@ -79,12 +83,10 @@ class Filter {
   // Errors: the first pattern that matched no product.
   void RequireAllMatched(const std::string& file) const {
     const GemmFilter& f = spec_.filter;
-    std::vector<std::string> globs;
-    for (const auto& [glob, recipe] : f.recipes) globs.push_back(glob);
     Require(fqns_, f.filter_fqns, "--filter-fqns", file);
     Require(include_, f.include, "--include", file);
     Require(exclude_, f.exclude, "--exclude", file);
-    Require(recipes_, globs, "--recipe-for", file);
+    Require(recipes_, globs_, "--recipe-for", file);
   }
 
  private:
@@ -107,14 +109,6 @@ class Filter {
     return first;
   }
 
-  size_t FirstRecipe(const std::vector<std::string>& names) {
-    std::vector<std::string> globs;
-    for (const auto& [glob, recipe] : spec_.filter.recipes) {
-      globs.push_back(glob);
-    }
-    return First(globs, names, MatchesGlob, &recipes_);
-  }
-
   static void Require(const Matched& matched,
                       const std::vector<std::string>& patterns,
                       const char* flag, const std::string& file) {
@@ -125,6 +119,7 @@ class Filter {
   }
 
   const Fp8Spec& spec_;
+  std::vector<std::string> globs_;  // of recipes
   Matched fqns_, include_, exclude_, recipes_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "graph/passes/scale_update.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 
@@ -78,15 +79,14 @@ Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
   ScaleSlot tensor{decision.fqn, Name(decision.gemm.role), operand, how.dtype};
   tensor.scaling = how.scaling;
   tensor.occurrence = occurrences_[tensor.Key()]++;
-  std::string label = Concat(tensor.fqn, " ", tensor.gemm, " ", tensor.operand);
   size_t position = how.scaling == Scaling::kDynamic ? kNone : Position(tensor);
   Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                            {"q_max", Float8Max(how.dtype)}};
   std::vector<Value*> made;
   if (position != kNone) {
     Value* index = b.Int(static_cast<int64_t>(position));
-    Value* scale =
-        b.Op("Gather", {ScaleState(), index}, {{"axis", int64_t{0}}});
+    Value* scale = b.Op("Gather", {AddScales(graph_, plan_), index},
+                        {{"axis", int64_t{0}}});
     made = b.Ops("QuantizeWith", {x, scale}, 3, attributes, kDomain);
   } else if (copy.one_scale() && how.rounding == ScaleRounding::kNone) {
     made = b.Ops("QuantizeTensor", {x}, 3, attributes, kDomain);
@@ -100,7 +100,7 @@ Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
     plan_->slots[position].amax = made[2];
   } else {
     plan_->amaxes.push_back(made[2]);
-    plan_->labels.push_back(label);
+    plan_->labels.push_back(tensor.Label());
   }
   copy.q->producer->attributes["fqn"] = decision.fqn;
   copy.q->producer->attributes["operand"] = std::string(operand);
@@ -162,16 +162,6 @@ float OperandCopies::StaticScale(const ScaleSlot& slot) const {
         "] expected a scale for ", slot.Key(), " of ", graph_.file, ", got ",
         scales.by_key.size(), " others; is it of another model or filter?");
   return it->second;
-}
-
-// The scales' state tensor; its size is known at the end only.
-Value* OperandCopies::ScaleState() {
-  if (!plan_->scale) {
-    plan_->scale = graph_.AddInitializer(graph_.FreshName("fp8.scale"),
-                                         Tensor::Zeros(DType::kFloat, {1}));
-    plan_->scale->role = Role::kState;
-  }
-  return plan_->scale;
 }
 
 }  // namespace onnx_fp8

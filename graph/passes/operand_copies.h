@@ -49,7 +49,6 @@ class OperandCopies {
                 const OperandRecipe& how);
   size_t Position(const ScaleSlot& slot);
   float StaticScale(const ScaleSlot& slot) const;
-  Value* ScaleState();
 
   Graph& graph_;
   const Fp8Spec& spec_;

@@ -13,6 +13,10 @@ std::string ScaleSlot::Key() const {
                 occurrence);
 }
 
+std::string ScaleSlot::Label() const {
+  return Concat(fqn, " ", gemm, " ", operand);
+}
+
 std::string SlotsText(const std::vector<ScaleSlot>& slots) {
   nlohmann::json list = nlohmann::json::array();
   for (const ScaleSlot& slot : slots) {

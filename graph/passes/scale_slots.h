@@ -10,6 +10,10 @@
 
 namespace onnx_fp8 {
 
+// Names of the state tensors that hold kept scales, in graphs and checkpoints.
+inline constexpr char kScaleState[] = "fp8.scale";
+inline constexpr char kHistoryState[] = "fp8.amax_history";
+
 // One scale that is kept from step to step, delayed or static. Key() tells what
 // it belongs to; resume, evaluation and recipe switches go by it, never by the
 // position in the state tensors.
@@ -24,6 +28,7 @@ struct ScaleSlot {
   Value* amax = nullptr;  // of this step, rank 0; null: none that moves it
 
   std::string Key() const;
+  std::string Label() const;  // for people: "blocks.0.fc.weight forward input"
 };
 
 // Scales for static scaling.

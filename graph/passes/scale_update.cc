@@ -6,6 +6,15 @@
 
 namespace onnx_fp8 {
 
+Value* AddScales(Graph& graph, Fp8Plan* plan) {
+  if (!plan->scale) {
+    plan->scale = graph.AddInitializer(graph.FreshName(kScaleState),
+                                       Tensor::Zeros(DType::kFloat, {1}));
+    plan->scale->role = Role::kState;
+  }
+  return plan->scale;
+}
+
 void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
   auto n = static_cast<int64_t>(plan->slots.size());
   std::vector<float> scales, q_max;
@@ -13,16 +22,12 @@ void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
     scales.push_back(slot.scale);
     q_max.push_back(Float8Max(slot.format));
   }
-  if (!plan->scale) {
-    plan->scale = graph.AddInitializer(graph.FreshName("fp8.scale"),
-                                       Tensor::Zeros(DType::kFloat, {1}));
-    plan->scale->role = Role::kState;
-  }
-  plan->scale->data = Tensor::From<float>({n}, scales);
-  plan->scale->shape = Shape{n};
+  Value* scale = AddScales(graph, plan);
+  scale->data = Tensor::From<float>({n}, scales);
+  scale->shape = Shape{n};
   if (!AnyDelayed(plan->slots)) return;
   plan->history = graph.AddInitializer(
-      graph.FreshName("fp8.amax_history"),
+      graph.FreshName(kHistoryState),
       Tensor::Zeros(DType::kFloat, {recipe.amax_history, n}));
   plan->history->role = Role::kState;
   plan->q_max = graph.AddInitializer(graph.FreshName("fp8.q_max"),

@@ -6,6 +6,10 @@
 
 namespace onnx_fp8 {
 
+// The state tensor of the plan's scales, added when it is first asked for. Its
+// size is known when all slots are: AddScaleState sets it.
+Value* AddScales(Graph& graph, Fp8Plan* plan);
+
 // Adds the state of plan.slots to a graph: scales, 0 where they are delayed,
 // and if there are delayed ones their history and q_max.
 void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan);

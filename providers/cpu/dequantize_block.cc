@@ -9,6 +9,7 @@
 #include "providers/cpu/float8_kernels.h"
 #include "providers/cpu/on_isa.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -17,10 +18,7 @@ constexpr int64_t kTaskElements = 32768;  // some ten microseconds
 constexpr int64_t kStrip = 1024;          // floats
 
 void MultiplyBy(const float* s, float* x, int64_t n) {
-  OnBestIsa([=] {
-#pragma GCC ivdep
-    for (int64_t j = 0; j < n; ++j) x[j] *= s[j];
-  });
+  VectorMultiply(x, s, x, n);
 }
 
 // x[j] · 2^(steps[j] / 128), of bfloat16s that stay normal; 0, infinity and NaN

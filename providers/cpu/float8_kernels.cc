@@ -14,13 +14,6 @@ namespace {
 // About 10 µs of work: a parallel region costs a few.
 constexpr int64_t kGrain = 32768;
 
-// Errors: no 8-bit float.
-auto EncoderOf(DType dtype) {
-  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
-  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
-  return dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
-}
-
 }  // namespace
 
 extern const Float8Kernels kFloat8Portable = kLoops;
@@ -31,6 +24,12 @@ const Float8Kernels& KernelsFor(Isa isa) {
   if (isa == Isa::kAvx2) return kFloat8Avx2;
 #endif
   return kFloat8Portable;
+}
+
+decltype(Float8Kernels::encode_e4m3) EncoderOf(DType dtype) {
+  Check(IsFloat8(dtype), "expected an 8-bit float format, got ", Name(dtype));
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  return dtype == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
 }
 
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {

@@ -28,6 +28,9 @@ struct Float8Kernels {
 // REQUIRES: HasIsa(isa).
 const Float8Kernels& KernelsFor(Isa isa);
 
+// Of the active instruction set. Errors: no 8-bit float.
+decltype(Float8Kernels::encode_e4m3) EncoderOf(DType dtype);
+
 extern const Float8Kernels kFloat8Portable;  // float8_kernels.cc
 extern const Float8Kernels kFloat8Avx2;      // float8_kernels_avx2.cc
 extern const Float8Kernels kFloat8Avx512;    // float8_kernels_avx512.cc

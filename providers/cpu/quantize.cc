@@ -2,6 +2,8 @@
 //
 // QuantizeTensor, QuantizeWith, UpdateScale. Bit for bit what their bodies in
 // graph/schemas/quantize.cc compute.
+#include "providers/cpu/quantize.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,6 +14,18 @@
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
+
+void CheckQuantize(const KernelContext& c) {
+  auto to = static_cast<DType>(c.Int("to", 0));
+  float q_max = c.Float("q_max", 0.0f);
+  DType dtype = c.In(0).dtype();
+  Check(dtype == DType::kFloat, "[", c.Where(), "] expected float, got ",
+        Name(dtype));
+  Check(IsFloat8(to) && q_max > 0, "[", c.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
+        q_max);
+}
+
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -31,11 +45,7 @@ void Quantize(KernelContext& c, float scale_in) {
   const Tensor& x = c.In(0);
   auto to = static_cast<DType>(c.Int("to", 0));
   float q_max = c.Float("q_max", 0.0f);
-  Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",
-        Name(x.dtype()));
-  Check(IsFloat8(to) && q_max > 0, "[", c.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
-        q_max);
+  CheckQuantize(c);
   const float* from = x.data<float>();
   void* q = c.HasOut(0) ? c.Out(0, to, x.shape()).raw() : nullptr;
   float factor = 1.0f / scale_in;

@@ -13,7 +13,9 @@
 #include "providers/cpu/block_grid.h"
 #include "providers/cpu/float8_kernels.h"
 #include "providers/cpu/on_isa.h"
+#include "providers/cpu/quantize.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -72,22 +74,13 @@ bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
   return special >= 0;
 }
 
-// y[j] = x[j] · s[j].
-void MultiplyEach(const float* x, const float* s, float* y, int64_t n) {
-  OnBestIsa([=] {
-#pragma GCC ivdep  // y is x or does not overlap it
-    for (int64_t j = 0; j < n; ++j) y[j] = x[j] * s[j];
-  });
-}
-
 class BlockQuantizer {
  public:
   BlockQuantizer(const BlockGrid& grid, const ScaleRule& rule, DType to,
                  const float* x, uint8_t* q)
       : g_(grid), rule_(rule), x_(x), q_(q) {
-    const Float8Kernels& kernels = KernelsFor(ActiveIsa());
-    amax_ = kernels.amax;
-    encode_ = to == DType::kE4M3 ? kernels.encode_e4m3 : kernels.encode_e5m2;
+    amax_ = KernelsFor(ActiveIsa()).amax;
+    encode_ = EncoderOf(to);
     peaks_.resize(static_cast<size_t>(g_.blocks()));
     factors_.resize(peaks_.size());
     if (g_.down < NumThreads()) {  // a band for each at least
@@ -216,7 +209,7 @@ class BlockQuantizer {
       for (int64_t j = 0; j < g_.columns; j += kStrip) {
         int64_t n = std::min(kStrip, g_.columns - j);
         int64_t at = i * g_.columns + j;
-        MultiplyEach(x_ + at, spread.data() + j, scaled, n);
+        VectorMultiply(x_ + at, spread.data() + j, scaled, n);
         encode_(scaled, 1.0f, q_ + at, n);
       }
     }
@@ -252,11 +245,7 @@ void QuantizeBlock(KernelContext& c) {
   auto scale_to = static_cast<DType>(c.Int("scale_to", 0));
   ScaleRule rule = {c.Float("q_max", 0.0f), c.Int("pow2", -1),
                     to == DType::kE4M3 ? 0x1p8f : 0x1p15f};
-  Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",
-        Name(x.dtype()));
-  Check(IsFloat8(to) && rule.q_max > 0, "[", c.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
-        rule.q_max);
+  CheckQuantize(c);
   Check(rule.pow2 >= 0 && rule.pow2 <= 2, "[", c.Where(),
         "] expected pow2 of 0, 1 or 2, got ", rule.pow2);
   Check(

@@ -2,6 +2,7 @@
 #include "onnx_fp8/check.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/scaled_product.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -26,8 +27,7 @@ float ScaleOf(const Tensor& t, const std::string& where) {
   return *t.data<float>();
 }
 
-// y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ bias]. y keeps a's leading
-// axes, unless a is transposed: then it is a matrix.
+// y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ bias].
 void Run(KernelContext& c, const Tensor* bias) {
   std::string where = c.Where();
   const Tensor &a = c.In(0), &b = c.In(2);
@@ -38,24 +38,8 @@ void Run(KernelContext& c, const Tensor* bias) {
                    .k = ta ? fa.rows : fa.columns,
                    .a = {a.raw(), a.dtype(), fa.columns, ta},
                    .b = {b.raw(), b.dtype(), fb.columns, tb},
-                   .scale = ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where),
-                   .fast_accum = c.Int("fast_accum", 0) != 0};
-  Check((tb ? fb.columns : fb.rows) == p.k, "[", where,
-        "] expected operands that share an axis, got ", ToString(a.shape()),
-        ta ? " transposed" : "", " and ", ToString(b.shape()),
-        tb ? " transposed" : "");
-  if (bias) {
-    Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p.n}, "[",
-          where, "] expected bias float[", p.n, "], got ", Name(bias->dtype()),
-          ToString(bias->shape()));
-    p.bias = bias->raw();
-  }
-  Shape y_shape = {p.m, p.n};
-  if (!ta) {
-    y_shape = a.shape();
-    y_shape.back() = p.n;
-  }
-  p.c = c.Out(0, DType::kFloat, y_shape).raw();
+                   .scale = ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where)};
+  SetProduct(c, bias, tb ? fb.columns : fb.rows, &p);
   Gemm(p);
 }
 

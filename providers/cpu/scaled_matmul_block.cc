@@ -16,6 +16,7 @@
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/scaled_product.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -112,30 +113,13 @@ class Decoded {
 
 thread_local Scratch scratch_a, scratch_b;
 
-// y = op(a) · op(b) [+ bias]; y keeps a's leading axes, unless a is transposed:
-// then it is a matrix.
+// y = op(a) · op(b) [+ bias].
 void Run(KernelContext& c, const Tensor* bias) {
   bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
   Operand a = OperandIn(c, 0, "a_block_rows", "a_block_columns", !ta);
   Operand b = OperandIn(c, 2, "b_block_rows", "b_block_columns", tb);
   GemmProblem p = {.m = a.outer(), .n = b.outer(), .k = a.k()};
-  Check(b.k() == p.k, "[", c.Where(),
-        "] expected operands that share an axis, got ",
-        ToString(c.In(0).shape()), ta ? " transposed" : "", " and ",
-        ToString(c.In(2).shape()), tb ? " transposed" : "");
-  if (bias) {
-    Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p.n}, "[",
-          c.Where(), "] expected bias float[", p.n, "], got ",
-          Name(bias->dtype()), ToString(bias->shape()));
-    p.bias = bias->raw();
-  }
-  Shape y_shape = {p.m, p.n};
-  if (!ta) {
-    y_shape = c.In(0).shape();
-    y_shape.back() = p.n;
-  }
-  p.c = c.Out(0, DType::kFloat, y_shape).raw();
-  p.fast_accum = c.Int("fast_accum", 0) != 0;
+  SetProduct(c, bias, b.k(), &p);
 
   Decoded da(a), db(b);
   for (auto [x, scratch] :
@@ -157,12 +141,13 @@ void Run(KernelContext& c, const Tensor* bias) {
   p.a = da.operand(ta);
   p.b = db.operand(tb);
   bool grouped = da.open() || db.open();
-  int64_t groups = grouped ? (p.k + depth - 1) / depth : 1;
-  std::vector<float> rows = da.Factors(groups, depth);
-  std::vector<float> columns = db.Factors(groups, depth);
+  std::vector<float> rows, columns;
   if (a.grid.blocks() == 1 && b.grid.blocks() == 1) {
     p.scale = a.scales[0] * b.scales[0];
   } else {
+    int64_t groups = grouped ? (p.k + depth - 1) / depth : 1;
+    rows = da.Factors(groups, depth);
+    columns = db.Factors(groups, depth);
     p.row_scale = rows.data();
     p.column_scale = columns.data();
     p.scale_depth = grouped ? depth : 0;

@@ -119,6 +119,13 @@ double VectorExpShifted(const double* x, double shift, double* y, int64_t n) {
   return ExpShifted(x, shift, y, n);
 }
 
+void VectorMultiply(const float* x, const float* y, float* z, int64_t n) {
+  OnBestIsa([=] {
+#pragma GCC ivdep  // z is an operand or overlaps none
+    for (int64_t i = 0; i < n; ++i) z[i] = x[i] * y[i];
+  });
+}
+
 double VectorDot(const float* x, const float* y, int64_t n) {
   return Dot(x, y, n);
 }

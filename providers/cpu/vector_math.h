@@ -30,6 +30,9 @@ double VectorMax(const double* x, int64_t n);
 double VectorExpShifted(const float* x, float shift, float* y, int64_t n);
 double VectorExpShifted(const double* x, double shift, double* y, int64_t n);
 
+// z[i] = x[i] y[i]; z may be an operand.
+void VectorMultiply(const float* x, const float* y, float* z, int64_t n);
+
 // Sum of x[i] y[i], in double.
 double VectorDot(const float* x, const float* y, int64_t n);
 double VectorDot(const double* x, const double* y, int64_t n);

@@ -2,21 +2,16 @@
 """Writes models of torch_models.py in a size of their own, one per seed.
 Usage: python -m bench.torch_seeds JSON, which says what to write:
 [{"model", "seed", "path", "sizes": {"LAYERS": 2, …: as in task.py}}, …]"""
-import importlib
 import json
 import sys
 
 import torch
 
-from bench import task
+from bench import task, torch_sizes
 
 
 def export(model, seed, path, sizes):
-    # The models read their sizes when they are imported.
-    for name, size in sizes.items():
-        setattr(task, name, size)
-    sys.modules.pop("bench.torch_models", None)
-    module = importlib.import_module("bench.torch_models").make(model, seed)
+    module = torch_sizes.model_of(model, seed, sizes)
     example = torch.zeros(task.BATCH, task.SEQ, dtype=torch.int64)
     torch.onnx.export(
         module, (example,), path, dynamo=True, opset_version=18,

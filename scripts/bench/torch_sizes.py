@@ -10,11 +10,18 @@ import torch
 from bench import task
 
 
-def export(path, width, seq):
+def model_of(name, seed, sizes):
+    """A model of torch_models.py with these in the place of task.py's sizes."""
+    for size, value in sizes.items():
+        setattr(task, size, value)
     # The models read their sizes when they are imported.
-    task.WIDTH, task.SEQ, task.HEADS = width, seq, width // 32
     sys.modules.pop("bench.torch_models", None)
-    model = importlib.import_module("bench.torch_models").make("gpt")
+    return importlib.import_module("bench.torch_models").make(name, seed)
+
+
+def export(path, width, seq):
+    model = model_of("gpt", 0, {"WIDTH": width, "SEQ": seq,
+                                "HEADS": width // 32})
     open_axis = torch.export.Dim.DYNAMIC
     torch.onnx.export(
         model, (torch.zeros(2, 16, dtype=torch.int64),), path, dynamo=True,

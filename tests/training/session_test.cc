@@ -344,13 +344,22 @@ TEST(Session, ScalesMayMoveWithEachMicroBatch) {
   EXPECT_NE(ScalesOf(*whole), ScalesOf(*single));
 }
 
-TEST(Session, StaticScalesAreThoseOfADelayedRun) {
-  TempDir dir;
-  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
-  auto delayed = TrainingSession::Create(options);
+// A session with delayed scaling after a step, saved in dir / "run"; `options`
+// then are those of one with static scaling, without scales.
+std::unique_ptr<TrainingSession> DelayedRun(const TempDir& dir,
+                                            SessionOptions* options) {
+  *options = Options(WriteMlp(dir, false), "delayed");
+  auto delayed = TrainingSession::Create(*options);
   delayed->Step(Batch(1), 1e-2);
   delayed->Save(dir / "run");
-  options.recipe = ParseRecipe("static");
+  options->recipe = ParseRecipe("static");
+  return delayed;
+}
+
+TEST(Session, StaticScalesAreThoseOfADelayedRun) {
+  TempDir dir;
+  SessionOptions options;
+  auto delayed = DelayedRun(dir, &options);
   auto without = TrainingSession::Create(options);
   EXPECT_THROW(without->Step(Batch(1), 0), Error);
   options.scales = dir / "run";
@@ -369,11 +378,8 @@ TEST(Session, StaticScalesAreThoseOfADelayedRun) {
 // What is not finite is found before it is a scale, and named.
 TEST(Session, AStaticScaleDoesNotHideWhatIsNotFinite) {
   TempDir dir;
-  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
-  auto delayed = TrainingSession::Create(options);
-  delayed->Step(Batch(1), 1e-2);
-  delayed->Save(dir / "run");
-  options.recipe = ParseRecipe("static");
+  SessionOptions options;
+  auto delayed = DelayedRun(dir, &options);
   options.scales = dir / "run";
   auto fixed = TrainingSession::Create(options);
   TensorMap bad = Batch(2);

@@ -151,6 +151,13 @@ def recipe_file_with_null(folder):
     return train("--recipe", "mine.json")
 
 
+@cases("[mine.json] expected a recipe, got deep nesting")
+def recipe_file_nested_deeply(folder):
+    good(folder)
+    (folder / "mine.json").write_text('{"input": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    return train("--recipe", "mine.json")
+
+
 @cases("[mine.json] can't be opened: No such file or directory")
 def recipe_file_that_is_missing(folder):
     good(folder)

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+// JSON from a file that anybody may have written. nlohmann's dump is recursive,
+// so what is printed must not nest deeply. Discarded (is_discarded()) where the
+// text is no JSON. Errors: values deeper than `depth`, with `expected` before
+// it ("[recipe.json] expected a recipe").
+template <typename Json = nlohmann::json>
+Json ParseShallowJson(const char* text, size_t size, int depth,
+                      const std::string& expected) {
+  auto shallow = [&](int at, typename Json::parse_event_t, Json&) {
+    Check(at <= depth, expected, ", got deep nesting");
+    return true;
+  };
+  return Json::parse(text, text + size, shallow, false);
+}
+
+}  // namespace onnx_fp8

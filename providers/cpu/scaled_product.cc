@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cpu/scaled_product.h"
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+void SetProduct(KernelContext& c, const Tensor* bias, int64_t b_k,
+                GemmProblem* p) {
+  const Tensor &a = c.In(0), &b = c.In(2);
+  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
+  Check(b_k == p->k, "[", c.Where(),
+        "] expected operands that share an axis, got ", ToString(a.shape()),
+        ta ? " transposed" : "", " and ", ToString(b.shape()),
+        tb ? " transposed" : "");
+  if (bias) {
+    Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p->n}, "[",
+          c.Where(), "] expected bias float[", p->n, "], got ",
+          Name(bias->dtype()), ToString(bias->shape()));
+    p->bias = bias->raw();
+  }
+  Shape y_shape = {p->m, p->n};
+  if (!ta) {
+    y_shape = a.shape();
+    y_shape.back() = p->n;
+  }
+  p->c = c.Out(0, DType::kFloat, y_shape).raw();
+  p->fast_accum = c.Int("fast_accum", 0) != 0;
+}
+
+}  // namespace onnx_fp8
