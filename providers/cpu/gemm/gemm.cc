@@ -18,7 +18,7 @@ namespace {
 
 int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-thread_local Scratch scratch_a, scratch_b;
+thread_local Scratch scratch_shared, scratch_own;
 
 // The block of op(a) or op(b) that begins at element (w, k), w counting rows of
 // op(a), columns of op(b). `across`: k runs across rows of memory.
@@ -29,41 +29,59 @@ PanelSource From(const GemmOperand& x, bool across, int64_t w, int64_t k) {
           x.dtype, x.ld, across};
 }
 
-// What of B is packed at a time: columns j … j + n, rows k … k + depth.
+// What of the shared operand is packed at a time: rows of A or columns of B
+// from `begin` on, rows k … k + depth of the sum.
 struct Slab {
-  int64_t j, n;
+  int64_t begin, size;
   int64_t k, depth;
 };
 
-// A slab of B is packed, then blocks of rows of A are packed and multiplied
-// with it. Threads wait for each other at the end of both only: where another
-// program has a core, each wait may cost more than a small product.
+// A slab of the narrower operand is packed for all threads; then blocks of the
+// other are packed and multiplied with it, by one thread each, so that most of
+// what is packed never leaves that core's cache. Threads wait for each other at
+// the end of both only: where another program has a core, each wait may cost
+// more than a small product.
 class PackedProduct {
  public:
   PackedProduct(const GemmProblem& p, const GemmKernels& kernels)
-      : p_(p), kernels_(kernels) {
+      : p_(p), kernels_(kernels), shares_a_(p.m < p.n) {
     unit_ = std::max(DepthUnit(kernels.a_layout), DepthUnit(kernels.b_layout));
-    element_ = static_cast<int64_t>(PanelElementBytes(kernels.b_layout));
     layer_ = p.scale_depth > 0 ? p.scale_depth : kernels.max_depth;
+    Side a = {p.a, p.a.transposed, kernels.a_layout, p.m, kernels.rows};
+    Side b = {p.b, !p.b.transposed, kernels.b_layout, p.n, kernels.columns};
+    shared_ = shares_a_ ? a : b;
+    own_ = shares_a_ ? b : a;
+    element_ = static_cast<int64_t>(PanelElementBytes(shared_.layout));
   }
 
   void Run() {
-    constexpr int64_t kSlabBytes = int64_t{16} << 20, kSlabDepth = 8192;
+    // The third-level cache has room for it.
+    constexpr int64_t kSlabBytes = int64_t{16} << 20;
+    constexpr int64_t kSlabDepth = 8192, kSlabSize = 4096;
     int64_t depth = std::min(p_.k, kSlabDepth);
-    int64_t n = std::clamp(kSlabBytes / (depth * element_), kernels_.columns,
-                           kernels_.max_n);
-    n = n / kernels_.columns * kernels_.columns;
-    for (int64_t j = 0; j < p_.n; j += n) {
+    int64_t size =
+        std::clamp(kSlabBytes / (depth * element_), shared_.width, kSlabSize);
+    size = size / shared_.width * shared_.width;
+    for (int64_t at = 0; at < shared_.size; at += size) {
       for (int64_t k = 0; k < p_.k; k += depth) {
-        Slab slab = {j, std::min(n, p_.n - j), k, std::min(depth, p_.k - k)};
-        PackB(slab);
+        Slab slab = {at, std::min(size, shared_.size - at), k,
+                     std::min(depth, p_.k - k)};
+        PackShared(slab);
         MultiplySlab(slab);
       }
     }
   }
 
  private:
-  int64_t Panels(int64_t n) const { return DivideUp(n, kernels_.columns); }
+  // An operand as panels of `width` of its `size` rows (A) or columns (B).
+  struct Side {
+    GemmOperand operand;
+    bool across;  // as From's
+    PanelLayout layout;
+    int64_t size, width;
+
+    int64_t Panels(int64_t n) const { return DivideUp(n, width); }
+  };
 
   // Depth of the layer of a slab that begins at row k of it. Layers follow each
   // other in memory, each with all panels of the slab.
@@ -71,19 +89,20 @@ class PackedProduct {
     return std::min(layer_, s.depth - k);
   }
 
-  int64_t PanelBytesOf(int64_t depth) const {
-    return kernels_.columns * RoundUp(depth, unit_) * element_;
+  int64_t PanelBytesOf(int64_t width, int64_t depth) const {
+    return width * RoundUp(depth, unit_) * element_;
   }
 
   // Where panel `panel` of the layer at row k of the slab lies.
   char* PanelAt(const Slab& s, int64_t k, int64_t panel) const {
-    return b_ + k * kernels_.columns * element_ * Panels(s.n) +
-           panel * PanelBytesOf(LayerDepth(s, k));
+    return packed_ + k * shared_.width * element_ * shared_.Panels(s.size) +
+           panel * PanelBytesOf(shared_.width, LayerDepth(s, k));
   }
 
-  void PackB(const Slab& s) {
-    int64_t width = kernels_.columns, panels = Panels(s.n);
-    b_ = scratch_b.Get(PanelBytes(kernels_.b_layout, width, s.n, s.depth));
+  void PackShared(const Slab& s) {
+    int64_t width = shared_.width, panels = shared_.Panels(s.size);
+    packed_ =
+        scratch_shared.Get(PanelBytes(shared_.layout, width, s.size, s.depth));
     int64_t layers = DivideUp(s.depth, layer_);
     // About 32k elements: some ten microseconds.
     int64_t grain =
@@ -94,51 +113,70 @@ class PackedProduct {
         int64_t panel = first % panels;
         int64_t count = std::min(panels - panel, last - first);
         int64_t begin = panel * width;
-        int64_t end = std::min(begin + count * width, s.n);
-        PackPanels(kernels_.b_layout, width,
-                   From(p_.b, !p_.b.transposed, s.j + begin, s.k + k),
-                   end - begin, LayerDepth(s, k), PanelAt(s, k, panel));
+        int64_t end = std::min(begin + count * width, s.size);
+        PackPanels(
+            shared_.layout, width,
+            From(shared_.operand, shared_.across, s.begin + begin, s.k + k),
+            end - begin, LayerDepth(s, k), PanelAt(s, k, panel));
         first += count;
       }
     });
   }
 
-  // Rows are cut so that every thread gets several blocks, all as large as the
-  // others but for a panel; columns where the rows don't suffice.
+  // A thread's own operand is cut so that every thread gets several blocks, all
+  // as large as the others but for a panel; the shared one where that does not
+  // suffice.
   void MultiplySlab(const Slab& s) {
     int64_t threads = NumThreads(), wanted = threads > 1 ? 4 * threads : 1;
-    double work = static_cast<double>(p_.m) * static_cast<double>(s.n) *
+    double work = static_cast<double>(own_.size) * static_cast<double>(s.size) *
                   static_cast<double>(s.depth);
-    if (work < 2e5) wanted = 1;  // a few microseconds on one thread
-    int64_t rows = kernels_.rows, columns = kernels_.columns;
-    int64_t row_panels = DivideUp(p_.m, rows), panels = Panels(s.n);
-    int64_t row_blocks = std::max(
-        wanted, RoundUp(DivideUp(row_panels, kernels_.max_m / rows), threads));
-    row_blocks = std::min(row_blocks, row_panels);
-    int64_t column_blocks = std::min(DivideUp(wanted, row_blocks), panels);
-    ParallelTasks(row_blocks * column_blocks, [&](int64_t task) {
-      int64_t row = task / column_blocks, column = task % column_blocks;
-      int64_t i = row * row_panels / row_blocks * rows;
-      int64_t i_end = (row + 1) * row_panels / row_blocks * rows;
-      int64_t panel = column * panels / column_blocks;
-      int64_t panel_end = (column + 1) * panels / column_blocks;
+    if (work < 2e5) wanted = 1;        // a few microseconds on one thread
+    constexpr int64_t kColumns = 512;  // and B's part stays in L2, too
+    int64_t largest = shares_a_ ? kColumns : kernels_.max_m;
+    int64_t own = own_.Panels(own_.size), shared = shared_.Panels(s.size);
+    int64_t blocks =
+        std::max(wanted, RoundUp(DivideUp(own, largest / own_.width), threads));
+    blocks = std::min(blocks, own);
+    int64_t parts = std::min(DivideUp(wanted, blocks), shared);
+    ParallelTasks(blocks * parts, [&](int64_t task) {
+      int64_t block = task / parts, part = task % parts;
+      int64_t begin = block * own / blocks * own_.width;
+      int64_t end = (block + 1) * own / blocks * own_.width;
+      int64_t panel = part * shared / parts;
+      int64_t panel_end = (part + 1) * shared / parts;
       for (int64_t k = 0; k < s.depth; k += layer_) {
-        MultiplyBlock(s, k, i, std::min(i_end, p_.m) - i, panel,
-                      std::min(panel_end * columns, s.n) - panel * columns);
+        MultiplyBlock(s, k, begin, std::min(end, own_.size) - begin, panel,
+                      std::min(panel_end * shared_.width, s.size) -
+                          panel * shared_.width);
       }
     });
   }
 
-  // Rows i … i + m by n of the slab's columns from `panel` on, of the layer
-  // at row k of the slab.
-  void MultiplyBlock(const Slab& s, int64_t k, int64_t i, int64_t m,
+  // Rows or columns begin … begin + size of the own operand by n of the slab's
+  // from `panel` on, of the layer at row k of the slab.
+  void MultiplyBlock(const Slab& s, int64_t k, int64_t begin, int64_t size,
                      int64_t panel, int64_t n) {
     int64_t depth = LayerDepth(s, k);
-    char* a =
-        scratch_a.Get(PanelBytes(kernels_.a_layout, kernels_.rows, m, depth));
-    PackPanels(kernels_.a_layout, kernels_.rows,
-               From(p_.a, p_.a.transposed, i, s.k + k), m, depth, a);
-    int64_t j = s.j + panel * kernels_.columns;
+    char* packed =
+        scratch_own.Get(PanelBytes(own_.layout, own_.width, size, depth));
+    PackPanels(own_.layout, own_.width,
+               From(own_.operand, own_.across, begin, s.k + k), size, depth,
+               packed);
+    int64_t at = s.begin + panel * shared_.width;
+    if (!shares_a_) {
+      Multiply(s, k, begin, size, packed, at, n, PanelAt(s, k, panel));
+      return;
+    }
+    for (int64_t i = 0; i < n; i += kernels_.max_m) {
+      Multiply(s, k, at + i, std::min(kernels_.max_m, n - i),
+               PanelAt(s, k, panel + i / kernels_.rows), begin, size, packed);
+    }
+  }
+
+  // Rows i … i + m by columns j … j + n of the layer at row k of the slab.
+  void Multiply(const Slab& s, int64_t k, int64_t i, int64_t m, const char* a,
+                int64_t j, int64_t n, const char* b) const {
+    int64_t depth = LayerDepth(s, k);
     auto bias = static_cast<const float*>(p_.bias);
     int64_t group = p_.scale_depth > 0 ? (s.k + k) / p_.scale_depth : 0;
     kernels_.block(
@@ -146,8 +184,8 @@ class PackedProduct {
          .n = n,
          .depth = RoundUp(depth, unit_),
          .a = a,
-         .b = PanelAt(s, k, panel),
-         .b_panel = PanelBytesOf(depth),
+         .b = b,
+         .b_panel = PanelBytesOf(kernels_.columns, depth),
          .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
          .ldc = p_.ldc,
          .add = s.k + k > 0 || p_.accumulate,
@@ -162,10 +200,12 @@ class PackedProduct {
 
   const GemmProblem& p_;
   const GemmKernels& kernels_;
+  bool shares_a_;
+  Side shared_, own_;
   int64_t unit_ = 1;     // all depths are multiples of it
   int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
-  int64_t element_ = 4;  // bytes, in B's panels
-  char* b_ = nullptr;
+  int64_t element_ = 4;  // bytes, in panels
+  char* packed_ = nullptr;
 };
 
 void EmptySum(const GemmProblem& p) {

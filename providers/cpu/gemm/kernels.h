@@ -39,9 +39,9 @@ struct GemmKernels {
   PanelLayout a_layout, b_layout;
   int64_t rows, columns;  // width of a panel of A, of B
   // Largest block: A's then stays in the second-level cache, a panel of B's in
-  // the first, B's in the third. Sums of `depth` products are added in order,
-  // so results depend on it.
-  int64_t max_m, max_n, max_depth;
+  // the first. max_m is a multiple of `rows`. Sums of `depth` products are
+  // added in order, so results depend on it.
+  int64_t max_m, max_depth;
   void (*block)(const GemmBlock& block);
   // The arithmetic of the loop alone, `rounds` times on registers. Leaves its
   // sums in `sums`, of kRegisterSums floats; returns the number of

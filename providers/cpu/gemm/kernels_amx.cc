@@ -136,7 +136,6 @@ extern const GemmKernels kGemmAmx = {"amx",
                                      16,
                                      16,
                                      128,
-                                     4096,
                                      512,
                                      Block,
                                      OnRegisters};

@@ -34,7 +34,7 @@ struct Floats {
 }  // namespace
 
 extern const GemmKernels kGemmAvx2 = {
-    "avx2", PanelLayout::kFloat, PanelLayout::kFloat,      6, 16, 192, 4096,
+    "avx2", PanelLayout::kFloat, PanelLayout::kFloat,      6, 16, 192,
     256,    Block<Floats, 6, 2>, OnRegisters<Floats, 6, 2>};
 
 }  // namespace onnx_fp8

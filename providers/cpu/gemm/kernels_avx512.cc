@@ -24,15 +24,8 @@ struct Floats : Registers512 {
 
 }  // namespace
 
-extern const GemmKernels kGemmAvx512 = {"avx512",
-                                        PanelLayout::kFloat,
-                                        PanelLayout::kFloat,
-                                        14,
-                                        32,
-                                        126,
-                                        2048,
-                                        512,
-                                        Block<Floats, 14, 2>,
-                                        OnRegisters<Floats, 14, 2>};
+extern const GemmKernels kGemmAvx512 = {
+    "avx512", PanelLayout::kFloat,  PanelLayout::kFloat,       14, 32, 126,
+    512,      Block<Floats, 14, 2>, OnRegisters<Floats, 14, 2>};
 
 }  // namespace onnx_fp8

@@ -25,15 +25,8 @@ struct Pairs : Registers512 {
 
 }  // namespace
 
-extern const GemmKernels kGemmAvx512Bf16 = {"avx512bf16",
-                                            PanelLayout::kPairs,
-                                            PanelLayout::kPairs,
-                                            14,
-                                            32,
-                                            126,
-                                            4096,
-                                            512,
-                                            Block<Pairs, 14, 2>,
-                                            OnRegisters<Pairs, 14, 2>};
+extern const GemmKernels kGemmAvx512Bf16 = {
+    "avx512bf16", PanelLayout::kPairs, PanelLayout::kPairs,      14, 32, 126,
+    512,          Block<Pairs, 14, 2>, OnRegisters<Pairs, 14, 2>};
 
 }  // namespace onnx_fp8

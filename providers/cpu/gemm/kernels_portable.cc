@@ -37,7 +37,7 @@ struct Floats {
 }  // namespace
 
 extern const GemmKernels kGemmPortable = {
-    "portable", PanelLayout::kFloat, PanelLayout::kFloat,      6, 8, 96, 2048,
+    "portable", PanelLayout::kFloat, PanelLayout::kFloat,      6, 8, 96,
     256,        Block<Floats, 6, 2>, OnRegisters<Floats, 6, 2>};
 
 }  // namespace onnx_fp8

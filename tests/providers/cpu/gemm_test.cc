@@ -55,10 +55,11 @@ void ExpectProduct(const Tensor& c, const Tensor& a, bool ta, const Tensor& b,
   }
 }
 
-// The last ones: deeper and wider than a block of every kernel.
-const int64_t kSizes[][3] = {
-    {1, 1, 1},    {1, 17, 3},    {5, 1, 9},      {3, 33, 2},     {16, 16, 16},
-    {17, 63, 31}, {64, 257, 65}, {130, 40, 129}, {29, 1100, 37}, {2, 3, 4130}};
+// The last ones: deeper, higher and wider than a block of every kernel.
+const int64_t kSizes[][3] = {{1, 1, 1},      {1, 17, 3},     {5, 1, 9},
+                             {3, 33, 2},     {16, 16, 16},   {17, 63, 31},
+                             {64, 257, 65},  {130, 40, 129}, {31, 1100, 17},
+                             {17, 1100, 31}, {530, 3, 201},  {201, 3, 530}};
 
 // Σ a(l)·b(l) over l of [0, depth) as the kernels add it up; `fused` or not.
 float InOrder(int64_t depth, bool fused, auto&& a, auto&& b) {
@@ -100,12 +101,14 @@ float SumAs(const GemmKernels& kernels, int64_t depth, auto&& a, auto&& b) {
   return InOrder(depth, name != "portable", a, b);
 }
 
-// Every element of c by the kernel's own definition, bit for bit.
+// Every element of c, or of each row_step-th row, by the kernel's own
+// definition, bit for bit.
 void ExpectBits(const GemmKernels& kernels, const GemmProblem& p,
-                const Tensor& c, const Tensor& a, const Tensor& b) {
+                const Tensor& c, const Tensor& a, const Tensor& b,
+                int64_t row_step = 1) {
   auto bias = static_cast<const float*>(p.bias);
   int64_t layer = p.scale_depth > 0 ? p.scale_depth : kernels.max_depth;
-  for (int64_t i = 0; i < p.m; ++i) {
+  for (int64_t i = 0; i < p.m; i += row_step) {
     for (int64_t j = 0; j < p.n; ++j) {
       auto scale_of = [&](int64_t group) {
         return p.row_scale[group * p.m + i] * p.column_scale[group * p.n + j];
@@ -168,6 +171,32 @@ TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
   }
 }
 
+// Either operand may be the one that is packed in slabs, and need several.
+TEST(Gemm, EveryKernelMultipliesMoreThanASlab) {
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (auto [m, k, n] :
+         {std::array<int64_t, 3>{4200, 2, 4100}, {4100, 2, 4200}}) {
+      for (DType dtype : {DType::kFloat, DType::kE4M3}) {
+        Tensor a = Matrix(m, k, false, 1, dtype);
+        Tensor b = Matrix(k, n, true, 2, dtype);
+        Tensor bias = RandomNormal({n}, 3);
+        Tensor c = Tensor::Zeros(DType::kFloat, {m, n});
+        GemmProblem p = {.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = Operand(a, false),
+                         .b = Operand(b, true),
+                         .bias = bias.raw(),
+                         .c = c.raw()};
+        Gemm(p);
+        ExpectBits(IsSmall(dtype) ? Bf16Kernels() : FloatKernels(), p, c, a, b,
+                   53);
+      }
+    }
+  }
+}
+
 TEST(Gemm, EveryKernelScalesRowsAndColumnsAndDepths) {
   int count = 0;
   for (Isa isa : RunnableIsas()) {
@@ -176,6 +205,7 @@ TEST(Gemm, EveryKernelScalesRowsAndColumnsAndDepths) {
                            {17, 63, 31},
                            {40, 300, 70},
                            {29, 600, 37},
+                           {201, 70, 530},
                            {3, 8300, 2}}) {
       for (int64_t depth : {0, 32, 64, 128, 256}) {
         bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
