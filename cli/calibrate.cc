@@ -65,16 +65,14 @@ Recipe Observing(Recipe recipe, int64_t steps) {
 
 SessionOptions MakeOptions(const CalibrateFlags& values) {
   SessionOptions options = values.session.Make(values.model);
-  bool any = options.recipe.Uses(Scaling::kStatic);
-  options.recipe = Observing(options.recipe, values.steps);
-  for (auto& [glob, recipe] : options.filter.recipes) {
-    any |= recipe.Uses(Scaling::kStatic);
-    recipe = Observing(recipe, values.steps);
-  }
-  if (!any) {
+  if (!UsesStatic(options.recipe, options.filter)) {
     throw UsageError(
         "--recipe: expected one with static scales, as static or "
         "tensorwise,i:sta_ten_e4m3");
+  }
+  options.recipe = Observing(options.recipe, values.steps);
+  for (auto& [glob, recipe] : options.filter.recipes) {
+    recipe = Observing(recipe, values.steps);
   }
   options.scales.clear();
   options.init = values.init;

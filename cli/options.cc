@@ -198,14 +198,34 @@ GemmFilter RecipeFlags::MakeFilter() const {
   return filter;
 }
 
+bool UsesStatic(const Recipe& recipe, const GemmFilter& filter) {
+  bool any = recipe.Uses(Scaling::kStatic);
+  for (const auto& [glob, own] : filter.recipes) {
+    any |= own.Uses(Scaling::kStatic);
+  }
+  return any;
+}
+
+void RecipeFlags::CheckScales(const Recipe& result,
+                              const GemmFilter& filter) const {
+  if (!scales.empty() && !UsesStatic(result, filter)) {
+    throw UsageError(
+        "--scales: expected a recipe with static scales, as static or "
+        "tensorwise,i:sta_ten_e4m3, got " +
+        RecipeText(result));
+  }
+}
+
 void RecipeFlags::Fill(SessionOptions* options) const {
   options->recipe = Make();
   options->filter = MakeFilter();
+  CheckScales(options->recipe, options->filter);
   options->scales = scales;
 }
 
 Fp8Spec RecipeFlags::MakeSpec() const {
   Fp8Spec spec = {Make(), MakeFilter()};
+  CheckScales(spec.recipe, spec.filter);
   if (!scales.empty()) spec.scales = ReadStaticScales(scales);
   return spec;
 }

@@ -58,7 +58,12 @@ struct RecipeFlags {
 
  private:
   void Override(const char* flag, Recipe* recipe) const;
+  // Errors: UsageError for scales that nothing asks for.
+  void CheckScales(const Recipe& recipe, const GemmFilter& filter) const;
 };
+
+// Whether any layer can have static scales.
+bool UsesStatic(const Recipe& recipe, const GemmFilter& filter);
 
 // --loss, --label, --logits.
 struct LossFlags {

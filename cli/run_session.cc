@@ -23,8 +23,10 @@ SessionOptions RunSessionOptions(const RunConfig& config) {
   flags.Parse({});
   FillFrom(config, flags);
   values.model = config.model;
-  // Only the checkpoint's weights count, and a profile of its own is wrong.
+  // Only the checkpoint's weights and scales count, and a profile of its own is
+  // wrong.
   values.init.clear();
+  values.session.recipe.scales.clear();
   values.session.engine.profile.clear();
   try {
     SessionOptions options = values.MakeSession(flags);

@@ -119,6 +119,10 @@ void TrainCommand::PrepareFolder() {
     }
     FillFrom(config, flags_);
     values_.model = config.model;
+    // A checkpoint has its scales; the file may be gone.
+    if (folder_.HasCheckpoint() && !flags_.Given("--scales")) {
+      values_.session.recipe.scales.clear();
+    }
   } else {
     flags_.Require({"MODEL"});
   }

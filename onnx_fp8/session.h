@@ -47,7 +47,7 @@ struct SessionOptions {
   Recipe recipe;
   GemmFilter filter;  // which linear layers it is for
   // For static scaling: a file of `onnx-fp8 calibrate`, or the folder of a run
-  // with delayed scaling.
+  // with delayed scaling; "": the scales of the checkpoint that is restored.
   std::string scales;
   // Globs over FQNs and initializer names, see
   // graph/passes/trained_parameters.h.

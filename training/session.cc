@@ -20,6 +20,7 @@
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/safetensors.h"
+#include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/torch_weights.h"
 #include "training/training_model.h"
@@ -242,6 +243,7 @@ class Session : public TrainingSession {
     skipped_ = skipped;
     state_ = std::move(state);
     step_ = checkpoint->step;
+    if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
     source_.slots = same ? scales.slots : std::vector<ScaleSlot>();
     restored_ = std::move(scales);
     laid_out_ = false;

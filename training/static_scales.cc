@@ -9,7 +9,6 @@
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
 #include "onnx_fp8/shallow_json.h"
-#include "training/carry_scales.h"
 #include "training/checkpoint.h"
 
 namespace onnx_fp8 {
@@ -26,13 +25,10 @@ StaticScales FromRun(const std::string& folder) {
   auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
   Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
   auto note = checkpoint->notes.find(kSlotsNote);
-  StaticScales scales = {folder, {}};
+  StaticScales scales;
   if (note != checkpoint->notes.end()) {
-    ScaleState kept = KeptScales(note->second, checkpoint->state, folder);
-    for (size_t i = 0; i < kept.slots.size(); ++i) {
-      float scale = kept.scale.data<float>()[i];
-      if (IsScale(scale)) scales.by_key[kept.slots[i].Key()] = scale;
-    }
+    scales =
+        AsStatic(KeptScales(note->second, checkpoint->state, folder), folder);
   }
   Check(!scales.by_key.empty(), "[", folder,
         "] holds no scales: expected a run with delayed scaling");
@@ -64,6 +60,16 @@ StaticScales FromFile(const std::string& path) {
 }
 
 }  // namespace
+
+StaticScales AsStatic(const ScaleState& kept, const std::string& folder) {
+  StaticScales scales;
+  for (size_t i = 0; i < kept.slots.size(); ++i) {
+    float scale = kept.scale.data<float>()[i];
+    if (IsScale(scale)) scales.by_key[kept.slots[i].Key()] = scale;
+  }
+  if (!scales.by_key.empty()) scales.source = folder;
+  return scales;
+}
 
 StaticScales ReadStaticScales(const std::string& path) {
   return std::filesystem::is_directory(path) ? FromRun(path) : FromFile(path);

@@ -4,12 +4,17 @@
 #include <string>
 
 #include "graph/passes/scale_slots.h"
+#include "training/carry_scales.h"
 
 namespace onnx_fp8 {
 
+// The scales of a checkpoint in `folder`, delayed and static ones; those that
+// were never set are left out. `source` is empty if none is left.
+StaticScales AsStatic(const ScaleState& kept, const std::string& folder);
+
 // Scales by slot from a JSON file that WriteStaticScales wrote, or from the
-// newest checkpoint in the folder of a run with delayed or static scaling.
-// Scales that were never set are left out. Errors: no such file, another
+// newest checkpoint in the folder of a run with delayed or static scaling (as
+// AsStatic). Errors: no such file, another
 // content, a scale that is not a positive normal float.
 StaticScales ReadStaticScales(const std::string& path);
 

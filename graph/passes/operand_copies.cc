@@ -30,6 +30,15 @@ const char* OperandName(const GemmInfo& gemm, int slot) {
                                   : "input";
 }
 
+// The first of a layer's GEMMs that reads such a copy under the recipe, be it in
+// this graph or not: a first layer, which has no dgrad as a rule, keeps the
+// same scales where it has one.
+GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
+  bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
+                recipe.grad_output == recipe.grad_output_for_wgrad;
+  return shared ? GemmRole::kDgrad : gemm.role;
+}
+
 int64_t PowerOfTwo(ScaleRounding rounding) {
   switch (rounding) {
     case ScaleRounding::kPowerOfTwo:
@@ -76,10 +85,13 @@ Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
                               Value* x, int slot, Quantised copy) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
   const char* operand = OperandName(decision.gemm, slot);
-  ScaleSlot tensor{decision.fqn, Name(decision.gemm.role), operand, how.dtype};
+  bool kept = how.scaling != Scaling::kDynamic;
+  GemmRole role = kept ? FirstReader(decision.recipe, decision.gemm, slot)
+                       : decision.gemm.role;
+  ScaleSlot tensor{decision.fqn, Name(role), operand, how.dtype};
   tensor.scaling = how.scaling;
   tensor.occurrence = occurrences_[tensor.Key()]++;
-  size_t position = how.scaling == Scaling::kDynamic ? kNone : Position(tensor);
+  size_t position = kept ? Position(tensor) : kNone;
   Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                            {"q_max", Float8Max(how.dtype)}};
   std::vector<Value*> made;

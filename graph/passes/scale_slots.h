@@ -19,7 +19,7 @@ inline constexpr char kHistoryState[] = "fp8.amax_history";
 // position in the state tensors.
 struct ScaleSlot {
   std::string fqn;
-  std::string gemm;     // role of the first GEMM that reads the copy
+  std::string gemm;     // the first GEMM that reads it under the recipe
   std::string operand;  // "input", "weight" or "grad_output"
   DType format = DType::kE4M3;
   int64_t occurrence = 0;  // a layer that runs several times has several inputs

@@ -129,6 +129,26 @@ TEST(Fp8Rewrite, DelayedScalesGoByKey) {
   EXPECT_EQ(SlotRead(*graph, "seed"), 1);
 }
 
+// A first layer's input has no gradient, unless someone asks for it.
+TEST(Fp8Rewrite, ScalesKeepTheirKeysWithoutDgrad) {
+  auto keys = [](std::string text, const char* recipe) {
+    auto graph = ParseGraph(text);
+    return Keys(Fp8Rewrite(*graph, {ParseRecipe(recipe)}, graph->Find("seed"),
+                           {{graph->Find("w"), graph->Find("dw")}}));
+  };
+  std::string first = kStep;
+  for (const char* line :
+       {"dx: float[2,3] = Gemm<transB=1>(seed, w)\n", "output dx\n"}) {
+    first.erase(first.find(line), strlen(line));
+  }
+  EXPECT_EQ(keys(first, "delayed"), keys(kStep, "delayed"));
+  EXPECT_EQ(keys(first, "delayed").back(), "w/dgrad/grad_output/float8e5m2#0");
+  // One of wgrad's own keeps its own.
+  const char* own = "delayed,go:dyn_ten_e5m2,go_gw:del_ten_e4m3";
+  EXPECT_EQ(keys(first, own), keys(kStep, own));
+  EXPECT_EQ(keys(first, own).back(), "w/wgrad/grad_output/float8e4m3fn#0");
+}
+
 TEST(Fp8Rewrite, ALayerThatRunsTwiceHasTwoInputScales) {
   auto graph = ParseGraph(R"(
 input x: float[2,3]

@@ -78,12 +78,27 @@ def test_training_keeps_the_scales(tmp_path):
     # The run's folder serves as a file of scales, and the file may go.
     run("train", MLP, *flags, "--scales", tmp_path / "run", "--steps", 4, "--out", tmp_path / "again")
     assert losses(tmp_path / "again") == losses(tmp_path / "run")
+    # So does the run's own checkpoint.
+    (tmp_path / "scales.json").rename(tmp_path / "moved.json")
+    run("train", "--resume", "--out", tmp_path / "run", "--steps", 8)
+    run("train", MLP, *flags, "--scales", tmp_path / "moved.json", "--steps", 8, "--out", tmp_path / "whole")
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+    run("eval", tmp_path / "run", "--data", data)
+    text = json.loads((tmp_path / "moved.json").read_text())
     # Ten times the scale clips nothing, but rounds more.
-    text = json.loads((tmp_path / "scales.json").read_text())
     text["scales"]["fc1.weight/forward/input/float8e4m3fn#0"] *= 10
     (tmp_path / "other.json").write_text(json.dumps(text))
     run("train", MLP, *flags, "--scales", tmp_path / "other.json", "--steps", 4, "--out", tmp_path / "other")
     assert losses(tmp_path / "other") != losses(tmp_path / "run")
+
+
+def test_a_gradient_of_the_input_needs_no_other_scale(tmp_path):
+    """It adds a dgrad to the first layer."""
+    data = write_random(tmp_path / "d.npz", BATCH * STEPS)
+    calibrate(tmp_path)
+    run("grad", MLP, "--data", data, *CE, "--recipe", "static", "--scales", tmp_path / "scales.json", "--input-grads",
+        "-o", tmp_path / "g.npz")
+    assert "x" in " ".join(np.load(tmp_path / "g.npz").files)
 
 
 def test_only_static_scales_are_looked_for(tmp_path):

@@ -375,6 +375,30 @@ TEST(Session, StaticScalesAreThoseOfADelayedRun) {
   EXPECT_EQ(again->Step(Batch(2), 0).remark, "");
 }
 
+TEST(Session, ACheckpointServesStaticScalesWithoutAFile) {
+  TempDir dir;
+  SessionOptions options;
+  auto delayed = DelayedRun(dir, &options);
+  auto fixed = TrainingSession::Create(options);
+  fixed->Restore(dir / "run");
+  fixed->Step(Batch(2), 1e-2);
+  EXPECT_EQ(ScalesOf(*fixed), ScalesOf(*delayed));
+  fixed->Save(dir / "fixed");
+  auto again = TrainingSession::Create(options);
+  again->Restore(dir / "fixed");
+  EXPECT_EQ(again->Step(Batch(3), 1e-2).loss, fixed->Step(Batch(3), 1e-2).loss);
+  EXPECT_EQ(ScalesOf(*again), ScalesOf(*delayed));
+  // One without any has none to give.
+  options.recipe = ParseRecipe("off");
+  auto off = TrainingSession::Create(options);
+  off->Step(Batch(1), 0);
+  off->Save(dir / "off");
+  options.recipe = ParseRecipe("static");
+  auto without = TrainingSession::Create(options);
+  without->Restore(dir / "off");
+  EXPECT_THROW(without->Step(Batch(1), 0), Error);
+}
+
 // What is not finite is found before it is a scale, and named.
 TEST(Session, AStaticScaleDoesNotHideWhatIsNotFinite) {
   TempDir dir;

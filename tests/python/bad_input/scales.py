@@ -8,7 +8,7 @@ from bad_input.flags import BEGUN
 CASES = cases = Cases()
 STATIC = ["--recipe", "static", "--scales"]
 INPUT = "w/forward/input/float8e4m3fn#0"
-SCALES = {INPUT: 0.01, "w/forward/weight/float8e4m3fn#0": 0.01, "w/wgrad/grad_output/float8e5m2#0": 0.0001}
+SCALES = {INPUT: 0.01, "w/forward/weight/float8e4m3fn#0": 0.01, "w/dgrad/grad_output/float8e5m2#0": 0.0001}
 
 
 def calibrate(folder, *flags, data="good.npz"):
@@ -93,11 +93,20 @@ def static_rewrite_without_scales(folder):
     return ["rewrite", "m.onnx", "-o", "out.onnx", "--recipe", "static"]
 
 
+for recipe in ("off", "delayed", "tensorwise,i:del_ten_e4m3"):
+    def for_another_recipe(folder, recipe=recipe):
+        given(folder, holding())
+        return train("--recipe", recipe, "--scales", "scales.json")
+
+    for_another_recipe.__name__ = f"scales_for_{recipe}"
+    cases("--scales: expected a recipe with static scales, as static or tensorwise,i:sta_ten_e4m3, got", code=2)(
+        for_another_recipe)
+
 edited("scales_of_another_model", f"[scales.json] expected a scale for {INPUT} of m.onnx, got 1 others; is it of another model",
        content=holding(scales={"fc.weight/forward/input/float8e4m3fn#0": 0.5}))
 edited("scales_of_another_format", f"[scales.json] expected a scale for {INPUT} of m.onnx, got 1 others",
        content=holding(scales={INPUT.replace("e4m3fn", "e5m2"): 0.5}))
-edited("scales_for_no_backward", "[scales.json] expected a scale for w/wgrad/grad_output/float8e5m2#0",
+edited("scales_for_no_backward", "[scales.json] expected a scale for w/dgrad/grad_output/float8e5m2#0",
        content=holding(scales={key: scale for key, scale in SCALES.items() if "grad" not in key}))
 edited("scales_for_nothing", f"[scales.json] expected a scale for {INPUT}", content=holding(scales={}))
 REFUSED = "[scales.json] expected scales written by `onnx-fp8 calibrate`"
