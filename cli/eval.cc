@@ -45,8 +45,8 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values,
   if (run) {
     RunConfig config = RunFolder(folder).Load();
     options = RunSessionOptions(config);
-    // What this command reads and writes itself.
-    for (const char* own : {"--data", "--profile", "--threads"}) {
+    // What this command reads and writes itself, and what the checkpoint has.
+    for (const char* own : {"--data", "--profile", "--threads", "--scales"}) {
       config.flags.erase(own);
     }
     flags.Fill(config.flags);

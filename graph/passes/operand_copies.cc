@@ -30,8 +30,8 @@ const char* OperandName(const GemmInfo& gemm, int slot) {
                                   : "input";
 }
 
-// The first of a layer's GEMMs that reads such a copy under the recipe, be it in
-// this graph or not: a first layer, which has no dgrad as a rule, keeps the
+// The first of a layer's GEMMs that reads such a copy under the recipe, be it
+// in this graph or not: a first layer, which has no dgrad as a rule, keeps the
 // same scales where it has one.
 GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
