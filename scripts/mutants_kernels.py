@@ -13,7 +13,7 @@ MUTANTS = (
       "providers/cpu/gemm/kernels.inc",
       "        sum[i][j] = Product::Multiply(sum[i][j], scale);\n      }\n",
       "        sum[i][j] = Product::Multiply(sum[i][j], scale);\n"
-      "        if (bias) sum[i][j] = Product::Multiply(\n"
+      "        if (end.bias) sum[i][j] = Product::Multiply(\n"
       "            sum[i][j], Product::Set(0.5f));\n      }\n", GEMM),
     M("gemm: edges forget what c held", "providers/cpu/gemm/kernels.inc",
       "for (int64_t i = 0; i < m && x.add; ++i) {",

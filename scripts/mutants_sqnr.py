@@ -36,6 +36,7 @@ MUTANTS = (
       "", LINEAR),
     M("sqnr: delayed scales are this batch's",
       "graph/passes/operand_copies.cc",
-      "how.scaling == Scaling::kDynamic ? kNone : Position(tensor);",
-      "how.scaling != Scaling::kStatic ? kNone : Position(tensor);", OUTLIER),
+      "size_t position = kept ? Position(tensor) : kNone;",
+      "size_t position = tensor.scaling == Scaling::kStatic ? Position(tensor)\n"
+      "                                                     : kNone;", OUTLIER),
 )

@@ -14,6 +14,7 @@
 #include "graph/onnx_io.h"
 #include "onnx_fp8/random.h"
 #include "tests/training/files.h"
+#include "training/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -388,7 +389,17 @@ TEST(Session, ACheckpointServesStaticScalesWithoutAFile) {
   again->Restore(dir / "fixed");
   EXPECT_EQ(again->Step(Batch(3), 1e-2).loss, fixed->Step(Batch(3), 1e-2).loss);
   EXPECT_EQ(ScalesOf(*again), ScalesOf(*delayed));
-  // One without any has none to give.
+  // A file comes first.
+  StaticScales other = ReadStaticScales(dir / "run");
+  for (auto& [key, scale] : other.by_key) scale *= 2;
+  options.scales = dir / "other.json";
+  WriteStaticScales(options.scales, other);
+  auto doubled = TrainingSession::Create(options);
+  doubled->Restore(dir / "fixed");
+  doubled->Step(Batch(3), 0);
+  EXPECT_EQ(ScalesOf(*doubled), other.by_key);
+  // A run without scales has none to give.
+  options.scales.clear();
   options.recipe = ParseRecipe("off");
   auto off = TrainingSession::Create(options);
   off->Step(Batch(1), 0);
