@@ -14,8 +14,8 @@ StaticScales AsStatic(const ScaleState& kept, const std::string& folder);
 
 // Scales by slot from a JSON file that WriteStaticScales wrote, or from the
 // newest checkpoint in the folder of a run with delayed or static scaling (as
-// AsStatic). Errors: no such file, another
-// content, a scale that is not a positive normal float.
+// AsStatic). Errors: no such file, another content, a scale that is not a
+// positive normal float.
 StaticScales ReadStaticScales(const std::string& path);
 
 // {"format": "onnx_fp8.scales", "version": 1, "scales": {KEY: scale, …}}, keys

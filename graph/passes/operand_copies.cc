@@ -85,6 +85,7 @@ Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
                               Value* x, int slot, Quantised copy) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
   const char* operand = OperandName(decision.gemm, slot);
+  // What is not kept is called by a GEMM that there is.
   bool kept = how.scaling != Scaling::kDynamic;
   GemmRole role = kept ? FirstReader(decision.recipe, decision.gemm, slot)
                        : decision.gemm.role;

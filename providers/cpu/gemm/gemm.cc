@@ -130,8 +130,9 @@ class PackedProduct {
     int64_t threads = NumThreads(), wanted = threads > 1 ? 4 * threads : 1;
     double work = static_cast<double>(own_.size) * static_cast<double>(s.size) *
                   static_cast<double>(s.depth);
-    if (work < 2e5) wanted = 1;        // a few microseconds on one thread
-    constexpr int64_t kColumns = 512;  // and B's part stays in L2, too
+    if (work < 2e5) wanted = 1;  // a few microseconds on one thread
+    // Columns of B that the second-level cache has room for, beside A's block.
+    constexpr int64_t kColumns = 512;
     int64_t largest = shares_a_ ? kColumns : kernels_.max_m;
     int64_t own = own_.Panels(own_.size), shared = shared_.Panels(s.size);
     int64_t blocks =

@@ -22,6 +22,17 @@ GemmOperand Operand(const Tensor& t, bool transposed) {
   return {t.raw(), t.dtype(), t.dim(1), transposed};
 }
 
+// c = op(a) · op(b).
+GemmProblem Product(const Tensor& a, bool ta, const Tensor& b, bool tb,
+                    Tensor& c) {
+  return {.m = c.dim(0),
+          .n = c.dim(1),
+          .k = a.dim(ta ? 0 : 1),
+          .a = Operand(a, ta),
+          .b = Operand(b, tb),
+          .c = c.raw()};
+}
+
 // x (rows, cols) as the operand of op(x) (m, k).
 Tensor Matrix(int64_t m, int64_t k, bool transposed, uint64_t seed,
               DType dtype = DType::kFloat) {
@@ -154,12 +165,7 @@ TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
           Tensor a = Matrix(m, k, ta, 1, da), b = Matrix(k, n, tb, 2, db);
           Tensor bias = RandomNormal({n}, 3);
           Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
-          GemmProblem p = {.m = m,
-                           .n = n,
-                           .k = k,
-                           .a = Operand(a, ta),
-                           .b = Operand(b, tb),
-                           .c = c.raw()};
+          GemmProblem p = Product(a, ta, b, tb, c);
           if (count % 3 != 0) p.scale = 0.3f, p.bias = bias.raw();
           Gemm(p);
           bool small = IsSmall(da) && IsSmall(db);
@@ -182,13 +188,8 @@ TEST(Gemm, EveryKernelMultipliesMoreThanASlab) {
         Tensor b = Matrix(k, n, true, 2, dtype);
         Tensor bias = RandomNormal({n}, 3);
         Tensor c = Tensor::Zeros(DType::kFloat, {m, n});
-        GemmProblem p = {.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = Operand(a, false),
-                         .b = Operand(b, true),
-                         .bias = bias.raw(),
-                         .c = c.raw()};
+        GemmProblem p = Product(a, false, b, true, c);
+        p.bias = bias.raw();
         Gemm(p);
         ExpectBits(IsSmall(dtype) ? Bf16Kernels() : FloatKernels(), p, c, a, b,
                    53);
@@ -217,16 +218,11 @@ TEST(Gemm, EveryKernelScalesRowsAndColumnsAndDepths) {
         Tensor columns = RandomNormal({groups, n}, 4);
         Tensor bias = RandomNormal({n}, 5);
         Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
-        GemmProblem p = {.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = Operand(a, ta),
-                         .b = Operand(b, tb),
-                         .row_scale = rows.data<float>(),
-                         .column_scale = columns.data<float>(),
-                         .scale_depth = depth,
-                         .bias = count % 5 != 0 ? bias.raw() : nullptr,
-                         .c = c.raw()};
+        GemmProblem p = Product(a, ta, b, tb, c);
+        p.row_scale = rows.data<float>();
+        p.column_scale = columns.data<float>();
+        p.scale_depth = depth;
+        if (count % 5 != 0) p.bias = bias.raw();
         Gemm(p);
         ExpectBits(count % 3 == 0 ? FloatKernels() : Bf16Kernels(), p, c, a, b);
       }
@@ -242,14 +238,10 @@ TEST(Gemm, EveryKernelIsCloseToDouble) {
       Tensor b = Matrix(1500, 90, false, 2, dtype);
       Tensor bias = RandomNormal({90}, 3);
       Tensor c = Tensor::Allocate(DType::kFloat, {70, 90});
-      Gemm({.m = 70,
-            .n = 90,
-            .k = 1500,
-            .a = Operand(a, true),
-            .b = Operand(b, false),
-            .scale = 0.3f,
-            .bias = bias.raw(),
-            .c = c.raw()});
+      GemmProblem p = Product(a, true, b, false, c);
+      p.scale = 0.3f;
+      p.bias = bias.raw();
+      Gemm(p);
       ExpectProduct(c, a, true, b, false, 0.3f, bias);
     }
   }
@@ -266,18 +258,11 @@ TEST(Gemm, SmallFormatsGiveTheBitsOfTheirDecodedValues) {
       Tensor fa = ConvertTo(a, DType::kFloat), fb = ConvertTo(b, DType::kFloat);
       Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
       Tensor fc = Tensor::Allocate(DType::kFloat, {m, n});
-      GemmProblem p = {.m = m,
-                       .n = n,
-                       .k = k,
-                       .a = Operand(a, ta),
-                       .b = Operand(b, tb),
-                       .scale = 0.7f,
-                       .c = c.raw()};
-      Gemm(p);
-      p.a = Operand(fa, ta);
-      p.b = Operand(fb, tb);
-      p.c = fc.raw();
-      Gemm(p);
+      for (GemmProblem p :
+           {Product(a, ta, b, tb, c), Product(fa, ta, fb, tb, fc)}) {
+        p.scale = 0.7f;
+        Gemm(p);
+      }
       EXPECT_TRUE(Identical(c, fc)) << Name(isa);
     }
   }
@@ -296,12 +281,7 @@ TEST(Gemm, TheNumberOfThreadsChangesNothing) {
         for (int n_threads : {1, 2, 3}) {
           SetNumThreads(n_threads);
           results.push_back(Tensor::Allocate(DType::kFloat, {m, n}));
-          Gemm({.m = m,
-                .n = n,
-                .k = k,
-                .a = Operand(a, false),
-                .b = Operand(b, true),
-                .c = results.back().raw()});
+          Gemm(Product(a, false, b, true, results.back()));
         }
         EXPECT_TRUE(Identical(results[0], results[1])) << Name(isa);
         EXPECT_TRUE(Identical(results[0], results[2])) << Name(isa);
@@ -317,13 +297,8 @@ TEST(Gemm, Accumulates) {
     Tensor b = ConvertTo(RandomNormal({5, 3}, 2), dtype);
     Tensor c0 = ConvertTo(RandomNormal({7, 3}, 4), dtype);
     Tensor c = c0.Clone();
-    GemmProblem p = {.m = 7,
-                     .n = 3,
-                     .k = 5,
-                     .a = Operand(a, false),
-                     .b = Operand(b, false),
-                     .accumulate = true,
-                     .c = c.raw()};
+    GemmProblem p = Product(a, false, b, false, c);
+    p.accumulate = true;
     Gemm(p);
     double bound = dtype == DType::kDouble ? 1e-14 : 1e-5;
     for (int64_t i = 0; i < c.size(); ++i) {
@@ -345,14 +320,10 @@ TEST(Gemm, Double) {
       Tensor b = Matrix(33, 9, tb, 2, DType::kDouble);
       Tensor bias = ConvertTo(RandomNormal({9}, 3), DType::kDouble);
       Tensor c = Tensor::Allocate(DType::kDouble, {17, 9});
-      Gemm({.m = 17,
-            .n = 9,
-            .k = 33,
-            .a = Operand(a, ta),
-            .b = Operand(b, tb),
-            .scale = 0.25f,
-            .bias = bias.raw(),
-            .c = c.raw()});
+      GemmProblem p = Product(a, ta, b, tb, c);
+      p.scale = 0.25f;
+      p.bias = bias.raw();
+      Gemm(p);
       for (int64_t i = 0; i < c.size(); ++i) {
         double sum = 0;
         for (int64_t l = 0; l < 33; ++l) {
