@@ -7,13 +7,14 @@
 #include <string>
 
 #include "onnx_fp8/check.h"
+#include "tests/support/paths.h"
 
 namespace onnx_fp8 {
 
 Float8Table ReadFloat8Table(DType format) {
-  std::string path = std::string(ONNX_FP8_SOURCE_DIR "/tests/onnx_fp8/") +
-                     (format == DType::kE4M3 ? "float8_e4m3" : "float8_e5m2") +
-                     ".bin";
+  std::string path =
+      SourcePath(format == DType::kE4M3 ? "tests/onnx_fp8/float8_e4m3.bin"
+                                        : "tests/onnx_fp8/float8_e5m2.bin");
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), {});
   constexpr size_t kFixed = 256 * 4 + 65536;

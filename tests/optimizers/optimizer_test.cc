@@ -10,6 +10,7 @@
 
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
+#include "tests/support/paths.h"
 #include "training/safetensors.h"
 
 namespace onnx_fp8 {
@@ -111,8 +112,8 @@ class Traces
 TEST_P(Traces, FollowPyTorch) {
   auto [index, dtype, tolerance] = GetParam();
   Case c = Cases()[index];
-  TensorMap trace = ReadSafetensors(
-      ONNX_FP8_SOURCE_DIR "/tests/optimizers/data/traces.safetensors");
+  TensorMap trace =
+      ReadSafetensors(SourcePath("tests/optimizers/data/traces.safetensors"));
   auto at = [&](const std::string& what) -> const Tensor& {
     return trace.at(std::string(c.name) + "." + what);
   };

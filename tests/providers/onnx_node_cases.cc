@@ -11,6 +11,7 @@
 #include "graph/upgrade.h"
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
+#include "tests/support/paths.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -171,7 +172,7 @@ std::string Excluded(const std::string& name) {
 }
 
 NodeCases FindNodeCases() {
-  std::string folder = ONNX_FP8_NODE_CASES;
+  std::string folder = NodeCasesFolder();
   Check(fs::is_directory(folder), "[", folder,
         "] expected the folder of ONNX's node cases; configure with "
         "ONNX_FP8_PYTHON, as `./dev build` does");

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "onnx_fp8/check.h"
+#include "tests/support/paths.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -44,7 +45,7 @@ void AddCases(const fs::path& root, bool fixture,
 
 std::vector<CorpusFile> FindFiles() {
   std::vector<CorpusFile> files;
-  fs::path source(ONNX_FP8_SOURCE_DIR);
+  fs::path source = SourcePath("");
   if (fs::exists(source / "tests/fixtures")) {
     AddCases(source / "tests/fixtures", true, &files);
   }

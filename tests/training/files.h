@@ -13,6 +13,7 @@
 #include <string>
 
 #include "onnx_fp8/check.h"
+#include "tests/support/paths.h"
 
 namespace onnx_fp8 {
 
@@ -40,7 +41,7 @@ class TempDir {
 };
 
 inline std::string FixtureFile(const std::string& name) {
-  return std::string(ONNX_FP8_SOURCE_DIR) + "/tests/training/data/" + name;
+  return SourcePath("tests/training/data/" + name);
 }
 
 inline std::string ReadText(const std::string& path) {

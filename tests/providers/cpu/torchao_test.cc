@@ -9,6 +9,7 @@
 
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/kernel_runner.h"
+#include "tests/support/paths.h"
 #include "training/npy.h"
 
 namespace onnx_fp8 {
@@ -21,8 +22,7 @@ struct Case {
 };
 
 std::vector<Case> ReadCases() {
-  TensorMap file = ReadNpz(std::string(ONNX_FP8_SOURCE_DIR) +
-                           "/tests/providers/cpu/data/torchao.npz");
+  TensorMap file = ReadNpz(SourcePath("tests/providers/cpu/data/torchao.npz"));
   std::vector<Case> cases;
   for (const auto& [name, q] : file) {
     if (!name.ends_with(".q")) continue;
