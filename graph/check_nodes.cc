@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <onnx/defs/schema.h>
 
-#include <map>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "graph/check_nodes_internal.h"
 #include "graph/graph.h"
 #include "graph/schemas.h"
+#include "graph/upgrade.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// More nodes than this would make a graph that nobody can plan.
-constexpr int64_t kMaxInlinedNodes = 1'000'000;
 
 // ONNX's shape inference divides by these.
 void CheckPositive(const onnx::AttributeProto& attribute,
@@ -55,82 +51,23 @@ void CheckNode(const onnx::NodeProto& node, int opset,
   }
   if (!domain.empty()) return;
   for (const auto& attribute : node.attribute()) {
-    CheckPositive(attribute, who);
+    if (attribute.ref_attr_name().empty()) CheckPositive(attribute, who);
   }
 }
-
-// Sizes of local functions once everything they call is inlined.
-class FunctionSizes {
- public:
-  FunctionSizes(const onnx::ModelProto& model, const std::string& path)
-      : path_(path) {
-    for (const auto& function : model.functions()) {
-      functions_[{function.domain(), function.name()}] = &function;
-    }
-  }
-
-  template <typename Nodes>
-  int64_t Sum(const Nodes& nodes) {
-    int64_t size = 0;
-    for (const onnx::NodeProto& node : nodes) {
-      size += Of(node);
-      for (const auto& attribute : node.attribute()) {
-        if (attribute.has_g()) size += Sum(attribute.g().node());
-      }
-      Check(size <= kMaxInlinedNodes, "[", path_,
-            "] expected local functions that come to at most ",
-            kMaxInlinedNodes, " nodes once they are inlined, got more");
-    }
-    return size;
-  }
-
- private:
-  using Id = std::pair<std::string, std::string>;
-  static constexpr int64_t kOpen = -1;  // being summed further up
-
-  int64_t Of(const onnx::NodeProto& node) {
-    Id id{node.domain(), node.op_type()};
-    auto function = functions_.find(id);
-    if (function == functions_.end()) return 1;
-    auto [known, first] = sizes_.try_emplace(id, kOpen);
-    if (!first) {
-      Check(known->second != kOpen, "[", path_, "] local function ", id.first,
-            ".", id.second, " calls itself: it can't be inlined");
-      return known->second;
-    }
-    // The recursion is as deep as the calls are; a thread's stack is not.
-    Check(++depth_ <= 1000, "[", path_,
-          "] expected local functions that call each other at most 1000 deep, "
-          "got more");
-    int64_t size = Sum(function->second->node());
-    --depth_;
-    return sizes_[id] = size;
-  }
-
-  std::string path_;
-  std::map<Id, const onnx::FunctionProto*> functions_;
-  std::map<Id, int64_t> sizes_;
-  int depth_ = 0;
-};
 
 }  // namespace
 
-void CheckNodes(const onnx::GraphProto& graph, int opset,
-                const std::string& path) {
-  for (const auto& node : graph.node()) {
-    CheckNode(node, opset, path);
+void CheckNodes(const NodeList& nodes, int opset, const std::string& path) {
+  for (const auto& node : nodes) {
+    int own = opset;
+    for (const auto& entry : node.metadata_props()) {
+      if (entry.key() == kOpsetNote) own = ParseOpsetNote(entry.value(), path);
+    }
+    CheckNode(node, own, path);
     for (const auto& attribute : node.attribute()) {
-      if (attribute.has_g()) CheckNodes(attribute.g(), opset, path);
+      if (attribute.has_g()) CheckNodes(attribute.g().node(), own, path);
     }
   }
-}
-
-void CheckFunctions(const onnx::ModelProto& model, const std::string& path) {
-  if (model.functions_size() == 0) return;
-  FunctionSizes sizes(model, path);
-  sizes.Sum(model.graph().node());
-  // The inliner also looks at functions that nobody calls.
-  for (const auto& function : model.functions()) sizes.Sum(function.node());
 }
 
 }  // namespace onnx_fp8

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/check_functions_internal.h"
 #include "graph/check_nodes_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
@@ -28,6 +29,21 @@ void RequireModel(const ModelFile& file) {
   CheckFunctions(file.model, file.path);
 }
 
+// 0 where the list has no ONNX domain.
+int OnnxVersion(
+    const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
+    const std::string& path) {
+  for (const auto& import : imports) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") {
+      Check(import.version() >= 1 && import.version() <= kNormalOpset, "[",
+            path, "] expected ONNX opset ", kOldestOpset, " to ", kNormalOpset,
+            ", got ", import.version(), "; export the model with one of these");
+      return static_cast<int>(import.version());
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::unique_ptr<Graph> ModelFile::ToGraph(
@@ -44,7 +60,7 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
       return external->Read(proto, who);
     };
   }
-  CheckNodes(variant.graph(), graph->opset, path);
+  CheckNodes(variant.graph().node(), graph->opset, path);
   AddGraphFromProto(*graph, variant.graph(), reader);
   for (Value* value : graph->Values()) {
     if (value->producer || value->is_input || value->is_initializer()) continue;
@@ -93,15 +109,16 @@ void WriteModelFile(const onnx::ModelProto& model, const std::string& path) {
 }
 
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path) {
-  for (const auto& import : model.opset_import()) {
-    if (import.domain().empty() || import.domain() == "ai.onnx") {
-      Check(import.version() >= 1 && import.version() <= kNormalOpset, "[",
-            path, "] expected ONNX opset ", kOldestOpset, " to ", kNormalOpset,
-            ", got ", import.version(), "; export the model with one of these");
-      return static_cast<int>(import.version());
-    }
-  }
-  Fail("[", path, "] expected an opset_import of the ONNX domain, got none");
+  int version = OnnxVersion(model.opset_import(), path);
+  Check(version > 0, "[", path,
+        "] expected an opset_import of the ONNX domain, got none");
+  return version;
+}
+
+int OnnxOpset(const onnx::FunctionProto& function, const std::string& path,
+              int of_model) {
+  int version = OnnxVersion(function.opset_import(), path);
+  return version > 0 ? version : of_model;
 }
 
 void SetOnnxOpset(onnx::ModelProto* model, int opset) {

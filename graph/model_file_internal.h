@@ -41,6 +41,9 @@ void CopyExternalData(const ModelFile& file, const std::string& out,
 
 // Opset of the ONNX domain. Errors: none given.
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path);
+// A function that does not say has the model's.
+int OnnxOpset(const onnx::FunctionProto& function, const std::string& path,
+              int of_model);
 // Sets it, and an IR version no lower than it needs.
 void SetOnnxOpset(onnx::ModelProto* model, int opset);
 

@@ -2,11 +2,11 @@
 #include "graph/onnx_io.h"
 
 #include <onnx/defs/schema.h>
-#include <onnx/inliner/inliner.h>
 
 #include <map>
 #include <set>
 
+#include "graph/inline_functions_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
 #include "graph/schemas_internal.h"
@@ -28,14 +28,7 @@ void DropOwnBodies(onnx::ModelProto* model) {
 
 std::unique_ptr<Graph> Import(ModelFile file) {
   DropOwnBodies(&file.model);
-  if (file.model.functions_size() > 0) {
-    try {
-      onnx::inliner::InlineLocalFunctions(file.model, true);
-    } catch (const std::exception& error) {
-      Fail("[", file.path,
-           "] local functions can't be inlined: ", error.what());
-    }
-  }
+  InlineFunctions(&file.model, file.path);
   auto graph = file.ToGraph(file.model);
   graph->Sort();
   Upgrade(*graph);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/rewrite_model.h"
 
-#include <onnx/inliner/inliner.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -10,6 +8,7 @@
 
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
+#include "graph/inline_functions_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
 #include "graph/passes/scale_update.h"
@@ -27,17 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using FunctionId = std::pair<std::string, std::string>;
-
 // On a product of a function's body: which function that is. It stays on the
 // product when it is inlined.
 constexpr char kFunction[] = "onnx_fp8.function";
 
 // Marks the products of all functions. Returns the functions by mark.
-std::map<std::string, FunctionId> MarkProducts(onnx::ModelProto* model) {
-  std::map<std::string, FunctionId> functions;
+std::map<std::string, FunctionName> MarkProducts(onnx::ModelProto* model) {
+  std::map<std::string, FunctionName> functions;
   for (auto& function : *model->mutable_functions()) {
-    FunctionId id{function.domain(), function.name()};
+    FunctionName id{function.domain(), function.name()};
     for (auto& node : *function.mutable_node()) {
       if (node.op_type() != "MatMul" && node.op_type() != "Gemm") continue;
       std::string mark = Concat(id.first, "/", id.second);
@@ -51,8 +48,8 @@ std::map<std::string, FunctionId> MarkProducts(onnx::ModelProto* model) {
 }
 
 // Functions from whose bodies one of `called` is called, and so on.
-std::set<FunctionId> WithCallers(const onnx::ModelProto& model,
-                                 std::set<FunctionId> called) {
+std::set<FunctionName> WithCallers(const onnx::ModelProto& model,
+                                   std::set<FunctionName> called) {
   for (bool grown = true; grown;) {
     grown = false;
     for (const auto& function : model.functions()) {
@@ -63,12 +60,6 @@ std::set<FunctionId> WithCallers(const onnx::ModelProto& model,
     }
   }
   return called;
-}
-
-void Inline(onnx::ModelProto* model, const std::set<FunctionId>& functions) {
-  auto set = onnx::inliner::FunctionIdSet::Create(
-      onnx::inliner::FunctionIdVector(functions.begin(), functions.end()));
-  onnx::inliner::InlineSelectedLocalFunctions(*model, *set);
 }
 
 class ModelRewriter {
@@ -84,23 +75,20 @@ class ModelRewriter {
     if (functions) InlineAdmitted();
     auto graph = Decide(file_.model, &report_.decisions);
     if (!functions) CheckPatterns(report_.decisions, spec_, file_.path);
-    int opset = kBodyOpset;
-    for (const GemmDecision& d : report_.decisions) {
-      report_.rewritten += d.fp8;
-      if (d.fp8 && d.recipe.e8m0_scales) opset = kE8M0Opset;
-    }
+    for (const GemmDecision& d : report_.decisions) report_.rewritten += d.fp8;
     if (report_.rewritten == 0) {
       report_.opset_after = report_.opset_before;
       return report_;
     }
-    if (graph->opset < opset && file_.model.functions_size() > 0) {
+    if (graph->opset < NeededOpset(*graph) &&
+        file_.model.functions_size() > 0) {
       // What stays a function would keep its old opset.
-      onnx::inliner::InlineLocalFunctions(file_.model, true);
+      InlineFunctions(&file_.model, file_.path);
       graph = Decide(file_.model, &report_.decisions);
     }
     std::set<const Value*> before;
     for (const Value* value : graph->Values()) before.insert(value);
-    Upgrade(*graph, std::max(graph->opset, opset));
+    Upgrade(*graph, std::max(graph->opset, NeededOpset(*graph)));
     Fp8Plan plan = Fp8Rewrite(*graph, spec_, nullptr, {});
     AttachScales(*graph, plan);
     DropIdleTransposes(*graph);
@@ -120,17 +108,49 @@ class ModelRewriter {
     }
   }
 
-  std::unique_ptr<Graph> Decide(const onnx::ModelProto& model,
-                                std::vector<GemmDecision>* decisions) {
-    auto graph = file_.ToGraph(model);
-    MarkParameters(*graph, patterns_);
-    for (Node& node : graph->nodes()) {
+  // Of the bodies of our ops, and of nodes that came from functions.
+  int NeededOpset(const Graph& graph) const {
+    int opset = kBodyOpset;
+    for (const GemmDecision& d : report_.decisions) {
+      if (d.fp8 && d.recipe.e8m0_scales) opset = kE8M0Opset;
+    }
+    for (const Node& node : graph.nodes()) {
+      auto note = node.metadata.find(kOpsetNote);
+      if (note == node.metadata.end()) continue;
+      opset = std::max(opset, ParseOpsetNote(note->second, file_.path));
+    }
+    return opset;
+  }
+
+  // Infers the graph's shapes where that is possible, on a copy in the newest
+  // form: what it checks before it asks ONNX is written for that.
+  void InferFrom(const onnx::ModelProto& model, Graph* graph) const {
+    auto newest = file_.ToGraph(model);
+    try {
+      Upgrade(*newest);
+    } catch (const Error&) {
+      return;
+    }
+    for (Node& node : newest->nodes()) {
       try {
-        InferNode(node, graph->opset);
+        InferNode(node, newest->opset);
       } catch (const Error&) {
         // Shapes only refine the decision; the checker judges the model.
       }
     }
+    for (Value* value : graph->Values()) {
+      const Value* inferred = newest->Find(value->name);
+      if (!inferred || value->is_initializer()) continue;
+      value->dtype = inferred->dtype;
+      value->shape = inferred->shape;
+    }
+  }
+
+  std::unique_ptr<Graph> Decide(const onnx::ModelProto& model,
+                                std::vector<GemmDecision>* decisions) {
+    auto graph = file_.ToGraph(model);
+    MarkParameters(*graph, patterns_);
+    InferFrom(model, graph.get());
     spec_.names = NameParameters(*graph);
     *decisions = DecideGemms(ClassifyGemms(*graph, nullptr, {}), spec_);
     return graph;
@@ -141,9 +161,9 @@ class ModelRewriter {
   void InlineAdmitted() {
     onnx::ModelProto copy = file_.model;
     auto functions = MarkProducts(&copy);
-    std::set<FunctionId> holders, admitted;
+    std::set<FunctionName> holders, admitted;
     for (const auto& [mark, function] : functions) holders.insert(function);
-    Inline(&copy, WithCallers(copy, std::move(holders)));
+    InlineFunctions(&copy, file_.path, WithCallers(copy, std::move(holders)));
     std::vector<GemmDecision> decisions;
     auto graph = Decide(copy, &decisions);
     CheckPatterns(decisions, spec_, file_.path);
@@ -155,7 +175,8 @@ class ModelRewriter {
       if (function != functions.end()) admitted.insert(function->second);
     }
     if (admitted.empty()) return;
-    Inline(&file_.model, WithCallers(file_.model, std::move(admitted)));
+    InlineFunctions(&file_.model, file_.path,
+                    WithCallers(file_.model, std::move(admitted)));
   }
 
   void AttachScales(Graph& graph, const Fp8Plan& plan) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/upgrade.h"
 
+#include <algorithm>
+#include <charconv>
 #include <map>
 
 #include "onnx_fp8/check.h"
@@ -73,8 +75,15 @@ bool UpgradeNodes(Graph& graph, int from, int to) {
       auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
       if (inner) edited |= UpgradeNodes(**inner, from, to);
     }
+    int since = from;
+    if (auto note = node.metadata.find(kOpsetNote);
+        note != node.metadata.end()) {
+      since = ParseOpsetNote(note->second, node.Where());
+      node.metadata.erase(note);
+      edited = true;
+    }
     auto row = node.domain.empty() ? kRows.find(node.op) : kRows.end();
-    if (row != kRows.end() && from < row->second.since &&
+    if (row != kRows.end() && since < row->second.since &&
         row->second.since <= to) {
       row->second.edit(graph, node);
       edited = true;
@@ -87,12 +96,24 @@ bool UpgradeNodes(Graph& graph, int from, int to) {
 
 }  // namespace
 
+int ParseOpsetNote(const std::string& text, const std::string& where) {
+  int opset = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, opset);
+  Check(error == std::errc() && stop == end && opset >= kOldestOpset &&
+            opset <= kNormalOpset,
+        "[", where, "] expected metadata ", kOpsetNote,
+        " to be an ONNX opset from ", kOldestOpset, " to ", kNormalOpset,
+        ", got \"", text, "\"");
+  return opset;
+}
+
 void Upgrade(Graph& graph, int to) {
   Check(graph.opset >= kOldestOpset && graph.opset <= kNormalOpset, "[",
         graph.file, "] expected ONNX opset ", kOldestOpset, " to ",
         kNormalOpset, ", got ", graph.opset,
         "; export the model with one of these");
-  if (graph.opset < to) UpgradeNodes(graph, graph.opset, to);
+  UpgradeNodes(graph, graph.opset, std::max(graph.opset, to));
 }
 
 }  // namespace onnx_fp8

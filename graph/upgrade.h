@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
@@ -10,10 +12,17 @@ namespace onnx_fp8 {
 inline constexpr int kOldestOpset = 13;
 inline constexpr int kNormalOpset = 24;
 
+// A note in the metadata of a node that was written for another opset than its
+// graph's: inlined functions have one each (inline_functions.cc).
+inline constexpr char kOpsetNote[] = "onnx_fp8.opset";
+
+// The opset in such a note. Errors: text that is none; `where` begins them.
+int ParseOpsetNote(const std::string& text, const std::string& where);
+
 // Edits nodes in place so that each means the same at opset `to`; keeps names
-// and metadata; goes into subgraphs. Nothing happens if the graph is there
-// already. A table: one row per op that changed. Errors: an opset outside the
-// range, a use that has no newer form.
+// and metadata but for opset notes; goes into subgraphs. Nodes that are there
+// already stay as they are. A table: one row per op that changed. Errors: an
+// opset outside the range, a use that has no newer form.
 void Upgrade(Graph& graph, int to = kNormalOpset);
 
 }  // namespace onnx_fp8
