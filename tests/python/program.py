@@ -59,3 +59,19 @@ def state_bytes(folder):
     folder = pathlib.Path(folder)
     latest = (folder / "latest").read_text().strip()
     return (folder / "checkpoints" / latest / "state.safetensors").read_bytes()
+
+
+def metrics_without_speed(folder):
+    return [{k: v for k, v in m.items() if not k.endswith("_per_second")} for m in metrics(folder)]
+
+
+_left_out = set()
+
+
+def leave_out(what):
+    """Something is not tested here: the summary of the tests says so."""
+    _left_out.add(f"left out: {what}")
+
+
+def left_out_lines():
+    return sorted(_left_out)

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <set>
 
 #include "onnx_fp8/check.h"
+#include "tests/support/left_out.h"
 #include "tests/support/paths.h"
 
 namespace onnx_fp8 {
@@ -16,50 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Cases marked round 1 in the corpus' table.
-std::set<std::string> Round1Names(const fs::path& corpus) {
-  std::set<std::string> names;
-  std::ifstream readme(corpus / "README.md");
-  const std::string mark = "| **round 1** ";
-  for (std::string line; std::getline(readme, line);) {
-    if (!line.starts_with(mark)) continue;
-    std::string rest = line.substr(mark.size());
-    names.insert(rest.substr(0, rest.find(' ')));
-  }
-  return names;
-}
-
-void AddCases(const fs::path& root, bool fixture,
-              std::vector<CorpusFile>* files) {
-  std::set<std::string> round1 = Round1Names(root);
-  for (const auto& folder : fs::directory_iterator(root)) {
-    if (!fs::exists(folder.path() / "reference.json")) continue;
-    std::string name = folder.path().filename();
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      if (entry.path().extension() != ".onnx") continue;
-      files->push_back({name, entry.path().stem(), folder.path(),
-                        fixture || round1.contains(name), fixture});
-    }
-  }
-}
-
 std::vector<CorpusFile> FindFiles() {
-  std::vector<CorpusFile> files;
-  fs::path source = SourcePath("");
-  if (fs::exists(source / "tests/fixtures")) {
-    AddCases(source / "tests/fixtures", true, &files);
-  }
+  std::vector<CorpusFile> files = FilesIn(SourcePath("tests/fixtures"), true);
   const char* given = std::getenv("ONNX_FP8_CORPUS");
-  fs::path corpus = given ? fs::path(given) : source / "../shared/corpus";
-  if (fs::exists(corpus)) {
-    AddCases(corpus, false, &files);
-  } else {
-    std::cerr << "corpus not found at " << corpus.string()
-              << ": its cases (28 models, 61 files) were not run\n";
-  }
-  std::ranges::sort(files, {}, [](const CorpusFile& file) {
-    return std::tuple(!file.fixture, file.name, file.variant);
-  });
+  std::string corpus = given ? given : SourcePath("../shared/corpus");
+  std::vector<CorpusFile> more = FilesIn(corpus, false);
+  std::string missing = WhatIsMissing(corpus, more);
+  if (!missing.empty()) LeaveOut(missing);
+  files.insert(files.end(), more.begin(), more.end());
   return files;
 }
 
@@ -69,6 +33,42 @@ nlohmann::json CorpusFile::Json(const std::string& file) const {
   std::ifstream in(folder + "/" + file);
   Check(in.good(), "[", folder, "/", file, "] can't be read");
   return nlohmann::json::parse(in);
+}
+
+std::vector<CorpusFile> FilesIn(const std::string& folder, bool fixture) {
+  std::vector<CorpusFile> files;
+  std::error_code none;
+  for (const auto& home : fs::directory_iterator(folder, none)) {
+    if (!fs::exists(home.path() / "reference.json")) continue;
+    for (const auto& entry : fs::directory_iterator(home)) {
+      if (entry.path().extension() != ".onnx") continue;
+      files.push_back(
+          {home.path().filename(), entry.path().stem(), home.path(), fixture});
+    }
+  }
+  std::ranges::sort(files, {}, [](const CorpusFile& file) {
+    return std::pair(file.name, file.variant);
+  });
+  return files;
+}
+
+std::string WhatIsMissing(const std::string& path,
+                          const std::vector<CorpusFile>& files) {
+  std::set<std::string> there;
+  for (const CorpusFile& file : files) {
+    there.insert(file.name + "/" + file.variant);
+  }
+  std::ifstream list(SourcePath("tests/support/corpus_files.txt"));
+  Check(list.good(), "tests/support/corpus_files.txt can't be read");
+  size_t known = 0, missing = 0;
+  std::string first;
+  for (std::string line; std::getline(list, line); ++known) {
+    if (there.contains(line)) continue;
+    if (missing++ == 0) first = line;
+  }
+  if (missing == 0) return "";
+  return Concat(missing, " of the ", known, " files of the corpus at ", path,
+                ", the first of which is ", first);
 }
 
 const std::vector<CorpusFile>& CorpusFiles() {
@@ -83,12 +83,6 @@ std::vector<CorpusFile> WithVariants(const std::vector<std::string>& variants) {
     if (wanted) chosen.push_back(file);
   }
   return chosen;
-}
-
-std::vector<CorpusFile> Round1(const std::vector<std::string>& variants) {
-  std::vector<CorpusFile> files = WithVariants(variants);
-  std::erase_if(files, [](const CorpusFile& file) { return !file.round1; });
-  return files;
 }
 
 std::string CorpusTestName(const testing::TestParamInfo<CorpusFile>& info) {

@@ -2,7 +2,8 @@
 //
 // Exported models with PyTorch's truth: the tree's own small ones
 // (tests/fixtures) and, where it is there, the corpus beside the project
-// (../shared/corpus or $ONNX_FP8_CORPUS).
+// (../shared/corpus or $ONNX_FP8_CORPUS). corpus_files.txt lists what is known
+// to be in it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,6 @@ struct CorpusFile {
   std::string name;     // case, "nanogpt"
   std::string variant;  // "d18"
   std::string folder;   // of the case
-  bool round1 = false;  // listed so in the corpus' README; own fixtures are
   bool fixture = false;
 
   std::string model() const { return folder + "/" + variant + ".onnx"; }
@@ -25,15 +25,19 @@ struct CorpusFile {
   nlohmann::json Json(const std::string& file) const;
 };
 
-// Every model file, sorted; fixtures first. Prints one line if the corpus is
-// not there.
+// Every model file, sorted; fixtures first. Says how many of the corpus' files
+// are left out because they are not there.
 const std::vector<CorpusFile>& CorpusFiles();
+
+// The model files of a folder of cases; none if there is no such folder.
+std::vector<CorpusFile> FilesIn(const std::string& folder, bool fixture);
+
+// What to say of a corpus at `path` that has `files`; "" if it is whole.
+std::string WhatIsMissing(const std::string& path,
+                          const std::vector<CorpusFile>& files);
 
 // The files of these variants.
 std::vector<CorpusFile> WithVariants(const std::vector<std::string>& variants);
-
-// Those of them that are round 1.
-std::vector<CorpusFile> Round1(const std::vector<std::string>& variants);
 
 // A test's name for INSTANTIATE_TEST_SUITE_P: "nanogpt_d18".
 std::string CorpusTestName(const testing::TestParamInfo<CorpusFile>& info);

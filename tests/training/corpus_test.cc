@@ -5,6 +5,9 @@
 #include <cmath>
 #include <set>
 
+#include "graph/onnx_io.h"
+#include "graph/parameter_names.h"
+#include "graph/passes/trained_parameters.h"
 #include "tests/training/corpus_case.h"
 
 namespace onnx_fp8 {
@@ -78,6 +81,85 @@ std::vector<double> Gradient(const CorpusCase& c, const std::string& fqn,
   return sum;
 }
 
+bool IsHeld(const nlohmann::json& held) {
+  return held["how"] != "constant" && held["how"] != "missing";
+}
+
+void ExpectOutputs(const CorpusCase& c, const TensorMap& got) {
+  size_t compared = 0;
+  for (const auto& [name, tensor] : got) {
+    auto want = c.arrays.find("output." + name);
+    if (want == c.arrays.end()) continue;
+    ExpectClose(tensor, want->second, c.OutputTolerance(), name);
+    ++compared;
+  }
+  EXPECT_EQ(compared, c.reference["outputs"].size());
+}
+
+void ExpectGradients(const CorpusCase& c, const TensorMap& gradients) {
+  double largest = 0;
+  for (const std::string fqn : c.reference["trainable"]) {
+    largest = std::max(largest, Norm(ToDoubles(c.arrays.at("grad." + fqn))));
+  }
+  int compared = 0;
+  for (const std::string fqn : c.reference["trainable"]) {
+    if (!IsHeld(c.params[fqn])) continue;
+    std::vector<double> difference = Gradient(c, fqn, gradients);
+    std::vector<double> want = ToDoubles(c.arrays.at("grad." + fqn));
+    for (size_t i = 0; i < want.size(); ++i) difference[i] -= want[i];
+    double scale = std::max(Norm(want), 1e-3 * largest);
+    EXPECT_LE(Norm(difference), kGradientTolerance * scale) << fqn;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+bool IsRefused(const CorpusCase& c, const std::string& fqn) {
+  SessionOptions options = c.options;
+  options.train.push_back(fqn);
+  try {
+    TrainingSession::Create(options);
+    return false;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(fqn), std::string::npos)
+        << error.what();
+    return true;
+  }
+}
+
+// A parameter that the file holds as a constant has a reason. Of one that is
+// missing, folded into others, the program says that there is none, or that the
+// name is a guess; if another tensor has its very name, the file says so.
+void ExpectSaidToBeLost(const CorpusCase& c) {
+  auto graph = ReadModel(c.options.model);
+  std::map<std::string, InitializerReport> reports;
+  for (const InitializerReport& report : MarkParameters(*graph)) {
+    reports[report.value->name] = report;
+  }
+  std::map<std::string, std::string> remarks;
+  for (const auto& [name, held] : NameParameters(*graph)) {
+    remarks[held.fqn] = held.remark;
+  }
+  int missing = 0, refused = 0;
+  for (const auto& [fqn, held] : c.params.items()) {
+    if (IsHeld(held)) continue;
+    if (held["name"].is_string()) {
+      const InitializerReport& report = reports.at(held["name"]);
+      EXPECT_EQ(report.value->role, Role::kNone) << fqn;
+      EXPECT_NE(report.reason, "") << fqn;
+      continue;
+    }
+    ++missing;
+    if (remarks.contains(fqn)) {
+      EXPECT_TRUE(reports.contains(fqn) || remarks[fqn] != "") << fqn;
+    } else {
+      EXPECT_TRUE(IsRefused(c, fqn)) << fqn;
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused > 0, missing > 0);
+}
+
 class Corpus : public testing::TestWithParam<CorpusFile> {};
 
 TEST_P(Corpus, OutputsLossAndGradients) {
@@ -86,31 +168,9 @@ TEST_P(Corpus, OutputsLossAndGradients) {
   GradientResult got = session->Gradients(c.feeds, false);
   double loss = c.reference["loss"];
   EXPECT_LE(std::fabs(got.loss - loss), c.OutputTolerance() * std::fabs(loss));
-  for (const auto& [name, tensor] : got.outputs) {
-    auto want = c.arrays.find("output." + name);
-    if (want != c.arrays.end()) {
-      ExpectClose(tensor, want->second, c.OutputTolerance(), name);
-    }
-  }
-  double largest = 0;
-  for (const std::string fqn : c.reference["trainable"]) {
-    largest = std::max(largest, Norm(ToDoubles(c.arrays.at("grad." + fqn))));
-  }
-  int compared = 0;
-  for (const std::string fqn : c.reference["trainable"]) {
-    const auto& held = c.params[fqn];
-    if (held["name"].is_null() || held["how"] == "constant" ||
-        held["how"] == "missing") {
-      continue;
-    }
-    std::vector<double> difference = Gradient(c, fqn, got.gradients);
-    std::vector<double> want = ToDoubles(c.arrays.at("grad." + fqn));
-    for (size_t i = 0; i < want.size(); ++i) difference[i] -= want[i];
-    double scale = std::max(Norm(want), 1e-3 * largest);
-    EXPECT_LE(Norm(difference), kGradientTolerance * scale) << fqn;
-    ++compared;
-  }
-  EXPECT_GT(compared, 0);
+  ExpectOutputs(c, got.outputs);
+  ExpectGradients(c, got.gradients);
+  ExpectSaidToBeLost(c);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Corpus,

@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "providers/cpu/isa.h"
+#include "tests/support/left_out.h"
 
 namespace onnx_fp8 {
 
-// Those that this machine can run: there is at least kPortable. Loops for the
-// others are tested where a machine has them.
+// Those that this machine can run: there is at least kPortable. Says which
+// ones are left out: their loops are tested where a machine has them.
 inline std::vector<Isa> RunnableIsas() {
   std::vector<Isa> isas;
+  std::string others;
   for (Isa isa : AllIsas()) {
-    if (HasIsa(isa)) isas.push_back(isa);
+    if (HasIsa(isa)) {
+      isas.push_back(isa);
+    } else {
+      others += std::string(others.empty() ? "" : ", ") + Name(isa);
+    }
+  }
+  if (!others.empty()) {
+    LeaveOut("loops for " + others + ", which this machine can't run");
   }
   return isas;
 }
