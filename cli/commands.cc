@@ -7,8 +7,10 @@
 #include <new>
 
 #include "cli/interrupt.h"
+#include "cli/operator_new.h"
 #include "cli/text.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/out_of_memory.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -96,7 +98,7 @@ int Main(const Arguments& arguments) {
     std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
     return kInterrupted;
   } catch (const std::bad_alloc&) {
-    std::cerr << "onnx-fp8: out of memory\n";
+    std::cerr << "onnx-fp8: " << OutOfMemoryText(BytesOfFailedNew()) << "\n";
   } catch (const std::exception& error) {
     std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
   }

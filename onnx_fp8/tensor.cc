@@ -12,6 +12,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
+#include "onnx_fp8/out_of_memory.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -48,7 +49,7 @@ std::shared_ptr<void> ZeroBytes(size_t bytes) {
   CheckBytes(bytes);
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  Check(data != MAP_FAILED, "out of memory: ", bytes, " bytes");
+  if (data == MAP_FAILED) Fail(OutOfMemoryText(bytes));
   return std::shared_ptr<void>(data, [bytes](void* p) { munmap(p, bytes); });
 }
 
@@ -144,7 +145,7 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
   size_t rounded =
       (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded);
-  Check(data != nullptr, "out of memory: ", bytes, " bytes");
+  if (data == nullptr) Fail(OutOfMemoryText(bytes));
   return std::shared_ptr<void>(data, std::free);
 }
 
