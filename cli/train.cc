@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -100,8 +101,11 @@ class TrainCommand {
 };
 
 void TrainCommand::PrepareFolder() {
-  bool runs = HoldsRun(values_.out);
-  Check(!runs || values_.resume, "[", values_.out,
+  // Nothing is read of a folder that another process may be changing. A new one
+  // is made when nothing is wrong with the flags.
+  bool there = std::filesystem::is_directory(values_.out);
+  if (there) folder_.Lock();
+  Check(values_.resume || !HoldsRun(values_.out), "[", values_.out,
         "] holds a run already: --resume goes on with it, another --out starts "
         "a new one");
   if (values_.resume && folder_.HasConfig()) {
@@ -128,7 +132,11 @@ void TrainCommand::PrepareFolder() {
   }
   flags_.Require({"--data", "--loss"});
   values_.Check(flags_);
-  folder_.Lock();
+  if (!there) {
+    folder_.Lock();
+    Check(!HoldsRun(values_.out), "[", values_.out,
+          "] another process has just made a run in this folder");
+  }
   CleanLeftovers(values_.out);
 }
 
