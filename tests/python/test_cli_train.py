@@ -2,12 +2,10 @@
 """`train`: what it writes, how it goes on, what it refuses."""
 import json
 import resource
-import shutil
-import signal
 
 import numpy as np
 import pytest
-from program import BIN, FIXTURES, losses, metrics, reference, run, start, state_bytes, write_batch, write_random
+from program import FIXTURES, losses, metrics, reference, run, start, state_bytes, write_batch, write_random
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
 GPT = FIXTURES / "nanogpt" / "d18.onnx"
@@ -68,26 +66,6 @@ def test_token_files(tmp_path):
     done = run("train", GPT, "--data", tmp_path / "train.bin", "--token-dtype", "uint32", *CE, "--steps", 1,
                "--out", tmp_path / "other", code=1)
     assert "--seq-len" in done.stderr
-
-
-@pytest.mark.parametrize("recipe", ["off", "tensorwise", "delayed"])
-def test_resumed_run_is_the_uninterrupted_one(tmp_path, recipe):
-    data = write_random(tmp_path / "d.npz", 40)
-    flags = [MLP, "--data", data, *CE, "--batch-size", 8, "--seed", 3, "--recipe", recipe, "--schedule", "cosine",
-             "--save-every", 3, "--threads", 2]
-    run("train", *flags, "--steps", 13, "--out", tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-    # As if killed after step 12's checkpoint: step 13's is not there yet.
-    parts = tmp_path / "parts"
-    shutil.rmtree(parts / "checkpoints" / "step_00000013")
-    (parts / "latest").write_text("step_00000012\n")
-    with open(parts / "metrics.jsonl", "a") as file:
-        file.write('{"step":14,"loss":1}\n{"step":')
-    done = run("train", "--resume", "--out", parts)
-    assert "resuming at step 12 of 13" in done.stderr
-    assert state_bytes(parts) == state_bytes(tmp_path / "whole")
-    assert losses(parts) == losses(tmp_path / "whole")
-    assert [m["step"] for m in metrics(parts)] == list(range(1, 14))
 
 
 def test_a_run_keeps_the_recipe_of_a_file(tmp_path):
@@ -179,25 +157,6 @@ def test_resume_refuses_another_model(tmp_path):
     assert "is not the model of this run" in done.stderr
 
 
-def test_ctrl_c_saves_and_prints_the_resume_command(tmp_path):
-    data = write_random(tmp_path / "d.npz", 64)
-    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--threads", 1]
-    process = start(*flags, "--steps", 100000000, "--out", tmp_path / "run")
-    while "step 1/" not in process.stderr.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    command = errors.splitlines()[-1].strip().split(" ")
-    assert command == [BIN, "train", "--resume", "--out", str(tmp_path / "run")]
-    done = max(losses(tmp_path / "run"))
-    assert f"after step {done} " in errors
-    run(*command[1:], "--steps", done + 3)
-    run(*flags, "--steps", done + 3, "--out", tmp_path / "whole")
-    assert state_bytes(tmp_path / "run") == state_bytes(tmp_path / "whole")
-    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
-
-
 def test_a_killed_run_goes_on(tmp_path):
     data = write_random(tmp_path / "d.npz", 64)
     flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--threads", 1, "--save-every", 1]
@@ -211,17 +170,6 @@ def test_a_killed_run_goes_on(tmp_path):
     run(*flags, "--steps", total, "--out", tmp_path / "whole")
     assert state_bytes(tmp_path / "run") == state_bytes(tmp_path / "whole")
     assert not list((tmp_path / "run").rglob("*.tmp*"))
-
-
-def test_only_one_process_trains_in_a_folder(tmp_path):
-    data = write_random(tmp_path / "d.npz", 64)
-    process = start("train", MLP, "--data", data, *CE, "--steps", 100000000, "--out", tmp_path / "run", "--threads", 1)
-    while "step 1/" not in process.stderr.readline():
-        assert process.poll() is None
-    done = run("train", "--resume", "--out", tmp_path / "run", code=1)
-    assert "another process" in done.stderr
-    process.kill()
-    process.communicate(timeout=60)
 
 
 def limit_file_size(limit):
