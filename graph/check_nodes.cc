@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <onnx/defs/schema.h>
 
+#include <map>
 #include <set>
 #include <vector>
 
 #include "graph/check_nodes_internal.h"
+#include "graph/check_sizes.h"
 #include "graph/graph.h"
 #include "graph/schemas.h"
 #include "graph/upgrade.h"
@@ -13,21 +15,47 @@
 namespace onnx_fp8 {
 namespace {
 
-// ONNX's shape inference divides by these.
-void CheckPositive(const onnx::AttributeProto& attribute,
-                   const std::string& who) {
-  static const std::set<std::string, std::less<>> kPositive = {
-      "blocksize",    "dilations",    "group",      "hidden_size",
-      "kernel_shape", "kv_num_heads", "num_groups", "num_outputs",
-      "q_num_heads",  "strides"};
-  if (!kPositive.contains(attribute.name())) return;
+struct Bounds {
+  int64_t lowest, highest;
+};
+
+// ONNX's shape inference divides by some and multiplies with the others, which
+// must not overflow for sizes up to kMaxElements.
+Bounds BoundsOf(const std::string& attribute) {
+  constexpr int64_t kFactor = 1 << 20;
+  static const std::map<std::string, Bounds, std::less<>> kBounds = {
+      {"blocksize", {1, 1024}},
+      {"dilations", {1, kFactor}},
+      {"group", {1, kFactor}},
+      {"hidden_size", {1, INT32_MAX}},
+      {"kernel_shape", {1, INT32_MAX}},
+      {"kv_num_heads", {1, kFactor}},
+      {"num_groups", {1, kFactor}},
+      {"num_outputs", {1, INT32_MAX}},
+      {"output_padding", {0, INT32_MAX}},
+      {"q_num_heads", {1, kFactor}},
+      {"strides", {1, kFactor}},
+  };
+  // Any number is data, an index that is clamped, or checked with its rank.
+  static const std::set<std::string, std::less<>> kFree = {
+      "axis",  "end",    "ends",      "ignore_index", "pool_int64s",
+      "start", "starts", "value_int", "value_ints"};
+  if (kFree.contains(attribute)) return {INT64_MIN, INT64_MAX};
+  auto known = kBounds.find(attribute);
+  if (known != kBounds.end()) return known->second;
+  return {-kMaxElements, kMaxElements};
+}
+
+void CheckBounds(const onnx::AttributeProto& attribute,
+                 const std::string& who) {
+  auto [lowest, highest] = BoundsOf(attribute.name());
   std::vector<int64_t> values(attribute.ints().begin(), attribute.ints().end());
   if (attribute.type() == onnx::AttributeProto::INT) {
     values.push_back(attribute.i());
   }
   for (int64_t value : values) {
-    Check(value >= 1 && value <= INT32_MAX, who, "expected attribute ",
-          attribute.name(), " in 1…", INT32_MAX, ", got ", value);
+    Check(value >= lowest && value <= highest, who, "expected attribute ",
+          attribute.name(), " in ", lowest, "…", highest, ", got ", value);
   }
 }
 
@@ -51,7 +79,7 @@ void CheckNode(const onnx::NodeProto& node, int opset,
   }
   if (!domain.empty()) return;
   for (const auto& attribute : node.attribute()) {
-    if (attribute.ref_attr_name().empty()) CheckPositive(attribute, who);
+    if (attribute.ref_attr_name().empty()) CheckBounds(attribute, who);
   }
 }
 

@@ -8,15 +8,14 @@
 #include <map>
 #include <set>
 
+#include "graph/check_inference.h"
+#include "graph/check_sizes.h"
 #include "graph/onnx_convert_internal.h"
 #include "graph/schemas.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// Larger constants are data, not shapes, axes or bounds.
-constexpr int64_t kMaxKnownElements = 4096;
 
 bool HasSubgraph(const Node& node) {
   for (const auto& [key, attribute] : node.attributes) {
@@ -89,13 +88,12 @@ void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
   }
 }
 
-// The normalisations' inference reads the shape at any axis.
-void CheckAxis(const Node& node) {
-  bool unchecked =
-      node.op == "LayerNormalization" || node.op == "RMSNormalization";
-  const Value* x = node.in(0);
-  if (!unchecked || !x || !x->shape) return;
-  NormalizeAxis(node.Int("axis", -1), x->rank(), node.Where());
+// The output's type as inferred. Errors: an axis below 0.
+void CheckOutput(const Node& node, const onnx::TypeProto& type) {
+  for (const auto& dim : type.tensor_type().shape().dim()) {
+    Check(!dim.has_dim_value() || dim.dim_value() >= 0, "[", node.Where(),
+          "] expected an output with axis sizes >= 0, got ", dim.dim_value());
+  }
 }
 
 }  // namespace
@@ -108,8 +106,11 @@ void InferNode(Node& node, int opset) {
     return;
   }
   if (HasSubgraph(node)) return;
+  // Other domains that ONNX defines have no kernels here.
   const onnx::OpSchema* schema =
-      onnx::OpSchemaRegistry::Schema(StandIn(node), opset, node.domain);
+      node.domain.empty()
+          ? onnx::OpSchemaRegistry::Schema(StandIn(node), opset, "")
+          : nullptr;
   if (!schema) {
     Fail("[", node.Where(), "] no operator ", node.op,
          node.domain.empty() ? "" : " of domain ", node.domain,
@@ -119,7 +120,7 @@ void InferNode(Node& node, int opset) {
                                "functions of the model are known");
   }
   CheckTypes(node, *schema);
-  CheckAxis(node);
+  CheckInference(node);
   if (!schema->has_type_and_shape_inference_function()) return;
 
   onnx::NodeProto proto = ToProto(node);
@@ -135,11 +136,9 @@ void InferNode(Node& node, int opset) {
     if (!added) continue;
     ToProto(value->dtype, value->shape, &it->second);
     type_of[value->name] = &it->second;
-    // No shape depends on what changes from step to step.
-    if (value->is_initializer() && value->role == Role::kNone &&
-        value->data.size() <= kMaxKnownElements) {
+    if (const Tensor* tensor = KnownData(value)) {
       onnx::TensorProto& known = data[value->name];
-      ToProto(value->data, value->name, &known);
+      ToProto(*tensor, value->name, &known);
       data_of[value->name] = &known;
     }
   }
@@ -160,9 +159,11 @@ void InferNode(Node& node, int opset) {
   }
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (Value* value = node.out(i)) {
+      CheckOutput(node, *context.getOutputType(i));
       MergeType(*context.getOutputType(i), value);
     }
   }
+  CheckSizes(node, node.outputs());
 }
 
 void InferShapes(Graph& graph) {

@@ -51,8 +51,8 @@ Shape BroadcastShapes(const Shape& a, const Shape& b,
 }
 
 int64_t NormalizeAxis(int64_t axis, int64_t rank, const std::string& where) {
-  Check(axis >= -rank && axis < std::max<int64_t>(rank, 1), "[", where,
-        "] expected an axis in ", -rank, "…", rank - 1, ", got ", axis);
+  Check(axis >= -rank && axis < rank, "[", where, "] expected an axis in ",
+        -rank, "…", rank - 1, ", got ", axis);
   return axis < 0 ? axis + rank : axis;
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <set>
 
+#include "graph/check_sizes.h"
 #include "graph/infer_shapes.h"
 #include "graph/passes/specialiser.h"
 #include "onnx_fp8/check.h"
@@ -15,21 +16,8 @@ namespace {
 // A constant beyond this is computed in the step rather than kept.
 constexpr size_t kMaxFoldedBytes = size_t{16} << 20;
 
-// No machine has it; sums of such sizes still fit 64 bits.
-constexpr int64_t kMaxElements = int64_t{1} << 42;
-
 // Loops are walked once per iteration: beyond this nobody waits for the end.
 constexpr int64_t kMaxVisits = 4'000'000;
-
-bool Plausible(const Shape& shape) {
-  int64_t count = 1;
-  for (int64_t size : shape) {
-    size = std::max<int64_t>(size, 1);
-    if (size > kMaxElements / count) return false;
-    count *= size;
-  }
-  return true;
-}
 
 bool IsRandom(const Node& node) {
   static const std::set<std::string, std::less<>> kRandom = {
@@ -54,7 +42,8 @@ int64_t CountNodes(const Graph& graph) {
 // Dropout that passes its input on: not in training mode, or ratio 0.
 bool IsNoDropout(const std::vector<Value*>& in) {
   auto constant = [&](size_t i) {
-    return i < in.size() && in[i] && in[i]->is_constant();
+    return i < in.size() && in[i] && in[i]->is_constant() &&
+           in[i]->data.size() == 1;
   };
   bool given = in.size() > 2 && in[2];
   if (!given) return true;
@@ -219,10 +208,8 @@ void Specialiser::RequireShapes(const Node& node) const {
           "[", node.Where(), "] shape of \"", value ? value->name : "",
           "\" depends on data, got ",
           value && value->shape ? ToString(*value->shape) : "no rank");
-    Check(!value || Plausible(*value->shape), "[", node.Where(),
-          "] expected a tensor that fits into memory, got ",
-          value ? ToString(*value->shape) : "");
   }
+  CheckSizes(node, node.outputs());
 }
 
 Graph& Specialiser::Run(const Graph& graph,

@@ -15,7 +15,7 @@ COMMANDS = {
 MODELS = {}  # every proto of this module, by name
 
 
-def refused(*words, by=("inspect", "run", "train"), data=None):
+def refused(*words, by=("inspect", "run", "train")):
     """`refused("words", ...)` decorates a function that makes a model; the commands `by` refuse it."""
     def add(make_model):
         name = make_model.__name__
@@ -24,7 +24,7 @@ def refused(*words, by=("inspect", "run", "train"), data=None):
         def files(command):
             def make(folder):
                 save(make_model(), folder / "m.onnx")
-                np.savez(folder / "d.npz", **(data or {"x": arrays()["x"]}), labels=np.zeros((BATCH, 5), np.float32))
+                np.savez(folder / "d.npz", x=arrays()["x"], labels=np.zeros((BATCH, 5), np.float32))
                 return COMMANDS[command]
             return make
 
@@ -185,3 +185,210 @@ def opset_note_that_is_none():
     relu = node("Relu", ["h"], ["y"])
     relu.metadata_props.add(key="onnx_fp8.opset", value="99")
     return through(relu)
+
+
+# ---- sizes and attributes that ONNX's shape inference takes on trust
+
+F = np.float32
+BIG = 1 << 62
+
+
+def of_image(shape, *nodes, more=()):
+    """The nodes read an initializer of zeros, whose shape is `shape`, through an op that is never folded."""
+    like = node("RandomNormalLike", ["zeros"], ["image"])
+    return through(like, *nodes, more=[*constants(zeros=np.zeros(shape, F)), *more])
+
+
+@refused("[OneHot it] expected a depth of one element, got 0")
+def depth_that_is_empty():
+    return through(node("Cast", ["h"], ["i"], to=TensorProto.INT64), node("OneHot", ["i", "depth", "values"], ["y"]),
+                   more=constants(depth=np.zeros(0, np.int64), values=np.array([0, 1], F)))
+
+
+@refused("[OneHot it] expected a depth in 0…4398046511104, got nan")
+def depth_that_is_no_number():
+    return through(node("Cast", ["h"], ["i"], to=TensorProto.INT64), node("OneHot", ["i", "depth", "values"], ["y"]),
+                   more=constants(depth=F("nan"), values=np.array([0, 1], F)))
+
+
+def split_to_sequence(source, size):
+    return through(node("SplitToSequence", [source, "size"], ["s"]), node("SequenceAt", ["s", "first"], ["y"]),
+                   more=constants(size=np.int64(size), first=np.int64(0), scalar=F(1)))
+
+
+@refused("[SplitToSequence it] expected an axis in 0…-1, got 0")
+def split_of_a_scalar():
+    return split_to_sequence("scalar", 1)
+
+
+@refused("[SplitToSequence it] expected a chunk size > 0, got 0")
+def chunks_of_zero():
+    return split_to_sequence("h", 0)
+
+
+@refused("[Split it] expected num_outputs to be 2, the number of outputs, got 1")
+def fewer_parts_than_outputs():
+    return through(node("Split", ["h"], ["y", "z"], num_outputs=1))
+
+
+@refused("[Split it] expected input 1 (\"sizes\") to list sizes in 0…", "got -1")
+def part_of_a_negative_size():
+    return through(node("Split", ["h", "sizes"], ["y", "z"], axis=1), more=constants(sizes=[6, -1]))
+
+
+@refused_as_read("[m.onnx: MaxPool it] expected attribute strides in 1…1048576, got 4611686018427387904")
+def stride_without_end():
+    return of_image([1, 1, 4], node("MaxPool", ["image"], ["y"], kernel_shape=[1], strides=[BIG]))
+
+
+@refused_as_read("[m.onnx: MaxPool it] expected attribute pads in -4398046511104…4398046511104")
+def pads_without_end():
+    return of_image([1, 1, 4], node("MaxPool", ["image"], ["y"], kernel_shape=[1], pads=[BIG, BIG]))
+
+
+@refused_as_read("[m.onnx: MaxPool it] expected attribute kernel_shape in 1…2147483647, got -3")
+def kernel_of_a_negative_size():
+    return of_image([1, 1, 4], node("MaxPool", ["image"], ["y"], kernel_shape=[-3]))
+
+
+@refused("[MaxPool it] expected an output with axis sizes >= 0, got -2")
+def kernel_beyond_the_image():
+    return of_image([1, 1, 4], node("MaxPool", ["image"], ["y"], kernel_shape=[7]))
+
+
+@refused("[MaxPool it] expected axes of at most 16777216 with auto_pad SAME_UPPER, got 1099511627776")
+def remainder_by_subtraction():
+    return through(node("ConstantOfShape", ["dims"], ["image"]),
+                   node("MaxPool", ["image"], ["y"], kernel_shape=[2], strides=[2], auto_pad="SAME_UPPER"),
+                   more=constants(dims=[1, 1, 1 << 40]))
+
+
+@refused("[Expand it] expected input 1 (\"dims\") to list sizes in -1…4398046511104, got 4611686018427387904")
+def expand_without_end():
+    return through(node("Expand", ["one", "dims"], ["y"]), more=constants(one=np.ones((1, 1, 1), F), dims=[1, 1, BIG]))
+
+
+@refused("[Conv it] expected input 1 (\"k\") to have the rank of input 0, 3 and at least 2, got 5")
+def kernel_of_another_rank():
+    return of_image([1, 1, 4], node("Conv", ["image", "k"], ["y"]), more=constants(k=np.ones((1, 1, 1, 1, 1), F)))
+
+
+@refused("[ConvTranspose it] expected input 1 (\"k\") to have the rank of input 0, 3 and at least 2, got 1")
+def transposed_kernel_of_rank_one():
+    return of_image([1, 1, 4], node("ConvTranspose", ["image", "k"], ["y"]), more=constants(k=np.ones(1, F)))
+
+
+@refused("[MaxUnpool it] expected input 1 (\"i\") to have the rank of input 0, 3 and at least 2, got 1")
+def indices_of_another_rank():
+    return of_image([1, 1, 4], node("MaxUnpool", ["image", "i"], ["y"], kernel_shape=[2]),
+                    more=constants(i=np.zeros(1, np.int64)))
+
+
+@refused("[MaxRoiPool it] expected an input of rank 4")
+def regions_of_a_line():
+    return of_image([1, 1, 4], node("MaxRoiPool", ["image", "r"], ["y"], pooled_shape=[1]),
+                    more=constants(r=np.zeros((1, 5), F)))
+
+
+@refused("[Reshape it] expected a tensor that fits into memory, got [4294967296,4294967296,?]")
+def product_that_wraps_to_zero():
+    return through(node("Reshape", ["h", "to"], ["y"]), more=constants(to=[1 << 32, 1 << 32, -1]))
+
+
+@refused("[Reshape it] expected input 1 (\"to\") to list at most 64 sizes, got 100")
+def shape_of_a_hundred_axes():
+    return through(node("Reshape", ["h", "to"], ["y"]), more=constants(to=np.ones(100, np.int64)))
+
+
+@refused("[Reshape it] expected input 1 (\"to\") to list at most 64 sizes, got 1099511627776")
+def shape_whose_rank_is_a_size():
+    return through(node("ConstantOfShape", ["dims"], ["to"], value=helper.make_tensor("", TensorProto.INT64, [1], [1])),
+                   node("Reshape", ["h", "to"], ["y"]), more=constants(dims=[1 << 40]))
+
+
+@refused("[Tile it] expected a tensor that fits into memory, got an axis of 5 times 4398046511104")
+def tile_without_end():
+    return through(node("Tile", ["h", "times"], ["y"]), more=constants(times=[1, 1 << 42]))
+
+
+@refused("[Unsqueeze it] expected input 1 (\"at\") to list at most 64 sizes, got 100")
+def a_hundred_new_axes():
+    return through(node("Unsqueeze", ["h", "at"], ["y"]), more=constants(at=np.arange(100)))
+
+
+@refused("[TopK it] expected input 1 (\"k\") to list sizes in 0…", "got -1")
+def top_of_less_than_none():
+    return through(node("TopK", ["h", "k"], ["y", "i"]), more=constants(k=[-1]))
+
+
+@refused("[Pad it] expected input 1 (\"p\") to list sizes in -4398046511104…", "got 4611686018427387904")
+def padding_without_end():
+    return through(node("Pad", ["h", "p"], ["y"]), more=constants(p=[0, BIG, 0, BIG]))
+
+
+@refused("[Pad it] expected an output with axis sizes >= 0, got -5")
+def padding_that_takes_more_than_there_is():
+    return through(node("Pad", ["h", "p"], ["y"]), more=constants(p=[0, -5, 0, -5]))
+
+
+@refused("[Resize it] expected scales above 0 and at most 1.04858e+06, got nan")
+def scale_that_is_no_number():
+    return of_image([1, 1, 4, 4], node("Resize", ["image", "", "s"], ["y"]),
+                    more=constants(s=np.array([1, 1, "nan", 2], F)))
+
+
+@refused("[Resize it] expected no axis of size 0 where the aspect ratio is kept")
+def aspect_ratio_of_nothing():
+    return of_image([1, 1, 0, 4], node("Resize", ["image", "", "", "s"], ["y"], axes=[2, 3],
+                                       keep_aspect_ratio_policy="not_larger"), more=constants(s=[2, 2]))
+
+
+@refused("[Range it] expected a delta, got 0")
+def range_that_stands_still():
+    return through(node("Range", ["a", "o", "d"], ["y"]), more=constants(a=np.int64(0), o=np.int64(9), d=np.int64(0)))
+
+
+@refused("[Range it] expected finite start, limit and delta below 2^62, got inf")
+def range_to_infinity():
+    return through(node("Range", ["a", "o", "d"], ["y"]), more=constants(a=F(0), o=F("inf"), d=F(1)))
+
+
+@refused("[GatherND it] expected batch_dims in 0…1, got -2")
+def batch_before_the_first_axis():
+    return through(node("GatherND", ["h", "i"], ["y"], batch_dims=-2), more=constants(i=np.zeros((4, 1), np.int64)))
+
+
+@refused("[Transpose it] expected perm to list 2 axes, got 1")
+def permutation_of_fewer_axes():
+    return through(node("Transpose", ["h"], ["y"], perm=[0]))
+
+
+@refused("[Einsum it] expected each ellipsis to stand for 0 axes, got 2")
+def ellipses_of_two_lengths():
+    return through(node("Einsum", ["v", "h"], ["y"], equation="...i,...->...i"), more=constants(v=np.ones(5, F)))
+
+
+@refused("[Einsum it] expected an equation of 1 terms, such as", "got \"->z\"")
+def equation_with_a_label_from_nowhere():
+    return through(node("Einsum", ["scalar"], ["y"], equation="->z"), more=constants(scalar=F(1)))
+
+
+@refused("[Softmax it]", "axis", by=("inspect", "run"))
+def axis_of_a_scalar():
+    return through(node("Softmax", ["scalar"], ["y"], axis=0), more=constants(scalar=F(1)))
+
+
+@refused("[LayerNormalization it] expected an axis in 0…-1, got 0")
+def norm_of_a_scalar():
+    return through(node("LayerNormalization", ["scalar", "scalar"], ["y"], axis=0), more=constants(scalar=F(1)))
+
+
+@refused("[Dropout it]", by=("inspect", "run"))
+def dropout_whose_mode_is_empty():
+    return through(node("Dropout", ["h", "ratio", "mode"], ["y"]),
+                   more=constants(ratio=F(0.5), mode=np.zeros(0, bool)))
+
+
+@refused("[ai.onnx.ml.Normalizer it] no operator Normalizer of domain ai.onnx.ml", by=("inspect", "run"))
+def operator_of_another_domain():
+    return through(node("Normalizer", ["h"], ["y"], domain="ai.onnx.ml"), imports=[helper.make_opsetid("ai.onnx.ml", 4)])

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// No machine has a tensor of more; sums of such sizes, and their products with
+// the bounds that CheckNodes sets to attributes, still fit 64 bits.
+inline constexpr int64_t kMaxElements = int64_t{1} << 42;
+
+// NumPy's limit.
+inline constexpr int64_t kMaxRank = 64;
+
+// True if a tensor of this shape may exist; axes of unknown size count as 1.
+bool Plausible(const Shape& shape);
+
+// Errors: a value that does not fit into memory by its known axes, naming the
+// node.
+void CheckSizes(const Node& node, const std::vector<Value*>& values);
+
+}  // namespace onnx_fp8
