@@ -3,93 +3,137 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 
+#include "graph/infer_shapes.h"
+#include "graph/old_forms_internal.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
 
-Value* AddInts(Graph& graph, const Node& node, const std::string& what,
-               const std::vector<int64_t>& values) {
-  std::string base = node.out(0) ? node.out(0)->name : node.op;
-  return graph.AddInitializer(graph.FreshName(base + "." + what),
-                              Tensor::Ints(values));
-}
-
-// axes: attribute → second input (ReduceX at 18).
-void AxesToInput(Graph& graph, Node& node) {
-  if (!node.Has("axes")) return;
-  std::vector<int64_t> axes = node.Ints("axes");
-  node.attributes.erase("axes");
-  graph.SetInput(&node, 1, AddInts(graph, node, "axes", axes));
-}
-
-// Split without sizes takes their number from an attribute since 18.
-void SplitCount(Graph&, Node& node) {
-  if (node.in(1) || node.Has("num_outputs")) return;
-  node.attributes["num_outputs"] = static_cast<int64_t>(node.outputs().size());
-}
-
-// Scale and bias have one element per channel since 21, one per group before.
-void GroupNorm(Graph&, Node& node) {
-  Fail("[", node.Where(),
-       "] GroupNormalization of opsets 18–20 was withdrawn from ONNX; export "
-       "again with opset 21 or newer");
-}
-
-// Modes were renamed at 20.
-void GridSample(Graph&, Node& node) {
-  std::string mode = node.String("mode", "linear");
-  if (mode == "bilinear") node.attributes["mode"] = std::string("linear");
-  if (mode == "bicubic") node.attributes["mode"] = std::string("cubic");
-}
-
-struct Row {
+// An attribute that became an operand.
+struct Moved {
   int since;  // the opset at which the form changed
-  void (*edit)(Graph&, Node&);
+  const char* op;
+  const char* attribute;
+  size_t operand;
 };
 
-const std::map<std::string, Row, std::less<>> kRows = {
-    {"ReduceMax", {18, AxesToInput}},
-    {"ReduceMin", {18, AxesToInput}},
-    {"ReduceMean", {18, AxesToInput}},
-    {"ReduceProd", {18, AxesToInput}},
-    {"ReduceL1", {18, AxesToInput}},
-    {"ReduceL2", {18, AxesToInput}},
-    {"ReduceLogSum", {18, AxesToInput}},
-    {"ReduceLogSumExp", {18, AxesToInput}},
-    {"ReduceSumSquare", {18, AxesToInput}},
-    {"Split", {18, SplitCount}},
-    {"GridSample", {20, GridSample}},
-    {"GroupNormalization", {21, GroupNorm}},
+constexpr Moved kMoved[] = {
+    {9, "Upsample", "scales", 1},
+    {10, "Slice", "starts", 1},
+    {10, "Slice", "ends", 2},
+    {10, "Slice", "axes", 3},
+    {10, "TopK", "k", 1},
+    {11, "Clip", "min", 1},
+    {11, "Clip", "max", 2},
+    {11, "Pad", "pads", 1},
+    {11, "Pad", "value", 2},
+    {12, "Dropout", "ratio", 1},
+    {13, "ReduceSum", "axes", 1},
+    {13, "Split", "split", 1},
+    {13, "Squeeze", "axes", 1},
+    {13, "Unsqueeze", "axes", 1},
+    {18, "ReduceL1", "axes", 1},
+    {18, "ReduceL2", "axes", 1},
+    {18, "ReduceLogSum", "axes", 1},
+    {18, "ReduceLogSumExp", "axes", 1},
+    {18, "ReduceMax", "axes", 1},
+    {18, "ReduceMean", "axes", 1},
+    {18, "ReduceMin", "axes", 1},
+    {18, "ReduceProd", "axes", 1},
+    {18, "ReduceSumSquare", "axes", 1},
 };
+
+// Any other change of meaning.
+struct Changed {
+  int since;
+  const char* op;
+  Node* (*edit)(Graph&, Node*);
+};
+
+constexpr Changed kChanged[] = {
+    {9, "BatchNormalization", BatchNormOfElements},
+    {9, "Scan", ScanOfBatches},
+    {10, "Dropout", DropoutMask},
+    {11, "Resize", ResizeAsymmetric},
+    {11, "Scatter", ScatterElements},
+    {11, "Upsample", UpsampleToResize},
+    {13, "Hardmax", SoftmaxOfMatrix},
+    {13, "LogSoftmax", SoftmaxOfMatrix},
+    {13, "Resize", ResizeHalfPixel},
+    {13, "Softmax", SoftmaxOfMatrix},
+    {14, "BatchNormalization", BatchNormMode},
+    {16, "RoiAlign", RoiAlignDefault},
+    {18, "Split", SplitCount},
+    {20, "GridSample", GridSampleModes},
+    {21, "GroupNormalization", GroupNormPerChannel},
+};
+
+// The newest change that needs the types of a node's operands.
+constexpr int kTypesMatter = 13;
+
+// Files that leave out the types of intermediate values are common. What can't
+// be inferred here is reported where all shapes are known.
+void InferTypes(Node& node, int opset) {
+  try {
+    InferNode(node, opset);
+  } catch (const Error&) {
+  }
+}
+
+void TakeTypes(const Graph& outer, Graph& inner) {
+  for (Value* value : inner.Values()) {
+    if (value->producer || value->is_input || value->is_initializer()) continue;
+    const Value* source = outer.Find(value->name);
+    if (!source) continue;
+    value->dtype = source->dtype;
+    value->shape = source->shape;
+  }
+}
+
+bool UpgradeNodes(Graph& graph, int from, int to);
+
+bool UpgradeNode(Graph& graph, Node* node, int from, int to) {
+  bool edited = false;
+  for (auto& [key, attribute] : node->attributes) {
+    auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
+    if (!inner) continue;
+    TakeTypes(graph, **inner);
+    edited |= UpgradeNodes(**inner, from, to);
+  }
+  int since = from;
+  if (auto note = node->metadata.find(kOpsetNote);
+      note != node->metadata.end()) {
+    since = ParseOpsetNote(note->second, node->Where());
+    node->metadata.erase(note);
+    edited = true;
+  }
+  if (since < kTypesMatter) InferTypes(*node, since);
+  for (int version = since + 1; version <= to && node->domain.empty();
+       ++version) {
+    for (const Moved& row : kMoved) {
+      if (row.since != version || !node->Is(row.op)) continue;
+      AttributeToOperand(graph, node, row.attribute, row.operand);
+      edited = true;
+    }
+    for (const Changed& row : kChanged) {
+      if (row.since != version || !node->Is(row.op)) continue;
+      node = row.edit(graph, node);
+      edited = true;
+    }
+  }
+  if (edited) node->source = -1;
+  return edited;
+}
 
 // True if a node was edited.
 bool UpgradeNodes(Graph& graph, int from, int to) {
   graph.opset = to;
   bool any = false;
-  for (Node& node : graph.nodes()) {
-    bool edited = false;
-    for (auto& [key, attribute] : node.attributes) {
-      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (inner) edited |= UpgradeNodes(**inner, from, to);
-    }
-    int since = from;
-    if (auto note = node.metadata.find(kOpsetNote);
-        note != node.metadata.end()) {
-      since = ParseOpsetNote(note->second, node.Where());
-      node.metadata.erase(note);
-      edited = true;
-    }
-    auto row = node.domain.empty() ? kRows.find(node.op) : kRows.end();
-    if (row != kRows.end() && since < row->second.since &&
-        row->second.since <= to) {
-      row->second.edit(graph, node);
-      edited = true;
-    }
-    if (edited) node.source = -1;
-    any |= edited;
+  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+    Node* node = &*it++;  // an edit may replace it
+    any |= UpgradeNode(graph, node, from, to);
   }
   return any;
 }

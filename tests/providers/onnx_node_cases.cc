@@ -35,7 +35,7 @@ constexpr Exclusion kExclusions[] = {
     {"test_training_dropout_mask", "NumPy's random numbers"},
 };
 
-// Import refuses opsets below 13. The ops of such cases that we have kernels
+// Import refuses opsets below 7. The ops of such cases that we have kernels
 // for have not changed since, so they are read without it.
 std::unique_ptr<Graph> Read(const NodeCase& node_case) {
   std::string path = node_case.folder + "/model.onnx";

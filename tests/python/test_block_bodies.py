@@ -2,7 +2,7 @@
 """The bodies of the block-scaled FP8 ops in onnx.reference and stock
 onnxruntime, against our kernels: codes, scales and amax bit for bit, products
 to the bound of an fp32 sum. Both engines read and write float8e8m0 (onnx
-1.19, onnxruntime 1.31), from opset 24 on."""
+1.20, onnxruntime 1.31), from opset 24 on."""
 
 import numpy as np
 import pytest

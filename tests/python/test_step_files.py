@@ -226,7 +226,7 @@ def test_stock_onnxruntime_trains_the_file(model, recipe, tmp_path):
 
 @pytest.mark.parametrize("recipe", ["rowwise", "mxfp8,round:floor"])
 def test_scales_of_e8m0_are_those_of_float(recipe, tmp_path):
-    """Opset 24, which onnx.reference (1.19) and stock onnxruntime (1.31) run."""
+    """Opset 24, which onnx.reference (1.20) and stock onnxruntime (1.31) run."""
     case = Case(ROOT / "tests/fixtures/nanogpt/d18.onnx", tmp_path)
     path = tmp_path / "step.onnx"
     program("rewrite", case.model, "-o", path, *case.flags(recipe),
