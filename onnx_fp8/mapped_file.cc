@@ -2,6 +2,7 @@
 #include "onnx_fp8/mapped_file.h"
 
 #include <fcntl.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,15 @@
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// From the end of a file to the end of its last page.
+size_t Rest(size_t size) {
+  auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (page - size % page) % page;
+}
+
+}  // namespace
 
 MappedFile MapFile(const std::string& path) {
   // Without O_NONBLOCK a named pipe would wait for its writer.
@@ -32,8 +42,12 @@ MappedFile MapFile(const std::string& path) {
   Check(data != MAP_FAILED, "[", path,
         "] can't be mapped: ", std::strerror(errno));
   file.data = static_cast<std::byte*>(data);
-  file.owner = std::shared_ptr<void>(
-      data, [size = file.size](void* p) { munmap(p, size); });
+  // Under AddressSanitizer whoever reads behind the end is found.
+  ASAN_POISON_MEMORY_REGION(file.data + file.size, Rest(file.size));
+  file.owner = std::shared_ptr<void>(data, [size = file.size](void* p) {
+    ASAN_UNPOISON_MEMORY_REGION(static_cast<std::byte*>(p) + size, Rest(size));
+    munmap(p, size);
+  });
   return file;
 }
 
