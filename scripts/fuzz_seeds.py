@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small good inputs of each fuzz target, for the fuzzer to start from."""
+import importlib.util
+import io
+import json
+import pathlib
+import shutil
+import struct
+import zlib
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAX_MODEL = 16384  # bytes
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def npz(compress=False, **arrays):
+    file = io.BytesIO()
+    (np.savez_compressed if compress else np.savez)(file, **arrays)
+    return file.getvalue()
+
+
+def safetensors(tensors, metadata=None):
+    """`tensors`: name → (dtype's name, array)."""
+    header, data = {}, b""
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, array) in tensors.items():
+        raw = array.tobytes()
+        header[name] = {"dtype": dtype, "shape": list(array.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def npz_seeds():
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    labels = np.arange(4)
+    yield npz(x=x, labels=labels)
+    yield npz(compress=True, x=x, labels=labels)
+    yield npz(x=np.asfortranarray(x).astype(">f8"), labels=labels, other=x > 3)
+    yield npz(compress=True, x=x.astype(np.float16), labels=labels.astype("u1"))
+
+
+def npy_seeds():
+    for code in ("<f4", ">f4", "<f2", "<f8", "|b1", "<i8", ">u2", "|i1"):
+        yield npy(np.arange(6).reshape(2, 3).astype(code))
+    yield npy(np.asfortranarray(np.ones((2, 3, 4), np.float32)))
+    yield npy(np.float32(3))
+    yield npy(np.zeros((0, 3), np.int32))
+
+
+def safetensors_seeds():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    yield safetensors({"a": ("F32", x), "b": ("BOOL", x > 2),
+                       "c": ("F8_E4M3", x.astype("u1"))}, {"k": "v"})
+    yield safetensors({"a": ("BF16", x.astype("u2")),
+                       "": ("I64", x.astype("i8"))})
+    yield safetensors({})
+
+
+def tokens_seeds():
+    tokens = np.arange(40, dtype="<u2").tobytes()
+    for head in (b"\4\0\0\1", b"\3\0\1\7", b"\10\0\6\0", b"\1\0\2\377"):
+        yield head + tokens
+
+
+def json_seeds():
+    yield json.dumps({"recipe": "tensorwise", "input": "dyn_ten_e4m3",
+                      "amax_history": 16, "margin": 0, "fast_accumulation":
+                      {"fwd": True}}).encode()
+    yield b"i:dyn_ten_e4m3,w:dyn_row_e4m3_p2,go:del16_blk128x128_e5m2_floor"
+    yield b"delayed,history:4,margin:2,algo:most_recent,tr:requantize,fa:none"
+    yield b"rowwise,go_gw:hp,i_gw:dyn_blk32_e4m3,scales:e8m0,round:p2"
+    yield json.dumps({"format": "onnx_fp8.scales", "version": 1,
+                      "scales": {"w/forward/input/float8e4m3fn#0": 0.5}}).encode()
+    yield json.dumps({"format": "onnx_fp8 gemm speeds 1", "m": [1, 2],
+                      "k": [1], "n": [4, 8], "gflops": {
+                          "fp32": [1, 2, 3, 4], "fp8": [1, 2, 3, 4]},
+                      "quantize_gigaelements": 2.5}).encode()
+    yield json.dumps([{"fqn": "w", "gemm": "forward", "operand": "input",
+                       "format": "float8e4m3fn", "occurrence": 0,
+                       "scaling": "static"}]).encode()
+    yield json.dumps({"format": 1, "model": {"file": "model/m.onnx", "crc32":
+                      "00000000"}, "flags": {"--lr": ["0.1"]}}).encode()
+    yield b'{"step":1,"loss":0.5}\n{"step":2,"loss":null}\n{"st'
+
+
+def checkpoint_seeds():
+    w = np.zeros((16, 16), np.float32)
+    slots = [{"fqn": "w", "gemm": "forward", "operand": operand,
+              "format": "float8e4m3fn", "occurrence": 0}
+             for operand in ("input", "weight")]
+    state = safetensors({
+        "w": ("F32", w), "b": ("F32", w[0]),
+        "fp8.amax_history": ("F32", np.ones((16, 2), np.float32)),
+        "fp8.scale": ("F32", np.ones(2, np.float32))})
+    plain = safetensors({"w": ("F32", w), "b": ("F32", w[0])})
+    for tensors, listed, recipe in ((state, slots, "delayed"),
+                                    (plain, [], "off")):
+        manifest = {
+            "format": "onnx_fp8 checkpoint", "version": 1, "step": 2,
+            "seed": 0, "next_batch": 2, "model": "", "state_bytes": 0,
+            "notes": {"session.skipped": "0", "session.recipe": recipe,
+                      "session.fp8_slots": json.dumps(listed)},
+            "tensors": {}, "saved_at": ""}
+        for mode in (b"sealed", b"as it is"):
+            yield b"\n====\n".join(
+                [mode, b"step_00000002\n", json.dumps(manifest).encode(),
+                 tensors])
+
+
+def command_line_seeds():
+    for line in (
+            "train m.onnx --data a.npz --loss mse --steps 3 --lr=0.1 "
+            "--betas 0.9,0.99 --out run --recipe rowwise,go:dyn_row_e5m2_p2",
+            "train m.onnx --data t.bin u.bin --seq-len 16 --epochs 2 "
+            "--label ids --loss cross_entropy --schedule cosine:warmup=10,min=0.1",
+            "train m.onnx --steps 1 --group *.bias=weight_decay:0,lr_scale:2 "
+            "--recipe-for fc*=off --freeze * --train w,b --include a --exclude b",
+            "train m.onnx --steps 2 --optimizer sgd --momentum 0.9 --nesterov "
+            "--threads 2 --isa avx2 --amax-history 4 --margin -2 --grad-accum 2",
+            "train --resume --out run --whole x,labels --no-shuffle --json",
+            "shape batch=4", "recipes --json", "recipes tensorwise", "ops",
+            "version --json", "help train", "trian"):
+        yield line.replace(" ", "\n").encode()
+
+
+def model_seeds():
+    onnx = pathlib.Path(importlib.util.find_spec("onnx").origin).parent
+    cases = sorted((onnx / "backend/test/data/node").glob("*/model.onnx"))
+    fixtures = sorted((ROOT / "tests/fixtures").glob("*/*.onnx"))
+    for path in cases + fixtures:
+        if path.stat().st_size <= MAX_MODEL:
+            yield path.read_bytes()
+
+
+def write(target, folder):
+    """Brings `folder` to the seeds of `target`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for seed in globals()[f"{target}_seeds"]():
+        (folder / f"{zlib.crc32(seed):08x}").write_bytes(seed)

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iostream>
+#include <streambuf>
+
+#include "cli/commands.h"
+#include "cli/data.h"
+#include "cli/options.h"
+#include "cli/text.h"
+#include "cli/train_flags.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Takes what the commands print while it lives.
+class Silence : std::streambuf {
+ public:
+  Silence() : out_(std::cout.rdbuf(this)), err_(std::cerr.rdbuf(this)) {}
+  ~Silence() override {
+    std::cout.rdbuf(out_);
+    std::cerr.rdbuf(err_);
+  }
+
+ private:
+  int overflow(int c) override { return c; }
+  std::streamsize xsputn(const char*, std::streamsize n) override { return n; }
+
+  std::streambuf* out_;
+  std::streambuf* err_;
+};
+
+Arguments Split(std::string_view text) {
+  Arguments words;
+  for (size_t at = 0; at <= text.size();) {
+    size_t end = std::min(text.find('\n', at), text.size());
+    words.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// The flags of a run travel through config.json and come back as they were.
+void ParseTwice(const Arguments& arguments) {
+  TrainFlags first, second;
+  Flags flags("train", "…"), again("train", "…");
+  first.AddTo(flags, std::ranges::count(arguments, "--resume") > 0);
+  if (!flags.Parse(arguments)) return;
+  first.Check(flags);
+  FlagMap saved = flags.Saved();
+  second.AddTo(again, true);
+  again.Parse({});
+  again.Fill(saved);
+  if (again.Saved() != saved) {
+    throw std::logic_error("saved flags read as others");
+  }
+  std::vector<InputInfo> inputs = {
+      {"x", DType::kFloat, {-1, 4}, {"batch", ""}},
+      {"ids", DType::kInt64, {-1, 16}, {"batch", ""}}};
+  DataLayout layout =
+      LayOutData(inputs, first.session.loss.Make(), first.data_flags);
+  MakeDatasetSpec(first.data, layout, first.data_flags);
+}
+
+}  // namespace
+
+// One argument a line. Commands that write files are parsed, not run.
+void FuzzCommandLine(std::string_view bytes) {
+  Silence silence;
+  Arguments arguments = Split(bytes);
+  ShellLine(arguments);
+  Printable(std::string(bytes));
+  const std::string& command = arguments[0];
+  if (command == "train") {
+    ParseTwice({arguments.begin() + 1, arguments.end()});
+  } else if (command == "shape") {
+    ResolveShapes({{"x", DType::kFloat, {-1, 4}, {"batch", ""}}},
+                  ParseShapeFlag({arguments.begin() + 1, arguments.end()}));
+  } else if (command == "recipes" || command == "ops" || command == "version" ||
+             command == "help") {
+    Main(arguments);
+  } else if (arguments.size() == 1) {
+    Main(arguments);  // no such command
+  }
+}
+
+}  // namespace onnx_fp8

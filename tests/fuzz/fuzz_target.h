@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One way in which a stranger's bytes reach the product. `./dev fuzz` makes
+// inputs up; test_fuzz replays the ones that once were a finding
+// (tests/fuzz/regressions/NAME/).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace onnx_fp8 {
+
+struct FuzzTarget {
+  const char* name;
+  // Reads `bytes` and uses what it read. Throws what the product throws.
+  void (*run)(std::string_view bytes);
+};
+
+std::span<const FuzzTarget> FuzzTargets();
+
+// Null if there is no target of that name.
+const FuzzTarget* FindFuzzTarget(std::string_view name);
+
+// Runs the target. Error and UsageError are how bad input ends; whatever else
+// it throws comes out: that is a finding.
+void RunFuzzTarget(const FuzzTarget& target, std::string_view bytes);
+
+void FuzzNpz(std::string_view bytes);          // npz.cc
+void FuzzNpy(std::string_view bytes);          // npy.cc
+void FuzzSafetensors(std::string_view bytes);  // safetensors.cc
+void FuzzTokens(std::string_view bytes);       // tokens.cc
+void FuzzJson(std::string_view bytes);         // json.cc
+void FuzzCheckpoint(std::string_view bytes);   // checkpoint.cc
+void FuzzCommandLine(std::string_view bytes);  // command_line.cc
+void FuzzModel(std::string_view bytes);        // model.cc
+
+}  // namespace onnx_fp8

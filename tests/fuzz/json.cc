@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+
+#include "cli/run_folder.h"
+#include "graph/passes/scale_slots.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/recipe_text.h"
+#include "onnx_fp8/speed_table.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/scratch.h"
+#include "training/metrics.h"
+#include "training/static_scales.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A recipe prints as text and as JSON, and both read as the same recipe.
+void ReadRecipe(const std::string& text) {
+  if (text.ends_with(".json")) return;  // a path: some other file's content
+  Recipe recipe = ParseRecipe(text);
+  std::string printed = RecipeText(recipe);
+  if (RecipeText(ParseRecipe(printed)) != printed ||
+      RecipeText(ParseRecipe(RecipeJson(recipe))) != printed) {
+    throw std::logic_error("a printed recipe reads as another");
+  }
+}
+
+template <typename Fn>
+void Try(Fn read) {
+  try {
+    read();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+// Every reader of JSON gets the same text.
+void FuzzJson(std::string_view bytes) {
+  std::string text(bytes);
+  std::string path = ScratchFile("config.json", bytes);
+  Try([&] { ReadRecipe(text); });
+  Try([&] { ReadStaticScales(path); });
+  Try([&] { LoadSpeedTable(path); });
+  Try([&] { ParseSlots(text); });
+  Try([&] { RunFolder(ScratchFolder()).Load(); });
+  Try([&] { MetricsFile(ScratchFile("metrics.jsonl", bytes), 5); });
+}
+
+}  // namespace onnx_fp8

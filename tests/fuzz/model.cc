@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "graph/node_cost.h"
+#include "graph/rewrite_model.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/executor.h"
+#include "providers/expand_missing.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/scratch.h"
+#include "training/step_graph.h"
+#include "training/training_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kMaxElements = 1 << 14;  // of one value
+constexpr double kMaxFlops = 1e6;          // of a graph that is run
+constexpr const char* kRecipes[] = {"off", "tensorwise", "delayed", "rowwise"};
+
+std::map<std::string, Shape> Shapes(const Graph& graph) {
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : graph.inputs) {
+    Shape shape = input->shape.value_or(Shape{});
+    for (int64_t& dim : shape) dim = dim < 0 ? 2 : dim;
+    Check(IsSmall(shape, kMaxElements), "an input too large for a fuzzer");
+    shapes[input->name] = shape;
+  }
+  return shapes;
+}
+
+bool IsCheap(const Graph& graph) {
+  double flops = 0;
+  for (const Node& node : graph.nodes()) flops += CostOf(node).flops;
+  return flops <= kMaxFlops &&
+         std::ranges::all_of(graph.Values(), [](const Value* value) {
+           return value->concrete() && IsSmall(*value->shape, kMaxElements);
+         });
+}
+
+// Every kernel once, on ones.
+void Run(const std::shared_ptr<Graph>& graph, ExecutionProvider& provider) {
+  TensorMap feeds, state;
+  for (const Value* input : graph->inputs) {
+    Tensor ones = Tensor::Allocate(DType::kUInt8, *input->shape);
+    std::fill_n(ones.data<uint8_t>(), ones.size(), uint8_t{1});
+    feeds[input->name] = ConvertTo(ones, input->dtype);
+  }
+  Touch(Executor(graph, provider).Run(feeds, state));
+}
+
+void PlanAndRun(const StepSource& source, StepKind kind,
+                const std::map<std::string, Shape>& shapes) {
+  static const auto provider = MakeCpuProvider();
+  StepGraph step = BuildStepGraph(source, kind, shapes);
+  ExpandMissing(*step.graph, provider->Kernels(), {}, source.evaluator);
+  MakePlan(*step.graph, provider->Kernels());
+  if (IsCheap(*step.graph)) Run(step.graph, *provider);
+}
+
+}  // namespace
+
+// A model file: read, checked, its parameters told, made a graph of concrete
+// shapes, planned, and run if that is cheap; written in FP8; then made the
+// graph of a whole step, planned and run. The recipe follows from the bytes.
+void FuzzModel(std::string_view bytes) {
+  static const auto evaluator = MakeCpuEvaluator();
+  uint32_t choice = Crc32(bytes.data(), bytes.size());
+  SessionOptions options;
+  options.model = ScratchFile("model.onnx", bytes);
+  options.recipe = ParseRecipe(kRecipes[choice % 4]);
+  options.loss.kind = "mse";
+  TrainingModel model = LoadTrainingModel(options);
+  StepSource source = MakeStepSource(options, model, *evaluator);
+  auto shapes = Shapes(*model.graph);
+  source.loss.kind.clear();
+  PlanAndRun(source, StepKind::kEval, shapes);
+  Fp8Spec spec = {ParseRecipe("tensorwise"), {}, {}, {}};
+  RewriteModel(options.model, ScratchFolder() + "/rewritten.onnx", spec);
+  source.loss = options.loss;
+  PlanAndRun(source, StepKind::kTrain, shapes);
+}
+
+}  // namespace onnx_fp8

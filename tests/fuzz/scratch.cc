@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/scratch.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    const char* memory = "/dev/shm";
+    fs::path parent =
+        access(memory, W_OK) == 0 ? memory : fs::temp_directory_path();
+    path_ = (parent / "onnx_fp8-fuzz-XXXXXX").string();
+    Check(mkdtemp(path_.data()) != nullptr, "[", path_, "] can't be created");
+  }
+  ~Folder() { RemoveTree(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+const std::string& ScratchFolder() {
+  static Folder folder;
+  return folder.path();
+}
+
+std::string ScratchFile(const std::string& name, std::string_view bytes) {
+  std::string path = ScratchFolder() + "/" + name;
+  OutputFile file(path);
+  file.Write(bytes.data(), bytes.size());
+  return path;
+}
+
+void Touch(const Tensor& tensor) {
+  volatile uint32_t sum = Crc32(tensor.raw(), tensor.bytes());
+  static_cast<void>(sum);
+}
+
+void Touch(const TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors) Touch(tensor);
+}
+
+bool IsSmall(const Shape& shape, int64_t limit) {
+  int64_t size = 1;
+  for (int64_t dim : shape) {
+    if (dim < 0 || dim > limit) return false;
+    size *= std::max<int64_t>(dim, 1);
+    if (size > limit) return false;
+  }
+  return true;
+}
+
+}  // namespace onnx_fp8
