@@ -129,13 +129,14 @@ void InferNode(Node& node, int opset) {
   std::unordered_map<std::string, onnx::TypeProto*> type_of;
   std::unordered_map<std::string, const onnx::TensorProto*> data_of;
   for (const Value* value : node.inputs()) {
-    if (!value || value->dtype == DType::kUndefined || value->is_sequence) {
-      continue;
-    }
+    if (!value || value->is_sequence) continue;
     auto [it, added] = types.try_emplace(value->name);
     if (!added) continue;
-    ToProto(value->dtype, value->shape, &it->second);
     type_of[value->name] = &it->second;
+    // Some of ONNX's functions look at a type that is not there, but all of
+    // them know one that says nothing.
+    if (value->dtype == DType::kUndefined) continue;
+    ToProto(value->dtype, value->shape, &it->second);
     if (const Tensor* tensor = KnownData(value)) {
       onnx::TensorProto& known = data[value->name];
       ToProto(*tensor, value->name, &known);
