@@ -3,12 +3,57 @@
 // Loss curves of 20 SGD and AdamW steps against PyTorch's.
 #include <cmath>
 
+#include "graph/onnx_io.h"
 #include "tests/training/corpus_case.h"
 
 namespace onnx_fp8 {
 namespace {
 
 constexpr double kTolerance = 1e-4;
+
+// The reference has it off.
+void TurnDropoutOff(Graph& graph) {
+  Value* zero = graph.AddInitializer("no_dropout", Tensor::Scalar(0.0f));
+  int found = 0;
+  for (Node& node : graph.nodes()) {
+    if (!node.Is("Dropout")) continue;
+    graph.SetInput(&node, 1, zero);
+    ++found;
+  }
+  EXPECT_GT(found, 0);
+}
+
+void ToDouble(Value* value) {
+  if (value->dtype != DType::kFloat) return;
+  value->dtype = DType::kDouble;
+  if (value->data.defined()) {
+    value->data = ConvertTo(value->data, DType::kDouble);
+  }
+}
+
+// In float the curve of resnet18 is chaos: weights changed by 1e-7 leave it at
+// step 13 or not at all, by how one ReLU falls, and so may another order of
+// sums. In double it is PyTorch's.
+bool NeedsDouble(const CorpusCase& c) {
+  return c.file.name == "resnet18_w16" && c.file.variant == "l17";
+}
+
+// What the reference asks for: the model or, as `copy`, a changed one.
+void PrepareModel(CorpusCase& c, const std::string& copy) {
+  bool dropout_off = c.reference["stochastic_reference_has_dropout_off"];
+  bool in_double = NeedsDouble(c);
+  if (!dropout_off && !in_double) return;
+  auto graph = ReadModel(c.options.model);
+  if (dropout_off) TurnDropoutOff(*graph);
+  if (in_double) {
+    for (Value* value : graph->Values()) ToDouble(value);
+    for (auto& [name, tensor] : c.feeds) {
+      if (IsFloat(tensor.dtype())) tensor = ConvertTo(tensor, DType::kDouble);
+    }
+  }
+  WriteModel(*graph, copy);
+  c.options.model = copy;
+}
 
 void FollowCurve(CorpusCase& c, const std::string& optimizer) {
   const auto& reference = c.reference[optimizer];
@@ -20,6 +65,8 @@ void FollowCurve(CorpusCase& c, const std::string& optimizer) {
     c.options.optimizer.beta2 = reference["betas"][1];
     c.options.optimizer.eps = reference["eps"];
   }
+  TempDir dir;
+  PrepareModel(c, dir / "model.onnx");
   auto session = TrainingSession::Create(c.options);
   std::vector<double> want = ToDoubles(c.arrays.at(optimizer + ".losses"));
   double tolerance = std::max(
@@ -47,19 +94,9 @@ TEST_P(Curve, AdamW) {
   FollowCurve(c, "adamw");
 }
 
-// All but the model whose Dropout the reference has turned off and resnet18,
-// whose SGD curve is chaos: weights changed by 1e-7 leave PyTorch's curve at
-// step 4, at step 13 or not at all.
-std::vector<CorpusFile> Files() {
-  auto files = WithVariants({"d18", "l17", "d18x", "f17"});
-  std::erase_if(files, [](const CorpusFile& file) {
-    return file.name == "mlp_dropout" || file.name == "resnet18_w16";
-  });
-  return files;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Curve, testing::ValuesIn(Files()),
-                         CorpusTestName);
+INSTANTIATE_TEST_SUITE_P(
+    All, Curve, testing::ValuesIn(WithVariants({"d18", "l17", "d18x", "f17"})),
+    CorpusTestName);
 
 }  // namespace
 }  // namespace onnx_fp8
