@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small good inputs of each fuzz target, for the fuzzer to start from."""
-import importlib.util
 import io
 import json
 import pathlib
@@ -9,6 +8,8 @@ import struct
 import zlib
 
 import numpy as np
+import onnx
+import onnx.parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_MODEL = 16384  # bytes
@@ -133,9 +134,71 @@ def command_line_seeds():
         yield line.replace(" ", "\n").encode()
 
 
+def external_model():
+    """Its weight lies in data.bin, which the target provides."""
+    w = onnx.TensorProto(name="w", data_type=1, dims=[16, 16],
+                         data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", "data.bin"), ("offset", "64"),
+                       ("length", "1024")):
+        w.external_data.add(key=key, value=value)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[N, 16] x) => '
+        "(float[N, 16] y) { y = MatMul(x, w) }")
+    model.graph.initializer.append(w)
+    return model
+
+
+# Functions that call one another; control flow around products; a pattern of
+# attention.
+TEXTS = ("""
+<ir_version: 8, opset_import: ["": 18, "local": 1]>
+g (float[N, 4] x) => (float[N, 4] y) <float[4, 4] w = {
+  1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}> {
+  h = local.Layer <k: int = 1> (x, w)
+  y = local.Layer <k: int = 1> (h, w)
+}
+<domain: "local", opset_import: ["": 18, "local": 1]>
+Layer <k> (a, b) => (c) { d = MatMul(a, b) c = local.Act <axis: int = @k> (d) }
+<domain: "local", opset_import: ["": 18]>
+Act <axis> (a) => (c) { c = Softmax <axis: int = @axis> (a) }
+""", """
+<ir_version: 8, opset_import: ["": 18]>
+g (float[N, 4] x) => (float[N, 4] y) <float[4, 4] w = {
+  1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, int64 trips = {2},
+  bool true = {1}, float zero = {0}> {
+  s = ReduceSum <keepdims: int = 0> (x)
+  c = Greater(s, zero)
+  h = If (c) <then_branch = t () => (float[N, 4] u) { u = MatMul(x, w) },
+              else_branch = e () => (float[N, 4] v) { v = Relu(x) }>
+  y = Loop (trips, true, h) <body = b (int64 i, bool c_in, float[N, 4] z)
+        => (bool c_out, float[N, 4] z_out)
+        { c_out = Identity(c_in) z_out = MatMul(z, w) }>
+}
+""", """
+<ir_version: 8, opset_import: ["": 18]>
+g (float[N, 3, 4] x) => (float[N, 3, 4] y) <float[4, 4] w = {
+  1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, int64[4] split =
+  {0, 0, 2, 2}, int64[3] join = {0, 0, 4}, float scale = {0.5}> {
+  h = MatMul(x, w)
+  q0 = Reshape(h, split)
+  q = Transpose <perm = [0, 2, 1, 3]> (q0)
+  k = Transpose <perm = [0, 2, 3, 1]> (q0)
+  p = MatMul(q, k)
+  m = Mul(p, scale)
+  a = Softmax <axis: int = -1> (m)
+  o = MatMul(a, q)
+  t = Transpose <perm = [0, 2, 1, 3]> (o)
+  y = Reshape(t, join)
+}
+""")
+
+
 def model_seeds():
-    onnx = pathlib.Path(importlib.util.find_spec("onnx").origin).parent
-    cases = sorted((onnx / "backend/test/data/node").glob("*/model.onnx"))
+    yield external_model().SerializeToString()
+    for text in TEXTS:
+        yield onnx.parser.parse_model(text).SerializeToString()
+    folder = pathlib.Path(onnx.__file__).parent
+    cases = sorted((folder / "backend/test/data/node").glob("*/model.onnx"))
     fixtures = sorted((ROOT / "tests/fixtures").glob("*/*.onnx"))
     for path in cases + fixtures:
         if path.stat().st_size <= MAX_MODEL:

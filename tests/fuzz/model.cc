@@ -54,7 +54,8 @@ void Run(const std::shared_ptr<Graph>& graph, ExecutionProvider& provider) {
 void PlanAndRun(const StepSource& source, StepKind kind,
                 const std::map<std::string, Shape>& shapes) {
   static const auto provider = MakeCpuProvider();
-  StepGraph step = BuildStepGraph(source, kind, shapes);
+  bool of_inputs = kind == StepKind::kGradients;
+  StepGraph step = BuildStepGraph(source, kind, shapes, of_inputs);
   ExpandMissing(*step.graph, provider->Kernels(), {}, source.evaluator);
   MakePlan(*step.graph, provider->Kernels());
   if (IsCheap(*step.graph)) Run(step.graph, *provider);
@@ -63,10 +64,14 @@ void PlanAndRun(const StepSource& source, StepKind kind,
 }  // namespace
 
 // A model file: read, checked, its parameters told, made a graph of concrete
-// shapes, planned, and run if that is cheap; written in FP8; then made the
-// graph of a whole step, planned and run. The recipe follows from the bytes.
+// shapes, planned, and run if that is cheap; written in FP8; then the graphs of
+// its gradients, those of inputs too, and of a whole step are planned and run.
+// The recipe follows from the bytes.
 void FuzzModel(std::string_view bytes) {
   static const auto evaluator = MakeCpuEvaluator();
+  // External data of models that ask for them.
+  static const std::string data =
+      ScratchFile("data.bin", std::string(4096, '\1'));
   uint32_t choice = Crc32(bytes.data(), bytes.size());
   SessionOptions options;
   options.model = ScratchFile("model.onnx", bytes);
@@ -80,6 +85,7 @@ void FuzzModel(std::string_view bytes) {
   Fp8Spec spec = {ParseRecipe("tensorwise"), {}, {}, {}};
   RewriteModel(options.model, ScratchFolder() + "/rewritten.onnx", spec);
   source.loss = options.loss;
+  PlanAndRun(source, StepKind::kGradients, shapes);
   PlanAndRun(source, StepKind::kTrain, shapes);
 }
 

@@ -187,8 +187,8 @@ class Mutation {
     if (nodes_.empty()) return;
     onnx::NodeProto* node = Pick(nodes_);
     onnx::FunctionProto* function = model_->add_functions();
-    function->set_name(Below(4) == 0 ? Pick(ops_) : "F");
-    function->set_domain(Below(4) == 0 ? "ai.onnx" : "local");
+    function->set_name(Below(8) == 0 ? Pick(ops_) : "F");
+    function->set_domain(Below(16) == 0 ? "ai.onnx" : "local");
     for (const std::string& name : node->input()) function->add_input(name);
     for (const std::string& name : node->output()) function->add_output(name);
     if (Below(8) != 0) *function->add_node() = *node;
