@@ -191,10 +191,12 @@ def test_little_memory_is_said(tmp_path):
     flags = [BIN, "train", GPT, "--data", tmp_path / "d.npz", "--loss", "cross_entropy", "--batch-size", 512, "--steps", 1,
              "--threads", 1, "--out"]
     codes, wanted = [], []
-    for limit in range(24, 280, 8):
+    for limit in [*range(20, 28), *range(28, 280, 8)]:
         def set_limit(bytes=limit << 20):
             resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))
         done = subprocess.run([*map(str, flags), str(tmp_path / "run")], capture_output=True, text=True, preexec_fn=set_limit)
+        if "error while loading shared libraries" in done.stderr:
+            continue
         codes.append(done.returncode)
         if done.returncode == 0:
             break
@@ -203,4 +205,4 @@ def test_little_memory_is_said(tmp_path):
         assert found, (limit, done.returncode, done.stderr)
         wanted.append(int(found[1]))
     assert len(codes) > 2 and codes[-1] == 0 and set(codes[:-1]) == {1}
-    assert max(wanted) > 1 << 24
+    assert min(wanted) > 0 and max(wanted) > 1 << 24
