@@ -61,6 +61,11 @@ MUTANTS = (
     M("functions: outputs that nobody computes", "graph/check_functions.cc",
       "!inputs.contains(name) && scopes_.back().contains(name)", "true",
       python("output_that")),
+    M("inference: an input without a type is none", "graph/infer_shapes.cc",
+      "    type_of[value->name] = &it->second;\n",
+      "    if (value->dtype != DType::kUndefined) {\n"
+      "      type_of[value->name] = &it->second;\n    }\n",
+      Test("test_fuzz", "*model")),
     M("views: every way back is walked", "graph/views.cc",
       "} else if (seen.insert(value).second) {", "} else {",
       graph("WeightBehind.*")),
