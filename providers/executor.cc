@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
@@ -71,7 +72,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   size_t done = 0;
   try {
     for (const Step& step : plan_.steps) {
-      RunStep(step);
+      if (IsNeeded(step)) RunStep(step);
       ++done;
     }
     provider_.Synchronize();
@@ -183,6 +184,13 @@ void Executor::Unbind() {
       slots_[i] = Tensor();
     }
   }
+}
+
+bool Executor::IsNeeded(const Step& step) const {
+  return std::ranges::all_of(step.guards, [this](const Guard& guard) {
+    const Tensor& flag = slots_[static_cast<size_t>(guard.slot)];
+    return flag.data<bool>()[0] == guard.value;
+  });
 }
 
 void Executor::RunStep(const Step& step) {

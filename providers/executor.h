@@ -60,6 +60,7 @@ class Executor {
   void CheckAliases() const;
   void BindSlots();
   void Unbind();
+  bool IsNeeded(const Step& step) const;
   void RunStep(const Step& step);
   Amax* AmaxAt(int i) {
     return i < 0 ? nullptr : &amaxes_[static_cast<size_t>(i)];

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "graph/needed_when.h"
 #include "onnx_fp8/check.h"
 #include "providers/arena.h"
 #include "providers/free_early.h"
@@ -53,6 +54,7 @@ class Planner {
   Plan Run() {
     FindLive();
     FindSteps();
+    FindGuards();
     FindMemories();
     PlaceOutputs();
     BindState();
@@ -158,6 +160,15 @@ class Planner {
     Fail("expected a kernel for every op, got none for", text);
   }
 
+  void FindGuards() {
+    std::vector<const Value*> roots(graph_.outputs.begin(),
+                                    graph_.outputs.end());
+    for (const StateBinding& binding : graph_.state) {
+      roots.push_back(binding.next);
+    }
+    needed_ = NeededWhen(graph_, roots);
+  }
+
   // A view has one result that anybody reads, the first.
   bool IsView(const Node& node) {
     const Value* x = node.in(0);
@@ -214,13 +225,18 @@ class Planner {
             "] is state that is bound twice");
     }
     for (size_t step = 0; step < nodes_.size(); ++step) {
-      for (const Value* value : nodes_[step]->inputs()) {
-        if (!value) continue;
+      auto read = [&](const Value* value) {
         auto& readers = memories_[Index(MemoryOf(value))].readers;
         auto number = static_cast<int>(step);
         if (readers.empty() || readers.back() != number) {
           readers.push_back(number);
         }
+      };
+      for (const Value* value : nodes_[step]->inputs()) {
+        if (value) read(value);
+      }
+      for (const Condition& c : ConditionsOf(needed_, nodes_[step])) {
+        read(c.flag);
       }
       for (const Value* value : nodes_[step]->outputs()) {
         if (value) MemoryOf(value);
@@ -490,6 +506,9 @@ class Planner {
           plan_.first_write = std::min(plan_.first_write, plan_.steps.size());
         }
       }
+      for (const Condition& c : ConditionsOf(needed_, &node)) {
+        step.guards.push_back({SlotOf(c.flag), c.value});
+      }
       const KernelTraits& traits = entries_[Index(number)]->traits;
       if (traits.uses_amax) step.known_amax = AmaxOf(node.in(0));
       if (!traits.measures.empty()) {
@@ -517,6 +536,7 @@ class Planner {
   std::vector<const Node*> nodes_;           // by number, in graph order
   std::vector<const KernelEntry*> entries_;
   absl::flat_hash_map<const Node*, int> number_;  // of live nodes
+  NeededMap needed_;
   std::vector<Memory> memories_;
   absl::flat_hash_map<const Value*, const Value*> root_of_;  // of views
   absl::flat_hash_map<const Value*, int> memory_of_;

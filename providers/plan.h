@@ -8,6 +8,10 @@
 // result takes the place of an operand of the same size that dies there, if the
 // kernel allows it (KernelTraits::in_place).
 //
+// Branches. A node whose results matter only if a flag has one value
+// (graph/needed_when.h) runs after the flag is known, and only then: its
+// results are garbage otherwise, and nobody looks at them.
+//
 // State. All bindings of Graph::state are assigned at once, after the step.
 // The node that produces a next value writes it straight into the state's
 // memory where it can: all other readers of the old value then run before it.
@@ -42,6 +46,12 @@ struct Slot {
   size_t at;
 };
 
+// A bool of one element, and what it must be.
+struct Guard {
+  int slot;
+  bool value;
+};
+
 struct Step {
   const Node* node;
   Kernel kernel;
@@ -50,6 +60,7 @@ struct Step {
   // and which it measures for each output (empty: none).
   int known_amax = -1;
   std::vector<int> measured_amax = {};
+  std::vector<Guard> guards = {};  // it runs only if all hold
 };
 
 // The same number of bytes from one slot to another.

@@ -156,6 +156,9 @@ class Simulator {
             "] expected no slot for an operand that is left out");
       if (node.in(i)) CheckRead(At(step.inputs[i]), node.in(i), where);
     }
+    for (const Guard& guard : step.guards) {
+      CheckRead(At(guard.slot), At(guard.slot).value, where);
+    }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       Check((node.out(o) == nullptr) == (step.outputs[o] < 0), "[", where,
             "] expected no slot for a result that is left out");

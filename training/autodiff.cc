@@ -7,6 +7,7 @@
 
 #include "graph/builder.h"
 #include "graph/expand.h"
+#include "graph/needed_when.h"
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "training/gradients.h"
@@ -115,7 +116,10 @@ Path ExpandPath(Graph& graph, const Value* loss,
 
 class Backward {
  public:
-  Backward(Graph& graph, Path path) : graph_(graph), path_(std::move(path)) {}
+  Backward(Graph& graph, Value* loss, Path path)
+      : graph_(graph),
+        path_(std::move(path)),
+        needed_(NeededWhen(graph, {loss})) {}
 
   // Returns the seed.
   Value* Run(Value* loss);
@@ -131,6 +135,7 @@ class Backward {
 
   Graph& graph_;
   Path path_;
+  NeededMap needed_;
   std::unordered_map<const Value*, Value*> gradient_;
 };
 
@@ -188,6 +193,14 @@ void Backward::Accumulate(Builder& b, const Node& node, Value* value,
         "[", node.Where(), "] expected a gradient of shape ", ToString(shape),
         ", got ", dx->shape ? ToString(*dx->shape) : "unknown rank");
   dx = b.Cast(b.SumTo(dx, shape), value->dtype);
+  // What leaves a branch that is not taken is zero, whatever its nodes make of
+  // values that are not meant for them.
+  Conditions left = ConditionsOf(needed_, &node);
+  const Conditions& inside = ConditionsOf(needed_, value->producer);
+  std::erase_if(left, [&](const Condition& condition) {
+    return std::ranges::find(inside, condition) != inside.end();
+  });
+  if (!left.empty()) dx = Choose(b, left, dx, b.Scalar(0, dx));
   Value*& sum = gradient_[value];
   // Summed as they come: at most two of them are alive at a time.
   sum = sum ? b.Add(sum, dx) : dx;
@@ -208,7 +221,8 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
           "] expected a float value to differentiate by, got ",
           Name(value->dtype), " \"", value->name, "\"");
   }
-  Backward backward(graph, ExpandPath(graph, loss, wanted));
+  Path path = ExpandPath(graph, loss, wanted);
+  Backward backward(graph, loss, std::move(path));
   BackwardResult result;
   result.seed = backward.Run(loss);
   std::unordered_set<Value*> named;

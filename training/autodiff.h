@@ -26,6 +26,9 @@ struct BackwardResult {
 // An op without a gradient rule is replaced by its function body where it has
 // one (graph/expand.h); forward nodes may get further outputs (Dropout's mask).
 //
+// What matters only for one value of a flag (graph/needed_when.h) has gradients
+// of zero, not NaN, for the other.
+//
 // REQUIRES: nodes in execution order. Errors: a loss that is not one float, a
 // value between the two without a concrete shape, and ops with neither rule
 // nor body, all of them in one message.

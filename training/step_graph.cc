@@ -132,6 +132,7 @@ class StepBuilder {
     // These replace nodes, never values: the pairs stay good.
     FuseBiasGradients(graph);
     Quantise(backward.seed, pairs);
+    DropIdleAmaxes(graph, Roots(pairs), &step_.fp8);
     step_.gradient_names.seed = backward.seed->name;
     if (kind_ == StepKind::kGradients) {
       NameGradients(pairs);
@@ -175,6 +176,15 @@ class StepBuilder {
       auto& names = value->is_input ? step_.input_gradients : step_.gradients;
       names[named->name] = value->name;
     }
+  }
+
+  // What a step is for.
+  std::vector<const Value*> Roots(const Pairs& pairs) const {
+    std::vector<const Value*> roots(step_.graph->outputs.begin(),
+                                    step_.graph->outputs.end());
+    roots.push_back(loss_);
+    for (auto [param, gradient] : pairs) roots.push_back(gradient);
+    return roots;
   }
 
   void Accumulate(const Pairs& pairs) {

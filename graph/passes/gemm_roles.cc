@@ -45,9 +45,14 @@ std::unordered_map<const Value*, Value*> PartsOfGradients(
       bool sum = node->Is("Add") || node->Is("Sum");
       // Pad is the gradient of Slice.
       bool part = IsViewOp(*node) || node->Is("ReduceSum") || node->Is("Pad");
-      if (!sum && !part) continue;
-      size_t count = sum || node->Is("Concat") ? node->inputs().size() : 1;
-      for (size_t i = 0; i < count; ++i) open.push_back(node->in(i));
+      // Zero, if it comes from a branch that is not taken.
+      bool choice = node->Is("Where");
+      if (!sum && !part && !choice) continue;
+      bool all = sum || choice || node->Is("Concat");
+      size_t count = all ? node->inputs().size() : 1;
+      for (size_t i = choice ? 1 : 0; i < count; ++i) {
+        open.push_back(node->in(i));
+      }
     }
   }
   return weight_of;

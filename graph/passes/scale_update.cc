@@ -2,6 +2,7 @@
 #include "graph/passes/scale_update.h"
 
 #include "graph/builder.h"
+#include "graph/needed_when.h"
 #include "onnx_fp8/float8.h"
 
 namespace onnx_fp8 {
@@ -32,6 +33,22 @@ void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
   plan->history->role = Role::kState;
   plan->q_max = graph.AddInitializer(graph.FreshName("fp8.q_max"),
                                      Tensor::From<float>({n}, q_max));
+}
+
+void DropIdleAmaxes(Graph& graph, const std::vector<const Value*>& roots,
+                    Fp8Plan* plan) {
+  NeededMap needed = NeededWhen(graph, roots);
+  if (needed.empty()) return;
+  Builder b(graph, "fp8.");
+  auto drop = [&](Value*& amax) {
+    if (!amax) return;
+    const Conditions& conditions = ConditionsOf(needed, amax->producer);
+    if (!conditions.empty()) {
+      amax = Choose(b, conditions, amax, b.Scalar(0, amax));
+    }
+  };
+  for (ScaleSlot& slot : plan->slots) drop(slot.amax);
+  for (Value*& amax : plan->amaxes) drop(amax);
 }
 
 Value* AmaxVector(Graph& graph, const Fp8Plan& plan) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "graph/graph.h"
 #include "graph/passes/fp8_plan.h"
 
@@ -13,6 +15,11 @@ Value* AddScales(Graph& graph, Fp8Plan* plan);
 // Adds the state of plan.slots to a graph: scales, 0 where they are delayed,
 // and if there are delayed ones their history and q_max.
 void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan);
+
+// Amaxes of what none of `roots`, the results of the step, looks at because of
+// a flag's value (graph/needed_when.h) become 0 then.
+void DropIdleAmaxes(Graph& graph, const std::vector<const Value*>& roots,
+                    Fp8Plan* plan);
 
 // All amaxes of this step as one vector, in the order of plan.labels: slots (0
 // for one that this graph lacks), then the others. Null if nothing is
