@@ -2,7 +2,6 @@
 #include "cli/data.h"
 
 #include <algorithm>
-#include <iostream>
 
 #include "cli/text.h"
 #include "onnx_fp8/check.h"
@@ -136,9 +135,7 @@ DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
 
 Dataset OpenDataset(const DatasetSpec& spec) {
   Dataset dataset(spec);
-  for (const std::string& note : dataset.notes()) {
-    std::cerr << "onnx-fp8: note: " << Printable(note) << "\n";
-  }
+  PrintNotes(dataset.notes());
   return dataset;
 }
 

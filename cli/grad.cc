@@ -76,6 +76,7 @@ int Grad(const Arguments& arguments) {
   options.init = values.init;
   options.loss.logits = LossOutput(options.loss, values.model);
   auto session = TrainingSession::Create(options);
+  PrintNotes(session->Notes());
   DataLayout layout =
       LayOutData(session->Inputs(), options.loss, values.data_flags);
   Dataset data =

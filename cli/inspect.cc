@@ -283,8 +283,7 @@ int Inspect(const Arguments& arguments) {
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
   values.recipe.Fill(&options);
-  options.train = values.parameters.train;
-  options.freeze = values.parameters.freeze;
+  values.parameters.Fill(&options);
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape));
   if (values.json) {
     Json json = ToJson(report, values.model);

@@ -10,6 +10,7 @@
 #include "graph/builder.h"
 #include "graph/onnx_io.h"
 #include "graph/parameter_names.h"
+#include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
@@ -103,6 +104,8 @@ class Reporter {
     Stopwatch stopwatch(&report_.seconds.read);
     model_ = ReadModel(options.model);
     ComputeInFloat(*model_);
+    std::string note = SetBatchNormMode(*model_, options.batch_norm);
+    if (!note.empty()) report_.notes.push_back(note);
     initializers_ = MarkParameters(*model_, {options.train, options.freeze});
     names_ = NameParameters(*model_);
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);

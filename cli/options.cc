@@ -272,6 +272,17 @@ LossSpec LossFlags::Make() const {
 void ParameterFlags::AddTo(Flags& flags) {
   flags.List("--train", &train, "train these too (globs over parameter names)");
   flags.List("--freeze", &freeze, "do not train these; --train wins");
+  flags.Choice("--batch-norm", &batch_norm, {"train", "eval", "as-exported"},
+               "BatchNormalization normalises by the batch, by its running "
+               "statistics, or as the file says (default: as-exported)");
+}
+
+void ParameterFlags::Fill(SessionOptions* options) const {
+  options->train = train;
+  options->freeze = freeze;
+  options->batch_norm = batch_norm == "train"  ? BatchNormMode::kTrain
+                        : batch_norm == "eval" ? BatchNormMode::kEval
+                                               : BatchNormMode::kAsExported;
 }
 
 void OptimizerFlags::AddTo(Flags& flags) {
@@ -347,8 +358,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   options.model = model;
   options.loss = loss.Make();
   recipe.Fill(&options);
-  options.train = parameters.train;
-  options.freeze = parameters.freeze;
+  parameters.Fill(&options);
   options.expand = engine.expand;
   options.profile = engine.profile;
   options.max_plans = engine.max_plans;

@@ -74,11 +74,13 @@ struct LossFlags {
   LossSpec Make() const;
 };
 
-// --train, --freeze.
+// --train, --freeze, --batch-norm.
 struct ParameterFlags {
   std::vector<std::string> train, freeze;
+  std::string batch_norm = "as-exported";
 
   void AddTo(Flags& flags);
+  void Fill(SessionOptions* options) const;
 };
 
 // --optimizer, --lr and what belongs to them.

@@ -54,7 +54,7 @@ void RequireStepFlags(const Flags& flags) {
   const char* needs_loss[] = {
       "--shape", "--optimizer", "--lr",        "--weight-decay", "--betas",
       "--eps",   "--momentum",  "--nesterov",  "--label",        "--logits",
-      "--group", "--clip-norm", "--grad-accum"};
+      "--group", "--clip-norm", "--grad-accum", "--batch-norm"};
   for (const char* name : needs_loss) {
     if (flags.Given(name)) {
       throw UsageError(std::string(name) +
@@ -97,8 +97,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.optimizer = values.optimizer.Make(flags);
   values.recipe.Fill(&options);
   options.grad_accum = values.grad_accum;
-  options.train = values.parameters.train;
-  options.freeze = values.parameters.freeze;
+  values.parameters.Fill(&options);
   options.loss.logits = LossOutput(options.loss, options.model);
   std::vector<InputInfo> inputs;
   std::unique_ptr<Graph> graph = ReadModel(options.model);
@@ -118,7 +117,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
           axis + "\" of the input " + input.name);
     }
   }
-  WriteTrainingStep(options, shapes, values.out);
+  PrintNotes(WriteTrainingStep(options, shapes, values.out));
   std::cout << values.out << ": the whole training step\n";
 }
 

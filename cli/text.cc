@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstdio>
+#include <iostream>
 
 namespace onnx_fp8 {
 namespace {
@@ -137,6 +138,12 @@ std::string Joined(const std::vector<std::string>& words, size_t most) {
     text += words[i];
   }
   return text;
+}
+
+void PrintNotes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) {
+    std::cerr << "onnx-fp8: note: " << Printable(note) << "\n";
+  }
 }
 
 }  // namespace onnx_fp8

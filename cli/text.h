@@ -43,4 +43,7 @@ std::string Joined(const std::vector<std::string>& words, size_t most = 20);
 // and what is no UTF-8 as "\x1b", the end of an endless one as "…".
 std::string Printable(const std::string& message);
 
+// "onnx-fp8: note: …" on stderr, a line each.
+void PrintNotes(const std::vector<std::string>& notes);
+
 }  // namespace onnx_fp8

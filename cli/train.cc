@@ -148,6 +148,7 @@ void TrainCommand::CreateSession() {
   if (restores) options.init.clear();
   loss_ = options.loss;
   session_ = TrainingSession::Create(options);
+  PrintNotes(session_->Notes());
 }
 
 Notes TrainCommand::DataNotes() const {

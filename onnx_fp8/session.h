@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx_fp8/batch_norm_mode.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/memory_report.h"
 #include "onnx_fp8/optimizer_spec.h"
@@ -53,6 +54,7 @@ struct SessionOptions {
   // graph/passes/trained_parameters.h.
   std::vector<std::string> train;
   std::vector<std::string> freeze;
+  BatchNormMode batch_norm = BatchNormMode::kAsExported;
   // .safetensors with initial values by FQN or initializer name; "": the
   // model's own.
   std::string init;
@@ -152,6 +154,8 @@ class TrainingSession {
   virtual int64_t skipped_steps() const = 0;
   virtual std::vector<InputInfo> Inputs() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
+  // What the user should know about how this model trains; for people.
+  virtual std::vector<std::string> Notes() const = 0;
   virtual MemoryInfo Memory() const = 0;
   // Delayed and static scales; empty before the first Step or Restore.
   virtual std::vector<ScaleInfo> Scales() const = 0;

@@ -173,9 +173,6 @@ FP8_GRAPH = (
       "graph/passes/weight_copies.cc",
       "(value->is_initializer() && !value->is_input);",
       "!value->producer;", graph("SplitWeightCopies.*")),
-    M("batch norm: statistics move in a skipped step",
-      "graph/passes/running_statistics.cc", '{ok, next, state}',
-      '{ok, next, next}', graph("BindRunningStatistics.*")),
 )
 
 RULE = graph("*TrainedParameters*")

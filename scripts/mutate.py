@@ -21,6 +21,7 @@ import mutants_blocks
 import mutants_external
 import mutants_fusions
 import mutants_kernels
+import mutants_modes
 import mutants_recipes
 import mutants_reports
 import mutants_sqnr
@@ -192,8 +193,8 @@ def judge(mutant, runner):
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
     found = [m for of in (mutants, mutants_blocks, mutants_external,
-                          mutants_fusions, mutants_kernels, mutants_recipes,
-                          mutants_reports, mutants_sqnr)
+                          mutants_fusions, mutants_kernels, mutants_modes,
+                          mutants_recipes, mutants_reports, mutants_sqnr)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

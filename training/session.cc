@@ -153,6 +153,8 @@ class Session : public TrainingSession {
     return model_.Parameters();
   }
 
+  std::vector<std::string> Notes() const override { return model_.notes; }
+
   std::vector<ScaleInfo> Scales() const override {
     std::vector<ScaleInfo> infos;
     auto state = state_.find(kScaleState);

@@ -55,9 +55,9 @@ void Write(StepGraph step, const SessionOptions& options,
 
 }  // namespace
 
-void WriteTrainingStep(const SessionOptions& options,
-                       const std::map<std::string, Shape>& shapes,
-                       const std::string& path) {
+std::vector<std::string> WriteTrainingStep(
+    const SessionOptions& options, const std::map<std::string, Shape>& shapes,
+    const std::string& path) {
   TrainingModel model = LoadTrainingModel(options);
   auto evaluator = MakeCpuEvaluator();
   StepSource source = MakeStepSource(options, model, *evaluator);
@@ -74,6 +74,7 @@ void WriteTrainingStep(const SessionOptions& options,
     Write(std::move(apply), options, stem + ".apply.onnx");
   }
   Write(std::move(step), options, path, mover.get());
+  return model.notes;
 }
 
 }  // namespace onnx_fp8

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "onnx_fp8/session.h"
 
@@ -17,9 +18,10 @@ namespace onnx_fp8 {
 // Parameters keep their initializers' names; where a name is taken, ours gets a
 // number. `shapes`: every input of the model. With grad_accum > 1 the file
 // holds a micro step and <path without .onnx>.apply.onnx the update.
-// Errors: as TrainingSession's; the file can't be written.
-void WriteTrainingStep(const SessionOptions& options,
-                       const std::map<std::string, Shape>& shapes,
-                       const std::string& path);
+// Returns notes for the user (TrainingSession::Notes). Errors: as
+// TrainingSession's; the file can't be written.
+std::vector<std::string> WriteTrainingStep(
+    const SessionOptions& options, const std::map<std::string, Shape>& shapes,
+    const std::string& path);
 
 }  // namespace onnx_fp8

@@ -2,6 +2,7 @@
 #include "training/training_model.h"
 
 #include "graph/onnx_io.h"
+#include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/check.h"
@@ -26,6 +27,8 @@ TrainingModel LoadTrainingModel(const SessionOptions& options) {
   TrainingModel model;
   model.graph = ReadModel(options.model);
   ComputeInFloat(*model.graph);
+  std::string note = SetBatchNormMode(*model.graph, options.batch_norm);
+  if (!note.empty()) model.notes.push_back(note);
   MarkParameters(*model.graph, {options.train, options.freeze});
   model.names = NameParameters(*model.graph);
   if (!options.scales.empty()) model.scales = ReadStaticScales(options.scales);

@@ -18,6 +18,7 @@ struct TrainingModel {
   std::unique_ptr<Graph> graph;
   ParameterNames names;
   StaticScales scales;
+  std::vector<std::string> notes;  // for the user
 
   // Trained and frozen ones, in the file's order.
   std::vector<ParameterInfo> Parameters() const;

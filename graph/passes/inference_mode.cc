@@ -6,7 +6,14 @@
 namespace onnx_fp8 {
 namespace {
 
-// The node without what it gives in training only.
+// The dropout's input takes the place of its output, unless its mask is read.
+void PassOn(Graph& graph, Node& dropout) {
+  bool mask_read = dropout.out(1) && !dropout.out(1)->uses.empty();
+  if (!mask_read) graph.ReplaceUses(dropout.out(0), dropout.in(0));
+}
+
+}  // namespace
+
 void NormaliseByStatistics(Graph& graph, Node* node) {
   for (size_t i : {1, 2}) {
     if (node->out(i)) graph.ReplaceUses(node->out(i), node->in(i + 2));
@@ -24,14 +31,6 @@ void NormaliseByStatistics(Graph& graph, Node* node) {
   graph.MoveOutput(node->out(0), made, 0);
   graph.RemoveNode(node);
 }
-
-// The dropout's input takes the place of its output, unless its mask is read.
-void PassOn(Graph& graph, Node& dropout) {
-  bool mask_read = dropout.out(1) && !dropout.out(1)->uses.empty();
-  if (!mask_read) graph.ReplaceUses(dropout.out(0), dropout.in(0));
-}
-
-}  // namespace
 
 void DropNothing(Graph& graph) {
   for (Node& node : graph.nodes()) {

@@ -11,8 +11,9 @@
 
 namespace onnx_fp8 {
 
-CorpusCase::CorpusCase(const CorpusFile& corpus_file)
+CorpusCase::CorpusCase(const CorpusFile& corpus_file, BatchNormMode batch_norm)
     : file(corpus_file), params(file.Json(file.variant + ".params.json")) {
+  options.batch_norm = batch_norm;
   ReadReference();
   options.model = file.model();
   for (const auto& [name, tensor] : arrays) {
@@ -27,11 +28,14 @@ CorpusCase::CorpusCase(const CorpusFile& corpus_file)
   ChooseParameters();
 }
 
-// Models with BatchNorm have another truth for all but training exports: those
-// files normalise with the running statistics.
+// Models with BatchNorm have a truth for either mode; only l17 is a training
+// export.
 void CorpusCase::ReadReference() {
   reference = file.Json("reference.json");
-  if (reference["batchnorm"].is_null() || file.variant == "l17") {
+  bool trains = options.batch_norm == BatchNormMode::kTrain ||
+                (options.batch_norm == BatchNormMode::kAsExported &&
+                 file.variant == "l17");
+  if (reference["batchnorm"].is_null() || trains) {
     arrays = ReadSafetensors(file.reference());
     return;
   }

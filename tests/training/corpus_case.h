@@ -15,7 +15,8 @@
 namespace onnx_fp8 {
 
 struct CorpusCase {
-  explicit CorpusCase(const CorpusFile& file);
+  explicit CorpusCase(const CorpusFile& file,
+                      BatchNormMode batch_norm = BatchNormMode::kAsExported);
 
   // Relative to the largest magnitude, for outputs and loss.
   double OutputTolerance() const;

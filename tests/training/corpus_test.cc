@@ -160,16 +160,20 @@ void ExpectSaidToBeLost(const CorpusCase& c) {
   EXPECT_EQ(refused > 0, missing > 0);
 }
 
-class Corpus : public testing::TestWithParam<CorpusFile> {};
-
-TEST_P(Corpus, OutputsLossAndGradients) {
-  CorpusCase c(GetParam());
+void ExpectTheReference(const CorpusCase& c) {
   auto session = TrainingSession::Create(c.options);
   GradientResult got = session->Gradients(c.feeds, false);
   double loss = c.reference["loss"];
   EXPECT_LE(std::fabs(got.loss - loss), c.OutputTolerance() * std::fabs(loss));
   ExpectOutputs(c, got.outputs);
   ExpectGradients(c, got.gradients);
+}
+
+class Corpus : public testing::TestWithParam<CorpusFile> {};
+
+TEST_P(Corpus, OutputsLossAndGradients) {
+  CorpusCase c(GetParam());
+  ExpectTheReference(c);
   ExpectSaidToBeLost(c);
 }
 
@@ -178,6 +182,55 @@ INSTANTIATE_TEST_SUITE_P(All, Corpus,
                                                          "f17", "d20", "d23",
                                                          "l17e"})),
                          CorpusTestName);
+
+// d18 holds training_mode 0, l17 1. (l17's exporter ran the model in training
+// mode, which has moved the statistics that the file holds.)
+class CorpusBatchNorm : public testing::TestWithParam<CorpusFile> {};
+
+TEST_P(CorpusBatchNorm, TrainsByTheBatch) {
+  CorpusCase c(GetParam(), BatchNormMode::kTrain);
+  ExpectTheReference(c);
+}
+
+TEST_P(CorpusBatchNorm, TrainsByTheRunningStatistics) {
+  if (GetParam().variant == "l17") return;
+  CorpusCase c(GetParam(), BatchNormMode::kEval);
+  ExpectTheReference(c);
+}
+
+TEST_P(CorpusBatchNorm, RunningStatisticsMoveAsInPyTorch) {
+  if (GetParam().variant == "l17") return;
+  CorpusCase c(GetParam(), BatchNormMode::kTrain);
+  auto session = TrainingSession::Create(c.options);
+  session->Step(c.feeds, 0);
+  TempDir dir;
+  session->ExportOnnx(dir / "trained.onnx");
+  auto graph = ReadModel(dir / "trained.onnx");
+  const std::string prefix = "buffer_after_step1.";
+  int compared = 0;
+  for (const auto& [name, want] : c.arrays) {
+    // ONNX has no count of batches.
+    bool held = name.starts_with(prefix) && !name.ends_with("tracked");
+    if (!held) continue;
+    const Value* value = graph->Find(name.substr(prefix.size()));
+    ASSERT_NE(value, nullptr) << name;
+    ExpectClose(value->data, want, c.OutputTolerance(), name);
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+std::vector<CorpusFile> BatchNormFiles() {
+  auto files = WithVariants({"d18", "l17"});
+  std::erase_if(files, [](const CorpusFile& file) {
+    return file.Json("reference.json")["batchnorm"].is_null();
+  });
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CorpusBatchNorm,
+                         testing::ValuesIn(BatchNormFiles()), CorpusTestName);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CorpusBatchNorm);
 
 }  // namespace
 }  // namespace onnx_fp8

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/batch_norm_mode.h"
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "graph/passes/inference_mode.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A note names so many layers.
+constexpr size_t kNamed = 8;
+
+struct Norm {
+  Graph* graph;
+  Node* node;
+};
+
+void Collect(Graph& graph, std::vector<Norm>* norms) {
+  for (Node& node : graph.nodes()) {
+    if (node.Is("BatchNormalization")) norms->push_back({&graph, &node});
+    for (const auto& [key, attribute] : node.attributes) {
+      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (inner) Collect(**inner, norms);
+    }
+  }
+}
+
+// In training mode the op must give its next statistics too.
+void NormaliseByBatch(Graph& graph, Node* node) {
+  node->attributes["training_mode"] = int64_t{1};
+  for (size_t i : {1, 2}) {
+    const Value* old = node->in(i + 2);
+    if (!old || node->out(i)) continue;
+    Value* next = graph.AddOutput(node, i, graph.FreshName(old->name + ".new"));
+    next->dtype = old->dtype;
+    next->shape = old->shape;
+  }
+}
+
+// PyTorch's name of the layer where its scale has kept one.
+std::string LayerName(const Node& node) {
+  const Value* scale = node.in(1);
+  std::string suffix = ".weight";
+  if (!scale || !scale->name.ends_with(suffix)) return node.Where();
+  return scale->name.substr(0, scale->name.size() - suffix.size());
+}
+
+std::string Listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kNamed; ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  if (names.size() > kNamed) {
+    text += Concat(" and ", names.size() - kNamed, " more");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string SetBatchNormMode(Graph& graph, BatchNormMode mode) {
+  std::vector<Norm> norms;
+  Collect(graph, &norms);
+  std::vector<std::string> fixed;
+  for (const Norm& norm : norms) {
+    bool trains = norm.node->Int("training_mode", 0) != 0;
+    if (mode == BatchNormMode::kTrain) {
+      NormaliseByBatch(*norm.graph, norm.node);
+    } else if (mode == BatchNormMode::kEval && trains) {
+      NormaliseByStatistics(*norm.graph, norm.node);
+    } else if (mode == BatchNormMode::kAsExported && !trains) {
+      fixed.push_back(LayerName(*norm.node));
+    }
+  }
+  if (!fixed.empty()) {
+    return Concat("BatchNormalization keeps its running statistics in ",
+                  Listed(fixed),
+                  ", as exported (training_mode 0): --batch-norm train "
+                  "normalises by each batch and moves them, --batch-norm eval "
+                  "leaves them without this note");
+  }
+  if (mode == BatchNormMode::kTrain && norms.empty()) {
+    return "--batch-norm train changes nothing: the file has no "
+           "BatchNormalization (an exporter may have folded it into the layer "
+           "before)";
+  }
+  return "";
+}
+
+}  // namespace onnx_fp8
