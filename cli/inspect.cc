@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string model;
-  std::vector<std::string> shape;
+  std::vector<std::string> shape, value;
   LossFlags loss;
   ParameterFlags parameters;
   RecipeFlags recipe;
@@ -30,6 +30,7 @@ struct InspectFlags {
     flags.Positional("MODEL", &model, "the .onnx file");
     flags.Group("Model");
     flags.List("--shape", &shape, "AXIS=N: sizes of dynamic axes");
+    AddValueFlag(flags, &value);
     loss.AddTo(flags);
     parameters.AddTo(flags);
     recipe.AddTo(flags);
@@ -284,7 +285,8 @@ int Inspect(const Arguments& arguments) {
   options.optimizer = values.optimizer.Make(flags);
   values.recipe.Fill(&options);
   values.parameters.Fill(&options);
-  ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape));
+  ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
+                                       ParseValueFlag(values.value));
   if (values.json) {
     Json json = ToJson(report, values.model);
     if (values.memory_report && report.memory_report) {

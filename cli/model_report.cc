@@ -111,8 +111,10 @@ class Reporter {
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
   }
 
-  ModelReport Run(const std::map<std::string, int64_t>& axes) {
+  ModelReport Run(const std::map<std::string, int64_t>& axes,
+                  const InputValues& values) {
     DescribeModel();
+    values_ = ResolveValues(report_.inputs, values);
     Shapes shapes = ResolveShapes(report_.inputs, axes);
     if (options_.loss.kind.empty()) AddStandInLoss();
     FindOpenAxes(shapes);
@@ -203,11 +205,12 @@ class Reporter {
         evaluator_.get()};
     if (!options_.loss.kind.empty()) {
       try {
-        return BuildStepGraph(source, StepKind::kTrain, shapes);
+        return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
       } catch (const Error& error) {
         // The forward half may be sound all the same.
         source.loss.kind.clear();
-        StepGraph forward = BuildStepGraph(source, StepKind::kEval, shapes);
+        StepGraph forward =
+            BuildStepGraph(source, StepKind::kEval, shapes, false, values_);
         report_.notes.push_back(
             std::string("the model can't be trained as it is, what follows is "
                         "its forward half: ") +
@@ -216,7 +219,7 @@ class Reporter {
         return forward;
       }
     }
-    return BuildStepGraph(source, StepKind::kEval, shapes);
+    return BuildStepGraph(source, StepKind::kEval, shapes, false, values_);
   }
 
   std::string Fqn(const std::string& initializer) const {
@@ -316,6 +319,7 @@ class Reporter {
   std::vector<InitializerReport> initializers_;
   ParameterNames names_;
   StaticScales scales_;
+  InputValues values_;
   ModelReport report_;
 };
 
@@ -348,8 +352,9 @@ SizeText Generalise(int64_t a, int64_t b,
 }
 
 ModelReport MakeModelReport(const SessionOptions& options,
-                            const std::map<std::string, int64_t>& axes) {
-  return Reporter(options).Run(axes);
+                            const std::map<std::string, int64_t>& axes,
+                            const InputValues& values) {
+  return Reporter(options).Run(axes, values);
 }
 
 }  // namespace onnx_fp8

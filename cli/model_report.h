@@ -65,11 +65,13 @@ struct ModelReport {
 
 // Reads the model and builds its training step (without a loss in `options`:
 // that of the sum of its first float output; where an op has no gradient: the
-// forward graph, with a note). `axes`: sizes of dynamic axes by name. Open axes
+// forward graph, with a note). `axes`: sizes of dynamic axes by name; `values`:
+// of inputs that decide branches or sizes. Open axes
 // leave their names in the sizes of the products, and no forecast. Errors: what
-// import finds wrong; UsageError for an axis that no input has.
+// import finds wrong; UsageError for an axis or input that there is not.
 ModelReport MakeModelReport(const SessionOptions& options,
-                            const std::map<std::string, int64_t>& axes);
+                            const std::map<std::string, int64_t>& axes,
+                            const InputValues& values = {});
 
 // A size that is `a` when the axes have the sizes `at_a`, and `b` at `at_b`.
 SizeText Generalise(int64_t a, int64_t b,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "cli/feeds.h"
 #include "graph/passes/auto_filter.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
@@ -409,6 +411,53 @@ std::map<std::string, Shape> ResolveShapes(
                      "\"; there are:" + (names.empty() ? " none" : names));
   }
   return shapes;
+}
+
+void AddValueFlag(Flags& flags, std::vector<std::string>* words) {
+  flags.List("--value", words,
+             "INPUT=N: values of inputs of one integer or bool, where they "
+             "decide a branch or a size");
+}
+
+InputValues ParseValueFlag(const std::vector<std::string>& words) {
+  InputValues values;
+  for (const std::string& word : words) {
+    size_t split = word.rfind('=');
+    bool ok = split != std::string::npos && split > 0;
+    std::string text = ok ? word.substr(split + 1) : "";
+    if (text == "true") text = "1";
+    if (text == "false") text = "0";
+    int64_t value = 0;
+    const char* end = text.data() + text.size();
+    auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (!ok || error != std::errc() || stop != end) {
+      throw UsageError(
+          "--value: expected INPUT=N with an integer, true or false, got \"" +
+          word + "\"");
+    }
+    values[word.substr(0, split)] = value;
+  }
+  return values;
+}
+
+InputValues ResolveValues(const std::vector<InputInfo>& inputs,
+                          const InputValues& values) {
+  for (const auto& [name, value] : values) {
+    auto input = std::ranges::find(inputs, name, &InputInfo::name);
+    if (input == inputs.end()) {
+      throw UsageError("--value: the model has no input \"" + name + "\"");
+    }
+    Shape shape = input->shape;
+    for (int64_t& size : shape) size = size < 0 ? 1 : size;
+    if (!MayBeKey(input->dtype, shape)) {
+      throw UsageError(
+          Concat("--value: expected an input of one integer or "
+                 "bool, got \"",
+                 name, "\" of ", Name(input->dtype), ToString(input->shape)));
+    }
+    FeedAs(Tensor::Scalar(value), input->dtype, "--value " + name);
+  }
+  return values;
 }
 
 }  // namespace onnx_fp8

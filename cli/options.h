@@ -13,6 +13,7 @@
 
 #include "cli/flags.h"
 #include "graph/passes/gemm_decision.h"
+#include "graph/passes/specialise.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/session.h"
 #include "optimizers/schedule.h"
@@ -130,5 +131,15 @@ std::map<std::string, int64_t> ParseShapeFlag(
 std::map<std::string, Shape> ResolveShapes(
     const std::vector<InputInfo>& inputs,
     const std::map<std::string, int64_t>& axes);
+
+// --value.
+void AddValueFlag(Flags& flags, std::vector<std::string>* words);
+
+// "sr=16000", "causal=true" → values by name of input. Errors: UsageError.
+InputValues ParseValueFlag(const std::vector<std::string>& words);
+
+// The same values. Errors: one that no input of one integer or bool can take.
+InputValues ResolveValues(const std::vector<InputInfo>& inputs,
+                          const InputValues& values);
 
 }  // namespace onnx_fp8

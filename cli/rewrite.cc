@@ -19,7 +19,7 @@ namespace {
 
 struct RewriteFlags {
   std::string model, out;
-  std::vector<std::string> shape;
+  std::vector<std::string> shape, value;
   LossFlags loss;
   ParameterFlags parameters;
   RecipeFlags recipe;
@@ -36,6 +36,7 @@ struct RewriteFlags {
     flags.Group("Whole training step");
     loss.AddTo(flags);
     flags.List("--shape", &shape, "AXIS=N: sizes of all dynamic axes");
+    AddValueFlag(flags, &value);
     optimizer.AddTo(flags);
     flags.Int("--grad-accum", &grad_accum, 1,
               "batches per step; above 1 the update is a second file, "
@@ -52,9 +53,9 @@ struct RewriteFlags {
 
 void RequireStepFlags(const Flags& flags) {
   const char* needs_loss[] = {
-      "--shape", "--optimizer", "--lr",        "--weight-decay", "--betas",
-      "--eps",   "--momentum",  "--nesterov",  "--label",        "--logits",
-      "--group", "--clip-norm", "--grad-accum", "--batch-norm"};
+      "--shape",  "--value", "--optimizer", "--lr",         "--weight-decay",
+      "--betas",  "--eps",   "--momentum",  "--nesterov",   "--label",
+      "--logits", "--group", "--clip-norm", "--grad-accum", "--batch-norm"};
   for (const char* name : needs_loss) {
     if (flags.Given(name)) {
       throw UsageError(std::string(name) +
@@ -117,7 +118,8 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
           axis + "\" of the input " + input.name);
     }
   }
-  PrintNotes(WriteTrainingStep(options, shapes, values.out));
+  InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
+  PrintNotes(WriteTrainingStep(options, shapes, known, values.out));
   std::cout << values.out << ": the whole training step\n";
 }
 

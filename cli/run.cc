@@ -69,7 +69,10 @@ TensorMap Forward(const RunFlags& flags) {
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
   std::unique_ptr<Evaluator> evaluator = MakeCpuEvaluator();
   std::unique_ptr<ExecutionProvider> provider = MakeCpuProvider();
-  std::shared_ptr<Graph> graph = Specialise(*model, shapes, *evaluator);
+  SpecialiseReport report;
+  std::shared_ptr<Graph> graph =
+      Specialise(*model, shapes, *evaluator, &report, ValuesOf(*model, feeds));
+  for (const auto& [name, value] : report.values) feeds.erase(name);
   ExpandMissing(*graph, provider->Kernels(),
                 {flags.expand.begin(), flags.expand.end()}, evaluator.get());
   Executor executor(graph, *provider);

@@ -270,7 +270,14 @@ class Session : public TrainingSession {
     StepKind kind;
     bool input_gradients;
     ShapeMap shapes;
-    bool operator==(const PlanKey&) const = default;
+    // Of the inputs whose values decided something.
+    InputValues values = {};
+
+    bool Fits(const PlanKey& wanted) const {
+      return kind == wanted.kind && input_gradients == wanted.input_gradients &&
+             shapes == wanted.shapes &&
+             std::ranges::includes(wanted.values, values);
+    }
   };
 
   // Feeds of the model's own inputs, with their shapes. Errors: one missing.
@@ -285,10 +292,16 @@ class Session : public TrainingSession {
     return shapes;
   }
 
+  std::list<PlanKey>::iterator FindPlan(const PlanKey& wanted) {
+    return std::ranges::find_if(
+        keys_, [&](const PlanKey& key) { return key.Fits(wanted); });
+  }
+
   PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
                     bool input_gradients) {
-    PlanKey key{kind, input_gradients, Shapes(feeds)};
-    auto known = std::ranges::find(keys_, key);
+    PlanKey key{kind, input_gradients, Shapes(feeds),
+                ValuesOf(*model_.graph, feeds)};
+    auto known = FindPlan(key);
     if (known != keys_.end()) {
       auto at = std::distance(keys_.begin(), known);
       // The most recently used plan comes first.
@@ -300,7 +313,9 @@ class Session : public TrainingSession {
     lays_out &= !laid_out_;
     if (lays_out) source_.slots.clear();
     PlannedStep planned;
-    planned.step = BuildStepGraph(source_, kind, key.shapes, input_gradients);
+    planned.step =
+        BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
+    key.values = planned.step.specialised.values;
     if (lays_out) LayOutScales(planned.step);
     return Keep(std::move(key), std::move(planned));
   }
@@ -432,7 +447,7 @@ class Session : public TrainingSession {
 
   TensorMap RunApply(double lr) {
     PlanKey key{StepKind::kApply, false, {}};
-    auto known = std::ranges::find(keys_, key);
+    auto known = FindPlan(key);
     if (known == keys_.end()) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, last_->step);

@@ -57,14 +57,15 @@ void Write(StepGraph step, const SessionOptions& options,
 
 std::vector<std::string> WriteTrainingStep(
     const SessionOptions& options, const std::map<std::string, Shape>& shapes,
-    const std::string& path) {
+    const InputValues& values, const std::string& path) {
   TrainingModel model = LoadTrainingModel(options);
   auto evaluator = MakeCpuEvaluator();
   StepSource source = MakeStepSource(options, model, *evaluator);
   source.model_outputs = true;
   bool whole = options.grad_accum == 1;
-  StepGraph step = BuildStepGraph(
-      source, whole ? StepKind::kTrain : StepKind::kMicro, shapes);
+  StepGraph step =
+      BuildStepGraph(source, whole ? StepKind::kTrain : StepKind::kMicro,
+                     shapes, false, values);
   std::shared_ptr<const Graph> mover;
   if (!whole) {
     StepGraph apply = BuildApplyGraph(source, step);

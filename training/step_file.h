@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
@@ -16,12 +17,14 @@ namespace onnx_fp8 {
 //            the new state, in the order of the state inputs
 //   update_binding says which output replaces which state after the step.
 // Parameters keep their initializers' names; where a name is taken, ours gets a
-// number. `shapes`: every input of the model. With grad_accum > 1 the file
-// holds a micro step and <path without .onnx>.apply.onnx the update.
-// Returns notes for the user (TrainingSession::Notes). Errors: as
-// TrainingSession's; the file can't be written.
+// number. `shapes`: every input of the model; `values`: of inputs that decide
+// branches or sizes, which the file then has no more (Specialise). With
+// grad_accum > 1 the file holds a micro step and <path without
+// .onnx>.apply.onnx the update. Returns notes for the user
+// (TrainingSession::Notes). Errors: as TrainingSession's; the file can't be
+// written.
 std::vector<std::string> WriteTrainingStep(
     const SessionOptions& options, const std::map<std::string, Shape>& shapes,
-    const std::string& path);
+    const InputValues& values, const std::string& path);
 
 }  // namespace onnx_fp8

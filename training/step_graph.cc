@@ -38,9 +38,9 @@ class StepBuilder {
       : source_(source), kind_(kind) {}
 
   StepGraph Forward(const std::map<std::string, Shape>& shapes,
-                    bool input_gradients) {
+                    bool input_gradients, const InputValues& values) {
     step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
-                             &step_.specialised);
+                             &step_.specialised, values);
     Graph& graph = *step_.graph;
     for (const Value* value : graph.outputs) {
       step_.outputs.push_back(value->name);
@@ -301,8 +301,8 @@ class StepBuilder {
 
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
-                         bool input_gradients) {
-  return StepBuilder(source, kind).Forward(shapes, input_gradients);
+                         bool input_gradients, const InputValues& values) {
+  return StepBuilder(source, kind).Forward(shapes, input_gradients, values);
 }
 
 StepGraph BuildApplyGraph(const StepSource& source, const StepGraph& micro) {

@@ -63,10 +63,12 @@ struct StepGraph {
 };
 
 // Any kind but kApply. `shapes`: every input of the model, all sizes known.
+// `values`: as Specialise's; step.specialised says which of them it took.
 // Errors: what any of the passes finds wrong with the model.
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
-                         bool input_gradients = false);
+                         bool input_gradients = false,
+                         const InputValues& values = {});
 
 // The kApply graph that belongs to a kMicro one.
 StepGraph BuildApplyGraph(const StepSource& source, const StepGraph& micro);

@@ -16,13 +16,6 @@ Value* AsTensor(const Node& node, const Entry& entry) {
 
 }  // namespace
 
-int64_t KnownInt(const Node& node, const Value* value, const char* what) {
-  Check(value && value->is_constant() && value->data.size() == 1, "[",
-        node.Where(), "] expected ", what,
-        " to be known from the input shapes, got a computed value");
-  return IntAt(value->data, 0);
-}
-
 bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
   if (node.Is("If")) {
     VisitIf(scope, node);
@@ -82,7 +75,7 @@ void Specialiser::VisitIf(Scope& scope, const Node& node) {
     return outputs;
   };
   std::vector<Entry> outputs;
-  if (condition->is_constant()) {
+  if (!SourcesOf(condition).data) {
     bool taken = KnownInt(node, condition, "the condition") != 0;
     outputs = branch(taken ? "then_branch" : "else_branch");
   } else {

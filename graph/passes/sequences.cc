@@ -21,6 +21,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
   bool squeeze = false;
   if (node.in(1)) {
     Value* split = TensorAt(scope, node, 1);
+    if (!split->is_constant()) AskFor(node, split, "the split sizes");
     Check(split->is_constant(), "[", node.Where(),
           "] expected the split sizes to be known from the input shapes");
     if (split->data.rank() == 0) {

@@ -203,6 +203,14 @@ bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
 }
 
 void Specialiser::RequireShapes(const Node& node) const {
+  bool open = std::ranges::any_of(node.outputs(), [](const Value* value) {
+    return value && !value->concrete();
+  });
+  // Of most ops the first operand is the data, and others are sizes.
+  for (size_t i = 1; open && i < node.inputs().size(); ++i) {
+    AskFor(node, node.in(i), "its sizes");
+  }
+  if (open) AskFor(node, node.in(0), "its sizes");
   for (const Value* value : node.outputs()) {
     Check(!value || (value->concrete() && value->dtype != DType::kUndefined),
           "[", node.Where(), "] shape of \"", value ? value->name : "",
@@ -233,7 +241,13 @@ Graph& Specialiser::Run(const Graph& graph,
           ToString(shape));
     Check(Plausible(shape), "[", graph.file, "] expected input \"", input->name,
           "\" to fit into memory, got ", ToString(shape));
-    Bind(scope, input, out_.AddInput(input->name, input->dtype, shape));
+    auto known = values_.find(input->name);
+    if (known == values_.end()) {
+      Bind(scope, input, out_.AddInput(input->name, input->dtype, shape));
+    } else {
+      Tensor value = ConvertTo(Tensor::Scalar(known->second), input->dtype);
+      Bind(scope, input, Constant(value.Reshaped(shape), input->name));
+    }
   }
   Walk(scope);
   for (const Value* output : graph.outputs) AddOutput(scope, output);
@@ -263,20 +277,34 @@ void Specialiser::AddOutput(Scope& scope, const Value* output) {
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
-                                  SpecialiseReport* report) {
+                                  SpecialiseReport* report,
+                                  const InputValues& values) {
   auto begin = std::chrono::steady_clock::now();
-  auto out = std::make_unique<Graph>();
-  Specialiser specialiser(*out, evaluator);
-  specialiser.Run(graph, shapes);
-  if (report) {
-    report->nodes_before = CountNodes(graph);
-    report->nodes_after = static_cast<int64_t>(out->nodes().size());
-    report->folded = specialiser.folded();
-    std::chrono::duration<double> time =
-        std::chrono::steady_clock::now() - begin;
-    report->seconds = time.count();
+  InputValues needed;
+  for (;;) {
+    auto out = std::make_unique<Graph>();
+    Specialiser specialiser(*out, evaluator, needed);
+    try {
+      specialiser.Run(graph, shapes);
+    } catch (const NeedsValues& error) {
+      for (const std::string& name : error.inputs) {
+        auto it = values.find(name);
+        if (it == values.end()) throw Error(error.what());
+        needed.insert(*it);
+      }
+      continue;
+    }
+    if (report) {
+      report->nodes_before = CountNodes(graph);
+      report->nodes_after = static_cast<int64_t>(out->nodes().size());
+      report->folded = specialiser.folded();
+      std::chrono::duration<double> time =
+          std::chrono::steady_clock::now() - begin;
+      report->seconds = time.count();
+      report->values = needed;
+    }
+    return out;
   }
-  return out;
 }
 
 }  // namespace onnx_fp8

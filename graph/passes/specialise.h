@@ -10,11 +10,17 @@
 
 namespace onnx_fp8 {
 
+// Values of integer and bool inputs of one element, by name.
+using InputValues = std::map<std::string, int64_t>;
+
 struct SpecialiseReport {
   int64_t nodes_before = 0;  // subgraphs included
   int64_t nodes_after = 0;
   int64_t folded = 0;  // computed here, once, instead of in every step
   double seconds = 0;  // that it took
+  // What the graph needed of the values given: it holds for these only, and has
+  // no such inputs any more.
+  InputValues values;
 };
 
 // The graph for these input shapes (by input name, all sizes known): every
@@ -24,12 +30,26 @@ struct SpecialiseReport {
 // Shape of a known shape is a constant; If with a known condition is inlined
 // (of one that depends on data both branches are, and Where selects), Loop and
 // Scan with a known trip count are unrolled. Parameters and state (Value::role)
-// are never folded. Names of inputs, outputs and initializers stay. Errors: an
-// input without shape or of another rank than the model's, a value whose shape
-// stays open, naming its node.
+// are never folded. Names of inputs, outputs and initializers stay.
+//
+// An input of one integer or bool (a sampling rate, a flag) that decides a
+// branch, a trip count or a shape becomes the constant that `values` has for
+// it; others of `values` stay inputs.
+//
+// Errors: an input without shape or of another rank than the model's; a value
+// whose shape stays open, naming its node; a value that is needed and not
+// given, naming its input.
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
-                                  SpecialiseReport* report = nullptr);
+                                  SpecialiseReport* report = nullptr,
+                                  const InputValues& values = {});
+
+// An integer or bool of one element, of rank 0 or 1.
+bool MayBeKey(DType dtype, const Shape& shape);
+
+// Of the feeds those that Specialise may take for values.
+InputValues ValuesOf(const Graph& graph,
+                     const std::map<std::string, Tensor>& feeds);
 
 }  // namespace onnx_fp8

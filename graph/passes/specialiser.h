@@ -5,12 +5,15 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "graph/passes/specialise.h"
+#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 
@@ -33,10 +36,19 @@ struct Scope {
   std::unordered_map<const Value*, Entry> entries;
 };
 
+// Ends a walk that needs values of inputs.
+class NeedsValues : public Error {
+ public:
+  NeedsValues(const std::string& text, std::set<std::string> names)
+      : Error(text), inputs(std::move(names)) {}
+  const std::set<std::string> inputs;
+};
+
 class Specialiser {
  public:
-  Specialiser(Graph& out, const Evaluator& evaluator)
-      : out_(out), evaluator_(evaluator) {}
+  // `values`: of the inputs that become constants.
+  Specialiser(Graph& out, const Evaluator& evaluator, const InputValues& values)
+      : out_(out), evaluator_(evaluator), values_(values) {}
 
   Graph& Run(const Graph& graph, const std::map<std::string, Shape>& shapes);
   int64_t folded() const { return folded_; }
@@ -58,6 +70,18 @@ class Specialiser {
   Node* Copy(const Node& node, const std::vector<Value*>& in);
   bool Fold(Scope& scope, const Node& node, Node* copy);
   void RequireShapes(const Node& node) const;
+  // What a value that is not known depends on.
+  struct Sources {
+    std::set<std::string> keys;  // inputs whose values may be known
+    bool data = false;           // anything else
+  };
+  static Sources SourcesOf(const Value* value);
+  // The first element of a constant; `what` says which operand of the node it
+  // is. Errors: NeedsValues where inputs decide it, Error where data do.
+  static int64_t KnownInt(const Node& node, const Value* value,
+                          const char* what);
+  // Errors: NeedsValues if inputs that may be keys decide `value`.
+  static void AskFor(const Node& node, const Value* value, const char* what);
   void AddOutput(Scope& scope, const Value* output);
 
   // False if the node is no If, Loop or Scan.
@@ -81,12 +105,9 @@ class Specialiser {
 
   Graph& out_;
   const Evaluator& evaluator_;
+  const InputValues& values_;
   int64_t folded_ = 0;
   int64_t visits_ = 0;
 };
-
-// The first element of a constant. Errors: not a constant; `what` says which
-// operand of the node it is.
-int64_t KnownInt(const Node& node, const Value* value, const char* what);
 
 }  // namespace onnx_fp8

@@ -189,5 +189,120 @@ TEST(Specialise, ScansInBothDirections) {
   EXPECT_EQ(RowsOfScan(1), (std::vector<int64_t>{2, 1, 0}));
 }
 
+// z = If(sr == 16000, -x, |x|).
+std::unique_ptr<Graph> BranchesByRate(const std::string& condition) {
+  auto graph = ParseGraph("input x: float[2]\ninput sr: int64[]\n" +
+                          std::string("const rate: int64[] = {16000}\n") +
+                          condition + "output c\n");
+  auto yes = BodyOf("captured x:\ny: float[2] = Neg(x)\noutput y");
+  auto no = BodyOf("captured x:\ny: float[2] = Abs(x)\noutput y");
+  Node* node = graph->AddNode("If", {graph->Find("c")}, {"z"},
+                              {{"then_branch", yes}, {"else_branch", no}});
+  graph->outputs = {node->out(0)};
+  return graph;
+}
+
+std::unique_ptr<Graph> SpecialFor(const Graph& graph, const InputValues& values,
+                                  SpecialiseReport* report) {
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : graph.inputs) shapes[input->name] = *input->shape;
+  auto special = Specialise(graph, shapes, *MakeCpuEvaluator(), report, values);
+  Verify(*special);
+  return special;
+}
+
+TEST(SpecialiseValues, DecideABranch) {
+  auto graph = BranchesByRate("c: bool[] = Equal(sr, rate)\n");
+  for (int64_t rate : {8000, 16000}) {
+    SpecialiseReport report;
+    InputValues values = {{"sr", rate}, {"other", 1}};
+    auto special = SpecialFor(*graph, values, &report);
+    ASSERT_EQ(special->nodes().size(), 1u);
+    EXPECT_EQ(special->nodes().front().op, rate == 16000 ? "Neg" : "Abs");
+    EXPECT_EQ(report.values, (InputValues{{"sr", rate}}));
+    ASSERT_EQ(special->inputs.size(), 1u);
+    EXPECT_EQ(special->inputs[0]->name, "x");
+  }
+  try {
+    SpecialFor(*graph, {}, nullptr);
+    ADD_FAILURE() << "expected an error";
+  } catch (const Error& error) {
+    std::string text = error.what();
+    EXPECT_NE(text.find("input \"sr\", which decides the condition"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("--value sr=N"), std::string::npos) << text;
+  }
+}
+
+TEST(SpecialiseValues, AreNotTakenWhereDataDecide) {
+  auto graph = BranchesByRate(R"(
+axes: int64[1] = Shape(x)
+zero: float[] = Cast<to=1>(sr)
+m: float[] = ReduceMax<keepdims=0>(x)
+c: bool[] = Greater(m, zero)
+)");
+  SpecialiseReport report;
+  auto special = SpecialFor(*graph, {{"sr", 16000}}, &report);
+  EXPECT_TRUE(report.values.empty());
+  EXPECT_EQ(special->inputs.size(), 2u);
+  EXPECT_EQ(special->outputs[0]->producer->op, "Where");
+}
+
+TEST(SpecialiseValues, DecideSizesAndTripCounts) {
+  auto graph = ParseGraph(R"(
+input x: float[6]
+input n: int64[1]
+input factor: int64[]
+const zero: int64[1] = {0}
+part: float[] = Slice(x, zero, n)
+f: float[] = Cast<to=1>(factor)
+scaled: float[] = Mul(part, f)
+output scaled
+)");
+  for (int64_t n : {2, 5}) {
+    SpecialiseReport report;
+    auto special = SpecialFor(*graph, {{"n", n}, {"factor", 3}}, &report);
+    EXPECT_EQ(*special->outputs[0]->shape, Shape{n});
+    EXPECT_EQ(report.values, (InputValues{{"n", n}}));
+    EXPECT_EQ(special->inputs.size(), 2u);
+  }
+  auto loop = ParseGraph("input x: float[2]\ninput n: int64[]\noutput x");
+  auto body = BodyOf(R"(
+input i: int64[]
+input go: bool[]
+input v: float[2]
+next: float[2] = Neg(v)
+goes: bool[] = Identity(go)
+output goes
+output next
+)");
+  Node* node =
+      loop->AddNode("Loop", {loop->Find("n"), nullptr, loop->Find("x")}, {"y"},
+                    {{"body", body}});
+  loop->outputs = {node->out(0)};
+  SpecialiseReport report;
+  EXPECT_EQ(SpecialFor(*loop, {{"n", 4}}, &report)->nodes().size(), 4u);
+}
+
+TEST(SpecialiseValues, AreThoseOfOneIntegerOrBool) {
+  auto graph = ParseGraph(R"(
+input a: int64[]
+input b: bool[1]
+input c: float[]
+input d: int64[2]
+input e: int64[1,1]
+input f: int64[]
+output a
+)");
+  TensorMap feeds = {{"a", Tensor::Scalar<int64_t>(-7)},
+                     {"b", Tensor::Scalar(true).Reshaped({1})},
+                     {"c", Tensor::Scalar(1.0f)},
+                     {"d", Tensor::Ints({1, 2})},
+                     {"e", Tensor::Ints({1}).Reshaped({1, 1})},
+                     {"f", Tensor::Scalar(1.0f)}};
+  EXPECT_EQ(ValuesOf(*graph, feeds), (InputValues{{"a", -7}, {"b", 1}}));
+}
+
 }  // namespace
 }  // namespace onnx_fp8
