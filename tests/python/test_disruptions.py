@@ -46,10 +46,11 @@ def test_a_signal_saves_and_prints_the_resume_command(tmp_path, sent):
 def mounted(script, *words):
     """Runs a shell script with the right to mount, which needs no root where the system lets people have it; None where
     it does not. What it mounts is gone afterwards."""
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
-        leave_out("full and read-only disks: `unshare -rm` is not allowed here")
+    shell = ["unshare", "-rm", "sh", "-ec"]
+    if subprocess.run([*shell, "mount -t tmpfs none /tmp"], capture_output=True).returncode != 0:
+        leave_out("full and read-only disks: `unshare -rm` may not mount here")
         return None
-    return subprocess.run(["unshare", "-rm", "sh", "-ec", script, "sh", *map(str, words)], capture_output=True, text=True)
+    return subprocess.run([*shell, script, "sh", *map(str, words)], capture_output=True, text=True)
 
 
 def mount_point(tmp):
@@ -121,16 +122,15 @@ def test_nothing_can_be_written(tmp_path, mount, reason):
 
 
 def test_a_read_only_run_is_read(tmp_path):
-    run("train", *flags_of(tmp_path), "--steps", 2, "--out", tmp_path / "disk")
-    done = mounted('mount --bind "$1/disk" "$1/disk"; mount -o remount,bind,ro "$1/disk"; '
-                   '"$2" eval "$1/disk" --data "$1/d.npz" --json; "$2" export "$1/disk" -o "$1/t.onnx"; '
-                   '"$2" train --resume --out "$1/disk" --steps 4 || echo "code $?"', tmp_path, BIN)
+    run("train", *flags_of(tmp_path), "--steps", 2, "--out", tmp_path / "run")
+    done = mounted('mount -t tmpfs none "$2"; cp -r "$1/run" "$2"; mount -o remount,ro "$2"; '
+                   '"$3" eval "$2/run" --data "$1/d.npz" --json; "$3" export "$2/run" -o "$1/t.onnx"; '
+                   '"$3" train --resume --out "$2/run" --steps 4 || echo "code $?"', tmp_path, mount_point(tmp_path), BIN)
     if done is None:
         return
     assert done.returncode == 0 and done.stdout.endswith("code 1\n"), done
     assert "Read-only file system" in done.stderr.splitlines()[-1]
     assert (tmp_path / "t.onnx").exists()
-    assert sorted(losses(tmp_path / "disk")) == [1, 2]
 
 
 def test_paths_with_spaces_and_other_scripts(tmp_path):
