@@ -123,7 +123,7 @@ def test_nothing_can_be_written(tmp_path, mount, reason):
 
 def test_a_read_only_run_is_read(tmp_path):
     run("train", *flags_of(tmp_path), "--steps", 2, "--out", tmp_path / "run")
-    done = mounted('mount -t tmpfs none "$2"; cp -r "$1/run" "$2"; mount -o remount,ro "$2"; '
+    done = mounted('mount -t tmpfs none "$2"; cp -r "$1/run" "$2"; mount -t tmpfs -o remount,ro none "$2"; '
                    '"$3" eval "$2/run" --data "$1/d.npz" --json; "$3" export "$2/run" -o "$1/t.onnx"; '
                    '"$3" train --resume --out "$2/run" --steps 4 || echo "code $?"', tmp_path, mount_point(tmp_path), BIN)
     if done is None:
