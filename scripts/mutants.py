@@ -538,8 +538,6 @@ COMMANDS = (
     M("train: reads a folder that another process has", "cli/train.cc",
       "if (there) folder_.Lock();", "there = false;",
       python("only_one_process")),
-    M("train: out of memory does not say of how much", "cli/operator_new.cc",
-      "failed_bytes = bytes;", "", python("little_memory")),
     M("train: an interrupt exits with 0", "cli/train.cc",
       "return kInterrupted;", "return 0;", python("signal_saves")),
     M("train: --json prints a table", "cli/train.cc",

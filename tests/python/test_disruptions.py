@@ -191,12 +191,10 @@ def test_little_memory_is_said(tmp_path):
     flags = [BIN, "train", GPT, "--data", tmp_path / "d.npz", "--loss", "cross_entropy", "--batch-size", 512, "--steps", 1,
              "--threads", 1, "--out"]
     codes, wanted = [], []
-    for limit in [*range(20, 28), *range(28, 280, 8)]:
+    for limit in range(28, 280, 8):  # from where the program itself fits
         def set_limit(bytes=limit << 20):
             resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))
         done = subprocess.run([*map(str, flags), str(tmp_path / "run")], capture_output=True, text=True, preexec_fn=set_limit)
-        if "error while loading shared libraries" in done.stderr:
-            continue
         codes.append(done.returncode)
         if done.returncode == 0:
             break
