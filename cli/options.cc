@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <limits>
 #include <set>
-#include <thread>
 
 #include "cli/feeds.h"
 #include "graph/passes/auto_filter.h"
+#include "onnx_fp8/available_cpus.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/recipe_text.h"
@@ -73,7 +73,10 @@ ParameterGroup ParseGroup(const std::string& text) {
 }  // namespace
 
 void MachineFlags::AddTo(Flags& flags) {
-  flags.Int("--threads", &threads, 1, "threads (default: all of the machine)");
+  flags.Int(
+      "--threads", &threads, 1,
+      "threads (default: the CPUs that the affinity mask and cgroup quotas "
+      "leave)");
   std::vector<std::string> names = {"auto"};
   for (Isa known : AllIsas()) names.push_back(Name(known));
   flags.Choice("--isa", &isa, names,
@@ -84,11 +87,10 @@ void MachineFlags::AddTo(Flags& flags) {
 }
 
 void MachineFlags::Apply() const {
-  int64_t all = std::max(1u, std::thread::hardware_concurrency());
   if (threads > 1024) {
     throw UsageError(Concat("--threads: expected at most 1024, got ", threads));
   }
-  SetNumThreads(static_cast<int>(threads > 0 ? threads : all));
+  SetNumThreads(threads > 0 ? static_cast<int>(threads) : AvailableCpus());
   SetAccumulation(accumulate == "hopper" ? Accumulation::kHopper
                                          : Accumulation::kFloat);
   try {

@@ -22,7 +22,7 @@ namespace onnx_fp8 {
 
 // --threads, --isa, --accumulate; every command has them.
 struct MachineFlags {
-  int64_t threads = 0;  // 0: as many as the machine has
+  int64_t threads = 0;  // 0: AvailableCpus()
   std::string isa = "auto";
   std::string accumulate = "float32";
 

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -43,16 +42,6 @@ TEST(Shape, BroadcastAndAxes) {
   EXPECT_THROW(BroadcastShapes({2}, {3}, "n"), Error);
   EXPECT_EQ(NormalizeAxis(-1, 3, "n"), 2);
   EXPECT_THROW(NormalizeAxis(3, 3, "n"), Error);
-}
-
-TEST(ParallelFor, CoversEveryIndexOnceAndRethrows) {
-  std::vector<int> seen(1000, 0);
-  ParallelFor(1000, 7, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
-  });
-  EXPECT_EQ(seen, std::vector<int>(1000, 1));
-  EXPECT_THROW(ParallelFor(1000, 1, [](int64_t, int64_t) { Fail("inside"); }),
-               Error);
 }
 
 TEST(Tensor, ZerosAreZeroAndAligned) {

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <set>
 
-#include "onnx_fp8/parallel.h"
 #include "tests/training/files.h"
 
 namespace onnx_fp8 {
@@ -321,7 +320,6 @@ template <typename Fn>
 int InChild(Fn fn) {
   pid_t child = fork();
   if (child == 0) {
-    SetNumThreads(1);  // the pool's threads did not come along
     try {
       fn();
     } catch (...) {
@@ -385,7 +383,6 @@ TEST(Checkpoint, AKillAtAnyMomentLeavesALoadableOne) {
     ASSERT_EQ(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
-      SetNumThreads(1);
       SaveOptions options;
       options.hook = [&](const std::string&) {
         if (write(ends[1], "x", 1) != 1) _exit(1);
