@@ -5,6 +5,7 @@ MKL. All figures are of one run on one machine: ratios count.
 
   ./dev bench [--json FILE] [--markdown FILE] [...]
   ./dev bench compare OLD.json NEW.json
+  ./dev bench busy [--markdown FILE] [...]
   ./dev bench scaling [--markdown FILE] [...]
   ./dev bench parity [--markdown FILE] [...]
 """
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import time
 
-from bench import contest, gemm, machine, parity, report, scaling, task
+from bench import (busy, contest, gemm, machine, parity, report, scaling,
+                   task)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -61,6 +63,7 @@ def arguments():
         help="as if the machine had no better instructions; PyTorch and the "
         "libraries are held to them too, onnxruntime can not be")
     add("--rounds", type=int, help="turns of each (4)")
+    add("--seed", type=int, default=0, help="of the order of turns (0)")
     add("--steps", type=int, help="steps of a turn that count (8)")
     chosen = parser.parse_args()
     for path in (chosen.json, chosen.markdown):
@@ -94,7 +97,9 @@ def export(model):
 def contestants(model, chosen, flags):
     """Who takes part, and who not and why."""
     tokens = WORK / "tokens.bin"
-    found = {recipe: contest.Ours(BIN, model, recipe, WORK, chosen.isa)
+    isa = ["--isa", chosen.isa] if chosen.isa else []
+    found = {recipe: contest.Ours(BIN, WORK / f"{model}.onnx", tokens, recipe,
+                                  WORK / f"run_{model}_{recipe}", *isa)
              for recipe in contest.RECIPES}
     left = {}
     for peer in chosen.peers:
@@ -156,7 +161,9 @@ def train(chosen, facts, result):
             continue
         export(model)
         found, left = contestants(model, chosen, facts["flags"])
-        results, failed = contest.run(found, chosen.rounds, chosen.steps)
+        orders = contest.orders(found, chosen.rounds, chosen.seed)
+        results, failed = contest.run(found, orders, chosen.steps)
+        result["orders"][model] = orders
         result["models"][model] = results
         result["left_out"][model] = left | failed
         for recipe in contest.RECIPES:
@@ -175,9 +182,11 @@ def measure(chosen):
         "date": datetime.date.today().isoformat(), "commit": commit(),
         "machine": facts, "versions": versions,
         "settings": {"rounds": chosen.rounds, "steps": chosen.steps,
+                     "seed": chosen.seed,
                      "environment": {k: v for k, v in os.environ.items()
                                      if k.startswith(("OMP_", "MKL_"))}},
-        "warnings": [], "models": {}, "left_out": {}, "profiles": {}}
+        "warnings": [], "models": {}, "orders": {}, "left_out": {},
+        "profiles": {}}
     if chosen.isa:
         result["warnings"].append(
             f"held to {chosen.isa}, PyTorch and the libraries too; "
@@ -195,11 +204,12 @@ def measure(chosen):
             min(chosen.rounds, 3), 0.03 if chosen.quick else 0.15)
         versions |= result["gemm"]["versions"]
     facts["foreign_cpus"] = load.cpus()
-    if facts["foreign_cpus"] > 0.1:
+    if facts["foreign_cpus"] > report.FOREIGN_CPUS:
         result["warnings"].append(
             f"other programs kept {facts['foreign_cpus']:.2f} CPUs busy")
     models = result["models"]
     result["ratios"] = report.ratios(models)
+    result["ratio_intervals"] = report.ratio_intervals(models)
     result["ratios_of_best"] = report.ratios(models, "best_tokens_per_second")
     result["peak_rss"] = {m: {n: r["peak_rss"] for n, r in results.items()}
                           for m, results in models.items()}
@@ -212,24 +222,28 @@ def measure_with(benchmark, words):
     chosen = benchmark.arguments(words, names)
     WORK.mkdir(parents=True, exist_ok=True)
     facts, _ = describe_machine()
+    load = machine.ForeignLoad(time.monotonic)
     result = {"date": datetime.date.today().isoformat(), "commit": commit(),
               "machine": facts,
               **benchmark.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
+    facts["foreign_cpus"] = load.cpus()
     text = benchmark.markdown(result)
     print(text)
-    if chosen.markdown:
-        chosen.markdown.write_text(text)
-    return result
+    return result, report.keep(result, text, getattr(chosen, "json", None),
+                               chosen.markdown)
+
+
+def end(complaints):
+    if complaints:
+        sys.exit("bench: " + "\nbench: ".join(complaints))
 
 
 def main():
-    if sys.argv[1:2] == ["scaling"]:
-        measure_with(scaling, sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["parity"]:
-        result = measure_with(parity, sys.argv[2:])
-        if outside := parity.outside(result):
-            sys.exit("bench: " + "\nbench: ".join(outside))
+    others = {"busy": busy, "scaling": scaling, "parity": parity}
+    if sys.argv[1:] and sys.argv[1] in others:
+        benchmark = others[sys.argv[1]]
+        result, complaints = measure_with(benchmark, sys.argv[2:])
+        end(benchmark.outside(result) + complaints)
         return
     chosen = arguments()
     if "old" in chosen:
@@ -241,14 +255,9 @@ def main():
     result["wall_seconds"] = time.monotonic() - begin
     text = report.markdown(result)
     print(text)
-    if chosen.json:
-        chosen.json.write_text(json.dumps(result, indent=1) + "\n")
-    if chosen.markdown:
-        chosen.markdown.write_text(text)
+    complaints = report.keep(result, text, chosen.json, chosen.markdown)
     machine.say(f"took {result['wall_seconds']:.0f} s")
-    failures = report.failures(result)
-    if failures:
-        sys.exit("bench: " + "\nbench: ".join(failures))
+    end(report.failures(result) + complaints)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import mutants_modes
 import mutants_recipes
 import mutants_reports
 import mutants_sqnr
+import mutants_threads
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -194,7 +195,8 @@ def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
     found = [m for of in (mutants, mutants_blocks, mutants_external,
                           mutants_fusions, mutants_kernels, mutants_modes,
-                          mutants_recipes, mutants_reports, mutants_sqnr)
+                          mutants_recipes, mutants_reports, mutants_sqnr,
+                          mutants_threads)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:

@@ -185,8 +185,10 @@ void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
   int64_t chunk = ChunkOf(rows, positions, s.n * s.group);
   int64_t chunks = (positions + chunk - 1) / chunk;
   ParallelFor(s.n * s.group * chunks, 1, [&](int64_t first, int64_t last) {
-    std::vector<T> columns(
-        pointwise ? 0 : static_cast<size_t>(rows * std::min(chunk, positions)));
+    thread_local std::vector<T> columns;
+    if (!pointwise) {
+      columns.resize(static_cast<size_t>(rows * std::min(chunk, positions)));
+    }
     for (int64_t task = first; task < last; ++task) {
       int64_t ng = task / chunks, g = ng % s.group;
       int64_t begin = task % chunks * chunk;
@@ -268,7 +270,8 @@ void Transposed(const Window& w, const Sizes& s, const T* x, const T* weight,
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   int64_t chunk = ChunkOf(rows, positions, NumThreads());
   ParallelFor(s.n * s.group, 1, [&](int64_t first, int64_t last) {
-    std::vector<T> columns(static_cast<size_t>(rows * chunk));
+    thread_local std::vector<T> columns;
+    columns.resize(static_cast<size_t>(rows * chunk));
     for (int64_t ng = first; ng < last; ++ng) {
       int64_t g = ng % s.group;
       T* to = y + ng * s.m * plane;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training by turns: this program and its peers, each in its own process."""
 import json
+import random
 import shutil
 import statistics
 import subprocess
@@ -10,7 +11,7 @@ from bench.machine import environment, say
 
 RECIPES = {"fp32": "off", "tensorwise": "tensorwise", "delayed": "delayed"}
 TORCH_PEERS = ("torch_eager_fp32", "torch_compile_fp32", "torch_compile_bf16",
-               "torchao_emulate")
+               "torch_compile_bf16_weights", "torchao_emulate")
 PEERS = (*TORCH_PEERS, "ort_training")
 # Steps at the start of every turn that do not count: the first plans, compiles
 # or wakes threads, the second still finds cold caches.
@@ -22,21 +23,19 @@ class Failure(Exception):
 
 
 class Ours:
-    """`onnx-fp8 train`, started anew for each turn."""
+    """`onnx-fp8 train`, started anew for each turn. `more`: other flags."""
 
-    def __init__(self, binary, model, recipe, work, isa):
+    def __init__(self, binary, file, data, recipe, folder, *more):
         self.facts = {}
-        self._folder = work / f"run_{model}_{recipe}"
-        self._file = work / f"{model}.onnx"
+        self._folder, self._file = folder, file
         self._recipe = ["--recipe", RECIPES[recipe]]
         self._binary = binary
         self._train = [
-            binary, "train", self._file, "--data", work / "tokens.bin",
-            "--no-shuffle", "--loss", "cross_entropy", "--optimizer", "adamw",
-            "--lr", str(task.LR), "--betas", "{},{}".format(*task.BETAS),
-            "--eps", str(task.EPS), "--weight-decay", str(task.WEIGHT_DECAY),
-            *self._recipe, *(["--isa", isa] if isa else []), "--out",
-            self._folder, "--json"]
+            binary, "train", file, "--data", data, "--no-shuffle", "--loss",
+            "cross_entropy", "--optimizer", "adamw", "--lr", str(task.LR),
+            "--betas", "{},{}".format(*task.BETAS), "--eps", str(task.EPS),
+            "--weight-decay", str(task.WEIGHT_DECAY), *self._recipe, *more,
+            "--out", folder, "--json"]
 
     def start(self):
         done = subprocess.run(
@@ -45,7 +44,11 @@ class Ours:
             stdout=subprocess.PIPE)
         gemms = [g for g in json.loads(done.stdout)["gemms"]
                  if g["role"] != "none"]
-        self.facts = {"gemms": len(gemms),
+        version = subprocess.run([self._binary, "version", "--json"],
+                                 env=environment(), check=True,
+                                 stdout=subprocess.PIPE)
+        self.facts = {"threads": json.loads(version.stdout)["threads"],
+                      "gemms": len(gemms),
                       "fp8_gemms": sum(g["fp8"] for g in gemms)}
 
     def turn(self, steps, *more):
@@ -116,9 +119,16 @@ class Peer:
             self._process.wait()
 
 
-def run(contestants, rounds, steps):
-    """{name: its figures} and {name: why it left}. Each round is one turn of
-    each; each turn has `steps` that count."""
+def orders(names, rounds, seed):
+    """The order of turns of each round, at random, so that nobody always runs
+    after the same other one; for a seed always the same."""
+    draw = random.Random(seed)
+    return [draw.sample(list(names), len(names)) for _ in range(rounds)]
+
+
+def run(contestants, orders, steps):
+    """{name: its figures} and {name: why it left}. A round is one turn of each,
+    in the given order; a turn has `steps` that count."""
     results, left = {}, {}
 
     def attempt(name, action, *arguments):
@@ -130,8 +140,9 @@ def run(contestants, rounds, steps):
             return None
 
     try:
-        for number in range(rounds):
-            for name, contestant in contestants.items():
+        for number, order in enumerate(orders):
+            for name in order:
+                contestant = contestants[name]
                 if name in left:
                     continue
                 if number == 0:
@@ -147,11 +158,12 @@ def run(contestants, rounds, steps):
                 seconds = reply["seconds"][WARM_UP:]
                 result["seconds"].append(seconds)
                 speed = task.TOKENS / statistics.median(seconds)
-                say(f"round {number + 1} of {rounds}  {name}: "
+                say(f"round {number + 1} of {len(orders)}  {name}: "
                     f"{speed:.0f} tokens/s")
     finally:
         for contestant in contestants.values():
             contestant.stop()
+    results = {name: results[name] for name in contestants if name in results}
     for name, result in results.items():
         result.update(summary(result["seconds"]))
         result.update(contestants[name].facts)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains in onnxruntime-training.
 Usage: python -m bench.ort_peer MODEL.onnx TOKENS FOLDER"""
+import os
 import pathlib
 import sys
 import types
@@ -59,7 +60,9 @@ def prepare():
         module.lazy_reset_grad()
         return loss
 
-    return step, {"fp8_gemms": 0, "trained_tensors": trained}
+    # Its number of threads can be neither set nor asked for.
+    return step, {"fp8_gemms": 0, "trained_tensors": trained,
+                  "threads": len(os.listdir("/proc/self/task"))}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What follows from the figures, as numbers, as Markdown and as a comparison
 of two runs. Needs nothing but the standard library."""
+import json
+import random
+import statistics
 
 # Relative difference of a step's loss from this program's in fp32. Sums in
 # another order, then AdamW, which makes much of small gradients.
 LOSS_TOLERANCE = {"torch_eager_fp32": 1e-4, "torch_compile_fp32": 1e-4,
                   "ort_training": 1e-4}
 RECIPES = ("fp32", "tensorwise", "delayed")
+# CPUs that other programs may keep busy in a run that is kept.
+FOREIGN_CPUS = 0.1
 
 
 def ratios(models, figure="tokens_per_second"):
@@ -14,6 +19,37 @@ def ratios(models, figure="tokens_per_second"):
     return {
         model: {
             recipe: {peer: results[recipe][figure] / theirs[figure]
+                     for peer, theirs in results.items()
+                     if peer not in RECIPES}
+            for recipe in RECIPES if recipe in results}
+        for model, results in models.items()}
+
+
+def interval(ours, theirs, average=statistics.median, draws=1000):
+    """95 % of a bootstrap of the ratio of averages: rounds are drawn in pairs,
+    so that what was slow for both is slow for both, then steps of each turn.
+    Both are lists of turns, turns lists of seconds."""
+    draw, found = random.Random(0), []
+    rounds = range(min(len(ours), len(theirs)))
+
+    def steps(turns, chosen):
+        return [s for r in chosen for s in draw.choices(turns[r],
+                                                        k=len(turns[r]))]
+
+    for _ in range(draws):
+        chosen = draw.choices(rounds, k=len(rounds))
+        found.append(average(steps(theirs, chosen))
+                     / average(steps(ours, chosen)))
+    found.sort()
+    return [found[round(p * (draws - 1))] for p in (0.025, 0.975)]
+
+
+def ratio_intervals(models):
+    """{model: {recipe: {peer: [low, high]}}} of ratios()."""
+    return {
+        model: {
+            recipe: {peer: interval(results[recipe]["seconds"],
+                                    theirs["seconds"])
                      for peer, theirs in results.items()
                      if peer not in RECIPES}
             for recipe in RECIPES if recipe in results}
@@ -54,11 +90,32 @@ def failures(report):
     return failures
 
 
+def keep(report, text, json_path, markdown_path):
+    """Writes what was asked for, or says why it is not worth keeping."""
+    if not json_path and not markdown_path:
+        return []
+    busy = report["machine"]["foreign_cpus"]
+    if busy > FOREIGN_CPUS:
+        return [f"not kept, because other programs kept {busy:.2f} CPUs busy "
+                f"(at most {FOREIGN_CPUS}): run it again when they have ended"]
+    if json_path:
+        json_path.write_text(json.dumps(report, indent=1) + "\n")
+    if markdown_path:
+        markdown_path.write_text(text)
+    return []
+
+
 def table(header, rows):
     """A Markdown table whose first column is text and the others numbers."""
     cells = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(map(str, row)) + " |"
                      for row in cells) + "\n"
+
+
+def _ratio(value, interval):
+    if interval is None:  # of a run that had none
+        return f"{value:.2f}"
+    return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
 def _mib(size):
@@ -79,7 +136,8 @@ def _machine(report):
         f"- Load average at the start {machine['load_before']:.1f}; other "
         f"programs kept {machine['foreign_cpus']:.2f} CPUs busy",
         f"- Rounds: {settings['rounds']}, steps of a turn that count: "
-        f"{settings['steps']}",
+        f"{settings['steps']}; seed of the order of turns: "
+        f"{settings['seed']}",
     ]
     lines += [f"- Warning: {warning}" for warning in report["warnings"]]
     return "\n".join(lines) + "\n"
@@ -89,21 +147,24 @@ def _training(model, results, report):
     rows = [[f"**{name}**" if name in RECIPES else name,
              f"{r['tokens_per_second']:.0f}",
              f"{r['best_tokens_per_second']:.0f}", _mib(r.get("peak_rss")),
-             _mib(r.get("rss_before_training")),
+             _mib(r.get("rss_before_training")), r.get("threads", "-"),
              f"{r['fp8_gemms']} of {r['gemms']}" if "gemms" in r
              else r["fp8_gemms"]]
             for name, r in results.items()]
     text = f"## Training: {model}\n\n" + table(
         ["", "tokens/s", "best", "peak MiB", "before training MiB",
-         "products in FP8"], rows)
+         "threads", "products in FP8"], rows)
     for name, why in report["left_out"].get(model, {}).items():
         text += f"\n{name} is left out: {why}\n"
     of = report["ratios"].get(model, {})
     peers = [name for name in results if name not in RECIPES]
     if of and peers:
-        text += "\nOur tokens/s ÷ the peer's:\n\n" + table(
-            ["", *of], [[peer, *(f"{of[recipe][peer]:.2f}" for recipe in of)]
-                        for peer in peers])
+        within = report["ratio_intervals"][model]
+        text += ("\nOur tokens/s ÷ the peer's, and the interval in which 95 % "
+                 "of the ratios lie that the same rounds could have given:"
+                 "\n\n") + table(
+            ["", *of], [[peer, *(_ratio(of[recipe][peer], within[recipe][peer])
+                                 for recipe in of)] for peer in peers])
     return text
 
 
@@ -200,10 +261,19 @@ def compare(old, new):
         for warning in report["warnings"]:
             text += f"Warning of the {side} run: {warning}\n\n"
 
-    def shown(name, value):
-        return _mib(value) if name.startswith("peak_rss") else f"{value:.2f}"
+    def intervals(report):
+        return {f"ratios.{model}.{recipe}.{peer}": pair
+                for model, of in report.get("ratio_intervals", {}).items()
+                for recipe, peers in of.items()
+                for peer, pair in peers.items()}
 
-    rows = [[name, shown(name, a[name]), shown(name, b[name]),
+    def shown(name, value, within):
+        if name.startswith("peak_rss"):
+            return _mib(value)
+        return _ratio(value, within.get(name))
+
+    of_old, of_new = intervals(old), intervals(new)
+    rows = [[name, shown(name, a[name], of_old), shown(name, b[name], of_new),
              f"{100 * (b[name] / a[name] - 1):+.1f} %"]
             for name in a if name in b]
     text += table(["", "old", "new", "change"], rows)

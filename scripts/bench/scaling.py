@@ -249,6 +249,11 @@ def markdown(result):
     return "\n".join(parts)
 
 
+def outside(result):
+    """There is nothing that it must reach."""
+    return []
+
+
 def arguments(words, names):
     parser = argparse.ArgumentParser(
         prog="./dev bench scaling", description=__doc__,

@@ -36,7 +36,7 @@ def write_tokens(path, batches):
 
 class Batches:
     """Windows of SEQ tokens one after the other, as `train --no-shuffle` reads
-    the file; behind its end it starts again."""
+    the file; behind its end it starts again. BATCH · SEQ is always TOKENS."""
 
     def __init__(self, path):
         self._tokens = numpy.fromfile(path, "<u2").astype(numpy.int64)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two models, as a user of PyTorch writes them, and their export."""
+"""The two models, as a user of PyTorch writes them."""
+import importlib.util
+import pathlib
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -59,19 +62,12 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x):
-        return self.weight * (x * torch.rsqrt(
-            x.pow(2).mean(-1, keepdim=True) + 1e-5))
+        return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
 
 
 def rotate(x, cos, sin):
     a, b = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-b, a], dim=-1) * sin
-
-
-def repeat_heads(x, times):
-    batch, heads, seq, width = x.shape
-    x = x[:, :, None].expand(batch, heads, times, seq, width)
-    return x.reshape(batch, heads * times, seq, width)
 
 
 class LlamaBlock(nn.Module):
@@ -94,8 +90,8 @@ class LlamaBlock(nn.Module):
         q = rotate(split_heads(self.q_proj(y), HEADS), cos, sin)
         k = rotate(split_heads(self.k_proj(y), KV_HEADS), cos, sin)
         v = split_heads(self.v_proj(y), KV_HEADS)
-        k, v = (repeat_heads(z, HEADS // KV_HEADS) for z in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                           enable_gqa=True)
         x = x + self.o_proj(join_heads(y))
         y = self.ffn_norm(x)
         return x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
@@ -123,10 +119,20 @@ class Llama(nn.Module):
         return self.lm_head(self.norm(x))
 
 
+def tiny():
+    """The GPT of samples/gpt_tiny."""
+    path = (pathlib.Path(__file__).resolve().parents[2]
+            / "samples/gpt_tiny/export.py")
+    spec = importlib.util.spec_from_file_location("gpt_tiny", path)
+    sample = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sample)
+    return sample.GPT()
+
+
 def make(name, seed=0):
     """The untrained model, for a seed every time with the same weights."""
     torch.manual_seed(seed)
-    model = {"gpt": GPT, "llama": Llama}[name]()
+    model = {"gpt": GPT, "llama": Llama, "gpt_tiny": tiny}[name]()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.02)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains in PyTorch. Usage: python -m bench.torch_peer PEER MODEL TOKENS
-PEER: torch_eager_fp32, torch_compile_fp32, torch_compile_bf16 or
-torchao_emulate (torch.compile too, as torchao's documentation advises)."""
+"""Trains in PyTorch. Usage:
+  python -m bench.torch_peer PEER MODEL TOKENS [BATCH SEQ]
+PEER: torch_eager_fp32, torch_compile_fp32, torch_compile_bf16 (autocast),
+torch_compile_bf16_weights (weights and moments too) or torchao_emulate
+(torch.compile too, as torchao's documentation advises)."""
 import contextlib
 import sys
 
@@ -24,7 +26,11 @@ def to_float8(model):
 
 def prepare():
     peer, name, tokens = sys.argv[1:4]
+    if sys.argv[4:]:
+        task.BATCH, task.SEQ = map(int, sys.argv[4:6])
     model = torch_models.make(name)
+    if peer == "torch_compile_bf16_weights":
+        model = model.bfloat16()
     facts = {"gemms": 3 * sum(isinstance(m, nn.Linear)
                               for m in model.modules()),
              "fp8_gemms": 0, "threads": torch.get_num_threads(),
@@ -42,8 +48,8 @@ def prepare():
 
     if peer != "torch_eager_fp32":
         loss_of = torch.compile(loss_of)
-    autocast = (torch.autocast("cpu", torch.bfloat16) if "bf16" in peer
-                else contextlib.nullcontext())
+    autocast = (torch.autocast("cpu", torch.bfloat16)
+                if peer == "torch_compile_bf16" else contextlib.nullcontext())
 
     def step():
         input_ids, labels = map(torch.from_numpy, batches.next())

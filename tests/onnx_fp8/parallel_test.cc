@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <latch>
 #include <mutex>
 #include <numeric>
@@ -173,6 +175,25 @@ TEST_F(Parallel, ManyCallersAtOnce) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(sums, std::vector<int64_t>(kCallers, 49'950'000));
+}
+
+int64_t ThreadsOfProcess() {
+  std::filesystem::directory_iterator tasks("/proc/self/task"), end;
+  return std::distance(tasks, end);
+}
+
+TEST_F(Parallel, ThreadsStartWhenNeededAndEndWhenNotWanted) {
+  SetNumThreads(1);
+  int64_t alone = ThreadsOfProcess();
+  SetNumThreads(4);
+  EXPECT_EQ(ThreadsOfProcess(), alone);
+  for (int threads : {4, 2, 3, 1}) {
+    SetNumThreads(threads);
+    RangesOf(100, 1);
+    // One that has ended is listed a little longer.
+    while (ThreadsOfProcess() > alone + threads - 1) std::this_thread::yield();
+    EXPECT_EQ(ThreadsOfProcess(), alone + threads - 1);
+  }
 }
 
 // Two tasks that wait for each other: only threads of its own end this.

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of ./dev bench that need no PyTorch."""
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy
 import onnx
@@ -13,14 +15,15 @@ import pytest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-from bench import contest, gemm, graphs, machine, parity, report, scaling, task  # noqa: E402
+from bench import busy, contest, gemm, graphs, machine, parity, report, scaling, task  # noqa: E402
 
 LIBRARIES = ("openblas", "mkl", "torch_bf16")
 
 
 def result(speed, losses, **more):
     return {"tokens_per_second": speed, "best_tokens_per_second": 2 * speed,
-            "losses": losses, "peak_rss": 2**20 * speed, "fp8_gemms": 0, **more}
+            "seconds": [[task.TOKENS / speed]], "losses": losses, "peak_rss": 2**20 * speed, "threads": 2,
+            "fp8_gemms": 0, **more}
 
 
 def make_report(ours=100.0):
@@ -34,9 +37,9 @@ def make_report(ours=100.0):
         "machine": {"cpu": "A CPU", "cores": 2, "memory_bytes": 2**30,
                     "flags": ["avx2"], "isa": "avx2", "gemm": "packed",
                     "threads": 2, "load_before": 0.0, "foreign_cpus": 0.0},
-        "settings": {"rounds": 1, "steps": 2}, "warnings": [],
+        "settings": {"rounds": 1, "steps": 2, "seed": 7}, "warnings": [],
         "models": models, "left_out": {"gpt": {"ort_training": "no wheel"}},
-        "ratios": report.ratios(models),
+        "ratios": report.ratios(models), "ratio_intervals": report.ratio_intervals(models),
         "peak_rss": {"gpt": {"fp32": 2**20 * ours}},
         "loss_differences": report.loss_differences(models),
         "profiles": {"gpt, fp32": {"Gemm": 3.0, "Add": 1.0}},
@@ -72,8 +75,8 @@ def test_only_a_missing_recipe_of_ours_fails():
 
 def test_markdown_has_every_figure():
     text = report.markdown(make_report())
-    for part in ("A CPU", "| **fp32** | 100 | 200 | 100 | - | 0 |", "| 0 of 3 |",
-                 "| torch_eager_fp32 | 2.00 | 3.00 |", "ort_training is left out: no wheel",
+    for part in ("A CPU", "| **fp32** | 100 | 200 | 100 | - | 2 | 0 |", "| 0 of 3 |",
+                 "order of turns: 7", "| torch_eager_fp32 | 2.00 [2.00, 2.00] | 3.00 [3.00, 3.00] |", "ort_training is left out: no wheel",
                  "| tensorwise | 5.0e-02 | - |", "| Gemm | 3.0 | 75 % |",
                  "| square 1024x1024x1024 NN | 10 | 40 | 20 | 5 | 50 | 10 | 40 | 0.50 | 2.00 |",
                  "| wgrad 4096x2048x256 TN |"):
@@ -85,6 +88,7 @@ def test_compare(tmp_path):
     new["machine"]["cpu"] = "Another"
     new["warnings"] = ["not idle"]
     del new["ratios"]["gpt"]["tensorwise"]
+    del old["ratio_intervals"]  # as in files that older versions wrote
     for name, made in (("old", old), ("new", new)):
         (tmp_path / name).write_text(json.dumps(made))
     done = subprocess.run(
@@ -92,7 +96,7 @@ def test_compare(tmp_path):
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for part in ("Not the same cpu: A CPU and Another", "Warning of the new run: not idle",
-                 "| ratios.gpt.fp32.torch_eager_fp32 | 2.00 | 2.20 | +10.0 % |",
+                 "| ratios.gpt.fp32.torch_eager_fp32 | 2.00 | 2.20 [2.20, 2.20] | +10.0 % |",
                  "| peak_rss.gpt.fp32 | 100 | 110 | +10.0 % |", "step_ms.llama.mkl",
                  "only in the old run: ratios.gpt.tensorwise.torch_eager_fp32"):
         assert part in done.stdout, part
@@ -172,7 +176,7 @@ def test_turns_of_processes(tmp_path):
     peer = contest.Peer([sys.executable, "-B", tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
                         PYTHONPATH=os.fspath(SCRIPTS))
     fixed = Fixed(2.0, 1.0, 4.0)
-    results, left = contest.run({"fixed": fixed, "peer": peer}, 2, 3)
+    results, left = contest.run({"fixed": fixed, "peer": peer}, [["fixed", "peer"], ["peer", "fixed"]], 3)
     assert not left and fixed.turns == 2
     assert results["fixed"]["tokens_per_second"] == task.TOKENS / 2
     assert results["fixed"]["best_tokens_per_second"] == task.TOKENS
@@ -189,9 +193,102 @@ def test_a_peer_that_ends_is_left_out(tmp_path):
                         PYTHONPATH=os.fspath(SCRIPTS))
     missing = contest.Peer([tmp_path / "no-python"], SCRIPTS, tmp_path / "log2")
     fixed = Fixed(2.0, 1.0, 4.0)
-    results, left = contest.run({"peer": peer, "missing": missing, "fixed": fixed}, 3, 3)
+    results, left = contest.run({"peer": peer, "missing": missing, "fixed": fixed},
+                                [["missing", "fixed", "peer"]] * 3, 3)
     assert left["peer"] == "peer: the disk is full" and "no-python" in left["missing"]
     assert list(results) == ["fixed"] and fixed.turns == 3
+
+
+def test_orders_are_random_and_those_of_their_seed():
+    names = ("a", "b", "c", "d")
+    orders = contest.orders(names, 20, 1)
+    assert all(sorted(order) == list(names) for order in orders) and len(orders) == 20
+    assert len({tuple(order) for order in orders}) > 5
+    assert orders == contest.orders(names, 20, 1) != contest.orders(names, 20, 2)
+
+
+def test_turns_follow_the_order():
+    class Noted(Fixed):
+        def turn(self, steps):
+            done.append(self)
+            return super().turn(steps)
+
+    a, b, done = Noted(1.0), Noted(1.0), []
+    results, _ = contest.run({"a": a, "b": b}, [["b", "a"], ["a", "b"], ["b", "a"]], 1)
+    assert done == [b, a, a, b, b, a] and list(results) == ["a", "b"]
+
+
+def test_intervals_are_of_pairs():
+    slow_and_fast = [[3.0] * 5, [1.0] * 5, [2.0] * 5]
+    assert report.interval(slow_and_fast, [[2 * s for s in turn] for turn in slow_and_fast]) == [2.0, 2.0]
+    low, high = report.interval([[1.0], [1.0], [1.0], [1.0]], [[1.0], [2.0], [2.0], [3.0]])
+    assert 1.0 <= low < 2.0 < high <= 3.0
+    low, high = report.interval([[1.0, 1.2, 0.8, 1.1, 0.9]], [[2.0] * 5])  # one round: of its steps
+    assert 1.6 < low < 2.0 < high < 2.6
+    assert report.interval(slow_and_fast, [[1.0], [1.0], [9.0]]) == report.interval(
+        slow_and_fast, [[1.0], [1.0], [9.0]])
+
+
+def test_a_busy_run_is_not_kept(tmp_path):
+    made, files = make_report(), (tmp_path / "x.json", tmp_path / "x.md")
+    made["machine"]["foreign_cpus"] = 0.2
+    complaint, = report.keep(made, "text", *files)
+    assert "0.20 CPUs busy" in complaint and not any(f.exists() for f in files)
+    assert report.keep(made, "text", None, None) == []
+    made["machine"]["foreign_cpus"] = 0.05
+    assert report.keep(made, "text", *files) == []
+    assert json.loads(files[0].read_text()) == made and files[1].read_text() == "text"
+
+
+def test_busy_loops_have_sessions_of_their_own_and_end():
+    def loops():
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                parent, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[1:4]
+                command = (folder / "cmdline").read_text()
+            except OSError:
+                continue  # it has ended
+            if int(parent) == os.getpid() and "while :" in command:
+                found.append((folder.name, session))
+        return found
+
+    with busy.busy_loops(2):
+        assert len(loops()) == 2 and all(pid == session for pid, session in loops())
+    assert not loops()
+
+
+def busy_result(**seconds):
+    loops = []
+
+    @contextlib.contextmanager
+    def counted(count):
+        loops.append(count)
+        yield
+
+    class Slowed(Fixed):
+        def turn(self, steps):
+            self._seconds = [seconds["idle" if loops[-1:] in ([], [0]) else "one" if loops[-1] == 1 else "each"]]
+            return super().turn(steps)
+
+    chosen = types.SimpleNamespace(seed=0, rounds=3, steps=1)
+    found = {"fp32": Slowed()}
+    turns = busy.run(found, chosen, counted)
+    assert found["fp32"].turns == 1 + 9
+    return {"busy": busy.summary(turns), "machine": make_report()["machine"], "date": "2026-01-01",
+            "commit": "abc", "rounds": 3, "steps": 1, "seed": 0}
+
+
+def test_busy_sets_speeds_beside_the_idle_one(monkeypatch):
+    monkeypatch.setattr(busy, "conditions", lambda: {"idle": 0, "one busy loop": 1, "one per core": 2})
+    result = busy_result(idle=1.0, one=1.25, each=4.0)
+    text = busy.markdown(result)
+    for part in ("| **fp32** | idle | 2048 | 1.00 | [1.00, 1.00] | - |",
+                 "| **fp32** | one busy loop | 1638 | 0.80 | [0.80, 0.80] | 0.7 |",
+                 "| **fp32** | one per core | 512 | 0.25 | [0.25, 0.25] | 0.35 |"):
+        assert part in text, part
+    assert busy.outside(result) == ["one per core: 0.25 of the idle speed, less than 0.35"]
+    assert not busy.outside(busy_result(idle=1.0, one=1.4, each=2.8))
 
 
 def run_in_stock(path, feeds):
