@@ -66,6 +66,7 @@ KernelRegistry AllKernels() {
   RegisterEinsum(r);
   RegisterGather(r);
   RegisterGridSample(r);
+  RegisterIntegerProduct(r);
   RegisterLoss(r);
   RegisterMatMul(r);
   RegisterMovement(r);
@@ -75,6 +76,7 @@ KernelRegistry AllKernels() {
   RegisterPool(r);
   RegisterQuantize(r);
   RegisterQuantizeBlock(r);
+  RegisterQuantizeLinear(r);
   RegisterRandom(r);
   RegisterRecurrent(r);
   RegisterReduce(r);

@@ -18,6 +18,7 @@ void RegisterDequantizeBlock(KernelRegistry& r);    // dequantize_block.cc
 void RegisterEinsum(KernelRegistry& r);             // einsum.cc
 void RegisterGather(KernelRegistry& r);             // gather.cc
 void RegisterGridSample(KernelRegistry& r);         // grid_sample.cc
+void RegisterIntegerProduct(KernelRegistry& r);     // integer_product.cc
 void RegisterLoss(KernelRegistry& r);               // loss.cc
 void RegisterMatMul(KernelRegistry& r);             // matmul.cc
 void RegisterMovement(KernelRegistry& r);           // movement.cc
@@ -26,6 +27,7 @@ void RegisterOptimizer(KernelRegistry& r);          // optimizer.cc
 void RegisterPad(KernelRegistry& r);                // pad.cc
 void RegisterPool(KernelRegistry& r);               // pool.cc
 void RegisterQuantize(KernelRegistry& r);           // quantize.cc
+void RegisterQuantizeLinear(KernelRegistry& r);     // quantize_linear.cc
 void RegisterQuantizeBlock(KernelRegistry& r);      // quantize_block.cc
 void RegisterRandom(KernelRegistry& r);             // random.cc
 void RegisterRecurrent(KernelRegistry& r);          // recurrent.cc

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ONNX's own quantisation: y = saturate(round(x / scale) + zero point), halves
+// to even, and x = (y - zero point) · scale, in float. Formulas: ONNX's
+// operator documentation.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/axis.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Which scale an element of x has: one of all, one of each index of an axis, or
+// one of each block of it.
+struct Grid {
+  AxisView view = {1, 1, 1};
+  int64_t block = 0;   // elements along the axis that share a scale; 0: all
+  int64_t blocks = 1;  // along the axis
+  bool outer = false;  // each line has scales of its own
+
+  // Of element (o, n) of the view; the inner index adds to it if `outer`.
+  int64_t At(int64_t o, int64_t n, int64_t i) const {
+    if (block == 0) return 0;
+    int64_t b = n / block;
+    return outer ? (o * blocks + b) * view.inner + i : b;
+  }
+};
+
+Grid GridOf(const KernelContext& c) {
+  const Tensor &x = Operand(c, 0), &scale = Operand(c, 1);
+  Grid grid;
+  grid.view = {1, 1, x.size()};
+  int64_t block = c.Int("block_size", 0);
+  Check(block >= 0, "[", c.Where(),
+        "] expected a block_size of 0 or more, got ", block);
+  if (block == 0 && scale.size() == 1 && scale.rank() <= 1) return grid;
+  int64_t axis = AxisIn(c, c.Int("axis", 1), x.rank());
+  grid.view = ViewAlong(x.shape(), axis);
+  int64_t n = grid.view.n;
+  grid.block = std::max<int64_t>(block, 1);
+  grid.blocks = n / grid.block + (n % grid.block != 0);
+  grid.outer = block > 0;
+  Shape expected = {n};
+  if (grid.outer) {
+    expected = x.shape();
+    expected[static_cast<size_t>(axis)] = grid.blocks;
+  }
+  Check(scale.shape() == expected, "[", c.Where(),
+        "] expected scales of shape ", ToString(expected), ", got ",
+        ToString(scale.shape()));
+  return grid;
+}
+
+// fn(element, its scale), in parallel.
+template <typename Fn>
+void ForEachElement(const Grid& grid, Fn fn) {
+  const AxisView& v = grid.view;
+  int64_t grain =
+      std::max<int64_t>(1, kMoveGrain / std::max<int64_t>(v.inner, 1));
+  ParallelFor(v.outer * v.n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) {
+      for (int64_t i = 0; i < v.inner; ++i) {
+        fn(line * v.inner + i, grid.At(line / v.n, line % v.n, i));
+      }
+    }
+  });
+}
+
+// Zero points like the scales, or none. Errors: another dtype or shape.
+const Tensor* ZeroPoints(const KernelContext& c, DType dtype) {
+  if (!c.HasIn(2)) return nullptr;
+  const Tensor& zero = c.In(2);
+  Check(zero.dtype() == dtype && zero.size() == c.In(1).size(), "[", c.Where(),
+        "] expected zero points ", Name(dtype), ToString(c.In(1).shape()),
+        ", got ", Name(zero.dtype()), ToString(zero.shape()));
+  return &zero;
+}
+
+std::vector<float> Floats(const Tensor& t) {
+  Tensor f = ConvertTo(t, DType::kFloat);
+  return {f.data<float>(), f.data<float>() + f.size()};
+}
+
+// What x is quantised to: said by the zero points, or by an attribute.
+DType TargetOf(const KernelContext& c) {
+  if (c.HasIn(2)) return c.In(2).dtype();
+  auto dtype = static_cast<DType>(c.Int("output_dtype", 0));
+  return dtype == DType::kUndefined ? DType::kUInt8 : dtype;
+}
+
+bool IsByteOrShort(DType dtype) {
+  return dtype == DType::kInt8 || dtype == DType::kUInt8 ||
+         dtype == DType::kInt16 || dtype == DType::kUInt16;
+}
+
+template <typename T>
+T Saturated(float x) {
+  constexpr float kLow = std::numeric_limits<T>::lowest();
+  constexpr float kHigh = std::numeric_limits<T>::max();
+  return std::isnan(x) ? T{0} : static_cast<T>(std::clamp(x, kLow, kHigh));
+}
+
+void QuantizeLinear(KernelContext& c) {
+  Grid grid = GridOf(c);
+  DType to = TargetOf(c);
+  const Tensor* zero_points = ZeroPoints(c, to);
+  Tensor x = ConvertTo(c.In(0), DType::kFloat);
+  const float* from = x.data<float>();
+  std::vector<float> scales = Floats(c.In(1));
+  auto scale = [&](int64_t i) { return scales[static_cast<size_t>(i)]; };
+  Tensor& y = c.Out(0, to, x.shape());
+  if (IsFloat8(to)) {
+    Check(c.Int("saturate", 1) != 0, "[", c.Where(),
+          "] expected saturate 1, got 0");
+    std::vector<float> zeros(scales.size());
+    if (zero_points) zeros = Floats(*zero_points);
+    Tensor moved = Tensor::Allocate(DType::kFloat, x.shape());
+    float* q = moved.data<float>();
+    ForEachElement(grid, [&](int64_t e, int64_t s) {
+      q[e] = from[e] / scale(s) + zeros[static_cast<size_t>(s)];
+    });
+    Tensor codes = ConvertTo(moved, to);
+    if (y.bytes() > 0) std::memcpy(y.raw(), codes.raw(), y.bytes());
+    return;
+  }
+  Check(IsByteOrShort(to), "[", c.Where(),
+        "] expected to quantise to int8, uint8, int16, uint16 or float8, got ",
+        Name(to));
+  DispatchNumeric(to, c.Where(), [&]<typename T>() {
+    const T* zero = zero_points ? zero_points->data<T>() : nullptr;
+    T* out = y.data<T>();
+    ForEachElement(grid, [&](int64_t e, int64_t s) {
+      float code = std::nearbyint(from[e] / scale(s));
+      out[e] = Saturated<T>(code + (zero ? static_cast<float>(zero[s]) : 0));
+    });
+  });
+}
+
+void DequantizeLinear(KernelContext& c) {
+  Grid grid = GridOf(c);
+  const Tensor& x = c.In(0);
+  const Tensor* zero_points = ZeroPoints(c, x.dtype());
+  std::vector<float> scales = Floats(c.In(1));
+  std::vector<float> zeros(scales.size());
+  if (zero_points) zeros = Floats(*zero_points);
+  Tensor result = Tensor::Allocate(DType::kFloat, x.shape());
+  float* out = result.data<float>();
+  auto dequantise = [&](const auto* codes) {
+    ForEachElement(grid, [&](int64_t e, int64_t s) {
+      auto k = static_cast<size_t>(s);
+      // Exact for 32-bit codes too, which have no zero point.
+      out[e] = static_cast<float>(static_cast<double>(codes[e]) -
+                                  static_cast<double>(zeros[k])) *
+               scales[k];
+    });
+  };
+  if (IsFloat8(x.dtype())) {
+    Tensor decoded = ConvertTo(x, DType::kFloat);
+    dequantise(decoded.data<float>());
+  } else {
+    Check(IsByteOrShort(x.dtype()) || x.dtype() == DType::kInt32, "[",
+          c.Where(), "] expected codes of 8, 16 or 32 bits, got ",
+          Name(x.dtype()));
+    DispatchNumeric(x.dtype(), c.Where(),
+                    [&]<typename T>() { dequantise(x.data<T>()); });
+  }
+  auto to = static_cast<DType>(c.Int("output_dtype", 0));
+  if (to == DType::kUndefined) to = c.In(1).dtype();
+  Tensor& y = c.Out(0, to, x.shape());
+  Tensor rounded = ConvertTo(result, to);
+  if (y.bytes() > 0) std::memcpy(y.raw(), rounded.raw(), y.bytes());
+}
+
+// The range of x and zero in 256 steps.
+void DynamicQuantizeLinear(KernelContext& c) {
+  const Tensor& x = Operand(c, 0);
+  Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",
+        Name(x.dtype()));
+  const float* from = x.data<float>();
+  float low = 0, high = 0;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    low = std::min(low, from[i]);
+    high = std::max(high, from[i]);
+  }
+  float scale = high == low ? 1.0f : (high - low) / 255.0f;
+  auto zero = Saturated<uint8_t>(std::nearbyint(-low / scale));
+  uint8_t* y = c.Out(0, DType::kUInt8, x.shape()).data<uint8_t>();
+  for (int64_t i = 0; i < x.size(); ++i) {
+    y[i] = Saturated<uint8_t>(std::nearbyint(from[i] / scale) +
+                              static_cast<float>(zero));
+  }
+  if (c.HasOut(1)) *c.Out(1, DType::kFloat, {}).data<float>() = scale;
+  if (c.HasOut(2)) *c.Out(2, DType::kUInt8, {}).data<uint8_t>() = zero;
+}
+
+}  // namespace
+
+void RegisterQuantizeLinear(KernelRegistry& r) {
+  r.Add("QuantizeLinear", QuantizeLinear);
+  r.Add("DequantizeLinear", DequantizeLinear);
+  r.Add("DynamicQuantizeLinear", DynamicQuantizeLinear);
+}
+
+}  // namespace onnx_fp8
