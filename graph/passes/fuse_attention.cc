@@ -16,13 +16,16 @@ namespace {
 // A score of this or less counts for nothing beside others.
 constexpr double kHidden = -1e9;
 
-// True if x (…,T,T), all other axes 1, is a lower triangle: seen(x[i][j]) where
-// j <= i, hidden(x[i][j]) where j > i.
+// True if x is a lower triangle over all of the scores (…,T,T), its other axes
+// 1: seen(x[i][j]) where j <= i, hidden(x[i][j]) where j > i.
 template <typename T, typename Seen, typename Hidden>
-bool IsTriangle(const Tensor& x, Seen seen, Hidden hidden) {
-  if (x.rank() < 2 || x.dim(-1) != x.dim(-2)) return false;
-  int64_t n = x.dim(-1);
-  if (x.size() != n * n) return false;
+bool IsTriangle(const Tensor& x, const Value& scores, Seen seen,
+                Hidden hidden) {
+  int64_t n = scores.dim(-1);
+  if (scores.dim(-2) != n || x.rank() < 2 || x.dim(-2) != n || x.dim(-1) != n ||
+      x.size() != n * n) {
+    return false;
+  }
   const T* at = x.data<T>();
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < n; ++j, ++at) {
@@ -98,7 +101,7 @@ class Fuser {
       auto seen = [](auto m) { return m == 0; };
       auto hidden = [](auto m) { return m <= kHidden; };
       if (mask->is_constant() && mask->dtype == DType::kFloat &&
-          IsTriangle<float>(mask->data, seen, hidden)) {
+          IsTriangle<float>(mask->data, *node.out(0), seen, hidden)) {
         s.causal = true;
       } else {
         AddBias(b, s, mask);
@@ -118,7 +121,8 @@ class Fuser {
       bool where_true = i == 1;  // hidden is what the mask marks
       auto seen = [&](bool m) { return m != where_true; };
       auto hidden = [&](bool m) { return m == where_true; };
-      if (mask->is_constant() && IsTriangle<bool>(mask->data, seen, hidden)) {
+      if (mask->is_constant() &&
+          IsTriangle<bool>(mask->data, *node.out(0), seen, hidden)) {
         s.causal = true;
       } else {
         Value *none = b.Scalar(0, node.in(i)), *lowest = node.in(i);

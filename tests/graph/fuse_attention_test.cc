@@ -93,6 +93,31 @@ TEST(FuseAttention, Masks) {
             "s: float[2,4,3,6] = Where(m, u, low)\n"));
 }
 
+// A mask for all scores alike is no triangle, though it is square.
+TEST(FuseAttention, AMaskOfOneElementIsNotCausal) {
+  const char* masks[] = {
+      "const m: float[1,1] = {0}\n|s: float[2,4,6,6] = Add(qk, m)\n",
+      "const m: bool[1,1,1,1] = {0}\nconst low: float[] = {-inf}\n|"
+      "s: float[2,4,6,6] = Where(m, low, qk)\n",
+      "const m: bool[1,1] = {1}\nconst low: float[] = {-inf}\n|"
+      "s: float[2,4,6,6] = Where(m, qk, low)\n",
+  };
+  for (std::string mask : masks) {
+    size_t cut = mask.find('|');
+    std::string text = R"(input q: float[2,4,6,5]
+)" + mask.substr(0, cut) +
+                       R"(kt: float[2,4,5,6] = Transpose<perm=[0,1,3,2]>(q)
+qk: float[2,4,6,6] = MatMul(q, kt)
+)" + mask.substr(cut + 1) +
+                       R"(p: float[2,4,6,6] = Softmax<axis=3>(s)
+y: float[2,4,6,5] = MatMul(p, q)
+output y
+)";
+    ExpectFuses(text);
+    EXPECT_NE(Fused(text).find("causal=0"), std::string::npos) << text;
+  }
+}
+
 TEST(FuseAttention, FactorsOfQAndK) {
   ExpectFuses(R"(input q: float[1,2,3,4]
 input k: float[1,2,5,4]
