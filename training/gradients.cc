@@ -34,6 +34,7 @@ const GradientRegistry& Gradients() {
     RegisterEinsumGradients(r);
     RegisterElementwiseGradients(r);
     RegisterGatherGradients(r);
+    RegisterGridSampleGradients(r);
     RegisterLossGradients(r);
     RegisterMatMulGradients(r);
     RegisterMovementGradients(r);

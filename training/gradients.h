@@ -79,6 +79,7 @@ void RegisterConvGradients(GradientRegistry& r);
 void RegisterEinsumGradients(GradientRegistry& r);
 void RegisterElementwiseGradients(GradientRegistry& r);
 void RegisterGatherGradients(GradientRegistry& r);
+void RegisterGridSampleGradients(GradientRegistry& r);
 void RegisterLossGradients(GradientRegistry& r);
 void RegisterMatMulGradients(GradientRegistry& r);
 void RegisterMovementGradients(GradientRegistry& r);

@@ -22,6 +22,7 @@ struct SampleOptions {
   SampleMode mode;
   PaddingMode padding;
   bool align_corners;
+  bool exact;  // the grid holds doubles
 };
 
 SampleOptions OptionsOf(const KernelContext& c) {
@@ -38,7 +39,7 @@ SampleOptions OptionsOf(const KernelContext& c) {
           padding == "zeros"    ? PaddingMode::kZeros
           : padding == "border" ? PaddingMode::kBorder
                                 : PaddingMode::kReflection,
-          c.Int("align_corners", 0) != 0};
+          c.Int("align_corners", 0) != 0, c.In(1).dtype() == DType::kDouble};
 }
 
 // Mirrors x at the ends of [low, high] until it lies inside.
@@ -77,10 +78,10 @@ int64_t ElementAt(const SampleOptions& options, double i, int64_t size) {
 // REQUIRES: size > 0. `at` is -1 … 1 over the axis.
 AxisTaps TapsOf(const SampleOptions& options, double at, int64_t size) {
   auto length = static_cast<double>(size);
-  // Rounded to float, as grids are: the nearest element depends on it.
-  double x =
-      static_cast<float>(options.align_corners ? (at + 1) / 2 * (length - 1)
-                                               : ((at + 1) * length - 1) / 2);
+  double x = options.align_corners ? (at + 1) / 2 * (length - 1)
+                                   : ((at + 1) * length - 1) / 2;
+  // Rounded as grids of floats are: the nearest element depends on it.
+  if (!options.exact) x = static_cast<float>(x);
   // Not a place at all: the element before the first.
   if (!std::isfinite(x)) x = -1;
   if (options.mode == SampleMode::kNearest) x = std::nearbyint(x);

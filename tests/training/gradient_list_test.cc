@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every op that runs can be trained through, unless it has no derivative.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "graph/expand.h"
+#include "providers/cpu/cpu_provider.h"
+#include "training/gradients.h"
+
+namespace onnx_fp8 {
+namespace {
+
+TEST(GradientList, EveryOpWithAKernelAndADerivativeHasARule) {
+  std::set<std::string> without = {// Of integers and booleans.
+                                   "BitShift", "BitwiseAnd", "BitwiseNot",
+                                   "BitwiseOr", "BitwiseXor", "Or", "Xor",
+                                   // Of nothing.
+                                   "Constant", "RandomNormal", "RandomUniform",
+                                   // The shape of the result depends on data.
+                                   "Compress", "Range", "Unique",
+                                   // Unrolled before.
+                                   "GRU", "LSTM", "RNN"};
+  std::set<std::string> missing;
+  for (const std::string& name : MakeCpuProvider()->Kernels().Names()) {
+    size_t dot = name.find('.');
+    std::string domain = dot == std::string::npos ? "" : name.substr(0, dot);
+    std::string op = dot == std::string::npos ? name : name.substr(dot + 1);
+    if (Gradients().Find(domain, op)) continue;
+    Graph graph;
+    graph.opset = 24;
+    if (HasBody(*graph.AddNode(op, {}, {"y"}, {}, domain))) continue;
+    missing.insert(name);
+  }
+  EXPECT_EQ(missing, without);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
