@@ -106,7 +106,8 @@ class Reporter {
     ComputeInFloat(*model_);
     std::string note = SetBatchNormMode(*model_, options.batch_norm);
     if (!note.empty()) report_.notes.push_back(note);
-    initializers_ = MarkParameters(*model_, {options.train, options.freeze});
+    initializers_ = MarkParameters(*model_, {options.train, options.freeze,
+                                             options.tie_copies, options.ties});
     names_ = NameParameters(*model_);
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
   }
@@ -149,13 +150,15 @@ class Reporter {
       report_.outputs.push_back(Describe(*value));
     }
     for (const InitializerReport& row : initializers_) {
-      const Value& value = *row.value;
-      auto name = names_.find(value.name);
-      bool named = name != names_.end();
-      report_.initializers.push_back(
-          {value.name, named ? name->second.fqn : "", RoleName(value.role),
-           row.reason, named ? name->second.remark : "", value.dtype,
-           value.data.shape(), value.data.bytes()});
+      bool tied = !row.tied_to.empty();
+      auto known = names_.find(row.name);
+      bool named = tied || known != names_.end();
+      ParameterName torch = tied || !named ? row.torch : known->second;
+      report_.initializers.push_back({row.name, named ? torch.fqn : "",
+                                      tied ? "tied" : RoleName(row.value->role),
+                                      row.reason, named ? torch.remark : "",
+                                      row.data.dtype(), row.data.shape(),
+                                      row.data.bytes()});
     }
   }
 

@@ -279,6 +279,10 @@ void ParameterFlags::AddTo(Flags& flags) {
   flags.Choice("--batch-norm", &batch_norm, {"train", "eval", "as-exported"},
                "BatchNormalization normalises by the batch, by its running "
                "statistics, or as the file says (default: as-exported)");
+  flags.Switch("--no-tie", &no_tie,
+               "an embedding and a layer's weight that hold the same matrix "
+               "are two tensors (default: one)");
+  flags.Words("--tie", &ties, "A=B: these two hold the same, and are one");
 }
 
 void ParameterFlags::Fill(SessionOptions* options) const {
@@ -287,6 +291,17 @@ void ParameterFlags::Fill(SessionOptions* options) const {
   options->batch_norm = batch_norm == "train"  ? BatchNormMode::kTrain
                         : batch_norm == "eval" ? BatchNormMode::kEval
                                                : BatchNormMode::kAsExported;
+  options->tie_copies = !no_tie;
+  options->ties = ties;
+  for (const std::string& pair : ties) {
+    size_t cut = pair.find('=');
+    if (cut == std::string::npos || cut == 0 || cut + 1 == pair.size()) {
+      throw UsageError(
+          "--tie: expected A=B, as in wte.weight=lm_head.weight, "
+          "got \"" +
+          pair + "\"");
+    }
+  }
 }
 
 void OptimizerFlags::AddTo(Flags& flags) {

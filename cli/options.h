@@ -75,12 +75,14 @@ struct LossFlags {
   LossSpec Make() const;
 };
 
-// --train, --freeze, --batch-norm.
+// --train, --freeze, --no-tie, --tie, --batch-norm.
 struct ParameterFlags {
-  std::vector<std::string> train, freeze;
+  std::vector<std::string> train, freeze, ties;
+  bool no_tie = false;
   std::string batch_norm = "as-exported";
 
   void AddTo(Flags& flags);
+  // Errors: UsageError for what is no A=B.
   void Fill(SessionOptions* options) const;
 };
 

@@ -55,7 +55,8 @@ void RequireStepFlags(const Flags& flags) {
   const char* needs_loss[] = {
       "--shape",  "--value", "--optimizer", "--lr",         "--weight-decay",
       "--betas",  "--eps",   "--momentum",  "--nesterov",   "--label",
-      "--logits", "--group", "--clip-norm", "--grad-accum", "--batch-norm"};
+      "--logits", "--group", "--clip-norm", "--grad-accum", "--batch-norm",
+      "--tie",    "--no-tie"};
   for (const char* name : needs_loss) {
     if (flags.Given(name)) {
       throw UsageError(std::string(name) +

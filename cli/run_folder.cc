@@ -19,6 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Runs of format 1 did not tie weights.
+constexpr int kFormat = 2;
+
 // Of this run only: where it is and how it was started.
 bool Travels(const std::string& flag) {
   return flag != "MODEL" && flag != "--out" && flag != "--resume" &&
@@ -65,7 +68,8 @@ RunConfig RunFolder::Load() const {
   RunConfig config;
   try {
     int format = json.at("format").get<int>();
-    Check(format == 1, refused, " of format 1, got ", format);
+    Check(format == 1 || format == kFormat, refused, " of format 1 or ",
+          kFormat, ", got ", format);
     config.file = file;
     fs::path model = json.at("model").at("file").get<std::string>();
     bool inside = model.is_relative() &&
@@ -75,6 +79,7 @@ RunConfig RunFolder::Load() const {
     config.model = (fs::path(path_) / model).string();
     config.crc = json.at("model").at("crc32").get<std::string>();
     config.flags = json.at("flags").get<FlagMap>();
+    if (format == 1) config.flags["--no-tie"] = {};
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ", got ", ReasonOf(error));
   }
@@ -107,7 +112,7 @@ void RunFolder::Write(const std::string& model, const FlagMap& flags,
     RewriteModel(model, to, Fp8Spec{}, {}, observer);
   }
   nlohmann::ordered_json json = {
-      {"format", 1},
+      {"format", kFormat},
       {"program", "onnx-fp8 " ONNX_FP8_VERSION},
       {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
       {"flags", nlohmann::ordered_json::object()},

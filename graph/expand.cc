@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "graph/constants.h"
 #include "graph/onnx_convert_internal.h"
 #include "graph/passes/specialise.h"
 #include "graph/schemas.h"
@@ -127,21 +128,8 @@ void LiftConstants(Graph& graph) {
   for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
     Node& node = *it++;
     if (!node.Is("Constant")) continue;
-    Tensor data;
-    if (const Tensor* value = node.TensorAttribute("value")) {
-      data = *value;
-    } else if (node.Has("value_int")) {
-      data = Tensor::Scalar<int64_t>(node.Int("value_int", 0));
-    } else if (node.Has("value_ints")) {
-      data = Tensor::Ints(node.Ints("value_ints"));
-    } else if (node.Has("value_float")) {
-      data = Tensor::Scalar(node.Float("value_float", 0));
-    } else if (node.Has("value_floats")) {
-      std::vector<float> values = node.Floats("value_floats");
-      data = Tensor::From({static_cast<int64_t>(values.size())}, values);
-    } else {
-      continue;
-    }
+    Tensor data = ConstantIn(node);
+    if (!data.defined()) continue;
     Value* out = node.out(0);
     Value* constant =
         graph.AddInitializer(graph.FreshName(out->name + ".value"), data);

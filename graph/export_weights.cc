@@ -1,33 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/export_weights.h"
 
-#include <set>
+#include <vector>
 
+#include "graph/inline_functions_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
+#include "graph/upgrade.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// Floats that a Constant node holds as a list become a tensor.
+onnx::TensorProto* TensorIn(onnx::NodeProto* constant) {
+  for (auto& attribute : *constant->mutable_attribute()) {
+    if (attribute.name() == "value") return attribute.mutable_t();
+    bool list = attribute.name() == "value_floats";
+    if (!list && attribute.name() != "value_float") continue;
+    Tensor data = Tensor::Scalar(attribute.f());
+    if (list) {
+      std::vector<float> values(attribute.floats().begin(),
+                                attribute.floats().end());
+      data = Tensor::From({static_cast<int64_t>(values.size())}, values);
+    }
+    attribute.Clear();
+    attribute.set_name("value");
+    attribute.set_type(onnx::AttributeProto::TENSOR);
+    ToProto(data, "", attribute.mutable_t());
+    return attribute.mutable_t();
+  }
+  return nullptr;
+}
+
+using Weights = std::map<std::string, Tensor>;
+
+// Where the file holds those of the weights that it has outside of functions:
+// an initializer or the tensor of a Constant node.
+std::map<std::string, onnx::TensorProto*> Find(const Weights& weights,
+                                               onnx::GraphProto* graph) {
+  std::map<std::string, onnx::TensorProto*> held;
+  for (auto& proto : *graph->mutable_initializer()) {
+    if (weights.contains(proto.name())) held[proto.name()] = &proto;
+  }
+  for (auto& node : *graph->mutable_node()) {
+    if (node.op_type() != "Constant" || node.output_size() == 0) continue;
+    if (!weights.contains(node.output(0))) continue;
+    if (auto* tensor = TensorIn(&node)) held[node.output(0)] = tensor;
+  }
+  return held;
+}
+
+}  // namespace
 
 void ExportWithWeights(const std::string& in, const std::string& out,
                        const std::map<std::string, Tensor>& weights) {
   ModelFile file = ReadModelFile(in);
-  std::set<std::string> open;
-  for (const auto& [name, tensor] : weights) open.insert(name);
-  for (auto& proto : *file.model.mutable_graph()->mutable_initializer()) {
-    auto it = weights.find(proto.name());
-    if (it == weights.end()) continue;
-    Shape shape(proto.dims().begin(), proto.dims().end());
-    Check(it->second.shape() == shape, "[", in, "] expected ", proto.name(),
-          " of shape ", ToString(shape), ", got ",
-          ToString(it->second.shape()));
-    DType dtype = static_cast<DType>(proto.data_type());
-    proto.Clear();
-    ToProto(ConvertTo(it->second, dtype), it->first, &proto);
-    open.erase(it->first);
+  auto held = Find(weights, file.model.mutable_graph());
+  if (held.size() < weights.size()) {
+    // Constants of functions are in the graph once these are inlined.
+    InlineFunctions(&file.model, file.path);
+    for (const auto& node : file.model.graph().node()) {
+      for (const auto& entry : node.metadata_props()) {
+        Check(entry.key() != kOpsetNote, "[", in, "] holds trained weights in ",
+              "functions and has functions of another opset than its own; "
+              "inline them first (onnx.inliner)");
+      }
+    }
+    held = Find(weights, file.model.mutable_graph());
   }
-  Check(open.empty(), "[", in, "] holds no initializer \"",
-        open.empty() ? "" : *open.begin(), "\"");
+  for (const auto& [name, tensor] : weights) {
+    Check(held.contains(name), "[", in, "] holds no initializer \"", name,
+          "\"");
+    onnx::TensorProto& proto = *held.at(name);
+    Shape shape(proto.dims().begin(), proto.dims().end());
+    Check(tensor.shape() == shape, "[", in, "] expected ", name, " of shape ",
+          ToString(shape), ", got ", ToString(tensor.shape()));
+    DType dtype = static_cast<DType>(proto.data_type());
+    std::string own = proto.name();  // a Constant's may be empty
+    proto.Clear();
+    ToProto(ConvertTo(tensor, dtype), own, &proto);
+  }
   CopyExternalData(file, out);
   WriteModelFile(file.model, out);
 }

@@ -8,9 +8,10 @@
 
 namespace onnx_fp8 {
 
-// Writes the model `in` to `out` with other contents for the initializers
-// named in `weights` (same shape; converted to the dtype the file has) and
-// everything else as it was. New contents are stored in the file itself.
+// Writes the model `in` to `out` with other contents for the initializers and
+// Constant nodes named in `weights` (same shape; converted to the dtype the
+// file has) and everything else as it was, but that functions are inlined if
+// they hold one of them. New contents are stored in the file itself.
 // Errors: an initializer that is not there or of another shape, the disk.
 void ExportWithWeights(const std::string& in, const std::string& out,
                        const std::map<std::string, Tensor>& weights);

@@ -14,6 +14,14 @@ bool AllDigits(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// "/blocks.0/Constant_3_output_0", "Constant_12".
+bool NamesConstantNode(std::string_view name) {
+  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
+  if (!name.starts_with("Constant")) return false;
+  name.remove_prefix(8);
+  return name.empty() || name[0] == '_';
+}
+
 // The node that computes with the value, through views, and the operand slot.
 struct Reader {
   const Node* node = nullptr;
@@ -69,7 +77,7 @@ ParameterName Recover(const Value& value) {
 }  // namespace
 
 bool IsMadeUpName(std::string_view name) {
-  if (name.starts_with("onnx::")) return true;
+  if (name.starts_with("onnx::") || NamesConstantNode(name)) return true;
   size_t underscore = name.rfind('_');
   if (underscore == std::string_view::npos) return AllDigits(name);
   std::string_view stem = name.substr(0, underscore);

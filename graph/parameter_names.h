@@ -20,7 +20,8 @@ struct ParameterName {
 };
 
 // Whether an exporter made the name up ("val_83", "onnx::MatMul_512") for a
-// tensor that one of its optimisations computed.
+// tensor that one of its optimisations computed, or for a Constant node
+// ("/fc/Constant_1_output_0").
 bool IsMadeUpName(std::string_view name);
 
 // By initializer name.

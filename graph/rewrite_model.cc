@@ -86,13 +86,11 @@ class ModelRewriter {
       InlineFunctions(&file_.model, file_.path);
       graph = Decide(file_.model, &report_.decisions);
     }
-    std::set<const Value*> before;
-    for (const Value* value : graph->Values()) before.insert(value);
     Upgrade(*graph, std::max(graph->opset, NeededOpset(*graph)));
     Fp8Plan plan = Fp8Rewrite(*graph, spec_, nullptr, {});
     AttachScales(*graph, plan);
     DropIdleTransposes(*graph);
-    WriteBack(*graph, before);
+    WriteBack(*graph);
     report_.opset_after = graph->opset;
     return report_;
   }
@@ -203,9 +201,12 @@ class ModelRewriter {
     for (Node* node : idle) graph.RemoveNode(node);
   }
 
-  // Nodes that are as they were come from the file, the others from the graph.
-  void WriteBack(const Graph& graph, const std::set<const Value*>& before) {
+  // What is as it was comes from the file, the rest from the graph: other
+  // nodes, and initializers that the file lacks.
+  void WriteBack(const Graph& graph) {
     onnx::GraphProto* g = file_.model.mutable_graph();
+    std::set<std::string> held;
+    for (const auto& tensor : g->initializer()) held.insert(tensor.name());
     google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
     nodes.Swap(g->mutable_node());
     for (const Node& node : graph.nodes()) {
@@ -216,7 +217,7 @@ class ModelRewriter {
       }
     }
     for (const Value* value : graph.Initializers()) {
-      if (before.contains(value)) continue;
+      if (held.contains(value->name)) continue;
       ToProto(value->data, value->name, g->add_initializer());
     }
     DropStaleInfo(graph, g);

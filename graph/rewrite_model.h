@@ -20,8 +20,9 @@ struct RewriteReport {
 // Writes `in` to `out` with the admitted products in FP8 and everything else
 // as it was: other nodes, names, order, metadata, symbolic axes, external data
 // and, if >= 19, the opset. Functions that hold an admitted product are
-// inlined; a weight's Transpose that nobody reads any more goes; below opset 19
-// the ops that changed since are raised. Delayed scaling adds its state
+// inlined; a weight's Transpose that nobody reads any more goes; weights in
+// Constant nodes become initializers; below opset 19 the ops that changed since
+// are raised. Delayed scaling adds its state
 // (initializer, input and update_binding). Recipe off copies the file.
 // External data are not read. Their files stay where they are if `out` lies in
 // the same folder, and are copied to another one. Errors: a model that is

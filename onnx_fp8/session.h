@@ -55,6 +55,10 @@ struct SessionOptions {
   std::vector<std::string> train;
   std::vector<std::string> freeze;
   BatchNormMode batch_norm = BatchNormMode::kAsExported;
+  // Whether a table and a layer's weight that hold the same matrix are one
+  // tensor, and pairs "A=B" of names that are, see graph/passes/tied_weights.h.
+  bool tie_copies = true;
+  std::vector<std::string> ties;
   // .safetensors with initial values by FQN or initializer name; "": the
   // model's own.
   std::string init;

@@ -179,21 +179,27 @@ RULE = graph("*TrainedParameters*")
 SPECIALISE = graph("Specialise*")
 IMPORT = (
     M("trained: scalars too", "graph/passes/trained_parameters.cc",
-      "(value.data.rank() == 0 || IsMadeUpName(value.name))",
-      "IsMadeUpName(value.name)", RULE),
+      "(tensor.data.rank() == 0 || IsMadeUpName(tensor.value->name))",
+      "IsMadeUpName(tensor.value->name)", RULE),
     M("trained: tables with constant indices", "graph/passes/trained_parameters.cc",
-      "!initializers_.contains(node.in(1)->name) &&", "", RULE),
-    M("trained: exponents of Pow", "graph/passes/trained_parameters.cc",
-      '"Resize",         "Pow",', '"Resize",', RULE),
+      "!held_.contains(node.in(1)->name) &&", "", RULE),
+    M("trained: the square of Pow", "graph/passes/trained_parameters.cc",
+      'node.op == "Min" || node.op == "Pow"', 'node.op == "Min"', RULE),
+    M("trained: what meets one-hot tokens is not", "graph/passes/trained_parameters.cc",
+      "live || (values && IsProduct(node))", "live", RULE),
+    M("trained: frequencies that meet positions", "graph/passes/trained_parameters.cc",
+      "bool frequencies = !data && AreFalling(tensor.data);", "bool frequencies = false;", RULE),
+    M("trained: Constant nodes are not", "graph/constants.cc",
+      "if (data.defined()) held.push_back", "if (false) held.push_back", RULE),
     M("trained: rotary frequencies", "graph/passes/trained_parameters.cc",
       "if (alike) return {Kind::kTravelling, travelling};",
       "return {Kind::kTravelling, travelling};", RULE),
     M("trained: --freeze wins over --train",
       "graph/passes/trained_parameters.cc",
-      'override_role(patterns.freeze, "--freeze", Role::kFrozen);\n'
-      '  override_role(patterns.train, "--train", Role::kParameter);',
-      'override_role(patterns.train, "--train", Role::kParameter);\n'
-      '  override_role(patterns.freeze, "--freeze", Role::kFrozen);', RULE),
+      'marker.Override(patterns.freeze, "--freeze", Role::kFrozen);\n'
+      '  marker.Override(patterns.train, "--train", Role::kParameter);',
+      'marker.Override(patterns.train, "--train", Role::kParameter);\n'
+      '  marker.Override(patterns.freeze, "--freeze", Role::kFrozen);', RULE),
     M("names: transposed weights are not", "graph/parameter_names.cc",
       "name.transposed = !used_transposed &&",
       "name.transposed = used_transposed &&",

@@ -214,7 +214,7 @@ class Session : public TrainingSession {
 
   std::map<std::string, std::string> Restore(
       const std::string& folder) override {
-    auto checkpoint = LoadLatestCheckpoint(folder, Fingerprint());
+    auto checkpoint = Latest(folder);
     Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
     std::map<std::string, std::string> notes = checkpoint->notes;
     TensorMap state;
@@ -256,12 +256,13 @@ class Session : public TrainingSession {
   }
 
   void ExportOnnx(const std::string& path) override {
-    ExportWithWeights(options_.model, path, Weights());
+    ExportWithWeights(options_.model, path, model_.WithCopies(Weights()));
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
     std::vector<std::string> remarks;
-    WriteSafetensors(path, ToTorch(Weights(), model_.names, &remarks));
+    WriteSafetensors(path, ToTorch(model_.WithCopies(Weights()),
+                                   model_.AllNames(), &remarks));
     return remarks;
   }
 
@@ -279,6 +280,16 @@ class Session : public TrainingSession {
              std::ranges::includes(wanted.values, values);
     }
   };
+
+  std::optional<Checkpoint> Latest(const std::string& folder) const {
+    try {
+      return LoadLatestCheckpoint(folder, Fingerprint());
+    } catch (const Error& error) {
+      if (model_.copies.empty()) throw;
+      Fail(error.what(), "; a run that did not tie ", model_.copies[0].name,
+           " to ", model_.copies[0].first, " goes on with --no-tie");
+    }
+  }
 
   // Feeds of the model's own inputs, with their shapes. Errors: one missing.
   ShapeMap Shapes(const TensorMap& feeds) const {

@@ -6,8 +6,6 @@
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
-namespace {
-
 Tensor Transposed(const Tensor& x) {
   int64_t rows = x.dim(0);
   int64_t columns = x.dim(1);
@@ -23,8 +21,6 @@ Tensor Transposed(const Tensor& x) {
   }
   return y;
 }
-
-}  // namespace
 
 TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks) {

@@ -9,6 +9,9 @@
 
 namespace onnx_fp8 {
 
+// Of a matrix.
+Tensor Transposed(const Tensor& x);
+
 // Weights by PyTorch's names and in its layout, for load_state_dict. `remarks`
 // gets a line for each name or layout that the file had lost.
 TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/training_model.h"
 
+#include <cstring>
+
 #include "graph/onnx_io.h"
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
@@ -23,19 +25,74 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
   return infos;
 }
 
+TensorMap TrainingModel::WithCopies(TensorMap weights) const {
+  for (const TiedCopy& copy : copies) {
+    auto first = weights.find(copy.first);
+    if (first == weights.end()) continue;  // constants
+    Tensor own = first->second;
+    weights[copy.name] = copy.transposed ? Transposed(own) : own;
+  }
+  return weights;
+}
+
+ParameterNames TrainingModel::AllNames() const {
+  ParameterNames all = names;
+  for (const TiedCopy& copy : copies) {
+    bool known = copy.torch.fqn != copy.name || !IsMadeUpName(copy.name);
+    if (known) all[copy.name] = copy.torch;
+  }
+  return all;
+}
+
+namespace {
+
+// Weights by initializer name; what they hold for a copy becomes the first's.
+TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
+  std::vector<ParameterInfo> infos = model.Parameters();
+  ParameterNames names = model.AllNames();
+  for (const TiedCopy& copy : model.copies) {
+    auto named = names.emplace(copy.name, copy.torch).first;
+    infos.push_back({copy.name, named->second.fqn, copy.dtype, copy.shape});
+  }
+  TensorMap weights = FromTorch(ReadSafetensors(path), infos, names, path);
+  for (const TiedCopy& copy : model.copies) {
+    auto given = weights.find(copy.name);
+    if (given == weights.end()) continue;
+    Tensor own = copy.transposed ? Transposed(given->second) : given->second;
+    weights.erase(given);
+    auto first = weights.emplace(copy.first, own).first;
+    Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
+          path, "] expected the same numbers for ", copy.first, " and ",
+          copy.name, ", which are one tensor (--no-tie trains them apart)");
+  }
+  return weights;
+}
+
+}  // namespace
+
 TrainingModel LoadTrainingModel(const SessionOptions& options) {
   TrainingModel model;
   model.graph = ReadModel(options.model);
   ComputeInFloat(*model.graph);
   std::string note = SetBatchNormMode(*model.graph, options.batch_norm);
   if (!note.empty()) model.notes.push_back(note);
-  MarkParameters(*model.graph, {options.train, options.freeze});
+  auto reports = MarkParameters(
+      *model.graph,
+      {options.train, options.freeze, options.tie_copies, options.ties});
+  for (const InitializerReport& report : reports) {
+    if (report.tied_to.empty()) continue;
+    model.copies.push_back({report.name, report.torch, report.data.dtype(),
+                            report.data.shape(), report.tied_to,
+                            report.transposed});
+    model.notes.push_back(
+        Concat(report.name, " and ", report.tied_to, " hold the same numbers",
+               report.transposed ? ", transposed," : "",
+               " and are trained as one tensor (--no-tie trains them apart)"));
+  }
   model.names = NameParameters(*model.graph);
   if (!options.scales.empty()) model.scales = ReadStaticScales(options.scales);
   if (!options.init.empty()) {
-    TensorMap arrays = ReadSafetensors(options.init);
-    for (auto& [name, tensor] :
-         FromTorch(arrays, model.Parameters(), model.names, options.init)) {
+    for (auto& [name, tensor] : ReadInit(model, options.init)) {
       model.graph->Find(name)->data = tensor;
     }
   }

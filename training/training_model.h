@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "graph/graph.h"
@@ -14,14 +15,30 @@
 
 namespace onnx_fp8 {
 
+// A tensor of the file that is one with another, see
+// graph/passes/tied_weights.h.
+struct TiedCopy {
+  std::string name;
+  ParameterName torch;
+  DType dtype;
+  Shape shape;
+  std::string first;  // the initializer that it is one with
+  bool transposed = false;
+};
+
 struct TrainingModel {
   std::unique_ptr<Graph> graph;
   ParameterNames names;
   StaticScales scales;
   std::vector<std::string> notes;  // for the user
+  std::vector<TiedCopy> copies;
 
   // Trained and frozen ones, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
+  // Adds what the tied copies hold.
+  TensorMap WithCopies(TensorMap weights) const;
+  // Names of all parameters and of copies that PyTorch has a name for.
+  ParameterNames AllNames() const;
 };
 
 // Reads options.model and options.init. Errors: as TrainingSession::Create's.

@@ -6,8 +6,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "graph/constants.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
+#include "graph/passes/tied_weights.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/glob.h"
 
@@ -19,10 +21,11 @@ using Names = std::set<std::string>;
 // What a value is to the rule.
 struct Kind {
   enum Tag {
-    kAux,        // derived from shapes, integer inputs and constants
+    kAux,        // derived from shapes and constants
     kOne,        // a one-element constant
+    kValues,     // computed from what integer inputs hold
     kLive,       // depends on float data
-    kTravelling  // initializers on their way to their first use
+    kTravelling  // float constants on their way to their first use
   } tag = kAux;
   Names names = {};
 };
@@ -34,17 +37,35 @@ bool IsView(const Node& node) {
       "Transpose", "Reshape",  "Squeeze",         "Unsqueeze",  "Cast",
       "CastLike",  "Identity", "Slice",           "Split",      "Concat",
       "Expand",    "Flatten",  "SplitToSequence", "SequenceAt", "Tile",
-      "Gather",    "GatherND"};
+      "Gather",    "GatherND", "GatherElements"};
   return kViews.contains(node.op);
 }
 
-// Operands of these are bounds, exponents or fill values, never weights.
+// Views too, but that their other operands are float: scales, a fill value.
+bool IsResampling(const Node& node) {
+  return node.op == "Resize" || node.op == "Pad";
+}
+
+// What such an op multiplies, values of integer inputs included, by a constant
+// is no arithmetic of masks and positions but a layer.
+bool IsProduct(const Node& node) {
+  static const std::set<std::string, std::less<>> kOps = {
+      "MatMul", "Gemm", "Conv", "ConvTranspose",
+      "Einsum", "LSTM", "GRU",  "RNN"};
+  return kOps.contains(node.op);
+}
+
+// Operands of these are bounds or fill values, never weights.
 bool TakesNoWeights(const Node& node) {
   static const std::set<std::string, std::less<>> kOps = {
-      "Clip", "Pad",    "Resize",         "Pow",
-      "Max",  "Min",    "Equal",          "Greater",
-      "Less", "OneHot", "GreaterOrEqual", "LessOrEqual"};
+      "Clip",   "Equal",          "Greater",    "Less",
+      "OneHot", "GreaterOrEqual", "LessOrEqual"};
   return kOps.contains(node.op);
+}
+
+// Operands of these are weights unless they are one number: a bound, a square.
+bool TakesNoNumber(const Node& node) {
+  return node.op == "Max" || node.op == "Min" || node.op == "Pow";
 }
 
 // Operand slots that hold no weights although the op takes some.
@@ -53,19 +74,40 @@ bool SkipsSlot(const Node& node, size_t slot) {
   return node.op == "Where" && slot == 0;
 }
 
+// Which axes: no part of what is computed with the first operand.
+bool IsAxes(const Node& node, size_t slot) {
+  return slot == 1 && node.op.starts_with("Reduce");
+}
+
 bool OneElement(const Tensor& t) { return t.size() == 1; }
+
+// Exporters write a normalisation that has no scale and bias with ones and
+// zeros.
+bool IsPlaceholder(const Node& node, const Value& value, const Tensor& data) {
+  if (!node.op.ends_with("Normalization") || !value.producer ||
+      !IsMadeUpName(value.name)) {
+    return false;
+  }
+  double number = DoubleAt(data, 0);
+  if (number != 0 && number != 1) return false;
+  for (int64_t i = 1; i < data.size(); ++i) {
+    if (DoubleAt(data, i) != number) return false;
+  }
+  return true;
+}
 
 class Rule {
  public:
-  explicit Rule(const Graph& graph) {
+  Rule(const Graph& graph, const std::vector<HeldTensor>& tensors) {
     Kinds kinds;
-    for (const Value* value : graph.Values()) {
-      if (value->is_initializer()) {
-        kinds[value->name] = InitializerKind(*value);
-      } else if (value->is_input) {
-        kinds[value->name].tag =
-            IsFloat(value->dtype) ? Kind::kLive : Kind::kAux;
-      }
+    for (const HeldTensor& tensor : tensors) {
+      held_.emplace(tensor.value->name, &tensor);
+      kinds[tensor.value->name] = KindOf(tensor);
+    }
+    for (const Value* value : graph.inputs) {
+      if (value->is_initializer()) continue;
+      kinds[value->name].tag =
+          IsFloat(value->dtype) ? Kind::kLive : Kind::kValues;
     }
     Visit(graph, kinds);
   }
@@ -79,12 +121,15 @@ class Rule {
     return lost_;
   }
   const Names& running() const { return running_; }
+  // What lookups read.
+  const Names& tables() const { return tables_; }
 
  private:
-  Kind InitializerKind(const Value& value) {
-    initializers_.insert(value.name);
-    if (IsFloat(value.dtype)) return {Kind::kTravelling, {value.name}};
-    return {OneElement(value.data) ? Kind::kOne : Kind::kAux};
+  static Kind KindOf(const HeldTensor& tensor) {
+    if (IsFloat(tensor.data.dtype())) {
+      return {Kind::kTravelling, {tensor.value->name}};
+    }
+    return {OneElement(tensor.data) ? Kind::kOne : Kind::kAux};
   }
 
   void Found(const Names& names, const Node& node) {
@@ -92,19 +137,22 @@ class Rule {
       found_.try_emplace(name, node.Where());
   }
 
-  Kind OfConstant(const Node& node) {
-    const Tensor* tensor = node.TensorAttribute("value");
-    bool one = node.Has("value_float") || node.Has("value_int") ||
-               (tensor && OneElement(*tensor));
-    return {one ? Kind::kOne : Kind::kAux};
+  void Lost(const Names& names, const Node& node) {
+    for (const std::string& name : names) lost_.try_emplace(name, node.Where());
+  }
+
+  // Of a node in a subgraph.
+  static Kind OfConstant(const Node& node) {
+    Tensor data = ConstantIn(node);
+    return {data.defined() && OneElement(data) ? Kind::kOne : Kind::kAux};
   }
 
   Kind OfView(const Node& node, const std::vector<Kind>& in) {
-    bool gather = node.op == "Gather" || node.op == "GatherND";
-    if (gather && in.size() > 1 && in[1].tag != Kind::kOne &&
-        !initializers_.contains(node.in(1)->name) &&
-        in[0].tag == Kind::kTravelling) {
+    bool gather = node.op.starts_with("Gather") && in.size() > 1;
+    if (gather && in[1].tag != Kind::kOne &&
+        !held_.contains(node.in(1)->name) && in[0].tag == Kind::kTravelling) {
       Found(in[0].names, node);
+      tables_.insert(in[0].names.begin(), in[0].names.end());
       return {Kind::kLive};
     }
     // All operands of Concat are data; of other views the first.
@@ -112,55 +160,74 @@ class Rule {
         node.op == "Concat" ? in.size() : std::min<size_t>(1, in.size());
     Kind out = in.empty() ? Kind{} : in[0];
     bool live = false;
+    bool values = gather && in[1].tag == Kind::kValues;
     Names travelling;
     for (size_t i = 0; i < data; ++i) {
       live |= in[i].tag == Kind::kLive;
+      values |= in[i].tag == Kind::kValues;
       travelling.insert(in[i].names.begin(), in[i].names.end());
     }
+    for (size_t i = data; i < in.size(); ++i) Lost(in[i].names, node);
     if (live) {
       Found(travelling, node);
       return {Kind::kLive};
     }
     if (!travelling.empty()) return {Kind::kTravelling, travelling};
-    return out;
+    return values ? Kind{Kind::kValues} : out;
+  }
+
+  // Constants meet data, or values of integer inputs, at an operand of the
+  // node. Returns whether one of them is a weight there.
+  bool Meet(const Node& node, size_t slot, const Names& names, bool data) {
+    bool any = false;
+    bool takes = !SkipsSlot(node, slot) && !TakesNoWeights(node);
+    for (const std::string& name : names) {
+      const HeldTensor& tensor = *held_.at(name);
+      bool number = TakesNoNumber(node) && OneElement(tensor.data);
+      // Positions times frequencies, which is how rotary tables begin.
+      bool frequencies = !data && AreFalling(tensor.data);
+      bool weight = takes && !number && !frequencies &&
+                    !IsPlaceholder(node, *tensor.value, tensor.data);
+      weight ? Found({name}, node) : Lost({name}, node);
+      any |= weight;
+    }
+    return any;
   }
 
   Kind OfOperation(const Node& node, const std::vector<Kind>& in) {
-    bool live = std::ranges::any_of(
-        in, [](const Kind& k) { return k.tag == Kind::kLive; });
-    if (live) {
-      for (size_t i = 0; i < in.size(); ++i) {
-        bool weight = !SkipsSlot(node, i) && !TakesNoWeights(node);
-        if (weight) {
-          Found(in[i].names, node);
-        } else {
-          Lost(in[i].names, node);
-        }
-      }
-      return {Kind::kLive};
-    }
+    auto has = [&](Kind::Tag tag) {
+      return std::ranges::any_of(in,
+                                 [&](const Kind& k) { return k.tag == tag; });
+    };
+    bool live = has(Kind::kLive), values = has(Kind::kValues);
     Names travelling;
     bool alike = true;
     bool ones = !in.empty();
-    for (const Kind& kind : in) {
-      travelling.insert(kind.names.begin(), kind.names.end());
-      alike &= kind.tag == Kind::kTravelling || kind.tag == Kind::kOne;
-      ones &= kind.tag == Kind::kOne;
+    for (size_t i = 0; i < in.size(); ++i) {
+      travelling.insert(in[i].names.begin(), in[i].names.end());
+      alike &= in[i].tag == Kind::kTravelling || in[i].tag == Kind::kOne ||
+               IsAxes(node, i);
+      ones &= in[i].tag == Kind::kOne;
     }
-    if (travelling.empty()) return {ones ? Kind::kOne : Kind::kAux};
+    if (live || (values && IsProduct(node))) {
+      bool weight = false;
+      for (size_t i = 0; i < in.size(); ++i) {
+        weight |= Meet(node, i, in[i].names, live);
+      }
+      return {live || weight ? Kind::kLive : Kind::kValues};
+    }
+    if (travelling.empty()) {
+      return {values ? Kind::kValues : ones ? Kind::kOne : Kind::kAux};
+    }
     if (alike) return {Kind::kTravelling, travelling};
     Lost(travelling, node);
-    return {Kind::kAux};
-  }
-
-  void Lost(const Names& names, const Node& node) {
-    for (const std::string& name : names) lost_.try_emplace(name, node.Where());
+    return {values ? Kind::kValues : Kind::kAux};
   }
 
   // Bodies see the values around them; their own inputs count as live. Returns
-  // what the outputs are: live if any body's output is.
+  // what the outputs are: live if any body's output is, else values likewise.
   Kind OfSubgraphs(const Node& node, Kinds& kinds) {
-    bool live = node.op != "If";
+    bool live = node.op != "If", values = false;
     for (const auto& [key, attribute] : node.attributes) {
       auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
       if (!inner) continue;
@@ -175,9 +242,10 @@ class Rule {
         if (it != kinds.end()) hidden.back().second = it->second;
         kinds[value->name] = {value->is_input ? Kind::kLive : Kind::kAux};
       }
-      Visit(**inner, kinds);
+      Visit(**inner, kinds, /*body=*/true);
       for (const Value* value : (*inner)->outputs) {
         live |= kinds[value->name].tag == Kind::kLive;
+        values |= kinds[value->name].tag == Kind::kValues;
       }
       for (auto& [name, kind] : hidden) {
         if (kind) {
@@ -187,14 +255,14 @@ class Rule {
         }
       }
     }
-    return {live ? Kind::kLive : Kind::kAux};
+    return {live ? Kind::kLive : values ? Kind::kValues : Kind::kAux};
   }
 
   static bool HasSubgraph(const Node& node) {
     return node.op == "If" || node.op == "Loop" || node.op == "Scan";
   }
 
-  void Visit(const Graph& graph, Kinds& kinds) {
+  void Visit(const Graph& graph, Kinds& kinds, bool body = false) {
     static const std::set<std::string, std::less<>> kShapes = {
         "Shape", "Size", "Range", "ConstantOfShape", "NonZero"};
     for (const Node& node : graph.nodes()) {
@@ -207,10 +275,11 @@ class Rule {
         out = OfSubgraphs(node, kinds);
         if (out.tag == Kind::kAux) out = OfOperation(node, in);
       } else if (node.op == "Constant") {
+        if (!body) continue;  // a held tensor
         out = OfConstant(node);
       } else if (kShapes.contains(node.op)) {
         out = {};
-      } else if (IsView(node)) {
+      } else if (IsView(node) || IsResampling(node)) {
         out = OfView(node, in);
       } else {
         out = OfOperation(node, in);
@@ -228,83 +297,198 @@ class Rule {
 
   std::unordered_map<std::string, std::string> found_;
   std::unordered_map<std::string, std::string> lost_;
-  Names running_;
-  std::set<std::string> initializers_;
+  Names running_, tables_;
+  std::unordered_map<std::string, const HeldTensor*> held_;
 };
 
 // Scalars of the arithmetic look like scalar parameters; exporters give them
 // rank 0, or a name of their own making where an optimisation reshaped them.
-bool CannotTell(const Value& value) {
-  return OneElement(value.data) &&
-         (value.data.rank() == 0 || IsMadeUpName(value.name));
+bool CannotTell(const HeldTensor& tensor) {
+  return OneElement(tensor.data) &&
+         (tensor.data.rank() == 0 || IsMadeUpName(tensor.value->name));
 }
 
-std::vector<Value*> Matching(const Graph& graph, const ParameterNames& names,
-                             const std::string& pattern, const char* flag) {
-  std::vector<Value*> matches;
-  for (Value* value : graph.Initializers()) {
-    if (!IsFloat(value->dtype)) continue;
-    auto named = names.find(value->name);
-    if (MatchesGlob(pattern, value->name) ||
-        (named != names.end() && MatchesGlob(pattern, named->second.fqn))) {
-      matches.push_back(value);
+// Decides and reports. Constants that get a role become initializers.
+class Marker {
+ public:
+  explicit Marker(Graph& graph)
+      : graph_(graph),
+        tensors_(HeldTensors(graph)),
+        rule_(graph, tensors_),
+        tables_(FixedTables(tensors_)) {}
+
+  void Mark() {
+    for (HeldTensor& tensor : tensors_) {
+      tensor.value->role = Role::kNone;
+      std::string reason = Decide(tensor);
+      reports_.push_back(
+          {tensor.value->name, tensor.value, tensor.data, std::move(reason)});
+    }
+    for (InitializerReport& report : reports_) {
+      if (report.value->role != Role::kNone) Settle(report);
+    }
+    ParameterNames names = NameParameters(graph_);
+    for (InitializerReport& report : reports_) {
+      auto named = names.find(report.name);
+      report.torch =
+          named == names.end() ? ParameterName{report.name} : named->second;
     }
   }
-  Check(!matches.empty(), "[", graph.file, "] ", flag, " ", pattern,
-        " matches no float initializer; `onnx-fp8 inspect` lists them");
-  return matches;
-}
+
+  // Makes one tensor of those that hold the same.
+  void TieCopies() {
+    std::vector<Value*> weights;
+    for (const InitializerReport& report : reports_) {
+      if (report.value->role == Role::kParameter) {
+        weights.push_back(report.value);
+      }
+    }
+    for (const Tie& tie : FindTies(weights, rule_.tables())) Apply(tie, "");
+  }
+
+  // "A=B".
+  void TieNamed(const std::string& text) {
+    size_t cut = text.find('=');
+    Check(cut != std::string::npos && cut > 0 && cut + 1 < text.size(), "[",
+          graph_.file, "] --tie expected A=B, got ", text);
+    InitializerReport& a = *Named(text.substr(0, cut));
+    InitializerReport& b = *Named(text.substr(cut + 1));
+    if (a.value == b.value) return;  // tied already
+    Check(b.tied_to.empty(), "[", graph_.file, "] --tie ", text, ": ", b.name,
+          " is tied to ", b.tied_to, " already");
+    for (InitializerReport* report : {&a, &b}) Settle(*report);
+    auto transposed = HoldsTransposed(*a.value, *b.value);
+    Check(transposed.has_value(), "[", graph_.file, "] --tie ", text,
+          ": expected the same numbers in both, as they are or transposed");
+    Apply({a.value, b.value, *transposed}, "--tie " + text);
+  }
+
+  void Override(const std::vector<std::string>& globs, const char* flag,
+                Role role) {
+    for (const std::string& pattern : globs) {
+      for (InitializerReport* report : Matching(pattern, flag)) {
+        Role before = report->value->role;
+        if (role == Role::kFrozen && before != Role::kParameter) continue;
+        report->value->role = role;
+        report->reason =
+            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", flag, " ",
+                   pattern);
+        Settle(*report);
+      }
+    }
+  }
+
+  // Those of Constant nodes that are one number say nothing.
+  std::vector<InitializerReport> TakeReports() {
+    std::erase_if(reports_, [](const InitializerReport& report) {
+      return report.value->producer &&
+             (OneElement(report.data) || !IsFloat(report.data.dtype()));
+    });
+    return std::move(reports_);
+  }
+
+ private:
+  // Sets the role and returns the reason.
+  std::string Decide(const HeldTensor& tensor) {
+    Value& value = *tensor.value;
+    auto found = rule_.found().find(value.name);
+    auto lost = rule_.lost().find(value.name);
+    if (!IsFloat(tensor.data.dtype())) {
+      return Concat("constant: ", Name(tensor.data.dtype()), " data");
+    }
+    if (rule_.running().contains(value.name)) {
+      value.role = Role::kState;
+      return "state: running statistics of BatchNormalization";
+    }
+    if (found != rule_.found().end() && CannotTell(tensor)) {
+      return "constant: one element (name it with --train to train it)";
+    }
+    if (auto table = tables_.find(&value); table != tables_.end()) {
+      return "constant: " + table->second +
+             " (name it with --train to train it)";
+    }
+    if (found != rule_.found().end()) {
+      value.role = Role::kParameter;
+      return "trained: meets data at " + found->second;
+    }
+    if (lost != rule_.lost().end()) {
+      return "constant: no weight of " + lost->second;
+    }
+    return "constant: meets no data";
+  }
+
+  void Settle(InitializerReport& report) {
+    Role role = report.value->role;
+    report.value = AsInitializer(graph_, report.value);
+    report.value->role = role;
+  }
+
+  void Apply(const Tie& tie, const std::string& flag) {
+    std::string first = tie.first->name, second = tie.second->name;
+    InitializerReport& a = *Named(first);
+    if (tie.second->role == Role::kParameter) a.value->role = Role::kParameter;
+    for (InitializerReport& report : reports_) {
+      if (report.value != tie.second) continue;
+      report.reason = Concat("tied: one tensor with ", first,
+                             tie.transposed ? ", transposed" : "",
+                             flag.empty() ? "" : ": ", flag);
+      // What was tied to the second one follows it.
+      report.transposed = report.transposed != tie.transposed;
+      report.tied_to = first;
+      report.value = a.value;
+    }
+    onnx_fp8::Apply(graph_, tie);
+  }
+
+  bool Matches(const InitializerReport& report, const std::string& pattern) {
+    return MatchesGlob(pattern, report.name) ||
+           MatchesGlob(pattern, report.torch.fqn);
+  }
+
+  InitializerReport* Named(const std::string& name) {
+    InitializerReport* found = nullptr;
+    for (InitializerReport& report : reports_) {
+      if (!IsFloat(report.data.dtype())) continue;
+      if (report.name == name) return &report;
+      if (report.torch.fqn == name) found = &report;
+    }
+    Check(found, "[", graph_.file, "] --tie ", name,
+          " is no float initializer; `onnx-fp8 inspect` lists them");
+    return found;
+  }
+
+  // By the name of a copy the tensor that it is tied to.
+  std::vector<InitializerReport*> Matching(const std::string& pattern,
+                                           const char* flag) {
+    std::vector<InitializerReport*> matches;
+    for (InitializerReport& report : reports_) {
+      if (!IsFloat(report.data.dtype()) || !Matches(report, pattern)) continue;
+      matches.push_back(report.tied_to.empty() ? &report
+                                               : Named(report.tied_to));
+    }
+    Check(!matches.empty(), "[", graph_.file, "] ", flag, " ", pattern,
+          " matches no float initializer; `onnx-fp8 inspect` lists them");
+    return matches;
+  }
+
+  Graph& graph_;
+  std::vector<HeldTensor> tensors_;
+  Rule rule_;
+  std::unordered_map<const Value*, std::string> tables_;
+  std::vector<InitializerReport> reports_;
+};
 
 }  // namespace
 
 std::vector<InitializerReport> MarkParameters(
     Graph& graph, const ParameterPatterns& patterns) {
-  Rule rule(graph);
-  auto tables = FixedTables(graph);
-  std::vector<InitializerReport> reports;
-  std::unordered_map<const Value*, size_t> index;
-  for (Value* value : graph.Initializers()) {
-    std::string reason;
-    value->role = Role::kNone;
-    auto found = rule.found().find(value->name);
-    auto lost = rule.lost().find(value->name);
-    if (!IsFloat(value->dtype)) {
-      reason = Concat("constant: ", Name(value->dtype), " data");
-    } else if (rule.running().contains(value->name)) {
-      value->role = Role::kState;
-      reason = "state: running statistics of BatchNormalization";
-    } else if (found != rule.found().end() && CannotTell(*value)) {
-      reason = "constant: one element (name it with --train to train it)";
-    } else if (auto table = tables.find(value); table != tables.end()) {
-      reason =
-          "constant: " + table->second + " (name it with --train to train it)";
-    } else if (found != rule.found().end()) {
-      value->role = Role::kParameter;
-      reason = "trained: meets data at " + found->second;
-    } else if (lost != rule.lost().end()) {
-      reason = "constant: no weight of " + lost->second;
-    } else {
-      reason = "constant: meets no data";
-    }
-    index[value] = reports.size();
-    reports.push_back({value, std::move(reason)});
-  }
-  const ParameterNames names = NameParameters(graph);
-  auto override_role = [&](const std::vector<std::string>& globs,
-                           const char* flag, Role role) {
-    for (const std::string& pattern : globs) {
-      for (Value* value : Matching(graph, names, pattern, flag)) {
-        if (role == Role::kFrozen && value->role != Role::kParameter) continue;
-        value->role = role;
-        reports[index[value]].reason =
-            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", flag, " ",
-                   pattern);
-      }
-    }
-  };
-  override_role(patterns.freeze, "--freeze", Role::kFrozen);
-  override_role(patterns.train, "--train", Role::kParameter);
-  return reports;
+  Marker marker(graph);
+  marker.Mark();
+  if (patterns.tie_copies) marker.TieCopies();
+  for (const std::string& pair : patterns.ties) marker.TieNamed(pair);
+  marker.Override(patterns.freeze, "--freeze", Role::kFrozen);
+  marker.Override(patterns.train, "--train", Role::kParameter);
+  return marker.TakeReports();
 }
 
 }  // namespace onnx_fp8

@@ -50,6 +50,29 @@ TEST_P(TrainedParameters, EqualTheReferencesSet) {
   EXPECT_EQ(got, Expected(GetParam(), *graph));
 }
 
+// A Constant node is an initializer by another spelling.
+TEST_P(TrainedParameters, EqualTheReferencesSetInConstantNodes) {
+  auto graph = ReadModel(GetParam().model());
+  std::set<std::string> expected = Expected(GetParam(), *graph);
+  for (Value* value : graph->Initializers()) {
+    std::string name = value->name;
+    Node* node =
+        graph->AddNode("Constant", {}, {graph->FreshName(name)},
+                       {{"value", value->data}}, "", &graph->nodes().front());
+    node->out(0)->dtype = value->dtype;
+    graph->ReplaceUses(value, node->out(0));
+    graph->RemoveValue(value);
+    graph->Rename(node->out(0), name);
+  }
+  MarkParameters(*graph);
+  std::set<std::string> got;
+  for (const Value* value : graph->Initializers()) {
+    EXPECT_NE(value->role, Role::kNone) << value->name;
+    if (value->role == Role::kParameter) got.insert(value->name);
+  }
+  EXPECT_EQ(got, expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Corpus, TrainedParameters,
                          testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
                                                          "f17"})),
@@ -163,18 +186,179 @@ output b
             Names{"table"});
 }
 
-TEST(TrainedParametersRule, BoundsExponentsAndStatisticsAreNot) {
+// What a normalisation of no parameters is written with; with a name of their
+// own they may be parameters.
+TEST(TrainedParametersRule, PlaceholdersOfNormsAreNoWeights) {
+  auto text = [](const std::string& scale, const std::string& bias) {
+    return "input x: float[2,3,4]\n\"" + scale +
+           "\": float[3] = Constant<value_floats=[1.0,1.0,1.0]>()\n\"" + bias +
+           "\": float[3] = Constant<value_floats=[0.0,0.0,0.0]>()\n"
+           "y: float[2,3,4] = InstanceNormalization(x, \"" +
+           scale + "\", \"" + bias + "\")\noutput y\n";
+  };
+  EXPECT_EQ(TrainedOf(text("/n/Constant_output_0", "/n/Constant_1_output_0")),
+            Names{});
+  EXPECT_EQ(TrainedOf(text("n.weight", "n.bias")),
+            (Names{"n.weight", "n.bias"}));
+}
+
+TEST(TrainedParametersRule, ExponentsAndExtremes) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[2,3]
+const p: float[3]
+const high: float[3]
+const low: float[2,1]
+const base: float[3]
+const two: float[1]
+const bound: float[1]
+a: float[2,3] = Pow(x, p)
+b: float[2,3] = Min(a, high)
+c: float[2,3] = Max(low, b, bound)
+d: float[2,3] = Pow(base, c)
+y: float[2,3] = Pow(d, two)
+output y
+)"),
+            (Names{"p", "high", "low", "base"}));
+}
+
+// An operand of Resize and Pad is on its way, their others are not.
+TEST(TrainedParametersRule, ResampledTables) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[1,3,8,8]
+const positions: float[1,3,4,4]
+const edges: float[1,3,6,6]
+const roi: float[8]
+const scales: float[4] = {1,1,2,2}
+const ends: int64[8] = {0,0,1,1,0,0,1,1}
+const fill: float[1] = {0.5}
+large: float[1,3,8,8] = Resize(positions, roi, scales)
+wide: float[1,3,8,8] = Pad(edges, ends, fill)
+a: float[1,3,8,8] = Add(x, large)
+y: float[1,3,8,8] = Add(a, wide)
+output y
+)"),
+            (Names{"positions", "edges"}));
+}
+
+// The norm of a weight over some of its axes.
+TEST(TrainedParametersRule, WeightNorm) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[1,3,8,8]
+const v: float[4,3,2,2]
+const g: float[4,1,1,1]
+const axes: int64[3] = {1,2,3}
+length: float[4,1,1,1] = ReduceL2(v, axes)
+unit: float[4,3,2,2] = Div(v, length)
+w: float[4,3,2,2] = Mul(unit, g)
+y: float[1,4,7,7] = Conv(x, w)
+output y
+)"),
+            (Names{"v", "g"}));
+}
+
+// bytes → one-hot → embedding, as JAX and TensorFlow write it.
+TEST(TrainedParametersRule, ProductsOfIntegerInputs) {
+  EXPECT_EQ(TrainedOf(R"(
+input bytes: int32[2,5]
+const alphabet: int32[7] = {0,1,2,3,4,5,6}
+const axis: int64[1] = {2}
+const w: float[7,4]
+const b: float[4]
+each: int32[2,5,1] = Unsqueeze(bytes, axis)
+same: bool[2,5,7] = Equal(each, alphabet)
+hot: float[2,5,7] = Cast<to=1>(same)
+x: float[2,5,4] = MatMul(hot, w)
+y: float[2,5,4] = Add(x, b)
+output y
+)"),
+            (Names{"w", "b"}));
+  EXPECT_EQ(TrainedOf(R"(
+input image: uint8[1,3,8,8]
+const mean: float[1,3,1,1]
+const range: float[] = {255}
+const w: float[4,3,2,2]
+const b: float[4]
+x: float[1,3,8,8] = Cast<to=1>(image)
+centred: float[1,3,8,8] = Sub(x, mean)
+scaled: float[1,3,8,8] = Div(centred, range)
+y: float[1,4,7,7] = Conv(scaled, w, b)
+output y
+)"),
+            (Names{"w", "b"}));
+}
+
+// The mask is made of integers that are fed; positions are their sums.
+TEST(TrainedParametersRule, MasksAndPositionsOfIntegerInputs) {
+  std::string text = R"(
+input x: float[2,5,8]
+input seen: int64[2,5]
+const one: float[] = {1}
+const low: float[] = {-10000}
+const slopes: float[8,1] = {8,7,6,5,4,3,2,1}
+const axis: int64[] = {1}
+const middle: int64[1] = {1}
+const frequency: float[1,4,1] = FREQUENCY
+const w: float[8,8]
+m: float[2,5] = Cast<to=1>(seen)
+hidden: float[2,5] = Sub(one, m)
+bias: float[2,5] = Mul(hidden, low)
+bias3: float[2,1,5] = Unsqueeze(bias, middle)
+alibi: float[2,8,5] = Mul(slopes, bias3)
+p: int64[2,5] = CumSum(seen, axis)
+pf: float[2,5] = Cast<to=1>(p)
+p3: float[2,1,5] = Unsqueeze(pf, middle)
+angle: float[2,4,5] = MatMul(frequency, p3)
+turned: float[2,5,4] = Transpose<perm=[0,2,1]>(angle)
+both: float[2,5,8] = Concat<axis=2>(turned, turned)
+cos: float[2,5,8] = Cos(both)
+sin: float[2,5,8] = Sin(both)
+a: float[2,5,8] = Mul(x, cos)
+b: float[2,5,8] = Add(a, sin)
+c: float[2,5,8] = MatMul(b, w)
+ct: float[2,8,5] = Transpose<perm=[0,2,1]>(c)
+y: float[2,8,5] = Add(ct, alibi)
+output y
+)";
+  // As they are, and scaled to a longer context as LLaMA 3 does.
+  for (const char* frequency :
+       {"{1,0.1,0.01,0.001}", "{1,0.1,0.0032,0.000125}"}) {
+    std::string with = text;
+    with.replace(with.find("FREQUENCY"), 9, frequency);
+    EXPECT_EQ(TrainedOf(with), Names{"w"}) << frequency;
+    // The same by Einsum.
+    size_t product = with.find("MatMul(frequency, p3)");
+    with.replace(product, 21,
+                 "Einsum<equation=\"bij,bjt->bit\">(frequency, p3)");
+    EXPECT_EQ(TrainedOf(with), Names{"w"}) << frequency;
+  }
+  // A layer of one integer.
+  text.replace(text.find("FREQUENCY"), 9, "{0.3,-0.1,0.2,-0.5}");
+  EXPECT_EQ(TrainedOf(text), (Names{"frequency", "w"}));
+}
+
+TEST(TrainedParametersRule, FrequenciesAreNoWeights) {
+  auto rows = [](int, int c) { return std::pow(0.1, c); };
+  auto slower = [](int, int c) { return std::pow(0.5, c + 1); };
+  EXPECT_EQ(TrainedOf({{"f", Table(rows)}}), Names{});
+  EXPECT_EQ(TrainedOf({{"f", Table(slower, DType::kBFloat16)}}), Names{});
+  auto uneven = [](int, int c) { return 1.0 / (1 + c); };
+  auto gains = [](int, int c) { return 1 - 0.01 * c; };
+  EXPECT_EQ(TrainedOf({{"w", Table(uneven)}}), Names{"w"});
+  EXPECT_EQ(TrainedOf({{"w", Table(gains)}}), Names{"w"});
+}
+
+TEST(TrainedParametersRule, BoundsAndStatisticsAreNot) {
   EXPECT_EQ(TrainedOf(R"(
 input x: float[2,3]
 const w: float[3]
-const p: float[3]
-const high: float[3]
+const low: float[1]
+const high: float[1]
 const s: float[3]
 const b: float[3]
 const mean: float[3]
 const var: float[3]
 t: float[2,3] = Mul(x, w)
-u: float[2,3] = Pow(t, p)
+u: float[2,3] = Clip(t, low)
 v: float[2,3] = Min(u, high)
 y: float[2,3] = BatchNormalization(v, s, b, mean, var)
 output y

@@ -266,7 +266,7 @@ def test_init_and_bad_data(tmp_path):
     ("", "expected a run's configuration"),
     ("[1]", "expected a run's configuration"),
     ("{", "expected a run's configuration"),
-    ('{"format": 2}', "of format 1, got 2"),
+    ('{"format": 3}', "of format 1 or 2, got 3"),
     ('{"format": "x"}', "expected a run's configuration"),
     ('{"format": 1}', "expected a run's configuration"),
     ('{"format": 1, "model": {"file": "/etc/passwd", "crc32": "0"}, "flags": {}}', "a model inside the run's folder"),

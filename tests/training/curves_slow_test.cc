@@ -94,9 +94,10 @@ TEST_P(Curve, AdamW) {
   FollowCurve(c, "adamw");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Curve, testing::ValuesIn(WithVariants({"d18", "l17", "d18x", "f17"})),
-    CorpusTestName);
+INSTANTIATE_TEST_SUITE_P(All, Curve,
+                         testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
+                                                         "f17", "d20", "d23"})),
+                         CorpusTestName);
 
 }  // namespace
 }  // namespace onnx_fp8
