@@ -82,7 +82,8 @@ bool IsMadeUpName(std::string_view name) {
   if (underscore == std::string_view::npos) return AllDigits(name);
   std::string_view stem = name.substr(0, underscore);
   bool generic = stem == "val" || stem == "_v" || stem == "_val" ||
-                 stem == "const" || stem == "constant" || stem == "_to_copy";
+                 stem == "const" || stem == "constant" || stem == "_to_copy" ||
+                 stem == "const_fold_opt_";
   return generic && AllDigits(name.substr(underscore + 1));
 }
 

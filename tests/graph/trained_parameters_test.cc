@@ -202,6 +202,19 @@ TEST(TrainedParametersRule, PlaceholdersOfNormsAreNoWeights) {
             (Names{"n.weight", "n.bias"}));
 }
 
+// tf2onnx reshapes the numbers of an activation.
+TEST(TrainedParametersRule, FoldedNumbersAreNoWeights) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[2,3]
+const const_fold_opt__211: float[1,1]
+const const_fold_opt__209: float[1,3]
+a: float[2,3] = Add(x, const_fold_opt__211)
+y: float[2,3] = Mul(a, const_fold_opt__209)
+output y
+)"),
+            Names{"const_fold_opt__209"});
+}
+
 TEST(TrainedParametersRule, ExponentsAndExtremes) {
   EXPECT_EQ(TrainedOf(R"(
 input x: float[2,3]

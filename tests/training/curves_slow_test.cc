@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loss curves of 20 SGD and AdamW steps against PyTorch's.
+#include <algorithm>
 #include <cmath>
 
 #include "graph/onnx_io.h"
@@ -94,9 +95,21 @@ TEST_P(Curve, AdamW) {
   FollowCurve(c, "adamw");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Curve,
-                         testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
-                                                         "f17", "d20", "d23"})),
+// Folding joins a BatchNorm with the layer before it: the parameters that the
+// reference trains are not in the file.
+std::vector<CorpusFile> WholeFiles() {
+  auto files =
+      WithVariants({"d18", "l17", "d18x", "f17", "d20", "d23", "l17e"});
+  std::erase_if(files, [](const CorpusFile& file) {
+    auto params = file.Json(file.variant + ".params.json");
+    return std::ranges::any_of(
+        file.Json("reference.json")["trainable"],
+        [&](const std::string fqn) { return params[fqn]["how"] == "missing"; });
+  });
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Curve, testing::ValuesIn(WholeFiles()),
                          CorpusTestName);
 
 }  // namespace
