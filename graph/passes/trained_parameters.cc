@@ -55,11 +55,12 @@ bool IsProduct(const Node& node) {
   return kOps.contains(node.op);
 }
 
-// Operands of these are bounds or fill values, never weights.
+// Operands of these are bounds, fill values or scales of codes, never weights.
 bool TakesNoWeights(const Node& node) {
   static const std::set<std::string, std::less<>> kOps = {
-      "Clip",   "Equal",          "Greater",    "Less",
-      "OneHot", "GreaterOrEqual", "LessOrEqual"};
+      "Clip",        "Equal",          "Greater",
+      "Less",        "OneHot",         "GreaterOrEqual",
+      "LessOrEqual", "QuantizeLinear", "DequantizeLinear"};
   return kOps.contains(node.op);
 }
 

@@ -379,6 +379,21 @@ output y
             (Names{"w", "s", "b"}));
 }
 
+// A scale per channel belongs to the codes, whatever is quantised.
+TEST(TrainedParametersRule, ScalesOfCodesAreNoWeights) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: float[2,3]
+const w: float[3]
+const scale: float[3]
+const zero: int8[3]
+t: float[2,3] = Mul(x, w)
+q: int8[2,3] = QuantizeLinear<axis=1>(t, scale, zero)
+y: float[2,3] = DequantizeLinear<axis=1>(q, scale, zero)
+output y
+)"),
+            (Names{"w"}));
+}
+
 // Frequencies meet positions before they meet data.
 TEST(TrainedParametersRule, RotaryFrequenciesAreNot) {
   EXPECT_EQ(TrainedOf(R"(

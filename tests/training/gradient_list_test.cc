@@ -18,6 +18,9 @@ TEST(GradientList, EveryOpWithAKernelAndADerivativeHasARule) {
       // Of integers and booleans.
       "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
       "Not", "Or", "Xor",
+      // Of integer codes; trained_parameters takes their scales for constants.
+      "ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv",
+      "QLinearMatMul", "QuantizeLinear",
       // Of nothing.
       "Constant", "RandomNormal", "RandomUniform",
       // The shape of the result depends on data.
