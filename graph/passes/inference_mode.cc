@@ -1,22 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/inference_mode.h"
 
+#include <algorithm>
+
 #include "graph/passes/pattern.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// The dropout's input takes the place of its output, unless its mask is read.
-void PassOn(Graph& graph, Node& dropout) {
-  bool mask_read = dropout.out(1) && !dropout.out(1)->uses.empty();
-  if (!mask_read) graph.ReplaceUses(dropout.out(0), dropout.in(0));
+// Readers of `from` read `to` instead; an output of the graph keeps its name.
+void PassOn(Graph& graph, Value* from, Value* to) {
+  if (std::ranges::find(graph.outputs, from) == graph.outputs.end()) {
+    graph.ReplaceUses(from, to);
+    return;
+  }
+  Node* same = graph.AddNode("Identity", {to}, {graph.FreshName(from->name)},
+                             {}, "", from->producer);
+  same->out(0)->dtype = from->dtype;
+  same->out(0)->shape = from->shape;
+  graph.MoveOutput(from, same, 0);
+}
+
+// The dropout's input takes the place of its output. Where the mask is read,
+// that of inference does: all true.
+void Idle(Graph& graph, Node& dropout) {
+  const Value* mask = dropout.out(1);
+  bool mask_read =
+      mask && (!mask->uses.empty() || std::ranges::count(graph.outputs, mask));
+  if (!mask_read) {
+    PassOn(graph, dropout.out(0), dropout.in(0));
+  } else if (dropout.in(2)) {
+    graph.RemoveInput(&dropout, 2);
+  }
 }
 
 }  // namespace
 
 void NormaliseByStatistics(Graph& graph, Node* node) {
   for (size_t i : {1, 2}) {
-    if (node->out(i)) graph.ReplaceUses(node->out(i), node->in(i + 2));
+    if (node->out(i)) PassOn(graph, node->out(i), node->in(i + 2));
   }
   Attributes attributes = node->attributes;
   attributes["training_mode"] = int64_t{0};
@@ -34,7 +56,7 @@ void NormaliseByStatistics(Graph& graph, Node* node) {
 
 void DropNothing(Graph& graph) {
   for (Node& node : graph.nodes()) {
-    if (node.Is("Dropout")) PassOn(graph, node);
+    if (node.Is("Dropout")) Idle(graph, node);
   }
 }
 
@@ -44,7 +66,7 @@ void RemoveIdleDropout(Graph& graph) {
     const Value* training = node.in(2);
     bool off = !training ||
                (training->is_constant() && DoubleAt(training->data, 0) == 0);
-    if (off || NumberIn(node.in(1)) == 0.0) PassOn(graph, node);
+    if (off || NumberIn(node.in(1)) == 0.0) Idle(graph, node);
   }
 }
 

@@ -43,9 +43,51 @@ param b: float[3]
 state mean: float[3]
 state var: float[3]
 y: float[2,3] = BatchNormalization<training_mode=0>(x, s, b, mean, var)
+d: float[2,3] = Identity(y)
 t: float[3] = Neg(var)
-output y
+output d
 output t
+)");
+}
+
+// Whoever reads an output asks for it by its name.
+TEST(InferenceMode, OutputsKeepTheirNames) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,3]
+const ratio: float[] = {0.5}
+const on: bool[] = {1}
+param s: float[3]
+param b: float[3]
+state mean: float[3]
+state var: float[3]
+y: float[2,3], m: float[3], v: float[3] = BatchNormalization<training_mode=1>(x, s, b, mean, var)
+d: float[2,3] = Dropout(y, ratio, on)
+e: float[2,3] = Neg(d)
+f: float[2,3], mask: bool[2,3] = Dropout(e, ratio, on)
+output d
+output f
+output mask
+output m
+)");
+  InferenceMode(*graph);
+  RemoveDeadCode(*graph);
+  Verify(*graph);
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 24
+input x: float[2,3]
+const ratio: float[] = {0.5}
+param s: float[3]
+param b: float[3]
+state mean: float[3]
+state var: float[3]
+m: float[3] = Identity(mean)
+y: float[2,3] = BatchNormalization<training_mode=0>(x, s, b, mean, var)
+d: float[2,3] = Identity(y)
+e: float[2,3] = Neg(d)
+f: float[2,3], mask: bool[2,3] = Dropout(e, ratio)
+output d
+output f
+output mask
+output m
 )");
 }
 
@@ -79,7 +121,7 @@ const half: float[] = {0.5}
 const on: bool[] = {1}
 d: float[2,3] = Dropout(x, half, on)
 e: float[2,3] = Dropout(d, half, maybe)
-f: float[2,3], m: bool[2,3] = Dropout(e, none, on)
+f: float[2,3], m: bool[2,3] = Dropout(e, none)
 n: bool[2,3] = Not(m)
 output f
 output n
