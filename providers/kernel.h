@@ -20,6 +20,15 @@ class KernelContext {
   KernelContext(const Node& node, std::span<const Tensor> inputs,
                 std::span<Tensor> outputs, uint64_t stream = 0)
       : node_(node), inputs_(inputs), outputs_(outputs), stream_(stream) {}
+  // The same with other operands and results, for a kernel that lets another
+  // one do its work.
+  KernelContext With(std::span<const Tensor> inputs,
+                     std::span<Tensor> outputs) const {
+    KernelContext other = *this;
+    other.inputs_ = inputs;
+    other.outputs_ = outputs;
+    return other;
+  }
 
   const Node& node() const { return node_; }
   // Of random numbers: as Executor::Run's.

@@ -4,6 +4,21 @@
 #include <vector>
 
 namespace onnx_fp8 {
+namespace {
+
+bool IsHalf(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
+// The dtype of the first operand of 16 bits; kUndefined if there is none.
+DType FirstHalf(const KernelContext& ctx) {
+  for (size_t i = 0; i < ctx.num_inputs(); ++i) {
+    if (ctx.HasIn(i) && IsHalf(ctx.In(i).dtype())) return ctx.In(i).dtype();
+  }
+  return DType::kUndefined;
+}
+
+}  // namespace
 
 const Tensor& Operand(const KernelContext& ctx, size_t i) {
   Check(ctx.HasIn(i), "[", ctx.Where(), "] expected input ", i, ", got none");
@@ -23,20 +38,16 @@ double ScalarOperand(const KernelContext& ctx, size_t i) {
 }
 
 void RunWidened(KernelContext& ctx, Kernel kernel) {
-  DType narrow = DType::kUndefined;
+  DType narrow = FirstHalf(ctx);
+  if (narrow == DType::kUndefined) return kernel(ctx);
   std::vector<Tensor> inputs(ctx.num_inputs());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!ctx.HasIn(i)) continue;
-    inputs[i] = ctx.In(i);
-    DType dtype = inputs[i].dtype();
-    if (dtype != DType::kFloat16 && dtype != DType::kBFloat16) continue;
-    if (narrow == DType::kUndefined) narrow = dtype;
-    inputs[i] = ConvertTo(inputs[i], DType::kFloat);
+    const Tensor& x = ctx.In(i);
+    inputs[i] = IsHalf(x.dtype()) ? ConvertTo(x, DType::kFloat) : x;
   }
-  if (narrow == DType::kUndefined) return kernel(ctx);
-
   std::vector<Tensor> outputs(ctx.num_outputs());
-  KernelContext wide(ctx.node(), inputs, outputs);
+  KernelContext wide = ctx.With(inputs, outputs);
   kernel(wide);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!ctx.HasOut(i) || !outputs[i].defined()) continue;

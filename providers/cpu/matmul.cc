@@ -5,8 +5,8 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/elementwise.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/half.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
@@ -110,7 +110,6 @@ void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
 
 void MatMul(KernelContext& c) {
   const Tensor &a = c.In(0), &b = c.In(1);
-  if (IsHalf(a.dtype())) return InFloat(c, MatMul);
   Check(a.dtype() == b.dtype(), "[", c.Where(),
         "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
         Name(b.dtype()));
@@ -157,7 +156,6 @@ void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
 // y = alpha · op(a) · op(b) + beta · c
 void GemmOp(KernelContext& c) {
   const Tensor &a = c.In(0), &b = c.In(1);
-  if (IsHalf(a.dtype())) return InFloat(c, GemmOp);
   Check(a.rank() == 2 && b.rank() == 2, "[", c.Where(),
         "] expected matrices, got ", ToString(a.shape()), " and ",
         ToString(b.shape()));
@@ -186,8 +184,8 @@ void GemmOp(KernelContext& c) {
 }  // namespace
 
 void RegisterMatMul(KernelRegistry& r) {
-  r.Add("MatMul", MatMul);
-  r.Add("Gemm", GemmOp);
+  r.Add("MatMul", Widened<MatMul>);
+  r.Add("Gemm", Widened<GemmOp>);
 }
 
 }  // namespace onnx_fp8

@@ -8,6 +8,8 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/kernel.h"
 #include "tests/providers/cpu/kernel_runner.h"
 
 namespace onnx_fp8 {
@@ -253,6 +255,30 @@ TEST(Dropout, TrainingDrawsByCounter) {
   EXPECT_NEAR(static_cast<double>(kept), 0.75 * n, 500);
   Tensor all = RunKernel("Dropout", {x, Tensor::Scalar(1.0f), on})[0];
   EXPECT_EQ(LargestDifference(all, Tensor::Zeros(DType::kFloat, {n})), 0);
+}
+
+// Of 16 bits too, although these run through a copy in float.
+TEST(Dropout, EachStreamHasItsMask) {
+  const int64_t n = 1000;
+  Graph graph;
+  std::vector<Value*> in(3);
+  Node* node = graph.AddNode("Dropout", in, {"y", "mask"});
+  auto mask = [&](DType dtype, uint64_t stream) {
+    std::vector<Tensor> x = {ConvertTo(RandomNormal({n}, 1), dtype),
+                             Tensor::Scalar(0.5f), Tensor::Scalar(true)};
+    std::vector<Tensor> y(2);
+    KernelContext context(*node, x, y, stream);
+    CpuKernels().Find("", "Dropout")->kernel(context);
+    EXPECT_EQ(y[0].dtype(), dtype);
+    return ToInts(y[1]);
+  };
+  for (uint64_t stream : {0, 1, 2}) {
+    std::vector<int64_t> expected = mask(DType::kFloat, stream);
+    for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+      EXPECT_EQ(mask(dtype, stream), expected);
+      EXPECT_NE(mask(dtype, stream), mask(dtype, stream + 1));
+    }
+  }
 }
 
 }  // namespace
