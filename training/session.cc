@@ -8,6 +8,7 @@
 #include <cmath>
 #include <list>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "graph/export_weights.h"
@@ -89,16 +90,22 @@ class Session : public TrainingSession {
     if (options_.grad_accum == 1) {
       outputs = RunStep(StepKind::kTrain, micro_batches[0], lr, 0);
       result.loss = Loss(outputs);
+      result.cause = NotFinite(outputs);
     } else {
-      outputs = Accumulate(micro_batches, lr, &result.loss);
+      outputs = Accumulate(micro_batches, lr, &result);
     }
     ++step_;
     result.remark = std::exchange(remark_, "");
     result.grad_norm = outputs.at(last_->step.grad_norm).data<float>()[0];
     result.skipped = !outputs.at(last_->step.ok).data<bool>()[0];
-    if (result.skipped) {
+    if (!result.skipped) {
+      result.cause.clear();
+    } else {
       ++skipped_;
-      result.cause = Cause(outputs, result);
+      if (result.cause.empty()) {
+        result.cause = std::isfinite(result.loss) ? "a gradient is not finite"
+                                                  : "the loss is not finite";
+      }
     }
     if (profiler_) profiler_->EndStep();
     return result;
@@ -158,8 +165,8 @@ class Session : public TrainingSession {
   std::vector<ScaleInfo> Scales() const override {
     std::vector<ScaleInfo> infos;
     auto state = state_.find(kScaleState);
-    for (size_t i = 0; i < source_.slots.size(); ++i) {
-      const ScaleSlot& slot = source_.slots[i];
+    for (size_t i = 0; source_.slots && i < source_.slots->size(); ++i) {
+      const ScaleSlot& slot = (*source_.slots)[i];
       infos.push_back(
           {slot.Key(),
            state == state_.end() ? slot.scale : state->second.data<float>()[i],
@@ -197,15 +204,19 @@ class Session : public TrainingSession {
   void Save(const std::string& folder,
             const std::map<std::string, std::string>& notes,
             const std::function<void()>& before_rename) override {
+    Check(!state_.contains(kHalfUpdated), "[", folder,
+          "] can't take a checkpoint of state that an error left half updated");
     Checkpoint checkpoint;
     checkpoint.state = state_;
     EraseSums(checkpoint.state);  // zero between two steps
     checkpoint.step = step_;
+    checkpoint.next_batch = step_ * options_.grad_accum;
     checkpoint.seed = options_.seed;
     checkpoint.model = Fingerprint();
     checkpoint.notes = notes;
     checkpoint.notes[kSkipped] = std::to_string(skipped_);
-    checkpoint.notes[kSlotsNote] = SlotsText(source_.slots);
+    checkpoint.notes[kSlotsNote] =
+        SlotsText(source_.slots.value_or(std::vector<ScaleSlot>()));
     checkpoint.notes[kRecipe] = RecipeText(options_.recipe);
     SaveOptions save;
     save.before_rename = before_rename;
@@ -246,7 +257,8 @@ class Session : public TrainingSession {
     state_ = std::move(state);
     step_ = checkpoint->step;
     if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
-    source_.slots = same ? scales.slots : std::vector<ScaleSlot>();
+    source_.slots.reset();
+    if (same) source_.slots = scales.slots;
     restored_ = std::move(scales);
     laid_out_ = false;
     plans_.clear();
@@ -273,10 +285,11 @@ class Session : public TrainingSession {
     ShapeMap shapes;
     // Of the inputs whose values decided something.
     InputValues values = {};
+    MicroSums sums = {};  // of kApply
 
     bool Fits(const PlanKey& wanted) const {
       return kind == wanted.kind && input_gradients == wanted.input_gradients &&
-             shapes == wanted.shapes &&
+             shapes == wanted.shapes && sums == wanted.sums &&
              std::ranges::includes(wanted.values, values);
     }
   };
@@ -322,7 +335,7 @@ class Session : public TrainingSession {
     }
     bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
     lays_out &= !laid_out_;
-    if (lays_out) source_.slots.clear();
+    if (lays_out) source_.slots.reset();
     PlannedStep planned;
     planned.step =
         BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
@@ -374,6 +387,7 @@ class Session : public TrainingSession {
       if (copies) planned.quantiser = MakeExecutor(copies);
     }
     planned.executor = MakeExecutor(planned.step.graph);
+    sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     plans_.push_front(std::move(planned));
     keys_.push_front(std::move(key));
     if (static_cast<int64_t>(plans_.size()) > options_.max_plans) {
@@ -426,14 +440,25 @@ class Session : public TrainingSession {
   }
 
   void EraseSums(TensorMap& state) const {
-    for (const PlannedStep& planned : plans_) {
-      for (const std::string& name : planned.step.sums) state.erase(name);
+    for (const std::string& name : sums_) state.erase(name);
+  }
+
+  // Adds clones of what the plan moves, but for sums, to `before`.
+  void Remember(const PlannedStep& planned, TensorMap* before) const {
+    for (const StateBinding& binding : planned.step.graph->state) {
+      auto it = state_.find(binding.state->name);
+      if (it == state_.end() || sums_.contains(it->first)) continue;
+      if (!before->contains(it->first)) {
+        before->emplace(it->first, it->second.Clone());
+      }
     }
   }
 
-  // Returns the outputs of the update. After an error the sums start anew.
+  // Returns the outputs of the update; fills in the loss and the cause. After
+  // an error the sums start anew, and running statistics and scales are those
+  // of before.
   TensorMap Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
-                       float* loss) {
+                       StepResult* result) {
     struct AtEnd {
       Session& session;
       ~AtEnd() {
@@ -442,26 +467,34 @@ class Session : public TrainingSession {
         }
       }
     } at_end{*this};
-    double sum = 0;
+    TensorMap before;
+    double loss = 0;
+    MicroSums sums;
     try {
       for (size_t i = 0; i < micro_batches.size(); ++i) {
-        sum += Loss(RunStep(StepKind::kMicro, micro_batches[i], lr,
-                            static_cast<int64_t>(i)));
+        Remember(Plan(StepKind::kMicro, micro_batches[i], false), &before);
+        TensorMap outputs = RunStep(StepKind::kMicro, micro_batches[i], lr,
+                                    static_cast<int64_t>(i));
+        loss += Loss(outputs);
+        sums.Add(last_->step);
+        if (result->cause.empty()) result->cause = NotFinite(outputs);
       }
-    } catch (const Error&) {
+      result->loss =
+          static_cast<float>(loss / static_cast<double>(options_.grad_accum));
+      return RunApply(sums, lr);
+    } catch (...) {
       EraseSums(state_);
+      for (const auto& [name, tensor] : before) state_[name] = tensor;
       throw;
     }
-    *loss = static_cast<float>(sum / static_cast<double>(options_.grad_accum));
-    return RunApply(lr);
   }
 
-  TensorMap RunApply(double lr) {
-    PlanKey key{StepKind::kApply, false, {}};
+  TensorMap RunApply(MicroSums sums, double lr) {
+    PlanKey key{StepKind::kApply, false, {}, {}, std::move(sums)};
     auto known = FindPlan(key);
     if (known == keys_.end()) {
       PlannedStep apply;
-      apply.step = BuildApplyGraph(source_, last_->step);
+      apply.step = BuildApplyGraph(source_, key.sums);
       last_ = &Keep(std::move(key), std::move(apply));
     } else {
       last_ = &*std::next(plans_.begin(), std::distance(keys_.begin(), known));
@@ -482,18 +515,18 @@ class Session : public TrainingSession {
     return borrowed;
   }
 
-  std::string Cause(const TensorMap& outputs, const StepResult& result) const {
-    if (!last_->step.amax.empty()) {
-      const Tensor& amax = outputs.at(last_->step.amax);
-      for (int64_t i = 0; i < amax.size(); ++i) {
-        if (!std::isfinite(amax.data<float>()[i])) {
-          return last_->step.fp8.labels[static_cast<size_t>(i)] +
-                 " is not finite";
-        }
+  // The first quantised tensor of the last graph that is not finite, for
+  // people; "" if all are.
+  std::string NotFinite(const TensorMap& outputs) const {
+    const StepGraph& step = last_->step;
+    if (step.amax.empty()) return "";
+    const Tensor& amax = outputs.at(step.amax);
+    for (int64_t i = 0; i < amax.size(); ++i) {
+      if (!std::isfinite(amax.data<float>()[i])) {
+        return step.fp8.labels[static_cast<size_t>(i)] + " is not finite";
       }
     }
-    if (!std::isfinite(result.loss)) return "the loss is not finite";
-    return "a gradient is not finite";
+    return "";
   }
 
   // Tells models apart by what a checkpoint must fit: names, dtypes and shapes
@@ -538,6 +571,7 @@ class Session : public TrainingSession {
   std::list<PlannedStep> plans_;
   std::list<PlanKey> keys_;
   PlannedStep* last_ = nullptr;
+  std::set<std::string> sums_;  // names of what micro steps add up
   // Whether source_.slots are those of this run's steps; a checkpoint's scales
   // until then; what became of them.
   bool laid_out_ = false;

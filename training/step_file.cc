@@ -68,7 +68,10 @@ std::vector<std::string> WriteTrainingStep(
                      shapes, false, values);
   std::shared_ptr<const Graph> mover;
   if (!whole) {
-    StepGraph apply = BuildApplyGraph(source, step);
+    MicroSums sums;
+    sums.Add(step);
+    source.slots = step.fp8.slots;
+    StepGraph apply = BuildApplyGraph(source, sums);
     mover = apply.graph;
     std::string stem =
         path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;

@@ -71,7 +71,7 @@ class StepBuilder {
     return Finish();
   }
 
-  StepGraph Apply(const StepGraph& micro) {
+  StepGraph Apply(const MicroSums& micro) {
     step_.graph = std::make_shared<Graph>();
     Graph& graph = *step_.graph;
     graph.file = source_.model->file;
@@ -79,8 +79,9 @@ class StepBuilder {
     Builder b(graph, "apply.");
     std::vector<ParameterGradient> parameters;
     std::vector<Value*> sums;
-    for (const std::string& name : micro.trained) {
-      const Value* original = source_.model->Find(name);
+    for (const Value* original : source_.model->Initializers()) {
+      const std::string& name = original->name;
+      if (!micro.trained.contains(name)) continue;
       Value* param = graph.AddInitializer(name, original->data);
       param->role = Role::kParameter;
       sums.push_back(AddSum(kAccumulated + name, param->dtype, *param->shape));
@@ -88,14 +89,12 @@ class StepBuilder {
           b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
       parameters.push_back({param, b.Mul(sums.back(), share), name});
     }
-    if (!micro.fp8.labels.empty()) {
-      auto n = static_cast<int64_t>(micro.fp8.labels.size());
-      amax_ = AddSum(kAmaxState, DType::kFloat, {n});
+    if (micro.amaxes) {
+      step_.fp8.slots = *source_.slots;
+      auto n = static_cast<int64_t>(step_.fp8.slots.size());
+      amax_ = AddSum(kAmaxState, DType::kFloat, {n + 1});
       sums.push_back(amax_);
     }
-    step_.fp8.labels = micro.fp8.labels;
-    step_.fp8.slots = micro.fp8.slots;
-    step_.fp8.amaxes.resize(micro.fp8.amaxes.size());
     if (!step_.fp8.slots.empty() && !PerMicroBatch()) {
       AddScaleState(graph, source_.fp8.recipe, &step_.fp8);
     }
@@ -153,7 +152,7 @@ class StepBuilder {
 
   void Quantise(Value* seed, const Pairs& pairs) {
     step_.fp8 = Fp8Rewrite(*step_.graph, source_.fp8, seed, pairs,
-                           source_.slots.empty() ? nullptr : &source_.slots);
+                           source_.slots ? &*source_.slots : nullptr);
     CheckPatterns(step_.fp8.decisions, source_.fp8, step_.graph->file);
     // The rewrite notes on FP8 products what they are; for the profile all do.
     for (const GemmDecision& d : step_.fp8.decisions) {
@@ -195,12 +194,14 @@ class StepBuilder {
           AddSum(kAccumulated + param->name, param->dtype, *param->shape);
       graph.state.push_back({sum, b.Add(sum, grad)});
     }
-    Value* amax = AmaxVector(graph, step_.fp8);
-    if (!amax) return;
-    Value* state = AddSum(kAmaxState, DType::kFloat, *amax->shape);
-    graph.state.push_back({state, b.Op("Max", {state, amax})});
+    amax_ = AmaxVector(graph, step_.fp8);
+    if (!amax_) return;
+    OutputAmaxes();
+    Value* kept = KeptAmaxes(graph, step_.fp8);
+    Value* state = AddSum(kAmaxState, DType::kFloat, *kept->shape);
+    graph.state.push_back({state, b.Op("Max", {state, kept})});
     if (PerMicroBatch()) {
-      AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax,
+      AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, kept,
                         LossIsFinite());
     }
   }
@@ -233,19 +234,24 @@ class StepBuilder {
     step_.grad_norm = made.grad_norm->name;
     step_.ok = made.ok->name;
     step_.lr = made.lr->name;
-    if (amax_) {
-      Builder b(graph, "fp8.");
-      Value* seen = b.Op("Identity", {amax_});
-      AddOutput(seen);
-      step_.amax = seen->name;
-    }
+    if (amax_ && kind_ == StepKind::kTrain) OutputAmaxes();
     return made.ok;
   }
 
-  Value* AddSum(const std::string& name, DType dtype, const Shape& shape) {
-    Graph& graph = *step_.graph;
-    Value* value = graph.AddInitializer(graph.FreshName(name),
-                                        Tensor::Zeros(dtype, shape));
+  void OutputAmaxes() {
+    Builder b(*step_.graph, "fp8.");
+    Value* seen = b.Op("Identity", {amax_});
+    AddOutput(seen);
+    step_.amax = seen->name;
+  }
+
+  // All graphs of a session know a sum by one name, whatever else they hold:
+  // one that the model does not use.
+  Value* AddSum(const std::string& hint, DType dtype, const Shape& shape) {
+    std::string name = hint;
+    for (int i = 1; source_.model->Find(name); ++i) name = Concat(hint, "_", i);
+    Value* value =
+        step_.graph->AddInitializer(name, Tensor::Zeros(dtype, shape));
     value->role = Role::kState;
     step_.sums.push_back(value->name);
     return value;
@@ -271,7 +277,7 @@ class StepBuilder {
     std::set<std::string>& names = step_.gradient_names.parameters;
     for (const StateBinding& binding : step_.graph->state) {
       const std::string& state = binding.state->name;
-      bool is_sum = state != kAmaxState &&
+      bool is_sum = state.starts_with(kAccumulated) &&
                     std::ranges::find(step_.sums, state) != step_.sums.end();
       if (is_sum) names.insert(state);
       const Node* update = binding.next->producer;
@@ -305,8 +311,13 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   return StepBuilder(source, kind).Forward(shapes, input_gradients, values);
 }
 
-StepGraph BuildApplyGraph(const StepSource& source, const StepGraph& micro) {
-  return StepBuilder(source, StepKind::kApply).Apply(micro);
+void MicroSums::Add(const StepGraph& micro) {
+  trained.insert(micro.trained.begin(), micro.trained.end());
+  amaxes |= !micro.fp8.labels.empty();
+}
+
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
+  return StepBuilder(source, StepKind::kApply).Apply(sums);
 }
 
 }  // namespace onnx_fp8

@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,9 +36,9 @@ struct StepSource {
   Fp8Spec fp8;
   int64_t grad_accum = 1;
   const Evaluator* evaluator;
-  // Slots of the delayed scales once a training graph has laid them out; empty
-  // before. Later graphs find their slots by key.
-  std::vector<ScaleSlot> slots = {};
+  // Slots of the kept scales once a training graph has laid them out. Later
+  // graphs find their slots by key.
+  std::optional<std::vector<ScaleSlot>> slots = {};
   // Whether kTrain and kMicro graphs have the model's own outputs too: each
   // needs memory of its own.
   bool model_outputs = false;
@@ -50,7 +52,7 @@ struct StepGraph {
   std::string loss;
   std::string grad_norm;
   std::string ok;
-  std::string amax;               // vector, one per quantised tensor
+  std::string amax;               // vector, one per label of fp8
   std::string lr;                 // input
   std::vector<std::string> sums;  // state that micro steps add up
   // Graph output → initializer or graph input it is the gradient of.
@@ -70,7 +72,18 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          bool input_gradients = false,
                          const InputValues& values = {});
 
-// The kApply graph that belongs to a kMicro one.
-StepGraph BuildApplyGraph(const StepSource& source, const StepGraph& micro);
+// What the micro steps of one optimizer step have added up. Shapes differ
+// between these, and with them the graphs: one may lack a branch with its
+// parameters, another one may have no product in FP8.
+struct MicroSums {
+  std::set<std::string> trained;  // parameters that have a sum
+  bool amaxes = false;            // any graph has quantised something
+
+  void Add(const StepGraph& micro);
+  bool operator==(const MicroSums&) const = default;
+};
+
+// The kApply graph for these sums. REQUIRES: source.slots, if sums.amaxes.
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums);
 
 }  // namespace onnx_fp8

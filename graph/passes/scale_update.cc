@@ -6,6 +6,21 @@
 #include "onnx_fp8/float8.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// 0 for an amax that there is not.
+Value* Row(Builder& b, Value* amax) {
+  return amax ? b.Reshape(amax, {1})
+              : b.Constant(Tensor::Zeros(DType::kFloat, {1}));
+}
+
+std::vector<Value*> SlotRows(Builder& b, const Fp8Plan& plan) {
+  std::vector<Value*> rows;
+  for (const ScaleSlot& slot : plan.slots) rows.push_back(Row(b, slot.amax));
+  return rows;
+}
+
+}  // namespace
 
 Value* AddScales(Graph& graph, Fp8Plan* plan) {
   if (!plan->scale) {
@@ -54,12 +69,17 @@ void DropIdleAmaxes(Graph& graph, const std::vector<const Value*>& roots,
 Value* AmaxVector(Graph& graph, const Fp8Plan& plan) {
   if (plan.labels.empty()) return nullptr;
   Builder b(graph, "fp8.");
-  std::vector<Value*> rows;
-  for (const ScaleSlot& slot : plan.slots) {
-    rows.push_back(slot.amax ? b.Reshape(slot.amax, {1})
-                             : b.Constant(Tensor::Zeros(DType::kFloat, {1})));
-  }
+  std::vector<Value*> rows = SlotRows(b, plan);
   for (Value* amax : plan.amaxes) rows.push_back(b.Reshape(amax, {1}));
+  return b.Op("Concat", rows, {{"axis", int64_t{0}}});
+}
+
+Value* KeptAmaxes(Graph& graph, const Fp8Plan& plan) {
+  Builder b(graph, "fp8.");
+  std::vector<Value*> rows = SlotRows(b, plan);
+  rows.push_back(plan.amaxes.empty()
+                     ? Row(b, nullptr)
+                     : b.Reshape(b.Op("Max", plan.amaxes), {1}));
   return b.Op("Concat", rows, {{"axis", int64_t{0}}});
 }
 
@@ -67,8 +87,8 @@ void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
                        Value* amax, Value* ok) {
   if (!AnyDelayed(plan.slots)) return;
   Builder b(graph, "fp8.");
-  if (!plan.amaxes.empty()) {
-    auto n = static_cast<int64_t>(plan.slots.size());
+  auto n = static_cast<int64_t>(plan.slots.size());
+  if (amax->shape != Shape{n}) {
     amax = b.Op("Slice", {amax, b.Ints({0}), b.Ints({n})});
   }
   std::vector<Value*> next =

@@ -26,9 +26,14 @@ void DropIdleAmaxes(Graph& graph, const std::vector<const Value*>& roots,
 // quantised.
 Value* AmaxVector(Graph& graph, const Fp8Plan& plan);
 
+// The amaxes of the slots, in their order, and then the largest of all others:
+// as long in one graph as in another one that has more or fewer tensors to
+// quantise.
+Value* KeptAmaxes(Graph& graph, const Fp8Plan& plan);
+
 // Adds the one UpdateScale node that moves all delayed scales, and binds
-// history and scale to its results; none if all are static. `amax`: as
-// AmaxVector's; `ok` (bool, rank 0) is false if the step is skipped.
+// history and scale to its results; none if all are static. `amax` begins with
+// those of the slots; `ok` (bool, rank 0) is false if the step is skipped.
 void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
                        Value* amax, Value* ok);
 

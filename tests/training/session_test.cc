@@ -1,195 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a session promises beyond one plan: micro-batches, skipped steps, random
-// draws, checkpoints. Its numbers are held against PyTorch in corpus_test.cc.
+// What a session promises beyond one plan: skipped steps, random draws,
+// checkpoints; accumulation_test.cc has micro-batches. Its numbers are held
+// against PyTorch in corpus_test.cc.
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "graph/builder.h"
 #include "graph/onnx_io.h"
-#include "onnx_fp8/random.h"
 #include "tests/training/files.h"
+#include "tests/training/small_model.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {
-
-using Batches = std::vector<TensorMap>;
-
-constexpr int64_t kIn = 8, kHidden = 16, kClasses = 4;
-
-Tensor Random(const Shape& shape, uint64_t seed) {
-  Tensor t = Tensor::Allocate(DType::kFloat, shape);
-  for (int64_t i = 0; i < t.size(); ++i) {
-    t.data<float>()[i] = 2 * RandomUniform(seed, static_cast<uint64_t>(i)) - 1;
-  }
-  return t;
-}
-
-TensorMap Batch(uint64_t seed, int64_t size = 6) {
-  Tensor labels = Tensor::Allocate(DType::kInt64, {size});
-  for (int64_t i = 0; i < size; ++i) {
-    labels.data<int64_t>()[i] = static_cast<int64_t>(
-        RandomBelow(seed + 1000, static_cast<uint64_t>(i), kClasses));
-  }
-  return {{"x", Random({size, kIn}, seed)}, {"labels", labels}};
-}
-
-// A classifier of two layers, with or without what differs in training.
-std::string WriteMlp(const TempDir& dir, bool stochastic,
-                     float dropped = 0.5f) {
-  Graph graph;
-  graph.opset = 18;
-  Builder b(graph);
-  auto weight = [&](const char* name, const Shape& shape, uint64_t seed) {
-    return graph.AddInitializer(name, Random(shape, seed));
-  };
-  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kIn});
-  x->axis_names = {"batch", ""};
-  Value* h = b.Op("MatMul", {x, weight("fc.weight", {kIn, kHidden}, 1)});
-  if (stochastic) {
-    Tensor ones = Tensor::Allocate(DType::kFloat, {kHidden});
-    for (int64_t i = 0; i < kHidden; ++i) ones.data<float>()[i] = 1;
-    Value* var = graph.AddInitializer("bn.running_var", ones);
-    Value* mean = graph.AddInitializer("bn.running_mean",
-                                       Tensor::Zeros(DType::kFloat, {kHidden}));
-    h = b.Ops("BatchNormalization",
-              {h, weight("bn.weight", {kHidden}, 2),
-               weight("bn.bias", {kHidden}, 3), mean, var},
-              3, {{"training_mode", int64_t{1}}})[0];
-    Value* ratio = b.Constant(Tensor::Scalar(dropped));
-    h = b.Op("Dropout", {h, ratio, b.Constant(Tensor::Scalar(true))});
-  }
-  h = b.Op("Relu", {h});
-  Value* y = b.Op("MatMul", {h, weight("out.weight", {kHidden, kClasses}, 4)});
-  graph.outputs = {y};
-  std::string path = dir / "mlp.onnx";
-  WriteModel(graph, path);
-  return path;
-}
-
-SessionOptions Options(const std::string& model,
-                       const std::string& recipe = "off") {
-  SessionOptions options;
-  options.model = model;
-  options.loss.kind = "cross_entropy";
-  options.recipe = ParseRecipe(recipe);
-  return options;
-}
-
-// Parameters and running statistics.
-TensorMap Weights(TrainingSession& session, const TempDir& dir) {
-  session.ExportOnnx(dir / "trained.onnx");
-  auto graph = ReadModel(dir / "trained.onnx");
-  TensorMap copy;
-  for (const Value* value : graph->Initializers()) {
-    if (value->name.ends_with(".weight") || value->name.starts_with("bn.")) {
-      copy[value->name] = value->data.Clone();
-    }
-  }
-  EXPECT_GE(copy.size(), 2u);
-  return copy;
-}
-
-void ExpectSame(const TensorMap& a, const TensorMap& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) {
-    const Tensor& other = b.at(name);
-    ASSERT_EQ(tensor.bytes(), other.bytes()) << name;
-    EXPECT_EQ(std::memcmp(tensor.raw(), other.raw(), tensor.bytes()), 0)
-        << name;
-  }
-}
-
-bool Same(const TensorMap& a, const TensorMap& b) {
-  for (const auto& [name, tensor] : a) {
-    const void* other = b.at(name).raw();
-    if (std::memcmp(tensor.raw(), other, tensor.bytes()) != 0) return false;
-  }
-  return true;
-}
-
-class Accumulation : public testing::TestWithParam<const char*> {};
-
-INSTANTIATE_TEST_SUITE_P(Recipes, Accumulation,
-                         testing::Values("off", "tensorwise", "delayed"),
-                         [](const auto& info) { return info.param; });
-
-// (g + g) / 2 is exact.
-TEST_P(Accumulation, OfABatchTwiceIsThatBatch) {
-  TempDir dir;
-  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
-  auto one = TrainingSession::Create(options);
-  options.grad_accum = 2;
-  auto two = TrainingSession::Create(options);
-  for (uint64_t step = 0; step < 4; ++step) {
-    TensorMap batch = Batch(step);
-    StepResult a = one->Step(batch, 1e-2);
-    StepResult b = two->Step(Batches{batch, batch}, 1e-2);
-    EXPECT_EQ(a.loss, b.loss);
-    EXPECT_EQ(a.grad_norm, b.grad_norm);
-  }
-  ExpectSame(Weights(*one, dir), Weights(*two, dir));
-}
-
-TEST_P(Accumulation, ResumesBitForBit) {
-  TempDir dir;
-  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
-  options.grad_accum = 2;
-  auto whole = TrainingSession::Create(options);
-  auto first = TrainingSession::Create(options);
-  auto step = [&](TrainingSession& session, uint64_t i) {
-    return session.Step(Batches{Batch(2 * i), Batch(2 * i + 1)}, 1e-2).loss;
-  };
-  for (uint64_t i = 0; i < 2; ++i) EXPECT_EQ(step(*whole, i), step(*first, i));
-  first->Save(dir / "run");
-  auto second = TrainingSession::Create(options);
-  second->Restore(dir / "run");
-  for (uint64_t i = 2; i < 4; ++i) EXPECT_EQ(step(*whole, i), step(*second, i));
-  ExpectSame(Weights(*whole, dir), Weights(*second, dir));
-}
-
-TEST_P(Accumulation, AnErrorLeavesStateAsItWas) {
-  TempDir dir;
-  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
-  options.grad_accum = 2;
-  auto disturbed = TrainingSession::Create(options);
-  auto other = TrainingSession::Create(options);
-  TensorMap bad = Batch(9);
-  bad["labels"].data<int64_t>()[3] = kClasses;
-  for (uint64_t i = 0; i < 2; ++i) {
-    EXPECT_THROW(disturbed->Step(Batches{Batch(7), bad}, 1e-2), Error);
-    EXPECT_EQ(disturbed->step(), static_cast<int64_t>(i));
-    StepResult a = disturbed->Step(Batches{Batch(i), Batch(i + 1)}, 1e-2);
-    StepResult b = other->Step(Batches{Batch(i), Batch(i + 1)}, 1e-2);
-    EXPECT_EQ(a.loss, b.loss);
-  }
-  ExpectSame(Weights(*disturbed, dir), Weights(*other, dir));
-}
-
-// By the profile: 2 weights once; their inputs and output gradients (an input
-// serves forward and wgrad) at each of 3 micro-batches.
-TEST(Session, QuantisesWeightsOncePerStep) {
-  TempDir dir;
-  SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");
-  options.grad_accum = 3;
-  options.profile = dir / "profile.json";
-  auto session = TrainingSession::Create(options);
-  session->Step(Batches{Batch(1), Batch(2), Batch(3)}, 1e-2);
-  session->Step(Batches{Batch(4), Batch(5), Batch(6)}, 1e-2);
-  session.reset();
-  int quantised = 0;
-  auto events = nlohmann::json::parse(ReadText(dir / "profile.json"));
-  for (const auto& event : events) {
-    if (event["args"]["op"] == "onnx_fp8.QuantizeTensor") ++quantised;
-  }
-  EXPECT_EQ(quantised, 2 * (2 + 3 * 4));
-}
 
 TEST(Session, ASkippedStepChangesNothing) {
   TempDir dir;
@@ -248,6 +75,32 @@ TEST(Session, GradientsAreThoseWithoutDropout) {
   GradientResult y = b->Gradients(Batch(1), false);
   EXPECT_EQ(x.loss, y.loss);
   ExpectSame(x.gradients, y.gradients);
+}
+
+// A model that ends in a Dropout: who reads the output asks for its name.
+TEST(Session, AnOutputMayBeThatOfDropout) {
+  TempDir dir;
+  std::string model = WriteMlp(dir, false);
+  float without = TrainingSession::Create(Options(model))->Eval(Batch(1)).loss;
+  for (float ratio : {0.0f, 0.5f}) {
+    auto graph = ReadModel(model);
+    Builder b(*graph);
+    graph->outputs = {
+        b.Op("Dropout", {graph->outputs[0], b.Constant(Tensor::Scalar(ratio)),
+                         b.Constant(Tensor::Scalar(true))})};
+    std::string name = graph->outputs[0]->name;
+    WriteModel(*graph, dir / "ends.onnx");
+    SessionOptions options = Options(dir / "ends.onnx");
+    options.loss.logits = name;
+    auto session = TrainingSession::Create(options);
+    EvalResult eval = session->Eval(Batch(1));
+    EXPECT_EQ(eval.loss, without);
+    EXPECT_TRUE(eval.outputs.contains(name));
+    GradientResult gradients = session->Gradients(Batch(1), false);
+    EXPECT_EQ(gradients.loss, without);
+    EXPECT_TRUE(gradients.outputs.contains(name));
+    EXPECT_TRUE(std::isfinite(session->Step(Batch(1), 1e-2).loss));
+  }
 }
 
 // Delayed scales follow the largest amax of all micro-batches, wherever it is.

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps of several micro-batches: of one shape or of several, after errors.
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "graph/builder.h"
+#include "graph/onnx_io.h"
+#include "tests/training/files.h"
+#include "tests/training/small_model.h"
+#include "training/checkpoint.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class Accumulation : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Accumulation,
+                         testing::Values("off", "tensorwise", "delayed"),
+                         [](const auto& info) { return info.param; });
+
+// (g + g) / 2 is exact.
+TEST_P(Accumulation, OfABatchTwiceIsThatBatch) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
+  auto one = TrainingSession::Create(options);
+  options.grad_accum = 2;
+  auto two = TrainingSession::Create(options);
+  for (uint64_t step = 0; step < 4; ++step) {
+    TensorMap batch = Batch(step);
+    StepResult a = one->Step(batch, 1e-2);
+    StepResult b = two->Step(Batches{batch, batch}, 1e-2);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  ExpectSame(Weights(*one, dir), Weights(*two, dir));
+}
+
+TEST_P(Accumulation, ResumesBitForBit) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
+  options.grad_accum = 2;
+  auto whole = TrainingSession::Create(options);
+  auto first = TrainingSession::Create(options);
+  auto step = [&](TrainingSession& session, uint64_t i) {
+    return session.Step(Batches{Batch(2 * i), Batch(2 * i + 1)}, 1e-2).loss;
+  };
+  for (uint64_t i = 0; i < 2; ++i) EXPECT_EQ(step(*whole, i), step(*first, i));
+  first->Save(dir / "run");
+  auto second = TrainingSession::Create(options);
+  second->Restore(dir / "run");
+  for (uint64_t i = 2; i < 4; ++i) EXPECT_EQ(step(*whole, i), step(*second, i));
+  ExpectSame(Weights(*whole, dir), Weights(*second, dir));
+}
+
+TEST_P(Accumulation, AnErrorLeavesStateAsItWas) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
+  options.grad_accum = 2;
+  auto disturbed = TrainingSession::Create(options);
+  auto other = TrainingSession::Create(options);
+  TensorMap bad = Batch(9);
+  bad["labels"].data<int64_t>()[3] = kClasses;
+  for (uint64_t i = 0; i < 2; ++i) {
+    EXPECT_THROW(disturbed->Step(Batches{Batch(7), bad}, 1e-2), Error);
+    EXPECT_EQ(disturbed->step(), static_cast<int64_t>(i));
+    StepResult a = disturbed->Step(Batches{Batch(i), Batch(i + 1)}, 1e-2);
+    StepResult b = other->Step(Batches{Batch(i), Batch(i + 1)}, 1e-2);
+    EXPECT_EQ(a.loss, b.loss);
+  }
+  ExpectSame(Weights(*disturbed, dir), Weights(*other, dir));
+}
+
+// By the profile: 2 weights once; their inputs and output gradients (an input
+// serves forward and wgrad) at each of 3 micro-batches.
+TEST(Session, QuantisesWeightsOncePerStep) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");
+  options.grad_accum = 3;
+  options.profile = dir / "profile.json";
+  auto session = TrainingSession::Create(options);
+  session->Step(Batches{Batch(1), Batch(2), Batch(3)}, 1e-2);
+  session->Step(Batches{Batch(4), Batch(5), Batch(6)}, 1e-2);
+  session.reset();
+  int quantised = 0;
+  auto events = nlohmann::json::parse(ReadText(dir / "profile.json"));
+  for (const auto& event : events) {
+    if (event["args"]["op"] == "onnx_fp8.QuantizeTensor") ++quantised;
+  }
+  EXPECT_EQ(quantised, 2 * (2 + 3 * 4));
+}
+
+// Batches of more than 4 go through a layer that others leave out: these have a
+// parameter, products and scales less.
+std::string WriteBranching(const TempDir& dir) {
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  auto weight = [&](const char* name, const Shape& shape, uint64_t seed) {
+    return graph.AddInitializer(name, Random(shape, seed));
+  };
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kIn});
+  x->axis_names = {"batch", ""};
+  Value* h = b.Op("MatMul", {x, weight("fc.weight", {kIn, kHidden}, 1)});
+  weight("big.weight", {kHidden, kHidden}, 2);
+  auto branch = [&](const std::string& op, bool weighted) {
+    auto body = std::make_shared<Graph>();
+    std::vector<Value*> in = {body->AddCaptured(h->name)};
+    if (weighted) in.push_back(body->AddCaptured("big.weight"));
+    body->outputs = {body->AddNode(op, in, {op + ".y"})->out(0)};
+    return body;
+  };
+  Value* size = b.Op("Gather", {b.Op("Shape", {x}), b.Int(0)});
+  Value* y = b.Op("If", {b.Op("Greater", {size, b.Int(4)})},
+                  {{"then_branch", branch("MatMul", true)},
+                   {"else_branch", branch("Relu", false)}});
+  y->dtype = DType::kFloat;
+  y = b.Op("MatMul", {y, weight("out.weight", {kHidden, kClasses}, 4)});
+  y->dtype = DType::kFloat;
+  y->shape = Shape{-1, kClasses};
+  graph.outputs = {y};
+  std::string path = dir / "branching.onnx";
+  WriteModel(graph, path);
+  return path;
+}
+
+// SGD of rate 1 and its gradient, by hand.
+class Shapes : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    options_ = Options(WriteBranching(dir_), GetParam());
+    options_.optimizer.kind = OptimizerKind::kSgd;
+  }
+
+  // The weights after a step on these batches from those of the file.
+  TensorMap Expected(const Batches& batches) {
+    auto session = TrainingSession::Create(options_);
+    TensorMap weights = Weights(*session, dir_);
+    for (const TensorMap& batch : batches) {
+      for (auto& [name, g] : session->Gradients(batch, false).gradients) {
+        for (int64_t i = 0; i < g.size(); ++i) {
+          weights.at(name).data<float>()[i] -=
+              g.data<float>()[i] / static_cast<float>(batches.size());
+        }
+      }
+    }
+    return weights;
+  }
+
+  static void ExpectNear(const TensorMap& a, const TensorMap& b) {
+    ASSERT_EQ(a.size(), 3u);
+    for (const auto& [name, x] : a) {
+      for (int64_t i = 0; i < x.size(); ++i) {
+        ASSERT_NEAR(x.data<float>()[i], b.at(name).data<float>()[i], 1e-6)
+            << name << " " << i;
+      }
+    }
+  }
+
+  std::unique_ptr<TrainingSession> Create(int64_t grad_accum) {
+    options_.grad_accum = grad_accum;
+    return TrainingSession::Create(options_);
+  }
+
+  TempDir dir_;
+  SessionOptions options_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Shapes,
+                         testing::Values("off", "tensorwise", "delayed"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Shapes, OfMicroBatchesMayDiffer) {
+  TensorMap big = Batch(1, 6), small = Batch(2, 3), smaller = Batch(3, 2);
+  for (const Batches& batches :
+       {Batches{big, small}, Batches{small, big}, Batches{small, smaller}}) {
+    auto session = Create(2);
+    session->Step(batches, 1);
+    ExpectNear(Weights(*session, dir_), Expected(batches));
+  }
+}
+
+// Whatever was planned before, and for which shapes.
+TEST_P(Shapes, MayDifferBetweenSteps) {
+  TensorMap big = Batch(1, 6), small = Batch(2, 3);
+  for (int64_t max_plans : {1, 8}) {
+    options_.max_plans = max_plans;
+    auto session = Create(2);
+    auto first = Weights(*session, dir_);
+    session->Step(Batches{small, small}, 0);
+    session->Step(Batches{big, small}, 0);
+    session->Step(Batches{small, Batch(4, 2)}, 1);
+    TensorMap now = Weights(*session, dir_);
+    ExpectSame({{"big.weight", now.at("big.weight")}},
+               {{"big.weight", first.at("big.weight")}});
+    session->Step(Batches{small, big}, 1);
+    EXPECT_FALSE(
+        Same({{"big.weight", first.at("big.weight")}},
+             {{"big.weight", Weights(*session, dir_).at("big.weight")}}));
+  }
+}
+
+TEST_P(Shapes, LabelWhatIsNotFinite) {
+  TensorMap big = Batch(1, 6), small = Batch(2, 3);
+  options_.loss.kind = "mse";
+  for (TensorMap* batch : {&big, &small}) {
+    (*batch)["labels"] = Random({(*batch)["x"].dim(0), kClasses}, 7);
+  }
+  TensorMap bad = small;
+  bad["labels"] = small["labels"].Clone();
+  bad["labels"].data<float>()[3] = std::numeric_limits<float>::infinity();
+  for (const TensorMap& first : {big, small}) {
+    auto session = Create(2);
+    session->Step(Batches{first, big}, 1e-2);
+    for (const Batches& batches : {Batches{big, bad}, Batches{bad, big}}) {
+      TensorMap before = Weights(*session, dir_);
+      StepResult step = session->Step(batches, 1e-2);
+      EXPECT_TRUE(step.skipped);
+      EXPECT_EQ(step.cause, GetParam() == std::string("off")
+                                ? "the loss is not finite"
+                                : "out.weight dgrad grad_output is not finite");
+      ExpectSame(before, Weights(*session, dir_));
+    }
+    EXPECT_FALSE(session->Step(Batches{big, small}, 1e-2).skipped);
+  }
+}
+
+// The plan that made the first sum is gone when the second batch is found bad.
+TEST_P(Shapes, AnErrorLeavesNoSumOfAPlanThatIsGone) {
+  options_.max_plans = 1;
+  auto disturbed = Create(2), other = Create(2);
+  TensorMap big = Batch(1, 6), small = Batch(2, 3), bad = Batch(5, 3);
+  bad["labels"].data<int64_t>()[1] = kClasses;
+  for (auto* session : {&disturbed, &other})
+    (*session)->Step(Batches{big, small}, 0);
+  EXPECT_THROW(disturbed->Step(Batches{big, bad}, 1), Error);
+  for (auto* session : {&disturbed, &other})
+    (*session)->Step(Batches{big, small}, 1);
+  ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
+}
+
+// Only the update looks at the groups, and this one has no big.weight.
+TEST_P(Shapes, AFailedUpdateLeavesNoSums) {
+  options_.optimizer.groups = {{.pattern = "big.weight", .lr_scale = 0.5}};
+  auto disturbed = Create(2), other = Create(2);
+  TensorMap big = Batch(1, 6), small = Batch(2, 3);
+  for (auto* session : {&disturbed, &other})
+    (*session)->Step(Batches{big, small}, 0);
+  ExpectError(
+      [&] {
+        disturbed->Step(Batches{small, small}, 1);
+      },
+      "\"big.weight\"");
+  EXPECT_EQ(disturbed->step(), 1);
+  for (auto* session : {&disturbed, &other})
+    (*session)->Step(Batches{big, small}, 1);
+  ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
+}
+
+// The first micro-batch has moved them.
+TEST(Micro, AnErrorLeavesRunningStatisticsAsTheyWere) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, true));
+  options.grad_accum = 2;
+  auto session = TrainingSession::Create(options);
+  session->Step(Batches{Batch(1), Batch(2)}, 1e-2);
+  TensorMap before = Weights(*session, dir), bad = Batch(3);
+  bad["labels"].data<int64_t>()[3] = kClasses;
+  EXPECT_THROW(session->Step(Batches{Batch(4), bad}, 1e-2), Error);
+  ExpectSame(before, Weights(*session, dir));
+}
+
+// A model's own tensor that is called like one of ours.
+TEST(Micro, ATakenNameIsLeftAlone) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  auto graph = ReadModel(options.model);
+  graph->Rename(graph->Find("out.weight"), "micro.grad.fc.weight");
+  WriteModel(*graph, options.model);
+  auto one = TrainingSession::Create(options);
+  options.grad_accum = 2;
+  auto two = TrainingSession::Create(options);
+  for (uint64_t step = 0; step < 2; ++step) {
+    one->Step(Batch(step), 1e-2);
+    two->Step(Batches{Batch(step), Batch(step)}, 1e-2);
+  }
+  ExpectSame(Weights(*one, dir), Weights(*two, dir));
+}
+
+TEST(Micro, ACheckpointSaysWhereTheDataGoOn) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.grad_accum = 3;
+  auto session = TrainingSession::Create(options);
+  for (int i = 0; i < 2; ++i)
+    session->Step(Batches{Batch(1), Batch(2), Batch(3)}, 0);
+  session->Save(dir / "run");
+  EXPECT_EQ(LoadLatestCheckpoint(dir / "run", kAnyModel)->next_batch, 6);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
