@@ -34,8 +34,22 @@ std::string ValidationText(const Evaluation& e) {
 
 TrainerResult Trainer::Run(const std::function<bool()>& stop) {
   first_step_ = saved_step_ = session_.step();
+  try {
+    Loop(stop);
+  } catch (...) {
+    SaveBeforeError();
+    throw;
+  }
+  result_.interrupted =
+      session_.step() < spec_.steps || spec_.notes.contains(kValidationDue);
+  if (session_.step() != saved_step_) Save(false);
+  result_.saved = session_.step() == saved_step_;
+  progress_.Close();
+  return result_;
+}
+
+void Trainer::Loop(const std::function<bool()>& stop) {
   if (spec_.validate_first && validation_) {
-    spec_.notes.erase(kValidationDue);
     Validate(stop);
     saved_step_ = -1;  // its checkpoint says that the validation is due
   }
@@ -45,12 +59,14 @@ TrainerResult Trainer::Run(const std::function<bool()>& stop) {
     bool due = spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
     if (due && session_.step() < spec_.steps && !stop()) Save(true);
   }
-  result_.interrupted =
-      session_.step() < spec_.steps || spec_.notes.contains(kValidationDue);
-  if (session_.step() != saved_step_) Save(false);
-  result_.saved = session_.step() == saved_step_;
-  progress_.Close();
-  return result_;
+}
+
+void Trainer::SaveBeforeError() {
+  if (session_.step() == saved_step_) return;
+  Save(false);
+  if (session_.step() != saved_step_) return;
+  progress_.Note(Concat("onnx-fp8: note: an error ends the run; step ",
+                        saved_step_, " is saved, --resume goes on from there"));
 }
 
 void Trainer::Step() {
@@ -136,12 +152,12 @@ bool Trainer::ValidationIsDue() const {
 }
 
 void Trainer::Validate(const std::function<bool()>& stop) {
+  // Until it is complete: an interruption or an error may come first.
+  spec_.notes[kValidationDue] = "yes";
   Evaluation e =
       Evaluate(session_, *validation_, spec_.layout, spec_.loss, stop);
-  if (!e.complete) {
-    spec_.notes[kValidationDue] = "yes";
-    return;
-  }
+  if (!e.complete) return;
+  spec_.notes.erase(kValidationDue);
   ValidationMetrics metrics;
   metrics.step = session_.step();
   metrics.val_loss = e.loss;

@@ -20,7 +20,8 @@
 
 namespace onnx_fp8 {
 
-// Among a checkpoint's notes, if its step's validation was interrupted.
+// Among a checkpoint's notes, if its step's validation is not done: it was
+// interrupted, or failed.
 inline constexpr char kValidationDue[] = "validation_due";
 
 struct TrainerSpec {
@@ -66,13 +67,16 @@ class Trainer {
         progress_(progress) {}
 
   // Until all steps are done or `stop` says so. A checkpoint that can't be
-  // written is reported and the run goes on.
+  // written is reported and the run goes on. Errors: those of a step or a
+  // validation; the steps before are saved.
   TrainerResult Run(const std::function<bool()>& stop);
 
  private:
   using Clock = std::chrono::steady_clock;
   using Metrics = std::variant<StepMetrics, ValidationMetrics>;
 
+  void Loop(const std::function<bool()>& stop);
+  void SaveBeforeError();
   void Step();
   void Report(const StepResult& step, const StepMetrics& metrics);
   void ReportSkipped(const StepResult& step);

@@ -400,3 +400,48 @@ def test_accumulate_as_a_hopper_gpu(tmp_path):
         run("train", MLP, "--data", data, *CE, "--batch-size", 16, "--steps", 9, "--recipe", "tensorwise", *flags,
             "--out", tmp_path / kind)
     assert losses(resumed) == losses(tmp_path / "same") != losses(tmp_path / "other")
+
+
+def spoil(path, sample):
+    """The data with a label that there is not."""
+    with np.load(path) as data:
+        arrays = dict(data)
+    arrays["labels"][sample] = 1000
+    np.savez(path, **arrays)
+    return path
+
+
+def test_an_error_in_validation_keeps_the_steps(tmp_path):
+    data, good = write_random(tmp_path / "d.npz", 40), write_random(tmp_path / "v.npz", 8, seed=1)
+    bad = spoil(write_random(tmp_path / "bad.npz", 8, seed=1), 5)
+    flags = ["train", MLP, "--data", data, "--val-every", 3, *CE, "--batch-size", 8, "--steps", 5, "--threads", 2]
+    run(*flags, "--val-data", good, "--out", tmp_path / "whole")
+    parts = tmp_path / "parts"
+    for resume in ([], ["--resume"]):  # it comes first again
+        done = run(*flags, "--val-data", bad, "--out", parts, *resume, code=1)
+        assert "1000" in done.stderr
+        assert ("an error ends the run; step 3 is saved" in done.stderr) == (not resume)
+        assert (parts / "latest").read_text() == "step_00000003\n"
+        assert [m["step"] for m in metrics(parts)] == [1, 2, 3]
+    run("train", "--resume", "--out", parts, "--val-data", good)
+    assert state_bytes(parts) == state_bytes(tmp_path / "whole")
+    keys = ("step", "loss", "val_loss")
+    assert [[m.get(k) for k in keys] for m in metrics(parts)] == [
+        [m.get(k) for k in keys] for m in metrics(tmp_path / "whole")]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_an_error_in_a_step_keeps_those_before(tmp_path, accumulation):
+    data = spoil(write_random(tmp_path / "d.npz", 32), 30)
+    done = run("train", MLP, "--data", data, *CE, "--batch-size", 8 // accumulation, "--grad-accum", accumulation,
+               "--no-shuffle", "--steps", 9, "--out", tmp_path / "run", code=1)
+    assert "1000" in done.stderr and "step 3 is saved, --resume goes on from there" in done.stderr
+    manifest = json.loads((tmp_path / "run/checkpoints/step_00000003/manifest.json").read_text())
+    assert manifest["step"] == 3 and manifest["next_batch"] == 3 * accumulation
+    assert not any("micro" in name for name in manifest["tensors"])
+
+
+def test_an_error_in_the_first_step_leaves_no_checkpoint(tmp_path):
+    data = spoil(write_random(tmp_path / "d.npz", 8), 0)
+    run("train", MLP, "--data", data, *CE, "--batch-size", 8, "--steps", 2, "--out", tmp_path / "run", code=1)
+    assert not (tmp_path / "run/latest").exists()
