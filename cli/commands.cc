@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands.h"
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -67,6 +68,8 @@ int UnknownCommand(const std::string& name) {
 }  // namespace
 
 int Main(const Arguments& arguments) {
+  // A file beyond the limit on sizes is an error like any other.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::string name = arguments.empty() ? "" : arguments[0];
   if (name == "--help" || name == "-h" ||
       (name == "help" && arguments.size() == 1)) {

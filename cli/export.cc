@@ -5,6 +5,8 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/run_session.h"
+#include "graph/onnx_io.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -16,8 +18,10 @@ int Export(const Arguments& arguments) {
   std::string folder;
   std::vector<std::string> out;
   MachineFlags machine;
+  bool external_data = false;
   flags.Positional("DIR", &folder, "the folder of a run");
   flags.Files("-o,--out", &out, ".onnx or .safetensors, or both");
+  AddExternalData(flags, &external_data);
   machine.AddTo(flags);
   flags.Example("onnx-fp8 export runs/gpt -o trained.onnx");
   flags.Example("onnx-fp8 export runs/gpt -o weights.safetensors");
@@ -36,12 +40,15 @@ int Export(const Arguments& arguments) {
         path);
   }
   machine.Apply();
+  // A model file in the place of a folder may be one of ours.
+  bool file = std::filesystem::is_regular_file(folder);
+  if (file && extension(folder) == ".onnx") RequireNoStep(*ReadModel(folder));
   auto session =
       TrainingSession::Create(RunSessionOptions(RunFolder(folder).Load()));
   session->Restore(folder);
   for (const std::string& path : out) {
     if (extension(path) == ".onnx") {
-      session->ExportOnnx(path);
+      session->ExportOnnx(path, external_data);
     } else {
       for (const std::string& remark : session->ExportSafetensors(path)) {
         std::cerr << "onnx-fp8: note: " << remark << "\n";

@@ -5,6 +5,7 @@
 
 #include "cli/text.h"
 #include "graph/onnx_io.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -15,6 +16,7 @@ std::string LossOutput(const LossSpec& loss, const std::string& model) {
   if (own) wanted = loss.kind.substr(7);
   std::vector<std::string> names;
   std::unique_ptr<Graph> graph = ReadModel(model);
+  RequireNoStep(*graph);
   for (const Value* value : graph->outputs) names.push_back(value->name);
   Check(!names.empty(), "[", model,
         "] expected a model with outputs, got none");

@@ -13,6 +13,7 @@
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/cpu/cpu_provider.h"
@@ -103,11 +104,13 @@ class Reporter {
         evaluator_(MakeCpuEvaluator()) {
     Stopwatch stopwatch(&report_.seconds.read);
     model_ = ReadModel(options.model);
+    written_ = WrittenAs(*model_);
     ComputeInFloat(*model_);
     std::string note = SetBatchNormMode(*model_, options.batch_norm);
     if (!note.empty()) report_.notes.push_back(note);
     initializers_ = MarkParameters(*model_, {options.train, options.freeze,
                                              options.tie_copies, options.ties});
+    if (written_ != Written::kNo) TrainNothingOfOurs();
     names_ = NameParameters(*model_);
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
   }
@@ -117,7 +120,14 @@ class Reporter {
     DescribeModel();
     values_ = ResolveValues(report_.inputs, values);
     Shapes shapes = ResolveShapes(report_.inputs, axes);
-    if (options_.loss.kind.empty()) AddStandInLoss();
+    if (written_ != Written::kNo) {
+      report_.notes.push_back(DescribeWritten(*model_, written_) +
+                              ": it can't be trained, and there is no forecast "
+                              "of that; what follows is one run of it");
+      options_.loss.kind.clear();
+    } else if (options_.loss.kind.empty()) {
+      AddStandInLoss();
+    }
     FindOpenAxes(shapes);
     if (report_.open_axes.empty()) {
       Closed(shapes);
@@ -140,6 +150,18 @@ class Reporter {
     };
     add(options_.recipe);
     for (const auto& [glob, recipe] : options_.filter.recipes) add(recipe);
+  }
+
+  // Bounds of the scales look like weights to the rule, and in a step all that
+  // is trained is bound.
+  void TrainNothingOfOurs() {
+    for (InitializerReport& row : initializers_) {
+      bool ours =
+          written_ != Written::kForward || row.value->name.starts_with("fp8.");
+      if (!ours || row.value->role != Role::kParameter) continue;
+      row.value->role = Role::kNone;
+      row.reason = "constant: of the file that `rewrite` wrote";
+    }
   }
 
   void DescribeModel() {
@@ -260,6 +282,7 @@ class Reporter {
       };
       AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
     }
+    if (written_ != Written::kNo) return;
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
       ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
@@ -319,6 +342,7 @@ class Reporter {
   std::unique_ptr<ExecutionProvider> provider_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Graph> model_;
+  Written written_ = Written::kNo;
   std::vector<InitializerReport> initializers_;
   ParameterNames names_;
   StaticScales scales_;

@@ -65,8 +65,9 @@ struct ModelReport {
 
 // Reads the model and builds its training step (without a loss in `options`:
 // that of the sum of its first float output; where an op has no gradient: the
-// forward graph, with a note). `axes`: sizes of dynamic axes by name; `values`:
-// of inputs that decide branches or sizes. Open axes
+// forward graph, with a note; of a file that `rewrite` has made: the file as it
+// is, with a note). `axes`: sizes of dynamic axes by name; `values`: of inputs
+// that decide branches or sizes. Open axes
 // leave their names in the sizes of the products, and no forecast. Errors: what
 // import finds wrong; UsageError for an axis or input that there is not.
 ModelReport MakeModelReport(const SessionOptions& options,

@@ -352,6 +352,12 @@ OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {
   return spec;
 }
 
+void AddExternalData(Flags& flags, bool* external_data) {
+  flags.Switch("--external-data", external_data,
+               "write weights beside the model, to OUT.onnx.data, as is done "
+               "anyway beyond 2 GiB");
+}
+
 void EngineFlags::AddTo(Flags& flags) {
   flags.File("--profile", &profile, "write a Chrome trace of all nodes");
   flags.List("--expand", &expand,

@@ -112,6 +112,9 @@ struct EngineFlags {
   void AddTo(Flags& flags);
 };
 
+// --external-data of the commands that write models.
+void AddExternalData(Flags& flags, bool* external_data);
+
 // What all commands with a session take.
 struct SessionFlags {
   LossFlags loss;

@@ -11,6 +11,7 @@
 #include "cli/text.h"
 #include "graph/onnx_io.h"
 #include "graph/rewrite_model.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "training/step_file.h"
 
@@ -25,6 +26,7 @@ struct RewriteFlags {
   RecipeFlags recipe;
   OptimizerFlags optimizer;
   int64_t grad_accum = 1;
+  bool external_data = false;
   MachineFlags machine;
 
   void AddTo(Flags& flags) {
@@ -42,6 +44,7 @@ struct RewriteFlags {
               "batches per step; above 1 the update is a second file, "
               "OUT.apply.onnx");
     flags.Group("Options");
+    AddExternalData(flags, &external_data);
     machine.AddTo(flags);
     flags.Example(
         "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
@@ -70,7 +73,7 @@ void WriteForward(const RewriteFlags& values) {
   RewriteReport report =
       RewriteModel(values.model, values.out, values.recipe.MakeSpec(),
                    {values.parameters.train, values.parameters.freeze},
-                   ShowCopies(progress));
+                   ShowCopies(progress), {values.external_data});
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
@@ -103,6 +106,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.loss.logits = LossOutput(options.loss, options.model);
   std::vector<InputInfo> inputs;
   std::unique_ptr<Graph> graph = ReadModel(options.model);
+  RequireNoForward(*graph);
   for (const Value* value : graph->inputs) {
     inputs.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
                       value->axis_names});
@@ -120,7 +124,8 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
     }
   }
   InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
-  PrintNotes(WriteTrainingStep(options, shapes, known, values.out));
+  PrintNotes(WriteTrainingStep(options, shapes, known, values.out,
+                               {values.external_data}));
   std::cout << values.out << ": the whole training step\n";
 }
 

@@ -8,6 +8,7 @@
 #include "cli/text.h"
 #include "graph/onnx_io.h"
 #include "graph/passes/specialise.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
@@ -64,6 +65,12 @@ TensorMap Bind(Graph& graph, const TensorMap& arrays) {
 
 TensorMap Forward(const RunFlags& flags) {
   std::unique_ptr<Graph> model = ReadModel(flags.model);
+  Written kind = WrittenAs(*model);
+  if (kind != Written::kNo && kind != Written::kForward) {
+    std::cerr << "onnx-fp8: note: " << DescribeWritten(*model, kind)
+              << ": it runs once, with the file's state where --data has none; "
+                 "the new state is among the outputs\n";
+  }
   TensorMap feeds = Bind(*model, ReadAll(flags.data));
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();

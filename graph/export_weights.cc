@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/export_weights.h"
 
+#include <set>
 #include <vector>
 
 #include "graph/inline_functions_internal.h"
@@ -54,7 +55,8 @@ std::map<std::string, onnx::TensorProto*> Find(const Weights& weights,
 }  // namespace
 
 void ExportWithWeights(const std::string& in, const std::string& out,
-                       const std::map<std::string, Tensor>& weights) {
+                       const std::map<std::string, Tensor>& weights,
+                       const WriteOptions& options) {
   ModelFile file = ReadModelFile(in);
   auto held = Find(weights, file.model.mutable_graph());
   if (held.size() < weights.size()) {
@@ -69,6 +71,11 @@ void ExportWithWeights(const std::string& in, const std::string& out,
     }
     held = Find(weights, file.model.mutable_graph());
   }
+  std::set<std::string> initializers;
+  for (const auto& proto : file.model.graph().initializer()) {
+    initializers.insert(proto.name());
+  }
+  TensorMap contents;
   for (const auto& [name, tensor] : weights) {
     Check(held.contains(name), "[", in, "] holds no initializer \"", name,
           "\"");
@@ -79,10 +86,16 @@ void ExportWithWeights(const std::string& in, const std::string& out,
     DType dtype = static_cast<DType>(proto.data_type());
     std::string own = proto.name();  // a Constant's may be empty
     proto.Clear();
-    ToProto(ConvertTo(tensor, dtype), own, &proto);
+    Tensor data = tensor.dtype() == dtype ? tensor : ConvertTo(tensor, dtype);
+    if (initializers.contains(name)) {
+      DescribeTensor(data, name, &proto);
+      contents.emplace(name, std::move(data));
+    } else {
+      ToProto(data, own, &proto);
+    }
   }
   CopyExternalData(file, out);
-  WriteModelFile(file.model, out);
+  WriteModelFile(&file.model, contents, out, in, options);
 }
 
 }  // namespace onnx_fp8

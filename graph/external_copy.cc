@@ -37,19 +37,6 @@ void CollectFromNodes(const Nodes& nodes, std::set<std::string>* locations) {
   }
 }
 
-// Every file that an initializer or a tensor attribute refers to.
-std::set<std::string> Locations(const onnx::ModelProto& model) {
-  std::set<std::string> locations;
-  for (const auto& tensor : model.graph().initializer()) {
-    AddLocation(tensor, &locations);
-  }
-  CollectFromNodes(model.graph().node(), &locations);
-  for (const auto& function : model.functions()) {
-    CollectFromNodes(function.node(), &locations);
-  }
-  return locations;
-}
-
 struct Task {
   std::string from, to, location;
   uint64_t size;
@@ -77,7 +64,7 @@ class Copier {
   void Run() {
     fs::path from = fs::absolute(file_.path).parent_path();
     fs::path to = out_.parent_path();
-    for (const std::string& location : Locations(file_.model)) {
+    for (const std::string& location : DataLocations(file_.model)) {
       Add(from, to, location);
     }
     // Nothing is written before it is sure that nothing is replaced.
@@ -147,6 +134,18 @@ class Copier {
 };
 
 }  // namespace
+
+std::set<std::string> DataLocations(const onnx::ModelProto& model) {
+  std::set<std::string> locations;
+  for (const auto& tensor : model.graph().initializer()) {
+    AddLocation(tensor, &locations);
+  }
+  CollectFromNodes(model.graph().node(), &locations);
+  for (const auto& function : model.functions()) {
+    CollectFromNodes(function.node(), &locations);
+  }
+  return locations;
+}
 
 void CopyExternalData(const ModelFile& file, const std::string& out,
                       const ExternalCopyObserver& observer) {

@@ -44,6 +44,18 @@ int OnnxVersion(
   return 0;
 }
 
+// What another value of the graph replaces after each run is state.
+void MarkBound(const onnx::ModelProto& model, Graph* graph) {
+  for (const auto& info : model.training_info()) {
+    for (const auto& binding : info.update_binding()) {
+      Value* state = graph->Find(binding.key());
+      bool bound =
+          state && state->is_initializer() && graph->Find(binding.value());
+      if (bound) state->role = Role::kState;
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Graph> ModelFile::ToGraph(
@@ -62,6 +74,7 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
   }
   CheckNodes(variant.graph().node(), graph->opset, path);
   AddGraphFromProto(*graph, variant.graph(), reader);
+  MarkBound(variant, graph.get());
   for (Value* value : graph->Values()) {
     if (value->producer || value->is_input || value->is_initializer()) continue;
     bool output = std::ranges::count(graph->outputs, value) > 0;
@@ -99,13 +112,6 @@ ModelFile ReadModelBytes(const std::string& bytes) {
         "[bytes] expected an ONNX model, got bytes that do not parse as one");
   RequireModel(file);
   return file;
-}
-
-void WriteModelFile(const onnx::ModelProto& model, const std::string& path) {
-  Check(model.ByteSizeLong() <= static_cast<size_t>(INT32_MAX), "[", path,
-        "] can't be written: ONNX models end at 2 GiB, this one has ",
-        model.ByteSizeLong(), " bytes");
-  WriteFileAtomically(path, model.SerializeAsString());
 }
 
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path) {

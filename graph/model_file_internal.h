@@ -6,11 +6,13 @@
 #include <onnx/onnx_pb.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "graph/external_copy.h"
 #include "graph/external_data_internal.h"
 #include "graph/graph.h"
+#include "graph/onnx_io.h"
 
 namespace onnx_fp8 {
 
@@ -30,8 +32,17 @@ struct ModelFile {
 ModelFile ReadModelFile(const std::string& path);
 ModelFile ReadModelBytes(const std::string& bytes);
 
-// Errors: the file can't be written; a broken one is removed.
-void WriteModelFile(const onnx::ModelProto& model, const std::string& path);
+// Writes `model`, which it uses up, and `contents`, the bytes of initializers
+// that come without them, by name. With external data both files are complete
+// before either has its name. `source`: the model that this one is made from,
+// whose data are not replaced. Errors: as WriteModel's; nothing is left of the
+// new files.
+void WriteModelFile(onnx::ModelProto* model, const TensorMap& contents,
+                    const std::string& path, const std::string& source,
+                    const WriteOptions& options);
+
+// The data files that initializers and tensor attributes refer to.
+std::set<std::string> DataLocations(const onnx::ModelProto& model);
 
 // Copies the data files beside the model to the folder of `out`, if that is
 // another one, under the same names. A file of that name that is there already

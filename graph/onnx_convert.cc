@@ -189,11 +189,16 @@ Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
   return t;
 }
 
-void ToProto(const Tensor& tensor, const std::string& name,
-             onnx::TensorProto* proto) {
+void DescribeTensor(const Tensor& tensor, const std::string& name,
+                    onnx::TensorProto* proto) {
   proto->set_name(name);
   proto->set_data_type(static_cast<int32_t>(tensor.dtype()));
   for (int64_t size : tensor.shape()) proto->add_dims(size);
+}
+
+void ToProto(const Tensor& tensor, const std::string& name,
+             onnx::TensorProto* proto) {
+  DescribeTensor(tensor, name, proto);
   proto->set_raw_data(tensor.raw(), tensor.bytes());
 }
 

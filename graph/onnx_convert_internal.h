@@ -27,6 +27,9 @@ Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
                 const ExternalReader& external = {});
 void ToProto(const Tensor& tensor, const std::string& name,
              onnx::TensorProto* proto);
+// The same without the bytes.
+void DescribeTensor(const Tensor& tensor, const std::string& name,
+                    onnx::TensorProto* proto);
 
 // Type and shape of a value; an unknown rank or axis stays open.
 void ToProto(DType dtype, const std::optional<Shape>& shape,

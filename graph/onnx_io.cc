@@ -61,7 +61,8 @@ int LowestOpset(const Graph& graph) {
   return opset;
 }
 
-onnx::ModelProto ToModel(const Graph& graph) {
+// The initializers' bytes go to `contents`.
+onnx::ModelProto ToModel(const Graph& graph, TensorMap* contents) {
   onnx::ModelProto model;
   model.set_producer_name(kDomain);
   model.set_producer_version(ONNX_FP8_VERSION);
@@ -77,7 +78,8 @@ onnx::ModelProto ToModel(const Graph& graph) {
     AddInfo(*binding.state, g->add_input());
   }
   for (const Value* value : graph.Initializers()) {
-    ToProto(value->data, value->name, g->add_initializer());
+    DescribeTensor(value->data, value->name, g->add_initializer());
+    contents->emplace(value->name, value->data);
   }
   // ONNX Runtime refuses two nodes of one name: what inlining and unrolling
   // made twice gets a number.
@@ -126,8 +128,11 @@ Tensor ReadTensorProto(const std::string& path) {
   return ToTensor(proto, path);
 }
 
-void WriteModel(const Graph& graph, const std::string& path) {
-  WriteModelFile(ToModel(graph), path);
+void WriteModel(const Graph& graph, const std::string& path,
+                const WriteOptions& options) {
+  TensorMap contents;
+  onnx::ModelProto model = ToModel(graph, &contents);
+  WriteModelFile(&model, contents, path, graph.file, options);
 }
 
 }  // namespace onnx_fp8

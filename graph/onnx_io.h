@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,9 +17,21 @@ struct ReadOptions {
   bool as_is = false;
 };
 
-// Reads a model. Initializers in external files are mapped, not read. Errors:
-// no such file, not an ONNX model, external data outside the model's folder or
-// shorter than promised; all name the file.
+struct WriteOptions {
+  // Initializers from 1 KiB on go into a file beside the model, called like it
+  // with kDataSuffix behind.
+  bool external_data = false;
+  // They do so anyway where the model would have more bytes than this:
+  // Protobuf ends at 2 GiB.
+  size_t largest = INT32_MAX;
+};
+
+inline constexpr char kDataSuffix[] = ".data";
+
+// Reads a model. Initializers in external files are mapped, not read; those
+// that the file's training_info binds have Role::kState. Errors: no such file,
+// not an ONNX model, external data outside the model's folder or shorter than
+// promised; all name the file.
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options = {});
 
@@ -30,7 +43,9 @@ Tensor ReadTensorProto(const std::string& path);
 
 // Writes the graph as a model that any ONNX runtime can run: ops of our domain
 // come with their bodies as local functions. State is written as initializers
-// that are inputs too, with update_binding. Errors: the file can't be written.
-void WriteModel(const Graph& graph, const std::string& path);
+// that are inputs too, with update_binding. Errors: the file can't be written;
+// its external data would replace what is no part of the old file.
+void WriteModel(const Graph& graph, const std::string& path,
+                const WriteOptions& options = {});
 
 }  // namespace onnx_fp8

@@ -16,6 +16,7 @@
 #include "graph/schemas_internal.h"
 #include "graph/upgrade.h"
 #include "graph/views.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
@@ -95,10 +96,16 @@ class ModelRewriter {
     return report_;
   }
 
-  const ModelFile& file() const { return file_; }
+  ModelFile& file() { return file_; }
 
  private:
   void Refuse() const {
+    auto graph = file_.ToGraph(file_.model);
+    RequireNoStep(*graph);
+    Written kind = WrittenAs(*graph);
+    Check(kind == Written::kNo, DescribeWritten(*graph, kind),
+          ": it is rewritten already; expected the model that it was made "
+          "from");
     for (const auto& node : file_.model.graph().node()) {
       Check(node.domain() != kDomain, "[", file_.path,
             "] is rewritten already: it holds ", node.domain(), ".",
@@ -250,19 +257,20 @@ class ModelRewriter {
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns,
-                           const ExternalCopyObserver& observer) {
+                           const ExternalCopyObserver& observer,
+                           const WriteOptions& options) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
   ModelRewriter rewriter(in, spec, patterns);
   RewriteReport report = rewriter.Run();
   CopyExternalData(rewriter.file(), out, observer);
-  if (report.rewritten == 0) {
+  if (report.rewritten == 0 && !options.external_data) {
     MappedFile original = MapFile(in);
     WriteFileAtomically(
         out, {reinterpret_cast<const char*>(original.data), original.size});
   } else {
-    WriteModelFile(rewriter.file().model, out);
+    WriteModelFile(&rewriter.file().model, {}, out, in, options);
   }
   return report;
 }

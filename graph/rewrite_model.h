@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/external_copy.h"
+#include "graph/onnx_io.h"
 #include "graph/passes/fp8_rewrite.h"
 #include "graph/passes/trained_parameters.h"
 
@@ -25,12 +26,14 @@ struct RewriteReport {
 // are raised. Delayed scaling adds its state
 // (initializer, input and update_binding). Recipe off copies the file.
 // External data are not read. Their files stay where they are if `out` lies in
-// the same folder, and are copied to another one. Errors: a model that is
-// rewritten already, `out` equal to `in`, a pattern that matches nothing, files
+// the same folder, and are copied to another one; what the model itself holds
+// is written as `options` say. Errors: a model that is rewritten already, a
+// training step, `out` equal to `in`, a pattern that matches nothing, files
 // that can't be read or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns = {},
-                           const ExternalCopyObserver& observer = {});
+                           const ExternalCopyObserver& observer = {},
+                           const WriteOptions& options = {});
 
 }  // namespace onnx_fp8

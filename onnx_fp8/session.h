@@ -179,8 +179,10 @@ class TrainingSession {
   virtual std::map<std::string, std::string> Restore(
       const std::string& folder) = 0;
 
-  // The original graph with the present weights.
-  virtual void ExportOnnx(const std::string& path) = 0;
+  // The original graph with the present weights. These lie in PATH.data if
+  // `external_data` says so or the model would exceed Protobuf's 2 GiB.
+  virtual void ExportOnnx(const std::string& path,
+                          bool external_data = false) = 0;
   // The present weights by FQN in PyTorch's layout; returns remarks for the
   // user (names or layouts that the file had lost).
   virtual std::vector<std::string> ExportSafetensors(

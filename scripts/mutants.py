@@ -136,9 +136,9 @@ FP8_GRAPH = (
       "position_[plan->slots[i].Key()] = i;",
       "position_[plan->slots[known->size() - 1 - i].Key()] = i;", FP8),
     M("scale update: amaxes in another order", "graph/passes/scale_update.cc",
-      'return b.Op("Concat", rows',
-      'std::swap(rows.front(), rows.back());\n  return b.Op("Concat", rows',
-      FP8),
+      "rows.push_back(b.Reshape(amax, {1}));\n  return",
+      "rows.push_back(b.Reshape(amax, {1}));\n"
+      "  std::swap(rows.front(), rows.back());\n  return", FP8),
     M("roles: a dgrad needs the gradient's own weight",
       "graph/passes/gemm_roles.cc",
       "} else if (grads == 1 && weights[1 - info.grad_slot]) {",
@@ -382,8 +382,7 @@ RUN = (
       "bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;",
       "bool same = true;", training("Session.*")),
     M("session: scale slots are not restored", "training/session.cc",
-      "source_.slots = same ? scales.slots : std::vector<ScaleSlot>();",
-      "source_.slots.clear();",
+      "if (same) source_.slots = scales.slots;", "",
       training("Session.*")),
     M("step: gradients with Dropout", "training/step_graph.cc",
       "if (kind_ == StepKind::kGradients) DropNothing(graph);", "",
@@ -400,7 +399,7 @@ RUN = (
       "if (zero == nullptr) graph.state.push_back({sum, zero});",
       training("*Accumulation.*")),
     M("step: amax of the last micro-batch", "training/step_graph.cc",
-      'b.Op("Max", {state, amax})', "amax",
+      'b.Op("Max", {state, kept})', "kept",
       training("Session.*:*Accumulation.*")),
 )
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More mutants of scripts/mutate.py: external data, and models of any size."""
-from mutants import M, Test, base, cli, graph, python
+"""More mutants of scripts/mutate.py: external data, models of any size, and what an error leaves."""
+from mutants import M, Test, base, cli, graph, python, training
 
 COPY = base("CopyFileTest.*")
 OTHER = python("external_data")
@@ -73,4 +73,31 @@ MUTANTS = (
       "open.insert(open.end(), in.rbegin(), in.rend());",
       "open.insert(open.end(), in.begin(), in.end());",
       graph("WeightBehind.*")),
+    M("external output: replaces what is not its own",
+      "graph/external_output.cc", "!replaces || (KeepsDataIn(path, data) &&",
+      "true || (KeepsDataIn(path, data) &&", python("external_output")),
+    M("external output: replaces the model's data",
+      "graph/external_output.cc", "!KeepsDataIn(source, data)", "true",
+      python("external_output")),
+    M("external output: what is small goes too", "graph/external_output.cc",
+      "if (proto.raw_data().size() < kSmallest) continue;",
+      "if (proto.raw_data().empty()) continue;", python("external_output")),
+    M("written: a binding of another graph is state", "graph/model_file.cc",
+      "state && state->is_initializer() && graph->Find(binding.value());",
+      "state && state->is_initializer();", python("written_files")),
+    M("session: sums of plans that are gone stay", "training/session.cc",
+      "for (const std::string& name : sums_) state.erase(name);",
+      """for (const PlannedStep& planned : plans_) {
+      for (const std::string& name : planned.step.sums) state.erase(name);
+    }""", training("*Shapes.*")),
+    M("session: an error keeps moved statistics", "training/session.cc",
+      "for (const auto& [name, tensor] : before) state_[name] = tensor;", "",
+      training("Micro.*")),
+    M("session: the first update serves all steps", "training/session.cc",
+      "shapes == wanted.shapes && sums == wanted.sums &&",
+      "shapes == wanted.shapes &&", training("*Shapes.*")),
+    M("train: an error loses the steps", "cli/trainer.cc",
+      "    SaveBeforeError();\n", "", python("an_error_in")),
+    M("train: a failed validation is forgotten", "cli/trainer.cc",
+      'spec_.notes[kValidationDue] = "yes";', "", python("an_error_in")),
 )

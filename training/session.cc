@@ -267,8 +267,9 @@ class Session : public TrainingSession {
     return notes;
   }
 
-  void ExportOnnx(const std::string& path) override {
-    ExportWithWeights(options_.model, path, model_.WithCopies(Weights()));
+  void ExportOnnx(const std::string& path, bool external_data) override {
+    ExportWithWeights(options_.model, path, model_.WithCopies(Weights()),
+                      {external_data});
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {

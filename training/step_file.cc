@@ -42,7 +42,8 @@ void AddInputs(Graph& graph, const Graph& mover) {
 }
 
 void Write(StepGraph step, const SessionOptions& options,
-           const std::string& path, const Graph* mover = nullptr) {
+           const std::string& path, const WriteOptions& write,
+           const Graph* mover = nullptr) {
   Arrange(step);
   Graph& graph = *step.graph;
   if (mover) AddInputs(graph, *mover);
@@ -50,14 +51,15 @@ void Write(StepGraph step, const SessionOptions& options,
   if (!step.fp8.slots.empty()) {
     graph.metadata["onnx_fp8.scale_slots"] = SlotsText(step.fp8.slots);
   }
-  WriteModel(graph, path);
+  WriteModel(graph, path, write);
 }
 
 }  // namespace
 
 std::vector<std::string> WriteTrainingStep(
     const SessionOptions& options, const std::map<std::string, Shape>& shapes,
-    const InputValues& values, const std::string& path) {
+    const InputValues& values, const std::string& path,
+    const WriteOptions& write) {
   TrainingModel model = LoadTrainingModel(options);
   auto evaluator = MakeCpuEvaluator();
   StepSource source = MakeStepSource(options, model, *evaluator);
@@ -75,9 +77,9 @@ std::vector<std::string> WriteTrainingStep(
     mover = apply.graph;
     std::string stem =
         path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;
-    Write(std::move(apply), options, stem + ".apply.onnx");
+    Write(std::move(apply), options, stem + ".apply.onnx", write);
   }
-  Write(std::move(step), options, path, mover.get());
+  Write(std::move(step), options, path, write, mover.get());
   return model.notes;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/onnx_io.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 
@@ -21,10 +22,10 @@ namespace onnx_fp8 {
 // branches or sizes, which the file then has no more (Specialise). With
 // grad_accum > 1 the file holds a micro step and <path without
 // .onnx>.apply.onnx the update. Returns notes for the user
-// (TrainingSession::Notes). Errors: as TrainingSession's; the file can't be
-// written.
+// (TrainingSession::Notes). Errors: as TrainingSession's and WriteModel's.
 std::vector<std::string> WriteTrainingStep(
     const SessionOptions& options, const std::map<std::string, Shape>& shapes,
-    const InputValues& values, const std::string& path);
+    const InputValues& values, const std::string& path,
+    const WriteOptions& write = {});
 
 }  // namespace onnx_fp8

@@ -19,6 +19,7 @@
 #include "graph/passes/scale_update.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "graph/verify.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "optimizers/optimizer.h"
 #include "training/autodiff.h"
@@ -39,6 +40,7 @@ class StepBuilder {
 
   StepGraph Forward(const std::map<std::string, Shape>& shapes,
                     bool input_gradients, const InputValues& values) {
+    if (kind_ != StepKind::kEval) RequireNoForward(*source_.model);
     step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
                              &step_.specialised, values);
     Graph& graph = *step_.graph;

@@ -7,6 +7,7 @@
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/trained_parameters.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
@@ -73,6 +74,7 @@ TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
 TrainingModel LoadTrainingModel(const SessionOptions& options) {
   TrainingModel model;
   model.graph = ReadModel(options.model);
+  RequireNoStep(*model.graph);
   ComputeInFloat(*model.graph);
   std::string note = SetBatchNormMode(*model.graph, options.batch_norm);
   if (!note.empty()) model.notes.push_back(note);

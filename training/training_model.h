@@ -41,7 +41,8 @@ struct TrainingModel {
   ParameterNames AllNames() const;
 };
 
-// Reads options.model and options.init. Errors: as TrainingSession::Create's.
+// Reads options.model and options.init. Errors: as TrainingSession::Create's; a
+// file that is a training step already.
 TrainingModel LoadTrainingModel(const SessionOptions& options);
 
 // `model` and `evaluator` must outlive the result.

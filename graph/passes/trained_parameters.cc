@@ -320,8 +320,11 @@ class Marker {
 
   void Mark() {
     for (HeldTensor& tensor : tensors_) {
-      tensor.value->role = Role::kNone;
-      std::string reason = Decide(tensor);
+      bool bound = tensor.value->role == Role::kState;
+      if (!bound) tensor.value->role = Role::kNone;
+      std::string reason =
+          bound ? "state: each run of the file gives it a new value"
+                : Decide(tensor);
       reports_.push_back(
           {tensor.value->name, tensor.value, tensor.data, std::move(reason)});
     }

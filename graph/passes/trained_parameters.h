@@ -50,7 +50,8 @@ struct InitializerReport {
 //   frequencies, which are told by falling;
 // - at a lookup (Gather) with computed indices;
 // unless its own values show it to be a table (fixed_tables.h). Running
-// statistics of a training BatchNormalization are state.
+// statistics of a training BatchNormalization are state; what the file binds
+// stays state.
 //
 // A Constant node that gets a role becomes an initializer of its output's name.
 // A tie is made before the patterns are looked at: what they say of one name

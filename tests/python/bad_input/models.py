@@ -167,7 +167,7 @@ def nothing_to_train(folder):
     return train(data="d.npz", loss="mse")
 
 
-@cases("[m.onnx] is rewritten already: it holds onnx_fp8.", "rewrite the original model instead")
+@cases("[m.onnx] is a forward pass in FP8", "it is rewritten already; expected the model that it was made from")
 def rewritten_already(folder):
     save(model(), folder / "first.onnx")
     run("rewrite", "first.onnx", "-o", "m.onnx", "--recipe", "tensorwise", cwd=folder)

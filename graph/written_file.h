@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files that `rewrite` has made of a model: what they are, and what they are
+// not good for.
+#pragma once
+
+#include <string>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+enum class Written {
+  kNo,         // a model as exported
+  kForward,    // its forward pass in FP8
+  kStep,       // a whole training step
+  kMicroStep,  // the part of it for each micro-batch
+  kUpdate,     // the part of it after the last one
+};
+
+// By the state that the file binds and by its metadata. REQUIRES: a graph as
+// ReadModel leaves it, whose only kState are what the file binds.
+Written WrittenAs(const Graph& graph);
+
+// "[step.onnx] is a whole training step that `onnx-fp8 rewrite --loss` wrote
+// (recipe off)".
+std::string DescribeWritten(const Graph& graph, Written kind);
+
+// Errors: the file is a training step, or part of one. REQUIRES: WrittenAs's.
+void RequireNoStep(const Graph& graph);
+
+// Errors: the file is a forward pass in FP8, which has no gradient. For any
+// graph made from the file.
+void RequireNoForward(const Graph& graph);
+
+}  // namespace onnx_fp8

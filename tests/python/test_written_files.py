@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that `rewrite` wrote are told from models: what they are not good for is refused, what shows them says it."""
+import json
+
+import numpy as np
+import onnx
+import pytest
+from program import FIXTURES, run, write_random
+
+MLP = FIXTURES / "mlp" / "d18.onnx"
+CE = ["--loss", "cross_entropy"]
+WHOLE = "is a whole training step that `onnx-fp8 rewrite --loss` wrote"
+MICRO = "is the part of a training step for each micro-batch that `onnx-fp8 rewrite --grad-accum` wrote"
+UPDATE = "is the update of a training step that `onnx-fp8 rewrite --grad-accum` wrote"
+FORWARD = "is a forward pass in FP8 that `onnx-fp8 rewrite` wrote"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Steps of every kind, and data."""
+    path = tmp_path_factory.mktemp("written")
+    step = [*CE, "--shape", "batch=4"]
+    run("rewrite", MLP, "-o", path / "whole.onnx", *step, "--recipe", "delayed")
+    run("rewrite", MLP, "-o", path / "sgd.onnx", *step, "--optimizer", "sgd")
+    run("rewrite", MLP, "-o", path / "micro.onnx", *step, "--grad-accum", 2, "--recipe", "tensorwise")
+    run("rewrite", MLP, "-o", path / "forward.onnx", "--recipe", "tensorwise")
+    run("rewrite", MLP, "-o", path / "forward_delayed.onnx", "--recipe", "delayed")
+    # As a tool leaves it that keeps no metadata.
+    model = onnx.load(path / "whole.onnx")
+    del model.metadata_props[:]
+    onnx.save(model, path / "bare.onnx")
+    write_random(path / "d.npz", 8)
+    return path
+
+
+STEPS = {"whole.onnx": WHOLE, "sgd.onnx": WHOLE, "bare.onnx": WHOLE, "micro.onnx": MICRO, "micro.apply.onnx": UPDATE}
+
+
+def commands(model, tmp_path):
+    data = ["--data", model.parent / "d.npz", *CE, "--batch-size", 4]
+    return {
+        "train": ["train", model, *data, "--steps", 1, "--out", tmp_path / "run"],
+        "grad": ["grad", model, *data, "-o", tmp_path / "g.npz"],
+        "eval": ["eval", model, *data],
+        "calibrate": ["calibrate", model, *data, "-o", tmp_path / "s.json"],
+        "export": ["export", model, "-o", tmp_path / "x.onnx"],
+        "step": ["rewrite", model, "-o", tmp_path / "x.onnx", *CE],
+        "rewrite": ["rewrite", model, "-o", tmp_path / "x.onnx", "--recipe", "tensorwise"],
+    }
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("command", ["train", "grad", "eval", "calibrate", "export", "step", "rewrite"])
+def test_a_step_is_refused(folder, name, command, tmp_path):
+    done = run(*commands(folder / name, tmp_path)[command], code=1)
+    [line] = [line for line in done.stderr.splitlines() if not line.startswith("onnx-fp8: note: ")]
+    assert line.startswith(f"onnx-fp8: [{folder / name}] {STEPS[name]}")
+    assert "expected the model that it was made from" in line
+    assert not (tmp_path / "x.onnx").exists() and not (tmp_path / "run/latest").exists()
+
+
+@pytest.mark.parametrize("name", ["forward.onnx", "forward_delayed.onnx"])
+def test_a_forward_pass_is_evaluated_but_not_trained(folder, name, tmp_path):
+    everything = commands(folder / name, tmp_path)
+    loss = json.loads(run(*everything["eval"], "--json").stdout)["loss"]
+    assert loss == pytest.approx(json.loads(run(*commands(MLP, tmp_path)["eval"][:2], "--data", folder / "d.npz", *CE,
+                                                "--json").stdout)["loss"], rel=0.05)
+    for command in ("train", "grad", "calibrate", "step"):
+        done = run(*everything[command], code=1)
+        assert f"onnx-fp8: [{folder / name}] {FORWARD}" in done.stderr
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_inspect_says_what_a_step_is(folder, name):
+    """Moments and counters are no parameters, and neither are the weights: the step moves them."""
+    report = json.loads(run("inspect", folder / name, "--json").stdout)
+    assert any(STEPS[name] in note for note in report["notes"])
+    bound = {b.key for b in onnx.load(folder / name).training_info[0].update_binding}
+    roles = {row["name"]: row["role"] for row in report["initializers"]}
+    assert bound and all(roles[key] == "state" for key in bound)
+    assert "trained" not in roles.values()
+    assert "memory" not in report
+
+
+@pytest.mark.parametrize("name", ["whole.onnx", "micro.onnx"])
+def test_run_says_what_a_step_is_and_runs_it(folder, name, tmp_path):
+    with np.load(folder / "d.npz") as data:
+        np.savez(tmp_path / "b.npz", x=data["x"][:4], labels=data["labels"][:4])
+    done = run("run", folder / name, "--data", tmp_path / "b.npz", "-o", tmp_path / "out.npz")
+    assert f"onnx-fp8: note: [{folder / name}] {STEPS[name]}" in done.stderr
+    with np.load(tmp_path / "out.npz") as out:
+        outputs = dict(out)
+    model = onnx.load(folder / name)
+    assert outputs.keys() == {value.name for value in model.graph.output}
+    assert np.isfinite(outputs["loss"])
+
+
+def test_another_tools_training_info_is_no_step(tmp_path):
+    """Its bindings are of another graph: this one is the model to train."""
+    model = onnx.load(MLP)
+    info = model.training_info.add()
+    info.update_binding.add(key=model.graph.initializer[0].name, value="of_its_algorithm")
+    onnx.save(model, tmp_path / "m.onnx")
+    write_random(tmp_path / "d.npz", 8)
+    run(*commands(tmp_path / "m.onnx", tmp_path)["grad"])
