@@ -230,9 +230,9 @@ def edit_config(folder, change):
     path.write_text(json.dumps(config))
 
 
-@cases("[run/config.json] expected a run's configuration of format 1, got 2")
+@cases("[run/config.json] expected a run's configuration of format 1 or 2, got 3")
 def config_of_the_future(folder):
-    edit_config(folder, setting("format", 2))
+    edit_config(folder, setting("format", 3))
     return resume()
 
 

@@ -373,7 +373,7 @@ def equation_with_a_label_from_nowhere():
     return through(node("Einsum", ["scalar"], ["y"], equation="->z"), more=constants(scalar=F(1)))
 
 
-@refused("[Softmax it]", "axis", by=("inspect", "run"))
+@refused("[Softmax it]", "axis' must be in [0 , -1]", by=("inspect", "run"))
 def axis_of_a_scalar():
     return through(node("Softmax", ["scalar"], ["y"], axis=0), more=constants(scalar=F(1)))
 
@@ -383,7 +383,7 @@ def norm_of_a_scalar():
     return through(node("LayerNormalization", ["scalar", "scalar"], ["y"], axis=0), more=constants(scalar=F(1)))
 
 
-@refused("[Dropout it]", by=("inspect", "run"))
+@refused("[Dropout it]", "training_mode of Dropout must be a scalar", by=("inspect", "run"))
 def dropout_whose_mode_is_empty():
     return through(node("Dropout", ["h", "ratio", "mode"], ["y"]),
                    more=constants(ratio=F(0.5), mode=np.zeros(0, bool)))
