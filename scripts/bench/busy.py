@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is left of the speed on a machine that does other things too: the GPT of
 samples/gpt_tiny trains in fp32 here and under torch.compile, by turns, alone
-and beside busy loops, each of which is started as another terminal would.
+and beside busy loops, each of which is started as another terminal would. A
+third contestant only counts: it shows the share that the system leaves to a
+program whose threads never wait for each other.
 
   ./dev bench busy [--json FILE] [--markdown FILE] [--quick] [...]
 """
@@ -17,12 +19,17 @@ import sys
 from bench import contest, report, task
 from bench.machine import say
 
-OURS, PEER = "fp32", "torch_compile_fp32"
+OURS, PEER, SHARE = "fp32", "torch_compile_fp32", "counting"
 BATCH, SEQ = 16, 128  # of task.TOKENS tokens
 # Of the idle speed, at least.
 GOALS = {"one busy loop": 0.7, "one per core": 0.35}
 # It has 10 minutes of CPU, lest it survive who started it.
 LOOP = ["sh", "-c", "ulimit -t 600; while :; do :; done"]
+COUNT = """import time
+count, end = 0, time.monotonic() + 2
+while time.monotonic() < end:
+    count += 1
+print(count)"""
 
 
 def conditions():
@@ -43,6 +50,21 @@ def busy_loops(count):
             loop.wait()
 
 
+class Counting:
+    """A process per core. They are of one session, as a program's threads are,
+    and none waits for another."""
+
+    def turn(self, steps):
+        each = [subprocess.Popen([sys.executable, "-c", COUNT], text=True,
+                                 stdout=subprocess.PIPE)
+                for _ in os.sched_getaffinity(0)]
+        total = sum(int(process.communicate()[0]) for process in each)
+        return {"seconds": [2 / total] * steps}
+
+    def stop(self):
+        pass
+
+
 def contestants(binary, python, scripts, work, quick):
     sample = scripts.parent / "samples/gpt_tiny"
     subprocess.run([sys.executable, sample / "prepare.py", work], check=True,
@@ -51,13 +73,19 @@ def contestants(binary, python, scripts, work, quick):
     found = {OURS: contest.Ours(
         binary, sample / "gpt_tiny.onnx", tokens, OURS, work / "run",
         "--token-dtype", "uint16", "--seq-len", str(SEQ), "--batch-size",
-        str(BATCH))}
+        str(BATCH)), SHARE: Counting()}
     if python and not quick:
         found[PEER] = contest.Peer(
             [python, "-B", "-m", "bench.torch_peer", PEER, "gpt_tiny", tokens,
              str(BATCH), str(SEQ)], scripts, work / "torch.log",
             TORCHINDUCTOR_CACHE_DIR=str(work / "inductor"))
     return found
+
+
+def speed(name, seconds):
+    if name == SHARE:
+        return f"{1 / statistics.mean(seconds):.3g} counts/s"
+    return f"{task.TOKENS / statistics.mean(seconds):.0f} tokens/s"
 
 
 def run(found, chosen, loops=busy_loops):
@@ -77,9 +105,8 @@ def run(found, chosen, loops=busy_loops):
                     reply = found[name].turn(contest.WARM_UP + chosen.steps)
                 seconds = reply["seconds"][contest.WARM_UP:]
                 turns[name][condition].append(seconds)
-                speed = task.TOKENS / statistics.mean(seconds)
                 say(f"round {number + 1} of {chosen.rounds}  {name}, "
-                    f"{condition}: {speed:.0f} tokens/s")
+                    f"{condition}: {speed(name, seconds)}")
     finally:
         for contestant in found.values():
             contestant.stop()
@@ -117,7 +144,9 @@ def markdown(result):
         for condition, f in of.items():
             goal = GOALS.get(condition) if name == OURS else None
             rows.append([f"**{name}**" if name == OURS else name, condition,
-                         f"{f['tokens_per_second']:.0f}", f"{f['of_idle']:.2f}",
+                         "-" if name == SHARE
+                         else f"{f['tokens_per_second']:.0f}",
+                         f"{f['of_idle']:.2f}",
                          "[{:.2f}, {:.2f}]".format(*f["interval"]),
                          goal or "-"])
     return (f"# Beside busy loops: {facts['isa']}\n\n"

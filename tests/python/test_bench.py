@@ -291,6 +291,16 @@ def test_busy_sets_speeds_beside_the_idle_one(monkeypatch):
     assert not busy.outside(busy_result(idle=1.0, one=1.4, each=2.8))
 
 
+def test_busy_counts_beside_it_what_the_system_leaves(monkeypatch):
+    monkeypatch.setattr(busy, "conditions", lambda: {"idle": 0, "one busy loop": 1})
+    seconds = busy.Counting().turn(3)["seconds"]
+    assert len(seconds) == 3 and 0 < seconds[0] < 1e-3 and set(seconds) == {seconds[0]}
+    turns = {"counting": {"idle": [[1e-6] * 3], "one busy loop": [[2e-6] * 3]}}
+    text = busy.markdown({"busy": busy.summary(turns), "machine": make_report()["machine"], "date": "2026-01-01",
+                          "commit": "abc", "rounds": 1, "steps": 3, "seed": 0})
+    assert "| counting | one busy loop | - | 0.50 | [0.50, 0.50] | - |" in text
+
+
 def run_in_stock(path, feeds):
     onnx.checker.check_model(path, full_check=True)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
