@@ -201,7 +201,7 @@ class Reporter {
     }
   }
 
-  // Inputs whose open axes have no name get one: "x.0".
+  // Open axes without a name get the one that --shape knows.
   void FindOpenAxes(Shapes& shapes) {
     for (InputInfo& input : report_.inputs) {
       const Shape& shape = shapes.at(input.name);
@@ -209,7 +209,7 @@ class Reporter {
       for (size_t i = 0; i < shape.size(); ++i) {
         if (shape[i] >= 0) continue;
         std::string& name = input.axis_names[i];
-        if (name.empty()) name = Concat(input.name, ".", i);
+        name = AxisName(input, i);
         if (std::ranges::find(report_.open_axes, name) ==
             report_.open_axes.end()) {
           report_.open_axes.push_back(name);

@@ -131,8 +131,11 @@ struct SessionFlags {
 std::map<std::string, int64_t> ParseShapeFlag(
     const std::vector<std::string>& words);
 
-// Shapes of the graph's inputs with the named axes filled in; unnamed and
-// missing ones stay -1. Errors: UsageError for an axis that no input has.
+// What --shape calls the input's axis `i`: its name, or INPUT.i without one.
+std::string AxisName(const InputInfo& input, size_t i);
+
+// Shapes of the graph's inputs with these axes filled in; missing ones stay -1.
+// Errors: UsageError for an axis that no input has.
 std::map<std::string, Shape> ResolveShapes(
     const std::vector<InputInfo>& inputs,
     const std::map<std::string, int64_t>& axes);

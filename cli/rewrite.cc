@@ -116,11 +116,10 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
     const Shape& shape = shapes.at(input.name);
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] >= 0) continue;
-      std::string axis = i < input.axis_names.size() ? input.axis_names[i] : "";
       throw UsageError(
           "--shape: a whole training step needs the size of the "
           "axis \"" +
-          axis + "\" of the input " + input.name);
+          AxisName(input, i) + "\" of the input " + input.name);
     }
   }
   InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
