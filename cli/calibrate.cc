@@ -76,7 +76,7 @@ SessionOptions MakeOptions(const CalibrateFlags& values) {
   }
   options.scales.clear();
   options.init = values.init;
-  options.loss.logits = LossOutput(options.loss, values.model);
+  options.loss.logits = TrainedOutput(options.loss, values.model);
   return options;
 }
 

@@ -74,7 +74,7 @@ int Grad(const Arguments& arguments) {
   values.machine.Apply();
   SessionOptions options = values.session.Make(values.model);
   options.init = values.init;
-  options.loss.logits = LossOutput(options.loss, values.model);
+  options.loss.logits = TrainedOutput(options.loss, values.model);
   auto session = TrainingSession::Create(options);
   PrintNotes(session->Notes());
   DataLayout layout =

@@ -12,4 +12,7 @@ namespace onnx_fp8 {
 // message lists those that there are; a file that is a training step already.
 std::string LossOutput(const LossSpec& loss, const std::string& model);
 
+// The same for a loss with gradients. Errors: also a forward pass in FP8.
+std::string TrainedOutput(const LossSpec& loss, const std::string& model);
+
 }  // namespace onnx_fp8

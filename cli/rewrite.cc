@@ -11,7 +11,6 @@
 #include "cli/text.h"
 #include "graph/onnx_io.h"
 #include "graph/rewrite_model.h"
-#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "training/step_file.h"
 
@@ -103,10 +102,9 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   values.recipe.Fill(&options);
   options.grad_accum = values.grad_accum;
   values.parameters.Fill(&options);
-  options.loss.logits = LossOutput(options.loss, options.model);
+  options.loss.logits = TrainedOutput(options.loss, options.model);
   std::vector<InputInfo> inputs;
   std::unique_ptr<Graph> graph = ReadModel(options.model);
-  RequireNoForward(*graph);
   for (const Value* value : graph->inputs) {
     inputs.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
                       value->axis_names});
