@@ -101,7 +101,8 @@ int Main(const Arguments& arguments) {
     std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
     return kInterrupted;
   } catch (const std::bad_alloc&) {
-    std::cerr << "onnx-fp8: " << OutOfMemoryText(BytesOfFailedNew()) << "\n";
+    std::cerr << "onnx-fp8: " << OutOfMemoryText(BytesOfFailedNew()).text
+              << "\n";
   } catch (const std::exception& error) {
     std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
   }

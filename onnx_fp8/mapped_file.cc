@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/out_of_memory.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -39,6 +40,9 @@ MappedFile MapFile(const std::string& path) {
   // lest all of their pages be written.
   void* data = mmap(nullptr, file.size, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+  if (data == MAP_FAILED && errno == ENOMEM) {
+    FailOutOfMemory(file.size, Concat("[", path, "] can't be mapped: "));
+  }
   Check(data != MAP_FAILED, "[", path,
         "] can't be mapped: ", std::strerror(errno));
   file.data = static_cast<std::byte*>(data);
