@@ -541,7 +541,7 @@ COMMANDS = (
     M("train: SIGTERM ends it", "cli/interrupt.cc",
       "sigaction(SIGTERM, &action, nullptr);", "", python("signal_saves")),
     M("train: reads a folder that another process has", "cli/train.cc",
-      "if (there) folder_.Lock();", "there = false;",
+      "if (!folder_is_new_) folder_.Lock();", "folder_is_new_ = true;",
       python("only_one_process")),
     M("train: an interrupt exits with 0", "cli/train.cc",
       "return kInterrupted;", "return 0;", python("signal_saves")),

@@ -41,8 +41,8 @@ MUTANTS = (
     M("mapped file: must fit into memory", "onnx_fp8/mapped_file.cc",
       "MAP_PRIVATE | MAP_NORESERVE", "MAP_PRIVATE", OTHER),
     M("tensor: zeros are written", "onnx_fp8/tensor.cc",
-      "if (data == MAP_FAILED) Fail(OutOfMemoryText(bytes));",
-      "if (data == MAP_FAILED) Fail(OutOfMemoryText(bytes));\n"
+      "if (data == MAP_FAILED) FailOutOfMemory(bytes);",
+      "if (data == MAP_FAILED) FailOutOfMemory(bytes);\n"
       "  for (size_t i = 0; i < bytes; i += 4096) {\n"
       "    static_cast<volatile char*>(data)[i] = 0;\n  }", OTHER),
     M("rewrite: functions that hold a product stay", "graph/rewrite_model.cc",
