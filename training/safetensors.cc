@@ -202,16 +202,9 @@ void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
 
 void WriteSafetensors(const std::string& path, const TensorMap& tensors,
                       const StringMap& metadata) {
-  std::string temporary = TemporaryName(path);
-  try {
-    OutputFile file(temporary);
+  ReplaceFile(path, [&](OutputFile& file) {
     WriteSafetensors(file, tensors, metadata);
-    file.Finish();
-    RenamePath(temporary, path);
-  } catch (...) {
-    RemoveTree(temporary);
-    throw;
-  }
+  });
 }
 
 }  // namespace onnx_fp8
