@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/text.h"
+#include "cli/truncation.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/out_of_memory.h"
 
@@ -70,6 +71,7 @@ int UnknownCommand(const std::string& name) {
 int Main(const Arguments& arguments) {
   // A file beyond the limit on sizes is an error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
+  CatchTruncation();
   std::string name = arguments.empty() ? "" : arguments[0];
   if (name == "--help" || name == "-h" ||
       (name == "help" && arguments.size() == 1)) {
