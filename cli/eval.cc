@@ -46,7 +46,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values,
     RunConfig config = RunFolder(folder).Load();
     options = RunSessionOptions(config);
     // What this command reads and writes itself, and what the checkpoint has.
-    for (const char* own : {"--data", "--profile", "--threads", "--scales"}) {
+    for (const char* own : {"--data", "--threads", "--scales"}) {
       config.flags.erase(own);
     }
     flags.Fill(config.flags);

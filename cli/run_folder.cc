@@ -22,11 +22,21 @@ namespace fs = std::filesystem;
 // Runs of format 1 did not tie weights.
 constexpr int kFormat = 2;
 
-// Of this run only: where it is and how it was started.
-bool Travels(const std::string& flag) {
-  return flag != "MODEL" && flag != "--out" && flag != "--resume" &&
-         flag != "--json" && flag != "--memory-report" &&
-         flag != "--profile-summary";
+// Of one start of a run only: where it is, what else is written, how much of
+// the machine a file may use. No config decides that, whoever wrote it.
+constexpr const char* kOfOneStart[] = {
+    "MODEL",     "--out",           "--resume",          "--json",
+    "--profile", "--memory-report", "--profile-summary", "--budget"};
+
+void KeepWhatTravels(FlagMap* flags) {
+  for (const char* flag : kOfOneStart) flags->erase(flag);
+}
+
+const char* NameOf(fs::file_type type) {
+  return type == fs::file_type::symlink     ? "a link"
+         : type == fs::file_type::directory ? "a folder"
+         : type == fs::file_type::regular   ? "a file"
+                                            : "a device or pipe";
 }
 
 // Without the library's number of the error.
@@ -57,7 +67,29 @@ bool RunFolder::HasCheckpoint() const {
   return false;
 }
 
+// What lies behind a link is no part of the run: to write there, or to remove
+// old checkpoints there, is not for a folder to decide.
+void RunFolder::CheckPlain() const {
+  constexpr auto kFile = fs::file_type::regular;
+  constexpr auto kFolder = fs::file_type::directory;
+  const std::pair<const char*, fs::file_type> kept[] = {
+      {"config.json", kFile}, {"metrics.jsonl", kFile}, {"latest", kFile},
+      {"model", kFolder},     {"checkpoints", kFolder},
+  };
+  for (const auto& [name, expected] : kept) {
+    std::string path = path_ + "/" + name;
+    std::error_code none;
+    fs::file_type type = fs::symlink_status(path, none).type();
+    bool there =
+        type != fs::file_type::not_found && type != fs::file_type::none;
+    Check(!there || type == expected, "[", path, "] expected ",
+          NameOf(expected), " of the run, got ", NameOf(type),
+          ": put what it leads to in its place (cp -rL), or take it away");
+  }
+}
+
 RunConfig RunFolder::Load() const {
+  CheckPlain();
   std::string file = path_ + "/config.json";
   Check(HasConfig(), "[", path_, "] is no folder of a training run: expected ",
         file);
@@ -79,6 +111,7 @@ RunConfig RunFolder::Load() const {
     config.model = (fs::path(path_) / model).string();
     config.crc = json.at("model").at("crc32").get<std::string>();
     config.flags = json.at("flags").get<FlagMap>();
+    KeepWhatTravels(&config.flags);
     if (format == 1) config.flags["--no-tie"] = {};
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ", got ", ReasonOf(error));
@@ -95,6 +128,7 @@ void RunFolder::Lock() {
   lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
   Check(flock(fd, LOCK_EX | LOCK_NB) == 0, "[", path_,
         "] another process trains in this folder");
+  CheckPlain();
   for (const auto& entry : fs::directory_iterator(path_)) {
     std::string name = entry.path().filename().string();
     bool left = name.starts_with("config.json.") && IsTemporaryName(name);
@@ -111,15 +145,15 @@ void RunFolder::Write(const std::string& model, const FlagMap& flags,
     MakeDirectories(path_ + "/model");
     RewriteModel(model, to, Fp8Spec{}, {}, observer);
   }
+  FlagMap kept = flags;
+  KeepWhatTravels(&kept);
   nlohmann::ordered_json json = {
       {"format", kFormat},
       {"program", "onnx-fp8 " ONNX_FP8_VERSION},
       {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
       {"flags", nlohmann::ordered_json::object()},
   };
-  for (const auto& [flag, words] : flags) {
-    if (Travels(flag)) json["flags"][flag] = words;
-  }
+  for (const auto& [flag, words] : kept) json["flags"][flag] = words;
   WriteFileAtomically(path_ + "/config.json", json.dump(2) + "\n");
 }
 

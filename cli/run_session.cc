@@ -23,11 +23,9 @@ SessionOptions RunSessionOptions(const RunConfig& config) {
   flags.Parse({});
   FillFrom(config, flags);
   values.model = config.model;
-  // Only the checkpoint's weights and scales count, and a profile of its own is
-  // wrong.
+  // Only the checkpoint's weights and scales count.
   values.init.clear();
   values.session.recipe.scales.clear();
-  values.session.engine.profile.clear();
   try {
     SessionOptions options = values.MakeSession(flags);
     options.loss.logits = LossOutput(options.loss, config.model);

@@ -123,5 +123,21 @@ TEST(Metrics, NamesTheFileThatCanNotBeOpened) {
               "[/no/such/metrics.jsonl] can't be opened: No such file");
 }
 
+// What other names the file has belongs to others.
+TEST(Metrics, GrowsUnderItsOwnNameOnly) {
+  TempDir dir;
+  const std::string line = R"({"step":1,"loss":2.5})"
+                           "\n";
+  WriteText(dir / "other", line);
+  std::filesystem::create_hard_link(dir / "other", dir / "a.jsonl");
+  MetricsFile(dir / "a.jsonl", 1).Append(Step(2));
+  EXPECT_EQ(ReadText(dir / "other"), line);
+  EXPECT_TRUE(ReadText(dir / "a.jsonl").starts_with(line + R"({"step":2,)"));
+  std::filesystem::create_symlink("other", dir / "b.jsonl");
+  ExpectError([&] { MetricsFile(dir / "b.jsonl", 1); },
+              "b.jsonl] can't be opened");
+  EXPECT_EQ(ReadText(dir / "other"), line);
+}
+
 }  // namespace
 }  // namespace onnx_fp8
