@@ -19,6 +19,7 @@ import time
 import mutants
 import mutants_blocks
 import mutants_external
+import mutants_files
 import mutants_fusions
 import mutants_kernels
 import mutants_modes
@@ -194,9 +195,9 @@ def judge(mutant, runner):
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
     found = [m for of in (mutants, mutants_blocks, mutants_external,
-                          mutants_fusions, mutants_kernels, mutants_modes,
-                          mutants_recipes, mutants_reports, mutants_sqnr,
-                          mutants_threads)
+                          mutants_files, mutants_fusions, mutants_kernels,
+                          mutants_modes, mutants_recipes, mutants_reports,
+                          mutants_sqnr, mutants_threads)
              for m in of.MUTANTS if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
