@@ -348,6 +348,8 @@ void Flags::Fill(const FlagMap& saved) {
 void Flags::RequireKnown(const FlagMap& saved) const {
   for (const auto& [name, words] : saved) {
     if (!parser_->app.get_option_no_throw(name)) parser_->Refuse(name);
+    if (!not_kept_.contains(name)) continue;
+    throw UsageError(name + " counts for one command and is not kept");
   }
 }
 
@@ -360,7 +362,8 @@ void Flags::Require(const std::vector<std::string>& names) const {
 FlagMap Flags::Saved() const {
   FlagMap saved = all_;
   std::erase_if(saved, [this](const auto& entry) {
-    return entry.second.empty() && parser_->lists.contains(entry.first);
+    bool empty = entry.second.empty() && parser_->lists.contains(entry.first);
+    return empty || not_kept_.contains(entry.first);
   });
   return saved;
 }

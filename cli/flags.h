@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -56,6 +57,10 @@ class Flags {
   void Files(const std::string& name, std::vector<std::string>* values,
              const std::string& help);
 
+  // The flag counts for this command only: Saved leaves it out, and
+  // RequireKnown refuses it.
+  void DoNotKeep(const std::string& name) { not_kept_.insert(name); }
+
   // Flags that follow stand under this heading in the help.
   void Group(const std::string& title) { group_ = title; }
   // A whole command line, shown in the help.
@@ -68,14 +73,16 @@ class Flags {
   void Fill(const FlagMap& saved);
 
   bool Given(const std::string& name) const { return given_.contains(name); }
-  // Errors: UsageError that names a flag of `saved` that this command lacks.
+  // Errors: UsageError that names a flag of `saved` that this command lacks or
+  // that is not kept.
   void RequireKnown(const FlagMap& saved) const;
   // Given or filled in.
   bool Has(const std::string& name) const { return all_.contains(name); }
   // Errors: UsageError that names the first of `names` that Parse and Fill
   // both did not find.
   void Require(const std::vector<std::string>& names) const;
-  // Everything that Parse and Fill found, but for lists that are empty.
+  // Everything that Parse and Fill found, but for lists that are empty and what
+  // is not kept.
   FlagMap Saved() const;
 
  private:
@@ -86,6 +93,7 @@ class Flags {
   std::string group_;
   Arguments arguments_;
   FlagMap given_, all_;
+  std::set<std::string> not_kept_;
 };
 
 // `words` as a command line that a shell reads back as they are.

@@ -10,12 +10,13 @@
 
 namespace onnx_fp8 {
 
-std::string LossOutput(const LossSpec& loss, const std::string& model) {
+std::string LossOutput(const LossSpec& loss, const std::string& model,
+                       const Budgets& budgets) {
   std::string wanted = loss.logits;
   bool own = loss.kind.starts_with("output:");
   if (own) wanted = loss.kind.substr(7);
   std::vector<std::string> names;
-  std::unique_ptr<Graph> graph = ReadModel(model);
+  std::unique_ptr<Graph> graph = ReadModel(model, {.budgets = budgets});
   RequireNoStep(*graph);
   for (const Value* value : graph->outputs) names.push_back(value->name);
   Check(!names.empty(), "[", model,

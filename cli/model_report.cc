@@ -103,7 +103,7 @@ class Reporter {
         provider_(MakeCpuProvider()),
         evaluator_(MakeCpuEvaluator()) {
     Stopwatch stopwatch(&report_.seconds.read);
-    model_ = ReadModel(options.model);
+    model_ = ReadModel(options.model, {.budgets = options.budgets});
     written_ = WrittenAs(*model_);
     ComputeInFloat(*model_);
     std::string note = SetBatchNormMode(*model_, options.batch_norm);
@@ -227,7 +227,10 @@ class Reporter {
         options_.optimizer,
         {options_.recipe, options_.filter, names_, scales_, any_m},
         1,
-        evaluator_.get()};
+        evaluator_.get(),
+        {},
+        false,
+        options_.budgets};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
@@ -285,7 +288,8 @@ class Reporter {
     if (written_ != Written::kNo) return;
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
-      ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
+      ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get(),
+                    options_.budgets);
       Plan plan = MakePlan(*step.graph, provider_->Kernels());
       report_.memory = Forecast(step, plan);
       report_.memory_report =

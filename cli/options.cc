@@ -376,6 +376,7 @@ void SessionFlags::AddTo(Flags& flags) {
                "of everything that is not FP8 (default: float32)");
   flags.Group("Engine");
   engine.AddTo(flags);
+  budgets.AddTo(flags);
 }
 
 SessionOptions SessionFlags::Make(const std::string& model) const {
@@ -387,6 +388,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   options.expand = engine.expand;
   options.profile = engine.profile;
   options.max_plans = engine.max_plans;
+  options.budgets = budgets.Make();
   return options;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/budget_flags.h"
 #include "cli/flags.h"
 #include "graph/passes/gemm_decision.h"
 #include "graph/passes/specialise.h"
@@ -121,6 +122,7 @@ struct SessionFlags {
   ParameterFlags parameters;
   RecipeFlags recipe;
   EngineFlags engine;
+  BudgetFlags budgets;
   std::string dtype = "float32";
 
   void AddTo(Flags& flags);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/model_outputs.h"
 #include "cli/options.h"
@@ -27,6 +28,7 @@ struct RewriteFlags {
   OptimizerFlags optimizer;
   int64_t grad_accum = 1;
   bool external_data = false;
+  BudgetFlags budgets;
   MachineFlags machine;
 
   void AddTo(Flags& flags) {
@@ -45,6 +47,7 @@ struct RewriteFlags {
               "OUT.apply.onnx");
     flags.Group("Options");
     AddExternalData(flags, &external_data);
+    budgets.AddTo(flags);
     machine.AddTo(flags);
     flags.Example(
         "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
@@ -70,10 +73,10 @@ void RequireStepFlags(const Flags& flags) {
 
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
-  RewriteReport report =
-      RewriteModel(values.model, values.out, values.recipe.MakeSpec(),
-                   {values.parameters.train, values.parameters.freeze},
-                   ShowCopies(progress), {values.external_data});
+  RewriteReport report = RewriteModel(
+      values.model, values.out, values.recipe.MakeSpec(),
+      {values.parameters.train, values.parameters.freeze}, ShowCopies(progress),
+      {values.external_data}, values.budgets.Make());
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
@@ -103,9 +106,12 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   values.recipe.Fill(&options);
   options.grad_accum = values.grad_accum;
   values.parameters.Fill(&options);
-  options.loss.logits = LossOutput(options.loss, options.model);
+  options.budgets = values.budgets.Make();
+  options.loss.logits =
+      LossOutput(options.loss, options.model, options.budgets);
   std::vector<InputInfo> inputs;
-  std::unique_ptr<Graph> graph = ReadModel(options.model);
+  std::unique_ptr<Graph> graph =
+      ReadModel(options.model, {.budgets = options.budgets});
   RequireNoForward(*graph);
   for (const Value* value : graph->inputs) {
     inputs.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "graph/rewrite_model.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -61,9 +61,11 @@ RunConfig RunFolder::Load() const {
   std::string file = path_ + "/config.json";
   Check(HasConfig(), "[", path_, "] is no folder of a training run: expected ",
         file);
-  std::ifstream in(file, std::ios::binary);
-  auto json = nlohmann::json::parse(in, nullptr, false);
   const std::string refused = "[" + file + "] expected a run's configuration";
+  MappedFile bytes = MapFile(file);
+  // The file, its flags, the words of one, a word.
+  auto json = ParseShallowJson(reinterpret_cast<const char*>(bytes.data),
+                               bytes.size, 3, refused);
   Check(json.is_object(), refused, ", got something else");
   RunConfig config;
   try {
@@ -109,7 +111,8 @@ void RunFolder::Write(const std::string& model, const FlagMap& flags,
   std::error_code none;
   if (!fs::equivalent(model, to, none)) {
     MakeDirectories(path_ + "/model");
-    RewriteModel(model, to, Fp8Spec{}, {}, observer);
+    // The session has read it within its budgets.
+    RewriteModel(model, to, Fp8Spec{}, {}, observer, {}, {.nodes = INT64_MAX});
   }
   nlohmann::ordered_json json = {
       {"format", kFormat},

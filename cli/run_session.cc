@@ -16,7 +16,8 @@ void FillFrom(const RunConfig& config, Flags& flags) {
   }
 }
 
-SessionOptions RunSessionOptions(const RunConfig& config) {
+SessionOptions RunSessionOptions(const RunConfig& config,
+                                 const Budgets& budgets) {
   Flags flags("train", "");
   TrainFlags values;
   values.AddTo(flags, true);
@@ -30,7 +31,8 @@ SessionOptions RunSessionOptions(const RunConfig& config) {
   values.session.engine.profile.clear();
   try {
     SessionOptions options = values.MakeSession(flags);
-    options.loss.logits = LossOutput(options.loss, config.model);
+    options.budgets = budgets;
+    options.loss.logits = LossOutput(options.loss, config.model, budgets);
     return options;
   } catch (const UsageError& error) {
     Fail("[", config.file, "] holds a flag that does not fit: ", error.what());

@@ -143,7 +143,8 @@ void TrainCommand::PrepareFolder() {
 void TrainCommand::CreateSession() {
   bool restores = values_.resume && folder_.HasCheckpoint();
   SessionOptions options = values_.MakeSession(flags_);
-  options.loss.logits = LossOutput(options.loss, values_.model);
+  options.loss.logits =
+      LossOutput(options.loss, values_.model, options.budgets);
   // The checkpoint has the weights; the file may be gone.
   if (restores) options.init.clear();
   loss_ = options.loss;
@@ -162,14 +163,16 @@ Notes TrainCommand::DataNotes() const {
 
 void TrainCommand::OpenData() {
   layout_ = LayOutData(session_->Inputs(), loss_, values_.data_flags);
-  DatasetSpec spec = MakeDatasetSpec(values_.data, layout_, values_.data_flags);
+  Budgets budgets = values_.session.budgets.Make();
+  DatasetSpec spec =
+      MakeDatasetSpec(values_.data, layout_, values_.data_flags, budgets);
   spec.shuffle = !values_.no_shuffle;
   spec.seed = static_cast<uint64_t>(values_.seed);
   spec.drop_last = true;
   data_.emplace(OpenDataset(spec));
   if (!values_.val_data.empty()) {
-    validation_.emplace(OpenDataset(
-        MakeDatasetSpec(values_.val_data, layout_, values_.data_flags)));
+    validation_.emplace(OpenDataset(MakeDatasetSpec(
+        values_.val_data, layout_, values_.data_flags, budgets)));
   }
   if (values_.epochs > 0) {
     int64_t batches = 0;

@@ -28,8 +28,10 @@ struct ModelFile {
   std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
 };
 
-// Errors as ReadModel's.
-ModelFile ReadModelFile(const std::string& path);
+// Errors as ReadModel's; without `budgets` the file may not be what is
+// planned, and functions may come to any number of nodes.
+ModelFile ReadModelFile(const std::string& path,
+                        const Budgets& budgets = {.nodes = INT64_MAX});
 ModelFile ReadModelBytes(const std::string& bytes);
 
 // Writes `model`, which it uses up, and `contents`, the bytes of initializers

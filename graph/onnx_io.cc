@@ -111,7 +111,7 @@ onnx::ModelProto ToModel(const Graph& graph, TensorMap* contents) {
 
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options) {
-  ModelFile file = ReadModelFile(path);
+  ModelFile file = ReadModelFile(path, options.budgets);
   if (options.as_is) return file.ToGraph(file.model);
   return Import(std::move(file));
 }

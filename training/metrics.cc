@@ -12,6 +12,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -33,10 +34,14 @@ void Add(Line& line, const char* key, const std::optional<double>& value) {
 
 // The step of a line; -1 if it is none of ours.
 int64_t StepOf(const std::string& text) {
-  auto line = nlohmann::json::parse(text, nullptr, false);
-  if (!line.is_object() || !line.contains("step")) return -1;
-  const auto& step = line["step"];
-  return step.is_number_integer() ? step.get<int64_t>() : -1;
+  try {
+    auto line = ParseShallowJson(text.data(), text.size(), 4, "");
+    if (!line.is_object() || !line.contains("step")) return -1;
+    const auto& step = line["step"];
+    return step.is_number_integer() ? step.get<int64_t>() : -1;
+  } catch (const Error&) {  // deep nesting
+    return -1;
+  }
 }
 
 }  // namespace

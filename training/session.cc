@@ -382,7 +382,7 @@ class Session : public TrainingSession {
     Graph& graph = *planned.step.graph;
     ExpandMissing(graph, provider_->Kernels(),
                   {options_.expand.begin(), options_.expand.end()},
-                  evaluator_.get());
+                  evaluator_.get(), options_.budgets);
     if (key.kind == StepKind::kMicro) {
       std::shared_ptr<Graph> copies = SplitWeightCopies(graph);
       if (copies) planned.quantiser = MakeExecutor(copies);

@@ -36,13 +36,13 @@ constexpr char kAmaxState[] = "micro.amax";
 class StepBuilder {
  public:
   StepBuilder(const StepSource& source, StepKind kind)
-      : source_(source), kind_(kind) {}
+      : source_(source), kind_(kind), spending_(source.budgets) {}
 
   StepGraph Forward(const std::map<std::string, Shape>& shapes,
                     bool input_gradients, const InputValues& values) {
     if (kind_ != StepKind::kEval) RequireNoForward(*source_.model);
     step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
-                             &step_.specialised, values);
+                             &step_.specialised, values, &spending_);
     Graph& graph = *step_.graph;
     for (const Value* value : graph.outputs) {
       step_.outputs.push_back(value->name);
@@ -50,7 +50,7 @@ class StepBuilder {
     if (kind_ == StepKind::kEval) InferenceMode(graph);
     if (kind_ == StepKind::kGradients) DropNothing(graph);
     RemoveIdleDropout(graph);
-    if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
+    if (kind_ != StepKind::kEval) UnrollRecurrent(graph, &spending_);
     NormaliseLinear(graph);
     FuseRotary(graph);
     FuseAttention(graph);
@@ -124,7 +124,7 @@ class StepBuilder {
         if (IsFloat(value->dtype)) wanted.push_back(value);
       }
     }
-    BackwardResult backward = BuildBackward(graph, loss_, wanted);
+    BackwardResult backward = BuildBackward(graph, loss_, wanted, &spending_);
     Pairs pairs;
     for (Value* value : wanted) {
       auto it = backward.gradient.find(value);
@@ -300,6 +300,7 @@ class StepBuilder {
 
   const StepSource& source_;
   StepKind kind_;
+  Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;
   Value* amax_ = nullptr;
