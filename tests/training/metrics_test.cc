@@ -90,8 +90,10 @@ TEST(Metrics, ResumeCutsWhatLiesBeyondTheCheckpoint) {
 TEST(Metrics, ForeignLinesGo) {
   TempDir dir;
   std::string path = dir / "metrics.jsonl";
-  WriteText(path, "\n[]\n{}\n{\"step\":\"1\"}\nnull\n\xff\n{\"step\":1}\n");
-  EXPECT_EQ(MetricsFile(path, 9).cut(), 6);
+  std::string deep = std::string(1000, '[') + std::string(1000, ']');
+  WriteText(path, "\n[]\n{}\n{\"step\":\"1\"}\nnull\n\xff\n{\"step\":1,\"x\":" +
+                      deep + "}\n{\"step\":1}\n");
+  EXPECT_EQ(MetricsFile(path, 9).cut(), 7);
   EXPECT_EQ(ReadText(path), "{\"step\":1}\n");
 }
 

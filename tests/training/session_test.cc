@@ -103,6 +103,26 @@ TEST(Session, AnOutputMayBeThatOfDropout) {
   }
 }
 
+// Each plan may take all of them.
+TEST(Session, PlansHaveBudgets) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.budgets.nodes = 2;
+  auto session = TrainingSession::Create(options);
+  ExpectError([&] { session->Step(Batch(1), 1e-2); },
+              "--budget nodes=N raises the budget \"nodes\"");
+  options.budgets.nodes = 10;
+  session = TrainingSession::Create(options);
+  for (int64_t samples : {4, 5, 6}) {
+    session->Step(Batch(1, samples), 1e-2);
+    session->Eval(Batch(1, samples));
+    session->Gradients(Batch(1, samples), false);
+  }
+  options.expand = {"AdamW"};
+  ExpectError([&] { TrainingSession::Create(options)->Step(Batch(1), 1e-2); },
+              "--budget nodes=N raises the budget \"nodes\"");
+}
+
 // Delayed scales follow the largest amax of all micro-batches, wherever it is.
 TEST(Session, TheOrderOfMicroBatchesDoesNotMatter) {
   TempDir dir;

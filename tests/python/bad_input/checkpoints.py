@@ -230,6 +230,19 @@ def edit_config(folder, change):
     path.write_text(json.dumps(config))
 
 
+@cases("[run/config.json] expected a run's configuration, got deep nesting")
+def deeply_nested_configuration(folder):
+    good_run(folder)
+    (folder / "run" / "config.json").write_text('{"flags": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    return resume()
+
+
+@cases("[scale slots] expected a JSON list of slots, got deep nesting")
+def deeply_nested_note_of_slots(folder):
+    edit(good_run(folder), lambda manifest: manifest["notes"].update({"session.fp8_slots": "[" * 100_000}))
+    return resume()
+
+
 @cases("[run/config.json] expected a run's configuration of format 1 or 2, got 3")
 def config_of_the_future(folder):
     edit_config(folder, setting("format", 3))
@@ -251,6 +264,12 @@ def config_without_flags(folder):
 @cases("[run/config.json] holds a flag that does not fit: there is no flag --frobnicate")
 def config_with_an_unknown_flag(folder):
     edit_config(folder, lambda config: config["flags"].update({"--frobnicate": ["1"]}))
+    return resume()
+
+
+@cases("[run/config.json] holds a flag that does not fit: --budget counts for one command and is not kept")
+def config_that_raises_a_budget(folder):
+    edit_config(folder, lambda config: config["flags"].update({"--budget": ["work=1000G"]}))
     return resume()
 
 

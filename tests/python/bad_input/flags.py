@@ -37,6 +37,9 @@ for name, words, flags in [
     ("batch_of_a_half", "--batch-size: expected an integer of at least 1, got 0.5", ["--batch-size", "0.5"]),
     ("accumulation_huge", "--grad-accum: expected at most 65536, got 1000000000000", ["--grad-accum", "1000000000000"]),
     ("accumulation_zero", "--grad-accum: expected an integer of at least 1, got 0", ["--grad-accum", "0"]),
+    ("budget_unknown", "--budget: expected NAME=N[k|M|G] with a name of constants, nodes, visits, work, arrays and N",
+     ["--budget", "seconds=5"]),
+    ("budget_without_a_number", "--budget: expected NAME=N[k|M|G] with a name of constants,", ["--budget", "nodes=many"]),
     ("seed_negative", "--seed: expected an integer of at least 0, got -1", ["--seed=-1"]),
     ("threads_no_number", "--threads: expected an integer of at least 1, got many", ["--threads", "many"]),
     ("recipe_unknown",
@@ -134,6 +137,13 @@ case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y
 def speeds_that_are_none(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": 1}')
+    return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
+
+
+@cases("[speeds.json] expected what `onnx-fp8 bench gemm --save` writes, got deep nesting")
+def speeds_nested_deeply(folder):
+    good(folder)
+    (folder / "speeds.json").write_text('{"format": ' + "[" * 100_000 + "]" * 100_000 + "}")
     return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
