@@ -39,7 +39,7 @@ MUTANTS = (
     M("batch norm: as exported is not said", "graph/passes/batch_norm_mode.cc",
       "fixed.push_back(LayerName(*norm.node));", "", MODE),
     M("values: taken where data decide", "graph/passes/control_flow.cc",
-      "if (!SourcesOf(condition).data) {", "{", VALUES),
+      "if (!SourcesOf(node, condition).data) {", "{", VALUES),
     M("values: all that are given are taken", "graph/passes/specialise.cc",
       "  InputValues needed;\n", "  InputValues needed = values;\n", VALUES),
     M("values: of any rank", "graph/passes/known_values.cc",

@@ -18,6 +18,7 @@ import time
 
 import mutants
 import mutants_blocks
+import mutants_budgets
 import mutants_external
 import mutants_fusions
 import mutants_kernels
@@ -193,7 +194,7 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for of in (mutants, mutants_blocks, mutants_external,
+    found = [m for of in (mutants, mutants_blocks, mutants_budgets, mutants_external,
                           mutants_fusions, mutants_kernels, mutants_modes,
                           mutants_recipes, mutants_reports, mutants_sqnr,
                           mutants_threads)
