@@ -276,6 +276,7 @@ class Reporter {
   void Closed(const Shapes& shapes) {
     StepGraph step = Build(shapes);
     report_.specialise = step.specialised;
+    NoteUnread(step.specialised);
     for (const GemmDecision& d : step.fp8.decisions) {
       auto size = [](int64_t value) {
         return SizeText{value, std::to_string(value)};
@@ -293,6 +294,16 @@ class Reporter {
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +
                               error.what());
+    }
+  }
+
+  void NoteUnread(const SpecialiseReport& specialised) {
+    std::set<std::string> unread(specialised.unread.begin(),
+                                 specialised.unread.end());
+    for (InitializerRow& row : report_.initializers) {
+      if (!unread.contains(row.name)) continue;
+      row.role = "unused";
+      row.reason = "unused: " + UnreadReason(specialised);
     }
   }
 

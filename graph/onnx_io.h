@@ -11,9 +11,10 @@
 namespace onnx_fp8 {
 
 struct ReadOptions {
-  // Nodes as the file has them. Otherwise functions are inlined and every node
-  // is brought to its normal form, the newest form of its op that the pinned
-  // ONNX knows (upgrade.h).
+  // Nodes as the file has them. Otherwise functions are inlined, every node is
+  // brought to its normal form, the newest form of its op that the pinned ONNX
+  // knows (upgrade.h), and float tensors of bodies become the graph's own
+  // (constants.h).
   bool as_is = false;
 };
 

@@ -341,7 +341,11 @@ class Session : public TrainingSession {
     planned.step =
         BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
     key.values = planned.step.specialised.values;
-    if (lays_out) LayOutScales(planned.step);
+    if (lays_out) {
+      LayOutScales(planned.step);
+      std::string note = UnreadNote(planned.step.specialised);
+      if (!note.empty()) remark_ += (remark_.empty() ? "" : "; ") + note;
+    }
     return Keep(std::move(key), std::move(planned));
   }
 

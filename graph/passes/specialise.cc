@@ -274,6 +274,21 @@ void Specialiser::AddOutput(Scope& scope, const Value* output) {
   out_.outputs.push_back(value);
 }
 
+std::string UnreadReason(const SpecialiseReport& report) {
+  std::string where;
+  for (const auto& [name, value] : report.values) {
+    where += Concat(where.empty() ? " where " : ", ", name, "=", value);
+  }
+  return "in a branch that is not taken" +
+         (where.empty() ? " at these shapes" : where);
+}
+
+std::string UnreadNote(const SpecialiseReport& report) {
+  if (report.unread.empty()) return "";
+  return Concat(report.unread.size(), " of the parameters (", report.unread[0],
+                " is one) are not trained: they are ", UnreadReason(report));
+}
+
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
@@ -302,6 +317,10 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
           std::chrono::steady_clock::now() - begin;
       report->seconds = time.count();
       report->values = needed;
+      for (const Value* value : graph.Initializers()) {
+        if (value->role != Role::kParameter) continue;
+        if (!out->Find(value->name)) report->unread.push_back(value->name);
+      }
     }
     return out;
   }

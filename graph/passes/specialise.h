@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
@@ -21,7 +22,15 @@ struct SpecialiseReport {
   // What the graph needed of the values given: it holds for these only, and has
   // no such inputs any more.
   InputValues values;
+  // Parameters that nothing in the graph reads: those of branches that shapes
+  // and values decided against.
+  std::vector<std::string> unread;
 };
+
+// Of unread parameters: why they are, and a note for people ("" if there are
+// none).
+std::string UnreadReason(const SpecialiseReport& report);
+std::string UnreadNote(const SpecialiseReport& report);
 
 // The graph for these input shapes (by input name, all sizes known): every
 // value has a concrete shape, shape arithmetic and control flow are gone, and
