@@ -187,8 +187,9 @@ def weights(path, rows, row):
     held = sum(int(np.prod(t.dims)) for t in float_tensors(onnx.load(path, load_external_data=False).graph) if len(t.dims))
     counts = collections.Counter()
     for entry in rows:
-        if "float" in entry["dtype"] and (entry["shape"] or entry["role"] == "trained"):
-            reason = "trained" if entry["role"] == "trained" else entry["reason"].split(" with ")[0]
+        moves = entry["role"] in ("trained", "tied")
+        if "float" in entry["dtype"] and (entry["shape"] or moves):
+            reason = "trained" if moves else entry["reason"].split(" with ")[0]
             counts[reason] += int(np.prod(entry["shape"]))
     trained = counts.pop("trained", 0)
     row["numbers trained"] = f"{trained:,} of {held:,}"
@@ -257,7 +258,7 @@ def main():
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
         return 0
-    packages = pathlib.Path(os.environ["ONNX_FP8_WILD_PACKAGES"])
+    packages = pathlib.Path(os.environ.get("ONNX_FP8_WILD_PACKAGES", "."))
     files = list(files_of(sys.argv[1:] or [packages]))
     rows, failures, untrained, trains = [], [], [], 0
     for number, path in enumerate(files, 1):
