@@ -152,9 +152,9 @@ std::string EndRecords(size_t count, uint64_t start, uint64_t size) {
   return out;
 }
 
-void WriteNpz(const std::string& path, const TensorMap& arrays) {
+void WriteNpz(OutputFile& file, const std::string& path,
+              const TensorMap& arrays) {
   std::vector<Member> members;
-  OutputFile file(path);
   for (const auto& [name, array] : arrays) {
     Member m;
     m.name = name + ".npy";
@@ -178,7 +178,6 @@ void WriteNpz(const std::string& path, const TensorMap& arrays) {
   std::string end = EndRecords(members.size(), start, directory.size());
   file.Write(directory.data(), directory.size());
   file.Write(end.data(), end.size());
-  file.Finish();
 }
 
 std::string Extension(const std::string& path) {
@@ -202,14 +201,7 @@ void WriteArrays(const std::string& path, const TensorMap& arrays) {
     WriteSafetensors(path, arrays);
     return;
   }
-  std::string temporary = TemporaryName(path);
-  try {
-    WriteNpz(temporary, arrays);
-    RenamePath(temporary, path);
-  } catch (const Error&) {
-    RemoveTree(temporary);
-    throw;
-  }
+  ReplaceFile(path, [&](OutputFile& file) { WriteNpz(file, path, arrays); });
 }
 
 }  // namespace onnx_fp8

@@ -76,7 +76,8 @@ SessionOptions MakeOptions(const CalibrateFlags& values) {
   }
   options.scales.clear();
   options.init = values.init;
-  options.loss.logits = LossOutput(options.loss, values.model);
+  options.loss.logits =
+      TrainedOutput(options.loss, values.model, options.budgets);
   return options;
 }
 
@@ -127,7 +128,8 @@ int Calibrate(const Arguments& arguments) {
   auto session = TrainingSession::Create(options);
   DataLayout layout =
       LayOutData(session->Inputs(), options.loss, values.data_flags);
-  DatasetSpec spec = MakeDatasetSpec(values.data, layout, values.data_flags);
+  DatasetSpec spec =
+      MakeDatasetSpec(values.data, layout, values.data_flags, options.budgets);
   spec.shuffle = true;
   spec.drop_last = true;
   Dataset data = OpenDataset(spec);

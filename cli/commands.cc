@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/text.h"
+#include "cli/truncation.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/out_of_memory.h"
 
@@ -70,6 +71,7 @@ int UnknownCommand(const std::string& name) {
 int Main(const Arguments& arguments) {
   // A file beyond the limit on sizes is an error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
+  CatchTruncation();
   std::string name = arguments.empty() ? "" : arguments[0];
   if (name == "--help" || name == "-h" ||
       (name == "help" && arguments.size() == 1)) {
@@ -101,7 +103,8 @@ int Main(const Arguments& arguments) {
     std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
     return kInterrupted;
   } catch (const std::bad_alloc&) {
-    std::cerr << "onnx-fp8: " << OutOfMemoryText(BytesOfFailedNew()) << "\n";
+    std::cerr << "onnx-fp8: " << OutOfMemoryText(BytesOfFailedNew()).text
+              << "\n";
   } catch (const std::exception& error) {
     std::cerr << "onnx-fp8: " << Printable(error.what()) << "\n";
   }

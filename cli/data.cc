@@ -120,7 +120,8 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
 }
 
 DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
-                            const DataLayout& layout, const DataFlags& flags) {
+                            const DataLayout& layout, const DataFlags& flags,
+                            const Budgets& budgets) {
   DatasetSpec spec;
   spec.files = files;
   spec.inputs = layout.inputs;
@@ -130,6 +131,7 @@ DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
   spec.label = layout.label;
   spec.token_dtype = ParseDType(flags.token_dtype);
   spec.seq_len = layout.seq_len;
+  spec.budgets = budgets;
   return spec;
 }
 

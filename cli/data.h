@@ -41,7 +41,8 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
 // Batches in the files' order, the last one partial; for training set shuffle,
 // seed and drop_last.
 DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
-                            const DataLayout& layout, const DataFlags& flags);
+                            const DataLayout& layout, const DataFlags& flags,
+                            const Budgets& budgets = {});
 
 // The data set; its notes go to stderr. Errors: Dataset's.
 Dataset OpenDataset(const DatasetSpec& spec);

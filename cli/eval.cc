@@ -44,9 +44,9 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values,
   std::string folder = values->model;
   if (run) {
     RunConfig config = RunFolder(folder).Load();
-    options = RunSessionOptions(config);
+    options = RunSessionOptions(config, values->session.budgets.Make());
     // What this command reads and writes itself, and what the checkpoint has.
-    for (const char* own : {"--data", "--profile", "--threads", "--scales"}) {
+    for (const char* own : {"--data", "--threads", "--scales"}) {
       config.flags.erase(own);
     }
     flags.Fill(config.flags);
@@ -57,7 +57,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values,
   ours.optimizer = options.optimizer;
   ours.grad_accum = options.grad_accum;
   ours.seed = options.seed;
-  ours.loss.logits = LossOutput(ours.loss, values->model);
+  ours.loss.logits = LossOutput(ours.loss, values->model, ours.budgets);
   *loss = ours.loss;
   auto session = TrainingSession::Create(ours);
   if (run) session->Restore(folder);
@@ -85,8 +85,8 @@ int Eval(const Arguments& arguments) {
   LossSpec loss;
   auto session = MakeSession(flags, &values, &loss);
   DataLayout layout = LayOutData(session->Inputs(), loss, values.data_flags);
-  Dataset data =
-      OpenDataset(MakeDatasetSpec(values.data, layout, values.data_flags));
+  Dataset data = OpenDataset(MakeDatasetSpec(
+      values.data, layout, values.data_flags, values.session.budgets.Make()));
   auto json = ToJson(Evaluate(*session, data, layout, loss));
   if (values.json) {
     std::cout << json.dump() << "\n";

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/run_session.h"
@@ -19,9 +20,11 @@ int Export(const Arguments& arguments) {
   std::vector<std::string> out;
   MachineFlags machine;
   bool external_data = false;
+  BudgetFlags budget_flags;
   flags.Positional("DIR", &folder, "the folder of a run");
   flags.Files("-o,--out", &out, ".onnx or .safetensors, or both");
   AddExternalData(flags, &external_data);
+  budget_flags.AddTo(flags);
   machine.AddTo(flags);
   flags.Example("onnx-fp8 export runs/gpt -o trained.onnx");
   flags.Example("onnx-fp8 export runs/gpt -o weights.safetensors");
@@ -40,11 +43,14 @@ int Export(const Arguments& arguments) {
         path);
   }
   machine.Apply();
+  Budgets budgets = budget_flags.Make();
   // A model file in the place of a folder may be one of ours.
   bool file = std::filesystem::is_regular_file(folder);
-  if (file && extension(folder) == ".onnx") RequireNoStep(*ReadModel(folder));
-  auto session =
-      TrainingSession::Create(RunSessionOptions(RunFolder(folder).Load()));
+  if (file && extension(folder) == ".onnx") {
+    RequireNoStep(*ReadModel(folder, {.budgets = budgets}));
+  }
+  auto session = TrainingSession::Create(
+      RunSessionOptions(RunFolder(folder).Load(), budgets));
   session->Restore(folder);
   for (const std::string& path : out) {
     if (extension(path) == ".onnx") {

@@ -74,13 +74,14 @@ int Grad(const Arguments& arguments) {
   values.machine.Apply();
   SessionOptions options = values.session.Make(values.model);
   options.init = values.init;
-  options.loss.logits = LossOutput(options.loss, values.model);
+  options.loss.logits =
+      TrainedOutput(options.loss, values.model, options.budgets);
   auto session = TrainingSession::Create(options);
   PrintNotes(session->Notes());
   DataLayout layout =
       LayOutData(session->Inputs(), options.loss, values.data_flags);
-  Dataset data =
-      OpenDataset(MakeDatasetSpec(values.data, layout, values.data_flags));
+  Dataset data = OpenDataset(
+      MakeDatasetSpec(values.data, layout, values.data_flags, options.budgets));
   if (data.size() < layout.batch_size) {
     std::cerr << "onnx-fp8: note: the batch has " << data.size()
               << " samples, all that there are\n";

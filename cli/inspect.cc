@@ -3,6 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/memory_text.h"
 #include "cli/model_report.h"
@@ -22,6 +23,7 @@ struct InspectFlags {
   ParameterFlags parameters;
   RecipeFlags recipe;
   OptimizerFlags optimizer;
+  BudgetFlags budgets;
   MachineFlags machine;
   bool json = false;
   bool memory_report = false;
@@ -41,6 +43,7 @@ struct InspectFlags {
     flags.Switch("--memory-report", &memory_report,
                  "list what would live in memory where a step needs most of "
                  "it; needs sizes of all axes");
+    budgets.AddTo(flags);
     machine.AddTo(flags);
     flags.Example("onnx-fp8 inspect model.onnx");
     flags.Example(
@@ -285,6 +288,7 @@ int Inspect(const Arguments& arguments) {
   options.optimizer = values.optimizer.Make(flags);
   values.recipe.Fill(&options);
   values.parameters.Fill(&options);
+  options.budgets = values.budgets.Make();
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
                                        ParseValueFlag(values.value));
   if (values.json) {

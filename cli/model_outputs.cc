@@ -9,21 +9,38 @@
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
 
-std::string LossOutput(const LossSpec& loss, const std::string& model) {
+std::string OutputOf(const LossSpec& loss, const Graph& graph,
+                     const std::string& model) {
   std::string wanted = loss.logits;
   bool own = loss.kind.starts_with("output:");
   if (own) wanted = loss.kind.substr(7);
   std::vector<std::string> names;
-  std::unique_ptr<Graph> graph = ReadModel(model);
-  RequireNoStep(*graph);
-  for (const Value* value : graph->outputs) names.push_back(value->name);
+  for (const Value* value : graph.outputs) names.push_back(value->name);
   Check(!names.empty(), "[", model,
         "] expected a model with outputs, got none");
   if (wanted.empty()) return names[0];
   Check(std::ranges::find(names, wanted) != names.end(), "[", model,
         "] expected an output named ", wanted, ", got ", Joined(names));
   return own ? loss.logits : wanted;
+}
+
+}  // namespace
+
+std::string LossOutput(const LossSpec& loss, const std::string& model,
+                       const Budgets& budgets) {
+  std::unique_ptr<Graph> graph = ReadModel(model, {.budgets = budgets});
+  RequireNoStep(*graph);
+  return OutputOf(loss, *graph, model);
+}
+
+std::string TrainedOutput(const LossSpec& loss, const std::string& model,
+                          const Budgets& budgets) {
+  std::unique_ptr<Graph> graph = ReadModel(model, {.budgets = budgets});
+  RequireNoStep(*graph);
+  RequireNoForward(*graph);
+  return OutputOf(loss, *graph, model);
 }
 
 }  // namespace onnx_fp8

@@ -103,7 +103,7 @@ class Reporter {
         provider_(MakeCpuProvider()),
         evaluator_(MakeCpuEvaluator()) {
     Stopwatch stopwatch(&report_.seconds.read);
-    model_ = ReadModel(options.model);
+    model_ = ReadModel(options.model, {.budgets = options.budgets});
     written_ = WrittenAs(*model_);
     ComputeInFloat(*model_);
     std::string note = SetBatchNormMode(*model_, options.batch_norm);
@@ -201,7 +201,7 @@ class Reporter {
     }
   }
 
-  // Inputs whose open axes have no name get one: "x.0".
+  // Open axes without a name get the one that --shape knows.
   void FindOpenAxes(Shapes& shapes) {
     for (InputInfo& input : report_.inputs) {
       const Shape& shape = shapes.at(input.name);
@@ -209,7 +209,7 @@ class Reporter {
       for (size_t i = 0; i < shape.size(); ++i) {
         if (shape[i] >= 0) continue;
         std::string& name = input.axis_names[i];
-        if (name.empty()) name = Concat(input.name, ".", i);
+        name = AxisName(input, i);
         if (std::ranges::find(report_.open_axes, name) ==
             report_.open_axes.end()) {
           report_.open_axes.push_back(name);
@@ -227,7 +227,10 @@ class Reporter {
         options_.optimizer,
         {options_.recipe, options_.filter, names_, scales_, any_m},
         1,
-        evaluator_.get()};
+        evaluator_.get(),
+        {},
+        false,
+        options_.budgets};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
@@ -276,6 +279,7 @@ class Reporter {
   void Closed(const Shapes& shapes) {
     StepGraph step = Build(shapes);
     report_.specialise = step.specialised;
+    NoteUnread(step.specialised);
     for (const GemmDecision& d : step.fp8.decisions) {
       auto size = [](int64_t value) {
         return SizeText{value, std::to_string(value)};
@@ -285,7 +289,8 @@ class Reporter {
     if (written_ != Written::kNo) return;
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
-      ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get());
+      ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get(),
+                    options_.budgets);
       Plan plan = MakePlan(*step.graph, provider_->Kernels());
       report_.memory = Forecast(step, plan);
       report_.memory_report =
@@ -293,6 +298,16 @@ class Reporter {
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +
                               error.what());
+    }
+  }
+
+  void NoteUnread(const SpecialiseReport& specialised) {
+    std::set<std::string> unread(specialised.unread.begin(),
+                                 specialised.unread.end());
+    for (InitializerRow& row : report_.initializers) {
+      if (!unread.contains(row.name)) continue;
+      row.role = "unused";
+      row.reason = "unused: " + UnreadReason(specialised);
     }
   }
 

@@ -1,37 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program's own `new`: std::bad_alloc does not tell how much was wanted.
+// The program's own `new`: std::bad_alloc does not tell how much was wanted,
+// and throwing it takes memory, too.
 #include "cli/operator_new.h"
+
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
 #include <new>
 
+#include "onnx_fp8/out_of_memory.h"
+
+#ifndef __SANITIZE_ADDRESS__
 namespace {
 
 std::atomic<size_t> failed_bytes = 0;
+std::terminate_handler otherwise = nullptr;
+
+void Print(const char* text) {
+  // Nobody is left to tell that it can't be written.
+  static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
+}
+
+// Before main, or where the exception can't be thrown.
+void EndOutOfMemory() {
+  if (failed_bytes == 0) otherwise();
+  Print("onnx-fp8: ");
+  Print(onnx_fp8::OutOfMemoryText(failed_bytes).text);
+  Print("\n");
+  _exit(1);
+}
+
+// Ahead of all that asks for memory.
+[[gnu::constructor(101)]] void Prepare() {
+  onnx_fp8::KeepReserve();
+  otherwise = std::set_terminate(EndOutOfMemory);
+}
+
+void* Allocate(size_t bytes, size_t alignment) {
+  bytes = bytes > 0 ? bytes : 1;
+  size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  bool ordinary = alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+  void* data =
+      ordinary ? std::malloc(bytes) : std::aligned_alloc(alignment, rounded);
+  if (data) return data;
+  onnx_fp8::FreeReserve();
+  failed_bytes = bytes;
+  throw std::bad_alloc();
+}
 
 }  // namespace
 
-#ifndef __SANITIZE_ADDRESS__
-void* operator new(size_t bytes) {
-  while (true) {
-    if (void* data = std::malloc(bytes > 0 ? bytes : 1)) return data;
-    std::new_handler handler = std::get_new_handler();
-    if (!handler) {
-      failed_bytes = bytes;
-      throw std::bad_alloc();
-    }
-    handler();
-  }
+void* operator new(size_t bytes) { return Allocate(bytes, 1); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<size_t>(alignment));
 }
 
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, size_t, std::align_val_t) noexcept {
+  std::free(data);
+}
 #endif
 
 namespace onnx_fp8 {
 
+#ifndef __SANITIZE_ADDRESS__
 size_t BytesOfFailedNew() { return failed_bytes; }
+#else
+size_t BytesOfFailedNew() { return 0; }
+#endif
 
 }  // namespace onnx_fp8

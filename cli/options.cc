@@ -376,6 +376,7 @@ void SessionFlags::AddTo(Flags& flags) {
                "of everything that is not FP8 (default: float32)");
   flags.Group("Engine");
   engine.AddTo(flags);
+  budgets.AddTo(flags);
 }
 
 SessionOptions SessionFlags::Make(const std::string& model) const {
@@ -387,6 +388,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   options.expand = engine.expand;
   options.profile = engine.profile;
   options.max_plans = engine.max_plans;
+  options.budgets = budgets.Make();
   return options;
 }
 
@@ -411,6 +413,11 @@ std::map<std::string, int64_t> ParseShapeFlag(
   return axes;
 }
 
+std::string AxisName(const InputInfo& input, size_t i) {
+  bool named = i < input.axis_names.size() && !input.axis_names[i].empty();
+  return named ? input.axis_names[i] : Concat(input.name, ".", i);
+}
+
 std::map<std::string, Shape> ResolveShapes(
     const std::vector<InputInfo>& inputs,
     const std::map<std::string, int64_t>& axes) {
@@ -418,10 +425,11 @@ std::map<std::string, Shape> ResolveShapes(
   std::set<std::string> known;
   for (const InputInfo& input : inputs) {
     Shape shape = input.shape;
-    for (size_t i = 0; i < shape.size() && i < input.axis_names.size(); ++i) {
-      if (shape[i] >= 0 || input.axis_names[i].empty()) continue;
-      known.insert(input.axis_names[i]);
-      auto it = axes.find(input.axis_names[i]);
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] >= 0) continue;
+      std::string axis = AxisName(input, i);
+      known.insert(axis);
+      auto it = axes.find(axis);
       if (it != axes.end()) shape[i] = it->second;
     }
     shapes[input.name] = shape;

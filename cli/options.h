@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/budget_flags.h"
 #include "cli/flags.h"
 #include "graph/passes/gemm_decision.h"
 #include "graph/passes/specialise.h"
@@ -121,6 +122,7 @@ struct SessionFlags {
   ParameterFlags parameters;
   RecipeFlags recipe;
   EngineFlags engine;
+  BudgetFlags budgets;
   std::string dtype = "float32";
 
   void AddTo(Flags& flags);
@@ -131,8 +133,11 @@ struct SessionFlags {
 std::map<std::string, int64_t> ParseShapeFlag(
     const std::vector<std::string>& words);
 
-// Shapes of the graph's inputs with the named axes filled in; unnamed and
-// missing ones stay -1. Errors: UsageError for an axis that no input has.
+// What --shape calls the input's axis `i`: its name, or INPUT.i without one.
+std::string AxisName(const InputInfo& input, size_t i);
+
+// Shapes of the graph's inputs with these axes filled in; missing ones stay -1.
+// Errors: UsageError for an axis that no input has.
 std::map<std::string, Shape> ResolveShapes(
     const std::vector<InputInfo>& inputs,
     const std::map<std::string, int64_t>& axes);

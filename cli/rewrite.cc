@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/model_outputs.h"
 #include "cli/options.h"
@@ -11,7 +12,6 @@
 #include "cli/text.h"
 #include "graph/onnx_io.h"
 #include "graph/rewrite_model.h"
-#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "training/step_file.h"
 
@@ -27,6 +27,7 @@ struct RewriteFlags {
   OptimizerFlags optimizer;
   int64_t grad_accum = 1;
   bool external_data = false;
+  BudgetFlags budgets;
   MachineFlags machine;
 
   void AddTo(Flags& flags) {
@@ -45,6 +46,7 @@ struct RewriteFlags {
               "OUT.apply.onnx");
     flags.Group("Options");
     AddExternalData(flags, &external_data);
+    budgets.AddTo(flags);
     machine.AddTo(flags);
     flags.Example(
         "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
@@ -70,10 +72,10 @@ void RequireStepFlags(const Flags& flags) {
 
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
-  RewriteReport report =
-      RewriteModel(values.model, values.out, values.recipe.MakeSpec(),
-                   {values.parameters.train, values.parameters.freeze},
-                   ShowCopies(progress), {values.external_data});
+  RewriteReport report = RewriteModel(
+      values.model, values.out, values.recipe.MakeSpec(),
+      {values.parameters.train, values.parameters.freeze}, ShowCopies(progress),
+      {values.external_data}, values.budgets.Make());
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
@@ -103,10 +105,12 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   values.recipe.Fill(&options);
   options.grad_accum = values.grad_accum;
   values.parameters.Fill(&options);
-  options.loss.logits = LossOutput(options.loss, options.model);
+  options.budgets = values.budgets.Make();
+  options.loss.logits =
+      TrainedOutput(options.loss, options.model, options.budgets);
   std::vector<InputInfo> inputs;
-  std::unique_ptr<Graph> graph = ReadModel(options.model);
-  RequireNoForward(*graph);
+  std::unique_ptr<Graph> graph =
+      ReadModel(options.model, {.budgets = options.budgets});
   for (const Value* value : graph->inputs) {
     inputs.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
                       value->axis_names});
@@ -116,11 +120,10 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
     const Shape& shape = shapes.at(input.name);
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] >= 0) continue;
-      std::string axis = i < input.axis_names.size() ? input.axis_names[i] : "";
       throw UsageError(
           "--shape: a whole training step needs the size of the "
           "axis \"" +
-          axis + "\" of the input " + input.name);
+          AxisName(input, i) + "\" of the input " + input.name);
     }
   }
   InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));

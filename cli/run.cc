@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "cli/array_output.h"
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/feeds.h"
 #include "cli/options.h"
@@ -22,14 +23,21 @@ struct RunFlags {
   std::string model, out;
   std::vector<std::string> data, expand;
   std::string profile;
+  BudgetFlags budgets;
   MachineFlags machine;
 };
 
-TensorMap ReadAll(const std::vector<std::string>& files) {
+// The arrays of all files; undefined where the graph has no use for one.
+TensorMap ReadAll(const Graph& graph, const std::vector<std::string>& files,
+                  const Budgets& budgets) {
   TensorMap arrays;
-  for (const std::string& file : files) {
-    for (auto& [name, tensor] : ReadArrays(file)) {
-      Check(arrays.emplace(name, tensor).second, "[", file, "] array \"", name,
+  for (const std::string& path : files) {
+    ArrayFile file(path, budgets);
+    for (const std::string& name : file.names()) {
+      const Value* value = graph.Find(name);
+      bool used = value && (value->is_input || value->is_initializer());
+      Tensor array = used ? file.Read(name) : Tensor();
+      Check(arrays.emplace(name, array).second, "[", path, "] array \"", name,
             "\" is in another file too");
     }
   }
@@ -64,24 +72,27 @@ TensorMap Bind(Graph& graph, const TensorMap& arrays) {
 }
 
 TensorMap Forward(const RunFlags& flags) {
-  std::unique_ptr<Graph> model = ReadModel(flags.model);
+  Budgets budgets = flags.budgets.Make();
+  std::unique_ptr<Graph> model = ReadModel(flags.model, {.budgets = budgets});
   Written kind = WrittenAs(*model);
   if (kind != Written::kNo && kind != Written::kForward) {
     std::cerr << "onnx-fp8: note: " << DescribeWritten(*model, kind)
               << ": it runs once, with the file's state where --data has none; "
                  "the new state is among the outputs\n";
   }
-  TensorMap feeds = Bind(*model, ReadAll(flags.data));
+  TensorMap feeds = Bind(*model, ReadAll(*model, flags.data, budgets));
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
   std::unique_ptr<Evaluator> evaluator = MakeCpuEvaluator();
   std::unique_ptr<ExecutionProvider> provider = MakeCpuProvider();
   SpecialiseReport report;
-  std::shared_ptr<Graph> graph =
-      Specialise(*model, shapes, *evaluator, &report, ValuesOf(*model, feeds));
+  Spending spending(budgets);
+  std::shared_ptr<Graph> graph = Specialise(*model, shapes, *evaluator, &report,
+                                            ValuesOf(*model, feeds), &spending);
   for (const auto& [name, value] : report.values) feeds.erase(name);
   ExpandMissing(*graph, provider->Kernels(),
-                {flags.expand.begin(), flags.expand.end()}, evaluator.get());
+                {flags.expand.begin(), flags.expand.end()}, evaluator.get(),
+                budgets);
   Executor executor(graph, *provider);
   Profiler profiler;
   if (!flags.profile.empty()) executor.set_profiler(&profiler);
@@ -103,6 +114,7 @@ int Run(const Arguments& arguments) {
   flags.File("--profile", &values.profile, "write a Chrome trace");
   flags.List("--expand", &values.expand,
              "run these ops by their bodies in standard ONNX ops");
+  values.budgets.AddTo(flags);
   values.machine.AddTo(flags);
   flags.Example("onnx-fp8 run model.onnx --data batch.npz -o outputs.npz");
   if (!flags.Parse(arguments)) return 0;

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "graph/rewrite_model.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -22,11 +22,21 @@ namespace fs = std::filesystem;
 // Runs of format 1 did not tie weights.
 constexpr int kFormat = 2;
 
-// Of this run only: where it is and how it was started.
-bool Travels(const std::string& flag) {
-  return flag != "MODEL" && flag != "--out" && flag != "--resume" &&
-         flag != "--json" && flag != "--memory-report" &&
-         flag != "--profile-summary";
+// Of one start of a run only: where it is, what else is written, how much of
+// the machine a file may use. No config decides that, whoever wrote it.
+constexpr const char* kOfOneStart[] = {
+    "MODEL",     "--out",           "--resume",          "--json",
+    "--profile", "--memory-report", "--profile-summary", "--budget"};
+
+void KeepWhatTravels(FlagMap* flags) {
+  for (const char* flag : kOfOneStart) flags->erase(flag);
+}
+
+const char* NameOf(fs::file_type type) {
+  return type == fs::file_type::symlink     ? "a link"
+         : type == fs::file_type::directory ? "a folder"
+         : type == fs::file_type::regular   ? "a file"
+                                            : "a device or pipe";
 }
 
 // Without the library's number of the error.
@@ -57,13 +67,37 @@ bool RunFolder::HasCheckpoint() const {
   return false;
 }
 
+// What lies behind a link is no part of the run: to write there, or to remove
+// old checkpoints there, is not for a folder to decide.
+void RunFolder::CheckPlain() const {
+  constexpr auto kFile = fs::file_type::regular;
+  constexpr auto kFolder = fs::file_type::directory;
+  const std::pair<const char*, fs::file_type> kept[] = {
+      {"config.json", kFile}, {"metrics.jsonl", kFile}, {"latest", kFile},
+      {"model", kFolder},     {"checkpoints", kFolder},
+  };
+  for (const auto& [name, expected] : kept) {
+    std::string path = path_ + "/" + name;
+    std::error_code none;
+    fs::file_type type = fs::symlink_status(path, none).type();
+    bool there =
+        type != fs::file_type::not_found && type != fs::file_type::none;
+    Check(!there || type == expected, "[", path, "] expected ",
+          NameOf(expected), " of the run, got ", NameOf(type),
+          ": put what it leads to in its place (cp -rL), or take it away");
+  }
+}
+
 RunConfig RunFolder::Load() const {
+  CheckPlain();
   std::string file = path_ + "/config.json";
   Check(HasConfig(), "[", path_, "] is no folder of a training run: expected ",
         file);
-  std::ifstream in(file, std::ios::binary);
-  auto json = nlohmann::json::parse(in, nullptr, false);
   const std::string refused = "[" + file + "] expected a run's configuration";
+  MappedFile bytes = MapFile(file);
+  // The file, its flags, the words of one, a word.
+  auto json = ParseShallowJson(reinterpret_cast<const char*>(bytes.data),
+                               bytes.size, 3, refused);
   Check(json.is_object(), refused, ", got something else");
   RunConfig config;
   try {
@@ -79,6 +113,7 @@ RunConfig RunFolder::Load() const {
     config.model = (fs::path(path_) / model).string();
     config.crc = json.at("model").at("crc32").get<std::string>();
     config.flags = json.at("flags").get<FlagMap>();
+    KeepWhatTravels(&config.flags);
     if (format == 1) config.flags["--no-tie"] = {};
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ", got ", ReasonOf(error));
@@ -89,12 +124,14 @@ RunConfig RunFolder::Load() const {
 }
 
 void RunFolder::Lock() {
+  made_ = !fs::exists(path_);
   MakeDirectories(path_);
   int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   Check(fd >= 0, "[", path_, "] can't be opened as a folder");
   lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
   Check(flock(fd, LOCK_EX | LOCK_NB) == 0, "[", path_,
         "] another process trains in this folder");
+  CheckPlain();
   for (const auto& entry : fs::directory_iterator(path_)) {
     std::string name = entry.path().filename().string();
     bool left = name.starts_with("config.json.") && IsTemporaryName(name);
@@ -108,18 +145,27 @@ void RunFolder::Write(const std::string& model, const FlagMap& flags,
   std::string to = (fs::path(path_) / copy).string();
   std::error_code none;
   if (!fs::equivalent(model, to, none)) {
+    bool made = !fs::exists(path_ + "/model");
     MakeDirectories(path_ + "/model");
-    RewriteModel(model, to, Fp8Spec{}, {}, observer);
+    try {
+      // The session has read it within its budgets.
+      RewriteModel(model, to, Fp8Spec{}, {}, observer, {},
+                   {.nodes = INT64_MAX});
+    } catch (...) {
+      if (made) RemoveTree(path_ + "/model");
+      if (made_) fs::remove(path_, none);  // if it is empty
+      throw;
+    }
   }
+  FlagMap kept = flags;
+  KeepWhatTravels(&kept);
   nlohmann::ordered_json json = {
       {"format", kFormat},
       {"program", "onnx-fp8 " ONNX_FP8_VERSION},
       {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
       {"flags", nlohmann::ordered_json::object()},
   };
-  for (const auto& [flag, words] : flags) {
-    if (Travels(flag)) json["flags"][flag] = words;
-  }
+  for (const auto& [flag, words] : kept) json["flags"][flag] = words;
   WriteFileAtomically(path_ + "/config.json", json.dump(2) + "\n");
 }
 

@@ -6,6 +6,9 @@
 //   model/          a copy of the model file, with its external data
 //   metrics.jsonl   see training/metrics.h
 //   latest, checkpoints/   see training/checkpoint.h
+//
+// It may come from somebody else: none of these may be a link, and the config's
+// flags name no file that is written.
 #pragma once
 
 #include <memory>
@@ -20,7 +23,7 @@ struct RunConfig {
   std::string file;   // config.json itself
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
-  FlagMap flags;      // of `train`, without MODEL, --out and --resume
+  FlagMap flags;      // of `train`, but for those of one start only
 };
 
 class RunFolder {
@@ -33,20 +36,26 @@ class RunFolder {
   bool HasConfig() const;
   bool HasCheckpoint() const;
 
-  // Errors: no config.json, or not one of ours; a model that has changed.
+  // Errors: no config.json, or not one of ours; a model that has changed; a
+  // link.
   RunConfig Load() const;
 
   // Makes the folder and keeps other processes from training in it until this
   // object goes away; removes what a killed Write left. Errors: another
-  // process does; the disk.
+  // process does; a link; the disk.
   void Lock();
   // Copies `model` (unless it is the run's copy already) and writes the
-  // config. Errors: the disk.
+  // config. An error leaves no folder that was not there before. Errors: a
+  // model that can't be copied, the disk.
   void Write(const std::string& model, const FlagMap& flags,
              const ExternalCopyObserver& observer);
 
  private:
+  // Errors: what a run keeps is something else than a file or folder.
+  void CheckPlain() const;
+
   std::string path_;
+  bool made_ = false;  // by Lock
   std::shared_ptr<void> lock_;
 };
 

@@ -16,21 +16,21 @@ void FillFrom(const RunConfig& config, Flags& flags) {
   }
 }
 
-SessionOptions RunSessionOptions(const RunConfig& config) {
+SessionOptions RunSessionOptions(const RunConfig& config,
+                                 const Budgets& budgets) {
   Flags flags("train", "");
   TrainFlags values;
   values.AddTo(flags, true);
   flags.Parse({});
   FillFrom(config, flags);
   values.model = config.model;
-  // Only the checkpoint's weights and scales count, and a profile of its own is
-  // wrong.
+  // Only the checkpoint's weights and scales count.
   values.init.clear();
   values.session.recipe.scales.clear();
-  values.session.engine.profile.clear();
   try {
     SessionOptions options = values.MakeSession(flags);
-    options.loss.logits = LossOutput(options.loss, config.model);
+    options.budgets = budgets;
+    options.loss.logits = LossOutput(options.loss, config.model, budgets);
     return options;
   } catch (const UsageError& error) {
     Fail("[", config.file, "] holds a flag that does not fit: ", error.what());

@@ -11,7 +11,8 @@ namespace onnx_fp8 {
 void FillFrom(const RunConfig& config, Flags& flags);
 
 // The session that a run was trained with, on the run's own copy of the model.
-// Errors: FillFrom's.
-SessionOptions RunSessionOptions(const RunConfig& config);
+// The budgets are the caller's. Errors: FillFrom's.
+SessionOptions RunSessionOptions(const RunConfig& config,
+                                 const Budgets& budgets);
 
 }  // namespace onnx_fp8

@@ -53,12 +53,13 @@ class TrainCommand {
       : flags_(flags), values_(values), folder_(values.out) {}
 
   int Execute() {
-    PrepareFolder();
+    ReadFolder();
     CreateSession();
     OpenData();
     if (session_->step() >= steps_ && !validation_due_) {
       return ReportFinished();
     }
+    MakeFolder();
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
     FlagMap saved = flags_.Saved();
     values_.session.recipe.Resolve(&saved);
@@ -71,11 +72,12 @@ class TrainCommand {
   }
 
  private:
-  // Fills in the flags of an earlier run; locks the folder.
-  void PrepareFolder();
+  // Locks a folder that is there; fills in the flags of an earlier run.
+  void ReadFolder();
   void CreateSession();
   void OpenData();
   void Restore();
+  void MakeFolder();
   TrainerSpec MakeTrainerSpec() const;
   Notes DataNotes() const;
   int ReportFinished() const;
@@ -92,6 +94,7 @@ class TrainCommand {
   Flags& flags_;
   TrainFlags& values_;
   RunFolder folder_;
+  bool folder_is_new_ = false;
   LossSpec loss_;
   DataLayout layout_;
   std::unique_ptr<TrainingSession> session_;
@@ -100,11 +103,10 @@ class TrainCommand {
   bool validation_due_ = false;
 };
 
-void TrainCommand::PrepareFolder() {
-  // Nothing is read of a folder that another process may be changing. A new one
-  // is made when nothing is wrong with the flags.
-  bool there = std::filesystem::is_directory(values_.out);
-  if (there) folder_.Lock();
+void TrainCommand::ReadFolder() {
+  folder_is_new_ = !std::filesystem::is_directory(values_.out);
+  // Nothing is read of a folder that another process may be changing.
+  if (!folder_is_new_) folder_.Lock();
   Check(values_.resume || !HoldsRun(values_.out), "[", values_.out,
         "] holds a run already: --resume goes on with it, another --out starts "
         "a new one");
@@ -132,18 +134,22 @@ void TrainCommand::PrepareFolder() {
   }
   flags_.Require({"--data", "--loss"});
   values_.Check(flags_);
-  if (!there) {
-    folder_.Lock();
-    Check(!HoldsRun(values_.out), "[", values_.out,
-          "] another process has just made a run in this folder");
-  }
-  CleanLeftovers(values_.out);
+  if (!folder_is_new_) CleanLeftovers(values_.out);
+}
+
+// When nothing is wrong with the flags, the model and the data.
+void TrainCommand::MakeFolder() {
+  if (!folder_is_new_) return;
+  folder_.Lock();
+  Check(!HoldsRun(values_.out), "[", values_.out,
+        "] another process has just made a run in this folder");
 }
 
 void TrainCommand::CreateSession() {
   bool restores = values_.resume && folder_.HasCheckpoint();
   SessionOptions options = values_.MakeSession(flags_);
-  options.loss.logits = LossOutput(options.loss, values_.model);
+  options.loss.logits =
+      TrainedOutput(options.loss, values_.model, options.budgets);
   // The checkpoint has the weights; the file may be gone.
   if (restores) options.init.clear();
   loss_ = options.loss;
@@ -162,14 +168,16 @@ Notes TrainCommand::DataNotes() const {
 
 void TrainCommand::OpenData() {
   layout_ = LayOutData(session_->Inputs(), loss_, values_.data_flags);
-  DatasetSpec spec = MakeDatasetSpec(values_.data, layout_, values_.data_flags);
+  Budgets budgets = values_.session.budgets.Make();
+  DatasetSpec spec =
+      MakeDatasetSpec(values_.data, layout_, values_.data_flags, budgets);
   spec.shuffle = !values_.no_shuffle;
   spec.seed = static_cast<uint64_t>(values_.seed);
   spec.drop_last = true;
   data_.emplace(OpenDataset(spec));
   if (!values_.val_data.empty()) {
-    validation_.emplace(OpenDataset(
-        MakeDatasetSpec(values_.val_data, layout_, values_.data_flags)));
+    validation_.emplace(OpenDataset(MakeDatasetSpec(
+        values_.val_data, layout_, values_.data_flags, budgets)));
   }
   if (values_.epochs > 0) {
     int64_t batches = 0;

@@ -13,9 +13,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// More nodes than this would make a graph that nobody can plan.
-constexpr int64_t kMaxInlinedNodes = 1'000'000;
-
 // The recursion is as deep as calls and subgraphs are; a thread's stack is not.
 constexpr int kMaxDepth = 100;
 
@@ -121,8 +118,9 @@ struct Extent {
 
 class CallCheck {
  public:
-  CallCheck(const Functions& functions, const std::string& path)
-      : functions_(functions), path_(path) {}
+  CallCheck(const Functions& functions, const std::string& path,
+            const Budgets& budgets)
+      : functions_(functions), path_(path), spending_(budgets) {}
 
   template <typename List>
   Extent Sum(const List& nodes) {
@@ -140,11 +138,12 @@ class CallCheck {
 
  private:
   void Add(const Extent& part, Extent* sum) const {
-    sum->nodes += part.nodes;
+    if (__builtin_add_overflow(sum->nodes, part.nodes, &sum->nodes)) {
+      sum->nodes = INT64_MAX;
+    }
     sum->depth = std::max(sum->depth, part.depth);
-    Check(sum->nodes <= kMaxInlinedNodes, "[", path_,
-          "] expected local functions that come to at most ", kMaxInlinedNodes,
-          " nodes once they are inlined, got more");
+    // Each list is looked at by itself.
+    Spending(spending_).Take(&Budgets::nodes, sum->nodes, path_);
     Check(sum->depth <= kMaxDepth, "[", path_,
           "] expected subgraphs that lie in each other at most ", kMaxDepth,
           " deep once local functions are inlined, got more");
@@ -178,13 +177,15 @@ class CallCheck {
 
   const Functions& functions_;
   std::string path_;
+  Spending spending_;
   std::map<std::string, Extent> extents_;
   std::set<std::string> open_;  // being summed further up
 };
 
 }  // namespace
 
-void CheckFunctions(const onnx::ModelProto& model, const std::string& path) {
+void CheckFunctions(const onnx::ModelProto& model, const std::string& path,
+                    const Budgets& budgets) {
   if (model.functions_size() == 0) return;
   int opset = OnnxOpset(model, path);
   Functions functions;
@@ -198,7 +199,7 @@ void CheckFunctions(const onnx::ModelProto& model, const std::string& path) {
     BodyCheck(function, path).Run();
     CheckNodes(function.node(), OnnxOpset(function, path, opset), path);
   }
-  CallCheck calls(functions, path);
+  CallCheck calls(functions, path, budgets);
   calls.Sum(model.graph().node());
   // The inliner also looks at functions that nobody calls.
   for (const auto& function : model.functions()) calls.Sum(function.node());

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "onnx_fp8/budgets.h"
+
 namespace onnx_fp8 {
 
 namespace onnx = ONNX_NAMESPACE;
@@ -13,8 +15,10 @@ namespace onnx = ONNX_NAMESPACE;
 // on trust: each has a domain other than ONNX's and a name of its own in it
 // (domain, name and overload); what its nodes read is an input or computed
 // before, and its outputs are computed; calls pass no more than is declared;
-// none calls itself, and what they come to has a size and a depth. Every node
-// is checked as CheckNodes does, for the opset that the function imports.
-void CheckFunctions(const onnx::ModelProto& model, const std::string& path);
+// none calls itself, and what they come to stays within the budget `nodes` and
+// has a depth. Every node is checked as CheckNodes does, for the opset that the
+// function imports.
+void CheckFunctions(const onnx::ModelProto& model, const std::string& path,
+                    const Budgets& budgets);
 
 }  // namespace onnx_fp8

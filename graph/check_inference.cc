@@ -296,6 +296,17 @@ const Tensor* KnownData(const Value* value) {
   return known ? &value->data : nullptr;
 }
 
+int64_t InferenceWork(const Node& node) {
+  const Value* x = node.in(0);
+  bool counts = Ranked(x) && node.attributes.contains("auto_pad") &&
+                node.String("auto_pad", "NOTSET").starts_with("SAME");
+  int64_t steps = 0;
+  for (size_t i = 0; counts && i < x->shape->size(); ++i) {
+    steps += std::clamp<int64_t>((*x->shape)[i], 0, kMaxSameAxis);
+  }
+  return steps;
+}
+
 void CheckInference(const Node& node) {
   CheckSizes(node, node.inputs());
   auto check = Table().find(node.op);

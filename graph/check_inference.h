@@ -15,4 +15,8 @@ const Tensor* KnownData(const Value* value);
 // attributes within CheckNodes' bounds. Errors: by name of the node.
 void CheckInference(const Node& node);
 
+// What InferNode takes beyond a few steps, as these functions count with
+// auto_pad SAME_UPPER and SAME_LOWER.
+int64_t InferenceWork(const Node& node);
+
 }  // namespace onnx_fp8

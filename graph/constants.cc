@@ -1,7 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/constants.h"
 
+#include <utility>
+
 namespace onnx_fp8 {
+namespace {
+
+// `value` of the body becomes one that is read from the graph around it.
+void ReadFromOutside(Graph& body, Value* value) {
+  std::string name = value->name;
+  Value* outside = body.AddCaptured(body.FreshName(name));
+  outside->dtype = value->dtype;
+  outside->shape = value->shape;
+  body.ReplaceUses(value, outside);
+  if (value->producer) {
+    body.RemoveNode(value->producer);
+  } else {
+    body.RemoveValue(value);
+  }
+  body.Rename(outside, name);
+}
+
+// `holder` is the node of `graph` that has the body.
+void LiftTensors(Graph& graph, Node* holder, Graph& body) {
+  for (const auto& [value, data] : HeldTensors(body)) {
+    if (!IsFloat(data.dtype()) || graph.Find(value->name)) continue;
+    if (const Node* node = value->producer) {
+      Node* lifted = graph.AddNode("Constant", {}, {value->name},
+                                   node->attributes, "", holder);
+      lifted->name = node->name;
+      lifted->metadata = node->metadata;
+      lifted->out(0)->dtype = data.dtype();
+      lifted->out(0)->shape = data.shape();
+    } else {
+      graph.AddInitializer(value->name, data);
+    }
+    ReadFromOutside(body, value);
+  }
+}
+
+}  // namespace
 
 Tensor ConstantIn(const Node& node) {
   if (const Tensor* value = node.TensorAttribute("value")) return *value;
@@ -28,6 +66,17 @@ std::vector<HeldTensor> HeldTensors(const Graph& graph) {
     if (data.defined()) held.push_back({node.out(0), std::move(data)});
   }
   return held;
+}
+
+void LiftFromBodies(Graph& graph) {
+  for (Node& node : graph.nodes()) {
+    for (auto& [key, attribute] : node.attributes) {
+      auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (!body || !*body) continue;
+      LiftFromBodies(**body);
+      LiftTensors(graph, &node, **body);
+    }
+  }
 }
 
 Value* AsInitializer(Graph& graph, Value* value) {

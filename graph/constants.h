@@ -22,6 +22,12 @@ Tensor ConstantIn(const Node& node);
 // of subgraphs left out.
 std::vector<HeldTensor> HeldTensors(const Graph& graph);
 
+// Moves the float tensors that bodies of If, Loop and Scan hold, at any depth,
+// to the graph around them, as they are spelled and named; the bodies read them
+// from there. A tensor whose name is taken there stays: those of a file have
+// names of their own (body_names_internal.h).
+void LiftFromBodies(Graph& graph);
+
 // The initializer `value` itself, or one of its name in place of the Constant
 // node that makes it.
 Value* AsInitializer(Graph& graph, Value* value);

@@ -232,7 +232,8 @@ bool HasBody(const Node& node) {
          (schema->HasFunction() || schema->HasContextDependentFunction());
 }
 
-void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator) {
+void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator,
+                Spending* spending) {
   Graph open;
   FillBodyGraph(open, node, graph.opset);
   std::map<std::string, Shape> shapes;
@@ -243,8 +244,8 @@ void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator) {
     shapes[input->name] = *input->shape;
   }
   NoEvaluator none;
-  std::unique_ptr<Graph> body =
-      Specialise(open, shapes, evaluator ? *evaluator : none);
+  std::unique_ptr<Graph> body = Specialise(
+      open, shapes, evaluator ? *evaluator : none, nullptr, {}, spending);
   std::vector<Value*> results = CopyBody(graph, node, *body);
   size_t next = 0;
   std::map<Value*, Value*> moved;

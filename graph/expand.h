@@ -3,6 +3,7 @@
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
 
@@ -14,8 +15,10 @@ bool HasBody(const Node& node);
 // the new nodes take its place and its metadata, and the values between them
 // have shapes and fresh names. What the body computes from shapes and
 // constants alone becomes constants, as far as `evaluator` can compute it.
-// Functions that the body calls stay nodes. REQUIRES: concrete input shapes.
-// Errors: no body; a shape in the body that stays open.
-void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator = nullptr);
+// Functions that the body calls stay nodes. `spending`: as Specialise's.
+// REQUIRES: concrete input shapes. Errors: no body; a shape in the body that
+// stays open; a budget that is used up.
+void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator = nullptr,
+                Spending* spending = nullptr);
 
 }  // namespace onnx_fp8

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "graph/body_names_internal.h"
 #include "graph/inline_functions_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
@@ -35,21 +36,29 @@ onnx::TensorProto* TensorIn(onnx::NodeProto* constant) {
 }
 
 using Weights = std::map<std::string, Tensor>;
+using Places = std::map<std::string, onnx::TensorProto*>;
 
-// Where the file holds those of the weights that it has outside of functions:
-// an initializer or the tensor of a Constant node.
-std::map<std::string, onnx::TensorProto*> Find(const Weights& weights,
-                                               onnx::GraphProto* graph) {
-  std::map<std::string, onnx::TensorProto*> held;
+// Adds where the graph holds the weights: an initializer or the tensor of a
+// Constant node.
+void Find(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   for (auto& proto : *graph->mutable_initializer()) {
-    if (weights.contains(proto.name())) held[proto.name()] = &proto;
+    if (weights.contains(proto.name())) (*held)[proto.name()] = &proto;
   }
   for (auto& node : *graph->mutable_node()) {
     if (node.op_type() != "Constant" || node.output_size() == 0) continue;
     if (!weights.contains(node.output(0))) continue;
-    if (auto* tensor = TensorIn(&node)) held[node.output(0)] = tensor;
+    if (auto* tensor = TensorIn(&node)) (*held)[node.output(0)] = tensor;
   }
-  return held;
+}
+
+// The same with the bodies of its nodes, whose tensors have their own names.
+void FindAll(const Weights& weights, onnx::GraphProto* graph, Places* held) {
+  Find(weights, graph, held);
+  for (auto& node : *graph->mutable_node()) {
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) FindAll(weights, attribute.mutable_g(), held);
+    }
+  }
 }
 
 }  // namespace
@@ -58,7 +67,8 @@ void ExportWithWeights(const std::string& in, const std::string& out,
                        const std::map<std::string, Tensor>& weights,
                        const WriteOptions& options) {
   ModelFile file = ReadModelFile(in);
-  auto held = Find(weights, file.model.mutable_graph());
+  Places held;
+  Find(weights, file.model.mutable_graph(), &held);
   if (held.size() < weights.size()) {
     // Constants of functions are in the graph once these are inlined.
     InlineFunctions(&file.model, file.path);
@@ -69,7 +79,9 @@ void ExportWithWeights(const std::string& in, const std::string& out,
               "inline them first (onnx.inliner)");
       }
     }
-    held = Find(weights, file.model.mutable_graph());
+    NameBodyTensors(file.model.mutable_graph());
+    held.clear();
+    FindAll(weights, file.model.mutable_graph(), &held);
   }
   std::set<std::string> initializers;
   for (const auto& proto : file.model.graph().initializer()) {

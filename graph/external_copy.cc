@@ -38,7 +38,7 @@ void CollectFromNodes(const Nodes& nodes, std::set<std::string>* locations) {
 }
 
 struct Task {
-  std::string from, to, location;
+  std::string to, location;
   uint64_t size;
 };
 
@@ -59,13 +59,14 @@ class Copier {
  public:
   Copier(const ModelFile& file, const std::string& out,
          const ExternalCopyObserver& observer)
-      : file_(file), out_(fs::absolute(out)), observer_(observer) {}
+      : file_(file),
+        out_(fs::absolute(out)),
+        to_(out_.parent_path()),
+        observer_(observer) {}
 
   void Run() {
-    fs::path from = fs::absolute(file_.path).parent_path();
-    fs::path to = out_.parent_path();
     for (const std::string& location : DataLocations(file_.model)) {
-      Add(from, to, location);
+      Add(location);
     }
     // Nothing is written before it is sure that nothing is replaced.
     for (const auto& [to, task] : present_) Compare(task);
@@ -73,19 +74,22 @@ class Copier {
   }
 
  private:
-  void Add(const fs::path& from_folder, const fs::path& to_folder,
-           const std::string& location) {
-    uint64_t size = file_.external->Map(location, file_.path).size;
+  void Add(const std::string& location) {
+    uint64_t size = Open(location)->size();
     fs::path name = fs::path(location).lexically_normal();
-    std::string from = (from_folder / name).string();
-    std::string to = (to_folder / name).lexically_normal().string();
-    CheckPlain(to_folder, name);
-    Task task{from, to, location, size};
-    std::error_code none;
+    fs::path from = fs::absolute(file_.path).parent_path() / name;
+    std::string to = (to_ / name).lexically_normal().string();
+    CheckPlain(to_, name);
     CheckApart(to, location);
+    std::error_code none;
     if (fs::equivalent(from, to, none)) return;
+    CheckDataName(to, name.string());
     auto& tasks = fs::exists(to) ? present_ : absent_;
-    if (tasks.emplace(to, std::move(task)).second) total_ += size;
+    if (tasks.emplace(to, Task{to, location, size}).second) total_ += size;
+  }
+
+  std::unique_ptr<InputFile> Open(const std::string& location) const {
+    return file_.external->Open(location, file_.path);
   }
 
   // The model written to `out` must not replace its own data.
@@ -113,21 +117,21 @@ class Copier {
   }
 
   void Compare(const Task& task) {
-    bool same = fs::is_regular_file(task.to) &&
-                fs::file_size(task.to) == task.size &&
-                SameContent(task.from, task.to, Begin(task));
+    bool same =
+        fs::is_regular_file(task.to) && fs::file_size(task.to) == task.size &&
+        SameContent(*Open(task.location), InputFile(task.to), Begin(task));
     if (!same) Refuse(task);
     done_ += task.size;
   }
 
   void Copy(const Task& task) {
     MakeDirectories(fs::path(task.to).parent_path().string());
-    CopyFileAtomically(task.from, task.to, Begin(task));
+    CopyFileAtomically(*Open(task.location), task.to, Begin(task));
     done_ += task.size;
   }
 
   const ModelFile& file_;
-  fs::path out_;
+  fs::path out_, to_;  // the model, its folder
   const ExternalCopyObserver& observer_;
   std::map<std::string, Task> present_, absent_;  // by the copy's place
   uint64_t done_ = 0, total_ = 0;
@@ -145,6 +149,15 @@ std::set<std::string> DataLocations(const onnx::ModelProto& model) {
     CollectFromNodes(function.node(), &locations);
   }
   return locations;
+}
+
+void CheckDataName(const std::string& path, const std::string& name) {
+  for (const fs::path& part : fs::path(name)) {
+    Check(!part.string().starts_with('.'), "[", path,
+          "] would be a hidden file, or in a hidden folder: external data are "
+          "written under names without a dot at their beginning only; give "
+          "them another name");
+  }
 }
 
 void CopyExternalData(const ModelFile& file, const std::string& out,

@@ -24,12 +24,19 @@ size_t ParseSize(const std::string& text, const std::string& key,
 
 }  // namespace
 
-const MappedFile& ExternalData::Map(const std::string& location,
-                                    const std::string& who) {
-  auto known = files_.find(location);
-  if (known != files_.end()) return known->second;
+std::string ExternalData::Hint(const fs::path& missing) const {
+  std::error_code none;
+  fs::path real = fs::read_symlink(model_, none);
+  if (none || fs::exists(fs::symlink_status(missing, none))) return "";
+  return Concat("; the model is a link, and its data are expected beside the ",
+                "link: give ", (fs::path(model_).parent_path() / real).string(),
+                " instead if they lie there");
+}
+
+std::unique_ptr<InputFile> ExternalData::Open(const std::string& location,
+                                              const std::string& who) const {
   fs::path relative(location);
-  fs::path path = fs::path(model_).parent_path();
+  fs::path folder = fs::path(model_).parent_path();
   bool inside = !location.empty() && relative.is_relative();
   Check(location.find('\0') == std::string::npos, "[", who,
         "] expected external data with a file name, got a zero byte in it");
@@ -38,19 +45,19 @@ const MappedFile& ExternalData::Map(const std::string& location,
         "] expected external data inside the model's folder, "
         "got location \"",
         location, "\"");
-  for (const fs::path& part : relative) {
-    path /= part;
-    Check(!fs::is_symlink(path), "[", who,
-          "] expected external data in plain "
-          "files, got the link ",
-          path.string());
-  }
   try {
-    return files_[location] = MapFile(path.string());
+    return std::make_unique<InputFile>(folder.string(), location);
   } catch (const Error& error) {
-    Fail("[", who, "] expected external data in ", location, ": ",
-         error.what());
+    Fail("[", who, "] expected external data in ", location, ": ", error.what(),
+         Hint(folder / relative));
   }
+}
+
+const MappedFile& ExternalData::Map(const std::string& location,
+                                    const std::string& who) {
+  auto known = files_.find(location);
+  if (known != files_.end()) return known->second;
+  return files_[location] = MapFile(*Open(location, who));
 }
 
 Tensor ExternalData::Read(const onnx::TensorProto& proto,

@@ -3,7 +3,9 @@
 // Tensors that a model keeps in other files. Internal to graph/.
 #pragma once
 
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "graph/onnx_convert_internal.h"
@@ -14,7 +16,9 @@ namespace onnx_fp8 {
 // Maps the data files of one model, each once.
 class ExternalData {
  public:
-  // `model` is the model file's path; data must lie in its folder or below.
+  // `model` is the model file's path; data must lie in its folder or below. The
+  // path may be a link: then that is the folder of the link, as with other
+  // loaders, not of the file that it names.
   explicit ExternalData(std::string model) : model_(std::move(model)) {}
 
   // A view of the mapped bytes; nothing is read or copied, unless the offset
@@ -25,8 +29,14 @@ class ExternalData {
 
   // A whole file, with Read's errors.
   const MappedFile& Map(const std::string& location, const std::string& who);
+  // The same, to read it piece by piece.
+  std::unique_ptr<InputFile> Open(const std::string& location,
+                                  const std::string& who) const;
 
  private:
+  // What to do if a file is missing because the model's path is a link.
+  std::string Hint(const std::filesystem::path& file) const;
+
   std::string model_;
   std::map<std::string, MappedFile> files_;
 };

@@ -140,6 +140,7 @@ void WriteModelFile(onnx::ModelProto* model, const TensorMap& contents,
   }
   if (options.external_data || size > options.largest) {
     std::string data = path + kDataSuffix;
+    CheckDataName(data, fs::path(data).filename().string());
     bool replaces = fs::exists(fs::symlink_status(data, none));
     Check(!replaces || (KeepsDataIn(path, data) && !KeepsDataIn(source, data)),
           "[", data, "] would be replaced by the external data of ", path,

@@ -23,10 +23,10 @@ bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
   return message->ParseFromArray(data, static_cast<int>(size));
 }
 
-void RequireModel(const ModelFile& file) {
+void RequireModel(const ModelFile& file, const Budgets& budgets) {
   Check(file.model.ir_version() > 0 && file.model.has_graph(), "[", file.path,
         "] expected an ONNX model with a graph, got something else");
-  CheckFunctions(file.model, file.path);
+  CheckFunctions(file.model, file.path, budgets);
 }
 
 // 0 where the list has no ONNX domain.
@@ -87,7 +87,7 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
   return graph;
 }
 
-ModelFile ReadModelFile(const std::string& path) {
+ModelFile ReadModelFile(const std::string& path, const Budgets& budgets) {
   MappedFile bytes = MapFile(path);
   Check(bytes.size > 0, "[", path,
         "] expected an ONNX model, got an empty file");
@@ -100,7 +100,7 @@ ModelFile ReadModelFile(const std::string& path) {
         "] expected an ONNX model, got a file that does not parse as one "
         "(truncated, or of another format)");
   file.external = std::make_shared<ExternalData>(path);
-  RequireModel(file);
+  RequireModel(file, budgets);
   return file;
 }
 
@@ -110,7 +110,7 @@ ModelFile ReadModelBytes(const std::string& bytes) {
   Check(bytes.size() <= static_cast<size_t>(INT32_MAX) &&
             Parse(bytes.data(), bytes.size(), &file.model),
         "[bytes] expected an ONNX model, got bytes that do not parse as one");
-  RequireModel(file);
+  RequireModel(file, {});
   return file;
 }
 

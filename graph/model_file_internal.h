@@ -28,8 +28,10 @@ struct ModelFile {
   std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
 };
 
-// Errors as ReadModel's.
-ModelFile ReadModelFile(const std::string& path);
+// Errors as ReadModel's; without `budgets` the file may not be what is
+// planned, and functions may come to any number of nodes.
+ModelFile ReadModelFile(const std::string& path,
+                        const Budgets& budgets = {.nodes = INT64_MAX});
 ModelFile ReadModelBytes(const std::string& bytes);
 
 // Writes `model`, which it uses up, and `contents`, the bytes of initializers
@@ -44,9 +46,15 @@ void WriteModelFile(onnx::ModelProto* model, const TensorMap& contents,
 // The data files that initializers and tensor attributes refer to.
 std::set<std::string> DataLocations(const onnx::ModelProto& model);
 
+// To be called before external data are written to `path`, which is `name`
+// below the model's folder. Errors: a part of `name` begins with a dot: where
+// programs look for their settings a model must not write.
+void CheckDataName(const std::string& path, const std::string& name);
+
 // Copies the data files beside the model to the folder of `out`, if that is
 // another one, under the same names. A file of that name that is there already
-// stays. Errors: it holds other bytes; a link; a file that can't be written.
+// stays. Errors: it holds other bytes; a link; CheckDataName's; a file that
+// can't be written.
 void CopyExternalData(const ModelFile& file, const std::string& out,
                       const ExternalCopyObserver& observer = {});
 

@@ -5,7 +5,12 @@
 #include "graph/node_cost.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
+
+#include "graph/einsum_equation.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -26,8 +31,7 @@ double ProductFlops(const Node& node) {
 
 // Every output element of a convolution is a sum over one filter; every input
 // element of a transposed one goes into as many outputs.
-double ConvFlops(const Node& node, const Value& by) {
-  const Value& w = *node.in(1);
+double ConvFlops(const Value& w, const Value& by) {
   if (!w.concrete() || w.rank() == 0 || w.dim(0) == 0) return 0;
   return 2 * Elements(by) * (Elements(w) / static_cast<double>(w.dim(0)));
 }
@@ -51,13 +55,78 @@ double AttentionFlops(const Node& node, bool backward) {
   return 2 * static_cast<double>(q->dim(0) * heads * pairs) * depth;
 }
 
+// A multiplication per operand and an addition for every index of all labels.
+double EinsumFlops(const Node& node) {
+  size_t count = node.inputs().size();
+  auto terms = EquationTerms(node.String("equation", ""), count, node.Where());
+  // The k-th axis from the right under an ellipsis is -1 - k.
+  std::map<int64_t, int64_t> sizes;
+  for (size_t i = 0; i < count; ++i) {
+    const Value* x = node.in(i);
+    if (!x || !x->concrete()) return 0;
+    size_t dots = terms[i].find('.');
+    int64_t letters = std::ssize(terms[i]) - (dots == terms[i].npos ? 0 : 3);
+    int64_t covered = x->rank() - letters;
+    std::vector<int64_t> labels;
+    for (size_t at = 0; at < terms[i].size(); ++at) {
+      if (at != dots) {
+        labels.push_back(terms[i][at]);
+        continue;
+      }
+      for (int64_t k = covered; k-- > 0;) labels.push_back(-1 - k);
+      at += 2;
+    }
+    size_t rank = std::min(labels.size(), x->shape->size());
+    for (size_t axis = 0; axis < rank; ++axis) {
+      int64_t& size = sizes[labels[axis]];
+      size = std::max(size, (*x->shape)[axis]);
+    }
+  }
+  double flops = static_cast<double>(count);
+  for (const auto& [label, size] : sizes) flops *= static_cast<double>(size);
+  return flops;
+}
+
+// All elements of W (D,G·H,I) and R (D,G·H,H) in each step of each sample.
+double RecurrentFlops(const Node& node) {
+  const Value *x = node.in(0), *w = node.in(1), *r = node.in(2);
+  if (!x->concrete() || !w->concrete() || !r->concrete()) return 0;
+  auto inputs = static_cast<double>(x->dim(-1));
+  double samples = inputs > 0 ? Elements(*x) / inputs : 0;
+  return 2 * samples * (Elements(*w) + Elements(*r));
+}
+
+// Every element of the result looks at a window.
+double WindowFlops(const Node& node) {
+  // `size` is LRN's.
+  auto window = static_cast<double>(std::max<int64_t>(node.Int("size", 1), 1));
+  for (int64_t size : node.Ints("kernel_shape")) {
+    window *= static_cast<double>(size);
+  }
+  return window * Elements(*node.out(0));
+}
+
 double Flops(const Node& node) {
-  if (node.Is("MatMul") || node.Is("Gemm") ||
+  if (node.Is("MatMul") || node.Is("Gemm") || node.Is("MatMulInteger") ||
+      node.Is("QLinearMatMul") ||
       (node.domain == kDomain && node.op.starts_with("ScaledMatMul"))) {
     return ProductFlops(node);
   }
-  if (node.Is("Conv")) return ConvFlops(node, *node.out(0));
-  if (node.Is("ConvTranspose")) return ConvFlops(node, *node.in(0));
+  if (node.Is("Conv") || node.Is("ConvInteger")) {
+    return ConvFlops(*node.in(1), *node.out(0));
+  }
+  if (node.Is("QLinearConv")) {
+    return ConvFlops(*node.in(3), *node.out(0));
+  }
+  if (node.Is("ConvTranspose")) return ConvFlops(*node.in(1), *node.in(0));
+  if (node.Is("Einsum")) return EinsumFlops(node);
+  if (node.Is("LSTM") || node.Is("GRU") || node.Is("RNN")) {
+    return RecurrentFlops(node);
+  }
+  if (node.Is("AveragePool") || node.Is("LpPool") || node.Is("MaxPool") ||
+      node.Is("LRN")) {
+    return WindowFlops(node);
+  }
   if (node.IsOurs("Attention") || node.IsOurs("AttentionBias")) {
     return AttentionFlops(node, false);
   }

@@ -7,9 +7,9 @@ namespace onnx_fp8 {
 
 // What running a node once takes at least; 0 where shapes are not known.
 struct NodeCost {
-  // Multiplications and additions of matrix products, attention and
-  // convolutions; of every other op one per element of its largest operand or
-  // result.
+  // Multiplications and additions of matrix products, Einsum, attention,
+  // convolutions, recurrent layers and windows; of every other op one per
+  // element of its largest operand or result.
   double flops = 0;
   double bytes = 0;  // all operands and results, each once
 };

@@ -257,6 +257,15 @@ Node* SplitCount(Graph&, Node* node) {
   return node;
 }
 
+Node* DftAxis(Graph& graph, Node* node) {
+  Tensor axis = Tensor::Scalar(node->Int("axis", 1));
+  node->attributes.erase("axis");
+  std::string base = node->out(0) ? node->out(0)->name : node->op;
+  graph.SetInput(node, 2,
+                 graph.AddInitializer(graph.FreshName(base + ".axis"), axis));
+  return node;
+}
+
 Node* GridSampleModes(Graph&, Node* node) {
   std::string mode = node->String("mode", "linear");
   if (mode == "bilinear") node->attributes["mode"] = std::string("linear");

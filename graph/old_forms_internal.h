@@ -43,6 +43,8 @@ Node* BatchNormMode(Graph& graph, Node* node);
 Node* RoiAlignDefault(Graph& graph, Node* node);
 // 18: Split without sizes takes their number from an attribute.
 Node* SplitCount(Graph& graph, Node* node);
+// 20: the axis is an operand, and another one by default.
+Node* DftAxis(Graph& graph, Node* node);
 // 20: modes were renamed.
 Node* GridSampleModes(Graph& graph, Node* node);
 // 21: scale and bias have one element per channel, one per group before.

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "graph/body_names_internal.h"
+#include "graph/constants.h"
 #include "graph/inline_functions_internal.h"
 #include "graph/model_file_internal.h"
 #include "graph/onnx_convert_internal.h"
@@ -29,9 +31,11 @@ void DropOwnBodies(onnx::ModelProto* model) {
 std::unique_ptr<Graph> Import(ModelFile file) {
   DropOwnBodies(&file.model);
   InlineFunctions(&file.model, file.path);
+  NameBodyTensors(file.model.mutable_graph());
   auto graph = file.ToGraph(file.model);
   graph->Sort();
   Upgrade(*graph);
+  LiftFromBodies(*graph);
   return graph;
 }
 
@@ -111,7 +115,7 @@ onnx::ModelProto ToModel(const Graph& graph, TensorMap* contents) {
 
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options) {
-  ModelFile file = ReadModelFile(path);
+  ModelFile file = ReadModelFile(path, options.budgets);
   if (options.as_is) return file.ToGraph(file.model);
   return Import(std::move(file));
 }

@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
 
 struct ReadOptions {
-  // Nodes as the file has them. Otherwise functions are inlined and every node
-  // is brought to its normal form, the newest form of its op that the pinned
-  // ONNX knows (upgrade.h).
+  // Nodes as the file has them. Otherwise functions are inlined, every node is
+  // brought to its normal form, the newest form of its op that the pinned ONNX
+  // knows (upgrade.h), and float tensors of bodies become the graph's own
+  // (constants.h).
   bool as_is = false;
+  Budgets budgets = {};  // `nodes`, with functions inlined
 };
 
 struct WriteOptions {
@@ -31,7 +34,7 @@ inline constexpr char kDataSuffix[] = ".data";
 // Reads a model. Initializers in external files are mapped, not read; those
 // that the file's training_info binds have Role::kState. Errors: no such file,
 // not an ONNX model, external data outside the model's folder or shorter than
-// promised; all name the file.
+// promised; functions that exceed the budget; all name the file.
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options = {});
 

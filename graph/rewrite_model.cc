@@ -66,8 +66,8 @@ std::set<FunctionName> WithCallers(const onnx::ModelProto& model,
 class ModelRewriter {
  public:
   ModelRewriter(const std::string& in, const Fp8Spec& spec,
-                const ParameterPatterns& patterns)
-      : file_(ReadModelFile(in)), spec_(spec), patterns_(patterns) {}
+                const ParameterPatterns& patterns, const Budgets& budgets)
+      : file_(ReadModelFile(in, budgets)), spec_(spec), patterns_(patterns) {}
 
   RewriteReport Run() {
     Refuse();
@@ -258,11 +258,12 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns,
                            const ExternalCopyObserver& observer,
-                           const WriteOptions& options) {
+                           const WriteOptions& options,
+                           const Budgets& budgets) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
-  ModelRewriter rewriter(in, spec, patterns);
+  ModelRewriter rewriter(in, spec, patterns, budgets);
   RewriteReport report = rewriter.Run();
   CopyExternalData(rewriter.file(), out, observer);
   if (report.rewritten == 0 && !options.external_data) {

@@ -28,12 +28,13 @@ struct RewriteReport {
 // External data are not read. Their files stay where they are if `out` lies in
 // the same folder, and are copied to another one; what the model itself holds
 // is written as `options` say. Errors: a model that is rewritten already, a
-// training step, `out` equal to `in`, a pattern that matches nothing, files
-// that can't be read or written.
+// training step, `out` equal to `in`, a pattern that matches nothing, functions
+// that exceed `budgets`, files that can't be read or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns = {},
                            const ExternalCopyObserver& observer = {},
-                           const WriteOptions& options = {});
+                           const WriteOptions& options = {},
+                           const Budgets& budgets = {});
 
 }  // namespace onnx_fp8

@@ -66,6 +66,7 @@ constexpr Changed kChanged[] = {
     {14, "BatchNormalization", BatchNormMode},
     {16, "RoiAlign", RoiAlignDefault},
     {18, "Split", SplitCount},
+    {20, "DFT", DftAxis},
     {20, "GridSample", GridSampleModes},
     {21, "GroupNormalization", GroupNormPerChannel},
 };

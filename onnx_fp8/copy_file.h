@@ -6,6 +6,7 @@
 #include <string>
 
 #include "onnx_fp8/file.h"
+#include "onnx_fp8/input_file.h"
 
 namespace onnx_fp8 {
 
@@ -17,13 +18,13 @@ using ByteProgress = std::function<void(uint64_t done)>;
 // holes. `to` has its old content, or none, until all is there. Errors: files
 // that can't be read or written (`to` is named on a full disk); nothing of the
 // new file is left.
-void CopyFileAtomically(const std::string& from, const std::string& to,
+void CopyFileAtomically(const InputFile& from, const std::string& to,
                         const ByteProgress& progress = {},
                         const FileHook& hook = {});
 
 // True if the files hold the same bytes, which are read piece by piece.
 // Errors: one can't be read.
-bool SameContent(const std::string& a, const std::string& b,
+bool SameContent(const InputFile& a, const InputFile& b,
                  const ByteProgress& progress = {});
 
 }  // namespace onnx_fp8

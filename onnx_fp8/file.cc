@@ -2,6 +2,7 @@
 #include "onnx_fp8/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -13,6 +14,7 @@
 #include <system_error>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/mapped_file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -23,6 +25,12 @@ namespace {
   bool temporary = IsTemporaryName(path);
   Fail("[", temporary ? path.substr(0, path.rfind(".tmp-")) : path, "] ", what,
        ": ", std::generic_category().message(error));
+}
+
+// Where a signal would tell a program, an error tells the system's `write`.
+void RequireMapped(const void* data) {
+  const char* source = MappedFileAt(data);
+  if (source) Fail("[", source, "]", kBecameShorter);
 }
 
 void Announce(const FileHook& hook, const char* operation,
@@ -60,7 +68,9 @@ std::string Hex(uint32_t crc) {
 OutputFile::OutputFile(const std::string& path, FileHook hook)
     : path_(path), hook_(std::move(hook)) {
   Announce(hook_, "create", path_);
-  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  unlink(path.c_str());
+  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  fd_ = open(path.c_str(), kNew, 0666);
   if (fd_ < 0) FailSystem(path_, "can't be created");
 }
 
@@ -76,6 +86,7 @@ void OutputFile::Write(const void* data, size_t size) {
   for (size_t done = 0; done < size;) {
     ssize_t n = write(fd_, bytes + done, std::min(size - done, kPiece));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFAULT) RequireMapped(bytes + done);
     if (n < 0) FailSystem(path_, "can't be written");
     done += static_cast<size_t>(n);
   }
@@ -121,6 +132,11 @@ void MakeDirectories(const std::string& path, const FileHook& hook) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   Check(!error, "[", path, "] can't be created: ", error.message());
+}
+
+void MakeNewDirectory(const std::string& path, const FileHook& hook) {
+  Announce(hook, "mkdir", path);
+  if (mkdir(path.c_str(), 0777) != 0) FailSystem(path, "can't be created");
 }
 
 void RenamePath(const std::string& from, const std::string& to,

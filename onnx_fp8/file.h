@@ -26,13 +26,16 @@ using FileHook = std::function<void(const std::string& operation)>;
 // A new file, written front to back.
 class OutputFile {
  public:
-  // Errors: the file can't be created.
+  // What has the name already is removed, be it what a killed process left or a
+  // link that somebody put there: nothing is written through it. Errors: it
+  // can't be removed; the file can't be created.
   explicit OutputFile(const std::string& path, FileHook hook = {});
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();  // closes; the file stays as it is
 
-  // Errors: disk full and the like, naming the file.
+  // Errors: disk full and the like, naming the file; `data` of a mapped file
+  // that became shorter.
   void Write(const void* data, size_t size);
   // The next `size` bytes are zero: a hole, where the file system has holes.
   void Skip(uint64_t size);
@@ -54,6 +57,8 @@ class OutputFile {
 
 // The following throw Error with the path and the system's reason.
 void MakeDirectories(const std::string& path, const FileHook& hook = {});
+// Errors too: something has the name already, a link for one.
+void MakeNewDirectory(const std::string& path, const FileHook& hook = {});
 void RenamePath(const std::string& from, const std::string& to,
                 const FileHook& hook = {});
 // Brings a directory's entries (creations, renames) to the device.

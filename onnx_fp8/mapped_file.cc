@@ -1,54 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/mapped_file.h"
 
-#include <fcntl.h>
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/out_of_memory.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// From the end of a file to the end of its last page.
-size_t Rest(size_t size) {
-  auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (page - size % page) % page;
+// Where a file is mapped. A signal handler reads it at any moment, so places
+// are never freed: they serve other mappings later.
+struct Place {
+  std::atomic<uintptr_t> begin = 0;  // 0: of no mapping, nor is the rest
+  std::atomic<uintptr_t> end = 0;
+  std::string path;
+  Place* next = nullptr;       // of all
+  Place* next_free = nullptr;  // guarded by free_mutex
+};
+
+std::atomic<Place*> all_places = nullptr;
+static_assert(std::atomic<Place*>::is_always_lock_free &&
+              std::atomic<uintptr_t>::is_always_lock_free);
+
+std::mutex free_mutex;
+Place* free_places = nullptr;  // those of no mapping
+
+Place* TakePlace(const std::string& path) {
+  std::lock_guard<std::mutex> lock(free_mutex);
+  if (!free_places) {
+    free_places = new Place;
+    free_places->next = all_places;
+    all_places = free_places;
+  }
+  free_places->path = path;
+  return std::exchange(free_places, free_places->next_free);
 }
+
+void GiveBack(Place* place) {
+  place->begin = 0;
+  std::lock_guard<std::mutex> lock(free_mutex);
+  place->next_free = std::exchange(free_places, place);
+}
+
+// `size` brought up to whole pages.
+size_t Pages(size_t size) {
+  auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (size + page - 1) / page * page;
+}
+
+class Mapping {
+ public:
+  explicit Mapping(const InputFile& file)
+      : size_(file.size()), place_(TakePlace(file.path())) {
+    // Without MAP_NORESERVE the system would refuse files larger than memory,
+    // lest all of their pages be written.
+    void* data = mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_NORESERVE, file.fd(), 0);
+    if (data == MAP_FAILED) {
+      int error = errno;
+      GiveBack(place_);
+      std::string what = Concat("[", file.path(), "] can't be mapped: ");
+      if (error == ENOMEM) FailOutOfMemory(size_, what);
+      Fail(what, std::strerror(error));
+    }
+    data_ = static_cast<std::byte*>(data);
+    place_->end = reinterpret_cast<uintptr_t>(data_) + Pages(size_);
+    place_->begin = reinterpret_cast<uintptr_t>(data_);
+    // Under AddressSanitizer whoever reads behind the end is found.
+    ASAN_POISON_MEMORY_REGION(data_ + size_, Pages(size_) - size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    GiveBack(place_);
+    ASAN_UNPOISON_MEMORY_REGION(data_ + size_, Pages(size_) - size_);
+    munmap(data_, size_);
+  }
+
+  std::byte* data() const { return data_; }
+
+ private:
+  size_t size_;
+  Place* place_;
+  std::byte* data_ = nullptr;
+};
 
 }  // namespace
 
-MappedFile MapFile(const std::string& path) {
-  // Without O_NONBLOCK a named pipe would wait for its writer.
-  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  Check(fd >= 0, "[", path, "] can't be opened: ", std::strerror(errno));
-  std::shared_ptr<void> closer(nullptr, [fd](void*) { close(fd); });
-  struct stat info {};
-  Check(fstat(fd, &info) == 0, "[", path, "] ", std::strerror(errno));
-  Check(S_ISREG(info.st_mode), "[", path, "] expected a regular file, got a ",
-        S_ISDIR(info.st_mode) ? "folder" : "device or pipe");
-  MappedFile file;
-  file.size = static_cast<size_t>(info.st_size);
-  if (file.size == 0) return file;
-  // Without MAP_NORESERVE the system would refuse files larger than memory,
-  // lest all of their pages be written.
-  void* data = mmap(nullptr, file.size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-  Check(data != MAP_FAILED, "[", path,
-        "] can't be mapped: ", std::strerror(errno));
-  file.data = static_cast<std::byte*>(data);
-  // Under AddressSanitizer whoever reads behind the end is found.
-  ASAN_POISON_MEMORY_REGION(file.data + file.size, Rest(file.size));
-  file.owner = std::shared_ptr<void>(data, [size = file.size](void* p) {
-    ASAN_UNPOISON_MEMORY_REGION(static_cast<std::byte*>(p) + size, Rest(size));
-    munmap(p, size);
-  });
-  return file;
+MappedFile MapFile(const InputFile& file) {
+  if (file.size() == 0) return {};
+  auto mapping = std::make_shared<Mapping>(file);
+  return {mapping, mapping->data(), static_cast<size_t>(file.size())};
+}
+
+MappedFile MapFile(const std::string& path) { return MapFile(InputFile(path)); }
+
+const char* MappedFileAt(const void* address) {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  for (const Place* place = all_places; place; place = place->next) {
+    uintptr_t begin = place->begin;
+    if (begin == 0 || at < begin || at >= place->end) continue;
+    // Not if the place has changed hands meanwhile.
+    if (place->begin == begin) return place->path.c_str();
+  }
+  return nullptr;
 }
 
 }  // namespace onnx_fp8

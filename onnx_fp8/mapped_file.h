@@ -5,17 +5,25 @@
 #include <memory>
 #include <string>
 
+#include "onnx_fp8/input_file.h"
+
 namespace onnx_fp8 {
 
 // A file's bytes, mapped privately: reading is lazy, writing never reaches the
-// file. The mapping lives as long as `owner`.
+// file. The mapping lives as long as `owner`. If somebody cuts the file
+// meanwhile, the system answers a read of what is gone with SIGBUS.
 struct MappedFile {
   std::shared_ptr<void> owner;
   std::byte* data = nullptr;
   size_t size = 0;
 };
 
-// Errors: no such file, not a regular file, no permission; all name the path.
+// Errors: InputFile's; the file can't be mapped.
+MappedFile MapFile(const InputFile& file);
 MappedFile MapFile(const std::string& path);
+
+// Path of the file that MapFile has mapped at `address`; null where it has
+// none. Takes no lock and allocates nothing: a handler of SIGBUS may call it.
+const char* MappedFileAt(const void* address);
 
 }  // namespace onnx_fp8

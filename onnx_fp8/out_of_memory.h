@@ -7,6 +7,19 @@
 namespace onnx_fp8 {
 
 // What a person is told when `bytes` more could not be had, and what to do.
-std::string OutOfMemoryText(size_t bytes);
+// Takes no memory itself.
+struct OutOfMemoryText {
+  explicit OutOfMemoryText(size_t bytes);
+  char text[192];
+};
+
+// Memory set aside for what runs when there is no more: unwinding, messages.
+// A program keeps some when it starts. Whoever finds that there is no more
+// gives it back, any number of times, on any thread.
+void KeepReserve();
+void FreeReserve();
+
+// Errors, always: OutOfMemoryText after `where`. Gives the reserve back.
+[[noreturn]] void FailOutOfMemory(size_t bytes, const std::string& where = "");
 
 }  // namespace onnx_fp8

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "onnx_fp8/batch_norm_mode.h"
+#include "onnx_fp8/budgets.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/memory_report.h"
 #include "onnx_fp8/optimizer_spec.h"
@@ -72,6 +73,8 @@ struct SessionOptions {
   bool profile_steps = false;  // for ReportProfile
   // Ops that run by their bodies although there is a kernel.
   std::vector<std::string> expand;
+  // What the model may ask for before a step runs; of one plan each.
+  Budgets budgets = {};
 };
 
 // A scale that is kept from step to step.
@@ -131,7 +134,8 @@ struct MemoryInfo {
 class TrainingSession {
  public:
   // Reads the model, finds its parameters. Errors: a malformed model, a loss
-  // that does not fit, patterns that match nothing.
+  // that does not fit, patterns that match nothing; here and where a plan is
+  // made for new shapes, a budget that is used up.
   static std::unique_ptr<TrainingSession> Create(const SessionOptions& options);
   virtual ~TrainingSession() = default;
 

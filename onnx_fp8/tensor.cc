@@ -49,7 +49,7 @@ std::shared_ptr<void> ZeroBytes(size_t bytes) {
   CheckBytes(bytes);
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) Fail(OutOfMemoryText(bytes));
+  if (data == MAP_FAILED) FailOutOfMemory(bytes);
   return std::shared_ptr<void>(data, [bytes](void* p) { munmap(p, bytes); });
 }
 
@@ -145,7 +145,7 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
   size_t rounded =
       (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) Fail(OutOfMemoryText(bytes));
+  if (data == nullptr) FailOutOfMemory(bytes);
   return std::shared_ptr<void>(data, std::free);
 }
 

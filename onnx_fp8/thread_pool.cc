@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <climits>
-#include <system_error>
+#include <exception>
 
 #include "onnx_fp8/available_cpus.h"
 
@@ -59,7 +59,7 @@ void ThreadPool::Start(int threads) {
     int id = threads_++;  // first: who is beyond them ends
     try {
       workers_.emplace_back([this, id] { Work(id); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // no thread, or no memory for one
       --threads_;
       refused_ = true;
     }

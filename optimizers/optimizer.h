@@ -3,6 +3,7 @@
 // Optimizers as graph nodes; the formulas are in graph/schemas/optimizers.cc.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,11 @@ const char* Name(OptimizerKind kind);
 // Errors: a setting outside PyTorch's range, e.g. "expected beta1 in [0, 1),
 // got 1".
 void CheckOptimizer(const OptimizerSpec& spec);
+
+// Errors: a group that matches none of `names`, which are all that the model's
+// trained parameters go by. (A graph of some shapes may lack parameters.)
+void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
+                 const std::string& file);
 
 struct ParameterGradient {
   Value* param;     // an initializer of float or double
@@ -43,7 +49,7 @@ struct OptimizerValues {
 // changed. A step that is not ok changes nothing but `skipped`.
 // `must_be_finite`: amax values (float, never NaN) whose infinity makes a step
 // not ok. REQUIRES: concrete shapes. Errors: no parameters, one twice or of
-// another dtype, a group that matches none.
+// another dtype.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {});

@@ -32,8 +32,9 @@ void CheckForced(const std::set<std::string>& forced) {
 
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
                    const std::set<std::string>& forced,
-                   const Evaluator* evaluator) {
+                   const Evaluator* evaluator, const Budgets& budgets) {
   CheckForced(forced);
+  Spending spending(budgets);
   for (int depth = 0;; ++depth) {
     std::vector<Node*> todo;
     for (Node& node : graph.nodes()) {
@@ -45,7 +46,7 @@ void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
     if (todo.empty()) return;
     Check(depth < kMaxDepth, "[", todo[0]->Where(),
           "] expected a body that ends, got one that calls itself");
-    for (Node* node : todo) ExpandNode(graph, *node, evaluator);
+    for (Node* node : todo) ExpandNode(graph, *node, evaluator, &spending);
   }
 }
 

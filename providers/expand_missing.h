@@ -6,6 +6,7 @@
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
@@ -15,10 +16,12 @@ namespace onnx_fp8 {
 // for MakePlan to report. Ops named in `forced` ("ScaledMatMul" or
 // "onnx_fp8.ScaledMatMul") are replaced even if there is a kernel. `evaluator`
 // computes what a body derives from shapes; null: nothing is computed.
-// REQUIRES: concrete shapes. Errors: a forced name that is no op with a body,
-// or what ExpandNode finds wrong.
+// All bodies together may take what `budgets` have. REQUIRES: concrete shapes.
+// Errors: a forced name that is no op with a body, or what ExpandNode finds
+// wrong.
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
                    const std::set<std::string>& forced = {},
-                   const Evaluator* evaluator = nullptr);
+                   const Evaluator* evaluator = nullptr,
+                   const Budgets& budgets = {});
 
 }  // namespace onnx_fp8

@@ -7,23 +7,30 @@ build/fuzz/corpus/TARGET and the next run starts from it; what is a finding is
 written to build/fuzz/findings/TARGET: a crash, a sanitizer's report, an
 exception that is not ours, more than 10 seconds, more than 2 GiB. A finding
 that is understood goes, as small as it can be, to
-tests/fuzz/regressions/TARGET, which test_fuzz replays. Exit code 0: none."""
+tests/fuzz/regressions/TARGET, which test_fuzz replays. build/fuzz/totals.md
+adds up all runs in build/fuzz. Exit code 0: no finding."""
 import argparse
+import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 import fuzz_seeds
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/fuzz"
 FUZZER = BUILD / "fuzzer"
+RUNS = BUILD / "runs.jsonl"
 REGRESSIONS = ROOT / "tests/fuzz/regressions"
 SECONDS_EACH, MIB, MIB_AT_ONCE = 10, 2048, 1024
 # Bytes of the largest input that is made up.
 MAX_LENGTH = {"model": 16384, "tokens": 1024, "command_line": 512}
+INTERRUPTED = 72  # libFuzzer's exit code
 RESULTS = {
     "executions": r"number_of_executed_units: *(\d+)",
     "peak_mib": r"peak_rss_mb: *(\d+)",
@@ -35,45 +42,88 @@ def targets():
     return sorted(p.name for p in REGRESSIONS.iterdir())
 
 
-def fuzz(target, seconds, runs):
-    """One run from the corpus, the seeds and the regressions; prints what it
-    came to. True without a finding."""
-    corpus, found, seeds = (BUILD / kind / target
-                            for kind in ("corpus", "findings", "seeds"))
-    for folder in (corpus, found, seeds):
-        folder.mkdir(parents=True, exist_ok=True)
-    fuzz_seeds.write(target, seeds)
-    before = set(found.iterdir())
-    command = [
+def arguments(target, corpus, found, seeds, seconds, runs):
+    return [
         FUZZER, corpus, seeds, REGRESSIONS / target,
         f"-max_total_time={seconds}", f"-runs={runs}",
         f"-timeout={SECONDS_EACH}", f"-rss_limit_mb={MIB}",
         f"-malloc_limit_mb={MIB_AT_ONCE}", f"-artifact_prefix={found}/",
         f"-max_len={MAX_LENGTH.get(target, 4096)}", "-reload=0",
         "-print_final_stats=1", "-verbosity=1"]
-    environment = {**os.environ, "ONNX_FP8_FUZZ_TARGET": target,
-                   # Debian's Protobuf is not instrumented.
-                   "ASAN_OPTIONS": "allocator_may_return_null=1:"
-                                   "detect_container_overflow=0",
-                   "ASAN_SYMBOLIZER_PATH": "/usr/bin/llvm-symbolizer-16",
-                   "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+def environment(target, scratch):
+    return {**os.environ, "ONNX_FP8_FUZZ_TARGET": target, "TMPDIR": scratch,
+            "ASAN_OPTIONS": "allocator_may_return_null=1",
+            "ASAN_SYMBOLIZER_PATH": "/usr/bin/llvm-symbolizer-16",
+            "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+def run(command, target, log):
+    """The exit code. Ctrl-C, which the fuzzer sees too, and SIGTERM end the
+    fuzzer, with its numbers in the log."""
+    # Targets write and read files: in memory, if there is such a place.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as scratch, \
+            log.open("w") as out:
+        with subprocess.Popen(command, stdout=out, stderr=out,
+                              env=environment(target, scratch)) as process:
+            signal.signal(signal.SIGINT, lambda *_: None)
+            signal.signal(signal.SIGTERM,
+                          lambda *_: process.send_signal(signal.SIGINT))
+            return process.wait()
+
+
+def fuzz(target, seconds, runs):
+    """One run from the corpus, the seeds and the regressions; prints what it
+    came to. The exit code."""
+    corpus, found, seeds = (BUILD / kind / target
+                            for kind in ("corpus", "findings", "seeds"))
+    for folder in (corpus, found, seeds):
+        folder.mkdir(parents=True, exist_ok=True)
+    fuzz_seeds.write(target, seeds)
+    before = set(found.iterdir())
     log = BUILD / f"{target}.log"
-    with log.open("w") as out:
-        code = subprocess.run(command, stdout=out, stderr=out,
-                              env=environment, check=False).returncode
+    begin = time.monotonic()
+    code = run(arguments(target, corpus, found, seeds, seconds, runs), target,
+               log)
+    result = {"target": target, "seconds": time.monotonic() - begin}
     text = log.read_text(errors="replace")
-    result = {}
     for name, pattern in RESULTS.items():
         match = re.search(pattern, text)
-        result[name] = float(match.group(1)) if match else float("nan")
-    line = ", ".join(f"{name} {value:,.0f}" for name, value in result.items())
+        result[name] = float(match.group(1)) if match else 0
     new = sorted(set(found.iterdir()) - before)
-    print(f"{target}: {line}", flush=True)
-    if code == 0 and not new:
-        return True
-    print(f"{target}: a finding; {log.relative_to(ROOT)} says where:",
-          *(f"  {path.relative_to(ROOT)}" for path in new), sep="\n")
-    return False
+    result["findings"] = len(new)
+    with RUNS.open("a") as out:
+        out.write(json.dumps(result) + "\n")
+    print(f"{target}: " + ", ".join(f"{key} {value:,.0f}" for key, value in
+                                    result.items() if key != "target"),
+          flush=True)
+    if new or code not in (0, INTERRUPTED):
+        print(f"{target}: a finding; {log.relative_to(ROOT)} says where:",
+              *(f"  {path.relative_to(ROOT)}" for path in new), sep="\n",
+              flush=True)
+        return 1
+    return code
+
+
+def totals():
+    """All runs as a table."""
+    lines = ["| target | executions | seconds | a second | peak MiB | "
+             "slowest ms | findings |", "|---|--:|--:|--:|--:|--:|--:|"]
+    runs = [json.loads(line) for line in RUNS.read_text().splitlines()]
+    for target in targets():
+        own = [run for run in runs if run["target"] == target]
+        if not own:
+            continue
+        add, most = ({key: by(run[key] for run in own) for key in own[0]
+                      if key != "target"} for by in (sum, max))
+        lines.append(
+            f"| {target} | {add['executions']:,.0f} | {add['seconds']:,.0f} | "
+            f"{add['executions'] / add['seconds']:,.0f} | "
+            f"{most['peak_mib']:,.0f} | {most['slowest_ms']:,.0f} | "
+            f"{add['findings']} |")
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -87,8 +137,13 @@ def main():
                         help="end after so many executions")
     args = parser.parse_args()
     chosen = targets() if args.target == "all" else [args.target]
-    good = [fuzz(target, args.seconds, args.runs) for target in chosen]
-    return 0 if all(good) else 1
+    codes = []
+    for target in chosen:
+        codes.append(fuzz(target, args.seconds, args.runs))
+        if codes[-1] == INTERRUPTED:
+            break
+    (BUILD / "totals.md").write_text(totals())
+    return max(codes)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ OTHER = python("external_data")
 
 MUTANTS = (
     M("copy: holes are filled", "onnx_fp8/copy_file.cc",
-      "    if (begin < 0) return {at, size_};\n", "    return {at, size_};\n",
-      COPY),
+      "  if (begin < 0) return {at, file.size()};\n",
+      "  return {at, file.size()};\n", COPY),
     M("copy: only what the kernel copies", "onnx_fp8/copy_file.cc",
       "std::vector<char> buffer(begin < end ? kBuffer : 0);",
       "begin = end;\n  std::vector<char> buffer;", COPY),
@@ -21,14 +21,14 @@ MUTANTS = (
       "if (std::memcmp(p.data(), q.data(), count) != 0) return false;\n"
       "    done += count;",
       "if (std::memcmp(p.data(), q.data(), count) != 0) return false;\n"
-      "    done = x.size();", COPY),
+      "    done = a.size();", COPY),
     M("external copy: also into the own folder", "graph/external_copy.cc",
       "    if (fs::equivalent(from, to, none)) return;\n", "", OTHER),
     M("external copy: over the model's data", "graph/external_copy.cc",
       "    CheckApart(to, location);\n", "",
       Test("test_bad_input", "external")),
     M("external copy: beside links", "graph/external_copy.cc",
-      "    CheckPlain(to_folder, name);\n", "    CheckPlain(to_folder, {});\n",
+      "    CheckPlain(to_, name);\n", "    CheckPlain(to_, {});\n",
       Test("test_bad_input", "external")),
     M("external copy: replaces what is there", "graph/external_copy.cc",
       "if (!same) Refuse(task);", "if (!same) Copy(task);", OTHER),
@@ -41,8 +41,8 @@ MUTANTS = (
     M("mapped file: must fit into memory", "onnx_fp8/mapped_file.cc",
       "MAP_PRIVATE | MAP_NORESERVE", "MAP_PRIVATE", OTHER),
     M("tensor: zeros are written", "onnx_fp8/tensor.cc",
-      "if (data == MAP_FAILED) Fail(OutOfMemoryText(bytes));",
-      "if (data == MAP_FAILED) Fail(OutOfMemoryText(bytes));\n"
+      "if (data == MAP_FAILED) FailOutOfMemory(bytes);",
+      "if (data == MAP_FAILED) FailOutOfMemory(bytes);\n"
       "  for (size_t i = 0; i < bytes; i += 4096) {\n"
       "    static_cast<volatile char*>(data)[i] = 0;\n  }", OTHER),
     M("rewrite: functions that hold a product stay", "graph/rewrite_model.cc",

@@ -127,4 +127,13 @@ MUTANTS = (
     M("rms norm: the mean of any axis", "graph/passes/fuse_norm.cc",
       'bool product = node->Is("Mul") && node->in(0) == node->in(1);',
       'bool product = node->Is("Mul");', graph("FuseNorms.*")),
+    M("Conv: windows of the input's size may be dilated",
+      "providers/cpu/conv.cc", "w.kernel[i] == 1 || w.dilation[i] == 1",
+      "true", cpu("Conv.*")),
+    M("Conv: the first images are all", "providers/cpu/conv.cc",
+      "x + ((image + i) * s.group + g) * s.c * plane",
+      "x + (i * s.group + g) * s.c * plane", cpu("Conv.*")),
+    M("Conv: the first rows of the weight are all", "providers/cpu/conv.cc",
+      "{weight + g * s.m * rows + first,", "{weight + g * s.m * rows,",
+      cpu("Conv.*")),
 )

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More mutants of scripts/mutate.py: branches, values that decide them, and the
-mode of BatchNormalization."""
+"""More mutants of scripts/mutate.py: branches, weights in them, values that decide
+them, and the mode of BatchNormalization."""
 from mutants import M, graph, python, training
 
 NEEDED = graph("NeededWhen.*")
 BRANCHES = python("branches")
+WEIGHTS = python("body_weights")
 VALUES = graph("SpecialiseValues.*")
 STATISTICS = graph("BindRunningStatistics.*")
 MODE = graph("SetBatchNormMode.*")
@@ -39,7 +40,7 @@ MUTANTS = (
     M("batch norm: as exported is not said", "graph/passes/batch_norm_mode.cc",
       "fixed.push_back(LayerName(*norm.node));", "", MODE),
     M("values: taken where data decide", "graph/passes/control_flow.cc",
-      "if (!SourcesOf(condition).data) {", "{", VALUES),
+      "if (!SourcesOf(node, condition).data) {", "{", VALUES),
     M("values: all that are given are taken", "graph/passes/specialise.cc",
       "  InputValues needed;\n", "  InputValues needed = values;\n", VALUES),
     M("values: of any rank", "graph/passes/known_values.cc",
@@ -47,4 +48,25 @@ MUTANTS = (
     M("values: a plan is for all of them", "training/session.cc",
       "std::ranges::includes(wanted.values, values)", "true",
       training("Session.APlanIsForTheValuesThatDecidedIt")),
+    M("bodies: weights stay in them", "graph/constants.cc",
+      "LiftTensors(graph, &node, **body);", "", WEIGHTS),
+    M("bodies: those of bodies in bodies stay", "graph/constants.cc",
+      "LiftFromBodies(**body);", "", WEIGHTS),
+    M("bodies: weights of one name are one", "graph/body_names.cc",
+      "if (name->empty() || count_[*name] == 1) return;", "return;", WEIGHTS),
+    M("bodies: readers keep the old name", "graph/body_names.cc",
+      "if (it != renames.end()) *name = it->second;", "", WEIGHTS),
+    M("bodies: export does not look into them", "graph/export_weights.cc",
+      "FindAll(weights, attribute.mutable_g(), held);", "", WEIGHTS),
+    M("bodies: a weight that an If chooses is none",
+      "graph/passes/trained_parameters.cc",
+      "outputs[i] = first ? kind : Join(node, outputs[i], kind);", "",
+      WEIGHTS),
+    M("bodies: a choice by data is no use",
+      "graph/passes/trained_parameters.cc",
+      "kind.tag == Kind::kTravelling && in[0].tag == Kind::kLive", "false",
+      WEIGHTS),
+    M("bodies: of branches not taken nothing is said",
+      "graph/passes/specialise.cc",
+      "report->unread.push_back(value->name);", "", WEIGHTS),
 )

@@ -6,6 +6,7 @@ build/mutate, built, shown to the tests that should notice, and taken back.
 Exit code 0: the tests killed every mutant."""
 import argparse
 import fnmatch
+import importlib
 import json
 import os
 import pathlib
@@ -15,17 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-
-import mutants
-import mutants_blocks
-import mutants_external
-import mutants_fusions
-import mutants_kernels
-import mutants_modes
-import mutants_recipes
-import mutants_reports
-import mutants_sqnr
-import mutants_threads
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -193,11 +183,10 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    found = [m for of in (mutants, mutants_blocks, mutants_external,
-                          mutants_fusions, mutants_kernels, mutants_modes,
-                          mutants_recipes, mutants_reports, mutants_sqnr,
-                          mutants_threads)
-             for m in of.MUTANTS if not patterns or
+    files = sorted(path.stem for path in (ROOT / "scripts").glob("mutants*.py"))
+    found = [m for file in files
+             for m in importlib.import_module(file).MUTANTS
+             if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
         sys.exit("mutate: no mutant has such a name; --list shows all")

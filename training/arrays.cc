@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/arrays.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "onnx_fp8/check.h"
-#include "training/npy.h"
 #include "training/safetensors.h"
 
 namespace onnx_fp8 {
 
-TensorMap ReadArrays(const std::string& path) {
+ArrayFile::ArrayFile(const std::string& path, const Budgets& budgets) {
   std::filesystem::path file(path);
   std::string extension = file.extension().string();
-  if (extension == ".safetensors") return ReadSafetensors(path);
-  if (extension == ".npz") return ReadNpz(path);
-  if (extension == ".npy") return {{file.stem().string(), ReadNpy(path)}};
-  Fail("[", path, "] expected a .npz, .npy or .safetensors file");
+  if (extension == ".npz") {
+    npz_.emplace(path, budgets);
+    names_ = npz_->names();
+    std::ranges::sort(names_);
+    return;
+  }
+  if (extension == ".safetensors") {
+    arrays_ = ReadSafetensors(path);
+  } else if (extension == ".npy") {
+    arrays_[file.stem().string()] = ReadNpy(path);
+  } else {
+    Fail("[", path, "] expected a .npz, .npy or .safetensors file");
+  }
+  for (const auto& [name, array] : arrays_) names_.push_back(name);
+}
+
+Tensor ArrayFile::Read(const std::string& name) {
+  return npz_ ? npz_->Read(name) : arrays_.at(name);
+}
+
+TensorMap ReadArrays(const std::string& path, const Budgets& budgets) {
+  ArrayFile file(path, budgets);
+  TensorMap arrays;
+  for (const std::string& name : file.names()) arrays[name] = file.Read(name);
+  return arrays;
 }
 
 Tensor ArrayFromBytes(DType dtype, const Shape& shape,

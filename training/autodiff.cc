@@ -80,7 +80,7 @@ Path FindPath(Graph& graph, const Value* loss,
 
 // The path with every node that has no rule replaced by its body.
 Path ExpandPath(Graph& graph, const Value* loss,
-                const std::vector<Value*>& wanted) {
+                const std::vector<Value*>& wanted, Spending& spending) {
   auto evaluator = MakeCpuEvaluator();
   for (;;) {
     Path path = FindPath(graph, loss, wanted);
@@ -110,7 +110,8 @@ Path ExpandPath(Graph& graph, const Value* loss,
            loss->name, "\", got ", text);
     }
     if (open.empty()) return path;
-    for (Node* node : open) ExpandNode(graph, *node, evaluator.get());
+    for (Node* node : open)
+      ExpandNode(graph, *node, evaluator.get(), &spending);
   }
 }
 
@@ -209,7 +210,8 @@ void Backward::Accumulate(Builder& b, const Node& node, Value* value,
 }  // namespace
 
 BackwardResult BuildBackward(Graph& graph, Value* loss,
-                             const std::vector<Value*>& wanted) {
+                             const std::vector<Value*>& wanted,
+                             Spending* spending) {
   Check(loss != nullptr && IsFloat(loss->dtype) && loss->concrete() &&
             NumElements(*loss->shape) == 1,
         "[", graph.file, "] expected one float as loss, got ",
@@ -221,7 +223,8 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
           "] expected a float value to differentiate by, got ",
           Name(value->dtype), " \"", value->name, "\"");
   }
-  Path path = ExpandPath(graph, loss, wanted);
+  Spending own;
+  Path path = ExpandPath(graph, loss, wanted, spending ? *spending : own);
   Backward backward(graph, loss, std::move(path));
   BackwardResult result;
   result.seed = backward.Run(loss);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
 
@@ -31,9 +32,11 @@ struct BackwardResult {
 //
 // REQUIRES: nodes in execution order. Errors: a loss that is not one float, a
 // value between the two without a concrete shape, and ops with neither rule
-// nor body, all of them in one message.
+// nor body, all of them in one message; bodies that take more than `spending`
+// has left (null: than the default budgets).
 BackwardResult BuildBackward(Graph& graph, Value* loss,
-                             const std::vector<Value*>& wanted);
+                             const std::vector<Value*>& wanted,
+                             Spending* spending = nullptr);
 
 inline constexpr char kForwardName[] = "onnx_fp8.forward";
 

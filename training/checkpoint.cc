@@ -5,11 +5,11 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/input_file.h"
 #include "onnx_fp8/mapped_file.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/shallow_json.h"
@@ -89,10 +89,10 @@ bool Exists(const std::string& path) {
 
 // What `latest` says; "" where there is none.
 std::string LatestText(const std::string& dir) {
-  std::ifstream file(LatestOf(dir));
-  std::string text(80, '\0');
-  file.read(text.data(), std::ssize(text));
-  text.resize(static_cast<size_t>(file.gcount()));
+  if (!Exists(LatestOf(dir))) return "";
+  InputFile file(LatestOf(dir));
+  std::string text(std::min<uint64_t>(file.size(), 80), '\0');
+  file.Read(text.data(), text.size(), 0);
   while (text.ends_with('\n')) text.pop_back();
   return text;
 }
@@ -168,7 +168,7 @@ std::string ManifestText(const Checkpoint& checkpoint, uint64_t state_bytes) {
 
 void WriteFolder(const std::string& folder, const Checkpoint& checkpoint,
                  const FileHook& hook) {
-  MakeDirectories(folder, hook);
+  MakeNewDirectory(folder, hook);
   OutputFile state(folder + kStateFile, hook);
   WriteSafetensors(state, checkpoint.state);
   state.Finish();

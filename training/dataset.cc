@@ -91,12 +91,14 @@ std::string Dataset::Files() const { return Join(spec_.files); }
 void Dataset::OpenArrays() {
   std::vector<std::string> unused;
   for (const std::string& file : spec_.files) {
-    for (const auto& [name, data] : ReadArrays(file)) {
+    ArrayFile arrays(file, spec_.budgets);
+    for (const std::string& name : arrays.names()) {
       auto input = std::ranges::find(spec_.inputs, name, &DatasetInput::name);
       if (input == spec_.inputs.end()) {
         unused.push_back(name);
         continue;
       }
+      Tensor data = arrays.Read(name);
       Check(Converts(data.dtype(), input->dtype), "[", file,
             "] expected array \"", name, "\" of ", Name(input->dtype), ", got ",
             Name(data.dtype()));

@@ -35,6 +35,7 @@ struct DatasetSpec {
   std::string label;
   DType token_dtype = DType::kUInt16;
   int64_t seq_len = 0;
+  Budgets budgets = {};  // `arrays`, for each file
 };
 
 // Errors: files that can't be read, an input that no array provides, arrays

@@ -6,12 +6,14 @@
 
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -33,10 +35,14 @@ void Add(Line& line, const char* key, const std::optional<double>& value) {
 
 // The step of a line; -1 if it is none of ours.
 int64_t StepOf(const std::string& text) {
-  auto line = nlohmann::json::parse(text, nullptr, false);
-  if (!line.is_object() || !line.contains("step")) return -1;
-  const auto& step = line["step"];
-  return step.is_number_integer() ? step.get<int64_t>() : -1;
+  try {
+    auto line = ParseShallowJson(text.data(), text.size(), 4, "");
+    if (!line.is_object() || !line.contains("step")) return -1;
+    const auto& step = line["step"];
+    return step.is_number_integer() ? step.get<int64_t>() : -1;
+  } catch (const Error&) {  // deep nesting
+    return -1;
+  }
 }
 
 }  // namespace
@@ -44,6 +50,7 @@ int64_t StepOf(const std::string& text) {
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
     : path_(path) {
   std::string kept;
+  bool replace = false;
   if (std::ifstream old(path, std::ios::binary); old) {
     for (std::string text; std::getline(old, text);) {
       bool whole = !old.eof();  // ended by a newline
@@ -55,10 +62,13 @@ MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
       }
     }
     Check(!old.bad(), "[", path, "] can't be read");
+    // Under another name that it has the file would grow too.
+    replace = cut_ > 0 || std::filesystem::hard_link_count(path) > 1;
   }
-  if (cut_ > 0) WriteFileAtomically(path, kept);
+  if (replace) WriteFileAtomically(path, kept);
   size_ = static_cast<int64_t>(kept.size());
-  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  constexpr int kGrow = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+  fd_ = open(path.c_str(), kGrow, 0666);
   Check(fd_ >= 0, "[", path,
         "] can't be opened: ", std::generic_category().message(errno));
 }

@@ -31,7 +31,8 @@ struct ValidationMetrics {
 class MetricsFile {
  public:
   // Opens or creates `path`. Lines of steps beyond `last_step`, and what is no
-  // such line (the torn end of a killed run), are cut; 0 starts afresh.
+  // such line (the torn end of a killed run), are cut; 0 starts afresh. A link
+  // is not followed, and a file that has other names too is left to these.
   // Errors: the file can't be read or written.
   MetricsFile(const std::string& path, int64_t last_step);
   MetricsFile(const MetricsFile&) = delete;

@@ -8,12 +8,13 @@
 #include <string_view>
 
 #include "onnx_fp8/check.h"
-#include "training/zip.h"
+#include "training/arrays.h"
 
 namespace onnx_fp8 {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kExtension = ".npy";
 constexpr size_t kMaxRank = 64;  // NumPy's
 
 struct Header {
@@ -225,18 +226,33 @@ Tensor ReadNpy(const std::string& path) {
   return ParseNpy({file.owner, data, file.size}, path);
 }
 
-TensorMap ReadNpz(const std::string& path) {
-  ZipArchive archive(path);
-  TensorMap arrays;
-  for (const ZipMember& member : archive.members()) {
-    constexpr std::string_view kExtension = ".npy";
-    std::string where = path + ": " + member.name;
-    Check(member.name.ends_with(kExtension), "[", where,
+NpzFile::NpzFile(const std::string& path, const Budgets& budgets)
+    : path_(path), archive_(path), spending_(budgets) {
+  for (const ZipMember& member : archive_.members()) {
+    Check(member.name.ends_with(kExtension), "[", path, ": ", member.name,
           "] expected .npy arrays only");
-    std::string name =
-        member.name.substr(0, member.name.size() - kExtension.size());
-    arrays[name] = ParseNpy(archive.Read(member), where);
+    names_.push_back(
+        member.name.substr(0, member.name.size() - kExtension.size()));
   }
+}
+
+Tensor NpzFile::Read(const std::string& name) {
+  auto at = std::ranges::find(names_, name) - names_.begin();
+  const ZipMember& member = archive_.members()[static_cast<size_t>(at)];
+  std::string where = path_ + ": " + member.name;
+  bool stored = member.method == 0;
+  if (!stored) {
+    auto bytes = static_cast<int64_t>(
+        std::min(member.size, static_cast<uint64_t>(INT64_MAX)));
+    spending_.Take(&Budgets::arrays, bytes, where);
+  }
+  return ParseNpy(archive_.Read(member), where);
+}
+
+TensorMap ReadNpz(const std::string& path, const Budgets& budgets) {
+  NpzFile file(path, budgets);
+  TensorMap arrays;
+  for (const std::string& name : file.names()) arrays[name] = file.Read(name);
   return arrays;
 }
 

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "training/arrays.h"
+#include "onnx_fp8/budgets.h"
+#include "onnx_fp8/tensor.h"
+#include "training/zip.h"
 
 namespace onnx_fp8 {
 
@@ -16,8 +19,28 @@ namespace onnx_fp8 {
 // header, fewer or more bytes than the shape needs.
 Tensor ReadNpy(const std::string& path);
 
-// All arrays by name (without ".npy"); deflated ones are copies. Errors: as
-// above and what ZipArchive finds, naming file and array.
-TensorMap ReadNpz(const std::string& path);
+// The arrays of an .npz by name (without ".npy"), each read when it is asked
+// for: stored ones are views of the mapped file, deflated ones copies.
+class NpzFile {
+ public:
+  // Errors: what ZipArchive finds; a member that is no .npy.
+  explicit NpzFile(const std::string& path, const Budgets& budgets = {});
+
+  // In the archive's order.
+  const std::vector<std::string>& names() const { return names_; }
+
+  // REQUIRES: one of names(). Errors: as ReadNpy's, naming file and array; more
+  // bytes inflated, by all calls together, than the budget `arrays`.
+  Tensor Read(const std::string& name);
+
+ private:
+  std::string path_;
+  ZipArchive archive_;
+  std::vector<std::string> names_;
+  Spending spending_;
+};
+
+// All of them. Errors: NpzFile's.
+TensorMap ReadNpz(const std::string& path, const Budgets& budgets = {});
 
 }  // namespace onnx_fp8

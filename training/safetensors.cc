@@ -9,6 +9,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -99,9 +100,11 @@ Json ParseHeader(const char* text, uint64_t size, const std::string& path) {
     }
     return true;
   };
-  Json header = Json::parse(text, text + size, refuse_twice, false);
-  Check(header.is_object(), "[", path,
-        "] expected a JSON object as the safetensors header");
+  const std::string expected =
+      "[" + path + "] expected a JSON object as the safetensors header";
+  // The file, a tensor, its shape, a size.
+  Json header = ParseShallowJson(text, size, 3, expected, refuse_twice);
+  Check(header.is_object(), expected);
   return header;
 }
 
@@ -202,16 +205,9 @@ void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
 
 void WriteSafetensors(const std::string& path, const TensorMap& tensors,
                       const StringMap& metadata) {
-  std::string temporary = TemporaryName(path);
-  try {
-    OutputFile file(temporary);
+  ReplaceFile(path, [&](OutputFile& file) {
     WriteSafetensors(file, tensors, metadata);
-    file.Finish();
-    RenamePath(temporary, path);
-  } catch (...) {
-    RemoveTree(temporary);
-    throw;
-  }
+  });
 }
 
 }  // namespace onnx_fp8

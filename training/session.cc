@@ -341,7 +341,11 @@ class Session : public TrainingSession {
     planned.step =
         BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
     key.values = planned.step.specialised.values;
-    if (lays_out) LayOutScales(planned.step);
+    if (lays_out) {
+      LayOutScales(planned.step);
+      std::string note = UnreadNote(planned.step.specialised);
+      if (!note.empty()) remark_ += (remark_.empty() ? "" : "; ") + note;
+    }
     return Keep(std::move(key), std::move(planned));
   }
 
@@ -382,7 +386,7 @@ class Session : public TrainingSession {
     Graph& graph = *planned.step.graph;
     ExpandMissing(graph, provider_->Kernels(),
                   {options_.expand.begin(), options_.expand.end()},
-                  evaluator_.get());
+                  evaluator_.get(), options_.budgets);
     if (key.kind == StepKind::kMicro) {
       std::shared_ptr<Graph> copies = SplitWeightCopies(graph);
       if (copies) planned.quantiser = MakeExecutor(copies);

@@ -36,13 +36,13 @@ constexpr char kAmaxState[] = "micro.amax";
 class StepBuilder {
  public:
   StepBuilder(const StepSource& source, StepKind kind)
-      : source_(source), kind_(kind) {}
+      : source_(source), kind_(kind), spending_(source.budgets) {}
 
   StepGraph Forward(const std::map<std::string, Shape>& shapes,
                     bool input_gradients, const InputValues& values) {
     if (kind_ != StepKind::kEval) RequireNoForward(*source_.model);
     step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
-                             &step_.specialised, values);
+                             &step_.specialised, values, &spending_);
     Graph& graph = *step_.graph;
     for (const Value* value : graph.outputs) {
       step_.outputs.push_back(value->name);
@@ -50,7 +50,7 @@ class StepBuilder {
     if (kind_ == StepKind::kEval) InferenceMode(graph);
     if (kind_ == StepKind::kGradients) DropNothing(graph);
     RemoveIdleDropout(graph);
-    if (kind_ != StepKind::kEval) UnrollRecurrent(graph);
+    if (kind_ != StepKind::kEval) UnrollRecurrent(graph, &spending_);
     NormaliseLinear(graph);
     FuseRotary(graph);
     FuseAttention(graph);
@@ -89,7 +89,7 @@ class StepBuilder {
       sums.push_back(AddSum(kAccumulated + name, param->dtype, *param->shape));
       Value* share =
           b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
-      parameters.push_back({param, b.Mul(sums.back(), share), name});
+      parameters.push_back({param, b.Mul(sums.back(), share), Fqn(name)});
     }
     if (micro.amaxes) {
       step_.fp8.slots = *source_.slots;
@@ -124,7 +124,7 @@ class StepBuilder {
         if (IsFloat(value->dtype)) wanted.push_back(value);
       }
     }
-    BackwardResult backward = BuildBackward(graph, loss_, wanted);
+    BackwardResult backward = BuildBackward(graph, loss_, wanted, &spending_);
     Pairs pairs;
     for (Value* value : wanted) {
       auto it = backward.gradient.find(value);
@@ -143,7 +143,7 @@ class StepBuilder {
     } else {
       std::vector<ParameterGradient> parameters;
       for (auto [param, grad] : pairs) {
-        parameters.push_back({param, grad, param->name});
+        parameters.push_back({param, grad, Fqn(param->name)});
       }
       amax_ = AmaxVector(graph, step_.fp8);
       BindRunningStatistics(graph, Optimise(parameters));
@@ -155,7 +155,8 @@ class StepBuilder {
   void Quantise(Value* seed, const Pairs& pairs) {
     step_.fp8 = Fp8Rewrite(*step_.graph, source_.fp8, seed, pairs,
                            source_.slots ? &*source_.slots : nullptr);
-    CheckPatterns(step_.fp8.decisions, source_.fp8, step_.graph->file);
+    CheckPatterns(step_.fp8.decisions, source_.fp8, step_.graph->file,
+                  LeftOut());
     // The rewrite notes on FP8 products what they are; for the profile all do.
     for (const GemmDecision& d : step_.fp8.decisions) {
       if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
@@ -220,12 +221,41 @@ class StepBuilder {
     return b.Op("Less", {b.Op("Abs", {loss_}), infinity});
   }
 
+  const std::string& Fqn(const std::string& parameter) const {
+    auto known = source_.fp8.names.find(parameter);
+    return known == source_.fp8.names.end() ? parameter : known->second.fqn;
+  }
+
+  // Parameters of the model that this graph has no use for.
+  std::vector<std::string> LeftOut() const {
+    std::vector<std::string> names;
+    for (const Value* value : source_.model->Initializers()) {
+      bool weight =
+          value->role == Role::kParameter || value->role == Role::kFrozen;
+      if (!weight) continue;
+      const Value* here = step_.graph->Find(value->name);
+      if (!here || here->uses.empty()) names.push_back(value->name);
+    }
+    return names;
+  }
+
+  // What the model's trained parameters go by, whatever this graph has of them.
+  std::set<std::string> TrainedNames() const {
+    std::set<std::string> names;
+    for (const Value* value : source_.model->Initializers()) {
+      if (value->role != Role::kParameter) continue;
+      names.insert({value->name, Fqn(value->name)});
+    }
+    return names;
+  }
+
   // Optimizer, then the update of delayed scales, which need its `ok`. Returns
   // that.
   Value* Optimise(const std::vector<ParameterGradient>& parameters) {
     Graph& graph = *step_.graph;
     std::vector<Value*> finite;
     if (amax_) finite.push_back(amax_);
+    CheckGroups(source_.optimizer, TrainedNames(), graph.file);
     OptimizerValues made =
         AppendOptimizer(graph, parameters, source_.optimizer, finite);
     if (step_.fp8.scale) {
@@ -300,6 +330,7 @@ class StepBuilder {
 
   const StepSource& source_;
   StepKind kind_;
+  Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;
   Value* amax_ = nullptr;

@@ -42,6 +42,7 @@ struct StepSource {
   // Whether kTrain and kMicro graphs have the model's own outputs too: each
   // needs memory of its own.
   bool model_outputs = false;
+  Budgets budgets = {};  // of each graph
 };
 
 struct StepGraph {

@@ -73,7 +73,7 @@ TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
 
 TrainingModel LoadTrainingModel(const SessionOptions& options) {
   TrainingModel model;
-  model.graph = ReadModel(options.model);
+  model.graph = ReadModel(options.model, {.budgets = options.budgets});
   RequireNoStep(*model.graph);
   ComputeInFloat(*model.graph);
   std::string note = SetBatchNormMode(*model.graph, options.batch_norm);
@@ -109,7 +109,10 @@ StepSource MakeStepSource(const SessionOptions& options,
           options.optimizer,
           {options.recipe, options.filter, model.names, model.scales},
           options.grad_accum,
-          &evaluator};
+          &evaluator,
+          {},
+          false,
+          options.budgets};
 }
 
 }  // namespace onnx_fp8

@@ -138,7 +138,8 @@ ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
                    .crc = reader.Get<uint32_t>(entry + 16),
                    .compressed = reader.Get<uint32_t>(entry + 20),
                    .size = reader.Get<uint32_t>(entry + 24),
-                   .offset = reader.Get<uint32_t>(entry + 42)};
+                   .offset = reader.Get<uint32_t>(entry + 42),
+                   .header = 0};
   std::string where = path + ": " + member.name;
   uint64_t extra = entry + 46 + name_size;
   ReadZip64Extra(reader, extra, extra + extra_size, &member, where);
@@ -152,7 +153,7 @@ ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
   Check(member.method == 8 || member.size == member.compressed, "[", where,
         "] has a damaged ZIP entry");
   // From the local header to the bytes behind it.
-  uint64_t local = member.offset;
+  uint64_t local = member.header = member.offset;
   Check(reader.Has(local, 30) && reader.Get<uint32_t>(local) == kLocalHeader,
         "[", where, "] has no ZIP header where the directory says");
   member.offset = local + 30 + reader.Get<uint16_t>(local + 26) +
@@ -160,6 +161,21 @@ ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
   Check(reader.Has(member.offset, member.compressed), "[", where, "] expected ",
         member.compressed, " bytes, got less (truncated ZIP file?)");
   return member;
+}
+
+// A few bytes that many members share could become any number of arrays.
+void RequireApart(std::vector<ZipMember> members, const Directory& directory,
+                  const std::string& path) {
+  std::ranges::sort(members, {}, &ZipMember::header);
+  for (size_t i = 0; i < members.size(); ++i) {
+    bool last = i + 1 == members.size();
+    uint64_t end = members[i].offset + members[i].compressed;
+    uint64_t next = last ? directory.offset : members[i + 1].header;
+    Check(end <= next, "[", path, ": ", members[i].name,
+          "] expected bytes of its own, got some that belong to ",
+          last ? "the ZIP directory" : "\"" + members[i + 1].name + "\"",
+          " too");
+  }
 }
 
 Bytes Inflate(uint8_t* from, const ZipMember& member,
@@ -211,6 +227,7 @@ ZipArchive::ZipArchive(const std::string& path)
   }
   Check(at == directory.offset + directory.size, "[", path_,
         "] has a damaged ZIP directory");
+  RequireApart(members_, directory, path_);
 }
 
 Bytes ZipArchive::Read(const ZipMember& member) const {

@@ -21,6 +21,7 @@ struct ZipMember {
   uint64_t compressed;  // bytes in the archive
   uint64_t size;        // bytes of the member
   uint64_t offset;      // of its first byte in the archive
+  uint64_t header;      // of its local header, which lies before
 };
 
 struct Bytes {
@@ -32,7 +33,8 @@ struct Bytes {
 class ZipArchive {
  public:
   // Errors: not a complete archive, encrypted or otherwise compressed members,
-  // a name twice; all name the file.
+  // a name twice, members that share bytes with each other or the directory;
+  // all name the file.
   explicit ZipArchive(const std::string& path);
 
   const std::vector<ZipMember>& members() const { return members_; }

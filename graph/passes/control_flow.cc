@@ -14,7 +14,29 @@ Value* AsTensor(const Node& node, const Entry& entry) {
   return entry.value;
 }
 
+// The body of a Loop that hands its condition on, so that the trip count alone
+// decides.
+bool NeverEndsEarly(const Graph& body) {
+  const Value* going = body.outputs[0];
+  for (size_t hops = 0; going && hops <= body.nodes().size(); ++hops) {
+    if (body.inputs.size() > 1 && going == body.inputs[1]) return true;
+    const Node* from = going->producer;
+    going = from && from->Is("Identity") ? from->in(0) : nullptr;
+  }
+  return false;
+}
+
 }  // namespace
+
+// Errors: more than is left, before an iteration is walked in vain.
+void Specialiser::RequireVisits(const Node& node, const Graph& body,
+                                int64_t trips) {
+  auto each = static_cast<int64_t>(body.nodes().size()) + 1;
+  int64_t all = 0;
+  if (__builtin_mul_overflow(trips, each, &all)) all = INT64_MAX;
+  Spending ahead = spending_;
+  ahead.Take(&Budgets::visits, all, node);
+}
 
 bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
   if (node.Is("If")) {
@@ -75,7 +97,7 @@ void Specialiser::VisitIf(Scope& scope, const Node& node) {
     return outputs;
   };
   std::vector<Entry> outputs;
-  if (!SourcesOf(condition).data) {
+  if (!SourcesOf(node, condition).data) {
     bool taken = KnownInt(node, condition, "the condition") != 0;
     outputs = branch(taken ? "then_branch" : "else_branch");
   } else {
@@ -109,11 +131,9 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   Check(body != nullptr && node.inputs().size() >= 2, "[", node.Where(),
         "] expected a body, a trip count and a condition");
-  int64_t trips = kMaxIterations;
+  int64_t trips = INT64_MAX;
   if (node.in(0)) {
     trips = KnownInt(node, TensorAt(scope, node, 0), "the trip count");
-    Check(trips <= kMaxIterations, "[", node.Where(), "] expected at most ",
-          kMaxIterations, " iterations, got ", trips);
   }
   bool going =
       !node.in(1) || KnownInt(node, TensorAt(scope, node, 1), "the condition");
@@ -122,9 +142,11 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
   Check(node.outputs().size() + 1 == body->outputs.size(), "[", node.Where(),
         "] expected ", node.outputs().size() + 1, " outputs of the body, got ",
         body->outputs.size());
+  if (going && NeverEndsEarly(*body)) RequireVisits(node, *body, trips);
   std::vector<std::vector<Value*>> scanned(node.outputs().size() -
                                            carried_count);
   for (int64_t i = 0; i < trips && going; ++i) {
+    spending_.Take(&Budgets::visits, 1, node);
     std::vector<Entry> inputs = {
         {Constant(Tensor::Scalar<int64_t>(i), "iteration"), {}, false},
         {Constant(Tensor::Scalar<bool>(true), "condition"), {}, false}};
@@ -169,14 +191,14 @@ void Specialiser::VisitScan(Scope& scope, const Node& node) {
     length = x->dim(axes[i]);
     xs.push_back(x);
   }
-  Check(length <= kMaxIterations, "[", node.Where(), "] expected at most ",
-        kMaxIterations, " iterations, got ", length);
   Check(node.outputs().size() == body->outputs.size() &&
             states <= body->outputs.size(),
         "[", node.Where(), "] expected ", node.outputs().size(),
         " outputs of the body, got ", body->outputs.size());
+  RequireVisits(node, *body, length);
   std::vector<std::vector<Value*>> scanned(node.outputs().size() - states);
   for (int64_t t = 0; t < length; ++t) {
+    spending_.Take(&Budgets::visits, 1, node);
     std::vector<Entry> inputs = carried;
     for (size_t i = 0; i < scans; ++i) {
       bool back = listed("scan_input_directions", i) != 0;
@@ -227,6 +249,7 @@ Value* Specialiser::Emit(const Node& like, const std::string& op,
   node->metadata = like.metadata;
   InferNode(*node, out_.opset);
   RequireShapes(*node);
+  spending_.Take(&Budgets::nodes, 1, *node);
   return node->out(0);
 }
 

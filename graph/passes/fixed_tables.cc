@@ -1,18 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/fixed_tables.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numbers>
 #include <vector>
 
 namespace onnx_fp8 {
 namespace {
 
-// What rounding to the dtype may change of a² + b².
-double Tolerance(DType dtype) {
-  return dtype == DType::kFloat || dtype == DType::kDouble ? 1e-5
-         : dtype == DType::kFloat16                        ? 4e-3
-                                                           : 3e-2;
+// Some of the elements, from all parts of the tensor.
+Tensor Sample(const Tensor& data) {
+  int64_t n = std::min<int64_t>(data.size(), 64);
+  std::vector<double> some;
+  for (int64_t i = 0; i < n; ++i) {
+    some.push_back(DoubleAt(data, i * data.size() / n));
+  }
+  return Tensor::From({n}, some);
+}
+
+bool Holds(DType dtype, const Tensor& numbers) {
+  Tensor rounded = ConvertTo(numbers, dtype);
+  for (int64_t i = 0; i < numbers.size(); ++i) {
+    if (DoubleAt(rounded, i) != DoubleAt(numbers, i)) return false;
+  }
+  return true;
+}
+
+// What rounding may have changed of a² + b². The numbers tell what they were
+// rounded to: models of half types compute in float.
+double Tolerance(const Tensor& data) {
+  Tensor sample = Sample(data);
+  return Holds(DType::kBFloat16, sample)  ? 3e-2
+         : Holds(DType::kFloat16, sample) ? 4e-3
+                                          : 1e-5;
 }
 
 // True if element(i)² + other(i)² = 1 for all i below n.
@@ -44,7 +66,7 @@ bool IsEncoding(const Tensor& data) {
   int64_t n = data.size();
   if (data.rank() < 2 || data.dim(-1) % 2 != 0 || n == 0) return false;
   auto x = [&](int64_t i) { return DoubleAt(data, i); };
-  double tolerance = Tolerance(data.dtype());
+  double tolerance = Tolerance(data);
   int64_t half = data.dim(-1) / 2;
   auto upper = [&](int64_t i) { return i / half * 2 * half + i % half; };
   return OnUnitCircle(
@@ -56,10 +78,39 @@ bool IsEncoding(const Tensor& data) {
 }
 
 bool ArePair(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype()) return false;
+  double tolerance = std::min(Tolerance(a), Tolerance(b));
   return OnUnitCircle(
-      a.size(), Tolerance(a.dtype()), [&](int64_t i) { return DoubleAt(a, i); },
+      a.size(), tolerance, [&](int64_t i) { return DoubleAt(a, i); },
       [&](int64_t i) { return DoubleAt(b, i); });
+}
+
+// Row k is w · cos(2πk i / n), and the one half of all rows later w · sin or
+// its opposite; w, the window, is the row of frequency 0.
+bool IsFourierBasis(const Tensor& data) {
+  int64_t n = data.rank() < 2 ? 0 : data.dim(-1);
+  if (n < 8 || data.size() % (2 * n) != 0) return false;
+  int64_t rows = data.size() / n / 2;
+  if (rows < 4 || rows > n / 2 + 1) return false;
+  double largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::fabs(DoubleAt(data, i)));
+  }
+  if (largest == 0) return false;
+  double room = 10 * Tolerance(data) * largest;
+  bool plus = true, minus = true;
+  for (int64_t k = 0; k < rows && (plus || minus); ++k) {
+    for (int64_t i = 0; i < n && (plus || minus); ++i) {
+      double window = DoubleAt(data, i);
+      auto turns = static_cast<double>(k * i % n) / static_cast<double>(n);
+      double angle = 2 * std::numbers::pi * turns;
+      double cosine = DoubleAt(data, k * n + i);
+      double sine = DoubleAt(data, (rows + k) * n + i);
+      bool fits = std::fabs(cosine - window * std::cos(angle)) <= room;
+      plus &= fits && std::fabs(sine - window * std::sin(angle)) <= room;
+      minus &= fits && std::fabs(sine + window * std::sin(angle)) <= room;
+    }
+  }
+  return plus || minus;
 }
 
 // The numbers along one axis if they are positive and fall and all rows are
@@ -115,10 +166,12 @@ std::unordered_map<const Value*, std::string> FixedTables(
       found[value] = "a mask";
     } else if (IsEncoding(data)) {
       found[value] = "sines and cosines";
+    } else if (IsFourierBasis(data)) {
+      found[value] = "a Fourier basis";
     } else {
       double first = DoubleAt(data, 0);
       auto& alike = single[data.shape()];
-      double wanted = 1 - first * first, room = Tolerance(data.dtype());
+      double wanted = 1 - first * first, room = Tolerance(data);
       for (auto it = alike.lower_bound(wanted - room);
            it != alike.end() && it->first <= wanted + room; ++it) {
         const Value* other = it->second->value;

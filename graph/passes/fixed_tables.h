@@ -16,6 +16,8 @@ namespace onnx_fp8 {
 //   two initializers of one shape (rotary tables), or of one, neighbours or the
 //   halves of its last axis (sinusoidal encodings). Half of the pairs at least
 //   must have no 0 in them: scales of 1 and biases of 0 are parameters.
+// - A Fourier basis: the rows are a window times cosines of 0, 1, 2, … periods,
+//   then times sines (the layer of a spectrogram).
 // - Frequencies: four positive numbers or more along one axis, each the same
 //   part of the one before, the last a tenth of the first or less, and all rows
 //   alike (rotary, sinusoidal, ALiBi).

@@ -257,10 +257,16 @@ std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
 }
 
 void CheckPatterns(const std::vector<GemmDecision>& decisions,
-                   const Fp8Spec& spec, const std::string& file) {
+                   const Fp8Spec& spec, const std::string& file,
+                   const std::vector<std::string>& left_out) {
   Filter filter(spec);
   if (!filter.enabled() || decisions.empty()) return;
   for (GemmDecision d : decisions) filter.Admits(&d);
+  for (const std::string& name : left_out) {
+    GemmDecision d;
+    d.fqn = name;
+    filter.Admits(&d);
+  }
   filter.RequireAllMatched(file);
 }
 

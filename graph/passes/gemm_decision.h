@@ -50,8 +50,10 @@ const OperandRecipe& OperandOf(const Recipe& recipe, const GemmInfo& gemm,
 std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
                                       const Fp8Spec& spec);
 
-// Errors: a pattern of the filter that matches none of all decisions of `file`.
+// Errors: a pattern of the filter that matches none of all decisions of `file`
+// and none of the parameters that the graph leaves out.
 void CheckPatterns(const std::vector<GemmDecision>& decisions,
-                   const Fp8Spec& spec, const std::string& file);
+                   const Fp8Spec& spec, const std::string& file,
+                   const std::vector<std::string>& left_out = {});
 
 }  // namespace onnx_fp8

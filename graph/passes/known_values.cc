@@ -25,7 +25,8 @@ InputValues ValuesOf(const Graph& graph,
   return values;
 }
 
-Specialiser::Sources Specialiser::SourcesOf(const Value* value) {
+Specialiser::Sources Specialiser::SourcesOf(const Node& reader,
+                                            const Value* value) const {
   Sources sources;
   std::unordered_set<const Value*> seen;
   std::vector<const Value*> open = {value};
@@ -33,6 +34,7 @@ Specialiser::Sources Specialiser::SourcesOf(const Value* value) {
     value = open.back();
     open.pop_back();
     if (value->is_constant() || !seen.insert(value).second) continue;
+    spending_.Take(&Budgets::visits, 1, reader);
     const Node* node = value->producer;
     if (!node) {
       bool key = value->is_input && !value->is_initializer() &&
@@ -52,9 +54,9 @@ Specialiser::Sources Specialiser::SourcesOf(const Value* value) {
 }
 
 void Specialiser::AskFor(const Node& node, const Value* value,
-                         const char* what) {
+                         const char* what) const {
   if (!value) return;
-  std::set<std::string> keys = SourcesOf(value).keys;
+  std::set<std::string> keys = SourcesOf(node, value).keys;
   if (keys.empty()) return;
   std::string names, flag;
   for (const std::string& name : keys) {
@@ -69,7 +71,7 @@ void Specialiser::AskFor(const Node& node, const Value* value,
 }
 
 int64_t Specialiser::KnownInt(const Node& node, const Value* value,
-                              const char* what) {
+                              const char* what) const {
   bool known = value && value->is_constant();
   if (!known) AskFor(node, value, what);
   Check(known && value->data.size() == 1, "[", node.Where(), "] expected ",

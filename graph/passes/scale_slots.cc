@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/shallow_json.h"
 
 namespace onnx_fp8 {
 
@@ -32,8 +33,11 @@ std::string SlotsText(const std::vector<ScaleSlot>& slots) {
 
 std::vector<ScaleSlot> ParseSlots(const std::string& text) {
   std::vector<ScaleSlot> slots;
+  const std::string expected = "[scale slots] expected a JSON list of slots";
+  auto list = ParseShallowJson(text.data(), text.size(), 4, expected);
+  Check(list.is_array(), expected, ", got another text");
   try {
-    for (const auto& entry : nlohmann::json::parse(text)) {
+    for (const auto& entry : list) {
       bool fixed = entry.value("scaling", "delayed") == "static";
       slots.push_back({entry.at("fqn"), entry.at("gemm"), entry.at("operand"),
                        ParseDType(entry.at("format").get<std::string>()),
@@ -41,7 +45,7 @@ std::vector<ScaleSlot> ParseSlots(const std::string& text) {
                        fixed ? Scaling::kStatic : Scaling::kDelayed});
     }
   } catch (const nlohmann::json::exception& error) {
-    Fail("[scale slots] expected a JSON list of slots, got another text");
+    Fail(expected, ", got another text");
   }
   return slots;
 }

@@ -13,10 +13,6 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
   Value* x = TensorAt(scope, node, 0);
   int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
   int64_t length = x->dim(axis);
-  auto check_parts = [&](int64_t parts) {
-    Check(parts <= kMaxIterations, "[", node.Where(), "] expected at most ",
-          kMaxIterations, " parts, got ", parts);
-  };
   std::vector<int64_t> sizes;
   bool squeeze = false;
   if (node.in(1)) {
@@ -28,7 +24,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
       int64_t chunk = IntAt(split->data, 0);
       Check(chunk > 0, "[", node.Where(), "] expected a chunk size > 0, got ",
             chunk);
-      check_parts(length / chunk);
+      spending_.Take(&Budgets::visits, length / chunk, node);
       for (int64_t at = 0; at < length; at += chunk) {
         sizes.push_back(std::min(chunk, length - at));
       }
@@ -36,7 +32,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
       sizes = ToInts(split->data);
     }
   } else {
-    check_parts(length);
+    spending_.Take(&Budgets::visits, length, node);
     sizes.assign(static_cast<size_t>(length), 1);
     squeeze = node.Int("keepdims", 1) == 0;
   }
@@ -51,6 +47,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
   made->metadata = node.metadata;
   InferNode(*made, out_.opset);
   RequireShapes(*made);
+  spending_.Take(&Budgets::nodes, 1, node);
   std::vector<Value*> parts = made->outputs();
   if (squeeze) {
     Value* axes = Constant(Tensor::Ints({axis}), "axes");

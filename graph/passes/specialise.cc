@@ -5,19 +5,20 @@
 #include <chrono>
 #include <set>
 
+#include "graph/check_inference.h"
 #include "graph/check_sizes.h"
 #include "graph/infer_shapes.h"
+#include "graph/node_cost.h"
 #include "graph/passes/specialiser.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// A constant beyond this is computed in the step rather than kept.
-constexpr size_t kMaxFoldedBytes = size_t{16} << 20;
-
-// Loops are walked once per iteration: beyond this nobody waits for the end.
-constexpr int64_t kMaxVisits = 4'000'000;
+// A constant beyond this is computed in the step rather than kept, and so is
+// one that takes more operations.
+constexpr int64_t kMaxFoldedBytes = int64_t{16} << 20;
+constexpr double kMaxFoldedWork = 1 << 30;
 
 bool IsRandom(const Node& node) {
   static const std::set<std::string, std::less<>> kRandom = {
@@ -37,6 +38,41 @@ int64_t CountNodes(const Graph& graph) {
     }
   }
   return count;
+}
+
+// What grows with the node itself: operands, attributes, texts.
+int64_t CopyWork(const Node& node) {
+  constexpr size_t kEach = 256;  // as much as so many elements of a tensor
+  size_t work = (node.inputs().size() + node.outputs().size()) * kEach;
+  work += node.name.size();
+  for (const Value* out : node.outputs()) work += out ? out->name.size() : 0;
+  for (const auto& [key, text] : node.metadata) work += text.size();
+  for (const auto& [key, attribute] : node.attributes) {
+    std::visit(
+        [&](const auto& value) {
+          if constexpr (requires { value.size(); }) {
+            work += static_cast<size_t>(value.size());
+          }
+        },
+        attribute);
+  }
+  return static_cast<int64_t>(work);
+}
+
+// Bytes of a result; where its size is not known before (NonZero, Unique,
+// Compress), what no such op exceeds: an index per axis for each element.
+int64_t MostBytes(const Node& node, const Value& result) {
+  if (result.concrete()) {
+    return NumElements(*result.shape) *
+           static_cast<int64_t>(ByteSize(result.dtype));
+  }
+  int64_t most = 0;
+  for (const Value* in : node.inputs()) {
+    if (!in || !in->concrete()) continue;
+    int64_t each = static_cast<int64_t>(sizeof(int64_t)) * (in->rank() + 1);
+    most = std::max(most, NumElements(*in->shape) * each);
+  }
+  return most;
 }
 
 // Dropout that passes its input on: not in training mode, or ratio 0.
@@ -59,7 +95,14 @@ Value* Specialiser::Constant(Tensor data, const std::string& hint) {
 
 Entry Specialiser::Lookup(Scope& scope, const Value* value) {
   auto it = scope.entries.find(value);
-  if (it != scope.entries.end()) return it->second;
+  if (it != scope.entries.end()) {
+    const Entry& entry = it->second;
+    if (entry.is_sequence) {  // it is copied several times
+      spending_.Take(&Budgets::work, 8 * std::ssize(entry.sequence),
+                     "sequence " + value->name);
+    }
+    return entry;
+  }
   if (value->is_initializer()) {
     Value* copy = Constant(value->data, value->name);
     copy->role = value->role;
@@ -112,10 +155,7 @@ Value* Specialiser::TensorAt(Scope& scope, const Node& node, size_t i) {
 }
 
 void Specialiser::Visit(Scope& scope, const Node& node) {
-  Check(++visits_ <= kMaxVisits, "[", node.Where(),
-        "] expected loops that "
-        "come to at most ",
-        kMaxVisits, " nodes in all, got more");
+  spending_.Take(&Budgets::visits, 1, node);
   if (VisitControlFlow(scope, node) || VisitSequence(scope, node)) return;
   std::vector<Value*> in;
   for (size_t i = 0; i < node.inputs().size(); ++i) {
@@ -127,11 +167,14 @@ void Specialiser::Visit(Scope& scope, const Node& node) {
     return;
   }
   Node* copy = Copy(node, in);
+  spending_.Take(&Budgets::work, CopyWork(*copy) + InferenceWork(*copy), *copy);
   InferNode(*copy, out_.opset);
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (node.out(i)) Bind(scope, node.out(i), copy->out(i));
   }
-  if (!Fold(scope, node, copy)) RequireShapes(*copy);
+  if (Fold(scope, node, copy)) return;
+  RequireShapes(*copy);
+  spending_.Take(&Budgets::nodes, 1, *copy);
 }
 
 Node* Specialiser::Copy(const Node& node, const std::vector<Value*>& in) {
@@ -174,13 +217,18 @@ bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
     if (value && !value->is_constant()) return false;
     inputs.push_back(value ? value->data : Tensor());
   }
+  int64_t bytes = 0;
   for (const Value* value : copy->outputs()) {
-    if (!value || !value->concrete()) continue;
-    if (!Plausible(*value->shape)) return false;
-    size_t bytes = static_cast<size_t>(NumElements(*value->shape)) *
-                   ByteSize(value->dtype);
-    if (bytes > kMaxFoldedBytes) return false;
+    if (!value) continue;
+    if (value->shape && !Plausible(*value->shape)) return false;
+    int64_t most = MostBytes(*copy, *value);
+    if (value->concrete() && most > kMaxFoldedBytes) return false;
+    bytes += most;
   }
+  double work = CostOf(*copy).flops;
+  if (work > kMaxFoldedWork) return false;
+  spending_.Take(&Budgets::work, static_cast<int64_t>(work), *copy);
+  spending_.Take(&Budgets::constants, bytes, *copy);
   std::vector<Tensor> results;
   try {
     results = evaluator_.Evaluate(*copy, inputs);
@@ -274,16 +322,34 @@ void Specialiser::AddOutput(Scope& scope, const Value* output) {
   out_.outputs.push_back(value);
 }
 
+std::string UnreadReason(const SpecialiseReport& report) {
+  std::string where;
+  for (const auto& [name, value] : report.values) {
+    where += Concat(where.empty() ? " where " : ", ", name, "=", value);
+  }
+  return "in a branch that is not taken" +
+         (where.empty() ? " at these shapes" : where);
+}
+
+std::string UnreadNote(const SpecialiseReport& report) {
+  if (report.unread.empty()) return "";
+  return Concat(report.unread.size(), " of the parameters (", report.unread[0],
+                " is one) are not trained: they are ", UnreadReason(report));
+}
+
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
                                   SpecialiseReport* report,
-                                  const InputValues& values) {
+                                  const InputValues& values,
+                                  Spending* spending) {
   auto begin = std::chrono::steady_clock::now();
+  Spending own;
   InputValues needed;
   for (;;) {
     auto out = std::make_unique<Graph>();
-    Specialiser specialiser(*out, evaluator, needed);
+    Specialiser specialiser(*out, evaluator, needed,
+                            spending ? *spending : own);
     try {
       specialiser.Run(graph, shapes);
     } catch (const NeedsValues& error) {
@@ -302,6 +368,10 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
           std::chrono::steady_clock::now() - begin;
       report->seconds = time.count();
       report->values = needed;
+      for (const Value* value : graph.Initializers()) {
+        if (value->role != Role::kParameter) continue;
+        if (!out->Find(value->name)) report->unread.push_back(value->name);
+      }
     }
     return out;
   }

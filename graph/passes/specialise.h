@@ -4,9 +4,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
 
@@ -21,29 +23,42 @@ struct SpecialiseReport {
   // What the graph needed of the values given: it holds for these only, and has
   // no such inputs any more.
   InputValues values;
+  // Parameters that nothing in the graph reads: those of branches that shapes
+  // and values decided against.
+  std::vector<std::string> unread;
 };
+
+// Of unread parameters: why they are, and a note for people ("" if there are
+// none).
+std::string UnreadReason(const SpecialiseReport& report);
+std::string UnreadNote(const SpecialiseReport& report);
 
 // The graph for these input shapes (by input name, all sizes known): every
 // value has a concrete shape, shape arithmetic and control flow are gone, and
 // sequences have become plain values. One walk in topological order: what
-// depends on shapes and constants only is computed (up to 16 MiB per value);
-// Shape of a known shape is a constant; If with a known condition is inlined
-// (of one that depends on data both branches are, and Where selects), Loop and
-// Scan with a known trip count are unrolled. Parameters and state (Value::role)
-// are never folded. Names of inputs, outputs and initializers stay.
+// depends on shapes and constants only is computed (up to 16 MiB per value and
+// 2^30 operations per node); Shape of a known shape is a constant; If with a
+// known condition is inlined (of one that depends on data both branches are,
+// and Where selects), Loop and Scan with a known trip count are unrolled.
+// Parameters and state (Value::role) are never folded. Names of inputs, outputs
+// and initializers stay.
 //
 // An input of one integer or bool (a sampling rate, a flag) that decides a
 // branch, a trip count or a shape becomes the constant that `values` has for
 // it; others of `values` stay inputs.
 //
+// The walk takes what it costs from `spending`: `visits`, `nodes` of the new
+// graph, `work` and `constants` of folding. Null: it has the default budgets.
+//
 // Errors: an input without shape or of another rank than the model's; a value
 // whose shape stays open, naming its node; a value that is needed and not
-// given, naming its input.
+// given, naming its input; a budget that is used up, naming node and budget.
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
                                   SpecialiseReport* report = nullptr,
-                                  const InputValues& values = {});
+                                  const InputValues& values = {},
+                                  Spending* spending = nullptr);
 
 // An integer or bool of one element, of rank 0 or 1.
 bool MayBeKey(DType dtype, const Shape& shape);

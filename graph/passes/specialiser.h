@@ -17,10 +17,6 @@
 
 namespace onnx_fp8 {
 
-// More iterations of a loop, or parts of a sequence, would make a graph that
-// nobody can plan.
-inline constexpr int64_t kMaxIterations = 65536;
-
 // What an old value has become: a value of the new graph, or a sequence of
 // them.
 struct Entry {
@@ -47,8 +43,12 @@ class NeedsValues : public Error {
 class Specialiser {
  public:
   // `values`: of the inputs that become constants.
-  Specialiser(Graph& out, const Evaluator& evaluator, const InputValues& values)
-      : out_(out), evaluator_(evaluator), values_(values) {}
+  Specialiser(Graph& out, const Evaluator& evaluator, const InputValues& values,
+              Spending& spending)
+      : out_(out),
+        evaluator_(evaluator),
+        values_(values),
+        spending_(spending) {}
 
   Graph& Run(const Graph& graph, const std::map<std::string, Shape>& shapes);
   int64_t folded() const { return folded_; }
@@ -75,13 +75,13 @@ class Specialiser {
     std::set<std::string> keys;  // inputs whose values may be known
     bool data = false;           // anything else
   };
-  static Sources SourcesOf(const Value* value);
+  Sources SourcesOf(const Node& node, const Value* value) const;
   // The first element of a constant; `what` says which operand of the node it
   // is. Errors: NeedsValues where inputs decide it, Error where data do.
-  static int64_t KnownInt(const Node& node, const Value* value,
-                          const char* what);
+  int64_t KnownInt(const Node& node, const Value* value,
+                   const char* what) const;
   // Errors: NeedsValues if inputs that may be keys decide `value`.
-  static void AskFor(const Node& node, const Value* value, const char* what);
+  void AskFor(const Node& node, const Value* value, const char* what) const;
   void AddOutput(Scope& scope, const Value* output);
 
   // False if the node is no If, Loop or Scan.
@@ -90,6 +90,7 @@ class Specialiser {
   Value* Select(const Node& node, Value* condition, const Entry& yes,
                 const Entry& no);
   void VisitLoop(Scope& scope, const Node& node);
+  void RequireVisits(const Node& node, const Graph& body, int64_t trips);
   void VisitScan(Scope& scope, const Node& node);
   std::vector<Entry> Carried(Scope& scope, const Node& node, size_t first,
                              size_t count);
@@ -106,8 +107,8 @@ class Specialiser {
   Graph& out_;
   const Evaluator& evaluator_;
   const InputValues& values_;
+  Spending& spending_;
   int64_t folded_ = 0;
-  int64_t visits_ = 0;
 };
 
 }  // namespace onnx_fp8

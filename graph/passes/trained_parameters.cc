@@ -225,10 +225,26 @@ class Rule {
     return {values ? Kind::kValues : Kind::kAux};
   }
 
+  // What the branches of an If hand out in one place.
+  Kind Join(const Node& node, const Kind& a, const Kind& b) {
+    Names travelling = a.names;
+    travelling.insert(b.names.begin(), b.names.end());
+    if (a.tag == Kind::kLive || b.tag == Kind::kLive) {
+      Found(travelling, node);
+      return {Kind::kLive};
+    }
+    if (!travelling.empty()) return {Kind::kTravelling, travelling};
+    bool values = a.tag == Kind::kValues || b.tag == Kind::kValues;
+    return {values ? Kind::kValues : Kind::kAux};
+  }
+
   // Bodies see the values around them; their own inputs count as live. Returns
-  // what the outputs are: live if any body's output is, else values likewise.
-  Kind OfSubgraphs(const Node& node, Kinds& kinds) {
-    bool live = node.op != "If", values = false;
+  // what the node's outputs are: of an If what its branches hand out, where
+  // that depends on something, or is a constant that the condition chooses.
+  std::vector<Kind> OfSubgraphs(const Node& node, const std::vector<Kind>& in,
+                                Kinds& kinds) {
+    bool branches = node.op == "If", first = true;
+    std::vector<Kind> outputs(node.outputs().size());
     for (const auto& [key, attribute] : node.attributes) {
       auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
       if (!inner) continue;
@@ -244,10 +260,12 @@ class Rule {
         kinds[value->name] = {value->is_input ? Kind::kLive : Kind::kAux};
       }
       Visit(**inner, kinds, /*body=*/true);
-      for (const Value* value : (*inner)->outputs) {
-        live |= kinds[value->name].tag == Kind::kLive;
-        values |= kinds[value->name].tag == Kind::kValues;
+      const std::vector<Value*>& given = (*inner)->outputs;
+      for (size_t i = 0; i < std::min(outputs.size(), given.size()); ++i) {
+        const Kind& kind = kinds[given[i]->name];
+        outputs[i] = first ? kind : Join(node, outputs[i], kind);
       }
+      first = false;
       for (auto& [name, kind] : hidden) {
         if (kind) {
           kinds[name] = *kind;
@@ -256,7 +274,17 @@ class Rule {
         }
       }
     }
-    return {live ? Kind::kLive : values ? Kind::kValues : Kind::kAux};
+    for (Kind& kind : outputs) {
+      if (!branches) {
+        kind = {Kind::kLive};
+      } else if (kind.tag == Kind::kAux || kind.tag == Kind::kOne) {
+        kind = OfOperation(node, in);
+      } else if (kind.tag == Kind::kTravelling && in[0].tag == Kind::kLive) {
+        Found(kind.names, node);
+        kind = {Kind::kLive};
+      }
+    }
+    return outputs;
   }
 
   static bool HasSubgraph(const Node& node) {
@@ -272,9 +300,9 @@ class Rule {
         in.push_back(value ? kinds[value->name] : Kind{Kind::kOne});
       }
       Kind out;
+      std::vector<Kind> outputs;
       if (HasSubgraph(node)) {
-        out = OfSubgraphs(node, kinds);
-        if (out.tag == Kind::kAux) out = OfOperation(node, in);
+        outputs = OfSubgraphs(node, in, kinds);
       } else if (node.op == "Constant") {
         if (!body) continue;  // a held tensor
         out = OfConstant(node);
@@ -290,8 +318,9 @@ class Rule {
           if (node.in(i)) running_.insert(node.in(i)->name);
         }
       }
-      for (const Value* value : node.outputs()) {
-        if (value) kinds[value->name] = out;
+      for (size_t i = 0; i < node.outputs().size(); ++i) {
+        if (!node.out(i)) continue;
+        kinds[node.out(i)->name] = outputs.empty() ? out : outputs[i];
       }
     }
   }

@@ -10,7 +10,6 @@ namespace onnx_fp8 {
 namespace {
 
 // More steps than this would make a graph that nobody can plan.
-constexpr int64_t kMaxSteps = 65536;
 
 // Slots of the operands.
 constexpr size_t kX = 0, kW = 1, kR = 2, kB = 3, kLengths = 4, kH = 5, kC = 6,
@@ -72,7 +71,7 @@ std::vector<Activation> ActivationsOf(const Node& node,
 
 class Unroller {
  public:
-  Unroller(Graph& graph, Node& node);
+  Unroller(Graph& graph, Node& node, Spending& spending);
 
   void Run();
 
@@ -131,6 +130,7 @@ class Unroller {
 
   Graph& graph_;
   Node& node_;
+  Spending& spending_;
   Builder b_;
   DType dtype_;
   bool batch_first_, first_is_reverse_;
@@ -155,8 +155,11 @@ std::string Prefix(const Node& node) {
   return node.op + ".";
 }
 
-Unroller::Unroller(Graph& graph, Node& node)
-    : graph_(graph), node_(node), b_(graph, Prefix(node), &node) {
+Unroller::Unroller(Graph& graph, Node& node, Spending& spending)
+    : graph_(graph),
+      node_(node),
+      spending_(spending),
+      b_(graph, Prefix(node), &node) {
   b_.set_metadata(node.metadata);
   for (size_t i : {kX, kW, kR}) {
     const Value* value = node.in(i);
@@ -172,8 +175,8 @@ Unroller::Unroller(Graph& graph, Node& node)
   batch_first_ = layout == 1;
   steps_ = x.dim(batch_first_ ? 1 : 0);
   batch_ = x.dim(batch_first_ ? 0 : 1);
-  Check(steps_ <= kMaxSteps, "[", node.Where(), "] expected at most ",
-        kMaxSteps, " steps for a gradient, got ", steps_);
+  // A step has a node at least, and a part of x before it has those.
+  spending_.Take(&Budgets::nodes, steps_, node);
   hidden_ = node.in(kR)->dim(2);
   gates_ = Gates(node);
   std::string direction = node.String("direction", "forward");
@@ -381,6 +384,7 @@ Unroller::Unrolled Unroller::Unroll(int64_t d) {
   bool reverse = d == 1 || first_is_reverse_;
   for (size_t s = 0; s < from_x.size(); ++s) {
     size_t t = reverse ? from_x.size() - 1 - s : s;
+    size_t before = graph_.nodes().size();
     State next = Step(cell, Concat("h", d, ".", t), from_x[t], state);
     Value* row = next.h;
     if (Value* mask = masks_[t]) {
@@ -390,6 +394,8 @@ Unroller::Unrolled Unroller::Unroll(int64_t d) {
     }
     result.rows[t] = row;
     state = next;
+    size_t made = graph_.nodes().size() - before;
+    spending_.Take(&Budgets::nodes, static_cast<int64_t>(made), node_);
   }
   result.last = state;
   return result;
@@ -456,12 +462,14 @@ void Unroller::Run() {
 
 }  // namespace
 
-void UnrollRecurrent(Graph& graph) {
+void UnrollRecurrent(Graph& graph, Spending* spending) {
+  Spending own;
   std::vector<Node*> recurrent;
   for (Node& node : graph.nodes()) {
     if (node.domain.empty() && Gates(node) > 0) recurrent.push_back(&node);
   }
-  for (Node* node : recurrent) Unroller(graph, *node).Run();
+  for (Node* node : recurrent)
+    Unroller(graph, *node, spending ? *spending : own).Run();
 }
 
 }  // namespace onnx_fp8

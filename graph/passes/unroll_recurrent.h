@@ -2,6 +2,7 @@
 #pragma once
 
 #include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
 
@@ -22,7 +23,8 @@ namespace onnx_fp8 {
 // An activation takes its alpha and beta from the node's lists in order; what
 // is missing there has the default of the ONNX op of that name. REQUIRES:
 // concrete shapes, nodes in execution order. Errors: operands and attributes
-// that do not fit, more than 65536 steps, naming the node.
-void UnrollRecurrent(Graph& graph);
+// that do not fit, naming the node; more nodes than `spending` has left (null:
+// than the default budget).
+void UnrollRecurrent(Graph& graph, Spending* spending = nullptr);
 
 }  // namespace onnx_fp8

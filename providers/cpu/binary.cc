@@ -162,13 +162,13 @@ struct ModOp {  // sign of the divisor
 struct MaxOp {  // NaN wins; | and not ||, which is not vectorised
   template <typename T>
   T operator()(T a, T b) const {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }
 };
 struct MinOp {
   template <typename T>
   T operator()(T a, T b) const {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
 };
 struct PReluOp {

@@ -82,24 +82,26 @@ void ForEachTap(const Window& w, Fn tap) {
   }
 }
 
-// columns (channels · taps, end - begin) of x (channels, in).
+// Rows first … last of the columns (channels · taps, end - begin) of
+// x (channels, in), `ld` elements from row to row.
 template <typename T>
-void ToColumns(const Window& w, const T* x, int64_t channels, int64_t begin,
-               int64_t end, T* columns) {
+void ToColumns(const Window& w, const T* x, int64_t first, int64_t last,
+               int64_t begin, int64_t end, int64_t ld, T* columns) {
   int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
-  int64_t positions = end - begin, step = w.stride[2];
-  for (int64_t c = 0; c < channels; ++c) {
-    ForEachTap(w, [&](int64_t tap, int64_t kd, int64_t kh, int64_t kw) {
-      T* to = columns + (c * taps + tap) * positions;
-      const T* from = x + c * plane;
-      ForEachRun(
-          w, kd, kh, kw, begin, end,
-          [&](int64_t at, int64_t in, int64_t count, int64_t lo, int64_t hi) {
-            std::fill(to + at, to + at + lo, T{0});
-            Read(from + in + lo * step, step, hi - lo, to + at + lo);
-            std::fill(to + at + hi, to + at + count, T{0});
-          });
-    });
+  int64_t step = w.stride[2];
+  for (int64_t row = first; row < last; ++row) {
+    int64_t tap = row % taps, kw = tap % w.kernel[2];
+    int64_t kh = tap / w.kernel[2] % w.kernel[1];
+    int64_t kd = tap / (w.kernel[2] * w.kernel[1]);
+    const T* from = x + row / taps * plane;
+    T* to = columns + (row - first) * ld;
+    ForEachRun(
+        w, kd, kh, kw, begin, end,
+        [&](int64_t at, int64_t in, int64_t count, int64_t lo, int64_t hi) {
+          std::fill(to + at, to + at + lo, T{0});
+          Read(from + in + lo * step, step, hi - lo, to + at + lo);
+          std::fill(to + at + hi, to + at + count, T{0});
+        });
   }
 }
 
@@ -205,12 +207,86 @@ void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
       p.a = {weight + g * s.m * rows, DTypeOf<T>(), rows, false};
       p.b = {from + begin, DTypeOf<T>(), positions, false};
       if (!pointwise) {
-        ToColumns(w, from, s.c, begin, end, columns.data());
+        ToColumns(w, from, 0, rows, begin, end, end - begin, columns.data());
         p.b = {columns.data(), DTypeOf<T>(), end - begin, false};
       }
       Gemm(p);
     }
   });
+}
+
+// A window as large as the input, of which there is one.
+bool IsWhole(const Window& w) {
+  bool dense = true;
+  for (size_t i = 0; i < w.kernel.size(); ++i) {
+    dense &= w.kernel[i] == 1 || w.dilation[i] == 1;
+  }
+  return dense && w.kernel == w.in && w.pad == Window::Axes{0, 0, 0} &&
+         Window::Product(w.out) == 1;
+}
+
+// Its images are the rows of one matrix.
+template <typename T>
+void ConvolveWhole(const Window& w, const Sizes& s, const T* x, const T* weight,
+                   const T* bias, T* y) {
+  int64_t rows = s.c * Window::Product(w.in);
+  for (int64_t g = 0; g < s.group; ++g) {
+    GemmProblem p = {.m = s.n,
+                     .n = s.m,
+                     .k = rows,
+                     .bias = bias ? bias + g * s.m : nullptr,
+                     .c = y + g * s.m,
+                     .ldc = s.group * s.m};
+    p.a = {x + g * rows, DTypeOf<T>(), s.group * rows, false};
+    p.b = {weight + g * s.m * rows, DTypeOf<T>(), rows, true};
+    Gemm(p);
+  }
+}
+
+// Fewer positions than this in an image are too few for a product of its own.
+constexpr int64_t kFewPositions = 32;
+
+// The columns of many images side by side, a block of rows at a time: so are
+// the gradients of weights, whose windows are nearly as large as the input.
+template <typename T>
+void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
+                      const T* weight, const T* bias, T* y) {
+  int64_t rows = s.c * Window::Product(w.kernel);
+  int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
+  int64_t most = std::max<int64_t>(1, 1024 / positions);
+  std::vector<T> columns, result;
+  for (int64_t task = 0; task < s.group * ((s.n + most - 1) / most); ++task) {
+    int64_t g = task % s.group, image = task / s.group * most;
+    int64_t images = std::min(most, s.n - image), width = images * positions;
+    int64_t depth = std::clamp<int64_t>(kColumns / width, 64, rows + 64);
+    columns.resize(static_cast<size_t>(depth * width));
+    result.resize(static_cast<size_t>(s.m * width));
+    SetRows(bias ? bias + g * s.m : nullptr, s.m, width, width, result.data());
+    for (int64_t first = 0; first < rows; first += depth) {
+      int64_t last = std::min(first + depth, rows);
+      ParallelFor(images, 1, [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) {
+          ToColumns(w, x + ((image + i) * s.group + g) * s.c * plane, first,
+                    last, 0, positions, width, columns.data() + i * positions);
+        }
+      });
+      GemmProblem p = {.m = s.m,
+                       .n = width,
+                       .k = last - first,
+                       .accumulate = true,
+                       .c = result.data()};
+      p.a = {weight + g * s.m * rows + first, DTypeOf<T>(), rows, false};
+      p.b = {columns.data(), DTypeOf<T>(), width, false};
+      Gemm(p);
+    }
+    for (int64_t i = 0; i < images; ++i) {
+      for (int64_t m = 0; m < s.m; ++m) {
+        const T* from = result.data() + m * width + i * positions;
+        int64_t at = ((image + i) * s.group + g) * s.m + m;
+        std::copy(from, from + positions, y + at * positions);
+      }
+    }
+  }
 }
 
 // Errors: bias that is there, but not (channels).
@@ -256,6 +332,10 @@ void Conv(KernelContext& c) {
     const T* bias = c.HasIn(2) ? c.In(2).data<T>() : nullptr;
     if (s.c == 1 && s.m <= 4) {
       Depthwise(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    } else if (s.n > 1 && IsWhole(w)) {
+      ConvolveWhole(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    } else if (s.n > 1 && Window::Product(w.out) < kFewPositions) {
+      ConvolveTogether(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
     } else {
       Convolve(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
     }

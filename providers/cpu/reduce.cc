@@ -283,7 +283,7 @@ struct MaxOp {
   }
   template <typename T>
   static T Add(T acc, T x) {
-    return (x > acc) | (x != x) ? x : acc;
+    return ((x > acc) | (x != x)) ? x : acc;
   }
   template <typename T>
   static T Merge(T a, T b) {
@@ -299,7 +299,7 @@ struct MinOp {
   }
   template <typename T>
   static T Add(T acc, T x) {
-    return (x < acc) | (x != x) ? x : acc;
+    return ((x < acc) | (x != x)) ? x : acc;
   }
   template <typename T>
   static T Merge(T a, T b) {

@@ -27,7 +27,7 @@ T Max(const T* x, int64_t n) {
   OnBestIsa([=] {
     // A NaN in m stays: every comparison with it is false. ||, a branch, would
     // keep the loop from being vectorised.
-    auto larger = [](T m, T v) { return (v > m) | (v != v) ? v : m; };
+    auto larger = [](T m, T v) { return ((v > m) | (v != v)) ? v : m; };
     T lane[kCompareLanes];
     for (T& m : lane) m = -std::numeric_limits<T>::infinity();
     int64_t i = 0;

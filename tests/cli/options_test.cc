@@ -170,14 +170,21 @@ TEST(ShapeFlagTest, Parses) {
   }
 }
 
-TEST(ShapeFlagTest, ResolvesNamedAxes) {
+TEST(ShapeFlagTest, ResolvesAxes) {
   std::vector<InputInfo> inputs = {
       {"x", DType::kFloat, {-1, 3, -1}, {"batch", "", ""}},
-      {"y", DType::kFloat, {2}, {}}};
+      {"y", DType::kFloat, {2}, {}},
+      {"z", DType::kFloat, {-1}, {}}};
   auto shapes = ResolveShapes(inputs, {{"batch", 4}});
   EXPECT_EQ(shapes.at("x"), (Shape{4, 3, -1}));
   EXPECT_EQ(shapes.at("y"), Shape{2});
-  EXPECT_THROW(ResolveShapes(inputs, {{"seq", 4}}), UsageError);
+  shapes = ResolveShapes(inputs, {{"x.2", 5}, {"z.0", 6}});
+  EXPECT_EQ(shapes.at("x"), (Shape{-1, 3, 5}));
+  EXPECT_EQ(shapes.at("z"), Shape{6});
+  // An axis with a name goes by it, and a fixed one by none.
+  for (const char* wrong : {"seq", "x.0", "x.1", "y.0"}) {
+    EXPECT_THROW(ResolveShapes(inputs, {{wrong, 4}}), UsageError) << wrong;
+  }
 }
 
 }  // namespace

@@ -40,18 +40,31 @@ Arguments Split(std::string_view text) {
   return words;
 }
 
+// The flags of `train`. Making them takes longer than parsing, so that each is
+// made once.
+struct TrainCommand {
+  explicit TrainCommand(bool resume) { values.AddTo(flags, resume); }
+
+  bool Parse(const Arguments& arguments) {
+    values = {};
+    return flags.Parse(arguments);
+  }
+
+  TrainFlags values;
+  Flags flags{"train", "…"};
+};
+
 // The flags of a run travel through config.json and come back as they were.
 void ParseTwice(const Arguments& arguments) {
-  TrainFlags first, second;
-  Flags flags("train", "…"), again("train", "…");
-  first.AddTo(flags, std::ranges::count(arguments, "--resume") > 0);
-  if (!flags.Parse(arguments)) return;
+  static TrainCommand fresh(false), resumed(true), again(true);
+  bool resume = std::ranges::count(arguments, "--resume") > 0;
+  auto& [first, flags] = resume ? resumed : fresh;
+  if (!(resume ? resumed : fresh).Parse(arguments)) return;
   first.Check(flags);
   FlagMap saved = flags.Saved();
-  second.AddTo(again, true);
   again.Parse({});
-  again.Fill(saved);
-  if (again.Saved() != saved) {
+  again.flags.Fill(saved);
+  if (again.flags.Saved() != saved) {
     throw std::logic_error("saved flags read as others");
   }
   std::vector<InputInfo> inputs = {

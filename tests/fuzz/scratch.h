@@ -8,7 +8,7 @@
 
 namespace onnx_fp8 {
 
-// A folder in memory of this process alone; gone when the process ends.
+// A folder of this process alone, in $TMPDIR; gone when the process ends.
 const std::string& ScratchFolder();
 
 // Writes `bytes` to a file of the scratch folder and returns its path.

@@ -66,7 +66,28 @@ TEST_F(ExternalData, StaysInTheModelsFolder) {
         std::string()}) {
     ExpectError([&] { Read(location, 0); }, "inside the model's folder");
   }
-  ExpectError([&] { Read("link.data", 0); }, "got the link");
+}
+
+// A link, at the end or on the way, may lead anywhere.
+TEST_F(ExternalData, LiesBehindNoLink) {
+  fs::create_directory_symlink("..", dir_ / "model/up");
+  ExpectError([&] { Read("link.data", 0); },
+              "link.data] is a link, which may lead anywhere: copy the folder "
+              "with what its links name (cp -rL FOLDER COPY)");
+  ExpectError([&] { Read("up/secret.data", 0); }, "/up] is a link");
+}
+
+// The model's own path may be one: its folder is the link's.
+TEST_F(ExternalData, OfALinkLiesBesideTheLink) {
+  Read("w.data", 4);
+  fs::create_directory(dir_ / "other");
+  fs::create_symlink("../model/m.onnx", dir_ / "other/m.onnx");
+  ExpectError([&] { ReadModel(dir_ / "other/m.onnx"); },
+              "w.data] can't be opened: No such file or directory; the model "
+              "is a link, and its data are expected beside the link: give " +
+                  (dir_ / "other/../model/m.onnx") + " instead");
+  fs::copy(dir_ / "model/w.data", dir_ / "other/w.data");
+  EXPECT_EQ(ReadModel(dir_ / "other/m.onnx")->Find("w")->data.size(), 2);
 }
 
 TEST_F(ExternalData, EndsWithItsFile) {

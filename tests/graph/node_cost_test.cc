@@ -126,6 +126,63 @@ y: float[2,3,6,6] = ConvTranspose(x, w)
             2 * (2 * 4 * 5 * 5) * (3 * 2 * 2));
 }
 
+TEST(NodeCost, IntegerProducts) {
+  EXPECT_EQ(Cost(R"(
+input a: uint8[2,3]
+input b: uint8[3,5]
+y: int32[2,5] = MatMulInteger(a, b)
+)")
+                .flops,
+            2 * 2 * 5 * 3);
+  EXPECT_EQ(Cost(R"(
+input x: uint8[2,4,12,12]
+input s: float[]
+input z: uint8[]
+input w: uint8[6,4,3,3]
+y: uint8[2,6,10,10] = QLinearConv(x, s, z, w, s, z, s, z)
+)")
+                .flops,
+            2 * (2 * 6 * 10 * 10) * (4 * 3 * 3));
+}
+
+TEST(NodeCost, EinsumByAllItsLabels) {
+  auto flops = [](const std::string& equation, const std::string& a,
+                  const std::string& b) {
+    return Cost("input a: float[" + a + "]\ninput b: float[" + b +
+                "]\ny: float[1] = Einsum<equation=\"" + equation +
+                "\">(a, b)\n")
+        .flops;
+  };
+  EXPECT_EQ(flops("ij,jk->ik", "2,3", "3,5"), 2 * 2 * 3 * 5);
+  EXPECT_EQ(flops("ab, cd ->", "2,3", "5,7"), 2 * 2 * 3 * 5 * 7);
+  EXPECT_EQ(flops("...i,i...->...", "7,2,3", "3,7,2"), 2 * 7 * 2 * 3);
+  EXPECT_EQ(flops("...i,j...", "1,3", "5,7"), 2 * 7 * 3 * 5);
+}
+
+TEST(NodeCost, RecurrentLayersAndWindows) {
+  // 6 steps of 2 samples; 4 gates of 5, from 3 inputs and from 5.
+  EXPECT_EQ(Cost(R"(
+input x: float[6,2,3]
+input w: float[1,20,3]
+input r: float[1,20,5]
+y: float[6,1,2,5] = LSTM<hidden_size=5>(x, w, r)
+)")
+                .flops,
+            2 * 6 * 2 * 20 * (3 + 5));
+  EXPECT_EQ(Cost(R"(
+input x: float[1,2,8,8]
+y: float[1,2,4,4] = MaxPool<kernel_shape=[5,5], strides=[1,1]>(x)
+)")
+                .flops,
+            2 * 4 * 4 * 25);
+  EXPECT_EQ(Cost(R"(
+input x: float[1,9,2]
+y: float[1,9,2] = LRN<size=3>(x)
+)")
+                .flops,
+            18 * 3);
+}
+
 TEST(NodeCost, OthersByTheirLargestTensor) {
   NodeCost c = Cost(R"(
 input x: float[10,10]

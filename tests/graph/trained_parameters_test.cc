@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <numbers>
 #include <set>
 
 #include "graph/onnx_io.h"
@@ -132,6 +133,15 @@ TEST(TrainedParametersRule, RotaryTablesAreNoWeights) {
               Names{"w"})
         << Name(dtype);
   }
+  // A model of half types computes in float, and so does the rule.
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    auto rounded = [&](auto f) {
+      return ConvertTo(Table(f, dtype), DType::kFloat);
+    };
+    EXPECT_EQ(TrainedOf({{"c", rounded(cosine)}, {"s", rounded(sine)}}),
+              Names{})
+        << Name(dtype);
+  }
   // One of them alone, or with another's partner, may be anything.
   auto other = [](int r, int c) { return std::sin(1.01 * Angle(r, c)); };
   EXPECT_EQ(TrainedOf({{"c", Table(cosine)}}), Names{"c"});
@@ -150,6 +160,42 @@ TEST(TrainedParametersRule, SinusoidalEncodingsAreNoWeights) {
   };
   EXPECT_EQ(TrainedOf({{"p", Table(neighbours)}}), Names{});
   EXPECT_EQ(TrainedOf({{"p", Table(halves)}}), Names{});
+}
+
+// The layer of a spectrogram: 5 cosines and 5 sines of 0 to 4 periods in 8
+// samples, under a window.
+TEST(TrainedParametersRule, FourierBasesAreNoWeights) {
+  auto basis = [](double periods, double sign) {
+    Tensor t = Tensor::Allocate(DType::kFloat, Shape{10, 1, 8});
+    for (int k = 0; k < 5; ++k) {
+      for (int i = 0; i < 8; ++i) {
+        double turn = std::numbers::pi / 4 * i;
+        double window = 0.5 - 0.5 * std::cos(turn), angle = periods * k * turn;
+        t.data<float>()[k * 8 + i] =
+            static_cast<float>(window * std::cos(angle));
+        t.data<float>()[(5 + k) * 8 + i] =
+            static_cast<float>(sign * window * std::sin(angle));
+      }
+    }
+    return t;
+  };
+  auto trained = [](const Tensor& weight) {
+    Graph graph;
+    graph.opset = 18;
+    Value* x = graph.AddInput("x", DType::kFloat, Shape{1, 1, 32});
+    Value* w = graph.AddInitializer("w", weight);
+    graph.outputs = {graph.AddNode("Conv", {x, w}, {"y"})->out(0)};
+    MarkParameters(graph);
+    return graph.Find("w")->role == Role::kParameter;
+  };
+  for (double sign : {1.0, -1.0}) {
+    EXPECT_FALSE(trained(basis(1, sign)));
+    EXPECT_FALSE(trained(
+        ConvertTo(ConvertTo(basis(1, sign), DType::kFloat16), DType::kFloat)));
+    EXPECT_TRUE(trained(basis(1.01, sign)));
+  }
+  EXPECT_TRUE(trained(basis(1, 0.9)));
+  EXPECT_TRUE(trained(Tensor::Zeros(DType::kFloat, {10, 1, 8})));
 }
 
 TEST(TrainedParametersRule, ScalesOfOneAndBiasesOfZeroAreWeights) {

@@ -82,6 +82,30 @@ output f
 )");
 }
 
+// And has another default.
+TEST(Upgrade, TheAxisOfDftBecomesAnOperand) {
+  auto graph = ParseGraph(R"(graph "g" opset 17
+input x: float[2,3,4,1]
+const n: int64[] = {8}
+a: float[2,3,4,2] = DFT(x)
+b: float[2,3,8,1] = DFT<axis=2, inverse=1>(x, n)
+output a
+output b
+)");
+  Upgrade(*graph);
+  Verify(*graph);
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+input x: float[2,3,4,1]
+const n: int64[] = {8}
+const a.axis: int64[] = {1}
+const b.axis: int64[] = {2}
+a: float[2,3,4,2] = DFT(x, , a.axis)
+b: float[2,3,8,1] = DFT<inverse=1>(x, n, b.axis)
+output a
+output b
+)");
+}
+
 // The attribute is of the last axis where that is known, and the first of
 // several otherwise.
 TEST(Upgrade, SoftmaxOfSeveralAxes) {

@@ -50,7 +50,7 @@ class CopyFileTest : public testing::Test {
 
 TEST_F(CopyFileTest, BytesAndHolesStayWhatTheyAre) {
   WriteHoles(from_, Bytes(100'000), 16 * kMiB);
-  CopyFileAtomically(from_, to_);
+  CopyFileAtomically(InputFile(from_), to_);
   EXPECT_EQ(ReadText(to_), ReadText(from_));
   EXPECT_EQ(ReadText(to_).size(), 2 * (100'000 + 16 * kMiB));
   EXPECT_LE(Blocks(to_), Blocks(from_) + 64);
@@ -58,10 +58,10 @@ TEST_F(CopyFileTest, BytesAndHolesStayWhatTheyAre) {
 
 TEST_F(CopyFileTest, EmptyFileAndOneThatIsAHole) {
   WriteText(from_, "");
-  CopyFileAtomically(from_, to_);
+  CopyFileAtomically(InputFile(from_), to_);
   EXPECT_EQ(ReadText(to_), "");
   { OutputFile(from_).Skip(kMiB); }
-  CopyFileAtomically(from_, to_);
+  CopyFileAtomically(InputFile(from_), to_);
   EXPECT_EQ(ReadText(to_), std::string(kMiB, '\0'));
 }
 
@@ -72,7 +72,7 @@ TEST_F(CopyFileTest, FromAnotherFileSystem) {
   std::string bytes = Bytes(3 * kMiB + 5);
   ASSERT_EQ(write(fd, bytes.data(), bytes.size()),
             static_cast<ssize_t>(bytes.size()));
-  CopyFileAtomically("/proc/self/fd/" + std::to_string(fd), to_);
+  CopyFileAtomically(InputFile("/proc/self/fd/" + std::to_string(fd)), to_);
   close(fd);
   EXPECT_EQ(ReadText(to_), bytes);
 }
@@ -81,9 +81,10 @@ TEST_F(CopyFileTest, TellsItsProgress) {
   std::string bytes = Bytes(70 * kMiB);
   WriteText(from_, bytes);
   std::vector<uint64_t> told, compared;
-  CopyFileAtomically(from_, to_, [&](uint64_t done) { told.push_back(done); });
+  CopyFileAtomically(InputFile(from_), to_,
+                     [&](uint64_t done) { told.push_back(done); });
   EXPECT_EQ(told, (std::vector<uint64_t>{64 * kMiB, 70 * kMiB}));
-  EXPECT_TRUE(SameContent(from_, to_,
+  EXPECT_TRUE(SameContent(InputFile(from_), InputFile(to_),
                           [&](uint64_t done) { compared.push_back(done); }));
   EXPECT_EQ(compared, told);
 }
@@ -95,36 +96,46 @@ TEST_F(CopyFileTest, AnErrorLeavesTheOldFileAndNothingElse) {
     auto hook = [&](const std::string& operation) {
       if (operation.starts_with(failing)) Fail("the disk is full");
     };
-    ExpectError([&] { CopyFileAtomically(from_, to_, {}, hook); },
+    ExpectError([&] { CopyFileAtomically(InputFile(from_), to_, {}, hook); },
                 "the disk is full");
     EXPECT_EQ(ReadText(to_), "old");
     EXPECT_EQ(CountFiles(dir_), 2u) << failing;
   }
   ExpectError(
       [&] {
-        CopyFileAtomically(from_, to_, [](uint64_t) { Fail("interrupted"); });
+        CopyFileAtomically(InputFile(from_), to_,
+                           [](uint64_t) { Fail("interrupted"); });
       },
       "interrupted");
   EXPECT_EQ(ReadText(to_), "old");
   EXPECT_EQ(CountFiles(dir_), 2u);
-  ExpectError([&] { CopyFileAtomically(dir_ / "none", to_); },
+  ExpectError([&] { CopyFileAtomically(InputFile(dir_ / "none"), to_); },
               "/none] can't be opened: No such file");
+}
+
+// Behind its new end the file seems to be a hole.
+TEST_F(CopyFileTest, ASourceThatIsCutIsNoHole) {
+  WriteHoles(from_, Bytes(1000), kMiB);
+  auto cut = [&](uint64_t) { std::filesystem::resize_file(from_, 10); };
+  ExpectError([&] { CopyFileAtomically(InputFile(from_), to_, cut); },
+              "[" + from_ + "] became shorter while it was read");
+  EXPECT_EQ(CountFiles(dir_), 1u);
 }
 
 TEST_F(CopyFileTest, SameContentSeesEveryByte) {
   std::string bytes = Bytes(kMiB + 3);
   WriteText(from_, bytes);
   WriteText(to_, bytes);
-  EXPECT_TRUE(SameContent(from_, to_));
+  EXPECT_TRUE(SameContent(InputFile(from_), InputFile(to_)));
   for (size_t at : {size_t{0}, kMiB - 1, kMiB, bytes.size() - 1}) {
     std::string other = bytes;
     other[at] ^= 1;
     WriteText(to_, other);
-    EXPECT_FALSE(SameContent(from_, to_)) << at;
+    EXPECT_FALSE(SameContent(InputFile(from_), InputFile(to_))) << at;
   }
   WriteText(to_, bytes + "x");
-  EXPECT_FALSE(SameContent(from_, to_));
-  EXPECT_FALSE(SameContent(to_, from_));
+  EXPECT_FALSE(SameContent(InputFile(from_), InputFile(to_)));
+  EXPECT_FALSE(SameContent(InputFile(to_), InputFile(from_)));
 }
 
 }  // namespace

@@ -3,15 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <latch>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -93,6 +96,28 @@ TEST_F(Parallel, TheErrorOfTheFirstRangeIsRethrownAfterAllHaveRun) {
       EXPECT_EQ(ended, 40);
     }
   }
+}
+
+// Whoever has it: the caller, or a thread of the pool.
+TEST_F(Parallel, NoMemoryInATaskIsTheCallersError) {
+  SetNumThreads(2);
+  auto caller = std::this_thread::get_id();
+  for (bool on_caller : {true, false}) {
+    std::latch both(2);
+    std::atomic<int> thrown = 0;
+    EXPECT_THROW(ParallelTasks(2,
+                               [&](int64_t) {
+                                 both.arrive_and_wait();
+                                 bool here =
+                                     std::this_thread::get_id() == caller;
+                                 if (here != on_caller) return;
+                                 ++thrown;
+                                 throw std::bad_alloc();
+                               }),
+                 std::bad_alloc);
+    EXPECT_EQ(thrown, 1);
+  }
+  EXPECT_GT(RangesOf(100, 1).size(), 1u);  // the pool goes on
 }
 
 TEST_F(Parallel, NestedCallsRunOnTheirCaller) {
@@ -241,6 +266,33 @@ TEST_F(Parallel, AForkMayFallIntoAnotherThreadsCall) {
   EXPECT_EQ(ExitCodeOfChild(NeedTwoThreads), 0);
   release.count_down();
   other.join();
+}
+
+// Bytes.
+rlim_t AddressesOfProcess() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(getpagesize());
+}
+
+// The limit leaves no room for a stack.
+TEST_F(Parallel, MakesDoWithoutThreadsWhereMemoryIsShort) {
+  EXPECT_EQ(ExitCodeOfChild([] {
+              // glibc keeps the stacks of ended threads, which are smaller.
+              pthread_attr_t large;
+              pthread_attr_init(&large);
+              pthread_attr_setstacksize(&large, size_t{1} << 30);
+              EXPECT_EQ(pthread_setattr_default_np(&large), 0);
+              SetNumThreads(4);
+              rlim_t used = AddressesOfProcess() + (rlim_t{1} << 20);
+              struct rlimit limit = {used, used};
+              EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+              for (int repeat = 0; repeat < 2; ++repeat) {
+                EXPECT_EQ(RangesOf(1000, 7).back().second, 1000);
+              }
+              EXPECT_EQ(ThreadsOfProcess(), 1);
+            }),
+            0);
 }
 
 TEST_F(Parallel, MakesDoWithTheThreadsThatThereAre) {

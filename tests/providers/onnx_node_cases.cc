@@ -30,10 +30,11 @@ constexpr Exclusion kExclusions[] = {
     {"test_momentum", "domain ai.onnx.preview.training"},
     {"test_nesterov_momentum", "domain ai.onnx.preview.training"},
     {"test_bernoulli", "random results"},
-    {"test_qlinearmatmul_2D_int8_",
-     "expects codes to wrap; ONNX's text saturates"},
-    {"test_qlinearmatmul_3D_int8_",
-     "expects codes to wrap; ONNX's text saturates"},
+    // -236, -139 and -136 are expected as 20, 117 and 120 (of float16 scales
+    // one less): what NumPy's cast makes of them. ONNX's text says saturate(),
+    // and onnxruntime gives -128: test_integer_ops.py compares with that.
+    {"test_qlinearmatmul_2D_int8_", "expects codes to wrap around"},
+    {"test_qlinearmatmul_3D_int8_", "expects codes to wrap around"},
     {"test_training_dropout$", "NumPy's random numbers"},
     {"test_training_dropout_default", "NumPy's random numbers"},
     {"test_training_dropout_mask", "NumPy's random numbers"},

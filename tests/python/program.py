@@ -13,9 +13,9 @@ FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
 
 
 def start(*arguments, **kwargs):
-    """The program, running; both outputs are pipes."""
+    """The program, running; both outputs are pipes unless `kwargs` say otherwise."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([BIN, *map(str, arguments)], **pipes, **kwargs)
+    return subprocess.Popen([BIN, *map(str, arguments)], **(pipes | kwargs))
 
 
 def run(*arguments, code=0, **kwargs):

@@ -317,6 +317,21 @@ def test_inspect_with_open_axes():
     assert "--shape batch=N,seq=N" in run("inspect", GPT).stdout
 
 
+def test_axes_without_a_name_go_by_their_input(tmp_path):
+    """What inspect prints for --shape is what --shape takes."""
+    model, path = onnx.load(MLP), tmp_path / "m.onnx"
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].Clear()
+    del model.graph.value_info[:]
+    onnx.save(model, path)
+    axis = f"{model.graph.input[0].name}.0"
+    assert f"--shape {axis}=N\n" in run("inspect", path).stdout
+    assert "memory" in json.loads(run("inspect", path, "--json", "--shape", f"{axis}=16").stdout)
+    step = ["rewrite", path, "-o", tmp_path / "step.onnx", *CE]
+    assert f'needs the size of the axis "{axis}" of the input' in run(*step, code=2).stderr
+    run(*step, "--shape", f"{axis}=16")
+
+
 def test_inspect_frozen_weights_have_no_wgrad():
     report = json.loads(run("inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise",
                             "--freeze", "blocks.0.fc.weight").stdout)

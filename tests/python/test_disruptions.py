@@ -183,22 +183,42 @@ def test_of_two_starts_at_once_one_runs(tmp_path):
         assert sorted(losses(out)) == list(range(1, 21))
 
 
+OUT_OF_MEMORY = (r"onnx-fp8: (?:\[\S+\] can't be mapped: )?out of memory: expected (\d+) bytes more, got none: "
+                 r"use smaller batches.*")
+
+
+def within(limit, command):
+    """Runs the command with that many bytes of addresses."""
+    return subprocess.run([*map(str, command)], capture_output=True, text=True,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+
+
 def test_little_memory_is_said(tmp_path):
     """A run says in one line what it lacked."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 61, (512, 24))
     np.savez(tmp_path / "d.npz", input_ids=tokens, labels=tokens)
     flags = [BIN, "train", GPT, "--data", tmp_path / "d.npz", "--loss", "cross_entropy", "--batch-size", 512, "--steps", 1,
-             "--threads", 1, "--out"]
+             "--threads", 2, "--out"]
     # MiB: more than the program itself and less than the first step needs (75), and enough.
     for limit in (28, 36, 44, 52, 60, 280):
-        def set_limit(bytes=limit << 20):
-            resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))
-        done = subprocess.run([*map(str, flags), str(tmp_path / f"run{limit}")], capture_output=True, text=True,
-                              preexec_fn=set_limit)
+        done = within(limit << 20, [*flags, tmp_path / f"run{limit}"])
         if limit == 280:
             assert done.returncode == 0, done.stderr
             continue
-        found = re.fullmatch(r"onnx-fp8: out of memory: expected (\d+) bytes more, got none: use smaller batches.*",
-                             done.stderr.splitlines()[-1])
+        found = re.fullmatch(OUT_OF_MEMORY, done.stderr.splitlines()[-1])
         assert done.returncode == 1 and found and int(found[1]) > 1 << 24, (limit, done.returncode, done.stderr)
+
+
+def test_so_is_the_first_byte_that_is_not_there():
+    """From where the loader has enough for the program to where that has enough for the model."""
+    codes = []
+    for limit in range(16 << 20, 48 << 20, 128 << 10):
+        done = within(limit, [BIN, "inspect", GPT])
+        codes.append(done.returncode)
+        if codes[-1] == 1:
+            assert re.fullmatch(OUT_OF_MEMORY, done.stderr.splitlines()[-1]), (limit, done.stderr)
+        if codes[-3:] == [0, 0, 0]:
+            break
+    # 127: the loader's.
+    assert set(codes) == {127, 1, 0} and codes[0] == 127 and codes.count(1) > 20, codes

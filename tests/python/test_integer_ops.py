@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What quantisers write: `onnx-fp8 run` beside stock onnxruntime, code by code."""
+import pathlib
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -89,3 +91,21 @@ def test_every_code_is_that_of_onnxruntime(name, tmp_path):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
     else:
         np.testing.assert_array_equal(got, expected)
+
+
+NODE_CASES = pathlib.Path(onnx.__file__).parent / "backend/test/data/node"
+
+
+@pytest.mark.parametrize("scales", ["float32", "float16"])
+@pytest.mark.parametrize("form", ["2D", "3D"])
+def test_codes_beyond_the_type_saturate(form, scales, tmp_path):
+    """ONNX's own cases, whose expected results wrap around; tests/providers/onnx_node_cases.cc leaves them out."""
+    case = NODE_CASES / f"test_qlinearmatmul_{form}_int8_{scales}"
+    model = onnx.load(case / "model.onnx")
+    feeds = {info.name: numpy_helper.to_array(onnx.load_tensor(case / f"test_data_set_0/input_{i}.pb"))
+             for i, info in enumerate(model.graph.input)}
+    np.savez(tmp_path / "d.npz", **feeds)
+    run("run", case / "model.onnx", "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
+    expected, = onnxruntime.InferenceSession(case / "model.onnx", providers=["CPUExecutionProvider"]).run(None, feeds)
+    assert (expected == -128).any()
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["y"], expected)

@@ -240,22 +240,55 @@ TEST_P(Shapes, AnErrorLeavesNoSumOfAPlanThatIsGone) {
   ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
 }
 
-// Only the update looks at the groups, and this one has no big.weight.
+// Only the update of a big batch reads the moment that does not fit.
 TEST_P(Shapes, AFailedUpdateLeavesNoSums) {
-  options_.optimizer.groups = {{.pattern = "big.weight", .lr_scale = 0.5}};
+  options_.optimizer.momentum = 0.9;
+  TensorMap big = Batch(1, 6), small = Batch(2, 3), smaller = Batch(3, 2);
+  Create(2)->Save(dir_ / "run");
+  auto checkpoint = *LoadLatestCheckpoint(dir_ / "run", kAnyModel);
+  auto manifest = nlohmann::json::parse(
+      ReadText(dir_ / "run/checkpoints/step_00000000/manifest.json"));
+  checkpoint.model = manifest["model"].get<std::string>();
+  checkpoint.state["big.weight.momentum_buffer"] =
+      Tensor::Zeros(DType::kFloat, {1});
+  SaveCheckpoint(dir_ / "odd", checkpoint);
   auto disturbed = Create(2), other = Create(2);
-  TensorMap big = Batch(1, 6), small = Batch(2, 3);
-  for (auto* session : {&disturbed, &other})
-    (*session)->Step(Batches{big, small}, 0);
+  for (auto* session : {&disturbed, &other}) {
+    (*session)->Restore(dir_ / "odd");
+    (*session)->Step(Batches{small, smaller}, 0);
+  }
   ExpectError(
       [&] {
-        disturbed->Step(Batches{small, small}, 1);
+        disturbed->Step(Batches{big, small}, 1);
       },
-      "\"big.weight\"");
+      "big.weight.momentum_buffer");
   EXPECT_EQ(disturbed->step(), 1);
   for (auto* session : {&disturbed, &other})
-    (*session)->Step(Batches{big, small}, 1);
+    (*session)->Step(Batches{small, smaller}, 1);
   ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
+}
+
+// Graphs of small batches lack it.
+TEST_P(Shapes, PatternsMayMeanAParameterOfBigBatches) {
+  options_.optimizer.groups = {{.pattern = "big.*", .lr_scale = 0.5}};
+  options_.filter.exclude = {"big.weight"};
+  TensorMap big = Batch(1, 6), small = Batch(2, 3);
+  for (int64_t grad_accum : {1, 2}) {
+    auto session = Create(grad_accum);
+    session->Step(Batches(static_cast<size_t>(grad_accum), small), 0);
+    TensorMap expected = Weights(*session, dir_);
+    Tensor g = session->Gradients(big, false).gradients.at("big.weight");
+    session->Step(Batches(static_cast<size_t>(grad_accum), big), 1);
+    TensorMap got = Weights(*session, dir_);
+    for (int64_t i = 0; i < g.size(); ++i) {
+      EXPECT_NEAR(got.at("big.weight").data<float>()[i],
+                  expected.at("big.weight").data<float>()[i] -
+                      0.5f * g.data<float>()[i],
+                  1e-6);
+    }
+  }
+  options_.optimizer.groups[0].pattern = "bgi.*";
+  ExpectError([&] { Create(1)->Step(Batches{small}, 1); }, "\"bgi.*\"");
 }
 
 // The first micro-batch has moved them.

@@ -3,9 +3,12 @@
 // Loss curves of 20 SGD and AdamW steps against PyTorch's.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "graph/onnx_io.h"
+#include "onnx_fp8/random.h"
 #include "tests/training/corpus_case.h"
+#include "training/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -32,28 +35,80 @@ void ToDouble(Value* value) {
   }
 }
 
-// In float the curve of resnet18 is chaos: weights changed by 1e-7 leave it at
-// step 13 or not at all, by how one ReLU falls, and so may another order of
-// sums. In double it is PyTorch's.
-bool NeedsDouble(const CorpusCase& c) {
-  return c.file.name == "resnet18_w16" && c.file.variant == "l17";
-}
-
-// What the reference asks for: the model or, as `copy`, a changed one.
-void PrepareModel(CorpusCase& c, const std::string& copy) {
-  bool dropout_off = c.reference["stochastic_reference_has_dropout_off"];
-  bool in_double = NeedsDouble(c);
-  if (!dropout_off && !in_double) return;
+void EditModel(CorpusCase& c, const std::string& copy,
+               const std::function<void(Graph&)>& edit) {
   auto graph = ReadModel(c.options.model);
-  if (dropout_off) TurnDropoutOff(*graph);
-  if (in_double) {
-    for (Value* value : graph->Values()) ToDouble(value);
-    for (auto& [name, tensor] : c.feeds) {
-      if (IsFloat(tensor.dtype())) tensor = ConvertTo(tensor, DType::kDouble);
-    }
-  }
+  edit(*graph);
   WriteModel(*graph, copy);
   c.options.model = copy;
+}
+
+void ComputeInDouble(CorpusCase& c, const std::string& copy) {
+  EditModel(c, copy, [](Graph& graph) {
+    for (Value* value : graph.Values()) ToDouble(value);
+  });
+  for (auto& [name, tensor] : c.feeds) {
+    if (IsFloat(tensor.dtype())) tensor = ConvertTo(tensor, DType::kDouble);
+  }
+}
+
+// Every weight by one unit in the last place, up or down.
+TensorMap Moved(const TensorMap& weights, uint64_t seed) {
+  TensorMap moved;
+  for (const auto& [name, tensor] : weights) {
+    if (tensor.dtype() != DType::kFloat) continue;
+    float* data = (moved[name] = tensor.Clone()).data<float>();
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      float sign = RandomBelow(seed, static_cast<uint64_t>(i), 2) ? 1 : -1;
+      data[i] = std::nextafter(data[i], sign * HUGE_VALF);
+    }
+  }
+  return moved;
+}
+
+// The losses before each step and after the last.
+std::vector<double> Losses(const SessionOptions& options,
+                           const TensorMap& feeds, size_t count) {
+  auto session = TrainingSession::Create(options);
+  std::vector<double> losses;
+  while (losses.size() + 1 < count) {
+    StepResult result = session->Step(feeds, options.optimizer.lr);
+    EXPECT_FALSE(result.skipped);
+    losses.push_back(result.loss);
+  }
+  // Not by Eval: BatchNorm stays in training mode, as in the reference.
+  losses.push_back(session->Gradients(feeds, false).loss);
+  return losses;
+}
+
+std::vector<double> Distances(const std::vector<double>& got,
+                              const std::vector<double>& want) {
+  std::vector<double> distances;
+  for (size_t i = 0; i < want.size(); ++i) {
+    distances.push_back(std::fabs(got[i] - want[i]) / std::fabs(want[i]));
+  }
+  return distances;
+}
+
+// How far a curve is from those of moved weights, at the most up to each loss.
+std::vector<double> Spread(SessionOptions options, const TensorMap& feeds,
+                           const std::vector<double>& curve) {
+  constexpr uint64_t kTwins = 4;
+  TempDir dir;
+  TrainingSession::Create(options)->ExportSafetensors(dir / "own");
+  options.init = dir / "moved";
+  std::vector<double> spread(curve.size());
+  for (uint64_t seed = 0; seed < kTwins; ++seed) {
+    WriteSafetensors(options.init, Moved(ReadSafetensors(dir / "own"), seed));
+    std::vector<double> distances =
+        Distances(Losses(options, feeds, curve.size()), curve);
+    double most = 0;
+    for (size_t i = 0; i < distances.size(); ++i) {
+      most = std::max(most, distances[i]);
+      spread[i] = std::max(spread[i], most);
+    }
+  }
+  return spread;
 }
 
 void FollowCurve(CorpusCase& c, const std::string& optimizer) {
@@ -67,20 +122,30 @@ void FollowCurve(CorpusCase& c, const std::string& optimizer) {
     c.options.optimizer.eps = reference["eps"];
   }
   TempDir dir;
-  PrepareModel(c, dir / "model.onnx");
-  auto session = TrainingSession::Create(c.options);
-  std::vector<double> want = ToDoubles(c.arrays.at(optimizer + ".losses"));
-  double tolerance = std::max(
-      kTolerance, 10 * reference["fp64_max_loss_rel_diff"].get<double>());
-  for (size_t i = 0; i + 1 < want.size(); ++i) {
-    StepResult result = session->Step(c.feeds, reference["lr"]);
-    EXPECT_FALSE(result.skipped);
-    EXPECT_LE(std::fabs(result.loss - want[i]), tolerance * std::fabs(want[i]))
-        << optimizer << " step " << i;
+  if (c.reference["stochastic_reference_has_dropout_off"].get<bool>()) {
+    EditModel(c, dir / "undropped.onnx", TurnDropoutOff);
   }
-  // Not by Eval: BatchNorm stays in training mode, as in the reference.
-  float last = session->Gradients(c.feeds, false).loss;
-  EXPECT_LE(std::fabs(last - want.back()), tolerance * std::fabs(want.back()));
+  std::vector<double> want = ToDoubles(c.arrays.at(optimizer + ".losses"));
+  c.options.optimizer.lr = reference["lr"].get<double>();
+  double band = std::max(
+      kTolerance, 10 * reference["fp64_max_loss_rel_diff"].get<double>());
+  std::vector<double> got = Losses(c.options, c.feeds, want.size());
+  std::vector<double> distances = Distances(got, want);
+  if (std::ranges::max(distances) > band) {
+    // Chaos: another order of sums, too, decides how a ReLU falls. Then the
+    // curve is as far off as those of weights that differ by rounding, and in
+    // double it is PyTorch's.
+    std::vector<double> spread = Spread(c.options, c.feeds, got);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_LE(distances[i], std::max(band, 10 * spread[i]))
+          << optimizer << " step " << i << " in float";
+    }
+    ComputeInDouble(c, dir / "double.onnx");
+    distances = Distances(Losses(c.options, c.feeds, want.size()), want);
+  }
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_LE(distances[i], band) << optimizer << " step " << i;
+  }
 }
 
 class Curve : public testing::TestWithParam<CorpusFile> {};

@@ -90,8 +90,10 @@ TEST(Metrics, ResumeCutsWhatLiesBeyondTheCheckpoint) {
 TEST(Metrics, ForeignLinesGo) {
   TempDir dir;
   std::string path = dir / "metrics.jsonl";
-  WriteText(path, "\n[]\n{}\n{\"step\":\"1\"}\nnull\n\xff\n{\"step\":1}\n");
-  EXPECT_EQ(MetricsFile(path, 9).cut(), 6);
+  std::string deep = std::string(1000, '[') + std::string(1000, ']');
+  WriteText(path, "\n[]\n{}\n{\"step\":\"1\"}\nnull\n\xff\n{\"step\":1,\"x\":" +
+                      deep + "}\n{\"step\":1}\n");
+  EXPECT_EQ(MetricsFile(path, 9).cut(), 7);
   EXPECT_EQ(ReadText(path), "{\"step\":1}\n");
 }
 
@@ -121,6 +123,22 @@ TEST(Metrics, AFullDiskLeavesWholeLines) {
 TEST(Metrics, NamesTheFileThatCanNotBeOpened) {
   ExpectError([] { MetricsFile("/no/such/metrics.jsonl", 0); },
               "[/no/such/metrics.jsonl] can't be opened: No such file");
+}
+
+// What other names the file has belongs to others.
+TEST(Metrics, GrowsUnderItsOwnNameOnly) {
+  TempDir dir;
+  const std::string line = R"({"step":1,"loss":2.5})"
+                           "\n";
+  WriteText(dir / "other", line);
+  std::filesystem::create_hard_link(dir / "other", dir / "a.jsonl");
+  MetricsFile(dir / "a.jsonl", 1).Append(Step(2));
+  EXPECT_EQ(ReadText(dir / "other"), line);
+  EXPECT_TRUE(ReadText(dir / "a.jsonl").starts_with(line + R"({"step":2,)"));
+  std::filesystem::create_symlink("other", dir / "b.jsonl");
+  ExpectError([&] { MetricsFile(dir / "b.jsonl", 1); },
+              "b.jsonl] can't be opened");
+  EXPECT_EQ(ReadText(dir / "other"), line);
 }
 
 }  // namespace

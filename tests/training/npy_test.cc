@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "tests/training/files.h"
+#include "training/arrays.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -219,6 +221,78 @@ TEST(Npz, ReadsZip64Entries) {
   EXPECT_TRUE(Identical(ReadNpz(dir / "a.npz").at("x"), X()));
   ReadDamagedFiles(bytes, dir / "b.npz",
                    [](const std::string& path) { ReadNpz(path); });
+}
+
+// The entries of an archive's directory.
+std::vector<size_t> Entries(const std::string& bytes) {
+  size_t end = bytes.size() - 22;
+  std::vector<size_t> entries;
+  for (size_t at = Get<uint32_t>(bytes, end + 16); at < end;) {
+    entries.push_back(at);
+    at += 46u + Get<uint16_t>(bytes, at + 28) + Get<uint16_t>(bytes, at + 30) +
+          Get<uint16_t>(bytes, at + 32);
+  }
+  return entries;
+}
+
+// A few bytes that many members share could become any number of arrays.
+TEST(Npz, RefusesMembersThatShareBytes) {
+  TempDir dir;
+  std::string path = dir / "a.npz";
+  for (const char* name : {"stored.npz", "deflated.npz"}) {
+    std::string bytes = ReadText(FixtureFile(name));
+    std::vector<size_t> entries = Entries(bytes);
+    std::string shared = bytes;
+    shared.replace(entries[1] + 42, 4, bytes, entries[0] + 42, 4);
+    WriteText(path, shared);
+    ExpectError([&] { NpzFile file(path); },
+                ".npy] expected bytes of its own, got some that belong to \"");
+    // One that reaches into the next by a byte, and one into the directory.
+    for (size_t i : {size_t{0}, entries.size() - 1}) {
+      std::string longer = bytes;
+      for (size_t field : {20, 24}) {
+        auto size = Get<uint32_t>(bytes, entries[i] + field) + 1;
+        longer.replace(entries[i] + field, 4, Raw(size));
+      }
+      WriteText(path, longer);
+      ExpectError([&] { NpzFile file(path); },
+                  i == 0 ? "got some that belong to \""
+                         : "got some that belong to the ZIP directory");
+    }
+  }
+}
+
+TEST(Npz, ReadsWhatIsAskedFor) {
+  TempDir dir;
+  std::string path = dir / "a.npz";
+  std::string edited = ReadText(FixtureFile("stored.npz"));
+  edited[edited.find("labels.npy") + 160] ^= 1;  // within the array
+  WriteText(path, edited);
+  ArrayFile file(path);
+  EXPECT_TRUE(std::ranges::is_sorted(file.names()));
+  EXPECT_EQ(std::ranges::count(file.names(), "labels"), 1);
+  EXPECT_TRUE(Identical(file.Read("x"), X()));
+  ExpectError([&] { file.Read("labels"); }, "labels.npy] is damaged");
+}
+
+TEST(Npz, InflatesWithinItsBudget) {
+  std::string path = FixtureFile("deflated.npz");
+  int64_t all = 0, of_x = 0;
+  ZipArchive archive(path);
+  for (const ZipMember& member : archive.members()) {
+    if (member.method == 0) continue;
+    all += static_cast<int64_t>(member.size);
+    if (member.name == "x.npy") of_x = static_cast<int64_t>(member.size);
+  }
+  ASSERT_GT(of_x, 0);
+  ExpectFixtureArrays(ReadArrays(path, {.arrays = all}));
+  ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
+              ".npy] expected at most ");
+  ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
+              "--budget arrays=N raises the budget \"arrays\"");
+  // What nobody asks for costs nothing, and so do views of the file.
+  EXPECT_TRUE(Identical(ArrayFile(path, {.arrays = of_x}).Read("x"), X()));
+  ExpectFixtureArrays(ReadArrays(FixtureFile("stored.npz"), {.arrays = 0}));
 }
 
 TEST(Npz, NamesFileAndArrayOfADamage) {

@@ -13,6 +13,7 @@
 #include "graph/onnx_io.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
+#include "training/safetensors.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -101,6 +102,26 @@ TEST(Session, AnOutputMayBeThatOfDropout) {
     EXPECT_TRUE(gradients.outputs.contains(name));
     EXPECT_TRUE(std::isfinite(session->Step(Batch(1), 1e-2).loss));
   }
+}
+
+// Each plan may take all of them.
+TEST(Session, PlansHaveBudgets) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.budgets.nodes = 2;
+  auto session = TrainingSession::Create(options);
+  ExpectError([&] { session->Step(Batch(1), 1e-2); },
+              "--budget nodes=N raises the budget \"nodes\"");
+  options.budgets.nodes = 10;
+  session = TrainingSession::Create(options);
+  for (int64_t samples : {4, 5, 6}) {
+    session->Step(Batch(1, samples), 1e-2);
+    session->Eval(Batch(1, samples));
+    session->Gradients(Batch(1, samples), false);
+  }
+  options.expand = {"AdamW"};
+  ExpectError([&] { TrainingSession::Create(options)->Step(Batch(1), 1e-2); },
+              "--budget nodes=N raises the budget \"nodes\"");
 }
 
 // Delayed scales follow the largest amax of all micro-batches, wherever it is.
@@ -412,6 +433,29 @@ TEST_P(NonFinite, AWeightIsNamed) {
   EXPECT_EQ(step.cause, off_ ? "the loss is not finite"
                              : "out.weight forward weight is not finite");
   ExpectUsable(ScalesOf(*session));
+}
+
+// The file calls the parameter otherwise; `inspect` lists PyTorch's name.
+TEST(Session, GroupsGoByPyTorchsNamesToo) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  auto graph = ReadModel(options.model);
+  graph->Rename(graph->Find("fc.weight"), "val_7");
+  graph->Find("val_7")->uses[0]->name = "/fc/MatMul";
+  WriteModel(*graph, options.model);
+  options.optimizer.groups = {{.pattern = "fc.weight", .lr_scale = 0}};
+  options.optimizer.weight_decay = 0;
+  for (int64_t grad_accum : {1, 2}) {
+    options.grad_accum = grad_accum;
+    auto session = TrainingSession::Create(options);
+    session->ExportSafetensors(dir / "before");
+    session->Step(Batches(static_cast<size_t>(grad_accum), Batch(1)), 1);
+    session->ExportSafetensors(dir / "after");
+    TensorMap before = ReadSafetensors(dir / "before");
+    TensorMap after = ReadSafetensors(dir / "after");
+    EXPECT_TRUE(Identical(before.at("fc.weight"), after.at("fc.weight")));
+    EXPECT_FALSE(Identical(before.at("out.weight"), after.at("out.weight")));
+  }
 }
 
 // With a learning rate of 0 and one batch only the draws differ.

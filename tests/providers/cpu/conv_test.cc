@@ -120,6 +120,20 @@ const Case kCases[] = {
      {2, 2, 2, 2},
      {1, 2, 2, 2},
      {{4, 4}, {1, 1}, {-1, -2}, {0, -1}}},
+    // Few positions of many images, which are multiplied together.
+    {{150, 6, 9, 8},
+     {4, 3, 8, 7},
+     {150, 4, 4, 4},
+     {{1, 1}, {1, 1}, {1, 1}, {1, 1}, 2}},
+    // One window as large as the input, and one that is larger.
+    {{5, 4, 7, 6},
+     {6, 2, 7, 6},
+     {5, 6, 1, 1},
+     {{1, 1}, {1, 1}, {0, 0}, {0, 0}, 2}},
+    {{5, 2, 3, 3},
+     {3, 2, 3, 3},
+     {5, 3, 1, 1},
+     {{1, 1}, {2, 2}, {0, 0}, {2, 2}}},
     // More positions than one chunk.
     {{1, 9, 70, 70},
      {5, 9, 3, 3},

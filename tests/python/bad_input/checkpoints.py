@@ -230,6 +230,19 @@ def edit_config(folder, change):
     path.write_text(json.dumps(config))
 
 
+@cases("[run/config.json] expected a run's configuration, got deep nesting")
+def deeply_nested_configuration(folder):
+    good_run(folder)
+    (folder / "run" / "config.json").write_text('{"flags": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    return resume()
+
+
+@cases("[scale slots] expected a JSON list of slots, got deep nesting")
+def deeply_nested_note_of_slots(folder):
+    edit(good_run(folder), lambda manifest: manifest["notes"].update({"session.fp8_slots": "[" * 100_000}))
+    return resume()
+
+
 @cases("[run/config.json] expected a run's configuration of format 1 or 2, got 3")
 def config_of_the_future(folder):
     edit_config(folder, setting("format", 3))

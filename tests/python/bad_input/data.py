@@ -89,6 +89,25 @@ def npz_with_an_array_twice(folder):
     return using(folder)
 
 
+@cases("npy] expected bytes of its own, got some that belong to \"", "npy\" too")
+def npz_whose_arrays_share_bytes(folder):
+    npz(folder)
+    data = bytearray((folder / "d.npz").read_bytes())
+    first = data.index(b"PK\x01\x02")
+    second = data.index(b"PK\x01\x02", first + 4)
+    data[second + 42:second + 46] = data[first + 42:first + 46]  # where it lies
+    (folder / "d.npz").write_bytes(data)
+    return using(folder)
+
+
+@cases("[d.npz: x.npy] expected at most 256 bytes of inflated arrays, got more: --budget arrays=N raises the budget")
+def npz_that_inflates_beyond_its_budget(folder):
+    """The labels fit, x does not; what is no input is not read."""
+    good(folder)
+    np.savez_compressed(folder / "d.npz", **arrays(), unused=np.zeros(1 << 20))
+    return grad(folder, "--budget", "arrays=256", data="d.npz")
+
+
 def npy(folder, header, data=b"", name="x.npy"):
     text = header.encode() + b"\n"
     (folder / name).write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data)
@@ -191,7 +210,7 @@ def safetensors_with_bad_json(folder):
     return safetensors(folder, b'{"x": {"dtype": "F32", ', bytes(80))
 
 
-@cases("[d.safetensors] expected a JSON object as the safetensors header")
+@cases("[d.safetensors] expected a JSON object as the safetensors header, got deep nesting")
 def safetensors_nested_deeply(folder):
     return safetensors(folder, b'{"x": ' + b"[" * 1_000_000, bytes(80))
 

@@ -115,13 +115,13 @@ def zero_byte_in_the_path(folder):
     return inspect(external("w.bin\0/../../secret.bin"), folder)
 
 
-@cases("[m.onnx w] expected external data in plain files, got the link w.bin")
+@cases("[m.onnx w] expected external data in w.bin: [w.bin] is a link, which may lead anywhere")
 def link_to_a_file(folder):
     (folder / "w.bin").symlink_to(secret(folder))
     return inspect(external("w.bin"), folder)
 
 
-@cases("[m.onnx w] expected external data in plain files, got the link sub")
+@cases("[m.onnx w] expected external data in sub/secret.bin: [sub] is a link, which may lead anywhere")
 def link_to_a_folder(folder):
     secret(folder)
     (folder / "sub").symlink_to("..")
@@ -207,6 +207,33 @@ def rewritten_beside_a_linked_folder(folder):
     (folder / "elsewhere").mkdir()
     (folder / "to" / "sub").symlink_to("../elsewhere")
     return command
+
+
+HIDDEN = "would be a hidden file, or in a hidden folder: external data are written under names without a dot at their"
+
+
+@cases("[DIR/to/.bashrc] " + HIDDEN)
+def rewritten_to_a_hidden_file(folder):
+    return rewrite_to(folder, ".bashrc")
+
+
+@cases("[DIR/to/.ssh/authorized_keys] " + HIDDEN)
+def rewritten_into_a_hidden_folder(folder):
+    return rewrite_to(folder, ".ssh/authorized_keys")
+
+
+@cases("[DIR/run/model/.bashrc] " + HIDDEN)
+def trained_with_a_hidden_file(folder):
+    rewrite_to(folder, ".bashrc")
+    np.savez(folder / "d.npz", x=np.zeros((4, 5), np.float32), labels=np.zeros(4, np.int64))
+    return ["train", "m.onnx", "--data", "d.npz", "--loss", "cross_entropy", "--steps", "1",
+            "--batch-size", "2", "--out", "run"]
+
+
+@cases("[.out.onnx.data] " + HIDDEN)
+def written_with_data_in_a_hidden_file(folder):
+    rewrite_to(folder, "w.bin")
+    return ["rewrite", "m.onnx", "-o", ".out.onnx", "--recipe", "tensorwise", "--external-data"]
 
 
 @cases("[DIR/to/w.bin] would be replaced by the model's external data \"w.bin\": write to another folder")

@@ -37,6 +37,9 @@ for name, words, flags in [
     ("batch_of_a_half", "--batch-size: expected an integer of at least 1, got 0.5", ["--batch-size", "0.5"]),
     ("accumulation_huge", "--grad-accum: expected at most 65536, got 1000000000000", ["--grad-accum", "1000000000000"]),
     ("accumulation_zero", "--grad-accum: expected an integer of at least 1, got 0", ["--grad-accum", "0"]),
+    ("budget_unknown", "--budget: expected NAME=N[k|M|G] with a name of constants, nodes, visits, work, arrays and N",
+     ["--budget", "seconds=5"]),
+    ("budget_without_a_number", "--budget: expected NAME=N[k|M|G] with a name of constants,", ["--budget", "nodes=many"]),
     ("seed_negative", "--seed: expected an integer of at least 0, got -1", ["--seed=-1"]),
     ("threads_no_number", "--threads: expected an integer of at least 1, got many", ["--threads", "many"]),
     ("recipe_unknown",
@@ -74,6 +77,10 @@ for name, words, flags in [
     ("group_without_values", "--group: expected PATTERN=weight_decay:X,lr_scale:X, got \"w\"", ["--group", "w"]),
     ("group_with_an_unknown_key", "--group: expected PATTERN=weight_decay:X,lr_scale:X, got \"w=lr:1\"",
      ["--group", "w=lr:1"]),
+    ("group_with_a_value_below_zero", "--group: expected values of at least 0, got -1", ["--group", "w=lr_scale:-1"]),
+    ("tie_of_one", "--tie: expected A=B, as in wte.weight=lm_head.weight, got \"w\"", ["--tie", "w"]),
+    ("tie_with_nothing", "--tie: expected A=B, as in wte.weight=lm_head.weight, got \"w=\"", ["--tie", "w="]),
+    ("batch_norm_unknown", "--batch-norm: expected train, eval or as-exported, got frozen", ["--batch-norm", "frozen"]),
     ("amax_history_zero", "--amax-history: expected an integer of at least 1, got 0", ["--amax-history", "0"]),
     ("amax_history_that_fits_no_memory",
      "--amax-history: expected at most 4096, got 9e+18",
@@ -114,6 +121,10 @@ for name, words, flags in [
      ["--train", "lora*"]),
     ("freeze_that_matches_nothing", "[m.onnx] --freeze z matches no float initializer; `onnx-fp8 inspect` lists them",
      ["--freeze", "z"]),
+    ("tie_to_what_is_not_there", "[m.onnx] --tie z is no float initializer; `onnx-fp8 inspect` lists them",
+     ["--tie", "w=z"]),
+    ("tie_of_what_differs",
+     "[m.onnx] --tie w=b: expected the same numbers in both, as they are or transposed", ["--tie", "w=b"]),
     ("group_that_matches_nothing",
      "[m.onnx] expected trained parameters that match \"zzz\", got none; `onnx-fp8 inspect` lists them", ["--group", "zzz=lr_scale:0"]),
     ("everything_frozen",
@@ -134,6 +145,13 @@ case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y
 def speeds_that_are_none(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": 1}')
+    return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
+
+
+@cases("[speeds.json] expected what `onnx-fp8 bench gemm --save` writes, got deep nesting")
+def speeds_nested_deeply(folder):
+    good(folder)
+    (folder / "speeds.json").write_text('{"format": ' + "[" * 100_000 + "]" * 100_000 + "}")
     return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
@@ -195,6 +213,32 @@ def shape_without_a_size(folder):
 def shape_beyond_64_bits(folder):
     good(folder)
     return ["inspect", "m.onnx", "--shape", "batch=99999999999999999999"]
+
+
+for name, words, value in [
+    ("value_of_nothing", "--value: expected INPUT=N with an integer, true or false, got \"5\"", "5"),
+    ("value_without_a_number", "--value: expected INPUT=N with an integer, true or false, got \"sr=\"", "sr="),
+    ("value_of_a_half", "--value: expected INPUT=N with an integer, true or false, got \"sr=0.5\"", "sr=0.5"),
+    ("value_beyond_64_bits", "--value: expected INPUT=N with an integer, true or false, got \"sr=9223372036854775808\"",
+     "sr=9223372036854775808"),
+    ("value_of_an_unknown_input", "--value: the model has no input \"sr\"", "sr=1"),
+    ("value_of_a_tensor", "--value: expected an input of one integer or bool, got \"x\" of float[?,5]", "x=1"),
+]:
+    def with_value(folder, value=value):
+        good(folder)
+        return ["inspect", "m.onnx", "--shape", "batch=4", "--value", value]
+
+    with_value.__name__ = name
+    wrong(words)(with_value)
+
+
+@cases("[--value flag] expected numbers that fit bool, got int64 beyond it")
+def value_that_is_no_bool(folder):
+    from bad_input.case import helper, linear_nodes, model, save, TensorProto
+    make = helper.make_tensor_value_info
+    inputs = [make("x", TensorProto.FLOAT, ["batch", 5]), make("flag", TensorProto.BOOL, [])]
+    save(model(linear_nodes(), inputs=inputs), folder / "m.onnx")
+    return ["inspect", "m.onnx", "--shape", "batch=4", "--value", "flag=2"]
 
 
 @wrong("--shape: a whole training step needs the size of the axis \"batch\" of the input x")

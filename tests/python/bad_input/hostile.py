@@ -15,8 +15,8 @@ COMMANDS = {
 MODELS = {}  # every proto of this module, by name
 
 
-def refused(*words, by=("inspect", "run", "train")):
-    """`refused("words", ...)` decorates a function that makes a model; the commands `by` refuse it."""
+def refused(*words, by=("inspect", "run", "train"), flags=()):
+    """`refused("words", ...)` decorates a function that makes a model; the commands `by` with `flags` refuse it."""
     def add(make_model):
         name = make_model.__name__
         MODELS[name] = make_model
@@ -25,7 +25,7 @@ def refused(*words, by=("inspect", "run", "train")):
             def make(folder):
                 save(make_model(), folder / "m.onnx")
                 np.savez(folder / "d.npz", x=arrays()["x"], labels=np.zeros((BATCH, 5), np.float32))
-                return COMMANDS[command]
+                return [*COMMANDS[command], *flags]
             return make
 
         for command in by:
@@ -392,3 +392,91 @@ def dropout_whose_mode_is_empty():
 @refused("[ai.onnx.ml.Normalizer it] no operator Normalizer of domain ai.onnx.ml", by=("inspect", "run"))
 def operator_of_another_domain():
     return through(node("Normalizer", ["h"], ["y"], domain="ai.onnx.ml"), imports=[helper.make_opsetid("ai.onnx.ml", 4)])
+
+
+# ---- what would take hours or all memory
+
+def over(name, unit, amount, where, lowered=True):
+    """`refused` with the message of a budget, which is lowered to `amount` or has it by default."""
+    return refused(f"{where}] expected at most {amount} {unit}, got more: --budget {name}=N raises the budget \"{name}\"",
+                   flags=["--budget", f"{name}={amount}"] if lowered else ())
+
+
+VISITS, NODES = "nodes visited, those of a loop each time", "nodes once loops and functions are unrolled"
+CONSTANTS, WORK = "bytes of folded constants", "operations of folding"
+
+
+def loop(trips, *nodes, goes="go", more=()):
+    """y is h after so many turns of the nodes, which make `next` of `v`; the loop goes on while `goes`."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [*nodes, node("Identity", [goes], ["goes"])], "body",
+        [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, None)],
+        [value("goes", TensorProto.BOOL, []), value("next", TensorProto.FLOAT, None)])
+    return through(node("Loop", ["trips", "", "h"], ["y"], "again", body=body),
+                   more=[*constants(trips=np.int64(trips)), *more])
+
+
+RELU = node("Relu", ["v"], ["next"], "relu")
+
+
+@over("visits", VISITS, "1M", "[Loop again", lowered=False)
+def loop_without_end():
+    return loop(BIG, RELU)
+
+
+@over("visits", VISITS, "20k", "")
+def loop_that_could_end():
+    return loop(BIG, node("Less", ["i", "last"], ["less"]), RELU, goes="less", more=constants(last=np.int64(BIG)))
+
+
+@over("visits", VISITS, "20k", "[If choose")
+def branches_in_a_loop():
+    """What decides each of them goes back to the first."""
+    info = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    branches = [helper.make_graph([node(op, ["v"], ["r"])], op, [], [info]) for op in ("Relu", "Tanh")]
+    return loop(1000, node("ReduceMax", ["v"], ["m"], keepdims=0), node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+                node("If", ["c"], ["next"], "choose", then_branch=branches[0], else_branch=branches[1]))
+
+
+@over("nodes", NODES, "1k", "[Relu relu")
+def loop_of_layers():
+    return loop(2000, RELU)
+
+
+@over("constants", CONSTANTS, "64M", "[ConstantOfShape big")
+def loop_of_constants():
+    return loop(100_000, node("ConstantOfShape", ["dims"], ["c"], "big"), RELU, more=constants(dims=[1 << 21]))
+
+
+@over("work", WORK, "8G", "[MatMul square", lowered=False)
+def loop_of_products():
+    return loop(100_000, node("MatMul", ["a", "a"], ["p"], "square"), RELU, more=constants(a=np.ones((512, 512), F)))
+
+
+@over("work", WORK, "1G", "[Conv filter")
+def loop_of_convolutions():
+    return loop(100_000, node("Conv", ["a", "k"], ["p"], "filter"), RELU,
+                more=constants(a=np.ones((1, 16, 64, 64), F), k=np.ones((16, 16, 5, 5), F)))
+
+
+@over("work", WORK, "64M", "[MaxPool pool")
+def loop_of_same_upper():
+    return loop(100_000, node("ConstantOfShape", ["dims"], ["line"]),
+                node("MaxPool", ["line"], ["p"], "pool", kernel_shape=[2], strides=[2], auto_pad="SAME_UPPER"), RELU,
+                more=constants(dims=[1, 1, 1 << 24]))
+
+
+@over("work", WORK, "1M", "")
+def loop_of_sequences():
+    value = helper.make_tensor_value_info
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    longer = helper.make_tensor_sequence_value_info("longer", TensorProto.FLOAT, None)
+    body = helper.make_graph(
+        [node("SequenceInsert", ["s", "h"], ["longer"], "more"), node("Identity", ["go"], ["goes"])], "body",
+        [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), sequence],
+        [value("goes", TensorProto.BOOL, []), longer])
+    return through(node("SequenceEmpty", [], ["none"]),
+                   node("Loop", ["trips", "", "none"], ["all"], "again", body=body),
+                   node("SequenceAt", ["all", "first"], ["y"]),
+                   more=constants(trips=np.int64(60_000), first=np.int64(0)))

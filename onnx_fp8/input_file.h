@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace onnx_fp8 {
+
+// What is said of a file that someone cuts while it is read.
+inline constexpr char kBecameShorter[] =
+    " became shorter while it was read, or its disk failed: expected a file "
+    "that stays as it is until the program ends";
+
+// A regular file, open for reading.
+class InputFile {
+ public:
+  // Errors: no such file, not a regular one, no permission; all name the path.
+  explicit InputFile(const std::string& path);
+  // `location` below `folder`: a name that another file gave. Errors: as above;
+  // a location that is absolute or holds ".."; a link at its end or on the way,
+  // which might lead anywhere. The folder's own path may hold links.
+  InputFile(const std::string& folder, const std::string& location);
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+
+  const std::string& path() const { return path_; }
+  int fd() const { return fd_; }
+  // When it was opened.
+  uint64_t size() const { return size_; }
+
+  // Fills the buffer from `at` on. Errors: the disk, a file that ends before.
+  void Read(char* buffer, size_t count, uint64_t at) const;
+  // Errors: the file has less bytes than when it was opened.
+  void CheckWhole() const;
+
+ private:
+  // Takes the descriptor.
+  InputFile(std::string path, int fd);
+
+  std::string path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+}  // namespace onnx_fp8
