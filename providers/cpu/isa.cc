@@ -4,8 +4,10 @@
 #include <atomic>
 #include <string>
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -32,6 +34,14 @@ bool AmxAllowed() {
 bool AmxAllowed() { return false; }
 #endif
 
+#if defined(__x86_64__)
+// Clang 16 can't be asked for it by name.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
+}
+#endif
+
 bool Detect(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
@@ -39,7 +49,7 @@ bool Detect(Isa isa) {
       return true;
     case Isa::kAvx2:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c");
+             HasF16c();
     case Isa::kAvx512:
       return Detect(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") &&

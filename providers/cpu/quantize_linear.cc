@@ -102,10 +102,11 @@ bool IsByteOrShort(DType dtype) {
          dtype == DType::kInt16 || dtype == DType::kUInt16;
 }
 
+// T is of 8 or 16 bits: a float holds its limits.
 template <typename T>
 T Saturated(float x) {
-  constexpr float kLow = std::numeric_limits<T>::lowest();
-  constexpr float kHigh = std::numeric_limits<T>::max();
+  constexpr auto kLow = static_cast<float>(std::numeric_limits<T>::lowest());
+  constexpr auto kHigh = static_cast<float>(std::numeric_limits<T>::max());
   return std::isnan(x) ? T{0} : static_cast<T>(std::clamp(x, kLow, kHigh));
 }
 
