@@ -14,7 +14,17 @@
 
 #include "onnx_fp8/out_of_memory.h"
 
-#ifndef __SANITIZE_ADDRESS__
+// AddressSanitizer has a `new` of its own. GCC tells of it by a macro, Clang by
+// a feature.
+#if defined(__SANITIZE_ADDRESS__)
+#define ONNX_FP8_OWN_NEW 0
+#elif defined(__has_feature)
+#define ONNX_FP8_OWN_NEW !__has_feature(address_sanitizer)
+#else
+#define ONNX_FP8_OWN_NEW 1
+#endif
+
+#if ONNX_FP8_OWN_NEW
 namespace {
 
 std::atomic<size_t> failed_bytes = 0;
@@ -69,7 +79,7 @@ void operator delete(void* data, size_t, std::align_val_t) noexcept {
 
 namespace onnx_fp8 {
 
-#ifndef __SANITIZE_ADDRESS__
+#if ONNX_FP8_OWN_NEW
 size_t BytesOfFailedNew() { return failed_bytes; }
 #else
 size_t BytesOfFailedNew() { return 0; }
