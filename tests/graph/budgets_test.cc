@@ -98,6 +98,8 @@ output goes
 output next
 )");
   EXPECT_EQ(ErrorWith(*graph, {}), "");
+  // The loop, and in each of four iterations itself, Less and Neg.
+  ExpectTakes(*graph, &Budgets::visits, "visits", 1 + 4 * 3);
 }
 
 TEST(Budgets, AScanWithoutEndIsToldAhead) {
