@@ -35,7 +35,8 @@ void Print(const char* text) {
   static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
 }
 
-// Before main, or where the exception can't be thrown.
+// Ends the program where nothing catches std::bad_alloc: ahead of main, or
+// where there is no memory to throw it.
 void EndOutOfMemory() {
   if (failed_bytes == 0) otherwise();
   Print("onnx-fp8: ");

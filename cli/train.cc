@@ -137,7 +137,7 @@ void TrainCommand::ReadFolder() {
   if (!folder_is_new_) CleanLeftovers(values_.out);
 }
 
-// When nothing is wrong with the flags, the model and the data.
+// Runs after the flags, the model and the data have been checked.
 void TrainCommand::MakeFolder() {
   if (!folder_is_new_) return;
   folder_.Lock();

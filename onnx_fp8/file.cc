@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/descriptor.h"
 #include "onnx_fp8/mapped_file.h"
 
 namespace onnx_fp8 {
@@ -37,20 +38,6 @@ void Announce(const FileHook& hook, const char* operation,
               const std::string& path) {
   if (hook) hook(std::string(operation) + " " + path);
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 

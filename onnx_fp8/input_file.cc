@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/descriptor.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -20,23 +21,6 @@ namespace fs = std::filesystem;
 // Without O_NONBLOCK a named pipe would wait for its writer.
 constexpr int kToRead = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 constexpr int kToPass = O_PATH | O_DIRECTORY | O_CLOEXEC;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { Reset(-1); }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-  void Reset(int fd) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void FailToOpen(const std::string& path, int error) {
   Fail("[", path, "] can't be opened: ", std::strerror(error));
