@@ -338,7 +338,12 @@ void Flags::Fill(const FlagMap& saved) {
       arguments.push_back(name);
     } else {
       for (const std::string& word : it->second) {
-        if (!word.empty()) arguments.push_back(name + "=" + word);
+        // CLI11 finds no value in "--name=".
+        if (word.empty()) {
+          arguments.insert(arguments.end(), {name, word});
+        } else {
+          arguments.push_back(name + "=" + word);
+        }
       }
     }
   }

@@ -11,12 +11,14 @@ int64_t NumElements(std::span<const int64_t> shape) {
   int64_t count = 1;
   bool empty = false;
   for (int64_t size : shape) {
-    Check(size >= 0, "expected known axis sizes, got ", ToString(shape));
+    // No Check: it would write the shape out at every call.
+    if (size < 0) Fail("expected known axis sizes, got ", ToString(shape));
     empty |= size == 0;
     // Of an empty tensor too: its strides must not overflow.
-    Check(!__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count),
-          "expected a tensor of less than 2^63 elements, got shape ",
-          ToString(shape));
+    if (__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count)) {
+      Fail("expected a tensor of less than 2^63 elements, got shape ",
+           ToString(shape));
+    }
   }
   return empty ? 0 : count;
 }

@@ -163,9 +163,10 @@ Tensor Tensor::OfType(DType dtype, Shape shape) {
   t.size_ = NumElements(shape);
   t.shape_ = std::move(shape);
   size_t size = ByteSize(dtype);
-  Check(static_cast<size_t>(t.size_) < SIZE_MAX / 2 / size,
-        "expected a tensor that fits into memory, got shape ",
-        ToString(t.shape_));
+  if (static_cast<size_t>(t.size_) >= SIZE_MAX / 2 / size) {
+    Fail("expected a tensor that fits into memory, got shape ",
+         ToString(t.shape_));
+  }
   return t;
 }
 

@@ -152,6 +152,21 @@ TEST_F(FlagsTest, AnEmptyWordEmptiesAList) {
   EXPECT_NO_THROW(again.Fill(saved));
 }
 
+TEST_F(FlagsTest, AnEmptyWordComesBack) {
+  flags_.Parse({"m", "--files", "", "a", "--text", ""});
+  FlagMap saved = flags_.Saved();
+  EXPECT_EQ(saved["--text"], Strings{""});
+  Flags again("test", "");
+  Values v;
+  Add(again, v);
+  v.text = "default";
+  again.Parse({"m"});
+  again.Fill(saved);
+  EXPECT_EQ(v.text, "");
+  EXPECT_EQ(v.files.size(), 2u);
+  EXPECT_EQ(again.Saved(), saved);
+}
+
 TEST_F(FlagsTest, FillIgnoresFlagsOfOtherCommands) {
   flags_.Parse({"m"});
   EXPECT_NO_THROW(flags_.Fill({{"--unknown", {"1"}}, {"--count", {"5"}}}));

@@ -18,6 +18,11 @@ namespace {
 
 constexpr int64_t kMaxElements = 1 << 14;  // of one value
 constexpr double kMaxFlops = 1e6;          // of a graph that is run
+// Far below the program's own, so that a file that spends them is quick.
+constexpr Budgets kBudgets = {.constants = 64 << 20,
+                              .nodes = 1 << 14,
+                              .visits = 1 << 16,
+                              .work = 1 << 28};
 constexpr const char* kRecipes[] = {"off", "tensorwise", "delayed", "rowwise"};
 
 std::map<std::string, Shape> Shapes(const Graph& graph) {
@@ -77,6 +82,7 @@ void FuzzModel(std::string_view bytes) {
   options.model = ScratchFile("model.onnx", bytes);
   options.recipe = ParseRecipe(kRecipes[choice % 4]);
   options.loss.kind = "mse";
+  options.budgets = kBudgets;
   TrainingModel model = LoadTrainingModel(options);
   StepSource source = MakeStepSource(options, model, *evaluator);
   auto shapes = Shapes(*model.graph);
