@@ -4,6 +4,7 @@
 // and throwing it takes memory, too.
 #include "cli/operator_new.h"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <typeinfo>
 
 #include "onnx_fp8/out_of_memory.h"
 
@@ -36,9 +38,12 @@ void Print(const char* text) {
 }
 
 // Ends the program where nothing catches std::bad_alloc: ahead of main, or
-// where there is no memory to throw it.
+// where there is no memory to throw it. Another exception has its own end, even
+// if memory was short before.
 void EndOutOfMemory() {
-  if (failed_bytes == 0) otherwise();
+  const std::type_info* thrown = abi::__cxa_current_exception_type();
+  bool memory = !thrown || *thrown == typeid(std::bad_alloc);
+  if (failed_bytes == 0 || !memory) otherwise();
   Print("onnx-fp8: ");
   Print(onnx_fp8::OutOfMemoryText(failed_bytes).text);
   Print("\n");
