@@ -152,6 +152,8 @@ def markdown(result):
     return (f"# Beside busy loops: {facts['isa']}\n\n"
             f"- CPU: {facts['cpu']}, {facts['cores']} cores; threads: "
             f"{facts['threads']}\n"
+            f"- Linux {facts['kernel']}; CPUs are shared between "
+            f"{'sessions' if facts['session_groups'] else 'threads'} first\n"
             f"- Date: {result['date']}; commit {result['commit']}; other "
             f"programs kept {facts['foreign_cpus']:.2f} CPUs busy\n"
             f"- Rounds: {result['rounds']}, steps of a turn: "

@@ -53,7 +53,14 @@ def cpu():
             "cores": len(os.sched_getaffinity(0)),
             "flags": [f for f in FLAGS if f in flags],
             "memory_bytes": os.sysconf("SC_PAGE_SIZE")
-            * os.sysconf("SC_PHYS_PAGES"), "kernel": platform.release()}
+            * os.sysconf("SC_PHYS_PAGES"), "kernel": platform.release(),
+            "session_groups": session_groups()}
+
+
+def session_groups():
+    """Whether Linux shares CPUs between sessions before threads."""
+    switch = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+    return switch.is_file() and switch.read_text().strip() == "1"
 
 
 def has_bf16(flags):

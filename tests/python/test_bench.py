@@ -36,7 +36,8 @@ def make_report(ours=100.0):
         "date": "2026-01-01", "commit": "abc", "versions": {"torch": "2"},
         "machine": {"cpu": "A CPU", "cores": 2, "memory_bytes": 2**30,
                     "flags": ["avx2"], "isa": "avx2", "gemm": "packed",
-                    "threads": 2, "load_before": 0.0, "foreign_cpus": 0.0},
+                    "threads": 2, "load_before": 0.0, "foreign_cpus": 0.0,
+                    "kernel": "6.18.0", "session_groups": True},
         "settings": {"rounds": 1, "steps": 2, "seed": 7}, "warnings": [],
         "models": models, "left_out": {"gpt": {"ort_training": "no wheel"}},
         "ratios": report.ratios(models), "ratio_intervals": report.ratio_intervals(models),
@@ -283,7 +284,8 @@ def test_busy_sets_speeds_beside_the_idle_one(monkeypatch):
     monkeypatch.setattr(busy, "conditions", lambda: {"idle": 0, "one busy loop": 1, "one per core": 2})
     result = busy_result(idle=1.0, one=1.25, each=4.0)
     text = busy.markdown(result)
-    for part in ("| **fp32** | idle | 2048 | 1.00 | [1.00, 1.00] | - |",
+    for part in ("- Linux 6.18.0; CPUs are shared between sessions first",
+                 "| **fp32** | idle | 2048 | 1.00 | [1.00, 1.00] | - |",
                  "| **fp32** | one busy loop | 1638 | 0.80 | [0.80, 0.80] | 0.7 |",
                  "| **fp32** | one per core | 512 | 0.25 | [0.25, 0.25] | 0.35 |"):
         assert part in text, part
