@@ -2,9 +2,15 @@
 #include "cli/operator_new.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <new>
 #include <stdexcept>
+
+#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -24,7 +30,30 @@ void Throw() { throw std::runtime_error("something else"); }
 
 TEST(OperatorNewDeathTest, MemoryThatNobodyCatchesEndsWithTheAmount) {
   EXPECT_EXIT([]() noexcept { ::operator delete(::operator new(kTooMuch)); }(),
-              testing::ExitedWithCode(1), "onnx-fp8: .*memory");
+              testing::ExitedWithCode(1),
+              "onnx-fp8: out of memory: expected 1152921504606846976 bytes");
+}
+
+// Exits with 7 if there is something left after `new` found nothing.
+void TakeAllMemory() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlim_t now = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE));
+  rlimit limit = {now, now};
+  Check(setrlimit(RLIMIT_AS, &limit) == 0, "no limit can be set");
+  void* volatile taken = nullptr;
+  do taken = std::malloc(16);
+  while (taken);
+  try {
+    taken = ::operator new(16);
+  } catch (const std::bad_alloc&) {
+    taken = std::malloc(900 << 10);
+    _exit(taken ? 7 : 8);
+  }
+}
+
+TEST(OperatorNewDeathTest, LeavesRoomForTheMessage) {
+  EXPECT_EXIT(TakeAllMemory(), testing::ExitedWithCode(7), "");
 }
 
 TEST(OperatorNewDeathTest, AnotherExceptionLaterIsNotOutOfMemory) {

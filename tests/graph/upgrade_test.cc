@@ -49,6 +49,28 @@ output f
 )");
 }
 
+TEST(Upgrade, AnOldRoiAlignSamplesByWholePixels) {
+  auto graph = ParseGraph(R"(graph "g" opset 15
+input x: float[2,3,4,4]
+input r: float[5,4]
+input i: int64[5]
+a: float[5,3,1,1] = RoiAlign<mode="max">(x, r, i)
+b: float[5,3,1,1] = RoiAlign<coordinate_transformation_mode="half_pixel">(x, r, i)
+output a
+output b
+)");
+  Upgrade(*graph);
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+input x: float[2,3,4,4]
+input r: float[5,4]
+input i: int64[5]
+a: float[5,3,1,1] = RoiAlign<coordinate_transformation_mode="output_half_pixel", mode="max">(x, r, i)
+b: float[5,3,1,1] = RoiAlign<coordinate_transformation_mode="half_pixel">(x, r, i)
+output a
+output b
+)");
+}
+
 TEST(Upgrade, AttributesOfTheOldestFormsBecomeOperands) {
   auto graph = ParseGraph(R"(graph "g" opset 9
 input x: float16[2,3,4]

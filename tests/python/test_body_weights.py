@@ -159,22 +159,24 @@ def test_the_other_branch_is_said_to_be_unused(tmp_path):
     assert metrics(tmp_path / "run")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form, product", [("value", True), ("data", True), ("data", False)])
 @pytest.mark.parametrize("rate", WIDTHS)
-def test_a_weight_that_an_if_chooses(form, rate, tmp_path):
-    """The branches compute nothing: they hand out weights, and the product is behind them."""
-    held = {rate: np.random.default_rng(rate).normal(size=(6, 2)).astype(np.float32) for rate in WIDTHS}
-    bodies = {f"{key}_branch": helper.make_graph([constant(held[rate], f"w{rate}")], key, [], [value(f"w{rate}", FLOAT, [6, 2])])
+def test_a_weight_that_an_if_chooses(form, product, rate, tmp_path):
+    """The branches compute nothing: they hand out weights. A product is behind them, or nothing that meets data again."""
+    shape = [6, 2] if product else [8, 2]
+    held = {rate: np.random.default_rng(rate).normal(size=shape).astype(np.float32) for rate in WIDTHS}
+    bodies = {f"{key}_branch": helper.make_graph([constant(held[rate], f"w{rate}")], key, [], [value(f"w{rate}", FLOAT, shape)])
               for key, rate in [("then", 16000), ("else", 8000)]}
     nodes = [constant(np.array(16000), "rate"), constant(np.float32(0), "limit"), *FORMS[form],
-             helper.make_node("If", ["c"], ["w"], **bodies), helper.make_node("MatMul", ["x", "w"], ["z"])]
+             helper.make_node("If", ["c"], ["w"], **bodies),
+             helper.make_node("MatMul", ["x", "w"], ["z"]) if product else helper.make_node("Neg", ["w"], ["z"])]
     graph = helper.make_graph(nodes, "g", [value("x", FLOAT, [8, 6]), value("sr", INT64, [])], [value("z", FLOAT, [8, 2])])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
     data = batch(rate)
     np.savez(tmp_path / "d.npz", **data)
     run("grad", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", *FLAGS, "-o", tmp_path / "g.safetensors")
     got = load_file(tmp_path / "g.safetensors")
-    x = data["x"].astype(float)
+    x = data["x"].astype(float) if product else -np.eye(8)
     want = x.T @ (2 * (x @ held[rate] - data["labels"]) / data["labels"].size)
     np.testing.assert_allclose(got[f"grad.w{rate}"], want, rtol=1e-4, atol=1e-5)
     other = f"grad.w{24000 - rate}"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models of old opsets, as exporters wrote them: `onnx-fp8 run` beside stock onnxruntime, which runs every opset
-from 7 on by kernels of that opset. Each row of graph/upgrade.cc below opset 18 has a case on either side of it."""
+from 7 on by kernels of that opset. Each row of graph/upgrade.cc below opset 18 whose op has a kernel has a case on either
+side of it."""
 import numpy as np
 import onnx
 import onnxruntime
