@@ -60,7 +60,7 @@ MUTANTS = (
       "if (!stays && own != opset)", "if (false)", python("functions")),
     M("functions: outputs that nobody computes", "graph/check_functions.cc",
       "!inputs.contains(name) && scopes_.back().contains(name)", "true",
-      python("output_that")),
+      Test("test_bad_input", "output_that")),
     M("inference: an input without a type is none", "graph/infer_shapes.cc",
       "    type_of[value->name] = &it->second;\n",
       "    if (value->dtype != DType::kUndefined) {\n"

@@ -50,7 +50,7 @@ MUTANTS = (
       training("Session.APlanIsForTheValuesThatDecidedIt")),
     M("bodies: weights stay in them", "graph/constants.cc",
       "LiftTensors(graph, &node, **body);",
-      "if (!*body) LiftTensors(graph, &node, **body);", WEIGHTS),
+      "if (node.op.empty()) LiftTensors(graph, &node, **body);", WEIGHTS),
     M("bodies: those of bodies in bodies stay", "graph/constants.cc",
       "LiftFromBodies(**body);", "", WEIGHTS),
     M("bodies: weights of one name are one", "graph/body_names.cc",

@@ -75,7 +75,7 @@ MUTANTS = (
       "return scale > 0 && std::isfinite(scale);", BAD_SCALES),
     M("step file: weights of micro steps are constants",
       "training/step_file.cc", "bool moved = moves(mover, value) &&",
-      "bool moved = !moves(mover, value) &&", python("micro_and_apply")),
+      "bool moved = !moves(mover, value) &&", Test("test_step_files", "micro_and_apply")),
     M("rewrite: float8e8m0 before opset 24", "graph/rewrite_model.cc",
       "if (d.fp8 && d.recipe.e8m0_scales) opset", "if (false) opset",
       python("forward_is_the_same and e8m0")),

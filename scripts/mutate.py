@@ -23,7 +23,7 @@ BUILD = COPY / "build/release"
 # A mutant may hang: it gets ten times what the tests took, and this at least.
 LEAST_SECONDS = 30
 # These run the program, and are narrowed by pytest's -k.
-PYTEST = ("test_python", "test_bad_input")
+PYTEST = ("test_python", "test_bad_input", "test_step_files")
 # What a test says of the first case that failed, or that it died in.
 FAILED = (r"^\[  FAILED  \] (\S+?),? ",
           r"^FAILED (?:tests/python/)?([^\s\[]+)")
