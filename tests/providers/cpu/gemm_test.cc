@@ -177,6 +177,52 @@ TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
   }
 }
 
+// A matrix inside a larger one that holds NaN around it.
+struct Embedded {
+  Embedded(const Tensor& inner, int64_t margin) {
+    int64_t rows = inner.dim(0), columns = inner.dim(1);
+    ld = columns + margin;
+    Tensor wide = Tensor::Allocate(DType::kFloat, {rows + margin, ld});
+    for (int64_t i = 0; i < wide.size(); ++i) {
+      int64_t row = i / ld, column = i % ld;
+      bool inside = row < rows && column < columns;
+      wide.data<float>()[i] =
+          inside ? static_cast<float>(DoubleAt(inner, row * columns + column))
+                 : std::numeric_limits<float>::quiet_NaN();
+    }
+    outer = ConvertTo(wide, inner.dtype());
+  }
+  Tensor outer;
+  int64_t ld;
+};
+
+TEST(Gemm, NothingAroundTheOperandsCounts) {
+  int count = 0;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (int64_t k : {1, 7, 15, 31, 32, 33, 63, 95}) {
+      for (DType dtype : {DType::kFloat, DType::kE4M3, DType::kBFloat16}) {
+        int64_t m = 70, n = 67;
+        bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
+        Tensor a = Matrix(m, k, ta, 1, dtype), b = Matrix(k, n, tb, 2, dtype);
+        Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
+        Tensor d = Tensor::Allocate(DType::kFloat, {m, n});
+        GemmProblem p = Product(a, ta, b, tb, c);
+        Gemm(p);
+        Embedded wide_a(a, 5), wide_b(b, 3);
+        p.a.data = wide_a.outer.raw();
+        p.a.ld = wide_a.ld;
+        p.b.data = wide_b.outer.raw();
+        p.b.ld = wide_b.ld;
+        p.c = d.raw();
+        Gemm(p);
+        EXPECT_TRUE(Identical(c, d))
+            << Name(isa) << " " << Name(dtype) << " " << k << ta << tb;
+      }
+    }
+  }
+}
+
 // Either operand may be the one that is packed in slabs, and need several.
 TEST(Gemm, EveryKernelMultipliesMoreThanASlab) {
   for (Isa isa : RunnableIsas()) {
