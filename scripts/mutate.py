@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks one thing at a time in a copy of the tree and sees the tests fail.
 
-The mutants are in scripts/mutants*.py. Each one is applied to a copy in
+The mutants are in scripts/mutants/. Each one is applied to a copy in
 build/mutate, built, shown to the tests that should notice, and taken back.
 Exit code 0: the tests killed every mutant."""
 import argparse
 import fnmatch
-import importlib
 import json
 import os
 import pathlib
@@ -16,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+
+from mutant import load
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
@@ -183,10 +184,7 @@ def judge(mutant, runner):
 
 def chosen(patterns):
     """The mutants whose names match, by file: neighbours build fast."""
-    files = sorted(path.stem for path in (ROOT / "scripts").glob("mutants*.py"))
-    found = [m for file in files
-             for m in importlib.import_module(file).MUTANTS
-             if not patterns or
+    found = [m for m in load() if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
         sys.exit("mutate: no mutant has such a name; --list shows all")

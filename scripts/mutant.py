@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mutants of scripts/mutate.py: what is broken, and who should notice.
+
+They lie in scripts/mutants/, in the module of the folder that they break.
+M(name, file, old, new, tests...): `old` is exactly once in the file. Each test
+is one of ctest's, narrowed to the cases that look at the mutant."""
+import importlib
+import pathlib
+from functools import partial
+from typing import NamedTuple
+
+
+class Test(NamedTuple):
+    ctest: str
+    only: str = ""  # a gtest filter; for pytest an expression of -k
+
+    def __str__(self):
+        return f"{self.ctest} ({self.only})" if self.only else self.ctest
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple
+
+
+def M(name, file, old, new, *tests):
+    return Mutant(name, file, old, new, tests)
+
+
+def load():
+    """All mutants."""
+    folder = pathlib.Path(__file__).parent / "mutants"
+    return [mutant for path in sorted(folder.glob("*.py")) for mutant in
+            importlib.import_module(f"mutants.{path.stem}").MUTANTS]
+
+
+base = partial(Test, "test_onnx_fp8")
+graph = partial(Test, "test_graph")
+optimizers = partial(Test, "test_optimizers")
+providers = partial(Test, "test_providers")
+cpu = partial(Test, "test_providers_cpu")
+training = partial(Test, "test_training")
+training_slow = partial(Test, "test_training_slow")
+cli = partial(Test, "test_cli")
+fuzz = partial(Test, "test_fuzz")
+python = partial(Test, "test_python")
+bad_input = partial(Test, "test_bad_input")
+step_files = partial(Test, "test_step_files")

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants of graph/rewrite/."""
+from mutant import M, python
+
+MUTANTS = (
+    M("rewrite: functions that hold a product stay",
+      "graph/rewrite/rewrite_model.cc",
+      "if (function != functions.end()) admitted.insert(function->second);",
+      "if (function == functions.end()) admitted.insert({});",
+      python("functions")),
+    M("rewrite: all functions that hold a product go",
+      "graph/rewrite/rewrite_model.cc",
+      "if (!decision.fp8 || mark == metadata.end()) continue;",
+      "if (mark == metadata.end()) continue;", python("functions")),
+    M("rewrite: float8e8m0 before opset 24", "graph/rewrite/rewrite_model.cc",
+      "if (d.fp8 && d.recipe.e8m0_scales) opset", "if (false) opset",
+      python("forward_is_the_same and e8m0")),
+)
