@@ -21,7 +21,7 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/peak.h"
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
-  std::string model;
+  std::string model, dump_passes;
   std::vector<std::string> shape, value;
   LossFlags loss;
   ParameterFlags parameters;
@@ -43,6 +43,7 @@ struct InspectFlags {
     flags.Switch("--memory-report", &memory_report,
                  "list what would live in memory where a step needs most of "
                  "it; needs sizes of all axes");
+    AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
     flags.Example("onnx-fp8 inspect model.onnx");
@@ -142,6 +143,10 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   json["seconds"] = {{"read", report.seconds.read},
                      {"step_graph", report.seconds.step_graph},
                      {"plan", report.seconds.plan}};
+  json["passes"] = Json::array();
+  for (const PassSeconds& pass : report.passes) {
+    json["passes"].push_back({{"name", pass.name}, {"seconds", pass.seconds}});
+  }
   return json;
 }
 
@@ -289,6 +294,7 @@ int Inspect(const Arguments& arguments) {
   values.recipe.Fill(&options);
   values.parameters.Fill(&options);
   options.budgets = values.budgets.Make();
+  options.dump_passes = values.dump_passes;
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
                                        ParseValueFlag(values.value));
   if (values.json) {

@@ -8,17 +8,13 @@
 #include "absl/container/flat_hash_set.h"
 #include "cli/options.h"
 #include "graph/builder.h"
-#include "graph/onnx_io.h"
 #include "graph/parameter_names.h"
-#include "graph/passes/batch_norm_mode.h"
-#include "graph/passes/compute_in_float.h"
-#include "graph/passes/trained_parameters.h"
 #include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
-#include "providers/cpu/cpu_provider.h"
-#include "providers/expand_missing.h"
 #include "providers/plan.h"
+#include "training/make_provider.h"
+#include "training/pipelines.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
 
@@ -32,10 +28,6 @@ constexpr char kStandInLoss[] = "onnx_fp8.stand_in_loss";
 InputInfo Describe(const Value& value) {
   return {value.name, value.dtype, value.shape.value_or(Shape{}),
           value.axis_names};
-}
-
-size_t Bytes(const Value& value) {
-  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
 }
 
 const char* RoleName(Role role) {
@@ -61,12 +53,12 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
     bool parameter =
         value->role == Role::kParameter || value->role == Role::kFrozen;
     if (parameter) {
-      memory.parameters += Bytes(*value);
-      if (trained.contains(value->name)) memory.gradients += Bytes(*value);
+      memory.parameters += BytesOf(*value);
+      if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
     } else if (value->name.starts_with("fp8.")) {
-      memory.scaling += Bytes(*value);
+      memory.scaling += BytesOf(*value);
     } else if (bound.contains(value) && IsFloat(value->dtype)) {
-      memory.moments += Bytes(*value);
+      memory.moments += BytesOf(*value);
     }
   }
   memory.arena = plan.arena_bytes;
@@ -100,16 +92,17 @@ class Reporter {
  public:
   explicit Reporter(const SessionOptions& options)
       : options_(options),
-        provider_(MakeCpuProvider()),
-        evaluator_(MakeCpuEvaluator()) {
+        provider_(MakeProvider(options.provider)),
+        evaluator_(MakeEvaluator()),
+        runner_(MakePassRunner(options)) {
     Stopwatch stopwatch(&report_.seconds.read);
-    model_ = ReadModel(options.model, {.budgets = options.budgets});
-    written_ = WrittenAs(*model_);
-    ComputeInFloat(*model_);
-    std::string note = SetBatchNormMode(*model_, options.batch_norm);
-    if (!note.empty()) report_.notes.push_back(note);
-    initializers_ = MarkParameters(*model_, {options.train, options.freeze,
-                                             options.tie_copies, options.ties});
+    ImportReport import;
+    model_ = ImportModel(options, ImportFor::kReport, runner_, &import);
+    written_ = import.written;
+    if (!import.batch_norm_note.empty()) {
+      report_.notes.push_back(import.batch_norm_note);
+    }
+    initializers_ = std::move(import.initializers);
     if (written_ != Written::kNo) TrainNothingOfOurs();
     names_ = NameParameters(*model_);
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
@@ -135,6 +128,7 @@ class Reporter {
       Open(shapes);
     }
     NoteRecipes();
+    report_.passes = runner_.seconds();
     return std::move(report_);
   }
 
@@ -230,7 +224,8 @@ class Reporter {
         evaluator_.get(),
         {},
         false,
-        options_.budgets};
+        options_.budgets,
+        &runner_};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
@@ -289,8 +284,8 @@ class Reporter {
     if (written_ != Written::kNo) return;
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
-      ExpandMissing(*step.graph, provider_->Kernels(), {}, evaluator_.get(),
-                    options_.budgets);
+      FitToKernels(*step.graph, provider_->Kernels(), options_, *evaluator_,
+                   runner_);
       Plan plan = MakePlan(*step.graph, provider_->Kernels());
       report_.memory = Forecast(step, plan);
       report_.memory_report =
@@ -356,6 +351,7 @@ class Reporter {
   SessionOptions options_;
   std::unique_ptr<ExecutionProvider> provider_;
   std::unique_ptr<Evaluator> evaluator_;
+  PassRunner runner_;
   std::unique_ptr<Graph> model_;
   Written written_ = Written::kNo;
   std::vector<InitializerReport> initializers_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/pass.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 
@@ -61,6 +62,7 @@ struct ModelReport {
   std::vector<std::string> open_axes;         // without a size
   std::vector<std::string> notes;
   ReportSeconds seconds;
+  std::vector<PassSeconds> passes;
 };
 
 // Reads the model and builds its training step (without a loss in `options`:

@@ -15,7 +15,7 @@
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -358,8 +358,14 @@ void AddExternalData(Flags& flags, bool* external_data) {
                "anyway beyond 2 GiB");
 }
 
+void AddDumpPasses(Flags& flags, std::string* folder) {
+  flags.File("--dump-passes", folder,
+             "write each graph as text after each pass to this folder");
+}
+
 void EngineFlags::AddTo(Flags& flags) {
   flags.File("--profile", &profile, "write a Chrome trace of all nodes");
+  AddDumpPasses(flags, &dump_passes);
   flags.List("--expand", &expand,
              "run these ops by their bodies in standard ONNX ops");
   flags.Int("--max-plans", &max_plans, 1,
@@ -387,6 +393,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   parameters.Fill(&options);
   options.expand = engine.expand;
   options.profile = engine.profile;
+  options.dump_passes = engine.dump_passes;
   options.max_plans = engine.max_plans;
   options.budgets = budgets.Make();
   return options;

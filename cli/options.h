@@ -104,10 +104,13 @@ struct OptimizerFlags {
   OptimizerSpec Make(const Flags& flags) const;
 };
 
-// --expand, --profile, --max-plans.
+// --dump-passes of the commands that build graphs.
+void AddDumpPasses(Flags& flags, std::string* folder);
+
+// --expand, --profile, --dump-passes, --max-plans.
 struct EngineFlags {
   std::vector<std::string> expand;
-  std::string profile;
+  std::string profile, dump_passes;
   int64_t max_plans = 8;
 
   void AddTo(Flags& flags);

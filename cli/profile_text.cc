@@ -7,9 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/text.h"
-#include "providers/cpu/bandwidth.h"
-#include "providers/cpu/gemm/kernels.h"
-#include "providers/cpu/gemm/peak.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -71,12 +68,6 @@ void PrintGroups(const ProfileReport& report, const char* name,
 }
 
 }  // namespace
-
-MachinePeaks MeasurePeaks() {
-  return {.flops = PeakFlops(FloatKernels()),
-          .eight_bit_flops = PeakFlops(Bf16Kernels()),
-          .bytes = PeakBandwidth()};
-}
 
 std::vector<ProfileGroup> GroupBy(const ProfileReport& report,
                                   std::string NodeProfile::*key) {

@@ -12,16 +12,6 @@
 
 namespace onnx_fp8 {
 
-// What this machine reaches, per second.
-struct MachinePeaks {
-  double flops = 0;            // of float products
-  double eight_bit_flops = 0;  // of products of 8-bit floats
-  double bytes = 0;            // to and from memory
-};
-
-// In about a third of a second, on all threads.
-MachinePeaks MeasurePeaks();
-
 // Nodes that have the same text in `key`, longest first.
 struct ProfileGroup {
   std::string key;

@@ -11,7 +11,7 @@
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "graph/onnx_io.h"
-#include "graph/rewrite_model.h"
+#include "graph/rewrite/rewrite_model.h"
 #include "onnx_fp8/check.h"
 #include "training/step_file.h"
 
@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 namespace {
 
 struct RewriteFlags {
-  std::string model, out;
+  std::string model, out, dump_passes;
   std::vector<std::string> shape, value;
   LossFlags loss;
   ParameterFlags parameters;
@@ -46,6 +46,7 @@ struct RewriteFlags {
               "OUT.apply.onnx");
     flags.Group("Options");
     AddExternalData(flags, &external_data);
+    AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
     flags.Example(
@@ -72,10 +73,11 @@ void RequireStepFlags(const Flags& flags) {
 
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  PassRunner runner({.dump = values.dump_passes});
   RewriteReport report = RewriteModel(
       values.model, values.out, values.recipe.MakeSpec(),
       {values.parameters.train, values.parameters.freeze}, ShowCopies(progress),
-      {values.external_data}, values.budgets.Make());
+      {values.external_data}, values.budgets.Make(), &runner);
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {
@@ -103,6 +105,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   options.loss = values.loss.Make();
   options.optimizer = values.optimizer.Make(flags);
   values.recipe.Fill(&options);
+  options.dump_passes = values.dump_passes;
   options.grad_accum = values.grad_accum;
   values.parameters.Fill(&options);
   options.budgets = values.budgets.Make();

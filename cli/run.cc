@@ -11,10 +11,10 @@
 #include "graph/passes/specialise.h"
 #include "graph/written_file.h"
 #include "onnx_fp8/check.h"
-#include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
 #include "training/arrays.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -83,8 +83,8 @@ TensorMap Forward(const RunFlags& flags) {
   TensorMap feeds = Bind(*model, ReadAll(*model, flags.data, budgets));
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
-  std::unique_ptr<Evaluator> evaluator = MakeCpuEvaluator();
-  std::unique_ptr<ExecutionProvider> provider = MakeCpuProvider();
+  std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
+  std::unique_ptr<ExecutionProvider> provider = MakeProvider("cpu");
   SpecialiseReport report;
   Spending spending(budgets);
   std::shared_ptr<Graph> graph = Specialise(*model, shapes, *evaluator, &report,

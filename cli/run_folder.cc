@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "graph/rewrite_model.h"
+#include "graph/rewrite/rewrite_model.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "onnx_fp8/mapped_file.h"
@@ -25,8 +25,9 @@ constexpr int kFormat = 2;
 // Of one start of a run only: where it is, what else is written, how much of
 // the machine a file may use. No config decides that, whoever wrote it.
 constexpr const char* kOfOneStart[] = {
-    "MODEL",     "--out",           "--resume",          "--json",
-    "--profile", "--memory-report", "--profile-summary", "--budget"};
+    "MODEL",        "--out",           "--resume",          "--json",
+    "--profile",    "--memory-report", "--profile-summary", "--budget",
+    "--dump-passes"};
 
 void KeepWhatTravels(FlagMap* flags) {
   for (const char* flag : kOfOneStart) flags->erase(flag);

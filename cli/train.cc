@@ -21,6 +21,7 @@
 #include "cli/trainer.h"
 #include "onnx_fp8/check.h"
 #include "training/checkpoint.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -96,6 +97,7 @@ class TrainCommand {
   RunFolder folder_;
   bool folder_is_new_ = false;
   LossSpec loss_;
+  std::string provider_;
   DataLayout layout_;
   std::unique_ptr<TrainingSession> session_;
   std::optional<Dataset> data_, validation_;
@@ -153,6 +155,7 @@ void TrainCommand::CreateSession() {
   // The checkpoint has the weights; the file may be gone.
   if (restores) options.init.clear();
   loss_ = options.loss;
+  provider_ = options.provider;
   session_ = TrainingSession::Create(options);
   PrintNotes(session_->Notes());
 }
@@ -278,7 +281,7 @@ void TrainCommand::Report(Json* json) const {
   }
   if (values_.profile_summary) {
     ProfileReport report = session_->ReportProfile();
-    MachinePeaks peaks = MeasurePeaks();
+    MachinePeaks peaks = MakeProvider(provider_)->MeasurePeaks();
     if (json) {
       (*json)["profile"] = ProfileJson(report, peaks);
     } else {

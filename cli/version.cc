@@ -5,8 +5,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/isa.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 int Version(const Arguments& arguments) {
@@ -19,10 +18,14 @@ int Version(const Arguments& arguments) {
   flags.Example("onnx-fp8 version --json");
   if (!flags.Parse(arguments)) return 0;
   machine.Apply();
+  ProviderInfo cpu = MakeProvider("cpu")->Describe();
   nlohmann::ordered_json info = {
-      {"version", ONNX_FP8_VERSION},   {"isa", Name(ActiveIsa())},
-      {"gemm", GemmBackend()},         {"threads", NumThreads()},
-      {"onnx", ONNX_FP8_ONNX_VERSION}, {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
+      {"version", ONNX_FP8_VERSION},
+      {"isa", cpu.isa},
+      {"gemm", cpu.gemm},
+      {"threads", NumThreads()},
+      {"onnx", ONNX_FP8_ONNX_VERSION},
+      {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
   };
   if (json) {
     std::cout << info.dump() << "\n";

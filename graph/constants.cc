@@ -70,11 +70,9 @@ std::vector<HeldTensor> HeldTensors(const Graph& graph) {
 
 void LiftFromBodies(Graph& graph) {
   for (Node& node : graph.nodes()) {
-    for (auto& [key, attribute] : node.attributes) {
-      auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (!body || !*body) continue;
-      LiftFromBodies(**body);
-      LiftTensors(graph, &node, **body);
+    for (Graph* body : node.Subgraphs()) {
+      LiftFromBodies(*body);
+      LiftTensors(graph, &node, *body);
     }
   }
 }

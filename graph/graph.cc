@@ -25,10 +25,8 @@ const T* Get(const Node& node, std::string_view key) {
 
 // Names that the node's subgraphs read from the graphs around them.
 void AddCapturedNames(const Node& node, std::set<std::string>* names) {
-  for (const auto& [key, attribute] : node.attributes) {
-    auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute);
-    if (!body || !*body) continue;
-    const Graph& inner = **body;
+  for (const Graph* body : node.Subgraphs()) {
+    const Graph& inner = *body;
     for (const Value* value : inner.Values()) {
       bool captured =
           !value->producer && !value->is_input && !value->is_initializer();
@@ -43,6 +41,10 @@ void AddCapturedNames(const Node& node, std::set<std::string>* names) {
 }
 
 }  // namespace
+
+size_t BytesOf(const Value& value) {
+  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
+}
 
 bool Node::Has(std::string_view key) const {
   return attributes.find(key) != attributes.end();
@@ -82,6 +84,15 @@ const Tensor* Node::TensorAttribute(std::string_view key) const {
 std::shared_ptr<Graph> Node::Subgraph(std::string_view key) const {
   const auto* value = Get<std::shared_ptr<Graph>>(*this, key);
   return value ? *value : nullptr;
+}
+
+std::vector<Graph*> Node::Subgraphs() const {
+  std::vector<Graph*> bodies;
+  for (const auto& [key, attribute] : attributes) {
+    auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute);
+    if (body && *body) bodies.push_back(body->get());
+  }
+  return bodies;
 }
 
 std::string Node::Where() const {

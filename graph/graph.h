@@ -69,6 +69,9 @@ struct Value {
   }
 };
 
+// Bytes of its elements. REQUIRES: concrete.
+size_t BytesOf(const Value& value);
+
 class Node {
  public:
   std::string op;
@@ -109,6 +112,8 @@ class Node {
   std::vector<float> Floats(std::string_view key) const;
   const Tensor* TensorAttribute(std::string_view key) const;  // null: absent
   std::shared_ptr<Graph> Subgraph(std::string_view key) const;
+  // The bodies of an If, a Loop or a Scan, by attribute name; else nothing.
+  std::vector<Graph*> Subgraphs() const;
 
   // "MatMul /blocks.0/attn/MatMul" for messages; the first output's name where
   // the node has none.

@@ -167,8 +167,4 @@ void InferNode(Node& node, int opset) {
   CheckSizes(node, node.outputs());
 }
 
-void InferShapes(Graph& graph) {
-  for (Node& node : graph.nodes()) InferNode(node, graph.opset);
-}
-
 }  // namespace onnx_fp8

@@ -11,7 +11,4 @@ namespace onnx_fp8 {
 // stays as it is. Errors: an operator without schema, operands that do not fit.
 void InferNode(Node& node, int opset);
 
-// InferNode over all nodes in order.
-void InferShapes(Graph& graph);
-
 }  // namespace onnx_fp8

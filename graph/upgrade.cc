@@ -97,11 +97,9 @@ bool UpgradeNodes(Graph& graph, int from, int to);
 
 bool UpgradeNode(Graph& graph, Node* node, int from, int to) {
   bool edited = false;
-  for (auto& [key, attribute] : node->attributes) {
-    auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
-    if (!inner) continue;
-    TakeTypes(graph, **inner);
-    edited |= UpgradeNodes(**inner, from, to);
+  for (Graph* body : node->Subgraphs()) {
+    TakeTypes(graph, *body);
+    edited |= UpgradeNodes(*body, from, to);
   }
   int since = from;
   if (auto note = node->metadata.find(kOpsetNote);

@@ -42,9 +42,12 @@ DType ParseDType(std::string_view name) {
   return DType::kUndefined;
 }
 
+bool IsHalf(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
 bool IsFloat(DType dtype) {
-  return dtype == DType::kFloat || dtype == DType::kDouble ||
-         dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  return dtype == DType::kFloat || dtype == DType::kDouble || IsHalf(dtype);
 }
 
 bool IsFloat8(DType dtype) {

@@ -56,6 +56,9 @@ const char* Name(DType dtype);
 // Inverse of Name; kUndefined where there is none.
 DType ParseDType(std::string_view name);
 
+// float16, bfloat16.
+bool IsHalf(DType dtype);
+
 // float, double, float16, bfloat16.
 bool IsFloat(DType dtype);
 

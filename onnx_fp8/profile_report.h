@@ -7,6 +7,13 @@
 
 namespace onnx_fp8 {
 
+// What a machine reaches, per second.
+struct MachinePeaks {
+  double flops = 0;            // of float products
+  double eight_bit_flops = 0;  // of products of 8-bit floats
+  double bytes = 0;            // to and from memory
+};
+
 // One node of the training graphs; all figures are sums over a step.
 struct NodeProfile {
   std::string node, op;

@@ -13,6 +13,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/out_of_memory.h"
+#include "onnx_fp8/saturating_cast.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -104,30 +105,11 @@ auto Widen(T x) {
   }
 }
 
-// C's rules, but a float outside an integer's range (undefined in C) becomes
-// the nearest bound and NaN becomes 0.
-template <typename To, typename From>
-To ToArithmetic(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != 0;
-  } else if constexpr (std::is_integral_v<To> &&
-                       std::is_floating_point_v<From>) {
-    if (std::isnan(x)) return 0;
-    constexpr auto kMin = std::numeric_limits<To>::min();
-    constexpr auto kMax = std::numeric_limits<To>::max();
-    if (static_cast<double>(x) <= static_cast<double>(kMin)) return kMin;
-    if (static_cast<double>(x) >= static_cast<double>(kMax)) return kMax;
-    return static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
 template <typename To, typename From>
 To ConvertElement(From from) {
   auto x = Widen(from);
   if constexpr (std::is_arithmetic_v<To>) {
-    return ToArithmetic<To>(x);
+    return SaturatingCast<To>(x);
   } else {
     float f = static_cast<float>(x);
     if constexpr (std::is_same_v<To, Float16>) return EncodeFloat16(f);

@@ -119,13 +119,6 @@ bool Matches(const std::string& pattern, const ParameterGradient& p) {
 
 }  // namespace
 
-OptimizerKind ParseOptimizer(std::string_view name) {
-  for (const Row& row : kRows) {
-    if (name == row.name) return row.kind;
-  }
-  Fail("expected optimizer sgd, adam or adamw, got \"", name, "\"");
-}
-
 const char* Name(OptimizerKind kind) { return Find(kind).name; }
 
 void CheckOptimizer(const OptimizerSpec& spec) {

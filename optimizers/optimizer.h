@@ -13,8 +13,7 @@
 
 namespace onnx_fp8 {
 
-// "sgd", "adam", "adamw". Errors: another name.
-OptimizerKind ParseOptimizer(std::string_view name);
+// "sgd", "adam", "adamw".
 const char* Name(OptimizerKind kind);
 
 // Errors: a setting outside PyTorch's range, e.g. "expected beta1 in [0, 1),

@@ -13,10 +13,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t RoundUp(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 // The free stretches below `top`; no two of them touch.
 class Holes {
  public:
@@ -79,6 +75,10 @@ class Holes {
 
 }  // namespace
 
+size_t Padded(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 size_t PlaceBuffers(std::vector<Buffer>& buffers) {
   std::vector<Buffer*> starting, ending;
   for (Buffer& buffer : buffers) {
@@ -93,9 +93,9 @@ size_t PlaceBuffers(std::vector<Buffer>& buffers) {
   size_t ended = 0;
   for (Buffer* buffer : starting) {
     for (; ending[ended]->end < buffer->start; ++ended) {
-      holes.Give(ending[ended]->offset, RoundUp(ending[ended]->bytes));
+      holes.Give(ending[ended]->offset, Padded(ending[ended]->bytes));
     }
-    buffer->offset = holes.Take(RoundUp(buffer->bytes));
+    buffer->offset = holes.Take(Padded(buffer->bytes));
   }
   return holes.top();
 }
@@ -103,8 +103,8 @@ size_t PlaceBuffers(std::vector<Buffer>& buffers) {
 size_t LiveBytes(const std::vector<Buffer>& buffers) {
   std::map<int, std::pair<size_t, size_t>> changes;  // step → (more, less)
   for (const Buffer& buffer : buffers) {
-    changes[buffer.start].first += RoundUp(buffer.bytes);
-    changes[buffer.end + 1].second += RoundUp(buffer.bytes);
+    changes[buffer.start].first += Padded(buffer.bytes);
+    changes[buffer.end + 1].second += Padded(buffer.bytes);
   }
   size_t live = 0, most = 0;
   for (const auto& [step, change] : changes) {

@@ -6,6 +6,9 @@
 
 namespace onnx_fp8 {
 
+// What so many bytes take in an arena: a multiple of 64.
+size_t Padded(size_t bytes);
+
 // A stretch of memory that is in use from step `start` to step `end`, both
 // included. REQUIRES: start <= end.
 struct Buffer {

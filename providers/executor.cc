@@ -32,22 +32,20 @@ bool IsFeed(const Value& value) {
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Graph> graph,
-                   ExecutionProvider& provider)
+                   ExecutionProvider& provider,
+                   std::shared_ptr<SharedArena> arena)
     : graph_(std::move(graph)),
       provider_(provider),
       plan_(MakePlan(*graph_, provider.Kernels())),
-      arena_(provider.Allocate(plan_.arena_bytes)) {
+      arena_(arena ? std::move(arena)
+                   : std::make_shared<SharedArena>(provider)) {
   slots_.resize(plan_.slots.size());
   amaxes_.resize(plan_.amaxes);
+  arena_->Reserve(plan_.arena_bytes);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
-    if (slot.place == Place::kArena) {
-      void* data = static_cast<char*>(arena_.get()) + slot.at;
-      slots_[i] =
-          Tensor::View(slot.value->dtype, *slot.value->shape, arena_, data);
-    } else if (slot.place == Place::kConstant) {
-      slots_[i] = plan_.constants[slot.at]->data.Reshaped(*slot.value->shape);
-    }
+    if (slot.place != Place::kConstant) continue;
+    slots_[i] = plan_.constants[slot.at]->data.Reshaped(*slot.value->shape);
   }
 }
 
@@ -61,6 +59,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
     ~AtEnd() { executor.Unbind(); }
   } at_end{*this};
   stream_ = stream;
+  BindArena();
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
@@ -149,6 +148,21 @@ void Executor::CheckAliases() const {
   }
   for (size_t i = 0; i < feeds_.size(); ++i) {
     check("input", *plan_.feeds[i], feeds_[i]);
+  }
+}
+
+// Another executor may have moved the arena.
+void Executor::BindArena() {
+  arena_->Reserve(plan_.arena_bytes);
+  if (bound_arena_ == arena_->data()) return;
+  bound_arena_ = arena_->data();
+  auto* begin = static_cast<char*>(arena_->data());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    if (slot.place != Place::kArena) continue;
+    // Without an owner: no result leaves a run in the arena.
+    slots_[i] = Tensor::View(slot.value->dtype, *slot.value->shape, nullptr,
+                             begin + slot.at);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "providers/plan.h"
 #include "providers/profile.h"
 #include "providers/provider.h"
+#include "providers/shared_arena.h"
 
 namespace onnx_fp8 {
 
@@ -30,8 +31,11 @@ inline constexpr char kHalfUpdated[] = "";
 // The same graph, feeds, state, stream and thread count give the same bits.
 class Executor {
  public:
-  // Errors: as MakePlan's; out of memory.
-  Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider);
+  // Results lie in `arena`, which other executors of the provider may use when
+  // this one does not run; null: in one of its own. Errors: as MakePlan's; out
+  // of memory.
+  Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider,
+           std::shared_ptr<SharedArena> arena = nullptr);
 
   // `feeds` by name of graph input. An input with an initializer (a default)
   // and one that nothing reads may be left out. The outputs, by name, are new
@@ -58,6 +62,7 @@ class Executor {
   void BindFeeds(const TensorMap& feeds);
   void BindState(TensorMap& state);
   void CheckAliases() const;
+  void BindArena();
   void BindSlots();
   void Unbind();
   bool IsNeeded(const Step& step) const;
@@ -70,8 +75,9 @@ class Executor {
   std::shared_ptr<const Graph> graph_;
   ExecutionProvider& provider_;
   Plan plan_;
-  std::shared_ptr<void> arena_;
-  std::vector<Tensor> slots_;  // one per slot of the plan
+  std::shared_ptr<SharedArena> arena_;
+  const void* bound_arena_ = nullptr;  // where the slots lie
+  std::vector<Tensor> slots_;          // one per slot of the plan
   // During a Run only: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "graph/expand.h"
+#include "graph/passes/expand.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
@@ -32,15 +32,18 @@ void CheckForced(const std::set<std::string>& forced) {
 
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
                    const std::set<std::string>& forced,
-                   const Evaluator* evaluator, const Budgets& budgets) {
+                   const Evaluator* evaluator, const Budgets& budgets,
+                   Missing missing) {
   CheckForced(forced);
   Spending spending(budgets);
   for (int depth = 0;; ++depth) {
     std::vector<Node*> todo;
     for (Node& node : graph.nodes()) {
-      bool wanted = !kernels.Find(node.domain, node.op) ||
-                    forced.contains(node.op) ||
+      bool wanted = forced.contains(node.op) ||
                     forced.contains(node.domain + "." + node.op);
+      if (missing == Missing::kExpand) {
+        wanted |= !kernels.Find(node.domain, node.op);
+      }
       if (wanted && HasBody(node)) todo.push_back(&node);
     }
     if (todo.empty()) return;

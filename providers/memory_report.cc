@@ -8,16 +8,10 @@
 
 #include "graph/node_notes.h"
 #include "graph/print.h"
+#include "providers/arena.h"
 
 namespace onnx_fp8 {
 namespace {
-
-size_t Bytes(const Value& value) {
-  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
-}
-
-// A constant of arena.h.
-size_t RoundUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 bool IsScaleState(const Value& state) {
   return std::ranges::any_of(state.uses, [](const Node* node) {
@@ -108,8 +102,8 @@ struct Peak {
       auto next = starts.find({t.at, t.last});
       bool handed_on = next != starts.end() && next->second != i;
       ends.push_back(t.last - handed_on);
-      changes[t.first].first += RoundUp(t.bytes);
-      changes[ends.back() + 1].second += RoundUp(t.bytes);
+      changes[t.first].first += Padded(t.bytes);
+      changes[ends.back() + 1].second += Padded(t.bytes);
     }
     size_t bytes = 0;
     for (const auto& [at, change] : changes) {
@@ -168,7 +162,7 @@ class Reporter {
     LiveValue live{.kind = kind,
                    .name = value.name,
                    .type = TypeText(value),
-                   .bytes = Bytes(value)};
+                   .bytes = BytesOf(value)};
     if (live.bytes == 0) return;
     if (const Node* node = value.producer) {
       live.node = node->Where();

@@ -18,7 +18,8 @@ namespace {
 // Far beyond any machine; sums over all values of a graph stay in 64 bits.
 constexpr size_t kMaxBytes = size_t{1} << 47;
 
-size_t Bytes(const Value& value) {
+// Errors: a type that is not known, more than any machine has.
+size_t CheckedBytes(const Value& value) {
   Check(value.concrete() && ByteSize(value.dtype) > 0, "[value ", value.name,
         "] expected a known dtype and shape, got ", Name(value.dtype),
         value.shape ? ToString(*value.shape) : " of unknown rank");
@@ -26,7 +27,7 @@ size_t Bytes(const Value& value) {
   Check(elements < kMaxBytes / ByteSize(value.dtype), "[value ", value.name,
         "] expected a tensor that fits into memory, got shape ",
         ToString(*value.shape));
-  return elements * ByteSize(value.dtype);
+  return BytesOf(value);
 }
 
 // The memory of a value and of all views of it.
@@ -178,7 +179,7 @@ class Planner {
     }
     Check(x != nullptr && y != nullptr, "[", node.Where(),
           "] expected an input and an output, got none");
-    size_t from = Bytes(*x), to = Bytes(*y);
+    size_t from = CheckedBytes(*x), to = CheckedBytes(*y);
     Check(x->dtype == y->dtype && from == to, "[", node.Where(),
           "] expected an output of the input's dtype and size, got ",
           Name(x->dtype), ToString(*x->shape), " and ", Name(y->dtype),
@@ -196,7 +197,7 @@ class Planner {
   }
 
   int NewMemory(const Value* root) {
-    Memory memory{root, Bytes(*root)};
+    Memory memory{root, CheckedBytes(*root)};
     if (root->producer) {
       memory.writer = number_.at(root->producer);
     } else if (bound_.contains(root) ||
@@ -387,7 +388,7 @@ class Planner {
       }
       if (m.kept) last[i] = static_cast<int>(order_.size());
       if (m.place != Place::kArena) continue;
-      plan_.naive_bytes += (m.bytes + 63) / 64 * 64;
+      plan_.naive_bytes += Padded(m.bytes);
       if (m.writer >= 0) continue;
       buffer_of_[i] = static_cast<int>(buffers.size());
       buffers.push_back({-1, last[i], m.bytes});

@@ -13,10 +13,6 @@
 namespace onnx_fp8 {
 namespace {
 
-size_t Bytes(const Value& value) {
-  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
-}
-
 class Simulator {
  public:
   Simulator(const Plan& plan, const Graph& graph, const KernelRegistry& kernels)
@@ -40,7 +36,7 @@ class Simulator {
   }
 
   Range RangeOf(const Slot& slot) const {
-    return {slot.at, slot.at + Bytes(*slot.value)};
+    return {slot.at, slot.at + BytesOf(*slot.value)};
   }
 
   // The value whose content `value` has: a view that does not run hands its
@@ -72,21 +68,21 @@ class Simulator {
     }
     auto it = arena_.find(slot.at);
     if (it == arena_.end()) return nullptr;
-    bool whole = slot.at + Bytes(*slot.value) == it->second.first;
+    bool whole = slot.at + BytesOf(*slot.value) == it->second.first;
     return whole ? it->second.second : nullptr;
   }
 
   void Store(const Slot& slot, const Value* content, const std::string& where) {
-    size_t bytes = Bytes(*slot.value);
+    size_t bytes = BytesOf(*slot.value);
     if (slot.place == Place::kState) {
       Check(plan_.bound.at(slot.at), "[", where, "] writes the state \"",
             plan_.states[slot.at]->name, "\" that has no next value");
-      Check(bytes == Bytes(*plan_.states[slot.at]), "[", where,
+      Check(bytes == BytesOf(*plan_.states[slot.at]), "[", where,
             "] writes another size than that of \"",
             plan_.states[slot.at]->name, "\"");
       states_[slot.at] = content;
     } else if (slot.place == Place::kFetched) {
-      Check(bytes == Bytes(*plan_.fetched.at(slot.at)), "[", where,
+      Check(bytes == BytesOf(*plan_.fetched.at(slot.at)), "[", where,
             "] writes another size than that of an output");
       fetched_[slot.at] = content;
     } else {
@@ -106,7 +102,7 @@ class Simulator {
 
   void CheckRead(const Slot& slot, const Value* value,
                  const std::string& where) const {
-    if (Bytes(*slot.value) == 0) return;
+    if (BytesOf(*slot.value) == 0) return;
     const Value* held = Held(slot);
     Check(slot.value == value && held == Content(value), "[", where,
           "] expected to read \"", value->name, "\", got memory that holds ",
@@ -116,7 +112,7 @@ class Simulator {
   void RunCopy(const Copy& copy, const std::string& where) {
     const Slot& from = At(copy.from);
     CheckRead(from, from.value, where);
-    Check(Bytes(*from.value) == Bytes(*At(copy.to).value), "[", where,
+    Check(BytesOf(*from.value) == BytesOf(*At(copy.to).value), "[", where,
           "] copies between different sizes");
     Store(At(copy.to), Content(from.value), where);
   }
@@ -138,7 +134,8 @@ class Simulator {
     std::pair pair(static_cast<int>(i), static_cast<int>(o));
     bool allowed = entry && std::ranges::find(entry->traits.in_place, pair) !=
                                 entry->traits.in_place.end();
-    Check(allowed && in.at == out.at && Bytes(*in.value) == Bytes(*out.value) &&
+    Check(allowed && in.at == out.at &&
+              BytesOf(*in.value) == BytesOf(*out.value) &&
               ByteSize(in.value->dtype) == ByteSize(out.value->dtype),
           "[", step.node->Where(), "] output ", o, " lies over input ", i,
           ", which the kernel does not allow");
@@ -195,7 +192,7 @@ class Simulator {
       const Value* state = plan_.states[i];
       auto it = next.find(state);
       const Value* expected = it == next.end() ? state : it->second;
-      Check(states_[i] == expected || Bytes(*state) == 0, "expected state \"",
+      Check(states_[i] == expected || BytesOf(*state) == 0, "expected state \"",
             state->name, "\" to end as \"", expected->name, "\", got \"",
             states_[i]->name, "\"");
       if (it != next.end()) next.erase(it);

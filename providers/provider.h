@@ -4,10 +4,17 @@
 #include <cstddef>
 #include <string>
 
+#include "onnx_fp8/profile_report.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
+
+// For people and reports.
+struct ProviderInfo {
+  std::string isa;   // instruction set: "avx512bf16"
+  std::string gemm;  // what computes matrix products
+};
 
 // Where a plan runs: kernels and memory. One provider per plan.
 class ExecutionProvider {
@@ -15,6 +22,9 @@ class ExecutionProvider {
   virtual ~ExecutionProvider() = default;
 
   virtual std::string Name() const = 0;
+  virtual ProviderInfo Describe() const { return {}; }
+  // In less than a second, on the whole machine; 0: not known.
+  virtual MachinePeaks MeasurePeaks() { return {}; }
   virtual const KernelRegistry& Kernels() const = 0;
   // At least 64-byte aligned. Errors: out of memory.
   virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;

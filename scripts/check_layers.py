@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what the folders promise: folders are layers, includes point down.
+"""Checks what the folders promise: folders are layers, includes point down, and
+no two folders include each other.
 
 Prints `file:line: what is wrong` for each finding and exits 1, or one line
 of praise. Reads tracked and new (not ignored) files of the git checkout.
@@ -98,10 +99,47 @@ def findings(path):
       yield number, error
 
 
+def included_folders(files):
+  """{folder: {folder that it includes from: "file includes file"}}."""
+  held = set(files)
+  edges = {}
+  for path in files:
+    if path.endswith(".py") or path.startswith("tests/"):
+      continue
+    folder = str(pathlib.PurePosixPath(path).parent)
+    for line in (ROOT / path).read_text(encoding="utf-8").splitlines():
+      match = INCLUDE.match(line)
+      target = match and match[2]
+      other = target and str(pathlib.PurePosixPath(target).parent)
+      if target in held and other != folder:
+        edges.setdefault(folder, {}).setdefault(
+            other, f"{path} includes {target}")
+  return edges
+
+
+def cycles(edges):
+  """Each pair of folders that include each other, over others or directly."""
+  def reached(start):
+    seen, todo = set(), [start]
+    while todo:
+      for other in edges.get(todo.pop(), {}):
+        if other not in seen:
+          seen.add(other)
+          todo.append(other)
+    return seen
+
+  below = {folder: reached(folder) for folder in edges}
+  for folder, others in sorted(edges.items()):
+    for other, example in sorted(others.items()):
+      if folder in below.get(other, ()):
+        yield f"{folder}/ and {other}/ include each other: {example}"
+
+
 def main():
   files = source_files()
   errors = [f"{path}:{number}: {message}"
             for path in files for number, message in findings(path)]
+  errors += cycles(included_folders(files))
   if errors:
     print("\n".join(errors))
     return 1

@@ -6,10 +6,9 @@
 #include <unordered_set>
 
 #include "graph/builder.h"
-#include "graph/expand.h"
 #include "graph/needed_when.h"
+#include "graph/passes/expand.h"
 #include "onnx_fp8/check.h"
-#include "providers/cpu/cpu_provider.h"
 #include "training/gradients.h"
 
 namespace onnx_fp8 {
@@ -25,10 +24,8 @@ std::vector<Value*> Reads(const Graph& graph, const Node& node) {
   for (Value* value : node.inputs()) {
     if (value) reads.push_back(value);
   }
-  for (const auto& [key, attribute] : node.attributes) {
-    auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
-    if (!subgraph) continue;
-    for (const Value* inner : (*subgraph)->Values()) {
+  for (const Graph* body : node.Subgraphs()) {
+    for (const Value* inner : body->Values()) {
       if (inner->producer || inner->is_input || inner->data.defined()) continue;
       if (Value* outer = graph.Find(inner->name)) reads.push_back(outer);
     }
@@ -80,8 +77,8 @@ Path FindPath(Graph& graph, const Value* loss,
 
 // The path with every node that has no rule replaced by its body.
 Path ExpandPath(Graph& graph, const Value* loss,
-                const std::vector<Value*>& wanted, Spending& spending) {
-  auto evaluator = MakeCpuEvaluator();
+                const std::vector<Value*>& wanted, const Evaluator& evaluator,
+                Spending& spending) {
   for (;;) {
     Path path = FindPath(graph, loss, wanted);
     std::vector<Node*> open;
@@ -110,15 +107,15 @@ Path ExpandPath(Graph& graph, const Value* loss,
            loss->name, "\", got ", text);
     }
     if (open.empty()) return path;
-    for (Node* node : open)
-      ExpandNode(graph, *node, evaluator.get(), &spending);
+    for (Node* node : open) ExpandNode(graph, *node, &evaluator, &spending);
   }
 }
 
 class Backward {
  public:
-  Backward(Graph& graph, Value* loss, Path path)
+  Backward(Graph& graph, Value* loss, Path path, const Evaluator& evaluator)
       : graph_(graph),
+        evaluator_(evaluator),
         path_(std::move(path)),
         needed_(NeededWhen(graph, {loss})) {}
 
@@ -135,6 +132,7 @@ class Backward {
   void Accumulate(Builder& b, const Node& node, Value* value, Value* dx);
 
   Graph& graph_;
+  const Evaluator& evaluator_;
   Path path_;
   NeededMap needed_;
   std::unordered_map<const Value*, Value*> gradient_;
@@ -178,7 +176,7 @@ void Backward::Visit(Node& node) {
   auto metadata = node.metadata;
   if (!node.name.empty()) metadata[kForwardName] = node.name;
   b.set_metadata(std::move(metadata));
-  GradientContext context(b, node, std::move(dy), needs);
+  GradientContext context(b, node, std::move(dy), needs, evaluator_);
   Gradients().Find(node.domain, node.op)(context);
   for (size_t i = 0; i < needs.size(); ++i) {
     if (needs[i] && context.Dx(i))
@@ -211,7 +209,7 @@ void Backward::Accumulate(Builder& b, const Node& node, Value* value,
 
 BackwardResult BuildBackward(Graph& graph, Value* loss,
                              const std::vector<Value*>& wanted,
-                             Spending* spending) {
+                             const Evaluator& evaluator, Spending* spending) {
   Check(loss != nullptr && IsFloat(loss->dtype) && loss->concrete() &&
             NumElements(*loss->shape) == 1,
         "[", graph.file, "] expected one float as loss, got ",
@@ -224,8 +222,9 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
           Name(value->dtype), " \"", value->name, "\"");
   }
   Spending own;
-  Path path = ExpandPath(graph, loss, wanted, spending ? *spending : own);
-  Backward backward(graph, loss, std::move(path));
+  Path path =
+      ExpandPath(graph, loss, wanted, evaluator, spending ? *spending : own);
+  Backward backward(graph, loss, std::move(path), evaluator);
   BackwardResult result;
   result.seed = backward.Run(loss);
   std::unordered_set<Value*> named;

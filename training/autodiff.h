@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "graph/evaluator.h"
 #include "graph/graph.h"
 #include "onnx_fp8/budgets.h"
 
@@ -25,10 +26,13 @@ struct BackwardResult {
 // has a name, it is the metadata entry kForwardName.
 //
 // An op without a gradient rule is replaced by its function body where it has
-// one (graph/expand.h); forward nodes may get further outputs (Dropout's mask).
+// one (graph/passes/expand.h); forward nodes may get further outputs (Dropout's
+// mask).
 //
 // What matters only for one value of a flag (graph/needed_when.h) has gradients
 // of zero, not NaN, for the other.
+//
+// `evaluator` computes what bodies and rules derive from constants.
 //
 // REQUIRES: nodes in execution order. Errors: a loss that is not one float, a
 // value between the two without a concrete shape, and ops with neither rule
@@ -36,6 +40,7 @@ struct BackwardResult {
 // has left (null: than the default budgets).
 BackwardResult BuildBackward(Graph& graph, Value* loss,
                              const std::vector<Value*>& wanted,
+                             const Evaluator& evaluator,
                              Spending* spending = nullptr);
 
 inline constexpr char kForwardName[] = "onnx_fp8.forward";

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/evaluator.h"
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
@@ -19,15 +20,17 @@ namespace onnx_fp8 {
 class GradientContext {
  public:
   GradientContext(Builder& builder, Node& node, std::vector<Value*> dy,
-                  std::vector<bool> needs)
+                  std::vector<bool> needs, const Evaluator& evaluator)
       : b(builder),
         node(node),
+        evaluator(evaluator),
         dy_(std::move(dy)),
         needs_(std::move(needs)),
         dx_(node.inputs().size()) {}
 
   Builder& b;
   Node& node;
+  const Evaluator& evaluator;  // for rules that compute constants
 
   Value* In(size_t i) const { return node.in(i); }
   Value* Out(size_t i) const { return node.out(i); }

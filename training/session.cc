@@ -12,14 +12,14 @@
 #include <utility>
 
 #include "graph/export_weights.h"
-#include "graph/passes/weight_copies.h"
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/hash.h"
 #include "onnx_fp8/random.h"
-#include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
-#include "providers/expand_missing.h"
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
+#include "training/make_provider.h"
+#include "training/pipelines.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
@@ -51,10 +51,12 @@ class Session : public TrainingSession {
  public:
   explicit Session(const SessionOptions& options)
       : options_(options),
-        model_(LoadTrainingModel(options)),
-        provider_(MakeCpuProvider()),
-        evaluator_(MakeCpuEvaluator()),
-        source_(MakeStepSource(options_, model_, *evaluator_)) {
+        provider_(MakeProvider(options.provider)),
+        runner_(MakePassRunner(options)),
+        model_(LoadTrainingModel(options, runner_)),
+        evaluator_(MakeEvaluator()),
+        arena_(std::make_shared<SharedArena>(*provider_)),
+        source_(MakeStepSource(options_, model_, *evaluator_, runner_)) {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
       state_[value->name] = value->data.Clone();
@@ -177,9 +179,9 @@ class Session : public TrainingSession {
 
   MemoryInfo Memory() const override {
     MemoryInfo info;
+    info.arena_bytes = arena_->bytes();
     for (const PlannedStep& planned : plans_) {
       const onnx_fp8::Plan& plan = planned.executor->plan();
-      info.arena_bytes = std::max(info.arena_bytes, plan.arena_bytes);
       info.naive_bytes = std::max(info.naive_bytes, plan.naive_bytes);
     }
     for (const auto& [name, tensor] : state_)
@@ -384,11 +386,9 @@ class Session : public TrainingSession {
 
   PlannedStep& Keep(PlanKey key, PlannedStep planned) {
     Graph& graph = *planned.step.graph;
-    ExpandMissing(graph, provider_->Kernels(),
-                  {options_.expand.begin(), options_.expand.end()},
-                  evaluator_.get(), options_.budgets);
+    FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
     if (key.kind == StepKind::kMicro) {
-      std::shared_ptr<Graph> copies = SplitWeightCopies(graph);
+      std::shared_ptr<Graph> copies = SplitQuantiser(graph, runner_);
       if (copies) planned.quantiser = MakeExecutor(copies);
     }
     planned.executor = MakeExecutor(planned.step.graph);
@@ -406,7 +406,7 @@ class Session : public TrainingSession {
     // The C library keeps what reading the file and building the graph have
     // freed, and the arena is too large to come from there.
     malloc_trim(0);
-    auto executor = std::make_unique<Executor>(graph, *provider_);
+    auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
     if (profiler_) profiled_.push_back(std::move(graph));
     return executor;
@@ -548,9 +548,7 @@ class Session : public TrainingSession {
       if (value->role == Role::kParameter) add("parameter", value);
       if (value->role == Role::kFrozen) add("frozen", value);
     }
-    uint64_t hash = 14695981039346656037u;  // FNV-1a
-    for (unsigned char c : text) hash = (hash ^ c) * 1099511628211u;
-    return Concat(std::hex, hash);
+    return Concat(std::hex, Hash(text));
   }
 
   TensorMap Weights() const {
@@ -564,9 +562,11 @@ class Session : public TrainingSession {
   }
 
   SessionOptions options_;
-  TrainingModel model_;
   std::unique_ptr<ExecutionProvider> provider_;
+  PassRunner runner_;
+  TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;
+  std::shared_ptr<SharedArena> arena_;  // of all plans: one runs at a time
   std::unique_ptr<Profiler> profiler_;
   StepSource source_;
   TensorMap state_;

@@ -6,7 +6,8 @@
 #include "graph/onnx_io.h"
 #include "graph/passes/dead_code.h"
 #include "onnx_fp8/recipe_text.h"
-#include "providers/cpu/cpu_provider.h"
+#include "training/make_provider.h"
+#include "training/pipelines.h"
 #include "training/step_graph.h"
 #include "training/training_model.h"
 
@@ -60,9 +61,10 @@ std::vector<std::string> WriteTrainingStep(
     const SessionOptions& options, const std::map<std::string, Shape>& shapes,
     const InputValues& values, const std::string& path,
     const WriteOptions& write) {
-  TrainingModel model = LoadTrainingModel(options);
-  auto evaluator = MakeCpuEvaluator();
-  StepSource source = MakeStepSource(options, model, *evaluator);
+  PassRunner runner = MakePassRunner(options);
+  TrainingModel model = LoadTrainingModel(options, runner);
+  auto evaluator = MakeEvaluator();
+  StepSource source = MakeStepSource(options, model, *evaluator, runner);
   source.model_outputs = true;
   bool whole = options.grad_accum == 1;
   StepGraph step =

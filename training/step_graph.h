@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The graphs of a training run: from an imported forward model and shapes to
-// what a plan is made of. The order of passes is here and nowhere else.
+// what a plan is made of. pipelines.cc has the passes.
 #pragma once
 
 #include <map>
@@ -13,6 +13,7 @@
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "graph/pass.h"
 #include "graph/passes/fp8_rewrite.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
@@ -42,7 +43,8 @@ struct StepSource {
   // Whether kTrain and kMicro graphs have the model's own outputs too: each
   // needs memory of its own.
   bool model_outputs = false;
-  Budgets budgets = {};  // of each graph
+  Budgets budgets = {};          // of each graph
+  PassRunner* runner = nullptr;  // null: passes are run, and that is all
 };
 
 struct StepGraph {

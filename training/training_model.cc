@@ -3,12 +3,8 @@
 
 #include <cstring>
 
-#include "graph/onnx_io.h"
-#include "graph/passes/batch_norm_mode.h"
-#include "graph/passes/compute_in_float.h"
-#include "graph/passes/trained_parameters.h"
-#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
+#include "training/pipelines.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
@@ -71,17 +67,15 @@ TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
 
 }  // namespace
 
-TrainingModel LoadTrainingModel(const SessionOptions& options) {
+TrainingModel LoadTrainingModel(const SessionOptions& options,
+                                PassRunner& runner) {
   TrainingModel model;
-  model.graph = ReadModel(options.model, {.budgets = options.budgets});
-  RequireNoStep(*model.graph);
-  ComputeInFloat(*model.graph);
-  std::string note = SetBatchNormMode(*model.graph, options.batch_norm);
-  if (!note.empty()) model.notes.push_back(note);
-  auto reports = MarkParameters(
-      *model.graph,
-      {options.train, options.freeze, options.tie_copies, options.ties});
-  for (const InitializerReport& report : reports) {
+  ImportReport import;
+  model.graph = ImportModel(options, ImportFor::kTraining, runner, &import);
+  if (!import.batch_norm_note.empty()) {
+    model.notes.push_back(import.batch_norm_note);
+  }
+  for (const InitializerReport& report : import.initializers) {
     if (report.tied_to.empty()) continue;
     model.copies.push_back({report.name, report.torch, report.data.dtype(),
                             report.data.shape(), report.tied_to,
@@ -103,7 +97,7 @@ TrainingModel LoadTrainingModel(const SessionOptions& options) {
 
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
-                          const Evaluator& evaluator) {
+                          const Evaluator& evaluator, PassRunner& runner) {
   return {model.graph.get(),
           options.loss,
           options.optimizer,
@@ -112,7 +106,8 @@ StepSource MakeStepSource(const SessionOptions& options,
           &evaluator,
           {},
           false,
-          options.budgets};
+          options.budgets,
+          &runner};
 }
 
 }  // namespace onnx_fp8

@@ -43,11 +43,12 @@ struct TrainingModel {
 
 // Reads options.model and options.init. Errors: as TrainingSession::Create's; a
 // file that is a training step already.
-TrainingModel LoadTrainingModel(const SessionOptions& options);
+TrainingModel LoadTrainingModel(const SessionOptions& options,
+                                PassRunner& runner);
 
-// `model` and `evaluator` must outlive the result.
+// `model`, `evaluator` and `runner` must outlive the result.
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
-                          const Evaluator& evaluator);
+                          const Evaluator& evaluator, PassRunner& runner);
 
 }  // namespace onnx_fp8

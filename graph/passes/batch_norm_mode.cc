@@ -22,10 +22,7 @@ struct Norm {
 void Collect(Graph& graph, std::vector<Norm>* norms) {
   for (Node& node : graph.nodes()) {
     if (node.Is("BatchNormalization")) norms->push_back({&graph, &node});
-    for (const auto& [key, attribute] : node.attributes) {
-      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (inner) Collect(**inner, norms);
-    }
+    for (Graph* body : node.Subgraphs()) Collect(*body, norms);
   }
 }
 

@@ -4,10 +4,6 @@
 namespace onnx_fp8 {
 namespace {
 
-bool IsHalf(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
 // Attributes that hold the number of a type: Cast's, those of generators, and
 // Attention's.
 bool IsType(std::string_view key) {

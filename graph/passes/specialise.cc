@@ -32,10 +32,7 @@ int64_t CountNodes(const Graph& graph) {
   int64_t count = 0;
   for (const Node& node : graph.nodes()) {
     ++count;
-    for (const auto& [key, attribute] : node.attributes) {
-      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (inner) count += CountNodes(**inner);
-    }
+    for (const Graph* body : node.Subgraphs()) count += CountNodes(*body);
   }
   return count;
 }

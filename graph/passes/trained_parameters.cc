@@ -245,12 +245,10 @@ class Rule {
                                 Kinds& kinds) {
     bool branches = node.op == "If", first = true;
     std::vector<Kind> outputs(node.outputs().size());
-    for (const auto& [key, attribute] : node.attributes) {
-      auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (!inner) continue;
+    for (const Graph* inner : node.Subgraphs()) {
       // The body's own values hide those of their names outside, for a while.
       std::vector<std::pair<std::string, std::optional<Kind>>> hidden;
-      for (const Value* value : (*inner)->Values()) {
+      for (const Value* value : inner->Values()) {
         bool own =
             value->producer || value->is_input || value->is_initializer();
         if (!own) continue;
@@ -259,8 +257,8 @@ class Rule {
         if (it != kinds.end()) hidden.back().second = it->second;
         kinds[value->name] = {value->is_input ? Kind::kLive : Kind::kAux};
       }
-      Visit(**inner, kinds, /*body=*/true);
-      const std::vector<Value*>& given = (*inner)->outputs;
+      Visit(*inner, kinds, /*body=*/true);
+      const std::vector<Value*>& given = inner->outputs;
       for (size_t i = 0; i < std::min(outputs.size(), given.size()); ++i) {
         const Kind& kind = kinds[given[i]->name];
         outputs[i] = first ? kind : Join(node, outputs[i], kind);

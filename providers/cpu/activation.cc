@@ -11,8 +11,8 @@
 
 #include "graph/graph.h"
 #include "onnx_fp8/random.h"
-#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/math/elementary.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/row_sums.h"
 #include "providers/cpu/seed.h"

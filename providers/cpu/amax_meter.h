@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {

@@ -13,10 +13,10 @@
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/gemm/packed_matrix.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {

@@ -79,13 +79,6 @@ void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop,
   }
 }
 
-void CheckSameDType(const KernelContext& ctx, const Tensor& a,
-                    const Tensor& b) {
-  Check(a.dtype() == b.dtype(), "[", ctx.Where(),
-        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
-        Name(b.dtype()));
-}
-
 // Both operands (of one dtype), and the result with dtype `out` (kUndefined:
 // the operands') and the broadcast shape.
 struct Operands {

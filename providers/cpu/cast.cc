@@ -10,7 +10,7 @@
 
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {

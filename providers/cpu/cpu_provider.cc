@@ -4,6 +4,10 @@
 #include <cstring>
 
 #include "onnx_fp8/check.h"
+#include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/gemm/peak.h"
+#include "providers/cpu/math/bandwidth.h"
+#include "providers/cpu/math/isa.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
@@ -12,6 +16,14 @@ namespace {
 class CpuProvider : public ExecutionProvider {
  public:
   std::string Name() const override { return "cpu"; }
+  ProviderInfo Describe() const override {
+    return {onnx_fp8::Name(ActiveIsa()), GemmBackend()};
+  }
+  MachinePeaks MeasurePeaks() override {
+    return {.flops = PeakFlops(FloatKernels()),
+            .eight_bit_flops = PeakFlops(Bf16Kernels()),
+            .bytes = PeakBandwidth()};
+  }
   const KernelRegistry& Kernels() const override { return CpuKernels(); }
 
   std::shared_ptr<void> Allocate(size_t bytes) override {

@@ -6,10 +6,10 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/float8_kernels.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/on_isa.h"
+#include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -305,7 +305,7 @@ bool EvaluateAsProduct(const Tensor& a, const Tensor& b, const Loops& loops,
 void Einsum(KernelContext& c) {
   Equation equation = Parse(c);
   DType dtype = Operand(c, 0).dtype();
-  bool small = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  bool small = IsHalf(dtype);
   std::vector<Tensor> operands;
   for (size_t i = 0; i < c.num_inputs(); ++i) {
     CheckSameDType(c, c.In(0), c.In(i));

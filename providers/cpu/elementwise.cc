@@ -6,10 +6,6 @@
 namespace onnx_fp8 {
 namespace {
 
-bool IsHalf(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
 // The dtype of the first operand of 16 bits; kUndefined if there is none.
 DType FirstHalf(const KernelContext& ctx) {
   for (size_t i = 0; i < ctx.num_inputs(); ++i) {
@@ -19,11 +15,6 @@ DType FirstHalf(const KernelContext& ctx) {
 }
 
 }  // namespace
-
-const Tensor& Operand(const KernelContext& ctx, size_t i) {
-  Check(ctx.HasIn(i), "[", ctx.Where(), "] expected input ", i, ", got none");
-  return ctx.In(i);
-}
 
 Tensor Result(KernelContext& ctx, size_t i, DType dtype, const Shape& shape) {
   if (ctx.HasOut(i)) return ctx.Out(i, dtype, shape);

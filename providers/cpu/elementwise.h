@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
-#include <type_traits>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "onnx_fp8/saturating_cast.h"
 #include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
@@ -21,9 +21,6 @@ namespace onnx_fp8 {
 // Elements per task: at a nanosecond each, some 10 times what it costs to start
 // a task.
 inline constexpr int64_t kGrain = 16384;
-
-// Operand i. Errors: the node leaves it out.
-const Tensor& Operand(const KernelContext& ctx, size_t i);
 
 // Result i, or memory of its own if nobody reads it. Errors: the plan knew
 // another dtype or shape.
@@ -40,25 +37,6 @@ void RunWidened(KernelContext& ctx, Kernel kernel);
 template <Kernel kKernel>
 void Widened(KernelContext& ctx) {
   RunWidened(ctx, kKernel);
-}
-
-// x as a To by C's rules; a float outside an integer's range (undefined in C)
-// becomes the nearest bound and NaN becomes 0.
-template <typename To, typename From>
-To SaturatingCast(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != 0;
-  } else if constexpr (std::is_integral_v<To> &&
-                       std::is_floating_point_v<From>) {
-    constexpr To kMin = std::numeric_limits<To>::min();
-    constexpr To kMax = std::numeric_limits<To>::max();
-    if (x != x) return 0;
-    if (x <= static_cast<From>(kMin)) return kMin;
-    if (x >= static_cast<From>(kMax)) return kMax;
-    return static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
 }
 
 // y[i] = f(x[i]) on all threads, vectorised; f throws nothing.

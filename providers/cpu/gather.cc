@@ -9,6 +9,7 @@
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
+#include "providers/cpu/axis.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
@@ -38,17 +39,6 @@ void CopyBlocks(const KernelContext& c, const Tensor& x, int64_t count,
   });
 }
 
-// x (outer, size, inner), indices (n) → y (outer, n, inner)
-struct GatherSizes {
-  int64_t outer, size, inner;
-};
-
-GatherSizes SizesAround(std::span<const int64_t> shape, int64_t axis) {
-  auto at = static_cast<size_t>(axis);
-  return {NumElements(shape.first(at)), shape[at],
-          NumElements(shape.subspan(at + 1))};
-}
-
 // `shape` with the axis replaced by the axes of the indices.
 Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
   Shape out(shape.begin(), shape.begin() + axis);
@@ -57,6 +47,7 @@ Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
   return out;
 }
 
+// x (outer, size, inner), indices (n) → y (outer, n, inner)
 void Gather(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   int64_t axis = AxisIn(c, c.Int("axis", 0), x.rank());
@@ -64,10 +55,10 @@ void Gather(KernelContext& c) {
   Tensor& y =
       c.Out(0, x.dtype(), GatheredShape(x.shape(), axis, c.In(1).shape()));
   if (y.size() == 0) return;
-  GatherSizes s = SizesAround(x.shape(), axis);
+  AxisView s = ViewAlong(x.shape(), axis);
   auto n = static_cast<int64_t>(indices.size());
   auto offset = [&](int64_t i) {
-    return (i / n * s.size + indices[static_cast<size_t>(i % n)]) * s.inner;
+    return (i / n * s.n + indices[static_cast<size_t>(i % n)]) * s.inner;
   };
   CopyBlocks(c, x, s.outer * n, s.inner, offset, y);
 }
@@ -196,7 +187,7 @@ T Narrow(Sum x) {
 // A row of dx belongs to one thread, which adds its rows of dy in the order of
 // the indices: the sum does not depend on the number of threads.
 template <typename T>
-void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, GatherSizes s,
+void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, AxisView s,
              T* dx) {
   using Sum = decltype(Widen(T{}));
   auto inner = static_cast<size_t>(s.inner);
@@ -204,17 +195,17 @@ void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, GatherSizes s,
     std::vector<Sum> sum(inner);
     for (int64_t row = begin; row < end; ++row) {
       std::ranges::fill(sum, Sum{0});
-      auto r = static_cast<size_t>(row % s.size);
+      auto r = static_cast<size_t>(row % s.n);
       for (int64_t p = by_row.first[r]; p < by_row.first[r + 1]; ++p) {
         int64_t place = by_row.places[static_cast<size_t>(p)];
-        const T* from = dy + (row / s.size * n + place) * s.inner;
+        const T* from = dy + (row / s.n * n + place) * s.inner;
         for (size_t i = 0; i < inner; ++i) sum[i] += Widen(from[i]);
       }
       T* to = dx + row * s.inner;
       for (size_t i = 0; i < inner; ++i) to[i] = Narrow<T>(sum[i]);
     }
   };
-  ParallelFor(s.outer * s.size, std::max<int64_t>(kMoveGrain / s.inner, 1),
+  ParallelFor(s.outer * s.n, std::max<int64_t>(kMoveGrain / s.inner, 1),
               add_range);
 }
 
@@ -234,8 +225,8 @@ void GatherGrad(KernelContext& c) {
         ToString(expected), ", got ", ToString(dy.shape()));
   Tensor& dx = c.Out(0, dy.dtype(), shape);
   if (dx.size() == 0) return;
-  GatherSizes s = SizesAround(shape, axis);
-  RowPlaces by_row = PlacesByRow(indices, s.size);
+  AxisView s = ViewAlong(shape, axis);
+  RowPlaces by_row = PlacesByRow(indices, s.n);
   auto n = static_cast<int64_t>(indices.size());
   auto add = [&]<typename T>() {
     AddRows(dy.data<T>(), n, by_row, s, dx.data<T>());

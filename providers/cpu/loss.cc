@@ -6,11 +6,11 @@
 #include <cmath>
 #include <vector>
 
-#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/on_isa.h"
+#include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "providers/cpu/lanes.h"
+#include "providers/cpu/math/lanes.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {

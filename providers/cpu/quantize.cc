@@ -10,7 +10,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {

@@ -11,11 +11,11 @@
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/block_grid.h"
-#include "providers/cpu/float8_kernels.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/on_isa.h"
+#include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/quantize.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {

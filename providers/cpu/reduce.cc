@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "providers/cpu/broadcast.h"
-#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/lanes.h"
+#include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/lanes.h"
+#include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/scan.h"
-#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "onnx_fp8/hash.h"
 #include "onnx_fp8/random.h"
 #include "providers/kernel.h"
 
@@ -12,11 +13,9 @@ namespace onnx_fp8 {
 // stream and of the attribute `seed`, or of the node's name where it has none,
 // so that two nodes draw different values and a repeated run the same.
 inline uint64_t SeedOf(const KernelContext& c) {
-  uint64_t own = 14695981039346656037u;  // FNV-1a
+  uint64_t own;
   if (!c.Has("seed")) {
-    for (unsigned char letter : c.Where()) {
-      own = (own ^ letter) * 1099511628211u;
-    }
+    own = Hash(c.Where());
   } else if (c.node().Is("Dropout")) {
     own = static_cast<uint64_t>(c.Int("seed", 0));
   } else {

@@ -7,6 +7,7 @@
 
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
+#include "providers/cpu/axis.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
@@ -31,17 +32,6 @@ Tensor Comparable(const Tensor& x) {
   return IsFloat8(dtype) ? ConvertTo(x, DType::kFloat) : x;
 }
 
-// x seen as (outer, size, inner) around `axis`.
-struct AxisSizes {
-  int64_t outer, size, inner;
-};
-
-AxisSizes SizesAround(std::span<const int64_t> shape, int64_t axis) {
-  auto at = static_cast<size_t>(axis);
-  return {NumElements(shape.first(at)), shape[at],
-          NumElements(shape.subspan(at + 1))};
-}
-
 // indices (outer, inner) of any numeric dtype, depth, values [off, on] → y
 // (outer, depth, inner)
 void OneHot(KernelContext& c) {
@@ -61,7 +51,7 @@ void OneHot(KernelContext& c) {
   FillElements(y.raw(), y.size(), width, values.raw());
   if (y.size() == 0) return;
   const void* on = AtElement(values.raw(), 1, width);
-  int64_t inner = SizesAround(shape, axis).inner;
+  int64_t inner = ViewAlong(shape, axis).inner;
   Tensor places = ConvertTo(indices, DType::kInt64);
   for (int64_t i = 0; i < places.size(); ++i) {
     int64_t place = places.data<int64_t>()[i];
@@ -132,31 +122,30 @@ void TopK(KernelContext& c) {
   Tensor indices = Tensor::Allocate(DType::kInt64, shape);
   if (c.HasOut(1)) indices = c.Out(1, DType::kInt64, shape);
   if (values.size() == 0) return;
-  AxisSizes s = SizesAround(x.shape(), axis);
+  AxisView s = ViewAlong(x.shape(), axis);
   Tensor keys = Comparable(x);
   int64_t* places = indices.data<int64_t>();
   DispatchNumeric(keys.dtype(), c.Where(), [&]<typename T>() {
     const T* data = keys.data<T>();
-    ParallelFor(s.outer * s.inner, std::max<int64_t>(1024 / s.size, 1),
-                [&](int64_t begin, int64_t end) {
-                  std::vector<int64_t> order(static_cast<size_t>(s.size));
-                  for (int64_t i = begin; i < end; ++i) {
-                    int64_t o = i / s.inner, j = i % s.inner;
-                    TopOfLine(data + o * s.size * s.inner + j, s.inner, largest,
-                              k, order);
-                    for (int64_t t = 0; t < k; ++t) {
-                      places[(o * k + t) * s.inner + j] =
-                          order[static_cast<size_t>(t)];
-                    }
-                  }
-                });
+    ParallelFor(
+        s.outer * s.inner, std::max<int64_t>(1024 / s.n, 1),
+        [&](int64_t begin, int64_t end) {
+          std::vector<int64_t> order(static_cast<size_t>(s.n));
+          for (int64_t i = begin; i < end; ++i) {
+            int64_t o = i / s.inner, j = i % s.inner;
+            TopOfLine(data + o * s.n * s.inner + j, s.inner, largest, k, order);
+            for (int64_t t = 0; t < k; ++t) {
+              places[(o * k + t) * s.inner + j] = order[static_cast<size_t>(t)];
+            }
+          }
+        });
   });
   DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(values.raw());
     for (int64_t i = 0; i < values.size(); ++i) {
       int64_t o = i / (k * s.inner), j = i % s.inner;
-      to[i] = from[(o * s.size + places[i]) * s.inner + j];
+      to[i] = from[(o * s.n + places[i]) * s.inner + j];
     }
   });
 }
@@ -181,12 +170,12 @@ void NonZero(KernelContext& c) {
 }
 
 // x (outer, size, inner) → y (outer, n, inner): the slices at `places`.
-void TakeSlices(const Tensor& x, AxisSizes s,
-                const std::vector<int64_t>& places, Tensor& y) {
+void TakeSlices(const Tensor& x, AxisView s, const std::vector<int64_t>& places,
+                Tensor& y) {
   auto n = static_cast<int64_t>(places.size());
   size_t width = ByteSize(x.dtype());
   for (int64_t i = 0; i < s.outer * n && s.inner > 0; ++i) {
-    int64_t place = i / n * s.size + places[static_cast<size_t>(i % n)];
+    int64_t place = i / n * s.n + places[static_cast<size_t>(i % n)];
     std::memcpy(AtElement(y.raw(), i * s.inner, width),
                 AtElement(x.raw(), place * s.inner, width),
                 static_cast<size_t>(s.inner) * width);
@@ -199,14 +188,14 @@ void Compress(KernelContext& c) {
   Check(condition.dtype() == DType::kBool && condition.rank() == 1, "[",
         c.Where(), "] expected a list of bools as condition, got ",
         Name(condition.dtype()), ToString(condition.shape()));
-  AxisSizes s = {1, x.size(), 1};
+  AxisView s = {1, x.size(), 1};
   int64_t axis = 0;
   if (c.Has("axis")) {
     axis = AxisIn(c, c.Int("axis", 0), x.rank());
-    s = SizesAround(x.shape(), axis);
+    s = ViewAlong(x.shape(), axis);
   }
-  Check(condition.size() <= s.size, "[", c.Where(), "] expected at most ",
-        s.size, " conditions, got ", condition.size());
+  Check(condition.size() <= s.n, "[", c.Where(), "] expected at most ", s.n,
+        " conditions, got ", condition.size());
   std::vector<int64_t> places;
   for (int64_t i = 0; i < condition.size(); ++i) {
     if (condition.data<bool>()[i]) places.push_back(i);
@@ -268,21 +257,21 @@ void EmitInts(KernelContext& c, size_t i, const std::vector<int64_t>& values) {
 
 void Unique(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  AxisSizes s = {1, x.size(), 1};
+  AxisView s = {1, x.size(), 1};
   int64_t axis = 0;
   if (c.Has("axis")) {
     axis = AxisIn(c, c.Int("axis", 0), x.rank());
-    s = SizesAround(x.shape(), axis);
+    s = ViewAlong(x.shape(), axis);
   }
   Tensor keys = Comparable(x);
-  Tensor rows = Tensor::Allocate(keys.dtype(), {s.size, s.outer, s.inner});
-  Shape order = {s.size, s.outer, s.inner};
-  std::vector<int64_t> strides = {s.inner, s.size * s.inner, 1};
+  Tensor rows = Tensor::Allocate(keys.dtype(), {s.n, s.outer, s.inner});
+  Shape order = {s.n, s.outer, s.inner};
+  std::vector<int64_t> strides = {s.inner, s.n * s.inner, 1};
   CopyStrided(order, ByteSize(keys.dtype()), keys.raw(), strides, rows.raw(),
               Strides(order));
   Distinct found;
   DispatchNumeric(keys.dtype(), c.Where(), [&]<typename T>() {
-    found = FindDistinct(rows.data<T>(), s.size, s.outer * s.inner,
+    found = FindDistinct(rows.data<T>(), s.n, s.outer * s.inner,
                          c.Int("sorted", 1) != 0);
   });
   auto n = static_cast<int64_t>(found.first.size());

@@ -7,10 +7,10 @@
 
 #include "graph/graph.h"
 #include "providers/cpu/axis.h"
-#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/vector_math.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "providers/cpu/elementary.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/math/elementary.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "graph/node_cost.h"
-#include "graph/rewrite_model.h"
+#include "graph/rewrite/rewrite_model.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 #include "providers/cpu/cpu_provider.h"
@@ -83,8 +83,9 @@ void FuzzModel(std::string_view bytes) {
   options.recipe = ParseRecipe(kRecipes[choice % 4]);
   options.loss.kind = "mse";
   options.budgets = kBudgets;
-  TrainingModel model = LoadTrainingModel(options);
-  StepSource source = MakeStepSource(options, model, *evaluator);
+  PassRunner runner;
+  TrainingModel model = LoadTrainingModel(options, runner);
+  StepSource source = MakeStepSource(options, model, *evaluator, runner);
   auto shapes = Shapes(*model.graph);
   source.loss.kind.clear();
   PlanAndRun(source, StepKind::kEval, shapes);

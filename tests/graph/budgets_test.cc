@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "graph/expand.h"
+#include "graph/passes/expand.h"
 #include "graph/passes/specialise.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "onnx_fp8/check.h"

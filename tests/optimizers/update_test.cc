@@ -8,7 +8,7 @@
 #include <map>
 
 #include "graph/builder.h"
-#include "graph/expand.h"
+#include "graph/passes/expand.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/random.h"

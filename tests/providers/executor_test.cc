@@ -306,6 +306,35 @@ TEST(Executor, KernelsMustFillThePlansMemory) {
   }
 }
 
+// The second plan moves the arena after the first has run in it.
+TEST_F(ExecutorTest, ExecutorsTakeTurnsInOneArena) {
+  auto graph = [](int64_t n) {
+    std::string type = Concat(": uint32[", n, "] = Hash(");
+    return ParseGraph(Concat("input x: uint32[", n, "]\na", type, "x)\nb", type,
+                             "a)\nc", type, "b, a)\ny", type,
+                             "c, a)\noutput y"));
+  };
+  auto arena = std::make_shared<SharedArena>(*provider_);
+  std::vector<Executor> shared, own;
+  size_t most = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t n : {8, 500, 100}) {
+      TensorMap feeds = {{"x", Tensor::Zeros(DType::kUInt32, {n})}};
+      feeds["x"].data<uint32_t>()[n - 1] = static_cast<uint32_t>(round);
+      size_t i = n == 8 ? 0 : n == 500 ? 1 : 2;
+      if (round == 0) {
+        shared.emplace_back(graph(n), *provider_, arena);
+        own.emplace_back(graph(n), *provider_);
+        most = std::max(most, shared.back().plan().arena_bytes);
+      }
+      EXPECT_TRUE(Identical(shared[i].Run(feeds, state_)["y"],
+                            own[i].Run(feeds, state_)["y"]));
+      EXPECT_EQ(arena->bytes(), most);
+    }
+  }
+  EXPECT_GT(most, 500u * 4);
+}
+
 TEST_F(ExecutorTest, EmptyTensorsAndEmptyGraphs) {
   Executor empty = Make("");
   EXPECT_TRUE(empty.Run({}, state_).empty());

@@ -81,6 +81,25 @@ TEST(ExpandMissing, WhatHasNeitherIsLeftForThePlanToReport) {
   }
 }
 
+TEST(ExpandMissing, LeavesWhatHasABodyToThePlanIfAsked) {
+  auto graph = ParseGraph(kText);
+  KernelRegistry none;
+  ExpandMissing(*graph, none, {}, nullptr, {}, Missing::kLeave);
+  try {
+    MakePlan(*graph, none);
+    FAIL();
+  } catch (const Error& error) {
+    std::string text = error.what();
+    for (const char* op : {"Neg", "onnx_fp8.QuantizeTensor", "Cast"}) {
+      EXPECT_NE(text.find(std::string("\n  ") + op + ": 1 node, ["),
+                std::string::npos)
+          << op << " in " << text;
+    }
+  }
+  ExpandMissing(*graph, none, {"QuantizeTensor"}, nullptr, {}, Missing::kLeave);
+  EXPECT_FALSE(HasOp(*graph, "QuantizeTensor"));
+}
+
 TEST(ExpandMissing, ForcedOpsMustHaveABody) {
   auto graph = ParseGraph(kText);
   for (const char* name : {"Typo", "Neg", "onnx_fp8.Neg", "onnx_fp8.", ""}) {

@@ -28,7 +28,7 @@ int CountNodes(const Graph& graph, const std::string& op) {
 std::string MessageOf(Graph& graph, Value* loss,
                       const std::vector<Value*>& wanted) {
   try {
-    BuildBackward(graph, loss, wanted);
+    Differentiate(graph, loss, wanted);
   } catch (const Error& error) {
     return error.what();
   }
@@ -41,7 +41,7 @@ TEST(Autodiff, SumsOverAllUses) {
   Value* x = graph.AddInput("x", DType::kFloat, Shape{2});
   Value* y = b.Add(b.Mul(x, x), b.Add(x, b.Mul(x, b.Scalar(3, x))));
   Value* loss = SumAll(b, y);
-  Value* dx = BuildBackward(graph, loss, {x}).gradient.at(x);
+  Value* dx = Differentiate(graph, loss, {x}).gradient.at(x);
   EXPECT_EQ(dx->name, "grad.x");
   auto values = RunGraph(graph, {{"x", Floats({2}, {5, -1})}});
   EXPECT_EQ(DoubleAt(values["grad.x"], 0), 2 * 5 + 1 + 3);
@@ -59,7 +59,7 @@ TEST(Autodiff, LeavesOutWhatTheLossDoesNotDependOn) {
   Value* sum = b.Add(used, b.Op("Floor", {floored}));
   sum = b.Add(sum, b.Cast(b.Cast(counted, DType::kInt64), DType::kFloat));
   BackwardResult result =
-      BuildBackward(graph, SumAll(b, sum), {used, unused, floored, counted});
+      Differentiate(graph, SumAll(b, sum), {used, unused, floored, counted});
   EXPECT_EQ(result.gradient.size(), 1u);
   EXPECT_TRUE(result.gradient.contains(used));
 }
@@ -70,7 +70,7 @@ TEST(Autodiff, DifferentiatesByResultsOfNodesToo) {
   Value* x = graph.AddInput("x", DType::kFloat, Shape{1});
   Value* y = b.Op("Exp", {x});
   Value* loss = b.Reshape(b.Mul(y, y), {});
-  BackwardResult result = BuildBackward(graph, loss, {x, y, loss});
+  BackwardResult result = Differentiate(graph, loss, {x, y, loss});
   Value *dx = result.gradient.at(x), *dy = result.gradient.at(y);
   auto values = RunGraph(graph, {{"x", Floats({1}, {2})}});
   double e = std::exp(2.0);
@@ -84,7 +84,7 @@ TEST(Autodiff, TheSeedIsNoOtherConstant) {
   Builder b(graph);
   Value* x = graph.AddInput("x", DType::kFloat, Shape{});
   Value* loss = b.Add(x, b.Scalar(1, x));
-  BackwardResult result = BuildBackward(graph, loss, {x});
+  BackwardResult result = Differentiate(graph, loss, {x});
   EXPECT_EQ(result.gradient.at(x), result.seed);
   EXPECT_EQ(DoubleAt(result.seed->data, 0), 1);
   EXPECT_TRUE(result.seed->uses.empty());
@@ -96,7 +96,7 @@ TEST(Autodiff, KeepsTheDtypeOfEachValue) {
   Value* x = graph.AddInput("x", DType::kFloat16, Shape{2, 3});
   Value* w = graph.AddInput("w", DType::kBFloat16, Shape{3});
   Value* y = b.Mul(b.Cast(x, DType::kFloat), b.Cast(w, DType::kFloat));
-  BackwardResult result = BuildBackward(graph, SumAll(b, y), {x, w});
+  BackwardResult result = Differentiate(graph, SumAll(b, y), {x, w});
   EXPECT_EQ(result.gradient.at(x)->dtype, DType::kFloat16);
   EXPECT_EQ(result.gradient.at(w)->dtype, DType::kBFloat16);
   EXPECT_EQ(result.gradient.at(w)->shape, Shape{3});
@@ -111,7 +111,7 @@ TEST(Autodiff, NewNodesCarryTheForwardNodesMetadata) {
   y->producer->name = "/blocks.0/act/Tanh";
   Value* loss = SumAll(b, y);
   size_t before = graph.nodes().size();
-  BuildBackward(graph, loss, {x});
+  Differentiate(graph, loss, {x});
   int found = 0;
   size_t at = 0;
   for (const Node& node : graph.nodes()) {
@@ -129,7 +129,7 @@ TEST(Autodiff, LinearLayersGiveTwoGemmsWithFlags) {
   Value* x = graph.AddInput("x", DType::kFloat, Shape{4, 3});
   Value* w = graph.AddInput("w", DType::kFloat, Shape{2, 3});
   Value* y = b.Op("Gemm", {x, w}, {{"transB", int64_t{1}}});
-  BuildBackward(graph, SumAll(b, b.Op("Exp", {y})), {x, w});
+  Differentiate(graph, SumAll(b, b.Op("Exp", {y})), {x, w});
   EXPECT_EQ(CountNodes(graph, "Gemm"), 3);
   EXPECT_EQ(CountNodes(graph, "Transpose"), 0);
 }
@@ -139,7 +139,7 @@ TEST(Autodiff, AWeightOfABatchGivesOneGemmOverAllRows) {
   Builder b(graph);
   Value* x = graph.AddInput("x", DType::kFloat, Shape{5, 4, 3});
   Value* w = graph.AddInput("w", DType::kFloat, Shape{3, 2});
-  BuildBackward(graph, SumAll(b, b.Op("MatMul", {x, w})), {x, w});
+  Differentiate(graph, SumAll(b, b.Op("MatMul", {x, w})), {x, w});
   EXPECT_EQ(CountNodes(graph, "Gemm"), 2);
   EXPECT_EQ(CountNodes(graph, "MatMul"), 1);
   EXPECT_EQ(CountNodes(graph, "Transpose"), 0);
@@ -156,7 +156,7 @@ TEST(Autodiff, MasksOfMinusInfinityStayFinite) {
   // PyTorch's guard: rows without any place are NaN and become 0.
   p = b.Op("Where", {b.Op("IsNaN", {p}), b.Scalar(0, x), p});
   Value* loss = SumAll(b, b.Mul(p, x));
-  BuildBackward(graph, loss, {x});
+  Differentiate(graph, loss, {x});
   auto values = RunGraph(graph, {{"x", Floats({2, 3}, {1, 2, 3, 4, 5, 6})}});
   const double expected[] = {0, 1, 0, 0, 0, 0};
   for (int i = 0; i < 6; ++i) {
@@ -170,7 +170,7 @@ TEST(Autodiff, SoftmaxOfVeryNegativeRowsIsFinite) {
   Value* x = graph.AddInput("x", DType::kFloat, Shape{2, 2});
   Value* lowest = b.Scalar(-std::numeric_limits<float>::max(), x);
   Value* p = b.Op("Softmax", {b.Add(x, lowest)});
-  BuildBackward(graph, SumAll(b, b.Mul(p, p)), {x});
+  Differentiate(graph, SumAll(b, b.Mul(p, p)), {x});
   auto values = RunGraph(graph, {{"x", Floats({2, 2}, {1, 2, -3, 4})}});
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(DoubleAt(values["grad.x"], i), 0) << i;
@@ -185,7 +185,7 @@ TEST(Autodiff, IgnoredSamplesMayHoldAnything) {
   Value* loss = b.Op(
       "SoftmaxCrossEntropyLoss", {x, labels},
       {{"ignore_index", int64_t{-100}}, {"reduction", std::string("sum")}});
-  BuildBackward(graph, loss, {x});
+  Differentiate(graph, loss, {x});
   auto values =
       RunGraph(graph, {{"x", Floats({2, 2}, {0, 0, kInfinity, -kInfinity})}});
   const double expected[] = {0.5, -0.5, 0, 0};
@@ -202,7 +202,7 @@ TEST(Autodiff, DropoutUsesItsMask) {
   Value* on = b.Constant(
       Tensor::From<bool>({}, std::span<const bool>(std::array{true})));
   Value* y = b.Op("Dropout", {x, ratio, on}, {{"seed", int64_t{7}}});
-  BuildBackward(graph, SumAll(b, y), {x});
+  Differentiate(graph, SumAll(b, y), {x});
   ASSERT_EQ(y->producer->outputs().size(), 2u);
   std::vector<float> ones(64, 1);
   auto values = RunGraph(graph, {{"x", Floats({64}, ones)}});
@@ -225,7 +225,7 @@ TEST(Autodiff, ExpandsOpsThatHaveABodyOnly) {
   Value* w = b.Constant(Floats({2, 4}, {1, 2, -1, 3, 0, 1, 5, -2}));
   Value* loss = SumAll(b, b.Mul(y, w));
   graph.outputs = {y};
-  BuildBackward(graph, loss, {x});
+  Differentiate(graph, loss, {x});
   EXPECT_EQ(CountNodes(graph, "MeanVarianceNormalization"), 0);
   std::vector<float> data = {0, 1, 3, -2, 4, 1, 0, 2};
   auto values = RunGraph(graph, {{"x", Floats({2, 4}, data)}});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// graph/expand.h: a node's body gives what its kernel gives.
-#include "graph/expand.h"
+// graph/passes/expand.h: a node's body gives what its kernel gives.
+#include "graph/passes/expand.h"
 
 #include <cmath>
 

@@ -24,14 +24,16 @@ class GemmRoles : public testing::TestWithParam<CorpusFile> {};
 TEST_P(GemmRoles, ForwardDgradWgrad) {
   CorpusCase c(GetParam());
   c.options.recipe = ParseRecipe("tensorwise");
-  TrainingModel model = LoadTrainingModel(c.options);
+  PassRunner runner;
+  TrainingModel model = LoadTrainingModel(c.options, runner);
   auto evaluator = MakeCpuEvaluator();
   std::map<std::string, Shape> shapes;
   for (const Value* input : model.graph->inputs) {
     shapes[input->name] = c.feeds.at(input->name).shape();
   }
-  StepGraph step = BuildStepGraph(MakeStepSource(c.options, model, *evaluator),
-                                  StepKind::kTrain, shapes);
+  StepGraph step =
+      BuildStepGraph(MakeStepSource(c.options, model, *evaluator, runner),
+                     StepKind::kTrain, shapes);
   std::map<std::string, Counts> counts;
   for (const GemmDecision& d : step.fp8.decisions) {
     if (d.gemm.role == GemmRole::kNone) {

@@ -5,13 +5,14 @@
 #include <unordered_map>
 
 #include "graph/builder.h"
-#include "graph/expand.h"
 #include "graph/infer_shapes.h"
+#include "graph/passes/expand.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "training/autodiff.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 
@@ -202,7 +203,7 @@ void CheckSubset(const GradientCase& c, const std::vector<size_t>& which,
   std::vector<Value*> wanted;
   for (size_t i : which) wanted.push_back(p.wanted[i]);
   UnrollRecurrent(p.graph);
-  BackwardResult result = BuildBackward(p.graph, p.loss, wanted);
+  BackwardResult result = Differentiate(p.graph, p.loss, wanted);
   ExpandWithoutKernel(p.graph, *evaluator);
   Values values = Fed(p.graph, p.feeds);
   std::vector<Node*> nodes;
@@ -269,6 +270,11 @@ void CheckGradient(const GradientCase& c) {
 
 std::string CaseName(const testing::TestParamInfo<GradientCase>& info) {
   return info.param.name;
+}
+
+BackwardResult Differentiate(Graph& graph, Value* loss,
+                             const std::vector<Value*>& wanted) {
+  return BuildBackward(graph, loss, wanted, *MakeEvaluator());
 }
 
 std::map<std::string, Tensor> RunGraph(Graph& graph, const Feeds& feeds) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "training/autodiff.h"
 
 namespace onnx_fp8 {
 
@@ -52,6 +53,10 @@ void CheckGradient(const GradientCase& gradient_case);
 
 // GetParam().name, for INSTANTIATE_TEST_SUITE_P.
 std::string CaseName(const testing::TestParamInfo<GradientCase>& info);
+
+// BuildBackward with the program's evaluator.
+BackwardResult Differentiate(Graph& graph, Value* loss,
+                             const std::vector<Value*>& wanted);
 
 // Values of a graph whose inputs are fed by name; nodes run in order, those
 // without a CPU kernel by their bodies (the graph is changed for that).

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "graph/expand.h"
+#include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
 #include "training/gradients.h"
 

@@ -35,7 +35,7 @@ std::map<std::string, Tensor> Evaluate(Model& m, const LossSpec& spec,
   EXPECT_EQ(loss->dtype, DType::kFloat);
   EXPECT_EQ(loss->shape, Shape{});
   Value* x = m.graph.Find("x");
-  Value* dx = BuildBackward(m.graph, loss, {x}).gradient[x];
+  Value* dx = Differentiate(m.graph, loss, {x}).gradient[x];
   m.graph.Rename(dx, "dx");
   std::map<std::string, Tensor> feeds = {
       {"x", Tensor::From<float>(*x->shape, kX)}};

@@ -13,6 +13,7 @@
 #include "graph/onnx_io.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
+#include "training/make_provider.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
 
@@ -101,6 +102,31 @@ TEST(Session, AnOutputMayBeThatOfDropout) {
     EXPECT_EQ(gradients.loss, without);
     EXPECT_TRUE(gradients.outputs.contains(name));
     EXPECT_TRUE(std::isfinite(session->Step(Batch(1), 1e-2).loss));
+  }
+}
+
+TEST(Session, RunsOnAProviderOfThisBuild) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  for (const std::string& name : ProviderNames()) {
+    options.provider = name;
+    EXPECT_GT(TrainingSession::Create(options)->Step(Batch(1), 1e-2).loss, 0);
+  }
+  options.provider = "abacus";
+  options.model = "no such file";  // it is not read for this
+  ExpectError([&] { TrainingSession::Create(options); },
+              "[provider abacus] expected a provider of this build: cpu");
+}
+
+TEST(Session, StrictRunsTheSameKernels) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, true));
+  auto session = TrainingSession::Create(options);
+  options.strict = true;
+  auto strict = TrainingSession::Create(options);
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(session->Step(Batch(i), 1e-2).loss,
+              strict->Step(Batch(i), 1e-2).loss);
   }
 }
 

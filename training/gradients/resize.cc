@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "graph/infer_shapes.h"
-#include "providers/cpu/cpu_provider.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -104,7 +103,7 @@ Tensor Matrix(const C& c, const Resized& r, size_t which) {
         c.node.Where(), "] expected axes that are resized one by one, got ",
         node->out(0)->shape ? ToString(*node->out(0)->shape) : "no shape",
         " in place of ", ToString(result));
-  Tensor y = MakeCpuEvaluator()->Evaluate(*node, data)[0];
+  Tensor y = c.evaluator.Evaluate(*node, data)[0];
   int64_t size = result[at + 1], inner = Strides(result)[at + 1];
   Tensor matrix = Tensor::Allocate(DType::kDouble, {result[0], size});
   for (int64_t i = 0; i < matrix.size(); ++i) {

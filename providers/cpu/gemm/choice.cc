@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "providers/cpu/gemm/kernels.h"
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/float8_kernels.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/on_isa.h"
 
 namespace onnx_fp8 {
 namespace {

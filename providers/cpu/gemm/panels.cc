@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.h"
 
 namespace onnx_fp8 {
 namespace {

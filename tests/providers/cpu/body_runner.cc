@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "graph/expand.h"
 #include "graph/infer_shapes.h"
+#include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/providers/cpu/kernel_runner.h"
 

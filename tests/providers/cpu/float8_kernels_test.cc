@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.h"
 
 #include <gtest/gtest.h>
 

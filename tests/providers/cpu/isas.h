@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 #include "tests/support/left_out.h"
 
 namespace onnx_fp8 {

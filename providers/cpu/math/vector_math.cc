@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/vector_math.h"
+#include "providers/cpu/math/vector_math.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "providers/cpu/elementary.h"
-#include "providers/cpu/lanes.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/lanes.h"
+#include "providers/cpu/math/on_isa.h"
 
 namespace onnx_fp8 {
 namespace {
-
-template <typename T, typename F>
-void Apply(const T* x, T* y, int64_t n, F f) {
-  OnBestIsa([=] {
-#pragma GCC ivdep  // y is x or does not overlap it
-    for (int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
-  });
-}
 
 template <typename T>
 T Max(const T* x, int64_t n) {
@@ -79,34 +71,13 @@ double Dot(const T* x, const T* y, int64_t n) {
 }  // namespace
 
 void VectorExp(const float* x, float* y, int64_t n) {
-  Apply(x, y, n, [](float v) { return math::Exp(v); });
+  OnBestIsa([=] {
+#pragma GCC ivdep  // y is x or does not overlap it
+    for (int64_t i = 0; i < n; ++i) y[i] = math::Exp(x[i]);
+  });
 }
 void VectorExp(const double* x, double* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = math::Exp(x[i]);
-}
-void VectorLog(const float* x, float* y, int64_t n) {
-  Apply(x, y, n, [](float v) { return math::Log(v); });
-}
-void VectorLog(const double* x, double* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = math::Log(x[i]);
-}
-void VectorTanh(const float* x, float* y, int64_t n) {
-  Apply(x, y, n, [](float v) { return math::Tanh(v); });
-}
-void VectorTanh(const double* x, double* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = math::Tanh(x[i]);
-}
-void VectorSigmoid(const float* x, float* y, int64_t n) {
-  Apply(x, y, n, [](float v) { return math::Sigmoid(v); });
-}
-void VectorSigmoid(const double* x, double* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = math::Sigmoid(x[i]);
-}
-void VectorErf(const float* x, float* y, int64_t n) {
-  Apply(x, y, n, [](float v) { return math::Erf(v); });
-}
-void VectorErf(const double* x, double* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = math::Erf(x[i]);
 }
 
 float VectorMax(const float* x, int64_t n) { return Max(x, n); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 
 #include <atomic>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 
 namespace onnx_fp8 {
 

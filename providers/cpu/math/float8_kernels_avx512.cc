@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 
-#include "providers/cpu/float8_kernels.h"
-#include "providers/cpu/float8_kernels.inc"
+#include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.inc"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/float8_kernels.h"
-#include "providers/cpu/float8_kernels.inc"
+#include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.inc"
 
 namespace onnx_fp8 {
 

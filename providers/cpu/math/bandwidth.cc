@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/bandwidth.h"
+#include "providers/cpu/math/bandwidth.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/cpu/on_isa.h"
+#include "providers/cpu/math/on_isa.h"
 
 namespace onnx_fp8 {
 

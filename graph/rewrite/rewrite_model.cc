@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/rewrite_model.h"
+#include "graph/rewrite/rewrite_model.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -69,7 +69,7 @@ class ModelRewriter {
                 const ParameterPatterns& patterns, const Budgets& budgets)
       : file_(ReadModelFile(in, budgets)), spec_(spec), patterns_(patterns) {}
 
-  RewriteReport Run() {
+  RewriteReport Run(PassRunner& runner) {
     Refuse();
     report_.opset_before = OnnxOpset(file_.model, file_.path);
     bool functions = file_.model.functions_size() > 0;
@@ -87,10 +87,9 @@ class ModelRewriter {
       InlineFunctions(&file_.model, file_.path);
       graph = Decide(file_.model, &report_.decisions);
     }
-    Upgrade(*graph, std::max(graph->opset, NeededOpset(*graph)));
-    Fp8Plan plan = Fp8Rewrite(*graph, spec_, nullptr, {});
-    AttachScales(*graph, plan);
-    DropIdleTransposes(*graph);
+    runner.Begin("rewrite", Verifying::kNo);
+    runner.Run(ForwardPasses(std::max(graph->opset, NeededOpset(*graph))),
+               *graph);
     WriteBack(*graph);
     report_.opset_after = graph->opset;
     return report_;
@@ -111,6 +110,17 @@ class ModelRewriter {
             "] is rewritten already: it holds ", node.domain(), ".",
             node.op_type(), "; rewrite the original model instead");
     }
+  }
+
+  // Everything else stays as the file has it.
+  Passes ForwardPasses(int opset) {
+    return {
+        {"Upgrade", [opset](Graph& graph) { Upgrade(graph, opset); }},
+        {"Fp8Rewrite",
+         [this](Graph& g) { plan_ = Fp8Rewrite(g, spec_, nullptr, {}); }},
+        {"AttachScales", [this](Graph& graph) { AttachScales(graph, plan_); }},
+        {"DropIdleTransposes", DropIdleTransposes},
+    };
   }
 
   // Of the bodies of our ops, and of nodes that came from functions.
@@ -249,6 +259,7 @@ class ModelRewriter {
   ModelFile file_;
   Fp8Spec spec_;
   ParameterPatterns patterns_;
+  Fp8Plan plan_;
   RewriteReport report_;
 };
 
@@ -258,13 +269,14 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns,
                            const ExternalCopyObserver& observer,
-                           const WriteOptions& options,
-                           const Budgets& budgets) {
+                           const WriteOptions& options, const Budgets& budgets,
+                           PassRunner* runner) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
   ModelRewriter rewriter(in, spec, patterns, budgets);
-  RewriteReport report = rewriter.Run();
+  PassRunner own;
+  RewriteReport report = rewriter.Run(runner ? *runner : own);
   CopyExternalData(rewriter.file(), out, observer);
   if (report.rewritten == 0 && !options.external_data) {
     MappedFile original = MapFile(in);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/expand.h"
+#include "graph/passes/expand.h"
 
 #include <onnx/defs/schema.h>
 

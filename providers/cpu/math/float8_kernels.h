@@ -8,7 +8,7 @@
 
 #include "onnx_fp8/dtype.h"
 #include "providers/amax.h"
-#include "providers/cpu/isa.h"
+#include "providers/cpu/math/isa.h"
 
 namespace onnx_fp8 {
 

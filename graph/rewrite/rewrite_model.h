@@ -6,6 +6,7 @@
 
 #include "graph/external_copy.h"
 #include "graph/onnx_io.h"
+#include "graph/pass.h"
 #include "graph/passes/fp8_rewrite.h"
 #include "graph/passes/trained_parameters.h"
 
@@ -29,12 +30,14 @@ struct RewriteReport {
 // the same folder, and are copied to another one; what the model itself holds
 // is written as `options` say. Errors: a model that is rewritten already, a
 // training step, `out` equal to `in`, a pattern that matches nothing, functions
-// that exceed `budgets`, files that can't be read or written.
+// that exceed `budgets`, files that can't be read or written. `runner`, if
+// there is one, may write texts of the passes and keeps their times.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns = {},
                            const ExternalCopyObserver& observer = {},
                            const WriteOptions& options = {},
-                           const Budgets& budgets = {});
+                           const Budgets& budgets = {},
+                           PassRunner* runner = nullptr);
 
 }  // namespace onnx_fp8

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/float8_kernels.h"
+#include "providers/cpu/math/float8_kernels.h"
 
 #include <algorithm>
 #include <mutex>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/float8_kernels.inc"
+#include "providers/cpu/math/float8_kernels.inc"
 
 namespace onnx_fp8 {
 namespace {

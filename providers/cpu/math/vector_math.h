@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementary functions over arrays: y[i] = f(x[i]), i < n. The float ones are
-// vectorised for the machine they run on, give the same bits on every machine
-// and are within 0.52 ulp (elementary.h); the double ones are the C++
-// library's. y may be x. One thread: callers split the work.
+// Loops over arrays of n elements, on one thread: callers split the work. Those
+// of float are vectorised for the machine they run on and give the same bits on
+// every machine.
 #pragma once
 
 #include <cstdint>
 
 namespace onnx_fp8 {
 
+// y[i] = e^x[i], within 0.52 ulp for floats (elementary.h); y may be x.
 void VectorExp(const float* x, float* y, int64_t n);
 void VectorExp(const double* x, double* y, int64_t n);
-void VectorLog(const float* x, float* y, int64_t n);
-void VectorLog(const double* x, double* y, int64_t n);
-void VectorTanh(const float* x, float* y, int64_t n);
-void VectorTanh(const double* x, double* y, int64_t n);
-void VectorSigmoid(const float* x, float* y, int64_t n);
-void VectorSigmoid(const double* x, double* y, int64_t n);
-void VectorErf(const float* x, float* y, int64_t n);
-void VectorErf(const double* x, double* y, int64_t n);
 
 // Largest element; NaN if there is one, -infinity if n is 0.
 float VectorMax(const float* x, int64_t n);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/make_provider.h"
+
+#include "onnx_fp8/check.h"
+#include "providers/cpu/cpu_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Row {
+  const char* name;
+  std::unique_ptr<ExecutionProvider> (*make)();
+};
+
+constexpr Row kProviders[] = {{"cpu", MakeCpuProvider}};
+
+}  // namespace
+
+std::vector<std::string> ProviderNames() {
+  std::vector<std::string> names;
+  for (const Row& row : kProviders) names.push_back(row.name);
+  return names;
+}
+
+std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name) {
+  std::string known;
+  for (const Row& row : kProviders) {
+    if (name == row.name) return row.make();
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  Fail("[provider ", name, "] expected a provider of this build: ", known);
+}
+
+std::unique_ptr<Evaluator> MakeEvaluator() { return MakeCpuEvaluator(); }
+
+}  // namespace onnx_fp8

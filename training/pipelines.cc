@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/pipelines.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "graph/onnx_io.h"
+#include "graph/passes/batch_norm_mode.h"
+#include "graph/passes/compute_in_float.h"
+#include "graph/passes/dead_code.h"
+#include "graph/passes/fold_transpose.h"
+#include "graph/passes/fuse_activation.h"
+#include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_bias_gradient.h"
+#include "graph/passes/fuse_norm.h"
+#include "graph/passes/fuse_rotary.h"
+#include "graph/passes/inference_mode.h"
+#include "graph/passes/linear.h"
+#include "graph/passes/weight_copies.h"
+#include "graph/written_file.h"
+#include "onnx_fp8/check.h"
+#include "providers/expand_missing.h"
+#include "training/step_builder.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr bool kMaySkip = true;
+
+const char* Name(StepKind kind) {
+  switch (kind) {
+    case StepKind::kTrain:
+      return "train";
+    case StepKind::kMicro:
+      return "micro";
+    case StepKind::kApply:
+      return "apply";
+    case StepKind::kEval:
+      return "eval";
+    case StepKind::kGradients:
+      return "gradients";
+  }
+  return "?";
+}
+
+Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
+  return {
+      {"ComputeInFloat", ComputeInFloat},
+      {"SetBatchNormMode",
+       [&options, report](Graph& graph) {
+         report->batch_norm_note = SetBatchNormMode(graph, options.batch_norm);
+       }},
+      {"MarkParameters",
+       [&options, report](Graph& graph) {
+         report->initializers = MarkParameters(
+             graph,
+             {options.train, options.freeze, options.tie_copies, options.ties});
+       }},
+  };
+}
+
+// The model's ops in the forms that the backward and FP8 know. Fusion comes
+// ahead of the backward: the ops that it makes have gradient rules of their
+// own.
+Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
+  bool evaluates = kind == StepKind::kEval;
+  Passes list;
+  if (evaluates) list.push_back({"InferenceMode", InferenceMode});
+  if (kind == StepKind::kGradients) {
+    list.push_back({"DropNothing", DropNothing});
+  }
+  list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
+  if (!evaluates) {
+    list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
+  }
+  list.push_back({"NormaliseLinear", NormaliseLinear});
+  list.push_back({"FuseRotary", FuseRotary, kMaySkip});
+  list.push_back({"FuseAttention", FuseAttention, kMaySkip});
+  list.push_back({"FuseActivations", FuseActivations, kMaySkip});
+  list.push_back({"FuseNorms", FuseNorms, kMaySkip});
+  if (has_loss) {
+    list.push_back({"AddLoss", [&](Graph& g) { step.Loss(g); }});
+    list.push_back(
+        {"FuseLoss", [&](Graph& g) { step.MergeLoss(g); }, kMaySkip});
+  }
+  return list;
+}
+
+// FP8 comes behind the backward: forward, dgrad and wgrad are products then.
+Passes StepPasses(StepBuilder& step, StepKind kind, bool input_gradients) {
+  Passes list;
+  if (kind == StepKind::kEval) {
+    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantise(g); }});
+  } else {
+    list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
+                      step.Differentiate(g, input_gradients);
+                    }});
+    // It replaces nodes, never values: the gradients stay known.
+    list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
+    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantise(g); }});
+    list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+  }
+  if (kind == StepKind::kGradients) {
+    list.push_back(
+        {"OutputGradients", [&](Graph& g) { step.OutputGradients(g); }});
+  } else if (kind == StepKind::kMicro) {
+    list.push_back({"Accumulate", [&](Graph& g) { step.Accumulate(g); }});
+  } else if (kind == StepKind::kTrain) {
+    list.push_back({"Optimizer", [&](Graph& g) { step.Update(g); }});
+  }
+  if (kind == StepKind::kMicro || kind == StepKind::kTrain) {
+    list.push_back(
+        {"BindRunningStatistics", [&](Graph& g) { step.Statistics(g); }});
+  }
+  list.push_back({"Outputs", [&](Graph& g) { step.Outputs(g); }});
+  return list;
+}
+
+Passes ApplyPasses(StepBuilder& step) {
+  return {{"Optimizer", [&](Graph& g) { step.UpdateFromSums(g); }}};
+}
+
+Passes CleanUp() {
+  return {{"Sort", [](Graph& graph) { graph.Sort(); }},
+          {"FoldTranspose", FoldTranspose, kMaySkip},
+          {"RemoveDeadCode", RemoveDeadCode}};
+}
+
+void Append(Passes* list, Passes more) {
+  std::ranges::move(more, std::back_inserter(*list));
+}
+
+// The source's runner, or one that only runs.
+class Runner {
+ public:
+  explicit Runner(const StepSource& source)
+      : runner_(source.runner ? *source.runner : own_) {}
+  PassRunner* operator->() { return &runner_; }
+
+ private:
+  PassRunner own_;
+  PassRunner& runner_;
+};
+
+}  // namespace
+
+std::vector<std::string> PassesToSkip() {
+  return {"FuseRotary", "FuseAttention",     "FuseActivations", "FuseNorms",
+          "FuseLoss",   "FuseBiasGradients", "FoldTranspose"};
+}
+
+PassRunner MakePassRunner(const SessionOptions& options) {
+  std::vector<std::string> known = PassesToSkip();
+  std::string names;
+  for (const std::string& name : known) names += " " + name;
+  for (const std::string& name : options.skip_passes) {
+    Check(std::ranges::count(known, name) > 0,
+          "expected passes that may be skipped (", names.substr(1), "), got ",
+          name);
+  }
+  return PassRunner({options.dump_passes, options.skip_passes});
+}
+
+std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
+                                   PassRunner& runner, ImportReport* report) {
+  // A file may hold ops that only Specialise can refuse, naming its reason.
+  runner.Begin("import", Verifying::kNo);
+  auto graph = runner.Source("ReadModel", [&] {
+    return ReadModel(options.model, {.budgets = options.budgets});
+  });
+  report->written = WrittenAs(*graph);
+  if (use == ImportFor::kTraining) RequireNoStep(*graph);
+  runner.Run(ImportPasses(options, report), *graph);
+  return graph;
+}
+
+StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
+                         const std::map<std::string, Shape>& shapes,
+                         bool input_gradients, const InputValues& values) {
+  StepBuilder step(source, kind);
+  Runner runner(source);
+  runner->Begin(Name(kind));
+  runner->Source("Specialise", [&] {
+    step.Start(shapes, values);
+    return &step.graph();
+  });
+  Passes list = ForwardPasses(step, kind, !source.loss.kind.empty());
+  Append(&list, StepPasses(step, kind, input_gradients));
+  Append(&list, CleanUp());
+  runner->Run(list, step.graph());
+  return step.Take();
+}
+
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
+  StepBuilder step(source, StepKind::kApply);
+  Runner runner(source);
+  runner->Begin(Name(StepKind::kApply));
+  runner->Source("AddSums", [&] {
+    step.StartApply(sums);
+    return &step.graph();
+  });
+  Passes list = ApplyPasses(step);
+  Append(&list, CleanUp());
+  runner->Run(list, step.graph());
+  return step.Take();
+}
+
+void FitToKernels(Graph& graph, const KernelRegistry& kernels,
+                  const SessionOptions& options, const Evaluator& evaluator,
+                  PassRunner& runner) {
+  runner.Run({{"ExpandMissing",
+               [&](Graph& g) {
+                 ExpandMissing(
+                     g, kernels, {options.expand.begin(), options.expand.end()},
+                     &evaluator, options.budgets,
+                     options.strict ? Missing::kLeave : Missing::kExpand);
+               }}},
+             graph);
+}
+
+std::shared_ptr<Graph> SplitQuantiser(Graph& graph, PassRunner& runner) {
+  std::shared_ptr<Graph> copies;
+  runner.Run(
+      {{"SplitWeightCopies", [&](Graph& g) { copies = SplitWeightCopies(g); }}},
+      graph);
+  return copies;
+}
+
+}  // namespace onnx_fp8

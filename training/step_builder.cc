@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step_builder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "graph/builder.h"
+#include "graph/passes/fuse_loss.h"
+#include "graph/passes/running_statistics.h"
+#include "graph/passes/scale_update.h"
+#include "graph/passes/unroll_recurrent.h"
+#include "graph/written_file.h"
+#include "onnx_fp8/check.h"
+#include "training/autodiff.h"
+#include "training/loss.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kAccumulated[] = "micro.grad.";
+constexpr char kAmaxState[] = "micro.amax";
+
+}  // namespace
+
+void MicroSums::Add(const StepGraph& micro) {
+  trained.insert(micro.trained.begin(), micro.trained.end());
+  amaxes |= !micro.fp8.labels.empty();
+}
+
+StepBuilder::StepBuilder(const StepSource& source, StepKind kind)
+    : source_(source), kind_(kind), spending_(source.budgets) {}
+
+void StepBuilder::Start(const std::map<std::string, Shape>& shapes,
+                        const InputValues& values) {
+  if (kind_ != StepKind::kEval) RequireNoForward(*source_.model);
+  step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
+                           &step_.specialised, values, &spending_);
+  for (const Value* value : step_.graph->outputs) {
+    step_.outputs.push_back(value->name);
+  }
+}
+
+void StepBuilder::StartApply(const MicroSums& micro) {
+  step_.graph = std::make_shared<Graph>();
+  Graph& graph = *step_.graph;
+  graph.file = source_.model->file;
+  graph.opset = source_.model->opset;
+  Builder b(graph, "apply.");
+  for (const Value* original : source_.model->Initializers()) {
+    const std::string& name = original->name;
+    if (!micro.trained.contains(name)) continue;
+    Value* param = graph.AddInitializer(name, original->data);
+    param->role = Role::kParameter;
+    sums_.push_back(AddSum(kAccumulated + name, param->dtype, *param->shape));
+    Value* share =
+        b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
+    shares_.push_back({param, b.Mul(sums_.back(), share), Fqn(name)});
+  }
+  if (micro.amaxes) {
+    step_.fp8.slots = *source_.slots;
+    auto n = static_cast<int64_t>(step_.fp8.slots.size());
+    amax_ = AddSum(kAmaxState, DType::kFloat, {n + 1});
+    sums_.push_back(amax_);
+  }
+  if (!step_.fp8.slots.empty() && !PerMicroBatch()) {
+    AddScaleState(graph, source_.fp8.recipe, &step_.fp8);
+  }
+}
+
+void StepBuilder::Unroll(Graph& graph) { UnrollRecurrent(graph, &spending_); }
+
+void StepBuilder::Loss(Graph& graph) {
+  loss_ = AddLoss(graph, source_.loss);
+  step_.loss = loss_->name;
+}
+
+void StepBuilder::MergeLoss(Graph& graph) {
+  FuseLoss(graph);
+  loss_ = graph.Find(step_.loss);
+}
+
+void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
+  Check(loss_ != nullptr, "[", graph.file,
+        "] expected a loss to train with, got none");
+  std::vector<Value*> wanted;
+  for (Value* value : graph.Initializers()) {
+    if (value->role == Role::kParameter) wanted.push_back(value);
+  }
+  if (input_gradients) {
+    for (Value* value : graph.inputs) {
+      if (IsFloat(value->dtype)) wanted.push_back(value);
+    }
+  }
+  BackwardResult backward =
+      BuildBackward(graph, loss_, wanted, *source_.evaluator, &spending_);
+  for (Value* value : wanted) {
+    auto it = backward.gradient.find(value);
+    if (it == backward.gradient.end()) continue;
+    pairs_.push_back({value, it->second});
+    step_.trained.push_back(value->name);
+  }
+  seed_ = backward.seed;
+  step_.gradient_names.seed = seed_->name;
+}
+
+void StepBuilder::Quantise(Graph& graph) {
+  step_.fp8 = Fp8Rewrite(graph, source_.fp8, seed_, pairs_,
+                         source_.slots ? &*source_.slots : nullptr);
+  CheckPatterns(step_.fp8.decisions, source_.fp8, graph.file, LeftOut());
+  // The rewrite notes on FP8 products what they are; for the profile all do.
+  for (const GemmDecision& d : step_.fp8.decisions) {
+    if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
+    d.gemm.node->metadata["role"] = Name(d.gemm.role);
+    d.gemm.node->metadata["fqn"] = d.fqn;
+  }
+}
+
+void StepBuilder::DropAmaxes(Graph& graph) {
+  DropIdleAmaxes(graph, Roots(), &step_.fp8);
+}
+
+void StepBuilder::OutputGradients(Graph& graph) {
+  for (auto [value, gradient] : pairs_) {
+    // One value may be the gradient of two; each gets an output of its own.
+    Node* node = graph.AddNode("Identity", {gradient},
+                               {graph.FreshName("grad." + value->name)});
+    Value* named = node->out(0);
+    named->dtype = gradient->dtype;
+    named->shape = gradient->shape;
+    graph.outputs.push_back(named);
+    auto& names = value->is_input ? step_.input_gradients : step_.gradients;
+    names[named->name] = value->name;
+  }
+}
+
+void StepBuilder::Accumulate(Graph& graph) {
+  Builder b(graph, "micro.");
+  for (auto [param, grad] : pairs_) {
+    Value* sum =
+        AddSum(kAccumulated + param->name, param->dtype, *param->shape);
+    graph.state.push_back({sum, b.Add(sum, grad)});
+  }
+  amax_ = AmaxVector(graph, step_.fp8);
+  if (!amax_) return;
+  OutputAmaxes();
+  Value* kept = KeptAmaxes(graph, step_.fp8);
+  Value* state = AddSum(kAmaxState, DType::kFloat, *kept->shape);
+  graph.state.push_back({state, b.Op("Max", {state, kept})});
+  if (PerMicroBatch()) {
+    AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, kept,
+                      LossIsFinite());
+  }
+}
+
+void StepBuilder::Update(Graph& graph) {
+  std::vector<ParameterGradient> parameters;
+  for (auto [param, grad] : pairs_) {
+    parameters.push_back({param, grad, Fqn(param->name)});
+  }
+  amax_ = AmaxVector(graph, step_.fp8);
+  Optimise(parameters);
+}
+
+void StepBuilder::UpdateFromSums(Graph& graph) {
+  Optimise(shares_);
+  for (Value* sum : sums_) {
+    Value* zero = graph.AddInitializer(graph.FreshName(sum->name + ".zero"),
+                                       Tensor::Zeros(sum->dtype, *sum->shape));
+    graph.state.push_back({sum, zero});
+  }
+}
+
+void StepBuilder::Statistics(Graph& graph) {
+  BindRunningStatistics(graph, ok_ ? ok_ : LossIsFinite());
+}
+
+void StepBuilder::Outputs(Graph& graph) {
+  if (loss_) AddOutput(loss_);
+  bool trains = kind_ == StepKind::kTrain || kind_ == StepKind::kMicro;
+  if (!trains || source_.model_outputs) return;
+  std::erase_if(graph.outputs, [&](const Value* value) {
+    return value != loss_ &&
+           std::ranges::find(step_.outputs, value->name) != step_.outputs.end();
+  });
+  step_.outputs.clear();
+}
+
+StepGraph StepBuilder::Take() {
+  NameParameterGradients();
+  return std::move(step_);
+}
+
+// What a step is for.
+std::vector<const Value*> StepBuilder::Roots() const {
+  std::vector<const Value*> roots(step_.graph->outputs.begin(),
+                                  step_.graph->outputs.end());
+  roots.push_back(loss_);
+  for (auto [param, gradient] : pairs_) roots.push_back(gradient);
+  return roots;
+}
+
+// Whether micro steps move the delayed scales.
+bool StepBuilder::PerMicroBatch() const {
+  return kind_ != StepKind::kTrain && source_.fp8.recipe.per_micro_batch;
+}
+
+// A micro step does not know yet whether the whole step will be skipped.
+Value* StepBuilder::LossIsFinite() {
+  Builder b(*step_.graph, "micro.");
+  Value* infinity = b.Scalar(std::numeric_limits<float>::infinity(), loss_);
+  return b.Op("Less", {b.Op("Abs", {loss_}), infinity});
+}
+
+const std::string& StepBuilder::Fqn(const std::string& parameter) const {
+  auto known = source_.fp8.names.find(parameter);
+  return known == source_.fp8.names.end() ? parameter : known->second.fqn;
+}
+
+// Parameters of the model that this graph has no use for.
+std::vector<std::string> StepBuilder::LeftOut() const {
+  std::vector<std::string> names;
+  for (const Value* value : source_.model->Initializers()) {
+    bool weight =
+        value->role == Role::kParameter || value->role == Role::kFrozen;
+    if (!weight) continue;
+    const Value* here = step_.graph->Find(value->name);
+    if (!here || here->uses.empty()) names.push_back(value->name);
+  }
+  return names;
+}
+
+// The names of the model's trained parameters, whatever this graph has of them.
+std::set<std::string> StepBuilder::TrainedNames() const {
+  std::set<std::string> names;
+  for (const Value* value : source_.model->Initializers()) {
+    if (value->role != Role::kParameter) continue;
+    names.insert({value->name, Fqn(value->name)});
+  }
+  return names;
+}
+
+// The optimizer, then the update of delayed scales, which needs its `ok`.
+void StepBuilder::Optimise(const std::vector<ParameterGradient>& parameters) {
+  Graph& graph = *step_.graph;
+  std::vector<Value*> finite;
+  if (amax_) finite.push_back(amax_);
+  CheckGroups(source_.optimizer, TrainedNames(), graph.file);
+  OptimizerValues made =
+      AppendOptimizer(graph, parameters, source_.optimizer, finite);
+  if (step_.fp8.scale) {
+    AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax_, made.ok);
+  }
+  AddOutput(made.grad_norm);
+  AddOutput(made.ok);
+  step_.grad_norm = made.grad_norm->name;
+  step_.ok = made.ok->name;
+  step_.lr = made.lr->name;
+  if (amax_ && kind_ == StepKind::kTrain) OutputAmaxes();
+  ok_ = made.ok;
+}
+
+void StepBuilder::OutputAmaxes() {
+  Builder b(*step_.graph, "fp8.");
+  Value* seen = b.Op("Identity", {amax_});
+  AddOutput(seen);
+  step_.amax = seen->name;
+}
+
+// All graphs of a session know a sum by one name, whatever else they hold: one
+// that the model does not use.
+Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
+                           const Shape& shape) {
+  std::string name = hint;
+  for (int i = 1; source_.model->Find(name); ++i) name = Concat(hint, "_", i);
+  Value* value = step_.graph->AddInitializer(name, Tensor::Zeros(dtype, shape));
+  value->role = Role::kState;
+  step_.sums.push_back(value->name);
+  return value;
+}
+
+void StepBuilder::AddOutput(Value* value) {
+  auto& outputs = step_.graph->outputs;
+  if (std::ranges::find(outputs, value) == outputs.end()) {
+    outputs.push_back(value);
+  }
+}
+
+// Of updates and of sums over micro-batches the gradient is the second operand.
+void StepBuilder::NameParameterGradients() {
+  std::set<std::string>& names = step_.gradient_names.parameters;
+  for (const StateBinding& binding : step_.graph->state) {
+    const std::string& state = binding.state->name;
+    bool is_sum = state.starts_with(kAccumulated) &&
+                  std::ranges::find(step_.sums, state) != step_.sums.end();
+    if (is_sum) names.insert(state);
+    const Node* update = binding.next->producer;
+    bool reads_gradient = is_sum || binding.state->role == Role::kParameter;
+    if (update && reads_gradient) names.insert(update->in(1)->name);
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the passes of a training step do, beside those of graph/passes/. Which
+// of them run, and in which order, is in pipelines.cc.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+#include "optimizers/optimizer.h"
+#include "training/step_graph.h"
+
+namespace onnx_fp8 {
+
+// Builds one StepGraph. Each function below is a pass, or the source of a
+// pipeline; REQUIRES the order of pipelines.cc.
+class StepBuilder {
+ public:
+  StepBuilder(const StepSource& source, StepKind kind);
+
+  // --- sources
+  // The model at these shapes, as Specialise's.
+  void Start(const std::map<std::string, Shape>& shapes,
+             const InputValues& values);
+  // Parameters and the sums of micro steps.
+  void StartApply(const MicroSums& micro);
+
+  // --- passes
+  void Unroll(Graph& graph);
+  void Loss(Graph& graph);
+  void MergeLoss(Graph& graph);  // FuseLoss may replace it
+  void Differentiate(Graph& graph, bool input_gradients);
+  void Quantise(Graph& graph);
+  void DropAmaxes(Graph& graph);
+  // One of the next four says what becomes of the gradients.
+  void OutputGradients(Graph& graph);
+  void Accumulate(Graph& graph);
+  void Update(Graph& graph);
+  void UpdateFromSums(Graph& graph);
+  void Statistics(Graph& graph);
+  void Outputs(Graph& graph);
+
+  Graph& graph() { return *step_.graph; }
+  StepGraph Take();
+
+ private:
+  using Pairs = std::vector<std::pair<Value*, Value*>>;
+
+  const std::string& Fqn(const std::string& parameter) const;
+  std::vector<const Value*> Roots() const;
+  std::vector<std::string> LeftOut() const;
+  std::set<std::string> TrainedNames() const;
+  bool PerMicroBatch() const;
+  Value* LossIsFinite();
+  void Optimise(const std::vector<ParameterGradient>& parameters);
+  void OutputAmaxes();
+  Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
+  void AddOutput(Value* value);
+  void NameParameterGradients();
+
+  const StepSource& source_;
+  StepKind kind_;
+  Spending spending_;
+  StepGraph step_;
+  Value* loss_ = nullptr;
+  Value* seed_ = nullptr;  // of the backward
+  Pairs pairs_;            // wanted values with their gradients
+  Value* amax_ = nullptr;
+  Value* ok_ = nullptr;                    // whether state may move
+  std::vector<ParameterGradient> shares_;  // of kApply
+  std::vector<Value*> sums_;               // of kApply
+};
+
+}  // namespace onnx_fp8
