@@ -2,6 +2,7 @@
 #include "providers/executor.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "onnx_fp8/check.h"
 #include "tests/graph/parse.h"
@@ -306,15 +307,41 @@ TEST(Executor, KernelsMustFillThePlansMemory) {
   }
 }
 
+// Memory that is given back can't be touched any more.
+class Guarded : public ExecutionProvider {
+ public:
+  explicit Guarded(ExecutionProvider& toy) : toy_(toy) {}
+  std::string Name() const override { return "guarded"; }
+  const KernelRegistry& Kernels() const override { return toy_.Kernels(); }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    size_t size = bytes + 1;
+    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Check(data != MAP_FAILED, "no memory for the test");
+    return {data, [size](void* p) { mprotect(p, size, PROT_NONE); }};
+  }
+  void CopyIn(const Tensor& host, Tensor& ours) override {
+    toy_.CopyIn(host, ours);
+  }
+  void CopyOut(const Tensor& ours, Tensor& host) override {
+    toy_.CopyOut(ours, host);
+  }
+  void Synchronize() override {}
+
+ private:
+  ExecutionProvider& toy_;
+};
+
 // The second plan moves the arena after the first has run in it.
 TEST_F(ExecutorTest, ExecutorsTakeTurnsInOneArena) {
+  Guarded guarded(*provider_);
   auto graph = [](int64_t n) {
     std::string type = Concat(": uint32[", n, "] = Hash(");
     return ParseGraph(Concat("input x: uint32[", n, "]\na", type, "x)\nb", type,
                              "a)\nc", type, "b, a)\ny", type,
                              "c, a)\noutput y"));
   };
-  auto arena = std::make_shared<SharedArena>(*provider_);
+  auto arena = std::make_shared<SharedArena>(guarded);
   std::vector<Executor> shared, own;
   size_t most = 0;
   for (int round = 0; round < 3; ++round) {
@@ -323,7 +350,7 @@ TEST_F(ExecutorTest, ExecutorsTakeTurnsInOneArena) {
       feeds["x"].data<uint32_t>()[n - 1] = static_cast<uint32_t>(round);
       size_t i = n == 8 ? 0 : n == 500 ? 1 : 2;
       if (round == 0) {
-        shared.emplace_back(graph(n), *provider_, arena);
+        shared.emplace_back(graph(n), guarded, arena);
         own.emplace_back(graph(n), *provider_);
         most = std::max(most, shared.back().plan().arena_bytes);
       }
