@@ -16,7 +16,7 @@ namespace onnx_fp8 {
 struct Pass {
   std::string name;
   std::function<void(Graph&)> run;
-  // The graph computes the same without it, to rounding.
+  // Without this pass the graph gives the same numbers, but for rounding.
   bool may_skip = false;
 };
 

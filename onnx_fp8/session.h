@@ -44,7 +44,7 @@ struct LossSpec {
 
 struct SessionOptions {
   std::string model;  // path of the .onnx file
-  // Where steps run: a name of training/make_provider.h.
+  // The provider that runs the steps: one of ProviderNames().
   std::string provider = "cpu";
   LossSpec loss;
   OptimizerSpec optimizer;
@@ -75,13 +75,13 @@ struct SessionOptions {
   bool profile_steps = false;  // for ReportProfile
   // Ops that run by their bodies although there is a kernel.
   std::vector<std::string> expand;
-  // Refuses ops that the provider has no kernel for, all in one message; else
-  // they run by their bodies in ONNX ops, many times slower.
+  // true: an op without a kernel is an error, and one message lists all such
+  // ops. false: the op's body in ONNX ops runs, which is many times slower.
   bool strict = false;
   // Folder for the text of each graph after each pass; "": none is written.
   std::string dump_passes;
-  // Passes that do not run, of those that only make a step faster: see
-  // training/pipelines.h.
+  // Names of passes that the session leaves out. PassesToSkip() of
+  // training/pipelines.h lists the passes that allow it.
   std::vector<std::string> skip_passes;
   // What the model may ask for before a step runs; of one plan each.
   Budgets budgets = {};

@@ -160,7 +160,7 @@ void Executor::BindArena() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
     if (slot.place != Place::kArena) continue;
-    // Without an owner: no result leaves a run in the arena.
+    // The view needs no owner: the arena outlives it.
     slots_[i] = Tensor::View(slot.value->dtype, *slot.value->shape, nullptr,
                              begin + slot.at);
   }

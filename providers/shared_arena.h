@@ -8,9 +8,9 @@
 
 namespace onnx_fp8 {
 
-// Memory of results that executors use by turns: it is as large as the largest
-// of their plans needs, and holds nothing between two runs. For executors that
-// never run at the same time.
+// Memory for intermediate results that several executors share. Its size is
+// what their largest plan needs. It keeps no data between two runs. REQUIRES:
+// two of the executors never run at the same time.
 class SharedArena {
  public:
   // `provider` must outlive it.

@@ -56,7 +56,7 @@ def arguments(target, corpus, found, seeds, seconds, runs):
 
 def environment(target, scratch):
     return {**os.environ, "ONNX_FP8_FUZZ_TARGET": target, "TMPDIR": scratch,
-            # Fake stacks are searched at each throw: a fifth of the time.
+            # Each throw searches the fake stacks: a fifth of the time.
             "ASAN_OPTIONS": "allocator_may_return_null=1:"
                             "detect_stack_use_after_return=0",
             "ASAN_SYMBOLIZER_PATH": "/usr/bin/llvm-symbolizer-16",

@@ -12,7 +12,7 @@
 
 namespace onnx_fp8 {
 
-// The providers of this build. The first is the default.
+// Names of the providers of this build. The first is the default.
 std::vector<std::string> ProviderNames();
 
 // Errors: a name that this build has no provider for; the message lists those

@@ -131,18 +131,6 @@ void Append(Passes* list, Passes more) {
   std::ranges::move(more, std::back_inserter(*list));
 }
 
-// The source's runner, or one that only runs.
-class Runner {
- public:
-  explicit Runner(const StepSource& source)
-      : runner_(source.runner ? *source.runner : own_) {}
-  PassRunner* operator->() { return &runner_; }
-
- private:
-  PassRunner own_;
-  PassRunner& runner_;
-};
-
 }  // namespace
 
 std::vector<std::string> PassesToSkip() {
@@ -179,30 +167,28 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients, const InputValues& values) {
   StepBuilder step(source, kind);
-  Runner runner(source);
-  runner->Begin(Name(kind));
-  runner->Source("Specialise", [&] {
+  source.runner->Begin(Name(kind));
+  source.runner->Source("Specialise", [&] {
     step.Start(shapes, values);
     return &step.graph();
   });
   Passes list = ForwardPasses(step, kind, !source.loss.kind.empty());
   Append(&list, StepPasses(step, kind, input_gradients));
   Append(&list, CleanUp());
-  runner->Run(list, step.graph());
+  source.runner->Run(list, step.graph());
   return step.Take();
 }
 
 StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
   StepBuilder step(source, StepKind::kApply);
-  Runner runner(source);
-  runner->Begin(Name(StepKind::kApply));
-  runner->Source("AddSums", [&] {
+  source.runner->Begin(Name(StepKind::kApply));
+  source.runner->Source("AddSums", [&] {
     step.StartApply(sums);
     return &step.graph();
   });
   Passes list = ApplyPasses(step);
   Append(&list, CleanUp());
-  runner->Run(list, step.graph());
+  source.runner->Run(list, step.graph());
   return step.Take();
 }
 

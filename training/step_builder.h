@@ -16,8 +16,8 @@
 
 namespace onnx_fp8 {
 
-// Builds one StepGraph. Each function below is a pass, or the source of a
-// pipeline; REQUIRES the order of pipelines.cc.
+// Builds one StepGraph. Each function below is a pass or the source of a
+// pipeline. REQUIRES: the caller follows the order of pipelines.cc.
 class StepBuilder {
  public:
   StepBuilder(const StepSource& source, StepKind kind);

@@ -43,8 +43,8 @@ struct StepSource {
   // Whether kTrain and kMicro graphs have the model's own outputs too: each
   // needs memory of its own.
   bool model_outputs = false;
-  Budgets budgets = {};          // of each graph
-  PassRunner* runner = nullptr;  // null: passes are run, and that is all
+  Budgets budgets = {};  // of each graph
+  PassRunner* runner;    // runs the passes of all graphs
 };
 
 struct StepGraph {

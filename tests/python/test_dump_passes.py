@@ -41,7 +41,7 @@ def test_train_and_eval(batch, tmp_path):
     assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "ExpandMissing"]}
     run("eval", tmp_path / "run", "--data", batch, "--dump-passes", tmp_path / "more")
     assert texts(tmp_path / "more") == {"01_import": IMPORT, "02_eval": [*EVAL, "ExpandMissing"]}
-    # A run does not keep it: another start writes nothing there.
+    # The run folder does not store the flag, so a resumed run writes no texts.
     (tmp_path / "texts").rename(tmp_path / "moved")
     run("train", "--resume", "--steps", 2, "--out", tmp_path / "run")
     assert not (tmp_path / "texts").exists()
