@@ -50,7 +50,7 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
 }
 
 TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
-                        uint64_t stream) {
+                        uint64_t draw) {
   Check(!state.contains(kHalfUpdated),
         "expected state that is whole, got state that an earlier error left "
         "half updated: restore it first");
@@ -58,7 +58,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
     Executor& executor;
     ~AtEnd() { executor.Unbind(); }
   } at_end{*this};
-  stream_ = stream;
+  draw_ = draw;
   BindArena();
   BindFeeds(feeds);
   BindState(state);
@@ -217,7 +217,7 @@ void Executor::RunStep(const Step& step) {
   };
   bind(step.inputs, inputs_);
   bind(step.outputs, outputs_);
-  KernelContext context(node, inputs_, outputs_, stream_);
+  KernelContext context(node, inputs_, outputs_, draw_);
   measured_.clear();
   for (int i : step.measured_amax) measured_.push_back(AmaxAt(i));
   context.SetAmaxes(AmaxAt(step.known_amax), measured_);

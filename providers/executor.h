@@ -28,7 +28,7 @@ inline constexpr char kHalfUpdated[] = "";
 // the initializer; the others then are read from the graph. Entries of other
 // names are left alone. Nothing is ever written into the graph.
 //
-// The same graph, feeds, state, stream and thread count give the same bits.
+// The same graph, feeds, state, draw and thread count give the same bits.
 class Executor {
  public:
   // Results lie in `arena`, which other executors of the provider may use when
@@ -41,7 +41,7 @@ class Executor {
   // and one that nothing reads may be left out. The outputs, by name, are new
   // memory at every call; outputs that are views of one another share it.
   //
-  // Nodes that draw random values (Dropout) draw others for each `stream`.
+  // Nodes that draw random values (Dropout) draw others for each number `draw`.
   //
   // Errors: feeds or state of another name, dtype or shape than the graph's, a
   // bound state entry that shares its bytes with a feed or another entry
@@ -52,7 +52,7 @@ class Executor {
   // the caller has restored it. Where updates depend on all gradients, as
   // optimizer steps with clipping or a check for finite values do, no kernel
   // that reads data comes after the first of them.
-  TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t stream = 0);
+  TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   const Plan& plan() const { return plan_; }
   // Null: no times are taken. It must outlive the Runs.
@@ -83,7 +83,7 @@ class Executor {
   std::vector<Tensor> inputs_, outputs_;  // of one step
   std::vector<Amax> amaxes_;
   std::vector<Amax*> measured_;  // of one step
-  uint64_t stream_ = 0;
+  uint64_t draw_ = 0;
   Profiler* profiler_ = nullptr;
 };
 

@@ -18,8 +18,8 @@ namespace onnx_fp8 {
 class KernelContext {
  public:
   KernelContext(const Node& node, std::span<const Tensor> inputs,
-                std::span<Tensor> outputs, uint64_t stream = 0)
-      : node_(node), inputs_(inputs), outputs_(outputs), stream_(stream) {}
+                std::span<Tensor> outputs, uint64_t draw = 0)
+      : node_(node), inputs_(inputs), outputs_(outputs), draw_(draw) {}
   // The same with other operands and results, for a kernel that lets another
   // one do its work.
   KernelContext With(std::span<const Tensor> inputs,
@@ -31,8 +31,8 @@ class KernelContext {
   }
 
   const Node& node() const { return node_; }
-  // Of random numbers: as Executor::Run's.
-  uint64_t stream() const { return stream_; }
+  // Number of the random draw: as Executor::Run's.
+  uint64_t draw() const { return draw_; }
 
   size_t num_inputs() const { return inputs_.size(); }
   size_t num_outputs() const { return outputs_.size(); }
@@ -87,7 +87,7 @@ class KernelContext {
   const Node& node_;
   std::span<const Tensor> inputs_;
   std::span<Tensor> outputs_;
-  uint64_t stream_;
+  uint64_t draw_;
   const Amax* known_ = nullptr;
   std::span<Amax* const> measured_;
 };

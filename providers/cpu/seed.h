@@ -10,8 +10,8 @@
 namespace onnx_fp8 {
 
 // Seed of a node that draws random values, for RandomBits: made of the run's
-// stream and of the attribute `seed`, or of the node's name where it has none,
-// so that two nodes draw different values and a repeated run the same.
+// draw number and of the attribute `seed`, or of the node's name where it has
+// none, so that two nodes draw different values and a repeated run the same.
 inline uint64_t SeedOf(const KernelContext& c) {
   uint64_t own;
   if (!c.Has("seed")) {
@@ -21,7 +21,7 @@ inline uint64_t SeedOf(const KernelContext& c) {
   } else {
     own = std::bit_cast<uint32_t>(c.Float("seed", 0));
   }
-  return RandomBits(own, c.stream());
+  return RandomBits(own, c.draw());
 }
 
 }  // namespace onnx_fp8

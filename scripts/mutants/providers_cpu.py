@@ -201,7 +201,7 @@ MUTANTS = (
       "providers/cpu/scaled_matmul_block.cc", "bool none = inside_ ||",
       "bool none =", SCALED_MAT_MUL_BLOCK),
     M("random: draws do not depend on the step", "providers/cpu/seed.h",
-      "return RandomBits(own, c.stream());", "return RandomBits(own, 0);",
+      "return RandomBits(own, c.draw());", "return RandomBits(own, 0);",
       cpu("Random.*:Dropout.*")),
     M("Softmax: the sum is not weighed", "providers/cpu/softmax.cc",
       "out[i] = y[i] * (g[i] - sum);", "out[i] = y[i] * g[i] - sum;",

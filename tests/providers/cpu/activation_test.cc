@@ -243,7 +243,7 @@ TEST(Dropout, TrainingDrawsByCounter) {
   std::vector<Tensor> y = RunKernel("Dropout", {x, Tensor::Scalar(0.25f), on},
                                     {{"seed", int64_t{42}}}, 2);
   int64_t kept = 0;
-  uint64_t seed = RandomBits(42, 0);  // of stream 0
+  uint64_t seed = RandomBits(42, 0);  // of draw 0
   for (int64_t i = 0; i < n; ++i) {
     bool keep = y[1].data<bool>()[i];
     ASSERT_EQ(keep, RandomUniform(seed, static_cast<uint64_t>(i)) >= 0.25f);
@@ -258,25 +258,25 @@ TEST(Dropout, TrainingDrawsByCounter) {
 }
 
 // Of 16 bits too, although these run through a copy in float.
-TEST(Dropout, EachStreamHasItsMask) {
+TEST(Dropout, EachDrawHasItsMask) {
   const int64_t n = 1000;
   Graph graph;
   std::vector<Value*> in(3);
   Node* node = graph.AddNode("Dropout", in, {"y", "mask"});
-  auto mask = [&](DType dtype, uint64_t stream) {
+  auto mask = [&](DType dtype, uint64_t draw) {
     std::vector<Tensor> x = {ConvertTo(RandomNormal({n}, 1), dtype),
                              Tensor::Scalar(0.5f), Tensor::Scalar(true)};
     std::vector<Tensor> y(2);
-    KernelContext context(*node, x, y, stream);
+    KernelContext context(*node, x, y, draw);
     CpuKernels().Find("", "Dropout")->kernel(context);
     EXPECT_EQ(y[0].dtype(), dtype);
     return ToInts(y[1]);
   };
-  for (uint64_t stream : {0, 1, 2}) {
-    std::vector<int64_t> expected = mask(DType::kFloat, stream);
+  for (uint64_t draw : {0, 1, 2}) {
+    std::vector<int64_t> expected = mask(DType::kFloat, draw);
     for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-      EXPECT_EQ(mask(dtype, stream), expected);
-      EXPECT_NE(mask(dtype, stream), mask(dtype, stream + 1));
+      EXPECT_EQ(mask(dtype, draw), expected);
+      EXPECT_NE(mask(dtype, draw), mask(dtype, draw + 1));
     }
   }
 }

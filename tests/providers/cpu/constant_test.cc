@@ -160,13 +160,13 @@ TEST(Random, SeedsAndThreads) {
   EXPECT_NE(ErrorOf("RandomNormal", {}, {{"shape", Int64s{-1}}}), "");
 }
 
-// What a node draws depends on the run's stream and, without a seed, on its
-// name; a repeated run draws the same.
-TEST(Random, StreamsAndNames) {
+// What a node draws depends on the run's draw number and, without a
+// seed, on its name; a repeated run draws the same.
+TEST(Random, DrawsAndNames) {
   Graph graph;
-  auto draw = [&](Node* node, uint64_t stream) {
+  auto values = [&](Node* node, uint64_t draw) {
     std::vector<Tensor> y(1);
-    KernelContext context(*node, {}, y, stream);
+    KernelContext context(*node, {}, y, draw);
     CpuKernels().Find("", node->op)->kernel(context);
     return y[0];
   };
@@ -175,10 +175,10 @@ TEST(Random, StreamsAndNames) {
   Node* b = graph.AddNode("RandomUniform", {}, {"b"}, attributes);
   attributes["seed"] = 3.0f;
   Node* c = graph.AddNode("RandomUniform", {}, {"c"}, attributes);
-  EXPECT_TRUE(Identical(draw(a, 1), draw(a, 1)));
-  EXPECT_FALSE(Identical(draw(a, 1), draw(a, 2)));
-  EXPECT_FALSE(Identical(draw(a, 1), draw(b, 1)));
-  EXPECT_FALSE(Identical(draw(c, 1), draw(c, 2)));
+  EXPECT_TRUE(Identical(values(a, 1), values(a, 1)));
+  EXPECT_FALSE(Identical(values(a, 1), values(a, 2)));
+  EXPECT_FALSE(Identical(values(a, 1), values(b, 1)));
+  EXPECT_FALSE(Identical(values(c, 1), values(c, 2)));
 }
 
 TEST(Random, LikeTakesShapeAndDType) {
