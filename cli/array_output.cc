@@ -160,10 +160,8 @@ void WriteNpz(OutputFile& file, const std::string& path,
     m.name = name + ".npy";
     Check(m.name.size() <= 0xFFFF, "[", path, "] a name is too long");
     m.header = NpyHeader(name, array);
-    m.crc = static_cast<uint32_t>(
-        crc32_combine(Crc32(m.header.data(), m.header.size()),
-                      Crc32(array.raw(), array.bytes()),
-                      static_cast<z_off_t>(array.bytes())));
+    m.crc = CombineCrc32(Crc32(m.header.data(), m.header.size()),
+                         Crc32(array.raw(), array.bytes()), array.bytes());
     m.size = m.header.size() + array.bytes();
     m.offset = file.size();
     std::string local = LocalHeader(m);

@@ -35,7 +35,7 @@ onnx::TensorProto* TensorIn(onnx::NodeProto* constant) {
   return nullptr;
 }
 
-using Weights = std::map<std::string, Tensor>;
+using Weights = SourceMap;
 using Places = std::map<std::string, onnx::TensorProto*>;
 
 // Adds where the graph holds the weights: an initializer or the tensor of a
@@ -64,7 +64,7 @@ void FindAll(const Weights& weights, onnx::GraphProto* graph, Places* held) {
 }  // namespace
 
 void ExportWithWeights(const std::string& in, const std::string& out,
-                       const std::map<std::string, Tensor>& weights,
+                       const SourceMap& weights,
                        const WriteOptions& options) {
   ModelFile file = ReadModelFile(in);
   Places held;
@@ -87,7 +87,7 @@ void ExportWithWeights(const std::string& in, const std::string& out,
   for (const auto& proto : file.model.graph().initializer()) {
     initializers.insert(proto.name());
   }
-  TensorMap contents;
+  SourceMap contents;
   for (const auto& [name, tensor] : weights) {
     Check(held.contains(name), "[", in, "] holds no initializer \"", name,
           "\"");
@@ -98,12 +98,15 @@ void ExportWithWeights(const std::string& in, const std::string& out,
     DType dtype = static_cast<DType>(proto.data_type());
     std::string own = proto.name();  // a Constant's may be empty
     proto.Clear();
-    Tensor data = tensor.dtype() == dtype ? tensor : ConvertTo(tensor, dtype);
+    TensorSource data(dtype, shape, [tensor, dtype] {
+      Tensor pulled = tensor.Pull();
+      return pulled.dtype() == dtype ? pulled : ConvertTo(pulled, dtype);
+    });
     if (initializers.contains(name)) {
       DescribeTensor(data, name, &proto);
       contents.emplace(name, std::move(data));
     } else {
-      ToProto(data, own, &proto);
+      ToProto(data.Pull(), own, &proto);
     }
   }
   CopyExternalData(file, out);

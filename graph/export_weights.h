@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <string>
 
 #include "graph/onnx_io.h"
-#include "onnx_fp8/tensor.h"
+#include "onnx_fp8/tensor_source.h"
 
 namespace onnx_fp8 {
 
@@ -17,7 +16,7 @@ namespace onnx_fp8 {
 // Constant nodes and of bodies in the file itself. Errors: an initializer that
 // is not there or of another shape, the disk, and WriteModel's.
 void ExportWithWeights(const std::string& in, const std::string& out,
-                       const std::map<std::string, Tensor>& weights,
+                       const SourceMap& weights,
                        const WriteOptions& options = {});
 
 }  // namespace onnx_fp8

@@ -75,7 +75,12 @@ class DataFile {
   std::string location_;
 };
 
-void MoveOut(onnx::ModelProto* model, const TensorMap& contents,
+void SetRawData(const TensorSource& source, onnx::TensorProto* proto) {
+  Tensor tensor = source.Pull();
+  proto->set_raw_data(tensor.raw(), tensor.bytes());
+}
+
+void MoveOut(onnx::ModelProto* model, const SourceMap& contents,
              DataFile* file) {
   for (auto& proto : *model->mutable_graph()->mutable_initializer()) {
     if (proto.data_location() == onnx::TensorProto::EXTERNAL) continue;
@@ -85,9 +90,10 @@ void MoveOut(onnx::ModelProto* model, const TensorMap& contents,
       std::string bytes = std::move(*proto.mutable_raw_data());
       file->Take(bytes.data(), bytes.size(), &proto);
     } else if (it->second.bytes() >= kSmallest) {
-      file->Take(it->second.raw(), it->second.bytes(), &proto);
+      Tensor tensor = it->second.Pull();
+      file->Take(tensor.raw(), tensor.bytes(), &proto);
     } else {
-      proto.set_raw_data(it->second.raw(), it->second.bytes());
+      SetRawData(it->second, &proto);
     }
   }
 }
@@ -105,7 +111,7 @@ void WriteText(const onnx::ModelProto& model, const std::string& path,
 
 // Both are complete before a name changes, and the old model is gone before its
 // data are: no moment has the model of one and the data of the other.
-void WriteBoth(onnx::ModelProto* model, const TensorMap& contents,
+void WriteBoth(onnx::ModelProto* model, const SourceMap& contents,
                const std::string& path) {
   std::string data = path + kDataSuffix;
   std::string model_part = TemporaryName(path);
@@ -130,7 +136,7 @@ void WriteBoth(onnx::ModelProto* model, const TensorMap& contents,
 
 }  // namespace
 
-void WriteModelFile(onnx::ModelProto* model, const TensorMap& contents,
+void WriteModelFile(onnx::ModelProto* model, const SourceMap& contents,
                     const std::string& path, const std::string& source,
                     const WriteOptions& options) {
   std::error_code none;
@@ -151,7 +157,7 @@ void WriteModelFile(onnx::ModelProto* model, const TensorMap& contents,
   for (auto& proto : *model->mutable_graph()->mutable_initializer()) {
     auto it = contents.find(proto.name());
     if (it == contents.end()) continue;
-    proto.set_raw_data(it->second.raw(), it->second.bytes());
+    SetRawData(it->second, &proto);
   }
   WriteFileAtomically(path, model->SerializeAsString());
 }

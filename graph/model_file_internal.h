@@ -13,6 +13,7 @@
 #include "graph/external_data_internal.h"
 #include "graph/graph.h"
 #include "graph/onnx_io.h"
+#include "onnx_fp8/tensor_source.h"
 
 namespace onnx_fp8 {
 
@@ -39,7 +40,7 @@ ModelFile ReadModelBytes(const std::string& bytes);
 // before either has its name. `source`: the model that this one is made from,
 // whose data are not replaced. Errors: as WriteModel's; nothing is left of the
 // new files.
-void WriteModelFile(onnx::ModelProto* model, const TensorMap& contents,
+void WriteModelFile(onnx::ModelProto* model, const SourceMap& contents,
                     const std::string& path, const std::string& source,
                     const WriteOptions& options);
 

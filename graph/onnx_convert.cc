@@ -189,7 +189,7 @@ Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
   return t;
 }
 
-void DescribeTensor(const Tensor& tensor, const std::string& name,
+void DescribeTensor(const TensorSource& tensor, const std::string& name,
                     onnx::TensorProto* proto) {
   proto->set_name(name);
   proto->set_data_type(static_cast<int32_t>(tensor.dtype()));

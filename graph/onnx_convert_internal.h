@@ -28,7 +28,7 @@ Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
 void ToProto(const Tensor& tensor, const std::string& name,
              onnx::TensorProto* proto);
 // The same without the bytes.
-void DescribeTensor(const Tensor& tensor, const std::string& name,
+void DescribeTensor(const TensorSource& tensor, const std::string& name,
                     onnx::TensorProto* proto);
 
 // Type and shape of a value; an unknown rank or axis stays open.

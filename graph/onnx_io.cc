@@ -66,7 +66,7 @@ int LowestOpset(const Graph& graph) {
 }
 
 // The initializers' bytes go to `contents`.
-onnx::ModelProto ToModel(const Graph& graph, TensorMap* contents) {
+onnx::ModelProto ToModel(const Graph& graph, SourceMap* contents) {
   onnx::ModelProto model;
   model.set_producer_name(kDomain);
   model.set_producer_version(ONNX_FP8_VERSION);
@@ -134,7 +134,7 @@ Tensor ReadTensorProto(const std::string& path) {
 
 void WriteModel(const Graph& graph, const std::string& path,
                 const WriteOptions& options) {
-  TensorMap contents;
+  SourceMap contents;
   onnx::ModelProto model = ToModel(graph, &contents);
   WriteModelFile(&model, contents, path, graph.file, options);
 }

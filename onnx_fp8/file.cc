@@ -46,6 +46,11 @@ uint32_t Crc32(const void* data, size_t size) {
       crc32_z(0, static_cast<const Bytef*>(data), size));
 }
 
+uint32_t CombineCrc32(uint32_t first, uint32_t second, size_t size) {
+  return static_cast<uint32_t>(
+      crc32_combine(first, second, static_cast<z_off_t>(size)));
+}
+
 std::string Hex(uint32_t crc) {
   char text[9];
   std::snprintf(text, sizeof text, "%08x", crc);

@@ -15,6 +15,10 @@ namespace onnx_fp8 {
 // CRC-32 (zlib's).
 uint32_t Crc32(const void* data, size_t size);
 
+// That of two pieces one behind the other, from theirs. `size`: bytes of the
+// second one.
+uint32_t CombineCrc32(uint32_t first, uint32_t second, size_t size);
+
 // "1a2b3c4d".
 std::string Hex(uint32_t crc);
 

@@ -160,9 +160,10 @@ Tensor Tensor::Zeros(DType dtype, Shape shape) {
 }
 
 Tensor Tensor::View(DType dtype, Shape shape, std::shared_ptr<void> owner,
-                    void* data) {
+                    void* data, Device device) {
   Tensor t;
   t.dtype_ = dtype;
+  t.device_ = device;
   t.size_ = NumElements(shape);
   t.shape_ = std::move(shape);
   t.data_ = data;
@@ -180,12 +181,19 @@ Tensor Tensor::Reshaped(Shape shape) const {
 
 Tensor Tensor::Clone() const {
   if (!defined()) return {};
+  RequireHost();
   Tensor t = Allocate(dtype_, shape_);
   if (bytes() > 0) std::memcpy(t.data_, data_, bytes());
   return t;
 }
 
+void Tensor::RequireHost() const {
+  Check(on_host(), "expected a tensor in host memory, got ", Name(dtype_),
+        ToString(shape_), " in its provider's");
+}
+
 int64_t IntAt(const Tensor& t, int64_t i) {
+  t.RequireHost();
   Check(IsInteger(t.dtype()) || t.dtype() == DType::kBool,
         "expected an integer tensor, got ", Name(t.dtype()));
   assert(i >= 0 && i < t.size());
@@ -207,6 +215,7 @@ std::vector<int64_t> ToInts(const Tensor& t) {
 }
 
 double DoubleAt(const Tensor& t, int64_t i) {
+  t.RequireHost();
   assert(i >= 0 && i < t.size());
   return Dispatch(t.dtype(), [&]<typename T>() -> double {
     return static_cast<double>(Widen(t.data<T>()[i]));
@@ -214,11 +223,14 @@ double DoubleAt(const Tensor& t, int64_t i) {
 }
 
 bool Identical(const Tensor& a, const Tensor& b) {
+  a.RequireHost();
+  b.RequireHost();
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
 }
 
 Tensor ConvertTo(const Tensor& t, DType dtype) {
+  t.RequireHost();
   if (t.dtype() == dtype) return t.Clone();
   Tensor out = Tensor::Allocate(dtype, t.shape());
   Dispatch(t.dtype(), [&]<typename From>() {

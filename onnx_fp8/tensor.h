@@ -18,9 +18,16 @@ namespace onnx_fp8 {
 // Uninitialised memory, aligned to 64 bytes. Errors: more than the machine has.
 std::shared_ptr<void> AllocateBytes(size_t bytes);
 
-// dtype + shape + shared host storage, row-major and contiguous. A copy of a
-// Tensor shares the bytes; Clone() copies them. It is not an expression: no
-// operators, no autograd. A default Tensor holds nothing (`!defined()`).
+// Whose memory a tensor lies in. Only its provider may touch the bytes of
+// kProvider: a program that reads them reads nonsense, or crashes.
+enum class Device : uint8_t { kHost, kProvider };
+
+// dtype + shape + shared storage, row-major and contiguous. A copy of a Tensor
+// shares the bytes; Clone() copies them. It is not an expression: no operators,
+// no autograd. A default Tensor holds nothing (`!defined()`).
+//
+// All functions that read or write elements REQUIRE host memory; those that are
+// no templates say so by an error.
 class Tensor {
  public:
   Tensor() = default;
@@ -36,9 +43,9 @@ class Tensor {
   static Tensor Zeros(DType dtype, Shape shape);
 
   // A view of memory that `owner` keeps alive (a mapped file, an arena).
-  // REQUIRES: data holds NumElements(shape) elements.
+  // REQUIRES: data holds NumElements(shape) elements and lies on `device`.
   static Tensor View(DType dtype, Shape shape, std::shared_ptr<void> owner,
-                     void* data);
+                     void* data, Device device = Device::kHost);
 
   template <typename T>
   static Tensor From(Shape shape, std::span<const T> values) {
@@ -70,19 +77,24 @@ class Tensor {
   }
   int64_t size() const { return size_; }  // elements
   size_t bytes() const { return static_cast<size_t>(size_) * ByteSize(dtype_); }
+  Device device() const { return device_; }
+  bool on_host() const { return device_ == Device::kHost; }
+  // Errors: it lies in its provider's memory.
+  void RequireHost() const;
 
+  // The address of the first byte, on any device.
   void* raw() { return data_; }
   const void* raw() const { return data_; }
 
-  // REQUIRES: T is the element type.
+  // REQUIRES: T is the element type; host memory.
   template <typename T>
   T* data() {
-    assert(DTypeOf<T>() == dtype_);
+    assert(DTypeOf<T>() == dtype_ && on_host());
     return static_cast<T*>(data_);
   }
   template <typename T>
   const T* data() const {
-    assert(DTypeOf<T>() == dtype_);
+    assert(DTypeOf<T>() == dtype_ && on_host());
     return static_cast<const T*>(data_);
   }
   template <typename T>
@@ -102,6 +114,7 @@ class Tensor {
 
  private:
   DType dtype_ = DType::kUndefined;
+  Device device_ = Device::kHost;
   Shape shape_;
   int64_t size_ = 0;
   void* data_ = nullptr;

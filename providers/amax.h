@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+
 namespace onnx_fp8 {
+
+// A plan's amax cell: memory of the provider in which a kernel leaves the amax
+// of a result, and another one finds it. What a cell holds is between the
+// kernels of one provider; those of the CPU keep an Amax there.
+struct AmaxCell {
+  alignas(16) std::byte bytes[16];
+};
 
 // Largest finite |x| (0 if there is none), and whether any x is NaN or Inf.
 struct Amax {
@@ -13,5 +22,7 @@ struct Amax {
     non_finite |= other.non_finite;
   }
 };
+
+static_assert(sizeof(Amax) <= sizeof(AmaxCell));
 
 }  // namespace onnx_fp8

@@ -2,7 +2,6 @@
 #include "providers/executor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
 
 #include "onnx_fp8/check.h"
@@ -36,16 +35,25 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
                    std::shared_ptr<SharedArena> arena)
     : graph_(std::move(graph)),
       provider_(provider),
-      plan_(MakePlan(*graph_, provider.Kernels())),
+      plan_(MakePlan(*graph_, provider.Kernels(), provider.device())),
       arena_(arena ? std::move(arena)
                    : std::make_shared<SharedArena>(provider)) {
   slots_.resize(plan_.slots.size());
-  amaxes_.resize(plan_.amaxes);
+  if (plan_.amaxes > 0) {
+    amaxes_ = provider.Allocate(plan_.amaxes * sizeof(AmaxCell));
+  }
   arena_->Reserve(plan_.arena_bytes);
+  std::vector<Tensor> constants(plan_.constants.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
-    if (slot.place != Place::kConstant) continue;
-    slots_[i] = plan_.constants[slot.at]->data.Reshaped(*slot.value->shape);
+    if (slot.place != Place::kConstant && slot.place != Place::kHost) continue;
+    const Tensor& host = plan_.constants[slot.at]->data;
+    Tensor& ours = constants[slot.at];
+    if (slot.place == Place::kConstant && !ours.defined()) {
+      ours = provider.ToOurs(host);
+    }
+    slots_[i] = (slot.place == Place::kHost ? host : ours)
+                    .Reshaped(*slot.value->shape);
   }
 }
 
@@ -64,7 +72,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   BindState(state);
   CheckAliases();
   for (const Value* value : plan_.fetched) {
-    fetched_.push_back(Tensor::Allocate(value->dtype, *value->shape));
+    fetched_.push_back(provider_.NewTensor(value->dtype, *value->shape));
   }
   BindSlots();
   RunCopies(plan_.before);
@@ -74,7 +82,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
       if (IsNeeded(step)) RunStep(step);
       ++done;
     }
-    provider_.Synchronize();
+    if (provider_.device() == Device::kHost) provider_.Synchronize();
   } catch (const Error& error) {
     bool whole =
         plan_.first_write == plan_.steps.size() || done < plan_.first_write;
@@ -105,25 +113,29 @@ void Executor::BindFeeds(const TensorMap& feeds) {
     auto it = feeds.find(value->name);
     Check(it != feeds.end() || value->is_initializer(), "[input ", value->name,
           "] expected ", TypeText(*value), ", got no feed");
-    feeds_.push_back(it != feeds.end() ? it->second : value->data);
+    feeds_.push_back(
+        provider_.ToOurs(it != feeds.end() ? it->second : value->data));
   }
 }
 
 void Executor::BindState(TensorMap& state) {
   for (const Value* value : plan_.states) {
     auto it = state.find(value->name);
-    if (it != state.end()) CheckType("state", *value, it->second);
+    if (it == state.end()) continue;
+    CheckType("state", *value, it->second);
+    Check(it->second.device() == provider_.device(), "[state ", value->name,
+          "] expected memory of the provider ", provider_.Name());
   }
   for (size_t i = 0; i < plan_.states.size(); ++i) {
     const Value& value = *plan_.states[i];
     auto it = state.find(value.name);
     if (!plan_.bound[i]) {
-      states_.push_back(it != state.end() ? it->second : value.data);
+      states_.push_back(it != state.end() ? it->second
+                                          : provider_.ToOurs(value.data));
       continue;
     }
-    // An entry that is the initializer itself must not be written either.
-    if (it == state.end() || it->second.SharesDataWith(value.data)) {
-      it = state.insert_or_assign(value.name, value.data.Clone()).first;
+    if (it == state.end()) {
+      it = state.emplace(value.name, provider_.Clone(value.data)).first;
     }
     states_.push_back(it->second);
   }
@@ -162,7 +174,7 @@ void Executor::BindArena() {
     if (slot.place != Place::kArena) continue;
     // The view needs no owner: the arena outlives it.
     slots_[i] = Tensor::View(slot.value->dtype, *slot.value->shape, nullptr,
-                             begin + slot.at);
+                             begin + slot.at, provider_.device());
   }
 }
 
@@ -194,7 +206,8 @@ void Executor::Unbind() {
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     Place place = plan_.slots[i].place;
-    if (place != Place::kArena && place != Place::kConstant) {
+    if (place == Place::kFeed || place == Place::kState ||
+        place == Place::kFetched) {
       slots_[i] = Tensor();
     }
   }
@@ -221,6 +234,7 @@ void Executor::RunStep(const Step& step) {
   measured_.clear();
   for (int i : step.measured_amax) measured_.push_back(AmaxAt(i));
   context.SetAmaxes(AmaxAt(step.known_amax), measured_);
+  context.set_queue(provider_.queue());
   Profiler::Clock::time_point begin;
   if (profiler_) begin = Profiler::Clock::now();
   try {
@@ -248,7 +262,7 @@ void Executor::RunCopies(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
     const Tensor& from = slots_[static_cast<size_t>(copy.from)];
     Tensor& to = slots_[static_cast<size_t>(copy.to)];
-    if (to.bytes() > 0) std::memcpy(to.raw(), from.raw(), to.bytes());
+    provider_.Copy(from, to);
   }
 }
 

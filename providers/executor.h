@@ -18,8 +18,7 @@ namespace onnx_fp8 {
 // part only. No value of a graph has this name.
 inline constexpr char kHalfUpdated[] = "";
 
-// Runs one graph of concrete shapes; REQUIRES a provider whose memory is the
-// host's and which outlives the executor.
+// Runs one graph of concrete shapes; REQUIRES that the provider outlives it.
 //
 // State lives with the caller, so that several executors (micro and apply,
 // other shapes) share it. Initializers with a role, and those that
@@ -37,9 +36,11 @@ class Executor {
   Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider,
            std::shared_ptr<SharedArena> arena = nullptr);
 
-  // `feeds` by name of graph input. An input with an initializer (a default)
-  // and one that nothing reads may be left out. The outputs, by name, are new
-  // memory at every call; outputs that are views of one another share it.
+  // `feeds` by name of graph input, on the host or in the provider's memory. An
+  // input with an initializer (a default) and one that nothing reads may be left
+  // out. The outputs, by name, are new memory of the provider at every call;
+  // outputs that are views of one another share it. A provider that works later
+  // may still be at work on them.
   //
   // Nodes that draw random values (Dropout) draw others for each number `draw`.
   //
@@ -51,7 +52,8 @@ class Executor {
   // place. All Runs refuse such a state (it holds an entry kHalfUpdated) until
   // the caller has restored it. Where updates depend on all gradients, as
   // optimizer steps with clipping or a check for finite values do, no kernel
-  // that reads data comes after the first of them.
+  // that reads data comes after the first of them. A provider that works later
+  // reports errors of its kernels later, too: at the next call that waits.
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   const Plan& plan() const { return plan_; }
@@ -67,8 +69,8 @@ class Executor {
   void Unbind();
   bool IsNeeded(const Step& step) const;
   void RunStep(const Step& step);
-  Amax* AmaxAt(int i) {
-    return i < 0 ? nullptr : &amaxes_[static_cast<size_t>(i)];
+  AmaxCell* AmaxAt(int i) {
+    return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.get()) + i;
   }
   void RunCopies(const std::vector<Copy>& copies);
 
@@ -81,8 +83,8 @@ class Executor {
   // During a Run only: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
-  std::vector<Amax> amaxes_;
-  std::vector<Amax*> measured_;  // of one step
+  std::shared_ptr<void> amaxes_;     // AmaxCells
+  std::vector<AmaxCell*> measured_;  // of one step
   uint64_t draw_ = 0;
   Profiler* profiler_ = nullptr;
 };

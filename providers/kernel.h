@@ -54,15 +54,20 @@ class KernelContext {
   Tensor& Out(size_t i, DType dtype, const Shape& shape);
 
   // Where to leave the amax of output i, null where nobody asks for it.
-  Amax* Measured(size_t i) const {
+  AmaxCell* Measured(size_t i) const {
     return i < measured_.size() ? measured_[i] : nullptr;
   }
   // That of input 0, null where it is not known.
-  const Amax* KnownAmax() const { return known_; }
-  void SetAmaxes(const Amax* known, std::span<Amax* const> measured) {
+  const AmaxCell* KnownAmax() const { return known_; }
+  void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured) {
     known_ = known;
     measured_ = measured;
   }
+  std::span<AmaxCell* const> measured() const { return measured_; }
+
+  // ExecutionProvider::queue, for the kernels of that provider.
+  void* queue() const { return queue_; }
+  void set_queue(void* queue) { queue_ = queue; }
 
   // Node attributes, as in Node.
   bool Has(std::string_view key) const { return node_.Has(key); }
@@ -88,8 +93,9 @@ class KernelContext {
   std::span<const Tensor> inputs_;
   std::span<Tensor> outputs_;
   uint64_t draw_;
-  const Amax* known_ = nullptr;
-  std::span<Amax* const> measured_;
+  void* queue_ = nullptr;
+  const AmaxCell* known_ = nullptr;
+  std::span<AmaxCell* const> measured_;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors: what
@@ -110,6 +116,11 @@ struct KernelTraits {
   // no pass over memory of its own to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
+  // Operands that the kernel reads on the host, such as shapes, axes and pads:
+  // they decide how much work there is. A plan for a provider with memory of
+  // its own gives the host's copy of a constant, and refuses others. A scalar
+  // that only takes part in the arithmetic is none of them.
+  std::vector<size_t> host_inputs = {};
 };
 
 struct KernelEntry {

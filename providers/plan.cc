@@ -49,8 +49,8 @@ struct Assignment {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const KernelRegistry& kernels)
-      : graph_(graph), kernels_(kernels) {}
+  Planner(const Graph& graph, const KernelRegistry& kernels, Device device)
+      : graph_(graph), kernels_(kernels), on_host_(device == Device::kHost) {}
 
   Plan Run() {
     FindLive();
@@ -162,6 +162,7 @@ class Planner {
   }
 
   void FindGuards() {
+    if (!on_host_) return;
     std::vector<const Value*> roots(graph_.outputs.begin(),
                                     graph_.outputs.end());
     for (const StateBinding& binding : graph_.state) {
@@ -460,6 +461,21 @@ class Planner {
     return AddSlot(memories_[Index(memory)].value, memory);
   }
 
+  // Errors: the host does not know the value of operand i.
+  int HostSlotOf(const Node& node, size_t i) {
+    const Value* value = node.in(i);
+    int memory = MemoryOf(value);
+    Check(memories_[Index(memory)].place == Place::kConstant, "[", node.Where(),
+          "] expected a constant as operand ", i, ", which its kernel reads on "
+          "the host, got the computed value or input "", value->name, """);
+    auto [it, added] = host_slot_of_.emplace(value, -1);
+    if (added) {
+      it->second = AddSlot(value, memory);
+      plan_.slots.back().place = Place::kHost;
+    }
+    return it->second;
+  }
+
   // The memories that a kernel measures for another one that uses it.
   void FindAmaxes() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -498,8 +514,16 @@ class Planner {
     for (int number : order_) {
       const Node& node = *nodes_[Index(number)];
       Step step{&node, entries_[Index(number)]->kernel, {}, {}};
+      const KernelTraits& traits = entries_[Index(number)]->traits;
       for (const Value* value : node.inputs()) {
         step.inputs.push_back(SlotOf(value));
+      }
+      if (!on_host_) {
+        for (size_t i : traits.host_inputs) {
+          if (i < node.inputs().size() && node.in(i)) {
+            step.inputs[i] = HostSlotOf(node, i);
+          }
+        }
       }
       for (const Value* value : node.outputs()) {
         step.outputs.push_back(SlotOf(value));
@@ -510,7 +534,6 @@ class Planner {
       for (const Condition& c : ConditionsOf(needed_, &node)) {
         step.guards.push_back({SlotOf(c.flag), c.value});
       }
-      const KernelTraits& traits = entries_[Index(number)]->traits;
       if (traits.uses_amax) step.known_amax = AmaxOf(node.in(0));
       if (!traits.measures.empty()) {
         for (const Value* value : node.outputs()) {
@@ -524,13 +547,15 @@ class Planner {
     }
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       const Memory& memory = memories_[Index(slot_memory_[i])];
-      plan_.slots[i].place = memory.place;
-      plan_.slots[i].at = memory.at;
+      Slot& slot = plan_.slots[i];
+      if (slot.place != Place::kHost) slot.place = memory.place;
+      slot.at = memory.at;
     }
   }
 
   const Graph& graph_;
   const KernelRegistry& kernels_;
+  const bool on_host_;  // the provider's memory
   Plan plan_;
   absl::flat_hash_set<const Value*> read_;
   absl::flat_hash_set<const Value*> bound_;  // state that gets a new value
@@ -546,15 +571,16 @@ class Planner {
   std::vector<InPlaceWrite> writes_;
   std::vector<int> order_, position_;  // inverse of each other
   std::vector<int> buffer_of_;
-  absl::flat_hash_map<const Value*, int> slot_of_;
+  absl::flat_hash_map<const Value*, int> slot_of_, host_slot_of_;
   absl::flat_hash_map<int, int> amax_of_;  // memory → the plan's amax
   std::vector<int> slot_memory_;
 };
 
 }  // namespace
 
-Plan MakePlan(const Graph& graph, const KernelRegistry& kernels) {
-  Plan plan = Planner(graph, kernels).Run();
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
+              Device device) {
+  Plan plan = Planner(graph, kernels, device).Run();
 #ifndef NDEBUG
   CheckPlan(plan, graph, kernels);
 #endif

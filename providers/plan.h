@@ -10,7 +10,9 @@
 //
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only then: its
-// results are garbage otherwise, and nobody looks at them.
+// results are garbage otherwise, and nobody looks at them. The host reads such a
+// flag while the step runs: where the provider's memory is not the host's, all
+// nodes run instead.
 //
 // State. All bindings of Graph::state are assigned at once, after the step.
 // The node that produces a next value writes it straight into the state's
@@ -34,7 +36,8 @@ namespace onnx_fp8 {
 enum class Place {
   kArena,     // `at` is the offset in bytes, a multiple of 64
   kFeed,      // feeds[at], the caller's memory, read only
-  kConstant,  // constants[at], the graph's memory, read only
+  kConstant,  // constants[at], read only, in the provider's memory
+  kHost,      // constants[at], the graph's own memory, for host_inputs
   kState,     // states[at]
   kFetched,   // fetched[at], a buffer of its own that is handed out
 };
@@ -101,11 +104,13 @@ struct Plan {
   size_t naive_bytes = 0;  // arena, if every result had memory of its own
 };
 
-// REQUIRES: `graph` stays as it is while the plan is in use. Errors: a value
-// whose dtype or shape is not known; ops without kernel, all in one message; a
-// cycle of nodes; a view of another size than its input; a binding whose sides
-// do not fit.
-Plan MakePlan(const Graph& graph, const KernelRegistry& kernels);
+// `device`: where the provider's memory lies. REQUIRES: `graph` stays as it is
+// while the plan is in use. Errors: a value whose dtype or shape is not known;
+// ops without kernel, all in one message; a cycle of nodes; a view of another
+// size than its input; a binding whose sides do not fit; one of a kernel's
+// host_inputs that is no constant, if `device` is not the host.
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
+              Device device = Device::kHost);
 
 // Runs the plan on paper: every operand must still hold what was meant when it
 // is read, and after the step every state its next value. Errors: the first

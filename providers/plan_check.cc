@@ -58,6 +58,7 @@ class Simulator {
       case Place::kFeed:
         return plan_.feeds.at(slot.at);
       case Place::kConstant:
+      case Place::kHost:
         return plan_.constants.at(slot.at);
       case Place::kState:
         return states_.at(slot.at);

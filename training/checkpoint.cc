@@ -116,21 +116,43 @@ std::string UtcNow() {
   return text;
 }
 
-// name → checksum, computed on all threads.
-std::map<std::string, std::string> Checksums(const TensorMap& state) {
-  std::vector<const TensorMap::value_type*> items;
-  std::map<std::string, std::string> sums;
-  for (const auto& item : state) {
-    items.push_back(&item);
-    sums[item.first];
-  }
-  ParallelFor(std::ssize(items), 1, [&](int64_t begin, int64_t end) {
+// Computed on all threads.
+std::string Checksum(const Tensor& tensor) {
+  constexpr int64_t kPart = int64_t{1} << 20;
+  auto bytes = static_cast<int64_t>(tensor.bytes());
+  std::vector<uint32_t> parts(static_cast<size_t>((bytes + kPart - 1) / kPart));
+  auto length = [&](int64_t part) {
+    return std::min(kPart, bytes - part * kPart);
+  };
+  ParallelFor(std::ssize(parts), 1, [&](int64_t begin, int64_t end) {
+    auto* data = static_cast<const std::byte*>(tensor.raw());
     for (int64_t i = begin; i < end; ++i) {
-      const auto& [name, tensor] = *items[static_cast<size_t>(i)];
-      sums.at(name) = Hex(Crc32(tensor.raw(), tensor.bytes()));
+      parts[static_cast<size_t>(i)] =
+          Crc32(data + i * kPart, static_cast<size_t>(length(i)));
     }
   });
-  return sums;
+  uint32_t sum = 0;  // of no bytes
+  for (int64_t i = 0; i < std::ssize(parts); ++i) {
+    sum = CombineCrc32(sum, parts[static_cast<size_t>(i)],
+                       static_cast<size_t>(length(i)));
+  }
+  return Hex(sum);
+}
+
+// The same tensors; `sums` gets the checksum of each by name as it is pulled.
+SourceMap WithChecksums(const SourceMap& state,
+                        std::map<std::string, std::string>* sums) {
+  SourceMap observed;
+  for (const auto& [name, source] : state) {
+    std::string* sum = &(*sums)[name];
+    observed.emplace(
+        name, TensorSource(source.dtype(), source.shape(), [&source, sum] {
+          Tensor tensor = source.Pull();
+          *sum = Checksum(tensor);
+          return tensor;
+        }));
+  }
+  return observed;
 }
 
 // The manifest's own checksum covers its text without the last member.
@@ -140,10 +162,11 @@ std::string ManifestChecksum(Json manifest) {
   return Hex(Crc32(text.data(), text.size()));
 }
 
-std::string ManifestText(const Checkpoint& checkpoint, uint64_t state_bytes) {
-  auto sums = Checksums(checkpoint.state);
+std::string ManifestText(const Checkpoint& checkpoint, const SourceMap& state,
+                         const std::map<std::string, std::string>& sums,
+                         uint64_t state_bytes) {
   Json tensors = Json::object();
-  for (const auto& [name, tensor] : checkpoint.state) {
+  for (const auto& [name, tensor] : state) {
     tensors[name] = {{"dtype", Name(tensor.dtype())},
                      {"shape", tensor.shape()},
                      {"crc32", sums.at(name)}};
@@ -167,12 +190,13 @@ std::string ManifestText(const Checkpoint& checkpoint, uint64_t state_bytes) {
 }
 
 void WriteFolder(const std::string& folder, const Checkpoint& checkpoint,
-                 const FileHook& hook) {
+                 const SourceMap& state, const FileHook& hook) {
   MakeNewDirectory(folder, hook);
-  OutputFile state(folder + kStateFile, hook);
-  WriteSafetensors(state, checkpoint.state);
-  state.Finish();
-  std::string text = ManifestText(checkpoint, state.size());
+  std::map<std::string, std::string> sums;
+  OutputFile file(folder + kStateFile, hook);
+  WriteSafetensors(file, WithChecksums(state, &sums));
+  file.Finish();
+  std::string text = ManifestText(checkpoint, state, sums, file.size());
   OutputFile manifest(folder + kManifestFile, hook);
   manifest.Write(text.data(), text.size());
   manifest.Finish();
@@ -276,13 +300,12 @@ void CheckState(const TensorMap& state, const Json& manifest,
   for (const auto& [name, entry] : tensors.items()) {
     Check(state.contains(name), "[", path, "] lacks tensor \"", name, "\"");
   }
-  auto sums = Checksums(state);
   for (const auto& [name, tensor] : state) {
     Check(tensors.contains(name), "[", path, "] holds a foreign tensor \"",
           name, "\"");
     Json expected = {{"dtype", Name(tensor.dtype())},
                      {"shape", tensor.shape()},
-                     {"crc32", sums.at(name)}};
+                     {"crc32", Checksum(tensor)}};
     Check(tensors[name] == expected, "[", path, "] tensor \"", name,
           "\" was damaged or edited: expected ", tensors[name].dump(), ", got ",
           expected.dump());
@@ -301,7 +324,7 @@ std::string WayOut(const std::string& dir, const std::string& name) {
 }  // namespace
 
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
-                           const SaveOptions& options) {
+                           const SourceMap& state, const SaveOptions& options) {
   Check(options.keep >= 1 && checkpoint.step >= 0,
         "expected to keep a checkpoint and a step from 0 on, got keep ",
         options.keep, ", step ", checkpoint.step);
@@ -312,7 +335,7 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
   std::string temporary = TemporaryName(folder);
   try {
     RemoveTree(temporary);
-    WriteFolder(temporary, checkpoint, hook);
+    WriteFolder(temporary, checkpoint, state, hook);
     if (options.before_rename) options.before_rename();
     RenamePath(temporary, folder, hook);
     SyncDirectory(FolderOf(dir), hook);

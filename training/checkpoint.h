@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "onnx_fp8/file.h"
+#include "onnx_fp8/tensor_source.h"
 #include "training/arrays.h"
 
 namespace onnx_fp8 {
@@ -41,11 +42,17 @@ struct SaveOptions {
   FileHook hook;
 };
 
-// Returns the new checkpoint's folder. Errors: whatever the disk says; what
-// was written of the new checkpoint is removed, the last one stays untouched
-// and `latest` still names it.
+// Returns the new checkpoint's folder. `state` stands in for checkpoint.state.
+// Errors: whatever the disk says; what was written of the new checkpoint is
+// removed, the last one stays untouched and `latest` still names it.
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
+                           const SourceMap& state,
                            const SaveOptions& options = {});
+inline std::string SaveCheckpoint(const std::string& dir,
+                                  const Checkpoint& checkpoint,
+                                  const SaveOptions& options = {}) {
+  return SaveCheckpoint(dir, checkpoint, Sources(checkpoint.state), options);
+}
 
 // Instead of a fingerprint: a checkpoint of any model.
 inline constexpr char kAnyModel[] = "*";

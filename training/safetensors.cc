@@ -168,9 +168,9 @@ TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
   return tensors;
 }
 
-void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
+void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
                       const StringMap& metadata) {
-  std::vector<const TensorMap::value_type*> order;
+  std::vector<const SourceMap::value_type*> order;
   for (const auto& item : tensors) {
     Check(item.first != kMetadata, "expected no tensor named ", kMetadata);
     order.push_back(&item);
@@ -182,7 +182,7 @@ void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
   if (!metadata.empty()) header[kMetadata] = metadata;
   uint64_t at = 0;
   for (const auto* item : order) {
-    const Tensor& tensor = item->second;
+    const TensorSource& tensor = item->second;
     header[item->first] = {{"dtype", NameOf(tensor.dtype(), item->first)},
                            {"shape", tensor.shape()},
                            {"data_offsets", {at, at + tensor.bytes()}}};
@@ -199,11 +199,12 @@ void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
   file.Write(&size, 8);
   file.Write(text.data(), text.size());
   for (const auto* item : order) {
-    file.Write(item->second.raw(), item->second.bytes());
+    Tensor tensor = item->second.Pull();
+    file.Write(tensor.raw(), tensor.bytes());
   }
 }
 
-void WriteSafetensors(const std::string& path, const TensorMap& tensors,
+void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata) {
   ReplaceFile(path, [&](OutputFile& file) {
     WriteSafetensors(file, tensors, metadata);

@@ -25,11 +25,15 @@ TensorMap ReadSafetensors(const std::string& path,
 // Equal tensors give equal bytes: widest elements first, then by name, so that
 // every tensor is aligned for its dtype. Errors: strings and undefined tensors,
 // a name that is not UTF-8, a file that can't be written.
-void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
+void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
                       const StringMap& metadata = {});
 
 // The same as a file that appears complete or not at all.
-void WriteSafetensors(const std::string& path, const TensorMap& tensors,
+void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata = {});
+inline void WriteSafetensors(const std::string& path, const TensorMap& tensors,
+                             const StringMap& metadata = {}) {
+  WriteSafetensors(path, Sources(tensors), metadata);
+}
 
 }  // namespace onnx_fp8

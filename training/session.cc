@@ -16,6 +16,7 @@
 #include "onnx_fp8/hash.h"
 #include "onnx_fp8/random.h"
 #include "providers/executor.h"
+#include "providers/state_store.h"
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/make_provider.h"
@@ -56,13 +57,16 @@ class Session : public TrainingSession {
         model_(LoadTrainingModel(options, runner_)),
         evaluator_(MakeEvaluator()),
         arena_(std::make_shared<SharedArena>(*provider_)),
-        source_(MakeStepSource(options_, model_, *evaluator_, runner_)) {
+        source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
+        state_(*provider_) {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
-      state_[value->name] = value->data.Clone();
-      // Only the state counts from now on: the file's values would stay in
-      // memory for nothing.
-      value->data = Tensor::OfType(value->dtype, *value->shape);
+      state_.Set(value->name, value->data);
+      // The graph shares the state's memory from now on, where that is the
+      // host's: the file's values would take as much again.
+      if (provider_->device() == Device::kHost) {
+        value->data = state_.Get(value->name);
+      }
     }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
@@ -98,8 +102,8 @@ class Session : public TrainingSession {
     }
     ++step_;
     result.remark = std::exchange(remark_, "");
-    result.grad_norm = outputs.at(last_->step.grad_norm).data<float>()[0];
-    result.skipped = !outputs.at(last_->step.ok).data<bool>()[0];
+    result.grad_norm = Out(outputs, last_->step.grad_norm).data<float>()[0];
+    result.skipped = !Out(outputs, last_->step.ok).data<bool>()[0];
     if (!result.skipped) {
       result.cause.clear();
     } else {
@@ -115,8 +119,7 @@ class Session : public TrainingSession {
 
   EvalResult Eval(const TensorMap& feeds) override {
     PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
-    TensorMap state = Borrow(planned);
-    TensorMap outputs = planned.executor->Run(Known(planned, feeds), state);
+    TensorMap outputs = RunBorrowing(planned, feeds);
     EvalResult result;
     if (!planned.step.loss.empty()) {
       result.loss = outputs.at(planned.step.loss).data<float>()[0];
@@ -130,8 +133,7 @@ class Session : public TrainingSession {
   GradientResult Gradients(const TensorMap& feeds,
                            bool input_gradients) override {
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
-    TensorMap state = Borrow(planned);
-    TensorMap outputs = planned.executor->Run(Known(planned, feeds), state);
+    TensorMap outputs = RunBorrowing(planned, feeds);
     GradientResult result;
     result.loss = outputs.at(planned.step.loss).data<float>()[0];
     for (const std::string& name : planned.step.outputs) {
@@ -166,12 +168,13 @@ class Session : public TrainingSession {
 
   std::vector<ScaleInfo> Scales() const override {
     std::vector<ScaleInfo> infos;
-    auto state = state_.find(kScaleState);
+    Tensor kept;
+    if (state_.Has(kScaleState)) kept = state_.Host(kScaleState);
     for (size_t i = 0; source_.slots && i < source_.slots->size(); ++i) {
       const ScaleSlot& slot = (*source_.slots)[i];
       infos.push_back(
           {slot.Key(),
-           state == state_.end() ? slot.scale : state->second.data<float>()[i],
+           kept.defined() ? kept.data<float>()[i] : slot.scale,
            slot.scaling == Scaling::kDelayed});
     }
     return infos;
@@ -184,8 +187,7 @@ class Session : public TrainingSession {
       const onnx_fp8::Plan& plan = planned.executor->plan();
       info.naive_bytes = std::max(info.naive_bytes, plan.naive_bytes);
     }
-    for (const auto& [name, tensor] : state_)
-      info.state_bytes += tensor.bytes();
+    info.state_bytes = state_.bytes();
     return info;
   }
 
@@ -206,11 +208,9 @@ class Session : public TrainingSession {
   void Save(const std::string& folder,
             const std::map<std::string, std::string>& notes,
             const std::function<void()>& before_rename) override {
-    Check(!state_.contains(kHalfUpdated), "[", folder,
+    Check(!state_.Has(kHalfUpdated), "[", folder,
           "] can't take a checkpoint of state that an error left half updated");
     Checkpoint checkpoint;
-    checkpoint.state = state_;
-    EraseSums(checkpoint.state);  // zero between two steps
     checkpoint.step = step_;
     checkpoint.next_batch = step_ * options_.grad_accum;
     checkpoint.seed = options_.seed;
@@ -222,7 +222,12 @@ class Session : public TrainingSession {
     checkpoint.notes[kRecipe] = RecipeText(options_.recipe);
     SaveOptions save;
     save.before_rename = before_rename;
-    SaveCheckpoint(folder, checkpoint, save);
+    SourceMap state;
+    for (const auto& [name, tensor] : state_.tensors()) {
+      // Sums are zero between two steps.
+      if (!sums_.contains(name)) state.emplace(name, Source(name));
+    }
+    SaveCheckpoint(folder, checkpoint, state, save);
   }
 
   std::map<std::string, std::string> Restore(
@@ -230,13 +235,10 @@ class Session : public TrainingSession {
     auto checkpoint = Latest(folder);
     Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
     std::map<std::string, std::string> notes = checkpoint->notes;
-    TensorMap state;
-    for (const auto& [name, tensor] : checkpoint->state) {
-      state[name] = tensor.Clone();
-    }
+    TensorMap& state = checkpoint->state;  // views of the file
     for (const auto& [name, tensor] : Weights()) {
       auto it = state.find(name);
-      auto type = [](const Tensor& t) {
+      auto type = [](const auto& t) {
         return Name(t.dtype()) + ToString(t.shape());
       };
       Check(it != state.end() && type(it->second) == type(tensor), "[", folder,
@@ -244,6 +246,9 @@ class Session : public TrainingSession {
             ", got ", it == state.end() ? "none" : type(it->second));
     }
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
+    for (Tensor* kept : {&scales.scale, &scales.history}) {
+      *kept = kept->Clone();  // it outlives the file
+    }
     // Until a step has laid out this run's slots: evaluation by those of the
     // checkpoint, if the recipe is the same.
     bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
@@ -256,7 +261,13 @@ class Session : public TrainingSession {
           "[", folder, "] expected a number of steps as the checkpoint's note ",
           kSkipped, ", got \"", text, "\"");
     skipped_ = skipped;
-    state_ = std::move(state);
+    std::erase_if(state_.tensors(), [&](const auto& entry) {
+      return !state.contains(entry.first);
+    });
+    // No step may run before all of it is there.
+    state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
+    for (const auto& [name, tensor] : state) state_.Set(name, tensor);
+    state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
     if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
     source_.slots.reset();
@@ -364,10 +375,10 @@ class Session : public TrainingSession {
     }
     if (restored_) {
       remark_ = CarryScales(*restored_, &fresh);
-      EraseScales(state_);
+      EraseScales(state_.tensors());
     }
-    if (fresh.scale.defined()) state_[kScaleState] = fresh.scale;
-    if (fresh.history.defined()) state_[kHistoryState] = fresh.history;
+    if (fresh.scale.defined()) state_.Set(kScaleState, fresh.scale);
+    if (fresh.history.defined()) state_.Set(kHistoryState, fresh.history);
     source_.slots = std::move(fresh.slots);
     restored_.reset();
     laid_out_ = true;
@@ -422,8 +433,13 @@ class Session : public TrainingSession {
     return known;
   }
 
+  // What a run gave, on the host.
+  Tensor Out(const TensorMap& outputs, const std::string& name) const {
+    return provider_->ToHost(outputs.at(name));
+  }
+
   float Loss(const TensorMap& outputs) const {
-    return outputs.at(last_->step.loss).data<float>()[0];
+    return Out(outputs, last_->step.loss).data<float>()[0];
   }
 
   // `micro`: position of the micro-batch in its step.
@@ -436,25 +452,25 @@ class Session : public TrainingSession {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
     if (planned.quantiser && planned.weight_copies.empty()) {
-      planned.weight_copies = planned.quantiser->Run({}, state_);
+      planned.weight_copies = planned.quantiser->Run({}, state_.tensors());
     }
     all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
-    return planned.executor->Run(all, state_,
+    return planned.executor->Run(all, state_.tensors(),
                                  RandomBits(options_.seed ^ kDrawKey, draw));
   }
 
-  void EraseSums(TensorMap& state) const {
-    for (const std::string& name : sums_) state.erase(name);
+  void EraseSums() {
+    for (const std::string& name : sums_) state_.Erase(name);
   }
 
   // Adds clones of what the plan moves, but for sums, to `before`.
   void Remember(const PlannedStep& planned, TensorMap* before) const {
     for (const StateBinding& binding : planned.step.graph->state) {
-      auto it = state_.find(binding.state->name);
-      if (it == state_.end() || sums_.contains(it->first)) continue;
-      if (!before->contains(it->first)) {
-        before->emplace(it->first, it->second.Clone());
+      const std::string& name = binding.state->name;
+      if (!state_.Has(name) || sums_.contains(name)) continue;
+      if (!before->contains(name)) {
+        before->emplace(name, provider_->Clone(state_.Get(name)));
       }
     }
   }
@@ -488,8 +504,8 @@ class Session : public TrainingSession {
           static_cast<float>(loss / static_cast<double>(options_.grad_accum));
       return RunApply(sums, lr);
     } catch (...) {
-      EraseSums(state_);
-      for (const auto& [name, tensor] : before) state_[name] = tensor;
+      EraseSums();
+      for (const auto& [name, tensor] : before) state_.Set(name, tensor);
       throw;
     }
   }
@@ -506,18 +522,22 @@ class Session : public TrainingSession {
     }
     TensorMap feeds = {
         {last_->step.lr, Tensor::Scalar(static_cast<float>(lr))}};
-    return last_->executor->Run(feeds, state_);
+    return last_->executor->Run(feeds, state_.tensors());
   }
 
-  // The state entries the plan reads, sharing memory; what it would add (a
-  // scale state that no training graph has made yet) stays out of state_.
-  TensorMap Borrow(const PlannedStep& planned) {
+  // Runs a plan that updates nothing, with the state entries that it reads; what
+  // it would add (a scale state that no training graph has made yet) stays out
+  // of state_. Gives the outputs on the host.
+  TensorMap RunBorrowing(const PlannedStep& planned, const TensorMap& feeds) {
     TensorMap borrowed;
     for (const Value* value : planned.executor->plan().states) {
-      auto it = state_.find(value->name);
-      if (it != state_.end()) borrowed.insert(*it);
+      const std::string& name = value->name;
+      if (state_.Has(name)) borrowed.emplace(name, state_.Get(name));
     }
-    return borrowed;
+    TensorMap outputs =
+        planned.executor->Run(Known(planned, feeds), borrowed);
+    for (auto& [name, tensor] : outputs) tensor = provider_->ToHost(tensor);
+    return outputs;
   }
 
   // The first quantised tensor of the last graph that is not finite, for
@@ -525,7 +545,7 @@ class Session : public TrainingSession {
   std::string NotFinite(const TensorMap& outputs) const {
     const StepGraph& step = last_->step;
     if (step.amax.empty()) return "";
-    const Tensor& amax = outputs.at(step.amax);
+    Tensor amax = Out(outputs, step.amax);
     for (int64_t i = 0; i < amax.size(); ++i) {
       if (!std::isfinite(amax.data<float>()[i])) {
         return step.fp8.labels[static_cast<size_t>(i)] + " is not finite";
@@ -551,12 +571,17 @@ class Session : public TrainingSession {
     return Concat(std::hex, Hash(text));
   }
 
-  TensorMap Weights() const {
-    TensorMap weights;
+  TensorSource Source(const std::string& name) const {
+    const Tensor& tensor = state_.Get(name);
+    return TensorSource(tensor.dtype(), tensor.shape(),
+                        [this, name] { return state_.Host(name); });
+  }
+
+  SourceMap Weights() const {
+    SourceMap weights;
     for (const Value* value : model_.graph->Initializers()) {
-      if (value->role != Role::kNone) {
-        weights[value->name] = state_.at(value->name);
-      }
+      if (value->role == Role::kNone) continue;
+      weights.emplace(value->name, Source(value->name));
     }
     return weights;
   }
@@ -569,7 +594,7 @@ class Session : public TrainingSession {
   std::shared_ptr<SharedArena> arena_;  // of all plans: one runs at a time
   std::unique_ptr<Profiler> profiler_;
   StepSource source_;
-  TensorMap state_;
+  StateStore state_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;
   // Parallel lists, most recently used first.

@@ -6,6 +6,7 @@
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+
 Tensor Transposed(const Tensor& x) {
   int64_t rows = x.dim(0);
   int64_t columns = x.dim(1);
@@ -22,14 +23,19 @@ Tensor Transposed(const Tensor& x) {
   return y;
 }
 
-TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,
+TensorSource Transposed(const TensorSource& x) {
+  return TensorSource(x.dtype(), {x.shape()[1], x.shape()[0]},
+                      [x] { return Transposed(x.Pull()); });
+}
+
+SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks) {
-  TensorMap arrays;
+  SourceMap arrays;
   for (const auto& [name, tensor] : weights) {
     auto it = names.find(name);
     if (it == names.end()) continue;  // running statistics and the like
-    arrays[it->second.fqn] =
-        it->second.transposed ? Transposed(tensor) : tensor;
+    arrays.insert_or_assign(
+        it->second.fqn, it->second.transposed ? Transposed(tensor) : tensor);
     if (!it->second.remark.empty()) remarks->push_back(it->second.remark);
   }
   return arrays;

@@ -12,9 +12,12 @@ namespace onnx_fp8 {
 // Of a matrix.
 Tensor Transposed(const Tensor& x);
 
+// The same of a source: turned when it is pulled.
+TensorSource Transposed(const TensorSource& x);
+
 // Weights by PyTorch's names and in its layout, for load_state_dict. `remarks`
 // gets a line for each name or layout that the file had lost.
-TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,
+SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks);
 
 // The other way: arrays by FQN or initializer name become contents of the

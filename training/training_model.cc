@@ -22,12 +22,13 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
   return infos;
 }
 
-TensorMap TrainingModel::WithCopies(TensorMap weights) const {
+SourceMap TrainingModel::WithCopies(SourceMap weights) const {
   for (const TiedCopy& copy : copies) {
     auto first = weights.find(copy.first);
     if (first == weights.end()) continue;  // constants
-    Tensor own = first->second;
-    weights[copy.name] = copy.transposed ? Transposed(own) : own;
+    TensorSource own = first->second;
+    weights.insert_or_assign(copy.name,
+                             copy.transposed ? Transposed(own) : own);
   }
   return weights;
 }

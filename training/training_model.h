@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "graph/parameter_names.h"
 #include "onnx_fp8/session.h"
+#include "onnx_fp8/tensor_source.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -36,7 +37,7 @@ struct TrainingModel {
   // Trained and frozen ones, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
   // Adds what the tied copies hold.
-  TensorMap WithCopies(TensorMap weights) const;
+  SourceMap WithCopies(SourceMap weights) const;
   // Names of all parameters and of copies that PyTorch has a name for.
   ParameterNames AllNames() const;
 };

@@ -2,19 +2,25 @@
 #pragma once
 
 #include <mutex>
+#include <new>
 
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
 
+// That of operand 0, null where it is not known.
+inline const Amax* KnownAmax(const KernelContext& ctx) {
+  return reinterpret_cast<const Amax*>(ctx.KnownAmax());
+}
+
 // The amax of a result, taken block by block while the blocks are in the cache,
 // where a reader has asked for it (KernelTraits::measures). A maximum has no
 // order: it does not matter who adds what.
 class AmaxMeter {
  public:
-  AmaxMeter(KernelContext& ctx, size_t output) : to_(ctx.Measured(output)) {
-    if (to_) *to_ = {};
+  AmaxMeter(KernelContext& ctx, size_t output) {
+    if (AmaxCell* cell = ctx.Measured(output)) to_ = new (cell) Amax;
   }
 
   bool on() const { return to_ != nullptr; }
@@ -43,7 +49,7 @@ class AmaxMeter {
   };
 
  private:
-  Amax* to_;
+  Amax* to_ = nullptr;
   std::mutex mutex_;
 };
 

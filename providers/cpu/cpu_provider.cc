@@ -36,6 +36,7 @@ class CpuProvider : public ExecutionProvider {
   void CopyOut(const Tensor& ours, Tensor& host) override {
     CopyIn(ours, host);
   }
+  void Copy(const Tensor& from, Tensor& to) override { CopyIn(from, to); }
   void Synchronize() override {}
 };
 

@@ -10,6 +10,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/amax_meter.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
 
@@ -50,11 +51,12 @@ void Quantize(KernelContext& c, float scale_in) {
   void* q = c.HasOut(0) ? c.Out(0, to, x.shape()).raw() : nullptr;
   float factor = 1.0f / scale_in;
   float scale = scale_in;
+  const Amax* known = KnownAmax(c);
   Amax amax;
-  if (scale_in != 0 && q && !c.KnownAmax()) {
+  if (scale_in != 0 && q && !known) {
     amax = EncodeAndMeasure(to, from, factor, q, x.size());
   } else {
-    amax = c.KnownAmax() ? *c.KnownAmax() : AmaxOf(from, x.size());
+    amax = known ? *known : AmaxOf(from, x.size());
     if (scale_in == 0) {
       factor = QuantizingFactor(q_max, amax.finite);
       scale = 1.0f / factor;

@@ -27,7 +27,7 @@ void FuzzSafetensors(std::string_view bytes) {
   std::string copy = ScratchFolder() + "/copy.safetensors";
   {
     OutputFile file(copy);
-    WriteSafetensors(file, tensors, metadata);
+    WriteSafetensors(file, Sources(tensors), metadata);
   }
   RequireSame(tensors, ReadSafetensors(copy, &again));
   if (metadata != again) throw std::logic_error("metadata changed");

@@ -108,8 +108,11 @@ class ToyProvider : public ExecutionProvider {
     std::memset(data, 0xA5, size);
     return std::shared_ptr<void>(data, std::free);
   }
-  void CopyIn(const Tensor&, Tensor&) override {}
-  void CopyOut(const Tensor&, Tensor&) override {}
+  void CopyIn(const Tensor& host, Tensor& ours) override { Copy(host, ours); }
+  void CopyOut(const Tensor& ours, Tensor& host) override { Copy(ours, host); }
+  void Copy(const Tensor& from, Tensor& to) override {
+    if (from.bytes() > 0) std::memcpy(to.raw(), from.raw(), from.bytes());
+  }
   void Synchronize() override {}
 
  private:

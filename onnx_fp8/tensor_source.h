@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// A tensor for a writer of files: its type now, its bytes when their turn
+// comes. Tensors that lie on a device, or that are converted on their way, are
+// so on the host one at a time.
+class TensorSource {
+ public:
+  // REQUIRES: host memory.
+  TensorSource(Tensor tensor)  // NOLINT: a tensor is the simplest source
+      : dtype_(tensor.dtype()),
+        shape_(tensor.shape()),
+        pull_([tensor = std::move(tensor)] { return tensor; }) {}
+  // REQUIRES: `pull` returns a tensor of this dtype and shape on the host.
+  TensorSource(DType dtype, Shape shape, std::function<Tensor()> pull)
+      : dtype_(dtype), shape_(std::move(shape)), pull_(std::move(pull)) {}
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  size_t bytes() const {
+    return static_cast<size_t>(NumElements(shape_)) * ByteSize(dtype_);
+  }
+  // On the host. Errors: those of the source.
+  Tensor Pull() const { return pull_(); }
+
+ private:
+  DType dtype_;
+  Shape shape_;
+  std::function<Tensor()> pull_;
+};
+
+using SourceMap = std::map<std::string, TensorSource>;
+
+// REQUIRES: host memory.
+inline SourceMap Sources(const TensorMap& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
+
+}  // namespace onnx_fp8
