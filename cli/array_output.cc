@@ -196,7 +196,7 @@ void RequireArrayPath(const std::string& flag, const std::string& path) {
 void WriteArrays(const std::string& path, const TensorMap& arrays) {
   RequireArrayPath("-o", path);
   if (Extension(path) == ".safetensors") {
-    WriteSafetensors(path, arrays);
+    WriteSafetensors(path, Sources(arrays));
     return;
   }
   ReplaceFile(path, [&](OutputFile& file) { WriteNpz(file, path, arrays); });

@@ -64,8 +64,7 @@ void FindAll(const Weights& weights, onnx::GraphProto* graph, Places* held) {
 }  // namespace
 
 void ExportWithWeights(const std::string& in, const std::string& out,
-                       const SourceMap& weights,
-                       const WriteOptions& options) {
+                       const SourceMap& weights, const WriteOptions& options) {
   ModelFile file = ReadModelFile(in);
   Places held;
   Find(weights, file.model.mutable_graph(), &held);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "graph/graph.h"
+#include "onnx_fp8/tensor_source.h"
 
 namespace onnx_fp8 {
 

@@ -52,8 +52,8 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
     if (slot.place == Place::kConstant && !ours.defined()) {
       ours = provider.ToOurs(host);
     }
-    slots_[i] = (slot.place == Place::kHost ? host : ours)
-                    .Reshaped(*slot.value->shape);
+    slots_[i] =
+        (slot.place == Place::kHost ? host : ours).Reshaped(*slot.value->shape);
   }
 }
 

@@ -37,10 +37,10 @@ class Executor {
            std::shared_ptr<SharedArena> arena = nullptr);
 
   // `feeds` by name of graph input, on the host or in the provider's memory. An
-  // input with an initializer (a default) and one that nothing reads may be left
-  // out. The outputs, by name, are new memory of the provider at every call;
-  // outputs that are views of one another share it. A provider that works later
-  // may still be at work on them.
+  // input with an initializer (a default) and one that nothing reads may be
+  // left out. The outputs, by name, are new memory of the provider at every
+  // call; outputs that are views of one another share it. A provider that works
+  // later may still be at work on them.
   //
   // Nodes that draw random values (Dropout) draw others for each number `draw`.
   //
@@ -83,8 +83,8 @@ class Executor {
   // During a Run only: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
-  std::shared_ptr<void> amaxes_;     // AmaxCells
-  std::vector<AmaxCell*> measured_;  // of one step
+  std::shared_ptr<void> amaxes_;          // AmaxCells
+  std::vector<AmaxCell*> measured_;       // of one step
   uint64_t draw_ = 0;
   Profiler* profiler_ = nullptr;
 };

@@ -466,8 +466,11 @@ class Planner {
     const Value* value = node.in(i);
     int memory = MemoryOf(value);
     Check(memories_[Index(memory)].place == Place::kConstant, "[", node.Where(),
-          "] expected a constant as operand ", i, ", which its kernel reads on "
-          "the host, got the computed value or input "", value->name, """);
+          "] expected a constant as operand ", i,
+          ", which its kernel reads on "
+          "the host, got the computed value or input "
+          ", value->name, "
+          "");
     auto [it, added] = host_slot_of_.emplace(value, -1);
     if (added) {
       it->second = AddSlot(value, memory);

@@ -10,9 +10,9 @@
 //
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only then: its
-// results are garbage otherwise, and nobody looks at them. The host reads such a
-// flag while the step runs: where the provider's memory is not the host's, all
-// nodes run instead.
+// results are garbage otherwise, and nobody looks at them. The host reads such
+// a flag while the step runs: where the provider's memory is not the host's,
+// all nodes run instead.
 //
 // State. All bindings of Graph::state are assigned at once, after the step.
 // The node that produces a next value writes it straight into the state's

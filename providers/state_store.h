@@ -20,8 +20,8 @@ class StateStore {
   // In the provider's memory. Errors: no tensor of that name.
   const Tensor& Get(const std::string& name) const;
   // A copy of `value`, which lies on the host or with the provider. A tensor of
-  // the same dtype and shape keeps its place: whoever shares it sees the change.
-  // Errors: out of memory.
+  // the same dtype and shape keeps its place: whoever shares it sees the
+  // change. Errors: out of memory.
   void Set(const std::string& name, const Tensor& value);
   // On the host; shares the bytes where the provider's memory is the host's.
   // Errors: no tensor of that name.

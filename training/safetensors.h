@@ -8,6 +8,7 @@
 #include <string>
 
 #include "onnx_fp8/file.h"
+#include "onnx_fp8/tensor_source.h"
 #include "training/arrays.h"
 
 namespace onnx_fp8 {
@@ -31,9 +32,5 @@ void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
 // The same as a file that appears complete or not at all.
 void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata = {});
-inline void WriteSafetensors(const std::string& path, const TensorMap& tensors,
-                             const StringMap& metadata = {}) {
-  WriteSafetensors(path, Sources(tensors), metadata);
-}
 
 }  // namespace onnx_fp8

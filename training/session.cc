@@ -172,10 +172,9 @@ class Session : public TrainingSession {
     if (state_.Has(kScaleState)) kept = state_.Host(kScaleState);
     for (size_t i = 0; source_.slots && i < source_.slots->size(); ++i) {
       const ScaleSlot& slot = (*source_.slots)[i];
-      infos.push_back(
-          {slot.Key(),
-           kept.defined() ? kept.data<float>()[i] : slot.scale,
-           slot.scaling == Scaling::kDelayed});
+      infos.push_back({slot.Key(),
+                       kept.defined() ? kept.data<float>()[i] : slot.scale,
+                       slot.scaling == Scaling::kDelayed});
     }
     return infos;
   }
@@ -525,17 +524,16 @@ class Session : public TrainingSession {
     return last_->executor->Run(feeds, state_.tensors());
   }
 
-  // Runs a plan that updates nothing, with the state entries that it reads; what
-  // it would add (a scale state that no training graph has made yet) stays out
-  // of state_. Gives the outputs on the host.
+  // Runs a plan that updates nothing, with the state entries that it reads;
+  // what it would add (a scale state that no training graph has made yet) stays
+  // out of state_. Gives the outputs on the host.
   TensorMap RunBorrowing(const PlannedStep& planned, const TensorMap& feeds) {
     TensorMap borrowed;
     for (const Value* value : planned.executor->plan().states) {
       const std::string& name = value->name;
       if (state_.Has(name)) borrowed.emplace(name, state_.Get(name));
     }
-    TensorMap outputs =
-        planned.executor->Run(Known(planned, feeds), borrowed);
+    TensorMap outputs = planned.executor->Run(Known(planned, feeds), borrowed);
     for (auto& [name, tensor] : outputs) tensor = provider_->ToHost(tensor);
     return outputs;
   }

@@ -6,6 +6,7 @@
 
 #include "graph/parameter_names.h"
 #include "onnx_fp8/session.h"
+#include "onnx_fp8/tensor_source.h"
 
 namespace onnx_fp8 {
 

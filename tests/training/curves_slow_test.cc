@@ -99,7 +99,8 @@ std::vector<double> Spread(SessionOptions options, const TensorMap& feeds,
   options.init = dir / "moved";
   std::vector<double> spread(curve.size());
   for (uint64_t seed = 0; seed < kTwins; ++seed) {
-    WriteSafetensors(options.init, Moved(ReadSafetensors(dir / "own"), seed));
+    WriteSafetensors(options.init,
+                     Sources(Moved(ReadSafetensors(dir / "own"), seed)));
     std::vector<double> distances =
         Distances(Losses(options, feeds, curve.size()), curve);
     double most = 0;

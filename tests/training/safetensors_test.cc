@@ -44,7 +44,7 @@ TEST(Safetensors, WritesWhatItReads) {
   TempDir dir;
   StringMap metadata;
   TensorMap t = ReadSafetensors(FixtureFile("arrays.safetensors"), &metadata);
-  WriteSafetensors(dir / "b.safetensors", t, metadata);
+  WriteSafetensors(dir / "b.safetensors", Sources(t), metadata);
   StringMap again_metadata;
   TensorMap again = ReadSafetensors(dir / "b.safetensors", &again_metadata);
   ASSERT_EQ(again.size(), t.size());
@@ -59,7 +59,7 @@ TEST(Safetensors, WritesWhatItReads) {
   uint64_t header;
   std::memcpy(&header, bytes.data(), 8);
   EXPECT_EQ(header % 8, 0u);
-  WriteSafetensors(dir / "c.safetensors", again, again_metadata);
+  WriteSafetensors(dir / "c.safetensors", Sources(again), again_metadata);
   EXPECT_EQ(ReadText(dir / "c.safetensors"), bytes);
 }
 
