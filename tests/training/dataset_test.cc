@@ -28,7 +28,7 @@ TensorMap Samples(int64_t n, int64_t first = 0) {
 class DatasetTest : public testing::Test {
  protected:
   std::string Write(const std::string& name, const TensorMap& arrays) {
-    WriteSafetensors(dir_ / (name + ".safetensors"), arrays);
+    WriteSafetensors(dir_ / (name + ".safetensors"), Sources(arrays));
     return dir_ / (name + ".safetensors");
   }
   DatasetSpec Spec(const std::vector<std::string>& files, int64_t batch) {
