@@ -73,6 +73,7 @@ KernelRegistry AllKernels() {
   RegisterAttention(r);
   RegisterBinary(r);
   RegisterCast(r);
+  RegisterChannelNorm(r);
   RegisterConstant(r);
   RegisterConv(r);
   RegisterDequantizeBlock(r);
@@ -98,6 +99,7 @@ KernelRegistry AllKernels() {
   RegisterRotary(r);
   RegisterScaledMatMul(r);
   RegisterScaledMatMulBlock(r);
+  RegisterScan(r);
   RegisterScatter(r);
   RegisterSequence(r);
   RegisterSoftmax(r);

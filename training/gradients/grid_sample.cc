@@ -3,7 +3,7 @@
 // GridSample is linear in x: an element of y is a sum of a few elements of x,
 // its taps, with weights that are products of one factor per axis. The factors
 // are piecewise polynomials of the grid. Formulas as in
-// providers/cpu/grid_sample.cc, in double as there.
+// providers/cpu/ops/grid_sample.cc, in double as there.
 #include <cmath>
 #include <string>
 

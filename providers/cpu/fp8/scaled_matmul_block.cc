@@ -11,12 +11,12 @@
 #include <numeric>
 
 #include "onnx_fp8/check.h"
-#include "providers/cpu/block_grid.h"
-#include "providers/cpu/dequantize_block.h"
+#include "providers/cpu/fp8/block_grid.h"
+#include "providers/cpu/fp8/dequantize_block.h"
+#include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/scaled_product.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "providers/cpu/math/lanes.h"
-#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 
@@ -23,8 +22,5 @@ double SquaredDeviation(const T* x, int64_t n, double mean) {
     return d * d;
   });
 }
-
-// The part of RegisterNorm that normalises over anything but the last axes.
-void RegisterChannelNorm(KernelRegistry& r);  // channel_norm.cc
 
 }  // namespace onnx_fp8

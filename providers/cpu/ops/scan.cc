@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/scan.h"
-
 #include <algorithm>
 #include <type_traits>
 
 #include "providers/cpu/axis.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
 namespace {

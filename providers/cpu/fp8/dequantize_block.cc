@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/dequantize_block.h"
+#include "providers/cpu/fp8/dequantize_block.h"
 
 #include <algorithm>
 #include <bit>

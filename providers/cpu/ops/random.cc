@@ -7,8 +7,8 @@
 
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
+#include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/seed.h"
 #include "providers/cpu/strided.h"
 
 namespace onnx_fp8 {

@@ -10,11 +10,11 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/block_grid.h"
+#include "providers/cpu/fp8/block_grid.h"
+#include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/quantize.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {

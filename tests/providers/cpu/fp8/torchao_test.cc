@@ -22,7 +22,8 @@ struct Case {
 };
 
 std::vector<Case> ReadCases() {
-  TensorMap file = ReadNpz(SourcePath("tests/providers/cpu/data/torchao.npz"));
+  TensorMap file =
+      ReadNpz(SourcePath("tests/providers/cpu/fp8/data/torchao.npz"));
   std::vector<Case> cases;
   for (const auto& [name, q] : file) {
     if (!name.ends_with(".q")) continue;

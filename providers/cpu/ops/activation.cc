@@ -13,9 +13,9 @@
 #include "onnx_fp8/random.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/ops/row_sums.h"
+#include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/row_sums.h"
-#include "providers/cpu/seed.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/window.h"
+#include "providers/cpu/ops/window.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/parallel.h"
-#include "providers/cpu/dequantize_block.h"
+#include "providers/cpu/fp8/dequantize_block.h"
 #include "tests/providers/cpu/body_runner.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/kernel_runner.h"

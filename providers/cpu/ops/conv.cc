@@ -10,8 +10,8 @@
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/ops/window.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/window.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -2,7 +2,7 @@
 //
 // QuantizeTensor, QuantizeWith, UpdateScale. Bit for bit what their bodies in
 // graph/schemas/quantize.cc compute.
-#include "providers/cpu/quantize.h"
+#include "providers/cpu/fp8/quantize.h"
 
 #include <algorithm>
 #include <cmath>

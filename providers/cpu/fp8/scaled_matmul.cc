@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/check.h"
+#include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/scaled_product.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -10,7 +10,7 @@
 #include "providers/cpu/axis.h"
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/norm.h"
+#include "providers/cpu/ops/norm.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Normalisation over the last axes: x is seen as rows, (rows, n). Statistics
 // are computed and applied in double.
-#include "providers/cpu/norm.h"
+#include "providers/cpu/ops/norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,8 @@
 #include "providers/cpu/axis.h"
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/row_sums.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -389,7 +389,6 @@ void RegisterNorm(KernelRegistry& r) {
   r.Add("LayerNormGrad", Widened<LayerNormGrad<false>>, either, kDomain);
   r.Add("RMSNorm", Widened<RMSNormalization<false>>, first, kDomain);
   r.Add("RMSNormGrad", Widened<RMSNormGrad<false>>, either, kDomain);
-  RegisterChannelNorm(r);
 }
 
 }  // namespace onnx_fp8

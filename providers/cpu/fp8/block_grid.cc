@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/block_grid.h"
+#include "providers/cpu/fp8/block_grid.h"
 
 #include <algorithm>
 

@@ -15,7 +15,6 @@
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/scan.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -452,7 +451,6 @@ void RegisterReduce(KernelRegistry& r) {
   r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>);
   r.Add("ReduceMax", Widened<ReduceExtreme<MaxOp>>);
   r.Add("ReduceMin", Widened<ReduceExtreme<MinOp>>);
-  RegisterScan(r);
 }
 
 }  // namespace onnx_fp8
