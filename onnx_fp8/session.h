@@ -153,11 +153,22 @@ class TrainingSession {
   // input and the label, each of its dtype, shapes free where the model's axes
   // are dynamic. `lr` is this step's learning rate. Errors: feeds that do not
   // fit; state is then unchanged.
-  virtual StepResult Step(const std::vector<TensorMap>& micro_batches,
-                          double lr) = 0;
+  StepResult Step(const std::vector<TensorMap>& micro_batches, double lr) {
+    Start(micro_batches, lr);
+    return Finish();
+  }
   StepResult Step(const TensorMap& feeds, double lr) {
     return Step(std::vector<TensorMap>{feeds}, lr);
   }
+
+  // The two halves of Step, for a caller that has work to do while a device
+  // computes. Start begins a step; more may begin before the first is finished.
+  // Finish waits for the oldest one and says what became of it. Errors: Step's;
+  // nothing was started; what a device found wrong after Start had returned:
+  // state must be restored then.
+  virtual void Start(const std::vector<TensorMap>& micro_batches,
+                     double lr) = 0;
+  virtual StepResult Finish() = 0;
 
   // Forward only; state is not changed. The label is needed only with a loss.
   virtual EvalResult Eval(const TensorMap& feeds) = 0;
@@ -167,9 +178,9 @@ class TrainingSession {
   virtual GradientResult Gradients(const TensorMap& feeds,
                                    bool input_gradients) = 0;
 
-  // Optimizer steps done, skipped ones included.
+  // Optimizer steps started, skipped ones included.
   virtual int64_t step() const = 0;
-  virtual int64_t skipped_steps() const = 0;
+  virtual int64_t skipped_steps() = 0;
   virtual std::vector<InputInfo> Inputs() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   // What the user should know about how this model trains; for people.

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <deque>
 #include <list>
 #include <optional>
 #include <set>
@@ -13,17 +13,19 @@
 
 #include "graph/export_weights.h"
 #include "onnx_fp8/check.h"
-#include "onnx_fp8/hash.h"
 #include "onnx_fp8/random.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/make_provider.h"
+#include "training/make_session.h"
 #include "training/pipelines.h"
+#include "training/plan_cache.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
+#include "training/step_report.h"
 #include "training/torch_weights.h"
 #include "training/training_model.h"
 
@@ -39,26 +41,27 @@ constexpr uint64_t kDrawKey = 0x64726f706f757421;
 
 using ShapeMap = std::map<std::string, Shape>;
 
-// A planned graph and the names to talk to it.
-struct PlannedStep {
-  StepGraph step;
-  std::unique_ptr<Executor> executor;
-  // Of a micro step: quantises the weights, and what it gave in this step.
-  std::unique_ptr<Executor> quantiser;
-  TensorMap weight_copies;
+// The reports of a step that was started: those of its micro-batches and, last,
+// that of the update.
+struct Started {
+  int64_t step;
+  std::string remark;
+  std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
 };
 
 class Session : public TrainingSession {
  public:
-  explicit Session(const SessionOptions& options)
+  Session(const SessionOptions& options,
+          std::unique_ptr<ExecutionProvider> provider)
       : options_(options),
-        provider_(MakeProvider(options.provider)),
+        provider_(std::move(provider)),
         runner_(MakePassRunner(options)),
         model_(LoadTrainingModel(options, runner_)),
         evaluator_(MakeEvaluator()),
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
-        state_(*provider_) {
+        state_(*provider_),
+        plans_(options.max_plans) {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
       state_.Set(value->name, value->data);
@@ -84,36 +87,29 @@ class Session : public TrainingSession {
     }
   }
 
-  StepResult Step(const std::vector<TensorMap>& micro_batches,
-                  double lr) override {
+  void Start(const std::vector<TensorMap>& micro_batches, double lr) override {
     Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
           "expected ", options_.grad_accum, " micro-batches a step, got ",
           micro_batches.size());
     if (profiler_) profiler_->BeginStep();
-    StepResult result;
-    result.step = step_ + 1;
-    TensorMap outputs;
+    Started started{step_ + 1, "", {}};
     if (options_.grad_accum == 1) {
-      outputs = RunStep(StepKind::kTrain, micro_batches[0], lr, 0);
-      result.loss = Loss(outputs);
-      result.cause = NotFinite(outputs);
+      PlannedStep& planned = Plan(StepKind::kTrain, micro_batches[0], false);
+      RunStep(planned, micro_batches[0], lr, 0, &started);
     } else {
-      outputs = Accumulate(micro_batches, lr, &result);
+      Accumulate(micro_batches, lr, &started);
     }
     ++step_;
-    result.remark = std::exchange(remark_, "");
-    result.grad_norm = Out(outputs, last_->step.grad_norm).data<float>()[0];
-    result.skipped = !Out(outputs, last_->step.ok).data<bool>()[0];
-    if (!result.skipped) {
-      result.cause.clear();
-    } else {
-      ++skipped_;
-      if (result.cause.empty()) {
-        result.cause = std::isfinite(result.loss) ? "a gradient is not finite"
-                                                  : "the loss is not finite";
-      }
-    }
+    started.remark = std::exchange(remark_, "");
+    started_.push_back(std::move(started));
     if (profiler_) profiler_->EndStep();
+  }
+
+  StepResult Finish() override {
+    if (results_.empty()) Settle();
+    Check(!results_.empty(), "expected a step that was started, got none");
+    StepResult result = std::move(results_.front());
+    results_.pop_front();
     return result;
   }
 
@@ -149,7 +145,10 @@ class Session : public TrainingSession {
   }
 
   int64_t step() const override { return step_; }
-  int64_t skipped_steps() const override { return skipped_; }
+  int64_t skipped_steps() override {
+    Settle();
+    return skipped_;
+  }
 
   std::vector<InputInfo> Inputs() const override {
     std::vector<InputInfo> infos;
@@ -182,7 +181,7 @@ class Session : public TrainingSession {
   MemoryInfo Memory() const override {
     MemoryInfo info;
     info.arena_bytes = arena_->bytes();
-    for (const PlannedStep& planned : plans_) {
+    for (const PlannedStep& planned : plans_.plans()) {
       const onnx_fp8::Plan& plan = planned.executor->plan();
       info.naive_bytes = std::max(info.naive_bytes, plan.naive_bytes);
     }
@@ -195,11 +194,12 @@ class Session : public TrainingSession {
   }
 
   MemoryReport ReportMemory() const override {
-    Check(!plans_.empty(), "expected a step before its memory is reported");
+    const std::list<PlannedStep>& plans = plans_.plans();
+    Check(!plans.empty(), "expected a step before its memory is reported");
     auto bytes = [](const PlannedStep& planned) {
       return planned.executor->plan().arena_bytes;
     };
-    const PlannedStep& largest = *std::ranges::max_element(plans_, {}, bytes);
+    const PlannedStep& largest = *std::ranges::max_element(plans, {}, bytes);
     return MakeMemoryReport(largest.executor->plan(), *largest.step.graph,
                             largest.step.gradient_names);
   }
@@ -207,13 +207,14 @@ class Session : public TrainingSession {
   void Save(const std::string& folder,
             const std::map<std::string, std::string>& notes,
             const std::function<void()>& before_rename) override {
+    Settle();
     Check(!state_.Has(kHalfUpdated), "[", folder,
           "] can't take a checkpoint of state that an error left half updated");
     Checkpoint checkpoint;
     checkpoint.step = step_;
     checkpoint.next_batch = step_ * options_.grad_accum;
     checkpoint.seed = options_.seed;
-    checkpoint.model = Fingerprint();
+    checkpoint.model = model_.Fingerprint();
     checkpoint.notes = notes;
     checkpoint.notes[kSkipped] = std::to_string(skipped_);
     checkpoint.notes[kSlotsNote] =
@@ -263,6 +264,7 @@ class Session : public TrainingSession {
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
     });
+    DropStarted();
     // No step may run before all of it is there.
     state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
     for (const auto& [name, tensor] : state) state_.Set(name, tensor);
@@ -273,8 +275,7 @@ class Session : public TrainingSession {
     if (same) source_.slots = scales.slots;
     restored_ = std::move(scales);
     laid_out_ = false;
-    plans_.clear();
-    keys_.clear();
+    plans_.Clear();
     for (const char* own : {kSkipped, kSlotsNote, kRecipe}) notes.erase(own);
     return notes;
   }
@@ -292,24 +293,9 @@ class Session : public TrainingSession {
   }
 
  private:
-  struct PlanKey {
-    StepKind kind;
-    bool input_gradients;
-    ShapeMap shapes;
-    // Of the inputs whose values decided something.
-    InputValues values = {};
-    MicroSums sums = {};  // of kApply
-
-    bool Fits(const PlanKey& wanted) const {
-      return kind == wanted.kind && input_gradients == wanted.input_gradients &&
-             shapes == wanted.shapes && sums == wanted.sums &&
-             std::ranges::includes(wanted.values, values);
-    }
-  };
-
   std::optional<Checkpoint> Latest(const std::string& folder) const {
     try {
-      return LoadLatestCheckpoint(folder, Fingerprint());
+      return LoadLatestCheckpoint(folder, model_.Fingerprint());
     } catch (const Error& error) {
       if (model_.copies.empty()) throw;
       Fail(error.what(), "; a run that did not tie ", model_.copies[0].name,
@@ -329,23 +315,11 @@ class Session : public TrainingSession {
     return shapes;
   }
 
-  std::list<PlanKey>::iterator FindPlan(const PlanKey& wanted) {
-    return std::ranges::find_if(
-        keys_, [&](const PlanKey& key) { return key.Fits(wanted); });
-  }
-
   PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
                     bool input_gradients) {
     PlanKey key{kind, input_gradients, Shapes(feeds),
                 ValuesOf(*model_.graph, feeds)};
-    auto known = FindPlan(key);
-    if (known != keys_.end()) {
-      auto at = std::distance(keys_.begin(), known);
-      // The most recently used plan comes first.
-      plans_.splice(plans_.begin(), plans_, std::next(plans_.begin(), at));
-      keys_.splice(keys_.begin(), keys_, known);
-      return plans_.front();
-    }
+    if (PlannedStep* known = plans_.Find(key)) return *known;
     bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
     lays_out &= !laid_out_;
     if (lays_out) source_.slots.reset();
@@ -358,7 +332,8 @@ class Session : public TrainingSession {
       std::string note = UnreadNote(planned.step.specialised);
       if (!note.empty()) remark_ += (remark_.empty() ? "" : "; ") + note;
     }
-    return Keep(std::move(key), std::move(planned));
+    planned.key = std::move(key);
+    return Keep(std::move(planned));
   }
 
   // The first step that trains says which scales are kept, and where. What a
@@ -382,8 +357,7 @@ class Session : public TrainingSession {
     restored_.reset();
     laid_out_ = true;
     // Plans for evaluation that were made before may have another layout.
-    plans_.clear();
-    keys_.clear();
+    plans_.Clear();
   }
 
   // Scales of the model's own that happen to have such a name stay.
@@ -394,22 +368,21 @@ class Session : public TrainingSession {
     });
   }
 
-  PlannedStep& Keep(PlanKey key, PlannedStep planned) {
+  PlannedStep& Keep(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
+    StepKind kind = planned.key.kind;
+    if (kind != StepKind::kEval && kind != StepKind::kGradients) {
+      planned.report =
+          std::make_shared<ReportLayout>(PackReport(planned.step, graph));
+    }
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
-    if (key.kind == StepKind::kMicro) {
+    if (kind == StepKind::kMicro) {
       std::shared_ptr<Graph> copies = SplitQuantiser(graph, runner_);
       if (copies) planned.quantiser = MakeExecutor(copies);
     }
     planned.executor = MakeExecutor(planned.step.graph);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
-    plans_.push_front(std::move(planned));
-    keys_.push_front(std::move(key));
-    if (static_cast<int64_t>(plans_.size()) > options_.max_plans) {
-      plans_.pop_back();
-      keys_.pop_back();
-    }
-    return plans_.front();
+    return plans_.Keep(std::move(planned));
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
@@ -432,20 +405,9 @@ class Session : public TrainingSession {
     return known;
   }
 
-  // What a run gave, on the host.
-  Tensor Out(const TensorMap& outputs, const std::string& name) const {
-    return provider_->ToHost(outputs.at(name));
-  }
-
-  float Loss(const TensorMap& outputs) const {
-    return Out(outputs, last_->step.loss).data<float>()[0];
-  }
-
   // `micro`: position of the micro-batch in its step.
-  TensorMap RunStep(StepKind kind, const TensorMap& feeds, double lr,
-                    int64_t micro) {
-    PlannedStep& planned = Plan(kind, feeds, false);
-    last_ = &planned;
+  void RunStep(PlannedStep& planned, const TensorMap& feeds, double lr,
+               int64_t micro, Started* started) {
     TensorMap all = Known(planned, feeds);
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
@@ -455,8 +417,50 @@ class Session : public TrainingSession {
     }
     all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
-    return planned.executor->Run(all, state_.tensors(),
-                                 RandomBits(options_.seed ^ kDrawKey, draw));
+    Execute(planned, all, RandomBits(options_.seed ^ kDrawKey, draw), started);
+  }
+
+  void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
+               Started* started) {
+    TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
+    started->reports.emplace_back(planned.report,
+                                  outputs.at(planned.report->output));
+  }
+
+  // Reads what the started steps have reported, which waits for them.
+  void Settle() {
+    while (!started_.empty()) {
+      Started started = std::move(started_.front());
+      started_.pop_front();
+      results_.push_back(Result(started));
+    }
+  }
+
+  // What they did, or found wrong, does not matter any more.
+  void DropStarted() {
+    started_.clear();
+    results_.clear();
+    try {
+      provider_->Synchronize();
+    } catch (const Error&) {
+    }
+  }
+
+  StepResult Result(const Started& started) {
+    std::vector<StepReport> reports;
+    for (const auto& [layout, tensor] : started.reports) {
+      try {
+        reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
+      } catch (const Error& error) {
+        state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
+        Fail(error.what(), "; state must be restored");
+      }
+    }
+    StepResult result = Summarize(reports);
+    result.step = started.step;
+    result.remark = started.remark;
+    skipped_ += result.skipped;
+    return result;
   }
 
   void EraseSums() {
@@ -474,34 +478,25 @@ class Session : public TrainingSession {
     }
   }
 
-  // Returns the outputs of the update; fills in the loss and the cause. After
-  // an error the sums start anew, and running statistics and scales are those
-  // of before.
-  TensorMap Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
-                       StepResult* result) {
+  // After an error the sums start anew, and running statistics and scales are
+  // those of before.
+  void Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
+                  Started* started) {
     struct AtEnd {
-      Session& session;
-      ~AtEnd() {
-        for (PlannedStep& planned : session.plans_) {
-          planned.weight_copies.clear();
-        }
-      }
-    } at_end{*this};
+      PlanCache& plans;
+      ~AtEnd() { plans.ForgetWeightCopies(); }
+    } at_end{plans_};
     TensorMap before;
-    double loss = 0;
     MicroSums sums;
     try {
       for (size_t i = 0; i < micro_batches.size(); ++i) {
-        Remember(Plan(StepKind::kMicro, micro_batches[i], false), &before);
-        TensorMap outputs = RunStep(StepKind::kMicro, micro_batches[i], lr,
-                                    static_cast<int64_t>(i));
-        loss += Loss(outputs);
-        sums.Add(last_->step);
-        if (result->cause.empty()) result->cause = NotFinite(outputs);
+        PlannedStep& planned = Plan(StepKind::kMicro, micro_batches[i], false);
+        Remember(planned, &before);
+        RunStep(planned, micro_batches[i], lr, static_cast<int64_t>(i),
+                started);
+        sums.Add(planned.step);
       }
-      result->loss =
-          static_cast<float>(loss / static_cast<double>(options_.grad_accum));
-      return RunApply(sums, lr);
+      RunApply(sums, lr, started);
     } catch (...) {
       EraseSums();
       for (const auto& [name, tensor] : before) state_.Set(name, tensor);
@@ -509,19 +504,18 @@ class Session : public TrainingSession {
     }
   }
 
-  TensorMap RunApply(MicroSums sums, double lr) {
-    PlanKey key{StepKind::kApply, false, {}, {}, std::move(sums)};
-    auto known = FindPlan(key);
-    if (known == keys_.end()) {
+  void RunApply(const MicroSums& sums, double lr, Started* started) {
+    PlanKey key{StepKind::kApply, false, {}, {}, sums};
+    PlannedStep* planned = plans_.Find(key);
+    if (!planned) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums);
-      last_ = &Keep(std::move(key), std::move(apply));
-    } else {
-      last_ = &*std::next(plans_.begin(), std::distance(keys_.begin(), known));
+      apply.key = std::move(key);
+      planned = &Keep(std::move(apply));
     }
     TensorMap feeds = {
-        {last_->step.lr, Tensor::Scalar(static_cast<float>(lr))}};
-    return last_->executor->Run(feeds, state_.tensors());
+        {planned->step.lr, Tensor::Scalar(static_cast<float>(lr))}};
+    Execute(*planned, feeds, 0, started);
   }
 
   // Runs a plan that updates nothing, with the state entries that it reads;
@@ -536,37 +530,6 @@ class Session : public TrainingSession {
     TensorMap outputs = planned.executor->Run(Known(planned, feeds), borrowed);
     for (auto& [name, tensor] : outputs) tensor = provider_->ToHost(tensor);
     return outputs;
-  }
-
-  // The first quantised tensor of the last graph that is not finite, for
-  // people; "" if all are.
-  std::string NotFinite(const TensorMap& outputs) const {
-    const StepGraph& step = last_->step;
-    if (step.amax.empty()) return "";
-    Tensor amax = Out(outputs, step.amax);
-    for (int64_t i = 0; i < amax.size(); ++i) {
-      if (!std::isfinite(amax.data<float>()[i])) {
-        return step.fp8.labels[static_cast<size_t>(i)] + " is not finite";
-      }
-    }
-    return "";
-  }
-
-  // Tells models apart by what a checkpoint must fit: names, dtypes and shapes
-  // of all inputs, outputs and parameters.
-  std::string Fingerprint() const {
-    std::string text;
-    auto add = [&](const char* kind, const Value* value) {
-      text += Concat(kind, " ", value->name, " ", Name(value->dtype), " ",
-                     value->shape ? ToString(*value->shape) : "?", "\n");
-    };
-    for (const Value* value : model_.graph->inputs) add("input", value);
-    for (const Value* value : model_.graph->outputs) add("output", value);
-    for (const Value* value : model_.graph->Initializers()) {
-      if (value->role == Role::kParameter) add("parameter", value);
-      if (value->role == Role::kFrozen) add("frozen", value);
-    }
-    return Concat(std::hex, Hash(text));
   }
 
   TensorSource Source(const std::string& name) const {
@@ -595,11 +558,10 @@ class Session : public TrainingSession {
   StateStore state_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;
-  // Parallel lists, most recently used first.
-  std::list<PlannedStep> plans_;
-  std::list<PlanKey> keys_;
-  PlannedStep* last_ = nullptr;
-  std::set<std::string> sums_;  // names of what micro steps add up
+  PlanCache plans_;
+  std::deque<Started> started_;     // whose reports nobody has read
+  std::deque<StepResult> results_;  // that Finish has not given yet
+  std::set<std::string> sums_;      // names of what micro steps add up
   // Whether source_.slots are those of this run's steps; a checkpoint's scales
   // until then; what became of them.
   bool laid_out_ = false;
@@ -611,9 +573,15 @@ class Session : public TrainingSession {
 
 }  // namespace
 
+std::unique_ptr<TrainingSession> MakeSession(
+    const SessionOptions& options,
+    std::unique_ptr<ExecutionProvider> provider) {
+  return std::make_unique<Session>(options, std::move(provider));
+}
+
 std::unique_ptr<TrainingSession> TrainingSession::Create(
     const SessionOptions& options) {
-  return std::make_unique<Session>(options);
+  return MakeSession(options, MakeProvider(options.provider));
 }
 
 }  // namespace onnx_fp8

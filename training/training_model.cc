@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/hash.h"
 #include "training/pipelines.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
@@ -20,6 +21,21 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
                      *value->shape, trained});
   }
   return infos;
+}
+
+std::string TrainingModel::Fingerprint() const {
+  std::string text;
+  auto add = [&](const char* kind, const Value* value) {
+    text += Concat(kind, " ", value->name, " ", Name(value->dtype), " ",
+                   value->shape ? ToString(*value->shape) : "?", "\n");
+  };
+  for (const Value* value : graph->inputs) add("input", value);
+  for (const Value* value : graph->outputs) add("output", value);
+  for (const Value* value : graph->Initializers()) {
+    if (value->role == Role::kParameter) add("parameter", value);
+    if (value->role == Role::kFrozen) add("frozen", value);
+  }
+  return Concat(std::hex, Hash(text));
 }
 
 SourceMap TrainingModel::WithCopies(SourceMap weights) const {

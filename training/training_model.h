@@ -36,6 +36,9 @@ struct TrainingModel {
 
   // Trained and frozen ones, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
+  // Tells models apart by what a checkpoint must fit: names, dtypes and shapes
+  // of all inputs, outputs and parameters.
+  std::string Fingerprint() const;
   // Adds what the tied copies hold.
   SourceMap WithCopies(SourceMap weights) const;
   // Names of all parameters and of copies that PyTorch has a name for.

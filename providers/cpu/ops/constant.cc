@@ -136,10 +136,10 @@ void EyeLike(KernelContext& c) {
 
 void RegisterConstant(KernelRegistry& r) {
   r.Add("Constant", Constant);
-  r.Add("ConstantOfShape", ConstantOfShape);
+  r.Add("ConstantOfShape", ConstantOfShape, {.host_inputs = {0}});
   r.Add("Shape", ShapeOf);
   r.Add("Size", Size);
-  r.Add("Range", Range);
+  r.Add("Range", Range, {.host_inputs = {0, 1, 2}});
   r.Add("EyeLike", EyeLike);
 }
 

@@ -313,10 +313,10 @@ void RegisterMovement(KernelRegistry& r) {
   r.Add("SpaceToDepth", SpaceToDepth);
   r.Add("ReverseSequence", ReverseSequence);
   r.Add("Concat", Concat);
-  r.Add("Split", Split);
-  r.Add("Slice", Slice);
-  r.Add("Expand", Expand);
-  r.Add("Tile", Tile);
+  r.Add("Split", Split, {.host_inputs = {1}});
+  r.Add("Slice", Slice, {.host_inputs = {1, 2, 3, 4}});
+  r.Add("Expand", Expand, {.host_inputs = {1}});
+  r.Add("Tile", Tile, {.host_inputs = {1}});
 }
 
 }  // namespace onnx_fp8

@@ -125,6 +125,8 @@ void Pad(KernelContext& c) {
 
 }  // namespace
 
-void RegisterPad(KernelRegistry& r) { r.Add("Pad", Pad); }
+void RegisterPad(KernelRegistry& r) {
+  r.Add("Pad", Pad, {.host_inputs = {1, 3}});
+}
 
 }  // namespace onnx_fp8

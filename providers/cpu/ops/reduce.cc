@@ -441,16 +441,17 @@ void ReduceExtreme(KernelContext& ctx) {
 }  // namespace
 
 void RegisterReduce(KernelRegistry& r) {
-  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>);
-  r.Add("ReduceMean", Widened<ReduceMean>);
-  r.Add("ReduceProd", Widened<ReduceBy<ProdOp>>);
-  r.Add("ReduceL1", Widened<ReduceBy<AbsOp>>);
-  r.Add("ReduceSumSquare", Widened<ReduceBy<SquareOp>>);
-  r.Add("ReduceL2", Widened<ReduceL2>);
-  r.Add("ReduceLogSum", Widened<ReduceLogSum>);
-  r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>);
-  r.Add("ReduceMax", Widened<ReduceExtreme<MaxOp>>);
-  r.Add("ReduceMin", Widened<ReduceExtreme<MinOp>>);
+  const KernelTraits axes = {.host_inputs = {1}};
+  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>, axes);
+  r.Add("ReduceMean", Widened<ReduceMean>, axes);
+  r.Add("ReduceProd", Widened<ReduceBy<ProdOp>>, axes);
+  r.Add("ReduceL1", Widened<ReduceBy<AbsOp>>, axes);
+  r.Add("ReduceSumSquare", Widened<ReduceBy<SquareOp>>, axes);
+  r.Add("ReduceL2", Widened<ReduceL2>, axes);
+  r.Add("ReduceLogSum", Widened<ReduceLogSum>, axes);
+  r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>, axes);
+  r.Add("ReduceMax", Widened<ReduceExtreme<MaxOp>>, axes);
+  r.Add("ReduceMin", Widened<ReduceExtreme<MinOp>>, axes);
 }
 
 }  // namespace onnx_fp8

@@ -342,6 +342,8 @@ void Resize(KernelContext& c) {
 
 }  // namespace
 
-void RegisterResize(KernelRegistry& r) { r.Add("Resize", Resize); }
+void RegisterResize(KernelRegistry& r) {
+  r.Add("Resize", Resize, {.host_inputs = {1, 2, 3}});
+}
 
 }  // namespace onnx_fp8

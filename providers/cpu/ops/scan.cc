@@ -111,7 +111,7 @@ void CumSum(KernelContext& ctx) {
 void RegisterScan(KernelRegistry& r) {
   r.Add("ArgMax", Widened<ArgExtreme<true>>);
   r.Add("ArgMin", Widened<ArgExtreme<false>>);
-  r.Add("CumSum", Widened<CumSum>);
+  r.Add("CumSum", Widened<CumSum>, {.host_inputs = {1}});
 }
 
 }  // namespace onnx_fp8

@@ -286,9 +286,9 @@ void Unique(KernelContext& c) {
 }  // namespace
 
 void RegisterSequence(KernelRegistry& r) {
-  r.Add("OneHot", OneHot);
-  r.Add("Trilu", Trilu);
-  r.Add("TopK", TopK);
+  r.Add("OneHot", OneHot, {.host_inputs = {1}});
+  r.Add("Trilu", Trilu, {.host_inputs = {1}});
+  r.Add("TopK", TopK, {.host_inputs = {1}});
   r.Add("NonZero", NonZero);
   r.Add("Compress", Compress);
   r.Add("Unique", Unique);

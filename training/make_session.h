@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "onnx_fp8/session.h"
+#include "providers/provider.h"
+
+namespace onnx_fp8 {
+
+// A session on a provider of the caller's; options.provider does not count.
+// Errors: TrainingSession::Create's.
+std::unique_ptr<TrainingSession> MakeSession(
+    const SessionOptions& options, std::unique_ptr<ExecutionProvider> provider);
+
+}  // namespace onnx_fp8

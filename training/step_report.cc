@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step_report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph/builder.h"
+
+namespace onnx_fp8 {
+
+ReportLayout PackReport(const StepGraph& step, Graph& graph) {
+  Builder b(graph, "report.");
+  ReportLayout layout;
+  std::vector<Value*> parts;
+  int64_t size = 0;
+  auto add = [&](const std::string& name, int* at) {
+    if (name.empty()) return;
+    Value* value = graph.Find(name);
+    int64_t n = NumElements(*value->shape);
+    *at = static_cast<int>(size);
+    size += n;
+    Value* part =
+        value->dtype == DType::kFloat ? value : b.Cast(value, DType::kFloat);
+    parts.push_back(b.Reshape(part, {n}));
+    std::erase(graph.outputs, value);
+  };
+  add(step.loss, &layout.loss);
+  add(step.grad_norm, &layout.grad_norm);
+  add(step.ok, &layout.ok);
+  add(step.amax, &layout.amaxes);
+  if (layout.amaxes >= 0) layout.labels = step.fp8.labels;
+  if (parts.empty()) return layout;
+  Value* report = b.Op("Concat", parts, {{"axis", int64_t{0}}});
+  graph.outputs.push_back(report);
+  layout.output = report->name;
+  return layout;
+}
+
+StepReport ReadReport(const ReportLayout& layout, const Tensor& report) {
+  auto at = [&](int i) { return report.data<float>()[i]; };
+  StepReport read;
+  if (layout.loss >= 0) read.loss = at(layout.loss);
+  if (layout.grad_norm >= 0) read.grad_norm = at(layout.grad_norm);
+  if (layout.ok >= 0) read.ok = at(layout.ok) != 0;
+  for (size_t i = 0; i < layout.labels.size(); ++i) {
+    if (std::isfinite(at(layout.amaxes + static_cast<int>(i)))) continue;
+    read.not_finite = layout.labels[i];
+    break;
+  }
+  return read;
+}
+
+StepResult Summarize(const std::vector<StepReport>& reports) {
+  StepResult result;
+  double sum = 0;
+  int losses = 0;
+  for (const StepReport& report : reports) {
+    if (report.loss) {
+      sum += *report.loss;
+      ++losses;
+    }
+    if (result.cause.empty() && !report.not_finite.empty()) {
+      result.cause = report.not_finite + " is not finite";
+    }
+  }
+  result.loss = static_cast<float>(sum / losses);
+  result.grad_norm = reports.back().grad_norm;
+  result.skipped = !reports.back().ok;
+  if (!result.skipped) {
+    result.cause.clear();
+  } else if (result.cause.empty()) {
+    result.cause = std::isfinite(result.loss) ? "a gradient is not finite"
+                                              : "the loss is not finite";
+  }
+  return result;
+}
+
+}  // namespace onnx_fp8
