@@ -138,9 +138,13 @@ class KernelRegistry {
   const KernelEntry* Find(std::string_view domain, std::string_view op) const;
   std::vector<std::string> Names() const;
 
+  // By (domain, op).
+  using Entries =
+      std::map<std::pair<std::string, std::string>, KernelEntry, std::less<>>;
+  const Entries& entries() const { return entries_; }
+
  private:
-  std::map<std::pair<std::string, std::string>, KernelEntry, std::less<>>
-      entries_;
+  Entries entries_;
 };
 
 }  // namespace onnx_fp8

@@ -12,10 +12,10 @@ namespace {
 
 // A plan that CheckPlan accepts, of a graph that lives as long.
 struct Planned {
-  explicit Planned(const std::string& text)
+  explicit Planned(const std::string& text, Device device = Device::kHost)
       : graph(ParseGraph(text)),
         provider(MakeToyProvider()),
-        plan(MakePlan(*graph, provider->Kernels())) {
+        plan(MakePlan(*graph, provider->Kernels(), device)) {
     CheckPlan(plan, *graph, provider->Kernels());
   }
   // Names of the first outputs of the steps, in order.
@@ -44,13 +44,42 @@ struct Planned {
   Plan plan;
 };
 
-std::string Complaint(const std::string& text) {
+std::string Complaint(const std::string& text, Device device = Device::kHost) {
   try {
-    Planned planned(text);
+    Planned planned(text, device);
     return "";
   } catch (const Error& error) {
     return error.what();
   }
+}
+
+// What a kernel reads on the host comes from the graph; the same constant as
+// an operand of the arithmetic lies on the device.
+TEST(Plan, AKernelGetsTheHostsCopyOfAConstant) {
+  const std::string text = R"(
+input x: uint32[2]
+const n: uint32[2] = {1,2}
+y: uint32[2] = Sized(x, n)
+z: uint32[2] = Hash(y, n)
+output z
+)";
+  Planned device(text, Device::kProvider), host(text);
+  auto place = [](const Planned& p, size_t step) {
+    return p.At(p.plan.steps[step].inputs[1]).place;
+  };
+  EXPECT_EQ(place(device, 0), Place::kHost);
+  EXPECT_EQ(place(device, 1), Place::kConstant);
+  EXPECT_EQ(place(host, 0), Place::kConstant);
+  const std::string computed = R"(
+input x: uint32[2]
+n: uint32[2] = Hash(x)
+y: uint32[2] = Sized(x, n)
+output y
+)";
+  EXPECT_EQ(Complaint(computed), "");
+  EXPECT_EQ(Complaint(computed, Device::kProvider),
+            "[Sized -> y] expected a constant as operand 1, which its kernel "
+            "reads on the host, got the computed value or input \"n\"");
 }
 
 TEST(Plan, DeadNodesAndViewsDoNotRun) {

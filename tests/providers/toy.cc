@@ -97,6 +97,7 @@ class ToyProvider : public ExecutionProvider {
     kernels_.Add("Near", Near, {.in_place = {{0, 0}, {1, 0}}});
     kernels_.Add("Update", Update, {.in_place = {{0, 0}, {2, 1}}});
     kernels_.Add("Twins", Twins, {.in_place = {{0, 0}, {0, 1}}});
+    kernels_.Add("Sized", Hash, {.host_inputs = {1}});
     kernels_.Add("Throw", Throw);
     kernels_.Add("Break", Break, {.in_place = {{0, 0}}});
   }

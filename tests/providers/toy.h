@@ -18,6 +18,7 @@ namespace onnx_fp8 {
 //   Near  (a, b, …) → y        in place on a or b
 //   Update (p, g, m) → (p', m')  in place on p and m
 //   Twins (x) → (y, z)         either one in place on x
+//   Sized (x, n) → y           reads n on the host
 //   Throw () → y               fails
 //   Break (x) → y              in place; fails when half done
 std::unique_ptr<ExecutionProvider> MakeToyProvider();
