@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trains the digits MLP in FP8 through the C++ API:
-//   sample_train_digits [folder for the result]
+//   train_digits [folder for the result]
+// README.md says how to build it.
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -20,9 +20,12 @@ def blocks(page):
 
 
 def shortened(block):
-    """Fewer steps, and without ./dev, which the test itself runs under."""
+    """Fewer steps, and without ./dev, which the test itself runs under: it
+    would build before it installs."""
     block = re.sub(r"--steps (\d+)", lambda m: f"--steps {int(m[1]) // 100}",
                    block)
+    block = re.sub(r"^\./dev install ",
+                   f"cmake --install {BIN.parent} --prefix ", block, flags=re.M)
     return re.sub(r"^\./dev .*$", "", block, flags=re.M)
 
 
@@ -31,8 +34,7 @@ def test_every_command_runs(page, tmp_path):
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
     release = tmp_path / "build/release"
     release.mkdir(parents=True)
-    for program in [BIN, *BIN.parent.glob("sample_*")]:
-        (release / program.name).symlink_to(program)
+    (release / BIN.name).symlink_to(BIN)
     assert blocks(page)
     for block in blocks(page):
         done = subprocess.run(["bash", "-euc", shortened(block)], cwd=tmp_path,

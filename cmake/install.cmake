@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `cmake --install build/release --prefix PREFIX`: the program, the public
+# headers, one static library and what find_package(onnx_fp8) reads. The prefix
+# needs Debian's packages (cmake/onnx_fp8-config.cmake.in) and nothing of ours.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS onnx-fp8 RUNTIME)
+
+# Public: the session, the data sets, and the headers of ours that these
+# include. They lie in a folder of their own, so that `training/` is not one of
+# /usr/local/include.
+set(public_headers onnx_fp8/session.h training/dataset.h)
+set(todo ${public_headers})
+while(todo)
+  list(POP_FRONT todo header)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+  file(STRINGS "${header}" lines REGEX "^#include \"")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+    if(NOT included IN_LIST public_headers)
+      list(APPEND public_headers "${included}")
+      list(APPEND todo "${included}")
+    endif()
+  endforeach()
+endwhile()
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES "${PROJECT_SOURCE_DIR}/${header}"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/onnx_fp8/${folder}")
+endforeach()
+
+# One archive of our layers and of the ONNX library, whose two archives lie in
+# a cache. It is made when it is installed, so that builds do without.
+set(script "CREATE libonnx_fp8.a\n")
+foreach(layer IN ITEMS base graph optimizers providers training
+    ONNX::onnx ONNX::onnx_proto)
+  string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
+endforeach()
+file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/libonnx_fp8.mri"
+  CONTENT "${script}SAVE\nEND\n")
+install(CODE "
+  set(folder \"${CMAKE_BINARY_DIR}/archive\")
+  file(MAKE_DIRECTORY \"\${folder}\")
+  execute_process(COMMAND \"${CMAKE_AR}\" -M
+    INPUT_FILE \"${CMAKE_BINARY_DIR}/libonnx_fp8.mri\"
+    WORKING_DIRECTORY \"\${folder}\" COMMAND_ERROR_IS_FATAL ANY)")
+install(FILES "${CMAKE_BINARY_DIR}/archive/libonnx_fp8.a"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+
+set(config_folder "${CMAKE_INSTALL_LIBDIR}/cmake/onnx_fp8")
+configure_package_config_file(cmake/onnx_fp8-config.cmake.in
+  "${CMAKE_BINARY_DIR}/onnx_fp8-config.cmake"
+  INSTALL_DESTINATION "${config_folder}"
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(
+  "${CMAKE_BINARY_DIR}/onnx_fp8-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${CMAKE_BINARY_DIR}/onnx_fp8-config.cmake"
+  "${CMAKE_BINARY_DIR}/onnx_fp8-config-version.cmake"
+  DESTINATION "${config_folder}")
