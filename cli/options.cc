@@ -14,6 +14,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/recipe_text.h"
+#include "optimizers/optimizer.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
 #include "training/loss.h"
@@ -301,8 +302,8 @@ void ParameterFlags::Fill(SessionOptions* options) const {
 }
 
 void OptimizerFlags::AddTo(Flags& flags) {
-  flags.Choice("--optimizer", &optimizer, {"adamw", "adam", "sgd"},
-               "default: adamw");
+  flags.Choice("--optimizer", &optimizer, OptimizerNames(),
+               "default: " + optimizer);
   flags.Number("--lr", &lr, 0, "learning rate (default: 0.001)");
   flags.Number("--weight-decay", &weight_decay, 0,
                "default: 0.01 for adamw, else 0");
@@ -318,9 +319,7 @@ void OptimizerFlags::AddTo(Flags& flags) {
 
 OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {
   OptimizerSpec spec;
-  spec.kind = optimizer == "sgd"    ? OptimizerKind::kSgd
-              : optimizer == "adam" ? OptimizerKind::kAdam
-                                    : OptimizerKind::kAdamW;
+  spec.kind = optimizer;
   spec.lr = lr;
   RequireRange(lr <= kMaxFloat, "--lr", "at most 3.4e38, a float", lr);
   if (betas.size() != 2) {

@@ -89,7 +89,7 @@ struct ParameterFlags {
 
 // --optimizer, --lr and what belongs to them.
 struct OptimizerFlags {
-  std::string optimizer = "adamw";
+  std::string optimizer = OptimizerSpec().kind;
   double lr = 1e-3;
   double weight_decay = 0;  // counts only if it was given
   double momentum = 0;

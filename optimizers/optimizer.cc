@@ -14,24 +14,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Row {
-  OptimizerKind kind;
-  const char* name;
-  double weight_decay;
-  void (*append)(Builder&, const Update&, const OptimizerSpec&);
-};
-
-constexpr Row kRows[] = {
-    {OptimizerKind::kSgd, "sgd", 0, AppendSgd},
-    {OptimizerKind::kAdam, "adam", 0, AppendAdam},
-    {OptimizerKind::kAdamW, "adamw", 0.01, AppendAdamW},
-};
-
-const Row& Find(OptimizerKind kind) {
-  for (const Row& row : kRows) {
-    if (row.kind == kind) return row;
+const OptimizerRow& Find(const std::string& kind) {
+  std::string names;
+  for (const OptimizerRow& row : kOptimizers) {
+    if (kind == row.name) return row;
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
-  Fail("expected an optimizer, got ", static_cast<int>(kind));
+  Fail("expected one of the optimizers ", names, ", got \"", kind, "\"");
 }
 
 // `limit` itself is outside.
@@ -119,10 +108,15 @@ bool Matches(const std::string& pattern, const ParameterGradient& p) {
 
 }  // namespace
 
-const char* Name(OptimizerKind kind) { return Find(kind).name; }
+std::vector<std::string> OptimizerNames() {
+  std::vector<std::string> names;
+  for (const OptimizerRow& row : kOptimizers) names.push_back(row.name);
+  return names;
+}
 
 void CheckOptimizer(const OptimizerSpec& spec) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
+  Find(spec.kind);
   CheckRange("lr", spec.lr, kNone);
   CheckRange("beta1", spec.beta1, 1);
   CheckRange("beta2", spec.beta2, 1);
@@ -199,7 +193,7 @@ OptimizerValues AppendOptimizer(
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
 
-  const Row& row = Find(spec.kind);
+  const OptimizerRow& row = Find(spec.kind);
   for (const ParameterGradient& p : parameters) {
     Update update{.param = p.param,
                   .grad = p.grad,
