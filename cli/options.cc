@@ -121,17 +121,9 @@ void RecipeFlags::AddTo(Flags& flags) {
   flags.Text("--auto-filter", &auto_filter,
              "layers that FP8 makes slower stay in fp32: h100 (torchao's "
              "figures) or a file of `onnx-fp8 bench gemm --save`");
-  flags.Int("--amax-history", &amax_history, 1,
-            "delayed: steps of amax kept (default: 16)");
-  flags.Choice("--amax-algo", &amax_algo, {"max", "most_recent"},
-               "delayed: the amax taken from them (default: max)");
-  flags.Int("--margin", &margin, -100,
-            "delayed: the scale is multiplied by 2^N (default: 0)");
   flags.File("--scales", &scales,
              "static: their file, made by `onnx-fp8 calibrate`, or the folder "
              "of a run with delayed scaling");
-  flags.Choice("--scale-dtype", &scale_dtype, {"float32", "e8m0"},
-               "storage of scales that are powers of two (default: float32)");
 }
 
 namespace {
@@ -165,27 +157,7 @@ std::pair<std::string, std::string> SplitRecipeFor(const std::string& text) {
 
 }  // namespace
 
-void RecipeFlags::Override(const char* flag, Recipe* result) const {
-  RequireRange(amax_history <= 4096, "--amax-history", "at most 4096",
-               static_cast<double>(amax_history));
-  RequireRange(margin <= 100, "--margin", "at most 100",
-               static_cast<double>(margin));
-  if (amax_history != kNone) result->amax_history = amax_history;
-  if (margin != kNone) result->margin = margin;
-  if (!amax_algo.empty()) result->most_recent = amax_algo == "most_recent";
-  if (!scale_dtype.empty()) result->e8m0_scales = scale_dtype == "e8m0";
-  try {
-    CheckRecipe(*result, Concat("[recipe ", RecipeText(*result), "]"));
-  } catch (const Error& error) {
-    throw UsageError(Concat(flag, ": ", error.what()));
-  }
-}
-
-Recipe RecipeFlags::Make() const {
-  Recipe result = ParseRecipeFlag("--recipe", recipe);
-  Override("--recipe", &result);
-  return result;
-}
+Recipe RecipeFlags::Make() const { return ParseRecipeFlag("--recipe", recipe); }
 
 GemmFilter RecipeFlags::MakeFilter() const {
   GemmFilter filter = {filter_fqns, include, exclude, {}, nullptr};
@@ -197,7 +169,6 @@ GemmFilter RecipeFlags::MakeFilter() const {
   for (const std::string& text : recipe_for) {
     auto [glob, name] = SplitRecipeFor(text);
     Recipe own = ParseRecipeFlag("--recipe-for", name);
-    Override("--recipe-for", &own);
     if (filter.speeds) RequireKnown(*filter.speeds, own);
     filter.recipes.emplace_back(glob, own);
   }

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,11 +38,6 @@ struct RecipeFlags {
   std::vector<std::string> recipe_for;  // PATTERN=RECIPE
   std::string auto_filter;              // "h100" or a file
   std::string scales;                   // a file or the folder of a run
-  // These override the recipe if they are given.
-  static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
-  int64_t amax_history = kNone;
-  int64_t margin = kNone;
-  std::string amax_algo, scale_dtype;
 
   void AddTo(Flags& flags);
   // Errors: UsageError for a recipe that can't be; Error for a file that can't
@@ -59,7 +53,6 @@ struct RecipeFlags {
   void Resolve(FlagMap* saved) const;
 
  private:
-  void Override(const char* flag, Recipe* recipe) const;
   // Errors: UsageError for scales that nothing asks for.
   void CheckScales(const Recipe& recipe, const GemmFilter& filter) const;
 };
