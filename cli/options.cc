@@ -329,12 +329,13 @@ void AddDumpPasses(Flags& flags, std::string* folder) {
              "write each graph as text after each pass to this folder");
 }
 
-void EngineFlags::AddTo(Flags& flags) {
-  flags.File("--profile", &profile, "write a Chrome trace of all nodes");
-  AddDumpPasses(flags, &dump_passes);
-  flags.List("--expand", &expand,
+void AddEngineFlags(Flags& flags, SessionOptions* options) {
+  flags.File("--profile", &options->profile,
+             "write a Chrome trace of all nodes");
+  AddDumpPasses(flags, &options->dump_passes);
+  flags.List("--expand", &options->expand,
              "run these ops by their bodies in standard ONNX ops");
-  flags.Int("--max-plans", &max_plans, 1,
+  flags.Int("--max-plans", &options->max_plans, 1,
             "plans kept, one per shape of the inputs (default: 8)");
 }
 
@@ -347,20 +348,16 @@ void SessionFlags::AddTo(Flags& flags) {
   flags.Choice("--dtype", &dtype, {"float32"},
                "of everything that is not FP8 (default: float32)");
   flags.Group("Engine");
-  engine.AddTo(flags);
+  AddEngineFlags(flags, &engine);
   budgets.AddTo(flags);
 }
 
 SessionOptions SessionFlags::Make(const std::string& model) const {
-  SessionOptions options;
+  SessionOptions options = engine;
   options.model = model;
   options.loss = loss.Make();
   recipe.Fill(&options);
   parameters.Fill(&options);
-  options.expand = engine.expand;
-  options.profile = engine.profile;
-  options.dump_passes = engine.dump_passes;
-  options.max_plans = engine.max_plans;
   options.budgets = budgets.Make();
   return options;
 }

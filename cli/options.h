@@ -100,14 +100,8 @@ struct OptimizerFlags {
 // --dump-passes of the commands that build graphs.
 void AddDumpPasses(Flags& flags, std::string* folder);
 
-// --expand, --profile, --dump-passes, --max-plans.
-struct EngineFlags {
-  std::vector<std::string> expand;
-  std::string profile, dump_passes;
-  int64_t max_plans = 8;
-
-  void AddTo(Flags& flags);
-};
+// Flags that are a field of the session's options each.
+void AddEngineFlags(Flags& flags, SessionOptions* options);
 
 // --external-data of the commands that write models.
 void AddExternalData(Flags& flags, bool* external_data);
@@ -117,7 +111,7 @@ struct SessionFlags {
   LossFlags loss;
   ParameterFlags parameters;
   RecipeFlags recipe;
-  EngineFlags engine;
+  SessionOptions engine;  // what AddEngineFlags fills in
   BudgetFlags budgets;
   std::string dtype = "float32";
 

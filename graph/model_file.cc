@@ -44,6 +44,13 @@ int OnnxVersion(
   return 0;
 }
 
+// A file has names only: those of the steps that we write.
+Role BoundRole(std::string_view name) {
+  if (name.starts_with("fp8.")) return Role::kScale;
+  if (name.starts_with("micro.")) return Role::kSum;
+  return Role::kBound;
+}
+
 // What another value of the graph replaces after each run is state.
 void MarkBound(const onnx::ModelProto& model, Graph* graph) {
   for (const auto& info : model.training_info()) {
@@ -51,7 +58,7 @@ void MarkBound(const onnx::ModelProto& model, Graph* graph) {
       Value* state = graph->Find(binding.key());
       bool bound =
           state && state->is_initializer() && graph->Find(binding.value());
-      if (bound) state->role = Role::kState;
+      if (bound) state->role = BoundRole(state->name);
     }
   }
 }

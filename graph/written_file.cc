@@ -29,10 +29,10 @@ const char* Text(Written kind) {
 Written WrittenAs(const Graph& graph) {
   bool any = false, sums = false, only_scales = true;
   for (const Value* value : graph.Initializers()) {
-    if (value->role != Role::kState) continue;
+    if (!IsState(value->role)) continue;
     any = true;
-    sums |= value->name.starts_with("micro.");
-    only_scales &= value->name.starts_with("fp8.");
+    sums |= value->role == Role::kSum;
+    only_scales &= value->role == Role::kScale;
   }
   if (any && !only_scales) {
     if (!sums) return Written::kStep;

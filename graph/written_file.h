@@ -19,7 +19,7 @@ enum class Written {
 };
 
 // By the state that the file binds and by its metadata. REQUIRES: a graph as
-// ReadModel leaves it, whose only kState are what the file binds.
+// ReadModel leaves it, whose only state is what the file binds.
 Written WrittenAs(const Graph& graph);
 
 // "[step.onnx] is a whole training step that `onnx-fp8 rewrite --loss` wrote

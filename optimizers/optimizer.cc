@@ -29,9 +29,9 @@ void CheckRange(const char* name, double value, double limit) {
         "), got ", value);
 }
 
-Value* State(Graph& graph, const std::string& name, Tensor initial) {
+Value* State(Graph& graph, const std::string& name, Role role, Tensor initial) {
   Value* state = graph.AddInitializer(graph.FreshName(name), initial);
-  state->role = Role::kState;
+  state->role = role;
   return state;
 }
 
@@ -158,7 +158,7 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                                 b.Cast(update.grad, update.param->dtype)};
   for (const std::string& moment : moments) {
     inputs.push_back(
-        State(graph, update.param->name + "." + moment,
+        State(graph, update.param->name + "." + moment, Role::kMoment,
               Tensor::Zeros(update.param->dtype, *update.param->shape)));
   }
   for (Value* scalar : scalars) inputs.push_back(scalar);
@@ -177,6 +177,7 @@ OptimizerValues AppendOptimizer(
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
+  b.set_part(Part::kOptimizer);
   OptimizerValues values;
   values.lr = graph.AddInitializer(graph.FreshName("lr"),
                                    Tensor::Scalar(static_cast<float>(spec.lr)));
@@ -187,8 +188,9 @@ OptimizerValues AppendOptimizer(
   Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});
-  values.step = State(graph, "optimizer.step", zero);
-  values.skipped = State(graph, "optimizer.skipped", zero.Clone());
+  values.step = State(graph, "optimizer.step", Role::kCounter, zero);
+  values.skipped =
+      State(graph, "optimizer.skipped", Role::kCounter, zero.Clone());
   Value* step = b.Add(values.step, b.Cast(values.ok, DType::kInt64));
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
