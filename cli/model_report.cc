@@ -148,8 +148,8 @@ class Reporter {
   // is trained is bound.
   void TrainNothingOfOurs() {
     for (InitializerReport& row : initializers_) {
-      bool ours =
-          written_ != Written::kForward || row.value->name.starts_with("fp8.");
+      bool ours = written_ != Written::kForward ||
+                  RoleOfName(row.value->name) == Role::kScale;
       if (!ours || row.value->role != Role::kParameter) continue;
       row.value->role = Role::kNone;
       row.reason = "constant: of the file that `rewrite` wrote";

@@ -11,6 +11,7 @@
 #include "graph/onnx_convert_internal.h"
 #include "graph/schemas_internal.h"
 #include "graph/upgrade.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 
@@ -44,13 +45,6 @@ int OnnxVersion(
   return 0;
 }
 
-// A file has names only: those of the steps that we write.
-Role BoundRole(std::string_view name) {
-  if (name.starts_with("fp8.")) return Role::kScale;
-  if (name.starts_with("micro.")) return Role::kSum;
-  return Role::kBound;
-}
-
 // What another value of the graph replaces after each run is state.
 void MarkBound(const onnx::ModelProto& model, Graph* graph) {
   for (const auto& info : model.training_info()) {
@@ -58,7 +52,7 @@ void MarkBound(const onnx::ModelProto& model, Graph* graph) {
       Value* state = graph->Find(binding.key());
       bool bound =
           state && state->is_initializer() && graph->Find(binding.value());
-      if (bound) state->role = BoundRole(state->name);
+      if (bound) state->role = RoleOfName(state->name);
     }
   }
 }

@@ -26,6 +26,12 @@ const char* Text(Written kind) {
 
 }  // namespace
 
+Role RoleOfName(std::string_view name) {
+  if (name.starts_with("fp8.")) return Role::kScale;
+  if (name.starts_with("micro.")) return Role::kSum;
+  return Role::kBound;
+}
+
 Written WrittenAs(const Graph& graph) {
   bool any = false, sums = false, only_scales = true;
   for (const Value* value : graph.Initializers()) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "graph/graph.h"
 
@@ -17,6 +18,10 @@ enum class Written {
   kMicroStep,  // the part of it for each micro-batch
   kUpdate,     // the part of it after the last one
 };
+
+// What state of that name is in a written file, which keeps no roles. kBound:
+// it can't be told.
+Role RoleOfName(std::string_view name);
 
 // By the state that the file binds and by its metadata. REQUIRES: a graph as
 // ReadModel leaves it, whose only state is what the file binds.
