@@ -43,9 +43,9 @@ enum class Role {
   kMoment,     // of an optimizer
   kScale,      // of quantisation, and the amaxes that it comes from
   kStatistic,  // running statistics
-  kSum,        // what micro-batches add up
+  kSum,        // over micro-batches
   kCounter,
-  kBound,  // what a file binds for reasons of its own
+  kBound,  // bound by a file that we did not write
 };
 
 constexpr bool IsState(Role role) { return role >= Role::kMoment; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What passes and reports ask of an op. Each op has one row: those of ONNX in
-// op_facts.cc, our own beside their schemas. A provider adds how its kernel
-// uses memory where it registers the kernel (providers/kernel.h, KernelTraits).
+// Facts of ops, which passes and reports ask for. Each op has one row: an op of
+// ONNX in op_facts.cc, our own op beside its schema. How a kernel uses memory
+// and measures amaxes is said where a provider registers it (KernelTraits).
 #pragma once
 
 #include "graph/flops.h"
@@ -28,7 +28,7 @@ struct OpFacts {
   int gradient = -1;  // the operand of a kParameterUpdate that holds it
 };
 
-// Of an op without a row: those of an element-wise one.
+// An op without a row is an element-wise one.
 const OpFacts& FactsOf(const Node& node);
 
 }  // namespace onnx_fp8

@@ -19,8 +19,8 @@ enum class Written {
   kUpdate,     // the part of it after the last one
 };
 
-// What state of that name is in a written file, which keeps no roles. kBound:
-// it can't be told.
+// The role of state by its name in a file, which keeps no roles. kBound for a
+// name that is not ours.
 Role RoleOfName(std::string_view name);
 
 // By the state that the file binds and by its metadata. REQUIRES: a graph as
