@@ -23,6 +23,10 @@ MUTANTS = (
       python("full_output")),
     M("truncation: the program does not look", "cli/commands.cc",
       "  CatchTruncation();\n", "", python("cut_while_it_is_read")),
+    M("resume: flags of older versions are passed over", "cli/run_folder.cc",
+      "    TranslateOldFlags(&config.flags);\n",
+      '    config.flags.erase("--amax-history");\n'
+      '    config.flags.erase("--margin");\n', python("older_versions")),
     M("eval: batches weigh the same", "cli/evaluate.cc",
       "if (count > 0) sum_ += loss * static_cast<double>(count);\n"
       "    count_ += count;", "if (count > 0) sum_ += loss, ++count_;",
