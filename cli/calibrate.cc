@@ -49,12 +49,9 @@ struct CalibrateFlags {
 
 // Every static scale as a delayed one that remembers all steps.
 Recipe Observing(Recipe recipe, int64_t steps) {
-  for (OperandRecipe* operand :
-       {&recipe.input, &recipe.weight, &recipe.grad_output,
-        &recipe.input_for_wgrad, &recipe.weight_for_dgrad,
-        &recipe.grad_output_for_wgrad}) {
-    if (operand->scaling == Scaling::kStatic) {
-      operand->scaling = Scaling::kDelayed;
+  for (OperandRecipe& operand : recipe.operands) {
+    if (operand.scaling == Scaling::kStatic) {
+      operand.scaling = Scaling::kDelayed;
     }
   }
   recipe.amax_history = steps;

@@ -15,38 +15,20 @@ struct Evaluation {
   double loss = 0;  // mean over all that counts, whatever the batches
   int64_t samples = 0;
   int64_t tokens = 0;  // labels that count, of models of sequences
-  // Classification: cross_entropy with one label a sample, bce_with_logits.
+  // Of losses that can be right or wrong, but for those with a perplexity.
   std::optional<double> accuracy;
-  // exp(loss); cross_entropy with a label per token.
+  // exp(loss), of a likelihood with a label per token.
   std::optional<double> perplexity;
   bool complete = true;  // false: `stop` ended it
 };
 
 // Loss over one pass through `data`. loss.logits names the output that the
 // loss reads. A last partial batch that a model of fixed batch size can't take
-// is filled up with copies of its last sample, which do not count (where the
-// model computes its own loss, such a batch is left out, with a note on
-// stderr). `stop` is asked before each batch.
+// is filled up with copies of its last sample, and a graph of the loss alone
+// takes the samples that count (where the model computes its own loss, such a
+// batch is left out, with a note on stderr). `stop` is asked before each batch.
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout, const LossSpec& loss,
                     const std::function<bool()>& stop = {});
-
-// Mean loss over the first `rows` samples of a batch, and what it is a mean
-// over.
-struct LossSum {
-  double sum = 0;
-  int64_t count = 0;
-};
-LossSum LossOfRows(const LossSpec& loss, const Tensor& output,
-                   const Tensor& label, int64_t rows);
-
-// How many of the first `rows` samples' labels count, and how many of those
-// the output has right: its largest class, or its sign.
-struct Hits {
-  int64_t right = 0;
-  int64_t count = 0;
-};
-Hits CountHits(const LossSpec& loss, const Tensor& output, const Tensor& label,
-               int64_t rows);
 
 }  // namespace onnx_fp8

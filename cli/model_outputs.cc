@@ -7,15 +7,15 @@
 #include "graph/onnx_io.h"
 #include "graph/written_file.h"
 #include "onnx_fp8/check.h"
+#include "training/loss.h"
 
 namespace onnx_fp8 {
 namespace {
 
 std::string OutputOf(const LossSpec& loss, const Graph& graph,
                      const std::string& model) {
-  std::string wanted = loss.logits;
-  bool own = loss.kind.starts_with("output:");
-  if (own) wanted = loss.kind.substr(7);
+  std::optional<std::string> own = OwnOutput(loss.kind);
+  std::string wanted = own.value_or(loss.logits);
   std::vector<std::string> names;
   for (const Value* value : graph.outputs) names.push_back(value->name);
   Check(!names.empty(), "[", model,

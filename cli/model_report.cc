@@ -36,10 +36,8 @@ const char* RoleName(Role role) {
       return "trained";
     case Role::kFrozen:
       return "frozen";
-    case Role::kState:
-      return "state";
     default:
-      return "constant";
+      return IsState(role) ? "state" : "constant";
   }
 }
 
@@ -55,7 +53,7 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
     if (parameter) {
       memory.parameters += BytesOf(*value);
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
-    } else if (value->name.starts_with("fp8.")) {
+    } else if (value->role == Role::kScale) {
       memory.scaling += BytesOf(*value);
     } else if (bound.contains(value) && IsFloat(value->dtype)) {
       memory.moments += BytesOf(*value);
@@ -150,8 +148,8 @@ class Reporter {
   // is trained is bound.
   void TrainNothingOfOurs() {
     for (InitializerReport& row : initializers_) {
-      bool ours =
-          written_ != Written::kForward || row.value->name.starts_with("fp8.");
+      bool ours = written_ != Written::kForward ||
+                  RoleOfName(row.value->name) == Role::kScale;
       if (!ours || row.value->role != Role::kParameter) continue;
       row.value->role = Role::kNone;
       row.reason = "constant: of the file that `rewrite` wrote";

@@ -14,8 +14,10 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "onnx_fp8/recipe_text.h"
+#include "optimizers/optimizer.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
+#include "training/loss.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -119,17 +121,9 @@ void RecipeFlags::AddTo(Flags& flags) {
   flags.Text("--auto-filter", &auto_filter,
              "layers that FP8 makes slower stay in fp32: h100 (torchao's "
              "figures) or a file of `onnx-fp8 bench gemm --save`");
-  flags.Int("--amax-history", &amax_history, 1,
-            "delayed: steps of amax kept (default: 16)");
-  flags.Choice("--amax-algo", &amax_algo, {"max", "most_recent"},
-               "delayed: the amax taken from them (default: max)");
-  flags.Int("--margin", &margin, -100,
-            "delayed: the scale is multiplied by 2^N (default: 0)");
   flags.File("--scales", &scales,
              "static: their file, made by `onnx-fp8 calibrate`, or the folder "
              "of a run with delayed scaling");
-  flags.Choice("--scale-dtype", &scale_dtype, {"float32", "e8m0"},
-               "storage of scales that are powers of two (default: float32)");
 }
 
 namespace {
@@ -163,27 +157,7 @@ std::pair<std::string, std::string> SplitRecipeFor(const std::string& text) {
 
 }  // namespace
 
-void RecipeFlags::Override(const char* flag, Recipe* result) const {
-  RequireRange(amax_history <= 4096, "--amax-history", "at most 4096",
-               static_cast<double>(amax_history));
-  RequireRange(margin <= 100, "--margin", "at most 100",
-               static_cast<double>(margin));
-  if (amax_history != kNone) result->amax_history = amax_history;
-  if (margin != kNone) result->margin = margin;
-  if (!amax_algo.empty()) result->most_recent = amax_algo == "most_recent";
-  if (!scale_dtype.empty()) result->e8m0_scales = scale_dtype == "e8m0";
-  try {
-    CheckRecipe(*result, Concat("[recipe ", RecipeText(*result), "]"));
-  } catch (const Error& error) {
-    throw UsageError(Concat(flag, ": ", error.what()));
-  }
-}
-
-Recipe RecipeFlags::Make() const {
-  Recipe result = ParseRecipeFlag("--recipe", recipe);
-  Override("--recipe", &result);
-  return result;
-}
+Recipe RecipeFlags::Make() const { return ParseRecipeFlag("--recipe", recipe); }
 
 GemmFilter RecipeFlags::MakeFilter() const {
   GemmFilter filter = {filter_fqns, include, exclude, {}, nullptr};
@@ -195,7 +169,6 @@ GemmFilter RecipeFlags::MakeFilter() const {
   for (const std::string& text : recipe_for) {
     auto [glob, name] = SplitRecipeFor(text);
     Recipe own = ParseRecipeFlag("--recipe-for", name);
-    Override("--recipe-for", &own);
     if (filter.speeds) RequireKnown(*filter.speeds, own);
     filter.recipes.emplace_back(glob, own);
   }
@@ -253,22 +226,17 @@ void RecipeFlags::Resolve(FlagMap* saved) const {
 }
 
 void LossFlags::AddTo(Flags& flags) {
-  flags.Text("--loss", &loss,
-             "cross_entropy, mse, bce_with_logits or output:NAME");
+  flags.Text("--loss", &loss, LossNames());
   flags.Text("--label", &label, "name of the label array (default: labels)");
   flags.Text("--logits", &logits,
              "output that the loss reads (default: the first)");
 }
 
 LossSpec LossFlags::Make() const {
-  bool known = loss.empty() || loss == "cross_entropy" || loss == "mse" ||
-               loss == "bce_with_logits" ||
-               (loss.rfind("output:", 0) == 0 && loss.size() > 7);
+  bool known =
+      loss.empty() || FindLoss(loss) || !OwnOutput(loss).value_or("").empty();
   if (!known) {
-    throw UsageError(
-        "--loss: expected cross_entropy, mse, bce_with_logits or "
-        "output:NAME, got " +
-        loss);
+    throw UsageError("--loss: expected " + LossNames() + ", got " + loss);
   }
   return {loss, label, logits};
 }
@@ -305,8 +273,8 @@ void ParameterFlags::Fill(SessionOptions* options) const {
 }
 
 void OptimizerFlags::AddTo(Flags& flags) {
-  flags.Choice("--optimizer", &optimizer, {"adamw", "adam", "sgd"},
-               "default: adamw");
+  flags.Choice("--optimizer", &optimizer, OptimizerNames(),
+               "default: " + optimizer);
   flags.Number("--lr", &lr, 0, "learning rate (default: 0.001)");
   flags.Number("--weight-decay", &weight_decay, 0,
                "default: 0.01 for adamw, else 0");
@@ -322,9 +290,7 @@ void OptimizerFlags::AddTo(Flags& flags) {
 
 OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {
   OptimizerSpec spec;
-  spec.kind = optimizer == "sgd"    ? OptimizerKind::kSgd
-              : optimizer == "adam" ? OptimizerKind::kAdam
-                                    : OptimizerKind::kAdamW;
+  spec.kind = optimizer;
   spec.lr = lr;
   RequireRange(lr <= kMaxFloat, "--lr", "at most 3.4e38, a float", lr);
   if (betas.size() != 2) {
@@ -363,12 +329,13 @@ void AddDumpPasses(Flags& flags, std::string* folder) {
              "write each graph as text after each pass to this folder");
 }
 
-void EngineFlags::AddTo(Flags& flags) {
-  flags.File("--profile", &profile, "write a Chrome trace of all nodes");
-  AddDumpPasses(flags, &dump_passes);
-  flags.List("--expand", &expand,
+void AddEngineFlags(Flags& flags, SessionOptions* options) {
+  flags.File("--profile", &options->profile,
+             "write a Chrome trace of all nodes");
+  AddDumpPasses(flags, &options->dump_passes);
+  flags.List("--expand", &options->expand,
              "run these ops by their bodies in standard ONNX ops");
-  flags.Int("--max-plans", &max_plans, 1,
+  flags.Int("--max-plans", &options->max_plans, 1,
             "plans kept, one per shape of the inputs (default: 8)");
 }
 
@@ -381,20 +348,16 @@ void SessionFlags::AddTo(Flags& flags) {
   flags.Choice("--dtype", &dtype, {"float32"},
                "of everything that is not FP8 (default: float32)");
   flags.Group("Engine");
-  engine.AddTo(flags);
+  AddEngineFlags(flags, &engine);
   budgets.AddTo(flags);
 }
 
 SessionOptions SessionFlags::Make(const std::string& model) const {
-  SessionOptions options;
+  SessionOptions options = engine;
   options.model = model;
   options.loss = loss.Make();
   recipe.Fill(&options);
   parameters.Fill(&options);
-  options.expand = engine.expand;
-  options.profile = engine.profile;
-  options.dump_passes = engine.dump_passes;
-  options.max_plans = engine.max_plans;
   options.budgets = budgets.Make();
   return options;
 }

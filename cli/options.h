@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,11 +38,6 @@ struct RecipeFlags {
   std::vector<std::string> recipe_for;  // PATTERN=RECIPE
   std::string auto_filter;              // "h100" or a file
   std::string scales;                   // a file or the folder of a run
-  // These override the recipe if they are given.
-  static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
-  int64_t amax_history = kNone;
-  int64_t margin = kNone;
-  std::string amax_algo, scale_dtype;
 
   void AddTo(Flags& flags);
   // Errors: UsageError for a recipe that can't be; Error for a file that can't
@@ -59,7 +53,6 @@ struct RecipeFlags {
   void Resolve(FlagMap* saved) const;
 
  private:
-  void Override(const char* flag, Recipe* recipe) const;
   // Errors: UsageError for scales that nothing asks for.
   void CheckScales(const Recipe& recipe, const GemmFilter& filter) const;
 };
@@ -89,7 +82,7 @@ struct ParameterFlags {
 
 // --optimizer, --lr and what belongs to them.
 struct OptimizerFlags {
-  std::string optimizer = "adamw";
+  std::string optimizer = OptimizerSpec().kind;
   double lr = 1e-3;
   double weight_decay = 0;  // counts only if it was given
   double momentum = 0;
@@ -107,14 +100,8 @@ struct OptimizerFlags {
 // --dump-passes of the commands that build graphs.
 void AddDumpPasses(Flags& flags, std::string* folder);
 
-// --expand, --profile, --dump-passes, --max-plans.
-struct EngineFlags {
-  std::vector<std::string> expand;
-  std::string profile, dump_passes;
-  int64_t max_plans = 8;
-
-  void AddTo(Flags& flags);
-};
+// Flags that are a field of the session's options each.
+void AddEngineFlags(Flags& flags, SessionOptions* options);
 
 // --external-data of the commands that write models.
 void AddExternalData(Flags& flags, bool* external_data);
@@ -124,7 +111,7 @@ struct SessionFlags {
   LossFlags loss;
   ParameterFlags parameters;
   RecipeFlags recipe;
-  EngineFlags engine;
+  SessionOptions engine;  // what AddEngineFlags fills in
   BudgetFlags budgets;
   std::string dtype = "float32";
 

@@ -42,12 +42,7 @@ Items of a recipe, as in --recipe rowwise,go:dyn_row_e5m2_p2,fa:none
   i_gw, w_gi, go_gw   the same in wgrad, dgrad, wgrad
                       each: hp (high precision) or
                       {dyn,delN,sta}_{ten,row,blkN,blkNxN}_{e4m3,e5m2}[_p2|_floor]
-  round:p2            rounding of all scales: none, p2 or floor
-  fa:fwd+dgrad+wgrad  GEMMs with fast accumulation (on a GPU), or none
-  tr:requantize       transposed copies come from the FP8 copy, not from hp
-  scales:e8m0         storage of scales: float32 or e8m0
-  history:N, algo:most_recent, margin:N, update:micro   of delayed scaling
-)";
+)" << RecipeSettingsHelp();
   return 0;
 }
 

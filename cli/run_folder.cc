@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/old_flags.h"
 #include "graph/rewrite/rewrite_model.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
@@ -118,6 +119,11 @@ RunConfig RunFolder::Load() const {
     if (format == 1) config.flags["--no-tie"] = {};
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ", got ", ReasonOf(error));
+  }
+  try {
+    TranslateOldFlags(&config.flags);
+  } catch (const Error& error) {
+    Fail("[", file, "] holds a flag that does not fit: ", error.what());
   }
   Check(FileCrc(config.model) == config.crc, "[", config.model,
         "] is not the file that the run was started with");

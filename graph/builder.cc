@@ -20,6 +20,7 @@ std::vector<Value*> Builder::Ops(const std::string& op,
   Node* node =
       graph_.AddNode(op, inputs, names, std::move(attributes), domain, before_);
   node->metadata = metadata_;
+  node->part = part_;
   InferNode(*node, graph_.opset);
   return node->outputs();
 }

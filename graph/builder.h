@@ -23,6 +23,8 @@ class Builder {
     metadata_ = std::move(metadata);
   }
 
+  void set_part(Part part) { part_ = part; }
+
   // A node with one output.
   Value* Op(const std::string& op, const std::vector<Value*>& inputs,
             Attributes attributes = {}, const std::string& domain = "");
@@ -68,6 +70,7 @@ class Builder {
   std::string prefix_;
   Node* before_;
   std::map<std::string, std::string> metadata_;
+  Part part_ = Part::kModel;
 };
 
 }  // namespace onnx_fp8

@@ -42,6 +42,30 @@ void AddCapturedNames(const Node& node, std::set<std::string>* names) {
 
 }  // namespace
 
+const char* Name(Role role) {
+  switch (role) {
+    case Role::kNone:
+      return "const";
+    case Role::kParameter:
+      return "param";
+    case Role::kFrozen:
+      return "frozen";
+    case Role::kMoment:
+      return "moment";
+    case Role::kScale:
+      return "scale";
+    case Role::kStatistic:
+      return "statistic";
+    case Role::kSum:
+      return "sum";
+    case Role::kCounter:
+      return "counter";
+    case Role::kBound:
+      return "state";
+  }
+  return "?";
+}
+
 size_t BytesOf(const Value& value) {
   return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
 }

@@ -39,8 +39,22 @@ enum class Role {
   kNone,       // no initializer, or a plain constant
   kParameter,  // trained
   kFrozen,     // a parameter that is not trained
-  kState,      // other state: moments, scales, running statistics, counters
+  // State, which a step gives new values:
+  kMoment,     // of an optimizer
+  kScale,      // of quantisation, and the amaxes that it comes from
+  kStatistic,  // running statistics
+  kSum,        // over micro-batches
+  kCounter,
+  kBound,  // bound by a file that we did not write
 };
+
+constexpr bool IsState(Role role) { return role >= Role::kMoment; }
+
+// The word for a role in the text of a graph.
+const char* Name(Role role);
+
+// What a node of a step belongs to, for reports. Files do not keep it.
+enum class Part { kModel, kOptimizer };
 
 struct Value {
   std::string name;
@@ -82,6 +96,7 @@ class Node {
   // Position in the file the graph was read from; -1 for nodes made here and
   // for nodes changed since.
   int source = -1;
+  Part part = Part::kModel;
 
   // Inputs may hold nullptr (an omitted optional input), outputs too. Change
   // them through Graph only, which keeps use lists right.

@@ -11,6 +11,7 @@
 #include "graph/onnx_convert_internal.h"
 #include "graph/schemas_internal.h"
 #include "graph/upgrade.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/file.h"
 
@@ -51,7 +52,7 @@ void MarkBound(const onnx::ModelProto& model, Graph* graph) {
       Value* state = graph->Find(binding.key());
       bool bound =
           state && state->is_initializer() && graph->Find(binding.value());
-      if (bound) state->role = Role::kState;
+      if (bound) state->role = RoleOfName(state->name);
     }
   }
 }

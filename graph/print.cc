@@ -135,22 +135,9 @@ std::string NodeText(const Node& node, const std::string& indent) {
   return out + ")";
 }
 
-const char* RoleText(Role role) {
-  switch (role) {
-    case Role::kParameter:
-      return "param ";
-    case Role::kFrozen:
-      return "frozen ";
-    case Role::kState:
-      return "state ";
-    default:
-      return "const ";
-  }
-}
-
 std::string SourceText(const Value& value) {
   std::string out = value.is_input ? "input " : "";
-  if (value.is_initializer()) out += RoleText(value.role);
+  if (value.is_initializer()) out += std::string(Name(value.role)) + " ";
   out += NameText(value.name) + ": " + TypeText(value);
   bool constant = value.is_initializer() && value.role == Role::kNone;
   if (constant && value.data.size() <= kInlineElements) {

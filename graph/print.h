@@ -12,10 +12,10 @@
 //   update w = w_next
 //
 // `_` is an output and an empty place an input that is left out. Initializers
-// are const, param, frozen or state, by their role; `input` before one of them
-// says that it is a graph input as well. Only constants of at most 8 elements
-// show their values. Names beyond letters, digits and "_./:-" are quoted. The
-// same graph always gives the same text.
+// have the name of their role (const, param, frozen, moment, …); `input` before
+// one of them says that it is a graph input as well. Only constants of at most
+// 8 elements show their values. Names beyond letters, digits and "_./:-" are
+// quoted. The same graph always gives the same text.
 #pragma once
 
 #include <string>

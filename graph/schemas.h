@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/op_facts.h"
 
 namespace onnx_fp8 {
 
@@ -35,6 +36,7 @@ struct OpDefinition {
   // Sets dtype and shape of the node's outputs from its inputs (whose shapes
   // may be unknown). Errors: operands that do not fit.
   void (*infer)(Node& node);
+  OpFacts facts = {};
 };
 
 // One list per file of graph/schemas/.

@@ -26,13 +26,19 @@ const char* Text(Written kind) {
 
 }  // namespace
 
+Role RoleOfName(std::string_view name) {
+  if (name.starts_with("fp8.")) return Role::kScale;
+  if (name.starts_with("micro.")) return Role::kSum;
+  return Role::kBound;
+}
+
 Written WrittenAs(const Graph& graph) {
   bool any = false, sums = false, only_scales = true;
   for (const Value* value : graph.Initializers()) {
-    if (value->role != Role::kState) continue;
+    if (!IsState(value->role)) continue;
     any = true;
-    sums |= value->name.starts_with("micro.");
-    only_scales &= value->name.starts_with("fp8.");
+    sums |= value->role == Role::kSum;
+    only_scales &= value->role == Role::kScale;
   }
   if (any && !only_scales) {
     if (!sums) return Written::kStep;

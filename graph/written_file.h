@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "graph/graph.h"
 
@@ -18,8 +19,12 @@ enum class Written {
   kUpdate,     // the part of it after the last one
 };
 
+// The role of state by its name in a file, which keeps no roles. kBound for a
+// name that is not ours.
+Role RoleOfName(std::string_view name);
+
 // By the state that the file binds and by its metadata. REQUIRES: a graph as
-// ReadModel leaves it, whose only kState are what the file binds.
+// ReadModel leaves it, whose only state is what the file binds.
 Written WrittenAs(const Graph& graph);
 
 // "[step.onnx] is a whole training step that `onnx-fp8 rewrite --loss` wrote

@@ -7,8 +7,6 @@
 
 namespace onnx_fp8 {
 
-enum class OptimizerKind { kSgd, kAdam, kAdamW };
-
 // Settings for the parameters whose FQN matches a glob (fnmatch); the first
 // group that matches counts.
 struct ParameterGroup {
@@ -19,13 +17,12 @@ struct ParameterGroup {
 
 // Hyper-parameters; formulas and defaults are PyTorch's.
 struct OptimizerSpec {
-  OptimizerKind kind = OptimizerKind::kAdamW;
+  std::string kind = "adamw";  // a row of the table in optimizers/update.h
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  // Unset: 0.01 for AdamW (decoupled), 0 for SGD and Adam (added to the
-  // gradient).
+  // Unset: that of the optimizer's row.
   std::optional<double> weight_decay;
   double momentum = 0;  // SGD
   bool nesterov = false;

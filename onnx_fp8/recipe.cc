@@ -42,9 +42,7 @@ OperandRecipe Of(DType dtype, Scaling scaling, Granularity granularity,
 Recipe Uniform(OperandRecipe input, OperandRecipe weight,
                OperandRecipe grad_output) {
   Recipe recipe;
-  recipe.input = recipe.input_for_wgrad = input;
-  recipe.weight = recipe.weight_for_dgrad = weight;
-  recipe.grad_output = recipe.grad_output_for_wgrad = grad_output;
+  recipe.operands = {input, weight, grad_output, input, weight, grad_output};
   return recipe;
 }
 
@@ -80,26 +78,29 @@ Recipe Mxfp8() {
   return Uniform(mx, mx, mx);
 }
 
-struct Use {
+struct Operand {
   const char* item;
-  const OperandRecipe& operand;
+  const OperandRecipe& recipe;
 };
 
 struct Product {
   const char* gemm;
   const char* names[2];
-  Use uses[2];
+  Operand operands[2];
 };
 
 std::vector<Product> Products(const Recipe& r) {
   return {
-      {"forward", {"input", "weight"}, {{"i", r.input}, {"w", r.weight}}},
+      {"forward",
+       {"input", "weight"},
+       {{"i", r[Use::kInput]}, {"w", r[Use::kWeight]}}},
       {"dgrad",
        {"grad_output", "weight"},
-       {{"go", r.grad_output}, {"w_gi", r.weight_for_dgrad}}},
+       {{"go", r[Use::kGradOutput]}, {"w_gi", r[Use::kWeightForDgrad]}}},
       {"wgrad",
        {"grad_output", "input"},
-       {{"go_gw", r.grad_output_for_wgrad}, {"i_gw", r.input_for_wgrad}}},
+       {{"go_gw", r[Use::kGradOutputForWgrad]},
+        {"i_gw", r[Use::kInputForWgrad]}}},
   };
 }
 
@@ -111,10 +112,10 @@ const char* UnitName(Granularity granularity) {
   return granularity == Granularity::kRow ? "row" : "block";
 }
 
-void CheckOperand(const Use& use, const std::string& where) {
-  const OperandRecipe& o = use.operand;
+void CheckOperand(const Operand& operand, const std::string& where) {
+  const OperandRecipe& o = operand.recipe;
   if (o.high_precision) return;
-  const std::string at = Concat(where, " ", use.item, ": ");
+  const std::string at = Concat(where, " ", operand.item, ": ");
   Check(IsFloat8(o.dtype), at, "expected e4m3 or e5m2, got ", Name(o.dtype));
   bool dynamic = o.scaling == Scaling::kDynamic;
   Check(dynamic || o.granularity == Granularity::kTensor, at,
@@ -148,18 +149,14 @@ bool KnownToCuda(const OperandRecipe& o) {
 
 bool Recipe::enabled() const {
   return std::ranges::any_of(Products(*this), [](const Product& product) {
-    return !product.uses[0].operand.high_precision;
+    return !product.operands[0].recipe.high_precision;
   });
 }
 
 bool Recipe::Uses(Scaling scaling) const {
-  for (const Product& product : Products(*this)) {
-    for (const Use& use : product.uses) {
-      const OperandRecipe& o = use.operand;
-      if (!o.high_precision && o.scaling == scaling) return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(operands, [&](const OperandRecipe& o) {
+    return !o.high_precision && o.scaling == scaling;
+  });
 }
 
 std::vector<RecipePreset> RecipePresets() {
@@ -189,8 +186,9 @@ Recipe PresetRecipe(const std::string& name) {
   if (name == "mxfp8") return Mxfp8();
   if (name == "rowwise_with_gw_hp") {
     Recipe recipe = Rowwise();
-    recipe.weight_for_dgrad.granularity = Granularity::kTensor;
-    recipe.input_for_wgrad = recipe.grad_output_for_wgrad = OperandRecipe();
+    recipe[Use::kWeightForDgrad].granularity = Granularity::kTensor;
+    recipe[Use::kInputForWgrad] = recipe[Use::kGradOutputForWgrad] =
+        OperandRecipe();
     return recipe;
   }
   return {};
@@ -198,18 +196,18 @@ Recipe PresetRecipe(const std::string& name) {
 
 void CheckRecipe(const Recipe& recipe, const std::string& where) {
   for (const Product& product : Products(recipe)) {
-    const auto& [gemm, names, uses] = product;
-    for (const Use& use : uses) CheckOperand(use, where);
-    size_t hp = uses[0].operand.high_precision ? 0 : 1;
-    Check(uses[0].operand.high_precision == uses[1].operand.high_precision,
-          where, " ", gemm, ": ", names[hp], " (", uses[hp].item,
-          ") is in high precision, ", names[1 - hp], " (", uses[1 - hp].item,
+    const auto& [gemm, names, both] = product;
+    for (const Operand& operand : both) CheckOperand(operand, where);
+    size_t hp = both[0].recipe.high_precision ? 0 : 1;
+    Check(both[0].recipe.high_precision == both[1].recipe.high_precision, where,
+          " ", gemm, ": ", names[hp], " (", both[hp].item,
+          ") is in high precision, ", names[1 - hp], " (", both[1 - hp].item,
           ") is not; a GEMM needs both or neither");
-    for (const Use& use : uses) {
-      Check(!recipe.e8m0_scales || use.operand.high_precision ||
-                use.operand.rounding != ScaleRounding::kNone,
+    for (const Operand& operand : both) {
+      Check(!recipe.e8m0_scales || operand.recipe.high_precision ||
+                operand.recipe.rounding != ScaleRounding::kNone,
             where, " scales: e8m0 holds powers of two: expected _p2 or _floor ",
-            "at ", use.item, ", got a scale that is not rounded");
+            "at ", operand.item, ", got a scale that is not rounded");
     }
   }
   Check(recipe.amax_history >= 1 && recipe.amax_history <= kMaxHistory, where,
@@ -223,8 +221,8 @@ void CheckRecipe(const Recipe& recipe, const std::string& where) {
 std::vector<std::string> RecipeNotes(const Recipe& recipe) {
   std::vector<std::string> notes;
   for (const Product& product : Products(recipe)) {
-    const OperandRecipe& a = product.uses[0].operand;
-    const OperandRecipe& b = product.uses[1].operand;
+    const OperandRecipe& a = product.operands[0].recipe;
+    const OperandRecipe& b = product.operands[1].recipe;
     if (a.high_precision) continue;
     if (a.dtype == DType::kE5M2 && b.dtype == DType::kE5M2) {
       notes.push_back(
@@ -240,9 +238,9 @@ std::vector<std::string> RecipeNotes(const Recipe& recipe) {
                              ": CUDA knows blocks of 1x128, 128x128 and 1x32"));
     }
   }
-  bool two = NeedsTwoCopies(recipe.input, recipe.input_for_wgrad) ||
-             NeedsTwoCopies(recipe.weight, recipe.weight_for_dgrad) ||
-             NeedsTwoCopies(recipe.grad_output, recipe.grad_output_for_wgrad);
+  bool two = std::ranges::any_of(kFirstUses, [&](Use use) {
+    return NeedsTwoCopies(recipe[use], recipe[SecondUse(use)]);
+  });
   if (recipe.transposition == Transposition::kRequantize && !two) {
     notes.push_back(
         "tr:requantize changes nothing: no operand has scales that can't be "

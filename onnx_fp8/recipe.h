@@ -4,6 +4,7 @@
 // rewritten (graph/passes/fp8_rewrite.h); nothing that runs knows recipes.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -53,14 +54,32 @@ enum class Transposition {
   kRequantize,     // from the first copy, decoded, in the backward
 };
 
-// A layer's GEMMs read each operand twice. In high precision is a GEMM of which
-// both operands are. The default is "off".
+// The GEMMs of a layer read each of its three operands twice: first uses, then
+// the second ones in the same order.
+enum class Use {
+  kInput,               // forward = input weight^T
+  kWeight,              // forward
+  kGradOutput,          // dgrad = grad_output weight
+  kInputForWgrad,       // wgrad = grad_output^T input
+  kWeightForDgrad,      // dgrad
+  kGradOutputForWgrad,  // wgrad
+};
+inline constexpr Use kFirstUses[] = {Use::kInput, Use::kWeight,
+                                     Use::kGradOutput};
+// REQUIRES: one of kFirstUses.
+constexpr Use SecondUse(Use first) {
+  return static_cast<Use>(static_cast<int>(first) + 3);
+}
+
+// A GEMM is in high precision if both its operands are. The default is "off".
 struct Recipe {
-  OperandRecipe input, weight;  // forward = input weight^T
-  OperandRecipe grad_output;    // dgrad = grad_output weight
-  OperandRecipe weight_for_dgrad;
-  OperandRecipe input_for_wgrad;  // wgrad = grad_output^T input
-  OperandRecipe grad_output_for_wgrad;
+  std::array<OperandRecipe, 6> operands;  // by Use
+  OperandRecipe& operator[](Use use) {
+    return operands[static_cast<size_t>(use)];
+  }
+  const OperandRecipe& operator[](Use use) const {
+    return operands[static_cast<size_t>(use)];
+  }
   // Recorded for CUDA: sums that stay in the tensor cores' short accumulator.
   bool fast_accum_forward = false;
   bool fast_accum_dgrad = false;

@@ -19,30 +19,19 @@ using Json = nlohmann::ordered_json;
 struct OperandKey {
   const char* item;
   const char* json;
-  OperandRecipe Recipe::*use;
-  OperandRecipe Recipe::*second;  // of the first three
 };
 
+// By Use.
 constexpr OperandKey kOperands[] = {
-    {"i", "input", &Recipe::input, &Recipe::input_for_wgrad},
-    {"w", "weight", &Recipe::weight, &Recipe::weight_for_dgrad},
-    {"go", "grad_output", &Recipe::grad_output, &Recipe::grad_output_for_wgrad},
-    {"i_gw", "input_for_wgrad", &Recipe::input_for_wgrad, nullptr},
-    {"w_gi", "weight_for_dgrad", &Recipe::weight_for_dgrad, nullptr},
-    {"go_gw", "grad_output_for_wgrad", &Recipe::grad_output_for_wgrad, nullptr},
+    {"i", "input"},
+    {"w", "weight"},
+    {"go", "grad_output"},
+    {"i_gw", "input_for_wgrad"},
+    {"w_gi", "weight_for_dgrad"},
+    {"go_gw", "grad_output_for_wgrad"},
 };
 
-struct SettingKey {
-  const char* item;
-  const char* json;
-};
-
-constexpr SettingKey kSettings[] = {
-    {"fa", "fast_accum"},        {"tr", "transposition"},
-    {"scales", "scale_dtype"},   {"algo", "amax_algo"},
-    {"history", "amax_history"}, {"margin", "margin"},
-    {"update", "scale_update"},  {"round", "rounding"},
-};
+const OperandKey& KeyOf(Use use) { return kOperands[static_cast<size_t>(use)]; }
 
 // What a label without items of settings means.
 Recipe LabelBase() {
@@ -77,6 +66,125 @@ std::optional<int64_t> ParseInt(const std::string& text) {
   if (text.empty() || error != std::errc() || stop != end) return {};
   return value;
 }
+
+// KEY:VALUE of a recipe.
+struct Item {
+  std::string where;  // what errors begin with
+  std::string key, value;
+
+  template <typename... Parts>
+  [[noreturn]] void Expected(const Parts&... parts) const {
+    Fail(where, " ", key, ": expected ", parts..., ", got \"", value, "\"");
+  }
+
+  template <size_t n>
+  size_t Choose(const char* const (&words)[n]) const {
+    auto at = std::ranges::find(words, value);
+    if (at == std::end(words)) Expected(Choices(words));
+    return static_cast<size_t>(at - words);
+  }
+
+  int64_t Integer() const {
+    std::optional<int64_t> number = ParseInt(value);
+    if (!number) Expected("an integer");
+    return *number;
+  }
+};
+
+struct FastAccum {
+  const char* gemm;
+  bool Recipe::*flag;
+};
+
+constexpr FastAccum kFastAccum[] = {
+    {"fwd", &Recipe::fast_accum_forward},
+    {"dgrad", &Recipe::fast_accum_dgrad},
+    {"wgrad", &Recipe::fast_accum_wgrad},
+};
+
+void ReadFastAccum(const Item& item, Recipe& r) {
+  for (const FastAccum& f : kFastAccum) r.*f.flag = false;
+  if (item.value == "none") return;
+  for (const std::string& gemm : Split(item.value, '+')) {
+    auto known = std::ranges::find(kFastAccum, gemm, &FastAccum::gemm);
+    if (known == std::end(kFastAccum)) {
+      item.Expected("none or fwd, dgrad and wgrad joined by +");
+    }
+    r.*known->flag = true;
+  }
+}
+
+std::string FastAccumText(const Recipe& r) {
+  std::string text;
+  for (const FastAccum& f : kFastAccum) {
+    if (r.*f.flag) text += (text.empty() ? "" : "+") + std::string(f.gemm);
+  }
+  return text.empty() ? "none" : text;
+}
+
+void ReadRounding(const Item& item, Recipe& r) {
+  auto rounding =
+      static_cast<ScaleRounding>(item.Choose({"none", "p2", "floor"}));
+  for (OperandRecipe& operand : r.operands) {
+    if (!operand.high_precision) operand.rounding = rounding;
+  }
+}
+
+// A setting is a field of Recipe and a row of this table.
+struct Setting {
+  const char* item;
+  const char* json;
+  const char* help;
+  void (*read)(const Item& item, Recipe& r);
+  std::string (*print)(const Recipe& r);  // null: it is only read
+};
+
+constexpr Setting kSettings[] = {
+    {"fa", "fast_accum",
+     "fwd+dgrad+wgrad: GEMMs with fast accumulation (on a GPU), or none",
+     ReadFastAccum, FastAccumText},
+    {"tr", "transposition",
+     "requantize: transposed copies come from the FP8 copy, not from hp",
+     [](const Item& item, Recipe& r) {
+       r.transposition =
+           static_cast<Transposition>(item.Choose({"hp", "requantize"}));
+     },
+     [](const Recipe& r) -> std::string {
+       return r.transposition == Transposition::kRequantize ? "requantize"
+                                                            : "hp";
+     }},
+    {"scales", "scale_dtype", "e8m0: storage of scales, float32 or e8m0",
+     [](const Item& item, Recipe& r) {
+       r.e8m0_scales = item.Choose({"float32", "e8m0"});
+     },
+     [](const Recipe& r) -> std::string {
+       return r.e8m0_scales ? "e8m0" : "float32";
+     }},
+    {"algo", "amax_algo",
+     "most_recent: delayed scales come from the newest amax, or max",
+     [](const Item& item, Recipe& r) {
+       r.most_recent = item.Choose({"max", "most_recent"});
+     },
+     [](const Recipe& r) -> std::string {
+       return r.most_recent ? "most_recent" : "max";
+     }},
+    {"history", "amax_history", "N: steps of amax that delayed scaling keeps",
+     [](const Item& item, Recipe& r) { r.amax_history = item.Integer(); },
+     [](const Recipe& r) { return std::to_string(r.amax_history); }},
+    {"margin", "margin", "N: delayed scales are multiplied by 2^N",
+     [](const Item& item, Recipe& r) { r.margin = item.Integer(); },
+     [](const Recipe& r) { return std::to_string(r.margin); }},
+    {"update", "scale_update",
+     "micro: delayed scales move with each micro-batch, or each step",
+     [](const Item& item, Recipe& r) {
+       r.per_micro_batch = item.Choose({"step", "micro"});
+     },
+     [](const Recipe& r) -> std::string {
+       return r.per_micro_batch ? "micro" : "step";
+     }},
+    {"round", "rounding", "p2: rounding of all scales, none, p2 or floor",
+     ReadRounding, nullptr},
+};
 
 class Parser {
  public:
@@ -128,11 +236,11 @@ class Parser {
   void Add(const std::string& key, const std::string& value) {
     std::string item, known;
     for (const OperandKey& k : kOperands) Know(k, key, &item, &known);
-    for (const SettingKey& k : kSettings) Know(k, key, &item, &known);
+    for (const Setting& k : kSettings) Know(k, key, &item, &known);
     Check(!item.empty(), where_, " expected one of ", known, ", got \"", key,
           "\"");
-    Check(items_.try_emplace(item, Item{key, value}).second, where_, " ", key,
-          ": expected once, got twice");
+    Check(items_.try_emplace(item, Item{where_, key, value}).second, where_,
+          " ", key, ": expected once, got twice");
   }
 
   template <typename Key>
@@ -144,39 +252,27 @@ class Parser {
   }
 
   Recipe Apply() {
-    if (!preset_) {
-      for (size_t i : {0, 1, 2}) {
-        const OperandKey& k = kOperands[i];
-        Check(items_.contains(k.item), where_, " expected ",
-              long_ ? k.json : k.item, " or a recipe to begin with, got none");
-      }
+    for (Use use : kFirstUses) {
+      const OperandKey& k = KeyOf(use);
+      Check(preset_ || items_.contains(k.item), where_, " expected ",
+            long_ ? k.json : k.item, " or a recipe to begin with, got none");
     }
     const Recipe base = preset_.value_or(LabelBase());
     recipe_ = base;
-    if (Take("round")) RoundAll();
-    for (const OperandKey& k : kOperands) {
-      if (!Take(k.item)) continue;
-      bool follows = k.second && base.*k.use == base.*k.second;
-      recipe_.*k.use = Operand();
-      if (follows) recipe_.*k.second = recipe_.*k.use;
+    for (const Setting& setting : kSettings) {
+      if (Take(setting.item)) setting.read(item_, recipe_);
     }
-    Settings();
+    if (items_.contains("history")) history_ = recipe_.amax_history;
+    for (size_t i = 0; i < std::size(kOperands); ++i) {
+      if (!Take(kOperands[i].item)) continue;
+      auto use = static_cast<Use>(i);
+      recipe_[use] = Operand();
+      if (std::ranges::find(kFirstUses, use) == std::end(kFirstUses)) continue;
+      Use second = SecondUse(use);
+      if (base[use] == base[second]) recipe_[second] = recipe_[use];
+    }
     CheckRecipe(recipe_, where_);
     return recipe_;
-  }
-
-  void Settings() {
-    if (Take("fa")) FastAccum();
-    if (Take("tr")) {
-      recipe_.transposition = Choose({"hp", "requantize"})
-                                  ? Transposition::kRequantize
-                                  : Transposition::kHighPrecision;
-    }
-    if (Take("scales")) recipe_.e8m0_scales = Choose({"float32", "e8m0"});
-    if (Take("algo")) recipe_.most_recent = Choose({"max", "most_recent"});
-    if (Take("history")) SetHistory(Integer());
-    if (Take("margin")) recipe_.margin = Integer();
-    if (Take("update")) recipe_.per_micro_batch = Choose({"step", "micro"});
   }
 
   // Whether the item is there; it is the one that the following read.
@@ -187,25 +283,6 @@ class Parser {
     return true;
   }
 
-  template <typename... Parts>
-  [[noreturn]] void Expected(const Parts&... parts) const {
-    Fail(where_, " ", item_.key, ": expected ", parts..., ", got \"",
-         item_.value, "\"");
-  }
-
-  template <size_t n>
-  size_t Choose(const char* const (&words)[n]) const {
-    auto at = std::ranges::find(words, item_.value);
-    if (at == std::end(words)) Expected(Choices(words));
-    return static_cast<size_t>(at - words);
-  }
-
-  int64_t Integer() const {
-    std::optional<int64_t> value = ParseInt(item_.value);
-    if (!value) Expected("an integer");
-    return *value;
-  }
-
   void SetHistory(int64_t steps) {
     Check(!history_ || *history_ == steps, where_, " ", item_.key,
           ": expected one length for all amax histories, got ", steps, " and ",
@@ -213,35 +290,12 @@ class Parser {
     history_ = recipe_.amax_history = steps;
   }
 
-  void FastAccum() {
-    recipe_.fast_accum_forward = false;
-    recipe_.fast_accum_dgrad = false;
-    recipe_.fast_accum_wgrad = false;
-    if (item_.value == "none") return;
-    for (const std::string& gemm : Split(item_.value, '+')) {
-      bool* flag = gemm == "fwd"     ? &recipe_.fast_accum_forward
-                   : gemm == "dgrad" ? &recipe_.fast_accum_dgrad
-                   : gemm == "wgrad" ? &recipe_.fast_accum_wgrad
-                                     : nullptr;
-      if (!flag) Expected("none or fwd, dgrad and wgrad joined by +");
-      *flag = true;
-    }
-  }
-
-  void RoundAll() {
-    auto rounding = static_cast<ScaleRounding>(Choose({"none", "p2", "floor"}));
-    for (const OperandKey& k : kOperands) {
-      OperandRecipe& operand = recipe_.*k.use;
-      if (!operand.high_precision) operand.rounding = rounding;
-    }
-  }
-
   OperandRecipe Operand() {
     OperandRecipe operand;
     if (item_.value == "hp") return operand;
     std::vector<std::string> parts = Split(item_.value, '_');
     if (parts.size() != 3 && parts.size() != 4) {
-      Expected("hp or SCALING_GRANULARITY_FORMAT as in dyn_ten_e4m3");
+      item_.Expected("hp or SCALING_GRANULARITY_FORMAT as in dyn_ten_e4m3");
     }
     operand.high_precision = false;
     ReadScaling(parts[0], &operand);
@@ -249,11 +303,12 @@ class Parser {
     if (parts[2] == "e5m2") {
       operand.dtype = DType::kE5M2;
     } else if (parts[2] != "e4m3") {
-      Expected("e4m3 or e5m2 as its third word");
+      item_.Expected("e4m3 or e5m2 as its third word");
     }
     if (parts.size() == 4) {
       bool floor = parts[3] == "floor";
-      if (!floor && parts[3] != "p2") Expected("p2 or floor as its last word");
+      if (!floor && parts[3] != "p2")
+        item_.Expected("p2 or floor as its last word");
       operand.rounding =
           floor ? ScaleRounding::kFloor : ScaleRounding::kPowerOfTwo;
     }
@@ -265,12 +320,13 @@ class Parser {
       operand->scaling = Scaling::kDelayed;
       if (word == "del") return;
       std::optional<int64_t> steps = ParseInt(word.substr(3));
-      if (!steps) Expected("delN with a number of steps as its first word");
+      if (!steps)
+        item_.Expected("delN with a number of steps as its first word");
       SetHistory(*steps);
     } else if (word == "sta") {
       operand->scaling = Scaling::kStatic;
     } else if (word != "dyn") {
-      Expected("dyn, delN or sta as its first word");
+      item_.Expected("dyn, delN or sta as its first word");
     }
   }
 
@@ -283,17 +339,13 @@ class Parser {
       std::optional<int64_t> block = ParseInt(sizes[0]);
       operand->square = sizes.size() == 2 && sizes[0] == sizes[1];
       if (!block || (sizes.size() > 1 && !operand->square)) {
-        Expected("blkN or blkNxN as its second word");
+        item_.Expected("blkN or blkNxN as its second word");
       }
       operand->block = *block;
     } else if (word != "ten") {
-      Expected("ten, row, blkN or blkNxN as its second word");
+      item_.Expected("ten, row, blkN or blkNxN as its second word");
     }
   }
-
-  struct Item {
-    std::string key, value;
-  };
 
   const std::string where_;
   const bool long_;
@@ -331,28 +383,6 @@ std::string OperandText(const OperandRecipe& o, int64_t history) {
   return text;
 }
 
-std::string FastAccumText(const Recipe& r) {
-  std::string text;
-  auto add = [&](bool fast, const char* gemm) {
-    if (fast) text += (text.empty() ? "" : "+") + std::string(gemm);
-  };
-  add(r.fast_accum_forward, "fwd");
-  add(r.fast_accum_dgrad, "dgrad");
-  add(r.fast_accum_wgrad, "wgrad");
-  return text.empty() ? "none" : text;
-}
-
-// Values of kSettings but the last, which is never printed.
-std::vector<std::string> SettingTexts(const Recipe& r) {
-  return {FastAccumText(r),
-          r.transposition == Transposition::kRequantize ? "requantize" : "hp",
-          r.e8m0_scales ? "e8m0" : "float32",
-          r.most_recent ? "most_recent" : "max",
-          std::to_string(r.amax_history),
-          std::to_string(r.margin),
-          r.per_micro_batch ? "micro" : "step"};
-}
-
 }  // namespace
 
 Recipe ParseRecipe(const std::string& text) {
@@ -378,37 +408,46 @@ std::string RecipeText(const Recipe& recipe) {
     return OperandText(operand, recipe.amax_history);
   };
   if (on) {
-    for (size_t i : {0, 1, 2}) {
-      add(kOperands[i].item, print(recipe.*kOperands[i].use));
-    }
-    for (size_t i : {0, 1, 2}) {
-      const OperandKey& k = kOperands[i];
-      std::string second = print(recipe.*k.second);
-      if (second != print(recipe.*k.use)) add(kOperands[i + 3].item, second);
+    for (Use use : kFirstUses) add(KeyOf(use).item, print(recipe[use]));
+    for (Use use : kFirstUses) {
+      std::string second = print(recipe[SecondUse(use)]);
+      if (second != print(recipe[use])) {
+        add(KeyOf(SecondUse(use)).item, second);
+      }
     }
   }
-  std::vector<std::string> defaults = SettingTexts(base);
-  std::vector<std::string> values = SettingTexts(recipe);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const std::string item = kSettings[i].item;
+  for (const Setting& setting : kSettings) {
+    if (!setting.print) continue;
+    const std::string item = setting.item;
+    std::string value = setting.print(recipe);
     // delN says it.
     bool said = item == "history" && recipe.Uses(Scaling::kDelayed);
-    if (values[i] != defaults[i] && !said) add(item, values[i]);
+    if (value != setting.print(base) && !said) add(item, value);
   }
   return text;
 }
 
 std::string RecipeJson(const Recipe& recipe) {
   Json json;
-  for (const OperandKey& k : kOperands) {
-    json[k.json] = OperandText(recipe.*k.use, recipe.amax_history);
+  for (size_t i = 0; i < std::size(kOperands); ++i) {
+    json[kOperands[i].json] =
+        OperandText(recipe.operands[i], recipe.amax_history);
   }
-  std::vector<std::string> values = SettingTexts(recipe);
-  for (size_t i = 0; i < values.size(); ++i) {
-    std::optional<int64_t> number = ParseInt(values[i]);
-    json[kSettings[i].json] = number ? Json(*number) : Json(values[i]);
+  for (const Setting& setting : kSettings) {
+    if (!setting.print) continue;
+    std::string value = setting.print(recipe);
+    std::optional<int64_t> number = ParseInt(value);
+    json[setting.json] = number ? Json(*number) : Json(value);
   }
   return json.dump();
+}
+
+std::string RecipeSettingsHelp() {
+  std::string help;
+  for (const Setting& setting : kSettings) {
+    help += Concat("  ", setting.item, ":", setting.help, "\n");
+  }
+  return help;
 }
 
 }  // namespace onnx_fp8

@@ -11,12 +11,8 @@
 //   scaling      dyn | delN (a history of N steps) | sta
 //   granularity  ten | row | blkN (1 x N) | blkNxN
 //   format       e4m3 | e5m2
-// Then, where it isn't the default:
-//   fa:fwd+dgrad+wgrad   GEMMs with fast accumulation, or none (default: fwd)
-//   tr:requantize        Transposition (default: hp)
-//   scales:e8m0          their storage (default: float32)
-//   algo:most_recent     of delayed scaling (default: max); history:N, margin:N
-//   update:micro         scales move with each micro-batch (default: step)
+// Settings follow where they are not the default, as in margin:-1,algo:max; the
+// table in recipe_text.cc has all, RecipeSettingsHelp() prints it.
 #pragma once
 
 #include <string>
@@ -39,5 +35,8 @@ std::string RecipeText(const Recipe& recipe);
 // The same as JSON: {"input": "dyn_ten_e4m3", …, "amax_history": 16, …}, all
 // keys. ParseRecipe takes fewer, and "recipe": the preset that they override.
 std::string RecipeJson(const Recipe& recipe);
+
+// A line for each setting, for people.
+std::string RecipeSettingsHelp();
 
 }  // namespace onnx_fp8

@@ -14,24 +14,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Row {
-  OptimizerKind kind;
-  const char* name;
-  double weight_decay;
-  void (*append)(Builder&, const Update&, const OptimizerSpec&);
-};
-
-constexpr Row kRows[] = {
-    {OptimizerKind::kSgd, "sgd", 0, AppendSgd},
-    {OptimizerKind::kAdam, "adam", 0, AppendAdam},
-    {OptimizerKind::kAdamW, "adamw", 0.01, AppendAdamW},
-};
-
-const Row& Find(OptimizerKind kind) {
-  for (const Row& row : kRows) {
-    if (row.kind == kind) return row;
+const OptimizerRow& Find(const std::string& kind) {
+  std::string names;
+  for (const OptimizerRow& row : kOptimizers) {
+    if (kind == row.name) return row;
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
-  Fail("expected an optimizer, got ", static_cast<int>(kind));
+  Fail("expected one of the optimizers ", names, ", got \"", kind, "\"");
 }
 
 // `limit` itself is outside.
@@ -40,9 +29,9 @@ void CheckRange(const char* name, double value, double limit) {
         "), got ", value);
 }
 
-Value* State(Graph& graph, const std::string& name, Tensor initial) {
+Value* State(Graph& graph, const std::string& name, Role role, Tensor initial) {
   Value* state = graph.AddInitializer(graph.FreshName(name), initial);
-  state->role = Role::kState;
+  state->role = role;
   return state;
 }
 
@@ -119,10 +108,15 @@ bool Matches(const std::string& pattern, const ParameterGradient& p) {
 
 }  // namespace
 
-const char* Name(OptimizerKind kind) { return Find(kind).name; }
+std::vector<std::string> OptimizerNames() {
+  std::vector<std::string> names;
+  for (const OptimizerRow& row : kOptimizers) names.push_back(row.name);
+  return names;
+}
 
 void CheckOptimizer(const OptimizerSpec& spec) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
+  Find(spec.kind);
   CheckRange("lr", spec.lr, kNone);
   CheckRange("beta1", spec.beta1, 1);
   CheckRange("beta2", spec.beta2, 1);
@@ -164,7 +158,7 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                                 b.Cast(update.grad, update.param->dtype)};
   for (const std::string& moment : moments) {
     inputs.push_back(
-        State(graph, update.param->name + "." + moment,
+        State(graph, update.param->name + "." + moment, Role::kMoment,
               Tensor::Zeros(update.param->dtype, *update.param->shape)));
   }
   for (Value* scalar : scalars) inputs.push_back(scalar);
@@ -183,6 +177,7 @@ OptimizerValues AppendOptimizer(
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
+  b.set_part(Part::kOptimizer);
   OptimizerValues values;
   values.lr = graph.AddInitializer(graph.FreshName("lr"),
                                    Tensor::Scalar(static_cast<float>(spec.lr)));
@@ -193,13 +188,14 @@ OptimizerValues AppendOptimizer(
   Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});
-  values.step = State(graph, "optimizer.step", zero);
-  values.skipped = State(graph, "optimizer.skipped", zero.Clone());
+  values.step = State(graph, "optimizer.step", Role::kCounter, zero);
+  values.skipped =
+      State(graph, "optimizer.skipped", Role::kCounter, zero.Clone());
   Value* step = b.Add(values.step, b.Cast(values.ok, DType::kInt64));
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
 
-  const Row& row = Find(spec.kind);
+  const OptimizerRow& row = Find(spec.kind);
   for (const ParameterGradient& p : parameters) {
     Update update{.param = p.param,
                   .grad = p.grad,

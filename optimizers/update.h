@@ -21,10 +21,22 @@ struct Update {
   Value* ok;
 };
 
-// Emit the update node, its moments and the bindings.
-void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec);
-void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec);
-void AppendAdamW(Builder& b, const Update& update, const OptimizerSpec& spec);
+// Emits the update node, its moments and the bindings.
+using AppendFunction = void(Builder& b, const Update& update,
+                            const OptimizerSpec& spec);
+
+// The table of optimizers: each is a row here and a file that appends its node.
+AppendFunction AppendAdam, AppendAdamW, AppendSgd;
+struct OptimizerRow {
+  const char* name;
+  double weight_decay;  // where the spec has none
+  AppendFunction* append;
+};
+inline constexpr OptimizerRow kOptimizers[] = {
+    {"adamw", 0.01, AppendAdamW},  // decoupled from the gradient
+    {"adam", 0, AppendAdam},
+    {"sgd", 0, AppendSgd},
+};
 
 // For the above: a node `op` (param, grad, moments…, scalars…). Each moment is
 // state that starts at zero.

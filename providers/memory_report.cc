@@ -13,17 +13,6 @@
 namespace onnx_fp8 {
 namespace {
 
-bool IsScaleState(const Value& state) {
-  return std::ranges::any_of(state.uses, [](const Node* node) {
-    if (node->IsOurs("UpdateScale") || node->IsOurs("QuantizeWith"))
-      return true;
-    return node->Is("Gather") &&
-           std::ranges::any_of(node->out(0)->uses, [](const Node* reader) {
-             return reader->IsOurs("QuantizeWith");
-           });
-  });
-}
-
 class Kinds {
  public:
   Kinds(const Plan& plan, const Graph& graph, const GradientNames& gradients) {
@@ -67,11 +56,12 @@ class Kinds {
       case Role::kParameter:
       case Role::kFrozen:
         return MemoryKind::kParameter;
-      case Role::kState:
-        return IsScaleState(value) ? MemoryKind::kFp8State
-                                   : MemoryKind::kOptimizerState;
+      case Role::kScale:
+        return MemoryKind::kFp8State;
       case Role::kNone:
         break;
+      default:
+        return MemoryKind::kOptimizerState;
     }
     if (value.is_input) return MemoryKind::kInput;
     if (value.is_initializer()) return MemoryKind::kConstant;

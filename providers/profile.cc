@@ -6,6 +6,7 @@
 
 #include "graph/node_cost.h"
 #include "graph/node_notes.h"
+#include "graph/op_facts.h"
 #include "graph/print.h"
 #include "onnx_fp8/file.h"
 
@@ -24,18 +25,16 @@ std::string ShapeOf(const Node& node) {
 std::string RoleOf(const Node& node) {
   std::string role = NodeNote(node, "role");
   if (!role.empty()) return role;
-  bool ours = node.domain == kDomain;
-  if (ours && (node.op.starts_with("Quantize") ||
-               node.IsOurs("DequantizeBlock") || node.IsOurs("UpdateScale"))) {
-    return "quantise";
+  switch (FactsOf(node).kind) {
+    case OpKind::kQuantize:
+    case OpKind::kDequantize:
+    case OpKind::kScaleUpdate:
+      return "quantise";
+    case OpKind::kParameterUpdate:
+      return "optimizer";
+    default:
+      return node.part == Part::kOptimizer ? "optimizer" : "other";
   }
-  // Everything that optimizers/ appends has names of this kind.
-  auto named = [](const std::string& name) {
-    return name.starts_with("optimizer.") || name == "grad_norm";
-  };
-  bool optimizer =
-      named(node.name) || (node.out(0) && named(node.out(0)->name));
-  return optimizer ? "optimizer" : "other";
 }
 
 }  // namespace
@@ -115,16 +114,17 @@ ProfileReport Profiler::Report() const {
     const Node& node = *total.node;
     double calls = static_cast<double>(total.calls) / steps;
     NodeCost cost = CostOf(node);
-    report.nodes.push_back({.node = node.Where(),
-                            .op = OpName(node),
-                            .role = RoleOf(node),
-                            .fqn = NodeNote(node, "fqn"),
-                            .shape = ShapeOf(node),
-                            .calls = calls,
-                            .milliseconds = total.time / 1e3 / steps,
-                            .flops = cost.flops * calls,
-                            .bytes = cost.bytes * calls,
-                            .eight_bit = node.op.starts_with("ScaledMatMul")});
+    report.nodes.push_back(
+        {.node = node.Where(),
+         .op = OpName(node),
+         .role = RoleOf(node),
+         .fqn = NodeNote(node, "fqn"),
+         .shape = ShapeOf(node),
+         .calls = calls,
+         .milliseconds = total.time / 1e3 / steps,
+         .flops = cost.flops * calls,
+         .bytes = cost.bytes * calls,
+         .eight_bit = FactsOf(node).kind == OpKind::kScaledProduct});
   }
   std::ranges::stable_sort(report.nodes, std::greater<>(),
                            &NodeProfile::milliseconds);

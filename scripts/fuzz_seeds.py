@@ -127,7 +127,7 @@ def command_line_seeds():
             "train m.onnx --steps 1 --group *.bias=weight_decay:0,lr_scale:2 "
             "--recipe-for fc*=off --freeze * --train w,b --include a --exclude b",
             "train m.onnx --steps 2 --optimizer sgd --momentum 0.9 --nesterov "
-            "--threads 2 --isa avx2 --amax-history 4 --margin -2 --grad-accum 2",
+            "--threads 2 --isa avx2 --recipe delayed,history:4,margin:-2 --grad-accum 2",
             "train --resume --out run --whole x,labels --no-shuffle --json",
             "shape batch=4", "recipes --json", "recipes tensorwise", "ops",
             "version --json", "help train", "trian"):

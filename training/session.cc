@@ -345,7 +345,7 @@ class Session : public TrainingSession {
     for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
                                 {kHistoryState, &fresh.history}}) {
       const Value* value = step.graph->Find(name);
-      if (value && value->role == Role::kState) *tensor = value->data.Clone();
+      if (value && value->role == Role::kScale) *tensor = value->data.Clone();
     }
     if (restored_) {
       remark_ = CarryScales(*restored_, &fresh);
@@ -362,10 +362,9 @@ class Session : public TrainingSession {
 
   // Scales of the model's own that happen to have such a name stay.
   void EraseScales(TensorMap& state) const {
-    std::erase_if(state, [this](const auto& entry) {
-      return entry.first.starts_with("fp8.") &&
-             !model_.graph->Find(entry.first);
-    });
+    for (const char* name : {kScaleState, kHistoryState}) {
+      if (!model_.graph->Find(name)) state.erase(name);
+    }
   }
 
   PlannedStep& Keep(PlannedStep planned) {

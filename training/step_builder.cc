@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "graph/passes/fuse_loss.h"
 #include "graph/passes/running_statistics.h"
 #include "graph/passes/scale_update.h"
@@ -51,7 +52,7 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     if (!micro.trained.contains(name)) continue;
     Value* param = graph.AddInitializer(name, original->data);
     param->role = Role::kParameter;
-    sums_.push_back(AddSum(kAccumulated + name, param->dtype, *param->shape));
+    sums_.push_back(AddGradientSum(*param));
     Value* share =
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
     shares_.push_back({param, b.Mul(sums_.back(), share), Fqn(name)});
@@ -136,8 +137,7 @@ void StepBuilder::OutputGradients(Graph& graph) {
 void StepBuilder::Accumulate(Graph& graph) {
   Builder b(graph, "micro.");
   for (auto [param, grad] : pairs_) {
-    Value* sum =
-        AddSum(kAccumulated + param->name, param->dtype, *param->shape);
+    Value* sum = AddGradientSum(*param);
     graph.state.push_back({sum, b.Add(sum, grad)});
   }
   amax_ = AmaxVector(graph, step_.fp8);
@@ -273,9 +273,15 @@ Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
   std::string name = hint;
   for (int i = 1; source_.model->Find(name); ++i) name = Concat(hint, "_", i);
   Value* value = step_.graph->AddInitializer(name, Tensor::Zeros(dtype, shape));
-  value->role = Role::kState;
+  value->role = Role::kSum;
   step_.sums.push_back(value->name);
   return value;
+}
+
+Value* StepBuilder::AddGradientSum(const Value& param) {
+  Value* sum = AddSum(kAccumulated + param.name, param.dtype, *param.shape);
+  gradient_sums_.insert(sum);
+  return sum;
 }
 
 void StepBuilder::AddOutput(Value* value) {
@@ -285,17 +291,20 @@ void StepBuilder::AddOutput(Value* value) {
   }
 }
 
-// Of updates and of sums over micro-batches the gradient is the second operand.
+// Gradients are what updates read, sums over micro-batches and what these add.
 void StepBuilder::NameParameterGradients() {
   std::set<std::string>& names = step_.gradient_names.parameters;
   for (const StateBinding& binding : step_.graph->state) {
-    const std::string& state = binding.state->name;
-    bool is_sum = state.starts_with(kAccumulated) &&
-                  std::ranges::find(step_.sums, state) != step_.sums.end();
-    if (is_sum) names.insert(state);
-    const Node* update = binding.next->producer;
-    bool reads_gradient = is_sum || binding.state->role == Role::kParameter;
-    if (update && reads_gradient) names.insert(update->in(1)->name);
+    const Node* node = binding.next->producer;
+    if (gradient_sums_.contains(binding.state)) {
+      names.insert(binding.state->name);
+      if (!node) continue;  // the sum starts anew
+      for (const Value* in : node->inputs()) names.insert(in->name);
+    }
+    int gradient = node ? FactsOf(*node).gradient : -1;
+    if (gradient >= 0) {
+      names.insert(node->in(static_cast<size_t>(gradient))->name);
+    }
   }
 }
 

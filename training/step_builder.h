@@ -59,6 +59,7 @@ class StepBuilder {
   void Optimise(const std::vector<ParameterGradient>& parameters);
   void OutputAmaxes();
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
+  Value* AddGradientSum(const Value& param);
   void AddOutput(Value* value);
   void NameParameterGradients();
 
@@ -73,6 +74,7 @@ class StepBuilder {
   Value* ok_ = nullptr;                    // whether state may move
   std::vector<ParameterGradient> shares_;  // of kApply
   std::vector<Value*> sums_;               // of kApply
+  std::set<const Value*> gradient_sums_;
 };
 
 }  // namespace onnx_fp8

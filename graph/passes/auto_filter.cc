@@ -36,10 +36,11 @@ Prediction OnH100(const SpeedTable& table, const Recipe& recipe, int64_t m,
     if (size % 16 == 0) continue;
     return {false, {}, Concat("h100: ", name, " is no multiple of 16")};
   }
-  bool rows = recipe.input.granularity == Granularity::kRow;
+  bool rows = recipe[Use::kInput].granularity == Granularity::kRow;
   if (!rows || m < 0) return ByThresholds(rows, k, n);
   double speedup = table.speedup.At(m, k, n);
-  if (recipe.input_for_wgrad.high_precision) speedup = std::min(speedup, 1.5);
+  if (recipe[Use::kInputForWgrad].high_precision)
+    speedup = std::min(speedup, 1.5);
   return {speedup >= 1, speedup, "h100: " + Times(speedup)};
 }
 
@@ -65,16 +66,16 @@ Prediction Measured(const SpeedTable& table, const Recipe& r, int64_t m,
     after +=
         operand.high_precision ? fp32 : operations / table.fp8.At(p, depth, q);
   };
-  add(r.input, m, k, n);
-  add(r.grad_output, m, n, k);
-  add(r.grad_output_for_wgrad, k, m, n);
+  add(r[Use::kInput], m, k, n);
+  add(r[Use::kGradOutput], m, n, k);
+  add(r[Use::kGradOutputForWgrad], k, m, n);
   auto elements = [](int64_t rows, int64_t columns) {
     return static_cast<double>(rows) * static_cast<double>(columns);
   };
   double quantised =
-      Copies(r.input, r.input_for_wgrad) * elements(m, k) +
-      Copies(r.weight, r.weight_for_dgrad) * elements(k, n) +
-      Copies(r.grad_output, r.grad_output_for_wgrad) * elements(m, n);
+      Copies(r[Use::kInput], r[Use::kInputForWgrad]) * elements(m, k) +
+      Copies(r[Use::kWeight], r[Use::kWeightForDgrad]) * elements(k, n) +
+      Copies(r[Use::kGradOutput], r[Use::kGradOutputForWgrad]) * elements(m, n);
   double speedup = before / (after + quantised / table.quantize);
   return {speedup >= 1, speedup, "measured: " + Times(speedup)};
 }
@@ -90,7 +91,7 @@ Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,
 }
 
 void CheckKnown(const SpeedTable& table, const Recipe& recipe) {
-  const OperandRecipe& input = recipe.input;
+  const OperandRecipe& input = recipe[Use::kInput];
   bool block =
       !input.high_precision && input.granularity == Granularity::kBlock;
   Check(table.measured() || !block,

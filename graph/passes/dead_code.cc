@@ -54,8 +54,7 @@ void RemoveDeadCode(Graph& graph) {
   }
   for (Node* node : dead) graph.RemoveNode(node);
   for (Value* value : graph.Initializers()) {
-    if (!live.contains(value) && !value->is_input &&
-        value->role != Role::kState) {
+    if (!live.contains(value) && !value->is_input && !IsState(value->role)) {
       graph.RemoveValue(value);
     }
   }

@@ -200,6 +200,7 @@ std::vector<Value*> CopyBody(Graph& graph, Node& node, const Graph& body) {
     Node* copy = graph.AddNode(inner.op, inputs, names, inner.attributes,
                                inner.domain, &node);
     copy->metadata = node.metadata;
+    copy->part = node.part;
     if (!node.name.empty()) copy->name = node.name + "/" + inner.op;
     for (size_t i = 0; i < names.size(); ++i) {
       if (!copy->out(i)) continue;

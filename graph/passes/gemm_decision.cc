@@ -230,11 +230,12 @@ const OperandRecipe& OperandOf(const Recipe& recipe, const GemmInfo& gemm,
   bool gradient = slot == gemm.grad_slot;
   switch (gemm.role) {
     case GemmRole::kDgrad:
-      return gradient ? recipe.grad_output : recipe.weight_for_dgrad;
+      return gradient ? recipe[Use::kGradOutput] : recipe[Use::kWeightForDgrad];
     case GemmRole::kWgrad:
-      return gradient ? recipe.grad_output_for_wgrad : recipe.input_for_wgrad;
+      return gradient ? recipe[Use::kGradOutputForWgrad]
+                      : recipe[Use::kInputForWgrad];
     default:
-      return weight ? recipe.weight : recipe.input;
+      return weight ? recipe[Use::kWeight] : recipe[Use::kInput];
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/op_facts.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
@@ -80,9 +81,9 @@ void SetSizes(GemmInfo* info) {
 
 // The products inside an Attention op of ours; kNone all.
 void AddAttention(Node& node, std::vector<GemmInfo>* gemms) {
-  bool forward = node.IsOurs("Attention") || node.IsOurs("AttentionBias");
-  bool backward =
-      node.IsOurs("AttentionGrad") || node.IsOurs("AttentionBiasGrad");
+  OpKind kind = FactsOf(node).kind;
+  bool forward = kind == OpKind::kAttention;
+  bool backward = kind == OpKind::kAttentionGrad;
   if (!forward && !backward) return;
   size_t first = backward ? 1 : 0;
   const Value *q = node.in(first), *k = node.in(first + 1),
@@ -132,7 +133,7 @@ std::vector<GemmInfo> ClassifyGemms(
   std::vector<GemmInfo> gemms;
   for (Node& node : graph.nodes()) {
     AddAttention(node, &gemms);
-    if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
+    if (FactsOf(node).kind != OpKind::kProduct) continue;
     GemmInfo info;
     info.node = &node;
     SetSizes(&info);

@@ -35,7 +35,7 @@ const char* OperandName(const GemmInfo& gemm, int slot) {
 // same scales where it has one.
 GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
-                recipe.grad_output == recipe.grad_output_for_wgrad;
+                recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
   return shared ? GemmRole::kDgrad : gemm.role;
 }
 

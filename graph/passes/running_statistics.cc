@@ -43,7 +43,7 @@ void BindRunningStatistics(Graph& graph, Value* ok) {
   for (Node* node : norms) {
     for (size_t i : {1, 2}) {
       Value* state = node->in(i + 2);
-      if (!state || state->role != Role::kState) continue;
+      if (!state || !IsState(state->role)) continue;
       auto known =
           std::ranges::find(moved, state, [](auto& m) { return m.first; });
       Value* old = known == moved.end() ? state : known->second;

@@ -26,7 +26,7 @@ Value* AddScales(Graph& graph, Fp8Plan* plan) {
   if (!plan->scale) {
     plan->scale = graph.AddInitializer(graph.FreshName(kScaleState),
                                        Tensor::Zeros(DType::kFloat, {1}));
-    plan->scale->role = Role::kState;
+    plan->scale->role = Role::kScale;
   }
   return plan->scale;
 }
@@ -45,7 +45,7 @@ void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan) {
   plan->history = graph.AddInitializer(
       graph.FreshName(kHistoryState),
       Tensor::Zeros(DType::kFloat, {recipe.amax_history, n}));
-  plan->history->role = Role::kState;
+  plan->history->role = Role::kScale;
   plan->q_max = graph.AddInitializer(graph.FreshName("fp8.q_max"),
                                      Tensor::From<float>({n}, q_max));
 }

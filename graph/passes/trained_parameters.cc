@@ -347,7 +347,7 @@ class Marker {
 
   void Mark() {
     for (HeldTensor& tensor : tensors_) {
-      bool bound = tensor.value->role == Role::kState;
+      bool bound = IsState(tensor.value->role);
       if (!bound) tensor.value->role = Role::kNone;
       std::string reason =
           bound ? "state: each run of the file gives it a new value"
@@ -428,7 +428,7 @@ class Marker {
       return Concat("constant: ", Name(tensor.data.dtype()), " data");
     }
     if (rule_.running().contains(value.name)) {
-      value.role = Role::kState;
+      value.role = Role::kStatistic;
       return "state: running statistics of BatchNormalization";
     }
     if (found != rule_.found().end() && CannotTell(tensor)) {

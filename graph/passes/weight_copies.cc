@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "graph/op_facts.h"
 #include "graph/passes/dead_code.h"
 
 namespace onnx_fp8 {
 namespace {
-
-bool IsQuantize(const Node& node) {
-  return node.domain == kDomain && node.op.starts_with("Quantize");
-}
 
 class Splitter {
  public:
@@ -22,7 +19,7 @@ class Splitter {
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node)) continue;
       for (const Value* out : node.outputs()) known_.insert(out);
-      if (IsQuantize(node)) moved.push_back(&node);
+      if (FactsOf(node).kind == OpKind::kQuantize) moved.push_back(&node);
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();

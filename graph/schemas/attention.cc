@@ -199,12 +199,16 @@ std::vector<OpDefinition> AttentionOps() {
       Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients);
   static const std::string biased_grad =
       Body("(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients);
+  constexpr OpFacts forward = {OpKind::kAttention, AttentionFlops};
+  constexpr OpFacts backward = {OpKind::kAttentionGrad, AttentionGradFlops};
   // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
   return {
-      {"Attention", attributes, plain.c_str(), InferForward},
-      {"AttentionBias", attributes, biased.c_str(), InferForward},
-      {"AttentionGrad", attributes, plain_grad.c_str(), InferBackward},
-      {"AttentionBiasGrad", attributes, biased_grad.c_str(), InferBackward},
+      {"Attention", attributes, plain.c_str(), InferForward, forward},
+      {"AttentionBias", attributes, biased.c_str(), InferForward, forward},
+      {"AttentionGrad", attributes, plain_grad.c_str(), InferBackward,
+       backward},
+      {"AttentionBiasGrad", attributes, biased_grad.c_str(), InferBackward,
+       backward},
   };
 }
 

@@ -203,22 +203,25 @@ std::vector<OpDefinition> OptimizerOps() {
                                            {"one_minus_beta1", kFloat},
                                            {"one_minus_beta2", kFloat},
                                            {"eps", kFloat}};
+  constexpr OpFacts update = {.kind = OpKind::kParameterUpdate, .gradient = 1};
   return {
       {"SGD",
        {{"weight_decay", kFloat}, {"lr_scale", kFloat}},
        kSgd,
-       [](Node& node) { Infer(node, 0, SgdScalars()); }},
+       [](Node& node) { Infer(node, 0, SgdScalars()); },
+       update},
       {"SGDMomentum",
        {{"weight_decay", kFloat},
         {"lr_scale", kFloat},
         {"momentum", kFloat},
         {"nesterov", kInt}},
        kMomentum,
-       [](Node& node) { Infer(node, 1, SgdScalars()); }},
+       [](Node& node) { Infer(node, 1, SgdScalars()); },
+       update},
       {"Adam", adam, AdamBody().c_str(),
-       [](Node& node) { Infer(node, 2, AdamScalars()); }},
+       [](Node& node) { Infer(node, 2, AdamScalars()); }, update},
       {"AdamW", adam, AdamWBody().c_str(),
-       [](Node& node) { Infer(node, 2, AdamScalars()); }},
+       [](Node& node) { Infer(node, 2, AdamScalars()); }, update},
   };
 }
 

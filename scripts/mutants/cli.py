@@ -23,17 +23,21 @@ MUTANTS = (
       python("full_output")),
     M("truncation: the program does not look", "cli/commands.cc",
       "  CatchTruncation();\n", "", python("cut_while_it_is_read")),
+    M("resume: flags of older versions are passed over", "cli/run_folder.cc",
+      "    TranslateOldFlags(&config.flags);\n",
+      '    config.flags.erase("--amax-history");\n'
+      '    config.flags.erase("--margin");\n', python("older_versions")),
     M("eval: batches weigh the same", "cli/evaluate.cc",
-      "if (weight > 0) sum_ += result.loss * static_cast<double>(weight);\n"
-      "      count_ += weight;",
-      "if (weight > 0) sum_ += result.loss, ++count_;",
+      "if (count > 0) sum_ += loss * static_cast<double>(count);\n"
+      "    count_ += count;", "if (count > 0) sum_ += loss, ++count_;",
       python("eval_is_the_mean")),
     M("eval: perplexity in bits", "cli/evaluate.cc",
       "e.perplexity = std::exp(e.loss);", "e.perplexity = std::exp2(e.loss);",
       python("token_files")),
-    M("eval: accuracy counts ignored labels", "cli/evaluate.cc",
-      "if (target == kIgnored) continue;\n"
-      "    int64_t best = 0;", "int64_t best = 0;", cli("CountHits*")),
+    M("eval: the samples that fill a batch count", "cli/evaluate.cc",
+      "      output = FirstRows(output, rows);\n"
+      "      label = FirstRows(label, rows);\n", "",
+      python("eval_keeps_the_last")),
     M("cli: what is printed for a shell is not quoted", "cli/flags.cc",
       "bool plain =\n"
       "        !word.empty() &&",

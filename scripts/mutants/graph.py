@@ -101,7 +101,7 @@ MUTANTS = (
     M("needed when: the wrong operand", "graph/needed_when.cc",
       "Condition taken{node.in(0), i == 1};",
       "Condition taken{node.in(0), i != 1};", NEEDED_WHEN),
-    M("cost: causal attention without its diagonal", "graph/node_cost.cc",
+    M("cost: causal attention without its diagonal", "graph/flops.cc",
       "short_rows * (short_rows + 1) / 2", "short_rows * short_rows / 2",
       graph("NodeCost.*")),
     M("upgrade: an old Softmax is of one axis", "graph/old_forms.cc",

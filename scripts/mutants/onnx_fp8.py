@@ -145,13 +145,13 @@ MUTANTS = (
     M("sqnr: weights in blocks of rows", "onnx_fp8/recipe.cc",
       "weight.square = true;", "", LINEAR_SQNR),
     M("sqnr: no gradient of weights in high precision", "onnx_fp8/recipe.cc",
-      "recipe.input_for_wgrad = recipe.grad_output_for_wgrad = "
-      "OperandRecipe();", "", LINEAR_SQNR),
+      "recipe[Use::kInputForWgrad] = recipe[Use::kGradOutputForWgrad] =\n"
+      "        OperandRecipe();", "", LINEAR_SQNR),
     M("recipe: a second use does not follow", "onnx_fp8/recipe_text.cc",
-      "if (follows) recipe_", "if (follows && false) recipe_",
+      "if (base[use] == base[second]) recipe_", "if (false) recipe_",
       base("Recipe.*")),
     M("recipe: a second use always follows", "onnx_fp8/recipe_text.cc",
-      "if (follows) recipe_", "if (follows || k.second) recipe_",
+      "if (base[use] == base[second]) recipe_", "recipe_",
       base("Recipe.*")),
     M("json: depth is any", "onnx_fp8/shallow_json.h", "at <= depth",
       "(at <= depth || true)", bad_input("deeply")),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/old_flags.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "tests/training/files.h"
@@ -20,7 +21,7 @@ OptimizerSpec ParseOptimizerFlags(const Arguments& arguments) {
 
 TEST(OptimizerFlagsTest, DefaultsArePyTorchs) {
   OptimizerSpec spec = ParseOptimizerFlags({});
-  EXPECT_EQ(spec.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(spec.kind, "adamw");
   EXPECT_EQ(spec.lr, 1e-3);
   EXPECT_EQ(spec.beta1, 0.9);
   EXPECT_EQ(spec.beta2, 0.999);
@@ -35,7 +36,7 @@ TEST(OptimizerFlagsTest, TakesAll) {
       {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9", "--nesterov",
        "--weight-decay", "0", "--clip-norm", "1", "--betas", "0.8,0.99",
        "--group", "*.bias=weight_decay:0,lr_scale:0.5"});
-  EXPECT_EQ(spec.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(spec.kind, "sgd");
   EXPECT_EQ(spec.momentum, 0.9);
   EXPECT_TRUE(spec.nesterov);
   EXPECT_EQ(spec.weight_decay, 0.0);
@@ -70,11 +71,11 @@ TEST(RecipeFlagsTest, Make) {
   Flags flags("test", "");
   RecipeFlags values;
   values.AddTo(flags);
-  flags.Parse({"--recipe", "delayed", "--amax-history", "4", "--amax-algo",
-               "most_recent", "--margin", "-1", "--filter-fqns", "a,b"});
+  flags.Parse({"--recipe", "delayed,history:4,algo:most_recent,margin:-1",
+               "--filter-fqns", "a,b"});
   Recipe recipe = values.Make();
   EXPECT_TRUE(recipe.enabled());
-  EXPECT_EQ(recipe.input.scaling, Scaling::kDelayed);
+  EXPECT_EQ(recipe[Use::kInput].scaling, Scaling::kDelayed);
   EXPECT_EQ(recipe.amax_history, 4);
   EXPECT_TRUE(recipe.most_recent);
   EXPECT_EQ(recipe.margin, -1);
@@ -84,19 +85,39 @@ TEST(RecipeFlagsTest, Make) {
   EXPECT_THROW(RecipeFlags{.recipe = "fp4"}.Make(), UsageError);
 }
 
-// Flags that are not given leave the recipe alone.
-TEST(RecipeFlagsTest, Override) {
-  RecipeFlags values;
-  values.recipe = "delayed,history:4,margin:1,algo:most_recent";
-  EXPECT_EQ(values.Make(), ParseRecipe(values.recipe));
-  values.amax_history = 8;
-  values.amax_algo = "max";
-  EXPECT_EQ(values.Make(), ParseRecipe("delayed,history:8,margin:1"));
-  values = {.recipe = "mxfp8"};
-  values.scale_dtype = "e8m0";
-  EXPECT_TRUE(values.Make().e8m0_scales);
-  values.recipe = "blockwise";
-  EXPECT_THROW(values.Make(), UsageError);
+// What runs of older versions saved.
+TEST(OldFlagsTest, AreSettingsOfTheRecipes) {
+  FlagMap flags = {{"--recipe", {"delayed,margin:1"}},
+                   {"--recipe-for", {"a=off", "b=delayed,i:del8_ten_e4m3"}},
+                   {"--amax-history", {"4"}},
+                   {"--amax-algo", {"most_recent"}},
+                   {"--lr", {"1"}}};
+  TranslateOldFlags(&flags);
+  auto recipe = [](const std::string& text) { return ParseRecipe(text); };
+  EXPECT_EQ(flags.size(), 3u);
+  EXPECT_EQ(recipe(flags["--recipe"][0]),
+            recipe("delayed,history:4,algo:most_recent,margin:1"));
+  EXPECT_EQ(recipe(flags["--recipe-for"][0].substr(2)),
+            recipe("off,history:4,algo:most_recent"));
+  EXPECT_EQ(recipe(flags["--recipe-for"][1].substr(2)),
+            recipe("delayed,history:4,algo:most_recent"));
+  flags = {{"--recipe", {"rowwise"}},
+           {"--margin", {"-2"}},
+           {"--scale-dtype", {"e8m0"}}};
+  TranslateOldFlags(&flags);
+  EXPECT_EQ(recipe(flags["--recipe"][0]),
+            recipe("rowwise,margin:-2,scales:e8m0"));
+  flags = {{"--amax-history", {"9"}}};
+  TranslateOldFlags(&flags);
+  EXPECT_EQ(recipe(flags["--recipe"][0]), recipe("off,history:9"));
+  const FlagMap now = {{"--recipe", {"delayed"}}, {"--recipe-for", {"a"}}};
+  flags = now;
+  TranslateOldFlags(&flags);
+  EXPECT_EQ(flags, now);
+  for (const char* wrong : {"0", "x", "4,margin:1"}) {
+    flags = {{"--amax-history", {wrong}}};
+    EXPECT_THROW(TranslateOldFlags(&flags), Error) << wrong;
+  }
 }
 
 TEST(RecipeFlagsTest, Filter) {
@@ -105,7 +126,7 @@ TEST(RecipeFlagsTest, Filter) {
   values.AddTo(flags);
   flags.Parse({"--include", "a*,b?", "--exclude", "c", "--recipe-for",
                "layers.0.*=off", "--recipe-for",
-               "head=delayed,go:del16_ten_e4m3", "--margin", "2"});
+               "head=delayed,go:del16_ten_e4m3,margin:2"});
   GemmFilter filter = values.MakeFilter();
   EXPECT_EQ(filter.include, (std::vector<std::string>{"a*", "b?"}));
   EXPECT_EQ(filter.exclude, (std::vector<std::string>{"c"}));
@@ -113,7 +134,6 @@ TEST(RecipeFlagsTest, Filter) {
   EXPECT_EQ(filter.recipes[0].first, "layers.0.*");
   EXPECT_FALSE(filter.recipes[0].second.enabled());
   EXPECT_EQ(filter.recipes[1].first, "head");
-  // --margin is for all.
   EXPECT_EQ(filter.recipes[1].second,
             ParseRecipe("delayed,go:del16_ten_e4m3,margin:2"));
   for (const char* wrong : {"layers", "=off", "head=fp4", "head="}) {

@@ -164,7 +164,7 @@ TEST(GemmDecision, DelayedScalesHaveOneRule) {
 TEST(GemmDecision, ImpossibleRecipesAreRefused) {
   auto graph = ParseGraph(kStep);
   Fp8Spec spec = {ParseRecipe("tensorwise")};
-  spec.recipe.weight.high_precision = true;
+  spec.recipe[Use::kWeight].high_precision = true;
   EXPECT_THROW(DecideGemms({}, spec), Error);
 }
 
@@ -192,12 +192,12 @@ TEST(GemmDecision, OperandOf) {
   ASSERT_EQ(dgrad.role, GemmRole::kDgrad);
   ASSERT_EQ(wgrad.role, GemmRole::kWgrad);
   Recipe r;
-  EXPECT_EQ(&OperandOf(r, forward, 0), &r.input);
-  EXPECT_EQ(&OperandOf(r, forward, 1), &r.weight);
-  EXPECT_EQ(&OperandOf(r, dgrad, 0), &r.grad_output);
-  EXPECT_EQ(&OperandOf(r, dgrad, 1), &r.weight_for_dgrad);
-  EXPECT_EQ(&OperandOf(r, wgrad, 0), &r.input_for_wgrad);
-  EXPECT_EQ(&OperandOf(r, wgrad, 1), &r.grad_output_for_wgrad);
+  EXPECT_EQ(&OperandOf(r, forward, 0), &r[Use::kInput]);
+  EXPECT_EQ(&OperandOf(r, forward, 1), &r[Use::kWeight]);
+  EXPECT_EQ(&OperandOf(r, dgrad, 0), &r[Use::kGradOutput]);
+  EXPECT_EQ(&OperandOf(r, dgrad, 1), &r[Use::kWeightForDgrad]);
+  EXPECT_EQ(&OperandOf(r, wgrad, 0), &r[Use::kInputForWgrad]);
+  EXPECT_EQ(&OperandOf(r, wgrad, 1), &r[Use::kGradOutputForWgrad]);
 }
 
 }  // namespace

@@ -207,10 +207,10 @@ void ParseLine(Graph& graph, Line& line) {
   }
   bool is_input = line.Take("input ");
   std::optional<Role> role;
-  if (line.Take("const ")) role = Role::kNone;
-  if (line.Take("param ")) role = Role::kParameter;
-  if (line.Take("frozen ")) role = Role::kFrozen;
-  if (line.Take("state ")) role = Role::kState;
+  for (int i = 0; i <= static_cast<int>(Role::kBound); ++i) {
+    auto known = static_cast<Role>(i);
+    if (line.Take(std::string(Name(known)) + " ")) role = known;
+  }
   if (is_input || role) {
     ParseSource(graph, line, is_input, role);
   } else {

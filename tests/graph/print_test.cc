@@ -15,7 +15,12 @@ input const lr: float[] = {0.001}
 param w: float[3,4]
 const axes: int64[2] = {0,-1}
 const big: float[9]
-state m: float[3,4]
+moment m: float[3,4]
+scale "a scale": float[]
+statistic mean: float[3]
+sum s: float[3]
+counter step: int64[]
+state other: float[]
 const "const.int64[1] 0": int64[1] = {0}
 h: float[?,4] = MatMul(x, w)  # blocks.0/linear
 a: float, _, b: bool[] = com.x.Three<alpha=0.5, axis=-1, beta=2.0, list=[1,2], mode="a b", w=[1.5,1e+30]>(h, , "const.int64[1] 0")

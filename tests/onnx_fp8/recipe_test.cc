@@ -67,19 +67,19 @@ TEST(Recipe, ItemsOverrideAPreset) {
   Recipe recipe = ParseRecipe("delayed,go:del4_ten_e4m3,margin:-1");
   EXPECT_EQ(recipe.amax_history, 4);
   EXPECT_EQ(recipe.margin, -1);
-  EXPECT_EQ(recipe.grad_output.dtype, DType::kE4M3);
-  EXPECT_EQ(recipe.grad_output, recipe.grad_output_for_wgrad);
+  EXPECT_EQ(recipe[Use::kGradOutput].dtype, DType::kE4M3);
+  EXPECT_EQ(recipe[Use::kGradOutput], recipe[Use::kGradOutputForWgrad]);
   EXPECT_EQ(RecipeText(recipe),
             "i:del4_ten_e4m3,w:del4_ten_e4m3,go:del4_ten_e4m3,margin:-1");
   // A second use that was another stays.
   recipe = ParseRecipe("rowwise_with_gw_hp,i:dyn_ten_e4m3");
-  EXPECT_TRUE(recipe.input_for_wgrad.high_precision);
+  EXPECT_TRUE(recipe[Use::kInputForWgrad].high_precision);
   // An item for the second use counts wherever it stands.
   recipe = ParseRecipe("tensorwise,go_gw:dyn_ten_e4m3,go:dyn_row_e4m3");
-  EXPECT_EQ(recipe.grad_output.granularity, Granularity::kRow);
-  EXPECT_EQ(recipe.grad_output_for_wgrad.granularity, Granularity::kTensor);
+  EXPECT_EQ(recipe[Use::kGradOutput].granularity, Granularity::kRow);
+  EXPECT_EQ(recipe[Use::kGradOutputForWgrad].granularity, Granularity::kTensor);
   recipe = ParseRecipe("mxfp8,round:floor,scales:e8m0,update:micro");
-  EXPECT_EQ(recipe.weight_for_dgrad.rounding, ScaleRounding::kFloor);
+  EXPECT_EQ(recipe[Use::kWeightForDgrad].rounding, ScaleRounding::kFloor);
   EXPECT_TRUE(recipe.e8m0_scales && recipe.per_micro_batch);
   recipe = ParseRecipe("rowwise,tr:requantize,algo:most_recent,history:3");
   EXPECT_EQ(recipe.transposition, Transposition::kRequantize);
@@ -116,9 +116,9 @@ class RandomRecipe {
   Recipe Draw() {
     Recipe r;
     OperandRecipe* pairs[][2] = {
-        {&r.input, &r.weight},
-        {&r.grad_output, &r.weight_for_dgrad},
-        {&r.grad_output_for_wgrad, &r.input_for_wgrad}};
+        {&r[Use::kInput], &r[Use::kWeight]},
+        {&r[Use::kGradOutput], &r[Use::kWeightForDgrad]},
+        {&r[Use::kGradOutputForWgrad], &r[Use::kInputForWgrad]}};
     for (auto& [a, b] : pairs) {
       if (Pick(4) == 0) continue;
       *a = Operand();

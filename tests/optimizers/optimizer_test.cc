@@ -69,20 +69,19 @@ struct Case {
 // The settings of data/make.py.
 std::vector<Case> Cases() {
   return {
-      {"sgd", {.kind = OptimizerKind::kSgd, .lr = 0.1}},
-      {"sgd_decay",
-       {.kind = OptimizerKind::kSgd, .lr = 0.1, .weight_decay = 0.1}},
-      {"momentum", {.kind = OptimizerKind::kSgd, .lr = 0.05, .momentum = 0.9}},
+      {"sgd", {.kind = "sgd", .lr = 0.1}},
+      {"sgd_decay", {.kind = "sgd", .lr = 0.1, .weight_decay = 0.1}},
+      {"momentum", {.kind = "sgd", .lr = 0.05, .momentum = 0.9}},
       {"nesterov",
-       {.kind = OptimizerKind::kSgd,
+       {.kind = "sgd",
         .lr = 0.05,
         .weight_decay = 0.01,
         .momentum = 0.9,
         .nesterov = true,
         .clip_norm = 1}},
-      {"adam", {.kind = OptimizerKind::kAdam, .lr = 0.01}},
+      {"adam", {.kind = "adam", .lr = 0.01}},
       {"adam_decay",
-       {.kind = OptimizerKind::kAdam,
+       {.kind = "adam",
         .lr = 0.01,
         .beta1 = 0.8,
         .beta2 = 0.95,
@@ -236,7 +235,7 @@ TEST(AppendOptimizer, AnInfiniteAmaxSkipsTheStep) {
 
 TEST(AppendOptimizer, GroupsByPattern) {
   Small s;
-  OptimizerSpec spec{.kind = OptimizerKind::kSgd, .lr = 1};
+  OptimizerSpec spec{.kind = "sgd", .lr = 1};
   spec.weight_decay = 0.5;
   spec.groups = {{.pattern = "*.bias", .weight_decay = 0.0, .lr_scale = 0.5},
                  {.pattern = "b", .weight_decay = 9.0}};
@@ -250,7 +249,7 @@ TEST(AppendOptimizer, GroupsByPattern) {
 
 TEST(AppendOptimizer, LearningRateIsAnInputWithADefault) {
   Small s;
-  OptimizerSpec spec{.kind = OptimizerKind::kSgd, .lr = 0.5};
+  OptimizerSpec spec{.kind = "sgd", .lr = 0.5};
   OptimizerValues values = AppendOptimizer(s.graph, s.parameters, spec);
   EXPECT_TRUE(values.lr->is_input);
   EXPECT_FALSE(values.lr->is_constant());

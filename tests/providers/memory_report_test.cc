@@ -64,7 +64,7 @@ constexpr char kLayer[] = R"(
 input x: float[32]
 param w: float[64]
 state m: float[64]
-state scale: float[4]
+scale scale: float[4]
 const c: float[16]
 const seed: float[16]
 a: float[32] = Op(x, w)  # /fc

@@ -180,7 +180,7 @@ class RandomGraphMaker {
           graph_.AddInitializer("s" + std::to_string(i),
                                 RandomTensor(Type(), dice_.Pick(kShapes), i));
       bool state = dice_.Below(4) > 0;
-      value->role = state ? Role::kState : Role::kNone;
+      value->role = state ? Role::kMoment : Role::kNone;
       if (state) states_.push_back(value);
       values_.push_back(value);
     }

@@ -47,6 +47,22 @@ def test_train_and_eval(batch, tmp_path):
     assert not (tmp_path / "texts").exists()
 
 
+def test_texts_say_the_role_of_state(batch, tmp_path):
+    run("train", MLP, "--data", batch, *CE, "--steps", 1, "--recipe", "delayed", "--grad-accum", 2, "--dump-passes",
+        tmp_path / "texts", "--out", tmp_path / "run")
+    roles = {}
+    for pipeline in ("02_micro", "03_apply"):
+        for line in max((tmp_path / "texts" / pipeline).glob("*.txt")).read_text().splitlines():
+            words = line.removeprefix("input ").split(":")[0].split()
+            if len(words) == 2 and words[0] not in ("const", "output"):
+                roles[words[1]] = words[0]
+    weight = next(name for name, role in roles.items() if role == "param")
+    assert {roles[name] for name in ("fp8.scale", "fp8.amax_history")} == {"scale"}
+    assert {roles[name] for name in (f"{weight}.exp_avg", f"{weight}.exp_avg_sq")} == {"moment"}
+    assert {roles[name] for name in (f"micro.grad.{weight}", "micro.amax")} == {"sum"}
+    assert {roles[name] for name in ("optimizer.step", "optimizer.skipped")} == {"counter"}
+
+
 def test_grad(batch, tmp_path):
     run("grad", MLP, "--data", batch, *CE, "-o", tmp_path / "g.safetensors", "--dump-passes", tmp_path / "texts")
     assert texts(tmp_path / "texts")["02_gradients"] == [*GRADIENTS, "ExpandMissing"]

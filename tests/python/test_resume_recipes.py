@@ -58,16 +58,17 @@ def scales(out):
 def test_another_history(tmp_path, way):
     """No amax is forgotten yet at 6 steps: the losses are those without a change."""
     whole, out = begin(tmp_path, way, "whole", steps=6), begin(tmp_path, way)
-    assert resume(out, 5, "--amax-history", 14) == (
+    recipe = WAYS[way][0]
+    assert resume(out, 5, "--recipe", f"{recipe},history:14") == (
         f"9 go on, 0 start anew, 0 are dropped; their history is 14 steps, was {HISTORY}")
-    assert flag(out, "--amax-history") == ["14"]
+    assert flag(out, "--recipe") == [f"{recipe},history:14"]
     assert resume(out, 6) == ""  # it is said once, and kept
     assert losses(out) == losses(whole)
     before, after = scales(whole), scales(out)
     for key, (scale, history) in after.items():
         assert scale == before[key][0] and len(history) == 14
         np.testing.assert_array_equal(history, before[key][1][2:])
-    assert resume(out, 7, "--amax-history", 2) == (
+    assert resume(out, 7, "--recipe", f"{recipe},history:2") == (
         "9 go on, 0 start anew, 0 are dropped; their history is 2 steps, was 14")
     assert all(len(history) == 2 for _, history in scales(out).values())
 
@@ -113,9 +114,9 @@ def test_from_recipe_to_recipe(tmp_path, way):
     begin(tmp_path, way, "delayed", steps=2)
     changes = [
         (["--recipe", "static", "--scales", tmp_path / "delayed"], "0 go on, 0 start anew, 9 are dropped"),
-        (["--recipe", "rowwise", "--scale-dtype", "e8m0"], ""),
+        (["--recipe", "rowwise,scales:e8m0"], ""),
         (["--recipe", "mxfp8,round:floor"], ""),
-        (["--recipe", "blockwise", "--scale-dtype", "float32"], ""),
+        (["--recipe", "blockwise"], ""),
         (["--recipe", "off", "--recipe-for", "fc1=delayed"], "0 go on, 3 start anew, 0 are dropped"),
         (["--recipe", "delayed", "--recipe-for", ""], "3 go on, 6 start anew, 0 are dropped"),
         (["--recipe", "off"], "0 go on, 0 start anew, 9 are dropped"),
@@ -127,7 +128,23 @@ def test_from_recipe_to_recipe(tmp_path, way):
     assert all(np.isfinite(loss) for loss in losses(out).values())
     # A recipe that does not fit what the run has is refused, and nothing is written.
     config = (out / "config.json").read_text()
-    done = run("train", "--resume", "--out", out, "--steps", 99, "--recipe", "tensorwise", "--scale-dtype", "e8m0",
-               code=2)
+    done = run("train", "--resume", "--out", out, "--steps", 99, "--recipe", "tensorwise,scales:e8m0", code=2)
     assert "scales: e8m0 holds powers of two" in done.stderr
     assert (out / "config.json").read_text() == config
+
+
+def test_flags_of_older_versions(tmp_path):
+    """They were --amax-history and the like beside --recipe, and are settings of the recipe now."""
+    whole = begin(tmp_path, "plain", "whole", steps=6)
+    out = begin(tmp_path, "plain")
+    config = json.loads((out / "config.json").read_text())
+    config["flags"] |= {"--amax-history": ["14"], "--margin": ["0"]}
+    (out / "config.json").write_text(json.dumps(config))
+    assert resume(out, 6) == f"9 go on, 0 start anew, 0 are dropped; their history is 14 steps, was {HISTORY}"
+    assert losses(out) == losses(whole)
+    assert flag(out, "--recipe") == ["i:del14_ten_e4m3,w:del14_ten_e4m3,go:del14_ten_e5m2"]
+    assert flag(out, "--amax-history") is None and flag(out, "--margin") is None
+    config["flags"]["--margin"] = ["101"]
+    (out / "config.json").write_text(json.dumps(config))
+    refused = run("train", "--resume", "--out", out, "--steps", 7, code=1).stderr
+    assert "holds a flag that does not fit: [recipe off,history:14,margin:101] margin: expected -100 to 100" in refused

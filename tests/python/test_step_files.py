@@ -233,8 +233,8 @@ def test_scales_of_e8m0_are_those_of_float(recipe, tmp_path):
     """Opset 24, which onnx.reference (1.20) and stock onnxruntime (1.31) run."""
     case = Case(ROOT / "tests/fixtures/nanogpt/d18.onnx", tmp_path)
     path = tmp_path / "step.onnx"
-    program("rewrite", case.model, "-o", path, *case.flags(recipe),
-            "--scale-dtype", "e8m0", "--shape", case.shapes())
+    program("rewrite", case.model, "-o", path, *case.flags(f"{recipe},scales:e8m0"),
+            "--shape", case.shapes())
     proto, losses = file_losses(path, case.feeds)
     assert proto.opset_import[0].version == 24
     kinds = {a.i for node in proto.graph.node for a in node.attribute

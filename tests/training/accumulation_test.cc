@@ -130,7 +130,7 @@ class Shapes : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     options_ = Options(WriteBranching(dir_), GetParam());
-    options_.optimizer.kind = OptimizerKind::kSgd;
+    options_.optimizer.kind = "sgd";
   }
 
   // The weights after a step on these batches from those of the file.

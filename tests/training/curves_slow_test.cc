@@ -114,8 +114,7 @@ std::vector<double> Spread(SessionOptions options, const TensorMap& feeds,
 
 void FollowCurve(CorpusCase& c, const std::string& optimizer) {
   const auto& reference = c.reference[optimizer];
-  c.options.optimizer.kind =
-      optimizer == "sgd" ? OptimizerKind::kSgd : OptimizerKind::kAdamW;
+  c.options.optimizer.kind = optimizer == "sgd" ? "sgd" : "adamw";
   if (optimizer == "adamw") {
     c.options.optimizer.weight_decay = reference["weight_decay"].get<double>();
     c.options.optimizer.beta1 = reference["betas"][0];

@@ -130,21 +130,23 @@ StepSqnr Predict(const Recipe& r) {
   double through_silu = Power(a) * Power(silu1) / Power(silu);
   double through_silu1 = Power(a) * Power(silu2) / Power(silu1);
 
-  double in_a = Cast(x, r.input, kWidth) + Cast(w, r.weight, kWidth);
+  double in_a =
+      Cast(x, r[Use::kInput], kWidth) + Cast(w, r[Use::kWeight], kWidth);
   double in_h = in_a * through_silu + in_a;
-  double in_y = in_h + Cast(h, r.input, kHidden) + Cast(w2, r.weight, kHidden);
-  double in_gh =
-      Cast(g, r.grad_output, kWidth) + Cast(w2, r.weight_for_dgrad, kWidth);
+  double in_y = in_h + Cast(h, r[Use::kInput], kHidden) +
+                Cast(w2, r[Use::kWeight], kHidden);
+  double in_gh = Cast(g, r[Use::kGradOutput], kWidth) +
+                 Cast(w2, r[Use::kWeightForDgrad], kWidth);
   double in_ga = in_gh + in_a + in_a * through_silu1;
   double in_gb = in_gh + in_a * through_silu;
-  double dgrad = Cast(w, r.weight_for_dgrad, kHidden);
-  double dx_a = in_ga + Cast(ga, r.grad_output, kHidden) + dgrad;
-  double dx_b = in_gb + Cast(gb, r.grad_output, kHidden) + dgrad;
+  double dgrad = Cast(w, r[Use::kWeightForDgrad], kHidden);
+  double dx_a = in_ga + Cast(ga, r[Use::kGradOutput], kHidden) + dgrad;
+  double dx_b = in_gb + Cast(gb, r[Use::kGradOutput], kHidden) + dgrad;
   double in_dx =
       (Power(ga) * dx_a + Power(gb) * dx_b) / (Power(ga) + Power(gb));
   auto wgrad = [&](const Samples& grad, const Samples& input) {
-    return WgradCast(grad, r.grad_output_for_wgrad, r.transposition) +
-           WgradCast(input, r.input_for_wgrad, r.transposition);
+    return WgradCast(grad, r[Use::kGradOutputForWgrad], r.transposition) +
+           WgradCast(input, r[Use::kInputForWgrad], r.transposition);
   };
   auto decibel = [](double noise) { return -10 * std::log10(noise); };
   return {decibel(in_y),
@@ -168,7 +170,7 @@ TEST_P(FeedForwardSqnr, IsThatOfItsCasts) {
   StepSqnr got = CompareSteps(exact, RunStep(model, run, batch(3)));
   Recipe recipe = ParseRecipe(GetParam());
   StepSqnr want = Predict(recipe);
-  bool floor = recipe.input.rounding == ScaleRounding::kFloor;
+  bool floor = recipe[Use::kInput].rounding == ScaleRounding::kFloor;
   double tolerance = floor ? kFloorTolerance : kTolerance;
   EXPECT_NEAR(got.y, want.y, tolerance);
   EXPECT_NEAR(got.dx, want.dx, tolerance);

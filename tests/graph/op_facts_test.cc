@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/op_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "graph/schemas.h"
+
+namespace onnx_fp8 {
+namespace {
+
+Node Of(const std::string& op, const std::string& domain) {
+  Node node;
+  node.op = op;
+  node.domain = domain;
+  return node;
+}
+
+TEST(OpFacts, OurOpsOfEachKind) {
+  std::map<OpKind, std::set<std::string>> kinds;
+  for (const std::string& name : OpNames()) {
+    kinds[FactsOf(Of(name, kDomain)).kind].insert(name);
+  }
+  using Names = std::set<std::string>;
+  EXPECT_EQ(kinds[OpKind::kProduct], Names());
+  EXPECT_EQ(kinds[OpKind::kScaledProduct],
+            (Names{"ScaledMatMul", "ScaledMatMulBias", "ScaledMatMulBlock",
+                   "ScaledMatMulBlockBias"}));
+  EXPECT_EQ(kinds[OpKind::kAttention], (Names{"Attention", "AttentionBias"}));
+  EXPECT_EQ(kinds[OpKind::kAttentionGrad],
+            (Names{"AttentionGrad", "AttentionBiasGrad"}));
+  EXPECT_EQ(kinds[OpKind::kQuantize],
+            (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeWith"}));
+  EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});
+  EXPECT_EQ(kinds[OpKind::kScaleUpdate], Names{"UpdateScale"});
+  EXPECT_EQ(kinds[OpKind::kParameterUpdate],
+            (Names{"Adam", "AdamW", "SGD", "SGDMomentum"}));
+}
+
+TEST(OpFacts, OnlyUpdatesSayWhichOperandIsTheGradient) {
+  for (const std::string& name : OpNames()) {
+    const OpFacts& facts = FactsOf(Of(name, kDomain));
+    bool update = facts.kind == OpKind::kParameterUpdate;
+    EXPECT_EQ(facts.gradient, update ? 1 : -1) << name;
+  }
+}
+
+// A name alone says nothing: its domain belongs to it.
+TEST(OpFacts, OpsOfOtherDomainsAreElementwise) {
+  EXPECT_EQ(FactsOf(Of("MatMul", "")).kind, OpKind::kProduct);
+  EXPECT_EQ(FactsOf(Of("Gemm", "")).kind, OpKind::kProduct);
+  for (const auto& [op, domain] : {std::pair{"MatMul", "com.x"},
+                                   {"MatMul", kDomain},
+                                   {"Attention", ""},
+                                   {"QuantizeTensor", "com.x"},
+                                   {"Relu", ""},
+                                   {"None", ""}}) {
+    EXPECT_EQ(FactsOf(Of(op, domain)).kind, OpKind::kOther) << op;
+    EXPECT_EQ(FactsOf(Of(op, domain)).flops, ElementFlops) << op;
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
