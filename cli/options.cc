@@ -16,6 +16,7 @@
 #include "onnx_fp8/recipe_text.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
+#include "training/loss.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -253,22 +254,17 @@ void RecipeFlags::Resolve(FlagMap* saved) const {
 }
 
 void LossFlags::AddTo(Flags& flags) {
-  flags.Text("--loss", &loss,
-             "cross_entropy, mse, bce_with_logits or output:NAME");
+  flags.Text("--loss", &loss, LossNames());
   flags.Text("--label", &label, "name of the label array (default: labels)");
   flags.Text("--logits", &logits,
              "output that the loss reads (default: the first)");
 }
 
 LossSpec LossFlags::Make() const {
-  bool known = loss.empty() || loss == "cross_entropy" || loss == "mse" ||
-               loss == "bce_with_logits" ||
-               (loss.rfind("output:", 0) == 0 && loss.size() > 7);
+  bool known =
+      loss.empty() || FindLoss(loss) || !OwnOutput(loss).value_or("").empty();
   if (!known) {
-    throw UsageError(
-        "--loss: expected cross_entropy, mse, bce_with_logits or "
-        "output:NAME, got " +
-        loss);
+    throw UsageError("--loss: expected " + LossNames() + ", got " + loss);
   }
   return {loss, label, logits};
 }

@@ -33,10 +33,8 @@
 namespace onnx_fp8 {
 
 struct LossSpec {
-  // "cross_entropy": logits (…,C) float, labels (…) int64, −100 ignored, mean
-  // over the others. "mse": mean of squares, label of the output's shape.
-  // "bce_with_logits": mean, label float of the output's shape.
-  // "output:NAME": the graph computes it. "": none (Step is not possible).
+  // A row of the table in training/loss.cc, or "output:NAME": the graph
+  // computes it. "": none (Step is not possible).
   std::string kind;
   std::string label = "labels";  // name of the label array and graph input
   std::string logits;            // output the loss reads; "": the first

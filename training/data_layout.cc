@@ -6,6 +6,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/joined.h"
 #include "onnx_fp8/option_error.h"
+#include "training/loss.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -74,10 +75,6 @@ int64_t SequenceLength(const std::vector<InputInfo>& inputs,
   return options.seq_len;
 }
 
-DType LabelType(const LossSpec& loss) {
-  return loss.kind == "cross_entropy" ? DType::kInt64 : DType::kFloat;
-}
-
 }  // namespace
 
 DataLayout LayOutData(const std::vector<InputInfo>& inputs,
@@ -88,10 +85,10 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
   const InputInfo* batch = BatchInput(inputs, loss, options);
   Check(batch != nullptr,
         "expected a model with an input that has a sample axis, got none");
-  bool computed = loss.kind.rfind("output:", 0) == 0 || loss.kind.empty();
+  const LossKind* kind = FindLoss(loss.kind);
   bool label_listed = false;
   for (const InputInfo& input : inputs) {
-    if (input.is_label && computed) continue;
+    if (input.is_label && !kind) continue;
     DatasetInput entry{input.name, input.dtype};
     if (input.name == loss.label) {
       label_listed = true;
@@ -101,8 +98,8 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
     }
     layout.inputs.push_back(entry);
   }
-  if (!computed && !label_listed) {
-    layout.inputs.push_back({loss.label, LabelType(loss)});
+  if (kind && !label_listed) {
+    layout.inputs.push_back({loss.label, kind->label});
   }
   CheckWholeNames(layout.inputs, options);
   for (DatasetInput& input : layout.inputs) {

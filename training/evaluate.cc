@@ -4,34 +4,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "onnx_fp8/check.h"
 #include "training/data_layout.h"
+#include "training/loss.h"
+#include "training/loss_values.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kIgnored = -100;
-
-// Elements of the first `rows` samples.
-int64_t Prefix(const Tensor& t, int64_t rows) {
-  return t.rank() == 0 ? 1 : t.size() / std::max<int64_t>(1, t.dim(0)) * rows;
-}
-
-// -log softmax(logits)[label].
-double CrossEntropy(const Tensor& logits, int64_t row, int64_t classes,
-                    int64_t label) {
-  Check(label >= 0 && label < classes, "expected labels in [0, ", classes,
-        ") or -100, got ", label);
-  double most = -INFINITY;
-  for (int64_t c = 0; c < classes; ++c) {
-    most = std::max(most, DoubleAt(logits, row * classes + c));
-  }
-  double sum = 0;
-  for (int64_t c = 0; c < classes; ++c) {
-    sum += std::exp(DoubleAt(logits, row * classes + c) - most);
-  }
-  return most + std::log(sum) - DoubleAt(logits, row * classes + label);
+// The first `rows` samples.
+Tensor FirstRows(const Tensor& t, int64_t rows) {
+  if (t.rank() == 0 || t.dim(0) <= rows) return t;
+  Shape shape = t.shape();
+  shape[0] = rows;
+  Tensor out = Tensor::Allocate(t.dtype(), shape);
+  if (out.bytes() > 0) std::memcpy(out.raw(), t.raw(), out.bytes());
+  return out;
 }
 
 // Copies of the last row until there are `rows`.
@@ -52,13 +43,15 @@ Tensor Filled(const Tensor& t, int64_t rows) {
 class Pass {
  public:
   Pass(TrainingSession& session, const DataLayout& layout)
-      : session_(session), layout_(layout), loss_(session.Loss()) {}
+      : session_(session),
+        layout_(layout),
+        loss_(session.Loss()),
+        kind_(FindLoss(loss_.kind)) {}
 
   void Add(TensorMap batch) {
     int64_t rows = CountSamples(batch, layout_);
     bool partial = layout_.fixed_batch && rows < layout_.batch_size;
-    bool computed = loss_.kind.rfind("output:", 0) == 0;
-    if (partial && computed) {
+    if (partial && !kind_) {
       remark_ = Concat("the last ", rows,
                        " samples are left out: the model takes batches of ",
                        layout_.batch_size, " and computes its own loss");
@@ -67,29 +60,24 @@ class Pass {
     if (partial) Fill(&batch);
     EvalResult result = session_.Eval(batch);
     samples_ += rows;
-    if (computed) {
-      sum_ += result.loss * static_cast<double>(rows);
-      count_ += rows;
+    if (!kind_) {
+      Sum(result.loss, rows);
       return;
     }
-    const Tensor& output = result.outputs.at(loss_.logits);
-    const Tensor& label = batch.at(loss_.label);
+    Tensor output = result.outputs.at(loss_.logits);
+    Tensor label = batch.at(loss_.label);
     if (partial) {
-      LossSum part = LossOfRows(loss_, output, label, rows);
-      sum_ += part.sum;
-      count_ += part.count;
-    } else {
-      int64_t weight = Weight(label);
-      // The mean over nothing is not a number.
-      if (weight > 0) sum_ += result.loss * static_cast<double>(weight);
-      count_ += weight;
+      output = FirstRows(output, rows);
+      label = FirstRows(label, rows);
+      result.loss = LossOf(loss_, output, label, *evaluator_);
     }
-    if (HasHits(label)) {
-      Hits hits = CountHits(loss_, output, label, rows);
-      hits_.right += hits.right;
-      hits_.count += hits.count;
+    Sum(result.loss, CountLabels(loss_, label));
+    // Where each token has a label, the perplexity says the same.
+    tokens_ = tokens_ || (kind_->likelihood && label.rank() >= 2);
+    if (kind_->hits && !tokens_) {
+      hits_ += CountHits(loss_, output, label, *evaluator_);
+      hits_of_ += CountLabels(loss_, label);
     }
-    sequences_ = sequences_ || label.rank() >= 2;
   }
 
   Evaluation Result() const {
@@ -97,11 +85,10 @@ class Pass {
     e.samples = samples_;
     e.remark = remark_;
     e.loss = count_ > 0 ? sum_ / static_cast<double>(count_) : NAN;
-    if (hits_.count > 0) {
-      e.accuracy =
-          static_cast<double>(hits_.right) / static_cast<double>(hits_.count);
+    if (hits_of_ > 0) {
+      e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
     }
-    if (loss_.kind == "cross_entropy" && sequences_) {
+    if (tokens_) {
       e.perplexity = std::exp(e.loss);
       e.tokens = count_;
     }
@@ -117,86 +104,27 @@ class Pass {
     }
   }
 
-  // What the loss of a full batch is a mean over.
-  int64_t Weight(const Tensor& label) const {
-    if (loss_.kind != "cross_entropy") return label.size();
-    int64_t count = 0;
-    for (int64_t i = 0; i < label.size(); ++i) {
-      count += IntAt(label, i) != kIgnored;
-    }
-    return count;
-  }
-
-  bool HasHits(const Tensor& label) const {
-    return loss_.kind == "bce_with_logits" ||
-           (loss_.kind == "cross_entropy" && label.rank() == 1);
+  // The mean over nothing is not a number.
+  void Sum(float loss, int64_t count) {
+    if (count > 0) sum_ += loss * static_cast<double>(count);
+    count_ += count;
   }
 
   TrainingSession& session_;
   const DataLayout& layout_;
   const LossSpec loss_;
+  const LossKind* kind_;  // null: the model computes its own loss
+  std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();
   double sum_ = 0;
   int64_t count_ = 0;
   int64_t samples_ = 0;
-  Hits hits_;
-  bool sequences_ = false;
+  int64_t hits_ = 0;
+  int64_t hits_of_ = 0;
+  bool tokens_ = false;
   std::string remark_;
 };
 
 }  // namespace
-
-LossSum LossOfRows(const LossSpec& loss, const Tensor& output,
-                   const Tensor& label, int64_t rows) {
-  LossSum result;
-  int64_t n = Prefix(label, rows);
-  if (loss.kind == "cross_entropy") {
-    int64_t classes = output.dim(-1);
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t target = IntAt(label, i);
-      if (target == kIgnored) continue;
-      result.sum += CrossEntropy(output, i, classes, target);
-      ++result.count;
-    }
-    return result;
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    double y = DoubleAt(output, i);
-    double t = DoubleAt(label, i);
-    result.sum += loss.kind == "mse" ? (y - t) * (y - t)
-                                     : std::max(y, 0.0) - y * t +
-                                           std::log1p(std::exp(-std::abs(y)));
-  }
-  result.count = n;
-  return result;
-}
-
-Hits CountHits(const LossSpec& loss, const Tensor& output, const Tensor& label,
-               int64_t rows) {
-  Hits hits;
-  int64_t n = Prefix(label, rows);
-  if (loss.kind != "cross_entropy") {
-    for (int64_t i = 0; i < n; ++i) {
-      hits.right += (DoubleAt(output, i) > 0) == (DoubleAt(label, i) > 0.5);
-    }
-    hits.count = n;
-    return hits;
-  }
-  int64_t classes = output.dim(-1);
-  for (int64_t i = 0; i < n; ++i) {
-    int64_t target = IntAt(label, i);
-    if (target == kIgnored) continue;
-    int64_t best = 0;
-    for (int64_t c = 1; c < classes; ++c) {
-      if (DoubleAt(output, i * classes + c) >
-          DoubleAt(output, i * classes + best)) {
-        best = c;
-      }
-    }
-    hits.right += best == target;
-    ++hits.count;
-  }
-  return hits;
-}
 
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout,

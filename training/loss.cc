@@ -9,7 +9,6 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kIgnoredLabel = -100;  // PyTorch's default
 constexpr std::string_view kOutputKind = "output:";
 
 std::string OutputNames(const Graph& graph) {
@@ -64,37 +63,61 @@ Value* MeanOfAll(Builder& b, Value* x) {
 }
 
 // logits (…, C), labels (…): as (N, C) and (N).
-Value* CrossEntropy(Builder& b, Value* logits, const LossSpec& spec) {
-  Graph& graph = b.graph();
-  std::optional<Shape> shape = logits->shape;
-  if (shape) {
-    Check(!shape->empty(), "[", graph.file,
-          "] expected logits (…, C) for cross_entropy, got the scalar \"",
-          logits->name, "\"; outputs: ", OutputNames(graph));
-    shape->pop_back();
-  }
-  Value* labels = Label(graph, spec.label, DType::kInt64, shape);
-  Value* rows =
-      b.Op("Flatten", {b.Cast(logits, DType::kFloat)}, {{"axis", int64_t{-1}}});
-  Value* flat = b.Op("Reshape", {b.Cast(labels, DType::kInt64), b.Ints({-1})});
+Value* CrossEntropy(Builder& b, Value* logits, Value* label) {
+  Value* rows = b.Op("Flatten", {logits}, {{"axis", int64_t{-1}}});
+  Value* flat = b.Op("Reshape", {label, b.Ints({-1})});
   return b.Op(
       "SoftmaxCrossEntropyLoss", {rows, flat},
       {{"ignore_index", kIgnoredLabel}, {"reduction", std::string("mean")}});
 }
 
-Value* MeanSquare(Builder& b, Value* y, const LossSpec& spec) {
-  Value* label = Label(b.graph(), spec.label, DType::kFloat, y->shape);
-  Value* miss = b.Sub(b.Cast(y, DType::kFloat), b.Cast(label, DType::kFloat));
+Value* LargestClass(Builder& b, Value* logits, Value* label) {
+  Value* best = b.Op("ArgMax", {logits},
+                     {{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}});
+  return b.Op("Equal", {best, label});
+}
+
+Value* MeanSquare(Builder& b, Value* y, Value* label) {
+  Value* miss = b.Sub(y, label);
   return MeanOfAll(b, b.Mul(miss, miss));
 }
 
-Value* BinaryCrossEntropy(Builder& b, Value* y, const LossSpec& spec) {
-  Value* label = b.Cast(Label(b.graph(), spec.label, DType::kFloat, y->shape),
-                        DType::kFloat);
-  y = b.Cast(y, DType::kFloat);
+// label softplus(-y) + (1 - label) softplus(y) neither overflows nor cancels.
+Value* BinaryCrossEntropy(Builder& b, Value* y, Value* label) {
   Value* yes = b.Mul(label, b.Op("Softplus", {b.Neg(y)}));
   Value* no = b.Mul(b.Sub(b.Scalar(1, y), label), b.Op("Softplus", {y}));
   return MeanOfAll(b, b.Add(yes, no));
+}
+
+Value* RightSign(Builder& b, Value* y, Value* label) {
+  Value* positive = b.Op("Greater", {y, b.Scalar(0, y)});
+  Value* wanted = b.Op("Greater", {label, b.Scalar(0.5, label)});
+  return b.Op("Equal", {positive, wanted});
+}
+
+// A loss is a row of this table and the functions that the row names:
+//   cross_entropy    -log softmax(logits)[label], mean over labels that count
+//   mse              (y - label)², mean over all elements
+//   bce_with_logits  cross entropy of sigmoid(y), mean over all elements
+constexpr LossKind kLosses[] = {
+    {"cross_entropy", DType::kInt64, CrossEntropy, LargestClass, true},
+    {"mse", DType::kFloat, MeanSquare},
+    {"bce_with_logits", DType::kFloat, BinaryCrossEntropy, RightSign},
+};
+
+Value* TableLoss(Builder& b, const LossKind& kind, const LossSpec& spec) {
+  Graph& graph = b.graph();
+  Value* y = FindOutput(graph, spec.logits);
+  std::optional<Shape> shape = y->shape;
+  if (shape && kind.label == DType::kInt64) {
+    Check(!shape->empty(), "[", graph.file, "] expected logits (…, C) for ",
+          kind.name, ", got the scalar \"", y->name,
+          "\"; outputs: ", OutputNames(graph));
+    shape->pop_back();
+  }
+  Value* label = Label(graph, spec.label, kind.label, shape);
+  label = b.Cast(label, kind.label);
+  return kind.build(b, b.Cast(y, DType::kFloat), label);
 }
 
 Value* OwnLoss(Builder& b, std::string_view name) {
@@ -108,23 +131,32 @@ Value* OwnLoss(Builder& b, std::string_view name) {
 
 }  // namespace
 
+const LossKind* FindLoss(std::string_view kind) {
+  auto row = std::ranges::find(kLosses, kind, &LossKind::name);
+  return row == std::end(kLosses) ? nullptr : row;
+}
+
+std::optional<std::string> OwnOutput(std::string_view kind) {
+  if (!kind.starts_with(kOutputKind)) return std::nullopt;
+  return std::string(kind.substr(kOutputKind.size()));
+}
+
+std::string LossNames() {
+  std::string names;
+  for (const LossKind& row : kLosses) {
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return names + " or output:NAME";
+}
+
 Value* AddLoss(Graph& graph, const LossSpec& spec) {
   Builder b(graph, "loss.");
-  Value* loss = nullptr;
-  if (spec.kind == "cross_entropy") {
-    loss = CrossEntropy(b, FindOutput(graph, spec.logits), spec);
-  } else if (spec.kind == "mse") {
-    loss = MeanSquare(b, FindOutput(graph, spec.logits), spec);
-  } else if (spec.kind == "bce_with_logits") {
-    loss = BinaryCrossEntropy(b, FindOutput(graph, spec.logits), spec);
-  } else if (spec.kind.starts_with(kOutputKind)) {
-    loss = OwnLoss(b, std::string_view(spec.kind).substr(kOutputKind.size()));
-  } else {
-    Fail("[", graph.file,
-         "] expected the loss cross_entropy, mse, "
-         "bce_with_logits or output:NAME, got \"",
-         spec.kind, "\"; outputs: ", OutputNames(graph));
-  }
+  const LossKind* kind = FindLoss(spec.kind);
+  std::optional<std::string> own_output = OwnOutput(spec.kind);
+  Check(kind || own_output, "[", graph.file, "] expected the loss ",
+        LossNames(), ", got \"", spec.kind,
+        "\"; outputs: ", OutputNames(graph));
+  Value* loss = kind ? TableLoss(b, *kind, spec) : OwnLoss(b, *own_output);
   if (loss->name == "loss") return loss;
   // The model's own loss keeps its name, ours gets the one it should have.
   bool own = std::ranges::find(graph.outputs, loss) != graph.outputs.end();

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/joined.h"
+#include "training/loss.h"
 #include "training/pipelines.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
@@ -81,8 +83,8 @@ TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
 // one; of a loss that the model computes: what `loss` says.
 std::string LogitsOf(const LossSpec& loss, const Graph& graph,
                      const std::string& model) {
-  bool computed = loss.kind.starts_with("output:");
-  std::string wanted = computed ? loss.kind.substr(7) : loss.logits;
+  std::optional<std::string> own = OwnOutput(loss.kind);
+  std::string wanted = own.value_or(loss.logits);
   std::vector<std::string> names;
   for (const Value* value : graph.outputs) names.push_back(value->name);
   Check(!names.empty(), "[", model,
@@ -90,7 +92,7 @@ std::string LogitsOf(const LossSpec& loss, const Graph& graph,
   if (wanted.empty()) return names[0];
   Check(std::ranges::count(names, wanted) > 0, "[", model,
         "] expected an output named ", wanted, ", got ", Joined(names));
-  return computed ? loss.logits : wanted;
+  return own ? loss.logits : wanted;
 }
 
 }  // namespace

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "onnx_fp8/check.h"
-#include "onnx_fp8/evaluate.h"
 #include "onnx_fp8/option_error.h"
 
 namespace onnx_fp8 {
@@ -96,43 +93,6 @@ TEST(DataLayoutTest, LabelThatTheGraphReadsIsThere) {
   DataLayout layout = LayOutData(inputs, {"output:loss", "labels", ""}, {});
   EXPECT_EQ(layout.inputs.size(), 2u);
   EXPECT_FALSE(IsWhole(layout, "labels"));
-}
-
-TEST(LossOfRowsTest, CountsOnlyTheFirstRows) {
-  Tensor logits = Tensor::From<float>({3, 2}, {0, 0, 1, 3, 100, 0});
-  Tensor labels = Tensor::From<int64_t>({3}, {0, 1, 1});
-  LossSum sum = LossOfRows(kCrossEntropy, logits, labels, 2);
-  EXPECT_EQ(sum.count, 2);
-  EXPECT_NEAR(sum.sum, std::log(2.0) + std::log1p(std::exp(-2.0)), 1e-12);
-  Tensor ignored = Tensor::From<int64_t>({3}, {-100, 1, 1});
-  EXPECT_EQ(LossOfRows(kCrossEntropy, logits, ignored, 2).count, 1);
-  Tensor wrong = Tensor::From<int64_t>({3}, {2, 1, 1});
-  EXPECT_THROW(LossOfRows(kCrossEntropy, logits, wrong, 2), Error);
-}
-
-TEST(LossOfRowsTest, MeanSquareAndBinary) {
-  Tensor y = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
-  Tensor t = Tensor::From<float>({2, 2}, {0, 0, 9, 9});
-  LossSum sum = LossOfRows({"mse", "labels", ""}, y, t, 1);
-  EXPECT_EQ(sum.count, 2);
-  EXPECT_DOUBLE_EQ(sum.sum, 5);
-  Tensor one = Tensor::From<float>({1}, {1});
-  Tensor z = Tensor::From<float>({1}, {-800});
-  sum = LossOfRows({"bce_with_logits", "labels", ""}, z, one, 1);
-  EXPECT_DOUBLE_EQ(sum.sum, 800);
-}
-
-TEST(CountHitsTest, LargestClassOrSign) {
-  Tensor logits = Tensor::From<float>({3, 2}, {0, 1, 1, 0, 0, 1});
-  Tensor labels = Tensor::From<int64_t>({3}, {1, 1, -100});
-  Hits hits = CountHits(kCrossEntropy, logits, labels, 3);
-  EXPECT_EQ(hits.right, 1);
-  EXPECT_EQ(hits.count, 2);
-  Tensor y = Tensor::From<float>({3}, {-1, 2, 3});
-  Tensor t = Tensor::From<float>({3}, {0, 1, 0});
-  hits = CountHits({"bce_with_logits", "labels", ""}, y, t, 3);
-  EXPECT_EQ(hits.right, 2);
-  EXPECT_EQ(hits.count, 3);
 }
 
 TEST(CountTokensTest, OnlyLabelsPerToken) {
