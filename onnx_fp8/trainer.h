@@ -9,8 +9,6 @@
 //   TrainerSpec spec = {.folder = "run", .steps = 1000, .lr = 1e-3};
 //   spec.layout = layout;
 //   TrainerResult r = RunTraining(*session, Dataset(files), nullptr, spec);
-//
-// samples/cpp/train_digits.cc is a whole program.
 #pragma once
 
 #include <cstdint>
