@@ -8,6 +8,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
+#include "training/arrays.h"
 #include "training/token_file.h"
 
 namespace onnx_fp8 {

@@ -397,12 +397,12 @@ class Marker {
   void Override(const std::vector<std::string>& globs, const char* option,
                 Role role) {
     for (const std::string& pattern : globs) {
-      for (InitializerReport* report : Matching(pattern, flag)) {
+      for (InitializerReport* report : Matching(pattern, option)) {
         Role before = report->value->role;
         if (role == Role::kFrozen && before != Role::kParameter) continue;
         report->value->role = role;
         report->reason =
-            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", flag, " ",
+            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", option, " ",
                    pattern);
         Settle(*report);
       }
