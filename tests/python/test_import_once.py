@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each command opens the model file as often as it must: once to import it."""
+"""Each command reads a model once.
+
+The kernel counts, and it takes opens of one file that follow each other for one:
+so the models here have their weights in a second file, which is opened next."""
 import collections
 import ctypes
 import os
 import struct
 
+import onnx
 import pytest
 from program import FIXTURES, run, write_batch
 
@@ -51,6 +55,12 @@ def watch():
         opens.close()
 
 
+def write_model(folder):
+    folder.mkdir()
+    onnx.save_model(onnx.load(MLP), folder / "m.onnx", save_as_external_data=True, location="weights", size_threshold=0)
+    return folder / "m.onnx"
+
+
 @pytest.mark.parametrize("command,flags", [
     ("eval", ["--data", "d.npz", *CE]),
     ("grad", ["--data", "d.npz", *CE, "-o", "g.npz"]),
@@ -62,29 +72,25 @@ def watch():
     ("run", ["--data", "x.npz", "-o", "y.npz"]),
 ])
 def test_a_model(command, flags, watch, tmp_path):
-    model = tmp_path / "model" / "m.onnx"
-    model.parent.mkdir()
-    model.write_bytes(MLP.read_bytes())
+    model = write_model(tmp_path / "model")
     for name in ("d.npz", "x.npz"):
         write_batch("mlp", tmp_path / name)
     opens = watch(model.parent)
     run(command, model, *flags, cwd=tmp_path)
-    assert opens.take()["m.onnx"] == 1
+    assert opens.take()["weights"] == 1
 
 
 def test_a_run(watch, tmp_path):
-    model = tmp_path / "model" / "m.onnx"
-    model.parent.mkdir()
-    model.write_bytes(MLP.read_bytes())
+    model = write_model(tmp_path / "model")
     data = write_batch("mlp", tmp_path / "d.npz")
     flags = ["--data", data, *CE, "--batch-size", 2, "--steps", 1, "--out", tmp_path / "run"]
     opens = watch(model.parent)
     run("train", model, *flags)
-    assert opens.take()["m.onnx"] == 2  # imported, and copied to the run's folder
+    assert opens.take()["weights"] == 2  # and copied to the run's folder
     opens = watch(tmp_path / "run/model")
     run("eval", tmp_path / "run", "--data", data)
-    assert opens.take()["m.onnx"] == 2  # its checksum, imported
+    assert opens.take()["weights"] == 1
     run("train", "--resume", "--steps", 2, "--out", tmp_path / "run")
-    assert opens.take()["m.onnx"] == 3  # its checksum before and after, imported
+    assert opens.take()["weights"] == 1
     run("export", tmp_path / "run", "-o", tmp_path / "w.safetensors")
-    assert opens.take()["m.onnx"] == 2  # its checksum, imported
+    assert opens.take()["weights"] == 1
