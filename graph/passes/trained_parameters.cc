@@ -402,8 +402,8 @@ class Marker {
         if (role == Role::kFrozen && before != Role::kParameter) continue;
         report->value->role = role;
         report->reason =
-            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", option, " ",
-                   pattern);
+            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", option,
+                   " ", pattern);
         Settle(*report);
       }
     }
