@@ -7,8 +7,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// Of one start of a run only: where it is, what else is written, how much of
-// the machine a file may use. No config decides that, whoever wrote it.
+// Flags that hold for one start of a run only: its place, other outputs, how
+// much of the machine a file may use. No config decides these, whoever wrote
+// it.
 constexpr const char* kOfOneStart[] = {
     "MODEL",        "--out",           "--resume",          "--json",
     "--profile",    "--memory-report", "--profile-summary", "--budget",

@@ -109,7 +109,7 @@ class Dataset {
   mutable std::vector<uint32_t> order_;
 };
 
-// What the caller says of the data where the model leaves it open.
+// The caller's choices where the model leaves the data open.
 struct DataOptions {
   std::vector<std::string> whole;  // names of inputs without a sample axis
   int64_t batch_size = 0;          // samples; 0: the exported one, else 8
@@ -117,25 +117,25 @@ struct DataOptions {
   DType token_dtype = DType::kUInt16;  // of token files; or kUInt32
 };
 
-// How the arrays of a data set feed a model.
+// How the arrays of a data set map to the inputs of a model.
 struct DataLayout {
   std::vector<DatasetInput> inputs;  // the label included
   int64_t batch_size = 0;            // samples
-  bool fixed_batch = false;          // the model takes no other
+  bool fixed_batch = false;          // the model takes no other batch size
   int64_t seq_len = 0;               // of token files; 0: not given, not fixed
   std::string label;
   DType token_dtype = DType::kUInt16;
 };
 
 // The batch axis is the first axis of the first input that `whole` does not
-// name. An input whose first axis has another name (or another fixed size), or
-// that is a scalar, is fed whole. The label is per sample unless `whole` names
-// it. Errors: OptionError where `whole` names no input, or batch_size or
+// name. An input is fed whole if it is a scalar, or if its first axis has
+// another name or another fixed size. The label is per sample unless `whole`
+// names it. Errors: OptionError if `whole` names no input, or batch_size or
 // seq_len contradict the model.
 DataLayout LayOutData(const std::vector<InputInfo>& inputs,
                       const LossSpec& loss, const DataOptions& options = {});
 
-// Batches in the files' order, the last one partial; for training set shuffle,
+// Batches in the files' order, the last one partial. Training sets shuffle,
 // seed and drop_last.
 DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
                             const DataLayout& layout,

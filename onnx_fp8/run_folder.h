@@ -20,8 +20,8 @@
 
 namespace onnx_fp8 {
 
-// What a run was started with, by name; `onnx-fp8 train` keeps its flags there:
-// {"--lr": ["0.1"]}.
+// The settings that a run was started with, by name. `onnx-fp8 train` keeps its
+// flags there: {"--lr": ["0.1"]}.
 using RunSettings = std::map<std::string, std::vector<std::string>>;
 
 struct RunConfig {
@@ -44,25 +44,25 @@ class RunFolder {
   // A checkpoint or metrics: a new run must not start here.
   bool HoldsRun() const;
 
-  // Errors: no config.json, or not one of ours; a model that has changed; a
-  // link.
+  // Errors: no config.json, or one that is not ours; a model that has changed;
+  // a link.
   RunConfig Load() const;
 
-  // Makes the folder, unless it is there, and keeps other processes from
-  // training in it until this object goes away; removes what a killed Write
-  // left. Errors: another process does; a link; the disk.
+  // Makes the folder, unless it exists, and keeps other processes from training
+  // in it as long as this object lives; removes leftovers of a killed Write.
+  // Errors: another process trains in it; a link; the disk.
   void Lock();
-  // Removes what killed saves have left. REQUIRES: Lock.
+  // Removes leftovers of killed saves. REQUIRES: Lock.
   void Clean();
   // Copies the model file `model` (unless it is the run's copy already) with
-  // its external data and writes the config. `observer`, which may be empty, is
-  // told how far the copying is. An error leaves no folder that was not there
-  // before. Errors: a model that can't be copied, the disk.
+  // its external data and writes the config. `observer`, which may be empty,
+  // hears of the progress of copies. After an error, a folder that is new is
+  // removed. Errors: a model that can't be copied, the disk.
   void Write(const std::string& model, const RunSettings& settings,
              const ExternalCopyObserver& observer = {});
 
  private:
-  // Errors: what a run keeps is something else than a file or folder.
+  // Errors: an entry of the run is something else than a file or folder.
   void CheckPlain() const;
 
   std::string path_;

@@ -26,23 +26,23 @@ namespace onnx_fp8 {
 struct TrainerSpec {
   // Of the run, see onnx_fp8/run_folder.h; "": nothing is written.
   std::string folder;
-  int64_t steps = 0;       // total, of earlier runs too
+  int64_t steps = 0;       // total, including earlier runs
   int64_t grad_accum = 1;  // the session's
   int64_t save_every = 0;  // steps; 0: only at the end
   int64_t val_every = 0;   // steps; 0: ends of epochs, at least 50 steps apart
   double lr = 0;           // of the schedule; the optimizer's does not count
   Schedule schedule;
   DataLayout layout;  // which the data sets were made for
-  // The run was interrupted in a validation, which comes first now.
+  // The run was interrupted in a validation; validate first.
   bool validate_first = false;
 };
 
 struct TrainerResult {
   bool interrupted = false;
   bool saved = true;       // the last step is in a checkpoint, or none is kept
-  std::string save_error;  // why not
+  std::string save_error;  // the reason if it is not
   double loss = 0;         // of the last step done here
-  double seconds = 0;      // in steps, without validation and saving
+  double seconds = 0;      // of steps, without validation and saving
   int64_t steps = 0;       // done here
   int64_t samples = 0;
   int64_t tokens = 0;                    // 0 where labels are no tokens
@@ -57,8 +57,8 @@ struct StepEvent {
   int64_t skipped_here = 0;  // steps skipped in this call, this one included
   double per_second = 0;     // tokens or samples, smoothed over steps
   bool counts_tokens = false;
-  // Until the last step, without validations; none after the first step, whose
-  // time tells little.
+  // Until the last step, without validations. Not known after the first step,
+  // whose time says little.
   std::optional<double> seconds_left;
 };
 
@@ -70,9 +70,9 @@ struct SaveFailure {
   bool goes_on = false;    // the run does
 };
 
-// What a run tells while it goes on; to be derived from. Calls come on the
-// thread that runs the loop. What one of them throws ends the run, as an error
-// of a step does.
+// The events of a run; derive from this class to watch them. The thread that
+// runs the loop calls the functions. An exception of one of them ends the run,
+// as an error of a step does.
 class TrainerEvents {
  public:
   virtual ~TrainerEvents() = default;
@@ -82,7 +82,7 @@ class TrainerEvents {
                               const Evaluation&) {}
   virtual void CheckpointSaved(int64_t /*step*/) {}
   virtual void SaveFailed(const SaveFailure&) {}
-  // A line of metrics could not be written; the run goes on and tries again.
+  // A line of metrics could not be written. The run goes on and tries again.
   virtual void MetricsFailed(const std::string& /*reason*/) {}
   // The run ends before its last step because `stop` said so.
   virtual void Interrupted(int64_t /*step*/) {}
@@ -97,10 +97,10 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec);
 
 // Trains until spec.steps are done or `stop`, which is asked before each step
-// and each batch of a validation, says so. A step is grad_accum batches; step s
-// reads batches (s - 1) · grad_accum … of `data`, so a resumed run goes on
-// where it stopped. `validation` may be null. The last step is saved; a
-// checkpoint that can't be written is reported and the run goes on. Errors:
+// and each batch of a validation, says so. A step takes grad_accum batches;
+// step s reads batches (s - 1) · grad_accum … of `data`, so a resumed run goes
+// on where it stopped. `validation` may be null. The last step is saved. If a
+// checkpoint can't be written, that is reported and the run goes on. Errors:
 // those of a step or a validation; the steps before are saved.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,

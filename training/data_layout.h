@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a batch has, for the figures of a run.
+// Counts of a batch, for the figures of a run.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace onnx_fp8 {
 // is none.
 int64_t CountSamples(const TensorMap& batch, const DataLayout& layout);
 
-// Tokens in a batch: elements of the label if it has a sequence axis (integer,
-// rank >= 2), else 0.
+// Number of tokens in a batch: elements of the label if it has a sequence axis
+// (integer, rank >= 2), else 0.
 int64_t CountTokens(const TensorMap& batch, const std::string& label);
 
 }  // namespace onnx_fp8

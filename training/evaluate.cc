@@ -25,7 +25,7 @@ Tensor FirstRows(const Tensor& t, int64_t rows) {
   return out;
 }
 
-// Copies of the last row until there are `rows`.
+// Appends copies of the last row until there are `rows`.
 Tensor Filled(const Tensor& t, int64_t rows) {
   Shape shape = t.shape();
   size_t have = t.bytes();

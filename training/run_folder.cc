@@ -30,7 +30,7 @@ const char* NameOf(fs::file_type type) {
                                             : "a device or pipe";
 }
 
-// Without the library's number of the error.
+// Without nlohmann's number of the error.
 std::string ReasonOf(const nlohmann::json::exception& error) {
   std::string text = error.what();
   size_t end = text.find("] ");
@@ -62,8 +62,8 @@ bool RunFolder::HoldsRun() const { return onnx_fp8::HoldsRun(path_); }
 
 void RunFolder::Clean() { CleanLeftovers(path_); }
 
-// What lies behind a link is no part of the run: to write there, or to remove
-// old checkpoints there, is not for a folder to decide.
+// A place behind a link is no part of the run: no folder may decide that we
+// write there, or remove old checkpoints there.
 void RunFolder::CheckPlain() const {
   constexpr auto kFile = fs::file_type::regular;
   constexpr auto kFolder = fs::file_type::directory;
@@ -90,7 +90,7 @@ RunConfig RunFolder::Load() const {
         file);
   const std::string refused = "[" + file + "] expected a run's configuration";
   MappedFile bytes = MapFile(file);
-  // The file, its flags, the words of one, a word.
+  // Depth 4: the file, its settings, the words of one setting, a word.
   auto json = ParseShallowJson(reinterpret_cast<const char*>(bytes.data),
                                bytes.size, 3, refused);
   Check(json.is_object(), refused, ", got something else");
@@ -141,7 +141,7 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
     bool made = !fs::exists(path_ + "/model");
     MakeDirectories(path_ + "/model");
     try {
-      // The session has read it within its budgets.
+      // The session has already read it within its budgets.
       RewriteModel(model, to, Fp8Spec{}, {}, observer, {},
                    {.nodes = INT64_MAX});
     } catch (...) {

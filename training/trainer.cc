@@ -18,8 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Notes = std::map<std::string, std::string>;
 
-// Among a checkpoint's notes, if its step's validation is not done: it was
-// interrupted, or failed.
+// A note in a checkpoint whose step was not validated: the validation was
+// interrupted, or it failed.
 constexpr char kValidationDue[] = "validation_due";
 
 // Weight of the newest step in the smoothed time per step.
@@ -44,7 +44,7 @@ constexpr FixedNote kFixedNotes[] = {
     {"samples", "`files`"},
 };
 
-// What decides which batches a run sees.
+// The settings that decide the batches of a run.
 Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
   const DatasetSpec& files = data.spec();
   return {{"seed", std::to_string(files.seed)},
@@ -94,7 +94,7 @@ class Trainer {
   void Loop() {
     if (spec_.validate_first && validation_) {
       Validate();
-      saved_step_ = -1;  // its checkpoint says that the validation is due
+      saved_step_ = -1;  // its checkpoint notes that validation is due
     }
     while (session_.step() < spec_.steps && !Stops()) {
       Step();
@@ -176,7 +176,7 @@ class Trainer {
     int64_t step = session_.step();
     if (step == spec_.steps) return true;
     if (spec_.val_every > 0) return step % spec_.val_every == 0;
-    // Ends of epochs; of every k-th one if epochs are short.
+    // At ends of epochs; if epochs are short, at the end of every k-th epoch.
     int64_t epoch = data_.batches_per_epoch();
     int64_t wanted = kFewestSteps * spec_.grad_accum;
     int64_t period = (wanted + epoch - 1) / epoch * epoch;
@@ -185,7 +185,8 @@ class Trainer {
   }
 
   void Validate() {
-    // Until it is complete: an interruption or an error may come first.
+    // Until the validation is complete: an interruption or an error may come
+    // first.
     notes_[kValidationDue] = "yes";
     Evaluation e = Evaluate(session_, *validation_, spec_.layout, stop_);
     if (!e.complete) return;
@@ -254,11 +255,11 @@ class Trainer {
   std::string label_;
   Notes notes_;  // for the checkpoints
   // Opened for the first line: a run that fails in its first step leaves no
-  // file behind, so that the folder stays free.
+  // file, so that the folder stays free.
   std::optional<MetricsFile> metrics_;
   int64_t first_step_;  // steps done before
   TrainerResult result_;
-  std::vector<Metrics> pending_;  // lines that the disk refused so far
+  std::vector<Metrics> pending_;  // lines that the disk has refused so far
   int64_t saved_step_;
   int64_t skipped_here_ = 0;
   double step_seconds_ = 0;  // smoothed

@@ -60,7 +60,7 @@ class TrainCommand {
   }
 
  private:
-  // Locks a folder that is there; fills in the flags of an earlier run.
+  // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
   void CreateSession();
   void OpenData();
@@ -70,7 +70,7 @@ class TrainCommand {
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
-  // What --memory-report and --profile-summary ask for: into `json`, or as
+  // The reports of --memory-report and --profile-summary: into `json`, or as
   // text.
   void Report(Json* json) const;
   std::string ResumeCommand() const {
@@ -90,7 +90,8 @@ class TrainCommand {
 
 void TrainCommand::ReadFolder() {
   folder_is_new_ = !std::filesystem::is_directory(values_.out);
-  // Nothing is read of a folder that another process may be changing.
+  // Another process may be changing the folder: lock it before reading
+  // anything.
   if (!folder_is_new_) folder_.Lock();
   Check(values_.resume || !folder_.HoldsRun(), "[", values_.out,
         "] holds a run already: --resume goes on with it, another --out starts "
@@ -110,7 +111,7 @@ void TrainCommand::ReadFolder() {
     }
     FillFrom(config, flags_);
     values_.model = config.model;
-    // A checkpoint has its scales; the file may be gone.
+    // The checkpoint has the run's scales; the file may no longer exist.
     if (folder_.HasCheckpoint() && !flags_.Given("--scales")) {
       values_.session.recipe.scales.clear();
     }
@@ -133,7 +134,7 @@ void TrainCommand::MakeFolder() {
 void TrainCommand::CreateSession() {
   bool restores = values_.resume && folder_.HasCheckpoint();
   SessionOptions options = values_.MakeSession(flags_);
-  // The checkpoint has the weights; the file may be gone.
+  // The checkpoint has the weights; the file may no longer exist.
   if (restores) options.init.clear();
   provider_ = options.provider;
   session_ = TrainingSession::Create(options);

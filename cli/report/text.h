@@ -36,8 +36,9 @@ std::string Grouped(int64_t count);
 // "42 s", "3 min 20 s", "2 h 05 min".
 std::string DurationText(double seconds);
 
-// A message that may quote any bytes of a file, fit for a terminal: controls
-// and what is no UTF-8 as "\x1b", the end of an endless one as "…".
+// A message that may quote any bytes of a file, made safe for a terminal:
+// control characters and bytes that are not UTF-8 appear as "\x1b"; a very long
+// message ends in "…".
 std::string Printable(const std::string& message);
 
 // Notes of the library as "onnx-fp8: note: …" on stderr, a line each.

@@ -26,7 +26,7 @@ std::string SkippedText(const StepEvent& event) {
 void TrainingLog::StepDone(const StepEvent& event) {
   const StepResult& step = event.result;
   if (!step.remark.empty()) progress_.Note("onnx-fp8: note: " + step.remark);
-  // A run that diverged skips all steps: say less and less.
+  // A run that diverged skips all steps: report them less and less often.
   int64_t n = event.skipped_here;
   bool said = n <= 5 || (n & (n - 1)) == 0;
   if (step.skipped && said) progress_.Note(SkippedText(event));
