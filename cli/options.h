@@ -15,8 +15,8 @@
 #include "graph/passes/gemm_decision.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/gemm_filter.h"
+#include "onnx_fp8/schedule.h"
 #include "onnx_fp8/session.h"
-#include "optimizers/schedule.h"
 
 namespace onnx_fp8 {
 

@@ -1,16 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_session.h"
 
-#include "cli/model_outputs.h"
+#include "cli/old_flags.h"
 #include "cli/train_flags.h"
 #include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// Flags that hold for one start of a run only: its place, other outputs, how
+// much of the machine a file may use. No config decides these, whoever wrote
+// it.
+constexpr const char* kOfOneStart[] = {
+    "MODEL",        "--out",           "--resume",          "--json",
+    "--profile",    "--memory-report", "--profile-summary", "--budget",
+    "--dump-passes"};
+
+}  // namespace
+
+RunSettings KeptFlags(FlagMap flags) {
+  for (const char* flag : kOfOneStart) flags.erase(flag);
+  return flags;
+}
+
+RunConfig LoadRun(const RunFolder& folder) {
+  RunConfig config = folder.Load();
+  config.settings = KeptFlags(std::move(config.settings));
+  try {
+    TranslateOldFlags(&config.settings);
+  } catch (const Error& error) {
+    Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
+  }
+  if (config.format == 1) config.settings["--no-tie"] = {};
+  return config;
+}
 
 void FillFrom(const RunConfig& config, Flags& flags) {
   try {
-    flags.RequireKnown(config.flags);
-    flags.Fill(config.flags);
+    flags.RequireKnown(config.settings);
+    flags.Fill(config.settings);
   } catch (const UsageError& error) {
     Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
   }
@@ -30,7 +58,6 @@ SessionOptions RunSessionOptions(const RunConfig& config,
   try {
     SessionOptions options = values.MakeSession(flags);
     options.budgets = budgets;
-    options.loss.logits = LossOutput(options.loss, config.model, budgets);
     return options;
   } catch (const UsageError& error) {
     Fail("[", config.file, "] holds a flag that does not fit: ", error.what());

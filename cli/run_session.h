@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A run's folder as the program uses it: its settings are flags of `train`.
 #pragma once
 
-#include "cli/run_folder.h"
+#include "cli/flags.h"
+#include "onnx_fp8/run_folder.h"
 #include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
 
-// Fills in the flags of `train` that the run was started with. Errors: flags in
-// the config that this program does not know.
+// The flags that a run's folder keeps: without those that hold for one start
+// only.
+RunSettings KeptFlags(FlagMap flags);
+
+// The configuration of a run, whose settings are KeptFlags. Errors:
+// RunFolder::Load's.
+RunConfig LoadRun(const RunFolder& folder);
+
+// Fills in the flags of `train` with which the run was started. Errors: flags
+// in the config that this program does not know.
 void FillFrom(const RunConfig& config, Flags& flags);
 
-// The session that a run was trained with, on the run's own copy of the model.
-// The budgets are the caller's. Errors: FillFrom's.
+// The options of the session that trained a run, with the run's own copy of the
+// model. The budgets are the caller's. Errors: FillFrom's.
 SessionOptions RunSessionOptions(const RunConfig& config,
                                  const Budgets& budgets);
 

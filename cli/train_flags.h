@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/data.h"
+#include "cli/data_flags.h"
 #include "cli/options.h"
-#include "optimizers/schedule.h"
+#include "onnx_fp8/schedule.h"
 
 namespace onnx_fp8 {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/external_copy.h"
+#include "onnx_fp8/external_copy.h"
 
 #include <filesystem>
 #include <map>

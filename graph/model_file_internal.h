@@ -9,10 +9,10 @@
 #include <set>
 #include <string>
 
-#include "graph/external_copy.h"
 #include "graph/external_data_internal.h"
 #include "graph/graph.h"
 #include "graph/onnx_io.h"
+#include "onnx_fp8/external_copy.h"
 #include "onnx_fp8/tensor_source.h"
 
 namespace onnx_fp8 {

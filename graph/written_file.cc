@@ -6,21 +6,21 @@
 namespace onnx_fp8 {
 namespace {
 
-// What WriteTrainingStep and RewriteModel leave in the metadata.
+// What StepFile and RewriteModel leave in the metadata.
 constexpr char kRecipe[] = "onnx_fp8.recipe";
 
 const char* Text(Written kind) {
   switch (kind) {
     case Written::kForward:
-      return "a forward pass in FP8 that `onnx-fp8 rewrite` wrote";
+      return "a forward pass in FP8 that `RewriteModel` wrote";
     case Written::kMicroStep:
-      return "the part of a training step for each micro-batch that `onnx-fp8 "
-             "rewrite --grad-accum` wrote";
+      return "the part of a training step for each micro-batch that "
+             "`StepFile` with `grad_accum` wrote";
     case Written::kUpdate:
-      return "the update of a training step that `onnx-fp8 rewrite "
-             "--grad-accum` wrote";
+      return "the update of a training step that `StepFile` with "
+             "`grad_accum` wrote";
     default:
-      return "a whole training step that `onnx-fp8 rewrite --loss` wrote";
+      return "a whole training step that `StepFile` wrote";
   }
 }
 
@@ -67,7 +67,7 @@ void RequireNoForward(const Graph& graph) {
   if (!graph.metadata.contains(kRecipe)) return;
   Fail(DescribeWritten(graph, Written::kForward),
        ": it has no gradient; expected the model that it was made from, with "
-       "--recipe for FP8");
+       "`recipe` for FP8");
 }
 
 }  // namespace onnx_fp8

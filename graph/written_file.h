@@ -27,8 +27,7 @@ Role RoleOfName(std::string_view name);
 // ReadModel leaves it, whose only state is what the file binds.
 Written WrittenAs(const Graph& graph);
 
-// "[step.onnx] is a whole training step that `onnx-fp8 rewrite --loss` wrote
-// (recipe off)".
+// "[step.onnx] is a whole training step that `StepFile` wrote (recipe off)".
 std::string DescribeWritten(const Graph& graph, Written kind);
 
 // Errors: the file is a training step, or part of one. REQUIRES: WrittenAs's.

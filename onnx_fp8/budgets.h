@@ -32,7 +32,7 @@ struct Budgets {
 using Budget = int64_t Budgets::*;
 
 struct BudgetInfo {
-  const char* name;  // as in --budget NAME=N
+  const char* name;  // of the member
   Budget of;
   const char* unit;  // what it counts, for messages and the help
 };
@@ -40,7 +40,7 @@ struct BudgetInfo {
 // All of them, in the order of the struct.
 const std::vector<BudgetInfo>& AllBudgets();
 
-// "4G", "1000": a number that --budget reads back; k, M and G are powers of
+// "4G", "1000": a number as people write it; k, M and G are powers of
 // 1024.
 std::string BudgetText(int64_t amount);
 

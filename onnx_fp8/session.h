@@ -180,6 +180,11 @@ class TrainingSession {
   virtual int64_t step() const = 0;
   virtual int64_t skipped_steps() = 0;
   virtual std::vector<InputInfo> Inputs() const = 0;
+  // The options' loss, with the name of the output that it reads.
+  virtual LossSpec Loss() const = 0;
+  // For who wants to know before the first step. Errors: a model without
+  // gradients: a forward pass in FP8 that RewriteModel wrote.
+  virtual void RequireGradients() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   // What the user should know about how this model trains; for people.
   virtual std::vector<std::string> Notes() const = 0;

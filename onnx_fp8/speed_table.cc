@@ -118,7 +118,7 @@ SpeedTable LoadSpeedTable(const std::string& source) {
   MappedFile file = MapFile(source);
   const char* begin = reinterpret_cast<const char*>(file.data);
   const std::string what =
-      "[" + source + "] expected what `onnx-fp8 bench gemm --save` writes";
+      "[" + source + "] expected what `SpeedTableJson` writes";
   // The table, a kind of numbers, a dtype, a number.
   Json json = ParseShallowJson<Json>(begin, file.size, 3, what);
   try {

@@ -17,7 +17,7 @@ struct SpeedGrid {
   double At(int64_t m_size, int64_t k_size, int64_t n_size) const;
 };
 
-// How fast products are in FP8 and without: what --auto-filter decides by.
+// How fast products are in FP8 and without: what GemmFilter::speeds decides by.
 struct SpeedTable {
   std::string source;  // "h100" or a file
   // Of a layer, forward and backward, by rowwise: times bf16 (h100 only).
@@ -30,8 +30,8 @@ struct SpeedTable {
   bool measured() const { return !fp32.values.empty(); }
 };
 
-// "h100": what torchao publishes for it; else a file that `onnx-fp8 bench gemm
-// --save` wrote. Errors: no such file, another content.
+// "h100": what torchao publishes for it; else a file that SpeedTableJson
+// wrote. Errors: no such file, another content.
 SpeedTable LoadSpeedTable(const std::string& source);
 
 // The text of such a file. `machine`: where it was measured, for people.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizers/schedule.h"
+#include "onnx_fp8/schedule.h"
 
 #include <algorithm>
 #include <charconv>

@@ -23,7 +23,7 @@ void CheckForced(const std::set<std::string>& forced) {
     bool ours = name.starts_with(prefix);
     bool known = ours ? OpHasBody(name.substr(prefix.size()), kDomain)
                       : OpHasBody(name, kDomain) || OpHasBody(name, "");
-    Check(known, "--expand: expected an op with a body in ONNX ops, got ",
+    Check(known, "`expand`: expected an op with a body in ONNX ops, got ",
           name);
   }
 }

@@ -31,9 +31,11 @@ MAY_INCLUDE = {
     "providers/ort": _PROVIDERS,
     "training": _TRAINING,
     "cli": _ALL,
+    "cli/report": _ALL | {"cli"},
+    "cli/commands": _ALL | {"cli", "cli/report"},
     "python": _ALL,
     "samples": _ALL,
-    "tests": _ALL | {"cli", "python"},
+    "tests": _ALL | {"cli", "cli/report", "cli/commands", "python"},
 }
 TOP_FOLDERS = {layer.split("/")[0] for layer in MAY_INCLUDE}
 
@@ -43,6 +45,10 @@ MAY_USE_PROTOBUF = re.compile(
     r"graph/.*\.cc$|graph/.*_internal\.h$|providers/ort/|tests/")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+# Messages of the library name options as the API does.
+FLAG = re.compile(r'[^/]*"[^"]*--[a-z]')
+MAY_NAME_FLAGS = ("cli", "tests")
+
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -97,6 +103,8 @@ def findings(path):
     error = match and include_error(path, layer, *match.groups())
     if error:
       yield number, error
+    if layer.split("/")[0] not in MAY_NAME_FLAGS and FLAG.match(line):
+      yield number, "a flag: cli/api_names.cc spells options as flags"
 
 
 def included_folders(files):

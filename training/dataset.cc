@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/dataset.h"
+#include "onnx_fp8/dataset.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +8,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
+#include "training/arrays.h"
 #include "training/token_file.h"
 
 namespace onnx_fp8 {
@@ -126,7 +127,7 @@ void Dataset::AddRows(const DatasetInput& input, const std::string& file,
                       const Tensor& data) {
   Check(data.rank() > 0, "[", file, "] expected array \"", input.name,
         "\" with a sample axis, got a scalar; an array that is not per sample "
-        "can be named with --whole");
+        "can be named with `whole`");
   Shape sample(data.shape().begin() + 1, data.shape().end());
   auto column = std::ranges::find(columns_, input.name,
                                   [](const Column& c) { return c.input.name; });
@@ -152,7 +153,7 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
     Check(std::ranges::binary_search(found, input.name), "[", Files(),
           "] expected an array \"", input.name, "\", got ",
           found.empty() ? "none" : Join(found),
-          input.name == spec_.label ? "; --label names another one" : "");
+          input.name == spec_.label ? "; `label` names another one" : "");
   }
   Check(!columns_.empty(), "[", Files(),
         "] expected an array with a sample axis, got whole arrays only");
@@ -164,7 +165,7 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
     Check(samples(column) == samples(first), "[", column.parts.back().file,
           "] array \"", column.input.name, "\" has ", samples(column),
           " samples, \"", first.input.name, "\" has ", samples(first),
-          "; an array that is not per sample can be named with --whole");
+          "; an array that is not per sample can be named with `whole`");
   }
   size_ = samples(first);
   std::set<std::string> names(unused.begin(), unused.end());
@@ -176,7 +177,7 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
 
 void Dataset::OpenTokens() {
   Check(spec_.seq_len > 0, "[", Files(),
-        "] expected a sequence length (--seq-len) for token files");
+        "] expected a sequence length (`seq_len`) for token files");
   std::vector<std::string> names;
   for (const DatasetInput& input : spec_.inputs) {
     Check(IsInteger(input.dtype), "[", Files(), "] holds tokens, but input \"",

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "graph/export_weights.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/random.h"
 #include "providers/executor.h"
@@ -150,14 +151,11 @@ class Session : public TrainingSession {
     return skipped_;
   }
 
-  std::vector<InputInfo> Inputs() const override {
-    std::vector<InputInfo> infos;
-    for (const Value* value : model_.graph->inputs) {
-      infos.push_back({value->name, value->dtype,
-                       value->shape.value_or(Shape{}), value->axis_names});
-    }
-    return infos;
-  }
+  std::vector<InputInfo> Inputs() const override { return model_.Inputs(); }
+
+  LossSpec Loss() const override { return model_.loss; }
+
+  void RequireGradients() const override { RequireNoForward(*model_.graph); }
 
   std::vector<ParameterInfo> Parameters() const override {
     return model_.Parameters();
@@ -299,7 +297,7 @@ class Session : public TrainingSession {
     } catch (const Error& error) {
       if (model_.copies.empty()) throw;
       Fail(error.what(), "; a run that did not tie ", model_.copies[0].name,
-           " to ", model_.copies[0].first, " goes on with --no-tie");
+           " to ", model_.copies[0].first, " goes on with `tie_copies=false`");
     }
   }
 

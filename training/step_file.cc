@@ -5,6 +5,7 @@
 
 #include "graph/onnx_io.h"
 #include "graph/passes/dead_code.h"
+#include "graph/written_file.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
@@ -42,9 +43,9 @@ void AddInputs(Graph& graph, const Graph& mover) {
   }
 }
 
-void Write(StepGraph step, const SessionOptions& options,
-           const std::string& path, const WriteOptions& write,
-           const Graph* mover = nullptr) {
+void WriteGraph(StepGraph step, const SessionOptions& options,
+                const std::string& path, const WriteOptions& write,
+                const Graph* mover = nullptr) {
   Arrange(step);
   Graph& graph = *step.graph;
   if (mover) AddInputs(graph, *mover);
@@ -57,14 +58,39 @@ void Write(StepGraph step, const SessionOptions& options,
 
 }  // namespace
 
-std::vector<std::string> WriteTrainingStep(
-    const SessionOptions& options, const std::map<std::string, Shape>& shapes,
-    const InputValues& values, const std::string& path,
-    const WriteOptions& write) {
-  PassRunner runner = MakePassRunner(options);
-  TrainingModel model = LoadTrainingModel(options, runner);
+struct StepFile::Source {
+  explicit Source(const SessionOptions& session)
+      : options(session),
+        runner(MakePassRunner(options)),
+        model(LoadTrainingModel(options, runner)) {}
+
+  SessionOptions options;
+  PassRunner runner;
+  TrainingModel model;
+};
+
+StepFile::StepFile(const SessionOptions& options)
+    : source_(std::make_unique<Source>(options)) {
+  RequireNoForward(*source_->model.graph);
+}
+
+StepFile::~StepFile() = default;
+
+std::vector<InputInfo> StepFile::Inputs() const {
+  return source_->model.Inputs();
+}
+
+const std::vector<std::string>& StepFile::notes() const {
+  return source_->model.notes;
+}
+
+void StepFile::Write(const std::map<std::string, Shape>& shapes,
+                     const InputValues& values, const std::string& path,
+                     const WriteOptions& write) {
+  const SessionOptions& options = source_->options;
   auto evaluator = MakeEvaluator();
-  StepSource source = MakeStepSource(options, model, *evaluator, runner);
+  StepSource source =
+      MakeStepSource(options, source_->model, *evaluator, source_->runner);
   source.model_outputs = true;
   bool whole = options.grad_accum == 1;
   StepGraph step =
@@ -79,10 +105,9 @@ std::vector<std::string> WriteTrainingStep(
     mover = apply.graph;
     std::string stem =
         path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;
-    Write(std::move(apply), options, stem + ".apply.onnx", write);
+    WriteGraph(std::move(apply), options, stem + ".apply.onnx", write);
   }
-  Write(std::move(step), options, path, write, mover.get());
-  return model.notes;
+  WriteGraph(std::move(step), options, path, write, mover.get());
 }
 
 }  // namespace onnx_fp8

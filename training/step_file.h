@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,21 +12,37 @@
 
 namespace onnx_fp8 {
 
-// Writes the whole training step as one ONNX model that any runtime can run:
+// The whole training step of a model as one ONNX model that any runtime can
+// run:
 //   inputs   the model's own, the label, the learning rate (with a default),
 //            then state; each of the latter two is an initializer too
 //   outputs  `loss` (float, rank 0, before the update), the model's own, then
 //            the new state, in the order of the state inputs
 //   update_binding says which output replaces which state after the step.
 // Parameters keep their initializers' names; where a name is taken, ours gets a
-// number. `shapes`: every input of the model; `values`: of inputs that decide
-// branches or sizes, which the file then has no more (Specialise). With
-// grad_accum > 1 the file holds a micro step and <path without
-// .onnx>.apply.onnx the update. Returns notes for the user
-// (TrainingSession::Notes). Errors: as TrainingSession's and WriteModel's.
-std::vector<std::string> WriteTrainingStep(
-    const SessionOptions& options, const std::map<std::string, Shape>& shapes,
-    const InputValues& values, const std::string& path,
-    const WriteOptions& write = {});
+// number. With grad_accum > 1 the file holds a micro step and <path without
+// .onnx>.apply.onnx the update.
+class StepFile {
+ public:
+  // Reads the model. Errors: as TrainingSession::Create's; a forward pass in
+  // FP8.
+  explicit StepFile(const SessionOptions& options);
+  ~StepFile();
+
+  std::vector<InputInfo> Inputs() const;
+  // For the user (TrainingSession::Notes).
+  const std::vector<std::string>& notes() const;
+
+  // `shapes`: of every input of the model; `values`: of inputs that decide
+  // branches or sizes, which the file then has no more (Specialise). Errors: as
+  // TrainingSession's and WriteModel's.
+  void Write(const std::map<std::string, Shape>& shapes,
+             const InputValues& values, const std::string& path,
+             const WriteOptions& write = {});
+
+ private:
+  struct Source;
+  std::unique_ptr<Source> source_;
+};
 
 }  // namespace onnx_fp8

@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/training_model.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/hash.h"
+#include "onnx_fp8/joined.h"
+#include "training/loss.h"
 #include "training/pipelines.h"
 #include "training/safetensors.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
 
 namespace onnx_fp8 {
+
+std::vector<InputInfo> TrainingModel::Inputs() const {
+  std::vector<InputInfo> infos;
+  for (const Value* value : graph->inputs) {
+    infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
+                     value->axis_names});
+  }
+  return infos;
+}
 
 std::vector<ParameterInfo> TrainingModel::Parameters() const {
   std::vector<ParameterInfo> infos;
@@ -77,9 +90,26 @@ TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
     auto first = weights.emplace(copy.first, own).first;
     Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
           path, "] expected the same numbers for ", copy.first, " and ",
-          copy.name, ", which are one tensor (--no-tie trains them apart)");
+          copy.name,
+          ", which are one tensor (`tie_copies=false` trains them apart)");
   }
   return weights;
+}
+
+// The name of the output that the loss reads: the first, unless `loss` names
+// one; of a loss that the model computes: what `loss` says.
+std::string LogitsOf(const LossSpec& loss, const Graph& graph,
+                     const std::string& model) {
+  std::optional<std::string> own = OwnOutput(loss.kind);
+  std::string wanted = own.value_or(loss.logits);
+  std::vector<std::string> names;
+  for (const Value* value : graph.outputs) names.push_back(value->name);
+  Check(!names.empty(), "[", model,
+        "] expected a model with outputs, got none");
+  if (wanted.empty()) return names[0];
+  Check(std::ranges::count(names, wanted) > 0, "[", model,
+        "] expected an output named ", wanted, ", got ", Joined(names));
+  return own ? loss.logits : wanted;
 }
 
 }  // namespace
@@ -89,6 +119,10 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
   TrainingModel model;
   ImportReport import;
   model.graph = ImportModel(options, ImportFor::kTraining, runner, &import);
+  model.loss = options.loss;
+  if (!model.loss.kind.empty()) {
+    model.loss.logits = LogitsOf(model.loss, *model.graph, options.model);
+  }
   if (!import.batch_norm_note.empty()) {
     model.notes.push_back(import.batch_norm_note);
   }
@@ -97,10 +131,11 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
     model.copies.push_back({report.name, report.torch, report.data.dtype(),
                             report.data.shape(), report.tied_to,
                             report.transposed});
-    model.notes.push_back(
-        Concat(report.name, " and ", report.tied_to, " hold the same numbers",
-               report.transposed ? ", transposed," : "",
-               " and are trained as one tensor (--no-tie trains them apart)"));
+    model.notes.push_back(Concat(report.name, " and ", report.tied_to,
+                                 " hold the same numbers",
+                                 report.transposed ? ", transposed," : "",
+                                 " and are trained as one tensor "
+                                 "(`tie_copies=false` trains them apart)"));
   }
   model.names = NameParameters(*model.graph);
   if (!options.scales.empty()) model.scales = ReadStaticScales(options.scales);
@@ -116,7 +151,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner) {
   return {model.graph.get(),
-          options.loss,
+          model.loss,
           options.optimizer,
           {options.recipe, options.filter, model.names, model.scales},
           options.grad_accum,

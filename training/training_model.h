@@ -29,11 +29,13 @@ struct TiedCopy {
 
 struct TrainingModel {
   std::unique_ptr<Graph> graph;
+  LossSpec loss;  // the options', with logits named
   ParameterNames names;
   StaticScales scales;
   std::vector<std::string> notes;  // for the user
   std::vector<TiedCopy> copies;
 
+  std::vector<InputInfo> Inputs() const;
   // Trained and frozen ones, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
   // Tells models apart by what a checkpoint must fit: names, dtypes and shapes

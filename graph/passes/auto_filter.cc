@@ -95,8 +95,8 @@ void CheckKnown(const SpeedTable& table, const Recipe& recipe) {
   bool block =
       !input.high_precision && input.granularity == Granularity::kBlock;
   Check(table.measured() || !block,
-        "--auto-filter h100: expected a recipe of tensors or rows, got ",
-        RecipeText(recipe), "; measure: onnx-fp8 bench gemm --save FILE");
+        "`speeds` h100: expected a recipe of tensors or rows, got ",
+        RecipeText(recipe), "; measure a `SpeedTable`");
 }
 
 }  // namespace onnx_fp8

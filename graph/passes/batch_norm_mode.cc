@@ -76,12 +76,12 @@ std::string SetBatchNormMode(Graph& graph, BatchNormMode mode) {
   if (!fixed.empty()) {
     return Concat("BatchNormalization keeps its running statistics in ",
                   Listed(fixed),
-                  ", as exported (training_mode 0): --batch-norm train "
-                  "normalises by each batch and moves them, --batch-norm eval "
+                  ", as exported (training_mode 0): `batch_norm=train` "
+                  "normalises by each batch and moves them, `batch_norm=eval` "
                   "leaves them without this note");
   }
   if (mode == BatchNormMode::kTrain && norms.empty()) {
-    return "--batch-norm train changes nothing: the file has no "
+    return "`batch_norm=train` changes nothing: the file has no "
            "BatchNormalization (an exporter may have folded it into the layer "
            "before)";
   }

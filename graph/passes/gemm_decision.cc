@@ -83,10 +83,10 @@ class Filter {
   // Errors: the first pattern that matched no product.
   void RequireAllMatched(const std::string& file) const {
     const GemmFilter& f = spec_.filter;
-    Require(fqns_, f.filter_fqns, "--filter-fqns", file);
-    Require(include_, f.include, "--include", file);
-    Require(exclude_, f.exclude, "--exclude", file);
-    Require(recipes_, globs_, "--recipe-for", file);
+    Require(fqns_, f.filter_fqns, "`filter_fqns`", file);
+    Require(include_, f.include, "`include`", file);
+    Require(exclude_, f.exclude, "`exclude`", file);
+    Require(recipes_, globs_, "`recipes`", file);
   }
 
  private:
@@ -111,9 +111,9 @@ class Filter {
 
   static void Require(const Matched& matched,
                       const std::vector<std::string>& patterns,
-                      const char* flag, const std::string& file) {
+                      const char* option, const std::string& file) {
     for (size_t i = 0; i < patterns.size(); ++i) {
-      Check(matched[i], "[", file, "] ", flag, " ", patterns[i],
+      Check(matched[i], "[", file, "] ", option, " ", patterns[i],
             " matches no matrix product; `onnx-fp8 inspect` lists them");
     }
   }

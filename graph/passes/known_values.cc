@@ -58,15 +58,15 @@ void Specialiser::AskFor(const Node& node, const Value* value,
   if (!value) return;
   std::set<std::string> keys = SourcesOf(node, value).keys;
   if (keys.empty()) return;
-  std::string names, flag;
+  std::string names, given;
   for (const std::string& name : keys) {
     names += (names.empty() ? "\"" : ", \"") + name + "\"";
-    flag += (flag.empty() ? "" : ",") + name + "=N";
+    given += (given.empty() ? "" : ",") + name + "=N";
   }
   throw NeedsValues(
       Concat("[", node.Where(), "] expected a value of the input ", names,
-             ", which decides ", what, ", got none: give it with --value ",
-             flag),
+             ", which decides ", what, ", got none: give it with `values` ",
+             given),
       keys);
 }
 

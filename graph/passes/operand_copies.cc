@@ -167,7 +167,7 @@ size_t OperandCopies::Position(const ScaleSlot& slot) {
 float OperandCopies::StaticScale(const ScaleSlot& slot) const {
   const StaticScales& scales = spec_.scales;
   Check(!scales.source.empty(), "[", graph_.file,
-        "] expected --scales for static scaling, got none; `onnx-fp8 "
+        "] expected `scales` for static scaling, got none; `onnx-fp8 "
         "calibrate` makes a file of them, a run with delayed scaling has them "
         "too");
   auto it = scales.by_key.find(slot.Key());

@@ -381,29 +381,29 @@ class Marker {
   void TieNamed(const std::string& text) {
     size_t cut = text.find('=');
     Check(cut != std::string::npos && cut > 0 && cut + 1 < text.size(), "[",
-          graph_.file, "] --tie expected A=B, got ", text);
+          graph_.file, "] `ties` expected A=B, got ", text);
     InitializerReport& a = *Named(text.substr(0, cut));
     InitializerReport& b = *Named(text.substr(cut + 1));
     if (a.value == b.value) return;  // tied already
-    Check(b.tied_to.empty(), "[", graph_.file, "] --tie ", text, ": ", b.name,
+    Check(b.tied_to.empty(), "[", graph_.file, "] `ties` ", text, ": ", b.name,
           " is tied to ", b.tied_to, " already");
     for (InitializerReport* report : {&a, &b}) Settle(*report);
     auto transposed = HoldsTransposed(*a.value, *b.value);
-    Check(transposed.has_value(), "[", graph_.file, "] --tie ", text,
+    Check(transposed.has_value(), "[", graph_.file, "] `ties` ", text,
           ": expected the same numbers in both, as they are or transposed");
-    Apply({a.value, b.value, *transposed}, "--tie " + text);
+    Apply({a.value, b.value, *transposed}, "`ties` " + text);
   }
 
-  void Override(const std::vector<std::string>& globs, const char* flag,
+  void Override(const std::vector<std::string>& globs, const char* option,
                 Role role) {
     for (const std::string& pattern : globs) {
-      for (InitializerReport* report : Matching(pattern, flag)) {
+      for (InitializerReport* report : Matching(pattern, option)) {
         Role before = report->value->role;
         if (role == Role::kFrozen && before != Role::kParameter) continue;
         report->value->role = role;
         report->reason =
-            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", flag, " ",
-                   pattern);
+            Concat(role == Role::kFrozen ? "frozen: " : "trained: ", option,
+                   " ", pattern);
         Settle(*report);
       }
     }
@@ -432,11 +432,11 @@ class Marker {
       return "state: running statistics of BatchNormalization";
     }
     if (found != rule_.found().end() && CannotTell(tensor)) {
-      return "constant: one element (name it with --train to train it)";
+      return "constant: one element (name it with `train` to train it)";
     }
     if (auto table = tables_.find(&value); table != tables_.end()) {
       return "constant: " + table->second +
-             " (name it with --train to train it)";
+             " (name it with `train` to train it)";
     }
     if (found != rule_.found().end()) {
       value.role = Role::kParameter;
@@ -454,7 +454,7 @@ class Marker {
     report.value->role = role;
   }
 
-  void Apply(const Tie& tie, const std::string& flag) {
+  void Apply(const Tie& tie, const std::string& option) {
     std::string first = tie.first->name, second = tie.second->name;
     InitializerReport& a = *Named(first);
     if (tie.second->role == Role::kParameter) a.value->role = Role::kParameter;
@@ -462,7 +462,7 @@ class Marker {
       if (report.value != tie.second) continue;
       report.reason = Concat("tied: one tensor with ", first,
                              tie.transposed ? ", transposed" : "",
-                             flag.empty() ? "" : ": ", flag);
+                             option.empty() ? "" : ": ", option);
       // What was tied to the second one follows it.
       report.transposed = report.transposed != tie.transposed;
       report.tied_to = first;
@@ -483,21 +483,21 @@ class Marker {
       if (report.name == name) return &report;
       if (report.torch.fqn == name) found = &report;
     }
-    Check(found, "[", graph_.file, "] --tie ", name,
+    Check(found, "[", graph_.file, "] `ties` ", name,
           " is no float initializer; `onnx-fp8 inspect` lists them");
     return found;
   }
 
   // By the name of a copy the tensor that it is tied to.
   std::vector<InitializerReport*> Matching(const std::string& pattern,
-                                           const char* flag) {
+                                           const char* option) {
     std::vector<InitializerReport*> matches;
     for (InitializerReport& report : reports_) {
       if (!IsFloat(report.data.dtype()) || !Matches(report, pattern)) continue;
       matches.push_back(report.tied_to.empty() ? &report
                                                : Named(report.tied_to));
     }
-    Check(!matches.empty(), "[", graph_.file, "] ", flag, " ", pattern,
+    Check(!matches.empty(), "[", graph_.file, "] ", option, " ", pattern,
           " matches no float initializer; `onnx-fp8 inspect` lists them");
     return matches;
   }
@@ -517,8 +517,8 @@ std::vector<InitializerReport> MarkParameters(
   marker.Mark();
   if (patterns.tie_copies) marker.TieCopies();
   for (const std::string& pair : patterns.ties) marker.TieNamed(pair);
-  marker.Override(patterns.freeze, "--freeze", Role::kFrozen);
-  marker.Override(patterns.train, "--train", Role::kParameter);
+  marker.Override(patterns.freeze, "`freeze`", Role::kFrozen);
+  marker.Override(patterns.train, "`train`", Role::kParameter);
   return marker.TakeReports();
 }
 

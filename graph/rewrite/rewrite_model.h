@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "graph/external_copy.h"
 #include "graph/onnx_io.h"
 #include "graph/pass.h"
 #include "graph/passes/fp8_rewrite.h"
 #include "graph/passes/trained_parameters.h"
+#include "onnx_fp8/external_copy.h"
 
 namespace onnx_fp8 {
 

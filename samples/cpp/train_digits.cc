@@ -7,8 +7,8 @@
 #include <exception>
 #include <string>
 
+#include "onnx_fp8/dataset.h"
 #include "onnx_fp8/session.h"
-#include "training/dataset.h"
 
 int main(int argc, char** argv) try {
   using namespace onnx_fp8;

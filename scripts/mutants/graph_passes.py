@@ -323,10 +323,10 @@ MUTANTS = (
       "return {Kind::kTravelling, travelling};", TRAINED_PARAMETERS),
     M("trained: --freeze wins over --train",
       "graph/passes/trained_parameters.cc",
-      'marker.Override(patterns.freeze, "--freeze", Role::kFrozen);\n'
-      '  marker.Override(patterns.train, "--train", Role::kParameter);',
-      'marker.Override(patterns.train, "--train", Role::kParameter);\n'
-      '  marker.Override(patterns.freeze, "--freeze", Role::kFrozen);',
+      'marker.Override(patterns.freeze, "`freeze`", Role::kFrozen);\n'
+      '  marker.Override(patterns.train, "`train`", Role::kParameter);',
+      'marker.Override(patterns.train, "`train`", Role::kParameter);\n'
+      '  marker.Override(patterns.freeze, "`freeze`", Role::kFrozen);',
       TRAINED_PARAMETERS),
     M("tie: any two are equal", "graph/passes/trained_parameters.cc",
       "Check(transposed.has_value(),", "Check(true,", bad_input("tie_of")),

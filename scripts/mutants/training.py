@@ -9,6 +9,8 @@ DATASET_TEST = training("DatasetTest.*:Token*")
 METRICS = training("Metrics.*")
 SAFETENSORS = training("Safetensors.*")
 SESSION = training("Session.*")
+TRAINER = training("TrainerTest.*")
+FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
 MUTANTS = (
     M("autodiff: broadcast axes are not summed", "training/autodiff.cc",
@@ -195,6 +197,10 @@ MUTANTS = (
       "bool turn = names.at(found->name).transposed && found->fqn == key &&",
       "bool turn = names.empty() && found->fqn == key &&",
       python("lost_names")),
+    M("import: a model is read twice", "training/pipelines.cc",
+      "  report->written = WrittenAs(*graph);\n",
+      "  report->written = WrittenAs(*ReadModel(options.model));\n",
+      python("import_once")),
     M("budgets: a session has the default ones", "training/training_model.cc",
       "          options.budgets,\n", "          {},\n",
       python("a_raised_budget_lets")),
@@ -205,4 +211,54 @@ MUTANTS = (
     M("npz: members may share bytes with the directory", "training/zip.cc",
       "last ? directory.offset", "last && false ? directory.offset",
       training("Npz.*")),
+    M("eval: batches weigh the same", "training/evaluate.cc",
+      "if (count > 0) sum_ += loss * static_cast<double>(count);\n"
+      "    count_ += count;", "if (count > 0) sum_ += loss, ++count_;",
+      python("eval_is_the_mean")),
+    M("eval: perplexity in bits", "training/evaluate.cc",
+      "e.perplexity = std::exp(e.loss);", "e.perplexity = std::exp2(e.loss);",
+      python("token_files")),
+    M("eval: the samples that fill a batch count", "training/evaluate.cc",
+      "      output = FirstRows(output, rows);\n"
+      "      label = FirstRows(label, rows);\n", "",
+      python("eval_keeps_the_last")),
+    M("run folder: two may have it", "training/run_folder.cc",
+      "Check(flock(fd, LOCK_EX | LOCK_NB) == 0,",
+      "Check(flock(fd, LOCK_SH | LOCK_NB) == 0,", TRAINER,
+      python("two_starts or only_one_process")),
+    M("run: links are followed by train", "training/run_folder.cc",
+      '"] another process trains in this folder");\n'
+      "  CheckPlain();\n", '"] another process trains in this folder");\n',
+      FOREIGN_FILES),
+    M("run: links are followed by eval", "training/run_folder.cc",
+      "RunConfig RunFolder::Load() const {\n"
+      "  CheckPlain();\n", "RunConfig RunFolder::Load() const {\n",
+      FOREIGN_FILES),
+    M("train: data start anew at a resume", "training/trainer.cc",
+      "data_.Batch(session_.step() * spec_.grad_accum + i)",
+      "data_.Batch(result_.steps * spec_.grad_accum + i)",
+      TRAINER, python("resume or follows")),
+    M("train: the schedule is a step late", "training/trainer.cc",
+      "spec_.schedule, spec_.lr, session_.step() + 1,",
+      "spec_.schedule, spec_.lr, session_.step(),",
+      python("metrics_have_one_line")),
+    M("train: checkpoints one step late", "training/trainer.cc",
+      "session_.step() % spec_.save_every == 0",
+      "session_.step() % spec_.save_every == 1", python("resume or follows")),
+    M("train: the ETA does not come down to 0", "training/trainer.cc",
+      "event.seconds_left = static_cast<double>(left) * step_seconds_;",
+      "event.seconds_left = static_cast<double>(left + 9999) * step_seconds_;",
+      TRAINER, python("metrics_have_one_line")),
+    M("trainer: a full disk ends the run", "training/trainer.cc",
+      "      result_.save_error = error.what();\n", "      throw;\n",
+      TRAINER, python("full_disk")),
+    M("train: an error loses the steps", "training/trainer.cc",
+      "      SaveBeforeError();\n", "", TRAINER, python("an_error_in")),
+    M("train: a failed validation is forgotten", "training/trainer.cc",
+      'notes_[kValidationDue] = "yes";', "", TRAINER,
+      python("an_error_in")),
+    M("train: resumes with other batches", "training/trainer.cc",
+      "it == notes.end() || it->second == ours[key]",
+      'it == notes.end() || it->second != ""', TRAINER,
+      python("resume_refuses")),
 )

@@ -3,10 +3,9 @@
 #include <iostream>
 #include <streambuf>
 
-#include "cli/commands.h"
-#include "cli/data.h"
+#include "cli/commands/commands.h"
 #include "cli/options.h"
-#include "cli/text.h"
+#include "cli/report/text.h"
 #include "cli/train_flags.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -71,8 +70,8 @@ void ParseTwice(const Arguments& arguments) {
       {"x", DType::kFloat, {-1, 4}, {"batch", ""}},
       {"ids", DType::kInt64, {-1, 16}, {"batch", ""}}};
   DataLayout layout =
-      LayOutData(inputs, first.session.loss.Make(), first.data_flags);
-  MakeDatasetSpec(first.data, layout, first.data_flags);
+      LayOutData(inputs, first.session.loss.Make(), first.data_flags.Make());
+  MakeDatasetSpec(first.data, layout);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 
-#include "cli/run_folder.h"
 #include "graph/passes/scale_slots.h"
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
+#include "onnx_fp8/run_folder.h"
 #include "onnx_fp8/speed_table.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"

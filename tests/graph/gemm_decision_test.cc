@@ -139,15 +139,14 @@ TEST(GemmDecision, PatternsThatMatchNothing) {
     return Decide("tensorwise", filter).error;
   };
   EXPECT_EQ(error({.filter_fqns = {"head", "haed"}}),
-            "[m.onnx] --filter-fqns haed matches no matrix product; `onnx-fp8 "
+            "[m.onnx] `filter_fqns` haed matches no matrix product; `onnx-fp8 "
             "inspect` lists them");
-  EXPECT_NE(error({.include = {"*", "blocks"}}).find("--include blocks"),
+  EXPECT_NE(error({.include = {"*", "blocks"}}).find("`include` blocks"),
             std::string::npos);
-  EXPECT_NE(error({.exclude = {"block.*"}}).find("--exclude block.*"),
+  EXPECT_NE(error({.exclude = {"block.*"}}).find("`exclude` block.*"),
             std::string::npos);
-  EXPECT_NE(
-      error({.recipes = {{"layers.*", {}}}}).find("--recipe-for layers.*"),
-      std::string::npos);
+  EXPECT_NE(error({.recipes = {{"layers.*", {}}}}).find("`recipes` layers.*"),
+            std::string::npos);
   EXPECT_EQ(Decide("off", {.filter_fqns = {"haed"}}).error, "");
 }
 

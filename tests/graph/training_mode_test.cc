@@ -152,7 +152,7 @@ TEST(SetBatchNormMode, NamesTheLayersOfInference) {
   std::string note = SetBatchNormMode(*graph, BatchNormMode::kAsExported);
   EXPECT_NE(note.find("statistics in bn, as exported"), std::string::npos)
       << note;
-  EXPECT_NE(note.find("--batch-norm train"), std::string::npos) << note;
+  EXPECT_NE(note.find("`batch_norm=train`"), std::string::npos) << note;
   EXPECT_EQ(Modes(*graph), (std::vector<int64_t>{0, 1}));
 }
 

@@ -68,7 +68,7 @@ TEST(SpeedTable, RefusesOtherFiles) {
     return ErrorOf([&] { LoadSpeedTable(path); });
   };
   const std::string what =
-      "[" + path + "] expected what `onnx-fp8 bench gemm --save` writes";
+      "[" + path + "] expected what `SpeedTableJson` writes";
   EXPECT_EQ(refusal(good), "");
   EXPECT_EQ(refusal("speeds"), what + ", got something else");
   EXPECT_EQ(refusal("{}"), what + ", got something else");

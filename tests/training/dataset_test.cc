@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/dataset.h"
+#include "onnx_fp8/dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -241,7 +241,7 @@ TEST_F(DatasetTest, RefusesWhatDoesNotFit) {
   expect(Spec({Write("e", Samples(0))}, 1), "e.safetensors] holds no samples");
   expect(Spec({Write("b", {{"x", ten["x"]}, {"labels", twelve["labels"]}})}, 1),
          "b.safetensors] array \"x\" has 10 samples, \"labels\" has 12; an "
-         "array that is not per sample can be named with --whole");
+         "array that is not per sample can be named with `whole`");
   expect(Spec({Write("c", {{"x", ten["x"]}, {"target", ten["labels"]}})}, 1),
          "c.safetensors] expected an array \"labels\", got target, x");
   expect(Spec({Write("d",
@@ -301,7 +301,7 @@ TEST_F(TokenDatasetTest, RefusesWhatDoesNotFit) {
   };
   DatasetSpec spec = TokenSpec({file});
   spec.seq_len = 0;
-  expect(spec, "expected a sequence length (--seq-len)");
+  expect(spec, "expected a sequence length (`seq_len`)");
   spec.seq_len = 20;
   expect(spec, "a.bin] expected at least 20 + 1 tokens, got 20");
   spec = TokenSpec({file});

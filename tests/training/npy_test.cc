@@ -289,7 +289,7 @@ TEST(Npz, InflatesWithinItsBudget) {
   ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
               ".npy] expected at most ");
   ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
-              "--budget arrays=N raises the budget \"arrays\"");
+              "`budgets` arrays=N raises the budget \"arrays\"");
   // What nobody asks for costs nothing, and so do views of the file.
   EXPECT_TRUE(Identical(ArrayFile(path, {.arrays = of_x}).Read("x"), X()));
   ExpectFixtureArrays(ReadArrays(FixtureFile("stored.npz"), {.arrays = 0}));

@@ -120,7 +120,7 @@ void ForceIsa(std::string_view name) {
     }
     here += std::string(", ") + Name(isa);
   }
-  Fail("[--isa] expected an instruction set of this machine (", here,
+  Fail("[`isa`] expected an instruction set of this machine (", here,
        "), got '", name, "'");
 }
 

@@ -15,9 +15,9 @@ namespace {
 // Names that ONNX gives operands which say how much work there is, and of what
 // shape; none of them takes part in the arithmetic.
 const std::set<std::string> kSizes = {
-    "shape", "axes",  "axis", "pads",  "starts", "ends",    "steps",
-    "limit", "delta", "K",    "k",     "split",  "repeats", "start",
-    "depth", "sizes", "roi",  "scales"};
+    "shape",   "axes",  "axis",  "pads",  "starts", "ends",
+    "steps",   "limit", "delta", "K",     "k",      "split",
+    "repeats", "start", "depth", "sizes", "roi",    "scales"};
 
 TEST(HostInputs, AreTheOperandsThatSaySizes) {
   RegisterSchemas();

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/data_flags.h"
+#include "cli/options.h"
+#include "cli/report/text.h"
+#include "cli/run_session.h"
+#include "onnx_fp8/evaluate.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct EvalFlags {
+  std::string model;
+  std::vector<std::string> data;
+  DataFlags data_flags;
+  SessionFlags session;
+  MachineFlags machine;
+  bool json = false;
+
+  void AddTo(Flags& flags) {
+    flags.Positional("MODEL", &model, "an .onnx file, or the folder of a run");
+    flags.Group("Data");
+    flags.Files("--data", &data, "as for train; all samples are used");
+    data_flags.AddTo(flags);
+    session.AddTo(flags);
+    flags.Group("Options");
+    flags.Switch("--json", &json, "as one JSON object");
+    machine.AddTo(flags);
+    flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
+    flags.Example(
+        "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy");
+  }
+};
+
+std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
+  bool run = std::filesystem::is_directory(values->model);
+  SessionOptions options;
+  std::string folder = values->model;
+  if (run) {
+    RunConfig config = LoadRun(RunFolder(folder));
+    options = RunSessionOptions(config, values->session.budgets.Make());
+    // What this command reads and writes itself, and what the checkpoint has.
+    for (const char* own : {"--data", "--threads", "--scales"}) {
+      config.settings.erase(own);
+    }
+    flags.Fill(config.settings);
+    values->model = config.model;
+  }
+  flags.Require({"--loss"});
+  SessionOptions ours = values->session.Make(values->model);
+  ours.optimizer = options.optimizer;
+  ours.grad_accum = options.grad_accum;
+  ours.seed = options.seed;
+  auto session = TrainingSession::Create(ours);
+  if (run) session->Restore(folder);
+  return session;
+}
+
+nlohmann::ordered_json ToJson(const Evaluation& e) {
+  nlohmann::ordered_json json = {{"loss", e.loss}};
+  if (e.accuracy) json["accuracy"] = *e.accuracy;
+  if (e.perplexity) json["perplexity"] = *e.perplexity;
+  json["samples"] = e.samples;
+  if (e.tokens > 0) json["tokens"] = e.tokens;
+  return json;
+}
+
+}  // namespace
+
+int Eval(const Arguments& arguments) {
+  Flags flags("eval", "Loss, and accuracy or perplexity, over a data set.");
+  EvalFlags values;
+  values.AddTo(flags);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--data"});
+  values.machine.Apply();
+  auto session = MakeSession(flags, &values);
+  DataLayout layout =
+      LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
+  Dataset data(
+      MakeDatasetSpec(values.data, layout, values.session.budgets.Make()));
+  PrintNotes(data.notes());
+  Evaluation evaluation = Evaluate(*session, data, layout);
+  if (!evaluation.remark.empty()) PrintNotes({evaluation.remark});
+  auto json = ToJson(evaluation);
+  if (values.json) {
+    std::cout << json.dump() << "\n";
+    return 0;
+  }
+  for (const auto& [key, value] : json.items()) {
+    std::string name = key;
+    name.resize(12, ' ');
+    std::cout << name
+              << (value.is_number_float() ? Number(value.get<double>(), 7)
+                                          : value.dump())
+              << "\n";
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+#include <set>
+
+#include "cli/array_output.h"
+#include "cli/commands/commands.h"
+#include "cli/data_flags.h"
+#include "cli/options.h"
+#include "cli/report/text.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct GradFlags {
+  std::string model, out, init;
+  std::vector<std::string> data;
+  DataFlags data_flags;
+  SessionFlags session;
+  MachineFlags machine;
+  bool input_grads = false;
+
+  void AddTo(Flags& flags) {
+    flags.Positional("MODEL", &model, "the .onnx file");
+    flags.Group("Data");
+    flags.Files("--data", &data,
+                "as for train; the first --batch-size samples are used");
+    data_flags.AddTo(flags);
+    session.AddTo(flags);
+    flags.Group("Options");
+    flags.File("--init", &init, "use these weights (.safetensors)");
+    flags.File("-o,--out", &out,
+               ".safetensors or .npz: loss, output.NAME, grad.NAME");
+    flags.Switch("--input-grads", &input_grads,
+                 "also input_grad.NAME of every float input");
+    machine.AddTo(flags);
+    flags.Example(
+        "onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "
+        "grads.safetensors");
+    flags.Example(
+        "onnx-fp8 grad model.onnx --data batch.npz --loss output:loss --recipe "
+        "tensorwise -o grads.safetensors");
+  }
+};
+
+TensorMap NamedArrays(const GradientResult& result) {
+  TensorMap arrays = {{"loss", Tensor::Scalar(result.loss)}};
+  for (const auto& [name, tensor] : result.outputs) {
+    arrays["output." + name] = tensor;
+  }
+  // By the initializer's name, whose shape it has: exporters keep PyTorch's
+  // name there, unless an optimisation has made another tensor of it.
+  for (const auto& [name, tensor] : result.gradients) {
+    arrays["grad." + name] = tensor;
+  }
+  for (const auto& [name, tensor] : result.input_gradients) {
+    arrays["input_grad." + name] = tensor;
+  }
+  return arrays;
+}
+
+}  // namespace
+
+int Grad(const Arguments& arguments) {
+  Flags flags("grad",
+              "Loss, outputs and the gradient of every trained parameter for "
+              "one batch, "
+              "in training mode but with Dropout off.");
+  GradFlags values;
+  values.AddTo(flags);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--data", "--loss", "--out"});
+  RequireArrayPath("--out", values.out);
+  values.machine.Apply();
+  SessionOptions options = values.session.Make(values.model);
+  options.init = values.init;
+  auto session = TrainingSession::Create(options);
+  session->RequireGradients();
+  PrintNotes(session->Notes());
+  DataLayout layout =
+      LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
+  Dataset data(MakeDatasetSpec(values.data, layout, options.budgets));
+  PrintNotes(data.notes());
+  if (data.size() < layout.batch_size) {
+    std::cerr << "onnx-fp8: note: the batch has " << data.size()
+              << " samples, all that there are\n";
+  }
+  GradientResult result = session->Gradients(data.Batch(0), values.input_grads);
+  WriteArrays(values.out, NamedArrays(result));
+  std::cout << "loss " << Number(result.loss, 7) << ", gradients of "
+            << result.gradients.size() << " parameters in " << values.out
+            << "\n";
+  return 0;
+}
+
+}  // namespace onnx_fp8

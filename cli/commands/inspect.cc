@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/budget_flags.h"
+#include "cli/commands/commands.h"
+#include "cli/options.h"
+#include "cli/report/memory_text.h"
+#include "cli/report/model_report.h"
+#include "cli/report/text.h"
+#include "onnx_fp8/recipe_text.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectFlags {
+  std::string model, dump_passes;
+  std::vector<std::string> shape, value;
+  LossFlags loss;
+  ParameterFlags parameters;
+  RecipeFlags recipe;
+  OptimizerFlags optimizer;
+  BudgetFlags budgets;
+  MachineFlags machine;
+  bool json = false;
+  bool memory_report = false;
+
+  void AddTo(Flags& flags) {
+    flags.Positional("MODEL", &model, "the .onnx file");
+    flags.Group("Model");
+    flags.List("--shape", &shape, "AXIS=N: sizes of dynamic axes");
+    AddValueFlag(flags, &value);
+    loss.AddTo(flags);
+    parameters.AddTo(flags);
+    recipe.AddTo(flags);
+    flags.Group("Optimizer");
+    optimizer.AddTo(flags);
+    flags.Group("Options");
+    flags.Switch("--json", &json, "as one JSON object");
+    flags.Switch("--memory-report", &memory_report,
+                 "list what would live in memory where a step needs most of "
+                 "it; needs sizes of all axes");
+    AddDumpPasses(flags, &dump_passes);
+    budgets.AddTo(flags);
+    machine.AddTo(flags);
+    flags.Example("onnx-fp8 inspect model.onnx");
+    flags.Example(
+        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe rowwise "
+        "--auto-filter h100 --recipe-for 'blocks.0.*=off'");
+    flags.Example(
+        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --loss "
+        "cross_entropy --recipe tensorwise --memory-report");
+  }
+};
+
+// "[batch,64]".
+Json ShapeJson(const InputInfo& info) {
+  Json shape = Json::array();
+  for (size_t i = 0; i < info.shape.size(); ++i) {
+    if (info.shape[i] >= 0) {
+      shape.push_back(info.shape[i]);
+    } else if (i < info.axis_names.size() && !info.axis_names[i].empty()) {
+      shape.push_back(info.axis_names[i]);
+    } else {
+      shape.push_back(nullptr);
+    }
+  }
+  return shape;
+}
+
+std::string TypeText(const InputInfo& info) {
+  std::string text = std::string(Name(info.dtype)) + "[";
+  bool first = true;
+  for (const Json& size : ShapeJson(info)) {
+    if (!first) text += ",";
+    first = false;
+    text += size.is_null()     ? "?"
+            : size.is_string() ? size.get<std::string>()
+                               : size.dump();
+  }
+  return text + "]";
+}
+
+Json SizeJson(const SizeText& size) {
+  return size.value >= 0 ? Json(size.value) : Json(size.text);
+}
+
+Json ToJson(const ModelReport& report, const std::string& model) {
+  Json json = {{"model", model}};
+  for (auto [key, list] : {std::pair{"inputs", &report.inputs},
+                           std::pair{"outputs", &report.outputs}}) {
+    json[key] = Json::array();
+    for (const InputInfo& info : *list) {
+      json[key].push_back({{"name", info.name},
+                           {"dtype", Name(info.dtype)},
+                           {"shape", ShapeJson(info)}});
+    }
+  }
+  json["initializers"] = Json::array();
+  for (const InitializerRow& row : report.initializers) {
+    Json entry = {{"name", row.name},         {"fqn", row.fqn},
+                  {"role", row.role},         {"reason", row.reason},
+                  {"dtype", Name(row.dtype)}, {"shape", row.shape}};
+    if (!row.remark.empty()) entry["remark"] = row.remark;
+    json["initializers"].push_back(entry);
+  }
+  json["gemms"] = Json::array();
+  for (const GemmReport& gemm : report.gemms) {
+    Json padding = Json::array();
+    for (char axis : gemm.padding) padding.push_back(std::string(1, axis));
+    Json row = {{"node", gemm.node},     {"module", gemm.module},
+                {"fqn", gemm.fqn},       {"role", gemm.role},
+                {"m", SizeJson(gemm.m)}, {"k", SizeJson(gemm.k)},
+                {"n", SizeJson(gemm.n)}, {"fp8", gemm.fp8},
+                {"reason", gemm.reason}, {"recipe", gemm.recipe},
+                {"padding", padding}};
+    if (gemm.speedup) row["speedup"] = *gemm.speedup;
+    json["gemms"].push_back(row);
+  }
+  if (report.specialise) {
+    json["specialise"] = {{"nodes_before", report.specialise->nodes_before},
+                          {"nodes_after", report.specialise->nodes_after},
+                          {"folded", report.specialise->folded},
+                          {"seconds", report.specialise->seconds}};
+  }
+  if (report.memory) {
+    const MemoryForecast& m = *report.memory;
+    json["memory"] = {{"parameters", m.parameters},
+                      {"moments", m.moments},
+                      {"scaling", m.scaling},
+                      {"arena_peak", m.arena},
+                      {"arena_naive", m.naive},
+                      {"gradients", m.gradients},
+                      {"saved_activations", m.saved},
+                      {"fp8_copies", m.fp8_copies},
+                      {"total", m.total()}};
+  }
+  json["open_axes"] = report.open_axes;
+  json["notes"] = report.notes;
+  json["seconds"] = {{"read", report.seconds.read},
+                     {"step_graph", report.seconds.step_graph},
+                     {"plan", report.seconds.plan}};
+  json["passes"] = Json::array();
+  for (const PassSeconds& pass : report.passes) {
+    json["passes"].push_back({{"name", pass.name}, {"seconds", pass.seconds}});
+  }
+  return json;
+}
+
+void PrintValues(const char* title, const std::vector<InputInfo>& list) {
+  std::cout << title << "\n";
+  Table table({"name", "type"});
+  for (const InputInfo& info : list) table.Row({info.name, TypeText(info)});
+  table.Print(std::cout);
+}
+
+void PrintInitializers(const ModelReport& report) {
+  int64_t trained = 0;
+  int64_t numbers = 0;
+  Table table({"name", "role", "type", "reason"});
+  for (const InitializerRow& row : report.initializers) {
+    if (row.role == "trained") {
+      ++trained;
+      numbers += NumElements(row.shape);
+    }
+    std::string name = row.fqn.empty() || row.fqn == row.name
+                           ? row.name
+                           : row.fqn + " (" + row.name + ")";
+    // The reason begins with the role, which has a column of its own.
+    std::string reason = row.reason;
+    if (reason.starts_with(row.role + ": ")) {
+      reason.erase(0, row.role.size() + 2);
+    }
+    if (!row.remark.empty()) reason += "; " + row.remark;
+    table.Row({name, row.role, Name(row.dtype) + ToString(row.shape), reason});
+  }
+  std::cout << "\nInitializers: " << trained << " of "
+            << report.initializers.size() << " are trained, "
+            << Grouped(numbers) << " numbers\n";
+  table.Print(std::cout);
+}
+
+// The recipes of the products, in the order in which they appear.
+std::vector<std::string> RecipesOf(const ModelReport& report) {
+  std::vector<std::string> recipes;
+  for (const GemmReport& gemm : report.gemms) {
+    if (gemm.recipe.empty() || std::ranges::count(recipes, gemm.recipe)) {
+      continue;
+    }
+    recipes.push_back(gemm.recipe);
+  }
+  return recipes;
+}
+
+// "rowwise = i:dyn_row_…", the name where it has one.
+std::string NamedRecipe(const std::string& label) {
+  for (const RecipePreset& preset : RecipePresets()) {
+    if (RecipeText(PresetRecipe(preset.name)) != label) continue;
+    return std::string(preset.name) + " = " + label;
+  }
+  return label;
+}
+
+void PrintGemms(const ModelReport& report) {
+  std::vector<std::string> recipes = RecipesOf(report);
+  bool several = recipes.size() > 1;
+  std::vector<std::string> header = {"parameter or module",
+                                     "role",
+                                     "M",
+                                     "K",
+                                     "N",
+                                     "decision",
+                                     "reason",
+                                     "pad"};
+  bool predicted = std::ranges::any_of(
+      report.gemms, [](const GemmReport& g) { return g.speedup.has_value(); });
+  if (predicted) header.push_back("speed-up");
+  if (several) header.push_back("recipe");
+  Table table(header);
+  int64_t fp8 = 0;
+  int64_t padded = 0;
+  for (const GemmReport& g : report.gemms) {
+    fp8 += g.fp8;
+    padded += !g.padding.empty();
+    std::string name = !g.fqn.empty()      ? g.fqn
+                       : !g.module.empty() ? g.module
+                                           : g.node;
+    std::vector<std::string> row = {name,     g.role,   g.m.text,
+                                    g.k.text, g.n.text, g.fp8 ? "FP8" : "fp32",
+                                    g.reason, g.padding};
+    if (predicted) row.push_back(g.speedup ? Number(*g.speedup, 3) : "");
+    if (several) {
+      auto at = std::ranges::find(recipes, g.recipe) - recipes.begin();
+      row.push_back(g.fp8 ? std::to_string(at + 1) : "");
+    }
+    table.Row(row);
+  }
+  std::cout << "\nMatrix products: " << fp8 << " of " << report.gemms.size()
+            << " in FP8";
+  if (padded > 0) {
+    std::cout << ", " << padded
+              << " would need padding on a GPU (K and N to multiples of 16, or "
+                 "of a block)";
+  }
+  std::cout << "\n";
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    std::cout << "Recipe" << (several ? " " + std::to_string(i + 1) : "")
+              << ": " << NamedRecipe(recipes[i]) << "\n";
+  }
+  if (!table.empty()) table.Print(std::cout);
+}
+
+void PrintMemory(const ModelReport& report) {
+  if (report.specialise) {
+    std::cout << "\nSpecialised: " << report.specialise->folded << " of "
+              << report.specialise->nodes_before << " nodes are folded, "
+              << report.specialise->nodes_after << " stay\n";
+  }
+  if (!report.memory) return;
+  const MemoryForecast& m = *report.memory;
+  std::cout << "\nMemory for training: " << ByteText(m.total()) << "\n";
+  Table table({"what", "size", ""});
+  table.Row({"parameters", ByteText(m.parameters), ""});
+  table.Row({"moments", ByteText(m.moments), ""});
+  if (m.scaling > 0) table.Row({"FP8 scales", ByteText(m.scaling), ""});
+  table.Row({"arena peak", ByteText(m.arena),
+             "without sharing " + ByteText(m.naive)});
+  table.Row({"  saved activations", ByteText(m.saved), "in the arena"});
+  table.Row({"  gradients", ByteText(m.gradients), "in the arena"});
+  if (m.fp8_copies > 0) {
+    table.Row({"  FP8 copies", ByteText(m.fp8_copies), "in the arena"});
+  }
+  table.Print(std::cout);
+}
+
+}  // namespace
+
+int Inspect(const Arguments& arguments) {
+  Flags flags("inspect",
+              "What training would do with a model: parameters, matrix "
+              "products, memory.");
+  InspectFlags values;
+  values.AddTo(flags);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL"});
+  values.machine.Apply();
+  SessionOptions options;
+  options.model = values.model;
+  options.loss = values.loss.Make();
+  options.optimizer = values.optimizer.Make(flags);
+  values.recipe.Fill(&options);
+  values.parameters.Fill(&options);
+  options.budgets = values.budgets.Make();
+  options.dump_passes = values.dump_passes;
+  ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
+                                       ParseValueFlag(values.value));
+  if (values.json) {
+    Json json = ToJson(report, values.model);
+    if (values.memory_report && report.memory_report) {
+      json["memory_report"] = MemoryJson(*report.memory_report, std::nullopt);
+    }
+    std::cout << json.dump() << "\n";
+    return 0;
+  }
+  PrintValues("Inputs", report.inputs);
+  std::cout << "\n";
+  PrintValues("Outputs", report.outputs);
+  PrintInitializers(report);
+  PrintGemms(report);
+  PrintMemory(report);
+  if (values.memory_report && report.memory_report) {
+    PrintMemoryReport(*report.memory_report, std::nullopt, std::cout);
+  }
+  if (!report.open_axes.empty()) {
+    std::string example;
+    for (const std::string& axis : report.open_axes) {
+      example += (example.empty() ? "" : ",") + axis + "=N";
+    }
+    std::cout << "\nGive the open axes sizes for the memory forecast: --shape "
+              << example << "\n";
+  }
+  for (const std::string& note : report.notes) {
+    std::cout << "\nNote: " << note << "\n";
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/options.h"
+#include "graph/schemas.h"
+
+namespace onnx_fp8 {
+namespace {
+
+const char* KindName(AttributeKind kind) {
+  switch (kind) {
+    case AttributeKind::kInt:
+      return "int";
+    case AttributeKind::kFloat:
+      return "float";
+    default:
+      return "ints";
+  }
+}
+
+nlohmann::ordered_json Describe(const OpDefinition& op) {
+  auto attributes = nlohmann::ordered_json::array();
+  for (const AttributeDefinition& attribute : op.attributes) {
+    attributes.push_back(
+        {{"name", attribute.name}, {"kind", KindName(attribute.kind)}});
+  }
+  return {{"name", op.name}, {"attributes", attributes}, {"body", op.body}};
+}
+
+}  // namespace
+
+int Ops(const Arguments& arguments) {
+  Flags flags("ops",
+              "The operators of the domain onnx_fp8, version 1, with their "
+              "bodies in standard ONNX.");
+  MachineFlags machine;
+  bool json = false;
+  flags.Switch("--json", &json, "as one JSON array");
+  machine.AddTo(flags);
+  flags.Example("onnx-fp8 ops");
+  flags.Example("onnx-fp8 ops --json");
+  if (!flags.Parse(arguments)) return 0;
+  auto list = nlohmann::ordered_json::array();
+  for (const std::string& name : OpNames()) {
+    const OpDefinition& op = *FindOp(name);
+    if (json) {
+      list.push_back(Describe(op));
+      continue;
+    }
+    std::cout << name;
+    for (const AttributeDefinition& attribute : op.attributes) {
+      std::cout << "  " << attribute.name << ": " << KindName(attribute.kind);
+    }
+    std::cout << "\n" << op.body << "\n\n";
+  }
+  if (json) std::cout << list.dump() << "\n";
+  return 0;
+}
+
+}  // namespace onnx_fp8

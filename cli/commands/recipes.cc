@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/options.h"
+#include "onnx_fp8/recipe_text.h"
+
+namespace onnx_fp8 {
+
+int Recipes(const Arguments& arguments) {
+  Flags flags("recipes",
+              "The recipes that --recipe knows by name, with what each stands "
+              "for; any item may be overridden.");
+  MachineFlags machine;
+  bool json = false;
+  flags.Switch("--json", &json, "as one JSON array");
+  machine.AddTo(flags);
+  flags.Example("onnx-fp8 recipes");
+  flags.Example("onnx-fp8 recipes --json");
+  if (!flags.Parse(arguments)) return 0;
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const RecipePreset& preset : RecipePresets()) {
+    Recipe recipe = PresetRecipe(preset.name);
+    std::string label = RecipeText(recipe);
+    list.push_back({{"name", preset.name},
+                    {"summary", preset.summary},
+                    {"label", label},
+                    {"recipe", Json::parse(RecipeJson(recipe))}});
+    if (json) continue;
+    std::cout << preset.name << ": " << preset.summary << "\n";
+    if (label != preset.name) std::cout << "  " << label << "\n";
+  }
+  if (json) {
+    std::cout << list.dump() << "\n";
+    return 0;
+  }
+  std::cout << R"(
+Items of a recipe, as in --recipe rowwise,go:dyn_row_e5m2_p2,fa:none
+  i, w, go            input, weight, grad_output where they are read first
+  i_gw, w_gi, go_gw   the same in wgrad, dgrad, wgrad
+                      each: hp (high precision) or
+                      {dyn,delN,sta}_{ten,row,blkN,blkNxN}_{e4m3,e5m2}[_p2|_floor]
+)" << RecipeSettingsHelp();
+  return 0;
+}
+
+}  // namespace onnx_fp8

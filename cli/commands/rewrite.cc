@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "cli/budget_flags.h"
+#include "cli/commands/commands.h"
+#include "cli/options.h"
+#include "cli/report/progress.h"
+#include "cli/report/text.h"
+#include "graph/rewrite/rewrite_model.h"
+#include "onnx_fp8/check.h"
+#include "training/step_file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct RewriteFlags {
+  std::string model, out, dump_passes;
+  std::vector<std::string> shape, value;
+  LossFlags loss;
+  ParameterFlags parameters;
+  RecipeFlags recipe;
+  OptimizerFlags optimizer;
+  int64_t grad_accum = 1;
+  bool external_data = false;
+  BudgetFlags budgets;
+  MachineFlags machine;
+
+  void AddTo(Flags& flags) {
+    flags.Positional("MODEL", &model, "the .onnx file");
+    flags.Group("Forward model");
+    flags.File("-o,--out", &out, "the .onnx file to write");
+    recipe.AddTo(flags);
+    parameters.AddTo(flags);
+    flags.Group("Whole training step");
+    loss.AddTo(flags);
+    flags.List("--shape", &shape, "AXIS=N: sizes of all dynamic axes");
+    AddValueFlag(flags, &value);
+    optimizer.AddTo(flags);
+    flags.Int("--grad-accum", &grad_accum, 1,
+              "batches per step; above 1 the update is a second file, "
+              "OUT.apply.onnx");
+    flags.Group("Options");
+    AddExternalData(flags, &external_data);
+    AddDumpPasses(flags, &dump_passes);
+    budgets.AddTo(flags);
+    machine.AddTo(flags);
+    flags.Example(
+        "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
+    flags.Example(
+        "onnx-fp8 rewrite model.onnx -o step.onnx --recipe delayed --loss "
+        "cross_entropy --optimizer adamw --lr 0.001 --shape batch=8,seq=64");
+  }
+};
+
+void RequireStepFlags(const Flags& flags) {
+  const char* needs_loss[] = {
+      "--shape",  "--value", "--optimizer", "--lr",         "--weight-decay",
+      "--betas",  "--eps",   "--momentum",  "--nesterov",   "--label",
+      "--logits", "--group", "--clip-norm", "--grad-accum", "--batch-norm",
+      "--tie",    "--no-tie"};
+  for (const char* name : needs_loss) {
+    if (flags.Given(name)) {
+      throw UsageError(std::string(name) +
+                       " belongs to a whole training step: it needs --loss");
+    }
+  }
+}
+
+void WriteForward(const RewriteFlags& values) {
+  Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  PassRunner runner({.dump = values.dump_passes});
+  RewriteReport report = RewriteModel(
+      values.model, values.out, values.recipe.MakeSpec(),
+      {values.parameters.train, values.parameters.freeze}, ShowCopies(progress),
+      {values.external_data}, values.budgets.Make(), &runner);
+  progress.Close();
+  Table table({"parameter or module", "decision", "reason"});
+  for (const GemmDecision& d : report.decisions) {
+    table.Row({!d.fqn.empty()      ? d.fqn
+               : !d.module.empty() ? d.module
+                                   : d.node,
+               d.fp8 ? "FP8" : "unchanged", d.reason});
+  }
+  if (!table.empty()) table.Print(std::cout, 0);
+  std::cout << values.out << ": " << report.rewritten << " of "
+            << report.decisions.size() << " matrix products in FP8, opset "
+            << report.opset_after;
+  if (report.opset_after != report.opset_before) {
+    std::cout << " (was " << report.opset_before << ")";
+  }
+  std::cout << "\n";
+}
+
+void WriteStep(const Flags& flags, const RewriteFlags& values) {
+  std::error_code none;
+  Check(!std::filesystem::equivalent(values.model, values.out, none), "[",
+        values.out, "] expected another file than the model itself");
+  SessionOptions options;
+  options.model = values.model;
+  options.loss = values.loss.Make();
+  options.optimizer = values.optimizer.Make(flags);
+  values.recipe.Fill(&options);
+  options.dump_passes = values.dump_passes;
+  options.grad_accum = values.grad_accum;
+  values.parameters.Fill(&options);
+  options.budgets = values.budgets.Make();
+  StepFile file(options);
+  std::vector<InputInfo> inputs = file.Inputs();
+  auto shapes = ResolveShapes(inputs, ParseShapeFlag(values.shape));
+  for (const InputInfo& input : inputs) {
+    const Shape& shape = shapes.at(input.name);
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] >= 0) continue;
+      throw UsageError(
+          "--shape: a whole training step needs the size of the "
+          "axis \"" +
+          AxisName(input, i) + "\" of the input " + input.name);
+    }
+  }
+  InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
+  file.Write(shapes, known, values.out, {values.external_data});
+  PrintNotes(file.notes());
+  std::cout << values.out << ": the whole training step\n";
+}
+
+}  // namespace
+
+int Rewrite(const Arguments& arguments) {
+  Flags flags("rewrite",
+              "Write the model with its linear layers in FP8, for any ONNX "
+              "runtime; with --loss its whole training step.");
+  RewriteFlags values;
+  values.AddTo(flags);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--out"});
+  values.machine.Apply();
+  if (std::filesystem::path(values.out).extension() != ".onnx") {
+    throw UsageError("--out: expected a name that ends in .onnx, got " +
+                     values.out);
+  }
+  if (flags.Given("--loss")) {
+    WriteStep(flags, values);
+  } else {
+    RequireStepFlags(flags);
+    WriteForward(values);
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8

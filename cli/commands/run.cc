@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+
+#include "cli/api_names.h"
+#include "cli/array_output.h"
+#include "cli/budget_flags.h"
+#include "cli/commands/commands.h"
+#include "cli/feeds.h"
+#include "cli/options.h"
+#include "graph/onnx_io.h"
+#include "graph/passes/specialise.h"
+#include "graph/written_file.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/joined.h"
+#include "providers/executor.h"
+#include "providers/expand_missing.h"
+#include "training/arrays.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct RunFlags {
+  std::string model, out;
+  std::vector<std::string> data, expand;
+  std::string profile;
+  BudgetFlags budgets;
+  MachineFlags machine;
+};
+
+// The arrays of all files; undefined where the graph has no use for one.
+TensorMap ReadAll(const Graph& graph, const std::vector<std::string>& files,
+                  const Budgets& budgets) {
+  TensorMap arrays;
+  for (const std::string& path : files) {
+    ArrayFile file(path, budgets);
+    for (const std::string& name : file.names()) {
+      const Value* value = graph.Find(name);
+      bool used = value && (value->is_input || value->is_initializer());
+      Tensor array = used ? file.Read(name) : Tensor();
+      Check(arrays.emplace(name, array).second, "[", path, "] array \"", name,
+            "\" is in another file too");
+    }
+  }
+  return arrays;
+}
+
+// Splits `arrays` into feeds of the graph's inputs and new values of its
+// initializers: state comes as both an input and an initializer.
+TensorMap Bind(Graph& graph, const TensorMap& arrays) {
+  TensorMap feeds;
+  for (const auto& [name, array] : arrays) {
+    Value* value = graph.Find(name);
+    if (value && value->is_initializer()) {
+      Check(array.shape() == value->data.shape(), "[", name,
+            "] expected shape ", ToString(value->data.shape()), ", got ",
+            ToString(array.shape()));
+      value->data = FeedAs(array, value->data.dtype(), name);
+    } else if (value && value->is_input) {
+      feeds[name] = FeedAs(array, value->dtype, name);
+    } else {
+      std::cerr << "onnx-fp8: note: the model has no input " << name << "\n";
+    }
+  }
+  for (const Value* input : graph.inputs) {
+    if (feeds.contains(input->name)) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, array] : arrays) names.push_back(name);
+    Fail("[", graph.file, "] expected an array for the input \"", input->name,
+         "\", got ", names.empty() ? "none" : Joined(names));
+  }
+  return feeds;
+}
+
+TensorMap Forward(const RunFlags& flags) {
+  Budgets budgets = flags.budgets.Make();
+  std::unique_ptr<Graph> model = ReadModel(flags.model, {.budgets = budgets});
+  Written kind = WrittenAs(*model);
+  if (kind != Written::kNo && kind != Written::kForward) {
+    std::cerr << "onnx-fp8: note: " << InFlags(DescribeWritten(*model, kind))
+              << ": it runs once, with the file's state where --data has none; "
+                 "the new state is among the outputs\n";
+  }
+  TensorMap feeds = Bind(*model, ReadAll(*model, flags.data, budgets));
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
+  std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
+  std::unique_ptr<ExecutionProvider> provider = MakeProvider("cpu");
+  SpecialiseReport report;
+  Spending spending(budgets);
+  std::shared_ptr<Graph> graph = Specialise(*model, shapes, *evaluator, &report,
+                                            ValuesOf(*model, feeds), &spending);
+  for (const auto& [name, value] : report.values) feeds.erase(name);
+  ExpandMissing(*graph, provider->Kernels(),
+                {flags.expand.begin(), flags.expand.end()}, evaluator.get(),
+                budgets);
+  Executor executor(graph, *provider);
+  Profiler profiler;
+  if (!flags.profile.empty()) executor.set_profiler(&profiler);
+  TensorMap state;
+  TensorMap outputs = executor.Run(feeds, state);
+  if (!flags.profile.empty()) profiler.WriteChromeTrace(flags.profile);
+  return outputs;
+}
+
+}  // namespace
+
+int Run(const Arguments& arguments) {
+  Flags flags("run", "Run a model once, as it is, and write its outputs.");
+  RunFlags values;
+  flags.Positional("MODEL", &values.model, "the .onnx file");
+  flags.Files("--data", &values.data,
+              ".npz, .npy or .safetensors: arrays named like the inputs");
+  flags.File("-o,--out", &values.out, ".npz or .safetensors");
+  flags.File("--profile", &values.profile, "write a Chrome trace");
+  flags.List("--expand", &values.expand,
+             "run these ops by their bodies in standard ONNX ops");
+  values.budgets.AddTo(flags);
+  values.machine.AddTo(flags);
+  flags.Example("onnx-fp8 run model.onnx --data batch.npz -o outputs.npz");
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "--data", "--out"});
+  RequireArrayPath("--out", values.out);
+  values.machine.Apply();
+  WriteArrays(values.out, Forward(values));
+  return 0;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/report/memory_text.h"
+#include "cli/report/profile_text.h"
+#include "cli/report/text.h"
+#include "cli/report/training_log.h"
+#include "cli/run_session.h"
+#include "cli/train_flags.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/trainer.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void Say(const std::string& text) { std::cerr << "onnx-fp8: " << text << "\n"; }
+
+// The most memory that the process ever held.
+size_t PeakBytes() {
+  struct rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+}
+
+class TrainCommand {
+ public:
+  TrainCommand(Flags& flags, TrainFlags& values)
+      : flags_(flags), values_(values), folder_(values.out) {}
+
+  int Execute() {
+    ReadFolder();
+    CreateSession();
+    OpenData();
+    bool done = session_->step() >= spec_.steps && !spec_.validate_first;
+    if (done) return ReportFinished();
+    MakeFolder();
+    Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+    FlagMap saved = flags_.Saved();
+    values_.session.recipe.Resolve(&saved);
+    folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
+    TrainingLog log(progress);
+    CatchInterrupts();
+    TrainerResult result =
+        RunTraining(*session_, *data_, validation_ ? &*validation_ : nullptr,
+                    spec_, log, Interrupted);
+    progress.Close();
+    return Conclude(result);
+  }
+
+ private:
+  // Locks an existing folder; fills in the flags of an earlier run.
+  void ReadFolder();
+  void CreateSession();
+  void OpenData();
+  void FillSpec();
+  void Resume();
+  void MakeFolder();
+  int ReportFinished() const;
+  int Conclude(const TrainerResult& result) const;
+  Json Summary(const TrainerResult& result) const;
+  // The reports of --memory-report and --profile-summary: into `json`, or as
+  // text.
+  void Report(Json* json) const;
+  std::string ResumeCommand() const {
+    return ShellLine(
+        {program_invocation_name, "train", "--resume", "--out", values_.out});
+  }
+
+  Flags& flags_;
+  TrainFlags& values_;
+  RunFolder folder_;
+  bool folder_is_new_ = false;
+  std::string provider_;
+  std::unique_ptr<TrainingSession> session_;
+  std::optional<Dataset> data_, validation_;
+  TrainerSpec spec_;
+};
+
+void TrainCommand::ReadFolder() {
+  folder_is_new_ = !std::filesystem::is_directory(values_.out);
+  // Another process may be changing the folder: lock it before reading
+  // anything.
+  if (!folder_is_new_) folder_.Lock();
+  Check(values_.resume || !folder_.HoldsRun(), "[", values_.out,
+        "] holds a run already: --resume goes on with it, another --out starts "
+        "a new one");
+  if (values_.resume && folder_.HasConfig()) {
+    RunConfig config = LoadRun(folder_);
+    if (flags_.Given("MODEL")) {
+      Check(FileCrc(values_.model) == config.crc, "[", values_.model,
+            "] is not the model of this run; leave it out to go on with the "
+            "run's own copy, ",
+            config.model);
+    }
+    bool total = flags_.Given("--steps") || flags_.Given("--epochs");
+    if (total) {
+      config.settings.erase("--steps");
+      config.settings.erase("--epochs");
+    }
+    FillFrom(config, flags_);
+    values_.model = config.model;
+    // The checkpoint has the run's scales; the file may no longer exist.
+    if (folder_.HasCheckpoint() && !flags_.Given("--scales")) {
+      values_.session.recipe.scales.clear();
+    }
+  } else {
+    flags_.Require({"MODEL"});
+  }
+  flags_.Require({"--data", "--loss"});
+  values_.Check(flags_);
+  if (!folder_is_new_) folder_.Clean();
+}
+
+// Runs after the flags, the model and the data have been checked.
+void TrainCommand::MakeFolder() {
+  if (!folder_is_new_) return;
+  folder_.Lock();
+  Check(!folder_.HoldsRun(), "[", values_.out,
+        "] another process has just made a run in this folder");
+}
+
+void TrainCommand::CreateSession() {
+  bool restores = values_.resume && folder_.HasCheckpoint();
+  SessionOptions options = values_.MakeSession(flags_);
+  // The checkpoint has the weights; the file may no longer exist.
+  if (restores) options.init.clear();
+  provider_ = options.provider;
+  session_ = TrainingSession::Create(options);
+  session_->RequireGradients();
+  PrintNotes(session_->Notes());
+}
+
+void TrainCommand::OpenData() {
+  spec_.layout = LayOutData(session_->Inputs(), session_->Loss(),
+                            values_.data_flags.Make());
+  Budgets budgets = values_.session.budgets.Make();
+  DatasetSpec files = MakeDatasetSpec(values_.data, spec_.layout, budgets);
+  files.shuffle = !values_.no_shuffle;
+  files.seed = static_cast<uint64_t>(values_.seed);
+  files.drop_last = true;
+  data_.emplace(files);
+  PrintNotes(data_->notes());
+  if (!values_.val_data.empty()) {
+    validation_.emplace(
+        MakeDatasetSpec(values_.val_data, spec_.layout, budgets));
+    PrintNotes(validation_->notes());
+  }
+  FillSpec();
+  if (values_.resume) Resume();
+}
+
+void TrainCommand::FillSpec() {
+  spec_.folder = values_.out;
+  spec_.grad_accum = values_.grad_accum;
+  spec_.save_every = values_.save_every;
+  spec_.val_every = values_.val_every;
+  spec_.lr = values_.optimizer.lr;
+  spec_.schedule = values_.MakeSchedule();
+  spec_.steps = values_.steps;
+  if (values_.epochs == 0) return;
+  int64_t batches = 0;
+  Check(!__builtin_mul_overflow(values_.epochs, data_->batches_per_epoch(),
+                                &batches),
+        "--epochs: expected less than 2^63 batches in all, got ",
+        values_.epochs, " times ", data_->batches_per_epoch());
+  spec_.steps = std::max<int64_t>(1, batches / values_.grad_accum);
+}
+
+void TrainCommand::Resume() {
+  if (!folder_.HasCheckpoint()) {
+    Say("there is no checkpoint in " + values_.out +
+        ": the run starts at the beginning");
+    return;
+  }
+  ResumeTraining(*session_, *data_, &spec_);
+  Say(Concat("resuming at step ", session_->step(), " of ", spec_.steps));
+}
+
+int TrainCommand::ReportFinished() const {
+  if (values_.json) {
+    std::cout << Json{{"steps", session_->step()}, {"out", values_.out}}.dump()
+              << "\n";
+  } else {
+    std::cout << "the run in " << values_.out
+              << " is finished: " << session_->step() << " of " << spec_.steps
+              << " steps are done; more --steps go on with it\n";
+  }
+  return 0;
+}
+
+Json TrainCommand::Summary(const TrainerResult& r) const {
+  Json json = {{"steps", session_->step()},
+               {"skipped_steps", session_->skipped_steps()},
+               {"loss", r.loss}};
+  if (r.validation) {
+    json["val_loss"] = r.validation->loss;
+    if (r.validation->accuracy) json["val_accuracy"] = *r.validation->accuracy;
+    if (r.validation->perplexity) {
+      json["val_perplexity"] = *r.validation->perplexity;
+    }
+  }
+  double seconds = std::max(r.seconds, 1e-9);
+  json["seconds"] = r.seconds;
+  json["samples_per_second"] = static_cast<double>(r.samples) / seconds;
+  if (r.tokens > 0) {
+    json["tokens_per_second"] = static_cast<double>(r.tokens) / seconds;
+  }
+  MemoryInfo memory = session_->Memory();
+  json["peak_bytes"] = PeakBytes();
+  json["arena_bytes"] = memory.arena_bytes;
+  json["state_bytes"] = memory.state_bytes;
+  json["out"] = values_.out;
+  return json;
+}
+
+void TrainCommand::Report(Json* json) const {
+  if (session_->step() == 0) return;
+  if (values_.memory_report) {
+    MemoryReport report = session_->ReportMemory();
+    ProcessMemory process{PeakBytes(), session_->Memory().arena_bytes};
+    if (json) {
+      (*json)["memory"] = MemoryJson(report, process);
+    } else {
+      PrintMemoryReport(report, process, std::cout);
+    }
+  }
+  if (values_.profile_summary) {
+    ProfileReport report = session_->ReportProfile();
+    MachinePeaks peaks = MakeProvider(provider_)->MeasurePeaks();
+    if (json) {
+      (*json)["profile"] = ProfileJson(report, peaks);
+    } else {
+      PrintProfile(report, peaks, std::cout);
+    }
+  }
+}
+
+int TrainCommand::Conclude(const TrainerResult& r) const {
+  if (r.interrupted) {
+    if (session_->step() == 0) {
+      Say("interrupted before the first step; nothing is saved");
+    } else if (r.saved) {
+      Say(Concat("interrupted after step ", session_->step(), " of ",
+                 spec_.steps, "; it is saved, to go on:"));
+      std::cerr << "  " << ResumeCommand() << "\n";
+    } else {
+      Say("interrupted, and step " + std::to_string(session_->step()) +
+          " could not be saved");
+    }
+    return kInterrupted;
+  }
+  Json json = Summary(r);
+  if (values_.json) {
+    Report(&json);
+    std::cout << json.dump() << "\n";
+  } else {
+    std::cout << "trained " << r.steps << " steps in "
+              << DurationText(r.seconds) << "\n";
+    for (const auto& [key, value] : json.items()) {
+      std::string name = key;
+      name.resize(20, ' ');
+      bool bytes = key.ends_with("_bytes");
+      std::cout << "  " << name
+                << (bytes                     ? ByteText(value.get<size_t>())
+                    : value.is_string()       ? value.get<std::string>()
+                    : value.is_number_float() ? Number(value.get<double>())
+                                              : value.dump())
+                << "\n";
+    }
+    Report(nullptr);
+  }
+  Check(r.saved, "the last step is not saved: ", r.save_error);
+  return 0;
+}
+
+}  // namespace
+
+int Train(const Arguments& arguments) {
+  bool resume = std::ranges::find(arguments, "--resume") != arguments.end();
+  Flags flags("train", "Train an exported model.");
+  TrainFlags values;
+  values.AddTo(flags, resume);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"--out"});
+  return TrainCommand(flags, values).Execute();
+}
+
+}  // namespace onnx_fp8

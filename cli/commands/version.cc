@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/commands.h"
+#include "cli/options.h"
+#include "onnx_fp8/parallel.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+int Version(const Arguments& arguments) {
+  Flags flags("version", "What this program and this machine are.");
+  MachineFlags machine;
+  bool json = false;
+  flags.Switch("--json", &json, "as one JSON object");
+  machine.AddTo(flags);
+  flags.Example("onnx-fp8 version");
+  flags.Example("onnx-fp8 version --json");
+  if (!flags.Parse(arguments)) return 0;
+  machine.Apply();
+  ProviderInfo cpu = MakeProvider("cpu")->Describe();
+  nlohmann::ordered_json info = {
+      {"version", ONNX_FP8_VERSION},
+      {"isa", cpu.isa},
+      {"gemm", cpu.gemm},
+      {"threads", NumThreads()},
+      {"onnx", ONNX_FP8_ONNX_VERSION},
+      {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
+  };
+  if (json) {
+    std::cout << info.dump() << "\n";
+    return 0;
+  }
+  std::cout << "onnx-fp8 " << ONNX_FP8_VERSION << "\n";
+  for (const auto& [key, value] : info.items()) {
+    if (key == "version") continue;
+    std::string name = key;
+    name.resize(10, ' ');
+    std::cout << "  " << name
+              << (value.is_string() ? value.get<std::string>() : value.dump())
+              << "\n";
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8

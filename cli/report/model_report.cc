@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/model_report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "absl/container/flat_hash_set.h"
+#include "cli/api_names.h"
+#include "cli/options.h"
+#include "graph/builder.h"
+#include "graph/parameter_names.h"
+#include "graph/written_file.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/recipe_text.h"
+#include "providers/plan.h"
+#include "training/make_provider.h"
+#include "training/pipelines.h"
+#include "training/static_scales.h"
+#include "training/step_graph.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Shapes = std::map<std::string, Shape>;
+
+constexpr char kStandInLoss[] = "onnx_fp8.stand_in_loss";
+
+InputInfo Describe(const Value& value) {
+  return {value.name, value.dtype, value.shape.value_or(Shape{}),
+          value.axis_names};
+}
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kParameter:
+      return "trained";
+    case Role::kFrozen:
+      return "frozen";
+    default:
+      return IsState(role) ? "state" : "constant";
+  }
+}
+
+MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
+  MemoryForecast memory;
+  const Graph& graph = *step.graph;
+  absl::flat_hash_set<const Value*> bound;
+  for (const StateBinding& binding : graph.state) bound.insert(binding.state);
+  std::set<std::string> trained(step.trained.begin(), step.trained.end());
+  for (const Value* value : graph.Initializers()) {
+    bool parameter =
+        value->role == Role::kParameter || value->role == Role::kFrozen;
+    if (parameter) {
+      memory.parameters += BytesOf(*value);
+      if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
+    } else if (value->role == Role::kScale) {
+      memory.scaling += BytesOf(*value);
+    } else if (bound.contains(value) && IsFloat(value->dtype)) {
+      memory.moments += BytesOf(*value);
+    }
+  }
+  memory.arena = plan.arena_bytes;
+  memory.naive = plan.naive_bytes;
+  std::vector<MemoryKind> kinds = TenantKinds(plan, graph, step.gradient_names);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    size_t bytes = plan.tenants[i].bytes;
+    if (kinds[i] == MemoryKind::kSavedActivation) memory.saved += bytes;
+    if (kinds[i] == MemoryKind::kFp8Copy) memory.fp8_copies += bytes;
+  }
+  return memory;
+}
+
+// Adds the time of its life to `seconds`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds) : seconds_(*seconds) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+class Reporter {
+ public:
+  explicit Reporter(const SessionOptions& options)
+      : options_(options),
+        provider_(MakeProvider(options.provider)),
+        evaluator_(MakeEvaluator()),
+        runner_(MakePassRunner(options)) {
+    Stopwatch stopwatch(&report_.seconds.read);
+    ImportReport import;
+    model_ = ImportModel(options, ImportFor::kReport, runner_, &import);
+    written_ = import.written;
+    if (!import.batch_norm_note.empty()) {
+      report_.notes.push_back(import.batch_norm_note);
+    }
+    initializers_ = std::move(import.initializers);
+    if (written_ != Written::kNo) TrainNothingOfOurs();
+    names_ = NameParameters(*model_);
+    if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
+  }
+
+  ModelReport Run(const std::map<std::string, int64_t>& axes,
+                  const InputValues& values) {
+    DescribeModel();
+    values_ = ResolveValues(report_.inputs, values);
+    Shapes shapes = ResolveShapes(report_.inputs, axes);
+    if (written_ != Written::kNo) {
+      report_.notes.push_back(DescribeWritten(*model_, written_) +
+                              ": it can't be trained, and there is no forecast "
+                              "of that; what follows is one run of it");
+      options_.loss.kind.clear();
+    } else if (options_.loss.kind.empty()) {
+      AddStandInLoss();
+    }
+    FindOpenAxes(shapes);
+    if (report_.open_axes.empty()) {
+      Closed(shapes);
+    } else {
+      Open(shapes);
+    }
+    NoteRecipes();
+    report_.passes = runner_.seconds();
+    for (std::string& note : report_.notes) note = InFlags(note);
+    for (InitializerRow& row : report_.initializers) {
+      row.reason = InFlags(row.reason);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  void NoteRecipes() {
+    std::set<std::string> seen;
+    auto add = [&](const Recipe& recipe) {
+      if (!seen.insert(RecipeText(recipe)).second) return;
+      for (const std::string& note : RecipeNotes(recipe)) {
+        report_.notes.push_back("the recipe " + RecipeText(recipe) + ": " +
+                                note);
+      }
+    };
+    add(options_.recipe);
+    for (const auto& [glob, recipe] : options_.filter.recipes) add(recipe);
+  }
+
+  // Bounds of the scales look like weights to the rule, and in a step all that
+  // is trained is bound.
+  void TrainNothingOfOurs() {
+    for (InitializerReport& row : initializers_) {
+      bool ours = written_ != Written::kForward ||
+                  RoleOfName(row.value->name) == Role::kScale;
+      if (!ours || row.value->role != Role::kParameter) continue;
+      row.value->role = Role::kNone;
+      row.reason = "constant: of the file that `rewrite` wrote";
+    }
+  }
+
+  void DescribeModel() {
+    for (const Value* value : model_->inputs) {
+      report_.inputs.push_back(Describe(*value));
+    }
+    for (const Value* value : model_->outputs) {
+      report_.outputs.push_back(Describe(*value));
+    }
+    for (const InitializerReport& row : initializers_) {
+      bool tied = !row.tied_to.empty();
+      auto known = names_.find(row.name);
+      bool named = tied || known != names_.end();
+      ParameterName torch = tied || !named ? row.torch : known->second;
+      report_.initializers.push_back({row.name, named ? torch.fqn : "",
+                                      tied ? "tied" : RoleName(row.value->role),
+                                      row.reason, named ? torch.remark : "",
+                                      row.data.dtype(), row.data.shape(),
+                                      row.data.bytes()});
+    }
+  }
+
+  void AddStandInLoss() {
+    for (Value* output : model_->outputs) {
+      if (!IsFloat(output->dtype)) continue;
+      Node* sum = model_->AddNode("ReduceSum", {output}, {kStandInLoss},
+                                  {{"keepdims", int64_t{0}}});
+      sum->out(0)->dtype = output->dtype;
+      sum->out(0)->shape = Shape{};
+      model_->outputs.push_back(sum->out(0));
+      options_.loss.kind = std::string("output:") + kStandInLoss;
+      report_.notes.push_back(
+          "no --loss is given: roles and memory are those "
+          "of training with the sum of the output " +
+          output->name);
+      return;
+    }
+  }
+
+  // Open axes without a name get the one that --shape knows.
+  void FindOpenAxes(Shapes& shapes) {
+    for (InputInfo& input : report_.inputs) {
+      const Shape& shape = shapes.at(input.name);
+      input.axis_names.resize(shape.size());
+      for (size_t i = 0; i < shape.size(); ++i) {
+        if (shape[i] >= 0) continue;
+        std::string& name = input.axis_names[i];
+        name = AxisName(input, i);
+        if (std::ranges::find(report_.open_axes, name) ==
+            report_.open_axes.end()) {
+          report_.open_axes.push_back(name);
+        }
+      }
+    }
+  }
+
+  // `any_m`: the shapes are made up.
+  StepGraph Build(const Shapes& shapes, bool any_m = false) {
+    Stopwatch stopwatch(&report_.seconds.step_graph);
+    StepSource source{
+        model_.get(),
+        options_.loss,
+        options_.optimizer,
+        {options_.recipe, options_.filter, names_, scales_, any_m},
+        1,
+        evaluator_.get(),
+        {},
+        false,
+        options_.budgets,
+        &runner_};
+    if (!options_.loss.kind.empty()) {
+      try {
+        return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
+      } catch (const Error& error) {
+        // The forward half may be sound all the same.
+        source.loss.kind.clear();
+        StepGraph forward =
+            BuildStepGraph(source, StepKind::kEval, shapes, false, values_);
+        report_.notes.push_back(
+            std::string("the model can't be trained as it is, what follows is "
+                        "its forward half: ") +
+            error.what());
+        options_.loss.kind.clear();
+        return forward;
+      }
+    }
+    return BuildStepGraph(source, StepKind::kEval, shapes, false, values_);
+  }
+
+  std::string Fqn(const std::string& initializer) const {
+    auto it = names_.find(initializer);
+    return it == names_.end() ? initializer : it->second.fqn;
+  }
+
+  void AddGemm(const GemmDecision& d, SizeText m, SizeText k, SizeText n) {
+    GemmReport row{.node = d.node,
+                   .module = d.module,
+                   .fqn = Fqn(d.fqn),
+                   .role = Name(d.gemm.role),
+                   .m = m,
+                   .k = k,
+                   .n = n,
+                   .fp8 = d.fp8,
+                   .reason = d.reason,
+                   .speedup = d.speedup};
+    if (d.fp8) row.recipe = RecipeText(d.recipe);
+    auto pad = [&](const char* name, const SizeText& size) {
+      bool fits = size.value < 0 || size.value % d.alignment() == 0;
+      if (d.fp8 && !fits) row.padding += name;
+    };
+    pad("k", k);
+    pad("n", n);
+    report_.gemms.push_back(row);
+  }
+
+  void Closed(const Shapes& shapes) {
+    StepGraph step = Build(shapes);
+    report_.specialise = step.specialised;
+    NoteUnread(step.specialised);
+    for (const GemmDecision& d : step.fp8.decisions) {
+      auto size = [](int64_t value) {
+        return SizeText{value, std::to_string(value)};
+      };
+      AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
+    }
+    if (written_ != Written::kNo) return;
+    Stopwatch stopwatch(&report_.seconds.plan);
+    try {
+      FitToKernels(*step.graph, provider_->Kernels(), options_, *evaluator_,
+                   runner_);
+      Plan plan = MakePlan(*step.graph, provider_->Kernels());
+      report_.memory = Forecast(step, plan);
+      report_.memory_report =
+          MakeMemoryReport(plan, *step.graph, step.gradient_names);
+    } catch (const Error& error) {
+      report_.notes.push_back(std::string("no memory forecast: ") +
+                              error.what());
+    }
+  }
+
+  void NoteUnread(const SpecialiseReport& specialised) {
+    std::set<std::string> unread(specialised.unread.begin(),
+                                 specialised.unread.end());
+    for (InitializerRow& row : report_.initializers) {
+      if (!unread.contains(row.name)) continue;
+      row.role = "unused";
+      row.reason = "unused: " + UnreadReason(specialised);
+    }
+  }
+
+  // Two builds with small sizes in place of the open axes; what differs
+  // between them depends on the axes.
+  void Open(const Shapes& shapes) {
+    std::map<std::string, int64_t> at_a, at_b;
+    int64_t a = 2;
+    for (const std::string& axis : report_.open_axes) {
+      at_a[axis] = a;
+      at_b[axis] = a + 1;
+      a += 2;
+    }
+    try {
+      StepGraph first = Build(Filled(shapes, at_a), true);
+      StepGraph second = Build(Filled(shapes, at_b), true);
+      const auto& x = first.fp8.decisions;
+      const auto& y = second.fp8.decisions;
+      Check(x.size() == y.size(), "the graph's structure depends on them");
+      for (size_t i = 0; i < x.size(); ++i) {
+        auto size = [&](int64_t p, int64_t q) {
+          return Generalise(p, q, at_a, at_b);
+        };
+        AddGemm(x[i], size(x[i].gemm.m, y[i].gemm.m),
+                size(x[i].gemm.k, y[i].gemm.k), size(x[i].gemm.n, y[i].gemm.n));
+      }
+    } catch (const Error& error) {
+      report_.gemms.clear();
+      report_.notes.push_back(
+          std::string("no table of matrix products without sizes of the open "
+                      "axes: ") +
+          error.what());
+    }
+  }
+
+  Shapes Filled(Shapes shapes, const std::map<std::string, int64_t>& sizes) {
+    for (const InputInfo& input : report_.inputs) {
+      Shape& shape = shapes.at(input.name);
+      for (size_t i = 0; i < shape.size(); ++i) {
+        if (shape[i] < 0) shape[i] = sizes.at(input.axis_names[i]);
+      }
+    }
+    return shapes;
+  }
+
+  SessionOptions options_;
+  std::unique_ptr<ExecutionProvider> provider_;
+  std::unique_ptr<Evaluator> evaluator_;
+  PassRunner runner_;
+  std::unique_ptr<Graph> model_;
+  Written written_ = Written::kNo;
+  std::vector<InitializerReport> initializers_;
+  ParameterNames names_;
+  StaticScales scales_;
+  InputValues values_;
+  ModelReport report_;
+};
+
+}  // namespace
+
+SizeText Generalise(int64_t a, int64_t b,
+                    const std::map<std::string, int64_t>& at_a,
+                    const std::map<std::string, int64_t>& at_b) {
+  if (a == b) return {a, std::to_string(a)};
+  std::vector<std::string> axes;
+  for (const auto& [axis, size] : at_a) axes.push_back(axis);
+  size_t subsets = size_t{1} << std::min<size_t>(axes.size(), 8);
+  for (size_t subset = 1; subset < subsets; ++subset) {
+    int64_t product_a = 1;
+    int64_t product_b = 1;
+    std::string text;
+    for (size_t i = 0; i < axes.size() && i < 8; ++i) {
+      if (!(subset >> i & 1)) continue;
+      product_a *= at_a.at(axes[i]);
+      product_b *= at_b.at(axes[i]);
+      text += (text.empty() ? "" : "·") + axes[i];
+    }
+    bool fits = a % product_a == 0 && b % product_b == 0 &&
+                a / product_a == b / product_b;
+    if (!fits) continue;
+    int64_t factor = a / product_a;
+    return {-1, factor == 1 ? text : Concat(factor, "·", text)};
+  }
+  return {-1, "?"};
+}
+
+ModelReport MakeModelReport(const SessionOptions& options,
+                            const std::map<std::string, int64_t>& axes,
+                            const InputValues& values) {
+  return Reporter(options).Run(axes, values);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text for people.
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+// Columns as wide as their widest cell, numbers to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  // REQUIRES: as many cells as the header has.
+  void Row(std::vector<std::string> cells);
+  // `indent` spaces before each line.
+  void Print(std::ostream& out, size_t indent = 2) const;
+  bool empty() const { return rows_.size() == 1; }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Like printf's %.*g.
+std::string Number(double value, int digits = 5);
+
+// "1.50 MiB", "312 B".
+std::string ByteText(size_t bytes);
+
+// "1234567" → "1,234,567".
+std::string Grouped(int64_t count);
+
+// "42 s", "3 min 20 s", "2 h 05 min".
+std::string DurationText(double seconds);
+
+// A message that may quote any bytes of a file, made safe for a terminal:
+// control characters and bytes that are not UTF-8 appear as "\x1b"; a very long
+// message ends in "…".
+std::string Printable(const std::string& message);
+
+// Notes of the library as "onnx-fp8: note: …" on stderr, a line each.
+void PrintNotes(const std::vector<std::string>& notes);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/training_log.h"
+
+#include "cli/report/text.h"
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string ValidationText(const Evaluation& e) {
+  std::string text = "validation loss " + Number(e.loss);
+  if (e.accuracy) text += "  accuracy " + Number(*e.accuracy, 4);
+  if (e.perplexity) text += "  perplexity " + Number(*e.perplexity);
+  return text;
+}
+
+std::string SkippedText(const StepEvent& event) {
+  int64_t n = event.skipped_here;
+  return Concat("onnx-fp8: step ", event.result.step,
+                " is skipped, nothing changed: ", event.result.cause,
+                n >= 5 ? Concat(" (", n, " skipped by now)") : "");
+}
+
+}  // namespace
+
+void TrainingLog::StepDone(const StepEvent& event) {
+  const StepResult& step = event.result;
+  if (!step.remark.empty()) progress_.Note("onnx-fp8: note: " + step.remark);
+  // A run that diverged skips all steps: report them less and less often.
+  int64_t n = event.skipped_here;
+  bool said = n <= 5 || (n & (n - 1)) == 0;
+  if (step.skipped && said) progress_.Note(SkippedText(event));
+  ProgressStep line;
+  line.step = step.step;
+  line.total = event.total;
+  line.loss = step.loss;
+  line.grad_norm = step.grad_norm;
+  line.lr = event.lr;
+  line.unit = event.counts_tokens ? "tokens" : "samples";
+  line.per_second = event.per_second;
+  if (event.seconds_left) line.seconds_left = *event.seconds_left;
+  progress_.Step(line);
+}
+
+void TrainingLog::ValidationDone(int64_t step, int64_t total,
+                                 const Evaluation& evaluation) {
+  if (!evaluation.remark.empty()) {
+    progress_.Note("onnx-fp8: note: " + evaluation.remark);
+  }
+  progress_.Note(
+      Concat("step ", step, "/", total, "  ", ValidationText(evaluation)));
+}
+
+void TrainingLog::SaveFailed(const SaveFailure& failure) {
+  progress_.Note(Concat(
+      "onnx-fp8: warning: step ", failure.step,
+      " can't be saved: ", failure.reason, "; ",
+      failure.saved_step > 0
+          ? Concat("the checkpoint of step ", failure.saved_step, " stays")
+          : "there is no checkpoint yet",
+      failure.goes_on ? ", the run goes on" : ""));
+}
+
+void TrainingLog::MetricsFailed(const std::string& reason) {
+  progress_.Note(Concat("onnx-fp8: warning: ", reason,
+                        "; the run goes on and tries again"));
+}
+
+void TrainingLog::SavedBeforeError(int64_t step) {
+  progress_.Note(Concat("onnx-fp8: note: an error ends the run; step ", step,
+                        " is saved, --resume goes on from there"));
+}
+
+}  // namespace onnx_fp8

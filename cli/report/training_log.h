@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/report/progress.h"
+#include "onnx_fp8/trainer.h"
+
+namespace onnx_fp8 {
+
+// What a training run says on stderr: the progress line and notes above it.
+class TrainingLog : public TrainerEvents {
+ public:
+  explicit TrainingLog(Progress& progress) : progress_(progress) {}
+
+  void StepDone(const StepEvent& event) override;
+  void ValidationDone(int64_t step, int64_t total,
+                      const Evaluation& evaluation) override;
+  void SaveFailed(const SaveFailure& failure) override;
+  void MetricsFailed(const std::string& reason) override;
+  void SavedBeforeError(int64_t step) override;
+
+ private:
+  Progress& progress_;
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches of a run, from array or token files:
+//
+//   DataLayout layout = LayOutData(session->Inputs(), session->Loss());
+//   Dataset data(MakeDatasetSpec({"train.npz"}, layout));
+//   session->Step(data.Batch(0), lr);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "onnx_fp8/budgets.h"
+#include "onnx_fp8/session.h"
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// One array that the graph is fed with: an input or the label.
+struct DatasetInput {
+  std::string name;
+  DType dtype = DType::kFloat;
+  // First axis is not the sample axis: fed unchanged with every batch.
+  bool whole = false;
+};
+
+struct DatasetSpec {
+  // .npz, .npy and .safetensors, or .bin (token files), not both. Arrays of
+  // one name are concatenated along the samples; files with different names
+  // complete one another.
+  std::vector<std::string> files;
+  std::vector<DatasetInput> inputs;
+  int64_t batch_size = 8;
+  uint64_t seed = 0;
+  bool shuffle = true;
+  // Training leaves out what does not fill a batch; evaluation keeps it.
+  bool drop_last = true;
+  // For token files: the input named `label` gets the next tokens, the other
+  // one the tokens.
+  std::string label;
+  DType token_dtype = DType::kUInt16;
+  int64_t seq_len = 0;
+  Budgets budgets = {};  // `arrays`, for each file
+};
+
+// Errors: files that can't be read, an input that no array provides, arrays
+// that disagree on the number of samples, a dtype that can't become the input's
+// without loss (float to integer), less than one batch.
+class Dataset {
+ public:
+  explicit Dataset(const DatasetSpec& spec);
+
+  const DatasetSpec& spec() const { return spec_; }
+  int64_t size() const { return size_; }  // samples
+  int64_t batches_per_epoch() const;
+  // Samples that each epoch leaves out.
+  int64_t dropped() const;
+
+  // Batch `index` (from 0) of the run, epoch after epoch. It depends on the
+  // files, the spec and `index` only: each epoch's order is a shuffle keyed by
+  // seed and epoch, or the files' order. Shapes are (batch_size, …), the last
+  // batch of an epoch may be smaller unless drop_last. Errors: an integer that
+  // does not fit the input's dtype.
+  TensorMap Batch(int64_t index) const;
+
+  // Shape of one sample (of a whole array: of the array). REQUIRES: an input.
+  Shape SampleShape(const std::string& name) const;
+
+  // What the user should know: conversions, arrays that nobody reads, samples
+  // left out.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  // Some samples of one array: rows of `data`, or windows of tokens.
+  struct Part {
+    Tensor data;
+    std::string file;
+    int64_t begin;  // index of the first sample
+    int64_t count;
+  };
+  struct Column {
+    DatasetInput input;
+    std::vector<Part> parts;
+    Shape sample;
+  };
+
+  void OpenArrays();
+  void AddWhole(const DatasetInput& input, const std::string& file,
+                const Tensor& data);
+  void AddRows(const DatasetInput& input, const std::string& file,
+               const Tensor& data);
+  void CheckComplete(const std::vector<std::string>& unused);
+  void OpenTokens();
+  void SetOrder(int64_t epoch) const;
+  Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;
+  void AddTokenWindows(const std::vector<int64_t>& samples,
+                       TensorMap* batch) const;
+  std::string Files() const;
+
+  DatasetSpec spec_;
+  int64_t size_ = 0;
+  std::vector<Column> columns_;
+  TensorMap whole_;
+  std::vector<Part> tokens_;
+  std::vector<std::string> notes_;
+  // The present epoch's order; a cache.
+  mutable int64_t epoch_ = -1;
+  mutable std::vector<uint32_t> order_;
+};
+
+// The caller's choices where the model leaves the data open.
+struct DataOptions {
+  std::vector<std::string> whole;  // names of inputs without a sample axis
+  int64_t batch_size = 0;          // samples; 0: the exported one, else 8
+  int64_t seq_len = 0;  // tokens a sample, of token files; 0: the exported one
+  DType token_dtype = DType::kUInt16;  // of token files; or kUInt32
+};
+
+// How the arrays of a data set map to the inputs of a model.
+struct DataLayout {
+  std::vector<DatasetInput> inputs;  // the label included
+  int64_t batch_size = 0;            // samples
+  bool fixed_batch = false;          // the model takes no other batch size
+  int64_t seq_len = 0;               // of token files; 0: not given, not fixed
+  std::string label;
+  DType token_dtype = DType::kUInt16;
+};
+
+// The batch axis is the first axis of the first input that `whole` does not
+// name. An input is fed whole if it is a scalar, or if its first axis has
+// another name or another fixed size. The label is per sample unless `whole`
+// names it. Errors: OptionError if `whole` names no input, or batch_size or
+// seq_len contradict the model.
+DataLayout LayOutData(const std::vector<InputInfo>& inputs,
+                      const LossSpec& loss, const DataOptions& options = {});
+
+// Batches in the files' order, the last one partial. Training sets shuffle,
+// seed and drop_last.
+DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
+                            const DataLayout& layout,
+                            const Budgets& budgets = {});
+
+}  // namespace onnx_fp8

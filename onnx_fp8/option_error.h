@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "onnx_fp8/check.h"
+
+namespace onnx_fp8 {
+
+// Messages name options as the API does, in backticks: `batch_size`.
+
+// An option that does not fit the model or another option: the caller's
+// mistake, not a file's.
+class OptionError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace onnx_fp8

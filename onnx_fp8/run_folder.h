@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder of a training run, DIR:
+//
+//   config.json     the settings of the run, and which model it trains
+//   model/          a copy of the model file, with its external data
+//   metrics.jsonl   see training/metrics.h
+//   latest, checkpoints/   see training/checkpoint.h
+//
+// It may come from somebody else: none of these may be a link, and whoever
+// reads the settings must not let them name a file to write.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "onnx_fp8/external_copy.h"
+
+namespace onnx_fp8 {
+
+// The settings that a run was started with, by name. `onnx-fp8 train` keeps its
+// flags there: {"--lr": ["0.1"]}.
+using RunSettings = std::map<std::string, std::vector<std::string>>;
+
+struct RunConfig {
+  std::string file;   // config.json itself
+  std::string model;  // path of the run's own copy
+  std::string crc;    // of the model file
+  int format = 0;     // 1: from a time that did not tie weights
+  RunSettings settings;
+};
+
+class RunFolder {
+ public:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  // A folder that Write was done in.
+  bool HasConfig() const;
+  bool HasCheckpoint() const;
+  // A checkpoint or metrics: a new run must not start here.
+  bool HoldsRun() const;
+
+  // Errors: no config.json, or one that is not ours; a model that has changed;
+  // a link.
+  RunConfig Load() const;
+
+  // Makes the folder, unless it exists, and keeps other processes from training
+  // in it as long as this object lives; removes leftovers of a killed Write.
+  // Errors: another process trains in it; a link; the disk.
+  void Lock();
+  // Removes leftovers of killed saves. REQUIRES: Lock.
+  void Clean();
+  // Copies the model file `model` (unless it is the run's copy already) with
+  // its external data and writes the config. `observer`, which may be empty,
+  // hears of the progress of copies. After an error, a folder that is new is
+  // removed. Errors: a model that can't be copied, the disk.
+  void Write(const std::string& model, const RunSettings& settings,
+             const ExternalCopyObserver& observer = {});
+
+ private:
+  // Errors: an entry of the run is something else than a file or folder.
+  void CheckPlain() const;
+
+  std::string path_;
+  bool made_ = false;  // by Lock
+  std::shared_ptr<void> lock_;
+};
+
+// CRC-32 of a file's content, as text. Errors: it can't be read.
+std::string FileCrc(const std::string& path);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/run_folder.h"
+#include "tests/training/small_model.h"
+#include "training/safetensors.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Writes down what it is told.
+class Journal : public TrainerEvents {
+ public:
+  void StepDone(const StepEvent& event) override {
+    lines += Concat("step ", event.result.step, "/", event.total, "; ");
+    last = event;
+    if (event.result.step == fails_at) Fail("the watcher fails");
+  }
+  void ValidationDone(int64_t step, int64_t total,
+                      const Evaluation& evaluation) override {
+    lines += Concat("validation ", step, "/", total, "; ");
+    EXPECT_EQ(evaluation.samples, 9);
+  }
+  void CheckpointSaved(int64_t step) override {
+    lines += Concat("saved ", step, "; ");
+  }
+  void SaveFailed(const SaveFailure& failure) override {
+    lines += Concat("not saved ", failure.step, " after ", failure.saved_step,
+                    failure.goes_on ? ", goes on; " : "; ");
+  }
+  void Interrupted(int64_t step) override {
+    lines += Concat("interrupted ", step, "; ");
+  }
+  void SavedBeforeError(int64_t step) override {
+    lines += Concat("saved before error ", step, "; ");
+  }
+
+  int64_t fails_at = -1;
+  std::string lines;
+  StepEvent last;
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_ = Options(WriteMlp(dir_, true), "delayed");
+    options_.optimizer.lr = 0;  // the schedule's counts
+    Restart();
+    WriteSafetensors(dir_ / "d.safetensors", onnx_fp8::Batch(7, 9));
+    spec_.layout =
+        LayOutData(session_->Inputs(), session_->Loss(), {.batch_size = 2});
+    files_ = MakeDatasetSpec({dir_ / "d.safetensors"}, spec_.layout);
+    validation_.emplace(files_);
+    files_.shuffle = files_.drop_last = true;
+    data_.emplace(files_);
+    spec_.folder = dir_ / "run";
+    spec_.steps = 5;
+    spec_.lr = 0.1;
+  }
+
+  void Restart() { session_ = TrainingSession::Create(options_); }
+
+  TrainerResult Run(const std::function<bool()>& stop = {},
+                    const Dataset* validation = nullptr) {
+    return RunTraining(*session_, *data_, validation, spec_, journal_, stop);
+  }
+
+  TempDir dir_;
+  SessionOptions options_;
+  std::unique_ptr<TrainingSession> session_;
+  DatasetSpec files_;
+  std::optional<Dataset> data_, validation_;
+  TrainerSpec spec_;
+  Journal journal_;
+};
+
+TEST_F(TrainerTest, TellsWhatItDoesInOrder) {
+  spec_.save_every = 2;
+  spec_.val_every = 3;
+  TrainerResult result = Run({}, &*validation_);
+  EXPECT_EQ(journal_.lines,
+            "step 1/5; step 2/5; saved 2; step 3/5; validation 3/5; step 4/5; "
+            "saved 4; step 5/5; validation 5/5; saved 5; ");
+  EXPECT_TRUE(result.saved);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_EQ(result.samples, 10);
+  EXPECT_EQ(result.tokens, 0);
+  EXPECT_EQ(result.loss, journal_.last.result.loss);
+  ASSERT_TRUE(result.validation.has_value());
+  EXPECT_TRUE(std::isfinite(result.validation->loss));
+  EXPECT_DOUBLE_EQ(journal_.last.lr, 0.1);
+  EXPECT_EQ(journal_.last.seconds_left, 0);
+  EXPECT_GT(journal_.last.per_second, 0);
+}
+
+TEST_F(TrainerTest, GoesOnWhereItWasStopped) {
+  TrainerSpec whole = spec_;
+  whole.folder = dir_ / "whole";
+  RunTraining(*session_, *data_, nullptr, whole);
+  TensorMap expected = Weights(*session_, dir_);
+  Restart();
+  TrainerResult result = Run([&] { return session_->step() == 3; });
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_TRUE(result.saved);
+  EXPECT_EQ(journal_.lines,
+            "step 1/5; step 2/5; step 3/5; saved 3; interrupted 3; ");
+  Restart();
+  ResumeTraining(*session_, *data_, &spec_);
+  EXPECT_FALSE(spec_.validate_first);
+  EXPECT_EQ(session_->step(), 3);
+  EXPECT_EQ(Run().steps, 2);
+  ExpectSame(Weights(*session_, dir_), expected);
+}
+
+TEST_F(TrainerTest, AnInterruptedValidationComesFirst) {
+  spec_.val_every = 2;
+  int asked = 0;  // before steps 1 and 2, then before batches
+  Run([&] { return ++asked > 3; }, &*validation_);
+  EXPECT_EQ(journal_.lines, "step 1/5; step 2/5; saved 2; interrupted 2; ");
+  Restart();
+  ResumeTraining(*session_, *data_, &spec_);
+  EXPECT_TRUE(spec_.validate_first);
+  journal_.lines.clear();
+  Run({}, &*validation_);
+  EXPECT_EQ(journal_.lines,
+            "validation 2/5; step 3/5; step 4/5; validation 4/5; step 5/5; "
+            "validation 5/5; saved 5; ");
+}
+
+TEST_F(TrainerTest, WritesNothingWithoutAFolder) {
+  spec_.folder.clear();
+  spec_.save_every = 1;
+  auto files = [&] {
+    return std::distance(fs::recursive_directory_iterator(dir_.path()), {});
+  };
+  auto before = files();
+  EXPECT_TRUE(Run().saved);
+  EXPECT_EQ(files(), before);
+  EXPECT_EQ(journal_.lines,
+            "step 1/5; step 2/5; step 3/5; step 4/5; step 5/5; ");
+}
+
+TEST_F(TrainerTest, SavesTheStepsBeforeAnError) {
+  journal_.fails_at = 2;
+  ExpectError([&] { Run(); }, "the watcher fails");
+  EXPECT_EQ(journal_.lines,
+            "step 1/5; step 2/5; saved 2; saved before error 2; ");
+  EXPECT_TRUE(RunFolder(spec_.folder).HasCheckpoint());
+}
+
+TEST_F(TrainerTest, GoesOnWhereTheDiskRefuses) {
+  spec_.save_every = 2;
+  WriteText(spec_.folder, "no folder");
+  TrainerResult result = Run();
+  EXPECT_FALSE(result.saved);
+  EXPECT_FALSE(result.save_error.empty());
+  EXPECT_EQ(journal_.lines,
+            "step 1/5; step 2/5; not saved 2 after 0, goes on; step 3/5; step "
+            "4/5; not saved 4 after 0, goes on; step 5/5; not saved 5 after "
+            "0; ");
+}
+
+TEST_F(TrainerTest, ResumesWithTheSameBatchesOnly) {
+  Run();
+  files_.batch_size = 3;
+  Dataset other(files_);
+  Restart();
+  ExpectError([&] { ResumeTraining(*session_, other, &spec_); },
+              "was started with batch_size 2, got 3 (`batch_size`)");
+}
+
+TEST_F(TrainerTest, FolderKeepsTheSettings) {
+  RunFolder folder(spec_.folder);
+  EXPECT_FALSE(folder.HasConfig());
+  folder.Lock();
+  folder.Write(options_.model, {{"lr", {"0.1"}}, {"betas", {"0.9", "0.99"}}});
+  EXPECT_FALSE(folder.HoldsRun());
+  Run();
+  EXPECT_TRUE(folder.HoldsRun());
+  RunConfig config = folder.Load();
+  EXPECT_EQ(config.settings.at("betas"),
+            (std::vector<std::string>{"0.9", "0.99"}));
+  EXPECT_EQ(config.crc, FileCrc(options_.model));
+  ExpectError([&] { RunFolder(spec_.folder).Lock(); },
+              "another process trains in this folder");
+}
+
+}  // namespace
+}  // namespace onnx_fp8

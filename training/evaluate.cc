@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "onnx_fp8/check.h"
+#include "training/data_layout.h"
+#include "training/loss.h"
+#include "training/loss_values.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// The first `rows` samples.
+Tensor FirstRows(const Tensor& t, int64_t rows) {
+  if (t.rank() == 0 || t.dim(0) <= rows) return t;
+  Shape shape = t.shape();
+  shape[0] = rows;
+  Tensor out = Tensor::Allocate(t.dtype(), shape);
+  if (out.bytes() > 0) std::memcpy(out.raw(), t.raw(), out.bytes());
+  return out;
+}
+
+// Appends copies of the last row until there are `rows`.
+Tensor Filled(const Tensor& t, int64_t rows) {
+  Shape shape = t.shape();
+  size_t have = t.bytes();
+  size_t row = have / static_cast<size_t>(shape[0]);
+  shape[0] = rows;
+  Tensor out = Tensor::Allocate(t.dtype(), shape);
+  auto* bytes = static_cast<std::byte*>(out.raw());
+  if (have > 0) std::memcpy(bytes, t.raw(), have);
+  for (size_t at = have; at < out.bytes(); at += row) {
+    std::memcpy(bytes + at, bytes + have - row, row);
+  }
+  return out;
+}
+
+class Pass {
+ public:
+  Pass(TrainingSession& session, const DataLayout& layout)
+      : session_(session),
+        layout_(layout),
+        loss_(session.Loss()),
+        kind_(FindLoss(loss_.kind)) {}
+
+  void Add(TensorMap batch) {
+    int64_t rows = CountSamples(batch, layout_);
+    bool partial = layout_.fixed_batch && rows < layout_.batch_size;
+    if (partial && !kind_) {
+      remark_ = Concat("the last ", rows,
+                       " samples are left out: the model takes batches of ",
+                       layout_.batch_size, " and computes its own loss");
+      return;
+    }
+    if (partial) Fill(&batch);
+    EvalResult result = session_.Eval(batch);
+    samples_ += rows;
+    if (!kind_) {
+      Sum(result.loss, rows);
+      return;
+    }
+    Tensor output = result.outputs.at(loss_.logits);
+    Tensor label = batch.at(loss_.label);
+    if (partial) {
+      output = FirstRows(output, rows);
+      label = FirstRows(label, rows);
+      result.loss = LossOf(loss_, output, label, *evaluator_);
+    }
+    Sum(result.loss, CountLabels(loss_, label));
+    // Where each token has a label, the perplexity says the same.
+    tokens_ = tokens_ || (kind_->likelihood && label.rank() >= 2);
+    if (kind_->hits && !tokens_) {
+      hits_ += CountHits(loss_, output, label, *evaluator_);
+      hits_of_ += CountLabels(loss_, label);
+    }
+  }
+
+  Evaluation Result() const {
+    Evaluation e;
+    e.samples = samples_;
+    e.remark = remark_;
+    e.loss = count_ > 0 ? sum_ / static_cast<double>(count_) : NAN;
+    if (hits_of_ > 0) {
+      e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
+    }
+    if (tokens_) {
+      e.perplexity = std::exp(e.loss);
+      e.tokens = count_;
+    }
+    return e;
+  }
+
+ private:
+  void Fill(TensorMap* batch) const {
+    for (const DatasetInput& input : layout_.inputs) {
+      if (input.whole) continue;
+      Tensor& t = batch->at(input.name);
+      t = Filled(t, layout_.batch_size);
+    }
+  }
+
+  // The mean over nothing is not a number.
+  void Sum(float loss, int64_t count) {
+    if (count > 0) sum_ += loss * static_cast<double>(count);
+    count_ += count;
+  }
+
+  TrainingSession& session_;
+  const DataLayout& layout_;
+  const LossSpec loss_;
+  const LossKind* kind_;  // null: the model computes its own loss
+  std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();
+  double sum_ = 0;
+  int64_t count_ = 0;
+  int64_t samples_ = 0;
+  int64_t hits_ = 0;
+  int64_t hits_of_ = 0;
+  bool tokens_ = false;
+  std::string remark_;
+};
+
+}  // namespace
+
+Evaluation Evaluate(TrainingSession& session, const Dataset& data,
+                    const DataLayout& layout,
+                    const std::function<bool()>& stop) {
+  Pass pass(session, layout);
+  for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
+    if (stop && stop()) {
+      Evaluation e = pass.Result();
+      e.complete = false;
+      return e;
+    }
+    pass.Add(data.Batch(i));
+  }
+  return pass.Result();
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "graph/rewrite/rewrite_model.h"
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/file.h"
+#include "onnx_fp8/mapped_file.h"
+#include "onnx_fp8/shallow_json.h"
+#include "training/checkpoint.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Runs of format 1 did not tie weights.
+constexpr int kFormat = 2;
+
+const char* NameOf(fs::file_type type) {
+  return type == fs::file_type::symlink     ? "a link"
+         : type == fs::file_type::directory ? "a folder"
+         : type == fs::file_type::regular   ? "a file"
+                                            : "a device or pipe";
+}
+
+// Without nlohmann's number of the error.
+std::string ReasonOf(const nlohmann::json::exception& error) {
+  std::string text = error.what();
+  size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+}  // namespace
+
+std::string FileCrc(const std::string& path) {
+  MappedFile file = MapFile(path);
+  return Hex(Crc32(file.data, file.size));
+}
+
+bool RunFolder::HasConfig() const {
+  return fs::is_regular_file(path_ + "/config.json");
+}
+
+bool RunFolder::HasCheckpoint() const {
+  if (fs::exists(path_ + "/latest")) return true;
+  std::error_code none;
+  fs::directory_iterator entries(path_ + "/checkpoints", none);
+  for (; !none && entries != fs::directory_iterator(); ++entries) {
+    if (!IsTemporaryName(entries->path().filename().string())) return true;
+  }
+  return false;
+}
+
+bool RunFolder::HoldsRun() const { return onnx_fp8::HoldsRun(path_); }
+
+void RunFolder::Clean() { CleanLeftovers(path_); }
+
+// A place behind a link is no part of the run: no folder may decide that we
+// write there, or remove old checkpoints there.
+void RunFolder::CheckPlain() const {
+  constexpr auto kFile = fs::file_type::regular;
+  constexpr auto kFolder = fs::file_type::directory;
+  const std::pair<const char*, fs::file_type> kept[] = {
+      {"config.json", kFile}, {"metrics.jsonl", kFile}, {"latest", kFile},
+      {"model", kFolder},     {"checkpoints", kFolder},
+  };
+  for (const auto& [name, expected] : kept) {
+    std::string path = path_ + "/" + name;
+    std::error_code none;
+    fs::file_type type = fs::symlink_status(path, none).type();
+    bool there =
+        type != fs::file_type::not_found && type != fs::file_type::none;
+    Check(!there || type == expected, "[", path, "] expected ",
+          NameOf(expected), " of the run, got ", NameOf(type),
+          ": put what it leads to in its place (cp -rL), or take it away");
+  }
+}
+
+RunConfig RunFolder::Load() const {
+  CheckPlain();
+  std::string file = path_ + "/config.json";
+  Check(HasConfig(), "[", path_, "] is no folder of a training run: expected ",
+        file);
+  const std::string refused = "[" + file + "] expected a run's configuration";
+  MappedFile bytes = MapFile(file);
+  // Depth 4: the file, its settings, the words of one setting, a word.
+  auto json = ParseShallowJson(reinterpret_cast<const char*>(bytes.data),
+                               bytes.size, 3, refused);
+  Check(json.is_object(), refused, ", got something else");
+  RunConfig config;
+  try {
+    config.format = json.at("format").get<int>();
+    Check(config.format == 1 || config.format == kFormat, refused,
+          " of format 1 or ", kFormat, ", got ", config.format);
+    config.file = file;
+    fs::path model = json.at("model").at("file").get<std::string>();
+    bool inside = model.is_relative() &&
+                  model.lexically_normal().string().substr(0, 2) != "..";
+    Check(inside, refused, " with a model inside the run's folder, got \"",
+          model.string(), "\"");
+    config.model = (fs::path(path_) / model).string();
+    config.crc = json.at("model").at("crc32").get<std::string>();
+    config.settings = json.at("flags").get<RunSettings>();
+  } catch (const nlohmann::json::exception& error) {
+    Fail(refused, ", got ", ReasonOf(error));
+  }
+  Check(FileCrc(config.model) == config.crc, "[", config.model,
+        "] is not the file that the run was started with");
+  return config;
+}
+
+void RunFolder::Lock() {
+  made_ = !fs::exists(path_);
+  MakeDirectories(path_);
+  int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  Check(fd >= 0, "[", path_, "] can't be opened as a folder");
+  lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
+  Check(flock(fd, LOCK_EX | LOCK_NB) == 0, "[", path_,
+        "] another process trains in this folder");
+  CheckPlain();
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    std::string name = entry.path().filename().string();
+    bool left = name.starts_with("config.json.") && IsTemporaryName(name);
+    if (left) RemoveTree(entry.path().string());
+  }
+}
+
+void RunFolder::Write(const std::string& model, const RunSettings& settings,
+                      const ExternalCopyObserver& observer) {
+  fs::path copy = fs::path("model") / fs::path(model).filename();
+  std::string to = (fs::path(path_) / copy).string();
+  std::error_code none;
+  if (!fs::equivalent(model, to, none)) {
+    bool made = !fs::exists(path_ + "/model");
+    MakeDirectories(path_ + "/model");
+    try {
+      // The session has already read it within its budgets.
+      RewriteModel(model, to, Fp8Spec{}, {}, observer, {},
+                   {.nodes = INT64_MAX});
+    } catch (...) {
+      if (made) RemoveTree(path_ + "/model");
+      if (made_) fs::remove(path_, none);  // if it is empty
+      throw;
+    }
+  }
+  nlohmann::ordered_json json = {
+      {"format", kFormat},
+      {"program", "onnx-fp8 " ONNX_FP8_VERSION},
+      {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
+      {"flags", nlohmann::ordered_json::object()},
+  };
+  for (const auto& [name, words] : settings) json["flags"][name] = words;
+  WriteFileAtomically(path_ + "/config.json", json.dump(2) + "\n");
+}
+
+}  // namespace onnx_fp8

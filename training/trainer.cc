@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <variant>
+#include <vector>
+
+#include "onnx_fp8/check.h"
+#include "onnx_fp8/run_folder.h"
+#include "training/data_layout.h"
+#include "training/metrics.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Notes = std::map<std::string, std::string>;
+
+// A note in a checkpoint whose step was not validated: the validation was
+// interrupted, or it failed.
+constexpr char kValidationDue[] = "validation_due";
+
+// Weight of the newest step in the smoothed time per step.
+constexpr double kSmoothing = 0.1;
+
+// Between two validations, if val_every does not say.
+constexpr int64_t kFewestSteps = 50;
+
+// A note of a checkpoint that a resumed run must agree with, and the option
+// that decides it.
+struct FixedNote {
+  const char* key;
+  const char* option;
+};
+
+constexpr FixedNote kFixedNotes[] = {
+    {"seed", "`seed`"},
+    {"batch_size", "`batch_size`"},
+    {"grad_accum", "`grad_accum`"},
+    {"shuffle", "`shuffle`"},
+    {"seq_len", "`seq_len`"},
+    {"samples", "`files`"},
+};
+
+// The settings that decide the batches of a run.
+Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
+  const DatasetSpec& files = data.spec();
+  return {{"seed", std::to_string(files.seed)},
+          {"batch_size", std::to_string(files.batch_size)},
+          {"grad_accum", std::to_string(spec.grad_accum)},
+          {"shuffle", files.shuffle ? "yes" : "no"},
+          {"seq_len", std::to_string(files.seq_len)},
+          {"samples", std::to_string(data.size())}};
+}
+
+class Trainer {
+ public:
+  Trainer(TrainingSession& session, const Dataset& data,
+          const Dataset* validation, const TrainerSpec& spec,
+          TrainerEvents& events, const std::function<bool()>& stop)
+      : session_(session),
+        data_(data),
+        validation_(validation),
+        spec_(spec),
+        events_(events),
+        stop_(stop),
+        label_(session.Loss().label),
+        notes_(DataNotes(data, spec)),
+        first_step_(session.step()),
+        saved_step_(session.step()) {}
+
+  TrainerResult Run() {
+    try {
+      Loop();
+    } catch (...) {
+      SaveBeforeError();
+      throw;
+    }
+    result_.interrupted =
+        session_.step() < spec_.steps || notes_.contains(kValidationDue);
+    if (session_.step() != saved_step_) Save(false);
+    result_.saved = session_.step() == saved_step_ || spec_.folder.empty();
+    if (result_.interrupted) events_.Interrupted(session_.step());
+    return result_;
+  }
+
+ private:
+  using Metrics = std::variant<StepMetrics, ValidationMetrics>;
+
+  bool Stops() const { return stop_ && stop_(); }
+
+  void Loop() {
+    if (spec_.validate_first && validation_) {
+      Validate();
+      saved_step_ = -1;  // its checkpoint notes that validation is due
+    }
+    while (session_.step() < spec_.steps && !Stops()) {
+      Step();
+      if (ValidationIsDue()) Validate();
+      bool due =
+          spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
+      if (due && session_.step() < spec_.steps && !Stops()) Save(true);
+    }
+  }
+
+  void SaveBeforeError() {
+    if (session_.step() == saved_step_) return;
+    Save(false);
+    if (session_.step() == saved_step_) events_.SavedBeforeError(saved_step_);
+  }
+
+  void Step() {
+    std::vector<TensorMap> batches;
+    int64_t samples = 0;
+    int64_t tokens = 0;
+    auto begin = Clock::now();
+    for (int64_t i = 0; i < spec_.grad_accum; ++i) {
+      batches.push_back(data_.Batch(session_.step() * spec_.grad_accum + i));
+      samples += CountSamples(batches.back(), spec_.layout);
+      tokens += CountTokens(batches.back(), label_);
+    }
+    double lr = LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,
+                             spec_.steps);
+    StepResult step = session_.Step(batches, lr);
+    double seconds =
+        std::chrono::duration<double>(Clock::now() - begin).count();
+    seconds = std::max(seconds, 1e-9);
+    // The first step also makes the plan.
+    step_seconds_ =
+        result_.steps < 2
+            ? seconds
+            : step_seconds_ + kSmoothing * (seconds - step_seconds_);
+    result_.seconds += seconds;
+    result_.samples += samples;
+    result_.tokens += tokens;
+    result_.steps += 1;
+    result_.loss = step.loss;
+    skipped_here_ += step.skipped;
+    StepMetrics metrics;
+    metrics.step = step.step;
+    metrics.loss = step.loss;
+    metrics.grad_norm = step.grad_norm;
+    metrics.lr = lr;
+    metrics.samples_per_second = static_cast<double>(samples) / seconds;
+    if (tokens > 0) {
+      metrics.tokens_per_second = static_cast<double>(tokens) / seconds;
+    }
+    metrics.skipped = step.skipped;
+    Record(metrics);
+    Report(step, lr);
+  }
+
+  void Report(const StepResult& step, double lr) {
+    StepEvent event;
+    event.result = step;
+    event.total = spec_.steps;
+    event.lr = lr;
+    event.skipped_here = skipped_here_;
+    event.counts_tokens = result_.tokens > 0;
+    double per_step =
+        static_cast<double>(event.counts_tokens ? result_.tokens
+                                                : result_.samples) /
+        static_cast<double>(result_.steps);
+    event.per_second = per_step / step_seconds_;
+    int64_t left = spec_.steps - step.step;
+    if (result_.steps > 1 || left == 0) {
+      event.seconds_left = static_cast<double>(left) * step_seconds_;
+    }
+    events_.StepDone(event);
+  }
+
+  bool ValidationIsDue() const {
+    if (!validation_) return false;
+    int64_t step = session_.step();
+    if (step == spec_.steps) return true;
+    if (spec_.val_every > 0) return step % spec_.val_every == 0;
+    // At ends of epochs; if epochs are short, at the end of every k-th epoch.
+    int64_t epoch = data_.batches_per_epoch();
+    int64_t wanted = kFewestSteps * spec_.grad_accum;
+    int64_t period = (wanted + epoch - 1) / epoch * epoch;
+    return step * spec_.grad_accum / period >
+           (step - 1) * spec_.grad_accum / period;
+  }
+
+  void Validate() {
+    // Until the validation is complete: an interruption or an error may come
+    // first.
+    notes_[kValidationDue] = "yes";
+    Evaluation e = Evaluate(session_, *validation_, spec_.layout, stop_);
+    if (!e.complete) return;
+    notes_.erase(kValidationDue);
+    ValidationMetrics metrics;
+    metrics.step = session_.step();
+    metrics.val_loss = e.loss;
+    metrics.val_accuracy = e.accuracy;
+    metrics.val_perplexity = e.perplexity;
+    Record(metrics);
+    events_.ValidationDone(session_.step(), spec_.steps, e);
+    result_.validation = e;
+  }
+
+  void Record(const Metrics& metrics) {
+    if (spec_.folder.empty()) return;
+    pending_.push_back(metrics);
+    bool first = pending_.size() == 1;
+    try {
+      WritePending();
+    } catch (const Error& error) {
+      if (first) events_.MetricsFailed(error.what());
+    }
+  }
+
+  // Errors: the disk; lines that were not written stay pending.
+  void WritePending() {
+    if (!metrics_) {
+      metrics_.emplace(RunFolder(spec_.folder).metrics(), first_step_);
+    }
+    size_t done = 0;
+    try {
+      for (; done < pending_.size(); ++done) {
+        std::visit([&](const auto& m) { metrics_->Append(m); }, pending_[done]);
+      }
+    } catch (const Error&) {
+      pending_.erase(pending_.begin(),
+                     pending_.begin() + static_cast<std::ptrdiff_t>(done));
+      throw;
+    }
+    pending_.clear();
+  }
+
+  void Save(bool goes_on) {
+    if (spec_.folder.empty()) return;
+    try {
+      session_.Save(spec_.folder, notes_, [this] {
+        WritePending();
+        metrics_->Sync();
+      });
+    } catch (const Error& error) {
+      result_.save_error = error.what();
+      events_.SaveFailed({session_.step(), error.what(), saved_step_, goes_on});
+      return;
+    }
+    saved_step_ = session_.step();
+    events_.CheckpointSaved(saved_step_);
+  }
+
+  TrainingSession& session_;
+  const Dataset& data_;
+  const Dataset* validation_;
+  const TrainerSpec& spec_;
+  TrainerEvents& events_;
+  const std::function<bool()>& stop_;
+  std::string label_;
+  Notes notes_;  // for the checkpoints
+  // Opened for the first line: a run that fails in its first step leaves no
+  // file, so that the folder stays free.
+  std::optional<MetricsFile> metrics_;
+  int64_t first_step_;  // steps done before
+  TrainerResult result_;
+  std::vector<Metrics> pending_;  // lines that the disk has refused so far
+  int64_t saved_step_;
+  int64_t skipped_here_ = 0;
+  double step_seconds_ = 0;  // smoothed
+};
+
+}  // namespace
+
+void ResumeTraining(TrainingSession& session, const Dataset& data,
+                    TrainerSpec* spec) {
+  Notes notes = session.Restore(spec->folder);
+  spec->validate_first = notes.contains(kValidationDue);
+  Notes ours = DataNotes(data, *spec);
+  for (const auto& [key, option] : kFixedNotes) {
+    auto it = notes.find(key);
+    Check(it == notes.end() || it->second == ours[key], "[", spec->folder,
+          "] was started with ", key, " ", it == notes.end() ? "" : it->second,
+          ", got ", ours[key], " (", option,
+          "): a resumed run goes on with the same batches");
+  }
+}
+
+TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
+                          const Dataset* validation, const TrainerSpec& spec,
+                          TrainerEvents& events,
+                          const std::function<bool()>& stop) {
+  return Trainer(session, data, validation, spec, events, stop).Run();
+}
+
+TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
+                          const Dataset* validation, const TrainerSpec& spec) {
+  TrainerEvents unwatched;
+  return RunTraining(session, data, validation, spec, unwatched);
+}
+
+}  // namespace onnx_fp8
