@@ -2,24 +2,43 @@
 #include "providers/cpu/arguments.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace onnx_fp8 {
 namespace {
 
-void CheckIndexType(const KernelContext& c, size_t i) {
-  DType dtype = Operand(c, i).dtype();
-  Check(dtype == DType::kInt64 || dtype == DType::kInt32, "[", c.Where(),
-        "] expected int32 or int64 in operand ", i, ", got ", Name(dtype));
+// "a, b or c".
+std::string Listed(std::initializer_list<const char*> names) {
+  std::string all;
+  size_t left = names.size();
+  for (const char* name : names) {
+    all += name;
+    if (--left > 0) all += left == 1 ? " or " : ", ";
+  }
+  return all;
 }
 
 }  // namespace
 
-std::vector<int64_t> IntsIn(const KernelContext& c, size_t i) {
-  CheckIndexType(c, i);
-  Check(c.In(i).rank() <= 1, "[", c.Where(),
-        "] expected a list of numbers as operand ", i, ", got shape ",
-        ToString(c.In(i).shape()));
-  return ToInts(c.In(i));
+void CheckOperand(const KernelContext& c, size_t i, DType dtype,
+                  const Shape& shape) {
+  const Tensor& x = Operand(c, i);
+  Check(x.dtype() == dtype && x.shape() == shape, "[", c.Where(),
+        "] expected operand ", i, " to be ", Name(dtype), ToString(shape),
+        ", got ", Name(x.dtype()), ToString(x.shape()));
+}
+
+void CheckSameDType(const KernelContext& c, const Tensor& a, const Tensor& b) {
+  Check(a.dtype() == b.dtype(), "[", c.Where(),
+        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
+        Name(b.dtype()));
+}
+
+double NumberIn(const KernelContext& c, size_t i) {
+  const Tensor& x = Operand(c, i);
+  Check(x.size() == 1, "[", c.Where(), "] expected one number as operand ", i,
+        ", got shape ", ToString(x.shape()));
+  return DoubleAt(x, 0);
 }
 
 int64_t IntIn(const KernelContext& c, size_t i) {
@@ -28,6 +47,20 @@ int64_t IntIn(const KernelContext& c, size_t i) {
         "] expected one integer as operand ", i, ", got ", Name(x.dtype()),
         ToString(x.shape()));
   return IntAt(x, 0);
+}
+
+void CheckIndexType(const KernelContext& c, size_t i) {
+  DType dtype = Operand(c, i).dtype();
+  Check(dtype == DType::kInt64 || dtype == DType::kInt32, "[", c.Where(),
+        "] expected int32 or int64 in operand ", i, ", got ", Name(dtype));
+}
+
+std::vector<int64_t> IntsIn(const KernelContext& c, size_t i) {
+  CheckIndexType(c, i);
+  Check(c.In(i).rank() <= 1, "[", c.Where(),
+        "] expected a list of numbers as operand ", i, ", got shape ",
+        ToString(c.In(i).shape()));
+  return ToInts(c.In(i));
 }
 
 std::vector<int64_t> IndicesIn(const KernelContext& c, size_t i, int64_t size) {
@@ -39,20 +72,8 @@ std::vector<int64_t> IndicesIn(const KernelContext& c, size_t i, int64_t size) {
   } else {
     std::ranges::copy(x.values<int32_t>(), indices.begin());
   }
-  for (int64_t& index : indices) {
-    if (index < -size || index >= size) [[unlikely]] {
-      Fail("[", c.Where(), "] expected indices in ", -size, "…", size - 1,
-           ", got ", index);
-    }
-    if (index < 0) index += size;
-  }
+  for (int64_t& index : indices) index = IndexInto(c, index, size);
   return indices;
-}
-
-int64_t AxisIn(const KernelContext& c, int64_t axis, int64_t rank) {
-  Check(axis >= -rank && axis < rank, "[", c.Where(), "] expected an axis of ",
-        rank, " axes, got ", axis);
-  return axis < 0 ? axis + rank : axis;
 }
 
 std::vector<int64_t> AxesIn(const KernelContext& c, std::vector<int64_t> axes,
@@ -67,10 +88,42 @@ std::vector<int64_t> AxesIn(const KernelContext& c, std::vector<int64_t> axes,
   return axes;
 }
 
-void CheckSameDType(const KernelContext& c, const Tensor& a, const Tensor& b) {
-  Check(a.dtype() == b.dtype(), "[", c.Where(),
-        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
-        Name(b.dtype()));
+void CheckSizes(const KernelContext& c, const Shape& shape) {
+  for (int64_t size : shape) {
+    Check(size >= 0, "[", c.Where(), "] expected sizes, got ", size);
+  }
+}
+
+DType DTypeIn(const KernelContext& c, const char* key, DType otherwise) {
+  auto dtype = static_cast<DType>(c.Int(key, static_cast<int64_t>(otherwise)));
+  Check(ByteSize(dtype) > 0, "[", c.Where(), "] expected a numeric ", key,
+        ", got ", static_cast<int64_t>(dtype));
+  return dtype;
+}
+
+size_t PlaceOfChoice(const KernelContext& c, const char* key,
+                     const char* otherwise,
+                     std::initializer_list<const char*> names) {
+  std::string text = c.String(key, otherwise);
+  const auto* found = std::ranges::find(names, text);
+  Check(found != names.end(), "[", c.Where(), "] expected ", key, " ",
+        Listed(names), ", got ", text);
+  return static_cast<size_t>(found - names.begin());
+}
+
+Tensor Result(KernelContext& c, size_t i, DType dtype, const Shape& shape) {
+  if (c.HasOut(i)) return c.Out(i, dtype, shape);
+  return Tensor::Allocate(dtype, shape);
+}
+
+void CopyBytes(const Tensor& from, Tensor& to) {
+  if (from.bytes() > 0 && !to.SharesDataWith(from)) {
+    std::memcpy(to.raw(), from.raw(), from.bytes());
+  }
+}
+
+void SetResult(KernelContext& c, size_t i, const Tensor& value) {
+  if (c.HasOut(i)) CopyBytes(value, c.Out(i, value.dtype(), value.shape()));
 }
 
 }  // namespace onnx_fp8

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checked access to a node's operands, for kernels whose operands say where to
-// move data.
+// What a kernel reads of its node, checked, and the results that it fills.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/shape.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
+
+// ---- operands
 
 // Operand i. Errors: the node leaves it out.
 inline const Tensor& Operand(const KernelContext& c, size_t i) {
@@ -18,26 +22,96 @@ inline const Tensor& Operand(const KernelContext& c, size_t i) {
   return c.In(i);
 }
 
+// Errors: operand i is missing, or of another dtype or shape.
+void CheckOperand(const KernelContext& c, size_t i, DType dtype,
+                  const Shape& shape);
+
+// Errors: the two differ.
+void CheckSameDType(const KernelContext& c, const Tensor& a, const Tensor& b);
+
+// The one element of operand i, of any numeric dtype. Errors: it is missing or
+// has another number of elements.
+double NumberIn(const KernelContext& c, size_t i);
+
+// The same of an integer dtype. Errors: another dtype, too.
+int64_t IntIn(const KernelContext& c, size_t i);
+
 // All elements of operand i. Errors: it is missing, its dtype is not int32 or
 // int64, or its rank is above 1.
 std::vector<int64_t> IntsIn(const KernelContext& c, size_t i);
 
-// The one element of operand i, of any integer dtype. Errors: it is missing or
-// has another number of elements.
-int64_t IntIn(const KernelContext& c, size_t i);
+// Errors: operand i is missing, or its dtype is not int32 or int64.
+void CheckIndexType(const KernelContext& c, size_t i);
 
-// Indices into an axis of `size`, with negative ones counted from the end.
-// Errors: a dtype other than int32 and int64, an index outside the axis.
+// An index into an axis of `size` in 0 … size-1, counted from the end where it
+// is negative. Errors: outside the axis.
+inline int64_t IndexInto(const KernelContext& c, int64_t index, int64_t size) {
+  if (index < -size || index >= size) [[unlikely]] {
+    Fail("[", c.Where(), "] expected indices in ", -size, "…", size - 1,
+         ", got ", index);
+  }
+  return index < 0 ? index + size : index;
+}
+
+// All elements of operand i, of any rank, as indices into an axis of `size`.
+// Errors: CheckIndexType's and IndexInto's.
 std::vector<int64_t> IndicesIn(const KernelContext& c, size_t i, int64_t size);
 
+// ---- axes and sizes
+
 // An axis in 0 … rank-1. Errors: outside, and any axis of a scalar.
-int64_t AxisIn(const KernelContext& c, int64_t axis, int64_t rank);
+inline int64_t AxisIn(const KernelContext& c, int64_t axis, int64_t rank) {
+  return NormalizeAxis(axis, rank, c.Where());
+}
 
 // `axes` without negative ones. Errors: outside of the rank, named twice.
 std::vector<int64_t> AxesIn(const KernelContext& c, std::vector<int64_t> axes,
                             int64_t rank);
 
-// Errors: the two differ.
-void CheckSameDType(const KernelContext& c, const Tensor& a, const Tensor& b);
+// A tensor seen along axes [axis, axis+count): (outer, n, inner).
+struct AxisView {
+  int64_t outer, n, inner;
+};
+
+inline AxisView ViewAlong(const Shape& shape, int64_t axis, int64_t count = 1) {
+  std::span<const int64_t> s(shape);
+  auto a = static_cast<size_t>(axis);
+  auto c = static_cast<size_t>(count);
+  return {NumElements(s.first(a)), NumElements(s.subspan(a, c)),
+          NumElements(s.subspan(a + c))};
+}
+
+// Errors: a negative size.
+void CheckSizes(const KernelContext& c, const Shape& shape);
+
+// ---- attributes
+
+// The dtype that attribute `key` names by its number. Errors: not numeric.
+DType DTypeIn(const KernelContext& c, const char* key, DType otherwise);
+
+// Place among `names` of the text in attribute `key`. Errors: it is none.
+size_t PlaceOfChoice(const KernelContext& c, const char* key,
+                     const char* otherwise,
+                     std::initializer_list<const char*> names);
+
+// That place as an enumerator, or a bool: E counts from 0 in the order of
+// `names`.
+template <typename E>
+E ChoiceIn(const KernelContext& c, const char* key, const char* otherwise,
+           std::initializer_list<const char*> names) {
+  return static_cast<E>(PlaceOfChoice(c, key, otherwise, names));
+}
+
+// ---- results
+
+// Result i, or memory of its own if nobody reads it. Errors: the plan knew
+// another dtype or shape.
+Tensor Result(KernelContext& c, size_t i, DType dtype, const Shape& shape);
+
+// to = from, which may be the same memory. REQUIRES: they are of one size.
+void CopyBytes(const Tensor& from, Tensor& to);
+
+// Result i = value, unless nobody reads it. Errors: as Result's.
+void SetResult(KernelContext& c, size_t i, const Tensor& value);
 
 }  // namespace onnx_fp8

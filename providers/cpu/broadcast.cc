@@ -5,6 +5,15 @@
 
 namespace onnx_fp8 {
 
+std::vector<int64_t> BroadcastStrides(const Shape& shape, size_t rank) {
+  std::vector<int64_t> own = Strides(shape), strides(rank, 0);
+  size_t missing = rank - shape.size();
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] != 1) strides[missing + i] = own[i];
+  }
+  return strides;
+}
+
 BroadcastPlan PlanBroadcast(const std::vector<Shape>& operands,
                             const Shape& result) {
   BroadcastPlan plan{NumElements(result), {}, {}};

@@ -10,6 +10,10 @@
 
 namespace onnx_fp8 {
 
+// Row-major strides over `rank` axes, the last of which are those of `shape`: 0
+// where an axis is repeated, being missing or of size 1.
+std::vector<int64_t> BroadcastStrides(const Shape& shape, size_t rank);
+
 // How the elements of broadcast operands meet those of the result. Adjacent
 // axes that every operand steps through alike are merged, so equal shapes and
 // scalars give one axis, and a trailing vector gives two.

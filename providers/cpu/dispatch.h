@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// From the dtypes of a node to the C++ types that a kernel is written for.
 #pragma once
 
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/dtype.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 
@@ -50,10 +56,10 @@ void DispatchNumeric(DType dtype, const std::string& where, Fn fn) {
   }
 }
 
-// For kernels that only move elements: an unsigned type of the same width.
+// The same with an unsigned type of `width` bytes. REQUIRES: 1, 2, 4 or 8.
 template <typename Fn>
-void DispatchWidth(DType dtype, const std::string& where, Fn fn) {
-  switch (ByteSize(dtype)) {
+void ForWidth(size_t width, Fn fn) {
+  switch (width) {
     case 1:
       return fn.template operator()<uint8_t>();
     case 2:
@@ -63,8 +69,26 @@ void DispatchWidth(DType dtype, const std::string& where, Fn fn) {
     case 8:
       return fn.template operator()<uint64_t>();
     default:
-      Fail("[", where, "] expected a tensor, got ", Name(dtype));
+      assert(false && "element width");
   }
+}
+
+// For kernels that only move elements: an unsigned type of the same width.
+template <typename Fn>
+void DispatchWidth(DType dtype, const std::string& where, Fn fn) {
+  size_t width = ByteSize(dtype);
+  Check(width > 0, "[", where, "] expected a tensor, got ", Name(dtype));
+  ForWidth(width, fn);
+}
+
+// Runs `kernel` on float copies of float16 and bfloat16 operands and rounds
+// float results to what the graph says, or to the operands' dtype.
+void RunWidened(KernelContext& c, Kernel kernel);
+
+// The kernel that accepts float16 and bfloat16 beside what kKernel accepts.
+template <Kernel kKernel>
+void Widened(KernelContext& c) {
+  RunWidened(c, kKernel);
 }
 
 }  // namespace onnx_fp8

@@ -1,43 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What kernels that go element by element have in common.
+// Loops of kernels that go element by element.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/saturating_cast.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
+#include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
-
-// Elements per task: at a nanosecond each, some 10 times what it costs to start
-// a task.
-inline constexpr int64_t kGrain = 16384;
-
-// Result i, or memory of its own if nobody reads it. Errors: the plan knew
-// another dtype or shape.
-Tensor Result(KernelContext& ctx, size_t i, DType dtype, const Shape& shape);
-
-// Operand i as one number. Errors: not exactly one element.
-double ScalarOperand(const KernelContext& ctx, size_t i);
-
-// Runs `kernel` on float copies of float16 and bfloat16 operands and rounds
-// float results to what the graph says, or to the operands' dtype.
-void RunWidened(KernelContext& ctx, Kernel kernel);
-
-// The kernel that accepts float16 and bfloat16 beside what kKernel accepts.
-template <Kernel kKernel>
-void Widened(KernelContext& ctx) {
-  RunWidened(ctx, kKernel);
-}
 
 // y[i] = f(x[i]) on all threads, vectorised; f throws nothing.
 template <typename X, typename Y, typename F>

@@ -7,7 +7,9 @@
 #include <cassert>
 #include <cstring>
 
-#include "onnx_fp8/parallel.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/divide_up.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -73,7 +75,7 @@ template <typename T>
 void CopyRows(Nest outer, const T* src, T* dst) {
   Nest row = outer.Take(outer.rank() - 1);
   int64_t n = row.size[0], ss = row.src[0], ds = row.dst[0];
-  ParallelFor(NumElements(outer.size) * n, kMoveGrain,
+  ParallelFor(NumElements(outer.size) * n, kGrain,
               [&](int64_t begin, int64_t end) {
                 Odometer<2> at(outer.size, {outer.src, outer.dst}, begin / n);
                 int64_t first = begin % n;
@@ -165,9 +167,9 @@ void CopyTransposed(Nest outer, size_t a, const T* src, T* dst) {
   Nest row = outer.Take(a);
   int64_t rows = row.size[0], columns = column.size[0];
   int64_t ss = column.src[0], ds = row.dst[0];
-  outer.Push((rows + tile - 1) / tile, tile, tile * ds);
-  outer.Push((columns + tile - 1) / tile, tile * ss, tile);
-  ParallelFor(NumElements(outer.size), kMoveGrain / (tile * tile),
+  outer.Push(DivideUp(rows, tile), tile, tile * ds);
+  outer.Push(DivideUp(columns, tile), tile * ss, tile);
+  ParallelFor(NumElements(outer.size), kGrain / (tile * tile),
               [&](int64_t begin, int64_t end) {
                 Odometer<2> at(outer.size, {outer.src, outer.dst}, begin);
                 for (int64_t t = begin; t < end; ++t, at.Next()) {
@@ -205,40 +207,22 @@ void CopyMappedRows(const std::vector<std::vector<int64_t>>& tables, const T* x,
   outer.pop_back();
   const std::vector<int64_t>& inner = tables.back();
   auto n = static_cast<int64_t>(inner.size());
-  ParallelFor(NumElements(outer), std::max<int64_t>(kMoveGrain / n, 1),
-              [&](int64_t begin, int64_t end) {
-                Odometer<0> at(outer, {}, begin);
-                for (int64_t row = begin; row < end; ++row, at.Next()) {
-                  const T* from = x;
-                  for (size_t d = 0; d < outer.size() && from; ++d) {
-                    int64_t offset =
-                        tables[d][static_cast<size_t>(at.index()[d])];
-                    from = offset < 0 ? nullptr : from + offset;
-                  }
-                  T* to = y + row * n;
-                  for (int64_t i = 0; i < n; ++i) {
-                    int64_t offset = inner[static_cast<size_t>(i)];
-                    to[i] = from && offset >= 0 ? from[offset] : fill;
-                  }
-                }
-              });
-}
-
-// fn(T{}) with the unsigned type of that width.
-template <typename Fn>
-void ForWidth(size_t width, const Fn& fn) {
-  switch (width) {
-    case 1:
-      return fn(uint8_t{});
-    case 2:
-      return fn(uint16_t{});
-    case 4:
-      return fn(uint32_t{});
-    case 8:
-      return fn(uint64_t{});
-    default:
-      assert(false && "element width");
-  }
+  ParallelFor(
+      NumElements(outer), RowsPerTask(n), [&](int64_t begin, int64_t end) {
+        Odometer<0> at(outer, {}, begin);
+        for (int64_t row = begin; row < end; ++row, at.Next()) {
+          const T* from = x;
+          for (size_t d = 0; d < outer.size() && from; ++d) {
+            int64_t offset = tables[d][static_cast<size_t>(at.index()[d])];
+            from = offset < 0 ? nullptr : from + offset;
+          }
+          T* to = y + row * n;
+          for (int64_t i = 0; i < n; ++i) {
+            int64_t offset = inner[static_cast<size_t>(i)];
+            to[i] = from && offset >= 0 ? from[offset] : fill;
+          }
+        }
+      });
 }
 
 }  // namespace
@@ -250,22 +234,24 @@ void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
          shape.size() == dst_strides.size());
   if (std::ranges::find(shape, 0) != shape.end()) return;
   Nest nest = Simplify(shape, src_strides, dst_strides);
-  ForWidth(width, [&]<typename T>(T) { Copy<T>(nest, src, dst); });
+  ForWidth(width, [&]<typename T>() { Copy<T>(nest, src, dst); });
 }
 
 void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
                 const void* x, const void* fill, void* y) {
-  ForWidth(width, [&]<typename T>(T value) {
+  ForWidth(width, [&]<typename T>() {
+    T value;
     std::memcpy(&value, fill, sizeof(T));
     CopyMappedRows(tables, static_cast<const T*>(x), value, static_cast<T*>(y));
   });
 }
 
 void FillElements(void* dst, int64_t count, size_t width, const void* value) {
-  ForWidth(width, [&]<typename T>(T x) {
+  ForWidth(width, [&]<typename T>() {
+    T x;
     std::memcpy(&x, value, sizeof(T));
     T* y = static_cast<T*>(dst);
-    ParallelFor(count, kMoveGrain, [=](int64_t begin, int64_t end) {
+    ParallelFor(count, kGrain, [=](int64_t begin, int64_t end) {
       std::fill(y + begin, y + end, x);
     });
   });

@@ -13,9 +13,6 @@
 
 namespace onnx_fp8 {
 
-// Elements below which another thread is not worth waking.
-inline constexpr int64_t kMoveGrain = 1 << 14;
-
 // Walks the indices of `shape` in row-major order and keeps N offsets, the
 // products of the index with N sets of strides. The shape and the strides must
 // outlive it.

@@ -10,7 +10,7 @@ UPDATE_SCALE = cpu("UpdateScale.*:Bodies.UpdateScale")
 MUTANTS = (
     M("blocks: the last block is as wide as the others",
       "providers/cpu/fp8/block_grid.cc",
-      "return {block, (size + block - 1) / block};",
+      "return {block, DivideUp(size, block)};",
       "return {block, size / block};", QUANTIZE_BLOCK),
     M("blocks: an empty axis has no block", "providers/cpu/fp8/block_grid.cc",
       "if (given == 0) return {longest, 1};",

@@ -8,7 +8,7 @@
 #include "graph/passes/dead_code.h"
 #include "graph/print.h"
 #include "graph/verify.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 #include "tests/training/gradient_check.h"
 
 namespace onnx_fp8 {

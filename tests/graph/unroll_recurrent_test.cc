@@ -13,7 +13,7 @@
 #include "graph/verify.h"
 #include "graph/views.h"
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 #include "tests/training/gradient_check.h"
 
 namespace onnx_fp8 {

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "onnx_fp8/float8.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 #include "tests/training/sqnr.h"
 
 namespace onnx_fp8 {

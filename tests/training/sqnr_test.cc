@@ -7,7 +7,7 @@
 
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/random.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -32,7 +32,7 @@ TEST(Sqnr, CastOfANormalTensor) {
   Tensor x = RandomNormal({512, 512}, 1);
   for (auto [to, q_max, sqnr] : {std::tuple(DType::kE4M3, kE4M3Max, kE4M3),
                                  std::tuple(DType::kE5M2, kE5M2Max, kE5M2)}) {
-    std::vector<Tensor> made = RunKernel(
+    std::vector<Tensor> made = RunNode(
         "QuantizeTensor", {x},
         {{"to", static_cast<int64_t>(to)}, {"q_max", q_max}}, 3, kDomain);
     Tensor back = ConvertTo(made[0], DType::kFloat);

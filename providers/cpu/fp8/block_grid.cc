@@ -5,6 +5,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
+#include "providers/cpu/math/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -21,7 +22,7 @@ Cut CutAxis(const KernelContext& c, int64_t size, const char* attribute) {
   int64_t longest = std::max<int64_t>(size, 1);
   if (given == 0) return {longest, 1};
   int64_t block = std::min(given, longest);
-  return {block, (size + block - 1) / block};
+  return {block, DivideUp(size, block)};
 }
 
 }  // namespace

@@ -13,6 +13,9 @@
 
 namespace onnx_fp8 {
 
+inline constexpr int64_t kTaskElements = 32768;  // some ten microseconds
+inline constexpr int64_t kStrip = 1024;  // floats in the first-level cache
+
 // A matrix (rows, columns) in blocks of block_rows x block_columns, `down` by
 // `across` of them; the last ones may be smaller.
 struct BlockGrid {

@@ -14,9 +14,6 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kTaskElements = 32768;  // some ten microseconds
-constexpr int64_t kStrip = 1024;          // floats
-
 void MultiplyBy(const float* s, float* x, int64_t n) {
   VectorMultiply(x, s, x, n);
 }

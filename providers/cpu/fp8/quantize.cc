@@ -9,10 +9,11 @@
 #include <limits>
 
 #include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 
@@ -37,10 +38,6 @@ float QuantizingFactor(float q_max, float amax) {
   return static_cast<float>(ratio);
 }
 
-void SetScalar(KernelContext& c, size_t i, float value) {
-  if (c.HasOut(i)) *c.Out(i, DType::kFloat, {}).data<float>() = value;
-}
-
 // x → q, scale, amax; scale_in of 0 means: from this x.
 void Quantize(KernelContext& c, float scale_in) {
   const Tensor& x = c.In(0);
@@ -63,8 +60,8 @@ void Quantize(KernelContext& c, float scale_in) {
     }
     if (q) EncodeTo(to, from, factor, q, x.size());
   }
-  SetScalar(c, 1, scale);
-  SetScalar(c, 2, amax.non_finite ? kInfinity : amax.finite);
+  SetResult(c, 1, Tensor::Scalar(scale));
+  SetResult(c, 2, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
 }
 
 void QuantizeTensor(KernelContext& c) { Quantize(c, 0.0f); }
@@ -124,24 +121,19 @@ void UpdateScale(KernelContext& c) {
         c.Where(), "] expected a whole margin from -100 to 100, got ", margin);
   ScaleRule rule = {c.Int("most_recent", 0) != 0, std::exp2(margin)};
   // Copies first: the results may be the operands' own memory, or unread.
-  Tensor new_history = c.HasOut(0)
-                           ? c.Out(0, DType::kFloat, history.shape())
-                           : Tensor::Allocate(DType::kFloat, history.shape());
-  Tensor new_scale = c.HasOut(1)
-                         ? c.Out(1, DType::kFloat, scale.shape())
-                         : Tensor::Allocate(DType::kFloat, scale.shape());
+  Tensor new_history = Result(c, 0, DType::kFloat, history.shape());
+  Tensor new_scale = Result(c, 1, DType::kFloat, scale.shape());
   if (n == 0) return;
-  std::memmove(new_history.raw(), history.raw(), history.bytes());
-  std::memmove(new_scale.raw(), scale.raw(), scale.bytes());
+  CopyBytes(history, new_history);
+  CopyBytes(scale, new_scale);
   if (!*ok.data<bool>()) return;
-  ParallelFor(n, std::max<int64_t>(1, 16384 / history.dim(0)),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) {
-                  UpdateSlot(rule, i, n, history.dim(0), amax.data<float>()[i],
-                             q_max.data<float>()[i], new_history.data<float>(),
-                             new_scale.data<float>() + i);
-                }
-              });
+  ParallelFor(n, RowsPerTask(history.dim(0)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      UpdateSlot(rule, i, n, history.dim(0), amax.data<float>()[i],
+                 q_max.data<float>()[i], new_history.data<float>(),
+                 new_scale.data<float>() + i);
+    }
+  });
 }
 
 }  // namespace

@@ -7,11 +7,12 @@
 #include <bit>
 #include <limits>
 
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/fp8/block_grid.h"
 #include "providers/cpu/fp8/quantize.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
@@ -20,10 +21,8 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kTaskElements = 32768;  // some ten microseconds
 // Rows that a thread measures, and then encodes while they are in its cache.
 constexpr int64_t kBandRows = 128;
-constexpr int64_t kStrip = 1024;  // floats
 constexpr int64_t kLongBlock = 64;
 
 // REQUIRES: x positive and normal.
@@ -91,7 +90,7 @@ class BlockQuantizer {
   // Bands are rows of one row of blocks. Where one band holds them all, a row
   // of blocks is measured and encoded at once; else all are measured first.
   void Run() {
-    int64_t bands = (g_.block_rows + band_rows_ - 1) / band_rows_;  // per row
+    int64_t bands = DivideUp(g_.block_rows, band_rows_);  // per row
     int64_t rows = std::min(g_.block_rows, band_rows_);
     int64_t grain =
         std::max<int64_t>(1, kTaskElements / (rows * g_.columns + 1));
@@ -258,9 +257,7 @@ void QuantizeBlock(KernelContext& c) {
                            static_cast<uint8_t*>(q));
   quantizer.Run();
   if (c.HasOut(1)) SetScales(c, grid, scale_to, quantizer.factors());
-  if (c.HasOut(2)) {
-    *c.Out(2, DType::kFloat, {}).data<float>() = quantizer.amax();
-  }
+  SetResult(c, 2, Tensor::Scalar(quantizer.amax()));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/scratch.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {
@@ -25,7 +26,7 @@ namespace {
 constexpr int64_t kMostDepth = 256, kLeastDepth = 32;
 
 // One operand as the product sees it: `outer` is M of a, N of b.
-struct Operand {
+struct ScaledOperand {
   const Tensor* q;
   BlockGrid grid;
   std::vector<float> scales;
@@ -45,8 +46,9 @@ struct Operand {
   }
 };
 
-Operand OperandIn(const KernelContext& c, size_t q, const char* block_rows,
-                  const char* block_columns, bool k_is_columns) {
+ScaledOperand OperandIn(const KernelContext& c, size_t q,
+                        const char* block_rows, const char* block_columns,
+                        bool k_is_columns) {
   const Tensor& codes = c.In(q);
   Check(IsFloat8(codes.dtype()), "[", c.Where(),
         "] expected an 8-bit float, got ", Name(codes.dtype()));
@@ -57,7 +59,7 @@ Operand OperandIn(const KernelContext& c, size_t q, const char* block_rows,
 // The operand without its scales, or with them where they can go no other way.
 class Decoded {
  public:
-  explicit Decoded(const Operand& x) : x_(x) {
+  explicit Decoded(const ScaledOperand& x) : x_(x) {
     data_ = {x.q->raw(), x.q->dtype(), x.grid.columns, false};
   }
 
@@ -106,7 +108,7 @@ class Decoded {
     inside_ = true;
   }
 
-  const Operand& x_;
+  const ScaledOperand& x_;
   GemmOperand data_;
   bool inside_ = false;
 };
@@ -116,8 +118,8 @@ thread_local Scratch scratch_a, scratch_b;
 // y = op(a) · op(b) [+ bias].
 void Run(KernelContext& c, const Tensor* bias) {
   bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
-  Operand a = OperandIn(c, 0, "a_block_rows", "a_block_columns", !ta);
-  Operand b = OperandIn(c, 2, "b_block_rows", "b_block_columns", tb);
+  ScaledOperand a = OperandIn(c, 0, "a_block_rows", "a_block_columns", !ta);
+  ScaledOperand b = OperandIn(c, 2, "b_block_rows", "b_block_columns", tb);
   GemmProblem p = {.m = a.outer(), .n = b.outer(), .k = a.k()};
   SetProduct(c, bias, b.k(), &p);
 
@@ -145,7 +147,7 @@ void Run(KernelContext& c, const Tensor* bias) {
   if (a.grid.blocks() == 1 && b.grid.blocks() == 1) {
     p.scale = a.scales[0] * b.scales[0];
   } else {
-    int64_t groups = grouped ? (p.k + depth - 1) / depth : 1;
+    int64_t groups = grouped ? DivideUp(p.k, depth) : 1;
     rows = da.Factors(groups, depth);
     columns = db.Factors(groups, depth);
     p.row_scale = rows.data();

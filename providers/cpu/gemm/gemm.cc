@@ -12,11 +12,10 @@
 #include "providers/cpu/gemm/hopper.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/gemm/scratch.h"
+#include "providers/cpu/math/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {
-
-int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 thread_local Scratch scratch_shared, scratch_own;
 

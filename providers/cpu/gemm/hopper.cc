@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 
@@ -105,8 +106,8 @@ void HopperGemm(const GemmProblem& p) {
   // Rows and columns have one scale each, or one for every `group` of k.
   bool grouped = p.scale_depth > 0;
   int64_t group = grouped ? p.scale_depth : p.k;
-  int64_t groups = p.row_scale ? (p.k + group - 1) / group : 0;
-  ParallelTasks((p.n + kColumns - 1) / kColumns, [&](int64_t task) {
+  int64_t groups = p.row_scale ? DivideUp(p.k, group) : 0;
+  ParallelTasks(DivideUp(p.n, kColumns), [&](int64_t task) {
     int64_t j = task * kColumns, n = std::min(kColumns, p.n - j);
     std::vector<float> panel(static_cast<size_t>(p.k * kColumns));
     for (int64_t k = 0; k < p.k; ++k) {

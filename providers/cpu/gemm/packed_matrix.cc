@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "providers/cpu/gemm/kernels.h"
+#include "providers/cpu/math/divide_up.h"
 
 namespace onnx_fp8 {
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 
 namespace onnx_fp8 {

@@ -10,12 +10,9 @@
 #include <cstdint>
 
 #include "onnx_fp8/dtype.h"
+#include "providers/cpu/math/divide_up.h"
 
 namespace onnx_fp8 {
-
-constexpr int64_t RoundUp(int64_t n, int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
 
 // Element (w, k) of a panel of `width`:
 enum class PanelLayout {

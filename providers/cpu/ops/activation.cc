@@ -4,14 +4,15 @@
 // float results too (see elementary.h).
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "graph/graph.h"
 #include "onnx_fp8/random.h"
+#include "onnx_fp8/saturating_cast.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/ops/seed.h"
@@ -206,10 +207,7 @@ double GeluArgumentSlope(double x) {
 }
 
 void Gelu(KernelContext& ctx) {
-  std::string approximate = ctx.String("approximate", "none");
-  Check(approximate == "none" || approximate == "tanh", "[", ctx.Where(),
-        "] expected approximate none or tanh, got ", approximate);
-  if (approximate == "tanh") {
+  if (ChoiceIn<bool>(ctx, "approximate", "none", {"none", "tanh"})) {
     return FloatMap(ctx, [](auto x) {
       using T = decltype(x);
       return static_cast<T>(TimesSigmoid<T>(x, GeluArgument(x)));
@@ -220,20 +218,12 @@ void Gelu(KernelContext& ctx) {
 
 // --- gradients: (dy, x) -> dx -----------------------------------------------
 
-void CheckLike(const KernelContext& ctx, const char* what, const Tensor& t,
-               const Tensor& x) {
-  Check(t.dtype() == x.dtype() && t.shape() == x.shape(), "[", ctx.Where(),
-        "] expected ", what, " like x, got ", Name(t.dtype()), " ",
-        ToString(t.shape()), " and ", Name(x.dtype()), " ",
-        ToString(x.shape()));
-}
-
 // dx = dy f(x).
 template <typename F>
 void GradientMap(KernelContext& ctx, F f) {
   const Tensor& dy = Operand(ctx, 0);
   const Tensor& x = Operand(ctx, 1);
-  CheckLike(ctx, "dy", dy, x);
+  CheckOperand(ctx, 0, x.dtype(), x.shape());
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     Map2(ctx, dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(),
@@ -246,10 +236,10 @@ template <typename F>
 void BiasGradientMap(KernelContext& ctx, F f) {
   constexpr int64_t kBlock = kRowsPerSum;
   const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
-  CheckLike(ctx, "dy", dy, x);
+  CheckOperand(ctx, 0, x.dtype(), x.shape());
   Check(x.rank() > 0, "[", ctx.Where(), "] expected rows, got a scalar");
   int64_t n = x.dim(-1), rows = n > 0 ? x.size() / n : 0;
-  int64_t blocks = (rows + kBlock - 1) / kBlock;
+  int64_t blocks = DivideUp(rows, kBlock);
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   Tensor dbias = Result(ctx, 1, x.dtype(), {n});
   std::vector<double> partial(static_cast<size_t>(blocks * n));
@@ -258,25 +248,25 @@ void BiasGradientMap(KernelContext& ctx, F f) {
     const T *from_dy = dy.data<T>(), *from_x = x.data<T>();
     T *to = dx.data<T>(), *to_bias = dbias.data<T>();
     AmaxMeter meter(ctx, 0);
-    int64_t grain = std::max<int64_t>(1, kGrain / (kBlock * n + 1));
-    ParallelFor(blocks, grain, [&](int64_t first, int64_t last) {
-      AmaxMeter::Part part(meter);
-      for (int64_t row = first * kBlock; row < std::min(last * kBlock, rows);
-           ++row) {
-        const T *g = from_dy + row * n, *v = from_x + row * n;
-        T* out = to + row * n;
-        double* sum = sums + row / kBlock * n;
-        OnBestIsa([=] {
+    ParallelFor(blocks, RowsPerTask(kBlock * n),
+                [&](int64_t first, int64_t last) {
+                  AmaxMeter::Part part(meter);
+                  for (int64_t row = first * kBlock;
+                       row < std::min(last * kBlock, rows); ++row) {
+                    const T *g = from_dy + row * n, *v = from_x + row * n;
+                    T* out = to + row * n;
+                    double* sum = sums + row / kBlock * n;
+                    OnBestIsa([=] {
 #pragma GCC ivdep  // dx is an operand or overlaps none
-          for (int64_t i = 0; i < n; ++i) {
-            T d = static_cast<T>(g[i] * f(v[i]));
-            out[i] = d;
-            sum[i] += static_cast<double>(d);
-          }
-        });
-        part.Add(out, n);
-      }
-    });
+                      for (int64_t i = 0; i < n; ++i) {
+                        T d = static_cast<T>(g[i] * f(v[i]));
+                        out[i] = d;
+                        sum[i] += static_cast<double>(d);
+                      }
+                    });
+                    part.Add(out, n);
+                  }
+                });
     AddUpRowSums(sums, blocks, n, to_bias);
   });
 }
@@ -323,7 +313,7 @@ void BiasGradient(KernelContext& ctx) {
 // y = x sigmoid(x) · gate
 void SwiGLU(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &gate = Operand(ctx, 1);
-  CheckLike(ctx, "a gate", gate, x);
+  CheckOperand(ctx, 1, x.dtype(), x.shape());
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     Map2(ctx, x.data<T>(), gate.data<T>(), y.data<T>(), x.size(), [](T v, T g) {
@@ -336,8 +326,8 @@ void SwiGLU(KernelContext& ctx) {
 void SwiGLUGrad(KernelContext& ctx) {
   const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
   const Tensor& gate = Operand(ctx, 2);
-  CheckLike(ctx, "a gate", gate, x);
-  CheckLike(ctx, "dy", dy, x);
+  CheckOperand(ctx, 0, x.dtype(), x.shape());
+  CheckOperand(ctx, 2, x.dtype(), x.shape());
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   Tensor dgate = Result(ctx, 1, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
@@ -367,15 +357,13 @@ void Dropout(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   Tensor mask = Result(ctx, 1, DType::kBool, x.shape());
-  double ratio = ctx.HasIn(1) ? ScalarOperand(ctx, 1) : 0.5;
-  bool training = ctx.HasIn(2) && ScalarOperand(ctx, 2) != 0;
+  double ratio = ctx.HasIn(1) ? NumberIn(ctx, 1) : 0.5;
+  bool training = ctx.HasIn(2) && NumberIn(ctx, 2) != 0;
   Check(ratio >= 0 && ratio <= 1, "[", ctx.Where(),
         "] expected a ratio in 0…1, got ", ratio);
   bool* keep = mask.data<bool>();
   if (!training || ratio == 0) {
-    if (!y.SharesDataWith(x) && x.bytes() > 0) {
-      std::memcpy(y.raw(), x.raw(), x.bytes());
-    }
+    CopyBytes(x, y);
     std::fill_n(keep, x.size(), true);
     return;
   }

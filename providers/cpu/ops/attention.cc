@@ -9,12 +9,13 @@
 #include <type_traits>
 #include <vector>
 
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/broadcast.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/elementwise.h"
 #include "providers/cpu/gemm/packed_matrix.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"
@@ -28,7 +29,7 @@ constexpr int64_t kLanes = 32;  // columns that are computed together
 // second-level cache, and few of them lie beyond a causal mask.
 constexpr int64_t kBlockRows = 42;
 
-int64_t WholeLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+int64_t WholeLanes(int64_t n) { return RoundUp(n, kLanes); }
 
 // Sizes as in graph/schemas/attention.cc.
 struct Sizes {
@@ -44,14 +45,6 @@ struct Sizes {
   // Columns that rows before `end` see.
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
 };
-
-void CheckShape(const KernelContext& c, size_t i, DType dtype,
-                const Shape& shape) {
-  const Tensor& x = c.In(i);
-  Check(x.dtype() == dtype && x.shape() == shape, "[", c.Where(),
-        "] expected input ", i, " to be ", Name(dtype), ToString(shape),
-        ", got ", Name(x.dtype()), ToString(x.shape()));
-}
 
 // q, k, v are inputs `first` on; a bias follows where `biased`.
 Sizes SizesOf(const KernelContext& c, size_t first, bool biased) {
@@ -75,8 +68,8 @@ Sizes SizesOf(const KernelContext& c, size_t first, bool biased) {
         ToString(v.shape()));
   z.d = q.dim(2) / z.heads;
   z.e = v.dim(2) / z.groups;
-  CheckShape(c, first + 1, q.dtype(), {z.b, z.s, z.groups * z.d});
-  CheckShape(c, first + 2, q.dtype(), {z.b, z.s, z.groups * z.e});
+  CheckOperand(c, first + 1, q.dtype(), {z.b, z.s, z.groups * z.d});
+  CheckOperand(c, first + 2, q.dtype(), {z.b, z.s, z.groups * z.e});
   if (!biased) return z;
   const Tensor& bias = c.In(first + 3);
   Shape scores = {z.b, z.heads, z.t, z.s};
@@ -84,11 +77,7 @@ Sizes SizesOf(const KernelContext& c, size_t first, bool biased) {
             BroadcastShapes(bias.shape(), scores, c.Where()) == scores,
         "[", c.Where(), "] expected a bias that broadcasts to ",
         ToString(scores), ", got ", Name(bias.dtype()), ToString(bias.shape()));
-  std::vector<int64_t> strides = Strides(bias.shape());
-  for (size_t i = 0; i < strides.size(); ++i) {
-    size_t axis = 4 - strides.size() + i;
-    if (bias.shape()[i] != 1) z.bias_step[axis] = strides[i];
-  }
+  std::ranges::copy(BroadcastStrides(bias.shape(), 4), z.bias_step);
   return z;
 }
 
@@ -385,9 +374,9 @@ void Backward(KernelContext& c, bool biased) {
   Sizes z = SizesOf(c, 1, biased);
   DType dtype = c.In(1).dtype();
   size_t last = biased ? 5 : 4;
-  CheckShape(c, 0, dtype, {z.b, z.t, z.heads * z.e});
-  CheckShape(c, last, dtype, {z.b, z.t, z.heads * z.e});
-  CheckShape(c, last + 1, dtype, {z.b, z.heads, z.t});
+  CheckOperand(c, 0, dtype, {z.b, z.t, z.heads * z.e});
+  CheckOperand(c, last, dtype, {z.b, z.t, z.heads * z.e});
+  CheckOperand(c, last + 1, dtype, {z.b, z.heads, z.t});
   DispatchFloat(dtype, c.Where(), [&]<typename T>() {
     auto zeroed = [&](size_t i) -> T* {
       if (!c.HasOut(i)) return nullptr;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "onnx_fp8/saturating_cast.h"
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
@@ -225,12 +226,7 @@ void Variadic(KernelContext& ctx) {
     shape = BroadcastShapes(shape, ctx.In(i).shape(), ctx.Where());
   }
   Tensor y = Result(ctx, 0, first.dtype(), shape);
-  if (ctx.num_inputs() == 1) {
-    if (!y.SharesDataWith(first) && y.bytes() > 0) {
-      std::memcpy(y.raw(), first.raw(), y.bytes());
-    }
-    return;
-  }
+  if (ctx.num_inputs() == 1) return CopyBytes(first, y);
   // y may be one of the operands' memory: later readers of it get a copy.
   std::vector<Tensor> rest;
   for (size_t i = 2; i < ctx.num_inputs(); ++i) {
@@ -391,14 +387,12 @@ struct RightOp {
 };
 
 void BitShift(KernelContext& ctx) {
-  std::string direction = ctx.String("direction", "");
-  Check(direction == "LEFT" || direction == "RIGHT", "[", ctx.Where(),
-        "] expected direction LEFT or RIGHT, got \"", direction, "\"");
+  bool right = ChoiceIn<bool>(ctx, "direction", "", {"LEFT", "RIGHT"});
   DType dtype = Operand(ctx, 0).dtype();
   Check(dtype == DType::kUInt8 || dtype == DType::kUInt16 ||
             dtype == DType::kUInt32 || dtype == DType::kUInt64,
         "[", ctx.Where(), "] expected unsigned integers, got ", Name(dtype));
-  direction == "LEFT" ? Bitwise<LeftOp>(ctx) : Bitwise<RightOp>(ctx);
+  right ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
 }
 
 // --- Where ------------------------------------------------------------------

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <type_traits>
 
 #include "onnx_fp8/float8.h"
-#include "providers/cpu/elementwise.h"
+#include "onnx_fp8/saturating_cast.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -175,12 +178,7 @@ void CastTo(KernelContext& ctx, const Tensor& x, DType to) {
   Check(ByteSize(to) > 0 && ByteSize(x.dtype()) > 0, "[", ctx.Where(),
         "] expected numeric dtypes, got ", Name(x.dtype()), " to ", Name(to));
   Tensor y = Result(ctx, 0, to, x.shape());
-  if (to == x.dtype()) {
-    if (!y.SharesDataWith(x) && x.bytes() > 0) {
-      std::memcpy(y.raw(), x.raw(), x.bytes());
-    }
-    return;
-  }
+  if (to == x.dtype()) return CopyBytes(x, y);
   bool decode = IsSmallFloat(x.dtype());
   bool encode = IsSmallFloat(to);
   DType from = decode ? DType::kFloat : x.dtype();

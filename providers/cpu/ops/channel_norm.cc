@@ -4,13 +4,14 @@
 // axis. Statistics are computed and applied in double.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
-#include "providers/cpu/axis.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/broadcast.h"
-#include "providers/cpu/elementwise.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/norm.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -46,8 +47,6 @@ void Affine(const T* x, double mean, double factor, double bias, T* y,
   });
 }
 
-int64_t RowGrain(int64_t n) { return (kGrain + n) / std::max<int64_t>(n, 1); }
-
 // --- BatchNormalization -----------------------------------------------------
 
 // Sum of f over the elements of one channel.
@@ -74,7 +73,7 @@ void BatchStatistics(const T* x, const AxisView& v, double* mean,
                      double* variance) {
   auto count = static_cast<double>(v.outer * v.inner);
   ParallelFor(
-      v.n, RowGrain(v.outer * v.inner), [=](int64_t begin, int64_t end) {
+      v.n, RowsPerTask(v.outer * v.inner), [=](int64_t begin, int64_t end) {
         for (int64_t c = begin; c < end; ++c) {
           double m =
               ChannelSum(x, v, c, [](T e) -> double { return e; }) / count;
@@ -91,14 +90,11 @@ void BatchStatistics(const T* x, const AxisView& v, double* mean,
 void WriteRunning(KernelContext& ctx, size_t i, DType dtype,
                   std::vector<double> running, const std::vector<double>& batch,
                   double momentum) {
-  if (!ctx.HasOut(i)) return;
   for (size_t c = 0; c < running.size(); ++c) {
     running[c] = running[c] * momentum + batch[c] * (1.0 - momentum);
   }
   Shape shape = {static_cast<int64_t>(running.size())};
-  Tensor y = ConvertTo(Tensor::From<double>(shape, running), dtype);
-  Tensor& out = ctx.Out(i, dtype, shape);
-  if (y.bytes() > 0) std::memcpy(out.raw(), y.raw(), y.bytes());
+  SetResult(ctx, i, ConvertTo(Tensor::From<double>(shape, running), dtype));
 }
 
 void BatchNormalization(KernelContext& ctx) {
@@ -124,7 +120,7 @@ void BatchNormalization(KernelContext& ctx) {
     for (size_t c = 0; c < scale.size(); ++c) {
       scale[c] /= std::sqrt(variance[c] + epsilon);
     }
-    ParallelFor(v.outer * v.n, RowGrain(v.inner),
+    ParallelFor(v.outer * v.n, RowsPerTask(v.inner),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t r = begin; r < end; ++r) {
                     auto c = static_cast<size_t>(r % v.n);
@@ -154,23 +150,24 @@ void NormalizeGroups(KernelContext& ctx, int64_t groups) {
   int64_t members = v.n / groups;
   int64_t n = members * v.inner;
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    ParallelFor(v.outer * groups, RowGrain(n), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const T* row = x.data<T>() + r * n;
-        double moments[2];
-        double* to = moments;
-        OnBestIsa([=] {
-          to[0] = MeanOf(row, n);
-          to[1] = SquaredDeviation(row, n, to[0]) / static_cast<double>(n);
+    ParallelFor(
+        v.outer * groups, RowsPerTask(n), [&](int64_t begin, int64_t end) {
+          for (int64_t r = begin; r < end; ++r) {
+            const T* row = x.data<T>() + r * n;
+            double moments[2];
+            double* to = moments;
+            OnBestIsa([=] {
+              to[0] = MeanOf(row, n);
+              to[1] = SquaredDeviation(row, n, to[0]) / static_cast<double>(n);
+            });
+            double inv_std = 1.0 / std::sqrt(moments[1] + epsilon);
+            for (int64_t m = 0; m < members; ++m) {
+              auto c = static_cast<size_t>(r % groups * members + m);
+              Affine(row + m * v.inner, moments[0], inv_std * scale[c], bias[c],
+                     y.data<T>() + r * n + m * v.inner, v.inner);
+            }
+          }
         });
-        double inv_std = 1.0 / std::sqrt(moments[1] + epsilon);
-        for (int64_t m = 0; m < members; ++m) {
-          auto c = static_cast<size_t>(r % groups * members + m);
-          Affine(row + m * v.inner, moments[0], inv_std * scale[c], bias[c],
-                 y.data<T>() + r * n + m * v.inner, v.inner);
-        }
-      }
-    });
   });
 }
 
@@ -191,11 +188,11 @@ void LpNormalization(KernelContext& ctx) {
   int64_t p = ctx.Int("p", 2);
   Check(p == 1 || p == 2, "[", ctx.Where(), "] expected p of 1 or 2, got ", p);
   Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
-  int64_t axis = NormalizeAxis(ctx.Int("axis", -1), x.rank(), ctx.Where());
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), x.rank());
   AxisView v = ViewAlong(x.shape(), axis);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    ParallelFor(v.outer * v.inner, RowGrain(v.n),
+    ParallelFor(v.outer * v.inner, RowsPerTask(v.n),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t at = begin; at < end; ++at) {
                     int64_t from = at / v.inner * v.n * v.inner + at % v.inner;
@@ -221,7 +218,7 @@ void MeanVarianceNormalization(KernelContext& ctx) {
   Shape kept = x.shape();
   for (int64_t axis : ctx.Ints("axes", {0, 2, 3})) {
     Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
-    kept[static_cast<size_t>(NormalizeAxis(axis, x.rank(), ctx.Where()))] = 1;
+    kept[static_cast<size_t>(AxisIn(ctx, axis, x.rank()))] = 1;
   }
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   if (x.size() == 0) return;
@@ -265,7 +262,7 @@ void Lrn(KernelContext& ctx) {
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     ParallelFor(
-        v.outer * v.n, RowGrain(v.inner), [&](int64_t begin, int64_t end) {
+        v.outer * v.n, RowsPerTask(v.inner), [&](int64_t begin, int64_t end) {
           for (int64_t r = begin; r < end; ++r) {
             int64_t channel = r % v.n;
             int64_t first =

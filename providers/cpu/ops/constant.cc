@@ -15,38 +15,33 @@
 namespace onnx_fp8 {
 namespace {
 
-void Emit(KernelContext& c, const Tensor& value) {
-  Tensor& y = c.Out(0, value.dtype(), value.shape());
-  if (y.bytes() > 0) std::memcpy(y.raw(), value.raw(), y.bytes());
-}
-
 void Constant(KernelContext& c) {
   if (c.Has("value")) {
     const Tensor* value = c.node().TensorAttribute("value");
     Check(value->defined() && ByteSize(value->dtype()) > 0, "[", c.Where(),
           "] expected a numeric value, got ", Name(value->dtype()));
-    return Emit(c, *value);
+    return SetResult(c, 0, *value);
   }
   if (c.Has("value_float")) {
-    return Emit(c, Tensor::Scalar(c.Float("value_float", 0)));
+    return SetResult(c, 0, Tensor::Scalar(c.Float("value_float", 0)));
   }
   if (c.Has("value_int")) {
-    return Emit(c, Tensor::Scalar(c.Int("value_int", 0)));
+    return SetResult(c, 0, Tensor::Scalar(c.Int("value_int", 0)));
   }
   if (c.Has("value_floats")) {
     std::vector<float> values = c.node().Floats("value_floats");
-    return Emit(c, Tensor::From({static_cast<int64_t>(values.size())}, values));
+    return SetResult(
+        c, 0, Tensor::From({static_cast<int64_t>(values.size())}, values));
   }
-  if (c.Has("value_ints")) return Emit(c, Tensor::Ints(c.Ints("value_ints")));
+  if (c.Has("value_ints"))
+    return SetResult(c, 0, Tensor::Ints(c.Ints("value_ints")));
   Fail("[", c.Where(), "] expected a value, value_float(s) or value_int(s), ",
        "got none of them");
 }
 
 void ConstantOfShape(KernelContext& c) {
   Shape shape = IntsIn(c, 0);
-  for (int64_t size : shape) {
-    Check(size >= 0, "[", c.Where(), "] expected sizes, got ", size);
-  }
+  CheckSizes(c, shape);
   Tensor zero = Tensor::Scalar(0.0f);
   const Tensor* value = c.node().TensorAttribute("value");
   if (!value) value = &zero;
@@ -65,10 +60,13 @@ void ShapeOf(KernelContext& c) {
   };
   int64_t start = clamp(c.Int("start", 0));
   int64_t end = std::max(start, clamp(c.Int("end", x.rank())));
-  Emit(c, Tensor::Ints({x.shape().begin() + start, x.shape().begin() + end}));
+  SetResult(c, 0,
+            Tensor::Ints({x.shape().begin() + start, x.shape().begin() + end}));
 }
 
-void Size(KernelContext& c) { Emit(c, Tensor::Scalar(Operand(c, 0).size())); }
+void Size(KernelContext& c) {
+  SetResult(c, 0, Tensor::Scalar(Operand(c, 0).size()));
+}
 
 // Number of elements of start, start + delta, … before limit.
 template <typename T>
@@ -114,10 +112,7 @@ void EyeLike(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   Check(x.rank() == 2, "[", c.Where(), "] expected two axes, got shape ",
         ToString(x.shape()));
-  auto dtype =
-      static_cast<DType>(c.Int("dtype", static_cast<int64_t>(x.dtype())));
-  Check(ByteSize(dtype) > 0, "[", c.Where(), "] expected a numeric dtype, got ",
-        static_cast<int64_t>(dtype));
+  DType dtype = DTypeIn(c, "dtype", x.dtype());
   Tensor& y = c.Out(0, dtype, x.shape());
   if (y.size() == 0) return;
   std::memset(y.raw(), 0, y.bytes());

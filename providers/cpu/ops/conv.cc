@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/ops/window.h"
 #include "providers/cpu/register.h"
 
@@ -174,8 +175,8 @@ bool IsPointwise(const Window& w) {
 int64_t ChunkOf(int64_t rows, int64_t positions, int64_t other_tasks) {
   int64_t chunk = std::clamp<int64_t>(kColumns / std::max<int64_t>(rows, 1), 64,
                                       positions + 64);
-  int64_t parts = (NumThreads() + other_tasks - 1) / other_tasks;
-  return std::min(chunk, (positions + parts - 1) / parts);
+  int64_t parts = DivideUp(NumThreads(), other_tasks);
+  return std::min(chunk, DivideUp(positions, parts));
 }
 
 template <typename T>
@@ -185,7 +186,7 @@ void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   bool pointwise = IsPointwise(w);
   int64_t chunk = ChunkOf(rows, positions, s.n * s.group);
-  int64_t chunks = (positions + chunk - 1) / chunk;
+  int64_t chunks = DivideUp(positions, chunk);
   ParallelFor(s.n * s.group * chunks, 1, [&](int64_t first, int64_t last) {
     thread_local std::vector<T> columns;
     if (!pointwise) {
@@ -255,7 +256,7 @@ void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   int64_t most = std::max<int64_t>(1, 1024 / positions);
   std::vector<T> columns, result;
-  for (int64_t task = 0; task < s.group * ((s.n + most - 1) / most); ++task) {
+  for (int64_t task = 0; task < s.group * DivideUp(s.n, most); ++task) {
     int64_t g = task % s.group, image = task / s.group * most;
     int64_t images = std::min(most, s.n - image), width = images * positions;
     int64_t depth = std::clamp<int64_t>(kColumns / width, 64, rows + 64);
@@ -289,14 +290,6 @@ void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
   }
 }
 
-// Errors: bias that is there, but not (channels).
-void CheckBias(const KernelContext& c, DType dtype, int64_t channels) {
-  if (!c.HasIn(2)) return;
-  Check(c.In(2).dtype() == dtype && c.In(2).shape() == Shape{channels}, "[",
-        c.Where(), "] expected bias ", Name(dtype), "[", channels, "], got ",
-        Name(c.In(2).dtype()), ToString(c.In(2).shape()));
-}
-
 // Kernel sizes of the weight; checks kernel_shape, dtype and ranks.
 std::vector<int64_t> KernelOf(const KernelContext& c) {
   const Tensor &x = c.In(0), &w = c.In(1);
@@ -325,7 +318,7 @@ void Conv(KernelContext& c) {
   Sizes s = {x.dim(0), group, weight.dim(1), weight.dim(0) / group};
   Check(x.dim(1) == s.c * group, "[", c.Where(), "] expected ", s.c * group,
         " input channels, got ", x.dim(1));
-  CheckBias(c, x.dtype(), weight.dim(0));
+  if (c.HasIn(2)) CheckOperand(c, 2, x.dtype(), {weight.dim(0)});
   Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(s.n, weight.dim(0), w.out));
   if (y.size() == 0) return;
   DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
@@ -377,7 +370,7 @@ void ConvTranspose(KernelContext& c) {
   Sizes s = {x.dim(0), group, x.dim(1) / group, weight.dim(1)};
   Check(weight.dim(0) == x.dim(1), "[", c.Where(), "] expected a weight for ",
         x.dim(1), " input channels, got ", weight.dim(0));
-  CheckBias(c, x.dtype(), s.m * group);
+  if (c.HasIn(2)) CheckOperand(c, 2, x.dtype(), {s.m * group});
   Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(s.n, s.m * group, w.in));
   if (y.size() == 0) return;
   DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {

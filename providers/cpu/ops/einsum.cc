@@ -4,16 +4,15 @@
 // the product of the operands. Two float operands go through the matrix
 // product, the rest is done by definition.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <type_traits>
 
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -213,29 +212,27 @@ void Evaluate(const std::vector<Tensor>& operands, const Loops& loops, T* y) {
   Shape outer(loops.size.begin(),
               loops.size.begin() + static_cast<long>(loops.result_rank));
   auto work = n * static_cast<int64_t>(around[0].size());
-  ParallelFor(NumElements(outer),
-              std::max<int64_t>(kMoveGrain / std::max<int64_t>(work, 1), 1),
-              [&](int64_t begin, int64_t end) {
-                std::vector<const T*> from(count);
-                std::vector<Odometer<1>> at;
-                for (const auto& strides : loops.strides) {
-                  std::span<const int64_t> all = strides;
-                  at.emplace_back(outer, std::array{all.first(outer.size())},
-                                  begin);
-                }
-                for (int64_t i = begin; i < end; ++i) {
-                  Sum sum = 0;
-                  for (size_t j = 0; j < around[0].size(); ++j) {
-                    for (size_t k = 0; k < count; ++k) {
-                      from[k] = static_cast<const T*>(operands[k].raw()) +
-                                at[k].offset(0) + around[k][j];
-                    }
-                    sum += SumOfProducts<Sum>(from, step, n);
-                  }
-                  y[i] = static_cast<T>(sum);
-                  for (auto& place : at) place.Next();
-                }
-              });
+  ParallelFor(
+      NumElements(outer), RowsPerTask(work), [&](int64_t begin, int64_t end) {
+        std::vector<const T*> from(count);
+        std::vector<Odometer<1>> at;
+        for (const auto& strides : loops.strides) {
+          std::span<const int64_t> all = strides;
+          at.emplace_back(outer, std::array{all.first(outer.size())}, begin);
+        }
+        for (int64_t i = begin; i < end; ++i) {
+          Sum sum = 0;
+          for (size_t j = 0; j < around[0].size(); ++j) {
+            for (size_t k = 0; k < count; ++k) {
+              from[k] = static_cast<const T*>(operands[k].raw()) +
+                        at[k].offset(0) + around[k][j];
+            }
+            sum += SumOfProducts<Sum>(from, step, n);
+          }
+          y[i] = static_cast<T>(sum);
+          for (auto& place : at) place.Next();
+        }
+      });
 }
 
 // Loops that an operand of a matrix product is packed by, and their strides in
@@ -305,33 +302,26 @@ bool EvaluateAsProduct(const Tensor& a, const Tensor& b, const Loops& loops,
 void Einsum(KernelContext& c) {
   Equation equation = Parse(c);
   DType dtype = Operand(c, 0).dtype();
-  bool small = IsHalf(dtype);
   std::vector<Tensor> operands;
   for (size_t i = 0; i < c.num_inputs(); ++i) {
     CheckSameDType(c, c.In(0), c.In(i));
-    operands.push_back(small ? ConvertTo(c.In(i), DType::kFloat) : c.In(i));
+    operands.push_back(c.In(i));
   }
   Loops loops = MakeLoops(c, equation);
   Shape shape(loops.size.begin(),
               loops.size.begin() + static_cast<long>(loops.result_rank));
   Tensor& y = c.Out(0, dtype, shape);
   if (y.size() == 0) return;
-  Tensor result = small ? Tensor::Allocate(DType::kFloat, shape) : y;
-  bool product = IsFloat(result.dtype()) && operands.size() == 2 &&
-                 EvaluateAsProduct(operands[0], operands[1], loops, result);
-  if (!product) {
-    DispatchNumeric(result.dtype(), c.Where(), [&]<typename T>() {
-      Evaluate(operands, loops, result.data<T>());
-    });
-  }
-  if (small) {
-    Tensor rounded = ConvertTo(result, dtype);
-    std::memcpy(y.raw(), rounded.raw(), y.bytes());
-  }
+  bool product = IsFloat(dtype) && operands.size() == 2 &&
+                 EvaluateAsProduct(operands[0], operands[1], loops, y);
+  if (product) return;
+  DispatchNumeric(dtype, c.Where(), [&]<typename T>() {
+    Evaluate(operands, loops, y.data<T>());
+  });
 }
 
 }  // namespace
 
-void RegisterEinsum(KernelRegistry& r) { r.Add("Einsum", Einsum); }
+void RegisterEinsum(KernelRegistry& r) { r.Add("Einsum", Widened<Einsum>); }
 
 }  // namespace onnx_fp8

@@ -7,12 +7,11 @@
 
 #include "graph/graph.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
-#include "providers/cpu/axis.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -25,17 +24,16 @@ void CopyBlocks(const KernelContext& c, const Tensor& x, int64_t count,
   DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
-    ParallelFor(count, std::max<int64_t>(kMoveGrain / block, 1),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) {
-                    if (block == 1) {
-                      to[i] = from[offset(i)];
-                    } else {
-                      std::memcpy(to + i * block, from + offset(i),
-                                  static_cast<size_t>(block) * sizeof(T));
-                    }
-                  }
-                });
+    ParallelFor(count, RowsPerTask(block), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (block == 1) {
+          to[i] = from[offset(i)];
+        } else {
+          std::memcpy(to + i * block, from + offset(i),
+                      static_cast<size_t>(block) * sizeof(T));
+        }
+      }
+    });
   });
 }
 
@@ -82,7 +80,7 @@ void GatherElements(KernelContext& c) {
   DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
-    ParallelFor(y.size(), kMoveGrain, [&](int64_t begin, int64_t end) {
+    ParallelFor(y.size(), kGrain, [&](int64_t begin, int64_t end) {
       Odometer<1> at(shape, {strides}, begin);
       for (int64_t i = begin; i < end; ++i, at.Next()) {
         to[i] = from[at.offset(0) + indices[static_cast<size_t>(i)] * step];
@@ -105,9 +103,7 @@ void GatherND(KernelContext& c) {
             std::equal(xs.begin(), xs.begin() + batch_dims, is.begin()),
         "[", c.Where(), "] expected indices that fit x ", ToString(xs),
         " after ", batch_dims, " batch axes, got ", ToString(is));
-  Check(indices.dtype() == DType::kInt64 || indices.dtype() == DType::kInt32,
-        "[", c.Where(), "] expected int32 or int64 indices, got ",
-        Name(indices.dtype()));
+  CheckIndexType(c, 1);
   auto b = static_cast<size_t>(batch_dims);
   auto k = static_cast<size_t>(indices.dim(-1));
   Shape shape(is.begin(), is.end() - 1);
@@ -125,12 +121,7 @@ void GatherND(KernelContext& c) {
     int64_t offset = i / per_batch * batch_step;
     for (size_t d = 0; d < k; ++d) {
       int64_t index = values[static_cast<size_t>(i) * k + d];
-      int64_t size = xs[b + d];
-      if (index < -size || index >= size) [[unlikely]] {
-        Fail("[", c.Where(), "] expected indices in ", -size, "…", size - 1,
-             ", got ", index);
-      }
-      offset += (index < 0 ? index + size : index) * strides[b + d];
+      offset += IndexInto(c, index, xs[b + d]) * strides[b + d];
     }
     offsets[static_cast<size_t>(i)] = offset;
   }
@@ -205,17 +196,14 @@ void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, AxisView s,
       for (size_t i = 0; i < inner; ++i) to[i] = Narrow<T>(sum[i]);
     }
   };
-  ParallelFor(s.outer * s.n, std::max<int64_t>(kMoveGrain / s.inner, 1),
-              add_range);
+  ParallelFor(s.outer * s.n, RowsPerTask(s.inner), add_range);
 }
 
 // dy (outer, n, inner), indices (n) → dx (outer, size, inner)
 void GatherGrad(KernelContext& c) {
   const Tensor& dy = Operand(c, 0);
   Shape shape = c.Ints("shape");
-  for (int64_t size : shape) {
-    Check(size >= 0, "[", c.Where(), "] expected sizes in shape, got ", size);
-  }
+  CheckSizes(c, shape);
   int64_t axis =
       AxisIn(c, c.Int("axis", 0), static_cast<int64_t>(shape.size()));
   std::vector<int64_t> indices =

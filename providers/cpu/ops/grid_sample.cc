@@ -4,13 +4,11 @@
 // onnx/reference/ops/op_grid_sample.py, which follows PyTorch's grid_sample.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -26,20 +24,11 @@ struct SampleOptions {
 };
 
 SampleOptions OptionsOf(const KernelContext& c) {
-  std::string mode = c.String("mode", "linear");
-  std::string padding = c.String("padding_mode", "zeros");
-  Check(mode == "nearest" || mode == "linear" || mode == "cubic", "[",
-        c.Where(), "] expected mode nearest, linear or cubic, got ", mode);
-  Check(padding == "zeros" || padding == "border" || padding == "reflection",
-        "[", c.Where(),
-        "] expected padding_mode zeros, border or reflection, got ", padding);
-  return {mode == "nearest"  ? SampleMode::kNearest
-          : mode == "linear" ? SampleMode::kLinear
-                             : SampleMode::kCubic,
-          padding == "zeros"    ? PaddingMode::kZeros
-          : padding == "border" ? PaddingMode::kBorder
-                                : PaddingMode::kReflection,
-          c.Int("align_corners", 0) != 0, c.In(1).dtype() == DType::kDouble};
+  return {
+      ChoiceIn<SampleMode>(c, "mode", "linear", {"nearest", "linear", "cubic"}),
+      ChoiceIn<PaddingMode>(c, "padding_mode", "zeros",
+                            {"zeros", "border", "reflection"}),
+      c.Int("align_corners", 0) != 0, c.In(1).dtype() == DType::kDouble};
 }
 
 // Mirrors x at the ends of [low, high] until it lies inside.
@@ -148,30 +137,30 @@ void Sample(const SampleOptions& options, const Tensor& x, const Tensor& grid,
   size_t axes = sizes.size();
   int64_t channels = x.dim(1), in = NumElements(sizes);
   int64_t places = y.size() / (y.dim(0) * channels);
-  ParallelFor(
-      y.dim(0) * places, std::max<int64_t>(kMoveGrain / 16 / channels, 1),
-      [&](int64_t begin, int64_t end) {
-        std::vector<AxisTaps> taps(axes);
-        std::vector<std::pair<int64_t, double>> all;
-        for (int64_t i = begin; i < end; ++i) {
-          int64_t n = i / places, place = i % places;
-          for (size_t d = 0; d < axes; ++d) {
-            auto entry = static_cast<int64_t>(axes) * (i + 1) - 1 -
-                         static_cast<int64_t>(d);
-            taps[d] = TapsOf(options, grid.data<double>()[entry], sizes[d]);
-          }
-          Multiply(taps, strides, all);
-          for (int64_t channel = n * channels; channel < (n + 1) * channels;
-               ++channel) {
-            const T* from = x.data<T>() + channel * in;
-            double sum = 0;
-            for (const auto& [offset, weight] : all) {
-              sum += weight * static_cast<double>(from[offset]);
-            }
-            y.data<T>()[channel * places + place] = static_cast<T>(sum);
-          }
-        }
-      });
+  ParallelFor(y.dim(0) * places, RowsPerTask(16 * channels),
+              [&](int64_t begin, int64_t end) {
+                std::vector<AxisTaps> taps(axes);
+                std::vector<std::pair<int64_t, double>> all;
+                for (int64_t i = begin; i < end; ++i) {
+                  int64_t n = i / places, place = i % places;
+                  for (size_t d = 0; d < axes; ++d) {
+                    auto entry = static_cast<int64_t>(axes) * (i + 1) - 1 -
+                                 static_cast<int64_t>(d);
+                    taps[d] =
+                        TapsOf(options, grid.data<double>()[entry], sizes[d]);
+                  }
+                  Multiply(taps, strides, all);
+                  for (int64_t channel = n * channels;
+                       channel < (n + 1) * channels; ++channel) {
+                    const T* from = x.data<T>() + channel * in;
+                    double sum = 0;
+                    for (const auto& [offset, weight] : all) {
+                      sum += weight * static_cast<double>(from[offset]);
+                    }
+                    y.data<T>()[channel * places + place] = static_cast<T>(sum);
+                  }
+                }
+              });
 }
 
 void GridSample(KernelContext& c) {
@@ -197,10 +186,7 @@ void GridSample(KernelContext& c) {
   Tensor to = small ? Tensor::Allocate(DType::kFloat, shape) : y;
   DispatchFloat(from.dtype(), c.Where(),
                 [&]<typename T>() { Sample<T>(options, from, places, to); });
-  if (small) {
-    Tensor rounded = ConvertTo(to, x.dtype());
-    std::memcpy(y.raw(), rounded.raw(), y.bytes());
-  }
+  if (small) CopyBytes(ConvertTo(to, x.dtype()), y);
 }
 
 }  // namespace

@@ -7,11 +7,8 @@
 #include <array>
 #include <cmath>
 
-#include "onnx_fp8/check.h"
 #include "providers/cpu/arguments.h"
-#include "providers/cpu/axis.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 
 namespace onnx_fp8 {

@@ -6,11 +6,14 @@
 #include <cmath>
 #include <vector>
 
-#include "providers/cpu/elementwise.h"
+#include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -62,11 +65,6 @@ int64_t Counted(const Samples& s) {
   return count;
 }
 
-// Rows of C scores per task, so that tasks have some kGrain elements.
-int64_t RowGrain(int64_t classes) {
-  return std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1));
-}
-
 // The logarithm of a row's Σ e^x, in two parts.
 template <typename T>
 struct LogSum {
@@ -104,7 +102,7 @@ std::vector<double> LogProbabilities(const T* x, T* log_prob,
                                      const Samples& s) {
   std::vector<double> log_p(s.labels.size());
   int64_t count = s.n * s.inner;
-  ParallelFor(count, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+  ParallelFor(count, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
     std::vector<T> row, result;
     if (s.inner > 1) {
       row.resize(static_cast<size_t>(s.classes));
@@ -158,10 +156,9 @@ void WriteLoss(KernelContext& ctx, const Samples& s,
           " classes, got ", Name(w.dtype()), " ", ToString(w.shape()));
     weights.assign(w.data<T>(), w.data<T>() + s.classes);
   }
-  std::string reduction = ctx.String("reduction", "mean");
-  bool none = reduction == "none", mean = reduction == "mean";
-  Check(none || mean || reduction == "sum", "[", ctx.Where(),
-        "] expected reduction none, sum or mean, got ", reduction);
+  enum class By { kNone, kSum, kMean };
+  auto by = ChoiceIn<By>(ctx, "reduction", "mean", {"none", "sum", "mean"});
+  bool none = by == By::kNone, mean = by == By::kMean;
   Tensor loss = Result(ctx, 0, DTypeOf<T>(), none ? s.shape : Shape{});
   double sum = 0, total = 0;
   for (size_t i = 0; i < log_p.size(); ++i) {
@@ -202,7 +199,7 @@ void NegativeLogLikelihoodLoss(KernelContext& ctx) {
 template <typename T>
 void ScoresGradient(const T* log_prob, T* dx, const Samples& s, T share) {
   int64_t block = s.classes * s.inner;
-  ParallelFor(s.n, RowGrain(block), [&](int64_t begin, int64_t end) {
+  ParallelFor(s.n, RowsPerTask(block), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t* labels = s.labels.data() + n * s.inner;
       const T* in = log_prob + n * block;
@@ -220,7 +217,7 @@ void ScoresGradient(const T* log_prob, T* dx, const Samples& s, T share) {
 }
 
 void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
-  double dloss = ScalarOperand(ctx, 0);
+  double dloss = NumberIn(ctx, 0);
   const Tensor& log_prob = Operand(ctx, 1);
   Samples s = SamplesOf(ctx, log_prob, Operand(ctx, 2), true,
                         ctx.Int("ignore_index", -100));
@@ -245,7 +242,7 @@ void CrossEntropy(KernelContext& ctx) {
     std::vector<double> log_p(s.labels.size());
     T* lse =
         ctx.HasOut(1) ? Result(ctx, 1, x.dtype(), {s.n}).data<T>() : nullptr;
-    ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+    ParallelFor(s.n, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* row = x.data<T>() + i * s.classes;
         LogSum<T> sum(row, s.classes);
@@ -260,20 +257,18 @@ void CrossEntropy(KernelContext& ctx) {
 
 // (e^(scores - lse) - hot) · share; 0 for samples that do not count.
 void CrossEntropyGrad(KernelContext& ctx) {
-  double dloss = ScalarOperand(ctx, 0);
+  double dloss = NumberIn(ctx, 0);
   const Tensor &x = Operand(ctx, 1), &lse = Operand(ctx, 2);
   Samples s =
       SamplesOf(ctx, x, Operand(ctx, 3), true, ctx.Int("ignore_index", -100));
-  Check(lse.dtype() == x.dtype() && lse.shape() == Shape{s.n}, "[", ctx.Where(),
-        "] expected lse ", Name(x.dtype()), "[", s.n, "], got ",
-        Name(lse.dtype()), ToString(lse.shape()));
+  CheckOperand(ctx, 2, x.dtype(), {s.n});
   Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     auto share =
         static_cast<T>(static_cast<T>(dloss) /
                        static_cast<T>(std::max<int64_t>(Counted(s), 1)));
     AmaxMeter meter(ctx, 0);
-    ParallelFor(s.n, RowGrain(s.classes), [&](int64_t begin, int64_t end) {
+    ParallelFor(s.n, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
       for (int64_t i = begin; i < end; ++i) {
         const T* in = x.data<T>() + i * s.classes;

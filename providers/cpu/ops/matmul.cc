@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/broadcast.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/elementwise.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -19,30 +19,6 @@ struct MatMulShape {
   Shape y;
   std::vector<GemmOffsets> batch;
 };
-
-// Element offset of each matrix of `own` leading axes, broadcast to `all`.
-std::vector<int64_t> BatchOffsets(const Shape& own, const Shape& all,
-                                  int64_t matrix_size) {
-  std::vector<int64_t> offsets(static_cast<size_t>(NumElements(all)));
-  std::vector<int64_t> strides(all.size(), 0);
-  std::vector<int64_t> own_strides = Strides(own);
-  size_t lead = all.size() - own.size();
-  for (size_t i = 0; i < own.size(); ++i) {
-    if (own[i] != 1) strides[lead + i] = own_strides[i] * matrix_size;
-  }
-  std::vector<int64_t> index(all.size(), 0);
-  int64_t offset = 0;
-  for (int64_t& o : offsets) {
-    o = offset;
-    for (size_t d = all.size(); d-- > 0;) {
-      offset += strides[d];
-      if (++index[d] < all[d]) break;
-      offset -= strides[d] * all[d];
-      index[d] = 0;
-    }
-  }
-  return offsets;
-}
 
 // Shape without the matrix.
 Shape Leading(const Tensor& t) {
@@ -80,12 +56,15 @@ void PlanProducts(const Tensor& a, const Tensor& b, const std::string& where,
     return;
   }
   Shape lead = BroadcastShapes(a_lead, b_lead, where);
-  auto of_a = BatchOffsets(a_lead, lead, s.m * s.k);
-  auto of_b = BatchOffsets(b_lead, lead, s.k * s.n);
-  s.batch.resize(of_a.size());
-  for (size_t i = 0; i < of_a.size(); ++i) {
-    s.batch[i] = {of_a[i], of_b[i], static_cast<int64_t>(i) * s.m * s.n};
-  }
+  BroadcastPlan plan = PlanBroadcast({a_lead, b_lead}, lead);
+  const auto& step = plan.strides.back();
+  ForRuns(plan, 0, plan.n, [&](const int64_t* from, int64_t at, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      s.batch.push_back({(from[0] + i * step[0]) * s.m * s.k,
+                         (from[1] + i * step[1]) * s.k * s.n,
+                         (at + i) * s.m * s.n});
+    }
+  });
 }
 
 // Integers wrap around, as in NumPy.
@@ -110,9 +89,7 @@ void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
 
 void MatMul(KernelContext& c) {
   const Tensor &a = c.In(0), &b = c.In(1);
-  Check(a.dtype() == b.dtype(), "[", c.Where(),
-        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
-        Name(b.dtype()));
+  CheckSameDType(c, a, b);
   MatMulShape s = ShapeOf(a, b, c.Where());
   Tensor& y = c.Out(0, a.dtype(), s.y);
   if (y.size() == 0) return;
@@ -141,16 +118,15 @@ void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
   int64_t rows = x.rank() > 1 ? x.dim(0) : 1;
   int64_t column_step = columns == 1 ? 0 : 1;
   int64_t row_step = rows == 1 ? 0 : columns;
-  ParallelFor(m, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) {
-                  const T* from = x.data<T>() + i * row_step;
-                  T* to = y.data<T>() + i * n;
-                  for (int64_t j = 0; j < n; ++j) {
-                    to[j] += beta * from[j * column_step];
-                  }
-                }
-              });
+  ParallelFor(m, RowsPerTask(n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* from = x.data<T>() + i * row_step;
+      T* to = y.data<T>() + i * n;
+      for (int64_t j = 0; j < n; ++j) {
+        to[j] += beta * from[j * column_step];
+      }
+    }
+  });
 }
 
 // y = alpha · op(a) · op(b) + beta · c

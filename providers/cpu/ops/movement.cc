@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "providers/cpu/arguments.h"
+#include "providers/cpu/broadcast.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 
@@ -68,17 +70,15 @@ int64_t BlockSize(const KernelContext& c) {
 void DepthToSpace(KernelContext& c) {
   int64_t b = BlockSize(c);
   const Tensor& x = c.In(0);
-  std::string mode = c.String("mode", "DCR");
-  Check(mode == "DCR" || mode == "CRD", "[", c.Where(),
-        "] expected mode DCR or CRD, got ", mode);
+  bool channels_first = ChoiceIn<bool>(c, "mode", "DCR", {"DCR", "CRD"});
   int64_t n = x.dim(0), depth = x.dim(1) / (b * b), h = x.dim(2), w = x.dim(3);
   Check(depth * b * b == x.dim(1), "[", c.Where(), "] expected a multiple of ",
         b * b, " channels, got ", x.dim(1));
   Tensor& y = c.Out(0, x.dtype(), {n, depth, h * b, w * b});
-  if (mode == "DCR") {
-    SplitAndPermute(x, {n, b, b, depth, h, w}, {0, 3, 4, 1, 5, 2}, y);
-  } else {
+  if (channels_first) {
     SplitAndPermute(x, {n, depth, b, b, h, w}, {0, 1, 4, 2, 5, 3}, y);
+  } else {
+    SplitAndPermute(x, {n, b, b, depth, h, w}, {0, 3, 4, 1, 5, 2}, y);
   }
 }
 
@@ -169,7 +169,7 @@ std::vector<int64_t> PartSizes(const KernelContext& c, int64_t size) {
     int64_t wanted = c.Int("num_outputs", count);
     Check(wanted == count && count > 0, "[", c.Where(), "] expected ", wanted,
           " outputs, got ", count);
-    int64_t part = (size + count - 1) / count;
+    int64_t part = DivideUp(size, count);
     parts.assign(static_cast<size_t>(count), part);
     parts.back() = size - part * (count - 1);
   }
@@ -266,20 +266,11 @@ void Slice(KernelContext& c) {
 void Expand(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   Shape wanted = IntsIn(c, 1);
-  for (int64_t size : wanted) {
-    Check(size >= 0, "[", c.Where(), "] expected sizes, got ",
-          ToString(wanted));
-  }
+  CheckSizes(c, wanted);
   Tensor& y =
       c.Out(0, x.dtype(), BroadcastShapes(x.shape(), wanted, c.Where()));
   if (y.size() == 0) return;
-  std::vector<int64_t> x_strides = Strides(x.shape());
-  std::vector<int64_t> strides(y.shape().size(), 0);
-  size_t added = strides.size() - x_strides.size();
-  for (size_t i = 0; i < x_strides.size(); ++i) {
-    if (x.shape()[i] != 1) strides[added + i] = x_strides[i];
-  }
-  Pack(x, 0, strides, y);
+  Pack(x, 0, BroadcastStrides(x.shape(), y.shape().size()), y);
 }
 
 void Tile(KernelContext& c) {

@@ -6,14 +6,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
-#include "providers/cpu/axis.h"
+#include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/broadcast.h"
-#include "providers/cpu/elementwise.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/divide_up.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -21,7 +27,7 @@ namespace {
 // x as rows of the axes that are normalised.
 struct Rows {
   Rows(const KernelContext& ctx, const Tensor& x) {
-    axis = NormalizeAxis(ctx.Int("axis", -1), x.rank(), ctx.Where());
+    axis = AxisIn(ctx, ctx.Int("axis", -1), x.rank());
     Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
     AxisView v = ViewAlong(x.shape(), axis, x.rank() - axis);
     count = v.outer;
@@ -30,8 +36,6 @@ struct Rows {
     statistics = x.shape();
     std::fill(statistics.begin() + axis, statistics.end(), 1);
   }
-  // Rows per task.
-  int64_t grain() const { return (kGrain + n) / std::max<int64_t>(n, 1); }
 
   int64_t axis, count, n;
   Shape tail;        // of one row
@@ -68,13 +72,8 @@ PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
   if (!per_row && lead > 0) own.erase(own.begin(), own.begin() + lead);
   if (own == shape) return {t, t.data<T>(), 0};
   Tensor full = Tensor::Allocate(t.dtype(), shape);
-  BroadcastPlan plan = PlanBroadcast({own}, shape);
-  int64_t stride = plan.strides.back()[0];
-  ForRuns(plan, 0, plan.n, [&](const int64_t* from, int64_t at, int64_t n) {
-    for (int64_t k = 0; k < n; ++k) {
-      full.data<T>()[at + k] = t.data<T>()[*from + k * stride];
-    }
-  });
+  CopyStrided(shape, sizeof(T), t.raw(), BroadcastStrides(own, shape.size()),
+              full.raw(), Strides(shape));
   return {full, full.data<T>(), per_row ? rows.n : 0};
 }
 
@@ -109,9 +108,7 @@ void WriteStatistics(KernelContext& ctx, size_t i, const Rows& rows,
   Check(IsFloat(dtype), "[", ctx.Where(),
         "] expected a float dtype in stash_type, got ", Name(dtype));
   Tensor exact = Tensor::From<double>(rows.statistics, values);
-  Tensor y = ConvertTo(exact, dtype);
-  Tensor& out = ctx.Out(i, dtype, rows.statistics);
-  if (y.bytes() > 0) std::memcpy(out.raw(), y.raw(), y.bytes());
+  SetResult(ctx, i, ConvertTo(exact, dtype));
 }
 
 // What is normalised: operand 0 or, with kAdd, output 0, the sum of the first
@@ -122,9 +119,7 @@ struct Source {
       : a(Operand(ctx, 0)),
         b(Operand(ctx, kAdd ? 1 : 0)),
         x(kAdd ? Result(ctx, 0, a.dtype(), a.shape()) : a) {
-    Check(b.dtype() == a.dtype() && b.shape() == a.shape(), "[", ctx.Where(),
-          "] expected two operands alike, got ", Name(a.dtype()),
-          ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
+    if (kAdd) CheckOperand(ctx, 1, a.dtype(), a.shape());
   }
 
   template <typename T>
@@ -162,21 +157,23 @@ void LayerNormalization(KernelContext& ctx) {
     PerElement<T> bias = ToElements<T>(ctx, k + 2, x, rows);
     int64_t n = rows.n;
     AmaxMeter meter(ctx, k);
-    ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
-      AmaxMeter::Part part(meter);
-      for (int64_t r = begin; r < end; ++r) {
-        const T* row = source.template Row<T>(r, n);
-        OnBestIsa([=] {
-          mean[r] = MeanOf(row, n);
-          double variance =
-              SquaredDeviation(row, n, mean[r]) / static_cast<double>(n);
-          inverse[r] = 1.0 / std::sqrt(variance + epsilon);
+    ParallelFor(
+        rows.count, RowsPerTask(rows.n), [&](int64_t begin, int64_t end) {
+          AmaxMeter::Part part(meter);
+          for (int64_t r = begin; r < end; ++r) {
+            const T* row = source.template Row<T>(r, n);
+            OnBestIsa([=] {
+              mean[r] = MeanOf(row, n);
+              double variance =
+                  SquaredDeviation(row, n, mean[r]) / static_cast<double>(n);
+              inverse[r] = 1.0 / std::sqrt(variance + epsilon);
+            });
+            T* to = y.data<T>() + r * n;
+            WriteRow(row, mean[r], inverse[r], scale.Row(r), bias.Row(r), to,
+                     n);
+            part.Add(to, n);
+          }
         });
-        T* to = y.data<T>() + r * n;
-        WriteRow(row, mean[r], inverse[r], scale.Row(r), bias.Row(r), to, n);
-        part.Add(to, n);
-      }
-    });
   });
   WriteStatistics(ctx, k + 1, rows, means);
   WriteStatistics(ctx, k + 2, rows, inverses);
@@ -204,18 +201,19 @@ void RMSNormalization(KernelContext& ctx) {
     PerElement<T> scale = ToElements<T>(ctx, k + 1, x, rows);
     int64_t n = rows.n;
     AmaxMeter meter(ctx, k);
-    ParallelFor(rows.count, rows.grain(), [&](int64_t begin, int64_t end) {
-      AmaxMeter::Part part(meter);
-      for (int64_t r = begin; r < end; ++r) {
-        const T* row = source.template Row<T>(r, n);
-        double inverse;
-        double* out = &inverse;
-        OnBestIsa([=] { *out = InverseRms(row, n, epsilon); });
-        T* to = y.data<T>() + r * n;
-        WriteRow<T>(row, 0.0, inverse, scale.Row(r), nullptr, to, n);
-        part.Add(to, n);
-      }
-    });
+    ParallelFor(
+        rows.count, RowsPerTask(rows.n), [&](int64_t begin, int64_t end) {
+          AmaxMeter::Part part(meter);
+          for (int64_t r = begin; r < end; ++r) {
+            const T* row = source.template Row<T>(r, n);
+            double inverse;
+            double* out = &inverse;
+            OnBestIsa([=] { *out = InverseRms(row, n, epsilon); });
+            T* to = y.data<T>() + r * n;
+            WriteRow<T>(row, 0.0, inverse, scale.Row(r), nullptr, to, n);
+            part.Add(to, n);
+          }
+        });
   });
 }
 
@@ -266,19 +264,11 @@ struct GradientOperands {
         x(Operand(ctx, first + 1)),
         scale(Operand(ctx, first + 2)),
         rows(ctx, x) {
-    Check(more.dtype() == x.dtype() && more.shape() == x.shape(), "[",
-          ctx.Where(), "] expected dsum like x, got ", Name(more.dtype()), " ",
-          ToString(more.shape()));
-    Check(dy.dtype() == x.dtype() && dy.shape() == x.shape(), "[", ctx.Where(),
-          "] expected dy like x, got ", Name(dy.dtype()), " ",
-          ToString(dy.shape()), " and ", Name(x.dtype()), " ",
-          ToString(x.shape()));
-    Check(scale.dtype() == x.dtype() && scale.shape() == rows.tail, "[",
-          ctx.Where(), "] expected scale ", Name(x.dtype()), " ",
-          ToString(rows.tail), ", got ", Name(scale.dtype()), " ",
-          ToString(scale.shape()));
+    CheckOperand(ctx, 0, x.dtype(), x.shape());
+    CheckOperand(ctx, first, x.dtype(), x.shape());
+    CheckOperand(ctx, first + 2, x.dtype(), rows.tail);
     dx = Result(ctx, 0, x.dtype(), x.shape());
-    sums = (rows.count + kRowsPerSum - 1) / kRowsPerSum;
+    sums = DivideUp(rows.count, kRowsPerSum);
     partial.resize(static_cast<size_t>(2 * sums * rows.n));
   }
   // Partial sums of dscale (which = 0) and dbias (1).
@@ -302,6 +292,39 @@ void AddUp(GradientOperands& o, int which, Tensor& out) {
   AddUpRowSums(o.Partial(which, 0), o.sums, o.rows.n, out.data<T>());
 }
 
+// Both gradients. statistics(r, x, n) gives the mean and the inverse standard
+// deviation of row r, which is x[0 … n).
+template <bool kCentred, bool kAdd, typename Statistics>
+void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
+  DType dtype = o.x.dtype();
+  Tensor dscale = Result(ctx, 1, dtype, o.rows.tail), dbias;
+  if (kCentred) dbias = Result(ctx, 2, dtype, o.rows.tail);
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    int64_t n = o.rows.n;
+    AmaxMeter meter(ctx, 0);
+    ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part part(meter);
+      for (int64_t r = begin; r < end; ++r) {
+        const T* dy = o.dy.data<T>() + r * n;
+        const T* x = o.x.data<T>() + r * n;
+        const T* scale = o.scale.data<T>();
+        const T* more = o.more.data<T>() + r * n;
+        T* dx = o.dx.data<T>() + r * n;
+        double* ds = o.Partial(0, r / kRowsPerSum);
+        double* db = o.Partial(1, r / kRowsPerSum);
+        OnBestIsa([=] {
+          auto [mean, inv_std] = statistics(r, x, n);
+          GradientRow<kCentred, kAdd>(dy, x, scale, mean, inv_std, more, dx, ds,
+                                      db, n);
+        });
+        part.Add(dx, n);
+      }
+    });
+    AddUp<T>(o, 0, dscale);
+    if (kCentred) AddUp<T>(o, 1, dbias);
+  });
+}
+
 template <bool kAdd>
 void LayerNormGrad(KernelContext& ctx) {
   constexpr size_t first = kAdd;
@@ -316,30 +339,8 @@ void LayerNormGrad(KernelContext& ctx) {
   }
   const double* mean = statistics[0].data<double>();
   const double* inv_std = statistics[1].data<double>();
-  Tensor dscale = Result(ctx, 1, o.x.dtype(), o.rows.tail);
-  Tensor dbias = Result(ctx, 2, o.x.dtype(), o.rows.tail);
-  DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
-    int64_t n = o.rows.n;
-    AmaxMeter meter(ctx, 0);
-    ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
-      AmaxMeter::Part part(meter);
-      for (int64_t r = begin; r < end; ++r) {
-        const T* dy = o.dy.data<T>() + r * n;
-        const T* x = o.x.data<T>() + r * n;
-        const T* scale = o.scale.data<T>();
-        const T* more = o.more.data<T>() + r * n;
-        T* dx = o.dx.data<T>() + r * n;
-        double* ds = o.Partial(0, r / kRowsPerSum);
-        double* db = o.Partial(1, r / kRowsPerSum);
-        double m = mean[r], s = inv_std[r];
-        OnBestIsa([=] {
-          GradientRow<true, kAdd>(dy, x, scale, m, s, more, dx, ds, db, n);
-        });
-        part.Add(dx, n);
-      }
-    });
-    AddUp<T>(o, 0, dscale);
-    AddUp<T>(o, 1, dbias);
+  Gradient<true, kAdd>(ctx, o, [=](int64_t r, const auto*, int64_t) {
+    return std::pair(mean[r], inv_std[r]);
   });
 }
 
@@ -347,28 +348,8 @@ template <bool kAdd>
 void RMSNormGrad(KernelContext& ctx) {
   GradientOperands o(ctx, kAdd ? 1 : 0);
   double epsilon = ctx.Float("epsilon", 1e-5f);
-  Tensor dscale = Result(ctx, 1, o.x.dtype(), o.rows.tail);
-  DispatchFloat(o.x.dtype(), ctx.Where(), [&]<typename T>() {
-    int64_t n = o.rows.n;
-    AmaxMeter meter(ctx, 0);
-    ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
-      AmaxMeter::Part part(meter);
-      for (int64_t r = begin; r < end; ++r) {
-        const T* dy = o.dy.data<T>() + r * n;
-        const T* x = o.x.data<T>() + r * n;
-        const T* scale = o.scale.data<T>();
-        const T* more = o.more.data<T>() + r * n;
-        T* dx = o.dx.data<T>() + r * n;
-        double* ds = o.Partial(0, r / kRowsPerSum);
-        OnBestIsa([=] {
-          double s = InverseRms(x, n, epsilon);
-          GradientRow<false, kAdd, T>(dy, x, scale, 0.0, s, more, dx, ds,
-                                      nullptr, n);
-        });
-        part.Add(dx, n);
-      }
-    });
-    AddUp<T>(o, 0, dscale);
+  Gradient<false, kAdd>(ctx, o, [=](int64_t, const auto* x, int64_t n) {
+    return std::pair(0.0, InverseRms(x, n, epsilon));
   });
 }
 

@@ -3,17 +3,14 @@
 // Kernels of graph/schemas/optimizers.cc: one pass over memory per parameter,
 // in the order of operations of the bodies.
 #include <cmath>
-#include <cstring>
 
-#include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// Elements per task: 16k floats of seven arrays fit into a core's L2.
-constexpr int64_t kGrain = 1 << 14;
 
 // The scalar operands, which follow the param-like ones.
 struct Scalars {
@@ -63,11 +60,7 @@ Scalars ReadScalars(KernelContext& c, size_t moments, bool has_step) {
 void KeepAll(KernelContext& c,
              std::initializer_list<std::pair<size_t, size_t>> pairs) {
   for (auto [in, out] : pairs) {
-    const Tensor& from = c.In(in);
-    Tensor& to = c.Out(out);
-    if (from.bytes() > 0 && !from.SharesDataWith(to)) {
-      std::memcpy(to.raw(), from.raw(), from.bytes());
-    }
+    CopyBytes(c.In(in), c.Out(out));
   }
 }
 

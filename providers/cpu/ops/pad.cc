@@ -12,16 +12,6 @@ namespace {
 
 enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 
-PadMode ModeOf(const KernelContext& c) {
-  std::string mode = c.String("mode", "constant");
-  if (mode == "constant") return PadMode::kConstant;
-  if (mode == "reflect") return PadMode::kReflect;
-  if (mode == "edge") return PadMode::kEdge;
-  if (mode == "wrap") return PadMode::kWrap;
-  Fail("[", c.Where(), "] expected mode constant, reflect, edge or wrap, got ",
-       mode);
-}
-
 // The element of 0 … n-1 that stands at position i, which may lie outside; -1
 // for the constant. REQUIRES: n > 0.
 int64_t SourceOf(PadMode mode, int64_t i, int64_t n) {
@@ -96,7 +86,8 @@ std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& c,
 
 void Pad(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  PadMode mode = ModeOf(c);
+  auto mode = ChoiceIn<PadMode>(c, "mode", "constant",
+                                {"constant", "reflect", "edge", "wrap"});
   std::vector<PadAxis> pads = PadsOf(c);
   Shape shape = x.shape();
   for (size_t d = 0; d < pads.size(); ++d) {

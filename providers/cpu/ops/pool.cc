@@ -7,10 +7,11 @@
 #include <type_traits>
 
 #include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/ops/window.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -24,7 +25,7 @@ struct Place {
 // Smallest k >= 0 with start + k · step >= bound, at most `taps`.
 int64_t FirstTapFrom(int64_t bound, int64_t start, int64_t step, int64_t taps) {
   if (start >= bound) return 0;
-  return std::min((bound - start + step - 1) / step, taps);
+  return std::min(DivideUp(bound - start, step), taps);
 }
 
 Place PlaceOf(const Window& w, int64_t position) {
@@ -147,49 +148,46 @@ void MaxPool(KernelContext& c) {
   });
 }
 
-void AveragePool(KernelContext& c) {
+// y = pool(values of the plane, place) for each output position; `pool` is
+// generic.
+template <typename Pool>
+void PoolBy(KernelContext& c, const Window& w, Pool pool) {
   const Tensor& x = c.In(0);
-  Window w = PoolWindow(c);
   Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(x.dim(0), x.dim(1), w.out));
-  bool count_pads = c.Int("count_include_pad", 0) != 0;
   int64_t plane_size = Window::Product(w.in);
   DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     ForEachOutput(w, x.dim(0) * x.dim(1),
                   [&](int64_t plane, const Place& place, int64_t at) {
-                    if (!count_pads) CheckReads(c, place);
-                    const T* values = from + plane * plane_size;
-                    T sum = 0;
-                    ForEachInput(w, place,
-                                 [&](int64_t i) { sum += values[i]; });
-                    int64_t count =
-                        count_pads ? CountPadded(w, place) : CountInside(place);
-                    to[at] = sum / static_cast<T>(std::max<int64_t>(count, 1));
+                    to[at] = pool(from + plane * plane_size, place);
                   });
+  });
+}
+
+void AveragePool(KernelContext& c) {
+  Window w = PoolWindow(c);
+  bool count_pads = c.Int("count_include_pad", 0) != 0;
+  PoolBy(c, w, [&]<typename T>(const T* values, const Place& place) {
+    if (!count_pads) CheckReads(c, place);
+    T sum = 0;
+    ForEachInput(w, place, [&](int64_t i) { sum += values[i]; });
+    int64_t count = count_pads ? CountPadded(w, place) : CountInside(place);
+    return sum / static_cast<T>(std::max<int64_t>(count, 1));
   });
 }
 
 // (Σ |x|^p)^(1/p)
 void LpPool(KernelContext& c) {
-  const Tensor& x = c.In(0);
   Window w = PoolWindow(c);
-  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(x.dim(0), x.dim(1), w.out));
   auto p = static_cast<double>(c.Int("p", 2));
   Check(p >= 1, "[", c.Where(), "] expected p >= 1, got ", p);
-  int64_t plane_size = Window::Product(w.in);
-  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    ForEachOutput(w, x.dim(0) * x.dim(1),
-                  [&](int64_t plane, const Place& place, int64_t at) {
-                    const T* values = from + plane * plane_size;
-                    double sum = 0;
-                    ForEachInput(w, place, [&](int64_t i) {
-                      sum += std::pow(std::fabs(double{values[i]}), p);
-                    });
-                    to[at] = static_cast<T>(std::pow(sum, 1 / p));
-                  });
+  PoolBy(c, w, [&]<typename T>(const T* values, const Place& place) {
+    double sum = 0;
+    ForEachInput(w, place, [&](int64_t i) {
+      sum += std::pow(std::fabs(double{values[i]}), p);
+    });
+    return static_cast<T>(std::pow(sum, 1 / p));
   });
 }
 
@@ -210,12 +208,12 @@ void GlobalPool(KernelContext& c, Reduce reduce) {
   DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
-    int64_t grain = std::max<int64_t>(1, 16384 / plane_size);
-    ParallelFor(y.size(), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        to[i] = reduce(from + i * plane_size, plane_size);
-      }
-    });
+    ParallelFor(y.size(), RowsPerTask(plane_size),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    to[i] = reduce(from + i * plane_size, plane_size);
+                  }
+                });
   });
 }
 

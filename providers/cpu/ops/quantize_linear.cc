@@ -5,16 +5,12 @@
 // operator documentation.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
-#include "providers/cpu/axis.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -64,15 +60,14 @@ Grid GridOf(const KernelContext& c) {
 template <typename Fn>
 void ForEachElement(const Grid& grid, Fn fn) {
   const AxisView& v = grid.view;
-  int64_t grain =
-      std::max<int64_t>(1, kMoveGrain / std::max<int64_t>(v.inner, 1));
-  ParallelFor(v.outer * v.n, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
-      for (int64_t i = 0; i < v.inner; ++i) {
-        fn(line * v.inner + i, grid.At(line / v.n, line % v.n, i));
-      }
-    }
-  });
+  ParallelFor(v.outer * v.n, RowsPerTask(v.inner),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t line = begin; line < end; ++line) {
+                  for (int64_t i = 0; i < v.inner; ++i) {
+                    fn(line * v.inner + i, grid.At(line / v.n, line % v.n, i));
+                  }
+                }
+              });
 }
 
 // Zero points like the scales, or none. Errors: another dtype or shape.
@@ -129,9 +124,7 @@ void QuantizeLinear(KernelContext& c) {
     ForEachElement(grid, [&](int64_t e, int64_t s) {
       q[e] = from[e] / scale(s) + zeros[static_cast<size_t>(s)];
     });
-    Tensor codes = ConvertTo(moved, to);
-    if (y.bytes() > 0) std::memcpy(y.raw(), codes.raw(), y.bytes());
-    return;
+    return CopyBytes(ConvertTo(moved, to), y);
   }
   Check(IsByteOrShort(to), "[", c.Where(),
         "] expected to quantise to int8, uint8, int16, uint16 or float8, got ",
@@ -176,9 +169,7 @@ void DequantizeLinear(KernelContext& c) {
   }
   auto to = static_cast<DType>(c.Int("output_dtype", 0));
   if (to == DType::kUndefined) to = c.In(1).dtype();
-  Tensor& y = c.Out(0, to, x.shape());
-  Tensor rounded = ConvertTo(result, to);
-  if (y.bytes() > 0) std::memcpy(y.raw(), rounded.raw(), y.bytes());
+  SetResult(c, 0, ConvertTo(result, to));
 }
 
 // The range of x and zero in 256 steps.
@@ -199,8 +190,8 @@ void DynamicQuantizeLinear(KernelContext& c) {
     y[i] = Saturated<uint8_t>(std::nearbyint(from[i] / scale) +
                               static_cast<float>(zero));
   }
-  if (c.HasOut(1)) *c.Out(1, DType::kFloat, {}).data<float>() = scale;
-  if (c.HasOut(2)) *c.Out(2, DType::kUInt8, {}).data<uint8_t>() = zero;
+  SetResult(c, 1, Tensor::Scalar(scale));
+  SetResult(c, 2, Tensor::Scalar(zero));
 }
 
 }  // namespace

@@ -2,14 +2,12 @@
 //
 // Random values; what they depend on: seed.h.
 #include <cmath>
-#include <cstring>
 #include <numbers>
 
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
-#include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -17,15 +15,6 @@ namespace {
 // Uniform in [0, 1), 53 bits.
 double Uniform(uint64_t seed, uint64_t counter) {
   return static_cast<double>(RandomBits(seed, counter) >> 11) * 0x1p-53;
-}
-
-// The attribute `dtype`, or `otherwise`.
-DType DTypeIn(const KernelContext& c, DType otherwise) {
-  auto dtype =
-      static_cast<DType>(c.Int("dtype", static_cast<int64_t>(otherwise)));
-  Check(ByteSize(dtype) > 0, "[", c.Where(), "] expected a numeric dtype, got ",
-        c.Int("dtype", static_cast<int64_t>(otherwise)));
-  return dtype;
 }
 
 // y[i] = value(i), converted.
@@ -36,12 +25,10 @@ void Generate(KernelContext& c, DType dtype, const Shape& shape,
   Tensor values =
       dtype == DType::kDouble ? y : Tensor::Allocate(DType::kDouble, shape);
   double* to = values.data<double>();
-  ParallelFor(values.size(), kMoveGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(values.size(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = value(i);
   });
-  if (dtype == DType::kDouble || y.size() == 0) return;
-  Tensor converted = ConvertTo(values, dtype);
-  std::memcpy(y.raw(), converted.raw(), y.bytes());
+  if (dtype != DType::kDouble) CopyBytes(ConvertTo(values, dtype), y);
 }
 
 void Uniforms(KernelContext& c, DType dtype, const Shape& shape) {
@@ -67,28 +54,26 @@ void Normals(KernelContext& c, DType dtype, const Shape& shape) {
 Shape ShapeIn(const KernelContext& c) {
   Check(c.Has("shape"), "[", c.Where(), "] expected a shape, got none");
   Shape shape = c.Ints("shape");
-  for (int64_t size : shape) {
-    Check(size >= 0, "[", c.Where(), "] expected sizes in shape, got ", size);
-  }
+  CheckSizes(c, shape);
   return shape;
 }
 
 void RandomUniformKernel(KernelContext& c) {
-  Uniforms(c, DTypeIn(c, DType::kFloat), ShapeIn(c));
+  Uniforms(c, DTypeIn(c, "dtype", DType::kFloat), ShapeIn(c));
 }
 
 void RandomNormalKernel(KernelContext& c) {
-  Normals(c, DTypeIn(c, DType::kFloat), ShapeIn(c));
+  Normals(c, DTypeIn(c, "dtype", DType::kFloat), ShapeIn(c));
 }
 
 void RandomUniformLike(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  Uniforms(c, DTypeIn(c, x.dtype()), x.shape());
+  Uniforms(c, DTypeIn(c, "dtype", x.dtype()), x.shape());
 }
 
 void RandomNormalLike(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  Normals(c, DTypeIn(c, x.dtype()), x.shape());
+  Normals(c, DTypeIn(c, "dtype", x.dtype()), x.shape());
 }
 
 // y[i] = 1 with probability x[i], else 0
@@ -97,7 +82,7 @@ void Bernoulli(KernelContext& c) {
   uint64_t seed = SeedOf(c);
   Tensor p = ConvertTo(x, DType::kDouble);
   const double* chance = p.data<double>();
-  Generate(c, DTypeIn(c, x.dtype()), x.shape(), [=](int64_t i) {
+  Generate(c, DTypeIn(c, "dtype", x.dtype()), x.shape(), [=](int64_t i) {
     return Uniform(seed, static_cast<uint64_t>(i)) < chance[i] ? 1.0 : 0.0;
   });
 }

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
+#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
@@ -72,12 +72,9 @@ T Apply(const Cell& cell, Activation activation, T x) {
   return Apply(activation, bound > 0 ? std::clamp(x, -bound, bound) : x);
 }
 
-void CheckShape(const KernelContext& c, size_t i, DType dtype,
-                const Shape& shape) {
-  if (!c.HasIn(i)) return;
-  Check(c.In(i).dtype() == dtype && c.In(i).shape() == shape, "[", c.Where(),
-        "] expected input ", i, " ", Name(dtype), ToString(shape), ", got ",
-        Name(c.In(i).dtype()), ToString(c.In(i).shape()));
+void CheckIfGiven(const KernelContext& c, size_t i, DType dtype,
+                  const Shape& shape) {
+  if (c.HasIn(i)) CheckOperand(c, i, dtype, shape);
 }
 
 std::vector<Activation> ActivationsOf(const KernelContext& c,
@@ -111,7 +108,7 @@ std::vector<Activation> ActivationsOf(const KernelContext& c,
 std::vector<int64_t> LengthsOf(const KernelContext& c, const Cell& cell) {
   std::vector<int64_t> lengths(static_cast<size_t>(cell.batch), cell.steps);
   if (!c.HasIn(4)) return lengths;
-  CheckShape(c, 4, DType::kInt32, {cell.batch});
+  CheckIfGiven(c, 4, DType::kInt32, {cell.batch});
   lengths = ToInts(c.In(4));
   for (int64_t n : lengths) {
     Check(n >= 0 && n <= cell.steps, "[", c.Where(),
@@ -134,14 +131,11 @@ Cell CellOf(const KernelContext& c, int64_t gates,
   cell.batch = x.dim(cell.batch_first ? 0 : 1);
   cell.inputs = x.dim(2);
   cell.hidden = r.dim(2);
-  std::string direction = c.String("direction", "forward");
-  Check(direction == "forward" || direction == "reverse" ||
-            direction == "bidirectional",
-        "[", c.Where(),
-        "] expected direction forward, reverse or bidirectional, got ",
-        direction);
-  cell.directions = direction == "bidirectional" ? 2 : 1;
-  cell.first_is_reverse = direction == "reverse";
+  enum class Direction { kForward, kReverse, kBoth };
+  auto direction = ChoiceIn<Direction>(c, "direction", "forward",
+                                       {"forward", "reverse", "bidirectional"});
+  cell.directions = direction == Direction::kBoth ? 2 : 1;
+  cell.first_is_reverse = direction == Direction::kReverse;
   Check(c.Int("hidden_size", cell.hidden) == cell.hidden, "[", c.Where(),
         "] expected hidden_size ", cell.hidden, ", got ",
         c.Int("hidden_size", 0));
@@ -149,10 +143,10 @@ Cell CellOf(const KernelContext& c, int64_t gates,
   Check(cell.clip >= 0, "[", c.Where(), "] expected clip >= 0, got ",
         cell.clip);
   int64_t d = cell.directions, rows = gates * cell.hidden;
-  CheckShape(c, 1, x.dtype(), {d, rows, cell.inputs});
-  CheckShape(c, 2, x.dtype(), {d, rows, cell.hidden});
-  CheckShape(c, 3, x.dtype(), {d, 2 * rows});
-  CheckShape(c, 5, x.dtype(), cell.StateShape());
+  CheckIfGiven(c, 1, x.dtype(), {d, rows, cell.inputs});
+  CheckIfGiven(c, 2, x.dtype(), {d, rows, cell.hidden});
+  CheckIfGiven(c, 3, x.dtype(), {d, 2 * rows});
+  CheckIfGiven(c, 5, x.dtype(), cell.StateShape());
   cell.activations = ActivationsOf(c, defaults, d);
   cell.activations_each = defaults.size();
   cell.lengths = LengthsOf(c, cell);
@@ -384,8 +378,8 @@ void Lstm(KernelContext& c) {
   Cell cell = CellOf(
       c, 4, {Activation::kSigmoid, Activation::kTanh, Activation::kTanh});
   DType dtype = c.In(0).dtype();
-  CheckShape(c, 6, dtype, cell.StateShape());
-  CheckShape(c, 7, dtype, {cell.directions, 3 * cell.hidden});
+  CheckIfGiven(c, 6, dtype, cell.StateShape());
+  CheckIfGiven(c, 7, dtype, {cell.directions, 3 * cell.hidden});
   bool input_forget = c.Int("input_forget", 0) != 0;
   DispatchFloat(dtype, c.Where(), [&]<typename T>() {
     for (int64_t d = 0; d < cell.directions; ++d) {

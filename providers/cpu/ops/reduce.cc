@@ -11,6 +11,7 @@
 
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/vector_math.h"
@@ -77,8 +78,7 @@ Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
   std::vector<bool> reduce(x.shape().size(), all);
   for (int64_t axis : axes) {
     Check(x.rank() > 0, "[", ctx.Where(), "] expected no axes of a scalar");
-    reduce[static_cast<size_t>(NormalizeAxis(axis, x.rank(), ctx.Where()))] =
-        true;
+    reduce[static_cast<size_t>(AxisIn(ctx, axis, x.rank()))] = true;
   }
   return LayoutOf(x.shape(), reduce, ctx.Int("keepdims", 1) != 0);
 }
@@ -131,7 +131,7 @@ void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   // Tasks are chunks of one result after the other.
   auto task = [&](int64_t begin, int64_t end) {
     int64_t first = begin / chunks;
-    int64_t last = (end + chunks - 1) / chunks;
+    int64_t last = DivideUp(end, chunks);
     auto run = [&](const int64_t* offset, int64_t at, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         int64_t result = (at + i) * chunks;
@@ -146,19 +146,18 @@ void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
     };
     ForRuns(l.kept, first, last, run);
   };
-  ParallelFor(l.kept.n * chunks, (kGrain + work - 1) / work, task);
+  ParallelFor(l.kept.n * chunks, RowsPerTask(work), task);
 }
 
 // The same for results side by side in memory: partial[chunk][result].
 template <typename Op, typename T, typename Acc>
 void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   int64_t width = l.kept.sizes.back();
-  int64_t blocks = (width + kColumns - 1) / kColumns;
+  int64_t blocks = DivideUp(width, kColumns);
   int64_t stride = l.reduced.strides.back()[0];
   int64_t work = std::min(width, kColumns) * std::min(l.reduced.n, kRows);
   ParallelFor(
-      l.kept.n / width * blocks * chunks,
-      (kGrain + work - 1) / std::max<int64_t>(work, 1),
+      l.kept.n / width * blocks * chunks, RowsPerTask(work),
       [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           int64_t from = at % chunks * kRows;
@@ -196,7 +195,7 @@ template <typename Op, typename Acc, typename T, typename Y, typename Finish>
 void Reduce(const T* x, const Layout& l, Y* y, Finish finish) {
   if (l.kept.n == 0) return;
   int64_t chunk = l.inner_reduced ? kChunk : kRows;
-  int64_t chunks = std::max<int64_t>((l.reduced.n + chunk - 1) / chunk, 1);
+  int64_t chunks = std::max<int64_t>(DivideUp(l.reduced.n, chunk), 1);
   std::vector<Acc> partial(static_cast<size_t>(l.kept.n * chunks));
   // Where partial result c of a result lies.
   int64_t result_step = l.inner_reduced ? chunks : 1;
@@ -207,17 +206,15 @@ void Reduce(const T* x, const Layout& l, Y* y, Finish finish) {
     ReduceColumns<Op>(x, l, chunks, partial.data());
   }
   const Acc* from = partial.data();
-  ParallelFor(l.kept.n, std::max<int64_t>(kGrain / chunks, 1),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) {
-                  Acc acc = from[i * result_step];
-                  for (int64_t c = 1; c < chunks; ++c) {
-                    acc =
-                        Op::Merge(acc, from[i * result_step + c * chunk_step]);
-                  }
-                  y[i] = static_cast<Y>(finish(acc));
-                }
-              });
+  ParallelFor(l.kept.n, RowsPerTask(chunks), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Acc acc = from[i * result_step];
+      for (int64_t c = 1; c < chunks; ++c) {
+        acc = Op::Merge(acc, from[i * result_step + c * chunk_step]);
+      }
+      y[i] = static_cast<Y>(finish(acc));
+    }
+  });
 }
 
 // --- what is reduced --------------------------------------------------------
@@ -350,8 +347,8 @@ void ReduceInDouble(KernelContext& ctx, Finish finish) {
     } else {
       Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
       Reduce<Op, double>(x.data<T>(), l, exact.data<double>(), finish);
-      exact = ConvertTo(exact, x.dtype());  // saturates where C is undefined
-      if (y.bytes() > 0) std::memcpy(y.raw(), exact.raw(), y.bytes());
+      // Saturates where C is undefined.
+      CopyBytes(ConvertTo(exact, x.dtype()), y);
     }
   });
 }
@@ -373,31 +370,30 @@ void LogSumExp(const Tensor& x, const Layout& l, T* y) {
                    [](T v) { return std::isinf(v) ? T{0} : v; });
   Tensor e = Tensor::Allocate(x.dtype(), x.shape());
   // The results' walk over x gives where each one's operands start.
-  ParallelFor(l.kept.n, std::max<int64_t>(kGrain / (l.reduced.n + 1), 1),
-              [&](int64_t begin, int64_t end) {
-                int64_t step = l.kept.strides.back()[0];
-                int64_t inner = l.reduced.strides.back()[0];
-                ForRuns(l.kept, begin, end,
-                        [&](const int64_t* start, int64_t at, int64_t count) {
-                          for (int64_t i = 0; i < count; ++i) {
-                            ForRuns(
-                                l.reduced, 0, l.reduced.n,
-                                [&](const int64_t* offset, int64_t, int64_t n) {
-                                  int64_t from = *start + i * step + *offset;
-                                  const T* in = x.data<T>() + from;
-                                  T* out = e.data<T>() + from;
-                                  if (inner == 1) {
-                                    VectorExpShifted(in, m[at + i], out, n);
-                                    return;
-                                  }
-                                  for (int64_t k = 0; k < n; ++k) {
-                                    out[k * inner] =
-                                        math::Exp(in[k * inner] - m[at + i]);
-                                  }
-                                });
-                          }
-                        });
-              });
+  ParallelFor(
+      l.kept.n, RowsPerTask(l.reduced.n), [&](int64_t begin, int64_t end) {
+        int64_t step = l.kept.strides.back()[0];
+        int64_t inner = l.reduced.strides.back()[0];
+        ForRuns(l.kept, begin, end,
+                [&](const int64_t* start, int64_t at, int64_t count) {
+                  for (int64_t i = 0; i < count; ++i) {
+                    ForRuns(l.reduced, 0, l.reduced.n,
+                            [&](const int64_t* offset, int64_t, int64_t n) {
+                              int64_t from = *start + i * step + *offset;
+                              const T* in = x.data<T>() + from;
+                              T* out = e.data<T>() + from;
+                              if (inner == 1) {
+                                VectorExpShifted(in, m[at + i], out, n);
+                                return;
+                              }
+                              for (int64_t k = 0; k < n; ++k) {
+                                out[k * inner] =
+                                    math::Exp(in[k * inner] - m[at + i]);
+                              }
+                            });
+                  }
+                });
+      });
   Reduce<SumOp, double>(e.data<T>(), l, y,
                         [](double v) { return std::log(v); });
   for (int64_t i = 0; i < l.kept.n; ++i) y[i] += m[i];
@@ -413,8 +409,7 @@ void ReduceLogSumExp(KernelContext& ctx) {
     } else {
       Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
       LogSumExp<double>(ConvertTo(x, DType::kDouble), l, exact.data<double>());
-      exact = ConvertTo(exact, x.dtype());
-      if (y.bytes() > 0) std::memcpy(y.raw(), exact.raw(), y.bytes());
+      CopyBytes(ConvertTo(exact, x.dtype()), y);
     }
   });
 }

@@ -6,14 +6,13 @@
 // onnx/reference/ops/op_resize.py.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -36,38 +35,40 @@ struct Taps {
   std::vector<double> weight;
 };
 
+enum class Mode { kNearest, kLinear, kCubic };
+enum class Coordinates {
+  kHalfPixel,
+  kHalfPixelSymmetric,
+  kPytorchHalfPixel,
+  kAlignCorners,
+  kAsymmetric,
+  kCropAndResize,
+};
+enum class NearestMode { kPreferFloor, kPreferCeil, kFloor, kCeil };
+enum class AspectRatio { kStretch, kNotLarger, kNotSmaller };
+
 struct ResizeOptions {
-  std::string mode, coordinates, nearest;
+  Mode mode;
+  Coordinates coordinates;
+  NearestMode nearest;
   bool antialias, exclude_outside;
   double cubic_a;
 };
 
-void CheckIsOneOf(const KernelContext& c, const std::string& key,
-                  const std::string& value,
-                  std::initializer_list<const char*> known) {
-  std::string all;
-  for (const char* name : known) {
-    if (value == name) return;
-    all += std::string(all.empty() ? "" : ", ") + name;
-  }
-  Fail("[", c.Where(), "] expected ", key, " to be one of ", all, ", got ",
-       value);
-}
-
 ResizeOptions OptionsOf(const KernelContext& c) {
-  ResizeOptions o = {c.String("mode", "nearest"),
-                     c.String("coordinate_transformation_mode", "half_pixel"),
-                     c.String("nearest_mode", "round_prefer_floor"),
-                     c.Int("antialias", 0) != 0,
-                     c.Int("exclude_outside", 0) != 0,
-                     c.Float("cubic_coeff_a", -0.75f)};
-  CheckIsOneOf(c, "mode", o.mode, {"nearest", "linear", "cubic"});
-  CheckIsOneOf(c, "coordinate_transformation_mode", o.coordinates,
-               {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
-                "align_corners", "asymmetric", "tf_crop_and_resize"});
-  CheckIsOneOf(c, "nearest_mode", o.nearest,
-               {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
-  Check(!o.antialias || o.mode != "nearest", "[", c.Where(),
+  ResizeOptions o = {
+      ChoiceIn<Mode>(c, "mode", "nearest", {"nearest", "linear", "cubic"}),
+      ChoiceIn<Coordinates>(
+          c, "coordinate_transformation_mode", "half_pixel",
+          {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
+           "align_corners", "asymmetric", "tf_crop_and_resize"}),
+      ChoiceIn<NearestMode>(
+          c, "nearest_mode", "round_prefer_floor",
+          {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}),
+      c.Int("antialias", 0) != 0,
+      c.Int("exclude_outside", 0) != 0,
+      c.Float("cubic_coeff_a", -0.75f)};
+  Check(!o.antialias || o.mode != Mode::kNearest, "[", c.Where(),
         "] expected mode linear or cubic with antialias, got nearest");
   return o;
 }
@@ -108,10 +109,10 @@ void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
   std::vector<int64_t> sizes = IntsIn(c, 3);
   Check(sizes.size() == axes.size(), "[", c.Where(), "] expected ", axes.size(),
         " sizes, got ", sizes.size());
-  std::string policy = c.String("keep_aspect_ratio_policy", "stretch");
-  CheckIsOneOf(c, "keep_aspect_ratio_policy", policy,
-               {"stretch", "not_larger", "not_smaller"});
-  float shared = policy == "not_larger" ? std::numeric_limits<float>::max() : 0;
+  auto policy = ChoiceIn<AspectRatio>(c, "keep_aspect_ratio_policy", "stretch",
+                                      {"stretch", "not_larger", "not_smaller"});
+  float shared =
+      policy == AspectRatio::kNotLarger ? std::numeric_limits<float>::max() : 0;
   for (size_t k = 0; k < axes.size(); ++k) {
     ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
     Check(sizes[k] >= 0 && (axis.from > 0 || sizes[k] == 0), "[", c.Where(),
@@ -122,13 +123,13 @@ void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
       axis.scale =
           static_cast<double>(axis.to) / static_cast<double>(axis.from);
       auto scale = static_cast<float>(axis.to) / static_cast<float>(axis.from);
-      shared = policy == "not_larger" ? std::min(shared, scale)
-                                      : std::max(shared, scale);
+      shared = policy == AspectRatio::kNotLarger ? std::min(shared, scale)
+                                                 : std::max(shared, scale);
     }
   }
   for (int64_t d : axes) {
     ResizeAxis& axis = all[static_cast<size_t>(d)];
-    if (policy != "stretch" && axis.from > 0) {
+    if (policy != AspectRatio::kStretch && axis.from > 0) {
       axis.scale = shared;
       axis.to = std::llround(shared * static_cast<float>(axis.from));
     }
@@ -150,7 +151,7 @@ std::vector<ResizeAxis> AxesOf(const KernelContext& c,
         "] expected either scales or sizes");
   if (HasElements(c, 2)) SizesFromScales(c, axes, all);
   if (HasElements(c, 3)) SizesFromSizes(c, axes, all);
-  if (options.coordinates == "tf_crop_and_resize") {
+  if (options.coordinates == Coordinates::kCropAndResize) {
     Check(HasElements(c, 1), "[", c.Where(), "] expected a roi, got none");
     std::vector<double> roi = FloatsIn(c, 1, 2 * axes.size());
     for (size_t k = 0; k < axes.size(); ++k) {
@@ -165,21 +166,22 @@ std::vector<ResizeAxis> AxesOf(const KernelContext& c,
 // ---- tables
 
 // Where element i of the result lies in x.
-double SourceOf(const std::string& mode, const ResizeAxis& axis, int64_t i) {
+double SourceOf(Coordinates mode, const ResizeAxis& axis, int64_t i) {
   auto x = static_cast<double>(i), last = static_cast<double>(axis.from - 1);
-  if (mode == "align_corners") {
+  if (mode == Coordinates::kAlignCorners) {
     return axis.length == 1 ? 0 : x * last / (axis.length - 1);
   }
-  if (mode == "asymmetric") return x / axis.scale;
-  if (mode == "tf_crop_and_resize") {
+  if (mode == Coordinates::kAsymmetric) return x / axis.scale;
+  if (mode == Coordinates::kCropAndResize) {
     double extent = axis.roi_end - axis.roi_begin;
     double inside = axis.length == 1 ? extent * last / 2
                                      : x * extent * last / (axis.length - 1);
     return inside + axis.roi_begin * last;
   }
   double source = (x + 0.5) / axis.scale - 0.5;
-  if (mode == "pytorch_half_pixel") return axis.length == 1 ? -0.5 : source;
-  if (mode == "half_pixel_symmetric") {
+  if (mode == Coordinates::kPytorchHalfPixel)
+    return axis.length == 1 ? -0.5 : source;
+  if (mode == Coordinates::kHalfPixelSymmetric) {
     // Keeps the centre where `to` is not the exact length.
     double adjustment = static_cast<double>(axis.to) / axis.length;
     source += static_cast<double>(axis.from) / 2 * (1 - adjustment);
@@ -187,17 +189,24 @@ double SourceOf(const std::string& mode, const ResizeAxis& axis, int64_t i) {
   return source;
 }
 
-double NearestOf(const std::string& mode, double x) {
-  if (mode == "floor") return std::floor(x);
-  if (mode == "ceil") return std::ceil(x);
-  if (mode == "round_prefer_ceil") return std::floor(x + 0.5);
+double NearestOf(NearestMode mode, double x) {
+  switch (mode) {
+    case NearestMode::kFloor:
+      return std::floor(x);
+    case NearestMode::kCeil:
+      return std::ceil(x);
+    case NearestMode::kPreferCeil:
+      return std::floor(x + 0.5);
+    case NearestMode::kPreferFloor:
+      break;
+  }
   return std::ceil(x - 0.5);
 }
 
 // The triangle or Keys' cubic, at distance x.
 double Kernel1d(const ResizeOptions& options, double x) {
   x = std::abs(x);
-  if (options.mode == "linear") return std::max(1 - x, 0.0);
+  if (options.mode == Mode::kLinear) return std::max(1 - x, 0.0);
   double a = options.cubic_a;
   if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
   if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
@@ -207,10 +216,11 @@ double Kernel1d(const ResizeOptions& options, double x) {
 Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
   double x = SourceOf(options.coordinates, axis, i);
   auto last = static_cast<double>(axis.from - 1);
-  if (options.coordinates == "tf_crop_and_resize" && !(x >= 0 && x <= last)) {
+  if (options.coordinates == Coordinates::kCropAndResize &&
+      !(x >= 0 && x <= last)) {
     return {};
   }
-  double reach = options.mode == "linear" ? 1 : 2;
+  double reach = options.mode == Mode::kLinear ? 1 : 2;
   double shrink = options.antialias ? std::min(axis.scale, 1.0) : 1.0;
   // Further outside nothing changes any more.
   double margin = reach / shrink + 2;
@@ -218,7 +228,7 @@ Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
   auto clamp = [&](double index) {
     return static_cast<int64_t>(std::clamp(index, 0.0, last));
   };
-  if (options.mode == "nearest") {
+  if (options.mode == Mode::kNearest) {
     return {{clamp(NearestOf(options.nearest, x))}, {1}};
   }
   // The element to the left of x, and as many around it as the kernel covers.
@@ -257,22 +267,20 @@ template <typename T>
 void ApplyTable(const std::vector<Taps>& table, int64_t from, int64_t outer,
                 int64_t inner, T extrapolated, const T* x, T* y) {
   auto to = static_cast<int64_t>(table.size());
-  ParallelFor(
-      outer * to, std::max<int64_t>(kMoveGrain / inner, 1),
-      [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const Taps& taps = table[static_cast<size_t>(row % to)];
-          T* target = y + row * inner;
-          std::fill_n(target, inner, taps.index.empty() ? extrapolated : T{0});
-          for (size_t k = 0; k < taps.index.size(); ++k) {
-            auto weight = static_cast<T>(taps.weight[k]);
-            const T* source = x + (row / to * from + taps.index[k]) * inner;
-            for (int64_t i = 0; i < inner; ++i) {
-              target[i] += weight * source[i];
-            }
-          }
+  ParallelFor(outer * to, RowsPerTask(inner), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Taps& taps = table[static_cast<size_t>(row % to)];
+      T* target = y + row * inner;
+      std::fill_n(target, inner, taps.index.empty() ? extrapolated : T{0});
+      for (size_t k = 0; k < taps.index.size(); ++k) {
+        auto weight = static_cast<T>(taps.weight[k]);
+        const T* source = x + (row / to * from + taps.index[k]) * inner;
+        for (int64_t i = 0; i < inner; ++i) {
+          target[i] += weight * source[i];
         }
-      });
+      }
+    }
+  });
 }
 
 // Values are float or double.
@@ -318,7 +326,7 @@ void Resize(KernelContext& c) {
   Check(x.size() > 0, "[", c.Where(), "] expected elements to resize, got ",
         ToString(x.shape()));
   float extrapolated = c.Float("extrapolation_value", 0);
-  if (options.mode == "nearest" && x.rank() > 0) {
+  if (options.mode == Mode::kNearest && x.rank() > 0) {
     return Nearest(options, axes, x,
                    ConvertTo(Tensor::Scalar(extrapolated), x.dtype()), y);
   }
@@ -337,7 +345,7 @@ void Resize(KernelContext& c) {
     }
   }
   if (result.dtype() != x.dtype()) result = ConvertTo(result, x.dtype());
-  std::memcpy(y.raw(), result.raw(), y.bytes());
+  CopyBytes(result, y);
 }
 
 }  // namespace

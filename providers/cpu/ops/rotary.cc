@@ -2,10 +2,12 @@
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc, in the order of operations
 // of their bodies.
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
-#include "providers/cpu/elementwise.h"
+#include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -43,9 +45,8 @@ void Rotary(KernelContext& c) {
     const T *from = x.data<T>(), *cosines = cos.data<T>();
     const T* sines = sin.data<T>();
     T* to = y.data<T>();
-    int64_t grain = (kGrain + width) / std::max<int64_t>(width, 1);
     AmaxMeter meter(c, 0);
-    ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
+    ParallelFor(rows, RowsPerTask(width), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
       for (int64_t row = begin; row < end; ++row) {
         int64_t angle = row % angles * depth, first = row * width;

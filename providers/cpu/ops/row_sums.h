@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "onnx_fp8/parallel.h"
-#include "providers/cpu/elementwise.h"
-
+#include "providers/cpu/tasks.h"
 namespace onnx_fp8 {
 
 // Rows that one partial sum covers; a fixed number, so that the sums do not

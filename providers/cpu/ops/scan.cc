@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "providers/cpu/axis.h"
-#include "providers/cpu/elementwise.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -15,9 +17,8 @@ constexpr int64_t kColumns = 256;  // columns side by side
 // tensor, on all threads.
 template <typename Fn>
 void ForColumns(const AxisView& v, Fn fn) {
-  int64_t blocks = (v.inner + kColumns - 1) / kColumns;
-  int64_t work = std::max<int64_t>(v.n * std::min(v.inner, kColumns), 1);
-  ParallelFor(v.outer * blocks, (kGrain + work - 1) / work,
+  int64_t blocks = DivideUp(v.inner, kColumns);
+  ParallelFor(v.outer * blocks, RowsPerTask(v.n * std::min(v.inner, kColumns)),
               [&](int64_t begin, int64_t end) {
                 for (int64_t at = begin; at < end; ++at) {
                   int64_t column = at % blocks * kColumns;
@@ -38,7 +39,7 @@ template <bool kMax>
 void ArgExtreme(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
-  int64_t axis = NormalizeAxis(ctx.Int("axis", 0), x.rank(), ctx.Where());
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
   bool last = ctx.Int("select_last_index", 0) != 0;
   AxisView v = ViewAlong(x.shape(), axis);
   Check(v.n > 0 || v.outer * v.inner == 0, "[", ctx.Where(),
@@ -80,7 +81,7 @@ void CumSum(KernelContext& ctx) {
         "] expected one integer axis, got ", Name(axes.dtype()), " ",
         ToString(axes.shape()));
   Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
-  int64_t axis = NormalizeAxis(IntAt(axes, 0), x.rank(), ctx.Where());
+  int64_t axis = AxisIn(ctx, IntAt(axes, 0), x.rank());
   bool exclusive = ctx.Int("exclusive", 0) != 0;
   bool reverse = ctx.Int("reverse", 0) != 0;
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());

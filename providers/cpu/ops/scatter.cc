@@ -3,7 +3,6 @@
 // A copy of `data` with elements set, or combined, at computed indices. Updates
 // are applied in order, so repeated indices give the same result every time.
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 
 #include "onnx_fp8/float8.h"
@@ -16,17 +15,6 @@ namespace onnx_fp8 {
 namespace {
 
 enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
-
-Reduction ReductionOf(const KernelContext& c) {
-  std::string name = c.String("reduction", "none");
-  if (name == "none") return Reduction::kNone;
-  if (name == "add") return Reduction::kAdd;
-  if (name == "mul") return Reduction::kMul;
-  if (name == "max") return Reduction::kMax;
-  if (name == "min") return Reduction::kMin;
-  Fail("[", c.Where(), "] expected reduction none, add, mul, max or min, got ",
-       name);
-}
 
 template <typename T>
 T Combine(Reduction reduction, T a, T b) {
@@ -68,7 +56,8 @@ void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
 template <typename Offset>
 void Update(KernelContext& c, int64_t count, int64_t block,
             const Offset& offset, Tensor& y) {
-  Reduction reduction = ReductionOf(c);
+  auto reduction = ChoiceIn<Reduction>(c, "reduction", "none",
+                                       {"none", "add", "mul", "max", "min"});
   // Data and updates may be one value, and the result in its place.
   Tensor updates = y.SharesDataWith(c.In(2)) ? c.In(2).Clone() : c.In(2);
   auto update = [&]<typename T>() {
@@ -94,9 +83,7 @@ void Update(KernelContext& c, int64_t count, int64_t block,
 Tensor& CopyOfData(KernelContext& c) {
   const Tensor& data = c.In(0);
   Tensor& y = c.Out(0, data.dtype(), data.shape());
-  if (y.bytes() > 0 && !y.SharesDataWith(data)) {
-    std::memcpy(y.raw(), data.raw(), y.bytes());
-  }
+  CopyBytes(data, y);
   return y;
 }
 
@@ -135,9 +122,7 @@ void ScatterND(KernelContext& c) {
   const Tensor& indices = Operand(c, 1);
   const Tensor& updates = Operand(c, 2);
   CheckSameDType(c, data, updates);
-  Check(indices.dtype() == DType::kInt64 || indices.dtype() == DType::kInt32,
-        "[", c.Where(), "] expected int32 or int64 indices, got ",
-        Name(indices.dtype()));
+  CheckIndexType(c, 1);
   Check(indices.rank() > 0 && indices.dim(-1) <= data.rank(), "[", c.Where(),
         "] expected indices into ", data.rank(), " axes, got ",
         ToString(indices.shape()));
@@ -158,12 +143,7 @@ void ScatterND(KernelContext& c) {
   std::vector<int64_t> offsets(static_cast<size_t>(count), 0);
   for (size_t i = 0; i < offsets.size(); ++i) {
     for (size_t d = 0; d < k; ++d) {
-      int64_t index = values[i * k + d];
-      if (index < -sizes[d] || index >= sizes[d]) [[unlikely]] {
-        Fail("[", c.Where(), "] expected indices in ", -sizes[d], "…",
-             sizes[d] - 1, ", got ", index);
-      }
-      offsets[i] += (index < 0 ? index + sizes[d] : index) * strides[d];
+      offsets[i] += IndexInto(c, values[i * k + d], sizes[d]) * strides[d];
     }
   }
   auto offset = [&](int64_t i) { return offsets[static_cast<size_t>(i)]; };

@@ -5,12 +5,11 @@
 #include <cstring>
 #include <numeric>
 
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
-#include "providers/cpu/axis.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -74,7 +73,7 @@ void Trilu(KernelContext& c) {
   DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
-    ParallelFor(x.size() / columns, std::max<int64_t>(kMoveGrain / columns, 1),
+    ParallelFor(x.size() / columns, RowsPerTask(columns),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t row = begin; row < end; ++row) {
                     const T* xr = from + row * columns;
@@ -169,6 +168,24 @@ void NonZero(KernelContext& c) {
   }
 }
 
+// x along the axis that the node names, or as one line where it names none.
+struct Line {
+  Line(const KernelContext& c, const Tensor& x)
+      : axis(c.Has("axis") ? AxisIn(c, c.Int("axis", 0), x.rank()) : 0),
+        shape(c.Has("axis") ? x.shape() : Shape{x.size()}),
+        view(ViewAlong(shape, axis)) {}
+  // With n slices.
+  Shape ShapeOf(int64_t n) const {
+    Shape other = shape;
+    other[static_cast<size_t>(axis)] = n;
+    return other;
+  }
+
+  int64_t axis;
+  Shape shape;
+  AxisView view;
+};
+
 // x (outer, size, inner) → y (outer, n, inner): the slices at `places`.
 void TakeSlices(const Tensor& x, AxisView s, const std::vector<int64_t>& places,
                 Tensor& y) {
@@ -188,12 +205,8 @@ void Compress(KernelContext& c) {
   Check(condition.dtype() == DType::kBool && condition.rank() == 1, "[",
         c.Where(), "] expected a list of bools as condition, got ",
         Name(condition.dtype()), ToString(condition.shape()));
-  AxisView s = {1, x.size(), 1};
-  int64_t axis = 0;
-  if (c.Has("axis")) {
-    axis = AxisIn(c, c.Int("axis", 0), x.rank());
-    s = ViewAlong(x.shape(), axis);
-  }
+  Line line(c, x);
+  const AxisView& s = line.view;
   Check(condition.size() <= s.n, "[", c.Where(), "] expected at most ", s.n,
         " conditions, got ", condition.size());
   std::vector<int64_t> places;
@@ -201,9 +214,7 @@ void Compress(KernelContext& c) {
     if (condition.data<bool>()[i]) places.push_back(i);
   }
   auto n = static_cast<int64_t>(places.size());
-  Shape shape = c.Has("axis") ? x.shape() : Shape{n};
-  shape[static_cast<size_t>(axis)] = n;
-  TakeSlices(x, s, places, c.Out(0, x.dtype(), shape));
+  TakeSlices(x, s, places, c.Out(0, x.dtype(), line.ShapeOf(n)));
 }
 
 // The distinct slices of an axis. All but `inverse` have one entry per distinct
@@ -249,20 +260,10 @@ Distinct FindDistinct(const T* keys, int64_t size, int64_t length,
   return found;
 }
 
-void EmitInts(KernelContext& c, size_t i, const std::vector<int64_t>& values) {
-  if (!c.HasOut(i)) return;
-  Tensor& y = c.Out(i, DType::kInt64, {static_cast<int64_t>(values.size())});
-  std::ranges::copy(values, y.data<int64_t>());
-}
-
 void Unique(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
-  AxisView s = {1, x.size(), 1};
-  int64_t axis = 0;
-  if (c.Has("axis")) {
-    axis = AxisIn(c, c.Int("axis", 0), x.rank());
-    s = ViewAlong(x.shape(), axis);
-  }
+  Line line(c, x);
+  const AxisView& s = line.view;
   Tensor keys = Comparable(x);
   Tensor rows = Tensor::Allocate(keys.dtype(), {s.n, s.outer, s.inner});
   Shape order = {s.n, s.outer, s.inner};
@@ -275,12 +276,10 @@ void Unique(KernelContext& c) {
                          c.Int("sorted", 1) != 0);
   });
   auto n = static_cast<int64_t>(found.first.size());
-  Shape shape = c.Has("axis") ? x.shape() : Shape{n};
-  shape[static_cast<size_t>(axis)] = n;
-  TakeSlices(x, s, found.first, c.Out(0, x.dtype(), shape));
-  EmitInts(c, 1, found.first);
-  EmitInts(c, 2, found.inverse);
-  EmitInts(c, 3, found.count);
+  TakeSlices(x, s, found.first, c.Out(0, x.dtype(), line.ShapeOf(n)));
+  SetResult(c, 1, Tensor::Ints(found.first));
+  SetResult(c, 2, Tensor::Ints(found.inverse));
+  SetResult(c, 3, Tensor::Ints(found.count));
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "providers/cpu/axis.h"
-#include "providers/cpu/elementwise.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -22,7 +24,7 @@ template <typename T, size_t kOperands, typename Fn>
 void ForSlices(const AxisView& v, const T* const (&in)[kOperands], T* out,
                Fn fn) {
   if (v.n == 0) return;
-  ParallelFor(v.outer * v.inner, (kGrain + v.n - 1) / v.n,
+  ParallelFor(v.outer * v.inner, RowsPerTask(v.n),
               [&](int64_t begin, int64_t end) {
                 std::vector<T> copies;
                 if (v.inner > 1)
@@ -54,8 +56,8 @@ struct AlongAxis {
   explicit AlongAxis(KernelContext& ctx, size_t operand = 0)
       : x(Operand(ctx, operand)) {
     // A scalar is a vector of one element.
-    int64_t axis = NormalizeAxis(ctx.Int("axis", -1),
-                                 std::max<int64_t>(x.rank(), 1), ctx.Where());
+    int64_t axis =
+        AxisIn(ctx, ctx.Int("axis", -1), std::max<int64_t>(x.rank(), 1));
     v = x.rank() == 0 ? AxisView{1, 1, 1} : ViewAlong(x.shape(), axis);
     y = Result(ctx, 0, x.dtype(), x.shape());
   }
@@ -116,10 +118,7 @@ void Hardmax(KernelContext& ctx) {
 void SoftmaxGrad(KernelContext& ctx) {
   AlongAxis a(ctx, 1);
   const Tensor& dy = Operand(ctx, 0);
-  Check(dy.dtype() == a.x.dtype() && dy.shape() == a.x.shape(), "[",
-        ctx.Where(), "] expected dy like y, got ", Name(dy.dtype()), " ",
-        ToString(dy.shape()), " and ", Name(a.x.dtype()), " ",
-        ToString(a.x.shape()));
+  CheckOperand(ctx, 0, a.x.dtype(), a.x.shape());
   int64_t n = a.v.n;
   DispatchFloat(a.x.dtype(), ctx.Where(), [&]<typename T>() {
     ForSlices<T, 2>(a.v, {dy.data<T>(), a.x.data<T>()}, a.y.data<T>(),

@@ -2,7 +2,6 @@
 //
 // Ops over one operand, element by element.
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -180,9 +179,7 @@ void BitwiseNot(KernelContext& ctx) {
 void Identity(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
-  if (!y.SharesDataWith(x) && x.bytes() > 0) {
-    std::memcpy(y.raw(), x.raw(), x.bytes());
-  }
+  CopyBytes(x, y);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "onnx_fp8/check.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/math/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -57,14 +58,9 @@ int64_t Extent(const Window& w, size_t axis) {
 enum class AutoPad { kNotSet, kValid, kSameUpper, kSameLower };
 
 AutoPad AutoPadOf(const KernelContext& c) {
-  std::string text = c.String("auto_pad", "NOTSET");
-  if (text == "NOTSET" || text.empty()) return AutoPad::kNotSet;
-  if (text == "VALID") return AutoPad::kValid;
-  if (text == "SAME_UPPER") return AutoPad::kSameUpper;
-  Check(text == "SAME_LOWER", "[", c.Where(),
-        "] expected auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER, got ",
-        text);
-  return AutoPad::kSameLower;
+  if (c.String("auto_pad", "").empty()) return AutoPad::kNotSet;
+  return ChoiceIn<AutoPad>(c, "auto_pad", "NOTSET",
+                           {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"});
 }
 
 void SplitPad(AutoPad mode, int64_t total, size_t axis, Window& w) {
@@ -101,7 +97,7 @@ Window WindowOver(const KernelContext& c, const Shape& x,
     int64_t in = w.in[axis], stride = w.stride[axis];
     int64_t extent = Extent(w, axis);
     if (mode == AutoPad::kSameUpper || mode == AutoPad::kSameLower) {
-      int64_t positions = (in + stride - 1) / stride;
+      int64_t positions = DivideUp(in, stride);
       int64_t total = (positions - 1) * stride + extent - in;
       SplitPad(mode, std::max<int64_t>(total, 0), axis, w);
     }

@@ -8,7 +8,7 @@
 #include "graph/infer_shapes.h"
 #include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 
@@ -47,7 +47,7 @@ void ExpectBodyAndKernelAgree(const std::string& op,
                               const std::vector<Tensor>& inputs,
                               const Attributes& attributes, size_t outputs) {
   auto body = RunBody(op, inputs, attributes, outputs);
-  auto kernel = RunKernel(op, inputs, attributes, outputs, kDomain);
+  auto kernel = RunNode(op, inputs, attributes, outputs, kDomain);
   for (size_t i = 0; i < outputs; ++i) {
     EXPECT_TRUE(Identical(body[i], kernel[i]))
         << op << " output " << i << ", first input "

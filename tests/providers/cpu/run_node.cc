@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/providers/cpu/run_node.h"
 
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "onnx_fp8/check.h"
+#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 
 namespace onnx_fp8 {
@@ -13,20 +16,25 @@ std::vector<Tensor> RunNode(const std::string& op,
                             Attributes attributes, size_t outputs,
                             const std::string& domain) {
   Graph graph;
-  std::vector<Value*> operands;
+  std::vector<Value*> in;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    operands.push_back(inputs[i].defined()
-                           ? graph.AddInput("x" + std::to_string(i),
-                                            inputs[i].dtype(),
-                                            inputs[i].shape())
-                           : nullptr);
+    const Tensor& t = inputs[i];
+    std::string name = "x" + std::to_string(i);
+    in.push_back(t.defined() ? graph.AddInput(name, t.dtype(), t.shape())
+                             : nullptr);
   }
-  std::vector<std::string> names;
-  for (size_t i = 0; i < outputs; ++i) names.push_back("y" + std::to_string(i));
-  Node* node =
-      graph.AddNode(op, operands, names, std::move(attributes), domain);
+  std::vector<std::string> out;
+  for (size_t i = 0; i < outputs; ++i) {
+    out.push_back("y" + std::to_string(i));
+  }
+  Node* node = graph.AddNode(op, in, out, std::move(attributes), domain);
   node->name = "n";
-  return MakeCpuEvaluator()->Evaluate(*node, inputs);
+  const KernelEntry* entry = CpuKernels().Find(domain, op);
+  Check(entry != nullptr, "[", node->Where(), "] expected a kernel, got none");
+  std::vector<Tensor> results(outputs);
+  KernelContext context(*node, inputs, results);
+  entry->kernel(context);
+  return results;
 }
 
 std::string ErrorOf(const std::string& op, const std::vector<Tensor>& inputs,
@@ -38,6 +46,29 @@ std::string ErrorOf(const std::string& op, const std::vector<Tensor>& inputs,
     return error.what();
   }
   return "";
+}
+
+Tensor RandomNormal(Shape shape, uint64_t seed) {
+  Tensor t = Tensor::Allocate(DType::kFloat, std::move(shape));
+  for (int64_t i = 0; i < t.size(); ++i) {
+    auto counter = static_cast<uint64_t>(2 * i);
+    double u = 1.0 - RandomUniform(seed, counter);
+    double v = RandomUniform(seed, counter + 1);
+    t.data<float>()[i] = static_cast<float>(std::sqrt(-2 * std::log(u)) *
+                                            std::cos(2 * std::numbers::pi * v));
+  }
+  return t;
+}
+
+double LargestDifference(const Tensor& x, const Tensor& y) {
+  Check(x.shape() == y.shape(), "expected shape ", ToString(x.shape()),
+        ", got ", ToString(y.shape()));
+  double largest = 0;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    double d = std::fabs(DoubleAt(x, i) - DoubleAt(y, i));
+    if (!(d <= largest)) largest = d;  // NaN too
+  }
+  return largest;
 }
 
 Tensor Count(const Shape& shape) {

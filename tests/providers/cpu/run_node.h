@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,9 @@
 
 namespace onnx_fp8 {
 
-// The results of one node on the CPU kernels; an undefined input tensor stands
-// for an omitted operand. The node is called "n". Result shapes are not known
-// before.
+// The results of the CPU kernel of one node that is not part of a model; an
+// undefined input tensor stands for an omitted operand. The node is called "n".
+// Result shapes are not known before. Errors: what the kernel finds wrong.
 std::vector<Tensor> RunNode(const std::string& op,
                             const std::vector<Tensor>& inputs,
                             Attributes attributes = {}, size_t outputs = 1,
@@ -28,6 +29,12 @@ inline Tensor RunNode1(const std::string& op, const std::vector<Tensor>& inputs,
 std::string ErrorOf(const std::string& op, const std::vector<Tensor>& inputs,
                     Attributes attributes = {}, size_t outputs = 1,
                     const std::string& domain = "");
+
+// Standard normal numbers (Box-Muller), the same for the same seed.
+Tensor RandomNormal(Shape shape, uint64_t seed);
+
+// Largest |x - y| over all elements. REQUIRES: one shape, numeric.
+double LargestDifference(const Tensor& x, const Tensor& y);
 
 // Float tensor of 0, 1, 2, … .
 Tensor Count(const Shape& shape);

@@ -9,7 +9,7 @@
 #include "onnx_fp8/parallel.h"
 #include "tests/providers/cpu/body_runner.h"
 #include "tests/providers/cpu/isas.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -45,7 +45,7 @@ Attributes AttributesOf(const Blocks& b, const Rule& rule) {
 
 std::vector<Tensor> Quantize(const Tensor& x, const Blocks& b,
                              const Rule& rule) {
-  return RunKernel("QuantizeBlock", {x}, AttributesOf(b, rule), 3, kDomain);
+  return RunNode("QuantizeBlock", {x}, AttributesOf(b, rule), 3, kDomain);
 }
 
 // --- the formulas, one element after the other ------------------------------
@@ -249,9 +249,8 @@ TEST(QuantizeBlock, ScalesOfEightBits) {
 TEST(QuantizeBlock, IsQuantizeTensorForOneBlock) {
   for (const Tensor& x : ManyTensors()) {
     auto block = Quantize(x, {0, 0}, {});
-    auto tensor =
-        RunKernel("QuantizeTensor", {x},
-                  {{"to", int64_t{17}}, {"q_max", 448.0f}}, 3, kDomain);
+    auto tensor = RunNode("QuantizeTensor", {x},
+                          {{"to", int64_t{17}}, {"q_max", 448.0f}}, 3, kDomain);
     EXPECT_TRUE(Identical(block[0], tensor[0]));
     EXPECT_TRUE(Identical(block[1].Reshaped({}), tensor[1]));
     EXPECT_TRUE(Identical(block[2], tensor[2]));
@@ -286,9 +285,9 @@ TEST(QuantizeBlock, RefusesWhatDoesNotFit) {
   EXPECT_THROW(Quantize(x, {2, 3}, {DType::kE4M3, 0, DType::kE8M0}), Error);
   EXPECT_THROW(Quantize(x, {2, 3}, {DType::kE4M3, 1, DType::kDouble}), Error);
   EXPECT_THROW(
-      RunKernel("QuantizeBlock", {x},
-                {{"block_rows", int64_t{1}}, {"block_columns", int64_t{0}}}, 3,
-                kDomain),
+      RunNode("QuantizeBlock", {x},
+              {{"block_rows", int64_t{1}}, {"block_columns", int64_t{0}}}, 3,
+              kDomain),
       Error);
 }
 
@@ -308,7 +307,7 @@ TEST(DequantizeBlock, FollowsItsFormulaAndItsBody) {
           auto out = Quantize(x, b, {to, pow2, scale_to});
           std::vector<Tensor> in = {out[0], out[1]};
           Tensor y =
-              RunKernel("DequantizeBlock", in, AttributesOf(b), 1, kDomain)[0];
+              RunNode("DequantizeBlock", in, AttributesOf(b), 1, kDomain)[0];
           ASSERT_EQ(y.shape(), x.shape());
           for (int64_t i = 0; i < x.size(); ++i) {
             int64_t block = BlockOf(i / columns, b.rows) * out[1].dim(1) +
@@ -339,8 +338,8 @@ TEST(DequantizeBlock, EveryInstructionSetAndNumberOfThreadsGivesTheSameBits) {
       WithIsa with(isa);
       for (int n : {1, 2}) {
         SetNumThreads(n);
-        EXPECT_TRUE(Identical(RunKernel("DequantizeBlock", {out[0], out[1]},
-                                        AttributesOf(b), 1, kDomain)[0],
+        EXPECT_TRUE(Identical(RunNode("DequantizeBlock", {out[0], out[1]},
+                                      AttributesOf(b), 1, kDomain)[0],
                               expected));
       }
     }
@@ -352,7 +351,7 @@ TEST(DequantizeBlock, TakesAScalarWhereThereIsOneBlock) {
   Tensor q = ConvertTo(RandomNormal({3, 5}, 1), DType::kE4M3);
   std::vector<Tensor> in = {q, Tensor::Scalar(0.3f)};
   auto run = [&](const Blocks& b) {
-    return RunKernel("DequantizeBlock", in, AttributesOf(b), 1, kDomain)[0];
+    return RunNode("DequantizeBlock", in, AttributesOf(b), 1, kDomain)[0];
   };
   EXPECT_EQ(run({0, 0}).data<float>()[7],
             static_cast<float>(DoubleAt(q, 7)) * 0.3f);

@@ -9,7 +9,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/body_runner.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -37,8 +37,8 @@ Quantized RunQuantize(const Tensor& x, DType format,
                       const float* scale_in = nullptr) {
   std::vector<Tensor> in = {x};
   if (scale_in) in.push_back(Tensor::Scalar(*scale_in));
-  auto out = RunKernel(scale_in ? "QuantizeWith" : "QuantizeTensor", in,
-                       To(format), 3, kDomain);
+  auto out = RunNode(scale_in ? "QuantizeWith" : "QuantizeTensor", in,
+                     To(format), 3, kDomain);
   return {out[0], *out[1].data<float>(), *out[2].data<float>()};
 }
 
@@ -105,8 +105,8 @@ TEST(QuantizeWith, UsesTheGivenScaleOrItsOwn) {
 TEST(Quantize, RefusesWhatDoesNotFit) {
   Tensor x = RandomNormal({4}, 1);
   auto run = [&](const std::vector<Tensor>& in, Attributes attributes) {
-    RunKernel(in.size() == 2 ? "QuantizeWith" : "QuantizeTensor", in,
-              std::move(attributes), 3, kDomain);
+    RunNode(in.size() == 2 ? "QuantizeWith" : "QuantizeTensor", in,
+            std::move(attributes), 3, kDomain);
   };
   EXPECT_THROW(run({ConvertTo(x, DType::kDouble)}, To(DType::kE4M3)), Error);
   EXPECT_THROW(run({x}, {}), Error);
@@ -140,7 +140,7 @@ Updated Update(const std::vector<float>& amax, std::vector<float> history,
   auto n = static_cast<int64_t>(amax.size());
   auto h = static_cast<int64_t>(history.size()) / n;
   Tensor q_max = Vector(std::vector<float>(amax.size(), 448.0f));
-  auto out = RunKernel(
+  auto out = RunNode(
       "UpdateScale",
       {Vector(amax), Tensor::From<float>({h, n}, history), Vector(scale), q_max,
        Tensor::Scalar(ok)},
@@ -211,8 +211,8 @@ TEST(UpdateScale, RefusesWhatDoesNotFit) {
   Tensor n = Vector({1, 2}), h = RandomNormal({3, 2}, 1);
   Tensor ok = Tensor::Scalar(true);
   auto run = [&](const std::vector<Tensor>& in, float margin = 0) {
-    RunKernel("UpdateScale", in,
-              {{"most_recent", int64_t{0}}, {"margin", margin}}, 2, kDomain);
+    RunNode("UpdateScale", in,
+            {{"most_recent", int64_t{0}}, {"margin", margin}}, 2, kDomain);
   };
   run({n, h, n, n, ok});
   EXPECT_THROW(run({n, h, n, n, ok}, 0.5f), Error);

@@ -9,7 +9,7 @@
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "tests/providers/cpu/body_runner.h"
 #include "tests/providers/cpu/isas.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -61,9 +61,8 @@ Tensor Product(const Quantized& a, const Quantized& b, int64_t ta, int64_t tb,
                const Tensor& bias = {}) {
   std::vector<Tensor> in = {a.q, a.scale, b.q, b.scale};
   if (bias.defined()) in.push_back(bias);
-  return RunKernel(
-      bias.defined() ? "ScaledMatMulBlockBias" : "ScaledMatMulBlock", in,
-      AttributesOf(a, b, ta, tb), 1, kDomain)[0];
+  return RunNode(bias.defined() ? "ScaledMatMulBlockBias" : "ScaledMatMulBlock",
+                 in, AttributesOf(a, b, ta, tb), 1, kDomain)[0];
 }
 
 // The stored matrix in double, element by element.
@@ -202,9 +201,9 @@ TEST(ScaledMatMulBlock, OneScaleEachIsScaledMatMul) {
   Quantized b = Random({70, 33}, {0, 0}, Scales::kScalar, DType::kE4M3, 2);
   Tensor bias = RandomNormal({33}, 3);
   std::vector<Tensor> in = {a.q, a.scale, b.q, b.scale, bias};
-  Tensor y = RunKernel("ScaledMatMulBias", in,
-                       {{"transA", int64_t{0}}, {"transB", int64_t{0}}}, 1,
-                       kDomain)[0];
+  Tensor y =
+      RunNode("ScaledMatMulBias", in,
+              {{"transA", int64_t{0}}, {"transB", int64_t{0}}}, 1, kDomain)[0];
   EXPECT_TRUE(Identical(Product(a, b, 0, 0, bias), y));
   a.scale = a.scale.Reshaped({1, 1});
   EXPECT_TRUE(Identical(Product(a, b, 0, 0, bias), y));

@@ -5,7 +5,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -15,7 +15,7 @@ struct Quantized {
 };
 
 Quantized Quantize(const Tensor& x, DType format) {
-  auto out = RunKernel(
+  auto out = RunNode(
       "QuantizeTensor", {x},
       {{"to", static_cast<int64_t>(format)}, {"q_max", Float8Max(format)}}, 3,
       kDomain);
@@ -26,9 +26,9 @@ Tensor Product(const Quantized& a, const Quantized& b, int64_t ta, int64_t tb,
                const Tensor& bias = {}) {
   std::vector<Tensor> in = {a.q, a.scale, b.q, b.scale};
   if (bias.defined()) in.push_back(bias);
-  return RunKernel(bias.defined() ? "ScaledMatMulBias" : "ScaledMatMul", in,
-                   {{"transA", ta}, {"transB", tb}, {"role", "dgrad"}}, 1,
-                   kDomain)[0];
+  return RunNode(bias.defined() ? "ScaledMatMulBias" : "ScaledMatMul", in,
+                 {{"transA", ta}, {"transB", tb}, {"role", "dgrad"}}, 1,
+                 kDomain)[0];
 }
 
 // The decoded codes as a matrix: all axes but the last are one.
@@ -66,8 +66,8 @@ TEST(ScaledMatMul, EqualsTheProductOfTheDecodedOperands) {
       Tensor z = Product(a, b, test.ta, test.tb, bias);
       ASSERT_EQ(y.shape(), test.y);
       ASSERT_EQ(z.shape(), test.y);
-      Tensor sum = RunKernel("Gemm", {Matrix(a), Matrix(b)},
-                             {{"transA", test.ta}, {"transB", test.tb}})[0];
+      Tensor sum = RunNode("Gemm", {Matrix(a), Matrix(b)},
+                           {{"transA", test.ta}, {"transB", test.tb}})[0];
       float scale = *a.scale.data<float>() * *b.scale.data<float>();
       for (int64_t i = 0; i < y.size(); ++i) {
         float expected = sum.data<float>()[i] * scale;
@@ -96,7 +96,7 @@ TEST(ScaledMatMul, KeepsTheSignalOfALinearLayer) {
   Tensor x = RandomNormal({m, k}, 1), w = RandomNormal({k, n}, 2);
   Tensor dy = RandomNormal({m, n}, 3);
   auto exact = [](const Tensor& a, const Tensor& b, int64_t ta, int64_t tb) {
-    return RunKernel("Gemm", {a, b}, {{"transA", ta}, {"transB", tb}})[0];
+    return RunNode("Gemm", {a, b}, {{"transA", ta}, {"transB", tb}})[0];
   };
   Quantized xq = Quantize(x, DType::kE4M3), wq = Quantize(w, DType::kE4M3);
   Quantized dq = Quantize(dy, DType::kE5M2);

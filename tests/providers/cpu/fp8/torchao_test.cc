@@ -8,7 +8,7 @@
 #include <set>
 
 #include "onnx_fp8/float8.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 #include "tests/support/paths.h"
 #include "training/npy.h"
 
@@ -62,7 +62,7 @@ TEST(Torchao, EveryCodeAndEveryScaleIsTheSame) {
     Attributes attributes = {{"to", int64_t{c.to}},
                              {"q_max", Float8Max(static_cast<DType>(c.to))}};
     if (c.rows == 0 && c.columns == 0 && c.pow2 == 0) {
-      auto tensor = RunKernel("QuantizeTensor", {c.x}, attributes, 3, kDomain);
+      auto tensor = RunNode("QuantizeTensor", {c.x}, attributes, 3, kDomain);
       EXPECT_EQ(Different(tensor[0], c.q), 0) << c.name;
       EXPECT_EQ(Different(tensor[1], c.scale), 0) << c.name;
     }
@@ -70,7 +70,7 @@ TEST(Torchao, EveryCodeAndEveryScaleIsTheSame) {
     attributes["block_columns"] = int64_t{c.columns};
     attributes["pow2"] = int64_t{c.pow2};
     attributes["scale_to"] = int64_t{c.scale_to};
-    auto block = RunKernel("QuantizeBlock", {c.x}, attributes, 3, kDomain);
+    auto block = RunNode("QuantizeBlock", {c.x}, attributes, 3, kDomain);
     EXPECT_EQ(Different(block[0], c.q), 0) << c.name;
     EXPECT_EQ(Different(block[1], c.scale), 0) << c.name;
     codes += c.q.size();

@@ -13,7 +13,7 @@
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "tests/providers/cpu/isas.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,7 +8,7 @@
 #include <array>
 
 #include "tests/providers/cpu/isas.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -10,7 +10,7 @@
 #include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/kernel.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -93,8 +93,8 @@ TEST(Activation, FollowsTheFormulasInFloatAndDouble) {
   Tensor d = Vector(x);
   Tensor f = ConvertTo(d, DType::kFloat);
   for (const Case& c : kCases) {
-    Tensor y = RunKernel(c.op, {d}, c.attributes)[0];
-    Tensor z = RunKernel(c.op, {f}, c.attributes)[0];
+    Tensor y = RunNode(c.op, {d}, c.attributes)[0];
+    Tensor z = RunNode(c.op, {f}, c.attributes)[0];
     ASSERT_EQ(y.dtype(), DType::kDouble);
     ASSERT_EQ(z.dtype(), DType::kFloat);
     for (int i = 0; i < n; ++i) {
@@ -115,19 +115,18 @@ TEST(Activation, FollowsTheFormulasInFloatAndDouble) {
 TEST(Activation, TailsKeepTheirDigits) {
   // 1 + erf(x) and 1 + tanh(u) would be 0 in float here.
   Tensor x = Vector<float>({-8});
-  double y = DoubleAt(RunKernel("Gelu", {x})[0], 0);
+  double y = DoubleAt(RunNode("Gelu", {x})[0], 0);
   EXPECT_NEAR(y, -8 * Cdf(-8), 6e-7 * 8 * Cdf(-8));
-  double softplus =
-      DoubleAt(RunKernel("Softplus", {Vector<float>({-50})})[0], 0);
+  double softplus = DoubleAt(RunNode("Softplus", {Vector<float>({-50})})[0], 0);
   EXPECT_NEAR(softplus, std::exp(-50.0), 1e-7 * std::exp(-50.0));
   // e^400 squared does not fit into a double.
-  EXPECT_EQ(DoubleAt(RunKernel("Mish", {Vector<float>({400})})[0], 0), 400);
+  EXPECT_EQ(DoubleAt(RunNode("Mish", {Vector<float>({400})})[0], 0), 400);
 }
 
 TEST(Activation, NaNPassesThrough) {
   Tensor x = Vector<float>({std::numeric_limits<float>::quiet_NaN()});
   for (const Case& c : kCases) {
-    EXPECT_TRUE(std::isnan(DoubleAt(RunKernel(c.op, {x}, c.attributes)[0], 0)))
+    EXPECT_TRUE(std::isnan(DoubleAt(RunNode(c.op, {x}, c.attributes)[0], 0)))
         << c.op;
   }
 }
@@ -136,16 +135,16 @@ TEST(Activation, InfinityAndHalfPrecision) {
   Tensor x = Vector<double>({kInfinity, -kInfinity});
   for (DType dtype : {DType::kFloat, DType::kDouble, DType::kBFloat16}) {
     Tensor typed = ConvertTo(x, dtype);
-    Tensor s = RunKernel("Sigmoid", {typed})[0];
+    Tensor s = RunNode("Sigmoid", {typed})[0];
     EXPECT_EQ(s.dtype(), dtype);
     EXPECT_EQ(DoubleAt(s, 0), 1);
     EXPECT_EQ(DoubleAt(s, 1), 0);
-    Tensor p = RunKernel("Softplus", {typed})[0];
+    Tensor p = RunNode("Softplus", {typed})[0];
     EXPECT_EQ(DoubleAt(p, 0), kInfinity);
     EXPECT_EQ(DoubleAt(p, 1), 0);
     // x times a number that is 0 at -infinity.
     for (const char* op : {"Mish", "Swish", "Gelu"}) {
-      Tensor y = RunKernel(op, {typed})[0];
+      Tensor y = RunNode(op, {typed})[0];
       EXPECT_EQ(DoubleAt(y, 0), kInfinity) << op;
       EXPECT_TRUE(std::isnan(DoubleAt(y, 1))) << op;
     }
@@ -159,14 +158,14 @@ TEST(Activation, SiluAndItsGradient) {
   for (int i = 0; i < n; ++i) x[static_cast<size_t>(i)] = (i - 1000) / 50.0;
   auto silu = [](double v) { return v / (1 + std::exp(-v)); };
   Tensor d = Vector(x), f = ConvertTo(d, DType::kFloat);
-  Tensor y = RunKernel("Silu", {d}, {}, 1, kDomain)[0];
-  Tensor z = RunKernel("Silu", {f}, {}, 1, kDomain)[0];
+  Tensor y = RunNode("Silu", {d}, {}, 1, kDomain)[0];
+  Tensor z = RunNode("Silu", {f}, {}, 1, kDomain)[0];
   Tensor dy = ConvertTo(RandomNormal({n}, 9), DType::kDouble);
-  Tensor dx = RunKernel("SiluGrad", {dy, d}, {}, 1, kDomain)[0];
-  Tensor dz = RunKernel("SiluGrad", {ConvertTo(dy, DType::kFloat), f}, {}, 1,
-                        kDomain)[0];
+  Tensor dx = RunNode("SiluGrad", {dy, d}, {}, 1, kDomain)[0];
+  Tensor dz =
+      RunNode("SiluGrad", {ConvertTo(dy, DType::kFloat), f}, {}, 1, kDomain)[0];
   double tail =
-      DoubleAt(RunKernel("Silu", {Vector<float>({-80})}, {}, 1, kDomain)[0], 0);
+      DoubleAt(RunNode("Silu", {Vector<float>({-80})}, {}, 1, kDomain)[0], 0);
   EXPECT_NEAR(tail, silu(-80), 1e-6 * std::fabs(silu(-80)));
   const double h = 1e-5;
   for (int i = 0; i < n; ++i) {
@@ -182,16 +181,16 @@ TEST(Activation, SiluAndItsGradient) {
 TEST(Activation, Clip) {
   Tensor x = Vector<int32_t>({-5, 0, 5, 9});
   Tensor low = Tensor::Scalar(-1), high = Tensor::Scalar(6);
-  EXPECT_EQ(ToInts(RunKernel("Clip", {x, low, high})[0]),
+  EXPECT_EQ(ToInts(RunNode("Clip", {x, low, high})[0]),
             (std::vector<int64_t>{-1, 0, 5, 6}));
-  EXPECT_EQ(ToInts(RunKernel("Clip", {x, Tensor(), high})[0]),
+  EXPECT_EQ(ToInts(RunNode("Clip", {x, Tensor(), high})[0]),
             (std::vector<int64_t>{-5, 0, 5, 6}));
-  EXPECT_EQ(ToInts(RunKernel("Clip", {x, high, low})[0]),
+  EXPECT_EQ(ToInts(RunNode("Clip", {x, high, low})[0]),
             (std::vector<int64_t>{-1, -1, -1, -1}));
   Tensor f = Vector<float>({static_cast<float>(kInfinity), -2});
-  EXPECT_TRUE(Identical(RunKernel("Clip", {f})[0], f));
-  EXPECT_THROW(RunKernel("Clip", {x, Tensor::Scalar(1.0f)}), Error);
-  EXPECT_THROW(RunKernel("Clip", {x, x}), Error);
+  EXPECT_TRUE(Identical(RunNode("Clip", {f})[0], f));
+  EXPECT_THROW(RunNode("Clip", {x, Tensor::Scalar(1.0f)}), Error);
+  EXPECT_THROW(RunNode("Clip", {x, x}), Error);
 }
 
 // Against central differences of the op in double.
@@ -205,18 +204,17 @@ TEST(Activation, GeluGradients) {
   for (bool tanh : {false, true}) {
     auto reference = [&](double v) { return tanh ? TanhGelu(v) : v * Cdf(v); };
     const char* op = tanh ? "GeluTanhGrad" : "GeluGrad";
-    Tensor dx = RunKernel(op, {dy, d}, {}, 1, kDomain)[0];
-    Tensor fx = RunKernel(
-        op, {ConvertTo(dy, DType::kFloat), ConvertTo(d, DType::kFloat)}, {}, 1,
-        kDomain)[0];
+    Tensor dx = RunNode(op, {dy, d}, {}, 1, kDomain)[0];
+    Tensor fx =
+        RunNode(op, {ConvertTo(dy, DType::kFloat), ConvertTo(d, DType::kFloat)},
+                {}, 1, kDomain)[0];
     for (int i = 0; i < n; ++i) {
       double v = DoubleAt(d, i);
       double slope = (reference(v + h) - reference(v - h)) / (2 * h);
       ASSERT_NEAR(DoubleAt(dx, i), DoubleAt(dy, i) * slope, 1e-8) << op << v;
       ASSERT_NEAR(DoubleAt(fx, i), DoubleAt(dx, i), 2e-6) << op << v;
     }
-    EXPECT_THROW(RunKernel(op, {dy, Vector<double>({1})}, {}, 1, kDomain),
-                 Error);
+    EXPECT_THROW(RunNode(op, {dy, Vector<double>({1})}, {}, 1, kDomain), Error);
   }
 }
 
@@ -228,20 +226,20 @@ TEST(Dropout, InferenceIsTheIdentity) {
   Tensor none = Tensor::Scalar(0.0f);
   for (const auto& inputs :
        {std::vector<Tensor>{x}, {x, ratio}, {x, ratio, off}, {x, none, on}}) {
-    std::vector<Tensor> y = RunKernel("Dropout", inputs, {}, 2);
+    std::vector<Tensor> y = RunNode("Dropout", inputs, {}, 2);
     EXPECT_TRUE(Identical(y[0], x));
     EXPECT_EQ(ToInts(y[1]), std::vector<int64_t>(50, 1));
   }
-  EXPECT_THROW(RunKernel("Dropout", {x, Tensor::Scalar(1.5f), on}), Error);
-  EXPECT_THROW(RunKernel("Dropout", {x, x, on}), Error);
+  EXPECT_THROW(RunNode("Dropout", {x, Tensor::Scalar(1.5f), on}), Error);
+  EXPECT_THROW(RunNode("Dropout", {x, x, on}), Error);
 }
 
 TEST(Dropout, TrainingDrawsByCounter) {
   const int64_t n = 40000;
   Tensor x = RandomNormal({n}, 1);
   Tensor on = ConvertTo(Tensor::Scalar(1.0f), DType::kBool);
-  std::vector<Tensor> y = RunKernel("Dropout", {x, Tensor::Scalar(0.25f), on},
-                                    {{"seed", int64_t{42}}}, 2);
+  std::vector<Tensor> y = RunNode("Dropout", {x, Tensor::Scalar(0.25f), on},
+                                  {{"seed", int64_t{42}}}, 2);
   int64_t kept = 0;
   uint64_t seed = RandomBits(42, 0);  // of draw 0
   for (int64_t i = 0; i < n; ++i) {
@@ -253,7 +251,7 @@ TEST(Dropout, TrainingDrawsByCounter) {
   }
   // Standard deviation of the count: 87.
   EXPECT_NEAR(static_cast<double>(kept), 0.75 * n, 500);
-  Tensor all = RunKernel("Dropout", {x, Tensor::Scalar(1.0f), on})[0];
+  Tensor all = RunNode("Dropout", {x, Tensor::Scalar(1.0f), on})[0];
   EXPECT_EQ(LargestDifference(all, Tensor::Zeros(DType::kFloat, {n})), 0);
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "onnx_fp8/parallel.h"
-#include "tests/providers/cpu/kernel_runner.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

@@ -9,7 +9,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -23,9 +23,8 @@ Tensor Vector(const std::vector<T>& values) {
 }
 
 Tensor Cast(const Tensor& x, DType to, int64_t saturate = 1) {
-  return RunKernel(
-      "Cast", {x},
-      {{"to", static_cast<int64_t>(to)}, {"saturate", saturate}})[0];
+  return RunNode("Cast", {x},
+                 {{"to", static_cast<int64_t>(to)}, {"saturate", saturate}})[0];
 }
 
 const DType kDTypes[] = {
@@ -142,13 +141,13 @@ TEST(Cast, IntegersWrap) {
 
 TEST(Cast, LikeAndErrors) {
   Tensor x = Vector<float>({1.5f});
-  Tensor y = RunKernel("CastLike", {x, Tensor::Scalar(int64_t{7})})[0];
+  Tensor y = RunNode("CastLike", {x, Tensor::Scalar(int64_t{7})})[0];
   EXPECT_TRUE(Identical(y, Tensor::Ints({1})));
   EXPECT_TRUE(Identical(Cast(x, DType::kFloat), x));
   EXPECT_THROW(Cast(x, DType::kString), Error);
   EXPECT_THROW(Cast(x, static_cast<DType>(99)), Error);
   EXPECT_THROW(Cast(x, DType::kE8M0, 0), Error);
-  EXPECT_THROW(RunKernel("CastLike", {x}), Error);
+  EXPECT_THROW(RunNode("CastLike", {x}), Error);
 }
 
 }  // namespace

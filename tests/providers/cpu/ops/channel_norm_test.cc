@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -79,7 +79,7 @@ TEST(BatchNorm, InferenceAndTraining) {
     auto channel = [&](int64_t i) { return i / inner % 4; };
 
     Tensor y =
-        RunKernel("BatchNormalization", inputs, {{"epsilon", kEpsilon}})[0];
+        RunNode("BatchNormalization", inputs, {{"epsilon", kEpsilon}})[0];
     ExpectNormalized(y, x, 4, inner, scale, bias, [&](int64_t i) {
       return Moments{DoubleAt(mean, channel(i)),
                      DoubleAt(variance, channel(i))};
@@ -89,7 +89,7 @@ TEST(BatchNorm, InferenceAndTraining) {
     Attributes training = {{"epsilon", kEpsilon},
                            {"momentum", 0.75f},
                            {"training_mode", int64_t{1}}};
-    auto z = RunKernel("BatchNormalization", inputs, training, 3);
+    auto z = RunNode("BatchNormalization", inputs, training, 3);
     ExpectNormalized(z[0], x, 4, inner, scale, bias,
                      [&](int64_t i) { return batch[channel(i)]; });
     for (int64_t c = 0; c < 4; ++c) {
@@ -100,12 +100,12 @@ TEST(BatchNorm, InferenceAndTraining) {
                   1e-13);
     }
     for (Tensor& t : inputs) t = ConvertTo(t, DType::kFloat);
-    auto f = RunKernel("BatchNormalization", inputs, training, 3);
+    auto f = RunNode("BatchNormalization", inputs, training, 3);
     EXPECT_EQ(f[1].dtype(), DType::kFloat);
     ExpectNormalized(f[0], inputs[0], 4, inner, scale, bias,
                      [&](int64_t i) { return batch[channel(i)]; });
     inputs[3] = Tensor::Zeros(DType::kFloat, {3});
-    EXPECT_THROW(RunKernel("BatchNormalization", inputs), Error);
+    EXPECT_THROW(RunNode("BatchNormalization", inputs), Error);
   }
 }
 
@@ -113,24 +113,24 @@ TEST(GroupNorm, InstancesAndGroups) {
   Tensor x = Random({3, 6, 5, 2}, 1);
   Tensor scale = Random({6}, 2), bias = Random({6}, 3);
   auto instance = MomentsBy(x, [](int64_t i) { return i / 10; });
-  Tensor y = RunKernel("InstanceNormalization", {x, scale, bias},
-                       {{"epsilon", kEpsilon}})[0];
+  Tensor y = RunNode("InstanceNormalization", {x, scale, bias},
+                     {{"epsilon", kEpsilon}})[0];
   ExpectNormalized(y, x, 6, 10, scale, bias,
                    [&](int64_t i) { return instance[i / 10]; });
   auto group = MomentsBy(x, [](int64_t i) { return i / 30; });
   Attributes at = {{"epsilon", kEpsilon}, {"num_groups", int64_t{2}}};
-  y = RunKernel("GroupNormalization", {x, scale, bias}, at)[0];
+  y = RunNode("GroupNormalization", {x, scale, bias}, at)[0];
   ExpectNormalized(y, x, 6, 10, scale, bias,
                    [&](int64_t i) { return group[i / 30]; });
   at["num_groups"] = int64_t{4};
-  EXPECT_THROW(RunKernel("GroupNormalization", {x, scale, bias}, at), Error);
-  EXPECT_THROW(RunKernel("GroupNormalization", {x, scale, bias}), Error);
+  EXPECT_THROW(RunNode("GroupNormalization", {x, scale, bias}, at), Error);
+  EXPECT_THROW(RunNode("GroupNormalization", {x, scale, bias}), Error);
 }
 
 TEST(LpNorm, BothNormsAlongAnyAxis) {
   Tensor x = Tensor::From<float>({2, 2}, std::vector<float>{3, -4, 6, 8});
   auto run = [&](int64_t axis, int64_t p) {
-    Tensor y = RunKernel("LpNormalization", {x}, {{"axis", axis}, {"p", p}})[0];
+    Tensor y = RunNode("LpNormalization", {x}, {{"axis", axis}, {"p", p}})[0];
     return std::vector<double>{DoubleAt(y, 0), DoubleAt(y, 1), DoubleAt(y, 2),
                                DoubleAt(y, 3)};
   };
@@ -145,7 +145,7 @@ TEST(LpNorm, BothNormsAlongAnyAxis) {
 TEST(MeanVarianceNorm, OverAnyAxes) {
   Tensor x = Random({3, 4, 5, 2}, 1);
   auto expect = [&](Attributes at, const std::function<int64_t(int64_t)>& key) {
-    Tensor y = RunKernel("MeanVarianceNormalization", {x}, at)[0];
+    Tensor y = RunNode("MeanVarianceNormalization", {x}, at)[0];
     auto moments = MomentsBy(x, key);
     for (int64_t i = 0; i < x.size(); ++i) {
       Moments m = moments[key(i)];
@@ -157,14 +157,14 @@ TEST(MeanVarianceNorm, OverAnyAxes) {
   expect({}, [](int64_t i) { return i / 10 % 4; });
   expect({{"axes", std::vector<int64_t>{1, -1}}},
          [](int64_t i) { return i / 40 * 5 + i / 2 % 5; });
-  EXPECT_THROW(RunKernel("MeanVarianceNormalization", {Random({2, 2}, 1)}),
+  EXPECT_THROW(RunNode("MeanVarianceNormalization", {Random({2, 2}, 1)}),
                Error);
 }
 
 TEST(Lrn, SumsOverNeighbouringChannels) {
   Tensor x = Random({2, 5, 3}, 1);
   for (int64_t size : {1, 2, 3, 20}) {
-    Tensor y = RunKernel(
+    Tensor y = RunNode(
         "LRN", {x},
         {{"size", size}, {"alpha", 0.5f}, {"beta", 0.25f}, {"bias", 2.0f}})[0];
     for (int64_t i = 0; i < x.size(); ++i) {
@@ -182,7 +182,7 @@ TEST(Lrn, SumsOverNeighbouringChannels) {
       ASSERT_NEAR(DoubleAt(y, i), want, 1e-14);
     }
   }
-  EXPECT_THROW(RunKernel("LRN", {x}), Error);
+  EXPECT_THROW(RunNode("LRN", {x}), Error);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -154,11 +154,11 @@ TEST(Conv, FollowsItsDefinition) {
         x, w, expected, test.s, [&](int64_t xi, int64_t wi, int64_t yi) {
           expected.data<double>()[yi] += DoubleAt(x, xi) * DoubleAt(w, wi);
         });
-    Tensor y = RunKernel("Conv", {x, w, b}, test.s.ToAttributes())[0];
+    Tensor y = RunNode("Conv", {x, w, b}, test.s.ToAttributes())[0];
     ASSERT_EQ(y.shape(), test.y) << ToString(test.x) << ToString(test.w);
     EXPECT_LT(LargestDifference(y, expected), 2e-5) << ToString(test.x);
     auto d = [](const Tensor& t) { return ConvertTo(t, DType::kDouble); };
-    y = RunKernel("Conv", {d(x), d(w), d(b)}, test.s.ToAttributes())[0];
+    y = RunNode("Conv", {d(x), d(w), d(b)}, test.s.ToAttributes())[0];
     EXPECT_LT(LargestDifference(y, expected), 1e-13) << ToString(test.x);
   }
 }
@@ -187,11 +187,11 @@ TEST(ConvTranspose, IsTheAdjoint) {
                       (test.y[i] - 1) * s.stride[i - 2]);
     }
     attributes["output_padding"] = extra;
-    Tensor dx = RunKernel("ConvTranspose", {dy, w, b}, attributes)[0];
+    Tensor dx = RunNode("ConvTranspose", {dy, w, b}, attributes)[0];
     ASSERT_EQ(dx.shape(), test.x);
     EXPECT_LT(LargestDifference(dx, expected), 2e-5) << ToString(test.x);
     auto d = [](const Tensor& t) { return ConvertTo(t, DType::kDouble); };
-    dx = RunKernel("ConvTranspose", {d(dy), d(w), d(b)}, attributes)[0];
+    dx = RunNode("ConvTranspose", {d(dy), d(w), d(b)}, attributes)[0];
     EXPECT_LT(LargestDifference(dx, expected), 1e-13) << ToString(test.x);
   }
 }
@@ -205,7 +205,7 @@ TEST(Conv, AutoPad) {
     } else {
       attributes["auto_pad"] = mode;
     }
-    return RunKernel("Conv", {x, w}, attributes)[0];
+    return RunNode("Conv", {x, w}, attributes)[0];
   };
   Tensor same = run("SAME_UPPER", {});
   EXPECT_EQ(same.shape(), (Shape{1, 1, 4, 4}));
@@ -221,7 +221,7 @@ TEST(ConvTranspose, SizeOfTheResult) {
   Tensor x = RandomNormal({1, 2, 3, 3}, 1), w = RandomNormal({2, 1, 4, 4}, 2);
   auto run = [&](Attributes attributes) {
     attributes["strides"] = Ints{2, 2};
-    return RunKernel("ConvTranspose", {x, w}, attributes)[0];
+    return RunNode("ConvTranspose", {x, w}, attributes)[0];
   };
   EXPECT_EQ(run({}).shape(), (Shape{1, 1, 8, 8}));
   EXPECT_EQ(run({{"auto_pad", "SAME_UPPER"}}).shape(), (Shape{1, 1, 6, 6}));
@@ -237,7 +237,7 @@ TEST(Conv, EmptyBatchesAndBadInput) {
   auto x = [](Shape s) { return Tensor::Zeros(DType::kFloat, std::move(s)); };
   Tensor w = x({4, 2, 3, 3});
   auto run = [](const std::vector<Tensor>& in, Attributes a = {}) {
-    return RunKernel("Conv", in, std::move(a))[0].shape();
+    return RunNode("Conv", in, std::move(a))[0].shape();
   };
   EXPECT_EQ(run({x({0, 2, 5, 5}), w}), (Shape{0, 4, 3, 3}));
   EXPECT_EQ(run({x({1, 0, 5, 5}), x({4, 0, 3, 3})}), (Shape{1, 4, 3, 3}));
@@ -260,9 +260,9 @@ TEST(Conv, EmptyBatchesAndBadInput) {
                                {{"group", int64_t{2}}}}) {
     EXPECT_THROW(run({x({1, 2, 5, 5}), w}, bad), Error) << bad.begin()->first;
   }
-  EXPECT_THROW(RunKernel("ConvTranspose", {x({1, 3, 5, 5}), w}), Error);
-  EXPECT_THROW(RunKernel("ConvTranspose", {x({1, 4, 1, 1}), w},
-                         {{"pads", Ints{2, 2, 2, 2}}}),
+  EXPECT_THROW(RunNode("ConvTranspose", {x({1, 3, 5, 5}), w}), Error);
+  EXPECT_THROW(RunNode("ConvTranspose", {x({1, 4, 1, 1}), w},
+                       {{"pads", Ints{2, 2, 2, 2}}}),
                Error);
 }
 

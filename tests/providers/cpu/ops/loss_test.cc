@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "onnx_fp8/parallel.h"
-#include "tests/providers/cpu/kernel_runner.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
@@ -172,7 +171,7 @@ TEST(Loss, CrossEntropyAndItsGradient) {
     for (DType dtype : {DType::kFloat, DType::kDouble}) {
       Tensor x = ConvertTo(RandomNormal(shape, 3), dtype);
       Tensor labels = Labels({shape[0]}, shape[1]);
-      auto y = RunKernel("CrossEntropy", {x, labels}, kIgnore, 2, kDomain);
+      auto y = RunNode("CrossEntropy", {x, labels}, kIgnore, 2, kDomain);
       Truth truth = TruthOf(x, labels, 0.7);
       double tolerance = dtype == DType::kDouble ? 1e-12 : 4e-6;
       if (shape[0] > 0) {
@@ -185,8 +184,8 @@ TEST(Loss, CrossEntropyAndItsGradient) {
       }
       Tensor dloss = ConvertTo(Tensor::Scalar(0.7f), dtype);
       Truth of_float = TruthOf(x, labels, DoubleAt(dloss, 0));
-      Tensor dx = RunKernel("CrossEntropyGrad", {dloss, x, y[1], labels},
-                            kIgnore, 1, kDomain)[0];
+      Tensor dx = RunNode("CrossEntropyGrad", {dloss, x, y[1], labels}, kIgnore,
+                          1, kDomain)[0];
       ExpectNear(dx, of_float.gradient, tolerance / 4);
     }
   }
@@ -195,7 +194,7 @@ TEST(Loss, CrossEntropyAndItsGradient) {
 TEST(Loss, CrossEntropyOfScoresFarApart) {
   Tensor x = Floats({2, 3}, {1e4f, 0, -1e4f, 5, 5, 5});
   Tensor labels = Tensor::Ints({1, 2});
-  auto y = RunKernel("CrossEntropy", {x, labels}, kIgnore, 2, kDomain);
+  auto y = RunNode("CrossEntropy", {x, labels}, kIgnore, 2, kDomain);
   EXPECT_NEAR(DoubleAt(y[0], 0), (1e4 + std::log(3.0)) / 2, 1e-3);
   EXPECT_EQ(DoubleAt(y[1], 0), 1e4);
   EXPECT_EQ(

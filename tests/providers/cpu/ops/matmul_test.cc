@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
 
 Tensor Product(const Tensor& a, const Tensor& b) {
-  return RunKernel("MatMul", {a, b})[0];
+  return RunNode("MatMul", {a, b})[0];
 }
 
 // NumPy's matmul by its definition, in double.
@@ -109,11 +109,11 @@ TEST(GemmOp, AllAttributesAndBiasShapes) {
         Tensor b = RandomNormal(tb ? Shape{5, 4} : Shape{4, 5}, 2);
         Tensor c = RandomNormal(shape, 3);
         for (float beta : {1.0f, -0.5f, 0.0f}) {
-          Tensor y = RunKernel("Gemm", {a, b, c},
-                               {{"alpha", 0.5f},
-                                {"beta", beta},
-                                {"transA", ta},
-                                {"transB", tb}})[0];
+          Tensor y = RunNode("Gemm", {a, b, c},
+                             {{"alpha", 0.5f},
+                              {"beta", beta},
+                              {"transA", ta},
+                              {"transB", tb}})[0];
           for (int64_t i = 0; i < 15; ++i) {
             int64_t row = i / 5, column = i % 5;
             double sum = 0;
@@ -135,12 +135,12 @@ TEST(GemmOp, AllAttributesAndBiasShapes) {
 
 TEST(GemmOp, DefaultsAndErrors) {
   Tensor a = RandomNormal({2, 3}, 1), b = RandomNormal({3, 4}, 2);
-  Tensor y = RunKernel("Gemm", {a, b})[0];
+  Tensor y = RunNode("Gemm", {a, b})[0];
   EXPECT_LT(LargestDifference(y, Reference(a, b)), 1e-6);
-  EXPECT_THROW(RunKernel("Gemm", {a, a}), Error);
-  EXPECT_THROW(RunKernel("Gemm", {a, b, RandomNormal({3}, 1)}), Error);
-  EXPECT_THROW(RunKernel("Gemm", {a, b, RandomNormal({1, 2, 4}, 1)}), Error);
-  EXPECT_THROW(RunKernel("Gemm", {a, b.Reshaped({1, 3, 4})}), Error);
+  EXPECT_THROW(RunNode("Gemm", {a, a}), Error);
+  EXPECT_THROW(RunNode("Gemm", {a, b, RandomNormal({3}, 1)}), Error);
+  EXPECT_THROW(RunNode("Gemm", {a, b, RandomNormal({1, 2, 4}, 1)}), Error);
+  EXPECT_THROW(RunNode("Gemm", {a, b.Reshaped({1, 3, 4})}), Error);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -64,7 +64,7 @@ TEST(LayerNorm, MatchesTheFormula) {
                      {"epsilon", kEpsilon},
                      {"stash_type", static_cast<int64_t>(DType::kDouble)}};
     Reference want = LayerNorm(x, n, scale, bias, kEpsilon, true);
-    auto y = RunKernel("LayerNormalization", {x, scale, bias}, at, 3);
+    auto y = RunNode("LayerNormalization", {x, scale, bias}, at, 3);
     EXPECT_LE(LargestDifference(y[0], want.y), 1e-13);
     Shape statistics = axis == 1 ? Shape{70, 1, 1} : Shape{70, 3, 1};
     EXPECT_EQ(y[1].dtype(), DType::kDouble);
@@ -73,16 +73,16 @@ TEST(LayerNorm, MatchesTheFormula) {
     EXPECT_LE(LargestDifference(y[2], want.inv_std.Reshaped(statistics)),
               1e-14);
     auto f =
-        RunKernel("LayerNormalization",
-                  {ConvertTo(x, DType::kFloat), ConvertTo(scale, DType::kFloat),
-                   ConvertTo(bias, DType::kFloat)},
-                  {{"axis", axis}, {"epsilon", kEpsilon}}, 3);
+        RunNode("LayerNormalization",
+                {ConvertTo(x, DType::kFloat), ConvertTo(scale, DType::kFloat),
+                 ConvertTo(bias, DType::kFloat)},
+                {{"axis", axis}, {"epsilon", kEpsilon}}, 3);
     EXPECT_EQ(f[2].dtype(), DType::kFloat);
     EXPECT_LE(LargestDifference(f[0], want.y), 1e-5);
     EXPECT_LE(LargestDifference(f[2], want.inv_std.Reshaped(statistics)), 1e-6);
 
     Reference rms = LayerNorm(x, n, scale, Tensor(), kEpsilon, false);
-    auto z = RunKernel("RMSNormalization", {x, scale}, at, 1);
+    auto z = RunNode("RMSNormalization", {x, scale}, at, 1);
     EXPECT_LE(LargestDifference(z[0], rms.y), 1e-13);
   }
 }
@@ -92,7 +92,7 @@ TEST(LayerNorm, ScaleBroadcasts) {
   Tensor one = Tensor::Scalar(2.0);
   Tensor full = Tensor::From<double>({6}, std::vector<double>(6, 2.0));
   auto run = [&](const Tensor& scale) {
-    return RunKernel("LayerNormalization", {x, scale})[0];
+    return RunNode("LayerNormalization", {x, scale})[0];
   };
   EXPECT_TRUE(Identical(run(one), run(full)));
   EXPECT_TRUE(Identical(run(full.Reshaped({1, 1, 6})), run(full)));
@@ -105,11 +105,11 @@ TEST(LayerNorm, ScaleBroadcasts) {
   EXPECT_THROW(run(Random({5}, 1)), Error);
   EXPECT_THROW(run(Random({2, 4, 2, 6}, 1)), Error);
   EXPECT_THROW(run(Tensor::Scalar(1.0f)), Error);
-  EXPECT_THROW(
-      RunKernel("LayerNormalization", {x, one}, {{"axis", int64_t{3}}}), Error);
-  EXPECT_EQ(RunKernel("LayerNormalization", {Random({0, 3}, 1), one})[0].size(),
+  EXPECT_THROW(RunNode("LayerNormalization", {x, one}, {{"axis", int64_t{3}}}),
+               Error);
+  EXPECT_EQ(RunNode("LayerNormalization", {Random({0, 3}, 1), one})[0].size(),
             0);
-  EXPECT_EQ(RunKernel("LayerNormalization", {Random({3, 0}, 1), one})[0].size(),
+  EXPECT_EQ(RunNode("LayerNormalization", {Random({3, 0}, 1), one})[0].size(),
             0);
 }
 
@@ -157,13 +157,13 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
         Reference r = LayerNorm(x, n, scale, bias, kEpsilon, true);
         Shape statistics(shape.size(), 1);
         statistics[0] = 67;
-        d = RunKernel("LayerNormGrad",
-                      {dy, x, scale, r.mean.Reshaped(statistics),
-                       r.inv_std.Reshaped(statistics)},
-                      at, 3, kDomain);
+        d = RunNode("LayerNormGrad",
+                    {dy, x, scale, r.mean.Reshaped(statistics),
+                     r.inv_std.Reshaped(statistics)},
+                    at, 3, kDomain);
         ExpectGradient(bias, d[2], loss);
       } else {
-        d = RunKernel("RMSNormGrad", {dy, x, scale}, at, 2, kDomain);
+        d = RunNode("RMSNormGrad", {dy, x, scale}, at, 2, kDomain);
       }
       ExpectGradient(x, d[0], loss);
       ExpectGradient(scale, d[1], loss);
@@ -178,14 +178,14 @@ TEST(LayerNorm, GradientsInFloatAndOnManyThreads) {
   std::vector<Tensor> inputs = {dy, x, scale, r.mean.Reshaped({300, 1}),
                                 r.inv_std.Reshaped({300, 1})};
   auto exact =
-      RunKernel("LayerNormGrad", inputs, {{"axis", int64_t{-1}}}, 3, kDomain);
+      RunNode("LayerNormGrad", inputs, {{"axis", int64_t{-1}}}, 3, kDomain);
   for (Tensor& t : inputs) t = ConvertTo(t, DType::kFloat);
   int threads = NumThreads();
   std::vector<Tensor> results[2];
   for (int run : {0, 1}) {
     SetNumThreads(run == 0 ? 1 : 3);
     results[run] =
-        RunKernel("LayerNormGrad", inputs, {{"axis", int64_t{-1}}}, 3, kDomain);
+        RunNode("LayerNormGrad", inputs, {{"axis", int64_t{-1}}}, 3, kDomain);
   }
   SetNumThreads(threads);
   for (size_t i = 0; i < 3; ++i) {
@@ -193,13 +193,13 @@ TEST(LayerNorm, GradientsInFloatAndOnManyThreads) {
     // Sums over 300 rows of numbers up to 30, inputs rounded to float.
     EXPECT_LE(LargestDifference(results[0][i], exact[i]), i == 0 ? 2e-5 : 2e-3);
   }
-  EXPECT_THROW(RunKernel("LayerNormGrad",
-                         {inputs[0], inputs[1], inputs[2],
-                          inputs[3].Reshaped({300}), inputs[4]},
-                         {{"axis", int64_t{-1}}}, 3, kDomain),
+  EXPECT_THROW(RunNode("LayerNormGrad",
+                       {inputs[0], inputs[1], inputs[2],
+                        inputs[3].Reshaped({300}), inputs[4]},
+                       {{"axis", int64_t{-1}}}, 3, kDomain),
                Error);
-  EXPECT_THROW(RunKernel("RMSNormGrad", {inputs[0], inputs[1], inputs[3]},
-                         {{"axis", int64_t{-1}}}, 2, kDomain),
+  EXPECT_THROW(RunNode("RMSNormGrad", {inputs[0], inputs[1], inputs[3]},
+                       {{"axis", int64_t{-1}}}, 2, kDomain),
                Error);
 }
 

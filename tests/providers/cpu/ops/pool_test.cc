@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -101,9 +101,9 @@ TEST(MaxPool, FollowsItsDefinition) {
   for (const Case& test : kCases) {
     Tensor x = RandomNormal(test.x, 1);
     Attributes attributes = AttributesOf(test);
-    auto row = RunKernel("MaxPool", {x}, attributes, 2);
+    auto row = RunNode("MaxPool", {x}, attributes, 2);
     attributes["storage_order"] = int64_t{1};
-    auto column = RunKernel("MaxPool", {x}, attributes, 2);
+    auto column = RunNode("MaxPool", {x}, attributes, 2);
     ASSERT_EQ(row[0].shape(), test.y) << ToString(test.x);
     ASSERT_EQ(row[1].shape(), test.y);
     EXPECT_TRUE(Identical(row[0], column[0]));
@@ -126,7 +126,7 @@ TEST(AveragePool, FollowsItsDefinition) {
       Tensor x = RandomNormal(test.x, 1);
       Attributes attributes = AttributesOf(test);
       attributes["count_include_pad"] = int64_t{count_pads};
-      Tensor y = RunKernel("AveragePool", {x}, attributes)[0];
+      Tensor y = RunNode("AveragePool", {x}, attributes)[0];
       ASSERT_EQ(y.shape(), test.y);
       for (int64_t i = 0; i < y.size(); ++i) {
         Reads reads = ReadsOf(test, i);
@@ -146,7 +146,7 @@ TEST(LpPool, FollowsItsDefinition) {
       Tensor x = ConvertTo(RandomNormal(test.x, 1), DType::kDouble);
       Attributes attributes = AttributesOf(test);
       attributes["p"] = p;
-      Tensor y = RunKernel("LpPool", {x}, attributes)[0];
+      Tensor y = RunNode("LpPool", {x}, attributes)[0];
       ASSERT_EQ(y.shape(), test.y);
       for (int64_t i = 0; i < y.size(); ++i) {
         double sum = 0;
@@ -164,8 +164,8 @@ TEST(GlobalPool, ReducesEveryPlane) {
   for (const Shape& shape :
        {Shape{2, 3, 5}, Shape{2, 3, 4, 5}, Shape{1, 2, 2, 2, 3}}) {
     Tensor x = RandomNormal(shape, 1);
-    Tensor mean = RunKernel("GlobalAveragePool", {x})[0];
-    Tensor most = RunKernel("GlobalMaxPool", {x})[0];
+    Tensor mean = RunNode("GlobalAveragePool", {x})[0];
+    Tensor most = RunNode("GlobalMaxPool", {x})[0];
     Shape expected(shape.size(), 1);
     expected[0] = shape[0];
     expected[1] = shape[1];
@@ -189,20 +189,20 @@ TEST(MaxPool, NaNWinsAndBytesWork) {
   Attributes two = {{"kernel_shape", Ints{2}}, {"strides", Ints{2}}};
   Tensor x =
       Tensor::From<float>({1, 1, 6}, std::vector<float>{1, nan, nan, 2, 4, 3});
-  auto y = RunKernel("MaxPool", {x}, two, 2);
+  auto y = RunNode("MaxPool", {x}, two, 2);
   EXPECT_TRUE(std::isnan(DoubleAt(y[0], 0)));
   EXPECT_TRUE(std::isnan(DoubleAt(y[0], 1)));
   EXPECT_EQ(ToInts(y[1]), (Ints{1, 2, 4}));
-  EXPECT_TRUE(std::isnan(DoubleAt(RunKernel("GlobalMaxPool", {x})[0], 0)));
+  EXPECT_TRUE(std::isnan(DoubleAt(RunNode("GlobalMaxPool", {x})[0], 0)));
   Tensor bytes =
       Tensor::From<int8_t>({1, 1, 4}, std::vector<int8_t>{-3, -9, 5, 7});
-  EXPECT_EQ(ToInts(RunKernel("MaxPool", {bytes}, two)[0]), (Ints{-3, 7}));
+  EXPECT_EQ(ToInts(RunNode("MaxPool", {bytes}, two)[0]), (Ints{-3, 7}));
 }
 
 TEST(Pool, BadInput) {
   Tensor x = RandomNormal({1, 1, 4, 4}, 1);
   auto run = [&](const char* op, Attributes a) {
-    return RunKernel(op, {x}, std::move(a))[0].shape();
+    return RunNode(op, {x}, std::move(a))[0].shape();
   };
   for (const char* op : {"MaxPool", "AveragePool", "LpPool"}) {
     EXPECT_EQ(run(op, {{"kernel_shape", Ints{4, 4}}}), (Shape{1, 1, 1, 1}));
@@ -215,11 +215,11 @@ TEST(Pool, BadInput) {
   EXPECT_THROW(run("MaxPool",
                    {{"kernel_shape", Ints{1, 1}}, {"pads", Ints{1, 0, 0, 0}}}),
                Error);
-  EXPECT_THROW(RunKernel("GlobalMaxPool", {RandomNormal({2, 3}, 1)}), Error);
-  EXPECT_THROW(RunKernel("GlobalAveragePool", {RandomNormal({2, 3, 0}, 1)}),
+  EXPECT_THROW(RunNode("GlobalMaxPool", {RandomNormal({2, 3}, 1)}), Error);
+  EXPECT_THROW(RunNode("GlobalAveragePool", {RandomNormal({2, 3, 0}, 1)}),
                Error);
   EXPECT_THROW(
-      RunKernel("MaxPool", {Tensor::Scalar(1.0f)}, {{"kernel_shape", Ints{1}}}),
+      RunNode("MaxPool", {Tensor::Scalar(1.0f)}, {{"kernel_shape", Ints{1}}}),
       Error);
 }
 

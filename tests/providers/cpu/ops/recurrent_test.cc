@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -43,7 +43,7 @@ std::vector<Tensor> RunOp(const Op& op, const Operands& o,
   std::vector<Tensor> in = {o.x, o.w, o.r, o.b, o.lengths, o.h};
   if (op.states == 2) in.insert(in.end(), {o.c, o.peephole});
   attributes.try_emplace("hidden_size", kHidden);
-  return RunKernel(op.name, in, std::move(attributes), 1 + op.states);
+  return RunNode(op.name, in, std::move(attributes), 1 + op.states);
 }
 
 // Rows first … last - 1 of the first axis.

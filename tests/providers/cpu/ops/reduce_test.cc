@@ -9,7 +9,7 @@
 
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -100,8 +100,8 @@ TEST(Reduce, AllOpsOverAllSetsOfAxes) {
         Tensor want = NaiveReduce(op, x, reduce);
         Attributes flat = {{"keepdims", int64_t{0}}};
         std::string name = std::string("Reduce") + op;
-        Tensor y = RunKernel(name, {x, Tensor::Ints(axes)}, flat)[0];
-        Tensor z = RunKernel(name, {d, Tensor::Ints(axes)}, flat)[0];
+        Tensor y = RunNode(name, {x, Tensor::Ints(axes)}, flat)[0];
+        Tensor z = RunNode(name, {d, Tensor::Ints(axes)}, flat)[0];
         ASSERT_EQ(y.shape(), want.shape());
         for (int64_t i = 0; i < want.size(); ++i) {
           double v = DoubleAt(want, i);
@@ -116,26 +116,25 @@ TEST(Reduce, AllOpsOverAllSetsOfAxes) {
 
 TEST(Reduce, AxesAndKeepdims) {
   Tensor x = RandomNormal({2, 3, 4}, 1);
-  EXPECT_EQ(RunKernel("ReduceSum", {x})[0].shape(), (Shape{1, 1, 1}));
-  EXPECT_EQ(RunKernel("ReduceSum", {x, Tensor::Ints({1})})[0].shape(),
+  EXPECT_EQ(RunNode("ReduceSum", {x})[0].shape(), (Shape{1, 1, 1}));
+  EXPECT_EQ(RunNode("ReduceSum", {x, Tensor::Ints({1})})[0].shape(),
             (Shape{2, 1, 4}));
-  EXPECT_EQ(RunKernel("ReduceSum", {x, Tensor::Ints({})})[0].shape(),
+  EXPECT_EQ(RunNode("ReduceSum", {x, Tensor::Ints({})})[0].shape(),
             (Shape{1, 1, 1}));
   Attributes noop = {{"noop_with_empty_axes", int64_t{1}}};
-  EXPECT_TRUE(Identical(RunKernel("ReduceSum", {x}, noop)[0], x));
-  EXPECT_TRUE(Identical(RunKernel("ReduceSumSquare", {x}, noop)[0],
-                        RunKernel("Mul", {x, x})[0]));
-  Tensor scalar = RunKernel("ReduceMax", {Tensor::Scalar(3.0f)})[0];
+  EXPECT_TRUE(Identical(RunNode("ReduceSum", {x}, noop)[0], x));
+  EXPECT_TRUE(Identical(RunNode("ReduceSumSquare", {x}, noop)[0],
+                        RunNode("Mul", {x, x})[0]));
+  Tensor scalar = RunNode("ReduceMax", {Tensor::Scalar(3.0f)})[0];
   EXPECT_TRUE(Identical(scalar, Tensor::Scalar(3.0f)));
-  EXPECT_THROW(RunKernel("ReduceSum", {x, Tensor::Ints({3})}), Error);
-  EXPECT_THROW(RunKernel("ReduceSum", {Tensor::Zeros(DType::kBool, {2})}),
-               Error);
+  EXPECT_THROW(RunNode("ReduceSum", {x, Tensor::Ints({3})}), Error);
+  EXPECT_THROW(RunNode("ReduceSum", {Tensor::Zeros(DType::kBool, {2})}), Error);
 }
 
 TEST(Reduce, EmptySets) {
   Tensor x = Tensor::Zeros(DType::kFloat, {2, 0, 3});
   auto first = [&](const char* op) {
-    Tensor y = RunKernel(op, {x, Tensor::Ints({1})})[0];
+    Tensor y = RunNode(op, {x, Tensor::Ints({1})})[0];
     EXPECT_EQ(y.shape(), (Shape{2, 1, 3}));
     return DoubleAt(y, 5);
   };
@@ -146,17 +145,17 @@ TEST(Reduce, EmptySets) {
   EXPECT_EQ(first("ReduceLogSum"), -kInfinity);
   EXPECT_EQ(first("ReduceLogSumExp"), -kInfinity);
   EXPECT_TRUE(std::isnan(first("ReduceMean")));
-  EXPECT_EQ(RunKernel("ReduceSum", {x, Tensor::Ints({0})})[0].shape(),
+  EXPECT_EQ(RunNode("ReduceSum", {x, Tensor::Ints({0})})[0].shape(),
             (Shape{1, 0, 3}));
   Tensor i = Tensor::Zeros(DType::kInt32, {0});
-  EXPECT_EQ(IntAt(RunKernel("ReduceMax", {i})[0], 0),
+  EXPECT_EQ(IntAt(RunNode("ReduceMax", {i})[0], 0),
             std::numeric_limits<int32_t>::min());
-  EXPECT_THROW(RunKernel("ReduceMean", {i}), Error);
+  EXPECT_THROW(RunNode("ReduceMean", {i}), Error);
 }
 
 TEST(Reduce, IntegersAndBools) {
   Tensor x = Vector<int32_t>({-7, 3, 2147483647, 2});
-  auto of = [&](const char* op) { return IntAt(RunKernel(op, {x})[0], 0); };
+  auto of = [&](const char* op) { return IntAt(RunNode(op, {x})[0], 0); };
   EXPECT_EQ(of("ReduceSum"), -2147483651ll + (1ll << 32));
   EXPECT_EQ(of("ReduceL1"), 2147483659ll - (1ll << 32));
   EXPECT_EQ(of("ReduceMean"), 2147483645 / 4);
@@ -164,36 +163,35 @@ TEST(Reduce, IntegersAndBools) {
   EXPECT_EQ(of("ReduceL2"), 2147483647);
   EXPECT_EQ(of("ReduceLogSumExp"), 2147483647);
   Tensor big = Vector<int64_t>({(1ll << 60) + 1, 1ll << 60});
-  EXPECT_EQ(IntAt(RunKernel("ReduceSum", {big})[0], 0), (1ll << 61) + 1);
-  EXPECT_EQ(IntAt(RunKernel("ReduceMean", {Vector<int64_t>({-3, -4})})[0], 0),
+  EXPECT_EQ(IntAt(RunNode("ReduceSum", {big})[0], 0), (1ll << 61) + 1);
+  EXPECT_EQ(IntAt(RunNode("ReduceMean", {Vector<int64_t>({-3, -4})})[0], 0),
             -3);
   Tensor b =
       ConvertTo(Vector<int32_t>({0, 1, 0, 0}), DType::kBool).Reshaped({2, 2});
   Tensor rows = Tensor::Ints({1});
-  EXPECT_EQ(ToInts(RunKernel("ReduceMax", {b, rows})[0]),
+  EXPECT_EQ(ToInts(RunNode("ReduceMax", {b, rows})[0]),
             (std::vector<int64_t>{1, 0}));
-  EXPECT_EQ(ToInts(RunKernel("ReduceMin", {b})[0]), (std::vector<int64_t>{0}));
+  EXPECT_EQ(ToInts(RunNode("ReduceMin", {b})[0]), (std::vector<int64_t>{0}));
 }
 
 TEST(Reduce, LongSumsAreAccurateAndNaNAndInfinitySurvive) {
   Tensor x = Tensor::Allocate(DType::kFloat, {1, 3000000});
   for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = 0.1f;
   double want = 3e6 * static_cast<double>(0.1f);
-  EXPECT_EQ(DoubleAt(RunKernel("ReduceSum", {x})[0], 0),
+  EXPECT_EQ(DoubleAt(RunNode("ReduceSum", {x})[0], 0),
             static_cast<float>(want));
   Tensor columns = x.Reshaped({3000000, 1});
-  EXPECT_EQ(
-      DoubleAt(RunKernel("ReduceSum", {columns, Tensor::Ints({0})})[0], 0),
-      static_cast<float>(want));
+  EXPECT_EQ(DoubleAt(RunNode("ReduceSum", {columns, Tensor::Ints({0})})[0], 0),
+            static_cast<float>(want));
   x.data<float>()[1234567] = static_cast<float>(kInfinity);
-  EXPECT_EQ(DoubleAt(RunKernel("ReduceLogSumExp", {x})[0], 0), kInfinity);
+  EXPECT_EQ(DoubleAt(RunNode("ReduceLogSumExp", {x})[0], 0), kInfinity);
   x.data<float>()[2345678] = std::numeric_limits<float>::quiet_NaN();
   for (const char* op :
        {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceLogSumExp"}) {
-    EXPECT_TRUE(std::isnan(DoubleAt(RunKernel(op, {x})[0], 0))) << op;
+    EXPECT_TRUE(std::isnan(DoubleAt(RunNode(op, {x})[0], 0))) << op;
   }
   Tensor low = Vector<float>({-200, -200});
-  EXPECT_NEAR(DoubleAt(RunKernel("ReduceLogSumExp", {low})[0], 0),
+  EXPECT_NEAR(DoubleAt(RunNode("ReduceLogSumExp", {low})[0], 0),
               -200 + std::log(2.0), 1e-5);
 }
 
@@ -203,9 +201,9 @@ TEST(Reduce, SameBitsOnAnyNumberOfThreads) {
   for (const std::vector<int64_t>& axes :
        {std::vector<int64_t>{0}, {1}, {0, 1}}) {
     SetNumThreads(1);
-    Tensor one = RunKernel("ReduceSum", {x, Tensor::Ints(axes)})[0];
+    Tensor one = RunNode("ReduceSum", {x, Tensor::Ints(axes)})[0];
     SetNumThreads(3);
-    Tensor three = RunKernel("ReduceSum", {x, Tensor::Ints(axes)})[0];
+    Tensor three = RunNode("ReduceSum", {x, Tensor::Ints(axes)})[0];
     EXPECT_TRUE(Identical(one, three));
   }
   SetNumThreads(threads);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "onnx_fp8/check.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -71,21 +71,21 @@ TEST(Softmax, EveryAxis) {
       Tensor log = AlongAxis({x}, axis, LogSoftmax);
       Tensor f = ConvertTo(y, DType::kFloat);
       Tensor dx = AlongAxis({dy, f}, axis, SoftmaxGrad);
-      EXPECT_LE(LargestDifference(RunKernel("Softmax", {x}, at)[0], y), 2e-7);
-      EXPECT_LE(LargestDifference(RunKernel("LogSoftmax", {x}, at)[0], log),
+      EXPECT_LE(LargestDifference(RunNode("Softmax", {x}, at)[0], y), 2e-7);
+      EXPECT_LE(LargestDifference(RunNode("LogSoftmax", {x}, at)[0], log),
                 2e-6);
       EXPECT_LE(LargestDifference(
-                    RunKernel("SoftmaxGrad", {dy, f}, at, 1, kDomain)[0], dx),
+                    RunNode("SoftmaxGrad", {dy, f}, at, 1, kDomain)[0], dx),
                 5e-7);
       Tensor d = ConvertTo(x, DType::kDouble);
       Tensor dyd = ConvertTo(dy, DType::kDouble);
-      EXPECT_LE(LargestDifference(RunKernel("Softmax", {d}, at)[0], y), 1e-15);
-      EXPECT_LE(LargestDifference(RunKernel("LogSoftmax", {d}, at)[0], log),
+      EXPECT_LE(LargestDifference(RunNode("Softmax", {d}, at)[0], y), 1e-15);
+      EXPECT_LE(LargestDifference(RunNode("LogSoftmax", {d}, at)[0], log),
                 1e-14);
-      EXPECT_LE(LargestDifference(
-                    RunKernel("SoftmaxGrad", {dyd, y}, at, 1, kDomain)[0],
-                    AlongAxis({dyd, y}, axis, SoftmaxGrad)),
-                1e-15);
+      EXPECT_LE(
+          LargestDifference(RunNode("SoftmaxGrad", {dyd, y}, at, 1, kDomain)[0],
+                            AlongAxis({dyd, y}, axis, SoftmaxGrad)),
+          1e-15);
     }
   }
 }
@@ -94,35 +94,35 @@ TEST(Softmax, LargeAndMaskedLogits) {
   const float low = -std::numeric_limits<float>::infinity();
   Tensor x = Tensor::From<float>({3}, std::vector<float>{1000, low, 1000});
   EXPECT_TRUE(
-      Identical(RunKernel("Softmax", {x})[0],
+      Identical(RunNode("Softmax", {x})[0],
                 Tensor::From<float>({3}, std::vector<float>{0.5f, 0, 0.5f})));
-  Tensor log = RunKernel("LogSoftmax", {x})[0];
+  Tensor log = RunNode("LogSoftmax", {x})[0];
   EXPECT_NEAR(DoubleAt(log, 0), -std::log(2.0), 1e-7);
   EXPECT_EQ(DoubleAt(log, 1), low);
 }
 
 TEST(Softmax, DefaultsToTheLastAxis) {
   Tensor x = RandomNormal({4, 6}, 1);
-  EXPECT_TRUE(Identical(RunKernel("Softmax", {x})[0],
-                        RunKernel("Softmax", {x}, {{"axis", int64_t{1}}})[0]));
-  EXPECT_EQ(DoubleAt(RunKernel("Softmax", {Tensor::Scalar(3.0f)})[0], 0), 1);
-  EXPECT_EQ(RunKernel("Softmax", {RandomNormal({0, 3}, 1)})[0].shape(),
+  EXPECT_TRUE(Identical(RunNode("Softmax", {x})[0],
+                        RunNode("Softmax", {x}, {{"axis", int64_t{1}}})[0]));
+  EXPECT_EQ(DoubleAt(RunNode("Softmax", {Tensor::Scalar(3.0f)})[0], 0), 1);
+  EXPECT_EQ(RunNode("Softmax", {RandomNormal({0, 3}, 1)})[0].shape(),
             (Shape{0, 3}));
-  EXPECT_EQ(RunKernel("Softmax", {RandomNormal({3, 0}, 1)})[0].shape(),
+  EXPECT_EQ(RunNode("Softmax", {RandomNormal({3, 0}, 1)})[0].shape(),
             (Shape{3, 0}));
-  EXPECT_THROW(RunKernel("Softmax", {x}, {{"axis", int64_t{2}}}), Error);
+  EXPECT_THROW(RunNode("Softmax", {x}, {{"axis", int64_t{2}}}), Error);
   EXPECT_THROW(
-      RunKernel("SoftmaxGrad", {x, RandomNormal({6, 4}, 1)}, {}, 1, kDomain),
+      RunNode("SoftmaxGrad", {x, RandomNormal({6, 4}, 1)}, {}, 1, kDomain),
       Error);
 }
 
 TEST(Hardmax, MarksTheFirstLargest) {
   Tensor x = Tensor::From<float>({2, 3}, std::vector<float>{1, 3, 3, 2, 0, 1});
   EXPECT_TRUE(Identical(
-      RunKernel("Hardmax", {x})[0],
+      RunNode("Hardmax", {x})[0],
       Tensor::From<float>({2, 3}, std::vector<float>{0, 1, 0, 1, 0, 0})));
   EXPECT_TRUE(Identical(
-      RunKernel("Hardmax", {x}, {{"axis", int64_t{0}}})[0],
+      RunNode("Hardmax", {x}, {{"axis", int64_t{0}}})[0],
       Tensor::From<float>({2, 3}, std::vector<float>{0, 1, 1, 1, 0, 0})));
 }
 

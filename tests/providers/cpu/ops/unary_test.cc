@@ -8,7 +8,7 @@
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/cpu_provider.h"
-#include "tests/providers/cpu/kernel_runner.h"
+#include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -53,8 +53,8 @@ TEST(Unary, FloatAndDouble) {
     }
     Tensor d = Vector(x);
     Tensor f = ConvertTo(d, DType::kFloat);
-    Tensor y = RunKernel(c.op, {d})[0];
-    Tensor z = RunKernel(c.op, {f})[0];
+    Tensor y = RunNode(c.op, {d})[0];
+    Tensor z = RunNode(c.op, {f})[0];
     ASSERT_EQ(y.dtype(), DType::kDouble);
     ASSERT_EQ(z.dtype(), DType::kFloat);
     for (int i = 0; i < n; ++i) {
@@ -67,40 +67,38 @@ TEST(Unary, FloatAndDouble) {
 
 TEST(Unary, RoundsTiesToEven) {
   Tensor x = Vector<float>({0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 0.4999f});
-  EXPECT_TRUE(Identical(RunKernel("Round", {x})[0],
+  EXPECT_TRUE(Identical(RunNode("Round", {x})[0],
                         Vector<float>({0, 2, 2, -0.0f, -2, 0})));
 }
 
 TEST(Unary, IntegersWrap) {
   Tensor x = Vector<int8_t>({-128, -1, 0, 5});
-  EXPECT_EQ(ToInts(RunKernel("Neg", {x})[0]),
+  EXPECT_EQ(ToInts(RunNode("Neg", {x})[0]),
             (std::vector<int64_t>{-128, 1, 0, -5}));
-  EXPECT_EQ(ToInts(RunKernel("Abs", {x})[0]),
+  EXPECT_EQ(ToInts(RunNode("Abs", {x})[0]),
             (std::vector<int64_t>{-128, 1, 0, 5}));
-  EXPECT_EQ(ToInts(RunKernel("Sign", {x})[0]),
+  EXPECT_EQ(ToInts(RunNode("Sign", {x})[0]),
             (std::vector<int64_t>{-1, -1, 0, 1}));
-  EXPECT_EQ(ToInts(RunKernel("Sign", {Vector<uint8_t>({0, 200})})[0]),
+  EXPECT_EQ(ToInts(RunNode("Sign", {Vector<uint8_t>({0, 200})})[0]),
             (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(ToInts(RunKernel("BitwiseNot", {Vector<int16_t>({0, -1, 5})})[0]),
+  EXPECT_EQ(ToInts(RunNode("BitwiseNot", {Vector<int16_t>({0, -1, 5})})[0]),
             (std::vector<int64_t>{-1, 0, -6}));
 }
 
 TEST(Unary, Predicates) {
   Tensor x = Vector<float>({1, kNaN, kInfinity, -kInfinity});
-  EXPECT_EQ(ToInts(RunKernel("IsNaN", {x})[0]),
+  EXPECT_EQ(ToInts(RunNode("IsNaN", {x})[0]),
             (std::vector<int64_t>{0, 1, 0, 0}));
-  EXPECT_EQ(ToInts(RunKernel("IsInf", {x})[0]),
+  EXPECT_EQ(ToInts(RunNode("IsInf", {x})[0]),
             (std::vector<int64_t>{0, 0, 1, 1}));
-  EXPECT_EQ(
-      ToInts(RunKernel("IsInf", {x}, {{"detect_negative", int64_t{0}}})[0]),
-      (std::vector<int64_t>{0, 0, 1, 0}));
-  EXPECT_EQ(
-      ToInts(RunKernel("IsInf", {x}, {{"detect_positive", int64_t{0}}})[0]),
-      (std::vector<int64_t>{0, 0, 0, 1}));
+  EXPECT_EQ(ToInts(RunNode("IsInf", {x}, {{"detect_negative", int64_t{0}}})[0]),
+            (std::vector<int64_t>{0, 0, 1, 0}));
+  EXPECT_EQ(ToInts(RunNode("IsInf", {x}, {{"detect_positive", int64_t{0}}})[0]),
+            (std::vector<int64_t>{0, 0, 0, 1}));
   Tensor e = Vector<E5M2>({EncodeE5M2(1), E5M2{0x7F}, E5M2{0x7C}, E5M2{0xFC}});
-  EXPECT_EQ(ToInts(RunKernel("IsNaN", {e})[0]),
+  EXPECT_EQ(ToInts(RunNode("IsNaN", {e})[0]),
             (std::vector<int64_t>{0, 1, 0, 0}));
-  EXPECT_EQ(ToInts(RunKernel("IsInf", {e})[0]),
+  EXPECT_EQ(ToInts(RunNode("IsInf", {e})[0]),
             (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
@@ -109,38 +107,38 @@ TEST(Unary, NotTakesAnyByteForTrue) {
   static_cast<uint8_t*>(x.raw())[0] = 0;
   static_cast<uint8_t*>(x.raw())[1] = 1;
   static_cast<uint8_t*>(x.raw())[2] = 7;
-  EXPECT_EQ(ToInts(RunKernel("Not", {x})[0]), (std::vector<int64_t>{1, 0, 0}));
+  EXPECT_EQ(ToInts(RunNode("Not", {x})[0]), (std::vector<int64_t>{1, 0, 0}));
 }
 
 TEST(Unary, HalfPrecisionComputesInFloat) {
   Tensor x = ConvertTo(Vector<float>({0.25f, 2, 9}), DType::kBFloat16);
   Tensor want =
       ConvertTo(Vector<float>({0.5f, 1.4142135f, 3}), DType::kBFloat16);
-  EXPECT_TRUE(Identical(RunKernel("Sqrt", {x})[0], want));
+  EXPECT_TRUE(Identical(RunNode("Sqrt", {x})[0], want));
 }
 
 TEST(Unary, SpecialValues) {
   Tensor x = Vector<float>({kNaN, kInfinity, -kInfinity, -0.0f});
-  Tensor sign = RunKernel("Sign", {x})[0];
+  Tensor sign = RunNode("Sign", {x})[0];
   EXPECT_TRUE(std::isnan(DoubleAt(sign, 0)));
   EXPECT_EQ(DoubleAt(sign, 2), -1);
-  EXPECT_EQ(DoubleAt(RunKernel("Reciprocal", {x})[0], 3), -kInfinity);
-  EXPECT_FALSE(std::signbit(DoubleAt(RunKernel("Abs", {x})[0], 3)));
+  EXPECT_EQ(DoubleAt(RunNode("Reciprocal", {x})[0], 3), -kInfinity);
+  EXPECT_FALSE(std::signbit(DoubleAt(RunNode("Abs", {x})[0], 3)));
 }
 
 TEST(Unary, RefusesOtherDTypesAndMissingOperands) {
-  EXPECT_THROW(RunKernel("Exp", {Vector<int32_t>({1})}), Error);
-  EXPECT_THROW(RunKernel("Neg", {Tensor::Zeros(DType::kBool, {1})}), Error);
-  EXPECT_THROW(RunKernel("Not", {Vector<float>({1})}), Error);
-  EXPECT_THROW(RunKernel("BitwiseNot", {Vector<float>({1})}), Error);
-  EXPECT_THROW(RunKernel("Exp", {}), Error);
+  EXPECT_THROW(RunNode("Exp", {Vector<int32_t>({1})}), Error);
+  EXPECT_THROW(RunNode("Neg", {Tensor::Zeros(DType::kBool, {1})}), Error);
+  EXPECT_THROW(RunNode("Not", {Vector<float>({1})}), Error);
+  EXPECT_THROW(RunNode("BitwiseNot", {Vector<float>({1})}), Error);
+  EXPECT_THROW(RunNode("Exp", {}), Error);
 }
 
 TEST(Unary, IdentityIsAView) {
   EXPECT_TRUE(CpuKernels().Find("", "Identity")->traits.view);
   Tensor x = Vector<int16_t>({3, 4});
-  EXPECT_TRUE(Identical(RunKernel("Identity", {x})[0], x));
-  EXPECT_EQ(RunKernel("Exp", {Tensor::Zeros(DType::kFloat, {0, 3})})[0].shape(),
+  EXPECT_TRUE(Identical(RunNode("Identity", {x})[0], x));
+  EXPECT_EQ(RunNode("Exp", {Tensor::Zeros(DType::kFloat, {0, 3})})[0].shape(),
             (Shape{0, 3}));
 }
 
