@@ -44,7 +44,7 @@ constexpr SettingKey kSettings[] = {
     {"update", "scale_update"},  {"round", "rounding"},
 };
 
-// What a label without items of settings means.
+// The meaning of a label without items of settings.
 Recipe LabelBase() {
   Recipe recipe;
   recipe.fast_accum_forward = true;
@@ -80,7 +80,8 @@ std::optional<int64_t> ParseInt(const std::string& text) {
 
 class Parser {
  public:
-  // `where`: what errors begin with. `long_names`: keys are those of JSON.
+  // `where` begins the messages of errors. `long_names`: keys are those of
+  // JSON.
   Parser(std::string where, bool long_names)
       : where_(std::move(where)), long_(long_names) {}
 
@@ -179,7 +180,7 @@ class Parser {
     if (Take("update")) recipe_.per_micro_batch = Choose({"step", "micro"});
   }
 
-  // Whether the item is there; it is the one that the following read.
+  // Whether the item is there. If so, the functions below read it.
   bool Take(const char* item) {
     auto it = items_.find(item);
     if (it == items_.end()) return false;
@@ -342,7 +343,7 @@ std::string FastAccumText(const Recipe& r) {
   return text.empty() ? "none" : text;
 }
 
-// Values of kSettings but the last, which is never printed.
+// Values of kSettings, except the last, which is never printed.
 std::vector<std::string> SettingTexts(const Recipe& r) {
   return {FastAccumText(r),
           r.transposition == Transposition::kRequantize ? "requantize" : "hp",
@@ -391,7 +392,7 @@ std::string RecipeText(const Recipe& recipe) {
   std::vector<std::string> values = SettingTexts(recipe);
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string item = kSettings[i].item;
-    // delN says it.
+    // The item delN says it.
     bool said = item == "history" && recipe.Uses(Scaling::kDelayed);
     if (values[i] != defaults[i] && !said) add(item, values[i]);
   }

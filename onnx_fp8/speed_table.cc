@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "onnx_fp8 gemm speeds 1";
 
-// Between which two entries of an axis a size lies, and how near to the second.
+// The two entries of an axis between which a size lies, and how near it is to
+// the second.
 struct Place {
   size_t low, high;
   double share;
@@ -119,7 +120,7 @@ SpeedTable LoadSpeedTable(const std::string& source) {
   const char* begin = reinterpret_cast<const char*>(file.data);
   const std::string what =
       "[" + source + "] expected what `onnx-fp8 bench gemm --save` writes";
-  // The table, a kind of numbers, a dtype, a number.
+  // Depth 3: the table, a kind of numbers, a dtype, a number.
   Json json = ParseShallowJson<Json>(begin, file.size, 3, what);
   try {
     SpeedTable table = Read(json);
