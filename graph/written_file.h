@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that `rewrite` has made of a model: what they are, and what they are
-// not good for.
+// Files that `rewrite` made from a model: their kind, and the commands that
+// can't use them.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ enum class Written {
   kUpdate,     // the part of it after the last one
 };
 
-// By the state that the file binds and by its metadata. REQUIRES: a graph as
-// ReadModel leaves it, whose only kState are what the file binds.
+// Decides by the state that the file binds and by its metadata. REQUIRES: a
+// graph as ReadModel leaves it, in which only bound tensors are kState.
 Written WrittenAs(const Graph& graph);
 
 // "[step.onnx] is a whole training step that `onnx-fp8 rewrite --loss` wrote
