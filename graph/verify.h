@@ -9,9 +9,8 @@ namespace onnx_fp8 {
 
 // Every pass must leave these facts behind:
 // - a node reads values that an earlier node, the graph's inputs or
-//   initializers
-// provide; in a subgraph also values that the enclosing graphs provide at that
-// point; use lists and producers agree with that;
+//   initializers provide; in a subgraph also values that the enclosing graphs
+//   provide at that point; use lists and producers agree with that;
 // - graph inputs and outputs are listed once and exist; an initializer has the
 //   dtype and shape of its data and no producer;
 // - a state binding's key is an initializer and bound once; its next value is

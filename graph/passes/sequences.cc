@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequences of tensors exist while the graph is walked only: an exporter's
+// Sequences of tensors exist only while the graph is walked: an exporter's
 // split and chunk become Split, stacks become Concat.
 #include "graph/infer_shapes.h"
 #include "graph/passes/specialiser.h"
