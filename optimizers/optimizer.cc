@@ -34,7 +34,7 @@ const Row& Find(OptimizerKind kind) {
   Fail("expected an optimizer, got ", static_cast<int>(kind));
 }
 
-// `limit` itself is outside.
+// The range excludes `limit` itself.
 void CheckRange(const char* name, double value, double limit) {
   Check(value >= 0 && value < limit, "expected ", name, " in [0, ", limit,
         "), got ", value);
@@ -62,7 +62,7 @@ Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters) {
   return Named(b.graph(), b.Op("Sqrt", {sum}), "grad_norm");
 }
 
-// NaN is not below infinity either.
+// A NaN is not below infinity either.
 Value* IsFinite(Builder& b, Value* x) {
   return b.Op("Less", {x, b.Scalar(kInfinity, x)});
 }
@@ -86,7 +86,7 @@ Value* AllFinite(Builder& b, Value* norm, const std::vector<Value*>& flags) {
 }
 
 // Reciprocal and Mul, not Div: stock ONNX Runtime turns Div(1, x) and a Mul of
-// an inlined body into something that it then refuses.
+// an inlined body into an op that it then refuses.
 Value* GradScale(Builder& b, Value* norm, double clip_norm) {
   if (clip_norm == 0) return b.Constant(Tensor::Scalar(1.0f));
   Value* over = b.Op("Reciprocal", {b.Add(norm, b.Scalar(1e-6, norm))});

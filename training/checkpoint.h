@@ -35,24 +35,23 @@ struct Checkpoint {
 struct SaveOptions {
   // Checkpoints that stay, the new one included; older ones are removed.
   int keep = 2;
-  // Runs when all is on disk but before the checkpoint has its name: what must
-  // not lag behind a checkpoint (metrics) is synced here.
+  // Runs when all is on disk but before the checkpoint has its name. Files that
+  // must not lag behind a checkpoint (metrics) are synced here.
   std::function<void()> before_rename;
   FileHook hook;
 };
 
-// Returns the new checkpoint's folder. Errors: whatever the disk says; what
-// was written of the new checkpoint is removed, the last one stays untouched
-// and `latest` still names it.
+// Returns the new checkpoint's folder. Errors: the disk. All files of the new
+// checkpoint are then removed; the last one is unchanged and `latest` names it.
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
                            const SaveOptions& options = {});
 
-// Instead of a fingerprint: a checkpoint of any model.
+// In place of a fingerprint: accepts a checkpoint of any model.
 inline constexpr char kAnyModel[] = "*";
 
-// The checkpoint that `latest` names (without that file: the newest); none
-// where there is no checkpoint. Its tensors are views of the mapped file.
-// Errors: one that is truncated, edited or of another format or model; the
+// The checkpoint that `latest` names (without that file: the newest); nothing
+// if there is no checkpoint. Its tensors are views of the mapped file. Errors:
+// a checkpoint that is truncated, edited or of another format or model. The
 // message names the file, the reason and, as a way out, the older checkpoint.
 std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
                                                const std::string& model);
@@ -60,9 +59,9 @@ std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
 // One checkpoint by its folder. Errors: as above.
 Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model);
 
-// Removes what killed saves have left: temporary files, and checkpoints newer
-// than the one that `latest` names. To be called when a run starts, and only
-// by the process that owns the folder. Returns the removed paths.
+// Removes leftovers of killed saves: temporary files, and checkpoints newer
+// than the one that `latest` names. Call it when a run starts, and only in the
+// process that owns the folder. Returns the removed paths.
 std::vector<std::string> CleanLeftovers(const std::string& dir);
 
 // True if the folder holds a run: a checkpoint or metrics.

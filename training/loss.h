@@ -6,22 +6,22 @@
 
 namespace onnx_fp8 {
 
-// Appends the loss of `spec` to a forward graph, whose shapes may be open, and
-// returns it: fp32, rank 0, named "loss" (or "loss_1", … where the model has a
-// value of that name). It is not made a graph output.
+// Appends the loss of `spec` to a forward graph and returns it; the graph's
+// shapes may be unknown. The loss is fp32, of rank 0, named "loss" (or
+// "loss_1", … if the model has a value of that name). It is not made a graph
+// output.
 //
-// The label becomes a graph input named spec.label, unless there is one:
-// int64 of the logits' shape less the last axis for cross_entropy, else float
-// of the output's shape. Formulas, means over all elements:
+// The label becomes a graph input named spec.label, unless there is one: int64
+// of the logits' shape without the last axis for cross_entropy, else float of
+// the output's shape. Formulas, means over all elements:
 //   cross_entropy    -log softmax(logits)[label], labels of -100 do not count
 //   mse              (y - label)²
 //   bce_with_logits  label softplus(-y) + (1 - label) softplus(y), which
 //                    neither overflows nor cancels
 //   output:NAME      that graph output, of one element
 //
-// Errors: a kind that is none of these, an output that does not exist (the
-// message lists those that do) or does not fit, a label name that is another
-// value's.
+// Errors: another kind; an output that does not exist (the message lists the
+// outputs) or does not fit; a label name that another value has.
 Value* AddLoss(Graph& graph, const LossSpec& spec);
 
 }  // namespace onnx_fp8

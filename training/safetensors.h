@@ -15,20 +15,20 @@ namespace onnx_fp8 {
 using StringMap = std::map<std::string, std::string>;
 
 // All tensors of the file, mapped; `metadata` (may be null) gets the header's
-// `__metadata__`. Errors: everything that is not a complete file by the
-// format's rules (offsets that overlap, leave holes or lie outside, sizes that
-// do not fit dtype and shape, a dtype without counterpart), naming file and
-// tensor.
+// `__metadata__`. Errors: any violation of the format's rules (offsets that
+// overlap, leave holes or lie outside, sizes that do not fit dtype and shape, a
+// dtype without counterpart), naming file and tensor.
 TensorMap ReadSafetensors(const std::string& path,
                           StringMap* metadata = nullptr);
 
-// Equal tensors give equal bytes: widest elements first, then by name, so that
-// every tensor is aligned for its dtype. Errors: strings and undefined tensors,
-// a name that is not UTF-8, a file that can't be written.
+// Equal tensors give equal bytes. The widest elements come first, then tensors
+// are ordered by name, so that every tensor is aligned for its dtype. Errors:
+// strings and undefined tensors, a name that is not UTF-8, a file that can't be
+// written.
 void WriteSafetensors(OutputFile& file, const TensorMap& tensors,
                       const StringMap& metadata = {});
 
-// The same as a file that appears complete or not at all.
+// The same, but the file appears complete or not at all.
 void WriteSafetensors(const std::string& path, const TensorMap& tensors,
                       const StringMap& metadata = {});
 

@@ -33,7 +33,7 @@ namespace {
 constexpr char kSkipped[] = "session.skipped";
 constexpr char kRecipe[] = "session.recipe";
 
-// Keeps what nodes draw apart from other uses of the run's seed.
+// Separates the nodes' random numbers from other uses of the run's seed.
 constexpr uint64_t kDrawKey = 0x64726f706f757421;
 
 using ShapeMap = std::map<std::string, Shape>;
@@ -42,7 +42,7 @@ using ShapeMap = std::map<std::string, Shape>;
 struct PlannedStep {
   StepGraph step;
   std::unique_ptr<Executor> executor;
-  // Of a micro step: quantises the weights, and what it gave in this step.
+  // Of a micro step: quantizes the weights; its outputs in this step.
   std::unique_ptr<Executor> quantiser;
   TensorMap weight_copies;
 };
@@ -60,14 +60,14 @@ class Session : public TrainingSession {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
       state_[value->name] = value->data.Clone();
-      // Only the state counts from now on: the file's values would stay in
-      // memory for nothing.
+      // Only the state counts from now on: the file's values would waste
+      // memory.
       value->data = Tensor::OfType(value->dtype, *value->shape);
     }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
     profiler_ = std::make_unique<Profiler>(trace);
-    // It is written at the end, by a destructor, which can't report an error.
+    // A destructor writes it at the end, and can't report an error.
     if (trace) profiler_->WriteChromeTrace(options.profile);
   }
 
@@ -76,7 +76,7 @@ class Session : public TrainingSession {
     try {
       profiler_->WriteChromeTrace(options_.profile);
     } catch (const Error&) {
-      // What can be foreseen the constructor reported.
+      // The constructor reported all errors that can be foreseen.
     }
   }
 
@@ -244,8 +244,8 @@ class Session : public TrainingSession {
             ", got ", it == state.end() ? "none" : type(it->second));
     }
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
-    // Until a step has laid out this run's slots: evaluation by those of the
-    // checkpoint, if the recipe is the same.
+    // Evaluation uses the slots of the checkpoint, if the recipe is the same,
+    // until a step has laid out this run's slots.
     bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
     if (!same) EraseScales(state);
     int64_t skipped = 0;
@@ -286,7 +286,7 @@ class Session : public TrainingSession {
     StepKind kind;
     bool input_gradients;
     ShapeMap shapes;
-    // Of the inputs whose values decided something.
+    // The values of the inputs that decided something.
     InputValues values = {};
     MicroSums sums = {};  // of kApply
 
@@ -351,8 +351,8 @@ class Session : public TrainingSession {
     return Keep(std::move(key), std::move(planned));
   }
 
-  // The first step that trains says which scales are kept, and where. What a
-  // checkpoint has of them goes on.
+  // The first step that trains lays out the kept scales. Scales that a
+  // checkpoint has for them go on.
   void LayOutScales(const StepGraph& step) {
     ScaleState fresh;
     fresh.slots = step.fp8.slots;
@@ -371,12 +371,12 @@ class Session : public TrainingSession {
     source_.slots = std::move(fresh.slots);
     restored_.reset();
     laid_out_ = true;
-    // Plans for evaluation that were made before may have another layout.
+    // Earlier plans for evaluation may have another layout.
     plans_.clear();
     keys_.clear();
   }
 
-  // Scales of the model's own that happen to have such a name stay.
+  // A tensor of the model that happens to have such a name stays.
   void EraseScales(TensorMap& state) const {
     std::erase_if(state, [this](const auto& entry) {
       return entry.first.starts_with("fp8.") &&
@@ -403,8 +403,8 @@ class Session : public TrainingSession {
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
-    // The C library keeps what reading the file and building the graph have
-    // freed, and the arena is too large to come from there.
+    // The C library keeps memory that reading the file and building the graph
+    // have freed, and the arena is too large to come from there.
     malloc_trim(0);
     auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
@@ -412,7 +412,7 @@ class Session : public TrainingSession {
     return executor;
   }
 
-  // The feeds that the graph has inputs for.
+  // The feeds for which the graph has inputs.
   static TensorMap Known(const PlannedStep& planned, const TensorMap& feeds) {
     TensorMap known;
     for (const Value* input : planned.step.graph->inputs) {
@@ -448,7 +448,7 @@ class Session : public TrainingSession {
     for (const std::string& name : sums_) state.erase(name);
   }
 
-  // Adds clones of what the plan moves, but for sums, to `before`.
+  // Adds clones of the state that the plan moves, except sums, to `before`.
   void Remember(const PlannedStep& planned, TensorMap* before) const {
     for (const StateBinding& binding : planned.step.graph->state) {
       auto it = state_.find(binding.state->name);
@@ -460,8 +460,8 @@ class Session : public TrainingSession {
   }
 
   // Returns the outputs of the update; fills in the loss and the cause. After
-  // an error the sums start anew, and running statistics and scales are those
-  // of before.
+  // an error the sums start anew, and running statistics and scales have their
+  // values from before.
   TensorMap Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
                        StepResult* result) {
     struct AtEnd {
@@ -509,8 +509,9 @@ class Session : public TrainingSession {
     return last_->executor->Run(feeds, state_);
   }
 
-  // The state entries the plan reads, sharing memory; what it would add (a
-  // scale state that no training graph has made yet) stays out of state_.
+  // The state entries that the plan reads, sharing memory. Entries that the
+  // plan would add (a scale state that no training graph has made yet) stay out
+  // of state_.
   TensorMap Borrow(const PlannedStep& planned) {
     TensorMap borrowed;
     for (const Value* value : planned.executor->plan().states) {
@@ -520,8 +521,8 @@ class Session : public TrainingSession {
     return borrowed;
   }
 
-  // The first quantised tensor of the last graph that is not finite, for
-  // people; "" if all are.
+  // The first quantized tensor of the last graph that is not finite, for
+  // people; "" if all are finite.
   std::string NotFinite(const TensorMap& outputs) const {
     const StepGraph& step = last_->step;
     if (step.amax.empty()) return "";
@@ -534,8 +535,8 @@ class Session : public TrainingSession {
     return "";
   }
 
-  // Tells models apart by what a checkpoint must fit: names, dtypes and shapes
-  // of all inputs, outputs and parameters.
+  // Identifies the model for checkpoints: names, dtypes and shapes of all
+  // inputs, outputs and parameters.
   std::string Fingerprint() const {
     std::string text;
     auto add = [&](const char* kind, const Value* value) {
@@ -566,23 +567,23 @@ class Session : public TrainingSession {
   PassRunner runner_;
   TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::shared_ptr<SharedArena> arena_;  // of all plans: one runs at a time
+  std::shared_ptr<SharedArena> arena_;  // of all plans: only one runs at a time
   std::unique_ptr<Profiler> profiler_;
   StepSource source_;
   TensorMap state_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;
-  // Parallel lists, most recently used first.
+  // Two lists in parallel, most recently used first.
   std::list<PlannedStep> plans_;
   std::list<PlanKey> keys_;
   PlannedStep* last_ = nullptr;
-  std::set<std::string> sums_;  // names of what micro steps add up
-  // Whether source_.slots are those of this run's steps; a checkpoint's scales
-  // until then; what became of them.
+  std::set<std::string> sums_;  // names of the sums of micro steps
+  // Whether source_.slots are those of this run's steps; until then, a
+  // checkpoint's scales; a remark about what happened to them.
   bool laid_out_ = false;
   std::optional<ScaleState> restored_;
   std::string remark_;
-  // The profiler names nodes of graphs whose plans may be gone.
+  // The profiler names nodes of graphs whose plans may no longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
 };
 

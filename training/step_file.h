@@ -17,11 +17,11 @@ namespace onnx_fp8 {
 //   outputs  `loss` (float, rank 0, before the update), the model's own, then
 //            the new state, in the order of the state inputs
 //   update_binding says which output replaces which state after the step.
-// Parameters keep their initializers' names; where a name is taken, ours gets a
-// number. `shapes`: every input of the model; `values`: of inputs that decide
-// branches or sizes, which the file then has no more (Specialise). With
-// grad_accum > 1 the file holds a micro step and <path without
-// .onnx>.apply.onnx the update. Returns notes for the user
+// Parameters keep their initializers' names; if a name is taken, ours gets a
+// number. `shapes`: of every input of the model. `values`: of inputs that
+// decide branches or sizes; the file then lacks these inputs (Specialise). With
+// grad_accum > 1 the file holds a micro step, and <path without
+// .onnx>.apply.onnx holds the update. Returns notes for the user
 // (TrainingSession::Notes). Errors: as TrainingSession's and WriteModel's.
 std::vector<std::string> WriteTrainingStep(
     const SessionOptions& options, const std::map<std::string, Shape>& shapes,

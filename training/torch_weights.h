@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// Of a matrix.
+// The transpose of a matrix.
 Tensor Transposed(const Tensor& x);
 
 // Weights by PyTorch's names and in its layout, for load_state_dict. `remarks`
@@ -17,9 +17,9 @@ Tensor Transposed(const Tensor& x);
 TensorMap ToTorch(const TensorMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks);
 
-// The other way: arrays by FQN or initializer name become contents of the
-// file's initializers. `path` names the arrays' file in messages. Errors: a
-// name that no parameter has, another shape.
+// The opposite: arrays by FQN or initializer name become contents of the file's
+// initializers. `path` names the arrays' file in messages. Errors: a name that
+// no parameter has, another shape.
 TensorMap FromTorch(const TensorMap& arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path);

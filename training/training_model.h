@@ -15,14 +15,14 @@
 
 namespace onnx_fp8 {
 
-// A tensor of the file that is one with another, see
+// A tensor of the file that became one with another one; see
 // graph/passes/tied_weights.h.
 struct TiedCopy {
   std::string name;
   ParameterName torch;
   DType dtype;
   Shape shape;
-  std::string first;  // the initializer that it is one with
+  std::string first;  // the initializer that replaced it
   bool transposed = false;
 };
 
@@ -33,9 +33,9 @@ struct TrainingModel {
   std::vector<std::string> notes;  // for the user
   std::vector<TiedCopy> copies;
 
-  // Trained and frozen ones, in the file's order.
+  // All parameters, trained and frozen, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
-  // Adds what the tied copies hold.
+  // Adds the tensors of the tied copies.
   TensorMap WithCopies(TensorMap weights) const;
   // Names of all parameters and of copies that PyTorch has a name for.
   ParameterNames AllNames() const;
