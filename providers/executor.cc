@@ -121,7 +121,7 @@ void Executor::BindState(TensorMap& state) {
       states_.push_back(it != state.end() ? it->second : value.data);
       continue;
     }
-    // An entry that is the initializer itself must not be written either.
+    // If an entry is the initializer itself, it must not be written either.
     if (it == state.end() || it->second.SharesDataWith(value.data)) {
       it = state.insert_or_assign(value.name, value.data.Clone()).first;
     }
@@ -160,7 +160,7 @@ void Executor::BindArena() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
     if (slot.place != Place::kArena) continue;
-    // The view needs no owner: the arena outlives it.
+    // The view needs no owner, because the arena outlives it.
     slots_[i] = Tensor::View(slot.value->dtype, *slot.value->shape, nullptr,
                              begin + slot.at);
   }

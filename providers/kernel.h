@@ -13,15 +13,15 @@
 
 namespace onnx_fp8 {
 
-// What a kernel sees: one node, its operands, its results. Results are already
-// allocated with the dtype and shape that the plan knows.
+// The view of a kernel: one node, its operands, its results. Results are
+// already allocated with the dtype and shape that the plan knows.
 class KernelContext {
  public:
   KernelContext(const Node& node, std::span<const Tensor> inputs,
                 std::span<Tensor> outputs, uint64_t stream = 0)
       : node_(node), inputs_(inputs), outputs_(outputs), stream_(stream) {}
-  // The same with other operands and results, for a kernel that lets another
-  // one do its work.
+  // The same with other operands and results, for a kernel that calls another
+  // one.
   KernelContext With(std::span<const Tensor> inputs,
                      std::span<Tensor> outputs) const {
     KernelContext other = *this;
@@ -31,7 +31,7 @@ class KernelContext {
   }
 
   const Node& node() const { return node_; }
-  // Of random numbers: as Executor::Run's.
+  // Selects the random numbers, as in Executor::Run.
   uint64_t stream() const { return stream_; }
 
   size_t num_inputs() const { return inputs_.size(); }
@@ -42,7 +42,7 @@ class KernelContext {
   }
   // REQUIRES: HasIn(i).
   const Tensor& In(size_t i) const { return inputs_[i]; }
-  // False where nobody reads that result.
+  // False if nobody reads that result.
   bool HasOut(size_t i) const {
     return i < outputs_.size() && node_.out(i) != nullptr;
   }
@@ -53,11 +53,11 @@ class KernelContext {
   // shape.
   Tensor& Out(size_t i, DType dtype, const Shape& shape);
 
-  // Where to leave the amax of output i, null where nobody asks for it.
+  // The place for the amax of output i; null if nobody asks for it.
   Amax* Measured(size_t i) const {
     return i < measured_.size() ? measured_[i] : nullptr;
   }
-  // That of input 0, null where it is not known.
+  // The amax of input 0; null if it is not known.
   const Amax* KnownAmax() const { return known_; }
   void SetAmaxes(const Amax* known, std::span<Amax* const> measured) {
     known_ = known;
@@ -92,8 +92,8 @@ class KernelContext {
   std::span<Amax* const> measured_;
 };
 
-// A kernel is a free function; it reads In(i) and fills Out(i). Errors: what
-// input can cause, as Error that begins with "[Where()]".
+// A kernel is a free function; it reads In(i) and fills Out(i). Errors that
+// input can cause are thrown as Error that begins with "[Where()]".
 using Kernel = void (*)(KernelContext&);
 
 // How results may share memory with operands.
@@ -102,12 +102,12 @@ struct KernelTraits {
   // kernel does not run (Reshape, Identity, …).
   bool view = false;
   // Pairs (input, output) that may be the same memory: nothing reads element i
-  // of that input after element i of the output is written. Other inputs never
-  // are that memory.
+  // of that input after element i of the output is written. Other inputs are
+  // never that memory.
   std::vector<std::pair<int, int>> in_place = {};
-  // Outputs of float whose amax the kernel can leave where Measured() says, for
-  // kernels with `uses_amax` that read them as input 0: quantising then needs
-  // no pass over memory of its own to find it.
+  // Float outputs whose amax the kernel can write to Measured(). They are read
+  // as input 0 by kernels with `uses_amax`, which then need no pass over memory
+  // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
 };

@@ -10,20 +10,20 @@
 
 namespace onnx_fp8 {
 
-// For people and reports.
+// Facts for people and reports.
 struct ProviderInfo {
   std::string isa;   // instruction set: "avx512bf16"
-  std::string gemm;  // what computes matrix products
+  std::string gemm;  // the kernels that compute matrix products
 };
 
-// Where a plan runs: kernels and memory. One provider per plan.
+// The place where a plan runs: kernels and memory. One provider per plan.
 class ExecutionProvider {
  public:
   virtual ~ExecutionProvider() = default;
 
   virtual std::string Name() const = 0;
   virtual ProviderInfo Describe() const { return {}; }
-  // In less than a second, on the whole machine; 0: not known.
+  // Takes less than a second, on the whole machine; 0: not known.
   virtual MachinePeaks MeasurePeaks() { return {}; }
   virtual const KernelRegistry& Kernels() const = 0;
   // At least 64-byte aligned. Errors: out of memory.

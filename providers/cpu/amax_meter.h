@@ -8,9 +8,9 @@
 
 namespace onnx_fp8 {
 
-// The amax of a result, taken block by block while the blocks are in the cache,
-// where a reader has asked for it (KernelTraits::measures). A maximum has no
-// order: it does not matter who adds what.
+// The amax of a result, measured block by block while the blocks are in the
+// cache, if a reader has asked for it (KernelTraits::measures). A maximum does
+// not depend on the order, so threads may add their parts in any order.
 class AmaxMeter {
  public:
   AmaxMeter(KernelContext& ctx, size_t output) : to_(ctx.Measured(output)) {
@@ -19,7 +19,7 @@ class AmaxMeter {
 
   bool on() const { return to_ != nullptr; }
 
-  // What one thread adds; it counts when the object ends.
+  // The part of one thread; it counts when the object ends.
   class Part {
    public:
     explicit Part(AmaxMeter& meter) : meter_(meter) {}
@@ -33,7 +33,7 @@ class AmaxMeter {
     void Add(const float* x, int64_t n) {
       if (meter_.on()) seen_.Add(kernels_.amax(x, n));
     }
-    // Nobody quantises doubles.
+    // Doubles are never quantized.
     void Add(const double*, int64_t) {}
 
    private:

@@ -10,9 +10,9 @@
 
 namespace onnx_fp8 {
 
-// How the elements of broadcast operands meet those of the result. Adjacent
-// axes that every operand steps through alike are merged, so equal shapes and
-// scalars give one axis, and a trailing vector gives two.
+// How the elements of broadcast operands map to those of the result. Adjacent
+// axes are merged if every operand steps through them alike. So equal shapes
+// and scalars give one axis, and a trailing vector gives two.
 struct BroadcastPlan {
   int64_t n;                   // elements of the result
   std::vector<int64_t> sizes;  // of the merged axes, outermost first; not empty
@@ -24,10 +24,9 @@ struct BroadcastPlan {
 BroadcastPlan PlanBroadcast(const std::vector<Shape>& operands,
                             const Shape& result);
 
-// Covers elements [begin, end) of the result by runs along the innermost axis:
-// run(offsets, at, count) handles `count` elements from element `at` of the
-// result on; offsets[k] is where operand k starts, and it steps by
-// plan.strides.back()[k].
+// Covers elements [begin, end) of the result by runs along the innermost axis.
+// run(offsets, at, count) handles `count` elements of the result from element
+// `at` on; operand k starts at offsets[k] and steps by plan.strides.back()[k].
 template <typename Run>
 void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
   if (begin >= end) return;
@@ -47,7 +46,7 @@ void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
     int64_t count = std::min(plan.sizes[axes - 1] - index[axes - 1], end - at);
     run(offsets.data(), at, count);
     at += count;
-    // Steps to the next run: like an odometer, innermost axis first.
+    // Go to the next run: like an odometer, innermost axis first.
     int64_t step = count;
     for (size_t a = axes; a-- > 0;) {
       index[a] += step;

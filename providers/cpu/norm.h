@@ -24,7 +24,7 @@ double SquaredDeviation(const T* x, int64_t n, double mean) {
   });
 }
 
-// The part of RegisterNorm that normalises over anything but the last axes.
+// The part of RegisterNorm for norms over axes that are not the last ones.
 void RegisterChannelNorm(KernelRegistry& r);  // channel_norm.cc
 
 }  // namespace onnx_fp8

@@ -5,7 +5,8 @@
 
 namespace onnx_fp8 {
 
-// The part of RegisterReduce that walks along one axis: ArgMax, ArgMin, CumSum.
+// The part of RegisterReduce for ops that walk along one axis: ArgMax, ArgMin,
+// CumSum.
 void RegisterScan(KernelRegistry& r);
 
 }  // namespace onnx_fp8
