@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The dtype of the first operand of 16 bits; kUndefined if there is none.
+// The dtype of the first 16-bit float operand; kUndefined if there is none.
 DType FirstHalf(const KernelContext& ctx) {
   for (size_t i = 0; i < ctx.num_inputs(); ++i) {
     if (ctx.HasIn(i) && IsHalf(ctx.In(i).dtype())) return ctx.In(i).dtype();

@@ -12,8 +12,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// NumPy's rules: a (…,M,K) · b (…,K,N) = y (…,M,N), leading axes broadcast; a
-// 1-D operand has no M (or no N), and neither has the result.
+// NumPy's rules: a (…,M,K) · b (…,K,N) = y (…,M,N); leading axes broadcast. A
+// 1-D operand lacks M (or N), and so does the result.
 struct MatMulShape {
   int64_t m = 1, n = 1, k = 0;
   Shape y;
@@ -44,13 +44,13 @@ std::vector<int64_t> BatchOffsets(const Shape& own, const Shape& all,
   return offsets;
 }
 
-// Shape without the matrix.
+// The shape without the last two axes.
 Shape Leading(const Tensor& t) {
   return Shape(t.shape().begin(),
                t.shape().end() - std::min<int64_t>(t.rank(), 2));
 }
 
-// Without the products. Errors: operands that do not fit.
+// The shapes, without the list of products. Errors: operands that do not fit.
 MatMulShape ShapeOf(const Tensor& a, const Tensor& b,
                     const std::string& where) {
   Check(a.rank() > 0 && b.rank() > 0, "[", where,

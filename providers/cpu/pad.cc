@@ -22,8 +22,8 @@ PadMode ModeOf(const KernelContext& c) {
        mode);
 }
 
-// The element of 0 … n-1 that stands at position i, which may lie outside; -1
-// for the constant. REQUIRES: n > 0.
+// The element of 0 … n-1 at position i, which may lie outside; -1 for the
+// constant. REQUIRES: n > 0.
 int64_t SourceOf(PadMode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   switch (mode) {
@@ -71,8 +71,8 @@ std::vector<PadAxis> PadsOf(const KernelContext& c) {
   return by_axis;
 }
 
-// Per axis: for each position of y the offset in x of the element to take, or
-// -1. Negative pads crop first, so that reflection sees what is left.
+// Per axis: for each position of y, the offset in x of its element, or -1.
+// Negative pads crop first, so that reflection sees only the rest.
 std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& c,
                                                PadMode mode,
                                                const std::vector<PadAxis>& pads,

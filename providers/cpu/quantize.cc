@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeTensor, QuantizeWith, UpdateScale. Bit for bit what their bodies in
-// graph/schemas/quantize.cc compute.
+// QuantizeTensor, QuantizeWith, UpdateScale. The results equal, bit for bit,
+// those of the bodies in graph/schemas/quantize.cc.
 #include "providers/cpu/quantize.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What x is multiplied with, so that the largest |x| becomes q_max.
+// The factor of x that makes the largest |x| q_max.
 float QuantizingFactor(float q_max, float amax) {
   double ratio = static_cast<double>(q_max) / std::max(amax, 1e-12f);
   return static_cast<float>(ratio);
@@ -40,7 +40,7 @@ void SetScalar(KernelContext& c, size_t i, float value) {
   if (c.HasOut(i)) *c.Out(i, DType::kFloat, {}).data<float>() = value;
 }
 
-// x → q, scale, amax; scale_in of 0 means: from this x.
+// x → q, scale, amax. A scale_in of 0 means: compute the scale from this x.
 void Quantize(KernelContext& c, float scale_in) {
   const Tensor& x = c.In(0);
   auto to = static_cast<DType>(c.Int("to", 0));
@@ -80,11 +80,11 @@ struct ScaleRule {
   float two_to_margin = 1.0f;
 };
 
-// Slot i of n: `amax` enters its column of history (H,N), slot 0 of which is
-// cleared once it was counted (TransformerEngine's kernel_bulk). The new scale
-// is float(1 / float(q_max / m)) · 2^margin, at least 2^-126, where m is
-// the largest of the H values or, with most_recent, amax; it stays as it is
-// where m is not finite.
+// Slot i of n: `amax` enters its column of history (H,N); row 0 of the column
+// is cleared after it was counted (TransformerEngine's kernel_bulk). The new
+// scale is float(1 / float(q_max / m)) · 2^margin, at least 2^-126, where m is
+// the largest of the H values or, with most_recent, amax. The scale stays if m
+// is not finite.
 void UpdateSlot(const ScaleRule& rule, int64_t i, int64_t n, int64_t h,
                 float amax, float q_max, float* history, float* scale) {
   if (!(amax > 0 && amax < kInfinity)) return;
@@ -121,7 +121,7 @@ void UpdateScale(KernelContext& c) {
   Check(std::fabs(margin) <= 100 && margin == std::floor(margin), "[",
         c.Where(), "] expected a whole margin from -100 to 100, got ", margin);
   ScaleRule rule = {c.Int("most_recent", 0) != 0, std::exp2(margin)};
-  // Copies first: the results may be the operands' own memory, or unread.
+  // Copy first: the results may lie in the operands' memory, or be unread.
   Tensor new_history = c.HasOut(0)
                            ? c.Out(0, DType::kFloat, history.shape())
                            : Tensor::Allocate(DType::kFloat, history.shape());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeBlock. Bit for bit what its body in graph/schemas/quantize_block.cc
-// computes.
+// QuantizeBlock. The results equal, bit for bit, those of its body in
+// graph/schemas/quantize_block.cc.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -21,7 +21,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kTaskElements = 32768;  // some ten microseconds
-// Rows that a thread measures, and then encodes while they are in its cache.
+// Rows that a thread measures and then encodes while they are in its cache.
 constexpr int64_t kBandRows = 128;
 constexpr int64_t kStrip = 1024;  // floats
 constexpr int64_t kLongBlock = 64;
@@ -36,7 +36,7 @@ struct ScaleRule {
   int64_t pow2 = 0;
   float largest_power = 1.0f;  // of two, in the format
 
-  // What a block is multiplied with whose largest finite |x| is a.
+  // The factor of a block whose largest finite |x| is a.
   float FactorOf(float a) const {
     float v = std::max(a, 1e-12f);
     if (pow2 == 2) return 1.0f / (PowerOfTwoBelow(v) / largest_power);
@@ -46,9 +46,10 @@ struct ScaleRule {
   }
 };
 
-// peaks[j] = max(peaks[j], |x[i][j]| where finite): the bits of magnitudes are
-// in their order. Returns whether all are finite. Without comparisons but
-// max(): the compiler would branch on them, and then can't vectorise.
+// peaks[j] = max(peaks[j], |x[i][j]| if finite): the bits of magnitudes have
+// the same order as the magnitudes. Returns whether all are finite. max() is
+// the only comparison: the compiler would branch on others, and then can't
+// vectorize.
 bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
                     float* peaks) {
   int32_t special = 0;

@@ -7,8 +7,8 @@
 
 namespace onnx_fp8 {
 
-// Layers of max_depth rows follow each other, each with all panels: a layer's
-// first byte is that of its first row of `columns_` floats.
+// Layers of max_depth rows follow each other, each with all panels. The first
+// byte of a layer is that of its first row of `columns_` floats.
 void PackedMatrix::Pack(const GemmOperand& b, int64_t k, int64_t n) {
   b_ = b;
   if (b.dtype == DType::kDouble) return;
