@@ -60,7 +60,7 @@ Product ParseProduct(const std::string& text) {
   return product;
 }
 
-// What is multiplied does not change the time, but infinities and NaN might.
+// The values do not change the time, but infinities and NaN might.
 Tensor RandomMatrix(int64_t rows, int64_t columns, DType dtype, uint64_t seed) {
   Tensor matrix = Tensor::Allocate(DType::kFloat, {rows, columns});
   std::mt19937_64 random(seed);
@@ -187,8 +187,8 @@ double QuantiseSpeed(double seconds) {
   return static_cast<double>(kSize * kSize) / Times(run, seconds).front();
 }
 
-// The table that --auto-filter reads. How operands lie is not among its axes:
-// products copy them in any case.
+// The table that --auto-filter reads. It has no axis for the orientation of
+// operands: products copy them in any case.
 void SaveSpeeds(const BenchFlags& flags) {
   SpeedTable table;
   std::vector<int64_t> sizes = ParseSizes(flags.sizes);

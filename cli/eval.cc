@@ -45,7 +45,8 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values,
   if (run) {
     RunConfig config = RunFolder(folder).Load();
     options = RunSessionOptions(config, values->session.budgets.Make());
-    // What this command reads and writes itself, and what the checkpoint has.
+    // Flags that this command itself reads and writes, and values in the
+    // checkpoint.
     for (const char* own : {"--data", "--threads", "--scales"}) {
       config.flags.erase(own);
     }

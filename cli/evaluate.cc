@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kIgnored = -100;
 
-// Elements of the first `rows` samples.
+// The elements of the first `rows` samples.
 int64_t Prefix(const Tensor& t, int64_t rows) {
   return t.rank() == 0 ? 1 : t.size() / std::max<int64_t>(1, t.dim(0)) * rows;
 }
@@ -34,7 +34,7 @@ double CrossEntropy(const Tensor& logits, int64_t row, int64_t classes,
   return most + std::log(sum) - DoubleAt(logits, row * classes + label);
 }
 
-// Copies of the last row until there are `rows`.
+// Appends copies of the last row until there are `rows`.
 Tensor Filled(const Tensor& t, int64_t rows) {
   Shape shape = t.shape();
   size_t have = t.bytes();
@@ -123,7 +123,7 @@ class Pass {
     }
   }
 
-  // What the loss of a full batch is a mean over.
+  // The number of elements over which the loss of a full batch is a mean.
   int64_t Weight(const Tensor& label) const {
     if (loss_.kind != "cross_entropy") return label.size();
     int64_t count = 0;

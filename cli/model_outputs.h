@@ -9,7 +9,7 @@ namespace onnx_fp8 {
 
 // Name of the model output that the loss reads: loss.logits, or the first one
 // (unless the model computes the loss itself). Errors: no such output; the
-// message lists those that there are; a file that is a training step already.
+// message lists the outputs; a file that is a training step already.
 std::string LossOutput(const LossSpec& loss, const std::string& model,
                        const Budgets& budgets);
 

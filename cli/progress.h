@@ -28,8 +28,9 @@ std::string ProgressText(const ProgressStep& step);
 // "copying to out/m.onnx.data  1.20 GiB of 25.1 GiB  910 MiB/s  ETA 26 s".
 std::string ProgressText(const ExternalCopy& copy, double seconds);
 
-// The progress line of a run: rewritten in place on a terminal, else a line at
-// the first step, about every ten seconds, and at the last step.
+// The progress line of a run. On a terminal it is rewritten in place; otherwise
+// there is a line at the first step, about every ten seconds, and at the last
+// step.
 class Progress {
  public:
   Progress(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
@@ -38,7 +39,7 @@ class Progress {
   void Step(const ProgressStep& step);
   // The first call of a copy starts its clock.
   void Copy(const ExternalCopy& copy);
-  // A line of its own.
+  // Prints a line of its own.
   void Note(const std::string& text);
   // Ends the line that is being rewritten.
   void Close();
@@ -51,11 +52,11 @@ class Progress {
   std::ostream& out_;
   bool terminal_;
   bool open_ = false;
-  Clock::time_point next_;  // the epoch: at once
+  Clock::time_point next_;  // the epoch means at once
   Clock::time_point copy_begin_;
 };
 
-// Shows how far copies are. Ctrl-C ends them: throws Interruption.
+// Shows the progress of copies. Ctrl-C ends them: throws Interruption.
 ExternalCopyObserver ShowCopies(Progress& progress);
 
 }  // namespace onnx_fp8

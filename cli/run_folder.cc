@@ -22,8 +22,9 @@ namespace fs = std::filesystem;
 // Runs of format 1 did not tie weights.
 constexpr int kFormat = 2;
 
-// Of one start of a run only: where it is, what else is written, how much of
-// the machine a file may use. No config decides that, whoever wrote it.
+// Flags that hold for one start of a run only: its place, other outputs, how
+// much of the machine a file may use. No config decides these, whoever wrote
+// it.
 constexpr const char* kOfOneStart[] = {
     "MODEL",        "--out",           "--resume",          "--json",
     "--profile",    "--memory-report", "--profile-summary", "--budget",
@@ -40,7 +41,7 @@ const char* NameOf(fs::file_type type) {
                                             : "a device or pipe";
 }
 
-// Without the library's number of the error.
+// Without nlohmann's number of the error.
 std::string ReasonOf(const nlohmann::json::exception& error) {
   std::string text = error.what();
   size_t end = text.find("] ");
@@ -68,8 +69,8 @@ bool RunFolder::HasCheckpoint() const {
   return false;
 }
 
-// What lies behind a link is no part of the run: to write there, or to remove
-// old checkpoints there, is not for a folder to decide.
+// A place behind a link is no part of the run: no folder may decide that we
+// write there, or remove old checkpoints there.
 void RunFolder::CheckPlain() const {
   constexpr auto kFile = fs::file_type::regular;
   constexpr auto kFolder = fs::file_type::directory;
@@ -96,7 +97,7 @@ RunConfig RunFolder::Load() const {
         file);
   const std::string refused = "[" + file + "] expected a run's configuration";
   MappedFile bytes = MapFile(file);
-  // The file, its flags, the words of one, a word.
+  // Depth 4: the file, its flags, the words of one flag, a word.
   auto json = ParseShallowJson(reinterpret_cast<const char*>(bytes.data),
                                bytes.size, 3, refused);
   Check(json.is_object(), refused, ", got something else");
@@ -149,7 +150,7 @@ void RunFolder::Write(const std::string& model, const FlagMap& flags,
     bool made = !fs::exists(path_ + "/model");
     MakeDirectories(path_ + "/model");
     try {
-      // The session has read it within its budgets.
+      // The session has already read it within its budgets.
       RewriteModel(model, to, Fp8Spec{}, {}, observer, {},
                    {.nodes = INT64_MAX});
     } catch (...) {

@@ -23,7 +23,7 @@ struct RunConfig {
   std::string file;   // config.json itself
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
-  FlagMap flags;      // of `train`, but for those of one start only
+  FlagMap flags;      // of `train`, except those for one start
 };
 
 class RunFolder {
@@ -36,22 +36,22 @@ class RunFolder {
   bool HasConfig() const;
   bool HasCheckpoint() const;
 
-  // Errors: no config.json, or not one of ours; a model that has changed; a
-  // link.
+  // Errors: no config.json, or one that is not ours; a model that has changed;
+  // a link.
   RunConfig Load() const;
 
-  // Makes the folder and keeps other processes from training in it until this
-  // object goes away; removes what a killed Write left. Errors: another
-  // process does; a link; the disk.
+  // Makes the folder and keeps other processes from training in it as long as
+  // this object lives; removes leftovers of a killed Write. Errors: another
+  // process trains in it; a link; the disk.
   void Lock();
-  // Copies `model` (unless it is the run's copy already) and writes the
-  // config. An error leaves no folder that was not there before. Errors: a
-  // model that can't be copied, the disk.
+  // Copies `model` (unless it is the run's copy already) and writes the config.
+  // After an error, a folder that is new is removed. Errors: a model that can't
+  // be copied, the disk.
   void Write(const std::string& model, const FlagMap& flags,
              const ExternalCopyObserver& observer);
 
  private:
-  // Errors: what a run keeps is something else than a file or folder.
+  // Errors: an entry of the run is something else than a file or folder.
   void CheckPlain() const;
 
   std::string path_;

@@ -6,12 +6,12 @@
 
 namespace onnx_fp8 {
 
-// Fills in the flags of `train` that the run was started with. Errors: flags in
-// the config that this program does not know.
+// Fills in the flags of `train` with which the run was started. Errors: flags
+// in the config that this program does not know.
 void FillFrom(const RunConfig& config, Flags& flags);
 
-// The session that a run was trained with, on the run's own copy of the model.
-// The budgets are the caller's. Errors: FillFrom's.
+// The options of the session that trained a run, with the run's own copy of the
+// model. The budgets are the caller's. Errors: FillFrom's.
 SessionOptions RunSessionOptions(const RunConfig& config,
                                  const Budgets& budgets);
 

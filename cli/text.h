@@ -39,8 +39,9 @@ std::string DurationText(double seconds);
 // "a, b, c", at most `most` of them and "…".
 std::string Joined(const std::vector<std::string>& words, size_t most = 20);
 
-// A message that may quote any bytes of a file, fit for a terminal: controls
-// and what is no UTF-8 as "\x1b", the end of an endless one as "…".
+// A message that may quote any bytes of a file, made safe for a terminal:
+// control characters and bytes that are not UTF-8 appear as "\x1b"; a very long
+// message ends in "…".
 std::string Printable(const std::string& message);
 
 // "onnx-fp8: note: …" on stderr, a line each.

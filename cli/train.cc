@@ -29,7 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Notes = std::map<std::string, std::string>;
 
-// The flag that decides a note; "" where the data does.
+// Notes and the flag that decides each; "" if the data decide it.
 constexpr std::pair<const char*, const char*> kFixedNotes[] = {
     {"seed", "--seed"},
     {"batch_size", "--batch-size"},
@@ -73,7 +73,7 @@ class TrainCommand {
   }
 
  private:
-  // Locks a folder that is there; fills in the flags of an earlier run.
+  // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
   void CreateSession();
   void OpenData();
@@ -84,7 +84,7 @@ class TrainCommand {
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
-  // What --memory-report and --profile-summary ask for: into `json`, or as
+  // The reports of --memory-report and --profile-summary: into `json`, or as
   // text.
   void Report(Json* json) const;
   std::string ResumeCommand() const {
@@ -107,7 +107,8 @@ class TrainCommand {
 
 void TrainCommand::ReadFolder() {
   folder_is_new_ = !std::filesystem::is_directory(values_.out);
-  // Nothing is read of a folder that another process may be changing.
+  // Another process may be changing the folder: lock it before reading
+  // anything.
   if (!folder_is_new_) folder_.Lock();
   Check(values_.resume || !HoldsRun(values_.out), "[", values_.out,
         "] holds a run already: --resume goes on with it, another --out starts "
@@ -127,7 +128,7 @@ void TrainCommand::ReadFolder() {
     }
     FillFrom(config, flags_);
     values_.model = config.model;
-    // A checkpoint has its scales; the file may be gone.
+    // The checkpoint has the run's scales; the file may no longer exist.
     if (folder_.HasCheckpoint() && !flags_.Given("--scales")) {
       values_.session.recipe.scales.clear();
     }
@@ -152,7 +153,7 @@ void TrainCommand::CreateSession() {
   SessionOptions options = values_.MakeSession(flags_);
   options.loss.logits =
       TrainedOutput(options.loss, values_.model, options.budgets);
-  // The checkpoint has the weights; the file may be gone.
+  // The checkpoint has the weights; the file may no longer exist.
   if (restores) options.init.clear();
   loss_ = options.loss;
   provider_ = options.provider;

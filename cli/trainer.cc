@@ -51,7 +51,7 @@ TrainerResult Trainer::Run(const std::function<bool()>& stop) {
 void Trainer::Loop(const std::function<bool()>& stop) {
   if (spec_.validate_first && validation_) {
     Validate(stop);
-    saved_step_ = -1;  // its checkpoint says that the validation is due
+    saved_step_ = -1;  // its checkpoint notes that validation is due
   }
   while (session_.step() < spec_.steps && !stop()) {
     Step();
@@ -123,7 +123,7 @@ void Trainer::Report(const StepResult& step, const StepMetrics& metrics) {
       static_cast<double>(tokens ? result_.tokens : result_.samples) /
       static_cast<double>(result_.steps);
   line.per_second = per_step / step_seconds_;
-  // The time of the first step tells little.
+  // The time of the first step says little.
   bool known = result_.steps > 1 || left == 0;
   if (known) line.seconds_left = static_cast<double>(left) * step_seconds_;
   progress_.Step(line);
@@ -131,7 +131,7 @@ void Trainer::Report(const StepResult& step, const StepMetrics& metrics) {
 
 void Trainer::ReportSkipped(const StepResult& step) {
   int64_t n = ++skipped_here_;
-  // A run that diverged skips all steps: say less and less.
+  // A run that diverged skips all steps: report them less and less often.
   if (n > 5 && (n & (n - 1)) != 0) return;
   progress_.Note(Concat("onnx-fp8: step ", step.step,
                         " is skipped, nothing changed: ", step.cause,
@@ -143,7 +143,7 @@ bool Trainer::ValidationIsDue() const {
   int64_t step = session_.step();
   if (step == spec_.steps) return true;
   if (spec_.val_every > 0) return step % spec_.val_every == 0;
-  // Ends of epochs; of every k-th one if epochs are short.
+  // At ends of epochs; if epochs are short, at the end of every k-th epoch.
   int64_t epoch = data_.batches_per_epoch();
   int64_t wanted = kFewestSteps * spec_.grad_accum;
   int64_t period = (wanted + epoch - 1) / epoch * epoch;
@@ -152,7 +152,8 @@ bool Trainer::ValidationIsDue() const {
 }
 
 void Trainer::Validate(const std::function<bool()>& stop) {
-  // Until it is complete: an interruption or an error may come first.
+  // Until the validation is complete: an interruption or an error may come
+  // first.
   spec_.notes[kValidationDue] = "yes";
   Evaluation e =
       Evaluate(session_, *validation_, spec_.layout, spec_.loss, stop);

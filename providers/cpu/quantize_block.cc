@@ -84,13 +84,14 @@ class BlockQuantizer {
     encode_ = EncoderOf(to);
     peaks_.resize(static_cast<size_t>(g_.blocks()));
     factors_.resize(peaks_.size());
-    if (g_.down < NumThreads()) {  // a band for each at least
+    if (g_.down < NumThreads()) {  // at least one band for each thread
       band_rows_ = std::clamp<int64_t>(g_.rows / NumThreads(), 1, kBandRows);
     }
   }
 
-  // Bands are rows of one row of blocks. Where one band holds them all, a row
-  // of blocks is measured and encoded at once; else all are measured first.
+  // Bands are rows of one row of blocks. If one band holds the whole row of
+  // blocks, it is measured and encoded at once; otherwise all bands are
+  // measured first.
   void Run() {
     int64_t bands = (g_.block_rows + band_rows_ - 1) / band_rows_;  // per row
     int64_t rows = std::min(g_.block_rows, band_rows_);
@@ -194,7 +195,7 @@ class BlockQuantizer {
       int64_t at = first * g_.columns;
       return encode_(x_ + at, *factors, q_ + at, (last - first) * g_.columns);
     }
-    // Spreading the factors of one row out costs more than many short loops.
+    // Spreading the factors of one row costs more than many short loops.
     if (last - first == 1 && g_.block_columns >= kLongBlock) {
       for (int64_t j = 0; j < g_.across; ++j) {
         int64_t from = j * g_.block_columns, at = first * g_.columns + from;
@@ -267,7 +268,7 @@ void QuantizeBlock(KernelContext& c) {
 }  // namespace
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
-  // No uses_amax: the largest of the blocks' maxima costs nothing.
+  // No uses_amax: the maxima of the blocks give it at no cost.
   r.Add("QuantizeBlock", QuantizeBlock, {}, kDomain);
 }
 

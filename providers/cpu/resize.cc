@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Resize as of opset 19. Every mode is a product over the axes, so each axis
-// has a table (which elements, with which weights) and they are applied in
-// turn. Formulas: ONNX's operator documentation and
+// has a table (elements and their weights), and the tables are applied one
+// after the other. Formulas: ONNX's operator documentation and
 // onnx/reference/ops/op_resize.py.
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ struct ResizeAxis {
   }
 };
 
-// The weighted elements that make one element of the result; none: the
+// The weighted elements that make one element of the result; none: it is the
 // extrapolation value.
 struct Taps {
   std::vector<int64_t> index;
@@ -94,7 +94,7 @@ void SizesFromScales(const KernelContext& c, const std::vector<int64_t>& axes,
   for (size_t k = 0; k < axes.size(); ++k) {
     ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
     axis.scale = scales[k];
-    // In float, as ONNX's shape inference does it.
+    // In float, like ONNX's shape inference.
     axis.length =
         static_cast<float>(axis.from) * static_cast<float>(axis.scale);
     Check(axis.scale > 0 && axis.length < 0x1p60, "[", c.Where(),
@@ -164,7 +164,7 @@ std::vector<ResizeAxis> AxesOf(const KernelContext& c,
 
 // ---- tables
 
-// Where element i of the result lies in x.
+// The position in x of element i of the result.
 double SourceOf(const std::string& mode, const ResizeAxis& axis, int64_t i) {
   auto x = static_cast<double>(i), last = static_cast<double>(axis.from - 1);
   if (mode == "align_corners") {
@@ -180,7 +180,7 @@ double SourceOf(const std::string& mode, const ResizeAxis& axis, int64_t i) {
   double source = (x + 0.5) / axis.scale - 0.5;
   if (mode == "pytorch_half_pixel") return axis.length == 1 ? -0.5 : source;
   if (mode == "half_pixel_symmetric") {
-    // Keeps the centre where `to` is not the exact length.
+    // Keeps the center if `to` is not the exact length.
     double adjustment = static_cast<double>(axis.to) / axis.length;
     source += static_cast<double>(axis.from) / 2 * (1 - adjustment);
   }
@@ -212,7 +212,7 @@ Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
   }
   double reach = options.mode == "linear" ? 1 : 2;
   double shrink = options.antialias ? std::min(axis.scale, 1.0) : 1.0;
-  // Further outside nothing changes any more.
+  // Positions further outside give the same result.
   double margin = reach / shrink + 2;
   x = std::clamp(x, -margin, last + margin);
   auto clamp = [&](double index) {
@@ -221,7 +221,7 @@ Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
   if (options.mode == "nearest") {
     return {{clamp(NearestOf(options.nearest, x))}, {1}};
   }
-  // The element to the left of x, and as many around it as the kernel covers.
+  // The element to the left of x, and all around it that the kernel covers.
   double left = std::ceil(x) - 1;
   double start = std::floor(-reach / shrink) + 1;
   Taps taps;

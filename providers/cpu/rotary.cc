@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rotary and RotaryGrad of graph/schemas/rotary.cc, in the order of operations
-// of their bodies.
+// Rotary and RotaryGrad of graph/schemas/rotary.cc, with operations in the
+// order of their bodies.
 #include "onnx_fp8/check.h"
 #include "onnx_fp8/parallel.h"
 #include "providers/cpu/elementwise.h"
