@@ -84,7 +84,7 @@ TEST(RecipeFlagsTest, Make) {
   EXPECT_THROW(RecipeFlags{.recipe = "fp4"}.Make(), UsageError);
 }
 
-// Flags that are not given leave the recipe alone.
+// Flags that are not given do not change the recipe.
 TEST(RecipeFlagsTest, Override) {
   RecipeFlags values;
   values.recipe = "delayed,history:4,margin:1,algo:most_recent";
@@ -113,7 +113,7 @@ TEST(RecipeFlagsTest, Filter) {
   EXPECT_EQ(filter.recipes[0].first, "layers.0.*");
   EXPECT_FALSE(filter.recipes[0].second.enabled());
   EXPECT_EQ(filter.recipes[1].first, "head");
-  // --margin is for all.
+  // --margin holds for all recipes.
   EXPECT_EQ(filter.recipes[1].second,
             ParseRecipe("delayed,go:del16_ten_e4m3,margin:2"));
   for (const char* wrong : {"layers", "=off", "head=fp4", "head="}) {
@@ -181,7 +181,7 @@ TEST(ShapeFlagTest, ResolvesAxes) {
   shapes = ResolveShapes(inputs, {{"x.2", 5}, {"z.0", 6}});
   EXPECT_EQ(shapes.at("x"), (Shape{-1, 3, 5}));
   EXPECT_EQ(shapes.at("z"), Shape{6});
-  // An axis with a name goes by it, and a fixed one by none.
+  // An axis with a name is known only by that name; a fixed axis has none.
   for (const char* wrong : {"seq", "x.0", "x.1", "y.0"}) {
     EXPECT_THROW(ResolveShapes(inputs, {{wrong, 4}}), UsageError) << wrong;
   }

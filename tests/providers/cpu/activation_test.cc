@@ -99,7 +99,7 @@ TEST(Activation, FollowsTheFormulasInFloatAndDouble) {
     ASSERT_EQ(z.dtype(), DType::kFloat);
     for (int i = 0; i < n; ++i) {
       double want = c.reference(DoubleAt(d, i));
-      // The formula for tanh-Gelu cancels where ours does not.
+      // The formula for tanh-Gelu cancels digits where ours does not.
       double noise = 5e-15 + 2e-15 * std::fabs(want);
       ASSERT_NEAR(DoubleAt(y, i), want, noise) << c.op << " " << DoubleAt(d, i);
       double from_float = c.reference(DoubleAt(f, i));
@@ -257,7 +257,7 @@ TEST(Dropout, TrainingDrawsByCounter) {
   EXPECT_EQ(LargestDifference(all, Tensor::Zeros(DType::kFloat, {n})), 0);
 }
 
-// Of 16 bits too, although these run through a copy in float.
+// Also for 16 bits, although these types run through a copy in float.
 TEST(Dropout, EachStreamHasItsMask) {
   const int64_t n = 1000;
   Graph graph;

@@ -134,7 +134,7 @@ TEST(Random, Moments) {
   EXPECT_LT(n.highest, 5 + 2 * 6);
 }
 
-// Neighbours share no uniform numbers: their squares do not correlate.
+// Neighbors share no uniform numbers: their squares do not correlate.
 TEST(Random, NormalsAreIndependent) {
   Tensor x = RunNode1("RandomNormal", {}, {{"shape", kShape}, {"seed", 6.0f}});
   double covariance = 0;
@@ -160,8 +160,8 @@ TEST(Random, SeedsAndThreads) {
   EXPECT_NE(ErrorOf("RandomNormal", {}, {{"shape", Int64s{-1}}}), "");
 }
 
-// What a node draws depends on the run's stream and, without a seed, on its
-// name; a repeated run draws the same.
+// A node's draws depend on the run's stream and, without a seed, on the node's
+// name; a repeated run draws the same numbers.
 TEST(Random, StreamsAndNames) {
   Graph graph;
   auto draw = [&](Node* node, uint64_t stream) {

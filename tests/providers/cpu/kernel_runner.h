@@ -9,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// Runs the CPU kernel of one node that is not part of a model. Inputs that
-// hold nothing are left out. Errors: what the kernel finds wrong.
+// Runs the CPU kernel of one node that is not part of a model. Undefined inputs
+// are omitted operands. Errors: those of the kernel.
 std::vector<Tensor> RunKernel(const std::string& op,
                               const std::vector<Tensor>& inputs,
                               Attributes attributes = {}, size_t outputs = 1,
