@@ -228,7 +228,7 @@ int Bench(const Arguments& arguments) {
   flags.List("--dtype", &values.dtypes, "fp32, fp8 (default: both)");
   flags.Number("--seconds", &values.seconds, 0,
                "for each product (default: 0.2)");
-  flags.Switch("--json", &values.json, "as one JSON object");
+  flags.Switch("--json", &values.json, "print one JSON object");
   flags.File("--save", &values.save,
              "measure products of all --sizes and write the table that "
              "--auto-filter reads (a minute)");

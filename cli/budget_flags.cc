@@ -35,10 +35,9 @@ void BudgetFlags::AddTo(Flags& flags) {
     all += Concat(all.empty() ? "" : "; ", info.name, " (", info.unit, "; ",
                   BudgetText(Budgets().*info.of), ")");
   }
-  flags.List("--budget", &words,
-             "NAME=N[k|M|G]: bounds of what a file may ask for before a step "
-             "runs: " +
-                 all);
+  flags.List(
+      "--budget", &words,
+      "NAME=N[k|M|G]: how much a file may ask for before a step runs: " + all);
 }
 
 Budgets BudgetFlags::Make() const {

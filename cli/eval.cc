@@ -29,7 +29,7 @@ struct EvalFlags {
     data_flags.AddTo(flags);
     session.AddTo(flags);
     flags.Group("Options");
-    flags.Switch("--json", &json, "as one JSON object");
+    flags.Switch("--json", &json, "print one JSON object");
     machine.AddTo(flags);
     flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
     flags.Example(

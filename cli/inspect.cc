@@ -39,10 +39,10 @@ struct InspectFlags {
     flags.Group("Optimizer");
     optimizer.AddTo(flags);
     flags.Group("Options");
-    flags.Switch("--json", &json, "as one JSON object");
+    flags.Switch("--json", &json, "print one JSON object");
     flags.Switch("--memory-report", &memory_report,
-                 "list what would live in memory where a step needs most of "
-                 "it; needs sizes of all axes");
+                 "list the values in memory when a step needs most of it; "
+                 "needs sizes of all axes");
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);

@@ -77,7 +77,7 @@ std::string SetBatchNormMode(Graph& graph, BatchNormMode mode) {
     return Concat("BatchNormalization keeps its running statistics in ",
                   Listed(fixed),
                   ", as exported (training_mode 0): --batch-norm train "
-                  "normalises by each batch and moves them, --batch-norm eval "
+                  "normalizes by each batch and moves them, --batch-norm eval "
                   "leaves them without this note");
   }
   if (mode == BatchNormMode::kTrain && norms.empty()) {

@@ -135,7 +135,7 @@ void QuantizeLinear(KernelContext& c) {
     return;
   }
   Check(IsByteOrShort(to), "[", c.Where(),
-        "] expected to quantise to int8, uint8, int16, uint16 or float8, got ",
+        "] expected to quantize to int8, uint8, int16, uint16 or float8, got ",
         Name(to));
   DispatchNumeric(to, c.Where(), [&]<typename T>() {
     const T* zero = zero_points ? zero_points->data<T>() : nullptr;
