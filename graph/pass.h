@@ -16,7 +16,7 @@ namespace onnx_fp8 {
 struct Pass {
   std::string name;
   std::function<void(Graph&)> run;
-  // Without this pass the graph gives the same numbers, but for rounding.
+  // Without this pass the graph gives the same numbers, except for rounding.
   bool may_skip = false;
 };
 

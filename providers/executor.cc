@@ -207,6 +207,8 @@ bool Executor::IsNeeded(const Step& step) const {
   });
 }
 
+// Errors name the node, whether the kernel did or not. A kernel must leave its
+// results in the memory that the plan gave it.
 void Executor::RunStep(const Step& step) {
   const Node& node = *step.node;
   auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {

@@ -346,6 +346,8 @@ class Planner {
     return OrderThatFreesEarly(occupants, results);
   }
 
+  // Orders the nodes by their data and by the wish to write state in place. A
+  // next value whose wish was not granted is copied after the last step.
   void OrderNodes() {
     std::vector<std::pair<int, int>> edges;
     for (const Memory& memory : memories_) {
@@ -490,6 +492,8 @@ class Planner {
     return it == amax_of_.end() ? -1 : it->second;
   }
 
+  // Writes steps and copies in their final order, and at last the place of each
+  // slot, which is that of its memory.
   void Emit() {
     FindAmaxes();
     for (auto [from, to] : snapshots_) {

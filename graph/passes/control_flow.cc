@@ -127,6 +127,9 @@ Value* Specialiser::Select(const Node& node, Value* condition, const Entry& yes,
   return Emit(node, "Where", {scalar, yes.value, no.value});
 }
 
+// Operands: trip count, condition, carried values. Operands of the body:
+// iteration, condition, carried values. Its results: condition, carried values,
+// and one slice for each scanned output.
 void Specialiser::VisitLoop(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   Check(body != nullptr && node.inputs().size() >= 2, "[", node.Where(),
@@ -167,6 +170,8 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
   }
 }
 
+// Operands: carried states, then the inputs that are read slice by slice. The
+// body returns the states and one slice for each scanned output.
 void Specialiser::VisitScan(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   size_t scans = static_cast<size_t>(node.Int("num_scan_inputs", 0));

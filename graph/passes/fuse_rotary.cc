@@ -76,6 +76,8 @@ Value* PerPosition(Builder& b, Value* t, const Value* x, const Axes& axes) {
   return b.Reshape(t, {batches, x->dim(axes.positions), x->dim(3)});
 }
 
+// `sum` = x cos + Turned(x) sin, with the operands in any order: `straight` is
+// x cos, `across` is Turned(x) sin.
 void Visit(Graph& graph, FixedValues& fixed, Node& sum) {
   for (size_t i : {0, 1}) {
     const Node *across = sum.in(i)->producer,

@@ -8,6 +8,9 @@
 
 namespace onnx_fp8 {
 
+// One Split along `axis`, by an operand that is a chunk size, a list of sizes,
+// or missing: then each part is one element, with or without the axis
+// (keepdims).
 std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
                                                  const Node& node) {
   Value* x = TensorAt(scope, node, 0);
@@ -56,6 +59,9 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
   return parts;
 }
 
+// A sequence is a list of values of the new graph (Entry). Ops on sequences
+// edit such lists and emit no nodes, except those that split, join or stack
+// tensors.
 bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
   if (!node.domain.empty()) return false;
   auto sequence = [&](size_t i) -> std::vector<Value*> {

@@ -208,6 +208,8 @@ Value* Specialiser::FoldShape(const Node& node, const Value& x) {
                   node.out(0)->name);
 }
 
+// Computes `copy`, the new graph's copy of the node, if all its operands are
+// constants. False if it must stay: random, no kernel, too large, too costly.
 bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
   if (IsRandom(*copy) || !evaluator_.CanEvaluate(*copy)) return false;
   std::vector<Tensor> inputs;

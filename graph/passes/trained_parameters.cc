@@ -194,6 +194,9 @@ class Rule {
     return any;
   }
 
+  // The kind of the results of an op that computes. Constants on their way meet
+  // their use here: beside live data Meet tells whether they are weights, among
+  // constants they travel on, beside anything else they are lost.
   Kind OfOperation(const Node& node, const std::vector<Kind>& in) {
     auto has = [&](Kind::Tag tag) {
       return std::ranges::any_of(in,

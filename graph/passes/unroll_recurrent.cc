@@ -372,6 +372,8 @@ Unroller::State Unroller::Step(const Cell& cell, const std::string& name,
   return {Gate(cell.activations[0], sum), nullptr};
 }
 
+// All steps of direction d, in the order in which it reads them. A row whose
+// sequence has ended gets y = 0 and keeps its state.
 Unroller::Unrolled Unroller::Unroll(int64_t d) {
   auto each = static_cast<int64_t>(activations_.size()) / directions_;
   Cell cell = {activations_.data() + d * each, {Of(kR, d)}, nullptr, {}};

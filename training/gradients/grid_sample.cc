@@ -233,6 +233,8 @@ class Sampler {
     return weight;
   }
 
+  // Adds the part of one combination of taps: `index` (n·places) is the element
+  // of x, flat over (n·elements), that each place of y reads.
   void Add(const std::vector<const Tap*>& taps) {
     int64_t n = x_[0];
     std::vector<int64_t> first;

@@ -28,6 +28,8 @@ void PackedMatrix::Pack(const GemmOperand& b, int64_t k, int64_t n) {
   }
 }
 
+// One block of the kernel for each layer of depth; a is read from its own
+// memory. The layers are those of Gemm(), so the sums have the same order.
 void PackedMatrix::Multiply(const GemmProblem& p) const {
   if (b_.dtype == DType::kDouble || p.k == 0) {
     GemmProblem whole = p;
