@@ -46,7 +46,7 @@ const char* NumpyType(DType dtype) {
   }
 }
 
-// .npy 1.0 up to the data, padded to a multiple of 64.
+// The head of a .npy 1.0 file up to the data, padded to a multiple of 64.
 std::string NpyHeader(const std::string& name, const Tensor& array) {
   const char* type = NumpyType(array.dtype());
   Check(type != nullptr, "[", name, "] NumPy has no ", Name(array.dtype()),

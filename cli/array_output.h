@@ -8,11 +8,11 @@
 namespace onnx_fp8 {
 
 // Writes .npz (stored, not deflated) or .safetensors, by the extension. Errors:
-// another extension; a dtype that the format has not; the disk.
+// another extension; a dtype that the format lacks; the disk.
 void WriteArrays(const std::string& path, const TensorMap& arrays);
 
-// Errors: UsageError if WriteArrays does not know the extension. To be asked
-// before the work is done.
+// Errors: UsageError if WriteArrays does not know the extension. Call it before
+// the work is done.
 void RequireArrayPath(const std::string& flag, const std::string& path);
 
 }  // namespace onnx_fp8

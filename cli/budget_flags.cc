@@ -8,7 +8,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// "64", "64k", "64M", "64G"; -1 where it is no such number, or beyond 64 bits.
+// "64", "64k", "64M", "64G"; -1 if the text is no such number, or beyond 64
+// bits.
 int64_t Amount(std::string text) {
   int64_t factor = 1;
   for (int i = 0; const char suffix : {'k', 'M', 'G'}) {
@@ -34,10 +35,9 @@ void BudgetFlags::AddTo(Flags& flags) {
     all += Concat(all.empty() ? "" : "; ", info.name, " (", info.unit, "; ",
                   BudgetText(Budgets().*info.of), ")");
   }
-  flags.List("--budget", &words,
-             "NAME=N[k|M|G]: bounds of what a file may ask for before a step "
-             "runs: " +
-                 all);
+  flags.List(
+      "--budget", &words,
+      "NAME=N[k|M|G]: how much a file may ask for before a step runs: " + all);
 }
 
 Budgets BudgetFlags::Make() const {

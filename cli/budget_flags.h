@@ -9,13 +9,14 @@
 
 namespace onnx_fp8 {
 
-// --budget of the commands that read models or arrays. It counts for the one
-// command: a run's folder, which may come from somebody else, does not hold it.
+// --budget of the commands that read models or arrays. It holds for one
+// command: a run's folder may come from somebody else, so the folder does not
+// store it.
 struct BudgetFlags {
   std::vector<std::string> words;  // NAME=N
 
   void AddTo(Flags& flags);
-  // The defaults with what was given. Errors: UsageError.
+  // The defaults, changed by the given words. Errors: UsageError.
   Budgets Make() const;
 };
 

@@ -17,7 +17,7 @@ namespace {
 template <typename T>
 CLI::Validator AtLeast(T min) {
   auto check = [min](std::string& text) -> std::string {
-    // Not CLI11's: it takes 010 as octal, and what is too large as the maximum.
+    // CLI11 reads 010 as octal, and a number that is too large as the maximum.
     T value{};
     const char* end = text.data() + text.size();
     auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -48,8 +48,8 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// Lines of at most 79 columns (of ASCII): `text`, broken at spaces, the later
-// ones indented; `end` closes all but the last.
+// Breaks `text` at spaces into lines of at most 79 columns (of ASCII). Later
+// lines are indented; `end` closes all lines but the last.
 std::string Wrapped(std::string text, size_t indent, const std::string& end) {
   std::string lines;
   size_t width = 79 - end.size();
@@ -62,7 +62,7 @@ std::string Wrapped(std::string text, size_t indent, const std::string& end) {
   return lines + text + "\n";
 }
 
-// CLI11 counts in a way of its own.
+// CLI11's message, without its own way to state counts.
 std::string Plain(const std::string& text) {
   size_t at = text.find(": At Most 1 required but received ");
   if (at != std::string::npos) {
@@ -183,7 +183,7 @@ Flags::Flags(const std::string& command, const std::string& summary)
   CLI::App& app = parser_->app;
   app.description(summary);
   app.name("onnx-fp8 " + command);
-  app.allow_extras();  // Refuse says it better
+  app.allow_extras();  // Refuse gives a better message
   app.set_help_flag("-h,--help", "show this");
 }
 
@@ -191,7 +191,7 @@ Flags::~Flags() = default;
 
 void Flags::Positional(const std::string& name, std::string* value,
                        const std::string& help, bool required) {
-  // Required ones are not taken for one more word of Files.
+  // A required word is not taken for one more word of Files.
   parser_->app.add_option(name, *value, help)
       ->type_name("")
       ->required(required);
@@ -289,7 +289,7 @@ void Flags::ParseAll(Arguments arguments) {
   } catch (const CLI::CallForHelp&) {
     throw;
   } catch (const CLI::ParseError& error) {
-    // A misspelt flag is the likely cause of what is missing.
+    // A misspelled flag is the likely reason if something is missing.
     for (const std::string& word : app.remaining()) {
       if (word.starts_with("-")) parser_->Refuse(word);
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags of one command. CLI11 parses them; flags.cc is the only file that
-// knows it.
+// The flags of one command. CLI11 parses them; only flags.cc knows CLI11.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Flags with the words that follow each: {"--lr": ["0.1"]}; positional
-// arguments under their upper-case names, switches without words.
+// Flags with the words that follow each: {"--lr": ["0.1"]}. Positional
+// arguments have their upper-case names, switches have no words.
 using FlagMap = std::map<std::string, std::vector<std::string>>;
 
 class Flags {
@@ -31,7 +30,8 @@ class Flags {
   Flags(const std::string& command, const std::string& summary);
   ~Flags();
 
-  // Parse writes `value` if the flag is there, and else leaves it alone.
+  // Parse writes `value` if the flag is there, and otherwise does not change
+  // it.
   void Positional(const std::string& name, std::string* value,
                   const std::string& help, bool required = true);
   void Text(const std::string& name, std::string* value,
@@ -56,15 +56,15 @@ class Flags {
   void Files(const std::string& name, std::vector<std::string>* values,
              const std::string& help);
 
-  // Flags that follow stand under this heading in the help.
+  // The flags added after this stand under this heading in the help.
   void Group(const std::string& title) { group_ = title; }
   // A whole command line, shown in the help.
   void Example(const std::string& line);
 
-  // False if help was asked for; it is printed then. Errors: UsageError.
+  // False if help was asked for; it prints the help then. Errors: UsageError.
   bool Parse(const Arguments& arguments);
-  // Parses `saved` for all flags that this command has and that were not
-  // given; they do not count as given. Errors: UsageError.
+  // Parses `saved` for all flags of this command that were not given; they do
+  // not count as given. Errors: UsageError.
   void Fill(const FlagMap& saved);
 
   bool Given(const std::string& name) const { return given_.contains(name); }
@@ -72,10 +72,10 @@ class Flags {
   void RequireKnown(const FlagMap& saved) const;
   // Given or filled in.
   bool Has(const std::string& name) const { return all_.contains(name); }
-  // Errors: UsageError that names the first of `names` that Parse and Fill
-  // both did not find.
+  // Errors: UsageError that names the first of `names` that neither Parse nor
+  // Fill found.
   void Require(const std::vector<std::string>& names) const;
-  // Everything that Parse and Fill found, but for lists that are empty.
+  // Everything that Parse and Fill found, except empty lists.
   FlagMap Saved() const;
 
  private:
@@ -88,10 +88,10 @@ class Flags {
   FlagMap given_, all_;
 };
 
-// `words` as a command line that a shell reads back as they are.
+// `words` as a command line from which a shell reads the same words.
 std::string ShellLine(const std::vector<std::string>& words);
 
-// The one of `names` that `word` was probably meant to be; "" if none is close.
+// The name in `names` that `word` probably meant; "" if none is close.
 std::string Nearest(const std::string& word,
                     const std::vector<std::string>& names);
 

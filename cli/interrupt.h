@@ -5,15 +5,15 @@
 
 namespace onnx_fp8 {
 
-// What was asked for is not done because the user ended it.
+// The request was not completed because the user ended it.
 class Interruption : public Error {
  public:
   using Error::Error;
 };
 
-// From now on Ctrl-C (SIGINT) and SIGTERM are noted instead of ending the
-// process; a second one ends it. A full disk or a closed pipe give errors
-// instead of signals.
+// From now on Ctrl-C (SIGINT) and SIGTERM are noted and do not end the process;
+// a second signal ends it. A full disk or a closed pipe gives errors and no
+// signals.
 void CatchInterrupts();
 
 // True once a signal was noted.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program's own `new`: std::bad_alloc does not tell how much was wanted,
-// and throwing it takes memory, too.
+// The program's own `new`: std::bad_alloc does not tell how many bytes were
+// wanted, and throwing it takes memory, too.
 #include "cli/operator_new.h"
 
 #include <cxxabi.h>
@@ -16,8 +16,8 @@
 
 #include "onnx_fp8/out_of_memory.h"
 
-// AddressSanitizer has a `new` of its own. GCC tells of it by a macro, Clang by
-// a feature.
+// AddressSanitizer has its own `new`. GCC shows it by a macro, Clang by a
+// feature.
 #if defined(__SANITIZE_ADDRESS__)
 #define ONNX_FP8_OWN_NEW 0
 #elif defined(__has_feature)
@@ -33,13 +33,13 @@ std::atomic<size_t> failed_bytes = 0;
 std::terminate_handler otherwise = nullptr;
 
 void Print(const char* text) {
-  // Nobody is left to tell that it can't be written.
+  // There is nobody left to tell that the text can't be written.
   static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
 }
 
-// Ends the program where nothing catches std::bad_alloc: ahead of main, or
-// where there is no memory to throw it. Another exception has its own end, even
-// if memory was short before.
+// Ends the program if nothing catches std::bad_alloc: before main, or when
+// there is no memory to throw it. Other exceptions end as usual, even if memory
+// was short before.
 void EndOutOfMemory() {
   const std::type_info* thrown = abi::__cxa_current_exception_type();
   bool memory = !thrown || *thrown == typeid(std::bad_alloc);
@@ -50,7 +50,7 @@ void EndOutOfMemory() {
   _exit(1);
 }
 
-// Ahead of all that asks for memory.
+// Runs before all code that asks for memory.
 [[gnu::constructor(101)]] void Prepare() {
   onnx_fp8::KeepReserve();
   otherwise = std::set_terminate(EndOutOfMemory);

@@ -5,8 +5,8 @@
 
 namespace onnx_fp8 {
 
-// Bytes that the last `new` which threw std::bad_alloc was asked for; 0 if
-// there was none, or under AddressSanitizer, which has its own `new`.
+// The size of the last request for which `new` threw std::bad_alloc; 0 if there
+// was none, or under AddressSanitizer, which has its own `new`.
 size_t BytesOfFailedNew();
 
 }  // namespace onnx_fp8

@@ -122,7 +122,7 @@ void RecipeFlags::AddTo(Flags& flags) {
              "layers that FP8 makes slower stay in fp32: h100 (torchao's "
              "figures) or a file of `onnx-fp8 bench gemm --save`");
   flags.File("--scales", &scales,
-             "static: their file, made by `onnx-fp8 calibrate`, or the folder "
+             "static: file of scales, made by `onnx-fp8 calibrate`, or folder "
              "of a run with delayed scaling");
 }
 
@@ -245,12 +245,12 @@ void ParameterFlags::AddTo(Flags& flags) {
   flags.List("--train", &train, "train these too (globs over parameter names)");
   flags.List("--freeze", &freeze, "do not train these; --train wins");
   flags.Choice("--batch-norm", &batch_norm, {"train", "eval", "as-exported"},
-               "BatchNormalization normalises by the batch, by its running "
+               "BatchNormalization normalizes by the batch, by its running "
                "statistics, or as the file says (default: as-exported)");
   flags.Switch("--no-tie", &no_tie,
                "an embedding and a layer's weight that hold the same matrix "
                "are two tensors (default: one)");
-  flags.Words("--tie", &ties, "A=B: these two hold the same, and are one");
+  flags.Words("--tie", &ties, "A=B: these two hold the same and become one");
 }
 
 void ParameterFlags::Fill(SessionOptions* options) const {
@@ -346,7 +346,7 @@ void SessionFlags::AddTo(Flags& flags) {
   flags.Group("Numbers");
   recipe.AddTo(flags);
   flags.Choice("--dtype", &dtype, {"float32"},
-               "of everything that is not FP8 (default: float32)");
+               "type of everything except FP8 (default: float32)");
   flags.Group("Engine");
   AddEngineFlags(flags, &engine);
   budgets.AddTo(flags);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Flags that several commands share, so that they mean the same in all. A
-// struct holds what was typed, with the defaults; Make… turns it into what the
-// library takes.
+// struct holds the typed words, with the defaults; Make… converts them to the
+// library's types.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct MachineFlags {
   void Apply() const;
 };
 
-// --recipe and what belongs to it.
+// --recipe and the flags that belong to it.
 struct RecipeFlags {
   std::string recipe = "off";
   std::vector<std::string> filter_fqns, include, exclude;
@@ -40,16 +40,16 @@ struct RecipeFlags {
   std::string scales;                   // a file or the folder of a run
 
   void AddTo(Flags& flags);
-  // Errors: UsageError for a recipe that can't be; Error for a file that can't
-  // be read.
+  // Errors: UsageError for an impossible recipe; Error for a file that can't be
+  // read.
   Recipe Make() const;
   GemmFilter MakeFilter() const;
   // Recipe, filter and scales of a session.
   void Fill(SessionOptions* options) const;
   // The same for a rewrite, with the scales read.
   Fp8Spec MakeSpec() const;
-  // Puts the recipes of .json files in the place of their names, and makes the
-  // path of --auto-filter absolute.
+  // Replaces names of .json files by the recipes in them, and makes the path of
+  // --auto-filter absolute.
   void Resolve(FlagMap* saved) const;
 
  private:
@@ -65,7 +65,7 @@ struct LossFlags {
   std::string loss, label = "labels", logits;
 
   void AddTo(Flags& flags);
-  // Errors: UsageError for a kind that there is not.
+  // Errors: UsageError for an unknown kind.
   LossSpec Make() const;
 };
 
@@ -76,11 +76,11 @@ struct ParameterFlags {
   std::string batch_norm = "as-exported";
 
   void AddTo(Flags& flags);
-  // Errors: UsageError for what is no A=B.
+  // Errors: UsageError for a word that is not A=B.
   void Fill(SessionOptions* options) const;
 };
 
-// --optimizer, --lr and what belongs to them.
+// --optimizer, --lr and the flags that belong to them.
 struct OptimizerFlags {
   std::string optimizer = OptimizerSpec().kind;
   double lr = 1e-3;
@@ -106,7 +106,7 @@ void AddEngineFlags(Flags& flags, SessionOptions* options);
 // --external-data of the commands that write models.
 void AddExternalData(Flags& flags, bool* external_data);
 
-// What all commands with a session take.
+// The flags of all commands with a session.
 struct SessionFlags {
   LossFlags loss;
   ParameterFlags parameters;
@@ -123,11 +123,12 @@ struct SessionFlags {
 std::map<std::string, int64_t> ParseShapeFlag(
     const std::vector<std::string>& words);
 
-// What --shape calls the input's axis `i`: its name, or INPUT.i without one.
+// The name that --shape uses for axis `i` of the input: its own, or INPUT.i
+// without one.
 std::string AxisName(const InputInfo& input, size_t i);
 
-// Shapes of the graph's inputs with these axes filled in; missing ones stay -1.
-// Errors: UsageError for an axis that no input has.
+// Shapes of the graph's inputs with these axes filled in; other open axes stay
+// -1. Errors: UsageError for an axis that no input has.
 std::map<std::string, Shape> ResolveShapes(
     const std::vector<InputInfo>& inputs,
     const std::map<std::string, int64_t>& axes);
@@ -138,7 +139,7 @@ void AddValueFlag(Flags& flags, std::vector<std::string>* words);
 // "sr=16000", "causal=true" → values by name of input. Errors: UsageError.
 InputValues ParseValueFlag(const std::vector<std::string>& words);
 
-// The same values. Errors: one that no input of one integer or bool can take.
+// The same values. Errors: a value without an input of one integer or bool.
 InputValues ResolveValues(const std::vector<InputInfo>& inputs,
                           const InputValues& values);
 

@@ -34,11 +34,11 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   flags.File("--init", &init, "start from these weights (.safetensors)");
   flags.File("--out", &out, "folder of the run");
   flags.Switch("--resume", &resume,
-               "go on with the run in --out, by its own flags; one that is "
+               "continue the run in --out with its own flags; a flag that is "
                "given here too replaces the run's, '' empties a list");
   flags.Switch("--json", &json, "the summary as one JSON object");
   flags.Switch("--memory-report", &memory_report,
-               "print what lives in memory where a step needs most of it");
+               "print the values in memory when a step needs most of it");
   flags.Switch("--profile-summary", &profile_summary,
                "print where a step's time goes, and how near its nodes come "
                "to what the machine can do");

@@ -10,8 +10,8 @@
 
 namespace onnx_fp8 {
 
-// What `train` takes. A run's config.json holds the same flags, and `eval` and
-// `export` read them back through this struct.
+// The flags of `train`. A run's config.json holds the same flags, and `eval`
+// and `export` read them back through this struct.
 struct TrainFlags {
   std::string model, out, init;
   std::vector<std::string> data, val_data;
@@ -32,9 +32,9 @@ struct TrainFlags {
   bool profile_summary = false;
   MachineFlags machine;
 
-  // With --resume MODEL may be left out.
+  // With --resume, MODEL may be omitted.
   void AddTo(Flags& flags, bool resume);
-  // What can be told wrong without the model; sets the threads. Errors:
+  // Checks everything that needs no model; sets the threads. Errors:
   // UsageError.
   void Check(const Flags& flags) const;
   SessionOptions MakeSession(const Flags& flags) const;

@@ -12,7 +12,7 @@ namespace {
 
 struct sigaction before;
 
-// All here is async-signal-safe: the program may be anywhere.
+// All code here is async-signal-safe: the program may be anywhere.
 void Say(const char* text, size_t size) {
   while (size > 0) {
     ssize_t n = write(STDERR_FILENO, text, size);
@@ -22,8 +22,8 @@ void Say(const char* text, size_t size) {
   }
 }
 
-// Without controls, those of Latin 1 too, with or without the first byte that
-// they have in UTF-8: a model may have chosen the name.
+// Without control characters, also those of Latin 1, with or without the first
+// byte that they have in UTF-8: a model may have chosen the name.
 void SayName(const char* name) {
   unsigned char last = 0;
   for (; *name; ++name) {
@@ -39,7 +39,7 @@ extern "C" void OnBusError(int signal, siginfo_t* info, void*) {
   const char* file =
       info->si_code == BUS_ADRERR ? MappedFileAt(info->si_addr) : nullptr;
   if (!file) {
-    // Whoever is in charge gets it again, when this returns.
+    // The handler before us gets the signal again, when this returns.
     sigaction(signal, &before, nullptr);
     raise(signal);
     return;

@@ -3,9 +3,9 @@
 
 namespace onnx_fp8 {
 
-// From now on a file of ours that is cut while it is mapped ends the process
-// with a message that names it and exit code 1. What else raises SIGBUS has the
-// effect that it had before.
+// From now on, if a file of ours is cut while it is mapped, the process ends
+// with a message that names the file and exit code 1. SIGBUS for other reasons
+// has the same effect as before.
 void CatchTruncation();
 
 }  // namespace onnx_fp8

@@ -11,7 +11,7 @@ namespace {
 
 using Renames = std::unordered_map<std::string, std::string>;
 
-// Names that the graph gives, those of its bodies left out.
+// Names that the graph itself gives, without those of its bodies.
 std::set<std::string> NamesIn(const onnx::GraphProto& graph) {
   std::set<std::string> names;
   for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
@@ -36,7 +36,7 @@ void Rename(const Renames& renames, std::string* name) {
   if (it != renames.end()) *name = it->second;
 }
 
-// In the graph and the bodies that see its names.
+// Renames in the graph and in the bodies that see its names.
 void RenameReaders(onnx::GraphProto* graph, const Renames& renames) {
   for (auto& node : *graph->mutable_node()) {
     for (std::string& input : *node.mutable_input()) Rename(renames, &input);

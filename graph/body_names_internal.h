@@ -7,10 +7,10 @@ namespace onnx_fp8 {
 
 namespace onnx = ONNX_NAMESPACE;
 
-// Gives each tensor that a body of If, Loop or Scan holds, an initializer or
-// a Constant node, a name that nothing else in the model has: two branches may
-// use one name for two weights. Names that are their own already stay. The
-// names depend on the model alone.
+// Renames each tensor (an initializer or a Constant node) in a body of If, Loop
+// or Scan so that nothing else in the model has its name: two branches may use
+// one name for two weights. A name that is already unique stays. The new names
+// depend on the model alone.
 void NameBodyTensors(onnx::GraphProto* graph);
 
 }  // namespace onnx_fp8

@@ -31,7 +31,7 @@ Value* Builder::Op(const std::string& op, const std::vector<Value*>& inputs,
 }
 
 Value* Builder::Constant(const Tensor& data) {
-  // A short constant is named after its content, so equal ones meet.
+  // A short constant is named after its content, so equal constants are shared.
   if (data.size() <= 8) {
     std::string name = std::string("const.") + Name(data.dtype());
     if (data.rank() > 0) name += ToString(data.shape());

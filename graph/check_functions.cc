@@ -13,13 +13,13 @@
 namespace onnx_fp8 {
 namespace {
 
-// The recursion is as deep as calls and subgraphs are; a thread's stack is not.
+// The recursion is as deep as calls and subgraphs; a thread's stack is limited.
 constexpr int kMaxDepth = 100;
 
 using Functions = std::map<std::string, const onnx::FunctionProto*>;
 
-// What the inliner tells functions apart by: it joins the three parts too, and
-// names may hold what joins them.
+// The inliner tells functions apart by this text. It joins three parts, and
+// names may contain the separators, so two functions may have the same text.
 std::string JoinedId(const std::string& domain, const std::string& name,
                      const std::string& overload) {
   return domain + "::" + name + (overload.empty() ? "" : "::" + overload);
@@ -29,7 +29,7 @@ std::string IdOf(const onnx::FunctionProto& function) {
   return JoinedId(function.domain(), function.name(), function.overload());
 }
 
-// For people.
+// The name in messages.
 std::string NameOf(const onnx::FunctionProto& function) {
   return function.domain() + "." + function.name() +
          (function.overload().empty() ? "" : ":" + function.overload());
@@ -39,7 +39,7 @@ std::string CalleeOf(const onnx::NodeProto& node) {
   return JoinedId(node.domain(), node.op_type(), node.overload());
 }
 
-// `visit` is called with each subgraph of the node.
+// Calls `visit` with each subgraph of the node.
 template <typename Visit>
 void ForSubgraphs(const onnx::NodeProto& node, const Visit& visit) {
   for (const auto& attribute : node.attribute()) {
@@ -48,7 +48,7 @@ void ForSubgraphs(const onnx::NodeProto& node, const Visit& visit) {
   }
 }
 
-// One function by itself: its names.
+// Checks one function by itself: its names.
 class BodyCheck {
  public:
   BodyCheck(const onnx::FunctionProto& function, const std::string& path)
@@ -110,10 +110,10 @@ class BodyCheck {
   std::vector<std::set<std::string>> scopes_;
 };
 
-// What nodes come to once all that they call is inlined.
+// The size of a list of nodes once all that they call is inlined.
 struct Extent {
   int64_t nodes = 0;
-  int depth = 0;  // of subgraphs in each other
+  int depth = 0;  // of nested subgraphs
 };
 
 class CallCheck {
@@ -142,7 +142,7 @@ class CallCheck {
       sum->nodes = INT64_MAX;
     }
     sum->depth = std::max(sum->depth, part.depth);
-    // Each list is looked at by itself.
+    // Each list is checked by itself against the whole budget.
     Spending(spending_).Take(&Budgets::nodes, sum->nodes, path_);
     Check(sum->depth <= kMaxDepth, "[", path_,
           "] expected subgraphs that lie in each other at most ", kMaxDepth,
@@ -179,7 +179,7 @@ class CallCheck {
   std::string path_;
   Spending spending_;
   std::map<std::string, Extent> extents_;
-  std::set<std::string> open_;  // being summed further up
+  std::set<std::string> open_;  // functions whose sum is not finished yet
 };
 
 }  // namespace

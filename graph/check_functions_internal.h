@@ -11,13 +11,13 @@ namespace onnx_fp8 {
 
 namespace onnx = ONNX_NAMESPACE;
 
-// That the model's local functions can be inlined, which ONNX's inliner takes
-// on trust: each has a domain other than ONNX's and a name of its own in it
-// (domain, name and overload); what its nodes read is an input or computed
-// before, and its outputs are computed; calls pass no more than is declared;
-// none calls itself, and what they come to stays within the budget `nodes` and
-// has a depth. Every node is checked as CheckNodes does, for the opset that the
-// function imports.
+// Checks that the model's local functions can be inlined; ONNX's inliner takes
+// this on trust. Each function has a domain other than ONNX's and is unique in
+// it (by domain, name and overload). Its nodes read only inputs and values that
+// were computed before, and its outputs are computed. Calls pass no more
+// operands than are declared. No function calls itself. Inlined, they stay
+// within the budget `nodes` and a limit of depth. Every node is checked as
+// CheckNodes does, for the opset that the function imports.
 void CheckFunctions(const onnx::ModelProto& model, const std::string& path,
                     const Budgets& budgets);
 

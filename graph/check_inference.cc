@@ -18,15 +18,16 @@ namespace {
 // Larger constants are data, not shapes, axes or bounds.
 constexpr int64_t kMaxKnownElements = 4096;
 
-// SAME_UPPER and SAME_LOWER take the remainder of an axis by subtracting.
+// With SAME_UPPER and SAME_LOWER ONNX takes a remainder by repeated
+// subtraction.
 constexpr int64_t kMaxSameAxis = int64_t{1} << 24;
 
-// Scales beyond make no image; the product with an axis fits 64 bits.
+// Larger scales make no image; the product with an axis fits 64 bits.
 constexpr double kMaxScale = 1 << 20;
 
 bool Ranked(const Value* value) { return value && value->shape; }
 
-// Two operands of one rank, at least 2.
+// Checks that the two operands have the same rank, at least 2.
 void SameRank(const Node& node, size_t x, size_t w) {
   if (!Ranked(node.in(x)) || !Ranked(node.in(w))) return;
   int64_t rank = node.in(x)->rank();
@@ -164,7 +165,7 @@ void SplitToSequence(const Node& node) {
   Sizes(node, 1, 1, kMaxKnownElements);
 }
 
-// Its lengths are added up as int.
+// ONNX adds the lengths up as int.
 void Concat(const Node& node) {
   int64_t sum = 0;
   for (const Value* value : node.inputs()) {
@@ -224,13 +225,13 @@ void Transpose(const Node& node) {
 
 void Stft(const Node& node) { Sizes(node, 1, 1, 1); }
 
-// The normalisations' inference reads the shape at any axis.
+// The inference of normalizations reads the shape at any axis.
 void NormAxis(const Node& node) {
   if (!Ranked(node.in(0))) return;
   NormalizeAxis(node.Int("axis", -1), node.in(0)->rank(), node.Where());
 }
 
-// Every ellipsis covers as many axes.
+// Every ellipsis must cover the same number of axes.
 void Einsum(const Node& node) {
   std::vector<std::string> terms = EquationTerms(
       node.String("equation", ""), node.inputs().size(), node.Where());

@@ -19,8 +19,8 @@ struct Bounds {
   int64_t lowest, highest;
 };
 
-// ONNX's shape inference divides by some and multiplies with the others, which
-// must not overflow for sizes up to kMaxElements.
+// ONNX's shape inference divides by some of these attributes and multiplies
+// with others; that must not overflow for sizes up to kMaxElements.
 Bounds BoundsOf(const std::string& attribute) {
   constexpr int64_t kFactor = 1 << 20;
   static const std::map<std::string, Bounds, std::less<>> kBounds = {
@@ -36,7 +36,8 @@ Bounds BoundsOf(const std::string& attribute) {
       {"q_num_heads", {1, kFactor}},
       {"strides", {1, kFactor}},
   };
-  // Any number is data, an index that is clamped, or checked with its rank.
+  // Any number is fine here: it is data, or an index that is clamped, or an
+  // axis that is checked with its rank.
   static const std::set<std::string, std::less<>> kFree = {
       "axis",  "end",    "ends",      "ignore_index", "pool_int64s",
       "start", "starts", "value_int", "value_ints"};
@@ -61,7 +62,7 @@ void CheckBounds(const onnx::AttributeProto& attribute,
 
 void CheckNode(const onnx::NodeProto& node, int opset,
                const std::string& path) {
-  if (node.op_type().empty()) return;  // the conversion says it better
+  if (node.op_type().empty()) return;  // the conversion gives a better message
   std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
   if (domain == kDomain) RegisterSchemas();
   const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(

@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// `value` of the body becomes one that is read from the graph around it.
+// Makes `value` of the body a value that is read from the graph around it.
 void ReadFromOutside(Graph& body, Value* value) {
   std::string name = value->name;
   Value* outside = body.AddCaptured(body.FreshName(name));

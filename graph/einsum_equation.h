@@ -7,10 +7,10 @@
 
 namespace onnx_fp8 {
 
-// The inputs' terms of Einsum's equation. By ONNX's grammar there is one per
+// The inputs' terms of Einsum's equation. ONNX's grammar has one term per
 // input, of letters and at most one "...", then perhaps "->" and the output's
-// term, whose letters all occur before and once; spaces count for nothing.
-// Errors: another text; `where` names the node.
+// term. Each letter of the output's term occurs before, and only once in it.
+// Spaces are ignored. Errors: another text; `where` names the node.
 std::vector<std::string> EquationTerms(const std::string& equation,
                                        size_t inputs, const std::string& where);
 

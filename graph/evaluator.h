@@ -7,7 +7,7 @@
 
 namespace onnx_fp8 {
 
-// Computes nodes on known values while a graph is specialised. The graph layer
+// Computes nodes on known values while a graph is specialized. The graph layer
 // declares it, providers/cpu implements it.
 class Evaluator {
  public:
@@ -16,9 +16,9 @@ class Evaluator {
   // True if there is a kernel for the node.
   virtual bool CanEvaluate(const Node& node) const = 0;
 
-  // One tensor per output of the node (undefined where it is left out).
-  // `inputs` has one tensor per input slot, undefined where left out. Errors:
-  // what the kernel finds wrong, naming the node.
+  // Returns one tensor per output of the node (undefined for an omitted
+  // output). `inputs` has one tensor per input slot, undefined for an omitted
+  // one. Errors: those of the kernel, naming the node.
   virtual std::vector<Tensor> Evaluate(
       const Node& node, const std::vector<Tensor>& inputs) const = 0;
 };

@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Floats that a Constant node holds as a list become a tensor.
+// A list of floats in a Constant node becomes a tensor.
 onnx::TensorProto* TensorIn(onnx::NodeProto* constant) {
   for (auto& attribute : *constant->mutable_attribute()) {
     if (attribute.name() == "value") return attribute.mutable_t();
@@ -38,8 +38,8 @@ onnx::TensorProto* TensorIn(onnx::NodeProto* constant) {
 using Weights = SourceMap;
 using Places = std::map<std::string, onnx::TensorProto*>;
 
-// Adds where the graph holds the weights: an initializer or the tensor of a
-// Constant node.
+// Adds the places where the graph holds the weights: an initializer or the
+// tensor of a Constant node.
 void Find(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   for (auto& proto : *graph->mutable_initializer()) {
     if (weights.contains(proto.name())) (*held)[proto.name()] = &proto;
@@ -51,7 +51,7 @@ void Find(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   }
 }
 
-// The same with the bodies of its nodes, whose tensors have their own names.
+// The same, and in the bodies of its nodes, whose tensors have unique names.
 void FindAll(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   Find(weights, graph, held);
   for (auto& node : *graph->mutable_node()) {
@@ -69,7 +69,7 @@ void ExportWithWeights(const std::string& in, const std::string& out,
   Places held;
   Find(weights, file.model.mutable_graph(), &held);
   if (held.size() < weights.size()) {
-    // Constants of functions are in the graph once these are inlined.
+    // Constants of functions are in the graph after inlining.
     InlineFunctions(&file.model, file.path);
     for (const auto& node : file.model.graph().node()) {
       for (const auto& entry : node.metadata_props()) {
@@ -95,7 +95,7 @@ void ExportWithWeights(const std::string& in, const std::string& out,
     Check(tensor.shape() == shape, "[", in, "] expected ", name, " of shape ",
           ToString(shape), ", got ", ToString(tensor.shape()));
     DType dtype = static_cast<DType>(proto.data_type());
-    std::string own = proto.name();  // a Constant's may be empty
+    std::string own = proto.name();  // empty for some Constants
     proto.Clear();
     TensorSource data(dtype, shape, [tensor, dtype] {
       Tensor pulled = tensor.Pull();

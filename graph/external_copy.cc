@@ -42,8 +42,8 @@ struct Task {
   uint64_t size;
 };
 
-// Refuses a place behind a link: there the copy could not be loaded, and it
-// would land in another folder.
+// Refuses a place behind a link: the copy could not be loaded from there, and
+// it would land in another folder.
 void CheckPlain(const fs::path& folder, const fs::path& location) {
   fs::path path = folder;
   for (const fs::path& part : location) {
@@ -68,7 +68,7 @@ class Copier {
     for (const std::string& location : DataLocations(file_.model)) {
       Add(location);
     }
-    // Nothing is written before it is sure that nothing is replaced.
+    // Nothing is written before it is certain that nothing is replaced.
     for (const auto& [to, task] : present_) Compare(task);
     for (const auto& [to, task] : absent_) Copy(task);
   }
@@ -101,7 +101,7 @@ class Copier {
           location, "\": write to another file");
   }
 
-  // The model chose this name: it must not replace what is not its own.
+  // The model chose this name, and must not replace files that are not its own.
   [[noreturn]] static void Refuse(const Task& task) {
     Fail("[", task.to, "] would be replaced by the model's external data \"",
          task.location, "\": write to another folder");
@@ -133,7 +133,7 @@ class Copier {
   const ModelFile& file_;
   fs::path out_, to_;  // the model, its folder
   const ExternalCopyObserver& observer_;
-  std::map<std::string, Task> present_, absent_;  // by the copy's place
+  std::map<std::string, Task> present_, absent_;  // by the place of the copy
   uint64_t done_ = 0, total_ = 0;
 };
 

@@ -16,13 +16,13 @@ namespace onnx_fp8 {
 // Maps the data files of one model, each once.
 class ExternalData {
  public:
-  // `model` is the model file's path; data must lie in its folder or below. The
-  // path may be a link: then that is the folder of the link, as with other
-  // loaders, not of the file that it names.
+  // `model` is the model file's path; data must lie in its folder or below. If
+  // the path is a link, the folder is that of the link, as with other loaders,
+  // not that of the file that it names.
   explicit ExternalData(std::string model) : model_(std::move(model)) {}
 
-  // A view of the mapped bytes; nothing is read or copied, unless the offset
-  // is not a multiple of the element size. Errors: a location that is absolute,
+  // A view of the mapped bytes. Nothing is read or copied, unless the offset is
+  // no multiple of the element size. Errors: a location that is absolute,
   // leaves the folder or passes a link; a file that is missing or too short;
   // `who` begins the message.
   Tensor Read(const onnx::TensorProto& proto, const std::string& who);
@@ -34,7 +34,7 @@ class ExternalData {
                                   const std::string& who) const;
 
  private:
-  // What to do if a file is missing because the model's path is a link.
+  // Advice if a file is missing because the model's path is a link.
   std::string Hint(const std::filesystem::path& file) const;
 
   std::string model_;

@@ -12,11 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Less stays in the model, as with onnx.save_model.
+// Smaller tensors stay in the model, as with onnx.save_model.
 constexpr size_t kSmallest = 1024;
 // The page size, which the ONNX standard recommends for mapping.
 constexpr uint64_t kAlignment = 4096;
-// Of a tensor's field in the model, beside its bytes.
+// Size of a tensor's fields in the model, beside its bytes.
 constexpr size_t kFieldBytes = 16;
 
 bool IsZero(const void* data, size_t size) {
@@ -24,7 +24,7 @@ bool IsZero(const void* data, size_t size) {
   return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
-// Whether the model at `path` is there and keeps data in `file`.
+// Whether there is a model at `path` that keeps data in `file`.
 bool KeepsDataIn(const std::string& path, const fs::path& file) {
   std::error_code none;
   if (!fs::is_regular_file(path, none)) return false;
@@ -35,7 +35,7 @@ bool KeepsDataIn(const std::string& path, const fs::path& file) {
       if (fs::equivalent(data, file, none)) return true;
     }
   } catch (const Error&) {
-    // No model.
+    // It is no model.
   }
   return false;
 }
@@ -46,11 +46,11 @@ class DataFile {
   DataFile(const std::string& path, std::string location)
       : file_(path), location_(std::move(location)) {}
 
-  // Moves the bytes of the initializer there. `size` > 0.
+  // Moves the bytes of the initializer to the file. `size` > 0.
   void Take(const void* data, size_t size, onnx::TensorProto* proto) {
     file_.Skip((kAlignment - file_.size() % kAlignment) % kAlignment);
     uint64_t offset = file_.size();
-    // Moments that have not moved yet: a hole.
+    // Moments that have not moved yet become a hole.
     if (IsZero(data, size)) {
       file_.Skip(size);
     } else {

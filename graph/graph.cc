@@ -242,8 +242,8 @@ Value* Graph::AddOutput(Node* node, size_t index, const std::string& name) {
 }
 
 void Graph::DropUse(Value* value, Node* node) {
-  // From the back: what goes is mostly what came last, and a constant may have
-  // as many uses as the graph has nodes.
+  // Searches from the back: the last use is usually the one removed, and a
+  // constant may have as many uses as the graph has nodes.
   auto& uses = value->uses;
   auto it = std::find(uses.rbegin(), uses.rend(), node);
   assert(it != uses.rend());

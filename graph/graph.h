@@ -26,15 +26,15 @@ class Node;
 // The domain of our own operators.
 inline constexpr char kDomain[] = "onnx_fp8";
 
-// What an attribute can hold; monostate stands for the kinds that no supported
-// operator has (sparse tensors, types).
+// The values that an attribute can hold. monostate stands for the kinds that no
+// supported operator has (sparse tensors, types).
 using Attribute =
     std::variant<std::monostate, int64_t, float, std::string,
                  std::vector<int64_t>, std::vector<float>,
                  std::vector<std::string>, Tensor, std::shared_ptr<Graph>>;
 using Attributes = std::map<std::string, Attribute, std::less<>>;
 
-// What an initializer is to training; see passes/trained_parameters.h.
+// The role of an initializer in training; see passes/trained_parameters.h.
 enum class Role {
   kNone,       // no initializer, or a plain constant
   kParameter,  // trained
@@ -59,9 +59,9 @@ enum class Part { kModel, kOptimizer };
 struct Value {
   std::string name;
   DType dtype = DType::kUndefined;
-  // Without value: the rank is unknown; sizes of -1: that axis is unknown.
+  // No value: the rank is unknown. A size of -1: that axis is unknown.
   std::optional<Shape> shape;
-  // Axis names of a graph input ("" where the size is fixed), else empty.
+  // Axis names of a graph input ("" for an axis of fixed size), else empty.
   std::vector<std::string> axis_names;
   Node* producer = nullptr;  // null: graph input, initializer or captured
   std::vector<Node*> uses;   // one entry per input slot that reads it
@@ -83,7 +83,7 @@ struct Value {
   }
 };
 
-// Bytes of its elements. REQUIRES: concrete.
+// Bytes of the value's elements. REQUIRES: concrete.
 size_t BytesOf(const Value& value);
 
 class Node {
@@ -93,8 +93,8 @@ class Node {
   std::string name;    // may be empty
   Attributes attributes;
   std::map<std::string, std::string> metadata;  // metadata_props
-  // Position in the file the graph was read from; -1 for nodes made here and
-  // for nodes changed since.
+  // Position in the file the graph was read from; -1 for nodes that were made
+  // or changed since.
   int source = -1;
   Part part = Part::kModel;
 
@@ -102,7 +102,7 @@ class Node {
   // them through Graph only, which keeps use lists right.
   const std::vector<Value*>& inputs() const { return inputs_; }
   const std::vector<Value*>& outputs() const { return outputs_; }
-  // Null where the node has fewer inputs or leaves this one out.
+  // Null if the node has fewer inputs or omits this one.
   Value* in(size_t i) const {
     return i < inputs_.size() ? inputs_[i] : nullptr;
   }
@@ -117,7 +117,7 @@ class Node {
     return op == op_type && domain == kDomain;
   }
 
-  // Typed attribute getters. Errors: present, but of another kind.
+  // Typed attribute getters. Errors: the attribute is of another kind.
   bool Has(std::string_view key) const;
   int64_t Int(std::string_view key, int64_t otherwise) const;
   float Float(std::string_view key, float otherwise) const;
@@ -127,11 +127,11 @@ class Node {
   std::vector<float> Floats(std::string_view key) const;
   const Tensor* TensorAttribute(std::string_view key) const;  // null: absent
   std::shared_ptr<Graph> Subgraph(std::string_view key) const;
-  // The bodies of an If, a Loop or a Scan, by attribute name; else nothing.
+  // The bodies of an If, a Loop or a Scan, by attribute name; else empty.
   std::vector<Graph*> Subgraphs() const;
 
-  // "MatMul /blocks.0/attn/MatMul" for messages; the first output's name where
-  // the node has none.
+  // "MatMul /blocks.0/attn/MatMul" for messages; with the first output's name
+  // if the node has none.
   std::string Where() const;
 
  private:
@@ -156,7 +156,7 @@ class Graph {
 
   std::string name = "graph";
   std::string file;  // where it was read from, for messages
-  int opset = 24;    // of the ONNX domain, for what the nodes mean
+  int opset = 24;    // of the ONNX domain; decides the meaning of nodes
   std::map<std::string, std::string> metadata;  // of the model
 
   std::vector<Value*> inputs;  // without initializers, unless state
@@ -172,7 +172,7 @@ class Graph {
   Value* AddCaptured(const std::string& name);
   // null if there is none.
   Value* Find(std::string_view name) const;
-  // `hint` itself, or with a number behind it if that is taken.
+  // `hint` itself, or `hint` and a number if it is taken.
   std::string FreshName(const std::string& hint) const;
   // Errors: the new name is taken.
   void Rename(Value* value, const std::string& name);
@@ -184,13 +184,13 @@ class Graph {
   std::vector<Value*> Initializers() const;
 
   // --- nodes
-  // Makes the outputs too (an empty name leaves an optional output out; names
-  // must be new). Inserts before `before`, or at the end.
+  // Makes the outputs too (an empty name omits an optional output; names must
+  // be new). Inserts before `before`, or at the end.
   Node* AddNode(const std::string& op, const std::vector<Value*>& inputs,
                 const std::vector<std::string>& output_names,
                 Attributes attributes = {}, const std::string& domain = "",
                 Node* before = nullptr);
-  // Adds an output to a node that has fewer (or left it out).
+  // Adds an output to a node that has fewer outputs or omits this one.
   Value* AddOutput(Node* node, size_t index, const std::string& name);
   void SetInput(Node* node, size_t index, Value* value);
   void RemoveInput(Node* node, size_t index);
@@ -199,8 +199,8 @@ class Graph {
   void ReplaceUses(Value* from, Value* to);
   // REQUIRES: its outputs have no uses and are no graph outputs; removes them.
   void RemoveNode(Node* node);
-  // Lets `to` take over producing `value` in the place of its present
-  // producer's output, which gets a fresh name; keeps the value's name on it.
+  // Makes `to` the producer of `value`, which keeps its name. The output of the
+  // present producer gets a fresh name.
   void MoveOutput(Value* value, Node* to, size_t index);
 
   std::list<Node>& nodes() { return nodes_; }

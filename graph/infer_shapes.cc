@@ -24,8 +24,8 @@ bool HasSubgraph(const Node& node) {
   return false;
 }
 
-// Ops that ONNX gives no inference of their own, and one each that answers for
-// them.
+// ONNX has no inference for some ops. Returns the op whose inference serves for
+// this node.
 std::string StandIn(const Node& node) {
   if (node.Is("GreaterOrEqual")) return "Greater";
   if (node.Is("LessOrEqual")) return "Less";
@@ -36,7 +36,7 @@ std::string StandIn(const Node& node) {
 
 using Formal = onnx::OpSchema::FormalParameter;
 
-// "float" of "tensor(float)"; empty for what is no tensor.
+// "float" for "tensor(float)"; empty if the type is no tensor.
 std::string_view ElementType(onnx::DataType type) {
   std::string_view text = *type;
   if (!text.starts_with("tensor(")) return {};
@@ -64,7 +64,8 @@ std::string TypeList(const Formal& formal) {
 
 // ONNX's own inference takes types on trust, and so do the kernels.
 void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
-  std::map<std::string, const Value*> first;  // of each type variable
+  std::map<std::string, const Value*> first;  // the first value of each type
+                                              // variable
   const auto& formals = schema.inputs();
   for (size_t i = 0; i < node.inputs().size() && !formals.empty(); ++i) {
     const Value* value = node.in(i);
@@ -72,7 +73,7 @@ void CheckTypes(const Node& node, const onnx::OpSchema& schema) {
       continue;
     }
     const auto& formal = formals[std::min(i, formals.size() - 1)];
-    // Gradients are checked in double, which ONNX denies a few of its ops.
+    // Gradients are checked in double, which ONNX forbids for a few of its ops.
     bool wide = value->dtype == DType::kDouble && Allows(formal, "float");
     if (!wide && !Allows(formal, Name(value->dtype))) {
       Fail("[", node.Where(), "] expected input ", i, " (\"", value->name,
@@ -133,8 +134,8 @@ void InferNode(Node& node, int opset) {
     auto [it, added] = types.try_emplace(value->name);
     if (!added) continue;
     type_of[value->name] = &it->second;
-    // Some of ONNX's functions look at a type that is not there, but all of
-    // them know one that says nothing.
+    // Some of ONNX's functions read a type even if there is none, but all of
+    // them accept a type that is empty.
     if (value->dtype == DType::kUndefined) continue;
     ToProto(value->dtype, value->shape, &it->second);
     if (const Tensor* tensor = KnownData(value)) {

@@ -6,9 +6,10 @@
 namespace onnx_fp8 {
 
 // Sets dtype and shape of the node's outputs from those of its inputs and from
-// the content of inputs that are initializers, by the operator schema's own
-// inference at opset `opset` of the ONNX domain. What the schema can't tell
-// stays as it is. Errors: an operator without schema, operands that do not fit.
+// the content of inputs that are initializers. Uses the inference of the
+// operator's schema at opset `opset` of the ONNX domain. Facts that the schema
+// can't tell stay as they are. Errors: an operator without schema, operands
+// that do not fit.
 void InferNode(Node& node, int opset);
 
 }  // namespace onnx_fp8

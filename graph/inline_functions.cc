@@ -34,8 +34,8 @@ FunctionId IdOf(const Proto& proto, const std::string& name) {
   return {proto.domain(), name, proto.overload()};
 }
 
-// The inliner forgets the defaults of a function's attributes: each call gets
-// those that it leaves out.
+// The inliner forgets the default values of a function's attributes, so each
+// call gets the defaults of the attributes that it omits.
 class Defaults {
  public:
   explicit Defaults(const onnx::ModelProto& model) {
@@ -75,8 +75,8 @@ void Inline(onnx::ModelProto* model, const std::string& path,
   for (auto& function : *model->mutable_functions()) {
     defaults.Give(function.mutable_node());
   }
-  // The inliner refuses functions whose imports are not the model's. Those of
-  // the functions that stay are put back.
+  // The inliner refuses functions whose imports differ from the model's.
+  // Imports of the functions that stay are restored afterwards.
   using Imports = google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>;
   std::map<FunctionId, Imports> kept;
   for (auto& function : *model->mutable_functions()) {

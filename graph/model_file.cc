@@ -18,7 +18,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Protobuf would print complaints of its own to stderr; ours say more.
+// Stops Protobuf from printing messages to stderr; ours say more.
 bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
   google::protobuf::LogSilencer quiet;
   return message->ParseFromArray(data, static_cast<int>(size));
@@ -30,7 +30,7 @@ void RequireModel(const ModelFile& file, const Budgets& budgets) {
   CheckFunctions(file.model, file.path, budgets);
 }
 
-// 0 where the list has no ONNX domain.
+// 0 if the list has no ONNX domain.
 int OnnxVersion(
     const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
     const std::string& path) {
@@ -45,7 +45,7 @@ int OnnxVersion(
   return 0;
 }
 
-// What another value of the graph replaces after each run is state.
+// A value that another value of the graph replaces after each run is state.
 void MarkBound(const onnx::ModelProto& model, Graph* graph) {
   for (const auto& info : model.training_info()) {
     for (const auto& binding : info.update_binding()) {
@@ -173,8 +173,9 @@ void AddFunctions(const Graph& graph, onnx::ModelProto* model) {
     if (node.domain == kDomain) used.insert(node.op);
   }
   if (used.empty()) return;
-  // A function must not import another opset than the model does: the checker
-  // refuses ops that changed in between. Bodies mean the same since kBodyOpset.
+  // A function must not import another opset than the model: the checker
+  // refuses ops that changed in between. Bodies have had the same meaning since
+  // kBodyOpset.
   int opset = OnnxOpset(*model, graph.file);
   for (const std::string& name : used) {
     auto* function = model->add_functions();

@@ -24,13 +24,13 @@ struct ModelFile {
   onnx::ModelProto model;
   std::shared_ptr<ExternalData> external;  // null: external data is refused
 
-  // `model` (this file's, or a variant of it) as a graph, nodes as they are.
-  // Errors as ReadModel's.
+  // Makes a graph of `model` (this file's, or a variant of it), nodes as they
+  // are. Errors as ReadModel's.
   std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
 };
 
-// Errors as ReadModel's; without `budgets` the file may not be what is
-// planned, and functions may come to any number of nodes.
+// Errors as ReadModel's. `budgets` may be null if nothing is planned for the
+// file: functions may then have any number of nodes.
 ModelFile ReadModelFile(const std::string& path,
                         const Budgets& budgets = {.nodes = INT64_MAX});
 ModelFile ReadModelBytes(const std::string& bytes);
@@ -47,24 +47,24 @@ void WriteModelFile(onnx::ModelProto* model, const SourceMap& contents,
 // The data files that initializers and tensor attributes refer to.
 std::set<std::string> DataLocations(const onnx::ModelProto& model);
 
-// To be called before external data are written to `path`, which is `name`
-// below the model's folder. Errors: a part of `name` begins with a dot: where
-// programs look for their settings a model must not write.
+// Call this before external data are written to `path`, which is `name` below
+// the model's folder. Errors: a part of `name` begins with a dot: a model must
+// not write where programs look for their settings.
 void CheckDataName(const std::string& path, const std::string& name);
 
 // Copies the data files beside the model to the folder of `out`, if that is
-// another one, under the same names. A file of that name that is there already
-// stays. Errors: it holds other bytes; a link; CheckDataName's; a file that
-// can't be written.
+// another one, under the same names. A file that exists there with the same
+// bytes stays. Errors: it holds other bytes; a link; CheckDataName's; a file
+// that can't be written.
 void CopyExternalData(const ModelFile& file, const std::string& out,
                       const ExternalCopyObserver& observer = {});
 
 // Opset of the ONNX domain. Errors: none given.
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path);
-// A function that does not say has the model's.
+// A function that imports no opset has the model's.
 int OnnxOpset(const onnx::FunctionProto& function, const std::string& path,
               int of_model);
-// Sets it, and an IR version no lower than it needs.
+// Sets the opset, and an IR version that is high enough for it.
 void SetOnnxOpset(onnx::ModelProto* model, int opset);
 
 // metadata_props of the model.

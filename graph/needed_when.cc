@@ -13,7 +13,7 @@ bool IsChoice(const Node& node) {
          NumElements(*flag->shape) == 1;
 }
 
-// Whether there is a choice, and every node comes after what it reads.
+// Whether there is a Where by a flag, and every node comes after its operands.
 bool MayHaveConditions(const Graph& graph) {
   if (std::ranges::none_of(graph.nodes(), IsChoice)) return false;
   std::unordered_set<const Node*> done;
@@ -28,7 +28,7 @@ bool MayHaveConditions(const Graph& graph) {
   return true;
 }
 
-// How a value is needed so far.
+// The conditions, found so far, under which a value is needed.
 class Needs {
  public:
   void Add(const Value* value, const Conditions& when) {

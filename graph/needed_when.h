@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which results matter only if a flag has one value: what an If on data has
-// become is a Where by a flag of one element, and a branch that is not taken
-// must neither run nor leave a trace in gradients, scales or statistics.
+// Finds the results that matter only if a flag has one value. An If on data has
+// become a Where by a flag of one element. A branch that is not taken must not
+// run, and must leave no trace in gradients, scales or statistics.
 #pragma once
 
 #include <unordered_map>
@@ -13,21 +13,21 @@
 
 namespace onnx_fp8 {
 
-// A bool of one element, and what it must be.
+// A bool of one element, and the value that it must have.
 struct Condition {
   Value* flag;
   bool value;
   bool operator==(const Condition&) const = default;
 };
 
-// All must hold; outermost first.
+// All of them must hold; outermost first.
 using Conditions = std::vector<Condition>;
 
-// A Where by a flag of one element looks at one of its operands. For each node
-// that the roots depend on, but only so: the conditions without which nobody
-// looks at its results. Nodes that are not in the map matter always, or never.
-// REQUIRES: no subgraphs. A graph whose nodes are not in execution order has no
-// conditions.
+// A Where by a flag of one element looks at only one of its operands. The map
+// holds the nodes that the roots depend on through such operands alone, each
+// with the conditions that must hold for its results to be read. A node that is
+// not in the map matters always, or never. REQUIRES: no subgraphs. If the nodes
+// of a graph are not in execution order, the map is empty.
 using NeededMap = std::unordered_map<const Node*, Conditions>;
 NeededMap NeededWhen(const Graph& graph,
                      const std::vector<const Value*>& roots);

@@ -5,7 +5,7 @@
 
 namespace onnx_fp8 {
 
-// What running a node once takes at least; 0 where shapes are not known.
+// The least cost of running a node once; 0 if shapes are not known.
 struct NodeCost {
   // Multiplications and additions of matrix products, Einsum, attention,
   // convolutions, recurrent layers and windows; of every other op one per

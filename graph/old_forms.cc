@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// What is added for a node comes before it, under its name and module path.
+// New nodes for a node come before it, with its name and module path.
 Builder Before(Graph& graph, Node* node) {
   std::string base = node->out(0) ? node->out(0)->name : node->op;
   Builder b(graph, base + ".", node);
@@ -27,7 +27,7 @@ void Become(Graph& graph, Node* node, const std::string& op,
   for (size_t i = 0; i < inputs.size(); ++i) graph.SetInput(node, i, inputs[i]);
 }
 
-// The data of an initializer or of a Constant node; null for what is computed.
+// The data of an initializer or of a Constant node; null for computed values.
 const Tensor* KnownData(const Value* value) {
   if (!value) return nullptr;
   if (value->is_constant()) return &value->data;
@@ -42,7 +42,7 @@ bool IsRead(const Graph& graph, const Value* value) {
          (!value->uses.empty() || std::ranges::count(graph.outputs, value) > 0);
 }
 
-// Every element is at least 1, or at most 1.
+// Whether every element is at least 1, or for Shrinks, at most 1.
 bool Enlarges(const Tensor& scales) {
   for (int64_t i = 0; i < scales.size(); ++i) {
     if (!(DoubleAt(scales, i) >= 1)) return false;

@@ -7,47 +7,47 @@
 
 namespace onnx_fp8 {
 
-// What graph/upgrade.cc does to a node whose op changed at some opset. Each
-// function takes a node of the form before that opset and returns the node of
-// the form since; all but the types of a few small constants comes from the
-// node alone. Errors: a use that has no newer form.
+// The rewrites that graph/upgrade.cc makes when an op changed at some opset.
+// Each function takes a node in the form before that opset and returns the node
+// in the form since. Only the types of a few small constants depend on more
+// than the node itself. Errors: a use that has no newer form.
 
-// The attribute, if it is there, becomes operand `index`: integers a list,
-// a float a number of the type of operand 0 (of float, where that is unknown).
+// Makes the attribute, if it is there, operand `index`: integers become a list,
+// a float becomes a number of the type of operand 0 (float, if that is
+// unknown).
 void AttributeToOperand(Graph& graph, Node* node, const std::string& attribute,
                         size_t index);
 
-// 9: `spatial` went. Without it each element of a sample has statistics of its
-// own.
+// 9: `spatial` was removed. With spatial 0 each element of a sample had
+// statistics of its own.
 Node* BatchNormOfElements(Graph& graph, Node* node);
-// 9: the batch axis and the lengths went.
+// 9: the batch axis and the lengths were removed.
 Node* ScanOfBatches(Graph& graph, Node* node);
-// 10: the mask is of bool, and of the data's type before.
+// 10: the mask is of bool; before, it had the type of the data.
 Node* DropoutMask(Graph& graph, Node* node);
-// 11: Upsample and Resize of the opset before it do what Resize does with
-// asymmetric coordinates; nearest ones are rounded down where an axis grows
-// and up where it shrinks (ONNX Runtime's reading of the old text, which is
-// silent).
+// 11: Upsample, and Resize of opset 10, behave as Resize with asymmetric
+// coordinates. In mode nearest, coordinates are rounded down if an axis grows
+// and up if it shrinks (ONNX Runtime's reading; the old text does not say).
 Node* UpsampleToResize(Graph& graph, Node* node);
 Node* ResizeAsymmetric(Graph& graph, Node* node);
-// 11: Scatter is called ScatterElements.
+// 11: Scatter was renamed ScatterElements.
 Node* ScatterElements(Graph& graph, Node* node);
-// 13: `axis` is one axis, and the first of several taken as one before.
+// 13: `axis` is one axis; before, it was the first of several taken as one.
 Node* SoftmaxOfMatrix(Graph& graph, Node* node);
-// 13: tf_half_pixel_for_nn went.
+// 13: tf_half_pixel_for_nn was removed.
 Node* ResizeHalfPixel(Graph& graph, Node* node);
-// 14: a training mode, told by the number of outputs before; the statistics of
-// the batch are no outputs any more.
+// 14: training mode is an attribute; before, the number of outputs told it. The
+// statistics of the batch are no longer outputs.
 Node* BatchNormMode(Graph& graph, Node* node);
-// 16: half_pixel is the default, and output_half_pixel was.
+// 16: the default is half_pixel; before, it was output_half_pixel.
 Node* RoiAlignDefault(Graph& graph, Node* node);
-// 18: Split without sizes takes their number from an attribute.
+// 18: Split without sizes takes the number of its outputs from an attribute.
 Node* SplitCount(Graph& graph, Node* node);
-// 20: the axis is an operand, and another one by default.
+// 20: the axis is an operand, with another default.
 Node* DftAxis(Graph& graph, Node* node);
 // 20: modes were renamed.
 Node* GridSampleModes(Graph& graph, Node* node);
-// 21: scale and bias have one element per channel, one per group before.
+// 21: scale and bias have one element per channel; before, one per group.
 Node* GroupNormPerChannel(Graph& graph, Node* node);
 
 }  // namespace onnx_fp8

@@ -22,7 +22,7 @@ void Fill(Tensor& tensor, const Field& field, const std::string& where) {
   }
 }
 
-// The typed fields of a TensorProto, used where raw_data is not.
+// Reads the typed fields of a TensorProto, for tensors without raw_data.
 void FillFromFields(const onnx::TensorProto& proto, Tensor& t,
                     const std::string& where) {
   switch (t.dtype()) {
@@ -258,8 +258,8 @@ Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
     attributes[attribute.name()] =
         AttributeFromProto(attribute, where, external);
   }
-  // What a subgraph reads from outside must be known to this graph too, so
-  // that a graph around it sees it in turn.
+  // A value that a subgraph reads from outside must be known to this graph too,
+  // so that a graph around this one sees it in turn.
   for (const auto& [key, attribute] : attributes) {
     auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
     if (!subgraph) continue;
@@ -339,7 +339,8 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
   }
   for (const auto& input : proto.input()) {
     if (auto it = values.find(input.name()); it != values.end()) {
-      // Old files list initializers as inputs too: a default that is not fed.
+      // Old files list initializers as inputs too, as defaults for inputs not
+      // fed.
       Check(it->second->is_initializer(), "[", graph.file,
             "] expected graph inputs to be listed once, got \"", input.name(),
             "\" twice");

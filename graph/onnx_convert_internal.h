@@ -17,8 +17,8 @@ namespace onnx_fp8 {
 
 namespace onnx = ONNX_NAMESPACE;
 
-// Reads a TensorProto whose data lies in another file. Errors as ReadModel's.
-// The tensor, and what begins the message of an error.
+// Reads a TensorProto whose data lie in another file. Arguments: the tensor,
+// and the beginning of error messages. Errors as ReadModel's.
 using ExternalReader =
     std::function<Tensor(const onnx::TensorProto&, const std::string& who)>;
 
@@ -35,14 +35,15 @@ void DescribeTensor(const TensorSource& tensor, const std::string& name,
 // Type and shape of a value; an unknown rank or axis stays open.
 void ToProto(DType dtype, const std::optional<Shape>& shape,
              onnx::TypeProto* proto);
-// Leaves `value` as it is where the proto says nothing; keeps known sizes.
+// Keeps a fact of `value` that the proto does not state; keeps known sizes.
 void MergeType(const onnx::TypeProto& proto, Value* value);
 
 // Values by name while nodes are added; the caller's map may cover a scope.
 using ValueMap = std::unordered_map<std::string, Value*>;
 
-// Adds the node with outputs of the same names (fresh ones where taken) and
-// enters them into `values`. Names that `values` lacks become captured values.
+// Adds the node with outputs of the same names (fresh names if these are taken)
+// and enters them into `values`. Names that `values` lacks become captured
+// values.
 Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
                        ValueMap& values, Node* before = nullptr,
                        const ExternalReader& external = {});

@@ -18,7 +18,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Bodies of our own ops that a file brings along: we have the ops themselves.
+// Bodies of our own ops that a file brings along; we have the ops themselves.
 void DropOwnBodies(onnx::ModelProto* model) {
   auto* functions = model->mutable_functions();
   for (int i = functions->size(); i-- > 0;) {
@@ -39,7 +39,7 @@ std::unique_ptr<Graph> Import(ModelFile file) {
   return graph;
 }
 
-// The lowest opset >= 19 at which every node means what it means here.
+// The lowest opset >= 19 at which every node keeps its meaning.
 int LowestOpset(const Graph& graph) {
   int opset = kBodyOpset;
   for (const Value* value : graph.Values()) {
@@ -85,8 +85,8 @@ onnx::ModelProto ToModel(const Graph& graph, SourceMap* contents) {
     DescribeTensor(value->data, value->name, g->add_initializer());
     contents->emplace(value->name, value->data);
   }
-  // ONNX Runtime refuses two nodes of one name: what inlining and unrolling
-  // made twice gets a number.
+  // ONNX Runtime refuses two nodes of one name, so nodes that inlining or
+  // unrolling duplicated get a number.
   std::map<std::string, int> names;
   for (const Node& node : graph.nodes()) names.try_emplace(node.name, 0);
   std::set<std::string> taken;

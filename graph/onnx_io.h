@@ -12,20 +12,20 @@
 namespace onnx_fp8 {
 
 struct ReadOptions {
-  // Nodes as the file has them. Otherwise functions are inlined, every node is
-  // brought to its normal form, the newest form of its op that the pinned ONNX
-  // knows (upgrade.h), and float tensors of bodies become the graph's own
-  // (constants.h).
+  // true: nodes stay as the file has them. false: functions are inlined, every
+  // node is brought to its normal form, the newest form of its op that the
+  // pinned ONNX knows (upgrade.h), and float tensors of bodies become the
+  // graph's own (constants.h).
   bool as_is = false;
   Budgets budgets = {};  // `nodes`, with functions inlined
 };
 
 struct WriteOptions {
-  // Initializers from 1 KiB on go into a file beside the model, called like it
-  // with kDataSuffix behind.
+  // Initializers of 1 KiB or more go into a file beside the model, whose name
+  // is the model's with kDataSuffix appended.
   bool external_data = false;
-  // They do so anyway where the model would have more bytes than this:
-  // Protobuf ends at 2 GiB.
+  // They also do so if the model would have more bytes than this: Protobuf's
+  // limit is 2 GiB.
   size_t largest = INT32_MAX;
 };
 
@@ -47,7 +47,7 @@ Tensor ReadTensorProto(const std::string& path);
 // Writes the graph as a model that any ONNX runtime can run: ops of our domain
 // come with their bodies as local functions. State is written as initializers
 // that are inputs too, with update_binding. Errors: the file can't be written;
-// its external data would replace what is no part of the old file.
+// its external data would replace a file that is no part of the old model.
 void WriteModel(const Graph& graph, const std::string& path,
                 const WriteOptions& options = {});
 

@@ -22,11 +22,11 @@ bool NamesConstantNode(std::string_view name) {
   return name.empty() || name[0] == '_';
 }
 
-// The node that computes with the value, through views, and the operand slot.
+// The node that computes with the value, after views, and the operand slot.
 struct Reader {
   const Node* node = nullptr;
   size_t slot = 0;
-  bool transposed = false;  // by Transposes in between
+  bool transposed = false;  // by Transposes on the way
 };
 
 Reader FindReader(const Value* value) {

@@ -16,7 +16,7 @@ namespace onnx_fp8 {
 struct Pass {
   std::string name;
   std::function<void(Graph&)> run;
-  // Without this pass the graph gives the same numbers, but for rounding.
+  // Without this pass the graph gives the same numbers, except for rounding.
   bool may_skip = false;
 };
 
@@ -33,7 +33,7 @@ struct PassOptions {
   std::vector<std::string> skip;  // names of passes that may be skipped
 };
 
-// kNo: for graphs that keep ops of foreign domains, which nobody can judge.
+// kNo: for graphs that keep ops of foreign domains, which Verify does not know.
 enum class Verifying { kYes, kNo };
 
 // Runs the pipelines of one command and keeps their times.
@@ -45,8 +45,8 @@ class PassRunner {
   // the number counts the pipelines.
   void Begin(const std::string& name, Verifying verifying = Verifying::kYes);
 
-  // Runs `make`, a pass that has no graph before it: Import, Specialise. Its
-  // result points to the graph.
+  // Runs `make`, a pass that creates the graph: Import, Specialize. Its result
+  // points to the graph.
   template <typename F>
   auto Source(const std::string& name, F make) {
     auto begin = Clock::now();
@@ -62,7 +62,8 @@ class PassRunner {
   // can't be written.
   void Run(const Passes& passes, Graph& graph);
 
-  // Of all that ran, in the order of the first run; repeated ones add up.
+  // Of all passes that ran, in the order of the first run; repeated runs add
+  // up.
   const std::vector<PassSeconds>& seconds() const { return seconds_; }
 
  private:
@@ -76,7 +77,7 @@ class PassRunner {
   std::string pipeline_;
   Verifying verifying_ = Verifying::kYes;
   int pipelines_ = 0;
-  int passes_ = 0;  // of this pipeline
+  int passes_ = 0;  // number of passes in this pipeline so far
   std::vector<PassSeconds> seconds_;
 };
 

@@ -44,8 +44,8 @@ std::string NameText(const std::string& name) {
   return plain ? name : Quoted(name);
 }
 
-// The shortest text that reads back as the same number, with a mark of a
-// floating-point number in it.
+// The shortest text that reads back as the same number and shows that it is a
+// floating-point number.
 template <typename T>
 std::string FloatText(T x) {
   if (std::isnan(x)) return "nan";
@@ -146,7 +146,7 @@ std::string SourceText(const Value& value) {
   return out;
 }
 
-// All lines but the heading.
+// All lines except the heading.
 std::string Block(const Graph& graph, const std::string& indent) {
   std::string out;
   for (const Value* value : graph.inputs) {
@@ -189,7 +189,7 @@ std::vector<std::string> PythonStrings(const std::string& text) {
   return strings;
 }
 
-// One line of printable text: paths stand in comments.
+// Makes the text one line of printable characters: paths stand in comments.
 std::string OneLine(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';

@@ -29,13 +29,13 @@ std::string Print(const Graph& graph);
 // One node without its comment; blocks of subgraphs span several lines.
 std::string Print(const Node& node);
 
-// "float[2,3]"; "float" where the rank is unknown, "?" for unknown sizes and
-// dtypes; names of axes where an input has them.
+// "float[2,3]"; "float" if the rank is unknown, "?" for unknown sizes and
+// dtypes; names of axes if an input has them.
 std::string TypeText(const Value& value);
 
-// Where the node comes from in the exported program: innermost module and call,
-// "blocks.0.ln_1/layer_norm", from torch's scopes, else the node's name (a path
-// in files of the older exporter). May be empty.
+// The place in the exported program that the node comes from: innermost module
+// and call, "blocks.0.ln_1/layer_norm", from torch's scopes; else the node's
+// name (a path in files of the older exporter). May be empty.
 std::string NodePath(const Node& node);
 
 }  // namespace onnx_fp8

@@ -43,13 +43,13 @@ onnx::AttributeProto::AttributeType TypeOf(AttributeKind kind) {
   }
 }
 
-// A schema says only what the checker asks: arity and attributes. Types are
+// A schema has only what the checker asks for: arity and attributes. Types are
 // free; the body's own ops constrain them.
 onnx::OpSchema MakeSchema(const OpDefinition& op) {
   onnx::FunctionProto body = BodyOf(op);
   onnx::OpSchema schema(op.name, "onnx_fp8", 0);
   schema.SetDomain(kDomain).SinceVersion(1);
-  // Our nodes may carry notes (role, fqn, recipe) beyond what is declared.
+  // Our nodes may carry notes (role, fqn, recipe) besides declared attributes.
   schema.AllowUncheckedAttributes();
   auto add = [&](bool input, int i, const std::string& name) {
     std::string type = (input ? "In" : "Out") + std::to_string(i);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The domain `onnx_fp8`, version 1. Every op has a body in standard ONNX ops
-// (opset 19): it is the op's specification, what runs where there is no fused
-// kernel, and what lets a written file run on any ONNX runtime.
+// (opset 19). The body is the op's specification, runs where there is no fused
+// kernel, and lets any ONNX runtime run a written file.
 //
 // Rules for a body: see docs/design.md, "Our own ops". In short: no optional
 // inputs or outputs, every declared attribute given on the node, casts instead

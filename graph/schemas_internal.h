@@ -13,7 +13,7 @@ namespace onnx = ONNX_NAMESPACE;
 
 // Opset of the ONNX domain that bodies are written in.
 inline constexpr int kBodyOpset = 19;
-// The first that knows float8e8m0.
+// The first opset that has float8e8m0.
 inline constexpr int kE8M0Opset = 24;
 
 // The op's body. Errors: it does not parse, naming the op (a bug of ours).

@@ -74,8 +74,8 @@ constexpr Changed kChanged[] = {
 // The newest change that needs the types of a node's operands.
 constexpr int kTypesMatter = 13;
 
-// Files that leave out the types of intermediate values are common. What can't
-// be inferred here is reported where all shapes are known.
+// Many files leave out the types of intermediate values. A type that can't be
+// inferred here is reported later, when all shapes are known.
 void InferTypes(Node& node, int opset) {
   try {
     InferNode(node, opset);

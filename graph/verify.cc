@@ -45,7 +45,7 @@ class Verifier {
     return graph_.file.empty() ? "graph " + graph_.name : graph_.file;
   }
 
-  // True if the value can be read by the node that is being looked at.
+  // True if the node that is being checked can read the value.
   bool Available(const Value* value) const {
     if (available_.contains(value)) return true;
     bool captured =

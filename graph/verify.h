@@ -7,9 +7,9 @@
 
 namespace onnx_fp8 {
 
-// What every pass must leave behind:
-// - a node reads values of its graph that an earlier node, the graph's inputs
-//   or initializers provide, or, in a subgraph, what the enclosing graphs
+// Every pass must leave these facts behind:
+// - a node reads values that an earlier node, the graph's inputs or
+//   initializers provide; in a subgraph also values that the enclosing graphs
 //   provide at that point; use lists and producers agree with that;
 // - graph inputs and outputs are listed once and exist; an initializer has the
 //   dtype and shape of its data and no producer;

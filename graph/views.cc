@@ -31,7 +31,7 @@ bool IsViewOp(const Node& node) {
 
 Value* WeightBehind(Value* value) {
   std::vector<Value*> open = {value};
-  // Operands of a Concat may be parts of one another's, many times over.
+  // Operands of a Concat may be parts of each other, many times over.
   std::unordered_set<const Value*> seen;
   while (!open.empty()) {
     value = open.back();

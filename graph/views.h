@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 bool IsViewOp(const Node& node);
 
 // The parameter (trained or frozen) that reaches `value` through views only;
-// null if there is none. A value joined from several gives the first.
+// null if there is none. If a value joins several parameters, the first.
 Value* WeightBehind(Value* value);
 
 // A matrix used as it is or transposed.
@@ -25,7 +25,7 @@ struct Matrix {
 // Looks through Transposes of a 2-D value.
 Matrix PeelTranspose(Value* value);
 
-// The module path an exporter left on the node: the innermost entry of
+// The module path that an exporter left on the node: the innermost entry of
 // `pkg.torch.onnx.name_scopes`, or the folder part of a path-like node name
 // ("/blocks.0/attn/MatMul" → "blocks.0.attn"); "" if there is none.
 std::string ModulePath(const Node& node);

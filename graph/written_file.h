@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that `rewrite` has made of a model: what they are, and what they are
-// not good for.
+// Files that `rewrite` made from a model: their kind, and the commands that
+// can't use them.
 #pragma once
 
 #include <string>

@@ -37,8 +37,8 @@ bool Lists(const std::string& names, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// A hierarchy of cgroups that can limit CPUs: where it is mounted, which of
-// its groups is there, and which is ours.
+// A hierarchy of cgroups that can limit CPUs: the folder where it is mounted,
+// the group that the mount shows, and our group.
 struct Hierarchy {
   bool v2;
   std::string mount, root, ours;
@@ -77,7 +77,7 @@ std::vector<Hierarchy> Mounts(const std::string& mountinfo) {
   return found;
 }
 
-// Lines of /proc/self/cgroup: number:controllers:path, of v2 without
+// Lines of /proc/self/cgroup: number:controllers:path. Version 2 names no
 // controllers.
 std::optional<std::string> OurGroup(const std::string& cgroup, bool v2) {
   for (absl::string_view line : absl::StrSplit(cgroup, '\n')) {
@@ -89,9 +89,8 @@ std::optional<std::string> OurGroup(const std::string& cgroup, bool v2) {
   return std::nullopt;
 }
 
-// Where our group's files lie below the mount point; "" is the mount point.
-// In a container the path may be one of the host's, of which the mount shows
-// the end only.
+// Where our group's files lie below the mount point; "" is the mount point. In
+// a container the path may be the host's, and the mount shows only its end.
 std::string BelowMount(const Hierarchy& h) {
   std::string path = h.ours;
   if (h.root != "/") {
@@ -102,8 +101,8 @@ std::string BelowMount(const Hierarchy& h) {
   return shown && path != "/" ? path : "";
 }
 
-// Quota and period in microseconds, as "150000 100000"; a negative quota and
-// the word max are none.
+// Quota and period in microseconds, as "150000 100000". A negative quota or the
+// word max is no quota.
 std::optional<double> Cpus(const std::string& quota_and_period) {
   std::istringstream in(quota_and_period);
   int64_t quota = 0, period = 0;

@@ -12,11 +12,11 @@ namespace onnx_fp8 {
 int AvailableCpus();
 
 // CPUs that the quotas of this process' cgroups (v1 and v2) allow, rounded up:
-// the least of its own and of those around it; nothing if there is no quota.
-// `read` returns the text of a file, or nothing if it cannot be read; asked
-// are /proc/self/cgroup, /proc/self/mountinfo and, where these say so,
-// cpu.max, or cpu.cfs_quota_us and cpu.cfs_period_us. Text that is not as the
-// kernel writes it counts as no quota.
+// the least of its own quota and of those around it; nothing if there is no
+// quota. `read` returns the text of a file, or nothing if it cannot be read. It
+// is asked for /proc/self/cgroup, /proc/self/mountinfo and, where these point
+// to them, cpu.max, or cpu.cfs_quota_us and cpu.cfs_period_us. Text in another
+// form than the kernel's counts as no quota.
 using ReadText = std::function<std::optional<std::string>(const std::string&)>;
 std::optional<int> CgroupCpus(const ReadText& read);
 

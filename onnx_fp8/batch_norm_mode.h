@@ -3,10 +3,10 @@
 
 namespace onnx_fp8 {
 
-// What BatchNormalization normalises by in training. Evaluation uses the
-// running statistics in any case.
+// The statistics by which BatchNormalization normalizes in training. Evaluation
+// always uses the running statistics.
 enum class BatchNormMode {
-  kAsExported,  // what the node's training_mode says
+  kAsExported,  // as the node's training_mode says
   kTrain,       // the batch's statistics; the running ones follow them
   kEval,        // the running statistics, which stay as they are
 };

@@ -26,7 +26,7 @@ template <typename... Parts>
   throw Error(Concat(parts...));
 }
 
-// For everything that input can cause; `assert` is for our own bugs.
+// For every error that input can cause; `assert` is for our own bugs.
 template <typename... Parts>
 void Check(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]]

@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kPiece = uint64_t{64} << 20;
 constexpr size_t kBuffer = size_t{1} << 20;
 
-// Where bytes begin that are not in a hole, from `at` on, and where the next
-// hole does. A file system that knows of no holes says there is none.
+// Where the next data begin that are not in a hole, from `at` on, and where the
+// next hole begins. A file system without holes says that there is none.
 std::pair<uint64_t, uint64_t> NextData(const InputFile& file, uint64_t at) {
   off_t begin = lseek(file.fd(), static_cast<off_t>(at), SEEK_DATA);
   if (begin < 0 && errno == ENXIO) return {file.size(), file.size()};
@@ -72,7 +72,7 @@ bool SameContent(const InputFile& a, const InputFile& b,
   std::vector<char> p(kBuffer), q(kBuffer);
   for (uint64_t done = 0; done < a.size();) {
     uint64_t piece = done / kPiece;
-    // Over holes of both, which read as zeros.
+    // Skip the holes that both files have: they read as zeros.
     done = std::min(NextData(a, done).first, NextData(b, done).first);
     size_t count = std::min<uint64_t>(a.size() - done, kBuffer);
     a.Read(p.data(), count, done);
@@ -82,7 +82,7 @@ bool SameContent(const InputFile& a, const InputFile& b,
     bool due = done / kPiece != piece || done == a.size();
     if (due && progress) progress(done);
   }
-  // Behind the end of a file that was cut there are holes only.
+  // Behind the end of a file that was cut there are only holes.
   a.CheckWhole();
   b.CheckWhole();
   return true;

@@ -21,31 +21,32 @@ namespace onnx_fp8 {
 struct DatasetInput {
   std::string name;
   DType dtype = DType::kFloat;
-  // First axis is not the sample axis: fed unchanged with every batch.
+  // The first axis is not the sample axis: the array is fed whole with every
+  // batch.
   bool whole = false;
 };
 
 struct DatasetSpec {
-  // .npz, .npy and .safetensors, or .bin (token files), not both. Arrays of
-  // one name are concatenated along the samples; files with different names
-  // complete one another.
+  // .npz, .npy and .safetensors, or .bin (token files), not both kinds. Arrays
+  // of the same name are concatenated along the samples; files with different
+  // names complete each other.
   std::vector<std::string> files;
   std::vector<DatasetInput> inputs;
   int64_t batch_size = 8;
   uint64_t seed = 0;
   bool shuffle = true;
-  // Training leaves out what does not fill a batch; evaluation keeps it.
+  // Training drops samples that do not fill a batch; evaluation keeps them.
   bool drop_last = true;
   // For token files: the input named `label` gets the next tokens, the other
-  // one the tokens.
+  // input gets the tokens.
   std::string label;
   DType token_dtype = DType::kUInt16;
   int64_t seq_len = 0;
   Budgets budgets = {};  // `arrays`, for each file
 };
 
-// Errors: files that can't be read, an input that no array provides, arrays
-// that disagree on the number of samples, a dtype that can't become the input's
+// Errors: files that can't be read, an input without an array, arrays that
+// disagree on the number of samples, a dtype that can't become the input's
 // without loss (float to integer), less than one batch.
 class Dataset {
  public:
@@ -57,18 +58,18 @@ class Dataset {
   // Samples that each epoch leaves out.
   int64_t dropped() const;
 
-  // Batch `index` (from 0) of the run, epoch after epoch. It depends on the
-  // files, the spec and `index` only: each epoch's order is a shuffle keyed by
-  // seed and epoch, or the files' order. Shapes are (batch_size, …), the last
-  // batch of an epoch may be smaller unless drop_last. Errors: an integer that
-  // does not fit the input's dtype.
+  // Batch `index` (from 0) of the run, epoch after epoch. It depends only on
+  // the files, the spec and `index`: the order of an epoch is a shuffle keyed
+  // by seed and epoch, or the order of the files. Shapes are (batch_size, …);
+  // the last batch of an epoch may be smaller unless drop_last. Errors: an
+  // integer that does not fit the input's dtype.
   TensorMap Batch(int64_t index) const;
 
-  // Shape of one sample (of a whole array: of the array). REQUIRES: an input.
+  // Shape of one sample (for a whole array, of the array). REQUIRES: an input.
   Shape SampleShape(const std::string& name) const;
 
-  // What the user should know: conversions, arrays that nobody reads, samples
-  // left out.
+  // Notes for the user: conversions, arrays that nobody reads, samples left
+  // out.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -104,7 +105,7 @@ class Dataset {
   TensorMap whole_;
   std::vector<Part> tokens_;
   std::vector<std::string> notes_;
-  // The present epoch's order; a cache.
+  // The order of the present epoch; a cache.
   mutable int64_t epoch_ = -1;
   mutable std::vector<uint32_t> order_;
 };

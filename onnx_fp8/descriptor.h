@@ -7,7 +7,7 @@
 
 namespace onnx_fp8 {
 
-// Closes the file descriptor that it holds; -1 is none.
+// Owns a file descriptor and closes it; -1 is none.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}

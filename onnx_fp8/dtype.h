@@ -53,7 +53,7 @@ size_t ByteSize(DType dtype);
 // ONNX's lower-case name: "float", "int64", "float8e4m3fn", ….
 const char* Name(DType dtype);
 
-// Inverse of Name; kUndefined where there is none.
+// Inverse of Name; kUndefined for any other text.
 DType ParseDType(std::string_view name);
 
 // float16, bfloat16.

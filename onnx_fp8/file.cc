@@ -20,7 +20,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Names the file that was asked for, also where a temporary one failed.
+// Names the file that the caller asked for, also if a temporary one failed.
 [[noreturn]] void FailSystem(const std::string& path, const char* what) {
   int error = errno;
   bool temporary = IsTemporaryName(path);
@@ -28,7 +28,7 @@ namespace {
        ": ", std::generic_category().message(error));
 }
 
-// Where a signal would tell a program, an error tells the system's `write`.
+// A program would get a signal here, but the system's `write` gets an error.
 void RequireMapped(const void* data) {
   const char* source = MappedFileAt(data);
   if (source) Fail("[", source, "]", kBecameShorter);
@@ -102,8 +102,9 @@ uint64_t OutputFile::TakeFrom(int fd, uint64_t offset, uint64_t size) {
   do {
     n = copy_file_range(fd, &from, fd_, nullptr, size, 0);
   } while (n < 0 && errno == EINTR);
-  // All else means that these two files are not for it (on two file systems,
-  // or on one that can't), and it depends on the kernel how that is said.
+  // Any other error means that the kernel can't copy these two files (they lie
+  // on two file systems, or on one that can't copy). The code depends on the
+  // kernel.
   bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
   if (n < 0 && full) FailSystem(path_, "can't be written");
   if (n <= 0) return 0;

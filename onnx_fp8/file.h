@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files as the readers and the checkpoint need them: written,
-// synced and renamed so that a reader never sees half a file.
+// Files as the readers and the checkpoint need them: written, synced and
+// renamed so that a reader never sees half a file.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ using FileHook = std::function<void(const std::string& operation)>;
 // A new file, written front to back.
 class OutputFile {
  public:
-  // What has the name already is removed, be it what a killed process left or a
+  // Removes whatever has the name already, be it left by a killed process or a
   // link that somebody put there: nothing is written through it. Errors: it
   // can't be removed; the file can't be created.
   explicit OutputFile(const std::string& path, FileHook hook = {});
@@ -38,13 +38,13 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();  // closes; the file stays as it is
 
-  // Errors: disk full and the like, naming the file; `data` of a mapped file
-  // that became shorter.
+  // Errors: disk full and the like, naming the file; `data` lies in a mapped
+  // file that became shorter.
   void Write(const void* data, size_t size);
   // The next `size` bytes are zero: a hole, where the file system has holes.
   void Skip(uint64_t size);
   // Lets the kernel copy up to `size` bytes that lie at `offset` of another
-  // file. Returns how many it did; 0 where it can't do that for these files.
+  // file. Returns how many it copied; 0 if it can't do that for these files.
   uint64_t TakeFrom(int fd, uint64_t offset, uint64_t size);
   // Brings all bytes to the device and closes.
   void Finish();
@@ -59,26 +59,26 @@ class OutputFile {
   uint64_t size_ = 0;
 };
 
-// The following throw Error with the path and the system's reason.
+// The following functions throw Error with the path and the system's reason.
 void MakeDirectories(const std::string& path, const FileHook& hook = {});
-// Errors too: something has the name already, a link for one.
+// Errors also if something has the name already, for instance a link.
 void MakeNewDirectory(const std::string& path, const FileHook& hook = {});
 void RenamePath(const std::string& from, const std::string& to,
                 const FileHook& hook = {});
 // Brings a directory's entries (creations, renames) to the device.
 void SyncDirectory(const std::string& path, const FileHook& hook = {});
 
-// Removes a file or a folder with all it holds. False where something stayed.
+// Removes a file or a folder with all its content. False if something stayed.
 bool RemoveTree(const std::string& path, const FileHook& hook = {});
 
-// Name of a file or folder that is being made to become `path`; what a killed
-// process left under such a name may be removed.
+// Name of a file or folder that is being made and will become `path`. Files
+// that a killed process left under such a name may be removed.
 std::string TemporaryName(const std::string& path);
 bool IsTemporaryName(std::string_view name);
 
-// `write` writes the file under a temporary name, which becomes `path` at the
-// end: the old content or the new one, at any moment and after a crash. After
-// an error, of `write` too, the temporary file is gone.
+// Writes a file under a temporary name with `write` and renames it to `path` at
+// the end: `path` holds the old content or the new one, at any moment and after
+// a crash. After an error, of `write` too, the temporary file is gone.
 void ReplaceFile(const std::string& path,
                  const std::function<void(OutputFile&)>& write,
                  const FileHook& hook = {});

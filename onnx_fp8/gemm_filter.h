@@ -17,13 +17,13 @@ namespace onnx_fp8 {
 struct GemmFilter {
   // Layers with one of these in a name stay in high precision.
   std::vector<std::string> filter_fqns;
-  // Globs. Layers that match `exclude` stay in high precision, and so do those
-  // that match none of `include`, if there are any.
+  // Globs. A layer stays in high precision if it matches `exclude`, or if
+  // `include` is not empty and the layer matches none of it.
   std::vector<std::string> include, exclude;
-  // Glob and recipe; the first that matches takes the place of the recipe.
+  // Globs and recipes; the first glob that matches sets the layer's recipe.
   std::vector<std::pair<std::string, Recipe>> recipes;
-  // Of what is left, layers that FP8 does not make faster by this table stay in
-  // high precision; null: all are taken.
+  // Of the layers that are left, those that FP8 does not make faster by this
+  // table stay in high precision; null: all are taken.
   std::shared_ptr<const SpeedTable> speeds;
 };
 

@@ -6,7 +6,7 @@
 
 namespace onnx_fp8 {
 
-// FNV-1a, 64 bits: every machine gives the same. Collisions are easy to make.
+// FNV-1a, 64 bits: the same on every machine. Collisions are easy to make.
 inline uint64_t Hash(std::string_view text) {
   uint64_t hash = 14695981039346656037u;
   for (unsigned char letter : text) hash = (hash ^ letter) * 1099511628211u;

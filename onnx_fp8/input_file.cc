@@ -32,7 +32,7 @@ bool IsLink(int folder, const std::string& name) {
          S_ISLNK(info.st_mode);
 }
 
-// One step on the way; `path` is what it leads to.
+// Opens one part of a path; `path` is the path up to that part.
 int OpenStep(int folder, const std::string& name, int flags,
              const std::string& path) {
   Check(name != ".." && !name.starts_with('/'), "[", path,

@@ -7,7 +7,7 @@
 
 namespace onnx_fp8 {
 
-// What is said of a file that someone cuts while it is read.
+// The end of the message about a file that someone cuts while it is read.
 inline constexpr char kBecameShorter[] =
     " became shorter while it was read, or its disk failed: expected a file "
     "that stays as it is until the program ends";
@@ -17,9 +17,9 @@ class InputFile {
  public:
   // Errors: no such file, not a regular one, no permission; all name the path.
   explicit InputFile(const std::string& path);
-  // `location` below `folder`: a name that another file gave. Errors: as above;
-  // a location that is absolute or holds ".."; a link at its end or on the way,
-  // which might lead anywhere. The folder's own path may hold links.
+  // `location` below `folder`; another file gave that name. Errors: as above;
+  // `location` is absolute or holds ".."; a link at its end or on the way,
+  // which might lead anywhere. The path of the folder itself may hold links.
   InputFile(const std::string& folder, const std::string& location);
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -27,12 +27,12 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   int fd() const { return fd_; }
-  // When it was opened.
+  // The size when the file was opened.
   uint64_t size() const { return size_; }
 
-  // Fills the buffer from `at` on. Errors: the disk, a file that ends before.
+  // Fills the buffer from `at` on. Errors: the disk; the file ends before that.
   void Read(char* buffer, size_t count, uint64_t at) const;
-  // Errors: the file has less bytes than when it was opened.
+  // Errors: the file has fewer bytes than when it was opened.
   void CheckWhole() const;
 
  private:

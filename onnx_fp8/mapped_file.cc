@@ -17,13 +17,13 @@
 namespace onnx_fp8 {
 namespace {
 
-// Where a file is mapped. A signal handler reads it at any moment, so places
+// Where a file is mapped. A signal handler reads this at any moment, so places
 // are never freed: they serve other mappings later.
 struct Place {
-  std::atomic<uintptr_t> begin = 0;  // 0: of no mapping, nor is the rest
+  std::atomic<uintptr_t> begin = 0;  // 0: no mapping uses the place
   std::atomic<uintptr_t> end = 0;
   std::string path;
-  Place* next = nullptr;       // of all
+  Place* next = nullptr;       // list of all places
   Place* next_free = nullptr;  // guarded by free_mutex
 };
 
@@ -32,7 +32,7 @@ static_assert(std::atomic<Place*>::is_always_lock_free &&
               std::atomic<uintptr_t>::is_always_lock_free);
 
 std::mutex free_mutex;
-Place* free_places = nullptr;  // those of no mapping
+Place* free_places = nullptr;  // places that no mapping uses
 
 Place* TakePlace(const std::string& path) {
   std::lock_guard<std::mutex> lock(free_mutex);
@@ -51,7 +51,7 @@ void GiveBack(Place* place) {
   place->next_free = std::exchange(free_places, place);
 }
 
-// `size` brought up to whole pages.
+// `size` rounded up to whole pages.
 size_t Pages(size_t size) {
   auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return (size + page - 1) / page * page;
@@ -61,8 +61,8 @@ class Mapping {
  public:
   explicit Mapping(const InputFile& file)
       : size_(file.size()), place_(TakePlace(file.path())) {
-    // Without MAP_NORESERVE the system would refuse files larger than memory,
-    // lest all of their pages be written.
+    // MAP_NORESERVE: otherwise the system would refuse files larger than
+    // memory, because all of their pages might be written.
     void* data = mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_NORESERVE, file.fd(), 0);
     if (data == MAP_FAILED) {
@@ -75,7 +75,7 @@ class Mapping {
     data_ = static_cast<std::byte*>(data);
     place_->end = reinterpret_cast<uintptr_t>(data_) + Pages(size_);
     place_->begin = reinterpret_cast<uintptr_t>(data_);
-    // Under AddressSanitizer whoever reads behind the end is found.
+    // AddressSanitizer then finds reads behind the end.
     ASAN_POISON_MEMORY_REGION(data_ + size_, Pages(size_) - size_);
   }
   Mapping(const Mapping&) = delete;
@@ -109,7 +109,7 @@ const char* MappedFileAt(const void* address) {
   for (const Place* place = all_places; place; place = place->next) {
     uintptr_t begin = place->begin;
     if (begin == 0 || at < begin || at >= place->end) continue;
-    // Not if the place has changed hands meanwhile.
+    // Unless the place has changed hands meanwhile.
     if (place->begin == begin) return place->path.c_str();
   }
   return nullptr;

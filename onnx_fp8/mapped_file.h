@@ -11,7 +11,7 @@ namespace onnx_fp8 {
 
 // A file's bytes, mapped privately: reading is lazy, writing never reaches the
 // file. The mapping lives as long as `owner`. If somebody cuts the file
-// meanwhile, the system answers a read of what is gone with SIGBUS.
+// meanwhile, a read of the missing bytes ends in SIGBUS.
 struct MappedFile {
   std::shared_ptr<void> owner;
   std::byte* data = nullptr;
@@ -22,8 +22,8 @@ struct MappedFile {
 MappedFile MapFile(const InputFile& file);
 MappedFile MapFile(const std::string& path);
 
-// Path of the file that MapFile has mapped at `address`; null where it has
-// none. Takes no lock and allocates nothing: a handler of SIGBUS may call it.
+// Path of the file that MapFile has mapped at `address`; null if there is none.
+// Takes no lock and allocates nothing: a handler of SIGBUS may call it.
 const char* MappedFileAt(const void* address);
 
 }  // namespace onnx_fp8

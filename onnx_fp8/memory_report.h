@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lives in memory at the step of a plan at which its arena is fullest.
+// What lives in memory at the step of a plan where its arena is fullest.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// Of several kinds that fit, the first.
+// If several kinds fit, the first counts.
 enum class MemoryKind {
   // Gradients of trained parameters, and their sums over micro-batches.
   kParameterGradient,
@@ -21,9 +21,9 @@ enum class MemoryKind {
   kInput,     // of the graph: the batch, the learning rate
   kConstant,  // the same in every step
   kOutput,    // of the graph
-  // What depends on the gradient of the loss by itself.
+  // Values that depend on the gradient of the loss by itself.
   kActivationGradient,
-  // What does not, but is read to compute what does.
+  // Values of the forward from which the backward computes such gradients.
   kSavedActivation,
   kTemporary,
 };
@@ -37,25 +37,29 @@ struct LiveValue {
   MemoryKind kind = MemoryKind::kTemporary;
   std::string name, type;  // "float[2048,256]"
   size_t bytes = 0;
-  // The node that makes it; empty for what is there before the first.
+  // The node that makes it; empty for a value that exists before the first
+  // node.
   std::string node, op;
-  // Of a matrix product: forward, dgrad or wgrad; of a copy: what it is of.
+  // Of a matrix product: forward, dgrad or wgrad. Of a copy: the role of the
+  // copied operand.
   std::string role;
-  std::string fqn;          // of the weight it belongs to, where a node tells
-  std::string last_reader;  // "" where nobody reads it
+  std::string fqn;          // of the weight it belongs to, if a node tells
+  std::string last_reader;  // "" if nobody reads it
 };
 
 struct MemoryReport {
-  std::string node;             // that runs at the peak; "" if none does
-  int step = 0;                 // its number, from 1
-  int steps = 0;                // how many there are
+  std::string node;             // the node that runs at the peak; "" if none
+                                // does
+  int step = 0;                 // the number of that node, from 1
+  int steps = 0;                // the number of all nodes
   std::vector<LiveValue> live;  // largest first
   size_t arena_bytes = 0;       // what the plan allocates
-  size_t live_bytes = 0;        // of that, in use at the peak: all of `live`
-                                // that lies there, in multiples of 64 bytes
+  size_t live_bytes = 0;        // of that, in use at the peak: all of `live` in
+                                // the arena, in multiples of 64 bytes
   size_t in_arena_bytes = 0;    // the same in their own sizes
   // Gradients of parameters that are alive when the first parameter changes.
-  // Whether a step is skipped, and by how much it is clipped, depends on all.
+  // All of them are, because a skip and the factor of a clip depend on all
+  // gradients.
   size_t gradients_held_bytes = 0;
 
   size_t Total(MemoryKind kind) const {

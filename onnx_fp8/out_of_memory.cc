@@ -11,7 +11,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The unwinder may load a library.
+// Enough for the unwinder, which may load a library.
 constexpr size_t kReserve = size_t{1} << 20;
 
 std::atomic<void*> reserve = nullptr;
@@ -26,7 +26,7 @@ OutOfMemoryText::OutOfMemoryText(size_t bytes) {
                 bytes);
 }
 
-// Pages that nothing is written to count against a limit on addresses only.
+// Pages that nobody writes count only against a limit on addresses.
 void KeepReserve() {
   void* data = mmap(nullptr, kReserve, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

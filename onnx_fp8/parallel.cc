@@ -15,8 +15,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Several per thread, so that the others can do what a slow one does not get
-// to; not more, for each costs a fraction of a microsecond.
+// Several per thread, so that other threads can take ranges from a slow one.
+// Not more, because each range costs a fraction of a microsecond.
 constexpr int64_t kRangesPerThread = 4;
 constexpr int64_t kMostRanges = int64_t{1} << 20;
 
@@ -25,8 +25,8 @@ std::atomic<ThreadPool*> own_pool = nullptr;
 std::atomic<ParallelBackend*> host_pool = nullptr;
 thread_local bool in_range = false;
 
-// Threads do not live on in a child process: it starts with no pool. What the
-// parent's holds is lost there, locks that are held included.
+// Threads do not live on in a child process, so it starts with no pool. All
+// that the parent's pool holds is lost there, held locks included.
 ThreadPool& OwnPool() {
   static const int registered =
       pthread_atfork(nullptr, nullptr, [] { own_pool.store(nullptr); });
@@ -41,7 +41,7 @@ ThreadPool& OwnPool() {
 
 class FirstError {
  public:
-  // Of range i, the current exception.
+  // Keeps the current exception, which range i threw.
   void Keep(int64_t i) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (i >= range_) return;
@@ -58,7 +58,7 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-// Cuts `units` in `ranges` as equal as can be and calls fn with each.
+// Cuts `units` into `ranges` as equal as possible and calls fn with each.
 void RunRanges(int64_t units, int64_t ranges,
                const std::function<void(int64_t, int64_t)>& fn) {
   FirstError error;
@@ -86,7 +86,7 @@ void SetNumThreads(int n) {
 int NumThreads() {
   int n = num_threads.load(std::memory_order_relaxed);
   if (n > 0) return n;
-  // Who sets it at the same time wins.
+  // If another thread sets it at the same time, one of the two wins.
   num_threads.compare_exchange_strong(n, AvailableCpus());
   return num_threads;
 }

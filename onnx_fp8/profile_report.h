@@ -7,7 +7,7 @@
 
 namespace onnx_fp8 {
 
-// What a machine reaches, per second.
+// The speeds that a machine reaches, per second.
 struct MachinePeaks {
   double flops = 0;            // of float products
   double eight_bit_flops = 0;  // of products of 8-bit floats
@@ -17,10 +17,10 @@ struct MachinePeaks {
 // One node of the training graphs; all figures are sums over a step.
 struct NodeProfile {
   std::string node, op;
-  // What it is for: "forward", "dgrad" and "wgrad" are matrix products of
-  // linear layers; "quantise", "optimizer"; "other", attention included.
+  // Its purpose: "forward", "dgrad" and "wgrad" are matrix products of linear
+  // layers; "quantise", "optimizer"; "other", attention included.
   std::string role;
-  std::string fqn;    // of the weight it belongs to, where a node tells
+  std::string fqn;    // of the weight it belongs to, if a node tells
   std::string shape;  // of the first result, "float[2048,256]"
   double calls = 0;
   double milliseconds = 0;
@@ -29,10 +29,10 @@ struct NodeProfile {
 };
 
 struct ProfileReport {
-  // The mean over these. The first step of a run, which plans and finds cold
-  // caches, counts only where it is the only one.
+  // The figures are means over this many steps. The first step of a run, which
+  // plans and finds cold caches, counts only if it is the only one.
   int64_t steps = 0;
-  bool cold = false;               // that one
+  bool cold = false;               // the figures are those of the first step
   double milliseconds = 0;         // of a whole step, between its nodes too
   std::vector<NodeProfile> nodes;  // longest first
 };

@@ -5,9 +5,9 @@
 
 namespace onnx_fp8 {
 
-// Counter-based generator: the i-th number depends on (seed, i) only, so it is
+// Counter-based generator: the i-th number depends only on (seed, i), so it is
 // the same on every device and thread count, and its state is two integers.
-// SplitMix64's finaliser (Steele, Lea, Flood 2014) over a Weyl sequence.
+// SplitMix64's finalizer (Steele, Lea, Flood 2014) over a Weyl sequence.
 inline uint64_t RandomBits(uint64_t seed, uint64_t counter) {
   uint64_t z = seed * 0xD1B54A32D192ED03u + counter * 0x9E3779B97F4A7C15u +
                0x9E3779B97F4A7C15u;

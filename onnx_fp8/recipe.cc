@@ -62,8 +62,8 @@ Recipe Rowwise() {
   return recipe;
 }
 
-// Scales are not rounded: DeepSeek-V3 on Hopper and torchao don't.
-// (TransformerEngine does unless told otherwise: blockwise,round:p2.)
+// Scales are not rounded, as with DeepSeek-V3 on Hopper and torchao.
+// (TransformerEngine rounds them unless told otherwise: blockwise,round:p2.)
 Recipe Blockwise() {
   OperandRecipe row = Of(DType::kE4M3, Scaling::kDynamic, Granularity::kBlock);
   OperandRecipe weight = row;
@@ -133,7 +133,7 @@ void CheckOperand(const Operand& operand, const std::string& where) {
         "expected blocks of 1 to ", kMaxBlock, ", got ", o.block);
 }
 
-// Where the copy for one GEMM can't serve as the transposed one.
+// True if the copy for one GEMM can't serve as the transposed one.
 bool NeedsTwoCopies(const OperandRecipe& first, const OperandRecipe& second) {
   bool plain = first.granularity == Granularity::kTensor ||
                (first.granularity == Granularity::kBlock && first.square);
@@ -176,7 +176,7 @@ bool IsRecipePreset(const std::string& name) {
       kPresets, [&](const RecipePreset& p) { return name == p.name; });
 }
 
-// torchao's tables (torchao/float8/config.py) for the first four but off.
+// The first four but "off" are torchao's tables (torchao/float8/config.py).
 Recipe PresetRecipe(const std::string& name) {
   if (name == "tensorwise") return PerTensor(Scaling::kDynamic);
   if (name == "delayed") return PerTensor(Scaling::kDelayed);

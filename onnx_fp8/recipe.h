@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the GEMMs of linear layers run in FP8. Read once, where the graph is
-// rewritten (graph/passes/fp8_rewrite.h); nothing that runs knows recipes.
+// How the GEMMs of linear layers run in FP8. Only the passes that rewrite the
+// graph read it (graph/passes/fp8_rewrite.h); kernels never see a recipe.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@
 
 namespace onnx_fp8 {
 
-// How the scale of a quantised tensor comes about.
+// Where the scale of a quantized tensor comes from.
 enum class Scaling {
-  kDynamic,  // from this very tensor's amax
+  kDynamic,  // from the amax of this very tensor
   kDelayed,  // from the amax history of earlier steps
   kStatic,   // given, and never changed
 };
 
-// What shares a scale.
+// Which elements share a scale.
 enum class Granularity {
   kTensor,
   kRow,    // one vector along the contraction of the GEMM that reads it
@@ -36,7 +36,7 @@ enum class ScaleRounding {
 
 // One use of an operand by a GEMM.
 struct OperandRecipe {
-  bool high_precision = true;  // as it is; what follows says nothing then
+  bool high_precision = true;  // not quantized; the other fields have no effect
   DType dtype = DType::kE4M3;
   Scaling scaling = Scaling::kDynamic;
   Granularity granularity = Granularity::kTensor;
@@ -47,10 +47,10 @@ struct OperandRecipe {
   auto operator<=>(const OperandRecipe&) const = default;
 };
 
-// Where the second copy comes from of an operand whose scales can't be
-// transposed (rows, blocks that are no squares).
+// An operand whose scales can't be transposed (rows, blocks that are not
+// square) needs a second copy. This says where that copy comes from.
 enum class Transposition {
-  kHighPrecision,  // both are quantised from the tensor, which is kept
+  kHighPrecision,  // both are quantized from the tensor, which is kept
   kRequantize,     // from the first copy, decoded, in the backward
 };
 
@@ -87,16 +87,16 @@ struct Recipe {
   Transposition transposition = Transposition::kHighPrecision;
   // Scales are stored as float8e8m0, not as float.
   bool e8m0_scales = false;
-  // Delayed scaling: steps of amax kept; scale from their maximum or from the
-  // newest; the scale is multiplied by 2^margin. Scales move once per step, or
-  // with each micro-batch.
+  // Delayed scaling: the number of steps whose amax is kept; whether the scale
+  // comes from their maximum or from the newest; the scale is multiplied by
+  // 2^margin. Scales move once per step, or with each micro-batch.
   int64_t amax_history = 16;
   bool most_recent = false;
   int64_t margin = 0;
   bool per_micro_batch = false;
 
   bool operator==(const Recipe&) const = default;
-  bool enabled() const;  // not all is in high precision
+  bool enabled() const;  // at least one operand is quantized
   bool Uses(Scaling scaling) const;
 };
 
@@ -112,10 +112,10 @@ std::string RecipePresetNames();  // "off, tensorwise, …"
 Recipe PresetRecipe(const std::string& name);
 bool IsRecipePreset(const std::string& name);
 
-// Errors: what can't be, each with `where` before it ("[recipe …]").
+// Errors: impossible settings, each with `where` before it ("[recipe …]").
 void CheckRecipe(const Recipe& recipe, const std::string& where);
 
-// What a user should know: what CUDA can't do, settings without an effect.
+// Notes for the user: what CUDA can't do, settings without an effect.
 std::vector<std::string> RecipeNotes(const Recipe& recipe);
 
 }  // namespace onnx_fp8

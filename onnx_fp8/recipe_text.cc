@@ -33,7 +33,7 @@ constexpr OperandKey kOperands[] = {
 
 const OperandKey& KeyOf(Use use) { return kOperands[static_cast<size_t>(use)]; }
 
-// What a label without items of settings means.
+// The meaning of a label without items of settings.
 Recipe LabelBase() {
   Recipe recipe;
   recipe.fast_accum_forward = true;
@@ -188,7 +188,8 @@ constexpr Setting kSettings[] = {
 
 class Parser {
  public:
-  // `where`: what errors begin with. `long_names`: keys are those of JSON.
+  // `where` begins the messages of errors. `long_names`: keys are those of
+  // JSON.
   Parser(std::string where, bool long_names)
       : where_(std::move(where)), long_(long_names) {}
 

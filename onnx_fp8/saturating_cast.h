@@ -6,8 +6,8 @@
 
 namespace onnx_fp8 {
 
-// x as a To by C's rules; a float outside an integer's range (undefined in C)
-// becomes the nearest bound and NaN becomes 0.
+// x as a To by C's rules, but a float outside an integer's range (undefined in
+// C) becomes the nearest bound, and NaN becomes 0.
 template <typename To, typename From>
 To SaturatingCast(From x) {
   if constexpr (std::is_same_v<To, bool>) {

@@ -13,9 +13,9 @@ namespace onnx_fp8 {
 //            constant  lr
 //            linear    lr · (1 - p · (1 - min))
 //            cosine    lr · (min + (1 - min) · (1 + cos(π p)) / 2)
-// Without warm-up cosine is PyTorch's CosineAnnealingLR(T_max=T,
-// eta_min=min·lr) and linear its LinearLR(1, min, T): the first step has the
-// full rate, and min = 0 would be reached one step after the last.
+// Without warm-up, cosine is PyTorch's CosineAnnealingLR(T_max=T,
+// eta_min=min·lr), and linear is its LinearLR(1, min, T): the first step has
+// the full rate, and min = 0 would be reached one step after the last.
 struct Schedule {
   enum class Kind { kConstant, kLinear, kCosine };
   Kind kind = Kind::kConstant;
@@ -24,7 +24,7 @@ struct Schedule {
 };
 
 // "constant", "linear:warmup=100", "cosine:warmup=100,min=0.1". Errors: another
-// kind or key, a value outside its range; they quote the text.
+// kind or key, a value outside its range; the message quotes the text.
 Schedule ParseSchedule(std::string_view text);
 
 // The inverse of ParseSchedule.

@@ -37,7 +37,7 @@ struct LossSpec {
   // computes it. "": none (Step is not possible).
   std::string kind;
   std::string label = "labels";  // name of the label array and graph input
-  std::string logits;            // output the loss reads; "": the first
+  std::string logits;            // output that the loss reads; "": the first
 };
 
 struct SessionOptions {
@@ -56,8 +56,9 @@ struct SessionOptions {
   std::vector<std::string> train;
   std::vector<std::string> freeze;
   BatchNormMode batch_norm = BatchNormMode::kAsExported;
-  // Whether a table and a layer's weight that hold the same matrix are one
-  // tensor, and pairs "A=B" of names that are, see graph/passes/tied_weights.h.
+  // Whether a table and a layer's weight that hold the same matrix become one
+  // tensor. `ties`: pairs "A=B" of names that do; see
+  // graph/passes/tied_weights.h.
   bool tie_copies = true;
   std::vector<std::string> ties;
   // .safetensors with initial values by FQN or initializer name; "": the
@@ -71,7 +72,7 @@ struct SessionOptions {
   // Chrome trace written when the session ends; "": none.
   std::string profile;
   bool profile_steps = false;  // for ReportProfile
-  // Ops that run by their bodies although there is a kernel.
+  // Ops that run by their bodies although they have a kernel.
   std::vector<std::string> expand;
   // true: an op without a kernel is an error, and one message lists all such
   // ops. false: the op's body in ONNX ops runs, which is many times slower.
@@ -81,7 +82,7 @@ struct SessionOptions {
   // Names of passes that the session leaves out. PassesToSkip() of
   // training/pipelines.h lists the passes that allow it.
   std::vector<std::string> skip_passes;
-  // What the model may ask for before a step runs; of one plan each.
+  // How much the model may ask for before a step runs; each for one plan.
   Budgets budgets = {};
 };
 
@@ -99,7 +100,7 @@ struct StepResult {
   bool skipped = false;  // a gradient or amax was not finite: nothing changed
   // Of a skipped step: the first tensor that was not finite, for people.
   std::string cause;
-  // What became of a checkpoint's scales under another recipe; said once.
+  // What happened to a checkpoint's scales under another recipe; said once.
   std::string remark;
 };
 
@@ -126,7 +127,7 @@ struct InputInfo {
 
 struct ParameterInfo {
   std::string name;  // of the initializer
-  std::string fqn;   // PyTorch's, where the file tells it; else the name
+  std::string fqn;   // PyTorch's, if the file tells it; else the name
   DType dtype;
   Shape shape;
   bool trained = false;
@@ -141,8 +142,8 @@ struct MemoryInfo {
 // A training run of one model on one provider. Not thread-safe.
 class TrainingSession {
  public:
-  // Reads the model, finds its parameters. Errors: a malformed model, a loss
-  // that does not fit, patterns that match nothing; here and where a plan is
+  // Reads the model and finds its parameters. Errors: a malformed model, a loss
+  // that does not fit, patterns that match nothing; here and when a plan is
   // made for new shapes, a budget that is used up.
   static std::unique_ptr<TrainingSession> Create(const SessionOptions& options);
   virtual ~TrainingSession() = default;
@@ -186,33 +187,34 @@ class TrainingSession {
   // gradients: a forward pass in FP8 that RewriteModel wrote.
   virtual void RequireGradients() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
-  // What the user should know about how this model trains; for people.
+  // Facts that the user should know about how this model trains.
   virtual std::vector<std::string> Notes() const = 0;
   virtual MemoryInfo Memory() const = 0;
   // Delayed and static scales; empty before the first Step or Restore.
   virtual std::vector<ScaleInfo> Scales() const = 0;
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
-  // Of the plan with the largest arena. Errors: none is made yet.
+  // Of the plan with the largest arena. Errors: no plan is made yet.
   virtual MemoryReport ReportMemory() const = 0;
 
-  // A checkpoint in `folder` (docs/formats.md). `notes` travel with it, for
-  // the caller. `before_rename` runs when the checkpoint is on disk but not
-  // yet the newest one. Errors: the disk; the last good checkpoint stays.
+  // Writes a checkpoint into `folder` (docs/formats.md), with the caller's
+  // `notes`. `before_rename` runs when the checkpoint is on disk but not yet
+  // the newest one. Errors: the disk; the last good checkpoint stays.
   virtual void Save(const std::string& folder,
                     const std::map<std::string, std::string>& notes = {},
                     const std::function<void()>& before_rename = {}) = 0;
-  // Restores the newest checkpoint and returns its notes. Errors: none there,
-  // damaged, of another model or optimizer; the session is then unchanged.
+  // Restores the newest checkpoint and returns its notes. Errors: there is
+  // none, or it is damaged or of another model or optimizer; the session is
+  // unchanged.
   virtual std::map<std::string, std::string> Restore(
       const std::string& folder) = 0;
 
-  // The original graph with the present weights. These lie in PATH.data if
+  // The original graph with the present weights. They lie in PATH.data if
   // `external_data` says so or the model would exceed Protobuf's 2 GiB.
   virtual void ExportOnnx(const std::string& path,
                           bool external_data = false) = 0;
-  // The present weights by FQN in PyTorch's layout; returns remarks for the
-  // user (names or layouts that the file had lost).
+  // The present weights by FQN in PyTorch's layout. Returns remarks for the
+  // user about names or layouts that the file had lost.
   virtual std::vector<std::string> ExportSafetensors(
       const std::string& path) = 0;
 };

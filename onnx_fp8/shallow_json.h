@@ -10,10 +10,11 @@
 namespace onnx_fp8 {
 
 // JSON from a file that anybody may have written. nlohmann's dump is recursive,
-// so what is printed must not nest deeply. Discarded (is_discarded()) where the
-// text is no JSON. Errors: values deeper than `depth`, with `expected` before
-// it ("[recipe.json] expected a recipe"), and what `visit` throws, which sees
-// every event of the parser (depth, event, value) and may be null.
+// so a value that is printed must not nest deeply. The result is discarded
+// (is_discarded()) if the text is no JSON. Errors: values deeper than `depth`;
+// the message begins with `expected` ("[recipe.json] expected a recipe").
+// `visit` may be null; it sees every event of the parser (depth, event, value),
+// and its errors pass through.
 template <typename Json = nlohmann::json>
 Json ParseShallowJson(const char* text, size_t size, int depth,
                       const std::string& expected,

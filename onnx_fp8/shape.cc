@@ -14,7 +14,7 @@ int64_t NumElements(std::span<const int64_t> shape) {
     // No Check: it would write the shape out at every call.
     if (size < 0) Fail("expected known axis sizes, got ", ToString(shape));
     empty |= size == 0;
-    // Of an empty tensor too: its strides must not overflow.
+    // Also for an empty tensor: its strides must not overflow.
     if (__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count)) {
       Fail("expected a tensor of less than 2^63 elements, got shape ",
            ToString(shape));

@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "onnx_fp8 gemm speeds 1";
 
-// Between which two entries of an axis a size lies, and how near to the second.
+// The two entries of an axis between which a size lies, and how near it is to
+// the second.
 struct Place {
   size_t low, high;
   double share;

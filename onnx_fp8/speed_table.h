@@ -7,23 +7,24 @@
 
 namespace onnx_fp8 {
 
-// A figure of products y (M,N) = a (M,K) b (K,N) over sizes.
+// A figure of products y (M,N) = a (M,K) b (K,N) for a grid of sizes.
 struct SpeedGrid {
   std::vector<int64_t> m, k, n;  // ascending
   std::vector<double> values;    // of all triples, n fastest
 
-  // Linear in the logarithms of the sizes between the cells; a size outside
-  // has the value of the nearest one inside. REQUIRES: sizes of at least 1.
+  // Between the cells, linear in the logarithms of the sizes; a size outside
+  // has the value of the nearest size inside. REQUIRES: sizes of at least 1.
   double At(int64_t m_size, int64_t k_size, int64_t n_size) const;
 };
 
 // How fast products are in FP8 and without: what GemmFilter::speeds decides by.
 struct SpeedTable {
   std::string source;  // "h100" or a file
-  // Of a layer, forward and backward, by rowwise: times bf16 (h100 only).
+  // Speed of a layer, forward and backward, with rowwise, in times bf16's (h100
+  // only).
   SpeedGrid speedup;
   // Measured (files only): operations per second of products, and elements per
-  // second of quantising a tensor.
+  // second of quantizing a tensor.
   SpeedGrid fp32, fp8;
   double quantize = 0;
 
@@ -34,7 +35,7 @@ struct SpeedTable {
 // wrote. Errors: no such file, another content.
 SpeedTable LoadSpeedTable(const std::string& source);
 
-// The text of such a file. `machine`: where it was measured, for people.
+// The text of such a file. `machine` says for people where it was measured.
 std::string SpeedTableJson(const SpeedTable& table, const std::string& machine);
 
 }  // namespace onnx_fp8

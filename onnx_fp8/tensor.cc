@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Of the whole machine. More than that is promised by the system all the same,
-// and then taken away with the process.
+// Memory of the whole machine. The system promises even more than that, and
+// ends the process when it uses too much.
 size_t MemoryBytes() {
   static const size_t bytes =
       static_cast<size_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
@@ -35,12 +35,12 @@ void CheckBytes(size_t bytes) {
         ": use smaller batches or a smaller model");
 }
 
-// Zeros of a size from which on they get pages of their own.
+// Zeros of this size or more get pages of their own.
 constexpr size_t kLarge = size_t{1} << 20;
 
-// Fresh pages take no memory until they are written: the initial moments of a
-// large model, which only get copied, never do. (calloc would often give used
-// ones.)
+// Fresh pages take no memory until they are written. The initial moments of a
+// large model are only copied, so they never take any. (calloc would often
+// return used pages.)
 std::shared_ptr<void> ZeroBytes(size_t bytes) {
   if (bytes < kLarge) {
     std::shared_ptr<void> data = AllocateBytes(bytes);
@@ -54,7 +54,7 @@ std::shared_ptr<void> ZeroBytes(size_t bytes) {
   return std::shared_ptr<void>(data, [bytes](void* p) { munmap(p, bytes); });
 }
 
-// fn.operator()<T>() for the C++ type of a numeric dtype.
+// Calls fn.operator()<T>() for the C++ type of a numeric dtype.
 template <typename Fn>
 auto Dispatch(DType dtype, Fn fn) {
   switch (dtype) {
@@ -95,7 +95,7 @@ auto Dispatch(DType dtype, Fn fn) {
   }
 }
 
-// Arithmetic types stay; small floats become float.
+// Arithmetic types stay as they are; small floats become float.
 template <typename T>
 auto Widen(T x) {
   if constexpr (std::is_arithmetic_v<T>) {

@@ -15,7 +15,7 @@
 
 namespace onnx_fp8 {
 
-// Uninitialised memory, aligned to 64 bytes. Errors: more than the machine has.
+// Uninitialized memory, aligned to 64 bytes. Errors: more than the machine has.
 std::shared_ptr<void> AllocateBytes(size_t bytes);
 
 // Whose memory a tensor lies in. Only its provider may touch the bytes of
@@ -32,10 +32,10 @@ class Tensor {
  public:
   Tensor() = default;
 
-  // Uninitialised memory, aligned to 64 bytes.
+  // Uninitialized memory, aligned to 64 bytes.
   static Tensor Allocate(DType dtype, Shape shape);
 
-  // The type alone, without bytes: REQUIRES that nothing reads or writes it.
+  // The type alone, without bytes. REQUIRES: nothing reads or writes the data.
   // Errors: no numeric dtype, a size beyond 64 bits.
   static Tensor OfType(DType dtype, Shape shape);
 

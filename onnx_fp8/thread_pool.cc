@@ -17,11 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer than what lies between two calls within a step, as a rule; shorter
-// than what a wake-up costs several times over.
+// Usually longer than the time between two calls within a step, and several
+// times shorter than the cost of a wake-up.
 constexpr auto kSpin = std::chrono::microseconds(50);
 
-// Not std::atomic::wait: it yields before it sleeps, and Linux takes a share
+// Not std::atomic::wait: it yields before it sleeps, and Linux charges a share
 // of the CPU for each yield.
 void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -37,8 +37,8 @@ ThreadPool::ThreadPool() : cpus_(AvailableCpus()) {}
 
 ThreadPool::~ThreadPool() { Trim(1); }
 
-// Whether the word changed before the time was up. The time is measured: a
-// pause takes 4 to 140 cycles, by the CPU's model.
+// Whether the word changed before the time was up. The clock is read because a
+// pause takes 4 to 140 cycles, depending on the CPU.
 bool ThreadPool::SpinWhile(const std::atomic<uint32_t>& word,
                            uint32_t value) const {
   if (threads_.load(std::memory_order_relaxed) > cpus_) return false;
@@ -56,7 +56,7 @@ void ThreadPool::Start(int threads) {
   if (threads_.load(std::memory_order_relaxed) >= threads) return;
   std::lock_guard<std::mutex> lock(mutex_);
   while (threads_ < threads && !refused_) {
-    int id = threads_++;  // first: who is beyond them ends
+    int id = threads_++;  // first: a thread with a higher number ends
     try {
       workers_.emplace_back([this, id] { Work(id); });
     } catch (const std::exception&) {  // no thread, or no memory for one
@@ -106,8 +106,8 @@ void ThreadPool::Run(int64_t n, int threads, const Task& task) {
         static_cast<uint32_t>(n * (p + 1) / parts - n * p / parts),
         std::memory_order_release);
   }
-  // Either a worker sees the new number before it sleeps, or it is counted as
-  // a sleeper here: both sides write first, then read.
+  // Either a worker sees the new number before it sleeps, or it is counted here
+  // as a sleeper: both sides write first, then read.
   calls_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) {
     Wake(calls_, static_cast<int>(std::min<int64_t>(n, threads)) - 1);
@@ -128,7 +128,7 @@ void ThreadPool::RunTasks(Job& job, int id) {
                                              std::memory_order_acq_rel)) {
         continue;
       }
-      // Now the job is known to be there. It may be another than above.
+      // Now the job exists for certain. It may be another job than above.
       int64_t n = job.n.load(std::memory_order_relaxed);
       int64_t end = n * (p + 1) / job.parts.load(std::memory_order_relaxed);
       (*job.task.load(std::memory_order_relaxed))(end - left);
@@ -136,7 +136,8 @@ void ThreadPool::RunTasks(Job& job, int id) {
       left = job.left[p].load(std::memory_order_relaxed);
     }
   }
-  // By now the job is another's, but for the tasks that are counted here.
+  // By now the job may be another one, except for the tasks that are counted
+  // here.
   if (ended > 0 &&
       job.pending.fetch_sub(ended, std::memory_order_seq_cst) == ended &&
       job.caller_sleeps.load(std::memory_order_seq_cst)) {

@@ -23,7 +23,7 @@ const OptimizerRow& Find(const std::string& kind) {
   Fail("expected one of the optimizers ", names, ", got \"", kind, "\"");
 }
 
-// `limit` itself is outside.
+// The range excludes `limit` itself.
 void CheckRange(const char* name, double value, double limit) {
   Check(value >= 0 && value < limit, "expected ", name, " in [0, ", limit,
         "), got ", value);
@@ -51,7 +51,7 @@ Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters) {
   return Named(b.graph(), b.Op("Sqrt", {sum}), "grad_norm");
 }
 
-// NaN is not below infinity either.
+// A NaN is not below infinity either.
 Value* IsFinite(Builder& b, Value* x) {
   return b.Op("Less", {x, b.Scalar(kInfinity, x)});
 }
@@ -75,7 +75,7 @@ Value* AllFinite(Builder& b, Value* norm, const std::vector<Value*>& flags) {
 }
 
 // Reciprocal and Mul, not Div: stock ONNX Runtime turns Div(1, x) and a Mul of
-// an inlined body into something that it then refuses.
+// an inlined body into an op that it then refuses.
 Value* GradScale(Builder& b, Value* norm, double clip_norm) {
   if (clip_norm == 0) return b.Constant(Tensor::Scalar(1.0f));
   Value* over = b.Op("Reciprocal", {b.Add(norm, b.Scalar(1e-6, norm))});

@@ -20,8 +20,8 @@ std::vector<std::string> OptimizerNames();
 // "expected beta1 in [0, 1), got 1".
 void CheckOptimizer(const OptimizerSpec& spec);
 
-// Errors: a group that matches none of `names`, which are all that the model's
-// trained parameters go by. (A graph of some shapes may lack parameters.)
+// Errors: a group that matches none of `names`, which are all names of the
+// model's trained parameters. (A graph for some shapes may lack parameters.)
 void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
                  const std::string& file);
 
@@ -31,7 +31,7 @@ struct ParameterGradient {
   std::string fqn;  // for patterns and names
 };
 
-// What AppendOptimizer made, all of rank 0.
+// The values that AppendOptimizer made, all of rank 0.
 struct OptimizerValues {
   Value* lr;         // float input with default spec.lr
   Value* grad_norm;  // float: the 2-norm of all gradients, before clipping
@@ -40,14 +40,14 @@ struct OptimizerValues {
   Value* skipped;    // int64 state: steps left out because ok was false
 };
 
-// Adds at the end of the graph: gradient norm, clipping (grad_scale =
-// min(1, clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update
-// node per parameter, moments as state (`<param>.exp_avg`, `.exp_avg_sq`,
+// Adds at the end of the graph: gradient norm, clipping (grad_scale = min(1,
+// clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update node per
+// parameter, moments as state (`<param>.exp_avg`, `.exp_avg_sq`,
 // `.momentum_buffer`), counters (`optimizer.step`, `optimizer.skipped`) and the
-// bindings of all of them and of the parameters. Where a name is taken, ours is
-// changed. A step that is not ok changes nothing but `skipped`.
-// `must_be_finite`: amax values (float, never NaN) whose infinity makes a step
-// not ok. REQUIRES: concrete shapes. Errors: no parameters, one twice or of
+// bindings of all of them and of the parameters. If a name is taken, ours is
+// changed. A step that is not ok changes only `skipped`. `must_be_finite`:
+// amaxes (float, never NaN); if one is infinite, the step is not ok. REQUIRES:
+// concrete shapes. Errors: no parameters; a parameter that occurs twice or has
 // another dtype.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of AppendOptimizer that differs between optimizers; internal.
+// The part of AppendOptimizer in which optimizers differ; internal.
 #pragma once
 
 #include "graph/builder.h"
@@ -8,7 +8,7 @@
 
 namespace onnx_fp8 {
 
-// One parameter and what its update node takes.
+// One parameter and the inputs of its update node.
 struct Update {
   Value* param;
   Value* grad;
@@ -38,8 +38,8 @@ inline constexpr OptimizerRow kOptimizers[] = {
     {"sgd", 0, AppendSgd},
 };
 
-// For the above: a node `op` (param, grad, moments…, scalars…). Each moment is
-// state that starts at zero.
+// For the functions above: adds a node `op` (param, grad, moments…, scalars…).
+// Each moment is state that starts at zero.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                   const std::vector<std::string>& moments,
                   const std::vector<Value*>& scalars, Attributes attributes);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// The free stretches below `top`; no two of them touch.
+// The free blocks below `top`; no two of them touch.
 class Holes {
  public:
   // The best hole, or new memory at the top.

@@ -172,7 +172,7 @@ void Executor::BindArena() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
     if (slot.place != Place::kArena) continue;
-    // The view needs no owner: the arena outlives it.
+    // The view needs no owner, because the arena outlives it.
     slots_[i] = Tensor::View(slot.value->dtype, *slot.value->shape, nullptr,
                              begin + slot.at, provider_.device());
   }
@@ -220,6 +220,8 @@ bool Executor::IsNeeded(const Step& step) const {
   });
 }
 
+// Errors name the node, whether the kernel did or not. A kernel must leave its
+// results in the memory that the plan gave it.
 void Executor::RunStep(const Step& step) {
   const Node& node = *step.node;
   auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {

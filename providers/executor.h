@@ -14,25 +14,25 @@
 
 namespace onnx_fp8 {
 
-// Name of the entry that Run leaves in a state map which it could update in
-// part only. No value of a graph has this name.
+// Name of the entry that Run leaves in a state map if it could update only a
+// part of it. No value of a graph has this name.
 inline constexpr char kHalfUpdated[] = "";
 
 // Runs one graph of concrete shapes; REQUIRES that the provider outlives it.
 //
 // State lives with the caller, so that several executors (micro and apply,
-// other shapes) share it. Initializers with a role, and those that
-// Graph::state binds, are state: Run reads their entries and updates those
-// that are bound, in place. A bound one that has no entry yet gets a clone of
-// the initializer; the others then are read from the graph. Entries of other
-// names are left alone. Nothing is ever written into the graph.
+// other shapes) share it. Initializers with a role, and those that Graph::state
+// binds, are state. Run reads their entries and updates bound entries in place.
+// A bound initializer without an entry gets a clone of its data as entry; an
+// unbound one is then read from the graph. Entries of other names are left
+// alone. Nothing is ever written into the graph.
 //
 // The same graph, feeds, state, draw and thread count give the same bits.
 class Executor {
  public:
-  // Results lie in `arena`, which other executors of the provider may use when
-  // this one does not run; null: in one of its own. Errors: as MakePlan's; out
-  // of memory.
+  // Results lie in `arena`, which other executors of the provider may use while
+  // this one does not run; null: in an arena of its own. Errors: as MakePlan's;
+  // out of memory.
   Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider,
            std::shared_ptr<SharedArena> arena = nullptr);
 
@@ -57,7 +57,7 @@ class Executor {
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   const Plan& plan() const { return plan_; }
-  // Null: no times are taken. It must outlive the Runs.
+  // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
 
  private:
@@ -80,7 +80,7 @@ class Executor {
   std::shared_ptr<SharedArena> arena_;
   const void* bound_arena_ = nullptr;  // where the slots lie
   std::vector<Tensor> slots_;          // one per slot of the plan
-  // During a Run only: nothing of the caller's is kept.
+  // Only during a Run: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
   std::shared_ptr<void> amaxes_;          // AmaxCells

@@ -9,7 +9,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Bodies call functions that call functions; no op of ONNX goes deeper than 3.
+// Bodies call functions that call functions; no ONNX op nests deeper than 3.
 constexpr int kMaxDepth = 16;
 
 bool OpHasBody(const std::string& op, const std::string& domain) {

@@ -11,20 +11,20 @@
 
 namespace onnx_fp8 {
 
-// What becomes of ops that have a body and no kernel.
+// How ops with a body and without a kernel are handled.
 enum class Missing {
   kExpand,  // they run by their bodies
-  kLeave,   // MakePlan reports them: a slow run has a reason that is seen
+  kLeave,   // MakePlan reports them: a reason for slowness is seen
 };
 
-// Replaces the nodes that have no kernel by the bodies of their ops
-// (graph/passes/expand.h), and so on in the bodies; nodes without kernel and
-// body stay for MakePlan to report. Ops named in `forced` ("ScaledMatMul" or
-// "onnx_fp8.ScaledMatMul") are replaced even if there is a kernel. `evaluator`
-// computes what a body derives from shapes; null: nothing is computed.
-// All bodies together may take what `budgets` have. REQUIRES: concrete shapes.
-// Errors: a forced name that is no op with a body, or what ExpandNode finds
-// wrong.
+// Replaces nodes without a kernel by the bodies of their ops
+// (graph/passes/expand.h), and so on inside the bodies. Nodes without kernel
+// and body stay, and MakePlan reports them. Ops named in `forced`
+// ("ScaledMatMul" or "onnx_fp8.ScaledMatMul") are replaced even if they have a
+// kernel. `evaluator` computes values that a body derives from shapes; null:
+// nothing is computed. All bodies together may use up `budgets`. REQUIRES:
+// concrete shapes. Errors: a forced name that is no op with a body; those of
+// ExpandNode.
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
                    const std::set<std::string>& forced = {},
                    const Evaluator* evaluator = nullptr,

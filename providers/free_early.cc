@@ -25,7 +25,8 @@ size_t Staying(const Occupant& value, const std::vector<size_t>& results) {
 
 std::vector<int> OrderThatFreesEarly(const std::vector<Occupant>& occupants,
                                      const std::vector<size_t>& results) {
-  std::vector<int> ready(results.size(), -1);  // the last writer it waits for
+  std::vector<int> ready(results.size(), -1);  // the last writer for which it
+                                               // waits
   for (const Occupant& value : occupants) {
     for (int reader : value.readers) {
       ready[Index(reader)] = std::max(ready[Index(reader)], value.writer);

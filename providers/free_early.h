@@ -7,21 +7,22 @@
 
 namespace onnx_fp8 {
 
-// A value in memory that is free for others after its last reader.
+// A value in memory; after its last reader the memory is free for others.
 struct Occupant {
-  int writer;  // step, -1: there from the start
+  int writer;  // step; -1: there from the start
   size_t bytes;
   std::vector<int> readers;  // steps, in order
 };
 
-// For results that do not lie in that memory: their step stays where it is.
+// For results in other memory: their step stays in its place.
 inline constexpr size_t kElsewhere = std::numeric_limits<size_t>::max();
 
-// The order of steps 0 … n-1 with those moved forward that alone keep a value
-// and whose results take less than it: a backward GEMM wants an activation
-// along another axis than the forward did, and its FP8 copy is made when the
-// forward is done with the activation, not when the GEMM comes. No step moves
-// before a writer of what it reads. `results`: bytes of each step's results.
+// The order of steps 0 … n-1, in which some steps are moved forward: those that
+// are the last to keep a value and whose results take less memory than it.
+// Example: a backward GEMM wants an activation along another axis than the
+// forward did, and its FP8 copy is made when the forward is done with the
+// activation, not when the GEMM comes. No step moves before a writer of its
+// operands. `results`: bytes of each step's results.
 std::vector<int> OrderThatFreesEarly(const std::vector<Occupant>& occupants,
                                      const std::vector<size_t>& results);
 

@@ -13,8 +13,8 @@
 
 namespace onnx_fp8 {
 
-// What a kernel sees: one node, its operands, its results. Results are already
-// allocated with the dtype and shape that the plan knows.
+// The view of a kernel: one node, its operands, its results. Results are
+// already allocated with the dtype and shape that the plan knows.
 class KernelContext {
  public:
   KernelContext(const Node& node, std::span<const Tensor> inputs,
@@ -42,7 +42,7 @@ class KernelContext {
   }
   // REQUIRES: HasIn(i).
   const Tensor& In(size_t i) const { return inputs_[i]; }
-  // False where nobody reads that result.
+  // False if nobody reads that result.
   bool HasOut(size_t i) const {
     return i < outputs_.size() && node_.out(i) != nullptr;
   }
@@ -98,8 +98,8 @@ class KernelContext {
   std::span<AmaxCell* const> measured_;
 };
 
-// A kernel is a free function; it reads In(i) and fills Out(i). Errors: what
-// input can cause, as Error that begins with "[Where()]".
+// A kernel is a free function; it reads In(i) and fills Out(i). Errors that
+// input can cause are thrown as Error that begins with "[Where()]".
 using Kernel = void (*)(KernelContext&);
 
 // How results may share memory with operands.
@@ -108,12 +108,12 @@ struct KernelTraits {
   // kernel does not run (Reshape, Identity, …).
   bool view = false;
   // Pairs (input, output) that may be the same memory: nothing reads element i
-  // of that input after element i of the output is written. Other inputs never
-  // are that memory.
+  // of that input after element i of the output is written. Other inputs are
+  // never that memory.
   std::vector<std::pair<int, int>> in_place = {};
-  // Outputs of float whose amax the kernel can leave where Measured() says, for
-  // kernels with `uses_amax` that read them as input 0: quantising then needs
-  // no pass over memory of its own to find it.
+  // Float outputs whose amax the kernel can write to Measured(). They are read
+  // as input 0 by kernels with `uses_amax`, which then need no pass over memory
+  // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
   // Operands that the kernel reads on the host, such as shapes, axes and pads:

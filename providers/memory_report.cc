@@ -40,7 +40,7 @@ class Kinds {
     }
   }
 
-  // The value whose memory `value` has.
+  // The value in whose memory `value` lies.
   const Value* Root(const Value* value) const {
     auto it = root_.find(value);
     return it == root_.end() ? value : it->second;
@@ -77,10 +77,11 @@ class Kinds {
   std::unordered_set<const Value*> parameter_gradients_;
 };
 
-// The step at which the tenants are largest, and those that are there.
+// The step at which the tenants are largest, and the tenants at that step.
 struct Peak {
   explicit Peak(const std::vector<Tenant>& tenants) {
-    // Whoever hands its place on at a step is gone at that step.
+    // A tenant that passes its place to another at a step no longer counts
+    // there.
     std::map<std::pair<size_t, int>, size_t> starts;
     for (size_t i = 0; i < tenants.size(); ++i) {
       starts[{tenants[i].at, tenants[i].first}] = i;

@@ -11,13 +11,13 @@
 
 namespace onnx_fp8 {
 
-// What a graph does not tell by itself: names of values.
+// Names of values whose meaning the graph does not tell.
 struct GradientNames {
   std::string seed;  // the gradient of the loss by itself; "": no backward
   std::set<std::string> parameters;  // gradients of parameters, and their sums
 };
 
-// The kind of each of plan.tenants. A view counts as what it views.
+// The kind of each of plan.tenants. A view counts as the value that it views.
 std::vector<MemoryKind> TenantKinds(const Plan& plan, const Graph& graph,
                                     const GradientNames& gradients);
 

@@ -9,7 +9,7 @@ namespace {
 
 struct Edge {
   int step;   // the other end
-  int write;  // index of the write that wants the edge, -1: data
+  int write;  // the write that wants the edge; -1: data
 };
 
 class Sorter {
@@ -71,8 +71,8 @@ class Sorter {
     if (--waiting_[Size(step)] == 0) ready_.push(place_[Size(step)]);
   }
 
-  // Nothing is ready: every step left waits for another one that is left, so
-  // going from a step to one it waits for must end in a cycle.
+  // Nothing is ready: every remaining step waits for another remaining step.
+  // Going from a step to one for which it waits must therefore end in a cycle.
   bool BreakCycle() {
     int step = 0;
     while (done_[Size(step)]) ++step;
@@ -107,10 +107,11 @@ class Sorter {
 
   int n_;
   const std::vector<int>& given_;
-  std::vector<int> place_;  // of a step in it
+  std::vector<int> place_;  // of a step in the given order
   std::vector<InPlaceWrite>& writes_;
   std::vector<std::vector<Edge>> out_, in_;
-  std::vector<int> waiting_;  // edges that hold and come from steps left
+  std::vector<int> waiting_;  // number of edges that hold and come from
+                              // remaining steps
   std::vector<bool> done_;
   std::priority_queue<int, std::vector<int>, std::greater<>> ready_;  // places
 };

@@ -18,7 +18,7 @@ namespace {
 // Far beyond any machine; sums over all values of a graph stay in 64 bits.
 constexpr size_t kMaxBytes = size_t{1} << 47;
 
-// Errors: a type that is not known, more than any machine has.
+// Errors: an unknown type, more than any machine has.
 size_t CheckedBytes(const Value& value) {
   Check(value.concrete() && ByteSize(value.dtype) > 0, "[value ", value.name,
         "] expected a known dtype and shape, got ", Name(value.dtype),
@@ -32,7 +32,7 @@ size_t CheckedBytes(const Value& value) {
 
 // The memory of a value and of all views of it.
 struct Memory {
-  const Value* value;  // the one that is no view
+  const Value* value;  // the one that is not a view
   size_t bytes;
   int writer = -1;           // step that fills it; -1: full from the start
   std::vector<int> readers;  // steps
@@ -44,7 +44,7 @@ struct Memory {
 // `next` → `state`, as indices of memories.
 struct Assignment {
   int state, next;
-  int write = -1;  // index of the InPlaceWrite that may make it needless
+  int write = -1;  // the InPlaceWrite that may make it needless
 };
 
 class Planner {
@@ -66,7 +66,7 @@ class Planner {
   }
 
  private:
-  // Of live nodes that are no steps, or not yet known to be.
+  // Marks of live nodes that are not steps, or are not yet known to be steps.
   static constexpr int kLive = -1, kView = -2;
 
   static size_t Index(int i) { return static_cast<size_t>(i); }
@@ -80,7 +80,7 @@ class Planner {
     return Root(binding.next) == binding.state;
   }
 
-  // The value whose memory `value` has: itself, or the input of a view.
+  // The value in whose memory `value` lies: itself, or the input of a view.
   const Value* Root(const Value* value) {
     std::vector<const Value*> path;
     while (value->producer && NumberOf(*value->producer) == kView) {
@@ -99,7 +99,7 @@ class Planner {
     return value;
   }
 
-  // Marks the nodes that something asked for depends on, and the values read.
+  // Marks the nodes on which requested results depend, and the values read.
   void FindLive() {
     std::vector<const Value*> todo(graph_.outputs.begin(),
                                    graph_.outputs.end());
@@ -171,7 +171,7 @@ class Planner {
     needed_ = NeededWhen(graph_, roots);
   }
 
-  // A view has one result that anybody reads, the first.
+  // A view has only one result that anybody reads: the first.
   bool IsView(const Node& node) {
     const Value* x = node.in(0);
     const Value* y = node.out(0);
@@ -246,7 +246,7 @@ class Planner {
     }
   }
 
-  // A memory like `like`, filled from it before the first step.
+  // A memory like `like`; it is filled from `like` before the first step.
   int Snapshot(int like) {
     Memory memory{memories_[Index(like)].value, memories_[Index(like)].bytes};
     memories_.push_back(std::move(memory));
@@ -274,7 +274,8 @@ class Planner {
     }
   }
 
-  // True if step `writer` may put `out` where it reads `in` (or reads it not).
+  // True if step `writer` may write `out` to the place of `in`, or does not
+  // read `in`.
   bool MayOverwrite(int writer, int in, int out) {
     const Node& node = *nodes_[Index(writer)];
     const auto& pairs = entries_[Index(writer)]->traits.in_place;
@@ -296,7 +297,7 @@ class Planner {
   }
 
   void BindState() {
-    absl::flat_hash_set<int> taken;  // next values written into some state
+    absl::flat_hash_set<int> taken;  // next values that are written into state
     absl::flat_hash_map<int, int> snapshots;
     for (const StateBinding& binding : graph_.state) {
       if (NoChange(binding)) continue;
@@ -325,11 +326,11 @@ class Planner {
     }
   }
 
-  // The graph's order, but for what frees memory early.
+  // The graph's order, except for steps that free memory early.
   std::vector<int> GivenOrder() {
     std::vector<Occupant> occupants;
     std::vector<size_t> results(nodes_.size());
-    absl::flat_hash_set<int> taken;  // that become state
+    absl::flat_hash_set<int> taken;  // next values of state
     for (const Assignment& assignment : assignments_) {
       taken.insert(assignment.next);
     }
@@ -346,6 +347,8 @@ class Planner {
     return OrderThatFreesEarly(occupants, results);
   }
 
+  // Orders the nodes by their data and by the wish to write state in place. A
+  // next value whose wish was not granted is copied after the last step.
   void OrderNodes() {
     std::vector<std::pair<int, int>> edges;
     for (const Memory& memory : memories_) {
@@ -375,8 +378,8 @@ class Planner {
     }
   }
 
-  // Lifetimes of what is in the arena, one buffer for results that hand their
-  // place on, offsets.
+  // Lifetimes of values in the arena, one buffer for results that pass on their
+  // place, and offsets.
   void PlaceResults() {
     std::vector<Buffer> buffers;
     buffer_of_.assign(memories_.size(), -1);
@@ -508,6 +511,8 @@ class Planner {
     return it == amax_of_.end() ? -1 : it->second;
   }
 
+  // Writes steps and copies in their final order, and at last the place of each
+  // slot, which is that of its memory.
   void Emit() {
     FindAmaxes();
     for (auto [from, to] : snapshots_) {

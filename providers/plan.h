@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plan: what to run in which order, and where every tensor lies. It is made
-// once per graph of concrete shapes and run many times (executor.h).
+// A plan: which nodes run in which order, and where every tensor lies. It is
+// made once per graph of concrete shapes and run many times (executor.h).
 //
-// Memory. Results of nodes lie in one arena and share it where their lifetimes
-// do not overlap. A `view` op does not run: its output is its input's memory. A
-// result takes the place of an operand of the same size that dies there, if the
-// kernel allows it (KernelTraits::in_place).
+// Memory. Results of nodes lie in one arena and share it if their lifetimes do
+// not overlap. A `view` op does not run: its output is its input's memory. If
+// an operand of the same size is not read again, a result takes its place, if
+// the kernel allows it (KernelTraits::in_place).
 //
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only then: its
@@ -14,10 +14,10 @@
 // a flag while the step runs: where the provider's memory is not the host's,
 // all nodes run instead.
 //
-// State. All bindings of Graph::state are assigned at once, after the step.
-// The node that produces a next value writes it straight into the state's
-// memory where it can: all other readers of the old value then run before it.
-// It can not, and the value is copied after the last step, if
+// State. All bindings of Graph::state are assigned at once, after the step. If
+// possible, the node that produces a next value writes it straight into the
+// state's memory: all other readers of the old value then run before that node.
+// Otherwise the value is copied after the last step. It is copied if
 // - the node reads the old state and may not work in place on it,
 // - a reader of the old value needs the new one (a cycle),
 // - the next value is a graph output, is bound to another state too, or is no
@@ -39,17 +39,17 @@ enum class Place {
   kConstant,  // constants[at], read only, in the provider's memory
   kHost,      // constants[at], the graph's own memory, for host_inputs
   kState,     // states[at]
-  kFetched,   // fetched[at], a buffer of its own that is handed out
+  kFetched,   // fetched[at], a buffer of its own for the caller
 };
 
-// Where one value of the graph lies, with its dtype and shape.
+// The place of one value of the graph, with its dtype and shape.
 struct Slot {
   const Value* value;
   Place place;
   size_t at;
 };
 
-// A bool of one element, and what it must be.
+// A bool of one element, and the value that it must have.
 struct Guard {
   int slot;
   bool value;
@@ -58,50 +58,50 @@ struct Guard {
 struct Step {
   const Node* node;
   Kernel kernel;
-  std::vector<int> inputs, outputs;  // indices of slots, -1: left out
-  // Which of the plan's amaxes the kernel finds known for input 0, -1: none;
+  std::vector<int> inputs, outputs;  // indices of slots; -1: omitted
+  // Which of the plan's amaxes the kernel finds known for input 0 (-1: none),
   // and which it measures for each output (empty: none).
   int known_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold
 };
 
-// The same number of bytes from one slot to another.
+// A copy of bytes from one slot to another of the same size.
 struct Copy {
   int from, to;
 };
 
-// A stretch of the arena and the steps during which it holds `value`: from
+// A block of the arena and the steps during which it holds `value`: from
 // `first` (-1: before the first) to `last` (the number of steps: after the
 // last), both included. A result that takes an operand's place begins at the
 // step at which the operand ends, at the same offset.
 struct Tenant {
-  const Value* value;  // no view
+  const Value* value;  // not a view
   size_t at, bytes;
   int first, last;
 };
 
 struct Plan {
   std::vector<Slot> slots;
-  std::vector<Copy> before;  // first of all: old state that is read later
+  std::vector<Copy> before;  // before all steps: old state that is read later
   std::vector<Step> steps;
-  std::vector<Copy> after;  // last of all: state not written in place
+  std::vector<Copy> after;  // after all steps: state not written in place
 
   std::vector<const Value*> feeds;      // graph inputs that something reads
   std::vector<const Value*> constants;  // initializers that are not state
-  std::vector<const Value*> states;     // initializers of a role, or bound
+  std::vector<const Value*> states;     // initializers with a role, or bound
   std::vector<bool> bound;              // states[i] gets a new value
   std::vector<const Value*> fetched;    // one per buffer
   std::vector<std::pair<const Value*, int>> outputs;  // graph outputs → slot
 
-  std::vector<Tenant> tenants;  // of the arena, but for those of no bytes
+  std::vector<Tenant> tenants;  // of the arena, except empty ones
 
   size_t amaxes = 0;
-  // Steps before this one leave all state as it is.
+  // Steps before this one leave all state unchanged.
   size_t first_write = 0;
   size_t arena_bytes = 0;
   size_t live_bytes = 0;   // most bytes of arena results alive at one step
-  size_t naive_bytes = 0;  // arena, if every result had memory of its own
+  size_t naive_bytes = 0;  // arena size if each result had its own memory
 };
 
 // `device`: where the provider's memory lies. REQUIRES: `graph` stays as it is
@@ -112,9 +112,9 @@ struct Plan {
 Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
               Device device = Device::kHost);
 
-// Runs the plan on paper: every operand must still hold what was meant when it
-// is read, and after the step every state its next value. Errors: the first
-// operand that does not. For tests and debug builds.
+// Runs the plan on paper: every operand must still hold the right value when it
+// is read, and after the step every state must hold its next value. Errors: the
+// first operand that does not. For tests and debug builds.
 void CheckPlan(const Plan& plan, const Graph& graph,
                const KernelRegistry& kernels);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Works from the graph's meaning alone and shares nothing with the planner: it
-// follows which value every piece of memory holds.
+// Works only from the meaning of the graph and shares nothing with the planner:
+// it follows which value every piece of memory holds.
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -39,8 +39,8 @@ class Simulator {
     return {slot.at, slot.at + BytesOf(*slot.value)};
   }
 
-  // The value whose content `value` has: a view that does not run hands its
-  // first input on.
+  // The value whose content `value` has: a view that does not run passes on its
+  // first input.
   const Value* Content(const Value* value) const {
     while (value->producer && !runs_.contains(value->producer)) {
       const Node& node = *value->producer;
@@ -52,7 +52,8 @@ class Simulator {
     return value;
   }
 
-  // What the slot holds now; null: garbage, or parts of several values.
+  // The value that the slot holds now; null: garbage, or parts of several
+  // values.
   const Value* Held(const Slot& slot) const {
     switch (slot.place) {
       case Place::kFeed:
@@ -126,7 +127,7 @@ class Simulator {
     return a_begin < b_end && b_begin < a_end;
   }
 
-  // Output o may lie where input i does only if the kernel says so.
+  // Output o may lie in the memory of input i only if the kernel allows it.
   void CheckInPlace(const Step& step, size_t i, size_t o) const {
     const Slot& in = At(step.inputs[i]);
     const Slot& out = At(step.outputs[o]);

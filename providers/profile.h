@@ -11,31 +11,31 @@
 
 namespace onnx_fp8 {
 
-// Collects when each node ran (Executor::set_profiler). All Runs of all
-// executors that it is attached to go into one list. REQUIRES: the graphs
-// outlive it.
+// Records when each node ran (Executor::set_profiler). All Runs of all
+// executors with this profiler go into one list. REQUIRES: the graphs outlive
+// it.
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Without `trace` it keeps sums by node only, which do not grow with the
+  // Without `trace` it keeps only sums by node, which do not grow with the
   // steps.
   explicit Profiler(bool trace = true) : trace_(trace) {}
 
   void Add(const Node& node, Clock::time_point begin, Clock::time_point end);
 
-  // The nodes between the two are those of a training step; others (of an
-  // evaluation) are in the trace only.
+  // Nodes between BeginStep and EndStep belong to a training step; others (of
+  // an evaluation) are only in the trace.
   void BeginStep(Clock::time_point now = Clock::now());
   void EndStep(Clock::time_point now = Clock::now());
 
   size_t size() const { return events_.size(); }
 
   // Chrome's trace format (chrome://tracing, ui.perfetto.dev): an array of
-  // complete events, times in microseconds since the first one. args: op,
-  // shape of the first output, module path (NodePath), the role and fqn of
-  // nodes that have them, and the node's operations and bytes (node_cost.h),
-  // in thousand millions per second.
+  // complete events, times in microseconds since the first one. args: op, shape
+  // of the first output, module path (NodePath), role and fqn if the node has
+  // them, and the node's operations and bytes per second (node_cost.h), in
+  // thousand millions.
   std::string ChromeTrace() const;
 
   // Errors: the file can't be written.

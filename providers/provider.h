@@ -10,10 +10,10 @@
 
 namespace onnx_fp8 {
 
-// For people and reports.
+// Facts for people and reports.
 struct ProviderInfo {
   std::string isa;   // instruction set: "avx512bf16"
-  std::string gemm;  // what computes matrix products
+  std::string gemm;  // the kernels that compute matrix products
 };
 
 // Where a plan runs: kernels and memory. One provider per plan.
@@ -28,7 +28,7 @@ class ExecutionProvider {
 
   virtual std::string Name() const = 0;
   virtual ProviderInfo Describe() const { return {}; }
-  // In less than a second, on the whole machine; 0: not known.
+  // Takes less than a second, on the whole machine; 0: not known.
   virtual MachinePeaks MeasurePeaks() { return {}; }
   virtual const KernelRegistry& Kernels() const = 0;
 

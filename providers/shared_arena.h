@@ -8,9 +8,9 @@
 
 namespace onnx_fp8 {
 
-// Memory for intermediate results that several executors share. Its size is
-// what their largest plan needs. It keeps no data between two runs. REQUIRES:
-// two of the executors never run at the same time.
+// Memory for intermediate results that several executors share. It is as large
+// as their largest plan needs. It keeps no data between two runs. REQUIRES: two
+// of the executors never run at the same time.
 class SharedArena {
  public:
   // `provider` must outlive it.
@@ -20,7 +20,7 @@ class SharedArena {
   // Errors: out of memory.
   void Reserve(size_t bytes) {
     if (data_ && bytes <= bytes_) return;
-    data_.reset();  // first: the two need not fit side by side
+    data_.reset();  // first, so that both need not fit side by side
     data_ = provider_.Allocate(bytes);
     bytes_ = bytes;
   }

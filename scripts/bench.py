@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the same two models in this program and in PyTorch, torchao and
-onnxruntime-training, by turns, and sets matrix products beside OpenBLAS and
-MKL. All figures are of one run on one machine: ratios count.
+onnxruntime-training, by turns, and compares matrix products with OpenBLAS and
+MKL. All figures come from one run on one machine: only ratios count.
 
   ./dev bench [--json FILE] [--markdown FILE] [...]
   ./dev bench compare OLD.json NEW.json
@@ -80,7 +80,7 @@ def arguments():
 
 
 def export(model):
-    """The model's files, made anew when this folder's scripts changed."""
+    """The model's files, made again if a script of this folder has changed."""
     sources = [SCRIPTS / "bench" / f"{name}.py"
                for name in ("task", "torch_models", "torch_export")]
     files = [WORK / f"{model}.onnx", WORK / f"{model}_ort.onnx"]
@@ -95,7 +95,7 @@ def export(model):
 
 
 def contestants(model, chosen, flags):
-    """Who takes part, and who not and why."""
+    """The programs that take part; those that don't, and why."""
     tokens = WORK / "tokens.bin"
     isa = ["--isa", chosen.isa] if chosen.isa else []
     found = {recipe: contest.Ours(BIN, WORK / f"{model}.onnx", tokens, recipe,
@@ -127,7 +127,7 @@ def contestants(model, chosen, flags):
 
 
 def package_versions():
-    """Of the peers' two environments."""
+    """Versions in the peers' two environments."""
     wanted = {PYTHON: ("torch", "torchao"),
               ORT_PYTHON: ("onnxruntime-training-cpu",)}
     program = ("import importlib.metadata as m, json, sys; "
@@ -218,7 +218,7 @@ def measure(chosen):
 
 
 def measure_with(benchmark, words):
-    """One of the benchmarks that are modules of their own."""
+    """Runs one of the benchmarks that are modules of their own."""
     chosen = benchmark.arguments(words, names)
     WORK.mkdir(parents=True, exist_ok=True)
     facts, _ = describe_machine()

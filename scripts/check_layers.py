@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what the folders promise: folders are layers, includes point down, and
+"""Checks the rules of the folders: folders are layers, includes point down, and
 no two folders include each other.
 
-Prints `file:line: what is wrong` for each finding and exits 1, or one line
-of praise. Reads tracked and new (not ignored) files of the git checkout.
+Prints `file:line: message` for each finding and exits 1, or prints one line of
+praise. Reads tracked and new (not ignored) files of the git checkout.
 """
 
 import pathlib
@@ -15,8 +15,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 600
 
-# Folder -> folders whose headers it may include, beside its own. A folder
-# that is not named here belongs to the closest one above it that is.
+# Folder -> folders whose headers it may include, besides its own. A folder
+# that is not named here belongs to the closest named folder above it.
 _GRAPH = {"onnx_fp8", "graph"}
 _PROVIDERS = _GRAPH | {"providers"}
 _TRAINING = _PROVIDERS | {"optimizers", "providers/cpu", "providers/cuda"}
@@ -63,7 +63,7 @@ def source_files():
 
 
 def layer_of(path):
-  """The layer that `path` (of a file, from the root) belongs to, or None."""
+  """The layer of the file `path` (from the root), or None."""
   for folder in pathlib.PurePosixPath(path).parents:
     if str(folder) in MAY_INCLUDE:
       return str(folder)
@@ -71,7 +71,7 @@ def layer_of(path):
 
 
 def include_error(path, layer, quote, target):
-  """What is wrong with `#include <target>` in `path`, or None."""
+  """The fault of `#include <target>` in `path`, or None."""
   if PROTOBUF.match(target) and not MAY_USE_PROTOBUF.match(path):
     return f"{target}: protobuf types stay inside graph/*.cc"
   if target.split("/")[0] not in TOP_FOLDERS:
@@ -108,7 +108,7 @@ def findings(path):
 
 
 def included_folders(files):
-  """{folder: {folder that it includes from: "file includes file"}}."""
+  """{folder: {included folder: "file includes file"}}."""
   held = set(files)
   edges = {}
   for path in files:
@@ -126,7 +126,7 @@ def included_folders(files):
 
 
 def cycles(edges):
-  """Each pair of folders that include each other, over others or directly."""
+  """Pairs of folders that include each other, directly or through others."""
   def reached(start):
     seen, todo = set(), [start]
     while todo:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the archives define no function or variable twice.
 
-The linker takes the first of two definitions and does not say so. An inline
-function (weak) may be in many objects, but not beside one that is not inline.
+The linker silently takes the first of two definitions. An inline function (weak)
+may be in many objects, but not together with one that is not inline.
 
   check_symbols.py ARCHIVE..."""
 import collections
@@ -17,7 +17,7 @@ STRONG, WEAK = "TDBRS", "WVu"
 
 
 def definitions(archives):
-    """{symbol: [(kind, object)]}, of external ones."""
+    """{symbol: [(kind, object)]} of all external symbols."""
     listed = subprocess.run(
         ["nm", "--defined-only", "--extern-only", "--print-file-name",
          *archives],
@@ -32,7 +32,7 @@ def definitions(archives):
 
 
 def twice(found):
-    """The symbols with a strong definition beside any other."""
+    """The symbols with a strong definition and any other one."""
     for symbol, places in sorted(found.items()):
         kinds = [kind for kind, _ in places]
         if len(places) > 1 and any(kind in STRONG for kind in kinds):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the byte-level GPT in fp32 and in FP8 on the same data, sets the
+"""Trains the byte-level GPT in fp32 and in FP8 on the same data, prints the
 validation losses side by side, and checks the exported model in stock
 onnxruntime. The last line is JSON. Usage: ./dev demo [--steps N]"""
 import argparse
@@ -25,8 +25,8 @@ TOKENS = ["--token-dtype", "uint16", "--seq-len", str(SEQ)]
 
 
 def run(*words):
-    """Runs the program, whose progress goes to the terminal. Returns what it
-    printed and its peak resident bytes."""
+    """Runs the program, whose progress goes to the terminal. Returns its output
+    and its peak resident bytes."""
     child = subprocess.Popen([BIN, *map(str, words)], stdout=subprocess.PIPE,
                              text=True)
     printed = child.stdout.read()

@@ -2,13 +2,13 @@
 """Fuzzes the readers of files and flags under AddressSanitizer and UBSan.
 
 `fuzz` lists the targets (tests/fuzz/), `fuzz TARGET SECONDS` runs one, `fuzz
-all SECONDS` one after the other. What is worth keeping stays in
-build/fuzz/corpus/TARGET and the next run starts from it; what is a finding is
-written to build/fuzz/findings/TARGET: a crash, a sanitizer's report, an
-exception that is not ours, more than 10 seconds, more than 2 GiB. A finding
-that is understood goes, as small as it can be, to
-tests/fuzz/regressions/TARGET, which test_fuzz replays. build/fuzz/totals.md
-adds up all runs in build/fuzz. Exit code 0: no finding."""
+all SECONDS` runs one after the other. Inputs worth keeping stay in
+build/fuzz/corpus/TARGET, and the next run starts from them. Findings are written
+to build/fuzz/findings/TARGET: a crash, a sanitizer's report, an exception that
+is not ours, more than 10 seconds, more than 2 GiB. When a finding is understood,
+make it as small as possible and put it into tests/fuzz/regressions/TARGET, which
+test_fuzz replays. build/fuzz/totals.md adds up all runs in build/fuzz. Exit code
+0: no finding."""
 import argparse
 import json
 import os
@@ -28,7 +28,7 @@ FUZZER = BUILD / "fuzzer"
 RUNS = BUILD / "runs.jsonl"
 REGRESSIONS = ROOT / "tests/fuzz/regressions"
 SECONDS_EACH, MIB, MIB_AT_ONCE = 10, 2048, 1024
-# Bytes of the largest input that is made up.
+# Bytes of the largest input that the fuzzer makes.
 MAX_LENGTH = {"model": 16384, "tokens": 1024, "command_line": 512}
 INTERRUPTED = 72  # libFuzzer's exit code
 RESULTS = {
@@ -64,9 +64,9 @@ def environment(target, scratch):
 
 
 def run(command, target, log):
-    """The exit code. Ctrl-C, which the fuzzer sees too, and SIGTERM end the
-    fuzzer, with its numbers in the log."""
-    # Targets write and read files: in memory, if there is such a place.
+    """Returns the exit code. Ctrl-C, which the fuzzer sees too, and SIGTERM end
+    the fuzzer, with its numbers in the log."""
+    # Targets write and read files: in memory, if there is a place for that.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as scratch, \
             log.open("w") as out:
@@ -79,8 +79,8 @@ def run(command, target, log):
 
 
 def fuzz(target, seconds, runs):
-    """One run from the corpus, the seeds and the regressions; prints what it
-    came to. The exit code."""
+    """Runs once from the corpus, the seeds and the regressions; prints the
+    result. Returns the exit code."""
     corpus, found, seeds = (BUILD / kind / target
                             for kind in ("corpus", "findings", "seeds"))
     for folder in (corpus, found, seeds):

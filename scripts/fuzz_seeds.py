@@ -148,7 +148,7 @@ def external_model():
     return model
 
 
-# Functions that call one another; control flow around products; a pattern of
+# Functions that call each other; control flow around products; a pattern of
 # attention.
 TEXTS = ("""
 <ir_version: 8, opset_import: ["": 18, "local": 1]>
@@ -206,7 +206,7 @@ def model_seeds():
 
 
 def write(target, folder):
-    """Brings `folder` to the seeds of `target`."""
+    """Makes `folder` hold the seeds of `target`, and nothing else."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for seed in globals()[f"{target}_seeds"]():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mutants of scripts/mutate.py: what is broken, and who should notice.
+"""The mutants of scripts/mutate.py: the line to break, and tests to notice it.
 
 They lie in scripts/mutants/, in the module of the folder that they break.
-M(name, file, old, new, tests...): `old` is exactly once in the file. Each test
-is one of ctest's, narrowed to the cases that look at the mutant."""
+M(name, file, old, new, tests...): `old` occurs exactly once in the file. Each
+test is one of ctest's, narrowed to the cases that check the mutant's line."""
 import importlib
 import pathlib
 from functools import partial

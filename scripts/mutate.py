@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Breaks one thing at a time in a copy of the tree and sees the tests fail.
+"""Breaks one thing at a time in a copy of the tree and expects tests to fail.
 
 The mutants are in scripts/mutants/. Each one is applied to a copy in
-build/mutate, built, shown to the tests that should notice, and taken back.
+build/mutate, built, run through the tests that should notice it, and reverted.
 Exit code 0: the tests killed every mutant."""
 import argparse
 import fnmatch
@@ -21,11 +21,11 @@ from mutant import load
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
 BUILD = COPY / "build/release"
-# A mutant may hang: it gets ten times what the tests took, and this at least.
+# A mutant may hang: it gets ten times the tests' time, and at least this.
 LEAST_SECONDS = 30
 # These run the program, and are narrowed by pytest's -k.
 PYTEST = ("test_python", "test_bad_input", "test_step_files")
-# What a test says of the first case that failed, or that it died in.
+# How a test names the first case that failed, or in which it died.
 FAILED = (r"^\[  FAILED  \] (\S+?),? ",
           r"^FAILED (?:tests/python/)?([^\s\[]+)")
 STARTED = r"^\[ RUN      \] (\S+)"
@@ -41,8 +41,8 @@ def sources():
 
 
 def copy_tree(files):
-    """Brings the copy up to date. What is equal keeps its time stamp, so that
-    a second run builds only what changed."""
+    """Brings the copy up to date. Equal files keep their time stamps, so that
+    a second run builds only changed files."""
     wanted = set(files)
     for path in list(COPY.rglob("*")):
         name = path.relative_to(COPY).as_posix()
@@ -59,7 +59,7 @@ def copy_tree(files):
 
 
 def configure():
-    """As build/release is configured."""
+    """The configuration of build/release."""
     cache = (ROOT / "build/release/CMakeCache.txt").read_text()
     options = []
     for key in ("ONNX_FP8_ONNX_DIR", "ONNX_FP8_PYTHON",
@@ -74,7 +74,7 @@ def configure():
 
 
 def build(tests):
-    """Builds what the tests run. Returns the compiler's words if it fails."""
+    """Builds the tests. Returns the compiler's messages if that fails."""
     targets = {"onnx-fp8" if t.ctest in PYTEST else t.ctest for t in tests}
     done = subprocess.run(
         ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()),
@@ -91,7 +91,7 @@ def commands():
     for test in json.loads(shown)["tests"]:
         properties = {p["name"]: p["value"] for p in test["properties"]}
         pairs = (entry.split("=", 1) for entry in properties["ENVIRONMENT"])
-        # ctest knows no command of a test that is not built yet.
+        # A test that is not built yet has no command in ctest.
         command = test.get("command") or [str(BUILD / test["name"])]
         found[test["name"]] = (command, dict(pairs))
     return found
@@ -112,7 +112,7 @@ class Runner:
             command = command + ["-x", "-k", test.only]
         elif test.only:
             environment["GTEST_FILTER"] = test.only
-        # Cases that come with a checkout only would make a kill depend on it.
+        # Otherwise a kill could depend on cases that only some checkouts have.
         environment.pop("ONNX_FP8_CORPUS", None)
         limit = max(LEAST_SECONDS, 10 * self.seconds.get(test, LEAST_SECONDS))
         child = subprocess.Popen(command, cwd=COPY, env=environment,
@@ -161,7 +161,7 @@ def broken(mutant):
 
 
 def judge(mutant, runner):
-    """Returns (verdict, by whom or why)."""
+    """Returns (verdict, the test or the reason)."""
     text = broken(mutant)
     if text is None:
         return "stale", f"its text is not exactly once in {mutant.file}"
@@ -183,7 +183,7 @@ def judge(mutant, runner):
 
 
 def chosen(patterns):
-    """The mutants whose names match, by file: neighbours build fast."""
+    """The mutants whose names match, by file: neighbors build fast."""
     found = [m for m in load() if not patterns or
              any(fnmatch.fnmatch(m.name, p) for p in patterns)]
     if not found:
@@ -196,7 +196,7 @@ def left(seconds):
 
 
 def run_all(selected, runner):
-    """Prints a line for each mutant as it goes. Returns what became of it."""
+    """Prints a line for each mutant while it runs. Returns the results."""
     results = []
     begin = time.monotonic()
     width = len(str(len(selected)))

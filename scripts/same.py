@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sees that two builds of the program compute the same bits.
+"""Checks that two builds of the program compute the same bits.
 
   ./dev same OTHER [FOLDER...]
 
 OTHER is the program of another build. Every model of the folders, by default
 the fixtures and the corpus beside the project, goes through both: gradients in
-fp32 and FP8, the forward rewrite, a written step, three steps of training. What
-they write must be the same bytes and what they refuse the same words. A run of
-the other build is resumed by this one. Exit code 0: all is the same."""
+fp32 and FP8, the forward rewrite, a written step, three steps of training. The
+files must be the same byte by byte, and so must the messages of errors. This
+build resumes a run of the other one. Exit code 0: all is the same."""
 import argparse
 import json
 import os
@@ -26,7 +26,7 @@ FOLDERS = [ROOT / "tests/fixtures", ROOT.parent / "shared/corpus"]
 
 
 def call(program, where, *words):
-    """(exit code, what it says of errors)."""
+    """(exit code, text of errors)."""
     done = subprocess.run([program, *map(str, words)], cwd=where,
                           capture_output=True, text=True)
     errors = done.stderr if done.returncode else ""
@@ -71,7 +71,7 @@ class Case:
 
 
 def files_in(folder):
-    """{name: bytes} of what a build wrote, without its speeds and times."""
+    """{name: bytes} of a build's files, without speeds and times."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix in (".safetensors", ".onnx"):
@@ -83,7 +83,7 @@ def files_in(folder):
 
 
 def differences(case, other, work):
-    """What the two builds do in different ways."""
+    """The differences between the two builds."""
     folders = {program: work / name
                for program, name in ((BIN, "this"), (other, "other"))}
     for folder in folders.values():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each way to run a step in FP8 loses, and what memory it takes, on the
-sample models: the tables of docs/fp8.md.
+"""The loss and the memory of each way to run a step in FP8, on the sample
+models: the tables of docs/fp8.md.
 
 Loss is SQNR in dB, 20 log10(|x| / |x - x8|), of one batch's outputs and
 gradients against fp32, with the noise of all layers together: dgrad is the
-gradient that arrives below the first layer, wgrad the mean of all weights'.
-Memory is what `inspect` forecasts, in MiB."""
+gradient that arrives below the first layer, wgrad the mean over all weights.
+Memory is the forecast of `inspect`, in MiB."""
 import argparse
 import json
 import math
@@ -38,7 +38,7 @@ HEAD = ("recipe", "output", "dgrad", "wgrad", "saved activations",
 
 class Sample:
     """`below`: the gradient below the first layer, in a batch of `below_batch`
-    samples: one sample's, where it is a sum over samples."""
+    samples: one sample, if the gradient is a sum over samples."""
 
     def __init__(self, name, data, flags, shape, below, below_batch):
         self.name = name
@@ -66,7 +66,7 @@ def run(*words):
 
 
 def forecast(sample, recipe):
-    """What `inspect` says: its products, and bytes."""
+    """The products and bytes that `inspect` reports."""
     shape = ",".join(f"{axis}={n}" for axis, n in sample.shape.items())
     return json.loads(run("inspect", sample.model, "--shape", shape, "--loss",
                           "cross_entropy", "--recipe", recipe, "--json"))
@@ -81,7 +81,7 @@ def gradients(sample, recipe, batch, work):
 
 
 def sqnr(exact, rounded, names):
-    """Of the mean of their relative noise."""
+    """The SQNR of the mean of their relative noise."""
     ratios = [np.sum((exact[n] - rounded[n]) ** 2) / np.sum(exact[n] ** 2)
               for n in names]
     mean = float(np.mean(ratios))

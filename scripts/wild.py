@@ -8,10 +8,10 @@ docs/results/wild.md. With paths, files or folders of your own: the table is pri
 
 Each file is inspected, run on seeded inputs (floats uniform in 0…1, integers in 0…255; open axes get sizes that
 onnxruntime accepts) and, if it holds float weights, trained for ten steps by AdamW on that batch: mse against its own
-outputs, moved by seeded noise of their spread (an output of one number is the loss itself). Where all outputs are
-below 0.01 floats are squares of ±1 in training, as writing is: there a sigmoid has a gradient.
+outputs, moved by seeded noise of their spread (an output of one number is the loss itself). If all outputs are below
+0.01, float inputs are squares of ±1 in training, like strokes of writing: then a sigmoid has a gradient.
 
-It passes if outputs differ by at most 1e-4 of the largest and the loss falls. Where they differ by more, onnx.reference
+It passes if outputs differ by at most 1e-4 of the largest and the loss falls. If they differ by more, onnx.reference
 computes them in float64, and the file passes if we are no farther from that than onnxruntime is. A file that holds
 float weights and trains none of them fails."""
 import collections
@@ -38,11 +38,11 @@ BIN = os.environ["ONNX_FP8_BIN"]
 BOUND = 1e-4
 STEPS = 10
 RATES = (1e-4, 1e-6, 1e-7)
-# Sizes that open axes are given, in this order; the first of a shape is 1.
+# Sizes to try for open axes, in this order; the first axis of a shape gets 1.
 SIZES = (128, 96, 512, 48, 1)
-# What an input must be for the file to do its work.
+# Values that inputs must have for the file to do its work.
 VALUES = {"sr": 16000}
-# Below this no output is excited.
+# If all outputs are below this, the input excites none.
 SMALL = 1e-2
 SECONDS = 900
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
@@ -71,12 +71,12 @@ def program(*arguments):
 # ---- inputs -----------------------------------------------------------------
 
 def axis_keys(info):
-    """By axis its size, or what gives it one: the symbol, or where the axis is if it has none."""
+    """For each axis its size, or a key that gets a size: the symbol, or the place of the axis if it has none."""
     return [f"{info.name}.{axis}" if size is None else size for axis, size in enumerate(info.shape)]
 
 
 def blocks(rng, shape):
-    """±1 in squares of two by two, grey, as strokes of writing are."""
+    """±1 in squares of two by two, gray, like strokes of writing."""
     plane = list(shape[-2:])
     x = rng.choice([-1.0, 1.0], size=[-(-size // 2) for size in plane])
     for axis, size in enumerate(plane):
@@ -97,7 +97,7 @@ def array(info, sizes, rng, below):
 
 
 def feeds_and_outputs(path):
-    """Inputs that onnxruntime accepts, and what it makes of them."""
+    """Inputs that onnxruntime accepts, and its outputs for them."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     inputs, error = session.get_inputs(), None
     axes = {}  # whether it is the first of a shape
@@ -122,7 +122,7 @@ def largest(outputs):
 
 
 def to_train_on(path, feeds, expected):
-    """The same, or blocks where uniform floats excite no output: a sigmoid of -16 has no gradient to speak of."""
+    """The same, or blocks if uniform floats excite no output: a sigmoid of -16 has almost no gradient."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     for seed in range(16):
@@ -159,7 +159,7 @@ def distance(got, expected):
 
 
 def float_tensors(graph):
-    """Those that the graph and its bodies hold, the lists of Constant nodes left out."""
+    """The tensors that the graph and its bodies hold, without the lists of Constant nodes."""
     yield from (tensor for tensor in graph.initializer if tensor.data_type in FLOATS)
     for node in graph.node:
         for attribute in node.attribute:
@@ -196,7 +196,7 @@ class Resize(onnx.reference.ops.op_resize.Resize):
 
 
 class BatchNormalization(OpRun):
-    """Evaluation: of old opsets onnx.reference trains wherever a file gives a momentum."""
+    """Evaluation: in old opsets onnx.reference would train wherever a file gives a momentum."""
 
     def _run(self, x, scale, bias, mean, var, epsilon=None, **attributes):
         column = [-1] + [1] * (x.ndim - 2)
@@ -228,7 +228,7 @@ def compare(folder, path, feeds, expected, row):
 # ---- training ---------------------------------------------------------------
 
 def inspect(path, feeds):
-    """What `inspect` says of the initializers, at the inputs' sizes and values."""
+    """The report of `inspect` on the initializers, at the inputs' sizes and values."""
     flags, sizes = [], {}
     for info in json.loads(program("inspect", path, "--json"))["inputs"]:
         for axis, (key, size) in enumerate(zip(info["shape"], feeds[info["name"]].shape)):
@@ -243,7 +243,7 @@ def inspect(path, feeds):
 
 
 def weights(path, rows, row):
-    """How many numbers the file holds in floats, and how many of them are trained; the rest by the reason."""
+    """The count of float numbers in the file, the count of trained ones, and the others by reason."""
     held = sum(int(np.prod(t.dims)) for t in float_tensors(onnx.load(path, load_external_data=False).graph) if len(t.dims))
     counts = collections.Counter()
     for entry in rows:

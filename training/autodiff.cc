@@ -18,7 +18,7 @@ constexpr char kPrefix[] = "grad.";
 
 using ValueSet = std::unordered_set<const Value*>;
 
-// Everything a node reads, the captures of its subgraphs included.
+// All values that a node reads, including the captures of its subgraphs.
 std::vector<Value*> Reads(const Graph& graph, const Node& node) {
   std::vector<Value*> reads;
   for (Value* value : node.inputs()) {
@@ -68,14 +68,14 @@ Path FindPath(Graph& graph, const Value* loss,
       any |= path.depends.contains(value);
       reaches.insert(value);
     }
-    // A wanted value may itself be the result of a node with no part in this.
+    // A wanted value may be the result of a node that is not on the path.
     if (any) path.nodes.push_back(&*it);
   }
   std::ranges::reverse(path.nodes);
   return path;
 }
 
-// The path with every node that has no rule replaced by its body.
+// The path after every node without a rule is replaced by its body.
 Path ExpandPath(Graph& graph, const Value* loss,
                 const std::vector<Value*>& wanted, const Evaluator& evaluator,
                 Spending& spending) {
@@ -139,8 +139,8 @@ class Backward {
 };
 
 Value* Backward::Run(Value* loss) {
-  // Not shared with other constants of 1: who depends on the seed depends on a
-  // loss gradient (passes/gemm_roles.h).
+  // Not shared with other constants of 1: a value that depends on the seed
+  // depends on a loss gradient (passes/gemm_roles.h).
   Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
   Value* seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
                                       one.Reshaped(*loss->shape));
@@ -159,7 +159,7 @@ void Backward::Visit(Node& node) {
     dy.push_back(it == gradient_.end() ? nullptr : it->second);
     any |= dy.back() != nullptr;
   }
-  if (!any) return;  // the only way to the loss led through a zero gradient
+  if (!any) return;  // all ways to the loss have a gradient of zero
   for (const auto& values : {node.inputs(), node.outputs()}) {
     for (const Value* value : values) {
       Check(!value || value->concrete(), "[", node.Where(),
@@ -192,8 +192,8 @@ void Backward::Accumulate(Builder& b, const Node& node, Value* value,
         "[", node.Where(), "] expected a gradient of shape ", ToString(shape),
         ", got ", dx->shape ? ToString(*dx->shape) : "unknown rank");
   dx = b.Cast(b.SumTo(dx, shape), value->dtype);
-  // What leaves a branch that is not taken is zero, whatever its nodes make of
-  // values that are not meant for them.
+  // Gradients that leave a branch that is not taken are zero, whatever its
+  // nodes compute from values that are not meant for them.
   Conditions left = ConditionsOf(needed_, &node);
   const Conditions& inside = ConditionsOf(needed_, value->producer);
   std::erase_if(left, [&](const Condition& condition) {
@@ -201,7 +201,7 @@ void Backward::Accumulate(Builder& b, const Node& node, Value* value,
   });
   if (!left.empty()) dx = Choose(b, left, dx, b.Scalar(0, dx));
   Value*& sum = gradient_[value];
-  // Summed as they come: at most two of them are alive at a time.
+  // Summed as they come, so at most two of them are alive at a time.
   sum = sum ? b.Add(sum, dx) : dx;
 }
 

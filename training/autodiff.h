@@ -11,33 +11,33 @@
 namespace onnx_fp8 {
 
 struct BackwardResult {
-  // For each wanted value the gradient of the loss by it: same dtype, same
-  // shape. A value that the loss does not depend on is not in the map. Two
-  // values may have one and the same gradient.
+  // The gradient of the loss by each wanted value: same dtype, same shape. A
+  // value on which the loss does not depend is not in the map. Two values may
+  // share one gradient.
   std::map<Value*, Value*> gradient;
   // The gradient of the loss by itself: a constant 1 that nothing but the
   // backward graph reads.
   Value* seed = nullptr;
 };
 
-// Appends the nodes that compute the gradients of `loss` by the `wanted`
-// values (parameters, graph inputs, results of nodes). They are named "grad.…"
-// and carry the metadata of the node whose gradient they compute; where that
-// has a name, it is the metadata entry kForwardName.
+// Appends the nodes that compute the gradients of `loss` by the `wanted` values
+// (parameters, graph inputs, results of nodes). They are named "grad.…" and
+// carry the metadata of the node whose gradient they compute. If that node has
+// a name, it is the metadata entry kForwardName.
 //
-// An op without a gradient rule is replaced by its function body where it has
-// one (graph/passes/expand.h); forward nodes may get further outputs (Dropout's
+// An op without a gradient rule is replaced by its function body, if it has one
+// (graph/passes/expand.h). Forward nodes may get further outputs (Dropout's
 // mask).
 //
-// What matters only for one value of a flag (graph/needed_when.h) has gradients
-// of zero, not NaN, for the other.
+// If a node matters only for one value of a flag (graph/needed_when.h), its
+// gradients are zero for the other value, not NaN.
 //
-// `evaluator` computes what bodies and rules derive from constants.
+// `evaluator` computes values that bodies and rules derive from constants.
 //
-// REQUIRES: nodes in execution order. Errors: a loss that is not one float, a
-// value between the two without a concrete shape, and ops with neither rule
-// nor body, all of them in one message; bodies that take more than `spending`
-// has left (null: than the default budgets).
+// REQUIRES: nodes in execution order. Errors: a loss that is not a single
+// float; a value without a concrete shape between the wanted values and the
+// loss; ops with neither rule nor body, all in one message; bodies that take
+// more than `spending` has left (null: than the default budgets).
 BackwardResult BuildBackward(Graph& graph, Value* loss,
                              const std::vector<Value*>& wanted,
                              const Evaluator& evaluator,

@@ -9,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// The kept scales of a run: slot i is at i of scale (N) and history (H,N),
-// which is undefined if no slot is delayed.
+// The kept scales of a run: slot i is entry i of scale (N) and column i of
+// history (H,N), which is undefined if no slot is delayed.
 struct ScaleState {
   std::vector<ScaleSlot> slots;
   Tensor scale, history;
@@ -20,18 +20,18 @@ struct ScaleState {
 inline constexpr char kSlotsNote[] = "session.fp8_slots";
 
 // The kept scales of a checkpoint in `folder`, by that note and its state.
-// Errors: another number of scales than of slots.
+// Errors: the numbers of scales and slots differ.
 ScaleState KeptScales(const std::string& slots, const TensorMap& state,
                       const std::string& folder);
 
-// Fills `to`, a fresh state, from `from`, that of a checkpoint of another
-// recipe, filter or history length. A slot is known by its key:
-// - a delayed scale is that of the same key, and its newest amaxes are kept, as
-//   many as the history is long; without one it starts anew (0: this batch's
-//   amax is then used);
-// - a static scale stays what `to` has;
-// - what `from` has beside that is dropped.
-// Returns what was done, for people; "" if all was carried over as it is.
+// Fills `to`, a fresh state, from `from`, the state of a checkpoint with
+// another recipe, filter or history length. A slot is found by its key:
+// - a delayed scale takes the scale of the same key and its newest amaxes, as
+//   many as the history is long; if there is none it starts anew (0: the
+//   batch's own amax is then used);
+// - a static scale keeps its value in `to`;
+// - all other scales of `from` are dropped.
+// Returns a report for people; "" if all was carried over unchanged.
 std::string CarryScales(const ScaleState& from, ScaleState* to);
 
 }  // namespace onnx_fp8

@@ -23,13 +23,13 @@ using Json = nlohmann::json;
 
 constexpr char kFormat[] = "onnx_fp8 checkpoint";
 constexpr int kVersion = 1;
-// Times batches per step it still fits 64 bits.
+// This times the batches per step still fits 64 bits.
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr char kStateFile[] = "/state.safetensors";
 constexpr char kManifestFile[] = "/manifest.json";
 constexpr std::string_view kStepPrefix = "step_";
 
-// step_00000120, or step_00000120_2 where a step is saved again.
+// step_00000120, or step_00000120_2 if a step is saved again.
 struct CheckpointName {
   int64_t step = 0;
   int64_t copy = 1;
@@ -87,7 +87,7 @@ bool Exists(const std::string& path) {
   return fs::exists(path, error);
 }
 
-// What `latest` says; "" where there is none.
+// The text in `latest`; "" if there is none.
 std::string LatestText(const std::string& dir) {
   if (!Exists(LatestOf(dir))) return "";
   InputFile file(LatestOf(dir));
@@ -97,7 +97,7 @@ std::string LatestText(const std::string& dir) {
   return text;
 }
 
-// What `latest` names. Errors: something else than a checkpoint's name.
+// The checkpoint that `latest` names. Errors: its text is no checkpoint's name.
 std::optional<CheckpointName> ReadLatest(const std::string& dir) {
   if (!Exists(LatestOf(dir))) return std::nullopt;
   std::string text = LatestText(dir);
@@ -203,8 +203,8 @@ void WriteFolder(const std::string& folder, const Checkpoint& checkpoint,
   SyncDirectory(folder, hook);
 }
 
-// Under a temporary name first: half of a checkpoint must never bear a
-// checkpoint's name.
+// Renames it to a temporary name first: half of a checkpoint must never have
+// the name of a checkpoint.
 void RemoveCheckpoint(const std::string& path, const FileHook& hook = {}) {
   std::string temporary = TemporaryName(path);
   RemoveTree(temporary);
@@ -214,7 +214,7 @@ void RemoveCheckpoint(const std::string& path, const FileHook& hook = {}) {
   if (!error) RemoveTree(temporary, hook);
 }
 
-// A name that no checkpoint has yet.
+// A name that no checkpoint has.
 std::string FreshName(const std::string& dir, int64_t step) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%08lld", static_cast<long long>(step));
@@ -245,7 +245,7 @@ void Prune(const std::string& dir, const std::string& name, int keep,
 
 // --- reading
 
-// Errors, for a manifest that we have not written: no such member, another
+// Errors, for a manifest that somebody else wrote: no such member, another
 // kind.
 const Json& Member(const Json& object, const char* key, Json::value_t kind,
                    const std::string& path) {
@@ -312,7 +312,7 @@ void CheckState(const TensorMap& state, const Json& manifest,
   }
 }
 
-// What to do instead of resuming from `name`.
+// Advice for a user who can't resume from `name`.
 std::string WayOut(const std::string& dir, const std::string& name) {
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::erase_if(all, [&](const auto& other) { return other.text == name; });
@@ -396,7 +396,7 @@ std::vector<std::string> CleanLeftovers(const std::string& dir) {
   }
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::optional<CheckpointName> latest = ReadLatest(dir);
-  // Without the one that `latest` names, the newer ones are all there is.
+  // If the checkpoint that `latest` names is missing, only newer ones are left.
   if (!latest ||
       !std::ranges::count(all, latest->text, &CheckpointName::text)) {
     return removed;

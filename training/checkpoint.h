@@ -36,8 +36,8 @@ struct Checkpoint {
 struct SaveOptions {
   // Checkpoints that stay, the new one included; older ones are removed.
   int keep = 2;
-  // Runs when all is on disk but before the checkpoint has its name: what must
-  // not lag behind a checkpoint (metrics) is synced here.
+  // Runs when all is on disk but before the checkpoint has its name. Files that
+  // must not lag behind a checkpoint (metrics) are synced here.
   std::function<void()> before_rename;
   FileHook hook;
 };
@@ -54,12 +54,12 @@ inline std::string SaveCheckpoint(const std::string& dir,
   return SaveCheckpoint(dir, checkpoint, Sources(checkpoint.state), options);
 }
 
-// Instead of a fingerprint: a checkpoint of any model.
+// In place of a fingerprint: accepts a checkpoint of any model.
 inline constexpr char kAnyModel[] = "*";
 
-// The checkpoint that `latest` names (without that file: the newest); none
-// where there is no checkpoint. Its tensors are views of the mapped file.
-// Errors: one that is truncated, edited or of another format or model; the
+// The checkpoint that `latest` names (without that file: the newest); nothing
+// if there is no checkpoint. Its tensors are views of the mapped file. Errors:
+// a checkpoint that is truncated, edited or of another format or model. The
 // message names the file, the reason and, as a way out, the older checkpoint.
 std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
                                                const std::string& model);
@@ -67,9 +67,9 @@ std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
 // One checkpoint by its folder. Errors: as above.
 Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model);
 
-// Removes what killed saves have left: temporary files, and checkpoints newer
-// than the one that `latest` names. To be called when a run starts, and only
-// by the process that owns the folder. Returns the removed paths.
+// Removes leftovers of killed saves: temporary files, and checkpoints newer
+// than the one that `latest` names. Call it when a run starts, and only in the
+// process that owns the folder. Returns the removed paths.
 std::vector<std::string> CleanLeftovers(const std::string& dir);
 
 // True if the folder holds a run: a checkpoint or metrics.

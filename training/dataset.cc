@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Keeps the shuffle apart from other uses of the run's seed.
+// Separates the shuffle from other uses of the run's seed.
 constexpr uint64_t kShuffleKey = 0x73687566666c6531;
 
 std::string Join(const std::vector<std::string>& parts) {
@@ -40,7 +40,7 @@ Tensor Converted(const Tensor& t, DType to, const std::string& where) {
   if (t.dtype() == to) return t;
   Tensor out = ConvertTo(t, to);
   if (IsFloat(to)) return out;
-  // uint64 beyond int64 reads as negative.
+  // A uint64 beyond int64 reads as negative.
   bool sign_differs = (t.dtype() == DType::kUInt64) != (to == DType::kUInt64);
   for (int64_t i = 0; i < t.size(); ++i) {
     int64_t x = IntAt(t, i);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradient rules: a table, one row per op. A rule emits the nodes that compute
-// the gradients of one node's inputs. Sums over fan-out and over broadcast
-// axes are done centrally (autodiff.cc), never in a rule.
+// the gradients of one node's inputs. autodiff.cc sums over fan-out and over
+// broadcast axes for all ops; no rule does that.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace onnx_fp8 {
 
-// What a rule sees. All shapes are concrete.
+// The input of a rule. All shapes are concrete.
 class GradientContext {
  public:
   GradientContext(Builder& builder, Node& node, std::vector<Value*> dy,
@@ -34,14 +34,14 @@ class GradientContext {
 
   Value* In(size_t i) const { return node.in(i); }
   Value* Out(size_t i) const { return node.out(i); }
-  // Gradient of the loss by output i; null if none flows there.
+  // Gradient of the loss by output i; null if there is none.
   Value* Dy(size_t i = 0) const { return i < dy_.size() ? dy_[i] : nullptr; }
-  // True if the gradient of input i is wanted: present, of a float type and
-  // depending on something trained.
+  // True if the gradient of input i is wanted: it is present, of a float type
+  // and depends on something trained.
   bool Needs(size_t i) const { return i < needs_.size() && needs_[i]; }
-  // The gradient of input i. It may have the broadcast shape of the output:
-  // the engine sums it down to the input's shape.
-  // Ignored for an input that the node leaves out.
+  // Sets the gradient of input i. It may have the broadcast shape of the
+  // output: the engine sums it down to the input's shape. Ignored for an input
+  // that the node omits.
   void Set(size_t i, Value* dx) {
     if (i < dx_.size()) dx_[i] = dx;
   }
@@ -57,15 +57,15 @@ class GradientContext {
 // with "[node.Where()]".
 using GradientRule = void (*)(GradientContext&);
 
-// The rule of AddZero's ops: sets nothing.
+// The rule of ops that AddZero added: sets nothing.
 void NoGradient(GradientContext&);
 
 class GradientRegistry {
  public:
   void Add(std::string_view op, GradientRule rule,
            std::string_view domain = "");
-  // An op whose output does not depend on its inputs smoothly (Equal, Floor,
-  // Shape, …): no gradient flows and that is right.
+  // Adds an op whose output does not depend smoothly on its inputs (Equal,
+  // Floor, Shape, …). No gradient flows, which is correct.
   void AddZero(std::string_view op, std::string_view domain = "");
   // null if there is no rule; NoGradient for AddZero's ops.
   GradientRule Find(std::string_view domain, std::string_view op) const;

@@ -19,7 +19,7 @@ std::string OutputNames(const Graph& graph) {
   return names.empty() ? "none" : names;
 }
 
-// The graph output of that name, the first for "".
+// The graph output of that name; the first for "".
 Value* FindOutput(const Graph& graph, std::string_view name) {
   for (Value* output : graph.outputs) {
     if (!name.empty() && output->name != name) continue;
@@ -32,8 +32,8 @@ Value* FindOutput(const Graph& graph, std::string_view name) {
        "\" for the loss, got outputs: ", OutputNames(graph));
 }
 
-// The label as a graph input; an input of that name that the model has is
-// taken if it fits.
+// The label as a graph input. If the model has an input of that name, it is
+// used if it fits.
 Value* Label(Graph& graph, const std::string& name, DType dtype,
              const std::optional<Shape>& shape) {
   Value* label = graph.Find(name);
@@ -158,7 +158,8 @@ Value* AddLoss(Graph& graph, const LossSpec& spec) {
         "\"; outputs: ", OutputNames(graph));
   Value* loss = kind ? TableLoss(b, *kind, spec) : OwnLoss(b, *own_output);
   if (loss->name == "loss") return loss;
-  // The model's own loss keeps its name, ours gets the one it should have.
+  // The model's own loss keeps its name; ours gets the name that it should
+  // have.
   bool own = std::ranges::find(graph.outputs, loss) != graph.outputs.end();
   if (own || !loss->producer) loss = b.Op("Identity", {loss});
   graph.Rename(loss, graph.FreshName("loss"));

@@ -49,9 +49,8 @@ std::string LossNames();
 // The label becomes a graph input named spec.label, unless there is one. The
 // loss of "output:NAME" is that graph output, of one element.
 //
-// Errors: a kind that is none of these, an output that does not exist (the
-// message lists those that do) or does not fit, a label name that is another
-// value's.
+// Errors: another kind; an output that does not exist (the message lists the
+// outputs) or does not fit; a label name that another value has.
 Value* AddLoss(Graph& graph, const LossSpec& spec);
 
 }  // namespace onnx_fp8

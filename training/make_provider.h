@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where plans run, by name: above the providers, so that none knows another.
+// Providers by name. This file is above the providers, so that none knows
+// another.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,7 @@ namespace onnx_fp8 {
 // Names of the providers of this build. The first is the default.
 std::vector<std::string> ProviderNames();
 
-// Errors: a name that this build has no provider for; the message lists those
+// Errors: this build has no provider of that name; the message lists the names
 // that it has.
 std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name);
 

@@ -33,7 +33,7 @@ void Add(Line& line, const char* key, const std::optional<double>& value) {
   if (value) Add(line, key, *value);
 }
 
-// The step of a line; -1 if it is none of ours.
+// The step of a line; -1 if the line is not ours.
 int64_t StepOf(const std::string& text) {
   try {
     auto line = ParseShallowJson(text.data(), text.size(), 4, "");
@@ -62,7 +62,7 @@ MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
       }
     }
     Check(!old.bad(), "[", path, "] can't be read");
-    // Under another name that it has the file would grow too.
+    // A file with other names would grow under those names too.
     replace = cut_ > 0 || std::filesystem::hard_link_count(path) > 1;
   }
   if (replace) WriteFileAtomically(path, kept);

@@ -27,13 +27,13 @@ struct ValidationMetrics {
   std::optional<double> val_perplexity;
 };
 
-// A file of JSON objects, one a line, that only grows.
+// A file of JSON objects, one per line, that only grows.
 class MetricsFile {
  public:
-  // Opens or creates `path`. Lines of steps beyond `last_step`, and what is no
-  // such line (the torn end of a killed run), are cut; 0 starts afresh. A link
-  // is not followed, and a file that has other names too is left to these.
-  // Errors: the file can't be read or written.
+  // Opens or creates `path`. Removes lines of steps beyond `last_step` and
+  // lines of another form (the torn end of a killed run); 0 starts afresh. A
+  // link is not followed, and a file that also has other names is left to those
+  // names. Errors: the file can't be read or written.
   MetricsFile(const std::string& path, int64_t last_step);
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
@@ -43,11 +43,11 @@ class MetricsFile {
   void Append(const StepMetrics& metrics);
   void Append(const ValidationMetrics& metrics);
 
-  // Brings all lines to the device; to be called before a checkpoint gets its
-  // name. Errors: the disk.
+  // Brings all lines to the device. Call it before a checkpoint gets its name.
+  // Errors: the disk.
   void Sync();
 
-  // Lines cut when the file was opened.
+  // Number of lines that were removed when the file was opened.
   int64_t cut() const { return cut_; }
 
  private:
@@ -56,7 +56,7 @@ class MetricsFile {
   std::string path_;
   int fd_ = -1;
   int64_t cut_ = 0;
-  // Of whole lines: what a full disk left of one more is cut off again.
+  // Size of all whole lines. A part of a line that a full disk left is cut off.
   int64_t size_ = 0;
 };
 

@@ -25,7 +25,7 @@ struct Header {
 };
 
 // The header is a Python literal: {'descr': '<f4', 'fortran_order': False,
-// 'shape': (2, 3), }. This reads exactly that much of Python.
+// 'shape': (2, 3), }. This reads exactly that part of Python.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& where)

@@ -13,24 +13,24 @@
 
 namespace onnx_fp8 {
 
-// The array in C order. A view of the mapped file, or a copy where the file
-// holds Fortran order, big-endian or unaligned elements. dtypes: float16, 32,
-// 64, signed and unsigned integers, bool. Errors: any other dtype, a damaged
+// The array in C order. A view of the mapped file, or a copy if the file holds
+// Fortran order, big-endian or unaligned elements. dtypes: float16, 32, 64,
+// signed and unsigned integers, bool. Errors: any other dtype, a damaged
 // header, fewer or more bytes than the shape needs.
 Tensor ReadNpy(const std::string& path);
 
-// The arrays of an .npz by name (without ".npy"), each read when it is asked
-// for: stored ones are views of the mapped file, deflated ones copies.
+// The arrays of an .npz by name (without ".npy"), each read on demand: stored
+// arrays are views of the mapped file, deflated ones copies.
 class NpzFile {
  public:
-  // Errors: what ZipArchive finds; a member that is no .npy.
+  // Errors: those of ZipArchive; a member that is no .npy.
   explicit NpzFile(const std::string& path, const Budgets& budgets = {});
 
   // In the archive's order.
   const std::vector<std::string>& names() const { return names_; }
 
-  // REQUIRES: one of names(). Errors: as ReadNpy's, naming file and array; more
-  // bytes inflated, by all calls together, than the budget `arrays`.
+  // REQUIRES: one of names(). Errors: as ReadNpy's, naming file and array; all
+  // calls together inflate more bytes than the budget `arrays`.
   Tensor Read(const std::string& name);
 
  private:
@@ -40,7 +40,7 @@ class NpzFile {
   Spending spending_;
 };
 
-// All of them. Errors: NpzFile's.
+// Reads all arrays. Errors: NpzFile's.
 TensorMap ReadNpz(const std::string& path, const Budgets& budgets = {});
 
 }  // namespace onnx_fp8

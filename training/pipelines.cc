@@ -60,8 +60,8 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
   };
 }
 
-// The model's ops in the forms that the backward and FP8 know. Fusion comes
-// ahead of the backward: the ops that it makes have gradient rules of their
+// Brings the model's ops to the forms that the backward and FP8 know. Fusion
+// comes before the backward: the ops that it makes have gradient rules of their
 // own.
 Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
   bool evaluates = kind == StepKind::kEval;
@@ -87,7 +87,7 @@ Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
   return list;
 }
 
-// FP8 comes behind the backward: forward, dgrad and wgrad are products then.
+// FP8 comes after the backward: forward, dgrad and wgrad are products then.
 Passes StepPasses(StepBuilder& step, StepKind kind, bool input_gradients) {
   Passes list;
   if (kind == StepKind::kEval) {
@@ -96,7 +96,7 @@ Passes StepPasses(StepBuilder& step, StepKind kind, bool input_gradients) {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
                       step.Differentiate(g, input_gradients);
                     }});
-    // It replaces nodes, never values: the gradients stay known.
+    // It replaces nodes, never values, so the gradients stay known.
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantise(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
@@ -152,7 +152,7 @@ PassRunner MakePassRunner(const SessionOptions& options) {
 
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report) {
-  // A file may hold ops that only Specialise can refuse, naming its reason.
+  // A file may hold ops that only Specialise refuses, with the reason.
   runner.Begin("import", Verifying::kNo);
   auto graph = runner.Source("ReadModel", [&] {
     return ReadModel(options.model, {.budgets = options.budgets});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All pipelines: which passes run, and in which order. The lists are in
-// pipelines.cc and nowhere else; graph/rewrite/rewrite_model.cc, which edits a
-// file and keeps its other nodes, has its own.
+// All pipelines: which passes run, and in which order. Only pipelines.cc has
+// these lists; graph/rewrite/rewrite_model.cc, which edits a file and keeps its
+// other nodes, has its own.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ namespace onnx_fp8 {
 // Names that SessionOptions::skip_passes may have.
 std::vector<std::string> PassesToSkip();
 
-// The runner that the options ask for. Errors: a pass that may not be skipped.
+// The runner for these options. Errors: a pass that may not be skipped.
 PassRunner MakePassRunner(const SessionOptions& options);
 
-// What the import of a model found out.
+// Results of importing a model.
 struct ImportReport {
   Written written = Written::kNo;
   std::string batch_norm_note;  // "" if there is nothing to say
@@ -37,19 +37,19 @@ enum class ImportFor {
   kReport,    // any file
 };
 
-// The options' model, made fit for training: 16-bit types are widened, roles
+// The options' model, prepared for training: 16-bit types are widened, roles
 // are set. Errors: those of ReadModel and of the passes.
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report);
 
-// The last passes before a plan: bodies in the place of ops that the provider
-// has no kernel for. Errors: those of ExpandMissing.
+// The last passes before a plan: ops without a kernel of the provider are
+// replaced by their bodies. Errors: those of ExpandMissing.
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
                   PassRunner& runner);
 
-// Takes the quantisation of weights out of a kMicro graph, as
-// SplitWeightCopies does; null where there is none.
+// Moves the quantization of weights out of a kMicro graph, as SplitWeightCopies
+// does; null if there is none.
 std::shared_ptr<Graph> SplitQuantiser(Graph& graph, PassRunner& runner);
 
 }  // namespace onnx_fp8

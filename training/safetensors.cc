@@ -102,7 +102,7 @@ Json ParseHeader(const char* text, uint64_t size, const std::string& path) {
   };
   const std::string expected =
       "[" + path + "] expected a JSON object as the safetensors header";
-  // The file, a tensor, its shape, a size.
+  // Depth 3: the file, a tensor, its shape, a size.
   Json header = ParseShallowJson(text, size, 3, expected, refuse_twice);
   Check(header.is_object(), expected);
   return header;
@@ -118,7 +118,7 @@ StringMap ParseMetadata(const Json& item, const std::string& path) {
   return metadata;
 }
 
-// The data belong to the tensors without overlap and without remainder.
+// Checks that the tensors cover the data without overlap or remainder.
 void CheckCover(std::vector<Entry>& entries, uint64_t size,
                 const std::string& path) {
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {

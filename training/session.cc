@@ -37,7 +37,7 @@ namespace {
 constexpr char kSkipped[] = "session.skipped";
 constexpr char kRecipe[] = "session.recipe";
 
-// Keeps what nodes draw apart from other uses of the run's seed.
+// Separates the nodes' random numbers from other uses of the run's seed.
 constexpr uint64_t kDrawKey = 0x64726f706f757421;
 
 using ShapeMap = std::map<std::string, Shape>;
@@ -75,7 +75,7 @@ class Session : public TrainingSession {
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
     profiler_ = std::make_unique<Profiler>(trace);
-    // It is written at the end, by a destructor, which can't report an error.
+    // A destructor writes it at the end, and can't report an error.
     if (trace) profiler_->WriteChromeTrace(options.profile);
   }
 
@@ -84,7 +84,7 @@ class Session : public TrainingSession {
     try {
       profiler_->WriteChromeTrace(options_.profile);
     } catch (const Error&) {
-      // What can be foreseen the constructor reported.
+      // The constructor reported all errors that can be foreseen.
     }
   }
 
@@ -334,8 +334,8 @@ class Session : public TrainingSession {
     return Keep(std::move(planned));
   }
 
-  // The first step that trains says which scales are kept, and where. What a
-  // checkpoint has of them goes on.
+  // The first step that trains lays out the kept scales. Scales that a
+  // checkpoint has for them go on.
   void LayOutScales(const StepGraph& step) {
     ScaleState fresh;
     fresh.slots = step.fp8.slots;
@@ -358,7 +358,7 @@ class Session : public TrainingSession {
     plans_.Clear();
   }
 
-  // Scales of the model's own that happen to have such a name stay.
+  // A tensor of the model that happens to have such a name stays.
   void EraseScales(TensorMap& state) const {
     for (const char* name : {kScaleState, kHistoryState}) {
       if (!model_.graph->Find(name)) state.erase(name);
@@ -383,8 +383,8 @@ class Session : public TrainingSession {
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
-    // The C library keeps what reading the file and building the graph have
-    // freed, and the arena is too large to come from there.
+    // The C library keeps memory that reading the file and building the graph
+    // have freed, and the arena is too large to come from there.
     malloc_trim(0);
     auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
@@ -392,7 +392,7 @@ class Session : public TrainingSession {
     return executor;
   }
 
-  // The feeds that the graph has inputs for.
+  // The feeds for which the graph has inputs.
   static TensorMap Known(const PlannedStep& planned, const TensorMap& feeds) {
     TensorMap known;
     for (const Value* input : planned.step.graph->inputs) {
@@ -464,7 +464,7 @@ class Session : public TrainingSession {
     for (const std::string& name : sums_) state_.Erase(name);
   }
 
-  // Adds clones of what the plan moves, but for sums, to `before`.
+  // Adds clones of the state that the plan moves, except sums, to `before`.
   void Remember(const PlannedStep& planned, TensorMap* before) const {
     for (const StateBinding& binding : planned.step.graph->state) {
       const std::string& name = binding.state->name;
@@ -549,7 +549,7 @@ class Session : public TrainingSession {
   PassRunner runner_;
   TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::shared_ptr<SharedArena> arena_;  // of all plans: one runs at a time
+  std::shared_ptr<SharedArena> arena_;  // of all plans: only one runs at a time
   std::unique_ptr<Profiler> profiler_;
   StepSource source_;
   StateStore state_;
@@ -564,7 +564,7 @@ class Session : public TrainingSession {
   bool laid_out_ = false;
   std::optional<ScaleState> restored_;
   std::string remark_;
-  // The profiler names nodes of graphs whose plans may be gone.
+  // The profiler names nodes of graphs whose plans may no longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
 };
 

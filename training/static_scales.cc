@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "onnx_fp8.scales";
 
-// The reciprocal of a smaller one is no float.
+// The reciprocal of a subnormal float may be infinite.
 bool IsScale(float scale) { return scale > 0 && std::isnormal(scale); }
 
 StaticScales FromRun(const std::string& folder) {

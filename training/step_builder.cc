@@ -108,7 +108,8 @@ void StepBuilder::Quantise(Graph& graph) {
   step_.fp8 = Fp8Rewrite(graph, source_.fp8, seed_, pairs_,
                          source_.slots ? &*source_.slots : nullptr);
   CheckPatterns(step_.fp8.decisions, source_.fp8, graph.file, LeftOut());
-  // The rewrite notes on FP8 products what they are; for the profile all do.
+  // The rewrite marks FP8 products with their role; the profile wants it on
+  // all.
   for (const GemmDecision& d : step_.fp8.decisions) {
     if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
     d.gemm.node->metadata["role"] = Name(d.gemm.role);
@@ -122,7 +123,7 @@ void StepBuilder::DropAmaxes(Graph& graph) {
 
 void StepBuilder::OutputGradients(Graph& graph) {
   for (auto [value, gradient] : pairs_) {
-    // One value may be the gradient of two; each gets an output of its own.
+    // Two values may share one gradient; each gets an output of its own.
     Node* node = graph.AddNode("Identity", {gradient},
                                {graph.FreshName("grad." + value->name)});
     Value* named = node->out(0);
@@ -190,7 +191,7 @@ StepGraph StepBuilder::Take() {
   return std::move(step_);
 }
 
-// What a step is for.
+// The results that a step is run for.
 std::vector<const Value*> StepBuilder::Roots() const {
   std::vector<const Value*> roots(step_.graph->outputs.begin(),
                                   step_.graph->outputs.end());
@@ -216,7 +217,7 @@ const std::string& StepBuilder::Fqn(const std::string& parameter) const {
   return known == source_.fp8.names.end() ? parameter : known->second.fqn;
 }
 
-// Parameters of the model that this graph has no use for.
+// Parameters of the model that this graph does not use.
 std::vector<std::string> StepBuilder::LeftOut() const {
   std::vector<std::string> names;
   for (const Value* value : source_.model->Initializers()) {
@@ -229,7 +230,7 @@ std::vector<std::string> StepBuilder::LeftOut() const {
   return names;
 }
 
-// The names of the model's trained parameters, whatever this graph has of them.
+// The names of the model's trained parameters, also of those not in this graph.
 std::set<std::string> StepBuilder::TrainedNames() const {
   std::set<std::string> names;
   for (const Value* value : source_.model->Initializers()) {
@@ -266,8 +267,8 @@ void StepBuilder::OutputAmaxes() {
   step_.amax = seen->name;
 }
 
-// All graphs of a session know a sum by one name, whatever else they hold: one
-// that the model does not use.
+// All graphs of a session know a sum by the same name, whatever else they hold.
+// The model does not use that name.
 Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
                            const Shape& shape) {
   std::string name = hint;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the passes of a training step do, beside those of graph/passes/. Which
-// of them run, and in which order, is in pipelines.cc.
+// The passes of a training step that are not in graph/passes/. pipelines.cc
+// says which of them run, and in which order.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class StepBuilder {
   // The model at these shapes, as Specialise's.
   void Start(const std::map<std::string, Shape>& shapes,
              const InputValues& values);
-  // Parameters and the sums of micro steps.
+  // From the parameters and the sums of micro steps.
   void StartApply(const MicroSums& micro);
 
   // --- passes
@@ -36,7 +36,7 @@ class StepBuilder {
   void Differentiate(Graph& graph, bool input_gradients);
   void Quantise(Graph& graph);
   void DropAmaxes(Graph& graph);
-  // One of the next four says what becomes of the gradients.
+  // One of the next four decides what happens to the gradients.
   void OutputGradients(Graph& graph);
   void Accumulate(Graph& graph);
   void Update(Graph& graph);
@@ -72,7 +72,8 @@ class StepBuilder {
   Pairs pairs_;            // wanted values with their gradients
   Value* amax_ = nullptr;
   Value* ok_ = nullptr;                    // whether state may move
-  std::vector<ParameterGradient> shares_;  // of kApply
+  std::vector<ParameterGradient> shares_;  // of kApply: parameters that are
+                                           // updated
   std::vector<Value*> sums_;               // of kApply
   std::set<const Value*> gradient_sums_;
 };

@@ -15,7 +15,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Outputs in the file's order; what only the session reads goes.
+// Puts outputs in the file's order; removes those that only the session reads.
 void Arrange(StepGraph& step) {
   Graph& graph = *step.graph;
   std::vector<Value*> outputs;
@@ -30,7 +30,7 @@ void Arrange(StepGraph& step) {
   RemoveDeadCode(graph);
 }
 
-// State that another file of the step moves is an input of this one too.
+// State that another file of the step moves becomes an input of this one too.
 void AddInputs(Graph& graph, const Graph& mover) {
   auto moves = [](const Graph& g, const Value* value) {
     return std::ranges::any_of(g.state, [&](const StateBinding& binding) {

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// fn(pointer to the tokens) with their C++ type.
+// Calls fn with a pointer to the tokens, in their C++ type.
 template <typename Fn>
 auto WithTokens(const Tensor& tokens, Fn fn) {
   if (tokens.dtype() == DType::kUInt16) return fn(tokens.data<uint16_t>());

@@ -14,13 +14,14 @@ namespace onnx_fp8 {
 // tokens, a length that is no multiple of the token size; all name the file.
 Tensor ReadTokens(const std::string& path, DType dtype);
 
-// Windows of seq_len + 1 tokens that lie in `tokens`; neighbours share one
-// token, as a window's last token is a label only. What is left at the end is
-// dropped. REQUIRES: seq_len > 0.
+// Number of windows of seq_len + 1 tokens in `tokens`. Neighbors share one
+// token, because a window's last token is only a label. Tokens left over at the
+// end are dropped. REQUIRES: seq_len > 0.
 int64_t NumWindows(const Tensor& tokens, int64_t seq_len);
 
-// Window i: inputs are tokens i·seq_len … i·seq_len + seq_len - 1, labels the
-// same one later. Writes seq_len elements to each. REQUIRES: i in range.
+// Window i: the inputs are tokens i·seq_len … i·seq_len + seq_len - 1, the
+// labels are each the token after. Writes seq_len elements to each. REQUIRES: i
+// in range.
 void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
                 int64_t* inputs, int64_t* labels);
 

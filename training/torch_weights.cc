@@ -56,7 +56,7 @@ TensorMap FromTorch(const TensorMap& arrays,
           "them");
     Check(IsFloat(array.dtype()), "[", path, "] expected ", key,
           " of a float type, got ", Name(array.dtype()));
-    // By the file's own name it comes in the file's layout.
+    // An array under the file's own name has the file's layout.
     bool turn = names.at(found->name).transposed && found->fqn == key &&
                 array.rank() == 2;
     Tensor tensor = turn ? Transposed(array) : array;

@@ -10,7 +10,7 @@
 
 namespace onnx_fp8 {
 
-// Of a matrix.
+// The transpose of a matrix.
 Tensor Transposed(const Tensor& x);
 
 // The same of a source: turned when it is pulled.
@@ -21,9 +21,9 @@ TensorSource Transposed(const TensorSource& x);
 SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks);
 
-// The other way: arrays by FQN or initializer name become contents of the
-// file's initializers. `path` names the arrays' file in messages. Errors: a
-// name that no parameter has, another shape.
+// The opposite: arrays by FQN or initializer name become contents of the file's
+// initializers. `path` names the arrays' file in messages. Errors: a name that
+// no parameter has, another shape.
 TensorMap FromTorch(const TensorMap& arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path);

@@ -73,7 +73,7 @@ ParameterNames TrainingModel::AllNames() const {
 
 namespace {
 
-// Weights by initializer name; what they hold for a copy becomes the first's.
+// Weights by initializer name; values for a copy become the first's.
 TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
   std::vector<ParameterInfo> infos = model.Parameters();
   ParameterNames names = model.AllNames();

@@ -16,14 +16,14 @@
 
 namespace onnx_fp8 {
 
-// A tensor of the file that is one with another, see
+// A tensor of the file that became one with another one; see
 // graph/passes/tied_weights.h.
 struct TiedCopy {
   std::string name;
   ParameterName torch;
   DType dtype;
   Shape shape;
-  std::string first;  // the initializer that it is one with
+  std::string first;  // the initializer that replaced it
   bool transposed = false;
 };
 

@@ -59,7 +59,7 @@ struct Directory {
   uint64_t offset;
 };
 
-// The end record is followed by a comment of up to 65535 bytes only.
+// Only a comment of up to 65535 bytes follows the end record.
 uint64_t FindEnd(const Reader& reader) {
   Check(reader.size() >= kEndSize, "[", reader.path(),
         "] expected a ZIP file, got ", reader.size(), " bytes");
@@ -98,7 +98,8 @@ Directory ReadEnd(const Reader& reader) {
   return found;
 }
 
-// Replaces sizes and offset that say "see the zip64 field" by that field's.
+// Replaces sizes and an offset that say "see the zip64 field" by the values in
+// that field.
 void ReadZip64Extra(const Reader& reader, uint64_t at, uint64_t end,
                     ZipMember* member, const std::string& where) {
   uint64_t* wide[] = {&member->size, &member->compressed, &member->offset};
@@ -121,10 +122,10 @@ void ReadZip64Extra(const Reader& reader, uint64_t at, uint64_t end,
     }
     at = next;
   }
-  // Without the field, 0xffffffff means just that.
+  // Without the field, 0xffffffff is a plain number.
 }
 
-// Reads the entry at *at and moves on to the next one.
+// Reads the entry at *at and moves *at to the next one.
 ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
   const std::string& path = reader.path();
   uint64_t entry = *at;
@@ -152,7 +153,7 @@ ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
         member.method);
   Check(member.method == 8 || member.size == member.compressed, "[", where,
         "] has a damaged ZIP entry");
-  // From the local header to the bytes behind it.
+  // The bytes from the local header to the end of the data.
   uint64_t local = member.header = member.offset;
   Check(reader.Has(local, 30) && reader.Get<uint32_t>(local) == kLocalHeader,
         "[", where, "] has no ZIP header where the directory says");
@@ -163,7 +164,8 @@ ZipMember ReadEntry(const Reader& reader, uint64_t* at) {
   return member;
 }
 
-// A few bytes that many members share could become any number of arrays.
+// Otherwise many members could share a few bytes and become any number of
+// arrays.
 void RequireApart(std::vector<ZipMember> members, const Directory& directory,
                   const std::string& path) {
   std::ranges::sort(members, {}, &ZipMember::header);
@@ -180,7 +182,7 @@ void RequireApart(std::vector<ZipMember> members, const Directory& directory,
 
 Bytes Inflate(uint8_t* from, const ZipMember& member,
               const std::string& where) {
-  // Deflate can't do better than 1032:1; this keeps a damaged size from
+  // Deflate can't do better than 1032:1; this check keeps a damaged size from
   // asking for more memory than there is.
   Check(member.size / 1032 <= member.compressed, "[", where,
         "] has a damaged ZIP entry: ", member.size, " bytes from ",
@@ -219,7 +221,8 @@ ZipArchive::ZipArchive(const std::string& path)
   Directory directory = ReadEnd(reader);
   std::set<std::string> names;
   uint64_t at = directory.offset;
-  // A damaged count can be huge: an entry outside the file ends the loop.
+  // A damaged count can be huge: the first entry outside the file ends the
+  // loop.
   for (uint64_t i = 0; i < directory.count; ++i) {
     members_.push_back(ReadEntry(reader, &at));
     Check(names.insert(members_.back().name).second, "[", path_, "] holds \"",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading ZIP archives (PKWARE's APPNOTE 6.3), as far as NumPy writes them:
-// stored or deflated members, zip64.
+// Reads ZIP archives (PKWARE's APPNOTE 6.3) as far as NumPy writes them: stored
+// or deflated members, zip64.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct ZipMember {
   uint64_t compressed;  // bytes in the archive
   uint64_t size;        // bytes of the member
   uint64_t offset;      // of its first byte in the archive
-  uint64_t header;      // of its local header, which lies before
+  uint64_t header;      // of its local header, which comes earlier
 };
 
 struct Bytes {
@@ -32,14 +32,14 @@ struct Bytes {
 
 class ZipArchive {
  public:
-  // Errors: not a complete archive, encrypted or otherwise compressed members,
-  // a name twice, members that share bytes with each other or the directory;
-  // all name the file.
+  // Errors: an incomplete archive, encrypted or otherwise compressed members, a
+  // name that occurs twice, members that share bytes with each other or the
+  // directory; all name the file.
   explicit ZipArchive(const std::string& path);
 
   const std::vector<ZipMember>& members() const { return members_; }
 
-  // Stored: the mapping itself; deflated: a copy. Errors: damaged content.
+  // Stored: a view of the mapping; deflated: a copy. Errors: damaged content.
   Bytes Read(const ZipMember& member) const;
 
  private:

@@ -60,7 +60,7 @@ Product ParseProduct(const std::string& text) {
   return product;
 }
 
-// What is multiplied does not change the time, but infinities and NaN might.
+// The values do not change the time, but infinities and NaN might.
 Tensor RandomMatrix(int64_t rows, int64_t columns, DType dtype, uint64_t seed) {
   Tensor matrix = Tensor::Allocate(DType::kFloat, {rows, columns});
   std::mt19937_64 random(seed);
@@ -187,8 +187,8 @@ double QuantiseSpeed(double seconds) {
   return static_cast<double>(kSize * kSize) / Times(run, seconds).front();
 }
 
-// The table that --auto-filter reads. How operands lie is not among its axes:
-// products copy them in any case.
+// The table that --auto-filter reads. It has no axis for the orientation of
+// operands: products copy them in any case.
 void SaveSpeeds(const BenchFlags& flags) {
   SpeedTable table;
   std::vector<int64_t> sizes = ParseSizes(flags.sizes);
@@ -228,7 +228,7 @@ int Bench(const Arguments& arguments) {
   flags.List("--dtype", &values.dtypes, "fp32, fp8 (default: both)");
   flags.Number("--seconds", &values.seconds, 0,
                "for each product (default: 0.2)");
-  flags.Switch("--json", &values.json, "as one JSON object");
+  flags.Switch("--json", &values.json, "print one JSON object");
   flags.File("--save", &values.save,
              "measure products of all --sizes and write the table that "
              "--auto-filter reads (a minute)");

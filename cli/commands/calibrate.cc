@@ -47,7 +47,7 @@ struct CalibrateFlags {
   }
 };
 
-// Every static scale as a delayed one that remembers all steps.
+// Makes every static scale a delayed one that remembers all steps.
 Recipe Observing(Recipe recipe, int64_t steps) {
   for (OperandRecipe& operand : recipe.operands) {
     if (operand.scaling == Scaling::kStatic) {
@@ -76,7 +76,7 @@ SessionOptions MakeOptions(const CalibrateFlags& values) {
   return options;
 }
 
-// Steps that leave the weights as they are. Returns how many were done.
+// Steps that leave the weights unchanged. Returns the number of steps done.
 int64_t Observe(TrainingSession& session, const Dataset& data,
                 int64_t batch_size, int64_t steps) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);

@@ -71,7 +71,7 @@ int UnknownCommand(const std::string& name) {
 }  // namespace
 
 int Main(const Arguments& arguments) {
-  // A file beyond the limit on sizes is an error like any other.
+  // A file beyond the limit on sizes then gives an error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   CatchTruncation();
   std::string name = arguments.empty() ? "" : arguments[0];
@@ -102,7 +102,7 @@ int Main(const Arguments& arguments) {
   };
   try {
     int code = command->run(rest);
-    // What a closed pipe or a full disk swallowed was not done.
+    // Output that a closed pipe or a full disk swallowed was not written.
     Check(static_cast<bool>(std::cout.flush()), "can't write to stdout");
     return code;
   } catch (const UsageError& error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands; each takes the words behind its name. They return the exit
+// The subcommands; each takes the words after its name and returns the exit
 // code: 0 done, 130 interrupted. Errors: UsageError (exit code 2), Error (1).
 #pragma once
 
@@ -23,8 +23,8 @@ int Run(const Arguments& arguments);        // run.cc
 int Train(const Arguments& arguments);      // train.cc
 int Version(const Arguments& arguments);    // version.cc
 
-// The whole program: finds the command and explains on stderr what went wrong.
-// Returns the exit code.
+// The whole program: finds the command, and explains errors on stderr. Returns
+// the exit code.
 int Main(const Arguments& arguments);
 
 }  // namespace onnx_fp8

@@ -28,7 +28,7 @@ struct EvalFlags {
     data_flags.AddTo(flags);
     session.AddTo(flags);
     flags.Group("Options");
-    flags.Switch("--json", &json, "as one JSON object");
+    flags.Switch("--json", &json, "print one JSON object");
     machine.AddTo(flags);
     flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
     flags.Example(
@@ -43,7 +43,8 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
   if (run) {
     RunConfig config = LoadRun(RunFolder(folder));
     options = RunSessionOptions(config, values->session.budgets.Make());
-    // What this command reads and writes itself, and what the checkpoint has.
+    // Flags that this command itself reads and writes, and values in the
+    // checkpoint.
     for (const char* own : {"--data", "--threads", "--scales"}) {
       config.settings.erase(own);
     }

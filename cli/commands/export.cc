@@ -44,7 +44,7 @@ int Export(const Arguments& arguments) {
   }
   machine.Apply();
   Budgets budgets = budget_flags.Make();
-  // A model file in the place of a folder may be one of ours.
+  // The user may give a model file of ours in place of a folder.
   bool file = std::filesystem::is_regular_file(folder);
   if (file && extension(folder) == ".onnx") {
     RequireNoStep(*ReadModel(folder, {.budgets = budgets}));

@@ -47,8 +47,8 @@ TensorMap NamedArrays(const GradientResult& result) {
   for (const auto& [name, tensor] : result.outputs) {
     arrays["output." + name] = tensor;
   }
-  // By the initializer's name, whose shape it has: exporters keep PyTorch's
-  // name there, unless an optimisation has made another tensor of it.
+  // By the name of the initializer, whose shape it has. Exporters keep
+  // PyTorch's name there, unless an optimization has made another tensor of it.
   for (const auto& [name, tensor] : result.gradients) {
     arrays["grad." + name] = tensor;
   }

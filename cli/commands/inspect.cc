@@ -39,10 +39,10 @@ struct InspectFlags {
     flags.Group("Optimizer");
     optimizer.AddTo(flags);
     flags.Group("Options");
-    flags.Switch("--json", &json, "as one JSON object");
+    flags.Switch("--json", &json, "print one JSON object");
     flags.Switch("--memory-report", &memory_report,
-                 "list what would live in memory where a step needs most of "
-                 "it; needs sizes of all axes");
+                 "list the values in memory when a step needs most of it; "
+                 "needs sizes of all axes");
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
@@ -169,7 +169,7 @@ void PrintInitializers(const ModelReport& report) {
     std::string name = row.fqn.empty() || row.fqn == row.name
                            ? row.name
                            : row.fqn + " (" + row.name + ")";
-    // The reason begins with the role, which has a column of its own.
+    // The reason begins with the role, which has its own column.
     std::string reason = row.reason;
     if (reason.starts_with(row.role + ": ")) {
       reason.erase(0, row.role.size() + 2);
@@ -195,7 +195,7 @@ std::vector<std::string> RecipesOf(const ModelReport& report) {
   return recipes;
 }
 
-// "rowwise = i:dyn_row_…", the name where it has one.
+// "rowwise = i:dyn_row_…"; with the name if the recipe has one.
 std::string NamedRecipe(const std::string& label) {
   for (const RecipePreset& preset : RecipePresets()) {
     if (RecipeText(PresetRecipe(preset.name)) != label) continue;

@@ -37,7 +37,7 @@ int Ops(const Arguments& arguments) {
               "bodies in standard ONNX.");
   MachineFlags machine;
   bool json = false;
-  flags.Switch("--json", &json, "as one JSON array");
+  flags.Switch("--json", &json, "print one JSON array");
   machine.AddTo(flags);
   flags.Example("onnx-fp8 ops");
   flags.Example("onnx-fp8 ops --json");

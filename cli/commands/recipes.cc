@@ -14,7 +14,7 @@ int Recipes(const Arguments& arguments) {
               "for; any item may be overridden.");
   MachineFlags machine;
   bool json = false;
-  flags.Switch("--json", &json, "as one JSON array");
+  flags.Switch("--json", &json, "print one JSON array");
   machine.AddTo(flags);
   flags.Example("onnx-fp8 recipes");
   flags.Example("onnx-fp8 recipes --json");

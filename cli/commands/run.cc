@@ -28,7 +28,7 @@ struct RunFlags {
   MachineFlags machine;
 };
 
-// The arrays of all files; undefined where the graph has no use for one.
+// The arrays of all files; undefined if the graph does not use an array.
 TensorMap ReadAll(const Graph& graph, const std::vector<std::string>& files,
                   const Budgets& budgets) {
   TensorMap arrays;
@@ -46,7 +46,7 @@ TensorMap ReadAll(const Graph& graph, const std::vector<std::string>& files,
 }
 
 // Splits `arrays` into feeds of the graph's inputs and new values of its
-// initializers: state comes as both an input and an initializer.
+// initializers; state is both an input and an initializer.
 TensorMap Bind(Graph& graph, const TensorMap& arrays) {
   TensorMap feeds;
   for (const auto& [name, array] : arrays) {

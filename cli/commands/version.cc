@@ -12,7 +12,7 @@ int Version(const Arguments& arguments) {
   Flags flags("version", "What this program and this machine are.");
   MachineFlags machine;
   bool json = false;
-  flags.Switch("--json", &json, "as one JSON object");
+  flags.Switch("--json", &json, "print one JSON object");
   machine.AddTo(flags);
   flags.Example("onnx-fp8 version");
   flags.Example("onnx-fp8 version --json");

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostValues = 20;  // in the text
 
-// State first, then what lies in the arena.
+// State first, then the kinds that lie in the arena.
 constexpr MemoryKind kOrder[] = {MemoryKind::kParameter,
                                  MemoryKind::kOptimizerState,
                                  MemoryKind::kFp8State,
@@ -37,7 +37,7 @@ std::string Key(MemoryKind kind) {
   return key;
 }
 
-// Whatever the plan does not place in an arena.
+// The bytes of values that the plan does not place in an arena.
 size_t OutsideArenas(const MemoryReport& report) {
   size_t all = 0;
   for (const LiveValue& value : report.live) all += value.bytes;

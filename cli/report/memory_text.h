@@ -11,14 +11,14 @@
 
 namespace onnx_fp8 {
 
-// Of the process that ran the plan.
+// Memory of the process that ran the plan.
 struct ProcessMemory {
   size_t peak = 0;    // resident, as the system counts
-  size_t arenas = 0;  // of the plans that count as known: the reported one
+  size_t arenas = 0;  // of the plans whose content is known: the reported one
 
-  // What the report does not see: packed operands of matrix products, buffers
-  // of threads, other plans, the program and its libraries. 0 where not all of
-  // the arena was ever touched.
+  // Memory that the report does not see: packed operands of matrix products,
+  // buffers of threads, other plans, the program and its libraries. 0 if a part
+  // of the arena was never touched.
   size_t Other(const MemoryReport& report) const;
 };
 

@@ -71,7 +71,7 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   return memory;
 }
 
-// Adds the time of its life to `seconds`.
+// Adds the time of its own life to `seconds`.
 class Stopwatch {
  public:
   explicit Stopwatch(double* seconds) : seconds_(*seconds) {}
@@ -149,8 +149,8 @@ class Reporter {
     for (const auto& [glob, recipe] : options_.filter.recipes) add(recipe);
   }
 
-  // Bounds of the scales look like weights to the rule, and in a step all that
-  // is trained is bound.
+  // To the rule, bounds of the scales look like weights, and a step binds
+  // everything that is trained.
   void TrainNothingOfOurs() {
     for (InitializerReport& row : initializers_) {
       bool ours = written_ != Written::kForward ||
@@ -198,7 +198,7 @@ class Reporter {
     }
   }
 
-  // Open axes without a name get the one that --shape knows.
+  // An open axis without a name gets the name by which --shape knows it.
   void FindOpenAxes(Shapes& shapes) {
     for (InputInfo& input : report_.inputs) {
       const Shape& shape = shapes.at(input.name);
@@ -215,7 +215,7 @@ class Reporter {
     }
   }
 
-  // `any_m`: the shapes are made up.
+  // `any_m`: the shapes are invented.
   StepGraph Build(const Shapes& shapes, bool any_m = false) {
     Stopwatch stopwatch(&report_.seconds.step_graph);
     StepSource source{
@@ -233,7 +233,7 @@ class Reporter {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
       } catch (const Error& error) {
-        // The forward half may be sound all the same.
+        // The forward part may still be valid.
         source.loss.kind.clear();
         StepGraph forward =
             BuildStepGraph(source, StepKind::kEval, shapes, false, values_);
@@ -309,8 +309,8 @@ class Reporter {
     }
   }
 
-  // Two builds with small sizes in place of the open axes; what differs
-  // between them depends on the axes.
+  // Builds twice, with two sets of small sizes in place of the open axes; sizes
+  // that differ between the two builds depend on the axes.
   void Open(const Shapes& shapes) {
     std::map<std::string, int64_t> at_a, at_b;
     int64_t a = 2;

@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 
 // A size in a model with open axes: a number, or a text in terms of the axes
-// ("batch·seq", "?" where it is no product of them).
+// ("batch·seq"; "?" if it is no product of them).
 struct SizeText {
   int64_t value = -1;  // -1: open
   std::string text;
@@ -26,8 +26,8 @@ struct GemmReport {
   bool fp8 = false;
   std::string reason;
   std::optional<double> speedup;  // of its layer, as --auto-filter sees it
-  // Of "k" and "n" those that CUDA wants to be multiples of 16 (or of a block)
-  // and that are not. M is free; it is the K of wgrad.
+  // "k", "n" or both, if CUDA wants them to be multiples of 16 (or of a block)
+  // and they are not. M is free; it is the K of wgrad.
   std::string padding;
   std::string recipe;  // of FP8 products: RecipeText
 };
@@ -39,15 +39,15 @@ struct InitializerRow {
   size_t bytes;
 };
 
-// What training needs, in bytes. The last three lie in the arena.
+// The memory that training needs, in bytes. The last three lie in the arena.
 struct MemoryForecast {
   size_t parameters = 0, moments = 0, scaling = 0, arena = 0, naive = 0;
   size_t gradients = 0, saved = 0, fp8_copies = 0;
   size_t total() const { return parameters + moments + scaling + arena; }
 };
 
-// Where the time of making a report went; the step graph's includes that of
-// specialising (SpecialiseReport).
+// The times of the parts of making a report. The step graph's time includes
+// that of specializing (SpecialiseReport).
 struct ReportSeconds {
   double read = 0, step_graph = 0, plan = 0;
 };
@@ -65,18 +65,19 @@ struct ModelReport {
   std::vector<PassSeconds> passes;
 };
 
-// Reads the model and builds its training step (without a loss in `options`:
-// that of the sum of its first float output; where an op has no gradient: the
-// forward graph, with a note; of a file that `rewrite` has made: the file as it
-// is, with a note). `axes`: sizes of dynamic axes by name; `values`: of inputs
-// that decide branches or sizes. Open axes
-// leave their names in the sizes of the products, and no forecast. Errors: what
-// import finds wrong; UsageError for an axis or input that there is not.
+// Reads the model and builds its training step. Without a loss in `options`,
+// the loss is the sum of the model's first float output. If an op has no
+// gradient, it builds the forward graph, with a note. A file that `rewrite` has
+// made is taken as it is, with a note. `axes`: sizes of dynamic axes by name.
+// `values`: of inputs that decide branches or sizes. Open axes leave their
+// names in the sizes of the products, and there is no forecast. Errors: those
+// of import; UsageError for an axis or input that does not exist.
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,
                             const InputValues& values = {});
 
-// A size that is `a` when the axes have the sizes `at_a`, and `b` at `at_b`.
+// A size that is `a` if the axes have the sizes `at_a`, and `b` if they have
+// `at_b`.
 SizeText Generalise(int64_t a, int64_t b,
                     const std::map<std::string, int64_t>& at_a,
                     const std::map<std::string, int64_t>& at_b);

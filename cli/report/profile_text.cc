@@ -15,11 +15,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostNodes = 20;  // in the text
 
-// 0 where nothing is there to be divided by.
+// x / y, or 0 if there is nothing to divide by.
 double Ratio(double x, double y) { return y > 0 ? x / y : 0; }
 
-// Rates of one node, in thousand millions per second, and as shares of what the
-// machine reaches.
+// Rates of one node, in thousand millions per second, and as shares of the
+// speed that the machine reaches.
 struct Rates {
   Rates(const NodeProfile& node, const MachinePeaks& peaks)
       : flops(Ratio(node.flops, node.milliseconds * 1e6)),

@@ -41,7 +41,7 @@ void Progress::Copy(const ExternalCopy& copy) {
 void Progress::Line(const std::function<std::string()>& text, bool last) {
   Clock::time_point now = Clock::now();
   if (now < next_ && !last) return;
-  // A terminal is rewritten at most ten times a second.
+  // A line on a terminal is rewritten at most ten times a second.
   next_ = now + std::chrono::milliseconds(terminal_ ? 100 : 10000);
   if (terminal_) {
     out_ << "\r" << text() << "\x1b[K" << std::flush;

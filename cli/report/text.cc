@@ -12,7 +12,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Code points of UTF-8.
+// Number of code points of UTF-8.
 size_t Width(const std::string& text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -118,7 +118,9 @@ std::string Printable(const std::string& message) {
     bool fine = size > 0;
     for (size_t k = 1; k < size; ++k) fine &= (byte(i + k) & 0xC0) == 0x80;
     if (size == 1) fine = (lead >= 0x20 && lead != 0x7F) || lead == '\n';
-    if (lead == 0xC2) fine &= byte(i + 1) >= 0xA0;  // the controls of Latin 1
+    if (lead == 0xC2)
+      fine &= byte(i + 1) >= 0xA0;  // Latin 1's control
+                                    // characters
     if (fine) {
       text.append(message, i, size);
       i += size;

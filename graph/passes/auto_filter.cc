@@ -44,7 +44,7 @@ Prediction OnH100(const SpeedTable& table, const Recipe& recipe, int64_t m,
   return {speedup >= 1, speedup, "h100: " + Times(speedup)};
 }
 
-// How often an operand is quantised for its two uses.
+// How often an operand is quantized for its two uses.
 int Copies(const OperandRecipe& first, const OperandRecipe& second) {
   int copies = !first.high_precision + !second.high_precision;
   bool shared = first == second &&
@@ -54,7 +54,7 @@ int Copies(const OperandRecipe& first, const OperandRecipe& second) {
 
 Prediction Measured(const SpeedTable& table, const Recipe& r, int64_t m,
                     int64_t k, int64_t n) {
-  // What is not known is large: the speeds are the same from there on.
+  // An unknown M counts as large: the speeds stay the same from there on.
   if (m < 0) m = table.fp32.m.back();
   double operations = 2.0 * static_cast<double>(m) * static_cast<double>(k) *
                       static_cast<double>(n);
@@ -84,7 +84,7 @@ Prediction Measured(const SpeedTable& table, const Recipe& r, int64_t m,
 
 Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,
                         int64_t m, int64_t k, int64_t n) {
-  // A product of nothing takes no time.
+  // An empty product takes no time.
   if (m == 0 || k < 1 || n < 1) return {true, {}, ""};
   return table.measured() ? Measured(table, recipe, m, k, n)
                           : OnH100(table, recipe, m, k, n);

@@ -17,22 +17,23 @@ struct Prediction {
   std::string reason;             // "h100: 0.64x", "h100: K <= 4096, N <= 1024"
 };
 
-// For y (M,N) = x (M,K) w (K,N) and its gradients; m -1: not known, which is
-// taken as large.
+// For y (M,N) = x (M,K) w (K,N) and its gradients. m = -1 means that M is not
+// known; it is then taken as large.
 //
 // h100: torchao's thresholds on K and N (torchao/float8/float8_linear_utils.py)
-// for scales of whole tensors, and for rows where M is not known; else its
-// table for rowwise. Both also for what keeps wgrad in high precision, where
-// torchao has none: it does not gain more than 1.5 then, two products of three.
+// for scales of whole tensors, and for rows if M is not known; else its table
+// for rowwise. torchao has no figures for recipes with wgrad in high precision.
+// They get the same ones, with a speed-up of at most 1.5: two products of three
+// gain.
 //
-// A measured table: the time of the three products, and of quantising each
+// A measured table: the time of the three products, and of quantizing each
 // operand as often as the recipe needs, against that of three fp32 products.
 //
-// REQUIRES: a recipe that CheckKnown lets pass.
+// REQUIRES: a recipe that passed CheckKnown.
 Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,
                         int64_t m, int64_t k, int64_t n);
 
-// Errors: a recipe that the table knows nothing of (h100 and blocks).
+// Errors: the table has no figures for the recipe (h100 and blocks).
 void CheckKnown(const SpeedTable& table, const Recipe& recipe);
 
 }  // namespace onnx_fp8

@@ -11,7 +11,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// A note names so many layers.
+// A note names at most this many layers.
 constexpr size_t kNamed = 8;
 
 struct Norm {
@@ -26,7 +26,7 @@ void Collect(Graph& graph, std::vector<Norm>* norms) {
   }
 }
 
-// In training mode the op must give its next statistics too.
+// In training mode the op must also return its next statistics.
 void NormaliseByBatch(Graph& graph, Node* node) {
   node->attributes["training_mode"] = int64_t{1};
   for (size_t i : {1, 2}) {
@@ -38,7 +38,7 @@ void NormaliseByBatch(Graph& graph, Node* node) {
   }
 }
 
-// PyTorch's name of the layer where its scale has kept one.
+// PyTorch's name of the layer, if its scale has kept one.
 std::string LayerName(const Node& node) {
   const Value* scale = node.in(1);
   std::string suffix = ".weight";

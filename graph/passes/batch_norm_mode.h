@@ -8,11 +8,11 @@
 
 namespace onnx_fp8 {
 
-// Sets training_mode of every BatchNormalization, those of subgraphs included,
-// as `mode` wants it. Returns a note for people, or "": which layers a file
-// exported for inference keeps from training, or that there is none to train.
-// Run it before MarkParameters, for which running statistics are state only
-// where they move.
+// Sets training_mode of every BatchNormalization, also in subgraphs, as `mode`
+// says. Returns a note for people, or "". The note names layers that do not
+// train because the file was exported for inference, or says that there is none
+// to train. Run it before MarkParameters: running statistics are state there
+// only if they move.
 std::string SetBatchNormMode(Graph& graph, BatchNormMode mode);
 
 }  // namespace onnx_fp8

@@ -14,7 +14,7 @@ Value* AsTensor(const Node& node, const Entry& entry) {
   return entry.value;
 }
 
-// The body of a Loop that hands its condition on, so that the trip count alone
+// Whether a Loop's body passes its condition on, so that the trip count alone
 // decides.
 bool NeverEndsEarly(const Graph& body) {
   const Value* going = body.outputs[0];
@@ -28,7 +28,7 @@ bool NeverEndsEarly(const Graph& body) {
 
 }  // namespace
 
-// Errors: more than is left, before an iteration is walked in vain.
+// Errors: the iterations cost more than is left. Checked before any is walked.
 void Specialiser::RequireVisits(const Node& node, const Graph& body,
                                 int64_t trips) {
   auto each = static_cast<int64_t>(body.nodes().size()) + 1;
@@ -51,8 +51,8 @@ bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
   return true;
 }
 
-// Inputs from `first` on that a loop hands from one iteration to the next, and
-// on to as many outputs.
+// The inputs from `first` on, which a loop passes from one iteration to the
+// next, and finally to as many outputs.
 std::vector<Entry> Specialiser::Carried(Scope& scope, const Node& node,
                                         size_t first, size_t count) {
   Check(node.outputs().size() >= count, "[", node.Where(),
@@ -120,13 +120,16 @@ Value* Specialiser::Select(const Node& node, Value* condition, const Entry& yes,
         "[", node.Where(),
         "] the condition depends on data; expected both "
         "branches to give tensors of one shape");
-  // A condition may be a vector of one element; the result's rank must not be
-  // raised by it.
+  // The condition may be a vector of one element; it must not raise the rank of
+  // the result.
   Value* scalar =
       Emit(node, "Reshape", {condition, Constant(Tensor::Ints({}), "shape")});
   return Emit(node, "Where", {scalar, yes.value, no.value});
 }
 
+// Operands: trip count, condition, carried values. Operands of the body:
+// iteration, condition, carried values. Its results: condition, carried values,
+// and one slice for each scanned output.
 void Specialiser::VisitLoop(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   Check(body != nullptr && node.inputs().size() >= 2, "[", node.Where(),
@@ -167,6 +170,8 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
   }
 }
 
+// Operands: carried states, then the inputs that are read slice by slice. The
+// body returns the states and one slice for each scanned output.
 void Specialiser::VisitScan(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   size_t scans = static_cast<size_t>(node.Int("num_scan_inputs", 0));

@@ -12,7 +12,7 @@ namespace {
 
 using Values = absl::flat_hash_set<const Value*>;
 
-// Every value that outputs and state depend on.
+// Every value on which outputs and state depend.
 Values LiveValues(const Graph& graph) {
   Values live;
   std::vector<const Value*> todo(graph.outputs.begin(), graph.outputs.end());
@@ -45,8 +45,8 @@ void RemoveDeadCode(Graph& graph) {
         node.outputs(), [&](Value* value) { return live.contains(value); });
     if (!needed) dead.push_back(&node);
   }
-  // Dead nodes read one another: first cut all, then remove all. The last comes
-  // first, as use lists like it.
+  // Dead nodes read one another: first cut all edges, then remove all nodes,
+  // the last node first, which is cheap for the use lists.
   for (Node* node : dead | std::views::reverse) {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       graph.SetInput(node, i, nullptr);

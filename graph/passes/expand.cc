@@ -27,10 +27,10 @@ class NoEvaluator : public Evaluator {
 
 struct Body {
   onnx::FunctionProto function;
-  int opset;  // that its nodes were written for
+  int opset;  // opset for which its nodes were written
 };
 
-// The newest of the versions that is no newer than `opset`.
+// The newest version that is not newer than `opset`.
 int NewestUpTo(const std::vector<int>& versions, int opset) {
   int newest = 0;
   for (int version : versions) {
@@ -80,7 +80,7 @@ Body FunctionOf(const Node& node, int opset) {
   return body;
 }
 
-// What a reference to an attribute of the function stands for.
+// The values of the function's attributes, for references to them.
 using Given = std::map<std::string, onnx::AttributeProto>;
 
 Given GivenAttributes(const Node& node, const Body& body, int opset) {
@@ -107,7 +107,7 @@ void ResolveReferences(onnx::NodeProto* node, const Given& given) {
   for (onnx::AttributeProto& attribute : *node->mutable_attribute()) {
     if (!attribute.ref_attr_name().empty()) {
       auto it = given.find(attribute.ref_attr_name());
-      if (it == given.end()) continue;  // an optional one left out
+      if (it == given.end()) continue;  // an omitted optional attribute
       onnx::AttributeProto copy = it->second;
       copy.set_name(attribute.name());
       *resolved.Add() = std::move(copy);
@@ -139,7 +139,7 @@ void LiftConstants(Graph& graph) {
 }
 
 // The body as a graph of its own. Input i is called "in.i", and is an
-// initializer where the node's is a constant.
+// initializer if the node's input is a constant.
 void FillBodyGraph(Graph& graph, const Node& node, int opset) {
   Body body = FunctionOf(node, opset);
   graph.file = node.Where();
@@ -214,7 +214,7 @@ std::vector<Value*> CopyBody(Graph& graph, Node& node, const Graph& body) {
   return outputs;
 }
 
-// `output` becomes the result of the node that computes `result`.
+// Makes `output` the result of the node that computes `result`.
 void TakeOver(Graph& graph, Value* output, Value* result) {
   output->dtype = result->dtype;
   output->shape = result->shape;

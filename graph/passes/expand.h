@@ -7,17 +7,17 @@
 
 namespace onnx_fp8 {
 
-// True if the node's op is defined by other ops: an op of ours, or a function
-// of the newest ONNX operator set.
+// True if other ops define the node's op: an op of ours, or a function of the
+// newest ONNX operator set.
 bool HasBody(const Node& node);
 
-// Replaces the node by the body of its op. Its outputs stay the same values;
-// the new nodes take its place and its metadata, and the values between them
-// have shapes and fresh names. What the body computes from shapes and
-// constants alone becomes constants, as far as `evaluator` can compute it.
+// Replaces the node by the body of its op. Its outputs stay the same values.
+// The new nodes take its place and its metadata; the values between them have
+// shapes and fresh names. Values that the body computes from shapes and
+// constants alone become constants, as far as `evaluator` can compute them.
 // Functions that the body calls stay nodes. `spending`: as Specialise's.
 // REQUIRES: concrete input shapes. Errors: no body; a shape in the body that
-// stays open; a budget that is used up.
+// stays unknown; a budget that is used up.
 void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator = nullptr,
                 Spending* spending = nullptr);
 

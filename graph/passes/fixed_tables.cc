@@ -28,8 +28,8 @@ bool Holds(DType dtype, const Tensor& numbers) {
   return true;
 }
 
-// What rounding may have changed of a² + b². The numbers tell what they were
-// rounded to: models of half types compute in float.
+// How far rounding may have moved a² + b² from 1. The numbers themselves tell
+// whether they were rounded to a half type: such models compute in float.
 double Tolerance(const Tensor& data) {
   Tensor sample = Sample(data);
   return Holds(DType::kBFloat16, sample)  ? 3e-2
@@ -50,8 +50,8 @@ bool OnUnitCircle(int64_t n, double tolerance, F element, G other) {
   return n >= 8 && 2 * plain >= n;
 }
 
-// A mask hides something from its first row already; weights may be too large
-// to be read whole.
+// The first row of a mask already hides something. (Weights may be too large to
+// be read whole.)
 bool IsMask(const Tensor& data) {
   if (data.rank() < 2) return false;
   for (int64_t i = 0; i < data.dim(-1); ++i) {
@@ -84,8 +84,9 @@ bool ArePair(const Tensor& a, const Tensor& b) {
       [&](int64_t i) { return DoubleAt(b, i); });
 }
 
-// Row k is w · cos(2πk i / n), and the one half of all rows later w · sin or
-// its opposite; w, the window, is the row of frequency 0.
+// Row k of the first half of the rows is w · cos(2πk i / n), and the same row
+// of the second half is w · sin or its opposite. The window w is the row of
+// frequency 0.
 bool IsFourierBasis(const Tensor& data) {
   int64_t n = data.rank() < 2 ? 0 : data.dim(-1);
   if (n < 8 || data.size() % (2 * n) != 0) return false;
@@ -113,8 +114,8 @@ bool IsFourierBasis(const Tensor& data) {
   return plus || minus;
 }
 
-// The numbers along one axis if they are positive and fall and all rows are
-// alike; else nothing.
+// The numbers along one axis, if they are positive and fall and all rows are
+// alike; else empty.
 std::vector<double> Falling(const Tensor& data) {
   std::vector<int64_t> strides = Strides(data.shape());
   for (int64_t axis = 0; axis < data.rank(); ++axis) {
@@ -152,8 +153,8 @@ bool AreFalling(const Tensor& tensor) { return !Falling(tensor).empty(); }
 std::unordered_map<const Value*, std::string> FixedTables(
     const std::vector<HeldTensor>& tensors) {
   std::unordered_map<const Value*, std::string> found;
-  // By shape and the square of the first element, so that a partner is found
-  // without trying them all.
+  // By shape and the square of the first element, to find a partner without
+  // trying all tensors.
   std::map<Shape, std::multimap<double, const HeldTensor*>> single;
   for (const HeldTensor& tensor : tensors) {
     const auto& [value, data] = tensor;

@@ -22,7 +22,7 @@ Permutation IdentityOf(size_t rank) {
   return perm;
 }
 
-// Nothing if the attribute is no permutation, or left out at unknown rank.
+// Nothing if the attribute is no permutation, or missing at unknown rank.
 std::optional<Permutation> PermOf(const Node& node) {
   const Value& x = *node.in(0);
   if (!node.Has("perm")) {
@@ -73,7 +73,8 @@ void FoldIntoGemm(Graph& graph, Node& gemm) {
   }
 }
 
-// What is needed without being in a use list; subgraphs read by name.
+// Values that are needed without a use list that says so; subgraphs read by
+// name.
 std::unordered_set<const Value*> Needed(const Graph& graph) {
   std::vector<Value*> captured = graph.CapturedBySubgraphs();
   std::unordered_set<const Value*> needed(captured.begin(), captured.end());

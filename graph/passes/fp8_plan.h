@@ -10,16 +10,16 @@
 
 namespace onnx_fp8 {
 
-// What the FP8 rewrite of a graph did.
+// Results of the FP8 rewrite of a graph.
 struct Fp8Plan {
   std::vector<GemmDecision> decisions;
   std::vector<ScaleSlot> slots;  // delayed and static scaling only
-  // The amaxes that move no slot, rank 0 each, and for slots and others in this
-  // order what they are of: "blocks.0.fc.weight forward input".
+  // The amaxes that belong to no slot, each of rank 0. Labels of slots, then of
+  // these amaxes, in this order: "blocks.0.fc.weight forward input".
   std::vector<Value*> amaxes;
   std::vector<std::string> labels;
-  // State: slot i is at i of scale (N) and history (H,N); null without slots,
-  // history and q_max without delayed ones.
+  // State: slot i is entry i of scale (N) and column i of history (H,N). All
+  // are null without slots; history and q_max are null without delayed slots.
   Value* scale = nullptr;
   Value* history = nullptr;
   Value* q_max = nullptr;

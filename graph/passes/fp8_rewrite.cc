@@ -75,7 +75,8 @@ class Rewriter {
     std::vector<Value*> in;
     for (size_t i : {0, 1}) {
       int slot = static_cast<int>(swapped ? 1 - i : i);
-      // The first operand's columns are summed over, the second one's rows.
+      // The sum runs over the first operand's columns and the second one's
+      // rows.
       bool along_columns = operands[i].transposed == (i == 1);
       copies[i] =
           copies_.Get(b, decision, operands[i].value, slot, along_columns);

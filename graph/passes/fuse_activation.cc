@@ -19,7 +19,7 @@ constexpr double kCubic = 0.044715;
 bool Near(double x, double y) { return std::fabs(x - y) <= 1e-6 * y; }
 
 // The x of √(2/π) (x + 0.044715 x³), however its powers are written; null if
-// `u` is not that.
+// `u` has another form.
 Value* TanhArgument(const Value* u) {
   if (!u->producer) return nullptr;
   auto outer = FactorOf(*u->producer);

@@ -5,12 +5,12 @@
 
 namespace onnx_fp8 {
 
-// Activations that exporters write out become one op each:
+// Fuses activations that exporters write out into one op each:
 // - x (1 + erf(x/√2)) / 2, in any order of its factors: Gelu;
 // - x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2: Gelu<approximate="tanh">;
 // - x sigmoid(x): our Silu; times another tensor of its shape: our SwiGLU.
-// Other uses of what lies between leave it as it is. Results differ by rounding
-// of the parts.
+// If other nodes read a value in between, nothing is fused. Results differ by
+// the rounding of the parts.
 void FuseActivations(Graph& graph);
 
 }  // namespace onnx_fp8

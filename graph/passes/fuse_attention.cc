@@ -13,11 +13,11 @@
 namespace onnx_fp8 {
 namespace {
 
-// A score of this or less counts for nothing beside others.
+// A score of this or less has no effect beside others.
 constexpr double kHidden = -1e9;
 
-// True if x is a lower triangle over all of the scores (…,T,T), its other axes
-// 1: seen(x[i][j]) where j <= i, hidden(x[i][j]) where j > i.
+// True if x is a lower triangle over all of the scores (…,T,T), with 1 for the
+// other axes: seen(x[i][j]) where j <= i, hidden(x[i][j]) where j > i.
 template <typename T, typename Seen, typename Hidden>
 bool IsTriangle(const Tensor& x, const Value& scores, Seen seen,
                 Hidden hidden) {
@@ -63,7 +63,7 @@ class Fuser {
   }
 
  private:
-  // From the operand of the softmax up to the product.
+  // Walks from the operand of the softmax up to the product.
   std::optional<Scores> FindScores(Builder& b, Value* x) {
     Scores s;
     while (true) {
@@ -78,7 +78,7 @@ class Fuser {
         s.scale *= factor->first;
         next = factor->second;
       } else if (s.scale != 1) {
-        return {};  // a mask that is scaled too
+        return {};  // the mask is scaled too
       } else if (node->Is("Add")) {
         next = ReadAdd(b, *node, s);
       } else if (node->Is("Where")) {
@@ -93,7 +93,7 @@ class Fuser {
     s.bias = s.bias ? b.Add(s.bias, bias) : bias;
   }
 
-  // The scores below a mask that is added; null if there is none.
+  // The scores to which a mask is added; null if there is none.
   Value* ReadAdd(Builder& b, const Node& node, Scores& s) {
     for (size_t i : {0, 1}) {
       Value *mask = node.in(i), *rest = node.in(1 - i);
@@ -118,7 +118,7 @@ class Fuser {
     for (size_t i : {1, 2}) {
       auto fill = NumberIn(node.in(i));
       if (!fill || *fill > kHidden) continue;
-      bool where_true = i == 1;  // hidden is what the mask marks
+      bool where_true = i == 1;  // the mask marks the hidden scores
       auto seen = [&](bool m) { return m != where_true; };
       auto hidden = [&](bool m) { return m == where_true; };
       if (mask->is_constant() &&
@@ -135,7 +135,7 @@ class Fuser {
     return nullptr;
   }
 
-  // Looks through factors, which go into the scale.
+  // Skips factors, which are multiplied into the scale.
   static Value* Unscaled(Value* x, Scores& s) {
     while (x->producer) {
       auto factor = FactorOf(*x->producer);
@@ -146,8 +146,8 @@ class Fuser {
     return x;
   }
 
-  // x (B,G,S,D) where `repeated` (B,H,S,D) has each of x's heads H/G times in
-  // turn; else `repeated` itself.
+  // Returns x (B,G,S,D) if `repeated` (B,H,S,D) holds each head of x H/G times
+  // in a row; else `repeated` itself.
   static Value* Unrepeated(Value* repeated) {
     const Node* join = repeated->producer;
     if (!join || !join->Is("Reshape")) return repeated;
@@ -169,11 +169,11 @@ class Fuser {
     return fits ? Unsliced(x) : repeated;
   }
 
-  // Looks through Slices of everything.
+  // Skips Slices that take everything.
   static Value* Unsliced(Value* x) {
     while (x->producer && x->producer->Is("Slice") &&
            x->producer->in(0)->shape == x->shape) {
-      // Steps of -1 would turn it round.
+      // A step of -1 would reverse it.
       const Value* steps = x->producer->in(4);
       if (steps && (!steps->is_constant() ||
                     !std::ranges::all_of(ToInts(steps->data),

@@ -6,12 +6,12 @@
 namespace onnx_fp8 {
 
 // softmax(scale · q kᵀ + mask) v, as exporters write it, becomes one of our
-// Attention ops (graph/schemas/attention.cc). Covered are scalar factors at the
-// scores, q or k; masks by Add or Where that depend on nothing that is trained
-// or differentiated, a constant lower triangle as `causal`; heads of k and v
-// that are repeated for several of q. Other uses of what lies between leave it
-// as it is, so does a Dropout of the probabilities. Results differ by the
-// rounding of sums. REQUIRES: concrete shapes.
+// Attention ops (graph/schemas/attention.cc). Scalar factors may be at the
+// scores, q or k. Masks by Add or Where must not depend on anything that is
+// trained or differentiated; a constant lower triangle becomes `causal`. Heads
+// of k and v may be repeated for several heads of q. If other nodes read a
+// value in between, or a Dropout follows the probabilities, nothing is fused.
+// Results differ by the rounding of sums. REQUIRES: concrete shapes.
 void FuseAttention(Graph& graph);
 
 }  // namespace onnx_fp8

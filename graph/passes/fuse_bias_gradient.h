@@ -5,8 +5,8 @@
 
 namespace onnx_fp8 {
 
-// The gradient of a GELU or SiLU and its sum over all rows, which is that of
-// the bias added before, become one op (GeluBiasGrad and its like). Values keep
+// The gradient of a GELU or SiLU and its sum over all rows (the gradient of the
+// bias added before) become one op (GeluBiasGrad and its like). Values keep
 // their identity. REQUIRES: concrete shapes. For graphs with a backward.
 void FuseBiasGradients(Graph& graph);
 

@@ -6,8 +6,8 @@
 namespace onnx_fp8 {
 
 // SoftmaxCrossEntropyLoss of scores (N,C), the mean without weights, becomes
-// our CrossEntropy, which keeps one number per sample for the backward instead
-// of all logarithms. Those whose logarithms something reads stay.
+// our CrossEntropy. That op keeps one number per sample for the backward
+// instead of all logarithms. A loss whose logarithms something reads stays.
 void FuseLoss(Graph& graph);
 
 }  // namespace onnx_fp8

@@ -10,7 +10,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The x of x², null if it is no square.
+// The x of x²; null if it is no square.
 Value* SquareOf(const Value* square) {
   const Node* node = square->producer;
   if (!node) return nullptr;
@@ -27,8 +27,8 @@ bool IsMeanOfLastAxis(const Node& node) {
   return axis == -1 || axis == rank - 1;
 }
 
-// What multiplies x with 1 / root: x · Reciprocal(root), x · (1 / root) or
-// x / root; null if nothing does, or not that alone.
+// The node that multiplies x with 1 / root: x · Reciprocal(root), x · (1 /
+// root) or x / root. Null if there is none, or if others read the root too.
 Node* Normalised(const Graph& graph, Value* root, const Value* x) {
   if (!IsReadOnce(graph, root)) return nullptr;
   Node* node = root->uses[0];
@@ -65,7 +65,7 @@ void Visit(Graph& graph, Node& mean) {
   ReplaceWith(graph, *last, y);
 }
 
-// norm(a + b) where others read the sum too: the residual stream.
+// Fuses norm(a + b) if other nodes read the sum too: the residual stream.
 void FuseResidual(Graph& graph, Node& norm) {
   bool layer = norm.Is("LayerNormalization");
   Value *x = norm.in(0), *y = norm.out(0);

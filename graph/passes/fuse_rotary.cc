@@ -16,8 +16,8 @@ std::optional<int64_t> IntIn(const Value* value) {
   return ToInts(value->data)[0];
 }
 
-// The x whose first (`half` 0) or second half of the last axis `part` is; null
-// if it is none.
+// Returns x if `part` is the first (`half` 0) or second half of x's last axis;
+// else null.
 Value* WholeOf(const Value* part, int64_t half) {
   const Node* node = part->producer;
   if (!node || !node->in(0)->concrete() || node->in(0)->rank() < 1) {
@@ -54,12 +54,12 @@ Value* Turned(const Value* value) {
   return x && WholeOf(join->in(1), 0) == x ? x : nullptr;
 }
 
-// One axis of four is for heads, the other in the middle for positions.
+// Of four axes, one of the middle two is for heads, the other for positions.
 struct Axes {
   int64_t heads, positions;
 };
 
-// Where t (cos or sin) is the same for all heads of x; none where it is not.
+// The axes of t (cos or sin) if it is the same for all heads of x; else none.
 std::optional<Axes> AxesOf(const Value* t, const Value* x) {
   Shape four = *t->shape;
   if (four.size() > 4) return {};
@@ -76,6 +76,8 @@ Value* PerPosition(Builder& b, Value* t, const Value* x, const Axes& axes) {
   return b.Reshape(t, {batches, x->dim(axes.positions), x->dim(3)});
 }
 
+// `sum` = x cos + Turned(x) sin, with the operands in any order: `straight` is
+// x cos, `across` is Turned(x) sin.
 void Visit(Graph& graph, FixedValues& fixed, Node& sum) {
   for (size_t i : {0, 1}) {
     const Node *across = sum.in(i)->producer,

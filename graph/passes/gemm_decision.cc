@@ -13,7 +13,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// What the patterns of a filter are held against.
+// The names that the patterns of a filter are compared with.
 std::vector<std::string> LayerNames(const GemmDecision& d,
                                     const ParameterNames& names) {
   std::vector<std::string> all;
@@ -34,7 +34,7 @@ bool HasPart(const std::string& part, const std::string& name) {
   return name.find(part) != std::string::npos;
 }
 
-// Holds the filter against layers, and remembers which patterns matched one.
+// Applies the filter to layers, and remembers which patterns matched one.
 class Filter {
  public:
   explicit Filter(const Fp8Spec& spec)
@@ -55,11 +55,11 @@ class Filter {
            });
   }
 
-  // Sets d's recipe, or else its reason and false.
+  // Sets d's recipe and returns true, or sets its reason and returns false.
   bool Admits(GemmDecision* d) {
     const GemmFilter& f = spec_.filter;
     std::vector<std::string> names = LayerNames(*d, spec_.names);
-    // All are held against it, so that each is seen to match.
+    // Every pattern is tried, so that each is seen to match.
     size_t filtered = First(f.filter_fqns, names, HasPart, &fqns_);
     size_t excluded = First(f.exclude, names, MatchesGlob, &exclude_);
     size_t included = First(f.include, names, MatchesGlob, &include_);
@@ -119,11 +119,11 @@ class Filter {
   }
 
   const Fp8Spec& spec_;
-  std::vector<std::string> globs_;  // of recipes
+  std::vector<std::string> globs_;  // globs of recipes
   Matched fqns_, include_, exclude_, recipes_;
 };
 
-// Delayed scales move all at once, so there is one rule for them.
+// Delayed scales move all together, so they have one rule.
 void CheckSpec(const Fp8Spec& spec) {
   auto check = [&](const Recipe& recipe) {
     std::string where = "[recipe " + RecipeText(recipe) + "]";
@@ -143,7 +143,7 @@ void CheckSpec(const Fp8Spec& spec) {
   for (const auto& [glob, recipe] : spec.filter.recipes) check(recipe);
 }
 
-// Why the product can't run in FP8 under any recipe; "" if it can.
+// The reason why the product can't run in FP8 under any recipe; "" if it can.
 std::string Obstacle(const GemmInfo& gemm) {
   const Node& node = *gemm.node;
   auto rank = [&](int slot) {
@@ -170,7 +170,7 @@ void Decide(GemmDecision* d, Filter& filter) {
   if (!filter.enabled()) {
     d->reason = "recipe off";
   } else if (!filter.Admits(d)) {
-    d->recipe = Recipe();  // Admits has said why
+    d->recipe = Recipe();  // Admits has set the reason
   } else if (OperandOf(d->recipe, d->gemm, 0).high_precision) {
     d->reason = Concat(Name(d->gemm.role), " in high precision");
   } else {
@@ -186,18 +186,19 @@ struct LayerSize {
 };
 
 LayerSize SizeOf(const GemmInfo& forward) {
-  // A weight on the left gives the layer's transpose.
+  // With the weight on the left the product is the layer's transpose.
   if (forward.weight_slot == 0) return {forward.n, forward.k, forward.m};
   return {forward.m, forward.k, forward.n};
 }
 
-// Takes back what FP8 would make slower, whole layers at a time.
+// Puts layers that FP8 would make slower back to high precision, as whole
+// layers.
 void FilterBySpeed(const Fp8Spec& spec, std::vector<GemmDecision>* decisions) {
   std::map<const Value*, Prediction> layers;
   for (const GemmDecision& d : *decisions) {
     if (d.gemm.role != GemmRole::kForward || !d.recipe.enabled()) continue;
     auto [m, k, n] = SizeOf(d.gemm);
-    // Of a layer that runs several times the first run counts.
+    // If a layer runs several times, the first run counts.
     if (layers.contains(d.gemm.weight)) continue;
     layers[d.gemm.weight] =
         PredictLayer(*spec.filter.speeds, d.recipe, spec.any_m ? -1 : m, k, n);

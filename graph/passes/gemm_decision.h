@@ -20,7 +20,7 @@ struct Fp8Spec {
   GemmFilter filter = {};
   ParameterNames names = {};  // for the filter; may be empty
   StaticScales scales = {};
-  bool any_m = false;  // the graph's M stands for all sizes
+  bool any_m = false;  // the graph's M stands for any size
 };
 
 // Whether a GEMM runs in FP8 and why (not).
@@ -31,27 +31,27 @@ struct GemmDecision {
   std::string fqn;     // of the weight; "" for kNone
   bool fp8 = false;
   std::string reason;  // "linear", "attention", "filtered", "recipe off", …
-  Recipe recipe;       // of the layer, where it is admitted
-  // Of the layer's forward and backward together, where a table of speeds
-  // tells.
+  Recipe recipe;       // of the layer, if it is admitted
+  // Speed-up of the layer's forward and backward together, if a table of speeds
+  // has it.
   std::optional<double> speedup;
 
-  // What its K and N are multiples of on a GPU; nothing here needs that.
+  // A GPU wants K and N to be multiples of this; nothing here needs that.
   int64_t alignment() const;
 };
 
-// What the recipe does with the operand in the GEMM's input slot `slot`.
+// The part of the recipe for the operand in the GEMM's input slot `slot`.
 // REQUIRES: a role.
 const OperandRecipe& OperandOf(const Recipe& recipe, const GemmInfo& gemm,
                                int slot);
 
-// Says for every MatMul and Gemm what becomes of it. Errors: an impossible
-// recipe.
+// Decides for every MatMul and Gemm whether and how it runs in FP8. Errors: an
+// impossible recipe.
 std::vector<GemmDecision> DecideGemms(const std::vector<GemmInfo>& gemms,
                                       const Fp8Spec& spec);
 
-// Errors: a pattern of the filter that matches none of all decisions of `file`
-// and none of the parameters that the graph leaves out.
+// Errors: a pattern of the filter that matches no decision of `file` and no
+// parameter that the graph leaves out.
 void CheckPatterns(const std::vector<GemmDecision>& decisions,
                    const Fp8Spec& spec, const std::string& file,
                    const std::vector<std::string>& left_out = {});

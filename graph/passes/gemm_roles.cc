@@ -28,8 +28,9 @@ Values Downstream(const Graph& graph, const Value* seed) {
   return reached;
 }
 
-// Which of `weights` a value is (a part of) the gradient of: walks back from
-// each gradient through the sums and views that assemble it.
+// For each value that is a gradient of one of `weights`, or a part of it: that
+// weight. Walks back from each gradient through the sums and views that build
+// it.
 std::unordered_map<const Value*, Value*> PartsOfGradients(
     const std::vector<std::pair<Value*, Value*>>& gradients,
     const Values& weights) {
@@ -46,7 +47,7 @@ std::unordered_map<const Value*, Value*> PartsOfGradients(
       bool sum = node->Is("Add") || node->Is("Sum");
       // Pad is the gradient of Slice.
       bool part = IsViewOp(*node) || node->Is("ReduceSum") || node->Is("Pad");
-      // Zero, if it comes from a branch that is not taken.
+      // One operand is zero if it comes from a branch that is not taken.
       bool choice = node->Is("Where");
       if (!sum && !part && !choice) continue;
       bool all = sum || choice || node->Is("Concat");
@@ -79,7 +80,7 @@ void SetSizes(GemmInfo* info) {
   }
 }
 
-// The products inside an Attention op of ours; kNone all.
+// Adds the products inside an Attention op of ours, all as kNone.
 void AddAttention(Node& node, std::vector<GemmInfo>* gemms) {
   OpKind kind = FactsOf(node).kind;
   bool forward = kind == OpKind::kAttention;
@@ -148,7 +149,7 @@ std::vector<GemmInfo> ClassifyGemms(
       }
     }
     if (grads == 0 && (weights[0] || weights[1])) {
-      // A product of two weights: the right one counts.
+      // In a product of two weights the right one counts.
       info.weight_slot = weights[1] ? 1 : 0;
       info.role = GemmRole::kForward;
       info.weight = weights[info.weight_slot];

@@ -21,8 +21,8 @@ void PassOn(Graph& graph, Value* from, Value* to) {
   graph.MoveOutput(from, same, 0);
 }
 
-// The dropout's input takes the place of its output. Where the mask is read,
-// that of inference does: all true.
+// The dropout's input replaces its output. Readers of the mask read the mask of
+// inference: all true.
 void Idle(Graph& graph, Node& dropout) {
   const Value* mask = dropout.out(1);
   bool mask_read =

@@ -5,17 +5,17 @@
 
 namespace onnx_fp8 {
 
-// Dropout passes its input on.
+// Makes every Dropout pass its input on.
 void DropNothing(Graph& graph);
 
-// So does one whose constants say that it drops nothing.
+// The same for a Dropout whose constants say that it drops nothing.
 void RemoveIdleDropout(Graph& graph);
 
-// Puts a node that normalises by the running statistics, and gives nothing
-// else, in the place of a BatchNormalization in training mode.
+// Replaces a BatchNormalization in training mode by a node that normalizes by
+// the running statistics and has no other outputs.
 void NormaliseByStatistics(Graph& graph, Node* node);
 
-// Turns what an export in training mode does in training only off: Dropout
+// Turns off what an export in training mode does only in training: Dropout
 // passes its input on, BatchNormalization uses its running statistics.
 void InferenceMode(Graph& graph);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which values a walk must know, and which inputs they come from.
+// Finds the values that a walk must know, and the inputs that decide them.
 #include <unordered_set>
 #include <vector>
 
@@ -47,7 +47,7 @@ Specialiser::Sources Specialiser::SourcesOf(const Node& reader,
     for (const Value* input : node->inputs()) {
       if (input && !input->is_constant()) open.push_back(input);
     }
-    // It draws, or is too large to be folded.
+    // No operand decides it: the node draws, or is too large to be folded.
     sources.data |= open.size() == before;
   }
   return sources;

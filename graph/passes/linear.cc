@@ -64,7 +64,7 @@ class Normaliser {
     Value* bias = add->in(0) == y ? add->in(1) : add->in(0);
     bool vector = bias->rank() == 1 && bias->dim(0) == y->dim(-1) &&
                   bias->dtype == y->dtype;
-    // It must exist already where the product is computed.
+    // The vector must exist before the product is computed.
     bool early = bias->producer == nullptr;
     if (!vector || !early) return {};
     return {add, bias};
@@ -114,7 +114,7 @@ class Normaliser {
 
 void NormaliseLinear(Graph& graph) {
   Normaliser normaliser(graph);
-  // Visiting removes the node itself and may remove the Add behind it.
+  // A visit removes the node itself and may remove the Add behind it.
   auto& nodes = graph.nodes();
   std::vector<Node*> products;
   for (Node& node : nodes) {

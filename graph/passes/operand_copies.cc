@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kNone = static_cast<size_t>(-1);
 
-// The blocks that have a scale each, of a stored matrix whose columns (or rows)
-// the GEMM sums over.
+// The blocks of a stored matrix that have one scale each. The GEMM sums over
+// its columns, or over its rows.
 Quantised BlocksOf(const OperandRecipe& how, bool along_columns) {
   Quantised blocks;
   if (how.granularity == Granularity::kTensor) return blocks;
@@ -30,9 +30,9 @@ const char* OperandName(const GemmInfo& gemm, int slot) {
                                   : "input";
 }
 
-// The first of a layer's GEMMs that reads such a copy under the recipe, be it
-// in this graph or not: a first layer, which has no dgrad as a rule, keeps the
-// same scales where it has one.
+// The first of a layer's GEMMs that reads such a copy under the recipe, even if
+// this graph lacks that GEMM. The first layer usually has no dgrad; so it keeps
+// the same scales in graphs where it has one.
 GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
                 recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
@@ -85,7 +85,8 @@ Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
                               Value* x, int slot, Quantised copy) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
   const char* operand = OperandName(decision.gemm, slot);
-  // What is not kept is called by a GEMM that there is.
+  // A copy without a kept scale is named after a GEMM that exists in this
+  // graph.
   bool kept = how.scaling != Scaling::kDynamic;
   GemmRole role = kept ? FirstReader(decision.recipe, decision.gemm, slot)
                        : decision.gemm.role;
@@ -136,8 +137,8 @@ std::vector<Value*> OperandCopies::MakeFromBlocks(Builder& b,
                kDomain);
 }
 
-// What a copy is quantised from: x, or with kRequantize in the backward what
-// x's first copy holds.
+// The value from which a copy is quantized: x, or with kRequantize in the
+// backward the decoded first copy of x.
 Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
                              const OperandRecipe& how) {
   auto first = first_.find(x);
@@ -152,7 +153,7 @@ Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
       {{"block_rows", copy.block_rows}, {"block_columns", copy.block_columns}});
 }
 
-// Where the slot lies; a new one unless they are laid out already.
+// The position of the slot; adds a slot unless all are laid out already.
 size_t OperandCopies::Position(const ScaleSlot& slot) {
   auto it = position_.find(slot.Key());
   if (it != position_.end()) return it->second;

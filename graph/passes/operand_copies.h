@@ -13,26 +13,26 @@
 
 namespace onnx_fp8 {
 
-// A quantised copy of a matrix of R rows and C columns.
+// A quantized copy of a matrix of R rows and C columns.
 struct Quantised {
   Value* q = nullptr;
   Value* scale = nullptr;
-  // Of the matrix, what shares a scale; 0: the whole axis.
+  // Size of the blocks of the matrix that share a scale; 0: the whole axis.
   int64_t block_rows = 0, block_columns = 0;
 
   bool one_scale() const { return block_rows == 0 && block_columns == 0; }
 };
 
-// The quantised copies in a graph. One is made for all readers that want the
-// same of the same value.
+// The quantized copies in a graph. Readers that want the same copy of the same
+// value share one.
 class OperandCopies {
  public:
   // `known`: as Fp8Rewrite's. Slots, amaxes and labels go to `plan`.
   OperandCopies(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
                 const std::vector<ScaleSlot>* known);
 
-  // Of x, (a view of) the GEMM's input `slot`. The GEMM sums over x's last axis
-  // (`along_columns`) or over its rows.
+  // The copy of x, which is (a view of) the GEMM's input `slot`. The GEMM sums
+  // over x's last axis (`along_columns`) or over its rows.
   Quantised Get(Builder& b, const GemmDecision& decision, Value* x, int slot,
                 bool along_columns);
 
@@ -57,7 +57,7 @@ class OperandCopies {
   std::map<std::string, size_t> position_;
   std::map<std::string, int64_t> occurrences_;
   std::map<Key, Quantised> copies_;
-  std::map<Value*, Quantised> first_;  // copy of a value
+  std::map<Value*, Quantised> first_;  // first copy of each value
 };
 
 }  // namespace onnx_fp8

@@ -10,9 +10,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// The op moves the running variance by the variance of the batch's n elements
-// as they are; PyTorch by the estimate n / (n − 1) times as large. What the op
-// has added is next − momentum · old.
+// The op moves the running variance by the variance of the batch's n elements.
+// PyTorch moves it by the estimate, which is n / (n − 1) times as large. The op
+// has added next − momentum · old.
 Value* Unbiased(Builder& b, const Node& node, Value* old, Value* next) {
   const Value* x = node.in(0);
   int64_t n = NumElements(*x->shape) / std::max<int64_t>(x->dim(1), 1);
@@ -38,7 +38,7 @@ void BindRunningStatistics(Graph& graph, Value* ok) {
   }
   NeededMap needed = NeededWhen(graph, roots);
   Builder b(graph, "statistics.");
-  // State and its newest value: a layer that runs twice goes on from there.
+  // State and its newest value: a layer that runs twice continues from there.
   std::vector<std::pair<Value*, Value*>> moved;
   for (Node* node : norms) {
     for (size_t i : {1, 2}) {

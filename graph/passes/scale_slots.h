@@ -14,9 +14,9 @@ namespace onnx_fp8 {
 inline constexpr char kScaleState[] = "fp8.scale";
 inline constexpr char kHistoryState[] = "fp8.amax_history";
 
-// One scale that is kept from step to step, delayed or static. Key() tells what
-// it belongs to; resume, evaluation and recipe switches go by it, never by the
-// position in the state tensors.
+// One scale that is kept from step to step, delayed or static. Key() names its
+// tensor. Resume, evaluation and recipe switches find a scale by its key, never
+// by its position in the state tensors.
 struct ScaleSlot {
   std::string fqn;
   std::string gemm;     // the first GEMM that reads it under the recipe
@@ -25,7 +25,7 @@ struct ScaleSlot {
   int64_t occurrence = 0;  // a layer that runs several times has several inputs
   Scaling scaling = Scaling::kDelayed;
   float scale = 0;        // static: the scale
-  Value* amax = nullptr;  // of this step, rank 0; null: none that moves it
+  Value* amax = nullptr;  // of this step, rank 0; null: nothing moves it
 
   std::string Key() const;
   std::string Label() const;  // for people: "blocks.0.fc.weight forward input"

@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// 0 for an amax that there is not.
+// An amax as a row; 0 if there is none.
 Value* Row(Builder& b, Value* amax) {
   return amax ? b.Reshape(amax, {1})
               : b.Constant(Tensor::Zeros(DType::kFloat, {1}));

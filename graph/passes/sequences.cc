@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequences of tensors exist while the graph is walked only: an exporter's
+// Sequences of tensors exist only while the graph is walked: an exporter's
 // split and chunk become Split, stacks become Concat.
 #include "graph/infer_shapes.h"
 #include "graph/passes/specialiser.h"
@@ -8,6 +8,9 @@
 
 namespace onnx_fp8 {
 
+// One Split along `axis`, by an operand that is a chunk size, a list of sizes,
+// or missing: then each part is one element, with or without the axis
+// (keepdims).
 std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
                                                  const Node& node) {
   Value* x = TensorAt(scope, node, 0);
@@ -56,6 +59,9 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
   return parts;
 }
 
+// A sequence is a list of values of the new graph (Entry). Ops on sequences
+// edit such lists and emit no nodes, except those that split, join or stack
+// tensors.
 bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
   if (!node.domain.empty()) return false;
   auto sequence = [&](size_t i) -> std::vector<Value*> {

@@ -15,8 +15,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// A constant beyond this is computed in the step rather than kept, and so is
-// one that takes more operations.
+// A larger constant is not kept but computed in each step; so is a constant
+// that takes more operations.
 constexpr int64_t kMaxFoldedBytes = int64_t{16} << 20;
 constexpr double kMaxFoldedWork = 1 << 30;
 
@@ -37,9 +37,9 @@ int64_t CountNodes(const Graph& graph) {
   return count;
 }
 
-// What grows with the node itself: operands, attributes, texts.
+// The part of the work that grows with the node: operands, attributes, texts.
 int64_t CopyWork(const Node& node) {
-  constexpr size_t kEach = 256;  // as much as so many elements of a tensor
+  constexpr size_t kEach = 256;  // each counts like this many elements
   size_t work = (node.inputs().size() + node.outputs().size()) * kEach;
   work += node.name.size();
   for (const Value* out : node.outputs()) work += out ? out->name.size() : 0;
@@ -56,8 +56,9 @@ int64_t CopyWork(const Node& node) {
   return static_cast<int64_t>(work);
 }
 
-// Bytes of a result; where its size is not known before (NonZero, Unique,
-// Compress), what no such op exceeds: an index per axis for each element.
+// Bytes of a result. If its size is not known before (NonZero, Unique,
+// Compress), the most that such an op gives: an index per axis for each
+// element.
 int64_t MostBytes(const Node& node, const Value& result) {
   if (result.concrete()) {
     return NumElements(*result.shape) *
@@ -94,7 +95,7 @@ Entry Specialiser::Lookup(Scope& scope, const Value* value) {
   auto it = scope.entries.find(value);
   if (it != scope.entries.end()) {
     const Entry& entry = it->second;
-    if (entry.is_sequence) {  // it is copied several times
+    if (entry.is_sequence) {  // a sequence is copied several times
       spending_.Take(&Budgets::work, 8 * std::ssize(entry.sequence),
                      "sequence " + value->name);
     }
@@ -207,6 +208,8 @@ Value* Specialiser::FoldShape(const Node& node, const Value& x) {
                   node.out(0)->name);
 }
 
+// Computes `copy`, the new graph's copy of the node, if all its operands are
+// constants. False if it must stay: random, no kernel, too large, too costly.
 bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
   if (IsRandom(*copy) || !evaluator_.CanEvaluate(*copy)) return false;
   std::vector<Tensor> inputs;
@@ -251,7 +254,7 @@ void Specialiser::RequireShapes(const Node& node) const {
   bool open = std::ranges::any_of(node.outputs(), [](const Value* value) {
     return value && !value->concrete();
   });
-  // Of most ops the first operand is the data, and others are sizes.
+  // Of most ops the first operand is the data; others may be sizes.
   for (size_t i = 1; open && i < node.inputs().size(); ++i) {
     AskFor(node, node.in(i), "its sizes");
   }

@@ -19,39 +19,38 @@ struct SpecialiseReport {
   int64_t nodes_before = 0;  // subgraphs included
   int64_t nodes_after = 0;
   int64_t folded = 0;  // computed here, once, instead of in every step
-  double seconds = 0;  // that it took
-  // What the graph needed of the values given: it holds for these only, and has
-  // no such inputs any more.
+  double seconds = 0;  // that Specialise took
+  // The given values that the graph needed. The graph holds only for them, and
+  // no longer has these inputs.
   InputValues values;
   // Parameters that nothing in the graph reads: those of branches that shapes
   // and values decided against.
   std::vector<std::string> unread;
 };
 
-// Of unread parameters: why they are, and a note for people ("" if there are
-// none).
+// Why parameters are unread, and a note for people ("" if there are none).
 std::string UnreadReason(const SpecialiseReport& report);
 std::string UnreadNote(const SpecialiseReport& report);
 
-// The graph for these input shapes (by input name, all sizes known): every
+// The graph for these input shapes (by input name, all sizes known). Every
 // value has a concrete shape, shape arithmetic and control flow are gone, and
-// sequences have become plain values. One walk in topological order: what
-// depends on shapes and constants only is computed (up to 16 MiB per value and
-// 2^30 operations per node); Shape of a known shape is a constant; If with a
-// known condition is inlined (of one that depends on data both branches are,
-// and Where selects), Loop and Scan with a known trip count are unrolled.
-// Parameters and state (Value::role) are never folded. Names of inputs, outputs
-// and initializers stay.
+// sequences have become plain values. It is one walk in topological order.
+// Values that depend only on shapes and constants are computed (up to 16 MiB
+// per value and 2^30 operations per node). Shape of a known shape becomes a
+// constant. An If with a known condition is inlined; of an If on data both
+// branches are inlined, and Where selects. Loop and Scan with a known trip
+// count are unrolled. Parameters and state (Value::role) are never folded.
+// Names of inputs, outputs and initializers stay.
 //
 // An input of one integer or bool (a sampling rate, a flag) that decides a
-// branch, a trip count or a shape becomes the constant that `values` has for
-// it; others of `values` stay inputs.
+// branch, a trip count or a shape becomes a constant with its value in
+// `values`. Other inputs in `values` stay inputs.
 //
-// The walk takes what it costs from `spending`: `visits`, `nodes` of the new
-// graph, `work` and `constants` of folding. Null: it has the default budgets.
+// The walk takes its cost from `spending`: `visits`, `nodes` of the new graph,
+// `work` and `constants` of folding. Null: the default budgets.
 //
 // Errors: an input without shape or of another rank than the model's; a value
-// whose shape stays open, naming its node; a value that is needed and not
+// whose shape stays unknown, naming its node; a value that is needed and not
 // given, naming its input; a budget that is used up, naming node and budget.
 std::unique_ptr<Graph> Specialise(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
@@ -63,7 +62,7 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
 // An integer or bool of one element, of rank 0 or 1.
 bool MayBeKey(DType dtype, const Shape& shape);
 
-// Of the feeds those that Specialise may take for values.
+// The feeds that Specialise may take as values.
 InputValues ValuesOf(const Graph& graph,
                      const std::map<std::string, Tensor>& feeds);
 

@@ -17,8 +17,8 @@
 
 namespace onnx_fp8 {
 
-// What an old value has become: a value of the new graph, or a sequence of
-// them.
+// The result of walking an old value: a value of the new graph, or a sequence
+// of them.
 struct Entry {
   Value* value = nullptr;
   std::vector<Value*> sequence;
@@ -32,7 +32,7 @@ struct Scope {
   std::unordered_map<const Value*, Entry> entries;
 };
 
-// Ends a walk that needs values of inputs.
+// Ends a walk that needs the values of inputs.
 class NeedsValues : public Error {
  public:
   NeedsValues(const std::string& text, std::set<std::string> names)
@@ -42,7 +42,7 @@ class NeedsValues : public Error {
 
 class Specialiser {
  public:
-  // `values`: of the inputs that become constants.
+  // `values` are those of the inputs that become constants.
   Specialiser(Graph& out, const Evaluator& evaluator, const InputValues& values,
               Spending& spending)
       : out_(out),
@@ -57,11 +57,11 @@ class Specialiser {
   void Walk(Scope& scope);
   void Visit(Scope& scope, const Node& node);
   Entry Lookup(Scope& scope, const Value* value);
-  // What input `i` of the node has become. Errors: none given, a sequence.
+  // The new value of the node's input `i`. Errors: none given, a sequence.
   Value* TensorAt(Scope& scope, const Node& node, size_t i);
   void Bind(Scope& scope, const Value* old, Value* value);
   Value* Constant(Tensor data, const std::string& hint);
-  // Adds a node of the walk's own making and infers its shapes.
+  // Adds a node that the old graph does not have, and infers its shapes.
   Value* Emit(const Node& like, const std::string& op,
               const std::vector<Value*>& in, Attributes attributes = {});
 
@@ -70,14 +70,14 @@ class Specialiser {
   Node* Copy(const Node& node, const std::vector<Value*>& in);
   bool Fold(Scope& scope, const Node& node, Node* copy);
   void RequireShapes(const Node& node) const;
-  // What a value that is not known depends on.
+  // The sources on which an unknown value depends.
   struct Sources {
     std::set<std::string> keys;  // inputs whose values may be known
     bool data = false;           // anything else
   };
   Sources SourcesOf(const Node& node, const Value* value) const;
-  // The first element of a constant; `what` says which operand of the node it
-  // is. Errors: NeedsValues where inputs decide it, Error where data do.
+  // The first element of a constant; `what` names the operand of the node.
+  // Errors: NeedsValues if inputs decide it, Error if data decide it.
   int64_t KnownInt(const Node& node, const Value* value,
                    const char* what) const;
   // Errors: NeedsValues if inputs that may be keys decide `value`.
@@ -94,7 +94,7 @@ class Specialiser {
   void VisitScan(Scope& scope, const Node& node);
   std::vector<Entry> Carried(Scope& scope, const Node& node, size_t first,
                              size_t count);
-  // Walks a body with `inputs` bound to its inputs; returns its outputs.
+  // Walks a body whose inputs are bound to `inputs`; returns its outputs.
   std::vector<Entry> Inline(Scope& scope, const Graph& body,
                             const std::vector<Entry>& inputs);
   Value* Stack(const Node& node, const std::vector<Value*>& parts,

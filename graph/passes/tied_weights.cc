@@ -79,7 +79,7 @@ std::vector<Tie> FindTies(const std::vector<Value*>& weights,
       equal.push_back({first, second, *transposed});
       product |= reads;
     }
-    // Tables alone are equal by chance.
+    // Two tables may be equal by chance.
     if (!product) continue;
     for (const Tie& tie : equal) tied.insert(tie.second);
     ties.insert(ties.end(), equal.begin(), equal.end());

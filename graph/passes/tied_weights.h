@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PyTorch's exporter folds the Transpose of a linear layer's weight into a
-// tensor of its own. An embedding that is also the last layer's weight is then
-// in the file twice, and would be trained as two.
+// PyTorch's exporter folds the Transpose of a linear layer's weight into a new
+// tensor. An embedding that is also the last layer's weight is then in the file
+// twice, and would be trained as two weights.
 #pragma once
 
 #include <optional>
@@ -20,19 +20,19 @@ struct Tie {
   bool transposed = false;
 };
 
-// Whether b holds the numbers of a: false as they are, true as the transpose of
-// a matrix, nothing if it does not.
+// Whether b holds the numbers of a: false: in the same order; true: as the
+// transpose of a matrix; nothing: it does not.
 std::optional<bool> HoldsTransposed(const Value& a, const Value& b);
 
 // Pairs of a table and a weight of MatMul or Gemm that hold the same matrix,
-// which is not the same number throughout. Both are among `weights`; `tables`
-// has the names of those that lookups read. A tensor is second once at most,
-// and first only if it is never second. Nothing else is tied by its numbers:
-// new LoRA weights, copied layers and experts are equal by chance.
+// not counting matrices of a single number. Both are among `weights`; `tables`
+// has the names of those that lookups read. A tensor is second at most once,
+// and first only if it is never second. Equal numbers tie nothing else: new
+// LoRA weights, copied layers and experts are equal by chance.
 std::vector<Tie> FindTies(const std::vector<Value*>& weights,
                           const std::set<std::string>& tables);
 
-// The first takes the second's place: its readers read the first, or the
+// The first replaces the second: readers of the second read the first, or the
 // first's Transpose under the second's name.
 void Apply(Graph& graph, const Tie& tie);
 

@@ -18,12 +18,12 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// What a value is to the rule.
+// How the rule sees a value.
 struct Kind {
   enum Tag {
     kAux,        // derived from shapes and constants
     kOne,        // a one-element constant
-    kValues,     // computed from what integer inputs hold
+    kValues,     // computed from the content of integer inputs
     kLive,       // depends on float data
     kTravelling  // float constants on their way to their first use
   } tag = kAux;
@@ -41,13 +41,13 @@ bool IsView(const Node& node) {
   return kViews.contains(node.op);
 }
 
-// Views too, but that their other operands are float: scales, a fill value.
+// Views too, but with other float operands: scales, a fill value.
 bool IsResampling(const Node& node) {
   return node.op == "Resize" || node.op == "Pad";
 }
 
-// What such an op multiplies, values of integer inputs included, by a constant
-// is no arithmetic of masks and positions but a layer.
+// If such an op multiplies values, also those of integer inputs, by a constant,
+// it is a layer and no arithmetic of masks and positions.
 bool IsProduct(const Node& node) {
   static const std::set<std::string, std::less<>> kOps = {
       "MatMul", "Gemm", "Conv", "ConvTranspose",
@@ -64,26 +64,25 @@ bool TakesNoWeights(const Node& node) {
   return kOps.contains(node.op);
 }
 
-// Operands of these are weights unless they are one number: a bound, a square.
+// Operands of these are weights, except single numbers: a bound, a square.
 bool TakesNoNumber(const Node& node) {
   return node.op == "Max" || node.op == "Min" || node.op == "Pow";
 }
 
-// Operand slots that hold no weights although the op takes some.
+// Operand slots that hold no weights although the op takes weights.
 bool SkipsSlot(const Node& node, size_t slot) {
   if (node.op == "BatchNormalization") return slot == 3 || slot == 4;
   return node.op == "Where" && slot == 0;
 }
 
-// Which axes: no part of what is computed with the first operand.
+// Operands that name axes take no part in the computation.
 bool IsAxes(const Node& node, size_t slot) {
   return slot == 1 && node.op.starts_with("Reduce");
 }
 
 bool OneElement(const Tensor& t) { return t.size() == 1; }
 
-// Exporters write a normalisation that has no scale and bias with ones and
-// zeros.
+// A normalization without scale and bias is exported with ones and zeros.
 bool IsPlaceholder(const Node& node, const Value& value, const Tensor& data) {
   if (!node.op.ends_with("Normalization") || !value.producer ||
       !IsMadeUpName(value.name)) {
@@ -113,16 +112,16 @@ class Rule {
     Visit(graph, kinds);
   }
 
-  // Name → where it met live data.
+  // Name → place where it met live data.
   const std::unordered_map<std::string, std::string>& found() const {
     return found_;
   }
-  // Name → where it met something that makes it a constant.
+  // Name → place where it met something that makes it a constant.
   const std::unordered_map<std::string, std::string>& lost() const {
     return lost_;
   }
   const Names& running() const { return running_; }
-  // What lookups read.
+  // Tensors that lookups read.
   const Names& tables() const { return tables_; }
 
  private:
@@ -142,7 +141,7 @@ class Rule {
     for (const std::string& name : names) lost_.try_emplace(name, node.Where());
   }
 
-  // Of a node in a subgraph.
+  // For a node in a subgraph.
   static Kind OfConstant(const Node& node) {
     Tensor data = ConstantIn(node);
     return {data.defined() && OneElement(data) ? Kind::kOne : Kind::kAux};
@@ -156,7 +155,7 @@ class Rule {
       tables_.insert(in[0].names.begin(), in[0].names.end());
       return {Kind::kLive};
     }
-    // All operands of Concat are data; of other views the first.
+    // All operands of Concat are data; of other views only the first.
     size_t data =
         node.op == "Concat" ? in.size() : std::min<size_t>(1, in.size());
     Kind out = in.empty() ? Kind{} : in[0];
@@ -185,7 +184,7 @@ class Rule {
     for (const std::string& name : names) {
       const HeldTensor& tensor = *held_.at(name);
       bool number = TakesNoNumber(node) && OneElement(tensor.data);
-      // Positions times frequencies, which is how rotary tables begin.
+      // Positions times frequencies: rotary tables begin with that.
       bool frequencies = !data && AreFalling(tensor.data);
       bool weight = takes && !number && !frequencies &&
                     !IsPlaceholder(node, *tensor.value, tensor.data);
@@ -195,6 +194,9 @@ class Rule {
     return any;
   }
 
+  // The kind of the results of an op that computes. Constants on their way meet
+  // their use here: beside live data Meet tells whether they are weights, among
+  // constants they travel on, beside anything else they are lost.
   Kind OfOperation(const Node& node, const std::vector<Kind>& in) {
     auto has = [&](Kind::Tag tag) {
       return std::ranges::any_of(in,
@@ -225,7 +227,7 @@ class Rule {
     return {values ? Kind::kValues : Kind::kAux};
   }
 
-  // What the branches of an If hand out in one place.
+  // The kind of a result that either branch of an If may give.
   Kind Join(const Node& node, const Kind& a, const Kind& b) {
     Names travelling = a.names;
     travelling.insert(b.names.begin(), b.names.end());
@@ -239,14 +241,15 @@ class Rule {
   }
 
   // Bodies see the values around them; their own inputs count as live. Returns
-  // what the node's outputs are: of an If what its branches hand out, where
-  // that depends on something, or is a constant that the condition chooses.
+  // the kinds of the node's outputs. For an If these are the kinds of its
+  // branches' results, if they depend on something, or a constant that the
+  // condition chooses.
   std::vector<Kind> OfSubgraphs(const Node& node, const std::vector<Kind>& in,
                                 Kinds& kinds) {
     bool branches = node.op == "If", first = true;
     std::vector<Kind> outputs(node.outputs().size());
     for (const Graph* inner : node.Subgraphs()) {
-      // The body's own values hide those of their names outside, for a while.
+      // The body's own values hide outer values of the same name for a while.
       std::vector<std::pair<std::string, std::optional<Kind>>> hidden;
       for (const Value* value : inner->Values()) {
         bool own =
@@ -302,7 +305,7 @@ class Rule {
       if (HasSubgraph(node)) {
         outputs = OfSubgraphs(node, in, kinds);
       } else if (node.op == "Constant") {
-        if (!body) continue;  // a held tensor
+        if (!body) continue;  // it is among HeldTensors
         out = OfConstant(node);
       } else if (kShapes.contains(node.op)) {
         out = {};
@@ -329,8 +332,8 @@ class Rule {
   std::unordered_map<std::string, const HeldTensor*> held_;
 };
 
-// Scalars of the arithmetic look like scalar parameters; exporters give them
-// rank 0, or a name of their own making where an optimisation reshaped them.
+// Scalars of the arithmetic look like scalar parameters. Exporters give them
+// rank 0, or a made-up name if an optimization reshaped them.
 bool CannotTell(const HeldTensor& tensor) {
   return OneElement(tensor.data) &&
          (tensor.data.rank() == 0 || IsMadeUpName(tensor.value->name));
@@ -366,7 +369,7 @@ class Marker {
     }
   }
 
-  // Makes one tensor of those that hold the same.
+  // Makes one tensor of those that hold the same numbers.
   void TieCopies() {
     std::vector<Value*> weights;
     for (const InitializerReport& report : reports_) {
@@ -409,7 +412,7 @@ class Marker {
     }
   }
 
-  // Those of Constant nodes that are one number say nothing.
+  // Single numbers in Constant nodes are not worth a report.
   std::vector<InitializerReport> TakeReports() {
     std::erase_if(reports_, [](const InitializerReport& report) {
       return report.value->producer &&
@@ -488,7 +491,7 @@ class Marker {
     return found;
   }
 
-  // By the name of a copy the tensor that it is tied to.
+  // By the name of a copy too: it stands for the tensor to which it is tied.
   std::vector<InitializerReport*> Matching(const std::string& pattern,
                                            const char* option) {
     std::vector<InitializerReport*> matches;

@@ -9,7 +9,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// More steps than this would make a graph that nobody can plan.
+// More steps would make a graph that nobody can plan.
 
 // Slots of the operands.
 constexpr size_t kX = 0, kW = 1, kR = 2, kB = 3, kLengths = 4, kH = 5, kC = 6,
@@ -18,10 +18,10 @@ constexpr size_t kX = 0, kW = 1, kR = 2, kB = 3, kLengths = 4, kH = 5, kC = 6,
 struct Activation {
   std::string name;
   float alpha = 0, beta = 0;
-  int parameters = 0;  // 1: alpha, 2: beta too
+  int parameters = 0;  // 1: alpha, 2: alpha and beta
 };
 
-// With the defaults of the ONNX operators; ScaledTanh has none.
+// Defaults are those of the ONNX operators; ScaledTanh has none.
 const Activation kActivations[] = {
     {"Sigmoid"},
     {"Tanh"},
@@ -80,11 +80,11 @@ class Unroller {
     Value* h;  // (B,H)
     Value* c;  // the same, LSTM only
   };
-  // What all steps of one direction share.
+  // Values that all steps of one direction share.
   struct Cell {
     const Activation* activations;  // f, g, h of the op's text
     std::vector<Value*> r;          // (G·H,H) in one or two parts
-    Value* recurrent_bias;          // (G·H), where it stays outside from_x
+    Value* recurrent_bias;          // (G·H), if it is not part of from_x
     std::vector<Value*> peephole;   // of the gates i, o and f, each (H)
   };
   struct Unrolled {
@@ -139,7 +139,7 @@ class Unroller {
   std::vector<Activation> activations_;
   Value* x_ = nullptr;                        // (T·B,I)
   std::map<size_t, std::vector<Value*>> of_;  // operands by direction
-  // Per step: which rows have it, (B,1); null: all.
+  // Per step: the rows that have it, (B,1); null: all rows.
   std::vector<Value*> masks_;
 };
 
@@ -147,7 +147,7 @@ int64_t Gates(const Node& node) {
   return node.Is("LSTM") ? 4 : node.Is("GRU") ? 3 : node.Is("RNN") ? 1 : 0;
 }
 
-// "y." of the first output that is there.
+// "y." for the first output y that exists.
 std::string Prefix(const Node& node) {
   for (const Value* out : node.outputs()) {
     if (out) return out->name + ".";
@@ -175,7 +175,7 @@ Unroller::Unroller(Graph& graph, Node& node, Spending& spending)
   batch_first_ = layout == 1;
   steps_ = x.dim(batch_first_ ? 1 : 0);
   batch_ = x.dim(batch_first_ ? 0 : 1);
-  // A step has a node at least, and a part of x before it has those.
+  // Each step has at least one node; the parts of x before it have as many.
   spending_.Take(&Budgets::nodes, steps_, node);
   hidden_ = node.in(kR)->dim(2);
   gates_ = Gates(node);
@@ -226,7 +226,7 @@ std::vector<Value*> Unroller::Split(Value* x, int64_t axis,
   return b_.Ops("Split", {x, b_.Ints(sizes)}, sizes.size(), {{"axis", axis}});
 }
 
-// Direction d of an operand that counts directions on `axis`, without that
+// Direction d of an operand whose axis `axis` counts directions; without that
 // axis.
 Value* Unroller::Of(size_t input, int64_t d, int64_t axis) {
   std::vector<Value*>& parts = of_[input];
@@ -304,13 +304,13 @@ void Unroller::MakeMasks() {
   }
 }
 
-// What the inputs give to the gates in every step, each (B,G·H); sets the
+// The share of the inputs in the gates of every step, each (B,G·H); sets the
 // cell's biases.
 std::vector<Value*> Unroller::FromX(Cell& cell, int64_t d) {
   Value* bias = nullptr;
   if (Has(kB)) {
     auto halves = Split(Of(kB, d), 0, 2);
-    // The reset gate of a GRU that resets last scales a recurrent bias.
+    // In a GRU that resets last, the reset gate scales a recurrent bias.
     bool own = gates_ == 3 && !ResetsFirst();
     bias = own ? halves[0] : b_.Add(halves[0], halves[1]);
     if (own) cell.recurrent_bias = halves[1];
@@ -372,6 +372,8 @@ Unroller::State Unroller::Step(const Cell& cell, const std::string& name,
   return {Gate(cell.activations[0], sum), nullptr};
 }
 
+// All steps of direction d, in the order in which it reads them. A row whose
+// sequence has ended gets y = 0 and keeps its state.
 Unroller::Unrolled Unroller::Unroll(int64_t d) {
   auto each = static_cast<int64_t>(activations_.size()) / directions_;
   Cell cell = {activations_.data() + d * each, {Of(kR, d)}, nullptr, {}};
@@ -431,7 +433,7 @@ Value* Unroller::JoinedStates(const std::vector<Value*>& states) {
   return b_.Op("Concat", parts, {{"axis", axis}});
 }
 
-// `value` becomes the output, under its name.
+// Makes `value` the output, with its name.
 void Unroller::Replace(size_t output, Value* value) {
   Value* old = node_.out(output);
   std::string name = old->name;

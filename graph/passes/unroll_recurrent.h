@@ -17,11 +17,11 @@ namespace onnx_fp8 {
 //                           the gates z and r, one for the candidate
 //
 // W and R are views of the node's operands, and one value for all steps. Rows
-// behind their sequence's end keep their state by Where; lengths may depend on
-// data, where what lies outside 0…T counts as the nearer of the two.
+// whose sequence has ended keep their state by Where. Lengths may depend on
+// data; a length outside 0…T counts as the nearer of the two.
 //
-// An activation takes its alpha and beta from the node's lists in order; what
-// is missing there has the default of the ONNX op of that name. REQUIRES:
+// An activation takes its alpha and beta from the node's lists in order;
+// missing values have the default of the ONNX op of that name. REQUIRES:
 // concrete shapes, nodes in execution order. Errors: operands and attributes
 // that do not fit, naming the node; more nodes than `spending` has left (null:
 // than the default budget).

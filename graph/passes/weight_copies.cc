@@ -59,7 +59,7 @@ class Splitter {
     renamed_.clear();
   }
 
-  // The value in the new graph, with all that it depends on.
+  // The value in the new graph, together with all values on which it depends.
   Value* Copy(const Value* value) {
     if (!value) return nullptr;
     if (Value* made = copies_->Find(value->name)) return made;

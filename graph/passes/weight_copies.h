@@ -7,11 +7,11 @@
 
 namespace onnx_fp8 {
 
-// Moves the quantisation of what depends on state alone, the weights, out of a
-// micro step, which runs several times between two updates, into a graph of
-// its own, which runs once. The outputs of the new graph are inputs of `graph`
-// then, under the same names. Null if nothing is to be moved. REQUIRES: known
-// dtypes and shapes.
+// Moves the quantization of values that depend on state alone, the weights, out
+// of a micro step, which runs several times between two updates, into a new
+// graph, which runs once. The outputs of the new graph become inputs of
+// `graph`, under the same names. Null if there is nothing to move. REQUIRES:
+// known dtypes and shapes.
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph);
 
 }  // namespace onnx_fp8

@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// On a product of a function's body: which function that is. It stays on the
-// product when it is inlined.
+// A mark on a product in a function's body that names the function. It stays on
+// the product when the function is inlined.
 constexpr char kFunction[] = "onnx_fp8.function";
 
 // Marks the products of all functions. Returns the functions by mark.
@@ -48,7 +48,7 @@ std::map<std::string, FunctionName> MarkProducts(onnx::ModelProto* model) {
   return functions;
 }
 
-// Functions from whose bodies one of `called` is called, and so on.
+// The functions of `called`, those that call them, and so on.
 std::set<FunctionName> WithCallers(const onnx::ModelProto& model,
                                    std::set<FunctionName> called) {
   for (bool grown = true; grown;) {
@@ -83,7 +83,7 @@ class ModelRewriter {
     }
     if (graph->opset < NeededOpset(*graph) &&
         file_.model.functions_size() > 0) {
-      // What stays a function would keep its old opset.
+      // A function that stays would keep its old opset.
       InlineFunctions(&file_.model, file_.path);
       graph = Decide(file_.model, &report_.decisions);
     }
@@ -112,7 +112,7 @@ class ModelRewriter {
     }
   }
 
-  // Everything else stays as the file has it.
+  // Everything else stays as it is in the file.
   Passes ForwardPasses(int opset) {
     return {
         {"Upgrade", [opset](Graph& graph) { Upgrade(graph, opset); }},
@@ -123,7 +123,7 @@ class ModelRewriter {
     };
   }
 
-  // Of the bodies of our ops, and of nodes that came from functions.
+  // The opset that bodies of our ops need, and nodes that came from functions.
   int NeededOpset(const Graph& graph) const {
     int opset = kBodyOpset;
     for (const GemmDecision& d : report_.decisions) {
@@ -137,8 +137,8 @@ class ModelRewriter {
     return opset;
   }
 
-  // Infers the graph's shapes where that is possible, on a copy in the newest
-  // form: what it checks before it asks ONNX is written for that.
+  // Infers the graph's shapes where possible, on a copy in the newest form: the
+  // checks before ONNX's inference are written for that form.
   void InferFrom(const onnx::ModelProto& model, Graph* graph) const {
     auto newest = file_.ToGraph(model);
     try {
@@ -171,8 +171,9 @@ class ModelRewriter {
     return graph;
   }
 
-  // Inlines the functions that hold an admitted product, and no others. Which
-  // these are shows in a copy in which all that hold one are inlined.
+  // Inlines the functions that hold an admitted product, and no others. To find
+  // them, it first makes a copy in which all functions with a product are
+  // inlined.
   void InlineAdmitted() {
     onnx::ModelProto copy = file_.model;
     auto functions = MarkProducts(&copy);
@@ -218,8 +219,8 @@ class ModelRewriter {
     for (Node* node : idle) graph.RemoveNode(node);
   }
 
-  // What is as it was comes from the file, the rest from the graph: other
-  // nodes, and initializers that the file lacks.
+  // Unchanged parts come from the file. The graph gives the rest: other nodes,
+  // and initializers that the file lacks.
   void WriteBack(const Graph& graph) {
     onnx::GraphProto* g = file_.model.mutable_graph();
     std::set<std::string> held;

@@ -19,19 +19,19 @@ struct RewriteReport {
   int opset_after = 0;
 };
 
-// Writes `in` to `out` with the admitted products in FP8 and everything else
-// as it was: other nodes, names, order, metadata, symbolic axes, external data
-// and, if >= 19, the opset. Functions that hold an admitted product are
-// inlined; a weight's Transpose that nobody reads any more goes; weights in
-// Constant nodes become initializers; below opset 19 the ops that changed since
-// are raised. Delayed scaling adds its state
-// (initializer, input and update_binding). Recipe off copies the file.
-// External data are not read. Their files stay where they are if `out` lies in
-// the same folder, and are copied to another one; what the model itself holds
-// is written as `options` say. Errors: a model that is rewritten already, a
-// training step, `out` equal to `in`, a pattern that matches nothing, functions
-// that exceed `budgets`, files that can't be read or written. `runner`, if
-// there is one, may write texts of the passes and keeps their times.
+// Writes `in` to `out` with the admitted products in FP8. Everything else
+// stays: other nodes, names, order, metadata, symbolic axes, external data and,
+// if >= 19, the opset. There are a few exceptions. Functions that hold an
+// admitted product are inlined; a weight's Transpose without readers is
+// removed; weights in Constant nodes become initializers; below opset 19 the
+// ops that changed since are upgraded. Delayed scaling adds its state
+// (initializer, input and update_binding). Recipe off copies the file. External
+// data are not read. Their files stay if `out` lies in the same folder, and are
+// copied to another one; data in the model itself are written as `options` say.
+// Errors: a model that is rewritten already, a training step, `out` equal to
+// `in`, a pattern that matches nothing, functions that exceed `budgets`, files
+// that can't be read or written. `runner` may be null; it keeps the times of
+// the passes and may write their texts.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const Fp8Spec& spec,
                            const ParameterPatterns& patterns = {},

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention with heads beside each other, as linear layers leave them, so that
-// nothing is transposed. q (B,T,H·D), k (B,S,G·D), v (B,S,G·E), y (B,T,H·E);
-// head h reads group h / (H/G). lse (B,H,T) is the log of the sum of e^scores:
-// with it the backward computes the probabilities again, block by block.
+// Attention whose heads lie beside each other, as linear layers leave them, so
+// that nothing is transposed. q (B,T,H·D), k (B,S,G·D), v (B,S,G·E), y
+// (B,T,H·E); head h reads group h / (H/G). lse (B,H,T) is the log of the sum of
+// e^scores; the backward computes the probabilities again from it, block by
+// block.
 #include <string>
 
 #include "graph/schemas.h"
@@ -21,7 +22,7 @@ void CheckFits(bool fits, const Node& node, const char* expected) {
   Check(fits, "[", node.Where(), "] expected ", expected, ", got ", got);
 }
 
-// Heads and groups of the node, q, k and v from input `first` on.
+// Checks heads and groups of the node, with q, k and v from input `first` on.
 void CheckOperands(const Node& node, size_t first) {
   const Value *q = node.in(first), *k = node.in(first + 1),
               *v = node.in(first + 2);
@@ -61,8 +62,8 @@ void InferBackward(Node& node) {
   for (size_t i = 0; i < 3; ++i) SameAs(node.in(i + 1), node.out(i));
 }
 
-// Scores s (B,H,T,S), with the heads of a group as further rows of its product,
-// so that nothing is repeated: q_rows (B,G,H/G·T,D), k_t (B,G,D,S), v_t
+// Scores s (B,H,T,S). The heads of a group are further rows of its product, so
+// that k and v are not repeated: q_rows (B,G,H/G·T,D), k_t (B,G,D,S), v_t
 // (B,G,S,E).
 constexpr char kScores[] =
     R"(

@@ -56,7 +56,7 @@ void InferSwiGLU(Node& node) {
   SameAs(x, node.out(0));
 }
 
-// x = a + b, the residual stream after a block, and its normalisation.
+// x = a + b, the residual stream after a block, and its normalization.
 constexpr char kAddLayerNorm[] =
     R"((a, b, scale, bias) => (x, y, mean, inv_std) {
   x = Add (a, b)
@@ -84,7 +84,7 @@ void InferAddNorm(Node& node) {
   }
 }
 
-// Mean over the labels that count of lse - scores[label], and lse (N), the
+// The mean of lse - scores[label] over the labels that count, and lse (N), the
 // logarithm of each row's Σ e^scores.
 constexpr char kCrossEntropy[] = R"((scores, labels) => (loss, lse) {
   loss = SoftmaxCrossEntropyLoss <ignore_index: int = @ignore_index, reduction = "mean"> (scores, labels)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients of ops that are worth one pass over memory.
+// Gradients of ops that are worth a single pass over memory.
 #include <string>
 
 #include "graph/schemas.h"
@@ -141,7 +141,7 @@ constexpr char kSoftmaxGrad[] = R"((dy, y) => (dx) {
   dx = Mul (y, rest)
 })";
 
-// axis … rank-1 as `axes`, 0 … axis-1 as `lead`.
+// Axes: axis … rank-1 are `axes`, 0 … axis-1 are `lead`.
 constexpr char kLayerNormGrad[] = R"(
   axis = Constant <value_int: int = @axis> ()
   zero = Constant <value_int = 0> ()
@@ -195,10 +195,10 @@ constexpr char kRMSNormGrad[] = R"(
   dscale = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (dyh, lead)
 )";
 
-// Where x is also what others read: their gradients are added.
+// If other nodes read x too, their gradients are added.
 constexpr char kPlusOthers[] = "  total = Add (dx, dsum)\n";
 
-// The gradient of a vector that was added to x before: dx over its rows.
+// The gradient of a vector that was added to x: dx summed over its rows.
 constexpr char kSumOfRows[] = R"(
   dx_shape = Shape (dx)
   dx_rank = Size (dx_shape)
@@ -319,8 +319,8 @@ constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
   dx = ScatterElements <axis: int = @axis, reduction = "add"> (zero, all_places, rows)
 })";
 
-// Classes are compared, never used as indices: -100 is no class.
-// What follows where log_prob is known.
+// Classes are compared, never used as indices: -100 is no class. This is the
+// part of the body after log_prob is known.
 constexpr char kCrossEntropyFromLogProb[] =
     R"(
   ignore = Constant <value_int: int = @ignore_index> ()

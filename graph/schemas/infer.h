@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the shape inference of several ops needs.
+// Shape inference that several ops share.
 #pragma once
 
 #include "graph/graph.h"

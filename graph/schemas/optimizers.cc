@@ -10,12 +10,12 @@
 //            p -= rate / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) +
 //            eps)
 //   AdamW    the same without the first line, but p *= 1 - rate · weight_decay
-// param, grad and moments are of one shape and one float type; step (int64, the
-// number of this update, from 1), lr, grad_scale (float) and ok (bool) are of
-// rank 0. What is computed once per tensor is computed in double.
+// param, grad and moments have one shape and one float type; step (int64, the
+// number of this update, from 1), lr, grad_scale (float) and ok (bool) have
+// rank 0. Values that are computed once per tensor are computed in double.
 //
-// Adam's betas are given as 1 - beta: 1 - 0.999f is off by 1.3e-5, 0.001f by
-// 5e-8, so this keeps PyTorch's numbers in float attributes.
+// Adam's betas are given as 1 - beta: 1 - 0.999f is off by 1.3e-5, 0.001f only
+// by 5e-8, so float attributes keep PyTorch's numbers.
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
 #include "onnx_fp8/check.h"

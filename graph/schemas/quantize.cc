@@ -115,7 +115,7 @@ const std::string& QuantizeTensorBody() {
   return body;
 }
 
-// A scale_in of 0 is "not yet known": this tensor's own scale then.
+// A scale_in of 0 means "not yet known": then this tensor's own scale counts.
 const std::string& QuantizeWithBody() {
   static const std::string body = Concat("(x, scale_in) => (q, scale, amax) {",
                                          kAmaxText, kLargest, kFactor, R"(
@@ -130,11 +130,11 @@ const std::string& QuantizeWithBody() {
 }
 
 // TransformerEngine's kernel_bulk (transformer_engine/common/recipe/
-// delayed_scaling.cu) for all slots at once, with the scale's reciprocal. The
-// newest amax is row H-1; row 0 is cleared, but counts in the maximum before;
-// a slot whose amax is 0 or not finite keeps its column and its scale. The new
-// scale, float(1 / float(q_max / m)) · 2^margin and at least 2^-126, is what
-// QuantizeTensor gives for the same amax and margin 0.
+// delayed_scaling.cu) for all slots at once, with the reciprocal scale. The
+// newest amax is row H-1. Row 0 is cleared, but counts in the maximum before
+// that. A slot whose amax is 0 or not finite keeps its column and its scale.
+// The new scale, float(1 / float(q_max / m)) · 2^margin and at least 2^-126,
+// equals that of QuantizeTensor for the same amax and margin 0.
 constexpr char kUpdateScaleBody[] =
     R"((amax, history, scale, q_max, ok) => (new_history, new_scale) {
   zero = Constant<value = float {0.0}>()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the FP8 ops with one scale (quantize.cc) and those with many
-// (quantize_block.cc) share: parts of bodies, and inference.
+// Parts of bodies and inference that the FP8 ops with one scale (quantize.cc)
+// share with those with many scales (quantize_block.cc).
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@
 
 namespace onnx_fp8 {
 
-// finite: |x|, 0 where x is NaN or Inf; amax: the largest of them, +Inf if any
-// x is NaN or Inf. NaN never reaches ReduceMax (engines differ), and the
-// maximum of nothing (-Inf) becomes 0. The text form has no infinity:
-// Reciprocal(0) is one.
+// finite: |x|, or 0 where x is NaN or Inf. amax: the largest of them, or +Inf
+// if any x is NaN or Inf. NaN never reaches ReduceMax (engines differ), and the
+// maximum of an empty tensor (-Inf) becomes 0. The text form has no infinity,
+// so Reciprocal(0) makes one.
 inline constexpr char kAmaxText[] = R"(
   zero = Constant<value = float {0.0}>()
   inf = Reciprocal(zero)
@@ -27,8 +27,9 @@ inline constexpr char kAmaxText[] = R"(
 )";
 
 // The shape of a product from its matrix `sum` and the decoded operand `af`.
-// With transA it is a matrix, else it has a's leading axes: of
-// [leading axes, rows] the slice from n·transA to n + transA, n = their number.
+// With transA it is a matrix, else it has a's leading axes. It is a slice of
+// [leading axes, rows], from n·transA to n + transA, n = number of leading
+// axes.
 inline constexpr char kProductShapeText[] = R"(
   leading = Shape<start = 0, end = -1>(af)
   rows = Shape<start = 0, end = 1>(sum)
@@ -48,19 +49,19 @@ void SetOutput(Node& node, size_t i, DType dtype, std::optional<Shape> shape);
 // Errors: `i` is missing or of another dtype.
 const Value& Operand(const Node& node, size_t i, DType dtype);
 
-// Attribute `to`. Errors: it or `q_max` is none of an 8-bit format.
+// Attribute `to`. Errors: it, or `q_max`, does not belong to an 8-bit format.
 DType Float8Target(const Node& node);
 
 // Product of all axes but the last; -1 if one is unknown.
 int64_t Rows(const Shape& shape);
 
-// Errors: `i` is no tensor of 8-bit floats of rank 2 or more.
+// Errors: `i` is not a tensor of 8-bit floats of rank 2 or more.
 void CheckFloat8(const Node& node, size_t i);
 
 // The shape of y from inputs 0 and 2. Errors: they don't fit.
 void InferProduct(Node& node);
 
-// Errors: input 4 is no vector of y's columns.
+// Errors: input 4 is not a vector of y's columns.
 void CheckBias(const Node& node);
 
 }  // namespace onnx_fp8

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The FP8 ops whose scales belong to blocks of a matrix, [R, C]: all axes but
-// the last are one. It is cut in blocks of block_rows x block_columns, of which
-// 0 is the whole axis; the last block of a row or column of blocks is shorter
-// where the matrix ends. scale is [ceil(R / block_rows), ceil(C /
-// block_columns)], with 1 for a whole axis even if that is empty.
+// The FP8 ops whose scales belong to blocks of a matrix [R, C]; all axes but
+// the last are joined into R. The matrix is cut into blocks of block_rows x
+// block_columns, where 0 means the whole axis; the last block of a row or
+// column of blocks is shorter if the matrix ends. scale is [ceil(R /
+// block_rows), ceil(C / block_columns)], with 1 for a whole axis even if that
+// axis is empty.
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,7 @@ constexpr char kIntegers[] = R"(
   i0_pair = Constant<value = int64[2] {0, 0}>()
 )";
 
-// `text` with each name's places taken by what stands beside it.
+// Replaces each name in `text` by the text beside it.
 std::string Filled(
     std::string text,
     std::initializer_list<std::pair<std::string_view, std::string_view>>
@@ -37,10 +38,10 @@ std::string Filled(
   return text;
 }
 
-// $_matrix = [R, C] of $, and its axes, `r` and `c`, cut: $_r_block rows (at
-// most R, at least 1) make a block, and there are $_r_blocks; $_r_full rows
-// would fill them. ATTR: what the names of the attributes begin with.
-// $_cut = the shape of the full blocks: blocks, rows, blocks, columns.
+// $_matrix = [R, C] of $. Its axes `r` and `c` are cut: $_r_block rows (at most
+// R, at least 1) make a block, there are $_r_blocks blocks, and $_r_full rows
+// would fill them. ATTR is the beginning of the attributes' names. $_cut = the
+// shape of the full blocks: blocks, rows, blocks, columns.
 std::string CutMatrix(std::string_view name, std::string_view attributes) {
   constexpr char kAxis[] = R"(
   $_AXIS_given = Constant<value_int: int = @ATTRblock_SIZE>()
@@ -68,7 +69,7 @@ std::string CutMatrix(std::string_view name, std::string_view attributes) {
   return Filled(text, {{"$", name}, {"ATTR", attributes}});
 }
 
-// $_spread = [R, C]: for each element what its block has in `blocks`.
+// $_spread = [R, C]: for each element the entry of its block in `blocks`.
 std::string Spread(std::string_view name, std::string_view blocks) {
   return Filled(R"(
   $_one_each = Concat<axis = 0>($_r_blocks, i1_list, $_c_blocks, i1_list)
@@ -95,7 +96,7 @@ std::string Dequantized(std::string_view name, std::string_view attributes) {
                 Filled("  $f_real = Mul($_codes, $f_spread)\n", {{"$", name}}));
 }
 
-// a: the largest finite |x| of each block. Zeros fill up the last blocks.
+// a: the largest finite |x| of each block. Zeros fill the last blocks.
 constexpr char kBlockMaxima[] = R"(
   flat = Reshape<allowzero = 1>(finite, x_matrix)
   missing_rows = Sub(x_r_full, x_rows)
@@ -107,8 +108,8 @@ constexpr char kBlockMaxima[] = R"(
   a = ReduceMax<keepdims = 0>(cut, within)
 )";
 
-// exact: QuantizeTensor's factor, but in 2^-126 … 2^126 whatever q_max is: it
-// and its reciprocal are then normal floats.
+// exact: QuantizeTensor's factor, but within 2^-126 … 2^126 for any q_max, so
+// that it and its reciprocal are normal floats.
 constexpr char kExactFactor[] = R"(
   eps = Constant<value = float {1e-12}>()
   v = Max(a, eps)
@@ -127,9 +128,9 @@ constexpr char kExactFactor[] = R"(
   wanted = Where(is_floor, v, exact)
 )";
 
-// p8: the largest power of two that `wanted`, a normal float, reaches. Bit by
-// bit of the exponent: logarithms are wrong just below a power of two. A step
-// beyond the largest float is infinite and never taken.
+// p8: the largest power of two that is <= `wanted`, a normal float. It is found
+// bit by bit of the exponent: logarithms are wrong just below a power of two. A
+// step beyond the largest float is infinite and never taken.
 std::string PowerOfTwoBelow() {
   std::string text =
       "  p0 = Constant<value = float {1.1754943508222875e-38}>()";
@@ -150,10 +151,10 @@ std::string PowerOfTwoBelow() {
   return text;
 }
 
-// pow2 = 1: the factor rounded down, so that the scale is rounded up. 2, the
-// FLOOR of the OCP's microscaling formats: scale = 2^(floor(log2 v) - emax),
-// where 2^emax is the largest power of two of the format (2^8 of e4m3, 2^15 of
-// e5m2); it lies in 2^-55 … 2^119, and values above q_max saturate.
+// pow2 = 1: the factor is rounded down, so the scale is rounded up. pow2 = 2,
+// the FLOOR of the OCP's microscaling formats: scale = 2^(floor(log2 v) -
+// emax), where 2^emax is the largest power of two of the format (2^8 of e4m3,
+// 2^15 of e5m2). It lies in 2^-55 … 2^119, and values above q_max saturate.
 constexpr char kRoundedFactor[] = R"(
   to = Constant<value_int: int = @to>()
   e5m2 = Constant<value = int64 {19}>()
@@ -195,7 +196,7 @@ const std::string& DequantizeBlockBody() {
   return body;
 }
 
-// y = op(dequantised a) · op(dequantised b).
+// y = op(dequantized a) · op(dequantized b).
 std::string Product() {
   return Concat(kIntegers, Dequantized("a", "a_"), Dequantized("b", "b_"), R"(
   sum = Gemm<transA: int = @transA, transB: int = @transB>(af_real, bf_real)
@@ -247,8 +248,8 @@ bool MayBe(const Shape& known, const Shape& wanted) {
   return true;
 }
 
-// Errors: `scale` does not hold one for each block of `q`, or a scalar where
-// that is one block.
+// Errors: `scale` does not hold one scale for each block of `q`, or a scalar if
+// there is only one block.
 void CheckScales(const Node& node, size_t q, size_t scale,
                  const char* block_rows, const char* block_columns) {
   CheckFloat8(node, q);
@@ -259,7 +260,7 @@ void CheckScales(const Node& node, size_t q, size_t scale,
             in->dtype == DType::kUndefined,
         "[", node.Where(), "] expected input ", scale,
         " of type float or float8e8m0, got ", Name(in->dtype));
-  // Checks the attributes too.
+  // Also checks the attributes.
   Shape grid = GridOf(node, node.in(q)->shape.value_or(Shape{-1, -1}),
                       block_rows, block_columns);
   Check(!in->shape || MayBe(*in->shape, grid) ||

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rotary positions (Su et al., "RoFormer", 2021) of heads beside each other, as
-// linear layers leave them. x (B,T,H·D), D even; cos and sin (N,T,D), N is B or
-// 1. Each head's row is two halves (x1, x2):
+// Rotary positions (Su et al., "RoFormer", 2021) of heads that lie beside each
+// other, as linear layers leave them. x (B,T,H·D), D even; cos and sin (N,T,D),
+// where N is B or 1. Each head's row has two halves (x1, x2):
 //   y = (x1, x2) cos + (-x2, x1) sin
 #include <string>
 
@@ -39,7 +39,7 @@ constexpr char kRotary[] = R"(
   y = Reshape <allowzero = 1> (y_4, shape)
 })";
 
-// The transpose of the turn: of u = dy sin it is (u2, -u1).
+// The gradient turns back: the transposed turn of u = dy sin is (u2, -u1).
 constexpr char kRotaryGrad[] = R"(
   u = Mul (x_4, sin_4)
   u1, u2 = Split <axis = -1, num_outputs = 2> (u)

@@ -25,7 +25,7 @@ class AmaxMeter {
 
   bool on() const { return to_ != nullptr; }
 
-  // What one thread adds; it counts when the object ends.
+  // The part of one thread; it counts when the object ends.
   class Part {
    public:
     explicit Part(AmaxMeter& meter) : meter_(meter) {}
@@ -39,7 +39,7 @@ class AmaxMeter {
     void Add(const float* x, int64_t n) {
       if (meter_.on()) seen_.Add(kernels_.amax(x, n));
     }
-    // Nobody quantises doubles.
+    // Doubles are never quantized.
     void Add(const double*, int64_t) {}
 
    private:

@@ -28,10 +28,9 @@ struct BroadcastPlan {
 BroadcastPlan PlanBroadcast(const std::vector<Shape>& operands,
                             const Shape& result);
 
-// Covers elements [begin, end) of the result by runs along the innermost axis:
-// run(offsets, at, count) handles `count` elements from element `at` of the
-// result on; offsets[k] is where operand k starts, and it steps by
-// plan.strides.back()[k].
+// Covers elements [begin, end) of the result by runs along the innermost axis.
+// run(offsets, at, count) handles `count` elements of the result from element
+// `at` on; operand k starts at offsets[k] and steps by plan.strides.back()[k].
 template <typename Run>
 void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
   if (begin >= end) return;
@@ -51,7 +50,7 @@ void ForRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, Run run) {
     int64_t count = std::min(plan.sizes[axes - 1] - index[axes - 1], end - at);
     run(offsets.data(), at, count);
     at += count;
-    // Steps to the next run: like an odometer, innermost axis first.
+    // Go to the next run: like an odometer, innermost axis first.
     int64_t step = count;
     for (size_t a = axes; a-- > 0;) {
       index[a] += step;

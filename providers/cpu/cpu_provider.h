@@ -8,7 +8,7 @@
 
 namespace onnx_fp8 {
 
-// Runs anywhere; host memory, the process' one thread pool.
+// Runs on any machine; host memory, the process' one thread pool.
 std::unique_ptr<ExecutionProvider> MakeCpuProvider();
 
 // All CPU kernels; lives as long as the process.

@@ -37,8 +37,8 @@ struct Nest {
   }
 };
 
-// Without axes of size 1, and with neighbours that both sides step through like
-// one axis joined. Has one axis at least.
+// Removes axes of size 1, and joins neighbors through which both sides step
+// like one axis. At least one axis remains.
 Nest Simplify(std::span<const int64_t> shape, std::span<const int64_t> src,
               std::span<const int64_t> dst) {
   Nest nest;
@@ -70,7 +70,7 @@ void CopyRow(const T* src, int64_t ss, T* dst, int64_t ds, int64_t n) {
   }
 }
 
-// Threads share the elements evenly; a thread may begin and end inside a row.
+// Threads share the elements evenly; a thread may begin or end inside a row.
 template <typename T>
 void CopyRows(Nest outer, const T* src, T* dst) {
   Nest row = outer.Take(outer.rank() - 1);
@@ -90,7 +90,8 @@ void CopyRows(Nest outer, const T* src, T* dst) {
               });
 }
 
-// Elements of both in turn: the lower halves of a and b, or the upper ones.
+// Interleaves the elements of both: the lower halves of a and b, or the upper
+// halves.
 template <typename T>
 __m128i Interleave(bool upper, __m128i a, __m128i b) {
   if constexpr (sizeof(T) == 1) {
@@ -104,8 +105,8 @@ __m128i Interleave(bool upper, __m128i a, __m128i b) {
   }
 }
 
-// One square of n x n elements, n of which fill a register. Interleaving rows i
-// and i + n/2 is a perfect shuffle of all n² elements; log2(n) of them
+// One square of n x n elements; n elements fill a register. Interleaving rows i
+// and i + n/2 is a perfect shuffle of all n² elements; log2(n) such shuffles
 // transpose.
 template <typename T>
 void TransposeSquare(const T* src, int64_t ss, T* dst, int64_t ds) {
@@ -128,14 +129,14 @@ void TransposeSquare(const T* src, int64_t ss, T* dst, int64_t ds) {
   }
 }
 
-// Tiles of this many elements squared lie in the first-level cache.
+// Tiles of this many elements squared fit into the first-level cache.
 template <typename T>
 constexpr int64_t kTile = sizeof(T) == 1   ? 128
                           : sizeof(T) == 8 ? 32
                                            : 64;
 
-// dst[i * ds + j] = src[j * ss + i] for i < rows, j < columns, both kTile at
-// most. Goes through a dense buffer: rows whose distance is a power of two
+// dst[i * ds + j] = src[j * ss + i] for i < rows, j < columns, both at most
+// kTile. Goes through a dense buffer: rows whose distance is a power of two
 // would evict each other from the caches before they are used up.
 template <typename T>
 void TransposeTile(const T* src, int64_t ss, T* dst, int64_t ds, int64_t rows,
@@ -158,8 +159,8 @@ void TransposeTile(const T* src, int64_t ss, T* dst, int64_t ds, int64_t rows,
   }
 }
 
-// The innermost axis is contiguous in dst and axis `a` is in src: tiles of the
-// two, so that every cache line that is touched is used up.
+// The innermost axis is contiguous in dst, and axis `a` in src. Copies tiles of
+// the two axes, so that every cache line that is touched is used up.
 template <typename T>
 void CopyTransposed(Nest outer, size_t a, const T* src, T* dst) {
   constexpr int64_t tile = kTile<T>;

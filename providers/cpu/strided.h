@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all data movement comes down to: one loop nest over two sets of strides.
+// The base of all data movement: one loop nest over two sets of strides.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 template <size_t N>
 class Odometer {
  public:
-  // Starts at the index with the number `first`. REQUIRES: no size is 0.
+  // Starts at index number `first`. REQUIRES: no size is 0.
   Odometer(std::span<const int64_t> shape,
            std::array<std::span<const int64_t>, N> strides, int64_t first = 0)
       : shape_(shape), strides_(strides), index_(shape.size()) {
@@ -50,20 +50,20 @@ class Odometer {
 };
 
 // dst[Σ i·dst_strides] = src[Σ i·src_strides] for every index i of `shape`, on
-// all threads. Strides count elements of `width` bytes (1, 2, 4, 8); those of
-// src may be 0 or negative, those of dst must not make elements meet. src and
-// dst must not overlap.
+// all threads. Strides count elements of `width` bytes (1, 2, 4, 8). Those of
+// src may be 0 or negative; those of dst must give each index its own element.
+// src and dst must not overlap.
 void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
                  std::span<const int64_t> src_strides, void* dst,
                  std::span<const int64_t> dst_strides);
 
 // y[i] = x[Σ tables[d][i[d]]] for every index i of the dense result, or `fill`
-// where one of the tables holds -1. One table per axis, as long as the axis;
-// rank 1 at least, no axis of size 0. `fill` points to one element.
+// if one of the tables holds -1. There is one table per axis, as long as the
+// axis. Rank 1 at least, no axis of size 0. `fill` points to one element.
 void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
                 const void* x, const void* fill, void* y);
 
-// Sets `count` elements of `width` bytes to the one at `value`.
+// Sets `count` elements of `width` bytes to the element at `value`.
 void FillElements(void* dst, int64_t count, size_t width, const void* value);
 
 // x + offset elements of `width` bytes.

@@ -44,7 +44,7 @@ def export(model, path):
         dynamo=True,
         optimize=False,
     ).model_proto
-    for node in proto.graph.node:  # keep module paths, drop this machine's
+    for node in proto.graph.node:  # keep module paths, not this machine's
         for entry in list(node.metadata_props):
             if entry.key.endswith((".stack_trace", ".fx_node")):
                 node.metadata_props.remove(entry)
@@ -55,7 +55,7 @@ def export(model, path):
 def write_data(folder):
     """Arrays named like the graph's input, and their labels."""
     digits = load_digits()
-    x = (digits.data / 16).astype(np.float32)  # grey levels 0..16
+    x = (digits.data / 16).astype(np.float32)  # gray levels 0..16
     labels = digits.target.astype(np.int64)
     order = np.random.RandomState(0).permutation(len(x))
     for name, part in (

@@ -23,10 +23,10 @@ LAYERS = 3
 
 
 def sinusoids(positions, width):
-    """Waves with periods of 2 pi to 200 pi tokens, a start for the table.
+    """Waves with periods of 2 pi to 200 pi tokens: initial values of the table.
 
-    From a random table, attention needs hundreds of steps more until it finds
-    its neighbours.
+    With a random table, attention needs hundreds of steps more until it finds
+    its neighbors.
     """
     frequency = 100.0 ** (-torch.arange(width // 2) / (width // 2))
     angle = torch.arange(positions)[:, None] * frequency

@@ -8,17 +8,17 @@ Writes FOLDER/train.bin and FOLDER/val.bin (default: beside this script). Needs
 only Python's standard library. A token is one byte of the text, stored as a
 little-endian uint16. The last tenth of the text is held out.
 
-Prints two entropies of the held-out text in nats per byte, as marks to hold a
-validation loss against. With n(b) the count of byte b, n(a,b) the count of b
+Prints two entropies of the held-out text in nats per byte, to compare a
+validation loss with. n(b) is the count of byte b, n(a,b) the count of b
 directly after a, and N the number of bytes:
 
   unigram  H(b)   = - sum over b:   n(b) / N         * log(n(b) / N)
   bigram   H(b|a) = - sum over a,b: n(a,b) / (N - 1) * log(n(a,b) / n(a))
            where n(a) = sum over b of n(a,b)
 
-The counts are the held-out text's own, so no model that sees only the byte
-before can do better on it, whatever it was trained on. A loss below the bigram
-entropy has learned from further back.
+The counts are those of the held-out text itself, so no model that sees only the
+byte before can do better on it, whatever it was trained on. A model with a loss
+below the bigram entropy uses bytes from further back.
 """
 import array
 import lzma

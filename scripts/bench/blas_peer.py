@@ -25,7 +25,7 @@ def openblas():
 
 
 def mkl():
-    os.environ["MKL_THREADING_LAYER"] = "GNU"  # the OpenMP that is there
+    os.environ["MKL_THREADING_LAYER"] = "GNU"  # the OpenMP that is installed
     os.environ["MKL_INTERFACE_LAYER"] = "LP64"
     path, = pathlib.Path(sys.prefix, "lib").glob("libmkl_rt.so.*")
     library = ctypes.CDLL(str(path))

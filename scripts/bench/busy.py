@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of the speed on a machine that does other things too: the GPT of
+"""The speed that is left on a machine that does other things too: the GPT of
 samples/gpt_tiny trains in fp32 here and under torch.compile, by turns, alone
-and beside busy loops, each of which is started as another terminal would. A
-third contestant only counts: it shows the share that the system leaves to a
-program whose threads never wait for each other.
+and beside busy loops. Each loop is started as from another terminal. A third
+contestant only counts: it shows the share that the system leaves to a program
+whose threads never wait for each other.
 
   ./dev bench busy [--json FILE] [--markdown FILE] [--quick] [...]
 """
@@ -21,9 +21,9 @@ from bench.machine import say
 
 OURS, PEER, SHARE = "fp32", "torch_compile_fp32", "counting"
 BATCH, SEQ = 16, 128  # of task.TOKENS tokens
-# Of the idle speed, at least.
+# The least shares of the idle speed.
 GOALS = {"one busy loop": 0.7, "one per core": 0.35}
-# It has 10 minutes of CPU, lest it survive who started it.
+# It ends after 10 minutes of CPU, in case nobody stops it.
 LOOP = ["sh", "-c", "ulimit -t 600; while :; do :; done"]
 COUNT = """import time
 count, end = 0, time.monotonic() + 2
@@ -39,7 +39,7 @@ def conditions():
 
 @contextlib.contextmanager
 def busy_loops(count):
-    """Each in a session of its own, which Linux gives a share of its own."""
+    """Busy loops, each in a session with its own share of the CPUs."""
     loops = [subprocess.Popen(LOOP, start_new_session=True)
              for _ in range(count)]
     try:
@@ -51,7 +51,7 @@ def busy_loops(count):
 
 
 class Counting:
-    """A process per core. They are of one session, as a program's threads are,
+    """A process per core. All are in one session, as a program's threads are,
     and none waits for another."""
 
     def turn(self, steps):
@@ -114,7 +114,7 @@ def run(found, chosen, loops=busy_loops):
 
 
 def summary(turns):
-    """Tokens per second over all steps, and what that is of the idle speed."""
+    """Tokens per second over all steps, and their share of the idle speed."""
     figures = {}
     for name, of in turns.items():
         figures[name] = {}
@@ -130,7 +130,7 @@ def summary(turns):
 
 
 def outside(result):
-    """What is not reached, for the exit code."""
+    """The goals that are not reached, for the exit code."""
     ours = result["busy"][OURS]
     return [f"{condition}: {ours[condition]['of_idle']:.2f} of the idle speed, "
             f"less than {goal}"

@@ -13,8 +13,8 @@ RECIPES = {"fp32": "off", "tensorwise": "tensorwise", "delayed": "delayed"}
 TORCH_PEERS = ("torch_eager_fp32", "torch_compile_fp32", "torch_compile_bf16",
                "torch_compile_bf16_weights", "torchao_emulate")
 PEERS = (*TORCH_PEERS, "ort_training")
-# Steps at the start of every turn that do not count: the first plans, compiles
-# or wakes threads, the second still finds cold caches.
+# Steps at the start of every turn that do not count: the first step plans,
+# compiles or wakes threads, the second still finds cold caches.
 WARM_UP = 2
 
 
@@ -120,15 +120,15 @@ class Peer:
 
 
 def orders(names, rounds, seed):
-    """The order of turns of each round, at random, so that nobody always runs
-    after the same other one; for a seed always the same."""
+    """The order of turns of each round. It is random, so that no program always
+    follows the same other one, but for a seed always the same."""
     draw = random.Random(seed)
     return [draw.sample(list(names), len(names)) for _ in range(rounds)]
 
 
 def run(contestants, orders, steps):
-    """{name: its figures} and {name: why it left}. A round is one turn of each,
-    in the given order; a turn has `steps` that count."""
+    """{name: its figures} and {name: why it left}. A round is one turn of each
+    program, in the given order; a turn has `steps` that count."""
     results, left = {}, {}
 
     def attempt(name, action, *arguments):

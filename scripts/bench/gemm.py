@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products of this program beside OpenBLAS, MKL and PyTorch's in
-bfloat16: each library in a process of its own, in turn, best of all rounds."""
+"""Matrix products of this program, OpenBLAS, MKL and PyTorch in bfloat16: each
+library in a process of its own, in turn; the best of all rounds counts."""
 import json
 import subprocess
 
@@ -17,7 +17,7 @@ def key(product):
 
 
 def step_products(inputs, outputs):
-    """What one nn.Linear needs in a training step."""
+    """The products of one nn.Linear in a training step."""
     rows = task.TOKENS
     return {
         "forward": {"m": rows, "k": inputs, "n": outputs, "layout": "NT"},

@@ -8,7 +8,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-ALIGNMENT = 4096  # of tensors in the external file, as PyTorch's exporter has it
+ALIGNMENT = 4096  # of tensors in the external file, as in PyTorch's exporter
 
 
 class Writer:
@@ -146,7 +146,7 @@ class Llama:
                                          self.hidden, width))
 
     def write(self, path, nodes=0):
-        """With `nodes` as many layers as make about that many."""
+        """With `nodes`, as many layers as give about that number of nodes."""
         w = self.w
         self.prepare()
         x = w.node("Gather", w.weight("model.embed_tokens.weight",
@@ -179,7 +179,7 @@ def save_rows(w, path):
 
 
 def mlp(path, nodes):
-    """Linear layers and ReLU: no other model has more parameters a node."""
+    """Linear layers and ReLU: of all models the most parameters per node."""
     w, x = Writer(), "x"
     while len(w.nodes) < nodes:
         name = f"layers.{len(w.nodes) // 4}"
@@ -189,7 +189,7 @@ def mlp(path, nodes):
 
 
 def shared(path, nodes):
-    """A chain in which all nodes read one of two values: a parameter, a
+    """A chain in which every node reads one of two values: a parameter or a
     constant."""
     w = Writer()
     parameter, constant = w.weight("weight", 16), w.number(0.5)
@@ -200,7 +200,7 @@ def shared(path, nodes):
 
 
 def llama_7b(path):
-    """6.7 billion parameters in fp32: 27 GB, of which the disk holds none."""
+    """6.7 billion parameters in fp32: 27 GB, none of them on the disk."""
     path = pathlib.Path(path)
     w = Writer(path.with_name(path.name + ".data"))
     Llama(w, 32, 4096, 11008, 32, 32000).write(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures were taken on, and whether anything else ran."""
+"""The machine on which the figures were taken, and other programs on it."""
 import os
 import pathlib
 import platform
@@ -14,8 +14,8 @@ def say(text):
     print(f"[bench] {text}", file=sys.stderr, flush=True)
 
 
-# What holds the peers to the instructions that `--isa` leaves this program.
-# onnxruntime knows no such switch.
+# Switches that limit the peers to the instructions that `--isa` allows this
+# program. onnxruntime has no such switch.
 LIMITS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
              "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"},
@@ -31,8 +31,8 @@ def hold_to(isa):
 
 
 def environment(**more):
-    """Of all benchmarked processes: some machines pin OpenBLAS to an old
-    kernel, which would make it a weak opponent."""
+    """The environment of all benchmarked processes: some machines pin OpenBLAS
+    to an old kernel, which would make it a weak opponent."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("OPENBLAS_")}
     return {**kept, **_limits, **more}
@@ -64,13 +64,13 @@ def session_groups():
 
 
 def has_bf16(flags):
-    """Instructions for it, and leave to use them."""
+    """Whether there are instructions for it, and they may be used."""
     return (_limits in ({}, LIMITS["avx512bf16"])
             and ("avx512_bf16" in flags or "amx_bf16" in flags))
 
 
 def _busy_seconds():
-    """Of all programs, and of this one with its finished children."""
+    """CPU time of all programs, and of this one with its finished children."""
     first = pathlib.Path("/proc/stat").read_text().splitlines()[0].split()
     user, nice, system = map(int, first[1:4])
     own = 0.0
@@ -81,8 +81,8 @@ def _busy_seconds():
 
 
 class ForeignLoad:
-    """CPUs that other programs kept busy, on average, since it was made. To
-    be asked when all children have ended."""
+    """CPUs that other programs kept busy, on average, since the object was made.
+    Ask when all children have ended."""
 
     def __init__(self, clock):
         self._clock = clock

@@ -13,8 +13,8 @@ from bench import task, turns
 
 
 def import_training():
-    """onnxruntime.training's own __init__ imports PyTorch for a part of it
-    that is not needed here, which would count as memory."""
+    """onnxruntime.training's own __init__ imports PyTorch for a part that is not
+    needed here; that would count as memory."""
     package = types.ModuleType("onnxruntime.training")
     package.__path__ = [
         str(pathlib.Path(onnxruntime.__file__).parent / "training")]
@@ -60,7 +60,7 @@ def prepare():
         module.lazy_reset_grad()
         return loss
 
-    # Its number of threads can be neither set nor asked for.
+    # Its number of threads can neither be set nor read.
     return step, {"fp8_gemms": 0, "trained_tensors": trained,
                   "threads": len(os.listdir("/proc/self/task"))}
 

@@ -19,7 +19,7 @@ from bench.machine import environment, say
 PARTS = ("small", "large")
 MODELS = ("gpt", "llama")
 FP32 = "off"
-# The static run takes the scales that the delayed one ended with.
+# The static run takes the scales at the end of the delayed run.
 RECIPES = {
     "small": (FP32, "tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed",
               "static", "blockwise", "blockwise,round:p2", "mxfp8",
@@ -34,8 +34,8 @@ SIZES = {
 }
 SEEDS = {"small": (0, 1, 2), "large": (0,)}
 STEPS = 300
-HELD_OUT = 65536  # bytes of text that are validated on
-LARGEST_RISE = 0.01  # beside the spread of the fp32 seeds
+HELD_OUT = 65536  # bytes of text for validation
+LARGEST_RISE = 0.01  # in addition to the spread of the fp32 seeds
 TRAIN = ["--token-dtype", "uint16", "--loss", "cross_entropy", "--optimizer",
          "adamw", "--lr", "3e-3", "--weight-decay", "0.01", "--clip-norm", "1"]
 
@@ -128,8 +128,8 @@ def measure(chosen, binary, python, scripts, work):
 
 
 def judge(results):
-    """For each recipe its mean loss, how far from fp32's, and whether that is
-    within the spread of the fp32 seeds and LARGEST_RISE."""
+    """For each recipe its mean loss, the difference from fp32's, and whether
+    that is within the spread of the fp32 seeds plus LARGEST_RISE."""
     losses = {recipe: [r["loss"] for r in runs]
               for recipe, runs in results.items()}
     fp32 = losses[FP32]
@@ -144,7 +144,7 @@ def judge(results):
 
 
 def outside(result):
-    """What is not within, for the exit code."""
+    """The recipes that are not within, for the exit code."""
     return [f"{part} {model}: {recipe} is {100 * j['difference']:+.1f} % off"
             for part, models in result["parts"].items()
             for model, runs in models.items()
@@ -153,7 +153,7 @@ def outside(result):
 
 def _rows(results):
     judged, _ = judge(results)
-    # Turn by turn, so that a slow minute of the machine meets all recipes.
+    # Turn by turn, so that a slow minute of the machine affects all recipes.
     speeds = {recipe: statistics.median(
         mine["tokens_per_second"] / theirs["tokens_per_second"]
         for mine, theirs in zip(runs, results[FP32]))

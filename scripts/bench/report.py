@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from the figures, as numbers, as Markdown and as a comparison
-of two runs. Needs nothing but the standard library."""
+"""Reports on the figures: as numbers, as Markdown and as a comparison of two
+runs. Needs only the standard library."""
 import json
 import random
 import statistics
 
-# Relative difference of a step's loss from this program's in fp32. Sums in
-# another order, then AdamW, which makes much of small gradients.
+# Allowed relative difference of a step's loss from this program's in fp32. The
+# reasons: sums in another order, then AdamW, which amplifies small gradients.
 LOSS_TOLERANCE = {"torch_eager_fp32": 1e-4, "torch_compile_fp32": 1e-4,
                   "ort_training": 1e-4}
 RECIPES = ("fp32", "tensorwise", "delayed")
@@ -26,9 +26,9 @@ def ratios(models, figure="tokens_per_second"):
 
 
 def interval(ours, theirs, average=statistics.median, draws=1000):
-    """95 % of a bootstrap of the ratio of averages: rounds are drawn in pairs,
-    so that what was slow for both is slow for both, then steps of each turn.
-    Both are lists of turns, turns lists of seconds."""
+    """95 % of a bootstrap of the ratio of averages. Rounds are drawn in pairs,
+    so that a round that was slow for both stays so; then steps of each turn.
+    Both arguments are lists of turns, and turns are lists of seconds."""
     draw, found = random.Random(0), []
     rounds = range(min(len(ours), len(theirs)))
 
@@ -57,7 +57,7 @@ def ratio_intervals(models):
 
 
 def _largest(values):
-    """NaN if one is: max() may pass over it."""
+    """The maximum, or NaN if one is NaN: max() may skip it."""
     return next((x for x in values if x != x), max(values))
 
 
@@ -76,8 +76,8 @@ def loss_differences(models):
 
 
 def failures(report):
-    """Sentences: a recipe of ours that did not train, and fp32 peers whose
-    losses are not ours (NaN never is)."""
+    """Sentences about recipes of ours that did not train, and fp32 peers whose
+    losses differ from ours (NaN always does)."""
     failures = [f"{model}, {name}: {why}"
                 for model, left in report["left_out"].items()
                 for name, why in left.items() if name in RECIPES]
@@ -91,7 +91,7 @@ def failures(report):
 
 
 def keep(report, text, json_path, markdown_path):
-    """Writes what was asked for, or says why it is not worth keeping."""
+    """Writes the requested files, or says why they are not worth keeping."""
     if not json_path and not markdown_path:
         return []
     busy = report["machine"]["foreign_cpus"]
@@ -240,8 +240,8 @@ def _leaves(tree, path=()):
 
 
 def figures(report):
-    """All that two runs can be compared by; larger is better but for
-    peak_rss and step_ms."""
+    """All figures by which two runs can be compared. Larger is better, except
+    for peak_rss and step_ms."""
     found = {}
     for name in ("ratios", "peak_rss"):
         found |= dict(_leaves(report.get(name, {}), (name,)))
@@ -250,7 +250,7 @@ def figures(report):
 
 
 def compare(old, new):
-    """Markdown; and one line for each figure that only one of them has."""
+    """Markdown, and one line for each figure that only one run has."""
     a, b = figures(old), figures(new)
     text = ""
     for what in ("cpu", "isa", "threads"):

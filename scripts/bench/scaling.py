@@ -30,8 +30,8 @@ WARM_UP = 2
 
 
 def run(*command):
-    """What it printed, its seconds and its peak resident bytes, which Linux
-    counts from this process on: what Python takes is the least."""
+    """The output, the seconds and the peak resident bytes. Linux counts these
+    from this process on, so they are at least what Python takes."""
     begin = time.monotonic()
     child = subprocess.Popen([*map(str, command)], env=environment(),
                              stdout=subprocess.PIPE,
@@ -83,8 +83,8 @@ class Measurement:
         return rows
 
     def file(self):
-        """The model of 7 billion parameters: what is done, seconds, peak,
-        bytes on the disk afterwards beyond those before."""
+        """The model of 7 billion parameters: the command, seconds, peak, and
+        the bytes that it added on the disk."""
         folder = self.work / "llama_7b"
         (folder / "other").mkdir(parents=True)
         model = folder / "model.onnx"
@@ -250,7 +250,7 @@ def markdown(result):
 
 
 def outside(result):
-    """There is nothing that it must reach."""
+    """There is no goal to reach."""
     return []
 
 

@@ -17,8 +17,8 @@ BETAS = (0.9, 0.999)
 EPS = 1e-8
 WEIGHT_DECAY = 0.01
 
-# (inputs, outputs): how many nn.Linear of this size a model has. In a step
-# each is three products of 2048 rows: forward, dgrad and wgrad.
+# (inputs, outputs): the number of nn.Linear of this size in a model. In a step
+# each has three products of 2048 rows: forward, dgrad and wgrad.
 LINEARS = {
     "gpt": {(256, 768): 4, (256, 256): 4, (256, 1024): 4, (1024, 256): 4,
             (256, 4096): 1},
@@ -28,7 +28,7 @@ LINEARS = {
 
 
 def write_tokens(path, batches):
-    """Random tokens: what is computed does not depend on them."""
+    """Random tokens: the amount of work does not depend on them."""
     random = numpy.random.default_rng(0)
     count = batches * TOKENS + 1
     random.integers(0, VOCABULARY, count).astype("<u2").tofile(path)
@@ -36,7 +36,7 @@ def write_tokens(path, batches):
 
 class Batches:
     """Windows of SEQ tokens one after the other, as `train --no-shuffle` reads
-    the file; behind its end it starts again. BATCH · SEQ is always TOKENS."""
+    the file; after its end it starts again. BATCH · SEQ is always TOKENS."""
 
     def __init__(self, path):
         self._tokens = numpy.fromfile(path, "<u2").astype(numpy.int64)

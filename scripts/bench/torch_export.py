@@ -27,7 +27,7 @@ def rms_norm(x, shape, weight, eps):
 
 
 def spelled_out():
-    """What opset 14 has no form of, in terms of what it has."""
+    """Expresses ops that opset 14 lacks by ops that it has."""
     whole = F.scaled_dot_product_attention
 
     def attention(q, k, v, is_causal, enable_gqa=False):
@@ -45,11 +45,11 @@ def main():
     model = torch_models.make(name)
     example = (torch.zeros(task.BATCH, task.SEQ, dtype=torch.int64),)
     names = {"input_names": ["input_ids"], "output_names": ["logits"]}
-    # The exporter's optimiser would rename the weights that it transposes.
+    # The exporter's optimizer would rename the weights that it transposes.
     torch.onnx.export(model, example, folder / f"{name}.onnx", dynamo=True,
                       opset_version=18, optimize=False, external_data=False,
                       **names)
-    # Newer files have operators that 1.19.2 has no gradients for.
+    # Newer files have operators without a gradient in 1.19.2.
     with spelled_out():
         torch.onnx.export(Rows(model), example, folder / f"{name}_ort.onnx",
                           dynamo=False, opset_version=14,

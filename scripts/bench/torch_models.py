@@ -132,7 +132,7 @@ def tiny():
 
 
 def make(name, seed=0):
-    """The untrained model, for a seed every time with the same weights."""
+    """The untrained model; a seed always gives the same weights."""
     torch.manual_seed(seed)
     model = {"gpt": GPT, "llama": Llama, "gpt_tiny": tiny}[name]()
     for parameter in model.parameters():

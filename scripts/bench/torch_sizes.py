@@ -11,10 +11,10 @@ from bench import task
 
 
 def model_of(name, seed, sizes):
-    """A model of torch_models.py with these in the place of task.py's sizes."""
+    """A model of torch_models.py with these sizes in place of task.py's."""
     for size, value in sizes.items():
         setattr(task, size, value)
-    # The models read their sizes when they are imported.
+    # The models read the sizes at their import.
     sys.modules.pop("bench.torch_models", None)
     return importlib.import_module("bench.torch_models").make(name, seed)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The side of a peer's process: it trains when it is told to and sleeps else,
-so that several processes can take turns. Both directions are lines of JSON."""
+"""The side of a peer's process: it trains when it is told to and sleeps
+otherwise, so that several processes can take turns. Both directions are lines
+of JSON."""
 import json
 import os
 import resource
@@ -17,7 +18,7 @@ def serve(prepare):
     and facts about the process. Answers each {"steps": n} with n losses and
     seconds."""
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to the log
+    os.dup2(2, 1)  # output of libraries goes to the log
 
     def reply(message):
         replies.write(json.dumps(message) + "\n")

@@ -136,7 +136,7 @@ TEST_F(FlagsTest, SavedFlagsComeBack) {
   EXPECT_EQ(merged["--files"], saved["--files"]);
 }
 
-// So that what a run has can be taken away.
+// This lets a user remove a list that a run has.
 TEST_F(FlagsTest, AnEmptyWordEmptiesAList) {
   flags_.Parse({"m", "--list", "", "--words", "", "--text", ""});
   flags_.Fill({{"--list", {"a"}}, {"--words", {"b"}}, {"--text", {"c"}}});

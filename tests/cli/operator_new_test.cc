@@ -15,7 +15,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// AddressSanitizer has a `new` of its own.
+// AddressSanitizer has its own `new`.
 #ifndef __SANITIZE_ADDRESS__
 constexpr size_t kTooMuch = size_t{1} << 60;
 
@@ -34,7 +34,7 @@ TEST(OperatorNewDeathTest, MemoryThatNobodyCatchesEndsWithTheAmount) {
               "onnx-fp8: out of memory: expected 1152921504606846976 bytes");
 }
 
-// Exits with 7 if there is something left after `new` found nothing.
+// Exits with 7 if some memory is left after `new` found none.
 void TakeAllMemory() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

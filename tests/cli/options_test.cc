@@ -201,7 +201,7 @@ TEST(ShapeFlagTest, ResolvesAxes) {
   shapes = ResolveShapes(inputs, {{"x.2", 5}, {"z.0", 6}});
   EXPECT_EQ(shapes.at("x"), (Shape{-1, 3, 5}));
   EXPECT_EQ(shapes.at("z"), Shape{6});
-  // An axis with a name goes by it, and a fixed one by none.
+  // An axis with a name is known only by that name; a fixed axis has none.
   for (const char* wrong : {"seq", "x.0", "x.1", "y.0"}) {
     EXPECT_THROW(ResolveShapes(inputs, {{wrong, 4}}), UsageError) << wrong;
   }

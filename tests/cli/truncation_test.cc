@@ -22,7 +22,7 @@ void Touch(const void* address) {
   static_cast<void>(byte);
 }
 
-// Each in a child process of its own.
+// Each test runs in a child process of its own.
 class TruncationDeathTest : public testing::Test {
  protected:
   void TouchAfterCut(size_t left, size_t at) {
@@ -31,7 +31,7 @@ class TruncationDeathTest : public testing::Test {
     std::filesystem::resize_file(path_, left);
     Touch(file.data + at);
   }
-  // Of a file that is none of ours.
+  // A mapped file that is not ours.
   void TouchForeign() {
     WriteText(path_, std::string(kSize, 'x'));
     int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
@@ -91,7 +91,7 @@ TEST_F(TruncationDeathTest, OtherFaultsKeepTheirEffect) {
   EXPECT_EXIT(handled(), testing::ExitedWithCode(42), "^$");
 }
 
-// A library leaves signals to its host.
+// A library leaves signals to its host program.
 TEST_F(TruncationDeathTest, NobodyElseInstallsTheHandler) {
   auto cut = [&] {
     std::signal(SIGBUS, SIG_DFL);

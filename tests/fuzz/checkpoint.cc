@@ -53,7 +53,7 @@ SessionOptions Options() {
   return options;
 }
 
-// Makes the sums of an edited checkpoint right, so that what is behind them is
+// Corrects the sums of an edited checkpoint, so that the code behind them is
 // tried too.
 std::string Sealed(const std::string& text, const std::string& state_path,
                    uint64_t state_bytes, const std::string& model) {
@@ -78,7 +78,7 @@ std::string Sealed(const std::string& text, const std::string& state_path,
   return manifest.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The model's fingerprint, as one of its checkpoints has it.
+// The model's fingerprint, as in one of its checkpoints.
 std::string Fingerprint(TrainingSession& session) {
   std::string folder = ScratchFolder() + "/own";
   session.Save(folder, {}, {});
@@ -87,7 +87,7 @@ std::string Fingerprint(TrainingSession& session) {
   return Json::parse(in).at("model");
 }
 
-// Goes on with the run: one evaluation, one step.
+// Continues the run: one evaluation, one step.
 void Resume(TrainingSession& session, const std::string& dir) {
   session.Restore(dir);
   session.Scales();

@@ -12,7 +12,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Takes what the commands print while it lives.
+// Catches the output of the commands while it lives.
 class Silence : std::streambuf {
  public:
   Silence() : out_(std::cout.rdbuf(this)), err_(std::cerr.rdbuf(this)) {}
@@ -39,8 +39,8 @@ Arguments Split(std::string_view text) {
   return words;
 }
 
-// The flags of `train`. Making them takes longer than parsing, so that each is
-// made once.
+// The flags of `train`. Making them takes longer than parsing, so each object
+// is made once.
 struct TrainCommand {
   explicit TrainCommand(bool resume) { values.AddTo(flags, resume); }
 
@@ -53,7 +53,7 @@ struct TrainCommand {
   Flags flags{"train", "…"};
 };
 
-// The flags of a run travel through config.json and come back as they were.
+// The flags of a run are saved to config.json and must come back unchanged.
 void ParseTwice(const Arguments& arguments) {
   static TrainCommand fresh(false), resumed(true), again(true);
   bool resume = std::ranges::count(arguments, "--resume") > 0;
@@ -76,7 +76,7 @@ void ParseTwice(const Arguments& arguments) {
 
 }  // namespace
 
-// One argument a line. Commands that write files are parsed, not run.
+// One argument per line. Commands that write files are parsed, not run.
 void FuzzCommandLine(std::string_view bytes) {
   Silence silence;
   Arguments arguments = Split(bytes);

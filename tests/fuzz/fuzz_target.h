@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One way in which a stranger's bytes reach the product. `./dev fuzz` makes
-// inputs up; test_fuzz replays the ones that once were a finding
+// One way in which a stranger's bytes reach the program. `./dev fuzz` makes
+// inputs; test_fuzz replays the inputs that once were a finding
 // (tests/fuzz/regressions/NAME/).
 #pragma once
 
@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 
 struct FuzzTarget {
   const char* name;
-  // Reads `bytes` and uses what it read. Throws what the product throws.
+  // Reads `bytes` and uses the result. Throws whatever the program throws.
   void (*run)(std::string_view bytes);
 };
 
@@ -22,8 +22,8 @@ std::span<const FuzzTarget> FuzzTargets();
 // Null if there is no target of that name.
 const FuzzTarget* FindFuzzTarget(std::string_view name);
 
-// Runs the target. Error and UsageError are how bad input ends; whatever else
-// it throws comes out: that is a finding.
+// Runs the target. Bad input ends in Error or UsageError, which this catches.
+// Any other exception passes through: it is a finding.
 void RunFuzzTarget(const FuzzTarget& target, std::string_view bytes);
 
 void FuzzNpz(std::string_view bytes);          // npz.cc

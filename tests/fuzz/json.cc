@@ -14,9 +14,11 @@
 namespace onnx_fp8 {
 namespace {
 
-// A recipe prints as text and as JSON, and both read as the same recipe.
+// A recipe prints as text and as JSON; both must read back as the same recipe.
 void ReadRecipe(const std::string& text) {
-  if (text.ends_with(".json")) return;  // a path: some other file's content
+  if (text.ends_with(".json"))
+    return;  // a path: the content of some other
+             // file
   Recipe recipe = ParseRecipe(text);
   std::string printed = RecipeText(recipe);
   if (RecipeText(ParseRecipe(printed)) != printed ||

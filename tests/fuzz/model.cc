@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMaxElements = 1 << 14;  // of one value
 constexpr double kMaxFlops = 1e6;          // of a graph that is run
-// Far below the program's own, so that a file that spends them is quick.
+// Far below the program's own, so that a file that uses them up is quick.
 constexpr Budgets kBudgets = {.constants = 64 << 20,
                               .nodes = 1 << 14,
                               .visits = 1 << 16,
@@ -68,10 +68,10 @@ void PlanAndRun(const StepSource& source, StepKind kind,
 
 }  // namespace
 
-// A model file: read, checked, its parameters told, made a graph of concrete
-// shapes, planned, and run if that is cheap; written in FP8; then the graphs of
-// its gradients, those of inputs too, and of a whole step are planned and run.
-// The recipe follows from the bytes.
+// Takes a model file: reads it, checks it, finds its parameters, makes a graph
+// of concrete shapes, plans it, and runs it if that is cheap; writes it in FP8;
+// then plans and runs the graphs of its gradients, also by inputs, and of a
+// whole step. The bytes decide the recipe.
 void FuzzModel(std::string_view bytes) {
   static const auto evaluator = MakeCpuEvaluator();
   // External data of models that ask for them.

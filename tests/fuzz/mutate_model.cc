@@ -69,7 +69,7 @@ class Mutation {
     return schemas;
   }
 
-  // All messages of the model, and the names in it.
+  // Collects all messages of the model, and the names in it.
   void Collect(Message* message) {
     messages_.push_back(message);
     const Reflection* reflection = message->GetReflection();
@@ -126,7 +126,7 @@ class Mutation {
     }
   }
 
-  // One that the op has.
+  // Adds an attribute that the op has.
   void AddAttribute() {
     if (nodes_.empty()) return;
     onnx::NodeProto* node = Pick(nodes_);
@@ -159,7 +159,7 @@ class Mutation {
     node->set_input(slot, Pick(names_));
   }
 
-  // Another message of the kind takes the place of one, or stands beside it.
+  // Another message of the same kind replaces one, or is added beside it.
   void CopyMessage() {
     Message* to = Pick(messages_);
     std::vector<Message*> same;
@@ -169,7 +169,7 @@ class Mutation {
       }
     }
     if (same.empty()) return;
-    // A copy first: one may hold the other.
+    // Copy first: one may contain the other.
     std::unique_ptr<Message> copy(to->New());
     copy->CopyFrom(*Pick(same));
     if (copy->ByteSizeLong() > 4096) return;
@@ -181,7 +181,7 @@ class Mutation {
     to->CopyFrom(*copy);
   }
 
-  // A node moves into a function, which replaces it; sometimes one that calls
+  // Moves a node into a function that replaces it; the function sometimes calls
   // itself, or lacks its output.
   void MakeFunction() {
     if (nodes_.empty()) return;
@@ -308,7 +308,7 @@ class Mutation {
     }
   }
 
-  // Bytes (a tensor's) are cut or grow; strings become other words.
+  // Bytes (of a tensor) are cut or grow; strings become other words.
   void SetString(Message* message, const FieldDescriptor* field) {
     const Reflection* reflection = message->GetReflection();
     if (field->type() == FieldDescriptor::TYPE_STRING || Below(4) == 0) {
@@ -350,7 +350,7 @@ size_t MutateModel(uint8_t* data, size_t size, size_t max_size, uint64_t seed) {
   }
   uint64_t edits = RandomBelow(seed, 1u << 20, 5);
   if (edits == 0) return 0;
-  // What was collected goes stale with each edit.
+  // Each edit makes the collected messages stale.
   for (uint64_t i = 0; i < edits; ++i) {
     Mutation(&model, RandomBits(seed, i)).Edit();
   }

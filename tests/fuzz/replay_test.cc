@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What fuzzing once found, replayed: tests/fuzz/regressions/TARGET/.
+// Replays the findings of fuzzing: tests/fuzz/regressions/TARGET/.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,8 +22,8 @@ std::string ReadAll(const fs::path& path) {
 
 class ReplayTest : public testing::TestWithParam<FuzzTarget> {};
 
-// The inputs named good… must end well: else the target has come apart from
-// what it tries.
+// Inputs whose name begins with good must end well. Otherwise the target no
+// longer reaches the code that it is meant to try.
 TEST_P(ReplayTest, EndsWellOrInAnError) {
   fs::path folder = SourcePath("tests/fuzz/regressions");
   int good = 0;

@@ -18,7 +18,7 @@ void RequireSame(const TensorMap& a, const TensorMap& b) {
 
 }  // namespace
 
-// What was read is written, and read again as the same.
+// Tensors that were read are written, and must read back the same.
 void FuzzSafetensors(std::string_view bytes) {
   StringMap metadata, again;
   TensorMap tensors =

@@ -43,7 +43,7 @@ TEST(AutoFilter, TorchaosThresholds) {
     EXPECT_EQ(p.faster, p.reason.empty());
     EXPECT_FALSE(p.speedup);
   }
-  // Whole tensors have no table: M does not count.
+  // Recipes for whole tensors have no table, so M has no effect.
   EXPECT_FALSE(OnH100("tensorwise", 16384, 4096, 1024).faster);
 }
 
@@ -52,13 +52,13 @@ TEST(AutoFilter, RowsByTheTable) {
   EXPECT_TRUE(p.faster);
   EXPECT_EQ(p.speedup, 1.20);
   EXPECT_EQ(p.reason, "h100: 1.20x");
-  // The thresholds on K and N would take this one.
+  // By the thresholds on K and N this layer would be taken.
   p = OnH100("rowwise", 2048, 8192, 8192);
   EXPECT_FALSE(p.faster);
   EXPECT_EQ(p.speedup, 0.82);
   // Exactly 1 is taken.
   EXPECT_TRUE(OnH100("rowwise", 8192, 4096, 4096).faster);
-  // Between 0.84 (4096, 4096, 4096) and 1.00 (8192): the middle of logarithms.
+  // Between 0.84 (4096, 4096, 4096) and 1.00 (8192): the middle in logarithms.
   p = OnH100("rowwise", 5793, 4096, 4096);
   EXPECT_NEAR(*p.speedup, 0.92, 1e-4);
   EXPECT_EQ(p.reason, "h100: 0.92x");
@@ -79,7 +79,7 @@ TEST(AutoFilter, H100KnowsNoBlocks) {
   }
 }
 
-// FP8 is four times as fast in all products.
+// A table in which all products are four times as fast in FP8.
 SpeedTable Measured(double quantize) {
   SpeedTable table;
   table.source = "here";
@@ -96,16 +96,17 @@ TEST(AutoFilter, MeasuredCountsProductsAndQuantising) {
     EXPECT_EQ(p.faster, *p.speedup >= 1) << recipe;
     return *p.speedup;
   };
-  // Products: 2 * 10 * 100 * 200 = 4e5 each, 3 * 4e-4 s before; 3e-4 s after.
+  // Products: 2 * 10 * 100 * 200 = 4e5 operations each; in all 3 * 4e-4 s
+  // before, 3e-4 s after.
   EXPECT_DOUBLE_EQ(speedup("tensorwise", 1e30, 10), 4);
   EXPECT_DOUBLE_EQ(speedup("rowwise_with_gw_hp", 1e30, 10), 1.2e-3 / 6e-4);
   // 10 * 100 + 100 * 200 + 10 * 200 = 23000 elements, in 2.3e-4 s.
   EXPECT_DOUBLE_EQ(speedup("tensorwise", 1e8, 10), 1.2e-3 / 5.3e-4);
-  // Rows: each twice.
+  // Rows: each operand is quantized twice.
   EXPECT_DOUBLE_EQ(speedup("rowwise", 1e8, 10), 1.2e-3 / 7.6e-4);
-  // Squares of the weight serve both uses: 26000.
+  // Square blocks of the weight serve both uses: 26000.
   EXPECT_DOUBLE_EQ(speedup("blockwise", 1e8, 10), 1.2e-3 / 5.6e-4);
-  // The input and the gradient of wgrad are not quantised: 43000.
+  // wgrad's input and gradient are not quantized: 43000.
   EXPECT_DOUBLE_EQ(speedup("rowwise_with_gw_hp", 1e8, 10),
                    1.2e-3 / (6e-4 + 4.3e-4));
   EXPECT_LT(speedup("tensorwise", 1e7, 10), 1);
@@ -120,7 +121,7 @@ TEST(AutoFilter, MeasuredTakesAnOpenMAsLarge) {
             PredictLayer(table, recipe, 1000, 1, 1).speedup);
 }
 
-// What is slower as a whole stays in high precision as a whole.
+// A layer that is slower as a whole stays in high precision as a whole.
 TEST(AutoFilter, DecidesOnLayers) {
   auto graph = ParseGraph(R"(
 input x: float[16,64]
@@ -141,7 +142,8 @@ output dw
                        spec);
   };
   SpeedTable table = Measured(1e30);
-  // Products with N = 32 forward are slow, and so is a's layer not.
+  // Forward products with N = 32 are slow, but the layer of `a` as a whole is
+  // not.
   table.fp32 = {{1}, {1}, {32, 64}, {1e9, 1e9}};
   table.fp8 = {{1}, {1}, {32, 64}, {1e8, 4e9}};
   Fp8Spec spec = {ParseRecipe("tensorwise")};
@@ -163,20 +165,20 @@ output dw
   EXPECT_EQ(decisions[1].reason, "forward in high precision");
   EXPECT_TRUE(decisions[2].fp8);
   EXPECT_NEAR(*decisions[2].speedup, 3 / 2.25, 1e-9);
-  // Without M the sizes of h100's table are not asked.
+  // Without M, h100's table of sizes is not used.
   spec = {ParseRecipe("rowwise")};
   spec.filter.speeds =
       std::make_shared<const SpeedTable>(LoadSpeedTable("h100"));
   EXPECT_EQ(decide(spec)[0].reason, "h100: 0.42x");
   spec.any_m = true;
   EXPECT_EQ(decide(spec)[0].reason, "h100: N <= 2048");
-  // What the filter keeps out has no prediction.
+  // A layer that the filter keeps out has no prediction.
   spec.filter.exclude = {"a"};
   EXPECT_EQ(decide(spec)[0].reason, "excluded by a");
   EXPECT_FALSE(decide(spec)[0].speedup);
 }
 
-// W x: the layer's M and N are the product's N and M.
+// For W x, the layer's M and N are the product's N and M.
 TEST(AutoFilter, AWeightOnTheLeft) {
   auto graph = ParseGraph(R"(
 input x: float[64,16]

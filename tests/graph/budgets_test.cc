@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs that ask for more than a budget, each just refused and just taken.
+// Graphs that ask for more than a budget: each is tried just above and just
+// below it.
 #include "onnx_fp8/budgets.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ std::string ErrorWith(const Graph& graph, const Budgets& budgets) {
   return "";
 }
 
-// It takes `amount` of the budget, and no less.
+// Expects that the graph takes exactly `amount` of the budget.
 void ExpectTakes(const Graph& graph, Budget budget, const char* name,
                  int64_t amount) {
   Budgets budgets;
@@ -42,7 +43,7 @@ void ExpectTakes(const Graph& graph, Budget budget, const char* name,
       << text;
 }
 
-// y = Loop(trips, go, x) with this body; `more` are further lines.
+// y = Loop(trips, go, x) with this body; `more` has further lines.
 std::unique_ptr<Graph> LoopOf(int64_t trips, const std::string& body,
                               const std::string& more = "") {
   auto graph = ParseGraph("input x: float[2]\n" + more + "output x\n");
@@ -72,11 +73,12 @@ TEST(Budgets, NodesOfALoop) {
 }
 
 TEST(Budgets, VisitsOfALoop) {
-  // The loop, and in each iteration itself, Identity and Neg.
+  // The loop node, and in each iteration the iteration itself, Identity and
+  // Neg.
   ExpectTakes(*LoopOfNegs(5), &Budgets::visits, "visits", 1 + 5 * 3);
 }
 
-// It would take the memory of a million nodes before it fails.
+// Otherwise it would fill the memory with a million nodes before it fails.
 TEST(Budgets, ALoopWithoutEndIsToldAhead) {
   Spending spending;
   auto graph = LoopOfNegs(INT64_MAX);
@@ -88,7 +90,7 @@ TEST(Budgets, ALoopWithoutEndIsToldAhead) {
             std::string::npos);
 }
 
-// The trip count is a bound only where the body may end the loop.
+// If the body may end the loop, the trip count is only an upper bound.
 TEST(Budgets, ALoopThatEndsItselfMayHaveAnyTripCount) {
   auto graph = LoopOf(INT64_MAX, std::string(kHead) + R"(
 const three: int64[] = {3}
@@ -98,7 +100,7 @@ output goes
 output next
 )");
   EXPECT_EQ(ErrorWith(*graph, {}), "");
-  // The loop, and in each of four iterations itself, Less and Neg.
+  // The loop node, and in each of four iterations the iteration, Less and Neg.
   ExpectTakes(*graph, &Budgets::visits, "visits", 1 + 4 * 3);
 }
 
@@ -127,7 +129,7 @@ output next
   ExpectTakes(*graph, &Budgets::constants, "constants", 5 * 10 * 25 * 4);
 }
 
-// What a size that is not known before may come to counts.
+// If a size is not known before, the largest possible size counts.
 TEST(Budgets, ConstantsOfAnUnknownSize) {
   auto graph = ParseGraph(R"(
 const x: float[3,4]
@@ -150,13 +152,13 @@ p: float[1,1] = MatMul(a, b)
   auto takes = [&](int64_t trips, int64_t work) {
     return ErrorWith(*with(trips), {.work = work}).empty();
   };
-  // Operands and results of both nodes are a little work as well.
+  // Operands and results of both nodes count as a little work too.
   EXPECT_TRUE(takes(4, 4 * 22000));
   EXPECT_FALSE(takes(4, 4 * 20000));
 }
 
-// Neither copies of a long sequence nor the walk that looks for what decides a
-// branch are free.
+// Copies of a long sequence are not free, nor is the walk that searches for the
+// sources of a branch's condition.
 TEST(Budgets, WorkOfSequencesAndVisitsOfSources) {
   auto graph = ParseGraph(R"(
 input x: float[2]
@@ -199,7 +201,7 @@ output y
   EXPECT_EQ(ErrorWith(*graph, {.work = 110000}), "");
 }
 
-// Beyond 2^30 operations a node is left to the step, and costs nothing.
+// A node of more than 2^30 operations is left to the step, and costs nothing.
 TEST(Budgets, ALargeProductIsLeftToTheStep) {
   auto graph = ParseGraph(R"(
 const a: float[900,900]
@@ -222,7 +224,7 @@ output y
     Spending spending({.nodes = nodes});
     UnrollRecurrent(*graph, &spending);
   };
-  // A part of x, a product and an activation for each step.
+  // For each step: a part of x, a product and an activation.
   EXPECT_NO_THROW(unroll(6 * 3));
   EXPECT_THROW(unroll(6 * 3 - 1), Error);
   EXPECT_THROW(unroll(5), Error);

@@ -59,8 +59,8 @@ TEST(RemoveDeadCode, AnUnsortedGraph) {
   EXPECT_TRUE(graph->Find("x")->uses.empty());
 }
 
-// An If in an If that reads `a` and an initializer by name; `shadow` is a value
-// of the inner graph's own.
+// An If inside an If, which reads `a` and an initializer by name; `shadow` is a
+// value that the inner graph itself defines.
 TEST(RemoveDeadCode, WhatSubgraphsReadAtAnyDepth) {
   auto inner = std::make_shared<Graph>();
   inner->AddNode("Add", {inner->AddCaptured("a"), inner->AddCaptured("c")},

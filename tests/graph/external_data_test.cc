@@ -13,8 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 namespace onnx = ONNX_NAMESPACE;
 
-// A folder with a model whose float[2] lies in `location` from `offset` on,
-// beside model/w.data of 12 bytes and secret.data.
+// A folder with a model whose float[2] lies at `offset` in `location`; beside
+// it are model/w.data of 12 bytes and secret.data.
 class ExternalData : public testing::Test {
  protected:
   ExternalData() {
@@ -68,7 +68,7 @@ TEST_F(ExternalData, StaysInTheModelsFolder) {
   }
 }
 
-// A link, at the end or on the way, may lead anywhere.
+// A link, at the end of a path or on the way, may lead anywhere.
 TEST_F(ExternalData, LiesBehindNoLink) {
   fs::create_directory_symlink("..", dir_ / "model/up");
   ExpectError([&] { Read("link.data", 0); },
@@ -77,7 +77,7 @@ TEST_F(ExternalData, LiesBehindNoLink) {
   ExpectError([&] { Read("up/secret.data", 0); }, "/up] is a link");
 }
 
-// The model's own path may be one: its folder is the link's.
+// The model's own path may be a link: its folder is then that of the link.
 TEST_F(ExternalData, OfALinkLiesBesideTheLink) {
   Read("w.data", 4);
   fs::create_directory(dir_ / "other");

@@ -64,7 +64,7 @@ output dx
 output dw
 )";
 
-// One copy of x, w and dy each, dy in the format of gradients.
+// x, w and dy have one copy each; dy's has the format of gradients.
 TEST(Fp8Rewrite, ReadersShareACopy) {
   auto graph = ParseGraph(kStep);
   Fp8Rewrite(*graph, {ParseRecipe("tensorwise")}, graph->Find("seed"),
@@ -90,7 +90,7 @@ std::vector<std::string> Keys(const Fp8Plan& plan) {
   return keys;
 }
 
-// Which scale a tensor's node gathers.
+// The slot whose scale the node of a tensor gathers.
 int64_t SlotRead(const Graph& graph, const std::string& quantised) {
   for (const Node& node : graph.nodes()) {
     if (!node.IsOurs("QuantizeWith") || node.in(0)->name != quantised) continue;
@@ -115,7 +115,7 @@ TEST(Fp8Rewrite, DelayedScalesGoByKey) {
   EXPECT_EQ(SlotRead(*graph, "x"), 0);
   EXPECT_EQ(SlotRead(*graph, "w"), 1);
   EXPECT_EQ(SlotRead(*graph, "seed"), 2);
-  // The amaxes of the update lie as the slots do.
+  // The amaxes of the update have the order of the slots.
   const Node& amax = *AmaxVector(*graph, plan)->producer;
   for (size_t i = 0; i < 3; ++i) {
     const Node& reshape = *amax.in(i)->producer;
@@ -129,7 +129,7 @@ TEST(Fp8Rewrite, DelayedScalesGoByKey) {
   EXPECT_EQ(SlotRead(*graph, "seed"), 1);
 }
 
-// A first layer's input has no gradient, unless someone asks for it.
+// The input of a first layer has no gradient, unless someone asks for it.
 TEST(Fp8Rewrite, ScalesKeepTheirKeysWithoutDgrad) {
   auto keys = [](std::string text, const char* recipe) {
     auto graph = ParseGraph(text);
@@ -143,7 +143,7 @@ TEST(Fp8Rewrite, ScalesKeepTheirKeysWithoutDgrad) {
   }
   EXPECT_EQ(keys(first, "delayed"), keys(kStep, "delayed"));
   EXPECT_EQ(keys(first, "delayed").back(), "w/dgrad/grad_output/float8e5m2#0");
-  // One of wgrad's own keeps its own.
+  // If wgrad has its own item, it keeps that.
   const char* own = "delayed,go:dyn_ten_e5m2,go_gw:del_ten_e4m3";
   EXPECT_EQ(keys(first, own), keys(kStep, own));
   EXPECT_EQ(keys(first, own).back(), "w/wgrad/grad_output/float8e4m3fn#0");
@@ -164,7 +164,8 @@ output z
                                       "w/forward/input/float8e4m3fn#1"}));
 }
 
-// What each use of an operand says goes into the graph; equal copies are one.
+// Each use of an operand is written as the recipe says; equal copies become
+// one.
 TEST(Fp8Rewrite, UsesOfAnOperandMayDiffer) {
   auto graph = ParseGraph(kStep);
   Fp8Spec spec = {
@@ -204,7 +205,7 @@ output z
             "i:del16_ten_e4m3,w:del16_ten_e4m3,go:del16_ten_e5m2");
 }
 
-// Of each copy what it is of and its blocks, "x 1x128".
+// For each copy the name of its source and its blocks, "x 1x128".
 std::vector<std::string> Blocks(const Graph& graph) {
   std::vector<std::string> blocks;
   for (const Node& node : graph.nodes()) {
@@ -223,7 +224,7 @@ std::unique_ptr<Graph> StepBy(const std::string& recipe) {
   return graph;
 }
 
-// A matrix is read along its columns or its rows; squares serve both.
+// A matrix is read along its columns or its rows; square blocks serve both.
 TEST(Fp8Rewrite, BlocksLieAlongTheSum) {
   using Texts = std::vector<std::string>;
   EXPECT_EQ(Blocks(*StepBy("rowwise")), (Texts{"x 1x0", "w 0x1", "seed 1x0",
@@ -260,7 +261,7 @@ TEST(Fp8Rewrite, RoundingGoesIntoTheNode) {
   }
 }
 
-// The second copy of x and of the gradient comes from the first one.
+// The second copies of x and of the gradient come from the first ones.
 TEST(Fp8Rewrite, RequantisingReadsTheFirstCopy) {
   auto graph = StepBy("rowwise,tr:requantize");
   std::vector<std::string> from;
@@ -298,7 +299,7 @@ TEST(Fp8Rewrite, StaticScalesAreGivenAndStay) {
   EXPECT_EQ(std::vector<float>(scale, scale + 3),
             (std::vector<float>{0.5f, 0.25f, 2}));
   EXPECT_EQ(plan.history, nullptr);
-  // Their amaxes are still looked at, for what is not finite.
+  // Their amaxes are still checked for values that are not finite.
   EXPECT_EQ(plan.amaxes.size(), 3u);
   AttachScaleUpdate(*graph, spec.recipe, plan, AmaxVector(*graph, plan),
                     nullptr);

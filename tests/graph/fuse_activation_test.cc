@@ -30,7 +30,7 @@ output y
   ExpectSameValues(FuseActivations, kErf, 5e-7);
 }
 
-// The other orders of its factors that exporters write.
+// Other orders of its factors in which exporters write it.
 TEST(FuseActivations, FactorsInAnyOrder) {
   for (const char* tail :
        {"p: float[8] = Mul(x, s)\ny: float[8] = Mul(p, half)\n",
@@ -111,7 +111,7 @@ output y
   ExpectSameValues(FuseActivations, text, 2e-6);
 }
 
-// A gate of another shape, or what is read twice.
+// A gate of another shape, or a value that is read twice.
 TEST(FuseActivations, SiluWithoutAGate) {
   for (const char* rest :
        {"y: float[2,8] = Mul(w, xs)\n", "y: float[2,8] = Mul(xs, xs)\n",

@@ -12,7 +12,7 @@ std::string Fused(const std::string& text) {
   return AfterPass(FuseAttention, text);
 }
 
-// The graph is fused, and computes the same but for rounding.
+// Expects that the graph is fused, and computes the same up to rounding.
 void ExpectFuses(const std::string& text) {
   EXPECT_NE(Fused(text).find("onnx_fp8.Attention"), std::string::npos) << text;
   ExpectSameValues(FuseAttention, text, 2e-6);
@@ -20,7 +20,7 @@ void ExpectFuses(const std::string& text) {
 
 void ExpectStays(const std::string& text) { ExpectStays(FuseAttention, text); }
 
-// Causal, as both exporters write it, heads taken from (B,T,C).
+// Causal attention, as both exporters write it, with heads taken from (B,T,C).
 const char kCausal[] = R"(graph "g" opset 24
 input x: float[2,3,8]
 const heads: int64[4] = {2,3,2,4}
@@ -62,7 +62,7 @@ output y
   ExpectFuses(kCausal);
 }
 
-// q, k and v of four heads; `scores` makes s from qk, in between.
+// q, k and v of four heads; the lines in `scores` compute s from qk.
 std::string Plain(const std::string& before, const std::string& scores) {
   return R"(input q: float[2,4,3,5]
 input k: float[2,4,6,5]
@@ -82,7 +82,7 @@ TEST(FuseAttention, Masks) {
       Plain("const c: float[1] = {2}\n", "s: float[2,4,3,6] = Div(qk, c)\n"));
   ExpectFuses(Plain("const m: float[6] = {0,1,2,-3,0,-inf}\n",
                     "s: float[2,4,3,6] = Add(m, qk)\n"));
-  // A mask that is true for what is seen; then another one.
+  // A mask that is true for seen scores, besides another one that is added.
   ExpectFuses(
       Plain("const m: bool[2,1,1,6] = {1,1,0,1,0,1,1,1,1,1,1,0}\n"
             "const low: float[] = {-1e30}\n"
@@ -93,7 +93,7 @@ TEST(FuseAttention, Masks) {
             "s: float[2,4,3,6] = Where(m, u, low)\n"));
 }
 
-// A mask for all scores alike is no triangle, though it is square.
+// A mask of one value for all scores is no triangle, though it is square.
 TEST(FuseAttention, AMaskOfOneElementIsNotCausal) {
   const char* masks[] = {
       "const m: float[1,1] = {0}\n|s: float[2,4,6,6] = Add(qk, m)\n",
@@ -183,17 +183,17 @@ output y
 }
 
 TEST(FuseAttention, LeavesWhatItDoesNotKnow) {
-  // An op in between; scores that somebody else reads.
+  // An op in between; scores that another node reads.
   ExpectStays(Plain("", "s: float[2,4,3,6] = Neg(qk)\n"));
   ExpectStays(
       Plain("const c: float[] = {2}\n", "s: float[2,4,3,6] = Mul(qk, c)\n") +
       "output s\n");
-  // A bias that is trained, or fed: it has a gradient.
+  // A bias that is trained, or fed: it needs a gradient.
   ExpectStays(
       Plain("param m: float[3,6]\n", "s: float[2,4,3,6] = Add(qk, m)\n"));
   ExpectStays(
       Plain("input m: float[3,6]\n", "s: float[2,4,3,6] = Add(qk, m)\n"));
-  // A mask that is scaled with the scores; one that hides only a little.
+  // A mask that is scaled with the scores; a mask that hides only a little.
   ExpectStays(
       Plain("const m: float[6] = {1,2,3,1,2,3}\n"
             "const c: float[] = {0.5}\n",

@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// One node with these attributes, of scores of `shape`.
+// One loss node with these attributes, for scores of `shape`.
 std::string Loss(const std::string& attributes, const std::string& shape,
                  const std::string& outputs = "loss: float[]") {
   return R"(graph "g" opset 24

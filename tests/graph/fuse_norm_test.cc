@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// `square` makes xx, `scaled` makes h of x and root.
+// `square` computes xx, `scaled` computes h from x and root.
 std::string Norm(const std::string& square, const std::string& scaled) {
   return R"(graph "g" opset 24
 input x: float[2,3,8]
@@ -64,7 +64,7 @@ TEST(FuseNorms, LeavesWhatItDoesNotKnow) {
   }
 }
 
-// x is a sum, its norm is y; both are read.
+// x is a sum, y is its norm; both are read.
 std::string Residual(const std::string& norm, const std::string& more = "") {
   return R"(graph "g" opset 24
 input a: float[2,3,8]
@@ -107,7 +107,7 @@ TEST(FuseNorms, OtherSumsStay) {
         Residual(kLayerNorm, "x: float[2,3,8] = Mul(a, b)\n"),
         Residual("LayerNormalization<axis=1>(x, x, x)", kSum),
         Residual("LayerNormalization<axis=-1>(x, w)", kSum),
-        // The norm alone reads it.
+        // Only the norm reads it.
         Residual("LayerNormalization<axis=-1>(s, w, v)",
                  std::string("s: float[2,3,8] = Add(a, b)\n") +
                      "x: float[2,3,8] = Mul(a, b)\n")}) {

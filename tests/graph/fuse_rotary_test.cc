@@ -23,7 +23,7 @@ std::string Table(const std::string& name, const std::string& type, int n,
   return role + " " + name + ": float" + type + " = {" + numbers + "}\n";
 }
 
-// Of x (2,3,4,4): its halves, what is turned, and how cos and sin come in.
+// For x (2,3,4,4): its halves, the turned part, and how cos and sin enter.
 std::string Rotary(const std::string& table, const std::string& halves,
                    const std::string& turned = "Concat<axis=-1>(m, x1)",
                    const std::string& sum = "Add(a, b)",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of passes that fuse ops share. Graphs are text, see parse.h.
+// Helpers for the tests of passes that fuse ops. Graphs are text, see parse.h.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ using FusionPass = void (*)(Graph&);
 // The graph after the pass, verified, as text.
 std::string AfterPass(FusionPass pass, const std::string& text);
 
-// The first output of the graph, fed with the same random numbers whether
-// `pass` runs before or is null.
+// The first output of the graph after `pass` (null: no pass). The feeds are the
+// same random numbers in both cases.
 Tensor ResultOf(FusionPass pass, const std::string& text);
 
-// The pass leaves all but dead code as it is.
+// Expects that the pass changes nothing except dead code.
 void ExpectStays(FusionPass pass, const std::string& text);
 
-// The pass changes the first output by `bound` at most.
+// Expects that the pass changes the first output by at most `bound`.
 void ExpectSameValues(FusionPass pass, const std::string& text, double bound);
 
 }  // namespace onnx_fp8

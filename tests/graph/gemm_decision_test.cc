@@ -71,7 +71,7 @@ TEST(GemmDecision, WithoutAFilter) {
                      "not a weight"}));
 }
 
-// The reasons where `why` keeps the first layer, or the second, from FP8.
+// The reasons if `why` keeps the first layer, or the second, from FP8.
 Reasons First(const std::string& why) {
   return {why, "linear", "linear", "linear", "not a weight"};
 }
@@ -128,7 +128,7 @@ TEST(GemmDecision, TheFirstPatternGivesTheRecipe) {
   EXPECT_FALSE(decided.decisions[1].recipe.enabled());
   decided = Decide("tensorwise", {.recipes = {{"head", off}}});
   EXPECT_EQ(decided.reasons(), Second("off for head"));
-  // Nothing but what a pattern names.
+  // Only the layers that a pattern names.
   decided = Decide("off", {.recipes = {{"head", delayed}}});
   EXPECT_EQ(decided.reasons(), First("recipe off"));
   EXPECT_EQ(decided.decisions[1].recipe, delayed);
@@ -155,7 +155,7 @@ TEST(GemmDecision, DelayedScalesHaveOneRule) {
   EXPECT_THROW(Decide("tensorwise", filter), Error);
   EXPECT_THROW(Decide("delayed", filter), Error);
   EXPECT_EQ(Decide("delayed,margin:1", filter).error, "");
-  // What has none does not mind.
+  // A layer without delayed scales does not matter.
   filter = {.recipes = {{"head", ParseRecipe("rowwise,margin:1")}}};
   EXPECT_EQ(Decide("delayed", filter).error, "");
 }

@@ -60,7 +60,7 @@ dw: float[3,8] = Pad(dpart, pads)
             (Names{"forward w", "wgrad w"}));
 }
 
-// A bias may be summed by a product with ones, which is no linear layer's.
+// A product with ones may sum a bias' gradient; it belongs to no linear layer.
 TEST(GemmRoles, AProductInABiassGradient) {
   EXPECT_EQ(Roles(R"(
 input x: float[2,3]

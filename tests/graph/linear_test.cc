@@ -87,7 +87,7 @@ output t
 )");
 }
 
-// The sum without bias is wanted too.
+// Another node reads the sum without the bias too.
 TEST(NormaliseLinear, TakesABiasFromItsOnlyReader) {
   EXPECT_EQ(Normalised(R"(
 input x: float[2,3]

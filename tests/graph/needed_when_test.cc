@@ -41,7 +41,7 @@ z: float[2] = Neg(y)
 output z
 )");
   EXPECT_EQ(Text(*graph, {"z"}), "a: c\naa: c\nb: !c\n");
-  // What something else looks at matters always.
+  // A value that something else reads matters always.
   EXPECT_EQ(Text(*graph, {"z", "a"}), "aa: c\nb: !c\n");
   EXPECT_EQ(Text(*graph, {"a"}), "");
 }
@@ -61,7 +61,7 @@ output y
   EXPECT_EQ(Text(*graph, {"y"}), "e: c !d\ninner: c\nother: !c\n");
 }
 
-// Masks of elements read both operands; a constant flag is no question.
+// A mask of elements reads both operands; a constant flag is no condition.
 TEST(NeededWhen, OnlyAFlagOfOneElementChooses) {
   auto graph = ParseGraph(R"(
 input mask: bool[2]

@@ -11,7 +11,7 @@ namespace {
 
 class ParameterNamesOf : public testing::TestWithParam<CorpusFile> {};
 
-// Where the file kept a tensor, PyTorch's name and layout come back.
+// If the file has kept a tensor, PyTorch's name and layout are recovered.
 TEST_P(ParameterNamesOf, RecoverWhatTheExporterFolded) {
   const CorpusFile& file = GetParam();
   auto graph = ReadModel(file.model());

@@ -8,9 +8,10 @@
 
 namespace onnx_fp8 {
 
-// Reads what Print writes (graph/print.h), less subgraphs, sequences and
-// tensor attributes; the heading may be left out. Any initializer may have
-// values; without them it is zero. Errors: the line that can't be read.
+// Reads the text that Print writes (graph/print.h), without subgraphs,
+// sequences and tensor attributes; the heading may be missing. Any initializer
+// may have values; without them it is zero. Errors: the line that can't be
+// read.
 std::unique_ptr<Graph> ParseGraph(const std::string& text);
 
 }  // namespace onnx_fp8

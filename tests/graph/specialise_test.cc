@@ -100,7 +100,7 @@ output m
 )");
 }
 
-// Constants are folded; what is trained, drawn or fed is not.
+// Constants are folded; values that are trained, drawn or fed are not.
 TEST(Specialise, KeepsWhatDiffersFromStepToStep) {
   EXPECT_EQ(SpecialText(R"(
 const c: float[2] = {1,2}
@@ -166,7 +166,7 @@ output next
   EXPECT_EQ(Special(*graph)->nodes().size(), 3u);
 }
 
-// Which rows a Scan reads, in order.
+// The rows that a Scan reads, in order.
 std::vector<int64_t> RowsOfScan(int64_t direction) {
   auto graph = ParseGraph("input x: float[3,2]");
   auto body = BodyOf("input r: float[2]\ny: float[2] = Neg(r)\noutput y");

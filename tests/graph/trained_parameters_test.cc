@@ -16,7 +16,7 @@ namespace {
 
 class TrainedParameters : public testing::TestWithParam<CorpusFile> {};
 
-// What the file really holds of the parameters that the reference knows.
+// The parameters of the reference that the file really holds.
 std::set<std::string> Expected(const CorpusFile& file, const Graph& graph) {
   auto reference = file.Json("reference.json");
   auto params = file.Json(file.variant + ".params.json");
@@ -51,7 +51,7 @@ TEST_P(TrainedParameters, EqualTheReferencesSet) {
   EXPECT_EQ(got, Expected(GetParam(), *graph));
 }
 
-// A Constant node is an initializer by another spelling.
+// A Constant node is another way to write an initializer.
 TEST_P(TrainedParameters, EqualTheReferencesSetInConstantNodes) {
   auto graph = ReadModel(GetParam().model());
   std::set<std::string> expected = Expected(GetParam(), *graph);
@@ -142,7 +142,7 @@ TEST(TrainedParametersRule, RotaryTablesAreNoWeights) {
               Names{})
         << Name(dtype);
   }
-  // One of them alone, or with another's partner, may be anything.
+  // A table alone, or with the partner of another one, may be anything.
   auto other = [](int r, int c) { return std::sin(1.01 * Angle(r, c)); };
   EXPECT_EQ(TrainedOf({{"c", Table(cosine)}}), Names{"c"});
   EXPECT_EQ(TrainedOf({{"c", Table(cosine)}, {"s", Table(other)}}),
@@ -216,7 +216,7 @@ TEST(TrainedParametersRule, MasksAreNoWeights) {
   EXPECT_EQ(TrainedOf({{"m", Table(bias)}}), Names{"m"});
 }
 
-// A table is trained where data choose its rows; what constants choose is a
+// A table is trained if data choose its rows; if constants choose them, it is a
 // view.
 TEST(TrainedParametersRule, Tables) {
   EXPECT_EQ(TrainedOf(R"(
@@ -232,8 +232,8 @@ output b
             Names{"table"});
 }
 
-// What a normalisation of no parameters is written with; with a name of their
-// own they may be parameters.
+// The tensors with which a normalization without parameters is written. If they
+// have a name of their own they may be parameters.
 TEST(TrainedParametersRule, PlaceholdersOfNormsAreNoWeights) {
   auto text = [](const std::string& scale, const std::string& bias) {
     return "input x: float[2,3,4]\n\"" + scale +
@@ -280,7 +280,7 @@ output y
             (Names{"p", "high", "low", "base"}));
 }
 
-// An operand of Resize and Pad is on its way, their others are not.
+// The data operand of Resize and Pad travels on; the other operands don't.
 TEST(TrainedParametersRule, ResampledTables) {
   EXPECT_EQ(TrainedOf(R"(
 input x: float[1,3,8,8]
@@ -346,7 +346,7 @@ output y
             (Names{"w", "b"}));
 }
 
-// The mask is made of integers that are fed; positions are their sums.
+// The mask is computed from integers that are fed; positions are their sums.
 TEST(TrainedParametersRule, MasksAndPositionsOfIntegerInputs) {
   std::string text = R"(
 input x: float[2,5,8]
@@ -378,7 +378,7 @@ ct: float[2,8,5] = Transpose<perm=[0,2,1]>(c)
 y: float[2,8,5] = Add(ct, alibi)
 output y
 )";
-  // As they are, and scaled to a longer context as LLaMA 3 does.
+  // The frequencies as they are, and scaled to a longer context as in LLaMA 3.
   for (const char* frequency :
        {"{1,0.1,0.01,0.001}", "{1,0.1,0.0032,0.000125}"}) {
     std::string with = text;
@@ -390,7 +390,7 @@ output y
                  "Einsum<equation=\"bij,bjt->bit\">(frequency, p3)");
     EXPECT_EQ(TrainedOf(with), Names{"w"}) << frequency;
   }
-  // A layer of one integer.
+  // A layer with one integer as its input.
   text.replace(text.find("FREQUENCY"), 9, "{0.3,-0.1,0.2,-0.5}");
   EXPECT_EQ(TrainedOf(text), (Names{"frequency", "w"}));
 }
@@ -425,7 +425,7 @@ output y
             (Names{"w", "s", "b"}));
 }
 
-// A scale per channel belongs to the codes, whatever is quantised.
+// A scale per channel belongs to the codes, whichever tensor they quantize.
 TEST(TrainedParametersRule, ScalesOfCodesAreNoWeights) {
   EXPECT_EQ(TrainedOf(R"(
 input x: float[2,3]

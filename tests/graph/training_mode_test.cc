@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What training and inference make of BatchNormalization and Dropout.
+// How training and inference treat BatchNormalization and Dropout.
 #include <gtest/gtest.h>
 
 #include "graph/passes/batch_norm_mode.h"
@@ -50,7 +50,7 @@ output t
 )");
 }
 
-// Whoever reads an output asks for it by its name.
+// A user of an output asks for it by its name.
 TEST(InferenceMode, OutputsKeepTheirNames) {
   auto graph = ParseGraph(R"(graph "g" opset 24
 input x: float[2,3]
@@ -91,7 +91,7 @@ output m
 )");
 }
 
-// Exports keep a Dropout of ratio 0, or of inference.
+// Exports contain Dropouts of ratio 0, or of inference.
 TEST(RemoveIdleDropout, KeepsThoseThatDrop) {
   auto graph = ParseGraph(R"(graph "g" opset 24
 input x: float[2,3]

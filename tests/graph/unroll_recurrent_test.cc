@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The unrolled graph against the kernels of LSTM, GRU and RNN.
+// Compares the unrolled graph with the kernels of LSTM, GRU and RNN.
 #include "graph/passes/unroll_recurrent.h"
 
 #include <gtest/gtest.h>
@@ -192,8 +192,8 @@ std::vector<Case> Cases() {
 INSTANTIATE_TEST_SUITE_P(Table, Unrolled, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
-// Activations that the kernel lacks, by the operator's text; one step from
-// zero, W of identities, no bias: every gate sees x.
+// Activations that the kernel lacks, by the operator's text. One step from zero
+// state, W of identities, no bias: every gate sees x.
 std::vector<double> OneStep(const std::string& op, int64_t gates,
                             Attributes attributes,
                             const std::vector<float>& x) {
@@ -294,7 +294,7 @@ TEST(UnrollRecurrent, OneProductForAllInputsAndOneForEveryStep) {
   EXPECT_EQ(rows["in2"], std::vector<int64_t>(2 * kSteps, kBatch));
 }
 
-// The kernel refuses them; a graph that does not know them can't.
+// The kernel refuses such lengths; a graph that does not know them can't.
 TEST(UnrollRecurrent, FedLengthsOutOfRangeCountAsTheNearestInRange) {
   Case c = {"", "GRU", {{"direction", "reverse"}}, {3, 5}, {7, -1, 2}, true};
   Model m, clamped;

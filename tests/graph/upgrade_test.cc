@@ -104,7 +104,7 @@ output f
 )");
 }
 
-// And has another default.
+// The operand also has another default.
 TEST(Upgrade, TheAxisOfDftBecomesAnOperand) {
   auto graph = ParseGraph(R"(graph "g" opset 17
 input x: float[2,3,4,1]
@@ -128,8 +128,8 @@ output b
 )");
 }
 
-// The attribute is of the last axis where that is known, and the first of
-// several otherwise.
+// The attribute becomes the last axis if the rank is known, and the first of
+// several axes otherwise.
 TEST(Upgrade, SoftmaxOfSeveralAxes) {
   auto graph = ParseGraph(R"(graph "g" opset 12
 input x: float[2,3,4]

@@ -22,7 +22,8 @@ TEST(ModulePath, ComesFromScopesOrElseFromTheName) {
   EXPECT_EQ(PathOf("node_7"), "");
 }
 
-// Every Concat doubles the ways back: a walk that takes all never ends.
+// Every Concat doubles the number of paths: a walk along all of them never
+// ends.
 TEST(WeightBehind, LooksAtSharedOperandsOnce) {
   Graph graph;
   Value* x = graph.AddInput("x", DType::kFloat, Shape{1});

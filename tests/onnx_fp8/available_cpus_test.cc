@@ -19,7 +19,7 @@ std::optional<int> CpusOf(const Files& files) {
   });
 }
 
-// A machine with systemd: version 2 alone, our group three folders down.
+// A machine with systemd: only version 2, with our group three folders down.
 Files Version2(const std::string& own, const std::string& middle,
                const std::string& outer) {
   return {{"/proc/self/cgroup", "0::/user.slice/user-0.slice/a.scope\n"},
@@ -90,7 +90,7 @@ TEST(CgroupCpus, Version1) {
   EXPECT_EQ(CpusOf(files), 1);
 }
 
-// A container shows its own group alone and the host's path to it.
+// A container shows only its own group and the host's path to it.
 TEST(CgroupCpus, AMountOfAPartOfTheTree) {
   Files files = {{"/proc/self/cgroup", "4:cpu:/docker/abc/in\n"},
                  {"/proc/self/mountinfo",

@@ -20,8 +20,8 @@ void Write(const std::string& path, const std::string& text) {
   file.Finish();
 }
 
-// What somebody, or a killed process of the same number, may have put where a
-// new file is made.
+// A file or link that somebody, or a killed process of the same number, may
+// have left where a new file is made.
 class OutputFileTest : public testing::Test {
  protected:
   OutputFileTest() { WriteText(victim_, "precious"); }
@@ -75,7 +75,7 @@ TEST_F(OutputFileTest, ATemporaryNameIsNoLinkToFollow) {
   ExpectNewFile(name_);
 }
 
-// Of a link to a folder too: what is made in it would be made elsewhere.
+// A link to a folder counts too: a file in it would be made elsewhere.
 TEST_F(OutputFileTest, ANewFolderIsNew) {
   fs::create_directory(dir_ / "elsewhere");
   fs::create_symlink("elsewhere", name_);
@@ -85,7 +85,7 @@ TEST_F(OutputFileTest, ANewFolderIsNew) {
   EXPECT_TRUE(fs::is_directory(dir_ / "new"));
 }
 
-// The system's `write` meets what a program would get SIGBUS for.
+// If a program would get SIGBUS, the system's `write` returns an error.
 TEST_F(OutputFileTest, NamesTheMappedFileThatBecameShorter) {
   WriteText(victim_, std::string(100'000, 'x'));
   MappedFile mapped = MapFile(victim_);

@@ -8,7 +8,7 @@
 
 namespace onnx_fp8 {
 
-// What ml_dtypes says about one 8-bit format; see generate_float8.py.
+// ml_dtypes' tables of one 8-bit format; see generate_float8.py.
 struct Float8Table {
   std::vector<float> values;     // of the 256 codes
   std::vector<uint8_t> of_bf16;  // code of each of the 65,536 bf16 values

@@ -46,7 +46,7 @@ TEST_P(Float8, EncodesEveryBFloat16AsMlDtypesDoes) {
     uint8_t code = EncodeAs(GetParam(), BFloat16Value(bits));
     uint8_t expected = table.of_bf16[bits];
     if (IsNaNCode(GetParam(), expected)) {
-      // Any payload, but the sign of the NaN.
+      // Any payload will do, but the sign of the NaN must be kept.
       EXPECT_TRUE(IsNaNCode(GetParam(), code)) << bits;
       EXPECT_EQ(code >> 7, bits >> 15);
     } else {

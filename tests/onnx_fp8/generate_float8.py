@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what ml_dtypes says about the two 8-bit formats to float8_e4m3.bin
-and float8_e5m2.bin beside this file, for float8_test.cc. Little endian:
+"""Writes ml_dtypes' tables of the two 8-bit formats to float8_e4m3.bin and
+float8_e5m2.bin beside this file, for float8_test.cc. Little endian:
 
   256 x fp32      the value of each code
   65536 x uint8   the code of each bf16 value (saturating cast)
-  N x fp32        every midpoint of two neighbouring codes, and the fp32 values
+  N x fp32        every midpoint of two neighboring codes, and the fp32 values
                   next to it on both sides, both signs
   N x uint8       their codes
 """

@@ -44,7 +44,7 @@ TEST_F(InputFileTest, ReadsBelowAFolder) {
   ExpectError([&] { Content("deep"); }, "expected a regular file, got a fold");
 }
 
-// The folder's own path is the user's; what lies behind it is the file's.
+// The user chooses the folder's own path; the file chooses the rest.
 TEST_F(InputFileTest, FollowsLinksOnTheWayToTheFolderOnly) {
   fs::create_symlink("model", dir_ / "link");
   EXPECT_EQ(InputFile(dir_ / "link", "a.bin").size(), 6u);

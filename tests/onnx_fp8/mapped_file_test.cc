@@ -39,7 +39,7 @@ TEST(MappedFile, IsForgottenWithItsLastOwner) {
     EXPECT_EQ(At(address), dir / "a");
   }
   EXPECT_EQ(At(address), "");
-  // What it was noted in serves the next one.
+  // The place that noted it serves the next mapping.
   MappedFile b = MapFile(dir / "b");
   EXPECT_EQ(At(b.data), dir / "b");
 }

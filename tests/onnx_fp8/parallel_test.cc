@@ -37,7 +37,7 @@ class Parallel : public testing::Test {
   int before_ = NumThreads();
 };
 
-// What ParallelFor calls its function with, in order of the ranges.
+// The ranges with which ParallelFor calls its function, in order.
 std::vector<Range> RangesOf(int64_t n, int64_t grain) {
   std::mutex mutex;
   std::vector<Range> ranges;
@@ -98,7 +98,7 @@ TEST_F(Parallel, TheErrorOfTheFirstRangeIsRethrownAfterAllHaveRun) {
   }
 }
 
-// Whoever has it: the caller, or a thread of the pool.
+// No matter which thread runs the task: the caller, or one of the pool.
 TEST_F(Parallel, NoMemoryInATaskIsTheCallersError) {
   SetNumThreads(2);
   auto caller = std::this_thread::get_id();
@@ -142,7 +142,7 @@ TEST_F(Parallel, ARangeOnTheCallerMayCallAgain) {
   EXPECT_GT(inner, 1u);
 }
 
-// With a fixed part for each thread this would not end.
+// If each thread had a fixed part, this would not end.
 TEST_F(Parallel, OthersDoWhatAHeldThreadDoesNotGetTo) {
   for (int threads : {2, 5}) {
     SetNumThreads(threads);
@@ -215,13 +215,14 @@ TEST_F(Parallel, ThreadsStartWhenNeededAndEndWhenNotWanted) {
   for (int threads : {4, 2, 3, 1}) {
     SetNumThreads(threads);
     RangesOf(100, 1);
-    // One that has ended is listed a little longer.
+    // A thread that has ended is listed a little longer.
     while (ThreadsOfProcess() > alone + threads - 1) std::this_thread::yield();
     EXPECT_EQ(ThreadsOfProcess(), alone + threads - 1);
   }
 }
 
-// Two tasks that wait for each other: only threads of its own end this.
+// Two tasks that wait for each other: this ends only if the process has a
+// second thread of its own.
 void NeedTwoThreads() {
   std::latch both(2);
   ParallelTasks(2, [&](int64_t) { both.arrive_and_wait(); });
@@ -275,7 +276,7 @@ rlim_t AddressesOfProcess() {
   return pages * static_cast<rlim_t>(getpagesize());
 }
 
-// The limit leaves no room for a stack.
+// The limit leaves no room for the stack of a thread.
 TEST_F(Parallel, MakesDoWithoutThreadsWhereMemoryIsShort) {
   EXPECT_EQ(ExitCodeOfChild([] {
               // glibc keeps the stacks of ended threads, which are smaller.

@@ -12,7 +12,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Why the text is no recipe; "" if it is one.
+// The reason why the text is no recipe; "" if it is one.
 std::string RefusalOf(const std::string& text) {
   return ErrorOf([&] { ParseRecipe(text); });
 }
@@ -71,7 +71,7 @@ TEST(Recipe, ItemsOverrideAPreset) {
   EXPECT_EQ(recipe[Use::kGradOutput], recipe[Use::kGradOutputForWgrad]);
   EXPECT_EQ(RecipeText(recipe),
             "i:del4_ten_e4m3,w:del4_ten_e4m3,go:del4_ten_e4m3,margin:-1");
-  // A second use that was another stays.
+  // A second use that differed from the first stays.
   recipe = ParseRecipe("rowwise_with_gw_hp,i:dyn_ten_e4m3");
   EXPECT_TRUE(recipe[Use::kInputForWgrad].high_precision);
   // An item for the second use counts wherever it stands.
@@ -112,7 +112,7 @@ class RandomRecipe {
  public:
   explicit RandomRecipe(uint64_t seed) : random_(seed) {}
 
-  // Whether it can be is another question.
+  // The recipe need not be a possible one.
   Recipe Draw() {
     Recipe r;
     OperandRecipe* pairs[][2] = {

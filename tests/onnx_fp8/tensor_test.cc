@@ -45,7 +45,7 @@ TEST(Shape, BroadcastAndAxes) {
 }
 
 TEST(Tensor, ZerosAreZeroAndAligned) {
-  // Small ones may get memory that was used before, large ones do not.
+  // Small tensors may get memory that was used before, large ones do not.
   for (int64_t n : {0, 1, 3, 1000, 3'000'000}) {
     { Tensor used = Tensor::Allocate(DType::kUInt8, {n}); }
     Tensor t = Tensor::Zeros(DType::kUInt8, {n});

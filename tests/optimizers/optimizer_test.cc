@@ -146,8 +146,8 @@ TEST_P(Traces, FollowPyTorch) {
   EXPECT_EQ(IntAt(runner.State("optimizer.skipped"), 0), 0);
 }
 
-// In double what remains is that lr and attributes are floats (6e-8 relative)
-// over 20 steps; in float it is the rounding of 20 updates.
+// In double the remaining error is that lr and attributes are floats (6e-8
+// relative) over 20 steps; in float it is the rounding of 20 updates.
 INSTANTIATE_TEST_SUITE_P(All, Traces,
                          testing::Combine(testing::Range<size_t>(0, 8),
                                           testing::Values(DType::kDouble),
@@ -288,7 +288,7 @@ TEST(AppendOptimizer, TheModelKeepsItsNames) {
                                    "optimizer.step_1", "optimizer.skipped"}));
 }
 
-// Of all the model's parameters, not of one graph's.
+// A group must match one of the model's parameters, not of one graph's.
 TEST(Groups, MatchAName) {
   OptimizerSpec spec;
   spec.groups = {{"*.bias"}, {"val_1"}};

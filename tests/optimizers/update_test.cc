@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The update kernels beyond what optimizer_test.cc sees of them: long tensors,
+// Tests the update kernels where optimizer_test.cc does not: long tensors,
 // results in place of operands, operands that do not fit.
 #include <gtest/gtest.h>
 

@@ -101,8 +101,8 @@ TEST_F(ExecutorTest, StateMapDecidesWhatIsRead) {
   TensorMap empty, same = {{"m", U32({3, 4})}, {"w", U32({5, 6})}};
   Tensor y = executor.Run(feeds, empty)["y"];
   EXPECT_TRUE(Identical(executor.Run(feeds, same)["y"], y));
-  // A parameter comes from the map although nothing here writes it; a
-  // constant does not.
+  // A parameter comes from the map although nothing here writes it; a constant
+  // does not come from the map.
   TensorMap other_w = {{"w", U32({5, 7})}}, other_c = {{"c", U32({9, 9})}};
   EXPECT_FALSE(Identical(executor.Run(feeds, other_w)["y"], y));
   EXPECT_TRUE(Identical(executor.Run(feeds, other_c)["y"], y));
@@ -275,7 +275,7 @@ update m = m2
   EXPECT_TRUE(Identical(state_["m"], U32({3, 4})));
 }
 
-// A kernel that hands out other memory than the plan's would lose its result.
+// If a kernel returned other memory than the plan's, its result would be lost.
 TEST(Executor, KernelsMustFillThePlansMemory) {
   class Provider : public ExecutionProvider {
    public:
@@ -309,7 +309,7 @@ TEST(Executor, KernelsMustFillThePlansMemory) {
   }
 }
 
-// Memory that is given back can't be touched any more.
+// Touching memory after it was given back ends the process.
 class Guarded : public ExecutionProvider {
  public:
   explicit Guarded(ExecutionProvider& toy) : toy_(toy) {}
@@ -335,7 +335,7 @@ class Guarded : public ExecutionProvider {
   ExecutionProvider& toy_;
 };
 
-// The second plan moves the arena after the first has run in it.
+// The second plan moves the arena after the first plan has run in it.
 TEST_F(ExecutorTest, ExecutorsTakeTurnsInOneArena) {
   Guarded guarded(*provider_);
   auto graph = [](int64_t n) {

@@ -12,7 +12,7 @@ namespace {
 
 void Nothing(KernelContext&) {}
 
-// Ops of any number of operands; Near works in place on its first.
+// Ops with any number of operands; Near works in place on its first.
 const KernelRegistry& Kernels() {
   static const KernelRegistry kernels = [] {
     KernelRegistry r;
@@ -48,10 +48,10 @@ struct Reported {
   std::unique_ptr<Graph> graph;
   Plan plan;
   MemoryReport report;
-  std::map<std::string, MemoryKind> kinds;  // of what lies in the arena
+  std::map<std::string, MemoryKind> kinds;  // kinds of the values in the arena
 };
 
-// One layer: bytes of the results, and of what is alive at each step:
+// One layer: bytes of the results, and of the values alive at each step:
 //   a 128   a               128
 //   t 128   a t             256
 //   q  64   a t q           320
@@ -114,7 +114,7 @@ TEST(MemoryReport, KindsFollowFromTheGraph) {
                                                {"dl", kActivationGradient},
                                                {"da", kActivationGradient},
                                                {"dw", kParameterGradient}}));
-  // Without a backward graph nothing is kept for one.
+  // Without a backward graph nothing is kept for it.
   Reported forward(kLayer);
   EXPECT_EQ(forward.kinds["a"], kTemporary);
   EXPECT_EQ(forward.kinds["dl"], kTemporary);
@@ -136,8 +136,8 @@ TEST(MemoryReport, WhoMadeAValueAndWhoReadsItLast) {
 TEST(MemoryReport, GradientsThatWaitForTheFirstUpdate) {
   Reported r(kLayer, {"seed", {"dv"}});
   EXPECT_EQ(r.report.gradients_held_bytes, 256u);
-  // Two layers whose updates need nothing but their own gradient: v's is gone
-  // when w's comes, and was not there yet at the first update.
+  // Two layers whose updates need only their own gradient: v's gradient is gone
+  // when w's comes, and w's did not exist yet at the first update.
   Reported two(R"(
 input x: float[32]
 param v: float[32]
@@ -171,7 +171,7 @@ output y
 }
 
 TEST(MemoryReport, AgreesWithThePlannersOwnSum) {
-  // 100 values of sizes that are no multiples of 64, alive for 1 to 9 steps.
+  // 100 values whose sizes are no multiples of 64, alive for 1 to 9 steps.
   std::string text = "input x: float[5]\n";
   for (int i = 0; i < 100; ++i) {
     int other = std::max(i - 1 - i % 9, 0);

@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Exclusion {
-  const char* prefix;  // of the case's name; with "$" at its end: all of it
+  const char* prefix;  // of the case's name; with "$" at its end, the whole
+                       // name
   const char* reason;
 };
 
@@ -30,9 +31,9 @@ constexpr Exclusion kExclusions[] = {
     {"test_momentum", "domain ai.onnx.preview.training"},
     {"test_nesterov_momentum", "domain ai.onnx.preview.training"},
     {"test_bernoulli", "random results"},
-    // -236, -139 and -136 are expected as 20, 117 and 120 (of float16 scales
-    // one less): what NumPy's cast makes of them. ONNX's text says saturate(),
-    // and onnxruntime gives -128: test_integer_ops.py compares with that.
+    // -236, -139 and -136 are expected as 20, 117 and 120 (with float16 scales
+    // one less), which is NumPy's cast. ONNX's text says saturate(), and
+    // onnxruntime gives -128: test_integer_ops.py compares with that.
     {"test_qlinearmatmul_2D_int8_", "expects codes to wrap around"},
     {"test_qlinearmatmul_3D_int8_", "expects codes to wrap around"},
     {"test_training_dropout$", "NumPy's random numbers"},
@@ -40,8 +41,8 @@ constexpr Exclusion kExclusions[] = {
     {"test_training_dropout_mask", "NumPy's random numbers"},
 };
 
-// Import refuses opsets below 7. The ops of such cases that we have kernels
-// for have not changed since, so they are read without it.
+// Import refuses opsets below 7. In such cases, the ops for which we have
+// kernels have not changed since, so the files are read without import.
 std::unique_ptr<Graph> Read(const NodeCase& node_case) {
   std::string path = node_case.folder + "/model.onnx";
   auto graph = ReadModel(path, {.as_is = true});
@@ -60,7 +61,7 @@ bool HasKernels(const Graph& graph) {
   });
 }
 
-// Cases whose expected results were typed in with four digits: for them ONNX's
+// Cases whose expected results were typed in with four digits. They get ONNX's
 // own tolerance, 1e-3.
 constexpr const char* kFourDigits[] = {
     "test_averagepool_2d_ceil_last_window_starts_on_pad",
@@ -91,7 +92,7 @@ Tolerance ToleranceOf(DType dtype, bool four_digits) {
 
 bool Near(double got, double expected, Tolerance tolerance) {
   if (std::isnan(expected)) return std::isnan(got);
-  if (got == expected) return true;  // infinities too
+  if (got == expected) return true;  // also for infinities
   return std::abs(got - expected) <=
          tolerance.relative * std::abs(expected) + tolerance.absolute;
 }

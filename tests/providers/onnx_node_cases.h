@@ -15,14 +15,14 @@ struct NodeCase {
   std::string folder;  // with model.onnx and test_data_set_*
 };
 
-// What GoogleTest shows of a parameter.
+// GoogleTest shows a parameter in this way.
 inline void PrintTo(const NodeCase& node_case, std::ostream* out) {
   *out << node_case.name;
 }
 
 struct NodeCases {
   std::vector<NodeCase> runnable;
-  // Names of the cases left out, by reason.
+  // Names of the cases that are left out, by reason.
   std::vector<std::string> without_kernel;  // an op that has no CPU kernel
   std::vector<std::string> without_type;    // strings, sequences, 4-bit types
   std::vector<std::string> excluded;        // Excluded() says why
@@ -32,11 +32,11 @@ struct NodeCases {
 // Sorts all cases of the folder that CMake found. Errors: no such folder.
 NodeCases FindNodeCases();
 
-// Why a case is never run; "" if it is.
+// The reason why a case is never run; "" if it is run.
 std::string Excluded(const std::string& name);
 
-// Runs all data sets of a case node by node on the CPU kernels. Returns what
-// differs from the expected results, or "".
+// Runs all data sets of a case node by node on the CPU kernels. Returns the
+// difference from the expected results, or "".
 std::string RunNodeCase(const NodeCase& node_case);
 
 }  // namespace onnx_fp8

@@ -10,7 +10,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Fewer would mean that kernels or cases got lost.
+// Fewer cases would mean that kernels or cases got lost.
 constexpr size_t kFewestCases = 1290;
 
 const NodeCases& Cases() {

@@ -41,8 +41,8 @@ TEST(OrderSteps, RefusesAWriteWhoseReaderNeedsIt) {
 }
 
 TEST(OrderSteps, RefusesTheCheapestWriteOfACycle) {
-  // 0 and 1 write; 2 reads what 0 overwrites and needs 1, 3 the other way.
-  // 4 only waits for the cycle.
+  // 0 and 1 write. 2 reads memory that 0 overwrites, and needs 1; 3 is the
+  // other way round. 4 only waits for the cycle.
   for (size_t bytes : {4, 16}) {
     std::vector<InPlaceWrite> writes = {
         {4, {3}, 1}, {0, {2}, 8}, {1, {3}, bytes}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random graphs: running the plan gives what running every node on its own
-// gives, and no two live values share memory.
+// Random graphs: running the plan must give the same results as running every
+// node on its own, and no two live values share memory.
 #include <gtest/gtest.h>
 
 #include "graph/print.h"

@@ -10,7 +10,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// A plan that CheckPlan accepts, of a graph that lives as long.
+// A plan that CheckPlan accepts, of a graph that lives as long as the plan.
 struct Planned {
   explicit Planned(const std::string& text, Device device = Device::kHost)
       : graph(ParseGraph(text)),
@@ -144,8 +144,8 @@ output y
 }
 
 TEST(Plan, WhatIsSmallerReplacesWhatItIsMadeOf) {
-  // w quantises the activation a for a GEMM that comes last. Nothing else reads
-  // a then, by itself or by its view.
+  // w quantizes the activation a for a GEMM that comes last. Then nothing else
+  // reads a, neither directly nor through its view.
   const std::string text = R"(
 input x: uint32[64]
 a: uint32[64] = Hash(x)
@@ -159,7 +159,8 @@ y: uint32[1] = Hash(c, w, q)
   Planned p(text + "output y\n");
   EXPECT_EQ(p.Order(), "a q w b c y");
   EXPECT_EQ(p.plan.live_bytes, 640u);  // q, w, b, c
-  // An output of the graph lives on anyway; one of its own takes no place.
+  // An output of the graph stays alive anyway; an output with its own buffer
+  // takes no place.
   EXPECT_EQ(Planned(text + "output y\noutput a\n").Order(), "a q b c w y");
   EXPECT_EQ(Planned(text + "output y\noutput w\n").Order(), "a q b c w y");
 }
@@ -222,7 +223,7 @@ output z
 update m = m2
 update n = n2
 )");
-  // A cycle of both: the smaller one is copied.
+  // Both in one cycle: the smaller one is copied.
   EXPECT_EQ(p.Copies(p.plan.after), "m2>m");
 }
 
@@ -377,7 +378,7 @@ TEST(Plan, RefusesCycles) {
   }
 }
 
-// What CheckPlan must see: each change makes a good plan wrong.
+// CheckPlan must see that each change makes a good plan wrong.
 TEST(CheckPlan, SeesWrongPlans) {
   constexpr char kText[] = R"(
 input x: uint32[16]

@@ -123,7 +123,7 @@ TEST_F(ProfileTest, TheFirstOfSeveralStepsDoesNot) {
   EXPECT_EQ(other.role, "other");
   EXPECT_DOUBLE_EQ(other.milliseconds, 0.03);
   EXPECT_DOUBLE_EQ(other.calls, 1.5);
-  // (2,3) times 3 deep, and two tensors of 24 bytes; 1.5 times a step.
+  // (2,3) times 3 deep, and two tensors of 24 bytes; 1.5 times per step.
   EXPECT_DOUBLE_EQ(other.flops, 1.5 * 36);
   EXPECT_DOUBLE_EQ(other.bytes, 1.5 * 48);
   EXPECT_FALSE(other.eight_bit);

@@ -45,8 +45,8 @@ void Hash(KernelContext& c) {
   }
 }
 
-// y[i] from element i of the operands that are of y's size and all elements of
-// the others, which are read after each write of y.
+// y[i] from element i of the operands of y's size and all elements of the
+// others. The others are read after each write of y.
 void Elementwise(KernelContext& c, const std::vector<size_t>& near, size_t o) {
   Tensor& y = c.Out(o);
   for (int64_t i = 0; i < y.size(); ++i) {
@@ -163,7 +163,7 @@ class RandomGraphMaker {
  private:
   DType Type() { return dice_.Below(3) ? DType::kUInt32 : DType::kUInt64; }
 
-  // Most often one of the last few.
+  // Usually one of the last few values.
   Value* Recent(const std::vector<Value*>& list) {
     size_t n = list.size();
     return list[n - 1 -
@@ -227,7 +227,7 @@ class RandomGraphMaker {
         Value* m = Recent(same);
         Node* node = graph_.AddNode("Update", {x, Recent(values_), m},
                                     {name, name + "m"});
-        // The outputs share with p and m only in the same size.
+        // The outputs share memory with p and m only if the sizes are equal.
         Like(node->out(0), x->dtype, *x->shape);
         Like(node->out(1), m->dtype, *m->shape);
         break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A provider of toy ops whose results depend on every bit of every operand, so
-// that any mistake with memory shows, and a way to run graphs without a plan.
+// that any mistake with memory shows; and a way to run graphs without a plan.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace onnx_fp8 {
 
-// Ops of the ONNX domain's name, any number of inputs of uint32 or uint64:
+// Ops of the ONNX domain, with any number of inputs of uint32 or uint64:
 //   View  (x, …) → y           y is x under another shape
 //   Hash  (…) → (…)            may not work in place
 //   Near  (a, b, …) → y        in place on a or b
@@ -28,7 +28,7 @@ std::unique_ptr<ExecutionProvider> MakeToyProvider();
 TensorMap RunNaively(const Graph& graph, const KernelRegistry& kernels,
                      const TensorMap& feeds, TensorMap& state);
 
-// A graph of toy ops: views of everything, states bound to anything that fits,
+// A graph of toy ops: views of everything, states bound to any values that fit,
 // outputs of all kinds. The same seed gives the same graph.
 std::unique_ptr<Graph> RandomGraph(uint64_t seed, int nodes);
 

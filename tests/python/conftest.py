@@ -3,6 +3,6 @@ import program
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What is not tested here; `./dev test` repeats these lines at its end."""
+    """Lists the tests left out here; `./dev test` repeats these lines at its end."""
     for line in program.left_out_lines():
         terminalreporter.write_line(line)

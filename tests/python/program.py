@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program under test and the small data the CLI tests share."""
+"""The program under test, and small data that the CLI tests share."""
 import json
 import os
 import pathlib
@@ -69,7 +69,7 @@ _left_out = set()
 
 
 def leave_out(what):
-    """Something is not tested here: the summary of the tests says so."""
+    """Reports that something is not tested here, in the summary of the tests."""
     _left_out.add(f"left out: {what}")
 
 

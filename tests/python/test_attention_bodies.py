@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attention ops' bodies in onnx.reference and stock onnxruntime, against
-their definition in float64."""
+"""The attention ops' bodies in onnx.reference and stock onnxruntime, compared
+with their definition in float64."""
 import numpy as np
 import pytest
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Malformed models, data, weights, checkpoints and flags: each is refused with one error that explains it.
 
-The cases lie in bad_input/, by what is malformed.
+The cases lie in bad_input/, by the kind of input.
 """
 import ctypes
 import os
@@ -22,14 +22,14 @@ CASES = [
 ]
 SECONDS = 120  # a hang, even under a sanitizer
 
-# What a program leaves that did not end by itself, or that let a library speak.
+# Output of a program that did not end by itself, or of a library in it.
 NOISE = re.compile(
     r"Sanitizer|runtime error:|terminate called|what\(\)|core dumped|libprotobuf|stack trace|std::|vector::|basic_string"
     r"|json\.exception|/onnx/defs/")
 
 
 def drop_override():
-    """Root may write everywhere; without these two capabilities permissions bind it like anybody."""
+    """Root may write everywhere; without these two capabilities permissions hold for it as for any user."""
     if os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +39,7 @@ def drop_override():
 
 
 def snapshot(folder):
-    """What every path below is: a folder, a link's target, a file's bytes."""
+    """The content of every path below: a folder, the target of a link, the bytes of a file."""
     found = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
@@ -91,7 +91,7 @@ def test_is_refused(case, tmp_path):
 
 @pytest.mark.parametrize("name", hostile.MODELS)
 def test_rewrite_ends_by_itself(name, tmp_path):
-    """It needs no shapes, so it may take what others refuse."""
+    """It needs no shapes, so it may accept files that other commands refuse."""
     save(hostile.MODELS[name](), tmp_path / "m.onnx")
     done = subprocess.run([BIN, *hostile.COMMANDS["rewrite"]], cwd=tmp_path, capture_output=True, timeout=SECONDS)
     assert done.returncode in (0, 1), done.stderr[-3000:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--batch-norm: by the batch, by the running statistics, or as the file says; and how the running statistics move."""
+"""--batch-norm: normalize by the batch, by the running statistics, or as the file says; and how the statistics move."""
 import json
 
 import numpy as np

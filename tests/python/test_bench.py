@@ -89,7 +89,7 @@ def test_compare(tmp_path):
     new["machine"]["cpu"] = "Another"
     new["warnings"] = ["not idle"]
     del new["ratios"]["gpt"]["tensorwise"]
-    del old["ratio_intervals"]  # as in files that older versions wrote
+    del old["ratio_intervals"]  # as in files of older versions
     for name, made in (("old", old), ("new", new)):
         (tmp_path / name).write_text(json.dumps(made))
     done = subprocess.run(
@@ -155,7 +155,7 @@ turns.serve(lambda: (step, {"fp8_gemms": 7}))
 
 
 class Fixed:
-    """A contestant whose steps take what it is told."""
+    """A contestant whose steps take the given times."""
 
     def __init__(self, *seconds):
         self.facts, self._seconds, self.turns = {"gemms": 1}, seconds, 0
@@ -224,7 +224,7 @@ def test_intervals_are_of_pairs():
     assert report.interval(slow_and_fast, [[2 * s for s in turn] for turn in slow_and_fast]) == [2.0, 2.0]
     low, high = report.interval([[1.0], [1.0], [1.0], [1.0]], [[1.0], [2.0], [2.0], [3.0]])
     assert 1.0 <= low < 2.0 < high <= 3.0
-    low, high = report.interval([[1.0, 1.2, 0.8, 1.1, 0.9]], [[2.0] * 5])  # one round: of its steps
+    low, high = report.interval([[1.0, 1.2, 0.8, 1.1, 0.9]], [[2.0] * 5])  # one round: draws its steps
     assert 1.6 < low < 2.0 < high < 2.6
     assert report.interval(slow_and_fast, [[1.0], [1.0], [9.0]]) == report.interval(
         slow_and_fast, [[1.0], [1.0], [9.0]])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bodies of the block-scaled FP8 ops in onnx.reference and stock
-onnxruntime, against our kernels: codes, scales and amax bit for bit, products
-to the bound of an fp32 sum. Both engines read and write float8e8m0 (onnx
+onnxruntime, compared with our kernels: codes, scales and amax bit for bit, products
+within the bound of an fp32 sum. Both engines read and write float8e8m0 (onnx
 1.20, onnxruntime 1.31), from opset 24 on."""
 
 import numpy as np
@@ -17,13 +17,13 @@ RULES = [(0, FLOAT), (1, FLOAT), (2, FLOAT), (1, E8M0), (2, E8M0)]
 
 
 def block_of(size, block):
-    """The block of each position of an axis, and how many there are."""
+    """The block of each position of an axis, and the number of blocks."""
     at = np.arange(size) // block if block else np.zeros(size, int)
     return at, -(-size // block) if block else 1
 
 
 def factors_of(x, rows, columns, to, pow2):
-    """One factor for each block, by the formulas; and the amax."""
+    """One factor for each block, by the formulas, and the amax."""
     finite = np.where(np.isfinite(x), np.abs(x), np.float32(0))
     (r, down), (c, across) = block_of(x.shape[0], rows), block_of(x.shape[1], columns)
     a = np.zeros((down, across), np.float32)
@@ -126,8 +126,8 @@ def test_scaled_matmul_block(tmp_path, bodies, a_blocks, b_blocks, pow2, trans_a
         x, w = (results[2][name].astype(np.float64) for name in ("da", "db"))
         x, w = x.T if trans_a else x, w.T if trans_b else w
         z = z.astype(np.float64) if bias else np.zeros(n)
-        # Higham, Accuracy and Stability of Numerical Algorithms, (3.1), with a
-        # rounding of each operand, of the scales, of the scaled sum, of the bias
+        # Higham, Accuracy and Stability of Numerical Algorithms, (3.1), plus one
+        # rounding of each operand, the scales, the scaled sum and the bias
         bound = (k + 5) * 2.0**-24 * (np.abs(x) @ np.abs(w) + np.abs(z))
         for result in results:
             assert result["y"].shape == (m, n)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that a file holds inside the bodies of Ifs, as Constant nodes or initializers, train like those of the graph."""
+"""Weights inside the bodies of Ifs, as Constant nodes or initializers, train like those of the graph."""
 import json
 
 import numpy as np
@@ -15,7 +15,7 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 value = helper.make_tensor_value_info
 WIDTHS = {8000: 5, 16000: 9}
 FLAGS = ["--loss", "mse", "--batch-size", 8]
-# What decides the branch: the value of an input, or data.
+# The two deciders of a branch: the value of an input, or data.
 FORMS = {"value": [helper.make_node("Equal", ["sr", "rate"], ["c"])],
          "data": [helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
                   helper.make_node("Greater", ["top", "limit"], ["c"])]}
@@ -47,7 +47,7 @@ def branch(rate, mark):
 
 
 def write_model(path, form, mark, in_function=False):
-    """`mark`: what is behind the names of weights; nothing gives those of both branches the same."""
+    """`mark` ends the names of weights; without it both branches use the same names."""
     nodes = [constant(np.array(16000), "rate"), constant(np.float32(0), "limit"), *FORMS[form],
              helper.make_node("If", ["c"], ["z"], then_branch=branch(16000, mark), else_branch=branch(8000, mark))]
     opset = helper.make_opsetid("", 18)
@@ -81,7 +81,7 @@ def expected_gradients(rate):
 
 
 def held_tensors(graph):
-    """By its place each tensor of two axes that the graph and its bodies hold."""
+    """Each tensor of two axes in the graph and its bodies, by its place."""
     found = {f"{graph.name}/{t.name}": numpy_helper.to_array(t) for t in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute:
@@ -131,10 +131,10 @@ def test_export_puts_them_back(form, mark, in_function, tmp_path):
     feeds = {i.name: data[i.name] for i in session.get_inputs()}
     np.testing.assert_allclose(np.mean((session.run(None, feeds)[0] - data["labels"]) ** 2), losses[0], rtol=1e-5)
     if in_function:
-        return  # it is inlined, and names are others
+        return  # it is inlined, and the names are different
     before, after = (held_tensors(onnx.load(path).graph) for path in (model, exported))
     assert len(before) == len(after) == 6
-    # The weights of the other branch stay to the bit.
+    # The weights of the other branch stay the same bit for bit.
     moved = [x.shape for x in after.values() if not any(np.array_equal(x, y) for y in before.values())]
     assert sorted(moved) == sorted(w.shape for w in weights(rate).values())
     if mark:
@@ -162,7 +162,7 @@ def test_the_other_branch_is_said_to_be_unused(tmp_path):
 @pytest.mark.parametrize("form, product", [("value", True), ("data", True), ("data", False)])
 @pytest.mark.parametrize("rate", WIDTHS)
 def test_a_weight_that_an_if_chooses(form, product, rate, tmp_path):
-    """The branches compute nothing: they hand out weights. A product is behind them, or nothing that meets data again."""
+    """The branches compute nothing: they return weights. A product follows, or nothing that meets data."""
     shape = [6, 2] if product else [8, 2]
     held = {rate: np.random.default_rng(rate).normal(size=shape).astype(np.float32) for rate in WIDTHS}
     bodies = {f"{key}_branch": helper.make_graph([constant(held[rate], f"w{rate}")], key, [], [value(f"w{rate}", FLOAT, shape)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An If on data: the branch that is not taken leaves no trace, whatever its nodes would make of values not meant for
-them."""
+"""An If on data: the branch that is not taken leaves no trace, whatever its nodes compute from values that are not
+meant for them."""
 import json
 import re
 
@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 onnxruntime.set_default_logger_severity(4)
 
-# Each is fine at h > 0 and has an infinite derivative, or none at all, at h = 0; `h` is 0 where they are not taken.
+# Each is fine at h > 0, and has an infinite derivative or none at h = 0; `h` is 0 if its branch is not taken.
 PITFALLS = {
     "log": "a = Log(h)",
     "sqrt": "a = Sqrt(h)",
@@ -45,7 +45,7 @@ y = Loop(twice, , h) <body = each (int64 i, bool go, float[4,3] k) => (bool goes
              else_branch = no () => (float[4,3] q) {{ w2 = MatMul(k, v) q = Add(w2, h) }}>
 }}>
 """
-# What the model is if the branch is known.
+# The model for a known branch.
 TAKEN = {
     ("branches", True): "{pitfall} y = MatMul(a, u)",
     ("branches", False): "y = MatMul(h, v)",

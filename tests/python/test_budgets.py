@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file may ask for before a step runs: --budget lowers and raises it, and a run's folder does not hold it."""
+"""Limits of files before a step runs: --budget lowers and raises them, and a run's folder does not store them."""
 import json
 
 import numpy as np
@@ -66,14 +66,14 @@ def test_inlined_functions_count(tmp_path):
         done = run(*words, "--budget", "nodes=10", code=1, cwd=tmp_path)
         assert f"[m.onnx] expected at most 10 {hostile.NODES}" in done.stderr
         run(*words, "--budget", "nodes=100", cwd=tmp_path)
-    # The run's own copy of the model is read within the command's budgets, too.
+    # The run's own copy of the model is also read within the command's budgets.
     done = run("export", "run", "-o", "out2.onnx", "--budget", "nodes=10", code=1, cwd=tmp_path)
     assert RAISES.format("nodes") in done.stderr
     run("export", "run", "-o", "out2.onnx", cwd=tmp_path)
 
 
 def test_inspect_says_what_training_would_exceed(tmp_path):
-    """Without sizes there is nothing to specialise, and the rest of the report stands."""
+    """Without sizes nothing is specialized, and the rest of the report is there."""
     save(hostile.loop_of_products(), tmp_path / "m.onnx")
     done = run("inspect", "m.onnx", cwd=tmp_path)
     assert "no table of matrix products" in done.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`calibrate`: its scales against numpy, and what reads them. What it refuses: bad_input/scales.py."""
+"""`calibrate`: its scales compared with numpy, and commands that read them. bad_input/scales.py has its errors."""
 import json
 
 import numpy as np
@@ -15,7 +15,7 @@ BATCH, STEPS = 4, 5
 
 
 def calibrate(tmp, *flags, data="d.npz", out="scales.json", code=0):
-    """The scales by key, and what the program said."""
+    """The scales by key, and the program's output."""
     done = run("calibrate", MLP, "--data", tmp / data, *CE, "--batch-size", BATCH, "--steps", STEPS, "-o", tmp / out,
                *flags, code=code)
     path = tmp / out
@@ -27,7 +27,7 @@ def weights():
 
 
 def near(scale, amax):
-    """Whatever the order of the two roundings."""
+    """Equal in either order of the two roundings."""
     return scale == pytest.approx(np.float32(amax) / E4M3_MAX, rel=2.0**-23)
 
 
@@ -43,7 +43,7 @@ def test_scales_are_the_maxima_of_all_batches(tmp_path, batch):
     for name in ("fc1", "fc2", "head"):
         assert near(scales[f"{name}.weight/forward/weight/float8e4m3fn#0"], np.abs(weights()[f"{name}.weight"]).max())
     assert all(0 < scale < 1 for scale in scales.values())
-    # The gradients of a mean over 4 samples: no element is larger than 1/4.
+    # Gradients of a mean over 4 samples: no element is larger than 1/4.
     assert scales["head.weight/dgrad/grad_output/float8e5m2#0"] <= 0.25 / 57344
 
 
@@ -75,7 +75,7 @@ def test_training_keeps_the_scales(tmp_path):
     for slot, scale in zip(slots, held["fp8.scale"]):
         key = [k for k in scales if k.startswith(f"{slot['fqn']}/{slot['gemm']}/{slot['operand']}/")]
         assert scale == np.float32(scales[key[0]])
-    # The run's folder serves as a file of scales, and the file may go.
+    # The run's folder also serves as a file of scales, and the file may be removed.
     run("train", MLP, *flags, "--scales", tmp_path / "run", "--steps", 4, "--out", tmp_path / "again")
     assert losses(tmp_path / "again") == losses(tmp_path / "run")
     # So does the run's own checkpoint.
@@ -85,7 +85,7 @@ def test_training_keeps_the_scales(tmp_path):
     assert losses(tmp_path / "run") == losses(tmp_path / "whole")
     run("eval", tmp_path / "run", "--data", data)
     text = json.loads((tmp_path / "moved.json").read_text())
-    # Ten times the scale clips nothing, but rounds more.
+    # A scale ten times as large clips nothing, but rounds more.
     text["scales"]["fc1.weight/forward/input/float8e4m3fn#0"] *= 10
     (tmp_path / "other.json").write_text(json.dumps(text))
     run("train", MLP, *flags, "--scales", tmp_path / "other.json", "--steps", 4, "--out", tmp_path / "other")

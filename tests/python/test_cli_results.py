@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`grad`, `eval`, `export`, `run`, `inspect` and `rewrite`: what they give."""
+"""`grad`, `eval`, `export`, `run`, `inspect` and `rewrite`: their results."""
 import json
 
 import numpy as np
@@ -318,7 +318,7 @@ def test_inspect_with_open_axes():
 
 
 def test_axes_without_a_name_go_by_their_input(tmp_path):
-    """What inspect prints for --shape is what --shape takes."""
+    """--shape accepts the text that inspect prints for it."""
     model, path = onnx.load(MLP), tmp_path / "m.onnx"
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].Clear()
@@ -394,7 +394,7 @@ def test_lost_names_come_back_in_weights(tmp_path):
     model, data = optimised_model(tmp_path / "m.onnx")
     run("grad", model, "--data", data, *CE, "-o", tmp_path / "g.safetensors")
     gradients = load_file(tmp_path / "g.safetensors")
-    # Gradients are of what the file holds, under its name.
+    # Gradients are those of the tensor in the file, under its name.
     assert gradients["grad.onnx::MatMul_12"].shape == (3, 4) and "grad.fc.bias" in gradients
     run("train", model, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run")
     done = run("export", tmp_path / "run", "-o", tmp_path / "t.onnx", tmp_path / "w.safetensors")
@@ -403,7 +403,7 @@ def test_lost_names_come_back_in_weights(tmp_path):
     weights = load_file(tmp_path / "w.safetensors")
     np.testing.assert_array_equal(weights["fc.weight"], held["onnx::MatMul_12"].T)
     np.testing.assert_array_equal(weights["fc.bias"], held["fc.bias"])
-    # And back: a rate of 0 keeps what --init gave.
+    # And back: with a rate of 0 the weights of --init stay.
     run("train", model, "--data", data, *CE, "--steps", 1, "--lr", 0, "--init", tmp_path / "w.safetensors",
         "--out", tmp_path / "again")
     run("export", tmp_path / "again", "-o", tmp_path / "again.safetensors")
@@ -435,7 +435,7 @@ def test_whole_arrays(tmp_path):
     labels = rng.normal(size=(10, 3)).astype(np.float32)
     np.savez(tmp_path / "d.npz", x=x, table=table, edges=edges, labels=labels)
     flags = ["eval", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--loss", "mse", "--json"]
-    # The edges are found by rule; the table's first axis is named like the batch.
+    # A rule finds the edges; the table's first axis has the name of the batch axis.
     done = run(*flags, code=1)
     assert '"table" has 5 samples' in done.stderr and "--whole" in done.stderr
     result = json.loads(run(*flags, "--whole", "table", "--batch-size", 4).stdout)
@@ -444,7 +444,7 @@ def test_whole_arrays(tmp_path):
 
 
 def test_external_data(tmp_path):
-    """A run's folder holds all of the model; exported models too."""
+    """A run's folder holds the whole model, and so do exported models."""
     (tmp_path / "model").mkdir()
     model = tmp_path / "model" / "m.onnx"
     onnx.save(onnx.load(GPT), model, save_as_external_data=True, location="m.data", size_threshold=0,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train`: what it writes, how it goes on, what it refuses."""
+"""`train`: its output, how it goes on, and its errors."""
 import json
 import resource
 
@@ -69,7 +69,7 @@ def test_token_files(tmp_path):
 
 
 def test_a_run_keeps_the_recipe_of_a_file(tmp_path):
-    """--resume goes on by it although the file is gone."""
+    """--resume still uses it although the file is gone."""
     data = write_random(tmp_path / "d.npz", 40)
     (tmp_path / "mine.json").write_text('{"recipe": "delayed", "amax_history": 4, "margin": 1}')
     flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--recipe", "mine.json", "--recipe-for",
@@ -177,7 +177,7 @@ def limit_file_size(limit):
 
 
 def test_full_disk_keeps_the_last_good_checkpoint(tmp_path):
-    """A limit on the size of files is to the program what a full disk is."""
+    """To the program, a limit on the size of files is like a full disk."""
     data = write_random(tmp_path / "d.npz", 64)
     out = tmp_path / "run"
     run("train", MLP, "--data", data, *CE, "--steps", 2, "--out", out)
@@ -246,7 +246,7 @@ def test_init_and_bad_data(tmp_path):
     run("train", *flags, "--steps", 1, "--init", tmp_path / "w.safetensors", "--out", tmp_path / "warm")
     evaluated = json.loads(run("eval", tmp_path / "run", "--data", data, "--json").stdout)["loss"]
     assert losses(tmp_path / "warm")[1] == pytest.approx(evaluated, rel=1e-6)
-    # The file may go: a resumed run has its weights.
+    # The file may be removed: a resumed run has its weights.
     (tmp_path / "w.safetensors").unlink()
     run("train", "--resume", "--out", tmp_path / "warm", "--steps", 2)
 
@@ -314,7 +314,7 @@ def test_memory_report(tmp_path):
         kinds[recipe] = memory["kinds"]
         in_arena = sum(memory["kinds"][k] for k in ("saved_activations", "fp8_copies", "gradients_of_parameters",
                                                     "gradients_of_activations", "temporaries"))
-        # Each value in multiples of 64 bytes.
+        # Each value takes a multiple of 64 bytes.
         assert in_arena <= memory["arena_live_bytes"] <= in_arena + 64 * len(memory["values"])
         assert memory["arena_live_bytes"] <= memory["arena_bytes"] == done["arena_bytes"]
         assert sum(v["bytes"] for v in memory["values"]) == sum(memory["kinds"].values())
@@ -326,7 +326,7 @@ def test_memory_report(tmp_path):
         assert done["state_bytes"] == sum(memory["kinds"][k] for k in ("parameters", "optimizer_state", "fp8_state"))
     assert kinds["off"]["fp8_copies"] == kinds["off"]["fp8_state"] == kinds["tensorwise"]["fp8_state"] == 0
     assert kinds["delayed"]["fp8_state"] > 0
-    # What backward keeps of a linear layer's input is its 8-bit copy only.
+    # Of a linear layer's input, the backward keeps only the 8-bit copy.
     assert kinds["tensorwise"]["fp8_copies"] > 0
     assert kinds["tensorwise"]["saved_activations"] < kinds["off"]["saved_activations"]
     text = run("train", *flags, "--recipe", "tensorwise", "--out", tmp_path / "text").stdout
@@ -348,7 +348,7 @@ def test_profile_summary(tmp_path):
     assert sum(row["share"] for row in profile["roles"]) == pytest.approx(1)
     assert 0 < profile["ms_in_nodes"] <= profile["ms"]
     assert all(value > 0 for value in profile["peaks"].values())
-    # 36 products in FP8 (four layers, twice, three roles each, but lm_head).
+    # 36 products in FP8 (four layers, twice, three roles each, without lm_head).
     calls = {row["op"]: row["calls"] for row in profile["ops"]}
     gemms = json.loads(run("inspect", GPT, "--json", *CE, "--recipe", "tensorwise", "--filter-fqns",
                            "lm_head").stdout)["gemms"]
@@ -375,7 +375,7 @@ def test_a_resumed_run_reports_only_if_asked(tmp_path):
 
 
 def test_accumulate_as_a_hopper_gpu(tmp_path):
-    """Other sums of FP8 products, near those in float32; fp32 products stay as they are."""
+    """Sums of FP8 products differ, but little, from those in float32; fp32 products stay the same."""
     data = write_random(tmp_path / "d.npz", 64)
     for recipe in ("off", "tensorwise", "rowwise", "mxfp8"):
         for accumulate in ("float32", "hopper"):
@@ -403,7 +403,7 @@ def test_accumulate_as_a_hopper_gpu(tmp_path):
 
 
 def spoil(path, sample):
-    """The data with a label that there is not."""
+    """The data with a label that is no class."""
     with np.load(path) as data:
         arrays = dict(data)
     arrays["labels"][sample] = 1000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that a file holds in Constant nodes train like initializers."""
+"""Weights in Constant nodes train like initializers."""
 import json
 
 import numpy as np
@@ -14,7 +14,7 @@ CE = ["--loss", "cross_entropy"]
 
 
 def spell(tensor, name):
-    """A Constant node in one of the spellings that hold these numbers."""
+    """A Constant node that holds these numbers, in one of its forms."""
     array = numpy_helper.to_array(tensor)
     if array.dtype == np.float32 and array.ndim == 1:
         return helper.make_node("Constant", [], [name], value_floats=array.tolist())
@@ -22,7 +22,7 @@ def spell(tensor, name):
 
 
 def with_constants(path, out, in_function=False):
-    """The model with all its initializers in Constant nodes, of the graph or of one function that holds all."""
+    """The model with all initializers as Constant nodes, in the graph or in one function that holds everything."""
     model = onnx.load(path)
     graph = model.graph
     nodes = [spell(tensor, tensor.name) for tensor in graph.initializer] + list(graph.node)

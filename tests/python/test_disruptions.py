@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the world does to a run: signals, full and read-only disks, too little memory, odd paths, two at once."""
+"""Disruptions of a run: signals, full and read-only disks, too little memory, odd paths, two runs at once."""
 import json
 import re
 import resource
@@ -44,8 +44,8 @@ def test_a_signal_saves_and_prints_the_resume_command(tmp_path, sent):
 
 
 def mounted(script, *words):
-    """Runs a shell script with the right to mount, which needs no root where the system lets people have it; None where
-    it does not. What it mounts is gone afterwards."""
+    """Runs a shell script with the right to mount. That needs no root if the system allows it; None if it does not. The
+    mounts are gone afterwards."""
     shell = ["unshare", "-rm", "sh", "-ec"]
     if subprocess.run([*shell, "mount -t tmpfs none /tmp"], capture_output=True).returncode != 0:
         leave_out("full and read-only disks: `unshare -rm` may not mount here")
@@ -59,7 +59,7 @@ def mount_point(tmp):
 
 
 def test_full_disk(tmp_path):
-    """No room for another checkpoint: the last one stays, and the run goes on to its end."""
+    """Without room for another checkpoint the last one stays, and the run goes on to its end."""
     flags = flags_of(tmp_path)
     run("train", *flags, "--steps", 2, "--out", tmp_path / "run")
     before = state_bytes(tmp_path / "run")
@@ -102,7 +102,7 @@ def writers(tmp):
     ("mount -t tmpfs -o ro none {0}", "Read-only file system"),
 ], ids=["full", "read_only"])
 def test_nothing_can_be_written(tmp_path, mount, reason):
-    """One line says so, and nothing half-made stays."""
+    """One line says so, and no incomplete file stays."""
     disk = mount_point(tmp_path)
     commands = {name: [BIN, *map(str, words), str(disk / name)] for name, words in writers(tmp_path).items()}
     (tmp_path / "commands.json").write_text(json.dumps(commands))
@@ -167,7 +167,7 @@ def test_only_one_process_trains_in_a_folder(tmp_path):
 
 
 def test_of_two_starts_at_once_one_runs(tmp_path):
-    """On a folder that is not there yet, and on one that is."""
+    """On a folder that does not exist yet, and on one that does."""
     flags = ["train", *flags_of(tmp_path), "--threads", 1, "--steps", 20]
     run(*flags, "--out", tmp_path / "whole")
     for round in range(4):
@@ -188,19 +188,19 @@ OUT_OF_MEMORY = (r"onnx-fp8: (?:\[\S+\] can't be mapped: )?out of memory: expect
 
 
 def within(limit, command):
-    """Runs the command with that many bytes of addresses."""
+    """Runs the command with a limit on the bytes of addresses."""
     return subprocess.run([*map(str, command)], capture_output=True, text=True,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
 
 
 def test_little_memory_is_said(tmp_path):
-    """A run says in one line what it lacked."""
+    """A run without enough memory says so in one line."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 61, (512, 24))
     np.savez(tmp_path / "d.npz", input_ids=tokens, labels=tokens)
     flags = [BIN, "train", GPT, "--data", tmp_path / "d.npz", "--loss", "cross_entropy", "--batch-size", 512, "--steps", 1,
              "--threads", 2, "--out"]
-    # MiB: more than the program itself and less than the first step needs (75), and enough.
+    # MiB: more than the program itself but less than the first step (75); the last is enough.
     for limit in (28, 36, 44, 52, 60, 280):
         done = within(limit << 20, [*flags, tmp_path / f"run{limit}"])
         if limit == 280:
@@ -211,7 +211,7 @@ def test_little_memory_is_said(tmp_path):
 
 
 def test_so_is_the_first_byte_that_is_not_there():
-    """From where the loader has enough for the program to where that has enough for the model."""
+    """From a limit at which the loader can load the program to one at which the program can load the model."""
     codes = []
     for limit in range(16 << 20, 48 << 20, 128 << 10):
         done = within(limit, [BIN, "inspect", GPT])
@@ -221,5 +221,5 @@ def test_so_is_the_first_byte_that_is_not_there():
             assert found and int(found[1]) > 0, (limit, done.stderr)
         if codes[-3:] == [0, 0, 0]:
             break
-    # 127: the loader's.
+    # 127 is the loader's exit code.
     assert set(codes) == {127, 1, 0} and codes[0] == 127 and codes.count(1) > 20, codes

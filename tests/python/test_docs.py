@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every `sh` block of the README, of docs/fp8.md and of the samples'
-READMEs, in order, in a copy of what they read. Long runs are cut short."""
+READMEs, in order, in a copy of their files. Long runs are cut short."""
 import os
 import pathlib
 import re
@@ -50,8 +50,8 @@ def figures(text):
 
 
 def test_the_tables_of_ways_are_measured():
-    """Another instruction set adds in another order, which moves no more than
-    the last digit."""
+    """Another instruction set adds in another order, which changes at most the
+    last digit."""
     done = subprocess.run([sys.executable, "-B", ROOT / "scripts/ways.py"],
                           capture_output=True, text=True, check=True)
     measured = figures(done.stdout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--dump-passes: the graph after each pass, of all commands that build graphs."""
+"""--dump-passes: the graph after each pass, for all commands that build graphs."""
 import json
 
 import pytest

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewritten models whose weights lie in other files: in the model's own folder the files stay as they are, beside a
-model in another folder lie copies."""
+"""Rewritten models whose weights lie in other files: in the model's own folder the files stay as they are; a model in
+another folder gets copies."""
 import json
 import os
 import resource
@@ -17,7 +17,7 @@ RECIPE = ["--recipe", "tensorwise"]
 
 
 def write_model(folder, files=ONE):
-    """The mlp with its weights in `files` by turns. Returns the model's path."""
+    """The mlp with its weights in `files`, in turn. Returns the model's path."""
     folder.mkdir(parents=True, exist_ok=True)
     model = onnx.load(FIXTURES / "mlp/d18.onnx")
     for i, tensor in enumerate(model.graph.initializer):
@@ -112,7 +112,7 @@ def test_other_data_of_the_same_size_are_not_replaced(tmp_path):
 
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
-    """A limit on the size of files is to the program what a full disk is."""
+    """To the program, a limit on the size of files is like a full disk."""
     model = write_model(tmp_path / "model")
     (tmp_path / "to").mkdir()
     limit = (tmp_path / "model/w.bin").stat().st_size - 100
@@ -148,7 +148,7 @@ def write_holes(path, width, layers):
 
 
 def test_a_file_larger_than_memory_is_looked_at(tmp_path):
-    """Nothing reads the weights: here they are a hole of 4 TiB, which no machine could hold, or copy by its bytes."""
+    """Nothing reads the weights: they are a hole of 4 TiB, which no machine could hold, or copy byte by byte."""
     size = write_holes(tmp_path / "m.onnx", 1 << 20, 1)
     assert size == 4 << 40
     (tmp_path / "to").mkdir()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are written with their weights in a file beside them, because that was asked for or because Protobuf
-ends at 2 GiB."""
+"""Models that are written with their weights in a file beside them, because the user asks for it or because of
+Protobuf's limit of 2 GiB."""
 import resource
 
 import numpy as np
@@ -31,7 +31,7 @@ def outputs(path):
 
 
 def external(path):
-    """Bytes of the initializers beside the model, and of those in it."""
+    """Bytes of the initializers in the file beside the model, and of those in the model."""
     model = onnx.load(path, load_external_data=False)
     onnx.checker.check_model(path, full_check=True)
     outside = {t.name: {e.key: e.value for e in t.external_data} for t in model.graph.initializer if t.external_data}
@@ -42,7 +42,7 @@ def external(path):
 
 
 def same_model(a, b):
-    """All but where the bytes lie."""
+    """Everything except the place of the bytes."""
     models = [onnx.load(path) for path in (a, b)]
     for model in models:
         for tensor in model.graph.initializer:
@@ -73,7 +73,7 @@ def test_export_moves_the_weights_out(tmp_path):
     run("export", tmp_path / "run", "-o", tmp_path / "in.onnx")
     run("export", tmp_path / "run", "-o", tmp_path / "out.onnx", "--external-data")
     assert external(tmp_path / "out.onnx")[0] and same_model(tmp_path / "in.onnx", tmp_path / "out.onnx")
-    # What comes next reads it like any model.
+    # Other commands read it like any model.
     run("eval", tmp_path / "out.onnx", "--data", tmp_path / "d.npz", *CE)
 
 
@@ -92,7 +92,7 @@ def test_only_its_own_data_are_replaced(tmp_path):
 
 
 def test_the_models_own_data_are_not_replaced(tmp_path):
-    """Two models that share a data file: one is made of the other."""
+    """Two models that share a data file: one is made from the other."""
     model = write_model(tmp_path, ["b.onnx.data"])
     run("rewrite", model, "-o", tmp_path / "b.onnx", "--recipe", "tensorwise")
     before = (tmp_path / "b.onnx.data").read_bytes()
@@ -102,7 +102,7 @@ def test_the_models_own_data_are_not_replaced(tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_files(tmp_path):
-    """A limit on the size of files is to the program what a full disk is."""
+    """To the program, a limit on the size of files is like a full disk."""
     out = tmp_path / "out.onnx"
     run("rewrite", MLP, "-o", out, *STEP, "--external-data")
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}

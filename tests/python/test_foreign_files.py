@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that somebody else made: nothing is written outside of what was asked for, nothing is read through
-links, and a file that is cut while it is read is named."""
+"""Files and folders that somebody else made: nothing is written in places that the user did not name, nothing is read
+through links, and a message names a file that is cut while it is read."""
 import json
 import os
 import shutil
@@ -56,7 +56,7 @@ WRITERS = {
 @pytest.mark.parametrize("what", ["link", "hard link", "leftover"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_no_writer_writes_through_what_has_its_temporary_name(name, what, whole, tmp_path):
-    """A link that was put there, or what a killed process of the same number left."""
+    """A link that somebody put there, or a file that a killed process of the same number left."""
     words = {"RUN": whole / "run", "DATA": whole / "d.npz"}
     command = [words.get(word, word) for word in WRITERS[name]]
     victim, out = tmp_path / "victim", tmp_path / "to" / name
@@ -170,7 +170,7 @@ def test_metrics_of_another_name_do_not_grow(foreign, tmp_path):
 # ---- external data
 
 def test_a_cache_of_links_is_refused_with_a_way_out(tmp_path):
-    """As hubs of models keep them: snapshots of links to files that are named by their content."""
+    """As in a hub's cache: snapshots with links to files that are named by their content."""
     write_model(tmp_path / "plain")
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/1"
     blobs.mkdir()
@@ -183,7 +183,7 @@ def test_a_cache_of_links_is_refused_with_a_way_out(tmp_path):
             "(cp -rL FOLDER COPY) and use the copy") in done.stderr
     shutil.copytree(snapshot, tmp_path / "copy")  # follows links, as cp -rL does
     run("inspect", tmp_path / "copy/m.onnx")
-    # The model alone may be a link.
+    # Only the model itself may be a link.
     (snapshot / "w.bin").unlink()
     shutil.copy(blobs / "bb", snapshot / "w.bin")
     run("inspect", snapshot / "m.onnx")
@@ -198,7 +198,7 @@ def test_a_link_to_a_model_says_where_its_data_are_expected(tmp_path):
 
 
 def test_data_of_another_model_are_not_replaced(tmp_path):
-    """Of the name that the new file's own would have."""
+    """A data file with the name that the new file's own would have."""
     run("rewrite", MLP, "-o", tmp_path / "a.onnx", "--recipe", "tensorwise", "--external-data")
     model = onnx.load(tmp_path / "a.onnx", load_external_data=False)
     onnx.save(model, tmp_path / "b.onnx")  # refers to a.onnx.data

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forward models rewritten by every recipe, in stock onnxruntime and by `onnx-fp8 run`.
 
-Runtimes add in other orders, and an activation that so rounds to the next 8-bit value is no fp32 error any more.
-Therefore each FP8 product is held against its own operands, which the file is made to give as outputs."""
+Runtimes add in other orders. If an activation therefore rounds to the next 8-bit value, the error is larger than that of
+fp32. So each FP8 product is compared with its own operands, which become outputs of the file."""
 import numpy as np
 import onnx
 import onnxruntime
@@ -16,13 +16,13 @@ FLOAT, E8M0 = TensorProto.FLOAT, TensorProto.FLOAT8E8M0
 MODELS = ["mlp", "nanogpt", "llama", "vit"]
 RECIPES = ["tensorwise", "delayed", "static", "rowwise", "rowwise_with_gw_hp", "blockwise", "mxfp8",
            "blockwise,round:p2", "mxfp8,round:floor", "rowwise,scales:e8m0", "mxfp8,scales:e8m0"]
-# onnxruntime 1.31 can't put a constant of float8e8m0 that it folded in the graph, if it has 128 bytes or more. (In a
-# whole step weights are inputs: nothing is folded.)
+# onnxruntime 1.31 can't put a folded constant of float8e8m0 into the graph if it has 128 bytes or more. (In a whole step
+# weights are inputs: nothing is folded.)
 NO_FOLDING = ["ConstantFolding"]
 
 
 def rewritten(case, recipe, tmp):
-    """The path of the fixture's forward model by this recipe."""
+    """The path of the fixture's forward model, rewritten with this recipe."""
     model, path = FIXTURES / case / "d18.onnx", tmp / "forward.onnx"
     flags = ["--recipe", recipe]
     if recipe == "static":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local functions mean what their own opset and their attributes' defaults say, whatever opset the model has."""
+"""Local functions have the meaning of their own opset and of their attributes' defaults, whatever opset the model has."""
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,7 +15,7 @@ def node(op, inputs, outputs, domain="", **attributes):
 
 
 def mean_of_rows(opset):
-    """x less its rows' mean, through a branch, in the form of the opset: 13 has axes as attribute, 20 as input."""
+    """x minus its rows' mean, through a branch, in the form of the opset: 13 has axes as attribute, 20 as input."""
     if opset < 18:
         mean = [node("ReduceMean", ["x"], ["mean"], axes=[1])]
     else:
@@ -28,7 +28,7 @@ def mean_of_rows(opset):
 
 
 def leaky(opset):
-    """LeakyRelu whose slope is 0.5 unless the call says another."""
+    """LeakyRelu with slope 0.5 unless the call gives another."""
     relu = node("LeakyRelu", ["x"], ["y"])
     relu.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
     return helper.make_function("local", "Leaky", ["x"], ["y"], [relu], [helper.make_opsetid("", opset)],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradient ops' bodies in onnx.reference and stock onnxruntime, against
-their formulas in float64."""
+"""The gradient ops' bodies in onnx.reference and stock onnxruntime, compared
+with their formulas in float64."""
 import json
 import math
 import os
@@ -51,7 +51,7 @@ def sessions(op, inputs, outputs, attributes):
 
 
 def check(bodies, name, inputs, expected, **attributes):
-    """All results of the body, relative to the largest element of each."""
+    """Compares all results of the body, relative to the largest element of each."""
     names, engines = sessions(bodies[name], inputs, expected, attributes)
     feeds = dict(zip(names, inputs))
     for engine in engines:
@@ -113,7 +113,7 @@ def test_rms_norm_grad(bodies, shape, axis):
 
 
 def grid():
-    """From far in one tail to far in the other, and 0."""
+    """Numbers from far in one tail to far in the other, and 0."""
     x = np.concatenate([np.linspace(-12, 12, 193), [0.0, -100.0, 100.0]]).astype(np.float32)
     return normal(x.size), x
 
@@ -152,7 +152,7 @@ def test_gather_grad(bodies, shape, axis, places, dtype):
 
 
 def test_gather_grad_repeats_itself(bodies):
-    """Many rows onto few: an engine that races gives different sums."""
+    """Many rows are added to few: an engine that races gives different sums."""
     dy = normal(20000, 8)
     indices = np.random.default_rng(4).integers(0, 7, 20000)
     names, engines = sessions(bodies["GatherGrad"], [dy, indices], [np.zeros((7, 8))], dict(axis=0, shape=[7, 8]))

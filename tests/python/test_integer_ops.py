@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What quantisers write: `onnx-fp8 run` beside stock onnxruntime, code by code."""
+"""Models that quantizers write: `onnx-fp8 run` compared with stock onnxruntime, code by code."""
 import pathlib
 
 import numpy as np
@@ -24,7 +24,7 @@ def codes(dtype, *shape):
 
 
 def weights(*shape):
-    """Of 7 bits: on CPUs without VNNI onnxruntime adds pairs of products in 16 bits, and saturates."""
+    """Weights of 7 bits: on CPUs without VNNI onnxruntime adds pairs of products in 16 bits, and saturates."""
     return RNG.integers(-64, 64, shape).astype(I8)
 
 
@@ -81,7 +81,7 @@ def test_every_code_is_that_of_onnxruntime(name, tmp_path):
     np.savez(tmp_path / "d.npz", **feeds)
     run("run", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
     options = onnxruntime.SessionOptions()
-    # Otherwise a Conv between Q and DQ nodes is replaced by another product.
+    # Otherwise onnxruntime replaces a Conv between Q and DQ nodes by another product.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     expected, = session.run(None, feeds)

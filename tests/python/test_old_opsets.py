@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models of old opsets, as exporters wrote them: `onnx-fp8 run` beside stock onnxruntime, which runs every opset
-from 7 on by kernels of that opset. Each row of graph/upgrade.cc below opset 18 whose op has a kernel has a case on either
-side of it."""
+"""Small models of old opsets, as exporters wrote them: `onnx-fp8 run` compared with stock onnxruntime, which has kernels
+for every opset from 7 on. Each row of graph/upgrade.cc below opset 18 whose op has a kernel has a case on either side of
+the change."""
 import numpy as np
 import onnx
 import onnxruntime
@@ -49,7 +49,7 @@ def recurrent(op, gates, **attributes):
 
 
 def branches():
-    """An If whose branches are of an old form, of a value that the graph around computes."""
+    """An If whose branches have an old form and read a value that the outer graph computes."""
     def branch(name, op):
         return helper.make_graph([node("Clip", "t", "c", min=-.5, max=.5), node(op, "c", name, axes=[0])], name, [],
                                  [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)])
@@ -70,7 +70,7 @@ def loop():
 
 
 def scan(**attributes):
-    """Opset 8 has a batch axis in front, and lengths, here left out, as the first operand."""
+    """Opset 8 has a batch axis in front, and lengths, here omitted, as the first operand."""
     info = helper.make_tensor_value_info
     body = helper.make_graph(
         [node("Add", "s,e", "n"), node("Mul", "n,e", "o")], "body",
@@ -104,7 +104,7 @@ CASES = {
     "hardmax": ([7, 11, 12], [node("Hardmax", "x")], {"x": X}, {}),
     "dropout": ([7, 9, 10, 11], [node("Dropout", "x", ratio=.3)], {"x": X}, {}),
     "dropout_mask_unread": ([7, 10, 11], [node("Dropout", "x", "t,mask", ratio=.3), node("Neg", "t")], {"x": X}, {}),
-    # What the mask of an inference holds, the old texts do not say.
+    # The old texts do not say which mask an inference returns.
     "dropout_mask": ([7, 9], [node("Dropout", "x", "t,mask"), node("Mul", "mask,o", "u"), node("Add", "t,u")],
                      {"x": X}, {"o": floats(1) * 0}),
     "dropout_mask_of_bool": ([10, 11], [node("Dropout", "x", "t,mask"), node("Cast", "mask", "f", to=TensorProto.FLOAT),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer ops' bodies in onnx.reference and stock onnxruntime, against
-our kernels: bit for bit, in a step that counts and in one that is skipped."""
+"""The optimizer ops' bodies in onnx.reference and stock onnxruntime, compared with
+our kernels bit for bit, in a step that counts and in one that is skipped."""
 import numpy as np
 import pytest
 from test_quantize_bodies import DOMAIN, Runner, assert_all_same, bodies  # noqa: F401

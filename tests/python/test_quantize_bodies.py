@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FP8 ops' bodies in onnx.reference and stock onnxruntime, against our
-kernels: bytes and scales bit for bit, products to the bound of an fp32 sum."""
+"""The FP8 ops' bodies in onnx.reference and stock onnxruntime, compared with our
+kernels: bytes and scales bit for bit, products within the bound of an fp32 sum."""
 import json
 import os
 import subprocess
@@ -33,8 +33,8 @@ def function(op, opset):
 
 
 class Runner:
-    """One graph, run by onnx.reference, onnxruntime (both through the bodies)
-    and our program (its kernels: the file it gets has no bodies)."""
+    """One graph, run by onnx.reference and onnxruntime (both through the bodies)
+    and by our program (with its kernels: its file has no bodies)."""
 
     def __init__(self, tmp_path, bodies, graph, ops, opset=19):
         self.path = tmp_path
@@ -63,7 +63,7 @@ class Runner:
 
 
 def same_bits(a, b):
-    """Equal to the bit, but any NaN equals any NaN."""
+    """Equal bit for bit, except that any NaN equals any NaN."""
     nan = np.isnan(a) & np.isnan(b)
     return a.shape == b.shape and a.dtype == b.dtype and np.all((a.view(np.int32) == b.view(np.int32)) | nan)
 
@@ -77,7 +77,7 @@ def assert_all_same(results):
 
 
 def special_values(x):
-    """x with what rounds badly: zeros, subnormals, halves between two codes."""
+    """x with values that round badly: zeros, subnormals, halves between two codes."""
     flat = x.reshape(-1)
     odd = [0.0, -0.0, 1e-40, -1e-9, 1.0625, 1.1875, -17.0, 2.0**-9, 2.0**-10, 3 * 2.0**-10]
     n = min(len(odd), flat.size // 2)
@@ -205,8 +205,8 @@ def test_update_scale(tmp_path, bodies, h, n, most_recent, margin):
             assert same_bits(ours["new_history"], history) and same_bits(ours["new_scale"], scale)
 
 
-# Shapes of a and b, transA, transB. Not without elements: onnx.reference can't
-# flatten those.
+# Shapes of a and b, transA, transB. None is empty: onnx.reference can't flatten
+# empty tensors.
 PRODUCTS = [
     ((3, 5), (5, 7), 0, 0),
     ((3, 5), (7, 5), 0, 1),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that was cut off and goes on has the bits of one that was not, whatever it keeps from step to step; and of one
-with another number of threads."""
+"""A run that was cut off and resumed has the same bits as one that was not, whatever state it keeps from step to step;
+and the same bits with another number of threads."""
 import json
 import shutil
 
@@ -67,7 +67,7 @@ def flags_of(tmp_path):
 
 
 def cut(whole, parts):
-    """As if killed when step CUT's checkpoint was there and the next lines of the metrics were half written."""
+    """As if killed after step CUT's checkpoint was complete, when the next lines of the metrics were half written."""
     shutil.copytree(whole, parts)
     shutil.rmtree(parts / "checkpoints" / f"step_{STEPS:08}")
     (parts / "latest").write_text(f"step_{CUT:08}\n")

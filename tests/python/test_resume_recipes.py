@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that go on by another recipe: flags beside --resume, what becomes of the delayed scales, and that it is said."""
+"""Runs that go on with another recipe: flags beside --resume, the delayed scales afterwards, and the note on them."""
 import json
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 MLP = FIXTURES / "mlp" / "d18.onnx"
 HISTORY = 16  # the default
 NOTE = "onnx-fp8: note: delayed scales: "
-# What --recipe and further flags are, and how often scales move in a step.
+# --recipe and further flags, and how often scales move in a step.
 WAYS = {
     "plain": ("delayed", [], 1),
     "accumulation": ("delayed", ["--grad-accum", 2], 1),
@@ -56,7 +56,7 @@ def scales(out):
 
 @ways
 def test_another_history(tmp_path, way):
-    """No amax is forgotten yet at 6 steps: the losses are those without a change."""
+    """After 6 steps no amax is forgotten yet: the losses are those without a change."""
     whole, out = begin(tmp_path, way, "whole", steps=6), begin(tmp_path, way)
     recipe = WAYS[way][0]
     assert resume(out, 5, "--recipe", f"{recipe},history:14") == (
@@ -109,7 +109,7 @@ def test_tensorwise_and_back(tmp_path, way):
 
 @ways
 def test_from_recipe_to_recipe(tmp_path, way):
-    """A run may go through all of them; flags of the one before are replaced."""
+    """A run may go through all of them; each replaces the flags of the one before."""
     out = begin(tmp_path, way, steps=1)
     begin(tmp_path, way, "delayed", steps=2)
     changes = [
@@ -126,7 +126,7 @@ def test_from_recipe_to_recipe(tmp_path, way):
         assert flag(out, "--recipe") == [flags[1]]
     assert sorted(losses(out)) == list(range(1, len(changes) + 2))
     assert all(np.isfinite(loss) for loss in losses(out).values())
-    # A recipe that does not fit what the run has is refused, and nothing is written.
+    # A recipe that does not fit the run is refused, and nothing is written.
     config = (out / "config.json").read_text()
     done = run("train", "--resume", "--out", out, "--steps", 99, "--recipe", "tensorwise,scales:e8m0", code=2)
     assert "scales: e8m0 holds powers of two" in done.stderr

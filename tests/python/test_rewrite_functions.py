@@ -27,7 +27,7 @@ def write_model(path):
         function("Twice", ["x"], node("Add", ["x", "x"], "y"))]
     nodes = [node("Block", ["x", "w1"], "a", "local"), node("Gram", ["a"], "b", "local"),
              node("Twice", ["b"], "c", "local"), node("Relu", ["c"], "out")]
-    # A mark of the rewriter's own kind, where it has no business.
+    # A mark like the rewriter's own, in a place where it has no meaning.
     nodes[-1].metadata_props.add(key="onnx_fp8.function", value="local/Gram")
     random = np.random.default_rng(0)
     weight = numpy_helper.from_array(random.normal(size=(WIDTH, WIDTH)).astype(np.float32), "w1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/same.py: a build is the same as itself, and not as one that draws other numbers."""
+"""scripts/same.py: a build equals itself, and differs from one that draws other numbers."""
 import pathlib
 import subprocess
 import sys

@@ -34,7 +34,7 @@ MORE_RECIPES = {
     "mxfp8,round:floor": ["nanogpt"],
     "per_layer": ["mlp", "nanogpt", "llama"],
 }
-# The layers of "per_layer" that are not mxfp8.
+# The layers of "per_layer" that do not use mxfp8.
 LAYERS = {
     "mlp": ["head=off", "fc2=delayed"],
     "nanogpt": ["blocks.0.*=off", "lm_head=delayed", "*.proj=rowwise"],
@@ -49,7 +49,7 @@ def corpus_folder():
 
 
 def cases():
-    """Own fixtures, then round-1 cases of the corpus where it is there."""
+    """Our own fixtures, then round-1 cases of the corpus if it exists."""
     found = sorted((ROOT / "tests/fixtures").glob("*/d18.onnx"))
     corpus = corpus_folder()
     names = ["mlp", "nanogpt", "llama_eager", "vit", "gpt2_loss", "mixer_timm"]
@@ -62,7 +62,7 @@ def cases():
 
 def files():
     """Every exported file, all variants. Left out: random Dropout and float16
-    inputs, where runtimes differ; and the vae, whose loss is none of ours."""
+    inputs, where runtimes differ; and the vae, whose loss we do not have."""
     left_out = {"mlp_dropout", "mlp_fp16", "vae"}
     found = sorted([*(ROOT / "tests/fixtures").glob("*/*.onnx"),
                     *corpus_folder().glob("*/*.onnx")])
@@ -319,7 +319,7 @@ def test_forward_rewrite_keeps_the_rest(model, recipe, tmp_path):
 
 
 def runs_in_stock(path, feeds):
-    """The stock runtime's outputs, or None if it cannot run the file."""
+    """The stock runtime's outputs, or None if it can't run the file."""
     session = onnxruntime.InferenceSession(
         str(path), providers=["CPUExecutionProvider"])
     try:
@@ -329,8 +329,8 @@ def runs_in_stock(path, feeds):
 
 
 def evaluate(model, feeds, tmp):
-    """Outputs by name, by the stock runtime or, where it can't run the model,
-    by ours."""
+    """Outputs by name, from the stock runtime or, if it can't run the model, from
+    ours."""
     path, data = tmp / "model.onnx", tmp / "feeds.npz"
     onnx.save(model, path)
     names = [output.name for output in model.graph.output]
@@ -349,8 +349,8 @@ def add_outputs(graph, names):
 
 
 def take_out_products(model, results):
-    """Removes the nodes that make `results`, which become inputs; returns
-    them."""
+    """Removes the nodes that make `results`, which become inputs; returns the
+    nodes."""
     graph = model.graph
     taken = [node for node in graph.node if node.output[0] in results]
     for node in taken:
@@ -364,7 +364,7 @@ def take_out_products(model, results):
 
 
 def rounded(x):
-    """`x` in e4m3, by one scale from its largest magnitude."""
+    """`x` in e4m3, with one scale from its largest magnitude."""
     scale = numpy.float32(448 / max(float(numpy.abs(x).max()), 1e-12))
     return (x * scale).astype(ml_dtypes.float8_e4m3fn).astype(float) / scale
 
@@ -384,7 +384,7 @@ def product_of_rounded(node, values):
 
 
 def assert_close(x, y):
-    """Up to the order of sums."""
+    """Equal up to the order of sums."""
     if numpy.issubdtype(x.dtype, numpy.floating):
         assert numpy.linalg.norm(x - y) <= 1e-5 * numpy.linalg.norm(y)
     else:
@@ -392,8 +392,8 @@ def assert_close(x, y):
 
 
 def assert_only_products_change(case, path):
-    """What `tensorwise` means, said once more: the products of the file are
-    those of rounded operands; all else is as it was. (Product by product: in
+    """A second definition of `tensorwise`: the products of the file are those of
+    rounded operands; all else is as it was. (Checked product by product: in
     deep models one flipped bit soon changes every code.)"""
     ours = onnx.load(path)
     original = onnx.inliner.inline_local_functions(onnx.load(case.model))

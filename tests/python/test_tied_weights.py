@@ -76,7 +76,7 @@ def test_training_checkpoint_and_export(models, tmp_path):
     assert losses(tmp_path / "halves") == copy
     state = load_file(next((tmp_path / "copy" / "checkpoints").glob("*6/state.safetensors")))
     assert not any(name.startswith("val_7") for name in state)
-    # Both copies are in the model, and both names in the weights.
+    # The model has both copies, and the weights have both names.
     out = tmp_path / "trained.onnx"
     run("export", tmp_path / "copy", "-o", out, tmp_path / "w.safetensors")
     held = {t.name: numpy_helper.to_array(t) for t in onnx.load(out).graph.initializer}
@@ -87,7 +87,7 @@ def test_training_checkpoint_and_export(models, tmp_path):
     evaluated = [json.loads(run("eval", *what, "--json").stdout)["loss"]
                  for what in ([tmp_path / "copy", "--data", data], [out, "--data", data, *CE])]
     assert evaluated[0] == evaluated[1]
-    # They are where another run starts, by either name.
+    # Another run starts from them, by either name.
     run("train", models["copy"], *flags, "--steps", 1, "--init", tmp_path / "w.safetensors", "--out", tmp_path / "warm")
     save_file({"lm_head.weight": weights["lm_head.weight"], "bias": weights["bias"]}, tmp_path / "one.safetensors")
     run("train", models["copy"], *flags, "--steps", 1, "--init", tmp_path / "one.safetensors", "--out", tmp_path / "one")
@@ -131,7 +131,7 @@ def test_patterns_and_inspect_know_both_names(models, tmp_path):
 
 
 def test_named_pairs(tmp_path):
-    """Two layers that begin alike are one only if they are meant to be."""
+    """Two layers that begin alike become one only if the user says so."""
     rng = np.random.default_rng(3)
     w = rng.normal(size=(4, 4)).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("Tanh", ["h"], ["t"]),

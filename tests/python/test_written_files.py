@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that `rewrite` wrote are told from models: what they are not good for is refused, what shows them says it."""
+"""Files that `rewrite` wrote are recognized: commands that can't use them refuse, commands that show them say so."""
 import json
 
 import numpy as np
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     run("rewrite", MLP, "-o", path / "micro.onnx", *step, "--grad-accum", 2, "--recipe", "tensorwise")
     run("rewrite", MLP, "-o", path / "forward.onnx", "--recipe", "tensorwise")
     run("rewrite", MLP, "-o", path / "forward_delayed.onnx", "--recipe", "delayed")
-    # As a tool leaves it that keeps no metadata.
+    # As after a tool that keeps no metadata.
     model = onnx.load(path / "whole.onnx")
     del model.metadata_props[:]
     onnx.save(model, path / "bare.onnx")
@@ -97,7 +97,7 @@ def test_run_says_what_a_step_is_and_runs_it(folder, name, tmp_path):
 
 
 def test_another_tools_training_info_is_no_step(tmp_path):
-    """Its bindings are of another graph: this one is the model to train."""
+    """Its bindings belong to another graph: this one is the model to train."""
     model = onnx.load(MLP)
     info = model.training_info.add()
     info.update_binding.add(key=model.graph.initializer[0].name, value="of_its_algorithm")

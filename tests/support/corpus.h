@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exported models with PyTorch's truth: the tree's own small ones
-// (tests/fixtures) and, where it is there, the corpus beside the project
-// (../shared/corpus or $ONNX_FP8_CORPUS). corpus_files.txt lists what is known
-// to be in it.
+// Exported models with PyTorch's results: the tree's own small ones
+// (tests/fixtures) and, if it exists, the corpus beside the project
+// (../shared/corpus or $ONNX_FP8_CORPUS). corpus_files.txt lists the files that
+// it is known to hold.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,14 +25,14 @@ struct CorpusFile {
   nlohmann::json Json(const std::string& file) const;
 };
 
-// Every model file, sorted; fixtures first. Says how many of the corpus' files
-// are left out because they are not there.
+// Every model file, sorted; fixtures first. Reports how many files of the
+// corpus are left out because they are missing.
 const std::vector<CorpusFile>& CorpusFiles();
 
 // The model files of a folder of cases; none if there is no such folder.
 std::vector<CorpusFile> FilesIn(const std::string& folder, bool fixture);
 
-// What to say of a corpus at `path` that has `files`; "" if it is whole.
+// The message about a corpus at `path` that has `files`; "" if it is complete.
 std::string WhatIsMissing(const std::string& path,
                           const std::vector<CorpusFile>& files);
 

@@ -5,7 +5,7 @@
 
 namespace onnx_fp8 {
 
-// Says on standard error, once, that something is not tested here and why, as
+// Writes to standard error, once, that something is not tested here and why, as
 // "left out: …". `./dev test` repeats these lines at its end.
 void LeaveOut(const std::string& what);
 

@@ -8,7 +8,7 @@ namespace onnx_fp8 {
 // Path of `name`, relative to the root of the source tree.
 std::string SourcePath(const std::string& name);
 
-// The folder of ONNX's own node cases; empty where there is no Python.
+// The folder of ONNX's own node cases; empty if there is no Python.
 std::string NodeCasesFolder();
 
 }  // namespace onnx_fp8

@@ -72,7 +72,7 @@ TEST_P(Accumulation, AnErrorLeavesStateAsItWas) {
   ExpectSame(Weights(*disturbed, dir), Weights(*other, dir));
 }
 
-// By the profile: 2 weights once; their inputs and output gradients (an input
+// By the profile: 2 weights once; inputs and output gradients (one input copy
 // serves forward and wgrad) at each of 3 micro-batches.
 TEST(Session, QuantisesWeightsOncePerStep) {
   TempDir dir;
@@ -91,8 +91,8 @@ TEST(Session, QuantisesWeightsOncePerStep) {
   EXPECT_EQ(quantised, 2 * (2 + 3 * 4));
 }
 
-// Batches of more than 4 go through a layer that others leave out: these have a
-// parameter, products and scales less.
+// Batches of more than 4 go through a layer that others skip. Graphs of small
+// batches lack a parameter, products and scales.
 std::string WriteBranching(const TempDir& dir) {
   Graph graph;
   graph.opset = 18;
@@ -133,7 +133,7 @@ class Shapes : public testing::TestWithParam<const char*> {
     options_.optimizer.kind = "sgd";
   }
 
-  // The weights after a step on these batches from those of the file.
+  // The weights after a step on these batches, starting from the file's.
   TensorMap Expected(const Batches& batches) {
     auto session = TrainingSession::Create(options_);
     TensorMap weights = Weights(*session, dir_);
@@ -181,7 +181,7 @@ TEST_P(Shapes, OfMicroBatchesMayDiffer) {
   }
 }
 
-// Whatever was planned before, and for which shapes.
+// Independent of earlier plans and their shapes.
 TEST_P(Shapes, MayDifferBetweenSteps) {
   TensorMap big = Batch(1, 6), small = Batch(2, 3);
   for (int64_t max_plans : {1, 8}) {
@@ -226,7 +226,7 @@ TEST_P(Shapes, LabelWhatIsNotFinite) {
   }
 }
 
-// The plan that made the first sum is gone when the second batch is found bad.
+// The plan of the first sum no longer exists when the second batch fails.
 TEST_P(Shapes, AnErrorLeavesNoSumOfAPlanThatIsGone) {
   options_.max_plans = 1;
   auto disturbed = Create(2), other = Create(2);
@@ -268,7 +268,7 @@ TEST_P(Shapes, AFailedUpdateLeavesNoSums) {
   ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
 }
 
-// Graphs of small batches lack it.
+// Graphs of small batches lack the parameter.
 TEST_P(Shapes, PatternsMayMeanAParameterOfBigBatches) {
   options_.optimizer.groups = {{.pattern = "big.*", .lr_scale = 0.5}};
   options_.filter.exclude = {"big.weight"};
@@ -291,7 +291,7 @@ TEST_P(Shapes, PatternsMayMeanAParameterOfBigBatches) {
   ExpectError([&] { Create(1)->Step(Batches{small}, 1); }, "\"bgi.*\"");
 }
 
-// The first micro-batch has moved them.
+// The first micro-batch has moved the statistics.
 TEST(Micro, AnErrorLeavesRunningStatisticsAsTheyWere) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, true));
@@ -304,7 +304,7 @@ TEST(Micro, AnErrorLeavesRunningStatisticsAsTheyWere) {
   ExpectSame(before, Weights(*session, dir));
 }
 
-// A model's own tensor that is called like one of ours.
+// A tensor of the model that has one of our names.
 TEST(Micro, ATakenNameIsLeftAlone) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));

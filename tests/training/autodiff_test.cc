@@ -153,7 +153,7 @@ TEST(Autodiff, MasksOfMinusInfinityStayFinite) {
   mask.data<bool>()[1] = true;  // row 0 sees one place, row 1 none
   Value* scores = b.Op("Where", {b.Constant(mask), x, b.Scalar(-kInfinity, x)});
   Value* p = b.Op("Softmax", {scores});
-  // PyTorch's guard: rows without any place are NaN and become 0.
+  // PyTorch's guard: rows without any place are NaN; they become 0.
   p = b.Op("Where", {b.Op("IsNaN", {p}), b.Scalar(0, x), p});
   Value* loss = SumAll(b, b.Mul(p, x));
   Differentiate(graph, loss, {x});
@@ -215,7 +215,7 @@ TEST(Autodiff, DropoutUsesItsMask) {
   EXPECT_LT(kept, 64);
 }
 
-// y of a row does not change with its mean or its scale.
+// y of a row does not change with the row's mean or scale.
 TEST(Autodiff, ExpandsOpsThatHaveABodyOnly) {
   Graph graph;
   Builder b(graph);

@@ -87,7 +87,7 @@ TEST(Checkpoint, KeepsTheLastOnes) {
               "keep 0");
 }
 
-// After a power cut a name must not stand for what never reached the disk.
+// After a power cut a name must not stand for data that never reached the disk.
 TEST(Checkpoint, WhatANameStandsForIsSyncedBeforeIt) {
   TempDir dir;
   const std::string process = TemporaryName("");
@@ -159,7 +159,8 @@ class DamagedCheckpoint : public testing::Test {
     SaveCheckpoint(dir_.path(), Make(1, 1));
     folder_ = SaveCheckpoint(dir_.path(), Make(2, 2));
   }
-  // The error after `from` was replaced by `to` in a file of the newest one.
+  // The error after `from` was replaced by `to` in a file of the newest
+  // checkpoint.
   std::string ErrorWith(const std::string& file, const std::string& from,
                         const std::string& to) {
     std::string path = folder_ + "/" + file;
@@ -229,7 +230,7 @@ TEST_F(DamagedCheckpoint, TruncatedOrMissingFiles) {
   std::filesystem::remove_all(folder_);
   EXPECT_NE(LoadError(dir_.path()).find("manifest.json] can't be opened"),
             std::string::npos);
-  // The way out that the message shows.
+  // Follow the way out that the message shows.
   WriteText(dir_ / "latest", "step_00000001\n");
   ExpectSame(*LoadLatestCheckpoint(dir_.path(), kModel), Make(1, 1));
 }
@@ -256,7 +257,7 @@ TEST_F(DamagedCheckpoint, NoDamageCrashesOrPasses) {
   for (const char* file : {"manifest.json", "state.safetensors"}) {
     std::string path = folder_ + "/" + file;
     std::string bytes = ReadText(path);
-    // Changed white space of the JSON may pass.
+    // Changed white space in the JSON may pass.
     ReadDamagedFiles(bytes, path, [&](const std::string&) {
       ExpectSame(*LoadLatestCheckpoint(dir_.path(), kModel), Make(2, 2));
     });
@@ -374,7 +375,8 @@ TEST(Checkpoint, AKillOfTheFirstSave) {
 }
 
 // The child saves step after step and reports every operation; it is killed
-// somewhere behind the n-th. Where exactly is chance, what must hold is not.
+// somewhere after the n-th. The exact place is chance, but the checks must hold
+// anyway.
 TEST(Checkpoint, AKillAtAnyMomentLeavesALoadableOne) {
   TempDir dir;
   int64_t last = 0;
@@ -416,7 +418,7 @@ TEST(Checkpoint, AFullDiskLeavesTheLastOne) {
   SaveCheckpoint(dir.path(), Make(1, 1));
   Checkpoint large = Make(2, 2);
   large.state["large"] = Tensor::Zeros(DType::kFloat, {100'000});
-  // A limit on file sizes stands for a full disk.
+  // A limit on file sizes acts like a full disk.
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit small{100'000, before.rlim_max};

@@ -20,7 +20,7 @@ CorpusCase::CorpusCase(const CorpusFile& corpus_file, BatchNormMode batch_norm)
     if (name.starts_with("input.")) feeds[name.substr(6)] = tensor;
     if (name.starts_with("label.")) feeds[name.substr(6)] = tensor;
   }
-  // Feeds of the type that the session computes in.
+  // The feeds have the type in which the session computes.
   for (auto& [name, tensor] : feeds) {
     if (IsFloat(tensor.dtype())) tensor = ConvertTo(tensor, DType::kFloat);
   }
@@ -28,7 +28,7 @@ CorpusCase::CorpusCase(const CorpusFile& corpus_file, BatchNormMode batch_norm)
   ChooseParameters();
 }
 
-// Models with BatchNorm have a truth for either mode; only l17 is a training
+// Models with BatchNorm have results for both modes; only l17 is a training
 // export.
 void CorpusCase::ReadReference() {
   reference = file.Json("reference.json");
@@ -59,8 +59,8 @@ void CorpusCase::ChooseLoss() {
   }
 }
 
-// (Σ BCE-with-logits(recon, target) + KL) / N is no loss of ours: a copy of
-// the model computes it.
+// None of our losses is (Σ BCE-with-logits(recon, target) + KL) / N, so a copy
+// of the model computes it.
 void CorpusCase::AddVaeLoss() {
   auto graph = ReadModel(file.model());
   for (Value* input : graph->inputs) {
@@ -89,7 +89,7 @@ void CorpusCase::ChooseParameters() {
   for (const std::string fqn : reference["frozen"]) {
     if (params[fqn]["how"] == "same") options.freeze.push_back(fqn);
   }
-  // Scalar parameters look like constants and must be named.
+  // Scalar parameters look like constants, so they must be named.
   auto graph = ReadModel(options.model);
   for (const auto& [fqn, held] : params.items()) {
     if (!held["name"].is_string() || !arrays.contains("grad." + fqn)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A corpus file with PyTorch's truth, ready for a session.
+// A corpus file with PyTorch's results, ready for a session.
 #pragma once
 
 #include <map>

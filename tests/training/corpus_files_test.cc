@@ -14,7 +14,7 @@ TEST(CorpusFiles, OneThatIsNotThereIsSaidToBe) {
             "act_zoo/d18");
   std::filesystem::create_directories(dir / "act_zoo");
   WriteText(dir / "act_zoo/d18.onnx", "");
-  // A file without the truth is no case.
+  // A file without PyTorch's results is no case.
   EXPECT_TRUE(FilesIn(dir.path(), false).empty());
   WriteText(dir / "act_zoo/reference.json", "{}");
   WriteText(dir / "act_zoo/new.onnx", "");

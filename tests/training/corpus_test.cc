@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Outputs, loss and gradients of exported models against PyTorch, "matches" as
-// the corpus' README defines it. One line per file.
+// Compares outputs, loss and gradients of exported models with PyTorch; the
+// corpus' README defines "matches". One line per file.
 #include <cmath>
 #include <set>
 
@@ -23,7 +23,7 @@ void ExpectClose(const Tensor& got, const Tensor& want, double tolerance,
   for (int64_t i = 0; i < want.size(); ++i) {
     largest = std::max(largest, std::fabs(DoubleAt(want, i)));
     double difference = std::fabs(DoubleAt(got, i) - DoubleAt(want, i));
-    // NaN is no match either.
+    // NaN never matches.
     if (!(difference <= error)) error = difference;
   }
   EXPECT_LE(error, tolerance * largest) << what;
@@ -42,8 +42,9 @@ std::vector<double> Transposed(const std::vector<double>& x, int64_t rows,
   return y;
 }
 
-// The initializers that hold the parameter: one, unless it is tied and an
-// optimisation has split it; the copy then is no parameter of its own.
+// The initializers that hold the parameter. It is one, unless the parameter is
+// tied and an optimization has split it; the copy is then no parameter of its
+// own.
 std::vector<std::string> Copies(const CorpusCase& c, const std::string& fqn,
                                 const TensorMap& gradients) {
   std::vector<std::string> names = {c.params[fqn]["name"]};
@@ -62,7 +63,7 @@ std::vector<std::string> Copies(const CorpusCase& c, const std::string& fqn,
   return names;
 }
 
-// The parameter's gradient as PyTorch shapes it.
+// The parameter's gradient in PyTorch's shape.
 std::vector<double> Gradient(const CorpusCase& c, const std::string& fqn,
                              const TensorMap& gradients) {
   const auto& held = c.params[fqn];
@@ -127,9 +128,10 @@ bool IsRefused(const CorpusCase& c, const std::string& fqn) {
   }
 }
 
-// A parameter that the file holds as a constant has a reason. Of one that is
-// missing, folded into others, the program says that there is none, or that the
-// name is a guess; if another tensor has its very name, the file says so.
+// If the file holds a parameter as a constant, there is a reason. If a
+// parameter is missing because it was folded into others, the program says that
+// there is none, or that the name is a guess. If another tensor has its exact
+// name, the file says so.
 void ExpectSaidToBeLost(const CorpusCase& c) {
   auto graph = ReadModel(c.options.model);
   std::map<std::string, InitializerReport> reports;
@@ -183,8 +185,8 @@ INSTANTIATE_TEST_SUITE_P(All, Corpus,
                                                          "l17e"})),
                          CorpusTestName);
 
-// d18 holds training_mode 0, l17 1. (l17's exporter ran the model in training
-// mode, which has moved the statistics that the file holds.)
+// d18 has training_mode 0, l17 has 1. (l17's exporter ran the model in training
+// mode, which has moved the statistics in the file.)
 class CorpusBatchNorm : public testing::TestWithParam<CorpusFile> {};
 
 TEST_P(CorpusBatchNorm, TrainsByTheBatch) {
@@ -192,7 +194,7 @@ TEST_P(CorpusBatchNorm, TrainsByTheBatch) {
   ExpectTheReference(c);
 }
 
-// Of files that hold the statistics as they were: no training export.
+// For files that hold the original statistics: no training export.
 class CorpusStatistics : public testing::TestWithParam<CorpusFile> {};
 
 TEST_P(CorpusStatistics, NormaliseInEvaluationMode) {
@@ -210,7 +212,7 @@ TEST_P(CorpusStatistics, MoveAsInPyTorch) {
   const std::string prefix = "buffer_after_step1.";
   int compared = 0;
   for (const auto& [name, want] : c.arrays) {
-    // ONNX has no count of batches.
+    // ONNX has no counter of batches.
     bool held = name.starts_with(prefix) && !name.ends_with("tracked");
     if (!held) continue;
     const Value* value = graph->Find(name.substr(prefix.size()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loss curves of 20 SGD and AdamW steps against PyTorch's.
+// Compares loss curves of 20 SGD and AdamW steps with PyTorch's.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kTolerance = 1e-4;
 
-// The reference has it off.
+// The reference was made without Dropout.
 void TurnDropoutOff(Graph& graph) {
   Value* zero = graph.AddInitializer("no_dropout", Tensor::Scalar(0.0f));
   int found = 0;
@@ -52,7 +52,7 @@ void ComputeInDouble(CorpusCase& c, const std::string& copy) {
   }
 }
 
-// Every weight by one unit in the last place, up or down.
+// Moves every weight by one unit in the last place, up or down.
 TensorMap Moved(const TensorMap& weights, uint64_t seed) {
   TensorMap moved;
   for (const auto& [name, tensor] : weights) {
@@ -76,7 +76,7 @@ std::vector<double> Losses(const SessionOptions& options,
     EXPECT_FALSE(result.skipped);
     losses.push_back(result.loss);
   }
-  // Not by Eval: BatchNorm stays in training mode, as in the reference.
+  // Not with Eval: BatchNorm stays in training mode, as in the reference.
   losses.push_back(session->Gradients(feeds, false).loss);
   return losses;
 }
@@ -90,7 +90,8 @@ std::vector<double> Distances(const std::vector<double>& got,
   return distances;
 }
 
-// How far a curve is from those of moved weights, at the most up to each loss.
+// The largest distance, up to each loss, between a curve and those of moved
+// weights.
 std::vector<double> Spread(SessionOptions options, const TensorMap& feeds,
                            const std::vector<double>& curve) {
   constexpr uint64_t kTwins = 4;
@@ -132,9 +133,9 @@ void FollowCurve(CorpusCase& c, const std::string& optimizer) {
   std::vector<double> got = Losses(c.options, c.feeds, want.size());
   std::vector<double> distances = Distances(got, want);
   if (std::ranges::max(distances) > band) {
-    // Chaos: another order of sums, too, decides how a ReLU falls. Then the
-    // curve is as far off as those of weights that differ by rounding, and in
-    // double it is PyTorch's.
+    // Chaos: another order of sums may also decide on which side of 0 a ReLU's
+    // input falls. Then the curve is as far off as those of weights that differ
+    // by rounding, and in double it equals PyTorch's.
     std::vector<double> spread = Spread(c.options, c.feeds, got);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_LE(distances[i], std::max(band, 10 * spread[i]))
@@ -160,8 +161,8 @@ TEST_P(Curve, AdamW) {
   FollowCurve(c, "adamw");
 }
 
-// Folding joins a BatchNorm with the layer before it: the parameters that the
-// reference trains are not in the file.
+// Folding joins a BatchNorm with the layer before it: the file lacks the
+// parameters that the reference trains.
 std::vector<CorpusFile> WholeFiles() {
   auto files =
       WithVariants({"d18", "l17", "d18x", "f17", "d20", "d23", "l17e"});

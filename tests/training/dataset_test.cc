@@ -127,8 +127,7 @@ TEST_F(DatasetTest, ABatchDependsOnItsIndexOnly) {
   }
 }
 
-// The order is part of what a checkpoint resumes: it must not change between
-// versions.
+// A resumed run depends on the order: it must not change between versions.
 TEST_F(DatasetTest, TheOrderIsFixed) {
   DatasetSpec spec = Spec({Write("a", Samples(10))}, 10);
   spec.seed = 42;
@@ -279,7 +278,7 @@ class TokenDatasetTest : public DatasetTest {
 };
 
 TEST_F(TokenDatasetTest, WindowsOfSeveralFiles) {
-  // 3 windows of the first file, 1 of the second; none crosses.
+  // 3 windows in the first file, 1 in the second; no window crosses files.
   Dataset dataset(
       TokenSpec({WriteTokens("a.bin", 0, 11), WriteTokens("b.bin", 100, 4)}));
   EXPECT_EQ(dataset.size(), 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// graph/passes/expand.h: a node's body gives what its kernel gives.
+// graph/passes/expand.h: a node's body gives the same results as its kernel.
 #include "graph/passes/expand.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of file formats need.
+// Helpers for tests of file formats.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ inline std::string ReadText(const std::string& path) {
 }
 
 inline void WriteText(const std::string& path, const std::string& text) {
-  // Truncating an old file instead would make some file systems flush.
+  // Truncating an old file instead would make some file systems flush it.
   std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary);
   file << text;
@@ -69,7 +69,7 @@ std::string ErrorOf(Fn fn) {
   return "";
 }
 
-// EXPECT that fn throws an Error whose text holds `part`.
+// EXPECTs that fn throws an Error whose text contains `part`.
 template <typename Fn>
 void ExpectError(Fn fn, const std::string& part) {
   std::string text = ErrorOf(fn);
@@ -79,8 +79,8 @@ void ExpectError(Fn fn, const std::string& part) {
 }
 
 // Reads every truncation and many one-byte changes of `bytes` as a file of the
-// same extension: `read` must throw Error for the former and may throw nothing
-// else for the latter.
+// same extension. For truncations `read` must throw Error; for changes it may,
+// but must throw nothing else.
 template <typename Fn>
 void ReadDamagedFiles(const std::string& bytes, const std::string& path,
                       Fn read) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roles of the products in whole training steps of exported models: as many
-// weight gradients as forward products, and an input gradient for all but the
-// first layers.
+// Roles of the products in whole training steps of exported models: there are
+// as many weight gradients as forward products, and an input gradient for all
+// but the first layers.
 #include "graph/passes/gemm_roles.h"
 
 #include <map>
@@ -54,7 +54,7 @@ TEST_P(GemmRoles, ForwardDgradWgrad) {
     EXPECT_LE(n.dgrad, n.forward) << weight;
     first_layers += n.dgrad < n.forward;
   }
-  // A model's inputs meet few layers.
+  // Few layers read a model's inputs.
   EXPECT_LE(first_layers, 3);
 }
 

@@ -22,8 +22,9 @@ void PrintTo(const GradientCase& gradient_case, std::ostream* out) {
 
 namespace {
 
-// Of the difference quotient: the error of the formula is h²/6 f''', that of
-// rounding 2⁻⁵³ |f| / h; both are below 1e-9 here.
+// Step of the difference quotient. The formula's error is h²/6 f''', that of
+// rounding is 2⁻⁵³
+// f| / h; both are below 1e-9 here.
 constexpr double kStep = 1e-5;
 constexpr double kTolerance = 1e-6;
 
@@ -193,7 +194,8 @@ void Compare(const Value* value, const Tensor& gradient,
   }
 }
 
-// Backward graph for `which` of the wanted operands against differences.
+// Compares the backward graph for `which` of the wanted operands with
+// differences.
 void CheckSubset(const GradientCase& c, const std::vector<size_t>& which,
                  const std::map<std::string, std::vector<double>>& differences,
                  double loss) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A gradient rule against central differences in float64: one node, its rule's
-// nodes and all that they call run on the CPU kernels, bodies where there is
-// no kernel.
+// Compares a gradient rule with central differences in float64. One node, the
+// nodes of its rule and all that they call run on the CPU kernels, or by bodies
+// if there is no kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,12 +18,13 @@
 namespace onnx_fp8 {
 
 struct Operand {
-  Tensor data;               // undefined: left out
+  Tensor data;               // undefined: omitted
   bool wanted = false;       // a graph input whose gradient is checked
   double low = 0, high = 0;  // filled at random between the two if they differ
 };
 
-// Doubles, uniform in [low, high], by the case's name and the operand's slot.
+// Doubles, uniform in [low, high]; the case's name and the operand's slot are
+// the seed.
 Operand X(const Shape& shape, double low = -2, double high = 2);
 // Given doubles whose gradient is checked.
 Operand XOf(const Shape& shape, const std::vector<double>& values);
@@ -46,9 +47,9 @@ struct GradientCase {
 // What GoogleTest prints of a case.
 void PrintTo(const GradientCase& gradient_case, std::ostream* out);
 
-// Loss = Σ over all float outputs of Σ y · (fixed random weights). Compares
-// the gradients of all wanted operands, together and each by itself, with
-// differences; also that the backward graph does not change the loss.
+// The loss is Σ over all float outputs of Σ y · (fixed random weights).
+// Compares the gradients of all wanted operands, together and each alone, with
+// differences. Also checks that the backward graph does not change the loss.
 void CheckGradient(const GradientCase& gradient_case);
 
 // GetParam().name, for INSTANTIATE_TEST_SUITE_P.
@@ -58,8 +59,8 @@ std::string CaseName(const testing::TestParamInfo<GradientCase>& info);
 BackwardResult Differentiate(Graph& graph, Value* loss,
                              const std::vector<Value*>& wanted);
 
-// Values of a graph whose inputs are fed by name; nodes run in order, those
-// without a CPU kernel by their bodies (the graph is changed for that).
+// Values of a graph whose inputs are fed by name. Nodes run in order; those
+// without a CPU kernel run by their bodies (which changes the graph).
 std::map<std::string, Tensor> RunGraph(
     Graph& graph, const std::map<std::string, Tensor>& feeds);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every op that runs can be trained through, unless it has no derivative.
+// Every op that runs has a gradient, unless it has no derivative.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -15,19 +15,20 @@ namespace {
 
 TEST(GradientList, EveryOpWithAKernelAndADerivativeHasARule) {
   std::set<std::string> without = {
-      // Of integers and booleans.
+      // Ops on integers and booleans.
       "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
       "Not", "Or", "Xor",
-      // Of integer codes; trained_parameters takes their scales for constants.
+      // Ops on integer codes; trained_parameters treats their scales as
+      // constants.
       "ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv",
       "QLinearMatMul", "QuantizeLinear",
-      // Of nothing.
+      // Ops without operands.
       "Constant", "RandomNormal", "RandomUniform",
-      // The shape of the result depends on data.
+      // Ops whose result has a shape that depends on data.
       "Compress", "Unique",
-      // Another op at import: ScatterElements.
+      // Import makes it another op: ScatterElements.
       "Scatter",
-      // Unrolled before.
+      // They are unrolled before.
       "GRU", "LSTM", "RNN"};
   std::set<std::string> missing;
   for (const std::string& name : MakeCpuProvider()->Kernels().Names()) {

@@ -15,7 +15,7 @@ Attributes Options(const std::string& mode, const std::string& padding,
           {"align_corners", align_corners}};
 }
 
-// Places inside of x, beside it and far from it.
+// Places inside x, beside it and far from it.
 std::vector<GradientCase> Cases() {
   std::vector<GradientCase> cases;
   for (const char* mode : {"nearest", "linear", "cubic"}) {

@@ -101,7 +101,7 @@ TEST(Loss, BinaryCrossEntropyNeitherOverflowsNorCancels) {
                 (1 / (1 + std::exp(-x)) - z) / 6, 1e-7);
   }
   EXPECT_NEAR(DoubleAt(values["loss"], 0), sum / 6, 1e-6);
-  // A single well classified element keeps its tiny loss.
+  // A single element that is classified well keeps its tiny loss.
   Model one({1, 1});
   Value* loss = AddLoss(one.graph, {.kind = "bce_with_logits"});
   auto single = RunGraph(

@@ -78,7 +78,7 @@ TEST(Metrics, ResumeCutsWhatLiesBeyondTheCheckpoint) {
     file.Append(Step(4));
   }
   EXPECT_EQ(ReadText(path), all);
-  // A torn line of a step that the checkpoint has is no line either.
+  // A torn line does not count, even if the checkpoint has its step.
   WriteText(path, all + "{\"step\":4}");
   EXPECT_EQ(MetricsFile(path, 4).cut(), 1);
   EXPECT_EQ(ReadText(path), all);
@@ -103,7 +103,7 @@ TEST(Metrics, AFullDiskLeavesWholeLines) {
   MetricsFile file(path, 0);
   file.Append(Step(1));
   std::string before_text = ReadText(path);
-  // A limit on file sizes stands for a full disk.
+  // A limit on file sizes acts like a full disk.
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit small{before_text.size() + 20, before.rlim_max};
@@ -125,7 +125,7 @@ TEST(Metrics, NamesTheFileThatCanNotBeOpened) {
               "[/no/such/metrics.jsonl] can't be opened: No such file");
 }
 
-// What other names the file has belongs to others.
+// Other names of the file belong to others.
 TEST(Metrics, GrowsUnderItsOwnNameOnly) {
   TempDir dir;
   const std::string line = R"({"step":1,"loss":2.5})"

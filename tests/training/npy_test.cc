@@ -24,7 +24,7 @@ Tensor Cube() {
   return Tensor::From<int32_t>({2, 3, 4}, values);
 }
 
-// An .npy file with this header and so many zero bytes of data.
+// An .npy file with this header and `data` zero bytes of data.
 std::string Npy(const std::string& header, size_t data, int version = 1) {
   std::string text = "\x93NUMPY";
   text += {static_cast<char>(version), '\0'};
@@ -156,14 +156,14 @@ TEST(Npz, ReadsWhatNumPyWrote) {
 }
 
 TEST(Npz, ReadsAStreamedArchive) {
-  // Sizes in data descriptors, zip64 fields: written by Python's zipfile to a
-  // pipe.
+  // Sizes in data descriptors and zip64 fields: Python's zipfile writes them to
+  // a pipe.
   TensorMap arrays = ReadNpz(FixtureFile("streamed.npz"));
   EXPECT_TRUE(Identical(arrays.at("x"), X()));
 }
 
 TEST(Npz, ReadsZip64EndRecords) {
-  // The same archive with everything its end record can say moved to zip64's.
+  // The same archive; all fields of its end record are moved to zip64's record.
   std::string bytes = ReadText(FixtureFile("stored.npz"));
   size_t end = bytes.size() - 22;
   auto number = [&](size_t at, int width) {
@@ -200,7 +200,7 @@ std::string Raw(T value) {
 }
 
 TEST(Npz, ReadsZip64Entries) {
-  // One entry whose sizes and offset are moved to its zip64 field, behind a
+  // One entry whose sizes and offset are moved to its zip64 field, after a
   // field of another kind.
   std::string bytes = ReadText(FixtureFile("streamed.npz"));
   size_t end = bytes.size() - 22;
@@ -235,7 +235,8 @@ std::vector<size_t> Entries(const std::string& bytes) {
   return entries;
 }
 
-// A few bytes that many members share could become any number of arrays.
+// Otherwise many members could share a few bytes and become any number of
+// arrays.
 TEST(Npz, RefusesMembersThatShareBytes) {
   TempDir dir;
   std::string path = dir / "a.npz";
@@ -247,7 +248,7 @@ TEST(Npz, RefusesMembersThatShareBytes) {
     WriteText(path, shared);
     ExpectError([&] { NpzFile file(path); },
                 ".npy] expected bytes of its own, got some that belong to \"");
-    // One that reaches into the next by a byte, and one into the directory.
+    // One member reaches into the next by a byte, another into the directory.
     for (size_t i : {size_t{0}, entries.size() - 1}) {
       std::string longer = bytes;
       for (size_t field : {20, 24}) {

@@ -47,7 +47,7 @@ TEST_P(Pipelines, AStepIsTheSameWithoutAPassThatMayBeSkipped) {
   }
 }
 
-// With texts every pass is verified, not the last one alone.
+// If texts are written, every pass is verified, not only the last one.
 TEST_P(Pipelines, EveryPassLeavesASoundGraph) {
   CorpusCase c(GetParam());
   TempDir dir;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients of the unrolled LSTM, GRU and RNN against differences of their
-// kernels.
+// Compares gradients of the unrolled LSTM, GRU and RNN with differences of
+// their kernels.
 #include "onnx_fp8/check.h"
 #include "tests/training/gradient_check.h"
 
@@ -20,7 +20,7 @@ struct Variant {
   std::string name;
   Attributes attributes = {};
   std::vector<int32_t> lengths = {};
-  bool states = true;  // initial states, bias and peepholes are given
+  bool states = true;  // with initial states, bias and peepholes
   bool y_only = false;
 };
 

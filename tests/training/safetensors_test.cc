@@ -63,7 +63,7 @@ TEST(Safetensors, WritesWhatItReads) {
   EXPECT_EQ(ReadText(dir / "c.safetensors"), bytes);
 }
 
-// So that every array is aligned where it is mapped.
+// This keeps every array aligned in the mapped file.
 TEST(Safetensors, LargeElementsComeFirst) {
   TempDir dir;
   std::string path = dir / "a.safetensors";
@@ -106,7 +106,7 @@ TEST(Safetensors, AFailedWriteKeepsTheOldFile) {
   std::string path = dir / "a.safetensors";
   WriteSafetensors(path, {{"x", Tensor::Scalar(1.0f)}});
   std::string old = ReadText(path);
-  // A limit on file sizes stands for a full disk.
+  // A limit on file sizes acts like a full disk.
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit small{1000, before.rlim_max};
@@ -192,7 +192,7 @@ TEST(Safetensors, RefusesWrongHeaderLengths) {
     std::memcpy(bytes.data(), &size, 8);
     EXPECT_NE(ErrorOfFile(bytes).find("header length"), std::string::npos);
   }
-  // As deep as a hostile header can be.
+  // As deep as a hostile header can nest.
   std::string deep(100000, '[');
   EXPECT_NE(ErrorOfFile(File(deep)).find("JSON object"), std::string::npos);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a session promises beyond one plan: skipped steps, random draws,
-// checkpoints; accumulation_test.cc has micro-batches. Its numbers are held
-// against PyTorch in corpus_test.cc.
+// What a session adds to a single plan: skipped steps, random draws,
+// checkpoints. accumulation_test.cc has micro-batches; corpus_test.cc compares
+// the numbers with PyTorch.
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ TEST(Session, EvaluationIsInInferenceMode) {
   TensorMap whole = Batch(1, 6);
   float all = session->Eval(whole).loss;
   EXPECT_EQ(session->Eval(whole).loss, all);
-  // The samples do not know of one another, and none is dropped.
+  // Samples do not affect each other, and none is dropped.
   double sum = 0;
   for (int64_t i = 0; i < 6; ++i) {
     TensorMap one = Batch(1, 1);
@@ -68,7 +68,7 @@ TEST(Session, EvaluationIsInInferenceMode) {
   EXPECT_NEAR(sum / 6, all, 1e-5);
 }
 
-// `grad` is held against frameworks, which draw differently.
+// `grad` is compared with frameworks, which draw other masks.
 TEST(Session, GradientsAreThoseWithoutDropout) {
   TempDir half, none;
   auto a = TrainingSession::Create(Options(WriteMlp(half, true, 0.5f)));
@@ -79,7 +79,7 @@ TEST(Session, GradientsAreThoseWithoutDropout) {
   ExpectSame(x.gradients, y.gradients);
 }
 
-// A model that ends in a Dropout: who reads the output asks for its name.
+// The model ends in a Dropout: a user of the output asks for its name.
 TEST(Session, AnOutputMayBeThatOfDropout) {
   TempDir dir;
   std::string model = WriteMlp(dir, false);
@@ -130,7 +130,7 @@ TEST(Session, StrictRunsTheSameKernels) {
   }
 }
 
-// Each plan may take all of them.
+// Each plan may use up all of them.
 TEST(Session, PlansHaveBudgets) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));
@@ -150,7 +150,7 @@ TEST(Session, PlansHaveBudgets) {
               "`budgets` nodes=N raises the budget \"nodes\"");
 }
 
-// Delayed scales follow the largest amax of all micro-batches, wherever it is.
+// Delayed scales follow the largest amax of all micro-batches, at any position.
 TEST(Session, TheOrderOfMicroBatchesDoesNotMatter) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false), "delayed");
@@ -202,7 +202,8 @@ std::map<std::string, float> ScalesOf(const TrainingSession& session) {
   return scales;
 }
 
-// Scales go on by key under another filter and history length, and it is said.
+// Under another filter and history length scales go on by key, and a note says
+// so.
 TEST(Session, ACheckpointOfAnotherFilterAndHistoryGoesOn) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false), "delayed");
@@ -245,8 +246,8 @@ TEST(Session, ScalesMayMoveWithEachMicroBatch) {
   EXPECT_NE(ScalesOf(*whole), ScalesOf(*single));
 }
 
-// A session with delayed scaling after a step, saved in dir / "run"; `options`
-// then are those of one with static scaling, without scales.
+// A session with delayed scaling after a step, saved in dir / "run". Afterwards
+// `options` are those of a session with static scaling, without scales.
 std::unique_ptr<TrainingSession> DelayedRun(const TempDir& dir,
                                             SessionOptions* options) {
   *options = Options(WriteMlp(dir, false), "delayed");
@@ -289,7 +290,7 @@ TEST(Session, ACheckpointServesStaticScalesWithoutAFile) {
   again->Restore(dir / "fixed");
   EXPECT_EQ(again->Step(Batch(3), 1e-2).loss, fixed->Step(Batch(3), 1e-2).loss);
   EXPECT_EQ(ScalesOf(*again), ScalesOf(*delayed));
-  // A file comes first.
+  // A file takes precedence.
   StaticScales other = ReadStaticScales(dir / "run");
   for (auto& [key, scale] : other.by_key) scale *= 2;
   options.scales = dir / "other.json";
@@ -298,7 +299,7 @@ TEST(Session, ACheckpointServesStaticScalesWithoutAFile) {
   doubled->Restore(dir / "fixed");
   doubled->Step(Batch(3), 0);
   EXPECT_EQ(ScalesOf(*doubled), other.by_key);
-  // A run without scales has none to give.
+  // A run without scales can't give any.
   options.scales.clear();
   options.recipe = ParseRecipe("off");
   auto off = TrainingSession::Create(options);
@@ -310,7 +311,7 @@ TEST(Session, ACheckpointServesStaticScalesWithoutAFile) {
   EXPECT_THROW(without->Step(Batch(1), 0), Error);
 }
 
-// What is not finite is found before it is a scale, and named.
+// A value that is not finite is found, and named, before it becomes a scale.
 TEST(Session, AStaticScaleDoesNotHideWhatIsNotFinite) {
   TempDir dir;
   SessionOptions options;
@@ -325,14 +326,14 @@ TEST(Session, AStaticScaleDoesNotHideWhatIsNotFinite) {
   EXPECT_EQ(ScalesOf(*fixed), ScalesOf(*delayed));
 }
 
-// The recipe, and how many micro-batches a step has.
+// The recipe, and the number of micro-batches in a step.
 class NonFinite
     : public testing::TestWithParam<std::tuple<const char*, int64_t>> {
  protected:
   const std::string recipe_ = std::get<0>(GetParam());
   const int64_t accumulation_ = std::get<1>(GetParam());
   const bool off_ = recipe_ == "off";
-  // A micro-batch moves scales before a later one is seen to be bad.
+  // A micro-batch moves scales before a later one is found to be bad.
   const bool early_ = recipe_ == "delayed,update:micro" && accumulation_ > 1;
   TempDir dir_;
   SessionOptions options_ = Options(WriteMlp(dir_, false), recipe_);
@@ -356,7 +357,7 @@ class NonFinite
     return batches;
   }
 
-  // The same, but for one element of one of them.
+  // The same batches, except one element of one of them.
   Batches Bad(uint64_t seed, size_t which, float value) const {
     Batches batches = Good(seed);
     batches[which]["x"].data<float>()[11] = value;
@@ -420,7 +421,7 @@ TEST_P(NonFinite, AnInputIsNamedAndLeavesNoTrace) {
   if (!early_) ExpectSame(Weights(*disturbed, dir_), Weights(*other, dir_));
 }
 
-// The label is no input of a product: its gradient is.
+// The label is no input of a product, but its gradient is.
 TEST_P(NonFinite, AGradientIsNamed) {
   options_.loss.kind = "mse";
   auto session = TrainingSession::Create(options_);
@@ -461,7 +462,7 @@ TEST_P(NonFinite, AWeightIsNamed) {
   ExpectUsable(ScalesOf(*session));
 }
 
-// The file calls the parameter otherwise; `inspect` lists PyTorch's name.
+// The file has another name for the parameter; `inspect` lists PyTorch's name.
 TEST(Session, GroupsGoByPyTorchsNamesToo) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));
@@ -484,7 +485,7 @@ TEST(Session, GroupsGoByPyTorchsNamesToo) {
   }
 }
 
-// With a learning rate of 0 and one batch only the draws differ.
+// With a learning rate of 0 and one batch, only the draws differ.
 TEST(Session, DropoutDrawsAnewEachStep) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, true));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A classifier of two layers, its batches and its session, for tests of what a
-// session does.
+// A classifier of two layers, its batches and its session, for tests of
+// sessions.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ Tensor Random(const Shape& shape, uint64_t seed);
 TensorMap Batch(uint64_t seed, int64_t size = 6);
 
 // Writes the model: linear layers "fc.weight" and "out.weight" with Relu
-// between; `stochastic`: and a BatchNormalization "bn" and a Dropout in
-// training mode. Returns its path.
+// between. With `stochastic` it also has a BatchNormalization "bn" and a
+// Dropout, both in training mode. Returns its path.
 std::string WriteMlp(const TempDir& dir, bool stochastic, float dropped = 0.5f);
 
-// Cross entropy, and the recipe of that name.
+// Cross entropy and the recipe of that name.
 SessionOptions Options(const std::string& model,
                        const std::string& recipe = "off");
 

@@ -22,8 +22,8 @@ Tensor LinearWeight(int64_t n, int64_t k, uint64_t seed) {
   return w;
 }
 
-// A trained shift of 0 follows: without something to train before them, layers
-// have no dgrad in training, and thus no delayed scales for it.
+// Followed by a trained shift of 0: layers without something to train before
+// them have no dgrad in training, and thus no delayed scales for it.
 Value* AddX(Builder& b, int64_t rows, int64_t width) {
   Value* x = b.graph().AddInput("x", DType::kFloat, Shape{rows, width});
   Value* shift =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of a step's signal FP8 keeps: 20·log10(|x| / |x - x8|) in dB, with
-// the same step in fp32 as x.
+// How much of a step's signal FP8 keeps: 20·log10(|x| / |x - x8|) in dB, where
+// x is the same step in fp32.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace onnx_fp8 {
 // In dB. REQUIRES: equal shapes.
 double Sqnr(const Tensor& exact, const Tensor& rounded);
 
-// EXPECTs low <= value <= high. Too much is as wrong as too little: something
-// was not quantised.
+// EXPECTs low <= value <= high. Too much is as wrong as too little: then
+// something was not quantized.
 void ExpectBetween(double value, double low, double high,
                    const std::string& what);
 
@@ -26,7 +26,7 @@ void ExpectBetween(double value, double low, double high,
 // y = x wᵀ, w (N,K).
 std::string WriteLinear(const TempDir& dir, int64_t rows, const Tensor& w);
 // LLaMA's feed-forward, y = (silu(x w1ᵀ) · x w3ᵀ) w2ᵀ. Weights are uniform in
-// ±1/sqrt(K), as torch.nn.Linear makes them: torchao's test has these.
+// ±1/sqrt(K), as torch.nn.Linear makes them and as in torchao's test.
 std::string WriteFeedForward(const TempDir& dir, int64_t rows, int64_t width,
                              int64_t hidden);
 
@@ -35,17 +35,17 @@ std::string RecipeTestName(std::string recipe);
 
 struct SqnrRun {
   std::string recipe;
-  // Of steps before this one: delayed and static scales come from them.
+  // Steps before this one, from which delayed and static scales come.
   std::vector<TensorMap> earlier = {};
   std::vector<std::string> expand = {};  // ops that run by their bodies
 };
 
-// Loss, outputs and all gradients of a model of above. A static recipe takes
-// the scales that delayed scaling has after `earlier`.
+// Loss, outputs and all gradients of one of the models above. A static recipe
+// takes the scales that delayed scaling has after `earlier`.
 GradientResult RunStep(const std::string& model, const SqnrRun& run,
                        const TensorMap& feeds);
 
-// dB of y, of the gradient of x, of those of the weights by name.
+// dB of y, of the gradient of x, and of the weights' gradients by name.
 struct StepSqnr {
   double y = 0, dx = 0;
   std::map<std::string, double> dw;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What outliers cost: those who share a scale with one are cast as if the
-// scale were theirs, by theory; all others lose nothing.
+// The cost of outliers: elements that share a scale with one are cast with that
+// scale, and lose as much as theory says. All others lose nothing.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -14,15 +14,15 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kRows = 256, kWidth = 512, kOut = 128;
-// Tokens and channels of which one holds the outliers.
+// The numbers of tokens and channels; the outliers are in one of them.
 constexpr int64_t kToken = 77, kChannel = 300;
 constexpr double kTolerance = 0.25;  // dB
 
-// Noise, relative, of N(0,1), as far as it is below `amax`, in a format with
-// this scale.
+// Relative noise of N(0,1), as far as it is below `amax`, in a format with this
+// scale.
 double CastNoise(DType to, double scale, double amax) {
   double noise = 0;
-  constexpr double kStep = 3.77e-4;  // meets no grid
+  constexpr double kStep = 3.77e-4;  // matches no grid
   for (double x = kStep / 2; x < std::min(amax, 8.0); x += kStep) {
     auto scaled = static_cast<float>(x / scale);
     double back = scale * (to == DType::kE4M3 ? Decode(EncodeE4M3(scaled))
@@ -32,15 +32,16 @@ double CastNoise(DType to, double scale, double amax) {
   return noise * kStep * std::sqrt(2 / std::numbers::pi);
 }
 
-// Of data whose largest magnitude is `amax`, rounded up to a power of two or
-// not.
+// Noise of data whose largest magnitude is `amax`; `p2` rounds it up to a power
+// of two.
 double NoiseWith(DType to, double amax, bool p2) {
   double scale = amax / Float8Max(to);
   if (p2) scale = std::exp2(std::ceil(std::log2(scale)));
   return CastNoise(to, scale, amax);
 }
 
-// Of blocks, rows and tensors of N(0,1): their largest is somewhere there.
+// Noise of blocks, rows and tensors of N(0,1); their largest element is in that
+// range.
 double CleanNoise(DType to, bool p2) {
   double sum = 0;
   int count = 0;
@@ -64,7 +65,8 @@ TEST(OutlierSqnr, TheoryHasTheFiguresOfTorchao) {
   EXPECT_NEAR(Decibel(NoiseWith(DType::kE5M2, 1e6, false)), 25.6, 0.1);
 }
 
-// Which share of a vector of `length` shares a scale with one of its elements.
+// The share of a vector of `length` that shares a scale with one of its
+// elements.
 struct Kind {
   const char* recipe;
   bool p2;
@@ -87,8 +89,8 @@ const Kind kKinds[] = {
 
 class OutlierSqnr : public testing::TestWithParam<Kind> {
  protected:
-  // In dB, where `share` of the one operand has a scale for `amax` and the
-  // other one is of `other`.
+  // In dB, if `share` of one operand has a scale for `amax`, and the other
+  // operand has the format `other`.
   double Expected(double share, double amax, DType other) {
     bool p2 = GetParam().p2;
     double hit = NoiseWith(DType::kE4M3, amax, p2);
@@ -96,8 +98,8 @@ class OutlierSqnr : public testing::TestWithParam<Kind> {
     return Decibel(share * hit + (1 - share) * clean + CleanNoise(other, p2));
   }
 
-  // Runs a step; what the outliers themselves give, column kChannel of dw and
-  // row kToken of y, is set to 0.
+  // Runs a step. The parts of the results that come from the outliers
+  // themselves, column kChannel of dw and row kToken of y, are set to 0.
   void Run(const TensorMap& feeds, const Tensor& w) {
     TempDir dir;
     std::string model = WriteLinear(dir, kRows, w);
@@ -129,8 +131,8 @@ class OutlierSqnr : public testing::TestWithParam<Kind> {
 // amax / σ: harmless for e4m3, torchao's limit, far beyond.
 constexpr double kRatios[] = {1e3, 3e4, 2e5};
 
-// One feature is huge in every token. Its weights are 0, so that y shows what
-// becomes of the others.
+// One feature is huge in every token. Its weights are 0, so that y shows the
+// effect on the others.
 TEST_P(OutlierSqnr, OfAChannel) {
   const Kind& kind = GetParam();
   ClearColumn(&w_);
@@ -140,7 +142,8 @@ TEST_P(OutlierSqnr, OfAChannel) {
       x_.data<float>()[i * kWidth + kChannel] = static_cast<float>(ratio);
     }
     Run({{"x", x_}, {"g", g_}}, w_);
-    // Every row of x holds it: each 1xK scale is for it, and some blocks are.
+    // Every row of x contains it, so each 1xK scale is for it, and so are some
+    // blocks'.
     EXPECT_NEAR(got_.y, Expected(kind.Share(kWidth), ratio, DType::kE4M3),
                 kTolerance);
     // wgrad sums over tokens: columns have scales of their own.
@@ -190,8 +193,8 @@ TEST(GradientOutlierSqnr, E5M2HoldsWhatE4M3Loses) {
   }
 }
 
-// A scale from earlier steps: an outlier that comes saturates and spoils
-// nothing else; one that went spoils the steps that remember it.
+// The scale comes from earlier steps. A new outlier saturates and spoils
+// nothing else; an outlier that is gone spoils the steps that remember it.
 TEST(DelayedOutlierSqnr, ComesOneStepLate) {
   constexpr double kRatio = 2e5;
   Tensor x = RandomNormal({kRows, kWidth}, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SQNR of LLaMA's feed-forward: the noise of every cast, as the format makes
-// it, carried to the outputs by the rules for independent errors.
+// SQNR of LLaMA's feed-forward: the noise of every cast, as its format makes
+// it, is carried to the outputs by the rules for independent errors.
 #include <algorithm>
 #include <cmath>
 
@@ -14,8 +14,8 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kRows = 512, kWidth = 512, kHidden = 1024;
-// In dB. A cast that is left out, or is one too many, is worth 0.3 and more.
-// FLOOR saturates, which is no independent error.
+// In dB. A missing cast, or one too many, is worth 0.3 and more. FLOOR
+// saturates, which is no independent error.
 constexpr double kTolerance = 0.15, kFloorTolerance = 0.45;
 
 using Samples = std::vector<double>;
@@ -85,7 +85,7 @@ double Scale(const OperandRecipe& o, double amax) {
   return 0;
 }
 
-// Power of what the cast of `x` loses, relative to that of `x`.
+// Power of the loss from a cast of `x`, relative to the power of `x`.
 double Cast(const Samples& x, const OperandRecipe& o, int64_t length) {
   if (o.high_precision) return 0;
   size_t group = Group(o, length);
@@ -106,8 +106,8 @@ double Cast(const Samples& x, const OperandRecipe& o, int64_t length) {
   return noise / static_cast<double>(x.size()) / Power(x);
 }
 
-// The casts for wgrad sum over tokens. Those made of a first copy whose scales
-// are no powers of two round twice.
+// The casts for wgrad sum over tokens. Copies that are made from a first copy
+// whose scales are no powers of two are rounded twice.
 double WgradCast(const Samples& x, const OperandRecipe& o,
                  Transposition transposition) {
   bool twice = transposition == Transposition::kRequantize &&
@@ -116,8 +116,8 @@ double WgradCast(const Samples& x, const OperandRecipe& o,
   return Cast(x, o, kRows) * (twice ? 2 : 1);
 }
 
-// What is lost of each result, relative. h = silu(a) b, y = h w2ᵀ with
-// a = x w1ᵀ, b = x w3ᵀ; gh = g w2 and so on.
+// The relative loss of each result. h = silu(a) b, y = h w2ᵀ with a = x w1ᵀ, b
+// = x w3ᵀ; gh = g w2 and so on.
 StepSqnr Predict(const Recipe& r) {
   double deviation = std::sqrt(1.0 / 3);  // of x w1ᵀ, w1 within ±1/√K
   Samples x = Normal(1, 1), g = Normal(2, 1), gh = Normal(3, deviation);

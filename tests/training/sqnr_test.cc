@@ -12,12 +12,12 @@
 namespace onnx_fp8 {
 namespace {
 
-// What one cast of normal data leaves, in dB: torchao's code has 31.5, 25.5.
+// The SQNR after one cast of normal data, in dB: torchao's code has 31.5, 25.5.
 constexpr double kE4M3 = 31.5, kE5M2 = 25.5;
-// MX's FLOOR: the largest of each block may saturate.
+// MX's FLOOR: the largest element of each block may saturate.
 constexpr double kFloor = 30.6;
-// Sizes from 64 up stray from that. A cast that is left out, or is one too
-// many, shows: it is worth 1 dB where the other operand is e5m2, else 1.2 dB
+// For sizes from 64 up, results vary around that. A missing cast, or one too
+// many, shows: it is worth 1 dB if the other operand is e5m2, otherwise 1.2 dB
 // and more.
 constexpr double kLess = 0.6, kMore = 0.75;
 
@@ -51,8 +51,8 @@ void PrintTo(const RecipeBars& bars, std::ostream* out) { *out << bars.recipe; }
 
 const std::vector<double> kTwo = {kE4M3, kE4M3}, kWide = {kE4M3, kE5M2},
                           kSaturating = {kFloor, kFloor};
-// Requantising rounds once more, unless both scales are powers of two: codes
-// then keep their bits, all but the smallest.
+// Requantizing rounds once more, unless both scales are powers of two: then all
+// codes but the smallest keep their bits.
 const std::vector<double> kThree = {kE4M3, kE4M3, kE4M3},
                           kFour = {kE4M3, kE4M3, kE4M3, kE4M3};
 
@@ -74,9 +74,9 @@ const RecipeBars kRecipes[] = {
     {"mxfp8,round:floor", kSaturating, kSaturating, kSaturating},
     {"rowwise,tr:requantize", kTwo, kTwo, kTwo},
     {"mxfp8,tr:requantize", kTwo, kTwo, kTwo},
-    // dgrad reads grad_output first, so that of wgrad is requantised.
+    // dgrad reads grad_output first, so the copy for wgrad is requantized.
     {"rowwise,round:none,tr:requantize", kTwo, kThree, kFour},
-    // Squares can be transposed: no weight is requantised.
+    // Square blocks can be transposed: no weight is requantized.
     {"blockwise,tr:requantize", kTwo, kTwo, kFour},
 };
 
@@ -130,8 +130,7 @@ TEST_P(LinearSqnr, OutputAndGradients) {
   }
 }
 
-// The bodies are the specification: they lose as much, but for the order of
-// sums.
+// The bodies are the specification: they lose as much, up to the order of sums.
 TEST_P(LinearSqnr, IsThatOfTheBodies) {
   Sizes s = {96, 160, 130};
   TempDir dir;
@@ -144,7 +143,7 @@ TEST_P(LinearSqnr, IsThatOfTheBodies) {
                 "ScaledMatMul",   "ScaledMatMulBlock", "DequantizeBlock"};
   StepSqnr bodies = CompareSteps(exact, RunStep(model, run, feeds));
   auto equal = [](double kernel, double body, const char* what) {
-    // Both are of fp32's noise where nothing is quantised.
+    // If nothing is quantized, both only have fp32's noise.
     if (body < 120) {
       EXPECT_NEAR(kernel, body, 0.01) << what;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training has the same numbers, bit for bit, whoever computes which range.
+// Training gives the same numbers, bit for bit, whichever thread computes a
+// range.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ TensorMap Tokens(uint64_t seed) {
   return feeds;
 }
 
-// Losses and gradient norms of three steps; they follow from all weights.
+// Losses and gradient norms of three steps; they depend on all weights.
 std::vector<float> Train(const std::string& recipe) {
   SessionOptions options;
   options.model = SourcePath("samples/gpt_tiny/gpt_tiny.onnx");

@@ -20,7 +20,7 @@ Value* Kinked(C& c, Value* slope) {
                 {Positive(c, c.In(0)), c.Dy(), c.b.Mul(c.Dy(), slope)});
 }
 
-// y > 0 says the same as x > 0 and lets x go.
+// y > 0 is the same as x > 0, and x need not be kept.
 Value* Relu(C& c) { return Masked(c.b, Positive(c, c.Out(0)), c.Dy()); }
 
 Value* LeakyRelu(C& c) {
@@ -38,7 +38,7 @@ Value* Elu(C& c) {
   return Kinked(c, c.b.Mul(exp, Number(c, c.node.Float("alpha", 1.0f))));
 }
 
-// gamma · elu(x); the defaults are those of the operator.
+// gamma · elu(x); the defaults are the operator's.
 Value* Selu(C& c) {
   float alpha = c.node.Float("alpha", 1.67326319217681884765625f);
   float gamma = c.node.Float("gamma", 1.05070102214813232421875f);

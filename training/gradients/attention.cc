@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our Attention ops, of q, k and v, and Rotary, of q or k.
+// Our Attention ops, by q, k and v, and Rotary, by q or k.
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conv and ConvTranspose are each other's transposes, so each one's input
-// gradient is the other; the weight gradient is a Conv of the large side with
-// the small side as its weight. Shapes: large side (N, C, X…), small side
-// (N, M, Y…), weight (M, C/g, K…) for g groups.
+// Conv and ConvTranspose are each other's transposes, so the input gradient of
+// one is the other. The weight gradient is a Conv of the large side whose
+// weight is the small side. Shapes: large side (N, C, X…), small side (N, M,
+// Y…), weight (M, C/g, K…) for g groups.
 #include "training/gradients/rule.h"
 #include "training/gradients/window.h"
 
@@ -73,7 +73,7 @@ void CheckOperands(C& c, size_t channel_axis) {
         " groups, got x ", ToString(x), " and weight ", ToString(w));
 }
 
-// Nothing to add up: the gradients are zeros.
+// If there is nothing to add up, the gradients are zeros.
 bool SetZeros(C& c) {
   bool empty =
       NumElements(*c.Dy()->shape) == 0 || NumElements(*c.In(0)->shape) == 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradient of a sum of products is a sum of products with the operand and
-// the result exchanged: "ij,jk->ik" gives "ik,jk->ij" and "ij,ik->jk".
+// The gradient of a sum of products is a sum of products in which the operand
+// and the result change places: "ij,jk->ik" gives "ik,jk->ij" and "ij,ik->jk".
 #include <algorithm>
 
 #include "training/gradients/rule.h"
@@ -20,7 +20,7 @@ bool IsLetter(char ch) {
   return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
 }
 
-// The letters of one term; an ellipsis becomes the last of `axes`' letters.
+// The letters of one term; an ellipsis becomes the last letters of `axes`.
 std::string Term(const std::string& text, size_t ellipsis_rank,
                  const std::string& axes) {
   std::string term;
@@ -84,7 +84,7 @@ Equation Parse(C& c) {
     e.output = Term(text.substr(arrow + 2), most, axes);
     return e;
   }
-  // Implicit: the ellipsis, then what appears once, in alphabetical order.
+  // Without an output term: the ellipsis, then letters that occur once, sorted.
   e.output = axes;
   for (char ch = 'A'; ch <= 'z'; ++ch) {
     if (IsLetter(ch) && std::ranges::count(text, ch) == 1) e.output += ch;
@@ -92,7 +92,8 @@ Equation Parse(C& c) {
   return e;
 }
 
-// Without ellipsis in the output its axes are summed, which NumPy refuses too.
+// Without an ellipsis in the output its axes are summed; NumPy refuses that
+// too.
 void CheckDifferent(const C& c, const std::string& term) {
   for (char ch : term) {
     Check(std::ranges::count(term, ch) == 1, "[", c.node.Where(),
@@ -113,7 +114,7 @@ Value* InputGradient(C& c, const Equation& e, size_t wanted) {
     left += "," + e.inputs[i];
     known += e.inputs[i];
   }
-  // Axes that only this operand has were summed: dy is the same along them.
+  // Axes that only this operand has were summed: dy is constant along them.
   std::string right;
   Shape reshaped, full;
   size_t at = 0;

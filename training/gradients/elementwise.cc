@@ -71,8 +71,8 @@ Value* PowBase(C& c) {
   return b.Mul(c.Dy(), slope);
 }
 
-// d x^p / dp = y ln x, and 0 for x = 0, where y is 0 (or, for p < 0, infinite:
-// then the product is NaN as it should be).
+// d x^p / dp = y ln x, and 0 for x = 0, where y is 0. (For p < 0 y is infinite
+// there: the product is NaN, as it should be.)
 Value* PowExponent(C& c) {
   Builder& b = c.b;
   Value *x = c.In(0), *p = c.In(1);
@@ -88,14 +88,14 @@ void Pow(C& c) {
   if (c.Needs(1)) c.Set(1, PowExponent(c));
 }
 
-// Never dy · mask: an infinite dy of the branch not taken would become NaN.
+// Never dy · mask: an infinite dy of the other branch would become NaN.
 void Where(C& c) {
   Value* zero = c.b.Scalar(0, c.Dy());
   if (c.Needs(1)) c.Set(1, c.b.Op("Where", {c.In(0), c.Dy(), zero}));
   if (c.Needs(2)) c.Set(2, c.b.Op("Where", {c.In(0), zero, c.Dy()}));
 }
 
-// Max and Min: equal shares to all operands that are the result.
+// Max and Min: equal shares to all operands that equal the result.
 void Extremum(C& c) {
   Builder& b = c.b;
   size_t n = c.node.inputs().size();

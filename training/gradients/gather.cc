@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading at computed places. The way back adds into zeros: ScatterElements or
-// GatherGrad, never ScatterND, which races in stock ONNX Runtime.
+// Reads at computed places. The gradient adds into zeros: by ScatterElements or
+// GatherGrad, never by ScatterND, which races in stock ONNX Runtime.
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -27,7 +27,7 @@ Value* GatherElements(C& c) {
 }
 
 // x (B…, D…, R…), indices (B…, I…, k) with k = |D|: the k indices become one
-// into x flattened to (|B| |D|, |R|).
+// index into x flattened to (|B| |D|, |R|).
 Value* GatherND(C& c) {
   Builder& b = c.b;
   const Shape& x = *c.In(0)->shape;

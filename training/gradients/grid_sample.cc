@@ -17,13 +17,13 @@ using C = GradientContext;
 // One of the taps along one axis, at every place of y (N,Q).
 struct Tap {
   Value* index;   // int64, inside of x
-  Value* factor;  // of the weight; 0 where the tap lies on padding
+  Value* factor;  // 0 if the tap lies on padding
   Value* slope;   // of the factor by the grid; null: 0
 };
 
 class Axis {
  public:
-  // `at` (N,Q): double, -1 … 1 over the axis.
+  // `at` (N,Q): double; -1 … 1 spans the axis.
   Axis(C& c, Value* at, int64_t size) : b_(c.b), size_(size) {
     padding_ = c.node.String("padding_mode", "zeros");
     std::string mode = c.node.String("mode", "linear");
@@ -38,7 +38,7 @@ class Axis {
     if (c.In(1)->dtype != DType::kDouble) {
       x = b_.Cast(b_.Cast(x, DType::kFloat), DType::kDouble);
     }
-    // The element before the first where it is no place at all.
+    // The element before the first, if the position is no finite number.
     Value* place = b_.Op("Less", {b_.Op("Abs", {x}), Number(HUGE_VAL)});
     x = b_.Op("Where", {place, x, Number(-1)});
     slope_ = Number(per_grid);
@@ -70,7 +70,7 @@ class Axis {
     return y;
   }
 
-  // The position with what lies outside of x brought to its edge or mirrored.
+  // The position; if it lies outside of x, moved to the edge or mirrored.
   Value* Inside(Value* x) {
     double low = -edge_, high = static_cast<double>(size_) - 1 + edge_;
     if (padding_ == "border") {
@@ -97,8 +97,8 @@ class Axis {
     return x;
   }
 
-  // Mirrored at the ends of [low, high] until it lies inside; whether it runs
-  // backwards there.
+  // Mirrored at the ends of [low, high] until it lies inside; `turned` says
+  // whether it runs backwards there.
   Value* Reflected(Value* x, double low, double high, Value** turned) {
     double range = high - low;
     Value* distance = b_.Op(
@@ -129,12 +129,12 @@ class Axis {
     taps_.push_back({b_.Cast(element, DType::kInt64), factor, slope});
   }
 
-  // Keys' cubic with a = -0.75.
+  // Keys' cubic interpolation with a = -0.75.
   void AddCubicTaps(Value* left, Value* t) {
     constexpr double a = -0.75;
     const std::vector<double> near = {1, 0, -(a + 3), a + 2};
     const std::vector<double> far = {-4 * a, 8 * a, -5 * a, a};
-    // The tap `offset` from the left one lies `sign` (t − offset) away.
+    // The tap at `offset` from the left one is `sign` (t − offset) away.
     auto add = [&](double offset, double sign, const std::vector<double>& p) {
       Value* away = b_.Mul(b_.Sub(t, Number(offset)), Number(sign));
       std::vector<double> slope = {p[1] * sign, 2 * p[2] * sign,
@@ -221,7 +221,8 @@ class Sampler {
     }
   }
 
-  // Product of the factors, with axis `but` by its slope; null: that is 0.
+  // Product of the factors, but on axis `but` its slope; null: the product is
+  // 0.
   Value* Weight(const std::vector<const Tap*>& taps, size_t but) {
     Value* weight = nullptr;
     for (size_t d = 0; d < taps.size(); ++d) {
@@ -232,6 +233,8 @@ class Sampler {
     return weight;
   }
 
+  // Adds the part of one combination of taps: `index` (n·places) is the element
+  // of x, flat over (n·elements), that each place of y reads.
   void Add(const std::vector<const Tap*>& taps) {
     int64_t n = x_[0];
     std::vector<int64_t> first;

@@ -8,8 +8,8 @@ using C = GradientContext;
 
 // Classes are compared, never used as indices: -100 is no class.
 struct Classes {
-  Value* hot;    // (N, C, D…) bool: the class of each sample
-  Value* valid;  // (N, 1, D…) bool: labels that are not to be ignored
+  Value* hot;    // (N, C, D…) bool: true at the class of each sample
+  Value* valid;  // (N, 1, D…) bool: labels that count
 };
 
 Classes ClassesOf(C& c) {
@@ -55,7 +55,7 @@ void General(C& c) {
   if (reduction == "none") {
     dloss = b.Reshape(dloss, *weight->shape);
   } else if (reduction == "mean") {
-    // Without a sample to count the loss is 0/0 and the gradient 0.
+    // If no sample counts, the loss is 0/0 and the gradient 0.
     total = SumAll(b, weight);
     Value* any = b.Op("Equal", {total, b.Scalar(0, total)});
     total = b.Op("Where", {any, b.Scalar(1, total), total});
@@ -67,7 +67,7 @@ void General(C& c) {
     c.Set(0, b.Mul(Masked(b, classes.valid, miss), b.Mul(dloss, weight)));
   }
   if (c.Needs(2)) {
-    // Of the sample's class only: -(log p + loss) for mean, else -log p.
+    // Only for the sample's class: -(log p + loss) for mean, else -log p.
     Value* slope = total ? b.Add(log_prob, c.Out(0)) : log_prob;
     std::vector<int64_t> axes = Range(1, log_prob->rank());
     axes[0] = 0;
@@ -81,7 +81,7 @@ void SoftmaxCrossEntropyLoss(C& c) {
   if (c.Dy(0)) {
     bool plain = !c.In(2) && c.node.String("reduction", "mean") == "mean";
     if (plain) {
-      // Without ignore_index every label is a class; -100 is none.
+      // Without ignore_index every label is a class; -100 is no class.
       c.Set(0, b.Ours("SoftmaxCrossEntropyGrad",
                       {c.Dy(0), NeedOutput(c, 1, "log_prob"), c.In(1)},
                       {{"ignore_index", c.node.Int("ignore_index", -100)}}));

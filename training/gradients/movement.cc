@@ -12,7 +12,7 @@ using C = GradientContext;
 
 Value* Reshape(C& c) { return c.b.Reshape(c.Dy(), *c.In(0)->shape); }
 
-// The engine sums over the axes that were repeated.
+// The engine sums over the axes that Expand repeated.
 Value* Expand(C& c) { return c.Dy(); }
 
 Value* Transpose(C& c) {
@@ -162,7 +162,7 @@ Value* Trilu(C& c) {
   return c.b.Op("Trilu", inputs, {{"upper", c.node.Int("upper", 1)}});
 }
 
-// Reversing a part of each sequence undoes itself.
+// Reversing a part of each sequence twice restores it.
 Value* ReverseSequence(C& c) {
   return c.b.Op("ReverseSequence", {c.Dy(), c.In(1)}, c.node.attributes);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normalisations. h = (x - mean) / deviation is the normalised x.
+// Normalizations. h = (x - mean) / deviation is the normalized x.
 #include <algorithm>
 
 #include "training/gradients/rule.h"
@@ -45,8 +45,8 @@ Shape Tail(const Shape& shape, int64_t axis) {
 }
 
 // Scale and bias of LayerNormalization and RMSNormalization may have any shape
-// that broadcasts to x. Our ops take the one of the normalised axes; any other
-// is multiplied in here, outside of them.
+// that broadcasts to x. Our ops take the shape of the normalized axes. A scale
+// of any other shape is multiplied outside of our op.
 struct ScaledNorm {
   explicit ScaledNorm(C& c)
       : axis(NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(),
@@ -68,7 +68,8 @@ struct ScaledNorm {
   int64_t axis;
   Value* scale;  // for our op
   Value* dh;     // for our op
-  bool plain;    // our op sees dy and the scale: its dscale and dbias are right
+  bool plain;    // our op sees dy and the scale, so its dscale and dbias are
+                 // right
 };
 
 void LayerNormalization(C& c) {
@@ -102,8 +103,8 @@ void RMSNormalization(C& c) {
   c.Set(1, b.Mul(c.Dy(), b.Mul(x, InverseDeviation(b, square, epsilon))));
 }
 
-// Of (a, b, scale[, bias]) -> (x, y, …): what comes back for x itself and from
-// its norm, in one pass.
+// For (a, b, scale[, bias]) -> (x, y, …): adds the gradient of x itself to that
+// through its norm, in one pass.
 void AddNorm(C& c, const char* plain, const char* with_sum,
              const std::vector<Value*>& statistics, Attributes attributes) {
   Value *dx = c.Dy(0), *dy = c.Dy(1);
@@ -146,7 +147,7 @@ void CheckRank(C& c) {
         "] expected x (N, C, …), got ", ToString(*c.In(0)->shape));
 }
 
-// All axes but the channels'.
+// All axes except the channels.
 std::vector<int64_t> BatchAxes(int64_t rank) {
   std::vector<int64_t> axes = Range(1, rank);
   axes[0] = 0;
@@ -217,7 +218,7 @@ void BatchNormalization(C& c) {
   }
 }
 
-// Each (sample, channel) by itself.
+// Each (sample, channel) separately.
 void InstanceNormalization(C& c) {
   CheckRank(c);
   std::vector<int64_t> axes = Range(2, c.In(0)->rank());
@@ -244,7 +245,7 @@ Value* LpNormalization(C& c) {
   return Masked(b, positive, b.Div(b.Sub(c.Dy(), along), norm));
 }
 
-// Σ over the window of `size` channels around each one; `before` of them lie
+// Σ over the window of `size` channels around each one; `before` of them come
 // before it.
 Value* WindowSum(Builder& b, Value* x, int64_t size, int64_t before) {
   std::vector<int64_t> begin(x->shape->size(), 0);
@@ -272,7 +273,8 @@ Value* LRN(C& c) {
       b.Add(b.Mul(WindowSum(b, b.Mul(x, x), size, before), b.Scalar(alpha, x)),
             b.Scalar(c.node.Float("bias", 1.0f), x));
   Value* direct = b.Mul(c.Dy(), b.Op("Pow", {s, b.Scalar(-beta, x)}));
-  // Element i lies in the windows of those whose window mirrored holds i.
+  // Element i lies in the windows of all elements that its mirrored window
+  // holds.
   Value* through =
       WindowSum(b, b.Div(b.Mul(direct, x), s), size, size - 1 - before);
   return b.Sub(direct, b.Mul(b.Mul(x, b.Scalar(2 * alpha * beta, x)), through));

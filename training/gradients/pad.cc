@@ -29,8 +29,8 @@ Pads PadsOf(C& c) {
   return all;
 }
 
-// Which element of the axis lies at each place of the padded axis. What
-// negative pads cut off takes no part in the padding.
+// The element of the axis at each place of the padded axis. Elements that
+// negative pads cut off take no part in the padding.
 std::vector<int64_t> Sources(const std::string& mode, int64_t size,
                              int64_t begin, int64_t end) {
   int64_t low = std::max<int64_t>(-begin, 0);
@@ -54,8 +54,8 @@ std::vector<int64_t> Sources(const std::string& mode, int64_t size,
   return sources;
 }
 
-// The padding is Gather axis by axis, last axis first; so is the way back, in
-// the other order.
+// The padding is Gather axis by axis, last axis first; the gradient goes in the
+// other order.
 Value* PadFromData(C& c, const std::string& mode) {
   Pads pads = PadsOf(c);
   Value* dx = c.Dy();
@@ -88,7 +88,7 @@ void Pad(C& c) {
   for (int64_t& begin : cut) begin = -begin;
   Value* dx = Place(c.b, c.Dy(), cut, *c.In(0)->shape);
   c.Set(0, dx);
-  if (c.Needs(2)) {  // the fill: what dy holds outside of x
+  if (c.Needs(2)) {  // the fill value: elements of dy outside of x
     Value* all = c.b.SumTo(c.Dy(), {});
     c.Set(2, c.b.Reshape(c.b.Sub(all, c.b.SumTo(dx, {})), *c.In(2)->shape));
   }

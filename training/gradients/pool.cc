@@ -28,7 +28,7 @@ Value* SpreadWindows(C& c, Value* t, const Window& w) {
   return b.Reshape(spread, x);
 }
 
-// 1 / (elements averaged), (1, 1, Y…) where it differs from place to place.
+// 1 / (number of averaged elements), (1, 1, Y…) if it differs between places.
 Value* InverseCounts(C& c, const Window& w) {
   bool padded = c.node.Int("count_include_pad", 0) != 0;
   const Shape &x = *c.In(0)->shape, &y = *c.Out(0)->shape;
@@ -92,7 +92,7 @@ Value* MaxPool(C& c) {
   if (c.node.Int("storage_order", 0) == 0) {
     return AddAt(c, NeedOutput(c, 1, "indices"));
   }
-  // Column-major indices are no use here.
+  // The indices must be row-major.
   Attributes attributes = c.node.attributes;
   attributes["storage_order"] = int64_t{0};
   return AddAt(c, c.b.Ops("MaxPool", {c.In(0)}, 2, attributes)[1]);

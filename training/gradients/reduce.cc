@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions. dy and y are brought to the rank of x (reduced axes of size 1)
-// and then broadcast.
+// Reductions. dy and y get the rank of x (reduced axes of size 1) and are then
+// broadcast.
 #include <cmath>
 
 #include "training/gradients/rule.h"
@@ -45,7 +45,7 @@ Value* Mean(C& c) {
   return ExpandTo(c.b, c.b.Mul(r.dy, c.b.Scalar(share, r.dy)), *r.x->shape);
 }
 
-// Equal shares to all elements that are the extremum.
+// Equal shares to all elements that equal the extremum.
 Value* Extremum(C& c) {
   Builder& b = c.b;
   Reduction r = Of(c);
@@ -53,7 +53,7 @@ Value* Extremum(C& c) {
   return b.Mul(hits, b.Div(r.dy, b.ReduceSum(hits, r.axes, true)));
 }
 
-// The product of the others, also where some elements are 0.
+// The product of the other elements, also if some elements are 0.
 Value* Prod(C& c) {
   Builder& b = c.b;
   Reduction r = Of(c);
@@ -89,7 +89,7 @@ Value* LogSum(C& c) {
   return ExpandTo(b, b.Div(r.dy, sum), *r.x->shape);
 }
 
-// exp(x - y); a row of -inf alone has no slope.
+// exp(x - y); a row of only -inf has no slope.
 Value* LogSumExp(C& c) {
   Builder& b = c.b;
   Reduction r = Of(c);

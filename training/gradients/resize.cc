@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resize is linear in x and works axis by axis, so each axis has a matrix. It
-// is what the kernel makes of unit vectors: every mode and coordinate
-// transformation is covered, and the two can't disagree.
+// Resize is linear in x and works axis by axis, so each axis has a matrix. The
+// kernel computes it from unit vectors, which covers every mode and coordinate
+// transformation, and gradient and kernel can't disagree.
 #include <algorithm>
 
 #include "graph/infer_shapes.h"
@@ -15,7 +15,7 @@ using C = GradientContext;
 
 struct Resized {
   std::vector<int64_t> axes;
-  Tensor roi, scales, sizes;  // undefined where left out
+  Tensor roi, scales, sizes;  // undefined if omitted
 };
 
 Tensor ConstantInput(const C& c, size_t i, const char* what) {
@@ -39,7 +39,7 @@ Resized Arguments(const C& c) {
   return r;
 }
 
-// Elements `which` of a vector.
+// The elements of a vector at positions `which`.
 Tensor Pick(const Tensor& vector, const std::vector<int64_t>& which) {
   if (!vector.defined()) return {};
   std::vector<double> picked;
@@ -48,8 +48,8 @@ Tensor Pick(const Tensor& vector, const std::vector<int64_t>& which) {
   return ConvertTo(Tensor::From<double>({count}, picked), vector.dtype());
 }
 
-// One row per element of axis `axis`: 1 there, 0 elsewhere, and the same along
-// all other axes of `shape`.
+// One row per element of axis `axis`: 1 at that element, 0 elsewhere, and the
+// same along all other axes of `shape`.
 Tensor UnitVectors(const Shape& shape, size_t axis, DType dtype) {
   Shape all = shape;
   all.insert(all.begin(), shape[axis]);
@@ -63,8 +63,8 @@ Tensor UnitVectors(const Shape& shape, size_t axis, DType dtype) {
   return ConvertTo(units, dtype);
 }
 
-// (X, Y) for r.axes[which]: row i is what unit vector i becomes. With an
-// aspect ratio to keep, the scale depends on all axes, so all are there.
+// (X, Y) for r.axes[which]: row i is the result for unit vector i. If an aspect
+// ratio must be kept, the scale depends on all axes, so all are there.
 Tensor Matrix(const C& c, const Resized& r, size_t which) {
   bool keeps_ratio =
       r.sizes.defined() &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What gradient rules share.
+// Helpers that gradient rules share.
 #pragma once
 
 #include <string>
@@ -23,20 +23,20 @@ void Unary(GradientContext& c) {
 // `x` itself if it already has that shape.
 Value* ExpandTo(Builder& b, Value* x, const Shape& shape);
 
-// A tensor of zeros or of another number, of the dtype of `like`.
+// A tensor filled with one number, of the dtype of `like`.
 Value* Filled(Builder& b, double number, const Value* like, const Shape& shape);
 
 // Where(condition, x, 0).
 Value* Masked(Builder& b, Value* condition, Value* x);
 
-// 1 where the condition holds, else 0, in the dtype of `like`.
+// 1 where the condition is true, else 0, in the dtype of `like`.
 Value* ZeroOne(Builder& b, Value* condition, const Value* like);
 
 // Elements [begin, end) of one axis. `x` itself if that is all of it.
 Value* SliceAxis(Builder& b, Value* x, int64_t axis, int64_t begin,
                  int64_t end);
 
-// x shifted by `begin[i]` and cut or filled with zeros to `shape`: element j
+// x shifted by `begin[i]`, and cut or filled with zeros to `shape`: element j
 // of the result is element j - begin[i] of x along axis i.
 Value* Place(Builder& b, Value* x, const std::vector<int64_t>& begin,
              const Shape& shape);
@@ -44,7 +44,7 @@ Value* Place(Builder& b, Value* x, const std::vector<int64_t>& begin,
 // begin, begin+1, … end-1.
 std::vector<int64_t> Range(int64_t begin, int64_t end);
 
-// The content of integer input i, `otherwise` where it is left out. Errors: it
+// The content of integer input i, or `otherwise` if it is omitted. Errors: it
 // is no constant.
 std::vector<int64_t> ConstantInts(const GradientContext& c, size_t i,
                                   const char* what,
@@ -53,8 +53,8 @@ std::vector<int64_t> ConstantInts(const GradientContext& c, size_t i,
 // Output i of the node, added if it has none yet.
 Value* NeedOutput(GradientContext& c, size_t i, const std::string& suffix);
 
-// `axes` with negative ones counted from the end, sorted. Errors: outside of
-// the rank, twice.
+// `axes` with negative ones counted from the end, sorted. Errors: an axis
+// outside of the rank, or twice.
 std::vector<int64_t> NormalizeAxes(std::vector<int64_t> axes, int64_t rank,
                                    const std::string& where);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writing updates u at computed places of x. Places written twice are
+// Writes updates u at computed places of x. A place that is written twice is
 // undefined in ONNX unless there is a reduction.
 #include "training/gradients/rule.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 using C = GradientContext;
 
-// max and min: equal shares to the element of x and to all updates that are
+// max and min: equal shares to the element of x and to all updates that equal
 // the result.
 void ScatterExtremum(C& c, int64_t axis) {
   Builder& b = c.b;
@@ -36,7 +36,7 @@ void ScatterElements(C& c) {
   if (c.Needs(0)) {
     if (reduction == "add") {
       c.Set(0, c.Dy());
-    } else {  // dy times what x was multiplied by: 0 for none
+    } else {  // dy times the factor of x; 0 if an update replaced x
       Value* by =
           reduction == "mul" ? c.In(2) : Filled(b, 0, c.Dy(), *c.In(2)->shape);
       c.Set(0, b.Op("ScatterElements", {c.Dy(), c.In(1), by},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// y = f(x), element by element: dx = dy f'(x), from y where that is cheaper.
+// y = f(x), element by element: dx = dy f'(x), computed from y if that is
+// cheaper.
 #include <cmath>
 #include <numbers>
 

@@ -9,14 +9,14 @@
 
 namespace onnx_fp8 {
 
-// How the places of a small side read a large side, axis by axis: place j
-// reads elements j·stride - begin + t·dilation for t in 0 … kernel-1. The large
-// side is x of Conv and of the pools, y of ConvTranspose.
+// How the places of a small side read a large side, axis by axis: place j reads
+// elements j·stride - begin + t·dilation for t in 0 … kernel-1. The large side
+// is x in Conv and in the pools, and y in ConvTranspose.
 struct Window {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> begin;
-  // Zeros needed behind the large side, at most the node's own pads; negative:
-  // so many elements there are never read.
+  // Zeros needed behind the large side, at most the node's own pads. A negative
+  // number: so many elements at the end are never read.
   std::vector<int64_t> end;
   // The node's own pads at the end.
   std::vector<int64_t> declared_end;
@@ -33,7 +33,7 @@ Attributes ConvAttributes(const Window& w, int64_t group);
 // Attributes of a ConvTranspose from the small side to the large one.
 Attributes ConvTransposeAttributes(const Window& w, int64_t group);
 
-// The large side without the elements at its end that are never read.
+// The large side without the unread elements at its end.
 Value* CutUnread(Builder& b, Value* large, const Window& w);
 
 }  // namespace onnx_fp8

@@ -14,7 +14,7 @@ struct Cut {
   int64_t block, count;
 };
 
-// A block no longer than the axis: there is at most one of those that are.
+// A block longer than the axis counts as one of the axis' length.
 Cut CutAxis(const KernelContext& c, int64_t size, const char* attribute) {
   int64_t given = c.Int(attribute, -1);
   Check(given >= 0, "[", c.Where(), "] expected ", attribute,

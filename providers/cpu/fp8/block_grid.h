@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The blocks of a matrix that share a scale.
+// The blocks of a matrix, each with its scale.
 #pragma once
 
 #include <algorithm>
@@ -24,24 +24,25 @@ struct BlockGrid {
   int64_t down = 0, across = 0;
 
   int64_t blocks() const { return down * across; }
-  // Where block row `i` ends.
+  // The end of block row `i`.
   int64_t RowEnd(int64_t i) const {
     return i + 1 < down ? (i + 1) * block_rows : rows;
   }
 };
 
-// That of tensor `t`, all of whose axes but the last are one, by the attributes
-// of these names, of which 0 means the whole axis. Errors: a rank below 2, a
-// negative attribute.
+// The grid of tensor `t`, whose axes are joined except the last. The sizes of
+// blocks are the attributes of these names, where 0 means the whole axis.
+// Errors: a rank below 2, a negative attribute.
 BlockGrid GridOf(const KernelContext& c, const Tensor& t,
                  const char* block_rows, const char* block_columns);
 
-// The scales of the blocks, (down, across). Errors: no float or float8e8m0, or
-// another shape; a scalar does where there is one block.
+// The scales of the blocks, (down, across). Errors: not float or float8e8m0, or
+// another shape; for a single block a scalar will do.
 std::vector<float> ScalesIn(const KernelContext& c, size_t input,
                             const BlockGrid& grid);
 
-// to[j] = what the block of column j has in `blocks`, of one row of blocks.
+// to[j] = the entry of `blocks` for the block of column j, in one row of
+// blocks.
 template <typename T>
 void SpreadAcross(const BlockGrid& grid, const T* blocks, T* to) {
   for (int64_t j = 0; j < grid.across; ++j) {

@@ -18,8 +18,8 @@ void MultiplyBy(const float* s, float* x, int64_t n) {
   VectorMultiply(x, s, x, n);
 }
 
-// x[j] · 2^(steps[j] / 128), of bfloat16s that stay normal; 0, infinity and NaN
-// stay as they are.
+// x[j] · 2^(steps[j] / 128), for bfloat16s that stay normal; 0, infinity and
+// NaN do not change.
 void AddToExponents(const int16_t* steps, uint16_t* x, int64_t n) {
   OnBestIsa([=] {
 #pragma GCC ivdep
@@ -32,8 +32,8 @@ void AddToExponents(const int16_t* steps, uint16_t* x, int64_t n) {
   });
 }
 
-// x = apply(decode(q)) with what each element's block has in `blocks`, in
-// strips that stay in the first-level cache. On all threads.
+// x = apply(decode(q), the entry of `blocks` for the element's block), in
+// strips that stay in the first-level cache. Uses all threads.
 template <typename Block, typename T>
 void ForStrips(const BlockGrid& grid, const std::vector<Block>& blocks,
                const void* q, T* x, void (*decode)(const uint8_t*, T*, int64_t),

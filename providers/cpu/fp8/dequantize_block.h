@@ -9,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// x = q · the scale of its block, rounded once. On all threads. REQUIRES:
-// dtype is kE4M3 or kE5M2, scales are the grid's.
+// x = q · the scale of its block, rounded once. Uses all threads. REQUIRES:
+// dtype is kE4M3 or kE5M2; the scales fit the grid.
 void DequantizeTo(DType dtype, const void* q, const BlockGrid& grid,
                   const std::vector<float>& scales, float* x);
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What x is multiplied with, so that the largest |x| becomes q_max.
+// The factor of x that makes the largest |x| q_max.
 float QuantizingFactor(float q_max, float amax) {
   double ratio = static_cast<double>(q_max) / std::max(amax, 1e-12f);
   return static_cast<float>(ratio);
@@ -79,11 +79,11 @@ struct ScaleRule {
   float two_to_margin = 1.0f;
 };
 
-// Slot i of n: `amax` enters its column of history (H,N), slot 0 of which is
-// cleared once it was counted (TransformerEngine's kernel_bulk). The new scale
-// is float(1 / float(q_max / m)) · 2^margin, at least 2^-126, where m is
-// the largest of the H values or, with most_recent, amax; it stays as it is
-// where m is not finite.
+// Slot i of n: `amax` enters its column of history (H,N); row 0 of the column
+// is cleared after it was counted (TransformerEngine's kernel_bulk). The new
+// scale is float(1 / float(q_max / m)) · 2^margin, at least 2^-126, where m is
+// the largest of the H values or, with most_recent, amax. The scale stays if m
+// is not finite.
 void UpdateSlot(const ScaleRule& rule, int64_t i, int64_t n, int64_t h,
                 float amax, float q_max, float* history, float* scale) {
   if (!(amax > 0 && amax < kInfinity)) return;

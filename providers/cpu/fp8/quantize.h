@@ -5,8 +5,8 @@
 
 namespace onnx_fp8 {
 
-// What all ops that quantise input 0 expect. Errors: it is not float; `to` is
-// no 8-bit float or `q_max` not positive.
+// Checks that all ops that quantize input 0 need. Errors: it is not float; `to`
+// is no 8-bit float, or `q_max` is not positive.
 void CheckQuantize(const KernelContext& c);
 
 }  // namespace onnx_fp8

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeBlock. Bit for bit what its body in graph/schemas/quantize_block.cc
-// computes.
+// QuantizeBlock. The results equal, bit for bit, those of its body in
+// graph/schemas/quantize_block.cc.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -35,7 +35,7 @@ struct ScaleRule {
   int64_t pow2 = 0;
   float largest_power = 1.0f;  // of two, in the format
 
-  // What a block is multiplied with whose largest finite |x| is a.
+  // The factor of a block whose largest finite |x| is a.
   float FactorOf(float a) const {
     float v = std::max(a, 1e-12f);
     if (pow2 == 2) return 1.0f / (PowerOfTwoBelow(v) / largest_power);
@@ -45,9 +45,10 @@ struct ScaleRule {
   }
 };
 
-// peaks[j] = max(peaks[j], |x[i][j]| where finite): the bits of magnitudes are
-// in their order. Returns whether all are finite. Without comparisons but
-// max(): the compiler would branch on them, and then can't vectorise.
+// peaks[j] = max(peaks[j], |x[i][j]| if finite): the bits of magnitudes have
+// the same order as the magnitudes. Returns whether all are finite. max() is
+// the only comparison: the compiler would branch on others, and then can't
+// vectorize.
 bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
                     float* peaks) {
   int32_t special = 0;
@@ -82,13 +83,14 @@ class BlockQuantizer {
     encode_ = EncoderOf(to);
     peaks_.resize(static_cast<size_t>(g_.blocks()));
     factors_.resize(peaks_.size());
-    if (g_.down < NumThreads()) {  // a band for each at least
+    if (g_.down < NumThreads()) {  // at least one band for each thread
       band_rows_ = std::clamp<int64_t>(g_.rows / NumThreads(), 1, kBandRows);
     }
   }
 
-  // Bands are rows of one row of blocks. Where one band holds them all, a row
-  // of blocks is measured and encoded at once; else all are measured first.
+  // Bands are rows of one row of blocks. If one band holds the whole row of
+  // blocks, it is measured and encoded at once; otherwise all bands are
+  // measured first.
   void Run() {
     int64_t bands = DivideUp(g_.block_rows, band_rows_);  // per row
     int64_t rows = std::min(g_.block_rows, band_rows_);
@@ -192,7 +194,7 @@ class BlockQuantizer {
       int64_t at = first * g_.columns;
       return encode_(x_ + at, *factors, q_ + at, (last - first) * g_.columns);
     }
-    // Spreading the factors of one row out costs more than many short loops.
+    // Spreading the factors of one row costs more than many short loops.
     if (last - first == 1 && g_.block_columns >= kLongBlock) {
       for (int64_t j = 0; j < g_.across; ++j) {
         int64_t from = j * g_.block_columns, at = first * g_.columns + from;
@@ -263,7 +265,7 @@ void QuantizeBlock(KernelContext& c) {
 }  // namespace
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
-  // No uses_amax: the largest of the blocks' maxima costs nothing.
+  // No uses_amax: the maxima of the blocks give it at no cost.
   r.Add("QuantizeBlock", QuantizeBlock, {}, kDomain);
 }
 

@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// An operand of any rank >= 2 as a matrix: all axes but the last are one.
+// An operand of any rank >= 2 as a matrix: all axes but the last are joined.
 struct Flat {
   int64_t rows, columns;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ScaledMatMulBlock: the product of two matrices of 8-bit floats with a scale
-// for each block, as one product of the packed Gemm. How an operand's scales
-// get into it:
+// for each block, computed as one product of the packed Gemm. The scales of an
+// operand enter it in one of four ways:
 //
 //   the same along K          factors of the sum's rows or columns
 //   powers of two             the operand becomes bfloat16, exactly
@@ -56,14 +56,15 @@ ScaledOperand OperandIn(const KernelContext& c, size_t q,
   return {&codes, grid, ScalesIn(c, q + 1, grid), k_is_columns};
 }
 
-// The operand without its scales, or with them where they can go no other way.
+// The operand without its scales; with them if there is no other way to apply
+// them.
 class Decoded {
  public:
   explicit Decoded(const ScaledOperand& x) : x_(x) {
     data_ = {x.q->raw(), x.q->dtype(), x.grid.columns, false};
   }
 
-  // Scales that vary along K and are still to be applied.
+  // True if the scales vary along K and are not applied yet.
   bool open() const { return !inside_ && x_.k_blocks() > 1; }
 
   void ToBFloat16(Scratch& scratch) {
@@ -127,7 +128,7 @@ void Run(KernelContext& c, const Tensor* bias) {
   for (auto [x, scratch] :
        {std::pair{&da, &scratch_a}, std::pair{&db, &scratch_b}}) {
     bool exact = x->open() && ExactInBFloat16(x->scales());
-    // Hopper multiplies 8-bit values only, and scales partial sums.
+    // Hopper multiplies only 8-bit values, and scales partial sums.
     if (exact && ActiveAccumulation() == Accumulation::kFloat) {
       x->ToBFloat16(*scratch);
     }

@@ -6,11 +6,11 @@
 
 namespace onnx_fp8 {
 
-// Sets what ScaledMatMul and ScaledMatMulBlock have in common: bias, sums and
-// the result, which keeps the leading axes of input 0 unless that is
-// transposed; then it is a matrix. `b_k`: what the second operand sums over.
-// REQUIRES: m, n and k are set. Errors: operands that share no axis, another
-// bias.
+// Sets the parts that ScaledMatMul and ScaledMatMulBlock share: bias, sums and
+// the result. The result keeps the leading axes of input 0, but is a matrix if
+// that input is transposed. `b_k`: the size of the second operand's axis of the
+// sum. REQUIRES: m, n and k are set. Errors: operands whose axes of the sum
+// differ, another bias.
 void SetProduct(KernelContext& c, const Tensor* bias, int64_t b_k,
                 GemmProblem* p);
 

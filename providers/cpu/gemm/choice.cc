@@ -18,8 +18,8 @@ const GemmKernels& FloatKernelsFor(Isa isa) {
   return kGemmPortable;
 }
 
-// Multiplications per second of one block of ones, its operands in the cache;
-// the best of several tries.
+// Multiplications per second of one block of ones whose operands are in the
+// cache; the best of several tries.
 double Speed(const GemmKernels& kernels) {
   constexpr int64_t kSide = 112, kDepth = 256;  // whole tiles of every kernel
   std::vector<uint16_t> ones(kSide * kDepth, 0x3F80);
@@ -57,8 +57,8 @@ double Speed(const GemmKernels& kernels) {
          std::max(1e-9, std::chrono::duration<double>(best).count());
 }
 
-// Some CPUs run vdpbf16ps no faster than fp32, or emulate it. The margin makes
-// noise in the measurement unlikely to decide: results depend on the choice.
+// Some CPUs run vdpbf16ps no faster than fp32, or emulate it. Results depend on
+// the choice, so a margin keeps noise in the measurement from deciding it.
 const GemmKernels& FastestFor(Isa isa) {
   constexpr double kMargin = 1.3;
   const GemmKernels* best = &FloatKernelsFor(isa);

@@ -8,6 +8,8 @@
 
 namespace onnx_fp8 {
 
+// Row i of c is the sum over k of a(i,k) times row k of b: the inner loop runs
+// along memory if b is not transposed.
 void DoubleGemm(const GemmProblem& p) {
   auto a = static_cast<const double*>(p.a.data);
   auto b = static_cast<const double*>(p.b.data);

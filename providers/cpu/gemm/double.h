@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 
 // A product of doubles, on the calling thread's share of the pool. Models in
-// double, and finite differences, need it to be right, not fast.
+// double and finite differences need it to be correct, not fast.
 void DoubleGemm(const GemmProblem& problem);
 
 }  // namespace onnx_fp8

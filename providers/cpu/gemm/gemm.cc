@@ -19,8 +19,8 @@ namespace {
 
 thread_local Scratch scratch_shared, scratch_own;
 
-// The block of op(a) or op(b) that begins at element (w, k), w counting rows of
-// op(a), columns of op(b). `across`: k runs across rows of memory.
+// The block of op(a) or op(b) that begins at element (w, k), where w counts
+// rows of op(a) or columns of op(b). `across`: k runs across rows of memory.
 PanelSource From(const GemmOperand& x, bool across, int64_t w, int64_t k) {
   int64_t element = across ? k * x.ld + w : w * x.ld + k;
   return {static_cast<const char*>(x.data) +
@@ -28,18 +28,18 @@ PanelSource From(const GemmOperand& x, bool across, int64_t w, int64_t k) {
           x.dtype, x.ld, across};
 }
 
-// What of the shared operand is packed at a time: rows of A or columns of B
-// from `begin` on, rows k … k + depth of the sum.
+// The part of the shared operand that is packed at a time: rows of A or columns
+// of B from `begin` on, rows k … k + depth of the sum.
 struct Slab {
   int64_t begin, size;
   int64_t k, depth;
 };
 
-// A slab of the narrower operand is packed for all threads; then blocks of the
-// other are packed and multiplied with it, by one thread each, so that most of
-// what is packed never leaves that core's cache. Threads wait for each other at
-// the end of both only: where another program has a core, each wait may cost
-// more than a small product.
+// A slab of the narrower operand is packed for all threads. Then each thread
+// packs blocks of the other operand and multiplies them with the slab, so most
+// packed data never leave that core's cache. Threads wait for each other only
+// at the end of these two parts: if another program has a core, each wait may
+// cost more than a small product.
 class PackedProduct {
  public:
   PackedProduct(const GemmProblem& p, const GemmKernels& kernels)
@@ -72,7 +72,8 @@ class PackedProduct {
   }
 
  private:
-  // An operand as panels of `width` of its `size` rows (A) or columns (B).
+  // An operand as panels of `width` rows (A) or columns (B); it has `size` of
+  // them.
   struct Side {
     GemmOperand operand;
     bool across;  // as From's
@@ -82,8 +83,8 @@ class PackedProduct {
     int64_t Panels(int64_t n) const { return DivideUp(n, width); }
   };
 
-  // Depth of the layer of a slab that begins at row k of it. Layers follow each
-  // other in memory, each with all panels of the slab.
+  // Depth of the layer of a slab that begins at the slab's row k. Layers follow
+  // each other in memory, each with all panels of the slab.
   int64_t LayerDepth(const Slab& s, int64_t k) const {
     return std::min(layer_, s.depth - k);
   }
@@ -92,7 +93,7 @@ class PackedProduct {
     return width * RoundUp(depth, unit_) * element_;
   }
 
-  // Where panel `panel` of the layer at row k of the slab lies.
+  // The place of panel `panel` in the layer at the slab's row k.
   char* PanelAt(const Slab& s, int64_t k, int64_t panel) const {
     return packed_ + k * shared_.width * element_ * shared_.Panels(s.size) +
            panel * PanelBytesOf(shared_.width, LayerDepth(s, k));
@@ -107,7 +108,7 @@ class PackedProduct {
     int64_t grain =
         std::max<int64_t>(1, 32768 / (width * std::min(s.depth, layer_)));
     ParallelFor(layers * panels, grain, [&](int64_t first, int64_t last) {
-      while (first < last) {  // the part of one layer
+      while (first < last) {  // the part in one layer
         int64_t k = first / panels * layer_;
         int64_t panel = first % panels;
         int64_t count = std::min(panels - panel, last - first);
@@ -122,15 +123,15 @@ class PackedProduct {
     });
   }
 
-  // A thread's own operand is cut so that every thread gets several blocks, all
-  // as large as the others but for a panel; the shared one where that does not
-  // suffice.
+  // The operand of each thread is cut so that every thread gets several blocks
+  // of equal size, up to one panel. If that gives too few blocks, the shared
+  // operand is cut too.
   void MultiplySlab(const Slab& s) {
     int64_t threads = NumThreads(), wanted = threads > 1 ? 4 * threads : 1;
     double work = static_cast<double>(own_.size) * static_cast<double>(s.size) *
                   static_cast<double>(s.depth);
     if (work < 2e5) wanted = 1;  // a few microseconds on one thread
-    // Columns of B that the second-level cache has room for, beside A's block.
+    // Columns of B that fit into the second-level cache beside A's block.
     constexpr int64_t kColumns = 512;
     int64_t largest = shares_a_ ? kColumns : kernels_.max_m;
     int64_t own = own_.Panels(own_.size), shared = shared_.Panels(s.size);
@@ -152,8 +153,8 @@ class PackedProduct {
     });
   }
 
-  // Rows or columns begin … begin + size of the own operand by n of the slab's
-  // from `panel` on, of the layer at row k of the slab.
+  // Multiplies rows or columns begin … begin + size of the thread's operand by
+  // n of the slab's, from `panel` on, in the layer at the slab's row k.
   void MultiplyBlock(const Slab& s, int64_t k, int64_t begin, int64_t size,
                      int64_t panel, int64_t n) {
     int64_t depth = LayerDepth(s, k);
@@ -173,7 +174,7 @@ class PackedProduct {
     }
   }
 
-  // Rows i … i + m by columns j … j + n of the layer at row k of the slab.
+  // Rows i … i + m by columns j … j + n in the layer at the slab's row k.
   void Multiply(const Slab& s, int64_t k, int64_t i, int64_t m, const char* a,
                 int64_t j, int64_t n, const char* b) const {
     int64_t depth = LayerDepth(s, k);
@@ -221,7 +222,7 @@ bool IsSmall(DType dtype) {
   return IsFloat8(dtype) || dtype == DType::kBFloat16;
 }
 
-// Checks what input can cause. Returns the problem with ldc filled in.
+// Checks everything that input can cause. Returns the problem with ldc set.
 GemmProblem Prepared(const GemmProblem& problem) {
   GemmProblem p = problem;
   if (p.ldc == 0) p.ldc = p.n;
@@ -287,8 +288,8 @@ void BatchedGemm(const GemmProblem& problem,
   GemmProblem p = Prepared(problem);
   if (p.m == 0 || p.n == 0 || batch.empty()) return;
   auto count = static_cast<int64_t>(batch.size());
-  // Below about 10^7 multiplications threads inside one product cost more
-  // than they bring; below about 10^4 so does a thread for one product.
+  // Below about 10^7 multiplications, threads inside one product cost more than
+  // they gain. Below about 10^4, so does one thread for each product.
   double work = static_cast<double>(p.m) * static_cast<double>(p.n) *
                 static_cast<double>(std::max<int64_t>(p.k, 1));
   if (count >= NumThreads() && work < 1e7) {

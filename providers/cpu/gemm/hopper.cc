@@ -26,7 +26,7 @@ int32_t PowerOf(float x) { return std::bit_cast<int32_t>(x) & kInfinity; }
 
 float FloatOf(int32_t bits) { return std::bit_cast<float>(bits); }
 
-// sum[j] + Σ a[k] b[k · kColumns + j] over k < count, as one instruction.
+// Adds Σ a[k] b[k · kColumns + j] over k < count to sum[j], as one instruction.
 void Instruction(const float* a, const float* b, int64_t count, float* sum) {
   int32_t power[kColumns];
   float to_units[kColumns], units[kColumns];
@@ -49,13 +49,13 @@ void Instruction(const float* a, const float* b, int64_t count, float* sum) {
   }
   for (int64_t j = 0; j < kColumns; ++j) {
     float exact = units[j] * FloatOf(power[j] - kKept);
-    // 13 of a float's 23 bits below the leading one.
+    // Keep 13 of a float's 23 bits below the leading one.
     sum[j] = FloatOf(std::bit_cast<int32_t>(exact) & ~0x3FF);
   }
 }
 
 // result[j] = Σ a[k] b[k · kColumns + j] over k < depth. With factors (groups,
-// kColumns), one for every `group` of k, sums are multiplied as they are
+// kColumns), one for every `group` of k, sums are multiplied when they are
 // promoted.
 void Row(const float* a, const float* b, int64_t depth, bool fast,
          const float* factors, int64_t group, float* result) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one instruction set brings to the matrix product: how operands are
-// packed, and the loop over a packed block.
+// The parts of the matrix product that each instruction set supplies: the
+// packing of operands, and the loop over a packed block.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace onnx_fp8 {
 
-// c (m,n) = a · b, or c + a · b with `add`, from packed panels; where the depth
-// ends (`last`) then c · scale [+ bias]. With row_scale (m) and column_scale
-// (n) first times their product, rounded: c at the end or, with scale_sum,
-// every a · b before it is added.
+// c (m,n) = a · b, or c + a · b with `add`, from packed panels. At the end of
+// the depth (`last`) then c · scale [+ bias]. With row_scale (m) and
+// column_scale (n), their rounded product is a factor first: of c at the end
+// or, with scale_sum, of every a · b before it is added.
 struct GemmBlock {
   int64_t m, n;
   int64_t depth;  // a multiple of the layouts' DepthUnit
   const void* a;
-  // Bytes from one row of A to the next and from one element of a row to the
-  // next, where A lies in memory as it is (kernels of floats only); 0: panels.
+  // Bytes from one row of A to the next, and from one element of a row to the
+  // next, if A is read from memory as it is (kernels of floats only); 0:
+  // panels.
   int64_t a_row = 0, a_step = 0;
   const void* b;
   int64_t b_panel;  // bytes from one panel of B to the next
@@ -38,13 +39,13 @@ struct GemmKernels {
   const char* name;
   PanelLayout a_layout, b_layout;
   int64_t rows, columns;  // width of a panel of A, of B
-  // Largest block: A's then stays in the second-level cache, a panel of B's in
-  // the first. max_m is a multiple of `rows`. Sums of `depth` products are
-  // added in order, so results depend on it.
+  // Largest block: A's block then stays in the second-level cache, a panel of B
+  // in the first. max_m is a multiple of `rows`. Sums of `depth` products are
+  // added in order, so results depend on max_depth.
   int64_t max_m, max_depth;
   void (*block)(const GemmBlock& block);
-  // The arithmetic of the loop alone, `rounds` times on registers. Leaves its
-  // sums in `sums`, of kRegisterSums floats; returns the number of
+  // The arithmetic of the loop alone, `rounds` times on registers. Writes its
+  // sums, kRegisterSums floats, to `sums`; returns the number of
   // multiplications and additions.
   int64_t (*registers)(int64_t rounds, float* sums);
 };
@@ -58,10 +59,10 @@ extern const GemmKernels kGemmAvx512;      // kernels_avx512.cc
 extern const GemmKernels kGemmAvx512Bf16;  // kernels_avx512bf16.cc
 extern const GemmKernels kGemmAmx;         // kernels_amx.cc
 
-// The kernels for a product of floats, and for one whose operands are both
-// exact in bfloat16 (8-bit floats, bfloat16). Of the active instruction set;
-// where none was forced, those with bfloat16 products are taken only if a
-// measurement of about a millisecond, made once, finds them faster.
+// The kernels for a product of floats, and for a product whose operands are
+// both exact in bfloat16 (8-bit floats, bfloat16). They belong to the active
+// instruction set. If none was forced, kernels with bfloat16 products are taken
+// only if a measurement of about a millisecond, made once, finds them faster.
 const GemmKernels& FloatKernels();
 const GemmKernels& Bf16Kernels();
 

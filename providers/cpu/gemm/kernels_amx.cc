@@ -41,7 +41,7 @@ void Multiply(int64_t steps, const char* a0, const char* a1, const char* b0,
   _tile_stored(3, sum + kSide * kWide + kSide, kWide * 4);
 }
 
-// c [+]= sum, then · scale [+ bias], and the scales of rows and columns; of m
+// c [+]= sum, then · scale [+ bias], and the scales of rows and columns; for m
 // rows and n columns from (row, column) on.
 void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
             int64_t row, int64_t column) {
@@ -74,8 +74,9 @@ void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
   }
 }
 
-// Panels of B that stay in the second-level cache meet one pair of A's after
-// the other: so each row of c is written over a long stretch at a time.
+// Panels of B that stay in the second-level cache are multiplied with one pair
+// of A's panels after the other, so each row of c is written over a long
+// stretch at a time.
 void Block(const GemmBlock& x) {
   constexpr int64_t kCached = 512 << 10;
   TileConfig config;
@@ -93,7 +94,7 @@ void Block(const GemmBlock& x) {
       for (int64_t j = first; j < end; j += kWide) {
         const char* b = static_cast<const char*>(x.b) + j / kSide * x.b_panel;
         int64_t n = x.n - j;
-        // Where the block has no second panel the first stands in for it.
+        // If the block has no second panel, the first one takes its place.
         Multiply(steps, a, m > kSide ? a + panel : a, b,
                  n > kSide ? b + x.b_panel : b, sum);
         Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide, i, j);

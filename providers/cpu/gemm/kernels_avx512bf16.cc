@@ -8,7 +8,7 @@ namespace onnx_fp8 {
 namespace {
 
 // vdpbf16ps: two fused multiply-adds, the odd element of a pair first.
-// Subnormal results are flushed; products of 8-bit floats can't get there.
+// Subnormal results become 0; products of 8-bit floats are never subnormal.
 struct Pairs : Registers512 {
   using Operand = __m512i;
   static constexpr int kDepth = 2;

@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Vectors of four, which every compiler knows; no fused multiply-add.
+// Vectors of four, which every compiler has; no fused multiply-add.
 struct Floats {
   typedef float Register __attribute__((vector_size(16)));
   using Operand = Register;

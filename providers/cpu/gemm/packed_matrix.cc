@@ -8,8 +8,8 @@
 
 namespace onnx_fp8 {
 
-// Layers of max_depth rows follow each other, each with all panels: a layer's
-// first byte is that of its first row of `columns_` floats.
+// Layers of max_depth rows follow each other, each with all panels. The first
+// byte of a layer is that of its first row of `columns_` floats.
 void PackedMatrix::Pack(const GemmOperand& b, int64_t k, int64_t n) {
   b_ = b;
   if (b.dtype == DType::kDouble) return;
@@ -29,6 +29,8 @@ void PackedMatrix::Pack(const GemmOperand& b, int64_t k, int64_t n) {
   }
 }
 
+// One block of the kernel for each layer of depth; a is read from its own
+// memory. The layers are those of Gemm(), so the sums have the same order.
 void PackedMatrix::Multiply(const GemmProblem& p) const {
   if (b_.dtype == DType::kDouble || p.k == 0) {
     GemmProblem whole = p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A matrix that many small products share as their right operand.
+// A matrix that is the right operand of many small products.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace onnx_fp8 {
 
-// op(b) (K,N), packed once. All of it runs on the calling thread; an object is
-// for one thread at a time. float is packed, double is not: products of it read
-// the operand itself.
+// op(b) (K,N), packed once. Everything runs on the calling thread; an object is
+// for one thread at a time. Floats are packed, doubles are not: their products
+// read the operand itself.
 class PackedMatrix {
  public:
-  // REQUIRES: dtype kFloat or kDouble. What a product of doubles reads must
-  // stay as it is.
+  // REQUIRES: dtype kFloat or kDouble. An operand of doubles must stay
+  // unchanged as long as products read it.
   void Pack(const GemmOperand& b, int64_t k, int64_t n);
 
-  // c (M,N') = scale · op(a) (M,K') · op(b)'s first K' rows and N' columns;
-  // with `accumulate`, which needs scale 1, c += the same. `p` is such a
-  // product but for its b and bias, which are not read. The bits are those of
-  // Gemm(). REQUIRES: p.k <= K, p.n <= N, a of b's dtype.
+  // c (M,N') = scale · op(a) (M,K') · (the first K' rows and N' columns of
+  // op(b)). With `accumulate`, which needs scale 1, c += that product. `p`
+  // describes it; p's b and bias are not read. The bits are those of Gemm().
+  // REQUIRES: p.k <= K, p.n <= N, a of b's dtype.
   void Multiply(const GemmProblem& p) const;
 
  private:

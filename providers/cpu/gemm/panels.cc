@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First the bytes are moved as they are, then 8-bit floats and bfloat16 are
-// decoded, a panel at a time: moving them is four times cheaper before.
+// First the bytes are moved as they are. Then 8-bit floats and bfloat16 are
+// decoded, a panel at a time: moving them is four times cheaper before that.
 #include "providers/cpu/gemm/panels.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ void Store(V<Unit> v, Unit* to) {
   std::memcpy(to, &v, sizeof(v));
 }
 
-// A square of kLanes rows becomes its transpose.
+// Transposes a square of kLanes rows.
 template <typename Unit>
 void Transpose(V<Unit>* rows) {
   constexpr int64_t n = kLanes<Unit>;
@@ -77,10 +77,10 @@ void Transpose(V<Unit>* rows) {
 }
 
 // Below, row i of the source begins at from + i · stride, in bytes: a unit may
-// be a pair of elements, and rows need not begin at a whole one.
+// be a pair of elements, and rows need not begin at a whole unit.
 
-// to[k · width + w] = element k of row w. Stores whole vectors: the last one of
-// a k may reach into the next k's place, which is written later.
+// to[k · width + w] = element k of row w. Stores whole vectors: the last vector
+// of one k may reach into the next k's place, which is written later.
 template <int64_t kWidth, typename Unit>
 void MoveColumns(const char* from, int64_t stride, int64_t depth, Unit* to) {
   constexpr int64_t n = kLanes<Unit>;
@@ -168,7 +168,7 @@ struct PairOf<uint16_t> {
   using type = uint32_t;
 };
 
-// The first `depth` k's, a multiple of kDepth, of a panel of kWidth w's.
+// Packs the first `depth` k's, a multiple of kDepth, of a panel of kWidth w's.
 template <int64_t kWidth, typename Unit>
 void MoveWhole(PanelLayout layout, const PanelSource& source, const char* from,
                int64_t depth, Unit* to) {
@@ -221,7 +221,7 @@ int64_t IndexIn(PanelLayout layout, int64_t width, int64_t w, int64_t k) {
   return k / unit * unit * width + w * unit + k % unit;
 }
 
-// k's from `first` to `padded`, and all w's that are missing, one by one.
+// Fills k's from `first` to `padded`, and all missing w's, one by one.
 template <typename Unit>
 void MoveRest(PanelLayout layout, int64_t width, const PanelSource& source,
               const char* from, int64_t count, int64_t first, int64_t depth,
@@ -252,7 +252,7 @@ void MovePanel(PanelLayout layout, int64_t width, const PanelSource& source,
 
 using Decode = void (*)(const void* codes, void* values, int64_t n);
 
-// Of codes to the elements of a panel; null where they are the same.
+// Decodes codes to the elements of a panel; null if they are the same.
 Decode DecoderOf(PanelLayout layout, DType dtype) {
   if (layout == PanelLayout::kFloat) {
     switch (dtype) {

@@ -2,8 +2,8 @@
 //
 // Operands of a product, copied in the order in which a kernel reads them. A
 // *panel* holds as many rows of A (columns of B) as a kernel's tile has, for
-// all of a block's depth, with zeros where the matrix has ended. Every
-// orientation is packed from the one row-major matrix there is.
+// the whole depth of a block, with zeros after the end of the matrix. Every
+// orientation is packed from the same row-major matrix.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace onnx_fp8 {
 // Element (w, k) of a panel of `width`:
 enum class PanelLayout {
   kFloat,      // float, k · width + w
-  kPairs,      // bfloat16, k/2 · 2 width + 2 w + k%2: what a dot product of
-               // pairs reads
+  kPairs,      // bfloat16, k/2 · 2 width + 2 w + k%2: for a dot product of
+               // pairs
   kPairTiles,  // as kPairs, depth rounded up to 32
   kRowTiles,  // bfloat16, k/32 · 32 width + 32 w + k%32: rows of a matrix tile
 };
@@ -43,12 +43,13 @@ struct PanelSource {
   bool k_major;
 };
 
-// Bytes written by PackPanels, and some that it may write to behind them.
+// Number of bytes that PackPanels writes, and of those behind that it may
+// touch.
 size_t PanelBytes(PanelLayout layout, int64_t width, int64_t count,
                   int64_t depth);
 
-// Packs `count` w's and `depth` k's in panels of `width`, one after the other.
-// On the calling thread. REQUIRES: width is 6, 8, 14, 16 or 32.
+// Packs `count` w's and `depth` k's into panels of `width`, one after the
+// other, on the calling thread. REQUIRES: width is 6, 8, 14, 16 or 32.
 void PackPanels(PanelLayout layout, int64_t width, const PanelSource& from,
                 int64_t count, int64_t depth, void* to);
 

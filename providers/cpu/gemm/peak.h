@@ -5,9 +5,9 @@
 
 namespace onnx_fp8 {
 
-// What the arithmetic of `kernels` reaches on registers alone, multiplications
-// and additions per second on all threads of the pool at once. Measured anew by
-// each call, in about a tenth of a second: no product can be faster.
+// The speed of the arithmetic of `kernels` on registers alone: multiplications
+// and additions per second on all threads of the pool at once. Each call
+// measures anew, in about a tenth of a second. No product can be faster.
 double PeakFlops(const GemmKernels& kernels);
 
 }  // namespace onnx_fp8

@@ -8,11 +8,11 @@
 
 namespace onnx_fp8 {
 
-// Memory for packed blocks, kept for its owner's next product: fresh pages cost
-// more than the copy. It only grows.
+// Memory for packed blocks, kept for the owner's next product because fresh
+// pages cost more than the copy. It only grows.
 class Scratch {
  public:
-  // At least `bytes`, aligned to 64; what was in it is lost.
+  // At least `bytes`, aligned to 64; the old content is lost.
   char* Get(size_t bytes) {
     if (bytes > size_) {
       memory_.reset();

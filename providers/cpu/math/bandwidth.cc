@@ -22,7 +22,7 @@ double PeakBandwidth() {
   float *a = arrays[0].data<float>(), *b = arrays[1].data<float>(),
         *c = arrays[2].data<float>();
   int64_t share = (kElements + NumThreads() - 1) / NumThreads();
-  // Fresh pages are slow, and lie near the thread that touches them first.
+  // Fresh pages are slow, and lie near the thread that first writes them.
   ParallelFor(kElements, share, [=](int64_t first, int64_t last) {
     for (float* array : {a, b, c}) std::fill(array + first, array + last, 1.0f);
   });

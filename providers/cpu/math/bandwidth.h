@@ -3,9 +3,9 @@
 
 namespace onnx_fp8 {
 
-// Bytes per second that all threads of the pool read and write together, in
-// a = b + 3 c over arrays of 64 MiB each, counted as the STREAM benchmark does.
-// Measured anew by each call, in about a tenth of a second.
+// Bytes per second that all threads of the pool together read and write in a =
+// b + 3 c over arrays of 64 MiB each, counted as in the STREAM benchmark. Each
+// call measures anew, in about a tenth of a second.
 double PeakBandwidth();
 
 }  // namespace onnx_fp8

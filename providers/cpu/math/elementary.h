@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementary functions that compilers can vectorise: no branches, no calls.
-// The float versions compute in double to a relative error below 2e-9, so that
-// a result is within 0.52 ulp (subnormal and special values included) and no
-// cancellation needs care. The double versions are the C++ library's.
+// Elementary functions that compilers can vectorize: no branches, no calls. The
+// float versions compute in double to a relative error below 2e-9, so that a
+// result is within 0.52 ulp (also for subnormal and special values) and
+// cancellation does no harm. The double versions are the C++ library's.
 #pragma once
 
 #include <bit>
@@ -13,16 +13,16 @@
 
 namespace onnx_fp8::math {
 
-// e^x = t + t q with t a power of two and q in [-0.3, 0.42]; x is clamped to
-// what a double holds. Taylor's series to r^8 on |r| <= ln(2)/2: the error is
-// 6e-10 of r.
+// e^x = t + t q, where t is a power of two and q in [-0.3, 0.42]; x is clamped
+// to the range of double. Taylor's series to r^8 on |r| <= ln(2)/2: the error
+// is 6e-10 of r.
 struct ExpParts {
   double t, q;
 };
 inline ExpParts SplitExp(double x) {
   x = x < -708.0 ? -708.0 : x;
   x = x > 709.0 ? 709.0 : x;
-  // Adding 1.5 * 2^52 rounds to an integer that then lies in the low bits.
+  // Adding 1.5 * 2^52 rounds to an integer, which then lies in the low bits.
   constexpr double kRound = 0x1.8p52;
   double shifted = x * 1.4426950408889634 + kRound;
   double r = x - (shifted - kRound) * 0.6931471805599453;
@@ -47,23 +47,23 @@ inline double FastExp(double x) {
   return x > 709.0 ? std::numeric_limits<double>::infinity() : y;
 }
 
-// x y + z rounded once: an instruction wherever OnIsa chose one, a call with
-// the same result elsewhere.
+// x y + z rounded once: one instruction if OnIsa chose a set that has it,
+// otherwise a call with the same result.
 inline float MultiplyAdd(float x, float y, float z) {
   return __builtin_fmaf(x, y, z);
 }
 
-// e^x in float arithmetic, for loops that nothing else slows down: relative
-// error below 2e-7, that is 2 ulp; 0 below -87.7, where results are subnormal,
-// infinity above 88.4, a little before floats end.
+// e^x in float arithmetic, for loops that nothing else slows down. Relative
+// error below 2e-7, that is 2 ulp; 0 below -87.7, where results are subnormal;
+// infinity above 88.4, a little before the end of the floats.
 inline float FloatExp(float x) {
-  // NaN is neither smaller nor larger. The bounds lie where t is 0, infinity.
+  // A NaN is neither smaller nor larger. At the bounds t is 0 or infinity.
   float y = x < -88.0f ? -88.0f : x;
   y = y > 89.0f ? 89.0f : y;
   constexpr float kRound = 0x1.8p23f;
   float shifted = MultiplyAdd(y, 1.44269504f, kRound);
   float n = shifted - kRound;
-  // ln(2) in two parts, n times the first of which is exact.
+  // ln(2) in two parts; n times the first part is exact.
   float r = MultiplyAdd(n, -0x1.62e4p-1f, y);
   r = MultiplyAdd(n, -0x1.7f7d1cp-20f, r);
   float p = 1.0f / 5040;
@@ -80,7 +80,7 @@ inline float FloatExp(float x) {
   return t * p;
 }
 
-// For such loops over T: of floats as above, of doubles the C++ library's.
+// For such loops over T: for floats as above, for doubles the C++ library's.
 inline float QuickExp(float x) { return FloatExp(x); }
 inline double QuickExp(double x) { return std::exp(x); }
 
@@ -116,7 +116,7 @@ inline double FastLog(double x) {
   uint64_t bits = std::bit_cast<uint64_t>(x);
   uint64_t biased = (bits + (kOne - kSqrtHalf)) >> 52;  // e + 1023
   double m = std::bit_cast<double>(bits - (biased << 52) + kOne);
-  // An integer below 2^52 as the low bits of 2^52 + it.
+  // An integer below 2^52, as the low bits of 2^52 + that integer.
   double e = std::bit_cast<double>(biased | std::bit_cast<uint64_t>(0x1p52)) -
              (0x1p52 + 1023.0);
   double f = m - 1.0;
@@ -142,8 +142,8 @@ inline double FastErfcx(double z) {
   return p;
 }
 
-// Cumulative distribution and density of the standard normal distribution,
-// with the tail cut to 0 beyond |x| = 15, where floats end.
+// Cumulative distribution and density of the standard normal distribution, with
+// the tail cut to 0 beyond |x| = 15, the end of the floats.
 struct Normal {
   double cdf, pdf;
 };
@@ -155,8 +155,8 @@ inline Normal FastNormal(double x) {
   return {x < 0.0 ? tail : 1.0 - tail, e * 0.3989422804014327};
 }
 
-// The same in float arithmetic: relative errors below 6e-7, that is 5 ulp, in
-// the tails too; 0 beyond |x| = 13.
+// The same in float arithmetic: relative errors below 6e-7, that is 5 ulp, also
+// in the tails; 0 beyond |x| = 13.
 struct FloatNormalValues {
   float cdf, pdf;
 };
@@ -186,7 +186,7 @@ inline FloatNormalValues FloatNormal(float x) {
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.39894228f};
 }
 
-// What kernels with results of type T compute with, in double.
+// Kernels with results of type T compute with these, in double.
 template <typename T>
 struct Wide;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loops over arrays of small floats, one set per instruction set. All sets
-// give the same bits: those of onnx_fp8/float8.h.
+// Loops over arrays of small floats, one set per instruction set. All sets give
+// the same bits: those of onnx_fp8/float8.h.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ struct Float8Kernels {
 // REQUIRES: HasIsa(isa).
 const Float8Kernels& KernelsFor(Isa isa);
 
-// Of the active instruction set. Errors: no 8-bit float.
+// The encoder of the active instruction set. Errors: no 8-bit float.
 decltype(Float8Kernels::encode_e4m3) EncoderOf(DType dtype);
 
 extern const Float8Kernels kFloat8Portable;  // float8_kernels.cc
 extern const Float8Kernels kFloat8Avx2;      // float8_kernels_avx2.cc
 extern const Float8Kernels kFloat8Avx512;    // float8_kernels_avx512.cc
 
-// Multi-threaded, with the active instruction set. On one thread where the
-// caller runs in ParallelFor. dtype: kE4M3, kE5M2; DecodeTo also kBFloat16.
+// On all threads, with the active instruction set; inside of ParallelFor on one
+// thread. dtype: kE4M3, kE5M2; DecodeTo also kBFloat16.
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n);
 void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n);
 Amax AmaxOf(const float* x, int64_t n);

@@ -34,8 +34,8 @@ void WidenByTable(const uint8_t* __restrict q, uint16_t* __restrict x,
   const __m512i high0 = _mm512_load_si512(table.high);
   const __m512i high1 = _mm512_load_si512(table.high + 64);
   const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
-  // Interleaving works within 128 bits: the eighths of a vector are put where
-  // their results will be in order.
+  // Interleaving works within 128 bits, so the eighths of a vector are first
+  // put where their results will be in order.
   const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
   int64_t i = 0;
   for (; i + 64 <= n; i += 64) {

@@ -6,29 +6,28 @@
 
 namespace onnx_fp8 {
 
-// Each has all that those before it have.
+// Each set includes all sets before it.
 //   kAvx2        AVX2, FMA, F16C
 //   kAvx512      AVX-512 F, BW, VL, DQ, VBMI
 //   kAvx512Bf16  AVX-512 BF16
 //   kAmx         AMX tiles and their bfloat16 products
 enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-// The instruction set to use: the best one that this machine has, or the one
-// that was forced.
+// The instruction set to use: the best one of this machine, or the forced one.
 Isa ActiveIsa();
 
 // True if this machine can run code for `isa`.
 bool HasIsa(Isa isa);
 
-// All that this program knows, in order.
+// All instruction sets that this program knows, in order.
 std::span<const Isa> AllIsas();
 
 // "portable", "avx2", "avx512", "avx512bf16", "amx".
 const char* Name(Isa isa);
 
-// From now on ActiveIsa() is that of this name, with "auto" the best one. For
-// tests and measurements, while nothing is computed. Errors: a name that is
-// none, or that this machine can't run; the message lists those that it can.
+// From now on ActiveIsa() is the set of this name; "auto" is the best one. For
+// tests and measurements, while nothing is computed. Errors: an unknown name,
+// or a set that this machine can't run; the message lists those that it can.
 void ForceIsa(std::string_view name);
 bool IsaIsForced();
 

@@ -5,12 +5,13 @@
 
 namespace onnx_fp8 {
 
-// Independent partial results of a reduction: without them it is a chain of
-// operations that can't be vectorised, since float sums may not be reordered.
+// The number of independent partial results of a reduction. Without them it is
+// a chain of operations that can't be vectorized, because float sums may not be
+// reordered.
 inline constexpr int64_t kLanes = 16;
 
-// The same for comparisons: GCC 12 vectorises those in a loop, not in one that
-// it has unrolled, as it does up to 16.
+// The same for comparisons. GCC 12 vectorizes them in a loop, but not in a loop
+// that it has unrolled, and it unrolls up to 16.
 inline constexpr int64_t kCompareLanes = 64;
 
 // f(0) + … + f(n-1) in double; for use inside OnBestIsa.

@@ -26,12 +26,12 @@ __attribute__((noinline, flatten)) void RunPortably(Fn fn) {
   fn();
 }
 
-// Calls fn(), compiled once per instruction set: fn is inlined whole, so loops
-// over arrays in it are vectorised for the one that is chosen here. The build
-// contracts no multiply-adds of its own, so all give the same bits. fn captures
-// by value (a reference could alias what it writes) and throws nothing
+// Calls fn(), compiled once per instruction set: fn is inlined whole, so its
+// loops over arrays are vectorized for the set that is chosen here. The build
+// contracts no multiply-adds on its own, so all sets give the same bits. fn
+// captures by value (a reference could alias its output) and throws nothing
 // (messages would be inlined too). Function versions by ifunc (target_clones)
-// would do the same but know no templates. REQUIRES: HasIsa(isa).
+// would do the same, but not for templates. REQUIRES: HasIsa(isa).
 template <typename Fn>
 void OnIsa(Isa isa, Fn fn) {
 #if defined(__x86_64__)

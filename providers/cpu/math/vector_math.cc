@@ -17,8 +17,8 @@ T Max(const T* x, int64_t n) {
   T result = -std::numeric_limits<T>::infinity();
   T* out = &result;
   OnBestIsa([=] {
-    // A NaN in m stays: every comparison with it is false. ||, a branch, would
-    // keep the loop from being vectorised.
+    // A NaN in m stays: every comparison with it is false. || would be a branch
+    // and keep the loop from being vectorized.
     auto larger = [](T m, T v) { return ((v > m) | (v != v)) ? v : m; };
     T lane[kCompareLanes];
     for (T& m : lane) m = -std::numeric_limits<T>::infinity();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loops over arrays of n elements, on one thread: callers split the work. Those
-// of float are vectorised for the machine they run on and give the same bits on
-// every machine.
+// Loops over arrays of n elements, on one thread: callers split the work. Loops
+// over floats are vectorized for the machine on which they run and give the
+// same bits on every machine.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ float VectorMax(const float* x, int64_t n);
 double VectorMax(const double* x, int64_t n);
 
 // y[i] = e^(x[i] - shift), for floats within 2 ulp; returns the sum of all
-// y[i], summed in double. y may be null: only the sum is wanted.
+// y[i], computed in double. y may be null if only the sum is wanted.
 double VectorExpShifted(const float* x, float shift, float* y, int64_t n);
 double VectorExpShifted(const double* x, double shift, double* y, int64_t n);
 

@@ -82,7 +82,7 @@ void Shrink(KernelContext& ctx) {
   });
 }
 
-// A bound of Clip: input i, or `otherwise` if it is left out.
+// A bound of Clip: input i, or `otherwise` if it is omitted.
 template <typename T>
 T Bound(const KernelContext& ctx, size_t i, T otherwise) {
   if (!ctx.HasIn(i)) return otherwise;
@@ -183,8 +183,8 @@ void Mish(KernelContext& ctx) {
   });
 }
 
-// What every step of a transformer computes millions of is worth float
-// arithmetic.
+// Float arithmetic is worth it here: a transformer computes millions of these
+// in every step.
 math::FloatNormalValues NormalOf(float x) { return math::FloatNormal(x); }
 math::Normal NormalOf(double x) {
   return math::Wide<double>::StandardNormal(x);

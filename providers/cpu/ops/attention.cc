@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our Attention ops, a block of rows at a time: there is never a whole matrix
-// of scores. Backward computes the probabilities again, from lse.
+// Our Attention ops, a block of rows at a time: a whole matrix of scores never
+// exists. Backward computes the probabilities again, from lse.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,8 +25,8 @@ namespace {
 
 constexpr int64_t kLanes = 32;  // columns that are computed together
 
-// Rows of a block, whole tiles of every kernel: its scores stay in the
-// second-level cache, and few of them lie beyond a causal mask.
+// Rows of a block; they fill whole tiles of every kernel. The scores of a block
+// stay in the second-level cache, and few of them lie beyond a causal mask.
 constexpr int64_t kBlockRows = 42;
 
 int64_t WholeLanes(int64_t n) { return RoundUp(n, kLanes); }
@@ -40,9 +40,10 @@ struct Sizes {
   int64_t bias_step[4] = {0, 0, 0, 0};
 
   // Elements from one row of scores to the next: one cache line more than a
-  // power of two, or a column of scores would fall into few sets of the cache.
+  // power of two, because otherwise a column of scores would fall into few sets
+  // of the cache.
   int64_t Stride() const { return WholeLanes(s) + 16; }
-  // Columns that rows before `end` see.
+  // Number of columns that rows before `end` see.
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
 };
 
@@ -93,7 +94,7 @@ void AddBias(T* s, const T* bias, int64_t step, int64_t n) {
   });
 }
 
-// f over pairs of elements of x, halving it, until one is left.
+// Applies f to pairs of elements of x, halving it, until one element is left.
 template <typename T, typename F>
 inline T Fold(T* x, F f) {
   for (int64_t w = kLanes / 2; w > 0; w /= 2) {
@@ -102,7 +103,7 @@ inline T Fold(T* x, F f) {
   return x[0];
 }
 
-// s becomes its softmax; returns log Σ e^s. n is a multiple of kLanes.
+// Replaces s by its softmax; returns log Σ e^s. n is a multiple of kLanes.
 template <typename T>
 T SoftmaxRow(T* s, int64_t n) {
   T result = 0;
@@ -133,7 +134,7 @@ T SoftmaxRow(T* s, int64_t n) {
   return result;
 }
 
-// s becomes p = e^(s - lse), dp becomes p (dp - along) scale.
+// Replaces s by p = e^(s - lse), and dp by p (dp - along) scale.
 template <typename T>
 void ScoreGradientRow(T* s, T* dp, T lse, T along, T scale, int64_t n) {
   OnBestIsa([=] {
@@ -157,7 +158,7 @@ T Dot(const T* x, const T* y, int64_t n) {
   return Fold(lane, [](T a, T b) { return a + b; });
 }
 
-// What a thread keeps from task to task.
+// Memory that a thread keeps from task to task.
 template <typename T>
 struct Workspace {
   PackedMatrix k, k_transposed, v, v_transposed, q_rows, dy_rows;
@@ -192,8 +193,8 @@ struct Head {
     return {data, DTypeOf<T>(), ld, transposed};
   }
 
-  // scores (m, n) = scale · q kᵀ + bias; -infinity where they are hidden, and
-  // up to a multiple of kLanes. Returns n.
+  // scores (m, n) = scale · q kᵀ + bias; -infinity for hidden scores, and for
+  // those that fill n up to a multiple of kLanes. Returns n.
   int64_t Scores(const PackedMatrix& k_transposed, int64_t row, int64_t m,
                  T* scores) const {
     int64_t n = z.Columns(row + m), stride = z.Stride();
@@ -228,7 +229,7 @@ void MeasureRows(AmaxMeter& meter, const T* x, int64_t rows, int64_t stride,
 template <typename T>
 void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
   AmaxMeter meter(c, 0);
-  if (z.s == 0) {  // a sum of nothing
+  if (z.s == 0) {  // an empty sum
     std::fill_n(y, z.b * z.t * z.heads * z.e, T{0});
     if (lse) {
       std::fill_n(lse, z.b * z.heads * z.t,
@@ -279,7 +280,7 @@ struct Gradients {
   T *dq, *dk, *dv;
 };
 
-// Rows row … row + m of one head: dq is written, dk and dv are added to.
+// Rows row … row + m of one head: writes dq, adds to dk and dv.
 template <typename T>
 void BackwardBlock(const Head<T>& head, int64_t row, int64_t m, const T* dy,
                    const T* y, const T* lse, Workspace<T>& w,

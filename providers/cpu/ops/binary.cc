@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops over two or more operands that broadcast. What differs per op and dtype
-// is one loop over a run (Loop below); the rest is shared.
+// Ops with two or more operands that broadcast. Each op and dtype has one loop
+// over a run (Loop below); all share the rest.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -16,8 +16,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// y[i] = op(a[i], b[i]) for i < n; an operand whose stride is 0 has one element
-// for the whole run. y may be a or b.
+// y[i] = op(a[i], b[i]) for i < n. An operand with stride 0 has one element for
+// the whole run. y may be a or b.
 using Loop = void (*)(const void* a, int64_t a_stride, const void* b,
                       int64_t b_stride, void* y, int64_t n);
 
@@ -56,8 +56,8 @@ void LoopOf(const void* a, int64_t a_stride, const void* b, int64_t b_stride,
 
 const char* Bytes(const Tensor& t) { return static_cast<const char*>(t.raw()); }
 
-// y = loop(a, b) with broadcasting; y has its shape already. `meter`, where it
-// is on, sees y, of float, a piece at a time.
+// y = loop(a, b) with broadcasting; y has its shape already. If `meter` is on,
+// it sees y, which is then float, a piece at a time.
 void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop,
                AmaxMeter* meter = nullptr) {
   BroadcastPlan plan = PlanBroadcast({a.shape(), b.shape()}, y.shape());
@@ -94,8 +94,8 @@ struct Operands {
   Tensor y;
 };
 
-// Integer arithmetic wraps around; unsigned types do it without overflow (and
-// are at least as wide as int, to which small ones would be promoted).
+// Integer arithmetic wraps around. Unsigned types do that without overflow, if
+// they are at least as wide as int, to which smaller ones would be promoted.
 template <typename T>
 auto ToWrapping(T x) {
   if constexpr (std::is_integral_v<T>) {
@@ -123,7 +123,7 @@ struct MulOp {
     return static_cast<T>(ToWrapping(a) * ToWrapping(b));
   }
 };
-// REQUIRES of the three below: integer b is not 0.
+// The next three REQUIRE: an integer b is not 0.
 struct DivOp {
   template <typename T>
   T operator()(T a, T b) const {
@@ -153,7 +153,7 @@ struct ModOp {  // sign of the divisor
     return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
   }
 };
-struct MaxOp {  // NaN wins; | and not ||, which is not vectorised
+struct MaxOp {  // NaN wins; | because || is not vectorized
   template <typename T>
   T operator()(T a, T b) const {
     return ((a > b) | (a != a)) ? a : b;
@@ -270,7 +270,7 @@ struct PowOp {
   }
 };
 
-// The exponents of decomposed norms and activations. False: none of them.
+// The exponents in decomposed norms and activations. False: it is none of them.
 template <typename T>
 bool PowByConstant(const Tensor& a, double exponent, Tensor& y) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -359,7 +359,7 @@ void Equal(KernelContext& ctx) {
   Compare<std::equal_to<>>(ctx);
 }
 
-// An operation on the bits does not care about signs.
+// Operations on bits work the same with and without a sign.
 template <typename Op>
 void Bitwise(KernelContext& ctx) {
   Operands o(ctx);

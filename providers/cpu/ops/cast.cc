@@ -51,9 +51,9 @@ void DecodeBlock(DType dtype, const void* from, float* to, int64_t n) {
   }
 }
 
-// What ONNX asks for with saturate = 0: NaN where E4M3 has no infinity. Beyond
-// the middle between the largest value and the next step, which would round to
-// even (E4M3: down to 448, E5M2: up).
+// ONNX's saturate = 0: too large values become infinity, or NaN in E4M3, which
+// has no infinity. The limit is the middle between the largest value and the
+// next step, which rounds to even (E4M3: down to 448, E5M2: up).
 E4M3 EncodeE4M3Unsaturated(float x) {
   if (std::fabs(x) > 464.0f) x = std::copysign(NAN, x);
   return EncodeE4M3(x);
@@ -72,7 +72,7 @@ void EncodeLoop(const float* from, void* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = kEncode(from[i]);
 }
 
-// EncodeBFloat16, vectorised: mixed precision casts often.
+// EncodeBFloat16, vectorized, because mixed precision casts often.
 void EncodeBFloat16Loop(const float* x, void* to, int64_t n) {
   auto* y = static_cast<uint16_t*>(to);
   OnBestIsa([=] {
@@ -108,7 +108,7 @@ void EncodeBlock(DType dtype, bool saturate, const float* x, void* y,
 
 // --- between C's types ------------------------------------------------------
 
-// Bool operands are bytes: any but 0 is true.
+// Bool operands are bytes: any byte but 0 is true.
 struct Bool {
   uint8_t byte;
 };
@@ -126,15 +126,15 @@ void ConvertBlock(const void* from, void* to, int64_t n) {
   }
 }
 
-// Double to float so that rounding the float once more gives what rounding
-// the double does: inexact results get an odd last bit.
+// Converts double to float in such a way that rounding the float once more
+// gives the same as rounding the double: inexact results get an odd last bit.
 void RoundToOdd(const double* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     auto nearest = static_cast<float>(x[i]);
     auto back = static_cast<double>(nearest);
     uint32_t bits = std::bit_cast<uint32_t>(nearest);
     if (back != x[i] && std::isfinite(nearest)) {
-      // Away from zero: one step back, then both ways make the bit odd.
+      // It was rounded away from zero: go one step back, then make the bit odd.
       if (std::fabs(back) > std::fabs(x[i])) --bits;
       bits |= 1;
     }

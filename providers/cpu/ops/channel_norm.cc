@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normalisation with statistics per channel, per group of channels or along an
+// Normalization with statistics per channel, per group of channels or along an
 // axis. Statistics are computed and applied in double.
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values made from attributes and shapes alone.
+// Values that depend only on attributes and shapes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -99,7 +99,7 @@ void Range(KernelContext& c) {
     T start = *c.In(0).data<T>(), delta = *c.In(2).data<T>();
     int64_t n = RangeCount(c, start, *c.In(1).data<T>(), delta);
     T* y = c.Out(0, DTypeOf<T>(), {n}).template data<T>();
-    // Modulo 2^64: i * delta may leave T where start + i * delta does not.
+    // Modulo 2^64: i * delta may overflow T even if start + i * delta does not.
     using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
     for (int64_t i = 0; i < n; ++i) {
       y[i] = static_cast<T>(static_cast<Wide>(start) +

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conv and ConvTranspose by im2col: x (N,C,spatial), w (M,C/g,kernel) and
-// y (N,M,spatial) of Conv; the columns of one group are (C/g · taps,
-// positions).
+// Conv and ConvTranspose by im2col. For Conv: x (N,C,spatial), w (M,C/g,kernel)
+// and y (N,M,spatial); the columns of one group are (C/g · taps, positions).
 #include <algorithm>
 #include <vector>
 
@@ -21,9 +20,10 @@ namespace {
 constexpr int64_t kColumns = 128 * 1024;
 
 // Calls row(column, input, first, step, count, inside_begin, inside_end) for
-// each run of output positions begin … end that share their outer axes: `count`
-// of them from `column` on; position i reads input[first + i · step], which
-// exists for inside_begin <= i < inside_end. `input` is an offset in the plane.
+// each run of output positions begin … end that share their outer axes. A run
+// has `count` positions, from `column` on. Position i reads input[first + i ·
+// step], which exists for inside_begin <= i < inside_end. `input` is an offset
+// in the plane.
 template <typename Fn>
 void ForEachRun(const Window& w, int64_t kd, int64_t kh, int64_t kw,
                 int64_t begin, int64_t end, Fn row) {
@@ -45,7 +45,7 @@ void ForEachRun(const Window& w, int64_t kd, int64_t kh, int64_t kw,
   }
 }
 
-// Loops of a run, with the frequent step of 1 apart: only that vectorises.
+// Loops of a run. The frequent step of 1 is separate: only that one vectorizes.
 template <typename T>
 void Read(const T* from, int64_t step, int64_t count, T* to) {
   if (step == 1) {
@@ -165,13 +165,15 @@ void Depthwise(const Window& w, const Sizes& s, const T* x, const T* weight,
   });
 }
 
-// A window of one tap that reads every element once: x is its own columns.
+// True for a window of one tap that reads every element once: x is its own
+// columns.
 bool IsPointwise(const Window& w) {
   return Window::Product(w.kernel) == 1 && w.in == w.out &&
          Window::Product(w.stride) == 1 && w.pad == Window::Axes{0, 0, 0};
 }
 
-// Positions per task: columns that stay in the cache, a task per thread.
+// Positions per task: the columns stay in the cache, and each thread has a
+// task.
 int64_t ChunkOf(int64_t rows, int64_t positions, int64_t other_tasks) {
   int64_t chunk = std::clamp<int64_t>(kColumns / std::max<int64_t>(rows, 1), 64,
                                       positions + 64);
@@ -216,7 +218,7 @@ void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
   });
 }
 
-// A window as large as the input, of which there is one.
+// True if there is one window, as large as the input.
 bool IsWhole(const Window& w) {
   bool dense = true;
   for (size_t i = 0; i < w.kernel.size(); ++i) {
@@ -244,11 +246,12 @@ void ConvolveWhole(const Window& w, const Sizes& s, const T* x, const T* weight,
   }
 }
 
-// Fewer positions than this in an image are too few for a product of its own.
+// An image with fewer positions is too small for a product of its own.
 constexpr int64_t kFewPositions = 32;
 
-// The columns of many images side by side, a block of rows at a time: so are
-// the gradients of weights, whose windows are nearly as large as the input.
+// Puts the columns of many images side by side, a block of rows at a time.
+// Gradients of weights need that too: their windows are nearly as large as the
+// input.
 template <typename T>
 void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
                       const T* weight, const T* bias, T* y) {

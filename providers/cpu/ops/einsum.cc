@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Einstein sums: for every index of the result the sum over all other labels of
-// the product of the operands. Two float operands go through the matrix
-// product, the rest is done by definition.
+// Einstein sums: each element of the result is the sum, over all other labels,
+// of the product of the operands. Two float operands go through the matrix
+// product if possible; all other cases follow the definition.
 #include <algorithm>
 #include <map>
 #include <type_traits>
@@ -114,7 +114,7 @@ struct Loops {
   std::vector<std::vector<int64_t>> strides;
 };
 
-// offsets[k][i]: where index i of loops first … last-1 lies in operand k.
+// offsets[k][i]: the place in operand k of index i of loops first … last-1.
 std::vector<std::vector<int64_t>> Offsets(const Loops& loops, size_t first,
                                           size_t last) {
   std::span<const int64_t> sizes =
@@ -164,7 +164,7 @@ Loops MakeLoops(const KernelContext& c, const Equation& equation) {
     int64_t step = 1;
     for (size_t d = shape.size(); d-- > 0;) {
       auto at = std::ranges::find(order, equation.operands[k][d]);
-      // A label that an operand has twice walks its diagonal.
+      // If an operand has a label twice, the label walks its diagonal.
       if (shape[d] != 1) {
         strides[static_cast<size_t>(at - order.begin())] += step;
       }
@@ -203,7 +203,7 @@ void Evaluate(const std::vector<Tensor>& operands, const Loops& loops, T* y) {
   // Integers wrap around.
   using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   size_t count = operands.size(), rank = loops.size.size();
-  // The last summed loop runs over strides, those around it over tables.
+  // The last summed loop uses strides, the loops around it use tables.
   bool sums = rank > loops.result_rank;
   int64_t n = sums ? loops.size.back() : 1;
   auto around = Offsets(loops, loops.result_rank, sums ? rank - 1 : rank);
@@ -235,7 +235,7 @@ void Evaluate(const std::vector<Tensor>& operands, const Loops& loops, T* y) {
       });
 }
 
-// Loops that an operand of a matrix product is packed by, and their strides in
+// Loops that are packed together for a matrix product, and their strides in
 // both operands and in the result.
 struct LoopGroup {
   Shape size;
@@ -255,8 +255,8 @@ LoopGroup Join(std::initializer_list<const LoopGroup*> groups) {
   return all;
 }
 
-// y (batch…, m…, n…) = Σ_k a (batch…, m…, k…) · b (batch…, k…, n…), each group
-// a set of loops in any order. False where the equation has another form: a
+// y (batch…, m…, n…) = Σ_k a (batch…, m…, k…) · b (batch…, k…, n…); each group
+// is a set of loops in any order. False if the equation has another form: a
 // label that is summed in one operand only.
 bool EvaluateAsProduct(const Tensor& a, const Tensor& b, const Loops& loops,
                        Tensor& y) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements picked by computed indices, and the gradient of picking rows.
+// Picks elements by computed indices; also the gradient of picking rows.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -130,7 +130,7 @@ void GatherND(KernelContext& c) {
       [&](int64_t i) { return offsets[static_cast<size_t>(i)]; }, y);
 }
 
-// For each row of dx the places in the indices that name it, in order: those
+// For each row of dx, the places in the indices that name it, in order: those
 // of row r are places[first[r]] … places[first[r + 1] - 1].
 struct RowPlaces {
   std::vector<int64_t> first, places;
@@ -152,7 +152,7 @@ RowPlaces PlacesByRow(const std::vector<int64_t>& indices, int64_t rows) {
   return by_row;
 }
 
-// What elements are summed in: small floats in float, integers modulo 2^64.
+// The type of the sum: small floats in float, integers modulo 2^64.
 template <typename T>
 auto Widen(T x) {
   if constexpr (std::is_integral_v<T>) {

@@ -59,19 +59,19 @@ int64_t ElementAt(const SampleOptions& options, double i, int64_t size) {
       break;
   }
   double edge = options.align_corners ? 0 : 0.5;
-  // Half-way between two elements where the edge is mirrored on itself.
+  // Halfway between two elements if the edge is mirrored at itself.
   double inside = std::floor(Reflect(i, -edge, last + edge));
   return static_cast<int64_t>(std::clamp(inside, 0.0, last));
 }
 
-// REQUIRES: size > 0. `at` is -1 … 1 over the axis.
+// REQUIRES: size > 0. -1 … 1 in `at` spans the axis.
 AxisTaps TapsOf(const SampleOptions& options, double at, int64_t size) {
   auto length = static_cast<double>(size);
   double x = options.align_corners ? (at + 1) / 2 * (length - 1)
                                    : ((at + 1) * length - 1) / 2;
-  // Rounded as grids of floats are: the nearest element depends on it.
+  // Rounded as grids of floats are, because that decides the nearest element.
   if (!options.exact) x = static_cast<float>(x);
-  // Not a place at all: the element before the first.
+  // No finite position: take the element before the first.
   if (!std::isfinite(x)) x = -1;
   if (options.mode == SampleMode::kNearest) x = std::nearbyint(x);
   double edge = options.align_corners ? 0 : 0.5;
@@ -108,7 +108,7 @@ AxisTaps TapsOf(const SampleOptions& options, double at, int64_t size) {
   return taps;
 }
 
-// The taps of all axes multiplied out; those on zeros are left out.
+// The products of the taps of all axes, without taps that read zeros.
 void Multiply(const std::vector<AxisTaps>& axes,
               std::span<const int64_t> strides,
               std::vector<std::pair<int64_t, double>>& all) {
@@ -127,7 +127,7 @@ void Multiply(const std::vector<AxisTaps>& axes,
   }
 }
 
-// x (N, C, in…), grid (N, out…, d) → y (N, C, out…); a grid entry names the
+// x (N, C, in…), grid (N, out…, d) → y (N, C, out…). A grid entry names the
 // axes from the last to the first.
 template <typename T>
 void Sample(const SampleOptions& options, const Tensor& x, const Tensor& grid,

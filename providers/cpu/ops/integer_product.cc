@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Products of 8-bit codes: MatMulInteger, ConvInteger, QLinearMatMul and
-// QLinearConv. Codes less their zero points are multiplied by the kernels of
-// MatMul and Conv in double, which is exact: products have 17 bits.
+// QLinearConv. Zero points are subtracted from the codes; the kernels of MatMul
+// and Conv multiply the differences in double, which is exact: products have 17
+// bits.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +15,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// One value of all elements, or one for each index of an axis: of operand i.
+// Operand i with one value for all elements, or one for each index of an axis.
 // Errors: another shape.
 class PerIndex {
  public:
@@ -30,7 +31,7 @@ class PerIndex {
     view_ = ViewAlong(shape, axis);
   }
 
-  // That of element e of the shape.
+  // The value for element e of the shape.
   double At(int64_t e) const {
     return values_
         .data<double>()[values_.size() == 1 ? 0 : e / view_.inner % view_.n];
@@ -41,7 +42,7 @@ class PerIndex {
   AxisView view_ = {1, 1, 1};
 };
 
-// Operand `i` less its zero points, operand `zero`, in double.
+// Operand `i` minus its zero points, operand `zero`, in double.
 Tensor Centred(const KernelContext& c, size_t i, size_t zero, int64_t axis) {
   const Tensor& codes = Operand(c, i);
   Check(codes.dtype() == DType::kInt8 || codes.dtype() == DType::kUInt8, "[",
@@ -68,7 +69,7 @@ void ToInt32(KernelContext& c, const Tensor& sums) {
   Tensor& y = c.Out(0, DType::kInt32, sums.shape());
   const double* from = sums.data<double>();
   for (int64_t e = 0; e < sums.size(); ++e) {
-    // Wraps around beyond 32 bits, as integers do.
+    // Wraps around beyond 32 bits, like integers.
     y.data<int32_t>()[e] = static_cast<int32_t>(
         static_cast<uint32_t>(static_cast<int64_t>(from[e])));
   }
@@ -84,8 +85,8 @@ void ConvInteger(KernelContext& c) {
   ToInt32(c, Product(c, "Conv", {x, w}));
 }
 
-// Scales and zero point of the result: operands 6 and 7; those of the factors:
-// 1 and 4. Scales are multiplied in float, as ONNX Runtime does.
+// Operands 6 and 7 are the scale and zero point of the result, 1 and 4 the
+// scales of the factors. Scales are multiplied in float, as in ONNX Runtime.
 void Requantise(KernelContext& c, const Tensor& sums, const PerIndex& a_scale,
                 const PerIndex& b_scale) {
   DType to = Operand(c, 7).dtype();

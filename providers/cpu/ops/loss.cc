@@ -58,7 +58,7 @@ Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
   return s;
 }
 
-// How many labels count.
+// The number of labels that count.
 int64_t Counted(const Samples& s) {
   int64_t count = 0;
   for (int64_t label : s.labels) count += label != kIgnored;
@@ -76,7 +76,7 @@ struct LogSum {
         rest(std::log(
             VectorExpShifted(x, largest, static_cast<T*>(nullptr), classes))) {}
 
-  // The logarithm of the label's probability, 0 if there is no label.
+  // The logarithm of the label's probability; 0 without a label.
   double LogProbability(const T* x, int64_t label) const {
     if (label == kIgnored) return 0;
     return (static_cast<double>(x[label]) - static_cast<double>(largest)) -
@@ -85,7 +85,7 @@ struct LogSum {
 };
 
 // log_softmax of one row; `out` may be null. Returns the logarithm of the
-// label's probability, 0 if there is no label.
+// label's probability, 0 without a label.
 template <typename T>
 double LogSoftmaxRow(const T* x, T* out, int64_t classes, int64_t label) {
   LogSum<T> sum(x, classes);
@@ -143,8 +143,8 @@ std::vector<double> Picked(const T* log_prob, const Samples& s) {
   return log_p;
 }
 
-// Output 0: -w log p by sample, their sum, or that divided by the sum of the
-// weights (0/0 where no sample counts, as in PyTorch).
+// Output 0: -w log p by sample, or their sum, or that sum divided by the sum of
+// the weights (0/0 if no sample counts, as in PyTorch).
 template <typename T>
 void WriteLoss(KernelContext& ctx, const Samples& s,
                const std::vector<double>& log_p) {

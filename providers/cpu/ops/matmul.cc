@@ -12,8 +12,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// NumPy's rules: a (…,M,K) · b (…,K,N) = y (…,M,N), leading axes broadcast; a
-// 1-D operand has no M (or no N), and neither has the result.
+// NumPy's rules: a (…,M,K) · b (…,K,N) = y (…,M,N); leading axes broadcast. A
+// 1-D operand lacks M (or N), and so does the result.
 struct MatMulShape {
   int64_t m = 1, n = 1, k = 0;
   Shape y;
@@ -26,7 +26,7 @@ Shape Leading(const Tensor& t) {
                t.shape().end() - std::min<int64_t>(t.rank(), 2));
 }
 
-// Without the products. Errors: operands that do not fit.
+// The shapes, without the list of products. Errors: operands that do not fit.
 MatMulShape ShapeOf(const Tensor& a, const Tensor& b,
                     const std::string& where) {
   Check(a.rank() > 0 && b.rank() > 0, "[", where,

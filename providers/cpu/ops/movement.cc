@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops that only move elements: another order, parts and copies.
+// Ops that only move elements: reordering, parts and copies.
 #include <algorithm>
 #include <numeric>
 
@@ -42,7 +42,7 @@ void Transpose(KernelContext& c) {
   Pack(x, 0, strides, y);
 }
 
-// x seen as `split` and its axes then put into the order `perm`.
+// Views x as `split`, then puts the axes into the order `perm`.
 void SplitAndPermute(const Tensor& x, const Shape& split,
                      const std::vector<size_t>& perm, Tensor& y) {
   if (y.size() == 0) return;
@@ -212,7 +212,7 @@ struct SliceRange {
 // One axis of Slice; `start` and `end` may lie anywhere. REQUIRES: step != 0.
 SliceRange ClampSlice(int64_t start, int64_t end, int64_t step, int64_t size) {
   if (size == 0) return {0, 1, 0};
-  // With a longer step, too, just one element is taken.
+  // With a longer step, too, exactly one element is taken.
   step = std::clamp(step, -size, size);
   if (start < 0) start += size;
   if (end < 0) end += size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normalisation over the last axes: x is seen as rows, (rows, n). Statistics
+// Normalization over the last axes: x is seen as rows, (rows, n). Statistics
 // are computed and applied in double.
 #include "providers/cpu/ops/norm.h"
 
@@ -24,7 +24,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// x as rows of the axes that are normalised.
+// x as rows of the normalized axes.
 struct Rows {
   Rows(const KernelContext& ctx, const Tensor& x) {
     axis = AxisIn(ctx, ctx.Int("axis", -1), x.rank());
@@ -46,13 +46,13 @@ struct Rows {
 template <typename T>
 struct PerElement {
   Tensor values;     // keeps `data` alive
-  const T* data;     // null: left out
+  const T* data;     // null: omitted
   int64_t step = 0;  // from row to row
 
   const T* Row(int64_t row) const { return data ? data + row * step : nullptr; }
 };
 
-// Operand i, which broadcasts to x (most often: to a row of it).
+// Operand i, which broadcasts to x (usually to a row of x).
 template <typename T>
 PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
                          const Rows& rows) {
@@ -63,7 +63,7 @@ PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
   Check(BroadcastShapes(t.shape(), x.shape(), ctx.Where()) == x.shape(), "[",
         ctx.Where(), "] expected input ", i, " to broadcast to ",
         ToString(x.shape()), ", got ", ToString(t.shape()));
-  // Axes before the row's that vary make it one value per element of x.
+  // If axes before those of the row vary, it has one value per element of x.
   int64_t lead = t.rank() - static_cast<int64_t>(rows.tail.size());
   bool per_row = false;
   for (int64_t a = 0; a < lead; ++a) per_row = per_row || t.dim(a) != 1;
@@ -111,8 +111,8 @@ void WriteStatistics(KernelContext& ctx, size_t i, const Rows& rows,
   SetResult(ctx, i, ConvertTo(exact, dtype));
 }
 
-// What is normalised: operand 0 or, with kAdd, output 0, the sum of the first
-// two operands, whose rows are added when they are asked for.
+// The normalized values: operand 0 or, with kAdd, output 0, the sum of the
+// first two operands. Rows of the sum are computed when they are asked for.
 template <bool kAdd>
 struct Source {
   explicit Source(KernelContext& ctx)
@@ -221,8 +221,8 @@ void RMSNormalization(KernelContext& ctx) {
 
 // One row of either gradient. With h = (x - mean) inv_std and dh = dy scale:
 //   dx = inv_std (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
-// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false). With kAdd
-// dx is that and `more`, what else x's readers send back.
+// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false). With kAdd,
+// dx also includes `more`, the gradient that x's other readers send back.
 template <bool kCentred, bool kAdd, typename T>
 void GradientRow(const T* dy, const T* x, const T* scale, double mean,
                  double inv_std, const T* more, T* dx, double* dscale,
@@ -255,8 +255,8 @@ void GradientRow(const T* dy, const T* x, const T* scale, double mean,
   }
 }
 
-// The operands that both gradients have, from `first` on; operand 0 before them
-// is `more`.
+// The operands that both gradients have, from `first` on. If there is an
+// operand 0 before them, it is `more`.
 struct GradientOperands {
   GradientOperands(KernelContext& ctx, size_t first)
       : more(Operand(ctx, 0)),

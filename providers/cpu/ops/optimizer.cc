@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels of graph/schemas/optimizers.cc: one pass over memory per parameter,
-// in the order of operations of the bodies.
+// with operations in the order of the bodies.
 #include <cmath>
 
 #include "providers/cpu/arguments.h"
@@ -64,8 +64,8 @@ void KeepAll(KernelContext& c,
   }
 }
 
-// In the loops below an output may be its input, at the same index only: that
-// is what `omp simd` promises the compiler.
+// In the loops below an output may be an input, but only at the same index.
+// `omp simd` promises that to the compiler.
 
 void Sgd(KernelContext& c) {
   Scalars s = ReadScalars(c, 0, false);

@@ -61,8 +61,8 @@ std::vector<PadAxis> PadsOf(const KernelContext& c) {
   return by_axis;
 }
 
-// Per axis: for each position of y the offset in x of the element to take, or
-// -1. Negative pads crop first, so that reflection sees what is left.
+// Per axis: for each position of y, the offset in x of its element, or -1.
+// Negative pads crop first, so that reflection sees only the rest.
 std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& c,
                                                PadMode mode,
                                                const std::vector<PadAxis>& pads,

@@ -16,7 +16,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// One output position: which input it reads.
+// One output position and the input that it reads.
 struct Place {
   Window::Axes start;               // input position of tap 0, may be outside
   Window::Axes tap_begin, tap_end;  // taps that lie inside the input
@@ -50,7 +50,7 @@ int64_t CountInside(const Place& p) {
   return count;
 }
 
-// Taps inside the input or its padding: not those that ceil_mode adds.
+// Taps inside the input or its padding, without those that ceil_mode adds.
 int64_t CountPadded(const Window& w, const Place& p) {
   int64_t count = 1;
   for (size_t d = 0; d < 3; ++d) {
@@ -88,7 +88,7 @@ void ForEachOutput(const Window& w, int64_t planes, Fn fn) {
   });
 }
 
-// Errors: a window that reads padding only: it has no maximum, no mean.
+// Errors: the window reads only padding, so it has no maximum and no mean.
 void CheckReads(const KernelContext& c, const Place& p) {
   Check(CountInside(p) > 0, "[", c.Where(),
         "] expected pads that leave input in every window, got a window "

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX's own quantisation: y = saturate(round(x / scale) + zero point), halves
-// to even, and x = (y - zero point) · scale, in float. Formulas: ONNX's
-// operator documentation.
+// ONNX's own quantization, in float: y = saturate(round(x / scale) + zero
+// point), with halves to even, and x = (y - zero point) · scale. Formulas:
+// ONNX's operator documentation.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,15 +15,15 @@
 namespace onnx_fp8 {
 namespace {
 
-// Which scale an element of x has: one of all, one of each index of an axis, or
-// one of each block of it.
+// The scale of each element of x: one for all, one for each index of an axis,
+// or one for each block of the axis.
 struct Grid {
   AxisView view = {1, 1, 1};
   int64_t block = 0;   // elements along the axis that share a scale; 0: all
   int64_t blocks = 1;  // along the axis
   bool outer = false;  // each line has scales of its own
 
-  // Of element (o, n) of the view; the inner index adds to it if `outer`.
+  // For element (o, n) of the view; the inner index is added if `outer`.
   int64_t At(int64_t o, int64_t n, int64_t i) const {
     if (block == 0) return 0;
     int64_t b = n / block;
@@ -70,7 +70,8 @@ void ForEachElement(const Grid& grid, Fn fn) {
               });
 }
 
-// Zero points like the scales, or none. Errors: another dtype or shape.
+// Zero points of the same shape as the scales, or none. Errors: another dtype
+// or shape.
 const Tensor* ZeroPoints(const KernelContext& c, DType dtype) {
   if (!c.HasIn(2)) return nullptr;
   const Tensor& zero = c.In(2);
@@ -85,7 +86,7 @@ std::vector<float> Floats(const Tensor& t) {
   return {f.data<float>(), f.data<float>() + f.size()};
 }
 
-// What x is quantised to: said by the zero points, or by an attribute.
+// The type of the codes: that of the zero points, or an attribute.
 DType TargetOf(const KernelContext& c) {
   if (c.HasIn(2)) return c.In(2).dtype();
   auto dtype = static_cast<DType>(c.Int("output_dtype", 0));
@@ -97,7 +98,7 @@ bool IsByteOrShort(DType dtype) {
          dtype == DType::kInt16 || dtype == DType::kUInt16;
 }
 
-// T is of 8 or 16 bits: a float holds its limits.
+// T has 8 or 16 bits, so a float holds its limits.
 template <typename T>
 T Saturated(float x) {
   constexpr auto kLow = static_cast<float>(std::numeric_limits<T>::lowest());
@@ -127,7 +128,7 @@ void QuantizeLinear(KernelContext& c) {
     return CopyBytes(ConvertTo(moved, to), y);
   }
   Check(IsByteOrShort(to), "[", c.Where(),
-        "] expected to quantise to int8, uint8, int16, uint16 or float8, got ",
+        "] expected to quantize to int8, uint8, int16, uint16 or float8, got ",
         Name(to));
   DispatchNumeric(to, c.Where(), [&]<typename T>() {
     const T* zero = zero_points ? zero_points->data<T>() : nullptr;
@@ -151,7 +152,7 @@ void DequantizeLinear(KernelContext& c) {
   auto dequantise = [&](const auto* codes) {
     ForEachElement(grid, [&](int64_t e, int64_t s) {
       auto k = static_cast<size_t>(s);
-      // Exact for 32-bit codes too, which have no zero point.
+      // Also exact for 32-bit codes, which have no zero point.
       out[e] = static_cast<float>(static_cast<double>(codes[e]) -
                                   static_cast<double>(zeros[k])) *
                scales[k];
@@ -172,7 +173,7 @@ void DequantizeLinear(KernelContext& c) {
   SetResult(c, 0, ConvertTo(result, to));
 }
 
-// The range of x and zero in 256 steps.
+// Cuts the range of x and zero into 256 steps.
 void DynamicQuantizeLinear(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",

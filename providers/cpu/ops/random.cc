@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random values; what they depend on: seed.h.
+// Random values; seed.h says on which facts they depend.
 #include <cmath>
 #include <numbers>
 

@@ -117,7 +117,8 @@ std::vector<int64_t> LengthsOf(const KernelContext& c, const Cell& cell) {
   return lengths;
 }
 
-// Reads and checks what the three ops share: attributes and inputs 0 to 5.
+// Reads and checks the parts that the three ops share: attributes and inputs 0
+// to 5.
 Cell CellOf(const KernelContext& c, int64_t gates,
             const std::vector<Activation>& defaults) {
   const Tensor &x = c.In(0), &w = c.In(1), &r = c.In(2);
@@ -153,13 +154,13 @@ Cell CellOf(const KernelContext& c, int64_t gates,
   return cell;
 }
 
-// What one direction works on. Rows of `batch`.
+// The data of one direction. Rows are those of `batch`.
 template <typename T>
 struct Run {
   const Cell& cell;
   int64_t d;
   const T* r;               // (G·H, H)
-  const T* recurrent_bias;  // (G·H) or null; only what `from_x` lacks
+  const T* recurrent_bias;  // (G·H) or null; only the part not in `from_x`
   const T* peephole;        // (3·H) or null
   std::vector<T> from_x;    // (T·B, G·H): x · wᵀ + biases
   std::vector<T> h, c;      // (B, H)
@@ -167,8 +168,8 @@ struct Run {
   std::vector<T> reset;     // (B, H), GRU only
 };
 
-// to (B, gates·H) = h · rᵀ for the gates from `first` on; ld of `to`: all
-// gates.
+// to (B, gates·H) = h · rᵀ for the gates from `first` on; the rows of `to` have
+// all gates.
 template <typename T>
 void Recur(Run<T>& run, const std::vector<T>& h, int64_t first, int64_t gates) {
   const Cell& cell = run.cell;
@@ -250,7 +251,7 @@ void GruStep(Run<T>& run, int64_t t, bool linear_before_reset) {
     return Apply(cell, f, x(i)[n + j] + a(i)[n + j]);
   };
   if (!linear_before_reset) {
-    // A row without this step keeps an old product, which is not read.
+    // A row without this step keeps an old product that nobody reads.
     ForEachRow(cell, t, [&](int64_t i) {
       for (int64_t j = 0; j < n; ++j) {
         auto at = static_cast<size_t>(i * n + j);
@@ -274,8 +275,8 @@ void GruStep(Run<T>& run, int64_t t, bool linear_before_reset) {
   });
 }
 
-// Everything one direction needs before its first step. The recurrent bias of
-// the gates from `own` on stays outside from_x.
+// Everything that one direction needs before its first step. The recurrent bias
+// of the gates from `own` on is not part of from_x.
 template <typename T>
 Run<T> Start(const KernelContext& c, const Cell& cell, int64_t d, int64_t own) {
   int64_t rows = cell.gates * cell.hidden;

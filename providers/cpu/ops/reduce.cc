@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions over any set of axes. Sums are carried in double and in blocks of
-// a size that does not depend on the number of threads, so a result is the
-// same on any number of them.
+// Reductions over any set of axes. Sums are computed in double and in blocks of
+// a fixed size, so a result does not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,8 +19,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// The axes of x, adjacent ones that are both kept or both reduced merged, as
-// two walks over x: one over the results, one over what each of them reduces.
+// The axes of x, after merging adjacent axes that are both kept or both
+// reduced, as two walks over x: one over the results, one over the elements
+// that each result reduces.
 struct Layout {
   Shape shape;         // of the result
   BroadcastPlan kept;  // strides: of x
@@ -65,7 +65,8 @@ Layout LayoutOf(const Shape& x, const std::vector<bool>& reduce,
   return l;
 }
 
-// Axes: input 1, all if it is absent or empty (unless noop_with_empty_axes).
+// The axes are input 1; all axes if it is absent or empty (unless
+// noop_with_empty_axes).
 Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
   std::vector<int64_t> axes = ctx.Ints("axes");
   if (ctx.HasIn(1)) {
@@ -107,7 +108,8 @@ void ReduceRow(const T* x, int64_t n, Acc* acc) {
   });
 }
 
-// Op over elements [from, to) of what one result reduces; x is its first one.
+// Op over elements [from, to) of those that one result reduces, the first of
+// which is x.
 template <typename Op, typename Acc, typename T>
 Acc ReduceResult(const T* x, const BroadcastPlan& reduced, int64_t from,
                  int64_t to) {
@@ -122,13 +124,13 @@ Acc ReduceResult(const T* x, const BroadcastPlan& reduced, int64_t from,
   return acc;
 }
 
-// partial[at] for results in rows: `chunks` partial results each.
+// partial[at] for results that reduce rows: `chunks` partial results each.
 template <typename Op, typename T, typename Acc>
 void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   int64_t n = l.reduced.n;
   int64_t step = l.kept.strides.back()[0];
   int64_t work = std::min(std::max<int64_t>(n, 1), kChunk);
-  // Tasks are chunks of one result after the other.
+  // Tasks are the chunks of one result after the other.
   auto task = [&](int64_t begin, int64_t end) {
     int64_t first = begin / chunks;
     int64_t last = DivideUp(end, chunks);
@@ -149,7 +151,7 @@ void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   ParallelFor(l.kept.n * chunks, RowsPerTask(work), task);
 }
 
-// The same for results side by side in memory: partial[chunk][result].
+// The same for results that lie side by side in memory: partial[chunk][result].
 template <typename Op, typename T, typename Acc>
 void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   int64_t width = l.kept.sizes.back();
@@ -197,7 +199,7 @@ void Reduce(const T* x, const Layout& l, Y* y, Finish finish) {
   int64_t chunk = l.inner_reduced ? kChunk : kRows;
   int64_t chunks = std::max<int64_t>(DivideUp(l.reduced.n, chunk), 1);
   std::vector<Acc> partial(static_cast<size_t>(l.kept.n * chunks));
-  // Where partial result c of a result lies.
+  // The place of partial result c of a result.
   int64_t result_step = l.inner_reduced ? chunks : 1;
   int64_t chunk_step = l.inner_reduced ? 1 : l.kept.n;
   if (l.inner_reduced) {
@@ -267,8 +269,8 @@ struct ProdOp {
     return a * b;
   }
 };
-// NaN, once in acc, stays: comparisons with it are false. | and not ||, which
-// would keep loops from being vectorised.
+// Once acc is NaN it stays NaN, because comparisons with NaN are false. || in
+// place of | would keep loops from being vectorized.
 struct MaxOp {
   static constexpr int64_t kWidth = kCompareLanes;
   template <typename T>
@@ -335,7 +337,7 @@ void ReduceMean(KernelContext& ctx) {
   });
 }
 
-// y = finish(sum) with the sum in double for integers too.
+// y = finish(sum), where the sum is in double also for integers.
 template <typename Op, typename Finish>
 void ReduceInDouble(KernelContext& ctx, Finish finish) {
   const Tensor& x = Operand(ctx, 0);
@@ -360,7 +362,7 @@ void ReduceLogSum(KernelContext& ctx) {
   ReduceInDouble<SumOp>(ctx, [](double v) { return std::log(v); });
 }
 
-// log(sum(e^x)) = m + log(sum(e^(x-m))) with m the largest x, or 0 where that
+// log(sum(e^x)) = m + log(sum(e^(x-m))), where m is the largest x, or 0 if that
 // is not finite.
 template <typename T>
 void LogSumExp(const Tensor& x, const Layout& l, T* y) {
@@ -420,7 +422,7 @@ void ReduceExtreme(KernelContext& ctx) {
   Layout l = LayoutOf(ctx, x);
   Tensor y = Result(ctx, 0, x.dtype(), l.shape);
   if (x.dtype() == DType::kBool) {
-    // As bytes that are 0 or 1, whatever stands for true in x.
+    // As bytes of 0 or 1, whichever byte stands for true in x.
     std::vector<uint8_t> bytes(x.bytes());
     Map(static_cast<const uint8_t*>(x.raw()), bytes.data(), x.size(),
         [](uint8_t v) { return static_cast<uint8_t>(v != 0); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same elements under another shape. A plan aliases operand and result;
-// these kernels copy for those who have no plan.
+// The same elements under another shape. A plan makes the result an alias of
+// the operand; these kernels copy for callers without a plan.
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Resize as of opset 19. Every mode is a product over the axes, so each axis
-// has a table (which elements, with which weights) and they are applied in
-// turn. Formulas: ONNX's operator documentation and
+// has a table (elements and their weights), and the tables are applied one
+// after the other. Formulas: ONNX's operator documentation and
 // onnx/reference/ops/op_resize.py.
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ struct ResizeAxis {
   }
 };
 
-// The weighted elements that make one element of the result; none: the
+// The weighted elements that make one element of the result; none: it is the
 // extrapolation value.
 struct Taps {
   std::vector<int64_t> index;
@@ -95,7 +95,7 @@ void SizesFromScales(const KernelContext& c, const std::vector<int64_t>& axes,
   for (size_t k = 0; k < axes.size(); ++k) {
     ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
     axis.scale = scales[k];
-    // In float, as ONNX's shape inference does it.
+    // In float, like ONNX's shape inference.
     axis.length =
         static_cast<float>(axis.from) * static_cast<float>(axis.scale);
     Check(axis.scale > 0 && axis.length < 0x1p60, "[", c.Where(),
@@ -222,7 +222,7 @@ Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
   }
   double reach = options.mode == Mode::kLinear ? 1 : 2;
   double shrink = options.antialias ? std::min(axis.scale, 1.0) : 1.0;
-  // Further outside nothing changes any more.
+  // Positions further outside give the same result.
   double margin = reach / shrink + 2;
   x = std::clamp(x, -margin, last + margin);
   auto clamp = [&](double index) {
@@ -231,7 +231,7 @@ Taps TapsOf(const ResizeOptions& options, const ResizeAxis& axis, int64_t i) {
   if (options.mode == Mode::kNearest) {
     return {{clamp(NearestOf(options.nearest, x))}, {1}};
   }
-  // The element to the left of x, and as many around it as the kernel covers.
+  // The element to the left of x, and all around it that the kernel covers.
   double left = std::ceil(x) - 1;
   double start = std::floor(-reach / shrink) + 1;
   Taps taps;

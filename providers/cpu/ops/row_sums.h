@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums over the rows of a matrix that a kernel takes beside its other result.
+// Sums over the rows of a matrix, which a kernel computes beside its other
+// result.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +10,12 @@
 #include "providers/cpu/tasks.h"
 namespace onnx_fp8 {
 
-// Rows that one partial sum covers; a fixed number, so that the sums do not
+// The number of rows of one partial sum. It is fixed, so that the sums do not
 // depend on the number of threads.
 inline constexpr int64_t kRowsPerSum = 64;
 
-// to[i] = the sum of `count` partial sums, each of n columns, one after the
-// other in memory.
+// to[i] = the sum of `count` partial sums, each of n columns, which lie one
+// after the other in memory.
 template <typename T>
 void AddUpRowSums(const double* sums, int64_t count, int64_t n, T* to) {
   ParallelFor(n, std::max<int64_t>(kGrain / (count + 1), 64),

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kColumns = 256;  // columns side by side
 
-// fn(outer, column, columns) for blocks of columns of an (outer, n, inner)
-// tensor, on all threads.
+// Calls fn(outer, column, columns) for blocks of columns of an (outer, n,
+// inner) tensor, on all threads.
 template <typename Fn>
 void ForColumns(const AxisView& v, Fn fn) {
   int64_t blocks = DivideUp(v.inner, kColumns);
@@ -27,8 +27,8 @@ void ForColumns(const AxisView& v, Fn fn) {
               });
 }
 
-// True if v comes before `best`: NaN before all numbers, then the larger
-// (kMax) or the smaller; of equals the later one if `last`.
+// True if v comes before `best`: NaN before all numbers, then the larger number
+// (kMax) or the smaller; of equal ones the later one if `last`.
 template <bool kMax, typename T>
 bool Wins(T v, T best, bool last) {
   if (v != v || best != best) return v != v && (last || best == best);

@@ -51,8 +51,8 @@ void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
   }
 }
 
-// y[offset(i) + j] = combine(that, updates[i * block + j]) for i < count, j <
-// block; offset is called once per i, in order.
+// y[offset(i) + j] = combine(the old value, updates[i * block + j]) for i <
+// count, j < block; offset is called once per i, in order.
 template <typename Offset>
 void Update(KernelContext& c, int64_t count, int64_t block,
             const Offset& offset, Tensor& y) {
@@ -137,8 +137,8 @@ void ScatterND(KernelContext& c) {
         ToString(updates.shape()));
   Tensor& y = CopyOfData(c);
   if (updates.size() == 0) return;
-  // All are checked before the first update; an in-place result must not be
-  // left half changed.
+  // All indices are checked before the first update: an in-place result must
+  // not be left half changed.
   std::vector<int64_t> values = ToInts(indices), strides = Strides(sizes);
   std::vector<int64_t> offsets(static_cast<size_t>(count), 0);
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -153,8 +153,8 @@ void ScatterND(KernelContext& c) {
 }  // namespace
 
 void RegisterScatter(KernelRegistry& r) {
-  // In place means element by element: repeated and permuted indices only touch
-  // the copy of the data, never the updates.
+  // The result may lie in the data's memory, but never in that of the updates:
+  // indices may repeat and permute elements.
   r.Add("ScatterElements", ScatterElements, {.in_place = {{0, 0}}});
   r.Add("ScatterND", ScatterND, {.in_place = {{0, 0}}});
   r.Add("Scatter", ScatterElements, {.in_place = {{0, 0}}});

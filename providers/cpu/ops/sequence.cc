@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops over positions: which elements are set, largest, distinct.
+// Ops that deal with positions: which elements are set, largest, distinct.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -14,14 +14,14 @@
 namespace onnx_fp8 {
 namespace {
 
-// A total order, which sorting needs: NaN is larger than all numbers.
+// Sorting needs a total order, so NaN is larger than all numbers.
 template <typename T>
 bool Before(T a, T b) {
   return a < b || (b != b && a == a);
 }
 
-// Small floats as float, everything else as it is; order and equality of the
-// elements stay.
+// Small floats become float, everything else stays; order and equality of the
+// elements do not change.
 Tensor Comparable(const Tensor& x) {
   DType dtype = x.dtype();
   if (dtype == DType::kBool) return ConvertTo(x, DType::kUInt8);
@@ -79,7 +79,7 @@ void Trilu(KernelContext& c) {
                     const T* xr = from + row * columns;
                     T* yr = to + row * columns;
                     // Columns from `cut` on lie above the diagonal (upper), or
-                    // beyond what stays (lower).
+                    // to the right of the kept ones (lower).
                     int64_t cut = row % rows + k + (upper ? 0 : 1);
                     cut = std::clamp<int64_t>(cut, 0, columns);
                     std::fill(upper ? yr : yr + cut,
@@ -92,8 +92,8 @@ void Trilu(KernelContext& c) {
   });
 }
 
-// Positions of the k first elements of a line in the wanted order; of equal
-// ones the lower position comes first.
+// Positions of the first k elements of a line in the wanted order; of equal
+// elements the one at the lower position comes first.
 template <typename T>
 void TopOfLine(const T* x, int64_t step, bool largest, int64_t k,
                std::vector<int64_t>& order) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Softmax and its kin along one axis of x seen as (outer, n, inner).
+// Softmax and related ops along one axis of x, seen as (outer, n, inner).
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -17,9 +17,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// fn(const T* const* in, T* out) for every slice along the axis of kOperands
-// operands and of the result, all of one shape, on all threads. Slices that are
-// not contiguous are copied in and out.
+// Calls fn(const T* const* in, T* out) for every slice along the axis, on all
+// threads. It has kOperands operands and a result, all of one shape. Slices
+// that are not contiguous are copied in and out.
 template <typename T, size_t kOperands, typename Fn>
 void ForSlices(const AxisView& v, const T* const (&in)[kOperands], T* out,
                Fn fn) {

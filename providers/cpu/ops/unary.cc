@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops over one operand, element by element.
+// Ops with one operand, element by element.
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -26,8 +26,8 @@ void NumericMap(KernelContext& ctx, F f) {
   });
 }
 
-// The same for float and double by a function of the C++ library, which GCC
-// does not vectorise.
+// The same for float and double, by a function of the C++ library, which GCC
+// does not vectorize.
 template <typename F>
 void LibraryMap(KernelContext& ctx, F f) {
   const Tensor& x = Operand(ctx, 0);
@@ -37,7 +37,7 @@ void LibraryMap(KernelContext& ctx, F f) {
   });
 }
 
-// -x in the type's own width; the smallest integer stays itself.
+// -x in the type's own width; the smallest integer is its own negative.
 template <typename T>
 T Negative(T x) {
   if constexpr (std::is_integral_v<T>) {

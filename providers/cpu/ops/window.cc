@@ -9,7 +9,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Keeps sums of products of two sizes inside int64.
+// Keeps sums of products of two sizes within int64.
 constexpr int64_t kLargest = int64_t{1} << 30;
 
 // The attribute `key`, one entry per spatial axis and end, each in
@@ -28,7 +28,7 @@ std::vector<int64_t> AxisAttribute(const KernelContext& c, const char* key,
   return values;
 }
 
-// Everything but `pad`, `pad_end` and the side that is computed.
+// The window without `pad`, `pad_end` and the side that is computed.
 Window WithoutPads(const KernelContext& c, const Shape& x,
                    const std::vector<int64_t>& kernel) {
   Window w;
@@ -107,7 +107,7 @@ Window WindowOver(const KernelContext& c, const Shape& x,
           ToString(x));
     int64_t& out = w.out[axis];
     out = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
-    // The last window must not start in the padding (ONNX, PyTorch).
+    // The last window must not start in the padding behind x (ONNX, PyTorch).
     if (ceil_mode && (out - 1) * stride >= in + w.pad[axis]) --out;
   }
   return w;
@@ -133,7 +133,7 @@ Window TransposedWindow(const KernelContext& c, const Shape& x,
     if (given) {
       w.in[axis] = sizes[static_cast<size_t>(i)];
       int64_t total = std::max<int64_t>(full - w.in[axis], 0);
-      // ONNX: all modes but SAME_UPPER put the larger half first.
+      // ONNX: all modes except SAME_UPPER put the larger half first.
       SplitPad(mode == AutoPad::kSameUpper ? mode : AutoPad::kSameLower, total,
                axis, w);
       continue;

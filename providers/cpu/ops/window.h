@@ -10,8 +10,8 @@
 
 namespace onnx_fp8 {
 
-// Three spatial axes, outermost first; where the tensors have fewer, the first
-// ones are of size 1. On each axis tap k of output position o reads input
+// Three spatial axes, outermost first; if the tensors have fewer, the first
+// ones have size 1. On each axis, tap k of output position o reads input
 // position o · stride + k · dilation - pad, which may lie outside.
 struct Window {
   using Axes = std::array<int64_t, 3>;
@@ -40,8 +40,8 @@ Window WindowOver(const KernelContext& c, const Shape& x,
 Window TransposedWindow(const KernelContext& c, const Shape& x,
                         const std::vector<int64_t>& kernel);
 
-// First and last + 1 output position of one axis whose tap k lies inside the
-// input.
+// The first and last + 1 output position of one axis for which tap k lies
+// inside the input.
 struct TapRange {
   int64_t begin, end;
 };

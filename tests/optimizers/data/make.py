@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes traces.safetensors: 20 steps of PyTorch's optimizers in float64 on two
-parameters with given gradients. Needs torch; the tests need the file only.
+parameters with given gradients. Needs torch; the tests need only the file.
 
 <case>.start.<i> (n,), <case>.grads.<i> (20,n), <case>.params.<i> (20,n) and
 <case>.norms (20,): parameters after each step, gradient norms before clipping.
@@ -37,7 +37,7 @@ def main():
         params = [torch.nn.Parameter(torch.randn(n, dtype=torch.float64))
                   for n in SIZES]
         grads = [torch.randn(STEPS, n, dtype=torch.float64) for n in SIZES]
-        # Gradients of very different size, so that epsilon and clipping count.
+        # Gradients of very different sizes, so that epsilon and clipping matter.
         for g in grads:
             g *= torch.logspace(-4, 1, STEPS, dtype=torch.float64)[:, None]
         opt = optimizer(params, **settings)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The amax that a producer measures (KernelTraits::measures) is that of a pass
-// over its result.
+// The amax that a producer measures (KernelTraits::measures) must equal the
+// amax of a pass over its result.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,10 +21,10 @@ namespace {
 struct Producer {
   const char* name;
   const char* node;  // of the inputs below
-  int results = 1;   // that it measures
+  int results = 1;   // the number of results that it measures
 };
 
-// Larger than a task and a cached piece, and no multiple of either.
+// Larger than a task and than a cached piece, and no multiple of either.
 const char kInputs[] = R"(graph "g" opset 24
 input x: float[3,67,200]
 input z: float[3,67,200]
@@ -116,7 +116,7 @@ std::string TextOf(const Producer& p) {
   return text;
 }
 
-// Random feeds; `strange` is put somewhere into x, unless it is 0.
+// Random feeds; unless `strange` is 0, it is put somewhere into x.
 TensorMap Feeds(const Graph& graph, float strange) {
   TensorMap feeds;
   uint64_t seed = 1;
@@ -173,7 +173,7 @@ TEST_P(MeasuredAmax, IsThatOfAPassOverTheResult) {
 INSTANTIATE_TEST_SUITE_P(All, MeasuredAmax, testing::ValuesIn(kProducers),
                          [](const auto& info) { return info.param.name; });
 
-// Another result than those that the kernel measures: of one pass over it.
+// A result that its kernel does not measure needs a pass of its own.
 TEST(MeasuredAmaxList, HasNoOtherResults) {
   std::shared_ptr<Graph> graph = ParseGraph(std::string(kInputs) + R"(
 dx: float[3,67,200], ds: float[200] = onnx_fp8.RMSNormGrad<axis=2, epsilon=1e-05>(x, z, w)
@@ -188,7 +188,7 @@ output ds
   EXPECT_EQ(*results.at("amax").data<float>(), AmaxOfAll(results.at("ds")));
 }
 
-// All kernels that say that they measure are in the list.
+// The list has all kernels that say that they measure.
 TEST(MeasuredAmaxList, IsComplete) {
   std::set<std::string> measuring, tested;
   auto provider = MakeCpuProvider();

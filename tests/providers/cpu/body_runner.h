@@ -9,12 +9,12 @@
 
 namespace onnx_fp8 {
 
-// Runs one node of ours by its body, on the CPU kernels of ONNX's ops.
+// Runs the body of one of our nodes on the CPU kernels of ONNX's ops.
 std::vector<Tensor> RunBody(const std::string& op,
                             const std::vector<Tensor>& inputs,
                             const Attributes& attributes, size_t outputs);
 
-// Expects the same bits of the body and of our kernel.
+// Expects that the body and our kernel give the same bits.
 void ExpectBodyAndKernelAgree(const std::string& op,
                               const std::vector<Tensor>& inputs,
                               const Attributes& attributes, size_t outputs);
@@ -24,8 +24,8 @@ struct Operand {
   std::optional<Shape> shape;
 };
 
-// What inference alone knows of a node's outputs, as "dtype[shape]"; "?" where
-// the shape is unknown.
+// The facts about a node's outputs that inference alone finds, as
+// "dtype[shape]"; "?" if the shape is unknown.
 std::vector<std::string> Inferred(const std::string& op,
                                   const std::vector<Operand>& inputs,
                                   const Attributes& attributes, size_t outputs);

@@ -9,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// Those that this machine can run: there is at least kPortable. Says which
-// ones are left out: their loops are tested where a machine has them.
+// The instruction sets that this machine can run; at least kPortable. Reports
+// the others as left out: their loops are tested on machines that have them.
 inline std::vector<Isa> RunnableIsas() {
   std::vector<Isa> isas;
   std::string others;
@@ -27,7 +27,7 @@ inline std::vector<Isa> RunnableIsas() {
   return isas;
 }
 
-// Until its end everything runs with `isa`.
+// While this object lives, everything runs with `isa`.
 class WithIsa {
  public:
   explicit WithIsa(Isa isa) { ForceIsa(Name(isa)); }

@@ -25,7 +25,7 @@ inline Tensor RunNode1(const std::string& op, const std::vector<Tensor>& inputs,
   return RunNode(op, inputs, std::move(attributes), 1, domain)[0];
 }
 
-// The message of the Error that the node must end in; "" if it does not.
+// The message of the Error in which the node must end; "" if it does not.
 std::string ErrorOf(const std::string& op, const std::vector<Tensor>& inputs,
                     Attributes attributes = {}, size_t outputs = 1,
                     const std::string& domain = "");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one case of bad input is, and the small model that most of them spoil."""
+"""The form of a case of bad input, and the small model that most cases spoil."""
 import dataclasses
 import functools
 import pathlib
@@ -20,8 +20,8 @@ CLASSES = 3
 class Case:
     """`make(folder)` writes the files and returns the command line, which runs in that folder.
 
-    The program must exit with `code` and print one error that holds all of `words`; it may write files named in
-    `leaves` and no others.
+    The program must exit with `code` and print one error that contains all of `words`; it may write the files
+    named in `leaves` and no others.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Case:
 
 
 class Cases(list):
-    """The cases of one module; `cases("words", ...)` decorates a function that is one."""
+    """The cases of one module; `cases("words", ...)` decorates a function that makes a case."""
 
     def __call__(self, *words, code=1, **options):
         def add(make):
@@ -60,7 +60,7 @@ def linear_nodes():
 
 
 def model(nodes=None, initializers=None, opset=18, functions=(), imports=(), inputs=None, outputs=None):
-    """y = x w + b, or what is given instead of its parts."""
+    """y = x w + b, or with the given parts in place of its own."""
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         linear_nodes() if nodes is None else nodes, "small",
@@ -87,7 +87,7 @@ def good(folder):
 
 
 def inspect(proto, folder):
-    """The command that looks at `proto`, with a size for its open axis."""
+    """The command that inspects `proto`, with a size for its open axis."""
     save(proto, folder / "m.onnx")
     return ["inspect", "m.onnx", "--shape", "batch=4"]
 

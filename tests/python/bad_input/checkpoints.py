@@ -17,7 +17,7 @@ ALONE = "; there is no other checkpoint"
 
 
 def sealed(manifest):
-    """As the program writes it: with a checksum of its own, so that an edit passes for the real thing."""
+    """As the program writes it, with a correct checksum, so that an edited manifest looks genuine."""
     manifest.pop("crc32", None)
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return {**manifest, "crc32": f"{zlib.crc32(text.encode()):08x}"}

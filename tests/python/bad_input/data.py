@@ -20,7 +20,7 @@ def using(folder, name="d.npz", **flags):
 
 
 def npz(folder, **changes):
-    """d.npz: the good arrays with these changes; None leaves one out."""
+    """d.npz: the good arrays with these changes; None omits an array."""
     merged = {**arrays(), **changes}
     np.savez(folder / "d.npz", **{k: v for k, v in merged.items() if v is not None})
 
@@ -102,7 +102,7 @@ def npz_whose_arrays_share_bytes(folder):
 
 @cases("[d.npz: x.npy] expected at most 256 bytes of inflated arrays, got more: --budget arrays=N raises the budget")
 def npz_that_inflates_beyond_its_budget(folder):
-    """The labels fit, x does not; what is no input is not read."""
+    """The labels fit, x does not; arrays that are no input are not read."""
     good(folder)
     np.savez_compressed(folder / "d.npz", **arrays(), unused=np.zeros(1 << 20))
     return grad(folder, "--budget", "arrays=256", data="d.npz")

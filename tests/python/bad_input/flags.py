@@ -18,7 +18,7 @@ def training(*flags, **changes):
     return make
 
 
-# What only the step shows, whose folder is written by then.
+# For errors that only a step shows: the folder is already written then.
 BEGUN = ("run/config.json", "run/model/m.onnx")
 
 

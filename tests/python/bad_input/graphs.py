@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose nodes make no sense: each message names the node."""
+"""Models with impossible nodes: each message names the node."""
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -126,7 +126,7 @@ def product_of_shapes_that_do_not_fit(folder):
 
 @cases("[Reshape shape]", "incompatible shapes", "; inputs: x float[4,5], to int64[2]")
 def reshape_that_fits_no_batch(folder):
-    """Only the concrete batch shows it."""
+    """Only the concrete batch shows the error."""
     return inspect(through(node("Reshape", ["x", "to"], ["y"], "shape"), more=constants(to=[3, -1])), folder)
 
 

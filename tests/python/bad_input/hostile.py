@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files that are made to bring a reader down: each command refuses them by name of the node or function."""
+"""Small files that are made to crash a reader: each command refuses them and names the node or function."""
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -16,7 +16,7 @@ MODELS = {}  # every proto of this module, by name
 
 
 def refused(*words, by=("inspect", "run", "train"), flags=()):
-    """`refused("words", ...)` decorates a function that makes a model; the commands `by` with `flags` refuse it."""
+    """`refused("words", ...)` decorates a function that makes a model; the commands in `by` refuse it, with `flags`."""
     def add(make_model):
         name = make_model.__name__
         MODELS[name] = make_model
@@ -394,10 +394,10 @@ def operator_of_another_domain():
     return through(node("Normalizer", ["h"], ["y"], domain="ai.onnx.ml"), imports=[helper.make_opsetid("ai.onnx.ml", 4)])
 
 
-# ---- what would take hours or all memory
+# ---- models that would take hours or all memory
 
 def over(name, unit, amount, where, lowered=True):
-    """`refused` with the message of a budget, which is lowered to `amount` or has it by default."""
+    """`refused` with the message of a budget, which is `amount`, lowered or by default."""
     return refused(f"{where}] expected at most {amount} {unit}, got more: --budget {name}=N raises the budget \"{name}\"",
                    flags=["--budget", f"{name}={amount}"] if lowered else ())
 
@@ -407,7 +407,7 @@ CONSTANTS, WORK = "bytes of folded constants", "operations of folding"
 
 
 def loop(trips, *nodes, goes="go", more=()):
-    """y is h after so many turns of the nodes, which make `next` of `v`; the loop goes on while `goes`."""
+    """y is h after some turns of the nodes, which compute `next` from `v`; the loop goes on while `goes`."""
     value = helper.make_tensor_value_info
     body = helper.make_graph(
         [*nodes, node("Identity", [goes], ["goes"])], "body",
@@ -432,7 +432,7 @@ def loop_that_could_end():
 
 @over("visits", VISITS, "20k", "[If choose")
 def branches_in_a_loop():
-    """What decides each of them goes back to the first."""
+    """The condition of each iteration depends on all iterations before it."""
     info = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
     branches = [helper.make_graph([node(op, ["v"], ["r"])], op, [], [info]) for op in ("Relu", "Tanh")]
     return loop(1000, node("ReduceMax", ["v"], ["m"], keepdims=0), node("Cast", ["m"], ["c"], to=TensorProto.BOOL),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are no ONNX model, and models whose tensors or header are malformed."""
+"""Files that are no ONNX model, and models with malformed tensors or headers."""
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -17,7 +17,7 @@ def raw(name, dims, data, dtype=TensorProto.FLOAT):
 
 
 def with_weight(weight):
-    """The good model with `weight` instead of its w."""
+    """The good model with `weight` in place of its w."""
     return model(initializers=[weight, *tensors({"b": weights()["b"]})])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Static scales: what `calibrate` can't find, and files and folders that hold none for this model."""
+"""Static scales: scales that `calibrate` can't find, and files and folders without scales for this model."""
 import json
 
 from bad_input.case import Cases, cut, good, good_run, train
@@ -22,7 +22,7 @@ def holding(**changes):
 
 
 def given(folder, content):
-    """The command that trains by scales.json, which holds `content`."""
+    """The command that trains with scales.json, which holds `content`."""
     good(folder)
     (folder / "scales.json").write_text(content if isinstance(content, str) else json.dumps(content))
     return train(*STATIC, "scales.json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights to start from (--init) that are not the model's."""
+"""Initial weights (--init) that do not belong to the model."""
 import numpy as np
 from safetensors.numpy import save_file
 

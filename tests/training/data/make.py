@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files beside it with NumPy and safetensors, so that the readers
-are held against their formats' own implementations: make.py, no arguments."""
+are compared with their formats' own implementations: make.py, no arguments."""
 import io
 import pathlib
 import zipfile

@@ -22,7 +22,8 @@ struct Blocks {
   int64_t rows, columns;
 };
 
-// Tensor, rows, columns, 1 x 128 and its like, and what divides nothing.
+// Tensor, rows, columns, 1 x 128 and similar blocks, and sizes that divide
+// nothing.
 const Blocks kBlocks[] = {{0, 0},   {1, 0},     {0, 1},   {1, 128},
                           {128, 1}, {128, 128}, {1, 32},  {32, 1},
                           {2, 3},   {0, 5},     {150, 7}, {1000, 1000}};
@@ -197,8 +198,8 @@ TEST(QuantizeBlock, ScalesArePowersOfTwoRoundedUpOrByTheFormatsExponent) {
     DType to;
     float up, floor;
   };
-  // 448 = 1.75 · 2^8: just above it the rounded scale doubles, but the floor's
-  // does only at 512.
+  // 448 = 1.75 · 2^8: just above it the rounded scale doubles, but the scale of
+  // FLOOR doubles only at 512.
   const Case kCases[] = {{448.0f, DType::kE4M3, 1, 1},
                          {0x1.c00002p8f, DType::kE4M3, 2, 1},
                          {0x1.fffffep8f, DType::kE4M3, 2, 1},
@@ -264,7 +265,7 @@ TEST(QuantizeBlock, KernelEqualsBody) {
                          {DType::kE5M2, 2, DType::kE8M0}};
   for (const Tensor& x : ManyTensors()) {
     for (const Blocks& b : kBlocks) {
-      // The blocks' shapes and special values need not all meet.
+      // Not every shape of blocks needs every special value.
       if (x.dim(0) == 9 && b.columns != 3 && b.columns != 0) continue;
       for (const Rule& rule : kRules) {
         ExpectBodyAndKernelAgree("QuantizeBlock", {x}, AttributesOf(b, rule),

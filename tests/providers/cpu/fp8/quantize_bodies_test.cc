@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The FP8 ops' kernels against their bodies, both on the CPU provider. (Other
-// engines run the bodies in tests/python/test_quantize_bodies.py.)
+// Compares the FP8 ops' kernels with their bodies, both on the CPU provider.
+// (Other engines run the bodies in tests/python/test_quantize_bodies.py.)
 #include <gtest/gtest.h>
 
 #include <limits>

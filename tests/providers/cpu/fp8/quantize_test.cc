@@ -115,7 +115,7 @@ TEST(Quantize, RefusesWhatDoesNotFit) {
   EXPECT_THROW(run({x, x}, To(DType::kE4M3)), Error);
 }
 
-// Signal to noise of the cast of normal data: torchao's measure, in decibels.
+// Signal to noise of a cast of normal data, in decibels: torchao's measure.
 TEST(QuantizeTensor, KeepsTheSignalOfNormalData) {
   Tensor x = RandomNormal({512, 512}, 11);
   Quantized r = RunQuantize(x, DType::kE4M3);
@@ -150,7 +150,7 @@ Updated Update(const std::vector<float>& amax, std::vector<float> history,
 
 // The case list of TransformerEngine's kernel_bulk, with real = q · scale.
 TEST(UpdateScale, RollsAndCountsExactlyTheHistory) {
-  // The 9 that is dropped does not count; the 8 counts once more, then goes.
+  // The dropped 9 does not count; the 8 counts once more, then it is dropped.
   Updated r = Update({4}, {9, 8, 2}, {1});
   EXPECT_EQ(r.history, (std::vector<float>{0, 2, 4}));
   EXPECT_EQ(r.scale, std::vector<float>{8.0f / 448});
@@ -184,7 +184,7 @@ TEST(UpdateScale, InfinityInTheWindowFreezesTheScaleUntilItLeaves) {
   for (float bad : {kInf, kNaN}) {
     Updated r = Update({4}, {0, 1, bad}, {5});
     EXPECT_EQ(r.scale, std::vector<float>{5});
-    r = Update({2}, r.history, r.scale);  // counted a last time
+    r = Update({2}, r.history, r.scale);  // it counts for the last time
     EXPECT_EQ(r.scale, std::vector<float>{5});
     EXPECT_EQ(r.history, (std::vector<float>{0, 4, 2}));
     r = Update({2}, r.history, r.scale);

@@ -80,8 +80,8 @@ std::vector<double> Values(const Quantized& x) {
   return values;
 }
 
-// Higham's bound of an fp32 sum of K products (3.1), with a rounding of each
-// operand, of the scales' product, of the scaled sum and of the bias.
+// Higham's bound of an fp32 sum of K products (3.1), plus one rounding each of
+// the operands, the scales' product, the scaled sum and the bias.
 void ExpectClose(const Tensor& y, const Quantized& a, const Quantized& b,
                  bool ta, bool tb, const Tensor& bias) {
   std::vector<double> x = Values(a), w = Values(b);
@@ -115,8 +115,9 @@ struct Sizes {
 const Sizes kSizes[] = {{1, 1, 1},     {3, 5, 7}, {17, 130, 33}, {40, 31, 9},
                         {37, 400, 65}, {5, 0, 3}, {0, 5, 3},     {4, 5, 0}};
 
-// Blocks along the outer axis and along K, of both operands: rows and columns,
-// the usual blocks, the MX formats', and depths that go into no partial sum.
+// Blocks of both operands along the outer axis and along K: rows and columns,
+// the usual blocks, those of the MX formats, and depths that fit no partial
+// sum.
 struct Form {
   int64_t am, ak, bk, bn;
 };
@@ -140,7 +141,7 @@ void ForCases(Fn fn) {
     for (const Form& f : kForms) {
       for (Scales scales :
            {Scales::kAny, Scales::kPowersOfTwo, Scales::kE8M0}) {
-        // All orientations, formats and kinds, but not each with each.
+        // All orientations, formats and kinds, but not all combinations.
         ++count;
         bool ta = count % 2 != 0, tb = count / 2 % 2 != 0;
         DType format = count % 5 < 3 ? DType::kE4M3 : DType::kE5M2;
@@ -209,7 +210,8 @@ TEST(ScaledMatMulBlock, OneScaleEachIsScaledMatMul) {
   EXPECT_TRUE(Identical(Product(a, b, 0, 0, bias), y));
 }
 
-// A tensor's scalar beside scales of columns; leading axes of a are rows.
+// A scalar for one operand and columns' scales for the other; leading axes of a
+// are rows.
 TEST(ScaledMatMulBlock, MixesAScalarWithBlocks) {
   for (Blocks blocks : {Blocks{0, 1}, Blocks{32, 1}, Blocks{3, 2}}) {
     Quantized a = Random({2, 3, 70}, {0, 0}, Scales::kScalar, DType::kE5M2, 1);
@@ -224,8 +226,7 @@ TEST(ScaledMatMulBlock, MixesAScalarWithBlocks) {
   }
 }
 
-// Where the values are all ones, sums of powers of two are exact, however they
-// are taken.
+// If all values are one, sums of powers of two are exact in any order.
 TEST(ScaledMatMulBlock, TakesEveryBlocksOwnScale) {
   Tensor ones = Tensor::Allocate(DType::kE4M3, {3, 160});
   for (int64_t i = 0; i < ones.size(); ++i) {
@@ -256,7 +257,7 @@ TEST(ScaledMatMulBlock, TakesEveryBlocksOwnScale) {
   }
 }
 
-// Powers of two beyond what bfloat16 takes go another way.
+// Powers of two outside bfloat16's range take another way.
 TEST(ScaledMatMulBlock, ExtremeScales) {
   for (float s :
        {0x1p-126f, 0x1p-111f, 0x1p-110f, 0x1p100f, 0x1p111f, 0x1p112f}) {
@@ -279,7 +280,7 @@ TEST(ExactInBFloat16, OnlyPowersOfTwoInItsRange) {
   }
 }
 
-// Every code times the smallest and the largest scale there is.
+// Every code times the smallest and the largest possible scale.
 TEST(DequantizeToBFloat16, IsExact) {
   Tensor q = Tensor::Allocate(DType::kE4M3, {4, 64});
   for (int64_t i = 0; i < 256; ++i) {

@@ -31,7 +31,7 @@ Tensor Product(const Quantized& a, const Quantized& b, int64_t ta, int64_t tb,
                  kDomain)[0];
 }
 
-// The decoded codes as a matrix: all axes but the last are one.
+// The decoded codes as a matrix: all axes but the last are joined.
 Tensor Matrix(const Quantized& x) {
   int64_t rows = 1;
   for (int64_t axis = 0; axis < x.q.rank() - 1; ++axis) rows *= x.q.dim(axis);
@@ -89,8 +89,8 @@ double Decibels(const Tensor& exact, const Tensor& x) {
   return 10 * std::log10(signal / noise);
 }
 
-// A linear layer's three products; more signal than this would mean that
-// something was not quantised.
+// A linear layer's three products. More signal than this would mean that
+// something was not quantized.
 TEST(ScaledMatMul, KeepsTheSignalOfALinearLayer) {
   int64_t m = 256, k = 192, n = 128;
   Tensor x = RandomNormal({m, k}, 1), w = RandomNormal({k, n}, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeTensor and QuantizeBlock against what torchao makes of the same
+// Compares QuantizeTensor and QuantizeBlock with torchao's results for the same
 // tensors: data/torchao.npz, written by data/make_torchao.py.
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ std::vector<Case> ReadCases() {
   return cases;
 }
 
-// Elements that are not bit for bit the same.
+// The number of elements that are not the same bit for bit.
 int64_t Different(const Tensor& a, const Tensor& b) {
   EXPECT_EQ(a.bytes(), b.bytes());
   int64_t count = 0;
@@ -77,7 +77,7 @@ TEST(Torchao, EveryCodeAndEveryScaleIsTheSame) {
     scales += c.scale.size();
     rules.insert(c.name.substr(c.name.find('.')));
   }
-  // Of 12 tensors by tensors, rows and columns, of one by the MX formats and by
+  // 12 tensors by tensors, rows and columns; one by the MX formats and by
   // blocks of 128.
   EXPECT_EQ(rules.size(), 23u);
   EXPECT_GT(codes, 400000);

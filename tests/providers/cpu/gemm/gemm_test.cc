@@ -44,8 +44,8 @@ double At(const Tensor& t, bool transposed, int64_t i, int64_t j) {
   return DoubleAt(t, transposed ? j * t.dim(1) + i : i * t.dim(1) + j);
 }
 
-// Bound of an fp32 sum of k products: k · 2^-24 · Σ|a||b| (Higham, 3.1); the
-// sum in double is exact beside it.
+// Bound of an fp32 sum of k products: k · 2^-24 · Σ|a||b| (Higham, 3.1). The
+// sum in double is exact in comparison.
 void ExpectProduct(const Tensor& c, const Tensor& a, bool ta, const Tensor& b,
                    bool tb, double scale, const Tensor& bias) {
   int64_t k = ta ? a.dim(0) : a.dim(1);
@@ -66,13 +66,13 @@ void ExpectProduct(const Tensor& c, const Tensor& a, bool ta, const Tensor& b,
   }
 }
 
-// The last ones: deeper, higher and wider than a block of every kernel.
+// The last sizes are deeper, higher and wider than a block of every kernel.
 const int64_t kSizes[][3] = {{1, 1, 1},      {1, 17, 3},     {5, 1, 9},
                              {3, 33, 2},     {16, 16, 16},   {17, 63, 31},
                              {64, 257, 65},  {130, 40, 129}, {31, 1100, 17},
                              {17, 1100, 31}, {530, 3, 201},  {201, 3, 530}};
 
-// Σ a(l)·b(l) over l of [0, depth) as the kernels add it up; `fused` or not.
+// Σ a(l)·b(l) over l of [0, depth) in the kernels' order; `fused` or not.
 float InOrder(int64_t depth, bool fused, auto&& a, auto&& b) {
   float sum = 0;
   for (int64_t l = 0; l < depth; ++l) {
@@ -81,7 +81,7 @@ float InOrder(int64_t depth, bool fused, auto&& a, auto&& b) {
   return sum;
 }
 
-// vdpbf16ps: fused, the odd one of each pair first.
+// vdpbf16ps: fused, the odd element of each pair first.
 float InPairs(int64_t depth, auto&& a, auto&& b) {
   float sum = 0;
   for (int64_t l = 0; l < depth; l += 2) {
@@ -91,7 +91,7 @@ float InPairs(int64_t depth, auto&& a, auto&& b) {
   return sum;
 }
 
-// TDPBF16PS: of each 32 the even ones and the odd ones by themselves.
+// TDPBF16PS: of each 32, even and odd elements are summed separately.
 float InTiles(int64_t depth, auto&& a, auto&& b) {
   float sum = 0;
   for (int64_t k = 0; k < depth; k += 32) {
@@ -112,8 +112,8 @@ float SumAs(const GemmKernels& kernels, int64_t depth, auto&& a, auto&& b) {
   return InOrder(depth, name != "portable", a, b);
 }
 
-// Every element of c, or of each row_step-th row, by the kernel's own
-// definition, bit for bit.
+// Compares every element of c, or of each row_step-th row, bit for bit with the
+// kernel's own definition.
 void ExpectBits(const GemmKernels& kernels, const GemmProblem& p,
                 const Tensor& c, const Tensor& a, const Tensor& b,
                 int64_t row_step = 1) {
@@ -160,7 +160,7 @@ TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
     for (auto [m, k, n] : kSizes) {
       for (DType da : kFormats) {
         for (DType db : kFormats) {
-          // All four orientations of each pair, but not with each size.
+          // All four orientations of each pair, but not for each size.
           bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
           Tensor a = Matrix(m, k, ta, 1, da), b = Matrix(k, n, tb, 2, db);
           Tensor bias = RandomNormal({n}, 3);
@@ -177,7 +177,7 @@ TEST(Gemm, EveryKernelFormatAndOrientationEqualsItsDefinition) {
   }
 }
 
-// A matrix inside a larger one that holds NaN around it.
+// A matrix inside a larger one that has NaN around it.
 struct Embedded {
   Embedded(const Tensor& inner, int64_t margin) {
     int64_t rows = inner.dim(0), columns = inner.dim(1);
@@ -223,7 +223,8 @@ TEST(Gemm, NothingAroundTheOperandsCounts) {
   }
 }
 
-// Either operand may be the one that is packed in slabs, and need several.
+// Either operand may be the one that is packed in slabs, and it may need
+// several.
 TEST(Gemm, EveryKernelMultipliesMoreThanASlab) {
   for (Isa isa : RunnableIsas()) {
     WithIsa with(isa);
@@ -295,7 +296,7 @@ TEST(Gemm, EveryKernelIsCloseToDouble) {
 
 TEST(Gemm, SmallFormatsGiveTheBitsOfTheirDecodedValues) {
   for (Isa isa : RunnableIsas()) {
-    if (isa > Isa::kAvx512) continue;  // those with another order of sums
+    if (isa > Isa::kAvx512) continue;  // kernels with another order of sums
     WithIsa with(isa);
     for (auto [m, k, n] : kSizes) {
       bool ta = (m + n) % 2 != 0, tb = k % 2 != 0;
@@ -417,7 +418,7 @@ TEST(Gemm, EmptySumsAndNonFiniteValues) {
   p.c = nullptr;
   Gemm(p);
 
-  // NaN · 0 is NaN, and an old NaN in c is not read.
+  // NaN · 0 is NaN; an old NaN in c is not read.
   std::vector<float> x = {nan, 1}, y = {0, 1};
   std::vector<float> z = {nan};
   p = {.m = 1, .n = 1, .k = 2, .c = z.data()};
@@ -463,8 +464,8 @@ TEST(Gemm, BatchesEqualSingleProducts) {
   }
 }
 
-// 0.5 x + 1 settles at 2; sums of bfloat16 pairs (0, 0.5), or of tiles of
-// zeros, grow by what a round adds.
+// 0.5 x + 1 settles at 2. Sums of bfloat16 pairs (0, 0.5), or of tiles of
+// zeros, grow by the amount that a round adds.
 TEST(Gemm, ArithmeticOnRegistersIsDone) {
   for (Isa isa : RunnableIsas()) {
     WithIsa with(isa);

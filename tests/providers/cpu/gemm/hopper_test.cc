@@ -19,7 +19,7 @@ namespace {
 double PowerOf(double x) { return std::ldexp(1.0, std::ilogb(x)); }
 double Cut(double x, double unit) { return std::trunc(x / unit) * unit; }
 
-// The sum of one element by hopper.h's words, in double.
+// The sum of one element as hopper.h describes it, in double.
 double Expected(const std::vector<double>& products, bool fast) {
   double result = 0, sum = 0;
   size_t depth = products.size();
@@ -104,7 +104,7 @@ TEST(Hopper, EverySumIsByItsDefinition) {
   }
 }
 
-// SageAttention2: what a sum holds below 14 bits is cut.
+// SageAttention2: bits of a sum below the 14th are cut.
 TEST(Hopper, SumsOfOnesEndWhereFourteenBitsEnd) {
   const int64_t k = 1 << 15;
   Tensor ones =
@@ -149,7 +149,7 @@ TEST(Hopper, ScaleBiasAndAccumulateAreGemms) {
   }
 }
 
-// Scales of depths are applied to what is promoted there.
+// Scales of a depth are applied to the sums promoted there.
 TEST(Hopper, ScalesMayVaryAlongK) {
   for (int64_t depth : {32, 128}) {
     Product x = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
@@ -175,7 +175,7 @@ TEST(Hopper, ScalesMayVaryAlongK) {
         ASSERT_EQ(x.c.data<float>()[i * 70 + j], sum) << depth;
       }
     }
-    // Without a depth they are those of whole rows and columns.
+    // Without a depth they are the scales of whole rows and columns.
     x.p.scale_depth = 0;
     HopperGemm(x.p);
     Product plain = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
@@ -203,7 +203,7 @@ TEST(Hopper, NaNAndInfinityStay) {
   EXPECT_TRUE(std::isnan(c[1]));
 }
 
-// Gemm takes this path when it is told to, for 8-bit operands only.
+// Gemm takes this path if it is told to, and only for 8-bit operands.
 TEST(Hopper, GemmTakesItOnlyWhereItIsMeant) {
   Product x = Make(4, 300, 9, DType::kE4M3, DType::kE4M3, false, false);
   Product floats = Make(4, 300, 9, DType::kFloat, DType::kE4M3, false, false);

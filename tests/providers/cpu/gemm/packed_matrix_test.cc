@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products with a packed matrix have the bits of Gemm().
+// Products with a packed matrix must have the bits of Gemm().
 #include "providers/cpu/gemm/packed_matrix.h"
 
 #include <gtest/gtest.h>
@@ -13,10 +13,11 @@
 namespace onnx_fp8 {
 namespace {
 
-// Depth beyond one layer of every kernel, and sizes that fit no tile.
+// Depth beyond one layer of every kernel, and sizes that are no multiples of
+// tiles.
 constexpr int64_t kDepth = 1100, kColumns = 75, kRows = 45;
 
-// M, K, N; parts of the packed matrix too.
+// M, K, N; some use only a part of the packed matrix.
 constexpr std::array<int64_t, 3> kProducts[] = {{kRows, kDepth, kColumns},
                                                 {kRows, 600, 64},
                                                 {14, 512, 32},

@@ -18,8 +18,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Every bf16 value, every rounding midpoint with its neighbours, and fp32 bit
-// patterns at random: mostly of the formats' range, some of any.
+// Every bf16 value, every rounding midpoint with its neighbors, and random fp32
+// bit patterns: most of them in the formats' range, some of any size.
 std::vector<float> ManyFloats() {
   std::vector<float> x;
   for (uint32_t i = 0; i < 65536; ++i) {
@@ -157,7 +157,7 @@ TEST(Float8Kernels, AmaxFindsTheLargestFiniteAndFlagsTheRest) {
   }
 }
 
-// Whichever thread comes last: its part must not replace that of the others.
+// The part of the last thread must not replace the parts of the others.
 TEST(Float8Kernels, EncodingAndMeasuringAtOnceIsBoth) {
   for (int64_t n : {0, 1, 4097, 100003}) {
     for (DType dtype : {DType::kE4M3, DType::kE5M2}) {

@@ -99,7 +99,7 @@ TEST(Activation, FollowsTheFormulasInFloatAndDouble) {
     ASSERT_EQ(z.dtype(), DType::kFloat);
     for (int i = 0; i < n; ++i) {
       double want = c.reference(DoubleAt(d, i));
-      // The formula for tanh-Gelu cancels where ours does not.
+      // The formula for tanh-Gelu cancels digits where ours does not.
       double noise = 5e-15 + 2e-15 * std::fabs(want);
       ASSERT_NEAR(DoubleAt(y, i), want, noise) << c.op << " " << DoubleAt(d, i);
       double from_float = c.reference(DoubleAt(f, i));

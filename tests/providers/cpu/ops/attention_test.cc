@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention and its gradient against their definition, written as loops in
-// double.
+// Compares Attention and its gradient with their definition, written as loops
+// in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -185,7 +185,7 @@ TEST(Attention, HiddenColumnsCountForNothing) {
   EXPECT_EQ(Doubles(Attend(q, k, v, Floats({3}, {-inf, 0, -inf})))[0], 7);
   // A row that sees nothing has no probabilities.
   EXPECT_TRUE(std::isnan(Doubles(Attend(q, k, v, Floats({1}, {-inf})))[0]));
-  // Scores far beyond what e^x can hold.
+  // Scores far beyond the range of e^x.
   EXPECT_EQ(Doubles(Attend(Floats({1, 1, 1}, {1000}), k, v))[0], 9);
 }
 

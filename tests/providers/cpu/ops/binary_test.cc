@@ -30,8 +30,8 @@ Tensor Bools(const std::vector<int>& values) {
 
 using Ints64 = std::vector<int64_t>;
 
-// Flat index into an operand of shape `shape` for the element of the result
-// with index `index`: NumPy's rule, axis by axis.
+// Flat index into an operand of shape `shape` for the element of the result at
+// `index`: NumPy's rule, axis by axis.
 int64_t BroadcastIndex(const Shape& shape, const Shape& index) {
   int64_t flat = 0;
   size_t skip = index.size() - shape.size();
@@ -192,7 +192,7 @@ TEST(Binary, Variadic) {
   EXPECT_THROW(RunNode("Sum", {}), Error);
 }
 
-// The plan lets output 0 be input 0; a third operand may be that too.
+// The plan lets output 0 be input 0; a third operand may be input 0 too.
 TEST(Binary, InPlaceSumReadsEachOperandBeforeItIsOverwritten) {
   Graph graph;
   Value* x = graph.AddInput("x", DType::kFloat, Shape{2});

@@ -71,8 +71,8 @@ TEST(Cast, SmallFloatsRoundAsTheirEncodersDo) {
 }
 
 TEST(Cast, DoublesAreRoundedOnce) {
-  // Just above the middle between 1 and the next value: as float it is the
-  // middle, which would round to even, down.
+  // Just above the middle between 1 and the next value. As a float it is the
+  // middle itself, which would round to even, down.
   Tensor x = Vector<double>({1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40,
                              -(1 + 0x1p-11 + 0x1p-40), 1 + 0x1p-11});
   Tensor half = ConvertTo(Cast(x, DType::kFloat16), DType::kDouble);

@@ -31,7 +31,8 @@ struct Moments {
   double mean, variance;
 };
 
-// Mean and population variance of the elements that `group` maps to one key.
+// Mean and population variance of the elements that `group` maps to the same
+// key.
 std::map<int64_t, Moments> MomentsBy(
     const Tensor& x, const std::function<int64_t(int64_t)>& group) {
   std::map<int64_t, std::vector<double>> members;

@@ -134,7 +134,7 @@ TEST(Random, Moments) {
   EXPECT_LT(n.highest, 5 + 2 * 6);
 }
 
-// Neighbours share no uniform numbers: their squares do not correlate.
+// Neighbors share no uniform numbers: their squares do not correlate.
 TEST(Random, NormalsAreIndependent) {
   Tensor x = RunNode1("RandomNormal", {}, {{"shape", kShape}, {"seed", 6.0f}});
   double covariance = 0;

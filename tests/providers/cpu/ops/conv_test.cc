@@ -120,7 +120,7 @@ const Case kCases[] = {
      {2, 2, 2, 2},
      {1, 2, 2, 2},
      {{4, 4}, {1, 1}, {-1, -2}, {0, -1}}},
-    // Few positions of many images, which are multiplied together.
+    // Few positions in many images, which are multiplied together.
     {{150, 6, 9, 8},
      {4, 3, 8, 7},
      {150, 4, 4, 4},
@@ -177,7 +177,7 @@ TEST(ConvTranspose, IsTheAdjoint) {
         expected, w, dy, test.s, [&](int64_t xi, int64_t wi, int64_t yi) {
           expected.data<double>()[xi] += DoubleAt(dy, yi) * DoubleAt(w, wi);
         });
-    // What the stride of the convolution left unread at the end.
+    // The elements that the convolution's stride left unread at the end.
     Attributes attributes = test.s.ToAttributes();
     Ints extra;
     for (size_t i = 2; i < test.x.size(); ++i) {

@@ -48,12 +48,12 @@ TEST(Einsum, EllipsesBroadcast) {
       EXPECT_EQ(DoubleAt(y, n * 4 + m), sum);
     }
   }
-  // Axes under an ellipsis that the result leaves out are summed.
+  // Axes under an ellipsis that the result omits are summed.
   EXPECT_EQ(Doubles(Einsum("...i->i", {Count({2, 2})})), (V{2, 4}));
   EXPECT_EQ(Doubles(Einsum("i...", {Count({2, 2})})), (V{0, 2, 1, 3}));
 }
 
-// Whole numbers of which no sum here needs rounding.
+// Whole numbers, so small that no sum here needs rounding.
 Tensor Small(const Shape& shape) {
   Tensor x = Count(shape);
   for (int64_t i = 0; i < x.size(); ++i) {
@@ -62,7 +62,8 @@ Tensor Small(const Shape& shape) {
   return x;
 }
 
-// Attention's products, against loops, with sizes that several threads share.
+// Attention's products, compared with loops, in sizes that several threads
+// share.
 TEST(Einsum, BatchedHeads) {
   int64_t b = 2, q = 33, k = 29, h = 3, d = 17;
   Tensor x = Small({b, q, h, d}), w = Small({b, k, h, d});
@@ -80,7 +81,7 @@ TEST(Einsum, BatchedHeads) {
   }
 }
 
-// Two operands take the way through matrix products, a third one does not.
+// Two operands go through matrix products; three operands do not.
 TEST(Einsum, BothWaysAgree) {
   Tensor a = Small({2, 3, 4, 5}), one = Floats({}, {1});
   for (auto [equation, shape] : std::vector<std::pair<std::string, Shape>>{

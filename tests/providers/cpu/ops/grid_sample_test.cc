@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Semantics are covered by ONNX's own cases; here are places far outside and
+// ONNX's own cases cover the semantics; this file has places far outside and
 // bad input.
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(GridSample, FarOutsideAndNowhere) {
   }
 }
 
-// A single element is all there is to reflect.
+// There is only a single element to reflect.
 TEST(GridSample, OneElement) {
   Tensor x = Floats({1, 2, 1, 1}, {3, 4}), grid = Floats({1, 1, 1, 2}, {5, -7});
   for (int64_t align_corners : {0, 1}) {

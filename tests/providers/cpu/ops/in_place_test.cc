@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels that work on whole rows, and say that a result may be an operand's
-// memory: it must not matter.
+// Kernels that work on whole rows and allow a result to lie in an operand's
+// memory: the result must be the same with and without that.
 #include <gtest/gtest.h>
 
 #include "onnx_fp8/random.h"
@@ -50,7 +50,7 @@ Tensor Random(const Shape& shape, uint64_t seed) {
   return t;
 }
 
-// The results, one of which may lie where an operand does.
+// The results; one of them may lie in the memory of an operand.
 std::vector<Tensor> Results(const Case& c, const KernelEntry& entry,
                             std::pair<int, int> shared) {
   Graph graph;

@@ -23,7 +23,7 @@ Tensor Labels(const Shape& shape, int64_t classes) {
   return labels;
 }
 
-// In double, element by element: (N, C, D).
+// Computed in double, element by element: (N, C, D).
 struct Truth {
   double loss = 0;
   std::vector<double> log_prob, gradient;
@@ -117,7 +117,7 @@ TEST(LossKernels, NoSampleThatCounts) {
             0);
 }
 
-// What an ignored sample holds does not matter, not even NaN.
+// The content of an ignored sample does not matter, not even NaN.
 TEST(LossKernels, IgnoredSamplesMayHoldAnything) {
   Tensor x = Floats({2, 2}, {NAN, INFINITY, 1, 1});
   Tensor labels = Tensor::Ints({-100, 0});

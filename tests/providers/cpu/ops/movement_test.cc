@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Semantics are covered by ONNX's own cases (onnx_node_cases_test.cc); here are
-// sizes that reach tiles and threads, every element width, and bad input.
+// ONNX's own cases cover the semantics (onnx_node_cases_test.cc). This file has
+// sizes that need tiles and threads, every element width, and bad input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -252,7 +252,7 @@ TEST(Pad, ModesAndNegativePads) {
   EXPECT_EQ(pad("constant", {-1, 1}), (V{1, 2, 3, 9}));
   EXPECT_EQ(pad("edge", {2, -1}), (V{0, 0, 0, 1, 2}));
   EXPECT_EQ(pad("wrap", {3, 5}), (V{1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0}));
-  // Wider than the axis: back and forth, as np.pad does it.
+  // Wider than the axis: back and forth, as in np.pad.
   EXPECT_EQ(pad("reflect", {5, 4}), (V{1, 2, 3, 2, 1, 0, 1, 2, 3, 2, 1, 0, 1}));
   EXPECT_EQ(pad("reflect", {1, -1}), (V{1, 0, 1, 2}));
   EXPECT_EQ(pad("constant", {-2, -2}), V{});

@@ -13,7 +13,7 @@ namespace {
 
 Tensor ToDouble(const Tensor& t) { return ConvertTo(t, DType::kDouble); }
 
-// Like RandomNormal, but in double and away from mean 0 and variance 1.
+// Like RandomNormal, but in double, with other mean and variance than 0 and 1.
 Tensor Random(Shape shape, uint64_t seed) {
   Tensor t = ToDouble(RandomNormal(std::move(shape), seed));
   for (int64_t i = 0; i < t.size(); ++i) {
@@ -113,8 +113,8 @@ TEST(LayerNorm, ScaleBroadcasts) {
             0);
 }
 
-// d loss / d(element i of t) by five-point differences: errors of order h^4,
-// and of 1e-16 / h of the loss, which is a sum up to 1e4.
+// d loss / d(element i of t) by five-point differences. Errors are of order
+// h^4, and 1e-16 / h of the loss, which is a sum up to 1e4.
 template <typename Loss>
 void ExpectGradient(Tensor t, const Tensor& gradient, Loss loss) {
   ASSERT_EQ(t.shape(), gradient.shape());
@@ -140,7 +140,7 @@ double Dot(const Tensor& a, const Tensor& b) {
 }
 
 TEST(LayerNorm, GradientsMatchFiniteDifferences) {
-  // More rows than one partial sum takes.
+  // More rows than one partial sum covers.
   for (const Shape& tail : {Shape{5}, Shape{2, 3}}) {
     Shape shape = {67};
     shape.insert(shape.end(), tail.begin(), tail.end());

@@ -56,8 +56,8 @@ Attributes AttributesOf(const Case& t) {
           {"ceil_mode", int64_t{t.ceil_mode}}};
 }
 
-// What the definition says about one output: the elements it reads, and how
-// many of its taps lie in the padded input.
+// The definition of one output: the elements that it reads, and how many of its
+// taps lie in the padded input.
 struct Reads {
   Ints offsets;
   int64_t padded = 0;
@@ -89,7 +89,7 @@ Reads ReadsOf(const Case& t, int64_t output) {
   return reads;
 }
 
-// Without the last axis' row-major order: first spatial axis fastest.
+// In column-major order: the first spatial axis is the fastest.
 int64_t ColumnMajor(const Case& t, int64_t offset) {
   Three in = InThree({t.x.begin() + 2, t.x.end()}, 1);
   int64_t size = in[0] * in[1] * in[2], flat = offset % size;
@@ -211,7 +211,7 @@ TEST(Pool, BadInput) {
     EXPECT_THROW(run(op, {{"kernel_shape", Ints{5, 5}}}), Error);
     EXPECT_THROW(run(op, {{"kernel_shape", Ints{0, 2}}}), Error);
   }
-  // A window that sees padding only has no maximum.
+  // A window that sees only padding has no maximum.
   EXPECT_THROW(run("MaxPool",
                    {{"kernel_shape", Ints{1, 1}}, {"pads", Ints{1, 0, 0, 0}}}),
                Error);

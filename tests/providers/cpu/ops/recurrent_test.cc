@@ -240,7 +240,7 @@ TEST(Recurrent, ShortSequencesEndEarlyAndAreZeroBehind) {
       auto y = RunOp(op, o, {{"direction", direction}});
       for (int64_t b = 0; b < kBatch; ++b) {
         int64_t n = kLengths[b];
-        // The same sequence cut to its length.
+        // The same sequence, cut to its length.
         Operands cut = o;
         cut.lengths = {};
         cut.x = Rows(o.x, 0, n);
@@ -288,7 +288,7 @@ TEST(Recurrent, AttributesAndOptionalOperands) {
   EXPECT_TRUE(
       Identical(RunOp(lstm, a, coupled)[0], RunOp(lstm, b, coupled)[0]));
   EXPECT_FALSE(Identical(RunOp(lstm, a)[0], RunOp(lstm, b)[0]));
-  // At step 0 alone: c = (1 - i) · c0 + i · tanh(…), all in -1 … 1 for such c0.
+  // Only step 0: c = (1 - i) · c0 + i · tanh(…), all in -1 … 1 for such c0.
   a.c = Tensor::Zeros(DType::kFloat, {1, kBatch, kHidden});
   Tensor c = RunOp(lstm, a, coupled)[2];
   for (int64_t i = 0; i < c.size(); ++i)

@@ -21,7 +21,7 @@ Tensor Vector(const std::vector<T>& values) {
   return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
 }
 
-// The operands of one result, in order, reduced in double.
+// The operands of one result, in order, are reduced in double.
 double Reference(const std::string& op, const std::vector<double>& x) {
   double sum = 0, abs = 0, square = 0, product = 1, exp = 0;
   double largest = -kInfinity, least = kInfinity;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Semantics are covered by ONNX's own cases; here are the combinations that
+// ONNX's own cases cover the semantics; this file has the combinations that
 // those leave out, and bad input.
 #include <gtest/gtest.h>
 
@@ -48,8 +48,9 @@ TEST(Resize, KeepsConstants) {
   }
 }
 
-// The shared scale 1/20 makes axis 1 two elements "1.5 long": with aligned
-// corners the second comes from beyond the end, where all weights are cut off.
+// The shared scale 1/20 makes axis 1 two elements "1.5 long". With aligned
+// corners the second element comes from beyond the end, where all weights are
+// cut off.
 TEST(Resize, TakesTheEdgeWhereAllIsOutside) {
   Tensor y = RunNode1(
       "Resize", {Count({20, 30}), {}, {}, Tensor::Ints({1, 1})},
@@ -61,7 +62,7 @@ TEST(Resize, TakesTheEdgeWhereAllIsOutside) {
   EXPECT_EQ(Doubles(y), (V{0, 29}));
 }
 
-// A line stays a line inside, whatever the number of axes.
+// Inside, a line stays a line for any number of axes.
 TEST(Resize, LinearIsExactOnLines) {
   Tensor x = Count({3, 4});
   Tensor y = ByScales(x, {1, 2}, {{"mode", std::string("linear")}});

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes torchao.npz: tensors quantised by torchao 0.18 on the CPU.
-Needs torch and torchao; the tests need the file only.
+"""Writes torchao.npz: tensors quantized by torchao 0.18 on the CPU.
+Needs torch and torchao; the tests need only the file.
 
 <tensor>.x, and for each rule <rows>x<columns>.<to>.<pow2>.<scale_to>, the
 attributes of QuantizeBlock:
 <tensor>.<rule>.q      the codes, as bytes
-<tensor>.<rule>.scale  what the product gets: the reciprocal of torchao's scale,
+<tensor>.<rule>.scale  for the product: the reciprocal of torchao's scale,
                        or the byte of an e8m0 scale
 
 torchao takes the power of two below a scale with exp2(floor(log2(s))), which is
-wrong just below a power of two (one in two million): no value here is there.
+wrong just below a power of two (one in two million). No value here is affected.
 """
 import pathlib
 import sys
@@ -59,7 +59,7 @@ def tensors():
 
 
 def by_training_tensor(x, to, rows, columns, pow2):
-    """Tensorwise and rowwise; which axis is reduced follows the block."""
+    """Tensorwise and rowwise; the block decides the reduced axis."""
     axis = {(0, 0): None, (1, 0): -1, (0, 1): 0}[rows, columns]
     tensorwise = axis is None
     y = hp_tensor_to_float8_dynamic(
