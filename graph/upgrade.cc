@@ -95,6 +95,8 @@ void TakeTypes(const Graph& outer, Graph& inner) {
 
 bool UpgradeNodes(Graph& graph, int from, int to);
 
+// Brings the node from its opset (its note's, else `from`) to `to`, one opset
+// after the other, because one change may build on an earlier one.
 bool UpgradeNode(Graph& graph, Node* node, int from, int to) {
   bool edited = false;
   for (Graph* body : node->Subgraphs()) {

@@ -143,6 +143,8 @@ class Simulator {
           ", which the kernel does not allow");
   }
 
+  // Every operand must hold its value before the step; then the results take
+  // their places and destroy whatever lay there.
   void RunStep(size_t number) {
     const Step& step = plan_.steps[number];
     const Node& node = *step.node;

@@ -43,6 +43,8 @@ const onnx::OpSchema* SchemaOf(const Node& node, int opset) {
   return onnx::OpSchemaRegistry::Schema(node.op, opset, node.domain);
 }
 
+// The body of an op of ours, or ONNX's: a fixed function of its schema, or one
+// that the schema builds for the node's attributes and types.
 Body FunctionOf(const Node& node, int opset) {
   if (node.domain == kDomain) {
     const OpDefinition* op = FindOp(node.op);

@@ -167,6 +167,8 @@ void RoundToOddBlock(const void* from, void* to, int64_t n) {
 
 // --- ops --------------------------------------------------------------------
 
+// In blocks: decode small floats to float, convert between C's types, encode to
+// small floats; each of the three only if it is needed.
 void CastTo(KernelContext& ctx, const Tensor& x, DType to) {
   bool saturate = ctx.Int("saturate", 1) != 0;
   if (to == DType::kE8M0) {

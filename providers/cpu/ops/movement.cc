@@ -94,6 +94,8 @@ void SpaceToDepth(KernelContext& c) {
   SplitAndPermute(x, {n, depth, h, b, w, b}, {0, 3, 5, 1, 2, 4}, y);
 }
 
+// x (time, batch, inner…) or (batch, time, inner…): the first lengths[i] rows
+// of batch entry i are reversed, the others stay.
 void ReverseSequence(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   int64_t batch_axis = c.Int("batch_axis", 1);

@@ -315,6 +315,8 @@ void Nearest(const ResizeOptions& options, const std::vector<ResizeAxis>& axes,
   CopyMapped(tables, ByteSize(x.dtype()), x.raw(), extrapolated.raw(), y.raw());
 }
 
+// Mode nearest moves elements and keeps their dtype. The other modes compute in
+// float for floats of up to 32 bits, otherwise in double; integers are rounded.
 void Resize(KernelContext& c) {
   const Tensor& x = Operand(c, 0);
   ResizeOptions options = OptionsOf(c);
