@@ -8,10 +8,10 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS onnx-fp8 RUNTIME)
 
-# Public: the session, the data sets, and the headers of ours that these
+# Public: the session, the training loop, and the headers of ours that these
 # include. They lie in a folder of their own, so that `training/` is not one of
 # /usr/local/include.
-set(public_headers onnx_fp8/session.h training/dataset.h)
+set(public_headers onnx_fp8/session.h onnx_fp8/trainer.h)
 set(todo ${public_headers})
 while(todo)
   list(POP_FRONT todo header)
