@@ -54,7 +54,7 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
     if (parameter) {
       memory.parameters += BytesOf(*value);
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
-    } else if (value->role == Role::kScale) {
+    } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       memory.scaling += BytesOf(*value);
     } else if (bound.contains(value) && IsFloat(value->dtype)) {
       memory.moments += BytesOf(*value);
