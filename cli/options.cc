@@ -8,11 +8,11 @@
 #include <limits>
 #include <set>
 
+#include "base/available_cpus.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "cli/feeds.h"
-#include "graph/passes/auto_filter.h"
-#include "onnx_fp8/available_cpus.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
 #include "providers/cpu/gemm/gemm.h"

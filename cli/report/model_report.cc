@@ -6,12 +6,12 @@
 #include <set>
 
 #include "absl/container/flat_hash_set.h"
+#include "base/check.h"
 #include "cli/api_names.h"
 #include "cli/options.h"
 #include "graph/builder.h"
+#include "graph/onnx/written_file.h"
 #include "graph/parameter_names.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/plan.h"
 #include "training/make_provider.h"
