@@ -18,6 +18,7 @@
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
 #include "training/loss.h"
+#include "training/make_provider.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -330,6 +331,9 @@ void AddDumpPasses(Flags& flags, std::string* folder) {
 }
 
 void AddEngineFlags(Flags& flags, SessionOptions* options) {
+  std::vector<std::string> providers = ProviderNames();
+  flags.Choice("--provider", &options->provider, providers,
+               "where the steps run (default: " + providers[0] + ")");
   flags.File("--profile", &options->profile,
              "write a Chrome trace of all nodes");
   AddDumpPasses(flags, &options->dump_passes);

@@ -289,7 +289,8 @@ class Reporter {
     try {
       FitToKernels(*step.graph, provider_->Kernels(), options_, *evaluator_,
                    runner_);
-      Plan plan = MakePlan(*step.graph, provider_->Kernels());
+      Plan plan =
+          MakePlan(*step.graph, provider_->Kernels(), provider_->device());
       report_.memory = Forecast(step, plan);
       report_.memory_report =
           MakeMemoryReport(plan, *step.graph, step.gradient_names);

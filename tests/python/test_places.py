@@ -7,7 +7,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-FOLDERS = ("onnx_fp8", "graph", "optimizers", "providers", "training", "cli")
+FOLDERS = ("base", "onnx_fp8", "data", "graph", "optimizers", "providers", "training", "cli")
 
 
 def places(pattern):
