@@ -54,7 +54,7 @@ class TrainerTest : public testing::Test {
     options_ = Options(WriteMlp(dir_, true), "delayed");
     options_.optimizer.lr = 0;  // the schedule's counts
     Restart();
-    WriteSafetensors(dir_ / "d.safetensors", onnx_fp8::Batch(7, 9));
+    WriteSafetensors(dir_ / "d.safetensors", Sources(onnx_fp8::Batch(7, 9)));
     spec_.layout =
         LayOutData(session_->Inputs(), session_->Loss(), {.batch_size = 2});
     files_ = MakeDatasetSpec({dir_ / "d.safetensors"}, spec_.layout);

@@ -12,6 +12,8 @@
 namespace onnx_fp8 {
 namespace {
 
+namespace onnx = ONNX_NAMESPACE;
+
 // Names that ONNX gives operands which say how much work there is, and of what
 // shape; none of them takes part in the arithmetic.
 const std::set<std::string> kSizes = {
