@@ -53,7 +53,7 @@ struct RecipeFlags {
   void Resolve(FlagMap* saved) const;
 
  private:
-  // Errors: UsageError for scales that nothing asks for.
+  // Errors: UsageError for scales that no layer uses.
   void CheckScales(const Recipe& recipe, const GemmFilter& filter) const;
 };
 

@@ -276,7 +276,7 @@ class Parser {
     return recipe_;
   }
 
-  // Whether the item is there; it is the one that the following read.
+  // Whether the item is there. If so, the functions below read it.
   bool Take(const char* item) {
     auto it = items_.find(item);
     if (it == items_.end()) return false;
@@ -421,7 +421,7 @@ std::string RecipeText(const Recipe& recipe) {
     if (!setting.print) continue;
     const std::string item = setting.item;
     std::string value = setting.print(recipe);
-    // delN says it.
+    // The item delN says it.
     bool said = item == "history" && recipe.Uses(Scaling::kDelayed);
     if (value != setting.print(base) && !said) add(item, value);
   }

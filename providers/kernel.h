@@ -20,8 +20,8 @@ class KernelContext {
   KernelContext(const Node& node, std::span<const Tensor> inputs,
                 std::span<Tensor> outputs, uint64_t draw = 0)
       : node_(node), inputs_(inputs), outputs_(outputs), draw_(draw) {}
-  // The same with other operands and results, for a kernel that lets another
-  // one do its work.
+  // The same with other operands and results, for a kernel that calls another
+  // one.
   KernelContext With(std::span<const Tensor> inputs,
                      std::span<Tensor> outputs) const {
     KernelContext other = *this;
@@ -53,11 +53,11 @@ class KernelContext {
   // shape.
   Tensor& Out(size_t i, DType dtype, const Shape& shape);
 
-  // Where to leave the amax of output i, null where nobody asks for it.
+  // The place for the amax of output i; null if nobody asks for it.
   AmaxCell* Measured(size_t i) const {
     return i < measured_.size() ? measured_[i] : nullptr;
   }
-  // That of input 0, null where it is not known.
+  // The amax of input 0; null if it is not known.
   const AmaxCell* KnownAmax() const { return known_; }
   void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured) {
     known_ = known;

@@ -482,7 +482,7 @@ class Planner {
     return it->second;
   }
 
-  // The memories that a kernel measures for another one that uses it.
+  // Finds the memories whose amax one kernel measures and another one uses.
   void FindAmaxes() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Value* x = nodes_[i]->in(0);

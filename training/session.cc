@@ -247,8 +247,8 @@ class Session : public TrainingSession {
     for (Tensor* kept : {&scales.scale, &scales.history}) {
       *kept = kept->Clone();  // it outlives the file
     }
-    // Until a step has laid out this run's slots: evaluation by those of the
-    // checkpoint, if the recipe is the same.
+    // Evaluation uses the slots of the checkpoint, if the recipe is the same,
+    // until a step has laid out this run's slots.
     bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
     if (!same) EraseScales(state);
     int64_t skipped = 0;
@@ -354,7 +354,7 @@ class Session : public TrainingSession {
     source_.slots = std::move(fresh.slots);
     restored_.reset();
     laid_out_ = true;
-    // Plans for evaluation that were made before may have another layout.
+    // Earlier plans for evaluation may have another layout.
     plans_.Clear();
   }
 
@@ -558,9 +558,9 @@ class Session : public TrainingSession {
   PlanCache plans_;
   std::deque<Started> started_;     // whose reports nobody has read
   std::deque<StepResult> results_;  // that Finish has not given yet
-  std::set<std::string> sums_;      // names of what micro steps add up
-  // Whether source_.slots are those of this run's steps; a checkpoint's scales
-  // until then; what became of them.
+  std::set<std::string> sums_;      // names of the sums of micro steps
+  // Whether source_.slots are those of this run's steps; until then, a
+  // checkpoint's scales; a remark about what happened to them.
   bool laid_out_ = false;
   std::optional<ScaleState> restored_;
   std::string remark_;
