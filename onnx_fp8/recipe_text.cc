@@ -67,9 +67,9 @@ std::optional<int64_t> ParseInt(const std::string& text) {
   return value;
 }
 
-// KEY:VALUE of a recipe.
+// An item KEY:VALUE of a recipe.
 struct Item {
-  std::string where;  // what errors begin with
+  std::string where;  // start of error messages
   std::string key, value;
 
   template <typename... Parts>
@@ -136,7 +136,7 @@ struct Setting {
   const char* json;
   const char* help;
   void (*read)(const Item& item, Recipe& r);
-  std::string (*print)(const Recipe& r);  // null: it is only read
+  std::string (*print)(const Recipe& r);  // null: the item is only read
 };
 
 constexpr Setting kSettings[] = {

@@ -21,7 +21,7 @@ struct Update {
   Value* ok;
 };
 
-// Emits the update node, its moments and the bindings.
+// Adds the update node, its moments and the bindings to the graph.
 using AppendFunction = void(Builder& b, const Update& update,
                             const OptimizerSpec& spec);
 
@@ -29,11 +29,12 @@ using AppendFunction = void(Builder& b, const Update& update,
 AppendFunction AppendAdam, AppendAdamW, AppendSgd;
 struct OptimizerRow {
   const char* name;
-  double weight_decay;  // where the spec has none
+  double weight_decay;  // if the spec has none
   AppendFunction* append;
 };
 inline constexpr OptimizerRow kOptimizers[] = {
-    {"adamw", 0.01, AppendAdamW},  // decoupled from the gradient
+    {"adamw", 0.01, AppendAdamW},  // weight decay is decoupled from the
+                                   // gradient
     {"adam", 0, AppendAdam},
     {"sgd", 0, AppendSgd},
 };

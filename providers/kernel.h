@@ -31,7 +31,7 @@ class KernelContext {
   }
 
   const Node& node() const { return node_; }
-  // Number of the random draw: as Executor::Run's.
+  // Number of the random draw, as in Executor::Run.
   uint64_t draw() const { return draw_; }
 
   size_t num_inputs() const { return inputs_.size(); }
@@ -116,10 +116,10 @@ struct KernelTraits {
   // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
-  // Operands that the kernel reads on the host, such as shapes, axes and pads:
-  // they decide how much work there is. A plan for a provider with memory of
-  // its own gives the host's copy of a constant, and refuses others. A scalar
-  // that only takes part in the arithmetic is none of them.
+  // Operands that the kernel reads on the host, such as shapes, axes and pads,
+  // because they decide the amount of work. If the provider has memory of its
+  // own, these operands must be constants, and the plan passes the host's copy.
+  // A scalar that is only used in the arithmetic is not listed here.
   std::vector<size_t> host_inputs = {};
 };
 

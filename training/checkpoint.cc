@@ -139,7 +139,8 @@ std::string Checksum(const Tensor& tensor) {
   return Hex(sum);
 }
 
-// The same tensors; `sums` gets the checksum of each by name as it is pulled.
+// The same tensors; when a tensor is pulled, `sums` gets its checksum under its
+// name.
 SourceMap WithChecksums(const SourceMap& state,
                         std::map<std::string, std::string>* sums) {
   SourceMap observed;

@@ -29,7 +29,7 @@ struct TiedCopy {
 
 struct TrainingModel {
   std::unique_ptr<Graph> graph;
-  LossSpec loss;  // the options', with logits named
+  LossSpec loss;  // as in the options, with logits named
   ParameterNames names;
   StaticScales scales;
   std::vector<std::string> notes;  // for the user

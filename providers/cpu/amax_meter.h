@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// That of operand 0, null where it is not known.
+// The amax of operand 0; null if it is not known.
 inline const Amax* KnownAmax(const KernelContext& ctx) {
   return reinterpret_cast<const Amax*>(ctx.KnownAmax());
 }

@@ -10,8 +10,8 @@
 
 namespace onnx_fp8 {
 
-// Row-major strides over `rank` axes, the last of which are those of `shape`: 0
-// where an axis is repeated, being missing or of size 1.
+// Row-major strides over `rank` axes; `shape` has the last of them. The stride
+// is 0 if an axis is repeated: it is missing or has size 1.
 std::vector<int64_t> BroadcastStrides(const Shape& shape, size_t rank);
 
 // How the elements of broadcast operands map to those of the result. Adjacent

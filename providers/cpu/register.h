@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// ops/: the ops of ONNX, and those of ours that they are fused to.
+// ops/: the ops of ONNX, and our ops that replace several of them.
 void RegisterActivation(KernelRegistry& r);
 void RegisterAttention(KernelRegistry& r);
 void RegisterBinary(KernelRegistry& r);
@@ -41,7 +41,7 @@ void RegisterSequence(KernelRegistry& r);  // OneHot, TopK, …
 void RegisterSoftmax(KernelRegistry& r);
 void RegisterUnary(KernelRegistry& r);
 
-// fp8/: what quantizes, and what multiplies quantized operands.
+// fp8/: ops that quantize, and products of quantized operands.
 void RegisterDequantizeBlock(KernelRegistry& r);
 void RegisterQuantize(KernelRegistry& r);
 void RegisterQuantizeBlock(KernelRegistry& r);

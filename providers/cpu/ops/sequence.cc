@@ -168,7 +168,7 @@ void NonZero(KernelContext& c) {
   }
 }
 
-// x along the axis that the node names, or as one line where it names none.
+// x along the axis that the node names; flattened if it names none.
 struct Line {
   Line(const KernelContext& c, const Tensor& x)
       : axis(c.Has("axis") ? AxisIn(c, c.Int("axis", 0), x.rank()) : 0),
