@@ -37,7 +37,7 @@ TEST_F(LossValues, MeanSquareAndBinary) {
   Tensor y = Tensor::From<float>({1, 2}, {1, 2});
   Tensor zeros = Tensor::Zeros(DType::kFloat, {1, 2});
   EXPECT_EQ(Loss("mse", y, zeros), 2.5);
-  // -100 is a number like any other.
+  // For this loss, -100 is a number like any other.
   EXPECT_EQ(CountLabels({"mse"}, Tensor::From<float>({2}, {-100, 0})), 2);
   Tensor one = Tensor::From<float>({1}, {1});
   Tensor z = Tensor::From<float>({1}, {-800});
