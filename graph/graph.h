@@ -43,7 +43,7 @@ enum class Role {
   kMoment,     // of an optimizer
   kScale,      // of quantization, and its amaxes
   kStatistic,  // running statistics
-  kSum,        // over micro-batches
+  kSum,        // sums over micro-batches
   kCounter,
   kBound,  // bound by a file of another program
 };

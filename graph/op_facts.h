@@ -15,8 +15,8 @@ enum class OpKind {
   kScaledProduct,  // product of FP8 matrices
   kAttention,
   kAttentionGrad,
-  kQuantize,    // to FP8
-  kDequantize,  // from FP8
+  kQuantize,    // float to FP8
+  kDequantize,  // FP8 to float
   kScaleUpdate,
   kParameterUpdate,
 };

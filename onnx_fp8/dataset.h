@@ -115,7 +115,7 @@ struct DataOptions {
   std::vector<std::string> whole;  // names of inputs without a sample axis
   int64_t batch_size = 0;          // samples; 0: as exported, else 8
   int64_t seq_len = 0;  // tokens per sample of token files; 0: as exported
-  DType token_dtype = DType::kUInt16;  // of token files; or kUInt32
+  DType token_dtype = DType::kUInt16;  // dtype of token files; or kUInt32
 };
 
 // How the arrays of a data set map to the inputs of a model.

@@ -130,7 +130,7 @@ void ReadRounding(const Item& item, Recipe& r) {
   }
 }
 
-// A setting is a field of Recipe and a row of this table.
+// A setting has a field in Recipe and a row in this table.
 struct Setting {
   const char* item;
   const char* json;

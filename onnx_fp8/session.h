@@ -177,7 +177,7 @@ class TrainingSession {
   virtual GradientResult Gradients(const TensorMap& feeds,
                                    bool input_gradients) = 0;
 
-  // Optimizer steps started, skipped ones included.
+  // Number of optimizer steps started, including skipped ones.
   virtual int64_t step() const = 0;
   virtual int64_t skipped_steps() = 0;
   virtual std::vector<InputInfo> Inputs() const = 0;

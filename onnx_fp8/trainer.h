@@ -65,7 +65,7 @@ struct StepEvent {
 // A checkpoint that could not be written.
 struct SaveFailure {
   int64_t step = 0;
-  std::string reason;      // for people
+  std::string reason;      // message for the user
   int64_t saved_step = 0;  // of the newest checkpoint; at most 0: none
   bool goes_on = false;    // the run goes on
 };
@@ -107,7 +107,7 @@ TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           TrainerEvents& events,
                           const std::function<bool()>& stop = {});
 
-// The same, unwatched.
+// The same without an observer.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec);
 

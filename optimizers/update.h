@@ -25,7 +25,8 @@ struct Update {
 using AppendFunction = void(Builder& b, const Update& update,
                             const OptimizerSpec& spec);
 
-// The table of optimizers: each is a row here and a file that appends its node.
+// The table of optimizers. An optimizer has a row here and a file that appends
+// its node.
 AppendFunction AppendAdam, AppendAdamW, AppendSgd;
 struct OptimizerRow {
   const char* name;

@@ -65,7 +65,7 @@ class KernelContext {
   }
   std::span<AmaxCell* const> measured() const { return measured_; }
 
-  // ExecutionProvider::queue, for the kernels of that provider.
+  // The queue() of the provider that the kernel belongs to.
   void* queue() const { return queue_; }
   void set_queue(void* queue) { queue_ = queue; }
 

@@ -233,7 +233,7 @@ class Session : public TrainingSession {
     auto checkpoint = Latest(folder);
     Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
     std::map<std::string, std::string> notes = checkpoint->notes;
-    TensorMap& state = checkpoint->state;  // views of the file
+    TensorMap& state = checkpoint->state;  // tensors are views of the file
     for (const auto& [name, tensor] : Weights()) {
       auto it = state.find(name);
       auto type = [](const auto& t) {
@@ -245,7 +245,7 @@ class Session : public TrainingSession {
     }
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {
-      *kept = kept->Clone();  // it outlives the file
+      *kept = kept->Clone();  // a clone outlives the file
     }
     // Evaluation uses the slots of the checkpoint, if the recipe is the same,
     // until a step has laid out this run's slots.

@@ -24,8 +24,8 @@ namespace onnx_fp8 {
 // .onnx>.apply.onnx holds the update.
 class StepFile {
  public:
-  // Reads the model. Errors: as TrainingSession::Create's; a forward pass in
-  // FP8.
+  // Reads the model. Errors: TrainingSession::Create's; the model is a forward
+  // pass in FP8.
   explicit StepFile(const SessionOptions& options);
   ~StepFile();
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // One function per file of kernels, named like the file; cpu_provider.cc calls
-// them all. A new op is a kernel in its family's file and a row in that
-// family's Register function.
+// them all. A new op needs a kernel in the file of its family and a row in the
+// Register function of that file.
 #pragma once
 
 #include "providers/kernel.h"

@@ -349,7 +349,7 @@ void ReduceInDouble(KernelContext& ctx, Finish finish) {
     } else {
       Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
       Reduce<Op, double>(x.data<T>(), l, exact.data<double>(), finish);
-      // Saturates where C is undefined.
+      // Saturates values for which C leaves the conversion undefined.
       CopyBytes(ConvertTo(exact, x.dtype()), y);
     }
   });

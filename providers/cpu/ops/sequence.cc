@@ -174,7 +174,7 @@ struct Line {
       : axis(c.Has("axis") ? AxisIn(c, c.Int("axis", 0), x.rank()) : 0),
         shape(c.Has("axis") ? x.shape() : Shape{x.size()}),
         view(ViewAlong(shape, axis)) {}
-  // With n slices.
+  // The shape with n slices.
   Shape ShapeOf(int64_t n) const {
     Shape other = shape;
     other[static_cast<size_t>(axis)] = n;
