@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/check.h"
+#include "base/file.h"
 #include "cli/flags.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
-#include "training/safetensors.h"
+#include "data/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {

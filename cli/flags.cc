@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

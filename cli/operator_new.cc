@@ -14,7 +14,7 @@
 #include <new>
 #include <typeinfo>
 
-#include "onnx_fp8/out_of_memory.h"
+#include "base/out_of_memory.h"
 
 // AddressSanitizer has its own `new`. GCC shows it by a macro, Clang by a
 // feature.

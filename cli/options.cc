@@ -8,16 +8,17 @@
 #include <limits>
 #include <set>
 
+#include "base/available_cpus.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "cli/feeds.h"
-#include "graph/passes/auto_filter.h"
-#include "onnx_fp8/available_cpus.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
 #include "training/loss.h"
+#include "training/make_provider.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -330,6 +331,9 @@ void AddDumpPasses(Flags& flags, std::string* folder) {
 }
 
 void AddEngineFlags(Flags& flags, SessionOptions* options) {
+  std::vector<std::string> providers = ProviderNames();
+  flags.Choice("--provider", &options->provider, providers,
+               "where the steps run (default: " + providers[0] + ")");
   flags.File("--profile", &options->profile,
              "write a Chrome trace of all nodes");
   AddDumpPasses(flags, &options->dump_passes);

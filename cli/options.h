@@ -12,7 +12,7 @@
 
 #include "cli/budget_flags.h"
 #include "cli/flags.h"
-#include "graph/passes/gemm_decision.h"
+#include "graph/fp8/gemm_decision.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/schedule.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_session.h"
 
+#include "base/check.h"
 #include "cli/old_flags.h"
 #include "cli/train_flags.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

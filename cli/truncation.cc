@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "onnx_fp8/mapped_file.h"
+#include "base/mapped_file.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -35,7 +35,7 @@ endforeach()
 # One archive of our layers and of the ONNX library, whose two archives lie in
 # a cache. Only an installation makes it, so that builds stay fast.
 set(script "CREATE libonnx_fp8.a\n")
-foreach(layer IN ITEMS base graph optimizers providers training
+foreach(layer IN ITEMS base vocabulary data graph optimizers providers training
     ONNX::onnx ONNX::onnx_proto)
   string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
 endforeach()

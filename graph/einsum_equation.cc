@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <map>
 
+#include "base/check.h"
 #include "graph/schemas_internal.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

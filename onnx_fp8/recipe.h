@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the GEMMs of linear layers run in FP8. Only the passes that rewrite the
-// graph read it (graph/passes/fp8_rewrite.h); kernels never see a recipe.
+// graph read it (graph/fp8/fp8_rewrite.h); kernels never see a recipe.
 #pragma once
 
 #include <array>

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/mapped_file.h"
-#include "onnx_fp8/shallow_json.h"
+#include "base/check.h"
+#include "base/mapped_file.h"
+#include "base/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {

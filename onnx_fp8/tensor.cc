@@ -10,10 +10,10 @@
 #include <memory>
 #include <type_traits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "base/out_of_memory.h"
+#include "base/saturating_cast.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/out_of_memory.h"
-#include "onnx_fp8/saturating_cast.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
+#include "base/glob.h"
 #include "graph/builder.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/glob.h"
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "base/check.h"
 #include "graph/passes/expand.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

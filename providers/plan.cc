@@ -6,8 +6,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "base/check.h"
 #include "graph/needed_when.h"
-#include "onnx_fp8/check.h"
 #include "providers/arena.h"
 #include "providers/free_early.h"
 #include "providers/order.h"

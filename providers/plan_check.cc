@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/plan.h"
 
 namespace onnx_fp8 {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "graph/node_cost.h"
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
-#include "onnx_fp8/file.h"
 
 namespace onnx_fp8 {
 namespace {

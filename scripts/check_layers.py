@@ -17,13 +17,16 @@ MAX_LINES = 600
 
 # Folder -> folders whose headers it may include, besides its own. A folder
 # that is not named here belongs to the closest named folder above it.
-_GRAPH = {"onnx_fp8", "graph"}
+_DATA = {"base", "onnx_fp8"}
+_GRAPH = _DATA | {"graph"}
 _PROVIDERS = _GRAPH | {"providers"}
-_TRAINING = _PROVIDERS | {"optimizers", "providers/cpu", "providers/cuda"}
+_TRAINING = _PROVIDERS | {"data", "optimizers", "providers/cpu", "providers/cuda"}
 _ALL = _TRAINING | {"training"}
 MAY_INCLUDE = {
-    "onnx_fp8": set(),
-    "graph": {"onnx_fp8"},
+    "base": set(),
+    "onnx_fp8": {"base"},
+    "data": _DATA,
+    "graph": _DATA,
     "optimizers": _GRAPH,
     "providers": _GRAPH,
     "providers/cpu": _PROVIDERS,

@@ -37,15 +37,15 @@ def load():
             importlib.import_module(f"mutants.{path.stem}").MUTANTS]
 
 
-base = partial(Test, "test_onnx_fp8")
+base = partial(Test, "test_base")
+vocabulary = partial(Test, "test_onnx_fp8")
+data = partial(Test, "test_data")
 graph = partial(Test, "test_graph")
 optimizers = partial(Test, "test_optimizers")
 providers = partial(Test, "test_providers")
-cpu = partial(Test, "test_providers_cpu")
 training = partial(Test, "test_training")
 training_slow = partial(Test, "test_training_slow")
 cli = partial(Test, "test_cli")
-cli_report = partial(Test, "test_cli_report")
 fuzz = partial(Test, "test_fuzz")
 python = partial(Test, "test_python")
 bad_input = partial(Test, "test_bad_input")

@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/check.h"
 #include "graph/builder.h"
 #include "graph/needed_when.h"
 #include "graph/passes/expand.h"
-#include "onnx_fp8/check.h"
 #include "training/gradients.h"
 
 namespace onnx_fp8 {

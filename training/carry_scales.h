@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/passes/scale_slots.h"
+#include "graph/fp8/scale_slots.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {

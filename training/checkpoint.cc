@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/input_file.h"
-#include "onnx_fp8/mapped_file.h"
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/shallow_json.h"
-#include "training/safetensors.h"
+#include "base/check.h"
+#include "base/input_file.h"
+#include "base/mapped_file.h"
+#include "base/parallel.h"
+#include "base/shallow_json.h"
+#include "data/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "onnx_fp8/file.h"
+#include "base/file.h"
+#include "data/arrays.h"
 #include "onnx_fp8/tensor_source.h"
-#include "training/arrays.h"
 
 namespace onnx_fp8 {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/joined.h"
+#include "base/check.h"
+#include "base/joined.h"
 #include "onnx_fp8/option_error.h"
 #include "training/loss.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "training/data_layout.h"
 #include "training/loss.h"
 #include "training/loss_values.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/gradients.h"
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 

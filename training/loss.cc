@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "graph/builder.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/make_provider.h"
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
 
 namespace onnx_fp8 {

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
-#include "onnx_fp8/shallow_json.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/shallow_json.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,7 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "graph/onnx_io.h"
+#include "base/check.h"
+#include "graph/fp8/weight_copies.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/written_file.h"
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/dead_code.h"
@@ -17,9 +20,6 @@
 #include "graph/passes/fuse_rotary.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
-#include "graph/passes/weight_copies.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
 #include "providers/expand_missing.h"
 #include "training/step_builder.h"
 

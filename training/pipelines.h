@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "graph/evaluator.h"
-#include "graph/pass.h"
+#include "graph/onnx/written_file.h"
+#include "graph/passes/pass.h"
 #include "graph/passes/trained_parameters.h"
-#include "graph/written_file.h"
 #include "onnx_fp8/session.h"
 #include "providers/kernel.h"
 #include "training/step_graph.h"

@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mapped_file.h"
+#include "base/shallow_json.h"
 #include "graph/rewrite/rewrite_model.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
-#include "onnx_fp8/mapped_file.h"
-#include "onnx_fp8/shallow_json.h"
 #include "training/checkpoint.h"
 
 namespace onnx_fp8 {

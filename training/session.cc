@@ -11,10 +11,11 @@
 #include <set>
 #include <utility>
 
-#include "graph/export_weights.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/random.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "data/safetensors.h"
+#include "graph/onnx/export_weights.h"
+#include "graph/onnx/written_file.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
@@ -23,7 +24,6 @@
 #include "training/make_session.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
-#include "training/safetensors.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/step_report.h"

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
-#include "onnx_fp8/mapped_file.h"
-#include "onnx_fp8/shallow_json.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mapped_file.h"
+#include "base/shallow_json.h"
 #include "training/checkpoint.h"
 
 namespace onnx_fp8 {

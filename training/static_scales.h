@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "graph/passes/scale_slots.h"
+#include "graph/fp8/scale_slots.h"
 #include "training/carry_scales.h"
 
 namespace onnx_fp8 {

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "graph/builder.h"
+#include "graph/fp8/scale_update.h"
+#include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
 #include "graph/passes/fuse_loss.h"
 #include "graph/passes/running_statistics.h"
-#include "graph/passes/scale_update.h"
 #include "graph/passes/unroll_recurrent.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
 #include "training/autodiff.h"
 #include "training/loss.h"
 

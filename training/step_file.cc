@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/written_file.h"
 #include "graph/passes/dead_code.h"
-#include "graph/written_file.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"

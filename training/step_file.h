@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "graph/evaluator.h"
+#include "graph/fp8/fp8_rewrite.h"
 #include "graph/graph.h"
-#include "graph/pass.h"
-#include "graph/passes/fp8_rewrite.h"
+#include "graph/passes/pass.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 #include "providers/memory_report.h"

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 

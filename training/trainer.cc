@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/run_folder.h"
 #include "training/data_layout.h"
 #include "training/metrics.h"

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <optional>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/hash.h"
-#include "onnx_fp8/joined.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/joined.h"
+#include "data/safetensors.h"
 #include "training/loss.h"
 #include "training/pipelines.h"
-#include "training/safetensors.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
 

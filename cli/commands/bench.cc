@@ -8,14 +8,14 @@
 #include <random>
 #include <set>
 
+#include "base/check.h"
+#include "base/file.h"
+#include "base/parallel.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
 #include "cli/report/text.h"
 #include "graph/builder.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/parallel.h"
 #include "onnx_fp8/speed_table.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/cpu/cpu_provider.h"

@@ -7,13 +7,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
-#include "onnx_fp8/check.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {

@@ -7,14 +7,14 @@
 #include <iostream>
 #include <new>
 
+#include "base/check.h"
+#include "base/out_of_memory.h"
 #include "cli/api_names.h"
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/report/text.h"
 #include "cli/truncation.h"
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/option_error.h"
-#include "onnx_fp8/out_of_memory.h"
 
 namespace onnx_fp8 {
 namespace {

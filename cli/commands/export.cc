@@ -2,13 +2,13 @@
 #include <filesystem>
 #include <iostream>
 
+#include "base/check.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
 #include "cli/run_session.h"
-#include "graph/onnx_io.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/written_file.h"
 
 namespace onnx_fp8 {
 

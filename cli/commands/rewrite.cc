@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <iostream>
 
+#include "base/check.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
 #include "graph/rewrite/rewrite_model.h"
-#include "onnx_fp8/check.h"
 #include "training/step_file.h"
 
 namespace onnx_fp8 {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <iostream>
 
+#include "base/check.h"
+#include "base/joined.h"
 #include "cli/api_names.h"
 #include "cli/array_output.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/feeds.h"
 #include "cli/options.h"
-#include "graph/onnx_io.h"
+#include "data/arrays.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/written_file.h"
 #include "graph/passes/specialise.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/joined.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
-#include "training/arrays.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
@@ -16,7 +17,6 @@
 #include "cli/report/training_log.h"
 #include "cli/run_session.h"
 #include "cli/train_flags.h"
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
 

@@ -2,9 +2,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/parallel.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
-#include "onnx_fp8/parallel.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {

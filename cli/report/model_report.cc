@@ -6,12 +6,12 @@
 #include <set>
 
 #include "absl/container/flat_hash_set.h"
+#include "base/check.h"
 #include "cli/api_names.h"
 #include "cli/options.h"
 #include "graph/builder.h"
+#include "graph/onnx/written_file.h"
 #include "graph/parameter_names.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/plan.h"
 #include "training/make_provider.h"
@@ -54,7 +54,7 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
     if (parameter) {
       memory.parameters += BytesOf(*value);
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
-    } else if (value->role == Role::kScale) {
+    } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       memory.scaling += BytesOf(*value);
     } else if (bound.contains(value) && IsFloat(value->dtype)) {
       memory.moments += BytesOf(*value);
@@ -289,7 +289,8 @@ class Reporter {
     try {
       FitToKernels(*step.graph, provider_->Kernels(), options_, *evaluator_,
                    runner_);
-      Plan plan = MakePlan(*step.graph, provider_->Kernels());
+      Plan plan =
+          MakePlan(*step.graph, provider_->Kernels(), provider_->device());
       report_.memory = Forecast(step, plan);
       report_.memory_report =
           MakeMemoryReport(plan, *step.graph, step.gradient_names);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/pass.h"
+#include "graph/passes/pass.h"
 #include "graph/passes/specialise.h"
 #include "onnx_fp8/session.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/progress.h"
 
+#include "base/check.h"
 #include "cli/api_names.h"
 #include "cli/interrupt.h"
 #include "cli/report/text.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 

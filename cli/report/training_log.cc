@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/training_log.h"
 
+#include "base/check.h"
 #include "cli/report/text.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "graph/passes/inference_mode.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

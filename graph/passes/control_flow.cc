@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "base/check.h"
 #include "graph/infer_shapes.h"
 #include "graph/passes/specialiser.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "graph/constants.h"
-#include "graph/onnx_convert_internal.h"
+#include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/upgrade.h"
 #include "graph/passes/specialise.h"
 #include "graph/schemas.h"
 #include "graph/schemas_internal.h"
-#include "graph/upgrade.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -2,9 +2,9 @@
 //
 // Sequences of tensors exist only while the graph is walked: an exporter's
 // split and chunk become Split, stacks become Concat.
+#include "base/check.h"
 #include "graph/infer_shapes.h"
 #include "graph/passes/specialiser.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 

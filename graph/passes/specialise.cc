@@ -5,12 +5,12 @@
 #include <chrono>
 #include <set>
 
-#include "graph/check_inference.h"
-#include "graph/check_sizes.h"
+#include "base/check.h"
 #include "graph/infer_shapes.h"
 #include "graph/node_cost.h"
+#include "graph/onnx/check_inference.h"
+#include "graph/onnx/check_sizes.h"
 #include "graph/passes/specialiser.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

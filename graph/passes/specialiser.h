@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/check.h"
 #include "graph/evaluator.h"
 #include "graph/graph.h"
 #include "graph/passes/specialise.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 

@@ -6,12 +6,12 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/check.h"
+#include "base/glob.h"
 #include "graph/constants.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
 #include "graph/passes/tied_weights.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/glob.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -6,20 +6,20 @@
 #include <map>
 #include <set>
 
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mapped_file.h"
 #include "graph/builder.h"
+#include "graph/fp8/scale_update.h"
 #include "graph/infer_shapes.h"
-#include "graph/inline_functions_internal.h"
-#include "graph/model_file_internal.h"
-#include "graph/onnx_convert_internal.h"
-#include "graph/passes/scale_update.h"
+#include "graph/onnx/inline_functions_internal.h"
+#include "graph/onnx/model_file_internal.h"
+#include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/upgrade.h"
+#include "graph/onnx/written_file.h"
 #include "graph/passes/trained_parameters.h"
 #include "graph/schemas_internal.h"
-#include "graph/upgrade.h"
 #include "graph/views.h"
-#include "graph/written_file.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
-#include "onnx_fp8/mapped_file.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {

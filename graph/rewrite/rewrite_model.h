@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "graph/onnx_io.h"
-#include "graph/pass.h"
-#include "graph/passes/fp8_rewrite.h"
+#include "graph/fp8/fp8_rewrite.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/passes/pass.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/external_copy.h"
 

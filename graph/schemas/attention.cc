@@ -7,9 +7,9 @@
 // block.
 #include <string>
 
+#include "base/check.h"
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

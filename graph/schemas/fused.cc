@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <string>
 
+#include "base/check.h"
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

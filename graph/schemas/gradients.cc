@@ -3,9 +3,9 @@
 // Gradients of ops that are worth a single pass over memory.
 #include <string>
 
+#include "base/check.h"
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -16,9 +16,9 @@
 //
 // Adam's betas are given as 1 - beta: 1 - 0.999f is off by 1.3e-5, 0.001f only
 // by 5e-8, so float attributes keep PyTorch's numbers.
+#include "base/check.h"
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

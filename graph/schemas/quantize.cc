@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "graph/schemas.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "graph/schemas.h"
 #include "graph/schemas/quantize.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -6,9 +6,9 @@
 //   y = (x1, x2) cos + (-x2, x1) sin
 #include <string>
 
+#include "base/check.h"
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
-#include "onnx_fp8/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/shape.h"
 #include "providers/kernel.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/peak.h"
 #include "providers/cpu/math/bandwidth.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/dtype.h"
 #include "providers/kernel.h"
 

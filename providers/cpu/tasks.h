@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 
 namespace onnx_fp8 {
 

@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of graph/passes/."""
-from mutant import M, bad_input, graph, python, training, training_slow
+from mutant import M, bad_input, graph, python, training, vocabulary
 
+PASS_RUNNER = graph("PassRunner.*")
+SPECIALISE = graph("Specialise*")
+BUDGETS = graph("Budgets.*"), vocabulary("Budgets.*")
+SPECIALISE_VALUES = graph("SpecialiseValues.*")
 TRAINED_PARAMETERS = graph("*TrainedParameters*")
-AUTO_FILTER = graph("AutoFilter.*")
-BIND_RUNNING_STATISTICS = graph("BindRunningStatistics.*")
-BUDGETS = graph("Budgets.*")
-FP8_REWRITE = graph("Fp8Rewrite.*")
+TRAINED_PARAMETERS_RULE = graph("TrainedParametersRule.*")
 FUSE_ATTENTION = graph("FuseAttention.*")
 FUSE_NORMS = graph("FuseNorms.*")
-GEMM_DECISION = graph("GemmDecision.*")
 NORMALISE_LINEAR = graph("NormaliseLinear.*")
-SPECIALISE = graph("Specialise*")
-SPECIALISE_VALUES = graph("SpecialiseValues.*")
-TRAINED_PARAMETERS_RULE = graph("TrainedParametersRule.*")
+BIND_RUNNING_STATISTICS = graph("BindRunningStatistics.*")
 BODY_WEIGHTS = python("body_weights")
-OUTLIER_SQNR = training("*OutlierSqnr.*")
 
 MUTANTS = (
-    M("auto filter: copies for two uses are one where they differ",
-      "graph/passes/auto_filter.cc",
-      "return shared ? std::min(copies, 1) : copies;",
-      "return shared ? copies : std::min(copies, 1);", AUTO_FILTER),
-    M("auto filter: M does not count", "graph/passes/auto_filter.cc",
-      "if (!rows || m < 0) return ByThresholds",
-      "if (!rows || m > 0) return ByThresholds", AUTO_FILTER),
+    M("pass: all may be skipped", "graph/passes/pass.cc", "pass.may_skip && ", "",
+      PASS_RUNNER),
+    M("pass: the last graph is not verified", "graph/passes/pass.cc",
+      "each || &pass == &passes.back()", "each", PASS_RUNNER),
+    M("pass: texts have one number", "graph/passes/pass.cc", "passes_++", "passes_",
+      PASS_RUNNER),
+    M("pass: repeated ones do not add up", "graph/passes/pass.cc",
+      "if (known == seconds_.end()) {", "if (seconds_.size() < 1000) {",
+      PASS_RUNNER),
     M("batch norm: as exported is not said", "graph/passes/batch_norm_mode.cc",
       "fixed.push_back(LayerName(*norm.node));",
       "if (fixed.size() > 1000) fixed.push_back(LayerName(*norm.node));",
@@ -93,18 +92,6 @@ MUTANTS = (
       "for (int64_t& axis : *q) axis = (*p)[static_cast<size_t>(axis)];",
       "for (int64_t& axis : *p) axis = (*q)[static_cast<size_t>(axis)];\n"
       "  *q = *p;", graph("FoldTranspose.*")),
-    M("fp8: transA is lost", "graph/passes/fp8_rewrite.cc",
-      'operands[0].transposed ^= node.Int("transA", 0) != 0;', "",
-      FP8_REWRITE),
-    M("fp8: transB is lost", "graph/passes/fp8_rewrite.cc",
-      'operands[1].transposed ^= node.Int("transB", 0) != 0;', "",
-      FP8_REWRITE),
-    M("fp8: alpha is lost", "graph/passes/fp8_rewrite.cc",
-      "if (alpha != 1) y = b.Mul(y, b.Scalar(alpha, y));", "", FP8_REWRITE),
-    M("sqnr: rows lie across the sum", "graph/passes/fp8_rewrite.cc",
-      "bool along_columns = operands[i].transposed == (i == 1);",
-      "bool along_columns = operands[i].transposed == (i == 0);",
-      OUTLIER_SQNR),
     M("swiglu: a gate that broadcasts", "graph/passes/fuse_activation.cc",
       "gate->shape != x->shape) {", "false) {", graph("FuseActivations.*")),
     M("gelu: erf of another argument", "graph/passes/fuse_activation.cc",
@@ -158,41 +145,6 @@ MUTANTS = (
       "graph/passes/fuse_rotary.cc",
       "if (!axes || !fixed.Has(cos) || !fixed.Has(sin) ||",
       "if (!axes || (false && fixed.Has(cos)) ||", graph("FuseRotary.*")),
-    M("fp8: gradients take the weight's format",
-      "graph/passes/gemm_decision.cc",
-      "return gradient ? recipe[Use::kGradOutput] :",
-      "return gradient ? recipe[Use::kWeight] :", FP8_REWRITE),
-    M("filter: it does not see parameters", "graph/passes/gemm_decision.cc",
-      "add(fqn);", "", GEMM_DECISION),
-    M("filter: it does not see modules of parameters",
-      "graph/passes/gemm_decision.cc", "add(fqn.substr(0, dot));", "",
-      GEMM_DECISION),
-    M("filter: it does not see modules of nodes",
-      "graph/passes/gemm_decision.cc", "add(d.module);", "", GEMM_DECISION),
-    M("filter: the last pattern wins", "graph/passes/gemm_decision.cc",
-      "first = std::min(first, i);", "first = i;", GEMM_DECISION),
-    M("auto filter: the weight is never on the left",
-      "graph/passes/gemm_decision.cc", "if (forward.weight_slot == 0) return",
-      "if (false) return", AUTO_FILTER),
-    M("filter: what is kept out has a recipe", "graph/passes/gemm_decision.cc",
-      "d->recipe = Recipe();", "", GEMM_DECISION),
-    M("filter: patterns that match nothing pass",
-      "graph/passes/gemm_decision.cc", "Check(matched[i],",
-      "Check(matched[i] || true,", GEMM_DECISION),
-    M("roles: a dgrad needs the gradient's own weight",
-      "graph/passes/gemm_roles.cc",
-      "} else if (grads == 1 && weights[1 - info.grad_slot]) {",
-      "} else if (grads == 1 && weights[info.grad_slot]) {",
-      training("*GemmRoles.*")),
-    M("roles: products of a bias's gradient count",
-      "graph/passes/gemm_roles.cc", "if (!weights.contains(weight)) continue;",
-      "if (weights.empty()) continue;", graph("GemmRoles.*")),
-    M("roles: a Slice's gradient hides its products",
-      "graph/passes/gemm_roles.cc", ' || node->Is("Pad");', ";",
-      graph("GemmRoles.*")),
-    M("attention: its products have no place in the list",
-      "graph/passes/gemm_roles.cc", "  if (!forward && !backward) return;",
-      "  if (true) return;", python("inspect")),
     M("dropout: one whose mask is read is removed",
       "graph/passes/inference_mode.cc", "if (!mask_read) {",
       "if (!mask_read || mask_read) {", graph("RemoveIdleDropout.*")),
@@ -210,46 +162,6 @@ MUTANTS = (
     M("linear: a product that others read takes the bias",
       "graph/passes/linear.cc", "if (!IsReadOnce(graph_, y)) return {};",
       "if (y->uses.empty()) return {};", NORMALISE_LINEAR),
-    M("fp8: copies are not shared", "graph/passes/operand_copies.cc",
-      "if (it != copies_.end()) return it->second;",
-      "if (it != copies_.end() && how.dtype == DType::kE8M0)\n"
-      "    return it->second;", FP8_REWRITE),
-    M("fp8: scale slots of one layer meet", "graph/passes/operand_copies.cc",
-      "tensor.occurrence = occurrences_[tensor.Key()]++;", "", FP8_REWRITE),
-    M("fp8: slots are found by position", "graph/passes/operand_copies.cc",
-      "position_[plan->slots[i].Key()] = i;",
-      "position_[plan->slots[known->size() - 1 - i].Key()] = i;", FP8_REWRITE),
-    M("sqnr: a feed-forward's blocks are rounded up",
-      "graph/passes/operand_copies.cc", "return 2;", "return 1;",
-      training_slow("*FeedForwardSqnr*")),
-    M("scales are called by what this graph has",
-      "graph/passes/operand_copies.cc",
-      "bool shared = gemm.role == GemmRole::kWgrad &&",
-      "bool shared = false &&", FP8_REWRITE),
-    M("wgrad's own scales are dgrad's", "graph/passes/operand_copies.cc",
-      "recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];",
-      "true;", FP8_REWRITE),
-    M("sqnr: nothing is requantised", "graph/passes/operand_copies.cc",
-      "if (decision.recipe.transposition != Transposition::kRequantize ||",
-      "if (decision.recipe.transposition != Transposition::kHighPrecision ||",
-      training("*LinearSqnr.*")),
-    M("sqnr: forward's copies serve the backward",
-      "graph/passes/operand_copies.cc", "auto it = copies_.find(key);",
-      "auto it = std::ranges::find_if(copies_, [&](const auto& entry) {\n"
-      "    return std::get<0>(entry.first) == x;\n"
-      "  });", OUTLIER_SQNR),
-    M("sqnr: rows are whole tensors", "graph/passes/operand_copies.cc",
-      "blocks.block_rows = along_columns ? across : along;",
-      "blocks.block_rows = along;", OUTLIER_SQNR),
-    M("sqnr: MX's FLOOR rounds up", "graph/passes/operand_copies.cc",
-      "return 2;", "return 1;", training("*LinearSqnr.*")),
-    M("sqnr: delayed scales are this batch's",
-      "graph/passes/operand_copies.cc",
-      "size_t position = kept ? Position(tensor) : kNone;",
-      "size_t position = tensor.scaling == Scaling::kStatic ? "
-      "Position(tensor)\n"
-      "                                                     : kNone;",
-      OUTLIER_SQNR),
     M("batch norm: statistics of a branch that is not taken move",
       "graph/passes/running_statistics.cc",
       "Choose(b, ConditionsOf(needed, node), next, old)", "next",
@@ -263,18 +175,6 @@ MUTANTS = (
     M("batch norm: a second run starts anew",
       "graph/passes/running_statistics.cc",
       "graph.SetInput(node, i + 2, old);", "", BIND_RUNNING_STATISTICS),
-    M("scale update: amaxes in another order", "graph/passes/scale_update.cc",
-      "rows.push_back(b.Reshape(amax, {1}));\n"
-      "  return",
-      "rows.push_back(b.Reshape(amax, {1}));\n"
-      "  std::swap(rows.front(), rows.back());\n"
-      "  return", FP8_REWRITE),
-    M("fp8: amaxes of a branch that is not taken count",
-      "graph/passes/scale_update.cc", "if (needed.empty()) return;", "return;",
-      python("branches")),
-    M("skipped steps: scales move", "graph/passes/scale_update.cc",
-      "plan.q_max, ok}, 2,", 'plan.q_max, b.Op("Equal", {ok, ok})}, 2,',
-      training("*NonFinite.*")),
     M("specialise: Shape's negative start", "graph/passes/specialise.cc",
       "axis < 0 ? axis + rank : axis", "axis", SPECIALISE),
     M("specialise: random values become constants",
@@ -348,12 +248,8 @@ MUTANTS = (
     M("recurrent: GRU resets last and first",
       "graph/passes/unroll_recurrent.cc",
       'node_.Int("linear_before_reset", 0) == 0;',
-      'node_.Int("linear_before_reset", 0) != 0;', graph("*Unroll*")),
+      'node_.Int("linear_before_reset", 0) != 0;', graph("*Unroll*"), training("*Unroll*")),
     M("budgets: recurrent steps are free", "graph/passes/unroll_recurrent.cc",
       "static_cast<int64_t>(made), node_",
       "0 * static_cast<int64_t>(made), node_", BUDGETS),
-    M("weight copies: fed values count as state",
-      "graph/passes/weight_copies.cc",
-      "(value->is_initializer() && !value->is_input);", "!value->producer;",
-      graph("SplitWeightCopies.*")),
 )

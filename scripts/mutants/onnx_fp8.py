@@ -1,72 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of onnx_fp8/."""
-from mutant import (
-    M, bad_input, base, cli, graph, python, training, training_slow)
+from mutant import M, providers, python, training, training_slow, vocabulary
 
-FLOAT8 = base("*Float8*:*Float16*:*E8M0*")
-CGROUP_CPUS = base("CgroupCpus.*:AvailableCpus.*")
-COPY_FILE_TEST = base("CopyFileTest.*")
-INPUT_FILE_TEST = base("InputFileTest.*")
-MAPPED_FILE = base("MappedFile.*")
-OUTPUT_FILE_TEST = base("OutputFileTest.*")
-PARALLEL = base("Parallel.*")
-EXTERNAL_DATA = python("external_data")
+FLOAT8 = vocabulary("*Float8*:*Float16*:*E8M0*"), providers("*Float8*:*Float16*")
 LINEAR_SQNR = training("*LinearSqnr.*")
+EXTERNAL_DATA = python("external_data")
 
 MUTANTS = (
-    M("CPUs: a quota is rounded down", "onnx_fp8/available_cpus.cc",
-      "std::ceil(*least)", "std::floor(*least)", CGROUP_CPUS),
-    M("CPUs: quotas of outer groups do not count",
-      "onnx_fp8/available_cpus.cc", "      if (path.empty()) break;\n",
-      "      break;\n", CGROUP_CPUS),
-    M("CPUs: the largest quota counts", "onnx_fp8/available_cpus.cc",
-      "std::min(*cpus, least", "std::max(*cpus, least", CGROUP_CPUS),
-    M("CPUs: the group's path is the host's", "onnx_fp8/available_cpus.cc",
-      "    path.erase(0, h.root.size());\n", "", CGROUP_CPUS),
     M("budgets: an amount below zero gives back", "onnx_fp8/budgets.h",
-      "std::max<int64_t>(amount, 0)", "amount", base("Spending.*")),
-    M("copy: holes are filled", "onnx_fp8/copy_file.cc",
-      "  if (begin < 0) return {at, file.size()};\n",
-      "  return {at, file.size()};\n", COPY_FILE_TEST),
-    M("copy: only what the kernel copies", "onnx_fp8/copy_file.cc",
-      "std::vector<char> buffer(begin < end ? kBuffer : 0);",
-      "begin = end;\n"
-      "  std::vector<char> buffer;", COPY_FILE_TEST),
-    M("copy: a hole at the end is lost", "onnx_fp8/copy_file.cc",
-      "out.Skip(begin - done);", "if (begin < end) out.Skip(begin - done);",
-      COPY_FILE_TEST),
-    M("copy: compares the beginning", "onnx_fp8/copy_file.cc",
-      "if (std::memcmp(p.data(), q.data(), count) != 0) return false;\n"
-      "    done += count;",
-      "if (std::memcmp(p.data(), q.data(), count) != 0) return false;\n"
-      "    done = a.size();", COPY_FILE_TEST),
-    M("copy: what was cut is a hole", "onnx_fp8/copy_file.cc",
-      "        from.CheckWhole();\n", "", COPY_FILE_TEST),
-    M("checkpoint: files are not synced", "onnx_fp8/file.cc",
-      'Announce(hook_, "sync", path_);\n'
-      "  if (fsync(fd_) != 0) FailSystem(path_, \"can't be written\");\n", "",
-      training("*Checkpoint.*")),
-    M("file: why it can't be written is not said", "onnx_fp8/file.cc",
-      "std::generic_category().message(error)", "error",
-      python("nothing_can_be_written")),
-    M("copy: the temporary file stays", "onnx_fp8/file.cc",
-      "    RemoveTree(temporary);\n"
-      "    throw;", "    throw;", COPY_FILE_TEST, EXTERNAL_DATA),
-    M("output: leftovers stay", "onnx_fp8/file.cc",
-      "  unlink(path.c_str());\n", "", OUTPUT_FILE_TEST),
-    M("output: writes through what is there", "onnx_fp8/file.cc",
-      "  unlink(path.c_str());\n"
-      "  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | "
-      "O_CLOEXEC;",
-      "  constexpr int kNew = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;",
-      OUTPUT_FILE_TEST, python("temporary_name")),
-    M("output: a new folder may be old", "onnx_fp8/file.cc",
-      "if (mkdir(path.c_str(), 0777) != 0) FailSystem",
-      "if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) FailSystem",
-      OUTPUT_FILE_TEST),
-    M("output: a source that became shorter is the disk's fault",
-      "onnx_fp8/file.cc", "errno == EFAULT", "errno == -EFAULT",
-      OUTPUT_FILE_TEST),
+      "std::max<int64_t>(amount, 0)", "amount", vocabulary("Spending.*")),
     M("float8: ties go up", "onnx_fp8/float8.cc",
       "bits += ((1u << (kDrop - 1)) - 1) + ((bits >> kDrop) & 1);",
       "bits += 1u << (kDrop - 1);", FLOAT8),
@@ -81,62 +23,11 @@ MUTANTS = (
     M("float8: subnormals decode to half", "onnx_fp8/float8.cc",
       "std::ldexp(static_cast<float>(fraction), 1 - kBias - kMantissa)",
       "std::ldexp(static_cast<float>(fraction), -kBias - kMantissa)", FLOAT8),
-    M("input: follows links", "onnx_fp8/input_file.cc", "flags | O_NOFOLLOW",
-      "flags", INPUT_FILE_TEST, graph("ExternalData.*")),
-    M("input: follows links on the way", "onnx_fp8/input_file.cc",
-      "flags | O_NOFOLLOW", "flags | (flags & O_PATH ? 0 : O_NOFOLLOW)",
-      INPUT_FILE_TEST, graph("ExternalData.*")),
-    M("input: leaves the folder", "onnx_fp8/input_file.cc",
-      'name != ".." && !name', "!name", INPUT_FILE_TEST),
-    M("input: starts at the root", "onnx_fp8/input_file.cc",
-      " && !name.starts_with('/')", "", INPUT_FILE_TEST),
-    M("input: waits for a pipe", "onnx_fp8/input_file.cc",
-      "O_RDONLY | O_CLOEXEC | O_NONBLOCK", "O_RDONLY | O_CLOEXEC",
-      INPUT_FILE_TEST),
-    M("input: is never too short", "onnx_fp8/input_file.cc",
-      "static_cast<uint64_t>(info.st_size) >= size_", "info.st_size >= 0",
-      INPUT_FILE_TEST),
-    M("memory: a file that can't be mapped is no matter of memory",
-      "onnx_fp8/mapped_file.cc", "if (error == ENOMEM)",
-      "if (error == -ENOMEM)", python("first_byte or little_memory")),
-    M("mapped file: must fit into memory", "onnx_fp8/mapped_file.cc",
-      "MAP_PRIVATE | MAP_NORESERVE", "MAP_PRIVATE", EXTERNAL_DATA),
-    M("mapped file: is not remembered", "onnx_fp8/mapped_file.cc",
-      "    place_->begin = reinterpret_cast<uintptr_t>(data_);\n", "",
-      MAPPED_FILE, cli("TruncationDeathTest.*")),
-    M("mapped file: is not forgotten", "onnx_fp8/mapped_file.cc",
-      "  place->begin = 0;\n", "", MAPPED_FILE),
-    M("mapped file: is one page long", "onnx_fp8/mapped_file.cc",
-      "uintptr_t>(data_) + Pages(size_);", "uintptr_t>(data_) + Pages(1);",
-      MAPPED_FILE, cli("TruncationDeathTest.*")),
-    M("parallel: an error in a task is lost", "onnx_fp8/parallel.cc",
-      "  error.Rethrow();\n", "", PARALLEL),
-    M("parallel: an error of a thread ends the process",
-      "onnx_fp8/parallel.cc",
-      "    } catch (...) {\n"
-      "      error.Keep(i);",
-      "    } catch (int) {\n"
-      "      error.Keep(i);", PARALLEL),
-    M("parallel: nested calls enter the pool again", "onnx_fp8/parallel.cc",
-      "    in_range = true;\n", "", PARALLEL),
-    M("parallel: the last error is kept", "onnx_fp8/parallel.cc",
-      "    if (i >= range_) return;\n", "", PARALLEL),
-    M("parallel: a range per thread", "onnx_fp8/parallel.cc",
-      "std::min(n, kMostRanges)", "std::min<int64_t>(n, NumThreads())",
-      PARALLEL),
-    M("parallel: ranges begin anywhere", "onnx_fp8/parallel.cc",
-      "fn(begin * grain, std::min(end * grain, n));",
-      "fn(n * begin / grains, n * end / grains);", PARALLEL),
-    M("parallel: a child process keeps its parent's pool",
-      "onnx_fp8/parallel.cc", "own_pool.store(nullptr);", "", PARALLEL),
-    M("parallel: a host's pool is not asked", "onnx_fp8/parallel.cc",
-      "host ? *host : OwnPool()", "host && ranges < 0 ? *host : OwnPool()",
-      PARALLEL),
     M("sqnr: a feed-forward's weights in blocks of rows", "onnx_fp8/recipe.cc",
       "weight.square = true;", "", training_slow("*FeedForwardSqnr*")),
     M("recipe: rounded delayed scales pass", "onnx_fp8/recipe.cc",
       "Check(dynamic || o.rounding == ScaleRounding::kNone, at,",
-      "Check(true, at,", base("Recipe.*")),
+      "Check(true, at,", vocabulary("Recipe.*")),
     M("sqnr: gradients are e4m3", "onnx_fp8/recipe.cc",
       "Of(DType::kE5M2, scaling, Granularity::kTensor)",
       "Of(DType::kE4M3, scaling, Granularity::kTensor)", LINEAR_SQNR),
@@ -149,35 +40,17 @@ MUTANTS = (
       "        OperandRecipe();", "", LINEAR_SQNR),
     M("recipe: a second use does not follow", "onnx_fp8/recipe_text.cc",
       "if (base[use] == base[second]) recipe_", "if (false) recipe_",
-      base("Recipe.*")),
+      vocabulary("Recipe.*")),
     M("recipe: a second use always follows", "onnx_fp8/recipe_text.cc",
       "if (base[use] == base[second]) recipe_", "recipe_",
-      base("Recipe.*")),
-    M("json: depth is any", "onnx_fp8/shallow_json.h", "at <= depth",
-      "(at <= depth || true)", bad_input("deeply")),
+      vocabulary("Recipe.*")),
     M("speed grid: sizes count as they are", "onnx_fp8/speed_table.cc",
       "return std::log2(static_cast<double>(x));",
-      "return static_cast<double>(x);", base("Speed*")),
+      "return static_cast<double>(x);", vocabulary("Speed*")),
     M("tensor: zeros are written", "onnx_fp8/tensor.cc",
       "if (data == MAP_FAILED) FailOutOfMemory(bytes);",
       "if (data == MAP_FAILED) FailOutOfMemory(bytes);\n"
       "  for (size_t i = 0; i < bytes; i += 4096) {\n"
       "    static_cast<volatile char*>(data)[i] = 0;\n"
       "  }", EXTERNAL_DATA),
-    M("threads: each does its own part only", "onnx_fp8/thread_pool.cc",
-      "for (int i = 0; i < parts; ++i) {\n"
-      "    int p",
-      "for (int i = 0; i < 1; ++i) {\n"
-      "    int p", PARALLEL),
-    M("threads: tasks are taken for ever", "onnx_fp8/thread_pool.cc",
-      "compare_exchange_weak(left, left - 1,",
-      "compare_exchange_weak(left, left,", PARALLEL),
-    M("threads: the caller waits for nobody", "onnx_fp8/thread_pool.cc",
-      "  AwaitEnd(job);\n", "", PARALLEL),
-    M("threads: the caller is not woken", "onnx_fp8/thread_pool.cc",
-      "    Wake(job.pending, 1);\n", "", PARALLEL),
-    M("threads: those beyond the number stay", "onnx_fp8/thread_pool.cc",
-      "  if (threads_ <= threads) return;\n", "  return;\n", PARALLEL),
-    M("threads: the system must have as many", "onnx_fp8/thread_pool.cc",
-      "      refused_ = true;\n", "      throw;\n", PARALLEL),
 )

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/."""
-from mutant import M, cpu, providers, python
+from mutant import M, data, providers, python, training
 
 EXECUTOR_TEST = providers("ExecutorTest.*")
 FREE_EARLY = providers("FreeEarly.*:Plan.*")
 MEMORY_REPORT = providers("MemoryReport.*")
 PLAN = providers("Plan.*:RandomGraphs.RunAs*")
+DEVICE_TEST = training("*Device*")
 
 MUTANTS = (
     M("arena: neighbours in time overlap", "providers/arena.cc",
@@ -14,9 +15,25 @@ MUTANTS = (
     M("executor: stays where the arena was", "providers/executor.cc",
       "if (bound_arena_ == arena_->data()) return;",
       "if (bound_arena_) return;", EXECUTOR_TEST),
-    M("executor: the initializer itself is written", "providers/executor.cc",
-      "if (it == state.end() || it->second.SharesDataWith(value.data)) {",
-      "if (it == state.end()) {", EXECUTOR_TEST),
+    M("executor: an entry that shares the initializer is copied",
+      "providers/executor.cc", "    if (it == state.end()) {\n      it =",
+      "    if (it == state.end() || it->second.SharesDataWith(value.data)) {\n"
+      "      state.erase(value.name);\n      it =", EXECUTOR_TEST),
+    M("executor: a device does not get the constants", "providers/executor.cc",
+      "ours = provider.ToOurs(host);", "ours = host;", DEVICE_TEST),
+    M("executor: a device does not get the feeds", "providers/executor.cc",
+      "provider_.ToOurs(it != feeds.end() ? it->second : value->data)",
+      "it != feeds.end() ? it->second : value->data", DEVICE_TEST),
+    M("executor: results of a device lie on the host", "providers/executor.cc",
+      "provider_.NewTensor(value->dtype, *value->shape)",
+      "Tensor::Allocate(value->dtype, *value->shape)", DEVICE_TEST),
+    M("executor: guards are read on a device", "providers/plan.cc",
+      "    if (!on_host_) return;\n", "", DEVICE_TEST),
+    M("plan: a kernel reads its sizes on the device", "providers/plan.cc",
+      "if (!on_host_) {", "if (false) {", providers("Plan.AKernelGets*")),
+    M("state: a tensor moves when it is set", "providers/state_store.cc",
+      "provider_->Assign(value, ours);", "ours = provider_->Clone(value);",
+      training("Session.*")),
     M("executor: an error leaves no mark", "providers/executor.cc",
       "state[kHalfUpdated] = Tensor::Scalar(true);", "", EXECUTOR_TEST),
     M("executor: old state is not kept for readers", "providers/executor.cc",
@@ -66,7 +83,7 @@ MUTANTS = (
       PLAN),
     M("amax: of another result of the same kernel", "providers/plan.cc",
       "writer.out(output) != from.value) {",
-      "writer.out(output) == nullptr) {", cpu("*Amax*")),
+      "writer.out(output) == nullptr) {", providers("*Amax*")),
     M("free early: what lives on counts", "providers/plan.cc",
       "stays ? 0 : m.bytes", "m.bytes", FREE_EARLY),
     M("free early: results outside the arena move", "providers/plan.cc",

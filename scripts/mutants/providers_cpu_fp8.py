@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/cpu/fp8/."""
-from mutant import M, cpu
+from mutant import M, providers
 
-QUANTIZE_BLOCK = cpu("QuantizeBlock.*:DequantizeBlock.*")
-SCALED_MAT_MUL_BLOCK = cpu(
-    "ScaledMatMulBlock.*:ExactInBFloat16.*:DequantizeToBFloat16.*")
-UPDATE_SCALE = cpu("UpdateScale.*:Bodies.UpdateScale")
+QUANTIZE_BLOCK = providers("QuantizeBlock.*:DequantizeBlock.*")
+SCALED_MAT_MUL_BLOCK = providers("ScaledMatMulBlock.*:ExactInBFloat16.*:DequantizeToBFloat16.*")
+UPDATE_SCALE = providers("UpdateScale.*:Bodies.UpdateScale")
 
 MUTANTS = (
     M("blocks: the last block is as wide as the others",
@@ -34,12 +33,12 @@ MUTANTS = (
     M("bfloat16: scales may underflow", "providers/cpu/fp8/dequantize_block.cc",
       "exponent >= 127 - 110 &&", "exponent >= 1 &&", SCALED_MAT_MUL_BLOCK),
     M("quantize: scale is the factor", "providers/cpu/fp8/quantize.cc",
-      "scale = 1.0f / factor;", "scale = factor;", cpu("Quantize*")),
+      "scale = 1.0f / factor;", "scale = factor;", providers("Quantize*")),
     M("quantize: amax has no lower bound", "providers/cpu/fp8/quantize.cc",
-      "std::max(amax, 1e-12f)", "amax", cpu("Quantize*")),
+      "std::max(amax, 1e-12f)", "amax", providers("Quantize*")),
     M("quantize: infinity is not flagged", "providers/cpu/fp8/quantize.cc",
       "amax.non_finite ? kInfinity : amax.finite", "amax.finite",
-      cpu("Quantize*")),
+      providers("Quantize*")),
     M("UpdateScale: ok is ignored", "providers/cpu/fp8/quantize.cc",
       "if (!*ok.data<bool>()) return;", "", UPDATE_SCALE),
     M("UpdateScale: an amax of 0 rolls", "providers/cpu/fp8/quantize.cc",
@@ -59,15 +58,15 @@ MUTANTS = (
     M("blocks: every factor is a power of two",
       "providers/cpu/fp8/quantize_block.cc",
       "return pow2 == 1 ? PowerOfTwoBelow(exact) : exact;",
-      "return PowerOfTwoBelow(exact);", cpu("Torchao.*")),
+      "return PowerOfTwoBelow(exact);", providers("Torchao.*")),
     M("blocks: e5m2 has e4m3's exponent", "providers/cpu/fp8/quantize_block.cc",
-      "to == DType::kE4M3 ? 0x1p8f : 0x1p15f}", "0x1p8f}", cpu("Torchao.*")),
+      "to == DType::kE4M3 ? 0x1p8f : 0x1p15f}", "0x1p8f}", providers("Torchao.*")),
     M("blocks: factors are not bounded", "providers/cpu/fp8/quantize_block.cc",
       "static_cast<float>(std::clamp(ratio, 0x1p-126, 0x1p126))",
       "static_cast<float>(ratio)", QUANTIZE_BLOCK),
     M("blocks: zeros have a scale of their own",
       "providers/cpu/fp8/quantize_block.cc", "float v = std::max(a, 1e-12f);",
-      "float v = a == 0 ? 1.0f : std::max(a, 1e-12f);", cpu("Torchao.*")),
+      "float v = a == 0 ? 1.0f : std::max(a, 1e-12f);", providers("Torchao.*")),
     M("blocks: infinities count in columns",
       "providers/cpu/fp8/quantize_block.cc",
       "int32_t seen = magnitude & ~(room >> 31);", "int32_t seen = magnitude;",
@@ -89,7 +88,7 @@ MUTANTS = (
       "encode_(x_ + at, factors[0], q_ + at,", QUANTIZE_BLOCK),
     M("ScaledMatMul: transB is lost", "providers/cpu/fp8/scaled_matmul.cc",
       ".b = {b.raw(), b.dtype(), fb.columns, tb},",
-      ".b = {b.raw(), b.dtype(), fb.columns, false},", cpu("ScaledMatMul.*")),
+      ".b = {b.raw(), b.dtype(), fb.columns, false},", providers("ScaledMatMul.*")),
     M("block product: depths that do not divide blocks",
       "providers/cpu/fp8/scaled_matmul_block.cc",
       "depth = std::gcd(depth, x->k_block());",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/cpu/math/."""
-from mutant import M, cpu
+from mutant import M, providers
 
-FLOAT8_KERNELS = cpu("Float8Kernels.*")
+FLOAT8_KERNELS = providers("Float8Kernels.*")
 
 MUTANTS = (
     M("kernels: a thread's amax is lost",

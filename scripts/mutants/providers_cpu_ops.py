@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/cpu/ops/."""
-from mutant import M, cpu, graph, optimizers, training
+from mutant import M, graph, optimizers, providers, training
 
+BODY = providers("*Body*"), training("*Body*")
+ATTENTION = providers("*Attention*")
 TRACES = optimizers("*Traces.*:Update*")
-ATTENTION = cpu("*Attention*")
-BODY = training("*Body*")
 
 MUTANTS = (
     M("swiglu: the gate has no gradient", "providers/cpu/ops/activation.cc",
@@ -13,10 +13,10 @@ MUTANTS = (
       "providers/cpu/ops/activation.cc",
       "double* sum = sums + row / kBlock * n;",
       "double* sum = sums;\n"
-      "        if (row >= kBlock) continue;", cpu("*Amax*")),
+      "        if (row >= kBlock) continue;", providers("*Amax*")),
     M("silu: the gradient of sigmoid", "providers/cpu/ops/activation.cc",
       "return s * (1 + x * (e * s));", "return s * (e * s);",
-      cpu("Activation.*")),
+      providers("Activation.*")),
     M("attention: rows see the next column", "providers/cpu/ops/attention.cc",
       "int64_t seen = z.Columns(row + i + 1);",
       "int64_t seen = z.Columns(row + i + 2);", ATTENTION),
@@ -41,48 +41,48 @@ MUTANTS = (
       "bias + (row + i) * z.bias_step[2]", "bias", ATTENTION),
     M("folding: Mod keeps the dividend's sign", "providers/cpu/ops/binary.cc",
       "return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;",
-      "return r;", cpu("Binary.Mod")),
+      "return r;", providers("Binary.Mod")),
     M("Conv: kernel ignores the dilation", "providers/cpu/ops/conv.cc",
       "int64_t first = kw * w.dilation[2] - w.pad[2];",
-      "int64_t first = kw - w.pad[2];", cpu("Conv*")),
+      "int64_t first = kw - w.pad[2];", providers("Conv*")),
     M("Conv: windows of the input's size may be dilated",
       "providers/cpu/ops/conv.cc", "w.kernel[i] == 1 || w.dilation[i] == 1",
-      "true", cpu("Conv.*")),
+      "true", providers("Conv.*")),
     M("Conv: the first images are all", "providers/cpu/ops/conv.cc",
       "x + ((image + i) * s.group + g) * s.c * plane",
-      "x + (i * s.group + g) * s.c * plane", cpu("Conv.*")),
+      "x + (i * s.group + g) * s.c * plane", providers("Conv.*")),
     M("Conv: the first rows of the weight are all", "providers/cpu/ops/conv.cc",
       "{weight + g * s.m * rows + first,", "{weight + g * s.m * rows,",
-      cpu("Conv.*")),
+      providers("Conv.*")),
     M("Gather: repeated rows overwrite", "providers/cpu/ops/gather.cc",
       "sum[i] += Widen(from[i]);", "sum[i] = Widen(from[i]);",
-      cpu("GatherGrad.*")),
+      providers("GatherGrad.*")),
     M("cross entropy: ignored labels count", "providers/cpu/ops/loss.cc",
       "count += label != kIgnored;", "count += label != -2;",
-      cpu("LossKernels.*")),
+      providers("LossKernels.*")),
     M("cross entropy: ignored labels have a gradient",
       "providers/cpu/ops/loss.cc",
       "          std::fill_n(out, n, T{0});\n"
       "          continue;", "          label = 0;",
-      cpu("Loss.CrossEntropy*")),
+      providers("Loss.CrossEntropy*")),
     M("cross entropy: lse without the largest score",
       "providers/cpu/ops/loss.cc",
       "if (lse) lse[i] = static_cast<T>(sum.largest + sum.rest);",
       "if (lse) lse[i] = static_cast<T>(sum.rest);",
-      cpu("Loss.CrossEntropy*")),
+      providers("Loss.CrossEntropy*")),
     M("LayerNorm: mean(dh) is missing", "providers/cpu/ops/norm.cc",
       "(g * scale[i] - dh_mean - h * dhh_mean)",
-      "(g * scale[i] - 0 * dh_mean - h * dhh_mean)", cpu("LayerNorm.*")),
+      "(g * scale[i] - 0 * dh_mean - h * dhh_mean)", providers("LayerNorm.*")),
     M("MatMul: a run of batches stays in b", "providers/cpu/ops/matmul.cc",
       "(from[1] + i * step[1]) * s.k * s.n,", "from[1] * s.k * s.n,",
-      cpu("MatMul.*")),
+      providers("MatMul.*")),
     M("norm: what comes back for the sum is lost", "providers/cpu/ops/norm.cc",
       "dx[i] = kAdd ? own + more[i] : own;",
       "dx[i] = kAdd ? own + 0 * more[i] : own;", BODY),
     M("norm: the gradient writes before it reads", "providers/cpu/ops/norm.cc",
       "  Tensor statistics[2];\n",
       "  Tensor statistics[2];\n"
-      "  std::fill_n(o.dx.data<float>(), 9, 1.0f);\n", cpu("InPlace.*")),
+      "  std::fill_n(o.dx.data<float>(), 9, 1.0f);\n", providers("InPlace.*")),
     M("adamw: decay is not decoupled", "providers/cpu/ops/optimizer.cc",
       "kDecoupled ? p[i] * keep : p[i]", "kDecoupled ? p[i] : p[i] * keep",
       TRACES),
@@ -101,7 +101,7 @@ MUTANTS = (
       "kNesterov ? g + momentum * b1 : b1", "kNesterov ? b1 : b1", TRACES),
     M("folding: Reshape takes 0 for a size", "providers/cpu/ops/reshape.cc",
       "if (shape[i] == 0 && !allow_zero) {",
-      "if (shape[i] == 0 && allow_zero) {", cpu("Reshape.*")),
+      "if (shape[i] == 0 && allow_zero) {", providers("Reshape.*")),
     M("rotary: sin of the other half", "providers/cpu/ops/rotary.cc",
       "T s1 = kGrad ? sin[half + i] : -sin[i];",
       "T s1 = kGrad ? sin[i] : -sin[i];", BODY),
@@ -110,8 +110,8 @@ MUTANTS = (
       "int64_t angles = cos.dim(1);", graph("FuseRotary.*")),
     M("random: draws do not depend on the step", "providers/cpu/ops/seed.h",
       "return RandomBits(own, c.draw());", "return RandomBits(own, 0);",
-      cpu("Random.*:Dropout.*")),
+      providers("Random.*:Dropout.*")),
     M("Softmax: the sum is not weighed", "providers/cpu/ops/softmax.cc",
       "out[i] = y[i] * (g[i] - sum);", "out[i] = y[i] * g[i] - sum;",
-      cpu("Softmax.*"), training("*Losses.*:*Reductions.*")),
+      providers("Softmax.*"), training("*Losses.*:*Reductions.*")),
 )

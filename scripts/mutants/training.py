@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of training/."""
-from mutant import M, bad_input, python, step_files, training
+from mutant import M, bad_input, providers, python, step_files, training
 
-ACCUMULATION = training("*Accumulation.*")
 CHECKPOINT = training("*Checkpoint.*")
-SHAPES = training("*Shapes.*")
-DATASET_TEST = training("DatasetTest.*:Token*")
 METRICS = training("Metrics.*")
-SAFETENSORS = training("Safetensors.*")
 SESSION = training("Session.*")
+ACCUMULATION = training("*Accumulation.*")
+SHAPES = training("*Shapes.*")
 TRAINER = training("TrainerTest.*")
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
@@ -39,7 +37,7 @@ MUTANTS = (
       "    SyncDirectory(FolderOf(dir), hook);\n", "", CHECKPOINT),
     M("checkpoint: a tensor's checksum is not compared",
       "training/checkpoint.cc",
-      '{"crc32", sums.at(name)}};\n'
+      '{"crc32", Checksum(tensor)}};\n'
       "    Check(",
       '{"crc32", tensors[name]["crc32"]}};\n'
       "    Check(", CHECKPOINT),
@@ -61,18 +59,6 @@ MUTANTS = (
     M("checkpoint: the model is not compared", "training/checkpoint.cc",
       'Check(got == model || model == kAnyModel, "[", path,',
       'Check(got != "", "[", path,', CHECKPOINT),
-    M("data: epochs have one order", "training/dataset.cc",
-      "static_cast<uint64_t>(epoch));", "static_cast<uint64_t>(epoch * 0));",
-      DATASET_TEST),
-    M("data: the seed does not matter", "training/dataset.cc",
-      "RandomBits(spec_.seed ^ kShuffleKey,", "RandomBits(kShuffleKey,",
-      DATASET_TEST),
-    M("data: the shuffle is biased", "training/dataset.cc",
-      "RandomBelow(key, i, i + 1)", "RandomBelow(key, i, order_.size())",
-      DATASET_TEST),
-    M("data: evaluation loses the last batch", "training/dataset.cc",
-      "spec_.drop_last ? 0 : spec_.batch_size - 1", "spec_.drop_last ? 0 : 0",
-      DATASET_TEST),
     M("hits: any label is right for a logit above 0", "training/loss.cc",
       "b.Scalar(0.5, label)", "b.Scalar(-0.5, label)",
       training("LossValues.*")),
@@ -81,7 +67,7 @@ MUTANTS = (
       training("LossValues.*")),
     M("loss: -100 counts", "training/loss.h",
       "kIgnoredLabel = -100;",
-      "kIgnoredLabel = -1;", training("Loss.*")),
+      "kIgnoredLabel = -1;", providers("Loss.*"), training("Loss.*")),
     M("provider: any name is the first one's", "training/make_provider.cc",
       "if (name == row.name)", "if (name.size() > 2)",
       training("Session.RunsOnAProvider*")),
@@ -94,10 +80,6 @@ MUTANTS = (
       python("another_name")),
     M("metrics: follow a link", "training/metrics.cc",
       "O_APPEND | O_NOFOLLOW | O_CLOEXEC", "O_APPEND | O_CLOEXEC", METRICS),
-    M("npz: inflating is free", "training/npy.cc", "if (!stored) {",
-      "if (!stored && false) {", training("Npz.*")),
-    M("npz: views cost too", "training/npy.cc", "if (!stored) {",
-      "if (!stored || true) {", training("Npz.*")),
     M("pipelines: all passes may be skipped", "training/pipelines.cc",
       "Check(std::ranges::count(known, name) > 0,", "Check(!known.empty(),",
       training("PipelineLists.*")),
@@ -106,12 +88,6 @@ MUTANTS = (
     M("step: evaluation in training mode", "training/pipelines.cc",
       '  if (evaluates) list.push_back({"InferenceMode", InferenceMode});\n',
       "", SESSION),
-    M("safetensors: the header is not padded", "training/safetensors.cc",
-      "text.append((8 - text.size() % 8) % 8, ' ');", "", SAFETENSORS),
-    M("safetensors: small elements first", "training/safetensors.cc",
-      "std::greater<>()", "std::less<>()", SAFETENSORS),
-    M("safetensors: holes are taken", "training/safetensors.cc",
-      "Check(entry.begin == at, ", "Check(entry.begin >= at, ", SAFETENSORS),
     M("session: every step draws the same", "training/session.cc",
       "static_cast<uint64_t>(step_ * options_.grad_accum + micro)",
       "static_cast<uint64_t>(micro)", SESSION),
@@ -122,11 +98,11 @@ MUTANTS = (
     M("session: weights are quantised anew", "training/session.cc",
       "if (planned.quantiser && planned.weight_copies.empty()) {",
       "if (planned.quantiser) {", SESSION),
-    M("session: weights of the step before", "training/session.cc",
+    M("session: weights of the step before", "training/plan_cache.cc",
       "planned.weight_copies.clear();", 'planned.weight_copies.erase("");',
       training("Session.*:*Accumulation.*")),
     M("session: an error keeps half of the sums", "training/session.cc",
-      "      EraseSums(state_);\n", "", ACCUMULATION),
+      "      EraseSums();\n", "", ACCUMULATION),
     M("session: resumes at step 0", "training/session.cc",
       "step_ = checkpoint->step;", "", SESSION),
     M("session: scales of another recipe stay", "training/session.cc",
@@ -135,18 +111,18 @@ MUTANTS = (
     M("session: scale slots are not restored", "training/session.cc",
       "if (same) source_.slots = scales.slots;", "", SESSION),
     M("session: sums of plans that are gone stay", "training/session.cc",
-      "for (const std::string& name : sums_) state.erase(name);",
-      "for (const PlannedStep& planned : plans_) {\n"
+      "for (const std::string& name : sums_) state_.Erase(name);",
+      "for (const PlannedStep& planned : plans_.plans()) {\n"
       "      for (const std::string& name : planned.step.sums) "
-      "state.erase(name);\n"
+      "state_.Erase(name);\n"
       "    }", SHAPES),
     M("session: an error keeps moved statistics", "training/session.cc",
-      "for (const auto& [name, tensor] : before) state_[name] = tensor;", "",
+      "for (const auto& [name, tensor] : before) state_.Set(name, tensor);", "",
       training("Micro.*")),
-    M("session: the first update serves all steps", "training/session.cc",
+    M("session: the first update serves all steps", "training/plan_cache.cc",
       "shapes == wanted.shapes && sums == wanted.sums &&",
       "shapes == wanted.shapes &&", SHAPES),
-    M("values: a plan is for all of them", "training/session.cc",
+    M("values: a plan is for all of them", "training/plan_cache.cc",
       "std::ranges::includes(wanted.values, values)", "true",
       training("Session.APlanIsForTheValuesThatDecidedIt")),
     M("a checkpoint has no static scales", "training/session.cc",
@@ -184,12 +160,6 @@ MUTANTS = (
     M("step file: weights of micro steps are constants",
       "training/step_file.cc", "bool moved = moves(mover, value) &&",
       "bool moved = !moves(mover, value) &&", step_files("micro_and_apply")),
-    M("tokens: windows do not share a token", "training/token_file.cc",
-      "const auto* window = all + i * seq_len;",
-      "const auto* window = all + i * (seq_len + 1);", DATASET_TEST),
-    M("tokens: a window too many", "training/token_file.cc",
-      "return (tokens.size() - 1) / seq_len;",
-      "return tokens.size() / seq_len;", DATASET_TEST),
     M("weights: leave in the file's layout", "training/torch_weights.cc",
       "it->second.transposed ? Transposed(tensor) : tensor", "tensor",
       python("lost_names")),
@@ -204,13 +174,6 @@ MUTANTS = (
     M("budgets: a session has the default ones", "training/training_model.cc",
       "          options.budgets,\n", "          {},\n",
       python("a_raised_budget_lets")),
-    M("npz: members may share bytes", "training/zip.cc",
-      "  RequireApart(members_, directory, path_);\n",
-      "  if (false) RequireApart(members_, directory, path_);\n",
-      training("Npz.*")),
-    M("npz: members may share bytes with the directory", "training/zip.cc",
-      "last ? directory.offset", "last && false ? directory.offset",
-      training("Npz.*")),
     M("eval: batches weigh the same", "training/evaluate.cc",
       "if (count > 0) sum_ += loss * static_cast<double>(count);\n"
       "    count_ += count;", "if (count > 0) sum_ += loss, ++count_;",

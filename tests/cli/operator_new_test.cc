@@ -10,7 +10,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

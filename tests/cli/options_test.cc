@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "cli/old_flags.h"
-#include "onnx_fp8/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "tests/training/files.h"
 

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "onnx_fp8/mapped_file.h"
+#include "base/mapped_file.h"
 #include "tests/training/files.h"
 
 namespace onnx_fp8 {

@@ -8,12 +8,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "data/safetensors.h"
 #include "onnx_fp8/session.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
-#include "training/safetensors.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 
-#include "graph/passes/scale_slots.h"
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "graph/fp8/scale_slots.h"
 #include "onnx_fp8/recipe_text.h"
 #include "onnx_fp8/run_folder.h"
 #include "onnx_fp8/speed_table.h"

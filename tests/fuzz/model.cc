@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "base/check.h"
+#include "base/file.h"
 #include "graph/node_cost.h"
 #include "graph/rewrite/rewrite_model.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "graph/schemas_internal.h"
-#include "onnx_fp8/random.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/npy.h"
+#include "data/npy.h"
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"

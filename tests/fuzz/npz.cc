@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "data/npy.h"
 #include "onnx_fp8/dataset.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
-#include "training/npy.h"
 
 namespace onnx_fp8 {
 

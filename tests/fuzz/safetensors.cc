@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/safetensors.h"
+#include "data/safetensors.h"
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/file.h"
+#include "base/check.h"
+#include "base/file.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "base/check.h"
+#include "base/parallel.h"
 #include "cli/flags.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace onnx_fp8 {

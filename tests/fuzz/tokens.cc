@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "data/token_file.h"
 #include "onnx_fp8/dataset.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
-#include "training/token_file.h"
 
 namespace onnx_fp8 {
 

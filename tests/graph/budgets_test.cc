@@ -6,10 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "graph/passes/expand.h"
 #include "graph/passes/specialise.h"
 #include "graph/passes/unroll_recurrent.h"
-#include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/graph/parse.h"
 

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/onnx/verify.h"
 #include "graph/print.h"
-#include "graph/verify.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {

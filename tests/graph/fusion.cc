@@ -5,9 +5,9 @@
 
 #include <map>
 
+#include "graph/onnx/verify.h"
 #include "graph/passes/dead_code.h"
 #include "graph/print.h"
-#include "graph/verify.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/training/gradient_check.h"
 

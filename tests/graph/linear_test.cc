@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/onnx/verify.h"
 #include "graph/passes/dead_code.h"
 #include "graph/print.h"
-#include "graph/verify.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {

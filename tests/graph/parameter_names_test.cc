@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/parameter_names.h"
 
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
 #include "graph/passes/trained_parameters.h"
 #include "tests/graph/parse.h"
 #include "tests/support/corpus.h"

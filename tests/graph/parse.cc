@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/pass.h"
+#include "graph/passes/pass.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "base/check.h"
 #include "graph/print.h"
-#include "onnx_fp8/check.h"
 #include "tests/graph/parse.h"
 #include "tests/training/files.h"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/specialise.h"
 
-#include "graph/onnx_io.h"
+#include "base/check.h"
+#include "data/safetensors.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/verify.h"
 #include "graph/passes/trained_parameters.h"
 #include "graph/print.h"
-#include "graph/verify.h"
-#include "onnx_fp8/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/graph/parse.h"
 #include "tests/support/corpus.h"
-#include "training/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {

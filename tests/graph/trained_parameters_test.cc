@@ -6,8 +6,8 @@
 #include <numbers>
 #include <set>
 
-#include "graph/onnx_io.h"
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "graph/onnx/onnx_io.h"
 #include "tests/graph/parse.h"
 #include "tests/support/corpus.h"
 

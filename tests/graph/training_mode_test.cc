@@ -3,12 +3,12 @@
 // How training and inference treat BatchNormalization and Dropout.
 #include <gtest/gtest.h>
 
+#include "graph/onnx/verify.h"
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/running_statistics.h"
 #include "graph/print.h"
-#include "graph/verify.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {

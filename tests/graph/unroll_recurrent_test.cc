@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
-#include "graph/verify.h"
+#include "graph/onnx/verify.h"
 #include "graph/views.h"
-#include "onnx_fp8/check.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/training/gradient_check.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

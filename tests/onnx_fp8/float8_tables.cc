@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/support/paths.h"
 
 namespace onnx_fp8 {

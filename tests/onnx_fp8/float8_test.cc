@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/onnx_fp8/float8_tables.h"
 
 namespace onnx_fp8 {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "data/safetensors.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/paths.h"
-#include "training/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {

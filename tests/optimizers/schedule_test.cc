@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

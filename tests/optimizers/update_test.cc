@@ -7,11 +7,11 @@
 #include <cmath>
 #include <map>
 
+#include "base/check.h"
+#include "base/parallel.h"
+#include "base/random.h"
 #include "graph/builder.h"
 #include "graph/passes/expand.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 
 namespace onnx_fp8 {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/random.h"
+#include "base/random.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
 
 namespace onnx_fp8 {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/toy.h"
 

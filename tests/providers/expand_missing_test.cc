@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
+#include "base/random.h"
+#include "graph/onnx/verify.h"
 #include "graph/print.h"
-#include "graph/verify.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "tests/graph/parse.h"

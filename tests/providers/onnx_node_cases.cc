@@ -7,9 +7,9 @@
 #include <map>
 #include <memory>
 
-#include "graph/onnx_io.h"
-#include "graph/upgrade.h"
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/upgrade.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/paths.h"
 

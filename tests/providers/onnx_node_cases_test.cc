@@ -5,7 +5,7 @@
 
 #include <iostream>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

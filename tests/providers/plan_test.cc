@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/toy.h"
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "onnx_fp8/random.h"
+#include "base/random.h"
 
 namespace onnx_fp8 {
 namespace {

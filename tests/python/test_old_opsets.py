@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models of old opsets, as exporters wrote them: `onnx-fp8 run` compared with stock onnxruntime, which has kernels
-for every opset from 7 on. Each row of graph/upgrade.cc below opset 18 whose op has a kernel has a case on either side of
+for every opset from 7 on. Each row of graph/onnx/upgrade.cc below opset 18 whose op has a kernel has a case on either side of
 the change."""
 import numpy as np
 import onnx

@@ -7,7 +7,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-FOLDERS = ("onnx_fp8", "graph", "optimizers", "providers", "training", "cli")
+FOLDERS = ("base", "onnx_fp8", "data", "graph", "optimizers", "providers", "training", "cli")
 
 
 def places(pattern):
@@ -21,9 +21,9 @@ def places(pattern):
     (r"bce_with_logits", ["training/loss.cc"]),
     # The schema with its body, the update, the row, the kernel.
     (r'"SGD"|"sgd"|AppendSgd',
-     ["graph/schemas/optimizers.cc", "optimizers/sgd.cc", "optimizers/update.h", "providers/cpu/optimizer.cc"]),
+     ["graph/schemas/optimizers.cc", "optimizers/sgd.cc", "optimizers/update.h", "providers/cpu/ops/optimizer.cc"]),
     # The pass that rewrites the graph, the field, the row.
-    (r"fast_accum_dgrad", ["graph/passes/fp8_rewrite.cc", "onnx_fp8/recipe.h", "onnx_fp8/recipe_text.cc"]),
+    (r"fast_accum_dgrad", ["graph/fp8/fp8_rewrite.cc", "onnx_fp8/recipe.h", "onnx_fp8/recipe_text.cc"]),
     # The flag, the field, the code that reads it.
     (r"max_plans|max-plans", ["cli/options.cc", "onnx_fp8/session.h", "training/session.cc"]),
 ], ids=["loss", "optimizer", "recipe", "flag"])

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/support/left_out.h"
 #include "tests/support/paths.h"
 

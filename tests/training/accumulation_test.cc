@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/builder.h"
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
 #include "training/checkpoint.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
 #include "graph/builder.h"
-#include "onnx_fp8/check.h"
 #include "tests/training/gradient_check.h"
 
 namespace onnx_fp8 {

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
+#include "base/check.h"
+#include "data/safetensors.h"
 #include "graph/builder.h"
-#include "graph/onnx_io.h"
-#include "onnx_fp8/check.h"
+#include "graph/onnx/onnx_io.h"
 #include "training/loss.h"
-#include "training/safetensors.h"
 
 namespace onnx_fp8 {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/trained_parameters.h"
 #include "tests/training/corpus_case.h"

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 
-#include "graph/onnx_io.h"
-#include "onnx_fp8/random.h"
+#include "base/random.h"
+#include "data/safetensors.h"
+#include "graph/onnx/onnx_io.h"
 #include "tests/training/corpus_case.h"
-#include "training/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {

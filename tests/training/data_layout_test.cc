@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/option_error.h"
 
 namespace onnx_fp8 {

@@ -5,11 +5,11 @@
 
 #include <cmath>
 
+#include "base/check.h"
+#include "base/random.h"
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
 #include "graph/schemas.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/training/gradient_check.h"
 

@@ -12,7 +12,7 @@
 #include <iterator>
 #include <string>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/support/paths.h"
 
 namespace onnx_fp8 {

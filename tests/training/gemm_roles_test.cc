@@ -3,7 +3,7 @@
 // Roles of the products in whole training steps of exported models: there are
 // as many weight gradients as forward products, and an input gradient for all
 // but the first layers.
-#include "graph/passes/gemm_roles.h"
+#include "graph/fp8/gemm_roles.h"
 
 #include <map>
 

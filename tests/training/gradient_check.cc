@@ -4,12 +4,12 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "base/check.h"
+#include "base/random.h"
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
 #include "graph/passes/expand.h"
 #include "graph/passes/unroll_recurrent.h"
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "training/autodiff.h"
 #include "training/make_provider.h"

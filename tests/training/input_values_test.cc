@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/builder.h"
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
 #include "onnx_fp8/session.h"
 #include "tests/training/files.h"
 

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "graph/builder.h"
-#include "onnx_fp8/check.h"
 #include "tests/training/gradient_check.h"
 #include "training/autodiff.h"
 

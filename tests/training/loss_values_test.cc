@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <set>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/support/paths.h"
 #include "tests/training/corpus_case.h"
 #include "training/make_provider.h"

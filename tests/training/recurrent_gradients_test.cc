@@ -2,7 +2,7 @@
 //
 // Compares gradients of the unrolled LSTM, GRU and RNN with differences of
 // their kernels.
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/training/gradient_check.h"
 
 namespace onnx_fp8 {

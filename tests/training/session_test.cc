@@ -9,12 +9,12 @@
 #include <cmath>
 #include <limits>
 
+#include "data/safetensors.h"
 #include "graph/builder.h"
-#include "graph/onnx_io.h"
+#include "graph/onnx/onnx_io.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
 #include "training/make_provider.h"
-#include "training/safetensors.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {

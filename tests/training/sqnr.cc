@@ -5,9 +5,9 @@
 #include <cctype>
 #include <cmath>
 
+#include "base/random.h"
 #include "graph/builder.h"
-#include "graph/onnx_io.h"
-#include "onnx_fp8/random.h"
+#include "graph/onnx/onnx_io.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "base/random.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/random.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/random.h"
+#include "base/parallel.h"
+#include "base/random.h"
 #include "onnx_fp8/session.h"
 #include "tests/support/paths.h"
 

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "data/safetensors.h"
 #include "onnx_fp8/run_folder.h"
 #include "tests/training/small_model.h"
-#include "training/safetensors.h"
 
 namespace onnx_fp8 {
 namespace {

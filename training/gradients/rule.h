@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "training/gradients.h"
 
 namespace onnx_fp8 {

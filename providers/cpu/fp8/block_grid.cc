@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/math/divide_up.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/math/float8_kernels.h"

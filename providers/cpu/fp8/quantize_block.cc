@@ -7,8 +7,8 @@
 #include <bit>
 #include <limits>
 
+#include "base/parallel.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/fp8/block_grid.h"
 #include "providers/cpu/fp8/quantize.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"

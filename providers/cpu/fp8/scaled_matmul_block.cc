@@ -10,7 +10,7 @@
 //   others                    the operand becomes float, each value rounded
 #include <numeric>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/fp8/block_grid.h"
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "providers/cpu/fp8/scaled_product.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 
 namespace onnx_fp8 {
 

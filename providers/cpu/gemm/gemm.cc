@@ -6,8 +6,8 @@
 #include <cassert>
 #include <limits>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "providers/cpu/gemm/double.h"
 #include "providers/cpu/gemm/hopper.h"
 #include "providers/cpu/gemm/kernels.h"

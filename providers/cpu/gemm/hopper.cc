@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"

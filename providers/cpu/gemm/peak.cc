@@ -5,7 +5,7 @@
 #include <chrono>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 
 namespace onnx_fp8 {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/cpu/math/on_isa.h"
 

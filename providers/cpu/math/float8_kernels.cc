@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "providers/cpu/math/float8_kernels.inc"
 
 namespace onnx_fp8 {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #endif
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,9 +8,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/random.h"
+#include "base/saturating_cast.h"
 #include "graph/graph.h"
-#include "onnx_fp8/random.h"
-#include "onnx_fp8/saturating_cast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/elementary.h"

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/broadcast.h"

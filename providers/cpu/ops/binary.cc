@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "onnx_fp8/saturating_cast.h"
+#include "base/saturating_cast.h"
 #include "providers/cpu/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"

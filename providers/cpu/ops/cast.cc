@@ -7,8 +7,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/saturating_cast.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/saturating_cast.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/float8_kernels.h"

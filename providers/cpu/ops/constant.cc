@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"

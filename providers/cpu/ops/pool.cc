@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/ops/window.h"

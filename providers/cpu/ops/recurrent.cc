@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"

@@ -3,8 +3,8 @@
 
 #include <bit>
 
-#include "onnx_fp8/hash.h"
-#include "onnx_fp8/random.h"
+#include "base/hash.h"
+#include "base/random.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {

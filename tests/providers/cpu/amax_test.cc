@@ -8,9 +8,9 @@
 #include <limits>
 #include <set>
 
+#include "base/parallel.h"
+#include "base/random.h"
 #include "graph/builder.h"
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "tests/graph/parse.h"

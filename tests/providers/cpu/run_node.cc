@@ -5,8 +5,8 @@
 #include <numbers>
 #include <utility>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/random.h"
+#include "base/check.h"
+#include "base/random.h"
 #include "providers/cpu/cpu_provider.h"
 
 namespace onnx_fp8 {

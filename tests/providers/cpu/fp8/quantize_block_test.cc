@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/parallel.h"
 #include "tests/providers/cpu/body_runner.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"

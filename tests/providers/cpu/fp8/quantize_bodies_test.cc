@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/body_runner.h"
 #include "tests/providers/cpu/run_node.h"

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/parallel.h"
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "tests/providers/cpu/body_runner.h"
 #include "tests/providers/cpu/isas.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/run_node.h"
 

@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <set>
 
+#include "data/npy.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/support/paths.h"
-#include "training/npy.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -9,8 +9,8 @@
 #include <limits>
 #include <string>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"

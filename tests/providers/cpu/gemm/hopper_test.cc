@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"
 

@@ -9,9 +9,9 @@
 #include <limits>
 #include <vector>
 
+#include "base/parallel.h"
+#include "base/random.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/random.h"
 #include "tests/onnx_fp8/float8_tables.h"
 #include "tests/providers/cpu/isas.h"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/providers/cpu/isas.h"
 
 namespace onnx_fp8 {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/random.h"
+#include "base/check.h"
+#include "base/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/kernel.h"
 #include "tests/providers/cpu/run_node.h"

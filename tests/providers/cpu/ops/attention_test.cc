@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

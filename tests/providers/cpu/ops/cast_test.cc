@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/run_node.h"
 

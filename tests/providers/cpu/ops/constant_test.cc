@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/providers/cpu/run_node.h"
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

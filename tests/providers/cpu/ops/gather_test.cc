@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/parallel.h"
-#include "onnx_fp8/random.h"
+#include "base/parallel.h"
+#include "base/random.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

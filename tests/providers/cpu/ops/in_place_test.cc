@@ -4,7 +4,7 @@
 // memory: the result must be the same with and without that.
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/random.h"
+#include "base/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/kernel.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "onnx_fp8/parallel.h"
+#include "base/parallel.h"
 #include "providers/cpu/strided.h"
 #include "tests/providers/cpu/run_node.h"
 

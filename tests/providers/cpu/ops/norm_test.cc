@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

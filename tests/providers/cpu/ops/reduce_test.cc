@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "onnx_fp8/check.h"
-#include "onnx_fp8/parallel.h"
+#include "base/check.h"
+#include "base/parallel.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

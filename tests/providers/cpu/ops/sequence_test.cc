@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "onnx_fp8/random.h"
+#include "base/random.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

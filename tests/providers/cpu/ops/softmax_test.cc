@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "onnx_fp8/check.h"
+#include "base/check.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

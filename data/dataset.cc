@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <set>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "data/arrays.h"
+#include "data/token_file.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Separates the shuffle from other uses of the run's seed.
+constexpr uint64_t kShuffleKey = 0x73687566666c6531;
+
+std::string Join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    text += (text.empty() ? "" : ", ") + part;
+  }
+  return text;
+}
+
+bool IsTokenFile(const std::string& file) {
+  return std::filesystem::path(file).extension() == ".bin";
+}
+
+bool Converts(DType from, DType to) {
+  bool whole = IsInteger(from) || from == DType::kBool;
+  return from == to || (whole && (IsInteger(to) || to == DType::kBool)) ||
+         (whole && IsFloat(to)) || (IsFloat(from) && IsFloat(to));
+}
+
+// REQUIRES: Converts(t.dtype(), to). Errors: an integer that does not fit.
+Tensor Converted(const Tensor& t, DType to, const std::string& where) {
+  if (t.dtype() == to) return t;
+  Tensor out = ConvertTo(t, to);
+  if (IsFloat(to)) return out;
+  // A uint64 beyond int64 reads as negative.
+  bool sign_differs = (t.dtype() == DType::kUInt64) != (to == DType::kUInt64);
+  for (int64_t i = 0; i < t.size(); ++i) {
+    int64_t x = IntAt(t, i);
+    Check(IntAt(out, i) == x && !(sign_differs && x < 0), "[", where,
+          "] expected values that fit ", Name(to), ", got ", DoubleAt(t, i));
+  }
+  return out;
+}
+
+// The part that holds `sample`.
+template <typename Part>
+const Part& Find(const std::vector<Part>& parts, int64_t sample) {
+  auto after = std::ranges::upper_bound(parts, sample, {}, &Part::begin);
+  return *std::prev(after);
+}
+
+}  // namespace
+
+Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
+  Check(!spec.files.empty(), "expected data files, got none");
+  Check(spec.batch_size > 0 && spec.batch_size <= UINT32_MAX,
+        "expected a batch size in 1…2^32 - 1, got ", spec.batch_size);
+  auto tokens = std::ranges::count_if(spec.files, IsTokenFile);
+  if (tokens == 0) {
+    OpenArrays();
+  } else {
+    Check(tokens == std::ssize(spec.files), "[", Files(),
+          "] expected token files (.bin) or arrays, got both");
+    OpenTokens();
+  }
+  Check(size_ > 0, "[", Files(), "] holds no samples");
+  Check(size_ <= UINT32_MAX, "[", Files(),
+        "] expected less than 2^32 samples, "
+        "got ",
+        size_);
+  Check(!spec.drop_last || size_ >= spec.batch_size, "[", Files(),
+        "] expected at least one batch of ", spec.batch_size, " samples, got ",
+        size_);
+  if (dropped() > 0) {
+    notes_.push_back(Concat(dropped(), " of ", size_,
+                            " samples are left out of each epoch: they do not "
+                            "fill a batch of ",
+                            spec.batch_size));
+  }
+}
+
+std::string Dataset::Files() const { return Join(spec_.files); }
+
+void Dataset::OpenArrays() {
+  std::vector<std::string> unused;
+  for (const std::string& file : spec_.files) {
+    ArrayFile arrays(file, spec_.budgets);
+    for (const std::string& name : arrays.names()) {
+      auto input = std::ranges::find(spec_.inputs, name, &DatasetInput::name);
+      if (input == spec_.inputs.end()) {
+        unused.push_back(name);
+        continue;
+      }
+      Tensor data = arrays.Read(name);
+      Check(Converts(data.dtype(), input->dtype), "[", file,
+            "] expected array \"", name, "\" of ", Name(input->dtype), ", got ",
+            Name(data.dtype()));
+      if (data.dtype() != input->dtype) {
+        notes_.push_back(Concat("[", file, "] array \"", name, "\" of ",
+                                Name(data.dtype()), " is converted to ",
+                                Name(input->dtype)));
+      }
+      input->whole ? AddWhole(*input, file, data) : AddRows(*input, file, data);
+    }
+  }
+  CheckComplete(unused);
+}
+
+void Dataset::AddWhole(const DatasetInput& input, const std::string& file,
+                       const Tensor& data) {
+  Tensor converted = Converted(data, input.dtype, file + ": " + input.name);
+  auto [it, added] = whole_.emplace(input.name, converted);
+  Check(added || Identical(it->second, converted), "[", file,
+        "] expected the same array \"", input.name,
+        "\" as in the files before, since it is fed whole");
+}
+
+void Dataset::AddRows(const DatasetInput& input, const std::string& file,
+                      const Tensor& data) {
+  Check(data.rank() > 0, "[", file, "] expected array \"", input.name,
+        "\" with a sample axis, got a scalar; an array that is not per sample "
+        "can be named with `whole`");
+  Shape sample(data.shape().begin() + 1, data.shape().end());
+  auto column = std::ranges::find(columns_, input.name,
+                                  [](const Column& c) { return c.input.name; });
+  if (column == columns_.end()) {
+    columns_.push_back({input, {{data, file, 0, data.dim(0)}}, sample});
+    return;
+  }
+  const Part& last = column->parts.back();
+  Check(column->sample == sample && last.data.dtype() == data.dtype(), "[",
+        file, "] expected array \"", input.name, "\" of ",
+        Name(last.data.dtype()), ToString(column->sample), " per sample as in ",
+        last.file, ", got ", Name(data.dtype()), ToString(sample));
+  column->parts.push_back({data, file, last.begin + last.count, data.dim(0)});
+}
+
+void Dataset::CheckComplete(const std::vector<std::string>& unused) {
+  std::vector<std::string> found = unused;
+  for (const Column& column : columns_) found.push_back(column.input.name);
+  for (const auto& [name, data] : whole_) found.push_back(name);
+  std::ranges::sort(found);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  for (const DatasetInput& input : spec_.inputs) {
+    Check(std::ranges::binary_search(found, input.name), "[", Files(),
+          "] expected an array \"", input.name, "\", got ",
+          found.empty() ? "none" : Join(found),
+          input.name == spec_.label ? "; `label` names another one" : "");
+  }
+  Check(!columns_.empty(), "[", Files(),
+        "] expected an array with a sample axis, got whole arrays only");
+  auto samples = [](const Column& column) {
+    return column.parts.back().begin + column.parts.back().count;
+  };
+  const Column& first = columns_.front();
+  for (const Column& column : columns_) {
+    Check(samples(column) == samples(first), "[", column.parts.back().file,
+          "] array \"", column.input.name, "\" has ", samples(column),
+          " samples, \"", first.input.name, "\" has ", samples(first),
+          "; an array that is not per sample can be named with `whole`");
+  }
+  size_ = samples(first);
+  std::set<std::string> names(unused.begin(), unused.end());
+  for (const std::string& name : names) {
+    notes_.push_back(Concat("[", Files(), "] array \"", name,
+                            "\" is no input of the model"));
+  }
+}
+
+void Dataset::OpenTokens() {
+  Check(spec_.seq_len > 0, "[", Files(),
+        "] expected a sequence length (`seq_len`) for token files");
+  std::vector<std::string> names;
+  for (const DatasetInput& input : spec_.inputs) {
+    Check(IsInteger(input.dtype), "[", Files(), "] holds tokens, but input \"",
+          input.name, "\" is of ", Name(input.dtype));
+    if (input.name != spec_.label) names.push_back(input.name);
+  }
+  Check(names.size() == 1, "[", Files(),
+        "] provides one input and the label \"", spec_.label, "\", expected ",
+        names.empty() ? "none" : Join(names));
+  for (const std::string& file : spec_.files) {
+    Tensor tokens = ReadTokens(file, spec_.token_dtype);
+    int64_t windows = NumWindows(tokens, spec_.seq_len);
+    Check(windows > 0, "[", file, "] expected at least ", spec_.seq_len,
+          " + 1 "
+          "tokens, got ",
+          tokens.size());
+    tokens_.push_back({tokens, file, size_, windows});
+    size_ += windows;
+  }
+}
+
+int64_t Dataset::batches_per_epoch() const {
+  int64_t rest = spec_.drop_last ? 0 : spec_.batch_size - 1;
+  return (size_ + rest) / spec_.batch_size;
+}
+
+int64_t Dataset::dropped() const {
+  return spec_.drop_last ? size_ % spec_.batch_size : 0;
+}
+
+// Fisher and Yates' shuffle with counter-based numbers.
+void Dataset::SetOrder(int64_t epoch) const {
+  if (epoch == epoch_) return;
+  order_.resize(static_cast<size_t>(size_));
+  std::iota(order_.begin(), order_.end(), 0u);
+  uint64_t key =
+      RandomBits(spec_.seed ^ kShuffleKey, static_cast<uint64_t>(epoch));
+  for (uint64_t i = order_.size(); spec_.shuffle && i-- > 1;) {
+    std::swap(order_[i], order_[RandomBelow(key, i, i + 1)]);
+  }
+  epoch_ = epoch;
+}
+
+TensorMap Dataset::Batch(int64_t index) const {
+  Check(index >= 0, "expected a batch from 0 on, got ", index);
+  SetOrder(index / batches_per_epoch());
+  int64_t begin = index % batches_per_epoch() * spec_.batch_size;
+  int64_t end = std::min(begin + spec_.batch_size, size_);
+  std::vector<int64_t> samples(order_.begin() + begin, order_.begin() + end);
+  TensorMap batch = whole_;
+  for (const Column& column : columns_) {
+    batch[column.input.name] = Rows(column, samples);
+  }
+  if (!tokens_.empty()) AddTokenWindows(samples, &batch);
+  return batch;
+}
+
+Tensor Dataset::Rows(const Column& column,
+                     const std::vector<int64_t>& samples) const {
+  Shape shape = column.sample;
+  shape.insert(shape.begin(), std::ssize(samples));
+  Tensor rows =
+      Tensor::Allocate(column.parts.front().data.dtype(), std::move(shape));
+  size_t row = rows.bytes() / samples.size();
+  uint8_t* to = static_cast<uint8_t*>(rows.raw());
+  for (int64_t sample : samples) {
+    const Part& part = Find(column.parts, sample);
+    const uint8_t* from = static_cast<const uint8_t*>(part.data.raw());
+    if (row > 0) {
+      std::memcpy(to, from + static_cast<size_t>(sample - part.begin) * row,
+                  row);
+    }
+    to += row;
+  }
+  return Converted(rows, column.input.dtype,
+                   Files() + ": " + column.input.name);
+}
+
+void Dataset::AddTokenWindows(const std::vector<int64_t>& samples,
+                              TensorMap* batch) const {
+  Shape shape = {std::ssize(samples), spec_.seq_len};
+  Tensor inputs = Tensor::Allocate(DType::kInt64, shape);
+  Tensor labels = Tensor::Allocate(DType::kInt64, shape);
+  int64_t at = 0;
+  for (int64_t sample : samples) {
+    const Part& part = Find(tokens_, sample);
+    CopyWindow(part.data, spec_.seq_len, sample - part.begin,
+               inputs.data<int64_t>() + at, labels.data<int64_t>() + at);
+    at += spec_.seq_len;
+  }
+  for (const DatasetInput& input : spec_.inputs) {
+    const Tensor& data = input.name == spec_.label ? labels : inputs;
+    (*batch)[input.name] =
+        Converted(data, input.dtype, Files() + ": " + input.name);
+  }
+}
+
+Shape Dataset::SampleShape(const std::string& name) const {
+  if (!tokens_.empty()) return {spec_.seq_len};
+  for (const Column& column : columns_) {
+    if (column.input.name == name) return column.sample;
+  }
+  return whole_.at(name).shape();
+}
+
+}  // namespace onnx_fp8

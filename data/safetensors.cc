@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "base/check.h"
+#include "base/mapped_file.h"
+#include "base/shallow_json.h"
+
+namespace onnx_fp8 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+using Json = nlohmann::json;
+
+constexpr char kMetadata[] = "__metadata__";
+constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
+
+struct Row {
+  DType dtype;
+  const char* name;
+};
+
+constexpr Row kRows[] = {
+    {DType::kBool, "BOOL"},     {DType::kUInt8, "U8"},
+    {DType::kInt8, "I8"},       {DType::kUInt16, "U16"},
+    {DType::kInt16, "I16"},     {DType::kUInt32, "U32"},
+    {DType::kInt32, "I32"},     {DType::kUInt64, "U64"},
+    {DType::kInt64, "I64"},     {DType::kFloat16, "F16"},
+    {DType::kBFloat16, "BF16"}, {DType::kFloat, "F32"},
+    {DType::kDouble, "F64"},    {DType::kE4M3, "F8_E4M3"},
+    {DType::kE5M2, "F8_E5M2"},  {DType::kE8M0, "F8_E8M0"},
+};
+
+DType ParseName(const std::string& name, const std::string& where) {
+  for (const Row& row : kRows) {
+    if (name == row.name) return row.dtype;
+  }
+  Fail("[", where, "] expected a known dtype, got \"", name, "\"");
+}
+
+const char* NameOf(DType dtype, const std::string& where) {
+  for (const Row& row : kRows) {
+    if (dtype == row.dtype) return row.name;
+  }
+  Fail("[", where, "] expected a numeric tensor, got ", Name(dtype));
+}
+
+struct Entry {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  uint64_t begin, end;  // in the data
+};
+
+std::vector<uint64_t> Unsigneds(const Json& array, const char* key,
+                                const std::string& where) {
+  Check(array.is_array(), "[", where, "] expected a list as ", key);
+  std::vector<uint64_t> values;
+  for (const Json& item : array) {
+    Check(item.is_number_unsigned() && item.get<uint64_t>() <= INT64_MAX, "[",
+          where, "] expected whole numbers below 2^63 in ", key);
+    values.push_back(item.get<uint64_t>());
+  }
+  return values;
+}
+
+Entry ParseEntry(const std::string& name, const Json& item,
+                 const std::string& where) {
+  for (const char* key : {"dtype", "shape", "data_offsets"}) {
+    Check(item.is_object() && item.contains(key), "[", where,
+          "] expected an object with ", key);
+  }
+  Check(item["dtype"].is_string(), "[", where, "] expected a string as dtype");
+  Entry entry{.name = name,
+              .dtype = ParseName(item["dtype"].get<std::string>(), where)};
+  for (uint64_t size : Unsigneds(item["shape"], "shape", where)) {
+    entry.shape.push_back(static_cast<int64_t>(size));
+  }
+  auto offsets = Unsigneds(item["data_offsets"], "data_offsets", where);
+  Check(offsets.size() == 2 && offsets[0] <= offsets[1], "[", where,
+        "] expected data_offsets [begin, end]");
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
+  return entry;
+}
+
+Json ParseHeader(const char* text, uint64_t size, const std::string& path) {
+  std::set<std::string> names;
+  auto refuse_twice = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key) {
+      const auto& name = parsed.get_ref<const std::string&>();
+      Check(names.insert(name).second, "[", path,
+            "] expected every tensor once, got \"", name, "\" twice");
+    }
+    return true;
+  };
+  const std::string expected =
+      "[" + path + "] expected a JSON object as the safetensors header";
+  // Depth 3: the file, a tensor, its shape, a size.
+  Json header = ParseShallowJson(text, size, 3, expected, refuse_twice);
+  Check(header.is_object(), expected);
+  return header;
+}
+
+StringMap ParseMetadata(const Json& item, const std::string& path) {
+  Check(item.is_object(), "[", path, "] expected an object as ", kMetadata);
+  StringMap metadata;
+  for (const auto& [key, value] : item.items()) {
+    Check(value.is_string(), "[", path, "] expected strings in ", kMetadata);
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
+// Checks that the tensors cover the data without overlap or remainder.
+void CheckCover(std::vector<Entry>& entries, uint64_t size,
+                const std::string& path) {
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    Check(entry.begin == at, "[", path, "] expected tensor \"", entry.name,
+          "\" at byte ", at, " of the data, got ", entry.begin,
+          entry.begin < at ? " (overlap)" : " (hole)");
+    at = entry.end;
+  }
+  Check(at == size, "[", path, "] expected ", at, " bytes of data, got ", size,
+        at > size ? " (truncated?)" : "");
+}
+
+}  // namespace
+
+TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
+  MappedFile file = MapFile(path);
+  Check(file.size >= 8, "[", path, "] expected a safetensors file, got ",
+        file.size, " bytes");
+  uint64_t header_size;
+  std::memcpy(&header_size, file.data, 8);
+  Check(header_size <= kMaxHeader && header_size <= file.size - 8, "[", path,
+        "] expected a safetensors header within ", file.size,
+        " bytes, got header length ", header_size);
+  Json header = ParseHeader(reinterpret_cast<const char*>(file.data) + 8,
+                            header_size, path);
+  std::vector<Entry> entries;
+  for (const auto& [name, item] : header.items()) {
+    if (name == kMetadata) {
+      StringMap found = ParseMetadata(item, path);
+      if (metadata) *metadata = std::move(found);
+    } else {
+      entries.push_back(ParseEntry(name, item, path + ": " + name));
+    }
+  }
+  std::byte* data = file.data + 8 + header_size;
+  CheckCover(entries, file.size - 8 - header_size, path);
+  TensorMap tensors;
+  for (const Entry& entry : entries) {
+    tensors[entry.name] =
+        ArrayFromBytes(entry.dtype, entry.shape, file.owner, data + entry.begin,
+                       entry.end - entry.begin, path + ": " + entry.name);
+  }
+  return tensors;
+}
+
+void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
+                      const StringMap& metadata) {
+  std::vector<const SourceMap::value_type*> order;
+  for (const auto& item : tensors) {
+    Check(item.first != kMetadata, "expected no tensor named ", kMetadata);
+    order.push_back(&item);
+  }
+  std::ranges::stable_sort(order, std::greater<>(), [](const auto* item) {
+    return ByteSize(item->second.dtype());
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  uint64_t at = 0;
+  for (const auto* item : order) {
+    const TensorSource& tensor = item->second;
+    header[item->first] = {{"dtype", NameOf(tensor.dtype(), item->first)},
+                           {"shape", tensor.shape()},
+                           {"data_offsets", {at, at + tensor.bytes()}}};
+    at += tensor.bytes();
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception& error) {
+    Fail("expected tensor names and metadata in UTF-8: ", error.what());
+  }
+  text.append((8 - text.size() % 8) % 8, ' ');
+  uint64_t size = text.size();
+  file.Write(&size, 8);
+  file.Write(text.data(), text.size());
+  for (const auto* item : order) {
+    Tensor tensor = item->second.Pull();
+    file.Write(tensor.raw(), tensor.bytes());
+  }
+}
+
+void WriteSafetensors(const std::string& path, const SourceMap& tensors,
+                      const StringMap& metadata) {
+  ReplaceFile(path, [&](OutputFile& file) {
+    WriteSafetensors(file, tensors, metadata);
+  });
+}
+
+}  // namespace onnx_fp8

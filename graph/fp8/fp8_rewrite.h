@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "graph/fp8/fp8_plan.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Replaces each admitted Gemm by quantized operands (operand_copies.h) and a
+// ScaledMatMul, or a ScaledMatMulBlock if an operand has several scales. Adds
+// the state of kept scales (without the update, see scale_update.h). `known`:
+// slots that an earlier graph of the same model laid out; a tensor without a
+// slot there is scaled dynamically. `seed`, `gradients`: as in ClassifyGemms.
+// Errors: an impossible recipe, a missing static scale.
+Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,
+                   const std::vector<std::pair<Value*, Value*>>& gradients,
+                   const std::vector<ScaleSlot>* known = nullptr);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/fp8/operand_copies.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "graph/fp8/scale_update.h"
+#include "onnx_fp8/float8.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr size_t kNone = static_cast<size_t>(-1);
+
+// The blocks of a stored matrix that have one scale each. The GEMM sums over
+// its columns, or over its rows.
+Quantised BlocksOf(const OperandRecipe& how, bool along_columns) {
+  Quantised blocks;
+  if (how.granularity == Granularity::kTensor) return blocks;
+  int64_t along = how.granularity == Granularity::kRow ? 0 : how.block;
+  int64_t across = how.square ? how.block : 1;
+  blocks.block_rows = along_columns ? across : along;
+  blocks.block_columns = along_columns ? along : across;
+  return blocks;
+}
+
+const char* OperandName(const GemmInfo& gemm, int slot) {
+  return slot == gemm.weight_slot ? "weight"
+         : slot == gemm.grad_slot ? "grad_output"
+                                  : "input";
+}
+
+// The first of a layer's GEMMs that reads such a copy under the recipe, even if
+// this graph lacks that GEMM. The first layer usually has no dgrad; so it keeps
+// the same scales in graphs where it has one.
+GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
+  bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
+                recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
+  return shared ? GemmRole::kDgrad : gemm.role;
+}
+
+int64_t PowerOfTwo(ScaleRounding rounding) {
+  switch (rounding) {
+    case ScaleRounding::kPowerOfTwo:
+      return 1;
+    case ScaleRounding::kFloor:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+OperandCopies::OperandCopies(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
+                             const std::vector<ScaleSlot>* known)
+    : graph_(graph), spec_(spec), plan_(plan), laid_out_(known) {
+  if (!known) return;
+  plan->slots = *known;
+  for (size_t i = 0; i < known->size(); ++i) {
+    plan->slots[i].amax = nullptr;
+    position_[plan->slots[i].Key()] = i;
+  }
+}
+
+Quantised OperandCopies::Get(Builder& b, const GemmDecision& decision, Value* x,
+                             int slot, bool along_columns) {
+  const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
+  Quantised blocks = BlocksOf(how, along_columns);
+  Key key = {x,
+             how.dtype,
+             how.scaling,
+             how.rounding,
+             blocks.block_rows,
+             blocks.block_columns};
+  auto it = copies_.find(key);
+  if (it != copies_.end()) return it->second;
+  Quantised made = Make(b, decision, x, slot, blocks);
+  copies_[key] = made;
+  first_.try_emplace(x, made);
+  return made;
+}
+
+Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
+                              Value* x, int slot, Quantised copy) {
+  const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
+  const char* operand = OperandName(decision.gemm, slot);
+  // A copy without a kept scale is named after a GEMM that exists in this
+  // graph.
+  bool kept = how.scaling != Scaling::kDynamic;
+  GemmRole role = kept ? FirstReader(decision.recipe, decision.gemm, slot)
+                       : decision.gemm.role;
+  ScaleSlot tensor{decision.fqn, Name(role), operand, how.dtype};
+  tensor.scaling = how.scaling;
+  tensor.occurrence = occurrences_[tensor.Key()]++;
+  size_t position = kept ? Position(tensor) : kNone;
+  Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
+                           {"q_max", Float8Max(how.dtype)}};
+  std::vector<Value*> made;
+  if (position != kNone) {
+    Value* index = b.Int(static_cast<int64_t>(position));
+    Value* scale = b.Op("Gather", {AddScales(graph_, plan_), index},
+                        {{"axis", int64_t{0}}});
+    made = b.Ops("QuantizeWith", {x, scale}, 3, attributes, kDomain);
+  } else if (copy.one_scale() && how.rounding == ScaleRounding::kNone) {
+    made = b.Ops("QuantizeTensor", {x}, 3, attributes, kDomain);
+  } else {
+    made = MakeFromBlocks(b, decision.recipe, how, Source(b, decision, x, how),
+                          copy);
+  }
+  copy.q = made[0];
+  copy.scale = made[1];
+  if (position != kNone && how.scaling == Scaling::kDelayed) {
+    plan_->slots[position].amax = made[2];
+  } else {
+    plan_->amaxes.push_back(made[2]);
+    plan_->labels.push_back(tensor.Label());
+  }
+  copy.q->producer->attributes["fqn"] = decision.fqn;
+  copy.q->producer->attributes["operand"] = std::string(operand);
+  return copy;
+}
+
+std::vector<Value*> OperandCopies::MakeFromBlocks(Builder& b,
+                                                  const Recipe& recipe,
+                                                  const OperandRecipe& how,
+                                                  Value* x,
+                                                  const Quantised& copy) {
+  DType scale = recipe.e8m0_scales ? DType::kE8M0 : DType::kFloat;
+  return b.Ops("QuantizeBlock", {x}, 3,
+               {{"to", static_cast<int64_t>(how.dtype)},
+                {"q_max", Float8Max(how.dtype)},
+                {"block_rows", copy.block_rows},
+                {"block_columns", copy.block_columns},
+                {"pow2", PowerOfTwo(how.rounding)},
+                {"scale_to", static_cast<int64_t>(scale)}},
+               kDomain);
+}
+
+// The value from which a copy is quantized: x, or with kRequantize in the
+// backward the decoded first copy of x.
+Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
+                             const OperandRecipe& how) {
+  auto first = first_.find(x);
+  if (decision.recipe.transposition != Transposition::kRequantize ||
+      decision.gemm.role == GemmRole::kForward ||
+      how.granularity == Granularity::kTensor || first == first_.end()) {
+    return x;
+  }
+  const Quantised& copy = first->second;
+  return b.Ours(
+      "DequantizeBlock", {copy.q, copy.scale},
+      {{"block_rows", copy.block_rows}, {"block_columns", copy.block_columns}});
+}
+
+// The position of the slot; adds a slot unless all are laid out already.
+size_t OperandCopies::Position(const ScaleSlot& slot) {
+  auto it = position_.find(slot.Key());
+  if (it != position_.end()) return it->second;
+  if (laid_out_) return kNone;
+  plan_->slots.push_back(slot);
+  if (slot.scaling == Scaling::kStatic) {
+    plan_->slots.back().scale = StaticScale(slot);
+  }
+  return position_[slot.Key()] = plan_->slots.size() - 1;
+}
+
+float OperandCopies::StaticScale(const ScaleSlot& slot) const {
+  const StaticScales& scales = spec_.scales;
+  Check(!scales.source.empty(), "[", graph_.file,
+        "] expected `scales` for static scaling, got none; `onnx-fp8 "
+        "calibrate` makes a file of them, a run with delayed scaling has them "
+        "too");
+  auto it = scales.by_key.find(slot.Key());
+  Check(it != scales.by_key.end(), "[", scales.source,
+        "] expected a scale for ", slot.Key(), " of ", graph_.file, ", got ",
+        scales.by_key.size(), " others; is it of another model or filter?");
+  return it->second;
+}
+
+}  // namespace onnx_fp8

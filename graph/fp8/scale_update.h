@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "graph/fp8/fp8_plan.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// The state tensor of the plan's scales, added on the first call. AddScaleState
+// sets its size when all slots are known.
+Value* AddScales(Graph& graph, Fp8Plan* plan);
+
+// Adds the state of plan.slots to a graph: scales (0 for delayed ones), and for
+// delayed slots their history and q_max.
+void AddScaleState(Graph& graph, const Recipe& recipe, Fp8Plan* plan);
+
+// Makes an amax 0 if, because of a flag's value (graph/needed_when.h), none of
+// `roots`, the results of the step, reads its tensor.
+void DropIdleAmaxes(Graph& graph, const std::vector<const Value*>& roots,
+                    Fp8Plan* plan);
+
+// All amaxes of this step as one vector, in the order of plan.labels: slots (0
+// for a slot that this graph lacks), then the others. Null if nothing is
+// quantized.
+Value* AmaxVector(Graph& graph, const Fp8Plan& plan);
+
+// The amaxes of the slots, in their order, and then the largest of all others.
+// The length is the same in graphs that quantize more or fewer tensors.
+Value* KeptAmaxes(Graph& graph, const Fp8Plan& plan);
+
+// Adds one UpdateScale node that moves all delayed scales, and binds history
+// and scale to its results; adds nothing if all scales are static. `amax`
+// begins with those of the slots; `ok` (bool, rank 0) is false if the step is
+// skipped.
+void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
+                       Value* amax, Value* ok);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/fp8/weight_copies.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "graph/op_facts.h"
+#include "graph/passes/dead_code.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class Splitter {
+ public:
+  explicit Splitter(Graph& graph) : graph_(graph) {}
+
+  std::unique_ptr<Graph> Run() {
+    std::vector<Node*> moved;
+    for (Node& node : graph_.nodes()) {
+      if (!DependsOnStateAlone(node)) continue;
+      for (const Value* out : node.outputs()) known_.insert(out);
+      if (FactsOf(node).kind == OpKind::kQuantize) moved.push_back(&node);
+    }
+    if (moved.empty()) return nullptr;
+    copies_ = std::make_unique<Graph>();
+    copies_->name = graph_.name;
+    copies_->file = graph_.file;
+    copies_->opset = graph_.opset;
+    for (Node* node : moved) Move(node);
+    RemoveDeadCode(graph_);
+    return std::move(copies_);
+  }
+
+ private:
+  bool DependsOnStateAlone(const Node& node) const {
+    bool subgraphs = std::ranges::any_of(node.attributes, [](const auto& a) {
+      return std::holds_alternative<std::shared_ptr<Graph>>(a.second);
+    });
+    return !subgraphs && !node.inputs().empty() &&
+           std::ranges::all_of(node.inputs(), [&](const Value* value) {
+             return !value || known_.contains(value) ||
+                    (value->is_initializer() && !value->is_input);
+           });
+  }
+
+  void Move(Node* node) {
+    const Node* copy = Copy(*node);
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      Value* old = node->out(i);
+      if (!old || old->uses.empty()) continue;
+      copies_->outputs.push_back(copy->out(i));
+      Value* input =
+          graph_.AddInput(graph_.FreshName(old->name), old->dtype, old->shape);
+      graph_.ReplaceUses(old, input);
+      renamed_.push_back({input, old->name});
+    }
+    graph_.RemoveNode(node);
+    for (auto& [input, name] : renamed_) graph_.Rename(input, name);
+    renamed_.clear();
+  }
+
+  // The value in the new graph, together with all values on which it depends.
+  Value* Copy(const Value* value) {
+    if (!value) return nullptr;
+    if (Value* made = copies_->Find(value->name)) return made;
+    if (value->producer) {
+      Copy(*value->producer);
+      return copies_->Find(value->name);
+    }
+    Value* made = copies_->AddInitializer(value->name, value->data);
+    made->role = value->role;
+    return made;
+  }
+
+  Node* Copy(const Node& node) {
+    std::vector<Value*> inputs;
+    for (const Value* value : node.inputs()) inputs.push_back(Copy(value));
+    std::vector<std::string> names;
+    for (const Value* out : node.outputs()) {
+      names.push_back(out ? out->name : "");
+    }
+    Node* copy =
+        copies_->AddNode(node.op, inputs, names, node.attributes, node.domain);
+    copy->name = node.name;
+    copy->metadata = node.metadata;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!copy->out(i)) continue;
+      copy->out(i)->dtype = node.out(i)->dtype;
+      copy->out(i)->shape = node.out(i)->shape;
+    }
+    return copy;
+  }
+
+  Graph& graph_;
+  std::unique_ptr<Graph> copies_;
+  std::unordered_set<const Value*> known_;
+  std::vector<std::pair<Value*, std::string>> renamed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Graph> SplitWeightCopies(Graph& graph) {
+  return Splitter(graph).Run();
+}
+
+}  // namespace onnx_fp8

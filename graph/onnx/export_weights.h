@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "graph/onnx/onnx_io.h"
+#include "onnx_fp8/tensor_source.h"
+
+namespace onnx_fp8 {
+
+// Writes the model `in` to `out`. The initializers and Constant nodes named in
+// `weights` get other contents (same shape; converted to the dtype in the
+// file). Everything else stays, with two exceptions: functions that hold one of
+// these tensors are inlined, and tensors of bodies get unique names if one of
+// these is in a body. New contents of initializers are stored as `options` say,
+// those of Constant nodes and of bodies in the file itself. Errors: an
+// initializer that is missing or of another shape, the disk, and WriteModel's.
+void ExportWithWeights(const std::string& in, const std::string& out,
+                       const SourceMap& weights,
+                       const WriteOptions& options = {});
+
+}  // namespace onnx_fp8

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors that a model keeps in other files. Internal to graph/.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/mapped_file.h"
+#include "graph/onnx/onnx_convert_internal.h"
+
+namespace onnx_fp8 {
+
+// Maps the data files of one model, each once.
+class ExternalData {
+ public:
+  // `model` is the model file's path; data must lie in its folder or below. If
+  // the path is a link, the folder is that of the link, as with other loaders,
+  // not that of the file that it names.
+  explicit ExternalData(std::string model) : model_(std::move(model)) {}
+
+  // A view of the mapped bytes. Nothing is read or copied, unless the offset is
+  // no multiple of the element size. Errors: a location that is absolute,
+  // leaves the folder or passes a link; a file that is missing or too short;
+  // `who` begins the message.
+  Tensor Read(const onnx::TensorProto& proto, const std::string& who);
+
+  // A whole file, with Read's errors.
+  const MappedFile& Map(const std::string& location, const std::string& who);
+  // The same, to read it piece by piece.
+  std::unique_ptr<InputFile> Open(const std::string& location,
+                                  const std::string& who) const;
+
+ private:
+  // Advice if a file is missing because the model's path is a link.
+  std::string Hint(const std::filesystem::path& file) const;
+
+  std::string model_;
+  std::map<std::string, MappedFile> files_;
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "graph/onnx/check_functions_internal.h"
+#include "graph/onnx/check_nodes_internal.h"
+#include "graph/onnx/model_file_internal.h"
+#include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/upgrade.h"
+#include "graph/onnx/written_file.h"
+#include "graph/schemas_internal.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Stops Protobuf from printing messages to stderr; ours say more.
+bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
+  google::protobuf::LogSilencer quiet;
+  return message->ParseFromArray(data, static_cast<int>(size));
+}
+
+void RequireModel(const ModelFile& file, const Budgets& budgets) {
+  Check(file.model.ir_version() > 0 && file.model.has_graph(), "[", file.path,
+        "] expected an ONNX model with a graph, got something else");
+  CheckFunctions(file.model, file.path, budgets);
+}
+
+// 0 if the list has no ONNX domain.
+int OnnxVersion(
+    const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
+    const std::string& path) {
+  for (const auto& import : imports) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") {
+      Check(import.version() >= 1 && import.version() <= kNormalOpset, "[",
+            path, "] expected ONNX opset ", kOldestOpset, " to ", kNormalOpset,
+            ", got ", import.version(), "; export the model with one of these");
+      return static_cast<int>(import.version());
+    }
+  }
+  return 0;
+}
+
+// A value that another value of the graph replaces after each run is state.
+void MarkBound(const onnx::ModelProto& model, Graph* graph) {
+  for (const auto& info : model.training_info()) {
+    for (const auto& binding : info.update_binding()) {
+      Value* state = graph->Find(binding.key());
+      bool bound =
+          state && state->is_initializer() && graph->Find(binding.value());
+      if (bound) state->role = RoleOfName(state->name);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Graph> ModelFile::ToGraph(
+    const onnx::ModelProto& variant) const {
+  auto graph = std::make_unique<Graph>();
+  graph->file = path;
+  graph->opset = OnnxOpset(variant, path);
+  for (const auto& entry : variant.metadata_props()) {
+    graph->metadata[entry.key()] = entry.value();
+  }
+  ExternalReader reader;
+  if (external) {
+    reader = [this](const onnx::TensorProto& proto, const std::string& who) {
+      return external->Read(proto, who);
+    };
+  }
+  CheckNodes(variant.graph().node(), graph->opset, path);
+  AddGraphFromProto(*graph, variant.graph(), reader);
+  MarkBound(variant, graph.get());
+  for (Value* value : graph->Values()) {
+    if (value->producer || value->is_input || value->is_initializer()) continue;
+    bool output = std::ranges::count(graph->outputs, value) > 0;
+    Fail("[", path, "] value \"", value->name, "\" is ",
+         output                ? "an output of the graph"
+         : value->uses.empty() ? "read by a subgraph"
+                               : "read by " + value->uses[0]->Where(),
+         " but never computed");
+  }
+  return graph;
+}
+
+ModelFile ReadModelFile(const std::string& path, const Budgets& budgets) {
+  MappedFile bytes = MapFile(path);
+  Check(bytes.size > 0, "[", path,
+        "] expected an ONNX model, got an empty file");
+  Check(bytes.size <= static_cast<size_t>(INT32_MAX), "[", path,
+        "] expected a model file below 2 GiB (with external data beyond), got ",
+        bytes.size, " bytes");
+  ModelFile file;
+  file.path = path;
+  Check(Parse(bytes.data, bytes.size, &file.model), "[", path,
+        "] expected an ONNX model, got a file that does not parse as one "
+        "(truncated, or of another format)");
+  file.external = std::make_shared<ExternalData>(path);
+  RequireModel(file, budgets);
+  return file;
+}
+
+ModelFile ReadModelBytes(const std::string& bytes) {
+  ModelFile file;
+  file.path = "bytes";
+  Check(bytes.size() <= static_cast<size_t>(INT32_MAX) &&
+            Parse(bytes.data(), bytes.size(), &file.model),
+        "[bytes] expected an ONNX model, got bytes that do not parse as one");
+  RequireModel(file, {});
+  return file;
+}
+
+int OnnxOpset(const onnx::ModelProto& model, const std::string& path) {
+  int version = OnnxVersion(model.opset_import(), path);
+  Check(version > 0, "[", path,
+        "] expected an opset_import of the ONNX domain, got none");
+  return version;
+}
+
+int OnnxOpset(const onnx::FunctionProto& function, const std::string& path,
+              int of_model) {
+  int version = OnnxVersion(function.opset_import(), path);
+  return version > 0 ? version : of_model;
+}
+
+void SetOnnxOpset(onnx::ModelProto* model, int opset) {
+  // The IR version that first allowed this opset; 10 is the first with
+  // metadata_props on nodes.
+  int ir_version = opset <= 22 ? 10 : opset - 12;
+  if (model->ir_version() < ir_version) model->set_ir_version(ir_version);
+  for (auto& import : *model->mutable_opset_import()) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") {
+      import.set_version(opset);
+      return;
+    }
+  }
+  auto* import = model->add_opset_import();
+  import->set_domain("");
+  import->set_version(opset);
+}
+
+void SetProperty(onnx::ModelProto* model, const std::string& key,
+                 const std::string& value) {
+  for (auto& entry : *model->mutable_metadata_props()) {
+    if (entry.key() == key) return entry.set_value(value);
+  }
+  auto* entry = model->add_metadata_props();
+  entry->set_key(key);
+  entry->set_value(value);
+}
+
+void AddInfo(const Value& value, onnx::ValueInfoProto* info) {
+  info->set_name(value.name);
+  ToProto(value.dtype, value.shape, info->mutable_type());
+  if (value.axis_names.empty() || !value.shape) return;
+  auto* shape = info->mutable_type()->mutable_tensor_type()->mutable_shape();
+  for (int i = 0; i < shape->dim_size(); ++i) {
+    const std::string& axis = value.axis_names[static_cast<size_t>(i)];
+    if (!axis.empty() && !shape->dim(i).has_dim_value()) {
+      shape->mutable_dim(i)->set_dim_param(axis);
+    }
+  }
+}
+
+void AddFunctions(const Graph& graph, onnx::ModelProto* model) {
+  std::set<std::string> used;
+  for (const Node& node : graph.nodes()) {
+    if (node.domain == kDomain) used.insert(node.op);
+  }
+  if (used.empty()) return;
+  // A function must not import another opset than the model: the checker
+  // refuses ops that changed in between. Bodies have had the same meaning since
+  // kBodyOpset.
+  int opset = OnnxOpset(*model, graph.file);
+  for (const std::string& name : used) {
+    auto* function = model->add_functions();
+    *function = BodyOf(*FindOp(name));
+    for (auto& import : *function->mutable_opset_import()) {
+      if (import.domain().empty()) import.set_version(opset);
+    }
+  }
+  auto* import = model->add_opset_import();
+  import->set_domain(kDomain);
+  import->set_version(1);
+}
+
+void AddBindings(const Graph& graph, onnx::ModelProto* model) {
+  if (graph.state.empty()) return;
+  auto* info = model->add_training_info();
+  for (const StateBinding& binding : graph.state) {
+    auto* entry = info->add_update_binding();
+    entry->set_key(binding.state->name);
+    entry->set_value(binding.next->name);
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model file as protobuf; for .cc files of graph/ only.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "graph/graph.h"
+#include "graph/onnx/external_data_internal.h"
+#include "graph/onnx/onnx_io.h"
+#include "onnx_fp8/external_copy.h"
+#include "onnx_fp8/tensor_source.h"
+
+namespace onnx_fp8 {
+
+namespace onnx = ONNX_NAMESPACE;
+
+struct ModelFile {
+  std::string path;  // "bytes" for a model that came from memory
+  onnx::ModelProto model;
+  std::shared_ptr<ExternalData> external;  // null: external data is refused
+
+  // Makes a graph of `model` (this file's, or a variant of it), nodes as they
+  // are. Errors as ReadModel's.
+  std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
+};
+
+// Errors as ReadModel's. `budgets` may be null if nothing is planned for the
+// file: functions may then have any number of nodes.
+ModelFile ReadModelFile(const std::string& path,
+                        const Budgets& budgets = {.nodes = INT64_MAX});
+ModelFile ReadModelBytes(const std::string& bytes);
+
+// Writes `model`, which it uses up. `contents` has the bytes of initializers
+// that have none in `model`, by name. With external data both files are
+// complete before either has its name. `source` is the model that this one is
+// made from; its data are not replaced. Errors: as WriteModel's; nothing is
+// left of the new files.
+void WriteModelFile(onnx::ModelProto* model, const SourceMap& contents,
+                    const std::string& path, const std::string& source,
+                    const WriteOptions& options);
+
+// The data files that initializers and tensor attributes refer to.
+std::set<std::string> DataLocations(const onnx::ModelProto& model);
+
+// Call this before external data are written to `path`, which is `name` below
+// the model's folder. Errors: a part of `name` begins with a dot: a model must
+// not write where programs look for their settings.
+void CheckDataName(const std::string& path, const std::string& name);
+
+// Copies the data files beside the model to the folder of `out`, if that is
+// another one, under the same names. A file that exists there with the same
+// bytes stays. Errors: it holds other bytes; a link; CheckDataName's; a file
+// that can't be written.
+void CopyExternalData(const ModelFile& file, const std::string& out,
+                      const ExternalCopyObserver& observer = {});
+
+// Opset of the ONNX domain. Errors: none given.
+int OnnxOpset(const onnx::ModelProto& model, const std::string& path);
+// A function that imports no opset has the model's.
+int OnnxOpset(const onnx::FunctionProto& function, const std::string& path,
+              int of_model);
+// Sets the opset, and an IR version that is high enough for it.
+void SetOnnxOpset(onnx::ModelProto* model, int opset);
+
+// metadata_props of the model.
+void SetProperty(onnx::ModelProto* model, const std::string& key,
+                 const std::string& value);
+
+// Name, dtype, shape and axis names of a graph input or output.
+void AddInfo(const Value& value, onnx::ValueInfoProto* info);
+
+// The bodies of our ops that the graph uses, and the import of our domain.
+void AddFunctions(const Graph& graph, onnx::ModelProto* model);
+
+// update_binding of the graph's state, in training_info.
+void AddBindings(const Graph& graph, onnx::ModelProto* model);
+
+}  // namespace onnx_fp8
