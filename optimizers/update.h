@@ -34,8 +34,7 @@ struct OptimizerRow {
   AppendFunction* append;
 };
 inline constexpr OptimizerRow kOptimizers[] = {
-    {"adamw", 0.01, AppendAdamW},  // weight decay is decoupled from the
-                                   // gradient
+    {"adamw", 0.01, AppendAdamW},  // decoupled weight decay
     {"adam", 0, AppendAdam},
     {"sgd", 0, AppendSgd},
 };

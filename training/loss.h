@@ -14,7 +14,7 @@
 
 namespace onnx_fp8 {
 
-// A label that is ignored: PyTorch's default.
+// The class label that is ignored; PyTorch's default.
 inline constexpr int64_t kIgnoredLabel = -100;
 
 struct LossKind {

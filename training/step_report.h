@@ -18,8 +18,7 @@ struct ReportLayout {
   std::string output;  // name of the vector in the graph; "": no report
   int loss = -1, grad_norm = -1, ok = -1;
   int amaxes = -1;                  // the first of labels.size() amaxes
-  std::vector<std::string> labels;  // names of the quantized tensors, for
-                                    // messages
+  std::vector<std::string> labels;  // names of tensors, for messages
 };
 
 // Replaces the outputs loss, grad_norm, ok and amax of a step by one output,
