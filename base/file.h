@@ -15,8 +15,8 @@ namespace onnx_fp8 {
 // CRC-32 (zlib's).
 uint32_t Crc32(const void* data, size_t size);
 
-// That of two pieces one behind the other, from theirs. `size`: bytes of the
-// second one.
+// The checksum of two pieces in a row, from the checksums of both. `size`:
+// bytes of the second piece.
 uint32_t CombineCrc32(uint32_t first, uint32_t second, size_t size);
 
 // "1a2b3c4d".

@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The first that fits counts.
+// The first row that fits counts.
 constexpr std::pair<const char*, const char*> kNames[] = {
     {"measure a `SpeedTable`", "measure: onnx-fp8 bench gemm --save FILE"},
     {"`StepFile` with `grad_accum`", "`onnx-fp8 rewrite --grad-accum`"},

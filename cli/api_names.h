@@ -5,9 +5,9 @@
 
 namespace onnx_fp8 {
 
-// A message of the library, which names options and functions as the API does,
-// in the words of the command line: "`filter_fqns` head" → "--filter-fqns
-// head". All else stays.
+// Translates a message of the library. It names options and functions as the
+// API does; the result names them as the command line does: "`filter_fqns`
+// head" → "--filter-fqns head". All other text stays.
 std::string InFlags(std::string message);
 
 }  // namespace onnx_fp8

@@ -29,7 +29,7 @@ constexpr OldFlag kOldFlags[] = {
 }  // namespace
 
 void TranslateOldFlags(FlagMap* flags) {
-  // "off" takes any setting and does nothing with it.
+  // The recipe "off" accepts any setting and ignores it.
   std::string settings = "off";
   std::vector<const OldFlag*> found;
   for (const OldFlag& old : kOldFlags) {

@@ -5,9 +5,9 @@
 
 namespace onnx_fp8 {
 
-// Puts flags that a run of an older version saved into the words of this one:
-// --amax-history, --amax-algo, --margin and --scale-dtype, which are settings
-// of the recipes. Errors: a value or a recipe that can't be.
+// Translates flags that a run of an older version saved into flags of this
+// version: --amax-history, --amax-algo, --margin and --scale-dtype became
+// settings of the recipes. Errors: an impossible value or recipe.
 void TranslateOldFlags(FlagMap* flags);
 
 }  // namespace onnx_fp8

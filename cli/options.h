@@ -53,7 +53,7 @@ struct RecipeFlags {
   void Resolve(FlagMap* saved) const;
 
  private:
-  // Errors: UsageError for scales that nothing asks for.
+  // Errors: UsageError for scales that no layer uses.
   void CheckScales(const Recipe& recipe, const GemmFilter& filter) const;
 };
 
@@ -100,7 +100,7 @@ struct OptimizerFlags {
 // --dump-passes of the commands that build graphs.
 void AddDumpPasses(Flags& flags, std::string* folder);
 
-// Flags that are a field of the session's options each.
+// Flags that each fill in one field of the session's options.
 void AddEngineFlags(Flags& flags, SessionOptions* options);
 
 // --external-data of the commands that write models.
@@ -111,7 +111,7 @@ struct SessionFlags {
   LossFlags loss;
   ParameterFlags parameters;
   RecipeFlags recipe;
-  SessionOptions engine;  // what AddEngineFlags fills in
+  SessionOptions engine;  // filled in by AddEngineFlags
   BudgetFlags budgets;
   std::string dtype = "float32";
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A run's folder as the program uses it: its settings are flags of `train`.
+// A run's folder as this program uses it: its settings are flags of `train`.
 #pragma once
 
 #include "cli/flags.h"
@@ -9,11 +8,11 @@
 
 namespace onnx_fp8 {
 
-// The flags that a run's folder keeps: without those that hold for one start
+// The flags that a run's folder keeps: all except those that hold for one start
 // only.
 RunSettings KeptFlags(FlagMap flags);
 
-// The configuration of a run, whose settings are KeptFlags. Errors:
+// The configuration of a run; its settings are KeptFlags. Errors:
 // RunFolder::Load's.
 RunConfig LoadRun(const RunFolder& folder);
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # `cmake --install build/release --prefix PREFIX`: the program, the public
-# headers, one static library and what find_package(onnx_fp8) reads. The prefix
-# needs Debian's packages (cmake/onnx_fp8-config.cmake.in) and nothing of ours.
+# headers, one static library and the files that find_package(onnx_fp8) reads. A
+# program that uses them needs a few Debian packages
+# (cmake/onnx_fp8-config.cmake.in), but neither this tree nor its caches.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS onnx-fp8 RUNTIME)
 
-# Public: the session, the training loop, and the headers of ours that these
-# include. They lie in a folder of their own, so that `training/` is not one of
-# /usr/local/include.
+# Public headers: the session, the training loop, and all our headers that these
+# include. They are installed in a folder of their own: a folder `training/` in
+# /usr/local/include could clash with others.
 set(public_headers onnx_fp8/session.h onnx_fp8/trainer.h)
 set(todo ${public_headers})
 while(todo)
@@ -32,7 +33,7 @@ foreach(header IN LISTS public_headers)
 endforeach()
 
 # One archive of our layers and of the ONNX library, whose two archives lie in
-# a cache. It is made when it is installed, so that builds do without.
+# a cache. Only an installation makes it, so that builds stay fast.
 set(script "CREATE libonnx_fp8.a\n")
 foreach(layer IN ITEMS base vocabulary data graph optimizers providers training
     ONNX::onnx ONNX::onnx_proto)

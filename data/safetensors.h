@@ -22,13 +22,14 @@ using StringMap = std::map<std::string, std::string>;
 TensorMap ReadSafetensors(const std::string& path,
                           StringMap* metadata = nullptr);
 
-// Equal tensors give equal bytes: widest elements first, then by name, so that
-// every tensor is aligned for its dtype. Errors: strings and undefined tensors,
-// a name that is not UTF-8, a file that can't be written.
+// Equal tensors give equal bytes. The widest elements come first, then tensors
+// are ordered by name, so that every tensor is aligned for its dtype. Errors:
+// strings and undefined tensors, a name that is not UTF-8, a file that can't be
+// written.
 void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
                       const StringMap& metadata = {});
 
-// The same as a file that appears complete or not at all.
+// The same, but the file appears complete or not at all.
 void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata = {});
 

@@ -18,15 +18,16 @@ double Elements(const Value& value) {
   return value.concrete() ? static_cast<double>(NumElements(*value.shape)) : 0;
 }
 
-// Every output element of a convolution is a sum over one filter; every input
-// element of a transposed one goes into as many outputs.
+// Every output element of a convolution is a sum over one filter. In a
+// transposed convolution every input element is added to as many outputs.
 double FilterFlops(const Value& w, const Value& by) {
   if (!w.concrete() || w.rank() == 0 || w.dim(0) == 0) return 0;
   return 2 * Elements(by) * (Elements(w) / static_cast<double>(w.dim(0)));
 }
 
-// Scores (d deep) and results (e) of the forward; the backward computes the
-// scores again, the gradients of probabilities (e) and of q, k (d) and v (e).
+// The forward computes scores (d deep) and results (e). The backward computes
+// the scores again, the gradients of probabilities (e) and of q, k (d) and v
+// (e).
 double ScoresFlops(const Node& node, bool backward) {
   size_t first = backward ? 1 : 0;
   const Value *q = node.in(first), *k = node.in(first + 1),
@@ -104,7 +105,7 @@ double EinsumFlops(const Node& node) {
   return flops;
 }
 
-// All elements of W (D,G·H,I) and R (D,G·H,H) in each step of each sample.
+// Each step of each sample multiplies all elements of W (D,G·H,I), R (D,G·H,H).
 double RecurrentFlops(const Node& node) {
   const Value *x = node.in(0), *w = node.in(1), *r = node.in(2);
   if (!x->concrete() || !w->concrete() || !r->concrete()) return 0;

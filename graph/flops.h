@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Multiplications and additions of nodes, for the rows of op_facts.cc; 0 where
-// shapes are not known.
+// The number of multiplications and additions of nodes, for the rows of
+// op_facts.cc; 0 if shapes are not known.
 #pragma once
 
 #include "graph/graph.h"
@@ -17,7 +16,7 @@ double RecurrentFlops(const Node& node);
 double WindowFlops(const Node& node);
 double AttentionFlops(const Node& node);
 double AttentionGradFlops(const Node& node);
-// One per element of the largest operand or result.
+// One operation per element of the largest operand or result.
 double ElementFlops(const Node& node);
 
 }  // namespace onnx_fp8

@@ -39,21 +39,21 @@ enum class Role {
   kNone,       // no initializer, or a plain constant
   kParameter,  // trained
   kFrozen,     // a parameter that is not trained
-  // State, which a step gives new values:
+  // State: a step gives it new values.
   kMoment,     // of an optimizer
-  kScale,      // of quantisation, and the amaxes that it comes from
+  kScale,      // of quantization, and its amaxes
   kStatistic,  // running statistics
-  kSum,        // over micro-batches
+  kSum,        // sums over micro-batches
   kCounter,
-  kBound,  // bound by a file that we did not write
+  kBound,  // bound by a file of another program
 };
 
 constexpr bool IsState(Role role) { return role >= Role::kMoment; }
 
-// The word for a role in the text of a graph.
+// The name of a role in the text of a graph.
 const char* Name(Role role);
 
-// What a node of a step belongs to, for reports. Files do not keep it.
+// The part of a step that a node belongs to, for reports. Files do not keep it.
 enum class Part { kModel, kOptimizer };
 
 struct Value {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Facts of ops, which passes and reports ask for. Each op has one row: an op of
-// ONNX in op_facts.cc, our own op beside its schema. How a kernel uses memory
-// and measures amaxes is said where a provider registers it (KernelTraits).
+// Facts of ops, for passes and reports. Each op has one row: an op of ONNX in
+// op_facts.cc, our own op beside its schema. A provider says how a kernel uses
+// memory and measures amaxes when it registers the kernel (KernelTraits).
 #pragma once
 
 #include "graph/flops.h"
@@ -12,12 +11,12 @@ namespace onnx_fp8 {
 
 enum class OpKind {
   kOther,
-  kProduct,        // of float matrices: FP8 may take its place
-  kScaledProduct,  // of FP8 matrices
+  kProduct,        // product of float matrices: FP8 may replace it
+  kScaledProduct,  // product of FP8 matrices
   kAttention,
   kAttentionGrad,
-  kQuantize,    // to FP8
-  kDequantize,  // from FP8
+  kQuantize,    // float to FP8
+  kDequantize,  // FP8 to float
   kScaleUpdate,
   kParameterUpdate,
 };
@@ -25,10 +24,10 @@ enum class OpKind {
 struct OpFacts {
   OpKind kind = OpKind::kOther;
   double (*flops)(const Node& node) = ElementFlops;
-  int gradient = -1;  // the operand of a kParameterUpdate that holds it
+  int gradient = -1;  // operand of a kParameterUpdate with the gradient
 };
 
-// An op without a row is an element-wise one.
+// An op without a row is element-wise.
 const OpFacts& FactsOf(const Node& node);
 
 }  // namespace onnx_fp8

@@ -11,7 +11,7 @@
 //   output y
 //   update w = w_next
 //
-// `_` is an output and an empty place an input that is left out. Initializers
+// `_` is an omitted output, an empty place an omitted input. Initializers
 // have the name of their role (const, param, frozen, moment, …); `input` before
 // one of them says that it is a graph input as well. Only constants of at most
 // 8 elements show their values. Names beyond letters, digits and "_./:-" are

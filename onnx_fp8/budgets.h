@@ -41,7 +41,7 @@ struct BudgetInfo {
 // All budgets, in the order of the struct.
 const std::vector<BudgetInfo>& AllBudgets();
 
-// "4G", "1000": a number as people write it; k, M and G are powers of
+// "4G", "1000": a number that --budget reads back; k, M and G are powers of
 // 1024.
 std::string BudgetText(int64_t amount);
 

@@ -110,12 +110,12 @@ class Dataset {
   mutable std::vector<uint32_t> order_;
 };
 
-// The caller's choices where the model leaves the data open.
+// The caller's choices for what the model leaves open.
 struct DataOptions {
   std::vector<std::string> whole;  // names of inputs without a sample axis
-  int64_t batch_size = 0;          // samples; 0: the exported one, else 8
-  int64_t seq_len = 0;  // tokens a sample, of token files; 0: the exported one
-  DType token_dtype = DType::kUInt16;  // of token files; or kUInt32
+  int64_t batch_size = 0;          // samples; 0: as exported, else 8
+  int64_t seq_len = 0;  // tokens per sample of token files; 0: as exported
+  DType token_dtype = DType::kUInt16;  // dtype of token files; or kUInt32
 };
 
 // How the arrays of a data set map to the inputs of a model.

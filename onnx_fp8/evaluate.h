@@ -15,21 +15,20 @@ struct Evaluation {
   double loss = 0;  // mean over all that counts, in any batches
   int64_t samples = 0;
   int64_t tokens = 0;  // labels that count; for models of sequences
-  // 0 … 1, of losses that can be right or wrong, but for those with a
+  // 0 … 1, for losses that tell right from wrong; none for those with a
   // perplexity.
   std::optional<double> accuracy;
-  // exp(loss), of a likelihood with a label per token.
+  // exp(loss), for a likelihood with one label per token.
   std::optional<double> perplexity;
   bool complete = true;  // false: `stop` ended it
-  std::string
-      remark;  // samples that were left out, for people; "" if nothing was
+  std::string remark;    // a note on omitted samples; "" if there are none
 };
 
-// Loss of the session's model over one pass through `data`, which `layout` was
-// made for. If the model has a fixed batch size, a last partial batch is filled
-// with copies of its last sample, and a graph of the loss alone takes the
-// samples that count. (If the model computes its own loss, such a batch is left
-// out, with a remark.) `stop` is asked before each batch. Errors:
+// Loss of the session's model over one pass through `data`; `layout` is the
+// layout of `data`. If the model has a fixed batch size, a last partial batch
+// is filled with copies of its last sample, and a graph of the loss alone
+// counts only the real samples. (If the model computes its own loss, such a
+// batch is left out, with a remark.) `stop` is asked before each batch. Errors:
 // TrainingSession::Eval's.
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout,

@@ -17,12 +17,12 @@ struct ParameterGroup {
 
 // Hyper-parameters; formulas and defaults are PyTorch's.
 struct OptimizerSpec {
-  std::string kind = "adamw";  // a row of the table in optimizers/update.h
+  std::string kind = "adamw";  // name of a row in optimizers/update.h
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  // Unset: that of the optimizer's row.
+  // Unset: the value in the optimizer's row.
   std::optional<double> weight_decay;
   double momentum = 0;  // SGD
   bool nesterov = false;

@@ -7,8 +7,8 @@ namespace onnx_fp8 {
 
 // Messages name options as the API does, in backticks: `batch_size`.
 
-// An option that does not fit the model or another option: the caller's
-// mistake, not a file's.
+// An option does not fit the model or another option: the caller's mistake, not
+// a file's.
 class OptionError : public Error {
  public:
   using Error::Error;

@@ -54,8 +54,8 @@ enum class Transposition {
   kRequantize,     // from the first copy, decoded, in the backward
 };
 
-// The GEMMs of a layer read each of its three operands twice: first uses, then
-// the second ones in the same order.
+// The GEMMs of a layer read each of its three operands twice. The first uses
+// come first, then the second uses in the same order.
 enum class Use {
   kInput,               // forward = input weight^T
   kWeight,              // forward
@@ -71,7 +71,8 @@ constexpr Use SecondUse(Use first) {
   return static_cast<Use>(static_cast<int>(first) + 3);
 }
 
-// A GEMM is in high precision if both its operands are. The default is "off".
+// A GEMM runs in high precision if both its operands are in high precision. The
+// default is "off".
 struct Recipe {
   std::array<OperandRecipe, 6> operands;  // by Use
   OperandRecipe& operator[](Use use) {

@@ -67,9 +67,9 @@ std::optional<int64_t> ParseInt(const std::string& text) {
   return value;
 }
 
-// KEY:VALUE of a recipe.
+// An item KEY:VALUE of a recipe.
 struct Item {
-  std::string where;  // what errors begin with
+  std::string where;  // start of error messages
   std::string key, value;
 
   template <typename... Parts>
@@ -130,13 +130,13 @@ void ReadRounding(const Item& item, Recipe& r) {
   }
 }
 
-// A setting is a field of Recipe and a row of this table.
+// A setting has a field in Recipe and a row in this table.
 struct Setting {
   const char* item;
   const char* json;
   const char* help;
   void (*read)(const Item& item, Recipe& r);
-  std::string (*print)(const Recipe& r);  // null: it is only read
+  std::string (*print)(const Recipe& r);  // null: the item is only read
 };
 
 constexpr Setting kSettings[] = {
@@ -276,7 +276,7 @@ class Parser {
     return recipe_;
   }
 
-  // Whether the item is there; it is the one that the following read.
+  // Whether the item is there. If so, the functions below read it.
   bool Take(const char* item) {
     auto it = items_.find(item);
     if (it == items_.end()) return false;
@@ -421,7 +421,7 @@ std::string RecipeText(const Recipe& recipe) {
     if (!setting.print) continue;
     const std::string item = setting.item;
     std::string value = setting.print(recipe);
-    // delN says it.
+    // The item delN says it.
     bool said = item == "history" && recipe.Uses(Scaling::kDelayed);
     if (value != setting.print(base) && !said) add(item, value);
   }

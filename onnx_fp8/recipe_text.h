@@ -37,7 +37,7 @@ std::string RecipeText(const Recipe& recipe);
 // keys. ParseRecipe accepts fewer keys, and "recipe": the preset to override.
 std::string RecipeJson(const Recipe& recipe);
 
-// A line for each setting, for people.
+// One line for each setting, for help texts.
 std::string RecipeSettingsHelp();
 
 }  // namespace onnx_fp8

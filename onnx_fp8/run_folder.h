@@ -2,13 +2,13 @@
 //
 // The folder of a training run, DIR:
 //
-//   config.json     the settings of the run, and which model it trains
+//   config.json     the settings of the run, and the path of its model
 //   model/          a copy of the model file, with its external data
 //   metrics.jsonl   see training/metrics.h
 //   latest, checkpoints/   see training/checkpoint.h
 //
 // It may come from somebody else: none of these may be a link, and whoever
-// reads the settings must not let them name a file to write.
+// reads the settings must not let them name a file that is written.
 #pragma once
 
 #include <map>
@@ -20,15 +20,15 @@
 
 namespace onnx_fp8 {
 
-// The settings that a run was started with, by name. `onnx-fp8 train` keeps its
-// flags there: {"--lr": ["0.1"]}.
+// The settings with which a run was started, by name. `onnx-fp8 train` keeps
+// its flags there: {"--lr": ["0.1"]}.
 using RunSettings = std::map<std::string, std::vector<std::string>>;
 
 struct RunConfig {
   std::string file;   // config.json itself
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
-  int format = 0;     // 1: from a time that did not tie weights
+  int format = 0;     // 1: written when weights were not yet tied
   RunSettings settings;
 };
 
@@ -38,10 +38,10 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
-  // A folder that Write was done in.
+  // Whether Write has completed in this folder.
   bool HasConfig() const;
   bool HasCheckpoint() const;
-  // A checkpoint or metrics: a new run must not start here.
+  // Whether there is a checkpoint or metrics: a new run must not start here.
   bool HoldsRun() const;
 
   // Errors: no config.json, or one that is not ours; a model that has changed;
@@ -55,8 +55,8 @@ class RunFolder {
   // Removes leftovers of killed saves. REQUIRES: Lock.
   void Clean();
   // Copies the model file `model` (unless it is the run's copy already) with
-  // its external data and writes the config. `observer`, which may be empty,
-  // hears of the progress of copies. After an error, a folder that is new is
+  // its external data and writes the config. `observer`, which may be empty, is
+  // told the progress of copies. After an error, a folder that is new is
   // removed. Errors: a model that can't be copied, the disk.
   void Write(const std::string& model, const RunSettings& settings,
              const ExternalCopyObserver& observer = {});

@@ -33,8 +33,8 @@
 namespace onnx_fp8 {
 
 struct LossSpec {
-  // A row of the table in training/loss.cc, or "output:NAME": the graph
-  // computes it. "": none (Step is not possible).
+  // The name of a row of the table in training/loss.cc, or "output:NAME": the
+  // graph computes the loss. "": no loss (Step is not possible).
   std::string kind;
   std::string label = "labels";  // name of the label array and graph input
   std::string logits;            // output that the loss reads; "": the first
@@ -160,11 +160,11 @@ class TrainingSession {
     return Step(std::vector<TensorMap>{feeds}, lr);
   }
 
-  // The two halves of Step, for a caller that has work to do while a device
-  // computes. Start begins a step; more may begin before the first is finished.
-  // Finish waits for the oldest one and says what became of it. Errors: Step's;
-  // nothing was started; what a device found wrong after Start had returned:
-  // state must be restored then.
+  // The two halves of Step, for a caller with other work to do while a device
+  // computes. Start begins a step; more steps may begin before the first is
+  // finished. Finish waits for the oldest step and returns its result. Errors
+  // of Start: Step's; nothing was started. Errors of Finish: those that a
+  // device found after Start had returned; the state must then be restored.
   virtual void Start(const std::vector<TensorMap>& micro_batches,
                      double lr) = 0;
   virtual StepResult Finish() = 0;
@@ -177,14 +177,14 @@ class TrainingSession {
   virtual GradientResult Gradients(const TensorMap& feeds,
                                    bool input_gradients) = 0;
 
-  // Optimizer steps started, skipped ones included.
+  // Number of optimizer steps started, including skipped ones.
   virtual int64_t step() const = 0;
   virtual int64_t skipped_steps() = 0;
   virtual std::vector<InputInfo> Inputs() const = 0;
-  // The options' loss, with the name of the output that it reads.
+  // The loss of the options, with the name of the output that it reads.
   virtual LossSpec Loss() const = 0;
-  // For who wants to know before the first step. Errors: a model without
-  // gradients: a forward pass in FP8 that RewriteModel wrote.
+  // Finds out before the first step whether the model can be trained. Errors: a
+  // model without gradients: a forward pass in FP8 that RewriteModel wrote.
   virtual void RequireGradients() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   // Facts that the user should know about how this model trains.

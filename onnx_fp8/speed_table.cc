@@ -120,7 +120,7 @@ SpeedTable LoadSpeedTable(const std::string& source) {
   const char* begin = reinterpret_cast<const char*>(file.data);
   const std::string what =
       "[" + source + "] expected what `SpeedTableJson` writes";
-  // The table, a kind of numbers, a dtype, a number.
+  // Depth 3: the table, a kind of numbers, a dtype, a number.
   Json json = ParseShallowJson<Json>(begin, file.size, 3, what);
   try {
     SpeedTable table = Read(json);

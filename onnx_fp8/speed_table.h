@@ -17,7 +17,7 @@ struct SpeedGrid {
   double At(int64_t m_size, int64_t k_size, int64_t n_size) const;
 };
 
-// How fast products are in FP8 and without: what GemmFilter::speeds decides by.
+// The speed of products in FP8 and without: GemmFilter::speeds decides by it.
 struct SpeedTable {
   std::string source;  // "h100" or a file
   // Speed of a layer, forward and backward, with rowwise, in times bf16's (h100
@@ -31,8 +31,8 @@ struct SpeedTable {
   bool measured() const { return !fp32.values.empty(); }
 };
 
-// "h100": what torchao publishes for it; else a file that SpeedTableJson
-// wrote. Errors: no such file, another content.
+// "h100": torchao's published figures; else a file that SpeedTableJson wrote.
+// Errors: no such file, another content.
 SpeedTable LoadSpeedTable(const std::string& source);
 
 // The text of such a file. `machine` says for people where it was measured.

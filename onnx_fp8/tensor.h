@@ -18,16 +18,15 @@ namespace onnx_fp8 {
 // Uninitialized memory, aligned to 64 bytes. Errors: more than the machine has.
 std::shared_ptr<void> AllocateBytes(size_t bytes);
 
-// Whose memory a tensor lies in. Only its provider may touch the bytes of
-// kProvider: a program that reads them reads nonsense, or crashes.
+// The owner of the memory that a tensor lies in. Only the provider may touch
+// bytes of kProvider: a program that reads them reads garbage, or crashes.
 enum class Device : uint8_t { kHost, kProvider };
 
 // dtype + shape + shared storage, row-major and contiguous. A copy of a Tensor
 // shares the bytes; Clone() copies them. It is not an expression: no operators,
-// no autograd. A default Tensor holds nothing (`!defined()`).
-//
-// All functions that read or write elements REQUIRE host memory; those that are
-// no templates say so by an error.
+// no autograd. A default Tensor holds nothing (`!defined()`). All functions
+// that read or write elements REQUIRE host memory; those that are not templates
+// fail otherwise.
 class Tensor {
  public:
   Tensor() = default;
@@ -79,7 +78,7 @@ class Tensor {
   size_t bytes() const { return static_cast<size_t>(size_) * ByteSize(dtype_); }
   Device device() const { return device_; }
   bool on_host() const { return device_ == Device::kHost; }
-  // Errors: it lies in its provider's memory.
+  // Errors: the tensor lies in its provider's memory.
   void RequireHost() const;
 
   // The address of the first byte, on any device.

@@ -11,9 +11,9 @@
 
 namespace onnx_fp8 {
 
-// A tensor for a writer of files: its type now, its bytes when their turn
-// comes. Tensors that lie on a device, or that are converted on their way, are
-// so on the host one at a time.
+// A tensor for a writer of files. Its type is known now; its bytes come when it
+// is written. If tensors lie on a device or need a conversion, only one of them
+// is in the host's memory at a time.
 class TensorSource {
  public:
   // REQUIRES: host memory.
@@ -30,7 +30,7 @@ class TensorSource {
   size_t bytes() const {
     return static_cast<size_t>(NumElements(shape_)) * ByteSize(dtype_);
   }
-  // On the host. Errors: those of the source.
+  // The tensor, on the host. Errors: those of `pull`.
   Tensor Pull() const { return pull_(); }
 
  private:

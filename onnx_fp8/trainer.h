@@ -24,55 +24,55 @@
 namespace onnx_fp8 {
 
 struct TrainerSpec {
-  // Of the run, see onnx_fp8/run_folder.h; "": nothing is written.
+  // The folder of the run, see onnx_fp8/run_folder.h; "": nothing is written.
   std::string folder;
   int64_t steps = 0;       // total, including earlier runs
-  int64_t grad_accum = 1;  // the session's
+  int64_t grad_accum = 1;  // the session's value
   int64_t save_every = 0;  // steps; 0: only at the end
   int64_t val_every = 0;   // steps; 0: ends of epochs, at least 50 steps apart
-  double lr = 0;           // of the schedule; the optimizer's does not count
+  double lr = 0;           // for the schedule; the optimizer's is ignored
   Schedule schedule;
-  DataLayout layout;  // which the data sets were made for
+  DataLayout layout;  // layout of the data sets
   // The run was interrupted in a validation; validate first.
   bool validate_first = false;
 };
 
 struct TrainerResult {
   bool interrupted = false;
-  bool saved = true;       // the last step is in a checkpoint, or none is kept
+  bool saved = true;       // there is no folder, or the last step is saved
   std::string save_error;  // the reason if it is not
   double loss = 0;         // of the last step done here
   double seconds = 0;      // of steps, without validation and saving
   int64_t steps = 0;       // done here
   int64_t samples = 0;
-  int64_t tokens = 0;                    // 0 where labels are no tokens
+  int64_t tokens = 0;                    // 0 if labels are not tokens
   std::optional<Evaluation> validation;  // the last one
 };
 
-// A step that has been done.
+// A step that has been completed.
 struct StepEvent {
   StepResult result;
-  int64_t total = 0;         // steps of the run
+  int64_t total = 0;         // number of steps in the run
   double lr = 0;             // of this step
-  int64_t skipped_here = 0;  // steps skipped in this call, this one included
-  double per_second = 0;     // tokens or samples, smoothed over steps
+  int64_t skipped_here = 0;  // steps skipped in this call, including this one
+  double per_second = 0;     // tokens or samples a second, smoothed over steps
   bool counts_tokens = false;
-  // Until the last step, without validations. Not known after the first step,
-  // whose time says little.
+  // The time until the last step, without validations. Not known after the
+  // first step, because its time says little.
   std::optional<double> seconds_left;
 };
 
 // A checkpoint that could not be written.
 struct SaveFailure {
   int64_t step = 0;
-  std::string reason;      // for people
+  std::string reason;      // message for the user
   int64_t saved_step = 0;  // of the newest checkpoint; at most 0: none
-  bool goes_on = false;    // the run does
+  bool goes_on = false;    // the run goes on
 };
 
 // The events of a run; derive from this class to watch them. The thread that
-// runs the loop calls the functions. An exception of one of them ends the run,
-// as an error of a step does.
+// runs the loop calls the functions. An exception from a function ends the run,
+// like an error of a step.
 class TrainerEvents {
  public:
   virtual ~TrainerEvents() = default;
@@ -84,30 +84,30 @@ class TrainerEvents {
   virtual void SaveFailed(const SaveFailure&) {}
   // A line of metrics could not be written. The run goes on and tries again.
   virtual void MetricsFailed(const std::string& /*reason*/) {}
-  // The run ends before its last step because `stop` said so.
+  // The run ends before its last step because `stop` returned true.
   virtual void Interrupted(int64_t /*step*/) {}
-  // The run ends with an error, and the steps before it have just been saved.
+  // The run ends with an error; the steps before it have just been saved.
   virtual void SavedBeforeError(int64_t /*step*/) {}
 };
 
-// Goes on with the run in spec->folder: restores its newest checkpoint, and
-// sets validate_first. Errors: TrainingSession::Restore's; data, batches or a
-// seed that are not those that the run was started with.
+// Continues the run in spec->folder: restores its newest checkpoint and sets
+// validate_first. Errors: TrainingSession::Restore's; the data, the batches or
+// the seed are not those of the run's start.
 void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec);
 
-// Trains until spec.steps are done or `stop`, which is asked before each step
-// and each batch of a validation, says so. A step takes grad_accum batches;
-// step s reads batches (s - 1) · grad_accum … of `data`, so a resumed run goes
-// on where it stopped. `validation` may be null. The last step is saved. If a
-// checkpoint can't be written, that is reported and the run goes on. Errors:
-// those of a step or a validation; the steps before are saved.
+// Trains until spec.steps are done, or until `stop` returns true; it is asked
+// before each step and each batch of a validation. A step takes grad_accum
+// batches. Step s reads batches (s - 1) · grad_accum … of `data`, so a resumed
+// run continues where it stopped. `validation` may be null. The last step is
+// saved. If a checkpoint can't be written, the run reports it and goes on.
+// Errors: those of a step or a validation; the steps before are saved.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
                           TrainerEvents& events,
                           const std::function<bool()>& stop = {});
 
-// The same, unwatched.
+// The same without an observer.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec);
 

@@ -13,11 +13,11 @@
 
 namespace onnx_fp8 {
 
-// The kinds that OptimizerSpec takes.
+// The values of OptimizerSpec::kind.
 std::vector<std::string> OptimizerNames();
 
-// Errors: a kind that there is not, a setting outside PyTorch's range, e.g.
-// "expected beta1 in [0, 1), got 1".
+// Errors: an unknown kind; a setting outside PyTorch's range, e.g. "expected
+// beta1 in [0, 1), got 1".
 void CheckOptimizer(const OptimizerSpec& spec);
 
 // Errors: a group that matches none of `names`, which are all names of the

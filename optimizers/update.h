@@ -21,19 +21,20 @@ struct Update {
   Value* ok;
 };
 
-// Emits the update node, its moments and the bindings.
+// Adds the update node, its moments and the bindings to the graph.
 using AppendFunction = void(Builder& b, const Update& update,
                             const OptimizerSpec& spec);
 
-// The table of optimizers: each is a row here and a file that appends its node.
+// The table of optimizers. An optimizer has a row here and a file that appends
+// its node.
 AppendFunction AppendAdam, AppendAdamW, AppendSgd;
 struct OptimizerRow {
   const char* name;
-  double weight_decay;  // where the spec has none
+  double weight_decay;  // if the spec has none
   AppendFunction* append;
 };
 inline constexpr OptimizerRow kOptimizers[] = {
-    {"adamw", 0.01, AppendAdamW},  // decoupled from the gradient
+    {"adamw", 0.01, AppendAdamW},  // decoupled weight decay
     {"adam", 0, AppendAdam},
     {"sgd", 0, AppendSgd},
 };

@@ -5,9 +5,9 @@
 
 namespace onnx_fp8 {
 
-// A plan's amax cell: memory of the provider in which a kernel leaves the amax
-// of a result, and another one finds it. What a cell holds is between the
-// kernels of one provider; those of the CPU keep an Amax there.
+// An amax cell of a plan: memory of the provider. One kernel leaves the amax of
+// a result in it, and another kernel reads it. The kernels of one provider
+// agree on its content; those of the CPU keep an Amax there.
 struct AmaxCell {
   alignas(16) std::byte bytes[16];
 };

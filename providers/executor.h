@@ -38,22 +38,22 @@ class Executor {
 
   // `feeds` by name of graph input, on the host or in the provider's memory. An
   // input with an initializer (a default) and one that nothing reads may be
-  // left out. The outputs, by name, are new memory of the provider at every
-  // call; outputs that are views of one another share it. A provider that works
-  // later may still be at work on them.
+  // missing. The outputs, by name, are new memory of the provider at every
+  // call; outputs that are views of each other share it. A provider with a
+  // queue may still be computing them.
   //
   // Nodes that draw random values (Dropout) draw others for each number `draw`.
   //
-  // Errors: feeds or state of another name, dtype or shape than the graph's, a
+  // Errors: feeds or state of another name, dtype or shape than the graph's; a
   // bound state entry that shares its bytes with a feed or another entry
-  // (found by their first byte); what a kernel finds wrong, naming the node.
+  // (found by their first byte); errors of kernels, naming the node.
   // After an error state is as it was, unless the message says that it is half
   // updated: then a kernel failed after another one had written its state in
   // place. All Runs refuse such a state (it holds an entry kHalfUpdated) until
-  // the caller has restored it. Where updates depend on all gradients, as
-  // optimizer steps with clipping or a check for finite values do, no kernel
-  // that reads data comes after the first of them. A provider that works later
-  // reports errors of its kernels later, too: at the next call that waits.
+  // the caller has restored it. If updates depend on all gradients, as in
+  // optimizer steps with clipping or a check for finite values, no kernel that
+  // reads data runs after the first update. A provider with a queue reports
+  // errors of its kernels at the next call that waits for them.
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   const Plan& plan() const { return plan_; }
@@ -83,7 +83,7 @@ class Executor {
   // Only during a Run: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step
-  std::shared_ptr<void> amaxes_;          // AmaxCells
+  std::shared_ptr<void> amaxes_;          // array of AmaxCells
   std::vector<AmaxCell*> measured_;       // of one step
   uint64_t draw_ = 0;
   Profiler* profiler_ = nullptr;

@@ -20,8 +20,8 @@ class KernelContext {
   KernelContext(const Node& node, std::span<const Tensor> inputs,
                 std::span<Tensor> outputs, uint64_t draw = 0)
       : node_(node), inputs_(inputs), outputs_(outputs), draw_(draw) {}
-  // The same with other operands and results, for a kernel that lets another
-  // one do its work.
+  // The same with other operands and results, for a kernel that calls another
+  // one.
   KernelContext With(std::span<const Tensor> inputs,
                      std::span<Tensor> outputs) const {
     KernelContext other = *this;
@@ -31,7 +31,7 @@ class KernelContext {
   }
 
   const Node& node() const { return node_; }
-  // Number of the random draw: as Executor::Run's.
+  // Number of the random draw, as in Executor::Run.
   uint64_t draw() const { return draw_; }
 
   size_t num_inputs() const { return inputs_.size(); }
@@ -53,11 +53,11 @@ class KernelContext {
   // shape.
   Tensor& Out(size_t i, DType dtype, const Shape& shape);
 
-  // Where to leave the amax of output i, null where nobody asks for it.
+  // The place for the amax of output i; null if nobody asks for it.
   AmaxCell* Measured(size_t i) const {
     return i < measured_.size() ? measured_[i] : nullptr;
   }
-  // That of input 0, null where it is not known.
+  // The amax of input 0; null if it is not known.
   const AmaxCell* KnownAmax() const { return known_; }
   void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured) {
     known_ = known;
@@ -65,7 +65,7 @@ class KernelContext {
   }
   std::span<AmaxCell* const> measured() const { return measured_; }
 
-  // ExecutionProvider::queue, for the kernels of that provider.
+  // The queue() of the provider that the kernel belongs to.
   void* queue() const { return queue_; }
   void set_queue(void* queue) { queue_ = queue; }
 
@@ -116,10 +116,10 @@ struct KernelTraits {
   // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
-  // Operands that the kernel reads on the host, such as shapes, axes and pads:
-  // they decide how much work there is. A plan for a provider with memory of
-  // its own gives the host's copy of a constant, and refuses others. A scalar
-  // that only takes part in the arithmetic is none of them.
+  // Operands that the kernel reads on the host, such as shapes, axes and pads,
+  // because they decide the amount of work. If the provider has memory of its
+  // own, these operands must be constants, and the plan passes the host's copy.
+  // A scalar that is only used in the arithmetic is not listed here.
   std::vector<size_t> host_inputs = {};
 };
 

@@ -482,7 +482,7 @@ class Planner {
     return it->second;
   }
 
-  // The memories that a kernel measures for another one that uses it.
+  // Finds the memories whose amax one kernel measures and another one uses.
   void FindAmaxes() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Value* x = nodes_[i]->in(0);
@@ -563,7 +563,7 @@ class Planner {
 
   const Graph& graph_;
   const KernelRegistry& kernels_;
-  const bool on_host_;  // the provider's memory
+  const bool on_host_;  // constants in the provider's memory
   Plan plan_;
   absl::flat_hash_set<const Value*> read_;
   absl::flat_hash_set<const Value*> bound_;  // state that gets a new value

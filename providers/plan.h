@@ -9,10 +9,10 @@
 // the kernel allows it (KernelTraits::in_place).
 //
 // Branches. A node whose results matter only if a flag has one value
-// (graph/needed_when.h) runs after the flag is known, and only then: its
-// results are garbage otherwise, and nobody looks at them. The host reads such
-// a flag while the step runs: where the provider's memory is not the host's,
-// all nodes run instead.
+// (graph/needed_when.h) runs after the flag is known, and only for that value.
+// Otherwise its results are garbage, and nobody reads them. The host reads the
+// flag while the step runs. If the provider's memory is not the host's, it
+// can't, and all nodes run.
 //
 // State. All bindings of Graph::state are assigned at once, after the step. If
 // possible, the node that produces a next value writes it straight into the
@@ -104,11 +104,11 @@ struct Plan {
   size_t naive_bytes = 0;  // arena size if each result had its own memory
 };
 
-// `device`: where the provider's memory lies. REQUIRES: `graph` stays as it is
-// while the plan is in use. Errors: a value whose dtype or shape is not known;
-// ops without kernel, all in one message; a cycle of nodes; a view of another
-// size than its input; a binding whose sides do not fit; one of a kernel's
-// host_inputs that is no constant, if `device` is not the host.
+// `device`: the place of the provider's memory. REQUIRES: `graph` does not
+// change while the plan is in use. Errors: a value whose dtype or shape is not
+// known; ops without kernel, all in one message; a cycle of nodes; a view of
+// another size than its input; a binding whose sides do not fit; if `device` is
+// not the host, an operand of a kernel's host_inputs that is not a constant.
 Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
               Device device = Device::kHost);
 

@@ -16,12 +16,12 @@ struct ProviderInfo {
   std::string gemm;  // the kernels that compute matrix products
 };
 
-// Where a plan runs: kernels and memory. One provider per plan.
+// The kernels and the memory with which a plan runs. One provider per plan.
 //
-// A provider may work later than it is told to. Kernels and copies take effect
-// in the order of the calls; memory that is given back while work that uses it
-// is outstanding stays until that work is done. What CopyOut and ToHost return
-// is there when they return.
+// A provider may queue its work and do it later. Kernels and copies take effect
+// in the order of the calls. Memory that is freed while queued work uses it
+// stays until that work is done. CopyOut and ToHost return only when the bytes
+// are on the host.
 class ExecutionProvider {
  public:
   virtual ~ExecutionProvider() = default;
@@ -32,28 +32,28 @@ class ExecutionProvider {
   virtual MachinePeaks MeasurePeaks() { return {}; }
   virtual const KernelRegistry& Kernels() const = 0;
 
-  // Where its memory lies. That of kHost is like any other memory of the
-  // process, and its kernels and copies are done when the calls return.
+  // The place of its memory. With kHost, memory is ordinary memory of the
+  // process, and kernels and copies are done when the calls return.
   virtual Device device() const { return Device::kHost; }
   // At least 64-byte aligned. Errors: out of memory.
   virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;
-  // REQUIRE: the same dtype and shape. From the host, to it, and between two
-  // places of ours. `host` may be given back or overwritten after CopyIn.
+  // Copies from the host, to the host, and within our memory. REQUIRE: the same
+  // dtype and shape. `host` may be freed or overwritten after CopyIn.
   virtual void CopyIn(const Tensor& host, Tensor& ours) = 0;
   virtual void CopyOut(const Tensor& ours, Tensor& host) = 0;
   virtual void Copy(const Tensor& from, Tensor& to) = 0;
-  // What kernels put their work into (KernelContext::queue), such as a CUDA
-  // stream; null: they work at once.
+  // The queue to which kernels add their work (KernelContext::queue), such as a
+  // CUDA stream; null: they work at once.
   virtual void* queue() { return nullptr; }
-  // Waits for all that was started. Errors: what went wrong in it.
+  // Waits until all started work is done. Errors: those of that work.
   virtual void Synchronize() = 0;
 
-  // A tensor of uninitialized memory of ours. Errors: out of memory.
+  // A tensor in our memory, not initialized. Errors: out of memory.
   Tensor NewTensor(DType dtype, const Shape& shape);
-  // A copy of `any`, which lies on the host or with us, in new memory of ours.
+  // A copy in new memory of ours. `any` lies on the host or in our memory.
   Tensor Clone(const Tensor& any);
-  // The same contents in our memory, and in the host's. They share the bytes
-  // of `any` where it lies there already.
+  // The same contents in our memory, or on the host. The result shares the
+  // bytes of `any` if they are there already.
   Tensor ToOurs(const Tensor& any);
   Tensor ToHost(const Tensor& any);
   // Overwrites `ours`. REQUIRES: the same dtype and shape.

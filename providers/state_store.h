@@ -9,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// State tensors by name, in a provider's memory. The host pulls them one at a
-// time: a model's state need not fit into its memory a second time.
+// State tensors by name, in a provider's memory. They are copied to the host
+// one at a time, so that a second copy of all state need not fit into memory.
 class StateStore {
  public:
   // `provider` must outlive it.
@@ -19,19 +19,19 @@ class StateStore {
   bool Has(const std::string& name) const { return tensors_.contains(name); }
   // In the provider's memory. Errors: no tensor of that name.
   const Tensor& Get(const std::string& name) const;
-  // A copy of `value`, which lies on the host or with the provider. A tensor of
-  // the same dtype and shape keeps its place: whoever shares it sees the
-  // change. Errors: out of memory.
+  // Copies `value`, which lies on the host or with the provider. A tensor of
+  // the same dtype and shape is overwritten in place: all that share its memory
+  // see the change. Errors: out of memory.
   void Set(const std::string& name, const Tensor& value);
-  // On the host; shares the bytes where the provider's memory is the host's.
+  // On the host; shares the bytes if the provider's memory is the host's.
   // Errors: no tensor of that name.
   Tensor Host(const std::string& name) const;
   void Erase(const std::string& name) { tensors_.erase(name); }
 
   size_t bytes() const;  // of all tensors
 
-  // For an executor, which adds entries and updates them in place, and for a
-  // writer of files, which reads dtypes and shapes here and pulls the rest.
+  // All tensors. An executor adds entries and updates them in place; a writer
+  // of files reads dtypes and shapes here, and gets the bytes by Host.
   TensorMap& tensors() { return tensors_; }
   const TensorMap& tensors() const { return tensors_; }
 

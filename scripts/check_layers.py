@@ -48,7 +48,7 @@ MAY_USE_PROTOBUF = re.compile(
     r"graph/.*\.cc$|graph/.*_internal\.h$|providers/ort/|tests/")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
-# Messages of the library name options as the API does.
+# A flag in a message of the library, which must name options as the API does.
 FLAG = re.compile(r'[^/]*"[^"]*--[a-z]')
 MAY_NAME_FLAGS = ("cli", "tests")
 

@@ -131,7 +131,7 @@ std::string Checksum(const Tensor& tensor) {
           Crc32(data + i * kPart, static_cast<size_t>(length(i)));
     }
   });
-  uint32_t sum = 0;  // of no bytes
+  uint32_t sum = 0;  // checksum of no bytes
   for (int64_t i = 0; i < std::ssize(parts); ++i) {
     sum = CombineCrc32(sum, parts[static_cast<size_t>(i)],
                        static_cast<size_t>(length(i)));
@@ -139,7 +139,8 @@ std::string Checksum(const Tensor& tensor) {
   return Hex(sum);
 }
 
-// The same tensors; `sums` gets the checksum of each by name as it is pulled.
+// The same tensors; when a tensor is pulled, `sums` gets its checksum under its
+// name.
 SourceMap WithChecksums(const SourceMap& state,
                         std::map<std::string, std::string>* sums) {
   SourceMap observed;

@@ -42,9 +42,9 @@ struct SaveOptions {
   FileHook hook;
 };
 
-// Returns the new checkpoint's folder. `state` stands in for checkpoint.state.
-// Errors: whatever the disk says; what was written of the new checkpoint is
-// removed, the last one stays untouched and `latest` still names it.
+// Returns the new checkpoint's folder. `state` replaces checkpoint.state.
+// Errors: the disk. All files of the new checkpoint are then removed; the last
+// one is unchanged and `latest` names it.
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
                            const SourceMap& state,
                            const SaveOptions& options = {});

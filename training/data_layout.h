@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Counts of a batch, for the figures of a run.
+// Sizes of a batch, for the figures of a run.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// The first axis of the batch's first input that is not fed whole; 0 if there
-// is none.
+// The size of the first axis of the batch's first input that is not fed whole;
+// 0 if there is none.
 int64_t CountSamples(const TensorMap& batch, const DataLayout& layout);
 
 // Number of tokens in a batch: elements of the label if it has a sequence axis

@@ -15,7 +15,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The first `rows` samples.
+// The elements of the first `rows` samples.
 Tensor FirstRows(const Tensor& t, int64_t rows) {
   if (t.rank() == 0 || t.dim(0) <= rows) return t;
   Shape shape = t.shape();
@@ -72,7 +72,7 @@ class Pass {
       result.loss = LossOf(loss_, output, label, *evaluator_);
     }
     Sum(result.loss, CountLabels(loss_, label));
-    // Where each token has a label, the perplexity says the same.
+    // If each token has a label, the perplexity says the same.
     tokens_ = tokens_ || (kind_->likelihood && label.rank() >= 2);
     if (kind_->hits && !tokens_) {
       hits_ += CountHits(loss_, output, label, *evaluator_);

@@ -82,7 +82,8 @@ Value* MeanSquare(Builder& b, Value* y, Value* label) {
   return MeanOfAll(b, b.Mul(miss, miss));
 }
 
-// label softplus(-y) + (1 - label) softplus(y) neither overflows nor cancels.
+// The form label softplus(-y) + (1 - label) softplus(y) neither overflows nor
+// cancels.
 Value* BinaryCrossEntropy(Builder& b, Value* y, Value* label) {
   Value* yes = b.Mul(label, b.Op("Softplus", {b.Neg(y)}));
   Value* no = b.Mul(b.Sub(b.Scalar(1, y), label), b.Op("Softplus", {y}));

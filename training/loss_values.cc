@@ -68,7 +68,7 @@ int64_t CountHits(const LossSpec& loss, const Tensor& output,
   Builder b(graph);
   Value* y = graph.AddInput(kOutput, output.dtype(), output.shape());
   Value* wanted = graph.AddInput("label", label.dtype(), label.shape());
-  // No output is the class that does not count.
+  // No output is the class that is ignored.
   if (Ignores(loss)) wanted = b.Cast(wanted, kind.label);
   Tensor right = Run(graph, kind.hits(b, y, wanted),
                      {{kOutput, output}, {"label", label}}, evaluator);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The graphs of the table of losses, run on the results of a batch: for
-// numbers that the graph of the step does not give.
+// Runs the graphs of the table of losses on the results of a batch, for numbers
+// that the graph of the step does not give.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +12,14 @@
 namespace onnx_fp8 {
 
 // The loss of `output` and `label` by AddLoss's graph. REQUIRES: a kind of the
-// table. Errors: AddLoss's; labels that are no classes.
+// table. Errors: AddLoss's; labels that are not classes.
 double LossOf(const LossSpec& loss, const Tensor& output, const Tensor& label,
               const Evaluator& evaluator);
 
-// Number of labels that the loss is a mean over.
+// The number of labels over which the loss is a mean.
 int64_t CountLabels(const LossSpec& loss, const Tensor& label);
 
-// Number of labels that count and that the output has right. REQUIRES: a kind
+// The number of counted labels for which the output is right. REQUIRES: a kind
 // with hits.
 int64_t CountHits(const LossSpec& loss, const Tensor& output,
                   const Tensor& label, const Evaluator& evaluator);

@@ -8,8 +8,8 @@
 
 namespace onnx_fp8 {
 
-// A session on a provider of the caller's; options.provider does not count.
-// Errors: TrainingSession::Create's.
+// A session on the caller's provider; options.provider is ignored. Errors:
+// TrainingSession::Create's.
 std::unique_ptr<TrainingSession> MakeSession(
     const SessionOptions& options, std::unique_ptr<ExecutionProvider> provider);
 

@@ -14,25 +14,25 @@
 
 namespace onnx_fp8 {
 
-// What a plan is made for.
+// The properties for which a plan is made.
 struct PlanKey {
   StepKind kind;
   bool input_gradients = false;
-  std::map<std::string, Shape> shapes = {};  // of the inputs
-  InputValues values = {};  // of the inputs whose values decided something
-  MicroSums sums = {};      // of kApply
+  std::map<std::string, Shape> shapes = {};  // shapes of the inputs
+  InputValues values = {};                   // of inputs that decided something
+  MicroSums sums = {};                       // of kApply
 
-  // Whether a plan for this serves `wanted`, which may name more values.
+  // Whether a plan for this key serves `wanted`, which may name more values.
   bool Fits(const PlanKey& wanted) const;
 };
 
-// A planned graph and the names to talk to it.
+// A planned graph, and the names of its inputs and outputs.
 struct PlannedStep {
   PlanKey key;
   StepGraph step;
   std::shared_ptr<const ReportLayout> report;
   std::unique_ptr<Executor> executor;
-  // Of a micro step: quantizes the weights, and what it gave in this step.
+  // Of a micro step: quantizes the weights; its outputs in this step.
   std::unique_ptr<Executor> quantiser;
   TensorMap weight_copies;
 };
@@ -42,10 +42,11 @@ class PlanCache {
  public:
   explicit PlanCache(int64_t most) : most_(most) {}
 
-  // Null if there is none. It is the most recently used one then.
+  // Returns null if there is none. A plan that is found becomes the most
+  // recently used.
   PlannedStep* Find(const PlanKey& wanted);
-  // Drops the plan that was not used for the longest time if there are more
-  // than `most`.
+  // Adds a plan. If there are then more than `most`, drops the one that has not
+  // been used for the longest time.
   PlannedStep& Keep(PlannedStep planned);
   void Clear() { plans_.clear(); }
 

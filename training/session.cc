@@ -42,8 +42,8 @@ constexpr uint64_t kDrawKey = 0x64726f706f757421;
 
 using ShapeMap = std::map<std::string, Shape>;
 
-// The reports of a step that was started: those of its micro-batches and, last,
-// that of the update.
+// The reports of a started step: those of its micro-batches and, last, that of
+// the update.
 struct Started {
   int64_t step;
   std::string remark;
@@ -66,8 +66,8 @@ class Session : public TrainingSession {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
       state_.Set(value->name, value->data);
-      // The graph shares the state's memory from now on, where that is the
-      // host's: the file's values would take as much again.
+      // From now on the graph shares the state's memory, if the state is on the
+      // host: the values of the file would take the same memory again.
       if (provider_->device() == Device::kHost) {
         value->data = state_.Get(value->name);
       }
@@ -222,7 +222,7 @@ class Session : public TrainingSession {
     save.before_rename = before_rename;
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
-      // Sums are zero between two steps.
+      // Between two steps the sums are zero.
       if (!sums_.contains(name)) state.emplace(name, Source(name));
     }
     SaveCheckpoint(folder, checkpoint, state, save);
@@ -233,7 +233,7 @@ class Session : public TrainingSession {
     auto checkpoint = Latest(folder);
     Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
     std::map<std::string, std::string> notes = checkpoint->notes;
-    TensorMap& state = checkpoint->state;  // views of the file
+    TensorMap& state = checkpoint->state;  // tensors are views of the file
     for (const auto& [name, tensor] : Weights()) {
       auto it = state.find(name);
       auto type = [](const auto& t) {
@@ -245,10 +245,10 @@ class Session : public TrainingSession {
     }
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {
-      *kept = kept->Clone();  // it outlives the file
+      *kept = kept->Clone();  // a clone outlives the file
     }
-    // Until a step has laid out this run's slots: evaluation by those of the
-    // checkpoint, if the recipe is the same.
+    // Evaluation uses the slots of the checkpoint, if the recipe is the same,
+    // until a step has laid out this run's slots.
     bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
     if (!same) EraseScales(state);
     int64_t skipped = 0;
@@ -263,7 +263,7 @@ class Session : public TrainingSession {
       return !state.contains(entry.first);
     });
     DropStarted();
-    // No step may run before all of it is there.
+    // No step may run before the state is complete.
     state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
     for (const auto& [name, tensor] : state) state_.Set(name, tensor);
     state_.Erase(kHalfUpdated);
@@ -354,7 +354,7 @@ class Session : public TrainingSession {
     source_.slots = std::move(fresh.slots);
     restored_.reset();
     laid_out_ = true;
-    // Plans for evaluation that were made before may have another layout.
+    // Earlier plans for evaluation may have another layout.
     plans_.Clear();
   }
 
@@ -424,7 +424,7 @@ class Session : public TrainingSession {
                                   outputs.at(planned.report->output));
   }
 
-  // Reads what the started steps have reported, which waits for them.
+  // Reads the reports of the started steps; waits for them.
   void Settle() {
     while (!started_.empty()) {
       Started started = std::move(started_.front());
@@ -433,7 +433,7 @@ class Session : public TrainingSession {
     }
   }
 
-  // What they did, or found wrong, does not matter any more.
+  // Their results and errors no longer matter.
   void DropStarted() {
     started_.clear();
     results_.clear();
@@ -475,8 +475,8 @@ class Session : public TrainingSession {
     }
   }
 
-  // After an error the sums start anew, and running statistics and scales are
-  // those of before.
+  // After an error the sums start anew, and running statistics and scales have
+  // their values from before.
   void Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
                   Started* started) {
     struct AtEnd {
@@ -515,9 +515,9 @@ class Session : public TrainingSession {
     Execute(*planned, feeds, 0, started);
   }
 
-  // Runs a plan that updates nothing, with the state entries that it reads;
-  // what it would add (a scale state that no training graph has made yet) stays
-  // out of state_. Gives the outputs on the host.
+  // Runs a plan that updates nothing, with the state entries that it reads.
+  // Entries that the plan would add (a scale state that no training graph has
+  // made yet) stay out of state_. Returns the outputs on the host.
   TensorMap RunBorrowing(const PlannedStep& planned, const TensorMap& feeds) {
     TensorMap borrowed;
     for (const Value* value : planned.executor->plan().states) {
@@ -556,11 +556,11 @@ class Session : public TrainingSession {
   int64_t step_ = 0;
   int64_t skipped_ = 0;
   PlanCache plans_;
-  std::deque<Started> started_;     // whose reports nobody has read
-  std::deque<StepResult> results_;  // that Finish has not given yet
-  std::set<std::string> sums_;      // names of what micro steps add up
-  // Whether source_.slots are those of this run's steps; a checkpoint's scales
-  // until then; what became of them.
+  std::deque<Started> started_;     // started steps with unread reports
+  std::deque<StepResult> results_;  // not yet returned by Finish
+  std::set<std::string> sums_;      // names of the sums of micro steps
+  // Whether source_.slots are those of this run's steps; until then, a
+  // checkpoint's scales; a remark about what happened to them.
   bool laid_out_ = false;
   std::optional<ScaleState> restored_;
   std::string remark_;

@@ -292,7 +292,8 @@ void StepBuilder::AddOutput(Value* value) {
   }
 }
 
-// Gradients are what updates read, sums over micro-batches and what these add.
+// Gradients are the values that updates read, the sums over micro-batches, and
+// the values added to these sums.
 void StepBuilder::NameParameterGradients() {
   std::set<std::string>& names = step_.gradient_names.parameters;
   for (const StateBinding& binding : step_.graph->state) {

@@ -19,23 +19,23 @@ namespace onnx_fp8 {
 //   outputs  `loss` (float, rank 0, before the update), the model's own, then
 //            the new state, in the order of the state inputs
 //   update_binding says which output replaces which state after the step.
-// Parameters keep their initializers' names; where a name is taken, ours gets a
-// number. With grad_accum > 1 the file holds a micro step and <path without
-// .onnx>.apply.onnx the update.
+// Parameters keep their initializers' names; if a name is taken, ours gets a
+// number. With grad_accum > 1 the file holds a micro step, and <path without
+// .onnx>.apply.onnx holds the update.
 class StepFile {
  public:
-  // Reads the model. Errors: as TrainingSession::Create's; a forward pass in
-  // FP8.
+  // Reads the model. Errors: TrainingSession::Create's; the model is a forward
+  // pass in FP8.
   explicit StepFile(const SessionOptions& options);
   ~StepFile();
 
   std::vector<InputInfo> Inputs() const;
-  // For the user (TrainingSession::Notes).
+  // Notes for the user (TrainingSession::Notes).
   const std::vector<std::string>& notes() const;
 
-  // `shapes`: of every input of the model; `values`: of inputs that decide
-  // branches or sizes, which the file then has no more (Specialise). Errors: as
-  // TrainingSession's and WriteModel's.
+  // `shapes`: of every input of the model. `values`: of inputs that decide
+  // branches or sizes; the file then lacks these inputs (Specialise). Errors:
+  // as TrainingSession's and WriteModel's.
   void Write(const std::map<std::string, Shape>& shapes,
              const InputValues& values, const std::string& path,
              const WriteOptions& write = {});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What a step tells the host is one vector of floats: one copy from the
-// provider's memory, at a time that suits the caller.
+// The report of a step for the host: one vector of floats, so that one copy
+// from the provider's memory is enough, at a time that suits the caller.
 #pragma once
 
 #include <optional>
@@ -14,31 +13,31 @@
 
 namespace onnx_fp8 {
 
-// Where things are in the vector; -1: not in it.
+// Positions of the numbers in the vector; -1: not in it.
 struct ReportLayout {
-  std::string output;  // its name in the graph; "": nothing is reported
+  std::string output;  // name of the vector in the graph; "": no report
   int loss = -1, grad_norm = -1, ok = -1;
-  int amaxes = -1;                  // the first of labels.size()
-  std::vector<std::string> labels;  // of the quantized tensors, for people
+  int amaxes = -1;                  // the first of labels.size() amaxes
+  std::vector<std::string> labels;  // names of tensors, for messages
 };
 
-// Replaces the outputs loss, grad_norm, ok and amax of a step by one, their
-// concatenation as float. Other outputs stay.
+// Replaces the outputs loss, grad_norm, ok and amax of a step by one output,
+// their concatenation as float. Other outputs stay.
 ReportLayout PackReport(const StepGraph& step, Graph& graph);
 
 struct StepReport {
   std::optional<float> loss;
   float grad_norm = 0;
   bool ok = true;
-  std::string not_finite;  // label of the first amax that is not; "": none
+  std::string not_finite;  // label of the first infinite amax; "": none
 };
 
-// `report`: the graph's output, on the host.
+// `report`: the value of the graph's output, on the host.
 StepReport ReadReport(const ReportLayout& layout, const Tensor& report);
 
-// Of the graphs that one step has run, the update last: the mean of the losses,
-// the norm, and what kept the step from an update. `step` and `remark` are the
-// caller's.
+// Combines the reports of the graphs that one step has run, with the update
+// last: the mean of the losses, the norm, and the reason if the step was
+// skipped. The caller fills in `step` and `remark`.
 StepResult Summarize(const std::vector<StepReport>& reports);
 
 }  // namespace onnx_fp8

@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 // The transpose of a matrix.
 Tensor Transposed(const Tensor& x);
 
-// The same of a source: turned when it is pulled.
+// The same for a source: turned when it is pulled.
 TensorSource Transposed(const TensorSource& x);
 
 // Weights by PyTorch's names and in its layout, for load_state_dict. `remarks`

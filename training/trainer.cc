@@ -25,10 +25,10 @@ constexpr char kValidationDue[] = "validation_due";
 // Weight of the newest step in the smoothed time per step.
 constexpr double kSmoothing = 0.1;
 
-// Between two validations, if val_every does not say.
+// Steps between two validations, if val_every is not set.
 constexpr int64_t kFewestSteps = 50;
 
-// A note of a checkpoint that a resumed run must agree with, and the option
+// A note in a checkpoint that must be the same in a resumed run, and the option
 // that decides it.
 struct FixedNote {
   const char* key;

@@ -96,8 +96,8 @@ TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
   return weights;
 }
 
-// The name of the output that the loss reads: the first, unless `loss` names
-// one; of a loss that the model computes: what `loss` says.
+// The name of the output that the loss reads: the output that `loss` names, or
+// else the first one. If the model computes its loss: the output named there.
 std::string LogitsOf(const LossSpec& loss, const Graph& graph,
                      const std::string& model) {
   std::optional<std::string> own = OwnOutput(loss.kind);

@@ -29,19 +29,19 @@ struct TiedCopy {
 
 struct TrainingModel {
   std::unique_ptr<Graph> graph;
-  LossSpec loss;  // the options', with logits named
+  LossSpec loss;  // as in the options, with logits named
   ParameterNames names;
   StaticScales scales;
   std::vector<std::string> notes;  // for the user
   std::vector<TiedCopy> copies;
 
   std::vector<InputInfo> Inputs() const;
-  // Trained and frozen ones, in the file's order.
+  // All parameters, trained and frozen, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
-  // Tells models apart by what a checkpoint must fit: names, dtypes and shapes
-  // of all inputs, outputs and parameters.
+  // Identifies the model for checkpoints: names, dtypes and shapes of all
+  // inputs, outputs and parameters.
   std::string Fingerprint() const;
-  // Adds what the tied copies hold.
+  // Adds the tensors of the tied copies.
   SourceMap WithCopies(SourceMap weights) const;
   // Names of all parameters and of copies that PyTorch has a name for.
   ParameterNames AllNames() const;

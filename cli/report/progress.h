@@ -39,7 +39,7 @@ class Progress {
   void Step(const ProgressStep& step);
   // The first call of a copy starts its clock.
   void Copy(const ExternalCopy& copy);
-  // Prints a line of its own, InFlags.
+  // Prints a line of its own, with options spelled as flags (InFlags).
   void Note(const std::string& text);
   // Ends the line that is being rewritten.
   void Close();

@@ -41,7 +41,7 @@ std::string DurationText(double seconds);
 // message ends in "…".
 std::string Printable(const std::string& message);
 
-// Notes of the library as "onnx-fp8: note: …" on stderr, a line each.
+// Prints notes of the library on stderr, each on a line "onnx-fp8: note: …".
 void PrintNotes(const std::vector<std::string>& notes);
 
 }  // namespace onnx_fp8

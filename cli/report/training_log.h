@@ -6,7 +6,8 @@
 
 namespace onnx_fp8 {
 
-// What a training run says on stderr: the progress line and notes above it.
+// Prints the events of a training run on stderr: the progress line, and notes
+// above it.
 class TrainingLog : public TrainerEvents {
  public:
   explicit TrainingLog(Progress& progress) : progress_(progress) {}

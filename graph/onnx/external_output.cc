@@ -109,8 +109,8 @@ void WriteText(const onnx::ModelProto& model, const std::string& path,
   file.Finish();
 }
 
-// Both are complete before a name changes, and the old model is gone before its
-// data are: no moment has the model of one and the data of the other.
+// Both files are complete before a name changes, and the old model is removed
+// before its data: at no moment does a model stand beside data of another one.
 void WriteBoth(onnx::ModelProto* model, const SourceMap& contents,
                const std::string& path) {
   std::string data = path + kDataSuffix;

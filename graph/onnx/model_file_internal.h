@@ -35,11 +35,11 @@ ModelFile ReadModelFile(const std::string& path,
                         const Budgets& budgets = {.nodes = INT64_MAX});
 ModelFile ReadModelBytes(const std::string& bytes);
 
-// Writes `model`, which it uses up, and `contents`, the bytes of initializers
-// that come without them, by name. With external data both files are complete
-// before either has its name. `source`: the model that this one is made from,
-// whose data are not replaced. Errors: as WriteModel's; nothing is left of the
-// new files.
+// Writes `model`, which it uses up. `contents` has the bytes of initializers
+// that have none in `model`, by name. With external data both files are
+// complete before either has its name. `source` is the model that this one is
+// made from; its data are not replaced. Errors: as WriteModel's; nothing is
+// left of the new files.
 void WriteModelFile(onnx::ModelProto* model, const SourceMap& contents,
                     const std::string& path, const std::string& source,
                     const WriteOptions& options);

@@ -34,7 +34,7 @@ inline constexpr char kDataSuffix[] = ".data";
 // Reads a model. Initializers in external files are mapped, not read; those
 // that the file's training_info binds have a role of state. Errors: no such
 // file, not an ONNX model, external data outside the model's folder or shorter
-// than promised; functions that exceed the budget; all name the file.
+// than declared, functions that exceed the budget; all name the file.
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options = {});
 

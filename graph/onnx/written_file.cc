@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// What StepFile and RewriteModel leave in the metadata.
+// The metadata that StepFile and RewriteModel leave.
 constexpr char kRecipe[] = "onnx_fp8.recipe";
 
 const char* Text(Written kind) {

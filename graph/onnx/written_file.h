@@ -19,12 +19,12 @@ enum class Written {
   kUpdate,     // the part of it after the last one
 };
 
-// The role of state by its name in a file, which keeps no roles. kBound for a
-// name that is not ours.
+// The role of a state tensor by its name in a file, because files keep no
+// roles. kBound for a name that is not ours.
 Role RoleOfName(std::string_view name);
 
-// By the state that the file binds and by its metadata. REQUIRES: a graph as
-// ReadModel leaves it, whose only state is what the file binds.
+// Decides by the state that the file binds and by its metadata. REQUIRES: a
+// graph as ReadModel leaves it, in which only bound tensors are state.
 Written WrittenAs(const Graph& graph);
 
 // "[step.onnx] is a whole training step that `StepFile` wrote (recipe off)".

@@ -466,7 +466,7 @@ class Marker {
       report.reason = Concat("tied: one tensor with ", first,
                              tie.transposed ? ", transposed" : "",
                              option.empty() ? "" : ": ", option);
-      // What was tied to the second one follows it.
+      // Tensors that were tied to the second one follow it.
       report.transposed = report.transposed != tie.transposed;
       report.tied_to = first;
       report.value = a.value;

@@ -7,8 +7,8 @@
 namespace onnx_fp8 {
 
 // Replaces every LSTM, GRU and RNN by standard ops, time step by time step, so
-// that autodiff finds their gradients and their products may run in FP8. All
-// that ONNX defines of the three is kept. Per direction (letters as in
+// that autodiff finds their gradients and their products may run in FP8. Covers
+// all that ONNX defines of the three. Per direction (letters as in
 // providers/cpu/ops/recurrent.cc):
 //
 //   products of all steps:  Split_t(Gemm<transB=1>(x (T·B,I), W, bias))

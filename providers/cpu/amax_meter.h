@@ -9,14 +9,14 @@
 
 namespace onnx_fp8 {
 
-// That of operand 0, null where it is not known.
+// The amax of operand 0; null if it is not known.
 inline const Amax* KnownAmax(const KernelContext& ctx) {
   return reinterpret_cast<const Amax*>(ctx.KnownAmax());
 }
 
-// The amax of a result, taken block by block while the blocks are in the cache,
-// where a reader has asked for it (KernelTraits::measures). A maximum has no
-// order: it does not matter who adds what.
+// The amax of a result, measured block by block while the blocks are in the
+// cache, if a reader has asked for it (KernelTraits::measures). A maximum does
+// not depend on the order, so threads may add their parts in any order.
 class AmaxMeter {
  public:
   AmaxMeter(KernelContext& ctx, size_t output) {

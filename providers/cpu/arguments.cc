@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// "a, b or c".
+// The names as "a, b or c".
 std::string Listed(std::initializer_list<const char*> names) {
   std::string all;
   size_t left = names.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What a kernel reads of its node, checked, and the results that it fills.
+// The operands and attributes that a kernel reads, with checks, and the results
+// that it fills.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ void CheckOperand(const KernelContext& c, size_t i, DType dtype,
 // Errors: the two differ.
 void CheckSameDType(const KernelContext& c, const Tensor& a, const Tensor& b);
 
-// The one element of operand i, of any numeric dtype. Errors: it is missing or
-// has another number of elements.
+// The only element of operand i, of any numeric dtype. Errors: the operand is
+// missing or has another number of elements.
 double NumberIn(const KernelContext& c, size_t i);
 
-// The same of an integer dtype. Errors: another dtype, too.
+// The same for integer dtypes. Errors: also another dtype.
 int64_t IntIn(const KernelContext& c, size_t i);
 
 // All elements of operand i. Errors: it is missing, its dtype is not int32 or
@@ -43,8 +43,8 @@ std::vector<int64_t> IntsIn(const KernelContext& c, size_t i);
 // Errors: operand i is missing, or its dtype is not int32 or int64.
 void CheckIndexType(const KernelContext& c, size_t i);
 
-// An index into an axis of `size` in 0 … size-1, counted from the end where it
-// is negative. Errors: outside the axis.
+// An index into an axis of `size`, as 0 … size-1; negative indices count from
+// the end. Errors: outside the axis.
 inline int64_t IndexInto(const KernelContext& c, int64_t index, int64_t size) {
   if (index < -size || index >= size) [[unlikely]] {
     Fail("[", c.Where(), "] expected indices in ", -size, "…", size - 1,
@@ -86,15 +86,15 @@ void CheckSizes(const KernelContext& c, const Shape& shape);
 
 // ---- attributes
 
-// The dtype that attribute `key` names by its number. Errors: not numeric.
+// The dtype whose number is the attribute `key`. Errors: not numeric.
 DType DTypeIn(const KernelContext& c, const char* key, DType otherwise);
 
-// Place among `names` of the text in attribute `key`. Errors: it is none.
+// Position in `names` of the text in attribute `key`. Errors: not among them.
 size_t PlaceOfChoice(const KernelContext& c, const char* key,
                      const char* otherwise,
                      std::initializer_list<const char*> names);
 
-// That place as an enumerator, or a bool: E counts from 0 in the order of
+// That position as an enumerator, or a bool: E counts from 0 in the order of
 // `names`.
 template <typename E>
 E ChoiceIn(const KernelContext& c, const char* key, const char* otherwise,
@@ -108,10 +108,10 @@ E ChoiceIn(const KernelContext& c, const char* key, const char* otherwise,
 // another dtype or shape.
 Tensor Result(KernelContext& c, size_t i, DType dtype, const Shape& shape);
 
-// to = from, which may be the same memory. REQUIRES: they are of one size.
+// to = from; both may be the same memory. REQUIRES: the same size.
 void CopyBytes(const Tensor& from, Tensor& to);
 
-// Result i = value, unless nobody reads it. Errors: as Result's.
+// Sets result i to `value`, unless nobody reads it. Errors: Result's.
 void SetResult(KernelContext& c, size_t i, const Tensor& value);
 
 }  // namespace onnx_fp8

@@ -10,13 +10,13 @@
 
 namespace onnx_fp8 {
 
-// Row-major strides over `rank` axes, the last of which are those of `shape`: 0
-// where an axis is repeated, being missing or of size 1.
+// Row-major strides over `rank` axes; `shape` has the last of them. The stride
+// is 0 if an axis is repeated: it is missing or has size 1.
 std::vector<int64_t> BroadcastStrides(const Shape& shape, size_t rank);
 
-// How the elements of broadcast operands meet those of the result. Adjacent
-// axes that every operand steps through alike are merged, so equal shapes and
-// scalars give one axis, and a trailing vector gives two.
+// How the elements of broadcast operands map to those of the result. Adjacent
+// axes are merged if every operand steps through them alike. So equal shapes
+// and scalars give one axis, and a trailing vector gives two.
 struct BroadcastPlan {
   int64_t n;                   // elements of the result
   std::vector<int64_t> sizes;  // of the merged axes, outermost first; not empty

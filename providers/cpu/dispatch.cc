@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The dtype of the first operand of 16 bits; kUndefined if there is none.
+// The dtype of the first 16-bit float operand; kUndefined if there is none.
 DType FirstHalf(const KernelContext& c) {
   for (size_t i = 0; i < c.num_inputs(); ++i) {
     if (c.HasIn(i) && IsHalf(c.In(i).dtype())) return c.In(i).dtype();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// From the dtypes of a node to the C++ types that a kernel is written for.
+// Selects the C++ types of a kernel by the dtypes of a node.
 #pragma once
 
 #include <cassert>

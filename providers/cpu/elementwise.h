@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Loops of kernels that go element by element.
+// Loops of kernels that work element by element.
 #pragma once
 
 #include <algorithm>

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // One function per file of kernels, named like the file; cpu_provider.cc calls
-// them all. A new op is a kernel in its family's file and a row in that
-// family's Register function.
+// them all. A new op needs a kernel in the file of its family and a row in the
+// Register function of that file.
 #pragma once
 
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
 
-// ops/: the ops of ONNX, and those of ours that they are fused to.
+// ops/: the ops of ONNX, and our ops that replace several of them.
 void RegisterActivation(KernelRegistry& r);
 void RegisterAttention(KernelRegistry& r);
 void RegisterBinary(KernelRegistry& r);
@@ -41,7 +40,7 @@ void RegisterSequence(KernelRegistry& r);  // OneHot, TopK, …
 void RegisterSoftmax(KernelRegistry& r);
 void RegisterUnary(KernelRegistry& r);
 
-// fp8/: what quantizes, and what multiplies quantized operands.
+// fp8/: ops that quantize, and products of quantized operands.
 void RegisterDequantizeBlock(KernelRegistry& r);
 void RegisterQuantize(KernelRegistry& r);
 void RegisterQuantizeBlock(KernelRegistry& r);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// How much work a task of ParallelFor gets.
+// The amount of work in a task of ParallelFor.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,7 @@ namespace onnx_fp8 {
 // a task.
 inline constexpr int64_t kGrain = 16384;
 
-// Rows per task, where a row is that many elements.
+// Rows per task, if a row has that many elements.
 inline int64_t RowsPerTask(int64_t elements) {
   return std::max<int64_t>(kGrain / std::max<int64_t>(elements, 1), 1);
 }

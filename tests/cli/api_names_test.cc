@@ -24,7 +24,7 @@ TEST(ApiNamesTest, OptionsBecomeFlags) {
   EXPECT_EQ(InFlags("train `unknown` [freeze]"), "train `unknown` [freeze]");
 }
 
-// "`name`" in a string that is no comment.
+// A "`name`" in a string, outside comments.
 std::vector<std::string> NamesIn(const fs::path& file) {
   static const std::regex name("`[A-Za-z_]+(=[a-z]+)?`");
   std::vector<std::string> names;

@@ -85,7 +85,7 @@ TEST(RecipeFlagsTest, Make) {
   EXPECT_THROW(RecipeFlags{.recipe = "fp4"}.Make(), UsageError);
 }
 
-// What runs of older versions saved.
+// Flags that runs of older versions saved.
 TEST(OldFlagsTest, AreSettingsOfTheRecipes) {
   FlagMap flags = {{"--recipe", {"delayed,margin:1"}},
                    {"--recipe-for", {"a=off", "b=delayed,i:del8_ten_e4m3"}},

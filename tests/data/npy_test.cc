@@ -291,7 +291,7 @@ TEST(Npz, InflatesWithinItsBudget) {
               ".npy] expected at most ");
   ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
               "`budgets` arrays=N raises the budget \"arrays\"");
-  // What nobody asks for costs nothing, and so do views of the file.
+  // Arrays that nobody asks for cost nothing, nor do views of the file.
   EXPECT_TRUE(Identical(ArrayFile(path, {.arrays = of_x}).Read("x"), X()));
   ExpectFixtureArrays(ReadArrays(FixtureFile("stored.npz"), {.arrays = 0}));
 }

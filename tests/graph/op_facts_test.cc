@@ -47,7 +47,7 @@ TEST(OpFacts, OnlyUpdatesSayWhichOperandIsTheGradient) {
   }
 }
 
-// A name alone says nothing: its domain belongs to it.
+// A name says nothing without its domain.
 TEST(OpFacts, OpsOfOtherDomainsAreElementwise) {
   EXPECT_EQ(FactsOf(Of("MatMul", "")).kind, OpKind::kProduct);
   EXPECT_EQ(FactsOf(Of("Gemm", "")).kind, OpKind::kProduct);

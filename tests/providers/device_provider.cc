@@ -17,10 +17,11 @@
 namespace onnx_fp8 {
 namespace {
 
-// Every byte: NaN as a float of 8, 16, 32 or 64 bits, -1 as an integer.
+// A value for every byte: NaN as a float of 8, 16, 32 or 64 bits, -1 as an
+// integer.
 constexpr int kNan = 0xFF;
 
-// Memory and the work that waits, shared with the memory's deleters.
+// The memory and the queue of work, shared with the deleters of memory.
 class Engine {
  public:
   Engine() = default;
@@ -32,7 +33,7 @@ class Engine {
     for (auto [data, size] : freed_) munmap(data, size);
   }
 
-  // What is dropped frees memory, which puts more into the queue.
+  // Dropped work frees memory, which puts more work into the queue.
   void Drop() {
     while (!work_.empty()) Next();
   }
@@ -48,11 +49,11 @@ class Engine {
     return data;
   }
 
-  // Work that was put in before may use it.
+  // Frees later: work that is already in the queue may use the memory.
   void Free(void* data) {
     Put([this, data] {
       auto block = blocks_.find(data);
-      // The address stays taken: whoever still reads from it crashes.
+      // The address stays reserved: a later read from it crashes.
       madvise(data, block->second, MADV_DONTNEED);
       mprotect(data, block->second, PROT_NONE);
       freed_.push_back(*block);
@@ -62,8 +63,8 @@ class Engine {
 
   void Put(std::function<void()> work) { work_.push_back(std::move(work)); }
 
-  // Does all work. Errors: that of the first that fails; the rest is dropped,
-  // but for what frees memory.
+  // Does all work. Errors: the first error of the work; the rest is then
+  // dropped, except frees of memory.
   void Drain() {
     if (work_.empty()) return;
     Protect(PROT_READ | PROT_WRITE);
@@ -96,7 +97,7 @@ class Engine {
   std::deque<std::function<void()>> work_;
 };
 
-// The same memory as the CPU's kernels take it.
+// The same memory, marked as the host's for the CPU's kernels.
 Tensor OnHost(const Tensor& t) {
   if (t.on_host()) return t;
   return Tensor::View(t.dtype(), t.shape(), nullptr,
@@ -109,7 +110,7 @@ std::vector<Tensor> OnHost(const std::vector<Tensor>& tensors) {
   return views;
 }
 
-// Stands for every kernel: puts that of the CPU into the queue.
+// Replaces every kernel: puts the CPU's kernel into the queue.
 void Launch(KernelContext& c) {
   std::vector<Tensor> inputs, outputs;
   for (size_t i = 0; i < c.num_inputs(); ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A device that is none: it finds code that takes a provider's memory for the
-// host's, or its work for done.
+// A simulated device. It finds code that takes memory of the provider for the
+// host's, or that does not wait until work is done.
 #pragma once
 
 #include <memory>
@@ -10,9 +9,9 @@
 
 namespace onnx_fp8 {
 
-// The CPU's kernels behind memory that nobody can touch except while they or a
-// copy run. Kernels, copies from the host and frees wait in a queue until
-// somebody waits for them. Fresh memory is full of NaN; freed memory crashes.
+// Runs the CPU's kernels on memory that only they and copies can touch.
+// Kernels, copies from the host and frees wait in a queue until somebody waits
+// for them. Fresh memory is full of NaN; an access to freed memory crashes.
 // REQUIRES: graphs outlive the work on them.
 std::unique_ptr<ExecutionProvider> MakeDeviceProvider();
 

@@ -117,7 +117,7 @@ TEST_F(ExecutorTest, StateIsChecked) {
   EXPECT_EQ(state_.size(), 1u);
 }
 
-// A session keeps its weights once: as state and in the graph.
+// A session keeps its weights in one memory: as state and in the graph.
 TEST_F(ExecutorTest, AnEntryMayShareTheInitializersMemory) {
   Executor executor = Make(kUpdate);
   state_["m"] = graph_->Find("m")->data;

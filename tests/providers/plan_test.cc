@@ -53,8 +53,8 @@ std::string Complaint(const std::string& text, Device device = Device::kHost) {
   }
 }
 
-// What a kernel reads on the host comes from the graph; the same constant as
-// an operand of the arithmetic lies on the device.
+// A constant that a kernel reads on the host lies in the graph's memory; the
+// same constant as an operand of the arithmetic lies on the device.
 TEST(Plan, AKernelGetsTheHostsCopyOfAConstant) {
   const std::string text = R"(
 input x: uint32[2]

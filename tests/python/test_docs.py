@@ -20,8 +20,8 @@ def blocks(page):
 
 
 def shortened(block):
-    """Fewer steps, and without ./dev, which the test itself runs under: it
-    would build before it installs."""
+    """The block with fewer steps, and without ./dev, which runs this test. `cmake
+    --install` replaces `./dev install`, which would build first."""
     block = re.sub(r"--steps (\d+)", lambda m: f"--steps {int(m[1]) // 100}",
                    block)
     block = re.sub(r"^\./dev install ",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each command reads a model once.
 
-The kernel counts, and it takes opens of one file that follow each other for one:
-so the models here have their weights in a second file, which is opened next."""
+The operating system counts, but it merges opens of one file that follow each other. The
+models here therefore have their weights in a second file, which is opened in between."""
 import collections
 import ctypes
 import os
@@ -86,7 +86,7 @@ def test_a_run(watch, tmp_path):
     flags = ["--data", data, *CE, "--batch-size", 2, "--steps", 1, "--out", tmp_path / "run"]
     opens = watch(model.parent)
     run("train", model, *flags)
-    assert opens.take()["weights"] == 2  # and copied to the run's folder
+    assert opens.take()["weights"] == 2  # the second time to copy it to the run's folder
     opens = watch(tmp_path / "run/model")
     run("eval", tmp_path / "run", "--data", data)
     assert opens.take()["weights"] == 1

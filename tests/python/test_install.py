@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An installed prefix serves a project outside of the tree. Nothing is built
-again: what is installed is what the tests run."""
+"""A project outside of the tree can use an installed prefix. The tests install
+the build that they test; nothing is built again."""
 import os
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ def run(*command, cwd, code=0):
 
 
 def build_sample(prefix, build, cwd):
-    """The C++ sample, from a copy that has only its own folder."""
+    """Builds the C++ sample from a copy of its folder alone."""
     source = build / "source"
     source.mkdir(parents=True)
     for file in (ROOT / "samples/cpp").iterdir():
@@ -31,7 +31,7 @@ def build_sample(prefix, build, cwd):
 
 
 def test_the_sample_builds_and_trains_outside_the_tree(tmp_path):
-    # A prefix that was moved still serves.
+    # A prefix works after it was moved.
     made, prefix = tmp_path / "made", tmp_path / "prefix"
     run("cmake", "--install", BIN.parent, "--prefix", made, cwd=tmp_path)
     made.rename(prefix)

@@ -62,7 +62,7 @@ def test_another_history(tmp_path, way):
     assert resume(out, 5, "--recipe", f"{recipe},history:14") == (
         f"9 go on, 0 start anew, 0 are dropped; their history is 14 steps, was {HISTORY}")
     assert flag(out, "--recipe") == [f"{recipe},history:14"]
-    assert resume(out, 6) == ""  # it is said once, and kept
+    assert resume(out, 6) == ""  # the note appears once, and the scales stay
     assert losses(out) == losses(whole)
     before, after = scales(whole), scales(out)
     for key, (scale, history) in after.items():
@@ -134,7 +134,7 @@ def test_from_recipe_to_recipe(tmp_path, way):
 
 
 def test_flags_of_older_versions(tmp_path):
-    """They were --amax-history and the like beside --recipe, and are settings of the recipe now."""
+    """Flags such as --amax-history are settings of the recipe now; old runs have them saved."""
     whole = begin(tmp_path, "plain", "whole", steps=6)
     out = begin(tmp_path, "plain")
     config = json.loads((out / "config.json").read_text())

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// A session on a device: whoever takes its memory for the host's crashes, and
-// whoever takes its work for done reads NaN.
+// A session on a simulated device: code that takes its memory for the host's
+// crashes, and code that does not wait for its work reads NaN.
 #include "tests/providers/device_provider.h"
 #include "tests/support/corpus.h"
 #include "tests/training/corpus_case.h"
@@ -49,7 +48,7 @@ CorpusFile Fixture(const std::string& path) {
 
 class DeviceTest : public testing::TestWithParam<Parameter> {};
 
-// Ten steps, the last five of them after a checkpoint was restored.
+// Ten steps; a checkpoint is restored before the last five.
 TEST_P(DeviceTest, TrainsWithTheCpusBits) {
   CorpusCase c(Fixture(GetParam().file));
   SessionOptions options = c.options;
@@ -77,7 +76,7 @@ TEST_P(DeviceTest, TrainsWithTheCpusBits) {
   EXPECT_EQ(cpu.norms, device.norms);
   ExpectSame(cpu.weights, device.weights);
 
-  // What else a session does.
+  // The other functions of a session.
   auto host = TrainingSession::Create(options);
   host->Restore(dir / "run");
   auto again = OnDevice(options);
@@ -107,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Parameter{"vit/d18", "off", 1},
                     Parameter{"vit/l17", "delayed", 1}));
 
-// Reports are read when it suits the caller, and in order.
+// Reports are read later, in the order of the steps.
 TEST(Device, StepsMayBeFinishedLater) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false), "delayed");
@@ -126,7 +125,7 @@ TEST(Device, StepsMayBeFinishedLater) {
   ExpectError([&] { device->Finish(); }, "expected a step that was started");
 }
 
-// A kernel's error comes with the report; the state it leaves is refused until
+// The error of a kernel comes with the report. The state is then refused until
 // it is restored.
 TEST(Device, AnErrorThatComesLateIsNotLost) {
   TempDir dir;

@@ -37,14 +37,15 @@ TEST_F(LossValues, MeanSquareAndBinary) {
   Tensor y = Tensor::From<float>({1, 2}, {1, 2});
   Tensor zeros = Tensor::Zeros(DType::kFloat, {1, 2});
   EXPECT_EQ(Loss("mse", y, zeros), 2.5);
-  // -100 is a number like any other.
+  // For this loss, -100 is a number like any other.
   EXPECT_EQ(CountLabels({"mse"}, Tensor::From<float>({2}, {-100, 0})), 2);
   Tensor one = Tensor::From<float>({1}, {1});
   Tensor z = Tensor::From<float>({1}, {-800});
   EXPECT_EQ(Loss("bce_with_logits", z, one), 800);
 }
 
-// A value of the graph may have the label's name, and the other way round.
+// A value of the graph may have the name of the label, and the label that of a
+// value.
 TEST_F(LossValues, AnyNameOfALabel) {
   Tensor y = Tensor::From<float>({1}, {3});
   Tensor label = Tensor::From<float>({1}, {1});

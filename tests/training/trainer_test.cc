@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Writes down what it is told.
+// Records the events of a run.
 class Journal : public TrainerEvents {
  public:
   void StepDone(const StepEvent& event) override {
@@ -52,7 +52,7 @@ class TrainerTest : public testing::Test {
  protected:
   void SetUp() override {
     options_ = Options(WriteMlp(dir_, true), "delayed");
-    options_.optimizer.lr = 0;  // the schedule's counts
+    options_.optimizer.lr = 0;  // only the schedule's lr counts
     Restart();
     WriteSafetensors(dir_ / "d.safetensors", Sources(onnx_fp8::Batch(7, 9)));
     spec_.layout =
@@ -123,7 +123,7 @@ TEST_F(TrainerTest, GoesOnWhereItWasStopped) {
 
 TEST_F(TrainerTest, AnInterruptedValidationComesFirst) {
   spec_.val_every = 2;
-  int asked = 0;  // before steps 1 and 2, then before batches
+  int asked = 0;  // called before steps 1 and 2, then before batches
   Run([&] { return ++asked > 3; }, &*validation_);
   EXPECT_EQ(journal_.lines, "step 1/5; step 2/5; saved 2; interrupted 2; ");
   Restart();

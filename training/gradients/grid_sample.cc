@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GridSample is linear in x: an element of y is a sum of a few elements of x,
-// its taps, with weights that are products of one factor per axis. The factors
-// are piecewise polynomials of the grid. Formulas as in
+// its taps. The weight of a tap is a product of one factor per axis, and the
+// factors are piecewise polynomials of the grid. The formulas are those of
 // providers/cpu/ops/grid_sample.cc, in double as there.
 #include <cmath>
 #include <string>

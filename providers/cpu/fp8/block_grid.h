@@ -14,10 +14,10 @@
 namespace onnx_fp8 {
 
 inline constexpr int64_t kTaskElements = 32768;  // some ten microseconds
-inline constexpr int64_t kStrip = 1024;  // floats in the first-level cache
+inline constexpr int64_t kStrip = 1024;  // floats; they stay in the L1 cache
 
-// A matrix (rows, columns) in blocks of block_rows x block_columns, `down` by
-// `across` of them; the last ones may be smaller.
+// A matrix (rows, columns) in blocks of block_rows x block_columns. There are
+// `down` x `across` blocks; the last ones may be smaller.
 struct BlockGrid {
   int64_t rows = 0, columns = 0;
   int64_t block_rows = 1, block_columns = 1;  // at least 1

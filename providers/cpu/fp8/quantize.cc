@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeTensor, QuantizeWith, UpdateScale. Bit for bit what their bodies in
-// graph/schemas/quantize.cc compute.
+// QuantizeTensor, QuantizeWith, UpdateScale. The results equal, bit for bit,
+// those of the bodies in graph/schemas/quantize.cc.
 #include "providers/cpu/fp8/quantize.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ float QuantizingFactor(float q_max, float amax) {
   return static_cast<float>(ratio);
 }
 
-// x → q, scale, amax; scale_in of 0 means: from this x.
+// x → q, scale, amax. A scale_in of 0 means: compute the scale from this x.
 void Quantize(KernelContext& c, float scale_in) {
   const Tensor& x = c.In(0);
   auto to = static_cast<DType>(c.Int("to", 0));
@@ -120,7 +120,7 @@ void UpdateScale(KernelContext& c) {
   Check(std::fabs(margin) <= 100 && margin == std::floor(margin), "[",
         c.Where(), "] expected a whole margin from -100 to 100, got ", margin);
   ScaleRule rule = {c.Int("most_recent", 0) != 0, std::exp2(margin)};
-  // Copies first: the results may be the operands' own memory, or unread.
+  // Copy first: the results may lie in the operands' memory, or be unread.
   Tensor new_history = Result(c, 0, DType::kFloat, history.shape());
   Tensor new_scale = Result(c, 1, DType::kFloat, scale.shape());
   if (n == 0) return;

@@ -21,7 +21,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Rows that a thread measures, and then encodes while they are in its cache.
+// Rows that a thread measures and then encodes while they are in its cache.
 constexpr int64_t kBandRows = 128;
 constexpr int64_t kLongBlock = 64;
 

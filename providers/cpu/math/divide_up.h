@@ -5,10 +5,10 @@
 
 namespace onnx_fp8 {
 
-// How many pieces of `d` hold n. REQUIRES: n >= 0, d > 0.
+// The number of pieces of `d` that hold n. REQUIRES: n >= 0, d > 0.
 constexpr int64_t DivideUp(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-// n, or the next multiple of `unit`.
+// n, rounded up to a multiple of `unit`.
 constexpr int64_t RoundUp(int64_t n, int64_t unit) {
   return DivideUp(n, unit) * unit;
 }

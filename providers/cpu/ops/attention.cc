@@ -47,7 +47,7 @@ struct Sizes {
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
 };
 
-// q, k, v are inputs `first` on; a bias follows where `biased`.
+// q, k, v are inputs `first` on; a bias follows if `biased`.
 Sizes SizesOf(const KernelContext& c, size_t first, bool biased) {
   const Tensor &q = c.In(first), &k = c.In(first + 1), &v = c.In(first + 2);
   Check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, "[", c.Where(),

@@ -227,7 +227,7 @@ void Variadic(KernelContext& ctx) {
   }
   Tensor y = Result(ctx, 0, first.dtype(), shape);
   if (ctx.num_inputs() == 1) return CopyBytes(first, y);
-  // y may be one of the operands' memory: later readers of it get a copy.
+  // y may lie in the memory of an operand: later readers of it get a copy.
   std::vector<Tensor> rest;
   for (size_t i = 2; i < ctx.num_inputs(); ++i) {
     const Tensor& t = ctx.In(i);

@@ -94,7 +94,7 @@ AxisTaps TapsOf(const SampleOptions& options, double at, int64_t size) {
     add(left, 1 - t);
     add(left + 1, t);
   } else {
-    // Keys' cubic with a = -0.75.
+    // Keys' cubic interpolation with a = -0.75.
     constexpr double a = -0.75;
     auto near = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
     auto far = [](double d) {

@@ -20,7 +20,7 @@ struct MatMulShape {
   std::vector<GemmOffsets> batch;
 };
 
-// Shape without the matrix.
+// The shape without the last two axes.
 Shape Leading(const Tensor& t) {
   return Shape(t.shape().begin(),
                t.shape().end() - std::min<int64_t>(t.rank(), 2));

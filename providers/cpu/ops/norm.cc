@@ -293,7 +293,7 @@ void AddUp(GradientOperands& o, int which, Tensor& out) {
 }
 
 // Both gradients. statistics(r, x, n) gives the mean and the inverse standard
-// deviation of row r, which is x[0 … n).
+// deviation of row r, the elements x[0 … n).
 template <bool kCentred, bool kAdd, typename Statistics>
 void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
   DType dtype = o.x.dtype();

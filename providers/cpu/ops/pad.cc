@@ -12,8 +12,8 @@ namespace {
 
 enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 
-// The element of 0 … n-1 that stands at position i, which may lie outside; -1
-// for the constant. REQUIRES: n > 0.
+// The element of 0 … n-1 at position i, which may lie outside; -1 for the
+// constant. REQUIRES: n > 0.
 int64_t SourceOf(PadMode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   switch (mode) {

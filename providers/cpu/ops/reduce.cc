@@ -349,7 +349,7 @@ void ReduceInDouble(KernelContext& ctx, Finish finish) {
     } else {
       Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
       Reduce<Op, double>(x.data<T>(), l, exact.data<double>(), finish);
-      // Saturates where C is undefined.
+      // Saturates values for which C leaves the conversion undefined.
       CopyBytes(ConvertTo(exact, x.dtype()), y);
     }
   });
@@ -371,7 +371,8 @@ void LogSumExp(const Tensor& x, const Layout& l, T* y) {
   Reduce<MaxOp, T>(x.data<T>(), l, m,
                    [](T v) { return std::isinf(v) ? T{0} : v; });
   Tensor e = Tensor::Allocate(x.dtype(), x.shape());
-  // The results' walk over x gives where each one's operands start.
+  // The results' walk over x gives the place where each result's elements
+  // start.
   ParallelFor(
       l.kept.n, RowsPerTask(l.reduced.n), [&](int64_t begin, int64_t end) {
         int64_t step = l.kept.strides.back()[0];

@@ -165,7 +165,7 @@ std::vector<ResizeAxis> AxesOf(const KernelContext& c,
 
 // ---- tables
 
-// Where element i of the result lies in x.
+// The position in x of element i of the result.
 double SourceOf(Coordinates mode, const ResizeAxis& axis, int64_t i) {
   auto x = static_cast<double>(i), last = static_cast<double>(axis.from - 1);
   if (mode == Coordinates::kAlignCorners) {
@@ -182,7 +182,7 @@ double SourceOf(Coordinates mode, const ResizeAxis& axis, int64_t i) {
   if (mode == Coordinates::kPytorchHalfPixel)
     return axis.length == 1 ? -0.5 : source;
   if (mode == Coordinates::kHalfPixelSymmetric) {
-    // Keeps the centre where `to` is not the exact length.
+    // Keeps the center if `to` is not the exact length.
     double adjustment = static_cast<double>(axis.to) / axis.length;
     source += static_cast<double>(axis.from) / 2 * (1 - adjustment);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rotary and RotaryGrad of graph/schemas/rotary.cc, in the order of operations
-// of their bodies.
+// Rotary and RotaryGrad of graph/schemas/rotary.cc, with operations in the
+// order of their bodies.
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"

@@ -58,7 +58,8 @@ void Update(KernelContext& c, int64_t count, int64_t block,
             const Offset& offset, Tensor& y) {
   auto reduction = ChoiceIn<Reduction>(c, "reduction", "none",
                                        {"none", "add", "mul", "max", "min"});
-  // Data and updates may be one value, and the result in its place.
+  // Data and updates may be the same value, and the result may lie in its
+  // memory.
   Tensor updates = y.SharesDataWith(c.In(2)) ? c.In(2).Clone() : c.In(2);
   auto update = [&]<typename T>() {
     const T* from = static_cast<const T*>(updates.raw());

@@ -9,9 +9,10 @@
 
 namespace onnx_fp8 {
 
-// Seed of a node that draws random values, for RandomBits: made of the run's
-// draw number and of the attribute `seed`, or of the node's name where it has
-// none, so that two nodes draw different values and a repeated run the same.
+// Seed of a node that draws random values, for RandomBits. It is made of the
+// run's draw number and the attribute `seed`, or the node's name if there is
+// none, so that two nodes draw different values and a repeated run draws the
+// same.
 inline uint64_t SeedOf(const KernelContext& c) {
   uint64_t own;
   if (!c.Has("seed")) {

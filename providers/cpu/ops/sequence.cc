@@ -168,13 +168,13 @@ void NonZero(KernelContext& c) {
   }
 }
 
-// x along the axis that the node names, or as one line where it names none.
+// x along the axis that the node names; flattened if it names none.
 struct Line {
   Line(const KernelContext& c, const Tensor& x)
       : axis(c.Has("axis") ? AxisIn(c, c.Int("axis", 0), x.rank()) : 0),
         shape(c.Has("axis") ? x.shape() : Shape{x.size()}),
         view(ViewAlong(shape, axis)) {}
-  // With n slices.
+  // The shape with n slices.
   Shape ShapeOf(int64_t n) const {
     Shape other = shape;
     other[static_cast<size_t>(axis)] = n;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What kernels say of operands, axes and attributes that they do not take.
+// The messages of kernels for operands, axes and attributes that do not fit.
 #include "providers/cpu/arguments.h"
 
 #include <gtest/gtest.h>

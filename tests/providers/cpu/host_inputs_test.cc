@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// KernelTraits::host_inputs against the names of ONNX's operands.
+// Compares KernelTraits::host_inputs with the names of operands in ONNX.
 #include <gtest/gtest.h>
 #include <onnx/defs/schema.h>
 
@@ -16,6 +15,8 @@ namespace onnx = ONNX_NAMESPACE;
 
 // Names that ONNX gives operands which say how much work there is, and of what
 // shape; none of them takes part in the arithmetic.
+// ONNX's names of operands that decide sizes and shapes, and so the amount of
+// work; none of them is used in the arithmetic.
 const std::set<std::string> kSizes = {
     "shape",   "axes",  "axis",  "pads",  "starts", "ends",
     "steps",   "limit", "delta", "K",     "k",      "split",
@@ -33,7 +34,7 @@ TEST(HostInputs, AreTheOperandsThatSaySizes) {
     for (size_t i = 0; i < schema->inputs().size(); ++i) {
       if (kSizes.contains(schema->inputs()[i].GetName())) wanted.push_back(i);
     }
-    // It has no other operand.
+    // The op has no other operand.
     if (op == "ConstantOfShape") wanted = {0};
     EXPECT_EQ(entry.traits.host_inputs, wanted) << op;
     listed += static_cast<int>(wanted.size());

@@ -66,7 +66,7 @@ double LargestDifference(const Tensor& x, const Tensor& y) {
   double largest = 0;
   for (int64_t i = 0; i < x.size(); ++i) {
     double d = std::fabs(DoubleAt(x, i) - DoubleAt(y, i));
-    if (!(d <= largest)) largest = d;  // NaN too
+    if (!(d <= largest)) largest = d;  // also if d is NaN
   }
   return largest;
 }

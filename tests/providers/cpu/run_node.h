@@ -12,7 +12,7 @@ namespace onnx_fp8 {
 
 // The results of the CPU kernel of one node that is not part of a model; an
 // undefined input tensor stands for an omitted operand. The node is called "n".
-// Result shapes are not known before. Errors: what the kernel finds wrong.
+// Result shapes are not known beforehand. Errors: those of the kernel.
 std::vector<Tensor> RunNode(const std::string& op,
                             const std::vector<Tensor>& inputs,
                             Attributes attributes = {}, size_t outputs = 1,

@@ -255,7 +255,7 @@ TEST(Dropout, TrainingDrawsByCounter) {
   EXPECT_EQ(LargestDifference(all, Tensor::Zeros(DType::kFloat, {n})), 0);
 }
 
-// Of 16 bits too, although these run through a copy in float.
+// Also for 16 bits, although these types run through a copy in float.
 TEST(Dropout, EachDrawHasItsMask) {
   const int64_t n = 1000;
   Graph graph;

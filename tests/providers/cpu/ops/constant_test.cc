@@ -160,8 +160,8 @@ TEST(Random, SeedsAndThreads) {
   EXPECT_NE(ErrorOf("RandomNormal", {}, {{"shape", Int64s{-1}}}), "");
 }
 
-// What a node draws depends on the run's draw number and, without a
-// seed, on its name; a repeated run draws the same.
+// A node's draws depend on the run's draw number and, without a seed, on the
+// node's name; a repeated run draws the same numbers.
 TEST(Random, DrawsAndNames) {
   Graph graph;
   auto values = [&](Node* node, uint64_t draw) {
