@@ -563,7 +563,7 @@ class Planner {
 
   const Graph& graph_;
   const KernelRegistry& kernels_;
-  const bool on_host_;  // constants in the provider's memory
+  const bool on_host_;  // whether the provider's memory is the host's
   Plan plan_;
   absl::flat_hash_set<const Value*> read_;
   absl::flat_hash_set<const Value*> bound_;  // state that gets a new value

@@ -74,8 +74,7 @@ class StepBuilder {
   Value* ok_ = nullptr;                    // whether state may move
   std::vector<ParameterGradient> shares_;  // of kApply: parameters that are
                                            // updated
-  std::vector<Value*> sums_;               // of kApply: parameters that are
-                                           // updated
+  std::vector<Value*> sums_;               // of kApply
   std::set<const Value*> gradient_sums_;
 };
 
