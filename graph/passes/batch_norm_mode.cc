@@ -77,7 +77,7 @@ std::string SetBatchNormMode(Graph& graph, BatchNormMode mode) {
     return Concat("BatchNormalization keeps its running statistics in ",
                   Listed(fixed),
                   ", as exported (training_mode 0): `batch_norm=train` "
-                  "normalises by each batch and moves them, `batch_norm=eval` "
+                  "normalizes by each batch and moves them, `batch_norm=eval` "
                   "leaves them without this note");
   }
   if (mode == BatchNormMode::kTrain && norms.empty()) {

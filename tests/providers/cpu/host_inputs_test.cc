@@ -13,8 +13,6 @@ namespace {
 
 namespace onnx = ONNX_NAMESPACE;
 
-// Names that ONNX gives operands which say how much work there is, and of what
-// shape; none of them takes part in the arithmetic.
 // ONNX's names of operands that decide sizes and shapes, and so the amount of
 // work; none of them is used in the arithmetic.
 const std::set<std::string> kSizes = {
