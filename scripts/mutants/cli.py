@@ -35,8 +35,10 @@ MUTANTS = (
       "e.perplexity = std::exp(e.loss);", "e.perplexity = std::exp2(e.loss);",
       python("token_files")),
     M("eval: the samples that fill a batch count", "cli/evaluate.cc",
-      "      output = FirstRows(output, rows);\n"
-      "      label = FirstRows(label, rows);\n", "",
+      "output = FirstRows(output, rows);\n"
+      "      label = FirstRows(label, rows);",
+      "output = FirstRows(output, rows + 1);\n"
+      "      label = FirstRows(label, rows + 1);",
       python("eval_keeps_the_last")),
     M("cli: what is printed for a shell is not quoted", "cli/flags.cc",
       "bool plain =\n"
