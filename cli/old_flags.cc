@@ -35,8 +35,9 @@ void TranslateOldFlags(FlagMap* flags) {
   for (const OldFlag& old : kOldFlags) {
     auto it = flags->find(old.flag);
     if (it == flags->end()) continue;
-    Check(it->second.size() == 1, old.flag, ": expected a value, got ",
-          it->second.size());
+    bool one =
+        it->second.size() == 1 && it->second[0].find(',') == std::string::npos;
+    Check(one, old.flag, ": expected one value");
     settings += Concat(",", old.item, ":", it->second[0]);
     found.push_back(&old);
     flags->erase(it);

@@ -470,10 +470,9 @@ class Planner {
     int memory = MemoryOf(value);
     Check(memories_[Index(memory)].place == Place::kConstant, "[", node.Where(),
           "] expected a constant as operand ", i,
-          ", which its kernel reads on "
-          "the host, got the computed value or input "
-          ", value->name, "
-          "");
+          ", which its kernel reads on the host, got the computed value or "
+          "input \"",
+          value->name, "\"");
     auto [it, added] = host_slot_of_.emplace(value, -1);
     if (added) {
       it->second = AddSlot(value, memory);

@@ -205,6 +205,17 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
              graph);
 }
 
+std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
+                                              PassRunner& runner) {
+  if (step.kind == StepKind::kEval || step.kind == StepKind::kGradients) {
+    return nullptr;
+  }
+  auto layout = std::make_shared<ReportLayout>();
+  runner.Run({{"PackReport", [&](Graph& g) { *layout = PackReport(step, g); }}},
+             *step.graph);
+  return layout;
+}
+
 std::shared_ptr<Graph> SplitQuantiser(Graph& graph, PassRunner& runner) {
   std::shared_ptr<Graph> copies;
   runner.Run(

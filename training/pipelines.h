@@ -16,6 +16,7 @@
 #include "onnx_fp8/session.h"
 #include "providers/kernel.h"
 #include "training/step_graph.h"
+#include "training/step_report.h"
 
 namespace onnx_fp8 {
 
@@ -47,6 +48,11 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
                   PassRunner& runner);
+
+// Packs what a step reports into one output (step_report.h); null for a graph
+// that updates nothing. Comes before FitToKernels.
+std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
+                                              PassRunner& runner);
 
 // Moves the quantization of weights out of a kMicro graph, as SplitWeightCopies
 // does; null if there is none.

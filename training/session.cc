@@ -368,10 +368,7 @@ class Session : public TrainingSession {
   PlannedStep& Keep(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
-    if (kind != StepKind::kEval && kind != StepKind::kGradients) {
-      planned.report =
-          std::make_shared<ReportLayout>(PackReport(planned.step, graph));
-    }
+    planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
     if (kind == StepKind::kMicro) {
       std::shared_ptr<Graph> copies = SplitQuantiser(graph, runner_);

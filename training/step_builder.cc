@@ -29,11 +29,13 @@ void MicroSums::Add(const StepGraph& micro) {
 }
 
 StepBuilder::StepBuilder(const StepSource& source, StepKind kind)
-    : source_(source), kind_(kind), spending_(source.budgets) {}
+    : source_(source), spending_(source.budgets) {
+  step_.kind = kind;
+}
 
 void StepBuilder::Start(const std::map<std::string, Shape>& shapes,
                         const InputValues& values) {
-  if (kind_ != StepKind::kEval) RequireNoForward(*source_.model);
+  if (step_.kind != StepKind::kEval) RequireNoForward(*source_.model);
   step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
                            &step_.specialised, values, &spending_);
   for (const Value* value : step_.graph->outputs) {
@@ -177,7 +179,8 @@ void StepBuilder::Statistics(Graph& graph) {
 
 void StepBuilder::Outputs(Graph& graph) {
   if (loss_) AddOutput(loss_);
-  bool trains = kind_ == StepKind::kTrain || kind_ == StepKind::kMicro;
+  bool trains =
+      step_.kind == StepKind::kTrain || step_.kind == StepKind::kMicro;
   if (!trains || source_.model_outputs) return;
   std::erase_if(graph.outputs, [&](const Value* value) {
     return value != loss_ &&
@@ -202,7 +205,7 @@ std::vector<const Value*> StepBuilder::Roots() const {
 
 // Whether micro steps move the delayed scales.
 bool StepBuilder::PerMicroBatch() const {
-  return kind_ != StepKind::kTrain && source_.fp8.recipe.per_micro_batch;
+  return step_.kind != StepKind::kTrain && source_.fp8.recipe.per_micro_batch;
 }
 
 // A micro step does not know yet whether the whole step will be skipped.
@@ -256,7 +259,7 @@ void StepBuilder::Optimise(const std::vector<ParameterGradient>& parameters) {
   step_.grad_norm = made.grad_norm->name;
   step_.ok = made.ok->name;
   step_.lr = made.lr->name;
-  if (amax_ && kind_ == StepKind::kTrain) OutputAmaxes();
+  if (amax_ && step_.kind == StepKind::kTrain) OutputAmaxes();
   ok_ = made.ok;
 }
 

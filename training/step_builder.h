@@ -64,7 +64,6 @@ class StepBuilder {
   void NameParameterGradients();
 
   const StepSource& source_;
-  StepKind kind_;
   Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;

@@ -48,6 +48,7 @@ struct StepSource {
 };
 
 struct StepGraph {
+  StepKind kind = StepKind::kTrain;
   std::shared_ptr<Graph> graph;
   Fp8Plan fp8;
   std::vector<std::string> trained;  // parameters that have a gradient

@@ -287,6 +287,7 @@ class Reporter {
     if (written_ != Written::kNo) return;
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
+      AddReport(step, runner_);
       FitToKernels(*step.graph, provider_->Kernels(), options_, *evaluator_,
                    runner_);
       Plan plan =

@@ -182,8 +182,10 @@ MUTANTS = (
       "e.perplexity = std::exp(e.loss);", "e.perplexity = std::exp2(e.loss);",
       python("token_files")),
     M("eval: the samples that fill a batch count", "training/evaluate.cc",
-      "      output = FirstRows(output, rows);\n"
-      "      label = FirstRows(label, rows);\n", "",
+      "output = FirstRows(output, rows);\n"
+      "      label = FirstRows(label, rows);",
+      "output = FirstRows(output, rows + 1);\n"
+      "      label = FirstRows(label, rows + 1);",
       python("eval_keeps_the_last")),
     M("run folder: two may have it", "training/run_folder.cc",
       "Check(flock(fd, LOCK_EX | LOCK_NB) == 0,",
