@@ -38,7 +38,7 @@ def batch(tmp_path):
 def test_train_and_eval(batch, tmp_path):
     run("train", MLP, "--data", batch, *CE, "--steps", 1, "--recipe", "tensorwise", "--dump-passes", tmp_path / "texts",
         "--out", tmp_path / "run")
-    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "ExpandMissing"]}
+    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", "ExpandMissing"]}
     run("eval", tmp_path / "run", "--data", batch, "--dump-passes", tmp_path / "more")
     assert texts(tmp_path / "more") == {"01_import": IMPORT, "02_eval": [*EVAL, "ExpandMissing"]}
     # The run folder does not store the flag, so a resumed run writes no texts.
@@ -81,7 +81,7 @@ def test_inspect_has_the_seconds_of_each(tmp_path):
     rows = json.loads(done.stdout)["passes"]
     assert [row["name"] for row in rows] == [*IMPORT, *TRAIN, "ExpandMissing"]
     assert all(row["seconds"] >= 0 for row in rows)
-    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "ExpandMissing"]}
+    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", "ExpandMissing"]}
 
 
 def test_a_folder_that_can_not_be_made(batch, tmp_path):
