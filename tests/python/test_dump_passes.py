@@ -79,7 +79,7 @@ def test_rewrite(tmp_path):
 def test_inspect_has_the_seconds_of_each(tmp_path):
     done = run("inspect", MLP, *LOSS, "--shape", "batch=4", "--json", "--dump-passes", tmp_path / "texts")
     rows = json.loads(done.stdout)["passes"]
-    assert [row["name"] for row in rows] == [*IMPORT, *TRAIN, "ExpandMissing"]
+    assert [row["name"] for row in rows] == [*IMPORT, *TRAIN, "PackReport", "ExpandMissing"]
     assert all(row["seconds"] >= 0 for row in rows)
     assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", "ExpandMissing"]}
 
