@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "data/arrays.h"
+#include "data/numpy_types.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -124,21 +125,11 @@ class HeaderParser {
     return shape;
   }
   void SetDtype(const std::string& descr, Header* header) const {
-    struct Row {
-      std::string_view code;
-      DType dtype;
-    };
-    constexpr Row kRows[] = {
-        {"f2", DType::kFloat16}, {"f4", DType::kFloat},  {"f8", DType::kDouble},
-        {"i1", DType::kInt8},    {"i2", DType::kInt16},  {"i4", DType::kInt32},
-        {"i8", DType::kInt64},   {"u1", DType::kUInt8},  {"u2", DType::kUInt16},
-        {"u4", DType::kUInt32},  {"u8", DType::kUInt64}, {"b1", DType::kBool},
-    };
     Check(!descr.ends_with('O'), "[", where_,
           "] expected an array of numbers, got Python objects");
     constexpr std::string_view kOrders = "<>|=";
     if (!descr.empty() && kOrders.find(descr[0]) != std::string_view::npos) {
-      for (const Row& row : kRows) {
+      for (const NumpyType& row : kNumpyTypes) {
         if (descr.substr(1) != row.code) continue;
         header->dtype = row.dtype;
         header->swap = descr[0] == '>';

@@ -9,18 +9,14 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "data/zip_format.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr uint32_t kLocalHeader = 0x04034b50;
-constexpr uint32_t kCentralHeader = 0x02014b50;
-constexpr uint32_t kEnd = 0x06054b50;
-constexpr uint32_t kEnd64 = 0x06064b50;
-constexpr uint32_t kEnd64Locator = 0x07064b50;
-constexpr uint16_t kZip64Extra = 0x0001;
-constexpr uint32_t kIn64 = 0xffffffff;  // "see the zip64 field"
+using namespace zip;
+
 constexpr uint64_t kEndSize = 22;
 constexpr uint64_t kLocatorSize = 20;
 
