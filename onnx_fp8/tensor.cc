@@ -188,8 +188,9 @@ Tensor Tensor::Clone() const {
 }
 
 void Tensor::RequireHost() const {
-  Check(on_host(), "expected a tensor in host memory, got ", Name(dtype_),
-        ToString(shape_), " in its provider's");
+  if (on_host()) return;
+  Fail("expected a tensor in host memory, got ", Name(dtype_), ToString(shape_),
+       " in its provider's");
 }
 
 int64_t IntAt(const Tensor& t, int64_t i) {
