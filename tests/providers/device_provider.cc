@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -110,11 +111,18 @@ std::vector<Tensor> OnHost(const std::vector<Tensor>& tensors) {
   return views;
 }
 
-// Replaces every kernel: puts the CPU's kernel into the queue.
+// Replaces every kernel: puts the CPU's kernel into the queue. Errors: an
+// operand lies on the host that the kernel does not read there.
 void Launch(KernelContext& c) {
   std::vector<Tensor> inputs, outputs;
+  const auto& on_host =
+      CpuKernels().Find(c.node().domain, c.node().op)->traits.host_inputs;
   for (size_t i = 0; i < c.num_inputs(); ++i) {
     inputs.push_back(c.HasIn(i) ? c.In(i) : Tensor());
+    if (!c.HasIn(i)) continue;
+    bool wanted = std::ranges::find(on_host, i) != on_host.end();
+    Check(c.In(i).on_host() == wanted, "[", c.Where(), "] expected operand ", i,
+          wanted ? " on the host" : " on the device");
   }
   for (size_t i = 0; i < c.num_outputs(); ++i) {
     outputs.push_back(c.HasOut(i) ? c.Out(i) : Tensor());
