@@ -27,6 +27,7 @@ class Mutant(NamedTuple):
 
 
 def M(name, file, old, new, *tests):
+    assert tests and all(isinstance(test, Test) for test in tests), name
     return Mutant(name, file, old, new, tests)
 
 

@@ -151,9 +151,9 @@ class Runner:
             self.seconds[test] = time.monotonic() - begin
 
 
-def broken(mutant):
+def broken(mutant, root=COPY):
     """The mutant's file with the change, or None if the list is out of date."""
-    path = COPY / mutant.file
+    path = root / mutant.file
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if text.count(mutant.old) != 1 or mutant.old == mutant.new:
         return None
@@ -191,6 +191,15 @@ def chosen(patterns):
     return sorted(found, key=lambda m: m.file)
 
 
+def check(selected):
+    """Prints the mutants that are out of date. Returns the exit code."""
+    stale = [m for m in selected if broken(m, ROOT) is None]
+    for m in stale:
+        print(f"mutate: stale: {m.name}: its text is not exactly once in "
+              f"{m.file}")
+    return 1 if stale else 0
+
+
 def left(seconds):
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
@@ -221,6 +230,8 @@ def main():
                         help="globs: only these mutants")
     parser.add_argument("--list", action="store_true",
                         help="print the mutants and what should notice them")
+    parser.add_argument("--check", action="store_true",
+                        help="only see that no mutant is out of date")
     parser.add_argument("--json", metavar="FILE", help="write the results")
     parser.add_argument("--keep", action="store_true",
                         help="keep the copy: the next run builds less")
@@ -230,6 +241,8 @@ def main():
         for m in selected:
             print(f"{m.name}  [{m.file}]  {', '.join(map(str, m.tests))}")
         return 0
+    if args.check:
+        return check(selected)
     COPY.mkdir(parents=True, exist_ok=True)
     copy_tree(sources())
     configure()

@@ -60,6 +60,7 @@ class TrainCommand {
   }
 
  private:
+  void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
   void CreateSession();
@@ -88,14 +89,18 @@ class TrainCommand {
   TrainerSpec spec_;
 };
 
+void TrainCommand::RequireNoRun() const {
+  Check(!folder_.HoldsRun(), "[", values_.out,
+        "] holds a run already: --resume goes on with it, another --out starts "
+        "a new one");
+}
+
 void TrainCommand::ReadFolder() {
   folder_is_new_ = !std::filesystem::is_directory(values_.out);
   // Another process may be changing the folder: lock it before reading
   // anything.
   if (!folder_is_new_) folder_.Lock();
-  Check(values_.resume || !folder_.HoldsRun(), "[", values_.out,
-        "] holds a run already: --resume goes on with it, another --out starts "
-        "a new one");
+  if (!values_.resume) RequireNoRun();
   if (values_.resume && folder_.HasConfig()) {
     RunConfig config = LoadRun(folder_);
     if (flags_.Given("MODEL")) {
@@ -127,8 +132,7 @@ void TrainCommand::ReadFolder() {
 void TrainCommand::MakeFolder() {
   if (!folder_is_new_) return;
   folder_.Lock();
-  Check(!folder_.HoldsRun(), "[", values_.out,
-        "] another process has just made a run in this folder");
+  RequireNoRun();  // another process may have made one since
 }
 
 void TrainCommand::CreateSession() {

@@ -8,7 +8,7 @@ TRACES = optimizers("*Traces.*:Update*")
 
 MUTANTS = (
     M("swiglu: the gate has no gradient", "providers/cpu/ops/activation.cc",
-      "to_gate[i] = g * (v * s);", "to_gate[i] = g * v;", BODY),
+      "to_gate[i] = g * (v * s);", "to_gate[i] = g * v;", *BODY),
     M("bias gradient: rows of the first block",
       "providers/cpu/ops/activation.cc",
       "double* sum = sums + row / kBlock * n;",
@@ -78,7 +78,7 @@ MUTANTS = (
       providers("MatMul.*")),
     M("norm: what comes back for the sum is lost", "providers/cpu/ops/norm.cc",
       "dx[i] = kAdd ? own + more[i] : own;",
-      "dx[i] = kAdd ? own + 0 * more[i] : own;", BODY),
+      "dx[i] = kAdd ? own + 0 * more[i] : own;", *BODY),
     M("norm: the gradient writes before it reads", "providers/cpu/ops/norm.cc",
       "  Tensor statistics[2];\n",
       "  Tensor statistics[2];\n"
@@ -104,7 +104,7 @@ MUTANTS = (
       "if (shape[i] == 0 && allow_zero) {", providers("Reshape.*")),
     M("rotary: sin of the other half", "providers/cpu/ops/rotary.cc",
       "T s1 = kGrad ? sin[half + i] : -sin[i];",
-      "T s1 = kGrad ? sin[i] : -sin[i];", BODY),
+      "T s1 = kGrad ? sin[i] : -sin[i];", *BODY),
     M("rotary: the first batch's angles", "providers/cpu/ops/rotary.cc",
       "int64_t angles = cos.dim(0) * cos.dim(1);",
       "int64_t angles = cos.dim(1);", graph("FuseRotary.*")),
