@@ -13,7 +13,7 @@
 #include "cli/budget_flags.h"
 #include "cli/flags.h"
 #include "graph/fp8/gemm_decision.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/schedule.h"
 #include "onnx_fp8/session.h"

@@ -92,7 +92,7 @@ SpeedTable Read(const Json& json) {
   table.fp32 = ReadGrid(json, sizes, "fp32");
   table.fp8 = ReadGrid(json, sizes, "fp8");
   table.quantize = json.at("quantize_gigaelements").get<double>() * 1e9;
-  Check(table.quantize > 0, "expected a speed of quantising above 0");
+  Check(table.quantize > 0, "expected a speed of quantizing above 0");
   return table;
 }
 

@@ -29,7 +29,7 @@ std::string RoleOf(const Node& node) {
     case OpKind::kQuantize:
     case OpKind::kDequantize:
     case OpKind::kScaleUpdate:
-      return "quantise";
+      return "quantize";
     case OpKind::kParameterUpdate:
       return "optimizer";
     default:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the rules of the folders: folders are layers, includes point down, and
-no two folders include each other.
+no two folders include each other. Also checks the spelling.
 
 Prints `file:line: message` for each finding and exits 1, or prints one line of
 praise. Reads tracked and new (not ignored) files of the git checkout.
@@ -52,6 +52,11 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 FLAG = re.compile(r'[^/]*"[^"]*--[a-z]')
 MAY_NAME_FLAGS = ("cli", "tests")
 
+# The spelling is American, as that of the operators.
+BRITISH = re.compile(
+    r"(?i)(general|initial|normal|quant|recogn|serial|special|summar|vector)is"
+    r"(e|ing)|behaviour|centred|colour|favour|flavour|neighbour")
+
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -95,6 +100,10 @@ def findings(path):
     yield len(lines), f"more than {MAX_LINES} lines: split it"
   if not any(SPDX in line for line in lines[:3]):
     yield 1, f"the line `{SPDX}` is missing"
+  for number, line in enumerate(lines, 1):
+    match = BRITISH.search(line)
+    if match and path != "scripts/check_layers.py":
+      yield number, f"'{match[0]}': the spelling is American"
   if path.endswith(".py"):
     return
   layer = layer_of(path)

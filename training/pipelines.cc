@@ -74,7 +74,7 @@ Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
   if (!evaluates) {
     list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
   }
-  list.push_back({"NormaliseLinear", NormaliseLinear});
+  list.push_back({"NormalizeLinear", NormalizeLinear});
   list.push_back({"FuseRotary", FuseRotary, kMaySkip});
   list.push_back({"FuseAttention", FuseAttention, kMaySkip});
   list.push_back({"FuseActivations", FuseActivations, kMaySkip});
@@ -91,14 +91,14 @@ Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
 Passes StepPasses(StepBuilder& step, StepKind kind, bool input_gradients) {
   Passes list;
   if (kind == StepKind::kEval) {
-    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantise(g); }});
+    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
   } else {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
                       step.Differentiate(g, input_gradients);
                     }});
     // It replaces nodes, never values, so the gradients stay known.
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
-    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantise(g); }});
+    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
   }
   if (kind == StepKind::kGradients) {
@@ -152,7 +152,7 @@ PassRunner MakePassRunner(const SessionOptions& options) {
 
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report) {
-  // A file may hold ops that only Specialise refuses, with the reason.
+  // A file may hold ops that only Specialize refuses, with the reason.
   runner.Begin("import", Verifying::kNo);
   auto graph = runner.Source("ReadModel", [&] {
     return ReadModel(options.model, {.budgets = options.budgets});
@@ -168,7 +168,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          bool input_gradients, const InputValues& values) {
   StepBuilder step(source, kind);
   source.runner->Begin(Name(kind));
-  source.runner->Source("Specialise", [&] {
+  source.runner->Source("Specialize", [&] {
     step.Start(shapes, values);
     return &step.graph();
   });
@@ -216,7 +216,7 @@ std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
   return layout;
 }
 
-std::shared_ptr<Graph> SplitQuantiser(Graph& graph, PassRunner& runner) {
+std::shared_ptr<Graph> SplitQuantizer(Graph& graph, PassRunner& runner) {
   std::shared_ptr<Graph> copies;
   runner.Run(
       {{"SplitWeightCopies", [&](Graph& g) { copies = SplitWeightCopies(g); }}},

@@ -56,6 +56,6 @@ std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
 
 // Moves the quantization of weights out of a kMicro graph, as SplitWeightCopies
 // does; null if there is none.
-std::shared_ptr<Graph> SplitQuantiser(Graph& graph, PassRunner& runner);
+std::shared_ptr<Graph> SplitQuantizer(Graph& graph, PassRunner& runner);
 
 }  // namespace onnx_fp8

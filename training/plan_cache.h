@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "providers/executor.h"
 #include "training/step_graph.h"
 #include "training/step_report.h"
@@ -33,7 +33,7 @@ struct PlannedStep {
   std::shared_ptr<const ReportLayout> report;
   std::unique_ptr<Executor> executor;
   // Of a micro step: quantizes the weights; its outputs in this step.
-  std::unique_ptr<Executor> quantiser;
+  std::unique_ptr<Executor> quantizer;
   TensorMap weight_copies;
 };
 

@@ -324,10 +324,10 @@ class Session : public TrainingSession {
     PlannedStep planned;
     planned.step =
         BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
-    key.values = planned.step.specialised.values;
+    key.values = planned.step.specialized.values;
     if (lays_out) {
       LayOutScales(planned.step);
-      std::string note = UnreadNote(planned.step.specialised);
+      std::string note = UnreadNote(planned.step.specialized);
       if (!note.empty()) remark_ += (remark_.empty() ? "" : "; ") + note;
     }
     planned.key = std::move(key);
@@ -371,8 +371,8 @@ class Session : public TrainingSession {
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
     if (kind == StepKind::kMicro) {
-      std::shared_ptr<Graph> copies = SplitQuantiser(graph, runner_);
-      if (copies) planned.quantiser = MakeExecutor(copies);
+      std::shared_ptr<Graph> copies = SplitQuantizer(graph, runner_);
+      if (copies) planned.quantizer = MakeExecutor(copies);
     }
     planned.executor = MakeExecutor(planned.step.graph);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
@@ -406,8 +406,8 @@ class Session : public TrainingSession {
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
-    if (planned.quantiser && planned.weight_copies.empty()) {
-      planned.weight_copies = planned.quantiser->Run({}, state_.tensors());
+    if (planned.quantizer && planned.weight_copies.empty()) {
+      planned.weight_copies = planned.quantizer->Run({}, state_.tensors());
     }
     all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);

@@ -36,8 +36,8 @@ StepBuilder::StepBuilder(const StepSource& source, StepKind kind)
 void StepBuilder::Start(const std::map<std::string, Shape>& shapes,
                         const InputValues& values) {
   if (step_.kind != StepKind::kEval) RequireNoForward(*source_.model);
-  step_.graph = Specialise(*source_.model, shapes, *source_.evaluator,
-                           &step_.specialised, values, &spending_);
+  step_.graph = Specialize(*source_.model, shapes, *source_.evaluator,
+                           &step_.specialized, values, &spending_);
   for (const Value* value : step_.graph->outputs) {
     step_.outputs.push_back(value->name);
   }
@@ -106,7 +106,7 @@ void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
   step_.gradient_names.seed = seed_->name;
 }
 
-void StepBuilder::Quantise(Graph& graph) {
+void StepBuilder::Quantize(Graph& graph) {
   step_.fp8 = Fp8Rewrite(graph, source_.fp8, seed_, pairs_,
                          source_.slots ? &*source_.slots : nullptr);
   CheckPatterns(step_.fp8.decisions, source_.fp8, graph.file, LeftOut());
@@ -161,11 +161,11 @@ void StepBuilder::Update(Graph& graph) {
     parameters.push_back({param, grad, Fqn(param->name)});
   }
   amax_ = AmaxVector(graph, step_.fp8);
-  Optimise(parameters);
+  Optimize(parameters);
 }
 
 void StepBuilder::UpdateFromSums(Graph& graph) {
-  Optimise(shares_);
+  Optimize(shares_);
   for (Value* sum : sums_) {
     Value* zero = graph.AddInitializer(graph.FreshName(sum->name + ".zero"),
                                        Tensor::Zeros(sum->dtype, *sum->shape));
@@ -244,7 +244,7 @@ std::set<std::string> StepBuilder::TrainedNames() const {
 }
 
 // The optimizer, then the update of delayed scales, which needs its `ok`.
-void StepBuilder::Optimise(const std::vector<ParameterGradient>& parameters) {
+void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
   Graph& graph = *step_.graph;
   std::vector<Value*> finite;
   if (amax_) finite.push_back(amax_);

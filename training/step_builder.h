@@ -23,7 +23,7 @@ class StepBuilder {
   StepBuilder(const StepSource& source, StepKind kind);
 
   // --- sources
-  // The model at these shapes, as Specialise's.
+  // The model at these shapes, as Specialize's.
   void Start(const std::map<std::string, Shape>& shapes,
              const InputValues& values);
   // From the parameters and the sums of micro steps.
@@ -34,7 +34,7 @@ class StepBuilder {
   void Loss(Graph& graph);
   void MergeLoss(Graph& graph);  // FuseLoss may replace it
   void Differentiate(Graph& graph, bool input_gradients);
-  void Quantise(Graph& graph);
+  void Quantize(Graph& graph);
   void DropAmaxes(Graph& graph);
   // One of the next four decides what happens to the gradients.
   void OutputGradients(Graph& graph);
@@ -56,7 +56,7 @@ class StepBuilder {
   std::set<std::string> TrainedNames() const;
   bool PerMicroBatch() const;
   Value* LossIsFinite();
-  void Optimise(const std::vector<ParameterGradient>& parameters);
+  void Optimize(const std::vector<ParameterGradient>& parameters);
   void OutputAmaxes();
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
   Value* AddGradientSum(const Value& param);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/onnx/onnx_io.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
@@ -34,7 +34,7 @@ class StepFile {
   const std::vector<std::string>& notes() const;
 
   // `shapes`: of every input of the model. `values`: of inputs that decide
-  // branches or sizes; the file then lacks these inputs (Specialise). Errors:
+  // branches or sizes; the file then lacks these inputs (Specialize). Errors:
   // as TrainingSession's and WriteModel's.
   void Write(const std::map<std::string, Shape>& shapes,
              const InputValues& values, const std::string& path,

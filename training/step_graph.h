@@ -15,7 +15,7 @@
 #include "graph/fp8/fp8_rewrite.h"
 #include "graph/graph.h"
 #include "graph/passes/pass.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
 #include "providers/memory_report.h"
 
@@ -65,11 +65,11 @@ struct StepGraph {
   GradientNames gradient_names;  // in all kinds that train
   // Outputs of the model itself.
   std::vector<std::string> outputs;
-  SpecialiseReport specialised;
+  SpecializeReport specialized;
 };
 
 // Any kind but kApply. `shapes`: of every input of the model, all sizes known.
-// `values`: as Specialise's; step.specialised lists the ones that it took.
+// `values`: as Specialize's; step.specialized lists the ones that it took.
 // Errors: those of the passes.
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,

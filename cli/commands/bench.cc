@@ -172,7 +172,7 @@ std::vector<int64_t> ParseSizes(const std::vector<std::string>& words) {
 }
 
 // Elements per second of QuantizeTensor, which reads its operand twice.
-double QuantiseSpeed(double seconds) {
+double QuantizeSpeed(double seconds) {
   constexpr int64_t kSize = 2048;
   Graph graph;
   Builder b(graph);
@@ -204,7 +204,7 @@ void SaveSpeeds(const BenchFlags& flags) {
       }
     }
   }
-  table.quantize = QuantiseSpeed(flags.seconds);
+  table.quantize = QuantizeSpeed(flags.seconds);
   std::string machine =
       Concat(Name(ActiveIsa()), ", ", GemmBackend(), ", ", NumThreads(),
              NumThreads() == 1 ? " thread" : " threads");

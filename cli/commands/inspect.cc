@@ -120,11 +120,11 @@ Json ToJson(const ModelReport& report, const std::string& model) {
     if (gemm.speedup) row["speedup"] = *gemm.speedup;
     json["gemms"].push_back(row);
   }
-  if (report.specialise) {
-    json["specialise"] = {{"nodes_before", report.specialise->nodes_before},
-                          {"nodes_after", report.specialise->nodes_after},
-                          {"folded", report.specialise->folded},
-                          {"seconds", report.specialise->seconds}};
+  if (report.specialize) {
+    json["specialize"] = {{"nodes_before", report.specialize->nodes_before},
+                          {"nodes_after", report.specialize->nodes_after},
+                          {"folded", report.specialize->folded},
+                          {"seconds", report.specialize->seconds}};
   }
   if (report.memory) {
     const MemoryForecast& m = *report.memory;
@@ -254,10 +254,10 @@ void PrintGemms(const ModelReport& report) {
 }
 
 void PrintMemory(const ModelReport& report) {
-  if (report.specialise) {
-    std::cout << "\nSpecialised: " << report.specialise->folded << " of "
-              << report.specialise->nodes_before << " nodes are folded, "
-              << report.specialise->nodes_after << " stay\n";
+  if (report.specialize) {
+    std::cout << "\nSpecialized: " << report.specialize->folded << " of "
+              << report.specialize->nodes_before << " nodes are folded, "
+              << report.specialize->nodes_after << " stay\n";
   }
   if (!report.memory) return;
   const MemoryForecast& m = *report.memory;

@@ -12,7 +12,7 @@
 #include "data/arrays.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
 #include "training/make_provider.h"
@@ -86,9 +86,9 @@ TensorMap Forward(const RunFlags& flags) {
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
   std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
   std::unique_ptr<ExecutionProvider> provider = MakeProvider("cpu");
-  SpecialiseReport report;
+  SpecializeReport report;
   Spending spending(budgets);
-  std::shared_ptr<Graph> graph = Specialise(*model, shapes, *evaluator, &report,
+  std::shared_ptr<Graph> graph = Specialize(*model, shapes, *evaluator, &report,
                                             ValuesOf(*model, feeds), &spending);
   for (const auto& [name, value] : report.values) feeds.erase(name);
   ExpandMissing(*graph, provider->Kernels(),

@@ -276,8 +276,8 @@ class Reporter {
 
   void Closed(const Shapes& shapes) {
     StepGraph step = Build(shapes);
-    report_.specialise = step.specialised;
-    NoteUnread(step.specialised);
+    report_.specialize = step.specialized;
+    NoteUnread(step.specialized);
     for (const GemmDecision& d : step.fp8.decisions) {
       auto size = [](int64_t value) {
         return SizeText{value, std::to_string(value)};
@@ -301,13 +301,13 @@ class Reporter {
     }
   }
 
-  void NoteUnread(const SpecialiseReport& specialised) {
-    std::set<std::string> unread(specialised.unread.begin(),
-                                 specialised.unread.end());
+  void NoteUnread(const SpecializeReport& specialized) {
+    std::set<std::string> unread(specialized.unread.begin(),
+                                 specialized.unread.end());
     for (InitializerRow& row : report_.initializers) {
       if (!unread.contains(row.name)) continue;
       row.role = "unused";
-      row.reason = "unused: " + UnreadReason(specialised);
+      row.reason = "unused: " + UnreadReason(specialized);
     }
   }
 
@@ -329,7 +329,7 @@ class Reporter {
       Check(x.size() == y.size(), "the graph's structure depends on them");
       for (size_t i = 0; i < x.size(); ++i) {
         auto size = [&](int64_t p, int64_t q) {
-          return Generalise(p, q, at_a, at_b);
+          return Generalize(p, q, at_a, at_b);
         };
         AddGemm(x[i], size(x[i].gemm.m, y[i].gemm.m),
                 size(x[i].gemm.k, y[i].gemm.k), size(x[i].gemm.n, y[i].gemm.n));
@@ -368,7 +368,7 @@ class Reporter {
 
 }  // namespace
 
-SizeText Generalise(int64_t a, int64_t b,
+SizeText Generalize(int64_t a, int64_t b,
                     const std::map<std::string, int64_t>& at_a,
                     const std::map<std::string, int64_t>& at_b) {
   if (a == b) return {a, std::to_string(a)};

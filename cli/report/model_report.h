@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "graph/passes/pass.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
@@ -47,7 +47,7 @@ struct MemoryForecast {
 };
 
 // The times of the parts of making a report. The step graph's time includes
-// that of specializing (SpecialiseReport).
+// that of specializing (SpecializeReport).
 struct ReportSeconds {
   double read = 0, step_graph = 0, plan = 0;
 };
@@ -56,7 +56,7 @@ struct ModelReport {
   std::vector<InputInfo> inputs, outputs;
   std::vector<InitializerRow> initializers;
   std::vector<GemmReport> gemms;
-  std::optional<SpecialiseReport> specialise;
+  std::optional<SpecializeReport> specialize;
   std::optional<MemoryForecast> memory;
   std::optional<MemoryReport> memory_report;  // goes with `memory`
   std::vector<std::string> open_axes;         // without a size
@@ -78,7 +78,7 @@ ModelReport MakeModelReport(const SessionOptions& options,
 
 // A size that is `a` if the axes have the sizes `at_a`, and `b` if they have
 // `at_b`.
-SizeText Generalise(int64_t a, int64_t b,
+SizeText Generalize(int64_t a, int64_t b,
                     const std::map<std::string, int64_t>& at_a,
                     const std::map<std::string, int64_t>& at_b);
 

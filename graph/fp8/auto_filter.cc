@@ -72,11 +72,11 @@ Prediction Measured(const SpeedTable& table, const Recipe& r, int64_t m,
   auto elements = [](int64_t rows, int64_t columns) {
     return static_cast<double>(rows) * static_cast<double>(columns);
   };
-  double quantised =
+  double quantized =
       Copies(r[Use::kInput], r[Use::kInputForWgrad]) * elements(m, k) +
       Copies(r[Use::kWeight], r[Use::kWeightForDgrad]) * elements(k, n) +
       Copies(r[Use::kGradOutput], r[Use::kGradOutputForWgrad]) * elements(m, n);
-  double speedup = before / (after + quantised / table.quantize);
+  double speedup = before / (after + quantized / table.quantize);
   return {speedup >= 1, speedup, "measured: " + Times(speedup)};
 }
 

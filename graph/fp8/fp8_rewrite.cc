@@ -71,7 +71,7 @@ class Rewriter {
   Value* Product(Builder& b, const GemmDecision& decision,
                  const Matrix (&operands)[2], bool swapped) {
     const Node& node = *decision.gemm.node;
-    Quantised copies[2];
+    Quantized copies[2];
     std::vector<Value*> in;
     for (size_t i : {0, 1}) {
       int slot = static_cast<int>(swapped ? 1 - i : i);
@@ -113,7 +113,7 @@ class Rewriter {
   }
 
   // A scale of rank 0.
-  static bool HasOneScale(const Quantised& copy) {
+  static bool HasOneScale(const Quantized& copy) {
     return !copy.q->producer->IsOurs("QuantizeBlock");
   }
 

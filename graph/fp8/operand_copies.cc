@@ -14,8 +14,8 @@ constexpr size_t kNone = static_cast<size_t>(-1);
 
 // The blocks of a stored matrix that have one scale each. The GEMM sums over
 // its columns, or over its rows.
-Quantised BlocksOf(const OperandRecipe& how, bool along_columns) {
-  Quantised blocks;
+Quantized BlocksOf(const OperandRecipe& how, bool along_columns) {
+  Quantized blocks;
   if (how.granularity == Granularity::kTensor) return blocks;
   int64_t along = how.granularity == Granularity::kRow ? 0 : how.block;
   int64_t across = how.square ? how.block : 1;
@@ -63,10 +63,10 @@ OperandCopies::OperandCopies(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
   }
 }
 
-Quantised OperandCopies::Get(Builder& b, const GemmDecision& decision, Value* x,
+Quantized OperandCopies::Get(Builder& b, const GemmDecision& decision, Value* x,
                              int slot, bool along_columns) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
-  Quantised blocks = BlocksOf(how, along_columns);
+  Quantized blocks = BlocksOf(how, along_columns);
   Key key = {x,
              how.dtype,
              how.scaling,
@@ -75,14 +75,14 @@ Quantised OperandCopies::Get(Builder& b, const GemmDecision& decision, Value* x,
              blocks.block_columns};
   auto it = copies_.find(key);
   if (it != copies_.end()) return it->second;
-  Quantised made = Make(b, decision, x, slot, blocks);
+  Quantized made = Make(b, decision, x, slot, blocks);
   copies_[key] = made;
   first_.try_emplace(x, made);
   return made;
 }
 
-Quantised OperandCopies::Make(Builder& b, const GemmDecision& decision,
-                              Value* x, int slot, Quantised copy) {
+Quantized OperandCopies::Make(Builder& b, const GemmDecision& decision,
+                              Value* x, int slot, Quantized copy) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
   const char* operand = OperandName(decision.gemm, slot);
   // A copy without a kept scale is named after a GEMM that exists in this
@@ -125,7 +125,7 @@ std::vector<Value*> OperandCopies::MakeFromBlocks(Builder& b,
                                                   const Recipe& recipe,
                                                   const OperandRecipe& how,
                                                   Value* x,
-                                                  const Quantised& copy) {
+                                                  const Quantized& copy) {
   DType scale = recipe.e8m0_scales ? DType::kE8M0 : DType::kFloat;
   return b.Ops("QuantizeBlock", {x}, 3,
                {{"to", static_cast<int64_t>(how.dtype)},
@@ -147,7 +147,7 @@ Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
       how.granularity == Granularity::kTensor || first == first_.end()) {
     return x;
   }
-  const Quantised& copy = first->second;
+  const Quantized& copy = first->second;
   return b.Ours(
       "DequantizeBlock", {copy.q, copy.scale},
       {{"block_rows", copy.block_rows}, {"block_columns", copy.block_columns}});

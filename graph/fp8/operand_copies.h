@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 
 // A quantized copy of a matrix of R rows and C columns.
-struct Quantised {
+struct Quantized {
   Value* q = nullptr;
   Value* scale = nullptr;
   // Size of the blocks of the matrix that share a scale; 0: the whole axis.
@@ -33,18 +33,18 @@ class OperandCopies {
 
   // The copy of x, which is (a view of) the GEMM's input `slot`. The GEMM sums
   // over x's last axis (`along_columns`) or over its rows.
-  Quantised Get(Builder& b, const GemmDecision& decision, Value* x, int slot,
+  Quantized Get(Builder& b, const GemmDecision& decision, Value* x, int slot,
                 bool along_columns);
 
  private:
   using Key =
       std::tuple<Value*, DType, Scaling, ScaleRounding, int64_t, int64_t>;
 
-  Quantised Make(Builder& b, const GemmDecision& decision, Value* x, int slot,
-                 Quantised copy);
+  Quantized Make(Builder& b, const GemmDecision& decision, Value* x, int slot,
+                 Quantized copy);
   std::vector<Value*> MakeFromBlocks(Builder& b, const Recipe& recipe,
                                      const OperandRecipe& how, Value* x,
-                                     const Quantised& copy);
+                                     const Quantized& copy);
   Value* Source(Builder& b, const GemmDecision& decision, Value* x,
                 const OperandRecipe& how);
   size_t Position(const ScaleSlot& slot);
@@ -56,8 +56,8 @@ class OperandCopies {
   bool laid_out_;
   std::map<std::string, size_t> position_;
   std::map<std::string, int64_t> occurrences_;
-  std::map<Key, Quantised> copies_;
-  std::map<Value*, Quantised> first_;  // first copy of each value
+  std::map<Key, Quantized> copies_;
+  std::map<Value*, Quantized> first_;  // first copy of each value
 };
 
 }  // namespace onnx_fp8

@@ -27,7 +27,7 @@ void Collect(Graph& graph, std::vector<Norm>* norms) {
 }
 
 // In training mode the op must also return its next statistics.
-void NormaliseByBatch(Graph& graph, Node* node) {
+void NormalizeByBatch(Graph& graph, Node* node) {
   node->attributes["training_mode"] = int64_t{1};
   for (size_t i : {1, 2}) {
     const Value* old = node->in(i + 2);
@@ -66,9 +66,9 @@ std::string SetBatchNormMode(Graph& graph, BatchNormMode mode) {
   for (const Norm& norm : norms) {
     bool trains = norm.node->Int("training_mode", 0) != 0;
     if (mode == BatchNormMode::kTrain) {
-      NormaliseByBatch(*norm.graph, norm.node);
+      NormalizeByBatch(*norm.graph, norm.node);
     } else if (mode == BatchNormMode::kEval && trains) {
-      NormaliseByStatistics(*norm.graph, norm.node);
+      NormalizeByStatistics(*norm.graph, norm.node);
     } else if (mode == BatchNormMode::kAsExported && !trains) {
       fixed.push_back(LayerName(*norm.node));
     }

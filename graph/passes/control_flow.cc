@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "graph/infer_shapes.h"
-#include "graph/passes/specialiser.h"
+#include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -29,7 +29,7 @@ bool NeverEndsEarly(const Graph& body) {
 }  // namespace
 
 // Errors: the iterations cost more than is left. Checked before any is walked.
-void Specialiser::RequireVisits(const Node& node, const Graph& body,
+void Specializer::RequireVisits(const Node& node, const Graph& body,
                                 int64_t trips) {
   auto each = static_cast<int64_t>(body.nodes().size()) + 1;
   int64_t all = 0;
@@ -38,7 +38,7 @@ void Specialiser::RequireVisits(const Node& node, const Graph& body,
   ahead.Take(&Budgets::visits, all, node);
 }
 
-bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
+bool Specializer::VisitControlFlow(Scope& scope, const Node& node) {
   if (node.Is("If")) {
     VisitIf(scope, node);
   } else if (node.Is("Loop")) {
@@ -53,7 +53,7 @@ bool Specialiser::VisitControlFlow(Scope& scope, const Node& node) {
 
 // The inputs from `first` on, which a loop passes from one iteration to the
 // next, and finally to as many outputs.
-std::vector<Entry> Specialiser::Carried(Scope& scope, const Node& node,
+std::vector<Entry> Specializer::Carried(Scope& scope, const Node& node,
                                         size_t first, size_t count) {
   Check(node.outputs().size() >= count, "[", node.Where(),
         "] expected at "
@@ -69,7 +69,7 @@ std::vector<Entry> Specialiser::Carried(Scope& scope, const Node& node,
   return entries;
 }
 
-std::vector<Entry> Specialiser::Inline(Scope& scope, const Graph& body,
+std::vector<Entry> Specializer::Inline(Scope& scope, const Graph& body,
                                        const std::vector<Entry>& inputs) {
   Check(body.inputs.size() == inputs.size(), "[", body.name, "] expected ",
         inputs.size(), " inputs of the body, got ", body.inputs.size());
@@ -85,7 +85,7 @@ std::vector<Entry> Specialiser::Inline(Scope& scope, const Graph& body,
   return outputs;
 }
 
-void Specialiser::VisitIf(Scope& scope, const Node& node) {
+void Specializer::VisitIf(Scope& scope, const Node& node) {
   Value* condition = TensorAt(scope, node, 0);
   auto branch = [&](const char* key) {
     auto body = node.Subgraph(key);
@@ -113,7 +113,7 @@ void Specialiser::VisitIf(Scope& scope, const Node& node) {
 }
 
 // The condition depends on data: both branches run, one result is used.
-Value* Specialiser::Select(const Node& node, Value* condition, const Entry& yes,
+Value* Specializer::Select(const Node& node, Value* condition, const Entry& yes,
                            const Entry& no) {
   Check(!yes.is_sequence && !no.is_sequence &&
             *yes.value->shape == *no.value->shape,
@@ -130,7 +130,7 @@ Value* Specialiser::Select(const Node& node, Value* condition, const Entry& yes,
 // Operands: trip count, condition, carried values. Operands of the body:
 // iteration, condition, carried values. Its results: condition, carried values,
 // and one slice for each scanned output.
-void Specialiser::VisitLoop(Scope& scope, const Node& node) {
+void Specializer::VisitLoop(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   Check(body != nullptr && node.inputs().size() >= 2, "[", node.Where(),
         "] expected a body, a trip count and a condition");
@@ -172,7 +172,7 @@ void Specialiser::VisitLoop(Scope& scope, const Node& node) {
 
 // Operands: carried states, then the inputs that are read slice by slice. The
 // body returns the states and one slice for each scanned output.
-void Specialiser::VisitScan(Scope& scope, const Node& node) {
+void Specializer::VisitScan(Scope& scope, const Node& node) {
   auto body = node.Subgraph("body");
   size_t scans = static_cast<size_t>(node.Int("num_scan_inputs", 0));
   Check(body && scans >= 1 && scans <= node.inputs().size(), "[", node.Where(),
@@ -233,7 +233,7 @@ void Specialiser::VisitScan(Scope& scope, const Node& node) {
   }
 }
 
-Value* Specialiser::Stack(const Node& node, const std::vector<Value*>& parts,
+Value* Specializer::Stack(const Node& node, const std::vector<Value*>& parts,
                           int64_t axis) {
   Check(!parts.empty(), "[", node.Where(),
         "] expected at least one iteration to know the output's shape, got 0");
@@ -245,7 +245,7 @@ Value* Specialiser::Stack(const Node& node, const std::vector<Value*>& parts,
   return Emit(node, "Concat", rows, {{"axis", axis}});
 }
 
-Value* Specialiser::Emit(const Node& like, const std::string& op,
+Value* Specializer::Emit(const Node& like, const std::string& op,
                          const std::vector<Value*>& in, Attributes attributes) {
   std::string base = like.out(0) ? like.out(0)->name : like.op;
   Node* node = out_.AddNode(op, in, {out_.FreshName(base + "." + op)},

@@ -9,7 +9,7 @@
 #include "graph/constants.h"
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/onnx/upgrade.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "graph/schemas.h"
 #include "graph/schemas_internal.h"
 
@@ -247,7 +247,7 @@ void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator,
     shapes[input->name] = *input->shape;
   }
   NoEvaluator none;
-  std::unique_ptr<Graph> body = Specialise(
+  std::unique_ptr<Graph> body = Specialize(
       open, shapes, evaluator ? *evaluator : none, nullptr, {}, spending);
   std::vector<Value*> results = CopyBody(graph, node, *body);
   size_t next = 0;

@@ -15,7 +15,7 @@ bool HasBody(const Node& node);
 // The new nodes take its place and its metadata; the values between them have
 // shapes and fresh names. Values that the body computes from shapes and
 // constants alone become constants, as far as `evaluator` can compute them.
-// Functions that the body calls stay nodes. `spending`: as Specialise's.
+// Functions that the body calls stay nodes. `spending`: as Specialize's.
 // REQUIRES: concrete input shapes. Errors: no body; a shape in the body that
 // stays unknown; a budget that is used up.
 void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator = nullptr,

@@ -29,7 +29,7 @@ bool IsMeanOfLastAxis(const Node& node) {
 
 // The node that multiplies x with 1 / root: x · Reciprocal(root), x · (1 /
 // root) or x / root. Null if there is none, or if others read the root too.
-Node* Normalised(const Graph& graph, Value* root, const Value* x) {
+Node* Normalized(const Graph& graph, Value* root, const Value* x) {
   if (!IsReadOnce(graph, root)) return nullptr;
   Node* node = root->uses[0];
   if (node->Is("Div") && node->in(1) == root && node->in(0) == x) return node;
@@ -50,7 +50,7 @@ void Visit(Graph& graph, Node& mean) {
   auto epsilon = NumberIn(OtherOperand(*shifted, mean.out(0)));
   Node* root = OnlyReader(graph, shifted->out(0), "Sqrt");
   if (!epsilon || !root) return;
-  Node* h = Normalised(graph, root->out(0), x);
+  Node* h = Normalized(graph, root->out(0), x);
   Node* last = h ? OnlyReader(graph, h->out(0), "Mul") : nullptr;
   if (!last) return;
   Value* weight = OtherOperand(*last, h->out(0));

@@ -36,7 +36,7 @@ void Idle(Graph& graph, Node& dropout) {
 
 }  // namespace
 
-void NormaliseByStatistics(Graph& graph, Node* node) {
+void NormalizeByStatistics(Graph& graph, Node* node) {
   for (size_t i : {1, 2}) {
     if (node->out(i)) PassOn(graph, node->out(i), node->in(i + 2));
   }
@@ -78,7 +78,7 @@ void InferenceMode(Graph& graph) {
       norms.push_back(&node);
     }
   }
-  for (Node* node : norms) NormaliseByStatistics(graph, node);
+  for (Node* node : norms) NormalizeByStatistics(graph, node);
 }
 
 }  // namespace onnx_fp8

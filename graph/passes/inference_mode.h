@@ -13,7 +13,7 @@ void RemoveIdleDropout(Graph& graph);
 
 // Replaces a BatchNormalization in training mode by a node that normalizes by
 // the running statistics and has no other outputs.
-void NormaliseByStatistics(Graph& graph, Node* node);
+void NormalizeByStatistics(Graph& graph, Node* node);
 
 // Turns off what an export in training mode does only in training: Dropout
 // passes its input on, BatchNormalization uses its running statistics.

@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/passes/specialiser.h"
+#include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
 
@@ -25,7 +25,7 @@ InputValues ValuesOf(const Graph& graph,
   return values;
 }
 
-Specialiser::Sources Specialiser::SourcesOf(const Node& reader,
+Specializer::Sources Specializer::SourcesOf(const Node& reader,
                                             const Value* value) const {
   Sources sources;
   std::unordered_set<const Value*> seen;
@@ -53,7 +53,7 @@ Specialiser::Sources Specialiser::SourcesOf(const Node& reader,
   return sources;
 }
 
-void Specialiser::AskFor(const Node& node, const Value* value,
+void Specializer::AskFor(const Node& node, const Value* value,
                          const char* what) const {
   if (!value) return;
   std::set<std::string> keys = SourcesOf(node, value).keys;
@@ -70,7 +70,7 @@ void Specialiser::AskFor(const Node& node, const Value* value,
       keys);
 }
 
-int64_t Specialiser::KnownInt(const Node& node, const Value* value,
+int64_t Specializer::KnownInt(const Node& node, const Value* value,
                               const char* what) const {
   bool known = value && value->is_constant();
   if (!known) AskFor(node, value, what);

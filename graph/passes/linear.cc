@@ -10,9 +10,9 @@
 namespace onnx_fp8 {
 namespace {
 
-class Normaliser {
+class Normalizer {
  public:
-  explicit Normaliser(Graph& graph) : graph_(graph) {}
+  explicit Normalizer(Graph& graph) : graph_(graph) {}
 
   void Visit(Node& node) {
     if (node.Is("Gemm")) {
@@ -112,15 +112,15 @@ class Normaliser {
 
 }  // namespace
 
-void NormaliseLinear(Graph& graph) {
-  Normaliser normaliser(graph);
+void NormalizeLinear(Graph& graph) {
+  Normalizer normalizer(graph);
   // A visit removes the node itself and may remove the Add behind it.
   auto& nodes = graph.nodes();
   std::vector<Node*> products;
   for (Node& node : nodes) {
     if (node.Is("MatMul") || node.Is("Gemm")) products.push_back(&node);
   }
-  for (Node* node : products) normaliser.Visit(*node);
+  for (Node* node : products) normalizer.Visit(*node);
 }
 
 }  // namespace onnx_fp8

@@ -14,6 +14,6 @@ namespace onnx_fp8 {
 // A weight on the left of an activation of rank > 2 moves to the right, between
 // two Transposes. Transposes of weights become flags. REQUIRES: concrete
 // shapes, roles set.
-void NormaliseLinear(Graph& graph);
+void NormalizeLinear(Graph& graph);
 
 }  // namespace onnx_fp8

@@ -4,14 +4,14 @@
 // split and chunk become Split, stacks become Concat.
 #include "base/check.h"
 #include "graph/infer_shapes.h"
-#include "graph/passes/specialiser.h"
+#include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
 
 // One Split along `axis`, by an operand that is a chunk size, a list of sizes,
 // or missing: then each part is one element, with or without the axis
 // (keepdims).
-std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
+std::vector<Value*> Specializer::SplitToSequence(Scope& scope,
                                                  const Node& node) {
   Value* x = TensorAt(scope, node, 0);
   int64_t axis = NormalizeAxis(node.Int("axis", 0), x->rank(), node.Where());
@@ -62,7 +62,7 @@ std::vector<Value*> Specialiser::SplitToSequence(Scope& scope,
 // A sequence is a list of values of the new graph (Entry). Ops on sequences
 // edit such lists and emit no nodes, except those that split, join or stack
 // tensors.
-bool Specialiser::VisitSequence(Scope& scope, const Node& node) {
+bool Specializer::VisitSequence(Scope& scope, const Node& node) {
   if (!node.domain.empty()) return false;
   auto sequence = [&](size_t i) -> std::vector<Value*> {
     Check(node.in(i) != nullptr, "[", node.Where(), "] expected input ", i);

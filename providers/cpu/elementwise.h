@@ -15,7 +15,7 @@
 
 namespace onnx_fp8 {
 
-// y[i] = f(x[i]) on all threads, vectorised; f throws nothing.
+// y[i] = f(x[i]) on all threads, vectorized; f throws nothing.
 template <typename X, typename Y, typename F>
 void Map(const X* x, Y* y, int64_t n, F f) {
   ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {
@@ -58,7 +58,7 @@ void Map2(KernelContext& ctx, const T* x, const T* y, T* z, int64_t n, F f) {
   });
 }
 
-// The same for functions that can't be vectorised: compiled once.
+// The same for functions that can't be vectorized: compiled once.
 template <typename X, typename Y, typename F>
 void MapScalar(const X* x, Y* y, int64_t n, F f) {
   ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {

@@ -70,10 +70,10 @@ class Measurement:
                 _, rewrite, _ = run(
                     self.binary, "rewrite", path, "-o",
                     path.with_suffix(".fp8.onnx"), "--recipe", "tensorwise")
-                spent, special = inspected["seconds"], inspected["specialise"]
+                spent, special = inspected["seconds"], inspected["specialize"]
                 spent["step_graph"] -= special["seconds"]
                 row = {"shape": name, "nodes": special["nodes_before"],
-                       **spent, "specialise": special["seconds"],
+                       **spent, "specialize": special["seconds"],
                        "inspect": seconds, "rewrite": rewrite, "peak": peak}
                 say(f"{name}, {nodes} nodes: inspect {seconds:.2f} s, "
                     f"rewrite {rewrite:.2f} s")
@@ -189,7 +189,7 @@ def work_of_step(inspected):
 
 
 def nodes_markdown(rows):
-    text = ("## Nodes\n\nSeconds. `inspect` reads the model, specialises it, "
+    text = ("## Nodes\n\nSeconds. `inspect` reads the model, specializes it, "
             "builds its training step (forward, backward, FP8, AdamW) and "
             "plans that. `llama`: narrow decoder layers; `mlp`: linear layers "
             "and ReLU, 20,000 parameters in 50,000 nodes; `shared`: a chain "
@@ -197,12 +197,12 @@ def nodes_markdown(rows):
             "constant.\n\n")
     cells = [[f"{r['shape']}, {r['nodes']}",
               *(f"{r[name]:.2f}" for name in
-                ("read", "specialise", "step_graph", "plan", "inspect")),
+                ("read", "specialize", "step_graph", "plan", "inspect")),
               f"{1e6 * r['inspect'] / r['nodes']:.0f}",
               f"{r['rewrite']:.2f}", f"{r['peak'] / 2**20:.0f}"]
              for r in rows]
     return text + report.table(
-        ["nodes", "read", "specialise", "step graph", "plan",
+        ["nodes", "read", "specialize", "step graph", "plan",
          "`inspect` in all", "µs per node", "forward `rewrite`", "peak MiB"],
         cells)
 

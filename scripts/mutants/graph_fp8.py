@@ -81,7 +81,7 @@ MUTANTS = (
     M("wgrad's own scales are dgrad's", "graph/fp8/operand_copies.cc",
       "recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];",
       "true;", FP8_REWRITE),
-    M("sqnr: nothing is requantised", "graph/fp8/operand_copies.cc",
+    M("sqnr: nothing is requantized", "graph/fp8/operand_copies.cc",
       "if (decision.recipe.transposition != Transposition::kRequantize ||",
       "if (decision.recipe.transposition != Transposition::kHighPrecision ||",
       training("*LinearSqnr.*")),

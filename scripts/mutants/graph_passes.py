@@ -3,14 +3,14 @@
 from mutant import M, bad_input, graph, python, training, vocabulary
 
 PASS_RUNNER = graph("PassRunner.*")
-SPECIALISE = graph("Specialise*")
+SPECIALIZE = graph("Specialize*")
 BUDGETS = graph("Budgets.*"), vocabulary("Budgets.*")
-SPECIALISE_VALUES = graph("SpecialiseValues.*")
+SPECIALIZE_VALUES = graph("SpecializeValues.*")
 TRAINED_PARAMETERS = graph("*TrainedParameters*")
 TRAINED_PARAMETERS_RULE = graph("TrainedParametersRule.*")
 FUSE_ATTENTION = graph("FuseAttention.*")
 FUSE_NORMS = graph("FuseNorms.*")
-NORMALISE_LINEAR = graph("NormaliseLinear.*")
+NORMALIZE_LINEAR = graph("NormalizeLinear.*")
 BIND_RUNNING_STATISTICS = graph("BindRunningStatistics.*")
 BODY_WEIGHTS = python("body_weights")
 
@@ -28,14 +28,14 @@ MUTANTS = (
       "fixed.push_back(LayerName(*norm.node));",
       "if (fixed.size() > 1000) fixed.push_back(LayerName(*norm.node));",
       graph("SetBatchNormMode.*")),
-    M("specialise: the other branch of If", "graph/passes/control_flow.cc",
+    M("specialize: the other branch of If", "graph/passes/control_flow.cc",
       'taken ? "then_branch" : "else_branch"',
-      'taken ? "else_branch" : "then_branch"', SPECIALISE),
-    M("specialise: Loop runs once more", "graph/passes/control_flow.cc",
+      'taken ? "else_branch" : "then_branch"', SPECIALIZE),
+    M("specialize: Loop runs once more", "graph/passes/control_flow.cc",
       "for (int64_t i = 0; i < trips && going; ++i) {",
-      "for (int64_t i = 0; i <= trips && going; ++i) {", SPECIALISE),
-    M("specialise: Scan never goes back", "graph/passes/control_flow.cc",
-      "back ? length - 1 - t : t", "back ? t : t", SPECIALISE),
+      "for (int64_t i = 0; i <= trips && going; ++i) {", SPECIALIZE),
+    M("specialize: Scan never goes back", "graph/passes/control_flow.cc",
+      "back ? length - 1 - t : t", "back ? t : t", SPECIALIZE),
     M("budgets: iterations are free", "graph/passes/control_flow.cc",
       "  for (int64_t i = 0; i < trips && going; ++i) {\n"
       "    spending_.Take(&Budgets::visits, 1, node);\n",
@@ -50,7 +50,7 @@ MUTANTS = (
       "  RequireVisits(node, *body, length);\n", "", *BUDGETS),
     M("values: taken where data decide", "graph/passes/control_flow.cc",
       "if (!SourcesOf(node, condition).data) {",
-      "if (!SourcesOf(node, condition).data || true) {", SPECIALISE_VALUES),
+      "if (!SourcesOf(node, condition).data || true) {", SPECIALIZE_VALUES),
     M("dead code: what state becomes is dead", "graph/passes/dead_code.cc",
       "todo.push_back(binding.next);", "", graph("RemoveDeadCode.*")),
     M("expand: attributes of the node do not reach the body",
@@ -152,16 +152,16 @@ MUTANTS = (
       "graph/passes/known_values.cc", "Take(&Budgets::visits, 1, reader)",
       "Take(&Budgets::visits, 0, reader)", *BUDGETS),
     M("values: of any rank", "graph/passes/known_values.cc",
-      "shape.size() <= 1", "shape.size() <= 9", SPECIALISE_VALUES),
+      "shape.size() <= 1", "shape.size() <= 9", SPECIALIZE_VALUES),
     M("linear: transB of a weight on the right is lost",
       "graph/passes/linear.cc", '{{"transB", int64_t{transposed}}};',
-      '{{"transB", int64_t{0}}};', NORMALISE_LINEAR),
+      '{{"transB", int64_t{0}}};', NORMALIZE_LINEAR),
     M("linear: transB of a weight on the left is lost",
       "graph/passes/linear.cc", '{{"transB", int64_t{!transposed}}}',
-      '{{"transB", int64_t{transposed}}}', NORMALISE_LINEAR),
+      '{{"transB", int64_t{transposed}}}', NORMALIZE_LINEAR),
     M("linear: a product that others read takes the bias",
       "graph/passes/linear.cc", "if (!IsReadOnce(graph_, y)) return {};",
-      "if (y->uses.empty()) return {};", NORMALISE_LINEAR),
+      "if (y->uses.empty()) return {};", NORMALIZE_LINEAR),
     M("batch norm: statistics of a branch that is not taken move",
       "graph/passes/running_statistics.cc",
       "Choose(b, ConditionsOf(needed, node), next, old)", "next",
@@ -175,32 +175,32 @@ MUTANTS = (
     M("batch norm: a second run starts anew",
       "graph/passes/running_statistics.cc",
       "graph.SetInput(node, i + 2, old);", "", BIND_RUNNING_STATISTICS),
-    M("specialise: Shape's negative start", "graph/passes/specialise.cc",
-      "axis < 0 ? axis + rank : axis", "axis", SPECIALISE),
-    M("specialise: random values become constants",
-      "graph/passes/specialise.cc", "if (IsRandom(*copy) || ",
-      "if ((IsRandom(*copy) && copy->inputs().empty()) || ", SPECIALISE),
-    M("specialise: parameters become constants", "graph/passes/specialise.cc",
+    M("specialize: Shape's negative start", "graph/passes/specialize.cc",
+      "axis < 0 ? axis + rank : axis", "axis", SPECIALIZE),
+    M("specialize: random values become constants",
+      "graph/passes/specialize.cc", "if (IsRandom(*copy) || ",
+      "if ((IsRandom(*copy) && copy->inputs().empty()) || ", SPECIALIZE),
+    M("specialize: parameters become constants", "graph/passes/specialize.cc",
       "if (value && !value->is_constant()) return false;",
-      "if (value && !value->is_initializer()) return false;", SPECIALISE),
-    M("budgets: copies of sequences are free", "graph/passes/specialise.cc",
+      "if (value && !value->is_initializer()) return false;", SPECIALIZE),
+    M("budgets: copies of sequences are free", "graph/passes/specialize.cc",
       "if (entry.is_sequence) {", "if (false) {", *BUDGETS),
-    M("budgets: unknown sizes are free", "graph/passes/specialise.cc",
+    M("budgets: unknown sizes are free", "graph/passes/specialize.cc",
       "most = std::max(most, NumElements(*in->shape) * each);",
       "most = std::max(most, 0 * each);", *BUDGETS),
-    M("budgets: constants are free", "graph/passes/specialise.cc",
+    M("budgets: constants are free", "graph/passes/specialize.cc",
       "  spending_.Take(&Budgets::constants, bytes, *copy);\n", "", *BUDGETS),
-    M("budgets: folding is free", "graph/passes/specialise.cc",
+    M("budgets: folding is free", "graph/passes/specialize.cc",
       "static_cast<int64_t>(work), *copy", "0, *copy", *BUDGETS),
-    M("budgets: inference is free", "graph/passes/specialise.cc",
+    M("budgets: inference is free", "graph/passes/specialize.cc",
       " + InferenceWork(*copy)", "", *BUDGETS),
-    M("budgets: everything is folded", "graph/passes/specialise.cc",
+    M("budgets: everything is folded", "graph/passes/specialize.cc",
       "if (work > kMaxFoldedWork) return false;", "", *BUDGETS),
-    M("values: all that are given are taken", "graph/passes/specialise.cc",
+    M("values: all that are given are taken", "graph/passes/specialize.cc",
       "  InputValues needed;\n", "  InputValues needed = values;\n",
-      SPECIALISE_VALUES),
+      SPECIALIZE_VALUES),
     M("bodies: of branches not taken nothing is said",
-      "graph/passes/specialise.cc", "report->unread.push_back(value->name);",
+      "graph/passes/specialize.cc", "report->unread.push_back(value->name);",
       "report->unread.clear();", BODY_WEIGHTS),
     M("trained: scalars too", "graph/passes/trained_parameters.cc",
       "(tensor.data.rank() == 0 || IsMadeUpName(tensor.value->name))",

@@ -9,7 +9,7 @@ PLAN = providers("Plan.*:RandomGraphs.RunAs*")
 DEVICE_TEST = training("*Device*")
 
 MUTANTS = (
-    M("arena: neighbours in time overlap", "providers/arena.cc",
+    M("arena: neighbors in time overlap", "providers/arena.cc",
       "ending[ended]->end < buffer->start",
       "ending[ended]->end <= buffer->start", providers("PlaceBuffers.*")),
     M("executor: stays where the arena was", "providers/executor.cc",

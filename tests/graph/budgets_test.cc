@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "graph/passes/expand.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/graph/parse.h"
@@ -22,7 +22,7 @@ std::string ErrorWith(const Graph& graph, const Budgets& budgets) {
   for (const Value* input : graph.inputs) shapes[input->name] = *input->shape;
   Spending spending(budgets);
   try {
-    Specialise(graph, shapes, *MakeCpuEvaluator(), nullptr, {}, &spending);
+    Specialize(graph, shapes, *MakeCpuEvaluator(), nullptr, {}, &spending);
   } catch (const Error& error) {
     return error.what();
   }
@@ -82,7 +82,7 @@ TEST(Budgets, VisitsOfALoop) {
 TEST(Budgets, ALoopWithoutEndIsToldAhead) {
   Spending spending;
   auto graph = LoopOfNegs(INT64_MAX);
-  EXPECT_THROW(Specialise(*graph, {{"x", {2}}}, *MakeCpuEvaluator(), nullptr,
+  EXPECT_THROW(Specialize(*graph, {{"x", {2}}}, *MakeCpuEvaluator(), nullptr,
                           {}, &spending),
                Error);
   EXPECT_TRUE(spending.Has(&Budgets::visits, Budgets().visits - 1));
@@ -113,7 +113,7 @@ TEST(Budgets, AScanWithoutEndIsToldAhead) {
                       {"num_scan_inputs", int64_t{1}}});
   graph->outputs = {scan->out(0)};
   Spending spending;
-  EXPECT_THROW(Specialise(*graph, {{"x", {4194304}}}, *MakeCpuEvaluator(),
+  EXPECT_THROW(Specialize(*graph, {{"x", {4194304}}}, *MakeCpuEvaluator(),
                           nullptr, {}, &spending),
                Error);
   EXPECT_TRUE(spending.Has(&Budgets::visits, Budgets().visits - 1));

@@ -12,7 +12,7 @@ namespace onnx_fp8 {
 struct Float8Table {
   std::vector<float> values;     // of the 256 codes
   std::vector<uint8_t> of_bf16;  // code of each of the 65,536 bf16 values
-  std::vector<float> near;       // every midpoint and both its neighbours
+  std::vector<float> near;       // every midpoint and both its neighbors
   std::vector<uint8_t> of_near;
 };
 

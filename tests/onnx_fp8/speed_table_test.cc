@@ -88,7 +88,7 @@ TEST(SpeedTable, RefusesOtherFiles) {
   EXPECT_EQ(changed("\"fp8\":[1,2]", "\"fp8\":[1,0]"),
             what + ": expected speeds above 0, got 0");
   EXPECT_EQ(changed("elements\":1", "elements\":0"),
-            what + ": expected a speed of quantising above 0");
+            what + ": expected a speed of quantizing above 0");
   EXPECT_EQ(changed("[8,64]", "\"x\""), what + ", got something else");
   EXPECT_NE(ErrorOf([&] { LoadSpeedTable(dir / "none"); }), "");
 }

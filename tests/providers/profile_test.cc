@@ -152,7 +152,7 @@ e: float[4] = Gelu(x)
     roles += node.role + " ";
   }
   EXPECT_EQ(roles,
-            "wgrad quantise quantise quantise quantise optimizer optimizer "
+            "wgrad quantize quantize quantize quantize optimizer optimizer "
             "other ");
   EXPECT_TRUE(profiler.Report().nodes[0].eight_bit);
   EXPECT_EQ(profiler.Report().nodes[0].fqn, "fc.weight");

@@ -39,7 +39,7 @@ def write_data(path):
     return x.astype(float), labels.astype(float)
 
 
-def normalised(h, mean, var, weights):
+def normalized(h, mean, var, weights):
     return (h - mean) / np.sqrt(var + EPSILON) * weights["net.bn.weight"] + weights["net.bn.bias"]
 
 
@@ -54,7 +54,7 @@ def test_loss_is_that_of_the_mode(tmp_path, training, mode):
     by_batch = training if mode is None else mode == "train"
     h = x @ weights["fc.weight"]
     mean, var = (h.mean(0), h.var(0)) if by_batch else (weights["net.bn.running_mean"], weights["net.bn.running_var"])
-    want = ((normalised(h, mean, var, weights) - labels) ** 2).mean()
+    want = ((normalized(h, mean, var, weights) - labels) ** 2).mean()
     np.testing.assert_allclose(np.load(tmp_path / "g.npz")["loss"], want, rtol=1e-5)
     said = "net.bn, as exported" in done.stderr and "--batch-norm train" in done.stderr
     assert said == (mode is None and not training), done.stderr
@@ -77,7 +77,7 @@ def test_a_run_keeps_its_mode_and_moves_statistics_as_pytorch_does(tmp_path, tra
     trained = {t.name: numpy_helper.to_array(t) for t in onnx.load(tmp_path / "trained.onnx").graph.initializer}
     np.testing.assert_array_equal(trained["net.bn.running_var"], state["net.bn.running_var"])
     done = run("eval", tmp_path / "run", "--data", tmp_path / "d.npz", "--json")
-    want = ((normalised(h, mean, var, weights) - labels) ** 2).mean()
+    want = ((normalized(h, mean, var, weights) - labels) ** 2).mean()
     assert json.loads(done.stdout)["loss"] == pytest.approx(want, rel=1e-4)
     run("train", "--resume", "--out", tmp_path / "run", "--steps", 2)
     again = load_file(tmp_path / "run/checkpoints" / (tmp_path / "run/latest").read_text().strip() / "state.safetensors")

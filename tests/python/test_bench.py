@@ -338,7 +338,7 @@ def test_scaling_markdown_has_every_figure():
     trained = {"tokens_per_second": 1000.0, "flops": 7e9}
     result = {
         "machine": make_report()["machine"], "date": "2026-01-01", "commit": "abc",
-        "nodes": [{"shape": "mlp", "nodes": 1000, "read": 0.1, "specialise": 0.2, "step_graph": 0.3, "plan": 0.4,
+        "nodes": [{"shape": "mlp", "nodes": 1000, "read": 0.1, "specialize": 0.2, "step_graph": 0.3, "plan": 0.4,
                    "inspect": 1.5, "rewrite": 0.6, "peak": 2**20}],
         "file": {"bytes": 27e9, "rows": [{"what": "inspect", "seconds": 0.5, "peak": 2**25, "disk": 2**20}]},
         "sizes": [{"batch": 8, "seq": 256, "width": 128, "parameters": 2_000_000, "fp32": trained,

@@ -192,7 +192,7 @@ def test_inspect(tmp_path):
     assert fc == {"forward": (64, 32, 128), "dgrad": (64, 128, 32), "wgrad": (128, 64, 32)}
     assert {(g["fp8"], g["reason"]) for g in gemms if g["fqn"] == "lm_head.weight"} == {(False, "filtered")}
     assert {(g["fp8"], g["reason"]) for g in gemms if g["role"] == "none"} == {(False, "attention")}
-    assert report["specialise"]["folded"] > 0
+    assert report["specialize"]["folded"] > 0
     numbers = sum(np.prod(row["shape"]) for row in report["initializers"] if row["role"] == "trained")
     memory = report["memory"]
     assert memory["parameters"] == memory["gradients"] == 4 * numbers and memory["moments"] == 8 * numbers
@@ -252,7 +252,7 @@ def test_inspect_names_every_recipe(tmp_path, recipe):
     assert f"Matrix products: {in_fp8} of {len(report['gemms'])} in FP8" in text
     assert in_fp8 == {"off": 0, "rowwise_with_gw_hp": 16}.get(recipe, 24)
     assert (f"\nRecipe: {recipe} = {label}\n" in text) == (in_fp8 > 0)
-    table = text[text.index("Matrix products"):text.index("\nSpecialised")].splitlines()
+    table = text[text.index("Matrix products"):text.index("\nSpecialized")].splitlines()
     found = [" ".join(line.split()) for line in table if "blocks.0.fc.weight" in line]
     assert len(found) == 3 and found == [
         " ".join(map(str, [g["fqn"], g["role"], g["m"], g["k"], g["n"], "FP8" if g["fp8"] else "fp32", g["reason"],
@@ -375,7 +375,7 @@ def test_rewrite_whole_step(tmp_path, recipe):
         feeds.update({state: outputs[new] for state, new in bindings.items()})
 
 
-def optimised_model(path):
+def optimized_model(path):
     """As torch writes folded models: the weight transposed, its name lost."""
     rng = np.random.default_rng(0)
     tensors = [onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
@@ -391,7 +391,7 @@ def optimised_model(path):
 
 
 def test_lost_names_come_back_in_weights(tmp_path):
-    model, data = optimised_model(tmp_path / "m.onnx")
+    model, data = optimized_model(tmp_path / "m.onnx")
     run("grad", model, "--data", data, *CE, "-o", tmp_path / "g.safetensors")
     gradients = load_file(tmp_path / "g.safetensors")
     # Gradients are those of the tensor in the file, under its name.

@@ -341,7 +341,7 @@ def test_profile_summary(tmp_path):
              "--profile-summary", "--threads", 1]
     profile = json.loads(run("train", *flags, "--steps", 4, "--out", tmp_path / "a", "--json").stdout)["profile"]
     assert profile["steps"] == 3 and not profile["cold"]
-    assert {row["role"] for row in profile["roles"]} == {"forward", "dgrad", "wgrad", "quantise", "optimizer", "other"}
+    assert {row["role"] for row in profile["roles"]} == {"forward", "dgrad", "wgrad", "quantize", "optimizer", "other"}
     for rows in (profile["roles"], profile["ops"], profile["nodes"]):
         assert [row["ms"] for row in rows] == sorted((row["ms"] for row in rows), reverse=True)
         assert sum(row["ms"] for row in rows) == pytest.approx(profile["ms_in_nodes"])
@@ -359,7 +359,7 @@ def test_profile_summary(tmp_path):
         peak = profile["peaks"]["fp8_gflops" if "ScaledMatMul" in node["op"] else "gflops"]
         assert node["flops_share"] == pytest.approx(node["gflops"] / peak)
     text = run("train", *flags, "--steps", 1, "--out", tmp_path / "b").stdout
-    for words in ("of the first step alone", "Longest nodes", "GB/s", "quantise"):
+    for words in ("of the first step alone", "Longest nodes", "GB/s", "quantize"):
         assert words in text, words
 
 

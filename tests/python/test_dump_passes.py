@@ -9,12 +9,12 @@ MLP = FIXTURES / "mlp" / "d18.onnx"
 LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
-FORWARD = ["NormaliseLinear", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
+FORWARD = ["NormalizeLinear", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode"]
-TRAIN = ["Specialise", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
+TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
          "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "Optimizer", "BindRunningStatistics", "Outputs", *END]
-EVAL = ["Specialise", "InferenceMode", "RemoveIdleDropout", *FORWARD, "AddLoss", "FuseLoss", "Fp8Rewrite", "Outputs", *END]
-GRADIENTS = ["Specialise", "DropNothing", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss",
+EVAL = ["Specialize", "InferenceMode", "RemoveIdleDropout", *FORWARD, "AddLoss", "FuseLoss", "Fp8Rewrite", "Outputs", *END]
+GRADIENTS = ["Specialize", "DropNothing", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss",
              "BuildBackward", "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "OutputGradients", "Outputs", *END]
 
 

@@ -74,7 +74,7 @@ TEST_P(Accumulation, AnErrorLeavesStateAsItWas) {
 
 // By the profile: 2 weights once; inputs and output gradients (one input copy
 // serves forward and wgrad) at each of 3 micro-batches.
-TEST(Session, QuantisesWeightsOncePerStep) {
+TEST(Session, QuantizesWeightsOncePerStep) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");
   options.grad_accum = 3;
@@ -83,12 +83,12 @@ TEST(Session, QuantisesWeightsOncePerStep) {
   session->Step(Batches{Batch(1), Batch(2), Batch(3)}, 1e-2);
   session->Step(Batches{Batch(4), Batch(5), Batch(6)}, 1e-2);
   session.reset();
-  int quantised = 0;
+  int quantized = 0;
   auto events = nlohmann::json::parse(ReadText(dir / "profile.json"));
   for (const auto& event : events) {
-    if (event["args"]["op"] == "onnx_fp8.QuantizeTensor") ++quantised;
+    if (event["args"]["op"] == "onnx_fp8.QuantizeTensor") ++quantized;
   }
-  EXPECT_EQ(quantised, 2 * (2 + 3 * 4));
+  EXPECT_EQ(quantized, 2 * (2 + 3 * 4));
 }
 
 // Batches of more than 4 go through a layer that others skip. Graphs of small

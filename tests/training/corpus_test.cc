@@ -197,7 +197,7 @@ TEST_P(CorpusBatchNorm, TrainsByTheBatch) {
 // For files that hold the original statistics: no training export.
 class CorpusStatistics : public testing::TestWithParam<CorpusFile> {};
 
-TEST_P(CorpusStatistics, NormaliseInEvaluationMode) {
+TEST_P(CorpusStatistics, NormalizeInEvaluationMode) {
   CorpusCase c(GetParam(), BatchNormMode::kEval);
   ExpectTheReference(c);
 }

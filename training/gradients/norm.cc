@@ -20,21 +20,21 @@ Value* InverseDeviation(Builder& b, Value* variance, float epsilon) {
   return b.Op("Reciprocal", {b.Op("Sqrt", {shifted})});
 }
 
-struct Normalised {
+struct Normalized {
   Value* h;
   Value* inverse;  // 1 / deviation
 };
 
-Normalised Normalise(Builder& b, Value* x, const std::vector<int64_t>& axes,
+Normalized Normalize(Builder& b, Value* x, const std::vector<int64_t>& axes,
                      float epsilon) {
-  Value* centred = b.Sub(x, Mean(b, x, axes));
-  Value* variance = Mean(b, b.Mul(centred, centred), axes);
+  Value* centered = b.Sub(x, Mean(b, x, axes));
+  Value* variance = Mean(b, b.Mul(centered, centered), axes);
   Value* inverse = InverseDeviation(b, variance, epsilon);
-  return {b.Mul(centred, inverse), inverse};
+  return {b.Mul(centered, inverse), inverse};
 }
 
 // dx = (dh - mean(dh) - h mean(dh h)) / deviation, means over `axes`.
-Value* NormaliseGrad(Builder& b, Value* dh, const Normalised& n,
+Value* NormalizeGrad(Builder& b, Value* dh, const Normalized& n,
                      const std::vector<int64_t>& axes) {
   Value* along = b.Mul(n.h, Mean(b, b.Mul(dh, n.h), axes));
   return b.Mul(b.Sub(b.Sub(dh, Mean(b, dh, axes)), along), n.inverse);
@@ -175,12 +175,12 @@ void BatchNormTraining(C& c, float epsilon) {
   Builder& b = c.b;
   Value* x = c.In(0);
   std::vector<int64_t> axes = BatchAxes(x->rank());
-  Normalised n = Normalise(b, x, axes, epsilon);
+  Normalized n = Normalize(b, x, axes, epsilon);
   Value* dx = nullptr;
   auto add = [&](Value* part) { dx = dx ? b.Add(dx, part) : part; };
   if (c.Dy(0)) {
     SetScaleAndBias(c, n.h);
-    add(NormaliseGrad(b, b.Mul(c.Dy(), PerChannel(c, c.In(1))), n, axes));
+    add(NormalizeGrad(b, b.Mul(c.Dy(), PerChannel(c, c.In(1))), n, axes));
   }
   double momentum = c.node.Float("momentum", 0.9f);
   double count = static_cast<double>(NumElements(*x->shape)) /
@@ -192,9 +192,9 @@ void BatchNormTraining(C& c, float epsilon) {
   }
   if (Value* dvariance = c.Dy(2)) {  // d variance / dx = 2 (x - mean) / count
     if (c.Needs(4)) c.Set(4, b.Mul(dvariance, b.Scalar(momentum, dvariance)));
-    Value* centred = b.Div(n.h, n.inverse);
+    Value* centered = b.Div(n.h, n.inverse);
     add(b.Mul(b.Mul(PerChannel(c, dvariance), b.Scalar(2 * share, x)),
-              centred));
+              centered));
   }
   if (c.Needs(0)) c.Set(0, ExpandTo(b, dx, *x->shape));
 }
@@ -222,11 +222,11 @@ void BatchNormalization(C& c) {
 void InstanceNormalization(C& c) {
   CheckRank(c);
   std::vector<int64_t> axes = Range(2, c.In(0)->rank());
-  Normalised n = Normalise(c.b, c.In(0), axes, c.node.Float("epsilon", 1e-5f));
+  Normalized n = Normalize(c.b, c.In(0), axes, c.node.Float("epsilon", 1e-5f));
   SetScaleAndBias(c, n.h);
   if (c.Needs(0)) {
     Value* dh = c.b.Mul(c.Dy(), PerChannel(c, c.In(1)));
-    c.Set(0, NormaliseGrad(c.b, dh, n, axes));
+    c.Set(0, NormalizeGrad(c.b, dh, n, axes));
   }
 }
 

@@ -43,7 +43,7 @@ class PerIndex {
 };
 
 // Operand `i` minus its zero points, operand `zero`, in double.
-Tensor Centred(const KernelContext& c, size_t i, size_t zero, int64_t axis) {
+Tensor Centered(const KernelContext& c, size_t i, size_t zero, int64_t axis) {
   const Tensor& codes = Operand(c, i);
   Check(codes.dtype() == DType::kInt8 || codes.dtype() == DType::kUInt8, "[",
         c.Where(), "] expected int8 or uint8 as operand ", i, ", got ",
@@ -76,18 +76,18 @@ void ToInt32(KernelContext& c, const Tensor& sums) {
 }
 
 void MatMulInteger(KernelContext& c) {
-  Tensor a = Centred(c, 0, 2, -2), b = Centred(c, 1, 3, -1);
+  Tensor a = Centered(c, 0, 2, -2), b = Centered(c, 1, 3, -1);
   ToInt32(c, Product(c, "MatMul", {a, b}));
 }
 
 void ConvInteger(KernelContext& c) {
-  Tensor x = Centred(c, 0, 2, 0), w = Centred(c, 1, 3, 0);
+  Tensor x = Centered(c, 0, 2, 0), w = Centered(c, 1, 3, 0);
   ToInt32(c, Product(c, "Conv", {x, w}));
 }
 
 // Operands 6 and 7 are the scale and zero point of the result, 1 and 4 the
 // scales of the factors. Scales are multiplied in float, as in ONNX Runtime.
-void Requantise(KernelContext& c, const Tensor& sums, const PerIndex& a_scale,
+void Requantize(KernelContext& c, const Tensor& sums, const PerIndex& a_scale,
                 const PerIndex& b_scale) {
   DType to = Operand(c, 7).dtype();
   PerIndex scale(c, 6, sums.shape(), -1), zero(c, 7, sums.shape(), -1);
@@ -109,20 +109,20 @@ void Requantise(KernelContext& c, const Tensor& sums, const PerIndex& a_scale,
 }
 
 void QLinearMatMul(KernelContext& c) {
-  Tensor a = Centred(c, 0, 2, -2), b = Centred(c, 3, 5, -1);
+  Tensor a = Centered(c, 0, 2, -2), b = Centered(c, 3, 5, -1);
   Tensor sums = Product(c, "MatMul", {a, b});
   bool rows = a.rank() > 1;
-  Requantise(c, sums,
+  Requantize(c, sums,
              PerIndex(c, 1, sums.shape(), rows && b.rank() > 1 ? -2 : -1),
              PerIndex(c, 4, sums.shape(), -1));
 }
 
 void QLinearConv(KernelContext& c) {
-  Tensor x = Centred(c, 0, 2, 0), w = Centred(c, 3, 5, 0);
+  Tensor x = Centered(c, 0, 2, 0), w = Centered(c, 3, 5, 0);
   std::vector<Tensor> operands = {x, w};
   if (c.HasIn(8)) operands.push_back(ConvertTo(c.In(8), DType::kDouble));
   Tensor sums = Product(c, "Conv", std::move(operands));
-  Requantise(c, sums, PerIndex(c, 1, sums.shape(), 0),
+  Requantize(c, sums, PerIndex(c, 1, sums.shape(), 0),
              PerIndex(c, 4, sums.shape(), 1));
 }
 

@@ -221,15 +221,15 @@ void RMSNormalization(KernelContext& ctx) {
 
 // One row of either gradient. With h = (x - mean) inv_std and dh = dy scale:
 //   dx = inv_std (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
-// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentred false). With kAdd,
-// dx also includes `more`, the gradient that x's other readers send back.
-template <bool kCentred, bool kAdd, typename T>
+// RMSNorm has mean 0, and no mean(dh) and no dbias (kCentered false). With
+// kAdd, dx also includes `more`, the gradient that x's other readers send back.
+template <bool kCentered, bool kAdd, typename T>
 void GradientRow(const T* dy, const T* x, const T* scale, double mean,
                  double inv_std, const T* more, T* dx, double* dscale,
                  double* dbias, int64_t n) {
   double count = static_cast<double>(n);
   double dh_mean = 0;
-  if constexpr (kCentred) {
+  if constexpr (kCentered) {
     dh_mean = LaneSum(n,
                       [=](int64_t i) {
                         return static_cast<double>(dy[i]) *
@@ -249,7 +249,7 @@ void GradientRow(const T* dy, const T* x, const T* scale, double mean,
     double g = dy[i];
     double h = (x[i] - mean) * inv_std;
     dscale[i] += g * h;
-    if constexpr (kCentred) dbias[i] += g;
+    if constexpr (kCentered) dbias[i] += g;
     T own = static_cast<T>((g * scale[i] - dh_mean - h * dhh_mean) * inv_std);
     dx[i] = kAdd ? own + more[i] : own;
   }
@@ -294,11 +294,11 @@ void AddUp(GradientOperands& o, int which, Tensor& out) {
 
 // Both gradients. statistics(r, x, n) gives the mean and the inverse standard
 // deviation of row r, the elements x[0 … n).
-template <bool kCentred, bool kAdd, typename Statistics>
+template <bool kCentered, bool kAdd, typename Statistics>
 void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
   DType dtype = o.x.dtype();
   Tensor dscale = Result(ctx, 1, dtype, o.rows.tail), dbias;
-  if (kCentred) dbias = Result(ctx, 2, dtype, o.rows.tail);
+  if (kCentered) dbias = Result(ctx, 2, dtype, o.rows.tail);
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     int64_t n = o.rows.n;
     AmaxMeter meter(ctx, 0);
@@ -314,14 +314,14 @@ void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
         double* db = o.Partial(1, r / kRowsPerSum);
         OnBestIsa([=] {
           auto [mean, inv_std] = statistics(r, x, n);
-          GradientRow<kCentred, kAdd>(dy, x, scale, mean, inv_std, more, dx, ds,
-                                      db, n);
+          GradientRow<kCentered, kAdd>(dy, x, scale, mean, inv_std, more, dx,
+                                       ds, db, n);
         });
         part.Add(dx, n);
       }
     });
     AddUp<T>(o, 0, dscale);
-    if (kCentred) AddUp<T>(o, 1, dbias);
+    if (kCentered) AddUp<T>(o, 1, dbias);
   });
 }
 

@@ -149,7 +149,7 @@ void DequantizeLinear(KernelContext& c) {
   if (zero_points) zeros = Floats(*zero_points);
   Tensor result = Tensor::Allocate(DType::kFloat, x.shape());
   float* out = result.data<float>();
-  auto dequantise = [&](const auto* codes) {
+  auto dequantize = [&](const auto* codes) {
     ForEachElement(grid, [&](int64_t e, int64_t s) {
       auto k = static_cast<size_t>(s);
       // Also exact for 32-bit codes, which have no zero point.
@@ -160,13 +160,13 @@ void DequantizeLinear(KernelContext& c) {
   };
   if (IsFloat8(x.dtype())) {
     Tensor decoded = ConvertTo(x, DType::kFloat);
-    dequantise(decoded.data<float>());
+    dequantize(decoded.data<float>());
   } else {
     Check(IsByteOrShort(x.dtype()) || x.dtype() == DType::kInt32, "[",
           c.Where(), "] expected codes of 8, 16 or 32 bits, got ",
           Name(x.dtype()));
     DispatchNumeric(x.dtype(), c.Where(),
-                    [&]<typename T>() { dequantise(x.data<T>()); });
+                    [&]<typename T>() { dequantize(x.data<T>()); });
   }
   auto to = static_cast<DType>(c.Int("output_dtype", 0));
   if (to == DType::kUndefined) to = c.In(1).dtype();

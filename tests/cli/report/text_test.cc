@@ -107,15 +107,15 @@ TEST(PrintableTest, EscapesWhatATerminalWouldObey) {
   EXPECT_LT(Printable(std::string(1 << 20, 'x')).size(), 5000u);
 }
 
-TEST(GeneraliseTest, NamesTheAxesOfASize) {
+TEST(GeneralizeTest, NamesTheAxesOfASize) {
   std::map<std::string, int64_t> a = {{"batch", 2}, {"seq", 4}};
   std::map<std::string, int64_t> b = {{"batch", 3}, {"seq", 5}};
-  EXPECT_EQ(Generalise(64, 64, a, b).value, 64);
-  EXPECT_EQ(Generalise(2, 3, a, b).text, "batch");
-  EXPECT_EQ(Generalise(8, 15, a, b).text, "batch·seq");
-  EXPECT_EQ(Generalise(24, 45, a, b).text, "3·batch·seq");
-  EXPECT_EQ(Generalise(5, 6, a, b).text, "?");
-  EXPECT_EQ(Generalise(2, 3, a, b).value, -1);
+  EXPECT_EQ(Generalize(64, 64, a, b).value, 64);
+  EXPECT_EQ(Generalize(2, 3, a, b).text, "batch");
+  EXPECT_EQ(Generalize(8, 15, a, b).text, "batch·seq");
+  EXPECT_EQ(Generalize(24, 45, a, b).text, "3·batch·seq");
+  EXPECT_EQ(Generalize(5, 6, a, b).text, "?");
+  EXPECT_EQ(Generalize(2, 3, a, b).value, -1);
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ SpeedTable Measured(double quantize) {
   return table;
 }
 
-TEST(AutoFilter, MeasuredCountsProductsAndQuantising) {
+TEST(AutoFilter, MeasuredCountsProductsAndQuantizing) {
   auto speedup = [](const char* recipe, double quantize, int64_t m) {
     Prediction p =
         PredictLayer(Measured(quantize), ParseRecipe(recipe), m, 100, 200);

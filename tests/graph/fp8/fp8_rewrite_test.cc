@@ -91,9 +91,9 @@ std::vector<std::string> Keys(const Fp8Plan& plan) {
 }
 
 // The slot whose scale the node of a tensor gathers.
-int64_t SlotRead(const Graph& graph, const std::string& quantised) {
+int64_t SlotRead(const Graph& graph, const std::string& quantized) {
   for (const Node& node : graph.nodes()) {
-    if (!node.IsOurs("QuantizeWith") || node.in(0)->name != quantised) continue;
+    if (!node.IsOurs("QuantizeWith") || node.in(0)->name != quantized) continue;
     return IntAt(node.in(1)->producer->in(1)->data, 0);
   }
   return -1;
@@ -262,7 +262,7 @@ TEST(Fp8Rewrite, RoundingGoesIntoTheNode) {
 }
 
 // The second copies of x and of the gradient come from the first ones.
-TEST(Fp8Rewrite, RequantisingReadsTheFirstCopy) {
+TEST(Fp8Rewrite, RequantizingReadsTheFirstCopy) {
   auto graph = StepBy("rowwise,tr:requantize");
   std::vector<std::string> from;
   for (const Node& node : graph->nodes()) {

@@ -11,9 +11,9 @@
 namespace onnx_fp8 {
 namespace {
 
-std::string Normalised(const std::string& text) {
+std::string Normalized(const std::string& text) {
   auto graph = ParseGraph(text);
-  NormaliseLinear(*graph);
+  NormalizeLinear(*graph);
   graph->Sort();
   RemoveDeadCode(*graph);
   Verify(*graph);
@@ -21,8 +21,8 @@ std::string Normalised(const std::string& text) {
   return after.substr(after.find('\n') + 1);
 }
 
-TEST(NormaliseLinear, AWeightOnTheRight) {
-  EXPECT_EQ(Normalised(R"(
+TEST(NormalizeLinear, AWeightOnTheRight) {
+  EXPECT_EQ(Normalized(R"(
 input x: float[2,5,3]
 param w: float[4,3]
 param v: float[3,4]
@@ -50,8 +50,8 @@ output z
 )");
 }
 
-TEST(NormaliseLinear, AWeightOnTheLeft) {
-  EXPECT_EQ(Normalised(R"(
+TEST(NormalizeLinear, AWeightOnTheLeft) {
+  EXPECT_EQ(Normalized(R"(
 input x: float[2,3,5]
 input u: float[3,5]
 param w: float[4,3]
@@ -88,8 +88,8 @@ output t
 }
 
 // Another node reads the sum without the bias too.
-TEST(NormaliseLinear, TakesABiasFromItsOnlyReader) {
-  EXPECT_EQ(Normalised(R"(
+TEST(NormalizeLinear, TakesABiasFromItsOnlyReader) {
+  EXPECT_EQ(Normalized(R"(
 input x: float[2,3]
 param w: float[3,4]
 param b: float[4]
@@ -110,8 +110,8 @@ output z
 )");
 }
 
-TEST(NormaliseLinear, TransposesBecomeFlags) {
-  EXPECT_EQ(Normalised(R"(
+TEST(NormalizeLinear, TransposesBecomeFlags) {
+  EXPECT_EQ(Normalized(R"(
 input x: float[2,3]
 param w: float[4,3]
 wt: float[3,4] = Transpose<perm=[1,0]>(w)

@@ -150,7 +150,7 @@ TEST(TrainedParametersRule, RotaryTablesAreNoWeights) {
 }
 
 TEST(TrainedParametersRule, SinusoidalEncodingsAreNoWeights) {
-  auto neighbours = [](int r, int c) {
+  auto neighbors = [](int r, int c) {
     double angle = Angle(r + 1, c / 2);
     return c % 2 == 0 ? std::sin(angle) : std::cos(angle);
   };
@@ -158,7 +158,7 @@ TEST(TrainedParametersRule, SinusoidalEncodingsAreNoWeights) {
     double angle = Angle(r + 1, c % 3);
     return c < 3 ? std::sin(angle) : std::cos(angle);
   };
-  EXPECT_EQ(TrainedOf({{"p", Table(neighbours)}}), Names{});
+  EXPECT_EQ(TrainedOf({{"p", Table(neighbors)}}), Names{});
   EXPECT_EQ(TrainedOf({{"p", Table(halves)}}), Names{});
 }
 
@@ -338,8 +338,8 @@ const range: float[] = {255}
 const w: float[4,3,2,2]
 const b: float[4]
 x: float[1,3,8,8] = Cast<to=1>(image)
-centred: float[1,3,8,8] = Sub(x, mean)
-scaled: float[1,3,8,8] = Div(centred, range)
+centered: float[1,3,8,8] = Sub(x, mean)
+scaled: float[1,3,8,8] = Div(centered, range)
 y: float[1,4,7,7] = Conv(scaled, w, b)
 output y
 )"),

@@ -155,7 +155,7 @@ void ForCases(Fn fn) {
   }
 }
 
-TEST(ScaledMatMulBlock, IsCloseToTheProductOfTheDequantisedOperands) {
+TEST(ScaledMatMulBlock, IsCloseToTheProductOfTheDequantizedOperands) {
   ForCases([](const Quantized& a, const Quantized& b, bool ta, bool tb,
               const Tensor& bias) {
     ExpectClose(Product(a, b, ta, tb, bias), a, b, ta, tb, bias);

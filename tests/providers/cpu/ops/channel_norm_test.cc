@@ -162,7 +162,7 @@ TEST(MeanVarianceNorm, OverAnyAxes) {
                Error);
 }
 
-TEST(Lrn, SumsOverNeighbouringChannels) {
+TEST(Lrn, SumsOverNeighboringChannels) {
   Tensor x = Random({2, 5, 3}, 1);
   for (int64_t size : {1, 2, 3, 20}) {
     Tensor y = RunNode(

@@ -27,14 +27,14 @@ struct Reference {
   Tensor y, mean, inv_std;
 };
 Reference LayerNorm(const Tensor& x, int64_t n, const Tensor& scale,
-                    const Tensor& bias, double epsilon, bool centred) {
+                    const Tensor& bias, double epsilon, bool centered) {
   int64_t rows = x.size() / n;
   Reference r{x.Clone(), Tensor::Allocate(DType::kDouble, {rows}),
               Tensor::Allocate(DType::kDouble, {rows})};
   for (int64_t row = 0; row < rows; ++row) {
     const double* in = x.data<double>() + row * n;
     double mean = 0, variance = 0;
-    for (int64_t i = 0; i < n && centred; ++i) {
+    for (int64_t i = 0; i < n && centered; ++i) {
       mean += in[i] / static_cast<double>(n);
     }
     for (int64_t i = 0; i < n; ++i) {
@@ -148,12 +148,12 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     Tensor scale = Random(tail, 3), bias = Random(tail, 4);
     int64_t n = scale.size();
     Attributes at = {{"axis", int64_t{1}}, {"epsilon", kEpsilon}};
-    for (bool centred : {true, false}) {
+    for (bool centered : {true, false}) {
       auto loss = [&] {
-        return Dot(dy, LayerNorm(x, n, scale, bias, kEpsilon, centred).y);
+        return Dot(dy, LayerNorm(x, n, scale, bias, kEpsilon, centered).y);
       };
       std::vector<Tensor> d;
-      if (centred) {
+      if (centered) {
         Reference r = LayerNorm(x, n, scale, bias, kEpsilon, true);
         Shape statistics(shape.size(), 1);
         statistics[0] = 67;

@@ -15,11 +15,11 @@ namespace onnx_fp8 {
 // Values of integer and bool inputs of one element, by name.
 using InputValues = std::map<std::string, int64_t>;
 
-struct SpecialiseReport {
+struct SpecializeReport {
   int64_t nodes_before = 0;  // subgraphs included
   int64_t nodes_after = 0;
   int64_t folded = 0;  // computed here, once, instead of in every step
-  double seconds = 0;  // that Specialise took
+  double seconds = 0;  // that Specialize took
   // The given values that the graph needed. The graph holds only for them, and
   // no longer has these inputs.
   InputValues values;
@@ -29,8 +29,8 @@ struct SpecialiseReport {
 };
 
 // Why parameters are unread, and a note for people ("" if there are none).
-std::string UnreadReason(const SpecialiseReport& report);
-std::string UnreadNote(const SpecialiseReport& report);
+std::string UnreadReason(const SpecializeReport& report);
+std::string UnreadNote(const SpecializeReport& report);
 
 // The graph for these input shapes (by input name, all sizes known). Every
 // value has a concrete shape, shape arithmetic and control flow are gone, and
@@ -52,17 +52,17 @@ std::string UnreadNote(const SpecialiseReport& report);
 // Errors: an input without shape or of another rank than the model's; a value
 // whose shape stays unknown, naming its node; a value that is needed and not
 // given, naming its input; a budget that is used up, naming node and budget.
-std::unique_ptr<Graph> Specialise(const Graph& graph,
+std::unique_ptr<Graph> Specialize(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
-                                  SpecialiseReport* report = nullptr,
+                                  SpecializeReport* report = nullptr,
                                   const InputValues& values = {},
                                   Spending* spending = nullptr);
 
 // An integer or bool of one element, of rank 0 or 1.
 bool MayBeKey(DType dtype, const Shape& shape);
 
-// The feeds that Specialise may take as values.
+// The feeds that Specialize may take as values.
 InputValues ValuesOf(const Graph& graph,
                      const std::map<std::string, Tensor>& feeds);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The walk behind Specialise; internal to specialise.cc, control_flow.cc and
+// The walk behind Specialize; internal to specialize.cc, control_flow.cc and
 // sequences.cc.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "graph/evaluator.h"
 #include "graph/graph.h"
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 
 namespace onnx_fp8 {
 
@@ -40,10 +40,10 @@ class NeedsValues : public Error {
   const std::set<std::string> inputs;
 };
 
-class Specialiser {
+class Specializer {
  public:
   // `values` are those of the inputs that become constants.
-  Specialiser(Graph& out, const Evaluator& evaluator, const InputValues& values,
+  Specializer(Graph& out, const Evaluator& evaluator, const InputValues& values,
               Spending& spending)
       : out_(out),
         evaluator_(evaluator),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
 #include "graph/onnx/check_sizes.h"
-#include "graph/passes/specialiser.h"
+#include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -87,11 +87,11 @@ bool IsNoDropout(const std::vector<Value*>& in) {
 
 }  // namespace
 
-Value* Specialiser::Constant(Tensor data, const std::string& hint) {
+Value* Specializer::Constant(Tensor data, const std::string& hint) {
   return out_.AddInitializer(out_.FreshName(hint), std::move(data));
 }
 
-Entry Specialiser::Lookup(Scope& scope, const Value* value) {
+Entry Specializer::Lookup(Scope& scope, const Value* value) {
   auto it = scope.entries.find(value);
   if (it != scope.entries.end()) {
     const Entry& entry = it->second;
@@ -116,15 +116,15 @@ Entry Specialiser::Lookup(Scope& scope, const Value* value) {
        "\" is read before it is computed");
 }
 
-void Specialiser::Walk(Scope& scope) {
+void Specializer::Walk(Scope& scope) {
   for (const Node& node : scope.graph->nodes()) Visit(scope, node);
 }
 
-void Specialiser::Bind(Scope& scope, const Value* old, Value* value) {
+void Specializer::Bind(Scope& scope, const Value* old, Value* value) {
   if (old) scope.entries[old] = Entry{value, {}, false};
 }
 
-bool Specialiser::Alias(Scope& scope, const Node& node,
+bool Specializer::Alias(Scope& scope, const Node& node,
                         const std::vector<Value*>& in) {
   Value* x = in.empty() ? nullptr : in[0];
   if (!x) return false;
@@ -141,7 +141,7 @@ bool Specialiser::Alias(Scope& scope, const Node& node,
   return same;
 }
 
-Value* Specialiser::TensorAt(Scope& scope, const Node& node, size_t i) {
+Value* Specializer::TensorAt(Scope& scope, const Node& node, size_t i) {
   Check(node.in(i) != nullptr, "[", node.Where(), "] expected input ", i,
         ", got none");
   Entry entry = Lookup(scope, node.in(i));
@@ -152,7 +152,7 @@ Value* Specialiser::TensorAt(Scope& scope, const Node& node, size_t i) {
   return entry.value;
 }
 
-void Specialiser::Visit(Scope& scope, const Node& node) {
+void Specializer::Visit(Scope& scope, const Node& node) {
   spending_.Take(&Budgets::visits, 1, node);
   if (VisitControlFlow(scope, node) || VisitSequence(scope, node)) return;
   std::vector<Value*> in;
@@ -175,7 +175,7 @@ void Specialiser::Visit(Scope& scope, const Node& node) {
   spending_.Take(&Budgets::nodes, 1, *copy);
 }
 
-Node* Specialiser::Copy(const Node& node, const std::vector<Value*>& in) {
+Node* Specializer::Copy(const Node& node, const std::vector<Value*>& in) {
   std::vector<std::string> names;
   for (const Value* value : node.outputs()) {
     names.push_back(value ? out_.FreshName(value->name) : "");
@@ -191,7 +191,7 @@ Node* Specialiser::Copy(const Node& node, const std::vector<Value*>& in) {
   return copy;
 }
 
-Value* Specialiser::FoldShape(const Node& node, const Value& x) {
+Value* Specializer::FoldShape(const Node& node, const Value& x) {
   ++folded_;
   const Shape& shape = *x.shape;
   if (node.Is("Size")) {
@@ -210,7 +210,7 @@ Value* Specialiser::FoldShape(const Node& node, const Value& x) {
 
 // Computes `copy`, the new graph's copy of the node, if all its operands are
 // constants. False if it must stay: random, no kernel, too large, too costly.
-bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
+bool Specializer::Fold(Scope& scope, const Node& node, Node* copy) {
   if (IsRandom(*copy) || !evaluator_.CanEvaluate(*copy)) return false;
   std::vector<Tensor> inputs;
   for (const Value* value : copy->inputs()) {
@@ -250,7 +250,7 @@ bool Specialiser::Fold(Scope& scope, const Node& node, Node* copy) {
   return true;
 }
 
-void Specialiser::RequireShapes(const Node& node) const {
+void Specializer::RequireShapes(const Node& node) const {
   bool open = std::ranges::any_of(node.outputs(), [](const Value* value) {
     return value && !value->concrete();
   });
@@ -268,7 +268,7 @@ void Specialiser::RequireShapes(const Node& node) const {
   CheckSizes(node, node.outputs());
 }
 
-Graph& Specialiser::Run(const Graph& graph,
+Graph& Specializer::Run(const Graph& graph,
                         const std::map<std::string, Shape>& shapes) {
   out_.name = graph.name;
   out_.file = graph.file;
@@ -302,7 +302,7 @@ Graph& Specialiser::Run(const Graph& graph,
   return out_;
 }
 
-void Specialiser::AddOutput(Scope& scope, const Value* output) {
+void Specializer::AddOutput(Scope& scope, const Value* output) {
   Entry entry = Lookup(scope, output);
   Check(!entry.is_sequence, "[", scope.graph->file, "] graph output \"",
         output->name, "\" is a sequence; expected a tensor");
@@ -322,7 +322,7 @@ void Specialiser::AddOutput(Scope& scope, const Value* output) {
   out_.outputs.push_back(value);
 }
 
-std::string UnreadReason(const SpecialiseReport& report) {
+std::string UnreadReason(const SpecializeReport& report) {
   std::string where;
   for (const auto& [name, value] : report.values) {
     where += Concat(where.empty() ? " where " : ", ", name, "=", value);
@@ -331,16 +331,16 @@ std::string UnreadReason(const SpecialiseReport& report) {
          (where.empty() ? " at these shapes" : where);
 }
 
-std::string UnreadNote(const SpecialiseReport& report) {
+std::string UnreadNote(const SpecializeReport& report) {
   if (report.unread.empty()) return "";
   return Concat(report.unread.size(), " of the parameters (", report.unread[0],
                 " is one) are not trained: they are ", UnreadReason(report));
 }
 
-std::unique_ptr<Graph> Specialise(const Graph& graph,
+std::unique_ptr<Graph> Specialize(const Graph& graph,
                                   const std::map<std::string, Shape>& shapes,
                                   const Evaluator& evaluator,
-                                  SpecialiseReport* report,
+                                  SpecializeReport* report,
                                   const InputValues& values,
                                   Spending* spending) {
   auto begin = std::chrono::steady_clock::now();
@@ -348,10 +348,10 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
   InputValues needed;
   for (;;) {
     auto out = std::make_unique<Graph>();
-    Specialiser specialiser(*out, evaluator, needed,
+    Specializer specializer(*out, evaluator, needed,
                             spending ? *spending : own);
     try {
-      specialiser.Run(graph, shapes);
+      specializer.Run(graph, shapes);
     } catch (const NeedsValues& error) {
       for (const std::string& name : error.inputs) {
         auto it = values.find(name);
@@ -363,7 +363,7 @@ std::unique_ptr<Graph> Specialise(const Graph& graph,
     if (report) {
       report->nodes_before = CountNodes(graph);
       report->nodes_after = static_cast<int64_t>(out->nodes().size());
-      report->folded = specialiser.folded();
+      report->folded = specializer.folded();
       std::chrono::duration<double> time =
           std::chrono::steady_clock::now() - begin;
       report->seconds = time.count();

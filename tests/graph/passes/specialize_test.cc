@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/passes/specialise.h"
+#include "graph/passes/specialize.h"
 
 #include "base/check.h"
 #include "data/safetensors.h"
@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 namespace {
 
-class SpecialiseCorpus : public testing::TestWithParam<CorpusFile> {};
+class SpecializeCorpus : public testing::TestWithParam<CorpusFile> {};
 
 // The shapes of the reference's feeds, by graph input.
 std::map<std::string, Shape> FedShapes(const CorpusFile& file,
@@ -30,13 +30,13 @@ std::map<std::string, Shape> FedShapes(const CorpusFile& file,
   return shapes;
 }
 
-TEST_P(SpecialiseCorpus, EveryValueHasAConcreteShape) {
+TEST_P(SpecializeCorpus, EveryValueHasAConcreteShape) {
   auto graph = ReadModel(GetParam().model());
   MarkParameters(*graph);
   auto evaluator = MakeCpuEvaluator();
-  SpecialiseReport report;
+  SpecializeReport report;
   auto special =
-      Specialise(*graph, FedShapes(GetParam(), *graph), *evaluator, &report);
+      Specialize(*graph, FedShapes(GetParam(), *graph), *evaluator, &report);
   for (const Value* value : special->Values()) {
     EXPECT_TRUE(value->concrete()) << value->name;
     EXPECT_NE(value->dtype, DType::kUndefined) << value->name;
@@ -48,7 +48,7 @@ TEST_P(SpecialiseCorpus, EveryValueHasAConcreteShape) {
   EXPECT_LE(report.nodes_after, report.nodes_before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Corpus, SpecialiseCorpus,
+INSTANTIATE_TEST_SUITE_P(Corpus, SpecializeCorpus,
                          testing::ValuesIn(WithVariants({"d18", "d20", "d23",
                                                          "l17", "l17e", "d18x",
                                                          "f17"})),
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Corpus, SpecialiseCorpus,
 std::unique_ptr<Graph> Special(const Graph& graph) {
   std::map<std::string, Shape> shapes;
   for (const Value* input : graph.inputs) shapes[input->name] = *input->shape;
-  auto special = Specialise(graph, shapes, *MakeCpuEvaluator());
+  auto special = Specialize(graph, shapes, *MakeCpuEvaluator());
   Verify(*special);
   return special;
 }
@@ -68,7 +68,7 @@ std::string SpecialText(const std::string& text) {
   return after.substr(after.find('\n') + 1);
 }
 
-TEST(Specialise, ShapeArithmeticIsComputed) {
+TEST(Specialize, ShapeArithmeticIsComputed) {
   EXPECT_EQ(SpecialText(R"(
 input x: float[2,3,4]
 const minus: int64[1] = {-7}
@@ -101,7 +101,7 @@ output m
 }
 
 // Constants are folded; values that are trained, drawn or fed are not.
-TEST(Specialise, KeepsWhatDiffersFromStepToStep) {
+TEST(Specialize, KeepsWhatDiffersFromStepToStep) {
   EXPECT_EQ(SpecialText(R"(
 const c: float[2] = {1,2}
 param w: float[2]
@@ -133,7 +133,7 @@ std::shared_ptr<Graph> BodyOf(const std::string& text) {
   return std::shared_ptr<Graph>(ParseGraph(text));
 }
 
-TEST(Specialise, TakesTheBranchThatTheConditionSays) {
+TEST(Specialize, TakesTheBranchThatTheConditionSays) {
   for (bool condition : {false, true}) {
     auto graph = ParseGraph("input x: float[2]");
     Value* known = graph->AddInitializer("c", Tensor::Scalar(condition));
@@ -148,7 +148,7 @@ TEST(Specialise, TakesTheBranchThatTheConditionSays) {
   }
 }
 
-TEST(Specialise, UnrollsALoopAsOftenAsItSays) {
+TEST(Specialize, UnrollsALoopAsOftenAsItSays) {
   auto graph = ParseGraph("input x: float[2]");
   auto body = BodyOf(R"(
 input i: int64[]
@@ -184,7 +184,7 @@ std::vector<int64_t> RowsOfScan(int64_t direction) {
   return rows;
 }
 
-TEST(Specialise, ScansInBothDirections) {
+TEST(Specialize, ScansInBothDirections) {
   EXPECT_EQ(RowsOfScan(0), (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(RowsOfScan(1), (std::vector<int64_t>{2, 1, 0}));
 }
@@ -203,18 +203,18 @@ std::unique_ptr<Graph> BranchesByRate(const std::string& condition) {
 }
 
 std::unique_ptr<Graph> SpecialFor(const Graph& graph, const InputValues& values,
-                                  SpecialiseReport* report) {
+                                  SpecializeReport* report) {
   std::map<std::string, Shape> shapes;
   for (const Value* input : graph.inputs) shapes[input->name] = *input->shape;
-  auto special = Specialise(graph, shapes, *MakeCpuEvaluator(), report, values);
+  auto special = Specialize(graph, shapes, *MakeCpuEvaluator(), report, values);
   Verify(*special);
   return special;
 }
 
-TEST(SpecialiseValues, DecideABranch) {
+TEST(SpecializeValues, DecideABranch) {
   auto graph = BranchesByRate("c: bool[] = Equal(sr, rate)\n");
   for (int64_t rate : {8000, 16000}) {
-    SpecialiseReport report;
+    SpecializeReport report;
     InputValues values = {{"sr", rate}, {"other", 1}};
     auto special = SpecialFor(*graph, values, &report);
     ASSERT_EQ(special->nodes().size(), 1u);
@@ -235,21 +235,21 @@ TEST(SpecialiseValues, DecideABranch) {
   }
 }
 
-TEST(SpecialiseValues, AreNotTakenWhereDataDecide) {
+TEST(SpecializeValues, AreNotTakenWhereDataDecide) {
   auto graph = BranchesByRate(R"(
 axes: int64[1] = Shape(x)
 zero: float[] = Cast<to=1>(sr)
 m: float[] = ReduceMax<keepdims=0>(x)
 c: bool[] = Greater(m, zero)
 )");
-  SpecialiseReport report;
+  SpecializeReport report;
   auto special = SpecialFor(*graph, {{"sr", 16000}}, &report);
   EXPECT_TRUE(report.values.empty());
   EXPECT_EQ(special->inputs.size(), 2u);
   EXPECT_EQ(special->outputs[0]->producer->op, "Where");
 }
 
-TEST(SpecialiseValues, DecideSizesAndTripCounts) {
+TEST(SpecializeValues, DecideSizesAndTripCounts) {
   auto graph = ParseGraph(R"(
 input x: float[6]
 input n: int64[1]
@@ -261,7 +261,7 @@ scaled: float[] = Mul(part, f)
 output scaled
 )");
   for (int64_t n : {2, 5}) {
-    SpecialiseReport report;
+    SpecializeReport report;
     auto special = SpecialFor(*graph, {{"n", n}, {"factor", 3}}, &report);
     EXPECT_EQ(*special->outputs[0]->shape, Shape{n});
     EXPECT_EQ(report.values, (InputValues{{"n", n}}));
@@ -281,11 +281,11 @@ output next
       loop->AddNode("Loop", {loop->Find("n"), nullptr, loop->Find("x")}, {"y"},
                     {{"body", body}});
   loop->outputs = {node->out(0)};
-  SpecialiseReport report;
+  SpecializeReport report;
   EXPECT_EQ(SpecialFor(*loop, {{"n", 4}}, &report)->nodes().size(), 4u);
 }
 
-TEST(SpecialiseValues, AreThoseOfOneIntegerOrBool) {
+TEST(SpecializeValues, AreThoseOfOneIntegerOrBool) {
   auto graph = ParseGraph(R"(
 input a: int64[]
 input b: bool[1]
