@@ -15,10 +15,7 @@
 #include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
-#include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/math/isa.h"
 #include "training/loss.h"
-#include "training/make_provider.h"
 #include "training/static_scales.h"
 
 namespace onnx_fp8 {
@@ -80,11 +77,9 @@ void MachineFlags::AddTo(Flags& flags) {
       "--threads", &threads, 1,
       "threads (default: the CPUs that the affinity mask and cgroup quotas "
       "leave)");
-  std::vector<std::string> names = {"auto"};
-  for (Isa known : AllIsas()) names.push_back(Name(known));
-  flags.Choice("--isa", &isa, names,
+  flags.Choice("--isa", &cpu.isa, CpuIsaNames(),
                "instruction set (default: auto, the best of this machine)");
-  flags.Choice("--accumulate", &accumulate, {"float32", "hopper"},
+  flags.Choice("--accumulate", &cpu.accumulate, {"float32", "hopper"},
                "sums of FP8 products: float32, or as a Hopper GPU rounds them, "
                "which is slow (default: float32)");
 }
@@ -94,10 +89,8 @@ void MachineFlags::Apply() const {
     throw UsageError(Concat("--threads: expected at most 1024, got ", threads));
   }
   SetNumThreads(threads > 0 ? static_cast<int>(threads) : AvailableCpus());
-  SetAccumulation(accumulate == "hopper" ? Accumulation::kHopper
-                                         : Accumulation::kFloat);
   try {
-    ForceIsa(isa);
+    onnx_fp8::Apply(cpu);
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
@@ -330,10 +323,14 @@ void AddDumpPasses(Flags& flags, std::string* folder) {
              "write each graph as text after each pass to this folder");
 }
 
+void AddProvider(Flags& flags, std::string* provider) {
+  std::vector<std::string> names = ProviderNames();
+  flags.Choice("--provider", provider, names,
+               "where the nodes run (default: " + names[0] + ")");
+}
+
 void AddEngineFlags(Flags& flags, SessionOptions* options) {
-  std::vector<std::string> providers = ProviderNames();
-  flags.Choice("--provider", &options->provider, providers,
-               "where the steps run (default: " + providers[0] + ")");
+  AddProvider(flags, &options->provider);
   flags.File("--profile", &options->profile,
              "write a Chrome trace of all nodes");
   AddDumpPasses(flags, &options->dump_passes);

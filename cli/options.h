@@ -17,14 +17,14 @@
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/schedule.h"
 #include "onnx_fp8/session.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 
 // --threads, --isa, --accumulate; every command has them.
 struct MachineFlags {
   int64_t threads = 0;  // 0: AvailableCpus()
-  std::string isa = "auto";
-  std::string accumulate = "float32";
+  CpuSettings cpu;
 
   void AddTo(Flags& flags);
   // Errors: UsageError for an instruction set that this machine lacks.
@@ -96,6 +96,8 @@ struct OptimizerFlags {
   // Errors: UsageError.
   OptimizerSpec Make(const Flags& flags) const;
 };
+
+void AddProvider(Flags& flags, std::string* provider);
 
 // --dump-passes of the commands that build graphs.
 void AddDumpPasses(Flags& flags, std::string* folder);

@@ -3,6 +3,8 @@
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
+#include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/math/isa.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -29,6 +31,21 @@ std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name) {
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
   Fail("[provider ", name, "] expected a provider of this build: ", known);
+}
+
+std::vector<std::string> CpuIsaNames() {
+  std::vector<std::string> names = {"auto"};
+  for (Isa known : AllIsas()) names.push_back(Name(known));
+  return names;
+}
+
+void Apply(const CpuSettings& settings) {
+  bool hopper = settings.accumulate == "hopper";
+  Check(hopper || settings.accumulate == "float32",
+        "accumulate: expected float32 or hopper, got \"", settings.accumulate,
+        "\"");
+  ForceIsa(settings.isa);
+  SetAccumulation(hopper ? Accumulation::kHopper : Accumulation::kFloat);
 }
 
 std::unique_ptr<Evaluator> MakeEvaluator() { return MakeCpuEvaluator(); }

@@ -20,6 +20,22 @@ std::vector<std::string> ProviderNames();
 // that it has.
 std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name);
 
+// Settings of the CPU's kernels. They hold for the whole process, because these
+// kernels compute constants whichever provider runs the plan.
+struct CpuSettings {
+  std::string isa = "auto";            // one of CpuIsaNames()
+  std::string accumulate = "float32";  // sums of FP8 products; or "hopper": as
+                                       // a Hopper GPU rounds them, slowly
+};
+
+// "auto", which is the best one of this machine, and all instruction sets that
+// this program knows.
+std::vector<std::string> CpuIsaNames();
+
+// REQUIRES: nothing is being computed. Errors: an unknown name; this machine
+// lacks the instruction set.
+void Apply(const CpuSettings& settings);
+
 // Computes constants while a graph is built. It runs on the host, whichever
 // provider runs the plan.
 std::unique_ptr<Evaluator> MakeEvaluator();

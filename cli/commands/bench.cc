@@ -18,10 +18,7 @@
 #include "onnx_fp8/float8.h"
 #include "onnx_fp8/speed_table.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/gemm/peak.h"
-#include "providers/cpu/math/isa.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -87,6 +84,7 @@ std::vector<double> Times(const Run& run, double seconds) {
   return times;
 }
 
+// The product alone, without the node's allocations: the CPU's GEMM.
 Timing Measure(const Product& product, DType dtype, double seconds) {
   auto [m, k, n, layout] = product;
   bool ta = layout[0] == 'T', tb = layout[1] == 'T';
@@ -120,19 +118,21 @@ void BenchGemm(const BenchFlags& flags) {
   for (const std::string& shape : flags.shapes) {
     products.push_back(ParseProduct(shape));
   }
-  nlohmann::ordered_json report = {{"isa", Name(ActiveIsa())},
-                                   {"gemm", GemmBackend()},
+  std::unique_ptr<ExecutionProvider> provider = MakeProvider("cpu");
+  ProviderInfo info = provider->Describe();
+  MachinePeaks peaks = provider->MeasurePeaks();
+  nlohmann::ordered_json report = {{"isa", info.isa},
+                                   {"gemm", info.gemm},
                                    {"threads", NumThreads()},
                                    {"peak", nlohmann::ordered_json::object()},
                                    {"products", nlohmann::json::array()}};
   for (const std::string& dtype : flags.dtypes) {
     bool fp8 = dtype == "fp8";
-    const GemmKernels& kernels = fp8 ? Bf16Kernels() : FloatKernels();
-    double peak = PeakFlops(kernels);
+    double peak = fp8 ? peaks.eight_bit_flops : peaks.flops;
     report["peak"][dtype] = InGiga(peak);
     if (!flags.json) {
-      std::printf("%s: %s kernels, %.0f GF/s on registers alone, threads: %d\n",
-                  dtype.c_str(), kernels.name, InGiga(peak), NumThreads());
+      std::printf("%s: %.0f GF/s on registers alone (%s), threads: %d\n",
+                  dtype.c_str(), InGiga(peak), info.gemm.c_str(), NumThreads());
     }
     for (const Product& p : products) {
       Timing timing =
@@ -181,7 +181,7 @@ double QuantizeSpeed(double seconds) {
                    {{"to", static_cast<int64_t>(DType::kE4M3)},
                     {"q_max", Float8Max(DType::kE4M3)}},
                    kDomain)[0];
-  auto evaluator = MakeCpuEvaluator();
+  auto evaluator = MakeEvaluator();
   std::vector<Tensor> inputs = {RandomMatrix(kSize, kSize, DType::kFloat, 1)};
   auto run = [&] { evaluator->Evaluate(*q->producer, inputs); };
   return static_cast<double>(kSize * kSize) / Times(run, seconds).front();
@@ -205,9 +205,9 @@ void SaveSpeeds(const BenchFlags& flags) {
     }
   }
   table.quantize = QuantizeSpeed(flags.seconds);
-  std::string machine =
-      Concat(Name(ActiveIsa()), ", ", GemmBackend(), ", ", NumThreads(),
-             NumThreads() == 1 ? " thread" : " threads");
+  ProviderInfo info = MakeProvider("cpu")->Describe();
+  std::string machine = Concat(info.isa, ", ", info.gemm, ", ", NumThreads(),
+                               NumThreads() == 1 ? " thread" : " threads");
   WriteFileAtomically(flags.save, SpeedTableJson(table, machine));
   std::cout << flags.save << ": speeds of " << table.fp8.values.size()
             << " products in fp32 and FP8, for --auto-filter\n";

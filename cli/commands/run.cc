@@ -23,7 +23,7 @@ namespace {
 struct RunFlags {
   std::string model, out;
   std::vector<std::string> data, expand;
-  std::string profile;
+  std::string profile, provider = ProviderNames().front();
   BudgetFlags budgets;
   MachineFlags machine;
 };
@@ -85,7 +85,7 @@ TensorMap Forward(const RunFlags& flags) {
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
   std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
-  std::unique_ptr<ExecutionProvider> provider = MakeProvider("cpu");
+  std::unique_ptr<ExecutionProvider> provider = MakeProvider(flags.provider);
   SpecializeReport report;
   Spending spending(budgets);
   std::shared_ptr<Graph> graph = Specialize(*model, shapes, *evaluator, &report,
@@ -99,6 +99,7 @@ TensorMap Forward(const RunFlags& flags) {
   if (!flags.profile.empty()) executor.set_profiler(&profiler);
   TensorMap state;
   TensorMap outputs = executor.Run(feeds, state);
+  for (auto& [name, tensor] : outputs) tensor = provider->ToHost(tensor);
   if (!flags.profile.empty()) profiler.WriteChromeTrace(flags.profile);
   return outputs;
 }
@@ -112,6 +113,7 @@ int Run(const Arguments& arguments) {
   flags.Files("--data", &values.data,
               ".npz, .npy or .safetensors: arrays named like the inputs");
   flags.File("-o,--out", &values.out, ".npz or .safetensors");
+  AddProvider(flags, &values.provider);
   flags.File("--profile", &values.profile, "write a Chrome trace");
   flags.List("--expand", &values.expand,
              "run these ops by their bodies in standard ONNX ops");

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/joined.h"
 #include "base/parallel.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
@@ -18,11 +19,13 @@ int Version(const Arguments& arguments) {
   flags.Example("onnx-fp8 version --json");
   if (!flags.Parse(arguments)) return 0;
   machine.Apply();
-  ProviderInfo cpu = MakeProvider("cpu")->Describe();
+  std::vector<std::string> providers = ProviderNames();
+  ProviderInfo host = MakeProvider(providers.front())->Describe();
   nlohmann::ordered_json info = {
       {"version", ONNX_FP8_VERSION},
-      {"isa", cpu.isa},
-      {"gemm", cpu.gemm},
+      {"isa", host.isa},
+      {"gemm", host.gemm},
+      {"providers", Joined(providers)},
       {"threads", NumThreads()},
       {"onnx", ONNX_FP8_ONNX_VERSION},
       {"protobuf", ONNX_FP8_PROTOBUF_VERSION},

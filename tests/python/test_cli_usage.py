@@ -30,7 +30,7 @@ def test_command_help_has_examples(command):
 def test_version_names_what_a_report_needs():
     info = json.loads(run("version", "--json", "--threads", "1").stdout)
     assert info["threads"] == 1
-    assert {"version", "isa", "gemm", "onnx", "protobuf"} <= info.keys()
+    assert {"version", "isa", "gemm", "providers", "onnx", "protobuf"} <= info.keys()
     text = run("--version").stdout
     assert info["version"] in text and info["gemm"] in text
 
