@@ -82,12 +82,12 @@ void DispatchWidth(DType dtype, const std::string& where, Fn fn) {
 
 // Runs `kernel` on float copies of float16 and bfloat16 operands and rounds
 // float results to what the graph says, or to the operands' dtype.
-void RunWidened(KernelContext& c, Kernel kernel);
+void RunWidened(KernelContext& ctx, Kernel kernel);
 
 // The kernel that accepts float16 and bfloat16 beside what kKernel accepts.
 template <Kernel kKernel>
-void Widened(KernelContext& c) {
-  RunWidened(c, kKernel);
+void Widened(KernelContext& ctx) {
+  RunWidened(ctx, kKernel);
 }
 
 }  // namespace onnx_fp8

@@ -113,29 +113,29 @@ std::vector<Tensor> OnHost(const std::vector<Tensor>& tensors) {
 
 // Replaces every kernel: puts the CPU's kernel into the queue. Errors: an
 // operand lies on the host that the kernel does not read there.
-void Launch(KernelContext& c) {
+void Launch(KernelContext& ctx) {
   std::vector<Tensor> inputs, outputs;
   const auto& on_host =
-      CpuKernels().Find(c.node().domain, c.node().op)->traits.host_inputs;
-  for (size_t i = 0; i < c.num_inputs(); ++i) {
-    inputs.push_back(c.HasIn(i) ? c.In(i) : Tensor());
-    if (!c.HasIn(i)) continue;
+      CpuKernels().Find(ctx.node().domain, ctx.node().op)->traits.host_inputs;
+  for (size_t i = 0; i < ctx.num_inputs(); ++i) {
+    inputs.push_back(ctx.HasIn(i) ? ctx.In(i) : Tensor());
+    if (!ctx.HasIn(i)) continue;
     bool wanted = std::ranges::find(on_host, i) != on_host.end();
-    Check(c.In(i).on_host() == wanted, "[", c.Where(), "] expected operand ", i,
-          wanted ? " on the host" : " on the device");
+    Check(ctx.In(i).on_host() == wanted, "[", ctx.Where(),
+          "] expected operand ", i, wanted ? " on the host" : " on the device");
   }
-  for (size_t i = 0; i < c.num_outputs(); ++i) {
-    outputs.push_back(c.HasOut(i) ? c.Out(i) : Tensor());
+  for (size_t i = 0; i < ctx.num_outputs(); ++i) {
+    outputs.push_back(ctx.HasOut(i) ? ctx.Out(i) : Tensor());
   }
-  std::vector<AmaxCell*> measured(c.measured().begin(), c.measured().end());
-  auto work = [&node = c.node(), draw = c.draw(), known = c.KnownAmax(), inputs,
-               outputs, measured] {
+  std::vector<AmaxCell*> measured(ctx.measured().begin(), ctx.measured().end());
+  auto work = [&node = ctx.node(), draw = ctx.draw(), known = ctx.KnownAmax(),
+               inputs, outputs, measured] {
     std::vector<Tensor> in = OnHost(inputs), out = OnHost(outputs);
     KernelContext context(node, in, out, draw);
     context.SetAmaxes(known, measured);
     CpuKernels().Find(node.domain, node.op)->kernel(context);
   };
-  static_cast<Engine*>(c.queue())->Put(std::move(work));
+  static_cast<Engine*>(ctx.queue())->Put(std::move(work));
 }
 
 KernelRegistry LaunchedKernels() {

@@ -280,7 +280,7 @@ TEST(Executor, KernelsMustFillThePlansMemory) {
   class Provider : public ExecutionProvider {
    public:
     Provider() {
-      kernels_.Add("Steal", [](KernelContext& c) { c.Out(0) = c.In(0); });
+      kernels_.Add("Steal", [](KernelContext& ctx) { ctx.Out(0) = ctx.In(0); });
     }
     std::string Name() const override { return "steal"; }
     const KernelRegistry& Kernels() const override { return kernels_; }

@@ -32,60 +32,61 @@ uint64_t Digest(const Tensor& t) {
   return digest;
 }
 
-void Hash(KernelContext& c) {
-  for (size_t o = 0; o < c.num_outputs(); ++o) {
-    if (!c.HasOut(o)) continue;
-    for (int64_t i = 0; i < c.Out(o).size(); ++i) {
+void Hash(KernelContext& ctx) {
+  for (size_t o = 0; o < ctx.num_outputs(); ++o) {
+    if (!ctx.HasOut(o)) continue;
+    for (int64_t i = 0; i < ctx.Out(o).size(); ++i) {
       uint64_t x = o + 1;
-      for (size_t in = 0; in < c.num_inputs(); ++in) {
-        if (c.HasIn(in)) x = RandomBits(x, Digest(c.In(in)));
+      for (size_t in = 0; in < ctx.num_inputs(); ++in) {
+        if (ctx.HasIn(in)) x = RandomBits(x, Digest(ctx.In(in)));
       }
-      Set(c.Out(o), i, RandomBits(x, static_cast<uint64_t>(i)));
+      Set(ctx.Out(o), i, RandomBits(x, static_cast<uint64_t>(i)));
     }
   }
 }
 
 // y[i] from element i of the operands of y's size and all elements of the
 // others. The others are read after each write of y.
-void Elementwise(KernelContext& c, const std::vector<size_t>& near, size_t o) {
-  Tensor& y = c.Out(o);
+void Elementwise(KernelContext& ctx, const std::vector<size_t>& near,
+                 size_t o) {
+  Tensor& y = ctx.Out(o);
   for (int64_t i = 0; i < y.size(); ++i) {
     uint64_t x = RandomBits(o, static_cast<uint64_t>(i));
-    for (size_t in = 0; in < c.num_inputs(); ++in) {
-      if (!c.HasIn(in)) continue;
+    for (size_t in = 0; in < ctx.num_inputs(); ++in) {
+      if (!ctx.HasIn(in)) continue;
       bool is_near = std::ranges::find(near, in) != near.end() &&
-                     c.In(in).size() == y.size();
-      x = RandomBits(x, is_near ? Get(c.In(in), i) : Digest(c.In(in)));
+                     ctx.In(in).size() == y.size();
+      x = RandomBits(x, is_near ? Get(ctx.In(in), i) : Digest(ctx.In(in)));
     }
     Set(y, i, x);
   }
 }
 
-void Near(KernelContext& c) { Elementwise(c, {0, 1}, 0); }
+void Near(KernelContext& ctx) { Elementwise(ctx, {0, 1}, 0); }
 
-void Update(KernelContext& c) {
+void Update(KernelContext& ctx) {
   // Both results need element i of p and of m.
-  Tensor p = c.In(0).Clone(), m = c.In(2).Clone();
+  Tensor p = ctx.In(0).Clone(), m = ctx.In(2).Clone();
   for (size_t o = 0; o < 2; ++o) {
-    if (!c.HasOut(o)) continue;
-    for (int64_t i = 0; i < c.Out(o).size(); ++i) {
+    if (!ctx.HasOut(o)) continue;
+    for (int64_t i = 0; i < ctx.Out(o).size(); ++i) {
       uint64_t x = RandomBits(Get(p, i), Get(m, i) + o);
-      Set(c.Out(o), i, RandomBits(x, Digest(c.In(1))));
+      Set(ctx.Out(o), i, RandomBits(x, Digest(ctx.In(1))));
     }
   }
 }
 
-void Twins(KernelContext& c) {
-  for (int64_t i = 0; i < c.In(0).size(); ++i) {
-    uint64_t x = Get(c.In(0), i);
-    for (size_t o = 0; o < 2; ++o) Set(c.Out(o), i, RandomBits(x, o));
+void Twins(KernelContext& ctx) {
+  for (int64_t i = 0; i < ctx.In(0).size(); ++i) {
+    uint64_t x = Get(ctx.In(0), i);
+    for (size_t o = 0; o < 2; ++o) Set(ctx.Out(o), i, RandomBits(x, o));
   }
 }
 
 void Throw(KernelContext&) { throw std::runtime_error("as asked"); }
 
-void Break(KernelContext& c) {
-  Set(c.Out(0), 0, ~Get(c.In(0), 0));
+void Break(KernelContext& ctx) {
+  Set(ctx.Out(0), 0, ~Get(ctx.In(0), 0));
   throw std::runtime_error("as asked");
 }
 

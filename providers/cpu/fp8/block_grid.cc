@@ -15,9 +15,9 @@ struct Cut {
 };
 
 // A block longer than the axis counts as one of the axis' length.
-Cut CutAxis(const KernelContext& c, int64_t size, const char* attribute) {
-  int64_t given = c.Int(attribute, -1);
-  Check(given >= 0, "[", c.Where(), "] expected ", attribute,
+Cut CutAxis(const KernelContext& ctx, int64_t size, const char* attribute) {
+  int64_t given = ctx.Int(attribute, -1);
+  Check(given >= 0, "[", ctx.Where(), "] expected ", attribute,
         " of 0 (the whole axis) or more, got ", given);
   int64_t longest = std::max<int64_t>(size, 1);
   if (given == 0) return {longest, 1};
@@ -27,25 +27,26 @@ Cut CutAxis(const KernelContext& c, int64_t size, const char* attribute) {
 
 }  // namespace
 
-BlockGrid GridOf(const KernelContext& c, const Tensor& t,
+BlockGrid GridOf(const KernelContext& ctx, const Tensor& t,
                  const char* block_rows, const char* block_columns) {
-  Check(t.rank() >= 2, "[", c.Where(), "] expected a rank of 2 or more, got ",
+  Check(t.rank() >= 2, "[", ctx.Where(), "] expected a rank of 2 or more, got ",
         ToString(t.shape()));
   Shape lead(t.shape().begin(), t.shape().end() - 1);
   int64_t rows = NumElements(lead), columns = t.dim(-1);
-  Cut down = CutAxis(c, rows, block_rows);
-  Cut across = CutAxis(c, columns, block_columns);
+  Cut down = CutAxis(ctx, rows, block_rows);
+  Cut across = CutAxis(ctx, columns, block_columns);
   return {rows, columns, down.block, across.block, down.count, across.count};
 }
 
-std::vector<float> ScalesIn(const KernelContext& c, size_t input,
+std::vector<float> ScalesIn(const KernelContext& ctx, size_t input,
                             const BlockGrid& grid) {
-  const Tensor& t = c.In(input);
-  Check(t.dtype() == DType::kFloat || t.dtype() == DType::kE8M0, "[", c.Where(),
-        "] expected scales of float or float8e8m0, got ", Name(t.dtype()));
+  const Tensor& t = ctx.In(input);
+  Check(t.dtype() == DType::kFloat || t.dtype() == DType::kE8M0, "[",
+        ctx.Where(), "] expected scales of float or float8e8m0, got ",
+        Name(t.dtype()));
   Check(t.shape() == Shape({grid.down, grid.across}) ||
             (t.rank() == 0 && grid.blocks() == 1),
-        "[", c.Where(), "] expected scales of shape [", grid.down, ",",
+        "[", ctx.Where(), "] expected scales of shape [", grid.down, ",",
         grid.across, "], got ", ToString(t.shape()));
   std::vector<float> scales(static_cast<size_t>(t.size()));
   for (int64_t i = 0; i < t.size(); ++i) {

@@ -33,12 +33,12 @@ struct BlockGrid {
 // The grid of tensor `t`, whose axes are joined except the last. The sizes of
 // blocks are the attributes of these names, where 0 means the whole axis.
 // Errors: a rank below 2, a negative attribute.
-BlockGrid GridOf(const KernelContext& c, const Tensor& t,
+BlockGrid GridOf(const KernelContext& ctx, const Tensor& t,
                  const char* block_rows, const char* block_columns);
 
 // The scales of the blocks, (down, across). Errors: not float or float8e8m0, or
 // another shape; for a single block a scalar will do.
-std::vector<float> ScalesIn(const KernelContext& c, size_t input,
+std::vector<float> ScalesIn(const KernelContext& ctx, size_t input,
                             const BlockGrid& grid);
 
 // to[j] = the entry of `blocks` for the block of column j, in one row of

@@ -57,14 +57,14 @@ void ForStrips(const BlockGrid& grid, const std::vector<Block>& blocks,
   });
 }
 
-void DequantizeBlock(KernelContext& c) {
-  const Tensor& q = c.In(0);
-  Check(IsFloat8(q.dtype()), "[", c.Where(), "] expected an 8-bit float, got ",
-        Name(q.dtype()));
-  BlockGrid grid = GridOf(c, q, "block_rows", "block_columns");
-  std::vector<float> scales = ScalesIn(c, 1, grid);
+void DequantizeBlock(KernelContext& ctx) {
+  const Tensor& q = ctx.In(0);
+  Check(IsFloat8(q.dtype()), "[", ctx.Where(),
+        "] expected an 8-bit float, got ", Name(q.dtype()));
+  BlockGrid grid = GridOf(ctx, q, "block_rows", "block_columns");
+  std::vector<float> scales = ScalesIn(ctx, 1, grid);
   DequantizeTo(q.dtype(), q.raw(), grid, scales,
-               c.Out(0, DType::kFloat, q.shape()).data<float>());
+               ctx.Out(0, DType::kFloat, q.shape()).data<float>());
 }
 
 }  // namespace

@@ -17,15 +17,15 @@
 
 namespace onnx_fp8 {
 
-void CheckQuantize(const KernelContext& c) {
-  auto to = static_cast<DType>(c.Int("to", 0));
-  float q_max = c.Float("q_max", 0.0f);
-  DType dtype = c.In(0).dtype();
-  Check(dtype == DType::kFloat, "[", c.Where(), "] expected float, got ",
+void CheckQuantize(const KernelContext& ctx) {
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  float q_max = ctx.Float("q_max", 0.0f);
+  DType dtype = ctx.In(0).dtype();
+  Check(dtype == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
         Name(dtype));
-  Check(IsFloat8(to) && q_max > 0, "[", c.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", c.Int("to", 0), " and ",
-        q_max);
+  Check(IsFloat8(to) && q_max > 0, "[", ctx.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
+        " and ", q_max);
 }
 
 namespace {
@@ -39,16 +39,16 @@ float QuantizingFactor(float q_max, float amax) {
 }
 
 // x → q, scale, amax. A scale_in of 0 means: compute the scale from this x.
-void Quantize(KernelContext& c, float scale_in) {
-  const Tensor& x = c.In(0);
-  auto to = static_cast<DType>(c.Int("to", 0));
-  float q_max = c.Float("q_max", 0.0f);
-  CheckQuantize(c);
+void Quantize(KernelContext& ctx, float scale_in) {
+  const Tensor& x = ctx.In(0);
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  float q_max = ctx.Float("q_max", 0.0f);
+  CheckQuantize(ctx);
   const float* from = x.data<float>();
-  void* q = c.HasOut(0) ? c.Out(0, to, x.shape()).raw() : nullptr;
+  void* q = ctx.HasOut(0) ? ctx.Out(0, to, x.shape()).raw() : nullptr;
   float factor = 1.0f / scale_in;
   float scale = scale_in;
-  const Amax* known = KnownAmax(c);
+  const Amax* known = KnownAmax(ctx);
   Amax amax;
   if (scale_in != 0 && q && !known) {
     amax = EncodeAndMeasure(to, from, factor, q, x.size());
@@ -60,18 +60,18 @@ void Quantize(KernelContext& c, float scale_in) {
     }
     if (q) EncodeTo(to, from, factor, q, x.size());
   }
-  SetResult(c, 1, Tensor::Scalar(scale));
-  SetResult(c, 2, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
+  SetResult(ctx, 1, Tensor::Scalar(scale));
+  SetResult(ctx, 2, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
 }
 
-void QuantizeTensor(KernelContext& c) { Quantize(c, 0.0f); }
+void QuantizeTensor(KernelContext& ctx) { Quantize(ctx, 0.0f); }
 
-void QuantizeWith(KernelContext& c) {
-  const Tensor& scale = c.In(1);
-  Check(scale.dtype() == DType::kFloat && scale.size() == 1, "[", c.Where(),
+void QuantizeWith(KernelContext& ctx) {
+  const Tensor& scale = ctx.In(1);
+  Check(scale.dtype() == DType::kFloat && scale.size() == 1, "[", ctx.Where(),
         "] expected one float as scale, got ", Name(scale.dtype()),
         ToString(scale.shape()));
-  Quantize(c, *scale.data<float>());
+  Quantize(ctx, *scale.data<float>());
 }
 
 struct ScaleRule {
@@ -99,30 +99,31 @@ void UpdateSlot(const ScaleRule& rule, int64_t i, int64_t n, int64_t h,
   *scale = std::max(1.0f / factor * rule.two_to_margin, 0x1p-126f);
 }
 
-void UpdateScale(KernelContext& c) {
-  const Tensor &amax = c.In(0), &history = c.In(1), &scale = c.In(2);
-  const Tensor &q_max = c.In(3), &ok = c.In(4);
+void UpdateScale(KernelContext& ctx) {
+  const Tensor &amax = ctx.In(0), &history = ctx.In(1), &scale = ctx.In(2);
+  const Tensor &q_max = ctx.In(3), &ok = ctx.In(4);
   for (size_t i = 0; i < 4; ++i) {
-    Check(c.In(i).dtype() == DType::kFloat, "[", c.Where(),
-          "] expected float, got ", Name(c.In(i).dtype()));
+    Check(ctx.In(i).dtype() == DType::kFloat, "[", ctx.Where(),
+          "] expected float, got ", Name(ctx.In(i).dtype()));
   }
   int64_t n = amax.size();
   Check(amax.rank() == 1 && scale.shape() == amax.shape() &&
             q_max.shape() == amax.shape() && history.rank() == 2 &&
             history.dim(1) == n && history.dim(0) > 0,
-        "[", c.Where(), "] expected amax [N], history [H,N], scale [N], ",
+        "[", ctx.Where(), "] expected amax [N], history [H,N], scale [N], ",
         "q_max [N] with H > 0, got ", ToString(amax.shape()),
         ToString(history.shape()), ToString(scale.shape()),
         ToString(q_max.shape()));
-  Check(ok.dtype() == DType::kBool && ok.size() == 1, "[", c.Where(),
+  Check(ok.dtype() == DType::kBool && ok.size() == 1, "[", ctx.Where(),
         "] expected one bool, got ", Name(ok.dtype()), ToString(ok.shape()));
-  float margin = c.Float("margin", 0.0f);
+  float margin = ctx.Float("margin", 0.0f);
   Check(std::fabs(margin) <= 100 && margin == std::floor(margin), "[",
-        c.Where(), "] expected a whole margin from -100 to 100, got ", margin);
-  ScaleRule rule = {c.Int("most_recent", 0) != 0, std::exp2(margin)};
+        ctx.Where(), "] expected a whole margin from -100 to 100, got ",
+        margin);
+  ScaleRule rule = {ctx.Int("most_recent", 0) != 0, std::exp2(margin)};
   // Copy first: the results may lie in the operands' memory, or be unread.
-  Tensor new_history = Result(c, 0, DType::kFloat, history.shape());
-  Tensor new_scale = Result(c, 1, DType::kFloat, scale.shape());
+  Tensor new_history = Result(ctx, 0, DType::kFloat, history.shape());
+  Tensor new_scale = Result(ctx, 1, DType::kFloat, scale.shape());
   if (n == 0) return;
   CopyBytes(history, new_history);
   CopyBytes(scale, new_scale);

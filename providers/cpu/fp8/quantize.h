@@ -7,6 +7,6 @@ namespace onnx_fp8 {
 
 // Checks that all ops that quantize input 0 need. Errors: it is not float; `to`
 // is no 8-bit float, or `q_max` is not positive.
-void CheckQuantize(const KernelContext& c);
+void CheckQuantize(const KernelContext& ctx);
 
 }  // namespace onnx_fp8

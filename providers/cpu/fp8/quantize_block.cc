@@ -227,9 +227,9 @@ class BlockQuantizer {
   std::atomic<bool> special_ = false;
 };
 
-void SetScales(KernelContext& c, const BlockGrid& grid, DType dtype,
+void SetScales(KernelContext& ctx, const BlockGrid& grid, DType dtype,
                const std::vector<float>& factors) {
-  Tensor& scale = c.Out(1, dtype, {grid.down, grid.across});
+  Tensor& scale = ctx.Out(1, dtype, {grid.down, grid.across});
   for (size_t i = 0; i < factors.size(); ++i) {
     float value = 1.0f / factors[i];
     if (dtype == DType::kFloat) {
@@ -240,26 +240,26 @@ void SetScales(KernelContext& c, const BlockGrid& grid, DType dtype,
   }
 }
 
-void QuantizeBlock(KernelContext& c) {
-  const Tensor& x = c.In(0);
-  auto to = static_cast<DType>(c.Int("to", 0));
-  auto scale_to = static_cast<DType>(c.Int("scale_to", 0));
-  ScaleRule rule = {c.Float("q_max", 0.0f), c.Int("pow2", -1),
+void QuantizeBlock(KernelContext& ctx) {
+  const Tensor& x = ctx.In(0);
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  auto scale_to = static_cast<DType>(ctx.Int("scale_to", 0));
+  ScaleRule rule = {ctx.Float("q_max", 0.0f), ctx.Int("pow2", -1),
                     to == DType::kE4M3 ? 0x1p8f : 0x1p15f};
-  CheckQuantize(c);
-  Check(rule.pow2 >= 0 && rule.pow2 <= 2, "[", c.Where(),
+  CheckQuantize(ctx);
+  Check(rule.pow2 >= 0 && rule.pow2 <= 2, "[", ctx.Where(),
         "] expected pow2 of 0, 1 or 2, got ", rule.pow2);
   Check(
       scale_to == DType::kFloat || (scale_to == DType::kE8M0 && rule.pow2 != 0),
-      "[", c.Where(), "] expected scale_to of 1, or of 24 with pow2, got ",
-      c.Int("scale_to", 0));
-  BlockGrid grid = GridOf(c, x, "block_rows", "block_columns");
-  void* q = c.HasOut(0) ? c.Out(0, to, x.shape()).raw() : nullptr;
+      "[", ctx.Where(), "] expected scale_to of 1, or of 24 with pow2, got ",
+      ctx.Int("scale_to", 0));
+  BlockGrid grid = GridOf(ctx, x, "block_rows", "block_columns");
+  void* q = ctx.HasOut(0) ? ctx.Out(0, to, x.shape()).raw() : nullptr;
   BlockQuantizer quantizer(grid, rule, to, x.data<float>(),
                            static_cast<uint8_t*>(q));
   quantizer.Run();
-  if (c.HasOut(1)) SetScales(c, grid, scale_to, quantizer.factors());
-  SetResult(c, 2, Tensor::Scalar(quantizer.amax()));
+  if (ctx.HasOut(1)) SetScales(ctx, grid, scale_to, quantizer.factors());
+  SetResult(ctx, 2, Tensor::Scalar(quantizer.amax()));
 }
 
 }  // namespace

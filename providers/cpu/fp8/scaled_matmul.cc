@@ -28,24 +28,25 @@ float ScaleOf(const Tensor& t, const std::string& where) {
 }
 
 // y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ bias].
-void Run(KernelContext& c, const Tensor* bias) {
-  std::string where = c.Where();
-  const Tensor &a = c.In(0), &b = c.In(2);
+void Run(KernelContext& ctx, const Tensor* bias) {
+  std::string where = ctx.Where();
+  const Tensor &a = ctx.In(0), &b = ctx.In(2);
   Flat fa = Flatten(a, where), fb = Flatten(b, where);
-  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
-  GemmProblem p = {.m = ta ? fa.columns : fa.rows,
-                   .n = tb ? fb.rows : fb.columns,
-                   .k = ta ? fa.rows : fa.columns,
-                   .a = {a.raw(), a.dtype(), fa.columns, ta},
-                   .b = {b.raw(), b.dtype(), fb.columns, tb},
-                   .scale = ScaleOf(c.In(1), where) * ScaleOf(c.In(3), where)};
-  SetProduct(c, bias, tb ? fb.columns : fb.rows, &p);
+  bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
+  GemmProblem p = {
+      .m = ta ? fa.columns : fa.rows,
+      .n = tb ? fb.rows : fb.columns,
+      .k = ta ? fa.rows : fa.columns,
+      .a = {a.raw(), a.dtype(), fa.columns, ta},
+      .b = {b.raw(), b.dtype(), fb.columns, tb},
+      .scale = ScaleOf(ctx.In(1), where) * ScaleOf(ctx.In(3), where)};
+  SetProduct(ctx, bias, tb ? fb.columns : fb.rows, &p);
   Gemm(p);
 }
 
-void ScaledMatMul(KernelContext& c) { Run(c, nullptr); }
+void ScaledMatMul(KernelContext& ctx) { Run(ctx, nullptr); }
 
-void ScaledMatMulBias(KernelContext& c) { Run(c, &c.In(4)); }
+void ScaledMatMulBias(KernelContext& ctx) { Run(ctx, &ctx.In(4)); }
 
 }  // namespace
 

@@ -46,14 +46,14 @@ struct ScaledOperand {
   }
 };
 
-ScaledOperand OperandIn(const KernelContext& c, size_t q,
+ScaledOperand OperandIn(const KernelContext& ctx, size_t q,
                         const char* block_rows, const char* block_columns,
                         bool k_is_columns) {
-  const Tensor& codes = c.In(q);
-  Check(IsFloat8(codes.dtype()), "[", c.Where(),
+  const Tensor& codes = ctx.In(q);
+  Check(IsFloat8(codes.dtype()), "[", ctx.Where(),
         "] expected an 8-bit float, got ", Name(codes.dtype()));
-  BlockGrid grid = GridOf(c, codes, block_rows, block_columns);
-  return {&codes, grid, ScalesIn(c, q + 1, grid), k_is_columns};
+  BlockGrid grid = GridOf(ctx, codes, block_rows, block_columns);
+  return {&codes, grid, ScalesIn(ctx, q + 1, grid), k_is_columns};
 }
 
 // The operand without its scales; with them if there is no other way to apply
@@ -117,12 +117,12 @@ class Decoded {
 thread_local Scratch scratch_a, scratch_b;
 
 // y = op(a) · op(b) [+ bias].
-void Run(KernelContext& c, const Tensor* bias) {
-  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
-  ScaledOperand a = OperandIn(c, 0, "a_block_rows", "a_block_columns", !ta);
-  ScaledOperand b = OperandIn(c, 2, "b_block_rows", "b_block_columns", tb);
+void Run(KernelContext& ctx, const Tensor* bias) {
+  bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
+  ScaledOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns", !ta);
+  ScaledOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns", tb);
   GemmProblem p = {.m = a.outer(), .n = b.outer(), .k = a.k()};
-  SetProduct(c, bias, b.k(), &p);
+  SetProduct(ctx, bias, b.k(), &p);
 
   Decoded da(a), db(b);
   for (auto [x, scratch] :
@@ -158,9 +158,9 @@ void Run(KernelContext& c, const Tensor* bias) {
   Gemm(p);
 }
 
-void ScaledMatMulBlock(KernelContext& c) { Run(c, nullptr); }
+void ScaledMatMulBlock(KernelContext& ctx) { Run(ctx, nullptr); }
 
-void ScaledMatMulBlockBias(KernelContext& c) { Run(c, &c.In(4)); }
+void ScaledMatMulBlockBias(KernelContext& ctx) { Run(ctx, &ctx.In(4)); }
 
 }  // namespace
 

@@ -5,17 +5,17 @@
 
 namespace onnx_fp8 {
 
-void SetProduct(KernelContext& c, const Tensor* bias, int64_t b_k,
+void SetProduct(KernelContext& ctx, const Tensor* bias, int64_t b_k,
                 GemmProblem* p) {
-  const Tensor &a = c.In(0), &b = c.In(2);
-  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
-  Check(b_k == p->k, "[", c.Where(),
+  const Tensor &a = ctx.In(0), &b = ctx.In(2);
+  bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
+  Check(b_k == p->k, "[", ctx.Where(),
         "] expected operands that share an axis, got ", ToString(a.shape()),
         ta ? " transposed" : "", " and ", ToString(b.shape()),
         tb ? " transposed" : "");
   if (bias) {
     Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p->n}, "[",
-          c.Where(), "] expected bias float[", p->n, "], got ",
+          ctx.Where(), "] expected bias float[", p->n, "], got ",
           Name(bias->dtype()), ToString(bias->shape()));
     p->bias = bias->raw();
   }
@@ -24,8 +24,8 @@ void SetProduct(KernelContext& c, const Tensor* bias, int64_t b_k,
     y_shape = a.shape();
     y_shape.back() = p->n;
   }
-  p->c = c.Out(0, DType::kFloat, y_shape).raw();
-  p->fast_accum = c.Int("fast_accum", 0) != 0;
+  p->c = ctx.Out(0, DType::kFloat, y_shape).raw();
+  p->fast_accum = ctx.Int("fast_accum", 0) != 0;
 }
 
 }  // namespace onnx_fp8

@@ -11,7 +11,7 @@ namespace onnx_fp8 {
 // that input is transposed. `b_k`: the size of the second operand's axis of the
 // sum. REQUIRES: m, n and k are set. Errors: operands whose axes of the sum
 // differ, another bias.
-void SetProduct(KernelContext& c, const Tensor* bias, int64_t b_k,
+void SetProduct(KernelContext& ctx, const Tensor* bias, int64_t b_k,
                 GemmProblem* p);
 
 }  // namespace onnx_fp8

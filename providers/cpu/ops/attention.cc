@@ -48,35 +48,36 @@ struct Sizes {
 };
 
 // q, k, v are inputs `first` on; a bias follows if `biased`.
-Sizes SizesOf(const KernelContext& c, size_t first, bool biased) {
-  const Tensor &q = c.In(first), &k = c.In(first + 1), &v = c.In(first + 2);
-  Check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, "[", c.Where(),
+Sizes SizesOf(const KernelContext& ctx, size_t first, bool biased) {
+  const Tensor &q = ctx.In(first), &k = ctx.In(first + 1),
+               &v = ctx.In(first + 2);
+  Check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, "[", ctx.Where(),
         "] expected q, k, v of rank 3, got ", ToString(q.shape()),
         ToString(k.shape()), ToString(v.shape()));
   Sizes z = {.b = q.dim(0),
              .t = q.dim(1),
              .s = k.dim(1),
-             .heads = c.Int("heads", 0),
-             .groups = c.Int("kv_heads", 0),
+             .heads = ctx.Int("heads", 0),
+             .groups = ctx.Int("kv_heads", 0),
              .d = 0,
              .e = 0,
-             .scale = c.Float("scale", 1.0f),
-             .causal = c.Int("causal", 0) != 0};
+             .scale = ctx.Float("scale", 1.0f),
+             .causal = ctx.Int("causal", 0) != 0};
   Check(z.heads > 0 && z.groups > 0 && z.heads % z.groups == 0 &&
             q.dim(2) % z.heads == 0 && v.dim(2) % z.groups == 0,
-        "[", c.Where(), "] expected heads that divide the operands, got ",
+        "[", ctx.Where(), "] expected heads that divide the operands, got ",
         z.heads, " and ", z.groups, " of ", ToString(q.shape()),
         ToString(v.shape()));
   z.d = q.dim(2) / z.heads;
   z.e = v.dim(2) / z.groups;
-  CheckOperand(c, first + 1, q.dtype(), {z.b, z.s, z.groups * z.d});
-  CheckOperand(c, first + 2, q.dtype(), {z.b, z.s, z.groups * z.e});
+  CheckOperand(ctx, first + 1, q.dtype(), {z.b, z.s, z.groups * z.d});
+  CheckOperand(ctx, first + 2, q.dtype(), {z.b, z.s, z.groups * z.e});
   if (!biased) return z;
-  const Tensor& bias = c.In(first + 3);
+  const Tensor& bias = ctx.In(first + 3);
   Shape scores = {z.b, z.heads, z.t, z.s};
   Check(bias.dtype() == q.dtype() && bias.rank() <= 4 &&
-            BroadcastShapes(bias.shape(), scores, c.Where()) == scores,
-        "[", c.Where(), "] expected a bias that broadcasts to ",
+            BroadcastShapes(bias.shape(), scores, ctx.Where()) == scores,
+        "[", ctx.Where(), "] expected a bias that broadcasts to ",
         ToString(scores), ", got ", Name(bias.dtype()), ToString(bias.shape()));
   std::ranges::copy(BroadcastStrides(bias.shape(), 4), z.bias_step);
   return z;
@@ -173,7 +174,7 @@ struct Head {
   const T *q, *k, *v, *bias;
   int64_t ld_q, ld_k, ld_v, ld_y;
 
-  Head(const KernelContext& c, const Sizes& sizes, size_t first, bool biased,
+  Head(const KernelContext& ctx, const Sizes& sizes, size_t first, bool biased,
        int64_t batch, int64_t head)
       : z(sizes),
         ld_q(z.heads * z.d),
@@ -181,10 +182,10 @@ struct Head {
         ld_v(z.groups * z.e),
         ld_y(z.heads * z.e) {
     int64_t group = head / (z.heads / z.groups);
-    q = c.In(first).data<T>() + batch * z.t * ld_q + head * z.d;
-    k = c.In(first + 1).data<T>() + batch * z.s * ld_k + group * z.d;
-    v = c.In(first + 2).data<T>() + batch * z.s * ld_v + group * z.e;
-    bias = biased ? c.In(first + 3).data<T>() + batch * z.bias_step[0] +
+    q = ctx.In(first).data<T>() + batch * z.t * ld_q + head * z.d;
+    k = ctx.In(first + 1).data<T>() + batch * z.s * ld_k + group * z.d;
+    v = ctx.In(first + 2).data<T>() + batch * z.s * ld_v + group * z.e;
+    bias = biased ? ctx.In(first + 3).data<T>() + batch * z.bias_step[0] +
                         head * z.bias_step[1]
                   : nullptr;
   }
@@ -227,8 +228,8 @@ void MeasureRows(AmaxMeter& meter, const T* x, int64_t rows, int64_t stride,
 }
 
 template <typename T>
-void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
-  AmaxMeter meter(c, 0);
+void RunForward(KernelContext& ctx, const Sizes& z, bool biased, T* y, T* lse) {
+  AmaxMeter meter(ctx, 0);
   if (z.s == 0) {  // an empty sum
     std::fill_n(y, z.b * z.t * z.heads * z.e, T{0});
     if (lse) {
@@ -239,7 +240,7 @@ void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
   }
   int64_t stride = z.Stride();
   ParallelTasks(z.b * z.heads, [&](int64_t task) {
-    Head<T> head(c, z, 0, biased, task / z.heads, task % z.heads);
+    Head<T> head(ctx, z, 0, biased, task / z.heads, task % z.heads);
     T* to = y + task / z.heads * z.t * head.ld_y + task % z.heads * z.e;
     thread_local Workspace<T> w;
     w.scores.resize(static_cast<size_t>(kBlockRows * stride));
@@ -264,14 +265,14 @@ void RunForward(KernelContext& c, const Sizes& z, bool biased, T* y, T* lse) {
   });
 }
 
-void Forward(KernelContext& c, bool biased) {
-  Sizes z = SizesOf(c, 0, biased);
-  DType dtype = c.In(0).dtype();
-  Tensor& y = c.Out(0, dtype, {z.b, z.t, z.heads * z.e});
-  DispatchFloat(dtype, c.Where(), [&]<typename T>() {
-    T* lse =
-        c.HasOut(1) ? c.Out(1, dtype, {z.b, z.heads, z.t}).data<T>() : nullptr;
-    RunForward<T>(c, z, biased, y.data<T>(), lse);
+void Forward(KernelContext& ctx, bool biased) {
+  Sizes z = SizesOf(ctx, 0, biased);
+  DType dtype = ctx.In(0).dtype();
+  Tensor& y = ctx.Out(0, dtype, {z.b, z.t, z.heads * z.e});
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    T* lse = ctx.HasOut(1) ? ctx.Out(1, dtype, {z.b, z.heads, z.t}).data<T>()
+                           : nullptr;
+    RunForward<T>(ctx, z, biased, y.data<T>(), lse);
   });
 }
 
@@ -332,13 +333,13 @@ void BackwardBlock(const Head<T>& head, int64_t row, int64_t m, const T* dy,
 
 // One task per group of heads: they share dk and dv.
 template <typename T>
-void RunBackward(KernelContext& c, const Sizes& z, bool biased,
+void RunBackward(KernelContext& ctx, const Sizes& z, bool biased,
                  const Gradients<T>& all) {
   size_t last = biased ? 5 : 4;
-  const T *dy = c.In(0).data<T>(), *y = c.In(last).data<T>();
-  const T* lse = c.In(last + 1).data<T>();
+  const T *dy = ctx.In(0).data<T>(), *y = ctx.In(last).data<T>();
+  const T* lse = ctx.In(last + 1).data<T>();
   int64_t repeats = z.heads / z.groups;
-  AmaxMeter of_q(c, 0), of_k(c, 1), of_v(c, 2);
+  AmaxMeter of_q(ctx, 0), of_k(ctx, 1), of_v(ctx, 2);
   if (z.s == 0) return;  // all are 0
   ParallelTasks(z.b * z.groups, [&](int64_t task) {
     int64_t batch = task / z.groups, group = task % z.groups;
@@ -348,7 +349,7 @@ void RunBackward(KernelContext& c, const Sizes& z, bool biased,
     w.dscores.resize(size);
     for (int64_t r = 0; r < repeats; ++r) {
       int64_t h = group * repeats + r;
-      Head<T> head(c, z, 1, biased, batch, h);
+      Head<T> head(ctx, z, 1, biased, batch, h);
       if (r == 0) {
         w.k_transposed.Pack(head.Rows(head.k, head.ld_k, true), z.d, z.s);
         w.v_transposed.Pack(head.Rows(head.v, head.ld_v, true), z.e, z.s);
@@ -371,29 +372,29 @@ void RunBackward(KernelContext& c, const Sizes& z, bool biased,
   });
 }
 
-void Backward(KernelContext& c, bool biased) {
-  Sizes z = SizesOf(c, 1, biased);
-  DType dtype = c.In(1).dtype();
+void Backward(KernelContext& ctx, bool biased) {
+  Sizes z = SizesOf(ctx, 1, biased);
+  DType dtype = ctx.In(1).dtype();
   size_t last = biased ? 5 : 4;
-  CheckOperand(c, 0, dtype, {z.b, z.t, z.heads * z.e});
-  CheckOperand(c, last, dtype, {z.b, z.t, z.heads * z.e});
-  CheckOperand(c, last + 1, dtype, {z.b, z.heads, z.t});
-  DispatchFloat(dtype, c.Where(), [&]<typename T>() {
+  CheckOperand(ctx, 0, dtype, {z.b, z.t, z.heads * z.e});
+  CheckOperand(ctx, last, dtype, {z.b, z.t, z.heads * z.e});
+  CheckOperand(ctx, last + 1, dtype, {z.b, z.heads, z.t});
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     auto zeroed = [&](size_t i) -> T* {
-      if (!c.HasOut(i)) return nullptr;
-      Tensor& x = c.Out(i, dtype, c.In(i + 1).shape());
+      if (!ctx.HasOut(i)) return nullptr;
+      Tensor& x = ctx.Out(i, dtype, ctx.In(i + 1).shape());
       std::memset(x.raw(), 0, x.bytes());
       return x.data<T>();
     };
     Gradients<T> all = {zeroed(0), zeroed(1), zeroed(2)};
-    RunBackward<T>(c, z, biased, all);
+    RunBackward<T>(ctx, z, biased, all);
   });
 }
 
-void Attention(KernelContext& c) { Forward(c, false); }
-void AttentionBias(KernelContext& c) { Forward(c, true); }
-void AttentionGrad(KernelContext& c) { Backward(c, false); }
-void AttentionBiasGrad(KernelContext& c) { Backward(c, true); }
+void Attention(KernelContext& ctx) { Forward(ctx, false); }
+void AttentionBias(KernelContext& ctx) { Forward(ctx, true); }
+void AttentionGrad(KernelContext& ctx) { Backward(ctx, false); }
+void AttentionBiasGrad(KernelContext& ctx) { Backward(ctx, true); }
 
 }  // namespace
 

@@ -294,38 +294,38 @@ void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
 }
 
 // Kernel sizes of the weight; checks kernel_shape, dtype and ranks.
-std::vector<int64_t> KernelOf(const KernelContext& c) {
-  const Tensor &x = c.In(0), &w = c.In(1);
+std::vector<int64_t> KernelOf(const KernelContext& ctx) {
+  const Tensor &x = ctx.In(0), &w = ctx.In(1);
   Check(x.rank() >= 3 && w.rank() == x.rank() && x.dtype() == w.dtype(), "[",
-        c.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
+        ctx.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
         Name(x.dtype()), ToString(x.shape()), " and ", Name(w.dtype()),
         ToString(w.shape()));
   std::vector<int64_t> kernel(w.shape().begin() + 2, w.shape().end());
-  Check(!c.Has("kernel_shape") || c.Ints("kernel_shape") == kernel, "[",
-        c.Where(), "] expected kernel_shape ", ToString(kernel), ", got ",
-        ToString(c.Ints("kernel_shape")));
+  Check(!ctx.Has("kernel_shape") || ctx.Ints("kernel_shape") == kernel, "[",
+        ctx.Where(), "] expected kernel_shape ", ToString(kernel), ", got ",
+        ToString(ctx.Ints("kernel_shape")));
   return kernel;
 }
 
-int64_t GroupOf(const KernelContext& c, int64_t divides) {
-  int64_t group = c.Int("group", 1);
-  Check(group >= 1 && divides % group == 0, "[", c.Where(),
+int64_t GroupOf(const KernelContext& ctx, int64_t divides) {
+  int64_t group = ctx.Int("group", 1);
+  Check(group >= 1 && divides % group == 0, "[", ctx.Where(),
         "] expected a group that divides ", divides, ", got ", group);
   return group;
 }
 
-void Conv(KernelContext& c) {
-  const Tensor &x = c.In(0), &weight = c.In(1);
-  Window w = WindowOver(c, x.shape(), KernelOf(c));
-  int64_t group = GroupOf(c, weight.dim(0));
+void Conv(KernelContext& ctx) {
+  const Tensor &x = ctx.In(0), &weight = ctx.In(1);
+  Window w = WindowOver(ctx, x.shape(), KernelOf(ctx));
+  int64_t group = GroupOf(ctx, weight.dim(0));
   Sizes s = {x.dim(0), group, weight.dim(1), weight.dim(0) / group};
-  Check(x.dim(1) == s.c * group, "[", c.Where(), "] expected ", s.c * group,
+  Check(x.dim(1) == s.c * group, "[", ctx.Where(), "] expected ", s.c * group,
         " input channels, got ", x.dim(1));
-  if (c.HasIn(2)) CheckOperand(c, 2, x.dtype(), {weight.dim(0)});
-  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(s.n, weight.dim(0), w.out));
+  if (ctx.HasIn(2)) CheckOperand(ctx, 2, x.dtype(), {weight.dim(0)});
+  Tensor& y = ctx.Out(0, x.dtype(), w.ShapeOf(s.n, weight.dim(0), w.out));
   if (y.size() == 0) return;
-  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
-    const T* bias = c.HasIn(2) ? c.In(2).data<T>() : nullptr;
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    const T* bias = ctx.HasIn(2) ? ctx.In(2).data<T>() : nullptr;
     if (s.c == 1 && s.m <= 4) {
       Depthwise(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
     } else if (s.n > 1 && IsWhole(w)) {
@@ -366,18 +366,18 @@ void Transposed(const Window& w, const Sizes& s, const T* x, const T* weight,
   });
 }
 
-void ConvTranspose(KernelContext& c) {
-  const Tensor &x = c.In(0), &weight = c.In(1);
-  Window w = TransposedWindow(c, x.shape(), KernelOf(c));
-  int64_t group = GroupOf(c, x.dim(1));
+void ConvTranspose(KernelContext& ctx) {
+  const Tensor &x = ctx.In(0), &weight = ctx.In(1);
+  Window w = TransposedWindow(ctx, x.shape(), KernelOf(ctx));
+  int64_t group = GroupOf(ctx, x.dim(1));
   Sizes s = {x.dim(0), group, x.dim(1) / group, weight.dim(1)};
-  Check(weight.dim(0) == x.dim(1), "[", c.Where(), "] expected a weight for ",
+  Check(weight.dim(0) == x.dim(1), "[", ctx.Where(), "] expected a weight for ",
         x.dim(1), " input channels, got ", weight.dim(0));
-  if (c.HasIn(2)) CheckOperand(c, 2, x.dtype(), {s.m * group});
-  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(s.n, s.m * group, w.in));
+  if (ctx.HasIn(2)) CheckOperand(ctx, 2, x.dtype(), {s.m * group});
+  Tensor& y = ctx.Out(0, x.dtype(), w.ShapeOf(s.n, s.m * group, w.in));
   if (y.size() == 0) return;
-  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
-    const T* bias = c.HasIn(2) ? c.In(2).data<T>() : nullptr;
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    const T* bias = ctx.HasIn(2) ? ctx.In(2).data<T>() : nullptr;
     Transposed(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
   });
 }

@@ -80,22 +80,22 @@ Labels ImplicitResult(const std::vector<Labels>& operands, int64_t covered) {
   return result;
 }
 
-Equation Parse(const KernelContext& c) {
-  std::string where = c.Where(), text = c.String("equation", "");
+Equation Parse(const KernelContext& ctx) {
+  std::string where = ctx.Where(), text = ctx.String("equation", "");
   std::erase(text, ' ');
   size_t arrow = text.find("->");
   std::vector<std::string> terms = SplitAt(text.substr(0, arrow), ',');
-  Check(terms.size() == c.num_inputs(), "[", where, "] expected ", terms.size(),
-        " operands for ", text, ", got ", c.num_inputs());
+  Check(terms.size() == ctx.num_inputs(), "[", where, "] expected ",
+        terms.size(), " operands for ", text, ", got ", ctx.num_inputs());
   Equation equation;
   int64_t most_covered = 0;
   for (size_t i = 0; i < terms.size(); ++i) {
     bool ellipsis = terms[i].find('.') != std::string::npos;
     auto letters = static_cast<int64_t>(terms[i].size()) - (ellipsis ? 3 : 0);
-    int64_t covered = Operand(c, i).rank() - letters;
+    int64_t covered = Operand(ctx, i).rank() - letters;
     Check(ellipsis ? covered >= 0 : covered == 0, "[", where, "] expected ",
           letters, " axes for ", terms[i], ", got shape ",
-          ToString(c.In(i).shape()));
+          ToString(ctx.In(i).shape()));
     most_covered = std::max(most_covered, covered);
     equation.operands.push_back(ParseTerm(where, terms[i], covered));
   }
@@ -133,14 +133,14 @@ std::vector<std::vector<int64_t>> Offsets(const Loops& loops, size_t first,
   return offsets;
 }
 
-Loops MakeLoops(const KernelContext& c, const Equation& equation) {
+Loops MakeLoops(const KernelContext& ctx, const Equation& equation) {
   std::map<Label, int64_t> sizes;
   for (size_t k = 0; k < equation.operands.size(); ++k) {
-    const Shape& shape = c.In(k).shape();
+    const Shape& shape = ctx.In(k).shape();
     for (size_t d = 0; d < shape.size(); ++d) {
       int64_t& size =
           sizes.try_emplace(equation.operands[k][d], 1).first->second;
-      Check(size == shape[d] || size == 1 || shape[d] == 1, "[", c.Where(),
+      Check(size == shape[d] || size == 1 || shape[d] == 1, "[", ctx.Where(),
             "] expected one size per label, got ", size, " and ", shape[d]);
       if (size == 1) size = shape[d];
     }
@@ -150,8 +150,8 @@ Loops MakeLoops(const KernelContext& c, const Equation& equation) {
     Check(sizes.contains(order[i]) &&
               std::find(order.begin(), order.begin() + static_cast<long>(i),
                         order[i]) == order.begin() + static_cast<long>(i),
-          "[", c.Where(), "] expected each label of the result once, and in ",
-          "an operand, got ", c.String("equation", ""));
+          "[", ctx.Where(), "] expected each label of the result once, and in ",
+          "an operand, got ", ctx.String("equation", ""));
   }
   for (const auto& [label, size] : sizes) {
     if (std::ranges::find(order, label) == order.end()) order.push_back(label);
@@ -160,7 +160,7 @@ Loops MakeLoops(const KernelContext& c, const Equation& equation) {
   for (Label label : order) loops.size.push_back(sizes[label]);
   for (size_t k = 0; k < equation.operands.size(); ++k) {
     std::vector<int64_t> strides(order.size(), 0);
-    const Shape& shape = c.In(k).shape();
+    const Shape& shape = ctx.In(k).shape();
     int64_t step = 1;
     for (size_t d = shape.size(); d-- > 0;) {
       auto at = std::ranges::find(order, equation.operands[k][d]);
@@ -299,23 +299,23 @@ bool EvaluateAsProduct(const Tensor& a, const Tensor& b, const Loops& loops,
   return true;
 }
 
-void Einsum(KernelContext& c) {
-  Equation equation = Parse(c);
-  DType dtype = Operand(c, 0).dtype();
+void Einsum(KernelContext& ctx) {
+  Equation equation = Parse(ctx);
+  DType dtype = Operand(ctx, 0).dtype();
   std::vector<Tensor> operands;
-  for (size_t i = 0; i < c.num_inputs(); ++i) {
-    CheckSameDType(c, c.In(0), c.In(i));
-    operands.push_back(c.In(i));
+  for (size_t i = 0; i < ctx.num_inputs(); ++i) {
+    CheckSameDType(ctx, ctx.In(0), ctx.In(i));
+    operands.push_back(ctx.In(i));
   }
-  Loops loops = MakeLoops(c, equation);
+  Loops loops = MakeLoops(ctx, equation);
   Shape shape(loops.size.begin(),
               loops.size.begin() + static_cast<long>(loops.result_rank));
-  Tensor& y = c.Out(0, dtype, shape);
+  Tensor& y = ctx.Out(0, dtype, shape);
   if (y.size() == 0) return;
   bool product = IsFloat(dtype) && operands.size() == 2 &&
                  EvaluateAsProduct(operands[0], operands[1], loops, y);
   if (product) return;
-  DispatchNumeric(dtype, c.Where(), [&]<typename T>() {
+  DispatchNumeric(dtype, ctx.Where(), [&]<typename T>() {
     Evaluate(operands, loops, y.data<T>());
   });
 }

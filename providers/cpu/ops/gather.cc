@@ -19,9 +19,9 @@ namespace {
 // y[i] = x[offset(i)] for `count` blocks of `block` elements, where offset(i)
 // counts elements.
 template <typename Offset>
-void CopyBlocks(const KernelContext& c, const Tensor& x, int64_t count,
+void CopyBlocks(const KernelContext& ctx, const Tensor& x, int64_t count,
                 int64_t block, const Offset& offset, Tensor& y) {
-  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchWidth(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
     ParallelFor(count, RowsPerTask(block), [&](int64_t begin, int64_t end) {
@@ -46,38 +46,38 @@ Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
 }
 
 // x (outer, size, inner), indices (n) → y (outer, n, inner)
-void Gather(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  int64_t axis = AxisIn(c, c.Int("axis", 0), x.rank());
-  std::vector<int64_t> indices = IndicesIn(c, 1, x.dim(axis));
+void Gather(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
+  std::vector<int64_t> indices = IndicesIn(ctx, 1, x.dim(axis));
   Tensor& y =
-      c.Out(0, x.dtype(), GatheredShape(x.shape(), axis, c.In(1).shape()));
+      ctx.Out(0, x.dtype(), GatheredShape(x.shape(), axis, ctx.In(1).shape()));
   if (y.size() == 0) return;
   AxisView s = ViewAlong(x.shape(), axis);
   auto n = static_cast<int64_t>(indices.size());
   auto offset = [&](int64_t i) {
     return (i / n * s.n + indices[static_cast<size_t>(i % n)]) * s.inner;
   };
-  CopyBlocks(c, x, s.outer * n, s.inner, offset, y);
+  CopyBlocks(ctx, x, s.outer * n, s.inner, offset, y);
 }
 
-void GatherElements(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  int64_t axis = AxisIn(c, c.Int("axis", 0), x.rank());
-  std::vector<int64_t> indices = IndicesIn(c, 1, x.dim(axis));
-  const Shape& shape = c.In(1).shape();
+void GatherElements(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
+  std::vector<int64_t> indices = IndicesIn(ctx, 1, x.dim(axis));
+  const Shape& shape = ctx.In(1).shape();
   bool fits = shape.size() == x.shape().size();
   for (size_t d = 0; fits && d < shape.size(); ++d) {
     fits = shape[d] <= x.shape()[d] || static_cast<int64_t>(d) == axis;
   }
-  Check(fits, "[", c.Where(), "] expected indices of a shape inside ",
+  Check(fits, "[", ctx.Where(), "] expected indices of a shape inside ",
         ToString(x.shape()), " but for axis ", axis, ", got ", ToString(shape));
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
   std::vector<int64_t> strides = Strides(x.shape());
   int64_t step = strides[static_cast<size_t>(axis)];
   strides[static_cast<size_t>(axis)] = 0;
-  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchWidth(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
     ParallelFor(y.size(), kGrain, [&](int64_t begin, int64_t end) {
@@ -91,25 +91,25 @@ void GatherElements(KernelContext& c) {
 
 // x (batch…, d0 … dk-1, inner…), indices (batch…, m…, k) → y (batch…, m…,
 // inner…)
-void GatherND(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  const Tensor& indices = Operand(c, 1);
+void GatherND(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  const Tensor& indices = Operand(ctx, 1);
   const Shape& xs = x.shape();
   const Shape& is = indices.shape();
-  int64_t batch_dims = c.Int("batch_dims", 0);
+  int64_t batch_dims = ctx.Int("batch_dims", 0);
   Check(x.rank() > 0 && indices.rank() > 0 && batch_dims >= 0 &&
             batch_dims < std::min(x.rank(), indices.rank()) &&
             indices.dim(-1) > 0 && indices.dim(-1) <= x.rank() - batch_dims &&
             std::equal(xs.begin(), xs.begin() + batch_dims, is.begin()),
-        "[", c.Where(), "] expected indices that fit x ", ToString(xs),
+        "[", ctx.Where(), "] expected indices that fit x ", ToString(xs),
         " after ", batch_dims, " batch axes, got ", ToString(is));
-  CheckIndexType(c, 1);
+  CheckIndexType(ctx, 1);
   auto b = static_cast<size_t>(batch_dims);
   auto k = static_cast<size_t>(indices.dim(-1));
   Shape shape(is.begin(), is.end() - 1);
   shape.insert(shape.end(), xs.begin() + static_cast<std::ptrdiff_t>(b + k),
                xs.end());
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (indices.size() == 0 || y.size() == 0) return;
   int64_t count = indices.size() / indices.dim(-1);
   int64_t per_batch = count / NumElements(std::span(xs).first(b));
@@ -121,12 +121,12 @@ void GatherND(KernelContext& c) {
     int64_t offset = i / per_batch * batch_step;
     for (size_t d = 0; d < k; ++d) {
       int64_t index = values[static_cast<size_t>(i) * k + d];
-      offset += IndexInto(c, index, xs[b + d]) * strides[b + d];
+      offset += IndexInto(ctx, index, xs[b + d]) * strides[b + d];
     }
     offsets[static_cast<size_t>(i)] = offset;
   }
   CopyBlocks(
-      c, x, count, y.size() / count,
+      ctx, x, count, y.size() / count,
       [&](int64_t i) { return offsets[static_cast<size_t>(i)]; }, y);
 }
 
@@ -200,18 +200,18 @@ void AddRows(const T* dy, int64_t n, const RowPlaces& by_row, AxisView s,
 }
 
 // dy (outer, n, inner), indices (n) → dx (outer, size, inner)
-void GatherGrad(KernelContext& c) {
-  const Tensor& dy = Operand(c, 0);
-  Shape shape = c.Ints("shape");
-  CheckSizes(c, shape);
+void GatherGrad(KernelContext& ctx) {
+  const Tensor& dy = Operand(ctx, 0);
+  Shape shape = ctx.Ints("shape");
+  CheckSizes(ctx, shape);
   int64_t axis =
-      AxisIn(c, c.Int("axis", 0), static_cast<int64_t>(shape.size()));
+      AxisIn(ctx, ctx.Int("axis", 0), static_cast<int64_t>(shape.size()));
   std::vector<int64_t> indices =
-      IndicesIn(c, 1, shape[static_cast<size_t>(axis)]);
-  Shape expected = GatheredShape(shape, axis, c.In(1).shape());
-  Check(dy.shape() == expected, "[", c.Where(), "] expected dy of shape ",
+      IndicesIn(ctx, 1, shape[static_cast<size_t>(axis)]);
+  Shape expected = GatheredShape(shape, axis, ctx.In(1).shape());
+  Check(dy.shape() == expected, "[", ctx.Where(), "] expected dy of shape ",
         ToString(expected), ", got ", ToString(dy.shape()));
-  Tensor& dx = c.Out(0, dy.dtype(), shape);
+  Tensor& dx = ctx.Out(0, dy.dtype(), shape);
   if (dx.size() == 0) return;
   AxisView s = ViewAlong(shape, axis);
   RowPlaces by_row = PlacesByRow(indices, s.n);
@@ -221,7 +221,7 @@ void GatherGrad(KernelContext& c) {
   };
   if (dy.dtype() == DType::kBFloat16) return add.operator()<BFloat16>();
   if (dy.dtype() == DType::kFloat16) return add.operator()<Float16>();
-  DispatchNumeric(dy.dtype(), c.Where(), add);
+  DispatchNumeric(dy.dtype(), ctx.Where(), add);
 }
 
 }  // namespace

@@ -23,12 +23,13 @@ struct SampleOptions {
   bool exact;  // the grid holds doubles
 };
 
-SampleOptions OptionsOf(const KernelContext& c) {
-  return {
-      ChoiceIn<SampleMode>(c, "mode", "linear", {"nearest", "linear", "cubic"}),
-      ChoiceIn<PaddingMode>(c, "padding_mode", "zeros",
-                            {"zeros", "border", "reflection"}),
-      c.Int("align_corners", 0) != 0, c.In(1).dtype() == DType::kDouble};
+SampleOptions OptionsOf(const KernelContext& ctx) {
+  return {ChoiceIn<SampleMode>(ctx, "mode", "linear",
+                               {"nearest", "linear", "cubic"}),
+          ChoiceIn<PaddingMode>(ctx, "padding_mode", "zeros",
+                                {"zeros", "border", "reflection"}),
+          ctx.Int("align_corners", 0) != 0,
+          ctx.In(1).dtype() == DType::kDouble};
 }
 
 // Mirrors x at the ends of [low, high] until it lies inside.
@@ -163,28 +164,28 @@ void Sample(const SampleOptions& options, const Tensor& x, const Tensor& grid,
               });
 }
 
-void GridSample(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  const Tensor& grid = Operand(c, 1);
-  SampleOptions options = OptionsOf(c);
-  Check(IsFloat(x.dtype()) && IsFloat(grid.dtype()), "[", c.Where(),
+void GridSample(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  const Tensor& grid = Operand(ctx, 1);
+  SampleOptions options = OptionsOf(ctx);
+  Check(IsFloat(x.dtype()) && IsFloat(grid.dtype()), "[", ctx.Where(),
         "] expected floats, got ", Name(x.dtype()), " and ",
         Name(grid.dtype()));
   Check(x.rank() >= 3 && grid.rank() == x.rank() &&
             grid.dim(-1) == x.rank() - 2 && grid.dim(0) == x.dim(0),
-        "[", c.Where(), "] expected a grid of shape (N, …, ", x.rank() - 2,
+        "[", ctx.Where(), "] expected a grid of shape (N, …, ", x.rank() - 2,
         ") for x ", ToString(x.shape()), ", got ", ToString(grid.shape()));
   Shape shape = {x.dim(0), x.dim(1)};
   shape.insert(shape.end(), grid.shape().begin() + 1, grid.shape().end() - 1);
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
-  Check(x.size() > 0, "[", c.Where(), "] expected elements to sample, got ",
+  Check(x.size() > 0, "[", ctx.Where(), "] expected elements to sample, got ",
         ToString(x.shape()));
   bool small = ByteSize(x.dtype()) < 4;
   Tensor places = ConvertTo(grid, DType::kDouble);
   Tensor from = small ? ConvertTo(x, DType::kFloat) : x;
   Tensor to = small ? Tensor::Allocate(DType::kFloat, shape) : y;
-  DispatchFloat(from.dtype(), c.Where(),
+  DispatchFloat(from.dtype(), ctx.Where(),
                 [&]<typename T>() { Sample<T>(options, from, places, to); });
   if (small) CopyBytes(ConvertTo(to, x.dtype()), y);
 }

@@ -19,15 +19,15 @@ namespace {
 // Errors: another shape.
 class PerIndex {
  public:
-  PerIndex(const KernelContext& c, size_t i, const Shape& shape, int64_t axis)
-      : values_(ConvertTo(Operand(c, i), DType::kDouble)) {
+  PerIndex(const KernelContext& ctx, size_t i, const Shape& shape, int64_t axis)
+      : values_(ConvertTo(Operand(ctx, i), DType::kDouble)) {
     if (values_.size() == 1) return;
     axis += axis < 0 ? static_cast<int64_t>(shape.size()) : 0;
     bool fits = axis >= 0 && axis < static_cast<int64_t>(shape.size()) &&
                 values_.size() == shape[static_cast<size_t>(axis)];
-    Check(fits, "[", c.Where(), "] expected operand ", i,
+    Check(fits, "[", ctx.Where(), "] expected operand ", i,
           " to have one element, or one for each of axis ", axis, " of ",
-          ToString(shape), ", got shape ", ToString(Operand(c, i).shape()));
+          ToString(shape), ", got shape ", ToString(Operand(ctx, i).shape()));
     view_ = ViewAlong(shape, axis);
   }
 
@@ -43,14 +43,14 @@ class PerIndex {
 };
 
 // Operand `i` minus its zero points, operand `zero`, in double.
-Tensor Centered(const KernelContext& c, size_t i, size_t zero, int64_t axis) {
-  const Tensor& codes = Operand(c, i);
+Tensor Centered(const KernelContext& ctx, size_t i, size_t zero, int64_t axis) {
+  const Tensor& codes = Operand(ctx, i);
   Check(codes.dtype() == DType::kInt8 || codes.dtype() == DType::kUInt8, "[",
-        c.Where(), "] expected int8 or uint8 as operand ", i, ", got ",
+        ctx.Where(), "] expected int8 or uint8 as operand ", i, ", got ",
         Name(codes.dtype()));
   Tensor x = ConvertTo(codes, DType::kDouble);
-  if (!c.HasIn(zero)) return x;
-  PerIndex zeros(c, zero, x.shape(), axis);
+  if (!ctx.HasIn(zero)) return x;
+  PerIndex zeros(ctx, zero, x.shape(), axis);
   double* values = x.data<double>();
   for (int64_t e = 0; e < x.size(); ++e) values[e] -= zeros.At(e);
   return x;
@@ -58,15 +58,16 @@ Tensor Centered(const KernelContext& c, size_t i, size_t zero, int64_t axis) {
 
 // The result of the kernel of `op` for these operands and the node's own
 // attributes.
-Tensor Product(const KernelContext& c, const char* op, std::vector<Tensor> in) {
+Tensor Product(const KernelContext& ctx, const char* op,
+               std::vector<Tensor> in) {
   std::array<Tensor, 1> out;
-  KernelContext inner(c.node(), in, out);
+  KernelContext inner(ctx.node(), in, out);
   CpuKernels().Find("", op)->kernel(inner);
   return out[0];
 }
 
-void ToInt32(KernelContext& c, const Tensor& sums) {
-  Tensor& y = c.Out(0, DType::kInt32, sums.shape());
+void ToInt32(KernelContext& ctx, const Tensor& sums) {
+  Tensor& y = ctx.Out(0, DType::kInt32, sums.shape());
   const double* from = sums.data<double>();
   for (int64_t e = 0; e < sums.size(); ++e) {
     // Wraps around beyond 32 bits, like integers.
@@ -75,25 +76,25 @@ void ToInt32(KernelContext& c, const Tensor& sums) {
   }
 }
 
-void MatMulInteger(KernelContext& c) {
-  Tensor a = Centered(c, 0, 2, -2), b = Centered(c, 1, 3, -1);
-  ToInt32(c, Product(c, "MatMul", {a, b}));
+void MatMulInteger(KernelContext& ctx) {
+  Tensor a = Centered(ctx, 0, 2, -2), b = Centered(ctx, 1, 3, -1);
+  ToInt32(ctx, Product(ctx, "MatMul", {a, b}));
 }
 
-void ConvInteger(KernelContext& c) {
-  Tensor x = Centered(c, 0, 2, 0), w = Centered(c, 1, 3, 0);
-  ToInt32(c, Product(c, "Conv", {x, w}));
+void ConvInteger(KernelContext& ctx) {
+  Tensor x = Centered(ctx, 0, 2, 0), w = Centered(ctx, 1, 3, 0);
+  ToInt32(ctx, Product(ctx, "Conv", {x, w}));
 }
 
 // Operands 6 and 7 are the scale and zero point of the result, 1 and 4 the
 // scales of the factors. Scales are multiplied in float, as in ONNX Runtime.
-void Requantize(KernelContext& c, const Tensor& sums, const PerIndex& a_scale,
+void Requantize(KernelContext& ctx, const Tensor& sums, const PerIndex& a_scale,
                 const PerIndex& b_scale) {
-  DType to = Operand(c, 7).dtype();
-  PerIndex scale(c, 6, sums.shape(), -1), zero(c, 7, sums.shape(), -1);
-  Tensor& y = c.Out(0, to, sums.shape());
+  DType to = Operand(ctx, 7).dtype();
+  PerIndex scale(ctx, 6, sums.shape(), -1), zero(ctx, 7, sums.shape(), -1);
+  Tensor& y = ctx.Out(0, to, sums.shape());
   bool is_signed = to == DType::kInt8;
-  Check(is_signed || to == DType::kUInt8, "[", c.Where(),
+  Check(is_signed || to == DType::kUInt8, "[", ctx.Where(),
         "] expected a result of int8 or uint8, got ", Name(to));
   const double* from = sums.data<double>();
   auto* bytes = static_cast<uint8_t*>(y.raw());
@@ -108,22 +109,22 @@ void Requantize(KernelContext& c, const Tensor& sums, const PerIndex& a_scale,
   }
 }
 
-void QLinearMatMul(KernelContext& c) {
-  Tensor a = Centered(c, 0, 2, -2), b = Centered(c, 3, 5, -1);
-  Tensor sums = Product(c, "MatMul", {a, b});
+void QLinearMatMul(KernelContext& ctx) {
+  Tensor a = Centered(ctx, 0, 2, -2), b = Centered(ctx, 3, 5, -1);
+  Tensor sums = Product(ctx, "MatMul", {a, b});
   bool rows = a.rank() > 1;
-  Requantize(c, sums,
-             PerIndex(c, 1, sums.shape(), rows && b.rank() > 1 ? -2 : -1),
-             PerIndex(c, 4, sums.shape(), -1));
+  Requantize(ctx, sums,
+             PerIndex(ctx, 1, sums.shape(), rows && b.rank() > 1 ? -2 : -1),
+             PerIndex(ctx, 4, sums.shape(), -1));
 }
 
-void QLinearConv(KernelContext& c) {
-  Tensor x = Centered(c, 0, 2, 0), w = Centered(c, 3, 5, 0);
+void QLinearConv(KernelContext& ctx) {
+  Tensor x = Centered(ctx, 0, 2, 0), w = Centered(ctx, 3, 5, 0);
   std::vector<Tensor> operands = {x, w};
-  if (c.HasIn(8)) operands.push_back(ConvertTo(c.In(8), DType::kDouble));
-  Tensor sums = Product(c, "Conv", std::move(operands));
-  Requantize(c, sums, PerIndex(c, 1, sums.shape(), 0),
-             PerIndex(c, 4, sums.shape(), 1));
+  if (ctx.HasIn(8)) operands.push_back(ConvertTo(ctx.In(8), DType::kDouble));
+  Tensor sums = Product(ctx, "Conv", std::move(operands));
+  Requantize(ctx, sums, PerIndex(ctx, 1, sums.shape(), 0),
+             PerIndex(ctx, 4, sums.shape(), 1));
 }
 
 }  // namespace

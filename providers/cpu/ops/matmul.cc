@@ -87,14 +87,14 @@ void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
   }
 }
 
-void MatMul(KernelContext& c) {
-  const Tensor &a = c.In(0), &b = c.In(1);
-  CheckSameDType(c, a, b);
-  MatMulShape s = ShapeOf(a, b, c.Where());
-  Tensor& y = c.Out(0, a.dtype(), s.y);
+void MatMul(KernelContext& ctx) {
+  const Tensor &a = ctx.In(0), &b = ctx.In(1);
+  CheckSameDType(ctx, a, b);
+  MatMulShape s = ShapeOf(a, b, ctx.Where());
+  Tensor& y = ctx.Out(0, a.dtype(), s.y);
   if (y.size() == 0) return;
-  PlanProducts(a, b, c.Where(), s);
-  DispatchNumeric(a.dtype(), c.Where(), [&]<typename T>() {
+  PlanProducts(a, b, ctx.Where(), s);
+  DispatchNumeric(a.dtype(), ctx.Where(), [&]<typename T>() {
     if constexpr (std::is_floating_point_v<T>) {
       GemmProblem p = {.m = s.m, .n = s.n, .k = s.k, .c = y.raw()};
       p.a = {.data = a.raw(), .dtype = a.dtype(), .ld = s.k};
@@ -130,30 +130,30 @@ void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
 }
 
 // y = alpha · op(a) · op(b) + beta · c
-void GemmOp(KernelContext& c) {
-  const Tensor &a = c.In(0), &b = c.In(1);
-  Check(a.rank() == 2 && b.rank() == 2, "[", c.Where(),
+void GemmOp(KernelContext& ctx) {
+  const Tensor &a = ctx.In(0), &b = ctx.In(1);
+  Check(a.rank() == 2 && b.rank() == 2, "[", ctx.Where(),
         "] expected matrices, got ", ToString(a.shape()), " and ",
         ToString(b.shape()));
-  bool ta = c.Int("transA", 0) != 0, tb = c.Int("transB", 0) != 0;
+  bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
   int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1);
   int64_t n = b.dim(tb ? 0 : 1);
-  bool has_c = c.HasIn(2) && c.Float("beta", 1.0f) != 0;
+  bool has_c = ctx.HasIn(2) && ctx.Float("beta", 1.0f) != 0;
   Check(b.dim(tb ? 1 : 0) == k && a.dtype() == b.dtype() &&
-            (!has_c || c.In(2).dtype() == a.dtype()),
-        "[", c.Where(), "] expected operands that fit, got ", Name(a.dtype()),
+            (!has_c || ctx.In(2).dtype() == a.dtype()),
+        "[", ctx.Where(), "] expected operands that fit, got ", Name(a.dtype()),
         ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
-  Tensor& y = c.Out(0, a.dtype(), {m, n});
-  DispatchFloat(a.dtype(), c.Where(), [&]<typename T>() {
+  Tensor& y = ctx.Out(0, a.dtype(), {m, n});
+  DispatchFloat(a.dtype(), ctx.Where(), [&]<typename T>() {
     GemmProblem p = {.m = m, .n = n, .k = k, .c = y.raw()};
     p.a = {a.raw(), a.dtype(), a.dim(1), ta};
     p.b = {b.raw(), b.dtype(), b.dim(1), tb};
-    p.scale = c.Float("alpha", 1.0f);
-    float beta = c.Float("beta", 1.0f);
-    bool is_bias = has_c && beta == 1.0f && c.In(2).shape() == Shape{n};
-    if (is_bias) p.bias = c.In(2).raw();
+    p.scale = ctx.Float("alpha", 1.0f);
+    float beta = ctx.Float("beta", 1.0f);
+    bool is_bias = has_c && beta == 1.0f && ctx.In(2).shape() == Shape{n};
+    if (is_bias) p.bias = ctx.In(2).raw();
     Gemm(p);
-    if (has_c && !is_bias) AddScaled<T>(c.In(2), beta, y, c.Where());
+    if (has_c && !is_bias) AddScaled<T>(ctx.In(2), beta, y, ctx.Where());
   });
 }
 

@@ -24,16 +24,16 @@ void Pack(const Tensor& x, int64_t offset, std::span<const int64_t> strides,
 
 // ---- another order
 
-void Transpose(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
+void Transpose(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
   std::vector<int64_t> perm(x.shape().size());
   std::iota(perm.rbegin(), perm.rend(), 0);
-  perm = AxesIn(c, c.Ints("perm", perm), x.rank());
-  Check(perm.size() == x.shape().size(), "[", c.Where(),
+  perm = AxesIn(ctx, ctx.Ints("perm", perm), x.rank());
+  Check(perm.size() == x.shape().size(), "[", ctx.Where(),
         "] expected a permutation of ", x.rank(), " axes, got ", perm.size());
   Shape shape;
   for (int64_t axis : perm) shape.push_back(x.dim(axis));
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
   std::vector<int64_t> x_strides = Strides(x.shape()), strides;
   for (int64_t axis : perm) {
@@ -56,25 +56,25 @@ void SplitAndPermute(const Tensor& x, const Shape& split,
               Strides(shape));
 }
 
-int64_t BlockSize(const KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Check(x.rank() == 4, "[", c.Where(), "] expected x of shape (N,C,H,W), got ",
-        ToString(x.shape()));
-  int64_t block = c.Int("blocksize", 0);
-  Check(block > 0 && block < (1 << 15), "[", c.Where(),
+int64_t BlockSize(const KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(x.rank() == 4, "[", ctx.Where(),
+        "] expected x of shape (N,C,H,W), got ", ToString(x.shape()));
+  int64_t block = ctx.Int("blocksize", 0);
+  Check(block > 0 && block < (1 << 15), "[", ctx.Where(),
         "] expected a blocksize above 0, got ", block);
   return block;
 }
 
 // x (N, C·b², H, W) → y (N, C, H·b, W·b)
-void DepthToSpace(KernelContext& c) {
-  int64_t b = BlockSize(c);
-  const Tensor& x = c.In(0);
-  bool channels_first = ChoiceIn<bool>(c, "mode", "DCR", {"DCR", "CRD"});
+void DepthToSpace(KernelContext& ctx) {
+  int64_t b = BlockSize(ctx);
+  const Tensor& x = ctx.In(0);
+  bool channels_first = ChoiceIn<bool>(ctx, "mode", "DCR", {"DCR", "CRD"});
   int64_t n = x.dim(0), depth = x.dim(1) / (b * b), h = x.dim(2), w = x.dim(3);
-  Check(depth * b * b == x.dim(1), "[", c.Where(), "] expected a multiple of ",
-        b * b, " channels, got ", x.dim(1));
-  Tensor& y = c.Out(0, x.dtype(), {n, depth, h * b, w * b});
+  Check(depth * b * b == x.dim(1), "[", ctx.Where(),
+        "] expected a multiple of ", b * b, " channels, got ", x.dim(1));
+  Tensor& y = ctx.Out(0, x.dtype(), {n, depth, h * b, w * b});
   if (channels_first) {
     SplitAndPermute(x, {n, depth, b, b, h, w}, {0, 1, 4, 2, 5, 3}, y);
   } else {
@@ -83,36 +83,36 @@ void DepthToSpace(KernelContext& c) {
 }
 
 // x (N, C, H·b, W·b) → y (N, b²·C, H, W)
-void SpaceToDepth(KernelContext& c) {
-  int64_t b = BlockSize(c);
-  const Tensor& x = c.In(0);
+void SpaceToDepth(KernelContext& ctx) {
+  int64_t b = BlockSize(ctx);
+  const Tensor& x = ctx.In(0);
   int64_t n = x.dim(0), depth = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
-  Check(h * b == x.dim(2) && w * b == x.dim(3), "[", c.Where(),
+  Check(h * b == x.dim(2) && w * b == x.dim(3), "[", ctx.Where(),
         "] expected height and width in multiples of ", b, ", got ",
         ToString(x.shape()));
-  Tensor& y = c.Out(0, x.dtype(), {n, depth * b * b, h, w});
+  Tensor& y = ctx.Out(0, x.dtype(), {n, depth * b * b, h, w});
   SplitAndPermute(x, {n, depth, h, b, w, b}, {0, 3, 5, 1, 2, 4}, y);
 }
 
 // x (time, batch, inner…) or (batch, time, inner…): the first lengths[i] rows
 // of batch entry i are reversed, the others stay.
-void ReverseSequence(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  int64_t batch_axis = c.Int("batch_axis", 1);
-  int64_t time_axis = c.Int("time_axis", 0);
+void ReverseSequence(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  int64_t batch_axis = ctx.Int("batch_axis", 1);
+  int64_t time_axis = ctx.Int("time_axis", 0);
   Check(x.rank() >= 2 && batch_axis + time_axis == 1 &&
             batch_axis * time_axis == 0,
-        "[", c.Where(), "] expected axes 0 and 1 and two axes at least, got ",
+        "[", ctx.Where(), "] expected axes 0 and 1 and two axes at least, got ",
         batch_axis, ", ", time_axis, " and shape ", ToString(x.shape()));
   int64_t batch = x.dim(batch_axis), time = x.dim(time_axis);
-  std::vector<int64_t> lengths = IntsIn(c, 1);
-  Check(static_cast<int64_t>(lengths.size()) == batch, "[", c.Where(),
+  std::vector<int64_t> lengths = IntsIn(ctx, 1);
+  Check(static_cast<int64_t>(lengths.size()) == batch, "[", ctx.Where(),
         "] expected ", batch, " lengths, got ", lengths.size());
   for (int64_t length : lengths) {
-    Check(length >= 0 && length <= time, "[", c.Where(),
+    Check(length >= 0 && length <= time, "[", ctx.Where(),
           "] expected lengths in 0…", time, ", got ", length);
   }
-  Tensor& y = c.Out(0, x.dtype(), x.shape());
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
   if (y.size() == 0) return;
   size_t width = ByteSize(x.dtype());
   std::vector<int64_t> strides = Strides(x.shape());
@@ -134,27 +134,28 @@ void ReverseSequence(KernelContext& c) {
 
 // ---- parts and copies
 
-void Concat(KernelContext& c) {
-  const Tensor& first = Operand(c, 0);
-  auto axis = static_cast<size_t>(AxisIn(c, c.Int("axis", 0), first.rank()));
+void Concat(KernelContext& ctx) {
+  const Tensor& first = Operand(ctx, 0);
+  auto axis =
+      static_cast<size_t>(AxisIn(ctx, ctx.Int("axis", 0), first.rank()));
   Shape shape = first.shape();
-  for (size_t i = 1; i < c.num_inputs(); ++i) {
-    const Tensor& x = Operand(c, i);
-    CheckSameDType(c, first, x);
+  for (size_t i = 1; i < ctx.num_inputs(); ++i) {
+    const Tensor& x = Operand(ctx, i);
+    CheckSameDType(ctx, first, x);
     Shape expected = x.shape();
     if (expected.size() == shape.size()) expected[axis] = shape[axis];
-    Check(expected == shape, "[", c.Where(),
+    Check(expected == shape, "[", ctx.Where(),
           "] expected shapes that differ in axis ", axis, " only, got ",
           ToString(first.shape()), " and ", ToString(x.shape()));
     shape[axis] += x.shape()[axis];
   }
-  Tensor& y = c.Out(0, first.dtype(), shape);
+  Tensor& y = ctx.Out(0, first.dtype(), shape);
   if (y.size() == 0) return;
   size_t width = ByteSize(first.dtype());
   std::vector<int64_t> strides = Strides(shape);
   int64_t offset = 0;
-  for (size_t i = 0; i < c.num_inputs(); ++i) {
-    const Tensor& x = c.In(i);
+  for (size_t i = 0; i < ctx.num_inputs(); ++i) {
+    const Tensor& x = ctx.In(i);
     CopyStrided(x.shape(), width, x.raw(), Strides(x.shape()),
                 AtElement(y.raw(), offset, width), strides);
     offset += x.shape()[axis] * strides[axis];
@@ -162,14 +163,14 @@ void Concat(KernelContext& c) {
 }
 
 // Sizes of the parts along an axis of `size`.
-std::vector<int64_t> PartSizes(const KernelContext& c, int64_t size) {
-  auto count = static_cast<int64_t>(c.num_outputs());
+std::vector<int64_t> PartSizes(const KernelContext& ctx, int64_t size) {
+  auto count = static_cast<int64_t>(ctx.num_outputs());
   std::vector<int64_t> parts;
-  if (c.HasIn(1)) {
-    parts = IntsIn(c, 1);
+  if (ctx.HasIn(1)) {
+    parts = IntsIn(ctx, 1);
   } else {
-    int64_t wanted = c.Int("num_outputs", count);
-    Check(wanted == count && count > 0, "[", c.Where(), "] expected ", wanted,
+    int64_t wanted = ctx.Int("num_outputs", count);
+    Check(wanted == count && count > 0, "[", ctx.Where(), "] expected ", wanted,
           " outputs, got ", count);
     int64_t part = DivideUp(size, count);
     parts.assign(static_cast<size_t>(count), part);
@@ -177,27 +178,27 @@ std::vector<int64_t> PartSizes(const KernelContext& c, int64_t size) {
   }
   int64_t rest = size;
   for (int64_t part : parts) {
-    Check(part >= 0 && part <= rest, "[", c.Where(), "] expected parts of ",
+    Check(part >= 0 && part <= rest, "[", ctx.Where(), "] expected parts of ",
           size, " elements in all, got one of ", part, " where ", rest,
           " are left");
     rest -= part;
   }
-  Check(rest == 0 && parts.size() == c.num_outputs(), "[", c.Where(),
-        "] expected ", c.num_outputs(), " parts that sum to ", size, ", got ",
+  Check(rest == 0 && parts.size() == ctx.num_outputs(), "[", ctx.Where(),
+        "] expected ", ctx.num_outputs(), " parts that sum to ", size, ", got ",
         parts.size(), " and ", rest, " left over");
   return parts;
 }
 
-void Split(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  auto axis = static_cast<size_t>(AxisIn(c, c.Int("axis", 0), x.rank()));
-  std::vector<int64_t> parts = PartSizes(c, x.shape()[axis]);
+void Split(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  auto axis = static_cast<size_t>(AxisIn(ctx, ctx.Int("axis", 0), x.rank()));
+  std::vector<int64_t> parts = PartSizes(ctx, x.shape()[axis]);
   int64_t begin = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (c.HasOut(i)) {
+    if (ctx.HasOut(i)) {
       Shape shape = x.shape();
       shape[axis] = parts[i];
-      Tensor& y = c.Out(i, x.dtype(), shape);
+      Tensor& y = ctx.Out(i, x.dtype(), shape);
       if (y.size() > 0) {
         std::vector<int64_t> strides = Strides(x.shape());
         Pack(x, begin * strides[axis], strides, y);
@@ -228,33 +229,33 @@ SliceRange ClampSlice(int64_t start, int64_t end, int64_t step, int64_t size) {
   return {start, step, std::max<int64_t>(start - end - step - 1, 0) / -step};
 }
 
-void Slice(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  std::vector<int64_t> starts = IntsIn(c, 1), ends = IntsIn(c, 2), axes;
-  if (c.HasIn(3)) {
-    axes = IntsIn(c, 3);
+void Slice(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  std::vector<int64_t> starts = IntsIn(ctx, 1), ends = IntsIn(ctx, 2), axes;
+  if (ctx.HasIn(3)) {
+    axes = IntsIn(ctx, 3);
   } else {
     axes.resize(starts.size());
     std::iota(axes.begin(), axes.end(), 0);
   }
-  axes = AxesIn(c, axes, x.rank());
+  axes = AxesIn(ctx, axes, x.rank());
   std::vector<int64_t> steps(starts.size(), 1);
-  if (c.HasIn(4)) steps = IntsIn(c, 4);
+  if (ctx.HasIn(4)) steps = IntsIn(ctx, 4);
   Check(ends.size() == starts.size() && axes.size() == starts.size() &&
             steps.size() == starts.size(),
-        "[", c.Where(), "] expected ", starts.size(),
+        "[", ctx.Where(), "] expected ", starts.size(),
         " starts, ends, axes and steps, got ", ends.size(), ", ", axes.size(),
         " and ", steps.size());
   std::vector<SliceRange> ranges;
   for (int64_t size : x.shape()) ranges.push_back({0, 1, size});
   for (size_t i = 0; i < axes.size(); ++i) {
-    Check(steps[i] != 0, "[", c.Where(), "] expected a step, got 0");
+    Check(steps[i] != 0, "[", ctx.Where(), "] expected a step, got 0");
     auto axis = static_cast<size_t>(axes[i]);
     ranges[axis] = ClampSlice(starts[i], ends[i], steps[i], x.shape()[axis]);
   }
   Shape shape;
   for (const SliceRange& range : ranges) shape.push_back(range.count);
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
   std::vector<int64_t> strides = Strides(x.shape());
   int64_t offset = 0;
@@ -265,30 +266,30 @@ void Slice(KernelContext& c) {
   Pack(x, offset, strides, y);
 }
 
-void Expand(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Shape wanted = IntsIn(c, 1);
-  CheckSizes(c, wanted);
+void Expand(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Shape wanted = IntsIn(ctx, 1);
+  CheckSizes(ctx, wanted);
   Tensor& y =
-      c.Out(0, x.dtype(), BroadcastShapes(x.shape(), wanted, c.Where()));
+      ctx.Out(0, x.dtype(), BroadcastShapes(x.shape(), wanted, ctx.Where()));
   if (y.size() == 0) return;
   Pack(x, 0, BroadcastStrides(x.shape(), y.shape().size()), y);
 }
 
-void Tile(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  std::vector<int64_t> repeats = IntsIn(c, 1);
-  Check(repeats.size() == x.shape().size(), "[", c.Where(), "] expected ",
+void Tile(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  std::vector<int64_t> repeats = IntsIn(ctx, 1);
+  Check(repeats.size() == x.shape().size(), "[", ctx.Where(), "] expected ",
         x.rank(), " repeats, got ", repeats.size());
   Shape shape = x.shape(), split;
   for (size_t i = 0; i < shape.size(); ++i) {
     Check(repeats[i] >= 0 &&
               !__builtin_mul_overflow(shape[i], repeats[i], &shape[i]),
-          "[", c.Where(), "] expected repeats from 0 on, got ", repeats[i],
+          "[", ctx.Where(), "] expected repeats from 0 on, got ", repeats[i],
           " of ", x.shape()[i], " elements");
     split.insert(split.end(), {repeats[i], x.shape()[i]});
   }
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
   std::vector<int64_t> strides;
   for (int64_t stride : Strides(x.shape())) {

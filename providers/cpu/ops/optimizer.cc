@@ -21,63 +21,63 @@ struct Scalars {
 };
 
 // Checks all operands and results of a node with `moments` moments.
-Scalars ReadScalars(KernelContext& c, size_t moments, bool has_step) {
+Scalars ReadScalars(KernelContext& ctx, size_t moments, bool has_step) {
   size_t tensors = 2 + moments;
   size_t inputs = tensors + (has_step ? 4 : 3);
-  Check(c.num_inputs() == inputs && c.num_outputs() == 1 + moments, "[",
-        c.Where(), "] expected ", inputs, " inputs and ", 1 + moments,
+  Check(ctx.num_inputs() == inputs && ctx.num_outputs() == 1 + moments, "[",
+        ctx.Where(), "] expected ", inputs, " inputs and ", 1 + moments,
         " outputs");
   auto like_param = [&](const Tensor& t) {
-    return t.dtype() == c.In(0).dtype() && t.shape() == c.In(0).shape();
+    return t.dtype() == ctx.In(0).dtype() && t.shape() == ctx.In(0).shape();
   };
   for (size_t i = 0; i < inputs; ++i) {
-    Check(c.HasIn(i), "[", c.Where(), "] lacks input ", i);
-    bool fits = i < tensors ? like_param(c.In(i)) : c.In(i).size() == 1;
-    Check(fits, "[", c.Where(), "] expected input ", i, " of shape ",
-          i < tensors ? ToString(c.In(0).shape()) : "[]", ", got ",
-          Name(c.In(i).dtype()), ToString(c.In(i).shape()));
+    Check(ctx.HasIn(i), "[", ctx.Where(), "] lacks input ", i);
+    bool fits = i < tensors ? like_param(ctx.In(i)) : ctx.In(i).size() == 1;
+    Check(fits, "[", ctx.Where(), "] expected input ", i, " of shape ",
+          i < tensors ? ToString(ctx.In(0).shape()) : "[]", ", got ",
+          Name(ctx.In(i).dtype()), ToString(ctx.In(i).shape()));
   }
   for (size_t i = 0; i <= moments; ++i) {
-    Check(c.HasOut(i) && like_param(c.Out(i)), "[", c.Where(),
+    Check(ctx.HasOut(i) && like_param(ctx.Out(i)), "[", ctx.Where(),
           "] expected output ", i, " like the parameter");
   }
   auto scalar = [&](size_t i, DType dtype) -> const Tensor& {
-    Check(c.In(i).dtype() == dtype, "[", c.Where(), "] expected input ", i,
-          " of type ", Name(dtype), ", got ", Name(c.In(i).dtype()));
-    return c.In(i);
+    Check(ctx.In(i).dtype() == dtype, "[", ctx.Where(), "] expected input ", i,
+          " of type ", Name(dtype), ", got ", Name(ctx.In(i).dtype()));
+    return ctx.In(i);
   };
   Scalars s;
   size_t i = tensors;
   if (has_step) s.step = scalar(i++, DType::kInt64).data<int64_t>()[0];
   s.rate = double{scalar(i++, DType::kFloat).data<float>()[0]} *
-           double{c.Float("lr_scale", 1)};
+           double{ctx.Float("lr_scale", 1)};
   s.grad_scale = scalar(i++, DType::kFloat).data<float>()[0];
   s.ok = scalar(i, DType::kBool).data<bool>()[0];
   return s;
 }
 
 // A skipped step: outputs are inputs. `pairs` as in the kernel's traits.
-void KeepAll(KernelContext& c,
+void KeepAll(KernelContext& ctx,
              std::initializer_list<std::pair<size_t, size_t>> pairs) {
   for (auto [in, out] : pairs) {
-    CopyBytes(c.In(in), c.Out(out));
+    CopyBytes(ctx.In(in), ctx.Out(out));
   }
 }
 
 // In the loops below an output may be an input, but only at the same index.
 // `omp simd` promises that to the compiler.
 
-void Sgd(KernelContext& c) {
-  Scalars s = ReadScalars(c, 0, false);
-  if (!s.ok) return KeepAll(c, {{0, 0}});
-  DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
-    const T* p = c.In(0).data<T>();
-    const T* dp = c.In(1).data<T>();
-    T* p_out = c.Out(0).data<T>();
-    T decay = c.Float("weight_decay", 0);
+void Sgd(KernelContext& ctx) {
+  Scalars s = ReadScalars(ctx, 0, false);
+  if (!s.ok) return KeepAll(ctx, {{0, 0}});
+  DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
+    const T* p = ctx.In(0).data<T>();
+    const T* dp = ctx.In(1).data<T>();
+    T* p_out = ctx.Out(0).data<T>();
+    T decay = ctx.Float("weight_decay", 0);
     T rate = static_cast<T>(s.rate);
     T clip = static_cast<T>(s.grad_scale);
-    ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
+    ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
         T g = dp[i] * clip + decay * p[i];
@@ -88,17 +88,17 @@ void Sgd(KernelContext& c) {
 }
 
 template <typename T, bool kNesterov>
-void MomentumStep(KernelContext& c, const Scalars& s) {
-  const T* p = c.In(0).data<T>();
-  const T* dp = c.In(1).data<T>();
-  const T* b = c.In(2).data<T>();
-  T* p_out = c.Out(0).data<T>();
-  T* b_out = c.Out(1).data<T>();
-  T decay = c.Float("weight_decay", 0);
-  T momentum = c.Float("momentum", 0);
+void MomentumStep(KernelContext& ctx, const Scalars& s) {
+  const T* p = ctx.In(0).data<T>();
+  const T* dp = ctx.In(1).data<T>();
+  const T* b = ctx.In(2).data<T>();
+  T* p_out = ctx.Out(0).data<T>();
+  T* b_out = ctx.Out(1).data<T>();
+  T decay = ctx.Float("weight_decay", 0);
+  T momentum = ctx.Float("momentum", 0);
   T rate = static_cast<T>(s.rate);
   T clip = static_cast<T>(s.grad_scale);
-  ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
+  ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       T g = dp[i] * clip + decay * p[i];
@@ -110,28 +110,28 @@ void MomentumStep(KernelContext& c, const Scalars& s) {
   });
 }
 
-void SgdMomentum(KernelContext& c) {
-  Scalars s = ReadScalars(c, 1, false);
-  if (!s.ok) return KeepAll(c, {{0, 0}, {2, 1}});
-  DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
-    auto* run = c.Int("nesterov", 0) != 0 ? MomentumStep<T, true>
-                                          : MomentumStep<T, false>;
-    run(c, s);
+void SgdMomentum(KernelContext& ctx) {
+  Scalars s = ReadScalars(ctx, 1, false);
+  if (!s.ok) return KeepAll(ctx, {{0, 0}, {2, 1}});
+  DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
+    auto* run = ctx.Int("nesterov", 0) != 0 ? MomentumStep<T, true>
+                                            : MomentumStep<T, false>;
+    run(ctx, s);
   });
 }
 
 template <typename T, bool kDecoupled>
-void AdamStep(KernelContext& c, const Scalars& s) {
-  const T* p = c.In(0).data<T>();
-  const T* dp = c.In(1).data<T>();
-  const T* m = c.In(2).data<T>();
-  const T* v = c.In(3).data<T>();
-  T* p_out = c.Out(0).data<T>();
-  T* m_out = c.Out(1).data<T>();
-  T* v_out = c.Out(2).data<T>();
-  double new1 = c.Float("one_minus_beta1", 0.1f);
-  double new2 = c.Float("one_minus_beta2", 0.001f);
-  double decay = c.Float("weight_decay", 0);
+void AdamStep(KernelContext& ctx, const Scalars& s) {
+  const T* p = ctx.In(0).data<T>();
+  const T* dp = ctx.In(1).data<T>();
+  const T* m = ctx.In(2).data<T>();
+  const T* v = ctx.In(3).data<T>();
+  T* p_out = ctx.Out(0).data<T>();
+  T* m_out = ctx.Out(1).data<T>();
+  T* v_out = ctx.Out(2).data<T>();
+  double new1 = ctx.Float("one_minus_beta1", 0.1f);
+  double new2 = ctx.Float("one_minus_beta2", 0.001f);
+  double decay = ctx.Float("weight_decay", 0);
   double t = static_cast<double>(s.step);
   T size = static_cast<T>(s.rate / (1 - std::pow(1 - new1, t)));
   T root = static_cast<T>(std::sqrt(1 - std::pow(1 - new2, t)));
@@ -140,9 +140,9 @@ void AdamStep(KernelContext& c, const Scalars& s) {
   T new1_t = static_cast<T>(new1);
   T new2_t = static_cast<T>(new2);
   T beta2 = static_cast<T>(1 - new2);
-  T eps = c.Float("eps", 1e-8f);
+  T eps = ctx.Float("eps", 1e-8f);
   T clip = static_cast<T>(s.grad_scale);
-  ParallelFor(c.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
+  ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       T g = dp[i] * clip;
@@ -159,11 +159,11 @@ void AdamStep(KernelContext& c, const Scalars& s) {
 }
 
 template <bool kDecoupled>
-void Adam(KernelContext& c) {
-  Scalars s = ReadScalars(c, 2, true);
-  if (!s.ok) return KeepAll(c, {{0, 0}, {2, 1}, {3, 2}});
-  DispatchFloat(c.In(0).dtype(), c.Where(),
-                [&]<typename T>() { AdamStep<T, kDecoupled>(c, s); });
+void Adam(KernelContext& ctx) {
+  Scalars s = ReadScalars(ctx, 2, true);
+  if (!s.ok) return KeepAll(ctx, {{0, 0}, {2, 1}, {3, 2}});
+  DispatchFloat(ctx.In(0).dtype(), ctx.Where(),
+                [&]<typename T>() { AdamStep<T, kDecoupled>(ctx, s); });
 }
 
 }  // namespace

@@ -37,16 +37,16 @@ struct PadAxis {
   int64_t before, after;
 };
 
-std::vector<PadAxis> PadsOf(const KernelContext& c) {
-  int64_t rank = c.In(0).rank();
-  std::vector<int64_t> pads = IntsIn(c, 1), axes;
-  if (c.HasIn(3)) {
-    axes = AxesIn(c, IntsIn(c, 3), rank);
+std::vector<PadAxis> PadsOf(const KernelContext& ctx) {
+  int64_t rank = ctx.In(0).rank();
+  std::vector<int64_t> pads = IntsIn(ctx, 1), axes;
+  if (ctx.HasIn(3)) {
+    axes = AxesIn(ctx, IntsIn(ctx, 3), rank);
   } else {
     axes.resize(static_cast<size_t>(rank));
     std::iota(axes.begin(), axes.end(), 0);
   }
-  Check(pads.size() == 2 * axes.size(), "[", c.Where(), "] expected ",
+  Check(pads.size() == 2 * axes.size(), "[", ctx.Where(), "] expected ",
         2 * axes.size(), " pads, got ", pads.size());
   std::vector<PadAxis> by_axis(static_cast<size_t>(rank), PadAxis{0, 0});
   constexpr int64_t kLimit = int64_t{1} << 60;
@@ -54,7 +54,7 @@ std::vector<PadAxis> PadsOf(const KernelContext& c) {
     PadAxis pad = {pads[i], pads[axes.size() + i]};
     Check(std::max(pad.before, pad.after) < kLimit &&
               std::min(pad.before, pad.after) > -kLimit,
-          "[", c.Where(), "] expected pads that fit into memory, got ",
+          "[", ctx.Where(), "] expected pads that fit into memory, got ",
           pad.before, " and ", pad.after);
     by_axis[static_cast<size_t>(axes[i])] = pad;
   }
@@ -63,17 +63,17 @@ std::vector<PadAxis> PadsOf(const KernelContext& c) {
 
 // Per axis: for each position of y, the offset in x of its element, or -1.
 // Negative pads crop first, so that reflection sees only the rest.
-std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& c,
+std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& ctx,
                                                PadMode mode,
                                                const std::vector<PadAxis>& pads,
                                                const Shape& shape) {
-  const Tensor& x = c.In(0);
+  const Tensor& x = ctx.In(0);
   std::vector<int64_t> strides = Strides(x.shape());
   std::vector<std::vector<int64_t>> tables(pads.size());
   for (size_t d = 0; d < pads.size(); ++d) {
     int64_t first = std::max<int64_t>(-pads[d].before, 0);
     int64_t left = x.shape()[d] - first - std::max<int64_t>(-pads[d].after, 0);
-    Check(left > 0 || mode == PadMode::kConstant, "[", c.Where(),
+    Check(left > 0 || mode == PadMode::kConstant, "[", ctx.Where(),
           "] expected elements to repeat in axis ", d, ", got none");
     for (int64_t i = 0; i < shape[d]; ++i) {
       int64_t source = SourceOf(mode, i - std::max<int64_t>(pads[d].before, 0),
@@ -84,33 +84,33 @@ std::vector<std::vector<int64_t>> OffsetTables(const KernelContext& c,
   return tables;
 }
 
-void Pad(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  auto mode = ChoiceIn<PadMode>(c, "mode", "constant",
+void Pad(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  auto mode = ChoiceIn<PadMode>(ctx, "mode", "constant",
                                 {"constant", "reflect", "edge", "wrap"});
-  std::vector<PadAxis> pads = PadsOf(c);
+  std::vector<PadAxis> pads = PadsOf(ctx);
   Shape shape = x.shape();
   for (size_t d = 0; d < pads.size(); ++d) {
     shape[d] += pads[d].before + pads[d].after;
-    Check(shape[d] >= 0, "[", c.Where(), "] expected pads that leave axis ", d,
-          " a size, got ", pads[d].before, " and ", pads[d].after, " for ",
+    Check(shape[d] >= 0, "[", ctx.Where(), "] expected pads that leave axis ",
+          d, " a size, got ", pads[d].before, " and ", pads[d].after, " for ",
           ToString(x.shape()));
   }
   uint64_t fill = 0;
   size_t width = ByteSize(x.dtype());
-  if (c.HasIn(2)) {
-    CheckSameDType(c, x, c.In(2));
-    Check(c.In(2).size() == 1, "[", c.Where(),
-          "] expected one constant, got shape ", ToString(c.In(2).shape()));
-    std::memcpy(&fill, c.In(2).raw(), width);
+  if (ctx.HasIn(2)) {
+    CheckSameDType(ctx, x, ctx.In(2));
+    Check(ctx.In(2).size() == 1, "[", ctx.Where(),
+          "] expected one constant, got shape ", ToString(ctx.In(2).shape()));
+    std::memcpy(&fill, ctx.In(2).raw(), width);
   }
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
   if (x.rank() == 0) {
     std::memcpy(y.raw(), x.raw(), width);
     return;
   }
-  CopyMapped(OffsetTables(c, mode, pads, shape), width, x.raw(), &fill,
+  CopyMapped(OffsetTables(ctx, mode, pads, shape), width, x.raw(), &fill,
              y.raw());
 }
 

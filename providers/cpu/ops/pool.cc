@@ -89,16 +89,16 @@ void ForEachOutput(const Window& w, int64_t planes, Fn fn) {
 }
 
 // Errors: the window reads only padding, so it has no maximum and no mean.
-void CheckReads(const KernelContext& c, const Place& p) {
-  Check(CountInside(p) > 0, "[", c.Where(),
+void CheckReads(const KernelContext& ctx, const Place& p) {
+  Check(CountInside(p) > 0, "[", ctx.Where(),
         "] expected pads that leave input in every window, got a window "
         "without");
 }
 
-Window PoolWindow(const KernelContext& c) {
-  Check(c.Has("kernel_shape"), "[", c.Where(),
+Window PoolWindow(const KernelContext& ctx) {
+  Check(ctx.Has("kernel_shape"), "[", ctx.Where(),
         "] expected kernel_shape, got none");
-  return WindowOver(c, c.In(0).shape(), c.Ints("kernel_shape"));
+  return WindowOver(ctx, ctx.In(0).shape(), ctx.Ints("kernel_shape"));
 }
 
 // Offset in the plane with the first axis fastest (storage_order 1).
@@ -118,21 +118,21 @@ bool IsLarger(T a, T b) {
   return a > b;
 }
 
-void MaxPool(KernelContext& c) {
-  const Tensor& x = c.In(0);
-  Window w = PoolWindow(c);
+void MaxPool(KernelContext& ctx) {
+  const Tensor& x = ctx.In(0);
+  Window w = PoolWindow(ctx);
   Shape shape = w.ShapeOf(x.dim(0), x.dim(1), w.out);
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   int64_t* indices = nullptr;
-  if (c.HasOut(1)) indices = c.Out(1, DType::kInt64, shape).data<int64_t>();
-  bool column_major = c.Int("storage_order", 0) != 0;
+  if (ctx.HasOut(1)) indices = ctx.Out(1, DType::kInt64, shape).data<int64_t>();
+  bool column_major = ctx.Int("storage_order", 0) != 0;
   int64_t plane_size = Window::Product(w.in);
-  DispatchNumeric(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     ForEachOutput(w, x.dim(0) * x.dim(1),
                   [&](int64_t plane, const Place& place, int64_t at) {
-                    CheckReads(c, place);
+                    CheckReads(ctx, place);
                     const T* values = from + plane * plane_size;
                     int64_t best = -1;
                     ForEachInput(w, place, [&](int64_t i) {
@@ -151,11 +151,11 @@ void MaxPool(KernelContext& c) {
 // y = pool(values of the plane, place) for each output position; `pool` is
 // generic.
 template <typename Pool>
-void PoolBy(KernelContext& c, const Window& w, Pool pool) {
-  const Tensor& x = c.In(0);
-  Tensor& y = c.Out(0, x.dtype(), w.ShapeOf(x.dim(0), x.dim(1), w.out));
+void PoolBy(KernelContext& ctx, const Window& w, Pool pool) {
+  const Tensor& x = ctx.In(0);
+  Tensor& y = ctx.Out(0, x.dtype(), w.ShapeOf(x.dim(0), x.dim(1), w.out));
   int64_t plane_size = Window::Product(w.in);
-  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     ForEachOutput(w, x.dim(0) * x.dim(1),
@@ -165,11 +165,11 @@ void PoolBy(KernelContext& c, const Window& w, Pool pool) {
   });
 }
 
-void AveragePool(KernelContext& c) {
-  Window w = PoolWindow(c);
-  bool count_pads = c.Int("count_include_pad", 0) != 0;
-  PoolBy(c, w, [&]<typename T>(const T* values, const Place& place) {
-    if (!count_pads) CheckReads(c, place);
+void AveragePool(KernelContext& ctx) {
+  Window w = PoolWindow(ctx);
+  bool count_pads = ctx.Int("count_include_pad", 0) != 0;
+  PoolBy(ctx, w, [&]<typename T>(const T* values, const Place& place) {
+    if (!count_pads) CheckReads(ctx, place);
     T sum = 0;
     ForEachInput(w, place, [&](int64_t i) { sum += values[i]; });
     int64_t count = count_pads ? CountPadded(w, place) : CountInside(place);
@@ -178,11 +178,11 @@ void AveragePool(KernelContext& c) {
 }
 
 // (Σ |x|^p)^(1/p)
-void LpPool(KernelContext& c) {
-  Window w = PoolWindow(c);
-  auto p = static_cast<double>(c.Int("p", 2));
-  Check(p >= 1, "[", c.Where(), "] expected p >= 1, got ", p);
-  PoolBy(c, w, [&]<typename T>(const T* values, const Place& place) {
+void LpPool(KernelContext& ctx) {
+  Window w = PoolWindow(ctx);
+  auto p = static_cast<double>(ctx.Int("p", 2));
+  Check(p >= 1, "[", ctx.Where(), "] expected p >= 1, got ", p);
+  PoolBy(ctx, w, [&]<typename T>(const T* values, const Place& place) {
     double sum = 0;
     ForEachInput(w, place, [&](int64_t i) {
       sum += std::pow(std::fabs(double{values[i]}), p);
@@ -193,19 +193,19 @@ void LpPool(KernelContext& c) {
 
 // y (N,C,1…) = reduce(values of one plane, their number) for each plane.
 template <typename Reduce>
-void GlobalPool(KernelContext& c, Reduce reduce) {
-  const Tensor& x = c.In(0);
-  Check(x.rank() >= 3, "[", c.Where(), "] expected rank 3 or more, got shape ",
-        ToString(x.shape()));
+void GlobalPool(KernelContext& ctx, Reduce reduce) {
+  const Tensor& x = ctx.In(0);
+  Check(x.rank() >= 3, "[", ctx.Where(),
+        "] expected rank 3 or more, got shape ", ToString(x.shape()));
   Shape shape(x.shape().size(), 1);
   shape[0] = x.dim(0);
   shape[1] = x.dim(1);
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
   int64_t plane_size = x.size() / y.size();
-  Check(plane_size > 0, "[", c.Where(), "] expected elements, got shape ",
+  Check(plane_size > 0, "[", ctx.Where(), "] expected elements, got shape ",
         ToString(x.shape()));
-  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     ParallelFor(y.size(), RowsPerTask(plane_size),
@@ -217,16 +217,16 @@ void GlobalPool(KernelContext& c, Reduce reduce) {
   });
 }
 
-void GlobalAveragePool(KernelContext& c) {
-  GlobalPool(c, []<typename T>(const T* x, int64_t n) {
+void GlobalAveragePool(KernelContext& ctx) {
+  GlobalPool(ctx, []<typename T>(const T* x, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += x[i];
     return static_cast<T>(sum / static_cast<double>(n));
   });
 }
 
-void GlobalMaxPool(KernelContext& c) {
-  GlobalPool(c, []<typename T>(const T* x, int64_t n) {
+void GlobalMaxPool(KernelContext& ctx) {
+  GlobalPool(ctx, []<typename T>(const T* x, int64_t n) {
     T best = x[0];
     for (int64_t i = 1; i < n; ++i) {
       if (IsLarger(x[i], best)) best = x[i];

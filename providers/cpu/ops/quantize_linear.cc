@@ -31,15 +31,15 @@ struct Grid {
   }
 };
 
-Grid GridOf(const KernelContext& c) {
-  const Tensor &x = Operand(c, 0), &scale = Operand(c, 1);
+Grid GridOf(const KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &scale = Operand(ctx, 1);
   Grid grid;
   grid.view = {1, 1, x.size()};
-  int64_t block = c.Int("block_size", 0);
-  Check(block >= 0, "[", c.Where(),
+  int64_t block = ctx.Int("block_size", 0);
+  Check(block >= 0, "[", ctx.Where(),
         "] expected a block_size of 0 or more, got ", block);
   if (block == 0 && scale.size() == 1 && scale.rank() <= 1) return grid;
-  int64_t axis = AxisIn(c, c.Int("axis", 1), x.rank());
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", 1), x.rank());
   grid.view = ViewAlong(x.shape(), axis);
   int64_t n = grid.view.n;
   grid.block = std::max<int64_t>(block, 1);
@@ -50,7 +50,7 @@ Grid GridOf(const KernelContext& c) {
     expected = x.shape();
     expected[static_cast<size_t>(axis)] = grid.blocks;
   }
-  Check(scale.shape() == expected, "[", c.Where(),
+  Check(scale.shape() == expected, "[", ctx.Where(),
         "] expected scales of shape ", ToString(expected), ", got ",
         ToString(scale.shape()));
   return grid;
@@ -72,12 +72,13 @@ void ForEachElement(const Grid& grid, Fn fn) {
 
 // Zero points of the same shape as the scales, or none. Errors: another dtype
 // or shape.
-const Tensor* ZeroPoints(const KernelContext& c, DType dtype) {
-  if (!c.HasIn(2)) return nullptr;
-  const Tensor& zero = c.In(2);
-  Check(zero.dtype() == dtype && zero.size() == c.In(1).size(), "[", c.Where(),
-        "] expected zero points ", Name(dtype), ToString(c.In(1).shape()),
-        ", got ", Name(zero.dtype()), ToString(zero.shape()));
+const Tensor* ZeroPoints(const KernelContext& ctx, DType dtype) {
+  if (!ctx.HasIn(2)) return nullptr;
+  const Tensor& zero = ctx.In(2);
+  Check(zero.dtype() == dtype && zero.size() == ctx.In(1).size(), "[",
+        ctx.Where(), "] expected zero points ", Name(dtype),
+        ToString(ctx.In(1).shape()), ", got ", Name(zero.dtype()),
+        ToString(zero.shape()));
   return &zero;
 }
 
@@ -87,9 +88,9 @@ std::vector<float> Floats(const Tensor& t) {
 }
 
 // The type of the codes: that of the zero points, or an attribute.
-DType TargetOf(const KernelContext& c) {
-  if (c.HasIn(2)) return c.In(2).dtype();
-  auto dtype = static_cast<DType>(c.Int("output_dtype", 0));
+DType TargetOf(const KernelContext& ctx) {
+  if (ctx.HasIn(2)) return ctx.In(2).dtype();
+  auto dtype = static_cast<DType>(ctx.Int("output_dtype", 0));
   return dtype == DType::kUndefined ? DType::kUInt8 : dtype;
 }
 
@@ -106,17 +107,17 @@ T Saturated(float x) {
   return std::isnan(x) ? T{0} : static_cast<T>(std::clamp(x, kLow, kHigh));
 }
 
-void QuantizeLinear(KernelContext& c) {
-  Grid grid = GridOf(c);
-  DType to = TargetOf(c);
-  const Tensor* zero_points = ZeroPoints(c, to);
-  Tensor x = ConvertTo(c.In(0), DType::kFloat);
+void QuantizeLinear(KernelContext& ctx) {
+  Grid grid = GridOf(ctx);
+  DType to = TargetOf(ctx);
+  const Tensor* zero_points = ZeroPoints(ctx, to);
+  Tensor x = ConvertTo(ctx.In(0), DType::kFloat);
   const float* from = x.data<float>();
-  std::vector<float> scales = Floats(c.In(1));
+  std::vector<float> scales = Floats(ctx.In(1));
   auto scale = [&](int64_t i) { return scales[static_cast<size_t>(i)]; };
-  Tensor& y = c.Out(0, to, x.shape());
+  Tensor& y = ctx.Out(0, to, x.shape());
   if (IsFloat8(to)) {
-    Check(c.Int("saturate", 1) != 0, "[", c.Where(),
+    Check(ctx.Int("saturate", 1) != 0, "[", ctx.Where(),
           "] expected saturate 1, got 0");
     std::vector<float> zeros(scales.size());
     if (zero_points) zeros = Floats(*zero_points);
@@ -127,10 +128,10 @@ void QuantizeLinear(KernelContext& c) {
     });
     return CopyBytes(ConvertTo(moved, to), y);
   }
-  Check(IsByteOrShort(to), "[", c.Where(),
+  Check(IsByteOrShort(to), "[", ctx.Where(),
         "] expected to quantize to int8, uint8, int16, uint16 or float8, got ",
         Name(to));
-  DispatchNumeric(to, c.Where(), [&]<typename T>() {
+  DispatchNumeric(to, ctx.Where(), [&]<typename T>() {
     const T* zero = zero_points ? zero_points->data<T>() : nullptr;
     T* out = y.data<T>();
     ForEachElement(grid, [&](int64_t e, int64_t s) {
@@ -140,11 +141,11 @@ void QuantizeLinear(KernelContext& c) {
   });
 }
 
-void DequantizeLinear(KernelContext& c) {
-  Grid grid = GridOf(c);
-  const Tensor& x = c.In(0);
-  const Tensor* zero_points = ZeroPoints(c, x.dtype());
-  std::vector<float> scales = Floats(c.In(1));
+void DequantizeLinear(KernelContext& ctx) {
+  Grid grid = GridOf(ctx);
+  const Tensor& x = ctx.In(0);
+  const Tensor* zero_points = ZeroPoints(ctx, x.dtype());
+  std::vector<float> scales = Floats(ctx.In(1));
   std::vector<float> zeros(scales.size());
   if (zero_points) zeros = Floats(*zero_points);
   Tensor result = Tensor::Allocate(DType::kFloat, x.shape());
@@ -163,20 +164,20 @@ void DequantizeLinear(KernelContext& c) {
     dequantize(decoded.data<float>());
   } else {
     Check(IsByteOrShort(x.dtype()) || x.dtype() == DType::kInt32, "[",
-          c.Where(), "] expected codes of 8, 16 or 32 bits, got ",
+          ctx.Where(), "] expected codes of 8, 16 or 32 bits, got ",
           Name(x.dtype()));
-    DispatchNumeric(x.dtype(), c.Where(),
+    DispatchNumeric(x.dtype(), ctx.Where(),
                     [&]<typename T>() { dequantize(x.data<T>()); });
   }
-  auto to = static_cast<DType>(c.Int("output_dtype", 0));
-  if (to == DType::kUndefined) to = c.In(1).dtype();
-  SetResult(c, 0, ConvertTo(result, to));
+  auto to = static_cast<DType>(ctx.Int("output_dtype", 0));
+  if (to == DType::kUndefined) to = ctx.In(1).dtype();
+  SetResult(ctx, 0, ConvertTo(result, to));
 }
 
 // Cuts the range of x and zero into 256 steps.
-void DynamicQuantizeLinear(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Check(x.dtype() == DType::kFloat, "[", c.Where(), "] expected float, got ",
+void DynamicQuantizeLinear(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(x.dtype() == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
         Name(x.dtype()));
   const float* from = x.data<float>();
   float low = 0, high = 0;
@@ -186,13 +187,13 @@ void DynamicQuantizeLinear(KernelContext& c) {
   }
   float scale = high == low ? 1.0f : (high - low) / 255.0f;
   auto zero = Saturated<uint8_t>(std::nearbyint(-low / scale));
-  uint8_t* y = c.Out(0, DType::kUInt8, x.shape()).data<uint8_t>();
+  uint8_t* y = ctx.Out(0, DType::kUInt8, x.shape()).data<uint8_t>();
   for (int64_t i = 0; i < x.size(); ++i) {
     y[i] = Saturated<uint8_t>(std::nearbyint(from[i] / scale) +
                               static_cast<float>(zero));
   }
-  SetResult(c, 1, Tensor::Scalar(scale));
-  SetResult(c, 2, Tensor::Scalar(zero));
+  SetResult(ctx, 1, Tensor::Scalar(scale));
+  SetResult(ctx, 2, Tensor::Scalar(zero));
 }
 
 }  // namespace

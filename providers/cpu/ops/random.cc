@@ -19,9 +19,9 @@ double Uniform(uint64_t seed, uint64_t counter) {
 
 // y[i] = value(i), converted.
 template <typename Value>
-void Generate(KernelContext& c, DType dtype, const Shape& shape,
+void Generate(KernelContext& ctx, DType dtype, const Shape& shape,
               const Value& value) {
-  Tensor& y = c.Out(0, dtype, shape);
+  Tensor& y = ctx.Out(0, dtype, shape);
   Tensor values =
       dtype == DType::kDouble ? y : Tensor::Allocate(DType::kDouble, shape);
   double* to = values.data<double>();
@@ -31,19 +31,19 @@ void Generate(KernelContext& c, DType dtype, const Shape& shape,
   if (dtype != DType::kDouble) CopyBytes(ConvertTo(values, dtype), y);
 }
 
-void Uniforms(KernelContext& c, DType dtype, const Shape& shape) {
-  uint64_t seed = SeedOf(c);
-  double low = c.Float("low", 0), high = c.Float("high", 1);
-  Generate(c, dtype, shape, [=](int64_t i) {
+void Uniforms(KernelContext& ctx, DType dtype, const Shape& shape) {
+  uint64_t seed = SeedOf(ctx);
+  double low = ctx.Float("low", 0), high = ctx.Float("high", 1);
+  Generate(ctx, dtype, shape, [=](int64_t i) {
     return low + (high - low) * Uniform(seed, static_cast<uint64_t>(i));
   });
 }
 
 // Box and Muller, 1958.
-void Normals(KernelContext& c, DType dtype, const Shape& shape) {
-  uint64_t seed = SeedOf(c);
-  double mean = c.Float("mean", 0), scale = c.Float("scale", 1);
-  Generate(c, dtype, shape, [=](int64_t i) {
+void Normals(KernelContext& ctx, DType dtype, const Shape& shape) {
+  uint64_t seed = SeedOf(ctx);
+  double mean = ctx.Float("mean", 0), scale = ctx.Float("scale", 1);
+  Generate(ctx, dtype, shape, [=](int64_t i) {
     auto counter = 2 * static_cast<uint64_t>(i);
     double radius = std::sqrt(-2 * std::log1p(-Uniform(seed, counter)));
     double angle = 2 * std::numbers::pi * Uniform(seed, counter + 1);
@@ -51,38 +51,38 @@ void Normals(KernelContext& c, DType dtype, const Shape& shape) {
   });
 }
 
-Shape ShapeIn(const KernelContext& c) {
-  Check(c.Has("shape"), "[", c.Where(), "] expected a shape, got none");
-  Shape shape = c.Ints("shape");
-  CheckSizes(c, shape);
+Shape ShapeIn(const KernelContext& ctx) {
+  Check(ctx.Has("shape"), "[", ctx.Where(), "] expected a shape, got none");
+  Shape shape = ctx.Ints("shape");
+  CheckSizes(ctx, shape);
   return shape;
 }
 
-void RandomUniformKernel(KernelContext& c) {
-  Uniforms(c, DTypeIn(c, "dtype", DType::kFloat), ShapeIn(c));
+void RandomUniformKernel(KernelContext& ctx) {
+  Uniforms(ctx, DTypeIn(ctx, "dtype", DType::kFloat), ShapeIn(ctx));
 }
 
-void RandomNormalKernel(KernelContext& c) {
-  Normals(c, DTypeIn(c, "dtype", DType::kFloat), ShapeIn(c));
+void RandomNormalKernel(KernelContext& ctx) {
+  Normals(ctx, DTypeIn(ctx, "dtype", DType::kFloat), ShapeIn(ctx));
 }
 
-void RandomUniformLike(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Uniforms(c, DTypeIn(c, "dtype", x.dtype()), x.shape());
+void RandomUniformLike(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Uniforms(ctx, DTypeIn(ctx, "dtype", x.dtype()), x.shape());
 }
 
-void RandomNormalLike(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Normals(c, DTypeIn(c, "dtype", x.dtype()), x.shape());
+void RandomNormalLike(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Normals(ctx, DTypeIn(ctx, "dtype", x.dtype()), x.shape());
 }
 
 // y[i] = 1 with probability x[i], else 0
-void Bernoulli(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  uint64_t seed = SeedOf(c);
+void Bernoulli(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  uint64_t seed = SeedOf(ctx);
   Tensor p = ConvertTo(x, DType::kDouble);
   const double* chance = p.data<double>();
-  Generate(c, DTypeIn(c, "dtype", x.dtype()), x.shape(), [=](int64_t i) {
+  Generate(ctx, DTypeIn(ctx, "dtype", x.dtype()), x.shape(), [=](int64_t i) {
     return Uniform(seed, static_cast<uint64_t>(i)) < chance[i] ? 1.0 : 0.0;
   });
 }

@@ -72,16 +72,16 @@ T Apply(const Cell& cell, Activation activation, T x) {
   return Apply(activation, bound > 0 ? std::clamp(x, -bound, bound) : x);
 }
 
-void CheckIfGiven(const KernelContext& c, size_t i, DType dtype,
+void CheckIfGiven(const KernelContext& ctx, size_t i, DType dtype,
                   const Shape& shape) {
-  if (c.HasIn(i)) CheckOperand(c, i, dtype, shape);
+  if (ctx.HasIn(i)) CheckOperand(ctx, i, dtype, shape);
 }
 
-std::vector<Activation> ActivationsOf(const KernelContext& c,
+std::vector<Activation> ActivationsOf(const KernelContext& ctx,
                                       const std::vector<Activation>& defaults,
                                       int64_t directions) {
   std::vector<Activation> all;
-  const auto& attributes = c.node().attributes;
+  const auto& attributes = ctx.node().attributes;
   auto it = attributes.find("activations");
   if (it == attributes.end()) {
     for (int64_t d = 0; d < directions; ++d) {
@@ -92,11 +92,11 @@ std::vector<Activation> ActivationsOf(const KernelContext& c,
   auto names = std::get_if<std::vector<std::string>>(&it->second);
   Check(names &&
             names->size() == defaults.size() * static_cast<size_t>(directions),
-        "[", c.Where(), "] expected ", defaults.size(),
+        "[", ctx.Where(), "] expected ", defaults.size(),
         " activations per direction");
   for (const std::string& name : *names) {
     bool sigmoid = name == "Sigmoid", tanh = name == "Tanh";
-    Check(sigmoid || tanh || name == "Relu", "[", c.Where(),
+    Check(sigmoid || tanh || name == "Relu", "[", ctx.Where(),
           "] expected activations Sigmoid, Tanh or Relu, got ", name);
     all.push_back(sigmoid ? Activation::kSigmoid
                   : tanh  ? Activation::kTanh
@@ -105,13 +105,13 @@ std::vector<Activation> ActivationsOf(const KernelContext& c,
   return all;
 }
 
-std::vector<int64_t> LengthsOf(const KernelContext& c, const Cell& cell) {
+std::vector<int64_t> LengthsOf(const KernelContext& ctx, const Cell& cell) {
   std::vector<int64_t> lengths(static_cast<size_t>(cell.batch), cell.steps);
-  if (!c.HasIn(4)) return lengths;
-  CheckIfGiven(c, 4, DType::kInt32, {cell.batch});
-  lengths = ToInts(c.In(4));
+  if (!ctx.HasIn(4)) return lengths;
+  CheckIfGiven(ctx, 4, DType::kInt32, {cell.batch});
+  lengths = ToInts(ctx.In(4));
   for (int64_t n : lengths) {
-    Check(n >= 0 && n <= cell.steps, "[", c.Where(),
+    Check(n >= 0 && n <= cell.steps, "[", ctx.Where(),
           "] expected sequence_lens from 0 to ", cell.steps, ", got ", n);
   }
   return lengths;
@@ -119,38 +119,38 @@ std::vector<int64_t> LengthsOf(const KernelContext& c, const Cell& cell) {
 
 // Reads and checks the parts that the three ops share: attributes and inputs 0
 // to 5.
-Cell CellOf(const KernelContext& c, int64_t gates,
+Cell CellOf(const KernelContext& ctx, int64_t gates,
             const std::vector<Activation>& defaults) {
-  const Tensor &x = c.In(0), &w = c.In(1), &r = c.In(2);
-  Check(x.rank() == 3 && w.rank() == 3 && r.rank() == 3, "[", c.Where(),
+  const Tensor &x = ctx.In(0), &w = ctx.In(1), &r = ctx.In(2);
+  Check(x.rank() == 3 && w.rank() == 3 && r.rank() == 3, "[", ctx.Where(),
         "] expected X, W and R of rank 3, got ", ToString(x.shape()),
         ToString(w.shape()), ToString(r.shape()));
   Cell cell;
   cell.gates = gates;
-  cell.batch_first = c.Int("layout", 0) != 0;
+  cell.batch_first = ctx.Int("layout", 0) != 0;
   cell.steps = x.dim(cell.batch_first ? 1 : 0);
   cell.batch = x.dim(cell.batch_first ? 0 : 1);
   cell.inputs = x.dim(2);
   cell.hidden = r.dim(2);
   enum class Direction { kForward, kReverse, kBoth };
-  auto direction = ChoiceIn<Direction>(c, "direction", "forward",
+  auto direction = ChoiceIn<Direction>(ctx, "direction", "forward",
                                        {"forward", "reverse", "bidirectional"});
   cell.directions = direction == Direction::kBoth ? 2 : 1;
   cell.first_is_reverse = direction == Direction::kReverse;
-  Check(c.Int("hidden_size", cell.hidden) == cell.hidden, "[", c.Where(),
+  Check(ctx.Int("hidden_size", cell.hidden) == cell.hidden, "[", ctx.Where(),
         "] expected hidden_size ", cell.hidden, ", got ",
-        c.Int("hidden_size", 0));
-  cell.clip = c.Float("clip", 0.0f);
-  Check(cell.clip >= 0, "[", c.Where(), "] expected clip >= 0, got ",
+        ctx.Int("hidden_size", 0));
+  cell.clip = ctx.Float("clip", 0.0f);
+  Check(cell.clip >= 0, "[", ctx.Where(), "] expected clip >= 0, got ",
         cell.clip);
   int64_t d = cell.directions, rows = gates * cell.hidden;
-  CheckIfGiven(c, 1, x.dtype(), {d, rows, cell.inputs});
-  CheckIfGiven(c, 2, x.dtype(), {d, rows, cell.hidden});
-  CheckIfGiven(c, 3, x.dtype(), {d, 2 * rows});
-  CheckIfGiven(c, 5, x.dtype(), cell.StateShape());
-  cell.activations = ActivationsOf(c, defaults, d);
+  CheckIfGiven(ctx, 1, x.dtype(), {d, rows, cell.inputs});
+  CheckIfGiven(ctx, 2, x.dtype(), {d, rows, cell.hidden});
+  CheckIfGiven(ctx, 3, x.dtype(), {d, 2 * rows});
+  CheckIfGiven(ctx, 5, x.dtype(), cell.StateShape());
+  cell.activations = ActivationsOf(ctx, defaults, d);
   cell.activations_each = defaults.size();
-  cell.lengths = LengthsOf(c, cell);
+  cell.lengths = LengthsOf(ctx, cell);
   return cell;
 }
 
@@ -278,10 +278,11 @@ void GruStep(Run<T>& run, int64_t t, bool linear_before_reset) {
 // Everything that one direction needs before its first step. The recurrent bias
 // of the gates from `own` on is not part of from_x.
 template <typename T>
-Run<T> Start(const KernelContext& c, const Cell& cell, int64_t d, int64_t own) {
+Run<T> Start(const KernelContext& ctx, const Cell& cell, int64_t d,
+             int64_t own) {
   int64_t rows = cell.gates * cell.hidden;
   auto state = static_cast<size_t>(cell.batch * cell.hidden);
-  Run<T> run = {cell,    d,       c.In(2).data<T>() + d * rows * cell.hidden,
+  Run<T> run = {cell,    d,       ctx.In(2).data<T>() + d * rows * cell.hidden,
                 nullptr, nullptr, {},
                 {},      {},      {},
                 {}};
@@ -289,17 +290,17 @@ Run<T> Start(const KernelContext& c, const Cell& cell, int64_t d, int64_t own) {
   run.from_h.resize(state * static_cast<size_t>(cell.gates));
   run.from_x.resize(static_cast<size_t>(cell.steps * cell.batch * rows));
   std::vector<T> bias(static_cast<size_t>(rows), T{0});
-  if (c.HasIn(3)) {
-    const T* b = c.In(3).data<T>() + d * 2 * rows;
+  if (ctx.HasIn(3)) {
+    const T* b = ctx.In(3).data<T>() + d * 2 * rows;
     run.recurrent_bias = b + rows;
     for (int64_t i = 0; i < rows; ++i) {
       bool add = i < own * cell.hidden;
       bias[static_cast<size_t>(i)] = b[i] + (add ? b[rows + i] : T{0});
     }
   }
-  if (c.HasIn(5)) {
+  if (ctx.HasIn(5)) {
     for (int64_t i = 0; i < cell.batch; ++i) {
-      const T* h0 = c.In(5).data<T>() + cell.AtState(d, i);
+      const T* h0 = ctx.In(5).data<T>() + cell.AtState(d, i);
       std::copy(h0, h0 + cell.hidden, run.h.begin() + i * cell.hidden);
     }
   }
@@ -308,18 +309,18 @@ Run<T> Start(const KernelContext& c, const Cell& cell, int64_t d, int64_t own) {
                    .k = cell.inputs,
                    .bias = bias.data(),
                    .c = run.from_x.data()};
-  p.a = {c.In(0).raw(), DTypeOf<T>(), cell.inputs, false};
-  p.b = {c.In(1).data<T>() + d * rows * cell.inputs, DTypeOf<T>(), cell.inputs,
-         true};
+  p.a = {ctx.In(0).raw(), DTypeOf<T>(), cell.inputs, false};
+  p.b = {ctx.In(1).data<T>() + d * rows * cell.inputs, DTypeOf<T>(),
+         cell.inputs, true};
   Gemm(p);
   return run;
 }
 
 template <typename T>
-void WriteState(KernelContext& c, size_t output, const Cell& cell, int64_t d,
+void WriteState(KernelContext& ctx, size_t output, const Cell& cell, int64_t d,
                 const std::vector<T>& rows) {
-  if (!c.HasOut(output)) return;
-  Tensor& state = c.Out(output, DTypeOf<T>(), cell.StateShape());
+  if (!ctx.HasOut(output)) return;
+  Tensor& state = ctx.Out(output, DTypeOf<T>(), cell.StateShape());
   T* to = state.data<T>();
   for (int64_t i = 0; i < cell.batch; ++i) {
     auto from = rows.begin() + i * cell.hidden;
@@ -329,11 +330,11 @@ void WriteState(KernelContext& c, size_t output, const Cell& cell, int64_t d,
 
 // All steps of one direction; step(t) updates run.h. Writes Y and Y_h.
 template <typename T, typename Step>
-void RunSteps(KernelContext& c, Run<T>& run, Step step) {
+void RunSteps(KernelContext& ctx, Run<T>& run, Step step) {
   const Cell& cell = run.cell;
   T* y = nullptr;
-  if (c.HasOut(0)) {
-    Tensor& out = c.Out(0, DTypeOf<T>(), cell.YShape());
+  if (ctx.HasOut(0)) {
+    Tensor& out = ctx.Out(0, DTypeOf<T>(), cell.YShape());
     y = out.data<T>();
   }
   for (int64_t s = 0; s < cell.steps; ++s) {
@@ -350,51 +351,51 @@ void RunSteps(KernelContext& c, Run<T>& run, Step step) {
       }
     }
   }
-  WriteState(c, 1, cell, run.d, run.h);
+  WriteState(ctx, 1, cell, run.d, run.h);
 }
 
-void Rnn(KernelContext& c) {
-  Cell cell = CellOf(c, 1, {Activation::kTanh});
-  DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
+void Rnn(KernelContext& ctx) {
+  Cell cell = CellOf(ctx, 1, {Activation::kTanh});
+  DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
     for (int64_t d = 0; d < cell.directions; ++d) {
-      Run<T> run = Start<T>(c, cell, d, 1);
-      RunSteps(c, run, [&](int64_t t) { RnnStep(run, t); });
+      Run<T> run = Start<T>(ctx, cell, d, 1);
+      RunSteps(ctx, run, [&](int64_t t) { RnnStep(run, t); });
     }
   });
 }
 
-void Gru(KernelContext& c) {
-  Cell cell = CellOf(c, 3, {Activation::kSigmoid, Activation::kTanh});
-  bool before = c.Int("linear_before_reset", 0) != 0;
-  DispatchFloat(c.In(0).dtype(), c.Where(), [&]<typename T>() {
+void Gru(KernelContext& ctx) {
+  Cell cell = CellOf(ctx, 3, {Activation::kSigmoid, Activation::kTanh});
+  bool before = ctx.Int("linear_before_reset", 0) != 0;
+  DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
     for (int64_t d = 0; d < cell.directions; ++d) {
-      Run<T> run = Start<T>(c, cell, d, before ? 2 : 3);
+      Run<T> run = Start<T>(ctx, cell, d, before ? 2 : 3);
       run.reset.resize(run.h.size());
-      RunSteps(c, run, [&](int64_t t) { GruStep(run, t, before); });
+      RunSteps(ctx, run, [&](int64_t t) { GruStep(run, t, before); });
     }
   });
 }
 
-void Lstm(KernelContext& c) {
+void Lstm(KernelContext& ctx) {
   Cell cell = CellOf(
-      c, 4, {Activation::kSigmoid, Activation::kTanh, Activation::kTanh});
-  DType dtype = c.In(0).dtype();
-  CheckIfGiven(c, 6, dtype, cell.StateShape());
-  CheckIfGiven(c, 7, dtype, {cell.directions, 3 * cell.hidden});
-  bool input_forget = c.Int("input_forget", 0) != 0;
-  DispatchFloat(dtype, c.Where(), [&]<typename T>() {
+      ctx, 4, {Activation::kSigmoid, Activation::kTanh, Activation::kTanh});
+  DType dtype = ctx.In(0).dtype();
+  CheckIfGiven(ctx, 6, dtype, cell.StateShape());
+  CheckIfGiven(ctx, 7, dtype, {cell.directions, 3 * cell.hidden});
+  bool input_forget = ctx.Int("input_forget", 0) != 0;
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     for (int64_t d = 0; d < cell.directions; ++d) {
-      Run<T> run = Start<T>(c, cell, d, 4);
+      Run<T> run = Start<T>(ctx, cell, d, 4);
       run.c.resize(run.h.size());
-      for (int64_t i = 0; c.HasIn(6) && i < cell.batch; ++i) {
-        const T* c0 = c.In(6).data<T>() + cell.AtState(d, i);
+      for (int64_t i = 0; ctx.HasIn(6) && i < cell.batch; ++i) {
+        const T* c0 = ctx.In(6).data<T>() + cell.AtState(d, i);
         std::copy(c0, c0 + cell.hidden, run.c.begin() + i * cell.hidden);
       }
-      if (c.HasIn(7)) {
-        run.peephole = c.In(7).data<T>() + d * 3 * cell.hidden;
+      if (ctx.HasIn(7)) {
+        run.peephole = ctx.In(7).data<T>() + d * 3 * cell.hidden;
       }
-      RunSteps(c, run, [&](int64_t t) { LstmStep(run, t, input_forget); });
-      WriteState(c, 2, cell, d, run.c);
+      RunSteps(ctx, run, [&](int64_t t) { LstmStep(run, t, input_forget); });
+      WriteState(ctx, 2, cell, d, run.c);
     }
   });
 }

@@ -9,26 +9,26 @@
 namespace onnx_fp8 {
 namespace {
 
-void CopyAs(KernelContext& c, const Shape& shape) {
-  const Tensor& x = Operand(c, 0);
-  Check(NumElements(shape) == x.size(), "[", c.Where(), "] expected ", x.size(),
-        " elements, got shape ", ToString(shape));
-  Tensor& y = c.Out(0, x.dtype(), shape);
+void CopyAs(KernelContext& ctx, const Shape& shape) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(NumElements(shape) == x.size(), "[", ctx.Where(), "] expected ",
+        x.size(), " elements, got shape ", ToString(shape));
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0 || y.SharesDataWith(x)) return;
   int64_t count = x.size(), one = 1;
   CopyStrided({&count, 1}, ByteSize(x.dtype()), x.raw(), {&one, 1}, y.raw(),
               {&one, 1});
 }
 
-void Reshape(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Shape shape = IntsIn(c, 1);
-  bool allow_zero = c.Int("allowzero", 0) != 0;
+void Reshape(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Shape shape = IntsIn(ctx, 1);
+  bool allow_zero = ctx.Int("allowzero", 0) != 0;
   size_t open = shape.size();
   int64_t known = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 0 && !allow_zero) {
-      Check(i < x.shape().size(), "[", c.Where(), "] expected an axis ", i,
+      Check(i < x.shape().size(), "[", ctx.Where(), "] expected an axis ", i,
             " to keep, got shape ", ToString(x.shape()));
       shape[i] = x.shape()[i];
     }
@@ -36,37 +36,37 @@ void Reshape(KernelContext& c) {
       open = i;
       continue;
     }
-    Check(shape[i] >= 0, "[", c.Where(),
+    Check(shape[i] >= 0, "[", ctx.Where(),
           "] expected sizes and at most one -1, got ", shape[i]);
-    Check(!__builtin_mul_overflow(known, shape[i], &known), "[", c.Where(),
+    Check(!__builtin_mul_overflow(known, shape[i], &known), "[", ctx.Where(),
           "] expected ", x.size(), " elements, got more than 2^63");
   }
   if (open < shape.size()) {
-    Check(known > 0 && x.size() % known == 0, "[", c.Where(), "] expected ",
+    Check(known > 0 && x.size() % known == 0, "[", ctx.Where(), "] expected ",
           x.size(), " elements, got a multiple of ", known);
     shape[open] = x.size() / known;
   }
-  CopyAs(c, shape);
+  CopyAs(ctx, shape);
 }
 
-void Flatten(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  int64_t axis = c.Int("axis", 1);
-  Check(axis >= -x.rank() && axis <= x.rank(), "[", c.Where(),
+void Flatten(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  int64_t axis = ctx.Int("axis", 1);
+  Check(axis >= -x.rank() && axis <= x.rank(), "[", ctx.Where(),
         "] expected an axis in ", -x.rank(), "…", x.rank(), ", got ", axis);
   if (axis < 0) axis += x.rank();
   std::span<const int64_t> shape = x.shape();
   auto split = static_cast<size_t>(axis);
-  CopyAs(c,
+  CopyAs(ctx,
          {NumElements(shape.first(split)), NumElements(shape.subspan(split))});
 }
 
-void Squeeze(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
+void Squeeze(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
   std::vector<bool> drop(x.shape().size(), false);
-  if (c.HasIn(1)) {
-    for (int64_t axis : AxesIn(c, IntsIn(c, 1), x.rank())) {
-      Check(x.dim(axis) == 1, "[", c.Where(), "] expected size 1 in axis ",
+  if (ctx.HasIn(1)) {
+    for (int64_t axis : AxesIn(ctx, IntsIn(ctx, 1), x.rank())) {
+      Check(x.dim(axis) == 1, "[", ctx.Where(), "] expected size 1 in axis ",
             axis, ", got ", x.dim(axis));
       drop[static_cast<size_t>(axis)] = true;
     }
@@ -77,22 +77,22 @@ void Squeeze(KernelContext& c) {
   for (size_t i = 0; i < drop.size(); ++i) {
     if (!drop[i]) shape.push_back(x.shape()[i]);
   }
-  CopyAs(c, shape);
+  CopyAs(ctx, shape);
 }
 
-void Unsqueeze(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  std::vector<int64_t> axes = IntsIn(c, 1);
+void Unsqueeze(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  std::vector<int64_t> axes = IntsIn(ctx, 1);
   int64_t rank = x.rank() + static_cast<int64_t>(axes.size());
   Shape shape(static_cast<size_t>(rank), -1);
-  for (int64_t axis : AxesIn(c, axes, rank)) {
+  for (int64_t axis : AxesIn(ctx, axes, rank)) {
     shape[static_cast<size_t>(axis)] = 1;
   }
   size_t next = 0;
   for (int64_t& size : shape) {
     if (size < 0) size = x.shape()[next++];
   }
-  CopyAs(c, shape);
+  CopyAs(ctx, shape);
 }
 
 }  // namespace

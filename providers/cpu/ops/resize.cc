@@ -55,67 +55,68 @@ struct ResizeOptions {
   double cubic_a;
 };
 
-ResizeOptions OptionsOf(const KernelContext& c) {
+ResizeOptions OptionsOf(const KernelContext& ctx) {
   ResizeOptions o = {
-      ChoiceIn<Mode>(c, "mode", "nearest", {"nearest", "linear", "cubic"}),
+      ChoiceIn<Mode>(ctx, "mode", "nearest", {"nearest", "linear", "cubic"}),
       ChoiceIn<Coordinates>(
-          c, "coordinate_transformation_mode", "half_pixel",
+          ctx, "coordinate_transformation_mode", "half_pixel",
           {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
            "align_corners", "asymmetric", "tf_crop_and_resize"}),
       ChoiceIn<NearestMode>(
-          c, "nearest_mode", "round_prefer_floor",
+          ctx, "nearest_mode", "round_prefer_floor",
           {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}),
-      c.Int("antialias", 0) != 0,
-      c.Int("exclude_outside", 0) != 0,
-      c.Float("cubic_coeff_a", -0.75f)};
-  Check(!o.antialias || o.mode != Mode::kNearest, "[", c.Where(),
+      ctx.Int("antialias", 0) != 0,
+      ctx.Int("exclude_outside", 0) != 0,
+      ctx.Float("cubic_coeff_a", -0.75f)};
+  Check(!o.antialias || o.mode != Mode::kNearest, "[", ctx.Where(),
         "] expected mode linear or cubic with antialias, got nearest");
   return o;
 }
 
 // ---- sizes
 
-bool HasElements(const KernelContext& c, size_t i) {
-  return c.HasIn(i) && c.In(i).size() > 0;
+bool HasElements(const KernelContext& ctx, size_t i) {
+  return ctx.HasIn(i) && ctx.In(i).size() > 0;
 }
 
-std::vector<double> FloatsIn(const KernelContext& c, size_t i, size_t count) {
-  const Tensor& x = c.In(i);
+std::vector<double> FloatsIn(const KernelContext& ctx, size_t i, size_t count) {
+  const Tensor& x = ctx.In(i);
   Check(IsFloat(x.dtype()) && x.size() == static_cast<int64_t>(count), "[",
-        c.Where(), "] expected ", count, " floats as operand ", i, ", got ",
+        ctx.Where(), "] expected ", count, " floats as operand ", i, ", got ",
         Name(x.dtype()), ToString(x.shape()));
   std::vector<double> values;
   for (int64_t k = 0; k < x.size(); ++k) values.push_back(DoubleAt(x, k));
   return values;
 }
 
-void SizesFromScales(const KernelContext& c, const std::vector<int64_t>& axes,
+void SizesFromScales(const KernelContext& ctx, const std::vector<int64_t>& axes,
                      std::vector<ResizeAxis>& all) {
-  std::vector<double> scales = FloatsIn(c, 2, axes.size());
+  std::vector<double> scales = FloatsIn(ctx, 2, axes.size());
   for (size_t k = 0; k < axes.size(); ++k) {
     ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
     axis.scale = scales[k];
     // In float, like ONNX's shape inference.
     axis.length =
         static_cast<float>(axis.from) * static_cast<float>(axis.scale);
-    Check(axis.scale > 0 && axis.length < 0x1p60, "[", c.Where(),
+    Check(axis.scale > 0 && axis.length < 0x1p60, "[", ctx.Where(),
           "] expected scales above 0, got ", axis.scale);
     axis.to = static_cast<int64_t>(std::floor(axis.length));
   }
 }
 
-void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
+void SizesFromSizes(const KernelContext& ctx, const std::vector<int64_t>& axes,
                     std::vector<ResizeAxis>& all) {
-  std::vector<int64_t> sizes = IntsIn(c, 3);
-  Check(sizes.size() == axes.size(), "[", c.Where(), "] expected ", axes.size(),
-        " sizes, got ", sizes.size());
-  auto policy = ChoiceIn<AspectRatio>(c, "keep_aspect_ratio_policy", "stretch",
-                                      {"stretch", "not_larger", "not_smaller"});
+  std::vector<int64_t> sizes = IntsIn(ctx, 3);
+  Check(sizes.size() == axes.size(), "[", ctx.Where(), "] expected ",
+        axes.size(), " sizes, got ", sizes.size());
+  auto policy =
+      ChoiceIn<AspectRatio>(ctx, "keep_aspect_ratio_policy", "stretch",
+                            {"stretch", "not_larger", "not_smaller"});
   float shared =
       policy == AspectRatio::kNotLarger ? std::numeric_limits<float>::max() : 0;
   for (size_t k = 0; k < axes.size(); ++k) {
     ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
-    Check(sizes[k] >= 0 && (axis.from > 0 || sizes[k] == 0), "[", c.Where(),
+    Check(sizes[k] >= 0 && (axis.from > 0 || sizes[k] == 0), "[", ctx.Where(),
           "] expected a size for axis ", axes[k], " of ", axis.from,
           " elements, got ", sizes[k]);
     axis.to = sizes[k];
@@ -137,23 +138,23 @@ void SizesFromSizes(const KernelContext& c, const std::vector<int64_t>& axes,
   }
 }
 
-std::vector<ResizeAxis> AxesOf(const KernelContext& c,
+std::vector<ResizeAxis> AxesOf(const KernelContext& ctx,
                                const ResizeOptions& options) {
-  const Tensor& x = Operand(c, 0);
+  const Tensor& x = Operand(ctx, 0);
   std::vector<ResizeAxis> all;
   for (int64_t size : x.shape()) {
     all.push_back({size, size, 1, static_cast<double>(size), 0, 1});
   }
   std::vector<int64_t> axes(x.shape().size());
   std::iota(axes.begin(), axes.end(), 0);
-  if (c.Has("axes")) axes = AxesIn(c, c.Ints("axes"), x.rank());
-  Check(HasElements(c, 2) != HasElements(c, 3) || axes.empty(), "[", c.Where(),
-        "] expected either scales or sizes");
-  if (HasElements(c, 2)) SizesFromScales(c, axes, all);
-  if (HasElements(c, 3)) SizesFromSizes(c, axes, all);
+  if (ctx.Has("axes")) axes = AxesIn(ctx, ctx.Ints("axes"), x.rank());
+  Check(HasElements(ctx, 2) != HasElements(ctx, 3) || axes.empty(), "[",
+        ctx.Where(), "] expected either scales or sizes");
+  if (HasElements(ctx, 2)) SizesFromScales(ctx, axes, all);
+  if (HasElements(ctx, 3)) SizesFromSizes(ctx, axes, all);
   if (options.coordinates == Coordinates::kCropAndResize) {
-    Check(HasElements(c, 1), "[", c.Where(), "] expected a roi, got none");
-    std::vector<double> roi = FloatsIn(c, 1, 2 * axes.size());
+    Check(HasElements(ctx, 1), "[", ctx.Where(), "] expected a roi, got none");
+    std::vector<double> roi = FloatsIn(ctx, 1, 2 * axes.size());
     for (size_t k = 0; k < axes.size(); ++k) {
       ResizeAxis& axis = all[static_cast<size_t>(axes[k])];
       axis.roi_begin = roi[k];
@@ -317,17 +318,17 @@ void Nearest(const ResizeOptions& options, const std::vector<ResizeAxis>& axes,
 
 // Mode nearest moves elements and keeps their dtype. The other modes compute in
 // float for floats of up to 32 bits, otherwise in double; integers are rounded.
-void Resize(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  ResizeOptions options = OptionsOf(c);
-  std::vector<ResizeAxis> axes = AxesOf(c, options);
+void Resize(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  ResizeOptions options = OptionsOf(ctx);
+  std::vector<ResizeAxis> axes = AxesOf(ctx, options);
   Shape shape;
   for (const ResizeAxis& axis : axes) shape.push_back(axis.to);
-  Tensor& y = c.Out(0, x.dtype(), shape);
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
   if (y.size() == 0) return;
-  Check(x.size() > 0, "[", c.Where(), "] expected elements to resize, got ",
+  Check(x.size() > 0, "[", ctx.Where(), "] expected elements to resize, got ",
         ToString(x.shape()));
-  float extrapolated = c.Float("extrapolation_value", 0);
+  float extrapolated = ctx.Float("extrapolation_value", 0);
   if (options.mode == Mode::kNearest && x.rank() > 0) {
     return Nearest(options, axes, x,
                    ConvertTo(Tensor::Scalar(extrapolated), x.dtype()), y);

@@ -26,26 +26,27 @@ inline void Turn(const T* x, const T* cos, const T* sin, T* y, int64_t half) {
 }
 
 template <bool kGrad>
-void Rotary(KernelContext& c) {
-  const Tensor &x = Operand(c, 0), &cos = Operand(c, 1), &sin = Operand(c, 2);
-  int64_t heads = c.Int("heads", 0);
+void Rotary(KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &cos = Operand(ctx, 1),
+               &sin = Operand(ctx, 2);
+  int64_t heads = ctx.Int("heads", 0);
   bool fits = heads > 0 && x.rank() == 3 && x.dim(2) % (2 * heads) == 0 &&
               cos.rank() == 3 && sin.shape() == cos.shape() &&
               (cos.dim(0) == 1 || cos.dim(0) == x.dim(0)) &&
               cos.dim(1) == x.dim(1) && cos.dim(2) == x.dim(2) / heads &&
               cos.dtype() == x.dtype() && sin.dtype() == x.dtype();
-  Check(fits, "[", c.Where(),
+  Check(fits, "[", ctx.Where(),
         "] expected x (B,T,H·D), cos and sin (B or 1,T,D), got ",
         ToString(x.shape()), ToString(cos.shape()), ToString(sin.shape()),
         " and ", heads, " heads");
-  Tensor y = Result(c, 0, x.dtype(), x.shape());
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   int64_t width = x.dim(2), depth = width / heads, rows = x.dim(0) * x.dim(1);
   int64_t angles = cos.dim(0) * cos.dim(1);  // rows of cos, which repeat
-  DispatchFloat(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T *from = x.data<T>(), *cosines = cos.data<T>();
     const T* sines = sin.data<T>();
     T* to = y.data<T>();
-    AmaxMeter meter(c, 0);
+    AmaxMeter meter(ctx, 0);
     ParallelFor(rows, RowsPerTask(width), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
       for (int64_t row = begin; row < end; ++row) {

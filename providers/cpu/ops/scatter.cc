@@ -54,13 +54,13 @@ void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
 // y[offset(i) + j] = combine(the old value, updates[i * block + j]) for i <
 // count, j < block; offset is called once per i, in order.
 template <typename Offset>
-void Update(KernelContext& c, int64_t count, int64_t block,
+void Update(KernelContext& ctx, int64_t count, int64_t block,
             const Offset& offset, Tensor& y) {
-  auto reduction = ChoiceIn<Reduction>(c, "reduction", "none",
+  auto reduction = ChoiceIn<Reduction>(ctx, "reduction", "none",
                                        {"none", "add", "mul", "max", "min"});
   // Data and updates may be the same value, and the result may lie in its
   // memory.
-  Tensor updates = y.SharesDataWith(c.In(2)) ? c.In(2).Clone() : c.In(2);
+  Tensor updates = y.SharesDataWith(ctx.In(2)) ? ctx.In(2).Clone() : ctx.In(2);
   auto update = [&]<typename T>() {
     const T* from = static_cast<const T*>(updates.raw());
     T* to = static_cast<T*>(y.raw());
@@ -70,40 +70,40 @@ void Update(KernelContext& c, int64_t count, int64_t block,
   };
   DType dtype = y.dtype();
   if (reduction == Reduction::kNone) {
-    DispatchWidth(dtype, c.Where(), update);
+    DispatchWidth(dtype, ctx.Where(), update);
   } else if (dtype == DType::kBFloat16) {
     update.template operator()<BFloat16>();
   } else if (dtype == DType::kFloat16) {
     update.template operator()<Float16>();
   } else {
-    DispatchNumeric(dtype, c.Where(), update);
+    DispatchNumeric(dtype, ctx.Where(), update);
   }
 }
 
 // The result, filled with the data.
-Tensor& CopyOfData(KernelContext& c) {
-  const Tensor& data = c.In(0);
-  Tensor& y = c.Out(0, data.dtype(), data.shape());
+Tensor& CopyOfData(KernelContext& ctx) {
+  const Tensor& data = ctx.In(0);
+  Tensor& y = ctx.Out(0, data.dtype(), data.shape());
   CopyBytes(data, y);
   return y;
 }
 
-void ScatterElements(KernelContext& c) {
-  const Tensor& data = Operand(c, 0);
-  const Tensor& updates = Operand(c, 2);
-  CheckSameDType(c, data, updates);
-  int64_t axis = AxisIn(c, c.Int("axis", 0), data.rank());
-  std::vector<int64_t> indices = IndicesIn(c, 1, data.dim(axis));
-  const Shape& shape = c.In(1).shape();
+void ScatterElements(KernelContext& ctx) {
+  const Tensor& data = Operand(ctx, 0);
+  const Tensor& updates = Operand(ctx, 2);
+  CheckSameDType(ctx, data, updates);
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), data.rank());
+  std::vector<int64_t> indices = IndicesIn(ctx, 1, data.dim(axis));
+  const Shape& shape = ctx.In(1).shape();
   bool fits = shape.size() == data.shape().size() && shape == updates.shape();
   for (size_t d = 0; fits && d < shape.size(); ++d) {
     fits = shape[d] <= data.shape()[d] || static_cast<int64_t>(d) == axis;
   }
-  Check(fits, "[", c.Where(),
+  Check(fits, "[", ctx.Where(),
         "] expected indices and updates of one shape inside ",
         ToString(data.shape()), " but for axis ", axis, ", got ",
         ToString(shape), " and ", ToString(updates.shape()));
-  Tensor& y = CopyOfData(c);
+  Tensor& y = CopyOfData(ctx);
   if (updates.size() == 0) return;
   std::vector<int64_t> strides = Strides(data.shape());
   int64_t step = strides[static_cast<size_t>(axis)];
@@ -114,17 +114,17 @@ void ScatterElements(KernelContext& c) {
     at.Next();
     return place;
   };
-  Update(c, updates.size(), 1, offset, y);
+  Update(ctx, updates.size(), 1, offset, y);
 }
 
 // data (d0 … dk-1, inner…), indices (m…, k), updates (m…, inner…)
-void ScatterND(KernelContext& c) {
-  const Tensor& data = Operand(c, 0);
-  const Tensor& indices = Operand(c, 1);
-  const Tensor& updates = Operand(c, 2);
-  CheckSameDType(c, data, updates);
-  CheckIndexType(c, 1);
-  Check(indices.rank() > 0 && indices.dim(-1) <= data.rank(), "[", c.Where(),
+void ScatterND(KernelContext& ctx) {
+  const Tensor& data = Operand(ctx, 0);
+  const Tensor& indices = Operand(ctx, 1);
+  const Tensor& updates = Operand(ctx, 2);
+  CheckSameDType(ctx, data, updates);
+  CheckIndexType(ctx, 1);
+  Check(indices.rank() > 0 && indices.dim(-1) <= data.rank(), "[", ctx.Where(),
         "] expected indices into ", data.rank(), " axes, got ",
         ToString(indices.shape()));
   const Shape& sizes = data.shape();
@@ -133,10 +133,10 @@ void ScatterND(KernelContext& c) {
   int64_t count = NumElements(expected);
   std::span<const int64_t> inner = std::span(sizes).subspan(k);
   expected.insert(expected.end(), inner.begin(), inner.end());
-  Check(updates.shape() == expected, "[", c.Where(),
+  Check(updates.shape() == expected, "[", ctx.Where(),
         "] expected updates of shape ", ToString(expected), ", got ",
         ToString(updates.shape()));
-  Tensor& y = CopyOfData(c);
+  Tensor& y = CopyOfData(ctx);
   if (updates.size() == 0) return;
   // All indices are checked before the first update: an in-place result must
   // not be left half changed.
@@ -144,11 +144,11 @@ void ScatterND(KernelContext& c) {
   std::vector<int64_t> offsets(static_cast<size_t>(count), 0);
   for (size_t i = 0; i < offsets.size(); ++i) {
     for (size_t d = 0; d < k; ++d) {
-      offsets[i] += IndexInto(c, values[i * k + d], sizes[d]) * strides[d];
+      offsets[i] += IndexInto(ctx, values[i * k + d], sizes[d]) * strides[d];
     }
   }
   auto offset = [&](int64_t i) { return offsets[static_cast<size_t>(i)]; };
-  Update(c, count, NumElements(inner), offset, y);
+  Update(ctx, count, NumElements(inner), offset, y);
 }
 
 }  // namespace

@@ -13,16 +13,16 @@ namespace onnx_fp8 {
 // run's draw number and the attribute `seed`, or the node's name if there is
 // none, so that two nodes draw different values and a repeated run draws the
 // same.
-inline uint64_t SeedOf(const KernelContext& c) {
+inline uint64_t SeedOf(const KernelContext& ctx) {
   uint64_t own;
-  if (!c.Has("seed")) {
-    own = Hash(c.Where());
-  } else if (c.node().Is("Dropout")) {
-    own = static_cast<uint64_t>(c.Int("seed", 0));
+  if (!ctx.Has("seed")) {
+    own = Hash(ctx.Where());
+  } else if (ctx.node().Is("Dropout")) {
+    own = static_cast<uint64_t>(ctx.Int("seed", 0));
   } else {
-    own = std::bit_cast<uint32_t>(c.Float("seed", 0));
+    own = std::bit_cast<uint32_t>(ctx.Float("seed", 0));
   }
-  return RandomBits(own, c.draw());
+  return RandomBits(own, ctx.draw());
 }
 
 }  // namespace onnx_fp8

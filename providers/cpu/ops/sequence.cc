@@ -33,19 +33,19 @@ Tensor Comparable(const Tensor& x) {
 
 // indices (outer, inner) of any numeric dtype, depth, values [off, on] → y
 // (outer, depth, inner)
-void OneHot(KernelContext& c) {
-  const Tensor& indices = Operand(c, 0);
-  const Tensor& values = Operand(c, 2);
-  Check(Operand(c, 1).size() == 1 && values.size() == 2, "[", c.Where(),
+void OneHot(KernelContext& ctx) {
+  const Tensor& indices = Operand(ctx, 0);
+  const Tensor& values = Operand(ctx, 2);
+  Check(Operand(ctx, 1).size() == 1 && values.size() == 2, "[", ctx.Where(),
         "] expected one depth and two values, got shapes ",
-        ToString(c.In(1).shape()), " and ", ToString(values.shape()));
-  int64_t depth = IntAt(ConvertTo(c.In(1), DType::kInt64), 0);
-  Check(depth >= 0, "[", c.Where(), "] expected a depth from 0 on, got ",
+        ToString(ctx.In(1).shape()), " and ", ToString(values.shape()));
+  int64_t depth = IntAt(ConvertTo(ctx.In(1), DType::kInt64), 0);
+  Check(depth >= 0, "[", ctx.Where(), "] expected a depth from 0 on, got ",
         depth);
-  int64_t axis = AxisIn(c, c.Int("axis", -1), indices.rank() + 1);
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), indices.rank() + 1);
   Shape shape = indices.shape();
   shape.insert(shape.begin() + axis, depth);
-  Tensor& y = c.Out(0, values.dtype(), shape);
+  Tensor& y = ctx.Out(0, values.dtype(), shape);
   size_t width = ByteSize(values.dtype());
   FillElements(y.raw(), y.size(), width, values.raw());
   if (y.size() == 0) return;
@@ -61,16 +61,16 @@ void OneHot(KernelContext& c) {
   }
 }
 
-void Trilu(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Check(x.rank() >= 2, "[", c.Where(), "] expected two axes at least, got ",
+void Trilu(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(x.rank() >= 2, "[", ctx.Where(), "] expected two axes at least, got ",
         ToString(x.shape()));
-  bool upper = c.Int("upper", 1) != 0;
+  bool upper = ctx.Int("upper", 1) != 0;
   int64_t rows = x.dim(-2), columns = x.dim(-1);
-  int64_t k = c.HasIn(1) ? std::clamp(IntIn(c, 1), -rows, columns) : 0;
-  Tensor& y = c.Out(0, x.dtype(), x.shape());
+  int64_t k = ctx.HasIn(1) ? std::clamp(IntIn(ctx, 1), -rows, columns) : 0;
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
   if (y.size() == 0) return;
-  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchWidth(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(y.raw());
     ParallelFor(x.size() / columns, RowsPerTask(columns),
@@ -108,23 +108,23 @@ void TopOfLine(const T* x, int64_t step, bool largest, int64_t k,
 }
 
 // x (outer, size, inner) → values, indices (outer, k, inner)
-void TopK(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  int64_t axis = AxisIn(c, c.Int("axis", -1), x.rank());
-  int64_t k = IntIn(c, 1);
-  Check(k >= 0 && k <= x.dim(axis), "[", c.Where(), "] expected k in 0…",
+void TopK(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), x.rank());
+  int64_t k = IntIn(ctx, 1);
+  Check(k >= 0 && k <= x.dim(axis), "[", ctx.Where(), "] expected k in 0…",
         x.dim(axis), ", got ", k);
-  bool largest = c.Int("largest", 1) != 0;
+  bool largest = ctx.Int("largest", 1) != 0;
   Shape shape = x.shape();
   shape[static_cast<size_t>(axis)] = k;
-  Tensor values = c.Out(0, x.dtype(), shape);
+  Tensor values = ctx.Out(0, x.dtype(), shape);
   Tensor indices = Tensor::Allocate(DType::kInt64, shape);
-  if (c.HasOut(1)) indices = c.Out(1, DType::kInt64, shape);
+  if (ctx.HasOut(1)) indices = ctx.Out(1, DType::kInt64, shape);
   if (values.size() == 0) return;
   AxisView s = ViewAlong(x.shape(), axis);
   Tensor keys = Comparable(x);
   int64_t* places = indices.data<int64_t>();
-  DispatchNumeric(keys.dtype(), c.Where(), [&]<typename T>() {
+  DispatchNumeric(keys.dtype(), ctx.Where(), [&]<typename T>() {
     const T* data = keys.data<T>();
     ParallelFor(
         s.outer * s.inner, std::max<int64_t>(1024 / s.n, 1),
@@ -139,7 +139,7 @@ void TopK(KernelContext& c) {
           }
         });
   });
-  DispatchWidth(x.dtype(), c.Where(), [&]<typename T>() {
+  DispatchWidth(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* from = static_cast<const T*>(x.raw());
     T* to = static_cast<T*>(values.raw());
     for (int64_t i = 0; i < values.size(); ++i) {
@@ -150,12 +150,12 @@ void TopK(KernelContext& c) {
 }
 
 // x → positions (rank, n) of the elements that are not 0, in row-major order
-void NonZero(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
+void NonZero(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
   Tensor flags = ConvertTo(x, DType::kBool);
   const bool* set = flags.data<bool>();
   int64_t n = std::count(set, set + flags.size(), true);
-  int64_t* y = c.Out(0, DType::kInt64, {x.rank(), n}).data<int64_t>();
+  int64_t* y = ctx.Out(0, DType::kInt64, {x.rank(), n}).data<int64_t>();
   if (n == 0 || x.rank() == 0) return;
   Odometer<0> at(x.shape(), {});
   int64_t column = 0;
@@ -170,9 +170,9 @@ void NonZero(KernelContext& c) {
 
 // x along the axis that the node names; flattened if it names none.
 struct Line {
-  Line(const KernelContext& c, const Tensor& x)
-      : axis(c.Has("axis") ? AxisIn(c, c.Int("axis", 0), x.rank()) : 0),
-        shape(c.Has("axis") ? x.shape() : Shape{x.size()}),
+  Line(const KernelContext& ctx, const Tensor& x)
+      : axis(ctx.Has("axis") ? AxisIn(ctx, ctx.Int("axis", 0), x.rank()) : 0),
+        shape(ctx.Has("axis") ? x.shape() : Shape{x.size()}),
         view(ViewAlong(shape, axis)) {}
   // The shape with n slices.
   Shape ShapeOf(int64_t n) const {
@@ -199,22 +199,22 @@ void TakeSlices(const Tensor& x, AxisView s, const std::vector<int64_t>& places,
   }
 }
 
-void Compress(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  const Tensor& condition = Operand(c, 1);
+void Compress(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  const Tensor& condition = Operand(ctx, 1);
   Check(condition.dtype() == DType::kBool && condition.rank() == 1, "[",
-        c.Where(), "] expected a list of bools as condition, got ",
+        ctx.Where(), "] expected a list of bools as condition, got ",
         Name(condition.dtype()), ToString(condition.shape()));
-  Line line(c, x);
+  Line line(ctx, x);
   const AxisView& s = line.view;
-  Check(condition.size() <= s.n, "[", c.Where(), "] expected at most ", s.n,
+  Check(condition.size() <= s.n, "[", ctx.Where(), "] expected at most ", s.n,
         " conditions, got ", condition.size());
   std::vector<int64_t> places;
   for (int64_t i = 0; i < condition.size(); ++i) {
     if (condition.data<bool>()[i]) places.push_back(i);
   }
   auto n = static_cast<int64_t>(places.size());
-  TakeSlices(x, s, places, c.Out(0, x.dtype(), line.ShapeOf(n)));
+  TakeSlices(x, s, places, ctx.Out(0, x.dtype(), line.ShapeOf(n)));
 }
 
 // The distinct slices of an axis. All but `inverse` have one entry per distinct
@@ -260,9 +260,9 @@ Distinct FindDistinct(const T* keys, int64_t size, int64_t length,
   return found;
 }
 
-void Unique(KernelContext& c) {
-  const Tensor& x = Operand(c, 0);
-  Line line(c, x);
+void Unique(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Line line(ctx, x);
   const AxisView& s = line.view;
   Tensor keys = Comparable(x);
   Tensor rows = Tensor::Allocate(keys.dtype(), {s.n, s.outer, s.inner});
@@ -271,15 +271,15 @@ void Unique(KernelContext& c) {
   CopyStrided(order, ByteSize(keys.dtype()), keys.raw(), strides, rows.raw(),
               Strides(order));
   Distinct found;
-  DispatchNumeric(keys.dtype(), c.Where(), [&]<typename T>() {
+  DispatchNumeric(keys.dtype(), ctx.Where(), [&]<typename T>() {
     found = FindDistinct(rows.data<T>(), s.n, s.outer * s.inner,
-                         c.Int("sorted", 1) != 0);
+                         ctx.Int("sorted", 1) != 0);
   });
   auto n = static_cast<int64_t>(found.first.size());
-  TakeSlices(x, s, found.first, c.Out(0, x.dtype(), line.ShapeOf(n)));
-  SetResult(c, 1, Tensor::Ints(found.first));
-  SetResult(c, 2, Tensor::Ints(found.inverse));
-  SetResult(c, 3, Tensor::Ints(found.count));
+  TakeSlices(x, s, found.first, ctx.Out(0, x.dtype(), line.ShapeOf(n)));
+  SetResult(ctx, 1, Tensor::Ints(found.first));
+  SetResult(ctx, 2, Tensor::Ints(found.inverse));
+  SetResult(ctx, 3, Tensor::Ints(found.count));
 }
 
 }  // namespace

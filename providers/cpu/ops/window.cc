@@ -14,35 +14,35 @@ constexpr int64_t kLargest = int64_t{1} << 30;
 
 // The attribute `key`, one entry per spatial axis and end, each in
 // least … 2^30.
-std::vector<int64_t> AxisAttribute(const KernelContext& c, const char* key,
+std::vector<int64_t> AxisAttribute(const KernelContext& ctx, const char* key,
                                    int64_t entries, int64_t otherwise,
                                    int64_t least) {
-  std::vector<int64_t> values = c.Ints(key);
-  if (!c.Has(key)) values.assign(static_cast<size_t>(entries), otherwise);
-  Check(static_cast<int64_t>(values.size()) == entries, "[", c.Where(),
+  std::vector<int64_t> values = ctx.Ints(key);
+  if (!ctx.Has(key)) values.assign(static_cast<size_t>(entries), otherwise);
+  Check(static_cast<int64_t>(values.size()) == entries, "[", ctx.Where(),
         "] expected ", entries, " entries in ", key, ", got ", values.size());
   for (int64_t v : values) {
-    Check(v >= least && v <= kLargest, "[", c.Where(), "] expected ", key,
+    Check(v >= least && v <= kLargest, "[", ctx.Where(), "] expected ", key,
           " from ", least, " to 2^30, got ", v);
   }
   return values;
 }
 
 // The window without `pad`, `pad_end` and the side that is computed.
-Window WithoutPads(const KernelContext& c, const Shape& x,
+Window WithoutPads(const KernelContext& ctx, const Shape& x,
                    const std::vector<int64_t>& kernel) {
   Window w;
   w.rank = static_cast<int64_t>(x.size()) - 2;
-  Check(w.rank >= 1 && w.rank <= 3, "[", c.Where(),
+  Check(w.rank >= 1 && w.rank <= 3, "[", ctx.Where(),
         "] expected an input of rank 3 to 5, got shape ", ToString(x));
-  Check(static_cast<int64_t>(kernel.size()) == w.rank, "[", c.Where(),
+  Check(static_cast<int64_t>(kernel.size()) == w.rank, "[", ctx.Where(),
         "] expected a kernel of ", w.rank, " axes, got ", ToString(kernel));
-  auto stride = AxisAttribute(c, "strides", w.rank, 1, 1);
-  auto dilation = AxisAttribute(c, "dilations", w.rank, 1, 1);
+  auto stride = AxisAttribute(ctx, "strides", w.rank, 1, 1);
+  auto dilation = AxisAttribute(ctx, "dilations", w.rank, 1, 1);
   for (int64_t i = 0; i < w.rank; ++i) {
     auto from = static_cast<size_t>(i),
          to = static_cast<size_t>(3 - w.rank + i);
-    Check(kernel[from] >= 1 && kernel[from] <= kLargest, "[", c.Where(),
+    Check(kernel[from] >= 1 && kernel[from] <= kLargest, "[", ctx.Where(),
           "] expected kernel sizes from 1 to 2^30, got ", ToString(kernel));
     w.kernel[to] = kernel[from];
     w.stride[to] = stride[from];
@@ -57,9 +57,9 @@ int64_t Extent(const Window& w, size_t axis) {
 
 enum class AutoPad { kNotSet, kValid, kSameUpper, kSameLower };
 
-AutoPad AutoPadOf(const KernelContext& c) {
-  if (c.String("auto_pad", "").empty()) return AutoPad::kNotSet;
-  return ChoiceIn<AutoPad>(c, "auto_pad", "NOTSET",
+AutoPad AutoPadOf(const KernelContext& ctx) {
+  if (ctx.String("auto_pad", "").empty()) return AutoPad::kNotSet;
+  return ChoiceIn<AutoPad>(ctx, "auto_pad", "NOTSET",
                            {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"});
 }
 
@@ -69,8 +69,8 @@ void SplitPad(AutoPad mode, int64_t total, size_t axis, Window& w) {
   w.pad_end[axis] = total - w.pad[axis];
 }
 
-void ReadPads(const KernelContext& c, Window& w) {
-  auto pads = AxisAttribute(c, "pads", 2 * w.rank, 0, -kLargest);
+void ReadPads(const KernelContext& ctx, Window& w) {
+  auto pads = AxisAttribute(ctx, "pads", 2 * w.rank, 0, -kLargest);
   for (int64_t i = 0; i < w.rank; ++i) {
     auto axis = static_cast<size_t>(3 - w.rank + i);
     w.pad[axis] = pads[static_cast<size_t>(i)];
@@ -86,13 +86,13 @@ Shape Window::ShapeOf(int64_t n, int64_t channels, const Axes& sizes) const {
   return shape;
 }
 
-Window WindowOver(const KernelContext& c, const Shape& x,
+Window WindowOver(const KernelContext& ctx, const Shape& x,
                   const std::vector<int64_t>& kernel) {
-  Window w = WithoutPads(c, x, kernel);
+  Window w = WithoutPads(ctx, x, kernel);
   std::copy(x.begin() + 2, x.end(), w.in.end() - w.rank);
-  AutoPad mode = AutoPadOf(c);
-  if (mode == AutoPad::kNotSet) ReadPads(c, w);
-  bool ceil_mode = c.Int("ceil_mode", 0) != 0;
+  AutoPad mode = AutoPadOf(ctx);
+  if (mode == AutoPad::kNotSet) ReadPads(ctx, w);
+  bool ceil_mode = ctx.Int("ceil_mode", 0) != 0;
   for (auto axis = static_cast<size_t>(3 - w.rank); axis < 3; ++axis) {
     int64_t in = w.in[axis], stride = w.stride[axis];
     int64_t extent = Extent(w, axis);
@@ -102,7 +102,7 @@ Window WindowOver(const KernelContext& c, const Shape& x,
       SplitPad(mode, std::max<int64_t>(total, 0), axis, w);
     }
     int64_t room = in + w.pad[axis] + w.pad_end[axis] - extent;
-    Check(room >= 0 && in > 0 && in <= kLargest, "[", c.Where(),
+    Check(room >= 0 && in > 0 && in <= kLargest, "[", ctx.Where(),
           "] expected an input that holds the window of ", extent, ", got ",
           ToString(x));
     int64_t& out = w.out[axis];
@@ -113,21 +113,21 @@ Window WindowOver(const KernelContext& c, const Shape& x,
   return w;
 }
 
-Window TransposedWindow(const KernelContext& c, const Shape& x,
+Window TransposedWindow(const KernelContext& ctx, const Shape& x,
                         const std::vector<int64_t>& kernel) {
-  Window w = WithoutPads(c, x, kernel);
+  Window w = WithoutPads(ctx, x, kernel);
   std::copy(x.begin() + 2, x.end(), w.out.end() - w.rank);
-  AutoPad mode = AutoPadOf(c);
-  if (mode == AutoPad::kNotSet) ReadPads(c, w);
-  auto extra = AxisAttribute(c, "output_padding", w.rank, 0, 0);
-  bool given = c.Has("output_shape");
+  AutoPad mode = AutoPadOf(ctx);
+  if (mode == AutoPad::kNotSet) ReadPads(ctx, w);
+  auto extra = AxisAttribute(ctx, "output_padding", w.rank, 0, 0);
+  bool given = ctx.Has("output_shape");
   std::vector<int64_t> sizes;
-  if (given) sizes = AxisAttribute(c, "output_shape", w.rank, 0, 1);
+  if (given) sizes = AxisAttribute(ctx, "output_shape", w.rank, 0, 1);
   for (int64_t i = 0; i < w.rank; ++i) {
     auto axis = static_cast<size_t>(3 - w.rank + i);
     int64_t out = w.out[axis], stride = w.stride[axis];
     int64_t extent = Extent(w, axis);
-    Check(out > 0 && out <= kLargest, "[", c.Where(),
+    Check(out > 0 && out <= kLargest, "[", ctx.Where(),
           "] expected spatial sizes from 1 to 2^30, got ", ToString(x));
     int64_t full = stride * (out - 1) + extent + extra[static_cast<size_t>(i)];
     if (given) {
@@ -142,7 +142,7 @@ Window TransposedWindow(const KernelContext& c, const Shape& x,
       SplitPad(mode, std::max<int64_t>(extent - stride, 0), axis, w);
     }
     w.in[axis] = full - w.pad[axis] - w.pad_end[axis];
-    Check(w.in[axis] > 0, "[", c.Where(),
+    Check(w.in[axis] > 0, "[", ctx.Where(),
           "] expected pads smaller than the result, got a result of ",
           w.in[axis], " elements");
   }

@@ -32,12 +32,12 @@ struct Window {
 // The window of a Conv or pool node over x (N,C,spatial…): strides, dilations,
 // pads, auto_pad and ceil_mode of the node. Errors: attributes that do not fit,
 // an input smaller than the window.
-Window WindowOver(const KernelContext& c, const Shape& x,
+Window WindowOver(const KernelContext& ctx, const Shape& x,
                   const std::vector<int64_t>& kernel);
 
 // The window of the convolution whose adjoint the ConvTranspose node computes:
 // `out` is the spatial shape of x (N,C,spatial…), `in` that of the result.
-Window TransposedWindow(const KernelContext& c, const Shape& x,
+Window TransposedWindow(const KernelContext& ctx, const Shape& x,
                         const std::vector<int64_t>& kernel);
 
 // The first and last + 1 output position of one axis for which tap k lies
