@@ -112,7 +112,7 @@ std::optional<double> Cpus(const std::string& quota_and_period) {
   return static_cast<double>(quota) / static_cast<double>(period);
 }
 
-std::optional<double> QuotaOf(const ReadText& read, bool v2,
+std::optional<double> QuotaOf(const TextReader& read, bool v2,
                               const std::string& folder) {
   if (v2) return Cpus(read(folder + "/cpu.max").value_or(""));
   return Cpus(read(folder + "/cpu.cfs_quota_us").value_or("") + " " +
@@ -121,7 +121,7 @@ std::optional<double> QuotaOf(const ReadText& read, bool v2,
 
 }  // namespace
 
-std::optional<int> CgroupCpus(const ReadText& read) {
+std::optional<int> CgroupCpus(const TextReader& read) {
   std::optional<double> least;
   std::string cgroup = read("/proc/self/cgroup").value_or("");
   for (Hierarchy h : Mounts(read("/proc/self/mountinfo").value_or(""))) {

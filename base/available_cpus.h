@@ -17,7 +17,8 @@ int AvailableCpus();
 // is asked for /proc/self/cgroup, /proc/self/mountinfo and, where these point
 // to them, cpu.max, or cpu.cfs_quota_us and cpu.cfs_period_us. Text in another
 // form than the kernel's counts as no quota.
-using ReadText = std::function<std::optional<std::string>(const std::string&)>;
-std::optional<int> CgroupCpus(const ReadText& read);
+using TextReader =
+    std::function<std::optional<std::string>(const std::string&)>;
+std::optional<int> CgroupCpus(const TextReader& read);
 
 }  // namespace onnx_fp8

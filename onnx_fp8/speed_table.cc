@@ -33,12 +33,12 @@ Place Locate(const std::vector<int64_t>& axis, int64_t size) {
   return {high - 1, high, (log(size) - from) / (log(axis[high]) - from)};
 }
 
-struct Row {
+struct H100Row {
   int64_t m, k;
   double speedup[6];
 };
 
-constexpr Row kH100Rowwise[] = {
+constexpr H100Row kH100Rowwise[] = {
 #include "onnx_fp8/h100_rowwise.inc"
 };
 
@@ -49,7 +49,7 @@ SpeedTable H100() {
   auto add = [](std::vector<int64_t>& axis, int64_t size) {
     if (axis.empty() || axis.back() < size) axis.push_back(size);
   };
-  for (const Row& row : kH100Rowwise) {
+  for (const H100Row& row : kH100Rowwise) {
     add(grid.m, row.m);
     add(grid.k, row.k);
     grid.values.insert(grid.values.end(), std::begin(row.speedup),

@@ -5,16 +5,13 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "graph/print.h"
 
 namespace onnx_fp8 {
 namespace {
 
 std::string TypeText(const Tensor& t) {
   return Name(t.dtype()) + ToString(t.shape());
-}
-
-std::string TypeText(const Value& value) {
-  return Name(value.dtype) + ToString(*value.shape);
 }
 
 void CheckType(const char* what, const Value& value, const Tensor& tensor) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr char kFormat[] = "onnx_fp8 checkpoint";
+constexpr char kCheckpointFormat[] = "onnx_fp8 checkpoint";
 constexpr int kVersion = 1;
 // This times the batches per step still fits 64 bits.
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
@@ -172,7 +172,7 @@ std::string ManifestText(const Checkpoint& checkpoint, const SourceMap& state,
                      {"shape", tensor.shape()},
                      {"crc32", sums.at(name)}};
   }
-  Json manifest = {{"format", kFormat},
+  Json manifest = {{"format", kCheckpointFormat},
                    {"version", kVersion},
                    {"step", checkpoint.step},
                    {"seed", checkpoint.seed},
@@ -268,8 +268,9 @@ Json ReadManifest(const std::string& path, const std::string& model) {
   constexpr auto kInt = Json::value_t::number_integer;
   constexpr auto kString = Json::value_t::string;
   constexpr auto kObject = Json::value_t::object;
-  Check(Member(manifest, "format", kString, path) == kFormat, "[", path,
-        "] expected format \"", kFormat, "\", got ", manifest["format"]);
+  Check(Member(manifest, "format", kString, path) == kCheckpointFormat, "[",
+        path, "] expected format \"", kCheckpointFormat, "\", got ",
+        manifest["format"]);
   Check(Member(manifest, "version", kInt, path) == kVersion, "[", path,
         "] expected version ", kVersion, ", got ", manifest["version"],
         ": another version of onnx-fp8 wrote it");

@@ -40,9 +40,9 @@ Tensor Filled(const Tensor& t, int64_t rows) {
   return out;
 }
 
-class Pass {
+class EvaluationPass {
  public:
-  Pass(TrainingSession& session, const DataLayout& layout)
+  EvaluationPass(TrainingSession& session, const DataLayout& layout)
       : session_(session),
         layout_(layout),
         loss_(session.Loss()),
@@ -129,7 +129,7 @@ class Pass {
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout,
                     const std::function<bool()>& stop) {
-  Pass pass(session, layout);
+  EvaluationPass pass(session, layout);
   for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
     if (stop && stop()) {
       Evaluation e = pass.Result();

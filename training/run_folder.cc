@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Runs of format 1 did not tie weights.
-constexpr int kFormat = 2;
+constexpr int kRunFormat = 2;
 
 const char* NameOf(fs::file_type type) {
   return type == fs::file_type::symlink     ? "a link"
@@ -97,8 +97,8 @@ RunConfig RunFolder::Load() const {
   RunConfig config;
   try {
     config.format = json.at("format").get<int>();
-    Check(config.format == 1 || config.format == kFormat, refused,
-          " of format 1 or ", kFormat, ", got ", config.format);
+    Check(config.format == 1 || config.format == kRunFormat, refused,
+          " of format 1 or ", kRunFormat, ", got ", config.format);
     config.file = file;
     fs::path model = json.at("model").at("file").get<std::string>();
     bool inside = model.is_relative() &&
@@ -151,7 +151,7 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
     }
   }
   nlohmann::ordered_json json = {
-      {"format", kFormat},
+      {"format", kRunFormat},
       {"program", "onnx-fp8 " ONNX_FP8_VERSION},
       {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
       {"flags", nlohmann::ordered_json::object()},

@@ -14,9 +14,9 @@
 namespace onnx_fp8 {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr char kFormat[] = "onnx_fp8.scales";
+constexpr char kScalesFormat[] = "onnx_fp8.scales";
 
 // The reciprocal of a subnormal float may be infinite.
 bool IsScale(float scale) { return scale > 0 && std::isnormal(scale); }
@@ -38,12 +38,12 @@ StaticScales FromRun(const std::string& folder) {
 StaticScales FromFile(const std::string& path) {
   MappedFile file = MapFile(path);
   const char* text = reinterpret_cast<const char*>(file.data);
-  Json json = ParseShallowJson<Json>(text, file.size, 4,
-                                     "[" + path + "] expected scales");
+  OrderedJson json = ParseShallowJson<OrderedJson>(
+      text, file.size, 4, "[" + path + "] expected scales");
   const std::string refused =
       "[" + path + "] expected scales written by `onnx-fp8 calibrate`";
   Check(json.is_object() && json.contains("format") &&
-            json["format"] == kFormat && json.contains("scales") &&
+            json["format"] == kScalesFormat && json.contains("scales") &&
             json["scales"].is_object(),
         refused, ", got something else");
   Check(json.contains("version") && json["version"] == 1, refused,
@@ -76,7 +76,9 @@ StaticScales ReadStaticScales(const std::string& path) {
 }
 
 void WriteStaticScales(const std::string& path, const StaticScales& scales) {
-  Json json = {{"format", kFormat}, {"version", 1}, {"scales", Json::object()}};
+  OrderedJson json = {{"format", kScalesFormat},
+                      {"version", 1},
+                      {"scales", OrderedJson::object()}};
   for (const auto& [key, scale] : scales.by_key) json["scales"][key] = scale;
   WriteFileAtomically(path, json.dump(1) + "\n");
 }

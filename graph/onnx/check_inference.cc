@@ -166,7 +166,7 @@ void SplitToSequence(const Node& node) {
 }
 
 // ONNX adds the lengths up as int.
-void Concat(const Node& node) {
+void ConcatLength(const Node& node) {
   int64_t sum = 0;
   for (const Value* value : node.inputs()) {
     if (!Ranked(value) || value->rank() == 0) return;
@@ -256,7 +256,7 @@ const Checks& Table() {
       {"AveragePool", SamePads},
       {"CenterCropPad", SizesAt<1, 0>},
       {"Col2Im", Col2Im},
-      {"Concat", Concat},
+      {"Concat", ConcatLength},
       {"ConstantOfShape", SizesAt<0, 0>},
       {"Conv", Conv},
       {"ConvInteger", Conv},

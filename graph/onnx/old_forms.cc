@@ -28,7 +28,7 @@ void Become(Graph& graph, Node* node, const std::string& op,
 }
 
 // The data of an initializer or of a Constant node; null for computed values.
-const Tensor* KnownData(const Value* value) {
+const Tensor* ConstantData(const Value* value) {
   if (!value) return nullptr;
   if (value->is_constant()) return &value->data;
   const Node* producer = value->producer;
@@ -165,7 +165,7 @@ Node* UpsampleToResize(Graph& graph, Node* node) {
 Node* ResizeAsymmetric(Graph& graph, Node* node) {
   Value* x = node->in(0);
   Value* scales = node->in(1);
-  const Tensor* known = KnownData(scales);
+  const Tensor* known = ConstantData(scales);
   Attributes grow = AsymmetricAttributes(*node, "floor");
   if (node->String("mode", "nearest") != "nearest" ||
       (known && Enlarges(*known))) {

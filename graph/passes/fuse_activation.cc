@@ -50,9 +50,9 @@ Value* TanhArgument(const Value* u) {
   return nullptr;
 }
 
-class Fuser {
+class ActivationFuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph) {}
+  explicit ActivationFuser(Graph& graph) : graph_(graph) {}
 
   void Visit(Node& node) {
     Value* y = node.out(0);
@@ -134,7 +134,7 @@ void FuseActivations(Graph& graph) {
       found.push_back(&node);
     }
   }
-  Fuser fuser(graph);
+  ActivationFuser fuser(graph);
   for (Node* node : found) fuser.Visit(*node);
   if (!found.empty()) RemoveDeadCode(graph);
 }

@@ -42,9 +42,9 @@ struct Scores {
   bool causal = false;
 };
 
-class Fuser {
+class AttentionFuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), fixed_(graph) {}
+  explicit AttentionFuser(Graph& graph) : graph_(graph), fixed_(graph) {}
 
   void Visit(Node& softmax) {
     Value *x = softmax.in(0), *p = softmax.out(0);
@@ -224,7 +224,7 @@ void FuseAttention(Graph& graph) {
   for (Node& node : graph.nodes()) {
     if (node.Is("Softmax")) found.push_back(&node);
   }
-  Fuser fuser(graph);
+  AttentionFuser fuser(graph);
   for (Node* node : found) fuser.Visit(*node);
   if (!found.empty()) RemoveDeadCode(graph);
 }

@@ -18,6 +18,11 @@ DType FirstHalf(const KernelContext& ctx) {
 
 }  // namespace
 
+Tensor WideInteger(const Tensor& x) {
+  bool narrow = IsInteger(x.dtype()) && ByteSize(x.dtype()) < 8;
+  return narrow ? ConvertTo(x, DType::kInt64) : x;
+}
+
 void RunWidened(KernelContext& ctx, Kernel kernel) {
   DType narrow = FirstHalf(ctx);
   if (narrow == DType::kUndefined) return kernel(ctx);

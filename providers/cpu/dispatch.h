@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "onnx_fp8/dtype.h"
+#include "onnx_fp8/tensor.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
@@ -54,6 +55,27 @@ void DispatchNumeric(DType dtype, const std::string& where, Fn fn) {
       Fail("[", where, "] expected a numeric dtype, got ", Name(dtype));
   }
 }
+
+// For results that do not depend on the width of integers: float, double, int64
+// or uint64. WideInteger makes one of these of every numeric dtype.
+template <typename Fn>
+void DispatchWide(DType dtype, const std::string& where, Fn fn) {
+  switch (dtype) {
+    case DType::kFloat:
+      return fn.template operator()<float>();
+    case DType::kDouble:
+      return fn.template operator()<double>();
+    case DType::kInt64:
+      return fn.template operator()<int64_t>();
+    case DType::kUInt64:
+      return fn.template operator()<uint64_t>();
+    default:
+      Fail("[", where, "] expected a numeric dtype, got ", Name(dtype));
+  }
+}
+
+// x as int64 if its elements are narrower integers, otherwise x itself.
+Tensor WideInteger(const Tensor& x);
 
 // The same with an unsigned type of `width` bytes. REQUIRES: 1, 2, 4 or 8.
 template <typename Fn>

@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-std::string ErrorOf(Spending& spending, Budget budget, int64_t amount) {
+std::string TakeError(Spending& spending, Budget budget, int64_t amount) {
   try {
     spending.Take(budget, amount, "m.onnx");
   } catch (const Error& error) {
@@ -38,12 +38,12 @@ TEST(Budgets, AllAreListedOnce) {
 
 TEST(Spending, EndsWithTheBudget) {
   Spending spending({.nodes = 2048});
-  EXPECT_EQ(ErrorOf(spending, &Budgets::nodes, 2000), "");
-  EXPECT_EQ(ErrorOf(spending, &Budgets::nodes, 48), "");
+  EXPECT_EQ(TakeError(spending, &Budgets::nodes, 2000), "");
+  EXPECT_EQ(TakeError(spending, &Budgets::nodes, 48), "");
   EXPECT_TRUE(spending.Has(&Budgets::nodes, 0));
   EXPECT_FALSE(spending.Has(&Budgets::nodes, 1));
   EXPECT_EQ(
-      ErrorOf(spending, &Budgets::nodes, 1),
+      TakeError(spending, &Budgets::nodes, 1),
       "[m.onnx] expected at most 2k nodes once loops and functions are "
       "unrolled, got more: `budgets` nodes=N raises the budget \"nodes\"");
   EXPECT_TRUE(spending.Has(&Budgets::visits, 1));
@@ -51,9 +51,9 @@ TEST(Spending, EndsWithTheBudget) {
 
 TEST(Spending, GivesNothingBack) {
   Spending spending({.work = 10});
-  EXPECT_EQ(ErrorOf(spending, &Budgets::work, INT64_MIN), "");
+  EXPECT_EQ(TakeError(spending, &Budgets::work, INT64_MIN), "");
   EXPECT_FALSE(spending.Has(&Budgets::work, 11));
-  EXPECT_NE(ErrorOf(spending, &Budgets::work, INT64_MAX), "");
+  EXPECT_NE(TakeError(spending, &Budgets::work, INT64_MAX), "");
   EXPECT_TRUE(spending.Has(&Budgets::work, 10));
 }
 

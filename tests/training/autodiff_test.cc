@@ -6,16 +6,13 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "tests/providers/cpu/run_node.h"
 #include "tests/training/gradient_check.h"
 
 namespace onnx_fp8 {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-Tensor Floats(const Shape& shape, const std::vector<float>& values) {
-  return Tensor::From(shape, values);
-}
 
 Value* SumAll(Builder& b, Value* x) { return b.SumTo(x, {}); }
 

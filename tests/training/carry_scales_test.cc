@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 namespace {
 
-ScaleSlot Slot(const char* fqn, Scaling scaling = Scaling::kDelayed) {
+ScaleSlot MakeSlot(const char* fqn, Scaling scaling = Scaling::kDelayed) {
   ScaleSlot slot{fqn, "forward", "input", DType::kE4M3};
   slot.scaling = scaling;
   return slot;
@@ -21,54 +21,56 @@ ScaleState State(std::vector<ScaleSlot> slots, std::vector<float> scale,
           Tensor::From<float>({rows, n}, history)};
 }
 
-std::vector<float> Floats(const Tensor& t) {
+std::vector<float> ToFloats(const Tensor& t) {
   return {t.data<float>(), t.data<float>() + t.size()};
 }
 
 using Values = std::vector<float>;
 
 TEST(CarryScales, TheSameLayoutGoesOnAsItIs) {
-  ScaleState from = State({Slot("a"), Slot("b")}, {1, 2}, {0, 0, 3, 4, 5, 6});
-  ScaleState to = State({Slot("a"), Slot("b")}, {0, 0}, {0, 0, 0, 0, 0, 0});
+  ScaleState from =
+      State({MakeSlot("a"), MakeSlot("b")}, {1, 2}, {0, 0, 3, 4, 5, 6});
+  ScaleState to =
+      State({MakeSlot("a"), MakeSlot("b")}, {0, 0}, {0, 0, 0, 0, 0, 0});
   EXPECT_EQ(CarryScales(from, &to), "");
-  EXPECT_EQ(Floats(to.scale), Floats(from.scale));
-  EXPECT_EQ(Floats(to.history), Floats(from.history));
+  EXPECT_EQ(ToFloats(to.scale), ToFloats(from.scale));
+  EXPECT_EQ(ToFloats(to.history), ToFloats(from.history));
 }
 
 TEST(CarryScales, SlotsGoByKeyNotByPosition) {
-  ScaleState from =
-      State({Slot("a"), Slot("b"), Slot("c")}, {1, 2, 3}, {0, 0, 0, 4, 5, 6});
-  ScaleState to =
-      State({Slot("c"), Slot("d"), Slot("a")}, {0, 0, 0}, {0, 0, 0, 0, 0, 0});
+  ScaleState from = State({MakeSlot("a"), MakeSlot("b"), MakeSlot("c")},
+                          {1, 2, 3}, {0, 0, 0, 4, 5, 6});
+  ScaleState to = State({MakeSlot("c"), MakeSlot("d"), MakeSlot("a")},
+                        {0, 0, 0}, {0, 0, 0, 0, 0, 0});
   EXPECT_EQ(CarryScales(from, &to),
             "delayed scales: 2 go on, 1 start anew, 1 are dropped");
-  EXPECT_EQ(Floats(to.scale), (Values{3, 0, 1}));
-  EXPECT_EQ(Floats(to.history), (Values{0, 0, 0, 6, 0, 4}));
+  EXPECT_EQ(ToFloats(to.scale), (Values{3, 0, 1}));
+  EXPECT_EQ(ToFloats(to.history), (Values{0, 0, 0, 6, 0, 4}));
 }
 
 TEST(CarryScales, AShorterHistoryKeepsTheNewest) {
-  ScaleState from = State({Slot("a")}, {1}, {0, 2, 3, 4});
-  ScaleState to = State({Slot("a")}, {0}, {0, 0});
+  ScaleState from = State({MakeSlot("a")}, {1}, {0, 2, 3, 4});
+  ScaleState to = State({MakeSlot("a")}, {0}, {0, 0});
   EXPECT_EQ(CarryScales(from, &to),
             "delayed scales: 1 go on, 0 start anew, 0 are dropped; their "
             "history is 2 steps, was 4");
-  EXPECT_EQ(Floats(to.history), (Values{0, 4}));
-  ScaleState longer = State({Slot("a")}, {0}, {0, 0, 0, 0, 0, 0});
+  EXPECT_EQ(ToFloats(to.history), (Values{0, 4}));
+  ScaleState longer = State({MakeSlot("a")}, {0}, {0, 0, 0, 0, 0, 0});
   CarryScales(from, &longer);
-  EXPECT_EQ(Floats(longer.history), (Values{0, 0, 0, 2, 3, 4}));
+  EXPECT_EQ(ToFloats(longer.history), (Values{0, 0, 0, 2, 3, 4}));
 }
 
 TEST(CarryScales, StaticScalesAreNotTouched) {
-  ScaleState from = State({Slot("a"), Slot("b")}, {1, 2}, {0, 0, 3, 4});
-  ScaleState to =
-      State({Slot("a", Scaling::kStatic), Slot("b")}, {9, 0}, {0, 0, 0, 0});
+  ScaleState from = State({MakeSlot("a"), MakeSlot("b")}, {1, 2}, {0, 0, 3, 4});
+  ScaleState to = State({MakeSlot("a", Scaling::kStatic), MakeSlot("b")},
+                        {9, 0}, {0, 0, 0, 0});
   EXPECT_EQ(CarryScales(from, &to),
             "delayed scales: 1 go on, 0 start anew, 1 are dropped");
-  EXPECT_EQ(Floats(to.scale), (Values{9, 2}));
+  EXPECT_EQ(ToFloats(to.scale), (Values{9, 2}));
 }
 
 TEST(CarryScales, ARecipeWithoutScalesDropsThem) {
-  ScaleState from = State({Slot("a")}, {1}, {0, 2}), to;
+  ScaleState from = State({MakeSlot("a")}, {1}, {0, 2}), to;
   EXPECT_EQ(CarryScales(from, &to),
             "delayed scales: 0 go on, 0 start anew, 1 are dropped");
   EXPECT_EQ(CarryScales({}, &to), "");

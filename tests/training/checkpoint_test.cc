@@ -38,14 +38,6 @@ void ExpectSame(const Checkpoint& got, const Checkpoint& want) {
   }
 }
 
-std::set<std::string> Names(const std::string& dir) {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    names.insert(entry.path().filename());
-  }
-  return names;
-}
-
 std::string LoadError(const std::string& dir) {
   return ErrorOf([&] { LoadLatestCheckpoint(dir, kModel); });
 }
@@ -60,7 +52,7 @@ TEST(Checkpoint, ReturnsWhatWasSaved) {
   EXPECT_EQ(ReadText(run + "/latest"), "step_00000120\n");
   EXPECT_TRUE(HoldsRun(run));
   ExpectSame(*LoadLatestCheckpoint(run, kModel), Make(120, 1.5f));
-  EXPECT_EQ(Names(folder),
+  EXPECT_EQ(NamesIn(folder),
             (std::set<std::string>{"manifest.json", "state.safetensors"}));
 }
 
@@ -78,10 +70,10 @@ TEST(Checkpoint, KeepsTheLastOnes) {
   for (int64_t step : {1, 2, 3, 4}) {
     SaveCheckpoint(dir.path(), Make(step, 1), {.keep = 2});
   }
-  EXPECT_EQ(Names(dir / "checkpoints"),
+  EXPECT_EQ(NamesIn(dir / "checkpoints"),
             (std::set<std::string>{"step_00000003", "step_00000004"}));
   SaveCheckpoint(dir.path(), Make(5, 1), {.keep = 1});
-  EXPECT_EQ(Names(dir / "checkpoints"),
+  EXPECT_EQ(NamesIn(dir / "checkpoints"),
             (std::set<std::string>{"step_00000005"}));
   ExpectError([&] { SaveCheckpoint(dir.path(), Make(6, 1), {.keep = 0}); },
               "keep 0");
@@ -139,7 +131,7 @@ TEST(Checkpoint, AStepCanBeSavedAgain) {
     SaveCheckpoint(dir.path(), Make(7, value));
     ExpectSame(*LoadLatestCheckpoint(dir.path(), kModel), Make(7, value));
   }
-  EXPECT_EQ(Names(dir / "checkpoints"),
+  EXPECT_EQ(NamesIn(dir / "checkpoints"),
             (std::set<std::string>{"step_00000007_2", "step_00000007_3"}));
 }
 
@@ -293,9 +285,9 @@ TEST(Checkpoint, AFailedSaveLeavesTheLastOne) {
     ASSERT_TRUE(loaded.has_value());
     if (loaded->step == 1) {
       EXPECT_NE(error, "");
-      EXPECT_EQ(Names(dir.path()),
+      EXPECT_EQ(NamesIn(dir.path()),
                 (std::set<std::string>{"checkpoints", "latest"}));
-      EXPECT_EQ(Names(dir / "checkpoints"),
+      EXPECT_EQ(NamesIn(dir / "checkpoints"),
                 (std::set<std::string>{"step_00000001"}))
           << error;
     }
@@ -348,10 +340,10 @@ TEST(Checkpoint, AKillAtAnyOperationLeavesALoadableOne) {
     ASSERT_LE(loaded->step, 2);
     seen[loaded->step] = true;
     ExpectSame(*loaded, loaded->step == 1 ? Make(1, 1) : Make(2, 2));
-    for (const std::string& name : Names(dir / "checkpoints")) {
+    for (const std::string& name : NamesIn(dir / "checkpoints")) {
       EXPECT_EQ(name.find("tmp"), std::string::npos) << name;
     }
-    EXPECT_EQ(Names(dir.path()),
+    EXPECT_EQ(NamesIn(dir.path()),
               (std::set<std::string>{"checkpoints", "latest"}));
   }
   EXPECT_GT(n, 15);
@@ -430,7 +422,7 @@ TEST(Checkpoint, AFullDiskLeavesTheLastOne) {
   EXPECT_NE(error.find("state.safetensors] can't be written: File too large"),
             std::string::npos)
       << error;
-  EXPECT_EQ(Names(dir / "checkpoints"),
+  EXPECT_EQ(NamesIn(dir / "checkpoints"),
             (std::set<std::string>{"step_00000001"}));
   ExpectSame(*LoadLatestCheckpoint(dir.path(), kModel), Make(1, 1));
 }
@@ -441,9 +433,9 @@ TEST(Checkpoint, CallsBackBeforeTheRename) {
   int calls = 0;
   options.before_rename = [&] {
     ++calls;
-    for (const std::string& name : Names(dir / "checkpoints")) {
+    for (const std::string& name : NamesIn(dir / "checkpoints")) {
       EXPECT_TRUE(IsTemporaryName(name)) << name;
-      EXPECT_EQ(Names(dir / ("checkpoints/" + name)).size(), 2u);
+      EXPECT_EQ(NamesIn(dir / ("checkpoints/" + name)).size(), 2u);
     }
   };
   SaveCheckpoint(dir.path(), Make(1, 1), options);
@@ -467,9 +459,9 @@ TEST(Checkpoint, CleansOnlyWhatItKnows) {
   // Renamed, but killed before `latest` was replaced.
   std::filesystem::create_directories(dir / "checkpoints/step_00000003");
   EXPECT_EQ(CleanLeftovers(dir.path()).size(), 4u);
-  EXPECT_EQ(Names(dir.path()),
+  EXPECT_EQ(NamesIn(dir.path()),
             (std::set<std::string>{"checkpoints", "latest", "notes.tmp-12"}));
-  EXPECT_EQ(Names(dir / "checkpoints"),
+  EXPECT_EQ(NamesIn(dir / "checkpoints"),
             (std::set<std::string>{"step_00000001", "step_00000002",
                                    "step_00000003.tmp-x"}));
   EXPECT_TRUE(CleanLeftovers(dir / "no/such").empty());

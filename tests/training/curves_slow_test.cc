@@ -13,7 +13,7 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr double kTolerance = 1e-4;
+constexpr double kLossTolerance = 1e-4;
 
 // The reference was made without Dropout.
 void TurnDropoutOff(Graph& graph) {
@@ -129,7 +129,7 @@ void FollowCurve(CorpusCase& c, const std::string& optimizer) {
   std::vector<double> want = ToDoubles(c.arrays.at(optimizer + ".losses"));
   c.options.optimizer.lr = reference["lr"].get<double>();
   double band = std::max(
-      kTolerance, 10 * reference["fp64_max_loss_rel_diff"].get<double>());
+      kLossTolerance, 10 * reference["fp64_max_loss_rel_diff"].get<double>());
   std::vector<double> got = Losses(c.options, c.feeds, want.size());
   std::vector<double> distances = Distances(got, want);
   if (std::ranges::max(distances) > band) {

@@ -16,9 +16,9 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr float kTolerance = 2e-5f;
+constexpr float kBodyTolerance = 2e-5f;
 
-Tensor Floats(const Shape& shape, uint64_t seed) {
+Tensor RandomFloats(const Shape& shape, uint64_t seed) {
   Tensor t = Tensor::Allocate(DType::kFloat, shape);
   for (int64_t i = 0; i < t.size(); ++i) {
     t.data<float>()[i] =
@@ -40,13 +40,14 @@ struct BodyCase {
 };
 
 std::vector<BodyCase> BodyCases() {
-  Tensor x = Floats({3, 4}, 1), y = Floats({3, 4}, 2), row = Floats({4}, 3);
-  Tensor image = Floats({2, 4, 3, 2}, 4), channels = Floats({4}, 5);
-  Tensor column = Floats({3, 1}, 6);
+  Tensor x = RandomFloats({3, 4}, 1), y = RandomFloats({3, 4}, 2),
+         row = RandomFloats({4}, 3);
+  Tensor image = RandomFloats({2, 4, 3, 2}, 4), channels = RandomFloats({4}, 5);
+  Tensor column = RandomFloats({3, 1}, 6);
   Tensor labels = Ints64({1, -100, 3});
-  Tensor heads = Floats({2, 3, 8}, 7), cos = Floats({1, 3, 4}, 8),
-         sin = Floats({1, 3, 4}, 9);
-  Tensor wide = Floats({2, 3, 8}, 11);
+  Tensor heads = RandomFloats({2, 3, 8}, 7), cos = RandomFloats({1, 3, 4}, 8),
+         sin = RandomFloats({1, 3, 4}, 9);
+  Tensor wide = RandomFloats({2, 3, 8}, 11);
   Attributes norm = {{"axis", int64_t{1}}, {"epsilon", 0.1f}};
   Attributes two_heads = {{"heads", int64_t{2}}};
   Attributes ignore = {{"ignore_index", int64_t{-100}}};
@@ -98,7 +99,7 @@ std::vector<BodyCase> BodyCases() {
       {"GeluTanhBiasGrad", "GeluTanhBiasGrad", {heads, wide}, {}, 2},
       {"SiluBiasGrad", "SiluBiasGrad", {x, y}, {}, 2},
       {"SwiGLU", "SwiGLU", {x, y}},
-      {"SwiGLUGrad", "SwiGLUGrad", {x, y, Floats({3, 4}, 10)}, {}, 2},
+      {"SwiGLUGrad", "SwiGLUGrad", {x, y, RandomFloats({3, 4}, 10)}, {}, 2},
       {"Rotary", "Rotary", {heads, cos, sin}, two_heads},
       {"RotaryGrad", "RotaryGrad", {heads, cos, sin}, two_heads},
       {"GatherGrad", "GatherGrad", {x, Ints64({4, 0, -1})}, gather},
@@ -166,7 +167,7 @@ TEST_P(Body, GivesWhatTheKernelGives) {
     const Tensor& body = values[outputs[i]->name];
     ASSERT_EQ(body.shape(), kernel[i].shape());
     for (int64_t k = 0; k < body.size(); ++k) {
-      ASSERT_NEAR(DoubleAt(body, k), DoubleAt(kernel[i], k), kTolerance)
+      ASSERT_NEAR(DoubleAt(body, k), DoubleAt(kernel[i], k), kBodyTolerance)
           << "output " << i << ", element " << k;
     }
   }

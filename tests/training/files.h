@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 
 #include "base/check.h"
@@ -56,6 +57,15 @@ inline void WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   EXPECT_TRUE(file.flush()) << path;
+}
+
+// Names of the files and folders in a folder.
+inline std::set<std::string> NamesIn(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
 }
 
 // The text of the Error that fn throws; "" if it throws none.

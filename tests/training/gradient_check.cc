@@ -23,14 +23,12 @@ void PrintTo(const GradientCase& gradient_case, std::ostream* out) {
 namespace {
 
 // Step of the difference quotient. The formula's error is h²/6 f''', that of
-// rounding is 2⁻⁵³
-// f| / h; both are below 1e-9 here.
+// rounding is 2⁻⁵³ |f| / h; both are below 1e-9 here.
 constexpr double kStep = 1e-5;
-constexpr double kTolerance = 1e-6;
+constexpr double kDifferenceTolerance = 1e-6;
 
-using Feeds = std::map<std::string, Tensor>;
-
-Tensor Random(const Shape& shape, uint64_t seed, double low, double high) {
+Tensor RandomBetween(const Shape& shape, uint64_t seed, double low,
+                     double high) {
   Tensor t = Tensor::Allocate(DType::kDouble, shape);
   for (int64_t i = 0; i < t.size(); ++i) {
     double u = RandomUniform(seed, static_cast<uint64_t>(i));
@@ -64,7 +62,7 @@ struct Problem {
   Graph graph;
   std::vector<Value*> wanted;
   Value* loss;
-  Feeds feeds;
+  TensorMap feeds;
 };
 
 void Build(const GradientCase& c, Problem& p) {
@@ -76,10 +74,10 @@ void Build(const GradientCase& c, Problem& p) {
     if (operand.wanted) {
       const Shape& shape = operand.data.shape();
       value = p.graph.AddInput(name, operand.data.dtype(), shape);
-      p.feeds[name] =
-          operand.low == operand.high
-              ? operand.data
-              : Random(shape, Seed(c.name) + i, operand.low, operand.high);
+      p.feeds[name] = operand.low == operand.high
+                          ? operand.data
+                          : RandomBetween(shape, Seed(c.name) + i, operand.low,
+                                          operand.high);
       p.wanted.push_back(value);
     } else if (operand.data.defined()) {
       value = p.graph.AddInitializer(name, operand.data);
@@ -102,7 +100,7 @@ void Build(const GradientCase& c, Problem& p) {
     Value* y = node->out(i);
     ASSERT_TRUE(y->concrete()) << y->name;
     if (!IsFloat(y->dtype)) continue;
-    Value* weights = b.Constant(Random(*y->shape, 1000 + i, 0.5, 1.5));
+    Value* weights = b.Constant(RandomBetween(*y->shape, 1000 + i, 0.5, 1.5));
     Value* part = b.SumTo(b.Mul(b.Cast(y, DType::kDouble), weights), {});
     p.loss = p.loss ? b.Add(p.loss, part) : part;
   }
@@ -122,10 +120,10 @@ std::vector<Node*> Ancestors(Graph& graph, const Value* value) {
   return nodes;
 }
 
-using Values = std::unordered_map<const Value*, Tensor>;
+using ValueMap = std::unordered_map<const Value*, Tensor>;
 
 void RunNodes(const std::vector<Node*>& nodes, const Evaluator& evaluator,
-              Values& values) {
+              ValueMap& values) {
   for (Node* node : nodes) {
     std::vector<Tensor> inputs;
     for (const Value* in : node->inputs()) {
@@ -140,8 +138,8 @@ void RunNodes(const std::vector<Node*>& nodes, const Evaluator& evaluator,
   }
 }
 
-Values Fed(const Graph& graph, const Feeds& feeds) {
-  Values values;
+ValueMap Fed(const Graph& graph, const TensorMap& feeds) {
+  ValueMap values;
   for (const Value* input : graph.inputs) {
     values[input] = feeds.at(input->name);
   }
@@ -150,7 +148,7 @@ Values Fed(const Graph& graph, const Feeds& feeds) {
 
 double Loss(const Problem& p, const std::vector<Node*>& nodes,
             const Evaluator& evaluator) {
-  Values values = Fed(p.graph, p.feeds);
+  ValueMap values = Fed(p.graph, p.feeds);
   RunNodes(nodes, evaluator, values);
   return DoubleAt(values.at(p.loss), 0);
 }
@@ -188,7 +186,7 @@ void Compare(const Value* value, const Tensor& gradient,
   for (double d : differences) scale = std::max(scale, std::fabs(d));
   for (size_t i = 0; i < differences.size(); ++i) {
     double g = gradient.data<double>()[i];
-    ASSERT_TRUE(std::fabs(g - differences[i]) <= kTolerance * scale)
+    ASSERT_TRUE(std::fabs(g - differences[i]) <= kDifferenceTolerance * scale)
         << "gradient of " << value->name << "[" << i << "]: rule " << g
         << ", difference " << differences[i];
   }
@@ -207,7 +205,7 @@ void CheckSubset(const GradientCase& c, const std::vector<size_t>& which,
   UnrollRecurrent(p.graph);
   BackwardResult result = Differentiate(p.graph, p.loss, wanted);
   ExpandWithoutKernel(p.graph, *evaluator);
-  Values values = Fed(p.graph, p.feeds);
+  ValueMap values = Fed(p.graph, p.feeds);
   std::vector<Node*> nodes;
   for (Node& node : p.graph.nodes()) nodes.push_back(&node);
   RunNodes(nodes, *evaluator, values);
@@ -255,6 +253,11 @@ Operand Bools(const Shape& shape, const std::vector<bool>& values) {
 
 Operand None() { return {}; }
 
+Attributes Axis(int64_t axis, Attributes more) {
+  more["axis"] = axis;
+  return more;
+}
+
 void CheckGradient(const GradientCase& c) {
   auto evaluator = MakeCpuEvaluator();
   Problem p;
@@ -279,10 +282,10 @@ BackwardResult Differentiate(Graph& graph, Value* loss,
   return BuildBackward(graph, loss, wanted, *MakeEvaluator());
 }
 
-std::map<std::string, Tensor> RunGraph(Graph& graph, const Feeds& feeds) {
+std::map<std::string, Tensor> RunGraph(Graph& graph, const TensorMap& feeds) {
   auto evaluator = MakeCpuEvaluator();
   ExpandWithoutKernel(graph, *evaluator);
-  Values values = Fed(graph, feeds);
+  ValueMap values = Fed(graph, feeds);
   std::vector<Node*> nodes;
   for (Node& node : graph.nodes()) nodes.push_back(&node);
   RunNodes(nodes, *evaluator, values);

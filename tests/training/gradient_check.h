@@ -36,6 +36,9 @@ Operand Doubles(const Shape& shape, const std::vector<double>& values);
 Operand Bools(const Shape& shape, const std::vector<bool>& values);
 Operand None();
 
+// `more` with the attribute "axis".
+Attributes Axis(int64_t axis, Attributes more = {});
+
 struct GradientCase {
   std::string name;
   std::string op;  // "onnx_fp8.Attention": one of our own

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kRows = 256, kWidth = 512, kOut = 128;
 // The numbers of tokens and channels; the outliers are in one of them.
 constexpr int64_t kToken = 77, kChannel = 300;
-constexpr double kTolerance = 0.25;  // dB
+constexpr double kOutlierTolerance = 0.25;  // dB
 
 // Relative noise of N(0,1), as far as it is below `amax`, in a format with this
 // scale.
@@ -145,11 +145,11 @@ TEST_P(OutlierSqnr, OfAChannel) {
     // Every row of x contains it, so each 1xK scale is for it, and so are some
     // blocks'.
     EXPECT_NEAR(got_.y, Expected(kind.Share(kWidth), ratio, DType::kE4M3),
-                kTolerance);
+                kOutlierTolerance);
     // wgrad sums over tokens: columns have scales of their own.
     bool tensor = kind.block < 0;
     EXPECT_NEAR(got_.dw.at("w"), Expected(tensor, ratio, kind.grad),
-                kTolerance);
+                kOutlierTolerance);
   }
 }
 
@@ -164,9 +164,10 @@ TEST_P(OutlierSqnr, OfAToken) {
     }
     Run({{"x", x_}, {"g", g_}}, w_);
     bool tensor = kind.block < 0;
-    EXPECT_NEAR(got_.y, Expected(tensor, ratio, DType::kE4M3), kTolerance);
+    EXPECT_NEAR(got_.y, Expected(tensor, ratio, DType::kE4M3),
+                kOutlierTolerance);
     EXPECT_NEAR(got_.dw.at("w"), Expected(kind.Share(kRows), ratio, kind.grad),
-                kTolerance);
+                kOutlierTolerance);
   }
 }
 
@@ -188,7 +189,7 @@ TEST(GradientOutlierSqnr, E5M2HoldsWhatE4M3Loses) {
         std::pair("tensorwise,go:dyn_ten_e4m3", DType::kE4M3)}) {
     StepSqnr got = CompareSteps(exact, RunStep(model, {recipe}, feeds));
     EXPECT_NEAR(got.dx, Decibel(weight + NoiseWith(to, kRatio, false)),
-                kTolerance)
+                kOutlierTolerance)
         << recipe;
   }
 }
@@ -212,10 +213,11 @@ TEST(DelayedOutlierSqnr, ComesOneStepLate) {
                 RunStep(model, {"delayed", earlier}, feeds).outputs.at("y"));
   };
   double clean = CleanNoise(DType::kE4M3, false);
-  EXPECT_NEAR(output({without}, with), Decibel(clean + clean), kTolerance);
+  EXPECT_NEAR(output({without}, with), Decibel(clean + clean),
+              kOutlierTolerance);
   EXPECT_NEAR(output({with, without}, without),
               Decibel(clean + NoiseWith(DType::kE4M3, kRatio, false)),
-              kTolerance);
+              kOutlierTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, OutlierSqnr, testing::ValuesIn(kKinds),

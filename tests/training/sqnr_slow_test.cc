@@ -13,7 +13,7 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kRows = 512, kWidth = 512, kHidden = 1024;
+constexpr int64_t kTokens = 512, kModelDim = 512, kHiddenDim = 1024;
 // In dB. A missing cast, or one too many, is worth 0.3 and more. FLOOR
 // saturates, which is no independent error.
 constexpr double kTolerance = 0.15, kFloorTolerance = 0.45;
@@ -113,7 +113,7 @@ double WgradCast(const Samples& x, const OperandRecipe& o,
   bool twice = transposition == Transposition::kRequantize &&
                o.granularity != Granularity::kTensor && !o.square &&
                o.rounding == ScaleRounding::kNone;
-  return Cast(x, o, kRows) * (twice ? 2 : 1);
+  return Cast(x, o, kTokens) * (twice ? 2 : 1);
 }
 
 // The relative loss of each result. h = silu(a) b, y = h w2ᵀ with a = x w1ᵀ, b
@@ -122,8 +122,8 @@ StepSqnr Predict(const Recipe& r) {
   double deviation = std::sqrt(1.0 / 3);  // of x w1ᵀ, w1 within ±1/√K
   Samples x = Normal(1, 1), g = Normal(2, 1), gh = Normal(3, deviation);
   Samples a = Normal(4, deviation), b = Normal(5, deviation);
-  Samples w = Uniform(6, 1 / std::sqrt(static_cast<double>(kWidth)));
-  Samples w2 = Uniform(7, 1 / std::sqrt(static_cast<double>(kHidden)));
+  Samples w = Uniform(6, 1 / std::sqrt(static_cast<double>(kModelDim)));
+  Samples w2 = Uniform(7, 1 / std::sqrt(static_cast<double>(kHiddenDim)));
   Samples silu = Map(a, Silu), silu1 = Map(a, Silu1), silu2 = Map(a, Silu2);
   Samples h = silu * b, ga = gh * b * silu1, gb = gh * silu;
   // An error of `a` becomes one of f(a) by its derivative.
@@ -131,17 +131,17 @@ StepSqnr Predict(const Recipe& r) {
   double through_silu1 = Power(a) * Power(silu2) / Power(silu1);
 
   double in_a =
-      Cast(x, r[Use::kInput], kWidth) + Cast(w, r[Use::kWeight], kWidth);
+      Cast(x, r[Use::kInput], kModelDim) + Cast(w, r[Use::kWeight], kModelDim);
   double in_h = in_a * through_silu + in_a;
-  double in_y = in_h + Cast(h, r[Use::kInput], kHidden) +
-                Cast(w2, r[Use::kWeight], kHidden);
-  double in_gh = Cast(g, r[Use::kGradOutput], kWidth) +
-                 Cast(w2, r[Use::kWeightForDgrad], kWidth);
+  double in_y = in_h + Cast(h, r[Use::kInput], kHiddenDim) +
+                Cast(w2, r[Use::kWeight], kHiddenDim);
+  double in_gh = Cast(g, r[Use::kGradOutput], kModelDim) +
+                 Cast(w2, r[Use::kWeightForDgrad], kModelDim);
   double in_ga = in_gh + in_a + in_a * through_silu1;
   double in_gb = in_gh + in_a * through_silu;
-  double dgrad = Cast(w, r[Use::kWeightForDgrad], kHidden);
-  double dx_a = in_ga + Cast(ga, r[Use::kGradOutput], kHidden) + dgrad;
-  double dx_b = in_gb + Cast(gb, r[Use::kGradOutput], kHidden) + dgrad;
+  double dgrad = Cast(w, r[Use::kWeightForDgrad], kHiddenDim);
+  double dx_a = in_ga + Cast(ga, r[Use::kGradOutput], kHiddenDim) + dgrad;
+  double dx_b = in_gb + Cast(gb, r[Use::kGradOutput], kHiddenDim) + dgrad;
   double in_dx =
       (Power(ga) * dx_a + Power(gb) * dx_b) / (Power(ga) + Power(gb));
   auto wgrad = [&](const Samples& grad, const Samples& input) {
@@ -160,10 +160,10 @@ class FeedForwardSqnr : public testing::TestWithParam<std::string> {};
 
 TEST_P(FeedForwardSqnr, IsThatOfItsCasts) {
   TempDir dir;
-  std::string model = WriteFeedForward(dir, kRows, kWidth, kHidden);
+  std::string model = WriteFeedForward(dir, kTokens, kModelDim, kHiddenDim);
   auto batch = [&](uint64_t seed) -> TensorMap {
-    return {{"x", RandomNormal({kRows, kWidth}, seed)},
-            {"g", RandomNormal({kRows, kWidth}, seed + 100)}};
+    return {{"x", RandomNormal({kTokens, kModelDim}, seed)},
+            {"g", RandomNormal({kTokens, kModelDim}, seed + 100)}};
   };
   GradientResult exact = RunStep(model, {"off"}, batch(3));
   SqnrRun run = {GetParam(), {batch(10), batch(11)}};

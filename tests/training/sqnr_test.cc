@@ -96,7 +96,7 @@ std::string WriteLinear(const TempDir& dir, Sizes s) {
   return WriteLinear(dir, s.m, RandomNormal({s.n, s.k}, 2));
 }
 
-TensorMap Batch(Sizes s, uint64_t seed) {
+TensorMap LinearFeeds(Sizes s, uint64_t seed) {
   return {{"x", RandomNormal({s.m, s.k}, seed)},
           {"g", RandomNormal({s.m, s.n}, seed + 100)}};
 }
@@ -119,8 +119,8 @@ TEST_P(LinearSqnr, OutputAndGradients) {
     SCOPED_TRACE(Concat(s.m, "x", s.k, "x", s.n));
     TempDir dir;
     std::string model = WriteLinear(dir, s);
-    TensorMap feeds = Batch(s, 3);
-    SqnrRun run = {bars.recipe, {Batch(s, 10), Batch(s, 11)}};
+    TensorMap feeds = LinearFeeds(s, 3);
+    SqnrRun run = {bars.recipe, {LinearFeeds(s, 10), LinearFeeds(s, 11)}};
     GradientResult exact = RunStep(model, {"off"}, feeds);
     StepSqnr got = CompareSteps(exact, RunStep(model, run, feeds));
     EXPECT_GE(got.y, 27);
@@ -135,9 +135,9 @@ TEST_P(LinearSqnr, IsThatOfTheBodies) {
   Sizes s = {96, 160, 130};
   TempDir dir;
   std::string model = WriteLinear(dir, s);
-  TensorMap feeds = Batch(s, 3);
+  TensorMap feeds = LinearFeeds(s, 3);
   GradientResult exact = RunStep(model, {"off"}, feeds);
-  SqnrRun run = {GetParam().recipe, {Batch(s, 10), Batch(s, 11)}};
+  SqnrRun run = {GetParam().recipe, {LinearFeeds(s, 10), LinearFeeds(s, 11)}};
   StepSqnr kernels = CompareSteps(exact, RunStep(model, run, feeds));
   run.expand = {"QuantizeTensor", "QuantizeBlock",     "QuantizeWith",
                 "ScaledMatMul",   "ScaledMatMulBlock", "DequantizeBlock"};

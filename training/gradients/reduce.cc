@@ -38,7 +38,7 @@ Reduction Of(C& c) {
 
 Value* Sum(C& c) { return ExpandTo(c.b, Of(c).dy, *c.In(0)->shape); }
 
-Value* Mean(C& c) {
+Value* ReduceMean(C& c) {
   Reduction r = Of(c);
   if (r.count == 0) return Filled(c.b, 0, r.x, *r.x->shape);
   double share = 1.0 / static_cast<double>(r.count);
@@ -46,7 +46,7 @@ Value* Mean(C& c) {
 }
 
 // Equal shares to all elements that equal the extremum.
-Value* Extremum(C& c) {
+Value* ReduceExtremum(C& c) {
   Builder& b = c.b;
   Reduction r = Of(c);
   Value* hits = ZeroOne(b, b.Op("Equal", {r.x, r.y}), r.dy);
@@ -111,9 +111,9 @@ void RegisterReduceGradients(GradientRegistry& r) {
   r.Add("ReduceL2", Unary<L2>);
   r.Add("ReduceLogSum", Unary<LogSum>);
   r.Add("ReduceLogSumExp", Unary<LogSumExp>);
-  r.Add("ReduceMax", Unary<Extremum>);
-  r.Add("ReduceMean", Unary<Mean>);
-  r.Add("ReduceMin", Unary<Extremum>);
+  r.Add("ReduceMax", Unary<ReduceExtremum>);
+  r.Add("ReduceMean", Unary<ReduceMean>);
+  r.Add("ReduceMin", Unary<ReduceExtremum>);
   r.Add("ReduceProd", Unary<Prod>);
   r.Add("ReduceSum", Unary<Sum>);
   r.Add("ReduceSumSquare", Unary<SumSquare>);

@@ -74,7 +74,7 @@ void QuantizeWith(KernelContext& ctx) {
   Quantize(ctx, *scale.data<float>());
 }
 
-struct ScaleRule {
+struct DelayedRule {
   bool most_recent = false;
   float two_to_margin = 1.0f;
 };
@@ -84,7 +84,7 @@ struct ScaleRule {
 // scale is float(1 / float(q_max / m)) · 2^margin, at least 2^-126, where m is
 // the largest of the H values or, with most_recent, amax. The scale stays if m
 // is not finite.
-void UpdateSlot(const ScaleRule& rule, int64_t i, int64_t n, int64_t h,
+void UpdateSlot(const DelayedRule& rule, int64_t i, int64_t n, int64_t h,
                 float amax, float q_max, float* history, float* scale) {
   if (!(amax > 0 && amax < kInfinity)) return;
   float m = amax;
@@ -120,7 +120,7 @@ void UpdateScale(KernelContext& ctx) {
   Check(std::fabs(margin) <= 100 && margin == std::floor(margin), "[",
         ctx.Where(), "] expected a whole margin from -100 to 100, got ",
         margin);
-  ScaleRule rule = {ctx.Int("most_recent", 0) != 0, std::exp2(margin)};
+  DelayedRule rule = {ctx.Int("most_recent", 0) != 0, std::exp2(margin)};
   // Copy first: the results may lie in the operands' memory, or be unread.
   Tensor new_history = Result(ctx, 0, DType::kFloat, history.shape());
   Tensor new_scale = Result(ctx, 1, DType::kFloat, scale.shape());

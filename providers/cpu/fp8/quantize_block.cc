@@ -30,7 +30,7 @@ float PowerOfTwoBelow(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7F800000u);
 }
 
-struct ScaleRule {
+struct BlockRule {
   float q_max = 1.0f;
   int64_t pow2 = 0;
   float largest_power = 1.0f;  // of two, in the format
@@ -76,7 +76,7 @@ bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
 
 class BlockQuantizer {
  public:
-  BlockQuantizer(const BlockGrid& grid, const ScaleRule& rule, DType to,
+  BlockQuantizer(const BlockGrid& grid, const BlockRule& rule, DType to,
                  const float* x, uint8_t* q)
       : g_(grid), rule_(rule), x_(x), q_(q) {
     amax_ = KernelsFor(ActiveIsa()).amax;
@@ -217,7 +217,7 @@ class BlockQuantizer {
   }
 
   const BlockGrid& g_;
-  const ScaleRule& rule_;
+  const BlockRule& rule_;
   const float* x_;
   uint8_t* q_;
   int64_t band_rows_ = kBandRows;
@@ -244,7 +244,7 @@ void QuantizeBlock(KernelContext& ctx) {
   const Tensor& x = ctx.In(0);
   auto to = static_cast<DType>(ctx.Int("to", 0));
   auto scale_to = static_cast<DType>(ctx.Int("scale_to", 0));
-  ScaleRule rule = {ctx.Float("q_max", 0.0f), ctx.Int("pow2", -1),
+  BlockRule rule = {ctx.Float("q_max", 0.0f), ctx.Int("pow2", -1),
                     to == DType::kE4M3 ? 0x1p8f : 0x1p15f};
   CheckQuantize(ctx);
   Check(rule.pow2 >= 0 && rule.pow2 <= 2, "[", ctx.Where(),

@@ -28,7 +28,7 @@ float ScaleOf(const Tensor& t, const std::string& where) {
 }
 
 // y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ bias].
-void Run(KernelContext& ctx, const Tensor* bias) {
+void MultiplyScaled(KernelContext& ctx, const Tensor* bias) {
   std::string where = ctx.Where();
   const Tensor &a = ctx.In(0), &b = ctx.In(2);
   Flat fa = Flatten(a, where), fb = Flatten(b, where);
@@ -44,9 +44,9 @@ void Run(KernelContext& ctx, const Tensor* bias) {
   Gemm(p);
 }
 
-void ScaledMatMul(KernelContext& ctx) { Run(ctx, nullptr); }
+void ScaledMatMul(KernelContext& ctx) { MultiplyScaled(ctx, nullptr); }
 
-void ScaledMatMulBias(KernelContext& ctx) { Run(ctx, &ctx.In(4)); }
+void ScaledMatMulBias(KernelContext& ctx) { MultiplyScaled(ctx, &ctx.In(4)); }
 
 }  // namespace
 

@@ -117,7 +117,7 @@ class Decoded {
 thread_local Scratch scratch_a, scratch_b;
 
 // y = op(a) · op(b) [+ bias].
-void Run(KernelContext& ctx, const Tensor* bias) {
+void MultiplyBlocks(KernelContext& ctx, const Tensor* bias) {
   bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
   ScaledOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns", !ta);
   ScaledOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns", tb);
@@ -158,9 +158,11 @@ void Run(KernelContext& ctx, const Tensor* bias) {
   Gemm(p);
 }
 
-void ScaledMatMulBlock(KernelContext& ctx) { Run(ctx, nullptr); }
+void ScaledMatMulBlock(KernelContext& ctx) { MultiplyBlocks(ctx, nullptr); }
 
-void ScaledMatMulBlockBias(KernelContext& ctx) { Run(ctx, &ctx.In(4)); }
+void ScaledMatMulBlockBias(KernelContext& ctx) {
+  MultiplyBlocks(ctx, &ctx.In(4));
+}
 
 }  // namespace
 

@@ -23,16 +23,16 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kLanes = 32;  // columns that are computed together
+constexpr int64_t kWide = 32;  // columns that are computed together
 
 // Rows of a block; they fill whole tiles of every kernel. The scores of a block
 // stay in the second-level cache, and few of them lie beyond a causal mask.
 constexpr int64_t kBlockRows = 42;
 
-int64_t WholeLanes(int64_t n) { return RoundUp(n, kLanes); }
+int64_t WholeLanes(int64_t n) { return RoundUp(n, kWide); }
 
 // Sizes as in graph/schemas/attention.cc.
-struct Sizes {
+struct AttentionSizes {
   int64_t b, t, s, heads, groups, d, e;
   float scale;
   bool causal;
@@ -48,21 +48,21 @@ struct Sizes {
 };
 
 // q, k, v are inputs `first` on; a bias follows if `biased`.
-Sizes SizesOf(const KernelContext& ctx, size_t first, bool biased) {
+AttentionSizes SizesOf(const KernelContext& ctx, size_t first, bool biased) {
   const Tensor &q = ctx.In(first), &k = ctx.In(first + 1),
                &v = ctx.In(first + 2);
   Check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, "[", ctx.Where(),
         "] expected q, k, v of rank 3, got ", ToString(q.shape()),
         ToString(k.shape()), ToString(v.shape()));
-  Sizes z = {.b = q.dim(0),
-             .t = q.dim(1),
-             .s = k.dim(1),
-             .heads = ctx.Int("heads", 0),
-             .groups = ctx.Int("kv_heads", 0),
-             .d = 0,
-             .e = 0,
-             .scale = ctx.Float("scale", 1.0f),
-             .causal = ctx.Int("causal", 0) != 0};
+  AttentionSizes z = {.b = q.dim(0),
+                      .t = q.dim(1),
+                      .s = k.dim(1),
+                      .heads = ctx.Int("heads", 0),
+                      .groups = ctx.Int("kv_heads", 0),
+                      .d = 0,
+                      .e = 0,
+                      .scale = ctx.Float("scale", 1.0f),
+                      .causal = ctx.Int("causal", 0) != 0};
   Check(z.heads > 0 && z.groups > 0 && z.heads % z.groups == 0 &&
             q.dim(2) % z.heads == 0 && v.dim(2) % z.groups == 0,
         "[", ctx.Where(), "] expected heads that divide the operands, got ",
@@ -98,30 +98,30 @@ void AddBias(T* s, const T* bias, int64_t step, int64_t n) {
 // Applies f to pairs of elements of x, halving it, until one element is left.
 template <typename T, typename F>
 inline T Fold(T* x, F f) {
-  for (int64_t w = kLanes / 2; w > 0; w /= 2) {
+  for (int64_t w = kWide / 2; w > 0; w /= 2) {
     for (int64_t j = 0; j < w; ++j) x[j] = f(x[j], x[j + w]);
   }
   return x[0];
 }
 
-// Replaces s by its softmax; returns log Σ e^s. n is a multiple of kLanes.
+// Replaces s by its softmax; returns log Σ e^s. n is a multiple of kWide.
 template <typename T>
 T SoftmaxRow(T* s, int64_t n) {
   T result = 0;
   T* out = &result;
   OnBestIsa([=] {
     auto larger = [](T x, T y) { return x > y ? x : y; };
-    T lane[kLanes];
-    for (int64_t j = 0; j < kLanes; ++j) lane[j] = s[j];
-    for (int64_t i = kLanes; i < n; i += kLanes) {
-      for (int64_t j = 0; j < kLanes; ++j) {
+    T lane[kWide];
+    for (int64_t j = 0; j < kWide; ++j) lane[j] = s[j];
+    for (int64_t i = kWide; i < n; i += kWide) {
+      for (int64_t j = 0; j < kWide; ++j) {
         lane[j] = larger(lane[j], s[i + j]);
       }
     }
     T largest = Fold(lane, larger);
-    for (int64_t j = 0; j < kLanes; ++j) lane[j] = 0;
-    for (int64_t i = 0; i < n; i += kLanes) {
-      for (int64_t j = 0; j < kLanes; ++j) {
+    for (int64_t j = 0; j < kWide; ++j) lane[j] = 0;
+    for (int64_t i = 0; i < n; i += kWide) {
+      for (int64_t j = 0; j < kWide; ++j) {
         T e = math::QuickExp(s[i + j] - largest);
         s[i + j] = e;
         lane[j] += e;
@@ -150,10 +150,10 @@ void ScoreGradientRow(T* s, T* dp, T lse, T along, T scale, int64_t n) {
 
 template <typename T>
 T Dot(const T* x, const T* y, int64_t n) {
-  T lane[kLanes] = {};
+  T lane[kWide] = {};
   int64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) {
-    for (int64_t i = 0; i < kLanes; ++i) lane[i] += x[j + i] * y[j + i];
+  for (; j + kWide <= n; j += kWide) {
+    for (int64_t i = 0; i < kWide; ++i) lane[i] += x[j + i] * y[j + i];
   }
   for (; j < n; ++j) lane[0] += x[j] * y[j];
   return Fold(lane, [](T a, T b) { return a + b; });
@@ -170,12 +170,12 @@ struct Workspace {
 // those of k and v ld_k and ld_v.
 template <typename T>
 struct Head {
-  const Sizes& z;
+  const AttentionSizes& z;
   const T *q, *k, *v, *bias;
   int64_t ld_q, ld_k, ld_v, ld_y;
 
-  Head(const KernelContext& ctx, const Sizes& sizes, size_t first, bool biased,
-       int64_t batch, int64_t head)
+  Head(const KernelContext& ctx, const AttentionSizes& sizes, size_t first,
+       bool biased, int64_t batch, int64_t head)
       : z(sizes),
         ld_q(z.heads * z.d),
         ld_k(z.groups * z.d),
@@ -195,7 +195,7 @@ struct Head {
   }
 
   // scores (m, n) = scale · q kᵀ + bias; -infinity for hidden scores, and for
-  // those that fill n up to a multiple of kLanes. Returns n.
+  // those that fill n up to a multiple of kWide. Returns n.
   int64_t Scores(const PackedMatrix& k_transposed, int64_t row, int64_t m,
                  T* scores) const {
     int64_t n = z.Columns(row + m), stride = z.Stride();
@@ -228,7 +228,8 @@ void MeasureRows(AmaxMeter& meter, const T* x, int64_t rows, int64_t stride,
 }
 
 template <typename T>
-void RunForward(KernelContext& ctx, const Sizes& z, bool biased, T* y, T* lse) {
+void RunForward(KernelContext& ctx, const AttentionSizes& z, bool biased, T* y,
+                T* lse) {
   AmaxMeter meter(ctx, 0);
   if (z.s == 0) {  // an empty sum
     std::fill_n(y, z.b * z.t * z.heads * z.e, T{0});
@@ -266,7 +267,7 @@ void RunForward(KernelContext& ctx, const Sizes& z, bool biased, T* y, T* lse) {
 }
 
 void Forward(KernelContext& ctx, bool biased) {
-  Sizes z = SizesOf(ctx, 0, biased);
+  AttentionSizes z = SizesOf(ctx, 0, biased);
   DType dtype = ctx.In(0).dtype();
   Tensor& y = ctx.Out(0, dtype, {z.b, z.t, z.heads * z.e});
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
@@ -286,7 +287,7 @@ template <typename T>
 void BackwardBlock(const Head<T>& head, int64_t row, int64_t m, const T* dy,
                    const T* y, const T* lse, Workspace<T>& w,
                    const Gradients<T>& to) {
-  const Sizes& z = head.z;
+  const AttentionSizes& z = head.z;
   T *s = w.scores.data(), *ds = w.dscores.data();
   int64_t n = head.Scores(w.k_transposed, row, m, s), stride = z.Stride();
   const T *dy_rows = dy + row * head.ld_y, *q_rows = head.q + row * head.ld_q;
@@ -333,7 +334,7 @@ void BackwardBlock(const Head<T>& head, int64_t row, int64_t m, const T* dy,
 
 // One task per group of heads: they share dk and dv.
 template <typename T>
-void RunBackward(KernelContext& ctx, const Sizes& z, bool biased,
+void RunBackward(KernelContext& ctx, const AttentionSizes& z, bool biased,
                  const Gradients<T>& all) {
   size_t last = biased ? 5 : 4;
   const T *dy = ctx.In(0).data<T>(), *y = ctx.In(last).data<T>();
@@ -373,7 +374,7 @@ void RunBackward(KernelContext& ctx, const Sizes& z, bool biased,
 }
 
 void Backward(KernelContext& ctx, bool biased) {
-  Sizes z = SizesOf(ctx, 1, biased);
+  AttentionSizes z = SizesOf(ctx, 1, biased);
   DType dtype = ctx.In(1).dtype();
   size_t last = biased ? 5 : 4;
   CheckOperand(ctx, 0, dtype, {z.b, z.t, z.heads * z.e});

@@ -17,7 +17,7 @@ namespace onnx_fp8 {
 namespace {
 
 // Columns of at most this many elements: about half of an L2 cache.
-constexpr int64_t kColumns = 128 * 1024;
+constexpr int64_t kPatchElements = 128 * 1024;
 
 // Calls row(column, input, first, step, count, inside_begin, inside_end) for
 // each run of output positions begin … end that share their outer axes. A run
@@ -127,7 +127,7 @@ void AddColumns(const Window& w, const T* columns, int64_t channels,
   });
 }
 
-struct Sizes {
+struct ConvSizes {
   int64_t n = 0, group = 1;
   int64_t c = 0, m = 0;  // channels of x and y in one group
 };
@@ -142,7 +142,7 @@ void SetRows(const T* bias, int64_t rows, int64_t ld, int64_t count, T* y) {
 
 // One input channel per group: too few products for a GEMM.
 template <typename T>
-void Depthwise(const Window& w, const Sizes& s, const T* x, const T* weight,
+void Depthwise(const Window& w, const ConvSizes& s, const T* x, const T* weight,
                const T* bias, T* y) {
   int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
   int64_t positions = Window::Product(w.out), step = w.stride[2];
@@ -175,14 +175,14 @@ bool IsPointwise(const Window& w) {
 // Positions per task: the columns stay in the cache, and each thread has a
 // task.
 int64_t ChunkOf(int64_t rows, int64_t positions, int64_t other_tasks) {
-  int64_t chunk = std::clamp<int64_t>(kColumns / std::max<int64_t>(rows, 1), 64,
-                                      positions + 64);
+  int64_t chunk = std::clamp<int64_t>(
+      kPatchElements / std::max<int64_t>(rows, 1), 64, positions + 64);
   int64_t parts = DivideUp(NumThreads(), other_tasks);
   return std::min(chunk, DivideUp(positions, parts));
 }
 
 template <typename T>
-void Convolve(const Window& w, const Sizes& s, const T* x, const T* weight,
+void Convolve(const Window& w, const ConvSizes& s, const T* x, const T* weight,
               const T* bias, T* y) {
   int64_t rows = s.c * Window::Product(w.kernel);
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
@@ -230,8 +230,8 @@ bool IsWhole(const Window& w) {
 
 // Its images are the rows of one matrix.
 template <typename T>
-void ConvolveWhole(const Window& w, const Sizes& s, const T* x, const T* weight,
-                   const T* bias, T* y) {
+void ConvolveWhole(const Window& w, const ConvSizes& s, const T* x,
+                   const T* weight, const T* bias, T* y) {
   int64_t rows = s.c * Window::Product(w.in);
   for (int64_t g = 0; g < s.group; ++g) {
     GemmProblem p = {.m = s.n,
@@ -253,7 +253,7 @@ constexpr int64_t kFewPositions = 32;
 // Gradients of weights need that too: their windows are nearly as large as the
 // input.
 template <typename T>
-void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
+void ConvolveTogether(const Window& w, const ConvSizes& s, const T* x,
                       const T* weight, const T* bias, T* y) {
   int64_t rows = s.c * Window::Product(w.kernel);
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
@@ -262,7 +262,7 @@ void ConvolveTogether(const Window& w, const Sizes& s, const T* x,
   for (int64_t task = 0; task < s.group * DivideUp(s.n, most); ++task) {
     int64_t g = task % s.group, image = task / s.group * most;
     int64_t images = std::min(most, s.n - image), width = images * positions;
-    int64_t depth = std::clamp<int64_t>(kColumns / width, 64, rows + 64);
+    int64_t depth = std::clamp<int64_t>(kPatchElements / width, 64, rows + 64);
     columns.resize(static_cast<size_t>(depth * width));
     result.resize(static_cast<size_t>(s.m * width));
     SetRows(bias ? bias + g * s.m : nullptr, s.m, width, width, result.data());
@@ -318,7 +318,7 @@ void Conv(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &weight = ctx.In(1);
   Window w = WindowOver(ctx, x.shape(), KernelOf(ctx));
   int64_t group = GroupOf(ctx, weight.dim(0));
-  Sizes s = {x.dim(0), group, weight.dim(1), weight.dim(0) / group};
+  ConvSizes s = {x.dim(0), group, weight.dim(1), weight.dim(0) / group};
   Check(x.dim(1) == s.c * group, "[", ctx.Where(), "] expected ", s.c * group,
         " input channels, got ", x.dim(1));
   if (ctx.HasIn(2)) CheckOperand(ctx, 2, x.dtype(), {weight.dim(0)});
@@ -340,8 +340,8 @@ void Conv(KernelContext& ctx) {
 
 // x (N,C,out of w), weight (C,M/g,kernel), y (N,M,in of w).
 template <typename T>
-void Transposed(const Window& w, const Sizes& s, const T* x, const T* weight,
-                const T* bias, T* y) {
+void Transposed(const Window& w, const ConvSizes& s, const T* x,
+                const T* weight, const T* bias, T* y) {
   int64_t rows = s.m * Window::Product(w.kernel);
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   int64_t chunk = ChunkOf(rows, positions, NumThreads());
@@ -370,7 +370,7 @@ void ConvTranspose(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &weight = ctx.In(1);
   Window w = TransposedWindow(ctx, x.shape(), KernelOf(ctx));
   int64_t group = GroupOf(ctx, x.dim(1));
-  Sizes s = {x.dim(0), group, x.dim(1) / group, weight.dim(1)};
+  ConvSizes s = {x.dim(0), group, x.dim(1) / group, weight.dim(1)};
   Check(weight.dim(0) == x.dim(1), "[", ctx.Where(), "] expected a weight for ",
         x.dim(1), " input channels, got ", weight.dim(0));
   if (ctx.HasIn(2)) CheckOperand(ctx, 2, x.dtype(), {s.m * group});

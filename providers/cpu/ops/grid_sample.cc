@@ -23,7 +23,7 @@ struct SampleOptions {
   bool exact;  // the grid holds doubles
 };
 
-SampleOptions OptionsOf(const KernelContext& ctx) {
+SampleOptions SampleOptionsOf(const KernelContext& ctx) {
   return {ChoiceIn<SampleMode>(ctx, "mode", "linear",
                                {"nearest", "linear", "cubic"}),
           ChoiceIn<PaddingMode>(ctx, "padding_mode", "zeros",
@@ -167,7 +167,7 @@ void Sample(const SampleOptions& options, const Tensor& x, const Tensor& grid,
 void GridSample(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   const Tensor& grid = Operand(ctx, 1);
-  SampleOptions options = OptionsOf(ctx);
+  SampleOptions options = SampleOptionsOf(ctx);
   Check(IsFloat(x.dtype()) && IsFloat(grid.dtype()), "[", ctx.Where(),
         "] expected floats, got ", Name(x.dtype()), " and ",
         Name(grid.dtype()));

@@ -84,9 +84,9 @@ Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
   return LayoutOf(x.shape(), reduce, ctx.Int("keepdims", 1) != 0);
 }
 
-constexpr int64_t kChunk = 16384;  // elements of a row per partial result
-constexpr int64_t kRows = 256;     // rows per partial result of a column
-constexpr int64_t kColumns = 256;  // columns side by side
+constexpr int64_t kChunk = 16384;      // elements of a row per partial result
+constexpr int64_t kRows = 256;         // rows per partial result of a column
+constexpr int64_t kColumnBlock = 256;  // columns side by side
 
 // acc = Op over x[0 … n) and acc.
 template <typename Op, typename T, typename Acc>
@@ -155,19 +155,19 @@ void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
 template <typename Op, typename T, typename Acc>
 void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
   int64_t width = l.kept.sizes.back();
-  int64_t blocks = DivideUp(width, kColumns);
+  int64_t blocks = DivideUp(width, kColumnBlock);
   int64_t stride = l.reduced.strides.back()[0];
-  int64_t work = std::min(width, kColumns) * std::min(l.reduced.n, kRows);
+  int64_t work = std::min(width, kColumnBlock) * std::min(l.reduced.n, kRows);
   ParallelFor(
       l.kept.n / width * blocks * chunks, RowsPerTask(work),
       [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           int64_t from = at % chunks * kRows;
           int64_t to = std::min(from + kRows, l.reduced.n);
-          int64_t column = at / chunks % blocks * kColumns;
-          int64_t columns = std::min(kColumns, width - column);
+          int64_t column = at / chunks % blocks * kColumnBlock;
+          int64_t columns = std::min(kColumnBlock, width - column);
           int64_t result = at / chunks / blocks * width + column;
-          Acc acc[kColumns];
+          Acc acc[kColumnBlock];
           std::fill_n(acc, columns, Op::template Init<Acc>());
           const T* base = x;
           ForRuns(l.kept, result, result + 1,
@@ -271,7 +271,7 @@ struct ProdOp {
 };
 // Once acc is NaN it stays NaN, because comparisons with NaN are false. || in
 // place of | would keep loops from being vectorized.
-struct MaxOp {
+struct Largest {
   static constexpr int64_t kWidth = kCompareLanes;
   template <typename T>
   static T Init() {
@@ -288,7 +288,7 @@ struct MaxOp {
     return Add(a, b);
   }
 };
-struct MinOp {
+struct Smallest {
   static constexpr int64_t kWidth = kCompareLanes;
   template <typename T>
   static T Init() {
@@ -307,25 +307,37 @@ struct MinOp {
 
 // --- ops --------------------------------------------------------------------
 
+// fn.operator()<T>(x, layout, y) with the C++ type of the operand x and of the
+// result. Narrow integers are reduced as int64, which saves code: their sums
+// wrap around to the same bits.
+template <typename Fn>
+void ReduceAs(KernelContext& ctx, Fn fn) {
+  const Tensor& narrow = Operand(ctx, 0);
+  Tensor x = WideInteger(narrow);
+  Layout l = LayoutOf(ctx, x);
+  bool same = x.dtype() == narrow.dtype();
+  Tensor y = same ? Result(ctx, 0, x.dtype(), l.shape)
+                  : Tensor::Allocate(x.dtype(), l.shape);
+  DispatchWide(x.dtype(), ctx.Where(), [&]<typename T>() {
+    fn.template operator()<T>(x.data<T>(), l, y.data<T>());
+  });
+  if (!same) SetResult(ctx, 0, ConvertTo(y, narrow.dtype()));
+}
+
 template <typename Op>
 void ReduceBy(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Layout l = LayoutOf(ctx, x);
-  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
-  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Reduce<Op, Sum<T>>(x.data<T>(), l, y.data<T>(), [](auto v) { return v; });
+  ReduceAs(ctx, []<typename T>(const T* x, const Layout& l, T* y) {
+    Reduce<Op, Sum<T>>(x, l, y, [](auto v) { return v; });
   });
 }
 
 void ReduceMean(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Layout l = LayoutOf(ctx, x);
-  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
-  int64_t n = l.reduced.n;
-  Check(n > 0 || !IsInteger(x.dtype()), "[", ctx.Where(),
-        "] expected integers to average, got shape ", ToString(x.shape()));
-  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Reduce<SumOp, Sum<T>>(x.data<T>(), l, y.data<T>(), [=](auto v) {
+  ReduceAs(ctx, [&]<typename T>(const T* x, const Layout& l, T* y) {
+    int64_t n = l.reduced.n;
+    Check(n > 0 || !std::is_integral_v<T>, "[", ctx.Where(),
+          "] expected integers to average, got shape ",
+          ToString(ctx.In(0).shape()));
+    Reduce<SumOp, Sum<T>>(x, l, y, [=](auto v) {
       if constexpr (std::is_floating_point_v<T>) {
         return v / static_cast<double>(n);
       } else if constexpr (std::is_signed_v<T>) {
@@ -340,17 +352,18 @@ void ReduceMean(KernelContext& ctx) {
 // y = finish(sum), where the sum is in double also for integers.
 template <typename Op, typename Finish>
 void ReduceInDouble(KernelContext& ctx, Finish finish) {
-  const Tensor& x = Operand(ctx, 0);
+  DType dtype = Operand(ctx, 0).dtype();
+  Tensor x = WideInteger(ctx.In(0));
   Layout l = LayoutOf(ctx, x);
-  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
-  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+  Tensor y = Result(ctx, 0, dtype, l.shape);
+  DispatchWide(x.dtype(), ctx.Where(), [&]<typename T>() {
     if constexpr (std::is_floating_point_v<T>) {
       Reduce<Op, double>(x.data<T>(), l, y.data<T>(), finish);
     } else {
       Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
       Reduce<Op, double>(x.data<T>(), l, exact.data<double>(), finish);
       // Saturates values for which C leaves the conversion undefined.
-      CopyBytes(ConvertTo(exact, x.dtype()), y);
+      CopyBytes(ConvertTo(exact, dtype), y);
     }
   });
 }
@@ -368,8 +381,8 @@ template <typename T>
 void LogSumExp(const Tensor& x, const Layout& l, T* y) {
   std::vector<T> largest(static_cast<size_t>(l.kept.n));
   T* m = largest.data();
-  Reduce<MaxOp, T>(x.data<T>(), l, m,
-                   [](T v) { return std::isinf(v) ? T{0} : v; });
+  Reduce<Largest, T>(x.data<T>(), l, m,
+                     [](T v) { return std::isinf(v) ? T{0} : v; });
   Tensor e = Tensor::Allocate(x.dtype(), x.shape());
   // The results' walk over x gives the place where each result's elements
   // start.
@@ -406,23 +419,22 @@ void ReduceLogSumExp(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   Layout l = LayoutOf(ctx, x);
   Tensor y = Result(ctx, 0, x.dtype(), l.shape);
-  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
-    if constexpr (std::is_floating_point_v<T>) {
-      LogSumExp<T>(x, l, y.data<T>());
-    } else {
-      Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
-      LogSumExp<double>(ConvertTo(x, DType::kDouble), l, exact.data<double>());
-      CopyBytes(ConvertTo(exact, x.dtype()), y);
-    }
-  });
+  if (IsInteger(x.dtype())) {
+    Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
+    LogSumExp<double>(ConvertTo(x, DType::kDouble), l, exact.data<double>());
+    CopyBytes(ConvertTo(exact, x.dtype()), y);
+    return;
+  }
+  DispatchFloat(x.dtype(), ctx.Where(),
+                [&]<typename T>() { LogSumExp<T>(x, l, y.data<T>()); });
 }
 
 template <typename Op>
 void ReduceExtreme(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  Layout l = LayoutOf(ctx, x);
-  Tensor y = Result(ctx, 0, x.dtype(), l.shape);
   if (x.dtype() == DType::kBool) {
+    Layout l = LayoutOf(ctx, x);
+    Tensor y = Result(ctx, 0, DType::kBool, l.shape);
     // As bytes of 0 or 1, whichever byte stands for true in x.
     std::vector<uint8_t> bytes(x.bytes());
     Map(static_cast<const uint8_t*>(x.raw()), bytes.data(), x.size(),
@@ -431,8 +443,8 @@ void ReduceExtreme(KernelContext& ctx) {
                         [](uint8_t v) { return v != 0; });
     return;
   }
-  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Reduce<Op, T>(x.data<T>(), l, y.data<T>(), [](T v) { return v; });
+  ReduceAs(ctx, []<typename T>(const T* from, const Layout& l, T* to) {
+    Reduce<Op, T>(from, l, to, [](T v) { return v; });
   });
 }
 
@@ -448,8 +460,8 @@ void RegisterReduce(KernelRegistry& r) {
   r.Add("ReduceL2", Widened<ReduceL2>, axes);
   r.Add("ReduceLogSum", Widened<ReduceLogSum>, axes);
   r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>, axes);
-  r.Add("ReduceMax", Widened<ReduceExtreme<MaxOp>>, axes);
-  r.Add("ReduceMin", Widened<ReduceExtreme<MinOp>>, axes);
+  r.Add("ReduceMax", Widened<ReduceExtreme<Largest>>, axes);
+  r.Add("ReduceMin", Widened<ReduceExtreme<Smallest>>, axes);
 }
 
 }  // namespace onnx_fp8

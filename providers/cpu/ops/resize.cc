@@ -55,7 +55,7 @@ struct ResizeOptions {
   double cubic_a;
 };
 
-ResizeOptions OptionsOf(const KernelContext& ctx) {
+ResizeOptions ResizeOptionsOf(const KernelContext& ctx) {
   ResizeOptions o = {
       ChoiceIn<Mode>(ctx, "mode", "nearest", {"nearest", "linear", "cubic"}),
       ChoiceIn<Coordinates>(
@@ -320,7 +320,7 @@ void Nearest(const ResizeOptions& options, const std::vector<ResizeAxis>& axes,
 // float for floats of up to 32 bits, otherwise in double; integers are rounded.
 void Resize(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  ResizeOptions options = OptionsOf(ctx);
+  ResizeOptions options = ResizeOptionsOf(ctx);
   std::vector<ResizeAxis> axes = AxesOf(ctx, options);
   Shape shape;
   for (const ResizeAxis& axis : axes) shape.push_back(axis.to);

@@ -11,20 +11,21 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kColumns = 256;  // columns side by side
+constexpr int64_t kScanColumns = 256;  // columns side by side
 
 // Calls fn(outer, column, columns) for blocks of columns of an (outer, n,
 // inner) tensor, on all threads.
 template <typename Fn>
 void ForColumns(const AxisView& v, Fn fn) {
-  int64_t blocks = DivideUp(v.inner, kColumns);
-  ParallelFor(v.outer * blocks, RowsPerTask(v.n * std::min(v.inner, kColumns)),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t at = begin; at < end; ++at) {
-                  int64_t column = at % blocks * kColumns;
-                  fn(at / blocks, column, std::min(kColumns, v.inner - column));
-                }
-              });
+  int64_t blocks = DivideUp(v.inner, kScanColumns);
+  ParallelFor(
+      v.outer * blocks, RowsPerTask(v.n * std::min(v.inner, kScanColumns)),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          int64_t column = at % blocks * kScanColumns;
+          fn(at / blocks, column, std::min(kScanColumns, v.inner - column));
+        }
+      });
 }
 
 // True if v comes before `best`: NaN before all numbers, then the larger number
@@ -37,7 +38,7 @@ bool Wins(T v, T best, bool last) {
 
 template <bool kMax>
 void ArgExtreme(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
+  Tensor x = WideInteger(Operand(ctx, 0));
   Check(x.rank() > 0, "[", ctx.Where(), "] expected a tensor, got a scalar");
   int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
   bool last = ctx.Int("select_last_index", 0) != 0;
@@ -53,11 +54,11 @@ void ArgExtreme(KernelContext& ctx) {
     shape.erase(at);
   }
   Tensor y = Result(ctx, 0, DType::kInt64, shape);
-  DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+  DispatchWide(x.dtype(), ctx.Where(), [&]<typename T>() {
     ForColumns(v, [&](int64_t outer, int64_t column, int64_t columns) {
       const T* in = x.data<T>() + outer * v.n * v.inner + column;
       int64_t* out = y.data<int64_t>() + outer * v.inner + column;
-      T best[kColumns];
+      T best[kScanColumns];
       for (int64_t j = 0; j < columns; ++j) {
         best[j] = in[j];
         out[j] = 0;
@@ -92,7 +93,7 @@ void CumSum(KernelContext& ctx) {
         std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
     ForColumns(v, [&](int64_t outer, int64_t column, int64_t columns) {
       int64_t base = outer * v.n * v.inner + column;
-      Acc acc[kColumns] = {};
+      Acc acc[kScanColumns] = {};
       for (int64_t k = 0; k < v.n; ++k) {
         int64_t row = base + (reverse ? v.n - 1 - k : k) * v.inner;
         const T* in = x.data<T>() + row;

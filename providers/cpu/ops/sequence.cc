@@ -20,15 +20,15 @@ bool Before(T a, T b) {
   return a < b || (b != b && a == a);
 }
 
-// Small floats become float, everything else stays; order and equality of the
-// elements do not change.
+// Small floats become float and narrow integers int64; order and equality of
+// the elements do not change.
 Tensor Comparable(const Tensor& x) {
   DType dtype = x.dtype();
   if (dtype == DType::kBool) return ConvertTo(x, DType::kUInt8);
   if (IsFloat(dtype) && dtype != DType::kDouble && dtype != DType::kFloat) {
     return ConvertTo(x, DType::kFloat);
   }
-  return IsFloat8(dtype) ? ConvertTo(x, DType::kFloat) : x;
+  return IsFloat8(dtype) ? ConvertTo(x, DType::kFloat) : WideInteger(x);
 }
 
 // indices (outer, inner) of any numeric dtype, depth, values [off, on] → y
@@ -124,7 +124,7 @@ void TopK(KernelContext& ctx) {
   AxisView s = ViewAlong(x.shape(), axis);
   Tensor keys = Comparable(x);
   int64_t* places = indices.data<int64_t>();
-  DispatchNumeric(keys.dtype(), ctx.Where(), [&]<typename T>() {
+  DispatchWide(keys.dtype(), ctx.Where(), [&]<typename T>() {
     const T* data = keys.data<T>();
     ParallelFor(
         s.outer * s.inner, std::max<int64_t>(1024 / s.n, 1),
@@ -271,7 +271,7 @@ void Unique(KernelContext& ctx) {
   CopyStrided(order, ByteSize(keys.dtype()), keys.raw(), strides, rows.raw(),
               Strides(order));
   Distinct found;
-  DispatchNumeric(keys.dtype(), ctx.Where(), [&]<typename T>() {
+  DispatchWide(keys.dtype(), ctx.Where(), [&]<typename T>() {
     found = FindDistinct(rows.data<T>(), s.n, s.outer * s.inner,
                          ctx.Int("sorted", 1) != 0);
   });

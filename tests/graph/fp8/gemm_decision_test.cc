@@ -11,7 +11,7 @@ namespace onnx_fp8 {
 namespace {
 
 // Two layers, forward and backward, and a product of activations.
-constexpr char kStep[] = R"(
+constexpr char kTwoLayers[] = R"(
 input x: float[2,3]
 const seed: float[2,3]
 param val_0: float[3,3]
@@ -42,7 +42,7 @@ struct Decided {
 };
 
 Decided Decide(const std::string& recipe, const GemmFilter& filter) {
-  auto graph = ParseGraph(kStep);
+  auto graph = ParseGraph(kTwoLayers);
   Fp8Spec spec = {ParseRecipe(recipe), filter, {}};
   spec.names["val_0"].fqn = "blocks.0.fc.weight";
   Decided result;
@@ -101,7 +101,7 @@ TEST(GemmDecision, FiltersByAllNamesOfALayer) {
 
 // The node knows its module although the weight's name is lost.
 TEST(GemmDecision, FiltersByTheModuleOfTheNode) {
-  auto graph = ParseGraph(kStep);
+  auto graph = ParseGraph(kTwoLayers);
   Fp8Spec spec = {ParseRecipe("tensorwise"), {.exclude = {"blocks.0.fc"}}, {}};
   auto decisions = DecideGemms(ClassifyGemms(*graph, nullptr, {}), spec);
   EXPECT_EQ(decisions[0].reason, "excluded by blocks.0.fc");
@@ -161,7 +161,7 @@ TEST(GemmDecision, DelayedScalesHaveOneRule) {
 }
 
 TEST(GemmDecision, ImpossibleRecipesAreRefused) {
-  auto graph = ParseGraph(kStep);
+  auto graph = ParseGraph(kTwoLayers);
   Fp8Spec spec = {ParseRecipe("tensorwise")};
   spec.recipe[Use::kWeight].high_precision = true;
   EXPECT_THROW(DecideGemms({}, spec), Error);

@@ -56,12 +56,12 @@ void ExpectBodyAndKernelAgree(const std::string& op,
 }
 
 std::vector<std::string> Inferred(const std::string& op,
-                                  const std::vector<Operand>& inputs,
+                                  const std::vector<OperandFacts>& inputs,
                                   const Attributes& attributes,
                                   size_t outputs) {
   Graph graph;
   std::vector<Value*> in;
-  for (const Operand& o : inputs) {
+  for (const OperandFacts& o : inputs) {
     in.push_back(
         graph.AddInput("in" + std::to_string(in.size()), o.dtype, o.shape));
   }

@@ -19,7 +19,7 @@ void ExpectBodyAndKernelAgree(const std::string& op,
                               const std::vector<Tensor>& inputs,
                               const Attributes& attributes, size_t outputs);
 
-struct Operand {
+struct OperandFacts {
   DType dtype;
   std::optional<Shape> shape;
 };
@@ -27,7 +27,7 @@ struct Operand {
 // The facts about a node's outputs that inference alone finds, as
 // "dtype[shape]"; "?" if the shape is unknown.
 std::vector<std::string> Inferred(const std::string& op,
-                                  const std::vector<Operand>& inputs,
+                                  const std::vector<OperandFacts>& inputs,
                                   const Attributes& attributes, size_t outputs);
 
 }  // namespace onnx_fp8

@@ -60,6 +60,14 @@ Tensor RandomNormal(Shape shape, uint64_t seed) {
   return t;
 }
 
+Tensor RandomShifted(Shape shape, uint64_t seed) {
+  Tensor t = ConvertTo(RandomNormal(std::move(shape), seed), DType::kDouble);
+  for (int64_t i = 0; i < t.size(); ++i) {
+    t.data<double>()[i] = 3 + 2 * t.data<double>()[i];
+  }
+  return t;
+}
+
 double LargestDifference(const Tensor& x, const Tensor& y) {
   Check(x.shape() == y.shape(), "expected shape ", ToString(x.shape()),
         ", got ", ToString(y.shape()));
@@ -87,6 +95,10 @@ std::vector<double> Doubles(const Tensor& x) {
   std::vector<double> values;
   for (int64_t i = 0; i < x.size(); ++i) values.push_back(DoubleAt(x, i));
   return values;
+}
+
+double MatrixAt(const Tensor& x, bool transposed, int64_t i, int64_t j) {
+  return DoubleAt(x, transposed ? j * x.dim(1) + i : i * x.dim(1) + j);
 }
 
 }  // namespace onnx_fp8

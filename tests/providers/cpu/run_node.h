@@ -32,6 +32,8 @@ std::string ErrorOf(const std::string& op, const std::vector<Tensor>& inputs,
 
 // Standard normal numbers (Box-Muller), the same for the same seed.
 Tensor RandomNormal(Shape shape, uint64_t seed);
+// The same as doubles, scaled to mean 3 and standard deviation 2.
+Tensor RandomShifted(Shape shape, uint64_t seed);
 
 // Largest |x - y| over all elements. REQUIRES: one shape, numeric.
 double LargestDifference(const Tensor& x, const Tensor& y);
@@ -41,7 +43,32 @@ Tensor Count(const Shape& shape);
 
 Tensor Floats(const Shape& shape, const std::vector<float>& values);
 
+// Tensor with one axis.
+template <typename T>
+Tensor Vector(const std::vector<T>& values) {
+  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
+}
+
 // All elements as double.
 std::vector<double> Doubles(const Tensor& x);
+
+// Element (i, j) of a matrix, which is stored transposed or not.
+double MatrixAt(const Tensor& x, bool transposed, int64_t i, int64_t j);
+
+// All elements of a matrix, row by row.
+template <typename T>
+std::vector<T> MatrixRows(const Tensor& x, bool transposed) {
+  Tensor own = ConvertTo(x, DTypeOf<T>());
+  const T* from = own.data<T>();
+  int64_t rows = x.dim(transposed ? 1 : 0), columns = x.dim(transposed ? 0 : 1);
+  std::vector<T> all;
+  all.reserve(static_cast<size_t>(x.size()));
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      all.push_back(from[transposed ? j * rows + i : i * columns + j]);
+    }
+  }
+  return all;
+}
 
 }  // namespace onnx_fp8

@@ -8,8 +8,6 @@ using Gathering = testing::TestWithParam<GradientCase>;
 
 TEST_P(Gathering, RuleIsTheDerivative) { CheckGradient(GetParam()); }
 
-Attributes Axis(int64_t axis) { return {{"axis", axis}}; }
-
 std::vector<GradientCase> GatherCases() {
   return {
       {"Gather", "Gather", {X({4, 3}), Ints({2, 3}, {0, 3, 3, 1, 0, 0})}},

@@ -16,7 +16,7 @@ Attributes Options(const std::string& mode, const std::string& padding,
 }
 
 // Places inside x, beside it and far from it.
-std::vector<GradientCase> Cases() {
+std::vector<GradientCase> GridSampleCases() {
   std::vector<GradientCase> cases;
   for (const char* mode : {"nearest", "linear", "cubic"}) {
     for (const char* padding : {"zeros", "border", "reflection"}) {
@@ -48,7 +48,8 @@ std::vector<GradientCase> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GridSample, testing::ValuesIn(Cases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(All, GridSample, testing::ValuesIn(GridSampleCases()),
+                         CaseName);
 
 }  // namespace
 }  // namespace onnx_fp8

@@ -18,7 +18,7 @@ Attributes Ignoring(const char* reduction, int64_t ignored) {
   return a;
 }
 
-std::vector<GradientCase> SoftmaxCases() {
+std::vector<GradientCase> CrossEntropyCases() {
   const std::string op = "SoftmaxCrossEntropyLoss";
   const Operand labels = Ints({4}, {2, 0, 1, 2});
   const Operand some = Ints({4}, {2, -100, 1, -100});
@@ -70,8 +70,8 @@ std::vector<GradientCase> LikelihoodCases() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Softmax, Losses, testing::ValuesIn(SoftmaxCases()),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Softmax, Losses,
+                         testing::ValuesIn(CrossEntropyCases()), CaseName);
 INSTANTIATE_TEST_SUITE_P(Likelihood, Losses,
                          testing::ValuesIn(LikelihoodCases()), CaseName);
 

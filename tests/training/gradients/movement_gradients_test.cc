@@ -8,8 +8,6 @@ using Movement = testing::TestWithParam<GradientCase>;
 
 TEST_P(Movement, RuleIsTheDerivative) { CheckGradient(GetParam()); }
 
-Attributes Axis(int64_t axis) { return {{"axis", axis}}; }
-
 std::vector<GradientCase> ShapeCases() {
   auto perm = [](std::vector<int64_t> p) { return Attributes{{"perm", p}}; };
   return {

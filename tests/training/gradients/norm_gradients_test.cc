@@ -11,11 +11,6 @@ TEST_P(Norms, RuleIsTheDerivative) { CheckGradient(GetParam()); }
 // Statistics in double: the operator's default is float.
 const Attributes kDouble = {{"stash_type", int64_t{11}}};
 
-Attributes Axis(int64_t axis, Attributes more = {}) {
-  more["axis"] = axis;
-  return more;
-}
-
 std::vector<GradientCase> LayerNormCases() {
   Attributes eps = Axis(1, kDouble);
   eps["epsilon"] = 0.1f;

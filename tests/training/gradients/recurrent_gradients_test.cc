@@ -52,7 +52,7 @@ GradientCase Make(const std::string& op, const Variant& v) {
   return c;
 }
 
-std::vector<GradientCase> Cases() {
+std::vector<GradientCase> RecurrentCases() {
   std::vector<GradientCase> cases;
   for (const char* op : {"LSTM", "GRU", "RNN"}) {
     auto add = [&](const Variant& v) { cases.push_back(Make(op, v)); };
@@ -80,7 +80,7 @@ std::vector<GradientCase> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Recurrent, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Table, Recurrent, testing::ValuesIn(RecurrentCases()),
                          CaseName);
 
 }  // namespace

@@ -8,19 +8,15 @@
 #include "base/parallel.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/body_runner.h"
+#include "tests/providers/cpu/fp8/quantization.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kLargest = std::numeric_limits<float>::max();
-
-struct Blocks {
-  int64_t rows, columns;
-};
 
 // Tensor, rows, columns, 1 x 128 and similar blocks, and sizes that divide
 // nothing.
@@ -103,7 +99,7 @@ Expected Reference(const Tensor& x, const Blocks& b, const Rule& rule) {
   for (int64_t i = 0; i < x.size(); ++i) {
     float magnitude = std::fabs(x.data<float>()[i]);
     if (!std::isfinite(magnitude)) {
-      expected.amax = kInf;
+      expected.amax = kInfinity;
       continue;
     }
     a[block_of(i)] = std::max(a[block_of(i)], magnitude);
@@ -145,15 +141,15 @@ Tensor Wide(const Shape& shape, uint64_t seed) {
   return x;
 }
 
-std::vector<Tensor> ManyTensors() {
+std::vector<Tensor> WideTensors() {
   std::vector<Tensor> all;
   for (const Shape& shape : {Shape{1, 1}, Shape{7, 13}, Shape{2, 3, 17},
                              Shape{131, 1}, Shape{1, 257}, Shape{130, 131},
                              Shape{0, 4}, Shape{4, 0}, Shape{2, 0, 3}}) {
     all.push_back(Wide(shape, 1));
   }
-  for (float special : {0.0f, -0.0f, kInf, -kInf, kNaN, 1e-40f, -kLargest,
-                        1e-12f, 1e-13f, 448.0f, 0x1.fffffep3f}) {
+  for (float special : {0.0f, -0.0f, kInfinity, -kInfinity, kNaN, 1e-40f,
+                        -kLargest, 1e-12f, 1e-13f, 448.0f, 0x1.fffffep3f}) {
     Tensor t = Wide({9, 35}, 2);
     for (int64_t i : {0, 40, 41, 314}) t.data<float>()[i] = special;
     all.push_back(t);
@@ -171,7 +167,7 @@ std::vector<Rule> AllRules() {
 }
 
 TEST(QuantizeBlock, FollowsItsFormula) {
-  for (const Tensor& x : ManyTensors()) {
+  for (const Tensor& x : WideTensors()) {
     for (const Blocks& b : kBlocks) {
       for (const Rule& rule : AllRules()) ExpectFormula(x, b, rule);
     }
@@ -180,7 +176,7 @@ TEST(QuantizeBlock, FollowsItsFormula) {
 
 TEST(QuantizeBlock, EveryInstructionSetAndNumberOfThreadsGivesTheSameBits) {
   Tensor x = Wide({2, 151, 260}, 5);
-  x.data<float>()[777] = -kInf;
+  x.data<float>()[777] = -kInfinity;
   int threads = NumThreads();
   for (Isa isa : RunnableIsas()) {
     WithIsa with(isa);
@@ -248,7 +244,7 @@ TEST(QuantizeBlock, ScalesOfEightBits) {
 }
 
 TEST(QuantizeBlock, IsQuantizeTensorForOneBlock) {
-  for (const Tensor& x : ManyTensors()) {
+  for (const Tensor& x : WideTensors()) {
     auto block = Quantize(x, {0, 0}, {});
     auto tensor = RunNode("QuantizeTensor", {x},
                           {{"to", int64_t{17}}, {"q_max", 448.0f}}, 3, kDomain);
@@ -263,7 +259,7 @@ TEST(QuantizeBlock, KernelEqualsBody) {
                          {DType::kE5M2, 1},
                          {DType::kE4M3, 2},
                          {DType::kE5M2, 2, DType::kE8M0}};
-  for (const Tensor& x : ManyTensors()) {
+  for (const Tensor& x : WideTensors()) {
     for (const Blocks& b : kBlocks) {
       // Not every shape of blocks needs every special value.
       if (x.dim(0) == 9 && b.columns != 3 && b.columns != 0) continue;
@@ -299,7 +295,7 @@ Attributes AttributesOf(const Blocks& b) {
 }
 
 TEST(DequantizeBlock, FollowsItsFormulaAndItsBody) {
-  for (const Tensor& x : ManyTensors()) {
+  for (const Tensor& x : WideTensors()) {
     auto [rows, columns] = MatrixOf(x);
     for (const Blocks& b : kBlocks) {
       for (DType to : {DType::kE4M3, DType::kE5M2}) {

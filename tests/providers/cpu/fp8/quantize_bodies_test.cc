@@ -4,22 +4,15 @@
 // (Other engines run the bodies in tests/python/test_quantize_bodies.py.)
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/body_runner.h"
+#include "tests/providers/cpu/fp8/quantization.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-Attributes To(DType format) {
-  return {{"to", static_cast<int64_t>(format)}, {"q_max", Float8Max(format)}};
-}
 
 std::vector<Tensor> ManyTensors() {
   std::vector<Tensor> all;
@@ -27,7 +20,7 @@ std::vector<Tensor> ManyTensors() {
     all.push_back(RandomNormal(shape, 1));
   }
   for (float special :
-       {0.0f, -0.0f, kInf, -kInf, kNaN, 1e-40f, 3e38f, 1e-13f}) {
+       {0.0f, -0.0f, kInfinity, -kInfinity, kNaN, 1e-40f, 3e38f, 1e-13f}) {
     Tensor t = RandomNormal({4, 9}, 2);
     t.data<float>()[7] = special;
     all.push_back(t);
@@ -39,10 +32,10 @@ std::vector<Tensor> ManyTensors() {
 TEST(Bodies, QuantizeTensorAndQuantizeWith) {
   for (const Tensor& x : ManyTensors()) {
     for (DType format : {DType::kE4M3, DType::kE5M2}) {
-      ExpectBodyAndKernelAgree("QuantizeTensor", {x}, To(format), 3);
+      ExpectBodyAndKernelAgree("QuantizeTensor", {x}, QuantizeTo(format), 3);
       for (float scale : {0.0f, 1.0f / 3, 0x1p-126f, 1e30f}) {
         ExpectBodyAndKernelAgree("QuantizeWith", {x, Tensor::Scalar(scale)},
-                                 To(format), 3);
+                                 QuantizeTo(format), 3);
       }
     }
   }
@@ -52,14 +45,14 @@ TEST(Bodies, UpdateScale) {
   for (int64_t h : {1, 2, 5}) {
     constexpr int64_t kSlots = 9;
     Tensor amax = Tensor::From<float>(
-        {kSlots},
-        std::vector<float>{0, kInf, kNaN, 1e-45f, 1e-38f, 3e38f, 7, 0.1f, 4});
+        {kSlots}, std::vector<float>{0, kInfinity, kNaN, 1e-45f, 1e-38f, 3e38f,
+                                     7, 0.1f, 4});
     Tensor history = RandomNormal({h, kSlots}, 3);
     for (int64_t i = 0; i < history.size(); ++i) {
       float& x = history.data<float>()[i];
       if (x < 0) x = -x;
     }
-    history.data<float>()[history.size() - 1] = kInf;
+    history.data<float>()[history.size() - 1] = kInfinity;
     history.data<float>()[history.size() - 2] = kNaN;
     Tensor scale = Tensor::From<float>({kSlots}, std::vector<float>(9, 0.3f));
     Tensor q_max = Tensor::From<float>(
@@ -77,7 +70,7 @@ TEST(Bodies, UpdateScale) {
   }
 }
 
-Tensor Quantized(const Shape& shape, uint64_t seed, DType format) {
+Tensor RandomFloat8(const Shape& shape, uint64_t seed, DType format) {
   return ConvertTo(RandomNormal(shape, seed), format);
 }
 
@@ -96,8 +89,8 @@ TEST(Bodies, ScaledMatMul) {
     Attributes attributes = {{"transA", test.ta},
                              {"transB", test.tb},
                              {"role", std::string("wgrad")}};
-    Tensor a = Quantized(test.a, 1, DType::kE5M2);
-    Tensor b = Quantized(test.b, 2, DType::kE4M3);
+    Tensor a = RandomFloat8(test.a, 1, DType::kE5M2);
+    Tensor b = RandomFloat8(test.b, 2, DType::kE4M3);
     ExpectBodyAndKernelAgree("ScaledMatMul", {a, sa, b, sb}, attributes, 1);
     ExpectBodyAndKernelAgree("ScaledMatMulBias",
                              {a, sa, b, sb, RandomNormal({test.n}, 3)},
@@ -108,7 +101,7 @@ TEST(Bodies, ScaledMatMul) {
 // --- inference without values
 
 TEST(Inference, ShapesOfQuantizedValuesAndScales) {
-  Attributes to = To(DType::kE5M2);
+  Attributes to = QuantizeTo(DType::kE5M2);
   using Texts = std::vector<std::string>;
   EXPECT_EQ(Inferred("QuantizeTensor", {{DType::kFloat, Shape{2, -1}}}, to, 3),
             (Texts{"float8e5m2[2,?]", "float[]", "float[]"}));
@@ -123,11 +116,11 @@ TEST(Inference, ShapesOfQuantizedValuesAndScales) {
       Inferred("QuantizeWith",
                {{DType::kFloat, Shape{2}}, {DType::kFloat, Shape{1}}}, to, 3),
       Error);
-  std::vector<Operand> slots = {{DType::kFloat, Shape{4}},
-                                {DType::kFloat, Shape{3, 4}},
-                                {DType::kFloat, Shape{4}},
-                                {DType::kFloat, Shape{4}},
-                                {DType::kBool, Shape{}}};
+  std::vector<OperandFacts> slots = {{DType::kFloat, Shape{4}},
+                                     {DType::kFloat, Shape{3, 4}},
+                                     {DType::kFloat, Shape{4}},
+                                     {DType::kFloat, Shape{4}},
+                                     {DType::kBool, Shape{}}};
   Attributes update = {{"most_recent", int64_t{0}}, {"margin", 0.0f}};
   EXPECT_EQ(Inferred("UpdateScale", slots, update, 2),
             (Texts{"float[3,4]", "float[4]"}));

@@ -3,46 +3,36 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
+#include "tests/providers/cpu/fp8/quantization.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-Tensor Vector(const std::vector<float>& values) {
-  return Tensor::From({static_cast<int64_t>(values.size())}, values);
-}
 
 std::vector<float> Values(const Tensor& t) {
   auto v = t.values<float>();
   return {v.begin(), v.end()};
 }
 
-Attributes To(DType format) {
-  return {{"to", static_cast<int64_t>(format)}, {"q_max", Float8Max(format)}};
-}
-
-struct Quantized {
+struct QuantizeResult {
   Tensor q;
   float scale, amax;
 };
 
-Quantized RunQuantize(const Tensor& x, DType format,
-                      const float* scale_in = nullptr) {
+QuantizeResult RunQuantize(const Tensor& x, DType format,
+                           const float* scale_in = nullptr) {
   std::vector<Tensor> in = {x};
   if (scale_in) in.push_back(Tensor::Scalar(*scale_in));
   auto out = RunNode(scale_in ? "QuantizeWith" : "QuantizeTensor", in,
-                     To(format), 3, kDomain);
+                     QuantizeTo(format), 3, kDomain);
   return {out[0], *out[1].data<float>(), *out[2].data<float>()};
 }
 
-void ExpectCodes(const Quantized& r, const Tensor& x, float factor) {
+void ExpectCodes(const QuantizeResult& r, const Tensor& x, float factor) {
   ASSERT_EQ(r.q.shape(), x.shape());
   for (int64_t i = 0; i < x.size(); ++i) {
     float y = x.data<float>()[i] * factor;
@@ -58,7 +48,7 @@ TEST(QuantizeTensor, FollowsItsFormula) {
       Tensor x = RandomNormal(shape, 5);
       double a = 0;
       for (float v : x.values<float>()) a = std::max(a, std::fabs(double{v}));
-      Quantized r = RunQuantize(x, format);
+      QuantizeResult r = RunQuantize(x, format);
       auto factor =
           static_cast<float>(Float8Max(format) / std::max(a, double{1e-12f}));
       EXPECT_EQ(r.q.dtype(), format);
@@ -70,16 +60,17 @@ TEST(QuantizeTensor, FollowsItsFormula) {
 }
 
 TEST(QuantizeTensor, NonFiniteValuesAreFlaggedAndLeaveTheScaleAlone) {
-  for (float bad : {kInf, -kInf, kNaN}) {
-    Tensor x = Vector({1.0f, bad, -14.0f});
-    Quantized r = RunQuantize(x, DType::kE4M3);
-    EXPECT_EQ(r.amax, kInf);
+  for (float bad : {kInfinity, -kInfinity, kNaN}) {
+    Tensor x = Vector<float>({1.0f, bad, -14.0f});
+    QuantizeResult r = RunQuantize(x, DType::kE4M3);
+    EXPECT_EQ(r.amax, kInfinity);
     EXPECT_EQ(r.scale, 1.0f / 32.0f);
     ExpectCodes(r, x, 32.0f);
   }
-  Quantized none = RunQuantize(Vector({kNaN}), DType::kE4M3);
-  EXPECT_EQ(none.amax, kInf);
-  Quantized zeros = RunQuantize(Vector({0.0f, -0.0f}), DType::kE4M3);
+  QuantizeResult none = RunQuantize(Vector<float>({kNaN}), DType::kE4M3);
+  EXPECT_EQ(none.amax, kInfinity);
+  QuantizeResult zeros =
+      RunQuantize(Vector<float>({0.0f, -0.0f}), DType::kE4M3);
   EXPECT_EQ(zeros.amax, 0.0f);
   EXPECT_EQ(none.scale, zeros.scale);
   EXPECT_GT(zeros.scale, 2e-15f);  // 1e-12 / 448
@@ -90,12 +81,12 @@ TEST(QuantizeWith, UsesTheGivenScaleOrItsOwn) {
   Tensor x = RandomNormal({40, 9}, 7);
   for (DType format : {DType::kE4M3, DType::kE5M2}) {
     float zero = 0.0f, third = 1.0f / 3;
-    Quantized own = RunQuantize(x, format);
-    Quantized first = RunQuantize(x, format, &zero);
+    QuantizeResult own = RunQuantize(x, format);
+    QuantizeResult first = RunQuantize(x, format, &zero);
     EXPECT_TRUE(Identical(own.q, first.q));
     EXPECT_EQ(own.scale, first.scale);
     EXPECT_EQ(own.amax, first.amax);
-    Quantized given = RunQuantize(x, format, &third);
+    QuantizeResult given = RunQuantize(x, format, &third);
     EXPECT_EQ(given.scale, third);
     EXPECT_EQ(given.amax, own.amax);
     ExpectCodes(given, x, 1.0f / third);
@@ -108,17 +99,18 @@ TEST(Quantize, RefusesWhatDoesNotFit) {
     RunNode(in.size() == 2 ? "QuantizeWith" : "QuantizeTensor", in,
             std::move(attributes), 3, kDomain);
   };
-  EXPECT_THROW(run({ConvertTo(x, DType::kDouble)}, To(DType::kE4M3)), Error);
+  EXPECT_THROW(run({ConvertTo(x, DType::kDouble)}, QuantizeTo(DType::kE4M3)),
+               Error);
   EXPECT_THROW(run({x}, {}), Error);
   EXPECT_THROW(run({x}, {{"to", int64_t{1}}, {"q_max", 448.0f}}), Error);
   EXPECT_THROW(run({x}, {{"to", int64_t{17}}, {"q_max", 0.0f}}), Error);
-  EXPECT_THROW(run({x, x}, To(DType::kE4M3)), Error);
+  EXPECT_THROW(run({x, x}, QuantizeTo(DType::kE4M3)), Error);
 }
 
 // Signal to noise of a cast of normal data, in decibels: torchao's measure.
 TEST(QuantizeTensor, KeepsTheSignalOfNormalData) {
   Tensor x = RandomNormal({512, 512}, 11);
-  Quantized r = RunQuantize(x, DType::kE4M3);
+  QuantizeResult r = RunQuantize(x, DType::kE4M3);
   double signal = 0, noise = 0;
   for (int64_t i = 0; i < x.size(); ++i) {
     double v = DoubleAt(x, i), d = DoubleAt(r.q, i) * r.scale - v;
@@ -172,7 +164,7 @@ TEST(UpdateScale, HistoryOfOneIsMostRecent) {
 
 TEST(UpdateScale, ZeroAndNonFiniteSlotsKeepEverything) {
   std::vector<float> history = {1, 2, 3, 4, 5, 6, 7, 8}, scale = {1, 2, 3, 4};
-  Updated r = Update({0, kInf, kNaN, 7}, history, scale);
+  Updated r = Update({0, kInfinity, kNaN, 7}, history, scale);
   EXPECT_EQ(r.history, (std::vector<float>{1, 2, 3, 0, 5, 6, 7, 7}));
   EXPECT_EQ(r.scale, (std::vector<float>{1, 2, 3, 8.0f / 448}));
   r = Update({1, 2, 3, 4}, history, scale, false, 0, /*ok=*/false);
@@ -181,7 +173,7 @@ TEST(UpdateScale, ZeroAndNonFiniteSlotsKeepEverything) {
 }
 
 TEST(UpdateScale, InfinityInTheWindowFreezesTheScaleUntilItLeaves) {
-  for (float bad : {kInf, kNaN}) {
+  for (float bad : {kInfinity, kNaN}) {
     Updated r = Update({4}, {0, 1, bad}, {5});
     EXPECT_EQ(r.scale, std::vector<float>{5});
     r = Update({2}, r.history, r.scale);  // it counts for the last time
@@ -202,13 +194,13 @@ TEST(UpdateScale, MarginAndLowerBound) {
 
 TEST(UpdateScale, GivesTheScaleOfQuantizeTensor) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    Quantized r = RunQuantize(RandomNormal({16}, seed), DType::kE4M3);
+    QuantizeResult r = RunQuantize(RandomNormal({16}, seed), DType::kE4M3);
     EXPECT_EQ(Update({r.amax}, {0, 0}, {0}).scale[0], r.scale);
   }
 }
 
 TEST(UpdateScale, RefusesWhatDoesNotFit) {
-  Tensor n = Vector({1, 2}), h = RandomNormal({3, 2}, 1);
+  Tensor n = Vector<float>({1, 2}), h = RandomNormal({3, 2}, 1);
   Tensor ok = Tensor::Scalar(true);
   auto run = [&](const std::vector<Tensor>& in, float margin = 0) {
     RunNode("UpdateScale", in,

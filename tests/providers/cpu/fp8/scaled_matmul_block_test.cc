@@ -8,15 +8,12 @@
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "tests/providers/cpu/body_runner.h"
+#include "tests/providers/cpu/fp8/quantization.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
-
-struct Blocks {
-  int64_t rows, columns;
-};
 
 // Random codes of a stored matrix, and a random scale for each of its blocks.
 struct Quantized {

@@ -5,24 +5,22 @@
 
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
+#include "tests/providers/cpu/fp8/quantization.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
 
-struct Quantized {
+struct Tensorwise {
   Tensor q, scale;
 };
 
-Quantized Quantize(const Tensor& x, DType format) {
-  auto out = RunNode(
-      "QuantizeTensor", {x},
-      {{"to", static_cast<int64_t>(format)}, {"q_max", Float8Max(format)}}, 3,
-      kDomain);
+Tensorwise Quantize(const Tensor& x, DType format) {
+  auto out = RunNode("QuantizeTensor", {x}, QuantizeTo(format), 3, kDomain);
   return {out[0], out[1]};
 }
 
-Tensor Product(const Quantized& a, const Quantized& b, int64_t ta, int64_t tb,
+Tensor Product(const Tensorwise& a, const Tensorwise& b, int64_t ta, int64_t tb,
                const Tensor& bias = {}) {
   std::vector<Tensor> in = {a.q, a.scale, b.q, b.scale};
   if (bias.defined()) in.push_back(bias);
@@ -32,7 +30,7 @@ Tensor Product(const Quantized& a, const Quantized& b, int64_t ta, int64_t tb,
 }
 
 // The decoded codes as a matrix: all axes but the last are joined.
-Tensor Matrix(const Quantized& x) {
+Tensor DecodedMatrix(const Tensorwise& x) {
   int64_t rows = 1;
   for (int64_t axis = 0; axis < x.q.rank() - 1; ++axis) rows *= x.q.dim(axis);
   return ConvertTo(x.q, DType::kFloat).Reshaped({rows, x.q.dim(-1)});
@@ -59,14 +57,14 @@ const Case kCases[] = {
 TEST(ScaledMatMul, EqualsTheProductOfTheDecodedOperands) {
   for (const Case& test : kCases) {
     for (DType format : {DType::kE4M3, DType::kE5M2}) {
-      Quantized a = Quantize(RandomNormal(test.a, 1), format);
-      Quantized b = Quantize(RandomNormal(test.b, 2), DType::kE4M3);
+      Tensorwise a = Quantize(RandomNormal(test.a, 1), format);
+      Tensorwise b = Quantize(RandomNormal(test.b, 2), DType::kE4M3);
       Tensor bias = RandomNormal({test.y.back()}, 3);
       Tensor y = Product(a, b, test.ta, test.tb);
       Tensor z = Product(a, b, test.ta, test.tb, bias);
       ASSERT_EQ(y.shape(), test.y);
       ASSERT_EQ(z.shape(), test.y);
-      Tensor sum = RunNode("Gemm", {Matrix(a), Matrix(b)},
+      Tensor sum = RunNode("Gemm", {DecodedMatrix(a), DecodedMatrix(b)},
                            {{"transA", test.ta}, {"transB", test.tb}})[0];
       float scale = *a.scale.data<float>() * *b.scale.data<float>();
       for (int64_t i = 0; i < y.size(); ++i) {
@@ -98,8 +96,8 @@ TEST(ScaledMatMul, KeepsTheSignalOfALinearLayer) {
   auto exact = [](const Tensor& a, const Tensor& b, int64_t ta, int64_t tb) {
     return RunNode("Gemm", {a, b}, {{"transA", ta}, {"transB", tb}})[0];
   };
-  Quantized xq = Quantize(x, DType::kE4M3), wq = Quantize(w, DType::kE4M3);
-  Quantized dq = Quantize(dy, DType::kE5M2);
+  Tensorwise xq = Quantize(x, DType::kE4M3), wq = Quantize(w, DType::kE4M3);
+  Tensorwise dq = Quantize(dy, DType::kE5M2);
   double forward = Decibels(exact(x, w, 0, 0), Product(xq, wq, 0, 0));
   double dgrad = Decibels(exact(dy, w, 0, 1), Product(dq, wq, 0, 1));
   double wgrad = Decibels(exact(x, dy, 1, 0), Product(xq, dq, 1, 0));
@@ -112,16 +110,16 @@ TEST(ScaledMatMul, KeepsTheSignalOfALinearLayer) {
 }
 
 TEST(ScaledMatMul, RefusesWhatDoesNotFit) {
-  Quantized a = Quantize(RandomNormal({3, 5}, 1), DType::kE4M3);
-  Quantized b = Quantize(RandomNormal({5, 7}, 1), DType::kE4M3);
+  Tensorwise a = Quantize(RandomNormal({3, 5}, 1), DType::kE4M3);
+  Tensorwise b = Quantize(RandomNormal({5, 7}, 1), DType::kE4M3);
   EXPECT_THROW(Product(a, b, 1, 0), Error);
   EXPECT_THROW(Product(a, b, 0, 1), Error);
   EXPECT_THROW(Product(a, b, 0, 0, RandomNormal({3}, 1)), Error);
-  Quantized row = {a.q.Reshaped({15}), a.scale};
+  Tensorwise row = {a.q.Reshaped({15}), a.scale};
   EXPECT_THROW(Product(row, b, 0, 0), Error);
-  Quantized high = {ConvertTo(a.q, DType::kFloat), a.scale};
+  Tensorwise high = {ConvertTo(a.q, DType::kFloat), a.scale};
   EXPECT_THROW(Product(high, b, 0, 0), Error);
-  Quantized vector = {a.q, RandomNormal({2}, 1)};
+  Tensorwise vector = {a.q, RandomNormal({2}, 1)};
   EXPECT_THROW(Product(vector, b, 0, 0), Error);
 }
 

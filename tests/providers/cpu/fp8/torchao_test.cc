@@ -15,19 +15,19 @@
 namespace onnx_fp8 {
 namespace {
 
-struct Case {
+struct TorchaoResult {
   std::string name;
   Tensor x, q, scale;
   long long rows, columns, to, pow2, scale_to;
 };
 
-std::vector<Case> ReadCases() {
+std::vector<TorchaoResult> ReadResults() {
   TensorMap file =
       ReadNpz(SourcePath("tests/providers/cpu/fp8/data/torchao.npz"));
-  std::vector<Case> cases;
+  std::vector<TorchaoResult> results;
   for (const auto& [name, q] : file) {
     if (!name.ends_with(".q")) continue;
-    Case c;
+    TorchaoResult c;
     c.name = name.substr(0, name.size() - 2);
     size_t dot = name.find('.');
     c.x = file.at(name.substr(0, dot) + ".x");
@@ -37,9 +37,9 @@ std::vector<Case> ReadCases() {
                           &c.rows, &c.columns, &c.to, &c.pow2, &c.scale_to),
               5)
         << name;
-    cases.push_back(c);
+    results.push_back(c);
   }
-  return cases;
+  return results;
 }
 
 // The number of elements that are not the same bit for bit.
@@ -58,7 +58,7 @@ int64_t Different(const Tensor& a, const Tensor& b) {
 TEST(Torchao, EveryCodeAndEveryScaleIsTheSame) {
   int64_t codes = 0, scales = 0;
   std::set<std::string> rules;
-  for (const Case& c : ReadCases()) {
+  for (const TorchaoResult& c : ReadResults()) {
     Attributes attributes = {{"to", int64_t{c.to}},
                              {"q_max", Float8Max(static_cast<DType>(c.to))}};
     if (c.rows == 0 && c.columns == 0 && c.pow2 == 0) {

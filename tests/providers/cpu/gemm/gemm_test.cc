@@ -40,20 +40,19 @@ Tensor Matrix(int64_t m, int64_t k, bool transposed, uint64_t seed,
   return ConvertTo(RandomNormal(shape, seed), dtype);
 }
 
-double At(const Tensor& t, bool transposed, int64_t i, int64_t j) {
-  return DoubleAt(t, transposed ? j * t.dim(1) + i : i * t.dim(1) + j);
-}
-
 // Bound of an fp32 sum of k products: k · 2^-24 · Σ|a||b| (Higham, 3.1). The
 // sum in double is exact in comparison.
 void ExpectProduct(const Tensor& c, const Tensor& a, bool ta, const Tensor& b,
                    bool tb, double scale, const Tensor& bias) {
   int64_t k = ta ? a.dim(0) : a.dim(1);
+  std::vector<double> rows = MatrixRows<double>(a, ta);
+  std::vector<double> columns = MatrixRows<double>(b, !tb);
   for (int64_t i = 0; i < c.dim(0); ++i) {
     for (int64_t j = 0; j < c.dim(1); ++j) {
       double sum = 0, magnitude = 0;
+      const double *row = &rows[i * k], *column = &columns[j * k];
       for (int64_t l = 0; l < k; ++l) {
-        double x = At(a, ta, i, l) * At(b, tb, l, j);
+        double x = row[l] * column[l];
         sum += x;
         magnitude += std::fabs(x);
       }
@@ -118,6 +117,8 @@ void ExpectBits(const GemmKernels& kernels, const GemmProblem& p,
                 const Tensor& c, const Tensor& a, const Tensor& b,
                 int64_t row_step = 1) {
   auto bias = static_cast<const float*>(p.bias);
+  std::vector<float> rows = MatrixRows<float>(a, p.a.transposed);
+  std::vector<float> columns = MatrixRows<float>(b, !p.b.transposed);
   int64_t layer = p.scale_depth > 0 ? p.scale_depth : kernels.max_depth;
   for (int64_t i = 0; i < p.m; i += row_step) {
     for (int64_t j = 0; j < p.n; ++j) {
@@ -126,14 +127,11 @@ void ExpectBits(const GemmKernels& kernels, const GemmProblem& p,
       };
       float sum = 0;
       for (int64_t k = 0; k < p.k; k += layer) {
+        const float *row = &rows[i * p.k + k], *column = &columns[j * p.k + k];
         float part = SumAs(
             kernels, std::min(layer, p.k - k),
-            [&](int64_t l) {
-              return static_cast<float>(At(a, p.a.transposed, i, k + l));
-            },
-            [&](int64_t l) {
-              return static_cast<float>(At(b, p.b.transposed, k + l, j));
-            });
+            [=](int64_t l) { return row[l]; },
+            [=](int64_t l) { return column[l]; });
         if (p.scale_depth > 0) part *= scale_of(k / layer);
         sum = k == 0 ? part : sum + part;
       }
@@ -351,7 +349,7 @@ TEST(Gemm, Accumulates) {
     for (int64_t i = 0; i < c.size(); ++i) {
       double sum = DoubleAt(c0, i);
       for (int64_t l = 0; l < 5; ++l) {
-        sum += At(a, false, i / 3, l) * At(b, false, l, i % 3);
+        sum += MatrixAt(a, false, i / 3, l) * MatrixAt(b, false, l, i % 3);
       }
       EXPECT_NEAR(DoubleAt(c, i), sum, bound);
     }
@@ -374,7 +372,7 @@ TEST(Gemm, Double) {
       for (int64_t i = 0; i < c.size(); ++i) {
         double sum = 0;
         for (int64_t l = 0; l < 33; ++l) {
-          sum += At(a, ta, i / 9, l) * At(b, tb, l, i % 9);
+          sum += MatrixAt(a, ta, i / 9, l) * MatrixAt(b, tb, l, i % 9);
         }
         EXPECT_NEAR(DoubleAt(c, i), 0.25 * sum + DoubleAt(bias, i % 9), 1e-13);
       }
@@ -396,7 +394,7 @@ TEST(Gemm, LeadingDimensionsLeaveTheRestAlone) {
       double sum = 0;
       if (i < 2 && j < 2) {
         for (int64_t l = 0; l < 3; ++l) {
-          sum += At(a, false, i, l) * At(b, false, l, j);
+          sum += MatrixAt(a, false, i, l) * MatrixAt(b, false, l, j);
         }
       }
       EXPECT_NEAR(DoubleAt(c, i * 6 + j), sum, 1e-6);

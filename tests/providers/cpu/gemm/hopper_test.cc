@@ -45,15 +45,15 @@ double Expected(const std::vector<double>& products, bool fast) {
   return static_cast<float>(result + sum);
 }
 
-struct Product {
+struct OwnedProblem {
   Tensor a, b, c;
   GemmProblem p;
 };
 
 // c (m,n) of random operands, stored transposed or not.
-Product Make(int64_t m, int64_t k, int64_t n, DType da, DType db, bool ta,
-             bool tb) {
-  Product x;
+OwnedProblem Make(int64_t m, int64_t k, int64_t n, DType da, DType db, bool ta,
+                  bool tb) {
+  OwnedProblem x;
   x.a = ConvertTo(RandomNormal(ta ? Shape{k, m} : Shape{m, k}, 1), da);
   x.b = ConvertTo(RandomNormal(tb ? Shape{n, k} : Shape{k, n}, 2), db);
   x.c = Tensor::Zeros(DType::kFloat, {m, n});
@@ -67,17 +67,14 @@ Product Make(int64_t m, int64_t k, int64_t n, DType da, DType db, bool ta,
   return x;
 }
 
-double At(const Tensor& t, bool transposed, int64_t i, int64_t j) {
-  return DoubleAt(t, transposed ? j * t.dim(1) + i : i * t.dim(1) + j);
-}
-
-void ExpectDefinition(const Product& x) {
+void ExpectDefinition(const OwnedProblem& x) {
+  std::vector<double> rows = MatrixRows<double>(x.a, x.p.a.transposed);
+  std::vector<double> columns = MatrixRows<double>(x.b, !x.p.b.transposed);
   for (int64_t i = 0; i < x.p.m; ++i) {
     for (int64_t j = 0; j < x.p.n; ++j) {
       std::vector<double> products;
       for (int64_t k = 0; k < x.p.k; ++k) {
-        products.push_back(At(x.a, x.p.a.transposed, i, k) *
-                           At(x.b, x.p.b.transposed, k, j));
+        products.push_back(rows[i * x.p.k + k] * columns[j * x.p.k + k]);
       }
       ASSERT_EQ(x.c.data<float>()[i * x.p.n + j],
                 Expected(products, x.p.fast_accum))
@@ -94,8 +91,8 @@ TEST(Hopper, EverySumIsByItsDefinition) {
     WithIsa with(isa);
     for (auto [m, k, n] : kSizes) {
       for (int bits = 0; bits < 16; ++bits) {
-        Product x = Make(m, k, n, bits & 1 ? DType::kE5M2 : DType::kE4M3,
-                         DType::kE4M3, bits & 2, bits & 4);
+        OwnedProblem x = Make(m, k, n, bits & 1 ? DType::kE5M2 : DType::kE4M3,
+                              DType::kE4M3, bits & 2, bits & 4);
         x.p.fast_accum = bits & 8;
         HopperGemm(x.p);
         ExpectDefinition(x);
@@ -126,7 +123,7 @@ TEST(Hopper, SumsOfOnesEndWhereFourteenBitsEnd) {
 }
 
 TEST(Hopper, ScaleBiasAndAccumulateAreGemms) {
-  Product x = Make(3, 40, 66, DType::kE4M3, DType::kE5M2, false, true);
+  OwnedProblem x = Make(3, 40, 66, DType::kE4M3, DType::kE5M2, false, true);
   HopperGemm(x.p);
   Tensor plain = x.c.Clone();
   std::vector<float> bias(66);
@@ -152,7 +149,7 @@ TEST(Hopper, ScaleBiasAndAccumulateAreGemms) {
 // Scales of a depth are applied to the sums promoted there.
 TEST(Hopper, ScalesMayVaryAlongK) {
   for (int64_t depth : {32, 128}) {
-    Product x = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
+    OwnedProblem x = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
     int64_t groups = (300 + depth - 1) / depth;
     Tensor rows = RandomNormal({groups, 3}, 3);
     Tensor columns = RandomNormal({groups, 70}, 4);
@@ -167,7 +164,8 @@ TEST(Hopper, ScalesMayVaryAlongK) {
           std::vector<double> products;
           for (int64_t k = g * depth;
                k < std::min<int64_t>(300, (g + 1) * depth); ++k) {
-            products.push_back(At(x.a, false, i, k) * At(x.b, false, k, j));
+            products.push_back(MatrixAt(x.a, false, i, k) *
+                               MatrixAt(x.b, false, k, j));
           }
           float scale = x.p.row_scale[g * 3 + i] * x.p.column_scale[g * 70 + j];
           sum += static_cast<float>(Expected(products, true)) * scale;
@@ -178,7 +176,8 @@ TEST(Hopper, ScalesMayVaryAlongK) {
     // Without a depth they are the scales of whole rows and columns.
     x.p.scale_depth = 0;
     HopperGemm(x.p);
-    Product plain = Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
+    OwnedProblem plain =
+        Make(3, 300, 70, DType::kE4M3, DType::kE4M3, false, false);
     HopperGemm(plain.p);
     for (int64_t i = 0; i < plain.c.size(); ++i) {
       float scale = x.p.row_scale[i / 70] * x.p.column_scale[i % 70];
@@ -205,9 +204,10 @@ TEST(Hopper, NaNAndInfinityStay) {
 
 // Gemm takes this path if it is told to, and only for 8-bit operands.
 TEST(Hopper, GemmTakesItOnlyWhereItIsMeant) {
-  Product x = Make(4, 300, 9, DType::kE4M3, DType::kE4M3, false, false);
-  Product floats = Make(4, 300, 9, DType::kFloat, DType::kE4M3, false, false);
-  auto run = [](const Product& y) {
+  OwnedProblem x = Make(4, 300, 9, DType::kE4M3, DType::kE4M3, false, false);
+  OwnedProblem floats =
+      Make(4, 300, 9, DType::kFloat, DType::kE4M3, false, false);
+  auto run = [](const OwnedProblem& y) {
     Gemm(y.p);
     return y.c.Clone();
   };

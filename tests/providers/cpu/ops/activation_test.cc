@@ -11,16 +11,10 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/kernel.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-template <typename T>
-Tensor Vector(const std::vector<T>& values) {
-  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
-}
 
 double Cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 double Softplus(double x) {
@@ -32,12 +26,12 @@ double TanhGelu(double x) {
 }
 
 // The formulas of ONNX's operator descriptions.
-struct Case {
+struct Formula {
   std::string op;
   Attributes attributes;
   double (*reference)(double);
 };
-const Case kCases[] = {
+const Formula kFormulas[] = {
     {"Relu", {}, [](double x) { return std::fmax(x, 0); }},
     {"LeakyRelu", {}, [](double x) { return x < 0 ? double{0.01f} * x : x; }},
     {"LeakyRelu",
@@ -92,7 +86,7 @@ TEST(Activation, FollowsTheFormulasInFloatAndDouble) {
   for (int i = 0; i < n; ++i) x[static_cast<size_t>(i)] = (i - 20000) / 1000.0;
   Tensor d = Vector(x);
   Tensor f = ConvertTo(d, DType::kFloat);
-  for (const Case& c : kCases) {
+  for (const Formula& c : kFormulas) {
     Tensor y = RunNode(c.op, {d}, c.attributes)[0];
     Tensor z = RunNode(c.op, {f}, c.attributes)[0];
     ASSERT_EQ(y.dtype(), DType::kDouble);
@@ -125,7 +119,7 @@ TEST(Activation, TailsKeepTheirDigits) {
 
 TEST(Activation, NaNPassesThrough) {
   Tensor x = Vector<float>({std::numeric_limits<float>::quiet_NaN()});
-  for (const Case& c : kCases) {
+  for (const Formula& c : kFormulas) {
     EXPECT_TRUE(std::isnan(DoubleAt(RunNode(c.op, {x}, c.attributes)[0], 0)))
         << c.op;
   }
@@ -187,7 +181,7 @@ TEST(Activation, Clip) {
             (std::vector<int64_t>{-5, 0, 5, 6}));
   EXPECT_EQ(ToInts(RunNode("Clip", {x, high, low})[0]),
             (std::vector<int64_t>{-1, -1, -1, -1}));
-  Tensor f = Vector<float>({static_cast<float>(kInfinity), -2});
+  Tensor f = Vector<float>({kInfinity, -2});
   EXPECT_TRUE(Identical(RunNode("Clip", {f})[0], f));
   EXPECT_THROW(RunNode("Clip", {x, Tensor::Scalar(1.0f)}), Error);
   EXPECT_THROW(RunNode("Clip", {x, x}), Error);

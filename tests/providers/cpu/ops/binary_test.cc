@@ -9,17 +9,10 @@
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-template <typename T>
-Tensor Vector(const std::vector<T>& values) {
-  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
-}
 
 Tensor Bools(const std::vector<int>& values) {
   Tensor t =

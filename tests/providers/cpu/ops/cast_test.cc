@@ -4,23 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <vector>
 
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-template <typename T>
-Tensor Vector(const std::vector<T>& values) {
-  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
-}
 
 Tensor Cast(const Tensor& x, DType to, int64_t saturate = 1) {
   return RunNode("Cast", {x},

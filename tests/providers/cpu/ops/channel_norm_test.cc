@@ -12,14 +12,6 @@
 namespace onnx_fp8 {
 namespace {
 
-Tensor Random(Shape shape, uint64_t seed) {
-  Tensor t = ConvertTo(RandomNormal(std::move(shape), seed), DType::kDouble);
-  for (int64_t i = 0; i < t.size(); ++i) {
-    t.data<double>()[i] = 3 + 2 * t.data<double>()[i];
-  }
-  return t;
-}
-
 Tensor Squared(Tensor t) {
   for (int64_t i = 0; i < t.size(); ++i) {
     t.data<double>()[i] *= t.data<double>()[i];
@@ -50,7 +42,7 @@ std::map<int64_t, Moments> MomentsBy(
   return moments;
 }
 
-const float kEpsilon = 1e-3f;
+const float kChannelEpsilon = 1e-3f;
 
 // x is (batch, channels, inner); elements of a channel: i / inner % channels.
 void ExpectNormalized(const Tensor& y, const Tensor& x, int64_t channels,
@@ -62,7 +54,7 @@ void ExpectNormalized(const Tensor& y, const Tensor& x, int64_t channels,
     int64_t c = i / inner % channels;
     Moments m = moments(i);
     double want = (DoubleAt(x, i) - m.mean) /
-                      std::sqrt(m.variance + double{kEpsilon}) *
+                      std::sqrt(m.variance + double{kChannelEpsilon}) *
                       DoubleAt(scale, c) +
                   DoubleAt(bias, c);
     ASSERT_NEAR(DoubleAt(y, i), want, bound);
@@ -73,21 +65,22 @@ TEST(BatchNorm, InferenceAndTraining) {
   for (const Shape& shape :
        {Shape{6, 4, 5, 7}, Shape{40, 4}, Shape{2, 4, 40}}) {
     int64_t inner = NumElements(shape) / (shape[0] * 4);
-    Tensor x = Random(shape, 1);
-    Tensor scale = Random({4}, 2), bias = Random({4}, 3);
-    Tensor mean = Random({4}, 4), variance = Squared(Random({4}, 5));
+    Tensor x = RandomShifted(shape, 1);
+    Tensor scale = RandomShifted({4}, 2), bias = RandomShifted({4}, 3);
+    Tensor mean = RandomShifted({4}, 4),
+           variance = Squared(RandomShifted({4}, 5));
     std::vector<Tensor> inputs = {x, scale, bias, mean, variance};
     auto channel = [&](int64_t i) { return i / inner % 4; };
 
-    Tensor y =
-        RunNode("BatchNormalization", inputs, {{"epsilon", kEpsilon}})[0];
+    Tensor y = RunNode("BatchNormalization", inputs,
+                       {{"epsilon", kChannelEpsilon}})[0];
     ExpectNormalized(y, x, 4, inner, scale, bias, [&](int64_t i) {
       return Moments{DoubleAt(mean, channel(i)),
                      DoubleAt(variance, channel(i))};
     });
 
     auto batch = MomentsBy(x, channel);
-    Attributes training = {{"epsilon", kEpsilon},
+    Attributes training = {{"epsilon", kChannelEpsilon},
                            {"momentum", 0.75f},
                            {"training_mode", int64_t{1}}};
     auto z = RunNode("BatchNormalization", inputs, training, 3);
@@ -111,15 +104,15 @@ TEST(BatchNorm, InferenceAndTraining) {
 }
 
 TEST(GroupNorm, InstancesAndGroups) {
-  Tensor x = Random({3, 6, 5, 2}, 1);
-  Tensor scale = Random({6}, 2), bias = Random({6}, 3);
+  Tensor x = RandomShifted({3, 6, 5, 2}, 1);
+  Tensor scale = RandomShifted({6}, 2), bias = RandomShifted({6}, 3);
   auto instance = MomentsBy(x, [](int64_t i) { return i / 10; });
   Tensor y = RunNode("InstanceNormalization", {x, scale, bias},
-                     {{"epsilon", kEpsilon}})[0];
+                     {{"epsilon", kChannelEpsilon}})[0];
   ExpectNormalized(y, x, 6, 10, scale, bias,
                    [&](int64_t i) { return instance[i / 10]; });
   auto group = MomentsBy(x, [](int64_t i) { return i / 30; });
-  Attributes at = {{"epsilon", kEpsilon}, {"num_groups", int64_t{2}}};
+  Attributes at = {{"epsilon", kChannelEpsilon}, {"num_groups", int64_t{2}}};
   y = RunNode("GroupNormalization", {x, scale, bias}, at)[0];
   ExpectNormalized(y, x, 6, 10, scale, bias,
                    [&](int64_t i) { return group[i / 30]; });
@@ -144,7 +137,7 @@ TEST(LpNorm, BothNormsAlongAnyAxis) {
 }
 
 TEST(MeanVarianceNorm, OverAnyAxes) {
-  Tensor x = Random({3, 4, 5, 2}, 1);
+  Tensor x = RandomShifted({3, 4, 5, 2}, 1);
   auto expect = [&](Attributes at, const std::function<int64_t(int64_t)>& key) {
     Tensor y = RunNode("MeanVarianceNormalization", {x}, at)[0];
     auto moments = MomentsBy(x, key);
@@ -158,12 +151,12 @@ TEST(MeanVarianceNorm, OverAnyAxes) {
   expect({}, [](int64_t i) { return i / 10 % 4; });
   expect({{"axes", std::vector<int64_t>{1, -1}}},
          [](int64_t i) { return i / 40 * 5 + i / 2 % 5; });
-  EXPECT_THROW(RunNode("MeanVarianceNormalization", {Random({2, 2}, 1)}),
+  EXPECT_THROW(RunNode("MeanVarianceNormalization", {RandomShifted({2, 2}, 1)}),
                Error);
 }
 
 TEST(Lrn, SumsOverNeighboringChannels) {
-  Tensor x = Random({2, 5, 3}, 1);
+  Tensor x = RandomShifted({2, 5, 3}, 1);
   for (int64_t size : {1, 2, 3, 20}) {
     Tensor y = RunNode(
         "LRN", {x},

@@ -95,12 +95,12 @@ TEST(EyeLike, DiagonalsThatLieOutside) {
   EXPECT_NE(ErrorOf("EyeLike", {Count({2, 2})}, {{"dtype", int64_t{8}}}), "");
 }
 
-struct Moments {
+struct Statistics {
   double mean = 0, variance = 0, lowest = 0, highest = 0;
 };
 
-Moments MomentsOf(const Tensor& x) {
-  Moments m;
+Statistics StatisticsOf(const Tensor& x) {
+  Statistics m;
   m.lowest = m.highest = DoubleAt(x, 0);
   for (double value : Doubles(x)) {
     m.mean += value / static_cast<double>(x.size());
@@ -118,14 +118,14 @@ Moments MomentsOf(const Tensor& x) {
 const Int64s kShape = {100, 1000};
 
 TEST(Random, Moments) {
-  Moments u = MomentsOf(RunNode1(
+  Statistics u = StatisticsOf(RunNode1(
       "RandomUniform", {},
       {{"shape", kShape}, {"seed", 1.0f}, {"low", -1.0f}, {"high", 3.0f}}));
   EXPECT_NEAR(u.mean, 1, 0.02);
   EXPECT_NEAR(u.variance, 16.0 / 12, 0.02);
   EXPECT_GE(u.lowest, -1);
   EXPECT_LE(u.highest, 3);
-  Moments n = MomentsOf(RunNode1(
+  Statistics n = StatisticsOf(RunNode1(
       "RandomNormal", {},
       {{"shape", kShape}, {"seed", 2.0f}, {"mean", 5.0f}, {"scale", 2.0f}}));
   EXPECT_NEAR(n.mean, 5, 0.03);
@@ -190,7 +190,7 @@ TEST(Random, LikeTakesShapeAndDType) {
             DType::kBFloat16);
   Tensor p = Floats({1, 1}, {0.25f});
   p = RunNode1("Expand", {p, Tensor::Ints(kShape)});
-  Moments m = MomentsOf(RunNode1("Bernoulli", {p}, {{"seed", 5.0f}}));
+  Statistics m = StatisticsOf(RunNode1("Bernoulli", {p}, {{"seed", 5.0f}}));
   EXPECT_NEAR(m.mean, 0.25, 0.006);
   EXPECT_EQ(m.lowest, 0);
   EXPECT_EQ(m.highest, 1);

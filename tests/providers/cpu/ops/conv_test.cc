@@ -5,19 +5,11 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "tests/providers/cpu/ops/spatial.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
-
-using Ints = std::vector<int64_t>;
-
-// Spatial sizes as three axes, missing ones in front.
-std::array<int64_t, 3> Three(const Ints& v, int64_t fill) {
-  std::array<int64_t, 3> a = {fill, fill, fill};
-  std::copy(v.begin(), v.end(), a.end() - static_cast<int64_t>(v.size()));
-  return a;
-}
 
 Ints Spatial(const Tensor& t) {
   return {t.shape().begin() + 2, t.shape().end()};
@@ -42,9 +34,9 @@ struct Setting {
 template <typename Fn>
 void ForEachProduct(const Tensor& x, const Tensor& w, const Tensor& y,
                     const Setting& s, Fn fn) {
-  auto in = Three(Spatial(x), 1), k = Three(Spatial(w), 1);
-  auto out = Three(Spatial(y), 1), stride = Three(s.stride, 1);
-  auto dilation = Three(s.dilation, 1), pad = Three(s.pad, 0);
+  auto in = InThree(Spatial(x), 1), k = InThree(Spatial(w), 1);
+  auto out = InThree(Spatial(y), 1), stride = InThree(s.stride, 1);
+  auto dilation = InThree(s.dilation, 1), pad = InThree(s.pad, 0);
   auto product = [](const auto& a) { return a[0] * a[1] * a[2]; };
   int64_t cg = w.dim(1), mg = w.dim(0) / s.group;
   auto position = [&](int64_t flat, const auto& sizes) {
@@ -75,12 +67,12 @@ void ForEachProduct(const Tensor& x, const Tensor& w, const Tensor& y,
   }
 }
 
-struct Case {
+struct Convolution {
   Shape x, w, y;
   Setting s;
 };
 
-const Case kCases[] = {
+const Convolution kConvolutions[] = {
     {{2, 3, 9}, {4, 3, 3}, {2, 4, 9}, {{1}, {1}, {1}, {1}}},
     {{2, 3, 11}, {4, 3, 3}, {2, 4, 3}, {{3}, {2}, {0}, {2}}},
     {{2, 4, 7, 6},
@@ -142,7 +134,7 @@ const Case kCases[] = {
 };
 
 TEST(Conv, FollowsItsDefinition) {
-  for (const Case& test : kCases) {
+  for (const Convolution& test : kConvolutions) {
     Tensor x = RandomNormal(test.x, 1), w = RandomNormal(test.w, 2);
     Tensor b = RandomNormal({test.w[0]}, 3);
     Tensor expected = Tensor::Zeros(DType::kDouble, test.y);
@@ -164,7 +156,7 @@ TEST(Conv, FollowsItsDefinition) {
 }
 
 TEST(ConvTranspose, IsTheAdjoint) {
-  for (const Case& test : kCases) {
+  for (const Convolution& test : kConvolutions) {
     // dy (N,M,…) and the weight (M,C/g,…) give dx (N,C,…).
     Tensor dy = RandomNormal(test.y, 1), w = RandomNormal(test.w, 2);
     Tensor b = RandomNormal({test.x[1]}, 3);

@@ -11,7 +11,7 @@
 namespace onnx_fp8 {
 namespace {
 
-struct Case {
+struct RowOp {
   const char* op;
   const char* domain;
   std::vector<Shape> inputs, outputs;
@@ -20,7 +20,7 @@ struct Case {
 
 const Shape kX = {5, 300}, kRow = {300}, kColumn = {5, 1};
 
-std::vector<Case> Cases() {
+std::vector<RowOp> RowOps() {
   Attributes axis = {{"axis", int64_t{-1}}};
   Attributes norm = {{"axis", int64_t{-1}}, {"epsilon", 1e-5f}};
   return {
@@ -51,7 +51,7 @@ Tensor Random(const Shape& shape, uint64_t seed) {
 }
 
 // The results; one of them may lie in the memory of an operand.
-std::vector<Tensor> Results(const Case& c, const KernelEntry& entry,
+std::vector<Tensor> Results(const RowOp& c, const KernelEntry& entry,
                             std::pair<int, int> shared) {
   Graph graph;
   std::vector<Value*> values;
@@ -81,7 +81,7 @@ std::vector<Tensor> Results(const Case& c, const KernelEntry& entry,
 }
 
 TEST(InPlace, RowKernelsGiveTheSame) {
-  for (const Case& c : Cases()) {
+  for (const RowOp& c : RowOps()) {
     const KernelEntry* entry = CpuKernels().Find(c.domain, c.op);
     ASSERT_NE(entry, nullptr) << c.op;
     EXPECT_FALSE(entry->traits.in_place.empty()) << c.op;

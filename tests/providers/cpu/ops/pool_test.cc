@@ -2,27 +2,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "base/check.h"
+#include "tests/providers/cpu/ops/spatial.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using Ints = std::vector<int64_t>;
-using Three = std::array<int64_t, 3>;
-
-struct Case {
+struct Pooling {
   Shape x;
   Ints kernel, stride, dilation, pad, pad_end;
   bool ceil_mode;
   Shape y;
 };
 
-const Case kCases[] = {
+const Pooling kPoolings[] = {
     {{2, 3, 10}, {3}, {2}, {1}, {1}, {0}, false, {2, 3, 5}},
     {{2, 3, 10}, {3}, {2}, {1}, {1}, {1}, true, {2, 3, 6}},
     // The third window would start in the padding.
@@ -40,13 +37,7 @@ const Case kCases[] = {
      {1, 2, 3, 3, 2}},
 };
 
-Three InThree(const Ints& v, int64_t fill) {
-  Three a = {fill, fill, fill};
-  std::copy(v.begin(), v.end(), a.end() - static_cast<int64_t>(v.size()));
-  return a;
-}
-
-Attributes AttributesOf(const Case& t) {
+Attributes AttributesOf(const Pooling& t) {
   Ints pads = t.pad;
   pads.insert(pads.end(), t.pad_end.begin(), t.pad_end.end());
   return {{"kernel_shape", t.kernel},
@@ -63,7 +54,7 @@ struct Reads {
   int64_t padded = 0;
 };
 
-Reads ReadsOf(const Case& t, int64_t output) {
+Reads ReadsOf(const Pooling& t, int64_t output) {
   Three in = InThree({t.x.begin() + 2, t.x.end()}, 1);
   Three out = InThree({t.y.begin() + 2, t.y.end()}, 1);
   Three k = InThree(t.kernel, 1), stride = InThree(t.stride, 1);
@@ -90,7 +81,7 @@ Reads ReadsOf(const Case& t, int64_t output) {
 }
 
 // In column-major order: the first spatial axis is the fastest.
-int64_t ColumnMajor(const Case& t, int64_t offset) {
+int64_t ColumnMajor(const Pooling& t, int64_t offset) {
   Three in = InThree({t.x.begin() + 2, t.x.end()}, 1);
   int64_t size = in[0] * in[1] * in[2], flat = offset % size;
   int64_t i0 = flat / (in[1] * in[2]), i1 = flat / in[2] % in[1];
@@ -98,7 +89,7 @@ int64_t ColumnMajor(const Case& t, int64_t offset) {
 }
 
 TEST(MaxPool, FollowsItsDefinition) {
-  for (const Case& test : kCases) {
+  for (const Pooling& test : kPoolings) {
     Tensor x = RandomNormal(test.x, 1);
     Attributes attributes = AttributesOf(test);
     auto row = RunNode("MaxPool", {x}, attributes, 2);
@@ -121,7 +112,7 @@ TEST(MaxPool, FollowsItsDefinition) {
 }
 
 TEST(AveragePool, FollowsItsDefinition) {
-  for (const Case& test : kCases) {
+  for (const Pooling& test : kPoolings) {
     for (bool count_pads : {false, true}) {
       Tensor x = RandomNormal(test.x, 1);
       Attributes attributes = AttributesOf(test);
@@ -141,7 +132,7 @@ TEST(AveragePool, FollowsItsDefinition) {
 }
 
 TEST(LpPool, FollowsItsDefinition) {
-  for (const Case& test : kCases) {
+  for (const Pooling& test : kPoolings) {
     for (int64_t p : {1, 2, 3}) {
       Tensor x = ConvertTo(RandomNormal(test.x, 1), DType::kDouble);
       Attributes attributes = AttributesOf(test);

@@ -83,9 +83,9 @@ Tensor Reversed(const Tensor& t) {
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // One direction by ONNX's equations, in double; h and c are updated.
-class Reference {
+class Recurrence {
  public:
-  Reference(const Op& op, const Operands& o, bool linear_before_reset)
+  Recurrence(const Op& op, const Operands& o, bool linear_before_reset)
       : op_(op), o_(o), before_(linear_before_reset) {
     for (int64_t i = 0; i < o.h.size(); ++i) {
       h.push_back(DoubleAt(o.h, i));
@@ -167,7 +167,7 @@ TEST(Recurrent, FollowsItsEquations) {
       if (op.gates == 3) attributes["linear_before_reset"] = before;
       auto y = RunOp(op, o, attributes);
       ASSERT_EQ(y[0].shape(), (Shape{kSteps, 1, kBatch, kHidden}));
-      Reference reference(op, o, before != 0);
+      Recurrence reference(op, o, before != 0);
       for (int64_t t = 0; t < kSteps; ++t) {
         reference.Step(t);
         for (int64_t i = 0; i < kBatch * kHidden; ++i) {

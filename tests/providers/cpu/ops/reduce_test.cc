@@ -10,19 +10,13 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-template <typename T>
-Tensor Vector(const std::vector<T>& values) {
-  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
-}
-
 // The operands of one result, in order, are reduced in double.
-double Reference(const std::string& op, const std::vector<double>& x) {
+double ReduceOperands(const std::string& op, const std::vector<double>& x) {
   double sum = 0, abs = 0, square = 0, product = 1, exp = 0;
   double largest = -kInfinity, least = kInfinity;
   for (double v : x) {
@@ -69,13 +63,14 @@ Tensor NaiveReduce(const std::string& op, const Tensor& x,
     operands[static_cast<size_t>(at)].push_back(DoubleAt(x, i));
   }
   for (int64_t i = 0; i < y.size(); ++i) {
-    y.data<double>()[i] = Reference(op, operands[static_cast<size_t>(i)]);
+    y.data<double>()[i] = ReduceOperands(op, operands[static_cast<size_t>(i)]);
   }
   return y;
 }
 
-const char* const kOps[] = {"Sum", "Mean", "Max",    "Min",       "L1",
-                            "L2",  "Prod", "LogSum", "LogSumExp", "SumSquare"};
+const char* const kReductions[] = {"Sum",       "Mean",     "Max",  "Min",
+                                   "L1",        "L2",       "Prod", "LogSum",
+                                   "LogSumExp", "SumSquare"};
 
 TEST(Reduce, AllOpsOverAllSetsOfAxes) {
   const Shape shapes[] = {{3, 4, 5, 2}, {2, 1, 300, 3}, {600, 7}, {2, 40, 33}};
@@ -96,7 +91,7 @@ TEST(Reduce, AllOpsOverAllSetsOfAxes) {
                          static_cast<int64_t>(set % 2 ? shape.size() : 0));
         }
       }
-      for (const char* op : kOps) {
+      for (const char* op : kReductions) {
         Tensor want = NaiveReduce(op, x, reduce);
         Attributes flat = {{"keepdims", int64_t{0}}};
         std::string name = std::string("Reduce") + op;
@@ -183,7 +178,7 @@ TEST(Reduce, LongSumsAreAccurateAndNaNAndInfinitySurvive) {
   Tensor columns = x.Reshaped({3000000, 1});
   EXPECT_EQ(DoubleAt(RunNode("ReduceSum", {columns, Tensor::Ints({0})})[0], 0),
             static_cast<float>(want));
-  x.data<float>()[1234567] = static_cast<float>(kInfinity);
+  x.data<float>()[1234567] = kInfinity;
   EXPECT_EQ(DoubleAt(RunNode("ReduceLogSumExp", {x})[0], 0), kInfinity);
   x.data<float>()[2345678] = std::numeric_limits<float>::quiet_NaN();
   for (const char* op :

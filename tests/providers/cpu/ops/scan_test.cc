@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <vector>
 
 #include "base/check.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
 
 using Ints64 = std::vector<int64_t>;
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 Attributes With(std::initializer_list<std::pair<const char*, int64_t>> ints) {
   Attributes attributes;

@@ -2,34 +2,26 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/cpu/special_values.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-template <typename T>
-Tensor Vector(const std::vector<T>& values) {
-  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
-}
-
 double Reciprocal(double x) { return 1 / x; }
 double Negative(double x) { return -x; }
 
-struct Case {
+struct MathFunction {
   const char* op;
   double (*reference)(double);
   double low, high;
 };
-const Case kCases[] = {
+const MathFunction kMathFunctions[] = {
     {"Neg", &Negative, -3, 3},         {"Abs", &std::fabs, -3, 3},
     {"Sqrt", &std::sqrt, 0, 9},        {"Reciprocal", &Reciprocal, 0.1, 9},
     {"Exp", &std::exp, -5, 5},         {"Log", &std::log, 0.01, 20},
@@ -46,7 +38,7 @@ const Case kCases[] = {
 TEST(Unary, FloatAndDouble) {
   // More elements than one task gets.
   const int n = 40000;
-  for (const Case& c : kCases) {
+  for (const MathFunction& c : kMathFunctions) {
     std::vector<double> x(n);
     for (int i = 0; i < n; ++i) {
       x[static_cast<size_t>(i)] = c.low + (c.high - c.low) * i / (n - 1);
