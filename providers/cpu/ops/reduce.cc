@@ -443,6 +443,14 @@ void ReduceExtreme(KernelContext& ctx) {
                         [](uint8_t v) { return v != 0; });
     return;
   }
+  if (x.size() == 0 && IsInteger(x.dtype())) {
+    // The extreme of no elements is that of the dtype, not of int64.
+    Tensor y = Result(ctx, 0, x.dtype(), LayoutOf(ctx, x).shape);
+    DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+      std::fill_n(y.data<T>(), y.size(), Op::template Init<T>());
+    });
+    return;
+  }
   ReduceAs(ctx, []<typename T>(const T* from, const Layout& l, T* to) {
     Reduce<Op, T>(from, l, to, [](T v) { return v; });
   });
