@@ -183,9 +183,6 @@ class TrainingSession {
   virtual std::vector<InputInfo> Inputs() const = 0;
   // The loss of the options, with the name of the output that it reads.
   virtual LossSpec Loss() const = 0;
-  // Finds out before the first step whether the model can be trained. Errors: a
-  // model without gradients: a forward pass in FP8 that RewriteModel wrote.
-  virtual void RequireGradients() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   // Facts that the user should know about how this model trains.
   virtual std::vector<std::string> Notes() const = 0;

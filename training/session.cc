@@ -15,7 +15,6 @@
 #include "base/random.h"
 #include "data/safetensors.h"
 #include "graph/onnx/export_weights.h"
-#include "graph/onnx/written_file.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
@@ -154,8 +153,6 @@ class Session : public TrainingSession {
   std::vector<InputInfo> Inputs() const override { return model_.Inputs(); }
 
   LossSpec Loss() const override { return model_.loss; }
-
-  void RequireGradients() const override { RequireNoForward(*model_.graph); }
 
   std::vector<ParameterInfo> Parameters() const override {
     return model_.Parameters();

@@ -121,7 +121,6 @@ int Calibrate(const Arguments& arguments) {
         "] can't be written: there is no folder ", folder.string());
   SessionOptions options = MakeOptions(values);
   auto session = TrainingSession::Create(options);
-  session->RequireGradients();
   DataLayout layout =
       LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
   DatasetSpec spec = MakeDatasetSpec(values.data, layout, options.budgets);

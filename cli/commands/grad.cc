@@ -74,7 +74,6 @@ int Grad(const Arguments& arguments) {
   SessionOptions options = values.session.Make(values.model);
   options.init = values.init;
   auto session = TrainingSession::Create(options);
-  session->RequireGradients();
   PrintNotes(session->Notes());
   DataLayout layout =
       LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());

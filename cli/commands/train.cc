@@ -142,7 +142,6 @@ void TrainCommand::CreateSession() {
   if (restores) options.init.clear();
   provider_ = options.provider;
   session_ = TrainingSession::Create(options);
-  session_->RequireGradients();
   PrintNotes(session_->Notes());
 }
 

@@ -80,7 +80,7 @@ MUTANTS = (
       "bool shared = false &&", FP8_REWRITE),
     M("wgrad's own scales are dgrad's", "graph/fp8/operand_copies.cc",
       "recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];",
-      "true;", FP8_REWRITE),
+      "recipe[Use::kGradOutput] == recipe[Use::kGradOutput];", FP8_REWRITE),
     M("sqnr: nothing is requantized", "graph/fp8/operand_copies.cc",
       "if (decision.recipe.transposition != Transposition::kRequantize ||",
       "if (decision.recipe.transposition != Transposition::kHighPrecision ||",
