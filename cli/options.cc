@@ -346,8 +346,9 @@ void SessionFlags::AddTo(Flags& flags) {
   parameters.AddTo(flags);
   flags.Group("Numbers");
   recipe.AddTo(flags);
-  flags.Choice("--dtype", &dtype, {"float32"},
-               "type of everything except FP8 (default: float32)");
+  flags.Choice("--dtype", &dtype, {"float32", "bfloat16"},
+               "precision of activations, of their gradients and of the copies "
+               "of weights that products read (default: float32)");
   flags.Group("Engine");
   AddEngineFlags(flags, &engine);
   budgets.AddTo(flags);
@@ -360,6 +361,7 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   recipe.Fill(&options);
   parameters.Fill(&options);
   options.budgets = budgets.Make();
+  options.dtype = dtype == "float32" ? DType::kFloat : ParseDType(dtype);
   return options;
 }
 

@@ -16,7 +16,7 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 
 Table MakeTable() {
   Table table;
-  for (auto* list : {AttentionOps, FusedOps, RotaryOps, QuantizeOps,
+  for (auto* list : {AttentionOps, FusedOps, RotaryOps, RoundToOps, QuantizeOps,
                      QuantizeBlockOps, GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;

@@ -43,6 +43,7 @@ struct OpDefinition {
 std::vector<OpDefinition> AttentionOps();      // schemas/attention.cc
 std::vector<OpDefinition> FusedOps();          // schemas/fused.cc
 std::vector<OpDefinition> RotaryOps();         // schemas/rotary.cc
+std::vector<OpDefinition> RoundToOps();        // schemas/round_to.cc
 std::vector<OpDefinition> QuantizeOps();       // schemas/quantize.cc
 std::vector<OpDefinition> QuantizeBlockOps();  // schemas/quantize_block.cc
 std::vector<OpDefinition> GradientOps();       // schemas/gradients.cc

@@ -26,7 +26,8 @@ bool IsViewOp(const Node& node) {
   static const std::set<std::string, std::less<>> kViews = {
       "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast",
       "Identity",  "Flatten", "Slice",   "Split",     "Concat"};
-  return node.domain.empty() && kViews.contains(node.op);
+  return (node.domain.empty() && kViews.contains(node.op)) ||
+         node.IsOurs("RoundTo");
 }
 
 Value* WeightBehind(Value* value) {

@@ -7,9 +7,9 @@
 
 namespace onnx_fp8 {
 
-// Ops that move or reinterpret elements of their first operand (all operands
-// for Concat) and compute nothing: Transpose, Reshape, Squeeze, Unsqueeze,
-// Cast, Identity, Slice, Split, Concat.
+// Ops that move, reinterpret or round elements of their first operand (all
+// operands for Concat) and compute nothing: Transpose, Reshape, Squeeze,
+// Unsqueeze, Cast, Identity, Slice, Split, Concat, our RoundTo.
 bool IsViewOp(const Node& node);
 
 // The parameter (trained or frozen) that reaches `value` through views only;

@@ -9,6 +9,7 @@
 #include "graph/fp8/weight_copies.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
+#include "graph/passes/autocast.h"
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/dead_code.h"
@@ -63,7 +64,8 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
 // Brings the model's ops to the forms that the backward and FP8 know. Fusion
 // comes before the backward: the ops that it makes have gradient rules of their
 // own.
-Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
+Passes ForwardPasses(StepBuilder& step, const StepSource& source,
+                     StepKind kind) {
   bool evaluates = kind == StepKind::kEval;
   Passes list;
   if (evaluates) list.push_back({"InferenceMode", InferenceMode});
@@ -79,10 +81,14 @@ Passes ForwardPasses(StepBuilder& step, StepKind kind, bool has_loss) {
   list.push_back({"FuseAttention", FuseAttention, kMaySkip});
   list.push_back({"FuseActivations", FuseActivations, kMaySkip});
   list.push_back({"FuseNorms", FuseNorms, kMaySkip});
-  if (has_loss) {
+  if (!source.loss.kind.empty()) {
     list.push_back({"AddLoss", [&](Graph& g) { step.Loss(g); }});
     list.push_back(
         {"FuseLoss", [&](Graph& g) { step.MergeLoss(g); }, kMaySkip});
+  }
+  if (source.dtype != DType::kFloat) {
+    list.push_back(
+        {"Autocast", [dtype = source.dtype](Graph& g) { Autocast(g, dtype); }});
   }
   return list;
 }
@@ -172,7 +178,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
     step.Start(shapes, values);
     return &step.graph();
   });
-  Passes list = ForwardPasses(step, kind, !source.loss.kind.empty());
+  Passes list = ForwardPasses(step, source, kind);
   Append(&list, StepPasses(step, kind, input_gradients));
   Append(&list, CleanUp());
   source.runner->Run(list, step.graph());

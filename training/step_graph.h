@@ -34,6 +34,7 @@ struct StepSource {
   const Graph* model;  // imported, roles set
   LossSpec loss;
   OptimizerSpec optimizer;
+  DType dtype = DType::kFloat;  // see Autocast
   Fp8Spec fp8;
   int64_t grad_accum = 1;
   const Evaluator* evaluator;

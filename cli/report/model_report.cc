@@ -222,6 +222,7 @@ class Reporter {
         model_.get(),
         options_.loss,
         options_.optimizer,
+        options_.dtype,
         {options_.recipe, options_.filter, names_, scales_, any_m},
         1,
         evaluator_.get(),

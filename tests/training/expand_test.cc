@@ -101,6 +101,7 @@ std::vector<BodyCase> BodyCases() {
       {"SwiGLU", "SwiGLU", {x, y}},
       {"SwiGLUGrad", "SwiGLUGrad", {x, y, RandomFloats({3, 4}, 10)}, {}, 2},
       {"Rotary", "Rotary", {heads, cos, sin}, two_heads},
+      {"RoundTo", "RoundTo", {heads}, {{"to", int64_t{16}}}},
       {"RotaryGrad", "RotaryGrad", {heads, cos, sin}, two_heads},
       {"GatherGrad", "GatherGrad", {x, Ints64({4, 0, -1})}, gather},
       {"CrossEntropyGrad",

@@ -3,6 +3,7 @@
 // Ops that only move elements.
 #include <algorithm>
 
+#include "graph/views.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -167,6 +168,13 @@ Value* ReverseSequence(C& c) {
   return c.b.Op("ReverseSequence", {c.Dy(), c.In(1)}, c.node.attributes);
 }
 
+// Gradients of activations are rounded as the activations are; those of
+// parameters stay as precise as they come.
+Value* RoundTo(C& c) {
+  if (WeightBehind(c.In(0))) return c.Dy();
+  return c.b.Ours("RoundTo", {c.Dy()}, c.node.attributes);
+}
+
 }  // namespace
 
 void RegisterMovementGradients(GradientRegistry& r) {
@@ -176,6 +184,7 @@ void RegisterMovementGradients(GradientRegistry& r) {
   r.Add("Flatten", Unary<Reshape>);
   r.Add("Reshape", Unary<Reshape>);
   r.Add("ReverseSequence", Unary<ReverseSequence>);
+  r.Add("RoundTo", Unary<RoundTo>, kDomain);
   r.Add("Slice", Unary<Slice>);
   r.Add("SpaceToDepth", Unary<SpaceToDepth>);
   r.Add("Split", Unary<Split>);

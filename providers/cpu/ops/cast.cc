@@ -221,11 +221,30 @@ void CastLike(KernelContext& ctx) {
   CastTo(ctx, Operand(ctx, 0), Operand(ctx, 1).dtype());
 }
 
+// In float, and in double as the body: a Cast there and back.
+void RoundTo(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  if (x.dtype() != DType::kFloat) {
+    return CopyBytes(ConvertTo(ConvertTo(x, to), x.dtype()), y);
+  }
+  ParallelFor(x.size(), kGrain, [&](int64_t begin, int64_t end) {
+    uint16_t narrow[kBlock];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      int64_t n = std::min(kBlock, end - i);
+      EncodeBlock(to, true, x.data<float>() + i, narrow, n);
+      DecodeBlock(to, narrow, y.data<float>() + i, n);
+    }
+  });
+}
+
 }  // namespace
 
 void RegisterCast(KernelRegistry& r) {
   r.Add("Cast", Cast);
   r.Add("CastLike", CastLike);
+  r.Add("RoundTo", RoundTo, {.in_place = {{0, 0}}}, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/autocast.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/op_facts.h"
+#include "graph/views.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Names = std::set<std::string_view>;
+
+// Constants with more elements than these count as not rounded.
+constexpr int64_t kMaxConstant = 4096;
+
+bool IsNamed(const Node& node, const Names& onnx, const Names& ours) {
+  return node.domain.empty()      ? onnx.contains(node.op)
+         : node.domain == kDomain ? ours.contains(node.op)
+                                  : false;
+}
+
+// The number of first operands of an op that autocast runs in 16 bits; 0: of
+// any other op.
+size_t RoundedOperands(const Node& node) {
+  OpKind kind = FactsOf(node).kind;
+  if (kind == OpKind::kProduct) return 2;
+  if (kind == OpKind::kAttention) return 3;
+  if (node.Is("Attention")) return 3;
+  if (node.Is("Conv") || node.Is("ConvTranspose")) return 2;
+  return node.Is("Einsum") ? node.inputs().size() : 0;
+}
+
+// Autocast's list of ops that run in float32, as far as ONNX and we have them.
+bool RunsInFloat(const Node& node) {
+  static const Names onnx = {"Acos",       "Asin",
+                             "Cosh",       "CumSum",
+                             "Exp",        "GroupNormalization",
+                             "Log",        "LayerNormalization",
+                             "LogSoftmax", "LpNormalization",
+                             "Pow",        "MeanVarianceNormalization",
+                             "Reciprocal", "NegativeLogLikelihoodLoss",
+                             "ReduceL1",   "RMSNormalization",
+                             "ReduceL2",   "ReduceLogSum",
+                             "ReduceProd", "ReduceLogSumExp",
+                             "ReduceSum",  "ReduceSumSquare",
+                             "Sinh",       "SoftmaxCrossEntropyLoss",
+                             "Softmax",    "Softplus",
+                             "Tan",        "ReduceMean"};
+  static const Names ours = {"AddLayerNorm", "AddRMSNorm", "CrossEntropy",
+                             "RMSNorm"};
+  return IsNamed(node, onnx, ours) || !node.Subgraphs().empty();
+}
+
+// Whether each element of the results is an element of an operand, or its
+// negative or absolute value: rounded operands have rounded results.
+bool KeepsElements(const Node& node) {
+  static const Names onnx = {"Abs",
+                             "Clip",
+                             "Compress",
+                             "DepthToSpace",
+                             "Expand",
+                             "Gather",
+                             "GatherElements",
+                             "GatherND",
+                             "Max",
+                             "MaxPool",
+                             "Min",
+                             "Neg",
+                             "Pad",
+                             "ReduceMax",
+                             "ReduceMin",
+                             "Relu",
+                             "ReverseSequence",
+                             "ScatterElements",
+                             "ScatterND",
+                             "SpaceToDepth",
+                             "Tile",
+                             "TopK",
+                             "Trilu",
+                             "Where",
+                             "GlobalMaxPool"};
+  return IsNamed(node, onnx, {}) || (IsViewOp(node) && !node.Is("Cast"));
+}
+
+// Operands that have no say: tables of angles, statistics and factors of an
+// activation that PyTorch reads in float without giving a float result.
+size_t DecidingOperands(const Node& node) {
+  static const Names onnx = {"BatchNormalization", "Dropout",
+                             "InstanceNormalization", "PRelu", "Resize"};
+  static const Names ours = {"Rotary"};
+  return IsNamed(node, onnx, ours) ? 1 : node.inputs().size();
+}
+
+class Caster {
+ public:
+  Caster(Graph& graph, DType dtype)
+      : graph_(graph), to_(static_cast<int64_t>(dtype)), dtype_(dtype) {}
+
+  void Run() {
+    std::vector<Node*> nodes;
+    for (Node& node : graph_.nodes()) nodes.push_back(&node);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      Visit(*nodes[i], i + 1 < nodes.size() ? nodes[i + 1] : nullptr);
+    }
+  }
+
+ private:
+  void Visit(Node& node, Node* next) {
+    size_t operands = RoundedOperands(node);
+    if (operands > 0) {
+      for (size_t i = 0; i < std::min(operands, node.inputs().size()); ++i) {
+        if (IsReal(node.in(i))) graph_.SetInput(&node, i, Rounded(node, i));
+      }
+      RoundResult(node, next);
+      return;
+    }
+    if (RunsInFloat(node) || !AllRounded(node)) return;
+    if (!KeepsElements(node)) {
+      RoundResult(node, next);
+      return;
+    }
+    for (const Value* out : node.outputs()) {
+      if (IsReal(out)) rounded_.insert(out);
+    }
+  }
+
+  static bool IsReal(const Value* value) {
+    return value && value->dtype == DType::kFloat && !value->is_sequence;
+  }
+
+  bool IsRounded(const Value* value) {
+    if (rounded_.contains(value)) return true;
+    if (!value->is_constant() || value->data.size() > kMaxConstant) {
+      return false;
+    }
+    Tensor same = ConvertTo(ConvertTo(value->data, dtype_), DType::kFloat);
+    bool equal =
+        std::ranges::equal(same.values<float>(), value->data.values<float>());
+    if (equal) rounded_.insert(value);
+    return equal;
+  }
+
+  // Numbers have no say, as in PyTorch, nor has a bias after a product.
+  static bool IsNeutral(const Node& node, const Value* value) {
+    if (value->is_constant() && value->data.size() == 1) return true;
+    return node.Is("Add") && value->role != Role::kNone && value->shape &&
+           value->rank() == 1;
+  }
+
+  bool AllRounded(const Node& node) {
+    bool any = false;
+    size_t count = std::min(DecidingOperands(node), node.inputs().size());
+    for (size_t i = 0; i < count; ++i) {
+      const Value* value = node.in(i);
+      if (!IsReal(value)) continue;
+      if (rounded_.contains(value) && !value->is_constant()) {
+        any = true;
+      } else if (KeepsElements(node) ? !IsRounded(value)
+                                     : !IsNeutral(node, value)) {
+        return false;
+      }
+    }
+    return any;
+  }
+
+  // The rounded operand i of the node.
+  Value* Rounded(Node& node, size_t i) {
+    Value* value = node.in(i);
+    if (IsRounded(value)) return value;
+    Value*& made = made_[value];
+    if (!made) {
+      Builder b(graph_, value->name + ".", &node);
+      b.set_metadata(node.metadata);
+      made = b.Ours("RoundTo", {value}, {{"to", to_}});
+      rounded_.insert(made);
+    }
+    return made;
+  }
+
+  // The rounded result keeps the name and all uses of the first result.
+  void RoundResult(Node& node, Node* next) {
+    Value* y = node.out(0);
+    if (!IsReal(y)) return;
+    Node* round =
+        graph_.AddNode("RoundTo", {y}, {graph_.FreshName(y->name + ".float")},
+                       {{"to", to_}}, kDomain, next);
+    round->metadata = node.metadata;
+    Value* exact = round->out(0);
+    exact->dtype = y->dtype;
+    exact->shape = y->shape;
+    graph_.MoveOutput(y, round, 0);
+    graph_.SetInput(round, 0, exact);
+    rounded_.insert(y);
+  }
+
+  Graph& graph_;
+  int64_t to_;
+  DType dtype_;
+  std::unordered_set<const Value*> rounded_;
+  std::unordered_map<const Value*, Value*> made_;
+};
+
+}  // namespace
+
+void Autocast(Graph& graph, DType dtype) { Caster(graph, dtype).Run(); }
+
+}  // namespace onnx_fp8
