@@ -118,6 +118,9 @@ void RecipeFlags::AddTo(Flags& flags) {
   flags.File("--scales", &scales,
              "static: file of scales, made by `onnx-fp8 calibrate`, or folder "
              "of a run with delayed scaling");
+  flags.Choice("--dtype", &dtype, {"float32", "bfloat16"},
+               "precision of activations, of their gradients and of the copies "
+               "of weights that products read (default: float32)");
 }
 
 namespace {
@@ -152,6 +155,10 @@ std::pair<std::string, std::string> SplitRecipeFor(const std::string& text) {
 }  // namespace
 
 Recipe RecipeFlags::Make() const { return ParseRecipeFlag("--recipe", recipe); }
+
+DType RecipeFlags::MakeDType() const {
+  return dtype == "float32" ? DType::kFloat : ParseDType(dtype);
+}
 
 GemmFilter RecipeFlags::MakeFilter() const {
   GemmFilter filter = {filter_fqns, include, exclude, {}, nullptr};
@@ -192,6 +199,7 @@ void RecipeFlags::Fill(SessionOptions* options) const {
   options->filter = MakeFilter();
   CheckScales(options->recipe, options->filter);
   options->scales = scales;
+  options->dtype = MakeDType();
 }
 
 Fp8Spec RecipeFlags::MakeSpec() const {
@@ -346,9 +354,6 @@ void SessionFlags::AddTo(Flags& flags) {
   parameters.AddTo(flags);
   flags.Group("Numbers");
   recipe.AddTo(flags);
-  flags.Choice("--dtype", &dtype, {"float32", "bfloat16"},
-               "precision of activations, of their gradients and of the copies "
-               "of weights that products read (default: float32)");
   flags.Group("Engine");
   AddEngineFlags(flags, &engine);
   budgets.AddTo(flags);
@@ -361,7 +366,6 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   recipe.Fill(&options);
   parameters.Fill(&options);
   options.budgets = budgets.Make();
-  options.dtype = dtype == "float32" ? DType::kFloat : ParseDType(dtype);
   return options;
 }
 

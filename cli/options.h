@@ -31,20 +31,22 @@ struct MachineFlags {
   void Apply() const;
 };
 
-// --recipe and the flags that belong to it.
+// --recipe, the flags that belong to it, and --dtype.
 struct RecipeFlags {
   std::string recipe = "off";
   std::vector<std::string> filter_fqns, include, exclude;
   std::vector<std::string> recipe_for;  // PATTERN=RECIPE
   std::string auto_filter;              // "h100" or a file
   std::string scales;                   // a file or the folder of a run
+  std::string dtype = "float32";        // of all that is not FP8
 
   void AddTo(Flags& flags);
   // Errors: UsageError for an impossible recipe; Error for a file that can't be
   // read.
   Recipe Make() const;
   GemmFilter MakeFilter() const;
-  // Recipe, filter and scales of a session.
+  DType MakeDType() const;
+  // Recipe, filter, scales and dtype of a session.
   void Fill(SessionOptions* options) const;
   // The same for a rewrite, with the scales read.
   Fp8Spec MakeSpec() const;
@@ -115,7 +117,6 @@ struct SessionFlags {
   RecipeFlags recipe;
   SessionOptions engine;  // filled in by AddEngineFlags
   BudgetFlags budgets;
-  std::string dtype = "float32";
 
   void AddTo(Flags& flags);
   SessionOptions Make(const std::string& model) const;

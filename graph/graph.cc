@@ -67,7 +67,7 @@ const char* Name(Role role) {
 }
 
 size_t BytesOf(const Value& value) {
-  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(value.dtype);
+  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(StoredAs(value));
 }
 
 bool Node::Has(std::string_view key) const {
@@ -295,6 +295,7 @@ void Graph::MoveOutput(Value* value, Node* to, size_t index) {
   Node* from = value->producer;
   Value* other = to->outputs_[index];
   auto slot = std::ranges::find(from->outputs_, value);
+  from->source = -1;
   std::swap(*slot, to->outputs_[index]);
   value->producer = to;
   if (other) other->producer = from;

@@ -69,6 +69,9 @@ struct Value {
   Role role = Role::kNone;
   bool is_input = false;     // listed in Graph::inputs
   bool is_sequence = false;  // a sequence of tensors; gone after import
+  // A 16-bit float in which a float value is exact and is kept in memory;
+  // kUndefined: it is kept as `dtype` (providers/store_narrow.h).
+  DType narrow = DType::kUndefined;
 
   bool is_initializer() const { return data.defined(); }
   // A value that is the same in every step.
@@ -83,7 +86,12 @@ struct Value {
   }
 };
 
-// Bytes of the value's elements. REQUIRES: concrete.
+// The dtype of the value's elements in memory.
+inline DType StoredAs(const Value& value) {
+  return value.narrow == DType::kUndefined ? value.dtype : value.narrow;
+}
+
+// Bytes of the value's elements in memory. REQUIRES: concrete.
 size_t BytesOf(const Value& value);
 
 class Node {

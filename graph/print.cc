@@ -201,6 +201,9 @@ std::string OneLine(std::string text) {
 
 std::string TypeText(const Value& value) {
   std::string out = value.dtype == DType::kUndefined ? "?" : Name(value.dtype);
+  if (value.narrow != DType::kUndefined) {
+    out += std::string(" as ") + Name(value.narrow);
+  }
   if (value.is_sequence) out = "seq(" + out + ")";
   if (!value.shape) return out;
   out += "[";

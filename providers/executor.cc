@@ -170,7 +170,7 @@ void Executor::BindArena() {
     const Slot& slot = plan_.slots[i];
     if (slot.place != Place::kArena) continue;
     // The view needs no owner, because the arena outlives it.
-    slots_[i] = Tensor::View(slot.value->dtype, *slot.value->shape, nullptr,
+    slots_[i] = Tensor::View(StoredAs(*slot.value), *slot.value->shape, nullptr,
                              begin + slot.at, provider_.device());
   }
 }

@@ -14,7 +14,8 @@
 namespace onnx_fp8 {
 
 // The view of a kernel: one node, its operands, its results. Results are
-// already allocated with the dtype and shape that the plan knows.
+// already allocated with the dtype and shape that the plan knows. Floats may be
+// kept in 16 bits where the kernel's traits say so (narrow_in, narrow_out).
 class KernelContext {
  public:
   KernelContext(const Node& node, std::span<const Tensor> inputs,
@@ -121,6 +122,13 @@ struct KernelTraits {
   // own, these operands must be constants, and the plan passes the host's copy.
   // A scalar that is only used in the arithmetic is not listed here.
   std::vector<size_t> host_inputs = {};
+  // Float operands that it also reads as 16-bit floats, and float results that
+  // it also rounds to 16-bit floats; a measured amax is that of the rounded
+  // result. store_narrow.h asks.
+  std::vector<size_t> narrow_in = {}, narrow_out = {};
+  // It copies elements of operands, whatever they are: all float operands and
+  // results have one dtype in memory.
+  bool moves = false;
 };
 
 struct KernelEntry {

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "graph/needed_when.h"
+#include "graph/print.h"
 #include "providers/arena.h"
 #include "providers/free_early.h"
 #include "providers/order.h"
@@ -181,10 +182,9 @@ class Planner {
     Check(x != nullptr && y != nullptr, "[", node.Where(),
           "] expected an input and an output, got none");
     size_t from = CheckedBytes(*x), to = CheckedBytes(*y);
-    Check(x->dtype == y->dtype && from == to, "[", node.Where(),
+    Check(StoredAs(*x) == StoredAs(*y) && from == to, "[", node.Where(),
           "] expected an output of the input's dtype and size, got ",
-          Name(x->dtype), ToString(*x->shape), " and ", Name(y->dtype),
-          ToString(*y->shape));
+          TypeText(*x), " and ", TypeText(*y));
     return true;
   }
 
@@ -293,7 +293,8 @@ class Planner {
       });
       if (!paired) return false;
     }
-    return !reads || ByteSize(from.value->dtype) == ByteSize(to.value->dtype);
+    return !reads ||
+           ByteSize(StoredAs(*from.value)) == ByteSize(StoredAs(*to.value));
   }
 
   void BindState() {

@@ -138,7 +138,7 @@ class Simulator {
                                 entry->traits.in_place.end();
     Check(allowed && in.at == out.at &&
               BytesOf(*in.value) == BytesOf(*out.value) &&
-              ByteSize(in.value->dtype) == ByteSize(out.value->dtype),
+              ByteSize(StoredAs(*in.value)) == ByteSize(StoredAs(*out.value)),
           "[", step.node->Where(), "] output ", o, " lies over input ", i,
           ", which the kernel does not allow");
   }

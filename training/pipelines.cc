@@ -22,6 +22,7 @@
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "providers/expand_missing.h"
+#include "providers/store_narrow.h"
 #include "training/step_builder.h"
 
 namespace onnx_fp8 {
@@ -141,7 +142,7 @@ void Append(Passes* list, Passes more) {
 
 std::vector<std::string> PassesToSkip() {
   return {"FuseRotary", "FuseAttention",     "FuseActivations", "FuseNorms",
-          "FuseLoss",   "FuseBiasGradients", "FoldTranspose"};
+          "FuseLoss",   "FuseBiasGradients", "FoldTranspose",   "StoreNarrow"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -207,7 +208,9 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                      g, kernels, {options.expand.begin(), options.expand.end()},
                      &evaluator, options.budgets,
                      options.strict ? Missing::kLeave : Missing::kExpand);
-               }}},
+               }},
+              {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); },
+               kMaySkip}},
              graph);
 }
 

@@ -142,8 +142,8 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
     MakeDirectories(path_ + "/model");
     try {
       // The session has already read it within its budgets.
-      RewriteModel(model, to, Fp8Spec{}, {}, observer, {},
-                   {.nodes = INT64_MAX});
+      RewriteModel(model, to,
+                   {.observer = observer, .budgets = {.nodes = INT64_MAX}});
     } catch (...) {
       if (made) RemoveTree(path_ + "/model");
       if (made_) fs::remove(path_, none);  // if it is empty

@@ -73,9 +73,15 @@ void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
   PassRunner runner({.dump = values.dump_passes});
   RewriteReport report = RewriteModel(
-      values.model, values.out, values.recipe.MakeSpec(),
-      {values.parameters.train, values.parameters.freeze}, ShowCopies(progress),
-      {values.external_data}, values.budgets.Make(), &runner);
+      values.model, values.out,
+      {.spec = values.recipe.MakeSpec(),
+       .dtype = values.recipe.MakeDType(),
+       .patterns = {.train = values.parameters.train,
+                    .freeze = values.parameters.freeze},
+       .observer = ShowCopies(progress),
+       .write = {values.external_data},
+       .budgets = values.budgets.Make(),
+       .runner = &runner});
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {

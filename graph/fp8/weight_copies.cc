@@ -87,6 +87,7 @@ class Splitter {
       if (!copy->out(i)) continue;
       copy->out(i)->dtype = node.out(i)->dtype;
       copy->out(i)->shape = node.out(i)->shape;
+      copy->out(i)->narrow = node.out(i)->narrow;
     }
     return copy;
   }

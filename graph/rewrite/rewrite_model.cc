@@ -17,6 +17,7 @@
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/onnx/written_file.h"
+#include "graph/passes/autocast.h"
 #include "graph/passes/trained_parameters.h"
 #include "graph/schemas_internal.h"
 #include "graph/views.h"
@@ -65,19 +66,24 @@ std::set<FunctionName> WithCallers(const onnx::ModelProto& model,
 
 class ModelRewriter {
  public:
-  ModelRewriter(const std::string& in, const Fp8Spec& spec,
-                const ParameterPatterns& patterns, const Budgets& budgets)
-      : file_(ReadModelFile(in, budgets)), spec_(spec), patterns_(patterns) {}
+  ModelRewriter(const std::string& in, const RewriteOptions& options)
+      : file_(ReadModelFile(in, options.budgets)),
+        options_(options),
+        spec_(options.spec) {}
 
   RewriteReport Run(PassRunner& runner) {
     Refuse();
     report_.opset_before = OnnxOpset(file_.model, file_.path);
     bool functions = file_.model.functions_size() > 0;
-    if (functions) InlineAdmitted();
+    if (functions && Casts()) {
+      InlineFunctions(&file_.model, file_.path);
+    } else if (functions) {
+      InlineAdmitted();
+    }
     auto graph = Decide(file_.model, &report_.decisions);
     if (!functions) CheckPatterns(report_.decisions, spec_, file_.path);
     for (const GemmDecision& d : report_.decisions) report_.rewritten += d.fp8;
-    if (report_.rewritten == 0) {
+    if (report_.rewritten == 0 && !Casts()) {
       report_.opset_after = report_.opset_before;
       return report_;
     }
@@ -98,6 +104,8 @@ class ModelRewriter {
   ModelFile& file() { return file_; }
 
  private:
+  bool Casts() const { return options_.dtype != DType::kFloat; }
+
   void Refuse() const {
     auto graph = file_.ToGraph(file_.model);
     RequireNoStep(*graph);
@@ -114,13 +122,20 @@ class ModelRewriter {
 
   // Everything else stays as it is in the file.
   Passes ForwardPasses(int opset) {
-    return {
-        {"Upgrade", [opset](Graph& graph) { Upgrade(graph, opset); }},
-        {"Fp8Rewrite",
-         [this](Graph& g) { plan_ = Fp8Rewrite(g, spec_, nullptr, {}); }},
-        {"AttachScales", [this](Graph& graph) { AttachScales(graph, plan_); }},
-        {"DropIdleTransposes", DropIdleTransposes},
-    };
+    Passes list = {
+        {"Upgrade", [opset](Graph& graph) { Upgrade(graph, opset); }}};
+    if (Casts()) {
+      list.push_back(
+          {"Autocast", [this](Graph& g) { Autocast(g, options_.dtype); }});
+    }
+    list.push_back({"Fp8Rewrite", [this](Graph& g) {
+                      plan_ = Fp8Rewrite(g, spec_, nullptr, {});
+                    }});
+    list.push_back({"AttachScales", [this](Graph& graph) {
+                      AttachScales(graph, plan_);
+                    }});
+    list.push_back({"DropIdleTransposes", DropIdleTransposes});
+    return list;
   }
 
   // The opset that bodies of our ops need, and nodes that came from functions.
@@ -164,7 +179,7 @@ class ModelRewriter {
   std::unique_ptr<Graph> Decide(const onnx::ModelProto& model,
                                 std::vector<GemmDecision>* decisions) {
     auto graph = file_.ToGraph(model);
-    MarkParameters(*graph, patterns_);
+    MarkParameters(*graph, options_.patterns);
     InferFrom(model, graph.get());
     spec_.names = NameParameters(*graph);
     *decisions = DecideGemms(ClassifyGemms(*graph, nullptr, {}), spec_);
@@ -246,6 +261,7 @@ class ModelRewriter {
     AddBindings(graph, &file_.model);
     SetOnnxOpset(&file_.model, graph.opset);
     AddFunctions(graph, &file_.model);
+    if (report_.rewritten == 0) return;
     SetProperty(&file_.model, "onnx_fp8.recipe", RecipeText(spec_.recipe));
   }
 
@@ -258,8 +274,8 @@ class ModelRewriter {
   }
 
   ModelFile file_;
-  Fp8Spec spec_;
-  ParameterPatterns patterns_;
+  const RewriteOptions& options_;
+  Fp8Spec spec_;  // that of the options, with the names of the parameters
   Fp8Plan plan_;
   RewriteReport report_;
 };
@@ -267,24 +283,21 @@ class ModelRewriter {
 }  // namespace
 
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
-                           const Fp8Spec& spec,
-                           const ParameterPatterns& patterns,
-                           const ExternalCopyObserver& observer,
-                           const WriteOptions& options, const Budgets& budgets,
-                           PassRunner* runner) {
+                           const RewriteOptions& options) {
   std::error_code none;
   Check(!fs::equivalent(in, out, none), "[", out,
         "] expected another file than the model itself");
-  ModelRewriter rewriter(in, spec, patterns, budgets);
+  ModelRewriter rewriter(in, options);
   PassRunner own;
-  RewriteReport report = rewriter.Run(runner ? *runner : own);
-  CopyExternalData(rewriter.file(), out, observer);
-  if (report.rewritten == 0 && !options.external_data) {
+  RewriteReport report = rewriter.Run(options.runner ? *options.runner : own);
+  CopyExternalData(rewriter.file(), out, options.observer);
+  if (report.rewritten == 0 && options.dtype == DType::kFloat &&
+      !options.write.external_data) {
     MappedFile original = MapFile(in);
     WriteFileAtomically(
         out, {reinterpret_cast<const char*>(original.data), original.size});
   } else {
-    WriteModelFile(&rewriter.file().model, {}, out, in, options);
+    WriteModelFile(&rewriter.file().model, {}, out, in, options.write);
   }
   return report;
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <limits>
 #include <mutex>
 #include <new>
 
 #include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/narrow_floats.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
@@ -16,11 +18,16 @@ inline const Amax* KnownAmax(const KernelContext& ctx) {
 
 // The amax of a result, measured block by block while the blocks are in the
 // cache, if a reader has asked for it (KernelTraits::measures). A maximum does
-// not depend on the order, so threads may add their parts in any order.
+// not depend on the order, so threads may add their parts in any order. If the
+// result is kept in 16 bits, it is the amax of the rounded numbers: rounding
+// keeps their order, so only the amax is rounded.
 class AmaxMeter {
  public:
   AmaxMeter(KernelContext& ctx, size_t output) {
-    if (AmaxCell* cell = ctx.Measured(output)) to_ = new (cell) Amax;
+    if (AmaxCell* cell = ctx.Measured(output)) {
+      to_ = new (cell) Amax;
+      narrow_ = ctx.node().out(output)->narrow;
+    }
   }
 
   bool on() const { return to_ != nullptr; }
@@ -33,6 +40,7 @@ class AmaxMeter {
     Part& operator=(const Part&) = delete;
     ~Part() {
       if (!meter_.on()) return;
+      if (meter_.narrow_ != DType::kUndefined) Round();
       std::lock_guard<std::mutex> lock(meter_.mutex_);
       meter_.to_->Add(seen_);
     }
@@ -43,6 +51,12 @@ class AmaxMeter {
     void Add(const double*, int64_t) {}
 
    private:
+    void Round() {
+      RoundFloats(meter_.narrow_, &seen_.finite, &seen_.finite, 1);
+      if (seen_.finite <= std::numeric_limits<float>::max()) return;
+      seen_ = {.finite = 0, .non_finite = true};
+    }
+
     AmaxMeter& meter_;
     const Float8Kernels& kernels_ = KernelsFor(ActiveIsa());
     Amax seen_;
@@ -50,6 +64,7 @@ class AmaxMeter {
 
  private:
   Amax* to_ = nullptr;
+  DType narrow_ = DType::kUndefined;
   std::mutex mutex_;
 };
 

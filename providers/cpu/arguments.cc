@@ -23,7 +23,9 @@ std::string Listed(std::initializer_list<const char*> names) {
 void CheckOperand(const KernelContext& ctx, size_t i, DType dtype,
                   const Shape& shape) {
   const Tensor& x = Operand(ctx, i);
-  Check(x.dtype() == dtype && x.shape() == shape, "[", ctx.Where(),
+  bool kept = IsHalf(x.dtype()) && ctx.node().in(i)->narrow == x.dtype();
+  DType computed = kept ? DType::kFloat : x.dtype();
+  Check(computed == dtype && x.shape() == shape, "[", ctx.Where(),
         "] expected operand ", i, " to be ", Name(dtype), ToString(shape),
         ", got ", Name(x.dtype()), ToString(x.shape()));
 }

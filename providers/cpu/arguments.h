@@ -23,7 +23,8 @@ inline const Tensor& Operand(const KernelContext& ctx, size_t i) {
   return ctx.In(i);
 }
 
-// Errors: operand i is missing, or of another dtype or shape.
+// Errors: operand i is missing, or of another dtype or shape. A float that is
+// kept in 16 bits counts as float.
 void CheckOperand(const KernelContext& ctx, size_t i, DType dtype,
                   const Shape& shape);
 

@@ -8,10 +8,16 @@
 namespace onnx_fp8 {
 namespace {
 
+// Whether operand i is a 16-bit float, and no float that is kept in 16 bits.
+bool IsHalfIn(const KernelContext& ctx, size_t i) {
+  return ctx.HasIn(i) && IsHalf(ctx.In(i).dtype()) &&
+         ctx.node().in(i)->dtype != DType::kFloat;
+}
+
 // The dtype of the first 16-bit float operand; kUndefined if there is none.
 DType FirstHalf(const KernelContext& ctx) {
   for (size_t i = 0; i < ctx.num_inputs(); ++i) {
-    if (ctx.HasIn(i) && IsHalf(ctx.In(i).dtype())) return ctx.In(i).dtype();
+    if (IsHalfIn(ctx, i)) return ctx.In(i).dtype();
   }
   return DType::kUndefined;
 }
@@ -30,7 +36,7 @@ void RunWidened(KernelContext& ctx, Kernel kernel) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!ctx.HasIn(i)) continue;
     const Tensor& x = ctx.In(i);
-    inputs[i] = IsHalf(x.dtype()) ? ConvertTo(x, DType::kFloat) : x;
+    inputs[i] = IsHalfIn(ctx, i) ? ConvertTo(x, DType::kFloat) : x;
   }
   std::vector<Tensor> outputs(ctx.num_outputs());
   KernelContext wide = ctx.With(inputs, outputs);

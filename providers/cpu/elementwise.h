@@ -3,13 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <initializer_list>
+#include <optional>
 
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
 
@@ -26,34 +28,62 @@ void Map(const X* x, Y* y, int64_t n, F f) {
   });
 }
 
-// run(begin, end) for ranges that cover [0, n), on all threads; `meters` see
-// each range of their results before it leaves the cache.
-template <typename T, typename F>
-void ForMeasuredRanges(int64_t n, std::initializer_list<AmaxMeter*> meters,
-                       std::initializer_list<const T*> results, F run) {
-  constexpr int64_t kCached = 4096;
-  bool measures = std::ranges::any_of(meters, &AmaxMeter::on);
-  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
-    int64_t step = measures ? kCached : end - begin;
+// Elements that are widened, computed, measured and rounded at a time: they
+// stay in a first-level cache.
+inline constexpr int64_t kStoredBlock = 1024;
+
+// run(in, out, n) for blocks that cover the operands `x` and the results `y`,
+// all of one size, on all threads. in[i] and out[i] point at the block's n
+// elements. Floats kept in 16 bits are widened and rounded around the call.
+// The amax of y[i], which is output i of ctx, is measured.
+template <typename T, size_t kIn, size_t kOut, typename F>
+void ForBlocks(KernelContext& ctx, const Tensor (&x)[kIn], Tensor (&y)[kOut],
+               F run) {
+  std::array<StoredIn<T>, kIn> from;
+  std::array<StoredOut<T>, kOut> to;
+  std::array<std::optional<AmaxMeter>, kOut> meters;
+  bool whole = true;  // no block has to stay in the cache
+  for (size_t i = 0; i < kIn; ++i) {
+    from[i] = StoredIn<T>(x[i]);
+    whole &= !from[i].narrow();
+  }
+  for (size_t i = 0; i < kOut; ++i) {
+    to[i] = StoredOut<T>(y[i]);
+    meters[i].emplace(ctx, i);
+    whole &= !to[i].narrow() && !meters[i]->on();
+  }
+  ParallelFor(x[0].size(), kGrain, [&](int64_t begin, int64_t end) {
+    alignas(64) T wide[kIn + kOut][kStoredBlock];
+    std::array<const T*, kIn> in;
+    std::array<T*, kOut> out;
+    std::array<std::optional<AmaxMeter::Part>, kOut> parts;
+    for (size_t i = 0; i < kOut; ++i) parts[i].emplace(*meters[i]);
+    int64_t step = whole ? end - begin : kStoredBlock;
     for (int64_t at = begin; at < end; at += step) {
-      int64_t last = std::min(at + step, end);
-      run(at, last);
-      auto result = results.begin();
-      for (AmaxMeter* meter : meters) {
-        AmaxMeter::Part(*meter).Add(*result++ + at, last - at);
+      int64_t n = std::min(step, end - at);
+      for (size_t i = 0; i < kIn; ++i) in[i] = from[i].Read(at, n, wide[i]);
+      for (size_t i = 0; i < kOut; ++i) out[i] = to[i].At(at, wide[kIn + i]);
+      run(in, out, n);
+      for (size_t i = 0; i < kOut; ++i) {
+        parts[i]->Add(out[i], n);
+        to[i].Write(at, n, out[i]);
       }
     }
   });
 }
 
-// z[i] = f(x[i], y[i]), output 0 of ctx.
+// Output 0 = f(x[i], y[i]); f is vectorized and throws nothing.
 template <typename T, typename F>
-void Map2(KernelContext& ctx, const T* x, const T* y, T* z, int64_t n, F f) {
-  AmaxMeter meter(ctx, 0);
-  ForMeasuredRanges<T>(n, {&meter}, {z}, [=](int64_t begin, int64_t end) {
+void Map2(KernelContext& ctx, const Tensor& x, const Tensor& y, Tensor& z,
+          F f) {
+  const Tensor in[] = {x, y};
+  Tensor out[] = {z};
+  ForBlocks<T>(ctx, in, out, [=](const auto& from, const auto& to, int64_t n) {
+    const T *a = from[0], *b = from[1];
+    T* c = to[0];
     OnBestIsa([=] {
-#pragma GCC ivdep  // z is x or y or does not overlap them
-      for (int64_t i = begin; i < end; ++i) z[i] = f(x[i], y[i]);
+#pragma GCC ivdep  // c is a or b or does not overlap them
+      for (int64_t i = 0; i < n; ++i) c[i] = f(a[i], b[i]);
     });
   });
 }
@@ -70,20 +100,21 @@ void MapScalar(const X* x, Y* y, int64_t n, F f) {
 template <typename F>
 void FloatMap(KernelContext& ctx, F f) {
   const Tensor& x = Operand(ctx, 0);
-  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+  DType dtype = ComputedAs(x);
+  Tensor y = StoredResult(ctx, 0, dtype, x.shape());
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     if constexpr (sizeof(T) == sizeof(float)) {
-      AmaxMeter meter(ctx, 0);
-      const T* from = x.data<T>();
-      T* to = y.data<T>();
-      ForMeasuredRanges<T>(x.size(), {&meter}, {to},
-                           [=](int64_t begin, int64_t end) {
-                             OnBestIsa([=] {
-#pragma GCC ivdep  // y is x or does not overlap it
-                               for (int64_t i = begin; i < end; ++i)
-                                 to[i] = f(from[i]);
-                             });
-                           });
+      const Tensor in[] = {x};
+      Tensor out[] = {y};
+      ForBlocks<T>(ctx, in, out,
+                   [=](const auto& from, const auto& to, int64_t n) {
+                     const T* a = from[0];
+                     T* b = to[0];
+                     OnBestIsa([=] {
+#pragma GCC ivdep  // b is a or does not overlap it
+                       for (int64_t i = 0; i < n; ++i) b[i] = f(a[i]);
+                     });
+                   });
     } else {
       MapScalar(x.data<T>(), y.data<T>(), x.size(), f);
     }

@@ -89,8 +89,8 @@ void FuzzModel(std::string_view bytes) {
   auto shapes = Shapes(*model.graph);
   source.loss.kind.clear();
   PlanAndRun(source, StepKind::kEval, shapes);
-  Fp8Spec spec = {ParseRecipe("tensorwise"), {}, {}, {}};
-  RewriteModel(options.model, ScratchFolder() + "/rewritten.onnx", spec);
+  RewriteModel(options.model, ScratchFolder() + "/rewritten.onnx",
+               {.spec = {ParseRecipe("tensorwise"), {}, {}, {}}});
   source.loss = options.loss;
   PlanAndRun(source, StepKind::kGradients, shapes);
   PlanAndRun(source, StepKind::kTrain, shapes);

@@ -13,6 +13,7 @@
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
@@ -20,7 +21,7 @@ namespace onnx_fp8 {
 void CheckQuantize(const KernelContext& ctx) {
   auto to = static_cast<DType>(ctx.Int("to", 0));
   float q_max = ctx.Float("q_max", 0.0f);
-  DType dtype = ctx.In(0).dtype();
+  DType dtype = ComputedAs(ctx.In(0));
   Check(dtype == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
         Name(dtype));
   Check(IsFloat8(to) && q_max > 0, "[", ctx.Where(),
@@ -44,21 +45,21 @@ void Quantize(KernelContext& ctx, float scale_in) {
   auto to = static_cast<DType>(ctx.Int("to", 0));
   float q_max = ctx.Float("q_max", 0.0f);
   CheckQuantize(ctx);
-  const float* from = x.data<float>();
+  StoredFloats from = {x.dtype(), x.raw(), x.size()};
   void* q = ctx.HasOut(0) ? ctx.Out(0, to, x.shape()).raw() : nullptr;
   float factor = 1.0f / scale_in;
   float scale = scale_in;
   const Amax* known = KnownAmax(ctx);
   Amax amax;
   if (scale_in != 0 && q && !known) {
-    amax = EncodeAndMeasure(to, from, factor, q, x.size());
+    amax = EncodeAndMeasure(to, from, factor, q);
   } else {
-    amax = known ? *known : AmaxOf(from, x.size());
+    amax = known ? *known : AmaxOf(from);
     if (scale_in == 0) {
       factor = QuantizingFactor(q_max, amax.finite);
       scale = 1.0f / factor;
     }
-    if (q) EncodeTo(to, from, factor, q, x.size());
+    if (q) EncodeTo(to, from, factor, q);
   }
   SetResult(ctx, 1, Tensor::Scalar(scale));
   SetResult(ctx, 2, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
@@ -140,8 +141,9 @@ void UpdateScale(KernelContext& ctx) {
 }  // namespace
 
 void RegisterQuantize(KernelRegistry& r) {
-  r.Add("QuantizeTensor", QuantizeTensor, {.uses_amax = true}, kDomain);
-  r.Add("QuantizeWith", QuantizeWith, {.uses_amax = true}, kDomain);
+  const KernelTraits traits{.uses_amax = true, .narrow_in = {0}};
+  r.Add("QuantizeTensor", QuantizeTensor, traits, kDomain);
+  r.Add("QuantizeWith", QuantizeWith, traits, kDomain);
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
 }
 

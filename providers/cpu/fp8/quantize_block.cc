@@ -17,6 +17,7 @@
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -77,7 +78,7 @@ bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
 class BlockQuantizer {
  public:
   BlockQuantizer(const BlockGrid& grid, const BlockRule& rule, DType to,
-                 const float* x, uint8_t* q)
+                 const Tensor& x, uint8_t* q)
       : g_(grid), rule_(rule), x_(x), q_(q) {
     amax_ = KernelsFor(ActiveIsa()).amax;
     encode_ = EncoderOf(to);
@@ -145,9 +146,16 @@ class BlockQuantizer {
   }
 
  private:
+  const float* Rows(int64_t first, int64_t last) const {
+    thread_local std::vector<float> wide;
+    int64_t n = (last - first) * g_.columns;
+    if (x_.narrow()) wide.resize(static_cast<size_t>(n));
+    return x_.Read(first * g_.columns, n, wide.data());
+  }
+
   // a[j] = the largest finite |x| of these rows in block column j.
   void Measure(int64_t first, int64_t last, float* a) {
-    const float* x = x_ + first * g_.columns;
+    const float* x = Rows(first, last);
     int64_t rows = last - first;
     if (g_.across == 1) {
       *a = Largest(x, rows * g_.columns);
@@ -190,35 +198,36 @@ class BlockQuantizer {
   void Encode(int64_t block_row, int64_t first, int64_t last) {
     if (!q_ || g_.across == 0) return;
     const float* factors = factors_.data() + block_row * g_.across;
+    const float* x = Rows(first, last);
+    uint8_t* q = q_ + first * g_.columns;
     if (g_.across == 1) {
-      int64_t at = first * g_.columns;
-      return encode_(x_ + at, *factors, q_ + at, (last - first) * g_.columns);
+      return encode_(x, *factors, q, (last - first) * g_.columns);
     }
     // Spreading the factors of one row costs more than many short loops.
     if (last - first == 1 && g_.block_columns >= kLongBlock) {
       for (int64_t j = 0; j < g_.across; ++j) {
-        int64_t from = j * g_.block_columns, at = first * g_.columns + from;
-        encode_(x_ + at, factors[j], q_ + at,
-                std::min(g_.block_columns, g_.columns - from));
+        int64_t at = j * g_.block_columns;
+        encode_(x + at, factors[j], q + at,
+                std::min(g_.block_columns, g_.columns - at));
       }
       return;
     }
     std::vector<float> spread(static_cast<size_t>(g_.columns));
     SpreadAcross(g_, factors, spread.data());
     float scaled[kStrip];
-    for (int64_t i = first; i < last; ++i) {
+    for (int64_t i = 0; i < last - first; ++i) {
       for (int64_t j = 0; j < g_.columns; j += kStrip) {
         int64_t n = std::min(kStrip, g_.columns - j);
         int64_t at = i * g_.columns + j;
-        VectorMultiply(x_ + at, spread.data() + j, scaled, n);
-        encode_(scaled, 1.0f, q_ + at, n);
+        VectorMultiply(x + at, spread.data() + j, scaled, n);
+        encode_(scaled, 1.0f, q + at, n);
       }
     }
   }
 
   const BlockGrid& g_;
   const BlockRule& rule_;
-  const float* x_;
+  StoredIn<float> x_;
   uint8_t* q_;
   int64_t band_rows_ = kBandRows;
   decltype(Float8Kernels::amax) amax_;
@@ -255,7 +264,7 @@ void QuantizeBlock(KernelContext& ctx) {
       ctx.Int("scale_to", 0));
   BlockGrid grid = GridOf(ctx, x, "block_rows", "block_columns");
   void* q = ctx.HasOut(0) ? ctx.Out(0, to, x.shape()).raw() : nullptr;
-  BlockQuantizer quantizer(grid, rule, to, x.data<float>(),
+  BlockQuantizer quantizer(grid, rule, to, x,
                            static_cast<uint8_t*>(q));
   quantizer.Run();
   if (ctx.HasOut(1)) SetScales(ctx, grid, scale_to, quantizer.factors());
@@ -266,7 +275,7 @@ void QuantizeBlock(KernelContext& ctx) {
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
   // No uses_amax: the maxima of the blocks give it at no cost.
-  r.Add("QuantizeBlock", QuantizeBlock, {}, kDomain);
+  r.Add("QuantizeBlock", QuantizeBlock, {.narrow_in = {0}}, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -51,8 +51,8 @@ void ScaledMatMulBias(KernelContext& ctx) { MultiplyScaled(ctx, &ctx.In(4)); }
 }  // namespace
 
 void RegisterScaledMatMul(KernelRegistry& r) {
-  r.Add("ScaledMatMul", ScaledMatMul, {}, kDomain);
-  r.Add("ScaledMatMulBias", ScaledMatMulBias, {}, kDomain);
+  r.Add("ScaledMatMul", ScaledMatMul, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMulBias", ScaledMatMulBias, {.narrow_out = {0}}, kDomain);
 }
 
 }  // namespace onnx_fp8

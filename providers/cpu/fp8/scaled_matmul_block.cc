@@ -167,8 +167,9 @@ void ScaledMatMulBlockBias(KernelContext& ctx) {
 }  // namespace
 
 void RegisterScaledMatMulBlock(KernelRegistry& r) {
-  r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {}, kDomain);
-  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias, {}, kDomain);
+  r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias, {.narrow_out = {0}},
+        kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -2,6 +2,7 @@
 #include "providers/cpu/fp8/scaled_product.h"
 
 #include "base/check.h"
+#include "providers/cpu/stored.h"
 
 namespace onnx_fp8 {
 
@@ -24,7 +25,9 @@ void SetProduct(KernelContext& ctx, const Tensor* bias, int64_t b_k,
     y_shape = a.shape();
     y_shape.back() = p->n;
   }
-  p->c = ctx.Out(0, DType::kFloat, y_shape).raw();
+  Tensor y = StoredResult(ctx, 0, DType::kFloat, y_shape);
+  p->c = y.raw();
+  p->c_dtype = y.dtype();
   p->fast_accum = ctx.Int("fast_accum", 0) != 0;
 }
 

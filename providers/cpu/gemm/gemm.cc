@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cassert>
 #include <limits>
+#include <vector>
 
 #include "base/check.h"
 #include "base/parallel.h"
@@ -12,12 +13,20 @@
 #include "providers/cpu/gemm/hopper.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/gemm/scratch.h"
+#include "providers/cpu/gemm/write_result.h"
 #include "providers/cpu/math/divide_up.h"
+#include "providers/cpu/math/narrow_floats.h"
 
 namespace onnx_fp8 {
 namespace {
 
-thread_local Scratch scratch_shared, scratch_own;
+thread_local Scratch scratch_shared, scratch_own, scratch_c;
+
+// Bytes of an element of c.
+int64_t ResultBytes(const GemmProblem& p) {
+  DType dtype = p.a.dtype == DType::kDouble ? DType::kDouble : p.c_dtype;
+  return static_cast<int64_t>(ByteSize(dtype));
+}
 
 // The block of op(a) or op(b) that begins at element (w, k), where w counts
 // rows of op(a) or columns of op(b). `across`: k runs across rows of memory.
@@ -57,7 +66,8 @@ class PackedProduct {
     // The third-level cache has room for it.
     constexpr int64_t kSlabBytes = int64_t{16} << 20;
     constexpr int64_t kSlabDepth = 8192, kSlabSize = 4096;
-    int64_t depth = std::min(p_.k, kSlabDepth);
+    // A sum must be finished before it is rounded.
+    int64_t depth = IsHalf(p_.c_dtype) ? p_.k : std::min(p_.k, kSlabDepth);
     int64_t size =
         std::clamp(kSlabBytes / (depth * element_), shared_.width, kSlabSize);
     size = size / shared_.width * shared_.width;
@@ -145,6 +155,11 @@ class PackedProduct {
       int64_t end = (block + 1) * own / blocks * own_.width;
       int64_t panel = part * shared / parts;
       int64_t panel_end = (part + 1) * shared / parts;
+      if (IsHalf(p_.c_dtype)) {
+        MultiplyNarrow(s, begin, std::min(end, own_.size) - begin, panel,
+                       panel_end);
+        return;
+      }
       for (int64_t k = 0; k < s.depth; k += layer_) {
         MultiplyBlock(s, k, begin, std::min(end, own_.size) - begin, panel,
                       std::min(panel_end * shared_.width, s.size) -
@@ -164,19 +179,63 @@ class PackedProduct {
                From(own_.operand, own_.across, begin, s.k + k), size, depth,
                packed);
     int64_t at = s.begin + panel * shared_.width;
+    auto* c = static_cast<float*>(p_.c);
     if (!shares_a_) {
-      Multiply(s, k, begin, size, packed, at, n, PanelAt(s, k, panel));
+      Multiply(s, k, begin, size, packed, at, n, PanelAt(s, k, panel),
+               c + begin * p_.ldc + at, p_.ldc);
       return;
     }
     for (int64_t i = 0; i < n; i += kernels_.max_m) {
       Multiply(s, k, at + i, std::min(kernels_.max_m, n - i),
-               PanelAt(s, k, panel + i / kernels_.rows), begin, size, packed);
+               PanelAt(s, k, panel + i / kernels_.rows), begin, size, packed,
+               c + (at + i) * p_.ldc + begin, p_.ldc);
+    }
+  }
+
+  // The same for the whole depth, with panels `panel` … `panel_end` of the
+  // slab. Blocks of c are finished as floats in a buffer that stays in the
+  // cache, and then rounded.
+  void MultiplyNarrow(const Slab& s, int64_t begin, int64_t size, int64_t panel,
+                      int64_t panel_end) {
+    int64_t row = own_.Panels(size) * own_.width * element_;  // of a unit of k
+    char* packed = scratch_own.Get(
+        static_cast<size_t>(RoundUp(s.depth, unit_) * row) +
+        PanelBytes(own_.layout, own_.width, size, std::min(layer_, s.depth)));
+    for (int64_t k = 0; k < s.depth; k += layer_) {
+      PackPanels(own_.layout, own_.width,
+                 From(own_.operand, own_.across, begin, s.k + k), size,
+                 LayerDepth(s, k), packed + k * row);
+    }
+    constexpr int64_t kBlock = 65536;  // elements
+    int64_t step = std::max<int64_t>(1, kBlock / (size * shared_.width));
+    for (; panel < panel_end; panel += step) {
+      int64_t at = s.begin + panel * shared_.width;
+      int64_t count =
+          std::min((std::min(panel + step, panel_end) - panel) * shared_.width,
+                   s.begin + s.size - at);
+      int64_t i = shares_a_ ? at : begin, m = shares_a_ ? count : size;
+      int64_t j = shares_a_ ? begin : at, n = shares_a_ ? size : count;
+      // One cache line more than a power of two, as in attention.cc.
+      int64_t ldc = RoundUp(n, 16) + 16;
+      auto* c = reinterpret_cast<float*>(
+          scratch_c.Get(static_cast<size_t>(m * ldc) * sizeof(float)));
+      for (int64_t k = 0; k < s.depth; k += layer_) {
+        const char *own = packed + k * row, *shared = PanelAt(s, k, panel);
+        Multiply(s, k, i, m, shares_a_ ? shared : own, j, n,
+                 shares_a_ ? own : shared, c, ldc);
+      }
+      for (int64_t r = 0; r < m; ++r) {
+        NarrowFloats(
+            p_.c_dtype, c + r * ldc,
+            static_cast<uint16_t*>(p_.c) + (i + r) * p_.ldc + j, n);
+      }
     }
   }
 
   // Rows i … i + m by columns j … j + n in the layer at the slab's row k.
   void Multiply(const Slab& s, int64_t k, int64_t i, int64_t m, const char* a,
-                int64_t j, int64_t n, const char* b) const {
+                int64_t j, int64_t n, const char* b, float* c,
+                int64_t ldc) const {
     int64_t depth = LayerDepth(s, k);
     auto bias = static_cast<const float*>(p_.bias);
     int64_t group = p_.scale_depth > 0 ? (s.k + k) / p_.scale_depth : 0;
@@ -187,8 +246,8 @@ class PackedProduct {
          .a = a,
          .b = b,
          .b_panel = PanelBytesOf(kernels_.columns, depth),
-         .c = static_cast<float*>(p_.c) + i * p_.ldc + j,
-         .ldc = p_.ldc,
+         .c = c,
+         .ldc = ldc,
          .add = s.k + k > 0 || p_.accumulate,
          .last = s.k + k + depth == p_.k,
          .scale = p_.scale,
@@ -211,10 +270,10 @@ class PackedProduct {
 
 void EmptySum(const GemmProblem& p) {
   if (p.accumulate) return;
-  auto bias = static_cast<const float*>(p.bias);
+  std::vector<float> row(static_cast<size_t>(p.n));
+  if (p.bias) std::copy_n(static_cast<const float*>(p.bias), p.n, row.data());
   for (int64_t i = 0; i < p.m; ++i) {
-    float* c = static_cast<float*>(p.c) + i * p.ldc;
-    for (int64_t j = 0; j < p.n; ++j) c[j] = bias ? bias[j] : 0.0f;
+    WriteResult(p, i, 0, row.data(), p.n);
   }
 }
 
@@ -241,6 +300,10 @@ GemmProblem Prepared(const GemmProblem& problem) {
         Name(p.a.dtype), " and ", Name(p.b.dtype));
   Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
         "[matrix product] expected no scale and bias beside accumulate");
+  Check(p.c_dtype == DType::kFloat ||
+            (IsHalf(p.c_dtype) && !p.accumulate &&
+             p.a.dtype != DType::kDouble),
+        "[matrix product] expected a float result, got ", Name(p.c_dtype));
   return p;
 }
 
@@ -261,7 +324,7 @@ void RunOne(GemmProblem p, const GemmOffsets& at) {
   bool is_double = p.a.dtype == DType::kDouble;
   p.a = Moved(p.a, at.a);
   p.b = Moved(p.b, at.b);
-  p.c = static_cast<char*>(p.c) + at.c * (is_double ? 8 : 4);
+  p.c = static_cast<char*>(p.c) + at.c * ResultBytes(p);
   if (is_double) {
     DoubleGemm(p);
   } else if (p.k == 0) {

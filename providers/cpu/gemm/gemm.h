@@ -37,8 +37,9 @@ struct GemmOperand {
 // M and N such scales for every scale_depth of K, g = 0, 1, …: then c is the
 // sum over g, in order, of round(sum of g · s(g,m,n)), and bias is added last.
 //
-// `c` and `bias` are double if the operands are, else float. K = 0 is an empty
-// sum. The bits of a result depend only on its row of a, its column of b and
+// `c` and `bias` are double if the operands are, else float. With c_dtype
+// kBFloat16 or kFloat16 the finished floats are rounded to c; then there is no
+// `accumulate`. K = 0 is an empty sum. The bits of a result depend only on its row of a, its column of b and
 // the kernel: not on the number of threads, M or N. With the kernels for floats
 // (FloatKernels), small formats give the same bits as their decoded values;
 // "avx512bf16" gives the bits of values that are swapped in pairs along K.
@@ -58,7 +59,8 @@ struct GemmProblem {
   // With Accumulation::kHopper only: sums are never promoted.
   bool fast_accum = false;
   void* c = nullptr;
-  int64_t ldc = 0;  // 0: n
+  DType c_dtype = DType::kFloat;  // ignored if the operands are double
+  int64_t ldc = 0;                // 0: n
 };
 
 void Gemm(const GemmProblem& problem);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "providers/cpu/gemm/write_result.h"
 #include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
@@ -102,7 +103,7 @@ void HopperGemm(const GemmProblem& p) {
   std::vector<float> a = Decoded(p.a, p.m, p.k);
   std::vector<float> b = Decoded(p.b, p.k, p.n);
   auto bias = static_cast<const float*>(p.bias);
-  auto c = static_cast<float*>(p.c);
+  auto c = static_cast<const float*>(p.c);
   // Rows and columns have one scale each, or one for every `group` of k.
   bool grouped = p.scale_depth > 0;
   int64_t group = grouped ? p.scale_depth : p.k;
@@ -128,14 +129,15 @@ void HopperGemm(const GemmProblem& p) {
       OnBestIsa([=, depth = p.k, fast = p.fast_accum] {
         Row(row, columns, depth, fast, by, group, to);
       });
-      float* out = c + i * p.ldc + j;
+      const float* sum = c + i * p.ldc + j;
       for (int64_t l = 0; l < n; ++l) {
         float scale = grouped       ? 1.0f
                       : p.row_scale ? factors[static_cast<size_t>(l)]
                                     : p.scale;
-        out[l] = p.accumulate ? out[l] + result[l]
-                              : result[l] * scale + (bias ? bias[j + l] : 0);
+        result[l] = p.accumulate ? sum[l] + result[l]
+                                 : result[l] * scale + (bias ? bias[j + l] : 0);
       }
+      WriteResult(p, i, j, result, n);
     }
   });
 }

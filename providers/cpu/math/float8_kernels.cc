@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "providers/cpu/math/float8_kernels.inc"
+#include "providers/cpu/math/narrow_floats.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -54,45 +55,63 @@ void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {
   });
 }
 
-void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n) {
-  auto encode = EncoderOf(dtype);
-  auto bytes = static_cast<uint8_t*>(q);
-  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
-    encode(x + begin, factor, bytes + begin, end - begin);
-  });
-}
+namespace {
 
-Amax AmaxOf(const float* x, int64_t n) {
-  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+// Calls fn(block, at, count, part) for blocks of x that stay in a first-level
+// cache. Returns all parts together.
+template <typename Fn>
+Amax OverBlocks(const StoredFloats& x, Fn fn) {
+  constexpr int64_t kCached = 4096;
+  bool widens = x.dtype != DType::kFloat;
   Amax all;
   std::mutex mutex;  // a maximum has no order
-  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
-    Amax part = kernels.amax(x + begin, end - begin);
-    std::lock_guard<std::mutex> lock(mutex);
-    all.Add(part);
-  });
-  return all;
-}
-
-Amax EncodeAndMeasure(DType dtype, const float* x, float factor, void* q,
-                      int64_t n) {
-  auto encode = EncoderOf(dtype);
-  auto amax_of = KernelsFor(ActiveIsa()).amax;
-  auto bytes = static_cast<uint8_t*>(q);
-  constexpr int64_t kCached = 4096;  // floats that stay in a first-level cache
-  Amax all;
-  std::mutex mutex;
-  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(x.n, kGrain, [&](int64_t begin, int64_t end) {
     Amax part;
+    float wide[kCached];
     for (int64_t at = begin; at < end; at += kCached) {
       int64_t count = std::min(kCached, end - at);
-      part.Add(amax_of(x + at, count));
-      encode(x + at, factor, bytes + at, count);
+      const float* block = wide;
+      if (widens) {
+        WidenFloats(x.dtype, static_cast<const uint16_t*>(x.data) + at, wide,
+                    count);
+      } else {
+        block = static_cast<const float*>(x.data) + at;
+      }
+      fn(block, at, count, part);
     }
     std::lock_guard<std::mutex> lock(mutex);
     all.Add(part);
   });
   return all;
+}
+
+}  // namespace
+
+void EncodeTo(DType dtype, const StoredFloats& x, float factor, void* q) {
+  auto encode = EncoderOf(dtype);
+  auto bytes = static_cast<uint8_t*>(q);
+  OverBlocks(x, [&](const float* block, int64_t at, int64_t n, Amax&) {
+    encode(block, factor, bytes + at, n);
+  });
+}
+
+Amax AmaxOf(const StoredFloats& x) {
+  auto amax_of = KernelsFor(ActiveIsa()).amax;
+  return OverBlocks(x, [&](const float* block, int64_t, int64_t n, Amax& part) {
+    part.Add(amax_of(block, n));
+  });
+}
+
+Amax EncodeAndMeasure(DType dtype, const StoredFloats& x, float factor,
+                      void* q) {
+  auto encode = EncoderOf(dtype);
+  auto amax_of = KernelsFor(ActiveIsa()).amax;
+  auto bytes = static_cast<uint8_t*>(q);
+  return OverBlocks(
+      x, [&](const float* block, int64_t at, int64_t n, Amax& part) {
+        part.Add(amax_of(block, n));
+        encode(block, factor, bytes + at, n);
+      });
 }
 
 }  // namespace onnx_fp8

@@ -35,13 +35,20 @@ extern const Float8Kernels kFloat8Portable;  // float8_kernels.cc
 extern const Float8Kernels kFloat8Avx2;      // float8_kernels_avx2.cc
 extern const Float8Kernels kFloat8Avx512;    // float8_kernels_avx512.cc
 
+// n floats in memory: kFloat, or kept as kBFloat16 or kFloat16.
+struct StoredFloats {
+  DType dtype;
+  const void* data;
+  int64_t n;
+};
+
 // On all threads, with the active instruction set; inside of ParallelFor on one
 // thread. dtype: kE4M3, kE5M2; DecodeTo also kBFloat16.
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n);
-void EncodeTo(DType dtype, const float* x, float factor, void* q, int64_t n);
-Amax AmaxOf(const float* x, int64_t n);
+void EncodeTo(DType dtype, const StoredFloats& x, float factor, void* q);
+Amax AmaxOf(const StoredFloats& x);
 // Both, in one pass over x.
-Amax EncodeAndMeasure(DType dtype, const float* x, float factor, void* q,
-                      int64_t n);
+Amax EncodeAndMeasure(DType dtype, const StoredFloats& x, float factor,
+                      void* q);
 
 }  // namespace onnx_fp8

@@ -28,10 +28,11 @@ using math::Wide;
 // Selections are written so that NaN falls through to x.
 void Relu(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
+  auto relu = [](auto v) { return v < 0 ? decltype(v){0} : v; };
+  if (IsFloat(x.dtype())) return FloatMap(ctx, relu);
   Tensor y = Result(ctx, 0, x.dtype(), x.shape());
   DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Map(x.data<T>(), y.data<T>(), x.size(),
-        [](T v) { return v < T{0} ? T{0} : v; });
+    Map(x.data<T>(), y.data<T>(), x.size(), relu);
   });
 }
 
@@ -223,51 +224,63 @@ template <typename F>
 void GradientMap(KernelContext& ctx, F f) {
   const Tensor& dy = Operand(ctx, 0);
   const Tensor& x = Operand(ctx, 1);
-  CheckOperand(ctx, 0, x.dtype(), x.shape());
-  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Map2(ctx, dy.data<T>(), x.data<T>(), dx.data<T>(), x.size(),
-         [=](T g, T v) { return static_cast<T>(g * f(v)); });
+  DType dtype = ComputedAs(x);
+  CheckOperand(ctx, 0, dtype, x.shape());
+  Tensor dx = StoredResult(ctx, 0, dtype, x.shape());
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    Map2<T>(ctx, dy, x, dx,
+            [=](T g, T v) { return static_cast<T>(g * f(v)); });
   });
 }
 
 // dx = dy f(x), and dbias, the sum of dx over all but the last axis, in double.
+// The sum is that of the numbers before dx is rounded to 16 bits.
 template <typename F>
 void BiasGradientMap(KernelContext& ctx, F f) {
   constexpr int64_t kBlock = kRowsPerSum;
   const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
-  CheckOperand(ctx, 0, x.dtype(), x.shape());
+  DType dtype = ComputedAs(x);
+  CheckOperand(ctx, 0, dtype, x.shape());
   Check(x.rank() > 0, "[", ctx.Where(), "] expected rows, got a scalar");
   int64_t n = x.dim(-1), rows = n > 0 ? x.size() / n : 0;
   int64_t blocks = DivideUp(rows, kBlock);
-  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
-  Tensor dbias = Result(ctx, 1, x.dtype(), {n});
+  Tensor dx = StoredResult(ctx, 0, dtype, x.shape());
+  Tensor dbias = Result(ctx, 1, dtype, {n});
   std::vector<double> partial(static_cast<size_t>(blocks * n));
   double* sums = partial.data();
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    const T *from_dy = dy.data<T>(), *from_x = x.data<T>();
-    T *to = dx.data<T>(), *to_bias = dbias.data<T>();
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    StoredIn<T> from_dy(dy), from_x(x);
+    StoredOut<T> to(dx);
     AmaxMeter meter(ctx, 0);
+    auto run = [&](int64_t row, int64_t at, int64_t count, T* wide,
+                   AmaxMeter::Part& part) {
+      const T* g = from_dy.Read(row * n + at, count, wide);
+      const T* v = from_x.Read(row * n + at, count, wide + kStoredBlock);
+      T* out = to.At(row * n + at, wide + 2 * kStoredBlock);
+      double* sum = sums + row / kBlock * n + at;
+      OnBestIsa([=] {
+#pragma GCC ivdep  // dx is an operand or overlaps none
+        for (int64_t i = 0; i < count; ++i) {
+          T d = static_cast<T>(g[i] * f(v[i]));
+          out[i] = d;
+          sum[i] += static_cast<double>(d);
+        }
+      });
+      part.Add(out, count);
+      to.Write(row * n + at, count, out);
+    };
     ParallelFor(blocks, RowsPerTask(kBlock * n),
                 [&](int64_t first, int64_t last) {
                   AmaxMeter::Part part(meter);
-                  for (int64_t row = first * kBlock;
-                       row < std::min(last * kBlock, rows); ++row) {
-                    const T *g = from_dy + row * n, *v = from_x + row * n;
-                    T* out = to + row * n;
-                    double* sum = sums + row / kBlock * n;
-                    OnBestIsa([=] {
-#pragma GCC ivdep  // dx is an operand or overlaps none
-                      for (int64_t i = 0; i < n; ++i) {
-                        T d = static_cast<T>(g[i] * f(v[i]));
-                        out[i] = d;
-                        sum[i] += static_cast<double>(d);
-                      }
-                    });
-                    part.Add(out, n);
+                  alignas(64) T wide[3 * kStoredBlock];
+                  int64_t end = std::min(last * kBlock, rows);
+                  for (int64_t row = first * kBlock; row < end; ++row) {
+                    for (int64_t at = 0; at < n; at += kStoredBlock) {
+                      run(row, at, std::min(kStoredBlock, n - at), wide, part);
+                    }
                   }
                 });
-    AddUpRowSums(sums, blocks, n, to_bias);
+    AddUpRowSums(sums, blocks, n, dbias.data<T>());
   });
 }
 
@@ -313,10 +326,11 @@ void BiasGradient(KernelContext& ctx) {
 // y = x sigmoid(x) · gate
 void SwiGLU(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &gate = Operand(ctx, 1);
-  CheckOperand(ctx, 1, x.dtype(), x.shape());
-  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    Map2(ctx, x.data<T>(), gate.data<T>(), y.data<T>(), x.size(), [](T v, T g) {
+  DType dtype = ComputedAs(x);
+  CheckOperand(ctx, 1, dtype, x.shape());
+  Tensor y = StoredResult(ctx, 0, dtype, x.shape());
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    Map2<T>(ctx, x, gate, y, [](T v, T g) {
       return static_cast<T>(v / (1 + math::QuickExp(-v)) * g);
     });
   });
@@ -326,19 +340,19 @@ void SwiGLU(KernelContext& ctx) {
 void SwiGLUGrad(KernelContext& ctx) {
   const Tensor &dy = Operand(ctx, 0), &x = Operand(ctx, 1);
   const Tensor& gate = Operand(ctx, 2);
-  CheckOperand(ctx, 0, x.dtype(), x.shape());
-  CheckOperand(ctx, 2, x.dtype(), x.shape());
-  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
-  Tensor dgate = Result(ctx, 1, x.dtype(), x.shape());
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    const T *from_dy = dy.data<T>(), *from_x = x.data<T>();
-    const T* from_gate = gate.data<T>();
-    T *to_x = dx.data<T>(), *to_gate = dgate.data<T>();
-    AmaxMeter of_x(ctx, 0), of_gate(ctx, 1);
-    auto run = [=](int64_t begin, int64_t end) {
+  DType dtype = ComputedAs(x);
+  CheckOperand(ctx, 0, dtype, x.shape());
+  CheckOperand(ctx, 2, dtype, x.shape());
+  const Tensor in[] = {dy, x, gate};
+  Tensor out[] = {StoredResult(ctx, 0, dtype, x.shape()),
+                  StoredResult(ctx, 1, dtype, x.shape())};
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    ForBlocks<T>(ctx, in, out, [](const auto& from, const auto& to, int64_t n) {
+      const T *from_dy = from[0], *from_x = from[1], *from_gate = from[2];
+      T *to_x = to[0], *to_gate = to[1];
       OnBestIsa([=] {
 #pragma GCC ivdep  // a result is an operand or overlaps none
-        for (int64_t i = begin; i < end; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
           T g = from_dy[i], v = from_x[i], w = from_gate[i];
           T e = math::QuickExp(v < -69 ? T{69} : -v);  // finite
           T s = 1 / (1 + e);
@@ -346,8 +360,7 @@ void SwiGLUGrad(KernelContext& ctx) {
           to_gate[i] = g * (v * s);
         }
       });
-    };
-    ForMeasuredRanges<T>(x.size(), {&of_x, &of_gate}, {to_x, to_gate}, run);
+    });
   });
 }
 
@@ -385,24 +398,31 @@ void Dropout(KernelContext& ctx) {
 
 void RegisterActivation(KernelRegistry& r) {
   const KernelTraits in_place{.in_place = {{0, 0}}};
-  const KernelTraits measured{.in_place = {{0, 0}}, .measures = {0}};
-  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}, .measures = {0}};
-  r.Add("Relu", Widened<Relu>, in_place);
-  r.Add("LeakyRelu", Widened<LeakyRelu>, in_place);
-  r.Add("ThresholdedRelu", Widened<ThresholdedRelu>, in_place);
-  r.Add("HardSigmoid", Widened<HardSigmoid>, in_place);
-  r.Add("HardSwish", Widened<HardSwish>, in_place);
+  const KernelTraits measured{.in_place = {{0, 0}},
+                              .measures = {0},
+                              .narrow_in = {0},
+                              .narrow_out = {0}};
+  const KernelTraits either{.in_place = {{0, 0}, {1, 0}},
+                            .measures = {0},
+                            .narrow_in = {0, 1},
+                            .narrow_out = {0}};
+  r.Add("Relu", Widened<Relu>,
+        {.in_place = {{0, 0}}, .measures = {0}, .moves = true});
+  r.Add("LeakyRelu", Widened<LeakyRelu>, measured);
+  r.Add("ThresholdedRelu", Widened<ThresholdedRelu>, measured);
+  r.Add("HardSigmoid", Widened<HardSigmoid>, measured);
+  r.Add("HardSwish", Widened<HardSwish>, measured);
   r.Add("Shrink", Widened<Shrink>, in_place);
   r.Add("Clip", Widened<Clip>, in_place);
-  r.Add("Elu", Widened<Elu>, in_place);
-  r.Add("Selu", Widened<Selu>, in_place);
-  r.Add("Celu", Widened<Celu>, in_place);
-  r.Add("Sigmoid", Widened<Sigmoid>, in_place);
-  r.Add("Tanh", Widened<Tanh>, in_place);
-  r.Add("Swish", Widened<Swish>, in_place);
-  r.Add("Softplus", Widened<Softplus>, in_place);
-  r.Add("Softsign", Widened<Softsign>, in_place);
-  r.Add("Mish", Widened<Mish>, in_place);
+  r.Add("Elu", Widened<Elu>, measured);
+  r.Add("Selu", Widened<Selu>, measured);
+  r.Add("Celu", Widened<Celu>, measured);
+  r.Add("Sigmoid", Widened<Sigmoid>, measured);
+  r.Add("Tanh", Widened<Tanh>, measured);
+  r.Add("Swish", Widened<Swish>, measured);
+  r.Add("Softplus", Widened<Softplus>, measured);
+  r.Add("Softsign", Widened<Softsign>, measured);
+  r.Add("Mish", Widened<Mish>, measured);
   r.Add("Gelu", Widened<Gelu>, measured);
   r.Add("GeluGrad", Widened<Gradient<GeluSlope>>, either, kDomain);
   r.Add("GeluTanhGrad", Widened<Gradient<GeluTanhSlope>>, either, kDomain);
@@ -415,7 +435,9 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("SwiGLU", Widened<SwiGLU>, either, kDomain);
   r.Add("SwiGLUGrad", Widened<SwiGLUGrad>,
         {.in_place = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}},
-         .measures = {0, 1}},
+         .measures = {0, 1},
+         .narrow_in = {0, 1, 2},
+         .narrow_out = {0, 1}},
         kDomain);
   r.Add("Dropout", Widened<Dropout>, in_place);
 }

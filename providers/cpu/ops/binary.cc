@@ -56,28 +56,53 @@ void LoopOf(const void* a, int64_t a_stride, const void* b, int64_t b_stride,
 
 const char* Bytes(const Tensor& t) { return static_cast<const char*>(t.raw()); }
 
-// y = loop(a, b) with broadcasting; y has its shape already. If `meter` is on,
-// it sees y, which is then float, a piece at a time.
-void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop,
-               AmaxMeter* meter = nullptr) {
+// y = loop(a, b) with broadcasting; y has its shape already.
+void Broadcast(const Tensor& a, const Tensor& b, Tensor& y, Loop loop) {
   BroadcastPlan plan = PlanBroadcast({a.shape(), b.shape()}, y.shape());
   const auto& strides = plan.strides.back();
   auto a_size = static_cast<int64_t>(ByteSize(a.dtype()));
   auto b_size = static_cast<int64_t>(ByteSize(b.dtype()));
   auto y_size = static_cast<int64_t>(ByteSize(y.dtype()));
-  auto run = [&](int64_t begin, int64_t end) {
+  ParallelFor(plan.n, kGrain, [&](int64_t begin, int64_t end) {
     ForRuns(plan, begin, end,
             [&](const int64_t* offsets, int64_t at, int64_t count) {
               loop(Bytes(a) + offsets[0] * a_size, strides[0],
                    Bytes(b) + offsets[1] * b_size, strides[1],
                    static_cast<char*>(y.raw()) + at * y_size, count);
             });
-  };
-  if (meter && meter->on()) {
-    ForMeasuredRanges<float>(plan.n, {meter}, {y.data<float>()}, run);
-  } else {
-    ParallelFor(plan.n, kGrain, run);
-  }
+  });
+}
+
+// The same for floats, of which some may be kept in 16 bits, a block at a time.
+// `meter` sees y.
+void BroadcastBlocks(const Tensor& a, const Tensor& b, Tensor& y, Loop loop,
+                     AmaxMeter& meter) {
+  BroadcastPlan plan = PlanBroadcast({a.shape(), b.shape()}, y.shape());
+  const auto& strides = plan.strides.back();
+  StoredIn<float> from_a(a), from_b(b);
+  StoredOut<float> to(y);
+  ParallelFor(plan.n, kGrain, [&](int64_t begin, int64_t end) {
+    alignas(64) float wide[3][kStoredBlock];
+    AmaxMeter::Part part(meter);
+    auto block = [&](const int64_t* offsets, int64_t done, int64_t at,
+                     int64_t n) {
+      auto read = [&](const StoredIn<float>& from, size_t i) {
+        bool one = strides[i] == 0;
+        return from.Read(offsets[i] + (one ? 0 : done), one ? 1 : n, wide[i]);
+      };
+      const float *pa = read(from_a, 0), *pb = read(from_b, 1);
+      float* py = to.At(at, wide[2]);
+      loop(pa, strides[0], pb, strides[1], py, n);
+      part.Add(py, n);
+      to.Write(at, n, py);
+    };
+    ForRuns(plan, begin, end,
+            [&](const int64_t* offsets, int64_t at, int64_t count) {
+              for (int64_t i = 0; i < count; i += kStoredBlock) {
+                block(offsets, i, at + i, std::min(kStoredBlock, count - i));
+              }
+            });
+  });
 }
 
 // Both operands (of one dtype), and the result with dtype `out` (kUndefined:
@@ -182,9 +207,21 @@ Loop NumericLoop(const KernelContext& ctx, DType dtype) {
 
 template <typename Op>
 void Arithmetic(KernelContext& ctx) {
-  Operands o(ctx);
+  const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
+  DType dtype = ComputedAs(a);
+  Check(dtype == ComputedAs(b), "[", ctx.Where(),
+        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
+        Name(b.dtype()));
+  Tensor y = StoredResult(ctx, 0, dtype,
+                          BroadcastShapes(a.shape(), b.shape(), ctx.Where()));
+  Loop loop = NumericLoop<Op>(ctx, dtype);
   AmaxMeter meter(ctx, 0);
-  Broadcast(o.a, o.b, o.y, NumericLoop<Op>(ctx, o.a.dtype()), &meter);
+  bool narrow = IsHalf(a.dtype()) || IsHalf(b.dtype()) || IsHalf(y.dtype());
+  if (narrow || meter.on()) {
+    BroadcastBlocks(a, b, y, loop, meter);
+  } else {
+    Broadcast(a, b, y, loop);
+  }
 }
 
 void CheckDivisor(const KernelContext& ctx, const Operands& o) {
@@ -454,10 +491,13 @@ void Where(KernelContext& ctx) {
 void RegisterBinary(KernelRegistry& r) {
   const KernelTraits either{.in_place = {{0, 0}, {1, 0}}};
   const KernelTraits first{.in_place = {{0, 0}}};
-  r.Add("Add", Widened<Arithmetic<AddOp>>,
-        {.in_place = either.in_place, .measures = {0}});
-  r.Add("Sub", Widened<Arithmetic<SubOp>>, either);
-  r.Add("Mul", Widened<Arithmetic<MulOp>>, either);
+  const KernelTraits narrow{.in_place = either.in_place,
+                            .measures = {0},
+                            .narrow_in = {0, 1},
+                            .narrow_out = {0}};
+  r.Add("Add", Widened<Arithmetic<AddOp>>, narrow);
+  r.Add("Sub", Widened<Arithmetic<SubOp>>, narrow);
+  r.Add("Mul", Widened<Arithmetic<MulOp>>, narrow);
   r.Add("Div", Widened<Div>, either);
   r.Add("Mod", Widened<Mod>, either);
   r.Add("Pow", Widened<Pow>, first);

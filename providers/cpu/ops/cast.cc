@@ -13,7 +13,9 @@
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
+#include "providers/cpu/math/narrow_floats.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
@@ -39,9 +41,8 @@ void DecodeBlock(DType dtype, const void* from, float* to, int64_t n) {
   auto* bytes = static_cast<const uint8_t*>(from);
   switch (dtype) {
     case DType::kFloat16:
-      return DecodeLoop<Float16>(from, to, n);
     case DType::kBFloat16:
-      return kernels.decode_bf16(static_cast<const uint16_t*>(from), to, n);
+      return WidenFloats(dtype, from, to, n);
     case DType::kE4M3:
       return kernels.decode_e4m3(bytes, to, n);
     case DType::kE5M2:
@@ -72,29 +73,14 @@ void EncodeLoop(const float* from, void* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = kEncode(from[i]);
 }
 
-// EncodeBFloat16, vectorized, because mixed precision casts often.
-void EncodeBFloat16Loop(const float* x, void* to, int64_t n) {
-  auto* y = static_cast<uint16_t*>(to);
-  OnBestIsa([=] {
-    for (int64_t i = 0; i < n; ++i) {
-      uint32_t bits = std::bit_cast<uint32_t>(x[i]);
-      uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-      uint32_t nan = (bits >> 16) | 0x0040;
-      y[i] = static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? nan
-                                                                    : rounded);
-    }
-  });
-}
-
 void EncodeBlock(DType dtype, bool saturate, const float* x, void* y,
                  int64_t n) {
   const Float8Kernels& kernels = KernelsFor(ActiveIsa());
   auto* bytes = static_cast<uint8_t*>(y);
   switch (dtype) {
     case DType::kFloat16:
-      return EncodeLoop<Float16, EncodeFloat16>(x, y, n);
     case DType::kBFloat16:
-      return EncodeBFloat16Loop(x, y, n);
+      return NarrowFloats(dtype, x, y, n);
     case DType::kE4M3:
       return saturate ? kernels.encode_e4m3(x, 1.0f, bytes, n)
                       : EncodeLoop<E4M3, EncodeE4M3Unsaturated>(x, y, n);
@@ -225,16 +211,23 @@ void CastLike(KernelContext& ctx) {
 void RoundTo(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   auto to = static_cast<DType>(ctx.Int("to", 0));
-  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
-  if (x.dtype() != DType::kFloat) {
+  Tensor y = StoredResult(ctx, 0, ComputedAs(x), x.shape());
+  if (x.dtype() == DType::kDouble) {
     return CopyBytes(ConvertTo(ConvertTo(x, to), x.dtype()), y);
   }
+  if (IsHalf(y.dtype()) && x.dtype() == y.dtype()) return CopyBytes(x, y);
+  StoredIn<float> from(x);
+  StoredOut<float> result(y);
   ParallelFor(x.size(), kGrain, [&](int64_t begin, int64_t end) {
-    uint16_t narrow[kBlock];
+    float wide[kBlock];
     for (int64_t i = begin; i < end; i += kBlock) {
       int64_t n = std::min(kBlock, end - i);
-      EncodeBlock(to, true, x.data<float>() + i, narrow, n);
-      DecodeBlock(to, narrow, y.data<float>() + i, n);
+      const float* block = from.Read(i, n, wide);
+      if (result.narrow()) {
+        result.Write(i, n, block);
+      } else {
+        RoundFloats(to, block, result.At(i, wide), n);
+      }
     }
   });
 }
@@ -244,7 +237,8 @@ void RoundTo(KernelContext& ctx) {
 void RegisterCast(KernelRegistry& r) {
   r.Add("Cast", Cast);
   r.Add("CastLike", CastLike);
-  r.Add("RoundTo", RoundTo, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("RoundTo", RoundTo,
+        {.in_place = {{0, 0}}, .narrow_in = {0}, .narrow_out = {0}}, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -227,9 +227,10 @@ void GatherGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterGather(KernelRegistry& r) {
-  r.Add("Gather", Gather);
-  r.Add("GatherElements", GatherElements);
-  r.Add("GatherND", GatherND);
+  const KernelTraits moves{.moves = true};
+  r.Add("Gather", Gather, moves);
+  r.Add("GatherElements", GatherElements, moves);
+  r.Add("GatherND", GatherND, moves);
   r.Add("GatherGrad", GatherGrad, {}, kDomain);
 }
 

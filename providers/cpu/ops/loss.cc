@@ -13,6 +13,7 @@
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
@@ -238,13 +239,15 @@ void CrossEntropy(KernelContext& ctx) {
       SamplesOf(ctx, x, Operand(ctx, 1), true, ctx.Int("ignore_index", -100));
   Check(s.inner == 1 || s.n == 0, "[", ctx.Where(),
         "] expected scores (N, C), got ", ToString(x.shape()));
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+  DType dtype = ComputedAs(x);
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     std::vector<double> log_p(s.labels.size());
-    T* lse =
-        ctx.HasOut(1) ? Result(ctx, 1, x.dtype(), {s.n}).data<T>() : nullptr;
+    T* lse = ctx.HasOut(1) ? Result(ctx, 1, dtype, {s.n}).data<T>() : nullptr;
+    StoredIn<T> scores(x);
     ParallelFor(s.n, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
+      std::vector<T> wide(static_cast<size_t>(scores.narrow() ? s.classes : 0));
       for (int64_t i = begin; i < end; ++i) {
-        const T* row = x.data<T>() + i * s.classes;
+        const T* row = scores.Read(i * s.classes, s.classes, wide.data());
         LogSum<T> sum(row, s.classes);
         if (lse) lse[i] = static_cast<T>(sum.largest + sum.rest);
         auto at = static_cast<size_t>(i);
@@ -261,21 +264,28 @@ void CrossEntropyGrad(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 1), &lse = Operand(ctx, 2);
   Samples s =
       SamplesOf(ctx, x, Operand(ctx, 3), true, ctx.Int("ignore_index", -100));
-  CheckOperand(ctx, 2, x.dtype(), {s.n});
-  Tensor dx = Result(ctx, 0, x.dtype(), x.shape());
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+  DType dtype = ComputedAs(x);
+  CheckOperand(ctx, 2, dtype, {s.n});
+  Tensor dx = StoredResult(ctx, 0, dtype, x.shape());
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     auto share =
         static_cast<T>(static_cast<T>(dloss) /
                        static_cast<T>(std::max<int64_t>(Counted(s), 1)));
     AmaxMeter meter(ctx, 0);
+    StoredIn<T> scores(x);
+    StoredOut<T> result(dx);
     ParallelFor(s.n, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
+      int64_t n = s.classes;
+      bool narrow = scores.narrow() || result.narrow();
+      std::vector<T> wide(static_cast<size_t>(narrow ? 2 * n : 0));
       for (int64_t i = begin; i < end; ++i) {
-        const T* in = x.data<T>() + i * s.classes;
-        T* out = dx.data<T>() + i * s.classes;
-        int64_t label = s.labels[static_cast<size_t>(i)], n = s.classes;
+        const T* in = scores.Read(i * n, n, wide.data());
+        T* out = result.At(i * n, wide.data() + (narrow ? n : 0));
+        int64_t label = s.labels[static_cast<size_t>(i)];
         if (label == kIgnored) {
           std::fill_n(out, n, T{0});
+          result.Write(i * n, n, out);
           continue;
         }
         T shift = lse.data<T>()[i];
@@ -286,6 +296,7 @@ void CrossEntropyGrad(KernelContext& ctx) {
         });
         out[label] -= share;
         part.Add(out, n);
+        result.Write(i * n, n, out);
       }
     });
   });
@@ -294,9 +305,13 @@ void CrossEntropyGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterLoss(KernelRegistry& r) {
-  r.Add("CrossEntropy", CrossEntropy, {}, kDomain);
+  r.Add("CrossEntropy", CrossEntropy, {.narrow_in = {0}}, kDomain);
   r.Add("CrossEntropyGrad", CrossEntropyGrad,
-        {.in_place = {{1, 0}}, .measures = {0}}, kDomain);
+        {.in_place = {{1, 0}},
+         .measures = {0},
+         .narrow_in = {1},
+         .narrow_out = {0}},
+        kDomain);
   r.Add("NegativeLogLikelihoodLoss", Widened<NegativeLogLikelihoodLoss>);
   r.Add("SoftmaxCrossEntropyGrad", Widened<SoftmaxCrossEntropyGrad>,
         {.in_place = {{1, 0}}}, kDomain);

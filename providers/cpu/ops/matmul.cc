@@ -7,10 +7,16 @@
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
+
+// The c_dtype of a product whose result is y.
+DType ResultDType(const Tensor& y) {
+  return IsHalf(y.dtype()) ? y.dtype() : DType::kFloat;
+}
 
 // NumPy's rules: a (…,M,K) · b (…,K,N) = y (…,M,N); leading axes broadcast. A
 // 1-D operand lacks M (or N), and so does the result.
@@ -89,14 +95,21 @@ void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
 
 void MatMul(KernelContext& ctx) {
   const Tensor &a = ctx.In(0), &b = ctx.In(1);
-  CheckSameDType(ctx, a, b);
+  DType dtype = ComputedAs(a);
+  Check(dtype == ComputedAs(b), "[", ctx.Where(),
+        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
+        Name(b.dtype()));
   MatMulShape s = ShapeOf(a, b, ctx.Where());
-  Tensor& y = ctx.Out(0, a.dtype(), s.y);
+  Tensor y = StoredResult(ctx, 0, dtype, s.y);
   if (y.size() == 0) return;
   PlanProducts(a, b, ctx.Where(), s);
-  DispatchNumeric(a.dtype(), ctx.Where(), [&]<typename T>() {
+  DispatchNumeric(dtype, ctx.Where(), [&]<typename T>() {
     if constexpr (std::is_floating_point_v<T>) {
-      GemmProblem p = {.m = s.m, .n = s.n, .k = s.k, .c = y.raw()};
+      GemmProblem p = {.m = s.m,
+                       .n = s.n,
+                       .k = s.k,
+                       .c = y.raw(),
+                       .c_dtype = ResultDType(y)};
       p.a = {.data = a.raw(), .dtype = a.dtype(), .ld = s.k};
       p.b = {.data = b.raw(), .dtype = b.dtype(), .ld = s.n};
       BatchedGemm(p, s.batch);
@@ -139,29 +152,39 @@ void GemmOp(KernelContext& ctx) {
   int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1);
   int64_t n = b.dim(tb ? 0 : 1);
   bool has_c = ctx.HasIn(2) && ctx.Float("beta", 1.0f) != 0;
-  Check(b.dim(tb ? 1 : 0) == k && a.dtype() == b.dtype() &&
-            (!has_c || ctx.In(2).dtype() == a.dtype()),
+  DType dtype = ComputedAs(a);
+  Check(b.dim(tb ? 1 : 0) == k && dtype == ComputedAs(b) &&
+            (!has_c || ctx.In(2).dtype() == dtype),
         "[", ctx.Where(), "] expected operands that fit, got ", Name(a.dtype()),
         ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
-  Tensor& y = ctx.Out(0, a.dtype(), {m, n});
-  DispatchFloat(a.dtype(), ctx.Where(), [&]<typename T>() {
-    GemmProblem p = {.m = m, .n = n, .k = k, .c = y.raw()};
+  float beta = ctx.Float("beta", 1.0f);
+  bool is_bias = has_c && beta == 1.0f && ctx.In(2).shape() == Shape{n};
+  bool adds = has_c && !is_bias;
+  Tensor y = StoredResult(ctx, 0, dtype, {m, n});
+  // The sum with C is rounded, the product before it is not.
+  Tensor sum = adds && IsHalf(y.dtype()) ? Tensor::Allocate(dtype, {m, n}) : y;
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    GemmProblem p = {.m = m,
+                     .n = n,
+                     .k = k,
+                     .c = sum.raw(),
+                     .c_dtype = ResultDType(sum)};
     p.a = {a.raw(), a.dtype(), a.dim(1), ta};
     p.b = {b.raw(), b.dtype(), b.dim(1), tb};
     p.scale = ctx.Float("alpha", 1.0f);
-    float beta = ctx.Float("beta", 1.0f);
-    bool is_bias = has_c && beta == 1.0f && ctx.In(2).shape() == Shape{n};
     if (is_bias) p.bias = ctx.In(2).raw();
     Gemm(p);
-    if (has_c && !is_bias) AddScaled<T>(ctx.In(2), beta, y, ctx.Where());
+    if (adds) AddScaled<T>(ctx.In(2), beta, sum, ctx.Where());
   });
+  if (sum.dtype() != y.dtype()) CopyBytes(ConvertTo(sum, y.dtype()), y);
 }
 
 }  // namespace
 
 void RegisterMatMul(KernelRegistry& r) {
-  r.Add("MatMul", Widened<MatMul>);
-  r.Add("Gemm", Widened<GemmOp>);
+  const KernelTraits narrow{.narrow_in = {0, 1}, .narrow_out = {0}};
+  r.Add("MatMul", Widened<MatMul>, narrow);
+  r.Add("Gemm", Widened<GemmOp>, narrow);
 }
 
 }  // namespace onnx_fp8

@@ -302,15 +302,16 @@ void Tile(KernelContext& ctx) {
 }  // namespace
 
 void RegisterMovement(KernelRegistry& r) {
-  r.Add("Transpose", Transpose);
-  r.Add("DepthToSpace", DepthToSpace);
-  r.Add("SpaceToDepth", SpaceToDepth);
-  r.Add("ReverseSequence", ReverseSequence);
-  r.Add("Concat", Concat);
-  r.Add("Split", Split, {.host_inputs = {1}});
-  r.Add("Slice", Slice, {.host_inputs = {1, 2, 3, 4}});
-  r.Add("Expand", Expand, {.host_inputs = {1}});
-  r.Add("Tile", Tile, {.host_inputs = {1}});
+  const KernelTraits moves{.moves = true};
+  r.Add("Transpose", Transpose, moves);
+  r.Add("DepthToSpace", DepthToSpace, moves);
+  r.Add("SpaceToDepth", SpaceToDepth, moves);
+  r.Add("ReverseSequence", ReverseSequence, moves);
+  r.Add("Concat", Concat, moves);
+  r.Add("Split", Split, {.host_inputs = {1}, .moves = true});
+  r.Add("Slice", Slice, {.host_inputs = {1, 2, 3, 4}, .moves = true});
+  r.Add("Expand", Expand, {.host_inputs = {1}, .moves = true});
+  r.Add("Tile", Tile, {.host_inputs = {1}, .moves = true});
 }
 
 }  // namespace onnx_fp8

@@ -18,6 +18,7 @@
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
 
@@ -58,8 +59,8 @@ PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
                          const Rows& rows) {
   if (!ctx.HasIn(i)) return {Tensor(), nullptr, 0};
   const Tensor& t = ctx.In(i);
-  Check(t.dtype() == x.dtype(), "[", ctx.Where(), "] expected input ", i,
-        " of dtype ", Name(x.dtype()), ", got ", Name(t.dtype()));
+  Check(t.dtype() == DTypeOf<T>(), "[", ctx.Where(), "] expected input ", i,
+        " of dtype ", Name(DTypeOf<T>()), ", got ", Name(t.dtype()));
   Check(BroadcastShapes(t.shape(), x.shape(), ctx.Where()) == x.shape(), "[",
         ctx.Where(), "] expected input ", i, " to broadcast to ",
         ToString(x.shape()), ", got ", ToString(t.shape()));
@@ -118,26 +119,39 @@ struct Source {
   explicit Source(KernelContext& ctx)
       : a(Operand(ctx, 0)),
         b(Operand(ctx, kAdd ? 1 : 0)),
-        x(kAdd ? Result(ctx, 0, a.dtype(), a.shape()) : a) {
-    if (kAdd) CheckOperand(ctx, 1, a.dtype(), a.shape());
+        dtype(ComputedAs(a)),
+        x(kAdd ? StoredResult(ctx, 0, dtype, a.shape()) : a) {
+    if (kAdd) CheckOperand(ctx, 1, dtype, a.shape());
   }
 
+  // `wide`: room for three rows.
   template <typename T>
-  const T* Row(int64_t r, int64_t n) {
-    T* row = x.data<T>() + r * n;
-    if constexpr (kAdd) {
-      const T *p = a.data<T>() + r * n, *q = b.data<T>() + r * n;
-      OnBestIsa([=] {
+  const T* Row(int64_t r, int64_t n, T* wide) {
+    const T* p = StoredIn<T>(a).Read(r * n, n, wide);
+    if constexpr (!kAdd) return p;
+    const T* q = StoredIn<T>(b).Read(r * n, n, wide + n);
+    StoredOut<T> to(x);
+    T* row = to.At(r * n, wide + 2 * n);
+    OnBestIsa([=] {
 #pragma GCC ivdep  // the sum is an operand or does not overlap it
-        for (int64_t i = 0; i < n; ++i) row[i] = p[i] + q[i];
-      });
-    }
+      for (int64_t i = 0; i < n; ++i) row[i] = p[i] + q[i];
+    });
+    to.Write(r * n, n, row);
     return row;
   }
 
   const Tensor &a, &b;
+  DType dtype;
   Tensor x;
 };
+
+// Room for `rows` rows of n floats that are kept in 16 bits elsewhere.
+template <typename T>
+T* WideRows(int64_t rows, int64_t n) {
+  thread_local std::vector<T> wide;
+  wide.resize(std::max(wide.size(), static_cast<size_t>(rows * n)));
+  return wide.data();
+}
 
 template <bool kAdd>
 void LayerNormalization(KernelContext& ctx) {
@@ -147,31 +161,34 @@ void LayerNormalization(KernelContext& ctx) {
   Operand(ctx, k + 1);
   Rows rows(ctx, x);
   double epsilon = ctx.Float("epsilon", 1e-5f);
-  Tensor y = Result(ctx, k, x.dtype(), x.shape());
+  Tensor y = StoredResult(ctx, k, source.dtype, x.shape());
   std::vector<double> means(static_cast<size_t>(rows.count));
   std::vector<double> inverses(static_cast<size_t>(rows.count));
   double* mean = means.data();
   double* inverse = inverses.data();
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+  DispatchFloat(source.dtype, ctx.Where(), [&]<typename T>() {
     PerElement<T> scale = ToElements<T>(ctx, k + 1, x, rows);
     PerElement<T> bias = ToElements<T>(ctx, k + 2, x, rows);
     int64_t n = rows.n;
     AmaxMeter meter(ctx, k);
+    StoredOut<T> result(y);
     ParallelFor(
         rows.count, RowsPerTask(rows.n), [&](int64_t begin, int64_t end) {
           AmaxMeter::Part part(meter);
+          T* wide = WideRows<T>(4, n);
           for (int64_t r = begin; r < end; ++r) {
-            const T* row = source.template Row<T>(r, n);
+            const T* row = source.template Row<T>(r, n, wide);
             OnBestIsa([=] {
               mean[r] = MeanOf(row, n);
               double variance =
                   SquaredDeviation(row, n, mean[r]) / static_cast<double>(n);
               inverse[r] = 1.0 / std::sqrt(variance + epsilon);
             });
-            T* to = y.data<T>() + r * n;
+            T* to = result.At(r * n, wide + 3 * n);
             WriteRow(row, mean[r], inverse[r], scale.Row(r), bias.Row(r), to,
                      n);
             part.Add(to, n);
+            result.Write(r * n, n, to);
           }
         });
   });
@@ -196,22 +213,25 @@ void RMSNormalization(KernelContext& ctx) {
   Operand(ctx, k + 1);
   Rows rows(ctx, x);
   double epsilon = ctx.Float("epsilon", 1e-5f);
-  Tensor y = Result(ctx, k, x.dtype(), x.shape());
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+  Tensor y = StoredResult(ctx, k, source.dtype, x.shape());
+  DispatchFloat(source.dtype, ctx.Where(), [&]<typename T>() {
     PerElement<T> scale = ToElements<T>(ctx, k + 1, x, rows);
     int64_t n = rows.n;
     AmaxMeter meter(ctx, k);
+    StoredOut<T> result(y);
     ParallelFor(
         rows.count, RowsPerTask(rows.n), [&](int64_t begin, int64_t end) {
           AmaxMeter::Part part(meter);
+          T* wide = WideRows<T>(4, n);
           for (int64_t r = begin; r < end; ++r) {
-            const T* row = source.template Row<T>(r, n);
+            const T* row = source.template Row<T>(r, n, wide);
             double inverse;
             double* out = &inverse;
             OnBestIsa([=] { *out = InverseRms(row, n, epsilon); });
-            T* to = y.data<T>() + r * n;
+            T* to = result.At(r * n, wide + 3 * n);
             WriteRow<T>(row, 0.0, inverse, scale.Row(r), nullptr, to, n);
             part.Add(to, n);
+            result.Write(r * n, n, to);
           }
         });
   });
@@ -263,11 +283,12 @@ struct GradientOperands {
         dy(Operand(ctx, first)),
         x(Operand(ctx, first + 1)),
         scale(Operand(ctx, first + 2)),
+        dtype(ComputedAs(x)),
         rows(ctx, x) {
-    CheckOperand(ctx, 0, x.dtype(), x.shape());
-    CheckOperand(ctx, first, x.dtype(), x.shape());
-    CheckOperand(ctx, first + 2, x.dtype(), rows.tail);
-    dx = Result(ctx, 0, x.dtype(), x.shape());
+    CheckOperand(ctx, 0, dtype, x.shape());
+    CheckOperand(ctx, first, dtype, x.shape());
+    CheckOperand(ctx, first + 2, dtype, rows.tail);
+    dx = StoredResult(ctx, 0, dtype, x.shape());
     sums = DivideUp(rows.count, kRowsPerSum);
     partial.resize(static_cast<size_t>(2 * sums * rows.n));
   }
@@ -280,6 +301,7 @@ struct GradientOperands {
   const Tensor& dy;
   const Tensor& x;
   const Tensor& scale;
+  DType dtype;
   Rows rows;
   Tensor dx;
   int64_t sums;
@@ -296,20 +318,24 @@ void AddUp(GradientOperands& o, int which, Tensor& out) {
 // deviation of row r, the elements x[0 … n).
 template <bool kCentered, bool kAdd, typename Statistics>
 void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
-  DType dtype = o.x.dtype();
+  DType dtype = o.dtype;
   Tensor dscale = Result(ctx, 1, dtype, o.rows.tail), dbias;
   if (kCentered) dbias = Result(ctx, 2, dtype, o.rows.tail);
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     int64_t n = o.rows.n;
     AmaxMeter meter(ctx, 0);
+    StoredIn<T> from_dy(o.dy), from_x(o.x), from_more(o.more);
+    StoredOut<T> to(o.dx);
     ParallelFor(o.rows.count, kRowsPerSum, [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
+      T* wide = WideRows<T>(4, n);
       for (int64_t r = begin; r < end; ++r) {
-        const T* dy = o.dy.data<T>() + r * n;
-        const T* x = o.x.data<T>() + r * n;
+        const T* dy = from_dy.Read(r * n, n, wide);
+        const T* x = from_x.Read(r * n, n, wide + n);
         const T* scale = o.scale.data<T>();
-        const T* more = o.more.data<T>() + r * n;
-        T* dx = o.dx.data<T>() + r * n;
+        const T* more =
+            kAdd ? from_more.Read(r * n, n, wide + 2 * n) : nullptr;
+        T* dx = to.At(r * n, wide + 3 * n);
         double* ds = o.Partial(0, r / kRowsPerSum);
         double* db = o.Partial(1, r / kRowsPerSum);
         OnBestIsa([=] {
@@ -318,6 +344,7 @@ void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
                                        ds, db, n);
         });
         part.Add(dx, n);
+        to.Write(r * n, n, dx);
       }
     });
     AddUp<T>(o, 0, dscale);
@@ -356,11 +383,22 @@ void RMSNormGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterNorm(KernelRegistry& r) {
-  const KernelTraits first{.in_place = {{0, 0}}, .measures = {0}};
-  const KernelTraits either{.in_place = {{0, 0}, {1, 0}}, .measures = {0}};
+  const KernelTraits first{.in_place = {{0, 0}},
+                           .measures = {0},
+                           .narrow_in = {0},
+                           .narrow_out = {0}};
+  const KernelTraits either{.in_place = {{0, 0}, {1, 0}},
+                            .measures = {0},
+                            .narrow_in = {0, 1},
+                            .narrow_out = {0}};
   const KernelTraits add{.in_place = {{0, 0}, {1, 0}, {0, 1}, {1, 1}},
-                         .measures = {1}};
-  const KernelTraits any{.in_place = {{0, 0}, {1, 0}, {2, 0}}, .measures = {0}};
+                         .measures = {1},
+                         .narrow_in = {0, 1},
+                         .narrow_out = {0, 1}};
+  const KernelTraits any{.in_place = {{0, 0}, {1, 0}, {2, 0}},
+                         .measures = {0},
+                         .narrow_in = {0, 1, 2},
+                         .narrow_out = {0}};
   r.Add("LayerNormalization", Widened<LayerNormalization<false>>, first);
   r.Add("RMSNormalization", Widened<RMSNormalization<false>>, first);
   r.Add("AddLayerNorm", Widened<LayerNormalization<true>>, add, kDomain);

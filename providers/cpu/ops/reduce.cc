@@ -324,8 +324,26 @@ void ReduceAs(KernelContext& ctx, Fn fn) {
   if (!same) SetResult(ctx, 0, ConvertTo(y, narrow.dtype()));
 }
 
+// Sums of floats that are kept in 16 bits.
+template <typename Op, typename Finish>
+void ReduceKept(KernelContext& ctx, Finish finish) {
+  const Tensor& x = Operand(ctx, 0);
+  Layout l = LayoutOf(ctx, x);
+  float* y = Result(ctx, 0, DType::kFloat, l.shape).data<float>();
+  if (x.dtype() == DType::kBFloat16) {
+    Reduce<Op, double>(static_cast<const KeptBFloat16*>(x.raw()), l, y, finish);
+  } else {
+    Reduce<Op, double>(static_cast<const KeptFloat16*>(x.raw()), l, y, finish);
+  }
+}
+
 template <typename Op>
 void ReduceBy(KernelContext& ctx) {
+  if constexpr (std::is_same_v<Op, SumOp>) {
+    if (IsHalf(Operand(ctx, 0).dtype())) {
+      return ReduceKept<Op>(ctx, [](double v) { return v; });
+    }
+  }
   ReduceAs(ctx, []<typename T>(const T* x, const Layout& l, T* y) {
     Reduce<Op, Sum<T>>(x, l, y, [](auto v) { return v; });
   });
@@ -460,7 +478,8 @@ void ReduceExtreme(KernelContext& ctx) {
 
 void RegisterReduce(KernelRegistry& r) {
   const KernelTraits axes = {.host_inputs = {1}};
-  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>, axes);
+  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>,
+        {.host_inputs = {1}, .narrow_in = {0}});
   r.Add("ReduceMean", Widened<ReduceMean>, axes);
   r.Add("ReduceProd", Widened<ReduceBy<ProdOp>>, axes);
   r.Add("ReduceL1", Widened<ReduceBy<AbsOp>>, axes);

@@ -2,11 +2,14 @@
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc, with operations in the
 // order of their bodies.
+#include <vector>
+
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"
+#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
@@ -30,34 +33,39 @@ void Rotary(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &cos = Operand(ctx, 1),
                &sin = Operand(ctx, 2);
   int64_t heads = ctx.Int("heads", 0);
+  DType dtype = ComputedAs(x);
   bool fits = heads > 0 && x.rank() == 3 && x.dim(2) % (2 * heads) == 0 &&
               cos.rank() == 3 && sin.shape() == cos.shape() &&
               (cos.dim(0) == 1 || cos.dim(0) == x.dim(0)) &&
               cos.dim(1) == x.dim(1) && cos.dim(2) == x.dim(2) / heads &&
-              cos.dtype() == x.dtype() && sin.dtype() == x.dtype();
+              cos.dtype() == dtype && sin.dtype() == dtype;
   Check(fits, "[", ctx.Where(),
         "] expected x (B,T,H·D), cos and sin (B or 1,T,D), got ",
         ToString(x.shape()), ToString(cos.shape()), ToString(sin.shape()),
         " and ", heads, " heads");
-  Tensor y = Result(ctx, 0, x.dtype(), x.shape());
+  Tensor y = StoredResult(ctx, 0, dtype, x.shape());
   int64_t width = x.dim(2), depth = width / heads, rows = x.dim(0) * x.dim(1);
   int64_t angles = cos.dim(0) * cos.dim(1);  // rows of cos, which repeat
-  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    const T *from = x.data<T>(), *cosines = cos.data<T>();
-    const T* sines = sin.data<T>();
-    T* to = y.data<T>();
+  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
+    const T *cosines = cos.data<T>(), *sines = sin.data<T>();
+    StoredIn<T> operand(x);
+    StoredOut<T> result(y);
     AmaxMeter meter(ctx, 0);
     ParallelFor(rows, RowsPerTask(width), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
+      std::vector<T> wide(static_cast<size_t>(2 * width));
       for (int64_t row = begin; row < end; ++row) {
         int64_t angle = row % angles * depth, first = row * width;
+        const T* from = operand.Read(first, width, wide.data());
+        T* to = result.At(first, wide.data() + width);
         OnBestIsa([=] {
-          for (int64_t h = first; h < first + width; h += depth) {
+          for (int64_t h = 0; h < width; h += depth) {
             Turn<kGrad>(from + h, cosines + angle, sines + angle, to + h,
                         depth / 2);
           }
         });
-        part.Add(to + first, width);
+        part.Add(to, width);
+        result.Write(first, width, to);
       }
     });
   });
@@ -66,7 +74,10 @@ void Rotary(KernelContext& ctx) {
 }  // namespace
 
 void RegisterRotary(KernelRegistry& r) {
-  const KernelTraits traits{.in_place = {{0, 0}}, .measures = {0}};
+  const KernelTraits traits{.in_place = {{0, 0}},
+                            .measures = {0},
+                            .narrow_in = {0},
+                            .narrow_out = {0}};
   r.Add("Rotary", Widened<Rotary<false>>, traits, kDomain);
   r.Add("RotaryGrad", Widened<Rotary<true>>, traits, kDomain);
 }

@@ -20,6 +20,10 @@ namespace {
 
 // Every bf16 value, every rounding midpoint with its neighbors, and random fp32
 // bit patterns: most of them in the formats' range, some of any size.
+StoredFloats Floats(const std::vector<float>& x, int64_t n) {
+  return {DType::kFloat, x.data(), n};
+}
+
 std::vector<float> ManyFloats() {
   std::vector<float> x;
   for (uint32_t i = 0; i < 65536; ++i) {
@@ -166,16 +170,16 @@ TEST(Float8Kernels, EncodingAndMeasuringAtOnceIsBoth) {
         x[i] = static_cast<float>(i) * (i % 2 ? -0.01f : 0.01f);
       }
       std::vector<uint8_t> expected(x.size()), got(x.size());
-      EncodeTo(dtype, x.data(), 3, expected.data(), n);
-      Amax all = AmaxOf(x.data(), n);
-      Amax amax = EncodeAndMeasure(dtype, x.data(), 3, got.data(), n);
+      EncodeTo(dtype, Floats(x, n), 3, expected.data());
+      Amax all = AmaxOf(Floats(x, n));
+      Amax amax = EncodeAndMeasure(dtype, Floats(x, n), 3, got.data());
       EXPECT_EQ(got, expected);
       EXPECT_EQ(amax.finite, all.finite);
       EXPECT_FALSE(amax.non_finite);
       if (n == 0) continue;
       x.back() = INFINITY;
       EXPECT_TRUE(
-          EncodeAndMeasure(dtype, x.data(), 3, got.data(), n).non_finite);
+          EncodeAndMeasure(dtype, Floats(x, n), 3, got.data()).non_finite);
     }
   }
 }
@@ -187,7 +191,7 @@ TEST(Float8Kernels, TheLargestOfAllThreadsCounts) {
   for (int run = 0; run < 200; ++run) {
     std::vector<float> x(kSize, 0.25f);
     x[run % 2 == 0 ? 5 : kSize - 5] = -7.0f;
-    ASSERT_EQ(AmaxOf(x.data(), kSize).finite, 7.0f);
+    ASSERT_EQ(AmaxOf(Floats(x, kSize)).finite, 7.0f);
   }
   SetNumThreads(threads);
 }
@@ -197,11 +201,11 @@ TEST(Float8Kernels, ThreadsTogetherSeeEverything) {
   std::vector<float> x(kSize, 0.25f);
   x[1] = -7.0f;
   x[kSize - 1] = std::numeric_limits<float>::quiet_NaN();
-  Amax amax = AmaxOf(x.data(), kSize);
+  Amax amax = AmaxOf(Floats(x, kSize));
   EXPECT_EQ(amax.finite, 7.0f);
   EXPECT_TRUE(amax.non_finite);
   std::vector<uint8_t> q(kSize);
-  EncodeTo(DType::kE5M2, x.data(), 1.0f, q.data(), kSize);
+  EncodeTo(DType::kE5M2, Floats(x, kSize), 1.0f, q.data());
   std::vector<float> y(kSize);
   DecodeTo(DType::kE5M2, q.data(), y.data(), kSize);
   for (size_t i = 0; i + 1 < x.size(); ++i) ASSERT_EQ(x[i], y[i]);
