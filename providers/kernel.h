@@ -43,6 +43,14 @@ class KernelContext {
   }
   // REQUIRES: HasIn(i).
   const Tensor& In(size_t i) const { return inputs_[i]; }
+  // The 16-bit float as which the plan keeps the floats of operand i or of
+  // result i; kUndefined: it keeps them as they are.
+  DType NarrowIn(size_t i) const {
+    return node_.in(i) ? node_.in(i)->narrow : DType::kUndefined;
+  }
+  DType NarrowOut(size_t i) const {
+    return node_.out(i) ? node_.out(i)->narrow : DType::kUndefined;
+  }
   // False if nobody reads that result.
   bool HasOut(size_t i) const {
     return i < outputs_.size() && node_.out(i) != nullptr;

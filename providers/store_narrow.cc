@@ -79,7 +79,8 @@ class Narrower {
     const Node* node = x->producer;
     if (!node || x->uses.size() != 1 || IsOutput(x)) return false;
     const KernelTraits* traits = TraitsOf(*node);
-    if (!traits) return false;
+    // What RoundTo has rounded to one dtype may be rounded to another one.
+    if (!traits || node->IsOurs("RoundTo")) return false;
     if (!Moves(traits)) {
       sources.push_back(x);
       return Has(traits->narrow_out, PlaceOf(x));

@@ -98,9 +98,9 @@ def contestants(model, chosen, flags):
     """The programs that take part; those that don't, and why."""
     tokens = WORK / "tokens.bin"
     isa = ["--isa", chosen.isa] if chosen.isa else []
-    found = {recipe: contest.Ours(BIN, WORK / f"{model}.onnx", tokens, recipe,
-                                  WORK / f"run_{model}_{recipe}", *isa)
-             for recipe in contest.RECIPES}
+    found = {row: contest.Ours(BIN, WORK / f"{model}.onnx", tokens, row,
+                               WORK / f"run_{model}_{row}", *isa)
+             for row in contest.OURS}
     left = {}
     for peer in chosen.peers:
         log = WORK / f"{model}_{peer}.log"
@@ -166,10 +166,10 @@ def train(chosen, facts, result):
         result["orders"][model] = orders
         result["models"][model] = results
         result["left_out"][model] = left | failed
-        for recipe in contest.RECIPES:
-            if recipe in results:
-                result["profiles"][f"{model}, {recipe}"] = (
-                    found[recipe].profile(contest.WARM_UP + 3))
+        for row in contest.OURS:
+            if row in results:
+                result["profiles"][f"{model}, {row}"] = (
+                    found[row].profile(contest.WARM_UP + 3))
 
 
 def measure(chosen):

@@ -26,7 +26,7 @@ class AmaxMeter {
   AmaxMeter(KernelContext& ctx, size_t output) {
     if (AmaxCell* cell = ctx.Measured(output)) {
       to_ = new (cell) Amax;
-      narrow_ = ctx.node().out(output)->narrow;
+      narrow_ = ctx.NarrowOut(output);
     }
   }
 

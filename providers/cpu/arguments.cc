@@ -23,8 +23,8 @@ std::string Listed(std::initializer_list<const char*> names) {
 void CheckOperand(const KernelContext& ctx, size_t i, DType dtype,
                   const Shape& shape) {
   const Tensor& x = Operand(ctx, i);
-  bool kept = IsHalf(x.dtype()) && ctx.node().in(i)->narrow == x.dtype();
-  DType computed = kept ? DType::kFloat : x.dtype();
+  bool narrow = ctx.NarrowIn(i) != DType::kUndefined;
+  DType computed = narrow ? DType::kFloat : x.dtype();
   Check(computed == dtype && x.shape() == shape, "[", ctx.Where(),
         "] expected operand ", i, " to be ", Name(dtype), ToString(shape),
         ", got ", Name(x.dtype()), ToString(x.shape()));

@@ -11,7 +11,7 @@ namespace {
 // Whether operand i is a 16-bit float, and no float that is kept in 16 bits.
 bool IsHalfIn(const KernelContext& ctx, size_t i) {
   return ctx.HasIn(i) && IsHalf(ctx.In(i).dtype()) &&
-         ctx.node().in(i)->dtype != DType::kFloat;
+         ctx.NarrowIn(i) == DType::kUndefined;
 }
 
 // The dtype of the first 16-bit float operand; kUndefined if there is none.

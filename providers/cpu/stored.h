@@ -83,10 +83,8 @@ class StoredOut {
 // of its own if nobody reads it. Errors: the plan knew another dtype or shape.
 inline Tensor StoredResult(KernelContext& ctx, size_t i, DType dtype,
                            const Shape& shape) {
-  if (ctx.HasOut(i) && ctx.node().out(i)->narrow != DType::kUndefined) {
-    dtype = ctx.node().out(i)->narrow;
-  }
-  return Result(ctx, i, dtype, shape);
+  DType narrow = ctx.NarrowOut(i);
+  return Result(ctx, i, narrow == DType::kUndefined ? dtype : narrow, shape);
 }
 
 }  // namespace onnx_fp8

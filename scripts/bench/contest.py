@@ -9,7 +9,13 @@ import subprocess
 from bench import task
 from bench.machine import environment, say
 
-RECIPES = {"fp32": "off", "tensorwise": "tensorwise", "delayed": "delayed"}
+# The rows of this program: (recipe, dtype).
+OURS = {"fp32": ("off", "float32"),
+        "tensorwise": ("tensorwise", "float32"),
+        "delayed": ("delayed", "float32"),
+        "bfloat16": ("off", "bfloat16"),
+        "bfloat16+tensorwise": ("tensorwise", "bfloat16"),
+        "bfloat16+delayed": ("delayed", "bfloat16")}
 TORCH_PEERS = ("torch_eager_fp32", "torch_compile_fp32", "torch_compile_bf16",
                "torch_compile_bf16_weights", "torchao_emulate")
 PEERS = (*TORCH_PEERS, "ort_training")
@@ -25,22 +31,23 @@ class Failure(Exception):
 class Ours:
     """`onnx-fp8 train`, started anew for each turn. `more`: other flags."""
 
-    def __init__(self, binary, file, data, recipe, folder, *more):
+    def __init__(self, binary, file, data, row, folder, *more):
         self.facts = {}
         self._folder, self._file = folder, file
-        self._recipe = ["--recipe", RECIPES[recipe]]
+        recipe, dtype = OURS[row]
+        self._numbers = ["--recipe", recipe, "--dtype", dtype]
         self._binary = binary
         self._train = [
             binary, "train", file, "--data", data, "--no-shuffle", "--loss",
             "cross_entropy", "--optimizer", "adamw", "--lr", str(task.LR),
             "--betas", "{},{}".format(*task.BETAS), "--eps", str(task.EPS),
-            "--weight-decay", str(task.WEIGHT_DECAY), *self._recipe, *more,
+            "--weight-decay", str(task.WEIGHT_DECAY), *self._numbers, *more,
             "--out", folder, "--json"]
 
     def start(self):
         done = subprocess.run(
             [self._binary, "inspect", self._file, "--loss", "cross_entropy",
-             "--json", *self._recipe], env=environment(), check=True,
+             "--json", *self._numbers], env=environment(), check=True,
             stdout=subprocess.PIPE)
         gemms = [g for g in json.loads(done.stdout)["gemms"]
                  if g["role"] != "none"]

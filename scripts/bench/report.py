@@ -5,23 +5,23 @@ import json
 import random
 import statistics
 
+from bench.contest import OURS
+
 # Allowed relative difference of a step's loss from this program's in fp32. The
 # reasons: sums in another order, then AdamW, which amplifies small gradients.
 LOSS_TOLERANCE = {"torch_eager_fp32": 1e-4, "torch_compile_fp32": 1e-4,
                   "ort_training": 1e-4}
-RECIPES = ("fp32", "tensorwise", "delayed")
 # CPUs that other programs may keep busy in a run that is kept.
 FOREIGN_CPUS = 0.1
 
 
 def ratios(models, figure="tokens_per_second"):
-    """{model: {recipe: {peer: ours / theirs}}}."""
+    """{model: {row: {peer: ours / theirs}}}."""
     return {
         model: {
-            recipe: {peer: results[recipe][figure] / theirs[figure]
-                     for peer, theirs in results.items()
-                     if peer not in RECIPES}
-            for recipe in RECIPES if recipe in results}
+            row: {peer: results[row][figure] / theirs[figure]
+                  for peer, theirs in results.items() if peer not in OURS}
+            for row in OURS if row in results}
         for model, results in models.items()}
 
 
@@ -45,14 +45,12 @@ def interval(ours, theirs, average=statistics.median, draws=1000):
 
 
 def ratio_intervals(models):
-    """{model: {recipe: {peer: [low, high]}}} of ratios()."""
+    """{model: {row: {peer: [low, high]}}} of ratios()."""
     return {
         model: {
-            recipe: {peer: interval(results[recipe]["seconds"],
-                                    theirs["seconds"])
-                     for peer, theirs in results.items()
-                     if peer not in RECIPES}
-            for recipe in RECIPES if recipe in results}
+            row: {peer: interval(results[row]["seconds"], theirs["seconds"])
+                  for peer, theirs in results.items() if peer not in OURS}
+            for row in OURS if row in results}
         for model, results in models.items()}
 
 
@@ -80,7 +78,7 @@ def failures(report):
     losses differ from ours (NaN always does)."""
     failures = [f"{model}, {name}: {why}"
                 for model, left in report["left_out"].items()
-                for name, why in left.items() if name in RECIPES]
+                for name, why in left.items() if name in OURS]
     for model, names in report["loss_differences"].items():
         for name, difference in names.items():
             limit = LOSS_TOLERANCE.get(name)
@@ -144,7 +142,7 @@ def _machine(report):
 
 
 def _training(model, results, report):
-    rows = [[f"**{name}**" if name in RECIPES else name,
+    rows = [[f"**{name}**" if name in OURS else name,
              f"{r['tokens_per_second']:.0f}",
              f"{r['best_tokens_per_second']:.0f}", _mib(r.get("peak_rss")),
              _mib(r.get("rss_before_training")), r.get("threads", "-"),
@@ -157,7 +155,7 @@ def _training(model, results, report):
     for name, why in report["left_out"].get(model, {}).items():
         text += f"\n{name} is left out: {why}\n"
     of = report["ratios"].get(model, {})
-    peers = [name for name in results if name not in RECIPES]
+    peers = [name for name in results if name not in OURS]
     if of and peers:
         within = report["ratio_intervals"][model]
         text += ("\nOur tokens/s ÷ the peer's, and the interval in which 95 % "

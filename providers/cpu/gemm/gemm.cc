@@ -277,6 +277,7 @@ void EmptySum(const GemmProblem& p) {
   }
 }
 
+// Exact in bfloat16.
 bool IsSmall(DType dtype) {
   return IsFloat8(dtype) || dtype == DType::kBFloat16;
 }
@@ -292,7 +293,8 @@ GemmProblem Prepared(const GemmProblem& problem) {
           " x ", p.n);
   }
   for (DType dtype : {p.a.dtype, p.b.dtype}) {
-    Check(dtype == DType::kFloat || dtype == DType::kDouble || IsSmall(dtype),
+    Check(dtype == DType::kFloat || dtype == DType::kFloat16 ||
+              dtype == DType::kDouble || IsSmall(dtype),
           "[matrix product] expected a float dtype, got ", Name(dtype));
   }
   Check((p.a.dtype == DType::kDouble) == (p.b.dtype == DType::kDouble),

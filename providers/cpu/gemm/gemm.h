@@ -15,7 +15,7 @@ namespace onnx_fp8 {
 
 // A row-major matrix in memory; `ld` elements lie between the starts of two
 // rows. With `transposed` the product reads its transpose. dtype: kFloat,
-// kE4M3, kE5M2, kBFloat16, or kDouble for both operands.
+// kE4M3, kE5M2, kBFloat16, kFloat16, or kDouble for both operands.
 struct GemmOperand {
   const void* data = nullptr;
   DType dtype = DType::kFloat;

@@ -11,6 +11,7 @@
 
 #include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/narrow_floats.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -273,6 +274,10 @@ Decode DecoderOf(PanelLayout layout, DType dtype) {
           KernelsFor(ActiveIsa())
               .decode_bf16(static_cast<const uint16_t*>(codes),
                            static_cast<float*>(values), n);
+        };
+      case DType::kFloat16:
+        return [](const void* codes, void* values, int64_t n) {
+          WidenFloats(DType::kFloat16, codes, static_cast<float*>(values), n);
         };
       default:
         return nullptr;

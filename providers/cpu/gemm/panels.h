@@ -38,7 +38,8 @@ constexpr size_t PanelElementBytes(PanelLayout layout) {
 // `k_major` data[k · ld + w].
 struct PanelSource {
   const void* data;
-  DType dtype;  // kFloat (kFloat panels only), kE4M3, kE5M2, kBFloat16
+  // kE4M3, kE5M2, kBFloat16; in kFloat panels also kFloat and kFloat16.
+  DType dtype;
   int64_t ld;
   bool k_major;
 };

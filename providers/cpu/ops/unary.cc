@@ -186,17 +186,19 @@ void Identity(KernelContext& ctx) {
 
 void RegisterUnary(KernelRegistry& r) {
   const KernelTraits in_place{.in_place = {{0, 0}}};
+  const KernelTraits narrow{
+      .in_place = {{0, 0}}, .narrow_in = {0}, .narrow_out = {0}};
   r.Add("Neg", Widened<Neg>, in_place);
   r.Add("Abs", Widened<Abs>, in_place);
   r.Add("Sign", Widened<Sign>, in_place);
-  r.Add("Sqrt", Widened<Sqrt>, in_place);
-  r.Add("Reciprocal", Widened<Reciprocal>, in_place);
-  r.Add("Floor", Widened<Floor>, in_place);
-  r.Add("Ceil", Widened<Ceil>, in_place);
-  r.Add("Round", Widened<Round>, in_place);
-  r.Add("Exp", Widened<Exp>, in_place);
-  r.Add("Log", Widened<Log>, in_place);
-  r.Add("Erf", Widened<Erf>, in_place);
+  r.Add("Sqrt", Widened<Sqrt>, narrow);
+  r.Add("Reciprocal", Widened<Reciprocal>, narrow);
+  r.Add("Floor", Widened<Floor>, narrow);
+  r.Add("Ceil", Widened<Ceil>, narrow);
+  r.Add("Round", Widened<Round>, narrow);
+  r.Add("Exp", Widened<Exp>, narrow);
+  r.Add("Log", Widened<Log>, narrow);
+  r.Add("Erf", Widened<Erf>, narrow);
   r.Add("Sin", Widened<Sin>, in_place);
   r.Add("Cos", Widened<Cos>, in_place);
   r.Add("Tan", Widened<Tan>, in_place);

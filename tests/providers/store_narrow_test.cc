@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/store_narrow.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/onnx/verify.h"
+#include "graph/print.h"
+#include "providers/cpu/cpu_provider.h"
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kHead[] = R"(graph "g" opset 24
+input x: float[2,6]
+)";
+
+// The text of the graph behind its inputs.
+std::string After(const std::string& text) {
+  auto graph = ParseGraph(kHead + text);
+  StoreNarrow(*graph, CpuKernels());
+  Verify(*graph);
+  std::string after = Print(*graph);
+  return after.substr(after.find("[2,6]\n") + 6);
+}
+
+TEST(StoreNarrow, AKernelTakesOverTheRounding) {
+  EXPECT_EQ(After(R"(a: float[2,6] = Gelu(x)
+b: float[2,6] = onnx_fp8.RoundTo<to=16>(a)
+c: float[2,6] = Gelu(b)
+output c
+)"),
+            R"(b: float as bfloat16[2,6] = Gelu(x)
+c: float[2,6] = Gelu(b)
+output c
+)");
+}
+
+TEST(StoreNarrow, ARoundingStaysWhereAnotherNodeReadsTheUnroundedResult) {
+  EXPECT_EQ(After(R"(a: float[2,6] = Gelu(x)
+b: float[2,6] = onnx_fp8.RoundTo<to=10>(a)
+c: float[2,6] = Mul(a, b)
+output c
+)"),
+            R"(a: float[2,6] = Gelu(x)
+b: float as float16[2,6] = onnx_fp8.RoundTo<to=10>(a)
+c: float[2,6] = Mul(a, b)
+output c
+)");
+}
+
+TEST(StoreNarrow, OneReaderThatNeedsFloatsKeepsFloats) {
+  const char* text = R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
+b: float[2,6] = Gelu(a)
+c: float[2,6] = Sin(a)
+output b
+output c
+)";
+  EXPECT_EQ(After(text), text);
+}
+
+TEST(StoreNarrow, AnOutputKeepsItsDType) {
+  const char* text = R"(a: float[2,6] = Gelu(x)
+b: float[2,6] = onnx_fp8.RoundTo<to=16>(a)
+c: float[2,6] = Gelu(b)
+output b
+output c
+)";
+  EXPECT_EQ(After(text), text);
+}
+
+TEST(StoreNarrow, RoundingMovesThroughViewsAndMoves) {
+  EXPECT_EQ(After(R"(a: float[2,6] = Gelu(x)
+b: float[2,6] = Relu(x)
+c: float[2,6] = Tanh(x)
+d: float[4,6] = Concat<axis=0>(a, c)
+e: float[6,4] = Transpose(d)
+f: float[6,4] = onnx_fp8.RoundTo<to=16>(e)
+g: float[6,4] = Gelu(f)
+output b
+output g
+)"),
+            R"(a.RoundTo: float as bfloat16[2,6] = Gelu(x)
+b: float[2,6] = Relu(x)
+c.RoundTo: float as bfloat16[2,6] = Tanh(x)
+d: float as bfloat16[4,6] = Concat<axis=0>(a.RoundTo, c.RoundTo)
+e: float as bfloat16[6,4] = Transpose(d)
+g: float[6,4] = Gelu(e)
+output b
+output g
+)");
+}
+
+TEST(StoreNarrow, AMoveOfFloatsAndRoundedValuesKeepsFloats) {
+  const char* text = R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
+b: float[4,6] = Concat<axis=0>(a, x)
+c: float[4,6] = Gelu(b)
+output c
+)";
+  EXPECT_EQ(After(text), text);
+}
+
+TEST(StoreNarrow, TwoRoundingsAreNotOne) {
+  EXPECT_EQ(After(R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
+b: float[2,6] = onnx_fp8.RoundTo<to=10>(a)
+c: float[2,6] = Gelu(b)
+output c
+)"),
+            R"(a: float as bfloat16[2,6] = onnx_fp8.RoundTo<to=16>(x)
+b: float as float16[2,6] = onnx_fp8.RoundTo<to=10>(a)
+c: float[2,6] = Gelu(b)
+output c
+)");
+}
+
+}  // namespace
+}  // namespace onnx_fp8
