@@ -13,8 +13,26 @@ FUSE_NORMS = graph("FuseNorms.*")
 NORMALIZE_LINEAR = graph("NormalizeLinear.*")
 BIND_RUNNING_STATISTICS = graph("BindRunningStatistics.*")
 BODY_WEIGHTS = python("body_weights")
+AUTOCAST = graph("*Autocast*")
 
 MUTANTS = (
+    M("autocast: results of products stay exact", "graph/passes/autocast.cc",
+      "      RoundResult(node, next);\n      return;\n    }\n    if (RunsIn",
+      "      return;\n    }\n    if (RunsIn", AUTOCAST),
+    M("autocast: a bias decides", "graph/passes/autocast.cc",
+      "    if (value->is_constant() && value->data.size() == 1) return true;\n"
+      "    return node.Is(\"Add\")",
+      "    if (value->is_constant() && value->data.size() == 1) return true;\n"
+      "    return node.Is(\"Div\")", AUTOCAST),
+    M("autocast: one exact operand is enough", "graph/passes/autocast.cc",
+      "        return false;\n      }\n    }\n    return any;",
+      "        continue;\n      }\n    }\n    return any;", AUTOCAST),
+    M("autocast: an operand is rounded for each reader",
+      "graph/passes/autocast.cc", "    if (!made) {", "    if (true) {",
+      AUTOCAST),
+    M("autocast: norms are rounded", "graph/passes/autocast.cc",
+      "if (RunsInFloat(node) || !AllRounded(node)) return;",
+      "if (!AllRounded(node)) return;", AUTOCAST),
     M("pass: all may be skipped", "graph/passes/pass.cc", "pass.may_skip && ", "",
       PASS_RUNNER),
     M("pass: the last graph is not verified", "graph/passes/pass.cc",

@@ -7,8 +7,28 @@ FREE_EARLY = providers("FreeEarly.*:Plan.*")
 MEMORY_REPORT = providers("MemoryReport.*")
 PLAN = providers("Plan.*:RandomGraphs.RunAs*")
 DEVICE_TEST = training("*Device*")
+STORE_NARROW = providers("StoreNarrow.*")
 
 MUTANTS = (
+    M("narrow: an output is kept in 16 bits", "providers/store_narrow.cc",
+      "    if (IsOutput(value)) return true;\n", "", STORE_NARROW),
+    M("narrow: readers are not asked", "providers/store_narrow.cc",
+      "if (reader->in(i) == value && !Has(traits->narrow_in, i)) return true;",
+      "(void)i;", STORE_NARROW),
+    M("narrow: the unrounded result has other readers",
+      "providers/store_narrow.cc",
+      "if (!node || x->uses.size() != 1 || IsOutput(x)) return false;",
+      "if (!node || IsOutput(x)) return false;", STORE_NARROW),
+    M("narrow: two roundings are one", "providers/store_narrow.cc",
+      'if (!traits || node->IsOurs("RoundTo")) return false;',
+      "if (!traits) return false;",
+      STORE_NARROW),
+    M("narrow: a move of floats and 16 bits", "providers/store_narrow.cc",
+      "if (Moves(traits)) return !exact_.contains(FirstReal(*reader));",
+      "if (Moves(traits)) return false;", STORE_NARROW),
+    M("narrow: moved values are not kept alike", "providers/store_narrow.cc",
+      "if (a != b) parent_[a] = b;", "(void)a;", STORE_NARROW,
+      providers("*NarrowKernels*"), training("*StoreNarrow*")),
     M("arena: neighbors in time overlap", "providers/arena.cc",
       "ending[ended]->end < buffer->start",
       "ending[ended]->end <= buffer->start", providers("PlaceBuffers.*")),

@@ -7,16 +7,20 @@ FLOAT8_KERNELS = providers("Float8Kernels.*")
 MUTANTS = (
     M("kernels: a thread's amax is lost",
       "providers/cpu/math/float8_kernels.cc",
-      "    Amax part = kernels.amax(x + begin, end - begin);\n"
       "    std::lock_guard<std::mutex> lock(mutex);\n"
       "    all.Add(part);",
-      "    Amax part = kernels.amax(x + begin, end - begin);\n"
       "    std::lock_guard<std::mutex> lock(mutex);\n"
       "    all = part;", FLOAT8_KERNELS),
+    M("bfloat16: ties go up", "providers/cpu/math/narrow_floats.h",
+      "(bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;",
+      "(bits + 0x8000) >> 16;", providers("NarrowFloats.*")),
+    M("float16: subnormals are 0", "providers/cpu/math/narrow_floats.h",
+      "magnitude < 0x38800000 ? small : normal;",
+      "magnitude < 0x38800000 ? 0 : normal;", providers("NarrowFloats.*")),
     M("amax: delayed scales see the first piece",
       "providers/cpu/math/float8_kernels.cc",
-      "part.Add(amax_of(x + at, count));",
-      "part.Add(amax_of(x + begin, count));", FLOAT8_KERNELS),
+      "part.Add(amax_of(block, n));\n        encode",
+      "if (at == 0) part.Add(amax_of(block, n));\n        encode", FLOAT8_KERNELS),
     M("kernels: subnormals have finer steps",
       "providers/cpu/math/float8_kernels.inc",
       "power = power > kMinNormal ? power : kMinNormal;", "", FLOAT8_KERNELS),

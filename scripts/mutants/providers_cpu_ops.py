@@ -11,9 +11,9 @@ MUTANTS = (
       "to_gate[i] = g * (v * s);", "to_gate[i] = g * v;", *BODY),
     M("bias gradient: rows of the first block",
       "providers/cpu/ops/activation.cc",
-      "double* sum = sums + row / kBlock * n;",
-      "double* sum = sums;\n"
-      "        if (row >= kBlock) continue;", providers("*Amax*")),
+      "double* sum = sums + row / kBlock * n + at;",
+      "double* sum = sums + at;", providers("*Narrow*:Activation.*"),
+      training("*Gelu*:*FuseBias*")),
     M("silu: the gradient of sigmoid", "providers/cpu/ops/activation.cc",
       "return s * (1 + x * (e * s));", "return s * (e * s);",
       providers("Activation.*")),
@@ -31,8 +31,8 @@ MUTANTS = (
     M("attention: heads of a group share no gradient",
       "providers/cpu/ops/attention.cc",
       "                       .accumulate = true,\n"
-      "                       .c = to.dk,",
-      "                       .c = to.dk,", ATTENTION),
+      "                       .c = to.dk.data,",
+      "                       .c = to.dk.data,", ATTENTION),
     M("attention: a head reads the first group",
       "providers/cpu/ops/attention.cc",
       "int64_t group = head / (z.heads / z.groups);", "int64_t group = 0;",
@@ -63,6 +63,7 @@ MUTANTS = (
     M("cross entropy: ignored labels have a gradient",
       "providers/cpu/ops/loss.cc",
       "          std::fill_n(out, n, T{0});\n"
+      "          result.Write(i * n, n, out);\n"
       "          continue;", "          label = 0;",
       providers("Loss.CrossEntropy*")),
     M("cross entropy: lse without the largest score",

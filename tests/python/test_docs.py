@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every `sh` block of the README, of docs/fp8.md and of the samples'
-READMEs, in order, in a copy of their files. Long runs are cut short."""
+"""Runs every `sh` block of the README, of docs/fp8.md, docs/precision.md and
+of the samples' READMEs, in order, in a copy of their files. Long runs are cut short."""
 import os
 import pathlib
 import re
@@ -12,7 +12,8 @@ import pytest
 
 BIN = pathlib.Path(os.environ["ONNX_FP8_BIN"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "docs/fp8.md", *ROOT.glob("samples/*/README.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "docs/fp8.md", ROOT / "docs/precision.md",
+                *ROOT.glob("samples/*/README.md")])
 
 
 def blocks(page):
@@ -29,7 +30,7 @@ def shortened(block):
     return re.sub(r"^\./dev .*$", "", block, flags=re.M)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_command_runs(page, tmp_path):
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
     release = tmp_path / "build/release"

@@ -275,6 +275,43 @@ TEST(Gemm, EveryKernelScalesRowsAndColumnsAndDepths) {
   }
 }
 
+// The result is that in float, rounded.
+TEST(Gemm, EveryKernelRoundsItsResult) {
+  int count = 0;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (auto [m, k, n] : {std::array<int64_t, 3>{1, 1, 1},
+                           {17, 63, 31},
+                           {300, 1100, 70},
+                           {70, 600, 1300},
+                           {1300, 40, 530},
+                           {530, 40, 4200},
+                           {4200, 40, 37},
+                           {3, 0, 5},
+                           {3, 8300, 2}}) {
+      for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kFloat16,
+                          DType::kE4M3}) {
+        bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
+        DType to = count % 3 != 0 ? DType::kBFloat16 : DType::kFloat16;
+        Tensor a = Matrix(m, k, ta, 1, dtype), b = Matrix(k, n, tb, 2, dtype);
+        Tensor bias = RandomNormal({n}, 5);
+        Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
+        GemmProblem p = Product(a, ta, b, tb, c);
+        p.bias = bias.raw();
+        p.scale = 0.5f;
+        Gemm(p);
+        Tensor rounded = Tensor::Allocate(to, {m, n});
+        p.c = rounded.raw();
+        p.c_dtype = to;
+        Gemm(p);
+        ASSERT_TRUE(Identical(rounded, ConvertTo(c, to)))
+            << Name(isa) << " " << m << "x" << k << "x" << n << " "
+            << Name(dtype) << " to " << Name(to);
+      }
+    }
+  }
+}
+
 TEST(Gemm, EveryKernelIsCloseToDouble) {
   for (Isa isa : RunnableIsas()) {
     WithIsa with(isa);
