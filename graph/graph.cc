@@ -67,7 +67,8 @@ const char* Name(Role role) {
 }
 
 size_t BytesOf(const Value& value) {
-  return static_cast<size_t>(NumElements(*value.shape)) * ByteSize(StoredAs(value));
+  return static_cast<size_t>(NumElements(*value.shape)) *
+         ByteSize(StoredAs(value));
 }
 
 bool Node::Has(std::string_view key) const {

@@ -94,8 +94,7 @@ class Narrower {
 
   static size_t PlaceOf(const Value* x) {
     const auto& outputs = x->producer->outputs();
-    return static_cast<size_t>(std::ranges::find(outputs, x) -
-                               outputs.begin());
+    return static_cast<size_t>(std::ranges::find(outputs, x) - outputs.begin());
   }
 
   // Puts a RoundTo like `like` between x and its reader.

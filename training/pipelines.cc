@@ -202,16 +202,16 @@ StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
                   PassRunner& runner) {
-  runner.Run({{"ExpandMissing",
-               [&](Graph& g) {
-                 ExpandMissing(
-                     g, kernels, {options.expand.begin(), options.expand.end()},
-                     &evaluator, options.budgets,
-                     options.strict ? Missing::kLeave : Missing::kExpand);
-               }},
-              {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); },
-               kMaySkip}},
-             graph);
+  runner.Run(
+      {{"ExpandMissing",
+        [&](Graph& g) {
+          ExpandMissing(g, kernels,
+                        {options.expand.begin(), options.expand.end()},
+                        &evaluator, options.budgets,
+                        options.strict ? Missing::kLeave : Missing::kExpand);
+        }},
+       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip}},
+      graph);
 }
 
 std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,

@@ -72,16 +72,16 @@ void RequireStepFlags(const Flags& flags) {
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
   PassRunner runner({.dump = values.dump_passes});
-  RewriteReport report = RewriteModel(
-      values.model, values.out,
-      {.spec = values.recipe.MakeSpec(),
-       .dtype = values.recipe.MakeDType(),
-       .patterns = {.train = values.parameters.train,
-                    .freeze = values.parameters.freeze},
-       .observer = ShowCopies(progress),
-       .write = {values.external_data},
-       .budgets = values.budgets.Make(),
-       .runner = &runner});
+  RewriteReport report =
+      RewriteModel(values.model, values.out,
+                   {.spec = values.recipe.MakeSpec(),
+                    .dtype = values.recipe.MakeDType(),
+                    .patterns = {.train = values.parameters.train,
+                                 .freeze = values.parameters.freeze},
+                    .observer = ShowCopies(progress),
+                    .write = {values.external_data},
+                    .budgets = values.budgets.Make(),
+                    .runner = &runner});
   progress.Close();
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : report.decisions) {

@@ -131,9 +131,8 @@ class ModelRewriter {
     list.push_back({"Fp8Rewrite", [this](Graph& g) {
                       plan_ = Fp8Rewrite(g, spec_, nullptr, {});
                     }});
-    list.push_back({"AttachScales", [this](Graph& graph) {
-                      AttachScales(graph, plan_);
-                    }});
+    list.push_back(
+        {"AttachScales", [this](Graph& graph) { AttachScales(graph, plan_); }});
     list.push_back({"DropIdleTransposes", DropIdleTransposes});
     return list;
   }

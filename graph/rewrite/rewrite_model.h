@@ -35,15 +35,16 @@ struct RewriteOptions {
 // that Autocast rounds in 16 bits if options.dtype is one. Everything else
 // stays: other nodes, names, order, metadata, symbolic axes, external data and,
 // if >= 19, the opset. There are a few exceptions. Functions that hold an
-// admitted product are inlined, and all functions before Autocast; a weight's Transpose without readers is
-// removed; weights in Constant nodes become initializers; below opset 19 the
-// ops that changed since are upgraded. Delayed scaling adds its state
-// (initializer, input and update_binding). Recipe off without Autocast copies
-// the file. External data are not read. Their files stay if `out` lies in the same folder, and are
-// copied to another one; data in the model itself are written as options.write says.
-// Errors: a model that is rewritten already, a training step, `out` equal to
-// `in`, a pattern that matches nothing, functions that exceed the budgets, files
-// that can't be read or written.
+// admitted product are inlined, and all functions before Autocast; a weight's
+// Transpose without readers is removed; weights in Constant nodes become
+// initializers; below opset 19 the ops that changed since are upgraded. Delayed
+// scaling adds its state (initializer, input and update_binding). Recipe off
+// without Autocast copies the file. External data are not read. Their files
+// stay if `out` lies in the same folder, and are copied to another one; data in
+// the model itself are written as options.write says. Errors: a model that is
+// rewritten already, a training step, `out` equal to `in`, a pattern that
+// matches nothing, functions that exceed the budgets, files that can't be read
+// or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const RewriteOptions& options = {});
 

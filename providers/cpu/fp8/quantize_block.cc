@@ -264,8 +264,7 @@ void QuantizeBlock(KernelContext& ctx) {
       ctx.Int("scale_to", 0));
   BlockGrid grid = GridOf(ctx, x, "block_rows", "block_columns");
   void* q = ctx.HasOut(0) ? ctx.Out(0, to, x.shape()).raw() : nullptr;
-  BlockQuantizer quantizer(grid, rule, to, x,
-                           static_cast<uint8_t*>(q));
+  BlockQuantizer quantizer(grid, rule, to, x, static_cast<uint8_t*>(q));
   quantizer.Run();
   if (ctx.HasOut(1)) SetScales(ctx, grid, scale_to, quantizer.factors());
   SetResult(ctx, 2, Tensor::Scalar(quantizer.amax()));

@@ -225,9 +225,8 @@ class PackedProduct {
                  shares_a_ ? own : shared, c, ldc);
       }
       for (int64_t r = 0; r < m; ++r) {
-        NarrowFloats(
-            p_.c_dtype, c + r * ldc,
-            static_cast<uint16_t*>(p_.c) + (i + r) * p_.ldc + j, n);
+        NarrowFloats(p_.c_dtype, c + r * ldc,
+                     static_cast<uint16_t*>(p_.c) + (i + r) * p_.ldc + j, n);
       }
     }
   }
@@ -303,8 +302,7 @@ GemmProblem Prepared(const GemmProblem& problem) {
   Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
         "[matrix product] expected no scale and bias beside accumulate");
   Check(p.c_dtype == DType::kFloat ||
-            (IsHalf(p.c_dtype) && !p.accumulate &&
-             p.a.dtype != DType::kDouble),
+            (IsHalf(p.c_dtype) && !p.accumulate && p.a.dtype != DType::kDouble),
         "[matrix product] expected a float result, got ", Name(p.c_dtype));
   return p;
 }

@@ -39,11 +39,12 @@ struct GemmOperand {
 //
 // `c` and `bias` are double if the operands are, else float. With c_dtype
 // kBFloat16 or kFloat16 the finished floats are rounded to c; then there is no
-// `accumulate`. K = 0 is an empty sum. The bits of a result depend only on its row of a, its column of b and
-// the kernel: not on the number of threads, M or N. With the kernels for floats
-// (FloatKernels), small formats give the same bits as their decoded values;
-// "avx512bf16" gives the bits of values that are swapped in pairs along K.
-// Errors: a size beyond 2^31 - 1, another dtype, out of memory.
+// `accumulate`. K = 0 is an empty sum. The bits of a result depend only on its
+// row of a, its column of b and the kernel: not on the number of threads, M or
+// N. With the kernels for floats (FloatKernels), small formats give the same
+// bits as their decoded values; "avx512bf16" gives the bits of values that are
+// swapped in pairs along K. Errors: a size beyond 2^31 - 1, another dtype, out
+// of memory.
 struct GemmProblem {
   int64_t m = 0;
   int64_t n = 0;

@@ -107,11 +107,11 @@ Amax EncodeAndMeasure(DType dtype, const StoredFloats& x, float factor,
   auto encode = EncoderOf(dtype);
   auto amax_of = KernelsFor(ActiveIsa()).amax;
   auto bytes = static_cast<uint8_t*>(q);
-  return OverBlocks(
-      x, [&](const float* block, int64_t at, int64_t n, Amax& part) {
-        part.Add(amax_of(block, n));
-        encode(block, factor, bytes + at, n);
-      });
+  return OverBlocks(x,
+                    [&](const float* block, int64_t at, int64_t n, Amax& part) {
+                      part.Add(amax_of(block, n));
+                      encode(block, factor, bytes + at, n);
+                    });
 }
 
 }  // namespace onnx_fp8

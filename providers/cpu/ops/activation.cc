@@ -228,8 +228,7 @@ void GradientMap(KernelContext& ctx, F f) {
   CheckOperand(ctx, 0, dtype, x.shape());
   Tensor dx = StoredResult(ctx, 0, dtype, x.shape());
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
-    Map2<T>(ctx, dy, x, dx,
-            [=](T g, T v) { return static_cast<T>(g * f(v)); });
+    Map2<T>(ctx, dy, x, dx, [=](T g, T v) { return static_cast<T>(g * f(v)); });
   });
 }
 

@@ -164,11 +164,8 @@ void GemmOp(KernelContext& ctx) {
   // The sum with C is rounded, the product before it is not.
   Tensor sum = adds && IsHalf(y.dtype()) ? Tensor::Allocate(dtype, {m, n}) : y;
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
-    GemmProblem p = {.m = m,
-                     .n = n,
-                     .k = k,
-                     .c = sum.raw(),
-                     .c_dtype = ResultDType(sum)};
+    GemmProblem p = {
+        .m = m, .n = n, .k = k, .c = sum.raw(), .c_dtype = ResultDType(sum)};
     p.a = {a.raw(), a.dtype(), a.dim(1), ta};
     p.b = {b.raw(), b.dtype(), b.dim(1), tb};
     p.scale = ctx.Float("alpha", 1.0f);

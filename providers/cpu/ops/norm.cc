@@ -333,8 +333,7 @@ void Gradient(KernelContext& ctx, GradientOperands& o, Statistics statistics) {
         const T* dy = from_dy.Read(r * n, n, wide);
         const T* x = from_x.Read(r * n, n, wide + n);
         const T* scale = o.scale.data<T>();
-        const T* more =
-            kAdd ? from_more.Read(r * n, n, wide + 2 * n) : nullptr;
+        const T* more = kAdd ? from_more.Read(r * n, n, wide + 2 * n) : nullptr;
         T* dx = to.At(r * n, wide + 3 * n);
         double* ds = o.Partial(0, r / kRowsPerSum);
         double* db = o.Partial(1, r / kRowsPerSum);

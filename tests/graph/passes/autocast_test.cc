@@ -46,7 +46,8 @@ output c
             std::string::npos)
       << text;
   size_t rounds = 0;
-  for (size_t at = 0; (at = text.find("= onnx_fp8.RoundTo", at)) != std::string::npos;) {
+  for (size_t at = 0;
+       (at = text.find("= onnx_fp8.RoundTo", at)) != std::string::npos;) {
     ++rounds;
     ++at;
   }
@@ -80,15 +81,14 @@ TEST(Autocast, FollowsTheListsOfPyTorch) {
       {"Transpose<perm=[0,1]>(r)", false},
   };
   for (const Rule& rule : rules) {
-    std::string text =
-        After(std::string(R"(input x: float[4,4]
+    std::string text = After(std::string(R"(input x: float[4,4]
 input f: float[4,4]
 const two: float[] = {2}
 param w: float[4,4] = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}
 param bias: float[4] = {1,2,3,4}
 r: float[4,4] = MatMul(x, w)
-y: float[4,4] = )") +
-              rule.node + "\noutput y\n");
+y: float[4,4] = )") + rule.node +
+                             "\noutput y\n");
     EXPECT_EQ(text.find("y.float") != std::string::npos, rule.rounds) << text;
   }
 }
@@ -106,8 +106,7 @@ TEST(Autocast, KnowsWhichValuesAreRoundedAlready) {
       {"Identity(f)", true},
   };
   for (const Rule& rule : rules) {
-    std::string text =
-        After(std::string(R"(input x: float[4,4]
+    std::string text = After(std::string(R"(input x: float[4,4]
 input f: float[4,4]
 input c: bool[4,4]
 const zero: float[] = {0}
@@ -115,8 +114,8 @@ const third: float[] = {0.33333}
 const shape: int64[2] = {4,4}
 param w: float[4,4] = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}
 r: float[4,4] = MatMul(x, w)
-v: float[4,4] = )") +
-              rule.node + "\ny: float[4,4] = MatMul(v, w)\noutput y\n");
+v: float[4,4] = )") + rule.node +
+                             "\ny: float[4,4] = MatMul(v, w)\noutput y\n");
     EXPECT_EQ(text.find("RoundTo<to=16>(v)") != std::string::npos, rule.rounds)
         << text;
   }

@@ -233,8 +233,7 @@ std::shared_ptr<Graph> RoundedGraph(const NarrowCase& c, DType dtype) {
   for (Node& node : graph->nodes()) nodes.push_back(&node);
   auto to = static_cast<int64_t>(dtype);
   for (Node* node : nodes) {
-    const KernelTraits& traits =
-        Kernels().Find(node->domain, node->op)->traits;
+    const KernelTraits& traits = Kernels().Find(node->domain, node->op)->traits;
     auto may = [&](const std::vector<size_t>& list, size_t i) {
       return traits.moves || std::ranges::count(list, i) > 0;
     };
@@ -252,9 +251,9 @@ std::shared_ptr<Graph> RoundedGraph(const NarrowCase& c, DType dtype) {
       if (y->dtype != DType::kFloat) continue;
       if (may(traits.narrow_out, i)) {
         if (!traits.moves) y = b.Ours("RoundTo", {y}, {{"to", to}});
-        graph->outputs.push_back(
-            b.Ops("QuantizeTensor", {y}, 3,
-                  {{"to", int64_t{17}}, {"q_max", 448.0f}}, kDomain)[2]);
+        graph->outputs.push_back(b.Ops("QuantizeTensor", {y}, 3,
+                                       {{"to", int64_t{17}}, {"q_max", 448.0f}},
+                                       kDomain)[2]);
         y = b.Mul(y, graph->Find("share"));
       }
       graph->outputs.push_back(y);

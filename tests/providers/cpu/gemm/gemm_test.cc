@@ -289,8 +289,8 @@ TEST(Gemm, EveryKernelRoundsItsResult) {
                            {4200, 40, 37},
                            {3, 0, 5},
                            {3, 8300, 2}}) {
-      for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kFloat16,
-                          DType::kE4M3}) {
+      for (DType dtype :
+           {DType::kFloat, DType::kBFloat16, DType::kFloat16, DType::kE4M3}) {
         bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
         DType to = count % 3 != 0 ? DType::kBFloat16 : DType::kFloat16;
         Tensor a = Matrix(m, k, ta, 1, dtype), b = Matrix(k, n, tb, 2, dtype);
