@@ -19,8 +19,9 @@ MUTANTS = (
       "magnitude < 0x38800000 ? 0 : normal;", providers("NarrowFloats.*")),
     M("amax: delayed scales see the first piece",
       "providers/cpu/math/float8_kernels.cc",
-      "part.Add(amax_of(block, n));\n        encode",
-      "if (at == 0) part.Add(amax_of(block, n));\n        encode", FLOAT8_KERNELS),
+      "part.Add(amax_of(block, n));\n                      encode",
+      "if (at == 0) part.Add(amax_of(block, n));\n"
+      "                      encode", FLOAT8_KERNELS),
     M("kernels: subnormals have finer steps",
       "providers/cpu/math/float8_kernels.inc",
       "power = power > kMinNormal ? power : kMinNormal;", "", FLOAT8_KERNELS),
