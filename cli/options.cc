@@ -118,9 +118,13 @@ void RecipeFlags::AddTo(Flags& flags) {
   flags.File("--scales", &scales,
              "static: file of scales, made by `onnx-fp8 calibrate`, or folder "
              "of a run with delayed scaling");
-  flags.Choice("--dtype", &dtype, {"float32", "bfloat16"},
+  flags.Choice("--dtype", &dtype, {"float32", "bfloat16", "float16"},
                "precision of activations, of their gradients and of the copies "
                "of weights that products read (default: float32)");
+  flags.Number("--loss-scale", &loss_scaling.init, 0,
+               "float16: first factor of the loss (default: 65536)");
+  flags.Int("--loss-scale-interval", &loss_scaling.interval, 1,
+            "float16: finite steps before the factor doubles (default: 2000)");
 }
 
 namespace {
@@ -200,6 +204,7 @@ void RecipeFlags::Fill(SessionOptions* options) const {
   CheckScales(options->recipe, options->filter);
   options->scales = scales;
   options->dtype = MakeDType();
+  options->loss_scaling = loss_scaling;
 }
 
 Fp8Spec RecipeFlags::MakeSpec() const {

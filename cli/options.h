@@ -39,6 +39,7 @@ struct RecipeFlags {
   std::string auto_filter;              // "h100" or a file
   std::string scales;                   // a file or the folder of a run
   std::string dtype = "float32";        // of all that is not FP8
+  LossScaling loss_scaling;             // in float16
 
   void AddTo(Flags& flags);
   // Errors: UsageError for an impossible recipe; Error for a file that can't be

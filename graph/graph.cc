@@ -54,6 +54,8 @@ const char* Name(Role role) {
       return "moment";
     case Role::kScale:
       return "scale";
+    case Role::kLossScale:
+      return "loss scale";
     case Role::kStatistic:
       return "statistic";
     case Role::kSum:

@@ -42,6 +42,7 @@ enum class Role {
   // State: a step gives it new values.
   kMoment,     // of an optimizer
   kScale,      // of quantization, and its amaxes
+  kLossScale,  // of dynamic loss scaling
   kStatistic,  // running statistics
   kSum,        // sums over micro-batches
   kCounter,

@@ -24,6 +24,7 @@
 #include "onnx_fp8/batch_norm_mode.h"
 #include "onnx_fp8/budgets.h"
 #include "onnx_fp8/gemm_filter.h"
+#include "onnx_fp8/loss_scaling.h"
 #include "onnx_fp8/memory_report.h"
 #include "onnx_fp8/optimizer_spec.h"
 #include "onnx_fp8/profile_report.h"
@@ -59,6 +60,7 @@ struct SessionOptions {
   std::vector<std::string> train;
   std::vector<std::string> freeze;
   BatchNormMode batch_norm = BatchNormMode::kAsExported;
+  LossScaling loss_scaling = {};  // with dtype kFloat16
   // Whether a table and a layer's weight that hold the same matrix become one
   // tensor. `ties`: pairs "A=B" of names that do; see
   // graph/passes/tied_weights.h.
@@ -100,6 +102,7 @@ struct StepResult {
   int64_t step = 0;      // counts from 1
   float loss = 0;        // before the update; mean over micro-batches
   float grad_norm = 0;   // global, before clipping
+  float loss_scale = 0;  // float16: that of this step; 0: none
   bool skipped = false;  // a gradient or amax was not finite: nothing changed
   // Of a skipped step: the first tensor that was not finite, for people.
   std::string cause;

@@ -40,7 +40,9 @@ Value* Named(Graph& graph, Value* value, const std::string& name) {
   return value;
 }
 
-Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters) {
+// `inverse` of the loss scale; null: 1.
+Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters,
+                Value* inverse) {
   std::vector<Value*> squares;
   for (const ParameterGradient& p : parameters) {
     Value* grad = b.Cast(p.grad, DType::kFloat);
@@ -48,7 +50,9 @@ Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters) {
         b.Op("ReduceSumSquare", {grad}, {{"keepdims", int64_t{0}}}));
   }
   Value* sum = squares.size() == 1 ? squares[0] : b.Op("Sum", squares);
-  return Named(b.graph(), b.Op("Sqrt", {sum}), "grad_norm");
+  Value* norm = b.Op("Sqrt", {sum});
+  if (inverse) norm = b.Mul(norm, inverse);
+  return Named(b.graph(), norm, "grad_norm");
 }
 
 // A NaN is not below infinity either.
@@ -173,7 +177,8 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
 
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
-    const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite) {
+    const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite,
+    Value* loss_scale) {
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
@@ -183,9 +188,11 @@ OptimizerValues AppendOptimizer(
                                    Tensor::Scalar(static_cast<float>(spec.lr)));
   values.lr->is_input = true;
   graph.inputs.push_back(values.lr);
-  values.grad_norm = GradNorm(b, parameters);
+  Value* inverse = loss_scale ? b.Op("Reciprocal", {loss_scale}) : nullptr;
+  values.grad_norm = GradNorm(b, parameters, inverse);
   values.ok = AllFinite(b, values.grad_norm, must_be_finite);
   Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
+  if (inverse) scale = b.Mul(scale, inverse);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});
   values.step = State(graph, "optimizer.step", Role::kCounter, zero);

@@ -48,9 +48,11 @@ struct OptimizerValues {
 // changed. A step that is not ok changes only `skipped`. `must_be_finite`:
 // amaxes (float, never NaN); if one is infinite, the step is not ok. REQUIRES:
 // concrete shapes. Errors: no parameters; a parameter that occurs twice or has
-// another dtype.
+// another dtype. `loss_scale`: a float by which all gradients are multiplied;
+// norm and updates are those of the gradients divided by it. Null: 1.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
-    const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {});
+    const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},
+    Value* loss_scale = nullptr);
 
 }  // namespace onnx_fp8

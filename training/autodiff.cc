@@ -120,7 +120,7 @@ class Backward {
         needed_(NeededWhen(graph, {loss})) {}
 
   // Returns the seed.
-  Value* Run(Value* loss);
+  Value* Run(Value* loss, Value* seed);
   Value* Gradient(Value* value) const {
     auto it = gradient_.find(value);
     return it == gradient_.end() ? nullptr : it->second;
@@ -138,13 +138,18 @@ class Backward {
   std::unordered_map<const Value*, Value*> gradient_;
 };
 
-Value* Backward::Run(Value* loss) {
-  // Not shared with other constants of 1: a value that depends on the seed
-  // depends on a loss gradient (passes/gemm_roles.h).
-  Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
-  Value* seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
-                                      one.Reshaped(*loss->shape));
-  gradient_[loss] = seed;
+Value* Backward::Run(Value* loss, Value* seed) {
+  if (seed) {
+    Builder b(graph_, kPrefix);
+    gradient_[loss] = b.Reshape(b.Cast(seed, loss->dtype), *loss->shape);
+  } else {
+    // Not shared with other constants of 1: a value that depends on the seed
+    // depends on a loss gradient (passes/gemm_roles.h).
+    Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
+    seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
+                                 one.Reshaped(*loss->shape));
+    gradient_[loss] = seed;
+  }
   for (auto it = path_.nodes.rbegin(); it != path_.nodes.rend(); ++it) {
     Visit(**it);
   }
@@ -209,7 +214,8 @@ void Backward::Accumulate(Builder& b, const Node& node, Value* value,
 
 BackwardResult BuildBackward(Graph& graph, Value* loss,
                              const std::vector<Value*>& wanted,
-                             const Evaluator& evaluator, Spending* spending) {
+                             const Evaluator& evaluator, Spending* spending,
+                             Value* seed) {
   Check(loss != nullptr && IsFloat(loss->dtype) && loss->concrete() &&
             NumElements(*loss->shape) == 1,
         "[", graph.file, "] expected one float as loss, got ",
@@ -226,7 +232,7 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
       ExpandPath(graph, loss, wanted, evaluator, spending ? *spending : own);
   Backward backward(graph, loss, std::move(path), evaluator);
   BackwardResult result;
-  result.seed = backward.Run(loss);
+  result.seed = backward.Run(loss, seed);
   std::unordered_set<Value*> named;
   for (Value* value : wanted) {
     Value* gradient = backward.Gradient(value);

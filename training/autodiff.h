@@ -15,8 +15,8 @@ struct BackwardResult {
   // value on which the loss does not depend is not in the map. Two values may
   // share one gradient.
   std::map<Value*, Value*> gradient;
-  // The gradient of the loss by itself: a constant 1 that nothing but the
-  // backward graph reads.
+  // The gradient of the loss by itself: `seed`, or a constant 1 that nothing
+  // but the backward graph reads.
   Value* seed = nullptr;
 };
 
@@ -34,6 +34,9 @@ struct BackwardResult {
 //
 // `evaluator` computes values that bodies and rules derive from constants.
 //
+// All gradients are multiplied by `seed`, a float that is no constant; null: by
+// 1.
+//
 // REQUIRES: nodes in execution order. Errors: a loss that is not a single
 // float; a value without a concrete shape between the wanted values and the
 // loss; ops with neither rule nor body, all in one message; bodies that take
@@ -41,7 +44,8 @@ struct BackwardResult {
 BackwardResult BuildBackward(Graph& graph, Value* loss,
                              const std::vector<Value*>& wanted,
                              const Evaluator& evaluator,
-                             Spending* spending = nullptr);
+                             Spending* spending = nullptr,
+                             Value* seed = nullptr);
 
 inline constexpr char kForwardName[] = "onnx_fp8.forward";
 

@@ -81,6 +81,7 @@ void MetricsFile::Append(const StepMetrics& metrics) {
   Line line = {{"step", metrics.step}};
   Add(line, "loss", metrics.loss);
   Add(line, "grad_norm", metrics.grad_norm);
+  if (metrics.loss_scale > 0) Add(line, "loss_scale", metrics.loss_scale);
   Add(line, "lr", metrics.lr);
   Add(line, "samples_per_second", metrics.samples_per_second);
   Add(line, "tokens_per_second", metrics.tokens_per_second);

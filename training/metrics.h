@@ -13,6 +13,7 @@ struct StepMetrics {
   int64_t step = 0;  // from 1
   double loss = 0;   // before the update
   double grad_norm = 0;
+  double loss_scale = 0;  // written only in float16
   double lr = 0;
   double samples_per_second = 0;
   std::optional<double> tokens_per_second;

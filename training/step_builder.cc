@@ -59,6 +59,7 @@ void StepBuilder::StartApply(const MicroSums& micro) {
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
     shares_.push_back({param, b.Mul(sums_.back(), share), Fqn(name)});
   }
+  AddLossScale();
   if (micro.amaxes) {
     step_.fp8.slots = *source_.slots;
     auto n = static_cast<int64_t>(step_.fp8.slots.size());
@@ -94,8 +95,9 @@ void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
       if (IsFloat(value->dtype)) wanted.push_back(value);
     }
   }
-  BackwardResult backward =
-      BuildBackward(graph, loss_, wanted, *source_.evaluator, &spending_);
+  AddLossScale();
+  BackwardResult backward = BuildBackward(
+      graph, loss_, wanted, *source_.evaluator, &spending_, loss_scale_.scale);
   for (Value* value : wanted) {
     auto it = backward.gradient.find(value);
     if (it == backward.gradient.end()) continue;
@@ -123,7 +125,29 @@ void StepBuilder::DropAmaxes(Graph& graph) {
   DropIdleAmaxes(graph, Roots(), &step_.fp8);
 }
 
+// The state of float16's loss scale, in all graphs with gradients.
+void StepBuilder::AddLossScale() {
+  if (source_.dtype != DType::kFloat16) return;
+  auto add = [&](const char* hint, Tensor initial) {
+    Value* state = step_.graph->AddInitializer(StateName(hint), initial);
+    state->role = Role::kLossScale;
+    return state;
+  };
+  auto init = static_cast<float>(source_.loss_scaling.init);
+  loss_scale_.scale = add("loss_scale", Tensor::Scalar(init));
+  if (step_.kind == StepKind::kTrain || step_.kind == StepKind::kApply) {
+    loss_scale_.growth = add("loss_scale.growth", Tensor::Scalar(int64_t{0}));
+  }
+}
+
 void StepBuilder::OutputGradients(Graph& graph) {
+  if (loss_scale_.scale) {
+    Builder b(graph, "loss_scale.");
+    Value* inverse = b.Op("Reciprocal", {loss_scale_.scale});
+    for (auto& [value, gradient] : pairs_) {
+      gradient = b.Mul(gradient, b.Cast(inverse, gradient->dtype));
+    }
+  }
   for (auto [value, gradient] : pairs_) {
     // Two values may share one gradient; each gets an output of its own.
     Node* node = graph.AddNode("Identity", {gradient},
@@ -249,8 +273,15 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
   std::vector<Value*> finite;
   if (amax_) finite.push_back(amax_);
   CheckGroups(source_.optimizer, TrainedNames(), graph.file);
-  OptimizerValues made =
-      AppendOptimizer(graph, parameters, source_.optimizer, finite);
+  OptimizerValues made = AppendOptimizer(graph, parameters, source_.optimizer,
+                                         finite, loss_scale_.scale);
+  if (loss_scale_.scale) {
+    UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.ok);
+    Value* used =
+        Builder(graph, "loss_scale.").Op("Identity", {loss_scale_.scale});
+    AddOutput(used);
+    step_.loss_scale = used->name;
+  }
   if (step_.fp8.scale) {
     AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax_, made.ok);
   }
@@ -270,13 +301,18 @@ void StepBuilder::OutputAmaxes() {
   step_.amax = seen->name;
 }
 
-// All graphs of a session know a sum by the same name, whatever else they hold.
-// The model does not use that name.
-Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
-                           const Shape& shape) {
+// All graphs of a session know a state by the same name, whatever else they
+// hold. The model does not use that name.
+std::string StepBuilder::StateName(const std::string& hint) const {
   std::string name = hint;
   for (int i = 1; source_.model->Find(name); ++i) name = Concat(hint, "_", i);
-  Value* value = step_.graph->AddInitializer(name, Tensor::Zeros(dtype, shape));
+  return name;
+}
+
+Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
+                           const Shape& shape) {
+  Value* value =
+      step_.graph->AddInitializer(StateName(hint), Tensor::Zeros(dtype, shape));
   value->role = Role::kSum;
   step_.sums.push_back(value->name);
   return value;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
 #include "training/step_graph.h"
 
@@ -56,6 +57,8 @@ class StepBuilder {
   std::set<std::string> TrainedNames() const;
   bool PerMicroBatch() const;
   Value* LossIsFinite();
+  void AddLossScale();
+  std::string StateName(const std::string& hint) const;
   void Optimize(const std::vector<ParameterGradient>& parameters);
   void OutputAmaxes();
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
@@ -67,6 +70,7 @@ class StepBuilder {
   Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;
+  LossScale loss_scale_;   // of float16
   Value* seed_ = nullptr;  // of the backward
   Pairs pairs_;            // wanted values with their gradients
   Value* amax_ = nullptr;

@@ -35,6 +35,7 @@ struct StepSource {
   LossSpec loss;
   OptimizerSpec optimizer;
   DType dtype = DType::kFloat;  // see Autocast
+  LossScaling loss_scaling = {};
   Fp8Spec fp8;
   int64_t grad_accum = 1;
   const Evaluator* evaluator;
@@ -58,6 +59,7 @@ struct StepGraph {
   std::string grad_norm;
   std::string ok;
   std::string amax;               // vector, one per label of fp8
+  std::string loss_scale;         // float, the one of this step
   std::string lr;                 // input
   std::vector<std::string> sums;  // state in which micro steps add up
   // Graph output → the initializer or graph input whose gradient it is.

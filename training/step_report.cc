@@ -27,6 +27,7 @@ ReportLayout PackReport(const StepGraph& step, Graph& graph) {
   add(step.loss, &layout.loss);
   add(step.grad_norm, &layout.grad_norm);
   add(step.ok, &layout.ok);
+  add(step.loss_scale, &layout.loss_scale);
   add(step.amax, &layout.amaxes);
   if (layout.amaxes >= 0) layout.labels = step.fp8.labels;
   if (parts.empty()) return layout;
@@ -41,6 +42,7 @@ StepReport ReadReport(const ReportLayout& layout, const Tensor& report) {
   StepReport read;
   if (layout.loss >= 0) read.loss = at(layout.loss);
   if (layout.grad_norm >= 0) read.grad_norm = at(layout.grad_norm);
+  if (layout.loss_scale >= 0) read.loss_scale = at(layout.loss_scale);
   if (layout.ok >= 0) read.ok = at(layout.ok) != 0;
   for (size_t i = 0; i < layout.labels.size(); ++i) {
     if (std::isfinite(at(layout.amaxes + static_cast<int>(i)))) continue;
@@ -65,6 +67,7 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
   }
   result.loss = static_cast<float>(sum / losses);
   result.grad_norm = reports.back().grad_norm;
+  result.loss_scale = reports.back().loss_scale;
   result.skipped = !reports.back().ok;
   if (!result.skipped) {
     result.cause.clear();

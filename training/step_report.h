@@ -16,18 +16,19 @@ namespace onnx_fp8 {
 // Positions of the numbers in the vector; -1: not in it.
 struct ReportLayout {
   std::string output;  // name of the vector in the graph; "": no report
-  int loss = -1, grad_norm = -1, ok = -1;
+  int loss = -1, grad_norm = -1, ok = -1, loss_scale = -1;
   int amaxes = -1;                  // the first of labels.size() amaxes
   std::vector<std::string> labels;  // names of tensors, for messages
 };
 
-// Replaces the outputs loss, grad_norm, ok and amax of a step by one output,
-// their concatenation as float. Other outputs stay.
+// Replaces the outputs loss, grad_norm, ok, loss scale and amax of a step by
+// one output, their concatenation as float. Other outputs stay.
 ReportLayout PackReport(const StepGraph& step, Graph& graph);
 
 struct StepReport {
   std::optional<float> loss;
   float grad_norm = 0;
+  float loss_scale = 0;  // 0: none
   bool ok = true;
   std::string not_finite;  // label of the first infinite amax; "": none
 };

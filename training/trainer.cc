@@ -142,6 +142,7 @@ class Trainer {
     metrics.step = step.step;
     metrics.loss = step.loss;
     metrics.grad_norm = step.grad_norm;
+    metrics.loss_scale = step.loss_scale;
     metrics.lr = lr;
     metrics.samples_per_second = static_cast<double>(samples) / seconds;
     if (tokens > 0) {

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/joined.h"
 #include "data/safetensors.h"
+#include "optimizers/loss_scale.h"
 #include "training/loss.h"
 #include "training/pipelines.h"
 #include "training/static_scales.h"
@@ -150,10 +151,12 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner) {
+  CheckLossScaling(options.loss_scaling);
   return {model.graph.get(),
           model.loss,
           options.optimizer,
           options.dtype,
+          options.loss_scaling,
           {options.recipe, options.filter, model.names, model.scales},
           options.grad_accum,
           &evaluator,

@@ -56,11 +56,25 @@ struct RewriteFlags {
 };
 
 void RequireStepFlags(const Flags& flags) {
-  const char* needs_loss[] = {
-      "--shape",  "--value", "--optimizer", "--lr",         "--weight-decay",
-      "--betas",  "--eps",   "--momentum",  "--nesterov",   "--label",
-      "--logits", "--group", "--clip-norm", "--grad-accum", "--batch-norm",
-      "--tie",    "--no-tie"};
+  const char* needs_loss[] = {"--shape",
+                              "--value",
+                              "--optimizer",
+                              "--lr",
+                              "--weight-decay",
+                              "--betas",
+                              "--eps",
+                              "--momentum",
+                              "--nesterov",
+                              "--label",
+                              "--logits",
+                              "--group",
+                              "--clip-norm",
+                              "--grad-accum",
+                              "--batch-norm",
+                              "--tie",
+                              "--no-tie",
+                              "--loss-scale",
+                              "--loss-scale-interval"};
   for (const char* name : needs_loss) {
     if (flags.Given(name)) {
       throw UsageError(std::string(name) +

@@ -223,6 +223,7 @@ class Reporter {
         options_.loss,
         options_.optimizer,
         options_.dtype,
+        options_.loss_scaling,
         {options_.recipe, options_.filter, names_, scales_, any_m},
         1,
         evaluator_.get(),

@@ -1,11 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of optimizers/."""
-from mutant import M, optimizers
+from mutant import M, optimizers, python
 
 TRACES = optimizers("*Traces.*:AppendOptimizer.*")
 SCHEDULE = optimizers("Schedule.*")
 
 MUTANTS = (
+    M("loss scale: grows to infinity", "optimizers/loss_scale.cc",
+      '{full, b.Op("Less", {grown, infinity})}',
+      '{full, b.Op("Less", {infinity, grown})}', optimizers("LossScale.*")),
+    M("loss scale: a bad step does not count anew",
+      "optimizers/loss_scale.cc", '{ok, b.Op("Not", {full})}',
+      '{b.Op("Or", {ok, b.Op("Not", {ok})}), b.Op("Not", {full})}',
+      optimizers("LossScale.*")),
+    M("loss scale: the norm is that of scaled gradients",
+      "optimizers/optimizer.cc",
+      "if (inverse) norm = b.Mul(norm, inverse);", "(void)inverse;",
+      python("gradscaler")),
+    M("loss scale: updates take scaled gradients", "optimizers/optimizer.cc",
+      "if (inverse) scale = b.Mul(scale, inverse);", "",
+      python("test_dtype and every_command")),
     M("optimizer: gradients are scaled up to the limit",
       "optimizers/optimizer.cc",
       'return b.Op("Min", {scale, b.Scalar(1, norm)});', "return scale;",

@@ -16,7 +16,7 @@ MUTANTS = (
       "(bits + 0x8000) >> 16;", providers("NarrowFloats.*")),
     M("float16: subnormals are 0", "providers/cpu/math/narrow_floats.h",
       "magnitude < 0x38800000 ? small : normal;",
-      "magnitude < 0x38800000 ? 0 : normal;", providers("NarrowFloats.*")),
+      "magnitude < 0x38800000 ? small & 0 : normal;", providers("NarrowFloats.*")),
     M("amax: delayed scales see the first piece",
       "providers/cpu/math/float8_kernels.cc",
       "part.Add(amax_of(block, n));\n                      encode",

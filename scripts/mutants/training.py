@@ -11,6 +11,12 @@ TRAINER = training("TrainerTest.*")
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
 MUTANTS = (
+    M("loss scale: gradients are not divided by it",
+      "training/step_builder.cc",
+      "gradient = b.Mul(gradient, b.Cast(inverse, gradient->dtype));",
+      "gradient = b.Mul(gradient, b.Cast(b.Mul(inverse, loss_scale_.scale),\n"
+      "                                         gradient->dtype));",
+      python("test_dtype and every_command")),
     M("autodiff: broadcast axes are not summed", "training/autodiff.cc",
       "b.Cast(b.SumTo(dx, shape), value->dtype)", "b.Cast(dx, value->dtype)",
       training("Autodiff.*:*Elementwise.*")),

@@ -287,8 +287,9 @@ TEST(Gemm, EveryKernelRoundsItsResult) {
                            {1300, 40, 530},
                            {530, 40, 4200},
                            {4200, 40, 37},
+                           {4130, 5, 4130},
                            {3, 0, 5},
-                           {3, 8300, 2}}) {
+                           {130, 8300, 40}}) {
       for (DType dtype :
            {DType::kFloat, DType::kBFloat16, DType::kFloat16, DType::kE4M3}) {
         bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
