@@ -26,7 +26,7 @@ struct NarrowCase {
 
 // Sizes that are no multiple of a vector, a block or a tile, and larger than a
 // task.
-const char kInputs[] = R"(graph "g" opset 24
+const char kNarrowInputs[] = R"(graph "g" opset 24
 input x: float[3,67,200]
 input z: float[3,67,200]
 input w: float[200]
@@ -228,7 +228,7 @@ const KernelRegistry& Kernels() { return CpuKernels(); }
 // 16 bits, one behind each result that it rounds, and readers of the results.
 std::shared_ptr<Graph> RoundedGraph(const NarrowCase& c, DType dtype) {
   std::shared_ptr<Graph> graph =
-      ParseGraph(std::string(kInputs) + kMoreInputs + c.node + "\n");
+      ParseGraph(std::string(kNarrowInputs) + kMoreInputs + c.node + "\n");
   std::vector<Node*> nodes;
   for (Node& node : graph->nodes()) nodes.push_back(&node);
   auto to = static_cast<int64_t>(dtype);
@@ -262,7 +262,7 @@ std::shared_ptr<Graph> RoundedGraph(const NarrowCase& c, DType dtype) {
   return graph;
 }
 
-TensorMap Feeds(const Graph& graph) {
+TensorMap FeedsOf(const Graph& graph) {
   TensorMap feeds;
   uint64_t seed = 1;
   for (const Value* input : graph.inputs) {
@@ -305,7 +305,7 @@ TEST_P(NarrowKernels, GiveTheBitsOfFloats) {
       WithIsa with(isa);
       for (int threads : {1, 2}) {
         SetNumThreads(threads);
-        TensorMap state, feeds = Feeds(*wide);
+        TensorMap state, feeds = FeedsOf(*wide);
         TensorMap want = wide_executor.Run(feeds, state);
         TensorMap got = narrow_executor.Run(feeds, state);
         ASSERT_EQ(got.size(), want.size());
@@ -333,7 +333,7 @@ TEST(NarrowKernelsList, IsComplete) {
   }
   for (const NarrowCase& c : kCases) {
     std::shared_ptr<Graph> graph =
-        ParseGraph(std::string(kInputs) + kMoreInputs + c.node + "\n");
+        ParseGraph(std::string(kNarrowInputs) + kMoreInputs + c.node + "\n");
     for (const Node& node : graph->nodes()) tested.insert(node.op);
   }
   for (const std::string& op : able) EXPECT_TRUE(tested.contains(op)) << op;

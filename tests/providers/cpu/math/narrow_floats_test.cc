@@ -14,7 +14,7 @@ namespace onnx_fp8 {
 namespace {
 
 // Floats of all exponents and signs, near ties, subnormals, Inf and NaN.
-std::vector<float> ManyFloats() {
+std::vector<float> FloatsOfAllSizes() {
   std::vector<float> floats;
   for (uint32_t top = 0; top < 0x10000; ++top) {
     for (uint32_t low : {0x0000u, 0x0FFFu, 0x1000u, 0x1001u, 0x3000u, 0x7FFFu,
@@ -26,7 +26,7 @@ std::vector<float> ManyFloats() {
 }
 
 TEST(NarrowFloats, AllInstructionSetsRoundAsEncode) {
-  std::vector<float> x = ManyFloats();
+  std::vector<float> x = FloatsOfAllSizes();
   auto n = static_cast<int64_t>(x.size());
   for (Isa isa : RunnableIsas()) {
     WithIsa with(isa);
@@ -62,7 +62,7 @@ TEST(NarrowFloats, AllInstructionSetsWidenAsDecode) {
 }
 
 TEST(NarrowFloats, RoundsInPlace) {
-  std::vector<float> x = ManyFloats(), y = x;
+  std::vector<float> x = FloatsOfAllSizes(), y = x;
   auto n = static_cast<int64_t>(x.size());
   RoundFloats(DType::kBFloat16, y.data(), y.data(), n);
   for (size_t i = 0; i < x.size(); ++i) {
