@@ -15,12 +15,12 @@
 namespace onnx_fp8 {
 namespace {
 
-using Names = std::set<std::string_view>;
+using OpNames = std::set<std::string_view>;
 
 // Constants with more elements than these count as not rounded.
 constexpr int64_t kMaxConstant = 4096;
 
-bool IsNamed(const Node& node, const Names& onnx, const Names& ours) {
+bool IsNamed(const Node& node, const OpNames& onnx, const OpNames& ours) {
   return node.domain.empty()      ? onnx.contains(node.op)
          : node.domain == kDomain ? ours.contains(node.op)
                                   : false;
@@ -39,62 +39,62 @@ size_t RoundedOperands(const Node& node) {
 
 // Autocast's list of ops that run in float32, as far as ONNX and we have them.
 bool RunsInFloat(const Node& node) {
-  static const Names onnx = {"Acos",       "Asin",
-                             "Cosh",       "CumSum",
-                             "Exp",        "GroupNormalization",
-                             "Log",        "LayerNormalization",
-                             "LogSoftmax", "LpNormalization",
-                             "Pow",        "MeanVarianceNormalization",
-                             "Reciprocal", "NegativeLogLikelihoodLoss",
-                             "ReduceL1",   "RMSNormalization",
-                             "ReduceL2",   "ReduceLogSum",
-                             "ReduceProd", "ReduceLogSumExp",
-                             "ReduceSum",  "ReduceSumSquare",
-                             "Sinh",       "SoftmaxCrossEntropyLoss",
-                             "Softmax",    "Softplus",
-                             "Tan",        "ReduceMean"};
-  static const Names ours = {"AddLayerNorm", "AddRMSNorm", "CrossEntropy",
-                             "RMSNorm"};
+  static const OpNames onnx = {"Acos",       "Asin",
+                               "Cosh",       "CumSum",
+                               "Exp",        "GroupNormalization",
+                               "Log",        "LayerNormalization",
+                               "LogSoftmax", "LpNormalization",
+                               "Pow",        "MeanVarianceNormalization",
+                               "Reciprocal", "NegativeLogLikelihoodLoss",
+                               "ReduceL1",   "RMSNormalization",
+                               "ReduceL2",   "ReduceLogSum",
+                               "ReduceProd", "ReduceLogSumExp",
+                               "ReduceSum",  "ReduceSumSquare",
+                               "Sinh",       "SoftmaxCrossEntropyLoss",
+                               "Softmax",    "Softplus",
+                               "Tan",        "ReduceMean"};
+  static const OpNames ours = {"AddLayerNorm", "AddRMSNorm", "CrossEntropy",
+                               "RMSNorm"};
   return IsNamed(node, onnx, ours) || !node.Subgraphs().empty();
 }
 
 // Whether each element of the results is an element of an operand, or its
 // negative or absolute value: rounded operands have rounded results.
 bool KeepsElements(const Node& node) {
-  static const Names onnx = {"Abs",
-                             "Clip",
-                             "Compress",
-                             "DepthToSpace",
-                             "Expand",
-                             "Gather",
-                             "GatherElements",
-                             "GatherND",
-                             "Max",
-                             "MaxPool",
-                             "Min",
-                             "Neg",
-                             "Pad",
-                             "ReduceMax",
-                             "ReduceMin",
-                             "Relu",
-                             "ReverseSequence",
-                             "ScatterElements",
-                             "ScatterND",
-                             "SpaceToDepth",
-                             "Tile",
-                             "TopK",
-                             "Trilu",
-                             "Where",
-                             "GlobalMaxPool"};
+  static const OpNames onnx = {"Abs",
+                               "Clip",
+                               "Compress",
+                               "DepthToSpace",
+                               "Expand",
+                               "Gather",
+                               "GatherElements",
+                               "GatherND",
+                               "Max",
+                               "MaxPool",
+                               "Min",
+                               "Neg",
+                               "Pad",
+                               "ReduceMax",
+                               "ReduceMin",
+                               "Relu",
+                               "ReverseSequence",
+                               "ScatterElements",
+                               "ScatterND",
+                               "SpaceToDepth",
+                               "Tile",
+                               "TopK",
+                               "Trilu",
+                               "Where",
+                               "GlobalMaxPool"};
   return IsNamed(node, onnx, {}) || (IsViewOp(node) && !node.Is("Cast"));
 }
 
 // Operands that have no say: tables of angles, statistics and factors of an
 // activation that PyTorch reads in float without giving a float result.
 size_t DecidingOperands(const Node& node) {
-  static const Names onnx = {"BatchNormalization", "Dropout",
-                             "InstanceNormalization", "PRelu", "Resize"};
-  static const Names ours = {"Rotary"};
+  static const OpNames onnx = {"BatchNormalization", "Dropout",
+                               "InstanceNormalization", "PRelu", "Resize"};
+  static const OpNames ours = {"Rotary"};
   return IsNamed(node, onnx, ours) ? 1 : node.inputs().size();
 }
 
