@@ -51,6 +51,8 @@ TEST(LossScale, HalvesAfterABadStepAndCountsAnew) {
   EXPECT_EQ(Scales({.init = 8, .interval = 3},
                    {true, true, false, true, true, true, false, false}),
             (std::vector<float>{8, 8, 4, 4, 4, 8, 4, 2}));
+  EXPECT_EQ(Scales({.init = 8, .interval = 3}, {true, false, true, true, true}),
+            (std::vector<float>{8, 4, 4, 4, 8}));
 }
 
 TEST(LossScale, TakesOtherFactors) {
