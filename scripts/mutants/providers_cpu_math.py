@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/cpu/math/."""
-from mutant import M, providers
+from mutant import M, providers, training
 
 FLOAT8_KERNELS = providers("Float8Kernels.*")
 
@@ -14,6 +14,9 @@ MUTANTS = (
     M("bfloat16: ties go up", "providers/cpu/math/narrow_floats.h",
       "(bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;",
       "(bits + 0x8000) >> 16;", providers("NarrowFloats.*")),
+    M("bfloat16: numbers are cut", "providers/cpu/math/narrow_floats.h",
+      "(bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;", "bits >> 16;",
+      training("*AutocastErrors*")),
     M("float16: subnormals are 0", "providers/cpu/math/narrow_floats.h",
       "magnitude < 0x38800000 ? small : normal;",
       "magnitude < 0x38800000 ? small & 0 : normal;", providers("NarrowFloats.*")),
