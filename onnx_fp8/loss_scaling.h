@@ -5,16 +5,14 @@
 
 namespace onnx_fp8 {
 
-// How the loss is scaled in float16, whose smallest numbers are too large for
-// most gradients: the backward begins with `scale` in place of 1, and the
-// update divides by it. The scale moves as in torch.amp.GradScaler, whose
-// defaults these are.
+// How the loss is scaled in float16. Many gradients are smaller than the
+// smallest float16. So the backward multiplies all gradients by a scale, and
+// the update divides them by it. The scale changes as in torch.amp.GradScaler;
+// the defaults are GradScaler's too.
 struct LossScaling {
-  double init = 65536;  // the first scale
-  // Its factor after `interval` good steps, and after a step whose gradients
-  // are not finite. Such a step is skipped.
-  double growth = 2;
-  double backoff = 0.5;
+  double init = 65536;   // the scale of the first step
+  double growth = 2;     // factor of the scale after `interval` good steps
+  double backoff = 0.5;  // factor after a step with infinite or NaN gradients
   int64_t interval = 2000;
 };
 

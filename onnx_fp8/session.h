@@ -47,8 +47,8 @@ struct SessionOptions {
   std::string provider = "cpu";
   LossSpec loss;
   OptimizerSpec optimizer;
-  // kFloat, or kBFloat16: values that PyTorch's autocast keeps in 16 bits are
-  // rounded to that dtype (docs/precision.md).
+  // kFloat, or kBFloat16 or kFloat16: values that PyTorch's autocast keeps in
+  // 16 bits are rounded to that dtype (docs/precision.md).
   DType dtype = DType::kFloat;
   Recipe recipe;
   GemmFilter filter;  // which linear layers it is for

@@ -26,7 +26,7 @@ void UpdateLossScale(Graph& graph, const LossScale& state,
                      const LossScaling& how, Value* ok) {
   Builder b(graph, "loss_scale.");
   b.set_part(Part::kOptimizer);
-  Value* good = b.Add(state.growth, b.Int(1));
+  Value* good = b.Add(state.good_steps, b.Int(1));
   Value* full = b.Op("Equal", {good, b.Int(how.interval)});
   Value* grown = b.Mul(state.scale, b.Scalar(how.growth, state.scale));
   Value* infinity =
@@ -38,7 +38,7 @@ void UpdateLossScale(Graph& graph, const LossScale& state,
   graph.state.push_back(
       {state.scale, b.Op("Where", {ok, after_good, after_bad})});
   graph.state.push_back(
-      {state.growth, b.Op("Where", {counts, good, b.Int(0)})});
+      {state.good_steps, b.Op("Where", {counts, good, b.Int(0)})});
 }
 
 }  // namespace onnx_fp8

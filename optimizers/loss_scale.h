@@ -6,22 +6,23 @@
 
 namespace onnx_fp8 {
 
-// The state of dynamic loss scaling.
+// The state of dynamic loss scaling: two initializers of the graph.
 struct LossScale {
-  Value* scale = nullptr;   // float, rank 0
-  Value* growth = nullptr;  // int64, rank 0: good steps since the last change
+  Value* scale = nullptr;       // float, rank 0
+  Value* good_steps = nullptr;  // int64, rank 0: since the scale changed
 };
 
-// Adds the state to a graph that updates parameters, and the update of
-// torch.amp.GradScaler. After a good step (`ok`) growth counts one more; at
-// `interval` the scale is multiplied by `growth`, unless the result is
-// infinite, and the count starts again. After a bad step the scale is
-// multiplied by `backoff`, and the count starts again.
+// Binds the next values of the state, by the rule of torch.amp.GradScaler. `ok`
+// is a bool: whether all gradients of the step are finite.
+//   - ok: good_steps grows by 1. If it reaches how.interval, the scale is
+//     multiplied by how.growth, unless the product is infinite, and good_steps
+//     becomes 0.
+//   - not ok: the scale is multiplied by how.backoff, and good_steps becomes 0.
 void UpdateLossScale(Graph& graph, const LossScale& state,
                      const LossScaling& how, Value* ok);
 
-// Errors: Error that names the setting: an initial scale that is not positive
-// and finite, growth below 1, backoff outside of (0, 1], an interval below 1.
+// Errors, which name the setting: `init` is not positive or not finite;
+// `growth` is below 1; `backoff` is not in (0, 1]; `interval` is below 1.
 void CheckLossScaling(const LossScaling& how);
 
 }  // namespace onnx_fp8

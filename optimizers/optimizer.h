@@ -48,8 +48,9 @@ struct OptimizerValues {
 // changed. A step that is not ok changes only `skipped`. `must_be_finite`:
 // amaxes (float, never NaN); if one is infinite, the step is not ok. REQUIRES:
 // concrete shapes. Errors: no parameters; a parameter that occurs twice or has
-// another dtype. `loss_scale`: a float by which all gradients are multiplied;
-// norm and updates are those of the gradients divided by it. Null: 1.
+// another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
+// gradients by it; grad_norm and the updates divide them by it. Null: the
+// gradients are not scaled.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},

@@ -51,7 +51,7 @@ def ints(x):
     return [int(v) for v in x.reshape(-1).tolist()]
 
 
-def reduce_axes(node, attrs, x):
+def reduce_axes(attrs, x):
     axes = ints(x[1]) if len(x) > 1 and x[1] is not None else attrs.get("axes")
     return axes or list(range(x[0].ndim)), bool(attrs.get("keepdims", 1))
 
@@ -141,10 +141,6 @@ def scatter_nd(attrs, x, index, updates):
     return x.index_put(tuple(index.unbind(-1)), updates.to(x.dtype), accumulate=add)
 
 
-def same_types(a, b):
-    return a, b.to(a.dtype) if not a.is_floating_point() and not b.is_floating_point() else b
-
-
 def divide(attrs, a, b):
     return a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
@@ -181,7 +177,7 @@ def trilu(attrs, x, k=None):
 
 def reduction(call):
     def run(attrs, *x):
-        axes, keep = reduce_axes(None, attrs, x)
+        axes, keep = reduce_axes(attrs, x)
         return call(x[0], axes, keep)
     return run
 

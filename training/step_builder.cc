@@ -136,7 +136,8 @@ void StepBuilder::AddLossScale() {
   auto init = static_cast<float>(source_.loss_scaling.init);
   loss_scale_.scale = add("loss_scale", Tensor::Scalar(init));
   if (step_.kind == StepKind::kTrain || step_.kind == StepKind::kApply) {
-    loss_scale_.growth = add("loss_scale.growth", Tensor::Scalar(int64_t{0}));
+    loss_scale_.good_steps =
+        add("loss_scale.growth", Tensor::Scalar(int64_t{0}));
   }
 }
 

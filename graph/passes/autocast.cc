@@ -37,7 +37,8 @@ size_t RoundedOperands(const Node& node) {
   return node.Is("Einsum") ? node.inputs().size() : 0;
 }
 
-// Autocast's list of ops that run in float32, as far as ONNX and we have them.
+// The ops that PyTorch's autocast runs in float32, by their names in ONNX and
+// in our domain.
 bool RunsInFloat(const Node& node) {
   static const OpNames onnx = {"Acos",       "Asin",
                                "Cosh",       "CumSum",

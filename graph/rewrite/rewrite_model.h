@@ -31,17 +31,22 @@ struct RewriteOptions {
   PassRunner* runner = nullptr;
 };
 
-// Writes `in` to `out` with the admitted products in FP8, and with the values
-// that Autocast rounds in 16 bits if options.dtype is one. Everything else
-// stays: other nodes, names, order, metadata, symbolic axes, external data and,
-// if >= 19, the opset. There are a few exceptions. Functions that hold an
-// admitted product are inlined, and all functions before Autocast; a weight's
-// Transpose without readers is removed; weights in Constant nodes become
-// initializers; below opset 19 the ops that changed since are upgraded. Delayed
-// scaling adds its state (initializer, input and update_binding). Recipe off
-// without Autocast copies the file. External data are not read. Their files
-// stay if `out` lies in the same folder, and are copied to another one; data in
-// the model itself are written as options.write says. Errors: a model that is
+// Writes the model `in` to `out` with the admitted products in FP8. If
+// options.dtype is a 16-bit float, the pass Autocast also rounds values to it.
+// Everything else stays: other nodes, names, order, metadata, symbolic axes,
+// external data and, if it is 19 or more, the opset. The exceptions are:
+//   - A function that holds an admitted product is inlined. Autocast inlines
+//   all
+//     functions.
+//   - A Transpose of a weight is removed if nothing reads its result any more.
+//   - A weight in a Constant node becomes an initializer.
+//   - Below opset 19, ops that have changed since then are upgraded.
+//   - Delayed scaling adds its state: initializers, inputs and update_binding.
+// If the recipe is off and options.dtype is kFloat, the file is copied.
+// External data are not read. If `out` lies in another folder, their files are
+// copied to it. options.write says how data in the model itself are written.
+//
+// Errors: a model that is
 // rewritten already, a training step, `out` equal to `in`, a pattern that
 // matches nothing, functions that exceed the budgets, files that can't be read
 // or written.

@@ -32,10 +32,11 @@ void Map(const X* x, Y* y, int64_t n, F f) {
 // stay in a first-level cache.
 inline constexpr int64_t kStoredBlock = 1024;
 
-// run(in, out, n) for blocks that cover the operands `x` and the results `y`,
-// all of one size, on all threads. in[i] and out[i] point at the block's n
-// elements. Floats kept in 16 bits are widened and rounded around the call.
-// The amax of y[i], which is output i of ctx, is measured.
+// Cuts the operands `x` and the results `y`, which all have the same size, into
+// blocks, and calls run(in, out, n) for each block, on all threads. in[i] and
+// out[i] point at the block's n elements of x[i] and y[i]. Operands that are
+// kept in 16 bits are widened before the call, and results are rounded after
+// it. y[i] is output i of ctx; its amax is measured.
 template <typename T, size_t kIn, size_t kOut, typename F>
 void ForBlocks(KernelContext& ctx, const Tensor (&x)[kIn], Tensor (&y)[kOut],
                F run) {

@@ -4,9 +4,12 @@
 // writes them a block at a time, and computes in float.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
+#include "base/check.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/math/narrow_floats.h"
@@ -17,6 +20,36 @@ namespace onnx_fp8 {
 // The dtype in which a kernel computes with x.
 inline DType ComputedAs(const Tensor& x) {
   return IsHalf(x.dtype()) ? DType::kFloat : x.dtype();
+}
+
+// The same of two operands. Errors: they differ.
+inline DType ComputedAs(const KernelContext& ctx, const Tensor& a,
+                        const Tensor& b) {
+  Check(ComputedAs(a) == ComputedAs(b), "[", ctx.Where(),
+        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
+        Name(b.dtype()));
+  return ComputedAs(a);
+}
+
+// Traits of a kernel whose result 0 may take the place of any of its first
+// `operands` operands. It measures that result, and all of them may be kept in
+// 16 bits.
+inline KernelTraits StoredTraits(size_t operands) {
+  KernelTraits traits{.measures = {0}, .narrow_out = {0}};
+  for (size_t i = 0; i < operands; ++i) {
+    traits.in_place.emplace_back(static_cast<int>(i), 0);
+    traits.narrow_in.push_back(i);
+  }
+  return traits;
+}
+
+// Room for `rows` rows of n elements, for operands that are widened and results
+// that are rounded. The next call on this thread gives the same memory.
+template <typename T>
+T* WideRows(int64_t rows, int64_t n) {
+  thread_local std::vector<T> wide;
+  wide.resize(std::max(wide.size(), static_cast<size_t>(rows * n)));
+  return wide.data();
 }
 
 // Elements of an operand, as T: float, for operands kept in 16 bits too, or
@@ -31,13 +64,10 @@ class StoredIn {
   // n elements from `at` on: in the operand itself, or widened into `buffer`.
   const T* Read(int64_t at, int64_t n, T* buffer) const {
     if constexpr (std::is_same_v<T, float>) {
-      if (narrow_) {
-        WidenFloats(dtype_, static_cast<const uint16_t*>(data_) + at, buffer,
-                    n);
-        return buffer;
-      }
+      return ReadFloats(dtype_, data_, at, n, buffer);
+    } else {
+      return static_cast<const T*>(data_) + at;
     }
-    return static_cast<const T*>(data_) + at;
   }
 
   bool narrow() const { return narrow_; }

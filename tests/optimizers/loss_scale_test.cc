@@ -27,7 +27,7 @@ std::vector<float> Scales(const LossScaling& how,
     return value;
   };
   state.scale = add("s", Tensor::Scalar(static_cast<float>(how.init)));
-  state.growth = add("g", Tensor::Scalar(int64_t{0}));
+  state.good_steps = add("g", Tensor::Scalar(int64_t{0}));
   Value* ok = graph->AddInput("ok", DType::kBool, Shape{});
   UpdateLossScale(*graph, state, how, ok);
   auto cpu = MakeCpuProvider();

@@ -24,6 +24,8 @@ std::string After(const std::string& text) {
   return after.substr(after.find("[2,6]\n") + 6);
 }
 
+void ExpectUnchanged(const std::string& text) { EXPECT_EQ(After(text), text); }
+
 TEST(StoreNarrow, AKernelTakesOverTheRounding) {
   EXPECT_EQ(After(R"(a: float[2,6] = Gelu(x)
 b: float[2,6] = onnx_fp8.RoundTo<to=16>(a)
@@ -50,23 +52,21 @@ output c
 }
 
 TEST(StoreNarrow, OneReaderThatNeedsFloatsKeepsFloats) {
-  const char* text = R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
+  ExpectUnchanged(R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
 b: float[2,6] = Gelu(a)
 c: float[2,6] = Sin(a)
 output b
 output c
-)";
-  EXPECT_EQ(After(text), text);
+)");
 }
 
 TEST(StoreNarrow, AnOutputKeepsItsDType) {
-  const char* text = R"(a: float[2,6] = Gelu(x)
+  ExpectUnchanged(R"(a: float[2,6] = Gelu(x)
 b: float[2,6] = onnx_fp8.RoundTo<to=16>(a)
 c: float[2,6] = Gelu(b)
 output b
 output c
-)";
-  EXPECT_EQ(After(text), text);
+)");
 }
 
 TEST(StoreNarrow, RoundingMovesThroughViewsAndMoves) {
@@ -92,12 +92,11 @@ output g
 }
 
 TEST(StoreNarrow, AMoveOfFloatsAndRoundedValuesKeepsFloats) {
-  const char* text = R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
+  ExpectUnchanged(R"(a: float[2,6] = onnx_fp8.RoundTo<to=16>(x)
 b: float[4,6] = Concat<axis=0>(a, x)
 c: float[4,6] = Gelu(b)
 output c
-)";
-  EXPECT_EQ(After(text), text);
+)");
 }
 
 TEST(StoreNarrow, TwoRoundingsAreNotOne) {

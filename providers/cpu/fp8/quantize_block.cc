@@ -147,10 +147,9 @@ class BlockQuantizer {
 
  private:
   const float* Rows(int64_t first, int64_t last) const {
-    thread_local std::vector<float> wide;
-    int64_t n = (last - first) * g_.columns;
-    if (x_.narrow()) wide.resize(static_cast<size_t>(n));
-    return x_.Read(first * g_.columns, n, wide.data());
+    int64_t rows = last - first;
+    float* wide = x_.narrow() ? WideRows<float>(rows, g_.columns) : nullptr;
+    return x_.Read(first * g_.columns, rows * g_.columns, wide);
   }
 
   // a[j] = the largest finite |x| of these rows in block column j.

@@ -168,6 +168,15 @@ class PackedProduct {
     });
   }
 
+  // Packs rows or columns begin … begin + size of the thread's operand, in the
+  // layer at the slab's row k.
+  void PackOwn(const Slab& s, int64_t k, int64_t begin, int64_t size,
+               char* to) const {
+    PackPanels(own_.layout, own_.width,
+               From(own_.operand, own_.across, begin, s.k + k), size,
+               LayerDepth(s, k), to);
+  }
+
   // Multiplies rows or columns begin … begin + size of the thread's operand by
   // n of the slab's, from `panel` on, in the layer at the slab's row k.
   void MultiplyBlock(const Slab& s, int64_t k, int64_t begin, int64_t size,
@@ -175,9 +184,7 @@ class PackedProduct {
     int64_t depth = LayerDepth(s, k);
     char* packed =
         scratch_own.Get(PanelBytes(own_.layout, own_.width, size, depth));
-    PackPanels(own_.layout, own_.width,
-               From(own_.operand, own_.across, begin, s.k + k), size, depth,
-               packed);
+    PackOwn(s, k, begin, size, packed);
     int64_t at = s.begin + panel * shared_.width;
     auto* c = static_cast<float*>(p_.c);
     if (!shares_a_) {
@@ -202,9 +209,7 @@ class PackedProduct {
         static_cast<size_t>(RoundUp(s.depth, unit_) * row) +
         PanelBytes(own_.layout, own_.width, size, std::min(layer_, s.depth)));
     for (int64_t k = 0; k < s.depth; k += layer_) {
-      PackPanels(own_.layout, own_.width,
-                 From(own_.operand, own_.across, begin, s.k + k), size,
-                 LayerDepth(s, k), packed + k * row);
+      PackOwn(s, k, begin, size, packed + k * row);
     }
     constexpr int64_t kBlock = 65536;  // elements
     int64_t step = std::max<int64_t>(1, kBlock / (size * shared_.width));

@@ -271,9 +271,7 @@ Decode DecoderOf(PanelLayout layout, DType dtype) {
         };
       case DType::kBFloat16:
         return [](const void* codes, void* values, int64_t n) {
-          KernelsFor(ActiveIsa())
-              .decode_bf16(static_cast<const uint16_t*>(codes),
-                           static_cast<float*>(values), n);
+          WidenFloats(DType::kBFloat16, codes, static_cast<float*>(values), n);
         };
       case DType::kFloat16:
         return [](const void* codes, void* values, int64_t n) {

@@ -36,7 +36,6 @@ decltype(Float8Kernels::encode_e4m3) EncoderOf(DType dtype) {
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {
   const Float8Kernels& kernels = KernelsFor(ActiveIsa());
   auto bytes = static_cast<const uint8_t*>(q);
-  auto halves = static_cast<const uint16_t*>(q);
   ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
     int64_t count = end - begin;
     switch (dtype) {
@@ -46,11 +45,8 @@ void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {
       case DType::kE5M2:
         kernels.decode_e5m2(bytes + begin, x + begin, count);
         break;
-      case DType::kBFloat16:
-        kernels.decode_bf16(halves + begin, x + begin, count);
-        break;
       default:
-        Fail("expected an 8-bit float or bfloat16, got ", Name(dtype));
+        Fail("expected an 8-bit float, got ", Name(dtype));
     }
   });
 }
@@ -62,7 +58,6 @@ namespace {
 template <typename Fn>
 Amax OverBlocks(const StoredFloats& x, Fn fn) {
   constexpr int64_t kCached = 4096;
-  bool widens = x.dtype != DType::kFloat;
   Amax all;
   std::mutex mutex;  // a maximum has no order
   ParallelFor(x.n, kGrain, [&](int64_t begin, int64_t end) {
@@ -70,14 +65,7 @@ Amax OverBlocks(const StoredFloats& x, Fn fn) {
     float wide[kCached];
     for (int64_t at = begin; at < end; at += kCached) {
       int64_t count = std::min(kCached, end - at);
-      const float* block = wide;
-      if (widens) {
-        WidenFloats(x.dtype, static_cast<const uint16_t*>(x.data) + at, wide,
-                    count);
-      } else {
-        block = static_cast<const float*>(x.data) + at;
-      }
-      fn(block, at, count, part);
+      fn(ReadFloats(x.dtype, x.data, at, count, wide), at, count, part);
     }
     std::lock_guard<std::mutex> lock(mutex);
     all.Add(part);

@@ -15,7 +15,6 @@ namespace onnx_fp8 {
 struct Float8Kernels {
   void (*decode_e4m3)(const uint8_t* q, float* x, int64_t n);
   void (*decode_e5m2)(const uint8_t* q, float* x, int64_t n);
-  void (*decode_bf16)(const uint16_t* q, float* x, int64_t n);
   // To bfloat16, exactly.
   void (*widen_e4m3)(const uint8_t* q, uint16_t* x, int64_t n);
   void (*widen_e5m2)(const uint8_t* q, uint16_t* x, int64_t n);
@@ -43,7 +42,7 @@ struct StoredFloats {
 };
 
 // On all threads, with the active instruction set; inside of ParallelFor on one
-// thread. dtype: kE4M3, kE5M2; DecodeTo also kBFloat16.
+// thread. dtype: kE4M3, kE5M2.
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n);
 void EncodeTo(DType dtype, const StoredFloats& x, float factor, void* q);
 Amax AmaxOf(const StoredFloats& x);

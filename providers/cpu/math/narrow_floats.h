@@ -66,6 +66,15 @@ void WidenFloats(DType from, const void* x, float* y, int64_t n);
 // the largest number to infinity. A NaN stays one.
 void NarrowFloats(DType to, const float* x, void* y, int64_t n);
 
+// n floats from element `at` of x on: x itself, or widened into `buffer` if x
+// is kept in the 16-bit `dtype`.
+inline const float* ReadFloats(DType dtype, const void* x, int64_t at,
+                               int64_t n, float* buffer) {
+  if (!IsHalf(dtype)) return static_cast<const float*>(x) + at;
+  WidenFloats(dtype, static_cast<const uint16_t*>(x) + at, buffer, n);
+  return buffer;
+}
+
 // y = x, rounded to the 16-bit dtype `to`; both may be the same memory.
 void RoundFloats(DType to, const float* x, float* y, int64_t n);
 

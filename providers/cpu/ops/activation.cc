@@ -397,14 +397,7 @@ void Dropout(KernelContext& ctx) {
 
 void RegisterActivation(KernelRegistry& r) {
   const KernelTraits in_place{.in_place = {{0, 0}}};
-  const KernelTraits measured{.in_place = {{0, 0}},
-                              .measures = {0},
-                              .narrow_in = {0},
-                              .narrow_out = {0}};
-  const KernelTraits either{.in_place = {{0, 0}, {1, 0}},
-                            .measures = {0},
-                            .narrow_in = {0, 1},
-                            .narrow_out = {0}};
+  const KernelTraits measured = StoredTraits(1), either = StoredTraits(2);
   r.Add("Relu", Widened<Relu>,
         {.in_place = {{0, 0}}, .measures = {0}, .moves = true});
   r.Add("LeakyRelu", Widened<LeakyRelu>, measured);

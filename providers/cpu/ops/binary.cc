@@ -208,10 +208,7 @@ Loop NumericLoop(const KernelContext& ctx, DType dtype) {
 template <typename Op>
 void Arithmetic(KernelContext& ctx) {
   const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
-  DType dtype = ComputedAs(a);
-  Check(dtype == ComputedAs(b), "[", ctx.Where(),
-        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
-        Name(b.dtype()));
+  DType dtype = ComputedAs(ctx, a, b);
   Tensor y = StoredResult(ctx, 0, dtype,
                           BroadcastShapes(a.shape(), b.shape(), ctx.Where()));
   Loop loop = NumericLoop<Op>(ctx, dtype);
@@ -491,10 +488,7 @@ void Where(KernelContext& ctx) {
 void RegisterBinary(KernelRegistry& r) {
   const KernelTraits either{.in_place = {{0, 0}, {1, 0}}};
   const KernelTraits first{.in_place = {{0, 0}}};
-  const KernelTraits narrow{.in_place = either.in_place,
-                            .measures = {0},
-                            .narrow_in = {0, 1},
-                            .narrow_out = {0}};
+  const KernelTraits narrow = StoredTraits(2);
   r.Add("Add", Widened<Arithmetic<AddOp>>, narrow);
   r.Add("Sub", Widened<Arithmetic<SubOp>>, narrow);
   r.Add("Mul", Widened<Arithmetic<MulOp>>, narrow);

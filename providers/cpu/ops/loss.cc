@@ -245,9 +245,9 @@ void CrossEntropy(KernelContext& ctx) {
     T* lse = ctx.HasOut(1) ? Result(ctx, 1, dtype, {s.n}).data<T>() : nullptr;
     StoredIn<T> scores(x);
     ParallelFor(s.n, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
-      std::vector<T> wide(static_cast<size_t>(scores.narrow() ? s.classes : 0));
+      T* wide = scores.narrow() ? WideRows<T>(1, s.classes) : nullptr;
       for (int64_t i = begin; i < end; ++i) {
-        const T* row = scores.Read(i * s.classes, s.classes, wide.data());
+        const T* row = scores.Read(i * s.classes, s.classes, wide);
         LogSum<T> sum(row, s.classes);
         if (lse) lse[i] = static_cast<T>(sum.largest + sum.rest);
         auto at = static_cast<size_t>(i);
@@ -278,10 +278,10 @@ void CrossEntropyGrad(KernelContext& ctx) {
       AmaxMeter::Part part(meter);
       int64_t n = s.classes;
       bool narrow = scores.narrow() || result.narrow();
-      std::vector<T> wide(static_cast<size_t>(narrow ? 2 * n : 0));
+      T* wide = narrow ? WideRows<T>(2, n) : nullptr;
       for (int64_t i = begin; i < end; ++i) {
-        const T* in = scores.Read(i * n, n, wide.data());
-        T* out = result.At(i * n, wide.data() + (narrow ? n : 0));
+        const T* in = scores.Read(i * n, n, wide);
+        T* out = result.At(i * n, narrow ? wide + n : nullptr);
         int64_t label = s.labels[static_cast<size_t>(i)];
         if (label == kIgnored) {
           std::fill_n(out, n, T{0});

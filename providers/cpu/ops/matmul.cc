@@ -95,10 +95,7 @@ void IntegerProduct(const MatMulShape& s, const T* a, const T* b, T* y) {
 
 void MatMul(KernelContext& ctx) {
   const Tensor &a = ctx.In(0), &b = ctx.In(1);
-  DType dtype = ComputedAs(a);
-  Check(dtype == ComputedAs(b), "[", ctx.Where(),
-        "] expected operands of one dtype, got ", Name(a.dtype()), " and ",
-        Name(b.dtype()));
+  DType dtype = ComputedAs(ctx, a, b);
   MatMulShape s = ShapeOf(a, b, ctx.Where());
   Tensor y = StoredResult(ctx, 0, dtype, s.y);
   if (y.size() == 0) return;

@@ -145,14 +145,6 @@ struct Source {
   Tensor x;
 };
 
-// Room for `rows` rows of n floats that are kept in 16 bits elsewhere.
-template <typename T>
-T* WideRows(int64_t rows, int64_t n) {
-  thread_local std::vector<T> wide;
-  wide.resize(std::max(wide.size(), static_cast<size_t>(rows * n)));
-  return wide.data();
-}
-
 template <bool kAdd>
 void LayerNormalization(KernelContext& ctx) {
   constexpr size_t k = kAdd;  // operands and results before those of the norm
@@ -382,22 +374,12 @@ void RMSNormGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterNorm(KernelRegistry& r) {
-  const KernelTraits first{.in_place = {{0, 0}},
-                           .measures = {0},
-                           .narrow_in = {0},
-                           .narrow_out = {0}};
-  const KernelTraits either{.in_place = {{0, 0}, {1, 0}},
-                            .measures = {0},
-                            .narrow_in = {0, 1},
-                            .narrow_out = {0}};
+  const KernelTraits first = StoredTraits(1), either = StoredTraits(2);
+  const KernelTraits any = StoredTraits(3);
   const KernelTraits add{.in_place = {{0, 0}, {1, 0}, {0, 1}, {1, 1}},
                          .measures = {1},
                          .narrow_in = {0, 1},
                          .narrow_out = {0, 1}};
-  const KernelTraits any{.in_place = {{0, 0}, {1, 0}, {2, 0}},
-                         .measures = {0},
-                         .narrow_in = {0, 1, 2},
-                         .narrow_out = {0}};
   r.Add("LayerNormalization", Widened<LayerNormalization<false>>, first);
   r.Add("RMSNormalization", Widened<RMSNormalization<false>>, first);
   r.Add("AddLayerNorm", Widened<LayerNormalization<true>>, add, kDomain);

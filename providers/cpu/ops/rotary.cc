@@ -2,8 +2,6 @@
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc, with operations in the
 // order of their bodies.
-#include <vector>
-
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
@@ -53,11 +51,11 @@ void Rotary(KernelContext& ctx) {
     AmaxMeter meter(ctx, 0);
     ParallelFor(rows, RowsPerTask(width), [&](int64_t begin, int64_t end) {
       AmaxMeter::Part part(meter);
-      std::vector<T> wide(static_cast<size_t>(2 * width));
+      T* wide = WideRows<T>(2, width);
       for (int64_t row = begin; row < end; ++row) {
         int64_t angle = row % angles * depth, first = row * width;
-        const T* from = operand.Read(first, width, wide.data());
-        T* to = result.At(first, wide.data() + width);
+        const T* from = operand.Read(first, width, wide);
+        T* to = result.At(first, wide + width);
         OnBestIsa([=] {
           for (int64_t h = 0; h < width; h += depth) {
             Turn<kGrad>(from + h, cosines + angle, sines + angle, to + h,
@@ -74,10 +72,7 @@ void Rotary(KernelContext& ctx) {
 }  // namespace
 
 void RegisterRotary(KernelRegistry& r) {
-  const KernelTraits traits{.in_place = {{0, 0}},
-                            .measures = {0},
-                            .narrow_in = {0},
-                            .narrow_out = {0}};
+  const KernelTraits traits = StoredTraits(1);
   r.Add("Rotary", Widened<Rotary<false>>, traits, kDomain);
   r.Add("RotaryGrad", Widened<Rotary<true>>, traits, kDomain);
 }

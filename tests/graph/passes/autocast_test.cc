@@ -75,7 +75,8 @@ TEST(Autocast, FollowsTheListsOfPyTorch) {
       {"Pow(r, two)", false},
       {"LayerNormalization<axis=-1>(r, bias)", false},
       {"onnx_fp8.RMSNorm<axis=-1, epsilon=1e-06>(r, bias)", false},
-      // These keep the numbers of rounded operands, and need no RoundTo.
+      // The results of these ops are elements of rounded operands. So they
+      // need no RoundTo.
       {"Relu(r)", false},
       {"Max(r, r)", false},
       {"Transpose<perm=[0,1]>(r)", false},

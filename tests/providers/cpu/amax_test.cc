@@ -9,11 +9,11 @@
 #include <set>
 
 #include "base/parallel.h"
-#include "base/random.h"
 #include "graph/builder.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -132,24 +132,13 @@ std::string TextOf(const Producer& p) {
   return text;
 }
 
-// Random feeds; unless `strange` is 0, it is put somewhere into x.
+// Random feeds; unless `strange` is 0, it is put somewhere into x and scores.
 TensorMap Feeds(const Graph& graph, float strange) {
-  TensorMap feeds;
-  uint64_t seed = 1;
-  for (const Value* input : graph.inputs) {
-    Tensor t = Tensor::Zeros(input->dtype, *input->shape);
-    ++seed;
-    for (int64_t i = 0; t.dtype() == DType::kFloat && i < t.size(); ++i) {
-      t.data<float>()[i] =
-          2 * RandomUniform(seed, static_cast<uint64_t>(i)) - 1;
-    }
-    if (input->name == "lse" || input->name == "row") {
-      for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = 7;
-    }
-    if (strange != 0 && (input->name == "x" || input->name == "scores")) {
-      t.data<float>()[t.size() - 700] = strange;
-    }
-    feeds[input->name] = t;
+  TensorMap feeds = RandomFeeds(graph, {"lse", "row"});
+  for (const char* name : {"x", "scores"}) {
+    if (strange == 0) continue;
+    Tensor& t = feeds.at(name);
+    t.data<float>()[t.size() - 700] = strange;
   }
   return feeds;
 }

@@ -8,13 +8,13 @@
 #include <set>
 
 #include "base/parallel.h"
-#include "base/random.h"
 #include "graph/builder.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "providers/store_narrow.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/isas.h"
+#include "tests/providers/cpu/random_feeds.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -262,24 +262,6 @@ std::shared_ptr<Graph> RoundedGraph(const NarrowCase& c, DType dtype) {
   return graph;
 }
 
-TensorMap FeedsOf(const Graph& graph) {
-  TensorMap feeds;
-  uint64_t seed = 1;
-  for (const Value* input : graph.inputs) {
-    Tensor t = Tensor::Zeros(input->dtype, *input->shape);
-    ++seed;
-    for (int64_t i = 0; t.dtype() == DType::kFloat && i < t.size(); ++i) {
-      t.data<float>()[i] =
-          2 * RandomUniform(seed, static_cast<uint64_t>(i)) - 1;
-    }
-    if (input->name == "lse" || input->name == "rows") {
-      for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = 7;
-    }
-    feeds[input->name] = t;
-  }
-  return feeds;
-}
-
 class NarrowKernels : public testing::TestWithParam<NarrowCase> {};
 
 TEST_P(NarrowKernels, GiveTheBitsOfFloats) {
@@ -305,7 +287,7 @@ TEST_P(NarrowKernels, GiveTheBitsOfFloats) {
       WithIsa with(isa);
       for (int threads : {1, 2}) {
         SetNumThreads(threads);
-        TensorMap state, feeds = FeedsOf(*wide);
+        TensorMap state, feeds = RandomFeeds(*wide, {"lse", "rows"});
         TensorMap want = wide_executor.Run(feeds, state);
         TensorMap got = narrow_executor.Run(feeds, state);
         ASSERT_EQ(got.size(), want.size());

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "onnx_fp8/float8.h"
+#include "providers/cpu/math/narrow_floats.h"
 #include "tests/onnx_fp8/float8_tables.h"
 #include "tests/providers/cpu/isas.h"
 
@@ -95,7 +96,8 @@ TEST(Float8Kernels, DecodeBFloat16) {
   for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<uint16_t>(i);
   for (Isa isa : RunnableIsas()) {
     std::vector<float> x(q.size());
-    KernelsFor(isa).decode_bf16(q.data(), x.data(), 65536);
+    WithIsa with(isa);
+    WidenFloats(DType::kBFloat16, q.data(), x.data(), 65536);
     for (uint32_t i = 0; i < 65536; ++i) {
       ASSERT_EQ(std::bit_cast<uint32_t>(x[i]), i << 16);
     }
