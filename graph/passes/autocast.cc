@@ -119,6 +119,7 @@ class Caster {
       for (size_t i = 0; i < std::min(operands, node.inputs().size()); ++i) {
         if (IsReal(node.in(i))) graph_.SetInput(&node, i, Rounded(node, i));
       }
+      RoundInnerOperands(node);
       RoundResult(node, next);
       return;
     }
@@ -130,6 +131,14 @@ class Caster {
     for (const Value* out : node.outputs()) {
       if (IsReal(out)) rounded_.insert(out);
     }
+  }
+
+  // The probabilities of attention. In float16 gradients of scores would
+  // underflow, so there they stay floats.
+  void RoundInnerOperands(Node& node) const {
+    auto round_to = node.attributes.find("round_to");
+    if (round_to == node.attributes.end() || dtype_ != DType::kBFloat16) return;
+    round_to->second = Attribute{to_};
   }
 
   static bool IsReal(const Value* value) {

@@ -205,7 +205,8 @@ class AttentionFuser {
                    {{"heads", heads},
                     {"kv_heads", k->dim(1)},
                     {"scale", static_cast<float>(s.scale)},
-                    {"causal", int64_t{s.causal}}},
+                    {"causal", int64_t{s.causal}},
+                    {"round_to", static_cast<int64_t>(q->dtype)}},
                    kDomain);
     y[0]->producer->name = last.name;
     Value* split = b.Reshape(y[0], {batch, q->dim(2), heads, v->dim(3)});

@@ -4,7 +4,9 @@
 // that nothing is transposed. q (B,T,H·D), k (B,S,G·D), v (B,S,G·E), y
 // (B,T,H·E); head h reads group h / (H/G). lse (B,H,T) is the log of the sum of
 // e^scores; the backward computes the probabilities again from it, block by
-// block.
+// block. The probabilities and the gradients of the scores are rounded to the
+// dtype `round_to` before they are multiplied; q, k, v and dy are exact in it.
+// As in flash attention, the forward rounds before it divides by the sum.
 #include <string>
 
 #include "base/check.h"
@@ -124,13 +126,15 @@ constexpr char kProbabilities[] =
   less = Sub (scores, largest)
   powers = Exp (less)
   total = ReduceSum (powers, last)
-  p = Div (powers, total)
   log_total = Log (total)
   lse_4 = Add (largest, log_total)
   lse = Squeeze (lse_4, last)
-  p_rows = Reshape <allowzero = 1> (p, s_grouped)
-  y_rows = MatMul (p_rows, v_t)
-  y_heads = Reshape <allowzero = 1> (y_rows, y_split)
+  powers_rounded = Cast <to: int = @round_to> (powers)
+  powers_read = CastLike (powers_rounded, powers)
+  powers_rows = Reshape <allowzero = 1> (powers_read, s_grouped)
+  sum_rows = MatMul (powers_rows, v_t)
+  sums = Reshape <allowzero = 1> (sum_rows, y_split)
+  y_heads = Div (sums, total)
   y_4 = Transpose <perm = [0, 2, 1, 3]> (y_heads)
   y_shape = Concat <axis = 0> (batch, rows, y_width)
   y = Reshape <allowzero = 1> (y_4, y_shape)
@@ -141,7 +145,9 @@ constexpr char kGradients[] =
   lse_4 = Unsqueeze (lse, last)
   less = Sub (scores, lse_4)
   p = Exp (less)
-  p_rows = Reshape <allowzero = 1> (p, s_grouped)
+  p_rounded = Cast <to: int = @round_to> (p)
+  p_read = CastLike (p_rounded, p)
+  p_rows = Reshape <allowzero = 1> (p_read, s_grouped)
   y_shape_4 = Concat <axis = 0> (batch, rows, heads, v_depth)
   dy_4 = Reshape <allowzero = 1> (dy, y_shape_4)
   dy_heads = Transpose <perm = [0, 2, 1, 3]> (dy_4)
@@ -156,7 +162,9 @@ constexpr char kGradients[] =
   rest = Sub (dp, along)
   ds_whole = Mul (p, rest)
   ds = Mul (ds_whole, scale)
-  ds_rows = Reshape <allowzero = 1> (ds, s_grouped)
+  ds_rounded = Cast <to: int = @round_to> (ds)
+  ds_read = CastLike (ds_rounded, ds)
+  ds_rows = Reshape <allowzero = 1> (ds_read, s_grouped)
   k_rows = Transpose <perm = [0, 1, 3, 2]> (k_t)
   dq_rows = MatMul (ds_rows, k_rows)
   q_heads_shape = Concat <axis = 0> (batch, heads, rows, depth)
@@ -191,7 +199,8 @@ std::vector<OpDefinition> AttentionOps() {
       {"heads", AttributeKind::kInt},
       {"kv_heads", AttributeKind::kInt},
       {"scale", AttributeKind::kFloat},
-      {"causal", AttributeKind::kInt}};
+      {"causal", AttributeKind::kInt},
+      {"round_to", AttributeKind::kInt}};
   static const std::string plain =
       Body("(q, k, v) => (y, lse)", kPlain, kProbabilities);
   static const std::string biased =

@@ -3,7 +3,6 @@
 from mutant import M, graph, optimizers, providers, training
 
 BODY = providers("*Body*"), training("*Body*")
-ATTENTION = providers("*Attention*")
 TRACES = optimizers("*Traces.*:Update*")
 
 MUTANTS = (
@@ -17,28 +16,6 @@ MUTANTS = (
     M("silu: the gradient of sigmoid", "providers/cpu/ops/activation.cc",
       "return s * (1 + x * (e * s));", "return s * (e * s);",
       providers("Activation.*")),
-    M("attention: rows see the next column", "providers/cpu/ops/attention.cc",
-      "int64_t seen = z.Columns(row + i + 1);",
-      "int64_t seen = z.Columns(row + i + 2);", ATTENTION),
-    M("attention: lse without the largest score",
-      "providers/cpu/ops/attention.cc",
-      "*out = largest + std::log(total);", "*out = std::log(total);",
-      ATTENTION),
-    M("attention: the gradient lacks the scale",
-      "providers/cpu/ops/attention.cc",
-      "dp[j] = p * (dp[j] - along) * scale;",
-      "dp[j] = p * (dp[j] - along) * (scale != 0);", ATTENTION),
-    M("attention: heads of a group share no gradient",
-      "providers/cpu/ops/attention.cc",
-      "                       .accumulate = true,\n"
-      "                       .c = to.dk.data,",
-      "                       .c = to.dk.data,", ATTENTION),
-    M("attention: a head reads the first group",
-      "providers/cpu/ops/attention.cc",
-      "int64_t group = head / (z.heads / z.groups);", "int64_t group = 0;",
-      ATTENTION),
-    M("attention: the bias of the first row", "providers/cpu/ops/attention.cc",
-      "bias + (row + i) * z.bias_step[2]", "bias", ATTENTION),
     M("folding: Mod keeps the dividend's sign", "providers/cpu/ops/binary.cc",
       "return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;",
       "return r;", providers("Binary.Mod")),

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The attention ops' bodies in onnx.reference and stock onnxruntime, compared
 with their definition in float64."""
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from test_gradient_bodies import bodies, check, normal, wide  # noqa: F401
@@ -26,32 +28,40 @@ def summed(x, groups):
     return joined(x.reshape(batch, groups, heads // groups, length, depth).sum(2))
 
 
-def define(q, k, v, dy, bias, heads, groups, scale, causal):
+def define(q, k, v, dy, bias, heads, groups, scale, causal, round_to):
+    def read(x):
+        return x.astype(ml_dtypes.bfloat16 if round_to == onnx.TensorProto.BFLOAT16 else np.float64).astype(np.float64)
+
     q, k, v, dy, bias = wide(q, k, v, dy, bias)
     q4, k4, v4 = repeated(q, heads, heads), repeated(k, groups, heads), repeated(v, groups, heads)
     scores = scale * q4 @ k4.swapaxes(2, 3) + bias
     if causal:
         rows, columns = np.indices(scores.shape[2:])
         scores = np.where(columns > rows, -np.inf, scores)
-    lse = np.log(np.exp(scores).sum(-1))
-    p = np.exp(scores - lse[..., None])
-    y = p @ v4
+    largest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - largest)
+    total = powers.sum(-1, keepdims=True)
+    lse = (largest + np.log(total))[..., 0]
+    p = powers / total
+    y = read(powers) @ v4 / total
     dy4 = repeated(dy, heads, heads)
     dp = dy4 @ v4.swapaxes(2, 3)
     ds = p * (dp - (dy4 * y).sum(-1, keepdims=True)) * scale
-    dq, dk, dv = ds @ k4, ds.swapaxes(2, 3) @ q4, p.swapaxes(2, 3) @ dy4
+    ds = read(ds)
+    dq, dk, dv = ds @ k4, ds.swapaxes(2, 3) @ q4, read(p).swapaxes(2, 3) @ dy4
     return joined(y), lse, joined(dq), summed(dk, groups), summed(dv, groups)
 
 
 @pytest.mark.parametrize("heads, groups, t, s, causal", [(1, 1, 1, 1, 0), (2, 2, 5, 7, 0), (4, 2, 6, 6, 1), (3, 1, 8, 4, 1)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_attention(bodies, heads, groups, t, s, causal, biased):  # noqa: F811
+@pytest.mark.parametrize("round_to", [onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16])
+def test_attention(bodies, heads, groups, t, s, causal, biased, round_to):  # noqa: F811
     q, k = normal(2, t, heads * 4), normal(2, s, groups * 4, seed=1)
     v, dy = normal(2, s, groups * 3, seed=2), normal(2, t, heads * 3, seed=3)
     bias = normal(2, 1, t, s, seed=4) if biased else np.zeros(1, np.float32)
     scale = np.float32(0.4)
-    y, lse, dq, dk, dv = define(q, k, v, dy, bias, heads, groups, scale, causal)
-    attributes = {"heads": heads, "kv_heads": groups, "scale": float(scale), "causal": causal}
+    y, lse, dq, dk, dv = define(q, k, v, dy, bias, heads, groups, scale, causal, round_to)
+    attributes = {"heads": heads, "kv_heads": groups, "scale": float(scale), "causal": causal, "round_to": round_to}
     operands = [q, k, v] + ([bias] if biased else [])
     name = "AttentionBias" if biased else "Attention"
     check(bodies, name, operands, [y, lse], **attributes)

@@ -16,7 +16,7 @@ void Attention(C& c) {
   in.push_back(c.Out(0));
   in.push_back(NeedOutput(c, 1, "lse"));
   Attributes attributes;
-  for (const char* key : {"heads", "kv_heads", "scale", "causal"}) {
+  for (const char* key : {"heads", "kv_heads", "scale", "causal", "round_to"}) {
     attributes[key] = c.node.attributes.at(key);
   }
   std::vector<Value*> grads =

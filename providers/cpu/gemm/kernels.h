@@ -18,9 +18,11 @@ struct GemmBlock {
   int64_t m, n;
   int64_t depth;  // a multiple of the layouts' DepthUnit
   const void* a;
-  // Bytes from one row of A to the next, and from one element of a row to the
-  // next, if A is read from memory as it is (kernels of floats only); 0:
-  // panels.
+  // Bytes from one row of A to the next, and from one unit of a row to the
+  // next, if A is read from memory as it is; 0: panels. A unit is a float, for
+  // products of bfloat16 a pair or, for matrix tiles, DepthUnit elements; units
+  // of bfloat16 lie side by side. There rows have zeros up to `depth`, and
+  // memory may be read up to a whole number of `rows` of the kernels.
   int64_t a_row = 0, a_step = 0;
   const void* b;
   int64_t b_panel;  // bytes from one panel of B to the next

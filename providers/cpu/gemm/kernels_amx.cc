@@ -18,20 +18,21 @@ struct TileConfig {
   unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// sum (32,32) = a (32,K) · b (K,32), of two panels each.
-void Multiply(int64_t steps, const char* a0, const char* a1, const char* b0,
-              const char* b1, float* sum) {
+// sum (32,32) = a (32,K) · b (K,32), of two panels each. Rows of a are `a_row`
+// bytes apart, its tiles `a_step`.
+void Multiply(int64_t steps, const char* a0, const char* a1, int64_t a_row,
+              int64_t a_step, const char* b0, const char* b1, float* sum) {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t k = 0; k < steps; ++k) {
-    _tile_loadd(4, a0 + k * kTileBytes, 64);
+    _tile_loadd(4, a0 + k * a_step, a_row);
     _tile_loadd(6, b0 + k * kTileBytes, 64);
     _tile_loadd(7, b1 + k * kTileBytes, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a1 + k * kTileBytes, 64);
+    _tile_loadd(5, a1 + k * a_step, a_row);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
@@ -83,19 +84,23 @@ void Block(const GemmBlock& x) {
   _tile_loadconfig(&config);
   int64_t steps = x.depth / 32;
   int64_t panel = steps * kTileBytes;
+  bool in_place = x.a_row != 0;
+  int64_t a_row = in_place ? x.a_row : 64;
+  int64_t a_step = in_place ? x.a_step : kTileBytes;
+  int64_t a_panel = in_place ? kSide * x.a_row : panel;
   int64_t fit = kCached / panel * kSide / kWide * kWide;
   int64_t stretch = fit > kWide ? fit : kWide;
   alignas(64) float sum[kWide * kWide];
   for (int64_t first = 0; first < x.n; first += stretch) {
     int64_t end = first + stretch < x.n ? first + stretch : x.n;
     for (int64_t i = 0; i < x.m; i += kWide) {
-      const char* a = static_cast<const char*>(x.a) + i / kSide * panel;
+      const char* a = static_cast<const char*>(x.a) + i / kSide * a_panel;
       int64_t m = x.m - i;
       for (int64_t j = first; j < end; j += kWide) {
         const char* b = static_cast<const char*>(x.b) + j / kSide * x.b_panel;
         int64_t n = x.n - j;
         // If the block has no second panel, the first one takes its place.
-        Multiply(steps, a, m > kSide ? a + panel : a, b,
+        Multiply(steps, a, m > kSide ? a + a_panel : a, a_row, a_step, b,
                  n > kSide ? b + x.b_panel : b, sum);
         Finish(x, sum, m < kWide ? m : kWide, n < kWide ? n : kWide, i, j);
       }

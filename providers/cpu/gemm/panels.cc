@@ -104,8 +104,16 @@ void MoveColumns(const char* from, int64_t stride, int64_t depth, Unit* to) {
 // to[k · width + w] = element w of row k.
 template <int64_t kWidth, typename Unit>
 void MoveRows(const char* from, int64_t stride, int64_t depth, Unit* to) {
+  constexpr int64_t n = kLanes<Unit>;
   for (int64_t k = 0; k < depth; ++k) {
-    std::memcpy(to + k * kWidth, from + k * stride, kWidth * sizeof(Unit));
+    Unit* row = to + k * kWidth;
+    if constexpr (kWidth % n == 0) {
+      for (int64_t w = 0; w < kWidth; w += n) {
+        Store<Unit>(Load<Unit>(from + k * stride + w * kBytes<Unit>), row + w);
+      }
+    } else {
+      std::memcpy(row, from + k * stride, kWidth * sizeof(Unit));
+    }
   }
 }
 

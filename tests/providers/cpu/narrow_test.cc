@@ -129,6 +129,9 @@ const NarrowCase kCases[] = {
     {"Attention",
      "y: float[3,67,200], y1: float[3,4,67] = onnx_fp8.Attention<heads=4, "
      "kv_heads=4, scale=0.1, causal=1>(x, z, x)"},
+    {"AttentionRounded",
+     "y: float[3,67,200], y1: float[3,4,67] = onnx_fp8.Attention<heads=4, "
+     "kv_heads=4, scale=0.1, causal=1, round_to=16>(x, z, x)"},
     {"AttentionBias",
      "y: float[3,67,200], y1: float[3,4,67] = onnx_fp8.AttentionBias<heads=4, "
      "kv_heads=4, scale=0.1>(x, z, x, bias)"},
@@ -136,6 +139,10 @@ const NarrowCase kCases[] = {
      "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
      "onnx_fp8.AttentionGrad<heads=4, kv_heads=4, scale=0.1, causal=1>"
      "(z, x, z, x, z, lse)"},
+    {"AttentionGradRounded",
+     "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
+     "onnx_fp8.AttentionGrad<heads=4, kv_heads=4, scale=0.1, causal=1, "
+     "round_to=16>(z, x, z, x, z, lse)"},
     {"AttentionBiasGrad",
      "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
      "onnx_fp8.AttentionBiasGrad<heads=4, kv_heads=4, scale=0.1>"

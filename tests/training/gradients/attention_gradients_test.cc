@@ -43,7 +43,8 @@ std::vector<GradientCase> OwnAttentionCases() {
     return Attributes{{"heads", heads},
                       {"kv_heads", groups},
                       {"scale", 0.7f},
-                      {"causal", causal}};
+                      {"causal", causal},
+                      {"round_to", static_cast<int64_t>(DType::kDouble)}};
   };
   const Operand bias = Doubles({3, 4}, {0, -1, 2, 0, 1, 1, -3, 0, 0, 2, 0, 1});
   return {

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
+#include "providers/cpu/gemm/kernels.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"
 
@@ -93,6 +95,81 @@ TEST_P(PackedMatrixTest, IsPackedAnew) {
   p.c = got.raw();
   packed.Multiply(p);
   EXPECT_TRUE(Identical(got, expected));
+}
+
+// A part of the packed matrix gives the bits of that part, packed alone.
+TEST_P(PackedMatrixTest, APartOfTheMatrix) {
+  constexpr int64_t kDeep = 700, kWide = 150;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    Tensor b = Random(GetParam(), {kDeep, kWide}, 6);
+    Tensor a = Random(GetParam(), {21, 90}, 7);
+    PackedMatrix packed, alone;
+    packed.Pack({b.raw(), GetParam(), kWide, false}, kDeep, kWide);
+    for (int64_t row : {0, 96, 608}) {
+      for (int64_t column : {0, 64, 96}) {
+        Tensor expected = Tensor::Zeros(GetParam(), {21, 50});
+        Tensor got = expected.Clone();
+        GemmProblem p = {.m = 21,
+                         .n = 50,
+                         .k = 90,
+                         .a = {a.raw(), GetParam(), 90, false},
+                         .c = expected.raw(),
+                         .ldc = 50};
+        auto at =
+            static_cast<char*>(b.raw()) +
+            (row * kWide + column) * static_cast<int64_t>(ByteSize(GetParam()));
+        alone.Pack({at, GetParam(), kWide, false}, 90, 50);
+        alone.Multiply(p);
+        p.c = got.raw();
+        packed.Multiply(p, row, column);
+        EXPECT_TRUE(Identical(got, expected)) << row << ", " << column;
+      }
+    }
+  }
+}
+
+// Products of bfloat16 whose left operand is read as it is, or turned.
+TEST(PackedMatrix, OperandsOfBFloat16) {
+  constexpr int64_t kDeep = 544, kWide = 75, kHigh = 45, kRoom = 64;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    if (Bf16Kernels().a_layout == PanelLayout::kFloat) continue;
+    for (int64_t k : {544, 95, 1}) {
+      Tensor rows = Tensor::Zeros(DType::kFloat, {kRoom, kDeep});
+      Tensor values = RandomNormal({kRoom, kDeep}, 1);
+      for (int64_t i = 0; i < kRoom; ++i) {
+        std::copy_n(values.data<float>() + i * kDeep, k,
+                    rows.data<float>() + i * kDeep);
+      }
+      Tensor a = ConvertTo(rows, DType::kBFloat16);
+      Tensor b = Random(DType::kBFloat16, {kDeep, kWide}, 2);
+      Tensor turned = Random(DType::kBFloat16, {kDeep, kRoom}, 3);
+      PackedMatrix packed;
+      GemmOperand right = {b.raw(), DType::kBFloat16, kWide, false};
+      packed.Pack(right, kDeep, kWide);
+      for (bool transposed : {false, true}) {
+        GemmOperand left = {transposed ? turned.raw() : a.raw(),
+                            DType::kBFloat16, transposed ? kRoom : kDeep,
+                            transposed};
+        Tensor expected = Random(DType::kFloat, {kHigh, kWide}, 4);
+        Tensor got = expected.Clone();
+        GemmProblem p = {.m = kHigh,
+                         .n = kWide,
+                         .k = k,
+                         .a = left,
+                         .b = right,
+                         .accumulate = true,
+                         .c = expected.raw(),
+                         .ldc = kWide};
+        Gemm(p);
+        p.c = got.raw();
+        packed.Multiply(p);
+        EXPECT_TRUE(Identical(got, expected))
+            << Name(isa) << ", " << k << (transposed ? ", turned" : "");
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PackedMatrixTest,

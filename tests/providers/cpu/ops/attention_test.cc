@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compares Attention and its gradient with their definition, written as loops
-// in double.
+// in double, on every instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {
@@ -22,9 +23,11 @@ struct Case {
   Shape bias;  // empty: none
 };
 
-// All results of the definition: y, lse, dq, dk, dv.
+// All results of the definition, and the sums of the absolute values of their
+// terms: of p v, ds k, ds q and p dy.
 struct Expected {
   std::vector<double> y, lse, dq, dk, dv;
+  std::vector<double> y_terms, dq_terms, dk_terms, dv_terms;
 };
 
 // Element of the bias at (b, h, i, j) of its broadcast.
@@ -47,6 +50,15 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
   x.dq.resize(size(q.size()));
   x.dk.resize(size(k.size()));
   x.dv.resize(size(v.size()));
+  x.y_terms.resize(x.y.size());
+  x.dq_terms.resize(x.dq.size());
+  x.dk_terms.resize(x.dk.size());
+  x.dv_terms.resize(x.dv.size());
+  auto add = [](std::vector<double>& sum, std::vector<double>& terms, size_t at,
+                double term) {
+    sum[at] += term;
+    terms[at] += std::fabs(term);
+  };
   for (int64_t b = 0; b < c.b; ++b) {
     for (int64_t h = 0; h < c.heads; ++h) {
       int64_t g = h / (c.heads / c.groups);
@@ -78,8 +90,8 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
           for (int64_t l = 0; l < c.e; ++l) {
             double value = DoubleAt(v, at_v(j) + l);
             double d = DoubleAt(dy, at_y + l);
-            x.y[size(at_y + l)] += p[size(j)] * value;
-            x.dv[size(at_v(j) + l)] += p[size(j)] * d;
+            add(x.y, x.y_terms, size(at_y + l), p[size(j)] * value);
+            add(x.dv, x.dv_terms, size(at_v(j) + l), p[size(j)] * d);
             dp[size(j)] += d * value;
           }
           along += p[size(j)] * dp[size(j)];
@@ -87,8 +99,10 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
         for (int64_t j = 0; j < seen; ++j) {
           double ds = p[size(j)] * (dp[size(j)] - along) * scale;
           for (int64_t l = 0; l < c.d; ++l) {
-            x.dq[size(at_q + l)] += ds * DoubleAt(k, at_k(j) + l);
-            x.dk[size(at_k(j) + l)] += ds * DoubleAt(q, at_q + l);
+            add(x.dq, x.dq_terms, size(at_q + l),
+                ds * DoubleAt(k, at_k(j) + l));
+            add(x.dk, x.dk_terms, size(at_k(j) + l),
+                ds * DoubleAt(q, at_q + l));
           }
         }
       }
@@ -97,51 +111,78 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
   return x;
 }
 
+// |got - expected| <= bound · the largest number + rounding · terms.
 void ExpectNear(const Tensor& got, const std::vector<double>& expected,
-                double bound, const std::string& what) {
+                double bound, const std::vector<double>& terms, double rounding,
+                const std::string& what) {
   ASSERT_EQ(got.size(), static_cast<int64_t>(expected.size())) << what;
   double largest = 1;
   for (double x : expected) largest = std::max(largest, std::fabs(x));
-  for (int64_t i = 0; i < got.size(); ++i) {
-    ASSERT_NEAR(DoubleAt(got, i), expected[static_cast<size_t>(i)],
-                bound * largest)
+  for (size_t i = 0; i < expected.size(); ++i) {
+    double own = terms.empty() ? 0 : rounding * terms[i];
+    ASSERT_NEAR(DoubleAt(got, static_cast<int64_t>(i)), expected[i],
+                bound * largest + own)
         << what << " at " << i;
   }
 }
 
 class Attention : public testing::TestWithParam<Case> {};
 
-TEST_P(Attention, EqualsItsDefinition) {
-  Case c = GetParam();
-  for (DType dtype : {DType::kDouble, DType::kFloat}) {
-    auto random = [&](Shape shape, uint64_t seed) {
-      return ConvertTo(RandomNormal(std::move(shape), seed), dtype);
-    };
-    Tensor q = random({c.b, c.t, c.heads * c.d}, 1);
-    Tensor k = random({c.b, c.s, c.groups * c.d}, 2);
-    Tensor v = random({c.b, c.s, c.groups * c.e}, 3);
-    Tensor dy = random({c.b, c.t, c.heads * c.e}, 4);
-    Tensor bias;
-    std::vector<Tensor> in = {q, k, v};
-    if (!c.bias.empty()) in.push_back(bias = random(c.bias, 5));
-    std::string op = bias.defined() ? "AttentionBias" : "Attention";
-    Attributes attributes = {{"heads", c.heads},
-                             {"kv_heads", c.groups},
-                             {"scale", 0.4f},
-                             {"causal", int64_t{c.causal}}};
-    Expected x = Define(c, 0.4f, q, k, v, bias, dy);
-    // Sums of up to some hundred terms.
-    double bound = dtype == DType::kDouble ? 1e-12 : 4e-6;
+// Runs the case in `dtype` on every instruction set; with bfloat16 and float16
+// the operands are rounded floats, and products round theirs.
+void ExpectTheDefinition(const Case& c, DType dtype) {
+  bool rounded = IsHalf(dtype);
+  DType computed = rounded ? DType::kFloat : dtype;
+  auto random = [&](Shape shape, uint64_t seed) {
+    Tensor x = ConvertTo(RandomNormal(std::move(shape), seed), dtype);
+    return ConvertTo(x, computed);
+  };
+  auto made = [&](const std::vector<double>& values, const Shape& shape) {
+    Tensor x = Tensor::Allocate(DType::kDouble, shape);
+    std::ranges::copy(values, x.data<double>());
+    return ConvertTo(x, computed);
+  };
+  Tensor q = random({c.b, c.t, c.heads * c.d}, 1);
+  Tensor k = random({c.b, c.s, c.groups * c.d}, 2);
+  Tensor v = random({c.b, c.s, c.groups * c.e}, 3);
+  Tensor dy = random({c.b, c.t, c.heads * c.e}, 4);
+  Tensor bias;
+  std::vector<Tensor> in = {q, k, v};
+  if (!c.bias.empty()) in.push_back(bias = random(c.bias, 5));
+  std::string op = bias.defined() ? "AttentionBias" : "Attention";
+  Attributes attributes = {{"heads", c.heads},
+                           {"kv_heads", c.groups},
+                           {"scale", 0.4f},
+                           {"causal", int64_t{c.causal}},
+                           {"round_to", static_cast<int64_t>(dtype)}};
+  Expected x = Define(c, 0.4f, q, k, v, bias, dy);
+  // Sums of up to some hundred terms, and a factor of each term that is rounded
+  // to 8 bits or 11.
+  double bound = computed == DType::kDouble ? 1e-12 : 4e-6;
+  double rounding = dtype == DType::kBFloat16  ? 0x1p-8
+                    : dtype == DType::kFloat16 ? 0x1p-11
+                                               : 0;
+  std::vector<Tensor> of_grad = in;
+  of_grad.insert(of_grad.begin(), dy);
+  of_grad.push_back(made(x.y, dy.shape()));
+  of_grad.push_back(made(x.lse, {c.b, c.heads, c.t}));
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    SCOPED_TRACE(std::string(Name(isa)) + ", " + Name(dtype));
     auto y = RunNode(op, in, attributes, 2, kDomain);
-    ExpectNear(y[0], x.y, bound, "y");
-    ExpectNear(y[1], x.lse, bound, "lse");
-    in.insert(in.begin(), dy);
-    in.push_back(y[0]);
-    in.push_back(y[1]);
-    auto d = RunNode(op + "Grad", in, attributes, 3, kDomain);
-    ExpectNear(d[0], x.dq, bound, "dq");
-    ExpectNear(d[1], x.dk, bound, "dk");
-    ExpectNear(d[2], x.dv, bound, "dv");
+    ExpectNear(y[0], x.y, bound, x.y_terms, rounding, "y");
+    ExpectNear(y[1], x.lse, bound, {}, 0, "lse");
+    auto d = RunNode(op + "Grad", of_grad, attributes, 3, kDomain);
+    ExpectNear(d[0], x.dq, bound, x.dq_terms, rounding, "dq");
+    ExpectNear(d[1], x.dk, bound, x.dk_terms, rounding, "dk");
+    ExpectNear(d[2], x.dv, bound, x.dv_terms, rounding, "dv");
+  }
+}
+
+TEST_P(Attention, EqualsItsDefinition) {
+  for (DType dtype :
+       {DType::kDouble, DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    ExpectTheDefinition(GetParam(), dtype);
   }
 }
 
@@ -155,7 +196,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, 9, 40, 3, 1, 4, 4, false, {2, 1, 1, 40}},
                     Case{2, 70, 70, 2, 2, 4, 4, true, {2, 70, 70}},
                     Case{1, 20, 6, 2, 2, 4, 4, false, {6}},
-                    Case{1, 20, 6, 2, 2, 4, 4, false, {20, 1}}),
+                    Case{1, 20, 6, 2, 2, 4, 4, false, {20, 1}},
+                    // Several blocks of rows and columns.
+                    Case{1, 290, 300, 2, 2, 36, 20, true, {}},
+                    Case{1, 300, 270, 1, 1, 33, 70, true, {270}},
+                    Case{1, 140, 280, 2, 1, 7, 9, false, {140, 280}},
+                    // Several splits, and a wave that ends inside a group.
+                    Case{1, 70, 1100, 6, 1, 5, 3, false, {}},
+                    Case{1, 600, 600, 6, 2, 4, 4, true, {}},
+                    // Keys that no row sees.
+                    Case{2, 40, 1050, 1, 1, 3, 3, true, {}}),
     [](const auto& info) {
       const Case& c = info.param;
       return "T" + std::to_string(c.t) + "S" + std::to_string(c.s) + "H" +
@@ -174,7 +224,8 @@ Tensor Attend(const Tensor& q, const Tensor& k, const Tensor& v,
                  {{"heads", int64_t{1}},
                   {"kv_heads", int64_t{1}},
                   {"scale", 1.0f},
-                  {"causal", int64_t{0}}},
+                  {"causal", int64_t{0}},
+                  {"round_to", static_cast<int64_t>(q.dtype())}},
                  2, kDomain)[0];
 }
 
@@ -191,15 +242,43 @@ TEST(Attention, HiddenColumnsCountForNothing) {
 
 TEST(Attention, TheNumberOfThreadsChangesNothing) {
   int threads = NumThreads();
-  Tensor q = RandomNormal({2, 100, 32}, 1), k = RandomNormal({2, 100, 32}, 2);
-  std::vector<Tensor> results;
-  for (int n : {1, 2, 3}) {
-    SetNumThreads(n);
-    results.push_back(Attend(q, k, k));
+  for (int64_t t : {100, 600}) {
+    Tensor q = RandomNormal({1, t, 48}, 1), k = RandomNormal({1, t, 16}, 2);
+    std::vector<Tensor> first;
+    for (int n : {1, 2, 3}) {
+      SetNumThreads(n);
+      Attributes attributes = {{"heads", int64_t{6}},
+                               {"kv_heads", int64_t{2}},
+                               {"scale", 1.0f},
+                               {"causal", int64_t{1}},
+                               {"round_to", int64_t{16}}};
+      auto all = RunNode("Attention", {q, k, k}, attributes, 2, kDomain);
+      for (Tensor& x : RunNode("AttentionGrad", {q, q, k, k, all[0], all[1]},
+                               attributes, 3, kDomain)) {
+        all.push_back(x);
+      }
+      if (n == 1) first = all;
+      for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_TRUE(Identical(all[i], first[i])) << t << ", " << n << ", " << i;
+      }
+    }
   }
   SetNumThreads(threads);
-  EXPECT_TRUE(Identical(results[0], results[1]));
-  EXPECT_TRUE(Identical(results[0], results[2]));
+}
+
+// An operand of bfloat16 is filled up with zeros: it reads nobody else's NaN.
+TEST(Attention, HiddenNumbersSpreadNowhere) {
+  Tensor q = RandomNormal({1, 3, 10}, 1), k = RandomNormal({1, 3, 10}, 2);
+  k.data<float>()[29] = std::numeric_limits<float>::quiet_NaN();
+  Attributes attributes = {{"heads", int64_t{2}},
+                           {"kv_heads", int64_t{2}},
+                           {"scale", 1.0f},
+                           {"causal", int64_t{0}},
+                           {"round_to", int64_t{16}}};
+  auto y = RunNode("Attention", {q, k, q}, attributes, 2, kDomain);
+  for (int64_t i = 0; i < 30; ++i) {
+    EXPECT_EQ(std::isnan(y[0].data<float>()[i]), i % 10 >= 5) << i;
+  }
 }
 
 TEST(Attention, OperandsThatDoNotFit) {
@@ -209,7 +288,8 @@ TEST(Attention, OperandsThatDoNotFit) {
                    {{"heads", heads},
                     {"kv_heads", heads},
                     {"scale", 1.0f},
-                    {"causal", int64_t{0}}},
+                    {"causal", int64_t{0}},
+                    {"round_to", static_cast<int64_t>(q.dtype())}},
                    2, kDomain);
   };
   EXPECT_NE(error(2, {q, k, v}).find("[1,3,4]"), std::string::npos);

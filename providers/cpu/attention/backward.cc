@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The backward pass of attention. The probabilities are computed again from
+// lse, in transposed blocks: rows are columns of the scores, that is keys. A
+// task has the keys of one *split* of one head: it finishes their dk and dv,
+// and its part of dq. Then the parts are added, those of dq over splits, those
+// of dk and dv over the heads that share them. The order of these sums depends
+// on sizes alone.
+#include "providers/cpu/attention/backward.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/parallel.h"
+#include "providers/cpu/amax_meter.h"
+#include "providers/cpu/arguments.h"
+#include "providers/cpu/attention/blocks.h"
+#include "providers/cpu/attention/operands.h"
+#include "providers/cpu/attention/rows.h"
+#include "providers/cpu/gemm/packed_matrix.h"
+#include "providers/cpu/gemm/scratch.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Memory that a thread keeps from task to task, and the operands of its task.
+template <typename E>
+struct Workspace {
+  PackedMatrix q, q_transposed, dy, dy_transposed, k;
+  HeadRows<const E> k_rows, v_rows;
+  std::vector<SumOf<E>> lse, along, scores, dscores, read_dy, read_y;
+  std::vector<E> p, ds, read_k, read_v, read;
+};
+
+// Partial results of a wave: of the heads that are computed before parts are
+// added.
+template <typename T>
+struct Parts {
+  T *dq, *dk, *dv;  // (head, split, T, D), (head, S, D), (head, S, E)
+  // (S, D), (S, E): of a group of heads that goes on in the next wave.
+  T *dk_sum, *dv_sum;
+};
+
+// m keys from `key` on by n rows from `row` on.
+struct Block {
+  int64_t key, m, row, n;
+};
+
+template <typename E>
+class BackwardPass {
+ public:
+  using T = SumOf<E>;
+
+  BackwardPass(KernelContext& ctx, const AttentionSizes& sizes, bool biased)
+      : ctx_(ctx),
+        z_(sizes),
+        blocks_(BlocksOf<E>()),
+        results_(biased ? 5 : 4),
+        meters_{{ctx, 0}, {ctx, 1}, {ctx, 2}} {
+    DType dtype = ComputedAs(ctx.In(1));
+    for (size_t i = 0; i < 3; ++i) {
+      if (!ctx.HasOut(i)) continue;
+      outputs_[i] = StoredResult(ctx, i, dtype, ctx.In(i + 1).shape());
+    }
+    if (biased) bias_ = ctx.In(4).data<T>();
+    // Eight parts of dq at most.
+    split_ = RoundUp(std::max(kMinSplit, DivideUp(z_.s, 8)), kLanes);
+    splits_ = DivideUp(z_.s, split_);
+  }
+
+  void Run() {
+    int64_t heads = z_.b * z_.heads;
+    int64_t wave = std::min(heads, DivideUp(4 * NumThreads(), splits_));
+    parts_ = Allocate(wave);
+    for (int64_t first = 0; first < heads; first += wave) {
+      int64_t count = std::min(wave, heads - first);
+      ParallelTasks(count * splits_, [&](int64_t task) {
+        thread_local Workspace<E> w;
+        RunSplit(first + task / splits_, task / splits_, task % splits_, w);
+      });
+      AddOverSplits(first, count);
+      AddOverHeads(1, first, count, z_.d, parts_.dk, parts_.dk_sum);
+      AddOverHeads(2, first, count, z_.e, parts_.dv, parts_.dv_sum);
+    }
+  }
+
+ private:
+  static constexpr int64_t kMinSplit = 512;  // keys
+  static constexpr int64_t kGrain = 64;  // rows that a thread adds at a time
+
+  Parts<T> Allocate(int64_t wave) const {
+    thread_local Scratch scratch;
+    int64_t q = z_.t * z_.d, k = z_.s * z_.d, v = z_.s * z_.e;
+    int64_t elements = wave * (splits_ * q + k + v) + k + v;
+    auto* at = reinterpret_cast<T*>(
+        scratch.Get(static_cast<size_t>(elements) * sizeof(T)));
+    Parts<T> parts = {};
+    parts.dq = at;
+    parts.dk = parts.dq + wave * splits_ * q;
+    parts.dv = parts.dk + wave * k;
+    parts.dk_sum = parts.dv + wave * v;
+    parts.dv_sum = parts.dk_sum + k;
+    return parts;
+  }
+
+  // The first row that a task computes whose keys begin at `key`.
+  int64_t FirstRow(int64_t key) const {
+    return z_.FirstRow(key) / kLanes * kLanes;
+  }
+
+  // One split of one head, which is number `number` of its wave.
+  void RunSplit(int64_t head, int64_t number, int64_t split,
+                Workspace<E>& w) const {
+    int64_t batch = head / z_.heads;
+    head %= z_.heads;
+    int64_t begin = split * split_, end = std::min(begin + split_, z_.s);
+    T* dk = parts_.dk + (number * z_.s + begin) * z_.d;
+    T* dv = parts_.dv + (number * z_.s + begin) * z_.e;
+    std::fill_n(dk, (end - begin) * z_.d, T{0});
+    std::fill_n(dv, (end - begin) * z_.e, T{0});
+    int64_t first = FirstRow(begin);
+    if (first >= z_.t) return;  // no row sees these keys
+    T* dq = parts_.dq + (number * splits_ + split) * z_.t * z_.d;
+    std::fill(dq + first * z_.d, dq + z_.t * z_.d, T{0});
+    ReadKeys(batch, head / z_.Repeats(), begin, end, w);
+    ReadQueries(batch, head, first, w);
+    const T* bias =
+        bias_ ? bias_ + batch * z_.bias_step[0] + head * z_.bias_step[1]
+              : nullptr;
+    for (int64_t key = begin; key < end; key += blocks_.rows) {
+      int64_t m = std::min(blocks_.rows, end - key), at = key - begin;
+      for (int64_t row = FirstRow(key); row < z_.t; row += kColumns) {
+        Block x = {key, m, row, std::min(kColumns, z_.t - row)};
+        RunKeys(x, at, row - first, bias, dk + at * z_.d, dv + at * z_.e, w);
+        if (outputs_[0].defined()) RunRows(x, at, dq + row * z_.d, w);
+      }
+    }
+  }
+
+  void ReadKeys(int64_t batch, int64_t group, int64_t begin, int64_t end,
+                Workspace<E>& w) const {
+    int64_t ld_k = z_.groups * z_.d, ld_v = z_.groups * z_.e;
+    int64_t first = batch * z_.s + begin, size = end - begin;
+    w.k_rows = ReadRows<E>(ctx_.In(2), first * ld_k + group * z_.d, size, ld_k,
+                           z_.d, w.read_k);
+    w.v_rows = ReadRows<E>(ctx_.In(3), first * ld_v + group * z_.e, size, ld_v,
+                           z_.e, w.read_v);
+    w.k.Pack(Operand(w.k_rows), size, z_.d);
+    auto elements = static_cast<size_t>(blocks_.Scores());
+    w.scores.resize(elements);
+    w.dscores.resize(elements);
+    if constexpr (kRounded<E>) {
+      w.p.resize(elements);
+      w.ds.resize(elements);
+    }
+  }
+
+  // q and dy from row `first` on.
+  void ReadQueries(int64_t batch, int64_t head, int64_t first,
+                   Workspace<E>& w) const {
+    int64_t ld_q = z_.heads * z_.d, ld_y = z_.heads * z_.e;
+    int64_t at = batch * z_.t + first, size = z_.t - first;
+    int64_t at_y = at * ld_y + head * z_.e;
+    auto q = ReadRows<E>(ctx_.In(1), at * ld_q + head * z_.d, size, ld_q, z_.d,
+                         w.read);
+    w.q.Pack(Operand(q), size, z_.d);
+    w.q_transposed.Pack(Operand(q, true), z_.d, size);
+    auto dy = ReadRows<E>(ctx_.In(0), at_y, size, ld_y, z_.e, w.read);
+    w.dy.Pack(Operand(dy), size, z_.e);
+    w.dy_transposed.Pack(Operand(dy, true), z_.e, size);
+    w.lse.resize(static_cast<size_t>(size));
+    w.along.resize(static_cast<size_t>(size));
+    const T* lse = ctx_.In(results_ + 1).template data<T>() +
+                   (batch * z_.heads + head) * z_.t + first;
+    for (int64_t i = 0; i < size; ++i) {
+      w.lse[static_cast<size_t>(i)] = kUnit<T> * lse[i];
+    }
+    DotRows(ReadRows<T>(ctx_.In(0), at_y, size, ld_y, z_.e, w.read_dy),
+            ReadRows<T>(ctx_.In(results_), at_y, size, ld_y, z_.e, w.read_y),
+            size, z_.e, w.along.data());
+  }
+
+  HeadRows<T> Scores(Workspace<E>& w) const {
+    return {w.scores.data(), blocks_.Stride()};
+  }
+  HeadRows<T> ScoreGradients(Workspace<E>& w) const {
+    return {w.dscores.data(), blocks_.Stride()};
+  }
+  HeadRows<E> P(Workspace<E>& w) const {
+    if constexpr (kRounded<E>)
+      return {w.p.data(), blocks_.Stride()};
+    else
+      return Scores(w);
+  }
+  HeadRows<E> Ds(Workspace<E>& w) const {
+    if constexpr (kRounded<E>)
+      return {w.ds.data(), blocks_.Stride()};
+    else
+      return ScoreGradients(w);
+  }
+
+  // Whether all rows of a block see all its keys.
+  bool IsWhole(const Block& x) const {
+    return !z_.causal || x.row >= x.key + x.m - 1;
+  }
+
+  // Computes p and ds of a block and adds to the dk and dv of its keys. In the
+  // packed operands its rows begin at `packed_row`, its keys at `packed_key`.
+  void RunKeys(const Block& x, int64_t packed_key, int64_t packed_row,
+               const T* bias, T* dk, T* dv, Workspace<E>& w) const {
+    int64_t step = IsWhole(x) ? x.m : blocks_.piece;
+    for (int64_t i = 0; i < x.m; i += step) {
+      int64_t m = std::min(step, x.m - i), key = x.key + i;
+      // Rows before this column do not see the piece.
+      int64_t begin =
+          z_.causal ? std::max<int64_t>(0, key - x.row) / kLanes * kLanes : 0;
+      if (begin >= x.n) break;
+      int64_t n = x.n - begin, at = packed_row + begin;
+      HeadRows<T> s = Scores(w).From(i), ds = ScoreGradients(w).From(i);
+      w.q_transposed.Multiply({.m = m,
+                               .n = n,
+                               .k = z_.d,
+                               .a = Operand(w.k_rows.From(packed_key + i)),
+                               .scale = z_.scale * static_cast<float>(kUnit<T>),
+                               .c = s.Right(begin).data,
+                               .ldc = s.ld},
+                              0, at);
+      w.dy_transposed.Multiply({.m = m,
+                                .n = n,
+                                .k = z_.e,
+                                .a = Operand(w.v_rows.From(packed_key + i)),
+                                .c = ds.Right(begin).data,
+                                .ldc = ds.ld},
+                               0, at);
+      for (int64_t r = 0; bias && r < m; ++r) {
+        AddBias(s.From(r).Right(begin).data,
+                bias + (x.row + begin) * z_.bias_step[2] +
+                    (key + r) * z_.bias_step[3],
+                z_.bias_step[2], n);
+      }
+      HeadRows<E> p_rows = P(w).From(i), ds_rows = Ds(w).From(i);
+      ScoreGradientRows<E>{.scores = s,
+                           .dp = ds,
+                           .p = p_rows,
+                           .ds = ds_rows,
+                           .rows = m,
+                           .begin = begin,
+                           .n = x.n,
+                           .hidden = z_.causal ? key - x.row : 0,
+                           .step = z_.causal ? 1 : 0,
+                           .lse = w.lse.data() + packed_row,
+                           .along = w.along.data() + packed_row,
+                           .scale = z_.scale}
+          .Run();
+      RoundRows(z_.round_to, p_rows.Right(begin), m, n);
+      RoundRows(z_.round_to, ds_rows.Right(begin), m, n);
+      auto add = [&](const PackedMatrix& b, const HeadRows<E>& a, int64_t width,
+                     T* to) {
+        b.Multiply({.m = m,
+                    .n = width,
+                    .k = n,
+                    .a = Operand(a.Right(begin)),
+                    .accumulate = true,
+                    .c = to + i * width,
+                    .ldc = width},
+                   at);
+      };
+      if (outputs_[2].defined()) add(w.dy, p_rows, z_.e, dv);
+      if (outputs_[1].defined()) add(w.q, ds_rows, z_.d, dk);
+    }
+  }
+
+  // Adds to the dq of a block's rows.
+  void RunRows(const Block& x, int64_t packed_key, T* dq,
+               Workspace<E>& w) const {
+    int64_t step = IsWhole(x) ? x.n : blocks_.piece;
+    for (int64_t i = 0; i < x.n; i += step) {
+      int64_t m = std::min(step, x.n - i);
+      int64_t depth = std::min(x.m, z_.Columns(x.row + i + m) - x.key);
+      if (depth <= 0) continue;
+      HeadRows<E> ds = Ds(w);
+      w.k.Multiply({.m = m,
+                    .n = z_.d,
+                    .k = depth,
+                    .a = Operand(ds.Right(i), true),
+                    .accumulate = true,
+                    .c = dq + i * z_.d,
+                    .ldc = z_.d},
+                   packed_key);
+    }
+  }
+
+  // Writes n finished elements of output i from element `at` on.
+  void Write(size_t i, int64_t at, const T* row, int64_t n,
+             AmaxMeter::Part& amax) {
+    amax.Add(row, n);
+    StoredOut<T> out(outputs_[i]);
+    if (out.narrow()) {
+      out.Write(at, n, row);
+    } else {
+      std::copy_n(row, n, out.At(at, nullptr));
+    }
+  }
+
+  static void AddTo(T* sum, const T* row, int64_t n) {
+    for (int64_t j = 0; j < n; ++j) sum[j] += row[j];
+  }
+
+  void AddOverSplits(int64_t first, int64_t count) {
+    if (!outputs_[0].defined()) return;
+    ParallelFor(count * z_.t, kGrain, [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part amax(meters_[0]);
+      for (int64_t i = begin; i < end; ++i) {
+        int64_t row = i % z_.t, head = first + i / z_.t;
+        int64_t split = z_.t * z_.d;
+        T* sum = parts_.dq + i / z_.t * splits_ * split + row * z_.d;
+        for (int64_t s = 1; s < splits_ && FirstRow(s * split_) <= row; ++s) {
+          AddTo(sum, sum + s * split, z_.d);
+        }
+        int64_t batch = head / z_.heads;
+        Write(0, ((batch * z_.t + row) * z_.heads + head % z_.heads) * z_.d,
+              sum, z_.d, amax);
+      }
+    });
+  }
+
+  // Output i, dk or dv, whose rows have n elements: adds the `parts` of the
+  // wave's heads to `sum` or, for the last head of a group, to the output.
+  void AddOverHeads(size_t i, int64_t first, int64_t count, int64_t n, T* parts,
+                    T* sum) {
+    if (!outputs_[i].defined()) return;
+    int64_t repeats = z_.Repeats(), group = first / repeats;
+    int64_t groups = (first + count - 1) / repeats - group + 1;
+    ParallelFor(groups * z_.s, kGrain, [&](int64_t begin, int64_t end) {
+      AmaxMeter::Part amax(meters_[i]);
+      for (int64_t at = begin; at < end; ++at) {
+        int64_t g = group + at / z_.s, key = at % z_.s;
+        int64_t head = std::max(first, g * repeats);
+        int64_t stop = std::min(first + count, (g + 1) * repeats);
+        T* row = parts + ((head - first) * z_.s + key) * n;
+        if (head > g * repeats) {
+          AddTo(sum + key * n, row, n);
+          row = sum + key * n;
+        }
+        for (int64_t h = head + 1; h < stop; ++h) {
+          AddTo(row, parts + ((h - first) * z_.s + key) * n, n);
+        }
+        if (stop == (g + 1) * repeats) {
+          int64_t batch = g / z_.groups;
+          Write(i, ((batch * z_.s + key) * z_.groups + g % z_.groups) * n, row,
+                n, amax);
+        } else if (row != sum + key * n) {
+          std::copy_n(row, n, sum + key * n);
+        }
+      }
+    });
+  }
+
+  KernelContext& ctx_;
+  const AttentionSizes& z_;
+  const AttentionBlocks blocks_;
+  size_t results_;  // the operand y; lse follows
+  Tensor outputs_[3];
+  AmaxMeter meters_[3];
+  const T* bias_ = nullptr;
+  int64_t split_ = 1, splits_ = 1;  // keys of a split, splits of a head
+  Parts<T> parts_ = {};
+};
+
+}  // namespace
+
+template <typename E>
+void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
+                       bool biased) {
+  BackwardPass<E>(ctx, z, biased).Run();
+}
+
+template void AttentionBackward<float>(KernelContext&, const AttentionSizes&,
+                                       bool);
+template void AttentionBackward<double>(KernelContext&, const AttentionSizes&,
+                                        bool);
+template void AttentionBackward<KeptBFloat16>(KernelContext&,
+                                              const AttentionSizes&, bool);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "providers/cpu/attention/sizes.h"
+
+namespace onnx_fp8 {
+
+// AttentionGrad (dy, q, k, v, [bias,] y, lse) -> (dq, dk, dv): operands and
+// results of `ctx`. REQUIRES: no empty operand. Products read elements E
+// (operands.h).
+template <typename E>
+void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
+                       bool biased);
+
+}  // namespace onnx_fp8
