@@ -266,19 +266,74 @@ TEST(Attention, TheNumberOfThreadsChangesNothing) {
   SetNumThreads(threads);
 }
 
-// An operand of bfloat16 is filled up with zeros: it reads nobody else's NaN.
-TEST(Attention, HiddenNumbersSpreadNowhere) {
-  Tensor q = RandomNormal({1, 3, 10}, 1), k = RandomNormal({1, 3, 10}, 2);
-  k.data<float>()[29] = std::numeric_limits<float>::quiet_NaN();
-  Attributes attributes = {{"heads", int64_t{2}},
-                           {"kv_heads", int64_t{2}},
-                           {"scale", 1.0f},
-                           {"causal", int64_t{0}},
-                           {"round_to", int64_t{16}}};
-  auto y = RunNode("Attention", {q, k, q}, attributes, 2, kDomain);
-  for (int64_t i = 0; i < 30; ++i) {
-    EXPECT_EQ(std::isnan(y[0].data<float>()[i]), i % 10 >= 5) << i;
+Attributes OneHead(DType round_to) {
+  return {{"heads", int64_t{1}},
+          {"kv_heads", int64_t{1}},
+          {"scale", 1.0f},
+          {"causal", int64_t{0}},
+          {"round_to", static_cast<int64_t>(round_to)}};
+}
+
+// Two keys: their powers are 1 and e^-1.
+TEST(Attention, ProductsReadRoundedNumbers) {
+  Tensor q = Floats({1, 1, 1}, {1}), k = Floats({1, 2, 1}, {0, -1});
+  Tensor v = Floats({1, 2, 1}, {0, 1}), dy = q;
+  double power = std::exp(-1.0), total = 1 + power, p = power / total;
+  double y = p;
+  for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    auto round = [&](double x) {
+      Tensor exact = Floats({1}, {static_cast<float>(x)});
+      return Doubles(ConvertTo(ConvertTo(exact, dtype), DType::kFloat))[0];
+    };
+    for (Isa isa : RunnableIsas()) {
+      WithIsa with(isa);
+      SCOPED_TRACE(std::string(Name(isa)) + ", " + Name(dtype));
+      auto got = RunNode("Attention", {q, k, v}, OneHead(dtype), 2, kDomain);
+      EXPECT_NEAR(Doubles(got[0])[0], round(power) / total, 1e-7);
+      Tensor exact = Floats({1, 1, 1}, {static_cast<float>(y)});
+      auto d = RunNode("AttentionGrad", {dy, q, k, v, exact, got[1]},
+                       OneHead(dtype), 3, kDomain);
+      EXPECT_NEAR(Doubles(d[0])[0], -round(p * (1 - y)), 1e-7);
+      EXPECT_NEAR(Doubles(d[1])[0], round((1 - p) * (0 - y)), 1e-7);
+      EXPECT_NEAR(Doubles(d[2])[1], round(p), 1e-7);
+    }
   }
+}
+
+TEST(Attention, ARowThatSeesNothingInItsFirstBlocks) {
+  constexpr int64_t kSize = 700;
+  Tensor q = Floats({1, 1, 1}, {1}), v = Count({1, kSize, 1});
+  Tensor k = Tensor::Zeros(DType::kFloat, {1, kSize, 1});
+  Tensor bias = Tensor::Zeros(DType::kFloat, {kSize});
+  std::fill_n(bias.data<float>(), 698, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(Doubles(Attend(q, k, v, bias))[0], 698.5);
+}
+
+// A thread's buffers hold NaN from the first call; operands of bfloat16 are
+// filled up with zeros.
+TEST(Attention, NumbersOfTheLastCall) {
+  int threads = NumThreads();
+  SetNumThreads(1);
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    Tensor q = Tensor::Zeros(DType::kFloat, {1, 300, 64});
+    std::fill_n(q.data<float>(), q.size(),
+                std::numeric_limits<float>::quiet_NaN());
+    for (int64_t size : {300, 17}) {
+      if (size < 300) q = RandomNormal({1, size, 10}, 1);
+      auto y = RunNode("Attention", {q, q, q}, OneHead(DType::kBFloat16), 2,
+                       kDomain);
+      auto all = RunNode("AttentionGrad", {q, q, q, q, y[0], y[1]},
+                         OneHead(DType::kBFloat16), 3, kDomain);
+      all.push_back(y[0]);
+      for (const Tensor& x : all) {
+        for (float number : x.values<float>()) {
+          ASSERT_EQ(std::isnan(number), size == 300) << Name(isa);
+        }
+      }
+    }
+  }
+  SetNumThreads(threads);
 }
 
 TEST(Attention, OperandsThatDoNotFit) {
