@@ -342,6 +342,13 @@ void AddProvider(Flags& flags, std::string* provider) {
                "where the nodes run (default: " + names[0] + ")");
 }
 
+void AddLossChunk(Flags& flags, int64_t* bytes) {
+  flags.Int("--loss-chunk", bytes, 0,
+            "bytes of logits that are in memory at a time: the last layer and "
+            "the cross entropy run chunk by chunk (default: 16777216; 0: all "
+            "at once)");
+}
+
 void AddEngineFlags(Flags& flags, SessionOptions* options) {
   AddProvider(flags, &options->provider);
   flags.File("--profile", &options->profile,
@@ -349,6 +356,7 @@ void AddEngineFlags(Flags& flags, SessionOptions* options) {
   AddDumpPasses(flags, &options->dump_passes);
   flags.List("--expand", &options->expand,
              "run these ops by their bodies in standard ONNX ops");
+  AddLossChunk(flags, &options->loss_chunk_bytes);
   flags.Int("--max-plans", &options->max_plans, 1,
             "plans kept, one per shape of the inputs (default: 8)");
 }

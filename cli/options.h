@@ -105,6 +105,9 @@ void AddProvider(Flags& flags, std::string* provider);
 // --dump-passes of the commands that build graphs.
 void AddDumpPasses(Flags& flags, std::string* folder);
 
+// --loss-chunk of the commands that build steps.
+void AddLossChunk(Flags& flags, int64_t* bytes);
+
 // Flags that each fill in one field of the session's options.
 void AddEngineFlags(Flags& flags, SessionOptions* options);
 

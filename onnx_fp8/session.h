@@ -69,6 +69,10 @@ struct SessionOptions {
   // .safetensors with initial values by FQN or initializer name; "": the
   // model's own.
   std::string init;
+  // Logits of more bytes than these are computed in chunks of rows of about
+  // this size, together with the loss and their gradients; 0: never. See
+  // graph/passes/chunk_loss.h.
+  int64_t loss_chunk_bytes = int64_t{16} << 20;
   // Micro-batches per optimizer step.
   int64_t grad_accum = 1;
   uint64_t seed = 0;

@@ -11,6 +11,7 @@
 #include "graph/onnx/written_file.h"
 #include "graph/passes/autocast.h"
 #include "graph/passes/batch_norm_mode.h"
+#include "graph/passes/chunk_loss.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/fold_transpose.h"
@@ -134,6 +135,13 @@ Passes CleanUp() {
           {"RemoveDeadCode", RemoveDeadCode}};
 }
 
+// It follows CleanUp, which folds the Transposes of a wgrad.
+Passes LossPasses(const StepSource& source) {
+  return {{"ChunkLoss", [bytes = source.loss_chunk_bytes](Graph& g) {
+             ChunkLoss(g, bytes);
+           }}};
+}
+
 void Append(Passes* list, Passes more) {
   std::ranges::move(more, std::back_inserter(*list));
 }
@@ -182,6 +190,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   Passes list = ForwardPasses(step, source, kind);
   Append(&list, StepPasses(step, kind, input_gradients));
   Append(&list, CleanUp());
+  Append(&list, LossPasses(source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }

@@ -37,6 +37,7 @@ struct StepSource {
   DType dtype = DType::kFloat;  // see Autocast
   LossScaling loss_scaling = {};
   Fp8Spec fp8;
+  int64_t loss_chunk_bytes = 0;  // see ChunkLoss
   int64_t grad_accum = 1;
   const Evaluator* evaluator;
   // Slots of the kept scales, once a training graph has laid them out. Later

@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string model, dump_passes;
+  int64_t loss_chunk_bytes = SessionOptions().loss_chunk_bytes;
   std::vector<std::string> shape, value;
   LossFlags loss;
   ParameterFlags parameters;
@@ -43,6 +44,7 @@ struct InspectFlags {
     flags.Switch("--memory-report", &memory_report,
                  "list the values in memory when a step needs most of it; "
                  "needs sizes of all axes");
+    AddLossChunk(flags, &loss_chunk_bytes);
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
@@ -294,6 +296,7 @@ int Inspect(const Arguments& arguments) {
   values.recipe.Fill(&options);
   values.parameters.Fill(&options);
   options.budgets = values.budgets.Make();
+  options.loss_chunk_bytes = values.loss_chunk_bytes;
   options.dump_passes = values.dump_passes;
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
                                        ParseValueFlag(values.value));

@@ -15,7 +15,33 @@ BIND_RUNNING_STATISTICS = graph("BindRunningStatistics.*")
 BODY_WEIGHTS = python("body_weights")
 AUTOCAST = graph("*Autocast*")
 
+CHUNK_LOSS = graph("ChunkLoss.*")
+CHUNKS = "graph/passes/chunk_loss.cc"
+
 MUTANTS = (
+    M("chunks: each counts as much as another", CHUNKS,
+      "if (node == gradient_) in[0] = b.Mul(in[0], share);", "", CHUNK_LOSS),
+    M("chunks: no label in a chunk is NaN", CHUNKS,
+      'b.Op("Where", {some, made.at(loss_.out(0)), zero})',
+      "made.at(loss_.out(0))", CHUNK_LOSS),
+    M("chunks: the weight's gradient is that of the first", CHUNKS,
+      "bool sum = joins_.at(old) == Join::kSum;", "bool sum = false;",
+      CHUNK_LOSS),
+    M("chunks: amaxes are added", CHUNKS,
+      "bool sum = joins_.at(old) == Join::kSum;", "bool sum = true;",
+      CHUNK_LOSS),
+    M("chunks: a quantizer's scale may be read outside", CHUNKS,
+      "if (!IsQuantizer(*node) || i != 2) return false;",
+      "if (!IsQuantizer(*node)) return false;", CHUNK_LOSS),
+    M("chunks: logits that are an output vanish", CHUNKS,
+      "if (inside && !IsOutput(graph_, out)) continue;",
+      "if (inside) continue;", CHUNK_LOSS),
+    M("chunks: any orientation of the layer's input", CHUNKS,
+      'return product->Int("transA", 0) == 0 &&', "return true &&",
+      CHUNK_LOSS),
+    M("chunks: the last rows are left out", CHUNKS,
+      "row < rows_; row += chunk", "row + chunk <= rows_; row += chunk",
+      CHUNK_LOSS),
     M("autocast: results of products stay exact", "graph/passes/autocast.cc",
       "      RoundResult(node, next);\n      return;\n    }\n    if (RunsIn",
       "      return;\n    }\n    if (RunsIn", AUTOCAST),

@@ -8,12 +8,21 @@ namespace {
 
 using C = GradientContext;
 
+// The rounded value, if there is one: then only that has to stay in memory, as
+// in PyTorch.
+Value* Stored(Value* y) {
+  for (const Node* reader : y->uses) {
+    if (reader->IsOurs("RoundTo")) return reader->out(0);
+  }
+  return y;
+}
+
 void Attention(C& c) {
   Check(!c.Needs(3) && !c.Dy(1), "[", c.node.Where(),
         "] expected a bias and an lse that need no gradient");
   std::vector<Value*> in = {c.Dy()};
   for (Value* operand : c.node.inputs()) in.push_back(operand);
-  in.push_back(c.Out(0));
+  in.push_back(Stored(c.Out(0)));
   in.push_back(NeedOutput(c, 1, "lse"));
   Attributes attributes;
   for (const char* key : {"heads", "kv_heads", "scale", "causal", "round_to"}) {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Cuts the last layer and the cross entropy behind it into chunks of rows, so
+// that the logits of a large vocabulary are never all in memory: logits, loss,
+// the logits' gradient, dgrad and wgrad of one chunk are computed before the
+// next chunk begins. Each chunk is a layer and a loss of its own:
+// - the loss is the mean of the chunks' losses, weighted by counted labels;
+// - the gradient of the layer's input is joined, that of its weight added;
+// - dynamic scales of activations and gradients belong to a chunk; amaxes of
+//   the chunks are joined by Max, so scales with a state stay the same.
+// Only logits of more than `bytes` are cut, into chunks of about this size of
+// at least 256 rows, a multiple of 128. Logits that anything else reads stay
+// whole. REQUIRES: FP8 is rewritten, Transposes are folded.
+void ChunkLoss(Graph& graph, int64_t bytes);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/chunk_loss.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/graph/fusion.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kLogits = 700 * 6 * 4;  // bytes
+
+void Chunk(Graph& graph) { ChunkLoss(graph, kLogits * 2 / 5); }
+
+// 700 rows, cut into 256, 256 and 188.
+std::string Labels(int from, int to) {
+  std::string text = "const labels: int64[700] = {";
+  for (int i = 0; i < 700; ++i) {
+    text += i == 0 ? "" : ",";
+    text += i >= from && i < to ? "-100" : std::to_string(i * 7 % 6);
+  }
+  return text + "}\n";
+}
+
+const char kHead[] = R"(graph "g" opset 24
+input x: float[700,5]
+input w: float[6,5]
+input bias: float[6]
+const seed: float[] = {0.25}
+const first: int64[1] = {0}
+const whole: int64[3] = {7,100,6}
+)";
+
+const char kForward[] = R"(
+product: float[700,6] = Gemm<transB=1>(x, w)
+biased: float[700,6] = Add(product, bias)
+logits: float[7,100,6] = Reshape(biased, whole)
+scores: float[700,6] = Flatten<axis=-1>(logits)
+loss: float[], lse: float[700] = onnx_fp8.CrossEntropy<ignore_index=-100>(scores, labels)
+)";
+
+const char kBackward[] = R"(
+dscores: float[700,6] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>(seed, scores, lse, labels)
+dx: float[700,5] = MatMul(dscores, w)
+dw: float[6,5] = Gemm<transA=1>(dscores, x)
+dbias: float[6] = ReduceSum<keepdims=0>(dscores, first)
+)";
+
+std::string Step(const std::string& output, int from = 256, int to = 512) {
+  return kHead + Labels(from, to) + kForward + kBackward + "output " + output +
+         "\n";
+}
+
+TEST(ChunkLoss, TheResultsAreTheSame) {
+  for (const char* output : {"loss", "dx", "dw", "dbias"}) {
+    for (int from : {0, 3, 256}) {
+      SCOPED_TRACE(std::string(output) + ", " + std::to_string(from));
+      std::string text = Step(output, from, 512);
+      ExpectSameValues(Chunk, text, 2e-6);
+      std::string after = AfterPass(Chunk, text);
+      EXPECT_EQ(after.find("float[700,6]"), std::string::npos) << after;
+      EXPECT_NE(after.find("float[188,6]"), std::string::npos) << after;
+      EXPECT_NE(after.find(std::string("output ") + output), std::string::npos);
+    }
+  }
+}
+
+// x from the left, as a layer has it whose weight is stored transposed.
+TEST(ChunkLoss, AWeightThatIsStoredTransposed) {
+  std::string text = Step("dw");
+  auto replace = [&](const std::string& from, const std::string& to) {
+    ASSERT_NE(text.find(from), std::string::npos);
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace("input w: float[6,5]", "input w: float[5,6]");
+  replace("Gemm<transB=1>(x, w)", "MatMul(x, w)");
+  replace("dx: float[700,5] = MatMul(dscores, w)",
+          "dx: float[700,5] = Gemm<transB=1>(dscores, w)");
+  replace("dw: float[6,5] = Gemm<transA=1>(dscores, x)",
+          "dw: float[5,6] = Gemm<transA=1>(x, dscores)");
+  ExpectSameValues(Chunk, text, 2e-6);
+  EXPECT_EQ(AfterPass(Chunk, text).find("float[700,6]"), std::string::npos);
+}
+
+TEST(ChunkLoss, WithoutGradients) {
+  std::string text = kHead + Labels(0, 5) + kForward + "output loss\n";
+  ExpectSameValues(Chunk, text, 2e-6);
+  EXPECT_EQ(AfterPass(Chunk, text).find("float[700,6]"), std::string::npos);
+}
+
+TEST(ChunkLoss, AScaleOfItsOwnForEachChunk) {
+  std::string text = kHead + Labels(0, 5) + R"(
+qx: float8e4m3fn[700,5], sx: float[], ax: float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(x)
+qw: float8e4m3fn[6,5], sw: float[], aw: float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(w)
+scores: float[700,6] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qx, sx, qw, sw)
+loss: float[], lse: float[700] = onnx_fp8.CrossEntropy<ignore_index=-100>(scores, labels)
+dscores: float[700,6] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>(seed, scores, lse, labels)
+qd: float8e5m2[700,6], sd: float[], ad: float[] = onnx_fp8.QuantizeTensor<to=19, q_max=57344.0>(dscores)
+dx: float[700,5] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(qd, sd, qw, sw)
+dw: float[6,5] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(qd, sd, qx, sx)
+)";
+  for (const char* output : {"ax", "ad"}) {  // the largest of all chunks
+    ExpectSameValues(Chunk, text + "output " + output + "\n", 1e-4);
+  }
+  std::string after =
+      AfterPass(Chunk, text + "output dw\noutput dx\noutput ad\n");
+  size_t quantizers = 0;
+  for (size_t at = 0;
+       (at = after.find("QuantizeTensor<", at + 1)) != std::string::npos;) {
+    ++quantizers;
+  }
+  EXPECT_EQ(quantizers, 7u) << after;  // of w, and three of x and of dscores
+  EXPECT_NE(after.find("Max("), std::string::npos);
+}
+
+TEST(ChunkLoss, LeavesWhatOthersRead) {
+  for (const std::string& text :
+       {Step("loss") + "output logits\n", Step("loss") + "output lse\n",
+        Step("loss") + "output dscores\n",
+        kHead + Labels(0, 5) + kForward + "y: float[700,6] = Neg(biased)\n" +
+            "output loss\noutput y\n",
+        // The product of another orientation.
+        kHead + Labels(0, 5) + R"(
+xt: float[5,700] = Transpose<perm=[1,0]>(x)
+scores: float[700,6] = Gemm<transA=1, transB=1>(xt, w)
+loss: float[], lse: float[700] = onnx_fp8.CrossEntropy<ignore_index=-100>(scores, labels)
+output loss
+)"}) {
+    ExpectStays(Chunk, text);
+  }
+  ExpectStays([](Graph& graph) { ChunkLoss(graph, kLogits); }, Step("loss"));
+  ExpectStays([](Graph& graph) { ChunkLoss(graph, 0); }, Step("loss"));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
