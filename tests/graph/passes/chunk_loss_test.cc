@@ -111,6 +111,7 @@ dw: float[6,5] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(qd, sd, qx, sx)
   }
   EXPECT_EQ(quantizers, 7u) << after;  // of w, and three of x and of dscores
   EXPECT_NE(after.find("Max("), std::string::npos);
+  ExpectStays(Chunk, text + "output dw\noutput sx\n");
 }
 
 TEST(ChunkLoss, LeavesWhatOthersRead) {
@@ -121,8 +122,9 @@ TEST(ChunkLoss, LeavesWhatOthersRead) {
             "output loss\noutput y\n",
         // The product of another orientation.
         kHead + Labels(0, 5) + R"(
-xt: float[5,700] = Transpose<perm=[1,0]>(x)
-scores: float[700,6] = Gemm<transA=1, transB=1>(xt, w)
+input square: float[700,700]
+input wide: float[6,700]
+scores: float[700,6] = Gemm<transA=1, transB=1>(square, wide)
 loss: float[], lse: float[700] = onnx_fp8.CrossEntropy<ignore_index=-100>(scores, labels)
 output loss
 )"}) {
