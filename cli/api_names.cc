@@ -17,6 +17,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`batch_norm=train`", "--batch-norm train"},
     {"`batch_size`", "--batch-size"},
     {"`budgets`", "--budget"},
+    {"`dtype`", "--dtype"},
     {"`exclude`", "--exclude"},
     {"`expand`", "--expand"},
     {"`files`", "--data"},

@@ -14,6 +14,8 @@ namespace onnx_fp8 {
 struct ProviderInfo {
   std::string isa;   // instruction set: "avx512bf16"
   std::string gemm;  // the kernels that compute matrix products
+  // Products of bfloat16 are faster than those of floats.
+  bool fast_bfloat16 = false;
 };
 
 // The kernels and the memory with which a plan runs. One provider per plan.

@@ -17,7 +17,8 @@ class CpuProvider : public ExecutionProvider {
  public:
   std::string Name() const override { return "cpu"; }
   ProviderInfo Describe() const override {
-    return {onnx_fp8::Name(ActiveIsa()), GemmBackend()};
+    return {onnx_fp8::Name(ActiveIsa()), GemmBackend(),
+            Bf16Kernels().a_layout != PanelLayout::kFloat};
   }
   MachinePeaks MeasurePeaks() override {
     return {.flops = PeakFlops(FloatKernels()),

@@ -12,6 +12,7 @@
 #include "data/safetensors.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
+#include "tests/providers/cpu/isas.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
 #include "training/make_provider.h"
@@ -515,6 +516,24 @@ TEST(Session, DropoutDrawsAnewEachStep) {
   auto micro = TrainingSession::Create(options);
   float both = micro->Step(Batches{Batch(1), Batch(1)}, 0).loss;
   EXPECT_NE(both, losses[0]);
+}
+
+TEST(Session, SaysWhereSixteenBitsAreFaster) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
+      options.dtype = dtype;
+      bool said = false;
+      for (const std::string& note :
+           TrainingSession::Create(options)->Notes()) {
+        said |= note.find("bfloat16 faster") != std::string::npos;
+      }
+      EXPECT_EQ(said, isa >= Isa::kAvx512Bf16 && dtype == DType::kFloat)
+          << Name(isa);
+    }
+  }
 }
 
 }  // namespace
