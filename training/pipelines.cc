@@ -190,7 +190,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   Passes list = ForwardPasses(step, source, kind);
   Append(&list, StepPasses(step, kind, input_gradients));
   Append(&list, CleanUp());
-  Append(&list, LossPasses(source));
+  if (!source.loss.kind.empty()) Append(&list, LossPasses(source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }

@@ -10,7 +10,7 @@ LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
 FORWARD = ["NormalizeLinear", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
-END = ["Sort", "FoldTranspose", "RemoveDeadCode"]
+END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
 TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
          "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "Optimizer", "BindRunningStatistics", "Outputs", *END]
 EVAL = ["Specialize", "InferenceMode", "RemoveIdleDropout", *FORWARD, "AddLoss", "FuseLoss", "Fp8Rewrite", "Outputs", *END]

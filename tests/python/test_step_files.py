@@ -211,12 +211,13 @@ def test_stock_onnxruntime_trains_the_file(model, recipe, tmp_path):
     proto, losses = file_losses(path, case.feeds)
     ours = trained_losses(case, recipe)
     assert len(ours) == STEPS
-    difference = numpy.abs(numpy.subtract(losses, ours)) / numpy.abs(ours)
-    # Another accumulation order may flip an FP8 code; of a fixture's 64 tokens
-    # one flip can be 2e-4 of the loss.
+    # Of the first loss. Another accumulation order may flip an FP8 code; of a
+    # fixture's 64 tokens one flip can be 2e-4 of the loss, and it grows: after
+    # ten steps two instruction sets of this program are 7e-3 apart.
+    difference = numpy.abs(numpy.subtract(losses, ours)) / numpy.abs(ours[0])
     fixture = "fixtures" in model.parts and recipe != "off"
     assert difference[0] <= (5e-4 if fixture else 1e-4)
-    band = 3e-2 if recipe != "off" else 1e-4
+    band = 2e-2 if recipe != "off" else 1e-4
     assert difference.max() <= band, difference
     reference = ReferenceEvaluator(proto).run(None, case.feeds)
     first = abs(float(reference[0]) - losses[0]) / abs(losses[0])
