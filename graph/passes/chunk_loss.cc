@@ -17,7 +17,7 @@ namespace {
 // a pass over the gradient of the weight, which fewer rows would not repay.
 constexpr int64_t kRows = 128, kMinRows = 256;
 
-bool IsProduct(const Node& node) {
+bool Multiplies(const Node& node) {
   OpKind kind = FactsOf(node).kind;
   return kind == OpKind::kProduct || kind == OpKind::kScaledProduct;
 }
@@ -80,7 +80,7 @@ class Region {
       value = value->producer->in(0);
     }
     Node* product = value->producer;
-    if (!product || !IsProduct(*product) || !HasRows(value, rows_)) {
+    if (!product || !Multiplies(*product) || !HasRows(value, rows_)) {
       return false;
     }
     nodes_.insert(product);
@@ -104,7 +104,7 @@ class Region {
       for (Node* reader : value->uses) {
         if (!nodes_.insert(reader).second) continue;
         if (!AddReader(*reader, value)) return false;
-        if (!IsProduct(*reader) && !reader->Is("ReduceSum")) {
+        if (!Multiplies(*reader) && !reader->Is("ReduceSum")) {
           found.push_back(reader->out(0));
         }
       }
@@ -117,7 +117,7 @@ class Region {
     if (!HasRows(value, rows_)) return false;
     if (IsQuantizer(node)) return true;
     if (node.Is("ReduceSum")) return AddColumnSum(node);
-    return IsProduct(node) && AddGradient(node, value);
+    return Multiplies(node) && AddGradient(node, value);
   }
 
   // The gradient of a bias.

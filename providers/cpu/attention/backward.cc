@@ -25,7 +25,7 @@ namespace {
 
 // Memory that a thread keeps from task to task, and the operands of its task.
 template <typename E>
-struct Workspace {
+struct BackwardMemory {
   PackedMatrix q, q_transposed, dy, dy_transposed, k;
   HeadRows<const E> k_rows, v_rows;
   std::vector<SumOf<E>> lse, along, scores, dscores, read_dy, read_y;
@@ -75,7 +75,7 @@ class BackwardPass {
     for (int64_t first = 0; first < heads; first += wave) {
       int64_t count = std::min(wave, heads - first);
       ParallelTasks(count * splits_, [&](int64_t task) {
-        thread_local Workspace<E> w;
+        thread_local BackwardMemory<E> w;
         RunSplit(first + task / splits_, task / splits_, task % splits_, w);
       });
       AddOverSplits(first, count);
@@ -110,7 +110,7 @@ class BackwardPass {
 
   // One split of one head, which is number `number` of its wave.
   void RunSplit(int64_t head, int64_t number, int64_t split,
-                Workspace<E>& w) const {
+                BackwardMemory<E>& w) const {
     int64_t batch = head / z_.heads;
     head %= z_.heads;
     int64_t begin = split * split_, end = std::min(begin + split_, z_.s);
@@ -138,7 +138,7 @@ class BackwardPass {
   }
 
   void ReadKeys(int64_t batch, int64_t group, int64_t begin, int64_t end,
-                Workspace<E>& w) const {
+                BackwardMemory<E>& w) const {
     int64_t ld_k = z_.groups * z_.d, ld_v = z_.groups * z_.e;
     int64_t first = batch * z_.s + begin, size = end - begin;
     w.k_rows = ReadRows<E>(ctx_.In(2), first * ld_k + group * z_.d, size, ld_k,
@@ -157,7 +157,7 @@ class BackwardPass {
 
   // q and dy from row `first` on.
   void ReadQueries(int64_t batch, int64_t head, int64_t first,
-                   Workspace<E>& w) const {
+                   BackwardMemory<E>& w) const {
     int64_t ld_q = z_.heads * z_.d, ld_y = z_.heads * z_.e;
     int64_t at = batch * z_.t + first, size = z_.t - first;
     int64_t at_y = at * ld_y + head * z_.e;
@@ -180,19 +180,19 @@ class BackwardPass {
             size, z_.e, w.along.data());
   }
 
-  HeadRows<T> Scores(Workspace<E>& w) const {
+  HeadRows<T> Scores(BackwardMemory<E>& w) const {
     return {w.scores.data(), blocks_.Stride()};
   }
-  HeadRows<T> ScoreGradients(Workspace<E>& w) const {
+  HeadRows<T> ScoreGradients(BackwardMemory<E>& w) const {
     return {w.dscores.data(), blocks_.Stride()};
   }
-  HeadRows<E> P(Workspace<E>& w) const {
+  HeadRows<E> P(BackwardMemory<E>& w) const {
     if constexpr (kRounded<E>)
       return {w.p.data(), blocks_.Stride()};
     else
       return Scores(w);
   }
-  HeadRows<E> Ds(Workspace<E>& w) const {
+  HeadRows<E> Ds(BackwardMemory<E>& w) const {
     if constexpr (kRounded<E>)
       return {w.ds.data(), blocks_.Stride()};
     else
@@ -207,7 +207,7 @@ class BackwardPass {
   // Computes p and ds of a block and adds to the dk and dv of its keys. In the
   // packed operands its rows begin at `packed_row`, its keys at `packed_key`.
   void RunKeys(const Block& x, int64_t packed_key, int64_t packed_row,
-               const T* bias, T* dk, T* dv, Workspace<E>& w) const {
+               const T* bias, T* dk, T* dv, BackwardMemory<E>& w) const {
     int64_t step = IsWhole(x) ? x.m : blocks_.piece;
     for (int64_t i = 0; i < x.m; i += step) {
       int64_t m = std::min(step, x.m - i), key = x.key + i;
@@ -272,7 +272,7 @@ class BackwardPass {
 
   // Adds to the dq of a block's rows.
   void RunRows(const Block& x, int64_t packed_key, T* dq,
-               Workspace<E>& w) const {
+               BackwardMemory<E>& w) const {
     int64_t step = IsWhole(x) ? x.n : blocks_.piece;
     for (int64_t i = 0; i < x.n; i += step) {
       int64_t m = std::min(step, x.n - i);

@@ -23,7 +23,7 @@ namespace {
 
 // Memory that a thread keeps from task to task.
 template <typename E>
-struct Workspace {
+struct ForwardMemory {
   int64_t packed_call = 0, packed_group = 0;  // whose k and v are packed
   PackedMatrix k, v;
   std::vector<SumOf<E>> scores, result;
@@ -62,7 +62,7 @@ class ForwardPass {
     int64_t rows = RoundUp(DivideUp(z_.t, split), blocks_.rows);
     int64_t parts = DivideUp(z_.t, rows);
     ParallelTasks(heads * parts, [&](int64_t task) {
-      thread_local Workspace<E> w;
+      thread_local ForwardMemory<E> w;
       int64_t begin = task % parts * rows;
       RunRows(task / parts, begin, std::min(begin + rows, z_.t), w);
     });
@@ -70,7 +70,7 @@ class ForwardPass {
 
  private:
   // Rows begin … end of one head of one batch.
-  void RunRows(int64_t head, int64_t begin, int64_t end, Workspace<E>& w) {
+  void RunRows(int64_t head, int64_t begin, int64_t end, ForwardMemory<E>& w) {
     int64_t batch = head / z_.heads;
     head %= z_.heads;
     PackGroup(batch, head / z_.Repeats(), w);
@@ -110,7 +110,7 @@ class ForwardPass {
     }
   }
 
-  void PackGroup(int64_t batch, int64_t group, Workspace<E>& w) const {
+  void PackGroup(int64_t batch, int64_t group, ForwardMemory<E>& w) const {
     int64_t index = batch * z_.groups + group;
     if (w.packed_call == call_ && w.packed_group == index) return;
     int64_t ld_k = z_.groups * z_.d, ld_v = z_.groups * z_.e;
@@ -127,7 +127,7 @@ class ForwardPass {
   // Adds what m rows from `row` on see of kColumns columns from `column` on.
   void RunBlock(const HeadRows<const E>& q, int64_t row, int64_t m,
                 int64_t column, const T* bias, const HeadRows<T>& to,
-                Workspace<E>& w) const {
+                ForwardMemory<E>& w) const {
     bool whole = z_.Columns(row + 1) >= std::min(z_.s, column + kColumns);
     int64_t step = whole ? m : blocks_.piece;
     HeadRows<T> scores = {w.scores.data(), blocks_.Stride()};
