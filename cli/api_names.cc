@@ -12,7 +12,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`StepFile` with `grad_accum`", "`onnx-fp8 rewrite --grad-accum`"},
     {"`StepFile`", "`onnx-fp8 rewrite --loss`"},
     {"`RewriteModel`", "`onnx-fp8 rewrite`"},
-    {"`SpeedTableJson`", "`onnx-fp8 bench gemm --save`"},
+    {"`SpeedTableJson`", "`onnx-fp8 bench WHAT --save`"},
     {"`batch_norm=eval`", "--batch-norm eval"},
     {"`batch_norm=train`", "--batch-norm train"},
     {"`batch_size`", "--batch-size"},

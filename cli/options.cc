@@ -114,7 +114,7 @@ void RecipeFlags::AddTo(Flags& flags) {
              "layers that match one of these globs stay in fp32");
   flags.Text("--auto-filter", &auto_filter,
              "layers that FP8 makes slower stay in fp32: h100 (torchao's "
-             "figures) or a file of `onnx-fp8 bench gemm --save`");
+             "figures) or a file of `onnx-fp8 bench WHAT --save`");
   flags.File("--scales", &scales,
              "static: file of scales, made by `onnx-fp8 calibrate`, or folder "
              "of a run with delayed scaling");

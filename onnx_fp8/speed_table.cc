@@ -14,7 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFormat[] = "onnx_fp8 gemm speeds 1";
+constexpr char kProducts[] = "onnx_fp8 gemm speeds 1";
+constexpr char kLayers[] = "onnx_fp8 layer speedups 1";
 
 // The two entries of an axis between which a size lies, and how near it is to
 // the second.
@@ -68,32 +69,51 @@ std::vector<int64_t> ReadSizes(const Json& json) {
   return sizes;
 }
 
-SpeedGrid ReadGrid(const Json& json, const SpeedGrid& sizes,
-                   const char* dtype) {
+// `what` says what the numbers are: "speeds of fp8".
+SpeedGrid ReadGrid(const Json& json, const SpeedGrid& sizes, const char* what) {
   SpeedGrid grid = sizes;
-  grid.values = json.at("gflops").at(dtype).get<std::vector<double>>();
+  grid.values = json.get<std::vector<double>>();
   size_t cells = grid.m.size() * grid.k.size() * grid.n.size();
-  Check(grid.values.size() == cells, "expected ", cells, " speeds of ", dtype,
-        ", got ", grid.values.size());
-  for (double& value : grid.values) {
-    Check(value > 0, "expected speeds above 0, got ", value);
-    value *= 1e9;
+  Check(grid.values.size() == cells, "expected ", cells, " ", what, ", got ",
+        grid.values.size());
+  for (double value : grid.values) {
+    Check(value > 0, "expected ", what, " above 0, got ", value);
   }
   return grid;
 }
 
+SpeedGrid ReadProducts(const Json& json, const SpeedGrid& sizes,
+                       const std::string& dtype) {
+  SpeedGrid grid = ReadGrid(json.at("gflops").at(dtype), sizes,
+                            ("speeds of " + dtype).c_str());
+  for (double& value : grid.values) value *= 1e9;
+  return grid;
+}
+
 SpeedTable Read(const Json& json) {
-  Check(json.at("format") == kFormat, "expected the format \"", kFormat, "\"");
+  const Json& format = json.at("format");
+  Check(format == kProducts || format == kLayers, "expected the format \"",
+        kProducts, "\" or \"", kLayers, "\"");
   SpeedGrid sizes;
   sizes.m = ReadSizes(json.at("m"));
   sizes.k = ReadSizes(json.at("k"));
   sizes.n = ReadSizes(json.at("n"));
   SpeedTable table;
-  table.fp32 = ReadGrid(json, sizes, "fp32");
-  table.fp8 = ReadGrid(json, sizes, "fp8");
+  if (format == kLayers) {
+    table.speedup = ReadGrid(json.at("speedup"), sizes, "speed-ups");
+    return table;
+  }
+  table.fp32 = ReadProducts(json, sizes, "fp32");
+  table.fp8 = ReadProducts(json, sizes, "fp8");
   table.quantize = json.at("quantize_gigaelements").get<double>() * 1e9;
   Check(table.quantize > 0, "expected a speed of quantizing above 0");
   return table;
+}
+
+Json GigaFlops(const SpeedGrid& grid) {
+  Json values = Json::array();
+  for (double value : grid.values) values.push_back(value / 1e9);
+  return values;
 }
 
 }  // namespace
@@ -133,22 +153,26 @@ SpeedTable LoadSpeedTable(const std::string& source) {
   }
 }
 
-std::string SpeedTableJson(const SpeedTable& table,
-                           const std::string& machine) {
-  auto gflops = [](const SpeedGrid& grid) {
-    Json values = Json::array();
-    for (double value : grid.values) values.push_back(value / 1e9);
-    return values;
-  };
-  Json json = {
-      {"format", kFormat},
-      {"machine", machine},
-      {"m", table.fp32.m},
-      {"k", table.fp32.k},
-      {"n", table.fp32.n},
-      {"gflops", {{"fp32", gflops(table.fp32)}, {"fp8", gflops(table.fp8)}}},
-      {"quantize_gigaelements", table.quantize / 1e9},
-  };
+std::string SpeedTableJson(const SpeedTable& table, const SpeedOrigin& origin) {
+  bool layers = table.of_layers();
+  Json json = {{"format", layers ? kLayers : kProducts}};
+  for (auto [name, text] : {std::pair{"machine", &origin.machine},
+                            {"benchmark", &origin.benchmark},
+                            {"recipe", &origin.recipe},
+                            {"dtype", &origin.dtype}}) {
+    if (!text->empty()) json[name] = *text;
+  }
+  const SpeedGrid& sizes = layers ? table.speedup : table.fp32;
+  json["m"] = sizes.m;
+  json["k"] = sizes.k;
+  json["n"] = sizes.n;
+  if (layers) {
+    json["speedup"] = table.speedup.values;
+  } else {
+    json["gflops"] = {{"fp32", GigaFlops(table.fp32)},
+                      {"fp8", GigaFlops(table.fp8)}};
+    json["quantize_gigaelements"] = table.quantize / 1e9;
+  }
   return json.dump() + "\n";
 }
 

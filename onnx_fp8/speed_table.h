@@ -17,25 +17,33 @@ struct SpeedGrid {
   double At(int64_t m_size, int64_t k_size, int64_t n_size) const;
 };
 
-// The speed of products in FP8 and without: GemmFilter::speeds decides by it.
+// What FP8 gains, in one of two forms: the speed of whole layers against high
+// precision, or the speed of the products of which layers consist.
+// GemmFilter::speeds decides by it.
 struct SpeedTable {
   std::string source;  // "h100" or a file
-  // Speed of a layer, forward and backward, with rowwise, in times bf16's (h100
-  // only).
+  // Speed of a layer, forward and backward, in times that of high precision.
+  // h100: with rowwise, against bf16.
   SpeedGrid speedup;
-  // Measured (files only): operations per second of products, and elements per
-  // second of quantizing a tensor.
+  // Operations per second of products, and elements per second of quantizing a
+  // tensor.
   SpeedGrid fp32, fp8;
   double quantize = 0;
 
-  bool measured() const { return !fp32.values.empty(); }
+  bool measured() const { return source != "h100"; }
+  bool of_layers() const { return fp32.values.empty(); }
 };
 
-// "h100": torchao's published figures; else a file that SpeedTableJson wrote.
-// Errors: no such file, another content.
+// Where and how a table was measured, for people; empty texts are left out.
+struct SpeedOrigin {
+  std::string machine, benchmark, recipe, dtype;
+};
+
+// "h100": torchao's published figures; else a file that SpeedTableJson wrote,
+// of either form. Errors: no such file, another content.
 SpeedTable LoadSpeedTable(const std::string& source);
 
-// The text of such a file. `machine` says for people where it was measured.
-std::string SpeedTableJson(const SpeedTable& table, const std::string& machine);
+// The text of such a file.
+std::string SpeedTableJson(const SpeedTable& table, const SpeedOrigin& origin);
 
 }  // namespace onnx_fp8

@@ -86,6 +86,9 @@ def json_seeds():
                       "k": [1], "n": [4, 8], "gflops": {
                           "fp32": [1, 2, 3, 4], "fp8": [1, 2, 3, 4]},
                       "quantize_gigaelements": 2.5}).encode()
+    yield json.dumps({"format": "onnx_fp8 layer speedups 1", "m": [1, 2],
+                      "k": [1], "n": [4, 8], "speedup": [0.5, 1, 2, 3],
+                      "recipe": "tensorwise"}).encode()
     yield json.dumps([{"fqn": "w", "gemm": "forward", "operand": "input",
                        "format": "float8e4m3fn", "occurrence": 0,
                        "scaling": "static"}]).encode()

@@ -208,7 +208,7 @@ void SaveSpeeds(const BenchFlags& flags) {
   ProviderInfo info = MakeProvider("cpu")->Describe();
   std::string machine = Concat(info.isa, ", ", info.gemm, ", ", NumThreads(),
                                NumThreads() == 1 ? " thread" : " threads");
-  WriteFileAtomically(flags.save, SpeedTableJson(table, machine));
+  WriteFileAtomically(flags.save, SpeedTableJson(table, {.machine = machine}));
   std::cout << flags.save << ": speeds of " << table.fp8.values.size()
             << " products in fp32 and FP8, for --auto-filter\n";
 }

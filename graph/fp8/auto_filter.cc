@@ -52,10 +52,14 @@ int Copies(const OperandRecipe& first, const OperandRecipe& second) {
   return shared ? std::min(copies, 1) : copies;
 }
 
-Prediction Measured(const SpeedTable& table, const Recipe& r, int64_t m,
-                    int64_t k, int64_t n) {
-  // An unknown M counts as large: the speeds stay the same from there on.
-  if (m < 0) m = table.fp32.m.back();
+Prediction MeasuredLayer(const SpeedTable& table, int64_t m, int64_t k,
+                         int64_t n) {
+  double speedup = table.speedup.At(m, k, n);
+  return {speedup >= 1, speedup, "measured: " + Times(speedup)};
+}
+
+Prediction MeasuredProducts(const SpeedTable& table, const Recipe& r, int64_t m,
+                            int64_t k, int64_t n) {
   double operations = 2.0 * static_cast<double>(m) * static_cast<double>(k) *
                       static_cast<double>(n);
   double before = 0, after = 0;
@@ -86,8 +90,12 @@ Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,
                         int64_t m, int64_t k, int64_t n) {
   // An empty product takes no time.
   if (m == 0 || k < 1 || n < 1) return {true, {}, ""};
-  return table.measured() ? Measured(table, recipe, m, k, n)
-                          : OnH100(table, recipe, m, k, n);
+  if (!table.measured()) return OnH100(table, recipe, m, k, n);
+  // An unknown M counts as large: the speeds stay the same from there on.
+  const SpeedGrid& grid = table.of_layers() ? table.speedup : table.fp32;
+  if (m < 0) m = grid.m.back();
+  return table.of_layers() ? MeasuredLayer(table, m, k, n)
+                           : MeasuredProducts(table, recipe, m, k, n);
 }
 
 void CheckKnown(const SpeedTable& table, const Recipe& recipe) {

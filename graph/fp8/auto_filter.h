@@ -14,7 +14,7 @@ namespace onnx_fp8 {
 struct Prediction {
   bool faster = false;
   std::optional<double> speedup;  // of all its products; none: not published
-  std::string reason;             // "h100: 0.64x", "h100: K <= 4096, N <= 1024"
+  std::string reason;             // "h100: 0.64x", "measured: 0.64x"
 };
 
 // For y (M,N) = x (M,K) w (K,N) and its gradients. m = -1 means that M is not
@@ -26,8 +26,10 @@ struct Prediction {
 // They get the same ones, with a speed-up of at most 1.5: two products of three
 // gain.
 //
-// A measured table: the time of the three products, and of quantizing each
-// operand as often as the recipe needs, against that of three fp32 products.
+// A measured table of products: the time of the three products, and of
+// quantizing each operand as often as the recipe needs, against that of three
+// fp32 products. A measured table of layers: its figure for the layer, whatever
+// the recipe; it was measured with one recipe.
 //
 // REQUIRES: a recipe that passed CheckKnown.
 Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,

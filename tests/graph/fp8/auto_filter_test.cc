@@ -121,6 +121,26 @@ TEST(AutoFilter, MeasuredTakesAnOpenMAsLarge) {
             PredictLayer(table, recipe, 1000, 1, 1).speedup);
 }
 
+// The thresholds of h100 and the recipe have no effect.
+TEST(AutoFilter, MeasuredLayersByTheirFigures) {
+  SpeedTable table;
+  table.source = "here";
+  table.speedup = {{1, 1000}, {1}, {1, 4}, {0.5, 1, 1.004, 3}};
+  for (const char* name : {"tensorwise", "rowwise_with_gw_hp", "mxfp8"}) {
+    Recipe recipe = ParseRecipe(name);
+    CheckKnown(table, recipe);
+    Prediction p = PredictLayer(table, recipe, 1, 7, 1);
+    EXPECT_FALSE(p.faster);
+    EXPECT_EQ(p.speedup, 0.5);
+    EXPECT_EQ(p.reason, "measured: 0.50x");
+    // Exactly 1 is taken.
+    EXPECT_TRUE(PredictLayer(table, recipe, 1, 7, 4).faster);
+    EXPECT_EQ(PredictLayer(table, recipe, 1000, 64, 64).speedup, 3);
+    EXPECT_EQ(PredictLayer(table, recipe, 1, 7, 2).speedup, 0.75);
+    EXPECT_EQ(PredictLayer(table, recipe, -1, 7, 1).speedup, 1.004);
+  }
+}
+
 // A layer that is slower as a whole stays in high precision as a whole.
 TEST(AutoFilter, DecidesOnLayers) {
   auto graph = ParseGraph(R"(

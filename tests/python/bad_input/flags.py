@@ -140,14 +140,30 @@ case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y
      code=1, leaves=BEGUN, make=training(loss="output:y"))
 
 
-@cases("[speeds.json] expected what `onnx-fp8 bench gemm --save` writes: expected the format \"onnx_fp8 gemm speeds")
+@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes: expected the format \"onnx_fp8 gemm speeds 1\" or \"onnx_fp8 layer speedups 1\"")
 def speeds_that_are_none(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": 1}')
     return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
-@cases("[speeds.json] expected what `onnx-fp8 bench gemm --save` writes, got deep nesting")
+@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes: expected 2 speed-ups, got 1")
+def speedups_of_too_few_layers(folder):
+    good(folder)
+    (folder / "speeds.json").write_text('{"format": "onnx_fp8 layer speedups 1", "m": [8, 64], "k": [8], "n": [8], '
+                                        '"speedup": [1.5]}')
+    return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
+
+
+@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes: expected speed-ups above 0, got 0")
+def speedups_of_nothing(folder):
+    good(folder)
+    (folder / "speeds.json").write_text('{"format": "onnx_fp8 layer speedups 1", "m": [8], "k": [8], "n": [8], '
+                                        '"speedup": [0]}')
+    return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
+
+
+@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes, got deep nesting")
 def speeds_nested_deeply(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": ' + "[" * 100_000 + "]" * 100_000 + "}")
