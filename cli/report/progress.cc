@@ -17,6 +17,12 @@ std::string ProgressText(const ProgressStep& s) {
   return text;
 }
 
+std::string ProgressText(const ProgressCase& one) {
+  std::string text = Concat(one.index, "/", one.total, "  ", one.what);
+  if (one.seconds_left >= 0) text += "  ETA " + DurationText(one.seconds_left);
+  return text;
+}
+
 std::string ProgressText(const ExternalCopy& c, double seconds) {
   auto done = static_cast<double>(c.done);
   std::string text = Concat(c.there ? "comparing with " : "copying to ", c.file,
@@ -29,6 +35,10 @@ std::string ProgressText(const ExternalCopy& c, double seconds) {
 
 void Progress::Step(const ProgressStep& step) {
   Line([&] { return ProgressText(step); }, step.step == step.total);
+}
+
+void Progress::Case(const ProgressCase& one) {
+  Line([&] { return ProgressText(one); }, false);
 }
 
 void Progress::Copy(const ExternalCopy& copy) {

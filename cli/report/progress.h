@@ -25,6 +25,17 @@ struct ProgressStep {
 // "step 12/100  loss 2.3026  grad norm 1.2  lr 0.001  820 samples/s  ETA 3 s".
 std::string ProgressText(const ProgressStep& step);
 
+// One of several measurements.
+struct ProgressCase {
+  std::string what;
+  size_t index = 0;  // from 1
+  size_t total = 0;
+  double seconds_left = -1;  // of all; below 0: unknown
+};
+
+// "2/4  M 512, K 1024, N 8192  ETA 8 s".
+std::string ProgressText(const ProgressCase& one);
+
 // "copying to out/m.onnx.data  1.20 GiB of 25.1 GiB  910 MiB/s  ETA 26 s".
 std::string ProgressText(const ExternalCopy& copy, double seconds);
 
@@ -37,6 +48,7 @@ class Progress {
   ~Progress() { Close(); }
 
   void Step(const ProgressStep& step);
+  void Case(const ProgressCase& one);
   // The first call of a copy starts its clock.
   void Copy(const ExternalCopy& copy);
   // Prints a line of its own, with options spelled as flags (InFlags).

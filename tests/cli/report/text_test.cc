@@ -86,6 +86,13 @@ TEST(ProgressTest, CtrlCEndsACopy) {
               "interrupted: .out/w.bin. is not written");
 }
 
+TEST(ProgressTest, NamesOneOfSeveralMeasurements) {
+  ProgressCase one = {"linear", 2, 4, -1};
+  EXPECT_EQ(ProgressText(one), "2/4  linear");
+  one.seconds_left = 75;
+  EXPECT_EQ(ProgressText(one), "2/4  linear  ETA 1 min 15 s");
+}
+
 TEST(ProgressTest, NotesGetLinesOfTheirOwn) {
   std::ostringstream out;
   ProgressStep step;
