@@ -35,16 +35,17 @@ MAY_INCLUDE = {
     "training": _TRAINING,
     "cli": _ALL,
     "cli/report": _ALL | {"cli"},
-    "cli/commands": _ALL | {"cli", "cli/report"},
+    "cli/bench": _ALL | {"cli", "cli/report"},
+    "cli/commands": _ALL | {"cli", "cli/report", "cli/bench"},
     "python": _ALL,
     "samples": _ALL,
-    "tests": _ALL | {"providers/cpu", "providers/cuda", "cli", "cli/report",
-                     "cli/commands", "python"},
+    "tests": _ALL | {"providers/cpu", "providers/cuda", "cli", "cli/bench",
+                     "cli/report", "cli/commands", "python"},
 }
 # Other files ask the provider, whichever it is.
 MAY_NAME_PROVIDERS = {
     "training/make_provider.cc": {"providers/cpu", "providers/cuda"},
-    "cli/commands/bench.cc": {"providers/cpu"},
+    "cli/bench/gemm_speed.cc": {"providers/cpu"},
 }
 TOP_FOLDERS = {layer.split("/")[0] for layer in MAY_INCLUDE}
 

@@ -35,7 +35,7 @@ constexpr Command kCommands[] = {
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
     {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},
-    {"bench", Bench, "speed of matrix products on this machine"},
+    {"bench", Bench, "speed of products, layers and attention here"},
     {"ops", Ops, "the operators of the domain onnx_fp8"},
     {"version", Version, "versions and what this machine has"},
 };
@@ -87,7 +87,8 @@ int Main(const Arguments& arguments) {
   Arguments rest(arguments.begin() + 1, arguments.end());
   if (name == "help") {
     name = rest[0];
-    rest = {"--help"};
+    rest.erase(rest.begin());
+    rest.push_back("--help");
   }
   if (name == "--version") name = "version";
   const Command* command = FindCommand(name);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of onnx_fp8/."""
-from mutant import M, providers, python, training, training_slow, vocabulary
+from mutant import M, bad_input, providers, python, training, training_slow, vocabulary
 
 FLOAT8 = vocabulary("*Float8*:*Float16*:*E8M0*"), providers("*Float8*:*Float16*")
 LINEAR_SQNR = training("*LinearSqnr.*")
@@ -47,6 +47,15 @@ MUTANTS = (
     M("speed grid: sizes count as they are", "onnx_fp8/speed_table.cc",
       "return std::log2(static_cast<double>(x));",
       "return static_cast<double>(x);", vocabulary("Speed*")),
+    M("speed table: layers that gain nothing are read",
+      "onnx_fp8/speed_table.cc", 'Check(value > 0, "expected ", what,',
+      'Check(value >= 0, "expected ", what,', vocabulary("SpeedTable.*"),
+      bad_input("speedups_of_nothing")),
+    M("speed table: speed-ups are written as speeds",
+      "onnx_fp8/speed_table.cc", "bool layers = table.of_layers();",
+      "bool layers = false;", vocabulary("SpeedTable.*")),
+    M("speed table: h100 was measured here", "onnx_fp8/speed_table.h",
+      'return source != "h100";', "return true;", vocabulary("SpeedTable.*")),
     M("tensor: zeros are written", "onnx_fp8/tensor.cc",
       "if (data == MAP_FAILED) FailOutOfMemory(bytes);",
       "if (data == MAP_FAILED) FailOutOfMemory(bytes);\n"

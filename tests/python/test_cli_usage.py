@@ -43,18 +43,6 @@ def test_ops_have_bodies():
     assert "ScaledMatMul" in run("ops").stdout
 
 
-def test_bench_gemm_names_shape_and_peak():
-    arguments = ["bench", "gemm", "--seconds", "0", "--shape", "8,16,24,NT", "--shape", "7,5,3"]
-    report = json.loads(run(*arguments, "--json").stdout)
-    assert set(report["peak"]) == {"fp32", "fp8"} and min(report["peak"].values()) > 0
-    products = [(p["dtype"], p["m"], p["k"], p["n"], p["layout"]) for p in report["products"]]
-    assert products == [(d, *p) for d in ("fp32", "fp8") for p in [(8, 16, 24, "NT"), (7, 5, 3, "NN")]]
-    for product in report["products"]:
-        assert 0 < product["median_gflops"] <= product["gflops"]
-    text = run(*arguments, "--dtype", "fp8").stdout
-    assert "24 NT" in text and "fp32" not in text
-
-
 WRONG = [
     (["trian"], "did you mean train?"),
     (["train", MODEL, "--dtaa", "x"], "did you mean --data?"),
@@ -92,15 +80,32 @@ WRONG = [
     (["rewrite", MODEL, "-o", "out.onnx", "--lr", "1"], "needs --loss"),
     (["rewrite", MODEL, "-o", "out.onnx", "--loss", "cross_entropy"], 'the axis "batch"'),
     (["bench"], "WHAT is required"),
-    (["bench", "gem"], "expected gemm"),
+    (["bench", "gem"], 'WHAT: expected gemm, linear or norm-linear-sigmoid, got "gem"'),
+    (["bench", "gem", "--sizes", "8"], "WHAT: expected gemm"),
+    (["bench", "--threads", "1", "gem"], "WHAT: expected gemm"),
     (["bench", "gemm", "--shape", "8,8"], "expected M,K,N"),
     (["bench", "gemm", "--shape", "8,0,8"], "expected M,K,N"),
     (["bench", "gemm", "--shape", "8,8,8,NX"], "expected M,K,N"),
     (["bench", "gemm", "--shape", "8,8,8;NT"], "expected M,K,N"),
-    (["bench", "gemm", "--dtype", "fp4"], "expected fp32 or fp8"),
+    (["bench", "gemm", "--dtype", "fp4"], "expected fp32, bf16 or fp8"),
     (["bench", "gemm", "--sizes", "8"], "--sizes needs --save"),
     (["bench", "gemm", "--save", "s.json", "--sizes", "0"], "--sizes: expected numbers from 1 to 16384"),
     (["bench", "gemm", "--save", "s.json", "--json"], "--json and --save exclude each other"),
+    (["bench", "gemm", "--rows", "8"], "there is no flag --rows"),
+    (["bench", "linear", "--shape", "8,8"], '--shape: expected M,K,N, got "8,8"'),
+    (["bench", "linear", "--shape", "8,8,8,NT"], '--shape: expected M,K,N, got "8,8,8,NT"'),
+    (["bench", "linear", "--rows", "0"], "at least 1"),
+    (["bench", "linear", "--rows", "1048577"], "--rows: expected at most 1048576, got 1048577"),
+    (["bench", "linear", "--rows", "8", "--sizes", "8"], "--rows and --sizes exclude each other"),
+    (["bench", "linear", "--shape", "8,8,8", "--sizes", "8"], "--shape and --sizes exclude each other"),
+    (["bench", "linear", "--shape", "8,8,8", "--rows", "8"], "--shape and --rows exclude each other"),
+    (["bench", "linear", "--save", "s.json"], "--save needs --sizes"),
+    (["bench", "linear", "--sizes", "x"], "--sizes: expected numbers from 1 to 16384"),
+    (["bench", "linear", "--sizes", ""], "--sizes: expected numbers from 1 to 16384, got none"),
+    (["bench", "linear", "--recipe", "fp4"], "off, tensorwise, rowwise, "),
+    (["bench", "linear", "--dtype", "fp8"], "expected float32, bfloat16 or float16, got fp8"),
+    (["bench", "norm-linear-sigmoid", "--sizes", "16385"], "--sizes: expected numbers from 1 to 16384"),
+    (["bench", "norm-linear-sigmoid", "--shape", "8,8,8"], "there is no flag --shape"),
     (["version", "--threads", "0"], "at least 1"),
     (["version", "--threads", "100000"], "at most 1024"),
 ]

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `onnx-fp8 bench` can time. Each benchmark takes the words after its name
+// and has flags and a help of its own. Errors: UsageError (exit code 2),
+// Interruption, Error.
+#pragma once
+
+#include "cli/flags.h"
+
+namespace onnx_fp8 {
+
+void BenchGemm(const Arguments& arguments);    // gemm.cc
+void BenchLinear(const Arguments& arguments);  // linear.cc
+void BenchNormLinearSigmoid(
+    const Arguments& arguments);  // norm_linear_sigmoid.cc
+
+}  // namespace onnx_fp8

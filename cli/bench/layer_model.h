@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The small models with which a linear layer is timed.
+#pragma once
+
+#include <string>
+
+#include "cli/bench/sizes.h"
+
+namespace onnx_fp8 {
+
+// What stands around the layer: nothing, or LayerNorm without weights before it
+// and a sigmoid behind it, which a compiler could fuse with quantizing.
+enum class Surroundings { kNone, kNormAndSigmoid };
+
+// Names in the model; `linear` is the layer's for filters.
+inline constexpr char kLayerInput[] = "x";
+inline constexpr char kLayerWeight[] = "linear.weight";
+inline constexpr char kLayerLoss[] = "loss";
+
+// Writes a model with the input x (M,K), the weight (N,K) as in
+// torch.nn.Linear, no bias, and the loss sum(y). The weight's numbers are as
+// small as PyTorch makes them, so that a sigmoid does not saturate. Large
+// tensors go into files beside it.
+void WriteLayerModel(Surroundings surroundings, const ProductSize& size,
+                     const std::string& path);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/layer_timing.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+
+#include "cli/bench/random_tensor.h"
+#include "cli/bench/temporary_folder.h"
+
+namespace onnx_fp8 {
+namespace {
+
+bool UsesDelayed(const SessionOptions& options) {
+  return options.recipe.Uses(Scaling::kDelayed) ||
+         std::ranges::any_of(options.filter.recipes, [](const auto& own) {
+           return own.second.Uses(Scaling::kDelayed);
+         });
+}
+
+// A run returns gradients in new memory, and the system takes as long to clear
+// it as a product takes. Training keeps it, so here the C library keeps what a
+// run frees.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+}  // namespace
+
+RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
+                     const SessionOptions& options, double seconds,
+                     const std::function<void()>& after) {
+  KeepFreedMemory();
+  SessionOptions fp8 = options;
+  fp8.loss.kind = std::string("output:") + kLayerLoss;
+  fp8.freeze = {"*"};
+  fp8.train = {kLayerWeight};
+  fp8.optimizer.kind = "sgd";  // keeps no moments
+  SessionOptions high = fp8;
+  high.recipe = Recipe();
+  high.filter = {};
+  high.scales.clear();
+  std::unique_ptr<TrainingSession> first, second;
+  {
+    TemporaryFolder folder;
+    high.model = fp8.model = folder / "layer.onnx";
+    WriteLayerModel(surroundings, size, fp8.model);
+    first = TrainingSession::Create(high);
+    second = TrainingSession::Create(fp8);
+  }
+  TensorMap feeds = {
+      {kLayerInput, RandomTensor({size.m, size.k}, DType::kFloat, 2)}};
+  // Delayed scales exist from the first step on. It leaves the weight as it is.
+  if (UsesDelayed(options)) second->Step(feeds, 0);
+  return TimesByTurns([&] { first->Gradients(feeds, true); },
+                      [&] { second->Gradients(feeds, true); }, seconds, after);
+}
+
+}  // namespace onnx_fp8

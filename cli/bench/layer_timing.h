@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "cli/bench/layer_model.h"
+#include "cli/bench/sizes.h"
+#include "cli/bench/timing.h"
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+// Times the forward and the backward of one layer, by turns: first with recipe
+// off, then as `options` say. The gradients are those of the input and of the
+// weight. `after` is called after each pair of runs. Errors: those of
+// TrainingSession.
+RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
+                     const SessionOptions& options, double seconds,
+                     const std::function<void()>& after);
+
+}  // namespace onnx_fp8

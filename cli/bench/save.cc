@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/save.h"
+
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/parallel.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+
+void RequireFolderOf(const std::string& file) {
+  auto folder = std::filesystem::absolute(file).parent_path();
+  Check(std::filesystem::is_directory(folder), "[", file,
+        "] can't be written: there is no folder ", folder.string());
+}
+
+std::string MachineText(const std::string& provider) {
+  ProviderInfo info = MakeProvider(provider)->Describe();
+  std::string text;
+  for (const std::string& fact : {info.isa, info.gemm}) {
+    if (!fact.empty()) text += fact + ", ";
+  }
+  return Concat(text, NumThreads(), NumThreads() == 1 ? " thread" : " threads");
+}
+
+void SaveSpeedTable(const std::string& file, const SpeedTable& table,
+                    const SpeedOrigin& origin) {
+  WriteFileAtomically(file, SpeedTableJson(table, origin));
+}
+
+}  // namespace onnx_fp8
