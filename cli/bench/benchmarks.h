@@ -9,8 +9,9 @@
 
 namespace onnx_fp8 {
 
-void BenchGemm(const Arguments& arguments);    // gemm.cc
-void BenchLinear(const Arguments& arguments);  // linear.cc
+void BenchAttention(const Arguments& arguments);  // attention.cc
+void BenchGemm(const Arguments& arguments);       // gemm.cc
+void BenchLinear(const Arguments& arguments);     // linear.cc
 void BenchNormLinearSigmoid(
     const Arguments& arguments);  // norm_linear_sigmoid.cc
 

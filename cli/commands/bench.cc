@@ -20,6 +20,7 @@ constexpr Benchmark kBenchmarks[] = {
      "a linear layer, forward and backward, in high precision and in FP8"},
     {"norm-linear-sigmoid", BenchNormLinearSigmoid,
      "the same with LayerNorm before and sigmoid behind the layer"},
+    {"attention", BenchAttention, "attention, forward and backward"},
 };
 
 const Benchmark* FindBenchmark(const std::string& name) {
@@ -74,7 +75,7 @@ int Bench(const Arguments& arguments) {
   machine.AddTo(flags);
   flags.Example("onnx-fp8 bench gemm");
   flags.Example("onnx-fp8 bench linear --rows 64 --recipe rowwise");
-  flags.Example("onnx-fp8 bench norm-linear-sigmoid --threads 1");
+  flags.Example("onnx-fp8 bench attention --sequence 1024 --threads 1");
   if (flags.Parse(arguments)) Refuse(name);
   return 0;
 }

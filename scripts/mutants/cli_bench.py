@@ -48,6 +48,8 @@ MUTANTS = (
     M("bench: products of bf16 against the peak of floats",
       "cli/bench/gemm.cc", 'dtype == "fp32" ? peaks.flops',
       'dtype != "fp8" ? peaks.flops', python("gemm_of_bfloat16")),
+    M("bench: the batch does not shrink", "cli/bench/attention.cc",
+      "2048 / sequence", "2048 / 512", python("attention_compares")),
     M("bench: flags come last", "cli/commands/bench.cc",
       "rest.insert(rest.end(), what + 1, arguments.end());",
       "rest.assign(what + 1, arguments.end());",

@@ -9,7 +9,7 @@ import pytest
 from program import FIXTURES, run, start
 
 GPT = FIXTURES / "nanogpt" / "d18.onnx"
-WHATS = ["gemm", "linear", "norm-linear-sigmoid"]
+WHATS = ["gemm", "linear", "norm-linear-sigmoid", "attention"]
 
 
 def report(*arguments, **kwargs):
@@ -147,3 +147,16 @@ def test_an_interrupt_ends_it(tmp_path):
     assert process.returncode == 130 and out == ""
     assert "onnx-fp8: interrupted in measurement 1 of 2\n" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_attention_compares_with_the_gemm():
+    result = report("attention", "--sequence", "512,2048", "--head-size", 8, "--heads", 2)
+    assert result["benchmark"] == "attention"
+    assert [(c["dtype"], c["head_size"], c["sequence"], c["batch"], c["heads"]) for c in result["cases"]] == [
+        (dtype, 8, *shape, 2) for dtype in ("fp32", "bf16") for shape in ((512, 4), (2048, 1))]
+    for case in result["cases"]:
+        for direction in ("forward", "backward"):
+            share = case[f"{direction}_gflops"] / case["gemm_gflops"]
+            assert share > 0 and case[f"{direction}_share"] == pytest.approx(share)
+    text = run("bench", "attention", "--sequence", 16, "--head-size", 8, "--dtype", "bf16", "--seconds", 0).stdout
+    assert re.search(r"^ *bf16 +8 +16 +128 ", text, re.M) and "fp32" not in text

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/parallel.h"
+#include "cli/bench/bench_progress.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/gemm_speed.h"
+#include "cli/bench/random_tensor.h"
+#include "cli/bench/save.h"
+#include "cli/bench/timing.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/report/text.h"
+#include "graph/builder.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The backward computes the scores again, and four products where the forward
+// has two.
+constexpr double kBackwardCost = 2.5;
+
+struct AttentionCase {
+  std::string dtype;  // "fp32" or "bf16"
+  int64_t head_size = 0, sequence = 0, heads = 0;
+
+  int64_t batch() const { return std::max<int64_t>(1, 2048 / sequence); }
+  // Of the two products of the forward; the mask leaves half of them.
+  double operations() const {
+    return 4.0 * static_cast<double>(batch() * heads * head_size) *
+           static_cast<double>(sequence) * static_cast<double>(sequence) / 2;
+  }
+};
+
+struct AttentionSpeed {
+  AttentionCase of;
+  double forward = 0, backward = 0;  // operations per second
+  size_t rounds = 0;                 // runs of both
+  double gemm = 0;                   // of the same dtype
+};
+
+DType DTypeOf(const std::string& name) {
+  return name == "bf16" ? DType::kBFloat16 : DType::kFloat;
+}
+
+// The nodes of causal attention and of its gradient. Operands of bfloat16 are
+// stored in 16 bits, as in a training step.
+class AttentionNodes {
+ public:
+  explicit AttentionNodes(const AttentionCase& c) {
+    Builder b(graph_);
+    DType dtype = DTypeOf(c.dtype);
+    Shape shape = {c.batch(), c.sequence, c.heads * c.head_size};
+    std::vector<Value*> in;
+    for (const char* name : {"dy", "q", "k", "v"}) {
+      in.push_back(graph_.AddInput(name, DType::kFloat, shape));
+      operands_.push_back(RandomTensor(shape, dtype, operands_.size()));
+    }
+    double scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+    Attributes attributes = {{"heads", c.heads},
+                             {"kv_heads", c.heads},
+                             {"scale", static_cast<float>(scale)},
+                             {"causal", int64_t{1}},
+                             {"round_to", static_cast<int64_t>(dtype)}};
+    std::vector<Value*> y =
+        b.Ops("Attention", {in[1], in[2], in[3]}, 2, attributes, kDomain);
+    std::vector<Value*> gradients =
+        b.Ops("AttentionGrad", {in[0], in[1], in[2], in[3], y[0], y[1]}, 3,
+              attributes, kDomain);
+    forward_ = y[0]->producer;
+    backward_ = gradients[0]->producer;
+    if (dtype != DType::kFloat) {
+      for (Value* value : in) value->narrow = dtype;
+    }
+  }
+
+  AttentionSpeed Measure(const AttentionCase& c, double seconds) const {
+    auto evaluator = MakeEvaluator();
+    std::vector<Tensor> inputs(operands_.begin() + 1, operands_.end());
+    std::vector<Tensor> all = operands_;
+    std::ranges::copy(evaluator->Evaluate(*forward_, inputs),
+                      std::back_inserter(all));
+    auto forward = [&] { evaluator->Evaluate(*forward_, inputs); };
+    auto backward = [&] { evaluator->Evaluate(*backward_, all); };
+    AttentionSpeed speed = {c};
+    std::vector<double> times = Times(forward, seconds);
+    speed.forward = c.operations() / times.front();
+    speed.rounds = times.size() + 1;
+    times = Times(backward, seconds);
+    speed.backward = kBackwardCost * c.operations() / times.front();
+    speed.rounds = std::min(speed.rounds, times.size() + 1);
+    return speed;
+  }
+
+ private:
+  Graph graph_;
+  std::vector<Tensor> operands_;  // dy, q, k, v
+  Node* forward_;
+  Node* backward_;
+};
+
+struct AttentionFlags {
+  std::vector<std::string> sequences = {"256", "1024", "4096"};
+  std::vector<std::string> head_sizes = {"64", "128"};
+  std::vector<std::string> dtypes = {"fp32", "bf16"};
+  int64_t heads = 4;
+  double seconds = 0.2;
+  bool json = false;
+
+  std::vector<AttentionCase> Cases() const {
+    std::vector<AttentionCase> cases;
+    for (const std::string& dtype : dtypes) {
+      for (int64_t head_size : ParseSizes("--head-size", head_sizes, 1024)) {
+        for (int64_t sequence : ParseSizes("--sequence", sequences, 1 << 16)) {
+          cases.push_back({dtype, head_size, sequence, heads});
+        }
+      }
+    }
+    return cases;
+  }
+};
+
+void PrintAttention(const std::vector<AttentionSpeed>& speeds) {
+  std::cout << "causal attention (" << MachineText("cpu")
+            << "); %: of the GEMM of 1024x1024x1024 in the same dtype\n";
+  Table table({"dtype", "head size", "T", "batch", "GEMM GF/s", "forward GF/s",
+               "%", "backward GF/s", "%"});
+  auto text = [](double value) { return std::to_string(std::lround(value)); };
+  for (const AttentionSpeed& s : speeds) {
+    table.Row({s.of.dtype, std::to_string(s.of.head_size),
+               std::to_string(s.of.sequence), std::to_string(s.of.batch()),
+               text(s.gemm / 1e9), text(s.forward / 1e9),
+               text(100 * s.forward / s.gemm), text(s.backward / 1e9),
+               text(100 * s.backward / s.gemm)});
+  }
+  table.Print(std::cout);
+}
+
+void PrintAttentionJson(const std::vector<AttentionSpeed>& speeds) {
+  ProviderInfo info = MakeProvider("cpu")->Describe();
+  Json report = {{"benchmark", "attention"},
+                 {"isa", info.isa},
+                 {"gemm", info.gemm},
+                 {"threads", NumThreads()},
+                 {"cases", Json::array()}};
+  for (const AttentionSpeed& s : speeds) {
+    report["cases"].push_back({{"dtype", s.of.dtype},
+                               {"head_size", s.of.head_size},
+                               {"sequence", s.of.sequence},
+                               {"batch", s.of.batch()},
+                               {"heads", s.of.heads},
+                               {"gemm_gflops", s.gemm / 1e9},
+                               {"forward_gflops", s.forward / 1e9},
+                               {"backward_gflops", s.backward / 1e9},
+                               {"forward_share", s.forward / s.gemm},
+                               {"backward_share", s.backward / s.gemm}});
+  }
+  std::cout << report.dump() << "\n";
+}
+
+void MeasureAttention(const AttentionFlags& flags,
+                      const std::vector<AttentionCase>& cases,
+                      std::vector<AttentionSpeed>* speeds) {
+  std::vector<double> operations;
+  for (const AttentionCase& c : cases) {
+    operations.push_back((1 + kBackwardCost) * c.operations());
+  }
+  BenchProgress progress(operations, 2 * flags.seconds);
+  std::map<std::string, double> gemm;  // by dtype
+  for (const AttentionCase& c : cases) {
+    progress.Begin(Concat("attention ", c.dtype, ", head size ", c.head_size,
+                          ", T ", c.sequence));
+    if (!gemm.contains(c.dtype)) {
+      gemm[c.dtype] =
+          MeasureGemm({1024, 1024, 1024}, "NT", DTypeOf(c.dtype), flags.seconds)
+              .best;
+    }
+    AttentionSpeed speed = AttentionNodes(c).Measure(c, flags.seconds);
+    progress.Round(speed.rounds);
+    speed.gemm = gemm[c.dtype];
+    speeds->push_back(speed);
+  }
+}
+
+}  // namespace
+
+void BenchAttention(const Arguments& arguments) {
+  Flags flags("bench attention",
+              "Time causal attention and its gradient on the CPU, and compare "
+              "the best runs with the best matrix product of 1024x1024x1024 in "
+              "the same dtype. The batch is 2048 / T, and at least 1. "
+              "Operations are 4 B H T T D / 2 forward, and 2.5 times that "
+              "backward.");
+  AttentionFlags values;
+  MachineFlags machine;
+  flags.List("--sequence", &values.sequences,
+             "T, the lengths of sequences (default: 256,1024,4096)");
+  flags.List("--head-size", &values.head_sizes,
+             "D, the sizes of a head (default: 64,128)");
+  flags.List("--dtype", &values.dtypes, "fp32, bf16 (default: both)");
+  flags.Int("--heads", &values.heads, 1, "H, the number of heads (default: 4)");
+  flags.Number("--seconds", &values.seconds, 0,
+               "for each direction of each case (default: 0.2)");
+  flags.Switch("--json", &values.json, "print one JSON object");
+  machine.AddTo(flags);
+  flags.Example("onnx-fp8 bench attention");
+  flags.Example(
+      "onnx-fp8 bench attention --sequence 1024 --head-size 64 --dtype bf16");
+  if (!flags.Parse(arguments)) return;
+  for (const std::string& dtype : values.dtypes) {
+    if (dtype == "fp32" || dtype == "bf16") continue;
+    throw UsageError("--dtype: expected fp32 or bf16, got \"" + dtype + "\"");
+  }
+  if (values.heads > 1024) {
+    throw UsageError(
+        Concat("--heads: expected at most 1024, got ", values.heads));
+  }
+  std::vector<AttentionCase> cases = values.Cases();
+  machine.Apply();
+  std::vector<AttentionSpeed> speeds;
+  auto print = [&] {
+    values.json ? PrintAttentionJson(speeds) : PrintAttention(speeds);
+  };
+  try {
+    MeasureAttention(values, cases, &speeds);
+  } catch (const Interruption&) {
+    if (!speeds.empty()) print();
+    throw;
+  }
+  print();
+}
+
+}  // namespace onnx_fp8
