@@ -28,6 +28,13 @@ void KeepFreedMemory() {
 
 }  // namespace
 
+SessionOptions HighPrecision(SessionOptions options) {
+  options.recipe = Recipe();
+  options.filter = {};
+  options.scales.clear();
+  return options;
+}
+
 RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
                      const SessionOptions& options, double seconds,
                      const std::function<void()>& after) {
@@ -37,16 +44,12 @@ RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
   fp8.freeze = {"*"};
   fp8.train = {kLayerWeight};
   fp8.optimizer.kind = "sgd";  // keeps no moments
-  SessionOptions high = fp8;
-  high.recipe = Recipe();
-  high.filter = {};
-  high.scales.clear();
   std::unique_ptr<TrainingSession> first, second;
   {
     TemporaryFolder folder;
-    high.model = fp8.model = folder / "layer.onnx";
+    fp8.model = folder / "layer.onnx";
     WriteLayerModel(surroundings, size, fp8.model);
-    first = TrainingSession::Create(high);
+    first = TrainingSession::Create(HighPrecision(fp8));
     second = TrainingSession::Create(fp8);
   }
   TensorMap feeds = {

@@ -10,9 +10,12 @@
 
 namespace onnx_fp8 {
 
-// Times the forward and the backward of one layer, by turns: first with recipe
-// off, then as `options` say. The gradients are those of the input and of the
-// weight. `after` is called after each pair of runs. Errors: those of
+// `options` without FP8 in any layer.
+SessionOptions HighPrecision(SessionOptions options);
+
+// Times the forward and the backward of one layer, by turns: first in high
+// precision, then as `options` say. The gradients are those of the input and of
+// the weight. `after` is called after each pair of runs. Errors: those of
 // TrainingSession.
 RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
                      const SessionOptions& options, double seconds,

@@ -50,8 +50,8 @@ def test_gemm_of_bfloat16():
 
 
 def test_flags_may_come_before_the_benchmark():
-    done = run("bench", "--seconds", "0", "gemm", "--shape", "8,8,8", "--dtype", "fp32")
-    assert "fp32" in done.stdout
+    done = run("bench", "--dtype", "fp32", "gemm", "--shape", "8,8,8", "--seconds", "0")
+    assert re.findall(r"^\w+:", done.stdout, re.M) == ["fp32:"]
 
 
 def test_linear_compares_a_recipe_with_high_precision():
