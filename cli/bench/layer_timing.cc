@@ -43,7 +43,6 @@ RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
   fp8.loss.kind = std::string("output:") + kLayerLoss;
   fp8.freeze = {"*"};
   fp8.train = {kLayerWeight};
-  fp8.optimizer.kind = "sgd";  // keeps no moments
   std::unique_ptr<TrainingSession> first, second;
   {
     TemporaryFolder folder;
