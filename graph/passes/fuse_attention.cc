@@ -9,6 +9,7 @@
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/pattern.h"
+#include "graph/passes/triangle.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -16,23 +17,10 @@ namespace {
 // A score of this or less has no effect beside others.
 constexpr double kHidden = -1e9;
 
-// True if x is a lower triangle over all of the scores (…,T,T), with 1 for the
-// other axes: seen(x[i][j]) where j <= i, hidden(x[i][j]) where j > i.
-template <typename T, typename Seen, typename Hidden>
-bool IsTriangle(const Tensor& x, const Value& scores, Seen seen,
-                Hidden hidden) {
+// The triangle in a mask of square scores (…,T,T).
+std::optional<Triangle> TriangleOf(const Value* mask, const Value& scores) {
   int64_t n = scores.dim(-1);
-  if (scores.dim(-2) != n || x.rank() < 2 || x.dim(-2) != n || x.dim(-1) != n ||
-      x.size() != n * n) {
-    return false;
-  }
-  const T* at = x.data<T>();
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j, ++at) {
-      if (!(j <= i ? seen(*at) : hidden(*at))) return false;
-    }
-  }
-  return true;
+  return scores.dim(-2) == n ? TriangleIn(mask, n) : std::nullopt;
 }
 
 struct Scores {
@@ -98,10 +86,8 @@ class AttentionFuser {
     for (size_t i : {0, 1}) {
       Value *mask = node.in(i), *rest = node.in(1 - i);
       if (!fixed_.Has(mask) || mask->rank() > 4) continue;
-      auto seen = [](auto m) { return m == 0; };
-      auto hidden = [](auto m) { return m <= kHidden; };
-      if (mask->is_constant() && mask->dtype == DType::kFloat &&
-          IsTriangle<float>(mask->data, *node.out(0), seen, hidden)) {
+      auto triangle = TriangleOf(mask, *node.out(0));
+      if (triangle && triangle->lower == 0 && triangle->upper <= kHidden) {
         s.causal = true;
       } else {
         AddBias(b, s, mask);
@@ -119,12 +105,8 @@ class AttentionFuser {
       auto fill = NumberIn(node.in(i));
       if (!fill || *fill > kHidden) continue;
       bool where_true = i == 1;  // the mask marks the hidden scores
-      auto seen = [&](bool m) { return m != where_true; };
-      auto hidden = [&](bool m) { return m == where_true; };
-      if (mask->is_constant() &&
-          IsTriangle<bool>(mask->data, *node.out(0), seen, hidden)) {
-        s.causal = true;
-      } else {
+      mask = WithoutTriangle(mask, where_true, *node.out(0), s);
+      if (mask) {
         Value *none = b.Scalar(0, node.in(i)), *lowest = node.in(i);
         AddBias(b, s,
                 b.Op("Where", {mask, where_true ? lowest : none,
@@ -133,6 +115,30 @@ class AttentionFuser {
       return node.in(3 - i);
     }
     return nullptr;
+  }
+
+  // What a mask hides besides the scores above the diagonal, where it hides
+  // them: the other operand of an And, or of an Or that marks hidden scores;
+  // null: nothing.
+  static Value* WithoutTriangle(Value* mask, bool marks_hidden,
+                                const Value& scores, Scores& s) {
+    auto is_causal = [&](const Value* m) {
+      auto triangle = TriangleOf(m, scores);
+      return triangle && (triangle->lower != 0) != marks_hidden &&
+             (triangle->upper != 0) == marks_hidden;
+    };
+    const Node* node = mask->producer;
+    if (is_causal(mask)) {
+      s.causal = true;
+      return nullptr;
+    }
+    if (!node || !node->Is(marks_hidden ? "Or" : "And")) return mask;
+    for (size_t i : {0, 1}) {
+      if (!is_causal(node->in(i))) continue;
+      s.causal = true;
+      return WithoutTriangle(node->in(1 - i), marks_hidden, scores, s);
+    }
+    return mask;
   }
 
   // Skips factors, which are multiplied into the scale.

@@ -10,6 +10,8 @@ TRAINED_PARAMETERS = graph("*TrainedParameters*")
 TRAINED_PARAMETERS_RULE = graph("TrainedParametersRule.*")
 FUSE_ATTENTION = graph("FuseAttention.*")
 FUSE_NORMS = graph("FuseNorms.*")
+TRIANGLE = "graph/passes/triangle.cc"
+TRIANGLES = graph("*Masks*:Triangle.*:FuseAttention.*")
 NORMALIZE_LINEAR = graph("NormalizeLinear.*")
 BIND_RUNNING_STATISTICS = graph("BindRunningStatistics.*")
 BODY_WEIGHTS = python("body_weights")
@@ -143,13 +145,26 @@ MUTANTS = (
     M("gelu: erf of another argument", "graph/passes/fuse_activation.cc",
       "if (z && Near(z->first, kRootHalf))", "if (z)",
       graph("FuseActivations.*")),
-    M("fuse attention: a mask of one element is a triangle",
+    M("triangle: a vector of any numbers counts", TRIANGLE,
+      "static_cast<double>(at[0]) + static_cast<double>(i)) {",
+      "static_cast<double>(at[i])) {", TRIANGLES),
+    M("triangle: rows are columns", TRIANGLE,
+      "if (along(1)) return Pattern{Pattern::kColumns, {}, start};",
+      "if (along(1)) return Pattern{Pattern::kRows, {}, start};", TRIANGLES),
+    M("triangle: any diagonal of a Trilu", TRIANGLE,
+      "if (diagonal != (upper ? 1 : 0)) return {};", "", TRIANGLES),
+    M("triangle: a comparison that changes elsewhere", TRIANGLE,
+      "if (at(0) == at(1)) return {};", "", TRIANGLES),
+    M("triangle: a Slice from anywhere", TRIANGLE,
+      "from->is_constant() && starts && all(starts, 0) &&",
+      "from->is_constant() && starts &&", TRIANGLES),
+    M("triangle: the corner is not looked at", TRIANGLE,
+      "if (!fits) return;", "(void)fits;", TRIANGLES),
+    M("fuse attention: an Or hides what an And shows",
       "graph/passes/fuse_attention.cc",
-      "  if (scores.dim(-2) != n || x.rank() < 2 || x.dim(-2) != n || "
-      "x.dim(-1) != n ||\n"
-      "      x.size() != n * n) {",
-      "  if (x.rank() >= 2 && x.size() == 1) n = 1;\n"
-      "  if (x.rank() < 2 || x.size() != n * n) {", graph("FuseAttention*")),
+      'if (!node || !node->Is(marks_hidden ? "Or" : "And")) return mask;',
+      'if (!node || (!node->Is("Or") && !node->Is("And"))) return mask;',
+      FUSE_ATTENTION),
     M("attention: a Slice of everything keeps heads repeated",
       "graph/passes/fuse_attention.cc", "Unsliced(expand->in(0));",
       "expand->in(0);", FUSE_ATTENTION),

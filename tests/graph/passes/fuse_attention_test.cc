@@ -118,6 +118,43 @@ output y
   }
 }
 
+// Masks that nodes make: for long sequences they are not folded.
+TEST(FuseAttention, CausalMasksByTheirNodes) {
+  const std::string before = R"(const square: int64[2] = {6,6}
+const one: bool[] = {1}
+const low: float[] = {-inf}
+const zero: float[] = {0}
+const padding: bool[2,1,1,6] = {1,1,1,1,0,0,1,1,1,1,1,0}
+)";
+  const std::string mask =
+      "e: bool[6,6] = Expand(one, square)\n"
+      "t: bool[6,6] = Trilu<upper=0>(e)\n";
+  for (const std::string& scores :
+       {mask + "w: float[6,6] = Where(t, zero, low)\n"
+               "s: float[2,4,6,6] = Add(qk, w)\n",
+        mask + "s: float[2,4,6,6] = Where(t, qk, low)\n",
+        mask + "a: bool[2,1,6,6] = And(padding, t)\n"
+               "s: float[2,4,6,6] = Where(a, qk, low)\n",
+        mask + "n: bool[6,6] = Not(t)\n"
+               "p0: bool[2,1,1,6] = Not(padding)\n"
+               "o: bool[2,1,6,6] = Or(n, p0)\n"
+               "s: float[2,4,6,6] = Where(o, low, qk)\n"}) {
+    std::string text = R"(input q: float[2,4,6,5]
+)" + before + R"(kt: float[2,4,5,6] = Transpose<perm=[0,1,3,2]>(q)
+qk: float[2,4,6,6] = MatMul(q, kt)
+)" + scores + R"(p: float[2,4,6,6] = Softmax<axis=3>(s)
+y: float[2,4,6,5] = MatMul(p, q)
+output y
+)";
+    ExpectFuses(text);
+    std::string fused = Fused(text);
+    EXPECT_NE(fused.find("causal=1"), std::string::npos) << fused;
+    EXPECT_EQ(fused.find("[6,6]"), std::string::npos) << fused;
+    bool padded = scores.find("padding") != std::string::npos;
+    EXPECT_EQ(fused.find("AttentionBias") != std::string::npos, padded);
+  }
+}
+
 TEST(FuseAttention, FactorsOfQAndK) {
   ExpectFuses(R"(input q: float[1,2,3,4]
 input k: float[1,2,5,4]
