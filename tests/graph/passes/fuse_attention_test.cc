@@ -126,6 +126,16 @@ const low: float[] = {-inf}
 const zero: float[] = {0}
 const padding: bool[2,1,1,6] = {1,1,1,1,0,0,1,1,1,1,1,0}
 )";
+  auto attention =
+      [&](const std::string& scores) {
+        return R"(input q: float[2,4,6,5]
+)" + before + R"(kt: float[2,4,5,6] = Transpose<perm=[0,1,3,2]>(q)
+qk: float[2,4,6,6] = MatMul(q, kt)
+)" + scores + R"(p: float[2,4,6,6] = Softmax<axis=3>(s)
+y: float[2,4,6,5] = MatMul(p, q)
+output y
+)";
+      };
   const std::string mask =
       "e: bool[6,6] = Expand(one, square)\n"
       "t: bool[6,6] = Trilu<upper=0>(e)\n";
@@ -139,13 +149,7 @@ const padding: bool[2,1,1,6] = {1,1,1,1,0,0,1,1,1,1,1,0}
                "p0: bool[2,1,1,6] = Not(padding)\n"
                "o: bool[2,1,6,6] = Or(n, p0)\n"
                "s: float[2,4,6,6] = Where(o, low, qk)\n"}) {
-    std::string text = R"(input q: float[2,4,6,5]
-)" + before + R"(kt: float[2,4,5,6] = Transpose<perm=[0,1,3,2]>(q)
-qk: float[2,4,6,6] = MatMul(q, kt)
-)" + scores + R"(p: float[2,4,6,6] = Softmax<axis=3>(s)
-y: float[2,4,6,5] = MatMul(p, q)
-output y
-)";
+    std::string text = attention(scores);
     ExpectFuses(text);
     std::string fused = Fused(text);
     EXPECT_NE(fused.find("causal=1"), std::string::npos) << fused;
@@ -153,6 +157,12 @@ output y
     bool padded = scores.find("padding") != std::string::npos;
     EXPECT_EQ(fused.find("AttentionBias") != std::string::npos, padded);
   }
+  // Scores that the padding shows are seen above the diagonal too.
+  std::string shown = attention(mask +
+                                "o: bool[2,1,6,6] = Or(padding, t)\n"
+                                "s: float[2,4,6,6] = Where(o, qk, low)\n");
+  ExpectFuses(shown);
+  EXPECT_NE(Fused(shown).find("causal=0"), std::string::npos);
 }
 
 TEST(FuseAttention, FactorsOfQAndK) {

@@ -14,6 +14,7 @@ constexpr int64_t kSize = 4;
 const char kHead[] = R"(graph "g" opset 24
 const rows: int64[4] = {0,1,2,3}
 const later: int64[4] = {5,6,7,8}
+const mixed: int64[4] = {0,2,1,3}
 const square: int64[2] = {4,4}
 const batch: int64[4] = {2,1,4,4}
 const four: int64[4] = {1,1,4,4}
@@ -113,6 +114,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mask{"CompareStrictly",
              "r: int64[4,1] = Unsqueeze(rows, first)\n"
              "m: bool[4,4] = Less(rows, r)\n",
+             false},
+        Mask{"CompareOtherNumbers",
+             "r: int64[4,1] = Unsqueeze(mixed, first)\n"
+             "m: bool[4,4] = Less(r, rows)\n",
              false},
         Mask{"CompareMoved",
              "r: int64[4,1] = Unsqueeze(rows, first)\n"
