@@ -2,6 +2,7 @@
 #include "graph/passes/fuse_attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -39,18 +40,51 @@ class AttentionFuser {
     bool float_4d = x->rank() == 4 &&
                     (x->dtype == DType::kFloat || x->dtype == DType::kDouble);
     int64_t axis = softmax.Int("axis", -1);
-    if (!float_4d || (axis != -1 && axis != 3) || !IsReadOnce(graph_, p))
-      return;
-    Node& last = *p->uses[0];
-    if (!last.Is("MatMul") || last.in(0) != p || last.in(1)->rank() != 4) {
+    if (!float_4d || (axis != -1 && axis != 3)) return;
+    Value* safe = WithoutNaN(p);
+    if (!IsReadOnce(graph_, safe)) return;
+    Node& last = *safe->uses[0];
+    if (!last.Is("MatMul") || last.in(0) != safe || last.in(1)->rank() != 4) {
       return;
     }
     Builder b(graph_, last.out(0)->name + ".", &last);
     b.set_metadata(last.metadata);
-    if (auto scores = FindScores(b, x)) Replace(b, *scores, last);
+    auto scores = FindScores(b, x);
+    if (!scores || (safe != p && !SeesSomething(*scores))) return;
+    Replace(b, *scores, last);
   }
 
  private:
+  // PyTorch's exporter writes Where(IsNaN(p), 0, p) behind a softmax with a
+  // mask: rows that see nothing are 0. The result of it; else p.
+  Value* WithoutNaN(Value* p) const {
+    bool is_output =
+        std::ranges::find(graph_.outputs, p) != graph_.outputs.end();
+    if (p->uses.size() != 2 || is_output) return p;
+    for (const Node* test : p->uses) {
+      if (!test->Is("IsNaN") || !IsReadOnce(graph_, test->out(0))) continue;
+      const Node* choice = test->out(0)->uses[0];
+      if (choice->Is("Where") && choice->in(0) == test->out(0) &&
+          IsNumber(choice->in(1), 0) && choice->in(2) == p) {
+        return choice->out(0);
+      }
+    }
+    return p;
+  }
+
+  // Whether every row sees a score: no mask hides the diagonal, and other
+  // masks add finite numbers.
+  static bool SeesSomething(const Scores& s) {
+    if (!s.bias) return true;
+    auto finite = [](const Value* x) {
+      auto number = NumberIn(x);
+      return number && std::isfinite(*number);
+    };
+    const Node* node = s.bias->producer;
+    return node && node->Is("Where") && finite(node->in(1)) &&
+           finite(node->in(2));
+  }
+
   // Walks from the operand of the softmax up to the product.
   std::optional<Scores> FindScores(Builder& b, Value* x) {
     Scores s;

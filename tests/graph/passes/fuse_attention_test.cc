@@ -165,6 +165,35 @@ output y
   EXPECT_NE(Fused(shown).find("causal=0"), std::string::npos);
 }
 
+// As PyTorch exports scaled_dot_product_attention with a mask.
+TEST(FuseAttention, ASoftmaxWithoutNaN) {
+  auto attention = [](const std::string& low, const std::string& zero) {
+    return R"(input q: float[2,4,3,5]
+input k: float[2,4,6,5]
+const m: bool[2,1,1,6] = {1,1,0,1,0,1,1,1,1,1,1,0}
+const zero: float[] = {)" +
+           zero + R"(}
+const low: float[] = {)" +
+           low + R"(}
+w: float[2,1,1,6] = Where(m, zero, low)
+kt: float[2,4,5,6] = Transpose<perm=[0,1,3,2]>(k)
+qk: float[2,4,3,6] = MatMul(q, kt)
+s: float[2,4,3,6] = Add(qk, w)
+p: float[2,4,3,6] = Softmax<axis=-1>(s)
+none: bool[2,4,3,6] = IsNaN(p)
+safe: float[2,4,3,6] = Where(none, zero, p)
+y: float[2,4,3,5] = MatMul(safe, k)
+output y
+)";
+  };
+  ExpectFuses(attention("-3.4028235e38", "0"));
+  // Rows may see nothing; and NaN may become another number.
+  ExpectStays(attention("-inf", "0"));
+  ExpectStays(attention("-3.4028235e38", "1"));
+  std::string read = attention("-3.4028235e38", "0");
+  ExpectStays(read + "output p\n");
+}
+
 TEST(FuseAttention, FactorsOfQAndK) {
   ExpectFuses(R"(input q: float[1,2,3,4]
 input k: float[1,2,5,4]
