@@ -27,6 +27,7 @@ std::optional<Triangle> TriangleOf(const Value* mask, const Value& scores) {
 struct Scores {
   Node* product = nullptr;  // q · kᵀ
   double scale = 1;
+  Value* relative = nullptr;  // of AttentionRelative
   Value* bias = nullptr;
   bool causal = false;
 };
@@ -119,7 +120,10 @@ class AttentionFuser {
   Value* ReadAdd(Builder& b, const Node& node, Scores& s) {
     for (size_t i : {0, 1}) {
       Value *mask = node.in(i), *rest = node.in(1 - i);
-      if (!fixed_.Has(mask) || mask->rank() > 4) continue;
+      if (mask->rank() > 4) continue;
+      mask = WithoutRelative(b, mask, *node.out(0), s);
+      if (!mask) return rest;
+      if (!fixed_.Has(mask)) continue;
       auto triangle = TriangleOf(mask, *node.out(0));
       if (triangle && triangle->lower == 0 && triangle->upper <= kHidden) {
         s.causal = true;
@@ -129,6 +133,71 @@ class AttentionFuser {
       return rest;
     }
     return nullptr;
+  }
+
+  // What is added besides a trained bias for each distance of column and row,
+  // as T5 has it: Transpose(Gather(table, distances)), alone or added to a
+  // mask. null: nothing. The distances are constants whose diagonals are even.
+  Value* WithoutRelative(Builder& b, Value* mask, const Value& scores,
+                         Scores& s) {
+    if (s.relative || fixed_.Has(mask)) return mask;
+    const Node* node = mask->producer;
+    if (node && node->Is("Add")) {
+      for (size_t i : {0, 1}) {
+        if (!fixed_.Has(node->in(i)) || node->in(i)->rank() > 4) continue;
+        s.relative = Relative(b, node->in(1 - i), scores);
+        if (s.relative) return node->in(i);
+      }
+      return mask;
+    }
+    s.relative = Relative(b, mask, scores);
+    return s.relative ? nullptr : mask;
+  }
+
+  // (H,T+S-1) from (1,H,T,S) or (H,T,S); null for another form.
+  static Value* Relative(Builder& b, Value* x, const Value& scores) {
+    if (x->producer &&
+        (x->producer->Is("Unsqueeze") || x->producer->Is("Reshape"))) {
+      Shape four = *x->producer->in(0)->shape;
+      four.insert(four.begin(), 1);
+      if (*x->shape != four) return nullptr;
+      x = x->producer->in(0);
+    }
+    const Node* turn = x->producer;
+    if (!turn || !turn->Is("Transpose") ||
+        turn->Ints("perm") != std::vector<int64_t>{2, 0, 1} ||
+        *x->shape != Shape{scores.dim(1), scores.dim(2), scores.dim(3)}) {
+      return nullptr;
+    }
+    const Node* gather = turn->in(0)->producer;
+    if (!gather || !gather->Is("Gather") || gather->Int("axis", 0) != 0 ||
+        gather->in(0)->rank() != 2 || !gather->in(1)->is_constant() ||
+        gather->in(1)->rank() != 2) {
+      return nullptr;
+    }
+    auto distances = Diagonals(gather->in(1)->data);
+    if (distances.empty()) return nullptr;
+    Value* rows = b.Op("Gather", {gather->in(0), b.Ints(distances)},
+                       {{"axis", int64_t{0}}});
+    return b.Transpose(rows, {1, 0});
+  }
+
+  // The number on each diagonal of ids (T,S), from that of column 0 and row
+  // T - 1 on; empty if the numbers of a diagonal differ.
+  static std::vector<int64_t> Diagonals(const Tensor& ids) {
+    const std::vector<int64_t> all = ToInts(ids);
+    int64_t t = ids.dim(0), s = ids.dim(1);
+    if (t == 0 || s == 0) return {};
+    std::vector<int64_t> numbers(static_cast<size_t>(t + s - 1));
+    for (int64_t i = t - 1; i >= 0; --i) {
+      for (int64_t j = 0; j < s; ++j) {
+        int64_t id = all[static_cast<size_t>(i * s + j)];
+        int64_t& number = numbers[static_cast<size_t>(j - i + t - 1)];
+        if (i == t - 1 || j == s - 1) number = id;
+        if (number != id) return {};
+      }
+    }
+    return numbers;
   }
 
   // The same for Where(mask, hidden, scores) and Where(mask, scores, hidden).
@@ -240,8 +309,16 @@ class AttentionFuser {
     if (few_k->dim(1) == few_v->dim(1)) k = few_k, v = few_v;
     std::vector<Value*> in = {HeadsLast(b, q), HeadsLast(b, k),
                               HeadsLast(b, v)};
-    if (s.bias) in.push_back(s.bias);
-    auto y = b.Ops(s.bias ? "AttentionBias" : "Attention", in, 2,
+    if (s.relative) {
+      in.push_back(s.relative);
+      in.push_back(s.bias ? s.bias : b.Scalar(0, q));
+    } else if (s.bias) {
+      in.push_back(s.bias);
+    }
+    const char* op = s.relative ? "AttentionRelative"
+                     : s.bias   ? "AttentionBias"
+                                : "Attention";
+    auto y = b.Ops(op, in, 2,
                    {{"heads", heads},
                     {"kv_heads", k->dim(1)},
                     {"scale", static_cast<float>(s.scale)},

@@ -65,16 +65,16 @@ bool WithElements(const Tensor& x, const Fn& fn) {
   }
 }
 
-// The first n rows and columns of the only matrix of x.
+// The first n rows and columns of all matrices of x.
 Found Corner(const Tensor& x, int64_t n) {
-  if (x.rank() < 2 || x.dim(-1) < n || x.dim(-2) < n ||
-      x.size() != x.dim(-1) * x.dim(-2) || n < 2) {
-    return {};
-  }
+  if (x.rank() < 2 || x.dim(-1) < n || x.dim(-2) < n || n < 2) return {};
+  int64_t height = x.dim(-2), rows = x.size() / x.dim(-1);
   Found found;
   WithElements(x, [&](auto at) {
     auto lower = at[0], upper = at[1];
-    for (int64_t i = 0; i < n; ++i, at += x.dim(-1)) {
+    for (int64_t row = 0; row < rows; ++row, at += x.dim(-1)) {
+      int64_t i = row % height;
+      if (i >= n) continue;
       bool fits =
           std::all_of(at, at + i + 1, [&](auto e) { return e == lower; }) &&
           std::all_of(at + i + 1, at + n, [&](auto e) { return e == upper; });

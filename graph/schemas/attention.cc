@@ -7,6 +7,9 @@
 // block. The probabilities and the gradients of the scores are rounded to the
 // dtype `round_to` before they are multiplied; q, k, v and dy are exact in it.
 // As in flash attention, the forward rounds before it divides by the sum.
+//
+// AttentionRelative adds relative[h][j - i + T - 1] to the score of row i and
+// column j in head h, as T5 does: relative is (H,T+S-1), and has a gradient.
 #include <string>
 
 #include "base/check.h"
@@ -61,7 +64,9 @@ void InferBackward(Node& node) {
   if (dy->concrete() && y->concrete()) {
     CheckFits(*dy->shape == *y->shape, node, "dy of y's shape");
   }
-  for (size_t i = 0; i < 3; ++i) SameAs(node.in(i + 1), node.out(i));
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    SameAs(node.in(i + 1), node.out(i));
+  }
 }
 
 // Scores s (B,H,T,S). The heads of a group are further rows of its product, so
@@ -182,14 +187,49 @@ constexpr char kGradients[] =
   dv_4 = Transpose <perm = [0, 2, 1, 3]> (dv_rows)
   v_shape = Shape (v)
   dv = Reshape <allowzero = 1> (dv_4, v_shape)
+)";
+// relative (H,T+S-1) as (H,T,S).
+constexpr char kRelative[] =
+    R"(
+  last_row = Sub (rows_0d, one)
+  distances = Sub (column_ids, row_ids)
+  places = Add (distances, last_row)
+  spread = Gather <axis = 1> (relative, places)
+  moved = Add (scaled, spread)
+  biased = Add (moved, bias)
+  scores = Where (hidden, lowest, biased)
+)";
+// Row i of the gradient of the scores belongs T - 1 - i places further right in
+// that of `relative`. The rows are reversed and filled up by T zeros; read with
+// rows of one element less, each row begins one place further right.
+constexpr char kRelativeGradient[] =
+    R"(
+  ds_unscaled = Div (ds_read, scale)
+  ds_batch = ReduceSum <keepdims = 0> (ds_unscaled, zeros_1d)
+  minus_one = Constant <value_ints = [-1]> ()
+  far = Constant <value_ints = [-9223372036854775807]> ()
+  ds_reversed = Slice (ds_batch, minus_one, far, ones_1d, minus_one)
+  no_pads = Constant <value_ints = [0, 0, 0, 0, 0]> ()
+  pads = Concat <axis = 0> (no_pads, rows)
+  ds_padded = Pad (ds_reversed, pads)
+  flat_shape = Concat <axis = 0> (heads, minus_one)
+  ds_flat = Reshape <allowzero = 0> (ds_padded, flat_shape)
+  all_sizes = Add (rows, columns)
+  kept_sizes = Sub (all_sizes, ones_1d)
+  kept = Mul (rows, kept_sizes)
+  ds_kept = Slice (ds_flat, zeros_1d, kept, ones_1d)
+  skewed_shape = Concat <axis = 0> (heads, rows, kept_sizes)
+  ds_skewed = Reshape <allowzero = 1> (ds_kept, skewed_shape)
+  drelative = ReduceSum <keepdims = 0> (ds_skewed, ones_1d)
 })";
 constexpr char kPlain[] = "scores = Where (hidden, lowest, scaled)\n";
 constexpr char kBiased[] =
     "biased = Add (scaled, bias)\n"
     "scores = Where (hidden, lowest, biased)\n";
 
-std::string Body(const char* header, const char* scores, const char* rest) {
-  return std::string(header) + " {" + kScores + scores + rest;
+std::string Body(const char* header, const char* scores, const char* rest,
+                 const char* end = "") {
+  return std::string(header) + " {" + kScores + scores + rest + end;
 }
 
 }  // namespace
@@ -206,9 +246,14 @@ std::vector<OpDefinition> AttentionOps() {
   static const std::string biased =
       Body("(q, k, v, bias) => (y, lse)", kBiased, kProbabilities);
   static const std::string plain_grad =
-      Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients);
-  static const std::string biased_grad =
-      Body("(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients);
+      Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients, "}");
+  static const std::string biased_grad = Body(
+      "(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients, "}");
+  static const std::string relative =
+      Body("(q, k, v, relative, bias) => (y, lse)", kRelative, kProbabilities);
+  static const std::string relative_grad =
+      Body("(dy, q, k, v, relative, bias, y, lse) => (dq, dk, dv, drelative)",
+           kRelative, kGradients, kRelativeGradient);
   constexpr OpFacts forward = {OpKind::kAttention, AttentionFlops};
   constexpr OpFacts backward = {OpKind::kAttentionGrad, AttentionGradFlops};
   // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
@@ -219,6 +264,10 @@ std::vector<OpDefinition> AttentionOps() {
        backward},
       {"AttentionBiasGrad", attributes, biased_grad.c_str(), InferBackward,
        backward},
+      {"AttentionRelative", attributes, relative.c_str(), InferForward,
+       forward},
+      {"AttentionRelativeGrad", attributes, relative_grad.c_str(),
+       InferBackward, backward},
   };
 }
 

@@ -28,9 +28,11 @@ TEST(OpFacts, OurOpsOfEachKind) {
   EXPECT_EQ(kinds[OpKind::kScaledProduct],
             (Names{"ScaledMatMul", "ScaledMatMulBias", "ScaledMatMulBlock",
                    "ScaledMatMulBlockBias"}));
-  EXPECT_EQ(kinds[OpKind::kAttention], (Names{"Attention", "AttentionBias"}));
-  EXPECT_EQ(kinds[OpKind::kAttentionGrad],
-            (Names{"AttentionGrad", "AttentionBiasGrad"}));
+  EXPECT_EQ(kinds[OpKind::kAttention],
+            (Names{"Attention", "AttentionBias", "AttentionRelative"}));
+  EXPECT_EQ(
+      kinds[OpKind::kAttentionGrad],
+      (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionRelativeGrad"}));
   EXPECT_EQ(kinds[OpKind::kQuantize],
             (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeWith"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});

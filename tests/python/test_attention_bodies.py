@@ -67,3 +67,29 @@ def test_attention(bodies, heads, groups, t, s, causal, biased, round_to):  # no
     check(bodies, name, operands, [y, lse], **attributes)
     saved = [y.astype(np.float32), lse.astype(np.float32)]
     check(bodies, name + "Grad", [dy, *operands, *saved], [dq, dk, dv], **attributes)
+
+
+@pytest.mark.parametrize("heads, groups, t, s, causal", [(1, 1, 1, 1, 0), (2, 2, 5, 7, 0), (4, 2, 6, 4, 0), (3, 1, 6, 6, 1)])
+def test_relative_attention(bodies, heads, groups, t, s, causal):  # noqa: F811
+    q, k = normal(2, t, heads * 4), normal(2, s, groups * 4, seed=1)
+    v, dy = normal(2, s, groups * 3, seed=2), normal(2, t, heads * 3, seed=3)
+    bias, relative = normal(2, 1, 1, s, seed=4), normal(heads, t + s - 1, seed=5)
+    places = np.arange(s)[None, :] - np.arange(t)[:, None] + t - 1
+    scale = np.float32(0.5)
+    whole = bias + relative[:, places][None]
+    y, lse, dq, dk, dv = define(q, k, v, dy, whole, heads, groups, scale, causal, onnx.TensorProto.FLOAT)
+    # The gradient of a number is that of all scores to which it is added.
+    drelative = np.zeros((heads, t + s - 1))
+    step = 1e-5
+    for h in range(heads):
+        for place in range(t + s - 1):
+            moved = np.where(places == place, step, 0)
+            moved = np.where(np.arange(heads)[:, None, None] == h, moved, 0)[None]
+            up, down = (define(q, k, v, dy, whole + sign * moved, heads, groups, scale, causal, onnx.TensorProto.FLOAT)[0]
+                        for sign in (1, -1))
+            drelative[h, place] = (dy * (up - down)).sum() / (2 * step)
+    attributes = {"heads": heads, "kv_heads": groups, "scale": float(scale), "causal": causal, "round_to": 1}
+    operands = [q, k, v, relative, bias]
+    check(bodies, "AttentionRelative", operands, [y, lse], **attributes)
+    saved = [y.astype(np.float32), lse.astype(np.float32)]
+    check(bodies, "AttentionRelativeGrad", [dy, *operands, *saved], [dq, dk, dv, drelative], **attributes)

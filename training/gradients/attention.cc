@@ -18,7 +18,8 @@ Value* Stored(Value* y) {
 }
 
 void Attention(C& c) {
-  Check(!c.Needs(3) && !c.Dy(1), "[", c.node.Where(),
+  bool relative = c.node.IsOurs("AttentionRelative");
+  Check(!c.Needs(relative ? 4 : 3) && !c.Dy(1), "[", c.node.Where(),
         "] expected a bias and an lse that need no gradient");
   std::vector<Value*> in = {c.Dy()};
   for (Value* operand : c.node.inputs()) in.push_back(operand);
@@ -28,9 +29,10 @@ void Attention(C& c) {
   for (const char* key : {"heads", "kv_heads", "scale", "causal", "round_to"}) {
     attributes[key] = c.node.attributes.at(key);
   }
+  size_t count = relative ? 4 : 3;
   std::vector<Value*> grads =
-      c.b.Ops(c.node.op + "Grad", in, 3, attributes, kDomain);
-  for (size_t i = 0; i < 3; ++i) c.Set(i, grads[i]);
+      c.b.Ops(c.node.op + "Grad", in, count, attributes, kDomain);
+  for (size_t i = 0; i < count; ++i) c.Set(i, grads[i]);
 }
 
 void Rotary(C& c) {
@@ -45,6 +47,7 @@ void Rotary(C& c) {
 void RegisterAttentionGradients(GradientRegistry& r) {
   r.Add("Attention", Attention, kDomain);
   r.Add("AttentionBias", Attention, kDomain);
+  r.Add("AttentionRelative", Attention, kDomain);
   r.Add("Rotary", Rotary, kDomain);
 }
 

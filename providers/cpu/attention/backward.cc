@@ -9,6 +9,7 @@
 #include "providers/cpu/attention/backward.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/parallel.h"
@@ -37,6 +38,7 @@ struct BackwardMemory {
 template <typename T>
 struct Parts {
   T *dq, *dk, *dv;  // (head, split, T, D), (head, S, D), (head, S, E)
+  T* drelative;     // (head, split, T+S-1), from the last element to the first
   // (S, D), (S, E): of a group of heads that goes on in the next wave.
   T *dk_sum, *dv_sum;
 };
@@ -51,18 +53,25 @@ class BackwardPass {
  public:
   using T = SumOf<E>;
 
-  BackwardPass(KernelContext& ctx, const AttentionSizes& sizes, bool biased)
+  BackwardPass(KernelContext& ctx, const AttentionSizes& sizes,
+               const AttentionInputs& in)
       : ctx_(ctx),
         z_(sizes),
         blocks_(BlocksOf<E>()),
-        results_(biased ? 5 : 4),
+        results_(in.y()),
         meters_{{ctx, 0}, {ctx, 1}, {ctx, 2}} {
     DType dtype = ComputedAs(ctx.In(1));
     for (size_t i = 0; i < 3; ++i) {
       if (!ctx.HasOut(i)) continue;
       outputs_[i] = StoredResult(ctx, i, dtype, ctx.In(i + 1).shape());
     }
-    if (biased) bias_ = ctx.In(4).data<T>();
+    if (in.has_relative) {
+      relative_ = ctx.In(in.relative()).data<T>();
+      if (ctx.HasOut(3)) {
+        drelative_ = ctx.Out(3, dtype, {z_.heads, z_.Distances()});
+      }
+    }
+    if (in.has_bias) bias_ = ctx.In(in.bias()).data<T>();
     // Eight parts of dq at most.
     split_ = RoundUp(std::max(kMinSplit, DivideUp(z_.s, 8)), kLanes);
     splits_ = DivideUp(z_.s, split_);
@@ -72,6 +81,9 @@ class BackwardPass {
     int64_t heads = z_.b * z_.heads;
     int64_t wave = std::min(heads, DivideUp(4 * NumThreads(), splits_));
     parts_ = Allocate(wave);
+    if (drelative_.defined()) {
+      std::memset(drelative_.raw(), 0, drelative_.bytes());
+    }
     for (int64_t first = 0; first < heads; first += wave) {
       int64_t count = std::min(wave, heads - first);
       ParallelTasks(count * splits_, [&](int64_t task) {
@@ -81,6 +93,7 @@ class BackwardPass {
       AddOverSplits(first, count);
       AddOverHeads(1, first, count, z_.d, parts_.dk, parts_.dk_sum);
       AddOverHeads(2, first, count, z_.e, parts_.dv, parts_.dv_sum);
+      AddDistances(first, count);
     }
   }
 
@@ -91,7 +104,7 @@ class BackwardPass {
   Parts<T> Allocate(int64_t wave) const {
     thread_local Scratch scratch;
     int64_t q = z_.t * z_.d, k = z_.s * z_.d, v = z_.s * z_.e;
-    int64_t elements = wave * (splits_ * q + k + v) + k + v;
+    int64_t elements = wave * (splits_ * (q + z_.Distances()) + k + v) + k + v;
     auto* at = reinterpret_cast<T*>(
         scratch.Get(static_cast<size_t>(elements) * sizeof(T)));
     Parts<T> parts = {};
@@ -100,6 +113,7 @@ class BackwardPass {
     parts.dv = parts.dk + wave * k;
     parts.dk_sum = parts.dv + wave * v;
     parts.dv_sum = parts.dk_sum + k;
+    parts.drelative = parts.dv_sum + v;
     return parts;
   }
 
@@ -118,6 +132,9 @@ class BackwardPass {
     T* dv = parts_.dv + (number * z_.s + begin) * z_.e;
     std::fill_n(dk, (end - begin) * z_.d, T{0});
     std::fill_n(dv, (end - begin) * z_.e, T{0});
+    T* drelative =
+        parts_.drelative + (number * splits_ + split) * z_.Distances();
+    std::fill_n(drelative, z_.Distances(), T{0});
     int64_t first = FirstRow(begin);
     if (first >= z_.t) return;  // no row sees these keys
     T* dq = parts_.dq + (number * splits_ + split) * z_.t * z_.d;
@@ -131,7 +148,9 @@ class BackwardPass {
       int64_t m = std::min(blocks_.rows, end - key), at = key - begin;
       for (int64_t row = FirstRow(key); row < z_.t; row += kColumns) {
         Block x = {key, m, row, std::min(kColumns, z_.t - row)};
-        RunKeys(x, at, row - first, bias, dk + at * z_.d, dv + at * z_.e, w);
+        RunKeys(x, at, row - first, head, bias, dk + at * z_.d, dv + at * z_.e,
+                w);
+        if (drelative_.defined()) AddDiagonals(x, drelative, w);
         if (outputs_[0].defined()) RunRows(x, at, dq + row * z_.d, w);
       }
     }
@@ -207,7 +226,8 @@ class BackwardPass {
   // Computes p and ds of a block and adds to the dk and dv of its keys. In the
   // packed operands its rows begin at `packed_row`, its keys at `packed_key`.
   void RunKeys(const Block& x, int64_t packed_key, int64_t packed_row,
-               const T* bias, T* dk, T* dv, BackwardMemory<E>& w) const {
+               int64_t head, const T* bias, T* dk, T* dv,
+               BackwardMemory<E>& w) const {
     int64_t step = IsWhole(x) ? x.m : blocks_.piece;
     for (int64_t i = 0; i < x.m; i += step) {
       int64_t m = std::min(step, x.m - i), key = x.key + i;
@@ -232,6 +252,12 @@ class BackwardPass {
                                 .c = ds.Right(begin).data,
                                 .ldc = ds.ld},
                                0, at);
+      for (int64_t r = 0; relative_ && r < m; ++r) {
+        AddBias(s.From(r).Right(begin).data,
+                relative_ + head * z_.Distances() + z_.Origin() + key + r -
+                    (x.row + begin),
+                -1, n);
+      }
       for (int64_t r = 0; bias && r < m; ++r) {
         AddBias(s.From(r).Right(begin).data,
                 bias + (x.row + begin) * z_.bias_step[2] +
@@ -267,6 +293,20 @@ class BackwardPass {
       };
       if (outputs_[2].defined()) add(w.dy, p_rows, z_.e, dv);
       if (outputs_[1].defined()) add(w.q, ds_rows, z_.d, dk);
+    }
+  }
+
+  // Adds ds of a block to the sums of its diagonals.
+  void AddDiagonals(const Block& x, T* drelative, BackwardMemory<E>& w) const {
+    for (int64_t r = 0; r < x.m; ++r) {
+      int64_t hidden = z_.causal ? x.key + r - x.row : 0;
+      hidden = std::max<int64_t>(0, hidden);
+      T* to = drelative + x.row - (x.key + r) + z_.s - 1;
+      const E* ds = Ds(w).From(r).data;
+      OnBestIsa([=, n = x.n] {
+#pragma GCC ivdep
+        for (int64_t j = hidden; j < n; ++j) to[j] += static_cast<T>(ds[j]);
+      });
     }
   }
 
@@ -324,6 +364,23 @@ class BackwardPass {
     });
   }
 
+  // Adds the parts of the wave's heads to drelative. ds holds the scale, which
+  // the bias does not have.
+  void AddDistances(int64_t first, int64_t count) {
+    if (!drelative_.defined()) return;
+    int64_t n = z_.Distances();
+    T* sums = drelative_.data<T>();
+    ParallelFor(n, 16 * kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t part = 0; part < count * splits_; ++part) {
+        T* sum = sums + (first + part / splits_) % z_.heads * n;
+        const T* from = parts_.drelative + part * n;
+        for (int64_t i = begin; i < end; ++i) {
+          sum[i] += from[n - 1 - i] / static_cast<T>(z_.scale);
+        }
+      }
+    });
+  }
+
   // Output i, dk or dv, whose rows have n elements: adds the `parts` of the
   // wave's heads to `sum` or, for the last head of a group, to the output.
   void AddOverHeads(size_t i, int64_t first, int64_t count, int64_t n, T* parts,
@@ -362,7 +419,8 @@ class BackwardPass {
   size_t results_;  // the operand y; lse follows
   Tensor outputs_[3];
   AmaxMeter meters_[3];
-  const T* bias_ = nullptr;
+  const T *relative_ = nullptr, *bias_ = nullptr;
+  Tensor drelative_;
   int64_t split_ = 1, splits_ = 1;  // keys of a split, splits of a head
   Parts<T> parts_ = {};
 };
@@ -371,15 +429,16 @@ class BackwardPass {
 
 template <typename E>
 void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
-                       bool biased) {
-  BackwardPass<E>(ctx, z, biased).Run();
+                       const AttentionInputs& in) {
+  BackwardPass<E>(ctx, z, in).Run();
 }
 
 template void AttentionBackward<float>(KernelContext&, const AttentionSizes&,
-                                       bool);
+                                       const AttentionInputs&);
 template void AttentionBackward<double>(KernelContext&, const AttentionSizes&,
-                                        bool);
+                                        const AttentionInputs&);
 template void AttentionBackward<KeptBFloat16>(KernelContext&,
-                                              const AttentionSizes&, bool);
+                                              const AttentionSizes&,
+                                              const AttentionInputs&);
 
 }  // namespace onnx_fp8

@@ -5,11 +5,11 @@
 
 namespace onnx_fp8 {
 
-// AttentionGrad (dy, q, k, v, [bias,] y, lse) -> (dq, dk, dv): operands and
-// results of `ctx`. REQUIRES: no empty operand. Products read elements E
-// (operands.h).
+// AttentionGrad (dy, q, k, v, [relative,] [bias,] y, lse) -> (dq, dk, dv[,
+// drelative]): operands and results of `ctx`. REQUIRES: no empty operand.
+// Products read elements E (operands.h).
 template <typename E>
 void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
-                       bool biased);
+                       const AttentionInputs& in);
 
 }  // namespace onnx_fp8

@@ -36,7 +36,8 @@ class ForwardPass {
  public:
   using T = SumOf<E>;
 
-  ForwardPass(KernelContext& ctx, const AttentionSizes& sizes, bool biased)
+  ForwardPass(KernelContext& ctx, const AttentionSizes& sizes,
+              const AttentionInputs& in)
       : ctx_(ctx), z_(sizes), blocks_(BlocksOf<E>()), meter_(ctx, 0) {
     static std::atomic<int64_t> calls = 0;
     call_ = ++calls;
@@ -45,7 +46,8 @@ class ForwardPass {
     if (ctx.HasOut(1)) {
       lse_ = ctx.Out(1, dtype, {z_.b, z_.heads, z_.t}).template data<T>();
     }
-    if (biased) bias_ = ctx.In(3).data<T>();
+    if (in.has_relative) relative_ = ctx.In(in.relative()).data<T>();
+    if (in.has_bias) bias_ = ctx.In(in.bias()).data<T>();
   }
 
   void Run() {
@@ -96,7 +98,7 @@ class ForwardPass {
       if (!out.narrow()) to = {out.At(at, nullptr), ld_y};
       for (int64_t column = 0; column < z_.Columns(row + m);
            column += kColumns) {
-        RunBlock(q, row, m, column, bias, to, w);
+        RunBlock(q, row, m, column, head, bias, to, w);
       }
       for (int64_t i = 0; i < m; ++i) {
         Finish(w.state[static_cast<size_t>(i)], to.From(i).data);
@@ -126,8 +128,8 @@ class ForwardPass {
 
   // Adds what m rows from `row` on see of kColumns columns from `column` on.
   void RunBlock(const HeadRows<const E>& q, int64_t row, int64_t m,
-                int64_t column, const T* bias, const HeadRows<T>& to,
-                ForwardMemory<E>& w) const {
+                int64_t column, int64_t head, const T* bias,
+                const HeadRows<T>& to, ForwardMemory<E>& w) const {
     bool whole = z_.Columns(row + 1) >= std::min(z_.s, column + kColumns);
     int64_t step = whole ? m : blocks_.piece;
     HeadRows<T> scores = {w.scores.data(), blocks_.Stride()};
@@ -153,6 +155,12 @@ class ForwardPass {
                    0, column);
       // Of the piece's first row.
       int64_t first = z_.Columns(row + i + 1) - column;
+      for (int64_t r = 0; relative_ && r < count; ++r) {
+        AddBias(s.From(r).data,
+                relative_ + head * z_.Distances() + z_.Origin() -
+                    (row + i + r) + column,
+                1, n);
+      }
       for (int64_t r = 0; bias && r < count; ++r) {
         AddBias(
             s.From(r).data,
@@ -200,22 +208,23 @@ class ForwardPass {
   int64_t call_ = 0;
   Tensor y_;
   T* lse_ = nullptr;
-  const T* bias_ = nullptr;
+  const T *relative_ = nullptr, *bias_ = nullptr;
 };
 
 }  // namespace
 
 template <typename E>
 void AttentionForward(KernelContext& ctx, const AttentionSizes& z,
-                      bool biased) {
-  ForwardPass<E>(ctx, z, biased).Run();
+                      const AttentionInputs& in) {
+  ForwardPass<E>(ctx, z, in).Run();
 }
 
 template void AttentionForward<float>(KernelContext&, const AttentionSizes&,
-                                      bool);
+                                      const AttentionInputs&);
 template void AttentionForward<double>(KernelContext&, const AttentionSizes&,
-                                       bool);
+                                       const AttentionInputs&);
 template void AttentionForward<KeptBFloat16>(KernelContext&,
-                                             const AttentionSizes&, bool);
+                                             const AttentionSizes&,
+                                             const AttentionInputs&);
 
 }  // namespace onnx_fp8

@@ -5,9 +5,10 @@
 
 namespace onnx_fp8 {
 
-// Attention (q, k, v[, bias]) -> (y, lse): operands and results of `ctx`.
-// Products read elements E (operands.h).
+// Attention (q, k, v, [relative,] [bias]) -> (y, lse): operands and results of
+// `ctx`. Products read elements E (operands.h).
 template <typename E>
-void AttentionForward(KernelContext& ctx, const AttentionSizes& z, bool biased);
+void AttentionForward(KernelContext& ctx, const AttentionSizes& z,
+                      const AttentionInputs& in);
 
 }  // namespace onnx_fp8

@@ -7,7 +7,8 @@
 
 namespace onnx_fp8 {
 
-AttentionSizes SizesOf(const KernelContext& ctx, size_t first, bool biased) {
+AttentionSizes SizesOf(const KernelContext& ctx, const AttentionInputs& in) {
+  size_t first = in.first;
   const Tensor &q = ctx.In(first), &k = ctx.In(first + 1),
                &v = ctx.In(first + 2);
   Check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, "[", ctx.Where(),
@@ -33,8 +34,11 @@ AttentionSizes SizesOf(const KernelContext& ctx, size_t first, bool biased) {
   DType dtype = ComputedAs(q);
   CheckOperand(ctx, first + 1, dtype, {z.b, z.s, z.groups * z.d});
   CheckOperand(ctx, first + 2, dtype, {z.b, z.s, z.groups * z.e});
-  if (!biased) return z;
-  const Tensor& bias = ctx.In(first + 3);
+  if (in.has_relative) {
+    CheckOperand(ctx, in.relative(), dtype, {z.heads, z.Distances()});
+  }
+  if (!in.has_bias) return z;
+  const Tensor& bias = ctx.In(in.bias());
   Shape scores = {z.b, z.heads, z.t, z.s};
   Check(bias.dtype() == dtype && bias.rank() <= 4 &&
             BroadcastShapes(bias.shape(), scores, ctx.Where()) == scores,

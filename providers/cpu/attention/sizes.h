@@ -21,11 +21,23 @@ struct AttentionSizes {
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
   // The first row that sees a column at or after `column`.
   int64_t FirstRow(int64_t column) const { return causal ? column : 0; }
+  // Elements of a head's row of `relative`, and the one of row 0 and column 0.
+  int64_t Distances() const { return t + s - 1; }
+  int64_t Origin() const { return t - 1; }
   int64_t Repeats() const { return heads / groups; }
 };
 
-// q, k, v are inputs `first` on; a bias follows if `biased`. Errors: operands
-// that do not fit.
-AttentionSizes SizesOf(const KernelContext& ctx, size_t first, bool biased);
+// Places of a node's operands: q, k, v, [relative,] [bias,] [y, lse].
+struct AttentionInputs {
+  size_t first = 0;  // q
+  bool has_relative = false, has_bias = false;
+
+  size_t relative() const { return first + 3; }
+  size_t bias() const { return first + 3 + (has_relative ? 1 : 0); }
+  size_t y() const { return bias() + (has_bias ? 1 : 0); }
+};
+
+// Errors: operands that do not fit.
+AttentionSizes SizesOf(const KernelContext& ctx, const AttentionInputs& in);
 
 }  // namespace onnx_fp8

@@ -31,21 +31,21 @@ void DispatchOperands(const KernelContext& ctx, DType dtype,
   }
 }
 
-void Forward(KernelContext& ctx, bool biased) {
-  AttentionSizes z = SizesOf(ctx, 0, biased);
+void Forward(KernelContext& ctx, const AttentionInputs& in) {
+  AttentionSizes z = SizesOf(ctx, in);
   DispatchOperands(ctx, ComputedAs(ctx.In(0)), z,
-                   [&]<typename E>() { AttentionForward<E>(ctx, z, biased); });
+                   [&]<typename E>() { AttentionForward<E>(ctx, z, in); });
 }
 
-void Backward(KernelContext& ctx, bool biased) {
-  AttentionSizes z = SizesOf(ctx, 1, biased);
+void Backward(KernelContext& ctx, const AttentionInputs& in) {
+  AttentionSizes z = SizesOf(ctx, in);
   DType dtype = ComputedAs(ctx.In(1));
-  size_t last = biased ? 5 : 4;
+  size_t last = in.y();
   CheckOperand(ctx, 0, dtype, {z.b, z.t, z.heads * z.e});
   CheckOperand(ctx, last, dtype, {z.b, z.t, z.heads * z.e});
   CheckOperand(ctx, last + 1, dtype, {z.b, z.heads, z.t});
   if (z.s == 0 || z.t == 0) {
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < (in.has_relative ? 4u : 3u); ++i) {
       AmaxMeter meter(ctx, i);
       if (!ctx.HasOut(i)) continue;
       Tensor x = StoredResult(ctx, i, dtype, ctx.In(i + 1).shape());
@@ -54,13 +54,21 @@ void Backward(KernelContext& ctx, bool biased) {
     return;
   }
   DispatchOperands(ctx, dtype, z,
-                   [&]<typename E>() { AttentionBackward<E>(ctx, z, biased); });
+                   [&]<typename E>() { AttentionBackward<E>(ctx, z, in); });
 }
 
-void Attention(KernelContext& ctx) { Forward(ctx, false); }
-void AttentionBias(KernelContext& ctx) { Forward(ctx, true); }
-void AttentionGrad(KernelContext& ctx) { Backward(ctx, false); }
-void AttentionBiasGrad(KernelContext& ctx) { Backward(ctx, true); }
+void Attention(KernelContext& ctx) { Forward(ctx, {}); }
+void AttentionBias(KernelContext& ctx) { Forward(ctx, {.has_bias = true}); }
+void AttentionRelative(KernelContext& ctx) {
+  Forward(ctx, {.has_relative = true, .has_bias = true});
+}
+void AttentionGrad(KernelContext& ctx) { Backward(ctx, {.first = 1}); }
+void AttentionBiasGrad(KernelContext& ctx) {
+  Backward(ctx, {.first = 1, .has_bias = true});
+}
+void AttentionRelativeGrad(KernelContext& ctx) {
+  Backward(ctx, {.first = 1, .has_relative = true, .has_bias = true});
+}
 
 }  // namespace
 
@@ -75,6 +83,9 @@ void RegisterAttention(KernelRegistry& r) {
   r.Add("AttentionGrad", AttentionGrad, backward, kDomain);
   backward.narrow_in = {0, 1, 2, 3, 5};
   r.Add("AttentionBiasGrad", AttentionBiasGrad, backward, kDomain);
+  r.Add("AttentionRelative", AttentionRelative, forward, kDomain);
+  backward.narrow_in = {0, 1, 2, 3, 6};
+  r.Add("AttentionRelativeGrad", AttentionRelativeGrad, backward, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -194,6 +194,41 @@ output y
   ExpectStays(read + "output p\n");
 }
 
+// As T5 has it: a trained number for each distance of column and row.
+TEST(FuseAttention, RelativeBias) {
+  auto attention = [](const std::string& ids, const std::string& scores) {
+    return R"(input q: float[2,4,3,5]
+input k: float[2,4,4,5]
+param table: float[6,4] = {1,2,3,4,0,-1,2,1,1,1,1,1,0,0,2,-2,3,1,0,1,2,2,2,2}
+const ids: int64[3,4] = )" +
+           ids + R"(
+const zero: int64[1] = {0}
+const mask: float[2,1,1,4] = {0,0,0,-inf,0,-1,0,0}
+rows: float[3,4,4] = Gather<axis=0>(table, ids)
+turned: float[4,3,4] = Transpose<perm=[2,0,1]>(rows)
+bias: float[1,4,3,4] = Unsqueeze(turned, zero)
+kt: float[2,4,5,4] = Transpose<perm=[0,1,3,2]>(k)
+qk: float[2,4,3,4] = MatMul(q, kt)
+)" + scores +
+           R"(p: float[2,4,3,4] = Softmax<axis=-1>(s)
+y: float[2,4,3,5] = MatMul(p, k)
+output y
+)";
+  };
+  const std::string even = "{2,3,5,0,1,2,3,5,4,1,2,3}";
+  for (const char* scores : {"s: float[2,4,3,4] = Add(qk, bias)\n",
+                             "t: float[2,4,3,4] = Add(qk, bias)\n"
+                             "s: float[2,4,3,4] = Add(t, mask)\n",
+                             "b: float[2,4,3,4] = Add(bias, mask)\n"
+                             "s: float[2,4,3,4] = Add(b, qk)\n"}) {
+    std::string text = attention(even, scores);
+    ExpectFuses(text);
+    EXPECT_NE(Fused(text).find("onnx_fp8.AttentionRelative"),
+              std::string::npos);
+    ExpectStays(attention("{2,3,5,0,1,2,3,5,4,1,2,0}", scores));
+  }
+}
+
 TEST(FuseAttention, FactorsOfQAndK) {
   ExpectFuses(R"(input q: float[1,2,3,4]
 input k: float[1,2,5,4]

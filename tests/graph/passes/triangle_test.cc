@@ -35,6 +35,8 @@ const end: int64[2] = {4,4}
 const end_shifted: int64[2] = {5,4}
 const axes: int64[2] = {2,3}
 const uneven: float[4,4] = {0,1,1,1,0,0,1,1,0,0,0,1,0,0,2,0}
+const twice: float[2,4,4] = {0,9,9,9,0,0,9,9,0,0,0,9,0,0,0,0,0,9,9,9,0,0,9,9,0,0,0,9,0,0,0,0}
+const unlike: float[2,4,4] = {0,9,9,9,0,0,9,9,0,0,0,9,0,0,0,0,0,9,9,9,0,0,9,9,0,0,0,8,0,0,0,0}
 const ones: float[4,4] = {1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1}
 )";
 
@@ -142,6 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
              "m: float[1,1,4,4] = Slice(large, shifted, end_shifted, axes)\n",
              false},
         Mask{"Uneven", "m: float[4,4] = Identity(uneven)\n", false},
+        Mask{"Twice", "m: float[2,4,4] = Identity(twice)\n", true},
+        Mask{"Unlike", "m: float[2,4,4] = Identity(unlike)\n", false},
         Mask{"Uniform", "m: float[4,4] = Neg(ones)\n", true},
         Mask{"Arithmetic",
              "e: float[4,4] = Expand(fill, square)\n"

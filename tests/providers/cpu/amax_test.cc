@@ -213,7 +213,8 @@ TEST(MeasuredAmaxList, IsComplete) {
     }
   }
   for (const char* same :
-       {"onnx_fp8.AttentionBias", "onnx_fp8.AttentionBiasGrad"}) {
+       {"onnx_fp8.AttentionBias", "onnx_fp8.AttentionBiasGrad",
+        "onnx_fp8.AttentionRelative", "onnx_fp8.AttentionRelativeGrad"}) {
     tested.insert(same);  // the code of Attention
   }
   EXPECT_EQ(measuring, tested);

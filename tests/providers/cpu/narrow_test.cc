@@ -139,6 +139,13 @@ const NarrowCase kCases[] = {
      "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
      "onnx_fp8.AttentionGrad<heads=4, kv_heads=4, scale=0.1, causal=1>"
      "(z, x, z, x, z, lse)"},
+    {"AttentionRelative",
+     "y: float[3,67,200], y1: float[3,4,67] = onnx_fp8.AttentionRelative<"
+     "heads=4, kv_heads=4, scale=0.1>(x, z, x, distances, bias)"},
+    {"AttentionRelativeGrad",
+     "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200], "
+     "y3: float[4,133] = onnx_fp8.AttentionRelativeGrad<heads=4, kv_heads=4, "
+     "scale=0.1>(z, x, z, x, distances, bias, z, lse)"},
     {"AttentionGradRounded",
      "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
      "onnx_fp8.AttentionGrad<heads=4, kv_heads=4, scale=0.1, causal=1, "
@@ -227,6 +234,7 @@ const places: int64[1,3] = {1,0,66}
 const pairs: int64[3,2] = {1,0,66,130,5,7}
 input xt: float[3,200,67]
 input image: float[1,4,4,6]
+input distances: float[4,133]
 )";
 
 const KernelRegistry& Kernels() { return CpuKernels(); }

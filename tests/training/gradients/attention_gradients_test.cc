@@ -60,6 +60,10 @@ std::vector<GradientCase> OwnAttentionCases() {
        "onnx_fp8.AttentionBias",
        {X({2, 3, 4}), X({2, 4, 4}), X({2, 4, 4}), bias},
        attributes(2, 2, 0)},
+      {"OwnRelative",
+       "onnx_fp8.AttentionRelative",
+       {X({2, 3, 4}), X({2, 4, 4}), X({2, 4, 4}), X({2, 6}), bias},
+       attributes(2, 2, 0)},
   };
 }
 

@@ -21,13 +21,14 @@ struct Case {
   int64_t b, t, s, heads, groups, d, e;
   bool causal;
   Shape bias;  // empty: none
+  bool relative = false;
 };
 
 // All results of the definition, and the sums of the absolute values of their
 // terms: of p v, ds k, ds q and p dy.
 struct Expected {
-  std::vector<double> y, lse, dq, dk, dv;
-  std::vector<double> y_terms, dq_terms, dk_terms, dv_terms;
+  std::vector<double> y, lse, dq, dk, dv, drelative;
+  std::vector<double> y_terms, dq_terms, dk_terms, dv_terms, drelative_terms;
 };
 
 // Element of the bias at (b, h, i, j) of its broadcast.
@@ -42,7 +43,8 @@ double BiasAt(const Tensor& bias, int64_t b, int64_t h, int64_t i, int64_t j) {
 }
 
 Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
-                const Tensor& v, const Tensor& bias, const Tensor& dy) {
+                const Tensor& v, const Tensor& relative, const Tensor& bias,
+                const Tensor& dy) {
   auto size = [](int64_t n) { return static_cast<size_t>(n); };
   Expected x;
   x.y.resize(size(dy.size()));
@@ -50,6 +52,8 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
   x.dq.resize(size(q.size()));
   x.dk.resize(size(k.size()));
   x.dv.resize(size(v.size()));
+  x.drelative.resize(size(c.heads * (c.t + c.s - 1)));
+  x.drelative_terms.resize(x.drelative.size());
   x.y_terms.resize(x.y.size());
   x.dq_terms.resize(x.dq.size());
   x.dk_terms.resize(x.dk.size());
@@ -72,6 +76,9 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
         auto at_v = [&](int64_t j) {
           return ((b * c.s + j) * c.groups + g) * c.e;
         };
+        auto distance = [&](int64_t j) {
+          return h * (c.t + c.s - 1) + j - i + c.t - 1;
+        };
         std::vector<double> p(size(seen));
         double total = 0;
         for (int64_t j = 0; j < seen; ++j) {
@@ -79,7 +86,9 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
           for (int64_t l = 0; l < c.d; ++l) {
             score += DoubleAt(q, at_q + l) * DoubleAt(k, at_k(j) + l);
           }
-          p[size(j)] = std::exp(scale * score + BiasAt(bias, b, h, i, j));
+          double added = BiasAt(bias, b, h, i, j);
+          if (relative.defined()) added += DoubleAt(relative, distance(j));
+          p[size(j)] = std::exp(scale * score + added);
           total += p[size(j)];
         }
         x.lse[size((b * c.heads + h) * c.t + i)] = std::log(total);
@@ -97,7 +106,9 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
           along += p[size(j)] * dp[size(j)];
         }
         for (int64_t j = 0; j < seen; ++j) {
-          double ds = p[size(j)] * (dp[size(j)] - along) * scale;
+          double ds = p[size(j)] * (dp[size(j)] - along);
+          add(x.drelative, x.drelative_terms, size(distance(j)), ds);
+          ds *= scale;
           for (int64_t l = 0; l < c.d; ++l) {
             add(x.dq, x.dq_terms, size(at_q + l),
                 ds * DoubleAt(k, at_k(j) + l));
@@ -146,16 +157,21 @@ void ExpectTheDefinition(const Case& c, DType dtype) {
   Tensor k = random({c.b, c.s, c.groups * c.d}, 2);
   Tensor v = random({c.b, c.s, c.groups * c.e}, 3);
   Tensor dy = random({c.b, c.t, c.heads * c.e}, 4);
-  Tensor bias;
+  Tensor bias, relative;
   std::vector<Tensor> in = {q, k, v};
+  if (c.relative) {
+    in.push_back(relative = random({c.heads, c.t + c.s - 1}, 6));
+  }
   if (!c.bias.empty()) in.push_back(bias = random(c.bias, 5));
-  std::string op = bias.defined() ? "AttentionBias" : "Attention";
+  std::string op = relative.defined() ? "AttentionRelative"
+                   : bias.defined()   ? "AttentionBias"
+                                      : "Attention";
   Attributes attributes = {{"heads", c.heads},
                            {"kv_heads", c.groups},
                            {"scale", 0.4f},
                            {"causal", int64_t{c.causal}},
                            {"round_to", static_cast<int64_t>(dtype)}};
-  Expected x = Define(c, 0.4f, q, k, v, bias, dy);
+  Expected x = Define(c, 0.4f, q, k, v, relative, bias, dy);
   // Sums of up to some hundred terms, and a factor of each term that is rounded
   // to 8 bits or 11.
   double bound = computed == DType::kDouble ? 1e-12 : 4e-6;
@@ -172,7 +188,12 @@ void ExpectTheDefinition(const Case& c, DType dtype) {
     auto y = RunNode(op, in, attributes, 2, kDomain);
     ExpectNear(y[0], x.y, bound, x.y_terms, rounding, "y");
     ExpectNear(y[1], x.lse, bound, {}, 0, "lse");
-    auto d = RunNode(op + "Grad", of_grad, attributes, 3, kDomain);
+    auto d =
+        RunNode(op + "Grad", of_grad, attributes, c.relative ? 4 : 3, kDomain);
+    if (c.relative) {
+      ExpectNear(d[3], x.drelative, bound, x.drelative_terms, rounding,
+                 "drelative");
+    }
     ExpectNear(d[0], x.dq, bound, x.dq_terms, rounding, "dq");
     ExpectNear(d[1], x.dk, bound, x.dk_terms, rounding, "dk");
     ExpectNear(d[2], x.dv, bound, x.dv_terms, rounding, "dv");
@@ -197,6 +218,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, 70, 70, 2, 2, 4, 4, true, {2, 70, 70}},
                     Case{1, 20, 6, 2, 2, 4, 4, false, {6}},
                     Case{1, 20, 6, 2, 2, 4, 4, false, {20, 1}},
+                    Case{2, 5, 7, 2, 2, 3, 4, false, {1}, true},
+                    Case{3, 130, 130, 4, 2, 4, 4, true, {1}, true},
+                    Case{2, 300, 600, 2, 1, 3, 4, false, {600}, true},
                     // Several blocks of rows and columns.
                     Case{1, 290, 300, 2, 2, 36, 20, true, {}},
                     Case{1, 300, 270, 1, 1, 33, 70, true, {270}},
@@ -210,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
       const Case& c = info.param;
       return "T" + std::to_string(c.t) + "S" + std::to_string(c.s) + "H" +
              std::to_string(c.heads) + "G" + std::to_string(c.groups) +
-             (c.causal ? "Causal" : "") +
+             (c.causal ? "Causal" : "") + (c.relative ? "Relative" : "") +
              (c.bias.empty() ? ""
                              : "Bias" + std::to_string(c.bias.size()) +
                                    std::to_string(c.bias.back()));
