@@ -67,7 +67,7 @@ MUTANTS = (
       "relative_ + head * z_.Distances() + z_.Origin() + column,", ATTENTION),
     M("attention: all heads have one relative bias", FORWARD,
       "relative_ + head * z_.Distances() + z_.Origin() -",
-      "relative_ + z_.Origin() -", ATTENTION),
+      "relative_ + head % 1 * z_.Distances() + z_.Origin() -", ATTENTION),
     M("attention: the relative gradient keeps the scale", BACKWARD,
       "sum[i] += from[n - 1 - i] / static_cast<T>(z_.scale);",
       "sum[i] += from[n - 1 - i];", ATTENTION),
