@@ -19,6 +19,17 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Kernels read matrices across their rows: with pages of 4 KiB nearly every
+// row's address would have to be translated anew. The system may ignore it.
+void UseHugePages(void* data, size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
 
 // Memory of the whole machine. The system promises even more than that, and
 // ends the process when it uses too much.
@@ -51,6 +62,7 @@ std::shared_ptr<void> ZeroBytes(size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) FailOutOfMemory(bytes);
+  UseHugePages(data, bytes);
   return std::shared_ptr<void>(data, [bytes](void* p) { munmap(p, bytes); });
 }
 
@@ -126,8 +138,12 @@ std::shared_ptr<void> AllocateBytes(size_t bytes) {
   CheckBytes(bytes);
   size_t rounded =
       (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) FailOutOfMemory(bytes);
+  bool large = rounded >= 2 * kHugePage;
+  void* data = nullptr;
+  if (posix_memalign(&data, large ? kHugePage : kAlignment, rounded) != 0) {
+    FailOutOfMemory(bytes);
+  }
+  if (large) UseHugePages(data, rounded);
   return std::shared_ptr<void>(data, std::free);
 }
 
