@@ -8,6 +8,7 @@ MKL. All figures come from one run on one machine: only ratios count.
   ./dev bench busy [--markdown FILE] [...]
   ./dev bench scaling [--markdown FILE] [...]
   ./dev bench parity [--markdown FILE] [...]
+  ./dev bench memory [--markdown FILE]
 """
 import argparse
 import datetime
@@ -18,8 +19,8 @@ import subprocess
 import sys
 import time
 
-from bench import (busy, contest, gemm, machine, parity, report, scaling,
-                   task)
+from bench import (busy, contest, gemm, machine, memory, parity, report,
+                   scaling, task)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -239,7 +240,8 @@ def end(complaints):
 
 
 def main():
-    others = {"busy": busy, "scaling": scaling, "parity": parity}
+    others = {"busy": busy, "scaling": scaling, "parity": parity,
+              "memory": memory}
     if sys.argv[1:] and sys.argv[1] in others:
         benchmark = others[sys.argv[1]]
         result, complaints = measure_with(benchmark, sys.argv[2:])
