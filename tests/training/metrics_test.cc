@@ -13,7 +13,7 @@
 namespace onnx_fp8 {
 namespace {
 
-StepMetrics Step(int64_t step) {
+StepMetrics MetricsOf(int64_t step) {
   return {.step = step,
           .loss = 2.5,
           .grad_norm = 0.125,
@@ -24,8 +24,8 @@ StepMetrics Step(int64_t step) {
 TEST(Metrics, OneObjectPerLine) {
   TempDir dir;
   MetricsFile file(dir / "metrics.jsonl", 0);
-  file.Append(Step(1));
-  StepMetrics tokens = Step(2);
+  file.Append(MetricsOf(1));
+  StepMetrics tokens = MetricsOf(2);
   tokens.tokens_per_second = 1600;
   file.Append(tokens);
   file.Append(ValidationMetrics{.step = 2, .val_loss = 2, .val_accuracy = 0.5});
@@ -47,7 +47,7 @@ TEST(Metrics, OneObjectPerLine) {
 TEST(Metrics, NonFiniteValuesStayJson) {
   TempDir dir;
   MetricsFile file(dir / "metrics.jsonl", 0);
-  StepMetrics step = Step(1);
+  StepMetrics step = MetricsOf(1);
   step.loss = std::numeric_limits<double>::quiet_NaN();
   step.grad_norm = std::numeric_limits<double>::infinity();
   step.skipped = true;
@@ -65,7 +65,7 @@ TEST(Metrics, ResumeCutsWhatLiesBeyondTheCheckpoint) {
   std::string path = dir / "metrics.jsonl";
   {
     MetricsFile file(path, 0);
-    for (int64_t step : {1, 2, 3, 4}) file.Append(Step(step));
+    for (int64_t step : {1, 2, 3, 4}) file.Append(MetricsOf(step));
   }
   std::string all = ReadText(path);
   std::string two = all.substr(0, all.find('\n', all.find('\n') + 1) + 1);
@@ -74,8 +74,8 @@ TEST(Metrics, ResumeCutsWhatLiesBeyondTheCheckpoint) {
     MetricsFile file(path, 2);
     EXPECT_EQ(file.cut(), 3);
     EXPECT_EQ(ReadText(path), two);
-    file.Append(Step(3));
-    file.Append(Step(4));
+    file.Append(MetricsOf(3));
+    file.Append(MetricsOf(4));
   }
   EXPECT_EQ(ReadText(path), all);
   // A torn line does not count, even if the checkpoint has its step.
@@ -101,7 +101,7 @@ TEST(Metrics, AFullDiskLeavesWholeLines) {
   TempDir dir;
   std::string path = dir / "metrics.jsonl";
   MetricsFile file(path, 0);
-  file.Append(Step(1));
+  file.Append(MetricsOf(1));
   std::string before_text = ReadText(path);
   // A limit on file sizes acts like a full disk.
   rlimit before;
@@ -109,14 +109,14 @@ TEST(Metrics, AFullDiskLeavesWholeLines) {
   rlimit small{before_text.size() + 20, before.rlim_max};
   auto handler = signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  std::string error = ErrorOf([&] { file.Append(Step(2)); });
+  std::string error = ErrorOf([&] { file.Append(MetricsOf(2)); });
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   EXPECT_NE(error.find("metrics.jsonl] can't be written: File too large"),
             std::string::npos)
       << error;
   EXPECT_EQ(ReadText(path), before_text);
-  file.Append(Step(2));
+  file.Append(MetricsOf(2));
   EXPECT_EQ(MetricsFile(path, 2).cut(), 0);
 }
 
@@ -132,7 +132,7 @@ TEST(Metrics, GrowsUnderItsOwnNameOnly) {
                            "\n";
   WriteText(dir / "other", line);
   std::filesystem::create_hard_link(dir / "other", dir / "a.jsonl");
-  MetricsFile(dir / "a.jsonl", 1).Append(Step(2));
+  MetricsFile(dir / "a.jsonl", 1).Append(MetricsOf(2));
   EXPECT_EQ(ReadText(dir / "other"), line);
   EXPECT_TRUE(ReadText(dir / "a.jsonl").starts_with(line + R"({"step":2,)"));
   std::filesystem::create_symlink("other", dir / "b.jsonl");

@@ -79,7 +79,9 @@ class BackwardPass {
 
   void Run() {
     int64_t heads = z_.b * z_.heads;
-    int64_t wave = std::min(heads, DivideUp(4 * NumThreads(), splits_));
+    // Tasks enough for all threads; the parts of long sequences take memory.
+    int64_t tasks = (splits_ > 1 ? 2 : 4) * NumThreads();
+    int64_t wave = std::min(heads, DivideUp(tasks, splits_));
     parts_ = Allocate(wave);
     if (drelative_.defined()) {
       std::memset(drelative_.raw(), 0, drelative_.bytes());
