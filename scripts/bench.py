@@ -7,8 +7,8 @@ MKL. All figures come from one run on one machine: only ratios count.
   ./dev bench compare OLD.json NEW.json
   ./dev bench busy [--markdown FILE] [...]
   ./dev bench scaling [--markdown FILE] [...]
-  ./dev bench parity [--markdown FILE] [...]
-  ./dev bench memory [--markdown FILE]
+  ./dev bench parity [--json FILE] [--markdown FILE] [...]
+  ./dev bench memory [--json FILE] [--markdown FILE]
 """
 import argparse
 import datetime
@@ -150,12 +150,6 @@ def describe_machine(isa=None):
     return facts, versions
 
 
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
-                          capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
 def train(chosen, facts, result):
     for model in chosen.only:
         if model not in task.MODELS:
@@ -180,7 +174,7 @@ def measure(chosen):
     facts, versions = describe_machine(chosen.isa)
     load = machine.ForeignLoad(time.monotonic)
     result = {
-        "date": datetime.date.today().isoformat(), "commit": commit(),
+        "date": datetime.date.today().isoformat(), "commit": machine.commit(),
         "machine": facts, "versions": versions,
         "settings": {"rounds": chosen.rounds, "steps": chosen.steps,
                      "seed": chosen.seed,
@@ -224,14 +218,15 @@ def measure_with(benchmark, words):
     WORK.mkdir(parents=True, exist_ok=True)
     facts, _ = describe_machine()
     load = machine.ForeignLoad(time.monotonic)
-    result = {"date": datetime.date.today().isoformat(), "commit": commit(),
+    result = {"date": datetime.date.today().isoformat(), "commit": machine.commit(),
               "machine": facts,
               **benchmark.measure(chosen, BIN, PYTHON, SCRIPTS, WORK)}
     facts["foreign_cpus"] = load.cpus()
     text = benchmark.markdown(result)
     print(text)
-    return result, report.keep(result, text, getattr(chosen, "json", None),
-                               chosen.markdown)
+    keep = report.keep if benchmark.TIMED else report.write
+    return result, keep(result, text, getattr(chosen, "json", None),
+                        chosen.markdown)
 
 
 def end(complaints):

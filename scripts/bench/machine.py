@@ -4,6 +4,7 @@ import os
 import pathlib
 import platform
 import resource
+import subprocess
 import sys
 
 FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
@@ -61,6 +62,14 @@ def session_groups():
     """Whether Linux shares CPUs between sessions before threads."""
     switch = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
     return switch.is_file() and switch.read_text().strip() == "1"
+
+
+def commit():
+    """Of this folder."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"],
+                          cwd=pathlib.Path(__file__).parent,
+                          capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def has_bf16(flags):

@@ -96,6 +96,11 @@ def keep(report, text, json_path, markdown_path):
     if busy > FOREIGN_CPUS:
         return [f"not kept, because other programs kept {busy:.2f} CPUs busy "
                 f"(at most {FOREIGN_CPUS}): run it again when they have ended"]
+    return write(report, text, json_path, markdown_path)
+
+
+def write(report, text, json_path, markdown_path):
+    """Writes the requested files; there is no complaint."""
     if json_path:
         json_path.write_text(json.dumps(report, indent=1) + "\n")
     if markdown_path:

@@ -16,6 +16,7 @@ import time
 from bench import graphs, report, task
 from bench.machine import environment, say
 
+TIMED = True  # figures depend on other programs
 PARTS = ("nodes", "file", "sizes")
 NODES = (1000, 2000, 5000, 10000, 20000, 50000)
 SHAPES = {"llama": graphs.llama, "mlp": graphs.mlp,

@@ -15,7 +15,7 @@ import pytest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-from bench import busy, contest, gemm, graphs, machine, parity, report, scaling, task  # noqa: E402
+from bench import busy, contest, gemm, graphs, machine, report, scaling, task  # noqa: E402
 
 LIBRARIES = ("openblas", "mkl", "torch_bf16")
 
@@ -353,35 +353,3 @@ def test_scaling_refuses_before_it_starts():
     done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", "scaling", "--only", "node"],
                           capture_output=True, text=True)
     assert done.returncode == 2 and "expected some of nodes,file,sizes" in done.stderr
-
-
-def parity_runs(**losses):
-    return {recipe: [{"loss": x, "tokens_per_second": 100.0 * (i + 1),
-                      "skipped": 0} for i, x in enumerate(values)]
-            for recipe, values in losses.items()}
-
-
-def test_parity_allows_the_seeds_spread_and_one_percent():
-    runs = parity_runs(off=(2.0, 2.1, 1.9), near=(2.2, 2.2, 2.2),
-                       far=(2.25, 2.25, 2.25), low=(1.7, 1.7, 1.7))
-    judged, allowed = parity.judge(runs)
-    assert allowed == pytest.approx((0.2 + 0.02) / 2)
-    assert {r: j["within"] for r, j in judged.items()} == {
-        "off": True, "near": True, "far": False, "low": False}
-    assert judged["far"]["difference"] == pytest.approx(0.125)
-
-
-def test_parity_report_names_what_is_outside():
-    runs = parity_runs(off=(2.0, 2.1, 1.9), tensorwise=(2.0, 2.0, 2.0),
-                       mxfp8=(3.0, 3.0, 3.0))
-    runs["tensorwise"][1]["tokens_per_second"] *= 4
-    made = {"machine": {"isa": "avx2", "cpu": "A CPU"}, "commit": "abc",
-            "date": "2026-01-01", "steps": 300, "seconds": 60,
-            "parts": {"small": {"gpt": runs}}}
-    text = parity.markdown(made)
-    line = next(x for x in text.splitlines() if x.startswith("| mxfp8"))
-    assert "3.0000" in line and "+50.00 %" in line and "**no**" in line
-    # The median of the turns' ratios is 1: one turn was four times as fast.
-    line = next(x for x in text.splitlines() if x.startswith("| tensorwise"))
-    assert "| 1.00 |" in line
-    assert parity.outside(made) == ["small gpt: mxfp8 is +50.0 % off"]
