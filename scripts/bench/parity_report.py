@@ -51,7 +51,7 @@ def why(judged, of):
 def needed(seeds):
     if seeds is None:
         return "more"
-    return "more than 1000" if seeds > 1000 else f"about {seeds}"
+    return "more than 500" if seeds > 500 else f"about {seeds}"
 
 
 def _judged_rows(of_model):

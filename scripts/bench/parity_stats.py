@@ -37,16 +37,21 @@ def student(freedom, confidence=CONFIDENCE):
     return (low + high) / 2
 
 
+def half_width(deviation, count):
+    return student(count - 1) * deviation / math.sqrt(count)
+
+
 def interval(values):
     """The mean, its confidence interval (None of fewer than two values) and
     the standard deviation of the values."""
-    mean = statistics.mean(values)
-    if len(values) < 2:
-        return {"mean": mean, "low": None, "high": None, "deviation": None}
+    mean, count = statistics.mean(values), len(values)
+    if count < 2:
+        return {"mean": mean, "low": None, "high": None, "deviation": None,
+                "count": count}
     deviation = statistics.stdev(values)
-    half = student(len(values) - 1) * deviation / math.sqrt(len(values))
+    half = half_width(deviation, count)
     return {"mean": mean, "low": mean - half, "high": mean + half,
-            "deviation": deviation}
+            "deviation": deviation, "count": count}
 
 
 def relative(ours, theirs):
@@ -70,13 +75,19 @@ def verdict(found, band):
 
 
 def seeds_needed(found, band):
-    """About how many seeds would decide, if mean, deviation and band stay."""
+    """About how many seeds would decide, if mean, deviation and band stay; None
+    if that can't be said."""
     if found["low"] is None or band is None:
         return None
     distance = abs(abs(found["mean"]) - band)
-    if not distance:
+    if distance <= found["deviation"] / 100:
         return None
-    return math.ceil((2 * found["deviation"] / distance) ** 2)
+    normal = (1.96 * found["deviation"] / distance) ** 2
+    count = max(found["count"] + 1, math.ceil(normal))
+    # With hundreds of seeds Student's t is the normal distribution.
+    while count < 500 and half_width(found["deviation"], count) > distance:
+        count += 1
+    return count
 
 
 def judge(losses):

@@ -32,7 +32,8 @@ def test_interval_of_a_mean():
     half = 4.30265 / math.sqrt(3)
     assert (found["mean"], found["deviation"]) == (2.0, 1.0)
     assert (found["low"], found["high"]) == (pytest.approx(2 - half, abs=1e-4), pytest.approx(2 + half, abs=1e-4))
-    assert parity_stats.interval([5.0]) == {"mean": 5.0, "low": None, "high": None, "deviation": None}
+    assert parity_stats.interval([5.0]) == {
+        "mean": 5.0, "low": None, "high": None, "deviation": None, "count": 1}
 
 
 def figures(losses):
@@ -66,9 +67,13 @@ def test_an_interval_lies_in_the_band_or_outside_or_does_not_decide(factors, hol
 
 
 def test_seeds_that_would_decide():
-    found = {"mean": 0.01, "low": -0.01, "high": 0.03, "deviation": 0.02}
-    assert parity_stats.seeds_needed(found, 0.02) == 16  # (2 * 0.02 / 0.01) ** 2
+    found = {"mean": 0.01, "low": -0.01, "high": 0.03, "deviation": 0.02, "count": 5}
+    # 2 * t / sqrt(n) <= 1: t is 2.109 of 18 seeds and 2.120 of 17.
+    assert parity_stats.seeds_needed(found, 0.02) == 18
+    assert parity_stats.seeds_needed({**found, "count": 30}, 0.02) == 31
     assert parity_stats.seeds_needed(found, 0.01) is None
+    assert parity_stats.seeds_needed({**found, "mean": 0.0197}, 0.02) > 10_000
+    assert parity_stats.seeds_needed({**found, "mean": 0.0199}, 0.02) is None
 
 
 def test_one_seed_decides_nothing():
