@@ -120,19 +120,22 @@ def evaluate(results, chosen):
 
 
 def compared(losses, chosen):
-    """{what: {model, or both: interval}}: of e4m3 gradients against e5m2, by
-    recipe and dtype and all together; of bfloat16 against float32."""
-    sides = {}
-    for recipe, e4m3 in E4M3.items():
-        if recipe in chosen.recipes and e4m3 in chosen.recipes:
-            for dtype in chosen.dtypes:
-                sides[f"{recipe}, {dtype}"] = [((dtype, e4m3),
-                                                (dtype, recipe))]
-    groups = {parity_report.FORMATS: sides} if sides else {}
-    if len(sides) > 1:
-        sides["all of these"] = [pair for of in list(sides.values())
-                                 for pair in of]
-    if set(parity_runs.DTYPES) <= set(chosen.dtypes):
+    """{question: {what: {model, or both: interval}}}. What is compared is a list
+    of pairs of sides, and a side is a dtype and a recipe."""
+    dtypes, groups = chosen.dtypes, {}
+    e5m2 = [recipe for recipe, e4m3 in E4M3.items()
+            if {recipe, e4m3} <= set(chosen.recipes)]
+    if e5m2:
+        of = {f"{recipe}, {dtype}": [((dtype, E4M3[recipe]), (dtype, recipe))]
+              for recipe in e5m2 for dtype in dtypes}
+        of["all of these"] = [pair for pairs in of.values() for pair in pairs]
+        groups[parity_report.FORMATS] = of
+        groups[parity_report.BOTH] = {
+            f"gradients in {name}": [((dtype, recipe), (dtype, stats.BASE))
+                                     for recipe in recipes for dtype in dtypes]
+            for name, recipes in (("e5m2", e5m2),
+                                  ("e4m3", [E4M3[r] for r in e5m2]))}
+    if set(parity_runs.DTYPES) <= set(dtypes):
         groups[parity_report.TYPES] = {
             recipe: [(("bfloat16", recipe), ("float32", recipe))]
             for recipe in chosen.recipes}

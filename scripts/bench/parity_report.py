@@ -5,6 +5,7 @@ from bench.parity_runs import SIZES
 from bench.parity_stats import BASE, NO, OPEN
 
 FORMATS = "Gradients in e4m3 against e5m2"
+BOTH = "All these recipes and dtypes together against off"
 TYPES = "bfloat16 against float32"
 
 METHOD = """\

@@ -287,6 +287,7 @@ def test_the_report_has_every_figure():
             "| float32, off | 2.0000 |  | band ±3.95 |", "| float32, tensorwise | 2.2000 | +0.2000 | "
             "+10.00 [+10.00, +10.00] | 0.00 | +10.00 [+10.00, +10.00] | **no** |",
             "| float32, tensorwise,go:dyn_ten_e4m3 | 2.0200 | +0.0200 | +1.00 [+1.00, +1.00] |", "| yes |",
+            "| gradients in e5m2 | +10.00 [+10.00, +10.00] |", "| gradients in e4m3 | +1.00 [+1.00, +1.00] |",
             "| tensorwise, float32 | -8.18 [-8.18, -8.18] | -8.18 [-8.18, -8.18] | -8.18 [-8.18, -8.18] |"):
         assert part in text, part
     # Labels with an override are shown and do not count.
