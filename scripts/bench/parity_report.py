@@ -110,6 +110,7 @@ def markdown(result):
                 ["", "mean loss", "against off, nats", "%",
                  "deviation of a pair, %", "training loss, %", "parity"],
                 list(_judged_rows(judged)))
-        text += f"\n## {size}, pairs of the same seed\n\n"
-        text += _compared(of["compared"])
-    return text
+        if of["compared"]:
+            text += (f"\n## {size}, pairs of the same seed\n\n"
+                     + _compared(of["compared"]))
+    return text.rstrip() + "\n"

@@ -151,6 +151,7 @@ class Study:
             (part / "val.bin").write_bytes(held_out)
             for name in ("train.bin", "val.bin"):
                 os.replace(part / name, self.folder / name)
+            part.rmdir()
         wanted = {}
         for run in runs:
             path = self.model(run)
@@ -240,7 +241,7 @@ def progress(run, results, runs):
             continue
         like = [r["seconds"] for done, r in results.items()
                 if (done.size, done.model) == (other.size, other.model)]
-        seconds += statistics.mean(like) if like else 0
+        seconds += statistics.median(like) if like else 0
         untimed += not like
     result = results[run]
     loss = result["loss"]
