@@ -305,6 +305,23 @@ def test_the_report_says_what_would_decide():
     assert f"| undecided; about {seeds} seeds |" in parity.markdown(result)
 
 
+def test_the_command_writes_its_files_and_its_exit_code_says_what_lacks(fake, tmp_path):
+    fake.measure(*SHORT)
+
+    def report(*words):
+        return subprocess.run(
+            [sys.executable, "-B", SCRIPTS / "bench.py", "parity", "--report-only", "--folder", fake.study().parent,
+             "--json", tmp_path / "x.json", "--markdown", tmp_path / "x.md", *words], capture_output=True, text=True)
+
+    done = report("--seeds", "3", *SHORT[2:])
+    assert done.returncode == 1 and "small: expected 3 seeds, found 2 that have ended" in done.stderr
+    done = report(*SHORT)
+    assert (done.returncode, done.stderr) == (0, "")
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert written["study"] == fake.study().name and (tmp_path / "x.md").read_text() in done.stdout
+    assert parity.markdown(written) == (tmp_path / "x.md").read_text()
+
+
 @pytest.mark.parametrize("words,message", [
     (["--sizes", "tiny"], "expected some of small,large"),
     (["--seeds", "0"], "--seeds: expected at least 1, got 0"),
