@@ -17,6 +17,7 @@ ROWS = {f"{dtype}{recipe and '+' + recipe}": (dtype, recipe or "off")
         for dtype in ("float32", "bfloat16")
         for recipe in ("", "tensorwise", "delayed")}
 PEERS = {"torch_fp32": "fp32", "torch_autocast_bf16": "autocast"}
+TIMED = False  # bytes do not depend on other programs
 GOAL, PEER = 0.6, "torch_autocast_bf16"
 
 
