@@ -39,7 +39,9 @@ template <typename T>
 struct Parts {
   T *dq, *dk, *dv;  // (head, split, T, D), (head, S, D), (head, S, E)
   T* drelative;     // (head, split, T+S-1), from the last element to the first
-  // (S, D), (S, E): of a group of heads that goes on in the next wave.
+  // (2, S, D), (2, S, E): of a group of heads that goes on in the next wave.
+  // Groups with even and odd numbers take turns: where one ends in a wave, the
+  // next one may begin.
   T *dk_sum, *dv_sum;
 };
 
@@ -106,7 +108,8 @@ class BackwardPass {
   Parts<T> Allocate(int64_t wave) const {
     thread_local Scratch scratch;
     int64_t q = z_.t * z_.d, k = z_.s * z_.d, v = z_.s * z_.e;
-    int64_t elements = wave * (splits_ * (q + z_.Distances()) + k + v) + k + v;
+    int64_t elements =
+        wave * (splits_ * (q + z_.Distances()) + k + v) + 2 * (k + v);
     auto* at = reinterpret_cast<T*>(
         scratch.Get(static_cast<size_t>(elements) * sizeof(T)));
     Parts<T> parts = {};
@@ -114,8 +117,8 @@ class BackwardPass {
     parts.dk = parts.dq + wave * splits_ * q;
     parts.dv = parts.dk + wave * k;
     parts.dk_sum = parts.dv + wave * v;
-    parts.dv_sum = parts.dk_sum + k;
-    parts.drelative = parts.dv_sum + v;
+    parts.dv_sum = parts.dk_sum + 2 * k;
+    parts.drelative = parts.dv_sum + 2 * v;
     return parts;
   }
 
@@ -396,10 +399,11 @@ class BackwardPass {
         int64_t g = group + at / z_.s, key = at % z_.s;
         int64_t head = std::max(first, g * repeats);
         int64_t stop = std::min(first + count, (g + 1) * repeats);
+        T* own_sum = sum + (g % 2 * z_.s + key) * n;
         T* row = parts + ((head - first) * z_.s + key) * n;
         if (head > g * repeats) {
-          AddTo(sum + key * n, row, n);
-          row = sum + key * n;
+          AddTo(own_sum, row, n);
+          row = own_sum;
         }
         for (int64_t h = head + 1; h < stop; ++h) {
           AddTo(row, parts + ((h - first) * z_.s + key) * n, n);
@@ -408,8 +412,8 @@ class BackwardPass {
           int64_t batch = g / z_.groups;
           Write(i, ((batch * z_.s + key) * z_.groups + g % z_.groups) * n, row,
                 n, amax);
-        } else if (row != sum + key * n) {
-          std::copy_n(row, n, sum + key * n);
+        } else if (row != own_sum) {
+          std::copy_n(row, n, own_sum);
         }
       }
     });

@@ -68,7 +68,7 @@ TEST(ProgressTest, LineOfACopy) {
       "copying to out/w.bin  1.00 MiB of 3.00 MiB  512.00 KiB/s  ETA 4.0 s");
 }
 
-TEST(ProgressTest, CtrlCEndsACopy) {
+TEST(ProgressDeathTest, CtrlCEndsACopy) {
   auto end = [] {
     Progress progress(std::cerr, false);
     ExternalCopyObserver observer = ShowCopies(progress);
