@@ -22,6 +22,13 @@ std::vector<std::string> ParseList(const std::string& text) {
 
 }  // namespace
 
+bool IsReturned(const Graph& graph, const Value* value) {
+  return std::ranges::find(graph.outputs, value) != graph.outputs.end() ||
+         std::ranges::any_of(graph.state, [&](const StateBinding& binding) {
+           return binding.next == value;
+         });
+}
+
 bool IsViewOp(const Node& node) {
   static const std::set<std::string, std::less<>> kViews = {
       "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast",

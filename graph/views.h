@@ -12,6 +12,10 @@ namespace onnx_fp8 {
 // Unsqueeze, Cast, Identity, Slice, Split, Concat, our RoundTo.
 bool IsViewOp(const Node& node);
 
+// Whether the graph returns the value: as an output, or as the next value of
+// state.
+bool IsReturned(const Graph& graph, const Value* value);
+
 // The parameter (trained or frozen) that reaches `value` through views only;
 // null if there is none. If a value joins several parameters, the first.
 Value* WeightBehind(Value* value);

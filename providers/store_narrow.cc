@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/views.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -45,13 +47,6 @@ class Narrower {
     return traits && (traits->view || traits->moves);
   }
 
-  bool IsOutput(const Value* value) const {
-    return std::ranges::find(graph_.outputs, value) != graph_.outputs.end() ||
-           std::ranges::any_of(graph_.state, [&](const StateBinding& binding) {
-             return binding.next == value;
-           });
-  }
-
   // --- RoundTo nodes move towards the kernels that compute -------------------
 
   // RoundTo(Move(x)) becomes Move(RoundTo(x)), if nothing else reads the
@@ -64,7 +59,8 @@ class Narrower {
     for (Node* round : rounds) {
       Value *x = round->in(0), *y = round->out(0);
       std::vector<Value*> sources;
-      if (!FindSources(x, sources) || sources.front() == x || IsOutput(y)) {
+      if (!FindSources(x, sources) || sources.front() == x ||
+          IsReturned(graph_, y)) {
         continue;
       }
       for (Value* source : sources) Round(source, *round);
@@ -77,7 +73,7 @@ class Narrower {
   // them, or a result of the moves, or no kernel can round a source.
   bool FindSources(Value* x, std::vector<Value*>& sources) const {
     const Node* node = x->producer;
-    if (!node || x->uses.size() != 1 || IsOutput(x)) return false;
+    if (!node || x->uses.size() != 1 || IsReturned(graph_, x)) return false;
     const KernelTraits* traits = TraitsOf(*node);
     // What RoundTo has rounded to one dtype may be rounded to another one.
     if (!traits || node->IsOurs("RoundTo")) return false;
@@ -142,7 +138,7 @@ class Narrower {
 
   // Whether the value must keep its dtype.
   bool IsKept(const Value* value) const {
-    if (IsOutput(value)) return true;
+    if (IsReturned(graph_, value)) return true;
     return std::ranges::any_of(value->uses, [&](const Node* reader) {
       const KernelTraits* traits = TraitsOf(*reader);
       // If another operand is not exact, a move's result is not either.

@@ -16,8 +16,8 @@ namespace onnx_fp8 {
 double SecondsLeft(const std::vector<double>& operations, size_t current,
                    double spent, double least, double speed);
 
-// Shows on stderr which measurement is under way, and for how long. Ctrl-C ends
-// them: Begin and Round throw Interruption.
+// Shows the present measurement and the time left on stderr. Ctrl-C ends all
+// measurements: Begin and Round throw Interruption.
 class BenchProgress {
  public:
   // `operations`: of a round of runs of each measurement. `least`: seconds that

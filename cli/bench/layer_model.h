@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small models with which a linear layer is timed.
+// Small models for timing a linear layer.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 // and a sigmoid behind it, which a compiler could fuse with quantizing.
 enum class Surroundings { kNone, kNormAndSigmoid };
 
-// Names in the model; `linear` is the layer's for filters.
+// Names in the model. Filters know the layer as `linear`.
 inline constexpr char kLayerInput[] = "x";
 inline constexpr char kLayerWeight[] = "linear.weight";
 inline constexpr char kLayerLoss[] = "loss";

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "base/temporary_folder.h"
 #include "cli/bench/random_tensor.h"
-#include "cli/bench/temporary_folder.h"
 
 namespace onnx_fp8 {
 namespace {

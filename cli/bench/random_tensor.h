@@ -7,8 +7,8 @@
 
 namespace onnx_fp8 {
 
-// Uniform numbers of [-scale, scale), the same for the same seed. Values do not
-// change the time, but infinities, NaN and subnormal numbers might.
+// Uniform numbers of [-scale, scale), the same for the same seed. There are no
+// infinities, NaN and subnormal numbers: a product with them may take longer.
 Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed,
                     float scale = 1);
 

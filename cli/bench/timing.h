@@ -41,9 +41,9 @@ struct RivalTimes {
   std::vector<double> first, second;
 };
 
-// Runs both by turns, each for about `seconds`: what else the machine does then
-// slows both. `after` is called after each pair of runs, the untimed first pair
-// included.
+// Runs both by turns, each for about `seconds`, so that other work of the
+// machine slows both alike. Calls `after` after each pair of runs, also after
+// the first pair, which is not timed.
 RivalTimes TimesByTurns(const std::function<void()>& first,
                         const std::function<void()>& second, double seconds,
                         const std::function<void()>& after);

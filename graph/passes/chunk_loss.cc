@@ -8,13 +8,14 @@
 
 #include "graph/builder.h"
 #include "graph/op_facts.h"
-#include "graph/passes/pattern.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// Chunks are multiples of kRows: blocks of scales are no larger. A chunk costs
-// a pass over the gradient of the weight, which fewer rows would not repay.
+// The rows of a chunk are a multiple of kRows, the rows of the largest block of
+// scales. Each chunk costs a pass over the gradient of the weight; fewer than
+// kMinRows rows would not repay it.
 constexpr int64_t kRows = 128, kMinRows = 256;
 
 bool Multiplies(const Node& node) {
@@ -41,13 +42,6 @@ bool IsBias(const Node& node) {
 bool HasRows(const Value* value, int64_t rows) {
   return value && value->concrete() && value->rank() == 2 &&
          value->dim(0) == rows;
-}
-
-bool IsOutput(const Graph& graph, const Value* value) {
-  return std::ranges::find(graph.outputs, value) != graph.outputs.end() ||
-         std::ranges::any_of(graph.state, [&](const StateBinding& binding) {
-           return binding.next == value;
-         });
 }
 
 // The nodes between the layer's input and its gradients.
@@ -177,7 +171,7 @@ class Region {
         }
         bool inside = std::ranges::all_of(
             out->uses, [&](Node* reader) { return nodes_.contains(reader); });
-        if (inside && !IsOutput(graph_, out)) continue;
+        if (inside && !IsReturned(graph_, out)) continue;
         if (!IsQuantizer(*node) || i != 2) return false;
         joins_[out] = Join::kMax;  // an amax
       }
@@ -291,15 +285,18 @@ void ChunkLoss(Graph& graph, int64_t bytes) {
       losses.push_back(&node);
     }
   }
+  bool cut = false;
   for (Node* node : losses) {
     auto size = static_cast<int64_t>(BytesOf(*node->in(0)));
     Region region(graph, *node);
     if (!region.Find()) continue;
     int64_t rows = region.rows() * bytes / size / kRows * kRows;
     rows = std::max(rows, kMinRows);
-    if (rows < region.rows()) region.Cut(rows);
+    if (rows >= region.rows()) continue;
+    region.Cut(rows);
+    cut = true;
   }
-  graph.Sort();
+  if (cut) graph.Sort();
 }
 
 }  // namespace onnx_fp8

@@ -17,7 +17,8 @@ namespace onnx_fp8 {
 //   the chunks are joined by Max, so scales with a state stay the same.
 // Only logits of more than `bytes` are cut, into chunks of about this size of
 // at least 256 rows, a multiple of 128. Logits that anything else reads stay
-// whole. REQUIRES: FP8 is rewritten, Transposes are folded.
+// whole. REQUIRES: nodes in topological order; FP8 is rewritten,
+// Transposes are folded.
 void ChunkLoss(Graph& graph, int64_t bytes);
 
 }  // namespace onnx_fp8

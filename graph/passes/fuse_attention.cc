@@ -11,6 +11,7 @@
 #include "graph/passes/dead_code.h"
 #include "graph/passes/pattern.h"
 #include "graph/passes/triangle.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -59,9 +60,7 @@ class AttentionFuser {
   // PyTorch's exporter writes Where(IsNaN(p), 0, p) behind a softmax with a
   // mask: rows that see nothing are 0. The result of it; else p.
   Value* WithoutNaN(Value* p) const {
-    bool is_output =
-        std::ranges::find(graph_.outputs, p) != graph_.outputs.end();
-    if (p->uses.size() != 2 || is_output) return p;
+    if (p->uses.size() != 2 || IsReturned(graph_, p)) return p;
     for (const Node* test : p->uses) {
       if (!test->Is("IsNaN") || !IsReadOnce(graph_, test->out(0))) continue;
       const Node* choice = test->out(0)->uses[0];
@@ -135,9 +134,10 @@ class AttentionFuser {
     return nullptr;
   }
 
-  // What is added besides a trained bias for each distance of column and row,
-  // as T5 has it: Transpose(Gather(table, distances)), alone or added to a
-  // mask. null: nothing. The distances are constants whose diagonals are even.
+  // Takes the trained bias for each distance of column and row out of a mask,
+  // as T5 has it: Transpose(Gather(table, distances)), alone or added to
+  // another mask. Returns the other mask; null if there is none. The distances
+  // are constants that are equal along each diagonal.
   Value* WithoutRelative(Builder& b, Value* mask, const Value& scores,
                          Scores& s) {
     if (s.relative || fixed_.Has(mask)) return mask;
@@ -220,9 +220,9 @@ class AttentionFuser {
     return nullptr;
   }
 
-  // What a mask hides besides the scores above the diagonal, where it hides
-  // them: the other operand of an And, or of an Or that marks hidden scores;
-  // null: nothing.
+  // Takes the triangle above the diagonal out of a mask that hides it. Returns
+  // the mask of the other hidden scores: the other operand of an And, or of an
+  // Or that marks hidden scores; null if there is none.
   static Value* WithoutTriangle(Value* mask, bool marks_hidden,
                                 const Value& scores, Scores& s) {
     auto is_causal = [&](const Value* m) {

@@ -11,6 +11,8 @@ MAPPED_FILE = base("MappedFile.*")
 PARALLEL = base("Parallel.*")
 
 MUTANTS = (
+    M("temporary folders stay", "base/temporary_folder.cc",
+      "RemoveTree(path_);", "", python("models_of_layers_are_removed")),
     M("CPUs: a quota is rounded down", "base/available_cpus.cc",
       "std::ceil(*least)", "std::floor(*least)", CGROUP_CPUS),
     M("CPUs: quotas of outer groups do not count",

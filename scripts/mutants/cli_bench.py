@@ -30,8 +30,6 @@ MUTANTS = (
     M("bench: no sigmoid behind the layer", "cli/bench/layer_model.cc",
       'if (more) y = graph.AddNode("Sigmoid"',
       'if (!more) y = graph.AddNode("Sigmoid"', cli("LayerModelTest.*")),
-    M("bench: models stay in TMPDIR", "cli/bench/temporary_folder.cc",
-      "RemoveTree(path_);", "", python("models_of_layers_are_removed")),
     M("bench: high precision has the recipe's filters",
       "cli/bench/layer_timing.cc", "options.filter = {};", "",
       cli("LayerTimingTest.*")),

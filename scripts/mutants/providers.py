@@ -11,14 +11,14 @@ STORE_NARROW = providers("StoreNarrow.*")
 
 MUTANTS = (
     M("narrow: an output is kept in 16 bits", "providers/store_narrow.cc",
-      "    if (IsOutput(value)) return true;\n", "", STORE_NARROW),
+      "    if (IsReturned(graph_, value)) return true;\n", "", STORE_NARROW),
     M("narrow: readers are not asked", "providers/store_narrow.cc",
       "if (reader->in(i) == value && !Has(traits->narrow_in, i)) return true;",
       "(void)i;", STORE_NARROW),
     M("narrow: the unrounded result has other readers",
       "providers/store_narrow.cc",
-      "if (!node || x->uses.size() != 1 || IsOutput(x)) return false;",
-      "if (!node || IsOutput(x)) return false;", STORE_NARROW),
+      "if (!node || x->uses.size() != 1 || IsReturned(graph_, x)) return false;",
+      "if (!node || IsReturned(graph_, x)) return false;", STORE_NARROW),
     M("narrow: two roundings are one", "providers/store_narrow.cc",
       'if (!traits || node->IsOurs("RoundTo")) return false;',
       "if (!traits) return false;",

@@ -8,29 +8,11 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/temporary_folder.h"
 
 namespace onnx_fp8 {
-namespace {
-
-namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() {
-    path_ = (fs::temp_directory_path() / "onnx_fp8-fuzz-XXXXXX").string();
-    Check(mkdtemp(path_.data()) != nullptr, "[", path_, "] can't be created");
-  }
-  ~Folder() { RemoveTree(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-}  // namespace
-
 const std::string& ScratchFolder() {
-  static Folder folder;
+  static TemporaryFolder folder;
   return folder.path();
 }
 

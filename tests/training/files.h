@@ -14,32 +14,12 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/temporary_folder.h"
 #include "tests/support/paths.h"
 
 namespace onnx_fp8 {
 
-// A fresh folder that is removed at the end.
-class TempDir {
- public:
-  TempDir() {
-    std::string path = testing::TempDir() + "onnx_fp8.XXXXXX";
-    Check(mkdtemp(path.data()) != nullptr, "[", path, "] can't be created");
-    path_ = path;
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const {
-    return path_ + "/" + name;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using TempDir = TemporaryFolder;
 
 inline std::string FixtureFile(const std::string& name) {
   return SourcePath("tests/training/data/" + name);

@@ -139,16 +139,14 @@ class BackwardPass {
     std::fill_n(dv, (end - begin) * z_.e, T{0});
     T* drelative =
         parts_.drelative + (number * splits_ + split) * z_.Distances();
-    std::fill_n(drelative, z_.Distances(), T{0});
+    if (drelative_.defined()) std::fill_n(drelative, z_.Distances(), T{0});
     int64_t first = FirstRow(begin);
     if (first >= z_.t) return;  // no row sees these keys
     T* dq = parts_.dq + (number * splits_ + split) * z_.t * z_.d;
     std::fill(dq + first * z_.d, dq + z_.t * z_.d, T{0});
     ReadKeys(batch, head / z_.Repeats(), begin, end, w);
     ReadQueries(batch, head, first, w);
-    const T* bias =
-        bias_ ? bias_ + batch * z_.bias_step[0] + head * z_.bias_step[1]
-              : nullptr;
+    const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
     for (int64_t key = begin; key < end; key += blocks_.rows) {
       int64_t m = std::min(blocks_.rows, end - key), at = key - begin;
       for (int64_t row = FirstRow(key); row < z_.t; row += kColumns) {

@@ -76,9 +76,7 @@ class ForwardPass {
     int64_t batch = head / z_.heads;
     head %= z_.heads;
     PackGroup(batch, head / z_.Repeats(), w);
-    const T* bias =
-        bias_ ? bias_ + batch * z_.bias_step[0] + head * z_.bias_step[1]
-              : nullptr;
+    const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
     int64_t ld_q = z_.heads * z_.d, ld_y = z_.heads * z_.e;
     int64_t at_q = batch * z_.t * ld_q + head * z_.d;
     int64_t at_y = batch * z_.t * ld_y + head * z_.e;

@@ -71,15 +71,14 @@ HeadRows<const E> ReadRows(const Tensor& x, int64_t at, int64_t rows,
   } else {
     int64_t width = RoundUp(n, kLanes);
     buffer.resize(static_cast<size_t>(RoundUp(rows, kLanes) * width));
-    std::vector<float> wide(static_cast<size_t>(n));
     for (int64_t i = 0; i < rows; ++i) {
       E* to = buffer.data() + i * width;
       if (x.dtype() == DType::kBFloat16) {
         std::memcpy(to, static_cast<const E*>(x.raw()) + at + i * ld,
                     static_cast<size_t>(n) * sizeof(E));
       } else {
-        NarrowFloats(DType::kBFloat16, from.Read(at + i * ld, n, wide.data()),
-                     to, n);
+        NarrowFloats(DType::kBFloat16,
+                     from.Read(at + i * ld, n, WideRows<float>(1, n)), to, n);
       }
       std::fill(to + n, to + width, E{0});
     }

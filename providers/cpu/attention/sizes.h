@@ -17,6 +17,10 @@ struct AttentionSizes {
   // Elements of the bias from one batch, head, row, column to the next.
   int64_t bias_step[4] = {0, 0, 0, 0};
 
+  // The first element of a head's bias.
+  int64_t BiasAt(int64_t batch, int64_t head) const {
+    return batch * bias_step[0] + head * bias_step[1];
+  }
   // Number of columns that the rows before `end` see.
   int64_t Columns(int64_t end) const { return causal ? std::min(s, end) : s; }
   // The first row that sees a column at or after `column`.

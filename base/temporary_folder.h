@@ -17,6 +17,7 @@ class TemporaryFolder {
   std::string operator/(const std::string& name) const {
     return path_ + "/" + name;
   }
+  const std::string& path() const { return path_; }
 
  private:
   std::string path_;

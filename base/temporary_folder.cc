@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/temporary_folder.h"
+#include "base/temporary_folder.h"
 
 #include <stdlib.h>
 
