@@ -34,9 +34,11 @@ bool IsReshape(const Node& node) {
 
 bool IsRounding(const Node& node) { return node.IsOurs("RoundTo"); }
 
-// x + a row that is added to all rows.
-bool IsBias(const Node& node) {
-  return node.Is("Add") && node.in(1)->concrete() && node.in(1)->rank() <= 1;
+// x + a number for each column: the last axis is still that of the columns.
+bool IsBias(const Node& node, int64_t columns) {
+  const Value* sum = node.out(0);
+  return node.Is("Add") && node.in(1)->concrete() && node.in(1)->rank() <= 1 &&
+         sum->rank() > 0 && sum->dim(sum->rank() - 1) == columns;
 }
 
 bool HasRows(const Value* value, int64_t rows) {
@@ -67,9 +69,10 @@ class Region {
 
   bool AddForward() {
     Value* value = loss_.in(0);
+    int64_t columns = value->dim(1);
     while (value->producer &&
            (IsReshape(*value->producer) || IsRounding(*value->producer) ||
-            IsBias(*value->producer))) {
+            IsBias(*value->producer, columns))) {
       nodes_.insert(value->producer);
       value = value->producer->in(0);
     }

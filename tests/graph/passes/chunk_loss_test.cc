@@ -120,6 +120,17 @@ TEST(ChunkLoss, LeavesWhatOthersRead) {
         Step("loss") + "output dscores\n",
         kHead + Labels(0, 5) + kForward + "y: float[700,6] = Neg(biased)\n" +
             "output loss\noutput y\n",
+        // A bias of half as many columns.
+        kHead + Labels(0, 5) + R"(
+const half: float[3] = {1,2,3}
+const pairs: int64[3] = {700,2,3}
+product: float[700,6] = Gemm<transB=1>(x, w)
+split: float[700,2,3] = Reshape(product, pairs)
+biased: float[700,2,3] = Add(split, half)
+scores: float[700,6] = Flatten(biased)
+loss: float[], lse: float[700] = onnx_fp8.CrossEntropy<ignore_index=-100>(scores, labels)
+output loss
+)",
         // The product of another orientation.
         kHead + Labels(0, 5) + R"(
 input square: float[700,700]
