@@ -8,6 +8,10 @@ from bench import task
 from bench.machine import environment, has_bf16, say
 
 
+# The operands of this program's products; results are fp32.
+OURS = ("fp32", "bf16", "fp8")
+
+
 def libraries(flags):
     return ("openblas", "mkl", *(["torch_bf16"] if has_bf16(flags) else []))
 
@@ -43,7 +47,9 @@ def run_ours(command, listed, seconds):
     for p in listed:
         shapes += ["--shape", f"{p['m']},{p['k']},{p['n']},{p['layout']}"]
     done = subprocess.run(
-        [*command, "--json", "--seconds", str(seconds), *shapes], env=environment(), check=True, stdout=subprocess.PIPE)
+        [*command, "--json", "--seconds", str(seconds), "--dtype",
+         ",".join(OURS), *shapes],
+        env=environment(), check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 
 
@@ -80,7 +86,7 @@ def measure(command, python, scripts, libraries, rounds, seconds):
                 keep(row, library, gflops)
     return {"products": best, "peak": peak, "kernels": ours["gemm"],
             "versions": versions,
-            "step_ms": step_sums(best, ("fp32", "fp8", *libraries))}
+            "step_ms": step_sums(best, (*OURS, *libraries))}
 
 
 def step_sums(rows, names):

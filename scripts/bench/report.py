@@ -5,6 +5,7 @@ import json
 import random
 import statistics
 
+from bench import gemm as products
 from bench.contest import OURS
 
 # Allowed relative difference of a step's loss from this program's in fp32. The
@@ -186,25 +187,31 @@ def _losses(differences):
 
 def _gemm(gemm):
     peak = gemm["peak"]
+    first = gemm["products"][0]
     libraries = [name for name in ("openblas", "mkl", "torch_bf16")
-                 if name in gemm["products"][0]]
-    names = ["fp32", "fp8", *libraries]
+                 if name in first]
+    # Files of older runs have no products of bfloat16.
+    names = [*(name for name in products.OURS if name in first), *libraries]
+    shares = [("fp32", "fp32 % of peak"), ("fp8", "FP8 % of peak")]
+    ratios = [("fp32", ("openblas", "mkl"), "fp32 ÷ best sgemm"),
+              ("fp8", ("openblas", "mkl"), "FP8 ÷ best sgemm"),
+              ("bf16", ("torch_bf16",), "bf16 ÷ torch_bf16")]
+    ratios = [r for r in ratios if r[0] in names and r[1][-1] in libraries]
     rows = []
     for p in gemm["products"]:
         rows.append([
             f"{p['what']} {p['m']}x{p['k']}x{p['n']} {p['layout']}",
             *(f"{p[name]:.0f}" for name in names),
-            f"{100 * p['fp32'] / peak['fp32']:.0f}",
-            f"{100 * p['fp8'] / peak['fp8']:.0f}",
-            f"{p['fp32'] / max(p['openblas'], p['mkl']):.2f}",
-            f"{p['fp8'] / max(p['openblas'], p['mkl']):.2f}"])
+            *(f"{100 * p[name] / peak[name]:.0f}" for name, _ in shares),
+            *(f"{p[name] / max(p[of] for of in others):.2f}"
+              for name, others, _ in ratios)])
     text = ("## Matrix products\n\nBest GF/s. Peak, on registers alone: "
             f"{peak['fp32']:.0f} in fp32, {peak['fp8']:.0f} with the kernels "
             f"of FP8 ({gemm['kernels']}). `openblas` and `mkl` are sgemm; "
             "`torch_bf16` is PyTorch's product of bfloat16, whose result is "
             "bfloat16 too.\n\n")
-    text += table(["M x K x N", *names, "fp32 % of peak", "FP8 % of peak",
-                   "fp32 ÷ best sgemm", "FP8 ÷ best sgemm"], rows)
+    text += table(["M x K x N", *names, *(title for _, title in shares),
+                   *(title for *_, title in ratios)], rows)
     text += "\nAll linear layers of a step, milliseconds:\n\n" + table(
         ["", *names], [[model, *(f"{of[name]:.1f}" for name in names)]
                        for model, of in gemm["step_ms"].items()])
