@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A CUDA runtime and a cuBLASLt without a device, for tests. A test program
+// links them in place of the real ones. They are hostile: what a real device
+// leaves open is drawn, and what it does in silence is reported.
+//
+// This header is for tests. Code under test includes the toolkit's headers
+// only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace onnx_fp8::emulation {
+
+// ---- what tests set ---------------------------------------------------------
+
+// The order of threads, of blocks and of streams that no event orders: 0 is the
+// natural one, every other seed draws one. At first that of the environment
+// variable ONNX_FP8_CUDA_SCHEDULE. REQUIRES: no work is pending.
+void SetSchedule(uint64_t seed);
+uint64_t Schedule();
+
+// What the hardware leaves open in numbers, such as the order of a product's
+// sums and the last bit of rsqrtf: 0 is plain float. At first that of
+// ONNX_FP8_CUDA_NUMERICS.
+void SetNumerics(uint64_t seed);
+uint64_t Numerics();
+
+// The bytes of device memory: 2 GiB, or ONNX_FP8_CUDA_MEMORY.
+void SetMemoryLimit(size_t bytes);
+size_t TotalMemory();
+size_t FreeMemory();
+
+// ---- what tests ask ---------------------------------------------------------
+
+// Mistakes so far. Each is also a line on stderr.
+int Reports();
+// The last line on stderr: of a mistake, or of why cuBLASLt refused a product.
+std::string LastReport();
+
+// Calls of a function, such as "cudaStreamSynchronize", since the last reset.
+// A launch counts as "cudaLaunchKernel".
+int64_t Calls(const std::string& function);
+
+struct KernelTraffic {
+  int64_t launches = 0;
+  // Of device memory. Only checked builds count them.
+  int64_t bytes_read = 0, bytes_written = 0;
+};
+// By the kernel's name, such as "AddKernel<float>", since the last reset.
+std::map<std::string, KernelTraffic> Traffic();
+
+void ResetCounts();
+
+// Whether this program checks every access (access_checks.h).
+bool Checked();
+
+}  // namespace onnx_fp8::emulation
