@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stacks of our own, and switches between them that take a few nanoseconds.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <vector>
+
+namespace onnx_fp8::emulation {
+
+// Where something that does not run now goes on.
+struct Context {
+  void* stack_pointer = nullptr;
+  // Of its stack, for AddressSanitizer.
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  void* fake_stack = nullptr;
+};
+
+// Stores where `from` is left, and goes on with `to`. Returns when something
+// goes on with `from`.
+void SwitchContext(Context& from, Context& to);
+// What a function must call first that begins on a new stack.
+void ArriveOnNewStack();
+
+struct Stack {
+  Context context;
+  char* bottom = nullptr;
+};
+
+class Stacks {
+ public:
+  // Each stack begins with `main`, which never returns.
+  explicit Stacks(void (*main)()) : main_(main) {}
+
+  Stack* Take();
+  void GiveBack(Stack* stack) { idle_.push_back(stack); }
+  // Forgets what ran on the stacks. REQUIRES: none of them is current.
+  void StartOver();
+
+  bool Hold(const void* p) const;
+  // p lies below a stack that overflows.
+  bool InGuard(const void* p) const;
+
+ private:
+  void Prepare(size_t i);
+
+  void (*main_)();
+  std::deque<Stack> stacks_;
+  std::vector<Stack*> idle_;
+};
+
+}  // namespace onnx_fp8::emulation
