@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cublasLt.h>
+
+#include "tests/cuda/emulation/cublaslt_product.h"
+
+namespace onnx_fp8::emulation {
+
+// The only algorithm there is for the problem, for operands that are as aligned
+// as the preference says. It is good for no other problem.
+cublasStatus_t FindAlgorithm(const LtProblem& problem,
+                             const LtPreference& preference,
+                             cublasLtMatmulHeuristicResult_t& result,
+                             int& count);
+
+// Puts the product into the stream. `algorithm` may be null. Refuses a
+// workspace that another stream uses.
+cublasStatus_t EnqueueProduct(const LtProblem& problem, LtOperands operands,
+                              const cublasLtMatmulAlgo_t* algorithm,
+                              cudaStream_t stream);
+
+}  // namespace onnx_fp8::emulation
