@@ -57,7 +57,7 @@ bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
          AddressOf(b) < AddressOf(a) + a_bytes;
 }
 
-bool IsAligned(const void* p, size_t bytes) {
+bool IsAlignedTo(const void* p, size_t bytes) {
   return AddressOf(p) % bytes == 0;
 }
 
@@ -80,7 +80,7 @@ LtVerdict CheckAlgorithm(const Algorithm& algorithm, const LtProblem& p,
   }
   const void* operands[] = {o.a, o.b, o.c, o.d};
   for (int i = 0; i < 4; ++i) {
-    if (!IsAligned(operands[i], algorithm.alignment[i])) {
+    if (!IsAlignedTo(operands[i], algorithm.alignment[i])) {
       return LtInvalid(
           "an operand that is less aligned than the preference of its "
           "algorithm says (256 bytes by default)");
@@ -89,7 +89,7 @@ LtVerdict CheckAlgorithm(const Algorithm& algorithm, const LtProblem& p,
   if (o.workspace_bytes < algorithm.workspace) {
     return LtInvalid("less workspace than the algorithm needs");
   }
-  if (algorithm.workspace > 0 && !IsAligned(o.workspace, 256)) {
+  if (algorithm.workspace > 0 && !IsAlignedTo(o.workspace, 256)) {
     return LtInvalid("a workspace that is not aligned to 256 bytes");
   }
   return {};

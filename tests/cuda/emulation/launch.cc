@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -48,8 +49,8 @@ void GrantShared(const void* kernel, size_t bytes) { Grants()[kernel] = bytes; }
 
 size_t GrantedShared(const void* kernel) {
   auto at = Grants().find(kernel);
-  size_t total = at == Grants().end() ? kUsualShared : at->second;
-  return total;
+  if (at != Grants().end()) return at->second;
+  return kUsualShared - std::min(kUsualShared, StaticSharedBytes(kernel));
 }
 
 cudaError_t LaunchGrid(const Grid& grid, cudaStream_t stream) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/device.h"
+#include "tests/cuda/emulation_test/device_arrays.h"
 #include "tests/cuda/emulation_test/device_kernels.h"
 
 namespace onnx_fp8::emulation_test {
@@ -194,9 +195,9 @@ void NeighborsInShared(int threads, int* results) {
 
 void MuchShared(size_t bytes, bool granted, float* x) {
   if (granted) {
-    CheckCuda(cudaFuncSetAttribute(
-        reinterpret_cast<const void*>(MuchSharedKernel),
-        cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    Must(cudaFuncSetAttribute(reinterpret_cast<const void*>(MuchSharedKernel),
+                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes)));
   }
   Launch(MuchSharedKernel, 1, 32, bytes, nullptr, x,
          static_cast<int>(bytes / sizeof(float)));
@@ -204,14 +205,14 @@ void MuchShared(size_t bytes, bool granted, float* x) {
 
 cudaFuncAttributes AttributesOfMuchShared() {
   cudaFuncAttributes attributes;
-  CheckCuda(cudaFuncGetAttributes(
-      &attributes, reinterpret_cast<const void*>(MuchSharedKernel)));
+  Must(cudaFuncGetAttributes(&attributes,
+                             reinterpret_cast<const void*>(MuchSharedKernel)));
   return attributes;
 }
 
 int OccupancyOfMuchShared(int threads, size_t bytes) {
   int blocks = 0;
-  CheckCuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+  Must(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
       &blocks, reinterpret_cast<const void*>(MuchSharedKernel), threads,
       bytes));
   return blocks;

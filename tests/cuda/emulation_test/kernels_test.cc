@@ -181,7 +181,7 @@ TEST(DynamicShared, IsTheBlocksOwn) {
 
 TEST(DynamicShared, MoreThan48KibMustBeGranted) {
   std::string text =
-      TextOfChild([] { MuchShared(64 << 10, false, OnDevice(1)); });
+      TextOfChild([] { MuchShared(220 << 10, false, OnDevice(1)); });
   EXPECT_NE(text.find("can't be launched"), text.npos) << text;
   EXPECT_NE(text.find("cudaErrorInvalidValue"), text.npos) << text;
   text = TextOfChild([] { MuchShared(228 << 10, true, OnDevice(1)); });
