@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/cuda/emulation/captures.h"
+#include "tests/cuda/emulation/faults.h"
 #include "tests/cuda/emulation/memory.h"
 #include "tests/cuda/emulation/reports.h"
 #include "tests/cuda/emulation/work.h"
@@ -83,6 +84,14 @@ void CopyRows(const CopyRequest& copy) {
   }
 }
 
+// When its turn comes: a stream or a graph may have kept it until its memory
+// was freed.
+void NeedLive(const void* p, size_t bytes, const char* what) {
+  if (!Find(p) || Reachable(p, bytes)) return;
+  Report(what, " of ", bytes, " bytes at ", Describe(p));
+  Fault(cudaErrorIllegalAddress);
+}
+
 Work WorkOf(CopyRequest copy) {
   Work work = {.what = Concat("a copy of ", copy.width * copy.height, " bytes"),
                .type = cudaGraphNodeTypeMemcpy};
@@ -98,7 +107,11 @@ Work WorkOf(CopyRequest copy) {
     std::memcpy(staged.get(), copy.from, copy.from_bytes());
     copy.from = staged.get();
   }
-  work.run = [copy, staged] { CopyRows(copy); };
+  work.run = [copy, staged] {
+    NeedLive(copy.to, copy.to_bytes(), "a copy");
+    NeedLive(copy.from, copy.from_bytes(), "a copy");
+    CopyRows(copy);
+  };
   return work;
 }
 
@@ -127,7 +140,10 @@ cudaError_t EnqueueFill(void* to, int value, size_t bytes,
   }
   Work work = {.what = Concat("a fill of ", bytes, " bytes"),
                .type = cudaGraphNodeTypeMemset,
-               .run = [=] { std::memset(to, value, bytes); }};
+               .run = [=] {
+                 NeedLive(to, bytes, "a fill");
+                 std::memset(to, value, bytes);
+               }};
   if (IsPinned(to)) work.pinned.push_back({to, bytes, true});
   return Enqueue(stream, std::move(work));
 }

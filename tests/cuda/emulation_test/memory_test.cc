@@ -93,6 +93,22 @@ TEST(StreamMemory, IsClosedWhenItsStreamFreedIt) {
   EXPECT_NE(text.find("(256 bytes, freed)"), text.npos) << text;
 }
 
+TEST(StreamMemory, IsNotFilledOrCopiedAfterItsStreamFreedIt) {
+  for (bool fill : {true, false}) {
+    std::string text = TextOfChild([fill] {
+      cudaStream_t stream = FreeStream();
+      void *p = nullptr, *q = OnDevice(64);
+      Must(cudaMallocAsync(&p, 256, stream));
+      Must(cudaFreeAsync(p, stream));
+      Must(fill ? cudaMemsetAsync(p, 0, 256, stream)
+                : cudaMemcpyAsync(q, p, 256, cudaMemcpyDeviceToDevice, stream));
+      Must(cudaStreamSynchronize(stream));
+    });
+    EXPECT_NE(text.find("(256 bytes, freed)"), text.npos) << text;
+    EXPECT_NE(text.find("cudaErrorIllegalAddress"), text.npos) << text;
+  }
+}
+
 TEST(StreamMemory, IsClosedToStreamsThatDoNotWaitForIt) {
   std::string text = TextOfChild([] {
     cudaStream_t stream = FreeStream();
