@@ -68,10 +68,17 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
-  for (const Value* value : plan_.fetched) {
-    fetched_.push_back(provider_.NewTensor(value->dtype, *value->shape));
-  }
+  BindFetched();
   BindSlots();
+  if (Records()) {
+    RunOrReplay(state);
+  } else {
+    RunSteps(state);
+  }
+  return Outputs();
+}
+
+void Executor::RunSteps(TensorMap& state) {
   RunCopies(plan_.before);
   size_t done = 0;
   try {
@@ -88,9 +95,75 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
     Fail(error.what(), "; state is half updated by now and must be restored");
   }
   RunCopies(plan_.after);
+}
+
+// ---- recording
+
+// A profiler times each kernel.
+bool Executor::Records() const {
+  return provider_.CanRecord() && profiler_ == nullptr;
+}
+
+// All that a Run uses and another Run may find elsewhere.
+std::vector<const void*> Executor::Addresses() const {
+  std::vector<const void*> addresses = {arena_->data()};
+  for (const Tensor& state : states_) addresses.push_back(state.raw());
+  return addresses;
+}
+
+// The first Run at some addresses is not recorded: its kernels may allocate.
+void Executor::RunOrReplay(TensorMap& state) {
+  std::vector<const void*> addresses = Addresses();
+  if (addresses != recorded_) {
+    recording_ = nullptr;
+    RunSteps(state);
+    recorded_ = std::move(addresses);
+    return;
+  }
+  if (!recording_) {
+    recording_ = provider_.Record([&] { RunSteps(state); });
+  }
+  recording_->Replay();
+}
+
+// A provider that records finds feeds and results in the same memory each time.
+Tensor Executor::Fed(size_t i, const Tensor& feed) {
+  if (!Records()) return provider_.ToOurs(feed);
+  own_feeds_.resize(plan_.feeds.size());
+  Tensor& own = own_feeds_[i];
+  if (!own.defined() || own.shape() != feed.shape()) {
+    own = provider_.NewTensor(feed.dtype(), feed.shape());
+    recorded_.clear();
+  }
+  provider_.Assign(feed, own);
+  return own;
+}
+
+void Executor::BindFetched() {
+  if (Records() && !own_fetched_.empty()) {
+    fetched_ = own_fetched_;
+    return;
+  }
+  for (const Value* value : plan_.fetched) {
+    fetched_.push_back(provider_.NewTensor(value->dtype, *value->shape));
+  }
+  if (Records()) own_fetched_ = fetched_;
+}
+
+// The caller's results are never those of the next Run.
+TensorMap Executor::Outputs() {
+  if (Records()) {
+    for (size_t i = 0; i < fetched_.size(); ++i) {
+      fetched_[i] = provider_.Clone(own_fetched_[i]);
+    }
+    BindSlots();
+  }
   TensorMap outputs;
-  for (auto [value, slot] : plan_.outputs) {
-    outputs[value->name] = slots_[static_cast<size_t>(slot)];
+  for (auto [value, at] : plan_.outputs) {
+    auto slot = static_cast<size_t>(at);
+    bool fed = plan_.slots[slot].place == Place::kFeed;
+    outputs[value->name] =
+        Records() && fed ? provider_.Clone(slots_[slot]) : slots_[slot];
   }
   return outputs;
 }
@@ -111,7 +184,7 @@ void Executor::BindFeeds(const TensorMap& feeds) {
     Check(it != feeds.end() || value->is_initializer(), "[input ", value->name,
           "] expected ", TypeText(*value), ", got no feed");
     feeds_.push_back(
-        provider_.ToOurs(it != feeds.end() ? it->second : value->data));
+        Fed(feeds_.size(), it != feeds.end() ? it->second : value->data));
   }
 }
 

@@ -61,6 +61,7 @@ class Executor {
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
 
  private:
+  Tensor Fed(size_t i, const Tensor& feed);
   void BindFeeds(const TensorMap& feeds);
   void BindState(TensorMap& state);
   void CheckAliases() const;
@@ -69,6 +70,12 @@ class Executor {
   void Unbind();
   bool IsNeeded(const Step& step) const;
   void RunStep(const Step& step);
+  void RunSteps(TensorMap& state);
+  bool Records() const;
+  void RunOrReplay(TensorMap& state);
+  std::vector<const void*> Addresses() const;
+  void BindFetched();
+  TensorMap Outputs();
   AmaxCell* AmaxAt(int i) {
     return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.get()) + i;
   }
@@ -80,6 +87,11 @@ class Executor {
   std::shared_ptr<SharedArena> arena_;
   const void* bound_arena_ = nullptr;  // where the slots lie
   std::vector<Tensor> slots_;          // one per slot of the plan
+  // Of a provider that records: the steps of a Run, and the addresses of state
+  // and arena that they use. Feeds and results then have memory of their own.
+  std::unique_ptr<Recording> recording_;
+  std::vector<const void*> recorded_;  // or of the last Run
+  std::vector<Tensor> own_feeds_, own_fetched_;
   // Only during a Run: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   std::vector<Tensor> inputs_, outputs_;  // of one step

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "onnx_fp8/profile_report.h"
@@ -16,6 +18,15 @@ struct ProviderInfo {
   std::string gemm;  // the kernels that compute matrix products
   // Products of bfloat16 are faster than those of floats.
   bool fast_bfloat16 = false;
+};
+
+// Work that a provider does again as a whole, such as a CUDA graph. It reads
+// and writes the addresses that it was recorded with.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Adds the work to the queue.
+  virtual void Replay() = 0;
 };
 
 // The kernels and the memory with which a plan runs. One provider per plan.
@@ -47,6 +58,14 @@ class ExecutionProvider {
   // The queue to which kernels add their work (KernelContext::queue), such as a
   // CUDA stream; null: they work at once.
   virtual void* queue() { return nullptr; }
+  // Records the work that `run` adds to the queue, and does none of it. `run`
+  // has run before at the same addresses, so that it allocates nothing. null:
+  // this provider records nothing.
+  virtual std::unique_ptr<Recording> Record(
+      const std::function<void()>& /*run*/) {
+    return nullptr;
+  }
+  virtual bool CanRecord() const { return false; }
   // Waits until all started work is done. Errors: those of that work.
   virtual void Synchronize() = 0;
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/stored.h"

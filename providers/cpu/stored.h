@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/math/narrow_floats.h"
 #include "providers/kernel.h"
 

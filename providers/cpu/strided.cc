@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/tasks.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

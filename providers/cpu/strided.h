@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "onnx_fp8/shape.h"
+#include "providers/at_element.h"
 
 namespace onnx_fp8 {
 
@@ -65,13 +66,5 @@ void CopyMapped(const std::vector<std::vector<int64_t>>& tables, size_t width,
 
 // Sets `count` elements of `width` bytes to the element at `value`.
 void FillElements(void* dst, int64_t count, size_t width, const void* value);
-
-// x + offset elements of `width` bytes.
-inline const void* AtElement(const void* x, int64_t offset, size_t width) {
-  return static_cast<const char*>(x) + offset * static_cast<int64_t>(width);
-}
-inline void* AtElement(void* x, int64_t offset, size_t width) {
-  return static_cast<char*>(x) + offset * static_cast<int64_t>(width);
-}
 
 }  // namespace onnx_fp8

@@ -7,14 +7,6 @@ SCALED_MAT_MUL_BLOCK = providers("ScaledMatMulBlock.*:ExactInBFloat16.*:Dequanti
 UPDATE_SCALE = providers("UpdateScale.*:Bodies.UpdateScale")
 
 MUTANTS = (
-    M("blocks: the last block is as wide as the others",
-      "providers/cpu/fp8/block_grid.cc",
-      "return {block, DivideUp(size, block)};",
-      "return {block, size / block};", QUANTIZE_BLOCK),
-    M("blocks: an empty axis has no block", "providers/cpu/fp8/block_grid.cc",
-      "if (given == 0) return {longest, 1};",
-      "if (given == 0) return {longest, std::min<int64_t>(size, 1)};",
-      QUANTIZE_BLOCK),
     M("blocks: rows of blocks keep the first's scales",
       "providers/cpu/fp8/dequantize_block.cc",
       "if (i == begin || i % grid.block_rows == 0) {", "if (i == begin) {",

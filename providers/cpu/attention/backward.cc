@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"

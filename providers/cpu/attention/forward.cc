@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"
@@ -52,6 +52,7 @@ class ForwardPass {
 
   void Run() {
     int64_t heads = z_.b * z_.heads;
+    if (z_.t == 0) return;
     if (z_.s == 0) {  // an empty sum
       std::memset(y_.raw(), 0, y_.bytes());
       if (lse_) {

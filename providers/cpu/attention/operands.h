@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/narrow_floats.h"
 #include "providers/cpu/stored.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 

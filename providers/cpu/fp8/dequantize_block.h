@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "onnx_fp8/dtype.h"
-#include "providers/cpu/fp8/block_grid.h"
+#include "providers/cpu/fp8/block_scales.h"
 
 namespace onnx_fp8 {
 

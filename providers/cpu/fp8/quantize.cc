@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "base/check.h"
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"

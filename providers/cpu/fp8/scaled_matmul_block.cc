@@ -11,13 +11,13 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "providers/cpu/fp8/block_grid.h"
+#include "providers/cpu/fp8/block_scales.h"
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/scratch.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/register.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -14,8 +14,8 @@
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/cpu/gemm/write_result.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/narrow_floats.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

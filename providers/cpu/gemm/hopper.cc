@@ -8,9 +8,9 @@
 
 #include "base/parallel.h"
 #include "providers/cpu/gemm/write_result.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "providers/cpu/math/divide_up.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -12,11 +12,11 @@
 #include "base/saturating_cast.h"
 #include "graph/graph.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,8 +4,8 @@
 // themselves are in providers/cpu/attention/.
 #include <cstring>
 
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/attention/backward.h"
 #include "providers/cpu/attention/forward.h"
 #include "providers/cpu/gemm/kernels.h"

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "base/saturating_cast.h"
-#include "providers/cpu/broadcast.h"
+#include "providers/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
 

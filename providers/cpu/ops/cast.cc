@@ -9,7 +9,7 @@
 
 #include "base/saturating_cast.h"
 #include "onnx_fp8/float8.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "providers/cpu/arguments.h"
-#include "providers/cpu/broadcast.h"
+#include "providers/arguments.h"
+#include "providers/broadcast.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/norm.h"

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/parallel.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/math/divide_up.h"
-#include "providers/cpu/ops/window.h"
 #include "providers/cpu/register.h"
+#include "providers/divide_up.h"
+#include "providers/window.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "graph/graph.h"
 #include "onnx_fp8/float8.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"

@@ -8,7 +8,7 @@
 #include <array>
 #include <cmath>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/register.h"
 

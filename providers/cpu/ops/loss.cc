@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/on_isa.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "providers/cpu/arguments.h"
-#include "providers/cpu/broadcast.h"
+#include "providers/arguments.h"
+#include "providers/broadcast.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"

@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "providers/arguments.h"
+#include "providers/broadcast.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
-#include "providers/cpu/broadcast.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

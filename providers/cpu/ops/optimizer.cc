@@ -4,7 +4,7 @@
 // with operations in the order of the bodies.
 #include <cmath>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"

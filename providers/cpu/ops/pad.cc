@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 

@@ -8,10 +8,10 @@
 
 #include "base/check.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/math/divide_up.h"
-#include "providers/cpu/ops/window.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/divide_up.h"
+#include "providers/window.h"
 
 namespace onnx_fp8 {
 namespace {

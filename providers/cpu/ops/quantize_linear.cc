@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"

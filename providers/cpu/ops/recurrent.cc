@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"

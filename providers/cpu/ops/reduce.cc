@@ -8,81 +8,17 @@
 #include <type_traits>
 #include <vector>
 
-#include "providers/cpu/broadcast.h"
+#include "providers/broadcast.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
+#include "providers/divide_up.h"
+#include "providers/reduction.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// The axes of x, after merging adjacent axes that are both kept or both
-// reduced, as two walks over x: one over the results, one over the elements
-// that each result reduces.
-struct Layout {
-  Shape shape;         // of the result
-  BroadcastPlan kept;  // strides: of x
-  BroadcastPlan reduced;
-  bool inner_reduced;  // x's last (merged) axis is reduced
-};
-
-Layout LayoutOf(const Shape& x, const std::vector<bool>& reduce,
-                bool keepdims) {
-  Layout l{{}, {1, {}, {}}, {1, {}, {}}, true};
-  for (size_t a = 0; a < x.size(); ++a) {
-    if (!reduce[a]) l.shape.push_back(x[a]);
-    if (reduce[a] && keepdims) l.shape.push_back(1);
-    (reduce[a] ? l.reduced : l.kept).n *= x[a];
-  }
-  int64_t stride = 1;
-  bool first = true;
-  bool last_reduced = false;
-  for (size_t a = x.size(); a-- > 0;) {
-    if (x[a] == 1) continue;
-    BroadcastPlan& walk = reduce[a] ? l.reduced : l.kept;
-    if (first) l.inner_reduced = reduce[a];
-    if (!first && last_reduced == reduce[a]) {
-      walk.sizes.back() *= x[a];
-    } else {
-      walk.sizes.push_back(x[a]);
-      walk.strides.push_back({stride});
-    }
-    first = false;
-    last_reduced = reduce[a];
-    stride *= x[a];
-  }
-  for (BroadcastPlan* walk : {&l.kept, &l.reduced}) {
-    if (walk->sizes.empty()) {
-      walk->sizes.push_back(1);
-      walk->strides.push_back({0});
-    }
-    std::ranges::reverse(walk->sizes);
-    std::ranges::reverse(walk->strides);
-  }
-  return l;
-}
-
-// The axes are input 1; all axes if it is absent or empty (unless
-// noop_with_empty_axes).
-Layout LayoutOf(const KernelContext& ctx, const Tensor& x) {
-  std::vector<int64_t> axes = ctx.Ints("axes");
-  if (ctx.HasIn(1)) {
-    DType dtype = ctx.In(1).dtype();
-    Check(IsInteger(dtype), "[", ctx.Where(), "] expected integer axes, got ",
-          Name(dtype));
-    axes = ToInts(ctx.In(1));
-  }
-  bool all = axes.empty() && ctx.Int("noop_with_empty_axes", 0) == 0;
-  std::vector<bool> reduce(x.shape().size(), all);
-  for (int64_t axis : axes) {
-    Check(x.rank() > 0, "[", ctx.Where(), "] expected no axes of a scalar");
-    reduce[static_cast<size_t>(AxisIn(ctx, axis, x.rank()))] = true;
-  }
-  return LayoutOf(x.shape(), reduce, ctx.Int("keepdims", 1) != 0);
-}
 
 constexpr int64_t kChunk = 16384;      // elements of a row per partial result
 constexpr int64_t kRows = 256;         // rows per partial result of a column
@@ -126,7 +62,8 @@ Acc ReduceResult(const T* x, const BroadcastPlan& reduced, int64_t from,
 
 // partial[at] for results that reduce rows: `chunks` partial results each.
 template <typename Op, typename T, typename Acc>
-void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
+void ReduceRows(const T* x, const ReductionLayout& l, int64_t chunks,
+                Acc* partial) {
   int64_t n = l.reduced.n;
   int64_t step = l.kept.strides.back()[0];
   int64_t work = std::min(std::max<int64_t>(n, 1), kChunk);
@@ -153,7 +90,8 @@ void ReduceRows(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
 
 // The same for results that lie side by side in memory: partial[chunk][result].
 template <typename Op, typename T, typename Acc>
-void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
+void ReduceColumns(const T* x, const ReductionLayout& l, int64_t chunks,
+                   Acc* partial) {
   int64_t width = l.kept.sizes.back();
   int64_t blocks = DivideUp(width, kColumnBlock);
   int64_t stride = l.reduced.strides.back()[0];
@@ -194,7 +132,7 @@ void ReduceColumns(const T* x, const Layout& l, int64_t chunks, Acc* partial) {
 
 // y[result] = finish(reduction).
 template <typename Op, typename Acc, typename T, typename Y, typename Finish>
-void Reduce(const T* x, const Layout& l, Y* y, Finish finish) {
+void Reduce(const T* x, const ReductionLayout& l, Y* y, Finish finish) {
   if (l.kept.n == 0) return;
   int64_t chunk = l.inner_reduced ? kChunk : kRows;
   int64_t chunks = std::max<int64_t>(DivideUp(l.reduced.n, chunk), 1);
@@ -314,7 +252,7 @@ template <typename Fn>
 void ReduceAs(KernelContext& ctx, Fn fn) {
   const Tensor& narrow = Operand(ctx, 0);
   Tensor x = WideInteger(narrow);
-  Layout l = LayoutOf(ctx, x);
+  ReductionLayout l = ReductionOf(ctx, x);
   bool same = x.dtype() == narrow.dtype();
   Tensor y = same ? Result(ctx, 0, x.dtype(), l.shape)
                   : Tensor::Allocate(x.dtype(), l.shape);
@@ -328,7 +266,7 @@ void ReduceAs(KernelContext& ctx, Fn fn) {
 template <typename Op, typename Finish>
 void ReduceKept(KernelContext& ctx, Finish finish) {
   const Tensor& x = Operand(ctx, 0);
-  Layout l = LayoutOf(ctx, x);
+  ReductionLayout l = ReductionOf(ctx, x);
   float* y = Result(ctx, 0, DType::kFloat, l.shape).data<float>();
   if (x.dtype() == DType::kBFloat16) {
     Reduce<Op, double>(static_cast<const KeptBFloat16*>(x.raw()), l, y, finish);
@@ -344,13 +282,13 @@ void ReduceBy(KernelContext& ctx) {
       return ReduceKept<Op>(ctx, [](double v) { return v; });
     }
   }
-  ReduceAs(ctx, []<typename T>(const T* x, const Layout& l, T* y) {
+  ReduceAs(ctx, []<typename T>(const T* x, const ReductionLayout& l, T* y) {
     Reduce<Op, Sum<T>>(x, l, y, [](auto v) { return v; });
   });
 }
 
 void ReduceMean(KernelContext& ctx) {
-  ReduceAs(ctx, [&]<typename T>(const T* x, const Layout& l, T* y) {
+  ReduceAs(ctx, [&]<typename T>(const T* x, const ReductionLayout& l, T* y) {
     int64_t n = l.reduced.n;
     Check(n > 0 || !std::is_integral_v<T>, "[", ctx.Where(),
           "] expected integers to average, got shape ",
@@ -372,7 +310,7 @@ template <typename Op, typename Finish>
 void ReduceInDouble(KernelContext& ctx, Finish finish) {
   DType dtype = Operand(ctx, 0).dtype();
   Tensor x = WideInteger(ctx.In(0));
-  Layout l = LayoutOf(ctx, x);
+  ReductionLayout l = ReductionOf(ctx, x);
   Tensor y = Result(ctx, 0, dtype, l.shape);
   DispatchWide(x.dtype(), ctx.Where(), [&]<typename T>() {
     if constexpr (std::is_floating_point_v<T>) {
@@ -396,7 +334,7 @@ void ReduceLogSum(KernelContext& ctx) {
 // log(sum(e^x)) = m + log(sum(e^(x-m))), where m is the largest x, or 0 if that
 // is not finite.
 template <typename T>
-void LogSumExp(const Tensor& x, const Layout& l, T* y) {
+void LogSumExp(const Tensor& x, const ReductionLayout& l, T* y) {
   std::vector<T> largest(static_cast<size_t>(l.kept.n));
   T* m = largest.data();
   Reduce<Largest, T>(x.data<T>(), l, m,
@@ -435,7 +373,7 @@ void LogSumExp(const Tensor& x, const Layout& l, T* y) {
 
 void ReduceLogSumExp(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  Layout l = LayoutOf(ctx, x);
+  ReductionLayout l = ReductionOf(ctx, x);
   Tensor y = Result(ctx, 0, x.dtype(), l.shape);
   if (IsInteger(x.dtype())) {
     Tensor exact = Tensor::Allocate(DType::kDouble, l.shape);
@@ -451,7 +389,7 @@ template <typename Op>
 void ReduceExtreme(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   if (x.dtype() == DType::kBool) {
-    Layout l = LayoutOf(ctx, x);
+    ReductionLayout l = ReductionOf(ctx, x);
     Tensor y = Result(ctx, 0, DType::kBool, l.shape);
     // As bytes of 0 or 1, whichever byte stands for true in x.
     std::vector<uint8_t> bytes(x.bytes());
@@ -463,13 +401,13 @@ void ReduceExtreme(KernelContext& ctx) {
   }
   if (x.size() == 0 && IsInteger(x.dtype())) {
     // The extreme of no elements is that of the dtype, not of int64.
-    Tensor y = Result(ctx, 0, x.dtype(), LayoutOf(ctx, x).shape);
+    Tensor y = Result(ctx, 0, x.dtype(), ReductionOf(ctx, x).shape);
     DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
       std::fill_n(y.data<T>(), y.size(), Op::template Init<T>());
     });
     return;
   }
-  ReduceAs(ctx, []<typename T>(const T* from, const Layout& l, T* to) {
+  ReduceAs(ctx, []<typename T>(const T* from, const ReductionLayout& l, T* to) {
     Reduce<Op, T>(from, l, to, [](T v) { return v; });
   });
 }

@@ -2,7 +2,7 @@
 //
 // The same elements under another shape. A plan makes the result an alias of
 // the operand; these kernels copy for callers without a plan.
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 

@@ -9,7 +9,7 @@
 #include <limits>
 #include <numeric>
 
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"

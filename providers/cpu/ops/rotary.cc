@@ -2,8 +2,8 @@
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc, with operations in the
 // order of their bodies.
+#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/on_isa.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of kernels for operands, axes and attributes that do not fit.
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 
 #include <gtest/gtest.h>
 
-#include "providers/cpu/math/divide_up.h"
 #include "providers/cpu/tasks.h"
+#include "providers/divide_up.h"
 #include "tests/providers/cpu/run_node.h"
 
 namespace onnx_fp8 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/broadcast.h"
+#include "providers/broadcast.h"
 
 #include <cassert>
 

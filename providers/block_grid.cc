@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/fp8/block_grid.h"
+#include "providers/block_grid.h"
 
 #include <algorithm>
 
 #include "base/check.h"
-#include "onnx_fp8/float8.h"
-#include "providers/cpu/math/divide_up.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -36,25 +35,6 @@ BlockGrid GridOf(const KernelContext& ctx, const Tensor& t,
   Cut down = CutAxis(ctx, rows, block_rows);
   Cut across = CutAxis(ctx, columns, block_columns);
   return {rows, columns, down.block, across.block, down.count, across.count};
-}
-
-std::vector<float> ScalesIn(const KernelContext& ctx, size_t input,
-                            const BlockGrid& grid) {
-  const Tensor& t = ctx.In(input);
-  Check(t.dtype() == DType::kFloat || t.dtype() == DType::kE8M0, "[",
-        ctx.Where(), "] expected scales of float or float8e8m0, got ",
-        Name(t.dtype()));
-  Check(t.shape() == Shape({grid.down, grid.across}) ||
-            (t.rank() == 0 && grid.blocks() == 1),
-        "[", ctx.Where(), "] expected scales of shape [", grid.down, ",",
-        grid.across, "], got ", ToString(t.shape()));
-  std::vector<float> scales(static_cast<size_t>(t.size()));
-  for (int64_t i = 0; i < t.size(); ++i) {
-    scales[static_cast<size_t>(i)] = t.dtype() == DType::kFloat
-                                         ? t.data<float>()[i]
-                                         : Decode(t.data<E8M0>()[i]);
-  }
-  return scales;
 }
 
 }  // namespace onnx_fp8

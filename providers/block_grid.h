@@ -3,18 +3,12 @@
 // The blocks of a matrix, each with its scale.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "onnx_fp8/tensor.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
-
-inline constexpr int64_t kTaskElements = 32768;  // some ten microseconds
-inline constexpr int64_t kStrip = 1024;  // floats; they stay in the L1 cache
 
 // A matrix (rows, columns) in blocks of block_rows x block_columns. There are
 // `down` x `across` blocks; the last ones may be smaller.
@@ -35,20 +29,5 @@ struct BlockGrid {
 // Errors: a rank below 2, a negative attribute.
 BlockGrid GridOf(const KernelContext& ctx, const Tensor& t,
                  const char* block_rows, const char* block_columns);
-
-// The scales of the blocks, (down, across). Errors: not float or float8e8m0, or
-// another shape; for a single block a scalar will do.
-std::vector<float> ScalesIn(const KernelContext& ctx, size_t input,
-                            const BlockGrid& grid);
-
-// to[j] = the entry of `blocks` for the block of column j, in one row of
-// blocks.
-template <typename T>
-void SpreadAcross(const BlockGrid& grid, const T* blocks, T* to) {
-  for (int64_t j = 0; j < grid.across; ++j) {
-    int64_t end = std::min((j + 1) * grid.block_columns, grid.columns);
-    std::fill(to + j * grid.block_columns, to + end, blocks[j]);
-  }
-}
 
 }  // namespace onnx_fp8

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/ops/window.h"
+#include "providers/window.h"
 
 #include <algorithm>
 
-#include "providers/cpu/arguments.h"
-#include "providers/cpu/math/divide_up.h"
+#include "providers/arguments.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/arguments.h"
+#include "providers/arguments.h"
 
 #include <algorithm>
 #include <cstring>

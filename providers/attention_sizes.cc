@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cpu/attention/sizes.h"
+#include "providers/attention_sizes.h"
 
-#include "providers/cpu/arguments.h"
-#include "providers/cpu/broadcast.h"
-#include "providers/cpu/stored.h"
+#include "providers/arguments.h"
+#include "providers/broadcast.h"
 
 namespace onnx_fp8 {
 
@@ -31,7 +30,7 @@ AttentionSizes SizesOf(const KernelContext& ctx, const AttentionInputs& in) {
         ToString(v.shape()));
   z.d = q.dim(2) / z.heads;
   z.e = v.dim(2) / z.groups;
-  DType dtype = ComputedAs(q);
+  DType dtype = IsHalf(q.dtype()) ? DType::kFloat : q.dtype();
   CheckOperand(ctx, first + 1, dtype, {z.b, z.s, z.groups * z.d});
   CheckOperand(ctx, first + 2, dtype, {z.b, z.s, z.groups * z.e});
   if (in.has_relative) {
