@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The backward pass of attention. The probabilities are computed again from
+// lse, for each result by a kernel of its own: a block has 64 rows of dq, or 64
+// rows of dk and dv, or 64 elements of drelative, and meets all tiles of scores
+// that add to them in a fixed order. So no block adds to what another one
+// writes. A block of dk and dv meets all heads that share them. Traffic: each
+// result is written once; q, k, v and dy are read T/64 or S/64 times, mostly
+// from the second-level cache. Wider results than 256 columns repeat the
+// scores.
+#include <algorithm>
+#include <cmath>
+
+#include "providers/cuda/attention/backward.h"
+#include "providers/cuda/attention/operands.h"
+#include "providers/cuda/core/queue.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// ---- along (B,H,T), the product of y and its gradient in each row
+
+constexpr int kAlongThreads = 256;
+constexpr int kRowsOfBlock = kAlongThreads / 32;  // a warp has a row
+
+__global__ void __launch_bounds__(kAlongThreads)
+    AlongKernel(AttentionOperands z, FloatsIn y, float* along) {
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock +
+                static_cast<int>(threadIdx.x) / 32;
+  if (row >= z.b * z.t * z.heads) return;
+  int64_t at = row * z.e;
+  float sum = 0;
+  if (z.e % 4 == 0) {
+    for (int64_t j = 4 * lane; j < z.e; j += 128) {
+      float a[4], b[4];
+      Load4(z.dy, at + j, a);
+      Load4(y, at + j, b);
+      for (int k = 0; k < 4; ++k) sum = fmaf(a[k], b[k], sum);
+    }
+  } else {
+    for (int64_t j = lane; j < z.e; j += 32) {
+      sum = fmaf(Load(z.dy, at + j), Load(y, at + j), sum);
+    }
+  }
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
+  }
+  if (lane > 0) return;
+  int64_t head = row % z.heads, line = row / z.heads;
+  along[(line / z.t * z.heads + head) * z.t + line % z.t] = sum;
+}
+
+// ---- one element of the scores
+
+struct RowFacts {
+  float lse, along;  // lse times kLog2OfE
+};
+
+// `head` counts the heads of all batches.
+__device__ RowFacts FactsOf(const AttentionOperands& z, const float* along,
+                            int64_t head, int64_t row) {
+  if (row >= z.t) return {0, 0};
+  int64_t at = head * z.t + row;
+  return {z.lse[at] * kLog2OfE, along[at]};
+}
+
+// Replaces score and dp, the product of dy and value, by what products read of
+// the probability and of the score's gradient.
+__device__ void ReplaceByGradients(const AttentionOperands& z, bool seen,
+                                   const RowFacts& facts, float& score,
+                                   float& dp) {
+  float p = exp2f(score - facts.lse);
+  float ds = p * (dp - facts.along) * z.scale;
+  score = seen ? Rounded(z.rounded, p) : 0.0f;
+  dp = seen ? Rounded(z.rounded, ds) : 0.0f;
+}
+
+// ---- dq
+
+struct QueryResults {
+  FloatsOut dq;
+  DeviceAmax* amax;
+  int64_t tiles, chunks;
+};
+
+// Computes the ds of the tile whose rows begin at `row`, and whose columns
+// begin at `column`, into the tile. facts[i] is of row 4 · Down() + i.
+__device__ void WriteScoreGradients(const AttentionOperands& z,
+                                    const AttentionHead& h, int64_t row,
+                                    int64_t column,
+                                    const RowFacts (&facts)[kPatch],
+                                    AttentionMemory& m) {
+  float s[kPatch][kPatch], dp[kPatch][kPatch];
+  MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, s);
+  ScoreTile tile = TileOf(z, h, row, column);
+  FinishScores<false>(z, tile, s);
+  MultiplyRows(GradientRows(z, h), row, ValueRows(z, h), column, m, dp);
+  ONNX_FP8_UNROLL
+  for (int i = 0; i < kPatch; ++i) {
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kPatch; ++j) {
+      bool seen = tile.Sees(RowOf<false>(i, j), ColumnOf<false>(i, j));
+      ReplaceByGradients(z, seen, facts[i], s[i][j], dp[i][j]);
+    }
+  }
+  WriteTile(dp, m);
+}
+
+template <int kParts>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    QueryGradientKernel(AttentionOperands z, const float* along,
+                        QueryResults r) {
+  __shared__ AttentionMemory m;
+  AttentionBlock block = BlockOf(r.tiles, r.chunks);
+  AttentionHead h = HeadOf(z, block.head / z.heads, block.head % z.heads);
+  // The longest rows begin first.
+  int64_t row = (r.tiles - 1 - block.tile) * kSide;
+  int64_t end = z.causal && row + kSide < z.s ? row + kSide : z.s;
+  int64_t first = block.chunk * kParts * kSide;  // column of dq
+  RowFacts facts[kPatch];
+  for (int i = 0; i < kPatch; ++i) {
+    facts[i] = FactsOf(z, along, block.head, row + kPatch * Down() + i);
+  }
+  RowSumsOfThread<kParts> sums;
+  sums.Clear();
+  for (int64_t column = 0; column < end; column += kSide) {
+    WriteScoreGradients(z, h, row, column, facts, m);
+    int64_t count = end - column;
+    sums.AddRows(m, count < kSide ? static_cast<int>(count) : kSide,
+                 KeyRows(z, h), column, first);
+  }
+  AmaxPart seen;
+  TensorRows q = QueryRows(z, h);
+  sums.Write({r.dq, q.at, q.stride, q.count, q.width}, row, first, seen);
+  seen.AddTo(r.amax);
+}
+
+// ---- dk and dv
+
+struct KeyResults {
+  FloatsOut dk, dv;
+  DeviceAmax *dk_amax, *dv_amax;
+  int64_t tiles, chunks;
+};
+
+// Computes p and ds of the transposed tile: element [i][j] is of key
+// `key` + 4 · Down() + i and of row `row` + Across() + 16 · j.
+__device__ void KeyGradients(const AttentionOperands& z, const AttentionHead& h,
+                             const float* along, int64_t key, int64_t row,
+                             AttentionMemory& m, float (&p)[kPatch][kPatch],
+                             float (&ds)[kPatch][kPatch]) {
+  MultiplyRows(KeyRows(z, h), key, QueryRows(z, h), row, m, p);
+  ScoreTile tile = TileOf(z, h, row, key);
+  FinishScores<true>(z, tile, p);
+  MultiplyRows(ValueRows(z, h), key, GradientRows(z, h), row, m, ds);
+  ONNX_FP8_UNROLL
+  for (int j = 0; j < kPatch; ++j) {
+    RowFacts facts =
+        FactsOf(z, along, h.batch * z.heads + h.head, row + RowOf<true>(0, j));
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kPatch; ++i) {
+      bool seen = tile.Sees(RowOf<true>(i, j), ColumnOf<true>(i, j));
+      ReplaceByGradients(z, seen, facts, p[i][j], ds[i][j]);
+    }
+  }
+}
+
+template <int kParts>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    KeyGradientKernel(AttentionOperands z, const float* along, KeyResults r) {
+  __shared__ AttentionMemory m;
+  AttentionBlock block = BlockOf(r.tiles, r.chunks);  // its head is a group
+  int64_t batch = block.head / z.groups, repeats = z.heads / z.groups;
+  int64_t first_head = block.head % z.groups * repeats;
+  int64_t key = block.tile * kSide;
+  int64_t first = block.chunk * kParts * kSide;  // column of dk and of dv
+  bool dk = r.dk.data && first < z.d, dv = r.dv.data && first < z.e;
+  RowSumsOfThread<kParts> dk_sums, dv_sums;
+  dk_sums.Clear();
+  dv_sums.Clear();
+  for (int64_t i = 0; i < repeats; ++i) {
+    AttentionHead h = HeadOf(z, batch, first_head + i);
+    // Rows before the first key do not see the tile.
+    for (int64_t row = z.causal ? key : 0; row < z.t; row += kSide) {
+      float p[kPatch][kPatch], ds[kPatch][kPatch];
+      KeyGradients(z, h, along, key, row, m, p, ds);
+      int64_t left = z.t - row;
+      int count = left < kSide ? static_cast<int>(left) : kSide;
+      if (dv) {
+        WriteTile(p, m);
+        dv_sums.AddRows(m, count, GradientRows(z, h), row, first);
+      }
+      if (dk) {
+        WriteTile(ds, m);
+        dk_sums.AddRows(m, count, QueryRows(z, h), row, first);
+      }
+    }
+  }
+  AttentionHead h = HeadOf(z, batch, first_head);
+  AmaxPart dk_seen, dv_seen;
+  if (dk) {
+    TensorRows k = KeyRows(z, h);
+    dk_sums.Write({r.dk, k.at, k.stride, k.count, k.width}, key, first,
+                  dk_seen);
+  }
+  if (dv) {
+    TensorRows v = ValueRows(z, h);
+    dv_sums.Write({r.dv, v.at, v.stride, v.count, v.width}, key, first,
+                  dv_seen);
+  }
+  dk_seen.AddTo(r.dk_amax);
+  dv_seen.AddTo(r.dv_amax);
+}
+
+// ---- drelative
+
+// A block has kSide elements of a head's row, that is diagonals of the scores.
+// In 64 rows they lie in two tiles of columns. Four threads sum each diagonal.
+__global__ void __launch_bounds__(kTileThreads, 1)
+    RelativeGradientKernel(AttentionOperands z, const float* along,
+                           int64_t tiles, float* drelative) {
+  __shared__ AttentionMemory m;
+  int64_t head = blockIdx.x / tiles, first = blockIdx.x % tiles * kSide;
+  int64_t n = z.t + z.s - 1;
+  int64_t distance = first - (z.t - 1);  // column - row, of diagonal 0
+  int diagonal = static_cast<int>(threadIdx.x) % kSide;
+  int part = static_cast<int>(threadIdx.x) / kSide;
+  constexpr int kParts = kTileThreads / kSide;
+  constexpr int kRows = kSide / kParts;
+  float sum = 0;
+  for (int64_t batch = 0; batch < z.b; ++batch) {
+    AttentionHead h = HeadOf(z, batch, head);
+    for (int64_t row = 0; row < z.t; row += kSide) {
+      RowFacts facts[kPatch];
+      for (int i = 0; i < kPatch; ++i) {
+        facts[i] = FactsOf(z, along, batch * z.heads + head,
+                           row + kPatch * Down() + i);
+      }
+      for (int right = 0; right < 2; ++right) {
+        int64_t column = row + distance + right * kSide;
+        // Hidden are columns that don't exist or lie behind all rows.
+        if (column >= z.s || column + kSide <= 0) continue;
+        if (z.causal && column >= row + kSide) continue;
+        WriteScoreGradients(z, h, row, column, facts, m);
+        __syncthreads();
+        for (int i = part * kRows; i < (part + 1) * kRows; ++i) {
+          int at = i + diagonal - right * kSide;
+          if (at >= 0 && at < kSide) sum += m.tile[i][at];
+        }
+      }
+    }
+  }
+  __syncthreads();  // all have read the tile
+  m.tile[part][diagonal] = sum;
+  __syncthreads();
+  if (part > 0 || first + diagonal >= n) return;
+  for (int i = 1; i < kParts; ++i) sum += m.tile[i][diagonal];
+  // ds holds the scale, which `relative` does not have.
+  drelative[head * n + first + diagonal] = sum / z.scale;
+}
+
+// ---- launches
+
+void StartQueries(KernelContext& ctx, const AttentionOperands& z,
+                  const float* along, FloatsOut dq) {
+  QueryResults r = {dq, ClearedAmax(ctx, 0), DivideUp(z.t, kSide),
+                    ChunksOf(z.d)};
+  if (!dq.data) return;
+  int parts = PartsOf(z.d);
+  int64_t blocks = r.tiles * r.chunks * z.b * z.heads;
+  if (blocks == 0) return;
+  Launch(parts == 1   ? QueryGradientKernel<1>
+         : parts == 2 ? QueryGradientKernel<2>
+                      : QueryGradientKernel<4>,
+         static_cast<unsigned>(blocks), kTileThreads, 0, QueueOf(ctx).stream(),
+         z, along, r);
+}
+
+void StartKeys(KernelContext& ctx, const AttentionOperands& z,
+               const float* along, FloatsOut dk, FloatsOut dv) {
+  int64_t width = std::max(z.d, z.e);
+  KeyResults r = {dk,
+                  dv,
+                  ClearedAmax(ctx, 1),
+                  ClearedAmax(ctx, 2),
+                  DivideUp(z.s, kSide),
+                  ChunksOf(width)};
+  if (!dk.data && !dv.data) return;
+  int parts = PartsOf(width);
+  int64_t blocks = r.tiles * r.chunks * z.b * z.groups;
+  if (blocks == 0) return;
+  Launch(parts == 1   ? KeyGradientKernel<1>
+         : parts == 2 ? KeyGradientKernel<2>
+                      : KeyGradientKernel<4>,
+         static_cast<unsigned>(blocks), kTileThreads, 0, QueueOf(ctx).stream(),
+         z, along, r);
+}
+
+void StartRelative(KernelContext& ctx, const AttentionOperands& z,
+                   const float* along) {
+  int64_t tiles = DivideUp(z.t + z.s - 1, kSide);
+  Tensor& d = ctx.Out(3, DType::kFloat, {z.heads, z.t + z.s - 1});
+  Launch(RelativeGradientKernel, static_cast<unsigned>(tiles * z.heads),
+         kTileThreads, 0, QueueOf(ctx).stream(), z, along, tiles,
+         static_cast<float*>(d.raw()));
+}
+
+void SetZeros(KernelContext& ctx, size_t results) {
+  for (size_t i = 0; i < results; ++i) {
+    ClearedAmax(ctx, i);
+    FloatsOut out = FloatsTo(ctx, i, ctx.In(i + 1).shape());
+    if (!out.data || ctx.Out(i).bytes() == 0) continue;
+    ONNX_FP8_CUDA(cudaMemsetAsync(out.data, 0, ctx.Out(i).bytes(),
+                                  QueueOf(ctx).stream()));
+  }
+}
+
+}  // namespace
+
+void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
+                       const AttentionInputs& in) {
+  AttentionOperands a = OperandsOf(ctx, z, in);
+  a.dy = FloatsOf(ctx, 0);
+  FloatsIn y = FloatsOf(ctx, in.y());
+  a.lse = static_cast<const float*>(Operand(ctx, in.y() + 1).raw());
+  if (z.s == 0 || z.t == 0) return SetZeros(ctx, in.has_relative ? 4 : 3);
+  FloatsOut d[3];
+  for (size_t i = 0; i < 3; ++i) {
+    d[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape());
+  }
+  int64_t rows = z.b * z.t * z.heads;
+  auto* along = static_cast<float*>(
+      QueueOf(ctx).Scratch(static_cast<size_t>(rows) * sizeof(float)));
+  if (rows > 0) {
+    Launch(AlongKernel, static_cast<unsigned>(DivideUp(rows, kRowsOfBlock)),
+           kAlongThreads, 0, QueueOf(ctx).stream(), a, y, along);
+  }
+  StartQueries(ctx, a, along, d[0]);
+  StartKeys(ctx, a, along, d[1], d[2]);
+  if (in.has_relative && ctx.HasOut(3)) StartRelative(ctx, a, along);
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "providers/attention_sizes.h"
+
+namespace onnx_fp8::cuda {
+
+// AttentionGrad (dy, q, k, v, [relative,] [bias,] y, lse) -> (dq, dk, dv[,
+// drelative]): operands and results of `ctx`. Errors: no float operands.
+void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
+                       const AttentionInputs& in);
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "providers/attention_sizes.h"
+
+namespace onnx_fp8::cuda {
+
+// Attention (q, k, v, [relative,] [bias]) -> (y, lse): operands and results of
+// `ctx`. Errors: no float operands.
+void AttentionForward(KernelContext& ctx, const AttentionSizes& z,
+                      const AttentionInputs& in);
+
+}  // namespace onnx_fp8::cuda

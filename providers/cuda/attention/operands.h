@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What attention's kernels share: their operands, the score of a row and a
+// column, and products with tiles of scores.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "providers/attention_sizes.h"
+#include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/tiles.h"
+#include "providers/divide_up.h"
+
+namespace onnx_fp8::cuda {
+
+// Scores are multiplied by it first, because 2^x is cheaper than e^x.
+inline constexpr float kLog2OfE = 1.4426950408889634f;
+inline constexpr float kLogOf2 = 0.6931471805599453f;
+inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
+
+// Sizes as in AttentionSizes. Null: the op has no such operand.
+struct AttentionOperands {
+  int64_t b, t, s, heads, groups, d, e;
+  float scale;
+  bool causal;
+  Kept rounded;  // probabilities and gradients of scores, for products
+  Kept read;     // q, k, v and dy, for products
+  int64_t bias_step[4];
+  FloatsIn q, k, v, dy;
+  const float *relative, *bias, *lse;
+};
+
+inline AttentionOperands OperandsOf(const KernelContext& ctx,
+                                    const AttentionSizes& z,
+                                    const AttentionInputs& in) {
+  auto data = [&](size_t i) {
+    return static_cast<const float*>(Operand(ctx, i).raw());
+  };
+  AttentionOperands a = {
+      .b = z.b,
+      .t = z.t,
+      .s = z.s,
+      .heads = z.heads,
+      .groups = z.groups,
+      .d = z.d,
+      .e = z.e,
+      .scale = z.scale,
+      .causal = z.causal,
+      .rounded = IsHalf(z.round_to) ? KeptAs(ctx, z.round_to) : Kept::kFloat,
+      .read = z.round_to == DType::kBFloat16 ? Kept::kBFloat16 : Kept::kFloat,
+      .bias_step = {z.bias_step[0], z.bias_step[1], z.bias_step[2],
+                    z.bias_step[3]},
+      .q = FloatsOf(ctx, in.first),
+      .k = FloatsOf(ctx, in.first + 1),
+      .v = FloatsOf(ctx, in.first + 2),
+      .dy = {},
+      .relative = in.has_relative ? data(in.relative()) : nullptr,
+      .bias = in.has_bias ? data(in.bias()) : nullptr,
+      .lse = nullptr};
+  return a;
+}
+
+// Columns of a result that one block computes, as a number of kSide columns: 1,
+// 2 or 4. If a result is wider, several blocks compute the same scores.
+inline int PartsOf(int64_t width) {
+  return width <= kSide ? 1 : width <= 2 * kSide ? 2 : 4;
+}
+inline int64_t ChunksOf(int64_t width) {
+  return width == 0 ? 1 : DivideUp(width, PartsOf(width) * kSide);
+}
+
+// ---- on the device
+
+// The work of a block: blocks of one head follow each other.
+struct AttentionBlock {
+  int64_t tile, chunk, head;
+};
+
+__device__ inline AttentionBlock BlockOf(int64_t tiles, int64_t chunks) {
+  int64_t i = blockIdx.x;
+  return {i % tiles, i / tiles % chunks, i / tiles / chunks};
+}
+
+// One head of one batch.
+struct AttentionHead {
+  int64_t batch, head;
+  const float *relative, *bias;  // of this head
+};
+
+__device__ inline AttentionHead HeadOf(const AttentionOperands& z,
+                                       int64_t batch, int64_t head) {
+  AttentionHead h = {batch, head, nullptr, nullptr};
+  if (z.relative) {
+    // Of row 0 and column 0.
+    h.relative = z.relative + head * (z.t + z.s - 1) + z.t - 1;
+  }
+  if (z.bias) {
+    h.bias = z.bias + batch * z.bias_step[0] + head * z.bias_step[1];
+  }
+  return h;
+}
+
+__device__ inline TensorRows QueryRows(const AttentionOperands& z,
+                                       const AttentionHead& h) {
+  int64_t stride = z.heads * z.d;
+  return {z.q, h.batch * z.t * stride + h.head * z.d, stride, z.t, z.d, z.read};
+}
+// Of the gradient of y.
+__device__ inline TensorRows GradientRows(const AttentionOperands& z,
+                                          const AttentionHead& h) {
+  int64_t stride = z.heads * z.e;
+  return {z.dy,  h.batch * z.t * stride + h.head * z.e, stride, z.t, z.e,
+          z.read};
+}
+__device__ inline TensorRows KeyRows(const AttentionOperands& z,
+                                     const AttentionHead& h) {
+  int64_t stride = z.groups * z.d, group = h.head / (z.heads / z.groups);
+  return {z.k, h.batch * z.s * stride + group * z.d, stride, z.s, z.d, z.read};
+}
+__device__ inline TensorRows ValueRows(const AttentionOperands& z,
+                                       const AttentionHead& h) {
+  int64_t stride = z.groups * z.e, group = h.head / (z.heads / z.groups);
+  return {z.v, h.batch * z.s * stride + group * z.e, stride, z.s, z.e, z.read};
+}
+
+// A tile of scores of one head. Rows and columns count from its first ones.
+struct ScoreTile {
+  int64_t row, column;           // the first ones; the column may be negative
+  int rows, begin, end;          // rows and columns that exist
+  int diagonal;                  // row i sees the columns up to i + diagonal
+  const float *relative, *bias;  // of row 0 and column 0, or null
+
+  __device__ bool Sees(int i, int j) const {
+    return i < rows && j >= begin && j < end && j - i <= diagonal;
+  }
+};
+
+// x, as a place in a tile or beside it.
+__device__ inline int InTile(int64_t x) {
+  return x < -kSide ? -kSide : x > kSide ? kSide : static_cast<int>(x);
+}
+
+__device__ inline ScoreTile TileOf(const AttentionOperands& z,
+                                   const AttentionHead& h, int64_t row,
+                                   int64_t column) {
+  ScoreTile t = {row,
+                 column,
+                 InTile(z.t - row),
+                 InTile(-column),
+                 InTile(z.s - column),
+                 z.causal ? InTile(row - column) : kSide,
+                 nullptr,
+                 nullptr};
+  if (h.relative) t.relative = h.relative + column - row;
+  if (h.bias) {
+    t.bias = h.bias + row * z.bias_step[2] + column * z.bias_step[3];
+  }
+  return t;
+}
+
+// Row and column of a thread's element [i][j]: as MultiplyRows gives them for
+// queries and keys, or for keys and queries.
+template <bool kKeysFirst>
+__device__ inline int RowOf(int i, int j) {
+  return kKeysFirst ? Across() + kEdge * j : kPatch * Down() + i;
+}
+template <bool kKeysFirst>
+__device__ inline int ColumnOf(int i, int j) {
+  return kKeysFirst ? kPatch * Down() + i : Across() + kEdge * j;
+}
+
+// Turns products of queries and keys into scores, times kLog2OfE.
+template <bool kKeysFirst>
+__device__ inline void FinishScores(const AttentionOperands& z,
+                                    const ScoreTile& t,
+                                    float (&s)[kPatch][kPatch]) {
+  ONNX_FP8_UNROLL
+  for (int i = 0; i < kPatch; ++i) {
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kPatch; ++j) s[i][j] *= z.scale * kLog2OfE;
+  }
+  if (!t.relative && !t.bias) return;
+  ONNX_FP8_UNROLL
+  for (int i = 0; i < kPatch; ++i) {
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kPatch; ++j) {
+      int row = RowOf<kKeysFirst>(i, j), column = ColumnOf<kKeysFirst>(i, j);
+      if (!t.Sees(row, column)) continue;
+      if (t.relative) s[i][j] += kLog2OfE * t.relative[column - row];
+      if (t.bias) {
+        int64_t at = row * z.bias_step[2] + column * z.bias_step[3];
+        s[i][j] += kLog2OfE * t.bias[at];
+      }
+    }
+  }
+}
+
+inline constexpr int kTileStride = kSide + 4;
+
+struct alignas(16) AttentionMemory {
+  float stage[2 * kSide * kDepthStride];
+  float tile[kSide][kTileStride];
+};
+
+// Sets products[i][j] to the product of row a_first + 4 · Down() + i of a and
+// row b_first + Across() + 16 · j of b. All threads call it.
+__device__ inline void MultiplyRows(const TensorRows& a, int64_t a_first,
+                                    const TensorRows& b, int64_t b_first,
+                                    AttentionMemory& m,
+                                    float (&products)[kPatch][kPatch]) {
+  auto* left = reinterpret_cast<float(*)[kDepthStride]>(m.stage);
+  auto* right = left + kSide;
+  for (int i = 0; i < kPatch; ++i) {
+    for (int j = 0; j < kPatch; ++j) products[i][j] = 0;
+  }
+  for (int64_t from = 0; from < a.width; from += kDepth) {
+    __syncthreads();  // all have read what was staged before
+    StageRows(a, a_first, from, left);
+    StageRows(b, b_first, from, right);
+    __syncthreads();
+    int64_t depth = a.width - from;
+    AddProducts(left, right,
+                depth < kDepth ? (static_cast<int>(depth) + 3) / 4 * 4 : kDepth,
+                products);
+  }
+}
+
+// Puts the block's x[i][j] into the tile, in the places of MultiplyRows. All
+// threads call it; AddRows waits for them.
+__device__ inline void WriteTile(const float (&x)[kPatch][kPatch],
+                                 AttentionMemory& m) {
+  __syncthreads();  // all have read the tile before
+  for (int i = 0; i < kPatch; ++i) {
+    for (int j = 0; j < kPatch; ++j) {
+      m.tile[kPatch * Down() + i][Across() + kEdge * j] = x[i][j];
+    }
+  }
+}
+
+// Results of a thread: rows 4 · Down() … + 3, and of each part of kSide columns
+// columns 4 · Across() … + 3.
+template <int kParts>
+struct RowSumsOfThread {
+  float of[kPatch][kParts][4];
+
+  __device__ void Clear() {
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kPatch; ++i) {
+      ONNX_FP8_UNROLL
+      for (int c = 0; c < kParts; ++c) {
+        ONNX_FP8_UNROLL
+        for (int k = 0; k < 4; ++k) of[i][c][k] = 0;
+      }
+    }
+  }
+
+  __device__ void Scale(int i, float factor) {
+    ONNX_FP8_UNROLL
+    for (int c = 0; c < kParts; ++c) {
+      ONNX_FP8_UNROLL
+      for (int k = 0; k < 4; ++k) of[i][c][k] *= factor;
+    }
+  }
+
+  // Adds the product of the tile's first `count` columns and as many rows of
+  // `rows`, from row `first` on, whose elements begin at `column`. All threads
+  // call it.
+  __device__ void AddRows(AttentionMemory& m, int count, const TensorRows& rows,
+                          int64_t first, int64_t column) {
+    constexpr int kStaged = kSide / kParts;  // rows at a time
+    constexpr int kWidth = kSide * kParts;
+    static_assert(kStaged * kWidth <= 2 * kSide * kDepthStride);
+    ONNX_FP8_KEEP_LOOP
+    for (int from = 0; from < count; from += kStaged) {
+      __syncthreads();  // all have read what was staged, and written the tile
+      ONNX_FP8_KEEP_LOOP
+      for (int i = 0; i < kStaged * kWidth / 4 / kTileThreads; ++i) {
+        int vector = i * kTileThreads + static_cast<int>(threadIdx.x);
+        int row = vector / (kWidth / 4), at = vector % (kWidth / 4) * 4;
+        float x[4];
+        ReadRow(rows, first + from + row, column + at, x);
+        WriteShared(m.stage + row * kWidth + at, x);
+      }
+      __syncthreads();
+      ONNX_FP8_KEEP_LOOP
+      for (int l = 0; l < kStaged && from + l < count; l += 4) {
+        AddStaged(m, from + l, l);
+      }
+    }
+  }
+
+  __device__ void Write(const ResultRows& to, int64_t first, int64_t column,
+                        AmaxPart& seen) {
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kPatch; ++i) {
+      ONNX_FP8_UNROLL
+      for (int c = 0; c < kParts; ++c) {
+        WriteRow(to, first + kPatch * Down() + i,
+                 column + c * kSide + 4 * Across(), of[i][c], seen);
+      }
+    }
+  }
+
+ private:
+  // Four columns of the tile, and the four rows that begin at row `staged`.
+  __device__ void AddStaged(const AttentionMemory& m, int tile_column,
+                            int staged) {
+    constexpr int kWidth = kSide * kParts;
+    float p[kPatch][4];
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kPatch; ++i) {
+      ReadShared(&m.tile[kPatch * Down() + i][tile_column], p[i]);
+    }
+    ONNX_FP8_UNROLL
+    for (int l = 0; l < 4; ++l) {
+      const float* row = m.stage + (staged + l) * kWidth + 4 * Across();
+      ONNX_FP8_UNROLL
+      for (int c = 0; c < kParts; ++c) {
+        float x[4];
+        ReadShared(row + c * kSide, x);
+        ONNX_FP8_UNROLL
+        for (int i = 0; i < kPatch; ++i) {
+          ONNX_FP8_UNROLL
+          for (int k = 0; k < 4; ++k) {
+            of[i][c][k] = fmaf(p[i][l], x[k], of[i][c][k]);
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace onnx_fp8::cuda

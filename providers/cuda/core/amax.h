@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The amax of a tensor, measured while a kernel writes it. The bits of floats
+// that are not negative are ordered like the numbers, so the maximum is one of
+// integers, and does not depend on the order of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "providers/amax.h"
+#include "providers/cuda/core/device.h"
+#include "providers/cuda/core/queue.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8::cuda {
+
+// In an AmaxCell: the bits of the largest finite |x|, and 1 if any x is NaN or
+// infinite.
+struct DeviceAmax {
+  uint32_t finite, non_finite;
+};
+static_assert(sizeof(DeviceAmax) <= sizeof(AmaxCell));
+
+// The cell of result i, cleared; null if nobody asks for it.
+inline DeviceAmax* ClearedAmax(const KernelContext& ctx, size_t i) {
+  AmaxCell* cell = ctx.Measured(i);
+  if (cell) {
+    ONNX_FP8_CUDA(
+        cudaMemsetAsync(cell, 0, sizeof(DeviceAmax), QueueOf(ctx).stream()));
+  }
+  return reinterpret_cast<DeviceAmax*>(cell);
+}
+
+// What one thread has seen.
+struct AmaxPart {
+  uint32_t finite = 0, non_finite = 0;
+
+  __device__ void Add(float x) {
+    uint32_t magnitude = __float_as_uint(x) & 0x7FFFFFFFu;
+    if (magnitude > 0x7F7FFFFFu) {
+      non_finite = 1;
+    } else if (magnitude > finite) {
+      finite = magnitude;
+    }
+  }
+
+  // Adds the parts of a warp to `cell`, unless it is null. All lanes call it.
+  __device__ void AddTo(DeviceAmax* cell) const {
+    if (!cell) return;
+    constexpr unsigned kAll = 0xFFFFFFFFu;
+    uint32_t largest = __reduce_max_sync(kAll, finite);
+    bool any = __any_sync(kAll, non_finite != 0);
+    if (threadIdx.x % 32 != 0) return;
+    if (largest > 0) atomicMax(&cell->finite, largest);
+    if (any) atomicOr(&cell->non_finite, 1u);
+  }
+};
+
+}  // namespace onnx_fp8::cuda

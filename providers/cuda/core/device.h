@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The language of kernels. This file alone tells nvcc from a host compiler,
+// which builds the same kernels for the emulated device of the tests.
+//
+// Rules that keep kernels fit for that device (docs/cuda.md gives reasons):
+// - Kernels are functions in unnamed namespaces of .cu files, and are started
+//   by Launch. Such a file has no other static variables.
+// - Dynamic shared memory comes from DynamicShared. There are no __constant__
+//   and no __device__ variables.
+// - Blocks never wait for each other. Atomics are of integers only, so that
+//   results don't depend on the order of threads.
+// - Functions of warps have full masks, but for a warp's last part of a block.
+#pragma once
+
+#if defined(__CUDACC__)
+#include <cuda_pipeline_primitives.h>
+#include <cuda_runtime.h>
+#else
+#include "device_language.h"
+#endif
+
+#include <type_traits>
+
+#include "providers/cuda/core/check.h"
+
+namespace onnx_fp8 {
+
+// Puts kernel<<<grid, block, shared_bytes, stream>>>(arguments...) into the
+// stream. Errors: the runtime refuses it.
+template <typename... P>
+void Launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+            cudaStream_t stream, std::type_identity_t<P>... arguments) {
+#if defined(__CUDACC__)
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  ONNX_FP8_CUDA(cudaLaunchKernelEx(&config, kernel, arguments...));
+#else
+  CheckCuda(emulation::Launch(kernel, grid, block, shared_bytes, stream,
+                              arguments...),
+            "cudaLaunchKernelEx");
+#endif
+}
+
+// The block's dynamic shared memory, aligned to 16 bytes.
+template <typename T>
+__device__ T* DynamicShared() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  return reinterpret_cast<T*>(dynamic_shared);
+#else
+  return static_cast<T*>(emulation::DynamicShared());
+#endif
+}
+
+}  // namespace onnx_fp8

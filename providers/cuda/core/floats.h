@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operands and results whose floats may be kept in 16 bits, as a kernel gets
+// them. load_store.h reads and writes them.
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "onnx_fp8/tensor.h"
+#include "providers/arguments.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8::cuda {
+
+enum class Kept : uint8_t { kFloat, kBFloat16, kFloat16 };
+
+// Errors: not a float of 32 or 16 bits.
+inline Kept KeptAs(const KernelContext& ctx, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat:
+      return Kept::kFloat;
+    case DType::kBFloat16:
+      return Kept::kBFloat16;
+    case DType::kFloat16:
+      return Kept::kFloat16;
+    default:
+      Fail("[", ctx.Where(), "] expected float, got ", Name(dtype));
+  }
+}
+
+struct FloatsIn {
+  const void* data = nullptr;
+  Kept kept = Kept::kFloat;
+};
+
+struct FloatsOut {
+  void* data = nullptr;  // null: nobody reads the result
+  Kept kept = Kept::kFloat;
+};
+
+// Operand i. Errors: the node leaves it out; KeptAs'.
+inline FloatsIn FloatsOf(const KernelContext& ctx, size_t i) {
+  const Tensor& x = Operand(ctx, i);
+  return {x.raw(), KeptAs(ctx, x.dtype())};
+}
+
+// Result i, of that shape. Errors: the plan knew another shape; KeptAs'.
+inline FloatsOut FloatsTo(KernelContext& ctx, size_t i, const Shape& shape) {
+  if (!ctx.HasOut(i)) return {};
+  DType dtype = ctx.NarrowOut(i);
+  if (dtype == DType::kUndefined) dtype = DType::kFloat;
+  Tensor& y = ctx.Out(i, dtype, shape);
+  return {y.raw(), KeptAs(ctx, dtype)};
+}
+
+}  // namespace onnx_fp8::cuda

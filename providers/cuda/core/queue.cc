@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cuda/core/queue.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "providers/cuda/core/check.h"
+
+namespace onnx_fp8::cuda {
+
+Queue::Queue() {
+  ONNX_FP8_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  staging_ = std::make_unique<Staging>(stream_);
+  ONNX_FP8_CUDA(
+      cudaMalloc(reinterpret_cast<void**>(&complaint_), sizeof(Complaint)));
+  ONNX_FP8_CUDA(
+      cudaMallocHost(reinterpret_cast<void**>(&seen_), sizeof(Complaint)));
+  ONNX_FP8_CUDA(cudaMemsetAsync(complaint_, 0, sizeof(Complaint), stream_));
+}
+
+// After an error of the device these calls fail, too; nothing is left to save.
+Queue::~Queue() {
+  cudaStreamSynchronize(stream_);
+  owned_.clear();
+  staging_.reset();
+  for (void* scratch : scratch_) cudaFree(scratch);
+  cudaFree(complaint_);
+  cudaFreeHost(seen_);
+  cudaStreamDestroy(stream_);
+}
+
+void* Queue::Scratch(size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    size_t grown = std::max(bytes, 2 * scratch_bytes_);
+    void* larger = nullptr;
+    ONNX_FP8_CUDA(cudaMalloc(&larger, grown));
+    scratch_.push_back(larger);
+    scratch_bytes_ = grown;
+  }
+  return scratch_.empty() ? nullptr : scratch_.back();
+}
+
+uint32_t Queue::MessageNumber(const std::string& message) {
+  auto [known, added] = numbers_.emplace(message, messages_.size() + 1);
+  if (added) messages_.push_back(message);
+  return known->second;
+}
+
+void Queue::Synchronize() {
+  ONNX_FP8_CUDA(cudaMemcpyAsync(seen_, complaint_, sizeof(Complaint),
+                                cudaMemcpyDeviceToHost, stream_));
+  ONNX_FP8_CUDA(cudaStreamSynchronize(stream_));
+  Complaint seen = *seen_;
+  if (seen.message == 0) return;
+  ONNX_FP8_CUDA(cudaMemsetAsync(complaint_, 0, sizeof(Complaint), stream_));
+  Fail(messages_[seen.message - 1], seen.value);
+}
+
+}  // namespace onnx_fp8::cuda

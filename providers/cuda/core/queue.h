@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <typeindex>
+#include <vector>
+
+#include "providers/cuda/core/staging.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8::cuda {
+
+// On the device: the first bad value that a kernel met, and the number of the
+// message that it belongs to; 0: none.
+struct Complaint {
+  uint32_t message;
+  int64_t value;
+};
+
+// The stream of a provider, and memory that its kernels share.
+class Queue {
+ public:
+  // Errors: those of the CUDA runtime.
+  Queue();
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  Staging& staging() { return *staging_; }
+
+  // Memory for what one kernel leaves to the next one of the same op, aligned
+  // to 256 bytes. The next call may give the same memory to another op, which
+  // the stream runs later. It lives as long as the queue, because recorded work
+  // keeps its address. Errors: out of memory.
+  void* Scratch(size_t bytes);
+
+  // The queue's only object of class T, made when it is first asked for.
+  // Errors: T's.
+  template <typename T>
+  T& Own() {
+    std::shared_ptr<void>& object = owned_[typeid(T)];
+    if (!object) object = std::make_shared<T>();
+    return *static_cast<T*>(object.get());
+  }
+
+  // Where kernels complain of data, and the number of a message, which ends
+  // with "got ". Errors: out of memory.
+  Complaint* complaint() { return complaint_; }
+  uint32_t MessageNumber(const std::string& message);
+
+  // Waits until all work is done. Errors: those of that work; the message of a
+  // complaint and its value.
+  void Synchronize();
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Staging> staging_;
+  std::vector<void*> scratch_;  // the last one is the largest
+  size_t scratch_bytes_ = 0;
+  std::map<std::type_index, std::shared_ptr<void>> owned_;
+  Complaint* complaint_ = nullptr;
+  Complaint* seen_ = nullptr;  // a copy in pinned memory
+  std::vector<std::string> messages_;
+  std::map<std::string, uint32_t> numbers_;
+};
+
+// The queue that a kernel adds its work to.
+inline Queue& QueueOf(const KernelContext& ctx) {
+  return *static_cast<Queue*>(ctx.queue());
+}
+
+}  // namespace onnx_fp8::cuda

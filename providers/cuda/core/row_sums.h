@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Element-wise ops that also sum their result over all rows, as the gradient of
+// a bias is. Each block sums kRowsPerSum rows of a tile of columns in a fixed
+// order, and a second kernel adds the blocks' sums. So the bits don't depend on
+// the order of blocks. Traffic: each operand is read once, the result is
+// written once; the partial sums, rows/64 of the result, are written and read.
+#pragma once
+
+#include <cstdint>
+
+#include "providers/cuda/core/elementwise.h"
+
+namespace onnx_fp8::cuda {
+
+inline constexpr int kRowsPerSum = 64;
+// A block is 8 rows of 32 threads, of which each has 4 columns.
+inline constexpr int kTileRows = 8, kTileLanes = 32;
+inline constexpr int kTileColumns = kTileLanes * kPerThread;
+
+template <int kIn>
+struct RowSums {
+  FloatsIn in[kIn];
+  FloatsOut out;
+  DeviceAmax* amax;
+  int64_t rows, columns;
+  float* partial;  // [blocks of rows][columns]
+};
+
+namespace {
+
+template <typename F, int kIn>
+__global__ void __launch_bounds__(kTileRows* kTileLanes)
+    RowSumsKernel(RowSums<kIn> s, F f) {
+  __shared__ float sums[kTileRows][kTileColumns];
+  int lane = threadIdx.x % kTileLanes, line = threadIdx.x / kTileLanes;
+  int64_t column = static_cast<int64_t>(blockIdx.y) * kTileColumns +
+                   static_cast<int64_t>(lane) * kPerThread;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * kRowsPerSum;
+  int64_t left = s.columns - column;
+  bool whole = s.columns % kPerThread == 0 && left > 0;
+  float sum[kPerThread] = {};
+  AmaxPart seen;
+  for (int r = line; r < kRowsPerSum && first + r < s.rows; r += kTileRows) {
+    int64_t at = (first + r) * s.columns + column;
+    float x[kIn][kPerThread] = {}, y[kPerThread];
+    for (int i = 0; i < kIn; ++i) {
+      if (whole) {
+        Load4(s.in[i], at, x[i]);
+      } else {
+        for (int k = 0; k < kPerThread; ++k) {
+          if (k < left) x[i][k] = Load(s.in[i], at + k);
+        }
+      }
+    }
+    for (int k = 0; k < kPerThread; ++k) {
+      float in[kIn], out[1];
+      for (int i = 0; i < kIn; ++i) in[i] = x[i][k];
+      f(in, out);
+      y[k] = out[0];
+      if (k < left) sum[k] += y[k];
+    }
+    if (!s.out.data) continue;
+    if (whole) {
+      Store4(s.out, at, y);
+      for (float v : y) seen.Add(v);
+    } else {
+      for (int k = 0; k < kPerThread; ++k) {
+        if (k < left) seen.Add(Store(s.out, at + k, y[k]));
+      }
+    }
+  }
+  seen.AddTo(s.amax);
+  for (int k = 0; k < kPerThread; ++k) {
+    sums[line][lane * kPerThread + k] = sum[k];
+  }
+  __syncthreads();
+  int own = threadIdx.x;  // a column of the tile
+  int64_t to = static_cast<int64_t>(blockIdx.y) * kTileColumns + own;
+  if (own >= kTileColumns || to >= s.columns) return;
+  float total = 0;
+  for (int r = 0; r < kTileRows; ++r) total += sums[r][own];
+  s.partial[static_cast<int64_t>(blockIdx.x) * s.columns + to] = total;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    AddPartialsKernel(const float* partial, int64_t parts, int64_t columns,
+                      FloatsOut out) {
+  int64_t column = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (column >= columns) return;
+  float total = 0, lost = 0;  // Kahan's sum
+  for (int64_t i = 0; i < parts; ++i) {
+    float x = partial[i * columns + column] - lost;
+    float sum = total + x;
+    lost = (sum - total) - x;
+    total = sum;
+  }
+  Store(out, column, total);
+}
+
+}  // namespace
+
+// Sets out[j] to the sum of partial[i][j] over all i. No column is no work.
+inline void AddPartials(const KernelContext& ctx, const float* partial,
+                        int64_t parts, int64_t columns, FloatsOut out) {
+  if (columns == 0 || !out.data) return;
+  Launch(AddPartialsKernel, static_cast<unsigned>(DivideUp(columns, kThreads)),
+         kThreads, 0, QueueOf(ctx).stream(), partial, parts, columns, out);
+}
+
+// Result 0 = f of operands 0 … kIn-1, all of one shape; result 1 is the sum of
+// f over all axes but the last, before result 0 is rounded. f is as in
+// ForElements. Errors: MapElements'; a scalar.
+template <typename F, int kIn = 2>
+void MapWithRowSums(KernelContext& ctx, F f) {
+  const Shape shape = Operand(ctx, 0).shape();
+  Check(!shape.empty(), "[", ctx.Where(), "] expected rows, got a scalar");
+  RowSums<kIn> s;
+  s.columns = shape.back();
+  s.rows = s.columns > 0 ? Operand(ctx, 0).size() / s.columns : 0;
+  for (int i = 0; i < kIn; ++i) {
+    auto k = static_cast<size_t>(i);
+    CheckOperand(ctx, k, DType::kFloat, shape);
+    s.in[i] = FloatsOf(ctx, k);
+  }
+  s.out = FloatsTo(ctx, 0, shape);
+  s.amax = ClearedAmax(ctx, 0);
+  FloatsOut sums = FloatsTo(ctx, 1, {s.columns});
+  int64_t parts = DivideUp(s.rows, kRowsPerSum);
+  s.partial = static_cast<float*>(QueueOf(ctx).Scratch(
+      static_cast<size_t>(parts * s.columns) * sizeof(float)));
+  if (parts > 0) {
+    dim3 grid(static_cast<unsigned>(parts),
+              static_cast<unsigned>(DivideUp(s.columns, kTileColumns)));
+    Launch(RowSumsKernel<F, kIn>, grid, kTileRows * kTileLanes, 0,
+           QueueOf(ctx).stream(), s, f);
+  }
+  AddPartials(ctx, s.partial, parts, s.columns, sums);
+}
+
+}  // namespace onnx_fp8::cuda

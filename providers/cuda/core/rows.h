@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tensor as rows. A warp or a block works on one row at a time and keeps it
+// in registers: vector i of the row, four elements, belongs to its thread
+// i % kThreadsOfRow. Each element is read and written by the same thread, and
+// all of a row is read before a sum over the row is known.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/device.h"
+#include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/queue.h"
+#include "providers/divide_up.h"
+
+namespace onnx_fp8::cuda {
+
+inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// a / b by a short division, if both are short. REQUIRES: a >= 0, b > 0.
+__device__ inline int64_t Quotient(int64_t a, int64_t b) {
+  if ((a | b) >> 32 != 0) return a / b;
+  return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+}
+
+// ---- a row and its vectors
+
+// A part of a row, short enough for small numbers.
+struct RowPart {
+  int64_t origin;  // where vector 0 begins, in the tensor
+  int first, end;  // the part's elements, from there on
+  bool vectors;    // the memory of its vectors is aligned
+
+  // Whether it has element k of vector i.
+  __device__ bool Has(int i, int k) const {
+    int at = i * kPerThread + k;
+    return at >= first && at < end;
+  }
+  // Whether vector i can be moved at once.
+  __device__ bool HasAll(int i) const {
+    int at = i * kPerThread;
+    return vectors && at >= first && at + kPerThread <= end;
+  }
+};
+
+struct Row {
+  int64_t origin, first, end;
+  bool vectors;
+
+  // What lies in vectors number `vector` and later. The part may end before the
+  // row does, but has 2²⁷ vectors.
+  __device__ RowPart From(int64_t vector) const {
+    constexpr int64_t kMost = int64_t{1} << 29;
+    int64_t before = vector * kPerThread, left = end - before;
+    int64_t skipped = before < first ? first - before : 0;
+    return {origin + before, static_cast<int>(skipped),
+            static_cast<int>(left < kMost ? left : kMost), vectors};
+  }
+  // The number of vectors.
+  __device__ int64_t size() const {
+    return (end + kPerThread - 1) / kPerThread;
+  }
+};
+
+// All rows are divided into vectors alike: for ops that also have one number
+// per column.
+__device__ inline Row RowByColumns(int64_t row, int64_t n) {
+  return {row * n, 0, n, n % kPerThread == 0};
+}
+
+// All vectors of the row are aligned, whatever n is; the first one and the last
+// one may be incomplete.
+__device__ inline Row AlignedRow(int64_t row, int64_t n) {
+  int64_t start = row * n, lead = start % kPerThread;
+  return {start - lead, lead, lead + n, true};
+}
+
+// Vector i; `outside` for elements that the row does not have.
+__device__ inline void LoadVector(FloatsIn x, const RowPart& row, int i,
+                                  float outside, float (&to)[kPerThread]) {
+  int64_t at = row.origin + i * kPerThread;
+  if (row.HasAll(i)) return Load4(x, at, to);
+  for (int k = 0; k < kPerThread; ++k) {
+    to[k] = row.Has(i, k) ? Load(x, at + k) : outside;
+  }
+}
+
+// Stores and measures vector i, and leaves in x the numbers that are kept.
+__device__ inline void StoreVector(FloatsOut y, const RowPart& row, int i,
+                                   float (&x)[kPerThread], AmaxPart& seen) {
+  int64_t at = row.origin + i * kPerThread;
+  if (row.HasAll(i)) {
+    Store4(y, at, x);
+    for (float v : x) seen.Add(v);
+    return;
+  }
+  for (int k = 0; k < kPerThread; ++k) {
+    if (row.Has(i, k)) seen.Add(x[k] = Store(y, at + k, x[k]));
+  }
+}
+
+// ---- the vectors of one thread: first, first + kStep, …
+
+// All loads start before the first number is needed.
+template <int kStep, Kept kKept, int kVectors>
+__device__ void LoadVectorsAs(const void* data, const RowPart& row, int first,
+                              float outside,
+                              float (&to)[kVectors][kPerThread]) {
+  using Vector = std::conditional_t<kKept == Kept::kFloat, float4, uint2>;
+  const Vector* from =
+      static_cast<const Vector*>(data) + row.origin / kPerThread + first;
+  Vector raw[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    raw[v] = row.HasAll(first + v * kStep) ? from[v * kStep] : Vector();
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    int i = first + v * kStep;
+    if (row.HasAll(i)) {
+      Load4({&raw[v], kKept}, 0, to[v]);
+    } else {
+      LoadVector({data, kKept}, row, i, outside, to[v]);
+    }
+  }
+}
+
+template <int kStep, int kVectors>
+__device__ void LoadVectors(FloatsIn x, const RowPart& row, int first,
+                            float outside, float (&to)[kVectors][kPerThread]) {
+  switch (x.kept) {
+    case Kept::kBFloat16:
+      return LoadVectorsAs<kStep, Kept::kBFloat16>(x.data, row, first, outside,
+                                                   to);
+    case Kept::kFloat16:
+      return LoadVectorsAs<kStep, Kept::kFloat16>(x.data, row, first, outside,
+                                                  to);
+    default:
+      return LoadVectorsAs<kStep, Kept::kFloat>(x.data, row, first, outside,
+                                                to);
+  }
+}
+
+// Nothing if nobody reads y.
+template <int kStep, int kVectors>
+__device__ void StoreVectors(FloatsOut y, const RowPart& row, int first,
+                             float (&x)[kVectors][kPerThread], AmaxPart& seen) {
+  if (!y.data) return;
+  for (int v = 0; v < kVectors; ++v) {
+    StoreVector(y, row, first + v * kStep, x[v], seen);
+  }
+}
+
+// ---- the threads of a row
+
+template <typename T>
+__device__ T SumOfWarp(T x) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
+  }
+  return x;
+}
+
+__device__ inline float MaxOfWarp(float x) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
+  }
+  return x;
+}
+
+// kWarps warps work on a row. They are a block; single warps share a block and
+// have rows of their own. All threads of a row ask for the same sums.
+template <int kWarps>
+class RowThreads {
+ public:
+  static constexpr int kThreadsOfRow = 32 * kWarps;
+  static constexpr int kRows = kWarps == 1 ? 4 : 1;  // of a block, at once
+  static constexpr int kBlock = kThreadsOfRow * kRows;
+  static constexpr int kShared = 4 * kWarps;
+
+  // `shared`: the block's memory for kShared floats.
+  __device__ explicit RowThreads(float* shared) : shared_(shared) {}
+
+  __device__ int thread() const { return threadIdx.x % kThreadsOfRow; }
+  // Which of the block's rows it is.
+  __device__ int line() const { return threadIdx.x / kThreadsOfRow; }
+  // The rows are first(), first() + step(), …
+  __device__ int64_t first() const {
+    return static_cast<int64_t>(blockIdx.x) * kRows + line();
+  }
+  __device__ int64_t step() const {
+    return static_cast<int64_t>(gridDim.x) * kRows;
+  }
+
+  __device__ float Sum(float x) {
+    x = SumOfWarp(x);
+    if constexpr (kWarps > 1) {
+      float* parts = Exchange(x, x);
+      int lane = threadIdx.x % 32;
+      x = SumOfWarp(lane < kWarps ? parts[lane] : 0.0f);
+    }
+    return x;
+  }
+
+  __device__ void Sum(float& x, float& y) {
+    x = SumOfWarp(x);
+    y = SumOfWarp(y);
+    if constexpr (kWarps > 1) {
+      float* parts = Exchange(x, y);
+      int lane = threadIdx.x % 32;
+      x = SumOfWarp(lane < kWarps ? parts[lane] : 0.0f);
+      y = SumOfWarp(lane < kWarps ? parts[kWarps + lane] : 0.0f);
+    }
+  }
+
+  __device__ float Max(float x) {
+    x = MaxOfWarp(x);
+    if constexpr (kWarps > 1) {
+      float* parts = Exchange(x, x);
+      int lane = threadIdx.x % 32;
+      x = MaxOfWarp(lane < kWarps ? parts[lane] : kLowest);
+    }
+    return x;
+  }
+
+ private:
+  // All warps' x, then all warps' y. Two buffers take turns: while some warps
+  // still read one, others write the other one.
+  __device__ float* Exchange(float x, float y) {
+    float* parts = shared_ + turn_ * 2 * kWarps;
+    turn_ ^= 1;
+    if (threadIdx.x % 32 == 0) {
+      parts[threadIdx.x / 32] = x;
+      parts[kWarps + threadIdx.x / 32] = y;
+    }
+    __syncthreads();
+    return parts;
+  }
+
+  float* shared_;
+  int turn_ = 0;
+};
+
+// ---- launches
+
+// Starts a kernel whose rows have kWarps warps each; p is its operand.
+template <int kWarps, typename P>
+void LaunchRows(const KernelContext& ctx, void (*kernel)(P), int64_t rows,
+                const P& p) {
+  using Threads = RowThreads<kWarps>;
+  if (rows == 0) return;
+  auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(DivideUp(rows, Threads::kRows), kMostBlocks));
+  Launch(kernel, blocks, Threads::kBlock, 0, QueueOf(ctx).stream(), p);
+}
+
+// The longest row that threads can hold.
+inline constexpr int64_t kLongestRow = 16384;
+
+// Calls start.operator()<kWarps, kVectors>() with threads that hold a row of n
+// elements, kVectors vectors each. False: none can.
+template <typename Start>
+bool WithRowOf(int64_t n, const Start& start) {
+  // An incomplete vector may be at either end.
+  if (n % kPerThread != 0) n += kPerThread - 1;
+  if (n > kLongestRow) return false;
+  if (n <= 128) {
+    start.template operator()<1, 1>();
+  } else if (n <= 256) {
+    start.template operator()<1, 2>();
+  } else if (n <= 512) {
+    start.template operator()<1, 4>();
+  } else if (n <= 1024) {
+    start.template operator()<1, 8>();
+  } else if (n <= 2048) {
+    start.template operator()<4, 4>();
+  } else if (n <= 4096) {
+    start.template operator()<4, 8>();
+  } else if (n <= 8192) {
+    start.template operator()<16, 4>();
+  } else {
+    start.template operator()<16, 8>();
+  }
+  return true;
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cuda/cuda_provider.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "providers/cuda/core/check.h"
+#include "providers/cuda/core/queue.h"
+#include "providers/cuda/register.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Errors: no device that can run the kernels.
+void CheckDevice() {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  const char* found = cudaGetErrorString(error);
+  // So the runtime calls a machine without a driver.
+  if (error == cudaErrorInsufficientDriver) {
+    found = "no driver, or one older than CUDA 12";
+  } else if (error == cudaErrorNoDevice || error == cudaSuccess) {
+    found = "no GPU";
+  }
+  Check(error == cudaSuccess && count > 0,
+        "[provider cuda] expected an NVIDIA GPU and its driver, got ", found,
+        "; the provider cpu runs everywhere");
+  int device = 0, major = 0, minor = 0;
+  ONNX_FP8_CUDA(cudaGetDevice(&device));
+  ONNX_FP8_CUDA(cudaDeviceGetAttribute(
+      &major, cudaDevAttrComputeCapabilityMajor, device));
+  ONNX_FP8_CUDA(cudaDeviceGetAttribute(
+      &minor, cudaDevAttrComputeCapabilityMinor, device));
+  Check(major >= 9,
+        "[provider cuda] expected compute capability 9.0 (Hopper) or later, "
+        "got ",
+        major, ".", minor, "; the provider cpu runs everywhere");
+}
+
+// A CUDA graph: the host starts a whole step by one call.
+class CudaGraph : public Recording {
+ public:
+  // Errors: those of `run`; the runtime's.
+  CudaGraph(cudaStream_t stream, const std::function<void()>& run)
+      : stream_(stream) {
+    ONNX_FP8_CUDA(
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    try {
+      run();
+    } catch (...) {
+      cudaStreamEndCapture(stream, &graph);
+      if (graph) cudaGraphDestroy(graph);
+      throw;
+    }
+    ONNX_FP8_CUDA(cudaStreamEndCapture(stream, &graph));
+    cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+    cudaGraphDestroy(graph);
+    CheckCuda(error, "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(exec_); }
+
+  void Replay() override { ONNX_FP8_CUDA(cudaGraphLaunch(exec_, stream_)); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+class CudaProvider : public ExecutionProvider {
+ public:
+  std::string Name() const override { return "cuda"; }
+
+  ProviderInfo Describe() const override {
+    int device = 0;
+    cudaDeviceProp facts;
+    ONNX_FP8_CUDA(cudaGetDevice(&device));
+    ONNX_FP8_CUDA(cudaGetDeviceProperties(&facts, device));
+    return {.isa = Concat(facts.name, " sm_", facts.major, facts.minor),
+            .gemm = "cuBLASLt",
+            .fast_bfloat16 = true};
+  }
+
+  const KernelRegistry& Kernels() const override { return CudaKernels(); }
+  Device device() const override { return Device::kProvider; }
+  void* queue() override { return queue_.get(); }
+
+  // Memory comes and goes in the order of the stream: work that was queued
+  // before it is freed may use it.
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    void* data = nullptr;
+    cudaError_t error =
+        cudaMallocAsync(&data, std::max<size_t>(bytes, 1), queue_->stream());
+    if (error == cudaErrorMemoryAllocation) FailOutOfMemory(bytes);
+    CheckCuda(error, "cudaMallocAsync");
+    return {data, [queue = queue_](void* memory) {
+              cudaFreeAsync(memory, queue->stream());
+            }};
+  }
+
+  void CopyIn(const Tensor& host, Tensor& ours) override {
+    host.RequireHost();
+    queue_->staging().ToDevice(host.raw(), ours.raw(), host.bytes());
+  }
+  void CopyOut(const Tensor& ours, Tensor& host) override {
+    host.RequireHost();
+    queue_->staging().ToHost(ours.raw(), host.raw(), ours.bytes());
+    queue_->Synchronize();
+  }
+  void Copy(const Tensor& from, Tensor& to) override {
+    if (from.bytes() == 0) return;
+    ONNX_FP8_CUDA(cudaMemcpyAsync(to.raw(), from.raw(), from.bytes(),
+                                  cudaMemcpyDeviceToDevice, queue_->stream()));
+  }
+  bool CanRecord() const override { return true; }
+  std::unique_ptr<Recording> Record(const std::function<void()>& run) override {
+    return std::make_unique<CudaGraph>(queue_->stream(), run);
+  }
+  void Synchronize() override { queue_->Synchronize(); }
+
+ private:
+  [[noreturn]] static void FailOutOfMemory(size_t bytes) {
+    size_t free = 0, total = 0;
+    cudaGetLastError();
+    ONNX_FP8_CUDA(cudaMemGetInfo(&free, &total));
+    Fail("out of GPU memory: expected ", bytes, " bytes more, got ", free,
+         " free of ", total);
+  }
+
+  // Memory that outlives the provider still needs the stream.
+  std::shared_ptr<cuda::Queue> queue_ = std::make_shared<cuda::Queue>();
+};
+
+KernelRegistry AllKernels() {
+  KernelRegistry r;
+  cuda::RegisterActivation(r);
+  cuda::RegisterAttention(r);
+  cuda::RegisterBinary(r);
+  cuda::RegisterCast(r);
+  cuda::RegisterConstant(r);
+  cuda::RegisterConv(r);
+  cuda::RegisterGather(r);
+  cuda::RegisterLoss(r);
+  cuda::RegisterMatMul(r);
+  cuda::RegisterMovement(r);
+  cuda::RegisterNorm(r);
+  cuda::RegisterNormGrad(r);
+  cuda::RegisterOptimizer(r);
+  cuda::RegisterPool(r);
+  cuda::RegisterQuantize(r);
+  cuda::RegisterQuantizeBlock(r);
+  cuda::RegisterReduce(r);
+  cuda::RegisterReshape(r);
+  cuda::RegisterRotary(r);
+  cuda::RegisterScaledMatMul(r);
+  cuda::RegisterScaledMatMulBlock(r);
+  cuda::RegisterSoftmax(r);
+  cuda::RegisterUnary(r);
+  return r;
+}
+
+}  // namespace
+
+std::unique_ptr<ExecutionProvider> MakeCudaProvider() {
+  CheckDevice();
+  return std::make_unique<CudaProvider>();
+}
+
+const KernelRegistry& CudaKernels() {
+  static const KernelRegistry kernels = AllKernels();
+  return kernels;
+}
+
+}  // namespace onnx_fp8

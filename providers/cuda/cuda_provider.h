@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "providers/provider.h"
+
+namespace onnx_fp8 {
+
+// The provider of the current NVIDIA GPU. Errors: there is no driver or no GPU,
+// or the GPU is older than Hopper (compute capability 9.0).
+std::unique_ptr<ExecutionProvider> MakeCudaProvider();
+
+const KernelRegistry& CudaKernels();
+
+}  // namespace onnx_fp8

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers to FP8 codes and back, with the bits of the CPU and of the ops'
+// bodies: to nearest, ties to even, too large values to the largest one. NaN
+// keeps its sign; its code is 0x7F in E4M3 and 0x7E in E5M2.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "onnx_fp8/dtype.h"
+#include "providers/cuda/core/device.h"
+
+namespace onnx_fp8::cuda {
+
+template <bool kE4M3>
+__device__ inline uint32_t Encode(float x) {
+  uint32_t bits = __float_as_uint(x);
+  uint32_t sign = bits >> 24 & 0x80u;
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return sign | (kE4M3 ? 0x7Fu : 0x7Eu);
+  return __nv_cvt_float_to_fp8(x, __NV_SATFINITE,
+                               kE4M3 ? __NV_E4M3 : __NV_E5M2);
+}
+
+template <bool kE4M3>
+__device__ inline float Decode(uint8_t code) {
+  return __half2float(
+      __half(__nv_cvt_fp8_to_halfraw(code, kE4M3 ? __NV_E4M3 : __NV_E5M2)));
+}
+
+}  // namespace onnx_fp8::cuda

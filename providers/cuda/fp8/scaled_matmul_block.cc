@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ScaledMatMulBlock. The scales of an operand enter the product in one of two
+// ways:
+//
+//   one for the whole, or one for each   factors of the sums: an FP8 product
+//   row of the result (of b: column)
+//   others                               inside a copy of the operand, exactly
+//                                        as bfloat16 if they are powers of two
+//                                        (float8e8m0), else as float
+#include "providers/arguments.h"
+#include "providers/block_grid.h"
+#include "providers/cuda/core/check.h"
+#include "providers/cuda/fp8/dequantize.h"
+#include "providers/cuda/fp8/scaled_product.h"
+#include "providers/cuda/gemm/finish.h"
+#include "providers/cuda/gemm/product.h"
+#include "providers/cuda/register.h"
+#include "providers/divide_up.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+struct BlockOperand {
+  ScaledOperand x;
+  BlockGrid grid;
+  const Tensor* codes;
+  const Tensor* scales;
+  bool outside;  // the scales are factors of the sums
+};
+
+BlockOperand OperandIn(const KernelContext& ctx, size_t i,
+                       const char* block_rows, const char* block_columns,
+                       bool transposed, bool is_a) {
+  const Tensor &codes = Operand(ctx, i), &scales = Operand(ctx, i + 1);
+  BlockOperand o = {CodesOf(ctx, i, transposed, is_a),
+                    GridOf(ctx, codes, block_rows, block_columns), &codes,
+                    &scales, false};
+  const BlockGrid& g = o.grid;
+  DType dtype = scales.dtype();
+  Check((dtype == DType::kFloat || dtype == DType::kE8M0) &&
+            (scales.shape() == Shape({g.down, g.across}) ||
+             (scales.rank() == 0 && g.blocks() == 1)),
+        "[", ctx.Where(), "] expected scales float or float8e8m0[", g.down, ",",
+        g.across, "], got ", Name(dtype), ToString(scales.shape()));
+  if (dtype != DType::kFloat) return o;
+  const auto* data = static_cast<const float*>(scales.raw());
+  bool k_is_rows = o.x.codes.k_is_rows;
+  int64_t along_k = k_is_rows ? g.down : g.across;
+  int64_t outer_block = k_is_rows ? g.block_columns : g.block_rows;
+  if (g.blocks() == 1) {
+    o.x.scale = data;
+  } else if (along_k == 1 && outer_block == 1) {
+    o.x.outer_scales = data;
+  } else {
+    return o;
+  }
+  o.outside = true;
+  return o;
+}
+
+// Both operands with their scales inside, as floats of one dtype.
+void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
+                     const BlockOperand& b, bool has_bias) {
+  int64_t m = a.x.codes.outer(), n = b.x.codes.outer(), k = a.x.codes.k();
+  Check(k == b.x.codes.k(), "[", ctx.Where(),
+        "] expected operands that share an axis, got ",
+        ToString(a.codes->shape()), " and ", ToString(b.codes->shape()));
+  const float* bias = has_bias ? BiasOf(ctx, n) : nullptr;
+  FloatsOut y =
+      FloatsTo(ctx, 0, ProductShape(*a.codes, a.x.codes.k_is_rows, m, n));
+  if (m == 0 || n == 0) return;
+  bool exact =
+      a.scales->dtype() == DType::kE8M0 && b.scales->dtype() == DType::kE8M0;
+  DType dtype = exact ? DType::kBFloat16 : DType::kFloat;
+  auto bytes = [&](int64_t elements, DType of) {
+    return static_cast<size_t>(
+        RoundUp(elements * static_cast<int64_t>(ByteSize(of)), 256));
+  };
+  size_t a_bytes = bytes(m * k, dtype), b_bytes = bytes(n * k, dtype);
+  Queue& queue = QueueOf(ctx);
+  auto* at = static_cast<char*>(
+      queue.Scratch(a_bytes + b_bytes + bytes(m * n, DType::kFloat)));
+  auto* sums = reinterpret_cast<float*>(at + a_bytes + b_bytes);
+  Dequantize(queue, a.grid, a.codes->raw(), a.codes->dtype(), a.scales->raw(),
+             a.scales->dtype(), at, dtype);
+  Dequantize(queue, b.grid, b.codes->raw(), b.codes->dtype(), b.scales->raw(),
+             b.scales->dtype(), at + a_bytes, dtype);
+  if (k > 0) {
+    queue.Own<Products>().Multiply(
+        {.m = m,
+         .n = n,
+         .k = k,
+         .a = {.data = at, .dtype = dtype, .transposed = a.x.codes.k_is_rows},
+         .b = {.data = at + a_bytes,
+               .dtype = dtype,
+               .transposed = !b.x.codes.k_is_rows},
+         .y = sums},
+        queue.stream());
+  } else {
+    ONNX_FP8_CUDA(cudaMemsetAsync(sums, 0, static_cast<size_t>(m * n) * 4,
+                                  queue.stream()));
+  }
+  FinishProduct(
+      queue,
+      {.m = m, .n = n, .sum = sums, .ld = n, .c = bias, .c_column = 1, .y = y});
+}
+
+void Multiply(KernelContext& ctx, bool has_bias) {
+  BlockOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns",
+                             ctx.Int("transA", 0) != 0, true);
+  BlockOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
+                             ctx.Int("transB", 0) != 0, false);
+  if (a.outside && b.outside) {
+    return MultiplyScaled(ctx, a.x, b.x, has_bias);
+  }
+  MultiplyDecoded(ctx, a, b, has_bias);
+}
+
+void ScaledMatMulBlock(KernelContext& ctx) { Multiply(ctx, false); }
+void ScaledMatMulBlockBias(KernelContext& ctx) { Multiply(ctx, true); }
+
+}  // namespace
+
+void RegisterScaledMatMulBlock(KernelRegistry& r) {
+  r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias, {.narrow_out = {0}},
+        kDomain);
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A product of FP8 codes by cuBLASLt, whatever their sizes and orientation.
+// On Hopper both operands must have K along their rows of memory, and all sizes
+// must be multiples of 16. Operands that differ are copied first.
+#pragma once
+
+#include "onnx_fp8/dtype.h"
+#include "onnx_fp8/shape.h"
+#include "providers/cuda/core/floats.h"
+#include "providers/cuda/gemm/k_major.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8::cuda {
+
+struct ScaledOperand {
+  Codes codes;
+  DType dtype = DType::kE4M3;
+  const float* scale = nullptr;         // one, on the device
+  const float* outer_scales = nullptr;  // or one for each row of the result (of
+                                        // b: column)
+};
+
+// Operand i of the node, codes, and its attribute transA or transB. Errors: no
+// FP8 of rank 2 or more. The scales are left to the caller.
+ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
+                      bool is_a);
+
+// Result 0 = a · b, scaled [+ operand 4, the bias]. Errors: sizes that don't
+// fit; both operands are E5M2.
+void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
+                    const ScaledOperand& b, bool has_bias);
+
+// The bias, operand 4, of n elements. Errors: another dtype or shape.
+const float* BiasOf(const KernelContext& ctx, int64_t n);
+
+// The shape of the result: that of a with its last axis replaced, or (m, n) if
+// a is transposed.
+Shape ProductShape(const Tensor& a, bool transposed, int64_t m, int64_t n);
+
+}  // namespace onnx_fp8::cuda

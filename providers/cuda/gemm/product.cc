@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/cuda/gemm/product.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/check.h"
+#include "providers/cuda/core/check.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// Of NVIDIA's advice for Hopper.
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+cudaDataType TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat:
+      return CUDA_R_32F;
+    case DType::kBFloat16:
+      return CUDA_R_16BF;
+    case DType::kFloat16:
+      return CUDA_R_16F;
+    case DType::kE4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::kE5M2:
+      return CUDA_R_8F_E5M2;
+    default:
+      Fail("expected a product of floats, got ", Name(dtype));
+  }
+}
+
+std::string Text(const Product& p) {
+  return Concat("a product (", p.m, ",", p.k, ")x(", p.k, ",", p.n, ") of ",
+                Name(p.a.dtype), p.a.transposed ? " transposed" : "", " and ",
+                Name(p.b.dtype), p.b.transposed ? " transposed" : "", " into ",
+                Name(p.y_dtype));
+}
+
+// The largest power of two, up to that of the heuristics' default, to which the
+// address is aligned.
+uint32_t AlignmentOf(const void* data) {
+  auto address = reinterpret_cast<uintptr_t>(data);
+  return static_cast<uint32_t>(std::min<uintptr_t>(address & -address, 256));
+}
+
+// Of a, b and y.
+using Alignments = std::array<uint32_t, 3>;
+
+Alignments AlignmentsOf(const Product& p) {
+  Alignments all = {AlignmentOf(p.a.data), AlignmentOf(p.b.data),
+                    AlignmentOf(p.y)};
+  return all;
+}
+
+// Descriptors of one product; they end with it.
+class Descriptors {
+ public:
+  // cuBLASLt's matrices are column-major: ours, transposed. So its first
+  // operand is b, and its result is (n,m).
+  Descriptors(const CublasLt& lt, const Product& p) : lt_(lt), text_(Text(p)) {
+    CheckStatus(lt.MatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                "cublasLtMatmulDescCreate");
+    Set(CUBLASLT_MATMUL_DESC_TRANSA,
+        p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    Set(CUBLASLT_MATMUL_DESC_TRANSB,
+        p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (p.b.scale) Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.scale);
+    if (p.a.scale) Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.scale);
+    MakeLayout(&b, p.b.dtype, p.k, p.n, p.b.transposed, p.batch,
+               p.b.batch_stride);
+    MakeLayout(&a, p.a.dtype, p.m, p.k, p.a.transposed, p.batch,
+               p.a.batch_stride);
+    MakeLayout(&y, p.y_dtype, p.m, p.n, false, p.batch, p.y_batch_stride);
+  }
+  ~Descriptors() {
+    for (cublasLtMatrixLayout_t layout : {a, b, y}) {
+      if (layout) lt_.MatrixLayoutDestroy(layout);
+    }
+    if (operation) lt_.MatmulDescDestroy(operation);
+  }
+  Descriptors(const Descriptors&) = delete;
+  Descriptors& operator=(const Descriptors&) = delete;
+
+  void CheckStatus(cublasStatus_t status, const char* call) const {
+    Check(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: ", call, ": ",
+          lt_.GetStatusName(status), " for ", text_);
+  }
+
+  // Errors: cuBLASLt has no algorithm.
+  cublasLtMatmulAlgo_t Choose(cublasLtHandle_t handle,
+                              const Alignments& alignments) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    CheckStatus(lt_.MatmulPreferenceCreate(&preference),
+                "cublasLtMatmulPreferenceCreate");
+    auto set = [&](cublasLtMatmulPreferenceAttributes_t key, auto value) {
+      lt_.MatmulPreferenceSetAttribute(preference, key, &value, sizeof value);
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]);
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    cublasStatus_t status = lt_.MatmulAlgoGetHeuristic(
+        handle, operation, b, a, y, y, preference, 1, &found, &count);
+    lt_.MatmulPreferenceDestroy(preference);
+    CheckStatus(status, "cublasLtMatmulAlgoGetHeuristic");
+    CheckStatus(count > 0 ? found.state : CUBLAS_STATUS_NOT_SUPPORTED,
+                "cublasLtMatmulAlgoGetHeuristic");
+    return found.algo;
+  }
+
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, y = nullptr;
+
+ private:
+  template <typename T>
+  void Set(cublasLtMatmulDescAttributes_t key, T value) {
+    CheckStatus(
+        lt_.MatmulDescSetAttribute(operation, key, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+  }
+
+  // The layout of op(x) (rows,columns) as it lies in memory, column-major.
+  void MakeLayout(cublasLtMatrixLayout_t* layout, DType dtype, int64_t rows,
+                  int64_t columns, bool transposed, int64_t batch,
+                  int64_t stride) {
+    int64_t inner = transposed ? rows : columns;
+    int64_t outer = transposed ? columns : rows;
+    CheckStatus(lt_.MatrixLayoutCreate(layout, TypeOf(dtype),
+                                       static_cast<uint64_t>(inner),
+                                       static_cast<uint64_t>(outer), inner),
+                "cublasLtMatrixLayoutCreate");
+    if (batch == 1) return;
+    auto count = static_cast<int32_t>(batch);
+    lt_.MatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                 &count, sizeof count);
+    lt_.MatrixLayoutSetAttribute(*layout,
+                                 CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                 &stride, sizeof stride);
+  }
+
+  const CublasLt& lt_;
+  std::string text_;
+};
+
+}  // namespace
+
+Products::Products() : lt_(CublasLtFunctions()) {
+  cublasStatus_t status = lt_.Create(&handle_);
+  Check(status == CUBLAS_STATUS_SUCCESS,
+        "cuBLASLt: cublasLtCreate: ", lt_.GetStatusName(status));
+  ONNX_FP8_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
+}
+
+Products::~Products() {
+  cudaFree(workspace_);
+  lt_.Destroy(handle_);
+}
+
+void Products::Multiply(const Product& p, cudaStream_t stream) {
+  Descriptors descriptors(lt_, p);
+  Key key = {p.m,
+             p.n,
+             p.k,
+             p.batch,
+             p.a.dtype,
+             p.b.dtype,
+             p.y_dtype,
+             p.a.transposed,
+             p.b.transposed,
+             p.a.batch_stride,
+             p.b.batch_stride,
+             AlignmentsOf(p)};
+  auto known = algorithms_.find(key);
+  if (known == algorithms_.end()) {
+    known =
+        algorithms_.emplace(key, descriptors.Choose(handle_, AlignmentsOf(p)))
+            .first;
+  }
+  descriptors.CheckStatus(
+      lt_.Matmul(handle_, descriptors.operation, &p.alpha, p.b.data,
+                 descriptors.b, p.a.data, descriptors.a, &p.beta, p.y,
+                 descriptors.y, p.y, descriptors.y, &known->second, workspace_,
+                 kWorkspaceBytes, stream),
+      "cublasLtMatmul");
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Activations, their gradients, and gates. Formulas are the CPU's, in float
+// with the toolkit's functions: errors of a few ulp. Traffic: each operand is
+// read once, each result is written once; gradients with a bias also write and
+// read rows/64 partial sums.
+#include <cmath>
+
+#include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/row_sums.h"
+#include "providers/cuda/register.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// ---- y = f(x)
+
+struct ReluOf {
+  __device__ float operator()(float x) const { return x < 0 ? 0.0f : x; }
+};
+struct SigmoidOf {
+  __device__ float operator()(float x) const { return 1 / (1 + expf(-x)); }
+};
+struct TanhOf {
+  __device__ float operator()(float x) const { return tanhf(x); }
+};
+struct SiluOf {
+  __device__ float operator()(float x) const { return x / (1 + expf(-x)); }
+};
+struct SoftplusOf {
+  __device__ float operator()(float x) const {
+    return (x < 0 ? 0.0f : x) + log1pf(expf(-fabsf(x)));
+  }
+};
+struct LeakyReluOf {
+  float alpha;
+  __device__ float operator()(float x) const { return x < 0 ? alpha * x : x; }
+};
+struct EluOf {
+  float alpha;
+  __device__ float operator()(float x) const {
+    return x > 0 ? x : alpha * expm1f(x);
+  }
+};
+struct CeluOf {
+  float alpha;
+  __device__ float operator()(float x) const {
+    return x > 0 ? x : alpha * expm1f(x / alpha);
+  }
+};
+struct SeluOf {
+  float alpha, gamma;
+  __device__ float operator()(float x) const {
+    return gamma * (x > 0 ? x : alpha * expm1f(x));
+  }
+};
+struct SoftsignOf {
+  __device__ float operator()(float x) const { return x / (1 + fabsf(x)); }
+};
+struct ThresholdedReluOf {
+  float alpha;
+  __device__ float operator()(float x) const { return x <= alpha ? 0.0f : x; }
+};
+// x tanh(log(1 + e)) with e = e^x; beyond 40 it is x to the last bit.
+struct MishOf {
+  __device__ float operator()(float x) const {
+    float e = expf(x > 40 ? 40.0f : x);
+    float n = e * (e + 2);
+    return x * (n / (n + 2));
+  }
+};
+struct SwishOf {
+  float alpha;
+  __device__ float operator()(float x) const {
+    return x / (1 + expf(-alpha * x));
+  }
+};
+struct HardSigmoidOf {
+  float alpha, beta;
+  __device__ float operator()(float x) const {
+    float y = alpha * x + beta;
+    return y < 0 ? 0.0f : y > 1 ? 1.0f : y;
+  }
+};
+struct HardSwishOf {
+  __device__ float operator()(float x) const {
+    return x * HardSigmoidOf{1.0f / 6, 0.5f}(x);
+  }
+};
+
+// Φ(x), without cancellation where it is small.
+__device__ float NormalCdf(float x) {
+  return 0.5f * erfcf(-x * 0.7071067811865476f);
+}
+__device__ float NormalPdf(float x) {
+  return 0.3989422804014327f * expf(-0.5f * x * x);
+}
+
+struct GeluOf {
+  __device__ float operator()(float x) const { return x * NormalCdf(x); }
+};
+
+// Gelu's approximation is x sigmoid(u): (1 + tanh(v)) / 2 = sigmoid(2 v).
+constexpr float kGeluScale = 2 * 0.7978845608028654f;  // 2 sqrt(2/pi)
+constexpr float kGeluCubic = 0.044715f;
+
+__device__ float GeluSigmoid(float x) {
+  return 1 / (1 + expf(-kGeluScale * x * (1 + kGeluCubic * x * x)));
+}
+
+struct GeluTanhOf {
+  __device__ float operator()(float x) const { return x * GeluSigmoid(x); }
+};
+
+template <typename F>
+struct OfOne {
+  F f;
+  __device__ void operator()(const float (&in)[1], float (&out)[1]) const {
+    out[0] = f(in[0]);
+  }
+};
+
+template <typename F>
+void MapOne(KernelContext& ctx, F f) {
+  MapElements<1, 1>(ctx, OfOne<F>{f});
+}
+
+template <typename F>
+void Plain(KernelContext& ctx) {
+  MapOne(ctx, F());
+}
+
+void LeakyRelu(KernelContext& ctx) {
+  MapOne(ctx, LeakyReluOf{ctx.Float("alpha", 0.01f)});
+}
+void Elu(KernelContext& ctx) { MapOne(ctx, EluOf{ctx.Float("alpha", 1.0f)}); }
+void Celu(KernelContext& ctx) {
+  float alpha = ctx.Float("alpha", 1.0f);
+  Check(alpha != 0, "[", ctx.Where(), "] expected alpha other than 0, got 0");
+  MapOne(ctx, CeluOf{alpha});
+}
+void Selu(KernelContext& ctx) {
+  MapOne(ctx, SeluOf{ctx.Float("alpha", 1.67326319217681884765625f),
+                     ctx.Float("gamma", 1.05070102214813232421875f)});
+}
+void ThresholdedRelu(KernelContext& ctx) {
+  MapOne(ctx, ThresholdedReluOf{ctx.Float("alpha", 1.0f)});
+}
+void Swish(KernelContext& ctx) {
+  MapOne(ctx, SwishOf{ctx.Float("alpha", 1.0f)});
+}
+void HardSigmoid(KernelContext& ctx) {
+  MapOne(ctx, HardSigmoidOf{ctx.Float("alpha", 0.2f), ctx.Float("beta", 0.5f)});
+}
+
+void Gelu(KernelContext& ctx) {
+  if (ChoiceIn<bool>(ctx, "approximate", "none", {"none", "tanh"})) {
+    return MapOne(ctx, GeluTanhOf());
+  }
+  MapOne(ctx, GeluOf());
+}
+
+// ---- (dy, x) -> dx = dy f'(x)
+
+struct GeluSlope {
+  __device__ float operator()(float x) const {
+    return NormalCdf(x) + x * NormalPdf(x);
+  }
+};
+
+struct GeluTanhSlope {
+  __device__ float operator()(float x) const {
+    float s = GeluSigmoid(x);
+    float slope = kGeluScale * (1 + 3 * kGeluCubic * x * x);
+    return s + x * s * (1 - s) * slope;
+  }
+};
+
+// 1 - s is e s, without cancellation; e is kept finite.
+struct SiluSlope {
+  __device__ float operator()(float x) const {
+    float e = expf(x < -69 ? 69.0f : -x);
+    float s = 1 / (1 + e);
+    return s * (1 + x * (e * s));
+  }
+};
+
+template <typename Slope>
+struct GradientOf {
+  __device__ void operator()(const float (&in)[2], float (&out)[1]) const {
+    out[0] = in[0] * Slope()(in[1]);
+  }
+};
+
+template <typename Slope>
+void Gradient(KernelContext& ctx) {
+  MapElements<2, 1>(ctx, GradientOf<Slope>());
+}
+
+// Also dbias, the sum of dx over all rows, before dx is rounded.
+template <typename Slope>
+void BiasGradient(KernelContext& ctx) {
+  MapWithRowSums(ctx, GradientOf<Slope>());
+}
+
+// ---- gates
+
+// y = x sigmoid(x) gate
+struct SwiGLUOf {
+  __device__ void operator()(const float (&in)[2], float (&out)[1]) const {
+    out[0] = in[0] / (1 + expf(-in[0])) * in[1];
+  }
+};
+
+// (dy, x, gate) -> dx = dy gate s (1 + x (1 - s)), dgate = dy x s
+struct SwiGLUGradOf {
+  __device__ void operator()(const float (&in)[3], float (&out)[2]) const {
+    float dy = in[0], x = in[1], gate = in[2];
+    float e = expf(x < -69 ? 69.0f : -x);
+    float s = 1 / (1 + e);
+    out[0] = dy * gate * (s * (1 + x * (e * s)));
+    out[1] = dy * (x * s);
+  }
+};
+
+void SwiGLU(KernelContext& ctx) { MapElements<2, 1>(ctx, SwiGLUOf()); }
+void SwiGLUGrad(KernelContext& ctx) { MapElements<3, 2>(ctx, SwiGLUGradOf()); }
+
+// Any operand's memory may become that of a result.
+KernelTraits Traits(int operands, int results) {
+  KernelTraits traits;
+  for (int i = 0; i < operands; ++i) {
+    traits.narrow_in.push_back(static_cast<size_t>(i));
+    for (int j = 0; j < results; ++j) traits.in_place.emplace_back(i, j);
+  }
+  for (int j = 0; j < results; ++j) {
+    traits.measures.push_back(static_cast<size_t>(j));
+    traits.narrow_out.push_back(static_cast<size_t>(j));
+  }
+  return traits;
+}
+
+}  // namespace
+
+void RegisterActivation(KernelRegistry& r) {
+  const KernelTraits one = Traits(1, 1), two = Traits(2, 1);
+  r.Add("Relu", Plain<ReluOf>, one);
+  r.Add("Sigmoid", Plain<SigmoidOf>, one);
+  r.Add("Tanh", Plain<TanhOf>, one);
+  r.Add("Softplus", Plain<SoftplusOf>, one);
+  r.Add("HardSwish", Plain<HardSwishOf>, one);
+  r.Add("HardSigmoid", HardSigmoid, one);
+  r.Add("LeakyRelu", LeakyRelu, one);
+  r.Add("Elu", Elu, one);
+  r.Add("Celu", Celu, one);
+  r.Add("Selu", Selu, one);
+  r.Add("Mish", Plain<MishOf>, one);
+  r.Add("Softsign", Plain<SoftsignOf>, one);
+  r.Add("ThresholdedRelu", ThresholdedRelu, one);
+  r.Add("Swish", Swish, one);
+  r.Add("Gelu", Gelu, one);
+  r.Add("Silu", Plain<SiluOf>, one, kDomain);
+  r.Add("GeluGrad", Gradient<GeluSlope>, two, kDomain);
+  r.Add("GeluTanhGrad", Gradient<GeluTanhSlope>, two, kDomain);
+  r.Add("SiluGrad", Gradient<SiluSlope>, two, kDomain);
+  r.Add("GeluBiasGrad", BiasGradient<GeluSlope>, two, kDomain);
+  r.Add("GeluTanhBiasGrad", BiasGradient<GeluTanhSlope>, two, kDomain);
+  r.Add("SiluBiasGrad", BiasGradient<SiluSlope>, two, kDomain);
+  r.Add("SwiGLU", SwiGLU, two, kDomain);
+  r.Add("SwiGLUGrad", SwiGLUGrad, Traits(3, 2), kDomain);
+}
+
+}  // namespace onnx_fp8::cuda

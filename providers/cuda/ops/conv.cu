@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Conv and ConvTranspose, directly from x; with cuDNN they are the fallback.
+// Where a group has many output channels, a block computes 64 of them at 64
+// positions, as products of tiles; long sums with few results are split, and a
+// second kernel adds the parts in order. Otherwise a thread computes one
+// result, or a block does if its sum is long. Traffic: y is written once, x is
+// read once for 64 output channels, the weight once for 64 positions; what
+// windows share comes from caches. A ConvTranspose with strides also multiplies
+// the zeros between the elements of x.
+#include <algorithm>
+#include <vector>
+
+#include "providers/arguments.h"
+#include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/tiles.h"
+#include "providers/cuda/ops/device_window.h"
+#include "providers/cuda/register.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// Of an element of a sum: of one input channel and one tap.
+struct alignas(16) Tap {
+  int64_t x;       // elements from the first channel of the group to this one
+  int64_t weight;  // elements from the output channel's first weight
+  int at[3];       // place of the tap, times the dilation
+  int unused;
+};
+
+struct Convolution {
+  const float *x, *weight, *bias;  // bias may be null
+  float* y;
+  int64_t n, group, c, m;  // channels of x and y in one group
+  DeviceWindow w;
+  int64_t depth;          // elements of a sum, c · taps
+  int64_t plane;          // elements of a plane of y
+  int64_t size;           // elements of y
+  int64_t split, splits;  // elements of a part of a sum, parts
+  float* partial;         // [splits] times y, if splits > 1
+  const Tap* taps;        // [depth]; null where no kernel reads it
+};
+
+// A ConvTranspose goes from the window's `out` to its `in`.
+template <bool kTransposed>
+__device__ const int (&InputSizes(const Convolution& v))[3] {
+  return kTransposed ? v.w.out : v.w.in;
+}
+template <bool kTransposed>
+__device__ const int (&OutputSizes(const Convolution& v))[3] {
+  return kTransposed ? v.w.in : v.w.out;
+}
+template <bool kTransposed>
+__device__ int64_t InputPlane(const Convolution& v) {
+  return kTransposed ? v.w.out_plane : v.w.in_plane;
+}
+
+// An output position, as what taps are added to or subtracted from.
+struct ConvPosition {
+  int start[3];
+};
+
+template <bool kTransposed>
+__device__ ConvPosition ConvPositionOf(const Convolution& v, int64_t element) {
+  ConvPosition p;
+  PlaceIn(OutputSizes<kTransposed>(v), element, p.start);
+  for (int a = 0; a < 3; ++a) {
+    p.start[a] = kTransposed ? p.start[a] + v.w.pad[a]
+                             : p.start[a] * v.w.stride[a] - v.w.pad[a];
+  }
+  return p;
+}
+
+// The index along axis a that a tap reads; -1: there is none.
+template <bool kTransposed>
+__device__ int IndexAt(const Convolution& v, int a, int start, int tap) {
+  int i = kTransposed ? start - tap : start + tap;
+  if (i < 0) return -1;
+  if (kTransposed && v.w.stride[a] > 1) {
+    if (i % v.w.stride[a] != 0) return -1;
+    i /= v.w.stride[a];
+  }
+  return i < InputSizes<kTransposed>(v)[a] ? i : -1;
+}
+
+// The element that a tap reads; x points to the first channel of the group.
+template <bool kTransposed>
+__device__ float InputAt(const Convolution& v, const float* x,
+                         const ConvPosition& p, const Tap& tap) {
+  int64_t at = 0;
+  for (int a = 0; a < 3; ++a) {
+    int i = IndexAt<kTransposed>(v, a, p.start[a], tap.at[a]);
+    if (i < 0) return 0;
+    at = at * InputSizes<kTransposed>(v)[a] + i;
+  }
+  return x[tap.x + at];
+}
+
+// The first weight of an output channel.
+template <bool kTransposed>
+__device__ const float* WeightsOf(const Convolution& v, int64_t group,
+                                  int64_t row) {
+  int64_t of_group = v.m * v.depth;
+  return v.weight + group * of_group + row * (kTransposed ? v.w.taps : v.depth);
+}
+
+template <bool kTransposed>
+__global__ void __launch_bounds__(kThreads)
+    TapsKernel(Convolution v, Tap* taps) {
+  int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (k >= v.depth) return;
+  int64_t channel = k / v.w.taps, tap = k % v.w.taps;
+  Tap t;
+  t.x = channel * InputPlane<kTransposed>(v);
+  t.weight = kTransposed ? channel * v.m * v.w.taps + tap : k;
+  PlaceIn(v.w.kernel, tap, t.at);
+  for (int a = 0; a < 3; ++a) t.at[a] *= v.w.dilation[a];
+  t.unused = 0;
+  taps[k] = t;
+}
+
+// ---- many output channels: tiles of channels and positions of all images
+
+struct ConvMemory {
+  alignas(16) float weight[kSide][kDepthStride];
+  alignas(16) float x[kSide][kDepthStride];
+};
+
+// A column of the tile: one position of one image.
+struct ConvColumn {
+  bool exists;
+  int64_t image, element;
+};
+
+__device__ ConvColumn ConvColumnAt(const Convolution& v, int64_t column) {
+  if (column >= v.n * v.plane) return {false, 0, 0};
+  return {true, column / v.plane, column % v.plane};
+}
+
+// Weights of kSide output channels for elements k … k+31 of their sums.
+template <bool kTransposed>
+__device__ void StageWeights(const Convolution& v, int64_t group, int64_t row,
+                             int64_t k, float (*to)[kDepthStride]) {
+  if constexpr (!kTransposed) {
+    TensorRows rows = {
+        {v.weight, Kept::kFloat}, group * v.m * v.depth, v.depth, v.m, v.depth};
+    StageRows(rows, row, k, to);
+  } else {
+    for (int i = 0; i < kSide * kDepth / kTileThreads; ++i) {
+      int element = i * kTileThreads + static_cast<int>(threadIdx.x);
+      int line = element / kDepth, at = element % kDepth;
+      bool exists = row + line < v.m && k + at < v.depth;
+      to[line][at] =
+          exists ? WeightsOf<true>(v, group, row + line)[v.taps[k + at].weight]
+                 : 0.0f;
+    }
+  }
+}
+
+// What kSide columns read for elements k … k+31. A thread has eight elements of
+// one column; neighboring threads have neighboring positions.
+template <bool kTransposed>
+__device__ void StageInputs(const Convolution& v, const float* x,
+                            const ConvColumn& own, const ConvPosition& p,
+                            int64_t k, float (*to)[kDepthStride]) {
+  constexpr int kShare = kSide * kDepth / kTileThreads;
+  int line = static_cast<int>(threadIdx.x) % kSide;
+  int first = static_cast<int>(threadIdx.x) / kSide * kShare;
+  for (int i = first; i < first + kShare; i += 4) {
+    float read[4];
+    for (int l = 0; l < 4; ++l) {
+      bool exists = own.exists && k + i + l < v.depth;
+      read[l] =
+          exists ? InputAt<kTransposed>(v, x, p, v.taps[k + i + l]) : 0.0f;
+    }
+    WriteShared(&to[line][i], read);
+  }
+}
+
+// Stores the tile, or its part of the sums.
+__device__ void StoreSums(const Convolution& v, int64_t group, int64_t row,
+                          int64_t column, int64_t part,
+                          const float (&sums)[kPatch][kPatch]) {
+  for (int j = 0; j < kPatch; ++j) {
+    ConvColumn to = ConvColumnAt(v, column + Across() + kEdge * j);
+    for (int i = 0; i < kPatch; ++i) {
+      int64_t channel = row + kPatch * Down() + i;
+      if (!to.exists || channel >= v.m) continue;
+      channel += group * v.m;
+      int64_t at = (to.image * v.group * v.m + channel) * v.plane + to.element;
+      if (v.splits > 1) {
+        v.partial[part * v.size + at] = sums[i][j];
+      } else {
+        v.y[at] = v.bias ? sums[i][j] + v.bias[channel] : sums[i][j];
+      }
+    }
+  }
+}
+
+template <bool kTransposed>
+__global__ void __launch_bounds__(kTileThreads)
+    TileKernel(Convolution v, int64_t row_tiles, int64_t column_tiles) {
+  __shared__ ConvMemory m;
+  int64_t block = blockIdx.x;
+  int64_t row = block % row_tiles * kSide;
+  block /= row_tiles;
+  int64_t column = block % column_tiles * kSide;
+  block /= column_tiles;
+  int64_t group = block % v.group, part = block / v.group;
+  // What this thread reads of x.
+  ConvColumn own =
+      ConvColumnAt(v, column + static_cast<int>(threadIdx.x) % kSide);
+  ConvPosition p = ConvPositionOf<kTransposed>(v, own.element);
+  const float* x =
+      v.x + (own.image * v.group + group) * v.c * InputPlane<kTransposed>(v);
+  float sums[kPatch][kPatch] = {};
+  int64_t end = (part + 1) * v.split;
+  if (end > v.depth) end = v.depth;
+  for (int64_t k = part * v.split; k < end; k += kDepth) {
+    __syncthreads();  // all have read what was staged before
+    StageWeights<kTransposed>(v, group, row, k, m.weight);
+    StageInputs<kTransposed>(v, x, own, p, k, m.x);
+    __syncthreads();
+    AddProducts(m.weight, m.x, kDepth, sums);
+  }
+  StoreSums(v, group, row, column, part, sums);
+}
+
+__global__ void __launch_bounds__(kThreads) AddPartsKernel(Convolution v) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= v.size) return;
+  float sum = 0;
+  for (int64_t part = 0; part < v.splits; ++part) {
+    sum += v.partial[part * v.size + i];
+  }
+  if (v.bias) sum += v.bias[i / v.plane % (v.group * v.m)];
+  v.y[i] = sum;
+}
+
+// ---- few output channels: each result by itself
+
+// An element of y.
+struct ConvOutput {
+  int64_t channel, group, row, element;
+  const float* x;  // the first channel of its group
+};
+
+template <bool kTransposed>
+__device__ ConvOutput ConvOutputOf(const Convolution& v, int64_t i) {
+  ConvOutput o;
+  o.element = i % v.plane;
+  int64_t channels = v.group * v.m, line = i / v.plane;
+  o.channel = line % channels;
+  o.group = o.channel / v.m;
+  o.row = o.channel % v.m;
+  o.x = v.x + (line / channels * v.group + o.group) * v.c *
+                  InputPlane<kTransposed>(v);
+  return o;
+}
+
+// The sum over the taps of one input channel, whose plane is x.
+template <bool kTransposed>
+__device__ float SumOfTaps(const Convolution& v, const float* x,
+                           const float* weight, const ConvPosition& p) {
+  const int(&in)[3] = InputSizes<kTransposed>(v);
+  float sum = 0;
+  for (int kd = 0; kd < v.w.kernel[0]; ++kd) {
+    int d = IndexAt<kTransposed>(v, 0, p.start[0], kd * v.w.dilation[0]);
+    if (d < 0) continue;
+    for (int kh = 0; kh < v.w.kernel[1]; ++kh) {
+      int h = IndexAt<kTransposed>(v, 1, p.start[1], kh * v.w.dilation[1]);
+      if (h < 0) continue;
+      const float* line = x + (static_cast<int64_t>(d) * in[1] + h) * in[2];
+      const float* factors =
+          weight +
+          (static_cast<int64_t>(kd) * v.w.kernel[1] + kh) * v.w.kernel[2];
+      for (int kw = 0; kw < v.w.kernel[2]; ++kw) {
+        int i = IndexAt<kTransposed>(v, 2, p.start[2], kw * v.w.dilation[2]);
+        if (i >= 0) sum = fmaf(line[i], factors[kw], sum);
+      }
+    }
+  }
+  return sum;
+}
+
+template <bool kTransposed>
+__global__ void __launch_bounds__(kThreads) OutputsKernel(Convolution v) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= v.size) return;
+  ConvOutput o = ConvOutputOf<kTransposed>(v, i);
+  ConvPosition p = ConvPositionOf<kTransposed>(v, o.element);
+  const float* weight = WeightsOf<kTransposed>(v, o.group, o.row);
+  int64_t step = kTransposed ? v.m * v.w.taps : v.w.taps;  // of a channel
+  float sum = 0;
+  for (int64_t c = 0; c < v.c; ++c) {
+    sum += SumOfTaps<kTransposed>(v, o.x + c * InputPlane<kTransposed>(v),
+                                  weight + c * step, p);
+  }
+  v.y[i] = v.bias ? sum + v.bias[o.channel] : sum;
+}
+
+constexpr int kSumThreads = 128;
+
+// A block for each element of y.
+template <bool kTransposed>
+__global__ void __launch_bounds__(kSumThreads) LongSumsKernel(Convolution v) {
+  __shared__ float parts[kSumThreads / 32];
+  int64_t i = blockIdx.x;
+  ConvOutput o = ConvOutputOf<kTransposed>(v, i);
+  ConvPosition p = ConvPositionOf<kTransposed>(v, o.element);
+  const float* weight = WeightsOf<kTransposed>(v, o.group, o.row);
+  float sum = 0;
+  for (int64_t k = threadIdx.x; k < v.depth; k += kSumThreads) {
+    const Tap& tap = v.taps[k];
+    float x = InputAt<kTransposed>(v, o.x, p, tap);
+    sum = fmaf(x, weight[tap.weight], sum);
+  }
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
+  }
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  float total = 0;
+  for (float part : parts) total += part;
+  v.y[i] = v.bias ? total + v.bias[o.channel] : total;
+}
+
+// ---- launches
+
+// Fewer output channels would leave most of a tile empty.
+constexpr int64_t kFewChannels = 8;
+// Sums with more elements are worth a block, if y is smaller than this.
+constexpr int64_t kLongSum = 1024, kFewResults = 65536;
+// Tiles that fill the largest GPU, and the least depth of a part.
+constexpr int64_t kEnoughTiles = 512, kLeastSplit = 512;
+
+unsigned ConvBlocks(int64_t threads) {
+  return static_cast<unsigned>(DivideUp(threads, kThreads));
+}
+
+// Fills in v.taps, and takes memory for parts of sums.
+void PrepareSums(const KernelContext& ctx, bool transposed, Convolution& v) {
+  auto tap_bytes = static_cast<size_t>(
+      RoundUp(v.depth * static_cast<int64_t>(sizeof(Tap)), 256));
+  size_t bytes = tap_bytes;
+  if (v.splits > 1) {
+    bytes += static_cast<size_t>(v.splits * v.size) * sizeof(float);
+  }
+  if (bytes == 0) return;
+  auto* memory = static_cast<char*>(QueueOf(ctx).Scratch(bytes));
+  auto* taps = reinterpret_cast<Tap*>(memory);
+  v.taps = taps;
+  v.partial = reinterpret_cast<float*>(memory + tap_bytes);
+  Launch(transposed ? TapsKernel<true> : TapsKernel<false>, ConvBlocks(v.depth),
+         kThreads, 0, QueueOf(ctx).stream(), v, taps);
+}
+
+void StartTiles(const KernelContext& ctx, bool transposed, Convolution& v) {
+  int64_t rows = DivideUp(v.m, kSide);
+  int64_t columns = DivideUp(v.n * v.plane, kSide);
+  int64_t tiles = rows * columns * v.group;
+  int64_t most = std::max<int64_t>(v.depth / kLeastSplit, 1);
+  int64_t wanted = std::min(DivideUp(kEnoughTiles, tiles), most);
+  v.split = std::max<int64_t>(RoundUp(DivideUp(v.depth, wanted), kDepth), 1);
+  v.splits = std::max<int64_t>(DivideUp(v.depth, v.split), 1);
+  PrepareSums(ctx, transposed, v);
+  Launch(transposed ? TileKernel<true> : TileKernel<false>,
+         static_cast<unsigned>(tiles * v.splits), kTileThreads, 0,
+         QueueOf(ctx).stream(), v, rows, columns);
+  if (v.splits == 1) return;
+  Launch(AddPartsKernel, ConvBlocks(v.size), kThreads, 0, QueueOf(ctx).stream(),
+         v);
+}
+
+// Computes y, which is not empty.
+void StartConvolution(const KernelContext& ctx, bool transposed,
+                      Convolution& v) {
+  if (v.m >= kFewChannels) return StartTiles(ctx, transposed, v);
+  if (v.depth >= kLongSum && v.size < kFewResults) {
+    PrepareSums(ctx, transposed, v);
+    Launch(transposed ? LongSumsKernel<true> : LongSumsKernel<false>,
+           static_cast<unsigned>(v.size), kSumThreads, 0, QueueOf(ctx).stream(),
+           v);
+    return;
+  }
+  Launch(transposed ? OutputsKernel<true> : OutputsKernel<false>,
+         ConvBlocks(v.size), kThreads, 0, QueueOf(ctx).stream(), v);
+}
+
+// ---- operands
+
+// Kernel sizes of the weight; checks kernel_shape, dtype and ranks.
+std::vector<int64_t> KernelOf(const KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &w = Operand(ctx, 1);
+  Check(x.rank() >= 3 && w.rank() == x.rank() && x.dtype() == w.dtype(), "[",
+        ctx.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
+        Name(x.dtype()), ToString(x.shape()), " and ", Name(w.dtype()),
+        ToString(w.shape()));
+  Check(x.dtype() == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
+        Name(x.dtype()));
+  std::vector<int64_t> kernel(w.shape().begin() + 2, w.shape().end());
+  Check(!ctx.Has("kernel_shape") || ctx.Ints("kernel_shape") == kernel, "[",
+        ctx.Where(), "] expected kernel_shape ", ToString(kernel), ", got ",
+        ToString(ctx.Ints("kernel_shape")));
+  return kernel;
+}
+
+int64_t GroupOf(const KernelContext& ctx, int64_t divides) {
+  int64_t group = ctx.Int("group", 1);
+  Check(group >= 1 && divides % group == 0, "[", ctx.Where(),
+        "] expected a group that divides ", divides, ", got ", group);
+  return group;
+}
+
+// x has `c` channels in each of the groups, y has `m`.
+void Convolve(KernelContext& ctx, const Window& w, bool transposed,
+              int64_t group, int64_t c, int64_t m) {
+  int64_t n = ctx.In(0).dim(0);
+  if (ctx.HasIn(2)) CheckOperand(ctx, 2, DType::kFloat, {m * group});
+  const Window::Axes& sizes = transposed ? w.in : w.out;
+  Tensor& y = ctx.Out(0, DType::kFloat, w.ShapeOf(n, m * group, sizes));
+  if (y.size() == 0) return;
+  auto data = [&](size_t i) -> const float* {
+    if (!ctx.HasIn(i)) return nullptr;
+    return static_cast<const float*>(ctx.In(i).raw());
+  };
+  Convolution v = {.x = data(0),
+                   .weight = data(1),
+                   .bias = data(2),
+                   .y = static_cast<float*>(y.raw()),
+                   .n = n,
+                   .group = group,
+                   .c = c,
+                   .m = m,
+                   .w = OnDevice(ctx, w),
+                   .depth = c * Window::Product(w.kernel),
+                   .plane = Window::Product(sizes),
+                   .size = y.size(),
+                   .split = 1,
+                   .splits = 1,
+                   .partial = nullptr,
+                   .taps = nullptr};
+  StartConvolution(ctx, transposed, v);
+}
+
+void Conv(KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &weight = Operand(ctx, 1);
+  Window w = WindowOver(ctx, x.shape(), KernelOf(ctx));
+  int64_t group = GroupOf(ctx, weight.dim(0)), c = weight.dim(1);
+  Check(x.dim(1) == c * group, "[", ctx.Where(), "] expected ", c * group,
+        " input channels, got ", x.dim(1));
+  Convolve(ctx, w, false, group, c, weight.dim(0) / group);
+}
+
+void ConvTranspose(KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &weight = Operand(ctx, 1);
+  Window w = TransposedWindow(ctx, x.shape(), KernelOf(ctx));
+  int64_t group = GroupOf(ctx, x.dim(1));
+  Check(weight.dim(0) == x.dim(1), "[", ctx.Where(), "] expected a weight for ",
+        x.dim(1), " input channels, got ", weight.dim(0));
+  Convolve(ctx, w, true, group, x.dim(1) / group, weight.dim(1));
+}
+
+}  // namespace
+
+void RegisterConv(KernelRegistry& r) {
+  r.Add("Conv", Conv);
+  r.Add("ConvTranspose", ConvTranspose);
+}
+
+}  // namespace onnx_fp8::cuda

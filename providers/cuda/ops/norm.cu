@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Normalization over the last axes, also of a sum. Statistics are computed in
+// float, in two passes over registers: the variance is that of the differences
+// from the mean, whose own rounding error the second pass finds. Traffic: each
+// operand is read once, each result is written once. Rows above 16384 elements
+// don't fit in registers: they are read three times.
+#include "providers/broadcast.h"
+#include "providers/cuda/core/rows.h"
+#include "providers/cuda/ops/norm.h"
+#include "providers/cuda/register.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+struct Norm {
+  FloatsIn a, b;              // b: only if a sum is normalized
+  FloatsIn scale, bias;       // bias may be null
+  FloatsOut sum, y;           // sum = a + b
+  FloatsOut means, inverses;  // one number per row
+  DeviceAmax* amax;           // of y
+  int64_t rows, n;
+  float epsilon;
+};
+
+// A row's normal form is (x - mean - rest) inverse.
+struct Center {
+  float mean, rest, inverse;
+};
+
+// From the mean of x - mean and the mean of its square.
+__device__ Center CenterOf(float mean, float rest, float square,
+                           float epsilon) {
+  float variance = square - rest * rest;
+  if (variance < 0) variance = 0;  // by rounding
+  return {mean, rest, 1 / sqrtf(variance + epsilon)};
+}
+
+// ---- rows in registers
+
+// x += b from vector kFirst on, and stores the sum, four vectors at a time. The
+// norm is that of the sum before it is rounded.
+template <int kStep, int kFirst = 0, int kVectors>
+__device__ void AddOther(const Norm& p, const RowPart& row, int thread,
+                         float (&x)[kVectors][kPerThread]) {
+  constexpr int kLeft = kVectors - kFirst, kGroup = kLeft < 4 ? kLeft : 4;
+  int first = thread + kFirst * kStep;
+  float sum[kGroup][kPerThread];
+  LoadVectors<kStep>(p.b, row, first, 0, sum);
+  for (int v = 0; v < kGroup; ++v) {
+    for (int k = 0; k < kPerThread; ++k) {
+      x[kFirst + v][k] += sum[v][k];
+      sum[v][k] = x[kFirst + v][k];
+    }
+  }
+  AmaxPart unused;
+  StoreVectors<kStep>(p.sum, row, first, sum, unused);
+  if constexpr (kLeft > kGroup) {
+    AddOther<kStep, kFirst + kGroup>(p, row, thread, x);
+  }
+}
+
+// REQUIRES: x is 0 where the row has no element.
+template <int kWarps, int kVectors>
+__device__ Center RmsOfRow(RowThreads<kWarps>& threads, int64_t n,
+                           const float (&x)[kVectors][kPerThread],
+                           float epsilon) {
+  float square = 0;
+  for (int v = 0; v < kVectors; ++v) {
+    for (float d : x[v]) square += d * d;
+  }
+  square = threads.Sum(square);
+  return CenterOf(0, 0, square / static_cast<float>(n), epsilon);
+}
+
+// REQUIRES: as RmsOfRow's.
+template <int kWarps, int kVectors>
+__device__ Center CenterOfRow(RowThreads<kWarps>& threads, const RowPart& row,
+                              const float (&x)[kVectors][kPerThread],
+                              float epsilon) {
+  auto n = static_cast<float>(row.end);
+  float mean = 0, rest = 0, square = 0;
+  for (int v = 0; v < kVectors; ++v) {
+    for (float d : x[v]) mean += d;
+  }
+  mean = threads.Sum(mean) / n;
+  for (int v = 0; v < kVectors; ++v) {
+    int i = threads.thread() + v * threads.kThreadsOfRow;
+    for (int k = 0; k < kPerThread; ++k) {
+      float d = row.Has(i, k) ? x[v][k] - mean : 0.0f;
+      rest += d;
+      square += d * d;
+    }
+  }
+  threads.Sum(rest, square);
+  return CenterOf(mean, rest / n, square / n, epsilon);
+}
+
+// x = the normal form of vector i, with scale and bias.
+__device__ void Normalize(const Norm& p, const RowPart& columns, int i,
+                          const Center& c, float (&x)[kPerThread]) {
+  float scale[kPerThread], bias[kPerThread] = {};
+  LoadVector({p.scale.data, Kept::kFloat}, columns, i, 0, scale);
+  if (p.bias.data) {
+    LoadVector({p.bias.data, Kept::kFloat}, columns, i, 0, bias);
+  }
+  for (int k = 0; k < kPerThread; ++k) {
+    x[k] = (x[k] - c.mean - c.rest) * c.inverse * scale[k] + bias[k];
+  }
+}
+
+__device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
+  if (p.means.data) Store(p.means, row, c.mean + c.rest);
+  if (p.inverses.data) Store(p.inverses, row, c.inverse);
+}
+
+template <bool kAdd, bool kCentered, int kWarps, int kVectors>
+__global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
+    NormKernel(Norm p) {
+  using Threads = RowThreads<kWarps>;
+  constexpr int kStep = Threads::kThreadsOfRow;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int thread = threads.thread();
+  const RowPart columns = RowByColumns(0, p.n).From(0);
+  AmaxPart seen;
+  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
+    const RowPart row = RowByColumns(r, p.n).From(0);
+    float x[kVectors][kPerThread];
+    LoadVectors<kStep>(p.a, row, thread, 0, x);
+    if constexpr (kAdd) AddOther<kStep>(p, row, thread, x);
+    Center c = kCentered ? CenterOfRow(threads, row, x, p.epsilon)
+                         : RmsOfRow(threads, p.n, x, p.epsilon);
+    for (int v = 0; v < kVectors; ++v) {
+      Normalize(p, columns, thread + v * kStep, c, x[v]);
+    }
+    StoreVectors<kStep>(p.y, row, thread, x, seen);
+    if (thread == 0) StoreCenter(p, r, c);
+  }
+  seen.AddTo(p.amax);
+}
+
+// ---- long rows
+
+constexpr int kLongWarps = 32;
+constexpr int kLongStep = 32 * kLongWarps;
+
+// x = vector i of the normalized values; 0 outside of the row.
+template <bool kAdd>
+__device__ void LoadSum(const Norm& p, const RowPart& row, int i,
+                        float (&x)[kPerThread]) {
+  LoadVector(p.a, row, i, 0, x);
+  if constexpr (kAdd) {
+    float b[kPerThread];
+    LoadVector(p.b, row, i, 0, b);
+    for (int k = 0; k < kPerThread; ++k) x[k] += b[k];
+  }
+}
+
+// This thread's sums of x - mean and of its square.
+template <bool kAdd>
+__device__ void AddDifferences(const Norm& p, const Row& row, int thread,
+                               float mean, float& sum, float& square) {
+  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+    const RowPart part = row.From(i);
+    float x[kPerThread];
+    LoadSum<kAdd>(p, part, thread, x);
+    for (int k = 0; k < kPerThread; ++k) {
+      float d = part.Has(thread, k) ? x[k] - mean : 0.0f;
+      sum += d;
+      square += d * d;
+    }
+  }
+}
+
+// The sum is stored in the last pass: it may lie where an operand does.
+template <bool kAdd>
+__device__ void WriteLongRow(const Norm& p, const Row& row, int thread,
+                             const Center& c, AmaxPart& seen) {
+  const Row columns = RowByColumns(0, p.n);
+  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+    const RowPart part = row.From(i);
+    float x[kPerThread];
+    LoadSum<kAdd>(p, part, thread, x);
+    if (kAdd && p.sum.data) {
+      float sum[kPerThread];
+      for (int k = 0; k < kPerThread; ++k) sum[k] = x[k];
+      AmaxPart unused;
+      StoreVector(p.sum, part, thread, sum, unused);
+    }
+    if (!p.y.data) continue;
+    Normalize(p, columns.From(i), thread, c, x);
+    StoreVector(p.y, part, thread, x, seen);
+  }
+}
+
+template <bool kAdd, bool kCentered>
+__global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
+  using Threads = RowThreads<kLongWarps>;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int thread = threads.thread();
+  auto n = static_cast<float>(p.n);
+  AmaxPart seen;
+  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
+    const Row row = RowByColumns(r, p.n);
+    float mean = 0, rest = 0, square = 0;
+    if constexpr (kCentered) {
+      AddDifferences<kAdd>(p, row, thread, 0, mean, square);
+      mean = threads.Sum(mean) / n;
+      square = 0;
+    }
+    AddDifferences<kAdd>(p, row, thread, mean, rest, square);
+    threads.Sum(rest, square);
+    rest = kCentered ? rest / n : 0.0f;
+    Center c = CenterOf(mean, rest, square / n, p.epsilon);
+    WriteLongRow<kAdd>(p, row, thread, c, seen);
+    if (thread == 0) StoreCenter(p, r, c);
+  }
+  seen.AddTo(p.amax);
+}
+
+// ---- the ops
+
+template <bool kAdd, bool kCentered>
+struct StartNorm {
+  const KernelContext& ctx;
+  const Norm& p;
+
+  template <int kWarps, int kVectors>
+  void operator()() const {
+    LaunchRows<kWarps>(ctx, NormKernel<kAdd, kCentered, kWarps, kVectors>,
+                       p.rows, p);
+  }
+};
+
+// Operand i, with one number per element of a row. Errors: it has not, or is
+// not float.
+FloatsIn PerColumn(const KernelContext& ctx, size_t i, const Tensor& x,
+                   const NormRows& rows) {
+  if (!ctx.HasIn(i)) return {};
+  const Tensor& t = ctx.In(i);
+  Check(t.dtype() == DType::kFloat, "[", ctx.Where(), "] expected input ", i,
+        " of dtype ", Name(DType::kFloat), ", got ", Name(t.dtype()));
+  Check(BroadcastShapes(t.shape(), x.shape(), ctx.Where()) == x.shape(), "[",
+        ctx.Where(), "] expected input ", i, " to broadcast to ",
+        ToString(x.shape()), ", got ", ToString(t.shape()));
+  int64_t lead = t.rank() - static_cast<int64_t>(rows.tail.size());
+  bool fits = t.size() == rows.n;
+  for (int64_t a = 0; a < lead; ++a) fits = fits && t.dim(a) == 1;
+  Check(fits, "[", ctx.Where(), "] expected input ", i, " of shape ",
+        ToString(rows.tail), " on a GPU, got ", ToString(t.shape()));
+  return {t.raw(), Kept::kFloat};
+}
+
+// Result i of LayerNormalization: one number per row, in the dtype that the
+// plan knows or stash_type names.
+FloatsOut StatisticsTo(KernelContext& ctx, size_t i, const NormRows& rows) {
+  if (!ctx.HasOut(i)) return {};
+  DType dtype = ctx.node().out(i)->dtype;
+  if (dtype == DType::kUndefined) {
+    dtype = static_cast<DType>(ctx.Int("stash_type", 1));
+  }
+  Check(IsFloat(dtype), "[", ctx.Where(),
+        "] expected a float dtype in stash_type, got ", Name(dtype));
+  Kept kept = KeptAs(ctx, dtype);
+  return {ctx.Out(i, dtype, rows.statistics).raw(), kept};
+}
+
+// The operands of the norm are behind those of a sum, which has one more.
+template <bool kAdd, bool kCentered>
+void Normalization(KernelContext& ctx) {
+  constexpr size_t k = kAdd;
+  const Tensor& x = Operand(ctx, 0);
+  Norm p = {};
+  p.a = FloatsOf(ctx, 0);
+  if (kAdd) {
+    CheckOperand(ctx, 1, DType::kFloat, x.shape());
+    p.b = FloatsOf(ctx, 1);
+    p.sum = FloatsTo(ctx, 0, x.shape());
+  }
+  Operand(ctx, k + 1);
+  NormRows rows(ctx, x);
+  p.scale = PerColumn(ctx, k + 1, x, rows);
+  p.y = FloatsTo(ctx, k, x.shape());
+  if (kCentered) {
+    p.bias = PerColumn(ctx, k + 2, x, rows);
+    p.means = StatisticsTo(ctx, k + 1, rows);
+    p.inverses = StatisticsTo(ctx, k + 2, rows);
+  }
+  p.amax = ClearedAmax(ctx, k);
+  p.rows = rows.count;
+  p.n = rows.n;
+  p.epsilon = ctx.Float("epsilon", 1e-5f);
+  if (WithRowOf(p.n, StartNorm<kAdd, kCentered>{ctx, p})) return;
+  LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>, p.rows, p);
+}
+
+}  // namespace
+
+void RegisterNorm(KernelRegistry& r) {
+  const KernelTraits one{.in_place = {{0, 0}},
+                         .measures = {0},
+                         .narrow_in = {0},
+                         .narrow_out = {0}};
+  const KernelTraits add{.in_place = {{0, 0}, {1, 0}, {0, 1}, {1, 1}},
+                         .measures = {1},
+                         .narrow_in = {0, 1},
+                         .narrow_out = {0, 1}};
+  r.Add("LayerNormalization", Normalization<false, true>, one);
+  r.Add("RMSNormalization", Normalization<false, false>, one);
+  r.Add("AddLayerNorm", Normalization<true, true>, add, kDomain);
+  r.Add("AddRMSNorm", Normalization<true, false>, add, kDomain);
+  r.Add("RMSNorm", Normalization<false, false>, one, kDomain);
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients of the norms in norm.cu. With h = (x - mean) inverse and
+// dh = dy scale, and without mean(dh) and dbias for RMSNorm:
+//   dx = inverse (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
+// Each block adds up the columns of its rows, and a second kernel adds the
+// blocks' sums in a fixed order. Traffic: each operand is read once, dx is
+// written once; at most 528 partial sums per column are written and read. Rows
+// above 8192 elements don't fit in registers: dy and x are read three times,
+// and x a fourth time for RMSNorm.
+#include <algorithm>
+
+#include "providers/cuda/core/rows.h"
+#include "providers/cuda/ops/norm.h"
+#include "providers/cuda/register.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+struct NormGrad {
+  FloatsIn more;  // what other readers of x send back; null if there are none
+  FloatsIn dy, x, scale;
+  FloatsIn means, inverses;  // one number per row; null for RMSNorm
+  FloatsOut dx;
+  DeviceAmax* amax;
+  float* partial;  // of dscale, then of dbias: [parts][n] each
+  int64_t rows, n, parts;
+  float epsilon;
+};
+
+// dx = inverse (dh - dh_mean - h along)
+struct Slopes {
+  float mean, inverse, dh_mean, along;
+};
+
+__device__ float Normal(const Slopes& s, float x) {
+  return (x - s.mean) * s.inverse;
+}
+
+__device__ float Gradient(const Slopes& s, float dh, float h) {
+  return (dh - s.dh_mean - h * s.along) * s.inverse;
+}
+
+// The two sums over a row, of which SlopesFrom makes its slopes: Σ dh and
+// Σ dh h, or Σ x² and Σ dh x for RMSNorm. One element adds to them.
+template <bool kCentered>
+__device__ void AddElement(const Slopes& s, float dh, float x, float& first,
+                           float& second) {
+  first += kCentered ? dh : x * x;
+  second += dh * (kCentered ? Normal(s, x) : x);
+}
+
+// The row's own numbers, before the sums are known.
+template <bool kCentered>
+__device__ Slopes KnownSlopes(const NormGrad& p, int64_t row) {
+  Slopes s = {};
+  if constexpr (kCentered) {
+    s.mean = Load(p.means, row);
+    s.inverse = Load(p.inverses, row);
+  }
+  return s;
+}
+
+template <bool kCentered>
+__device__ Slopes SlopesFrom(const NormGrad& p, Slopes s, float first,
+                             float second) {
+  auto n = static_cast<float>(p.n);
+  if constexpr (kCentered) {
+    s.dh_mean = first / n;
+    s.along = second / n;
+  } else {
+    s.inverse = 1 / sqrtf(first / n + p.epsilon);
+    s.along = second / n * s.inverse;
+  }
+  return s;
+}
+
+// ---- rows in registers
+
+// Adds up the block's rows, and leaves the sum in the first of them. `shared`
+// has room for all.
+template <int kRows, int kVectors>
+__device__ void AddLines(float (&x)[kVectors][kPerThread], float* shared) {
+  constexpr int kLine = 32 * kVectors * kPerThread;
+  int line = threadIdx.x / 32, lane = threadIdx.x % 32;
+  __syncthreads();
+  for (int v = 0; v < kVectors; ++v) {
+    for (int k = 0; k < kPerThread; ++k) {
+      shared[line * kLine + (v * kPerThread + k) * 32 + lane] = x[v][k];
+    }
+  }
+  __syncthreads();
+  if (line > 0) return;
+  for (int v = 0; v < kVectors; ++v) {
+    for (int k = 0; k < kPerThread; ++k) {
+      float sum = 0;
+      for (int other = 0; other < kRows; ++other) {
+        sum += shared[other * kLine + (v * kPerThread + k) * 32 + lane];
+      }
+      x[v][k] = sum;
+    }
+  }
+}
+
+// The block's sums of columns become partial sum number `part`.
+template <int kWarps, int kVectors>
+__device__ void StorePartial(const NormGrad& p, int64_t part,
+                             float (&x)[kVectors][kPerThread]) {
+  using Threads = RowThreads<kWarps>;
+  if constexpr (Threads::kRows > 1) {
+    __shared__ float lines[Threads::kRows * 32 * kVectors * kPerThread];
+    AddLines<Threads::kRows>(x, lines);
+    if (threadIdx.x >= Threads::kThreadsOfRow) return;
+  }
+  AmaxPart unused;
+  StoreVectors<Threads::kThreadsOfRow>(
+      FloatsOut{p.partial, Kept::kFloat}, RowByColumns(part, p.n).From(0),
+      threadIdx.x % Threads::kThreadsOfRow, x, unused);
+}
+
+// dh = dy scale for vector i; scale comes from the cache.
+__device__ void Scale(const NormGrad& p, const RowPart& columns, int i,
+                      const float (&dy)[kPerThread], float (&dh)[kPerThread]) {
+  LoadVector({p.scale.data, Kept::kFloat}, columns, i, 0, dh);
+  for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
+}
+
+template <bool kCentered, int kWarps, int kVectors>
+__device__ Slopes SlopesOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
+                              int64_t r,
+                              const float (&dy)[kVectors][kPerThread],
+                              const float (&x)[kVectors][kPerThread]) {
+  const RowPart columns = RowByColumns(0, p.n).From(0);
+  Slopes s = KnownSlopes<kCentered>(p, r);
+  float first = 0, second = 0;
+  for (int v = 0; v < kVectors; ++v) {
+    float dh[kPerThread];
+    Scale(p, columns, threads.thread() + v * threads.kThreadsOfRow, dy[v], dh);
+    for (int k = 0; k < kPerThread; ++k) {
+      AddElement<kCentered>(s, dh[k], x[v][k], first, second);
+    }
+  }
+  threads.Sum(first, second);
+  return SlopesFrom<kCentered>(p, s, first, second);
+}
+
+template <bool kCentered, bool kAdd, int kWarps, int kVectors>
+__global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
+    NormGradKernel(NormGrad p) {
+  using Threads = RowThreads<kWarps>;
+  constexpr int kStep = Threads::kThreadsOfRow;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int thread = threads.thread();
+  float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
+  const RowPart columns = RowByColumns(0, p.n).From(0);
+  AmaxPart seen;
+  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
+    const RowPart row = RowByColumns(r, p.n).From(0);
+    float dy[kVectors][kPerThread], x[kVectors][kPerThread];
+    LoadVectors<kStep>(p.dy, row, thread, 0, dy);
+    LoadVectors<kStep>(p.x, row, thread, 0, x);
+    Slopes s = SlopesOfRow<kCentered>(p, threads, r, dy, x);
+    for (int v = 0; v < kVectors; ++v) {
+      float dh[kPerThread];
+      Scale(p, columns, thread + v * kStep, dy[v], dh);
+      for (int k = 0; k < kPerThread; ++k) {
+        float h = Normal(s, x[v][k]);
+        dscale[v][k] += dy[v][k] * h;
+        if (kCentered) dbias[v][k] += dy[v][k];
+        x[v][k] = Gradient(s, dh[k], h);
+      }
+    }
+    if constexpr (kAdd) {
+      LoadVectors<kStep>(p.more, row, thread, 0, dy);
+      for (int v = 0; v < kVectors; ++v) {
+        for (int k = 0; k < kPerThread; ++k) x[v][k] += dy[v][k];
+      }
+    }
+    StoreVectors<kStep>(p.dx, row, thread, x, seen);
+  }
+  seen.AddTo(p.amax);
+  StorePartial<kWarps>(p, blockIdx.x, dscale);
+  if constexpr (kCentered) {
+    StorePartial<kWarps>(p, p.parts + blockIdx.x, dbias);
+  }
+}
+
+// ---- long rows
+
+constexpr int kLongWarps = 32;
+constexpr int kLongStep = 32 * kLongWarps;
+
+// RMSNorm's 1 / sqrt(mean(x²) + epsilon) of each row.
+__global__ void __launch_bounds__(kLongStep, 1)
+    InverseKernel(NormGrad p, float* inverses) {
+  using Threads = RowThreads<kLongWarps>;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
+    const Row row = RowByColumns(r, p.n);
+    float square = 0;
+    for (int64_t i = 0; i < row.size(); i += kLongStep) {
+      float x[kPerThread];
+      LoadVector(p.x, row.From(i), threads.thread(), 0, x);
+      for (float v : x) square += v * v;
+    }
+    Slopes s = SlopesFrom<false>(p, {}, threads.Sum(square), 0);
+    if (threads.thread() == 0) inverses[r] = s.inverse;
+  }
+}
+
+// A block of this many lines adds up a tile of columns.
+constexpr int kLines = 8;
+constexpr int kTile = 32 * kPerThread;
+
+// Block (x, y) adds up rows 8 y … 8 y + 7, and every 8 parts-th row after them.
+// It comes before dx is written, which may lie where dy or x does.
+template <bool kCentered>
+__global__ void __launch_bounds__(32 * kLines) ColumnSumsKernel(NormGrad p) {
+  __shared__ float sums[2][kLines][kTile];
+  int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+  int64_t vector = static_cast<int64_t>(blockIdx.x) * 32;
+  float dscale[kPerThread] = {}, dbias[kPerThread] = {};
+  for (int64_t r = static_cast<int64_t>(blockIdx.y) * kLines + line; r < p.rows;
+       r += p.parts * kLines) {
+    const RowPart row = RowByColumns(r, p.n).From(vector);
+    Slopes s = {0, Load(p.inverses, r), 0, 0};
+    if constexpr (kCentered) s.mean = Load(p.means, r);
+    float dy[kPerThread], x[kPerThread];
+    LoadVector(p.dy, row, lane, 0, dy);
+    LoadVector(p.x, row, lane, 0, x);
+    for (int k = 0; k < kPerThread; ++k) {
+      dscale[k] += dy[k] * Normal(s, x[k]);
+      dbias[k] += dy[k];
+    }
+  }
+  for (int k = 0; k < kPerThread; ++k) {
+    sums[0][line][lane * kPerThread + k] = dscale[k];
+    sums[1][line][lane * kPerThread + k] = dbias[k];
+  }
+  __syncthreads();
+  int which = threadIdx.x / kTile, own = threadIdx.x % kTile;
+  int64_t column = static_cast<int64_t>(blockIdx.x) * kTile + own;
+  if (column >= p.n || (which == 1 && !kCentered)) return;
+  float sum = 0;
+  for (int i = 0; i < kLines; ++i) sum += sums[which][i][own];
+  p.partial[(which * p.parts + blockIdx.y) * p.n + column] = sum;
+}
+static_assert(32 * kLines == 2 * kTile);
+
+// dh and x of a row's vector number `first` + i.
+__device__ void LoadProducts(const NormGrad& p, const Row& row, int64_t first,
+                             int i, float (&dh)[kPerThread],
+                             float (&x)[kPerThread]) {
+  float dy[kPerThread];
+  LoadVector(p.dy, row.From(first), i, 0, dy);
+  LoadVector(p.x, row.From(first), i, 0, x);
+  Scale(p, RowByColumns(0, p.n).From(first), i, dy, dh);
+}
+
+template <bool kAdd>
+__device__ void WriteLongRow(const NormGrad& p, const Row& row, int thread,
+                             const Slopes& s, AmaxPart& seen) {
+  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+    float dh[kPerThread], x[kPerThread], more[kPerThread] = {};
+    LoadProducts(p, row, i, thread, dh, x);
+    if (kAdd) LoadVector(p.more, row.From(i), thread, 0, more);
+    for (int k = 0; k < kPerThread; ++k) {
+      x[k] = Gradient(s, dh[k], Normal(s, x[k])) + more[k];
+    }
+    StoreVector(p.dx, row.From(i), thread, x, seen);
+  }
+}
+
+// dx alone.
+template <bool kCentered, bool kAdd>
+__global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
+  using Threads = RowThreads<kLongWarps>;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int thread = threads.thread();
+  AmaxPart seen;
+  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
+    const Row row = RowByColumns(r, p.n);
+    Slopes s = KnownSlopes<kCentered>(p, r);
+    float first = 0, second = 0;
+    for (int64_t i = 0; i < row.size(); i += kLongStep) {
+      float dh[kPerThread], x[kPerThread];
+      LoadProducts(p, row, i, thread, dh, x);
+      for (int k = 0; k < kPerThread; ++k) {
+        AddElement<kCentered>(s, dh[k], x[k], first, second);
+      }
+    }
+    threads.Sum(first, second);
+    s = SlopesFrom<kCentered>(p, s, first, second);
+    WriteLongRow<kAdd>(p, row, thread, s, seen);
+  }
+  seen.AddTo(p.amax);
+}
+
+// ---- sums of the partial sums
+
+struct ColumnParts {
+  const float* partial;     // [2][parts][n]
+  FloatsOut dscale, dbias;  // null: nobody reads it
+  int64_t parts, n;
+};
+
+// A block has 32 columns, and 32 lines that read the parts in turn.
+__global__ void __launch_bounds__(1024) AddPartsKernel(ColumnParts p) {
+  __shared__ float sums[32][33];
+  int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+  FloatsOut out = blockIdx.y == 0 ? p.dscale : p.dbias;
+  const float* from = p.partial + blockIdx.y * p.parts * p.n;
+  int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  float sum = 0;
+  if (column < p.n) {
+    for (int64_t i = line; i < p.parts; i += 32) sum += from[i * p.n + column];
+  }
+  sums[line][lane] = sum;
+  __syncthreads();
+  sum = SumOfWarp(sums[lane][line]);
+  int64_t to = static_cast<int64_t>(blockIdx.x) * 32 + line;
+  if (lane == 0 && to < p.n && out.data) Store(out, to, sum);
+}
+
+// ---- the ops
+
+// Enough warps for the largest GPU; blocks with few rows would have too many
+// partial sums.
+constexpr int64_t kMostWarps = 2112, kLeastRows = 4;
+
+struct GradResults {
+  FloatsOut dscale, dbias;
+};
+
+// The memory of the partial sums, and behind it `more` floats.
+float* PartsFor(const KernelContext& ctx, NormGrad& p, int64_t parts,
+                int64_t more = 0) {
+  p.parts = parts;
+  int64_t floats = RoundUp(2 * parts * p.n, 64);
+  p.partial = static_cast<float*>(
+      QueueOf(ctx).Scratch(static_cast<size_t>(floats + more) * sizeof(float)));
+  return p.partial + floats;
+}
+
+void AddParts(const KernelContext& ctx, const NormGrad& p,
+              const GradResults& to) {
+  if (p.n == 0) return;
+  dim3 grid(static_cast<unsigned>(DivideUp(p.n, 32)), to.dbias.data ? 2 : 1);
+  Launch(AddPartsKernel, grid, 1024, 0, QueueOf(ctx).stream(),
+         ColumnParts{p.partial, to.dscale, to.dbias, p.parts, p.n});
+}
+
+template <bool kCentered, bool kAdd>
+struct StartNormGrad {
+  const KernelContext& ctx;
+  NormGrad& p;
+
+  // Rows of at most 128 · kWarps · kVectors elements.
+  template <int kWarps, int kVectors>
+  void InRegisters() const {
+    using Threads = RowThreads<kWarps>;
+    int64_t most = kMostWarps / (Threads::kBlock / 32);
+    PartsFor(ctx, p,
+             std::min(most, DivideUp(p.rows, kLeastRows * Threads::kRows)));
+    if (p.rows == 0) return;
+    Launch(NormGradKernel<kCentered, kAdd, kWarps, kVectors>,
+           static_cast<unsigned>(p.parts), Threads::kBlock, 0,
+           QueueOf(ctx).stream(), p);
+  }
+
+  void InMemory() const {
+    int64_t parts = std::min<int64_t>(DivideUp(p.rows, 64), 512);
+    float* inverses = PartsFor(ctx, p, parts, p.rows);
+    if (p.rows == 0) return;
+    cudaStream_t stream = QueueOf(ctx).stream();
+    if (!kCentered) {
+      auto blocks =
+          static_cast<unsigned>(std::min<int64_t>(p.rows, kMostBlocks));
+      Launch(InverseKernel, blocks, kLongStep, 0, stream, p, inverses);
+      p.inverses = {inverses, Kept::kFloat};
+    }
+    dim3 grid(static_cast<unsigned>(DivideUp(p.n, kTile)),
+              static_cast<unsigned>(parts));
+    Launch(ColumnSumsKernel<kCentered>, grid, 32 * kLines, 0, stream, p);
+    if (!p.dx.data) return;
+    LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>, p.rows, p);
+  }
+
+  void operator()() const {
+    if (p.n == 0) return;
+    if (p.n <= 128) return InRegisters<1, 1>();
+    if (p.n <= 256) return InRegisters<1, 2>();
+    if (p.n <= 512) return InRegisters<1, 4>();
+    if (p.n <= 1024) return InRegisters<4, 2>();
+    if (p.n <= 2048) return InRegisters<8, 2>();
+    if (p.n <= 4096) return InRegisters<16, 2>();
+    if (p.n <= 8192) return InRegisters<16, 4>();
+    InMemory();
+  }
+};
+
+// Operand i. Errors: it is not a number for each row.
+FloatsIn Statistic(const KernelContext& ctx, size_t i, const NormRows& rows) {
+  const Tensor& t = Operand(ctx, i);
+  Check(t.shape() == rows.statistics, "[", ctx.Where(), "] expected input ", i,
+        " of shape ", ToString(rows.statistics), ", got ", ToString(t.shape()));
+  return FloatsOf(ctx, i);
+}
+
+// If there is an operand 0 before those of the gradient, it is `more`.
+template <bool kCentered, bool kAdd>
+void NormGradient(KernelContext& ctx) {
+  constexpr size_t first = kAdd;
+  const Tensor& x = Operand(ctx, first + 1);
+  NormGrad p = {};
+  p.x = FloatsOf(ctx, first + 1);
+  NormRows rows(ctx, x);
+  CheckOperand(ctx, 0, DType::kFloat, x.shape());
+  CheckOperand(ctx, first, DType::kFloat, x.shape());
+  CheckOperand(ctx, first + 2, DType::kFloat, rows.tail);
+  if (kAdd) p.more = FloatsOf(ctx, 0);
+  p.dy = FloatsOf(ctx, first);
+  p.scale = FloatsOf(ctx, first + 2);
+  if (kCentered) {
+    p.means = Statistic(ctx, first + 3, rows);
+    p.inverses = Statistic(ctx, first + 4, rows);
+  }
+  p.dx = FloatsTo(ctx, 0, x.shape());
+  p.amax = ClearedAmax(ctx, 0);
+  p.rows = rows.count;
+  p.n = rows.n;
+  p.epsilon = ctx.Float("epsilon", 1e-5f);
+  GradResults to = {FloatsTo(ctx, 1, rows.tail), {}};
+  if (kCentered) to.dbias = FloatsTo(ctx, 2, rows.tail);
+  StartNormGrad<kCentered, kAdd>{ctx, p}();
+  AddParts(ctx, p, to);
+}
+
+// dx may take the place of any of the first `operands` operands.
+KernelTraits GradTraits(size_t operands) {
+  KernelTraits traits{.measures = {0}, .narrow_out = {0}};
+  for (size_t i = 0; i < operands; ++i) {
+    traits.in_place.emplace_back(static_cast<int>(i), 0);
+    traits.narrow_in.push_back(i);
+  }
+  return traits;
+}
+
+}  // namespace
+
+void RegisterNormGrad(KernelRegistry& r) {
+  const KernelTraits two = GradTraits(2), three = GradTraits(3);
+  r.Add("AddLayerNormGrad", NormGradient<true, true>, three, kDomain);
+  r.Add("AddRMSNormGrad", NormGradient<false, true>, three, kDomain);
+  r.Add("LayerNormGrad", NormGradient<true, false>, two, kDomain);
+  r.Add("RMSNormGrad", NormGradient<false, false>, two, kDomain);
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reductions over any set of axes. Each block reduces a chunk of the elements
+// of one result, or of several that lie side by side; a second kernel merges
+// the chunks in their order. So the bits don't depend on the order of blocks.
+// Traffic: the operand is read once; the partial results are small.
+#include <cmath>
+#include <limits>
+
+#include "providers/cuda/core/broadcast.h"
+#include "providers/cuda/register.h"
+#include "providers/reduction.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+constexpr int64_t kChunk = 16384;  // elements of a row per partial result
+constexpr int64_t kRows = 256;     // rows per partial result of a column
+constexpr int kLanes = 32, kLines = 8;
+
+// ---- what is reduced
+
+struct SumOp {
+  template <typename Acc>
+  __device__ static Acc Init() {
+    return 0;
+  }
+  template <typename Acc, typename T>
+  __device__ static Acc Add(Acc acc, T x) {
+    return acc + static_cast<Acc>(x);
+  }
+  template <typename Acc>
+  __device__ static Acc Merge(Acc a, Acc b) {
+    return a + b;
+  }
+};
+struct SquareOp : SumOp {
+  template <typename Acc, typename T>
+  __device__ static Acc Add(Acc acc, T x) {
+    return acc + static_cast<Acc>(x) * static_cast<Acc>(x);
+  }
+};
+struct AbsOp : SumOp {
+  template <typename Acc, typename T>
+  __device__ static Acc Add(Acc acc, T x) {
+    auto v = static_cast<Acc>(x);
+    return x < T{0} ? acc - v : acc + v;
+  }
+};
+// NaN wins.
+struct LargestOp {
+  template <typename T>
+  __device__ static T Init() {
+    using Limits = std::numeric_limits<T>;
+    return Limits::has_infinity ? static_cast<T>(-Limits::infinity())
+                                : Limits::lowest();
+  }
+  template <typename T>
+  __device__ static T Add(T acc, T x) {
+    return x > acc || x != x ? x : acc;
+  }
+  template <typename T>
+  __device__ static T Merge(T a, T b) {
+    return Add(a, b);
+  }
+};
+struct SmallestOp {
+  template <typename T>
+  __device__ static T Init() {
+    using Limits = std::numeric_limits<T>;
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
+  }
+  template <typename T>
+  __device__ static T Add(T acc, T x) {
+    return x < acc || x != x ? x : acc;
+  }
+  template <typename T>
+  __device__ static T Merge(T a, T b) {
+    return Add(a, b);
+  }
+};
+
+// What is done with a reduction of n elements.
+enum class End : int { kAsItIs, kMean, kRoot };
+
+// ---- kernels
+
+template <typename T, typename Acc>
+struct Reduction {
+  In<T> x;
+  Broadcast<1> kept, reduced;
+  int64_t chunks;
+  int64_t width;  // columns side by side
+  Acc* partial;
+};
+
+// A block for each chunk of each result.
+template <typename Op, typename T, typename Acc>
+__global__ void __launch_bounds__(kThreads) RowsKernel(Reduction<T, Acc> r) {
+  __shared__ Acc parts[kThreads];
+  int64_t task = blockIdx.x;
+  int64_t result = task / r.chunks, chunk = task % r.chunks;
+  int64_t base[1];
+  Offsets(r.kept, result, base);
+  int64_t end = (chunk + 1) * kChunk;
+  if (end > r.reduced.n) end = r.reduced.n;
+  Acc acc = Op::template Init<Acc>();
+  for (int64_t i = chunk * kChunk + threadIdx.x; i < end; i += kThreads) {
+    int64_t offset[1];
+    Offsets(r.reduced, i, offset);
+    acc = Op::Add(acc, r.x.At(base[0] + offset[0]));
+  }
+  parts[threadIdx.x] = acc;
+  __syncthreads();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (static_cast<int>(threadIdx.x) < half) {
+      parts[threadIdx.x] =
+          Op::Merge(parts[threadIdx.x], parts[threadIdx.x + half]);
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) r.partial[result * r.chunks + chunk] = parts[0];
+}
+
+// Results that lie side by side: a block for 32 of them and a chunk of rows.
+template <typename Op, typename T, typename Acc>
+__global__ void __launch_bounds__(kLanes* kLines)
+    ColumnsKernel(Reduction<T, Acc> r) {
+  __shared__ Acc parts[kLines][kLanes];
+  int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
+  int64_t tiles = (r.width + kLanes - 1) / kLanes;
+  int64_t task = blockIdx.x;
+  int64_t chunk = task % r.chunks, tile = task / r.chunks % tiles;
+  int64_t group = task / r.chunks / tiles;
+  int64_t column = tile * kLanes + lane;
+  int64_t result = group * r.width + column;
+  Acc acc = Op::template Init<Acc>();
+  if (column < r.width) {
+    int64_t base[1];
+    Offsets(r.kept, result, base);
+    int64_t end = (chunk + 1) * kRows;
+    if (end > r.reduced.n) end = r.reduced.n;
+    for (int64_t i = chunk * kRows + line; i < end; i += kLines) {
+      int64_t offset[1];
+      Offsets(r.reduced, i, offset);
+      acc = Op::Add(acc, r.x.At(base[0] + offset[0]));
+    }
+  }
+  parts[line][lane] = acc;
+  __syncthreads();
+  if (line > 0 || column >= r.width) return;
+  for (int i = 1; i < kLines; ++i) acc = Op::Merge(acc, parts[i][lane]);
+  r.partial[result * r.chunks + chunk] = acc;
+}
+
+template <typename Op, typename Acc, typename Y>
+__global__ void __launch_bounds__(kThreads)
+    MergeKernel(const Acc* partial, int64_t chunks, int64_t results, int64_t n,
+                End end, Out<Y> y) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= results) return;
+  Acc acc = partial[i * chunks];
+  for (int64_t c = 1; c < chunks; ++c) {
+    acc = Op::Merge(acc, partial[i * chunks + c]);
+  }
+  AmaxPart unused;
+  if constexpr (std::is_same_v<Y, float>) {
+    float v = acc;
+    if (end == End::kMean) v /= static_cast<float>(n);
+    if (end == End::kRoot) v = sqrtf(v);
+    y.Put(i, v, unused);
+  } else {
+    y.Put(i, static_cast<Y>(acc), unused);
+  }
+}
+
+// ---- on the host
+
+Broadcast<1> WalkOf(const KernelContext& ctx, const BroadcastPlan& plan) {
+  Check(plan.sizes.size() <= kMostAxes, "[", ctx.Where(), "] expected at most ",
+        kMostAxes, " axes that can't be merged, got ", plan.sizes.size());
+  Broadcast<1> walk = {static_cast<int>(plan.sizes.size()), plan.n, {}, {}};
+  for (size_t a = 0; a < plan.sizes.size(); ++a) {
+    walk.sizes[a] = plan.sizes[a];
+    walk.strides[0][a] = plan.strides[a][0];
+  }
+  return walk;
+}
+
+template <typename Op, typename T, typename Acc>
+void Reduce(KernelContext& ctx, End end) {
+  const Tensor& x = Operand(ctx, 0);
+  ReductionLayout l = ReductionOf(ctx, x);
+  Out<T> y = OutTo<T>(ctx, 0, l.shape);
+  if (l.kept.n == 0) return;
+  Queue& queue = QueueOf(ctx);
+  int64_t chunk = l.inner_reduced ? kChunk : kRows;
+  int64_t chunks = std::max<int64_t>(DivideUp(l.reduced.n, chunk), 1);
+  auto* partial = static_cast<Acc*>(
+      queue.Scratch(static_cast<size_t>(l.kept.n * chunks) * sizeof(Acc)));
+  Reduction<T, Acc> r = {InOf<T>(ctx, 0),        WalkOf(ctx, l.kept),
+                         WalkOf(ctx, l.reduced), chunks,
+                         l.kept.sizes.back(),    partial};
+  if (l.inner_reduced) {
+    Launch(RowsKernel<Op, T, Acc>, static_cast<unsigned>(l.kept.n * chunks),
+           kThreads, 0, queue.stream(), r);
+  } else {
+    int64_t tasks = l.kept.n / r.width * DivideUp(r.width, kLanes) * chunks;
+    Launch(ColumnsKernel<Op, T, Acc>, static_cast<unsigned>(tasks),
+           kLanes * kLines, 0, queue.stream(), r);
+  }
+  Launch(MergeKernel<Op, Acc, T>, BlocksFor(l.kept.n), kThreads, 0,
+         queue.stream(), static_cast<const Acc*>(partial), chunks, l.kept.n,
+         l.reduced.n, end, y);
+}
+
+template <typename Op>
+void Sums(KernelContext& ctx) {
+  DType dtype = Operand(ctx, 0).dtype();
+  if (dtype == DType::kInt64) {
+    return Reduce<Op, int64_t, uint64_t>(ctx, End::kAsItIs);
+  }
+  KeptAs(ctx, dtype);
+  Reduce<Op, float, float>(ctx, End::kAsItIs);
+}
+
+void ReduceMean(KernelContext& ctx) {
+  KeptAs(ctx, Operand(ctx, 0).dtype());
+  Reduce<SumOp, float, float>(ctx, End::kMean);
+}
+
+void ReduceL2(KernelContext& ctx) {
+  KeptAs(ctx, Operand(ctx, 0).dtype());
+  Reduce<SquareOp, float, float>(ctx, End::kRoot);
+}
+
+template <typename Op>
+void Extremes(KernelContext& ctx) {
+  DType dtype = Operand(ctx, 0).dtype();
+  if (dtype == DType::kBool) {  // bytes of 0 or 1
+    return Reduce<Op, bool, bool>(ctx, End::kAsItIs);
+  }
+  ForNumeric(dtype, ctx.Where(),
+             [&]<typename T>() { Reduce<Op, T, T>(ctx, End::kAsItIs); });
+}
+
+}  // namespace
+
+void RegisterReduce(KernelRegistry& r) {
+  const KernelTraits kept = {.host_inputs = {1}, .narrow_in = {0}};
+  r.Add("ReduceSum", Sums<SumOp>, kept);
+  r.Add("ReduceSumSquare", Sums<SquareOp>, kept);
+  r.Add("ReduceL1", Sums<AbsOp>, kept);
+  r.Add("ReduceL2", ReduceL2, kept);
+  r.Add("ReduceMean", ReduceMean, kept);
+  r.Add("ReduceMax", Extremes<LargestOp>, {.host_inputs = {1}});
+  r.Add("ReduceMin", Extremes<SmallestOp>, {.host_inputs = {1}});
+}
+
+}  // namespace onnx_fp8::cuda

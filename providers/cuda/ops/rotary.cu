@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rotary and RotaryGrad of graph/schemas/rotary.cc. A thread turns elements i
+// of both halves of a head's row. Traffic: x is read once, y is written once;
+// the angles of a row are read for each head, mostly from the cache.
+#include "providers/arguments.h"
+#include "providers/cuda/core/rows.h"
+#include "providers/cuda/register.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+struct Turning {
+  FloatsIn x, cos, sin;
+  FloatsOut y;
+  DeviceAmax* amax;
+  int64_t n;       // pairs of elements
+  int64_t pairs;   // of a row
+  int64_t half;    // of a head's row
+  int64_t angles;  // rows of cos, which repeat
+};
+
+// Four elements, or one.
+__device__ void LoadSome(FloatsIn x, int64_t i, float (&to)[4]) {
+  Load4(x, i, to);
+}
+__device__ void LoadSome(FloatsIn x, int64_t i, float (&to)[1]) {
+  to[0] = Load(x, i);
+}
+
+template <int kLength>
+__device__ void StoreSome(FloatsOut y, int64_t i, float (&x)[kLength],
+                          AmaxPart& seen) {
+  if constexpr (kLength == 4) {
+    Store4(y, i, x);
+  } else {
+    x[0] = Store(y, i, x[0]);
+  }
+  for (float v : x) seen.Add(v);
+}
+
+// kLength pairs: x1 and x2 of the halves. y = (x1, x2) cos + (-x2, x1) sin; the
+// gradient turns back.
+template <bool kGrad, int kLength>
+__device__ void Turn(const Turning& t, int64_t first, AmaxPart& seen) {
+  int64_t row = Quotient(first, t.pairs), pair = first - row * t.pairs;
+  int64_t head = Quotient(pair, t.half), i = pair - head * t.half;
+  int64_t at = 2 * (first - i) + i;
+  int64_t turn = row - Quotient(row, t.angles) * t.angles;
+  int64_t angle = 2 * turn * t.half + i;
+  float x1[kLength], x2[kLength], cos1[kLength], cos2[kLength];
+  float sin1[kLength], sin2[kLength];
+  LoadSome(t.x, at, x1);
+  LoadSome(t.x, at + t.half, x2);
+  LoadSome(t.cos, angle, cos1);
+  LoadSome(t.cos, angle + t.half, cos2);
+  LoadSome(t.sin, angle, sin1);
+  LoadSome(t.sin, angle + t.half, sin2);
+  for (int k = 0; k < kLength; ++k) {
+    float s1 = kGrad ? sin2[k] : -sin1[k], s2 = kGrad ? -sin1[k] : sin2[k];
+    float y1 = x1[k] * cos1[k] + x2[k] * s1;
+    x2[k] = x2[k] * cos2[k] + x1[k] * s2;
+    x1[k] = y1;
+  }
+  StoreSome(t.y, at, x1, seen);
+  StoreSome(t.y, at + t.half, x2, seen);
+}
+
+template <bool kGrad, int kLength>
+__global__ void __launch_bounds__(kThreads) TurnKernel(Turning t) {
+  int64_t first =
+      (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kLength;
+  AmaxPart seen;
+  if (first < t.n) Turn<kGrad, kLength>(t, first, seen);
+  seen.AddTo(t.amax);
+}
+
+template <bool kGrad, int kLength>
+void StartTurn(const KernelContext& ctx, const Turning& t) {
+  Launch(TurnKernel<kGrad, kLength>,
+         static_cast<unsigned>(DivideUp(t.n, kThreads * kLength)), kThreads, 0,
+         QueueOf(ctx).stream(), t);
+}
+
+template <bool kGrad>
+void Rotary(KernelContext& ctx) {
+  const Tensor &x = Operand(ctx, 0), &cos = Operand(ctx, 1),
+               &sin = Operand(ctx, 2);
+  int64_t heads = ctx.Int("heads", 0);
+  Turning t = {};
+  t.x = FloatsOf(ctx, 0);
+  bool fits = heads > 0 && x.rank() == 3 && x.dim(2) % (2 * heads) == 0 &&
+              cos.rank() == 3 && sin.shape() == cos.shape() &&
+              (cos.dim(0) == 1 || cos.dim(0) == x.dim(0)) &&
+              cos.dim(1) == x.dim(1) && cos.dim(2) == x.dim(2) / heads &&
+              cos.dtype() == DType::kFloat && sin.dtype() == DType::kFloat;
+  Check(fits, "[", ctx.Where(),
+        "] expected x (B,T,H·D), cos and sin (B or 1,T,D), got ",
+        ToString(x.shape()), ToString(cos.shape()), ToString(sin.shape()),
+        " and ", heads, " heads");
+  t.cos = FloatsOf(ctx, 1);
+  t.sin = FloatsOf(ctx, 2);
+  t.y = FloatsTo(ctx, 0, x.shape());
+  t.amax = ClearedAmax(ctx, 0);
+  t.n = x.size() / 2;
+  t.pairs = x.dim(2) / 2;
+  t.half = t.pairs / heads;
+  t.angles = cos.dim(0) * cos.dim(1);
+  if (t.n == 0 || !t.y.data) return;
+  if (t.half % 4 == 0) return StartTurn<kGrad, 4>(ctx, t);
+  StartTurn<kGrad, 1>(ctx, t);
+}
+
+}  // namespace
+
+void RegisterRotary(KernelRegistry& r) {
+  const KernelTraits traits{.in_place = {{0, 0}},
+                            .measures = {0},
+                            .narrow_in = {0},
+                            .narrow_out = {0}};
+  r.Add("Rotary", Rotary<false>, traits, kDomain);
+  r.Add("RotaryGrad", Rotary<true>, traits, kDomain);
+}
+
+}  // namespace onnx_fp8::cuda
