@@ -95,9 +95,10 @@ void NoteRead(const Space& space, Cell& cell, const Touch& now,
   const Touch& before = cell.read;
   bool first = before.bytes == 0 ||
                (before.block == now.block && before.epoch != now.epoch);
+  bool overlaps = (before.bytes & now.bytes) != 0;
   if (first) {
     cell.many_warps = false;
-  } else {
+  } else if (overlaps) {
     cell.many_blocks |= before.block != now.block;
     cell.many_warps |= before.thread / 32 != now.thread / 32;
   }

@@ -114,6 +114,12 @@ void __tsan_init() { BeginChecks(); }
 
 void __tsan_vptr_update(void**, void*) {}
 
+// Of std::shared_ptr, in host code of .cu files.
+int __tsan_atomic32_fetch_add(volatile int* p, int value, int order) {
+  (void)order;
+  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
+}
+
 void __tsan_read_range(void* p, size_t bytes) {
   CheckAccess({p, bytes, 1, true, false, false, ONNX_FP8_CALLER});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cuda/device.h"
+#include "providers/cuda/core/device.h"
 #include "tests/cuda/emulation_test/device_arrays.h"
 #include "tests/cuda/emulation_test/device_kernels.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cuda/device.h"
+#include "providers/cuda/core/device.h"
 #include "tests/cuda/emulation_test/planted_mistakes.h"
 
 namespace onnx_fp8::planted {

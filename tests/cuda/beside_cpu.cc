@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/beside_cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::shared_ptr<Graph> GraphWithAllResults(const std::string& text) {
+  std::shared_ptr<Graph> graph = ParseGraph(text);
+  for (Node& node : graph->nodes()) {
+    for (Value* y : node.outputs()) {
+      if (y) graph->outputs.push_back(y);
+    }
+  }
+  return graph;
+}
+
+double LargestFinite(const Tensor& x) {
+  double largest = 0;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    double v = std::fabs(DoubleAt(x, i));
+    if (std::isfinite(v)) largest = std::max(largest, v);
+  }
+  return largest;
+}
+
+bool AreClose(double a, double b, double bound) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return a == b || std::fabs(a - b) <= bound;
+}
+
+void ExpectNear(const Tensor& got, const Tensor& want, double relative,
+                const std::string& what) {
+  ASSERT_EQ(got.dtype(), want.dtype()) << what;
+  ASSERT_EQ(got.shape(), want.shape()) << what;
+  double bound = relative * LargestFinite(want);
+  for (int64_t i = 0; i < got.size(); ++i) {
+    double a = DoubleAt(got, i), b = DoubleAt(want, i);
+    ASSERT_TRUE(AreClose(a, b, bound))
+        << what << ", element " << i << ": expected " << b << ", got " << a
+        << ", bound " << bound;
+  }
+}
+
+}  // namespace
+
+void ExpectCpusResults(const std::shared_ptr<Graph>& for_cpu,
+                       const std::shared_ptr<Graph>& for_cuda,
+                       double relative) {
+  auto cpu = MakeCpuProvider();
+  auto cuda = MakeCudaProvider();
+  Executor on_cpu(for_cpu, *cpu), on_cuda(for_cuda, *cuda);
+  TensorMap feeds = RandomFeeds(*for_cpu, {"lse", "rows"}), state;
+  TensorMap want = on_cpu.Run(feeds, state);
+  TensorMap got = on_cuda.Run(feeds, state);
+  cuda->Synchronize();
+  for (size_t i = 0; i < for_cpu->outputs.size(); ++i) {
+    const std::string& name = for_cpu->outputs[i]->name;
+    Tensor result = cuda->ToHost(got.at(for_cuda->outputs[i]->name));
+    ExpectNear(result, want.at(name), relative, name);
+  }
+}
+
+void ExpectCpusResults(const std::string& text, double relative) {
+  ExpectCpusResults(GraphWithAllResults(text), GraphWithAllResults(text),
+                    relative);
+}
+
+std::string ErrorOnGpu(const std::string& text) {
+  try {
+    std::shared_ptr<Graph> graph = GraphWithAllResults(text);
+    auto cuda = MakeCudaProvider();
+    Executor executor(graph, *cuda);
+    TensorMap state;
+    executor.Run(RandomFeeds(*graph, {}), state);
+    cuda->Synchronize();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace onnx_fp8

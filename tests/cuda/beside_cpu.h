@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Runs one graph on the CPU and the other one on the GPU, with the same random
+// inputs. They have the same outputs in the same order. Expects each number of
+// the GPU within `relative` of the tensor's largest one; infinite numbers and
+// NaN must be the same.
+void ExpectCpusResults(const std::shared_ptr<Graph>& for_cpu,
+                       const std::shared_ptr<Graph>& for_cuda, double relative);
+
+// The same for the graph of a text (tests/graph/parse.h), whose outputs are all
+// results of its nodes.
+void ExpectCpusResults(const std::string& text, double relative);
+
+// The message of the Error in which the graph ends on the GPU; "" if it does
+// not.
+std::string ErrorOnGpu(const std::string& text);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The GPU's kernels beside the CPU's: every case of kernel_cases.h, with floats
+// and with 16-bit floats in memory.
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "providers/cpu/cpu_provider.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/store_narrow.h"
+#include "tests/cuda/beside_cpu.h"
+#include "tests/providers/kernel_cases.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class CudaKernelsTest : public testing::TestWithParam<KernelCase> {};
+
+// Sums of a few hundred floats, and functions with errors of a few ulp.
+TEST_P(CudaKernelsTest, GiveTheCpusNumbers) {
+  std::shared_ptr<Graph> graph = GraphOf(GetParam());
+  // Products of operands that were rounded to bfloat16: a probability lies near
+  // the middle of two.
+  bool rounds = std::string_view(GetParam().name).ends_with("Rounded");
+  ExpectCpusResults(graph, GraphOf(GetParam()), rounds ? 4e-3 : 4e-6);
+}
+
+// Where a float lies between two 16-bit floats, both sides may round it to
+// either.
+TEST_P(CudaKernelsTest, KeepFloatsIn16Bits) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    auto wide = RoundedGraph(GetParam(), dtype, CpuKernels());
+    auto narrow = RoundedGraph(GetParam(), dtype, CpuKernels());
+    StoreNarrow(*narrow, CudaKernels());
+    ExpectCpusResults(wide, narrow, dtype == DType::kBFloat16 ? 8e-3 : 1e-3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaKernelsTest, testing::ValuesIn(KernelCases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/run_node.h"
+#include "tests/training/small_model.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+TEST(CudaProvider, CopiesTensors) {
+  auto cuda = MakeCudaProvider();
+  EXPECT_EQ(cuda->Name(), "cuda");
+  EXPECT_NE(cuda->Describe().isa.find("sm_90"), std::string::npos);
+  Tensor x = RandomNormal({3, 5}, 1);
+  Tensor ours = cuda->Clone(x);
+  EXPECT_FALSE(ours.on_host());
+  EXPECT_TRUE(Identical(cuda->ToHost(cuda->Clone(ours)), x));
+  Tensor empty = cuda->Clone(Tensor::Zeros(DType::kFloat, {0, 2}));
+  EXPECT_EQ(cuda->ToHost(empty).size(), 0);
+}
+
+TEST(CudaProvider, SaysThatMemoryIsOut) {
+  auto cuda = MakeCudaProvider();
+  ExpectError([&] { cuda->NewTensor(DType::kFloat, {int64_t{1} << 40}); },
+              "out of GPU memory");
+  Tensor x = RandomNormal({7}, 1);  // the provider still works
+  EXPECT_TRUE(Identical(cuda->ToHost(cuda->Clone(x)), x));
+}
+
+// The first Run is not recorded, the second one is, the others repeat it.
+TEST(CudaProvider, RepeatsARunAsAGraph) {
+  std::shared_ptr<Graph> graph = ParseGraph(R"(
+input x: float[6]
+y: float[6] = Neg(x)
+z: float[6] = Exp(y)
+output z
+output x
+)");
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  std::vector<TensorMap> results;
+  for (uint64_t i = 0; i < 4; ++i) {
+    emulation::ResetCounts();
+    TensorMap state;
+    results.push_back(executor.Run({{"x", RandomNormal({6}, i)}}, state));
+    EXPECT_EQ(emulation::Calls("cudaGraphLaunch"), i == 0 ? 0 : 1);
+    EXPECT_EQ(emulation::Calls("cudaStreamSynchronize"), 0);
+    EXPECT_EQ(emulation::Calls("cudaLaunchKernel"), i < 2 ? 2 : 0);
+  }
+  for (uint64_t i = 0; i < 4; ++i) {
+    Tensor x = RandomNormal({6}, i),
+           want = RunNode1("Exp", {RunNode1("Neg", {x})});
+    EXPECT_LT(LargestDifference(cuda->ToHost(results[i].at("z")), want), 1e-5);
+    EXPECT_TRUE(Identical(cuda->ToHost(results[i].at("x")), x));
+  }
+}
+
+// Host work of a training step: feeds are copied, a graph is launched.
+TEST(CudaProvider, AStepWaitsForNothing) {
+  TempDir dir;
+  auto session = MakeSession(Options(WriteMlp(dir, false)), MakeCudaProvider());
+  for (uint64_t i = 0; i < 3; ++i) session->Step(Batch(i), 1e-2);
+  emulation::ResetCounts();
+  session->Start({Batch(3)}, 1e-2);
+  EXPECT_EQ(emulation::Calls("cudaGraphLaunch"), 1);
+  EXPECT_EQ(emulation::Calls("cudaLaunchKernel"), 0);
+  EXPECT_EQ(emulation::Calls("cudaStreamSynchronize"), 0);
+  EXPECT_EQ(emulation::Calls("cudaMalloc"), 0);
+  session->Finish();
+  EXPECT_EQ(emulation::Calls("cudaStreamSynchronize"), 1);
+}
+
+TEST(CudaProvider, ReportsBadDataLater) {
+  std::shared_ptr<Graph> graph = ParseGraph(R"(
+input x: float[3,2]
+input i: int64[2]
+y: float[2,2] = Gather(x, i)
+output y
+)");
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  TensorMap state;
+  auto run = [&](int64_t index) {
+    TensorMap feeds = {{"x", Count({3, 2})},
+                       {"i", Vector<int64_t>({0, index})}};
+    return cuda->ToHost(executor.Run(feeds, state).at("y"));
+  };
+  ExpectError([&] { run(3); }, "] expected indices in -3…2, got 3");
+  EXPECT_EQ(Doubles(run(-1)), (std::vector<double>{0, 1, 4, 5}));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
