@@ -39,6 +39,9 @@ foreach(layer IN ITEMS base vocabulary data graph optimizers providers training
     ONNX::onnx ONNX::onnx_proto)
   string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
 endforeach()
+if(TARGET cuda)
+  string(APPEND script "ADDLIB $<TARGET_FILE:cuda>\nADDLIB ${cuda_runtime}\n")
+endif()
 file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/libonnx_fp8.mri"
   CONTENT "${script}SAVE\nEND\n")
 install(CODE "

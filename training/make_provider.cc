@@ -5,6 +5,9 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
+#if defined(ONNX_FP8_CUDA)
+#include "providers/cuda/cuda_provider.h"
+#endif
 
 namespace onnx_fp8 {
 namespace {
@@ -14,7 +17,12 @@ struct Row {
   std::unique_ptr<ExecutionProvider> (*make)();
 };
 
-constexpr Row kProviders[] = {{"cpu", MakeCpuProvider}};
+constexpr Row kProviders[] = {
+    {"cpu", MakeCpuProvider},
+#if defined(ONNX_FP8_CUDA)
+    {"cuda", MakeCudaProvider},
+#endif
+};
 
 }  // namespace
 

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The CUDA provider. nvcc compiles the kernels for a GPU; a host compiler
+# compiles the same files for the emulated device of tests/cuda.
+
+# ---- the toolkit
+set(cuda_compiler "${ONNX_FP8_CUDA_HOME}/bin/nvcc")
+find_library(cuda_runtime cudart_static NO_CACHE REQUIRED NO_DEFAULT_PATH
+  PATHS "${ONNX_FP8_CUDA_HOME}" PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib)
+add_library(cuda_headers INTERFACE)
+target_include_directories(cuda_headers SYSTEM INTERFACE
+  "${ONNX_FP8_CUDA_HOME}/include" "${ONNX_FP8_CUDA_HOME}/include/cccl")
+execute_process(COMMAND "${cuda_compiler}" --list-gpu-arch
+  OUTPUT_VARIABLE cuda_architectures COMMAND_ERROR_IS_FATAL ANY)
+
+file(GLOB cuda_host_sources CONFIGURE_DEPENDS
+  providers/cuda/*.cc providers/cuda/*/*.cc)
+file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS
+  providers/cuda/*.cu providers/cuda/*/*.cu)
+
+# ---- for the GPU
+# Machine code for Hopper, and PTX that newer GPUs translate. Without fused
+# multiply-adds element-wise results are those of the CPU. What ptxas says of
+# each kernel is kept for scripts/check_ptxas.py.
+set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
+  -Xptxas -v -Xcompiler -fvisibility=hidden
+  -gencode arch=compute_90a,code=sm_90a
+  -gencode arch=compute_90,code=compute_90)
+if(cuda_architectures MATCHES "compute_100")
+  list(APPEND cuda_flags -gencode arch=compute_100a,code=sm_100a)
+endif()
+
+# cuda_objects(<variable> <source>...)
+function(cuda_objects variable)
+  set(objects)
+  foreach(file IN LISTS ARGN)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set(object "${CMAKE_BINARY_DIR}/cuda/${file}.o")
+    cmake_path(GET object PARENT_PATH folder)
+    file(MAKE_DIRECTORY "${folder}")
+    add_custom_command(OUTPUT "${object}"
+      COMMAND sh -c "\"$0\" \"$@\" 2>'${object}.ptxas' || { cat '${object}.ptxas' >&2; false; }"
+        "${cuda_compiler}" ${cuda_flags} -I "${PROJECT_SOURCE_DIR}"
+        -MD -MF "${object}.d" -c "${PROJECT_SOURCE_DIR}/${file}" -o "${object}"
+      DEPENDS "${PROJECT_SOURCE_DIR}/${file}" DEPFILE "${object}.d"
+      COMMENT "Building CUDA object ${file}.o" VERBATIM)
+    list(APPEND objects "${object}")
+  endforeach()
+  set(${variable} ${objects} PARENT_SCOPE)
+endfunction()
+
+if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
+  cuda_objects(cuda_objects ${cuda_kernel_sources})
+  add_library(cuda STATIC ${cuda_host_sources} ${cuda_objects})
+  combine(cuda ${cuda_host_sources})
+  # cuBLASLt is opened at run time; the runtime looks for the driver itself.
+  target_link_libraries(cuda PRIVATE our_flags PUBLIC providers cuda_headers
+    "${cuda_runtime}" ${CMAKE_DL_LIBS} rt)
+endif()
+
+# ---- for the emulated device
+# wrapped(<variable> <source>...): files of C++ that include the kernels, so
+# that one source can be compiled twice.
+function(wrapped variable)
+  set(wrappers)
+  foreach(file IN LISTS ARGN)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set(wrapper "${CMAKE_BINARY_DIR}/emulated/${file}.cc")
+    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${file}\"\n")
+    list(APPEND wrappers "${wrapper}")
+  endforeach()
+  set(${variable} ${wrappers} PARENT_SCOPE)
+endfunction()
+
+# A kernel's static shared memory is a static variable of a function, which the
+# linker script collects; that needs fixed addresses.
+add_library(emulated_flags INTERFACE)
+target_include_directories(emulated_flags INTERFACE
+  "${PROJECT_SOURCE_DIR}/tests/cuda/emulation")
+target_compile_options(emulated_flags INTERFACE -O2 -g1 -fno-pie
+  -fdata-sections -Wno-unused-function -Wno-unused-variable)
+target_link_options(emulated_flags INTERFACE -no-pie
+  "-Wl,-T,${PROJECT_SOURCE_DIR}/tests/cuda/emulation/shared_memory.ld")
+target_link_libraries(emulated_flags INTERFACE our_flags cuda_headers)
+
+file(GLOB emulation_sources CONFIGURE_DEPENDS tests/cuda/emulation/*.cc)
+file(GLOB_RECURSE cuda_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
+file(GLOB_RECURSE cuda_test_kernels CONFIGURE_DEPENDS tests/cuda/*.cu)
+file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
+list(FILTER cuda_helpers EXCLUDE REGEX "_test\\.cc$|/emulation/")
+list(FILTER cuda_host_sources EXCLUDE REGEX "/cublaslt_library\\.cc$")
+wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
+
+# All but the kernels, which the checked build compiles another way.
+add_library(cuda_emulated OBJECT ${cuda_host_sources} ${emulation_sources}
+  ${cuda_tests} ${cuda_helpers})
+target_link_libraries(cuda_emulated PRIVATE emulated_flags test_support)
+
+# emulated_program(NAME <flags of kernels>...)
+function(emulated_program name)
+  add_library(${name}_kernels OBJECT ${cuda_wrappers})
+  target_compile_options(${name}_kernels PRIVATE ${ARGN})
+  target_link_libraries(${name}_kernels PRIVATE emulated_flags providers)
+  # Of two copies of an inline function the linker takes the first, which should
+  # be the one without checks.
+  add_executable(${name} $<TARGET_OBJECTS:cuda_emulated>
+    $<TARGET_OBJECTS:${name}_kernels>)
+  set_target_properties(${name} PROPERTIES EMULATES_CUDA ON)
+  target_link_libraries(${name} PRIVATE emulated_flags test_support training)
+endfunction()
+
+# Every access of a kernel is checked by the emulation's own functions, which
+# take the place of the sanitizers' libraries.
+set(checked_accesses -fsanitize=thread,alignment,bounds
+  "SHELL:--param tsan-distinguish-volatile=1"
+  "SHELL:--param tsan-instrument-func-entry-exit=0")
