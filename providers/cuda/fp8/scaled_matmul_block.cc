@@ -106,7 +106,7 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
       {.m = m, .n = n, .sum = sums, .ld = n, .c = bias, .c_column = 1, .y = y});
 }
 
-void Multiply(KernelContext& ctx, bool has_bias) {
+void MultiplyBlocks(KernelContext& ctx, bool has_bias) {
   BlockOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns",
                              ctx.Int("transA", 0) != 0, true);
   BlockOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
@@ -117,8 +117,8 @@ void Multiply(KernelContext& ctx, bool has_bias) {
   MultiplyDecoded(ctx, a, b, has_bias);
 }
 
-void ScaledMatMulBlock(KernelContext& ctx) { Multiply(ctx, false); }
-void ScaledMatMulBlockBias(KernelContext& ctx) { Multiply(ctx, true); }
+void ScaledMatMulBlock(KernelContext& ctx) { MultiplyBlocks(ctx, false); }
+void ScaledMatMulBlockBias(KernelContext& ctx) { MultiplyBlocks(ctx, true); }
 
 }  // namespace
 
