@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <limits>
 #include <vector>
@@ -29,58 +30,77 @@ double ComputedSeconds() {
          1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Multiplications per second of one block of ones whose operands are in the
-// cache; the best of several tries.
-double Speed(const GemmKernels& kernels) {
-  constexpr int64_t kSide = 112, kDepth = 256;  // whole tiles of every kernel
-  std::vector<uint16_t> ones(kSide * kDepth, 0x3F80);
-  std::vector<float> c(kSide * kSide);
-  auto pack = [&](PanelLayout layout, int64_t width) {
+// One block of ones whose operands are in the cache.
+class TimedBlock {
+ public:
+  explicit TimedBlock(const GemmKernels& kernels)
+      : kernels_(kernels),
+        a_(Ones(kernels.a_layout, kernels.rows)),
+        b_(Ones(kernels.b_layout, kernels.columns)),
+        c_(kSide * kSide) {}
+
+  double Seconds() {
+    GemmBlock block = {
+        .m = kSide,
+        .n = kSide,
+        .depth = kDepth,
+        .a = a_.data(),
+        .b = b_.data(),
+        .b_panel = kernels_.columns * kDepth *
+                   static_cast<int64_t>(PanelElementBytes(kernels_.b_layout)),
+        .c = c_.data(),
+        .ldc = kSide,
+        .add = false,
+        .last = false,
+        .scale = 1,
+        .bias = nullptr};
+    double begin = ComputedSeconds();
+    kernels_.block(block);
+    return std::max(1e-9, ComputedSeconds() - begin);
+  }
+
+ private:
+  // Whole tiles of every kernel.
+  static constexpr int64_t kSide = 112, kDepth = 256;
+
+  static std::vector<char> Ones(PanelLayout layout, int64_t width) {
+    std::vector<uint16_t> ones(kSide * kDepth, 0x3F80);
     std::vector<char> panels(PanelBytes(layout, width, kSide, kDepth));
     PackPanels(layout, width, {ones.data(), DType::kBFloat16, kDepth, false},
                kSide, kDepth, panels.data());
     return panels;
-  };
-  auto a = pack(kernels.a_layout, kernels.rows);
-  auto b = pack(kernels.b_layout, kernels.columns);
-  GemmBlock block = {
-      .m = kSide,
-      .n = kSide,
-      .depth = kDepth,
-      .a = a.data(),
-      .b = b.data(),
-      .b_panel = kernels.columns * kDepth *
-                 static_cast<int64_t>(PanelElementBytes(kernels.b_layout)),
-      .c = c.data(),
-      .ldc = kSide,
-      .add = false,
-      .last = false,
-      .scale = 1,
-      .bias = nullptr};
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 10; ++i) {
-    double begin = ComputedSeconds();
-    kernels.block(block);
-    best = std::min(best, ComputedSeconds() - begin);
   }
-  return static_cast<double>(kSide * kSide * kDepth) / std::max(1e-9, best);
+
+  const GemmKernels& kernels_;
+  std::vector<char> a_, b_;
+  std::vector<float> c_;
+};
+
+// How many times faster `x` is than `y`. Both run in turns and the median
+// counts, so that a disturbance decides only if it hits one of the two in half
+// of the turns.
+double SpeedRatio(const GemmKernels& x, const GemmKernels& y) {
+  constexpr size_t kTurns = 21;
+  TimedBlock block_x(x), block_y(y);
+  std::array<double, kTurns> ratios;
+  for (double& ratio : ratios) {
+    double seconds_y = block_y.Seconds();
+    ratio = seconds_y / block_x.Seconds();
+  }
+  std::nth_element(ratios.begin(), ratios.begin() + kTurns / 2, ratios.end());
+  return ratios[kTurns / 2];
 }
 
 // Some CPUs run vdpbf16ps no faster than fp32, or emulate it. Results depend on
 // the choice, so a margin keeps noise in the measurement from deciding it.
 const GemmKernels& FastestFor(Isa isa) {
-  constexpr double kMargin = 1.3;
   const GemmKernels* best = &FloatKernelsFor(isa);
 #if defined(__x86_64__)
-  double speed = Speed(*best);
+  constexpr double kMargin = 1.3;
   for (auto [needs, kernels] : {std::pair{Isa::kAvx512Bf16, &kGemmAvx512Bf16},
                                 std::pair{Isa::kAmx, &kGemmAmx}}) {
     if (isa < needs) break;
-    double own = Speed(*kernels);
-    if (own > kMargin * speed) {
-      best = kernels;
-      speed = own;
-    }
+    if (SpeedRatio(*kernels, *best) > kMargin) best = kernels;
   }
 #endif
   return *best;
