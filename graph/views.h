@@ -12,8 +12,8 @@ namespace onnx_fp8 {
 // Unsqueeze, Cast, Identity, Slice, Split, Concat, our RoundTo.
 bool IsViewOp(const Node& node);
 
-// Whether the graph returns the value: as an output, or as the next value of
-// state.
+// Whether the graph returns the value. A graph returns its outputs and the next
+// values of its state.
 bool IsReturned(const Graph& graph, const Value* value);
 
 // The parameter (trained or frozen) that reaches `value` through views only;

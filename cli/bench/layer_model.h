@@ -9,11 +9,11 @@
 
 namespace onnx_fp8 {
 
-// What stands around the layer: nothing, or LayerNorm without weights before it
-// and a sigmoid behind it, which a compiler could fuse with quantizing.
+// The operators around the layer: none, or LayerNorm without weights before it
+// and a sigmoid behind it. A compiler could fuse both with quantizing.
 enum class Surroundings { kNone, kNormAndSigmoid };
 
-// Names in the model. Filters know the layer as `linear`.
+// Names in the model. A filter selects the layer by the name `linear`.
 inline constexpr char kLayerInput[] = "x";
 inline constexpr char kLayerWeight[] = "linear.weight";
 inline constexpr char kLayerLoss[] = "loss";

@@ -7,8 +7,9 @@
 
 namespace onnx_fp8 {
 
-// Uniform numbers of [-scale, scale), the same for the same seed. There are no
-// infinities, NaN and subnormal numbers: a product with them may take longer.
+// Uniform numbers from [-scale, scale). The same seed gives the same numbers.
+// All numbers are finite and zero or normal, because a product of infinities,
+// NaN or subnormal numbers may take longer.
 Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed,
                     float scale = 1);
 

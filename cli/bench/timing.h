@@ -41,9 +41,10 @@ struct RivalTimes {
   std::vector<double> first, second;
 };
 
-// Runs both by turns, each for about `seconds`, so that other work of the
-// machine slows both alike. Calls `after` after each pair of runs, also after
-// the first pair, which is not timed.
+// Runs `first` and `second` in turns, each for about `seconds` in all. Other
+// work of the machine then slows both of them equally. Calls `after` after each
+// pair of runs. The first pair is not timed, but `after` is called after it
+// too.
 RivalTimes TimesByTurns(const std::function<void()>& first,
                         const std::function<void()>& second, double seconds,
                         const std::function<void()>& after);

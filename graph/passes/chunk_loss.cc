@@ -13,9 +13,10 @@
 namespace onnx_fp8 {
 namespace {
 
-// The rows of a chunk are a multiple of kRows, the rows of the largest block of
-// scales. Each chunk costs a pass over the gradient of the weight; fewer than
-// kMinRows rows would not repay it.
+// kRows is the number of rows in the largest block of scales. The number of
+// rows in a chunk is a multiple of kRows, so a chunk has whole blocks only.
+// Each chunk adds to the whole gradient of the weight. A chunk of fewer than
+// kMinRows rows would take less time for its products than for this sum.
 constexpr int64_t kRows = 128, kMinRows = 256;
 
 bool Multiplies(const Node& node) {
@@ -34,7 +35,8 @@ bool IsReshape(const Node& node) {
 
 bool IsRounding(const Node& node) { return node.IsOurs("RoundTo"); }
 
-// x + a number for each column: the last axis is still that of the columns.
+// Whether the node adds one number to each of the logits' columns. The last
+// axis of the sum has to be the axis of the columns.
 bool IsBias(const Node& node, int64_t columns) {
   const Value* sum = node.out(0);
   return node.Is("Add") && node.in(1)->concrete() && node.in(1)->rank() <= 1 &&

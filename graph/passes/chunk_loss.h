@@ -15,10 +15,10 @@ namespace onnx_fp8 {
 // - the gradient of the layer's input is joined, that of its weight added;
 // - dynamic scales of activations and gradients belong to a chunk; amaxes of
 //   the chunks are joined by Max, so scales with a state stay the same.
-// Only logits of more than `bytes` are cut, into chunks of about this size of
-// at least 256 rows, a multiple of 128. Logits that anything else reads stay
-// whole. REQUIRES: nodes in topological order; FP8 is rewritten,
-// Transposes are folded.
+// Only logits of more than `bytes` are cut. A chunk has about `bytes` of
+// logits; its number of rows is a multiple of 128 and at least 256. Logits stay
+// whole if another node reads them or the graph returns them. REQUIRES: nodes
+// in topological order; FP8 is rewritten; Transposes are folded.
 void ChunkLoss(Graph& graph, int64_t bytes);
 
 }  // namespace onnx_fp8

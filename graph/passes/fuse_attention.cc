@@ -134,10 +134,11 @@ class AttentionFuser {
     return nullptr;
   }
 
-  // Takes the trained bias for each distance of column and row out of a mask,
-  // as T5 has it: Transpose(Gather(table, distances)), alone or added to
-  // another mask. Returns the other mask; null if there is none. The distances
-  // are constants that are equal along each diagonal.
+  // Removes T5's trained bias from a mask. The bias is
+  // Transpose(Gather(table, distances)). `distances` is a constant that gives
+  // all scores of a diagonal the same row of the table. The mask is the bias
+  // alone, or the sum of the bias and another mask. Returns the other mask,
+  // null for a bias alone, and the mask itself if it has no such bias.
   Value* WithoutRelative(Builder& b, Value* mask, const Value& scores,
                          Scores& s) {
     if (s.relative || fixed_.Has(mask)) return mask;
@@ -182,8 +183,8 @@ class AttentionFuser {
     return b.Transpose(rows, {1, 0});
   }
 
-  // The number on each diagonal of ids (T,S), from that of column 0 and row
-  // T - 1 on; empty if the numbers of a diagonal differ.
+  // The number on each diagonal of ids (T,S). The first diagonal is the one
+  // with column 0 of row T - 1. Empty if a diagonal has different numbers.
   static std::vector<int64_t> Diagonals(const Tensor& ids) {
     const std::vector<int64_t> all = ToInts(ids);
     int64_t t = ids.dim(0), s = ids.dim(1);
@@ -220,9 +221,10 @@ class AttentionFuser {
     return nullptr;
   }
 
-  // Takes the triangle above the diagonal out of a mask that hides it. Returns
-  // the mask of the other hidden scores: the other operand of an And, or of an
-  // Or that marks hidden scores; null if there is none.
+  // Removes a causal triangle from a mask. The mask is the triangle alone, or
+  // Or(triangle, rest) if true marks hidden scores, or And(triangle, rest) if
+  // true marks visible scores. Returns `rest`, null for a triangle alone, and
+  // the mask itself if it has no causal triangle.
   static Value* WithoutTriangle(Value* mask, bool marks_hidden,
                                 const Value& scores, Scores& s) {
     auto is_causal = [&](const Value* m) {

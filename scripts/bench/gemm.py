@@ -8,7 +8,7 @@ from bench import task
 from bench.machine import environment, has_bf16, say
 
 
-# The operands of this program's products; results are fp32.
+# The dtypes of the operands of this program's products. Every result is fp32.
 OURS = ("fp32", "bf16", "fp8")
 
 

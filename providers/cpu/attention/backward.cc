@@ -39,9 +39,10 @@ template <typename T>
 struct Parts {
   T *dq, *dk, *dv;  // (head, split, T, D), (head, S, D), (head, S, E)
   T* drelative;     // (head, split, T+S-1), from the last element to the first
-  // (2, S, D), (2, S, E): of a group of heads that goes on in the next wave.
-  // Groups with even and odd numbers take turns: where one ends in a wave, the
-  // next one may begin.
+  // (2, S, D), (2, S, E): the sums of a group of heads that continues in the
+  // next wave. Groups with even numbers have the first sum and groups with odd
+  // numbers the second, because one group may end in a wave in which the next
+  // group begins.
   T *dk_sum, *dv_sum;
 };
 
