@@ -60,6 +60,9 @@ def arguments():
         help="some of " + ",".join(PARTS))
     add("--peers", type=names(contest.PEERS),
         help="some of " + ",".join(contest.PEERS))
+    add("--size", choices=task.SIZES, default="default",
+        help="another task: one long sequence, a large vocabulary, a wide "
+        "model, GPT-2 (default)")
     add("--isa", choices=machine.LIMITS,
         help="as if the machine had no better instructions; PyTorch and the "
         "libraries are held to them too, onnxruntime can not be")
@@ -73,6 +76,10 @@ def arguments():
     if chosen.peers is None:
         quick = ("torch_eager_fp32", "ort_training")
         chosen.peers = quick if chosen.quick else contest.PEERS
+    if chosen.size != "default":
+        global WORK
+        task.choose(chosen.size)
+        WORK = WORK / chosen.size
     if chosen.isa:
         machine.hold_to(chosen.isa)
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 4)
@@ -176,7 +183,8 @@ def measure(chosen):
     result = {
         "date": datetime.date.today().isoformat(), "commit": machine.commit(),
         "machine": facts, "versions": versions,
-        "settings": {"rounds": chosen.rounds, "steps": chosen.steps,
+        "settings": {"size": chosen.size, "rounds": chosen.rounds,
+                     "steps": chosen.steps,
                      "seed": chosen.seed,
                      "environment": {k: v for k, v in os.environ.items()
                                      if k.startswith(("OMP_", "MKL_"))}},

@@ -143,6 +143,8 @@ def _machine(report):
         f"{settings['steps']}; seed of the order of turns: "
         f"{settings['seed']}",
     ]
+    if settings.get("size", "default") != "default":
+        lines.append(f"- Size of the task: {settings['size']}")
     lines += [f"- Warning: {warning}" for warning in report["warnings"]]
     return "\n".join(lines) + "\n"
 

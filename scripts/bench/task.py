@@ -1,31 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training task that all programs are given: sizes, data, optimizer."""
+import os
+
 import numpy
 
-LAYERS = 4
-WIDTH = 256
-HEADS = 8
-KV_HEADS = 4  # of the LLaMA-style model
-VOCABULARY = 4096
-BATCH = 8
-SEQ = 256
-TOKENS = BATCH * SEQ
+# What differs from the default task, by --size. Programs that take part find
+# the choice in the environment.
+VARIABLE = "ONNX_FP8_BENCH_SIZE"
+DEFAULT = {"LAYERS": 4, "WIDTH": 256, "HEADS": 8, "KV_HEADS": 4,
+           "VOCABULARY": 4096, "BATCH": 8, "SEQ": 256, "TIED": False}
+SIZES = {
+    "default": {},
+    "t1024": {"BATCH": 1, "SEQ": 1024},
+    "t4096": {"BATCH": 1, "SEQ": 4096},
+    "v32000": {"VOCABULARY": 32000},
+    "w1024": {"WIDTH": 1024, "HEADS": 16, "KV_HEADS": 8},
+    # GPT-2 with 124 M parameters (its embedding is the weight of lm_head, too),
+    # and a LLaMA of these sizes.
+    "gpt2": {"LAYERS": 12, "WIDTH": 768, "HEADS": 12, "KV_HEADS": 4,
+             "VOCABULARY": 50304, "BATCH": 1, "SEQ": 1024, "TIED": True},
+}
 MODELS = ("gpt", "llama")
+
+
+def linears():
+    """{model: {(inputs, outputs): the number of nn.Linear of this size}}. In a
+    step each has three products of TOKENS rows: forward, dgrad and wgrad."""
+    kv = KV_HEADS * (WIDTH // HEADS)
+    head = {(WIDTH, VOCABULARY): 1}
+    return {
+        "gpt": {(WIDTH, 3 * WIDTH): LAYERS, (WIDTH, WIDTH): LAYERS,
+                (WIDTH, 4 * WIDTH): LAYERS, (4 * WIDTH, WIDTH): LAYERS, **head},
+        "llama": {(WIDTH, WIDTH): 2 * LAYERS, (WIDTH, kv): 2 * LAYERS,
+                  (WIDTH, 3 * WIDTH): 2 * LAYERS, (3 * WIDTH, WIDTH): LAYERS,
+                  **head},
+    }
+
+
+def choose(size):
+    """Sets the sizes of this module, and those of programs that are started."""
+    os.environ[VARIABLE] = size
+    chosen = globals()
+    chosen.update(DEFAULT | SIZES[size])
+    chosen["TOKENS"] = BATCH * SEQ
+    chosen["LINEARS"] = linears()
+
+
+choose(os.environ.get(VARIABLE, "default"))
 
 LR = 1e-3
 BETAS = (0.9, 0.999)
 EPS = 1e-8
 WEIGHT_DECAY = 0.01
-
-# (inputs, outputs): the number of nn.Linear of this size in a model. In a step
-# each has three products of 2048 rows: forward, dgrad and wgrad.
-LINEARS = {
-    "gpt": {(256, 768): 4, (256, 256): 4, (256, 1024): 4, (1024, 256): 4,
-            (256, 4096): 1},
-    "llama": {(256, 256): 8, (256, 128): 8, (256, 768): 8, (768, 256): 4,
-              (256, 4096): 1},
-}
-
 
 def write_tokens(path, batches):
     """Random tokens: the amount of work does not depend on them."""

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bench.task import (HEADS, KV_HEADS, LAYERS, SEQ, VOCABULARY, WIDTH)
+from bench.task import (HEADS, KV_HEADS, LAYERS, SEQ, TIED, VOCABULARY,
+                        WIDTH)
 
 HEAD = WIDTH // HEADS
 
@@ -48,6 +49,8 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(GPTBlock() for _ in range(LAYERS))
         self.ln_f = nn.LayerNorm(WIDTH)
         self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        if TIED:
+            self.lm_head.weight = self.wte.weight
 
     def forward(self, input_ids):
         position = torch.arange(input_ids.shape[1])
