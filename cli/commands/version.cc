@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "base/joined.h"
 #include "base/parallel.h"
 #include "cli/commands/commands.h"
@@ -9,6 +10,20 @@
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// The device and the libraries of a provider, or what is missing.
+std::string DescriptionOf(const std::string& provider) {
+  try {
+    ProviderInfo info = MakeProvider(provider)->Describe();
+    return info.isa + ", " + info.gemm;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
 int Version(const Arguments& arguments) {
   Flags flags("version", "What this program and this machine are.");
   MachineFlags machine;
@@ -30,6 +45,9 @@ int Version(const Arguments& arguments) {
       {"onnx", ONNX_FP8_ONNX_VERSION},
       {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
   };
+  for (size_t i = 1; i < providers.size(); ++i) {
+    info[providers[i]] = DescriptionOf(providers[i]);
+  }
   if (json) {
     std::cout << info.dump() << "\n";
     return 0;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/cuda/gemm/cublaslt.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8 {
@@ -37,6 +38,22 @@ void CheckDevice() {
         "[provider cuda] expected compute capability 9.0 (Hopper) or later, "
         "got ",
         major, ".", minor, "; the provider cpu runs everywhere");
+}
+
+// 13000 is version 13.0.
+std::string VersionText(int version) {
+  return Concat(version / 1000, ".", version % 1000 / 10);
+}
+
+// The library's name and version, or that there is none.
+std::string CublasLtText() {
+  try {
+    size_t version = cuda::CublasLtFunctions().GetVersion();
+    return Concat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".",
+                  version % 100);
+  } catch (const Error&) {
+    return "no cuBLASLt";
+  }
 }
 
 // A CUDA graph: the host starts a whole step by one call.
@@ -74,12 +91,16 @@ class CudaProvider : public ExecutionProvider {
   std::string Name() const override { return "cuda"; }
 
   ProviderInfo Describe() const override {
-    int device = 0;
+    int device = 0, driver = 0, runtime = 0;
     cudaDeviceProp facts;
     ONNX_FP8_CUDA(cudaGetDevice(&device));
     ONNX_FP8_CUDA(cudaGetDeviceProperties(&facts, device));
-    return {.isa = Concat(facts.name, " sm_", facts.major, facts.minor),
-            .gemm = "cuBLASLt",
+    ONNX_FP8_CUDA(cudaDriverGetVersion(&driver));
+    ONNX_FP8_CUDA(cudaRuntimeGetVersion(&runtime));
+    return {.isa = Concat(facts.name, " (sm_", facts.major, facts.minor,
+                          "), driver of CUDA ", VersionText(driver),
+                          ", runtime ", VersionText(runtime)),
+            .gemm = CublasLtText(),
             .fast_bfloat16 = true};
   }
 
