@@ -88,7 +88,7 @@ file(GLOB emulation_sources CONFIGURE_DEPENDS tests/cuda/emulation/*.cc)
 file(GLOB_RECURSE cuda_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 file(GLOB_RECURSE cuda_test_kernels CONFIGURE_DEPENDS tests/cuda/*.cu)
 file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
-list(FILTER cuda_helpers EXCLUDE REGEX "_test\\.cc$|/emulation/")
+list(FILTER cuda_helpers EXCLUDE REGEX "_test\\.cc$|/emulation/|/device_main\\.cc$")
 list(FILTER cuda_host_sources EXCLUDE REGEX "/cublaslt_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 
@@ -115,3 +115,10 @@ endfunction()
 set(checked_accesses -fsanitize=thread,alignment,bounds
   "SHELL:--param tsan-distinguish-volatile=1"
   "SHELL:--param tsan-instrument-func-entry-exit=0")
+
+# ---- tests on a GPU
+# The tests that ask nothing of the emulation. Where there is no GPU, the program
+# says so and ends.
+file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
+list(FILTER cuda_device_tests EXCLUDE REGEX "/provider_test\\.cc$")
+list(APPEND cuda_device_tests tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)
