@@ -32,6 +32,9 @@ if(cuda_architectures MATCHES "compute_100")
 endif()
 
 # cuda_objects(<variable> <source>...)
+# nvcc makes a function that registers an object's kernels with the runtime. It
+# does not run before main(), but when providers/cuda/core/registrations.cc calls
+# it: a run on the CPU needs no kernels.
 function(cuda_objects variable)
   set(objects)
   foreach(file IN LISTS ARGN)
@@ -43,6 +46,8 @@ function(cuda_objects variable)
       COMMAND sh -c "\"$0\" \"$@\" 2>'${object}.ptxas' || { cat '${object}.ptxas' >&2; false; }"
         "${cuda_compiler}" ${cuda_flags} -I "${PROJECT_SOURCE_DIR}"
         -MD -MF "${object}.d" -c "${PROJECT_SOURCE_DIR}/${file}" -o "${object}"
+      COMMAND "${CMAKE_OBJCOPY}" "${object}" --rename-section
+        .init_array=cuda_registrations,alloc,load,data
       DEPENDS "${PROJECT_SOURCE_DIR}/${file}" DEPFILE "${object}.d"
       COMMENT "Building CUDA object ${file}.o" VERBATIM)
     list(APPEND objects "${object}")

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/cuda/core/registrations.h"
 #include "providers/cuda/gemm/cublaslt.h"
 #include "providers/cuda/register.h"
 
@@ -186,6 +187,7 @@ KernelRegistry AllKernels() {
 
 std::unique_ptr<ExecutionProvider> MakeCudaProvider() {
   CheckDevice();
+  cuda::RegisterWithRuntime();
   return std::make_unique<CudaProvider>();
 }
 

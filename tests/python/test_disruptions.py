@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disruptions of a run: signals, full and read-only disks, too little memory, odd paths, two runs at once."""
 import json
+import os
 import re
 import resource
 import shutil
@@ -187,6 +188,10 @@ OUT_OF_MEMORY = (r"onnx-fp8: (?:\[\S+\] can't be mapped: )?out of memory: expect
                  r"use smaller batches.*")
 
 
+# The system ends a program that it can't map.
+PROGRAM_BYTES = os.path.getsize(BIN)
+
+
 def within(limit, command):
     """Runs the command with a limit on the bytes of addresses."""
     return subprocess.run([*map(str, command)], capture_output=True, text=True,
@@ -200,10 +205,10 @@ def test_little_memory_is_said(tmp_path):
     np.savez(tmp_path / "d.npz", input_ids=tokens, labels=tokens)
     flags = [BIN, "train", GPT, "--data", tmp_path / "d.npz", "--loss", "cross_entropy", "--batch-size", 512, "--steps", 1,
              "--threads", 2, "--out"]
-    # MiB: more than the program itself but less than the first step (75); the last is enough.
-    for limit in (28, 36, 44, 52, 60, 280):
-        done = within(limit << 20, [*flags, tmp_path / f"run{limit}"])
-        if limit == 280:
+    # MiB beside the program: less than the first step takes (60); the last is enough.
+    for limit in (13, 21, 29, 37, 45, 265):
+        done = within(PROGRAM_BYTES + (limit << 20), [*flags, tmp_path / f"run{limit}"])
+        if limit == 265:
             assert done.returncode == 0, done.stderr
             continue
         found = re.fullmatch(OUT_OF_MEMORY, done.stderr.splitlines()[-1])
@@ -213,7 +218,7 @@ def test_little_memory_is_said(tmp_path):
 def test_so_is_the_first_byte_that_is_not_there():
     """From a limit at which the loader can load the program to one at which the program can load the model."""
     codes = []
-    for limit in range(16 << 20, 48 << 20, 128 << 10):
+    for limit in range(PROGRAM_BYTES, PROGRAM_BYTES + (32 << 20), 128 << 10):
         done = within(limit, [BIN, "inspect", GPT])
         codes.append(done.returncode)
         if codes[-1] == 1:
