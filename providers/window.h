@@ -29,6 +29,14 @@ struct Window {
   Shape ShapeOf(int64_t n, int64_t channels, const Axes& sizes) const;
 };
 
+// Sizes of the kernel of a Conv or ConvTranspose node: those of the weight,
+// operand 1. Errors: x and the weight differ in rank or dtype; another
+// kernel_shape.
+std::vector<int64_t> KernelOf(const KernelContext& ctx);
+
+// The attribute group. Errors: it does not divide that number of channels.
+int64_t GroupOf(const KernelContext& ctx, int64_t divides);
+
 // The window of a Conv or pool node over x (N,C,spatial…): strides, dilations,
 // pads, auto_pad and ceil_mode of the node. Errors: attributes that do not fit,
 // an input smaller than the window.

@@ -135,10 +135,11 @@ class AttentionFuser {
   }
 
   // Removes T5's trained bias from a mask. The bias is
-  // Transpose(Gather(table, distances)). `distances` is a constant that gives
-  // all scores of a diagonal the same row of the table. The mask is the bias
-  // alone, or the sum of the bias and another mask. Returns the other mask,
-  // null for a bias alone, and the mask itself if it has no such bias.
+  // Transpose(Gather(table, distances)). `distances` is a constant matrix. All
+  // its elements on one diagonal are equal, so they select the same row of
+  // `table`. The mask is the bias alone, or the sum of the bias and another
+  // mask. Returns the other mask; null if the bias is the whole mask; the mask
+  // itself if it has no such bias.
   Value* WithoutRelative(Builder& b, Value* mask, const Value& scores,
                          Scores& s) {
     if (s.relative || fixed_.Has(mask)) return mask;
@@ -183,8 +184,9 @@ class AttentionFuser {
     return b.Transpose(rows, {1, 0});
   }
 
-  // The number on each diagonal of ids (T,S). The first diagonal is the one
-  // with column 0 of row T - 1. Empty if a diagonal has different numbers.
+  // Returns one number for each diagonal of ids (T,S). The first diagonal has
+  // one element: row T - 1, column 0. Returns an empty vector if two elements
+  // of a diagonal differ.
   static std::vector<int64_t> Diagonals(const Tensor& ids) {
     const std::vector<int64_t> all = ToInts(ids);
     int64_t t = ids.dim(0), s = ids.dim(1);

@@ -2,7 +2,6 @@
 // Selects the C++ types of a kernel by the dtypes of a node.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +9,7 @@
 #include "base/check.h"
 #include "onnx_fp8/dtype.h"
 #include "onnx_fp8/tensor.h"
+#include "providers/for_width.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8 {
@@ -76,23 +76,6 @@ void DispatchWide(DType dtype, const std::string& where, Fn fn) {
 
 // x as int64 if its elements are narrower integers, otherwise x itself.
 Tensor WideInteger(const Tensor& x);
-
-// The same with an unsigned type of `width` bytes. REQUIRES: 1, 2, 4 or 8.
-template <typename Fn>
-void ForWidth(size_t width, Fn fn) {
-  switch (width) {
-    case 1:
-      return fn.template operator()<uint8_t>();
-    case 2:
-      return fn.template operator()<uint16_t>();
-    case 4:
-      return fn.template operator()<uint32_t>();
-    case 8:
-      return fn.template operator()<uint64_t>();
-    default:
-      assert(false && "element width");
-  }
-}
 
 // For kernels that only move elements: an unsigned type of the same width.
 template <typename Fn>

@@ -76,9 +76,9 @@ class TimedBlock {
   std::vector<float> c_;
 };
 
-// How many times faster `x` is than `y`. Both run in turns and the median
-// counts, so that a disturbance decides only if it hits one of the two in half
-// of the turns.
+// The time of `y` divided by the time of `x`. The two run in turns, and the
+// function returns the median of the turns' ratios. Another program can change
+// the median only if it slows the same one of the two in half of the turns.
 double SpeedRatio(const GemmKernels& x, const GemmKernels& y) {
   constexpr size_t kTurns = 21;
   TimedBlock block_x(x), block_y(y);

@@ -293,27 +293,6 @@ void ConvolveTogether(const Window& w, const ConvSizes& s, const T* x,
   }
 }
 
-// Kernel sizes of the weight; checks kernel_shape, dtype and ranks.
-std::vector<int64_t> KernelOf(const KernelContext& ctx) {
-  const Tensor &x = ctx.In(0), &w = ctx.In(1);
-  Check(x.rank() >= 3 && w.rank() == x.rank() && x.dtype() == w.dtype(), "[",
-        ctx.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
-        Name(x.dtype()), ToString(x.shape()), " and ", Name(w.dtype()),
-        ToString(w.shape()));
-  std::vector<int64_t> kernel(w.shape().begin() + 2, w.shape().end());
-  Check(!ctx.Has("kernel_shape") || ctx.Ints("kernel_shape") == kernel, "[",
-        ctx.Where(), "] expected kernel_shape ", ToString(kernel), ", got ",
-        ToString(ctx.Ints("kernel_shape")));
-  return kernel;
-}
-
-int64_t GroupOf(const KernelContext& ctx, int64_t divides) {
-  int64_t group = ctx.Int("group", 1);
-  Check(group >= 1 && divides % group == 0, "[", ctx.Where(),
-        "] expected a group that divides ", divides, ", got ", group);
-  return group;
-}
-
 void Conv(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &weight = ctx.In(1);
   Window w = WindowOver(ctx, x.shape(), KernelOf(ctx));

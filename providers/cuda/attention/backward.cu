@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The backward pass of attention. The probabilities are computed again from
-// lse, for each result by a kernel of its own: a block has 64 rows of dq, or 64
-// rows of dk and dv, or 64 elements of drelative, and meets all tiles of scores
-// that add to them in a fixed order. So no block adds to what another one
-// writes. A block of dk and dv meets all heads that share them. Traffic: each
-// result is written once; q, k, v and dy are read T/64 or S/64 times, mostly
-// from the second-level cache. Wider results than 256 columns repeat the
-// scores.
+// lse. There are three kernels: for dq, for dk and dv, and for drelative. A
+// block of threads computes 64 rows of dq, or 64 rows of dk and dv, or 64
+// elements of drelative. It computes all tiles of scores on which these results
+// depend, and adds their parts in a fixed order. So each result is the sum of
+// one block. A block of dk and dv computes the scores of all heads that share
+// them. Traffic: each result is written once; q, k, v and dy are read T/64 or
+// S/64 times, mostly from the second-level cache. The scores are computed again
+// for each 256 columns of a result.
 #include <algorithm>
 #include <cmath>
 
@@ -84,8 +85,9 @@ struct QueryResults {
   int64_t tiles, chunks;
 };
 
-// Computes the ds of the tile whose rows begin at `row`, and whose columns
-// begin at `column`, into the tile. facts[i] is of row 4 · Down() + i.
+// Writes a tile of ds, the gradient of the scores, to shared memory. The rows
+// of the tile begin at `row`, its columns at `column`. facts[i] belongs to row
+// 4 · Down() + i of the tile.
 __device__ void WriteScoreGradients(const AttentionOperands& z,
                                     const AttentionHead& h, int64_t row,
                                     int64_t column,
@@ -256,7 +258,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   __syncthreads();
   if (part > 0 || first + diagonal >= n) return;
   for (int i = 1; i < kParts; ++i) sum += m.tile[i][diagonal];
-  // ds holds the scale, which `relative` does not have.
+  // ds is multiplied by the scale; `relative` enters the scores without it.
   drelative[head * n + first + diagonal] = sum / z.scale;
 }
 

@@ -5,7 +5,7 @@
 // their row grows. Columns beyond a causal mask are not read. Traffic: y is
 // written once; each block reads its rows of q, and k and v of its head, so
 // that k and v are read T/64 times (half of that if causal), mostly from the
-// second-level cache. Wider results than 256 columns repeat the scores.
+// second-level cache. The scores are computed again for each 256 columns of y.
 #include <cmath>
 
 #include "providers/cuda/attention/forward.h"

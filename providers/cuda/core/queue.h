@@ -35,10 +35,11 @@ class Queue {
   cudaStream_t stream() const { return stream_; }
   Staging& staging() { return *staging_; }
 
-  // Memory for what one kernel leaves to the next one of the same op, aligned
-  // to 256 bytes. The next call may give the same memory to another op, which
-  // the stream runs later. It lives as long as the queue, because recorded work
-  // keeps its address. Errors: out of memory.
+  // Memory in which a kernel leaves data for the next kernel of the same op.
+  // Its address is a multiple of 256. The next call may return the same memory:
+  // the stream runs the op of that call later. The memory lives as long as the
+  // queue, because a recorded step uses its address again. Errors: out of
+  // memory.
   void* Scratch(size_t bytes);
 
   // The queue's only object of class T, made when it is first asked for.

@@ -390,32 +390,12 @@ void StartConvolution(const KernelContext& ctx, bool transposed,
 
 // ---- operands
 
-// Kernel sizes of the weight; checks kernel_shape, dtype and ranks.
-std::vector<int64_t> KernelOf(const KernelContext& ctx) {
-  const Tensor &x = Operand(ctx, 0), &w = Operand(ctx, 1);
-  Check(x.rank() >= 3 && w.rank() == x.rank() && x.dtype() == w.dtype(), "[",
-        ctx.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
-        Name(x.dtype()), ToString(x.shape()), " and ", Name(w.dtype()),
-        ToString(w.shape()));
-  Check(x.dtype() == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
-        Name(x.dtype()));
-  std::vector<int64_t> kernel(w.shape().begin() + 2, w.shape().end());
-  Check(!ctx.Has("kernel_shape") || ctx.Ints("kernel_shape") == kernel, "[",
-        ctx.Where(), "] expected kernel_shape ", ToString(kernel), ", got ",
-        ToString(ctx.Ints("kernel_shape")));
-  return kernel;
-}
-
-int64_t GroupOf(const KernelContext& ctx, int64_t divides) {
-  int64_t group = ctx.Int("group", 1);
-  Check(group >= 1 && divides % group == 0, "[", ctx.Where(),
-        "] expected a group that divides ", divides, ", got ", group);
-  return group;
-}
-
 // x has `c` channels in each of the groups, y has `m`.
 void Convolve(KernelContext& ctx, const Window& w, bool transposed,
               int64_t group, int64_t c, int64_t m) {
+  DType dtype = ctx.In(0).dtype();
+  Check(dtype == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
+        Name(dtype));
   int64_t n = ctx.In(0).dim(0);
   if (ctx.HasIn(2)) CheckOperand(ctx, 2, DType::kFloat, {m * group});
   const Window::Axes& sizes = transposed ? w.in : w.out;

@@ -6,6 +6,7 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/complain.h"
 #include "providers/cuda/register.h"
+#include "providers/for_width.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -42,21 +43,6 @@ Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
   out.insert(out.end(), indices.begin(), indices.end());
   out.insert(out.end(), shape.begin() + axis + 1, shape.end());
   return out;
-}
-
-// fn.operator()<T>() with an unsigned type of `width` bytes.
-template <typename Fn>
-void ForWidth(size_t width, Fn fn) {
-  switch (width) {
-    case 1:
-      return fn.template operator()<uint8_t>();
-    case 2:
-      return fn.template operator()<uint16_t>();
-    case 4:
-      return fn.template operator()<uint32_t>();
-    default:
-      return fn.template operator()<uint64_t>();
-  }
 }
 
 // x (outer, size, inner), indices (n) → y (outer, n, inner); 0 for an index
