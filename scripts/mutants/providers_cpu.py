@@ -13,7 +13,7 @@ MUTANTS = (
       "if (at == begin) parts[i]->Add(out[i], n);", providers("*Amax*")),
     M("amax: that of numbers before they are rounded",
       "providers/cpu/amax_meter.h",
-      "if (meter_.narrow_ != DType::kUndefined) Round();", "",
+      "RoundFloats(meter_.narrow_, &seen_.finite, &seen_.finite, 1);", "",
       providers("*NarrowKernels*")),
     M("stored: a block is read from the start",
       "providers/cpu/math/narrow_floats.h",

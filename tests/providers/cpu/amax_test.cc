@@ -8,10 +8,12 @@
 #include <limits>
 #include <set>
 
+#include "base/check.h"
 #include "base/parallel.h"
 #include "graph/builder.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
+#include "providers/store_narrow.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 
@@ -218,6 +220,30 @@ TEST(MeasuredAmaxList, IsComplete) {
     tested.insert(same);  // the code of Attention
   }
   EXPECT_EQ(measuring, tested);
+}
+
+// Rounding to 16 bits makes a number infinite. The others keep their scale.
+TEST(MeasuredAmaxIn16Bits, LeavesOutWhatOverflows) {
+  for (auto [to, large] : {std::pair{"10", 300.0f}, {"16", 1.8435e19f}}) {
+    std::shared_ptr<Graph> graph = ParseGraph(Concat(R"(graph "g" opset 24
+input x: float[5]
+y: float[5] = Mul(x, x)
+r: float[5] = onnx_fp8.RoundTo<to=)",
+                                                     to, R"(>(y)
+q: float8e4m3fn[5], s: float[], a: float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(r)
+output s
+output a
+)"));
+    StoreNarrow(*graph, CpuKernels());
+    auto provider = MakeCpuProvider();
+    Executor executor(graph, *provider);
+    EXPECT_EQ(executor.plan().amaxes, 1u);
+    TensorMap state;
+    TensorMap results = executor.Run(
+        {{"x", Tensor::From<float>({5}, {1, large, 7, -2, -large})}}, state);
+    EXPECT_EQ(*results.at("s").data<float>(), 1 / (448.0f / 49));
+    EXPECT_EQ(*results.at("a").data<float>(), INFINITY);
+  }
 }
 
 }  // namespace
