@@ -13,8 +13,10 @@ GemmSpeed MeasureGemm(const ProductSize& size, const std::string& layout,
   bool ta = layout[0] == 'T', tb = layout[1] == 'T';
   Tensor a = RandomTensor({ta ? k : m, ta ? m : k}, dtype, 1);
   Tensor b = RandomTensor({tb ? n : k, tb ? k : n}, dtype, 2);
-  Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
-  GemmProblem problem = {.m = m, .n = n, .k = k, .c = c.raw()};
+  DType result = dtype == DType::kBFloat16 ? dtype : DType::kFloat;
+  Tensor c = Tensor::Allocate(result, {m, n});
+  GemmProblem problem = {
+      .m = m, .n = n, .k = k, .c = c.raw(), .c_dtype = result};
   problem.a = {a.raw(), dtype, a.dim(1), ta};
   problem.b = {b.raw(), dtype, b.dim(1), tb};
   std::vector<double> times = Times([&] { Gemm(problem); }, seconds);

@@ -15,7 +15,8 @@ struct GemmSpeed {
 };
 
 // The product alone, without a node's allocations: the CPU's GEMM, of operands
-// of that dtype, to floats. `layout`: "NT" means that B is stored transposed.
+// of that dtype. The result is bfloat16 for operands of bfloat16, else float.
+// `layout`: "NT" means that B is stored transposed.
 GemmSpeed MeasureGemm(const ProductSize& size, const std::string& layout,
                       DType dtype, double seconds);
 

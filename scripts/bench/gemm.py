@@ -8,7 +8,8 @@ from bench import task
 from bench.machine import environment, has_bf16, say
 
 
-# The dtypes of the operands of this program's products. Every result is fp32.
+# The dtypes of the operands of this program's products. Results are bfloat16
+# for operands of bfloat16, else fp32.
 OURS = ("fp32", "bf16", "fp8")
 
 

@@ -210,8 +210,7 @@ def _gemm(gemm):
     text = ("## Matrix products\n\nBest GF/s. Peak, on registers alone: "
             f"{peak['fp32']:.0f} in fp32, {peak['fp8']:.0f} with the kernels "
             f"of FP8 ({gemm['kernels']}). `openblas` and `mkl` are sgemm; "
-            "`torch_bf16` is PyTorch's product of bfloat16, whose result is "
-            "bfloat16 too.\n\n")
+            "`bf16` and `torch_bf16` have results of bfloat16, too.\n\n")
     text += table(["M x K x N", *names, *(title for _, title in shares),
                    *(title for *_, title in ratios)], rows)
     text += "\nAll linear layers of a step, milliseconds:\n\n" + table(
