@@ -23,6 +23,7 @@
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "providers/expand_missing.h"
+#include "providers/k_major.h"
 #include "providers/store_narrow.h"
 #include "training/step_builder.h"
 
@@ -219,6 +220,7 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                         &evaluator, options.budgets,
                         options.strict ? Missing::kLeave : Missing::kExpand);
         }},
+       {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip}},
       graph);
 }

@@ -105,27 +105,49 @@ constexpr char kFactor[] = R"(
   own_scale = Reciprocal(own_factor)
 )";
 
-const std::string& QuantizeTensorBody() {
-  static const std::string body =
-      Concat("(x) => (q, scale, amax) {", kAmaxText, kLargest, kFactor, R"(
+constexpr char kTranspose[] = R"(
+  matrix = Flatten<axis = -1>(q)
+  q_transposed = Transpose<perm = [1, 0]>(matrix)
+)";
+
+std::string QuantizeTensorText(const char* results, const char* more) {
+  return Concat("(x) => (", results, ") {", kAmaxText, kLargest, kFactor, R"(
   scale = Identity(own_scale)
   scaled = Mul(x, own_factor)
-  q = Cast<to: int = @to, saturate = 1>(scaled)
-})");
-  return body;
+  q = Cast<to: int = @to, saturate = 1>(scaled))",
+                more, "}");
 }
 
 // A scale_in of 0 means "not yet known": then this tensor's own scale counts.
-const std::string& QuantizeWithBody() {
-  static const std::string body = Concat("(x, scale_in) => (q, scale, amax) {",
-                                         kAmaxText, kLargest, kFactor, R"(
+std::string QuantizeWithText(const char* results, const char* more) {
+  return Concat("(x, scale_in) => (", results, ") {", kAmaxText, kLargest,
+                kFactor, R"(
   unknown = Equal(scale_in, zero)
   scale = Where(unknown, own_scale, scale_in)
   given_factor = Reciprocal(scale_in)
   factor = Where(unknown, own_factor, given_factor)
   scaled = Mul(x, factor)
-  q = Cast<to: int = @to, saturate = 1>(scaled)
-})");
+  q = Cast<to: int = @to, saturate = 1>(scaled))",
+                more, "}");
+}
+
+constexpr char kResults[] = "q, scale, amax";
+constexpr char kBothResults[] = "q, scale, amax, q_transposed";
+
+const std::string& QuantizeTensorBody() {
+  static const std::string body = QuantizeTensorText(kResults, "\n");
+  return body;
+}
+const std::string& QuantizeTensorTransposeBody() {
+  static const std::string body = QuantizeTensorText(kBothResults, kTranspose);
+  return body;
+}
+const std::string& QuantizeWithBody() {
+  static const std::string body = QuantizeWithText(kResults, "\n");
+  return body;
+}
+const std::string& QuantizeWithTransposeBody() {
+  static const std::string body = QuantizeWithText(kBothResults, kTranspose);
   return body;
 }
 
@@ -224,6 +246,27 @@ void InferQuantizeWith(Node& node) {
   InferQuantize(node);
 }
 
+// One result more: the codes as a matrix, all axes but the last joined, and
+// transposed. For providers whose products want both orientations.
+void InferTranspose(Node& node) {
+  const Value& x = *node.in(0);
+  Check(!x.shape || x.rank() >= 1, "[", node.Where(),
+        "] expected input 0 of rank 1 or more, got a scalar");
+  std::optional<Shape> shape;
+  if (x.shape) shape = Shape{x.shape->back(), Rows(*x.shape)};
+  SetOutput(node, 3, Float8Target(node), shape);
+}
+
+void InferQuantizeTranspose(Node& node) {
+  InferQuantize(node);
+  InferTranspose(node);
+}
+
+void InferQuantizeWithTranspose(Node& node) {
+  InferQuantizeWith(node);
+  InferTranspose(node);
+}
+
 void InferUpdateScale(Node& node) {
   for (size_t i : {0, 2, 3}) {
     const Value& in = Operand(node, i, DType::kFloat);
@@ -272,6 +315,16 @@ std::vector<OpDefinition> QuantizeOps() {
        quantize,
        QuantizeWithBody().c_str(),
        InferQuantizeWith,
+       {OpKind::kQuantize}},
+      {"QuantizeTensorTranspose",
+       quantize,
+       QuantizeTensorTransposeBody().c_str(),
+       InferQuantizeTranspose,
+       {OpKind::kQuantize}},
+      {"QuantizeWithTranspose",
+       quantize,
+       QuantizeWithTransposeBody().c_str(),
+       InferQuantizeWithTranspose,
        {OpKind::kQuantize}},
       {"UpdateScale",
        {{"most_recent", AttributeKind::kInt},

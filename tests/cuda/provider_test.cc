@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
+#include "providers/store_narrow.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/training/small_model.h"
 #include "training/make_session.h"
@@ -73,6 +77,52 @@ TEST(CudaProvider, AStepWaitsForNothing) {
   EXPECT_EQ(emulation::Calls("cudaMalloc"), 0);
   session->Finish();
   EXPECT_EQ(emulation::Calls("cudaStreamSynchronize"), 1);
+}
+
+// Whether a run of the graph starts a kernel whose name has this word.
+bool Starts(const std::string& text, const std::string& word) {
+  std::shared_ptr<Graph> graph = ParseGraph(text);
+  StoreNarrow(*graph, CudaKernels());
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  TensorMap feeds = RandomFeeds(*graph, {}), state;
+  emulation::ResetCounts();
+  executor.Run(feeds, state);
+  cuda->Synchronize();
+  return std::ranges::any_of(emulation::Traffic(), [&](const auto& kernel) {
+    return kernel.first.find(word) != std::string::npos;
+  });
+}
+
+constexpr char kRowwise[] = R"(
+input qa: float8e4m3fn[32,64]
+input qb: float8e4m3fn[48,64]
+input sa: float[32,1]
+input sb: float[48,1]
+y: float[32,48] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=1, a_block_rows=1, a_block_columns=0, b_block_rows=1, b_block_columns=0>(qa, sa, qb, sb)
+)";
+
+// Scales of rows and columns are part of the product.
+TEST(CudaProvider, RowwiseProductsNeedNoPassOverTheResult) {
+  EXPECT_FALSE(Starts(std::string(kRowwise) + "output y\n", "FinishKernel"));
+  EXPECT_FALSE(Starts(std::string(kRowwise) +
+                          "r: float[32,48] = onnx_fp8.RoundTo<to=16>(y)\n"
+                          "output r\n",
+                      "FinishKernel"));
+}
+
+// Blocks of 128 are not decoded.
+TEST(CudaProvider, BlockwiseProductsMultiplyCodes) {
+  std::string text = R"(
+input qa: float8e4m3fn[32,256]
+input qb: float8e4m3fn[256,128]
+input sa: float[32,2]
+input sb: float[2,1]
+y: float[32,128] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=0, a_block_rows=1, a_block_columns=128, b_block_rows=128, b_block_columns=128>(qa, sa, qb, sb)
+output y
+)";
+  EXPECT_TRUE(Starts(text, "PackScalesKernel"));
+  EXPECT_FALSE(Starts(text, "DequantizeKernel"));
 }
 
 TEST(CudaProvider, ReportsBadDataLater) {

@@ -99,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Parameter{"nanogpt/l17", "delayed", DType::kBFloat16, 2},
                     Parameter{"llama/d18", "off", DType::kFloat, 1},
                     Parameter{"llama/d18", "rowwise", DType::kFloat, 1},
+                    Parameter{"llama/d18", "rowwise", DType::kBFloat16, 1},
                     Parameter{"llama/l17", "tensorwise", DType::kBFloat16, 1},
                     Parameter{"llama/l17", "blockwise", DType::kFloat, 1},
                     Parameter{"llama/l17", "mxfp8", DType::kFloat, 1},

@@ -34,7 +34,8 @@ TEST(OpFacts, OurOpsOfEachKind) {
       kinds[OpKind::kAttentionGrad],
       (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionRelativeGrad"}));
   EXPECT_EQ(kinds[OpKind::kQuantize],
-            (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeWith"}));
+            (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeTensorTranspose",
+                   "QuantizeWith", "QuantizeWithTranspose"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});
   EXPECT_EQ(kinds[OpKind::kScaleUpdate], Names{"UpdateScale"});
   EXPECT_EQ(kinds[OpKind::kParameterUpdate],

@@ -2,13 +2,14 @@
 //
 // QuantizeTensor, QuantizeWith, UpdateScale. Bytes and scales are the CPU's.
 // Traffic: x is read once more where nobody has measured its amax; then it is
-// read once, and q is written once.
+// read once, and q and its transpose are written once.
 #include <cmath>
 #include <limits>
 
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/transpose_tile.h"
 #include "providers/cuda/fp8/encode.h"
 #include "providers/cuda/fp8/quantize.h"
 #include "providers/cuda/register.h"
@@ -31,10 +32,11 @@ struct Quantization {
   FloatsIn x;
   int64_t n;
   float q_max;
-  const float* scale_in;  // null, or of the value 0: the scale is x's own
-  DeviceAmax* amax;       // of x
-  bool measured;          // amax is known before
-  uint8_t* q;             // null: nobody reads the codes
+  const float* scale_in;      // null, or of the value 0: the scale is x's own
+  DeviceAmax* amax;           // of x
+  bool measured;              // amax is known before
+  uint8_t *q, *q_transposed;  // null: nobody reads the codes
+  int64_t columns;            // of x as a matrix
   float *scale, *amax_out;
 };
 
@@ -45,7 +47,7 @@ __device__ float GivenScale(const Quantization& z) {
 // Measures x, unless its scale is given: then it is measured while it is
 // encoded.
 __global__ void __launch_bounds__(kThreads) MeasureKernel(Quantization z) {
-  bool later = z.q && GivenScale(z) != 0;
+  bool later = (z.q || z.q_transposed) && GivenScale(z) != 0;
   if (later) return;
   AmaxPart seen;
   int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kPerThread;
@@ -64,39 +66,81 @@ __global__ void __launch_bounds__(kThreads) MeasureKernel(Quantization z) {
   seen.AddTo(z.amax);
 }
 
-template <bool kE4M3>
-__global__ void __launch_bounds__(kThreads) EncodeKernel(Quantization z) {
+// The factor of x. The first thread of all writes the scale.
+__device__ float FactorOf(const Quantization& z, bool first_block) {
   float given = GivenScale(z);
-  bool measures = given != 0 && !z.measured;
   float factor = 1.0f / given;
   if (given == 0) {
     double ratio = static_cast<double>(z.q_max) /
                    fmaxf(__uint_as_float(z.amax->finite), 1e-12f);
     factor = static_cast<float>(ratio);
   }
-  if (z.scale && blockIdx.x == 0 && threadIdx.x == 0) {
+  if (z.scale && first_block && threadIdx.x == 0) {
     *z.scale = given == 0 ? 1.0f / factor : given;
   }
+  return factor;
+}
+
+// Whether x is measured while it is encoded.
+__device__ bool MeasuresLate(const Quantization& z) {
+  return GivenScale(z) != 0 && !z.measured;
+}
+
+// The codes of four elements, which are also measured.
+template <bool kE4M3>
+__device__ uint32_t EncodeWord(const Quantization& z, int64_t at, float factor,
+                               AmaxPart& seen) {
+  float x[kPerThread];
+  Load4(z.x, at, x);
+  uint32_t codes = 0;
+  for (int k = 0; k < kPerThread; ++k) {
+    codes |= Encode<kE4M3>(x[k] * factor) << 8 * k;
+    seen.Add(x[k]);
+  }
+  return codes;
+}
+
+template <bool kE4M3>
+__global__ void __launch_bounds__(kThreads) EncodeKernel(Quantization z) {
+  float factor = FactorOf(z, blockIdx.x == 0);
   int64_t at =
       (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPerThread;
   AmaxPart seen;
   if (z.q && at + kPerThread <= z.n) {
-    float x[kPerThread];
-    Load4(z.x, at, x);
-    uint32_t codes = 0;
-    for (int k = 0; k < kPerThread; ++k) {
-      codes |= Encode<kE4M3>(x[k] * factor) << 8 * k;
-      if (measures) seen.Add(x[k]);
-    }
-    *reinterpret_cast<uint32_t*>(z.q + at) = codes;
+    *reinterpret_cast<uint32_t*>(z.q + at) =
+        EncodeWord<kE4M3>(z, at, factor, seen);
   } else if (z.q) {
     for (int64_t i = at; i < z.n; ++i) {
       float x = Load(z.x, i);
       z.q[i] = static_cast<uint8_t>(Encode<kE4M3>(x * factor));
-      if (measures) seen.Add(x);
+      seen.Add(x);
     }
   }
-  if (measures) seen.AddTo(z.amax);
+  if (MeasuresLate(z)) seen.AddTo(z.amax);
+}
+
+// The same, and the transpose of the codes. REQUIRES: rows and columns are
+// multiples of 4.
+template <bool kE4M3>
+__global__ void __launch_bounds__(kTransposeThreads)
+    EncodeTransposeKernel(Quantization z) {
+  float factor = FactorOf(z, blockIdx.x == 0 && blockIdx.y == 0);
+  AmaxPart seen;
+  int64_t rows = z.n / z.columns;
+  TransposeTile(
+      [&](int64_t row, int64_t column) -> uint32_t {
+        if (row >= rows || column >= z.columns) return 0;
+        int64_t at = row * z.columns + column;
+        uint32_t codes = EncodeWord<kE4M3>(z, at, factor, seen);
+        if (z.q) *reinterpret_cast<uint32_t*>(z.q + at) = codes;
+        return codes;
+      },
+      [&](int64_t column, int64_t row, uint32_t codes) {
+        if (row >= rows || column >= z.columns) return;
+        *reinterpret_cast<uint32_t*>(z.q_transposed + column * rows + row) =
+            codes;
+      });
+  if (MeasuresLate(z)) seen.AddTo(z.amax);
 }
 
 // After all blocks have measured.
@@ -107,6 +151,17 @@ __global__ void WriteAmaxKernel(const DeviceAmax* amax, float* out) {
 float* ScalarResult(KernelContext& ctx, size_t i) {
   if (!ctx.HasOut(i)) return nullptr;
   return static_cast<float*>(ctx.Out(i, DType::kFloat, {}).raw());
+}
+
+// Errors: sizes that are no multiples of 4.
+void SetTransposed(KernelContext& ctx, const Tensor& x, DType to,
+                   Quantization* z) {
+  int64_t rows = z->columns > 0 ? z->n / z->columns : 0;
+  Check(z->n > 0 && rows % kPerThread == 0 && z->columns % kPerThread == 0, "[",
+        ctx.Where(), "] expected rows and columns in multiples of ", kPerThread,
+        ", got ", ToString(x.shape()));
+  z->q_transposed =
+      static_cast<uint8_t*>(ctx.Out(3, to, {z->columns, rows}).raw());
 }
 
 void Quantize(KernelContext& ctx, const float* scale_in) {
@@ -122,11 +177,14 @@ void Quantize(KernelContext& ctx, const float* scale_in) {
                     .amax = const_cast<DeviceAmax*>(known),
                     .measured = known != nullptr,
                     .q = nullptr,
+                    .q_transposed = nullptr,
+                    .columns = x.rank() > 0 ? x.dim(-1) : 1,
                     .scale = ScalarResult(ctx, 1),
                     .amax_out = ScalarResult(ctx, 2)};
   if (ctx.HasOut(0)) {
     z.q = static_cast<uint8_t*>(ctx.Out(0, to, x.shape()).raw());
   }
+  if (ctx.HasOut(3)) SetTransposed(ctx, x, to, &z);
   auto blocks = static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
   if (!known) {
     z.amax = static_cast<DeviceAmax*>(queue.Scratch(sizeof(DeviceAmax)));
@@ -137,8 +195,15 @@ void Quantize(KernelContext& ctx, const float* scale_in) {
              queue.stream(), z);
     }
   }
-  Launch(to == DType::kE4M3 ? EncodeKernel<true> : EncodeKernel<false>,
-         std::max(blocks, 1u), kThreads, 0, queue.stream(), z);
+  bool e4m3 = to == DType::kE4M3;
+  if (z.q_transposed) {
+    Launch(e4m3 ? EncodeTransposeKernel<true> : EncodeTransposeKernel<false>,
+           TransposeTiles(z.n / z.columns, z.columns), kTransposeThreads, 0,
+           queue.stream(), z);
+  } else {
+    Launch(e4m3 ? EncodeKernel<true> : EncodeKernel<false>,
+           std::max(blocks, 1u), kThreads, 0, queue.stream(), z);
+  }
   if (z.amax_out) {
     Launch(WriteAmaxKernel, 1, 1, 0, queue.stream(), z.amax, z.amax_out);
   }
@@ -233,6 +298,8 @@ void RegisterQuantize(KernelRegistry& r) {
   const KernelTraits traits{.uses_amax = true, .narrow_in = {0}};
   r.Add("QuantizeTensor", QuantizeTensor, traits, kDomain);
   r.Add("QuantizeWith", QuantizeWith, traits, kDomain);
+  r.Add("QuantizeTensorTranspose", QuantizeTensor, traits, kDomain);
+  r.Add("QuantizeWithTranspose", QuantizeWith, traits, kDomain);
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
 }
 

@@ -18,8 +18,8 @@ const float* ScaleOf(const KernelContext& ctx, size_t i) {
 void Multiply(KernelContext& ctx, bool has_bias) {
   ScaledOperand a = CodesOf(ctx, 0, ctx.Int("transA", 0) != 0, true);
   ScaledOperand b = CodesOf(ctx, 2, ctx.Int("transB", 0) != 0, false);
-  a.scale = ScaleOf(ctx, 1);
-  b.scale = ScaleOf(ctx, 3);
+  a.scales = ScaleOf(ctx, 1);
+  b.scales = ScaleOf(ctx, 3);
   MultiplyScaled(ctx, a, b, has_bias);
 }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ScaledMatMulBlock. The scales of an operand enter the product in one of two
-// ways:
+// ScaledMatMulBlock. The scales of both operands decide the way:
 //
-//   one for the whole, or one for each   factors of the sums: an FP8 product
+//   one for the whole, or one for each      an FP8 product (scaled_product.h)
 //   row of the result (of b: column)
-//   others                               inside a copy of the operand, exactly
-//                                        as bfloat16 if they are powers of two
-//                                        (float8e8m0), else as float
+//   one for 128 elements of k and one or    an FP8 product, if cuBLASLt has it
+//   128 rows (columns), not 128 for both
+//   others                                  a product of copies in which the
+//                                           scales are multiplied: exactly as
+//                                           bfloat16 if they are powers of two
+//                                           (float8e8m0), else as float
+#include <optional>
+
 #include "providers/arguments.h"
 #include "providers/block_grid.h"
 #include "providers/cuda/core/check.h"
@@ -26,16 +30,45 @@ struct BlockOperand {
   BlockGrid grid;
   const Tensor* codes;
   const Tensor* scales;
-  bool outside;  // the scales are factors of the sums
+  // Scales that cuBLASLt could read.
+  std::optional<ScaleMode> simple, blocks;
 };
+
+// kOne or kOuter; nullopt if the scales are others.
+std::optional<ScaleMode> SimpleMode(const BlockGrid& g, bool k_is_rows) {
+  if (g.blocks() == 1) return ScaleMode::kOne;
+  int64_t along_k = k_is_rows ? g.down : g.across;
+  int64_t outer_block = k_is_rows ? g.block_columns : g.block_rows;
+  if (along_k == 1 && outer_block == 1) return ScaleMode::kOuter;
+  return std::nullopt;
+}
+
+// kVector128 or kBlock128; nullopt if the scales are others.
+std::optional<ScaleMode> Mode128(const BlockGrid& g, bool k_is_rows) {
+  // A block as long as the axis, up to 128, is a block of 128.
+  auto is_128 = [](int64_t block, int64_t count, int64_t size) {
+    return block == 128 || (count == 1 && size <= 128);
+  };
+  bool rows = is_128(g.block_rows, g.down, g.rows);
+  bool columns = is_128(g.block_columns, g.across, g.columns);
+  if (!(k_is_rows ? rows : columns)) return std::nullopt;
+  if ((k_is_rows ? g.block_columns : g.block_rows) == 1) {
+    return ScaleMode::kVector128;
+  }
+  if (k_is_rows ? columns : rows) return ScaleMode::kBlock128;
+  return std::nullopt;
+}
 
 BlockOperand OperandIn(const KernelContext& ctx, size_t i,
                        const char* block_rows, const char* block_columns,
                        bool transposed, bool is_a) {
   const Tensor &codes = Operand(ctx, i), &scales = Operand(ctx, i + 1);
   BlockOperand o = {CodesOf(ctx, i, transposed, is_a),
-                    GridOf(ctx, codes, block_rows, block_columns), &codes,
-                    &scales, false};
+                    GridOf(ctx, codes, block_rows, block_columns),
+                    &codes,
+                    &scales,
+                    {},
+                    {}};
   const BlockGrid& g = o.grid;
   DType dtype = scales.dtype();
   Check((dtype == DType::kFloat || dtype == DType::kE8M0) &&
@@ -44,18 +77,9 @@ BlockOperand OperandIn(const KernelContext& ctx, size_t i,
         "[", ctx.Where(), "] expected scales float or float8e8m0[", g.down, ",",
         g.across, "], got ", Name(dtype), ToString(scales.shape()));
   if (dtype != DType::kFloat) return o;
-  const auto* data = static_cast<const float*>(scales.raw());
-  bool k_is_rows = o.x.codes.k_is_rows;
-  int64_t along_k = k_is_rows ? g.down : g.across;
-  int64_t outer_block = k_is_rows ? g.block_columns : g.block_rows;
-  if (g.blocks() == 1) {
-    o.x.scale = data;
-  } else if (along_k == 1 && outer_block == 1) {
-    o.x.outer_scales = data;
-  } else {
-    return o;
-  }
-  o.outside = true;
+  o.x.scales = static_cast<const float*>(scales.raw());
+  o.simple = SimpleMode(g, o.x.codes.k_is_rows);
+  o.blocks = Mode128(g, o.x.codes.k_is_rows);
   return o;
 }
 
@@ -111,8 +135,18 @@ void MultiplyBlocks(KernelContext& ctx, bool has_bias) {
                              ctx.Int("transA", 0) != 0, true);
   BlockOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
                              ctx.Int("transB", 0) != 0, false);
-  if (a.outside && b.outside) {
+  if (a.simple && b.simple) {
+    a.x.mode = *a.simple;
+    b.x.mode = *b.simple;
     return MultiplyScaled(ctx, a.x, b.x, has_bias);
+  }
+  bool has_codes = a.grid.blocks() > 0 && b.grid.blocks() > 0;
+  if (has_codes && a.blocks && b.blocks) {
+    a.x.mode = *a.blocks;
+    b.x.mode = *b.blocks;
+    if (HasProduct(ctx, a.x, b.x, has_bias)) {
+      return MultiplyScaled(ctx, a.x, b.x, has_bias);
+    }
   }
   MultiplyDecoded(ctx, a, b, has_bias);
 }

@@ -3,15 +3,16 @@
 
 #include "providers/arguments.h"
 #include "providers/cuda/core/check.h"
+#include "providers/cuda/gemm/block_scales.h"
 #include "providers/cuda/gemm/finish.h"
-#include "providers/cuda/gemm/product.h"
 #include "providers/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {
 
-constexpr int64_t kUnit = 16;       // of sizes in FP8 products
-constexpr size_t kAlignment = 256;  // of parts of the scratch memory
+constexpr int64_t kUnit = 16;        // of sizes in FP8 products
+constexpr int64_t kBlockSize = 128;  // of scales, along k and the outer axis
+constexpr size_t kAlignment = 256;   // of parts of the scratch memory
 
 size_t Aligned(int64_t bytes) {
   return static_cast<size_t>(RoundUp(bytes, kAlignment));
@@ -22,30 +23,88 @@ bool Fits(const Codes& x) {
   return !x.k_is_rows && x.k() % kUnit == 0 && x.outer() % kUnit == 0;
 }
 
-// The operands as cuBLASLt reads them, and the place of the sums. The order in
-// the scratch memory: a, b, sums.
-struct Prepared {
-  int64_t m, n, k;  // padded
-  const uint8_t *a, *b;
+bool HasBlocks(const ScaledOperand& x) {
+  return x.mode == ScaleMode::kVector128 || x.mode == ScaleMode::kBlock128;
+}
+
+// One operand as cuBLASLt reads it: what fits is used as it is, the rest is
+// copied into scratch memory.
+struct Side {
+  int64_t outer, k;  // padded
+  const uint8_t* codes;
+  const float* scales;
+  uint8_t* to_codes = nullptr;  // null: no copy
+  float* to_scales = nullptr;
+
+  int64_t PackedScalesOf(const ScaledOperand& x) const {
+    return PackedScales(x.mode, OuterBlocks(x), DivideUp(k, kBlockSize));
+  }
+  int64_t OuterBlocks(const ScaledOperand& x) const {
+    return x.mode == ScaleMode::kVector128 ? outer
+                                           : DivideUp(outer, kBlockSize);
+  }
+};
+
+// Both operands and the place of the sums.
+struct Placed {
+  Side a, b;
   float* sums;  // null: the product goes straight into the result
 };
 
-Prepared Prepare(Queue& queue, const Codes& a, const Codes& b, bool direct) {
-  Prepared p = {.m = RoundUp(a.outer(), kUnit),
-                .n = RoundUp(b.outer(), kUnit),
-                .k = RoundUp(a.k(), kUnit)};
-  bool pads = p.m != a.outer() || p.n != b.outer();
-  size_t a_bytes = Fits(a) ? 0 : Aligned(p.m * p.k);
-  size_t b_bytes = Fits(b) ? 0 : Aligned(p.n * p.k);
-  size_t y_bytes = direct && !pads ? 0 : Aligned(p.m * p.n * 4);
-  auto* at = static_cast<uint8_t*>(queue.Scratch(a_bytes + b_bytes + y_bytes));
-  p.a = a_bytes > 0 ? at : a.data;
-  p.b = b_bytes > 0 ? at + a_bytes : b.data;
-  p.sums =
-      y_bytes > 0 ? reinterpret_cast<float*>(at + a_bytes + b_bytes) : nullptr;
-  if (a_bytes > 0) PackKMajor(queue, a, p.m, p.k, at);
-  if (b_bytes > 0) PackKMajor(queue, b, p.n, p.k, at + a_bytes);
+Placed Place(Queue& queue, const ScaledOperand& a, const ScaledOperand& b,
+             bool to_sums) {
+  size_t bytes = 0;  // of scratch memory
+  auto take = [&](int64_t more) {
+    size_t at = bytes;
+    bytes += Aligned(more);
+    return at;
+  };
+  struct Offsets {
+    size_t codes, scales;
+  };
+  auto measure = [&](const ScaledOperand& x, Side& side) {
+    side.outer = RoundUp(x.codes.outer(), kUnit);
+    side.k = RoundUp(x.codes.k(), kUnit);
+    Offsets at = {};
+    at.codes = take(Fits(x.codes) ? 0 : side.outer * side.k);
+    at.scales = take(HasBlocks(x) ? 4 * side.PackedScalesOf(x) : 0);
+    return at;
+  };
+  Placed p = {};
+  Offsets at_a = measure(a, p.a), at_b = measure(b, p.b);
+  size_t at_sums = take(to_sums ? 4 * p.a.outer * p.b.outer : 0);
+  auto* scratch = static_cast<uint8_t*>(queue.Scratch(bytes));
+  auto place = [&](const ScaledOperand& x, const Offsets& at, Side& side) {
+    side.codes = x.codes.data;
+    side.scales = x.scales;
+    if (!Fits(x.codes)) side.codes = side.to_codes = scratch + at.codes;
+    if (HasBlocks(x)) {
+      side.to_scales = reinterpret_cast<float*>(scratch + at.scales);
+      side.scales = side.to_scales;
+    }
+  };
+  place(a, at_a, p.a);
+  place(b, at_b, p.b);
+  if (to_sums) p.sums = reinterpret_cast<float*>(scratch + at_sums);
   return p;
+}
+
+// Makes the copies.
+void Pack(Queue& queue, const ScaledOperand& x, const Side& side) {
+  if (side.to_codes) {
+    PackKMajor(queue, x.codes, side.outer, side.k, side.to_codes);
+  }
+  if (side.to_scales) {
+    int64_t outer = x.mode == ScaleMode::kVector128
+                        ? x.codes.outer()
+                        : DivideUp(x.codes.outer(), kBlockSize);
+    PackScales(queue,
+               {.data = x.scales,
+                .outer = outer,
+                .k = DivideUp(x.codes.k(), kBlockSize),
+                .k_is_rows = x.codes.k_is_rows},
+               x.mode, side.OuterBlocks(x), side.to_scales);
+  }
 }
 
 DType DTypeOf(Kept kept) {
@@ -54,27 +113,52 @@ DType DTypeOf(Kept kept) {
                                    : DType::kFloat16;
 }
 
-// y, or the sums, of the padded operands. An empty sum is 0.
-void MultiplyPrepared(Queue& queue, const Prepared& p, const ScaledOperand& a,
-                      const ScaledOperand& b, void* y, DType y_dtype) {
-  if (p.k == 0) {
-    ONNX_FP8_CUDA(cudaMemsetAsync(
-        y, 0, static_cast<size_t>(p.m * p.n) * ByteSize(y_dtype),
-        queue.stream()));
-    return;
-  }
-  queue.Own<Products>().Multiply(
-      {.m = p.m,
-       .n = p.n,
-       .k = p.k,
-       .a = {.data = p.a, .dtype = a.dtype, .scale = a.scale},
-       .b = {.data = p.b,
-             .dtype = b.dtype,
-             .transposed = true,
-             .scale = b.scale},
-       .y = y,
-       .y_dtype = y_dtype},
-      queue.stream());
+// How a product is computed.
+struct Way {
+  bool outer_inside;  // scales of outer elements are part of the product
+  bool finishes;      // FinishProduct makes the result of the sums
+};
+
+Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
+                  const ScaledOperand& b, const Placed& p, const Way& way,
+                  const FloatsOut& y) {
+  auto matrix = [&](const ScaledOperand& x, const Side& side) {
+    bool later = x.mode == ScaleMode::kOuter && !way.outer_inside;
+    return Matrix{.data = side.codes,
+                  .dtype = x.dtype,
+                  .mode = later ? ScaleMode::kOne : x.mode,
+                  .scales = later ? nullptr : side.scales};
+  };
+  Product product = {.m = p.a.outer,
+                     .n = p.b.outer,
+                     .k = p.a.k,
+                     .a = matrix(a, p.a),
+                     .b = matrix(b, p.b),
+                     .y = p.sums ? p.sums : y.data,
+                     .y_dtype = p.sums ? DType::kFloat : DTypeOf(y.kept)};
+  product.b.transposed = true;
+  product.fast_accum = ctx.Int("fast_accum", 0) != 0;
+  return product;
+}
+
+// An operand's scales as factors of the sums.
+const float* FactorsOf(const ScaledOperand& x, const Way& way) {
+  return x.mode == ScaleMode::kOuter && !way.outer_inside ? x.scales : nullptr;
+}
+
+Way WayOf(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
+          bool has_bias, const FloatsOut& y) {
+  bool pads = a.codes.outer() % kUnit != 0 || b.codes.outer() % kUnit != 0;
+  bool finishes = has_bias || pads;
+  bool outer = a.mode == ScaleMode::kOuter || b.mode == ScaleMode::kOuter;
+  if (!outer) return {false, finishes};
+  // Factors cost nothing where the sums are read anyway.
+  if (finishes || a.mode != b.mode || a.codes.k() == 0) return {false, true};
+  Queue& queue = QueueOf(ctx);
+  Way inside = {true, false};
+  bool has = queue.Own<Products>().Has(
+      ProductOf(ctx, a, b, Place(queue, a, b, false), inside, y));
+  return has ? inside : Way{false, true};
 }
 
 }  // namespace
@@ -119,21 +203,39 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
       FloatsTo(ctx, 0, ProductShape(ctx.In(0), a.codes.k_is_rows, m, n));
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
-  bool direct = !bias && !a.outer_scales && !b.outer_scales;
-  Prepared p = Prepare(queue, a.codes, b.codes, direct);
-  if (!p.sums) {
-    return MultiplyPrepared(queue, p, a, b, y.data, DTypeOf(y.kept));
+  Way way = WayOf(ctx, a, b, has_bias, y);
+  Placed p = Place(queue, a, b, way.finishes);
+  Product product = ProductOf(ctx, a, b, p, way, y);
+  if (product.k > 0) {
+    Pack(queue, a, p.a);
+    Pack(queue, b, p.b);
+    queue.Own<Products>().Multiply(product, queue.stream());
+  } else {  // an empty sum is 0
+    auto elements = static_cast<size_t>(product.m * product.n);
+    ONNX_FP8_CUDA(cudaMemsetAsync(
+        product.y, 0, elements * ByteSize(product.y_dtype), queue.stream()));
   }
-  MultiplyPrepared(queue, p, a, b, p.sums, DType::kFloat);
+  if (!way.finishes) return;
   FinishProduct(queue, {.m = m,
                         .n = n,
                         .sum = p.sums,
-                        .ld = p.n,
-                        .row_scale = a.outer_scales,
-                        .column_scale = b.outer_scales,
+                        .ld = product.n,
+                        .row_scale = FactorsOf(a, way),
+                        .column_scale = FactorsOf(b, way),
                         .c = bias,
                         .c_column = 1,
                         .y = y});
+}
+
+bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
+                const ScaledOperand& b, bool has_bias) {
+  FloatsOut y = FloatsTo(ctx, 0,
+                         ProductShape(ctx.In(0), a.codes.k_is_rows,
+                                      a.codes.outer(), b.codes.outer()));
+  Queue& queue = QueueOf(ctx);
+  Way way = WayOf(ctx, a, b, has_bias, y);
+  return queue.Own<Products>().Has(
+      ProductOf(ctx, a, b, Place(queue, a, b, way.finishes), way, y));
 }
 
 }  // namespace onnx_fp8::cuda

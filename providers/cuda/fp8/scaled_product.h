@@ -9,6 +9,7 @@
 #include "onnx_fp8/shape.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/gemm/k_major.h"
+#include "providers/cuda/gemm/product.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
@@ -16,9 +17,9 @@ namespace onnx_fp8::cuda {
 struct ScaledOperand {
   Codes codes;
   DType dtype = DType::kE4M3;
-  const float* scale = nullptr;         // one, on the device
-  const float* outer_scales = nullptr;  // or one for each row of the result (of
-                                        // b: column)
+  ScaleMode mode = ScaleMode::kOne;
+  // On the device, one for each block of the codes, in the order of the blocks.
+  const float* scales = nullptr;
 };
 
 // Operand i of the node, codes, and its attribute transA or transB. Errors: no
@@ -26,10 +27,16 @@ struct ScaledOperand {
 ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
                       bool is_a);
 
-// Result 0 = a · b, scaled [+ operand 4, the bias]. Errors: sizes that don't
-// fit; both operands are E5M2.
+// Result 0 = a · b, scaled [+ operand 4, the bias]. Scales of outer elements
+// are part of the product if cuBLASLt has it, else factors of the sums.
+// REQUIRES: HasProduct() if a mode is kVector128 or kBlock128. Errors: sizes
+// that don't fit; both operands are E5M2.
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
                     const ScaledOperand& b, bool has_bias);
+
+// Whether cuBLASLt has the product that MultiplyScaled needs. No size is 0.
+bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
+                const ScaledOperand& b, bool has_bias);
 
 // The bias, operand 4, of n elements. Errors: another dtype or shape.
 const float* BiasOf(const KernelContext& ctx, int64_t n);

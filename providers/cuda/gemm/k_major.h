@@ -18,7 +18,8 @@ struct Codes {
 };
 
 // Writes x as (outer, k) with zeros up to `to_outer` rows of `to_k` codes.
-// Traffic: x is read once, the copy is written once.
+// Traffic: x is read once, the copy is written once. REQUIRES: to_k is a
+// multiple of 4, `to` is aligned to 4.
 void PackKMajor(const Queue& queue, const Codes& x, int64_t to_outer,
                 int64_t to_k, uint8_t* to);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -54,7 +55,25 @@ Alignments AlignmentsOf(const Product& p) {
   return all;
 }
 
-// Descriptors of one product; they end with it.
+bool HasManyScales(const Product& p) {
+  return p.a.mode != ScaleMode::kOne || p.b.mode != ScaleMode::kOne;
+}
+
+cublasLtMatmulMatrixScale_t ModeOf(const Matrix& x) {
+  switch (x.mode) {
+    case ScaleMode::kOuter:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    case ScaleMode::kVector128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case ScaleMode::kBlock128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  }
+}
+
+}  // namespace
+
 class Descriptors {
  public:
   // cuBLASLt's matrices are column-major: ours, transposed. So its first
@@ -66,8 +85,13 @@ class Descriptors {
         p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB,
         p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (p.b.scale) Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.scale);
-    if (p.a.scale) Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.scale);
+    if (p.b.scales) Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.scales);
+    if (p.a.scales) Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.scales);
+    if (HasManyScales(p)) {
+      Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, ModeOf(p.b));
+      Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, ModeOf(p.a));
+    }
+    if (p.fast_accum) Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     MakeLayout(&b, p.b.dtype, p.k, p.n, p.b.transposed, p.batch,
                p.b.batch_stride);
     MakeLayout(&a, p.a.dtype, p.m, p.k, p.a.transposed, p.batch,
@@ -88,9 +112,9 @@ class Descriptors {
           lt_.GetStatusName(status), " for ", text_);
   }
 
-  // Errors: cuBLASLt has no algorithm.
-  cublasLtMatmulAlgo_t Choose(cublasLtHandle_t handle,
-                              const Alignments& alignments) const {
+  // nullopt if cuBLASLt has no algorithm.
+  std::optional<cublasLtMatmulAlgo_t> Choose(
+      cublasLtHandle_t handle, const Alignments& alignments) const {
     cublasLtMatmulPreference_t preference = nullptr;
     CheckStatus(lt_.MatmulPreferenceCreate(&preference),
                 "cublasLtMatmulPreferenceCreate");
@@ -107,9 +131,10 @@ class Descriptors {
     cublasStatus_t status = lt_.MatmulAlgoGetHeuristic(
         handle, operation, b, a, y, y, preference, 1, &found, &count);
     lt_.MatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && count > 0) status = found.state;
+    bool none = status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0;
+    if (none) return std::nullopt;
     CheckStatus(status, "cublasLtMatmulAlgoGetHeuristic");
-    CheckStatus(count > 0 ? found.state : CUBLAS_STATUS_NOT_SUPPORTED,
-                "cublasLtMatmulAlgoGetHeuristic");
     return found.algo;
   }
 
@@ -147,8 +172,6 @@ class Descriptors {
   std::string text_;
 };
 
-}  // namespace
-
 Products::Products() : lt_(CublasLtFunctions()) {
   cublasStatus_t status = lt_.Create(&handle_);
   Check(status == CUBLAS_STATUS_SUCCESS,
@@ -161,8 +184,8 @@ Products::~Products() {
   lt_.Destroy(handle_);
 }
 
-void Products::Multiply(const Product& p, cudaStream_t stream) {
-  Descriptors descriptors(lt_, p);
+const Products::Algorithm& Products::AlgorithmFor(
+    const Product& p, const Descriptors& descriptors) {
   Key key = {p.m,
              p.n,
              p.k,
@@ -174,6 +197,9 @@ void Products::Multiply(const Product& p, cudaStream_t stream) {
              p.b.transposed,
              p.a.batch_stride,
              p.b.batch_stride,
+             p.a.mode,
+             p.b.mode,
+             p.fast_accum,
              AlignmentsOf(p)};
   auto known = algorithms_.find(key);
   if (known == algorithms_.end()) {
@@ -181,10 +207,25 @@ void Products::Multiply(const Product& p, cudaStream_t stream) {
         algorithms_.emplace(key, descriptors.Choose(handle_, AlignmentsOf(p)))
             .first;
   }
+  return known->second;
+}
+
+bool Products::Has(const Product& p) {
+  // Modes of CUDA 12.9.
+  if (HasManyScales(p) && lt_.GetVersion() < 120900) return false;
+  return AlgorithmFor(p, Descriptors(lt_, p)).has_value();
+}
+
+void Products::Multiply(const Product& p, cudaStream_t stream) {
+  Descriptors descriptors(lt_, p);
+  const Algorithm& algorithm = AlgorithmFor(p, descriptors);
+  descriptors.CheckStatus(
+      algorithm ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED,
+      "cublasLtMatmulAlgoGetHeuristic");
   descriptors.CheckStatus(
       lt_.Matmul(handle_, descriptors.operation, &p.alpha, p.b.data,
                  descriptors.b, p.a.data, descriptors.a, &p.beta, p.y,
-                 descriptors.y, p.y, descriptors.y, &known->second, workspace_,
+                 descriptors.y, p.y, descriptors.y, &*algorithm, workspace_,
                  kWorkspaceBytes, stream),
       "cublasLtMatmul");
 }

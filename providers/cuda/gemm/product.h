@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "onnx_fp8/dtype.h"
@@ -14,13 +15,27 @@
 
 namespace onnx_fp8::cuda {
 
+// The scales of an FP8 operand. "Outer" are the rows of op(a), the columns of
+// op(b).
+enum class ScaleMode : uint8_t {
+  kOne,
+  kOuter,  // one for each outer element
+  // One for each outer element and 128 elements of k, as a matrix
+  // (k/128, outer) whose rows are padded to multiples of 4.
+  kVector128,
+  // One for 128 outer elements and 128 elements of k, as a matrix
+  // (outer/128, k/128) whose rows are padded to multiples of 4.
+  kBlock128,
+};
+
 // A row-major matrix, as it lies in memory.
 struct Matrix {
   const void* data = nullptr;
   DType dtype = DType::kFloat;
-  bool transposed = false;       // op(x) is its transpose
-  int64_t batch_stride = 0;      // elements from one matrix to the next
-  const float* scale = nullptr;  // of FP8, on the device
+  bool transposed = false;   // op(x) is its transpose
+  int64_t batch_stride = 0;  // elements from one matrix to the next
+  ScaleMode mode = ScaleMode::kOne;
+  const float* scales = nullptr;  // of FP8, on the device; null: 1
 };
 
 // y (m,n) = alpha · op(a) · op(b) + beta · y, `batch` times. a and b are both
@@ -28,7 +43,8 @@ struct Matrix {
 // 16-bit type; FP8 gives float, bfloat16 or float16.
 //
 // FP8 on Hopper: a is (m,k) as it lies in memory and b is (n,k), transposed;
-// m, n and k are multiples of 16; at most one is E5M2.
+// m, n and k are multiples of 16; at most one is E5M2. The scale modes are
+// equal, or kVector128 and kBlock128; not both are kBlock128.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b;
@@ -36,7 +52,10 @@ struct Product {
   DType y_dtype = DType::kFloat;
   int64_t batch = 1, y_batch_stride = 0;
   float alpha = 1.0f, beta = 0.0f;
+  bool fast_accum = false;  // of FP8: sums of fewer bits
 };
+
+class Descriptors;  // of one product, to cuBLASLt
 
 // The handle, the workspace, and the algorithms that were chosen, by shape and
 // alignment.
@@ -48,19 +67,27 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
+  // Whether cuBLASLt has an algorithm for the product. Versions and GPUs differ
+  // in scale modes other than kOne.
+  bool Has(const Product& product);
+
   // Adds the product to the stream. Float sums are float, without TF32.
   // REQUIRES: no size is 0. Errors: cuBLASLt has no algorithm for it.
   void Multiply(const Product& product, cudaStream_t stream);
 
  private:
-  using Key =
-      std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType, DType, bool,
-                 bool, int64_t, int64_t, std::array<uint32_t, 3>>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType,
+                         DType, bool, bool, int64_t, int64_t, ScaleMode,
+                         ScaleMode, bool, std::array<uint32_t, 3>>;
+  using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
+
+  const Algorithm& AlgorithmFor(const Product& product,
+                                const Descriptors& descriptors);
 
   const CublasLt& lt_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<Key, Algorithm> algorithms_;  // nullopt: there is none
 };
 
 }  // namespace onnx_fp8::cuda

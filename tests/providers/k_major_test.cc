@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/k_major.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/onnx/verify.h"
+#include "graph/print.h"
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+void Nothing(KernelContext&) {}
+
+KernelRegistry Fused() {
+  KernelRegistry kernels;
+  kernels.Add("QuantizeTensorTranspose", Nothing, {}, kDomain);
+  kernels.Add("QuantizeWithTranspose", Nothing, {}, kDomain);
+  return kernels;
+}
+
+std::string After(const std::string& text, const KernelRegistry& kernels) {
+  auto graph = ParseGraph("graph \"g\" opset 24\n" + text);
+  MakeKMajor(*graph, kernels);
+  Verify(*graph);
+  std::string after = Print(*graph);
+  return after.substr(after.find('\n') + 1);
+}
+
+void ExpectUnchanged(const std::string& text) {
+  EXPECT_EQ(After(text, Fused()), text);
+}
+
+// x (2·16, 32) and w (48, 32) as in a layer; dy (32, 48).
+constexpr char kLayer[] = R"(input x: float[2,16,32]
+input w: float[48,32]
+input dy: float[32,48]
+input s: float[]
+qx: float8e4m3fn[2,16,32], sx: float[], ax: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+qw: float8e4m3fn[48,32], sw: float[], aw: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(w)
+qd: float8e5m2[32,48], sd: float[], ad: float[] = onnx_fp8.QuantizeWith<q_max=57344.0, to=19>(dy, s)
+y: float[2,16,48] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qx, sx, qw, sw)
+dx: float[32,32] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(qd, sd, qw, sw)
+dw: float[48,32] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(qd, sd, qx, sx)
+output y
+output dx
+output dw
+)";
+
+TEST(KMajor, ProductsReadTransposesThatQuantizersWrite) {
+  EXPECT_EQ(After(kLayer, Fused()), R"(input x: float[2,16,32]
+input w: float[48,32]
+input dy: float[32,48]
+input s: float[]
+qx: float8e4m3fn[2,16,32], sx: float[], ax: float[], qx.transposed: float8e4m3fn[32,32] = onnx_fp8.QuantizeTensorTranspose<q_max=448.0, to=17>(x)
+qw: float8e4m3fn[48,32], sw: float[], aw: float[], qw.transposed: float8e4m3fn[32,48] = onnx_fp8.QuantizeTensorTranspose<q_max=448.0, to=17>(w)
+qd: float8e5m2[32,48], sd: float[], ad: float[], qd.transposed: float8e5m2[48,32] = onnx_fp8.QuantizeWithTranspose<q_max=57344.0, to=19>(dy, s)
+y: float[2,16,48] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qx, sx, qw, sw)
+dx: float[32,32] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qd, sd, qw.transposed, sw)
+dw: float[48,32] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qd.transposed, sd, qx.transposed, sx)
+output y
+output dx
+output dw
+)");
+}
+
+TEST(KMajor, AProviderWithoutSuchKernelsKeepsItsGraph) {
+  EXPECT_EQ(After(kLayer, {}), kLayer);
+}
+
+// Neither 24 rows nor 24 columns.
+TEST(KMajor, SizesThatNeedPaddingStay) {
+  for (const char* shape : {"24,16", "16,24"}) {
+    std::string text = R"(input x: float[$]
+q: float8e4m3fn[$], s: float[], a: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[@,@] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(q, s, q, s)
+output y
+)";
+    for (size_t at; (at = text.find('$')) != std::string::npos;) {
+      text.replace(at, 1, shape);
+    }
+    for (size_t at; (at = text.find('@')) != std::string::npos;) {
+      text.replace(at, 1, std::string(shape).substr(3));
+    }
+    ExpectUnchanged(text);
+  }
+}
+
+TEST(KMajor, OneTensorMayBeBothOperands) {
+  EXPECT_NE(After(R"(input x: float[16,32]
+q: float8e4m3fn[16,32], s: float[], a: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[32,32] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(q, s, q, s)
+output y
+)",
+                  Fused())
+                .find("ScaledMatMul<transA=0, transB=1>"
+                      "(q.transposed, s, q.transposed, s)"),
+            std::string::npos);
+}
+
+// A product in a file may read codes that a tensor holds.
+TEST(KMajor, CodesThatNoQuantizerMakesStay) {
+  ExpectUnchanged(R"(input q: float8e4m3fn[16,32]
+input s: float[]
+y: float[32,32] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(q, s, q, s)
+output y
+)");
+}
+
+}  // namespace
+}  // namespace onnx_fp8
