@@ -13,8 +13,7 @@ NodeCost CostOf(const Node& node) {
   for (const auto* values : {&node.inputs(), &node.outputs()}) {
     for (const Value* value : *values) {
       if (!counted.insert(value).second || !value->concrete()) continue;
-      cost.bytes += static_cast<double>(NumElements(*value->shape)) *
-                    static_cast<double>(ByteSize(value->dtype));
+      cost.bytes += static_cast<double>(BytesOf(*value));
     }
   }
   return cost;

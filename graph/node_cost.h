@@ -11,7 +11,7 @@ struct NodeCost {
   // convolutions, recurrent layers and windows; of every other op one per
   // element of its largest operand or result.
   double flops = 0;
-  double bytes = 0;  // all operands and results, each once
+  double bytes = 0;  // all operands and results as they are kept, each once
 };
 
 NodeCost CostOf(const Node& node);

@@ -39,6 +39,19 @@ std::string RoleOf(const Node& node) {
 
 }  // namespace
 
+NodeProfile DescribeNode(const Node& node) {
+  NodeCost cost = CostOf(node);
+  return {.node = node.Where(),
+          .op = OpName(node),
+          .role = RoleOf(node),
+          .fqn = NodeNote(node, "fqn"),
+          .shape = ShapeOf(node),
+          .calls = 1,
+          .flops = cost.flops,
+          .bytes = cost.bytes,
+          .eight_bit = FactsOf(node).kind == OpKind::kScaledProduct};
+}
+
 void Profiler::Add(const Node& node, Clock::time_point begin,
                    Clock::time_point end) {
   double duration = Microseconds(end - begin).count();
@@ -111,20 +124,12 @@ ProfileReport Profiler::Report() const {
   auto steps = static_cast<double>(counted_);
   report.milliseconds = step_time_ / 1e3 / steps;
   for (const Total& total : totals_) {
-    const Node& node = *total.node;
-    double calls = static_cast<double>(total.calls) / steps;
-    NodeCost cost = CostOf(node);
-    report.nodes.push_back(
-        {.node = node.Where(),
-         .op = OpName(node),
-         .role = RoleOf(node),
-         .fqn = NodeNote(node, "fqn"),
-         .shape = ShapeOf(node),
-         .calls = calls,
-         .milliseconds = total.time / 1e3 / steps,
-         .flops = cost.flops * calls,
-         .bytes = cost.bytes * calls,
-         .eight_bit = FactsOf(node).kind == OpKind::kScaledProduct});
+    NodeProfile node = DescribeNode(*total.node);
+    node.calls = static_cast<double>(total.calls) / steps;
+    node.milliseconds = total.time / 1e3 / steps;
+    node.flops *= node.calls;
+    node.bytes *= node.calls;
+    report.nodes.push_back(node);
   }
   std::ranges::stable_sort(report.nodes, std::greater<>(),
                            &NodeProfile::milliseconds);

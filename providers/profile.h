@@ -11,6 +11,9 @@
 
 namespace onnx_fp8 {
 
+// The node with its cost, run once; no time.
+NodeProfile DescribeNode(const Node& node);
+
 // Records when each node ran (Executor::set_profiler). All Runs of all
 // executors with this profiler go into one list. REQUIRES: the graphs outlive
 // it.

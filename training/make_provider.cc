@@ -15,14 +15,26 @@ namespace {
 struct Row {
   const char* name;
   std::unique_ptr<ExecutionProvider> (*make)();
+  const KernelRegistry& (*kernels)();
+  Device device;
 };
 
 constexpr Row kProviders[] = {
-    {"cpu", MakeCpuProvider},
+    {"cpu", MakeCpuProvider, CpuKernels, Device::kHost},
 #if defined(ONNX_FP8_CUDA)
-    {"cuda", MakeCudaProvider},
+    {"cuda", MakeCudaProvider, CudaKernels, Device::kProvider},
 #endif
 };
+
+// Errors: there is no such provider.
+const Row& RowOf(const std::string& name) {
+  std::string known;
+  for (const Row& row : kProviders) {
+    if (name == row.name) return row;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  Fail("[provider ", name, "] expected a provider of this build: ", known);
+}
 
 }  // namespace
 
@@ -33,12 +45,12 @@ std::vector<std::string> ProviderNames() {
 }
 
 std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name) {
-  std::string known;
-  for (const Row& row : kProviders) {
-    if (name == row.name) return row.make();
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
-  }
-  Fail("[provider ", name, "] expected a provider of this build: ", known);
+  return RowOf(name).make();
+}
+
+ProviderKernels KernelsOf(const std::string& name) {
+  const Row& row = RowOf(name);
+  return {row.kernels(), row.device};
 }
 
 std::vector<std::string> CpuIsaNames() {

@@ -20,6 +20,14 @@ std::vector<std::string> ProviderNames();
 // that it has.
 std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name);
 
+// The kernels of a provider and the place of its memory, which decide a plan. A
+// machine needs no device for them. Errors: MakeProvider's.
+struct ProviderKernels {
+  const KernelRegistry& kernels;
+  Device device;
+};
+ProviderKernels KernelsOf(const std::string& name);
+
 // Settings of the CPU's kernels. They hold for the whole process, because these
 // kernels compute constants whichever provider runs the plan.
 struct CpuSettings {

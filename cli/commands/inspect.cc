@@ -8,8 +8,10 @@
 #include "cli/options.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/model_report.h"
+#include "cli/report/roofline_text.h"
 #include "cli/report/text.h"
 #include "onnx_fp8/recipe_text.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
-  std::string model, dump_passes;
+  std::string model, dump_passes, provider, gpu;
   int64_t loss_chunk_bytes = SessionOptions().loss_chunk_bytes;
   std::vector<std::string> shape, value;
   LossFlags loss;
@@ -44,6 +46,14 @@ struct InspectFlags {
     flags.Switch("--memory-report", &memory_report,
                  "list the values in memory when a step needs most of it; "
                  "needs sizes of all axes");
+    std::vector<std::string> gpus;
+    for (const GpuPeaks& peaks : KnownGpus()) gpus.push_back(peaks.name);
+    flags.Choice("--gpu", &gpu, gpus,
+                 "the least time of a step on this GPU, by the operations and "
+                 "bytes of each node; needs sizes of all axes");
+    flags.Choice("--provider", &provider, ProviderNames(),
+                 "whose plan (default: cpu; with --gpu cuda, if this program "
+                 "has it)");
     AddLossChunk(flags, &loss_chunk_bytes);
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
@@ -55,6 +65,23 @@ struct InspectFlags {
     flags.Example(
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --loss "
         "cross_entropy --recipe tensorwise --memory-report");
+    flags.Example(
+        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
+        "cross_entropy --recipe tensorwise --dtype bfloat16 --gpu h200");
+  }
+
+  // null: none was asked for.
+  const GpuPeaks* Gpu() const {
+    for (const GpuPeaks& peaks : KnownGpus()) {
+      if (gpu == peaks.name) return &peaks;
+    }
+    return nullptr;
+  }
+  std::string Provider() const {
+    if (!provider.empty()) return provider;
+    std::vector<std::string> names = ProviderNames();
+    bool has_cuda = std::ranges::find(names, "cuda") != names.end();
+    return !gpu.empty() && has_cuda ? "cuda" : names.front();
   }
 };
 
@@ -298,12 +325,17 @@ int Inspect(const Arguments& arguments) {
   options.budgets = values.budgets.Make();
   options.loss_chunk_bytes = values.loss_chunk_bytes;
   options.dump_passes = values.dump_passes;
+  options.provider = values.Provider();
+  const GpuPeaks* gpu = values.Gpu();
   ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
-                                       ParseValueFlag(values.value));
+                                       ParseValueFlag(values.value), gpu);
   if (values.json) {
     Json json = ToJson(report, values.model);
     if (values.memory_report && report.memory_report) {
       json["memory_report"] = MemoryJson(*report.memory_report, std::nullopt);
+    }
+    if (report.roofline) {
+      json["roofline"] = RooflineJson(*report.roofline, *gpu);
     }
     std::cout << json.dump() << "\n";
     return 0;
@@ -317,6 +349,7 @@ int Inspect(const Arguments& arguments) {
   if (values.memory_report && report.memory_report) {
     PrintMemoryReport(*report.memory_report, std::nullopt, std::cout);
   }
+  if (report.roofline) PrintRoofline(*report.roofline, *gpu, std::cout);
   if (!report.open_axes.empty()) {
     std::string example;
     for (const std::string& axis : report.open_axes) {

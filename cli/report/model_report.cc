@@ -89,9 +89,10 @@ class Stopwatch {
 
 class Reporter {
  public:
-  explicit Reporter(const SessionOptions& options)
+  Reporter(const SessionOptions& options, const GpuPeaks* gpu)
       : options_(options),
-        provider_(MakeProvider(options.provider)),
+        gpu_(gpu),
+        provider_(KernelsOf(options.provider)),
         evaluator_(MakeEvaluator()),
         runner_(MakePassRunner(options)) {
     Stopwatch stopwatch(&report_.seconds.read);
@@ -291,13 +292,15 @@ class Reporter {
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
       AddReport(step, runner_);
-      FitToKernels(*step.graph, provider_->Kernels(), options_, *evaluator_,
+      FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
                    runner_);
-      Plan plan =
-          MakePlan(*step.graph, provider_->Kernels(), provider_->device());
+      Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
       report_.memory = Forecast(step, plan);
       report_.memory_report =
           MakeMemoryReport(plan, *step.graph, step.gradient_names);
+      if (gpu_) {
+        report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_);
+      }
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +
                               error.what());
@@ -357,7 +360,8 @@ class Reporter {
   }
 
   SessionOptions options_;
-  std::unique_ptr<ExecutionProvider> provider_;
+  const GpuPeaks* gpu_;
+  ProviderKernels provider_;
   std::unique_ptr<Evaluator> evaluator_;
   PassRunner runner_;
   std::unique_ptr<Graph> model_;
@@ -399,8 +403,8 @@ SizeText Generalize(int64_t a, int64_t b,
 
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,
-                            const InputValues& values) {
-  return Reporter(options).Run(axes, values);
+                            const InputValues& values, const GpuPeaks* gpu) {
+  return Reporter(options, gpu).Run(axes, values);
 }
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 #include "graph/passes/pass.h"
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
+#include "providers/roofline.h"
 
 namespace onnx_fp8 {
 
@@ -59,6 +60,7 @@ struct ModelReport {
   std::optional<SpecializeReport> specialize;
   std::optional<MemoryForecast> memory;
   std::optional<MemoryReport> memory_report;  // goes with `memory`
+  std::optional<ProfileReport> roofline;      // goes with `memory`
   std::vector<std::string> open_axes;         // without a size
   std::vector<std::string> notes;
   ReportSeconds seconds;
@@ -69,12 +71,14 @@ struct ModelReport {
 // the loss is the sum of the model's first float output. If an op has no
 // gradient, it builds the forward graph, with a note. A file that `rewrite` has
 // made is taken as it is, with a note. `axes`: sizes of dynamic axes by name.
-// `values`: of inputs that decide branches or sizes. Open axes leave their
+// `values`: of inputs that decide branches or sizes. `gpu`: for the roofline;
+// null: none. Open axes leave their
 // names in the sizes of the products, and there is no forecast. Errors: those
 // of import; UsageError for an axis or input that does not exist.
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,
-                            const InputValues& values = {});
+                            const InputValues& values = {},
+                            const GpuPeaks* gpu = nullptr);
 
 // A size that is `a` if the axes have the sizes `at_a`, and `b` if they have
 // `at_b`.

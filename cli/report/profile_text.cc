@@ -43,6 +43,23 @@ std::string Fixed(double value, int digits) {
   return text;
 }
 
+}  // namespace
+
+std::vector<ProfileGroup> GroupBy(const ProfileReport& report,
+                                  std::string NodeProfile::*key) {
+  std::map<std::string, ProfileGroup> groups;
+  for (const NodeProfile& node : report.nodes) {
+    ProfileGroup& group = groups[node.*key];
+    group.key = node.*key;
+    group.calls += node.calls;
+    group.milliseconds += node.milliseconds;
+  }
+  std::vector<ProfileGroup> list;
+  for (const auto& [name, group] : groups) list.push_back(group);
+  std::ranges::stable_sort(list, std::greater<>(), &ProfileGroup::milliseconds);
+  return list;
+}
+
 Json GroupsJson(const ProfileReport& report, const char* name,
                 std::string NodeProfile::*key) {
   Json list = Json::array();
@@ -65,23 +82,6 @@ void PrintGroups(const ProfileReport& report, const char* name,
   }
   out << "\n";
   table.Print(out);
-}
-
-}  // namespace
-
-std::vector<ProfileGroup> GroupBy(const ProfileReport& report,
-                                  std::string NodeProfile::*key) {
-  std::map<std::string, ProfileGroup> groups;
-  for (const NodeProfile& node : report.nodes) {
-    ProfileGroup& group = groups[node.*key];
-    group.key = node.*key;
-    group.calls += node.calls;
-    group.milliseconds += node.milliseconds;
-  }
-  std::vector<ProfileGroup> list;
-  for (const auto& [name, group] : groups) list.push_back(group);
-  std::ranges::stable_sort(list, std::greater<>(), &ProfileGroup::milliseconds);
-  return list;
 }
 
 Json ProfileJson(const ProfileReport& report, const MachinePeaks& peaks) {

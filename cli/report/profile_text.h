@@ -20,6 +20,12 @@ struct ProfileGroup {
 std::vector<ProfileGroup> GroupBy(const ProfileReport& report,
                                   std::string NodeProfile::*key);
 
+// The groups with their shares of the time of all nodes; `name` is the key's.
+nlohmann::ordered_json GroupsJson(const ProfileReport& report, const char* name,
+                                  std::string NodeProfile::*key);
+void PrintGroups(const ProfileReport& report, const char* name,
+                 std::string NodeProfile::*key, std::ostream& out);
+
 nlohmann::ordered_json ProfileJson(const ProfileReport& report,
                                    const MachinePeaks& peaks);
 void PrintProfile(const ProfileReport& report, const MachinePeaks& peaks,

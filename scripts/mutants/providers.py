@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/."""
-from mutant import M, data, providers, python, training
+from mutant import M, data, graph, providers, python, training
 
 EXECUTOR_TEST = providers("ExecutorTest.*")
 FREE_EARLY = providers("FreeEarly.*:Plan.*")
@@ -8,8 +8,31 @@ MEMORY_REPORT = providers("MemoryReport.*")
 PLAN = providers("Plan.*:RandomGraphs.RunAs*")
 DEVICE_TEST = training("*Device*")
 STORE_NARROW = providers("StoreNarrow.*")
+K_MAJOR = providers("KMajor.*")
+ROOFLINE = providers("Roofline.*")
 
 MUTANTS = (
+    M("k-major: sizes that need padding are turned", "providers/k_major.cc",
+      "if (rows == 0 || rows % kUnit != 0 || columns % kUnit != 0) {",
+      "if (rows == 0) {", K_MAJOR),
+    M("k-major: operands that lie along K are turned", "providers/k_major.cc",
+      "if (reader->in(i) == q && !IsKMajor(*reader, i)) {",
+      "if (reader->in(i) == q) {", K_MAJOR),
+    M("k-major: kernels are not asked", "providers/k_major.cc",
+      "|| !kernels.Find(kDomain, fused)", "", K_MAJOR),
+    M("roofline: views take time", "providers/roofline.cc",
+      "if (IsView(node, kernels)) continue;", "", ROOFLINE),
+    M("roofline: operations take no time", "providers/roofline.cc",
+      "std::max(row.flops / PeakOf(node, gpu),", "std::max(0.0,", ROOFLINE),
+    M("roofline: 16 bits are as slow as floats", "providers/roofline.cc",
+      "== 2 ? gpu.narrow : gpu.fp32", "== 1 ? gpu.narrow : gpu.fp32", ROOFLINE),
+    M("amax: numbers that overflow count", "providers/cpu/amax_meter.h",
+      "if (amax.finite >= meter_.overflow_) amax = WithoutOverflow(x, n);", "",
+      providers("MeasuredAmaxIn16Bits.*")),
+    M("cost: kept floats are wide", "graph/node_cost.cc",
+      "static_cast<double>(BytesOf(*value))",
+      "4.0 * static_cast<double>(NumElements(*value->shape))",
+      graph("NodeCost.*")),
     M("narrow: an output is kept in 16 bits", "providers/store_narrow.cc",
       "    if (IsReturned(graph_, value)) return true;\n", "", STORE_NARROW),
     M("narrow: readers are not asked", "providers/store_narrow.cc",

@@ -36,6 +36,15 @@ y: float[7,2,5] = MatMul(a, b)
   EXPECT_EQ(c.flops, 7 * 2 * 2 * 5 * 3);
 }
 
+TEST(NodeCost, BytesAreThoseThatAreKept) {
+  auto graph = ParseGraph(R"(
+input x: float[2,3]
+y: float[2,3] = Neg(x)
+)");
+  graph->nodes().front().out(0)->narrow = DType::kBFloat16;
+  EXPECT_EQ(CostOf(graph->nodes().front()).bytes, 4 * 6 + 2 * 6);
+}
+
 TEST(NodeCost, ScaledProductsOfAnyRank) {
   NodeCost c = Cost(R"(
 input a: float8e4m3fn[4,2,3]

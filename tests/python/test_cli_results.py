@@ -309,6 +309,22 @@ def test_inspect_reports_the_memory_that_train_will_need(tmp_path):
     assert "Largest values there" in text and "peak of the process" not in text
 
 
+def test_inspect_prints_the_least_time_on_a_gpu():
+    flags = [GPT, *CE, "--recipe", "tensorwise", "--dtype", "bfloat16", "--shape", "batch=4,seq=16"]
+    h100, h200 = (json.loads(run("inspect", *flags, "--gpu", gpu, "--json").stdout)["roofline"] for gpu in ("h100", "h200"))
+    assert h200["ms"] == pytest.approx(sum(node["ms"] for node in h200["nodes"]))
+    assert h200["ms"] == pytest.approx(sum(role["ms"] for role in h200["roles"]))
+    for node in h200["nodes"]:
+        least = node["bytes"] / 4.8e12 * 1e3
+        assert node["ms"] >= least and (node["bound"] == "memory") == (node["ms"] == pytest.approx(least, rel=1e-12))
+    # Tiny sizes wait for memory, of which an H100 has the slower one.
+    assert h100["ms"] == pytest.approx(h200["ms"] * 4.8 / 3.35)
+    assert {"ScaledMatMul", "QuantizeTensor"} & {op["op"].split(".")[-1] for op in h200["ops"]}
+    text = run("inspect", *flags, "--gpu", "h200").stdout
+    assert "Least time of a step on h200: " in text and "Longest nodes" in text
+    assert "roofline" not in json.loads(run("inspect", *flags[:-2], "--gpu", "h200", "--json").stdout)  # open axes
+
+
 def test_inspect_with_open_axes():
     report = json.loads(run("inspect", GPT, "--json").stdout)
     assert report["open_axes"] == ["batch", "seq"] and "memory" not in report

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/roofline.h"
+
+#include <algorithm>
+
+#include "graph/op_facts.h"
+#include "providers/profile.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// NVIDIA's data sheets of H100 SXM and H200 SXM, without sparsity.
+constexpr GpuPeaks kGpus[] = {
+    {"h100", 1979e12, 989e12, 67e12, 3.35e12},
+    {"h200", 1979e12, 989e12, 67e12, 4.8e12},
+};
+
+bool IsView(const Node& node, const KernelRegistry& kernels) {
+  const KernelEntry* entry = kernels.Find(node.domain, node.op);
+  return entry && entry->traits.view;
+}
+
+}  // namespace
+
+std::span<const GpuPeaks> KnownGpus() { return kGpus; }
+
+double PeakOf(const Node& node, const GpuPeaks& gpu) {
+  switch (FactsOf(node).kind) {
+    case OpKind::kScaledProduct:
+      return gpu.fp8;
+    case OpKind::kProduct:
+    case OpKind::kAttention:
+    case OpKind::kAttentionGrad:
+      return ByteSize(StoredAs(*node.in(0))) == 2 ? gpu.narrow : gpu.fp32;
+    default:
+      return gpu.fp32;
+  }
+}
+
+ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
+                       const GpuPeaks& gpu) {
+  ProfileReport report;
+  for (const Node& node : graph.nodes()) {
+    if (IsView(node, kernels)) continue;
+    NodeProfile row = DescribeNode(node);
+    row.milliseconds =
+        1e3 * std::max(row.flops / PeakOf(node, gpu), row.bytes / gpu.bytes);
+    report.milliseconds += row.milliseconds;
+    report.nodes.push_back(row);
+  }
+  std::ranges::stable_sort(report.nodes, std::greater<>(),
+                           &NodeProfile::milliseconds);
+  return report;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "graph/graph.h"
+#include "onnx_fp8/profile_report.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// The peaks of a GPU's data sheet, per second: multiplications and additions of
+// dense products of 8-bit floats, of 16-bit floats and of floats, and bytes to
+// and from memory.
+struct GpuPeaks {
+  const char* name;
+  double fp8, narrow, fp32, bytes;
+};
+
+// The GPUs that we know: SXM versions.
+std::span<const GpuPeaks> KnownGpus();
+
+// The peak of the node's operations: that of the operands of a product or an
+// attention, else that of floats.
+double PeakOf(const Node& node, const GpuPeaks& gpu);
+
+// The least time of one run of the graph on a GPU, as a profile of no steps: a
+// node takes the longer time of its operations at their peak and its bytes
+// (node_cost.h) at the memory's. Nodes run one after the other, and nothing
+// stays in a cache from one to the next. Views take no time. Copies that a
+// kernel makes for itself are not counted. REQUIRES: the graph is one that
+// these kernels can run (FitToKernels).
+ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
+                       const GpuPeaks& gpu);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+void Nothing(KernelContext&) {}
+
+// A kernel that runs Reshape as a view.
+const KernelRegistry& Kernels() {
+  static const KernelRegistry kernels = [] {
+    KernelRegistry r;
+    r.Add("Reshape", Nothing, {.view = true});
+    return r;
+  }();
+  return kernels;
+}
+
+constexpr GpuPeaks kGpu = {"gpu", 4000, 2000, 1000, 100};
+
+TEST(Roofline, TakesTheLongerTimeOfOperationsAndBytes) {
+  auto graph = ParseGraph(R"(
+input x: float[8,500]
+input w: float[500,8]
+const shape: int64[1] = {-1}
+a: float[8,8] = MatMul(x, w)
+b: float[8,8] = Neg(a)
+c: float[64] = Reshape(b, shape)
+output c
+)");
+  ProfileReport bound = Roofline(*graph, Kernels(), kGpu);
+  ASSERT_EQ(bound.nodes.size(), 2u);  // a view takes no time
+  double bytes = 4 * (8 * 500 * 2 + 64);
+  EXPECT_EQ(bound.nodes[0].op, "MatMul");
+  EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * bytes / 100);
+  EXPECT_DOUBLE_EQ(bound.nodes[1].milliseconds, 1e3 * 4 * 128 / 100);
+  EXPECT_DOUBLE_EQ(bound.milliseconds, 1e3 * (bytes + 4 * 128) / 100);
+  GpuPeaks fast = kGpu;
+  fast.bytes = 1e9;
+  bound = Roofline(*graph, Kernels(), fast);
+  EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * 2 * 8 * 8 * 500 / 1000.0);
+}
+
+TEST(Roofline, OperandsDecideThePeak) {
+  auto graph = ParseGraph(R"(
+input x: float[8,16]
+input w: float[16,8]
+input q: float8e4m3fn[8,16]
+input s: float[]
+a: float[8,8] = MatMul(x, w)
+b: float[8,8] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(q, s, q, s)
+c: float[8,16] = Neg(x)
+output a
+)");
+  auto node = graph->nodes().begin();
+  EXPECT_EQ(PeakOf(*node, kGpu), kGpu.fp32);
+  node->in(0)->narrow = DType::kBFloat16;
+  EXPECT_EQ(PeakOf(*node, kGpu), kGpu.narrow);
+  EXPECT_EQ(PeakOf(*++node, kGpu), kGpu.fp8);
+  EXPECT_EQ(PeakOf(*++node, kGpu), kGpu.fp32);  // no product
+}
+
+}  // namespace
+}  // namespace onnx_fp8
