@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostNodes = 20;  // in the text
+constexpr size_t kListedNodes = 20;  // in the text
 
 // Whether its bytes take the node's time.
 bool IsBoundByMemory(const NodeProfile& node, const GpuPeaks& gpu) {
@@ -69,7 +69,7 @@ void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
   PrintGroups(bound, "op", &NodeProfile::op, out);
   out << "\nLongest nodes\n";
   Table table({"node", "role", "shape", "us", "Gflop", "MB", "bound by"});
-  for (size_t i = 0; i < std::min(bound.nodes.size(), kMostNodes); ++i) {
+  for (size_t i = 0; i < std::min(bound.nodes.size(), kListedNodes); ++i) {
     const NodeProfile& node = bound.nodes[i];
     table.Row({node.node, node.role, node.shape,
                Number(1e3 * node.milliseconds, 3), Number(node.flops / 1e9, 3),

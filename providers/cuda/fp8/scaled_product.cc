@@ -137,7 +137,9 @@ Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
                      .y = p.sums ? p.sums : y.data,
                      .y_dtype = p.sums ? DType::kFloat : DTypeOf(y.kept)};
   product.b.transposed = true;
-  product.fast_accum = ctx.Int("fast_accum", 0) != 0;
+  // The sums of a block are finished in float in any case.
+  bool blocks = HasBlocks(a) || HasBlocks(b);
+  product.fast_accum = !blocks && ctx.Int("fast_accum", 0) != 0;
   return product;
 }
 
