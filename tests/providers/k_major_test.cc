@@ -10,16 +10,15 @@
 namespace onnx_fp8 {
 namespace {
 
-void Nothing(KernelContext&) {}
-
 KernelRegistry Fused() {
   KernelRegistry kernels;
-  kernels.Add("QuantizeTensorTranspose", Nothing, {}, kDomain);
-  kernels.Add("QuantizeWithTranspose", Nothing, {}, kDomain);
+  auto nothing = [](KernelContext&) {};
+  kernels.Add("QuantizeTensorTranspose", nothing, {}, kDomain);
+  kernels.Add("QuantizeWithTranspose", nothing, {}, kDomain);
   return kernels;
 }
 
-std::string After(const std::string& text, const KernelRegistry& kernels) {
+std::string Turned(const std::string& text, const KernelRegistry& kernels) {
   auto graph = ParseGraph("graph \"g\" opset 24\n" + text);
   MakeKMajor(*graph, kernels);
   Verify(*graph);
@@ -27,12 +26,12 @@ std::string After(const std::string& text, const KernelRegistry& kernels) {
   return after.substr(after.find('\n') + 1);
 }
 
-void ExpectUnchanged(const std::string& text) {
-  EXPECT_EQ(After(text, Fused()), text);
+void ExpectNotTurned(const std::string& text) {
+  EXPECT_EQ(Turned(text, Fused()), text);
 }
 
 // x (2·16, 32) and w (48, 32) as in a layer; dy (32, 48).
-constexpr char kLayer[] = R"(input x: float[2,16,32]
+constexpr char kThreeProducts[] = R"(input x: float[2,16,32]
 input w: float[48,32]
 input dy: float[32,48]
 input s: float[]
@@ -48,7 +47,7 @@ output dw
 )";
 
 TEST(KMajor, ProductsReadTransposesThatQuantizersWrite) {
-  EXPECT_EQ(After(kLayer, Fused()), R"(input x: float[2,16,32]
+  EXPECT_EQ(Turned(kThreeProducts, Fused()), R"(input x: float[2,16,32]
 input w: float[48,32]
 input dy: float[32,48]
 input s: float[]
@@ -65,7 +64,7 @@ output dw
 }
 
 TEST(KMajor, AProviderWithoutSuchKernelsKeepsItsGraph) {
-  EXPECT_EQ(After(kLayer, {}), kLayer);
+  EXPECT_EQ(Turned(kThreeProducts, {}), kThreeProducts);
 }
 
 // Neither 24 rows nor 24 columns.
@@ -82,17 +81,17 @@ output y
     for (size_t at; (at = text.find('@')) != std::string::npos;) {
       text.replace(at, 1, std::string(shape).substr(3));
     }
-    ExpectUnchanged(text);
+    ExpectNotTurned(text);
   }
 }
 
 TEST(KMajor, OneTensorMayBeBothOperands) {
-  EXPECT_NE(After(R"(input x: float[16,32]
+  EXPECT_NE(Turned(R"(input x: float[16,32]
 q: float8e4m3fn[16,32], s: float[], a: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
 y: float[32,32] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(q, s, q, s)
 output y
 )",
-                  Fused())
+                   Fused())
                 .find("ScaledMatMul<transA=0, transB=1>"
                       "(q.transposed, s, q.transposed, s)"),
             std::string::npos);
@@ -100,7 +99,7 @@ output y
 
 // A product in a file may read codes that a tensor holds.
 TEST(KMajor, CodesThatNoQuantizerMakesStay) {
-  ExpectUnchanged(R"(input q: float8e4m3fn[16,32]
+  ExpectNotTurned(R"(input q: float8e4m3fn[16,32]
 input s: float[]
 y: float[32,32] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(q, s, q, s)
 output y

@@ -8,13 +8,11 @@
 namespace onnx_fp8 {
 namespace {
 
-void Nothing(KernelContext&) {}
-
 // A kernel that runs Reshape as a view.
-const KernelRegistry& Kernels() {
+const KernelRegistry& ReshapeAsView() {
   static const KernelRegistry kernels = [] {
     KernelRegistry r;
-    r.Add("Reshape", Nothing, {.view = true});
+    r.Add("Reshape", [](KernelContext&) {}, {.view = true});
     return r;
   }();
   return kernels;
@@ -32,7 +30,7 @@ b: float[8,8] = Neg(a)
 c: float[64] = Reshape(b, shape)
 output c
 )");
-  ProfileReport bound = Roofline(*graph, Kernels(), kGpu);
+  ProfileReport bound = Roofline(*graph, ReshapeAsView(), kGpu);
   ASSERT_EQ(bound.nodes.size(), 2u);  // a view takes no time
   double bytes = 4 * (8 * 500 * 2 + 64);
   EXPECT_EQ(bound.nodes[0].op, "MatMul");
@@ -41,7 +39,7 @@ output c
   EXPECT_DOUBLE_EQ(bound.milliseconds, 1e3 * (bytes + 4 * 128) / 100);
   GpuPeaks fast = kGpu;
   fast.bytes = 1e9;
-  bound = Roofline(*graph, Kernels(), fast);
+  bound = Roofline(*graph, ReshapeAsView(), fast);
   EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * 2 * 8 * 8 * 500 / 1000.0);
 }
 
