@@ -22,6 +22,7 @@
 #include "graph/passes/fuse_rotary.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
+#include "graph/passes/slice_before_product.h"
 #include "providers/expand_missing.h"
 #include "providers/k_major.h"
 #include "providers/store_narrow.h"
@@ -80,6 +81,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
     list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
   }
   list.push_back({"NormalizeLinear", NormalizeLinear});
+  list.push_back({"SliceBeforeProduct", SliceBeforeProduct, kMaySkip});
   list.push_back({"FuseRotary", FuseRotary, kMaySkip});
   list.push_back({"FuseAttention", FuseAttention, kMaySkip});
   list.push_back({"FuseActivations", FuseActivations, kMaySkip});
@@ -150,8 +152,9 @@ void Append(Passes* list, Passes more) {
 }  // namespace
 
 std::vector<std::string> PassesToSkip() {
-  return {"FuseRotary", "FuseAttention",     "FuseActivations", "FuseNorms",
-          "FuseLoss",   "FuseBiasGradients", "FoldTranspose",   "StoreNarrow"};
+  return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
+          "FuseActivations",    "FuseNorms",     "FuseLoss",
+          "FuseBiasGradients",  "FoldTranspose", "StoreNarrow"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {

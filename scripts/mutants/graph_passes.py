@@ -10,6 +10,7 @@ TRAINED_PARAMETERS = graph("*TrainedParameters*")
 TRAINED_PARAMETERS_RULE = graph("TrainedParametersRule.*")
 FUSE_ATTENTION = graph("FuseAttention.*")
 FUSE_NORMS = graph("FuseNorms.*")
+SLICE_BEFORE = graph("SliceBeforeProduct.*")
 TRIANGLE = "graph/passes/triangle.cc"
 TRIANGLES = graph("*Masks*:Triangle.*:FuseAttention.*")
 NORMALIZE_LINEAR = graph("NormalizeLinear.*")
@@ -282,6 +283,18 @@ MUTANTS = (
     M("bodies: of branches not taken nothing is said",
       "graph/passes/specialize.cc", "report->unread.push_back(value->name);",
       "report->unread.clear();", BODY_WEIGHTS),
+    M("slice: of logits that others read",
+      "graph/passes/slice_before_product.cc",
+      "NumElements(*cut->shape) == 0 || !IsReadOnce(graph, rows)) {",
+      "NumElements(*cut->shape) == 0) {", SLICE_BEFORE),
+    M("slice: the last axis may turn around",
+      "graph/passes/slice_before_product.cc",
+      "if (step < 0) return nullptr;", "if (step == 0) return nullptr;",
+      SLICE_BEFORE),
+    M("slice: C is cut like a bias", "graph/passes/slice_before_product.cc",
+      "return one_bias && same_rows ? layer : nullptr;",
+      "return (one_bias || bias) && same_rows ? layer : nullptr;",
+      SLICE_BEFORE),
     M("trained: scalars too", "graph/passes/trained_parameters.cc",
       "(tensor.data.rank() == 0 || IsMadeUpName(tensor.value->name))",
       "IsMadeUpName(tensor.value->name)", TRAINED_PARAMETERS),

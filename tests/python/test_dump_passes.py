@@ -9,7 +9,7 @@ MLP = FIXTURES / "mlp" / "d18.onnx"
 LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
-FORWARD = ["NormalizeLinear", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
+FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
 TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
          "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "Optimizer", "BindRunningStatistics", "Outputs", *END]

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "graph/builder.h"
+#include "graph/onnx/onnx_io.h"
 #include "tests/support/paths.h"
 #include "tests/training/small_model.h"
 
@@ -72,6 +74,70 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<0>(info.param)) + "_" +
              Name(std::get<1>(info.param));
     });
+
+constexpr int64_t kWords = 40, kWidth = 16;
+
+// A language model with its loss: the logits of all tokens but the last, and
+// the labels of all but the first.
+std::string WriteShifted(const TempDir& dir) {
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* ids = graph.AddInput("input_ids", DType::kInt64, Shape{-1, -1});
+  Value* labels = graph.AddInput("labels", DType::kInt64, Shape{-1, -1});
+  ids->axis_names = labels->axis_names = {"batch", "seq"};
+  auto weight = [&](const char* name, const Shape& shape, uint64_t seed) {
+    return graph.AddInitializer(name, Random(shape, seed));
+  };
+  Value *first = b.Ints({0}), *second = b.Ints({1}), *last = b.Ints({-1});
+  Value* x = b.Op("Gather", {weight("embed.weight", {kWords, kWidth}, 1), ids});
+  x = b.Op("Tanh", {x});
+  Value* logits = b.Op("MatMul", {x, weight("head.w", {kWidth, kWords}, 2)});
+  logits = b.Op("Slice", {logits, first, last, second});
+  labels = b.Op("Slice", {labels, second, b.Ints({int64_t{1} << 40}), second});
+  Value* loss = b.Op("SoftmaxCrossEntropyLoss",
+                     {b.Op("Reshape", {logits, b.Ints({-1, kWords})}),
+                      b.Op("Reshape", {labels, b.Ints({-1})})},
+                     {{"ignore_index", int64_t{-100}}});
+  graph.Rename(loss, "loss");
+  graph.outputs = {loss};
+  std::string path = dir / "shifted.onnx";
+  WriteModel(graph, path);
+  return path;
+}
+
+// The product and the loss of those logits run in chunks as well. The same
+// losses without the pass are computed from the logits of all tokens.
+TEST(ShiftedLossChunks, LogitsWithoutTheLastToken) {
+  TempDir dir;
+  SessionOptions options;
+  options.model = WriteShifted(dir);
+  options.loss = {.kind = "output:loss"};
+  options.loss_chunk_bytes = 256 * kWords * 4;
+  TensorMap feeds = Tokens(6, 128);
+  for (auto& [name, tokens] : feeds) {
+    for (int64_t i = 0; i < tokens.size(); ++i) {
+      int64_t& token = tokens.data<int64_t>()[i];
+      if (token >= 0) token %= kWords;
+    }
+  }
+  std::vector<float> losses[2];
+  size_t arena[2];
+  for (int chunked : {0, 1}) {
+    options.skip_passes.clear();
+    if (!chunked) options.skip_passes = {"SliceBeforeProduct"};
+    auto session = TrainingSession::Create(options);
+    for (int step = 0; step < 3; ++step) {
+      losses[chunked].push_back(session->Step(feeds, 1e-2).loss);
+    }
+    arena[chunked] = session->Memory().arena_bytes;
+  }
+  EXPECT_LT(losses[0][2], losses[0][0]);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(losses[1][i], losses[0][i], 1e-5 * losses[0][i]);
+  }
+  EXPECT_LT(10 * arena[1], 6 * arena[0]);
+}
 
 }  // namespace
 }  // namespace onnx_fp8
