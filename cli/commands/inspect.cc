@@ -63,11 +63,9 @@ struct InspectFlags {
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe rowwise "
         "--auto-filter h100 --recipe-for 'blocks.0.*=off'");
     flags.Example(
-        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=128 --loss "
-        "cross_entropy --recipe tensorwise --memory-report");
-    flags.Example(
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
-        "cross_entropy --recipe tensorwise --dtype bfloat16 --gpu h200");
+        "cross_entropy --recipe tensorwise --dtype bfloat16 --memory-report "
+        "--gpu h200");
   }
 
   // null: none was asked for.

@@ -28,6 +28,7 @@ input c: float[67,45]
 input row: float[45]
 input rows: float[67]
 input long: float[2,3001]
+input long_row: float[3001]
 input labels: int64[67]
 const share: float[] = {1}
 const scale: float[] = {0.5}
@@ -48,6 +49,23 @@ const KernelCase kCases[] = {
     {"Sub", "y: float[3,67,200] = Sub(x, z)"},
     {"SubScalar", "y: float[3,67,200] = Sub(scale, z)"},
     {"Mul", "y: float[3,67,200] = Mul(x, z)"},
+    {"Div", "y: float[3,67,200] = Div(x, z)"},
+    {"DivColumn", "y: float[3,67,200] = Div(x, mean)"},
+    {"Where",
+     "mask: bool[3,67,200] = Less(mean, w)\n"
+     "y: float[3,67,200] = Where(mask, x, z)"},
+    {"WhereRow",
+     "mask: bool[3,67,1] = Less(mean, scale)\n"
+     "y: float[3,67,200] = Where(mask, x, w)"},
+    {"WhereScalar",
+     "mask: bool[3001] = Less(long_row, scale)\n"
+     "y: float[2,3001] = Where(mask, long, scale)"},
+    {"Softmax", "y: float[3,67,200] = Softmax<axis=-1>(x)"},
+    {"SoftmaxOfColumns", "y: float[3,67,200] = Softmax<axis=1>(x)"},
+    {"LogSoftmax", "y: float[3,67,200] = LogSoftmax<axis=-1>(x)"},
+    {"SoftmaxGrad", "y: float[3,67,200] = onnx_fp8.SoftmaxGrad<axis=-1>(x, z)"},
+    {"SoftmaxGradOfColumns",
+     "y: float[3,67,200] = onnx_fp8.SoftmaxGrad<axis=0>(x, z)"},
     {"Gelu", "y: float[3,67,200] = Gelu(x)"},
     {"GeluTanh", "y: float[3,67,200] = Gelu<approximate=\"tanh\">(x)"},
     {"GeluGrad", "y: float[3,67,200] = onnx_fp8.GeluGrad(x, z)"},

@@ -10,6 +10,7 @@ LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
 FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
+FIT = ["ExpandMissing", "MakeKMajor", "StoreNarrow"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
 TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
          "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "Optimizer", "BindRunningStatistics", "Outputs", *END]
@@ -38,9 +39,9 @@ def batch(tmp_path):
 def test_train_and_eval(batch, tmp_path):
     run("train", MLP, "--data", batch, *CE, "--steps", 1, "--recipe", "tensorwise", "--dump-passes", tmp_path / "texts",
         "--out", tmp_path / "run")
-    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", "ExpandMissing", "StoreNarrow"]}
+    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", *FIT]}
     run("eval", tmp_path / "run", "--data", batch, "--dump-passes", tmp_path / "more")
-    assert texts(tmp_path / "more") == {"01_import": IMPORT, "02_eval": [*EVAL, "ExpandMissing", "StoreNarrow"]}
+    assert texts(tmp_path / "more") == {"01_import": IMPORT, "02_eval": [*EVAL, *FIT]}
     # The run folder does not store the flag, so a resumed run writes no texts.
     (tmp_path / "texts").rename(tmp_path / "moved")
     run("train", "--resume", "--steps", 2, "--out", tmp_path / "run")
@@ -65,7 +66,7 @@ def test_texts_say_the_role_of_state(batch, tmp_path):
 
 def test_grad(batch, tmp_path):
     run("grad", MLP, "--data", batch, *CE, "-o", tmp_path / "g.safetensors", "--dump-passes", tmp_path / "texts")
-    assert texts(tmp_path / "texts")["02_gradients"] == [*GRADIENTS, "ExpandMissing", "StoreNarrow"]
+    assert texts(tmp_path / "texts")["02_gradients"] == [*GRADIENTS, *FIT]
 
 
 def test_rewrite(tmp_path):
@@ -79,9 +80,9 @@ def test_rewrite(tmp_path):
 def test_inspect_has_the_seconds_of_each(tmp_path):
     done = run("inspect", MLP, *LOSS, "--shape", "batch=4", "--json", "--dump-passes", tmp_path / "texts")
     rows = json.loads(done.stdout)["passes"]
-    assert [row["name"] for row in rows] == [*IMPORT, *TRAIN, "PackReport", "ExpandMissing", "StoreNarrow"]
+    assert [row["name"] for row in rows] == [*IMPORT, *TRAIN, "PackReport", *FIT]
     assert all(row["seconds"] >= 0 for row in rows)
-    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", "ExpandMissing", "StoreNarrow"]}
+    assert texts(tmp_path / "texts") == {"01_import": IMPORT, "02_train": [*TRAIN, "PackReport", *FIT]}
 
 
 def test_a_folder_that_can_not_be_made(batch, tmp_path):

@@ -48,7 +48,8 @@ struct Slab {
 // packs blocks of the other operand and multiplies them with the slab, so most
 // packed data never leave that core's cache. Threads wait for each other only
 // at the end of these two parts: if another program has a core, each wait may
-// cost more than a small product.
+// cost more than a small product. Rows of A that lie in memory as kernels read
+// them are not packed.
 class PackedProduct {
  public:
   PackedProduct(const GemmProblem& p, const GemmKernels& kernels)
@@ -60,6 +61,7 @@ class PackedProduct {
     shared_ = shares_a_ ? a : b;
     own_ = shares_a_ ? b : a;
     element_ = static_cast<int64_t>(PanelElementBytes(shared_.layout));
+    a_in_place_ = ReadsInPlace(a);
   }
 
   void Run() {
@@ -93,6 +95,18 @@ class PackedProduct {
     int64_t Panels(int64_t n) const { return DivideUp(n, width); }
   };
 
+  // Whether kernels read rows of A where they are. If they read each row more
+  // often than that, a packed copy is faster; and rows that are kAlias bytes
+  // apart share lines of the first-level cache.
+  bool ReadsInPlace(const Side& a) const {
+    constexpr int64_t kColumns = 512, kAlias = 2048;
+    DType dtype = a.layout == PanelLayout::kFloat   ? DType::kFloat
+                  : a.layout == PanelLayout::kPairs ? DType::kBFloat16
+                                                    : DType::kUndefined;
+    return !a.across && a.operand.dtype == dtype && p_.n <= kColumns &&
+           p_.k % unit_ == 0 && a.operand.ld * element_ % kAlias != 0;
+  }
+
   // Depth of the layer of a slab that begins at the slab's row k. Layers follow
   // each other in memory, each with all panels of the slab.
   int64_t LayerDepth(const Slab& s, int64_t k) const {
@@ -110,6 +124,7 @@ class PackedProduct {
   }
 
   void PackShared(const Slab& s) {
+    if (shares_a_ && a_in_place_) return;
     int64_t width = shared_.width, panels = shared_.Panels(s.size);
     packed_ =
         scratch_shared.Get(PanelBytes(shared_.layout, width, s.size, s.depth));
@@ -172,6 +187,7 @@ class PackedProduct {
   // layer at the slab's row k.
   void PackOwn(const Slab& s, int64_t k, int64_t begin, int64_t size,
                char* to) const {
+    if (!shares_a_ && a_in_place_) return;
     PackPanels(own_.layout, own_.width,
                From(own_.operand, own_.across, begin, s.k + k), size,
                LayerDepth(s, k), to);
@@ -224,23 +240,30 @@ class PackedProduct {
       int64_t ldc = RoundUp(n, 16) + 16;
       auto* c = reinterpret_cast<float*>(
           scratch_c.Get(static_cast<size_t>(m * ldc) * sizeof(float)));
+      auto* to = static_cast<uint16_t*>(p_.c) + i * p_.ldc + j;
+      bool narrows = kernels_.narrows && p_.c_dtype == DType::kBFloat16;
       for (int64_t k = 0; k < s.depth; k += layer_) {
         const char *own = packed + k * row, *shared = PanelAt(s, k, panel);
         Multiply(s, k, i, m, shares_a_ ? shared : own, j, n,
-                 shares_a_ ? own : shared, c, ldc);
+                 shares_a_ ? own : shared, c, ldc, narrows ? to : nullptr);
       }
-      for (int64_t r = 0; r < m; ++r) {
-        NarrowFloats(p_.c_dtype, c + r * ldc,
-                     static_cast<uint16_t*>(p_.c) + (i + r) * p_.ldc + j, n);
+      for (int64_t r = 0; r < m && !narrows; ++r) {
+        NarrowFloats(p_.c_dtype, c + r * ldc, to + r * p_.ldc, n);
       }
     }
   }
 
-  // Rows i … i + m by columns j … j + n in the layer at the slab's row k.
+  // Rows i … i + m by columns j … j + n in the layer at the slab's row k. Sums
+  // are in c; the last layer writes to `narrow` instead if it is not null.
   void Multiply(const Slab& s, int64_t k, int64_t i, int64_t m, const char* a,
-                int64_t j, int64_t n, const char* b, float* c,
-                int64_t ldc) const {
-    int64_t depth = LayerDepth(s, k);
+                int64_t j, int64_t n, const char* b, float* c, int64_t ldc,
+                uint16_t* narrow = nullptr) const {
+    int64_t depth = LayerDepth(s, k), a_row = 0;
+    if (a_in_place_) {
+      a_row = p_.a.ld * element_;
+      a = static_cast<const char*>(p_.a.data) + i * a_row +
+          (s.k + k) * element_;
+    }
     auto bias = static_cast<const float*>(p_.bias);
     int64_t group = p_.scale_depth > 0 ? (s.k + k) / p_.scale_depth : 0;
     kernels_.block(
@@ -248,6 +271,8 @@ class PackedProduct {
          .n = n,
          .depth = RoundUp(depth, unit_),
          .a = a,
+         .a_row = a_row,
+         .a_step = 4,
          .b = b,
          .b_panel = PanelBytesOf(kernels_.columns, depth),
          .c = c,
@@ -259,7 +284,9 @@ class PackedProduct {
          .row_scale = p_.row_scale ? p_.row_scale + group * p_.m + i : nullptr,
          .column_scale =
              p_.row_scale ? p_.column_scale + group * p_.n + j : nullptr,
-         .scale_sum = p_.scale_depth > 0});
+         .scale_sum = p_.scale_depth > 0,
+         .narrow = narrow,
+         .narrow_ld = p_.ldc});
   }
 
   const GemmProblem& p_;
@@ -269,6 +296,7 @@ class PackedProduct {
   int64_t unit_ = 1;     // all depths are multiples of it
   int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
   int64_t element_ = 4;  // bytes, in panels
+  bool a_in_place_ = false;
   char* packed_ = nullptr;
 };
 

@@ -35,6 +35,10 @@ struct GemmBlock {
   const float* row_scale = nullptr;
   const float* column_scale = nullptr;
   bool scale_sum = false;
+  // Where the block goes at the end of the depth, rounded to bfloat16, instead
+  // of c; null: c. REQUIRES: kernels with `narrows`.
+  uint16_t* narrow = nullptr;
+  int64_t narrow_ld = 0;
 };
 
 struct GemmKernels {
@@ -50,6 +54,7 @@ struct GemmKernels {
   // sums, kRegisterSums floats, to `sums`; returns the number of
   // multiplications and additions.
   int64_t (*registers)(int64_t rounds, float* sums);
+  bool narrows = false;  // GemmBlock::narrow is possible
 };
 
 inline constexpr int64_t kRegisterSums = 1024;

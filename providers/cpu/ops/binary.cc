@@ -221,10 +221,11 @@ void Arithmetic(KernelContext& ctx) {
   }
 }
 
-void CheckDivisor(const KernelContext& ctx, const Operands& o) {
-  if (!IsInteger(o.b.dtype()) || o.y.size() == 0) return;
-  DispatchNumeric(o.b.dtype(), ctx.Where(), [&]<typename T>() {
-    for (T value : o.b.values<T>()) {
+// Errors: an integer 0.
+void CheckDivisor(const KernelContext& ctx, const Tensor& b) {
+  if (!IsInteger(b.dtype())) return;
+  DispatchNumeric(b.dtype(), ctx.Where(), [&]<typename T>() {
+    for (T value : b.values<T>()) {
       Check(value != 0, "[", ctx.Where(),
             "] expected integer divisors that are not 0, got 0");
     }
@@ -232,14 +233,13 @@ void CheckDivisor(const KernelContext& ctx, const Operands& o) {
 }
 
 void Div(KernelContext& ctx) {
-  Operands o(ctx);
-  CheckDivisor(ctx, o);
-  Broadcast(o.a, o.b, o.y, NumericLoop<DivOp>(ctx, o.a.dtype()));
+  if (Operand(ctx, 0).size() > 0) CheckDivisor(ctx, Operand(ctx, 1));
+  Arithmetic<DivOp>(ctx);
 }
 
 void Mod(KernelContext& ctx) {
   Operands o(ctx);
-  CheckDivisor(ctx, o);
+  if (o.y.size() > 0) CheckDivisor(ctx, o.b);
   bool fmod = ctx.Int("fmod", 0) != 0;
   Check(fmod || IsInteger(o.a.dtype()), "[", ctx.Where(),
         "] expected integers or fmod = 1, got ", Name(o.a.dtype()));
@@ -456,6 +456,33 @@ void WhereRun(const uint8_t* c, int64_t c_stride, const T* x, int64_t x_stride,
   }
 }
 
+// x, y and z are floats, some of them kept in 16 bits.
+void WhereBlocks(const BroadcastPlan& plan, const Tensor& c, const Tensor& x,
+                 const Tensor& y, Tensor& z) {
+  const auto& s = plan.strides.back();
+  auto* pc = static_cast<const uint8_t*>(c.raw());
+  StoredIn<float> from_x(x), from_y(y);
+  StoredOut<float> to(z);
+  ParallelFor(plan.n, kGrain, [&](int64_t begin, int64_t end) {
+    alignas(64) float wide[3][kStoredBlock];
+    auto read = [](const StoredIn<float>& from, int64_t offset, int64_t done,
+                   int64_t stride, int64_t n, float* buffer) {
+      bool one = stride == 0;
+      return from.Read(offset + (one ? 0 : done), one ? 1 : n, buffer);
+    };
+    ForRuns(plan, begin, end, [&](const int64_t* o, int64_t at, int64_t count) {
+      for (int64_t i = 0; i < count; i += kStoredBlock) {
+        int64_t n = std::min(kStoredBlock, count - i);
+        const float* px = read(from_x, o[1], i, s[1], n, wide[0]);
+        const float* py = read(from_y, o[2], i, s[2], n, wide[1]);
+        float* pz = to.At(at + i, wide[2]);
+        WhereRun(pc + o[0] + i * s[0], s[0], px, s[1], py, s[2], pz, n);
+        to.Write(at + i, n, pz);
+      }
+    });
+  });
+}
+
 void Where(KernelContext& ctx) {
   const Tensor& c = Operand(ctx, 0);
   const Tensor& x = Operand(ctx, 1);
@@ -463,11 +490,14 @@ void Where(KernelContext& ctx) {
   std::string where = ctx.Where();
   Check(c.dtype() == DType::kBool, "[", where, "] expected a bool condition, ",
         "got ", Name(c.dtype()));
-  CheckSameDType(ctx, x, y);
+  DType dtype = ComputedAs(ctx, x, y);
   Shape shape = BroadcastShapes(BroadcastShapes(c.shape(), x.shape(), where),
                                 y.shape(), where);
-  Tensor z = Result(ctx, 0, x.dtype(), shape);
+  Tensor z = StoredResult(ctx, 0, dtype, shape);
   BroadcastPlan plan = PlanBroadcast({c.shape(), x.shape(), y.shape()}, shape);
+  if (x.dtype() != y.dtype() || x.dtype() != z.dtype()) {
+    return WhereBlocks(plan, c, x, y, z);
+  }
   const auto& s = plan.strides.back();
   DispatchWidth(x.dtype(), where, [&]<typename T>() {
     auto* pc = static_cast<const uint8_t*>(c.raw());
@@ -492,7 +522,7 @@ void RegisterBinary(KernelRegistry& r) {
   r.Add("Add", Widened<Arithmetic<AddOp>>, narrow);
   r.Add("Sub", Widened<Arithmetic<SubOp>>, narrow);
   r.Add("Mul", Widened<Arithmetic<MulOp>>, narrow);
-  r.Add("Div", Widened<Div>, either);
+  r.Add("Div", Widened<Div>, narrow);
   r.Add("Mod", Widened<Mod>, either);
   r.Add("Pow", Widened<Pow>, first);
   r.Add("PRelu", Widened<PRelu>, first);
@@ -512,7 +542,8 @@ void RegisterBinary(KernelRegistry& r) {
   r.Add("BitwiseOr", Bitwise<std::bit_or<>>, either);
   r.Add("BitwiseXor", Bitwise<std::bit_xor<>>, either);
   r.Add("BitShift", BitShift, either);
-  r.Add("Where", Where, {.in_place = {{1, 0}, {2, 0}}});
+  r.Add("Where", Widened<Where>,
+        {.in_place = {{1, 0}, {2, 0}}, .narrow_in = {1, 2}, .narrow_out = {0}});
 }
 
 }  // namespace onnx_fp8

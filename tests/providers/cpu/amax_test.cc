@@ -75,6 +75,7 @@ const Producer kProducers[] = {
     {"AddRow", "y0: float[3,67,200] = Add(x, w)"},
     {"Sub", "y0: float[3,67,200] = Sub(x, z)"},
     {"Mul", "y0: float[3,67,200] = Mul(x, z)"},
+    {"Div", "y0: float[3,67,200] = Div(x, z)"},
     {"Relu", "y0: float[3,67,200] = Relu(x)"},
     {"LeakyRelu", "y0: float[3,67,200] = LeakyRelu(x)"},
     {"ThresholdedRelu", "y0: float[3,67,200] = ThresholdedRelu<alpha=0.1>(x)"},
