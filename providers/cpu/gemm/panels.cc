@@ -58,6 +58,23 @@ V<Unit> Load(const char* from) {
   std::memcpy(&v, from, sizeof(v));
   return v;
 }
+// The first `bytes` bytes of a vector. A copy of 9 to 15 bytes to a vector in
+// memory would make its reader wait for two writes.
+template <typename Unit, size_t bytes>
+V<Unit> LoadFirst(const char* from) {
+  if constexpr (bytes <= 8 || bytes == 16) {
+    V<Unit> v = {};
+    std::memcpy(&v, from, bytes);
+    return v;
+  } else {
+    uint64_t low, high;
+    std::memcpy(&low, from, 8);
+    std::memcpy(&high, from + bytes - 8, 8);
+    typedef uint64_t Halves __attribute__((vector_size(16)));
+    return reinterpret_cast<V<Unit>>(Halves{low, high >> (16 - bytes) * 8});
+  }
+}
+
 template <typename Unit>
 void Store(V<Unit> v, Unit* to) {
   std::memcpy(to, &v, sizeof(v));
@@ -117,18 +134,20 @@ void MoveRows(const char* from, int64_t stride, int64_t depth, Unit* to) {
   }
 }
 
-// to[k/2 · 2 width + 2 w + k%2] = element w of row k.
+// to[k/2 · 2 width + 2 w + k%2] = element w of row k. Only bytes, which are
+// decoded from a buffer, may be written behind the last row: the place behind a
+// panel may hold the next one already.
 template <int64_t kWidth, typename Unit>
 void MoveRowPairs(const char* from, int64_t stride, int64_t depth, Unit* to) {
   constexpr int64_t n = kLanes<Unit>;
   constexpr size_t kRead = std::min(n, kWidth) * sizeof(Unit);
+  static_assert(sizeof(Unit) == 1 || kWidth >= n);
   for (int64_t k = 0; k < depth; k += 2) {
     const char* row = from + k * stride;
     for (int64_t at = 0; at < kWidth; at += n) {
       int64_t w = std::max<int64_t>(0, std::min(at, kWidth - n));
-      V<Unit> even = {}, odd = {};
-      std::memcpy(&even, row + w * kBytes<Unit>, kRead);
-      std::memcpy(&odd, row + stride + w * kBytes<Unit>, kRead);
+      auto even = LoadFirst<Unit, kRead>(row + w * kBytes<Unit>);
+      auto odd = LoadFirst<Unit, kRead>(row + stride + w * kBytes<Unit>);
       Unit* pairs = to + k * kWidth + 2 * w;
       Store<Unit>(ZipLow(even, odd), pairs);
       if (kWidth > n / 2) Store<Unit>(ZipHigh(even, odd), pairs + n);
@@ -195,7 +214,9 @@ void MoveWhole(PanelLayout layout, const PanelSource& source, const char* from,
         return move(from, stride, depth, to);
       }
     } else if (source.k_major) {
-      return MoveRowPairs<kWidth>(from, stride, depth, to);
+      if constexpr (kWidth >= 14) {
+        return MoveRowPairs<kWidth>(from, stride, depth, to);
+      }
     } else {
       using Pair = typename PairOf<Unit>::type;
       return MoveColumns<kWidth>(from, stride, depth / 2,
@@ -319,23 +340,29 @@ size_t PanelBytes(PanelLayout layout, int64_t width, int64_t count,
 
 void PackPanels(PanelLayout layout, int64_t width, const PanelSource& source,
                 int64_t count, int64_t depth, void* to) {
-  int64_t size = static_cast<int64_t>(ByteSize(source.dtype));
-  int64_t elements = width * RoundUp(depth, DepthUnit(layout));
-  int64_t bytes = elements * static_cast<int64_t>(PanelElementBytes(layout));
+  // Rows of several panels lie in the same cache lines if k runs across rows.
+  constexpr int64_t kRows = 64;
+  int64_t step = source.k_major ? kRows : std::max<int64_t>(depth, 1);
+  auto size = static_cast<int64_t>(ByteSize(source.dtype));
+  auto element = static_cast<int64_t>(PanelElementBytes(layout));
+  int64_t panel = width * RoundUp(depth, DepthUnit(layout)) * element;
   Decode decode = DecoderOf(layout, source.dtype);
   thread_local std::vector<char> codes;
-  if (decode) codes.resize(static_cast<size_t>(elements * size + kSpare));
   auto move = size == 1   ? MovePanel<uint8_t>
               : size == 2 ? MovePanel<uint16_t>
                           : MovePanel<uint32_t>;
   auto from = static_cast<const char*>(source.data);
-  auto panel = static_cast<char*>(to);
-  for (int64_t w = 0; w < count; w += width) {
-    move(layout, width, source,
-         from + w * (source.k_major ? 1 : source.ld) * size,
-         std::min(width, count - w), depth, decode ? codes.data() : panel);
-    if (decode) decode(codes.data(), panel, elements);
-    panel += bytes;
+  for (int64_t k = 0; k < depth; k += step) {
+    int64_t part = std::min(step, depth - k);
+    int64_t elements = width * RoundUp(part, DepthUnit(layout));
+    if (decode) codes.resize(static_cast<size_t>(elements * size + kSpare));
+    char* out = static_cast<char*>(to) + k * width * element;
+    for (int64_t w = 0; w < count; w += width, out += panel) {
+      int64_t at = source.k_major ? k * source.ld + w : w * source.ld + k;
+      move(layout, width, source, from + at * size, std::min(width, count - w),
+           part, decode ? codes.data() : out);
+      if (decode) decode(codes.data(), out, elements);
+    }
   }
 }
 
