@@ -220,11 +220,15 @@ class PackedProduct {
   // cache, and then rounded.
   void MultiplyNarrow(const Slab& s, int64_t begin, int64_t size, int64_t panel,
                       int64_t panel_end) {
+    // The thread's operand is packed once, if the second-level cache has room
+    // for its whole depth; else layer by layer, again for each block of c.
+    constexpr int64_t kKept = 256 << 10;
     int64_t row = own_.Panels(size) * own_.width * element_;  // of a unit of k
+    bool keeps = s.depth <= layer_ || s.depth * row <= kKept;
     char* packed = scratch_own.Get(
-        static_cast<size_t>(RoundUp(s.depth, unit_) * row) +
+        static_cast<size_t>(keeps ? RoundUp(s.depth, unit_) * row : 0) +
         PanelBytes(own_.layout, own_.width, size, std::min(layer_, s.depth)));
-    for (int64_t k = 0; k < s.depth; k += layer_) {
+    for (int64_t k = 0; keeps && k < s.depth; k += layer_) {
       PackOwn(s, k, begin, size, packed + k * row);
     }
     constexpr int64_t kBlock = 65536;  // elements
@@ -243,7 +247,9 @@ class PackedProduct {
       auto* to = static_cast<uint16_t*>(p_.c) + i * p_.ldc + j;
       bool narrows = kernels_.narrows && p_.c_dtype == DType::kBFloat16;
       for (int64_t k = 0; k < s.depth; k += layer_) {
-        const char *own = packed + k * row, *shared = PanelAt(s, k, panel);
+        const char* own = packed + (keeps ? k * row : 0);
+        const char* shared = PanelAt(s, k, panel);
+        if (!keeps) PackOwn(s, k, begin, size, packed);
         Multiply(s, k, i, m, shares_a_ ? shared : own, j, n,
                  shares_a_ ? own : shared, c, ldc, narrows ? to : nullptr);
       }

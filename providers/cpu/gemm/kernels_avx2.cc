@@ -34,7 +34,7 @@ struct Floats {
 }  // namespace
 
 extern const GemmKernels kGemmAvx2 = {
-    "avx2", PanelLayout::kFloat, PanelLayout::kFloat,      6, 16, 192,
-    256,    Block<Floats, 6, 2>, OnRegisters<Floats, 6, 2>};
+    "avx2", PanelLayout::kFloat, PanelLayout::kFloat,       6,   16, 192,
+    256,    Block<Floats, 6, 2>, OnRegisters<Floats, 6, 2>, true};
 
 }  // namespace onnx_fp8

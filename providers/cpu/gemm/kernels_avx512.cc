@@ -25,7 +25,7 @@ struct Floats : Registers512 {
 }  // namespace
 
 extern const GemmKernels kGemmAvx512 = {
-    "avx512", PanelLayout::kFloat,  PanelLayout::kFloat,       14, 32, 126,
-    512,      Block<Floats, 14, 2>, OnRegisters<Floats, 14, 2>};
+    "avx512", PanelLayout::kFloat,  PanelLayout::kFloat,        14,  32, 126,
+    512,      Block<Floats, 14, 2>, OnRegisters<Floats, 14, 2>, true};
 
 }  // namespace onnx_fp8

@@ -37,7 +37,7 @@ struct Floats {
 }  // namespace
 
 extern const GemmKernels kGemmPortable = {
-    "portable", PanelLayout::kFloat, PanelLayout::kFloat,      6, 8, 96,
-    256,        Block<Floats, 6, 2>, OnRegisters<Floats, 6, 2>};
+    "portable", PanelLayout::kFloat, PanelLayout::kFloat,       6,   8, 96,
+    256,        Block<Floats, 6, 2>, OnRegisters<Floats, 6, 2>, true};
 
 }  // namespace onnx_fp8

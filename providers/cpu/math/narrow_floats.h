@@ -15,10 +15,10 @@ inline uint32_t WidenBFloat16(uint16_t x) {
 }
 
 inline uint16_t NarrowBFloat16(uint32_t bits) {
-  uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-  uint32_t nan = (bits >> 16) | 0x0040;
-  bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
-  return static_cast<uint16_t>(is_nan ? nan : rounded);
+  auto value = std::bit_cast<float>(bits);
+  uint32_t rounded = bits + 0x7FFF + ((bits >> 16) & 1);
+  uint32_t nan = bits | 0x00400000;
+  return static_cast<uint16_t>((value != value ? nan : rounded) >> 16);
 }
 
 inline uint32_t WidenFloat16(uint16_t x) {

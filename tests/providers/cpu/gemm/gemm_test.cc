@@ -296,6 +296,13 @@ TEST(Gemm, EveryKernelRoundsItsResult) {
         DType to = count % 3 != 0 ? DType::kBFloat16 : DType::kFloat16;
         Tensor a = Matrix(m, k, ta, 1, dtype), b = Matrix(k, n, tb, 2, dtype);
         Tensor bias = RandomNormal({n}, 5);
+        // A column of each: NaN, infinity, the largest float, a tie.
+        const float special[] = {std::numeric_limits<float>::quiet_NaN(),
+                                 -std::numeric_limits<float>::infinity(),
+                                 std::numeric_limits<float>::max(), 0x1.01p30f};
+        for (int64_t j = 0; j < std::min<int64_t>(n, 4); ++j) {
+          bias.data<float>()[n - 1 - j] = special[j];
+        }
         Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
         GemmProblem p = Product(a, ta, b, tb, c);
         p.bias = bias.raw();
