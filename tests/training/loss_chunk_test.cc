@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
              Name(std::get<1>(info.param));
     });
 
-constexpr int64_t kWords = 40, kWidth = 16;
+constexpr int64_t kWords = 40, kFeatures = 16;
 
 // A language model with its loss: the logits of all tokens but the last, and
 // the labels of all but the first.
@@ -90,9 +90,10 @@ std::string WriteShifted(const TempDir& dir) {
     return graph.AddInitializer(name, Random(shape, seed));
   };
   Value *first = b.Ints({0}), *second = b.Ints({1}), *last = b.Ints({-1});
-  Value* x = b.Op("Gather", {weight("embed.weight", {kWords, kWidth}, 1), ids});
+  Value* x =
+      b.Op("Gather", {weight("embed.weight", {kWords, kFeatures}, 1), ids});
   x = b.Op("Tanh", {x});
-  Value* logits = b.Op("MatMul", {x, weight("head.w", {kWidth, kWords}, 2)});
+  Value* logits = b.Op("MatMul", {x, weight("head.w", {kFeatures, kWords}, 2)});
   logits = b.Op("Slice", {logits, first, last, second});
   labels = b.Op("Slice", {labels, second, b.Ints({int64_t{1} << 40}), second});
   Value* loss = b.Op("SoftmaxCrossEntropyLoss",

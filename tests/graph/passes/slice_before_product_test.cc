@@ -8,7 +8,7 @@
 namespace onnx_fp8 {
 namespace {
 
-const char kHead[] = R"(graph "g" opset 24
+const char kLayerInput[] = R"(graph "g" opset 24
 input hidden: float[2,7,5]
 input w: float[3,5]
 input bias: float[3]
@@ -21,17 +21,17 @@ const last: int64[1] = {-1}
 x: float[14,5] = Reshape(hidden, flat)
 )";
 
-const char kLogits[] = R"(
+const char kLayer[] = R"(
 product: float[14,3] = Gemm<transB=1>(x, w, bias)
 logits: float[2,7,3] = Reshape(product, whole)
 )";
 
-std::string Model(const std::string& rest) {
-  return std::string(kHead) + kLogits + rest;
+std::string Layer(const std::string& rest) {
+  return std::string(kLayerInput) + kLayer + rest;
 }
 
 TEST(SliceBeforeProduct, TheLastTokenIsNotComputed) {
-  std::string text = Model(R"(
+  std::string text = Layer(R"(
 y: float[2,6,3] = Slice(logits, zero, last, one)
 output y
 )");
@@ -46,7 +46,7 @@ output y
 }
 
 TEST(SliceBeforeProduct, OneSliceAfterTheOther) {
-  std::string text = Model(R"(
+  std::string text = Layer(R"(
 batch: float[1,7,3] = Slice(logits, one, two, zero)
 y: float[1,3,3] = Slice(batch, zero, last, one, two)
 output y
@@ -58,7 +58,7 @@ output y
 }
 
 TEST(SliceBeforeProduct, OfTheProductItself) {
-  std::string text = std::string(kHead) + R"(
+  std::string text = std::string(kLayerInput) + R"(
 product: float[14,3] = Gemm<transB=1>(x, w)
 const all: int64[1] = {99}
 y: float[12,3] = Slice(product, two, all, zero)
@@ -91,12 +91,12 @@ TEST(SliceBeforeProduct, LeavesOtherSlices) {
   };
   for (const char* slice : slices) {
     SCOPED_TRACE(slice);
-    ExpectStays(SliceBeforeProduct, Model(slice));
+    ExpectStays(SliceBeforeProduct, Layer(slice));
   }
 }
 
 TEST(SliceBeforeProduct, LeavesAReshapeThatSplitsColumns) {
-  ExpectStays(SliceBeforeProduct, std::string(kHead) + R"(
+  ExpectStays(SliceBeforeProduct, std::string(kLayerInput) + R"(
 product: float[14,3] = Gemm<transB=1>(x, w)
 const other: int64[2] = {3,14}
 split: float[3,14] = Reshape(product, other)
@@ -106,7 +106,7 @@ output y
 }
 
 TEST(SliceBeforeProduct, LeavesAProductWithAWholeAddend) {
-  ExpectStays(SliceBeforeProduct, std::string(kHead) + R"(
+  ExpectStays(SliceBeforeProduct, std::string(kLayerInput) + R"(
 input c: float[14,3]
 product: float[14,3] = Gemm<transB=1>(x, w, c)
 y: float[2,3] = Slice(product, zero, two, zero)
