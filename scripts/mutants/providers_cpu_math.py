@@ -12,10 +12,9 @@ MUTANTS = (
       "    std::lock_guard<std::mutex> lock(mutex);\n"
       "    all = part;", FLOAT8_KERNELS),
     M("bfloat16: ties go up", "providers/cpu/math/narrow_floats.h",
-      "(bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;",
-      "(bits + 0x8000) >> 16;", providers("NarrowFloats.*")),
+      "bits + 0x7FFF + ((bits >> 16) & 1);", "bits + 0x8000;", providers("NarrowFloats.*")),
     M("bfloat16: numbers are cut", "providers/cpu/math/narrow_floats.h",
-      "(bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;", "bits >> 16;",
+      "bits + 0x7FFF + ((bits >> 16) & 1);", "bits;",
       providers("NarrowFloats.*")),
     M("float16: subnormals are 0", "providers/cpu/math/narrow_floats.h",
       "magnitude < 0x38800000 ? small : normal;",

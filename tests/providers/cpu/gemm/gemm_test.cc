@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -297,7 +298,7 @@ TEST(Gemm, EveryKernelRoundsItsResult) {
         Tensor a = Matrix(m, k, ta, 1, dtype), b = Matrix(k, n, tb, 2, dtype);
         Tensor bias = RandomNormal({n}, 5);
         // A column of each: NaN, infinity, the largest float, a tie.
-        const float special[] = {std::numeric_limits<float>::quiet_NaN(),
+        const float special[] = {std::bit_cast<float>(0x7FFFFFFF),
                                  -std::numeric_limits<float>::infinity(),
                                  std::numeric_limits<float>::max(), 0x1.01p30f};
         for (int64_t j = 0; j < std::min<int64_t>(n, 4); ++j) {
