@@ -125,5 +125,5 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # The tests that ask nothing of the emulation. Where there is no GPU, the program
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
-list(FILTER cuda_device_tests EXCLUDE REGEX "/provider_test\\.cc$")
+list(FILTER cuda_device_tests EXCLUDE REGEX "/(provider|traffic)_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bytes that kernels read and write, as the checked emulated device counts
+// them, beside those that the headers of the kernels claim. What several
+// threads read counts for each of them, though a GPU's cache serves all but
+// one: so an operand that is broadcast counts once for each element of the
+// result.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/providers/cpu/random_feeds.h"
+#include "tests/providers/kernel_cases.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Bytes {
+  double read = 0, written = 0;
+};
+
+// Times of what the operands and the results of a case have.
+const std::map<std::string, Bytes> kClaims = {
+    // two passes: the largest element and the sum, then the result
+    {"SoftmaxOfColumns", {2, 1}},
+    {"SoftmaxGradOfColumns", {2, 1}},
+    // sums of a few rows each are written, then added
+    {"SiluBiasGrad", {1.3, 1.4}},
+    {"AddLayerNormGrad", {1, 1.13}},
+    {"LayerNormGrad", {1, 1.13}},
+    {"AddRMSNormGrad", {1.27, 1.07}},
+    {"RMSNormGrad", {1.36, 1.07}},
+    {"ReduceSum", {1.34, 2}},
+    // amax and codes; each thread reads the scale
+    {"QuantizeTensor", {2.02, 1.01}},
+    {"QuantizeWith", {1.63, 1.01}},
+    {"QuantizeBlock", {2.7, 1.1}},
+    // 64 rows of q in a block: two blocks of rows read k and v, which the mask
+    // cuts
+    {"Attention", {1.66, 1}},
+};
+constexpr double kScalars = 4096;  // bytes of scalars and sums, at most
+
+Bytes Counted(const KernelCase& c) {
+  std::shared_ptr<Graph> graph = GraphOf(c);
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  TensorMap feeds = RandomFeeds(*graph, {"lse", "rows"}), state;
+  emulation::ResetCounts();
+  executor.Run(feeds, state);
+  cuda->Synchronize();
+  Bytes sum;
+  for (const auto& [kernel, traffic] : emulation::Traffic()) {
+    sum.read += static_cast<double>(traffic.bytes_read);
+    sum.written += static_cast<double>(traffic.bytes_written);
+  }
+  return sum;
+}
+
+// All operands, broadcast to the largest result of their node, and all results.
+Bytes Once(const KernelCase& c) {
+  Bytes sum;
+  std::shared_ptr<Graph> graph = GraphOf(c);
+  for (const Node& node : graph->nodes()) {
+    int64_t largest = 0;
+    for (const Value* y : node.outputs()) {
+      largest = std::max(largest, NumElements(*y->shape));
+      sum.written += static_cast<double>(BytesOf(*y));
+    }
+    for (const Value* x : node.inputs()) {
+      int64_t elements = std::max(largest, NumElements(*x->shape));
+      sum.read += static_cast<double>(elements) *
+                  static_cast<double>(ByteSize(x->dtype));
+    }
+  }
+  return sum;
+}
+
+// Products are cuBLASLt's. The other cases of attention are like "Attention".
+std::vector<KernelCase> CasesOfOurKernels() {
+  std::vector<KernelCase> cases;
+  for (const KernelCase& c : KernelCases()) {
+    std::string_view name = c.name, node = c.node;
+    bool product =
+        node.find("MatMul") != node.npos || node.find("Gemm") != node.npos;
+    if (product || (name.starts_with("Attention") && name != "Attention")) {
+      continue;
+    }
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+class CudaTrafficTest : public testing::TestWithParam<KernelCase> {};
+
+TEST_P(CudaTrafficTest, IsWhatTheHeadersClaim) {
+  if (!emulation::Checked()) return;  // only checked builds count
+  auto it = kClaims.find(GetParam().name);
+  Bytes claim = it == kClaims.end() ? Bytes{1, 1} : it->second;
+  Bytes once = Once(GetParam()), got = Counted(GetParam());
+  EXPECT_LE(got.read, claim.read * once.read + kScalars);
+  EXPECT_LE(got.written, claim.written * once.written + kScalars);
+  EXPECT_GE(got.written, once.written);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaTrafficTest,
+                         testing::ValuesIn(CasesOfOurKernels()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace onnx_fp8
