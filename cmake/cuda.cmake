@@ -44,7 +44,7 @@ function(cuda_objects variable)
     file(MAKE_DIRECTORY "${folder}")
     add_custom_command(OUTPUT "${object}"
       COMMAND sh -c "\"$0\" \"$@\" 2>'${object}.ptxas' || { cat '${object}.ptxas' >&2; false; }"
-        "${cuda_compiler}" ${cuda_flags} -I "${PROJECT_SOURCE_DIR}"
+        ${CMAKE_CXX_COMPILER_LAUNCHER} "${cuda_compiler}" ${cuda_flags} -I "${PROJECT_SOURCE_DIR}"
         -MD -MF "${object}.d" -c "${PROJECT_SOURCE_DIR}/${file}" -o "${object}"
       COMMAND "${CMAKE_OBJCOPY}" "${object}" --rename-section
         .init_array=cuda_registrations,alloc,load,data
