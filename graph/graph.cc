@@ -6,8 +6,8 @@
 #include <functional>
 #include <queue>
 #include <set>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 
 namespace onnx_fp8 {
@@ -308,7 +308,7 @@ void Graph::Sort() {
   // A node waits for its operands' producers and for those of the values that
   // its subgraphs capture.
   std::vector<Node*> all;
-  absl::flat_hash_map<const Node*, size_t> position;
+  std::unordered_map<const Node*, size_t> position;
   position.reserve(nodes_.size());
   for (Node& node : nodes_) {
     position.emplace(&node, all.size());

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
+#include <unordered_set>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "graph/needed_when.h"
 #include "graph/print.h"
@@ -256,7 +256,7 @@ class Planner {
   }
 
   void PlaceOutputs() {
-    absl::flat_hash_map<int, int> snapshots;
+    std::unordered_map<int, int> snapshots;
     for (const Value* value : graph_.outputs) {
       int memory = MemoryOf(value);
       if (memories_[Index(memory)].writer < 0) {
@@ -298,8 +298,8 @@ class Planner {
   }
 
   void BindState() {
-    absl::flat_hash_set<int> taken;  // next values that are written into state
-    absl::flat_hash_map<int, int> snapshots;
+    std::unordered_set<int> taken;  // next values that are written into state
+    std::unordered_map<int, int> snapshots;
     for (const StateBinding& binding : graph_.state) {
       if (NoChange(binding)) continue;
       Check(binding.state->dtype == binding.next->dtype &&
@@ -331,7 +331,7 @@ class Planner {
   std::vector<int> GivenOrder() {
     std::vector<Occupant> occupants;
     std::vector<size_t> results(nodes_.size());
-    absl::flat_hash_set<int> taken;  // next values of state
+    std::unordered_set<int> taken;  // next values of state
     for (const Assignment& assignment : assignments_) {
       taken.insert(assignment.next);
     }
@@ -565,22 +565,22 @@ class Planner {
   const KernelRegistry& kernels_;
   const bool on_host_;  // whether the provider's memory is the host's
   Plan plan_;
-  absl::flat_hash_set<const Value*> read_;
-  absl::flat_hash_set<const Value*> bound_;  // state that gets a new value
-  std::vector<const Node*> nodes_;           // by number, in graph order
+  std::unordered_set<const Value*> read_;
+  std::unordered_set<const Value*> bound_;  // state that gets a new value
+  std::vector<const Node*> nodes_;          // by number, in graph order
   std::vector<const KernelEntry*> entries_;
-  absl::flat_hash_map<const Node*, int> number_;  // of live nodes
+  std::unordered_map<const Node*, int> number_;  // of live nodes
   NeededMap needed_;
   std::vector<Memory> memories_;
-  absl::flat_hash_map<const Value*, const Value*> root_of_;  // of views
-  absl::flat_hash_map<const Value*, int> memory_of_;
+  std::unordered_map<const Value*, const Value*> root_of_;  // of views
+  std::unordered_map<const Value*, int> memory_of_;
   std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
   std::vector<Assignment> assignments_;
   std::vector<InPlaceWrite> writes_;
   std::vector<int> order_, position_;  // inverse of each other
   std::vector<int> buffer_of_;
-  absl::flat_hash_map<const Value*, int> slot_of_, host_slot_of_;
-  absl::flat_hash_map<int, int> amax_of_;  // memory → the plan's amax
+  std::unordered_map<const Value*, int> slot_of_, host_slot_of_;
+  std::unordered_map<int, int> amax_of_;  // memory → the plan's amax
   std::vector<int> slot_memory_;
 };
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <unordered_set>
 
-#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "cli/api_names.h"
 #include "cli/options.h"
@@ -45,7 +45,7 @@ const char* RoleName(Role role) {
 MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   MemoryForecast memory;
   const Graph& graph = *step.graph;
-  absl::flat_hash_set<const Value*> bound;
+  std::unordered_set<const Value*> bound;
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
   std::set<std::string> trained(step.trained.begin(), step.trained.end());
   for (const Value* value : graph.Initializers()) {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/print.h"
@@ -60,7 +60,7 @@ class Verifier {
   }
 
   void CheckInputs() {
-    absl::flat_hash_set<const Value*> listed;
+    std::unordered_set<const Value*> listed;
     for (const Value* value : graph_.inputs) {
       Check(values_.contains(value), "[", File(),
             "] expected inputs that are values of the graph, got another");
@@ -162,7 +162,7 @@ class Verifier {
   }
 
   void CheckOutputs() {
-    absl::flat_hash_set<const Value*> listed;
+    std::unordered_set<const Value*> listed;
     for (const Value* value : graph_.outputs) {
       Check(values_.contains(value), "[", File(),
             "] expected outputs that are values of the graph, got another");
@@ -174,7 +174,7 @@ class Verifier {
   }
 
   void CheckState() {
-    absl::flat_hash_set<const Value*> bound;
+    std::unordered_set<const Value*> bound;
     for (const auto& [state, next] : graph_.state) {
       Check(values_.contains(state) && state->is_initializer(), "[", File(),
             "] expected state that is an initializer, got ",
@@ -194,10 +194,10 @@ class Verifier {
   const Graph& graph_;
   const Verifier* outer_;
   int opset_;
-  absl::flat_hash_set<const Value*> values_;
-  absl::flat_hash_set<const Node*> nodes_;
-  absl::flat_hash_set<const Value*> available_;
-  absl::flat_hash_map<const Value*, std::vector<const Node*>> reads_;
+  std::unordered_set<const Value*> values_;
+  std::unordered_set<const Node*> nodes_;
+  std::unordered_set<const Value*> available_;
+  std::unordered_map<const Value*, std::vector<const Node*>> reads_;
 };
 
 }  // namespace

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <ranges>
+#include <unordered_set>
 #include <vector>
-
-#include "absl/container/flat_hash_set.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using Values = absl::flat_hash_set<const Value*>;
+using Values = std::unordered_set<const Value*>;
 
 // Every value on which outputs and state depend.
 Values LiveValues(const Graph& graph) {
@@ -20,7 +19,7 @@ Values LiveValues(const Graph& graph) {
     todo.push_back(binding.state);
     todo.push_back(binding.next);
   }
-  absl::flat_hash_set<const Node*> seen;
+  std::unordered_set<const Node*> seen;
   while (!todo.empty()) {
     const Value* value = todo.back();
     todo.pop_back();
