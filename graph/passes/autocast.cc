@@ -26,14 +26,13 @@ bool IsNamed(const Node& node, const OpNames& onnx, const OpNames& ours) {
                                   : false;
 }
 
-// The number of first operands of an op that autocast runs in 16 bits; 0: of
-// any other op.
+// The number of first operands of an op that autocast runs in 16 bits, the bias
+// of a linear layer or a convolution among them; 0: of any other op.
 size_t RoundedOperands(const Node& node) {
   OpKind kind = FactsOf(node).kind;
-  if (kind == OpKind::kProduct) return 2;
-  if (kind == OpKind::kAttention) return 3;
+  if (kind == OpKind::kProduct || kind == OpKind::kAttention) return 3;
   if (node.Is("Attention")) return 3;
-  if (node.Is("Conv") || node.Is("ConvTranspose")) return 2;
+  if (node.Is("Conv") || node.Is("ConvTranspose")) return 3;
   return node.Is("Einsum") ? node.inputs().size() : 0;
 }
 

@@ -29,6 +29,12 @@ inline Kept KeptAs(const KernelContext& ctx, DType dtype) {
   }
 }
 
+inline DType KeptDType(Kept kept) {
+  return kept == Kept::kFloat      ? DType::kFloat
+         : kept == Kept::kBFloat16 ? DType::kBFloat16
+                                   : DType::kFloat16;
+}
+
 struct FloatsIn {
   const void* data = nullptr;
   Kept kept = Kept::kFloat;

@@ -30,7 +30,8 @@ void ScaledMatMulBias(KernelContext& ctx) { Multiply(ctx, true); }
 
 void RegisterScaledMatMul(KernelRegistry& r) {
   r.Add("ScaledMatMul", ScaledMatMul, {.narrow_out = {0}}, kDomain);
-  r.Add("ScaledMatMulBias", ScaledMatMulBias, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMulBias", ScaledMatMulBias,
+        {.narrow_in = {4}, .narrow_out = {0}}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -90,7 +90,7 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
   Check(k == b.x.codes.k(), "[", ctx.Where(),
         "] expected operands that share an axis, got ",
         ToString(a.codes->shape()), " and ", ToString(b.codes->shape()));
-  const float* bias = has_bias ? BiasOf(ctx, n) : nullptr;
+  FloatsIn bias = has_bias ? BiasOf(ctx, n) : FloatsIn{};
   FloatsOut y =
       FloatsTo(ctx, 0, ProductShape(*a.codes, a.x.codes.k_is_rows, m, n));
   if (m == 0 || n == 0) return;
@@ -158,8 +158,8 @@ void ScaledMatMulBlockBias(KernelContext& ctx) { MultiplyBlocks(ctx, true); }
 
 void RegisterScaledMatMulBlock(KernelRegistry& r) {
   r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {.narrow_out = {0}}, kDomain);
-  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias, {.narrow_out = {0}},
-        kDomain);
+  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias,
+        {.narrow_in = {4}, .narrow_out = {0}}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

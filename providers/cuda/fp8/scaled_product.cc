@@ -107,21 +107,17 @@ void Pack(Queue& queue, const ScaledOperand& x, const Side& side) {
   }
 }
 
-DType DTypeOf(Kept kept) {
-  return kept == Kept::kFloat      ? DType::kFloat
-         : kept == Kept::kBFloat16 ? DType::kBFloat16
-                                   : DType::kFloat16;
-}
-
 // How a product is computed.
 struct Way {
-  bool outer_inside;  // scales of outer elements are part of the product
-  bool finishes;      // FinishProduct makes the result of the sums
+  bool outer_inside =
+      false;  // scales of outer elements are part of the product
+  bool bias_inside = false;
+  bool finishes = false;  // FinishProduct makes the result of the sums
 };
 
 Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
                   const ScaledOperand& b, const Placed& p, const Way& way,
-                  const FloatsOut& y) {
+                  const FloatsIn& bias, const FloatsOut& y) {
   auto matrix = [&](const ScaledOperand& x, const Side& side) {
     bool later = x.mode == ScaleMode::kOuter && !way.outer_inside;
     return Matrix{.data = side.codes,
@@ -135,8 +131,12 @@ Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
                      .a = matrix(a, p.a),
                      .b = matrix(b, p.b),
                      .y = p.sums ? p.sums : y.data,
-                     .y_dtype = p.sums ? DType::kFloat : DTypeOf(y.kept)};
+                     .y_dtype = p.sums ? DType::kFloat : KeptDType(y.kept)};
   product.b.transposed = true;
+  if (way.bias_inside) {
+    product.bias = bias.data;
+    product.bias_dtype = KeptDType(bias.kept);
+  }
   // The sums of a block are finished in float in any case.
   bool blocks = HasBlocks(a) || HasBlocks(b);
   product.fast_accum = !blocks && ctx.Int("fast_accum", 0) != 0;
@@ -148,19 +148,26 @@ const float* FactorsOf(const ScaledOperand& x, const Way& way) {
   return x.mode == ScaleMode::kOuter && !way.outer_inside ? x.scales : nullptr;
 }
 
-Way WayOf(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
-          bool has_bias, const FloatsOut& y) {
-  bool pads = a.codes.outer() % kUnit != 0 || b.codes.outer() % kUnit != 0;
-  bool finishes = has_bias || pads;
-  bool outer = a.mode == ScaleMode::kOuter || b.mode == ScaleMode::kOuter;
-  if (!outer) return {false, finishes};
-  // Factors cost nothing where the sums are read anyway.
-  if (finishes || a.mode != b.mode || a.codes.k() == 0) return {false, true};
+bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
+            const Way& way, const FloatsIn& bias, const FloatsOut& y) {
   Queue& queue = QueueOf(ctx);
-  Way inside = {true, false};
-  bool has = queue.Own<Products>().Has(
-      ProductOf(ctx, a, b, Place(queue, a, b, false), inside, y));
-  return has ? inside : Way{false, true};
+  return queue.Own<Products>().Has(
+      ProductOf(ctx, a, b, Place(queue, a, b, way.finishes), way, bias, y));
+}
+
+// Everything inside the product if cuBLASLt has that; else bias and factors of
+// outer elements are left to one pass over the sums.
+Way WayOf(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
+          const FloatsIn& bias, const FloatsOut& y) {
+  bool pads = a.codes.outer() % kUnit != 0 || b.codes.outer() % kUnit != 0;
+  bool outer = a.mode == ScaleMode::kOuter || b.mode == ScaleMode::kOuter;
+  Way inside = {.outer_inside = outer, .bias_inside = bias.data != nullptr};
+  bool fits = !pads && a.codes.k() > 0 && (!outer || a.mode == b.mode) &&
+              (!inside.bias_inside ||
+               TakesBias(a.dtype, KeptDType(y.kept), KeptDType(bias.kept)));
+  bool asks = outer || inside.bias_inside;
+  if (fits && asks && HasWay(ctx, a, b, inside, bias, y)) return inside;
+  return {.finishes = pads || asks};
 }
 
 }  // namespace
@@ -186,9 +193,12 @@ Shape ProductShape(const Tensor& a, bool transposed, int64_t m, int64_t n) {
   return shape;
 }
 
-const float* BiasOf(const KernelContext& ctx, int64_t n) {
-  CheckOperand(ctx, 4, DType::kFloat, {n});
-  return static_cast<const float*>(ctx.In(4).raw());
+FloatsIn BiasOf(const KernelContext& ctx, int64_t n) {
+  FloatsIn bias = FloatsOf(ctx, 4);
+  Check(ctx.In(4).shape() == Shape{n}, "[", ctx.Where(),
+        "] expected bias of shape [", n, "], got ",
+        ToString(ctx.In(4).shape()));
+  return bias;
 }
 
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
@@ -200,14 +210,14 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
   Check(a.dtype != DType::kE5M2 || b.dtype != DType::kE5M2, "[", ctx.Where(),
         "] expected one operand at most in float8e5m2, got two: cuBLASLt has "
         "no such product; give weights and activations e4m3 in the recipe");
-  const float* bias = has_bias ? BiasOf(ctx, n) : nullptr;
+  FloatsIn bias = has_bias ? BiasOf(ctx, n) : FloatsIn{};
   FloatsOut y =
       FloatsTo(ctx, 0, ProductShape(ctx.In(0), a.codes.k_is_rows, m, n));
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
-  Way way = WayOf(ctx, a, b, has_bias, y);
+  Way way = WayOf(ctx, a, b, bias, y);
   Placed p = Place(queue, a, b, way.finishes);
-  Product product = ProductOf(ctx, a, b, p, way, y);
+  Product product = ProductOf(ctx, a, b, p, way, bias, y);
   if (product.k > 0) {
     Pack(queue, a, p.a);
     Pack(queue, b, p.b);
@@ -234,10 +244,8 @@ bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
   FloatsOut y = FloatsTo(ctx, 0,
                          ProductShape(ctx.In(0), a.codes.k_is_rows,
                                       a.codes.outer(), b.codes.outer()));
-  Queue& queue = QueueOf(ctx);
-  Way way = WayOf(ctx, a, b, has_bias, y);
-  return queue.Own<Products>().Has(
-      ProductOf(ctx, a, b, Place(queue, a, b, way.finishes), way, y));
+  FloatsIn bias = has_bias ? BiasOf(ctx, b.codes.outer()) : FloatsIn{};
+  return HasWay(ctx, a, b, WayOf(ctx, a, b, bias, y), bias, y);
 }
 
 }  // namespace onnx_fp8::cuda

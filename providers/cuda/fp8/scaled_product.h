@@ -39,7 +39,7 @@ bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
                 const ScaledOperand& b, bool has_bias);
 
 // The bias, operand 4, of n elements. Errors: another dtype or shape.
-const float* BiasOf(const KernelContext& ctx, int64_t n);
+FloatsIn BiasOf(const KernelContext& ctx, int64_t n);
 
 // The shape of the result: that of a with its last axis replaced, or (m, n) if
 // a is transposed.

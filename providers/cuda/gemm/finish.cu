@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kThreads) FinishKernel(Finish f) {
   float scale = f.row_scale ? f.row_scale[i] : 1.0f;
   if (f.column_scale) scale *= f.column_scale[j];
   float y = f.sum[i * f.ld + j] * scale;
-  if (f.c) y += f.beta * f.c[i * f.c_row + j * f.c_column];
+  if (f.c.data) y += f.beta * Load(f.c, i * f.c_row + j * f.c_column);
   Store(f.y, at, y);
 }
 

@@ -18,7 +18,7 @@ struct Finish {
   const float* sum;
   int64_t ld;  // of the sums, at least n
   const float *row_scale = nullptr, *column_scale = nullptr;
-  const float* c = nullptr;
+  FloatsIn c;  // data null: none
   int64_t c_row = 0, c_column = 0;
   float beta = 1.0f;
   FloatsOut y;

@@ -74,6 +74,12 @@ cublasLtMatmulMatrixScale_t ModeOf(const Matrix& x) {
 
 }  // namespace
 
+// The tables of cublasLtMatmul's page.
+bool TakesBias(DType operands, DType y, DType bias) {
+  if (IsFloat8(operands) && y == DType::kFloat) return bias == DType::kBFloat16;
+  return bias == y;
+}
+
 class Descriptors {
  public:
   // cuBLASLt's matrices are column-major: ours, transposed. So its first
@@ -90,6 +96,11 @@ class Descriptors {
     if (HasManyScales(p)) {
       Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, ModeOf(p.b));
       Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, ModeOf(p.a));
+    }
+    if (p.bias) {
+      Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+      Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.bias_dtype));
     }
     if (p.fast_accum) Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     MakeLayout(&b, p.b.dtype, p.k, p.n, p.b.transposed, p.batch,
@@ -200,6 +211,8 @@ const Products::Algorithm& Products::AlgorithmFor(
              p.a.mode,
              p.b.mode,
              p.fast_accum,
+             p.bias != nullptr,
+             p.bias_dtype,
              AlignmentsOf(p)};
   auto known = algorithms_.find(key);
   if (known == algorithms_.end()) {

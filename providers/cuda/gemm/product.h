@@ -52,8 +52,15 @@ struct Product {
   DType y_dtype = DType::kFloat;
   int64_t batch = 1, y_batch_stride = 0;
   float alpha = 1.0f, beta = 0.0f;
+  // (n), added to each row of y, of a dtype that TakesBias; null: none.
+  const void* bias = nullptr;
+  DType bias_dtype = DType::kFloat;
   bool fast_accum = false;  // of FP8: sums of fewer bits
 };
+
+// Whether the product of operands of one dtype into another adds a bias of a
+// third.
+bool TakesBias(DType operands, DType y, DType bias);
 
 class Descriptors;  // of one product, to cuBLASLt
 
@@ -78,7 +85,7 @@ class Products {
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType,
                          DType, bool, bool, int64_t, int64_t, ScaleMode,
-                         ScaleMode, bool, std::array<uint32_t, 3>>;
+                         ScaleMode, bool, bool, DType, std::array<uint32_t, 3>>;
   using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
 
   const Algorithm& AlgorithmFor(const Product& product,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MatMul and Gemm by cuBLASLt. Traffic: that of the product. A copy of an
-// operand is made where one is float and the other has 16 bits; a pass over the
-// result follows where C is added, or float operands give 16 bits.
+// operand is made where one is float and the other has 16 bits. A pass over the
+// result follows where float operands give 16 bits, or where C is added that is
+// no bias of the result's dtype.
 #include <algorithm>
 
 #include "providers/arguments.h"
@@ -29,15 +30,21 @@ struct Prepared {
   DType sums_dtype;
 };
 
+DType CommonDType(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() ? a.dtype() : DType::kFloat;
+}
+
+// Whether a product of operands of that dtype can round its result to y's.
+bool WritesResult(DType operands, const FloatsOut& y) {
+  return y.kept == Kept::kFloat || operands == KeptDType(y.kept);
+}
+
 // `finishes`: the sums are not yet the result.
 Prepared Prepare(KernelContext& ctx, const Tensor& a, const Tensor& b,
                  const FloatsOut& y, int64_t y_size, bool finishes) {
-  Prepared p = {a.raw(), b.raw(), a.dtype(), y.data, DType::kFloat};
+  Prepared p = {a.raw(), b.raw(), CommonDType(a, b), y.data, DType::kFloat};
   bool mixed = a.dtype() != b.dtype();
-  if (mixed) p.dtype = DType::kFloat;
-  bool rounds = y.kept != Kept::kFloat;
-  DType narrow = y.kept == Kept::kBFloat16 ? DType::kBFloat16 : DType::kFloat16;
-  bool direct = !finishes && (!rounds || p.dtype == narrow);
+  bool direct = !finishes && WritesResult(p.dtype, y);
   auto copies = [&](const Tensor& x) {
     return mixed && x.dtype() != DType::kFloat;
   };
@@ -53,7 +60,7 @@ Prepared Prepare(KernelContext& ctx, const Tensor& a, const Tensor& b,
   };
   if (a_bytes > 0) p.a = widen(a, at);
   if (b_bytes > 0) p.b = widen(b, at + a_bytes);
-  if (direct && rounds) p.sums_dtype = narrow;
+  if (direct) p.sums_dtype = KeptDType(y.kept);
   if (!direct) p.sums = at + a_bytes + b_bytes;
   return p;
 }
@@ -157,14 +164,18 @@ void Gemm(KernelContext& ctx) {
   int64_t n = b.dim(tb ? 0 : 1);
   float beta = ctx.Float("beta", 1.0f);
   bool has_c = ctx.HasIn(2) && beta != 0;
-  Check(
-      b.dim(tb ? 1 : 0) == k && (!has_c || ctx.In(2).dtype() == DType::kFloat),
-      "[", ctx.Where(), "] expected operands that fit, got ", Name(a.dtype()),
-      ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
+  Check(b.dim(tb ? 1 : 0) == k, "[", ctx.Where(),
+        "] expected operands that share an axis, got ", ToString(a.shape()),
+        " and ", ToString(b.shape()));
+  FloatsIn c = has_c ? FloatsOf(ctx, 2) : FloatsIn{};
   FloatsOut y = FloatsTo(ctx, 0, {m, n});
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
-  Prepared p = Prepare(ctx, a, b, y, m * n, has_c);
+  DType operands = CommonDType(a, b);
+  bool inside = has_c && beta == 1 && k > 0 && ctx.In(2).shape() == Shape{n} &&
+                WritesResult(operands, y) &&
+                TakesBias(operands, KeptDType(y.kept), KeptDType(c.kept));
+  Prepared p = Prepare(ctx, a, b, y, m * n, has_c && !inside);
   if (k == 0) {
     Clear(queue, p.sums, p.sums_dtype, m * n);
   } else {
@@ -176,7 +187,9 @@ void Gemm(KernelContext& ctx) {
          .b = {.data = p.b, .dtype = p.dtype, .transposed = tb},
          .y = p.sums,
          .y_dtype = p.sums_dtype,
-         .alpha = ctx.Float("alpha", 1.0f)},
+         .alpha = ctx.Float("alpha", 1.0f),
+         .bias = inside ? c.data : nullptr,
+         .bias_dtype = KeptDType(c.kept)},
         queue.stream());
   }
   if (p.sums == y.data) return;
@@ -187,13 +200,13 @@ void Gemm(KernelContext& ctx) {
                    .beta = beta,
                    .y = y};
   if (has_c) {
-    const Tensor& c = ctx.In(2);
-    Check(c.rank() <= 2 &&
-              BroadcastShapes(c.shape(), {m, n}, ctx.Where()) == Shape({m, n}),
+    const Shape& shape = ctx.In(2).shape();
+    Check(shape.size() <= 2 &&
+              BroadcastShapes(shape, {m, n}, ctx.Where()) == Shape({m, n}),
           "[", ctx.Where(), "] expected C that broadcasts to ",
-          ToString(Shape({m, n})), ", got ", ToString(c.shape()));
-    std::vector<int64_t> strides = BroadcastStrides(c.shape(), 2);
-    finish.c = static_cast<const float*>(c.raw());
+          ToString(Shape({m, n})), ", got ", ToString(shape));
+    std::vector<int64_t> strides = BroadcastStrides(shape, 2);
+    finish.c = c;
     finish.c_row = strides[0];
     finish.c_column = strides[1];
   }
@@ -205,7 +218,7 @@ void Gemm(KernelContext& ctx) {
 void RegisterMatMul(KernelRegistry& r) {
   const KernelTraits narrow{.narrow_in = {0, 1}, .narrow_out = {0}};
   r.Add("MatMul", MatMul, narrow);
-  r.Add("Gemm", Gemm, narrow);
+  r.Add("Gemm", Gemm, {.narrow_in = {0, 1, 2}, .narrow_out = {0}});
 }
 
 }  // namespace onnx_fp8::cuda
