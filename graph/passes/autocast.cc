@@ -26,13 +26,16 @@ bool IsNamed(const Node& node, const OpNames& onnx, const OpNames& ours) {
                                   : false;
 }
 
-// The number of first operands of an op that autocast runs in 16 bits, the bias
-// of a linear layer or a convolution among them; 0: of any other op.
-size_t RoundedOperands(const Node& node) {
+// The number of first operands of an op that autocast runs in 16 bits; 0: of
+// any other op. The bias of a linear layer or a convolution is one of them in
+// bfloat16, as in PyTorch, so that a GPU's library can add it inside the
+// product. In float16 it keeps its precision.
+size_t RoundedOperands(const Node& node, DType dtype) {
+  size_t with_bias = dtype == DType::kBFloat16 ? 3 : 2;
   OpKind kind = FactsOf(node).kind;
-  if (kind == OpKind::kProduct || kind == OpKind::kAttention) return 3;
-  if (node.Is("Attention")) return 3;
-  if (node.Is("Conv") || node.Is("ConvTranspose")) return 3;
+  if (kind == OpKind::kProduct) return with_bias;
+  if (kind == OpKind::kAttention || node.Is("Attention")) return 3;
+  if (node.Is("Conv") || node.Is("ConvTranspose")) return with_bias;
   return node.Is("Einsum") ? node.inputs().size() : 0;
 }
 
@@ -113,7 +116,7 @@ class Caster {
 
  private:
   void Visit(Node& node, Node* next) {
-    size_t operands = RoundedOperands(node);
+    size_t operands = RoundedOperands(node, dtype_);
     if (operands > 0) {
       for (size_t i = 0; i < std::min(operands, node.inputs().size()); ++i) {
         if (IsReal(node.in(i))) graph_.SetInput(&node, i, Rounded(node, i));

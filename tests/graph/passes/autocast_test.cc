@@ -27,10 +27,25 @@ param w: float[4,3]
 param b: float[3]
 x.RoundTo: float[2,4] = onnx_fp8.RoundTo<to=16>(x)
 w.RoundTo: float[4,3] = onnx_fp8.RoundTo<to=16>(w)
-y.float: float[2,3] = Gemm(x.RoundTo, w.RoundTo, b)
+b.RoundTo: float[3] = onnx_fp8.RoundTo<to=16>(b)
+y.float: float[2,3] = Gemm(x.RoundTo, w.RoundTo, b.RoundTo)
 y: float[2,3] = onnx_fp8.RoundTo<to=16>(y.float)
 output y
 )");
+}
+
+TEST(Autocast, KeepsABiasInFloat16) {
+  std::string text =
+      AfterPass([](Graph& graph) { Autocast(graph, DType::kFloat16); },
+                R"(graph "g" opset 24
+input x: float[2,4]
+param w: float[4,3] = {1,2,3,4,5,6,7,8,9,10,11,12}
+param b: float[3] = {1,2,3}
+y: float[2,3] = Gemm(x, w, b)
+output y
+)");
+  EXPECT_NE(text.find("Gemm(x.RoundTo, w.RoundTo, b)"), std::string::npos)
+      << text;
 }
 
 TEST(Autocast, RoundsASharedOperandOnce) {
