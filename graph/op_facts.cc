@@ -11,22 +11,28 @@ namespace {
 
 const std::map<std::string_view, OpFacts>& OnnxOps() {
   constexpr OpKind kOther = OpKind::kOther;
+  constexpr OpKind kNorm = OpKind::kNorm;
   static const std::map<std::string_view, OpFacts> facts = {
       {"AveragePool", {kOther, WindowFlops}},
+      {"BatchNormalization", {kNorm}},
       {"Conv", {kOther, ConvFlops}},
       {"ConvInteger", {kOther, ConvFlops}},
       {"ConvTranspose", {kOther, ConvTransposeFlops}},
       {"Einsum", {kOther, EinsumFlops}},
       {"GRU", {kOther, RecurrentFlops}},
       {"Gemm", {OpKind::kProduct, ProductFlops}},
+      {"GroupNormalization", {kNorm}},
+      {"InstanceNormalization", {kNorm}},
       {"LRN", {kOther, WindowFlops}},
       {"LSTM", {kOther, RecurrentFlops}},
+      {"LayerNormalization", {kNorm}},
       {"LpPool", {kOther, WindowFlops}},
       {"MatMul", {OpKind::kProduct, ProductFlops}},
       {"MatMulInteger", {kOther, ProductFlops}},
       {"MaxPool", {kOther, WindowFlops}},
       {"QLinearConv", {kOther, QuantizedConvFlops}},
       {"QLinearMatMul", {kOther, ProductFlops}},
+      {"RMSNormalization", {kNorm}},
       {"RNN", {kOther, RecurrentFlops}},
   };
   return facts;

@@ -15,6 +15,7 @@ enum class OpKind {
   kScaledProduct,  // product of FP8 matrices
   kAttention,
   kAttentionGrad,
+  kNorm,        // normalization, or its gradient
   kQuantize,    // float to FP8
   kDequantize,  // FP8 to float
   kScaleUpdate,

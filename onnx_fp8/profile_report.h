@@ -18,7 +18,7 @@ struct MachinePeaks {
 struct NodeProfile {
   std::string node, op;
   // Its purpose: "forward", "dgrad" and "wgrad" are matrix products of linear
-  // layers; "quantize", "optimizer"; "other", attention included.
+  // layers; "quantize", "norm", "attention", "optimizer"; "other".
   std::string role;
   std::string fqn;    // of the weight it belongs to, if a node tells
   std::string shape;  // of the first result, "float[2048,256]"

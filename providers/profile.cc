@@ -30,6 +30,11 @@ std::string RoleOf(const Node& node) {
     case OpKind::kDequantize:
     case OpKind::kScaleUpdate:
       return "quantize";
+    case OpKind::kAttention:
+    case OpKind::kAttentionGrad:
+      return "attention";
+    case OpKind::kNorm:
+      return "norm";
     case OpKind::kParameterUpdate:
       return "optimizer";
     default:

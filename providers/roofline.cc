@@ -2,6 +2,7 @@
 #include "providers/roofline.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "graph/op_facts.h"
 #include "providers/profile.h"
@@ -9,10 +10,12 @@
 namespace onnx_fp8 {
 namespace {
 
-// NVIDIA's data sheets of H100 SXM and H200 SXM, without sparsity.
+// Without sparsity. Sources: NVIDIA's data sheets of H100 SXM and H200 SXM; for
+// B200 the "Blackwell Architecture Technical Brief", HGX B200 at 1000 W.
 constexpr GpuPeaks kGpus[] = {
     {"h100", 1979e12, 989e12, 67e12, 3.35e12},
     {"h200", 1979e12, 989e12, 67e12, 4.8e12},
+    {"b200", 4500e12, 2250e12, 80e12, 8e12},
 };
 
 bool IsView(const Node& node, const KernelRegistry& kernels) {
@@ -23,6 +26,23 @@ bool IsView(const Node& node, const KernelRegistry& kernels) {
 }  // namespace
 
 std::span<const GpuPeaks> KnownGpus() { return kGpus; }
+
+const GpuPeaks* FindGpu(std::string device) {
+  std::ranges::transform(device, device.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  for (const char* other : {"pcie", "nvl", "mig"}) {
+    if (device.find(other) != std::string::npos) return nullptr;
+  }
+  for (const GpuPeaks& gpu : kGpus) {
+    size_t at = device.find(gpu.name);
+    // A GB200 is no B200.
+    if (at != std::string::npos && (at == 0 || !std::isalpha(device[at - 1]))) {
+      return &gpu;
+    }
+  }
+  return nullptr;
+}
 
 double PeakOf(const Node& node, const GpuPeaks& gpu) {
   switch (FactsOf(node).kind) {

@@ -21,6 +21,10 @@ struct GpuPeaks {
 // The GPUs that we know: SXM versions.
 std::span<const GpuPeaks> KnownGpus();
 
+// The one with this name of the driver's ("NVIDIA H200"), or with one of ours.
+// null: another GPU, or a version that is slower (PCIe, NVL, a part of a GPU).
+const GpuPeaks* FindGpu(std::string device);
+
 // The peak of the node's operations: that of the operands of a product or an
 // attention, else that of floats.
 double PeakOf(const Node& node, const GpuPeaks& gpu);

@@ -30,6 +30,7 @@ struct InspectFlags {
   MachineFlags machine;
   bool json = false;
   bool memory_report = false;
+  bool all_nodes = false;
 
   void AddTo(Flags& flags) {
     flags.Positional("MODEL", &model, "the .onnx file");
@@ -51,6 +52,8 @@ struct InspectFlags {
     flags.Choice("--gpu", &gpu, gpus,
                  "the least time of a step on this GPU, by the operations and "
                  "bytes of each node; needs sizes of all axes");
+    flags.Switch("--all-nodes", &all_nodes,
+                 "list all nodes behind --gpu, not only the longest ones");
     flags.Choice("--provider", &provider, ProviderNames(),
                  "whose plan (default: cpu; with --gpu cuda, if this program "
                  "has it)");
@@ -70,10 +73,7 @@ struct InspectFlags {
 
   // null: none was asked for.
   const GpuPeaks* Gpu() const {
-    for (const GpuPeaks& peaks : KnownGpus()) {
-      if (gpu == peaks.name) return &peaks;
-    }
-    return nullptr;
+    return gpu.empty() ? nullptr : FindGpu(gpu);
   }
   std::string Provider() const {
     if (!provider.empty()) return provider;
@@ -313,6 +313,9 @@ int Inspect(const Arguments& arguments) {
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL"});
+  if (values.all_nodes && values.gpu.empty()) {
+    throw UsageError("--all-nodes needs --gpu, whose nodes it lists");
+  }
   values.machine.Apply();
   SessionOptions options;
   options.model = values.model;
@@ -347,7 +350,9 @@ int Inspect(const Arguments& arguments) {
   if (values.memory_report && report.memory_report) {
     PrintMemoryReport(*report.memory_report, std::nullopt, std::cout);
   }
-  if (report.roofline) PrintRoofline(*report.roofline, *gpu, std::cout);
+  if (report.roofline) {
+    PrintRoofline(*report.roofline, *gpu, values.all_nodes, std::cout);
+  }
   if (!report.open_axes.empty()) {
     std::string example;
     for (const std::string& axis : report.open_axes) {

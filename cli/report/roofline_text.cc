@@ -57,7 +57,7 @@ Json RooflineJson(const ProfileReport& bound, const GpuPeaks& gpu) {
 }
 
 void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
-                   std::ostream& out) {
+                   bool all_nodes, std::ostream& out) {
   double all = bound.milliseconds;
   double share = all > 0 ? 100 * MemoryBound(bound, gpu) / all : 0;
   out << "\nLeast time of a step on " << gpu.name << ": " << Number(all, 3)
@@ -67,9 +67,11 @@ void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
       << gpu.fp32 / 1e12 << " in fp32; " << gpu.bytes / 1e12 << " TB/s\n";
   PrintGroups(bound, "role", &NodeProfile::role, out);
   PrintGroups(bound, "op", &NodeProfile::op, out);
-  out << "\nLongest nodes\n";
+  size_t listed = all_nodes ? bound.nodes.size()
+                            : std::min(bound.nodes.size(), kListedNodes);
+  out << (all_nodes ? "\nNodes, longest first\n" : "\nLongest nodes\n");
   Table table({"node", "role", "shape", "us", "Gflop", "MB", "bound by"});
-  for (size_t i = 0; i < std::min(bound.nodes.size(), kListedNodes); ++i) {
+  for (size_t i = 0; i < listed; ++i) {
     const NodeProfile& node = bound.nodes[i];
     table.Row({node.node, node.role, node.shape,
                Number(1e3 * node.milliseconds, 3), Number(node.flops / 1e9, 3),
@@ -77,6 +79,9 @@ void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
                IsBoundByMemory(node, gpu) ? "memory" : "operations"});
   }
   table.Print(out);
+  if (listed == bound.nodes.size()) return;
+  out << "  and " << bound.nodes.size() - listed
+      << " shorter ones (--all-nodes lists them)\n";
 }
 
 }  // namespace onnx_fp8

@@ -14,7 +14,8 @@ namespace onnx_fp8 {
 
 nlohmann::ordered_json RooflineJson(const ProfileReport& bound,
                                     const GpuPeaks& gpu);
+// Lists the longest nodes, or all.
 void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
-                   std::ostream& out);
+                   bool all_nodes, std::ostream& out);
 
 }  // namespace onnx_fp8

@@ -33,6 +33,10 @@ TEST(OpFacts, OurOpsOfEachKind) {
   EXPECT_EQ(
       kinds[OpKind::kAttentionGrad],
       (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionRelativeGrad"}));
+  EXPECT_EQ(kinds[OpKind::kNorm],
+            (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm",
+                   "AddRMSNormGrad", "LayerNormGrad", "RMSNorm",
+                   "RMSNormGrad"}));
   EXPECT_EQ(kinds[OpKind::kQuantize],
             (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeTensorTranspose",
                    "QuantizeWith", "QuantizeWithTranspose"}));
@@ -54,6 +58,7 @@ TEST(OpFacts, OnlyUpdatesSayWhichOperandIsTheGradient) {
 TEST(OpFacts, OpsOfOtherDomainsAreElementwise) {
   EXPECT_EQ(FactsOf(Of("MatMul", "")).kind, OpKind::kProduct);
   EXPECT_EQ(FactsOf(Of("Gemm", "")).kind, OpKind::kProduct);
+  EXPECT_EQ(FactsOf(Of("LayerNormalization", "")).kind, OpKind::kNorm);
   for (const auto& [op, domain] : {std::pair{"MatMul", "com.x"},
                                    {"MatMul", kDomain},
                                    {"Attention", ""},

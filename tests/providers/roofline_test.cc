@@ -43,6 +43,22 @@ output c
   EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * 2 * 8 * 8 * 500 / 1000.0);
 }
 
+TEST(Roofline, DriversNamesOfGpus) {
+  auto found = [](const char* device) {
+    const GpuPeaks* gpu = FindGpu(device);
+    return gpu ? gpu->name : "";
+  };
+  for (const GpuPeaks& gpu : KnownGpus()) EXPECT_EQ(FindGpu(gpu.name), &gpu);
+  EXPECT_STREQ(found("NVIDIA H100 80GB HBM3 (sm_90)"), "h100");
+  EXPECT_STREQ(found("NVIDIA H200"), "h200");
+  EXPECT_STREQ(found("NVIDIA B200"), "b200");
+  for (const char* other :
+       {"", "NVIDIA GB200", "NVIDIA H100 PCIe", "NVIDIA H200 NVL",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GH200 480GB"}) {
+    EXPECT_STREQ(found(other), "") << other;
+  }
+}
+
 TEST(Roofline, OperandsDecideThePeak) {
   auto graph = ParseGraph(R"(
 input x: float[8,16]

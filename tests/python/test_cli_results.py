@@ -311,7 +311,8 @@ def test_inspect_reports_the_memory_that_train_will_need(tmp_path):
 
 def test_inspect_prints_the_least_time_on_a_gpu():
     flags = [GPT, *CE, "--recipe", "tensorwise", "--dtype", "bfloat16", "--shape", "batch=4,seq=16"]
-    h100, h200 = (json.loads(run("inspect", *flags, "--gpu", gpu, "--json").stdout)["roofline"] for gpu in ("h100", "h200"))
+    h100, h200, b200 = (json.loads(run("inspect", *flags, "--gpu", gpu, "--json").stdout)["roofline"]
+                        for gpu in ("h100", "h200", "b200"))
     assert h200["ms"] == pytest.approx(sum(node["ms"] for node in h200["nodes"]))
     assert h200["ms"] == pytest.approx(sum(role["ms"] for role in h200["roles"]))
     for node in h200["nodes"]:
@@ -319,9 +320,17 @@ def test_inspect_prints_the_least_time_on_a_gpu():
         assert node["ms"] >= least and (node["bound"] == "memory") == (node["ms"] == pytest.approx(least, rel=1e-12))
     # Tiny sizes wait for memory, of which an H100 has the slower one.
     assert h100["ms"] == pytest.approx(h200["ms"] * 4.8 / 3.35)
+    assert b200["ms"] == pytest.approx(h200["ms"] * 4.8 / 8)
+    assert {role["role"] for role in h200["roles"]} == {
+        "forward", "dgrad", "wgrad", "quantize", "norm", "attention", "optimizer", "other"}
     assert {"ScaledMatMul", "QuantizeTensor"} & {op["op"].split(".")[-1] for op in h200["ops"]}
     text = run("inspect", *flags, "--gpu", "h200").stdout
     assert "Least time of a step on h200: " in text and "Longest nodes" in text
+    left = int(re.search(r"and (\d+) shorter ones \(--all-nodes lists them\)", text)[1])
+    every = run("inspect", *flags, "--gpu", "h200", "--all-nodes").stdout
+    assert "shorter ones" not in every and len(every.splitlines()) == len(text.splitlines()) - 1 + left
+    assert len(h200["nodes"]) == left + 20
+    assert "--all-nodes needs --gpu" in run("inspect", *flags, "--all-nodes", code=2).stderr
     assert "roofline" not in json.loads(run("inspect", *flags[:-2], "--gpu", "h200", "--json").stdout)  # open axes
 
 

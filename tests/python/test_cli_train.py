@@ -341,7 +341,8 @@ def test_profile_summary(tmp_path):
              "--profile-summary", "--threads", 1]
     profile = json.loads(run("train", *flags, "--steps", 4, "--out", tmp_path / "a", "--json").stdout)["profile"]
     assert profile["steps"] == 3 and not profile["cold"]
-    assert {row["role"] for row in profile["roles"]} == {"forward", "dgrad", "wgrad", "quantize", "optimizer", "other"}
+    assert {row["role"] for row in profile["roles"]} == {
+        "forward", "dgrad", "wgrad", "quantize", "norm", "attention", "optimizer", "other"}
     for rows in (profile["roles"], profile["ops"], profile["nodes"]):
         assert [row["ms"] for row in rows] == sorted((row["ms"] for row in rows), reverse=True)
         assert sum(row["ms"] for row in rows) == pytest.approx(profile["ms_in_nodes"])
