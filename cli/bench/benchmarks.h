@@ -12,6 +12,7 @@ namespace onnx_fp8 {
 void BenchAttention(const Arguments& arguments);  // attention.cc
 void BenchGemm(const Arguments& arguments);       // gemm.cc
 void BenchLinear(const Arguments& arguments);     // linear.cc
+void BenchNodes(const Arguments& arguments);      // nodes.cc
 void BenchNormLinearSigmoid(
     const Arguments& arguments);  // norm_linear_sigmoid.cc
 

@@ -21,6 +21,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"norm-linear-sigmoid", BenchNormLinearSigmoid,
      "the same with LayerNorm before and sigmoid behind the layer"},
     {"attention", BenchAttention, "attention, forward and backward"},
+    {"nodes", BenchNodes, "each node of a training step alone"},
 };
 
 const Benchmark* FindBenchmark(const std::string& name) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`grad`, `eval`, `export`, `run`, `inspect` and `rewrite`: their results."""
 import json
+import re
 
 import numpy as np
 import onnx

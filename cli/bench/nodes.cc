@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "cli/bench/bench_progress.h"
+#include "cli/bench/benchmarks.h"
+#include "cli/bench/node_cases.h"
+#include "cli/bench/node_report.h"
+#include "cli/bench/save.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "graph/op_facts.h"
+#include "providers/profile.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Of a result that is right. FP8 products of a GPU have short sums, and results
+// in 16 bits have 8 bits of precision.
+constexpr double kMostDifference = 0.02;
+
+struct NodeFlags {
+  std::string provider = ProviderNames()[0];
+  std::string dtype = "bfloat16", save;
+  std::vector<std::string> only;
+  bool quick = false, json = false;
+  double seconds = 0.05;
+  MachineFlags machine;
+};
+
+// A node, and the same one with small sizes for the comparison with the CPU.
+struct Chosen {
+  NodeCase node, small;
+};
+
+std::vector<NodeCase> CasesOf(const NodeSizes& sizes, DType dtype) {
+  std::vector<NodeCase> cases = ProductCases(sizes);
+  std::ranges::move(OtherCases(sizes, dtype), std::back_inserter(cases));
+  return cases;
+}
+
+// "products, casts, …".
+std::string GroupNames() {
+  std::string names, last;
+  for (const NodeCase& node : CasesOf(SmallNodeSizes(), DType::kFloat)) {
+    if (node.group == last) continue;
+    last = node.group;
+    names += (names.empty() ? "" : ", ") + last;
+  }
+  return names;
+}
+
+// Errors: UsageError for a group that there is not.
+std::vector<Chosen> Choose(const NodeFlags& flags, DType dtype) {
+  NodeSizes small = SmallNodeSizes();
+  std::vector<NodeCase> all = CasesOf(flags.quick ? small : NodeSizes(), dtype);
+  std::vector<NodeCase> again = CasesOf(small, dtype);
+  for (const std::string& group : flags.only) {
+    if (std::ranges::find(all, group, &NodeCase::group) != all.end()) continue;
+    throw UsageError("--only: expected some of " + GroupNames() + ", got \"" +
+                     group + "\"");
+  }
+  std::vector<Chosen> chosen;
+  for (size_t i = 0; i < all.size(); ++i) {
+    bool wanted = flags.only.empty() ||
+                  std::ranges::count(flags.only, all[i].group) > 0;
+    if (wanted) chosen.push_back({all[i], again[i]});
+  }
+  return chosen;
+}
+
+// A GPU's are those of its data sheet, a CPU's are measured.
+GpuPeaks PeaksOf(ExecutionProvider& provider) {
+  if (const GpuPeaks* gpu = FindGpu(provider.Describe().isa)) return *gpu;
+  MachinePeaks peaks = provider.MeasurePeaks();
+  if (peaks.bytes == 0) return {};
+  // The CPU multiplies 8-bit floats as 16-bit floats.
+  return {"this machine", peaks.eight_bit_flops, peaks.eight_bit_flops,
+          peaks.flops, peaks.bytes};
+}
+
+bool Multiplies(const Node& node) {
+  OpKind kind = FactsOf(node).kind;
+  return kind == OpKind::kProduct || kind == OpKind::kScaledProduct ||
+         kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
+}
+
+class Measurement {
+ public:
+  Measurement(const NodeFlags& flags, DType dtype)
+      : dtype_(dtype),
+        seconds_(flags.seconds),
+        provider_(MakeProvider(flags.provider)),
+        cpu_(MakeProvider("cpu")) {
+    report_ = {.provider = flags.provider,
+               .dtype = flags.dtype,
+               .machine = MachineText(flags.provider),
+               .quick = flags.quick,
+               .peaks = PeaksOf(*provider_)};
+  }
+
+  void Add(const Chosen& chosen) {
+    NodeResult result{.node = chosen.node};
+    try {
+      Time(&result);
+      Compare(chosen.small, &result);
+    } catch (const Error& error) {
+      result.error = error.what();
+    }
+    report_.results.push_back(result);
+  }
+
+  const NodeReport& report() const { return report_; }
+
+ private:
+  void Time(NodeResult* result) {
+    const KernelRegistry& kernels = provider_->Kernels();
+    auto graph = MakeNodeGraph(result->node, dtype_, {&kernels});
+    const Node& node = graph->nodes().front();
+    result->multiplies = Multiplies(node);
+    result->cost = report_.peaks.name
+                       ? Roofline(*graph, kernels, report_.peaks).nodes.at(0)
+                       : DescribeNode(node);
+    result->time = TimeNode(graph, *provider_, seconds_);
+  }
+
+  void Compare(const NodeCase& small, NodeResult* result) {
+    auto graph = MakeNodeGraph(small, dtype_,
+                               {&provider_->Kernels(), &cpu_->Kernels()});
+    result->difference = Difference(graph, *provider_, *cpu_);
+    if (result->difference <= kMostDifference) return;
+    result->error = Concat("it differs from the CPU's by ",
+                           100 * result->difference, " %");
+  }
+
+  DType dtype_;
+  double seconds_;
+  std::unique_ptr<ExecutionProvider> provider_, cpu_;
+  NodeReport report_;
+};
+
+void Write(const NodeReport& report, const NodeFlags& flags) {
+  if (!flags.save.empty()) {
+    WriteFileAtomically(flags.save, report.Json().dump(1) + "\n");
+  }
+  if (flags.json) {
+    std::cout << report.Json().dump() << "\n";
+  } else {
+    report.Print(std::cout);
+  }
+}
+
+void AddFlags(Flags& flags, NodeFlags& values) {
+  flags.List("--only", &values.only,
+             "some of the groups " + GroupNames() + " (default: all)");
+  flags.Choice("--dtype", &values.dtype, {"float32", "bfloat16", "float16"},
+               "of all that is not FP8 (default: bfloat16)");
+  flags.Switch("--quick", &values.quick,
+               "small sizes, which tell little about speed");
+  flags.Number("--seconds", &values.seconds, 0,
+               "for each node, at least (default: 0.05)");
+  flags.Switch("--json", &values.json, "print one JSON object");
+  flags.File("--save", &values.save, "write the JSON object into this file");
+  AddProvider(flags, &values.provider);
+  values.machine.AddTo(flags);
+  flags.Example("onnx-fp8 bench nodes --provider cuda --only products,casts");
+  flags.Example("onnx-fp8 bench nodes --quick");
+}
+
+}  // namespace
+
+void BenchNodes(const Arguments& arguments) {
+  Flags flags(
+      "bench nodes",
+      "Time the nodes of a training step of LLaMA-2-70B with 8192 tokens, each "
+      "alone, and print the share of the speed that its operations or its "
+      "bytes allow on this machine. Each node is also compared with the CPU's, "
+      "with small sizes. Nodes that are wrong or have no kernel are named, and "
+      "the program ends with exit code 1 then. Ctrl-C prints the nodes that "
+      "are done.");
+  NodeFlags values;
+  AddFlags(flags, values);
+  if (!flags.Parse(arguments)) return;
+  DType dtype = RecipeFlags{.dtype = values.dtype}.MakeDType();
+  std::vector<Chosen> chosen = Choose(values, dtype);
+  if (!values.save.empty()) RequireFolderOf(values.save);
+  values.machine.Apply();
+  Measurement measurement(values, dtype);
+  const NodeReport& report = measurement.report();
+  try {
+    BenchProgress progress(std::vector<double>(chosen.size(), 1),
+                           values.seconds);
+    for (const Chosen& one : chosen) {
+      progress.Begin("nodes " + NameOf(one.node));
+      measurement.Add(one);
+      progress.Round();
+    }
+  } catch (const Interruption&) {
+    Write(report, values);
+    throw;
+  }
+  Write(report, values);
+  Check(report.Failed() == 0, report.Failed(), " of ", report.results.size(),
+        " nodes failed or are wrong");
+}
+
+}  // namespace onnx_fp8

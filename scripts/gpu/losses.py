@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss curves of small models on the GPU beside the CPU: the same files, data
+and settings, so that the curves differ by the order of sums only."""
+import array
+import concurrent.futures
+import json
+import lzma
+import math
+import os
+import pathlib
+import tempfile
+
+from gpu import report, runs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RECIPES = ("off", "tensorwise", "delayed", "rowwise")
+DTYPES = ("float32", "bfloat16")
+# Of two losses of a step. Tiny models amplify the rounding of FP8.
+MOST_DIFFERENCE = 0.05
+
+
+class Model:
+    def __init__(self, name, file, tokens, seq, batch):
+        self.name, self.file = name, ROOT / file
+        self.tokens, self.seq, self.batch = tokens, seq, batch
+
+
+MODELS = (Model("GPT", "samples/gpt_tiny/gpt_tiny.onnx", 256, 128, 16),
+          Model("LLaMA", "tests/fixtures/llama/d18.onnx", 61, 16, 16))
+
+
+def write_tokens(path, below):
+    """Novels by the byte, modulo the vocabulary."""
+    text = lzma.open(ROOT / "samples/gpt_tiny/austen.txt.xz").read()
+    tokens = array.array("H", (byte % below for byte in text))
+    path.write_bytes(tokens.tobytes())
+
+
+def command(binary, provider, model, recipe, dtype, steps, data, out):
+    return [binary, "train", model.file, "--provider", provider, "--data", data,
+            "--token-dtype", "uint16", "--seq-len", model.seq, "--batch-size",
+            model.batch, "--steps", steps, "--no-shuffle", "--loss",
+            "cross_entropy", "--optimizer", "adamw", "--lr", "1e-3", "--recipe",
+            recipe, "--dtype", dtype, "--threads", 2, "--out", out]
+
+
+def losses(folder):
+    """By step, as far as the run came."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [entry["loss"] for entry in map(json.loads, lines)
+            if "loss" in entry]
+
+
+def difference(ours, theirs):
+    """The largest one of a step, as a share of the CPU's loss."""
+    if not all(map(math.isfinite, ours + theirs)):
+        return math.inf
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
+
+
+def curves(section, binary, provider, steps, cases):
+    """[(case, (run, losses) of the provider, the same of the CPU)]. The CPU's
+    runs are several at a time, the provider's one after the other beside them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for model in MODELS:
+            write_tokens(folder / model.name, model.tokens)
+
+        def train(side, where, case):
+            out = folder / "-".join((side, case[0].name, *case[1:]))
+            if section.left() < 1:
+                return runs.Done(0, "", cut=True), []
+            words = command(binary, where, *case, steps,
+                            folder / case[0].name, out)
+            return runs.run(words, section.left()), losses(out)
+
+        workers = max(1, len(os.sched_getaffinity(0)) // 2)
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            truth = [pool.submit(train, "truth", "cpu", c) for c in cases]
+            ours = [train("ours", provider, c) for c in cases]
+            truth = [future.result() for future in truth]
+    return list(zip(cases, ours, truth))
+
+
+def check(section, binary, provider, quick):
+    steps = 3 if quick else 50
+    recipes = ("tensorwise",) if quick else RECIPES
+    cases = [(model, recipe, dtype) for model in MODELS for dtype in DTYPES
+             for recipe in recipes]
+    rows, figures = [], []
+    for case, (run, ours), (_, truth) in curves(section, binary, provider,
+                                                steps, cases):
+        model, recipe, dtype = case
+        name = f"{model.name}, {dtype}, {recipe}"
+        both = min(len(ours), len(truth))
+        if run.failed:
+            section.fail(f"{name}: {run.tail(3)}")
+        elif both < steps:
+            section.cut(f"{name} after {both} steps")
+        if not both:
+            continue
+        apart = difference(ours[:both], truth[:both])
+        if not apart <= MOST_DIFFERENCE:
+            section.fail(f"{name}: losses differ by {apart:.3g}")
+        rows.append([name, both, f"{ours[0]:.4f}", f"{ours[both - 1]:.4f}",
+                     f"{truth[both - 1]:.4f}", f"{apart:.2g}"])
+        figures.append({"model": model.name, "dtype": dtype, "recipe": recipe,
+                        "losses": ours, "cpu_losses": truth,
+                        "difference": apart if math.isfinite(apart) else None})
+    section.data["curves"] = figures
+    section.add(report.table(["model", "steps", f"first loss ({provider})",
+                              f"last loss ({provider})", "last loss (cpu)",
+                              "largest relative difference"], rows))

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of scripts/gpu_check.sh: sections that share a number of seconds.
+It is written again after each section, so nothing is lost if the machine is
+taken away."""
+import json
+import time
+
+
+class LeftOut(Exception):
+    """A section that this machine can't run; the text says why."""
+
+
+def code(text):
+    return f"```\n{text.strip()}\n```"
+
+
+def table(header, rows):
+    """Markdown; all columns but the first are numbers."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+class Section:
+    """What a check found out. It must be done after `seconds`."""
+
+    def __init__(self, title, seconds):
+        self.title = title
+        self.texts, self.data = [], {}
+        self.failures, self.cuts = [], []
+        self._end = time.monotonic() + seconds
+
+    def left(self):
+        return self._end - time.monotonic()
+
+    def add(self, text):
+        self.texts.append(text)
+
+    def fail(self, what):
+        self.failures.append(what)
+
+    def cut(self, what):
+        """`what` was not done, because the time was over."""
+        self.cuts.append(what)
+
+    def markdown(self):
+        lines = [f"## {self.title}", *self.texts]
+        lines += [f"**FAILED**: {what}" for what in self.failures]
+        lines += [f"cut off by the time budget: {what}" for what in self.cuts]
+        return "\n\n".join(lines) + "\n"
+
+
+class Report:
+    def __init__(self, title, seconds, markdown, figures):
+        self._title, self._markdown, self._figures = title, markdown, figures
+        self._end = time.monotonic() + seconds
+        self._saved = 0.0
+        self._done, self._begin = [], time.monotonic()
+        self.failed = False
+        self._seconds = {}
+
+    def section(self, title, seconds, check):
+        """`check(section)` gets `seconds`, and those that earlier sections did
+        not need, but no more than are left."""
+        begin = time.monotonic()
+        allowed = min(seconds + self._saved, self._end - begin)
+        section = Section(title, allowed)
+        if allowed < 1:
+            section.cut("all of it")
+        else:
+            try:
+                check(section)
+            except LeftOut as why:
+                section.add(f"left out: {why}")
+                section.data["left_out"] = str(why)
+            except Exception as error:  # the other sections still count
+                section.fail(f"{type(error).__name__}: {error}")
+        took = time.monotonic() - begin
+        self._saved = max(0.0, self._saved + seconds - took)
+        self._seconds[title] = round(took, 1)
+        self.failed |= bool(section.failures)
+        self._done.append(section)
+        self._write()
+
+    def _write(self):
+        took = [(title, seconds) for title, seconds in self._seconds.items()]
+        summary = table(["section", "seconds", "result"], [
+            [title, seconds, "FAILED" if s.failures else "cut off" if s.cuts
+             else "left out" if "left_out" in s.data else "ok"]
+            for (title, seconds), s in zip(took, self._done)])
+        parts = [f"# {self._title}\n", summary + "\n",
+                 *(s.markdown() for s in self._done)]
+        text = "\n".join(parts)
+        if self._markdown:
+            self._markdown.write_text(text)
+        else:
+            self._text = text
+        if self._figures:
+            self._figures.write_text(json.dumps(
+                {s.title: {"failures": s.failures, "cut_off": s.cuts,
+                           "seconds": self._seconds[s.title], **s.data}
+                 for s in self._done}, indent=1) + "\n")
+
+    def finish(self):
+        """Prints the report if it has no file."""
+        if not self._markdown:
+            print(self._text)
