@@ -15,11 +15,11 @@ enum class OpKind {
   kScaledProduct,  // product of FP8 matrices
   kAttention,
   kAttentionGrad,
-  kNorm,        // normalization, or its gradient
   kQuantize,    // float to FP8
   kDequantize,  // FP8 to float
   kScaleUpdate,
   kParameterUpdate,
+  kNorm,  // normalization, or its gradient
 };
 
 struct OpFacts {

@@ -7,6 +7,8 @@
 
 #include "base/temporary_folder.h"
 #include "cli/bench/random_tensor.h"
+#include "cli/bench/resident_layer.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -26,6 +28,18 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
+RivalTimes TimeSessions(const SessionOptions& options, const Tensor& x,
+                        double seconds, const std::function<void()>& after) {
+  KeepFreedMemory();
+  auto first = TrainingSession::Create(HighPrecision(options));
+  auto second = TrainingSession::Create(options);
+  TensorMap feeds = {{kLayerInput, x}};
+  // Delayed scales exist from the first step on. It leaves the weight as it is.
+  if (UsesDelayed(options)) second->Step(feeds, 0);
+  return TimesByTurns([&] { first->Gradients(feeds, true); },
+                      [&] { second->Gradients(feeds, true); }, seconds, after);
+}
+
 }  // namespace
 
 SessionOptions HighPrecision(SessionOptions options) {
@@ -38,25 +52,22 @@ SessionOptions HighPrecision(SessionOptions options) {
 RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
                      const SessionOptions& options, double seconds,
                      const std::function<void()>& after) {
-  KeepFreedMemory();
   SessionOptions fp8 = options;
   fp8.loss.kind = std::string("output:") + kLayerLoss;
   fp8.freeze = {"*"};
   fp8.train = {kLayerWeight};
-  std::unique_ptr<TrainingSession> first, second;
-  {
-    TemporaryFolder folder;
-    fp8.model = folder / "layer.onnx";
-    WriteLayerModel(surroundings, size, fp8.model);
-    first = TrainingSession::Create(HighPrecision(fp8));
-    second = TrainingSession::Create(fp8);
+  TemporaryFolder folder;
+  fp8.model = folder / "layer.onnx";
+  WriteLayerModel(surroundings, size, fp8.model);
+  Tensor x = RandomTensor({size.m, size.k}, DType::kFloat, 2);
+  auto provider = MakeProvider(options.provider);
+  if (provider->device() == Device::kHost) {
+    return TimeSessions(fp8, x, seconds, after);
   }
-  TensorMap feeds = {
-      {kLayerInput, RandomTensor({size.m, size.k}, DType::kFloat, 2)}};
-  // Delayed scales exist from the first step on. It leaves the weight as it is.
-  if (UsesDelayed(options)) second->Step(feeds, 0);
-  return TimesByTurns([&] { first->Gradients(feeds, true); },
-                      [&] { second->Gradients(feeds, true); }, seconds, after);
+  ResidentLayer first(HighPrecision(fp8), x, *provider);
+  ResidentLayer second(fp8, x, *provider);
+  return TimesByTurns([&] { first.Run(); }, [&] { second.Run(); }, seconds,
+                      after);
 }
 
 }  // namespace onnx_fp8

@@ -35,6 +35,9 @@ class Cases {
                      std::move(attributes)});
   }
 
+  // Of the last one, for people.
+  void SetShape(const std::string& shape) { list_.back().shape = shape; }
+
   std::vector<NodeCase> Take() { return std::move(list_); }
 
  private:
@@ -112,6 +115,7 @@ void AddLosses(Cases& c, const NodeSizes& s) {
   c.Add("", "CrossEntropy", {scores, labels}, 2, ignore);
   c.Add("", "CrossEntropyGrad",
         {Filled({}, 1), scores, Filled({s.tokens}, lse), labels}, 1, ignore);
+  c.SetShape(ToString(scores.shape));
 }
 
 void AddAttention(Cases& c, const NodeSizes& s, DType dtype) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "cli/report/text.h"
 
@@ -28,31 +27,35 @@ std::string ShapeOf(const NodeCase& node) {
 struct Figures {
   Figures(const NodeResult& r, const GpuPeaks& peaks)
       : flops(r.cost.flops / r.time.seconds),
-        bytes(r.cost.bytes / r.time.seconds) {
-    if (!peaks.name) return;
+        bytes(r.cost.bytes / r.time.seconds),
+        known(peaks.name != nullptr) {
+    if (!known) return;
     share = r.cost.milliseconds / 1e3 / r.time.seconds;
     by_memory = r.cost.milliseconds <= 1e3 * (r.cost.bytes / peaks.bytes);
   }
 
-  double flops, bytes;          // per second
-  std::optional<double> share;  // of what the peaks allow
-  bool by_memory = false;       // they allow no more because of the bytes
+  double flops, bytes;     // per second
+  bool known;              // the peaks, which the other two need
+  double share = 0;        // of what the peaks allow
+  bool by_memory = false;  // they allow no more because of the bytes
 
   const char* bound() const {
-    return !share ? "" : by_memory ? "memory" : "operations";
+    return !known ? "" : by_memory ? "memory" : "operations";
   }
 };
 
 std::vector<std::string> RowOf(const NodeResult& r, const GpuPeaks& peaks) {
   std::string name = NameOf(r.node), shape = ShapeOf(r.node);
-  if (r.time.runs == 0) return {name, shape, "", "failed", "", "", ""};
+  if (r.time.runs == 0) {
+    return {name, shape, "", r.error.empty() ? "none" : "failed", "", "", ""};
+  }
   Figures f(r, peaks);
   return {name,
           shape,
           Fixed(1e6 * r.time.seconds, 1),
           Number(r.multiplies ? f.flops / 1e12 : f.bytes / 1e9, 4),
           r.multiplies ? "TF/s" : "GB/s",
-          f.share ? Fixed(100 * *f.share, 1) : "",
+          f.known ? Fixed(100 * f.share, 1) : "",
           f.bound()};
 }
 
@@ -61,6 +64,7 @@ OrderedJson JsonOf(const NodeResult& r, const GpuPeaks& peaks) {
                      {"what", r.node.what},   {"shape", ShapeOf(r.node)},
                      {"flops", r.cost.flops}, {"bytes", r.cost.bytes}};
   if (!r.error.empty()) row["error"] = r.error;
+  if (!r.note.empty()) row["note"] = r.note;
   if (r.time.runs == 0) return row;
   Figures f(r, peaks);
   row["us"] = 1e6 * r.time.seconds;
@@ -69,8 +73,8 @@ OrderedJson JsonOf(const NodeResult& r, const GpuPeaks& peaks) {
   row["gbytes"] = f.bytes / 1e9;
   // JSON has no infinity.
   if (std::isfinite(r.difference)) row["difference"] = r.difference;
-  if (f.share) row["share"] = *f.share;
-  if (f.share) row["bound"] = f.bound();
+  if (f.known) row["share"] = f.share;
+  if (f.known) row["bound"] = f.bound();
   return row;
 }
 
@@ -109,9 +113,11 @@ void NodeReport::Print(std::ostream& out) const {
   out << Failed() << " of " << results.size()
       << " nodes failed or are wrong\n";
   for (const NodeResult& r : results) {
-    if (r.error.empty()) continue;
-    out << "  " << NameOf(r.node) << " " << ShapeOf(r.node) << ": "
-        << Printable(r.error) << "\n";
+    for (const std::string& text : {r.error, r.note}) {
+      if (text.empty()) continue;
+      out << "  " << NameOf(r.node) << " " << ShapeOf(r.node) << ": "
+          << Printable(text) << "\n";
+    }
   }
 }
 

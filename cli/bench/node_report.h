@@ -19,9 +19,10 @@ struct NodeResult {
   NodeCase node;
   NodeProfile cost;         // its milliseconds are the bound
   bool multiplies = false;  // a product or attention
-  NodeTime time;            // no runs: it failed
+  NodeTime time;            // no runs: it did not run
   double difference = 0;    // from the CPU's
-  std::string error;        // "": it ran and is right
+  std::string error;        // "": it is not wrong
+  std::string note;
 };
 
 struct NodeReport {

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
+#include "base/check.h"
 #include "cli/bench/timing.h"
-#include "providers/executor.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -14,67 +15,98 @@ namespace {
 // Seconds of work for each time that the host waits.
 constexpr double kBetweenWaits = 0.005;
 constexpr double kMostRuns = 1000;  // between waits
-// A provider records the second run.
-constexpr int kUnmeasured = 3;
 
-TensorMap Results(const std::shared_ptr<Graph>& graph,
-                  ExecutionProvider& provider) {
-  TensorMap state, results;
-  TensorMap ours = Executor(graph, provider).Run({}, state);
-  for (const auto& [name, tensor] : ours) {
-    results[name] = ConvertTo(provider.ToHost(tensor), DType::kFloat);
+// The kernel of a node, with operands and results in the provider's memory.
+class NodeRun {
+ public:
+  NodeRun(const Node& node, ExecutionProvider& provider)
+      : node_(node),
+        provider_(provider),
+        entry_(*provider.Kernels().Find(node.domain, node.op)) {
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      const Tensor& data = node.in(i)->data;
+      bool on_host = std::ranges::count(entry_.traits.host_inputs, i) > 0;
+      inputs_.push_back(on_host ? data : provider.ToOurs(data));
+    }
+    for (const Value* value : node.outputs()) {
+      outputs_.push_back(provider.NewTensor(StoredAs(*value), *value->shape));
+    }
+    RunKernel();  // it may allocate, which a recording can't do
+    if (provider.CanRecord()) {
+      recording_ = provider.Record([this] { RunKernel(); });
+    }
   }
-  return results;
-}
+
+  // The provider may do it later.
+  void Run() {
+    if (recording_) {
+      recording_->Replay();
+    } else {
+      RunKernel();
+    }
+  }
+
+  Tensor Result(size_t i) {
+    return ConvertTo(provider_.ToHost(outputs_[i]), DType::kFloat);
+  }
+
+ private:
+  void RunKernel() {
+    KernelContext context(node_, inputs_, outputs_);
+    context.set_queue(provider_.queue());
+    entry_.kernel(context);
+  }
+
+  const Node& node_;
+  ExecutionProvider& provider_;
+  const KernelEntry& entry_;
+  std::vector<Tensor> inputs_, outputs_;
+  std::unique_ptr<Recording> recording_;
+};
 
 double Difference(const Tensor& x, const Tensor& truth) {
   double largest = 0, difference = 0;
   for (int64_t i = 0; i < x.size(); ++i) {
     double a = x.data<float>()[i], b = truth.data<float>()[i];
+    if (std::isfinite(b)) largest = std::max(largest, std::fabs(b));
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
     if (!std::isfinite(a) || !std::isfinite(b)) {
       return std::numeric_limits<double>::infinity();
     }
     difference = std::max(difference, std::fabs(a - b));
   }
-  for (float b : truth.values<float>()) {
-    if (std::isfinite(b)) largest = std::max<double>(largest, std::fabs(b));
-  }
   return difference == 0 ? 0 : difference / largest;
 }
 
 }  // namespace
 
-NodeTime TimeNode(const std::shared_ptr<Graph>& graph,
-                  ExecutionProvider& provider, double least) {
-  Executor executor(graph, provider);
-  TensorMap state;
-  auto run = [&] { executor.Run({}, state); };
-  for (int i = 0; i < kUnmeasured; ++i) run();
+NodeTime TimeNode(const Node& node, ExecutionProvider& provider, double least) {
+  NodeRun run(node, provider);
   provider.Synchronize();
   double once = SecondsOf([&] {
-    run();
+    run.Run();
     provider.Synchronize();
   });
   double runs = std::clamp(std::ceil(kBetweenWaits / once), 1.0, kMostRuns);
   std::vector<double> times = Times(
       [&] {
-        for (double i = 0; i < runs; ++i) run();
+        for (double i = 0; i < runs; ++i) run.Run();
         provider.Synchronize();
       },
       least);
   return {.seconds = Median(times) / runs,
-          .runs = static_cast<int64_t>(runs) *
-                  static_cast<int64_t>(times.size())};
+          .runs =
+              static_cast<int64_t>(runs) * static_cast<int64_t>(times.size())};
 }
 
-double Difference(const std::shared_ptr<Graph>& graph,
-                  ExecutionProvider& provider, ExecutionProvider& truth) {
-  graph->outputs = graph->nodes().front().outputs();
-  TensorMap ours = Results(graph, provider), theirs = Results(graph, truth);
+double Difference(const Node& node, ExecutionProvider& provider,
+                  ExecutionProvider& truth) {
+  NodeRun ours(node, provider), theirs(node, truth);
+  ours.Run();
+  theirs.Run();
   double largest = 0;
-  for (const auto& [name, tensor] : ours) {
-    largest = std::max(largest, Difference(tensor, theirs.at(name)));
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    largest = std::max(largest, Difference(ours.Result(i), theirs.Result(i)));
   }
   return largest;
 }

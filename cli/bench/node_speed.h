@@ -4,9 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
 
 #include "graph/graph.h"
 #include "providers/provider.h"
@@ -18,16 +15,16 @@ struct NodeTime {
   int64_t runs = 0;
 };
 
-// Runs the graph again and again, as a recording if the provider records. The
-// host waits once for many runs, so short nodes don't wait for the host.
-// Measures for at least `least` seconds. Errors: those of the node.
-NodeTime TimeNode(const std::shared_ptr<Graph>& graph,
-                  ExecutionProvider& provider, double least);
+// Runs the kernel of a node with constant operands again and again, as a
+// recording if the provider records. The host waits once for many runs, so
+// short nodes don't wait for the host. Measures for at least `least` seconds.
+// Errors: those of the kernel.
+NodeTime TimeNode(const Node& node, ExecutionProvider& provider, double least);
 
 // The largest difference of a result on the two providers, as a share of that
 // result's largest number. NaN counts as infinitely far from numbers. Errors:
-// those of the node.
-double Difference(const std::shared_ptr<Graph>& graph,
-                  ExecutionProvider& provider, ExecutionProvider& truth);
+// those of the kernels.
+double Difference(const Node& node, ExecutionProvider& provider,
+                  ExecutionProvider& truth);
 
 }  // namespace onnx_fp8

@@ -20,6 +20,8 @@ SIZES = {
     "gpt2": {"LAYERS": 12, "WIDTH": 768, "HEADS": 12, "KV_HEADS": 4,
              "VOCABULARY": 50304, "BATCH": 1, "SEQ": 1024, "TIED": True},
 }
+# Enough tokens for a GPU.
+SIZES["gpt2_b16"] = {**SIZES["gpt2"], "BATCH": 16}
 MODELS = ("gpt", "llama")
 
 

@@ -29,11 +29,14 @@ MODELS = (Model("GPT", "samples/gpt_tiny/gpt_tiny.onnx", 256, 128, 16),
           Model("LLaMA", "tests/fixtures/llama/d18.onnx", 61, 16, 16))
 
 
+def write_numbers(path, numbers):
+    path.write_bytes(array.array("H", numbers).tobytes())
+
+
 def write_tokens(path, below):
-    """Novels by the byte, modulo the vocabulary."""
-    text = lzma.open(ROOT / "samples/gpt_tiny/austen.txt.xz").read()
-    tokens = array.array("H", (byte % below for byte in text))
-    path.write_bytes(tokens.tobytes())
+    """A novel by the byte, modulo the vocabulary."""
+    with lzma.open(ROOT / "samples/gpt_tiny/austen.txt.xz") as file:
+        write_numbers(path, (byte % below for byte in file.read(2**18)))
 
 
 def command(binary, provider, model, recipe, dtype, steps, data, out):

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "onnx_fp8/session.h"
+#include "providers/executor.h"
+#include "providers/provider.h"
+
+namespace onnx_fp8 {
+
+// The forward and the backward of a model whose input, parameters and gradients
+// stay in the provider's memory, as they do within a training step. A session
+// would copy the input to a GPU and the gradients back, which takes longer than
+// the products of a layer.
+class ResidentLayer {
+ public:
+  // `input`: for the model's only input. With options.dtype of 16 bits it is
+  // kept in 16 bits, if all kernels that read it can do so. Errors: those of
+  // TrainingSession.
+  ResidentLayer(const SessionOptions& options, const Tensor& input,
+                ExecutionProvider& provider);
+
+  // Returns when the work is done.
+  void Run();
+
+  const Graph& graph() const { return *graph_; }
+
+ private:
+  std::shared_ptr<Graph> graph_;
+  ExecutionProvider& provider_;
+  std::unique_ptr<Executor> executor_;
+  TensorMap state_;
+};
+
+}  // namespace onnx_fp8

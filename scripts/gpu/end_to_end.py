@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole training steps beside PyTorch with torch.compile and torchao: the
+benchmark's GPT with GPT-2's sizes and 16 sequences of 1024 tokens. Without
+PyTorch it is the sample GPT, and there are no peers."""
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from gpu import losses, report, runs
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
+RECIPES = ("off", "tensorwise", "rowwise", "delayed", "blockwise")
+PEERS = ("bfloat16", "tensorwise", "rowwise")
+SIZE = "gpt2_b16"
+SHAPE = {"vocabulary": 50304, "batch": 16, "seq": 1024}
+WARM_UP = 5
+STEPS = 20
+
+
+def imports(module):
+    done = runs.run([sys.executable, "-c", f"import {module}"], 60)
+    return done.code == 0
+
+
+class GpuMemory:
+    """The most memory of the GPU that was in use, of all programs, as its
+    driver counts it; None without nvidia-smi."""
+
+    def __enter__(self):
+        self.peak_bytes = None
+        self._file = tempfile.TemporaryFile("w+")
+        try:
+            self._process = subprocess.Popen(
+                ["nvidia-smi", "--query-gpu=memory.used", "-lms", "100",
+                 "--format=csv,noheader,nounits"], stdout=self._file,
+                stderr=subprocess.DEVNULL)
+        except OSError:
+            self._process = None
+        return self
+
+    def __exit__(self, *_):
+        if self._process:
+            self._process.terminate()
+            self._process.wait()
+            self._file.seek(0)
+            counts = [int(line) for line in self._file.read().split()
+                      if line.isdigit()]
+            if counts:
+                self.peak_bytes = max(counts) * 2**20
+        self._file.close()
+
+
+class Task:
+    """The model's file, its data, and how many tokens a step has."""
+
+    def __init__(self, folder, section, quick):
+        self.folder, self.steps = folder, 3 if quick else STEPS
+        self.torch = not quick and imports("torch")
+        self.tokens = folder / "tokens.bin"
+        if self.torch:
+            self._export(section)
+        else:
+            model = losses.MODELS[0]
+            self.name, self.file = "the sample GPT", model.file
+            self.batch, self.seq = model.batch, model.seq
+            losses.write_tokens(self.tokens, model.tokens)
+
+    def _export(self, section):
+        self.name = "GPT-2 (124 M parameters)"
+        self.file = self.folder / "gpt.onnx"
+        self.batch, self.seq = SHAPE["batch"], SHAPE["seq"]
+        done = peer(["export", self.file], section.left() / 2)
+        if not self.file.exists():
+            raise RuntimeError(f"no model: {done.tail(3)}")
+        draw = random.Random(0)
+        count = self.batch * self.seq * 4 + 1
+        numbers = [draw.randrange(SHAPE["vocabulary"]) for _ in range(count)]
+        losses.write_numbers(self.tokens, numbers)
+
+    def per_step(self):
+        return self.batch * self.seq
+
+
+def peer(arguments, seconds, **kwargs):
+    environment = {**os.environ, "ONNX_FP8_BENCH_SIZE": SIZE}
+    return runs.run([sys.executable, "-B", "gpu_peers.py", *arguments],
+                    max(1, seconds), cwd=SCRIPTS, env=environment, **kwargs)
+
+
+def ours(task, binary, provider, recipe, seconds):
+    """(run, figures)"""
+    out = task.folder / f"run_{recipe}"
+    with GpuMemory() as memory:
+        done = runs.run(
+            [binary, "train", task.file, "--provider", provider, "--data",
+             task.tokens, "--token-dtype", "uint16", "--seq-len", task.seq,
+             "--batch-size", task.batch, "--no-shuffle", "--loss",
+             "cross_entropy", "--optimizer", "adamw", "--weight-decay", "0.01",
+             "--recipe", recipe, "--dtype", "bfloat16", "--steps",
+             WARM_UP + task.steps, "--out", out, "--json"], max(1, seconds))
+    metrics = out / "metrics.jsonl"
+    if done.code or not metrics.exists():
+        return done, None
+    entries = [json.loads(line) for line in metrics.read_text().splitlines()]
+    speeds = [e["tokens_per_second"] for e in entries
+              if "tokens_per_second" in e][WARM_UP:]
+    return done, {
+        "milliseconds": 1e3 * task.per_step() / statistics.median(speeds),
+        "first_loss": entries[0]["loss"], "last_loss": entries[-1]["loss"],
+        "gpu_bytes": memory.peak_bytes}
+
+
+def theirs(name, steps, seconds):
+    with GpuMemory() as memory:
+        done = peer(["train", name, steps], seconds, errors=True)
+    lines = [line for line in done.out.splitlines() if line.startswith("{")]
+    if done.code or not lines:
+        return done, None
+    return done, {**json.loads(lines[-1]), "gpu_bytes": memory.peak_bytes}
+
+
+def check(section, binary, provider, quick):
+    with tempfile.TemporaryDirectory() as folder:
+        task = Task(pathlib.Path(folder), section, quick)
+        rows = {}
+
+        def note(name, done, figures):
+            if done.cut:
+                section.cut(name)
+            elif figures is None:
+                section.fail(f"{name}: {done.tail(3)}")
+            else:
+                rows[name] = figures
+
+        for recipe in RECIPES[:2] if quick else RECIPES:
+            note(f"onnx-fp8, {recipe}",
+                 *ours(task, binary, provider, recipe, section.left()))
+        if not task.torch:
+            section.add("PyTorch is left out: " + (
+                "a quick run" if quick else "python3 can't import it"))
+        elif provider == "cuda":
+            has_torchao = imports("torchao.float8")
+            if not has_torchao:
+                section.add("torchao is left out: python3 can't import it")
+            for name in PEERS if has_torchao else PEERS[:1]:
+                note(f"PyTorch, {name}",
+                     *theirs(name, STEPS, section.left()))
+        section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
+        section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
+                    "bfloat16 but for FP8; GPU memory as its driver counts it, "
+                    "with CUDA's own.")
+        section.add(report.table(
+            ["program", "ms per step", "tokens per second", "GPU MiB",
+             "first loss", "last loss"],
+            [line(name, row, task) for name, row in rows.items()]))
+
+
+def line(name, row, task):
+    memory = row["gpu_bytes"]
+    return [name, f"{row['milliseconds']:.2f}",
+            f"{1e3 * task.per_step() / row['milliseconds']:.0f}",
+            memory // 2**20 if memory else "?", f"{row['first_loss']:.4f}",
+            f"{row['last_loss']:.4f}"]

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/node_speed.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/check.h"
+#include "cli/bench/node_cases.h"
+#include "cli/bench/node_report.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// The CPU, but for the result of Neg.
+class WrongProvider : public ExecutionProvider {
+ public:
+  explicit WrongProvider(float times) {
+    factor = times;
+    kernels_.Add("Neg", [](KernelContext& ctx) {
+      const Tensor& x = ctx.In(0);
+      Tensor& y = ctx.Out(0, DType::kFloat, x.shape());
+      for (int64_t i = 0; i < x.size(); ++i) {
+        y.data<float>()[i] = -factor * x.data<float>()[i];
+      }
+    });
+  }
+  std::string Name() const override { return "wrong"; }
+  const KernelRegistry& Kernels() const override { return kernels_; }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    return cpu_->Allocate(bytes);
+  }
+  void CopyIn(const Tensor& host, Tensor& ours) override {
+    cpu_->CopyIn(host, ours);
+  }
+  void CopyOut(const Tensor& ours, Tensor& host) override {
+    cpu_->CopyOut(ours, host);
+  }
+  void Copy(const Tensor& from, Tensor& to) override { cpu_->Copy(from, to); }
+  void Synchronize() override {}
+
+  static inline float factor = 1;
+
+ private:
+  std::unique_ptr<ExecutionProvider> cpu_ = MakeProvider("cpu");
+  KernelRegistry kernels_;
+};
+
+const NodeCase kNeg = {"moves", "", "Neg", "", {{.shape = {300, 1000}}}};
+
+double DifferenceWith(float factor) {
+  WrongProvider wrong(factor);
+  auto cpu = MakeProvider("cpu");
+  auto graph = MakeNodeGraph(kNeg, DType::kFloat, {&wrong.Kernels()});
+  return Difference(graph->nodes().front(), wrong, *cpu);
+}
+
+TEST(NodeSpeed, DifferenceIsAShareOfTheLargestNumber) {
+  EXPECT_EQ(DifferenceWith(1), 0);
+  EXPECT_FLOAT_EQ(static_cast<float>(DifferenceWith(0.75f)), 0.25f);
+  EXPECT_TRUE(std::isinf(DifferenceWith(NAN)));
+}
+
+TEST(NodeSpeed, CountsAllRuns) {
+  auto cpu = MakeProvider("cpu");
+  auto graph = MakeNodeGraph(kNeg, DType::kFloat, {&cpu->Kernels()});
+  NodeTime time = TimeNode(graph->nodes().front(), *cpu, 0);
+  EXPECT_GT(time.seconds, 0);
+  EXPECT_GE(time.runs, 3);
+}
+
+TEST(NodeCases, MissingKernelsAreNamed) {
+  KernelRegistry none;
+  try {
+    MakeNodeGraph(kNeg, DType::kFloat, {&none});
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "there is no kernel for Neg");
+  }
+}
+
+// Rows of a matrix must differ, and numbers be in their range.
+TEST(NodeCases, OperandsAreDrawn) {
+  auto cpu = MakeProvider("cpu");
+  NodeCase gather = {"moves", "", "Gather", "",
+                     {{.shape = {7, 524288}},
+                      {.shape = {900},
+                       .fill = NodeOperand::kIndices,
+                       .dtype = DType::kInt64,
+                       .value = 7}}};
+  auto graph = MakeNodeGraph(gather, DType::kFloat, {&cpu->Kernels()});
+  const Node& node = graph->nodes().front();
+  auto table = node.in(0)->data.values<float>();
+  EXPECT_FALSE(std::equal(table.begin(), table.begin() + 524288,
+                          table.begin() + 524288));
+  std::vector<int64_t> counts(7);
+  for (int64_t i : node.in(1)->data.values<int64_t>()) ++counts.at(i);
+  for (int64_t count : counts) EXPECT_GT(count, 0);
+}
+
+// A step in bfloat16 keeps the large tensors of these nodes in 16 bits.
+TEST(NodeCases, SixteenBitsWhereKernelsCan) {
+  auto cpu = MakeProvider("cpu");
+  for (const NodeCase& node : OtherCases(SmallNodeSizes(), DType::kBFloat16)) {
+    if (node.group != "norms" && node.group != "activations") continue;
+    auto graph =
+        MakeNodeGraph(node, DType::kBFloat16, {&cpu->Kernels()});
+    const Node& made = graph->nodes().front();
+    EXPECT_EQ(StoredAs(*made.in(0)), DType::kBFloat16) << node.op;
+    EXPECT_EQ(StoredAs(*made.out(0)), DType::kBFloat16) << node.op;
+    EXPECT_EQ(made.in(0)->data.dtype(), DType::kBFloat16) << node.op;
+  }
+}
+
+TEST(NodeReport, NamesNodesThatFailed) {
+  NodeResult good{.node = kNeg, .time = {1e-3, 5}};
+  good.cost.flops = 3e5;
+  good.cost.bytes = 2e6;
+  good.cost.milliseconds = 0.25;
+  NodeResult bad{.node = kNeg, .error = "it is wrong"};
+  bad.node.op = "Abs";
+  NodeResult missing{.node = kNeg, .note = "there is no kernel"};
+  NodeReport report{.provider = "cpu",
+                    .peaks = {"gpu", 4e12, 2e12, 1e12, 8e9},
+                    .results = {good, bad, missing}};
+  EXPECT_EQ(report.Failed(), 1);
+  std::ostringstream out;
+  report.Print(out);
+  for (const char* part :
+       {"moves:", "1000.0", "25.0", "memory", "failed",
+        "1 of 3 nodes failed or are wrong", "Abs [300,1000]: it is wrong",
+        "Neg [300,1000]: there is no kernel"}) {
+    EXPECT_NE(out.str().find(part), std::string::npos) << part << out.str();
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
