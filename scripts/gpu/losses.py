@@ -69,14 +69,14 @@ def curves(section, binary, provider, steps, cases):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for model in MODELS:
-            write_tokens(folder / model.name, model.tokens)
+            write_tokens(folder / f"{model.name}.bin", model.tokens)
 
         def train(side, where, case):
             out = folder / "-".join((side, case[0].name, *case[1:]))
             if section.left() < 1:
                 return runs.Done(0, "", cut=True), []
             words = command(binary, where, *case, steps,
-                            folder / case[0].name, out)
+                            folder / f"{case[0].name}.bin", out)
             return runs.run(words, section.left()), losses(out)
 
         workers = max(1, len(os.sched_getaffinity(0)) // 2)

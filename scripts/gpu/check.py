@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of scripts/gpu_check.sh, which says how to call it."""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+from gpu import end_to_end, layers, losses, report, runs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Checks:
+    """Each method is a section; its first line is the title."""
+
+    def __init__(self, chosen):
+        self.provider, self.quick = chosen.provider, chosen.quick
+        self.binary, self.tests = chosen.binary, chosen.tests
+
+    def machine(self, section):
+        """Machine"""
+        done = runs.run([self.binary, "version"], section.left())
+        section.add(report.code(done.tail()))
+        if done.failed:
+            section.fail("the program does not start")
+        smi = shutil.which("nvidia-smi")
+        if smi and self.provider == "cuda":
+            done = runs.run(
+                [smi, "--query-gpu=name,driver_version,memory.total,"
+                 "clocks.sm,clocks.max.sm,power.limit", "--format=csv"],
+                max(1, section.left()))
+            section.add(report.code(done.tail()))
+        version = runs.run([self.binary, "version", "--json"], 10, errors=False)
+        section.data["version"] = json.loads(version.out)
+
+    def kernels(self, section):
+        """Kernels and training beside the CPU"""
+        self._require_gpu()
+        self._gtest(section, [self.tests])
+
+    def memcheck(self, section):
+        """compute-sanitizer memcheck"""
+        self._sanitizer(section, "memcheck")
+
+    def racecheck(self, section):
+        """compute-sanitizer racecheck"""
+        self._sanitizer(section, "racecheck")
+
+    def nodes(self, section):
+        """Nodes alone, beside the roofline"""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "nodes.json")
+            quick = ["--quick", "--seconds", "0"] if self.quick else []
+            done = runs.run(
+                [self.binary, "bench", "nodes", "--provider", self.provider,
+                 "--save", file, *quick], section.left())
+            progress = re.compile(r"^\d+/\d+ .*\n", re.M)
+            section.add(report.code(progress.sub("", done.out)))
+            if file.exists():
+                section.data.update(json.loads(file.read_text()))
+            if done.cut:
+                section.cut("the nodes that the table lacks")
+            elif done.failed:
+                section.fail("some nodes failed, are wrong, or none ran")
+
+    def layers(self, section):
+        """Layers in FP8 beside torchao's published speed-ups"""
+        layers.check(section, self.binary, self.provider, self.quick)
+
+    def end_to_end(self, section):
+        """Training steps beside PyTorch and torchao"""
+        end_to_end.check(section, self.binary, self.provider, self.quick)
+
+    def losses(self, section):
+        """Loss curves beside the CPU's"""
+        losses.check(section, self.binary, self.provider, self.quick)
+
+    def _require_gpu(self):
+        if self.provider != "cuda":
+            raise report.LeftOut(f"the provider is {self.provider}")
+        if not pathlib.Path(self.tests).exists():
+            raise report.LeftOut(f"there is no {self.tests}")
+
+    def _sanitizer(self, section, tool):
+        self._require_gpu()
+        program = shutil.which("compute-sanitizer")
+        if not program:
+            raise report.LeftOut("this machine lacks compute-sanitizer")
+        self._gtest(section, [program, "--tool", tool, "--error-exitcode", "1",
+                              self.tests,
+                              "--gtest_filter=*CudaKernelsTest*"])
+
+    def _gtest(self, section, command):
+        done = runs.run(command, section.left())
+        passed = len(re.findall(r"^\[ +OK \]", done.out, re.M))
+        failed = re.findall(r"^\[ +FAILED +\] (\S+?),? ", done.out, re.M)
+        section.data.update(passed=passed, failed=sorted(set(failed)))
+        section.add(f"{passed} tests passed.")
+        left_out = re.findall(r"^left out: .*", done.out, re.M)
+        if left_out:
+            section.add(report.code("\n".join(left_out)))
+        if done.cut:
+            section.cut("the tests that follow")
+        if failed or done.failed:
+            section.add(report.code(done.tail(60)))
+            section.fail(f"exit code {done.code}; {', '.join(failed[:20])}")
+
+
+# Seconds of each section, the most telling ones first; 570 in all.
+SECTIONS = (("machine", 15), ("kernels", 90), ("nodes", 80), ("layers", 70),
+            ("end_to_end", 190), ("losses", 55), ("memcheck", 40),
+            ("racecheck", 30))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/gpu_check.sh")
+    add = parser.add_argument
+    add("report", nargs="?", type=pathlib.Path,
+        help="Markdown file (default: standard output)")
+    add("--json", type=pathlib.Path, help="write all figures")
+    add("--provider", choices=("cuda", "cpu"), default="cuda")
+    add("--quick", action="store_true", help="check this script, not the GPU")
+    add("--budget", type=float, default=570, help="seconds in all (570)")
+    add("--only", type=lambda text: text.split(","),
+        default=[name for name, _ in SECTIONS],
+        help="some of " + ",".join(name for name, _ in SECTIONS))
+    add("--binary", default=ROOT / "build/release/onnx-fp8",
+        help=argparse.SUPPRESS)
+    add("--tests", default=ROOT / "build/release/test_cuda_device",
+        help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    for name in chosen.only:
+        if name not in dict(SECTIONS):
+            parser.error(f"there is no section {name}")
+    checks = Checks(chosen)
+    whole = report.Report(f"The provider {chosen.provider} on this machine",
+                          chosen.budget, chosen.report, chosen.json)
+    for name, seconds in SECTIONS:
+        if name in chosen.only:
+            method = getattr(checks, name)
+            whole.section(method.__doc__.strip(),
+                          seconds * chosen.budget / 570, method)
+    whole.finish()
+    return 1 if whole.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

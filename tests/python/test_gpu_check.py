@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu_check.sh on a CPU, so that it works on the day when there is a GPU."""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from program import BIN, leave_out
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from gpu import report, runs  # noqa: E402
+
+
+def check(folder, *arguments, code=0):
+    """The report and the figures."""
+    words = [ROOT / "scripts/gpu_check.sh", folder / "report.md", "--json", folder / "figures.json", "--binary", BIN,
+             "--provider", "cpu", "--quick", *arguments]
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run([str(word) for word in words], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    text = (folder / "report.md").read_text() if (folder / "report.md").exists() else ""
+    assert done.returncode == code, f"{done.stderr}\n{text}"
+    return text, json.loads((folder / "figures.json").read_text())
+
+
+def test_all_sections(tmp_path):
+    text, figures = check(tmp_path)
+    assert "FAILED" not in text and "cut off" not in text
+    assert list(figures) == [
+        "Machine", "Kernels and training beside the CPU", "Nodes alone, beside the roofline",
+        "Layers in FP8 beside torchao's published speed-ups", "Training steps beside PyTorch and torchao",
+        "Loss curves beside the CPU's", "compute-sanitizer memcheck", "compute-sanitizer racecheck"]
+    assert all(f"## {title}\n" in text for title in figures)
+    _, kernels, nodes, layers, steps, curves, *sanitizers = figures.values()
+    for section in (kernels, *sanitizers):
+        assert section["left_out"] == "the provider is cpu"
+    assert nodes["failed"] == 0 and len(nodes["nodes"]) > 80
+    assert [x["recipe"] for x in layers["linear"]] == ["rowwise", "tensorwise"]
+    assert list(steps["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
+    assert "PyTorch is left out: a quick run" in text
+    assert len(curves["curves"]) == 4
+    for curve in curves["curves"]:
+        # Both sides are the CPU here.
+        assert curve["difference"] == 0 and curve["losses"] == curve["cpu_losses"] and len(curve["losses"]) == 3
+
+
+def test_failures_and_cut_sections_are_named(tmp_path):
+    text, figures = check(tmp_path, "--binary", "/bin/false", "--only", "nodes", code=1)
+    assert "**FAILED**: some nodes failed, are wrong, or none ran" in text
+    text, figures = check(tmp_path, "--only", "nodes", "--budget", "1")
+    assert "cut off by the time budget: all of it" in text
+    assert figures["Nodes alone, beside the roofline"]["cut_off"] == ["all of it"]
+
+
+def test_programs_are_interrupted_and_then_killed(monkeypatch):
+    program = ("import signal, sys, time\n"
+               "signal.signal(signal.SIGINT, lambda *_: {})\n"
+               "print('begun', flush=True)\n"
+               "time.sleep(60)\n")
+    polite = runs.run([sys.executable, "-c", program.format("sys.exit(print('half'))")], 1)
+    assert polite.cut and not polite.failed and polite.out == "begun\nhalf\n"
+    monkeypatch.setattr(runs, "KILLED_AFTER", 0.2)
+    stubborn = runs.run([sys.executable, "-c", program.format("time.sleep(60)")], 1)
+    assert stubborn.cut and stubborn.out == "begun\n" and stubborn.code == -9
+    done = runs.run([sys.executable, "-c", "import sys; sys.exit(3)"], 60)
+    assert done.failed and not done.cut and done.code == 3
+
+
+def test_seconds_that_a_section_does_not_need_go_on(tmp_path):
+    whole = report.Report("title", 100, tmp_path / "r.md", None)
+    seconds = []
+    for _ in range(3):
+        whole.section("s", 40, lambda section: seconds.append(round(section.left())))
+    assert seconds == [40, 80, 100]
+
+
+def test_peers_without_a_gpu():
+    if not importlib.util.find_spec("torch"):
+        leave_out("scripts/gpu_peers.py, which needs PyTorch")
+        return
+    done = subprocess.run([sys.executable, ROOT / "scripts/gpu_peers.py", "--device", "cpu", "train", "bfloat16", "1"],
+                          capture_output=True, text=True, check=True)
+    facts = json.loads(done.stdout)
+    assert facts["milliseconds"] > 0 and facts["last_loss"] < facts["first_loss"]
