@@ -37,7 +37,9 @@ const GpuPeaks* FindGpu(std::string device) {
   for (const GpuPeaks& gpu : kGpus) {
     size_t at = device.find(gpu.name);
     // A GB200 is no B200.
-    if (at != std::string::npos && (at == 0 || !std::isalpha(static_cast<unsigned char>(device[at - 1])))) {
+    if (at != std::string::npos &&
+        (at == 0 ||
+         !std::isalpha(static_cast<unsigned char>(device[at - 1])))) {
       return &gpu;
     }
   }

@@ -63,18 +63,17 @@ std::shared_ptr<Graph> MakeNodeGraph(
   std::vector<DType> narrow;
   for (const NodeOperand& operand : node.operands) {
     size_t i = in.size();
-    bool keeps =
-        operand.fill == NodeOperand::kRandom &&
-        operand.dtype == DType::kFloat && dtype != DType::kFloat &&
-        AllList(registries, node, &KernelTraits::narrow_in, i);
+    bool keeps = operand.fill == NodeOperand::kRandom &&
+                 operand.dtype == DType::kFloat && dtype != DType::kFloat &&
+                 AllList(registries, node, &KernelTraits::narrow_in, i);
     in.push_back(graph->AddInitializer(
         Concat("operand", i),
         ContentOf(operand, keeps ? dtype : operand.dtype, i + 1)));
     in.back()->dtype = operand.dtype;
     narrow.push_back(keeps ? dtype : DType::kUndefined);
   }
-  std::vector<Value*> out = Builder(*graph).Ops(
-      node.op, in, node.results, node.attributes, node.domain);
+  std::vector<Value*> out = Builder(*graph).Ops(node.op, in, node.results,
+                                                node.attributes, node.domain);
   for (size_t i = 0; i < in.size(); ++i) in[i]->narrow = narrow[i];
   for (size_t i = 0; i < out.size(); ++i) {
     if (dtype == DType::kFloat || out[i]->dtype != DType::kFloat) continue;

@@ -124,8 +124,8 @@ void AddAttention(Cases& c, const NodeSizes& s, DType dtype) {
     int64_t batch = s.tokens / t;
     NodeOperand q = {{batch, t, s.width()}};
     NodeOperand k = {{batch, t, s.kv_heads * s.head_size}};
-    NodeOperand lse = Filled({batch, s.heads, t},
-                             std::log(static_cast<double>(t)));
+    NodeOperand lse =
+        Filled({batch, s.heads, t}, std::log(static_cast<double>(t)));
     double scale = 1 / std::sqrt(static_cast<double>(s.head_size));
     const Attributes attributes = {{"heads", s.heads},
                                    {"kv_heads", s.kv_heads},

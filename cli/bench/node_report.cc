@@ -110,8 +110,7 @@ void NodeReport::Print(std::ostream& out) const {
     table.Row(RowOf(r, peaks));
   }
   table.Print(out);
-  out << Failed() << " of " << results.size()
-      << " nodes failed or are wrong\n";
+  out << Failed() << " of " << results.size() << " nodes failed or are wrong\n";
   for (const NodeResult& r : results) {
     for (const std::string& text : {r.error, r.note}) {
       if (text.empty()) continue;

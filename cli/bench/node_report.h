@@ -27,8 +27,8 @@ struct NodeResult {
 
 struct NodeReport {
   std::string provider, dtype, machine;
-  bool quick = false;    // small sizes
-  GpuPeaks peaks = {};   // no name: not known
+  bool quick = false;   // small sizes
+  GpuPeaks peaks = {};  // no name: not known
   std::vector<NodeResult> results;
 
   // Nodes that failed or are wrong.

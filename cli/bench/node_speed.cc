@@ -94,9 +94,9 @@ NodeTime TimeNode(const Node& node, ExecutionProvider& provider, double least) {
         provider.Synchronize();
       },
       least);
-  return {.seconds = Median(times) / runs,
-          .runs =
-              static_cast<int64_t>(runs) * static_cast<int64_t>(times.size())};
+  return {
+      .seconds = Median(times) / runs,
+      .runs = static_cast<int64_t>(runs) * static_cast<int64_t>(times.size())};
 }
 
 double Difference(const Node& node, ExecutionProvider& provider,

@@ -65,8 +65,8 @@ std::vector<Chosen> Choose(const NodeFlags& flags, DType dtype) {
   }
   std::vector<Chosen> chosen;
   for (size_t i = 0; i < all.size(); ++i) {
-    bool wanted = flags.only.empty() ||
-                  std::ranges::count(flags.only, all[i].group) > 0;
+    bool wanted =
+        flags.only.empty() || std::ranges::count(flags.only, all[i].group) > 0;
     if (wanted) chosen.push_back({all[i], again[i]});
   }
   return chosen;
@@ -144,12 +144,12 @@ class Measurement {
   }
 
   void Compare(const NodeCase& small, NodeResult* result) {
-    auto graph = MakeNodeGraph(small, dtype_,
-                               {&provider_->Kernels(), &cpu_->Kernels()});
+    auto graph =
+        MakeNodeGraph(small, dtype_, {&provider_->Kernels(), &cpu_->Kernels()});
     result->difference = Difference(graph->nodes().front(), *provider_, *cpu_);
     if (result->difference <= kMostDifference) return;
-    result->error = Concat("it differs from the CPU's by ",
-                           100 * result->difference, " %");
+    result->error =
+        Concat("it differs from the CPU's by ", 100 * result->difference, " %");
   }
 
   DType dtype_;
@@ -194,7 +194,8 @@ void BenchNodes(const Arguments& arguments) {
       "Time the nodes of a training step of LLaMA-2-70B with 8192 tokens, each "
       "alone, and print the share of the speed that its operations or its "
       "bytes allow on this machine. Each node is also compared with the CPU's, "
-      "with small sizes. Nodes that fail, are wrong or have no kernel are named; "
+      "with small sizes. Nodes that fail, are wrong or have no kernel are "
+      "named; "
       "the first two kinds give exit code 1. Ctrl-C prints the nodes that are "
       "done.");
   NodeFlags values;

@@ -27,8 +27,8 @@ std::vector<Product> ProductsOf(const Layer& l, const Recipe& recipe) {
   return {
       {"forward", Use::kInput, Use::kWeight, recipe.fast_accum_forward, false,
        true, x, w, l.m, l.k, l.n},
-      {"dgrad", Use::kGradOutput, Use::kWeightForDgrad,
-       recipe.fast_accum_dgrad, false, false, dy, w, l.m, l.n, l.k},
+      {"dgrad", Use::kGradOutput, Use::kWeightForDgrad, recipe.fast_accum_dgrad,
+       false, false, dy, w, l.m, l.n, l.k},
       {"wgrad", Use::kGradOutputForWgrad, Use::kInputForWgrad,
        recipe.fast_accum_wgrad, true, false, dy, x, l.n, l.m, l.k},
   };

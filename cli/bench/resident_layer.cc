@@ -81,8 +81,8 @@ ResidentLayer::ResidentLayer(const SessionOptions& options, const Tensor& input,
         model.graph->inputs.size());
   std::string name = model.graph->inputs[0]->name;
   StepSource source = MakeStepSource(options, model, *evaluator, runner);
-  graph_ = BuildStepGraph(source, StepKind::kGradients,
-                          {{name, input.shape()}}, true)
+  graph_ = BuildStepGraph(source, StepKind::kGradients, {{name, input.shape()}},
+                          true)
                .graph;
   graph_->outputs.clear();  // they would keep their dtype
   FitToKernels(*graph_, provider.Kernels(), options, *evaluator, runner);

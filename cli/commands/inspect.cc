@@ -72,9 +72,7 @@ struct InspectFlags {
   }
 
   // null: none was asked for.
-  const GpuPeaks* Gpu() const {
-    return gpu.empty() ? nullptr : FindGpu(gpu);
-  }
+  const GpuPeaks* Gpu() const { return gpu.empty() ? nullptr : FindGpu(gpu); }
   std::string Provider() const {
     if (!provider.empty()) return provider;
     std::vector<std::string> names = ProviderNames();

@@ -123,25 +123,13 @@ std::vector<OpDefinition> FusedOps() {
   static const std::string add_rms_norm =
       std::string("(a, b, scale) => (x, y) {\n  x = Add (a, b)") + kRMSNorm;
   return {
-      {"AddLayerNorm",
-       norm,
-       kAddLayerNorm,
-       InferAddNorm,
-       {OpKind::kNorm}},
-      {"AddRMSNorm",
-       norm,
-       add_rms_norm.c_str(),
-       InferAddNorm,
-       {OpKind::kNorm}},
+      {"AddLayerNorm", norm, kAddLayerNorm, InferAddNorm, {OpKind::kNorm}},
+      {"AddRMSNorm", norm, add_rms_norm.c_str(), InferAddNorm, {OpKind::kNorm}},
       {"CrossEntropy",
        {{"ignore_index", AttributeKind::kInt}},
        kCrossEntropy,
        InferCrossEntropy},
-      {"RMSNorm",
-       norm,
-       rms_norm.c_str(),
-       InferSameAsFirst,
-       {OpKind::kNorm}},
+      {"RMSNorm", norm, rms_norm.c_str(), InferSameAsFirst, {OpKind::kNorm}},
       {"Silu", {}, kSilu, InferSameAsFirst},
       {"SwiGLU", {}, kSwiGLU, InferSwiGLU},
   };

@@ -26,6 +26,8 @@ MUTANTS = (
       "if (IsView(node, kernels) && false) continue;", ROOFLINE),
     M("roofline: operations take no time", "providers/roofline.cc",
       "std::max(row.flops / PeakOf(node, gpu),", "std::max(0.0,", ROOFLINE),
+    M("roofline: a GB200 is a B200", "providers/roofline.cc",
+      "(at == 0 ||", "(true ||", ROOFLINE),
     M("roofline: 16 bits are as slow as floats", "providers/roofline.cc",
       "== 2 ? gpu.narrow : gpu.fp32", "== 1 ? gpu.narrow : gpu.fp32", ROOFLINE),
     M("amax: numbers that overflow count", "providers/cpu/amax_meter.h",

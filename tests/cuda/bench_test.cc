@@ -21,8 +21,7 @@ TEST(CudaBenchNodes, AreThoseOfTheCpu) {
   auto cuda = MakeCudaProvider();
   auto cpu = MakeProvider("cpu");
   std::vector<NodeCase> cases = ProductCases(SmallNodeSizes());
-  for (const NodeCase& node :
-       OtherCases(SmallNodeSizes(), DType::kBFloat16)) {
+  for (const NodeCase& node : OtherCases(SmallNodeSizes(), DType::kBFloat16)) {
     cases.push_back(node);
   }
   std::map<std::string, int> compared;

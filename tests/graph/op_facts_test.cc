@@ -33,10 +33,10 @@ TEST(OpFacts, OurOpsOfEachKind) {
   EXPECT_EQ(
       kinds[OpKind::kAttentionGrad],
       (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionRelativeGrad"}));
-  EXPECT_EQ(kinds[OpKind::kNorm],
-            (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm",
-                   "AddRMSNormGrad", "LayerNormGrad", "RMSNorm",
-                   "RMSNormGrad"}));
+  EXPECT_EQ(
+      kinds[OpKind::kNorm],
+      (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm", "AddRMSNormGrad",
+             "LayerNormGrad", "RMSNorm", "RMSNormGrad"}));
   EXPECT_EQ(kinds[OpKind::kQuantize],
             (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeTensorTranspose",
                    "QuantizeWith", "QuantizeWithTranspose"}));

@@ -52,7 +52,9 @@ const NodeCase kNeg = {"moves", "", "Neg", "", {{.shape = {300, 1000}}}};
 double DifferenceWith(float factor) {
   WrongProvider wrong(factor);
   auto cpu = MakeProvider("cpu");
-  auto graph = MakeNodeGraph(kNeg, DType::kFloat, {&wrong.Kernels()});
+  NodeCase fours = kNeg;
+  fours.operands[0] = {.shape = {5}, .fill = NodeOperand::kValue, .value = 4};
+  auto graph = MakeNodeGraph(fours, DType::kFloat, {&wrong.Kernels()});
   return Difference(graph->nodes().front(), wrong, *cpu);
 }
 
@@ -83,7 +85,10 @@ TEST(NodeCases, MissingKernelsAreNamed) {
 // Rows of a matrix must differ, and numbers be in their range.
 TEST(NodeCases, OperandsAreDrawn) {
   auto cpu = MakeProvider("cpu");
-  NodeCase gather = {"moves", "", "Gather", "",
+  NodeCase gather = {"moves",
+                     "",
+                     "Gather",
+                     "",
                      {{.shape = {7, 524288}},
                       {.shape = {900},
                        .fill = NodeOperand::kIndices,
@@ -104,8 +109,7 @@ TEST(NodeCases, SixteenBitsWhereKernelsCan) {
   auto cpu = MakeProvider("cpu");
   for (const NodeCase& node : OtherCases(SmallNodeSizes(), DType::kBFloat16)) {
     if (node.group != "norms" && node.group != "activations") continue;
-    auto graph =
-        MakeNodeGraph(node, DType::kBFloat16, {&cpu->Kernels()});
+    auto graph = MakeNodeGraph(node, DType::kBFloat16, {&cpu->Kernels()});
     const Node& made = graph->nodes().front();
     EXPECT_EQ(StoredAs(*made.in(0)), DType::kBFloat16) << node.op;
     EXPECT_EQ(StoredAs(*made.out(0)), DType::kBFloat16) << node.op;

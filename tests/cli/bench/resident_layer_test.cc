@@ -60,7 +60,8 @@ TEST_F(ResidentLayerTest, HasThreeProductsAndNoFeeds) {
 }
 
 TEST_F(ResidentLayerTest, ItsInputIsRoundedAlready) {
-  for (auto surroundings : {Surroundings::kNone, Surroundings::kNormAndSigmoid}) {
+  for (auto surroundings :
+       {Surroundings::kNone, Surroundings::kNormAndSigmoid}) {
     auto layer = Run(surroundings, "tensorwise");
     const Value* x = layer->graph().Find(kLayerInput);
     EXPECT_EQ(x->data.dtype(), DType::kBFloat16);
