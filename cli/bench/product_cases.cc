@@ -21,16 +21,17 @@ struct Product {
   int64_t m, k, n;         // of the product itself
 };
 
-// The three products of a layer.
+// The three products of a layer. Named recipes have short sums in the forward
+// only.
 std::vector<Product> ProductsOf(const Layer& l, const Recipe& recipe) {
   Shape x = {l.m, l.k}, w = {l.n, l.k}, dy = {l.m, l.n};
   return {
       {"forward", Use::kInput, Use::kWeight, recipe.fast_accum_forward, false,
        true, x, w, l.m, l.k, l.n},
-      {"dgrad", Use::kGradOutput, Use::kWeightForDgrad, recipe.fast_accum_dgrad,
-       false, false, dy, w, l.m, l.n, l.k},
-      {"wgrad", Use::kGradOutputForWgrad, Use::kInputForWgrad,
-       recipe.fast_accum_wgrad, true, false, dy, x, l.n, l.m, l.k},
+      {"dgrad", Use::kGradOutput, Use::kWeightForDgrad, false, false, false, dy,
+       w, l.m, l.n, l.k},
+      {"wgrad", Use::kGradOutputForWgrad, Use::kInputForWgrad, false, true,
+       false, dy, x, l.n, l.m, l.k},
   };
 }
 

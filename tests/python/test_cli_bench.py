@@ -9,7 +9,7 @@ import pytest
 from program import FIXTURES, run, start
 
 GPT = FIXTURES / "nanogpt" / "d18.onnx"
-WHATS = ["gemm", "linear", "norm-linear-sigmoid", "attention"]
+WHATS = ["gemm", "linear", "norm-linear-sigmoid", "attention", "nodes"]
 
 
 def report(*arguments, **kwargs):
@@ -95,6 +95,28 @@ def test_norm_linear_sigmoid_measures_a_grid():
     assert result["benchmark"] == "norm-linear-sigmoid"
     assert [(x["m"], x["k"], x["n"]) for x in result["layers"]] == [
         (m, k, n) for m in (8, 16) for k in (8, 16) for n in (8, 16)]
+
+
+def test_nodes_of_a_step(tmp_path):
+    result = report("nodes", "--quick", "--only", "casts,norms", "--dtype", "float32", "--save", tmp_path / "nodes.json")
+    assert {**result, "dtype": "float32", "failed": 0, "quick": True, "provider": "cpu"} == result
+    assert json.loads((tmp_path / "nodes.json").read_text()) == result
+    assert {node["group"] for node in result["nodes"]} == {"casts", "norms"}
+    missing = [node["op"] for node in result["nodes"] if "note" in node]
+    assert missing == ["QuantizeTensorTranspose", "QuantizeWithTranspose"]
+    for node in result["nodes"]:
+        if node["op"] in missing:
+            assert node["note"] == "there is no kernel" and "us" not in node
+            continue
+        assert node["us"] > 0 and node["runs"] >= 3 and node["difference"] == 0
+        assert node["gbytes"] == pytest.approx(node["bytes"] / node["us"] / 1e3)
+        least = max(node["bytes"] / result["peaks"]["gbytes"], node["flops"] / result["peaks"]["fp32_gflops"]) / 1e3
+        assert node["share"] == pytest.approx(least / node["us"]) and node["bound"] == "memory"
+    text = run("bench", "nodes", "--quick", "--seconds", 0, "--only", "casts").stdout
+    assert re.search(r"^ +casts:\n +QuantizeTensor, dynamic scale +\[128,128\] +[\d.]+ ", text, re.M)
+    assert "0 of 9 nodes failed or are wrong" in text and "both orientations [128,128]: there is no kernel" in text
+    done = run("bench", "nodes", "--only", "casts,cats", code=2)
+    assert "--only: expected some of products, casts, norms," in done.stderr and 'got "cats"' in done.stderr
 
 
 @pytest.mark.parametrize("what", ["linear", "norm-linear-sigmoid"])
