@@ -13,7 +13,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string Fixed(double value, int decimals) {
+std::string Decimals(double value, int decimals) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, value);
   return text;
@@ -52,10 +52,10 @@ std::vector<std::string> RowOf(const NodeResult& r, const GpuPeaks& peaks) {
   Figures f(r, peaks);
   return {name,
           shape,
-          Fixed(1e6 * r.time.seconds, 1),
+          Decimals(1e6 * r.time.seconds, 1),
           Number(r.multiplies ? f.flops / 1e12 : f.bytes / 1e9, 4),
           r.multiplies ? "TF/s" : "GB/s",
-          f.known ? Fixed(100 * f.share, 1) : "",
+          f.known ? Decimals(100 * f.share, 1) : "",
           f.bound()};
 }
 

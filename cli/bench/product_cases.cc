@@ -12,7 +12,7 @@ struct Layer {
   int64_t m, k, n;
 };
 
-struct Product {
+struct LayerProduct {
   const char* role;
   Use a, b;  // whose copies the product multiplies
   bool fast;
@@ -23,7 +23,7 @@ struct Product {
 
 // The three products of a layer. Named recipes have short sums in the forward
 // only.
-std::vector<Product> ProductsOf(const Layer& l, const Recipe& recipe) {
+std::vector<LayerProduct> ProductsOf(const Layer& l, const Recipe& recipe) {
   Shape x = {l.m, l.k}, w = {l.n, l.k}, dy = {l.m, l.n};
   return {
       {"forward", Use::kInput, Use::kWeight, recipe.fast_accum_forward, false,
@@ -58,7 +58,7 @@ NodeOperand ScalesOf(const Shape& shape, Blocks blocks) {
           .value = 1.0 / 64};
 }
 
-NodeCase Unquantized(const Product& p) {
+NodeCase Unquantized(const LayerProduct& p) {
   return {.op = "Gemm",
           .operands = {{p.a_shape}, {p.b_shape}},
           .attributes = {{"transA", int64_t{p.trans_a}},
@@ -67,7 +67,7 @@ NodeCase Unquantized(const Product& p) {
 
 // With one scale for each operand, whose rows lie along the sum: quantizers
 // write both orientations.
-NodeCase WithOneScale(const Product& p, DType a, DType b) {
+NodeCase WithOneScale(const LayerProduct& p, DType a, DType b) {
   NodeOperand scale = {
       .shape = {}, .fill = NodeOperand::kValue, .value = 1.0 / 64};
   return {.op = "ScaledMatMul",
@@ -79,7 +79,7 @@ NodeCase WithOneScale(const Product& p, DType a, DType b) {
           .attributes = {{"transA", int64_t{0}}, {"transB", int64_t{1}}}};
 }
 
-NodeCase WithBlocks(const Product& p, const OperandRecipe& a,
+NodeCase WithBlocks(const LayerProduct& p, const OperandRecipe& a,
                     const OperandRecipe& b) {
   Blocks of_a = BlocksOf(a, !p.trans_a), of_b = BlocksOf(b, p.trans_b);
   return {.op = "ScaledMatMulBlock",
@@ -96,7 +96,7 @@ NodeCase WithBlocks(const Product& p, const OperandRecipe& a,
                          {"b_block_columns", of_b.columns}}};
 }
 
-NodeCase CaseOf(const Product& p, const Recipe& recipe) {
+NodeCase CaseOf(const LayerProduct& p, const Recipe& recipe) {
   const OperandRecipe &a = recipe[p.a], &b = recipe[p.b];
   if (a.high_precision || b.high_precision) return Unquantized(p);
   bool one = a.granularity == Granularity::kTensor &&
@@ -118,7 +118,7 @@ std::vector<NodeCase> ProductCases(const NodeSizes& sizes) {
   for (const char* name : {"off", "tensorwise", "rowwise", "blockwise"}) {
     Recipe recipe = PresetRecipe(name);
     for (const Layer& layer : layers) {
-      for (const Product& p : ProductsOf(layer, recipe)) {
+      for (const LayerProduct& p : ProductsOf(layer, recipe)) {
         NodeCase node = CaseOf(p, recipe);
         node.group = "products";
         node.what = Concat(layer.name, " ", p.role, ", ", name);
