@@ -31,8 +31,14 @@ make_pack() {
   if [[ ${1:-} == --torchao ]]; then
     python3 -m pip install -q --no-deps --no-compile --target "$pack/python" \
       "$(grep '^torchao==' scripts/requirements-bench.txt)" || return 1
+    # Kernels of its own, which its float8 recipes do without.
+    find "$pack/python" -name '*.so' -delete
   fi
-  echo "$pack: $(du -sm "$pack" | cut -f1) MiB"
+  local size tree
+  size=$(du -sm "$pack" | cut -f1)
+  tree=$(git ls-files -z | xargs -0 du -cm --apparent-size | tail -n 1)
+  echo "$pack: $size MiB; files of the tree: ${tree%%[[:space:]]*} MiB"
+  ((size <= 50)) || { echo "expected at most 50 MiB in $pack"; return 1; }
 }
 
 if [[ ${1:-} == --pack ]]; then

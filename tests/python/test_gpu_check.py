@@ -4,6 +4,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -52,6 +54,25 @@ def test_failures_and_cut_sections_are_named(tmp_path):
     text, figures = check(tmp_path, "--only", "nodes", "--budget", "1")
     assert "cut off by the time budget: all of it" in text
     assert figures["Nodes alone, beside the roofline"]["cut_off"] == ["all of it"]
+
+
+def test_pack_holds_programs_and_libraries(tmp_path):
+    script, built = tmp_path / "scripts/gpu_check.sh", tmp_path / "build/release"
+    for folder in (script.parent, built):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/gpu_check.sh", script)
+    for name in ("onnx-fp8", "test_cuda_device"):
+        shutil.copy(BIN, built / name)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "scripts"], cwd=tmp_path, check=True)
+    done = subprocess.run([script, "--pack"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.fullmatch(r"build/release/pack: \d+ MiB; files of the tree: 1 MiB\n", done.stdout)
+    pack = built / "pack"
+    assert (pack / "onnx-fp8").stat().st_size < pathlib.Path(BIN).stat().st_size
+    assert not {"libc.so.6", "libm.so.6", "libstdc++.so.6"} & {file.name for file in (pack / "libraries").iterdir()}
+    subprocess.run([pack / "onnx-fp8", "version"], check=True, capture_output=True,
+                   env={**os.environ, "LD_LIBRARY_PATH": str(pack / "libraries")})
 
 
 def test_programs_are_interrupted_and_then_killed(monkeypatch):
