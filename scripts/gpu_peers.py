@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark's GPT in PyTorch on a GPU, for scripts/gpu_check.sh.
 
-  gpu_peers.py export FILE            write the model for this program
-  gpu_peers.py train PEER [STEPS]     train it, print one JSON object
+  gpu_peers.py export FILE                   write the model for this program
+  gpu_peers.py train PEER TOKENS [STEPS]     train it, print one JSON object
 
 PEER: bfloat16 (autocast), or torchao's tensorwise or rowwise recipe on top of
 it; all with torch.compile. ONNX_FP8_BENCH_SIZE chooses the size, as in ./dev
@@ -41,18 +41,15 @@ def to_float8(model, recipe, device):
     return convert_to_float8_training(model, config=config)
 
 
-def train(peer, steps, device):
-    torch.set_default_device(device)  # of the positions, too
-    model = torch_models.make("gpt").to(device)
+def train(peer, path, steps, device):
+    model = torch_models.make("gpt").to(device)  # the weights of `export`
+    torch.set_default_device(device)  # of the positions
     if peer != "bfloat16":
         model = to_float8(model, peer, device)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=task.LR, betas=task.BETAS, eps=task.EPS,
         weight_decay=task.WEIGHT_DECAY, fused=True)
-    random = torch.Generator("cpu").manual_seed(0)
-    shape = (task.BATCH, task.SEQ + 1)
-    tokens = torch.randint(task.VOCABULARY, shape, generator=random,
-                           device="cpu").to(device)
+    batches = task.Batches(path)
 
     def loss_of(input_ids, labels):
         with torch.autocast(device, torch.bfloat16):
@@ -65,8 +62,10 @@ def train(peer, steps, device):
     losses, seconds = [], []
     for step in range(WARM_UP + steps):
         begin = time.perf_counter()
+        input_ids, labels = (torch.from_numpy(part).to(device)
+                             for part in batches.next())
         optimizer.zero_grad()
-        loss = loss_of(tokens[:, :-1], tokens[:, 1:])
+        loss = loss_of(input_ids, labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())  # waits for the GPU
@@ -87,12 +86,15 @@ def main():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("what", choices=("export", "train"))
     parser.add_argument("argument", help="FILE or PEER")
+    parser.add_argument("tokens", nargs="?", help="little-endian uint16")
     parser.add_argument("steps", nargs="?", type=int, default=20)
     chosen = parser.parse_args()
     if chosen.what == "export":
         export(chosen.argument)
         return
-    facts = train(chosen.argument, chosen.steps, chosen.device)
+    if chosen.tokens is None:
+        parser.error("train needs TOKENS")
+    facts = train(chosen.argument, chosen.tokens, chosen.steps, chosen.device)
     print(json.dumps(facts))
     sys.stdout.flush()
 

@@ -87,10 +87,10 @@ class Task:
         return self.batch * self.seq
 
 
-def peer(arguments, seconds, **kwargs):
+def peer(arguments, seconds):
     environment = {**os.environ, "ONNX_FP8_BENCH_SIZE": SIZE}
     return runs.run([sys.executable, "-B", "gpu_peers.py", *arguments],
-                    max(1, seconds), cwd=SCRIPTS, env=environment, **kwargs)
+                    max(1, seconds), cwd=SCRIPTS, env=environment)
 
 
 def ours(task, binary, provider, recipe, seconds):
@@ -116,9 +116,9 @@ def ours(task, binary, provider, recipe, seconds):
         "gpu_bytes": memory.peak_bytes}
 
 
-def theirs(name, steps, seconds):
+def theirs(task, name, seconds):
     with GpuMemory() as memory:
-        done = peer(["train", name, steps], seconds, errors=True)
+        done = peer(["train", name, task.tokens, task.steps], seconds)
     lines = [line for line in done.out.splitlines() if line.startswith("{")]
     if done.code or not lines:
         return done, None
@@ -153,13 +153,13 @@ def check(section, binary, provider, quick):
                 section.add("torchao is left out: python3 can't import it")
             for name in PEERS if has_torchao else PEERS[:1]:
                 note(f"PyTorch, {name}",
-                     *theirs(name, STEPS, section.left()))
+                     *theirs(task, name, section.left()))
         if not quick:
             note_ours(MORE_RECIPES)
         section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
         section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
-                    "bfloat16 but for FP8; GPU memory as its driver counts it, "
-                    "with CUDA's own.")
+                    "bfloat16 but for FP8, on the same data. GPU memory is what "
+                    "its driver counts, with CUDA's own.")
         section.add(report.table(
             ["program", "ms per step", "tokens per second", "GPU MiB",
              "first loss", "last loss"],

@@ -97,11 +97,12 @@ def test_seconds_that_a_section_does_not_need_go_on(tmp_path):
     assert seconds == [40, 80, 100]
 
 
-def test_peers_without_a_gpu():
+def test_peers_without_a_gpu(tmp_path):
     if not importlib.util.find_spec("torch"):
         leave_out("scripts/gpu_peers.py, which needs PyTorch")
         return
-    done = subprocess.run([sys.executable, ROOT / "scripts/gpu_peers.py", "--device", "cpu", "train", "bfloat16", "1"],
-                          capture_output=True, text=True, check=True)
+    (tmp_path / "tokens").write_bytes(bytes(2 * (8 * 256 + 1)))
+    done = subprocess.run([sys.executable, ROOT / "scripts/gpu_peers.py", "--device", "cpu", "train", "bfloat16",
+                           tmp_path / "tokens", "1"], capture_output=True, text=True, check=True)
     facts = json.loads(done.stdout)
     assert facts["milliseconds"] > 0 and facts["last_loss"] < facts["first_loss"]
