@@ -80,7 +80,7 @@ WRONG = [
     (["rewrite", MODEL, "-o", "out.onnx", "--lr", "1"], "needs --loss"),
     (["rewrite", MODEL, "-o", "out.onnx", "--loss", "cross_entropy"], 'the axis "batch"'),
     (["bench"], "WHAT is required"),
-    (["bench", "gem"], 'WHAT: expected gemm, linear, norm-linear-sigmoid or attention, got "gem"'),
+    (["bench", "gem"], 'WHAT: expected gemm, linear, norm-linear-sigmoid, attention or nodes, got "gem"'),
     (["bench", "gem", "--sizes", "8"], "WHAT: expected gemm"),
     (["bench", "--threads", "1", "gem"], "WHAT: expected gemm"),
     (["bench", "gemm", "--shape", "8,8"], "expected M,K,N"),
