@@ -18,6 +18,39 @@ file(GLOB cuda_host_sources CONFIGURE_DEPENDS
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS
   providers/cuda/*.cu providers/cuda/*/*.cu)
 
+# ---- cuDNN, for attention
+# Its headers are the pinned ones, whatever the toolkit has. The library is
+# opened at run time: the machine's, or the pinned one.
+set(cudnn_sources ${cuda_host_sources})
+list(FILTER cudnn_sources INCLUDE REGEX "/cudnn[a-z_]*\\.cc$")
+list(REMOVE_ITEM cuda_host_sources ${cudnn_sources})
+set(without_cudnn "${PROJECT_SOURCE_DIR}/providers/cuda/attention/no_library.cc")
+list(REMOVE_ITEM cuda_host_sources "${without_cudnn}")
+
+# cudnn_objects(<variable>)
+function(cudnn_objects variable)
+  set(packages "${ONNX_FP8_CUDNN_PACKAGES}")
+  if(NOT packages)
+    set(${variable} "${without_cudnn}" PARENT_SCOPE)
+    return()
+  endif()
+  set(cudnn "${packages}/nvidia/cudnn_jit")
+  add_library(cudnn_attention OBJECT ${cudnn_sources})
+  # They precede the toolkit's headers.
+  target_include_directories(cudnn_attention SYSTEM PRIVATE
+    "${PROJECT_SOURCE_DIR}/providers/cuda/attention/no_nvrtc"
+    "${packages}/include" "${cudnn}/include")
+  target_compile_definitions(cudnn_attention PRIVATE
+    CUDNN_FRONTEND_SKIP_JSON_LIB
+    ONNX_FP8_CUDNN_LIBRARY="${cudnn}/lib/libcudnn.so.9")
+  target_link_libraries(cudnn_attention PRIVATE our_flags providers
+    cuda_headers)
+  # The frontend takes a minute with -O2, and starts kernels of a millisecond.
+  set_source_files_properties(providers/cuda/attention/cudnn_plan.cc PROPERTIES
+    COMPILE_OPTIONS -O1)
+  set(${variable} $<TARGET_OBJECTS:cudnn_attention> PARENT_SCOPE)
+endfunction()
+
 # ---- for the GPU
 # Machine code for Hopper, and PTX that newer GPUs translate. Without fused
 # multiply-adds element-wise results are those of the CPU. What ptxas says of
@@ -57,7 +90,9 @@ endfunction()
 
 if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   cuda_objects(cuda_objects ${cuda_kernel_sources})
-  add_library(cuda STATIC ${cuda_host_sources} ${cuda_objects})
+  cudnn_objects(attention_library)
+  add_library(cuda STATIC ${cuda_host_sources} ${cuda_objects}
+    ${attention_library})
   combine(cuda ${cuda_host_sources})
   # cuBLASLt is opened at run time; the runtime looks for the driver itself.
   target_link_libraries(cuda PRIVATE our_flags PUBLIC providers cuda_headers
@@ -93,7 +128,9 @@ file(GLOB emulation_sources CONFIGURE_DEPENDS tests/cuda/emulation/*.cc)
 file(GLOB_RECURSE cuda_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 file(GLOB_RECURSE cuda_test_kernels CONFIGURE_DEPENDS tests/cuda/*.cu)
 file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
-list(FILTER cuda_helpers EXCLUDE REGEX "_test\\.cc$|/emulation/|/device_main\\.cc$")
+list(FILTER cuda_helpers EXCLUDE REGEX
+  "_test\\.cc$|/cuda/(cudnn|emulation)/|/device_main\\.cc$")
+list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
 list(FILTER cuda_host_sources EXCLUDE REGEX "/cublaslt_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 
@@ -124,5 +161,7 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # The tests that ask nothing of the emulation. Where there is no GPU, the program
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
-list(FILTER cuda_device_tests EXCLUDE REGEX "/(provider|traffic)_test\\.cc$")
-list(APPEND cuda_device_tests tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)
+list(FILTER cuda_device_tests EXCLUDE REGEX
+  "/(attention_library|provider|traffic)_test\\.cc$")
+list(APPEND cuda_device_tests tests/cuda/attention_case.cc
+  tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)

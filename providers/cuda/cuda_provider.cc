@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "providers/cuda/attention/library.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/core/registrations.h"
@@ -57,6 +58,11 @@ std::string CublasLtText() {
   }
 }
 
+std::string AttentionText() {
+  std::string library = cuda::AttentionLibraryText();
+  return library.empty() ? "our own kernels" : library;
+}
+
 // A CUDA graph: the host starts a whole step by one call.
 class CudaGraph : public Recording {
  public:
@@ -101,7 +107,7 @@ class CudaProvider : public ExecutionProvider {
     return {.isa = Concat(facts.name, " (sm_", facts.major, facts.minor,
                           "), driver of CUDA ", VersionText(driver),
                           ", runtime ", VersionText(runtime)),
-            .gemm = CublasLtText(),
+            .gemm = Concat(CublasLtText(), ", attention by ", AttentionText()),
             .fast_bfloat16 = true};
   }
 

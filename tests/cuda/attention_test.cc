@@ -4,59 +4,14 @@
 // end inside of tiles, and empty ones.
 #include <gtest/gtest.h>
 
-#include <ostream>
-#include <string>
-
-#include "base/check.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/store_narrow.h"
+#include "tests/cuda/attention_case.h"
 #include "tests/cuda/beside_cpu.h"
+#include "tests/graph/parse.h"
 
 namespace onnx_fp8 {
 namespace {
-
-struct AttentionCase {
-  const char* name;
-  int b, t, s, heads, groups, d, e;
-  const char* attributes = "causal=0, scale=0.2";
-  const char* bias = nullptr;  // its shape
-  bool relative = false;
-  double tolerance = 1e-5;
-};
-
-void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
-
-std::string ShapeText(int b, int rows, int width) {
-  return Concat("float[", b, ",", rows, ",", width, "]");
-}
-
-// The forward pass, and the backward pass of its results.
-std::string GraphText(const AttentionCase& c) {
-  std::string q = ShapeText(c.b, c.t, c.heads * c.d);
-  std::string k = ShapeText(c.b, c.s, c.groups * c.d);
-  std::string v = ShapeText(c.b, c.s, c.groups * c.e);
-  std::string y = ShapeText(c.b, c.t, c.heads * c.e);
-  std::string r = Concat("float[", c.heads, ",", c.t + c.s - 1, "]");
-  std::string text = "graph \"g\" opset 24\n";
-  std::string op = "onnx_fp8.Attention", operands = "q, k, v";
-  text += "input q: " + q + "\ninput k: " + k + "\ninput v: " + v +
-          "\ninput dy: " + y + "\n";
-  if (c.relative) {
-    text += "input relative: " + r + "\n";
-    operands += ", relative";
-  }
-  if (c.bias) {
-    text += std::string("input bias: float[") + c.bias + "]\n";
-    operands += ", bias";
-    op += c.relative ? "Relative" : "Bias";
-  }
-  std::string attributes = Concat("<heads=", c.heads, ", kv_heads=", c.groups,
-                                  ", ", c.attributes, ">");
-  text += Concat("y: ", y, ", lse: float[", c.b, ",", c.heads, ",", c.t,
-                 "] = ", op, attributes, "(", operands, ")\n");
-  text += "dq: " + q + ", dk: " + k + ", dv: " + v;
-  if (c.relative) text += ", dr: " + r;
-  text += " = " + op + "Grad" + attributes + "(dy, " + operands + ", y, lse)\n";
-  return text;
-}
 
 class CudaAttentionTest : public testing::TestWithParam<AttentionCase> {};
 
@@ -98,6 +53,47 @@ const AttentionCase kCases[] = {
 
 INSTANTIATE_TEST_SUITE_P(All, CudaAttentionTest, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
+
+// What cuDNN computes where there is one, and what it leaves to our kernels.
+class CudaBFloat16AttentionTest : public testing::TestWithParam<AttentionCase> {
+};
+
+// Both sides may round what lies between two 16-bit floats to either.
+TEST_P(CudaBFloat16AttentionTest, GivesTheCpusNumbers) {
+  std::string text = BFloat16Text(GetParam());
+  std::shared_ptr<Graph> wide = ParseGraph(text), narrow = ParseGraph(text);
+  StoreNarrow(*narrow, CudaKernels());
+  ExpectCpusResults(wide, narrow, GetParam().tolerance);
+}
+
+constexpr char kRounded[] = "causal=0, scale=0.2, round_to=16";
+constexpr char kCausalRounded[] = "causal=1, scale=0.2, round_to=16";
+
+AttentionCase BFloat16(const char* name, int b, int t, int s, int heads,
+                       int groups, int d, const char* attributes) {
+  return {.name = name,
+          .b = b,
+          .t = t,
+          .s = s,
+          .heads = heads,
+          .groups = groups,
+          .d = d,
+          .e = d,
+          .attributes = attributes,
+          .tolerance = 8e-3};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaBFloat16AttentionTest,
+    testing::Values(BFloat16("Square", 2, 33, 33, 2, 2, 16, kRounded),
+                    BFloat16("Causal", 2, 33, 33, 2, 2, 16, kCausalRounded),
+                    BFloat16("Groups", 2, 20, 35, 6, 2, 8, kRounded),
+                    BFloat16("FewColumns", 1, 40, 7, 2, 1, 24, kCausalRounded),
+                    BFloat16("FewRows", 2, 7, 40, 2, 1, 24, kCausalRounded),
+                    BFloat16("Width128", 1, 9, 20, 2, 2, 128, kCausalRounded),
+                    BFloat16("OneElement", 2, 1, 1, 2, 2, 8, kRounded),
+                    BFloat16("OddWidth", 2, 9, 9, 2, 2, 12, kRounded)),
+    [](const auto& info) { return info.param.name; });
 
 // Its results but dk and dv are empty.
 TEST(CudaAttentionOfNoRow, Runs) {

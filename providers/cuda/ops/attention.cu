@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Our Attention ops: their checks. The passes themselves, and their traffic,
-// are in providers/cuda/attention/. Sums are of floats. Before they are
-// multiplied, probabilities and gradients of scores are rounded to `round_to`.
+// are in providers/cuda/attention/. A library computes what it can, our own
+// kernels the rest. Sums are of floats. Before they are multiplied,
+// probabilities and gradients of scores are rounded to `round_to`.
 // q, k, v and dy are exact in it; if they are not, they are rounded to bfloat16
 // too, as the CPU's products of bfloat16 do.
 #include "providers/arguments.h"
 #include "providers/attention_sizes.h"
 #include "providers/cuda/attention/backward.h"
+#include "providers/cuda/attention/by_library.h"
 #include "providers/cuda/attention/forward.h"
 #include "providers/cuda/register.h"
 
@@ -23,7 +25,7 @@ void CheckFloat(const KernelContext& ctx, const Tensor& q) {
 void Forward(KernelContext& ctx, const AttentionInputs& in) {
   AttentionSizes z = SizesOf(ctx, in);
   CheckFloat(ctx, ctx.In(0));
-  AttentionForward(ctx, z, in);
+  if (!ForwardByLibrary(ctx, z, in)) AttentionForward(ctx, z, in);
 }
 
 void Backward(KernelContext& ctx, const AttentionInputs& in) {
@@ -33,7 +35,7 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
   CheckOperand(ctx, 0, DType::kFloat, {z.b, z.t, z.heads * z.e});
   CheckOperand(ctx, last, DType::kFloat, {z.b, z.t, z.heads * z.e});
   CheckOperand(ctx, last + 1, DType::kFloat, {z.b, z.heads, z.t});
-  AttentionBackward(ctx, z, in);
+  if (!BackwardByLibrary(ctx, z, in)) AttentionBackward(ctx, z, in);
 }
 
 void Attention(KernelContext& ctx) { Forward(ctx, {}); }

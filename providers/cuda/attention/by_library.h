@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "providers/attention_sizes.h"
+
+namespace onnx_fp8::cuda {
+
+// The same as AttentionForward and AttentionBackward, by the library of
+// library.h. False: it can't compute this node, and nothing was done. It can if
+// all operands and results but lse are kept as bfloat16, heads are as wide as a
+// multiple of 8 up to 128, and there is no bias. Traffic of its own: a measured
+// result is read once more.
+bool ForwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
+                      const AttentionInputs& in);
+bool BackwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
+                       const AttentionInputs& in);
+
+}  // namespace onnx_fp8::cuda

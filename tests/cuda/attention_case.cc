@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/attention_case.h"
+
+#include <ostream>
+
+#include "base/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string ShapeText(int b, int rows, int width) {
+  return Concat("float[", b, ",", rows, ",", width, "]");
+}
+
+std::string AttributesText(const AttentionCase& c) {
+  return Concat("<heads=", c.heads, ", kv_heads=", c.groups, ", ", c.attributes,
+                ">");
+}
+
+// x (`type`) rounded, as `name`.
+std::string RoundText(const std::string& name, const std::string& type,
+                      const std::string& x) {
+  return name + ": " + type + " = onnx_fp8.RoundTo<to=16>(" + x + ")\n";
+}
+
+// Readers of a rounded result: outputs.
+std::string ReadersText(const std::string& x, const std::string& type) {
+  return Concat("neg_", x, ": ", type, " = Neg(", x, ")\noutput neg_", x,
+                "\nq_", x, ": float8e4m3fn", type.substr(5), ", scale_", x,
+                ": float[], amax_", x,
+                ": float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(", x,
+                ")\noutput amax_", x, "\n");
+}
+
+}  // namespace
+
+void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
+
+std::string GraphText(const AttentionCase& c) {
+  std::string q = ShapeText(c.b, c.t, c.heads * c.d);
+  std::string k = ShapeText(c.b, c.s, c.groups * c.d);
+  std::string v = ShapeText(c.b, c.s, c.groups * c.e);
+  std::string y = ShapeText(c.b, c.t, c.heads * c.e);
+  std::string r = Concat("float[", c.heads, ",", c.t + c.s - 1, "]");
+  std::string text = "graph \"g\" opset 24\n";
+  std::string op = "onnx_fp8.Attention", operands = "q, k, v";
+  text += "input q: " + q + "\ninput k: " + k + "\ninput v: " + v +
+          "\ninput dy: " + y + "\n";
+  if (c.relative) {
+    text += "input relative: " + r + "\n";
+    operands += ", relative";
+  }
+  if (c.bias) {
+    text += std::string("input bias: float[") + c.bias + "]\n";
+    operands += ", bias";
+    op += c.relative ? "Relative" : "Bias";
+  }
+  std::string attributes = AttributesText(c);
+  text += Concat("y: ", y, ", lse: float[", c.b, ",", c.heads, ",", c.t,
+                 "] = ", op, attributes, "(", operands, ")\n");
+  text += "dq: " + q + ", dk: " + k + ", dv: " + v;
+  if (c.relative) text += ", dr: " + r;
+  text += " = " + op + "Grad" + attributes + "(dy, " + operands + ", y, lse)\n";
+  return text;
+}
+
+std::string BFloat16Text(const AttentionCase& c) {
+  std::string q = ShapeText(c.b, c.t, c.heads * c.d);
+  std::string k = ShapeText(c.b, c.s, c.groups * c.d);
+  std::string v = ShapeText(c.b, c.s, c.groups * c.e);
+  std::string y = ShapeText(c.b, c.t, c.heads * c.e);
+  std::string attributes = AttributesText(c), text;
+  text += "input q0: " + q + "\ninput k0: " + k + "\ninput v0: " + v +
+          "\ninput dy0: " + y + "\n";
+  text += RoundText("q", q, "q0") + RoundText("k", k, "k0") +
+          RoundText("v", v, "v0") + RoundText("dy", y, "dy0");
+  text += Concat("y0: ", y, ", lse: float[", c.b, ",", c.heads, ",", c.t,
+                 "] = onnx_fp8.Attention", attributes, "(q, k, v)\n",
+                 "output lse\n");
+  text += RoundText("y", y, "y0") + ReadersText("y", y);
+  text += "dq0: " + q + ", dk0: " + k + ", dv0: " + v +
+          " = onnx_fp8.AttentionGrad" + attributes + "(dy, q, k, v, y, lse)\n";
+  text += RoundText("dq", q, "dq0") + ReadersText("dq", q);
+  text += RoundText("dk", k, "dk0") + ReadersText("dk", k);
+  text += RoundText("dv", v, "dv0") + ReadersText("dv", v);
+  return text;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which attention is the library's, and what is recorded.
+#include <gtest/gtest.h>
+
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "providers/store_narrow.h"
+#include "tests/cuda/attention_case.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
+
+namespace onnx_fp8 {
+namespace {
+
+AttentionCase Case() {
+  return {.name = "",
+          .b = 1,
+          .t = 5,
+          .s = 7,
+          .heads = 2,
+          .groups = 1,
+          .d = 8,
+          .e = 8,
+          .attributes = "causal=1, scale=0.2, round_to=16"};
+}
+
+// Calls of the library in so many runs of the graph.
+struct LibraryCalls {
+  int64_t forward, backward;
+  bool operator==(const LibraryCalls&) const = default;
+};
+
+LibraryCalls CallsOf(const std::string& text, int runs = 1) {
+  std::shared_ptr<Graph> graph = ParseGraph(text);
+  StoreNarrow(*graph, CudaKernels());
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  TensorMap feeds = RandomFeeds(*graph, {}), state;
+  emulation::ResetCounts();
+  for (int i = 0; i < runs; ++i) executor.Run(feeds, state);
+  cuda->Synchronize();
+  EXPECT_EQ(emulation::Reports(), 0) << emulation::LastReport();
+  return {emulation::Calls("attentionForward"),
+          emulation::Calls("attentionBackward")};
+}
+
+LibraryCalls CallsOf(const AttentionCase& c) {
+  return CallsOf(BFloat16Text(c));
+}
+
+constexpr LibraryCalls kBoth = {1, 1}, kNone = {0, 0};
+
+TEST(CudaAttentionLibrary, ComputesBFloat16) {
+  EXPECT_EQ(CallsOf(Case()), kBoth);
+}
+
+TEST(CudaAttentionLibrary, ComputesNoFloats) {
+  EXPECT_EQ(CallsOf(GraphText(Case()) + "output y\noutput dk\n"), kNone);
+}
+
+TEST(CudaAttentionLibrary, ComputesNoFloatProbabilities) {
+  AttentionCase c = Case();
+  c.attributes = "causal=1, scale=0.2";
+  EXPECT_EQ(CallsOf(c), kNone);
+}
+
+TEST(CudaAttentionLibrary, ComputesMultiplesOf8UpTo128) {
+  for (int d : {4, 12, 136}) {
+    AttentionCase c = Case();
+    c.d = c.e = d;
+    EXPECT_EQ(CallsOf(c), kNone) << d;
+  }
+  AttentionCase c = Case();
+  c.d = c.e = 128;
+  EXPECT_EQ(CallsOf(c), kBoth);
+}
+
+TEST(CudaAttentionLibrary, ComputesKeysAndValuesOfOneWidth) {
+  AttentionCase c = Case();
+  c.e = 16;
+  EXPECT_EQ(CallsOf(c), kNone);
+}
+
+TEST(CudaAttentionLibrary, ComputesNoEmptyAttention) {
+  AttentionCase c = Case();
+  c.s = 0;
+  EXPECT_EQ(CallsOf(c), kNone);
+}
+
+// The library has no backward pass of one row and one column.
+TEST(CudaAttentionLibrary, ComputesOnePassOfTwo) {
+  AttentionCase c = Case();
+  c.t = c.s = 1;
+  EXPECT_EQ(CallsOf(c), (LibraryCalls{1, 0}));
+}
+
+TEST(CudaAttentionLibrary, HasAName) {
+  EXPECT_TRUE(MakeCudaProvider()->Describe().gemm.ends_with(
+      ", attention by an emulated library"));
+}
+
+// The third run repeats the second one.
+TEST(CudaAttentionLibrary, IsRecorded) {
+  EXPECT_EQ(CallsOf(BFloat16Text(Case()), 4), (LibraryCalls{2, 2}));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
