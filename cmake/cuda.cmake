@@ -129,7 +129,7 @@ file(GLOB_RECURSE cuda_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 file(GLOB_RECURSE cuda_test_kernels CONFIGURE_DEPENDS tests/cuda/*.cu)
 file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
 list(FILTER cuda_helpers EXCLUDE REGEX
-  "_test\\.cc$|/cuda/(cudnn|emulation)/|/device_main\\.cc$")
+  "_test\\.cc$|/tests/cuda/(cudnn|emulation)/|/device_main\\.cc$")
 list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
 list(FILTER cuda_host_sources EXCLUDE REGEX "/cublaslt_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})

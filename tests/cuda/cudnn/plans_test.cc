@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuDNN itself compiles our problems for an H100, on a machine without a GPU.
+// no_driver.cc takes the place of the driver. Nothing runs.
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "providers/cuda/attention/cudnn_library.h"
+#include "providers/cuda/attention/cudnn_plan.h"
+#include "tests/support/left_out.h"
+#include "tests/training/files.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// As cuDNN writes it.
+constexpr char kH100[] =
+    R"({"cudaDeviceId":0,"deviceVer":900,"driverVer":13000,)"
+    R"("totalGlobalMem":85000000000,"maxGridSize":[2147483647,65535,65535],)"
+    R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
+    R"("multiProcessorCount":132,"smCountOrigin":0,"warpSize":32,)"
+    R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+    R"("oversizedSharedMemoryPerBlock":0,"reservedSharedMemoryPerBlock":1024,)"
+    R"("maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,)"
+    R"("maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
+    R"("supportCoopLaunch":1,"smClockRateKHz":1980000,)"
+    R"("memClockRateKHz":2619000,"memoryBusWidth":5120,)"
+    R"("l2CacheSize":52428800,"deviceName":"NVIDIA H100 80GB HBM3"})";
+
+struct PlanCase {
+  const char* name;
+  int64_t b, t, s, heads, groups, d;
+  bool causal;
+};
+
+void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
+
+LibraryStrides StridesOf(int64_t rows, int64_t heads, int64_t d) {
+  return {.batch = rows * heads * d, .head = d, .row = heads * d};
+}
+
+LibraryProblem ProblemOf(const PlanCase& c, bool backward) {
+  return {.backward = backward,
+          .b = c.b,
+          .t = c.t,
+          .s = c.s,
+          .heads = c.heads,
+          .groups = c.groups,
+          .d = c.d,
+          .scale = 0.125f,
+          .causal = c.causal,
+          .keeps_lse = true,
+          .q = StridesOf(c.t, c.heads, c.d),
+          .k = StridesOf(c.s, c.groups, c.d),
+          .v = StridesOf(c.s, c.groups, c.d),
+          .y = StridesOf(c.t, c.heads, c.d)};
+}
+
+int64_t RoundUp(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+class CudnnPlanTest : public testing::TestWithParam<PlanCase> {
+ protected:
+  void SetUp() override {
+    if (OpenCudnn() > 0) return;
+    LeaveOut("plans of cuDNN, which can't be opened here");
+    GTEST_SKIP();
+  }
+};
+
+TEST_P(CudnnPlanTest, ForwardCompiles) {
+  CudnnPlan plan(ProblemOf(GetParam(), false), kH100);
+  EXPECT_LT(plan.workspace(), size_t{1} << 20);
+}
+
+// The workspace holds the gradients of the scores and floats for each row.
+TEST_P(CudnnPlanTest, BackwardCompiles) {
+  const PlanCase& c = GetParam();
+  CudnnPlan plan(ProblemOf(c, true), kH100);
+  int64_t scores = c.b * c.heads * RoundUp(c.t, 64) * RoundUp(c.s, 128);
+  int64_t rows = c.b * c.heads * RoundUp(c.t, 64);
+  int64_t gradients = c.b * c.heads * RoundUp(c.s, 128) * c.d;
+  EXPECT_LE(static_cast<int64_t>(plan.workspace()),
+            2 * scores + 64 * rows + 8 * gradients);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CudnnPlanTest,
+    testing::Values(PlanCase{"Square", 2, 128, 128, 4, 4, 64, false},
+                    PlanCase{"Causal", 2, 128, 128, 4, 4, 64, true},
+                    PlanCase{"Groups", 2, 128, 128, 8, 2, 64, false},
+                    PlanCase{"CausalGroups", 2, 256, 256, 8, 2, 64, true},
+                    PlanCase{"OneGroup", 1, 128, 128, 8, 1, 128, true},
+                    PlanCase{"Width128", 1, 256, 256, 4, 4, 128, false},
+                    PlanCase{"Causal128", 1, 256, 256, 4, 4, 128, true},
+                    PlanCase{"Width8", 1, 64, 64, 2, 2, 8, true},
+                    PlanCase{"Width72", 1, 64, 64, 2, 2, 72, false},
+                    PlanCase{"OddRows", 3, 67, 67, 4, 2, 64, true},
+                    PlanCase{"FewColumns", 2, 130, 33, 4, 4, 64, true},
+                    PlanCase{"FewRows", 2, 33, 130, 4, 4, 128, true},
+                    PlanCase{"Long", 1, 4096, 4096, 16, 4, 128, true}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(CudnnPlan, SaysWhatCudnnLacks) {
+  if (OpenCudnn() == 0) return;
+  LibraryProblem problem = ProblemOf({"", 1, 1, 1, 2, 2, 64, false}, true);
+  ExpectError([&] { CudnnPlan(problem, kH100); }, "s_q = s_kv = 1 is not");
+}
+
+}  // namespace
+}  // namespace onnx_fp8::cuda
