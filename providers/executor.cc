@@ -40,6 +40,14 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
     amaxes_ = provider.Allocate(plan_.amaxes * sizeof(AmaxCell));
   }
   arena_->Reserve(plan_.arena_bytes);
+  bool draws = std::ranges::any_of(plan_.steps, [&](const Step& step) {
+    return provider.Kernels()
+        .Find(step.node->domain, step.node->op)
+        ->traits.draws;
+  });
+  if (draws && provider.device() != Device::kHost) {
+    draw_on_device_ = provider.NewTensor(DType::kUInt64, {});
+  }
   std::vector<Tensor> constants(plan_.constants.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
@@ -64,6 +72,9 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
     ~AtEnd() { executor.Unbind(); }
   } at_end{*this};
   draw_ = draw;
+  if (draw_on_device_.defined()) {
+    provider_.CopyIn(Tensor::Scalar(draw), draw_on_device_);
+  }
   BindArena();
   BindFeeds(feeds);
   BindState(state);
@@ -307,6 +318,8 @@ void Executor::RunStep(const Step& step) {
   for (int i : step.measured_amax) measured_.push_back(AmaxAt(i));
   context.SetAmaxes(AmaxAt(step.known_amax), measured_);
   context.set_queue(provider_.queue());
+  context.set_draw_on_device(
+      static_cast<const uint64_t*>(draw_on_device_.raw()));
   Profiler::Clock::time_point begin;
   if (profiler_) begin = Profiler::Clock::now();
   try {

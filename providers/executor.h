@@ -98,6 +98,7 @@ class Executor {
   std::shared_ptr<void> amaxes_;          // array of AmaxCells
   std::vector<AmaxCell*> measured_;       // of one step
   uint64_t draw_ = 0;
+  Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;
 };
 

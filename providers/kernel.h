@@ -34,6 +34,10 @@ class KernelContext {
   const Node& node() const { return node_; }
   // Number of the random draw, as in Executor::Run.
   uint64_t draw() const { return draw_; }
+  // The same number in the provider's memory, for kernels that draw and that a
+  // provider may record; null if the provider's memory is the host's.
+  const uint64_t* DrawOnDevice() const { return draw_on_device_; }
+  void set_draw_on_device(const uint64_t* draw) { draw_on_device_ = draw; }
 
   size_t num_inputs() const { return inputs_.size(); }
   size_t num_outputs() const { return outputs_.size(); }
@@ -105,6 +109,7 @@ class KernelContext {
   void* queue_ = nullptr;
   const AmaxCell* known_ = nullptr;
   std::span<AmaxCell* const> measured_;
+  const uint64_t* draw_on_device_ = nullptr;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors that
@@ -137,6 +142,11 @@ struct KernelTraits {
   // It copies elements of operands, whatever they are: all float operands and
   // results have one dtype in memory.
   bool moves = false;
+  // It draws random values: it reads the number of the draw.
+  bool draws = false;
+  // It multiplies two 8-bit operands, inputs 0 and 2, unless both are
+  // float8e5m2; check_products.h asks.
+  bool one_e5m2 = false;
 };
 
 struct KernelEntry {

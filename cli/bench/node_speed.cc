@@ -31,6 +31,8 @@ class NodeRun {
     for (const Value* value : node.outputs()) {
       outputs_.push_back(provider.NewTensor(StoredAs(*value), *value->shape));
     }
+    if (entry_.traits.draws)
+      draw_ = provider.Clone(Tensor::Scalar(uint64_t{0}));
     RunKernel();  // it may allocate, which a recording can't do
     if (provider.CanRecord()) {
       recording_ = provider.Record([this] { RunKernel(); });
@@ -54,6 +56,7 @@ class NodeRun {
   void RunKernel() {
     KernelContext context(node_, inputs_, outputs_);
     context.set_queue(provider_.queue());
+    context.set_draw_on_device(static_cast<const uint64_t*>(draw_.raw()));
     entry_.kernel(context);
   }
 
@@ -61,6 +64,7 @@ class NodeRun {
   ExecutionProvider& provider_;
   const KernelEntry& entry_;
   std::vector<Tensor> inputs_, outputs_;
+  Tensor draw_;  // of a kernel that draws
   std::unique_ptr<Recording> recording_;
 };
 

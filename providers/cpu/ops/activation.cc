@@ -14,9 +14,9 @@
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/ops/row_sums.h"
-#include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
 #include "providers/divide_up.h"
+#include "providers/seed.h"
 
 namespace onnx_fp8 {
 namespace {

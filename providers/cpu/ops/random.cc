@@ -5,9 +5,9 @@
 #include <numbers>
 
 #include "providers/arguments.h"
-#include "providers/cpu/ops/seed.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/seed.h"
 
 namespace onnx_fp8 {
 namespace {
