@@ -6,6 +6,7 @@
 // read rows/64 partial sums.
 #include <cmath>
 
+#include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/row_sums.h"
 #include "providers/cuda/register.h"
@@ -82,6 +83,23 @@ struct HardSigmoidOf {
     return y < 0 ? 0.0f : y > 1 ? 1.0f : y;
   }
 };
+struct ShrinkOf {
+  float bias, threshold;
+  __device__ float operator()(float x) const {
+    if (x < -threshold) return x + bias;
+    if (x > threshold) return x - bias;
+    return x != x ? x : 0.0f;
+  }
+};
+// A bound that is omitted is null.
+template <typename T>
+struct ClipOf {
+  const T *low, *high;
+  __device__ T operator()(T x) const {
+    T y = low && x < *low ? *low : x;
+    return high && y > *high ? *high : y;
+  }
+};
 struct HardSwishOf {
   __device__ float operator()(float x) const {
     return x * HardSigmoidOf{1.0f / 6, 0.5f}(x);
@@ -151,6 +169,36 @@ void Swish(KernelContext& ctx) {
 }
 void HardSigmoid(KernelContext& ctx) {
   MapOne(ctx, HardSigmoidOf{ctx.Float("alpha", 0.2f), ctx.Float("beta", 0.5f)});
+}
+
+void Shrink(KernelContext& ctx) {
+  MapOne(ctx, ShrinkOf{ctx.Float("bias", 0.0f), ctx.Float("lambd", 0.5f)});
+}
+
+// A bound, in the GPU's memory; null if it is omitted.
+template <typename T>
+const T* Bound(const KernelContext& ctx, size_t i) {
+  if (!ctx.HasIn(i)) return nullptr;
+  const Tensor& bound = ctx.In(i);
+  Check(bound.dtype() == DTypeOf<T>() && bound.size() == 1, "[", ctx.Where(),
+        "] expected a bound of one ", Name(DTypeOf<T>()), ", got ",
+        Name(bound.dtype()), " ", ToString(bound.shape()));
+  return static_cast<const T*>(bound.raw());
+}
+
+void Clip(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  ForNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
+    ClipOf<T> clip = {Bound<T>(ctx, 1), Bound<T>(ctx, 2)};
+    if constexpr (std::is_same_v<T, float>) {
+      MapOne(ctx, clip);
+    } else {
+      Out<T> y = OutTo<T>(ctx, 0, x.shape());
+      if (x.size() == 0) return;
+      Launch(UnaryKernel<ClipOf<T>, T, T>, BlocksFor(x.size()), kThreads, 0,
+             QueueOf(ctx).stream(), InOf<T>(ctx, 0), y, x.size(), clip);
+    }
+  });
 }
 
 void Gelu(KernelContext& ctx) {
@@ -258,6 +306,8 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("Softsign", Plain<SoftsignOf>, one);
   r.Add("ThresholdedRelu", ThresholdedRelu, one);
   r.Add("Swish", Swish, one);
+  r.Add("Shrink", Shrink, one);
+  r.Add("Clip", Clip, one);
   r.Add("Gelu", Gelu, one);
   r.Add("Silu", Plain<SiluOf>, one, kDomain);
   r.Add("GeluGrad", Gradient<GeluSlope>, two, kDomain);

@@ -5,7 +5,10 @@
 #include <cmath>
 
 #include "providers/cuda/core/broadcast.h"
+#include "providers/cuda/core/complain.h"
+#include "providers/cuda/ops/convert.h"
 #include "providers/cuda/register.h"
+#include "providers/for_width.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -40,6 +43,15 @@ struct MulOp {
 struct DivOp {
   __device__ float operator()(float a, float b) const { return a / b; }
 };
+struct PReluOp {
+  template <typename T>
+  __device__ T operator()(T x, T slope) const {
+    return x < 0 ? MulOp()(x, slope) : x;
+  }
+};
+struct FmodOp {  // sign of the dividend; exact
+  __device__ float operator()(float a, float b) const { return fmodf(a, b); }
+};
 struct PowOp {
   __device__ float operator()(float a, float b) const {
     if (b == 2) return a * a;
@@ -59,6 +71,41 @@ struct MinOp {
     return a < b || a != a ? a : b;
   }
 };
+
+// ---- integer division
+
+// A divisor of 0 is reported, and gives 0.
+struct Divisors {
+  Complaint* complaint;
+  uint32_t message;
+
+  template <typename T>
+  __device__ bool Accept(T b) const {
+    if (b == 0) Complain(complaint, message, 0);
+    return b != 0;
+  }
+};
+
+struct IntDivOp {
+  Divisors divisors;
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    if (!divisors.Accept(b)) return 0;
+    return b == -1 ? SubOp()(T{0}, a) : a / b;
+  }
+};
+struct IntModOp {
+  Divisors divisors;
+  bool of_dividend;  // the sign is the dividend's, else the divisor's
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    if (!divisors.Accept(b) || b == -1) return 0;
+    T r = a % b;
+    return !of_dividend && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  }
+};
+
+// ---- comparisons, logic, bits
 
 struct LessOp {
   template <typename T>
@@ -113,6 +160,38 @@ struct SameOp {
   }
 };
 
+struct BitAndOp {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a & b;
+  }
+};
+struct BitOrOp {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a | b;
+  }
+};
+struct BitXorOp {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a ^ b;
+  }
+};
+// Shifting by the width or more leaves 0.
+struct LeftOp {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return b < 8 * sizeof(T) ? static_cast<uint64_t>(a) << b : 0;
+  }
+};
+struct RightOp {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return b < 8 * sizeof(T) ? static_cast<uint64_t>(a) >> b : 0;
+  }
+};
+
 template <typename Op>
 struct OfPair {
   __device__ void operator()(const float (&in)[2], float (&out)[1]) const {
@@ -138,6 +217,63 @@ void Floats(KernelContext& ctx) {
   if (a.shape() == b.shape()) return MapElements<2, 1>(ctx, OfPair<Op>());
   MapBroadcast<float, float>(
       ctx, 0, 1, BroadcastShapes(a.shape(), b.shape(), ctx.Where()), Op());
+}
+
+Shape SharedShape(const KernelContext& ctx) {
+  return BroadcastShapes(Operand(ctx, 0).shape(), Operand(ctx, 1).shape(),
+                         ctx.Where());
+}
+
+template <typename Op>
+void Integers(KernelContext& ctx, Op op) {
+  CheckSameDType(ctx, Operand(ctx, 0), Operand(ctx, 1));
+  Shape shape = SharedShape(ctx);
+  if (ctx.In(0).dtype() == DType::kInt32) {
+    return MapBroadcast<int32_t, int32_t>(ctx, 0, 1, shape, op);
+  }
+  Check(ctx.In(0).dtype() == DType::kInt64, "[", ctx.Where(),
+        "] expected float, int64 or int32 on the GPU, got ",
+        Name(ctx.In(0).dtype()));
+  MapBroadcast<int64_t, int64_t>(ctx, 0, 1, shape, op);
+}
+
+Divisors DivisorsOf(const KernelContext& ctx) {
+  Queue& queue = QueueOf(ctx);
+  return {queue.complaint(),
+          queue.MessageNumber(
+              Concat("[", ctx.Where(),
+                     "] expected integer divisors that are not 0, got "))};
+}
+
+void Div(KernelContext& ctx) {
+  if (!IsInteger(Operand(ctx, 0).dtype())) return Floats<DivOp>(ctx);
+  Integers(ctx, IntDivOp{DivisorsOf(ctx)});
+}
+
+void Mod(KernelContext& ctx) {
+  bool fmod = ctx.Int("fmod", 0) != 0;
+  if (IsInteger(Operand(ctx, 0).dtype())) {
+    return Integers(ctx, IntModOp{DivisorsOf(ctx), fmod});
+  }
+  Check(fmod, "[", ctx.Where(), "] expected integers or fmod = 1, got ",
+        Name(ctx.In(0).dtype()));
+  Floats<FmodOp>(ctx);
+}
+
+// An exponent may be an integer.
+void Pow(KernelContext& ctx) {
+  const Tensor& b = Operand(ctx, 1);
+  if (!IsInteger(b.dtype())) return Floats<PowOp>(ctx);
+  Queue& queue = QueueOf(ctx);
+  void* floats = queue.Scratch(static_cast<size_t>(b.size()) * sizeof(float));
+  Convert(queue, ctx.Where(), b.raw(), b.dtype(), floats, DType::kFloat,
+          b.size());
+  const Tensor in[] = {
+      Operand(ctx, 0),
+      Tensor::View(DType::kFloat, b.shape(), nullptr, floats, b.device())};
+  Tensor out[] = {ctx.Out(0, ctx.In(0).dtype(), SharedShape(ctx))};
+  KernelContext with_floats = ctx.With(in, out);
+  Floats<PowOp>(with_floats);
 }
 
 template <typename Op>
@@ -177,6 +313,30 @@ void Variadic(KernelContext& ctx) {
   }
 }
 
+struct DivideBy {
+  float count;
+  __device__ void operator()(const float (&in)[1], float (&out)[1]) const {
+    out[0] = in[0] / count;
+  }
+};
+
+// Traffic: the sum is read and written once more.
+void Mean(KernelContext& ctx) {
+  KeptAs(ctx, Operand(ctx, 0).dtype());
+  Variadic<AddOp>(ctx);
+  const Tensor sum[] = {ctx.Out(0)};
+  Tensor mean[] = {ctx.Out(0)};
+  KernelContext last = ctx.With(sum, mean);
+  MapElements<1, 1>(last, DivideBy{static_cast<float>(ctx.num_inputs())});
+}
+
+void PRelu(KernelContext& ctx) {
+  Check(SharedShape(ctx) == ctx.In(0).shape(), "[", ctx.Where(),
+        "] expected a slope that broadcasts to ", ToString(ctx.In(0).shape()),
+        ", got shape ", ToString(ctx.In(1).shape()));
+  Arithmetic<PReluOp>(ctx);
+}
+
 template <typename Op>
 void Compare(KernelContext& ctx) {
   const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
@@ -200,6 +360,33 @@ void Logic(KernelContext& ctx) {
 void Equal(KernelContext& ctx) {
   if (Operand(ctx, 0).dtype() == DType::kBool) return Logic<SameOp>(ctx);
   Compare<EqualOp>(ctx);
+}
+
+// Operations on bits work the same with and without a sign.
+template <typename Op>
+void Bitwise(KernelContext& ctx) {
+  const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
+  CheckSameDType(ctx, a, b);
+  Check(IsInteger(a.dtype()), "[", ctx.Where(), "] expected integers, got ",
+        Name(a.dtype()));
+  Tensor& y = ctx.Out(0, a.dtype(), SharedShape(ctx));
+  auto walk = BroadcastOf<2>(ctx, {a.shape(), b.shape()}, y.shape());
+  if (walk.n == 0) return;
+  ForWidth(ByteSize(a.dtype()), [&]<typename T>() {
+    Launch(BinaryKernel<Op, T, T>, BlocksFor(walk.n), kThreads, 0,
+           QueueOf(ctx).stream(), walk, In<T>{static_cast<const T*>(a.raw())},
+           In<T>{static_cast<const T*>(b.raw())},
+           Out<T>{static_cast<T*>(y.raw())}, nullptr, Op());
+  });
+}
+
+void BitShift(KernelContext& ctx) {
+  bool right = ChoiceIn<bool>(ctx, "direction", "", {"LEFT", "RIGHT"});
+  DType dtype = Operand(ctx, 0).dtype();
+  Check(dtype == DType::kUInt8 || dtype == DType::kUInt16 ||
+            dtype == DType::kUInt32 || dtype == DType::kUInt64,
+        "[", ctx.Where(), "] expected unsigned integers, got ", Name(dtype));
+  right ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
 }
 
 // ---- Where
@@ -257,11 +444,14 @@ void RegisterBinary(KernelRegistry& r) {
   r.Add("Add", Arithmetic<AddOp>, kept);
   r.Add("Sub", Arithmetic<SubOp>, kept);
   r.Add("Mul", Arithmetic<MulOp>, kept);
-  r.Add("Div", Floats<DivOp>, kept);
-  r.Add("Pow", Floats<PowOp>, kept);
+  r.Add("Div", Div, kept);
+  r.Add("Mod", Mod, kept);
+  r.Add("Pow", Pow, kept);
+  r.Add("PRelu", PRelu, kept);
   r.Add("Max", Variadic<MaxOp>);
   r.Add("Min", Variadic<MinOp>);
   r.Add("Sum", Variadic<AddOp>);
+  r.Add("Mean", Mean);
   r.Add("Less", Compare<LessOp>, compared);
   r.Add("LessOrEqual", Compare<LessOrEqualOp>, compared);
   r.Add("Greater", Compare<GreaterOp>, compared);
@@ -270,6 +460,10 @@ void RegisterBinary(KernelRegistry& r) {
   r.Add("And", Logic<AndOp>);
   r.Add("Or", Logic<OrOp>);
   r.Add("Xor", Logic<XorOp>);
+  r.Add("BitwiseAnd", Bitwise<BitAndOp>);
+  r.Add("BitwiseOr", Bitwise<BitOrOp>);
+  r.Add("BitwiseXor", Bitwise<BitXorOp>);
+  r.Add("BitShift", BitShift);
   r.Add("Where", Where, {.moves = false});
 }
 

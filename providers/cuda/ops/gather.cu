@@ -4,38 +4,12 @@
 // GatherGrad reads dy once and writes dx once; the order of equal indices costs
 // n²/2 comparisons, which stay in shared memory.
 #include "providers/cuda/core/broadcast.h"
-#include "providers/cuda/core/complain.h"
+#include "providers/cuda/ops/indices.h"
 #include "providers/cuda/register.h"
 #include "providers/for_width.h"
 
 namespace onnx_fp8::cuda {
 namespace {
-
-struct Indices {
-  const void* data;
-  bool wide;  // int64, else int32
-  int64_t size;
-  Complaint* complaint;
-  uint32_t message;
-
-  // Index i as 0 … size-1; -1, and a complaint, if it is outside.
-  __device__ int64_t At(int64_t i) const {
-    int64_t index = wide ? static_cast<const int64_t*>(data)[i]
-                         : static_cast<const int32_t*>(data)[i];
-    if (index >= -size && index < size) return index < 0 ? index + size : index;
-    Complain(complaint, message, index);
-    return -1;
-  }
-};
-
-Indices IndicesOf(const KernelContext& ctx, size_t i, int64_t size) {
-  CheckIndexType(ctx, i);
-  Queue& queue = QueueOf(ctx);
-  return {ctx.In(i).raw(), ctx.In(i).dtype() == DType::kInt64, size,
-          queue.complaint(),
-          queue.MessageNumber(Concat("[", ctx.Where(), "] expected indices in ",
-                                     -size, "…", size - 1, ", got "))};
-}
 
 // `shape` with the axis replaced by the axes of the indices.
 Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
@@ -77,67 +51,27 @@ void Gather(KernelContext& ctx) {
 
 // ---- one index, or a tuple of them, for each element
 
-// y[i] = x[the offset of i, without the axis, + index i · step]
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    GatherElementsKernel(Broadcast<1> rest, const T* x, Indices indices,
-                         int64_t step, T* y) {
+    GatherElementsKernel(ElementPlaces places, const T* x, T* y) {
   int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= rest.n) return;
-  int64_t offset[1], index = indices.At(at);
-  Offsets(rest, at, offset);
-  y[at] = index < 0 ? T{0} : x[offset[0] + index * step];
+  if (at >= places.rest.n) return;
+  int64_t offset = places.Offset(at);
+  y[at] = offset < 0 ? T{0} : x[offset];
 }
 
 void GatherElements(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
-  const Shape shape = Operand(ctx, 1).shape();
-  Indices indices = IndicesOf(ctx, 1, x.dim(axis));
-  bool fits = shape.size() == x.shape().size();
-  for (size_t d = 0; fits && d < shape.size(); ++d) {
-    fits = shape[d] <= x.shape()[d] || static_cast<int64_t>(d) == axis;
-  }
-  Check(fits && shape.size() <= kMostAxes, "[", ctx.Where(),
-        "] expected indices of a shape inside ", ToString(x.shape()),
-        " but for axis ", axis, ", got ", ToString(shape));
-  Tensor& y = ctx.Out(0, x.dtype(), shape);
+  ElementPlaces places = ElementPlacesIn(ctx, x, axis);
+  Tensor& y = ctx.Out(0, x.dtype(), ctx.In(1).shape());
   if (y.size() == 0) return;
-  std::vector<int64_t> strides = Strides(x.shape());
-  Broadcast<1> rest = {static_cast<int>(shape.size()), y.size(), {}, {}};
-  for (size_t d = 0; d < shape.size(); ++d) {
-    rest.sizes[d] = shape[d];
-    rest.strides[0][d] = static_cast<int64_t>(d) == axis ? 0 : strides[d];
-  }
   ForWidth(ByteSize(x.dtype()), [&]<typename T>() {
     Launch(GatherElementsKernel<T>, BlocksFor(y.size()), kThreads, 0,
-           QueueOf(ctx).stream(), rest, static_cast<const T*>(x.raw()), indices,
-           strides[static_cast<size_t>(axis)], static_cast<T*>(y.raw()));
+           QueueOf(ctx).stream(), places, static_cast<const T*>(x.raw()),
+           static_cast<T*>(y.raw()));
   });
 }
-
-// Tuples of `depth` indices, each into an axis of its own.
-struct Tuples {
-  const void* data;
-  bool wide;  // int64, else int32
-  int depth;
-  int64_t count, per_batch, batch_step, block;
-  int64_t sizes[kMostAxes], strides[kMostAxes];
-  Complaint* complaint;
-  uint32_t message;
-
-  // Where the block of tuple i begins; -1 if an index is outside.
-  __device__ int64_t Offset(int64_t i) const {
-    int64_t offset = i / per_batch * batch_step;
-    for (int d = 0; d < depth; ++d) {
-      Indices one = {data, wide, sizes[d], complaint, message};
-      int64_t index = one.At(i * depth + d);
-      if (index < 0) return -1;
-      offset += index * strides[d];
-    }
-    return offset;
-  }
-};
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -161,31 +95,13 @@ void GatherND(KernelContext& ctx) {
             std::equal(xs.begin(), xs.begin() + batch_dims, is.begin()),
         "[", ctx.Where(), "] expected indices that fit x ", ToString(xs),
         " after ", batch_dims, " batch axes, got ", ToString(is));
-  auto b = static_cast<size_t>(batch_dims);
-  auto k = static_cast<size_t>(indices.dim(-1));
+  CheckIndexType(ctx, 1);
   Shape shape(is.begin(), is.end() - 1);
-  shape.insert(shape.end(), xs.begin() + static_cast<std::ptrdiff_t>(b + k),
+  shape.insert(shape.end(), xs.begin() + batch_dims + indices.dim(-1),
                xs.end());
   Tensor& y = ctx.Out(0, x.dtype(), shape);
-  Indices first = IndicesOf(ctx, 1, xs[b]);
   if (indices.size() == 0 || y.size() == 0) return;
-  std::vector<int64_t> strides = Strides(xs);
-  int64_t count = indices.size() / indices.dim(-1);
-  Tuples tuples = {.data = first.data,
-                   .wide = first.wide,
-                   .depth = static_cast<int>(k),
-                   .count = count,
-                   .per_batch = count / NumElements(std::span(xs).first(b)),
-                   .batch_step = b > 0 ? strides[b - 1] : 0,
-                   .block = y.size() / count,
-                   .complaint = first.complaint,
-                   .message = QueueOf(ctx).MessageNumber(
-                       Concat("[", ctx.Where(), "] expected indices into ",
-                              ToString(xs), ", got "))};
-  for (size_t d = 0; d < k; ++d) {
-    tuples.sizes[d] = xs[b + d];
-    tuples.strides[d] = strides[b + d];
-  }
+  Tuples tuples = TuplesInto(ctx, x, static_cast<size_t>(batch_dims));
   ForWidth(ByteSize(x.dtype()), [&]<typename T>() {
     Launch(GatherTuplesKernel<T>, BlocksFor(y.size()), kThreads, 0,
            QueueOf(ctx).stream(), tuples, static_cast<const T*>(x.raw()),

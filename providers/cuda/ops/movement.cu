@@ -4,6 +4,7 @@
 // result is read once and written once.
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/ops/strided.h"
 #include "providers/cuda/register.h"
 #include "providers/movement.h"
 
@@ -64,9 +65,12 @@ void Start(const KernelContext& ctx, const Walk& w, const void* src,
          static_cast<T*>(dst));
 }
 
-void Copy(KernelContext& ctx, std::span<const int64_t> shape, size_t width,
-          const void* src, std::span<const int64_t> src_strides, void* dst,
-          std::span<const int64_t> dst_strides) {
+}  // namespace
+
+void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
+                 size_t width, const void* src,
+                 std::span<const int64_t> src_strides, void* dst,
+                 std::span<const int64_t> dst_strides) {
   Walk w = Merged(shape, src_strides, dst_strides, ctx.Where());
   if (w.n == 0) return;
   switch (width) {
@@ -81,8 +85,6 @@ void Copy(KernelContext& ctx, std::span<const int64_t> shape, size_t width,
   }
 }
 
-}  // namespace
-
-void RegisterMovement(KernelRegistry& r) { Movement<Copy>::Register(r); }
+void RegisterMovement(KernelRegistry& r) { Movement<CopyStrided>::Register(r); }
 
 }  // namespace onnx_fp8::cuda

@@ -47,6 +47,46 @@ struct AbsOp : SumOp {
     return x < T{0} ? acc - v : acc + v;
   }
 };
+struct ProductOp {
+  template <typename Acc>
+  __device__ static Acc Init() {
+    return 1;
+  }
+  template <typename Acc, typename T>
+  __device__ static Acc Add(Acc acc, T x) {
+    return acc * static_cast<Acc>(x);
+  }
+  template <typename Acc>
+  __device__ static Acc Merge(Acc a, Acc b) {
+    return a * b;
+  }
+};
+// Σ e^(x - shift), where the shift is the largest x, or 0 if that is infinite.
+struct Exponentials {
+  float largest, sum;
+
+  __device__ float Shift() const { return isinf(largest) ? 0.0f : largest; }
+  // The sum with the shift of another one.
+  __device__ float Relative(const Exponentials& other) const {
+    return sum == 0 ? 0.0f : sum * expf(Shift() - other.Shift());
+  }
+  __device__ operator float() const { return Shift() + logf(sum); }
+};
+struct LogSumExpOp {
+  template <typename Acc>
+  __device__ static Acc Init() {
+    return {-std::numeric_limits<float>::infinity(), 0};
+  }
+  __device__ static Exponentials Add(Exponentials acc, float x) {
+    if (x > acc.largest) acc = {x, acc.Relative({x, 0})};
+    acc.sum += expf(x - acc.Shift());
+    return acc;
+  }
+  __device__ static Exponentials Merge(Exponentials a, Exponentials b) {
+    if (a.largest >= b.largest) return {a.largest, a.sum + b.Relative(a)};
+    return {b.largest, b.sum + a.Relative(b)};
+  }
+};
 // NaN wins.
 struct LargestOp {
   template <typename T>
@@ -81,7 +121,7 @@ struct SmallestOp {
 };
 
 // What is done with a reduction of n elements.
-enum class End : int { kAsItIs, kMean, kRoot };
+enum class End : int { kAsItIs, kMean, kRoot, kLog };
 
 // ---- kernels
 
@@ -168,6 +208,7 @@ __global__ void __launch_bounds__(kThreads)
     float v = acc;
     if (end == End::kMean) v /= static_cast<float>(n);
     if (end == End::kRoot) v = sqrtf(v);
+    if (end == End::kLog) v = logf(v);
     y.Put(i, v, unused);
   } else {
     y.Put(i, static_cast<Y>(acc), unused);
@@ -220,18 +261,22 @@ void Sums(KernelContext& ctx) {
   if (dtype == DType::kInt64) {
     return Reduce<Op, int64_t, uint64_t>(ctx, End::kAsItIs);
   }
+  if (dtype == DType::kInt32) {
+    return Reduce<Op, int32_t, uint32_t>(ctx, End::kAsItIs);
+  }
   KeptAs(ctx, dtype);
   Reduce<Op, float, float>(ctx, End::kAsItIs);
 }
 
-void ReduceMean(KernelContext& ctx) {
+template <typename Op, End kEnd>
+void FloatSums(KernelContext& ctx) {
   KeptAs(ctx, Operand(ctx, 0).dtype());
-  Reduce<SumOp, float, float>(ctx, End::kMean);
+  Reduce<Op, float, float>(ctx, kEnd);
 }
 
-void ReduceL2(KernelContext& ctx) {
+void LogSumExp(KernelContext& ctx) {
   KeptAs(ctx, Operand(ctx, 0).dtype());
-  Reduce<SquareOp, float, float>(ctx, End::kRoot);
+  Reduce<LogSumExpOp, float, Exponentials>(ctx, End::kAsItIs);
 }
 
 template <typename Op>
@@ -251,8 +296,11 @@ void RegisterReduce(KernelRegistry& r) {
   r.Add("ReduceSum", Sums<SumOp>, kept);
   r.Add("ReduceSumSquare", Sums<SquareOp>, kept);
   r.Add("ReduceL1", Sums<AbsOp>, kept);
-  r.Add("ReduceL2", ReduceL2, kept);
-  r.Add("ReduceMean", ReduceMean, kept);
+  r.Add("ReduceL2", FloatSums<SquareOp, End::kRoot>, kept);
+  r.Add("ReduceLogSum", FloatSums<SumOp, End::kLog>, kept);
+  r.Add("ReduceMean", FloatSums<SumOp, End::kMean>, kept);
+  r.Add("ReduceProd", Sums<ProductOp>, kept);
+  r.Add("ReduceLogSumExp", LogSumExp, kept);
   r.Add("ReduceMax", Extremes<LargestOp>, {.host_inputs = {1}});
   r.Add("ReduceMin", Extremes<SmallestOp>, {.host_inputs = {1}});
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ops with one operand, element by element. Traffic: the operand is read once,
-// the result is written once.
+// the result is written once. Functions are the toolkit's: errors of a few ulp.
 #include <cmath>
+#include <limits>
 
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/register.h"
@@ -26,6 +27,12 @@ struct AbsOp {
     return x < 0 ? NegOp()(x) : x;
   }
 };
+struct SignOp {  // NaN stays
+  template <typename T>
+  __device__ T operator()(T x) const {
+    return x > 0 ? T{1} : x < 0 ? T{-1} : x != x ? x : T{0};
+  }
+};
 struct SqrtOp {
   __device__ float operator()(float x) const { return sqrtf(x); }
 };
@@ -43,6 +50,33 @@ struct SinOp {
 };
 struct CosOp {
   __device__ float operator()(float x) const { return cosf(x); }
+};
+struct TanOp {
+  __device__ float operator()(float x) const { return tanf(x); }
+};
+struct AsinOp {
+  __device__ float operator()(float x) const { return asinf(x); }
+};
+struct AcosOp {
+  __device__ float operator()(float x) const { return acosf(x); }
+};
+struct AtanOp {
+  __device__ float operator()(float x) const { return atanf(x); }
+};
+struct SinhOp {
+  __device__ float operator()(float x) const { return sinhf(x); }
+};
+struct CoshOp {
+  __device__ float operator()(float x) const { return coshf(x); }
+};
+struct AsinhOp {
+  __device__ float operator()(float x) const { return asinhf(x); }
+};
+struct AcoshOp {
+  __device__ float operator()(float x) const { return acoshf(x); }
+};
+struct AtanhOp {
+  __device__ float operator()(float x) const { return atanhf(x); }
 };
 struct ErfOp {
   __device__ float operator()(float x) const { return erff(x); }
@@ -62,6 +96,18 @@ struct NotOp {
 struct IsNanOp {
   __device__ bool operator()(float x) const { return x != x; }
 };
+struct IsInfOp {
+  bool negative, positive;
+  __device__ bool operator()(float x) const {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    return (positive && x == kInfinity) || (negative && x == -kInfinity);
+  }
+};
+struct BitwiseNotOp {
+  __device__ uint8_t operator()(uint8_t x) const {
+    return static_cast<uint8_t>(~x);
+  }
+};
 
 template <typename Op>
 struct OfOne {
@@ -76,12 +122,12 @@ void Floats(KernelContext& ctx) {
 }
 
 template <typename X, typename Y, typename Op>
-void MapTyped(KernelContext& ctx) {
+void MapTyped(KernelContext& ctx, Op op = {}) {
   const Tensor& x = Operand(ctx, 0);
   Out<Y> y = OutTo<Y>(ctx, 0, x.shape());
   if (x.size() == 0) return;
   Launch(UnaryKernel<Op, X, Y>, BlocksFor(x.size()), kThreads, 0,
-         QueueOf(ctx).stream(), InOf<X>(ctx, 0), y, x.size(), Op());
+         QueueOf(ctx).stream(), InOf<X>(ctx, 0), y, x.size(), op);
 }
 
 template <typename Op>
@@ -101,6 +147,24 @@ void Not(KernelContext& ctx) {
 
 void IsNan(KernelContext& ctx) { MapTyped<float, bool, IsNanOp>(ctx); }
 
+void IsInf(KernelContext& ctx) {
+  MapTyped<float, bool, IsInfOp>(ctx, {ctx.Int("detect_negative", 1) != 0,
+                                       ctx.Int("detect_positive", 1) != 0});
+}
+
+void BitwiseNot(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(IsInteger(x.dtype()), "[", ctx.Where(), "] expected integers, got ",
+        Name(x.dtype()));
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
+  auto bytes = static_cast<int64_t>(x.bytes());
+  if (bytes == 0) return;
+  Launch(UnaryKernel<BitwiseNotOp, uint8_t, uint8_t>, BlocksFor(bytes),
+         kThreads, 0, QueueOf(ctx).stream(),
+         In<uint8_t>{static_cast<const uint8_t*>(x.raw())},
+         Out<uint8_t>{static_cast<uint8_t*>(y.raw())}, bytes, BitwiseNotOp());
+}
+
 }  // namespace
 
 void RegisterUnary(KernelRegistry& r) {
@@ -110,18 +174,30 @@ void RegisterUnary(KernelRegistry& r) {
                           .narrow_out = {0}};
   r.Add("Neg", Numbers<NegOp>, kept);
   r.Add("Abs", Numbers<AbsOp>, kept);
+  r.Add("Sign", Numbers<SignOp>, kept);
   r.Add("Sqrt", Floats<SqrtOp>, kept);
   r.Add("Reciprocal", Floats<ReciprocalOp>, kept);
   r.Add("Exp", Floats<ExpOp>, kept);
   r.Add("Log", Floats<LogOp>, kept);
   r.Add("Sin", Floats<SinOp>, kept);
   r.Add("Cos", Floats<CosOp>, kept);
+  r.Add("Tan", Floats<TanOp>, kept);
+  r.Add("Asin", Floats<AsinOp>, kept);
+  r.Add("Acos", Floats<AcosOp>, kept);
+  r.Add("Atan", Floats<AtanOp>, kept);
+  r.Add("Sinh", Floats<SinhOp>, kept);
+  r.Add("Cosh", Floats<CoshOp>, kept);
+  r.Add("Asinh", Floats<AsinhOp>, kept);
+  r.Add("Acosh", Floats<AcoshOp>, kept);
+  r.Add("Atanh", Floats<AtanhOp>, kept);
   r.Add("Erf", Floats<ErfOp>, kept);
   r.Add("Floor", Floats<FloorOp>, kept);
   r.Add("Ceil", Floats<CeilOp>, kept);
   r.Add("Round", Floats<RoundOp>, kept);
   r.Add("Not", Not, {.in_place = {{0, 0}}});
+  r.Add("BitwiseNot", BitwiseNot, {.in_place = {{0, 0}}});
   r.Add("IsNaN", IsNan, {.narrow_in = {0}});
+  r.Add("IsInf", IsInf, {.narrow_in = {0}});
 }
 
 }  // namespace onnx_fp8::cuda
