@@ -23,6 +23,8 @@
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/linear.h"
 #include "graph/passes/slice_before_product.h"
+#include "graph/passes/unroll_recurrent.h"
+#include "providers/check_products.h"
 #include "providers/expand_missing.h"
 #include "providers/k_major.h"
 #include "providers/store_narrow.h"
@@ -215,7 +217,16 @@ StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
                   PassRunner& runner) {
-  runner.Run(
+  Passes list;
+  // Steps that train are unrolled already.
+  if (!kernels.Find("", "LSTM")) {
+    list.push_back({"UnrollRecurrent", [&](Graph& g) {
+                      Spending spending(options.budgets);
+                      UnrollRecurrent(g, &spending);
+                    }});
+  }
+  Append(
+      &list,
       {{"ExpandMissing",
         [&](Graph& g) {
           ExpandMissing(g, kernels,
@@ -223,9 +234,10 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                         &evaluator, options.budgets,
                         options.strict ? Missing::kLeave : Missing::kExpand);
         }},
+       {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
-       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip}},
-      graph);
+       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip}});
+  runner.Run(list, graph);
 }
 
 std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,

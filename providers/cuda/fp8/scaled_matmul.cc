@@ -29,9 +29,10 @@ void ScaledMatMulBias(KernelContext& ctx) { Multiply(ctx, true); }
 }  // namespace
 
 void RegisterScaledMatMul(KernelRegistry& r) {
-  r.Add("ScaledMatMul", ScaledMatMul, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMul", ScaledMatMul, {.narrow_out = {0}, .one_e5m2 = true},
+        kDomain);
   r.Add("ScaledMatMulBias", ScaledMatMulBias,
-        {.narrow_in = {4}, .narrow_out = {0}}, kDomain);
+        {.narrow_in = {4}, .narrow_out = {0}, .one_e5m2 = true}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -157,9 +157,10 @@ void ScaledMatMulBlockBias(KernelContext& ctx) { MultiplyBlocks(ctx, true); }
 }  // namespace
 
 void RegisterScaledMatMulBlock(KernelRegistry& r) {
-  r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMulBlock", ScaledMatMulBlock,
+        {.narrow_out = {0}, .one_e5m2 = true}, kDomain);
   r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias,
-        {.narrow_in = {4}, .narrow_out = {0}}, kDomain);
+        {.narrow_in = {4}, .narrow_out = {0}, .one_e5m2 = true}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda
