@@ -141,7 +141,7 @@ Json ToJson(const ModelReport& report, const std::string& model) {
                 {"m", SizeJson(gemm.m)}, {"k", SizeJson(gemm.k)},
                 {"n", SizeJson(gemm.n)}, {"fp8", gemm.fp8},
                 {"reason", gemm.reason}, {"recipe", gemm.recipe},
-                {"padding", padding}};
+                {"padding", padding},    {"copies", gemm.copies}};
     if (gemm.speedup) row["speedup"] = *gemm.speedup;
     json["gemms"].push_back(row);
   }
@@ -243,7 +243,10 @@ void PrintGemms(const ModelReport& report) {
   bool predicted = std::ranges::any_of(
       report.gemms, [](const GemmReport& g) { return g.speedup.has_value(); });
   if (predicted) header.push_back("speed-up");
+  bool copied = std::ranges::any_of(
+      report.gemms, [](const GemmReport& g) { return !g.copies.empty(); });
   if (several) header.push_back("recipe");
+  if (copied) header.push_back("copied on the GPU");
   Table table(header);
   int64_t fp8 = 0;
   int64_t padded = 0;
@@ -261,6 +264,7 @@ void PrintGemms(const ModelReport& report) {
       auto at = std::ranges::find(recipes, g.recipe) - recipes.begin();
       row.push_back(g.fp8 ? std::to_string(at + 1) : "");
     }
+    if (copied) row.push_back(g.copies);
     table.Row(row);
   }
   std::cout << "\nMatrix products: " << fp8 << " of " << report.gemms.size()

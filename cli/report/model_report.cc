@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <set>
 #include <unordered_set>
 
@@ -10,10 +11,12 @@
 #include "cli/api_names.h"
 #include "cli/options.h"
 #include "graph/builder.h"
+#include "graph/node_notes.h"
 #include "graph/onnx/written_file.h"
 #include "graph/parameter_names.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/plan.h"
+#include "providers/product_copies.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
 #include "training/static_scales.h"
@@ -294,6 +297,7 @@ class Reporter {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
                    runner_);
+      if (provider_.device != Device::kHost) AddCopies(*step.graph);
       Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
       report_.memory = Forecast(step, plan);
       report_.memory_report =
@@ -304,6 +308,23 @@ class Reporter {
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +
                               error.what());
+    }
+  }
+
+  // Products of one layer and role copy the same, but for their sizes.
+  void AddCopies(const Graph& graph) {
+    std::map<std::pair<std::string, std::string>, std::set<std::string>> all;
+    for (const Node& node : graph.nodes()) {
+      std::string copies = ProductCopies(node);
+      if (copies.empty()) continue;
+      all[{Fqn(NodeNote(node, "fqn")), NodeNote(node, "role")}].insert(copies);
+    }
+    for (GemmReport& row : report_.gemms) {
+      auto copies = all.find({row.fqn, row.role});
+      if (!row.fp8 || copies == all.end()) continue;
+      for (const std::string& text : copies->second) {
+        row.copies += (row.copies.empty() ? "" : "; ") + text;
+      }
     }
   }
 

@@ -30,6 +30,8 @@ struct GemmReport {
   // "k", "n" or both, if CUDA wants them to be multiples of 16 (or of a block)
   // and they are not. M is free; it is the K of wgrad.
   std::string padding;
+  // What the provider copies for it (product_copies.h); "" on the CPU.
+  std::string copies;
   std::string recipe;  // of FP8 products: RecipeText
 };
 

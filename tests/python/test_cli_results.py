@@ -205,6 +205,18 @@ def test_inspect(tmp_path):
     assert fc == {"forward": [], "dgrad": [], "wgrad": ["k"]}
 
 
+def test_inspect_says_what_a_gpu_copies():
+    flags = ["inspect", GPT, "--shape", "batch=1,seq=24", "--recipe", "tensorwise"]
+    cpu = json.loads(run(*flags, "--json").stdout)
+    assert {g["copies"] for g in cpu["gemms"]} == {""}
+    if "cuda" not in json.loads(run("version", "--json").stdout)["providers"]:
+        return
+    gpu = json.loads(run(*flags, "--json", "--provider", "cuda").stdout)
+    fc = {g["role"]: g["copies"] for g in gpu["gemms"] if g["fqn"] == "blocks.0.fc.weight"}
+    assert fc["forward"] == "m 24 to 32" and fc["wgrad"].endswith("k 24 to 32")
+    assert "copied on the GPU" in run(*flags, "--provider", "cuda").stdout
+
+
 def test_inspect_tells_recipes_apart():
     flags = [GPT, "--shape", "batch=4,seq=16", "--recipe", "tensorwise,w_gi:dyn_ten_e5m2"]
     report = json.loads(run("inspect", *flags, "--json", "--exclude", "lm_head", "--recipe-for", "blocks.0.*=delayed",
