@@ -16,8 +16,9 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 
 Table MakeTable() {
   Table table;
-  for (auto* list : {AttentionOps, FusedOps, RotaryOps, RoundToOps, QuantizeOps,
-                     QuantizeBlockOps, GradientOps, OptimizerOps}) {
+  for (auto* list :
+       {AttentionOps, FusedOps, FusedQuantizeOps, RotaryOps, RoundToOps,
+        QuantizeOps, QuantizeBlockOps, GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,
@@ -82,9 +83,13 @@ std::vector<std::string> OpNames() {
 }
 
 onnx::FunctionProto BodyOf(const OpDefinition& op) {
+  // Some bodies call other ops of ours.
+  bool calls =
+      std::string_view(op.body).find("onnx_fp8.") != std::string_view::npos;
+  std::string imports = calls ? Concat(", \"", kDomain, "\": 1") : "";
   std::string text =
       Concat("<domain: \"", kDomain, "\", opset_import: [\"\": ", kBodyOpset,
-             "]>\n", op.name, " ");
+             imports, "]>\n", op.name, " ");
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     text += (i > 0 ? ", " : "<") + std::string(op.attributes[i].name);
   }

@@ -27,6 +27,13 @@ const Value& Operand(const Node& node, size_t i, DType dtype) {
   return *in;
 }
 
+void CheckScalar(const Node& node, size_t i, DType dtype) {
+  const Value& in = Operand(node, i, dtype);
+  Check(!in.shape || in.shape->empty(), "[", node.Where(), "] expected input ",
+        i, " to be a scalar, got shape ",
+        in.shape ? ToString(*in.shape) : std::string());
+}
+
 DType Float8Target(const Node& node) {
   auto to = static_cast<DType>(node.Int("to", 0));
   float q_max = node.Float("q_max", 0.0f);
@@ -225,13 +232,6 @@ const std::string& ScaledMatMulBiasBody() {
   y = Reshape<allowzero = 1>(biased, shape)
 })");
   return body;
-}
-
-void CheckScalar(const Node& node, size_t i, DType dtype) {
-  const Value& in = Operand(node, i, dtype);
-  Check(!in.shape || in.shape->empty(), "[", node.Where(), "] expected input ",
-        i, " to be a scalar, got shape ",
-        in.shape ? ToString(*in.shape) : std::string());
 }
 
 void InferQuantize(Node& node) {

@@ -49,6 +49,9 @@ void SetOutput(Node& node, size_t i, DType dtype, std::optional<Shape> shape);
 // Errors: `i` is missing or of another dtype.
 const Value& Operand(const Node& node, size_t i, DType dtype);
 
+// Errors: Operand's; it is no scalar.
+void CheckScalar(const Node& node, size_t i, DType dtype);
+
 // Attribute `to`. Errors: it, or `q_max`, does not belong to an 8-bit format.
 DType Float8Target(const Node& node);
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ops that compute what another op computes, and quantize results of it whose
+// scales are given before. They have the operands of that op, then scale_in for
+// each result that is quantized, and its results, then (q, q_scale, amax,
+// q_transposed) for each of these. Attribute `round_to` is the dtype to which
+// these results are rounded before they are quantized; 1, float, keeps them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/schemas.h"
+
+namespace onnx_fp8 {
+
+struct FusedQuantizer {
+  std::string producer, domain;
+  std::string op;  // of our domain: the producer's with "Quantize"
+  std::vector<std::string> operands, results;  // of the producer
+  std::vector<size_t> quantized;               // results
+  std::vector<AttributeDefinition> attributes = {};
+  // The producer in ops of kBodyOpset, if it is newer: from x to y_exact.
+  std::string text = "";
+  std::string approximate = "";  // the value of this attribute; "": none
+
+  // Operand and first result of quantizer i.
+  size_t ScaleIn(size_t i) const { return operands.size() + i; }
+  size_t Codes(size_t i) const { return results.size() + 4 * i; }
+};
+
+std::span<const FusedQuantizer> FusedQuantizers();
+
+// The row of an op of our domain; null if it is none of these.
+const FusedQuantizer* FindFusedQuantizer(std::string_view op);
+
+}  // namespace onnx_fp8
