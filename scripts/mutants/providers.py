@@ -9,6 +9,7 @@ PLAN = providers("Plan.*:RandomGraphs.RunAs*")
 DEVICE_TEST = training("*Device*")
 STORE_NARROW = providers("StoreNarrow.*")
 K_MAJOR = providers("KMajor.*")
+FUSE_QUANTIZE = providers("FuseQuantize.*")
 ROOFLINE = providers("Roofline.*")
 
 MUTANTS = (
@@ -21,6 +22,27 @@ MUTANTS = (
     M("k-major: kernels are not asked", "providers/k_major.cc",
       "|| !kernels.Find(kDomain, fused)",
       "|| (false && !kernels.Find(kDomain, fused))", K_MAJOR),
+    M("fuse quantize: computed scales are given", "providers/fuse_quantize.cc",
+      "return x && !x->producer;", "return x != nullptr;", FUSE_QUANTIZE),
+    M("fuse quantize: kernels are not asked", "providers/fuse_quantize.cc",
+      "if (row && kernels_.Find(kDomain, row->op)) {", "if (row) {",
+      FUSE_QUANTIZE),
+    M("fuse quantize: readers lose the floats", "providers/fuse_quantize.cc",
+      "(quantized && y->uses.empty() && !IsReturned(graph_, y))", "quantized",
+      FUSE_QUANTIZE),
+    M("fuse quantize: returned floats are lost", "providers/fuse_quantize.cc",
+      "y->uses.empty() && !IsReturned(graph_, y))", "y->uses.empty())",
+      FUSE_QUANTIZE),
+    M("fuse quantize: columns are not compared", "providers/fuse_quantize.cc",
+      "y->dim(-1) == columns", "y->dim(-1) >= 0", FUSE_QUANTIZE),
+    M("fuse quantize: two formats are one", "providers/fuse_quantize.cc",
+      'first.Float("q_max", 0) != quantizer->Float("q_max", 0)',
+      'first.Float("q_max", 0) < 0', FUSE_QUANTIZE),
+    M("fuse quantize: values are not rounded", "providers/fuse_quantize.cc",
+      "narrow == DType::kUndefined ? DType::kFloat : narrow", "DType::kFloat",
+      FUSE_QUANTIZE),
+    M("fuse quantize: nodes are not sorted", "providers/fuse_quantize.cc",
+      "if (any) graph_.Sort();", "(void)any;", FUSE_QUANTIZE),
     M("roofline: views take time", "providers/roofline.cc",
       "if (IsView(node, kernels)) continue;",
       "if (IsView(node, kernels) && false) continue;", ROOFLINE),

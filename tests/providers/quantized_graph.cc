@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/providers/quantized_graph.h"
+
+#include <algorithm>
+
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string Replaced(std::string text, const std::string& from,
+                     const std::string& to) {
+  for (size_t at; (at = text.find(from)) != std::string::npos;) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+std::string AttributesOf(const FusedQuantizer& row) {
+  std::string text;
+  if (row.approximate == "tanh") text = "approximate=\"tanh\"";
+  for (const AttributeDefinition& a : row.attributes) {
+    if (!text.empty()) text += ", ";
+    text += a.kind == AttributeKind::kInt ? "axis=-1" : "epsilon=1e-05";
+  }
+  return text.empty() ? "" : "<" + text + ">";
+}
+
+// The shape of an operand or result of a producer.
+std::string ShapeOf(const std::string& name, const QuantizedForm& form) {
+  for (const char* row : {"scale", "bias", "dscale", "dbias"}) {
+    if (name == row) return form.row;
+  }
+  for (const char* lead : {"mean", "inv_std"}) {
+    if (name == lead) return form.lead;
+  }
+  return form.shape;
+}
+
+// The quantizer of value y.
+std::string QuantizerText(const std::string& y, const QuantizedForm& form) {
+  std::string text, x = y;
+  if (form.narrow) {
+    text += "$n: float[" + form.shape + "] = onnx_fp8.RoundTo<to=16>($)\n";
+    x = "$n";
+  }
+  if (form.read) text += "$r: float[" + form.shape + "] = Neg(" + x + ")\n";
+  if (form.matrix != form.shape) {
+    text += "$m: float[" + form.matrix + "] = Reshape(" + x + ", sizes)\n";
+    x = "$m";
+  }
+  text += "$q: float8e4m3fn[" + form.matrix + "], $s: float[], $a: float[]";
+  if (!form.t.empty()) text += ", $t: float8e4m3fn[" + form.t + "]";
+  text += " = onnx_fp8.QuantizeWith";
+  if (!form.t.empty()) text += "Transpose";
+  text += "<q_max=448.0, to=17>(" + x + ", given_$)\n";
+  return Replaced(text, "$", y);
+}
+
+}  // namespace
+
+std::shared_ptr<Graph> QuantizedGraph(const FusedQuantizer& row,
+                                      const QuantizedForm& form) {
+  std::string text = "graph \"g\" opset 24\n", operands, results, quantizers;
+  for (const std::string& name : row.operands) {
+    text += "input " + name + ": float[" + ShapeOf(name, form) + "]\n";
+    operands += (operands.empty() ? "" : ", ") + name;
+  }
+  for (size_t i = 0; i < row.results.size(); ++i) {
+    std::string name = "out_" + row.results[i];
+    results += (i > 0 ? ", " : "") + name + ": float[" +
+               ShapeOf(row.results[i], form) + "]";
+    if (std::ranges::count(row.quantized, i) == 0) continue;
+    text += "input given_" + name + ": float[]\n";
+    quantizers += QuantizerText(name, form);
+  }
+  if (form.matrix != form.shape) {
+    text += "const sizes: int64[2] = {" + form.matrix + "}\n";
+  }
+  std::string op = (row.domain.empty() ? "" : row.domain + ".") + row.producer;
+  std::shared_ptr<Graph> graph =
+      ParseGraph(text + results + " = " + op + AttributesOf(row) + "(" +
+                 operands + ")\n" + quantizers);
+  for (Node& node : graph->nodes()) {
+    for (Value* y : node.outputs()) {
+      if (y->uses.empty()) graph->outputs.push_back(y);
+    }
+  }
+  return graph;
+}
+
+}  // namespace onnx_fp8
