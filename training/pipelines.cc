@@ -26,6 +26,7 @@
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/check_products.h"
 #include "providers/expand_missing.h"
+#include "providers/fuse_quantize.h"
 #include "providers/k_major.h"
 #include "providers/store_narrow.h"
 #include "training/step_builder.h"
@@ -156,7 +157,8 @@ void Append(Passes* list, Passes more) {
 std::vector<std::string> PassesToSkip() {
   return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
           "FuseActivations",    "FuseNorms",     "FuseLoss",
-          "FuseBiasGradients",  "FoldTranspose", "StoreNarrow"};
+          "FuseBiasGradients",  "FoldTranspose", "StoreNarrow",
+          "FuseQuantize"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -236,7 +238,8 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
         }},
        {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
-       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip}});
+       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
+       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip}});
   runner.Run(list, graph);
 }
 

@@ -14,9 +14,12 @@
 
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
+#include "providers/fuse_quantize.h"
+#include "providers/store_narrow.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/kernel_cases.h"
+#include "tests/providers/quantized_graph.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -47,8 +50,7 @@ const std::map<std::string, Bytes> kClaims = {
 };
 constexpr double kScalars = 4096;  // bytes of scalars and sums, at most
 
-Bytes Counted(const KernelCase& c) {
-  std::shared_ptr<Graph> graph = GraphOf(c);
+Bytes Counted(const std::shared_ptr<Graph>& graph) {
   auto cuda = MakeCudaProvider();
   Executor executor(graph, *cuda);
   TensorMap feeds = RandomFeeds(*graph, {"lse", "rows"}), state;
@@ -103,7 +105,7 @@ TEST_P(CudaTrafficTest, IsWhatTheHeadersClaim) {
   if (!emulation::Checked()) return;  // only checked builds count
   auto it = kClaims.find(GetParam().name);
   Bytes claim = it == kClaims.end() ? Bytes{1, 1} : it->second;
-  Bytes once = Once(GetParam()), got = Counted(GetParam());
+  Bytes once = Once(GetParam()), got = Counted(GraphOf(GetParam()));
   EXPECT_LE(got.read, claim.read * once.read + kScalars);
   EXPECT_LE(got.written, claim.written * once.written + kScalars);
   EXPECT_GE(got.written, once.written);
@@ -112,6 +114,44 @@ TEST_P(CudaTrafficTest, IsWhatTheHeadersClaim) {
 INSTANTIATE_TEST_SUITE_P(All, CudaTrafficTest,
                          testing::ValuesIn(CasesOfOurKernels()),
                          [](const auto& info) { return info.param.name; });
+
+// What a producer and its quantizer read and write in bfloat16, of codes in
+// both orientations, for each element of the result; and together.
+struct Fusion {
+  const char* op;
+  double apart, together;
+};
+
+class CudaFusionTest : public testing::TestWithParam<Fusion> {};
+
+TEST_P(CudaFusionTest, MovesTheBytesThatTheHeadersClaim) {
+  if (!emulation::Checked()) return;  // only checked builds count
+  const FusedQuantizer& row = *FindFusedQuantizer(GetParam().op);
+  constexpr double kElements = 256 * 384;
+  QuantizedForm form = {"256,384", "384", "256,1", "256,384",
+                        "384,256", true,  false};
+  auto bytes = [&](bool fuse) {
+    std::shared_ptr<Graph> graph = QuantizedGraph(row, form);
+    StoreNarrow(*graph, CudaKernels());
+    if (fuse) FuseQuantize(*graph, CudaKernels());
+    Bytes counted = Counted(graph);
+    return (counted.read + counted.written) / kElements;
+  };
+  double apart = bytes(false), together = bytes(true);
+  EXPECT_NEAR(apart, GetParam().apart, 0.1 * GetParam().apart);
+  EXPECT_NEAR(together, GetParam().together, 0.1 * GetParam().together);
+}
+
+// Operands are floats here: 4 bytes each.
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaFusionTest,
+    testing::Values(
+        // x once; y written and read; codes twice
+        Fusion{"SiluQuantize", 4 + 2 + 2 + 2, 4 + 2},
+        Fusion{"SwiGLUQuantize", 8 + 2 + 2 + 2, 8 + 2},
+        // codes are written, read, and written as their transpose
+        Fusion{"SiluBiasGradQuantize", 8 + 2 + 2 + 2, 8 + 3}),
+    [](const auto& info) { return info.param.op; });
 
 }  // namespace
 }  // namespace onnx_fp8

@@ -106,5 +106,25 @@ INSTANTIATE_TEST_SUITE_P(
                     Parameter{"vit/d18", "off", DType::kFloat, 1},
                     Parameter{"vit/l17", "delayed", DType::kFloat, 1}));
 
+// Kernels that also quantize their results change no bit of a step.
+TEST(CudaFusedTraining, LossesAreThoseOfKernelsApart) {
+  for (const Parameter& p :
+       {Parameter{"nanogpt/l17", "delayed", DType::kBFloat16, 1},
+        Parameter{"llama/l17", "delayed", DType::kBFloat16, 1},
+        Parameter{"vit/l17", "delayed", DType::kFloat, 1}}) {
+    CorpusCase c(Fixture(p.file));
+    c.options.recipe = ParseRecipe(p.recipe);
+    c.options.dtype = p.dtype;
+    std::vector<std::vector<float>> losses;
+    for (bool apart : {true, false}) {
+      if (apart) c.options.skip_passes = {"FuseQuantize"};
+      auto session = MakeSession(c.options, MakeCudaProvider());
+      losses.push_back(Train(*session, c.feeds, p.micro, 3));
+      c.options.skip_passes = {};
+    }
+    EXPECT_EQ(losses[1], losses[0]) << p.file;
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -75,7 +75,8 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                 Concat("expected passes that may be skipped "
                        "(SliceBeforeProduct FuseRotary "
                        "FuseAttention FuseActivations FuseNorms FuseLoss "
-                       "FuseBiasGradients FoldTranspose StoreNarrow), got ",
+                       "FuseBiasGradients FoldTranspose StoreNarrow "
+                       "FuseQuantize), got ",
                        name));
   }
 }

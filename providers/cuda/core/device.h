@@ -24,6 +24,16 @@
 
 #include "providers/cuda/core/check.h"
 
+// Before a loop: all its iterations become straight code, or none. Arrays of a
+// thread lie in registers only if every index into them is known.
+#if defined(__CUDACC__)
+#define ONNX_FP8_UNROLL _Pragma("unroll")
+#define ONNX_FP8_KEEP_LOOP _Pragma("unroll 1")
+#else
+#define ONNX_FP8_UNROLL
+#define ONNX_FP8_KEEP_LOOP
+#endif
+
 namespace onnx_fp8 {
 
 // Puts kernel<<<grid, block, shared_bytes, stream>>>(arguments...) into the

@@ -5,11 +5,14 @@
 // order, and a second kernel adds the blocks' sums. So the bits don't depend on
 // the order of blocks. Traffic: each operand is read once, the result is
 // written once; the partial sums, rows/64 of the result, are written and read.
+// The result may also be quantized: if its transpose is wanted, its codes are
+// read once more.
 #pragma once
 
 #include <cstdint>
 
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/result.h"
 
 namespace onnx_fp8::cuda {
 
@@ -21,8 +24,7 @@ inline constexpr int kTileColumns = kTileLanes * kPerThread;
 template <int kIn>
 struct RowSums {
   FloatsIn in[kIn];
-  FloatsOut out;
-  DeviceAmax* amax;
+  Result out;
   int64_t rows, columns;
   float* partial;  // [blocks of rows][columns]
 };
@@ -32,6 +34,8 @@ namespace {
 template <typename F, int kIn>
 __global__ void __launch_bounds__(kTileRows* kTileLanes)
     RowSumsKernel(RowSums<kIn> s, F f) {
+  if (IsDone(s.out)) return;
+  const ResultWriter out(s.out);
   __shared__ float sums[kTileRows][kTileColumns];
   int lane = threadIdx.x % kTileLanes, line = threadIdx.x / kTileLanes;
   int64_t column = static_cast<int64_t>(blockIdx.y) * kTileColumns +
@@ -54,23 +58,23 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
       }
     }
     for (int k = 0; k < kPerThread; ++k) {
-      float in[kIn], out[1];
+      float in[kIn], of_one[1];
       for (int i = 0; i < kIn; ++i) in[i] = x[i][k];
-      f(in, out);
-      y[k] = out[0];
+      f(in, of_one);
+      y[k] = of_one[0];
       if (k < left) sum[k] += y[k];
     }
-    if (!s.out.data) continue;
+    if (!IsRead(out)) continue;
     if (whole) {
-      Store4(s.out, at, y);
+      Store4(out, at, y);
       for (float v : y) seen.Add(v);
     } else {
       for (int k = 0; k < kPerThread; ++k) {
-        if (k < left) seen.Add(Store(s.out, at + k, y[k]));
+        if (k < left) seen.Add(Store(out, at + k, y[k]));
       }
     }
   }
-  seen.AddTo(s.amax);
+  seen.AddTo(out.Amax());
   for (int k = 0; k < kPerThread; ++k) {
     sums[line][lane * kPerThread + k] = sum[k];
   }
@@ -110,7 +114,7 @@ inline void AddPartials(const KernelContext& ctx, const float* partial,
 
 // Result 0 = f of operands 0 … kIn-1, all of one shape; result 1 is the sum of
 // f over all axes but the last, before result 0 is rounded. f is as in
-// ForElements. Errors: MapElements'; a scalar.
+// ForElements. Errors: MapElements'; ResultTo's; a scalar.
 template <typename F, int kIn = 2>
 void MapWithRowSums(KernelContext& ctx, F f) {
   const Shape shape = Operand(ctx, 0).shape();
@@ -123,18 +127,18 @@ void MapWithRowSums(KernelContext& ctx, F f) {
     CheckOperand(ctx, k, DType::kFloat, shape);
     s.in[i] = FloatsOf(ctx, k);
   }
-  s.out = FloatsTo(ctx, 0, shape);
-  s.amax = ClearedAmax(ctx, 0);
+  s.out = ResultTo(ctx, 0, shape);
   FloatsOut sums = FloatsTo(ctx, 1, {s.columns});
   int64_t parts = DivideUp(s.rows, kRowsPerSum);
   s.partial = static_cast<float*>(QueueOf(ctx).Scratch(
       static_cast<size_t>(parts * s.columns) * sizeof(float)));
-  if (parts > 0) {
-    dim3 grid(static_cast<unsigned>(parts),
-              static_cast<unsigned>(DivideUp(s.columns, kTileColumns)));
+  dim3 grid(static_cast<unsigned>(parts),
+            static_cast<unsigned>(DivideUp(s.columns, kTileColumns)));
+  WriteResult(ctx, 0, shape, s.out, [&] {
+    if (parts == 0) return;
     Launch(RowSumsKernel<F, kIn>, grid, kTileRows * kTileLanes, 0,
            QueueOf(ctx).stream(), s, f);
-  }
+  });
   AddPartials(ctx, s.partial, parts, s.columns, sums);
 }
 

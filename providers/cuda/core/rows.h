@@ -16,6 +16,7 @@
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/cuda/core/result.h"
 #include "providers/divide_up.h"
 
 namespace onnx_fp8::cuda {
@@ -90,15 +91,18 @@ __device__ inline void LoadVector(FloatsIn x, const RowPart& row, int i,
   }
 }
 
-// Stores and measures vector i, and leaves in x the numbers that are kept.
-__device__ inline void StoreVector(FloatsOut y, const RowPart& row, int i,
-                                   float (&x)[kPerThread], AmaxPart& seen) {
+// Stores and measures vector i, and leaves in x the numbers that are kept. Out:
+// FloatsOut or ResultWriter.
+template <typename Out>
+__device__ void StoreVector(const Out& y, const RowPart& row, int i,
+                            float (&x)[kPerThread], AmaxPart& seen) {
   int64_t at = row.origin + i * kPerThread;
   if (row.HasAll(i)) {
     Store4(y, at, x);
     for (float v : x) seen.Add(v);
     return;
   }
+  ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
     if (row.Has(i, k)) seen.Add(x[k] = Store(y, at + k, x[k]));
   }
@@ -145,10 +149,11 @@ __device__ void LoadVectors(FloatsIn x, const RowPart& row, int first,
 }
 
 // Nothing if nobody reads y.
-template <int kStep, int kVectors>
-__device__ void StoreVectors(FloatsOut y, const RowPart& row, int first,
+template <int kStep, typename Out, int kVectors>
+__device__ void StoreVectors(const Out& y, const RowPart& row, int first,
                              float (&x)[kVectors][kPerThread], AmaxPart& seen) {
-  if (!y.data) return;
+  if (!IsRead(y)) return;
+  ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     StoreVector(y, row, first + v * kStep, x[v], seen);
   }

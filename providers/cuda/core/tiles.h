@@ -12,16 +12,6 @@
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/load_store.h"
 
-// Before a loop: all its iterations become straight code, or none. Arrays of a
-// thread lie in registers only if every index into them is known.
-#if defined(__CUDACC__)
-#define ONNX_FP8_UNROLL _Pragma("unroll")
-#define ONNX_FP8_KEEP_LOOP _Pragma("unroll 1")
-#else
-#define ONNX_FP8_UNROLL
-#define ONNX_FP8_KEEP_LOOP
-#endif
-
 namespace onnx_fp8::cuda {
 
 inline constexpr int kSide = 64;  // rows and columns of a tile

@@ -26,31 +26,54 @@ __device__ inline uint32_t ByteOf(uint32_t word, int i) {
   return (word >> (8 * i)) & 0xFFu;
 }
 
-// read(row, column) gives the word of the matrix that begins there, its first
-// byte lowest; write(row, column, word) takes that of the transpose. Both are
-// called beyond the matrix, too. A thread reads words of four rows, and turns
-// them into words of four columns. The word of column 4·c + i is in row (i, c)
-// of the shared tile: so threads of a warp write and read different banks.
-template <typename Read, typename Write>
-__device__ inline void TransposeTile(Read read, Write write) {
-  __shared__ uint32_t tile[kCodes][kTileWords][kTileWords + 1];
+// read(row, column, words) gives the words of kMatrices matrices that begin
+// there, the first byte lowest; write(which, column, row, word) takes a word of
+// the transpose of matrix `which`. Both are called beyond the matrix, too. A
+// thread reads words of four rows, and turns them into words of four columns.
+// The word of column 4·c + i is in row (i, c) of the shared tile: so threads of
+// a warp write and read different banks.
+template <int kMatrices, typename Read, typename Write>
+__device__ inline void TransposeTilesOf(Read read, Write write) {
+  __shared__ uint32_t tile[kMatrices][kCodes][kTileWords][kTileWords + 1];
   int lane = threadIdx.x % kTileWords, warp = threadIdx.x / kTileWords;
   int64_t column = static_cast<int64_t>(blockIdx.x) * kTransposeSide;
   int64_t row = static_cast<int64_t>(blockIdx.y) * kTransposeSide;
+  ONNX_FP8_KEEP_LOOP
   for (int line = warp; line < kTileWords; line += kTransposeWarps) {
-    uint32_t rows[kCodes];
+    uint32_t rows[kCodes][kMatrices];
+    ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
-      rows[i] = read(row + line * kCodes + i, column + lane * kCodes);
+      read(row + line * kCodes + i, column + lane * kCodes, rows[i]);
     }
-    for (int i = 0; i < kCodes; ++i) {
-      tile[i][lane][line] = ByteOf(rows[0], i) | ByteOf(rows[1], i) << 8 |
-                            ByteOf(rows[2], i) << 16 | ByteOf(rows[3], i) << 24;
+    ONNX_FP8_UNROLL
+    for (int m = 0; m < kMatrices; ++m) {
+      ONNX_FP8_UNROLL
+      for (int i = 0; i < kCodes; ++i) {
+        tile[m][i][lane][line] =
+            ByteOf(rows[0][m], i) | ByteOf(rows[1][m], i) << 8 |
+            ByteOf(rows[2][m], i) << 16 | ByteOf(rows[3][m], i) << 24;
+      }
     }
   }
   __syncthreads();
   for (int i = warp; i < kTransposeSide; i += kTransposeWarps) {
-    write(column + i, row + lane * kCodes, tile[i % kCodes][i / kCodes][lane]);
+    for (int m = 0; m < kMatrices; ++m) {
+      write(m, column + i, row + lane * kCodes,
+            tile[m][i % kCodes][i / kCodes][lane]);
+    }
   }
+}
+
+// The same for one matrix: read(row, column) returns the word.
+template <typename Read, typename Write>
+__device__ inline void TransposeTile(Read read, Write write) {
+  TransposeTilesOf<1>(
+      [&](int64_t row, int64_t column, uint32_t(&words)[1]) {
+        words[0] = read(row, column);
+      },
+      [&](int, int64_t column, int64_t row, uint32_t word) {
+        write(column, row, word);
+      });
 }
 
 }  // namespace onnx_fp8::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/encode.h"
 #include "providers/cuda/fp8/dequantize.h"
-#include "providers/cuda/fp8/encode.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -7,23 +7,15 @@
 #include <limits>
 
 #include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/check_quantize.h"
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/result.h"
 #include "providers/cuda/core/transpose_tile.h"
-#include "providers/cuda/fp8/encode.h"
-#include "providers/cuda/fp8/quantize.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {
-
-void CheckQuantize(const KernelContext& ctx) {
-  auto to = static_cast<DType>(ctx.Int("to", 0));
-  float q_max = ctx.Float("q_max", 0.0f);
-  Check(IsFloat8(to) && q_max > 0, "[", ctx.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
-        " and ", q_max);
-}
-
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -70,11 +62,7 @@ __global__ void __launch_bounds__(kThreads) MeasureKernel(Quantization z) {
 __device__ float FactorOf(const Quantization& z, bool first_block) {
   float given = GivenScale(z);
   float factor = 1.0f / given;
-  if (given == 0) {
-    double ratio = static_cast<double>(z.q_max) /
-                   fmaxf(__uint_as_float(z.amax->finite), 1e-12f);
-    factor = static_cast<float>(ratio);
-  }
+  if (given == 0) factor = OwnFactor(z.q_max, z.amax);
   if (z.scale && first_block && threadIdx.x == 0) {
     *z.scale = given == 0 ? 1.0f / factor : given;
   }
@@ -145,23 +133,7 @@ __global__ void __launch_bounds__(kTransposeThreads)
 
 // After all blocks have measured.
 __global__ void WriteAmaxKernel(const DeviceAmax* amax, float* out) {
-  *out = amax->non_finite ? kInfinity : __uint_as_float(amax->finite);
-}
-
-float* ScalarResult(KernelContext& ctx, size_t i) {
-  if (!ctx.HasOut(i)) return nullptr;
-  return static_cast<float*>(ctx.Out(i, DType::kFloat, {}).raw());
-}
-
-// Errors: sizes that are no multiples of 4.
-void SetTransposed(KernelContext& ctx, const Tensor& x, DType to,
-                   Quantization* z) {
-  int64_t rows = z->columns > 0 ? z->n / z->columns : 0;
-  Check(z->n > 0 && rows % kPerThread == 0 && z->columns % kPerThread == 0, "[",
-        ctx.Where(), "] expected rows and columns in multiples of ", kPerThread,
-        ", got ", ToString(x.shape()));
-  z->q_transposed =
-      static_cast<uint8_t*>(ctx.Out(3, to, {z->columns, rows}).raw());
+  *out = AmaxIn(*amax);
 }
 
 void Quantize(KernelContext& ctx, const float* scale_in) {
@@ -184,7 +156,7 @@ void Quantize(KernelContext& ctx, const float* scale_in) {
   if (ctx.HasOut(0)) {
     z.q = static_cast<uint8_t*>(ctx.Out(0, to, x.shape()).raw());
   }
-  if (ctx.HasOut(3)) SetTransposed(ctx, x, to, &z);
+  if (ctx.HasOut(3)) z.q_transposed = TransposedTo(ctx, 3, to, x.shape());
   auto blocks = static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
   if (!known) {
     z.amax = static_cast<DeviceAmax*>(queue.Scratch(sizeof(DeviceAmax)));
@@ -211,13 +183,7 @@ void Quantize(KernelContext& ctx, const float* scale_in) {
 
 void QuantizeTensor(KernelContext& ctx) { Quantize(ctx, nullptr); }
 
-void QuantizeWith(KernelContext& ctx) {
-  const Tensor& scale = Operand(ctx, 1);
-  Check(scale.dtype() == DType::kFloat && scale.size() == 1, "[", ctx.Where(),
-        "] expected one float as scale, got ", Name(scale.dtype()),
-        ToString(scale.shape()));
-  Quantize(ctx, static_cast<const float*>(scale.raw()));
-}
+void QuantizeWith(KernelContext& ctx) { Quantize(ctx, GivenScaleIn(ctx, 1)); }
 
 struct Update {
   const float *amax, *history, *scale, *q_max;

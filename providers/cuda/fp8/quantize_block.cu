@@ -6,10 +6,10 @@
 
 #include "providers/block_grid.h"
 #include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/check_quantize.h"
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
-#include "providers/cuda/fp8/encode.h"
-#include "providers/cuda/fp8/quantize.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {

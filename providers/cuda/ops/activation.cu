@@ -3,12 +3,14 @@
 // Activations, their gradients, and gates. Formulas are the CPU's, in float
 // with the toolkit's functions: errors of a few ulp. Traffic: each operand is
 // read once, each result is written once; gradients with a bias also write and
-// read rows/64 partial sums.
+// read rows/64 partial sums. The forms that quantize their results are
+// fp8/quantize_elements.h's.
 #include <cmath>
 
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/row_sums.h"
+#include "providers/cuda/fp8/quantize_elements.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {
@@ -274,6 +276,12 @@ struct SwiGLUGradOf {
 void SwiGLU(KernelContext& ctx) { MapElements<2, 1>(ctx, SwiGLUOf()); }
 void SwiGLUGrad(KernelContext& ctx) { MapElements<3, 2>(ctx, SwiGLUGradOf()); }
 
+// The forms that quantize their results.
+template <typename F, int kIn, int kOut = 1>
+void Quantized(KernelContext& ctx) {
+  QuantizeElements<F, kIn, kOut>(ctx, F());
+}
+
 // Any operand's memory may become that of a result.
 KernelTraits Traits(int operands, int results) {
   KernelTraits traits;
@@ -286,6 +294,30 @@ KernelTraits Traits(int operands, int results) {
     traits.narrow_out.push_back(static_cast<size_t>(j));
   }
   return traits;
+}
+
+void RegisterQuantized(KernelRegistry& r) {
+  auto traits = [](int operands, int results = 1) {
+    KernelTraits t = Traits(operands, results);
+    t.measures.clear();  // the quantizer has it
+    return t;
+  };
+  const KernelTraits one = traits(1), two = traits(2);
+  auto add = [&](const char* op, Kernel kernel, const KernelTraits& t) {
+    r.Add(op, kernel, t, kDomain);
+  };
+  add("ReluQuantize", Quantized<OfOne<ReluOf>, 1>, one);
+  add("GeluQuantize", Quantized<OfOne<GeluOf>, 1>, one);
+  add("GeluTanhQuantize", Quantized<OfOne<GeluTanhOf>, 1>, one);
+  add("SiluQuantize", Quantized<OfOne<SiluOf>, 1>, one);
+  add("SwiGLUQuantize", Quantized<SwiGLUOf, 2>, two);
+  add("GeluGradQuantize", Quantized<GradientOf<GeluSlope>, 2>, two);
+  add("GeluTanhGradQuantize", Quantized<GradientOf<GeluTanhSlope>, 2>, two);
+  add("SiluGradQuantize", Quantized<GradientOf<SiluSlope>, 2>, two);
+  add("GeluBiasGradQuantize", BiasGradient<GeluSlope>, two);
+  add("GeluTanhBiasGradQuantize", BiasGradient<GeluTanhSlope>, two);
+  add("SiluBiasGradQuantize", BiasGradient<SiluSlope>, two);
+  add("SwiGLUGradQuantize", Quantized<SwiGLUGradOf, 3, 2>, traits(3, 2));
 }
 
 }  // namespace
@@ -318,6 +350,7 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("SiluBiasGrad", BiasGradient<SiluSlope>, two, kDomain);
   r.Add("SwiGLU", SwiGLU, two, kDomain);
   r.Add("SwiGLUGrad", SwiGLUGrad, Traits(3, 2), kDomain);
+  RegisterQuantized(r);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -3,7 +3,7 @@
 // Cast among float, double, float16, bfloat16, FP8, int32, int64, uint8 and
 // bool; RoundTo. Traffic: the operand is read once, the result is written once.
 #include "providers/cuda/core/elementwise.h"
-#include "providers/cuda/fp8/encode.h"
+#include "providers/cuda/core/encode.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/register.h"
 

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "graph/schemas/fused_quantize.h"
+#include "providers/cuda/core/check_quantize.h"
+#include "providers/cuda/core/queue.h"
+#include "providers/cuda/core/result.h"
+#include "providers/cuda/core/transpose_tile.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+constexpr size_t kMostQuantized = 2;  // results of a node
+
+// Where the kernels of one node measure its results: the kernels of the next
+// node run later.
+struct AmaxesOfNode {
+  AmaxesOfNode() {
+    ONNX_FP8_CUDA(cudaMalloc(reinterpret_cast<void**>(&amaxes),
+                             kMostQuantized * sizeof(DeviceAmax)));
+  }
+  ~AmaxesOfNode() { cudaFree(amaxes); }
+  AmaxesOfNode(const AmaxesOfNode&) = delete;
+  AmaxesOfNode& operator=(const AmaxesOfNode&) = delete;
+
+  DeviceAmax* amaxes = nullptr;
+};
+
+// Which of the row's quantizers result i has; their number if it has none.
+size_t QuantizerOf(const FusedQuantizer& row, size_t i) {
+  return static_cast<size_t>(std::ranges::find(row.quantized, i) -
+                             row.quantized.begin());
+}
+
+__global__ void FinishResultKernel(Result r, float* scale, float* amax) {
+  float given = *r.scale_in;
+  if (scale) *scale = given == 0 ? 1.0f / OwnFactor(r.q_max, r.amax) : given;
+  if (amax) *amax = AmaxIn(*r.amax);
+}
+
+__global__ void __launch_bounds__(kTransposeThreads)
+    TransposeCodesKernel(const uint8_t* q, int64_t rows, int64_t columns,
+                         uint8_t* to) {
+  TransposeTile(
+      [&](int64_t row, int64_t column) -> uint32_t {
+        if (row >= rows || column >= columns) return 0;
+        return *reinterpret_cast<const uint32_t*>(q + row * columns + column);
+      },
+      [&](int64_t column, int64_t row, uint32_t codes) {
+        if (row >= rows || column >= columns) return;
+        *reinterpret_cast<uint32_t*>(to + column * rows + row) = codes;
+      });
+}
+
+}  // namespace
+
+const float* GivenScaleIn(const KernelContext& ctx, size_t i) {
+  const Tensor& scale = Operand(ctx, i);
+  Check(scale.dtype() == DType::kFloat && scale.size() == 1, "[", ctx.Where(),
+        "] expected one float as scale, got ", Name(scale.dtype()),
+        ToString(scale.shape()));
+  return static_cast<const float*>(scale.raw());
+}
+
+float* ScalarResult(KernelContext& ctx, size_t i) {
+  if (!ctx.HasOut(i)) return nullptr;
+  return static_cast<float*>(ctx.Out(i, DType::kFloat, {}).raw());
+}
+
+uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
+                      const Shape& shape) {
+  int64_t columns = shape.empty() ? 1 : shape.back();
+  int64_t rows = columns > 0 ? NumElements(shape) / columns : 0;
+  Check(rows > 0 && rows % kCodes == 0 && columns % kCodes == 0, "[",
+        ctx.Where(), "] expected rows and columns in multiples of ", kCodes,
+        ", got ", ToString(shape));
+  return static_cast<uint8_t*>(ctx.Out(i, to, {columns, rows}).raw());
+}
+
+Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
+  Result r;
+  r.y = FloatsTo(ctx, i, shape);
+  r.amax = ClearedAmax(ctx, i);
+  const FusedQuantizer* row = FindFusedQuantizer(ctx.node().op);
+  size_t slot = row ? QuantizerOf(*row, i) : 0;
+  if (!row || slot == row->quantized.size()) return r;
+  CheckQuantize(ctx);
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  size_t codes = row->Codes(slot);
+  Check(ctx.HasOut(codes), "[", ctx.Where(), "] expected result ", codes,
+        ", the codes");
+  Queue& queue = QueueOf(ctx);
+  r.scale_in = GivenScaleIn(ctx, row->ScaleIn(slot));
+  r.amax = queue.Own<AmaxesOfNode>().amaxes + slot;
+  ONNX_FP8_CUDA(cudaMemsetAsync(r.amax, 0, sizeof(DeviceAmax), queue.stream()));
+  r.rounded = KeptAs(ctx, static_cast<DType>(ctx.Int("round_to", 1)));
+  r.q_max = ctx.Float("q_max", 0.0f);
+  r.e4m3 = to == DType::kE4M3;
+  r.q = static_cast<uint8_t*>(ctx.Out(codes, to, shape).raw());
+  if (ctx.HasOut(codes + 3)) {
+    r.q_transposed = TransposedTo(ctx, codes + 3, to, shape);
+  }
+  return r;
+}
+
+void FinishResult(KernelContext& ctx, size_t i, const Result& r) {
+  const FusedQuantizer& row = *FindFusedQuantizer(ctx.node().op);
+  size_t codes = row.Codes(QuantizerOf(row, i));
+  Launch(FinishResultKernel, 1, 1, 0, QueueOf(ctx).stream(), r,
+         ScalarResult(ctx, codes + 1), ScalarResult(ctx, codes + 2));
+}
+
+void TransposeCodes(const KernelContext& ctx, const Result& r,
+                    const Shape& shape) {
+  if (!r.q_transposed) return;
+  int64_t columns = shape.back(), rows = NumElements(shape) / columns;
+  Launch(TransposeCodesKernel, TransposeTiles(rows, columns), kTransposeThreads,
+         0, QueueOf(ctx).stream(), r.q, rows, columns, r.q_transposed);
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A float result as a kernel writes it: as floats, as FP8 codes whose scale was
+// given before, or as both. The bits are those of a kernel that reads the
+// floats and quantizes them. A given scale of 0 means "not yet": the scale is
+// then the result's own. Such a kernel is started twice. The first time it only
+// measures the result and writes nothing, and does not even compute it if there
+// is a scale. So results may lie where operands do.
+#pragma once
+
+#include <cstdint>
+
+#include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/device.h"
+#include "providers/cuda/core/encode.h"
+#include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/load_store.h"
+
+namespace onnx_fp8::cuda {
+
+// A kernel's operand.
+struct Result {
+  FloatsOut y;
+  DeviceAmax* amax = nullptr;       // of y; null: nobody asks for it
+  const float* scale_in = nullptr;  // null: there are no codes
+  Kept rounded = Kept::kFloat;      // before y is quantized
+  float q_max = 0;
+  bool e4m3 = false;
+  bool only_measures = false;
+  uint8_t *q = nullptr, *q_transposed = nullptr;
+};
+
+// float(q_max / max(amax, 1e-12)), divided in double.
+__device__ inline float OwnFactor(float q_max, const DeviceAmax* amax) {
+  double ratio =
+      static_cast<double>(q_max) / fmaxf(__uint_as_float(amax->finite), 1e-12f);
+  return static_cast<float>(ratio);
+}
+
+// +Inf if any element is NaN or infinite.
+__device__ inline float AmaxIn(const DeviceAmax& amax) {
+  return amax.non_finite ? __uint_as_float(0x7F800000u)
+                         : __uint_as_float(amax.finite);
+}
+
+// Whether the kernel has nothing to do.
+__device__ inline bool IsDone(const Result& r) {
+  return r.only_measures && *r.scale_in != 0;
+}
+
+// A result in a kernel that writes it. All but the factor stays where the
+// kernel's operands are, so it takes one register.
+struct ResultWriter {
+  const Result* r;  // the kernel's operand
+  float factor;
+
+  ResultWriter() = default;
+  __device__ explicit ResultWriter(const Result& result)
+      : r(&result), factor(1) {
+    if (!r->scale_in || r->only_measures) return;
+    float given = *r->scale_in;
+    factor = given == 0 ? OwnFactor(r->q_max, r->amax) : 1.0f / given;
+  }
+
+  __device__ bool HasFloats() const { return r->y.data && !r->only_measures; }
+  __device__ bool HasCodes() const { return r->q && !r->only_measures; }
+  // Null if nobody asks for the amax, or it is known.
+  __device__ DeviceAmax* Amax() const {
+    bool known = r->scale_in && !r->only_measures && *r->scale_in == 0;
+    return known ? nullptr : r->amax;
+  }
+  __device__ uint32_t Code(float x) const {
+    return r->e4m3 ? Encode<true>(x * factor) : Encode<false>(x * factor);
+  }
+};
+
+// As for FloatsOut.
+__device__ inline bool IsRead(const FloatsOut& y) { return y.data; }
+__device__ inline bool IsRead(const ResultWriter& w) {
+  return w.r->y.data || w.r->scale_in;
+}
+
+__device__ inline float Store(const ResultWriter& w, int64_t i, float x) {
+  x = Rounded(w.r->rounded, x);
+  if (w.HasFloats()) x = Store(w.r->y, i, x);
+  if (w.HasCodes()) w.r->q[i] = static_cast<uint8_t>(w.Code(x));
+  return x;
+}
+
+// Returns the codes, the first one in the lowest byte; 0 if there are none.
+__device__ inline uint32_t Store4(const ResultWriter& w, int64_t i,
+                                  float (&x)[4]) {
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < 4; ++k) x[k] = Rounded(w.r->rounded, x[k]);
+  if (w.HasFloats()) Store4(w.r->y, i, x);
+  if (!w.HasCodes()) return 0;
+  uint32_t codes = 0;
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < 4; ++k) codes |= w.Code(x[k]) << 8 * k;
+  *reinterpret_cast<uint32_t*>(w.r->q + i) = codes;
+  return codes;
+}
+
+// ---- on the host
+
+// Operand i, on the device. Errors: it is not one float.
+const float* GivenScaleIn(const KernelContext& ctx, size_t i);
+
+// Result i, if anybody reads it: one float.
+float* ScalarResult(KernelContext& ctx, size_t i);
+
+// Result i, the transpose of a matrix of codes that has that shape, with all
+// axes but the last joined. Errors: sizes that are no multiples of 4.
+uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
+                      const Shape& shape);
+
+// Result i of the node, of that shape, with the codes that an op of
+// graph/schemas/fused_quantize.h makes of it. The amax is cleared. Errors:
+// attributes and operands of the quantizer that do not fit.
+Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape);
+
+// The last kernel for result i: it writes the quantizer's scale and amax.
+void FinishResult(KernelContext& ctx, size_t i, const Result& r);
+
+// Writes the transpose of the codes, if it is wanted. Traffic: the codes are
+// read once, the transpose is written once.
+void TransposeCodes(const KernelContext& ctx, const Result& r,
+                    const Shape& shape);
+
+// Calls start(), which starts kernels that write result i, `r`, of that shape,
+// and does all else that its codes need.
+template <typename Start>
+void WriteResult(KernelContext& ctx, size_t i, const Shape& shape, Result& r,
+                 const Start& start) {
+  if (!r.scale_in) return start();
+  r.only_measures = true;
+  start();
+  r.only_measures = false;
+  start();
+  TransposeCodes(ctx, r, shape);
+  FinishResult(ctx, i, r);
+}
+
+}  // namespace onnx_fp8::cuda
