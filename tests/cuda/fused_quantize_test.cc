@@ -103,17 +103,27 @@ TEST_P(FusedQuantizeTest, GivesTheBitsOfTwoKernels) {
 
 std::vector<std::string> AllOps() {
   std::vector<std::string> ops;
-  for (const FusedQuantizer& row : FusedQuantizers()) {
-    if (CudaKernels().Find(kDomain, row.op)) ops.push_back(row.op);
-  }
+  for (const FusedQuantizer& row : FusedQuantizers()) ops.push_back(row.op);
   return ops;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FusedQuantizeTest, testing::ValuesIn(AllOps()),
                          [](const auto& info) { return info.param; });
 
+// Rows that do not fit into registers.
+TEST(FusedQuantize, RowsInMemoryToo) {
+  for (const char* op : {"AddLayerNormQuantize", "RMSNormGradQuantize"}) {
+    bool gradient = std::string(op) == "RMSNormGradQuantize";
+    std::string n = gradient ? "8196" : "16388";
+    ExpectTheBitsOfTwoKernels(
+        *FindFusedQuantizer(op),
+        {"4," + n, n, "4,1", "4," + n, n + ",4", gradient, gradient});
+  }
+}
+
 TEST(FusedQuantize, EmptyTensorsHaveScales) {
-  for (const char* op : {"ReluQuantize", "SiluBiasGradQuantize"}) {
+  for (const char* op : {"ReluQuantize", "RMSNormQuantize",
+                         "SiluBiasGradQuantize", "LayerNormGradQuantize"}) {
     ExpectTheBitsOfTwoKernels(*FindFusedQuantizer(op),
                               {"0,8", "8", "0,1", "0,8", "", false, true});
   }

@@ -150,7 +150,10 @@ INSTANTIATE_TEST_SUITE_P(
         Fusion{"SiluQuantize", 4 + 2 + 2 + 2, 4 + 2},
         Fusion{"SwiGLUQuantize", 8 + 2 + 2 + 2, 8 + 2},
         // codes are written, read, and written as their transpose
-        Fusion{"SiluBiasGradQuantize", 8 + 2 + 2 + 2, 8 + 3}),
+        Fusion{"SiluBiasGradQuantize", 8 + 2 + 2 + 2, 8 + 3},
+        // the same; scale and bias, or scale twice, count for each row
+        Fusion{"LayerNormalizationQuantize", 12 + 2 + 2 + 2, 12 + 3},
+        Fusion{"AddRMSNormGradQuantize", 20 + 2 + 2 + 2, 20 + 3}),
     [](const auto& info) { return info.param.op; });
 
 }  // namespace

@@ -4,7 +4,8 @@
 // float, in two passes over registers: the variance is that of the differences
 // from the mean, whose own rounding error the second pass finds. Traffic: each
 // operand is read once, each result is written once. Rows above 16384 elements
-// don't fit in registers: they are read three times.
+// don't fit in registers: they are read three times. If y is quantized and the
+// transpose is wanted, its codes are read once more.
 #include "providers/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
@@ -16,9 +17,9 @@ namespace {
 struct Norm {
   FloatsIn a, b;              // b: only if a sum is normalized
   FloatsIn scale, bias;       // bias may be null
-  FloatsOut sum, y;           // sum = a + b
+  FloatsOut sum;              // a + b
   FloatsOut means, inverses;  // one number per row
-  DeviceAmax* amax;           // of y
+  Result y;
   int64_t rows, n;
   float epsilon;
 };
@@ -117,6 +118,8 @@ __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
 template <bool kAdd, bool kCentered, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     NormKernel(Norm p) {
+  if (IsDone(p.y)) return;
+  const ResultWriter y(p.y);
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -134,10 +137,10 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     for (int v = 0; v < kVectors; ++v) {
       Normalize(p, columns, thread + v * kStep, c, x[v]);
     }
-    StoreVectors<kStep>(p.y, row, thread, x, seen);
+    StoreVectors<kStep>(y, row, thread, x, seen);
     if (thread == 0) StoreCenter(p, r, c);
   }
-  seen.AddTo(p.amax);
+  seen.AddTo(y.Amax());
 }
 
 // ---- long rows
@@ -175,8 +178,9 @@ __device__ void AddDifferences(const Norm& p, const Row& row, int thread,
 
 // The sum is stored in the last pass: it may lie where an operand does.
 template <bool kAdd>
-__device__ void WriteLongRow(const Norm& p, const Row& row, int thread,
-                             const Center& c, AmaxPart& seen) {
+__device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
+                             const Row& row, int thread, const Center& c,
+                             AmaxPart& seen) {
   const Row columns = RowByColumns(0, p.n);
   for (int64_t i = 0; i < row.size(); i += kLongStep) {
     const RowPart part = row.From(i);
@@ -188,14 +192,16 @@ __device__ void WriteLongRow(const Norm& p, const Row& row, int thread,
       AmaxPart unused;
       StoreVector(p.sum, part, thread, sum, unused);
     }
-    if (!p.y.data) continue;
+    if (!IsRead(y)) continue;
     Normalize(p, columns.From(i), thread, c, x);
-    StoreVector(p.y, part, thread, x, seen);
+    StoreVector(y, part, thread, x, seen);
   }
 }
 
 template <bool kAdd, bool kCentered>
 __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
+  if (IsDone(p.y)) return;
+  const ResultWriter y(p.y);
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
@@ -214,10 +220,10 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
     threads.Sum(rest, square);
     rest = kCentered ? rest / n : 0.0f;
     Center c = CenterOf(mean, rest, square / n, p.epsilon);
-    WriteLongRow<kAdd>(p, row, thread, c, seen);
+    WriteLongRow<kAdd>(p, y, row, thread, c, seen);
     if (thread == 0) StoreCenter(p, r, c);
   }
-  seen.AddTo(p.amax);
+  seen.AddTo(y.Amax());
 }
 
 // ---- the ops
@@ -282,18 +288,22 @@ void Normalization(KernelContext& ctx) {
   Operand(ctx, k + 1);
   NormRows rows(ctx, x);
   p.scale = PerColumn(ctx, k + 1, x, rows);
-  p.y = FloatsTo(ctx, k, x.shape());
+  p.y = ResultTo(ctx, k, x.shape());
   if (kCentered) {
     p.bias = PerColumn(ctx, k + 2, x, rows);
     p.means = StatisticsTo(ctx, k + 1, rows);
     p.inverses = StatisticsTo(ctx, k + 2, rows);
   }
-  p.amax = ClearedAmax(ctx, k);
   p.rows = rows.count;
   p.n = rows.n;
   p.epsilon = ctx.Float("epsilon", 1e-5f);
-  if (WithRowOf(p.n, StartNorm<kAdd, kCentered>{ctx, p})) return;
-  LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>, p.rows, p);
+  const Shape shape = x.shape();
+  WriteResult(ctx, k, shape, p.y, [&] {
+    Norm now = p;
+    if (p.y.only_measures) now.sum = now.means = now.inverses = {};
+    if (WithRowOf(p.n, StartNorm<kAdd, kCentered>{ctx, now})) return;
+    LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>, p.rows, now);
+  });
 }
 
 }  // namespace
@@ -312,6 +322,16 @@ void RegisterNorm(KernelRegistry& r) {
   r.Add("AddLayerNorm", Normalization<true, true>, add, kDomain);
   r.Add("AddRMSNorm", Normalization<true, false>, add, kDomain);
   r.Add("RMSNorm", Normalization<false, false>, one, kDomain);
+  // The quantizers have the amaxes.
+  KernelTraits one_quantized = one, add_quantized = add;
+  one_quantized.measures = add_quantized.measures = {};
+  r.Add("LayerNormalizationQuantize", Normalization<false, true>, one_quantized,
+        kDomain);
+  r.Add("RMSNormQuantize", Normalization<false, false>, one_quantized, kDomain);
+  r.Add("AddLayerNormQuantize", Normalization<true, true>, add_quantized,
+        kDomain);
+  r.Add("AddRMSNormQuantize", Normalization<true, false>, add_quantized,
+        kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -5,7 +5,8 @@
 //   dx = inverse (dh - mean(dh) - h mean(dh h)),  dscale += dy h,  dbias += dy
 // Each block adds up the columns of its rows, and a second kernel adds the
 // blocks' sums in a fixed order. Traffic: each operand is read once, dx is
-// written once; at most 528 partial sums per column are written and read. Rows
+// written once; at most 528 partial sums per column are written and read. If dx
+// is quantized and the transpose is wanted, its codes are read once more. Rows
 // above 8192 elements don't fit in registers: dy and x are read three times,
 // and x a fourth time for RMSNorm.
 #include <algorithm>
@@ -21,8 +22,7 @@ struct NormGrad {
   FloatsIn more;  // what other readers of x send back; null if there are none
   FloatsIn dy, x, scale;
   FloatsIn means, inverses;  // one number per row; null for RMSNorm
-  FloatsOut dx;
-  DeviceAmax* amax;
+  Result dx;
   float* partial;  // of dscale, then of dbias: [parts][n] each
   int64_t rows, n, parts;
   float epsilon;
@@ -147,6 +147,8 @@ __device__ Slopes SlopesOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
 template <bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     NormGradKernel(NormGrad p) {
+  if (IsDone(p.dx)) return;
+  const ResultWriter dx(p.dx);
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -177,9 +179,9 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
         for (int k = 0; k < kPerThread; ++k) x[v][k] += dy[v][k];
       }
     }
-    StoreVectors<kStep>(p.dx, row, thread, x, seen);
+    StoreVectors<kStep>(dx, row, thread, x, seen);
   }
-  seen.AddTo(p.amax);
+  seen.AddTo(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
   if constexpr (kCentered) {
     StorePartial<kWarps>(p, p.parts + blockIdx.x, dbias);
@@ -260,8 +262,9 @@ __device__ void LoadProducts(const NormGrad& p, const Row& row, int64_t first,
 }
 
 template <bool kAdd>
-__device__ void WriteLongRow(const NormGrad& p, const Row& row, int thread,
-                             const Slopes& s, AmaxPart& seen) {
+__device__ void WriteLongRow(const NormGrad& p, const ResultWriter& dx,
+                             const Row& row, int thread, const Slopes& s,
+                             AmaxPart& seen) {
   for (int64_t i = 0; i < row.size(); i += kLongStep) {
     float dh[kPerThread], x[kPerThread], more[kPerThread] = {};
     LoadProducts(p, row, i, thread, dh, x);
@@ -269,13 +272,15 @@ __device__ void WriteLongRow(const NormGrad& p, const Row& row, int thread,
     for (int k = 0; k < kPerThread; ++k) {
       x[k] = Gradient(s, dh[k], Normal(s, x[k])) + more[k];
     }
-    StoreVector(p.dx, row.From(i), thread, x, seen);
+    StoreVector(dx, row.From(i), thread, x, seen);
   }
 }
 
 // dx alone.
 template <bool kCentered, bool kAdd>
 __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
+  if (IsDone(p.dx)) return;
+  const ResultWriter dx(p.dx);
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
@@ -294,9 +299,9 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
     }
     threads.Sum(first, second);
     s = SlopesFrom<kCentered>(p, s, first, second);
-    WriteLongRow<kAdd>(p, row, thread, s, seen);
+    WriteLongRow<kAdd>(p, dx, row, thread, s, seen);
   }
-  seen.AddTo(p.amax);
+  seen.AddTo(dx.Amax());
 }
 
 // ---- sums of the partial sums
@@ -355,8 +360,9 @@ void AddParts(const KernelContext& ctx, const NormGrad& p,
 
 template <bool kCentered, bool kAdd>
 struct StartNormGrad {
-  const KernelContext& ctx;
+  KernelContext& ctx;
   NormGrad& p;
+  const Shape& shape;  // of dx
 
   // Rows of at most 128 · kWarps · kVectors elements.
   template <int kWarps, int kVectors>
@@ -365,16 +371,26 @@ struct StartNormGrad {
     int64_t most = kMostWarps / (Threads::kBlock / 32);
     PartsFor(ctx, p,
              std::min(most, DivideUp(p.rows, kLeastRows * Threads::kRows)));
-    if (p.rows == 0) return;
-    Launch(NormGradKernel<kCentered, kAdd, kWarps, kVectors>,
-           static_cast<unsigned>(p.parts), Threads::kBlock, 0,
-           QueueOf(ctx).stream(), p);
+    WriteResult(ctx, 0, shape, p.dx, [&] {
+      if (p.rows == 0) return;
+      Launch(NormGradKernel<kCentered, kAdd, kWarps, kVectors>,
+             static_cast<unsigned>(p.parts), Threads::kBlock, 0,
+             QueueOf(ctx).stream(), p);
+    });
   }
 
   void InMemory() const {
     int64_t parts = std::min<int64_t>(DivideUp(p.rows, 64), 512);
     float* inverses = PartsFor(ctx, p, parts, p.rows);
-    if (p.rows == 0) return;
+    if (p.rows > 0) AddColumns(parts, inverses);
+    WriteResult(ctx, 0, shape, p.dx, [&] {
+      if (!p.dx.y.data && !p.dx.scale_in) return;
+      LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>, p.rows,
+                             p);
+    });
+  }
+
+  void AddColumns(int64_t parts, float* inverses) const {
     cudaStream_t stream = QueueOf(ctx).stream();
     if (!kCentered) {
       auto blocks =
@@ -385,12 +401,10 @@ struct StartNormGrad {
     dim3 grid(static_cast<unsigned>(DivideUp(p.n, kTile)),
               static_cast<unsigned>(parts));
     Launch(ColumnSumsKernel<kCentered>, grid, 32 * kLines, 0, stream, p);
-    if (!p.dx.data) return;
-    LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>, p.rows, p);
   }
 
   void operator()() const {
-    if (p.n == 0) return;
+    if (p.n == 0) return WriteResult(ctx, 0, shape, p.dx, [] {});
     if (p.n <= 128) return InRegisters<1, 1>();
     if (p.n <= 256) return InRegisters<1, 2>();
     if (p.n <= 512) return InRegisters<1, 4>();
@@ -428,20 +442,20 @@ void NormGradient(KernelContext& ctx) {
     p.means = Statistic(ctx, first + 3, rows);
     p.inverses = Statistic(ctx, first + 4, rows);
   }
-  p.dx = FloatsTo(ctx, 0, x.shape());
-  p.amax = ClearedAmax(ctx, 0);
+  p.dx = ResultTo(ctx, 0, x.shape());
   p.rows = rows.count;
   p.n = rows.n;
   p.epsilon = ctx.Float("epsilon", 1e-5f);
   GradResults to = {FloatsTo(ctx, 1, rows.tail), {}};
   if (kCentered) to.dbias = FloatsTo(ctx, 2, rows.tail);
-  StartNormGrad<kCentered, kAdd>{ctx, p}();
+  const Shape shape = x.shape();
+  StartNormGrad<kCentered, kAdd>{ctx, p, shape}();
   AddParts(ctx, p, to);
 }
 
 // dx may take the place of any of the first `operands` operands.
-KernelTraits GradTraits(size_t operands) {
-  KernelTraits traits{.measures = {0}, .narrow_out = {0}};
+KernelTraits GradTraits(size_t operands, std::vector<size_t> measures = {0}) {
+  KernelTraits traits{.measures = std::move(measures), .narrow_out = {0}};
   for (size_t i = 0; i < operands; ++i) {
     traits.in_place.emplace_back(static_cast<int>(i), 0);
     traits.narrow_in.push_back(i);
@@ -457,6 +471,12 @@ void RegisterNormGrad(KernelRegistry& r) {
   r.Add("AddRMSNormGrad", NormGradient<false, true>, three, kDomain);
   r.Add("LayerNormGrad", NormGradient<true, false>, two, kDomain);
   r.Add("RMSNormGrad", NormGradient<false, false>, two, kDomain);
+  // The quantizers have the amaxes.
+  const KernelTraits q2 = GradTraits(2, {}), q3 = GradTraits(3, {});
+  r.Add("AddLayerNormGradQuantize", NormGradient<true, true>, q3, kDomain);
+  r.Add("AddRMSNormGradQuantize", NormGradient<false, true>, q3, kDomain);
+  r.Add("LayerNormGradQuantize", NormGradient<true, false>, q2, kDomain);
+  r.Add("RMSNormGradQuantize", NormGradient<false, false>, q2, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda
