@@ -11,8 +11,6 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 // The free blocks below `top`; no two of them touch.
 class Holes {
  public:
@@ -75,11 +73,11 @@ class Holes {
 
 }  // namespace
 
-size_t Padded(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+size_t Padded(size_t bytes, size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
-size_t PlaceBuffers(std::vector<Buffer>& buffers) {
+size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
   std::vector<Buffer*> starting, ending;
   for (Buffer& buffer : buffers) {
     buffer.offset = 0;
@@ -87,24 +85,28 @@ size_t PlaceBuffers(std::vector<Buffer>& buffers) {
     starting.push_back(&buffer);
     ending.push_back(&buffer);
   }
-  std::ranges::stable_sort(starting, {}, &Buffer::start);
+  bool longest_first = alignment == kDeviceAlignment;
+  std::ranges::stable_sort(starting, {}, [&](const Buffer* b) {
+    return std::pair(b->start, longest_first ? -b->end : 0);
+  });
   std::ranges::stable_sort(ending, {}, &Buffer::end);
   Holes holes;
   size_t ended = 0;
   for (Buffer* buffer : starting) {
     for (; ending[ended]->end < buffer->start; ++ended) {
-      holes.Give(ending[ended]->offset, Padded(ending[ended]->bytes));
+      holes.Give(ending[ended]->offset,
+                 Padded(ending[ended]->bytes, alignment));
     }
-    buffer->offset = holes.Take(Padded(buffer->bytes));
+    buffer->offset = holes.Take(Padded(buffer->bytes, alignment));
   }
   return holes.top();
 }
 
-size_t LiveBytes(const std::vector<Buffer>& buffers) {
+size_t LiveBytes(const std::vector<Buffer>& buffers, size_t alignment) {
   std::map<int, std::pair<size_t, size_t>> changes;  // step → (more, less)
   for (const Buffer& buffer : buffers) {
-    changes[buffer.start].first += Padded(buffer.bytes);
-    changes[buffer.end + 1].second += Padded(buffer.bytes);
+    changes[buffer.start].first += Padded(buffer.bytes, alignment);
+    changes[buffer.end + 1].second += Padded(buffer.bytes, alignment);
   }
   size_t live = 0, most = 0;
   for (const auto& [step, change] : changes) {

@@ -6,8 +6,12 @@
 
 namespace onnx_fp8 {
 
-// The size of `bytes` in an arena: rounded up to a multiple of 64.
-size_t Padded(size_t bytes);
+// Multiples at which buffers begin in an arena: a cache line of a CPU, and what
+// cuBLASLt takes for granted of operands when it chooses a kernel.
+inline constexpr size_t kHostAlignment = 64, kDeviceAlignment = 256;
+
+// The size of `bytes` in an arena: rounded up to a multiple of `alignment`.
+size_t Padded(size_t bytes, size_t alignment);
 
 // A block of memory that is in use from step `start` to step `end`, both
 // included. REQUIRES: start <= end.
@@ -18,13 +22,17 @@ struct Buffer {
   size_t offset = 0;  // set by PlaceBuffers
 };
 
-// Gives every buffer a multiple of 64 as its offset, so that buffers in use at
-// the same step do not overlap, and returns the bytes needed for all. Buffers
-// take the smallest hole into which they fit, in order of their start. On
-// training graphs that needs up to 6 % more than LiveBytes. O(n log n).
-size_t PlaceBuffers(std::vector<Buffer>& buffers);
+// Gives every buffer a multiple of `alignment` as its offset, so that buffers
+// in use at the same step do not overlap, and returns the bytes needed for all.
+// Buffers take the smallest hole into which they fit, in order of their start.
+// On a device many start together (run_together.h); there, those that live
+// longest come first. On training graphs that needs up to 6 % more than
+// LiveBytes. O(n log n).
+size_t PlaceBuffers(std::vector<Buffer>& buffers,
+                    size_t alignment = kHostAlignment);
 
 // The most bytes in use at any step: no placement needs less.
-size_t LiveBytes(const std::vector<Buffer>& buffers);
+size_t LiveBytes(const std::vector<Buffer>& buffers,
+                 size_t alignment = kHostAlignment);
 
 }  // namespace onnx_fp8

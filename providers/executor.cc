@@ -5,10 +5,13 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "graph/node_cost.h"
 #include "graph/print.h"
 
 namespace onnx_fp8 {
 namespace {
+
+using Clock = Profiler::Clock;
 
 std::string TypeText(const Tensor& t) {
   return Name(t.dtype()) + ToString(t.shape());
@@ -20,9 +23,54 @@ void CheckType(const char* what, const Value& value, const Tensor& tensor) {
        TypeText(tensor));
 }
 
+// Calls `allocate`. Its errors are those of memory: they say what the plan
+// needs.
+template <typename F>
+auto Allocated(const Plan& plan, F allocate) {
+  try {
+    return allocate();
+  } catch (const Error& error) {
+    size_t state = 0;
+    for (const Value* value : plan.states) state += BytesOf(*value);
+    Fail(error.what(), "; the plan needs ", plan.arena_bytes,
+         " bytes for results and ", state, " for state");
+  }
+}
+
 bool IsFeed(const Value& value) {
   return value.is_input &&
          !(value.is_initializer() && value.role != Role::kNone);
+}
+
+// Whether an error's text names one of the nodes.
+bool Names(const std::string& text, std::span<const Step> steps) {
+  return std::ranges::any_of(steps, [&](const Step& step) {
+    return text.find(step.node->Where()) != std::string::npos;
+  });
+}
+
+// "AdamW optimizer.a, and 3 more"
+std::string WhereOf(std::span<const Step> steps) {
+  std::string where = steps[0].node->Where();
+  return steps.size() == 1 ? where
+                           : Concat(where, ", and ", steps.size() - 1, " more");
+}
+
+// Steps that ran together share their time as they share their bytes.
+void AddTimes(std::span<const Step> steps, Clock::time_point begin,
+              Clock::time_point end, Profiler& profiler) {
+  double left = 0;
+  for (const Step& step : steps) left += CostOf(*step.node).bytes;
+  for (const Step& step : steps) {
+    double share = CostOf(*step.node).bytes;
+    bool rest = share >= left;
+    auto until = rest ? end
+                      : begin + std::chrono::duration_cast<Clock::duration>(
+                                    (end - begin) * (share / left));
+    profiler.Add(*step.node, begin, until);
+    begin = until;
+    left -= share;
+  }
 }
 
 }  // namespace
@@ -37,9 +85,10 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
                    : std::make_shared<SharedArena>(provider)) {
   slots_.resize(plan_.slots.size());
   if (plan_.amaxes > 0) {
-    amaxes_ = provider.Allocate(plan_.amaxes * sizeof(AmaxCell));
+    auto bytes = static_cast<int64_t>(plan_.amaxes * sizeof(AmaxCell));
+    amaxes_ = provider.NewTensor(DType::kUInt8, {bytes});
   }
-  arena_->Reserve(plan_.arena_bytes);
+  Allocated(plan_, [&] { arena_->Reserve(plan_.arena_bytes); });
   bool draws = std::ranges::any_of(plan_.steps, [&](const Step& step) {
     return provider.Kernels()
         .Find(step.node->domain, step.node->op)
@@ -90,12 +139,14 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
 }
 
 void Executor::RunSteps(TensorMap& state) {
+  if (amaxes_.defined()) provider_.Clear(amaxes_);
   RunCopies(plan_.before);
   size_t done = 0;
   try {
-    for (const Step& step : plan_.steps) {
-      if (IsNeeded(step)) RunStep(step);
-      ++done;
+    while (done < plan_.steps.size()) {
+      const Step& step = plan_.steps[done];
+      if (IsNeeded(step)) RunStep({&step, step.together});
+      done += step.together;
     }
     if (provider_.device() == Device::kHost) provider_.Synchronize();
   } catch (const Error& error) {
@@ -216,7 +267,9 @@ void Executor::BindState(TensorMap& state) {
       continue;
     }
     if (it == state.end()) {
-      it = state.emplace(value.name, provider_.Clone(value.data)).first;
+      Tensor own =
+          Allocated(plan_, [&] { return provider_.Clone(value.data); });
+      it = state.emplace(value.name, std::move(own)).first;
     }
     states_.push_back(it->second);
   }
@@ -246,7 +299,7 @@ void Executor::CheckAliases() const {
 
 // Another executor may have moved the arena.
 void Executor::BindArena() {
-  arena_->Reserve(plan_.arena_bytes);
+  Allocated(plan_, [&] { arena_->Reserve(plan_.arena_bytes); });
   if (bound_arena_ == arena_->data()) return;
   bound_arena_ = arena_->data();
   auto* begin = static_cast<char*>(arena_->data());
@@ -281,9 +334,12 @@ void Executor::BindSlots() {
 }
 
 void Executor::Unbind() {
-  for (std::vector<Tensor>* list :
-       {&feeds_, &states_, &fetched_, &inputs_, &outputs_}) {
+  for (std::vector<Tensor>* list : {&feeds_, &states_, &fetched_}) {
     list->clear();
+  }
+  for (Operands& o : operands_) {
+    o.inputs.clear();
+    o.outputs.clear();
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     Place place = plan_.slots[i].place;
@@ -303,42 +359,56 @@ bool Executor::IsNeeded(const Step& step) const {
 
 // Errors name the node, whether the kernel did or not. A kernel must leave its
 // results in the memory that the plan gave it.
-void Executor::RunStep(const Step& step) {
-  const Node& node = *step.node;
+void Executor::RunStep(std::span<const Step> steps) {
+  if (operands_.size() < steps.size()) operands_.resize(steps.size());
   auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {
     to.resize(from.size());
     for (size_t i = 0; i < from.size(); ++i) {
       to[i] = from[i] < 0 ? Tensor() : slots_[static_cast<size_t>(from[i])];
     }
   };
-  bind(step.inputs, inputs_);
-  bind(step.outputs, outputs_);
-  KernelContext context(node, inputs_, outputs_, draw_);
-  measured_.clear();
-  for (int i : step.measured_amax) measured_.push_back(AmaxAt(i));
-  context.SetAmaxes(AmaxAt(step.known_amax), measured_);
-  context.set_queue(provider_.queue());
-  context.set_draw_on_device(
-      static_cast<const uint64_t*>(draw_on_device_.raw()));
-  Profiler::Clock::time_point begin;
-  if (profiler_) begin = Profiler::Clock::now();
+  std::vector<KernelContext> contexts;
+  contexts.reserve(steps.size());
+  for (size_t k = 0; k < steps.size(); ++k) {
+    const Step& step = steps[k];
+    Operands& o = operands_[k];
+    bind(step.inputs, o.inputs);
+    bind(step.outputs, o.outputs);
+    o.measured.clear();
+    for (int i : step.measured_amax) o.measured.push_back(AmaxAt(i));
+    KernelContext& context =
+        contexts.emplace_back(*step.node, o.inputs, o.outputs, draw_);
+    context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
+                      AmaxAt(step.input_amax));
+    context.set_queue(provider_.queue());
+    context.set_draw_on_device(
+        static_cast<const uint64_t*>(draw_on_device_.raw()));
+  }
+  Clock::time_point begin;
+  if (profiler_) begin = Clock::now();
   try {
-    step.kernel(context);
+    if (steps.size() > 1) {
+      steps[0].many(contexts);
+    } else {
+      steps[0].kernel(contexts[0]);
+    }
     if (profiler_) provider_.Synchronize();
   } catch (const std::exception& error) {
-    std::string text = error.what(), where = node.Where();
-    if (dynamic_cast<const Error*>(&error) &&
-        text.find(where) != std::string::npos) {
-      throw;
-    }
-    Fail("[", where, "] ", text);
+    std::string text = error.what();
+    if (dynamic_cast<const Error*>(&error) && Names(text, steps)) throw;
+    Fail("[", WhereOf(steps), "] ", text);
   }
-  if (profiler_) profiler_->Add(node, begin, Profiler::Clock::now());
-  for (size_t i = 0; i < outputs_.size(); ++i) {
+  if (profiler_) AddTimes(steps, begin, Clock::now(), *profiler_);
+  for (size_t k = 0; k < steps.size(); ++k) CheckOutputs(steps[k], k);
+}
+
+void Executor::CheckOutputs(const Step& step, size_t k) const {
+  const std::vector<Tensor>& outputs = operands_[k].outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
     if (step.outputs[i] < 0) continue;
     const Tensor& slot = slots_[static_cast<size_t>(step.outputs[i])];
-    if (outputs_[i].raw() == slot.raw()) continue;
-    Fail("[", node.Where(), "] its kernel put output ", i,
+    if (outputs[i].raw() == slot.raw()) continue;
+    Fail("[", step.node->Where(), "] its kernel put output ", i,
          " into memory that is not the plan's");
   }
 }

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,10 @@ class Executor {
   void BindSlots();
   void Unbind();
   bool IsNeeded(const Step& step) const;
-  void RunStep(const Step& step);
+  // Steps that run together, or one.
+  void RunStep(std::span<const Step> steps);
+  // Of the k-th of these.
+  void CheckOutputs(const Step& step, size_t k) const;
   void RunSteps(TensorMap& state);
   bool Records() const;
   void RunOrReplay(TensorMap& state);
@@ -77,7 +81,7 @@ class Executor {
   void BindFetched();
   TensorMap Outputs();
   AmaxCell* AmaxAt(int i) {
-    return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.get()) + i;
+    return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.raw()) + i;
   }
   void RunCopies(const std::vector<Copy>& copies);
 
@@ -94,9 +98,12 @@ class Executor {
   std::vector<Tensor> own_feeds_, own_fetched_;
   // Only during a Run: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
-  std::vector<Tensor> inputs_, outputs_;  // of one step
-  std::shared_ptr<void> amaxes_;          // array of AmaxCells
-  std::vector<AmaxCell*> measured_;       // of one step
+  struct Operands {
+    std::vector<Tensor> inputs, outputs;
+    std::vector<AmaxCell*> measured;
+  };
+  std::vector<Operands> operands_;  // of steps that run together
+  Tensor amaxes_;                   // array of AmaxCells
   uint64_t draw_ = 0;
   Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;

@@ -66,15 +66,20 @@ class KernelContext {
   // shape.
   Tensor& Out(size_t i, DType dtype, const Shape& shape);
 
-  // The place for the amax of output i; null if nobody asks for it.
+  // The place for the amax of output i, all zeros; null if nobody asks for it.
   AmaxCell* Measured(size_t i) const {
     return i < measured_.size() ? measured_[i] : nullptr;
   }
   // The amax of input 0; null if it is not known.
   const AmaxCell* KnownAmax() const { return known_; }
-  void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured) {
+  // A cell of zeros in which a kernel with `measures_input` leaves the amax of
+  // input 0; null if that is known.
+  AmaxCell* InputAmax() const { return input_; }
+  void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured,
+                 AmaxCell* input = nullptr) {
     known_ = known;
     measured_ = measured;
+    input_ = input;
   }
   std::span<AmaxCell* const> measured() const { return measured_; }
 
@@ -110,11 +115,15 @@ class KernelContext {
   const AmaxCell* known_ = nullptr;
   std::span<AmaxCell* const> measured_;
   const uint64_t* draw_on_device_ = nullptr;
+  AmaxCell* input_ = nullptr;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors that
 // input can cause are thrown as Error that begins with "[Where()]".
 using Kernel = void (*)(KernelContext&);
+
+// Runs several nodes at once, none of which depends on another one.
+using KernelOfMany = void (*)(std::span<KernelContext>);
 
 // How results may share memory with operands.
 struct KernelTraits {
@@ -130,6 +139,9 @@ struct KernelTraits {
   // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
+  // With `uses_amax`: where no kernel has measured input 0, it measures it in a
+  // cell of the plan.
+  bool measures_input = false;
   // Operands that the kernel reads on the host, such as shapes, axes and pads,
   // because they decide the amount of work. If the provider has memory of its
   // own, these operands must be constants, and the plan passes the host's copy.
@@ -147,6 +159,9 @@ struct KernelTraits {
   // It multiplies two 8-bit operands, inputs 0 and 2, unless both are
   // float8e5m2; check_products.h asks.
   bool one_e5m2 = false;
+  // Does the work of `kernel` for several nodes, with the same bits. Nodes with
+  // the same `many` may run together (run_together.h); null: each runs alone.
+  KernelOfMany many = nullptr;
 };
 
 struct KernelEntry {

@@ -79,7 +79,8 @@ class Kinds {
 
 // The step at which the tenants are largest, and the tenants at that step.
 struct Peak {
-  explicit Peak(const std::vector<Tenant>& tenants) {
+  explicit Peak(const Plan& plan) {
+    const std::vector<Tenant>& tenants = plan.tenants;
     // A tenant that passes its place to another at a step no longer counts
     // there.
     std::map<std::pair<size_t, int>, size_t> starts;
@@ -93,8 +94,8 @@ struct Peak {
       auto next = starts.find({t.at, t.last});
       bool handed_on = next != starts.end() && next->second != i;
       ends.push_back(t.last - handed_on);
-      changes[t.first].first += Padded(t.bytes);
-      changes[ends.back() + 1].second += Padded(t.bytes);
+      changes[t.first].first += Padded(t.bytes, plan.alignment);
+      changes[ends.back() + 1].second += Padded(t.bytes, plan.alignment);
     }
     size_t bytes = 0;
     for (const auto& [at, change] : changes) {
@@ -125,7 +126,7 @@ class Reporter {
   }
 
   MemoryReport Run() {
-    Peak peak(plan_.tenants);
+    Peak peak(plan_);
     auto steps = static_cast<int>(plan_.steps.size());
     report_.steps = steps;
     report_.arena_bytes = plan_.arena_bytes;

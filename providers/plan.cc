@@ -2,6 +2,7 @@
 #include "providers/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -12,6 +13,8 @@
 #include "providers/arena.h"
 #include "providers/free_early.h"
 #include "providers/order.h"
+#include "providers/plan_amaxes.h"
+#include "providers/run_together.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -51,7 +54,9 @@ struct Assignment {
 class Planner {
  public:
   Planner(const Graph& graph, const KernelRegistry& kernels, Device device)
-      : graph_(graph), kernels_(kernels), on_host_(device == Device::kHost) {}
+      : graph_(graph), kernels_(kernels), on_host_(device == Device::kHost) {
+    plan_.alignment = on_host_ ? kHostAlignment : kDeviceAlignment;
+  }
 
   Plan Run() {
     FindLive();
@@ -61,8 +66,10 @@ class Planner {
     PlaceOutputs();
     BindState();
     OrderNodes();
+    JoinSteps();
     PlaceResults();
     Emit();
+    PlanAmaxes(kernels_, plan_);
     return std::move(plan_);
   }
 
@@ -152,14 +159,13 @@ class Planner {
         ++it->second.first;
       }
     }
-    if (missing.empty()) return;
     std::string text;
     for (const auto& [op, nodes] : missing) {
       text += Concat("\n  ", op, ": ", nodes.first,
                      nodes.first == 1 ? " node, [" : " nodes, first [",
                      nodes.second, "]");
     }
-    Fail("expected a kernel for every op, got none for", text);
+    Check(text.empty(), "expected a kernel for every op, got none for", text);
   }
 
   void FindGuards() {
@@ -351,20 +357,17 @@ class Planner {
   // Orders the nodes by their data and by the wish to write state in place. A
   // next value whose wish was not granted is copied after the last step.
   void OrderNodes() {
-    std::vector<std::pair<int, int>> edges;
     for (const Memory& memory : memories_) {
       if (memory.writer < 0) continue;
-      for (int reader : memory.readers)
-        edges.emplace_back(memory.writer, reader);
+      for (int r : memory.readers) edges_.emplace_back(memory.writer, r);
     }
-    auto n = static_cast<int>(nodes_.size());
-    order_ = OrderSteps(GivenOrder(), edges, writes_);
+    order_ = OrderSteps(GivenOrder(), edges_, writes_);
     position_.assign(nodes_.size(), -1);
     for (size_t i = 0; i < order_.size(); ++i) {
       position_[Index(order_[i])] = static_cast<int>(i);
     }
-    for (int i = 0; i < n; ++i) {
-      Check(position_[Index(i)] >= 0, "[", nodes_[Index(i)]->Where(),
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      Check(position_[i] >= 0, "[", nodes_[i]->Where(),
             "] lies on a cycle of the graph");
     }
     for (const Assignment& assignment : assignments_) {
@@ -379,73 +382,103 @@ class Planner {
     }
   }
 
+  // Steps that run together get the position of the first of them.
+  void JoinSteps() {
+    std::vector<KernelOfMany> many;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      bool always = ConditionsOf(needed_, nodes_[i]).empty();
+      many.push_back(always ? entries_[i]->traits.many : nullptr);
+    }
+    if (std::ranges::all_of(many, std::logical_not())) return;
+    for (const InPlaceWrite& write : writes_) {
+      if (!write.granted) continue;
+      for (int r : write.readers) edges_.emplace_back(r, write.writer);
+    }
+    std::vector<Buffer> buffers = FindBuffers();
+    for (Buffer& b : buffers) b.bytes = Padded(b.bytes, plan_.alignment);
+    std::vector<int> begins = RunTogether(order_, many, edges_, buffers);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      position_[Index(order_[i])] = begins[i];
+    }
+  }
+
   // Lifetimes of values in the arena, one buffer for results that pass on their
-  // place, and offsets.
-  void PlaceResults() {
+  // place.
+  std::vector<Buffer> FindBuffers() {
     std::vector<Buffer> buffers;
     buffer_of_.assign(memories_.size(), -1);
-    std::vector<int> last(memories_.size());
+    last_.assign(memories_.size(), -1);
     for (size_t i = 0; i < memories_.size(); ++i) {
       const Memory& m = memories_[i];
-      last[i] = m.writer < 0 ? -1 : position_[Index(m.writer)];
+      last_[i] = m.writer < 0 ? -1 : position_[Index(m.writer)];
       for (int reader : m.readers) {
-        last[i] = std::max(last[i], position_[Index(reader)]);
+        last_[i] = std::max(last_[i], position_[Index(reader)]);
       }
-      if (m.kept) last[i] = static_cast<int>(order_.size());
-      if (m.place != Place::kArena) continue;
-      plan_.naive_bytes += Padded(m.bytes);
-      if (m.writer >= 0) continue;
+      if (m.kept) last_[i] = static_cast<int>(order_.size());
+      if (m.place != Place::kArena || m.writer >= 0) continue;
       buffer_of_[i] = static_cast<int>(buffers.size());
-      buffers.push_back({-1, last[i], m.bytes});
+      buffers.push_back({-1, last_[i], m.bytes});
     }
-    for (size_t at = 0; at < order_.size(); ++at) {
-      auto now = static_cast<int>(at);
+    for (int step : order_) {
       std::vector<int> taken;
-      for (const Value* value : nodes_[Index(order_[at])]->outputs()) {
+      for (const Value* value : nodes_[Index(step)]->outputs()) {
         if (!value) continue;
         int out = MemoryOf(value);
         if (memories_[Index(out)].place != Place::kArena) continue;
-        int in = DyingOperand(order_[at], out, last, taken);
+        int in = DyingOperand(step, out, taken);
         int& buffer = buffer_of_[Index(out)];
         if (in >= 0) {
           taken.push_back(in);
           buffer = buffer_of_[Index(in)];
-          buffers[Index(buffer)].end = last[Index(out)];
+          buffers[Index(buffer)].end = last_[Index(out)];
         } else {
           buffer = static_cast<int>(buffers.size());
-          buffers.push_back(
-              {now, last[Index(out)], memories_[Index(out)].bytes});
+          buffers.push_back({position_[Index(step)], last_[Index(out)],
+                             memories_[Index(out)].bytes});
         }
       }
     }
-    plan_.arena_bytes = PlaceBuffers(buffers);
-    plan_.live_bytes = LiveBytes(buffers);
+    return buffers;
+  }
+
+  // Offsets in the arena.
+  void PlaceResults() {
+    std::vector<Buffer> buffers = FindBuffers();
+    plan_.arena_bytes = PlaceBuffers(buffers, plan_.alignment);
+    plan_.live_bytes = LiveBytes(buffers, plan_.alignment);
     for (size_t i = 0; i < memories_.size(); ++i) {
       if (memories_[i].place != Place::kArena) continue;
       memories_[i].at = buffers[Index(buffer_of_[i])].offset;
       const Memory& m = memories_[i];
+      plan_.naive_bytes += Padded(m.bytes, plan_.alignment);
       if (m.bytes == 0) continue;
       int first = m.writer < 0 ? -1 : position_[Index(m.writer)];
-      plan_.tenants.push_back({m.value, m.at, m.bytes, first, last[i]});
+      plan_.tenants.push_back({m.value, m.at, m.bytes, first, last_[i]});
     }
   }
 
-  // An operand in the arena that is not read after `step` and whose place the
-  // result `out` may take; -1 if there is none.
-  int DyingOperand(int step, int out, const std::vector<int>& last,
-                   const std::vector<int>& taken) {
+  // An operand in the arena that no step but this one reads now or later, and
+  // whose place the result `out` may take; -1 if there is none.
+  int DyingOperand(int step, int out, const std::vector<int>& taken) {
     const Node& node = *nodes_[Index(step)];
     for (const Value* value : node.inputs()) {
       if (!value) continue;
       int in = MemoryOf(value);
       if (memories_[Index(in)].place == Place::kArena &&
-          last[Index(in)] == position_[Index(step)] &&
+          last_[Index(in)] == position_[Index(step)] &&
           std::ranges::find(taken, in) == taken.end() &&
-          MayOverwrite(step, in, out)) {
+          MayOverwrite(step, in, out) && IsAlone(step, in)) {
         return in;
       }
     }
     return -1;
+  }
+
+  // Whether no step that runs together with this one reads the memory.
+  bool IsAlone(int step, int memory) const {
+    return std::ranges::none_of(memories_[Index(memory)].readers, [&](int r) {
+      return r != step && position_[Index(r)] == position_[Index(step)];
+    });
   }
 
   int AddSlot(const Value* value, int memory) {
@@ -482,39 +515,9 @@ class Planner {
     return it->second;
   }
 
-  // Finds the memories whose amax one kernel measures and another one uses.
-  void FindAmaxes() {
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      const Value* x = nodes_[i]->in(0);
-      if (!entries_[i]->traits.uses_amax || !x || x->dtype != DType::kFloat) {
-        continue;
-      }
-      int memory = MemoryOf(x);
-      const Memory& from = memories_[Index(memory)];
-      if (from.writer < 0 || from.value->dtype != DType::kFloat) continue;
-      const Node& writer = *nodes_[Index(from.writer)];
-      for (size_t output : entries_[Index(from.writer)]->traits.measures) {
-        if (output >= writer.outputs().size() ||
-            writer.out(output) != from.value) {
-          continue;
-        }
-        auto cell = static_cast<int>(amax_of_.size());
-        amax_of_.try_emplace(memory, cell);
-      }
-    }
-    plan_.amaxes = amax_of_.size();
-  }
-
-  int AmaxOf(const Value* value) {
-    if (!value) return -1;
-    auto it = amax_of_.find(MemoryOf(value));
-    return it == amax_of_.end() ? -1 : it->second;
-  }
-
   // Writes steps and copies in their final order, and at last the place of each
   // slot, which is that of its memory.
   void Emit() {
-    FindAmaxes();
     for (auto [from, to] : snapshots_) {
       plan_.before.push_back({SlotOfMemory(from), SlotOfMemory(to)});
     }
@@ -522,6 +525,7 @@ class Planner {
     for (int number : order_) {
       const Node& node = *nodes_[Index(number)];
       Step step{&node, entries_[Index(number)]->kernel, {}, {}};
+      size_t begin = Index(position_[Index(number)]);
       const KernelTraits& traits = entries_[Index(number)]->traits;
       for (const Value* value : node.inputs()) {
         step.inputs.push_back(SlotOf(value));
@@ -536,18 +540,14 @@ class Planner {
       for (const Value* value : node.outputs()) {
         step.outputs.push_back(SlotOf(value));
         if (value && memories_[Index(MemoryOf(value))].place == Place::kState) {
-          plan_.first_write = std::min(plan_.first_write, plan_.steps.size());
+          plan_.first_write = std::min(plan_.first_write, begin);
         }
       }
       for (const Condition& c : ConditionsOf(needed_, &node)) {
         step.guards.push_back({SlotOf(c.flag), c.value});
       }
-      if (traits.uses_amax) step.known_amax = AmaxOf(node.in(0));
-      if (!traits.measures.empty()) {
-        for (const Value* value : node.outputs()) {
-          step.measured_amax.push_back(AmaxOf(value));
-        }
-      }
+      step.many = traits.many;
+      if (begin < plan_.steps.size()) ++plan_.steps[begin].together;
       plan_.steps.push_back(std::move(step));
     }
     for (auto [from, to] : copies_) {
@@ -577,10 +577,12 @@ class Planner {
   std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
   std::vector<Assignment> assignments_;
   std::vector<InPlaceWrite> writes_;
-  std::vector<int> order_, position_;  // inverse of each other
+  std::vector<std::pair<int, int>> edges_;  // steps that keep their order
+  std::vector<int> order_;
+  std::vector<int> position_;  // of a step, or of the first one of its group
+  std::vector<int> last_;      // position at which a memory is read last
   std::vector<int> buffer_of_;
   std::unordered_map<const Value*, int> slot_of_, host_slot_of_;
-  std::unordered_map<int, int> amax_of_;  // memory → the plan's amax
   std::vector<int> slot_memory_;
 };
 

@@ -8,6 +8,9 @@
 // an operand of the same size is not read again, a result takes its place, if
 // the kernel allows it (KernelTraits::in_place).
 //
+// Steps that run together (providers/run_together.h) stand side by side. None
+// of them reads or writes memory that another one writes.
+//
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only for that value.
 // Otherwise its results are garbage, and nobody reads them. The host reads the
@@ -34,7 +37,7 @@
 namespace onnx_fp8 {
 
 enum class Place {
-  kArena,     // `at` is the offset in bytes, a multiple of 64
+  kArena,     // `at` is the offset in bytes, a multiple of `alignment`
   kFeed,      // feeds[at], the caller's memory, read only
   kConstant,  // constants[at], read only, in the provider's memory
   kHost,      // constants[at], the graph's own memory, for host_inputs
@@ -59,9 +62,14 @@ struct Step {
   const Node* node;
   Kernel kernel;
   std::vector<int> inputs, outputs;  // indices of slots; -1: omitted
-  // Which of the plan's amaxes the kernel finds known for input 0 (-1: none),
-  // and which it measures for each output (empty: none).
-  int known_amax = -1;
+  // This step and those after it, so many in all, run in one call of `many`;
+  // 1: it runs alone. Only the first of them says so.
+  size_t together = 1;
+  KernelOfMany many = nullptr;
+  // Which of the plan's amaxes the kernel finds known for input 0, and in which
+  // one it measures input 0 itself (-1: none); and which it measures for each
+  // output (empty: none).
+  int known_amax = -1, input_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold
 };
@@ -74,7 +82,8 @@ struct Copy {
 // A block of the arena and the steps during which it holds `value`: from
 // `first` (-1: before the first) to `last` (the number of steps: after the
 // last), both included. A result that takes an operand's place begins at the
-// step at which the operand ends, at the same offset.
+// step at which the operand ends, at the same offset. Steps that run together
+// count as the first of them.
 struct Tenant {
   const Value* value;  // not a view
   size_t at, bytes;
@@ -99,6 +108,7 @@ struct Plan {
   size_t amaxes = 0;
   // Steps before this one leave all state unchanged.
   size_t first_write = 0;
+  size_t alignment = 0;  // of results in the arena
   size_t arena_bytes = 0;
   size_t live_bytes = 0;   // most bytes of arena results alive at one step
   size_t naive_bytes = 0;  // arena size if each result had its own memory

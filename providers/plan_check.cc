@@ -23,7 +23,13 @@ class Simulator {
     for (const Value* state : plan_.states) states_.push_back(state);
     fetched_.resize(plan_.fetched.size());
     for (const Copy& copy : plan_.before) RunCopy(copy, "before the steps");
-    for (size_t i = 0; i < plan_.steps.size(); ++i) RunStep(i);
+    for (size_t i = 0; i < plan_.steps.size();) {
+      size_t count = plan_.steps[i].together;
+      Check(count >= 1 && count <= plan_.steps.size() - i,
+            "expected steps that run together, got ", count);
+      RunSteps(i, count);
+      i += count;
+    }
     for (const Copy& copy : plan_.after) RunCopy(copy, "after the steps");
     CheckEnd();
   }
@@ -91,8 +97,8 @@ class Simulator {
       Check(slot.place == Place::kArena, "[", where, "] writes \"",
             slot.value->name, "\" into memory that is read only");
       auto [begin, end] = RangeOf(slot);
-      Check(end <= plan_.arena_bytes && begin % 64 == 0, "[", where,
-            "] expected \"", slot.value->name, "\" in the arena of ",
+      Check(end <= plan_.arena_bytes && begin % plan_.alignment == 0, "[",
+            where, "] expected \"", slot.value->name, "\" in the arena of ",
             plan_.arena_bytes, " bytes, got ", begin, " to ", end);
       if (begin == end) return;
       auto it = arena_.upper_bound(begin);
@@ -120,7 +126,7 @@ class Simulator {
   }
 
   bool Overlap(const Slot& a, const Slot& b) const {
-    if (a.place != b.place) return false;
+    if (a.place != b.place || BytesOf(*a.value) == 0) return false;
     if (a.place != Place::kArena) return a.at == b.at;
     auto [a_begin, a_end] = RangeOf(a);
     auto [b_begin, b_end] = RangeOf(b);
@@ -143,9 +149,34 @@ class Simulator {
           ", which the kernel does not allow");
   }
 
-  // Every operand must hold its value before the step; then the results take
-  // their places and destroy whatever lay there.
-  void RunStep(size_t number) {
+  // Every operand must hold its value before the steps, which run together;
+  // then the results take their places and destroy whatever lay there.
+  void RunSteps(size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i) CheckOperands(i);
+    for (size_t i = first; i < first + count; ++i) {
+      for (size_t k = first; k < first + count; ++k) {
+        if (i != k) CheckApart(plan_.steps[i], plan_.steps[k]);
+      }
+      StoreResults(i, first);
+    }
+  }
+
+  // No result of `a` lies over an operand or a result of `b`.
+  void CheckApart(const Step& a, const Step& b) const {
+    Check(a.many && a.many == b.many, "[", a.node->Where(),
+          "] runs together with another kind of node");
+    for (int out : a.outputs) {
+      for (const std::vector<int>* slots : {&b.inputs, &b.outputs}) {
+        for (int slot : *slots) {
+          Check(out < 0 || slot < 0 || !Overlap(At(out), At(slot)), "[",
+                a.node->Where(), "] writes memory of [", b.node->Where(),
+                "], which runs at the same time");
+        }
+      }
+    }
+  }
+
+  void CheckOperands(size_t number) const {
     const Step& step = plan_.steps[number];
     const Node& node = *step.node;
     std::string where = node.Where();
@@ -160,6 +191,12 @@ class Simulator {
     for (const Guard& guard : step.guards) {
       CheckRead(At(guard.slot), At(guard.slot).value, where);
     }
+  }
+
+  void StoreResults(size_t number, size_t first) {
+    const Step& step = plan_.steps[number];
+    const Node& node = *step.node;
+    std::string where = node.Where();
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       Check((node.out(o) == nullptr) == (step.outputs[o] < 0), "[", where,
             "] expected no slot for a result that is left out");
@@ -172,7 +209,7 @@ class Simulator {
         Check(!node.out(other) || !Overlap(At(step.outputs[other]), out), "[",
               where, "] outputs ", other, " and ", o, " overlap");
       }
-      Check(out.place != Place::kState || number >= plan_.first_write, "[",
+      Check(out.place != Place::kState || first >= plan_.first_write, "[",
             where, "] writes state before the step that is said to be first");
       Store(out, node.out(o), where);
     }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "onnx_fp8/profile_report.h"
@@ -18,6 +19,11 @@ struct ProviderInfo {
   std::string gemm;  // the kernels that compute matrix products
   // Products of bfloat16 are faster than those of floats.
   bool fast_bfloat16 = false;
+};
+
+// The memory of a device.
+struct DeviceMemory {
+  size_t free = 0, total = 0;  // bytes
 };
 
 // Work that a provider does again as a whole, such as a CUDA graph. It reads
@@ -48,13 +54,17 @@ class ExecutionProvider {
   // The place of its memory. With kHost, memory is ordinary memory of the
   // process, and kernels and copies are done when the calls return.
   virtual Device device() const { return Device::kHost; }
-  // At least 64-byte aligned. Errors: out of memory.
+  // Of all processes; nullopt: the host's.
+  virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
+  // At least 64-byte aligned, on a device 256. Errors: out of memory.
   virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;
   // Copies from the host, to the host, and within our memory. REQUIRE: the same
   // dtype and shape. `host` may be freed or overwritten after CopyIn.
   virtual void CopyIn(const Tensor& host, Tensor& ours) = 0;
   virtual void CopyOut(const Tensor& ours, Tensor& host) = 0;
   virtual void Copy(const Tensor& from, Tensor& to) = 0;
+  // Sets all bytes of a tensor of ours to zero.
+  virtual void Clear(Tensor& ours) = 0;
   // The queue to which kernels add their work (KernelContext::queue), such as a
   // CUDA stream; null: they work at once.
   virtual void* queue() { return nullptr; }

@@ -33,6 +33,9 @@ class NodeRun {
     }
     if (entry_.traits.draws)
       draw_ = provider.Clone(Tensor::Scalar(uint64_t{0}));
+    if (entry_.traits.measures_input) {
+      cell_ = provider.NewTensor(DType::kUInt8, {sizeof(AmaxCell)});
+    }
     RunKernel();  // it may allocate, which a recording can't do
     if (provider.CanRecord()) {
       recording_ = provider.Record([this] { RunKernel(); });
@@ -57,6 +60,10 @@ class NodeRun {
     KernelContext context(node_, inputs_, outputs_);
     context.set_queue(provider_.queue());
     context.set_draw_on_device(static_cast<const uint64_t*>(draw_.raw()));
+    if (cell_.defined()) {
+      provider_.Clear(cell_);
+      context.SetAmaxes(nullptr, {}, static_cast<AmaxCell*>(cell_.raw()));
+    }
     entry_.kernel(context);
   }
 
@@ -65,6 +72,7 @@ class NodeRun {
   const KernelEntry& entry_;
   std::vector<Tensor> inputs_, outputs_;
   Tensor draw_;  // of a kernel that draws
+  Tensor cell_;  // for an amax of operand 0
   std::unique_ptr<Recording> recording_;
 };
 

@@ -38,6 +38,9 @@ class CpuProvider : public ExecutionProvider {
     CopyIn(ours, host);
   }
   void Copy(const Tensor& from, Tensor& to) override { CopyIn(from, to); }
+  void Clear(Tensor& ours) override {
+    std::memset(ours.raw(), 0, ours.bytes());
+  }
   void Synchronize() override {}
 };
 

@@ -115,6 +115,12 @@ class CudaProvider : public ExecutionProvider {
   Device device() const override { return Device::kProvider; }
   void* queue() override { return queue_.get(); }
 
+  std::optional<DeviceMemory> Memory() override {
+    DeviceMemory memory;
+    ONNX_FP8_CUDA(cudaMemGetInfo(&memory.free, &memory.total));
+    return memory;
+  }
+
   // Memory comes and goes in the order of the stream: work that was queued
   // before it is freed may use it.
   std::shared_ptr<void> Allocate(size_t bytes) override {
@@ -142,6 +148,10 @@ class CudaProvider : public ExecutionProvider {
     ONNX_FP8_CUDA(cudaMemcpyAsync(to.raw(), from.raw(), from.bytes(),
                                   cudaMemcpyDeviceToDevice, queue_->stream()));
   }
+  void Clear(Tensor& ours) override {
+    ONNX_FP8_CUDA(
+        cudaMemsetAsync(ours.raw(), 0, ours.bytes(), queue_->stream()));
+  }
   bool CanRecord() const override { return true; }
   std::unique_ptr<Recording> Record(const std::function<void()>& run) override {
     return std::make_unique<CudaGraph>(queue_->stream(), run);
@@ -149,12 +159,11 @@ class CudaProvider : public ExecutionProvider {
   void Synchronize() override { queue_->Synchronize(); }
 
  private:
-  [[noreturn]] static void FailOutOfMemory(size_t bytes) {
-    size_t free = 0, total = 0;
+  [[noreturn]] void FailOutOfMemory(size_t bytes) {
     cudaGetLastError();
-    ONNX_FP8_CUDA(cudaMemGetInfo(&free, &total));
-    Fail("out of GPU memory: expected ", bytes, " bytes more, got ", free,
-         " free of ", total);
+    DeviceMemory memory = *Memory();
+    Fail("out of GPU memory: expected ", bytes, " bytes more, got ",
+         memory.free, " free of ", memory.total);
   }
 
   // Memory that outlives the provider still needs the stream.

@@ -32,6 +32,15 @@ TEST(PlaceBuffers, TakesTheSmallestHoleThatFits) {
   EXPECT_EQ(buffers[4].offset, 320u);
 }
 
+TEST(PlaceBuffers, KeepsTheAlignmentOfADevice) {
+  std::vector<Buffer> buffers = {{0, 1, 1}, {0, 1, 300}, {0, 0, 5}, {1, 1, 6}};
+  EXPECT_EQ(PlaceBuffers(buffers, kDeviceAlignment), 1024u);
+  std::vector<size_t> offsets;
+  for (const Buffer& buffer : buffers) offsets.push_back(buffer.offset);
+  EXPECT_EQ(offsets, (std::vector<size_t>{0, 256, 768, 768}));
+  EXPECT_EQ(LiveBytes(buffers, kDeviceAlignment), 1024u);
+}
+
 TEST(PlaceBuffers, NothingOverlapsAtAnyStep) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     uint64_t count = 0;

@@ -175,6 +175,12 @@ class DeviceProvider : public ExecutionProvider {
     RequireOurs(to);
     engine_->Put([from, to] { CopyBytes(from, to); });
   }
+  void Clear(Tensor& ours) override {
+    RequireOurs(ours);
+    engine_->Put([to = ours] {
+      std::memset(const_cast<void*>(to.raw()), 0, to.bytes());
+    });
+  }
   void Synchronize() override { engine_->Drain(); }
 
  private:

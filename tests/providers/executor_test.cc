@@ -290,6 +290,7 @@ TEST(Executor, KernelsMustFillThePlansMemory) {
     void CopyIn(const Tensor&, Tensor&) override {}
     void CopyOut(const Tensor&, Tensor&) override {}
     void Copy(const Tensor&, Tensor&) override {}
+    void Clear(Tensor&) override {}
     void Synchronize() override {}
 
    private:
@@ -329,6 +330,7 @@ class Guarded : public ExecutionProvider {
     toy_.CopyOut(ours, host);
   }
   void Copy(const Tensor& from, Tensor& to) override { toy_.Copy(from, to); }
+  void Clear(Tensor& ours) override { toy_.Clear(ours); }
   void Synchronize() override {}
 
  private:

@@ -82,6 +82,23 @@ output y
             "reads on the host, got the computed value or input \"n\"");
 }
 
+// cuBLASLt takes it for granted.
+TEST(Plan, ADevicesResultsBeginAtMultiplesOf256) {
+  const std::string text = R"(
+input x: uint32[2]
+a: uint32[2] = Hash(x)
+b: uint32[2] = Hash(x)
+c: uint32[2] = Hash(a, b)
+output c
+)";
+  Planned device(text, Device::kProvider), host(text);
+  EXPECT_EQ(device.At(device.plan.steps[1].outputs[0]).at, 256u);
+  EXPECT_EQ(host.At(host.plan.steps[1].outputs[0]).at, 64u);
+  EXPECT_EQ(device.plan.arena_bytes, 512u);
+  EXPECT_EQ(device.plan.naive_bytes, 512u);
+  EXPECT_EQ(host.plan.arena_bytes, 128u);
+}
+
 TEST(Plan, DeadNodesAndViewsDoNotRun) {
   Planned p(R"(
 input x: uint32[16]

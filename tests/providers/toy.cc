@@ -90,17 +90,23 @@ void Break(KernelContext& ctx) {
   throw std::runtime_error("as asked");
 }
 
+// The last one first: no node may depend on another one.
+template <Kernel kKernel>
+void Many(std::span<KernelContext> nodes) {
+  for (size_t i = nodes.size(); i-- > 0;) kKernel(nodes[i]);
+}
+
 class ToyProvider : public ExecutionProvider {
  public:
-  ToyProvider() {
+  explicit ToyProvider(bool together) {
     kernels_.Add("View", nullptr, {.view = true});
-    kernels_.Add("Hash", Hash);
-    kernels_.Add("Near", Near, {.in_place = {{0, 0}, {1, 0}}});
-    kernels_.Add("Update", Update, {.in_place = {{0, 0}, {2, 1}}});
-    kernels_.Add("Twins", Twins, {.in_place = {{0, 0}, {0, 1}}});
-    kernels_.Add("Sized", Hash, {.host_inputs = {1}});
-    kernels_.Add("Throw", Throw);
-    kernels_.Add("Break", Break, {.in_place = {{0, 0}}});
+    Add<Hash>("Hash", {}, together);
+    Add<Near>("Near", {.in_place = {{0, 0}, {1, 0}}}, together);
+    Add<Update>("Update", {.in_place = {{0, 0}, {2, 1}}}, together);
+    Add<Twins>("Twins", {.in_place = {{0, 0}, {0, 1}}}, together);
+    Add<Hash>("Sized", {.host_inputs = {1}}, together);
+    Add<Throw>("Throw", {}, together);
+    Add<Break>("Break", {.in_place = {{0, 0}}}, together);
   }
   std::string Name() const override { return "toy"; }
   const KernelRegistry& Kernels() const override { return kernels_; }
@@ -115,9 +121,18 @@ class ToyProvider : public ExecutionProvider {
   void Copy(const Tensor& from, Tensor& to) override {
     if (from.bytes() > 0) std::memcpy(to.raw(), from.raw(), from.bytes());
   }
+  void Clear(Tensor& ours) override {
+    std::memset(ours.raw(), 0, ours.bytes());
+  }
   void Synchronize() override {}
 
  private:
+  template <Kernel kKernel>
+  void Add(const char* op, KernelTraits traits, bool together) {
+    if (together) traits.many = Many<kKernel>;
+    kernels_.Add(op, kKernel, std::move(traits));
+  }
+
   KernelRegistry kernels_;
 };
 
@@ -255,8 +270,8 @@ class RandomGraphMaker {
 
 }  // namespace
 
-std::unique_ptr<ExecutionProvider> MakeToyProvider() {
-  return std::make_unique<ToyProvider>();
+std::unique_ptr<ExecutionProvider> MakeToyProvider(bool together) {
+  return std::make_unique<ToyProvider>(together);
 }
 
 Tensor RandomTensor(DType dtype, const Shape& shape, uint64_t seed) {

@@ -21,7 +21,8 @@ namespace onnx_fp8 {
 //   Sized (x, n) → y           reads n on the host
 //   Throw () → y               fails
 //   Break (x) → y              in place; fails when half done
-std::unique_ptr<ExecutionProvider> MakeToyProvider();
+// `together`: nodes of one op run together where they can.
+std::unique_ptr<ExecutionProvider> MakeToyProvider(bool together = false);
 
 // Runs every node in the order of the graph, each result in memory of its own,
 // and then assigns all state.

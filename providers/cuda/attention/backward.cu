@@ -310,7 +310,6 @@ void StartRelative(KernelContext& ctx, const AttentionOperands& z,
 
 void SetZeros(KernelContext& ctx, size_t results) {
   for (size_t i = 0; i < results; ++i) {
-    ClearedAmax(ctx, i);
     FloatsOut out = FloatsTo(ctx, i, ctx.In(i + 1).shape());
     if (!out.data || ctx.Out(i).bytes() == 0) continue;
     ONNX_FP8_CUDA(cudaMemsetAsync(out.data, 0, ctx.Out(i).bytes(),
