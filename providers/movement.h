@@ -26,7 +26,30 @@ using StridedCopy = void (*)(KernelContext& ctx, std::span<const int64_t> shape,
                              std::span<const int64_t> src_strides, void* dst,
                              std::span<const int64_t> dst_strides);
 
+// A matrix (rows, columns), densely packed, that goes to the columns of another
+// one from `to` on.
+struct Columns {
+  const void* data;
+  int64_t rows, columns, to;
+};
+
+// Puts matrices beside each other into dst, whose rows have `width` elements of
+// `bytes` bytes.
+using ColumnsCopy = void (*)(KernelContext& ctx, std::span<const Columns> parts,
+                             size_t bytes, void* dst, int64_t width);
+
 template <StridedCopy kCopy>
+void CopyColumns(KernelContext& ctx, std::span<const Columns> parts,
+                 size_t bytes, void* dst, int64_t width) {
+  for (const Columns& part : parts) {
+    const std::vector<int64_t> shape = {part.rows, part.columns};
+    const std::vector<int64_t> from = {part.columns, 1}, to = {width, 1};
+    kCopy(ctx, shape, bytes, part.data, from, AtElement(dst, part.to, bytes),
+          to);
+  }
+}
+
+template <StridedCopy kCopy, ColumnsCopy kCopyColumns = CopyColumns<kCopy>>
 class Movement {
  public:
   static void Register(KernelRegistry& r) {
@@ -186,15 +209,16 @@ class Movement {
     }
     Tensor& y = ctx.Out(0, first.dtype(), shape);
     if (y.size() == 0) return;
-    size_t width = ByteSize(first.dtype());
-    std::vector<int64_t> strides = Strides(shape);
-    int64_t offset = 0;
+    int64_t inner = Strides(shape)[axis], width = shape[axis] * inner;
+    std::vector<Columns> parts;
+    int64_t to = 0;
     for (size_t i = 0; i < ctx.num_inputs(); ++i) {
       const Tensor& x = ctx.In(i);
-      kCopy(ctx, x.shape(), width, x.raw(), Strides(x.shape()),
-            AtElement(y.raw(), offset, width), strides);
-      offset += x.shape()[axis] * strides[axis];
+      int64_t columns = x.shape()[axis] * inner;
+      parts.push_back({x.raw(), y.size() / width, columns, to});
+      to += columns;
     }
+    kCopyColumns(ctx, parts, ByteSize(first.dtype()), y.raw(), width);
   }
 
   // Sizes of the parts along an axis of `size`.

@@ -21,6 +21,7 @@
 #include "training/checkpoint.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
+#include "training/memory_remark.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
 #include "training/static_scales.h"
@@ -61,7 +62,8 @@ class Session : public TrainingSession {
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
         state_(*provider_),
-        plans_(options.max_plans) {
+        plans_(options.max_plans),
+        memory_(provider_->Memory()) {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
       state_.Set(value->name, value->data);
@@ -333,8 +335,7 @@ class Session : public TrainingSession {
     key.values = planned.step.specialized.values;
     if (lays_out) {
       LayOutScales(planned.step);
-      std::string note = UnreadNote(planned.step.specialized);
-      if (!note.empty()) remark_ += (remark_.empty() ? "" : "; ") + note;
+      AddRemark(UnreadNote(planned.step.specialized));
     }
     planned.key = std::move(key);
     return Keep(std::move(planned));
@@ -382,7 +383,16 @@ class Session : public TrainingSession {
     }
     planned.executor = MakeExecutor(planned.step.graph);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
-    return plans_.Keep(std::move(planned));
+    PlannedStep& kept = plans_.Keep(std::move(planned));
+    if (memory_ && (kind == StepKind::kTrain || kind == StepKind::kApply)) {
+      AddRemark(MemoryRemark(plans_, *memory_));
+      memory_.reset();
+    }
+    return kept;
+  }
+
+  void AddRemark(const std::string& text) {
+    if (!text.empty()) remark_ += (remark_.empty() ? "" : "; ") + text;
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
@@ -567,6 +577,8 @@ class Session : public TrainingSession {
   bool laid_out_ = false;
   std::optional<ScaleState> restored_;
   std::string remark_;
+  // Of a device before this session took any; said once.
+  std::optional<DeviceMemory> memory_;
   // The profiler names nodes of graphs whose plans may no longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
 };
