@@ -162,6 +162,6 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 list(FILTER cuda_device_tests EXCLUDE REGEX
-  "/(attention_library|provider|random_graphs|traffic)_test\\.cc$")
+  "/(attention_library|launches|many|provider|random_graphs|traffic)_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)

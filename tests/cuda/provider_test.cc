@@ -36,6 +36,52 @@ TEST(CudaProvider, SaysThatMemoryIsOut) {
   EXPECT_TRUE(Identical(cuda->ToHost(cuda->Clone(x)), x));
 }
 
+TEST(CudaProvider, PlacesResultsAtMultiplesOf256) {
+  std::shared_ptr<Graph> graph = ParseGraph(R"(
+input x: float[5]
+y: float[5] = Neg(x)
+z: float[5] = Exp(x)
+w: float[5] = Sub(y, z)
+output w
+)");
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  for (const Tenant& tenant : executor.plan().tenants) {
+    EXPECT_EQ(tenant.at % 256, 0u) << tenant.value->name;
+  }
+  EXPECT_EQ(executor.plan().arena_bytes, 512u);
+  auto memory = reinterpret_cast<uintptr_t>(cuda->Allocate(1).get());
+  EXPECT_EQ(memory % 256, 0u);
+}
+
+struct MemoryLimit {
+  explicit MemoryLimit(size_t bytes) { emulation::SetMemoryLimit(bytes); }
+  ~MemoryLimit() { emulation::SetMemoryLimit(before); }
+  size_t before = emulation::TotalMemory();
+};
+
+// 48 MiB of results and 16 MiB of state do not fit into 24 MiB.
+TEST(CudaProvider, AnErrorOfMemorySaysWhatThePlanNeeds) {
+  std::shared_ptr<Graph> graph = ParseGraph(R"(
+input x: float[4194304]
+param s: float[4194304]
+y: float[4194304] = Add(x, s)
+z: float[4194304] = Sub(x, s)
+w: float[4194304] = Mul(y, z)
+v: float[4194304] = Sub(y, z)
+u: float[4194304] = Sum(y, z, w, v)
+output u
+update s = w
+)");
+  auto cuda = MakeCudaProvider();
+  MemoryLimit limit(24 << 20);
+  ExpectError([&] { Executor(graph, *cuda); }, "out of GPU memory");
+  ExpectError([&] { Executor(graph, *cuda); }, " free of 25165824;");
+  ExpectError([&] { Executor(graph, *cuda); },
+              "the plan needs 50331648 bytes for results and 16777216 for "
+              "state");
+}
+
 // The first Run is not recorded, the second one is, the others repeat it.
 TEST(CudaProvider, RepeatsARunAsAGraph) {
   std::shared_ptr<Graph> graph = ParseGraph(R"(
@@ -77,6 +123,16 @@ TEST(CudaProvider, AStepWaitsForNothing) {
   EXPECT_EQ(emulation::Calls("cudaMalloc"), 0);
   session->Finish();
   EXPECT_EQ(emulation::Calls("cudaStreamSynchronize"), 1);
+}
+
+// 2 GiB of emulated memory.
+TEST(CudaProvider, TheFirstStepSaysWhatItNeeds) {
+  TempDir dir;
+  auto session = MakeSession(Options(WriteMlp(dir, false)), MakeCudaProvider());
+  EXPECT_EQ(session->Step(Batch(0), 1e-2).remark,
+            "a step needs 1 MiB for results and 1 MiB for state; the GPU had "
+            "2048 MiB free of 2048 MiB");
+  EXPECT_EQ(session->Step(Batch(1), 1e-2).remark, "");
 }
 
 // Whether a run of the graph starts a kernel whose name has this word.

@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kTransposeThreads)
     TransposeCodesKernel(const uint8_t* q, int64_t rows, int64_t columns,
                          uint8_t* to) {
   TransposeTile(
+      blockIdx.x, blockIdx.y,
       [&](int64_t row, int64_t column) -> uint32_t {
         if (row >= rows || column >= columns) return 0;
         return *reinterpret_cast<const uint32_t*>(q + row * columns + column);

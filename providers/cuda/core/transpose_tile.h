@@ -16,16 +16,19 @@ inline constexpr int kTransposeSide = 128;
 inline constexpr int kTileWords = kTransposeSide / kCodes, kTransposeWarps = 8;
 inline constexpr int kTransposeThreads = kTileWords * kTransposeWarps;
 
-// The blocks of threads for a matrix (rows, columns).
+// The blocks of threads along rows and columns of a matrix.
+__host__ __device__ inline unsigned TilesAcross(int64_t columns) {
+  return static_cast<unsigned>((columns + kTransposeSide - 1) / kTransposeSide);
+}
 inline dim3 TransposeTiles(int64_t rows, int64_t columns) {
-  return dim3(static_cast<unsigned>(DivideUp(columns, kTransposeSide)),
-              static_cast<unsigned>(DivideUp(rows, kTransposeSide)));
+  return dim3(TilesAcross(columns), TilesAcross(rows));
 }
 
 __device__ inline uint32_t ByteOf(uint32_t word, int i) {
   return (word >> (8 * i)) & 0xFFu;
 }
 
+// Tile `across`, `down` of matrices of one size.
 // read(row, column, words) gives the words of kMatrices matrices that begin
 // there, the first byte lowest; write(which, column, row, word) takes a word of
 // the transpose of matrix `which`. Both are called beyond the matrix, too. A
@@ -33,11 +36,12 @@ __device__ inline uint32_t ByteOf(uint32_t word, int i) {
 // The word of column 4·c + i is in row (i, c) of the shared tile: so threads of
 // a warp write and read different banks.
 template <int kMatrices, typename Read, typename Write>
-__device__ inline void TransposeTilesOf(Read read, Write write) {
+__device__ inline void TransposeTilesOf(unsigned across, unsigned down,
+                                        Read read, Write write) {
   __shared__ uint32_t tile[kMatrices][kCodes][kTileWords][kTileWords + 1];
   int lane = threadIdx.x % kTileWords, warp = threadIdx.x / kTileWords;
-  int64_t column = static_cast<int64_t>(blockIdx.x) * kTransposeSide;
-  int64_t row = static_cast<int64_t>(blockIdx.y) * kTransposeSide;
+  int64_t column = static_cast<int64_t>(across) * kTransposeSide;
+  int64_t row = static_cast<int64_t>(down) * kTransposeSide;
   ONNX_FP8_KEEP_LOOP
   for (int line = warp; line < kTileWords; line += kTransposeWarps) {
     uint32_t rows[kCodes][kMatrices];
@@ -66,8 +70,10 @@ __device__ inline void TransposeTilesOf(Read read, Write write) {
 
 // The same for one matrix: read(row, column) returns the word.
 template <typename Read, typename Write>
-__device__ inline void TransposeTile(Read read, Write write) {
+__device__ inline void TransposeTile(unsigned across, unsigned down, Read read,
+                                     Write write) {
   TransposeTilesOf<1>(
+      across, down,
       [&](int64_t row, int64_t column, uint32_t(&words)[1]) {
         words[0] = read(row, column);
       },

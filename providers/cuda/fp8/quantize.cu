@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // QuantizeTensor, QuantizeWith, UpdateScale. Bytes and scales are the CPU's.
-// Traffic: x is read once more where nobody has measured its amax; then it is
-// read once, and q and its transpose are written once.
+// One kernel quantizes many tensors. Traffic: x is read once more where nobody
+// has measured its amax; then it is read once, and q and its transpose are
+// written once.
 #include <cmath>
 #include <limits>
 
@@ -11,6 +12,7 @@
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/many.h"
 #include "providers/cuda/core/result.h"
 #include "providers/cuda/core/transpose_tile.h"
 #include "providers/cuda/register.h"
@@ -25,9 +27,10 @@ struct Quantization {
   int64_t n;
   float q_max;
   const float* scale_in;      // null, or of the value 0: the scale is x's own
-  DeviceAmax* amax;           // of x
+  DeviceAmax* amax;           // of x, or zeros
   bool measured;              // amax is known before
   uint8_t *q, *q_transposed;  // null: nobody reads the codes
+  bool e4m3;                  // else E5M2
   int64_t columns;            // of x as a matrix
   float *scale, *amax_out;
 };
@@ -38,15 +41,18 @@ __device__ float GivenScale(const Quantization& z) {
 
 // Measures x, unless its scale is given: then it is measured while it is
 // encoded.
-__global__ void __launch_bounds__(kThreads) MeasureKernel(Quantization z) {
+__global__ void __launch_bounds__(kThreads)
+    MeasureKernel(Many<Quantization> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Quantization z = many.tensors[tensor];
   bool later = (z.q || z.q_transposed) && GivenScale(z) != 0;
   if (later) return;
   AmaxPart seen;
-  int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kPerThread;
-  for (int64_t at =
-           (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) *
-           kPerThread;
-       at < z.n; at += stride) {
+  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t stride =
+      static_cast<int64_t>(BlocksOf(many, tensor)) * kThreads * kPerThread;
+  for (int64_t at = (block * kThreads + threadIdx.x) * kPerThread; at < z.n;
+       at += stride) {
     if (at + kPerThread <= z.n) {
       float x[kPerThread];
       Load4(z.x, at, x);
@@ -58,20 +64,32 @@ __global__ void __launch_bounds__(kThreads) MeasureKernel(Quantization z) {
   seen.AddTo(z.amax);
 }
 
-// The factor of x. The first thread of all writes the scale.
+// The result of an amax that is complete.
+__device__ void WriteAmax(const Quantization& z) {
+  *z.amax_out = AmaxIn(*z.amax);
+}
+
+// Whether x may be measured while it is encoded: if its scale is not 0.
+__host__ __device__ bool MayMeasureLate(const Quantization& z) {
+  return z.scale_in && !z.measured;
+}
+
+// The factor of x. The first thread of all writes the scale, and the amax if
+// that is complete.
 __device__ float FactorOf(const Quantization& z, bool first_block) {
   float given = GivenScale(z);
   float factor = 1.0f / given;
   if (given == 0) factor = OwnFactor(z.q_max, z.amax);
-  if (z.scale && first_block && threadIdx.x == 0) {
-    *z.scale = given == 0 ? 1.0f / factor : given;
+  if (first_block && threadIdx.x == 0) {
+    if (z.scale) *z.scale = given == 0 ? 1.0f / factor : given;
+    if (z.amax_out && !MayMeasureLate(z)) WriteAmax(z);
   }
   return factor;
 }
 
 // Whether x is measured while it is encoded.
 __device__ bool MeasuresLate(const Quantization& z) {
-  return GivenScale(z) != 0 && !z.measured;
+  return MayMeasureLate(z) && GivenScale(z) != 0;
 }
 
 // The codes of four elements, which are also measured.
@@ -89,10 +107,13 @@ __device__ uint32_t EncodeWord(const Quantization& z, int64_t at, float factor,
 }
 
 template <bool kE4M3>
-__global__ void __launch_bounds__(kThreads) EncodeKernel(Quantization z) {
-  float factor = FactorOf(z, blockIdx.x == 0);
-  int64_t at =
-      (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPerThread;
+__global__ void __launch_bounds__(kThreads)
+    EncodeKernel(Many<Quantization> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Quantization z = many.tensors[tensor];
+  int64_t block = blockIdx.x - many.begin[tensor];
+  float factor = FactorOf(z, block == 0);
+  int64_t at = (block * kThreads + threadIdx.x) * kPerThread;
   AmaxPart seen;
   if (z.q && at + kPerThread <= z.n) {
     *reinterpret_cast<uint32_t*>(z.q + at) =
@@ -111,11 +132,16 @@ __global__ void __launch_bounds__(kThreads) EncodeKernel(Quantization z) {
 // multiples of 4.
 template <bool kE4M3>
 __global__ void __launch_bounds__(kTransposeThreads)
-    EncodeTransposeKernel(Quantization z) {
-  float factor = FactorOf(z, blockIdx.x == 0 && blockIdx.y == 0);
+    EncodeTransposeKernel(Many<Quantization> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Quantization z = many.tensors[tensor];
+  unsigned tile = blockIdx.x - many.begin[tensor];
+  float factor = FactorOf(z, tile == 0);
   AmaxPart seen;
   int64_t rows = z.n / z.columns;
+  unsigned across = TilesAcross(z.columns);
   TransposeTile(
+      tile % across, tile / across,
       [&](int64_t row, int64_t column) -> uint32_t {
         if (row >= rows || column >= z.columns) return 0;
         int64_t at = row * z.columns + column;
@@ -132,58 +158,76 @@ __global__ void __launch_bounds__(kTransposeThreads)
 }
 
 // After all blocks have measured.
-__global__ void WriteAmaxKernel(const DeviceAmax* amax, float* out) {
-  *out = AmaxIn(*amax);
+__global__ void WriteAmaxKernel(Many<Quantization> many) {
+  WriteAmax(many.tensors[blockIdx.x]);
 }
 
-void Quantize(KernelContext& ctx, const float* scale_in) {
+Quantization QuantizationOf(KernelContext& ctx) {
   CheckQuantize(ctx);
   const Tensor& x = Operand(ctx, 0);
   auto to = static_cast<DType>(ctx.Int("to", 0));
-  Queue& queue = QueueOf(ctx);
-  auto* known = reinterpret_cast<const DeviceAmax*>(ctx.KnownAmax());
-  Quantization z = {.x = FloatsOf(ctx, 0),
-                    .n = x.size(),
-                    .q_max = ctx.Float("q_max", 0.0f),
-                    .scale_in = scale_in,
-                    .amax = const_cast<DeviceAmax*>(known),
-                    .measured = known != nullptr,
-                    .q = nullptr,
-                    .q_transposed = nullptr,
-                    .columns = x.rank() > 0 ? x.dim(-1) : 1,
-                    .scale = ScalarResult(ctx, 1),
-                    .amax_out = ScalarResult(ctx, 2)};
+  const AmaxCell* known = ctx.KnownAmax();
+  AmaxCell* cell = known ? const_cast<AmaxCell*>(known) : ctx.InputAmax();
+  Quantization z = {
+      .x = FloatsOf(ctx, 0),
+      .n = x.size(),
+      .q_max = ctx.Float("q_max", 0.0f),
+      .scale_in = ctx.num_inputs() < 2 ? nullptr : GivenScaleIn(ctx, 1),
+      .amax = reinterpret_cast<DeviceAmax*>(cell),
+      .measured = known != nullptr,
+      .q = nullptr,
+      .q_transposed = nullptr,
+      .e4m3 = to == DType::kE4M3,
+      .columns = x.rank() > 0 ? x.dim(-1) : 1,
+      .scale = ScalarResult(ctx, 1),
+      .amax_out = ScalarResult(ctx, 2)};
   if (ctx.HasOut(0)) {
     z.q = static_cast<uint8_t*>(ctx.Out(0, to, x.shape()).raw());
   }
   if (ctx.HasOut(3)) z.q_transposed = TransposedTo(ctx, 3, to, x.shape());
-  auto blocks = static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
-  if (!known) {
-    z.amax = static_cast<DeviceAmax*>(queue.Scratch(sizeof(DeviceAmax)));
-    ONNX_FP8_CUDA(
-        cudaMemsetAsync(z.amax, 0, sizeof(DeviceAmax), queue.stream()));
-    if (blocks > 0) {
-      Launch(MeasureKernel, std::min(blocks, kMostBlocks), kThreads, 0,
-             queue.stream(), z);
-    }
-  }
-  bool e4m3 = to == DType::kE4M3;
-  if (z.q_transposed) {
-    Launch(e4m3 ? EncodeTransposeKernel<true> : EncodeTransposeKernel<false>,
-           TransposeTiles(z.n / z.columns, z.columns), kTransposeThreads, 0,
-           queue.stream(), z);
-  } else {
-    Launch(e4m3 ? EncodeKernel<true> : EncodeKernel<false>,
-           std::max(blocks, 1u), kThreads, 0, queue.stream(), z);
-  }
-  if (z.amax_out) {
-    Launch(WriteAmaxKernel, 1, 1, 0, queue.stream(), z.amax, z.amax_out);
-  }
+  return z;
 }
 
-void QuantizeTensor(KernelContext& ctx) { Quantize(ctx, nullptr); }
+unsigned Blocks(const Quantization& z) {
+  return static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
+}
 
-void QuantizeWith(KernelContext& ctx) { Quantize(ctx, GivenScaleIn(ctx, 1)); }
+// One block at least writes the scalars.
+unsigned EncodeBlocks(const Quantization& z) {
+  if (!z.q_transposed) return z.q ? std::max(Blocks(z), 1u) : 1;
+  dim3 tiles = TransposeTiles(z.n / z.columns, z.columns);
+  return tiles.x * tiles.y;
+}
+
+void QuantizeMany(std::span<KernelContext> nodes) {
+  cudaStream_t stream = QueueOf(nodes[0]).stream();
+  std::vector<Quantization> all;
+  for (KernelContext& ctx : nodes) all.push_back(QuantizationOf(ctx));
+  using Kernel = void (*)(Many<Quantization>);
+  auto start = [&](Kernel kernel, int threads, auto blocks_of) {
+    ForMany(all, blocks_of, [&](const Many<Quantization>& many) {
+      Launch(kernel, many.blocks, threads, 0, stream, many);
+    });
+  };
+  start(MeasureKernel, kThreads, [](const Quantization& z) {
+    return z.measured ? 0 : std::min(Blocks(z), kMostBlocks);
+  });
+  auto encode = [&](bool e4m3, bool transposed, Kernel kernel, int threads) {
+    start(kernel, threads, [&](const Quantization& z) {
+      bool its = z.e4m3 == e4m3 && (z.q_transposed != nullptr) == transposed;
+      return its ? EncodeBlocks(z) : 0;
+    });
+  };
+  encode(true, false, EncodeKernel<true>, kThreads);
+  encode(false, false, EncodeKernel<false>, kThreads);
+  encode(true, true, EncodeTransposeKernel<true>, kTransposeThreads);
+  encode(false, true, EncodeTransposeKernel<false>, kTransposeThreads);
+  start(WriteAmaxKernel, 1, [](const Quantization& z) {
+    return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
+  });
+}
+
+void Quantize(KernelContext& ctx) { QuantizeMany({&ctx, 1}); }
 
 struct Update {
   const float *amax, *history, *scale, *q_max;
@@ -261,11 +305,14 @@ void UpdateScale(KernelContext& ctx) {
 }  // namespace
 
 void RegisterQuantize(KernelRegistry& r) {
-  const KernelTraits traits{.uses_amax = true, .narrow_in = {0}};
-  r.Add("QuantizeTensor", QuantizeTensor, traits, kDomain);
-  r.Add("QuantizeWith", QuantizeWith, traits, kDomain);
-  r.Add("QuantizeTensorTranspose", QuantizeTensor, traits, kDomain);
-  r.Add("QuantizeWithTranspose", QuantizeWith, traits, kDomain);
+  const KernelTraits traits{.uses_amax = true,
+                            .measures_input = true,
+                            .narrow_in = {0},
+                            .many = QuantizeMany};
+  for (const char* op : {"QuantizeTensor", "QuantizeWith",
+                         "QuantizeTensorTranspose", "QuantizeWithTranspose"}) {
+    r.Add(op, Quantize, traits, kDomain);
+  }
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
 }
 

@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
   AmaxPart seen[kOut];
   int64_t rows = DivideUp(e.n, e.columns);
   TransposeTilesOf<kOut>(
+      blockIdx.x, blockIdx.y,
       [&](int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
         for (int i = 0; i < kOut; ++i) codes[i] = 0;
         if (row >= rows || column >= e.columns) return;

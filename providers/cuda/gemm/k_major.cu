@@ -37,10 +37,12 @@ __device__ void WriteWord(const Pack& p, int64_t outer, int64_t k,
 }
 
 __global__ void __launch_bounds__(kTransposeThreads) TransposeKernel(Pack p) {
-  TransposeTile([&](int64_t k, int64_t outer) { return ReadWord(p, k, outer); },
-                [&](int64_t outer, int64_t k, uint32_t word) {
-                  WriteWord(p, outer, k, word);
-                });
+  TransposeTile(
+      blockIdx.x, blockIdx.y,
+      [&](int64_t k, int64_t outer) { return ReadWord(p, k, outer); },
+      [&](int64_t outer, int64_t k, uint32_t word) {
+        WriteWord(p, outer, k, word);
+      });
 }
 
 // Adds zeros only.

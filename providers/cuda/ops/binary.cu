@@ -287,6 +287,52 @@ void Arithmetic(KernelContext& ctx) {
   });
 }
 
+// Operands of one shape, in their order; the first ones may be the result so
+// far.
+template <typename T>
+struct Folded {
+  static constexpr int kMost = 128;
+  const T* in[kMost];
+  int count;
+  int64_t n;
+  T* out;
+};
+
+template <typename Op, typename T>
+__global__ void __launch_bounds__(kThreads) FoldKernel(Folded<T> f, Op op) {
+  int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= f.n) return;
+  T result = f.in[0][at];
+  for (int i = 1; i < f.count; ++i) result = op(result, f.in[i][at]);
+  f.out[at] = result;
+}
+
+// One pass over many operands. REQUIRES: all have the result's type.
+template <typename Op, typename T>
+void Fold(const KernelContext& ctx, Tensor& y) {
+  if (y.size() == 0) return;
+  Folded<T> f = {{}, 0, y.size(), static_cast<T*>(y.raw())};
+  for (size_t i = 0; i < ctx.num_inputs(); ++i) {
+    f.in[f.count++] = static_cast<const T*>(ctx.In(i).raw());
+    bool last = i + 1 == ctx.num_inputs();
+    if (f.count < Folded<T>::kMost && !last) continue;
+    Launch(FoldKernel<Op, T>, BlocksFor(f.n), kThreads, 0,
+           QueueOf(ctx).stream(), f, Op());
+    f.in[0] = f.out;
+    f.count = 1;
+  }
+}
+
+bool AllAlike(const KernelContext& ctx) {
+  for (size_t i = 1; i < ctx.num_inputs(); ++i) {
+    if (ctx.In(i).dtype() != ctx.In(0).dtype() ||
+        ctx.In(i).shape() != ctx.In(0).shape()) {
+      return false;
+    }
+  }
+  return !IsHalf(ctx.In(0).dtype());
+}
+
 // The first two operands, then each of the others with what there is so far.
 template <typename Op>
 void Variadic(KernelContext& ctx) {
@@ -303,6 +349,10 @@ void Variadic(KernelContext& ctx) {
                                   cudaMemcpyDeviceToDevice,
                                   QueueOf(ctx).stream()));
     return;
+  }
+  if (AllAlike(ctx)) {
+    return ForNumeric(in[0].dtype(), ctx.Where(),
+                      [&]<typename T>() { Fold<Op, T>(ctx, out[0]); });
   }
   for (size_t i = 1; i < ctx.num_inputs(); ++i) {
     Tensor pair[] = {i == 1 ? in[0] : out[0], ctx.In(i)};

@@ -4,6 +4,7 @@
 // GatherGrad reads dy once and writes dx once; the order of equal indices costs
 // n²/2 comparisons, which stay in shared memory.
 #include "providers/cuda/core/broadcast.h"
+#include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/indices.h"
 #include "providers/cuda/register.h"
 #include "providers/for_width.h"
@@ -21,33 +22,56 @@ Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
 
 // x (outer, size, inner), indices (n) → y (outer, n, inner); 0 for an index
 // that is outside.
+struct Gathering {
+  const void* x;
+  Indices indices;
+  int64_t n, inner, total;
+  void* y;
+  size_t width;  // bytes of an element
+};
+
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    GatherKernel(const T* x, Indices indices, int64_t n, int64_t inner,
-                 int64_t total, T* y) {
-  int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= total) return;
-  int64_t row = at / inner, index = indices.At(row % n);
-  y[at] = index < 0 ? T{0}
-                    : x[(row / n * indices.size + index) * inner + at % inner];
+__global__ void __launch_bounds__(kThreads) GatherKernel(Many<Gathering> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Gathering g = many.tensors[tensor];
+  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t at = block * kThreads + threadIdx.x;
+  if (at >= g.total) return;
+  int64_t row = at / g.inner, index = g.indices.At(row % g.n);
+  int64_t from = (row / g.n * g.indices.size + index) * g.inner + at % g.inner;
+  static_cast<T*>(g.y)[at] =
+      index < 0 ? T{0} : static_cast<const T*>(g.x)[from];
 }
 
-void Gather(KernelContext& ctx) {
+Gathering GatheringOf(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
   Operand(ctx, 1);
   Indices indices = IndicesOf(ctx, 1, x.dim(axis));
   Tensor& y =
       ctx.Out(0, x.dtype(), GatheredShape(x.shape(), axis, ctx.In(1).shape()));
-  if (y.size() == 0) return;
-  AxisView s = ViewAlong(x.shape(), axis);
-  int64_t n = ctx.In(1).size();
-  ForWidth(ByteSize(x.dtype()), [&]<typename T>() {
-    Launch(GatherKernel<T>, BlocksFor(y.size()), kThreads, 0,
-           QueueOf(ctx).stream(), static_cast<const T*>(x.raw()), indices, n,
-           s.inner, y.size(), static_cast<T*>(y.raw()));
-  });
+  return {
+      x.raw(),  indices, ctx.In(1).size(),   ViewAlong(x.shape(), axis).inner,
+      y.size(), y.raw(), ByteSize(x.dtype())};
 }
+
+void GatherMany(std::span<KernelContext> nodes) {
+  std::vector<Gathering> all;
+  for (KernelContext& ctx : nodes) all.push_back(GatheringOf(ctx));
+  for (size_t width : {1, 2, 4, 8}) {
+    auto blocks = [&](const Gathering& g) {
+      return g.width == width ? BlocksFor(g.total) : 0;
+    };
+    ForMany(all, blocks, [&](const Many<Gathering>& many) {
+      ForWidth(width, [&]<typename T>() {
+        Launch(GatherKernel<T>, many.blocks, kThreads, 0,
+               QueueOf(nodes[0]).stream(), many);
+      });
+    });
+  }
+}
+
+void Gather(KernelContext& ctx) { GatherMany({&ctx, 1}); }
 
 // ---- one index, or a tuple of them, for each element
 
@@ -226,7 +250,7 @@ void GatherGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterGather(KernelRegistry& r) {
-  r.Add("Gather", Gather, {.moves = true});
+  r.Add("Gather", Gather, {.moves = true, .many = GatherMany});
   r.Add("GatherElements", GatherElements, {.moves = true});
   r.Add("GatherND", GatherND, {.moves = true});
   r.Add("GatherGrad", GatherGrad, {}, kDomain);

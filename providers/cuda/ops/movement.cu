@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loop behind all ops that only move elements. Traffic: each element of the
-// result is read once and written once.
+// The loops behind all ops that only move elements. Traffic: each element of
+// the result is read once and written once.
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/strided.h"
 #include "providers/cuda/register.h"
+#include "providers/for_width.h"
 #include "providers/movement.h"
 
 namespace onnx_fp8::cuda {
@@ -85,6 +87,38 @@ void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
   }
 }
 
-void RegisterMovement(KernelRegistry& r) { Movement<CopyStrided>::Register(r); }
+namespace {
+
+// An element of a part per thread.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    JoinKernel(Many<Columns> many, T* dst, int64_t width) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Columns part = many.tensors[tensor];
+  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t at = block * kThreads + threadIdx.x;
+  if (at >= part.rows * part.columns) return;
+  int64_t row = at / part.columns, column = at % part.columns;
+  dst[row * width + part.to + column] = static_cast<const T*>(part.data)[at];
+}
+
+void CopyParts(KernelContext& ctx, std::span<const Columns> parts, size_t bytes,
+               void* dst, int64_t width) {
+  auto blocks = [](const Columns& part) {
+    return static_cast<unsigned>(DivideUp(part.rows * part.columns, kThreads));
+  };
+  ForMany(parts, blocks, [&](const Many<Columns>& many) {
+    ForWidth(bytes, [&]<typename T>() {
+      Launch(JoinKernel<T>, many.blocks, kThreads, 0, QueueOf(ctx).stream(),
+             many, static_cast<T*>(dst), width);
+    });
+  });
+}
+
+}  // namespace
+
+void RegisterMovement(KernelRegistry& r) {
+  Movement<CopyStrided, CopyParts>::Register(r);
+}
 
 }  // namespace onnx_fp8::cuda

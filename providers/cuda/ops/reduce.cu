@@ -3,11 +3,13 @@
 // Reductions over any set of axes. Each block reduces a chunk of the elements
 // of one result, or of several that lie side by side; a second kernel merges
 // the chunks in their order. So the bits don't depend on the order of blocks.
+// Sums of all elements of many tensors share both kernels.
 // Traffic: the operand is read once; the partial results are small.
 #include <cmath>
 #include <limits>
 
 #include "providers/cuda/core/broadcast.h"
+#include "providers/cuda/core/many.h"
 #include "providers/cuda/register.h"
 #include "providers/reduction.h"
 
@@ -134,10 +136,25 @@ struct Reduction {
   Acc* partial;
 };
 
+// All threads of a block merge what they have. The first one gets the result.
+template <typename Op, typename Acc>
+__device__ Acc MergeBlock(Acc acc) {
+  __shared__ Acc parts[kThreads];
+  parts[threadIdx.x] = acc;
+  __syncthreads();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (static_cast<int>(threadIdx.x) < half) {
+      parts[threadIdx.x] =
+          Op::Merge(parts[threadIdx.x], parts[threadIdx.x + half]);
+    }
+    __syncthreads();
+  }
+  return parts[0];
+}
+
 // A block for each chunk of each result.
 template <typename Op, typename T, typename Acc>
 __global__ void __launch_bounds__(kThreads) RowsKernel(Reduction<T, Acc> r) {
-  __shared__ Acc parts[kThreads];
   int64_t task = blockIdx.x;
   int64_t result = task / r.chunks, chunk = task % r.chunks;
   int64_t base[1];
@@ -150,16 +167,43 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(Reduction<T, Acc> r) {
     Offsets(r.reduced, i, offset);
     acc = Op::Add(acc, r.x.At(base[0] + offset[0]));
   }
-  parts[threadIdx.x] = acc;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (static_cast<int>(threadIdx.x) < half) {
-      parts[threadIdx.x] =
-          Op::Merge(parts[threadIdx.x], parts[threadIdx.x + half]);
-    }
-    __syncthreads();
+  acc = MergeBlock<Op>(acc);
+  if (threadIdx.x == 0) r.partial[result * r.chunks + chunk] = acc;
+}
+
+// The sum of all elements of a tensor, with the order and the bits of
+// RowsKernel and MergeKernel.
+struct WholeSum {
+  FloatsIn x;
+  int64_t n;
+  FloatsOut y;
+};
+
+template <typename Op>
+__global__ void __launch_bounds__(kThreads)
+    WholeSumsKernel(Many<WholeSum> many, float* partial) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const WholeSum w = many.tensors[tensor];
+  int64_t chunk = blockIdx.x - many.begin[tensor];
+  int64_t end = (chunk + 1) * kChunk;
+  if (end > w.n) end = w.n;
+  auto acc = Op::template Init<float>();
+  for (int64_t i = chunk * kChunk + threadIdx.x; i < end; i += kThreads) {
+    acc = Op::Add(acc, Load(w.x, i));
   }
-  if (threadIdx.x == 0) r.partial[result * r.chunks + chunk] = parts[0];
+  acc = MergeBlock<Op>(acc);
+  if (threadIdx.x == 0) partial[blockIdx.x] = acc;
+}
+
+template <typename Op>
+__global__ void __launch_bounds__(kThreads)
+    MergeWholeKernel(Many<WholeSum> many, const float* partial) {
+  int tensor = static_cast<int>(threadIdx.x);
+  if (tensor >= many.count) return;
+  unsigned first = many.begin[tensor], parts = BlocksOf(many, tensor);
+  float acc = partial[first];
+  for (unsigned i = 1; i < parts; ++i) acc = Op::Merge(acc, partial[first + i]);
+  Store(many.tensors[tensor].y, 0, acc);
 }
 
 // Results that lie side by side: a block for 32 of them and a chunk of rows.
@@ -268,6 +312,34 @@ void Sums(KernelContext& ctx) {
   Reduce<Op, float, float>(ctx, End::kAsItIs);
 }
 
+// Several nodes. Those that do not sum all elements run alone.
+template <typename Op>
+void SumsOfMany(std::span<KernelContext> nodes) {
+  static_assert(Many<WholeSum>::kMost <= kThreads);
+  std::vector<WholeSum> sums;
+  for (KernelContext& ctx : nodes) {
+    const Tensor& x = Operand(ctx, 0);
+    ReductionLayout l = ReductionOf(ctx, x);
+    if (x.dtype() == DType::kInt64 || l.kept.n != 1 || !l.inner_reduced) {
+      Sums<Op>(ctx);
+    } else {
+      sums.push_back({FloatsOf(ctx, 0), x.size(), FloatsTo(ctx, 0, l.shape)});
+    }
+  }
+  Queue& queue = QueueOf(nodes[0]);
+  auto chunks = [](const WholeSum& w) {
+    return static_cast<unsigned>(std::max<int64_t>(DivideUp(w.n, kChunk), 1));
+  };
+  ForMany(sums, chunks, [&](const Many<WholeSum>& many) {
+    auto* partial =
+        static_cast<float*>(queue.Scratch(many.blocks * sizeof(float)));
+    Launch(WholeSumsKernel<Op>, many.blocks, kThreads, 0, queue.stream(), many,
+           partial);
+    Launch(MergeWholeKernel<Op>, 1, kThreads, 0, queue.stream(), many,
+           static_cast<const float*>(partial));
+  });
+}
+
 template <typename Op, End kEnd>
 void FloatSums(KernelContext& ctx) {
   KeptAs(ctx, Operand(ctx, 0).dtype());
@@ -294,7 +366,9 @@ void Extremes(KernelContext& ctx) {
 void RegisterReduce(KernelRegistry& r) {
   const KernelTraits kept = {.host_inputs = {1}, .narrow_in = {0}};
   r.Add("ReduceSum", Sums<SumOp>, kept);
-  r.Add("ReduceSumSquare", Sums<SquareOp>, kept);
+  KernelTraits squares = kept;
+  squares.many = SumsOfMany<SquareOp>;
+  r.Add("ReduceSumSquare", Sums<SquareOp>, squares);
   r.Add("ReduceL1", Sums<AbsOp>, kept);
   r.Add("ReduceL2", FloatSums<SquareOp, End::kRoot>, kept);
   r.Add("ReduceLogSum", FloatSums<SumOp, End::kLog>, kept);

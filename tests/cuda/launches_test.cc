@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many kernels and memsets a recorded step has. Products are cuBLASLt's and
+// do not count. A step of a small model takes as long as its launches do, so
+// each number is a budget: a change that needs more must say why here.
+#include <gtest/gtest.h>
+
+#include "providers/cuda/cuda_provider.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/support/corpus.h"
+#include "tests/training/corpus_case.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Budget {
+  std::string model, recipe;
+  int64_t kernels, memsets;
+};
+
+void PrintTo(const Budget& b, std::ostream* out) {
+  *out << b.model << " " << b.recipe;
+}
+
+// The provider, but each node runs alone.
+class NothingTogether : public ExecutionProvider {
+ public:
+  NothingTogether() {
+    for (const auto& [name, entry] : CudaKernels().entries()) {
+      KernelTraits traits = entry.traits;
+      traits.many = nullptr;
+      kernels_.Add(name.second, entry.kernel, traits, name.first);
+    }
+  }
+  std::string Name() const override { return cuda_->Name(); }
+  const KernelRegistry& Kernels() const override { return kernels_; }
+  Device device() const override { return cuda_->device(); }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    return cuda_->Allocate(bytes);
+  }
+  void CopyIn(const Tensor& host, Tensor& ours) override {
+    cuda_->CopyIn(host, ours);
+  }
+  void CopyOut(const Tensor& ours, Tensor& host) override {
+    cuda_->CopyOut(ours, host);
+  }
+  void Copy(const Tensor& from, Tensor& to) override { cuda_->Copy(from, to); }
+  void Clear(Tensor& ours) override { cuda_->Clear(ours); }
+  void* queue() override { return cuda_->queue(); }
+  void Synchronize() override { cuda_->Synchronize(); }
+
+ private:
+  std::unique_ptr<ExecutionProvider> cuda_ = MakeCudaProvider();
+  KernelRegistry kernels_;
+};
+
+class CudaLaunchesTest : public testing::TestWithParam<Budget> {
+ protected:
+  CudaLaunchesTest() {
+    for (const CorpusFile& file : CorpusFiles()) {
+      bool wanted = file.fixture && file.name == GetParam().model &&
+                    file.variant == "d18";
+      if (wanted) case_ = std::make_unique<CorpusCase>(file);
+    }
+    options_ = case_->options;
+    options_.recipe = ParseRecipe(GetParam().recipe);
+    options_.optimizer.clip_norm = 1;
+  }
+
+  std::unique_ptr<CorpusCase> case_;
+  SessionOptions options_;
+};
+
+TEST_P(CudaLaunchesTest, AreWithinTheBudget) {
+  auto session = MakeSession(options_, MakeCudaProvider());
+  session->Step(case_->feeds, 1e-3);
+  emulation::ResetCounts();
+  session->Start({case_->feeds}, 1e-3);  // is recorded
+  EXPECT_LE(emulation::Calls("cudaLaunchKernel"), GetParam().kernels);
+  EXPECT_LE(emulation::Calls("cudaMemsetAsync"), GetParam().memsets);
+  EXPECT_EQ(emulation::Calls("cudaGraphLaunch"), 1);
+  session->Finish();
+}
+
+TEST_P(CudaLaunchesTest, ThatServeManyTensorsChangeNoBit) {
+  auto together = MakeSession(options_, MakeCudaProvider());
+  auto alone = MakeSession(options_, std::make_unique<NothingTogether>());
+  for (int i = 0; i < 3; ++i) {
+    StepResult a = together->Step(case_->feeds, 1e-3);
+    StepResult b = alone->Step(case_->feeds, 1e-3);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(together->ReportMemory().live_bytes,
+            alone->ReportMemory().live_bytes);
+  EXPECT_LE(together->Memory().arena_bytes, alone->Memory().arena_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaLaunchesTest,
+                         testing::Values(Budget{"nanogpt", "off", 82, 3},
+                                         Budget{"nanogpt", "tensorwise", 115,
+                                                4},
+                                         Budget{"nanogpt", "delayed", 120, 4},
+                                         Budget{"llama", "off", 70, 2},
+                                         Budget{"llama", "tensorwise", 141, 3},
+                                         Budget{"llama", "delayed", 144, 3}));
+
+}  // namespace
+}  // namespace onnx_fp8
