@@ -379,7 +379,7 @@ void Executor::RunStep(std::span<const Step> steps) {
     KernelContext& context =
         contexts.emplace_back(*step.node, o.inputs, o.outputs, draw_);
     context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
-                      AmaxAt(step.input_amax));
+                      AmaxAt(step.own_amax));
     context.set_queue(provider_.queue());
     context.set_draw_on_device(
         static_cast<const uint64_t*>(draw_on_device_.raw()));

@@ -72,14 +72,14 @@ class KernelContext {
   }
   // The amax of input 0; null if it is not known.
   const AmaxCell* KnownAmax() const { return known_; }
-  // A cell of zeros in which a kernel with `measures_input` leaves the amax of
-  // input 0; null if that is known.
-  AmaxCell* InputAmax() const { return input_; }
+  // Cell i of those that KernelTraits::own_amaxes asks for; null if the amax of
+  // input 0 is known.
+  AmaxCell* OwnAmax(size_t i) const { return own_ ? own_ + i : nullptr; }
   void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured,
-                 AmaxCell* input = nullptr) {
+                 AmaxCell* own = nullptr) {
     known_ = known;
     measured_ = measured;
-    input_ = input;
+    own_ = own;
   }
   std::span<AmaxCell* const> measured() const { return measured_; }
 
@@ -115,7 +115,7 @@ class KernelContext {
   const AmaxCell* known_ = nullptr;
   std::span<AmaxCell* const> measured_;
   const uint64_t* draw_on_device_ = nullptr;
-  AmaxCell* input_ = nullptr;
+  AmaxCell* own_ = nullptr;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors that
@@ -139,9 +139,9 @@ struct KernelTraits {
   // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
-  // With `uses_amax`: where no kernel has measured input 0, it measures it in a
-  // cell of the plan.
-  bool measures_input = false;
+  // Cells of the plan, cleared before each run, in which the kernel measures for
+  // itself. With `uses_amax`: only where no kernel has measured input 0.
+  size_t own_amaxes = 0;
   // Operands that the kernel reads on the host, such as shapes, axes and pads,
   // because they decide the amount of work. If the provider has memory of its
   // own, these operands must be constants, and the plan passes the host's copy.

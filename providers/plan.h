@@ -66,10 +66,10 @@ struct Step {
   // 1: it runs alone. Only the first of them says so.
   size_t together = 1;
   KernelOfMany many = nullptr;
-  // Which of the plan's amaxes the kernel finds known for input 0, and in which
-  // one it measures input 0 itself (-1: none); and which it measures for each
-  // output (empty: none).
-  int known_amax = -1, input_amax = -1;
+  // Which of the plan's amaxes the kernel finds known for input 0, and the first
+  // one of its own (-1: none); and which it measures for each output (empty:
+  // none).
+  int known_amax = -1, own_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold
 };

@@ -16,10 +16,12 @@ class Amaxes {
   void Run() {
     for (Step& step : plan_.steps) {
       const KernelTraits& traits = TraitsOf(*step.node);
-      if (!traits.uses_amax || !step.node->in(0)) continue;
-      step.known_amax = MeasuredBefore(step.node->in(0));
-      if (step.known_amax < 0 && traits.measures_input) {
-        step.input_amax = static_cast<int>(plan_.amaxes++);
+      if (traits.uses_amax && step.node->in(0)) {
+        step.known_amax = MeasuredBefore(step.node->in(0));
+      }
+      if (step.known_amax < 0 && traits.own_amaxes > 0) {
+        step.own_amax = static_cast<int>(plan_.amaxes);
+        plan_.amaxes += traits.own_amaxes;
       }
     }
   }

@@ -31,10 +31,12 @@ class NodeRun {
     for (const Value* value : node.outputs()) {
       outputs_.push_back(provider.NewTensor(StoredAs(*value), *value->shape));
     }
-    if (entry_.traits.draws)
+    if (entry_.traits.draws) {
       draw_ = provider.Clone(Tensor::Scalar(uint64_t{0}));
-    if (entry_.traits.measures_input) {
-      cell_ = provider.NewTensor(DType::kUInt8, {sizeof(AmaxCell)});
+    }
+    if (size_t cells = entry_.traits.own_amaxes) {
+      auto bytes = static_cast<int64_t>(cells * sizeof(AmaxCell));
+      cells_ = provider.NewTensor(DType::kUInt8, {bytes});
     }
     RunKernel();  // it may allocate, which a recording can't do
     if (provider.CanRecord()) {
@@ -60,9 +62,9 @@ class NodeRun {
     KernelContext context(node_, inputs_, outputs_);
     context.set_queue(provider_.queue());
     context.set_draw_on_device(static_cast<const uint64_t*>(draw_.raw()));
-    if (cell_.defined()) {
-      provider_.Clear(cell_);
-      context.SetAmaxes(nullptr, {}, static_cast<AmaxCell*>(cell_.raw()));
+    if (cells_.defined()) {
+      provider_.Clear(cells_);
+      context.SetAmaxes(nullptr, {}, static_cast<AmaxCell*>(cells_.raw()));
     }
     entry_.kernel(context);
   }
@@ -71,8 +73,8 @@ class NodeRun {
   ExecutionProvider& provider_;
   const KernelEntry& entry_;
   std::vector<Tensor> inputs_, outputs_;
-  Tensor draw_;  // of a kernel that draws
-  Tensor cell_;  // for an amax of operand 0
+  Tensor draw_;   // of a kernel that draws
+  Tensor cells_;  // own_amaxes
   std::unique_ptr<Recording> recording_;
 };
 

@@ -10,22 +10,6 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-constexpr size_t kMostQuantized = 2;  // results of a node
-
-// Where the kernels of one node measure its results: the kernels of the next
-// node run later.
-struct AmaxesOfNode {
-  AmaxesOfNode() {
-    ONNX_FP8_CUDA(cudaMalloc(reinterpret_cast<void**>(&amaxes),
-                             kMostQuantized * sizeof(DeviceAmax)));
-  }
-  ~AmaxesOfNode() { cudaFree(amaxes); }
-  AmaxesOfNode(const AmaxesOfNode&) = delete;
-  AmaxesOfNode& operator=(const AmaxesOfNode&) = delete;
-
-  DeviceAmax* amaxes = nullptr;
-};
-
 // Which of the row's quantizers result i has; their number if it has none.
 size_t QuantizerOf(const FusedQuantizer& row, size_t i) {
   return static_cast<size_t>(std::ranges::find(row.quantized, i) -
@@ -90,10 +74,8 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   size_t codes = row->Codes(slot);
   Check(ctx.HasOut(codes), "[", ctx.Where(), "] expected result ", codes,
         ", the codes");
-  Queue& queue = QueueOf(ctx);
   r.scale_in = GivenScaleIn(ctx, row->ScaleIn(slot));
-  r.amax = queue.Own<AmaxesOfNode>().amaxes + slot;
-  ONNX_FP8_CUDA(cudaMemsetAsync(r.amax, 0, sizeof(DeviceAmax), queue.stream()));
+  r.amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(slot));
   r.rounded = KeptAs(ctx, static_cast<DType>(ctx.Int("round_to", 1)));
   r.q_max = ctx.Float("q_max", 0.0f);
   r.e4m3 = to == DType::kE4M3;

@@ -115,7 +115,8 @@ uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
                       const Shape& shape);
 
 // Result i of the node, of that shape, with the codes that an op of
-// graph/schemas/fused_quantize.h makes of it. The amax is cleared. Errors:
+// graph/schemas/fused_quantize.h makes of it. The amax of the latter is one of
+// the kernel's own_amaxes. Errors:
 // attributes and operands of the quantizer that do not fit.
 Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape);
 

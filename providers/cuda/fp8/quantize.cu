@@ -167,7 +167,7 @@ Quantization QuantizationOf(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   auto to = static_cast<DType>(ctx.Int("to", 0));
   const AmaxCell* known = ctx.KnownAmax();
-  AmaxCell* cell = known ? const_cast<AmaxCell*>(known) : ctx.InputAmax();
+  AmaxCell* cell = known ? const_cast<AmaxCell*>(known) : ctx.OwnAmax(0);
   Quantization z = {
       .x = FloatsOf(ctx, 0),
       .n = x.size(),
@@ -306,7 +306,7 @@ void UpdateScale(KernelContext& ctx) {
 
 void RegisterQuantize(KernelRegistry& r) {
   const KernelTraits traits{.uses_amax = true,
-                            .measures_input = true,
+                            .own_amaxes = 1,
                             .narrow_in = {0},
                             .many = QuantizeMany};
   for (const char* op : {"QuantizeTensor", "QuantizeWith",

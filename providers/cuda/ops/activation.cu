@@ -300,6 +300,7 @@ void RegisterQuantized(KernelRegistry& r) {
   auto traits = [](int operands, int results = 1) {
     KernelTraits t = Traits(operands, results);
     t.measures.clear();  // the quantizer has it
+    t.own_amaxes = static_cast<size_t>(results);
     return t;
   };
   const KernelTraits one = traits(1), two = traits(2);

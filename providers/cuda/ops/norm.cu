@@ -325,6 +325,7 @@ void RegisterNorm(KernelRegistry& r) {
   // The quantizers have the amaxes.
   KernelTraits one_quantized = one, add_quantized = add;
   one_quantized.measures = add_quantized.measures = {};
+  one_quantized.own_amaxes = add_quantized.own_amaxes = 1;
   r.Add("LayerNormalizationQuantize", Normalization<false, true>, one_quantized,
         kDomain);
   r.Add("RMSNormQuantize", Normalization<false, false>, one_quantized, kDomain);

@@ -472,7 +472,8 @@ void RegisterNormGrad(KernelRegistry& r) {
   r.Add("LayerNormGrad", NormGradient<true, false>, two, kDomain);
   r.Add("RMSNormGrad", NormGradient<false, false>, two, kDomain);
   // The quantizers have the amaxes.
-  const KernelTraits q2 = GradTraits(2, {}), q3 = GradTraits(3, {});
+  KernelTraits q2 = GradTraits(2, {}), q3 = GradTraits(3, {});
+  q2.own_amaxes = q3.own_amaxes = 1;
   r.Add("AddLayerNormGradQuantize", NormGradient<true, true>, q3, kDomain);
   r.Add("AddRMSNormGradQuantize", NormGradient<false, true>, q3, kDomain);
   r.Add("LayerNormGradQuantize", NormGradient<true, false>, q2, kDomain);
