@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kUnit = 16;  // of sizes that a GPU multiplies
+constexpr int64_t kSizeUnit = 16;  // of sizes that a GPU multiplies
 
 // A matrix as it lies in memory: all axes but the last are joined.
 struct Lying {
@@ -19,13 +19,13 @@ Lying LyingOf(const Value& codes) {
   return {columns > 0 ? NumElements(*codes.shape) / columns : 0, columns};
 }
 
-void Add(std::string* text, const std::string& part) {
+void AddPart(std::string* text, const std::string& part) {
   *text += (text->empty() ? "" : ", ") + part;
 }
 
 void AddPadding(std::string* text, const char* name, int64_t size) {
-  if (size % kUnit == 0) return;
-  Add(text, Concat(name, " ", size, " to ", RoundUp(size, kUnit)));
+  if (size % kSizeUnit == 0) return;
+  AddPart(text, Concat(name, " ", size, " to ", RoundUp(size, kSizeUnit)));
 }
 
 }  // namespace
@@ -40,8 +40,8 @@ std::string ProductCopies(const Node& node) {
        turns_b = node.Int("transB", 0) == 0;
   Lying a = LyingOf(*node.in(0)), b = LyingOf(*node.in(2));
   std::string text;
-  if (turns_a) Add(&text, "a turned");
-  if (turns_b) Add(&text, "b turned");
+  if (turns_a) AddPart(&text, "a turned");
+  if (turns_b) AddPart(&text, "b turned");
   AddPadding(&text, "m", turns_a ? a.columns : a.rows);
   AddPadding(&text, "k", turns_a ? a.rows : a.columns);
   AddPadding(&text, "n", turns_b ? b.columns : b.rows);

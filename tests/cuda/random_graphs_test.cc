@@ -218,7 +218,7 @@ class CudaRandomGraphs : public testing::TestWithParam<uint64_t> {};
 TEST_P(CudaRandomGraphs, GiveTheCpusBits) {
   uint64_t before = emulation::Schedule();
   emulation::SetSchedule(GetParam());
-  for (uint64_t seed = 0; seed < 60; ++seed) RunOnBoth(seed);
+  for (uint64_t seed = 0; seed < 40; ++seed) RunOnBoth(seed);
   emulation::SetSchedule(before);
   EXPECT_EQ(emulation::Reports(), 0) << emulation::LastReport();
 }
