@@ -38,6 +38,7 @@ class WrongProvider : public ExecutionProvider {
     cpu_->CopyOut(ours, host);
   }
   void Copy(const Tensor& from, Tensor& to) override { cpu_->Copy(from, to); }
+  void Clear(Tensor& ours) override { cpu_->Clear(ours); }
   void Synchronize() override {}
 
   static inline float factor = 1;
