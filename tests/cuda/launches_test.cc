@@ -3,6 +3,8 @@
 // How many kernels and memsets a recorded step has. Products are cuBLASLt's and
 // do not count. A step of a small model takes as long as its launches do, so
 // each number is a budget: a change that needs more must say why here.
+// Delayed: kernels that write codes start twice and finish their scalars
+// (providers/cuda/core/result.h), but read and write fewer bytes.
 #include <gtest/gtest.h>
 
 #include "providers/cuda/cuda_provider.h"
@@ -94,17 +96,19 @@ TEST_P(CudaLaunchesTest, ThatServeManyTensorsChangeNoBit) {
   }
   EXPECT_EQ(together->ReportMemory().live_bytes,
             alone->ReportMemory().live_bytes);
-  EXPECT_LE(together->Memory().arena_bytes, alone->Memory().arena_bytes);
+  // Another order has other gaps between results.
+  EXPECT_LE(static_cast<double>(together->Memory().arena_bytes),
+            1.05 * static_cast<double>(alone->Memory().arena_bytes));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaLaunchesTest,
                          testing::Values(Budget{"nanogpt", "off", 82, 3},
                                          Budget{"nanogpt", "tensorwise", 115,
                                                 4},
-                                         Budget{"nanogpt", "delayed", 120, 4},
+                                         Budget{"nanogpt", "delayed", 145, 4},
                                          Budget{"llama", "off", 70, 2},
                                          Budget{"llama", "tensorwise", 141, 3},
-                                         Budget{"llama", "delayed", 144, 3}));
+                                         Budget{"llama", "delayed", 169, 3}));
 
 }  // namespace
 }  // namespace onnx_fp8

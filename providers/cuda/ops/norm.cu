@@ -105,6 +105,7 @@ __device__ void Normalize(const Norm& p, const RowPart& columns, int i,
   if (p.bias.data) {
     LoadVector({p.bias.data, Kept::kFloat}, columns, i, 0, bias);
   }
+  ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
     x[k] = (x[k] - c.mean - c.rest) * c.inverse * scale[k] + bias[k];
   }
@@ -134,6 +135,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     if constexpr (kAdd) AddOther<kStep>(p, row, thread, x);
     Center c = kCentered ? CenterOfRow(threads, row, x, p.epsilon)
                          : RmsOfRow(threads, p.n, x, p.epsilon);
+    ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       Normalize(p, columns, thread + v * kStep, c, x[v]);
     }
