@@ -139,8 +139,8 @@ struct KernelTraits {
   // to find it.
   std::vector<size_t> measures = {};
   bool uses_amax = false;
-  // Cells of the plan, cleared before each run, in which the kernel measures for
-  // itself. With `uses_amax`: only where no kernel has measured input 0.
+  // Cells of the plan, cleared before each run, in which the kernel measures
+  // for itself. With `uses_amax`: only where no kernel has measured input 0.
   size_t own_amaxes = 0;
   // Operands that the kernel reads on the host, such as shapes, axes and pads,
   // because they decide the amount of work. If the provider has memory of its

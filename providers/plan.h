@@ -66,9 +66,9 @@ struct Step {
   // 1: it runs alone. Only the first of them says so.
   size_t together = 1;
   KernelOfMany many = nullptr;
-  // Which of the plan's amaxes the kernel finds known for input 0, and the first
-  // one of its own (-1: none); and which it measures for each output (empty:
-  // none).
+  // Which of the plan's amaxes the kernel finds known for input 0, and the
+  // first one of its own (-1: none); and which it measures for each output
+  // (empty: none).
   int known_amax = -1, own_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold

@@ -227,19 +227,19 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                       UnrollRecurrent(g, &spending);
                     }});
   }
-  Append(
-      &list,
-      {{"ExpandMissing",
-        [&](Graph& g) {
-          ExpandMissing(g, kernels,
-                        {options.expand.begin(), options.expand.end()},
-                        &evaluator, options.budgets,
-                        options.strict ? Missing::kLeave : Missing::kExpand);
-        }},
-       {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
-       {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
-       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
-       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip}});
+  Append(&list,
+         {{"ExpandMissing",
+           [&](Graph& g) {
+             ExpandMissing(g, kernels,
+                           {options.expand.begin(), options.expand.end()},
+                           &evaluator, options.budgets,
+                           options.strict ? Missing::kLeave : Missing::kExpand);
+           }},
+          {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
+          {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
+          {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
+          {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); },
+           kMaySkip}});
   runner.Run(list, graph);
 }
 
