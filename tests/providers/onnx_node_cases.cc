@@ -43,7 +43,7 @@ constexpr Exclusion kExclusions[] = {
 
 // Import refuses opsets below 7. In such cases, the ops for which we have
 // kernels have not changed since, so the files are read without import.
-std::unique_ptr<Graph> Read(const NodeCase& node_case) {
+std::unique_ptr<Graph> Read(const OnnxCase& node_case) {
   std::string path = node_case.folder + "/model.onnx";
   auto graph = ReadModel(path, {.as_is = true});
   return graph->opset < kOldestOpset ? std::move(graph) : ReadModel(path);
@@ -177,14 +177,14 @@ std::string Excluded(const std::string& name) {
   return "";
 }
 
-NodeCases FindNodeCases() {
+OnnxCases FindNodeCases() {
   std::string folder = NodeCasesFolder();
   Check(fs::is_directory(folder), "[", folder,
         "] expected the folder of ONNX's node cases; configure with "
         "ONNX_FP8_PYTHON, as `./dev build` does");
-  NodeCases cases;
+  OnnxCases cases;
   for (const fs::path& entry : SortedEntries(folder)) {
-    NodeCase node_case = {entry.filename(), entry};
+    OnnxCase node_case = {entry.filename(), entry};
     if (!Excluded(node_case.name).empty()) {
       cases.excluded.push_back(node_case.name);
       continue;
@@ -205,7 +205,7 @@ NodeCases FindNodeCases() {
   return cases;
 }
 
-std::string RunNodeCase(const NodeCase& node_case) {
+std::string RunNodeCase(const OnnxCase& node_case) {
   try {
     auto graph = Read(node_case);
     bool four_digits = std::ranges::count(kFourDigits, node_case.name) > 0;

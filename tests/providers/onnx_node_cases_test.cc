@@ -13,12 +13,12 @@ namespace {
 // Fewer cases would mean that kernels or cases got lost.
 constexpr size_t kFewestCases = 1290;
 
-const NodeCases& Cases() {
-  static const NodeCases cases = [] {
+const OnnxCases& Cases() {
+  static const OnnxCases cases = [] {
     try {
       return FindNodeCases();
     } catch (const Error& error) {
-      NodeCases none;
+      OnnxCases none;
       none.unreadable.push_back(error.what());
       return none;
     }
@@ -26,7 +26,7 @@ const NodeCases& Cases() {
   return cases;
 }
 
-class OnnxNodeCase : public testing::TestWithParam<NodeCase> {};
+class OnnxNodeCase : public testing::TestWithParam<OnnxCase> {};
 
 TEST_P(OnnxNodeCase, Agrees) { EXPECT_EQ(RunNodeCase(GetParam()), ""); }
 
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, OnnxNodeCase, testing::ValuesIn(Cases().runnable),
                          [](const auto& info) { return info.param.name; });
 
 TEST(OnnxNodeCases, AreReadAndMostlyRun) {
-  const NodeCases& cases = Cases();
+  const OnnxCases& cases = Cases();
   std::cout << cases.runnable.size()
             << " cases run; left out: " << cases.without_kernel.size()
             << " with ops without kernel, " << cases.without_type.size()
