@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the rules of the folders: folders are layers, includes point down, and
-no two folders include each other. Also checks the spelling.
+no two folders include each other. Also checks the spelling, and that no two
+headers define a type of the same name, which a linker would mix up.
 
 Prints `file:line: message` for each finding and exits 1, or prints one line of
 praise. Reads tracked and new (not ignored) files of the git checkout.
@@ -163,11 +164,32 @@ def cycles(edges):
         yield f"{folder}/ and {other}/ include each other: {example}"
 
 
+def types_of(path):
+  """(name with its namespace, line) of each type that a header defines."""
+  namespace = ""
+  for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+    if match := re.match(r"namespace ([\w:]+) {", line):
+      namespace = match[1]
+    elif match := re.match(r"(?:struct|class) (\w+)[^;]*$", line):
+      yield f"{namespace}::{match[1]}", number
+
+
+def twins(headers):
+  """Types that two headers define."""
+  defined = {}
+  for path in headers:
+    for name, number in types_of(path):
+      other = defined.setdefault(name, path)
+      if other != path:
+        yield f"{path}:{number}: {name} is defined in {other}, too"
+
+
 def main():
   files = source_files()
   errors = [f"{path}:{number}: {message}"
             for path in files for number, message in findings(path)]
   errors += cycles(included_folders(files))
+  errors += twins(path for path in files if str(path).endswith(".h"))
   if errors:
     print("\n".join(errors))
     return 1

@@ -31,8 +31,8 @@ Value* SwapFirst(Builder& b, Value* x) {
 // dw[m,c,t] = Σ_n,j small[n,m,j] large[n,c, j·stride - begin + t·dilation]: a
 // Conv whose batch is c, whose input channels are n (by group), whose weight
 // is the small side, with stride and dilation swapped.
-Value* WeightGradient(Builder& b, Value* large, Value* small, const Window& w,
-                      int64_t group) {
+Value* WeightGradient(Builder& b, Value* large, Value* small,
+                      const WindowPlaces& w, int64_t group) {
   large = CutUnread(b, large, w);
   int64_t n = large->dim(0), per_group = large->dim(1) / group;
   Value* images;
@@ -46,7 +46,7 @@ Value* WeightGradient(Builder& b, Value* large, Value* small, const Window& w,
     images =
         b.Reshape(moved, WithSpatial({per_group, group * n}, *large->shape));
   }
-  Window swapped = w;
+  WindowPlaces swapped = w;
   std::swap(swapped.strides, swapped.dilations);
   swapped.kernel = Spatial(*small->shape);
   Value* dw = b.Op("Conv", {images, SwapFirst(b, small)},
@@ -89,7 +89,7 @@ void Conv(C& c) {
   if (SetZeros(c)) return;
   Value *x = c.In(0), *weight = c.In(1);
   int64_t group = c.node.Int("group", 1);
-  Window w =
+  WindowPlaces w =
       WindowOfConv(c.node, Spatial(*weight->shape), *x->shape, *c.Dy()->shape);
   if (c.Needs(0)) {
     c.Set(0, c.b.Op("ConvTranspose", {c.Dy(), weight},
@@ -104,8 +104,8 @@ void ConvTranspose(C& c) {
   if (SetZeros(c)) return;
   Value *x = c.In(0), *weight = c.In(1);
   int64_t group = c.node.Int("group", 1);
-  Window w = WindowOfConvTranspose(c.node, Spatial(*weight->shape), *x->shape,
-                                   *c.Dy()->shape);
+  WindowPlaces w = WindowOfConvTranspose(c.node, Spatial(*weight->shape),
+                                         *x->shape, *c.Dy()->shape);
   if (c.Needs(0)) {
     c.Set(0, c.b.Op("Conv", {CutUnread(c.b, c.Dy(), w), weight},
                     ConvAttributes(w, group)));

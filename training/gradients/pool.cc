@@ -7,14 +7,14 @@ namespace {
 
 using C = GradientContext;
 
-Window PoolWindow(C& c) {
+WindowPlaces PoolWindow(C& c) {
   return WindowOfConv(c.node, c.node.Ints("kernel_shape"), *c.In(0)->shape,
                       *c.Out(0)->shape);
 }
 
 // Adds element j of t (N, C, Y…) to all elements of x that window j reads: a
 // ConvTranspose with a kernel of ones on each channel by itself.
-Value* SpreadWindows(C& c, Value* t, const Window& w) {
+Value* SpreadWindows(C& c, Value* t, const WindowPlaces& w) {
   Builder& b = c.b;
   const Shape& x = *c.In(0)->shape;
   Shape one_channel = *t->shape;
@@ -29,7 +29,7 @@ Value* SpreadWindows(C& c, Value* t, const Window& w) {
 }
 
 // 1 / (number of averaged elements), (1, 1, Y…) if it differs between places.
-Value* InverseCounts(C& c, const Window& w) {
+Value* InverseCounts(C& c, const WindowPlaces& w) {
   bool padded = c.node.Int("count_include_pad", 0) != 0;
   const Shape &x = *c.In(0)->shape, &y = *c.Out(0)->shape;
   Shape shape(y.size(), 1);
@@ -57,7 +57,7 @@ Value* InverseCounts(C& c, const Window& w) {
 }
 
 Value* AveragePool(C& c) {
-  Window w = PoolWindow(c);
+  WindowPlaces w = PoolWindow(c);
   return SpreadWindows(c, c.b.Mul(c.Dy(), InverseCounts(c, w)), w);
 }
 

@@ -10,17 +10,17 @@ namespace onnx_fp8 {
 namespace {
 
 // Extent of a kernel with holes.
-int64_t Extent(const Window& w, size_t i) {
+int64_t Extent(const WindowPlaces& w, size_t i) {
   return (w.kernel[i] - 1) * w.dilations[i] + 1;
 }
 
-Window Basics(const Node& node, std::vector<int64_t> kernel, const Shape& x,
-              const Shape& y) {
+WindowPlaces Basics(const Node& node, std::vector<int64_t> kernel,
+                    const Shape& x, const Shape& y) {
   size_t n = kernel.size();
   Check(x.size() == n + 2 && y.size() == n + 2, "[", node.Where(),
         "] expected x (N, C, …) with ", n, " spatial axes, got ", ToString(x));
   std::vector<int64_t> ones(n, 1), zeros(2 * n, 0);
-  Window w;
+  WindowPlaces w;
   w.kernel = std::move(kernel);
   w.strides = node.Ints("strides", ones);
   w.dilations = node.Ints("dilations", ones);
@@ -35,7 +35,7 @@ Window Basics(const Node& node, std::vector<int64_t> kernel, const Shape& x,
   return w;
 }
 
-void SetEnds(Window& w, const Shape& large, const Shape& small) {
+void SetEnds(WindowPlaces& w, const Shape& large, const Shape& small) {
   for (size_t i = 0; i < w.kernel.size(); ++i) {
     int64_t reach = (small[i + 2] - 1) * w.strides[i] + Extent(w, i);
     w.end.push_back(reach - w.begin[i] - large[i + 2]);
@@ -43,13 +43,13 @@ void SetEnds(Window& w, const Shape& large, const Shape& small) {
 }
 
 // Splits `total` over both ends; the odd one goes to the end if `upper`.
-void Share(Window& w, size_t i, int64_t total, bool upper) {
+void Share(WindowPlaces& w, size_t i, int64_t total, bool upper) {
   total = std::max<int64_t>(total, 0);
   w.begin[i] = upper ? total / 2 : total - total / 2;
   w.declared_end[i] = total - w.begin[i];
 }
 
-std::vector<int64_t> BothEnds(const Window& w) {
+std::vector<int64_t> BothEnds(const WindowPlaces& w) {
   std::vector<int64_t> pads = w.begin;
   for (int64_t end : w.end) pads.push_back(std::max<int64_t>(end, 0));
   return pads;
@@ -57,9 +57,9 @@ std::vector<int64_t> BothEnds(const Window& w) {
 
 }  // namespace
 
-Window WindowOfConv(const Node& node, std::vector<int64_t> kernel,
-                    const Shape& x, const Shape& y) {
-  Window w = Basics(node, std::move(kernel), x, y);
+WindowPlaces WindowOfConv(const Node& node, std::vector<int64_t> kernel,
+                          const Shape& x, const Shape& y) {
+  WindowPlaces w = Basics(node, std::move(kernel), x, y);
   std::string auto_pad = node.String("auto_pad", "NOTSET");
   for (size_t i = 0; auto_pad != "NOTSET" && i < w.kernel.size(); ++i) {
     int64_t total = (y[i + 2] - 1) * w.strides[i] + Extent(w, i) - x[i + 2];
@@ -69,9 +69,10 @@ Window WindowOfConv(const Node& node, std::vector<int64_t> kernel,
   return w;
 }
 
-Window WindowOfConvTranspose(const Node& node, std::vector<int64_t> kernel,
-                             const Shape& x, const Shape& y) {
-  Window w = Basics(node, std::move(kernel), x, y);
+WindowPlaces WindowOfConvTranspose(const Node& node,
+                                   std::vector<int64_t> kernel, const Shape& x,
+                                   const Shape& y) {
+  WindowPlaces w = Basics(node, std::move(kernel), x, y);
   std::string auto_pad = node.String("auto_pad", "NOTSET");
   bool given = node.Has("output_shape");
   if (given || auto_pad != "NOTSET") {
@@ -88,7 +89,7 @@ Window WindowOfConvTranspose(const Node& node, std::vector<int64_t> kernel,
   return w;
 }
 
-Attributes ConvAttributes(const Window& w, int64_t group) {
+Attributes ConvAttributes(const WindowPlaces& w, int64_t group) {
   return {{"kernel_shape", w.kernel},
           {"strides", w.strides},
           {"dilations", w.dilations},
@@ -96,7 +97,7 @@ Attributes ConvAttributes(const Window& w, int64_t group) {
           {"pads", BothEnds(w)}};
 }
 
-Attributes ConvTransposeAttributes(const Window& w, int64_t group) {
+Attributes ConvTransposeAttributes(const WindowPlaces& w, int64_t group) {
   Attributes attributes = ConvAttributes(w, group);
   std::vector<int64_t> added;
   for (int64_t end : w.end) added.push_back(std::max<int64_t>(-end, 0));
@@ -106,7 +107,7 @@ Attributes ConvTransposeAttributes(const Window& w, int64_t group) {
   return attributes;
 }
 
-Value* CutUnread(Builder& b, Value* large, const Window& w) {
+Value* CutUnread(Builder& b, Value* large, const WindowPlaces& w) {
   for (size_t i = 0; i < w.end.size(); ++i) {
     if (w.end[i] >= 0) continue;
     int64_t axis = static_cast<int64_t>(i) + 2;
