@@ -137,11 +137,14 @@ wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 # All but the kernels, which the checked build compiles another way.
 add_library(cuda_emulated OBJECT ${cuda_host_sources} ${emulation_sources}
   ${cuda_tests} ${cuda_helpers})
+combine(cuda_emulated ${cuda_host_sources} ${emulation_sources} ${cuda_tests}
+  ${cuda_helpers})
 target_link_libraries(cuda_emulated PRIVATE emulated_flags test_support)
 
 # emulated_program(NAME <flags of kernels>...)
 function(emulated_program name)
   add_library(${name}_kernels OBJECT ${cuda_wrappers})
+  combine(${name}_kernels ${cuda_wrappers})
   target_compile_options(${name}_kernels PRIVATE ${ARGN})
   target_link_libraries(${name}_kernels PRIVATE emulated_flags providers)
   # Of two copies of an inline function the linker takes the first, which should

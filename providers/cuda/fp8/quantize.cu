@@ -188,13 +188,13 @@ Quantization QuantizationOf(KernelContext& ctx) {
   return z;
 }
 
-unsigned Blocks(const Quantization& z) {
+unsigned ElementBlocks(const Quantization& z) {
   return static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
 }
 
 // One block at least writes the scalars.
 unsigned EncodeBlocks(const Quantization& z) {
-  if (!z.q_transposed) return z.q ? std::max(Blocks(z), 1u) : 1;
+  if (!z.q_transposed) return z.q ? std::max(ElementBlocks(z), 1u) : 1;
   dim3 tiles = TransposeTiles(z.n / z.columns, z.columns);
   return tiles.x * tiles.y;
 }
@@ -210,7 +210,7 @@ void QuantizeMany(std::span<KernelContext> nodes) {
     });
   };
   start(MeasureKernel, kThreads, [](const Quantization& z) {
-    return z.measured ? 0 : std::min(Blocks(z), kMostBlocks);
+    return z.measured ? 0 : std::min(ElementBlocks(z), kMostBlocks);
   });
   auto encode = [&](bool e4m3, bool transposed, Kernel kernel, int threads) {
     start(kernel, threads, [&](const Quantization& z) {

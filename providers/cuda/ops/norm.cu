@@ -147,9 +147,6 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
 
 // ---- long rows
 
-constexpr int kLongWarps = 32;
-constexpr int kLongStep = 32 * kLongWarps;
-
 // x = vector i of the normalized values; 0 outside of the row.
 template <bool kAdd>
 __device__ void LoadSum(const Norm& p, const RowPart& row, int i,

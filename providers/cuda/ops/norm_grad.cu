@@ -190,9 +190,6 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
 
 // ---- long rows
 
-constexpr int kLongWarps = 32;
-constexpr int kLongStep = 32 * kLongWarps;
-
 // RMSNorm's 1 / sqrt(mean(x²) + epsilon) of each row.
 __global__ void __launch_bounds__(kLongStep, 1)
     InverseKernel(NormGrad p, float* inverses) {

@@ -15,24 +15,24 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
+enum class ScatterReduction { kNone, kAdd, kMul, kMax, kMin };
 
 template <typename T>
-__device__ T Combine(Reduction reduction, T a, T b) {
+__device__ T Combine(ScatterReduction reduction, T a, T b) {
   // Integers wrap around.
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
   auto wa = static_cast<Wide>(a), wb = static_cast<Wide>(b);
   switch (reduction) {
-    case Reduction::kNone:
+    case ScatterReduction::kNone:
       return b;
-    case Reduction::kAdd:
+    case ScatterReduction::kAdd:
       return static_cast<T>(wa + wb);
-    case Reduction::kMul:
+    case ScatterReduction::kMul:
       return static_cast<T>(wa * wb);
     // NaN wins.
-    case Reduction::kMax:
+    case ScatterReduction::kMax:
       return a < b || b != b ? b : a;
-    case Reduction::kMin:
+    case ScatterReduction::kMin:
       return b < a || b != b ? b : a;
   }
   return b;
@@ -114,15 +114,16 @@ __global__ void __launch_bounds__(kThreads) SortKernel(Lists l) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    CombineKernel(Lists l, Reduction reduction, int64_t block, const T* data,
-                  const T* updates, T* y) {
+    CombineKernel(Lists l, ScatterReduction reduction, int64_t block,
+                  const T* data, const T* updates, T* y) {
   int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= l.places * block) return;
   int64_t place = at / block, within = at % block;
   T value = data[at];
   if (uint32_t n = l.count[place]; n > 0) {
     const uint32_t* list = l.list + l.first[place];
-    for (uint32_t i = reduction == Reduction::kNone ? n - 1 : 0; i < n; ++i) {
+    for (uint32_t i = reduction == ScatterReduction::kNone ? n - 1 : 0; i < n;
+         ++i) {
       value = Combine(reduction, value, updates[list[i] * block + within]);
     }
   }
@@ -157,8 +158,8 @@ Lists MakeLists(const KernelContext& ctx, const Places& places, int64_t updates,
 }
 
 template <typename T>
-void StartCombine(const KernelContext& ctx, const Lists& l, Reduction reduction,
-                  int64_t block, Tensor& y) {
+void StartCombine(const KernelContext& ctx, const Lists& l,
+                  ScatterReduction reduction, int64_t block, Tensor& y) {
   Launch(CombineKernel<T>, BlocksFor(y.size()), kThreads, 0,
          QueueOf(ctx).stream(), l, reduction, block,
          static_cast<const T*>(ctx.In(0).raw()),
@@ -169,13 +170,13 @@ void StartCombine(const KernelContext& ctx, const Lists& l, Reduction reduction,
 template <typename Places>
 void Update(KernelContext& ctx, const Places& places, int64_t updates,
             int64_t block) {
-  auto reduction = ChoiceIn<Reduction>(ctx, "reduction", "none",
-                                       {"none", "add", "mul", "max", "min"});
+  auto reduction = ChoiceIn<ScatterReduction>(
+      ctx, "reduction", "none", {"none", "add", "mul", "max", "min"});
   const Tensor& data = ctx.In(0);
   Tensor& y = ctx.Out(0, data.dtype(), data.shape());
   if (y.size() == 0) return;
   Lists l = MakeLists(ctx, places, updates, block);
-  if (reduction == Reduction::kNone) {
+  if (reduction == ScatterReduction::kNone) {
     return ForWidth(ByteSize(data.dtype()), [&]<typename T>() {
       StartCombine<T>(ctx, l, reduction, block, y);
     });

@@ -87,9 +87,6 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
 
 // ---- the last axis, longer
 
-constexpr int kLongWarps = 32;
-constexpr int kLongStep = 32 * kLongWarps;
-
 template <bool kLog>
 __global__ void __launch_bounds__(kLongStep, 1) LongSoftmaxKernel(Slices p) {
   using Threads = RowThreads<kLongWarps>;
