@@ -151,6 +151,7 @@ function(emulated_program name)
   # be the one without checks.
   add_executable(${name} $<TARGET_OBJECTS:cuda_emulated>
     $<TARGET_OBJECTS:${name}_kernels>)
+  set_target_properties(${name} PROPERTIES EMULATES_CUDA ON)
   target_link_libraries(${name} PRIVATE emulated_flags test_support training)
 endfunction()
 
