@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) FactorsKernel(Blocks b) {
 }
 
 template <bool kE4M3>
-__global__ void __launch_bounds__(kLanes* kLines) EncodeKernel(Blocks b) {
+__global__ void __launch_bounds__(kLanes* kLines) EncodeBlockKernel(Blocks b) {
   int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
   int64_t column = static_cast<int64_t>(blockIdx.y) * kColumns +
                    static_cast<int64_t>(lane) * kPerThread;
@@ -229,8 +229,9 @@ void QuantizeBlock(KernelContext& ctx) {
          b);
   if (!empty && b.q) {
     auto to = static_cast<DType>(ctx.Int("to", 0));
-    Launch(to == DType::kE4M3 ? EncodeKernel<true> : EncodeKernel<false>, tiles,
-           kLanes * kLines, 0, queue.stream(), b);
+    Launch(
+        to == DType::kE4M3 ? EncodeBlockKernel<true> : EncodeBlockKernel<false>,
+        tiles, kLanes * kLines, 0, queue.stream(), b);
   }
 }
 
