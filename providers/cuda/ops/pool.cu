@@ -260,7 +260,7 @@ void LpPool(KernelContext& ctx) {
 
 // ---- global pools: a warp for each plane, or a block for a large one
 
-constexpr int kWarps = kThreads / 32;
+constexpr int kPoolWarps = kThreads / 32;
 constexpr int64_t kLargePlane = 2048;
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -292,7 +292,7 @@ __device__ float JoinWarp(F f, float x) {
 template <typename F, bool kWholeBlock>
 __global__ void __launch_bounds__(kThreads)
     GlobalPoolKernel(const float* x, float* y, int64_t planes, int64_t n, F f) {
-  __shared__ float parts[kWarps];
+  __shared__ float parts[kPoolWarps];
   constexpr int kLanes = kWholeBlock ? kThreads : 32;
   int lane = static_cast<int>(threadIdx.x) % kLanes;
   int64_t plane = static_cast<int64_t>(blockIdx.x) * (kThreads / kLanes) +
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(kThreads)
     if (lane % 32 == 0) parts[lane / 32] = all;
     __syncthreads();
     all = f.None();
-    if (lane < kWarps) all = parts[lane];
+    if (lane < kPoolWarps) all = parts[lane];
     all = JoinWarp(f, all);
   }
   if (lane == 0) y[plane] = f.Finish(all, n);
@@ -327,7 +327,7 @@ void GlobalPool(KernelContext& ctx, F f) {
   Check(n > 0, "[", ctx.Where(), "] expected elements, got shape ",
         ToString(x.shape()));
   bool whole = n >= kLargePlane;
-  int64_t blocks = whole ? y.size() : DivideUp(y.size(), kWarps);
+  int64_t blocks = whole ? y.size() : DivideUp(y.size(), kPoolWarps);
   Launch(whole ? GlobalPoolKernel<F, true> : GlobalPoolKernel<F, false>,
          static_cast<unsigned>(blocks), kThreads, 0, QueueOf(ctx).stream(),
          static_cast<const float*>(x.raw()), static_cast<float*>(y.raw()),

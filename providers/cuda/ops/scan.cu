@@ -14,17 +14,17 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-constexpr int kWarps = kThreads / 32;
+constexpr int kScanWarps = kThreads / 32;
 
 // The slice of a warp, and the first of its elements in an order.
 template <typename T>
-struct Slice {
+struct ScanSlice {
   int64_t start, step;
   Placed<T> best;
 
   // REQUIRES: the warp has a slice, and slices are not empty.
-  __device__ Slice(const In<T>& x, const AxisView& v, int64_t slice,
-                   const Order& order)
+  __device__ ScanSlice(const In<T>& x, const AxisView& v, int64_t slice,
+                       const Order& order)
       : start(slice / v.inner * v.n * v.inner + slice % v.inner),
         step(v.inner) {
     Placed<T> own = {x.At(start), 0};
@@ -41,25 +41,27 @@ struct Slice {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ArgKernel(In<T> x, AxisView v, Order order, int64_t* y) {
-  int64_t slice = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  int64_t slice =
+      static_cast<int64_t>(blockIdx.x) * kScanWarps + threadIdx.x / 32;
   if (slice >= v.outer * v.inner) return;
-  Slice<T> s(x, v, slice, order);
+  ScanSlice<T> s(x, v, slice, order);
   if (threadIdx.x % 32 == 0) y[slice] = s.best.place;
 }
 
 // 1 at the first largest element, 0 elsewhere.
 __global__ void __launch_bounds__(kThreads)
     HardmaxKernel(In<float> x, AxisView v, FloatsOut y) {
-  int64_t slice = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  int64_t slice =
+      static_cast<int64_t>(blockIdx.x) * kScanWarps + threadIdx.x / 32;
   if (slice >= v.outer * v.inner) return;
-  Slice<float> s(x, v, slice, {true, false, false});
+  ScanSlice<float> s(x, v, slice, {true, false, false});
   for (int64_t i = threadIdx.x % 32; i < v.n; i += 32) {
     Store(y, s.start + i * s.step, i == s.best.place ? 1.0f : 0.0f);
   }
 }
 
 unsigned BlocksOfWarps(int64_t slices) {
-  return static_cast<unsigned>(DivideUp(slices, kWarps));
+  return static_cast<unsigned>(DivideUp(slices, kScanWarps));
 }
 
 template <bool kMax>

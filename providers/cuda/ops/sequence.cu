@@ -84,14 +84,15 @@ void Trilu(KernelContext& ctx) {
 
 // ---- TopK
 
-constexpr int kWarps = kThreads / 32;
+constexpr int kSequenceWarps = kThreads / 32;
 
 // x (outer, n, inner) → values, places (outer, k, inner)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     TopKKernel(In<T> x, AxisView v, int64_t k, Order order, Out<T> values,
                bool wanted, int64_t* places) {
-  int64_t slice = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  int64_t slice =
+      static_cast<int64_t>(blockIdx.x) * kSequenceWarps + threadIdx.x / 32;
   if (slice >= v.outer * v.inner) return;
   int64_t outer = slice / v.inner, column = slice % v.inner;
   AmaxPart unused;
@@ -130,9 +131,9 @@ void TopK(KernelContext& ctx) {
     if (ctx.HasOut(0)) values = OutTo<T>(ctx, 0, shape);
     if (NumElements(shape) == 0) return;
     Launch(TopKKernel<T>,
-           static_cast<unsigned>(DivideUp(v.outer * v.inner, kWarps)), kThreads,
-           0, QueueOf(ctx).stream(), InOf<T>(ctx, 0), v, k, order, values,
-           ctx.HasOut(0), places);
+           static_cast<unsigned>(DivideUp(v.outer * v.inner, kSequenceWarps)),
+           kThreads, 0, QueueOf(ctx).stream(), InOf<T>(ctx, 0), v, k, order,
+           values, ctx.HasOut(0), places);
   });
 }
 

@@ -135,9 +135,9 @@ __global__ void __launch_bounds__(kLongStep, 1)
 // ---- other axes
 
 // A block has 32 slices beside each other, and lines that share them.
-constexpr int kLines = 8;
+constexpr int kSliceLines = 8;
 
-// The elements of a slice that a thread has: first, first + kLines, …
+// The elements of a slice that a thread has: first, first + kSliceLines, …
 struct Slice {
   int64_t start, step, n;
 
@@ -153,15 +153,16 @@ struct Slice {
 };
 
 template <bool kLog>
-__global__ void __launch_bounds__(32 * kLines) SoftmaxSlicesKernel(Slices p) {
-  __shared__ float largest[kLines][32], sums[kLines][32];
+__global__ void __launch_bounds__(32 * kSliceLines)
+    SoftmaxSlicesKernel(Slices p) {
+  __shared__ float largest[kSliceLines][32], sums[kSliceLines][32];
   int lane = threadIdx.x % 32, line = threadIdx.x / 32;
   const Slice slice(p);
   ExpSum part;
-  for (int64_t i = slice.first(); i < slice.n; i += kLines * kPerThread) {
+  for (int64_t i = slice.first(); i < slice.n; i += kSliceLines * kPerThread) {
     float x[1][kPerThread];
     for (int k = 0; k < kPerThread; ++k) {
-      int64_t j = i + k * kLines;
+      int64_t j = i + k * kSliceLines;
       x[0][k] = j < slice.n ? Load(AsFloats(p.x), slice.At(j)) : kLowest;
     }
     part.Add(x);
@@ -170,34 +171,34 @@ __global__ void __launch_bounds__(32 * kLines) SoftmaxSlicesKernel(Slices p) {
   sums[line][lane] = part.sum;
   __syncthreads();
   ExpSum all;
-  for (int l = 0; l < kLines; ++l) {
+  for (int l = 0; l < kSliceLines; ++l) {
     all.largest = fmaxf(all.largest, largest[l][lane]);
   }
-  for (int l = 0; l < kLines; ++l) {
+  for (int l = 0; l < kSliceLines; ++l) {
     all.sum += ExpSum{largest[l][lane], sums[l][lane]}.Relative(all.largest);
   }
   const FromSum<kLog> result(all);
-  for (int64_t i = slice.first(); i < slice.n; i += kLines) {
+  for (int64_t i = slice.first(); i < slice.n; i += kSliceLines) {
     int64_t at = slice.At(i);
     Store(AsFloats(p.y), at, result(Load(AsFloats(p.x), at)));
   }
 }
 
-__global__ void __launch_bounds__(32 * kLines)
+__global__ void __launch_bounds__(32 * kSliceLines)
     SoftmaxGradSlicesKernel(Slices p) {
-  __shared__ float sums[kLines][32];
+  __shared__ float sums[kSliceLines][32];
   int lane = threadIdx.x % 32, line = threadIdx.x / 32;
   const Slice slice(p);
   float sum = 0;
-  for (int64_t i = slice.first(); i < slice.n; i += kLines) {
+  for (int64_t i = slice.first(); i < slice.n; i += kSliceLines) {
     int64_t at = slice.At(i);
     sum += Load(AsFloats(p.dy), at) * Load(AsFloats(p.x), at);
   }
   sums[line][lane] = sum;
   __syncthreads();
   sum = 0;
-  for (int l = 0; l < kLines; ++l) sum += sums[l][lane];
-  for (int64_t i = slice.first(); i < slice.n; i += kLines) {
+  for (int l = 0; l < kSliceLines; ++l) sum += sums[l][lane];
+  for (int64_t i = slice.first(); i < slice.n; i += kSliceLines) {
     int64_t at = slice.At(i);
     float dy = Load(AsFloats(p.dy), at);
     Store(AsFloats(p.y), at, Load(AsFloats(p.x), at) * (dy - sum));
@@ -231,8 +232,8 @@ struct StartSoftmaxGrad {
 
 void LaunchSlices(const KernelContext& ctx, void (*kernel)(Slices),
                   const Slices& p) {
-  Launch(kernel, static_cast<unsigned>(DivideUp(p.count, 32)), 32 * kLines, 0,
-         QueueOf(ctx).stream(), p);
+  Launch(kernel, static_cast<unsigned>(DivideUp(p.count, 32)), 32 * kSliceLines,
+         0, QueueOf(ctx).stream(), p);
 }
 
 // The slices of a float operand, and of result 0.
