@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/saturating_cast.h"
+#include "providers/bit_shift.h"
 #include "providers/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
@@ -421,12 +422,7 @@ struct RightOp {
 };
 
 void BitShift(KernelContext& ctx) {
-  bool right = ChoiceIn<bool>(ctx, "direction", "", {"LEFT", "RIGHT"});
-  DType dtype = Operand(ctx, 0).dtype();
-  Check(dtype == DType::kUInt8 || dtype == DType::kUInt16 ||
-            dtype == DType::kUInt32 || dtype == DType::kUInt64,
-        "[", ctx.Where(), "] expected unsigned integers, got ", Name(dtype));
-  right ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
+  ShiftsRight(ctx) ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
 }
 
 // --- Where ------------------------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include "providers/arguments.h"
 #include "providers/broadcast.h"
+#include "providers/channels.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/norm.h"
@@ -15,14 +16,6 @@
 
 namespace onnx_fp8 {
 namespace {
-
-// x as (batch, channels, inner): ONNX's N x C x D1 x …. A rank-1 tensor has one
-// channel.
-AxisView Channels(const KernelContext& ctx, const Tensor& x) {
-  Check(x.rank() > 0, "[", ctx.Where(), "] expected N x C x …, got a scalar");
-  if (x.rank() == 1) return {x.size(), 1, 1};
-  return ViewAlong(x.shape(), 1);
-}
 
 // Operand i, one number per channel, in double.
 std::vector<double> PerChannel(const KernelContext& ctx, size_t i,
@@ -134,14 +127,9 @@ void BatchNormalization(KernelContext& ctx) {
 // --- InstanceNormalization, GroupNormalization ------------------------------
 
 // Each (batch, group) is contiguous: one row with its own statistics.
-void NormalizeGroups(KernelContext& ctx, int64_t groups) {
+void NormalizeGroups(KernelContext& ctx, int64_t wanted) {
   const Tensor& x = Operand(ctx, 0);
-  Check(x.rank() >= 2, "[", ctx.Where(), "] expected N x C x …, got ",
-        ToString(x.shape()));
-  AxisView v = Channels(ctx, x);
-  if (groups < 0) groups = v.n;
-  Check(groups > 0 ? v.n % groups == 0 : v.n == 0, "[", ctx.Where(),
-        "] expected groups that divide ", v.n, " channels, got ", groups);
+  const auto [v, groups] = GroupsOf(ctx, x, wanted);
   std::vector<double> scale = PerChannel(ctx, 1, v.n);
   std::vector<double> bias = PerChannel(ctx, 2, v.n);
   double epsilon = ctx.Float("epsilon", 1e-5f);

@@ -3,42 +3,19 @@
 // A copy of `data` with elements set, or combined, at computed indices. Updates
 // are applied in order, so repeated indices give the same result every time.
 #include <algorithm>
-#include <type_traits>
 
 #include "onnx_fp8/float8.h"
 #include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/scatter_reduction.h"
 
 namespace onnx_fp8 {
 namespace {
 
-enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
-
 template <typename T>
-T Combine(Reduction reduction, T a, T b) {
-  // Integers wrap around.
-  using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
-  auto wa = static_cast<Wide>(a), wb = static_cast<Wide>(b);
-  switch (reduction) {
-    case Reduction::kNone:
-      return b;
-    case Reduction::kAdd:
-      return static_cast<T>(wa + wb);
-    case Reduction::kMul:
-      return static_cast<T>(wa * wb);
-    // NaN wins, as in NumPy.
-    case Reduction::kMax:
-      return a < b || b != b ? b : a;
-    case Reduction::kMin:
-      return b < a || b != b ? b : a;
-  }
-  return b;
-}
-
-template <typename T>
-void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
+void CombineInto(ScatterReduction reduction, const T* from, int64_t n, T* to) {
   for (int64_t i = 0; i < n; ++i) {
     if constexpr (std::is_same_v<T, BFloat16>) {
       to[i] =
@@ -56,8 +33,7 @@ void CombineInto(Reduction reduction, const T* from, int64_t n, T* to) {
 template <typename Offset>
 void Update(KernelContext& ctx, int64_t count, int64_t block,
             const Offset& offset, Tensor& y) {
-  auto reduction = ChoiceIn<Reduction>(ctx, "reduction", "none",
-                                       {"none", "add", "mul", "max", "min"});
+  auto reduction = ReadScatterReduction(ctx);
   // Data and updates may be the same value, and the result may lie in its
   // memory.
   Tensor updates = y.SharesDataWith(ctx.In(2)) ? ctx.In(2).Clone() : ctx.In(2);
@@ -69,7 +45,7 @@ void Update(KernelContext& ctx, int64_t count, int64_t block,
     }
   };
   DType dtype = y.dtype();
-  if (reduction == Reduction::kNone) {
+  if (reduction == ScatterReduction::kNone) {
     DispatchWidth(dtype, ctx.Where(), update);
   } else if (dtype == DType::kBFloat16) {
     update.template operator()<BFloat16>();

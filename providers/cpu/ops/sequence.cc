@@ -10,6 +10,7 @@
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/positions.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -36,21 +37,12 @@ Tensor Comparable(const Tensor& x) {
 void OneHot(KernelContext& ctx) {
   const Tensor& indices = Operand(ctx, 0);
   const Tensor& values = Operand(ctx, 2);
-  Check(Operand(ctx, 1).size() == 1 && values.size() == 2, "[", ctx.Where(),
-        "] expected one depth and two values, got shapes ",
-        ToString(ctx.In(1).shape()), " and ", ToString(values.shape()));
-  int64_t depth = IntAt(ConvertTo(ctx.In(1), DType::kInt64), 0);
-  Check(depth >= 0, "[", ctx.Where(), "] expected a depth from 0 on, got ",
-        depth);
-  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), indices.rank() + 1);
-  Shape shape = indices.shape();
-  shape.insert(shape.begin() + axis, depth);
+  const auto [depth, inner, shape] = OneHotSizesOf(ctx);
   Tensor& y = ctx.Out(0, values.dtype(), shape);
   size_t width = ByteSize(values.dtype());
   FillElements(y.raw(), y.size(), width, values.raw());
   if (y.size() == 0) return;
   const void* on = AtElement(values.raw(), 1, width);
-  int64_t inner = ViewAlong(shape, axis).inner;
   Tensor places = ConvertTo(indices, DType::kInt64);
   for (int64_t i = 0; i < places.size(); ++i) {
     int64_t place = places.data<int64_t>()[i];
@@ -63,11 +55,8 @@ void OneHot(KernelContext& ctx) {
 
 void Trilu(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  Check(x.rank() >= 2, "[", ctx.Where(), "] expected two axes at least, got ",
-        ToString(x.shape()));
+  int64_t k = DiagonalOf(ctx), rows = x.dim(-2), columns = x.dim(-1);
   bool upper = ctx.Int("upper", 1) != 0;
-  int64_t rows = x.dim(-2), columns = x.dim(-1);
-  int64_t k = ctx.HasIn(1) ? std::clamp(IntIn(ctx, 1), -rows, columns) : 0;
   Tensor& y = ctx.Out(0, x.dtype(), x.shape());
   if (y.size() == 0) return;
   DispatchWidth(x.dtype(), ctx.Where(), [&]<typename T>() {
@@ -110,18 +99,12 @@ void TopOfLine(const T* x, int64_t step, bool largest, int64_t k,
 // x (outer, size, inner) → values, indices (outer, k, inner)
 void TopK(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), x.rank());
-  int64_t k = IntIn(ctx, 1);
-  Check(k >= 0 && k <= x.dim(axis), "[", ctx.Where(), "] expected k in 0…",
-        x.dim(axis), ", got ", k);
+  const auto [k, s, shape] = TopKSizesOf(ctx);
   bool largest = ctx.Int("largest", 1) != 0;
-  Shape shape = x.shape();
-  shape[static_cast<size_t>(axis)] = k;
   Tensor values = ctx.Out(0, x.dtype(), shape);
   Tensor indices = Tensor::Allocate(DType::kInt64, shape);
   if (ctx.HasOut(1)) indices = ctx.Out(1, DType::kInt64, shape);
   if (values.size() == 0) return;
-  AxisView s = ViewAlong(x.shape(), axis);
   Tensor keys = Comparable(x);
   int64_t* places = indices.data<int64_t>();
   DispatchWide(keys.dtype(), ctx.Where(), [&]<typename T>() {

@@ -4,6 +4,7 @@
 // operands of one shape, each is read once.
 #include <cmath>
 
+#include "providers/bit_shift.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/complain.h"
 #include "providers/cuda/ops/convert.h"
@@ -431,12 +432,7 @@ void Bitwise(KernelContext& ctx) {
 }
 
 void BitShift(KernelContext& ctx) {
-  bool right = ChoiceIn<bool>(ctx, "direction", "", {"LEFT", "RIGHT"});
-  DType dtype = Operand(ctx, 0).dtype();
-  Check(dtype == DType::kUInt8 || dtype == DType::kUInt16 ||
-            dtype == DType::kUInt32 || dtype == DType::kUInt64,
-        "[", ctx.Where(), "] expected unsigned integers, got ", Name(dtype));
-  right ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
+  ShiftsRight(ctx) ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
 }
 
 // ---- Where

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "providers/arguments.h"
+#include "providers/channels.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/register.h"
@@ -142,14 +143,6 @@ __global__ void __launch_bounds__(kThreads) NormalizeKernel(Normalization p) {
 
 // ---- BatchNormalization, InstanceNormalization, GroupNormalization
 
-// x as (batch, channels, inner): N x C x D1 x …. A rank-1 tensor has one
-// channel.
-AxisView Channels(const KernelContext& ctx, const Tensor& x) {
-  Check(x.rank() > 0, "[", ctx.Where(), "] expected N x C x …, got a scalar");
-  if (x.rank() == 1) return {x.size(), 1, 1};
-  return ViewAlong(x.shape(), 1);
-}
-
 FloatsIn PerChannel(const KernelContext& ctx, size_t i, int64_t channels) {
   CheckOperand(ctx, i, DType::kFloat, {channels});
   return FloatsOf(ctx, i);
@@ -221,14 +214,9 @@ void BatchNormalization(KernelContext& ctx) {
 }
 
 // Each (batch, group) is contiguous: a segment.
-void NormalizeGroups(KernelContext& ctx, int64_t groups) {
+void NormalizeGroups(KernelContext& ctx, int64_t wanted) {
   const Tensor& x = Operand(ctx, 0);
-  Check(x.rank() >= 2, "[", ctx.Where(), "] expected N x C x …, got ",
-        ToString(x.shape()));
-  AxisView v = Channels(ctx, x);
-  if (groups < 0) groups = v.n;
-  Check(groups > 0 ? v.n % groups == 0 : v.n == 0, "[", ctx.Where(),
-        "] expected groups that divide ", v.n, " channels, got ", groups);
+  const auto [v, groups] = GroupsOf(ctx, x, wanted);
   Normalization p = NormalizationOf(ctx, v);
   if (x.size() == 0) return;
   p.segment = v.n / groups * v.inner;

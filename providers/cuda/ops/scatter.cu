@@ -11,32 +11,10 @@
 #include "providers/cuda/ops/indices.h"
 #include "providers/cuda/register.h"
 #include "providers/for_width.h"
+#include "providers/scatter_reduction.h"
 
 namespace onnx_fp8::cuda {
 namespace {
-
-enum class ScatterReduction { kNone, kAdd, kMul, kMax, kMin };
-
-template <typename T>
-__device__ T Combine(ScatterReduction reduction, T a, T b) {
-  // Integers wrap around.
-  using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
-  auto wa = static_cast<Wide>(a), wb = static_cast<Wide>(b);
-  switch (reduction) {
-    case ScatterReduction::kNone:
-      return b;
-    case ScatterReduction::kAdd:
-      return static_cast<T>(wa + wb);
-    case ScatterReduction::kMul:
-      return static_cast<T>(wa * wb);
-    // NaN wins.
-    case ScatterReduction::kMax:
-      return a < b || b != b ? b : a;
-    case ScatterReduction::kMin:
-      return b < a || b != b ? b : a;
-  }
-  return b;
-}
 
 // ---- the lists
 
@@ -170,8 +148,7 @@ void StartCombine(const KernelContext& ctx, const Lists& l,
 template <typename Places>
 void Update(KernelContext& ctx, const Places& places, int64_t updates,
             int64_t block) {
-  auto reduction = ChoiceIn<ScatterReduction>(
-      ctx, "reduction", "none", {"none", "add", "mul", "max", "min"});
+  auto reduction = ReadScatterReduction(ctx);
   const Tensor& data = ctx.In(0);
   Tensor& y = ctx.Out(0, data.dtype(), data.shape());
   if (y.size() == 0) return;

@@ -11,6 +11,7 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/register.h"
 #include "providers/for_width.h"
+#include "providers/positions.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -32,18 +33,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void OneHot(KernelContext& ctx) {
   const Tensor &indices = Operand(ctx, 0), &values = Operand(ctx, 2);
-  Check(Operand(ctx, 1).size() == 1 && values.size() == 2, "[", ctx.Where(),
-        "] expected one depth and two values, got shapes ",
-        ToString(ctx.In(1).shape()), " and ", ToString(values.shape()));
-  int64_t depth = IntAt(ConvertTo(ctx.In(1), DType::kInt64), 0);
-  Check(depth >= 0, "[", ctx.Where(), "] expected a depth from 0 on, got ",
-        depth);
-  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), indices.rank() + 1);
-  Shape shape = indices.shape();
-  shape.insert(shape.begin() + axis, depth);
+  const auto [depth, inner, shape] = OneHotSizesOf(ctx);
   Tensor& y = ctx.Out(0, values.dtype(), shape);
   if (y.size() == 0) return;
-  int64_t inner = ViewAlong(shape, axis).inner;
   ForNumeric(indices.dtype(), ctx.Where(), [&]<typename I>() {
     ForWidth(ByteSize(values.dtype()), [&]<typename T>() {
       Launch(OneHotKernel<I, T>, BlocksFor(y.size()), kThreads, 0,
@@ -68,11 +60,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void Trilu(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  Check(x.rank() >= 2, "[", ctx.Where(), "] expected two axes at least, got ",
-        ToString(x.shape()));
+  int64_t k = DiagonalOf(ctx), rows = x.dim(-2), columns = x.dim(-1);
   bool upper = ctx.Int("upper", 1) != 0;
-  int64_t rows = x.dim(-2), columns = x.dim(-1);
-  int64_t k = ctx.HasIn(1) ? std::clamp(IntIn(ctx, 1), -rows, columns) : 0;
   Tensor& y = ctx.Out(0, x.dtype(), x.shape());
   if (y.size() == 0) return;
   ForWidth(ByteSize(x.dtype()), [&]<typename T>() {
@@ -114,17 +103,11 @@ __global__ void __launch_bounds__(kThreads)
 
 void TopK(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  int64_t axis = AxisIn(ctx, ctx.Int("axis", -1), x.rank());
-  int64_t k = IntIn(ctx, 1);
-  Check(k >= 0 && k <= x.dim(axis), "[", ctx.Where(), "] expected k in 0…",
-        x.dim(axis), ", got ", k);
-  Shape shape = x.shape();
-  shape[static_cast<size_t>(axis)] = k;
+  const auto [k, v, shape] = TopKSizesOf(ctx);
   int64_t* places = nullptr;
   if (ctx.HasOut(1)) {
     places = static_cast<int64_t*>(ctx.Out(1, DType::kInt64, shape).raw());
   }
-  AxisView v = ViewAlong(x.shape(), axis);
   Order order = {ctx.Int("largest", 1) != 0, false, false};
   ForNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
     Out<T> values = {};
