@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "providers/arguments.h"
-#include "providers/cuda/attention/library.h"
 #include "providers/cuda/attention/measure.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
@@ -35,6 +34,21 @@ LibraryStrides StridesOf(int64_t rows, int64_t heads, int64_t d) {
   return {.batch = rows * heads * d, .head = d, .row = heads * d};
 }
 
+// Runs the problem, if the library can, and measures the results.
+template <typename Memory>
+bool RunByLibrary(KernelContext& ctx, const LibraryProblem& problem,
+                  const Memory& memory, size_t measured) {
+  Queue& queue = QueueOf(ctx);
+  auto& library = queue.Own<AttentionLibrary>();
+  std::optional<size_t> bytes = library.Workspace(problem);
+  if (!bytes) return false;
+  library.Run(problem, memory, queue.Scratch(*bytes), queue.stream());
+  for (size_t i = 0; i < measured; ++i) MeasureResult(ctx, i);
+  return true;
+}
+
+}  // namespace
+
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
   return {.backward = backward,
           .b = z.b,
@@ -51,21 +65,6 @@ LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
           .v = StridesOf(z.s, z.groups, z.d),
           .y = StridesOf(z.t, z.heads, z.d)};
 }
-
-// Runs the problem, if the library can, and measures the results.
-template <typename Memory>
-bool RunByLibrary(KernelContext& ctx, const LibraryProblem& problem,
-                  const Memory& memory, size_t measured) {
-  Queue& queue = QueueOf(ctx);
-  auto& library = queue.Own<AttentionLibrary>();
-  std::optional<size_t> bytes = library.Workspace(problem);
-  if (!bytes) return false;
-  library.Run(problem, memory, queue.Scratch(*bytes), queue.stream());
-  for (size_t i = 0; i < measured; ++i) MeasureResult(ctx, i);
-  return true;
-}
-
-}  // namespace
 
 bool ForwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                       const AttentionInputs& in) {

@@ -2,8 +2,13 @@
 #pragma once
 
 #include "providers/attention_sizes.h"
+#include "providers/cuda/attention/library.h"
 
 namespace onnx_fp8::cuda {
+
+// The library's problem. Operands and results are (B,rows,heads·d), as linear
+// layers leave them. The forward pass keeps no lse.
+LibraryProblem ProblemOf(const AttentionSizes& z, bool backward);
 
 // The same as AttentionForward and AttentionBackward, by the library of
 // library.h. False: it can't compute this node, and nothing was done. It can if

@@ -87,7 +87,8 @@ __device__ inline float Store(const ResultWriter& w, int64_t i, float x) {
   return x;
 }
 
-// Returns the codes, the first one in the lowest byte; 0 if there are none.
+// Stores four elements. Returns their codes as one word, with the code of x[0]
+// in the lowest byte, or 0 if the result has no codes.
 __device__ inline uint32_t Store4(const ResultWriter& w, int64_t i,
                                   float (&x)[4]) {
   ONNX_FP8_UNROLL

@@ -18,7 +18,7 @@ inline constexpr int kTransposeThreads = kTileWords * kTransposeWarps;
 
 // The blocks of threads along rows and columns of a matrix.
 __host__ __device__ inline unsigned TilesAcross(int64_t columns) {
-  return static_cast<unsigned>((columns + kTransposeSide - 1) / kTransposeSide);
+  return static_cast<unsigned>(DivideUp(columns, kTransposeSide));
 }
 inline dim3 TransposeTiles(int64_t rows, int64_t columns) {
   return dim3(TilesAcross(columns), TilesAcross(rows));

@@ -6,8 +6,10 @@
 
 #include <ostream>
 
+#include "providers/cuda/attention/by_library.h"
 #include "providers/cuda/attention/cudnn_library.h"
 #include "providers/cuda/attention/cudnn_plan.h"
+#include "providers/divide_up.h"
 #include "tests/support/left_out.h"
 #include "tests/training/files.h"
 
@@ -36,29 +38,20 @@ struct PlanCase {
 
 void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
 
-LibraryStrides StridesOf(int64_t rows, int64_t heads, int64_t d) {
-  return {.batch = rows * heads * d, .head = d, .row = heads * d};
-}
-
 LibraryProblem ProblemOf(const PlanCase& c, bool backward) {
-  return {.backward = backward,
-          .b = c.b,
-          .t = c.t,
-          .s = c.s,
-          .heads = c.heads,
-          .groups = c.groups,
-          .d = c.d,
-          .scale = 0.125f,
-          .causal = c.causal,
-          .keeps_lse = true,
-          .q = StridesOf(c.t, c.heads, c.d),
-          .k = StridesOf(c.s, c.groups, c.d),
-          .v = StridesOf(c.s, c.groups, c.d),
-          .y = StridesOf(c.t, c.heads, c.d)};
-}
-
-int64_t RoundUp(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
+  AttentionSizes z = {.b = c.b,
+                      .t = c.t,
+                      .s = c.s,
+                      .heads = c.heads,
+                      .groups = c.groups,
+                      .d = c.d,
+                      .e = c.d,
+                      .scale = 0.125f,
+                      .causal = c.causal,
+                      .round_to = DType::kBFloat16};
+  LibraryProblem problem = cuda::ProblemOf(z, backward);
+  problem.keeps_lse = true;
+  return problem;
 }
 
 class CudnnPlanTest : public testing::TestWithParam<PlanCase> {
