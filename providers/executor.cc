@@ -367,8 +367,7 @@ void Executor::RunStep(std::span<const Step> steps) {
       to[i] = from[i] < 0 ? Tensor() : slots_[static_cast<size_t>(from[i])];
     }
   };
-  std::vector<KernelContext> contexts;
-  contexts.reserve(steps.size());
+  contexts_.clear();
   for (size_t k = 0; k < steps.size(); ++k) {
     const Step& step = steps[k];
     Operands& o = operands_[k];
@@ -377,7 +376,7 @@ void Executor::RunStep(std::span<const Step> steps) {
     o.measured.clear();
     for (int i : step.measured_amax) o.measured.push_back(AmaxAt(i));
     KernelContext& context =
-        contexts.emplace_back(*step.node, o.inputs, o.outputs, draw_);
+        contexts_.emplace_back(*step.node, o.inputs, o.outputs, draw_);
     context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
                       AmaxAt(step.own_amax));
     context.set_queue(provider_.queue());
@@ -388,9 +387,9 @@ void Executor::RunStep(std::span<const Step> steps) {
   if (profiler_) begin = Clock::now();
   try {
     if (steps.size() > 1) {
-      steps[0].many(contexts);
+      steps[0].many(contexts_);
     } else {
-      steps[0].kernel(contexts[0]);
+      steps[0].kernel(contexts_[0]);
     }
     if (profiler_) provider_.Synchronize();
   } catch (const std::exception& error) {

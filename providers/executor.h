@@ -102,8 +102,10 @@ class Executor {
     std::vector<Tensor> inputs, outputs;
     std::vector<AmaxCell*> measured;
   };
-  std::vector<Operands> operands_;  // of steps that run together
-  Tensor amaxes_;                   // array of AmaxCells
+  // Of steps that run together; they keep their memory from step to step.
+  std::vector<Operands> operands_;
+  std::vector<KernelContext> contexts_;
+  Tensor amaxes_;  // array of AmaxCells
   uint64_t draw_ = 0;
   Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;
