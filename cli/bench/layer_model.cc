@@ -43,4 +43,14 @@ void WriteLayerModel(Surroundings surroundings, const ProductSize& size,
   WriteModel(graph, path, {.external_data = true});
 }
 
+SessionOptions LayerOptions(SessionOptions options, Surroundings surroundings,
+                            const ProductSize& size, const std::string& path) {
+  WriteLayerModel(surroundings, size, path);
+  options.model = path;
+  options.loss.kind = std::string("output:") + kLayerLoss;
+  options.freeze = {"*"};
+  options.train = {kLayerWeight};
+  return options;
+}
+
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/bench/sizes.h"
+#include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
 
@@ -24,5 +25,10 @@ inline constexpr char kLayerLoss[] = "loss";
 // tensors go into files beside it.
 void WriteLayerModel(Surroundings surroundings, const ProductSize& size,
                      const std::string& path);
+
+// Writes that model, and returns the options with which a session trains its
+// weight only.
+SessionOptions LayerOptions(SessionOptions options, Surroundings surroundings,
+                            const ProductSize& size, const std::string& path);
 
 }  // namespace onnx_fp8

@@ -52,13 +52,9 @@ SessionOptions HighPrecision(SessionOptions options) {
 RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
                      const SessionOptions& options, double seconds,
                      const std::function<void()>& after) {
-  SessionOptions fp8 = options;
-  fp8.loss.kind = std::string("output:") + kLayerLoss;
-  fp8.freeze = {"*"};
-  fp8.train = {kLayerWeight};
   TemporaryFolder folder;
-  fp8.model = folder / "layer.onnx";
-  WriteLayerModel(surroundings, size, fp8.model);
+  SessionOptions fp8 =
+      LayerOptions(options, surroundings, size, folder / "layer.onnx");
   Tensor x = RandomTensor({size.m, size.k}, DType::kFloat, 2);
   auto provider = MakeProvider(options.provider);
   if (provider->device() == Device::kHost) {

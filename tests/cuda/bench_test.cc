@@ -54,13 +54,10 @@ TEST(CudaBenchLayers, Run) {
       SCOPED_TRACE(recipe);
       TemporaryFolder folder;
       SessionOptions options;
-      options.model = folder / "layer.onnx";
       options.recipe = ParseRecipe(recipe);
       options.dtype = DType::kBFloat16;
-      options.loss.kind = std::string("output:") + kLayerLoss;
-      options.freeze = {"*"};
-      options.train = {kLayerWeight};
-      WriteLayerModel(surroundings, {32, 16, 48}, options.model);
+      options = LayerOptions(options, surroundings, {32, 16, 48},
+                             folder / "layer.onnx");
       Tensor x = RandomTensor({32, 16}, DType::kFloat, 2);
       ResidentLayer layer(options, x, *cuda);
       for (int i = 0; i < 3; ++i) layer.Run();

@@ -10,6 +10,7 @@
 #include "providers/cuda/cuda_provider.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/support/corpus.h"
+#include "tests/support/forwarding_provider.h"
 #include "tests/training/corpus_case.h"
 #include "training/make_session.h"
 
@@ -26,35 +27,15 @@ void PrintTo(const Budget& b, std::ostream* out) {
 }
 
 // The provider, but each node runs alone.
-class NothingTogether : public ExecutionProvider {
+class NothingTogether : public ForwardingProvider {
  public:
-  NothingTogether() {
+  NothingTogether() : ForwardingProvider(MakeCudaProvider()) {
     for (const auto& [name, entry] : CudaKernels().entries()) {
       KernelTraits traits = entry.traits;
       traits.many = nullptr;
       kernels_.Add(name.second, entry.kernel, traits, name.first);
     }
   }
-  std::string Name() const override { return cuda_->Name(); }
-  const KernelRegistry& Kernels() const override { return kernels_; }
-  Device device() const override { return cuda_->device(); }
-  std::shared_ptr<void> Allocate(size_t bytes) override {
-    return cuda_->Allocate(bytes);
-  }
-  void CopyIn(const Tensor& host, Tensor& ours) override {
-    cuda_->CopyIn(host, ours);
-  }
-  void CopyOut(const Tensor& ours, Tensor& host) override {
-    cuda_->CopyOut(ours, host);
-  }
-  void Copy(const Tensor& from, Tensor& to) override { cuda_->Copy(from, to); }
-  void Clear(Tensor& ours) override { cuda_->Clear(ours); }
-  void* queue() override { return cuda_->queue(); }
-  void Synchronize() override { cuda_->Synchronize(); }
-
- private:
-  std::unique_ptr<ExecutionProvider> cuda_ = MakeCudaProvider();
-  KernelRegistry kernels_;
 };
 
 class CudaLaunchesTest : public testing::TestWithParam<Budget> {

@@ -8,15 +8,17 @@
 #include "base/check.h"
 #include "cli/bench/node_cases.h"
 #include "cli/bench/node_report.h"
+#include "tests/support/forwarding_provider.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
 
 // The CPU, but for the result of Neg.
-class WrongProvider : public ExecutionProvider {
+class WrongProvider : public ForwardingProvider {
  public:
-  explicit WrongProvider(float times) {
+  explicit WrongProvider(float times)
+      : ForwardingProvider(MakeProvider("cpu")) {
     factor = times;
     kernels_.Add("Neg", [](KernelContext& ctx) {
       const Tensor& x = ctx.In(0);
@@ -26,26 +28,8 @@ class WrongProvider : public ExecutionProvider {
       }
     });
   }
-  std::string Name() const override { return "wrong"; }
-  const KernelRegistry& Kernels() const override { return kernels_; }
-  std::shared_ptr<void> Allocate(size_t bytes) override {
-    return cpu_->Allocate(bytes);
-  }
-  void CopyIn(const Tensor& host, Tensor& ours) override {
-    cpu_->CopyIn(host, ours);
-  }
-  void CopyOut(const Tensor& ours, Tensor& host) override {
-    cpu_->CopyOut(ours, host);
-  }
-  void Copy(const Tensor& from, Tensor& to) override { cpu_->Copy(from, to); }
-  void Clear(Tensor& ours) override { cpu_->Clear(ours); }
-  void Synchronize() override {}
 
   static inline float factor = 1;
-
- private:
-  std::unique_ptr<ExecutionProvider> cpu_ = MakeProvider("cpu");
-  KernelRegistry kernels_;
 };
 
 const NodeCase kNeg = {"moves", "", "Neg", "", {{.shape = {300, 1000}}}};

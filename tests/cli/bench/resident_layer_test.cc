@@ -20,13 +20,10 @@ class ResidentLayerTest : public testing::Test {
                                      const std::string& recipe) {
     TemporaryFolder folder;
     SessionOptions options;
-    options.model = folder / "layer.onnx";
     options.recipe = ParseRecipe(recipe);
     options.dtype = DType::kBFloat16;
-    options.loss.kind = std::string("output:") + kLayerLoss;
-    options.freeze = {"*"};
-    options.train = {kLayerWeight};
-    WriteLayerModel(surroundings, {32, 16, 48}, options.model);
+    options = LayerOptions(options, surroundings, {32, 16, 48},
+                           folder / "layer.onnx");
     Tensor x = RandomTensor({32, 16}, DType::kFloat, 2);
     auto layer = std::make_unique<ResidentLayer>(options, x, *provider_);
     layer->Run();
