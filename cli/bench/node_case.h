@@ -33,8 +33,8 @@ struct NodeCase {
 };
 
 // The node of this case. Its operands are constants, and nothing is an output.
-// Random operands and results are kept in 16 bits, if `dtype` is such a float
-// and the kernels of all `registries` can do so: as in a step of this dtype.
+// If `dtype` has 16 bits, random operands and results are kept in it where the
+// kernels of all `registries` can do so, as in a training step of that dtype.
 // Errors: a registry has no kernel; operands that do not fit.
 std::shared_ptr<Graph> MakeNodeGraph(
     const NodeCase& node, DType dtype,

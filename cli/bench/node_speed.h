@@ -15,15 +15,17 @@ struct NodeTime {
   int64_t runs = 0;
 };
 
-// Runs the kernel of a node with constant operands again and again, as a
-// recording if the provider records. The host waits once for many runs, so
-// short nodes don't wait for the host. Measures for at least `least` seconds.
+// Runs the kernel of a node with constant operands again and again, for at
+// least `least` seconds. A provider that can record runs a recording. The host
+// waits only once for many runs; else a short kernel would be timed with the
+// host's work.
 // Errors: those of the kernel.
 NodeTime TimeNode(const Node& node, ExecutionProvider& provider, double least);
 
-// The largest difference of a result on the two providers, as a share of that
-// result's largest number. NaN counts as infinitely far from numbers. Errors:
-// those of the kernels.
+// Runs the node on both providers, and compares the results of `provider` with
+// those of `truth`. Returns the largest difference of two elements, divided by
+// the largest element of that result. The difference of NaN and a number is
+// infinite. Errors: those of the kernels.
 double Difference(const Node& node, ExecutionProvider& provider,
                   ExecutionProvider& truth);
 

@@ -18,8 +18,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Of a result that is right. FP8 products of a GPU have short sums, and results
-// in 16 bits have 8 bits of precision.
+// The largest Difference of a right result. A GPU adds the products of FP8
+// numbers with few bits, and bfloat16 has a precision of 8 bits.
 constexpr double kMostDifference = 0.02;
 
 struct NodeFlags {

@@ -9,10 +9,10 @@
 
 namespace onnx_fp8 {
 
-// The forward and the backward of a model whose input, parameters and gradients
-// stay in the provider's memory, as they do within a training step. A session
-// would copy the input to a GPU and the gradients back, which takes longer than
-// the products of a layer.
+// Runs the forward and the backward pass of a model. The input, the parameters
+// and the gradients stay in the provider's memory, as within a training step. A
+// session would copy the input to a GPU and the gradients back. These copies
+// take longer than the products of a layer.
 class ResidentLayer {
  public:
   // `input`: for the model's only input. With options.dtype of 16 bits it is

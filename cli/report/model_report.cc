@@ -311,7 +311,8 @@ class Reporter {
     }
   }
 
-  // Products of one layer and role copy the same, but for their sizes.
+  // A row stands for all products of one layer and role. It lists the copies of
+  // them all.
   void AddCopies(const Graph& graph) {
     std::map<std::pair<std::string, std::string>, std::set<std::string>> all;
     for (const Node& node : graph.nodes()) {

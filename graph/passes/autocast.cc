@@ -29,7 +29,7 @@ bool IsNamed(const Node& node, const OpNames& onnx, const OpNames& ours) {
 // The number of first operands of an op that autocast runs in 16 bits; 0: of
 // any other op. The bias of a linear layer or a convolution is one of them in
 // bfloat16, as in PyTorch, so that a GPU's library can add it inside the
-// product. In float16 it keeps its precision.
+// product. In float16 the bias stays float32.
 size_t RoundedOperands(const Node& node, DType dtype) {
   size_t with_bias = dtype == DType::kBFloat16 ? 3 : 2;
   OpKind kind = FactsOf(node).kind;

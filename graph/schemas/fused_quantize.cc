@@ -123,7 +123,8 @@ std::vector<FusedQuantizer> MakeTable() {
   return table;
 }
 
-// The names that quantizer i gives: those of the first one, or with a number.
+// The name of a result of quantizer i, from its name in the first quantizer:
+// "q", "q_2".
 std::string Numbered(const std::string& name, size_t i) {
   return i == 0 ? name : name + "_" + std::to_string(i + 1);
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops that compute what another op computes, and quantize results of it whose
-// scales are given before. They have the operands of that op, then scale_in for
-// each result that is quantized, and its results, then (q, q_scale, amax,
-// q_transposed) for each of these. Attribute `round_to` is the dtype to which
-// these results are rounded before they are quantized; 1, float, keeps them.
+// Ops that join another op, the producer, with quantizers of its results. The
+// scales are known before the op runs.
+//   Operands: the producer's, then one scale_in for each quantized result.
+//   Results:  the producer's, then q, q_scale, amax and q_transposed for each
+//             quantized result.
+// The attribute `round_to` is a dtype. A quantized result is first rounded to
+// that dtype; with 1 (float) it is not rounded.
 #pragma once
 
 #include <cstddef>
