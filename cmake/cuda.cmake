@@ -52,17 +52,19 @@ function(cudnn_objects variable)
 endfunction()
 
 # ---- for the GPU
-# Machine code for Hopper, and PTX that newer GPUs translate. Without fused
-# multiply-adds element-wise results are those of the CPU. What ptxas says of
-# each kernel is kept for scripts/check_ptxas.py.
+# Machine code for Hopper, and PTX that newer GPUs translate; machine code for
+# Blackwell, where the toolkit has it. No kernel has instructions of one GPU, so
+# all are made of the same PTX: its front end is most of nvcc's time. Without
+# fused multiply-adds element-wise results are those of the CPU. What ptxas says
+# of each kernel is kept for scripts/check_ptxas.py.
 # Compression for size makes the code for the GPU a fifth as large.
+set(cuda_code sm_90a,compute_90)
+if(cuda_architectures MATCHES "compute_100")
+  string(PREPEND cuda_code sm_100a,)
+endif()
 set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
   --compress-mode=size -Xptxas -v -Xcompiler -fvisibility=hidden
-  -gencode arch=compute_90a,code=sm_90a
-  -gencode arch=compute_90,code=compute_90)
-if(cuda_architectures MATCHES "compute_100")
-  list(APPEND cuda_flags -gencode arch=compute_100a,code=sm_100a)
-endif()
+  "-gencode=arch=compute_90,code=[${cuda_code}]")
 
 # cuda_objects(<variable> <source>...)
 # nvcc makes a function that registers an object's kernels with the runtime. It
