@@ -53,7 +53,7 @@ class Fuser {
     }
     bool any = false;
     for (auto [node, row] : producers) {
-      std::vector<Node*> quantizers = QuantizersOf(*node, *row);
+      std::vector<Found> quantizers = QuantizersOf(*node, *row);
       if (quantizers.empty()) continue;
       Fuse(*node, *row, quantizers);
       any = true;
@@ -63,54 +63,65 @@ class Fuser {
   }
 
  private:
+  struct Found {
+    Node* quantizer = nullptr;       // null: there is none that fits
+    DType round_to = DType::kFloat;  // before
+  };
+
   bool IsView(const Node& node) const {
     const KernelEntry* entry = kernels_.Find(node.domain, node.op);
     return entry && entry->traits.view;
   }
 
-  // A quantizer of y or of a view of it; null if there is none that fits.
-  Node* QuantizerOf(const Value* y, int64_t columns) const {
-    if (!y || !y->concrete() || y->rank() == 0) return nullptr;
+  // A quantizer of y, which is rounded to the dtype `to`, or of a view of it.
+  // It may round it first, if y is not rounded yet.
+  Found QuantizerOf(const Value* y, int64_t columns, DType to) const {
+    if (!y || !y->concrete() || y->rank() == 0) return {};
     for (Node* reader : y->uses) {
       if (reader->in(0) != y) continue;
       bool quantizes = reader->IsOurs("QuantizeWith") ||
                        reader->IsOurs("QuantizeWithTranspose");
       if (quantizes && reader->out(0) && IsGiven(reader->in(1)) &&
           (!reader->out(kTransposedCodes) || y->dim(-1) == columns)) {
-        return reader;
+        return {reader, to};
       }
-      if (!IsView(*reader)) continue;
-      if (Node* found = QuantizerOf(reader->out(0), columns)) return found;
+      bool rounds = reader->IsOurs("RoundTo") && to == DType::kFloat;
+      if (!IsView(*reader) && !rounds) continue;
+      DType next = rounds ? static_cast<DType>(reader->Int("to", 0)) : to;
+      Found found = QuantizerOf(reader->out(0), columns, next);
+      if (found.quantizer) return found;
     }
-    return nullptr;
+    return {};
+  }
+
+  static DType KeptDType(const Value* y) {
+    return y->narrow == DType::kUndefined ? DType::kFloat : y->narrow;
   }
 
   // One for each result that the row quantizes; else none.
-  std::vector<Node*> QuantizersOf(const Node& node,
+  std::vector<Found> QuantizersOf(const Node& node,
                                   const FusedQuantizer& row) const {
-    std::vector<Node*> found;
+    std::vector<Found> all;
     for (size_t i : row.quantized) {
       const Value* y = node.out(i);
       if (!y || !y->concrete() || y->rank() == 0) return {};
-      Node* quantizer = QuantizerOf(y, y->dim(-1));
-      if (!quantizer) return {};
-      const Node& first = found.empty() ? *quantizer : *found[0];
-      if (y->narrow != node.out(row.quantized[0])->narrow ||
-          first.Int("to", 0) != quantizer->Int("to", 0) ||
-          first.Float("q_max", 0) != quantizer->Float("q_max", 0)) {
+      Found found = QuantizerOf(y, y->dim(-1), KeptDType(y));
+      if (!found.quantizer) return {};
+      all.push_back(found);
+      const Node &first = *all[0].quantizer, &last = *found.quantizer;
+      if (all[0].round_to != found.round_to ||
+          first.Int("to", 0) != last.Int("to", 0) ||
+          first.Float("q_max", 0) != last.Float("q_max", 0)) {
         return {};
       }
-      found.push_back(quantizer);
     }
-    return found;
+    return all;
   }
 
   static Attributes AttributesOf(const Node& node, const FusedQuantizer& row,
-                                 const Node& quantizer) {
-    Attributes attributes = quantizer.attributes;
-    DType narrow = node.out(row.quantized[0])->narrow;
-    attributes["round_to"] = static_cast<int64_t>(
-        narrow == DType::kUndefined ? DType::kFloat : narrow);
+                                 const Found& found) {
+    Attributes attributes = found.quantizer->attributes;
+    attributes["round_to"] = static_cast<int64_t>(found.round_to);
     for (const AttributeDefinition& a : row.attributes) {
       if (a.kind == AttributeKind::kInt) {
         attributes[a.name] = node.Int(a.name, -1);
@@ -122,20 +133,20 @@ class Fuser {
   }
 
   void Fuse(Node& node, const FusedQuantizer& row,
-            const std::vector<Node*>& quantizers) {
+            const std::vector<Found>& quantizers) {
     std::vector<Value*> inputs = node.inputs();
-    for (const Node* quantizer : quantizers) {
-      inputs.push_back(quantizer->in(1));
+    for (const Found& found : quantizers) {
+      inputs.push_back(found.quantizer->in(1));
     }
     Node* fused =
         graph_.AddNode(row.op, inputs, {},
-                       AttributesOf(node, row, *quantizers[0]), kDomain, &node);
+                       AttributesOf(node, row, quantizers[0]), kDomain, &node);
     fused->name = node.name;
     fused->metadata = node.metadata;
     fused->part = node.part;
     for (size_t i = 0; i < quantizers.size(); ++i) {
       Shape shape = *node.out(row.quantized[i])->shape;
-      TakeOver(fused, row.Codes(i), quantizers[i], shape);
+      TakeOver(fused, row.Codes(i), quantizers[i].quantizer, shape);
     }
     for (size_t i = 0; i < node.outputs().size(); ++i) {
       Value* y = node.out(i);
@@ -176,15 +187,16 @@ class Fuser {
     }
     Value* x = quantizer->in(0);
     graph_.RemoveNode(quantizer);
-    RemoveViews(x);
+    RemoveUnread(x);
   }
 
-  // Removes the views that made x, as far as nobody reads them.
-  void RemoveViews(Value* x) {
-    while (x->uses.empty() && !IsReturned(graph_, x) && IsView(*x->producer)) {
-      Node* view = x->producer;
-      x = view->in(0);
-      graph_.RemoveNode(view);
+  // Removes the views and the RoundTo that made x, as far as nobody reads them.
+  void RemoveUnread(Value* x) {
+    while (x->uses.empty() && !IsReturned(graph_, x) &&
+           (IsView(*x->producer) || x->producer->IsOurs("RoundTo"))) {
+      Node* maker = x->producer;
+      x = maker->in(0);
+      graph_.RemoveNode(maker);
     }
   }
 

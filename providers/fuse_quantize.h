@@ -9,7 +9,8 @@ namespace onnx_fp8 {
 // Joins an op with the quantizers of its results, where the provider has a
 // kernel that does both (graph/schemas/fused_quantize.h): codes, transposed
 // codes and amax are written while the result is in registers, and the result
-// itself only if another node reads it. No bit changes.
+// itself only if another node reads it. Views and one RoundTo may lie between
+// the two; the RoundTo stays if another node reads it. No bit changes.
 //
 // Scales must be given before the step, as they are with delayed and static
 // scaling. A dynamic scale needs the amax of all of a tensor before the first

@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// y_exact = x Φ(x)
+// y = x Φ(x)
 constexpr char kGelu[] = R"(
   half = Constant <value_float = 0.5> ()
   one = Constant <value_float = 1.0> ()
@@ -23,10 +23,10 @@ constexpr char kGelu[] = R"(
   erf = Erf (z)
   erf_1 = Add (erf, one)
   cdf = Mul (erf_1, half)
-  y_exact = Mul (x, cdf)
+  y = Mul (x, cdf)
 )";
 
-// y_exact = x (1 + tanh(√(2/π) (x + 0.044715 x³)))/2
+// y = x (1 + tanh(√(2/π) (x + 0.044715 x³)))/2
 constexpr char kGeluTanh[] = R"(
   half = Constant <value_float = 0.5> ()
   one = Constant <value_float = 1.0> ()
@@ -40,7 +40,7 @@ constexpr char kGeluTanh[] = R"(
   t = Tanh (u)
   t_1 = Add (t, one)
   share = Mul (t_1, half)
-  y_exact = Mul (x, share)
+  y = Mul (x, share)
 )";
 
 using Names = std::vector<std::string>;
@@ -134,11 +134,10 @@ Names CodesOf(size_t i) {
           Numbered("q_transposed", i)};
 }
 
-// A node of the producer, whose results to quantize are called *_exact.
+// A node of the producer.
 std::string ProducerText(const FusedQuantizer& row) {
   if (!row.text.empty()) return row.text;
-  Names results = row.results, attributes;
-  for (size_t i : row.quantized) results[i] += "_exact";
+  Names attributes;
   for (const AttributeDefinition& a : row.attributes) {
     const char* kind =
         a.kind == AttributeKind::kInt ? ": int = @" : ": float = @";
@@ -146,19 +145,19 @@ std::string ProducerText(const FusedQuantizer& row) {
   }
   std::string domain = row.domain.empty() ? "" : row.domain + ".";
   std::string given = attributes.empty() ? "" : "<" + Joined(attributes) + "> ";
-  return Concat("\n  ", Joined(results), " = ", domain, row.producer, " ",
+  return Concat("\n  ", Joined(row.results), " = ", domain, row.producer, " ",
                 given, "(", Joined(row.operands), ")\n");
 }
 
-// Result y of the producer, from y_exact, and quantizer i.
+// Quantizer i, of result y of the producer.
 std::string QuantizerText(const std::string& y, size_t i) {
   Names made = CodesOf(i);
-  std::string scale_in = Numbered("scale_in", i), exact = y + "_exact";
-  return Concat("  ", y, "_narrow = Cast <to: int = @round_to> (", exact, ")\n",
-                "  ", y, " = CastLike (", y, "_narrow, ", exact, ")\n", "  ",
-                made[0], ", ", made[1], ", ", made[2], " = ", kDomain,
+  std::string scale_in = Numbered("scale_in", i);
+  return Concat("  ", y, "_narrow = Cast <to: int = @round_to> (", y, ")\n",
+                "  ", y, "_rounded = CastLike (", y, "_narrow, ", y, ")\n",
+                "  ", made[0], ", ", made[1], ", ", made[2], " = ", kDomain,
                 ".QuantizeWith <to: int = @to, q_max: float = @q_max> (", y,
-                ", ", scale_in, ")\n", "  ", y,
+                "_rounded, ", scale_in, ")\n", "  ", y,
                 "_matrix = Flatten <axis = -1> (", made[0], ")\n", "  ",
                 made[3], " = Transpose <perm = [1, 0]> (", y, "_matrix)\n");
 }

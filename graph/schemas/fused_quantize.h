@@ -5,8 +5,9 @@
 //   Operands: the producer's, then one scale_in for each quantized result.
 //   Results:  the producer's, then q, q_scale, amax and q_transposed for each
 //             quantized result.
-// The attribute `round_to` is a dtype. A quantized result is first rounded to
-// that dtype; with 1 (float) it is not rounded.
+// The attribute `round_to` is a dtype. Codes are those of the result rounded to
+// that dtype; with 1 (float) it is not rounded. The result itself is rounded
+// only if it is kept in 16 bits (Value::narrow).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ struct FusedQuantizer {
   std::vector<std::string> operands, results;  // of the producer
   std::vector<size_t> quantized;               // results
   std::vector<AttributeDefinition> attributes = {};
-  // The producer in ops of kBodyOpset, if it is newer: from x to y_exact.
+  // The producer in ops of kBodyOpset, if it is newer: from x to y.
   std::string text = "";
   std::string approximate = "";  // the value of this attribute; "": none
 

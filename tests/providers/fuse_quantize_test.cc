@@ -180,6 +180,67 @@ output r
   ExpectNotFused(other);
 }
 
+// The floats stay as they are; the codes are those of the rounded ones.
+TEST(FuseQuantize, LooksThroughARoundTo) {
+  ExpectFused(
+      R"(const sizes: int64[2] = {32,32}
+y: float[2,16,32] = Relu(x)
+n: float[2,16,32] = onnx_fp8.RoundTo<to=16>(y)
+m: float[32,32] = Reshape(n, sizes)
+q: float8e4m3fn[32,32], qs: float[], a: float[] = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(m, s)
+e: float[2,16,32] = Neg(y)
+output q
+output e
+)",
+      R"(const sizes: int64[2] = {32,32}
+const "const.int64[2] 32 32": int64[2] = {32,32}
+y: float[2,16,32], q_1: float8e4m3fn[2,16,32], qs: float[], a: float[] = onnx_fp8.ReluQuantize<q_max=448.0, round_to=16, to=17>(x, s)
+q: float8e4m3fn[32,32] = Reshape<allowzero=1>(q_1, "const.int64[2] 32 32")
+e: float[2,16,32] = Neg(y)
+output q
+output e
+)");
+}
+
+TEST(FuseQuantize, OtherReadersKeepTheRoundTo) {
+  ExpectFused(
+      R"(y: float[2,16,32] = Relu(x)
+n: float[2,16,32] = onnx_fp8.RoundTo<to=16>(y)
+q: float8e4m3fn[2,16,32], qs: float[], a: float[] = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(n, s)
+e: float[2,16,32] = Neg(n)
+output q
+output e
+)",
+      R"(y: float[2,16,32], q: float8e4m3fn[2,16,32], qs: float[], a: float[] = onnx_fp8.ReluQuantize<q_max=448.0, round_to=16, to=17>(x, s)
+n: float[2,16,32] = onnx_fp8.RoundTo<to=16>(y)
+e: float[2,16,32] = Neg(n)
+output q
+output e
+)");
+}
+
+// Rounding twice is not rounding once.
+TEST(FuseQuantize, OnlyOneRoundingLiesBetween) {
+  ExpectNotFused(R"(y: float[2,16,32] = Relu(x)
+n: float[2,16,32] = onnx_fp8.RoundTo<to=10>(y)
+b: float[2,16,32] = onnx_fp8.RoundTo<to=16>(n)
+q: float8e4m3fn[2,16,32], qs: float[], a: float[] = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(b, s)
+output q
+)");
+}
+
+// The op rounds both results alike.
+TEST(FuseQuantize, TwoRoundingsOfAGateAreNotOne) {
+  ExpectNotFused(
+      R"(dx: float[2,16,32], dg: float[2,16,32] = onnx_fp8.SwiGLUGrad(x, g, g)
+n: float[2,16,32] = onnx_fp8.RoundTo<to=16>(dx)
+q: float8e5m2[2,16,32], qs: float[], a: float[] = onnx_fp8.QuantizeWith<q_max=57344.0, to=19>(n, s)
+r: float8e5m2[2,16,32], rs: float[], b: float[] = onnx_fp8.QuantizeWith<q_max=57344.0, to=19>(dg, z)
+output q
+output r
+)");
+}
+
 // A value that is kept in 16 bits is rounded before it is quantized.
 TEST(FuseQuantize, RoundsAsTheValueIsKept) {
   auto graph = ParseGraph(std::string(kFusingInputs) + kSilu);

@@ -61,8 +61,8 @@ class FusedQuantizeBody : public testing::TestWithParam<std::string> {};
 TEST_P(FusedQuantizeBody, ComputesWhatTheOpsApartCompute) {
   const FusedQuantizer& row = *FindFusedQuantizer(GetParam());
   for (bool read : {false, true}) {
-    QuantizedForm form = {"2,6,20", "20",  "2,6,1", "2,6,20",
-                          "20,12",  false, read};
+    QuantizedForm form = {"2,6,20", "20", "2,6,1", "2,6,20",
+                          "20,12",  read, read,    read};
     auto apart = QuantizedGraph(row, form), fused = QuantizedGraph(row, form);
     FuseQuantize(*fused, WithFusedQuantizers());
     Node* node = NodeOf(*fused, row.op);

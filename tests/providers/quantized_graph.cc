@@ -40,6 +40,7 @@ std::string ShapeOf(const std::string& name, const QuantizedForm& form) {
 // The quantizer of value y.
 std::string QuantizerText(const std::string& y, const QuantizedForm& form) {
   std::string text, x = y;
+  if (form.exact) text += "$e: float[" + form.shape + "] = Neg($)\n";
   if (form.narrow) {
     text += "$n: float[" + form.shape + "] = onnx_fp8.RoundTo<to=16>($)\n";
     x = "$n";

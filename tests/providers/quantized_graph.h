@@ -17,6 +17,7 @@ struct QuantizedForm {
   std::string row, lead;  // shapes of a row, and of a number for each row
   std::string matrix, t;  // of the codes, and of their transpose, or ""
   bool narrow, read;      // rounded to bfloat16; read by another node, too
+  bool exact = false;     // also read before it is rounded
 };
 
 // The producer of a row, then its quantizers, whose scales are the inputs

@@ -23,7 +23,7 @@ struct Result {
   FloatsOut y;
   DeviceAmax* amax = nullptr;       // of y; null: nobody asks for it
   const float* scale_in = nullptr;  // null: there are no codes
-  Kept rounded = Kept::kFloat;      // before y is quantized
+  Kept rounded = Kept::kFloat;      // as it is quantized
   float q_max = 0;
   bool e4m3 = false;
   bool only_measures = false;
@@ -80,20 +80,22 @@ __device__ inline bool IsRead(const ResultWriter& w) {
   return w.r->y.data || w.r->scale_in;
 }
 
+// Stores one element, and returns the number that is quantized.
 __device__ inline float Store(const ResultWriter& w, int64_t i, float x) {
-  x = Rounded(w.r->rounded, x);
   if (w.HasFloats()) x = Store(w.r->y, i, x);
+  x = Rounded(w.r->rounded, x);
   if (w.HasCodes()) w.r->q[i] = static_cast<uint8_t>(w.Code(x));
   return x;
 }
 
-// Stores four elements. Returns their codes as one word, with the code of x[0]
+// Stores four elements, and leaves in x the numbers that are quantized. Returns
+// their codes as one word, with the code of x[0]
 // in the lowest byte, or 0 if the result has no codes.
 __device__ inline uint32_t Store4(const ResultWriter& w, int64_t i,
                                   float (&x)[4]) {
+  if (w.HasFloats()) Store4(w.r->y, i, x);
   ONNX_FP8_UNROLL
   for (int k = 0; k < 4; ++k) x[k] = Rounded(w.r->rounded, x[k]);
-  if (w.HasFloats()) Store4(w.r->y, i, x);
   if (!w.HasCodes()) return 0;
   uint32_t codes = 0;
   ONNX_FP8_UNROLL

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which norms of training steps quantize their results on the GPU. Nothing runs
+// here.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "providers/cuda/cuda_provider.h"
+#include "tests/support/corpus.h"
+#include "tests/training/corpus_case.h"
+#include "training/make_provider.h"
+#include "training/pipelines.h"
+#include "training/training_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// How often an op occurs.
+using Counts = std::map<std::string, int>;
+
+// The ops of a training step whose names contain "Norm".
+Counts NormsOf(const std::string& fixture, const std::string& recipe,
+               DType dtype) {
+  Counts counts;
+  for (const CorpusFile& file : CorpusFiles()) {
+    if (!file.fixture || file.name + "/" + file.variant != fixture) continue;
+    CorpusCase c(file);
+    c.options.recipe = ParseRecipe(recipe);
+    c.options.dtype = dtype;
+    PassRunner runner;
+    TrainingModel model = LoadTrainingModel(c.options, runner);
+    auto evaluator = MakeEvaluator();
+    std::map<std::string, Shape> shapes;
+    for (const Value* input : model.graph->inputs) {
+      shapes[input->name] = c.feeds.at(input->name).shape();
+    }
+    StepGraph step =
+        BuildStepGraph(MakeStepSource(c.options, model, *evaluator, runner),
+                       StepKind::kTrain, shapes);
+    FitToKernels(*step.graph, CudaKernels(), c.options, *evaluator, runner);
+    for (const Node& node : step.graph->nodes()) {
+      if (node.op.find("Norm") != node.op.npos) ++counts[node.op];
+    }
+  }
+  return counts;
+}
+
+// All but the gradient of the first norm, which goes to the embedding. In
+// bfloat16 a gradient is rounded before it is quantized, and the gradient of
+// the norm before it reads it unrounded.
+TEST(CudaFusedSteps, GivenScales) {
+  for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
+    EXPECT_EQ(NormsOf("nanogpt/l17", "delayed", dtype),
+              (Counts{{"LayerNormalizationQuantize", 2},
+                      {"AddLayerNormQuantize", 3},
+                      {"AddLayerNormGradQuantize", 3},
+                      {"LayerNormGradQuantize", 1},
+                      {"LayerNormGrad", 1}}))
+        << Name(dtype);
+    EXPECT_EQ(NormsOf("llama/l17", "delayed", dtype),
+              (Counts{{"RMSNormQuantize", 2},
+                      {"AddRMSNormQuantize", 3},
+                      {"AddRMSNormGradQuantize", 3},
+                      {"RMSNormGradQuantize", 1},
+                      {"RMSNormGrad", 1}}))
+        << Name(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
