@@ -16,11 +16,7 @@ size_t QuantizerOf(const FusedQuantizer& row, size_t i) {
                              row.quantized.begin());
 }
 
-__global__ void FinishResultKernel(Result r, float* scale, float* amax) {
-  float given = *r.scale_in;
-  if (scale) *scale = given == 0 ? 1.0f / OwnFactor(r.q_max, r.amax) : given;
-  if (amax) *amax = AmaxIn(*r.amax);
-}
+__global__ void WriteScalarsKernel(Result r) { WriteScalars(r); }
 
 __global__ void __launch_bounds__(kTransposeThreads)
     TransposeCodesKernel(const uint8_t* q, int64_t rows, int64_t columns,
@@ -83,14 +79,13 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   if (ctx.HasOut(codes + 3)) {
     r.q_transposed = TransposedTo(ctx, codes + 3, to, shape);
   }
+  r.scale_out = ScalarResult(ctx, codes + 1);
+  r.amax_out = ScalarResult(ctx, codes + 2);
   return r;
 }
 
-void FinishResult(KernelContext& ctx, size_t i, const Result& r) {
-  const FusedQuantizer& row = *FindFusedQuantizer(ctx.node().op);
-  size_t codes = row.Codes(QuantizerOf(row, i));
-  Launch(FinishResultKernel, 1, 1, 0, QueueOf(ctx).stream(), r,
-         ScalarResult(ctx, codes + 1), ScalarResult(ctx, codes + 2));
+void FinishEmpty(const KernelContext& ctx, const Result& r) {
+  Launch(WriteScalarsKernel, 1, 1, 0, QueueOf(ctx).stream(), r);
 }
 
 void TransposeCodes(const KernelContext& ctx, const Result& r,

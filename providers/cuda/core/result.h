@@ -3,9 +3,11 @@
 // A float result as a kernel writes it: as floats, as FP8 codes whose scale was
 // given before, or as both. The bits are those of a kernel that reads the
 // floats and quantizes them. A given scale of 0 means "not yet": the scale is
-// then the result's own. Such a kernel is started twice. The first time it only
-// measures the result and writes nothing, and does not even compute it if there
-// is a scale. So results may lie where operands do.
+// then the result's own. A kernel that quantizes is started twice. The first
+// start writes and measures the result, but only measures it if there is no
+// scale yet. The second start writes the quantizer's scale and amax, which are
+// complete then, and the result if the first one did not. So results may lie
+// where operands do.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,9 @@ struct Result {
   Kept rounded = Kept::kFloat;      // as it is quantized
   float q_max = 0;
   bool e4m3 = false;
-  bool only_measures = false;
+  bool again = false;  // it is the kernel's second start
   uint8_t *q = nullptr, *q_transposed = nullptr;
+  float *scale_out = nullptr, *amax_out = nullptr;  // the quantizer's
 };
 
 // float(q_max / max(amax, 1e-12)), divided in double.
@@ -43,32 +46,51 @@ __device__ inline float AmaxIn(const DeviceAmax& amax) {
                          : __uint_as_float(amax.finite);
 }
 
-// Whether the kernel has nothing to do.
-__device__ inline bool IsDone(const Result& r) {
-  return r.only_measures && *r.scale_in != 0;
+__device__ inline bool IsScaleKnown(const Result& r) {
+  return !r.scale_in || *r.scale_in != 0;
 }
 
-// A result in a kernel that writes it. All but the factor stays where the
-// kernel's operands are, so it takes one register.
+// REQUIRES: the amax is complete.
+__device__ inline void WriteScalars(const Result& r) {
+  float given = *r.scale_in;
+  if (r.scale_out) {
+    *r.scale_out = given == 0 ? 1.0f / OwnFactor(r.q_max, r.amax) : given;
+  }
+  if (r.amax_out) *r.amax_out = AmaxIn(*r.amax);
+}
+
+// Whether the result is written already. The first thread of the second start
+// writes the scalars.
+__device__ inline bool IsDone(const Result& r) {
+  if (!r.again) return false;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) WriteScalars(r);
+  return IsScaleKnown(r);
+}
+
+// Whether this start of the kernel may write the result; else it measures it.
+__device__ inline bool MayWrite(const Result& r) {
+  return r.again || IsScaleKnown(r);
+}
+
+// A result in a kernel that writes it. Most of it stays where the kernel's
+// operands are, so it takes few registers.
 struct ResultWriter {
   const Result* r;  // the kernel's operand
   float factor;
+  bool writes;  // else it only measures
 
   ResultWriter() = default;
-  __device__ explicit ResultWriter(const Result& result)
-      : r(&result), factor(1) {
-    if (!r->scale_in || r->only_measures) return;
+  __device__ ResultWriter(const Result& result, bool may_write)
+      : r(&result), factor(1), writes(may_write) {
+    if (!r->scale_in || !writes) return;
     float given = *r->scale_in;
     factor = given == 0 ? OwnFactor(r->q_max, r->amax) : 1.0f / given;
   }
 
-  __device__ bool HasFloats() const { return r->y.data && !r->only_measures; }
-  __device__ bool HasCodes() const { return r->q && !r->only_measures; }
-  // Null if nobody asks for the amax, or it is known.
-  __device__ DeviceAmax* Amax() const {
-    bool known = r->scale_in && !r->only_measures && *r->scale_in == 0;
-    return known ? nullptr : r->amax;
-  }
+  __device__ bool HasFloats() const { return r->y.data && writes; }
+  __device__ bool HasCodes() const { return r->q && writes; }
+  // Null if nobody asks for the amax, or it is complete.
+  __device__ DeviceAmax* Amax() const { return r->again ? nullptr : r->amax; }
   __device__ uint32_t Code(float x) const {
     return r->e4m3 ? Encode<true>(x * factor) : Encode<false>(x * factor);
   }
@@ -123,26 +145,25 @@ uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
 // attributes and operands of the quantizer that do not fit.
 Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape);
 
-// The last kernel for result i: it writes the quantizer's scale and amax.
-void FinishResult(KernelContext& ctx, size_t i, const Result& r);
+// Writes the scalars of a result without elements, for which no kernel starts.
+void FinishEmpty(const KernelContext& ctx, const Result& r);
 
 // Writes the transpose of the codes, if it is wanted. Traffic: the codes are
 // read once, the transpose is written once.
 void TransposeCodes(const KernelContext& ctx, const Result& r,
                     const Shape& shape);
 
-// Calls start(), which starts kernels that write result i, `r`, of that shape,
-// and does all else that its codes need.
+// Calls start(), which starts a kernel that writes `r`, of that shape, and does
+// all else that its codes need.
 template <typename Start>
-void WriteResult(KernelContext& ctx, size_t i, const Shape& shape, Result& r,
+void WriteResult(const KernelContext& ctx, const Shape& shape, Result& r,
                  const Start& start) {
   if (!r.scale_in) return start();
-  r.only_measures = true;
+  if (NumElements(shape) == 0) return FinishEmpty(ctx, r);
   start();
-  r.only_measures = false;
+  r.again = true;
   start();
   TransposeCodes(ctx, r, shape);
-  FinishResult(ctx, i, r);
 }
 
 }  // namespace onnx_fp8::cuda

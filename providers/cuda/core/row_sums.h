@@ -35,7 +35,7 @@ template <typename F, int kIn>
 __global__ void __launch_bounds__(kTileRows* kTileLanes)
     RowSumsKernel(RowSums<kIn> s, F f) {
   if (IsDone(s.out)) return;
-  const ResultWriter out(s.out);
+  const ResultWriter out(s.out, MayWrite(s.out));
   __shared__ float sums[kTileRows][kTileColumns];
   int lane = threadIdx.x % kTileLanes, line = threadIdx.x / kTileLanes;
   int64_t column = static_cast<int64_t>(blockIdx.y) * kTileColumns +
@@ -134,7 +134,7 @@ void MapWithRowSums(KernelContext& ctx, F f) {
       static_cast<size_t>(parts * s.columns) * sizeof(float)));
   dim3 grid(static_cast<unsigned>(parts),
             static_cast<unsigned>(DivideUp(s.columns, kTileColumns)));
-  WriteResult(ctx, 0, shape, s.out, [&] {
+  WriteResult(ctx, shape, s.out, [&] {
     if (parts == 0) return;
     Launch(RowSumsKernel<F, kIn>, grid, kTileRows * kTileLanes, 0,
            QueueOf(ctx).stream(), s, f);

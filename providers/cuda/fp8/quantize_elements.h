@@ -56,14 +56,16 @@ __device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
 template <typename F, int kIn, int kOut>
 __global__ void __launch_bounds__(kTransposeThreads, 1)
     QuantizeElementsKernel(QuantizedElements<kIn, kOut> e, F f) {
-  bool done = true;
-  ResultWriter out[kOut];
+  bool done = true, writes = true;
   ONNX_FP8_UNROLL
   for (int i = 0; i < kOut; ++i) {
-    done = done && IsDone(e.out[i]);
-    out[i] = ResultWriter(e.out[i]);
+    done = IsDone(e.out[i]) && done;
+    writes = writes && MayWrite(e.out[i]);
   }
   if (done) return;
+  ResultWriter out[kOut];
+  ONNX_FP8_UNROLL
+  for (int i = 0; i < kOut; ++i) out[i] = ResultWriter(e.out[i], writes);
   AmaxPart seen[kOut];
   int64_t rows = DivideUp(e.n, e.columns);
   TransposeTilesOf<kOut>(
@@ -75,7 +77,7 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
       },
       [&](int i, int64_t column, int64_t row, uint32_t codes) {
         uint8_t* to = e.out[i].q_transposed;
-        if (!to || e.out[i].only_measures) return;
+        if (!to || !writes) return;
         if (row >= rows || column >= e.columns) return;
         *reinterpret_cast<uint32_t*>(to + column * rows + row) = codes;
       });
@@ -105,15 +107,15 @@ void QuantizeElements(KernelContext& ctx, F f) {
   constexpr int64_t kMostElements = int64_t{1} << 29;
   e.columns =
       transposed ? shape.back() : kTransposeSide * DivideUp(e.n, kMostElements);
-  for (bool only_measures : {true, false}) {
-    if (e.n == 0) break;
-    for (Result& r : e.out) r.only_measures = only_measures;
+  if (e.n == 0) {
+    for (const Result& r : e.out) FinishEmpty(ctx, r);
+    return;
+  }
+  for (bool again : {false, true}) {
+    for (Result& r : e.out) r.again = again;
     Launch(QuantizeElementsKernel<F, kIn, kOut>,
            TransposeTiles(DivideUp(e.n, e.columns), e.columns),
            kTransposeThreads, 0, QueueOf(ctx).stream(), e, f);
-  }
-  for (int i = 0; i < kOut; ++i) {
-    FinishResult(ctx, static_cast<size_t>(i), e.out[i]);
   }
 }
 

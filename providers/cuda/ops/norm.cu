@@ -40,10 +40,11 @@ __device__ Center CenterOf(float mean, float rest, float square,
 // ---- rows in registers
 
 // x += b from vector kFirst on, and stores the sum, four vectors at a time. The
-// norm is that of the sum before it is rounded.
+// norm is that of the sum before it is rounded. The sum is not stored while y
+// is only measured: it may lie where an operand does.
 template <int kStep, int kFirst = 0, int kVectors>
-__device__ void AddOther(const Norm& p, const RowPart& row, int thread,
-                         float (&x)[kVectors][kPerThread]) {
+__device__ void AddOther(const Norm& p, bool writes, const RowPart& row,
+                         int thread, float (&x)[kVectors][kPerThread]) {
   constexpr int kLeft = kVectors - kFirst, kGroup = kLeft < 4 ? kLeft : 4;
   int first = thread + kFirst * kStep;
   float sum[kGroup][kPerThread];
@@ -55,9 +56,9 @@ __device__ void AddOther(const Norm& p, const RowPart& row, int thread,
     }
   }
   AmaxPart unused;
-  StoreVectors<kStep>(p.sum, row, first, sum, unused);
+  if (writes) StoreVectors<kStep>(p.sum, row, first, sum, unused);
   if constexpr (kLeft > kGroup) {
-    AddOther<kStep, kFirst + kGroup>(p, row, thread, x);
+    AddOther<kStep, kFirst + kGroup>(p, writes, row, thread, x);
   }
 }
 
@@ -120,7 +121,7 @@ template <bool kAdd, bool kCentered, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     NormKernel(Norm p) {
   if (IsDone(p.y)) return;
-  const ResultWriter y(p.y);
+  const ResultWriter y(p.y, MayWrite(p.y));
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     const RowPart row = RowByColumns(r, p.n).From(0);
     float x[kVectors][kPerThread];
     LoadVectors<kStep>(p.a, row, thread, 0, x);
-    if constexpr (kAdd) AddOther<kStep>(p, row, thread, x);
+    if constexpr (kAdd) AddOther<kStep>(p, y.writes, row, thread, x);
     Center c = kCentered ? CenterOfRow(threads, row, x, p.epsilon)
                          : RmsOfRow(threads, p.n, x, p.epsilon);
     ONNX_FP8_UNROLL
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
       Normalize(p, columns, thread + v * kStep, c, x[v]);
     }
     StoreVectors<kStep>(y, row, thread, x, seen);
-    if (thread == 0) StoreCenter(p, r, c);
+    if (thread == 0 && y.writes) StoreCenter(p, r, c);
   }
   seen.AddTo(y.Amax());
 }
@@ -185,7 +186,7 @@ __device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
     const RowPart part = row.From(i);
     float x[kPerThread];
     LoadSum<kAdd>(p, part, thread, x);
-    if (kAdd && p.sum.data) {
+    if (kAdd && p.sum.data && y.writes) {
       float sum[kPerThread];
       for (int k = 0; k < kPerThread; ++k) sum[k] = x[k];
       AmaxPart unused;
@@ -200,7 +201,7 @@ __device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
 template <bool kAdd, bool kCentered>
 __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
   if (IsDone(p.y)) return;
-  const ResultWriter y(p.y);
+  const ResultWriter y(p.y, MayWrite(p.y));
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
     rest = kCentered ? rest / n : 0.0f;
     Center c = CenterOf(mean, rest, square / n, p.epsilon);
     WriteLongRow<kAdd>(p, y, row, thread, c, seen);
-    if (thread == 0) StoreCenter(p, r, c);
+    if (thread == 0 && y.writes) StoreCenter(p, r, c);
   }
   seen.AddTo(y.Amax());
 }
@@ -297,11 +298,9 @@ void Normalization(KernelContext& ctx) {
   p.n = rows.n;
   p.epsilon = ctx.Float("epsilon", 1e-5f);
   const Shape shape = x.shape();
-  WriteResult(ctx, k, shape, p.y, [&] {
-    Norm now = p;
-    if (p.y.only_measures) now.sum = now.means = now.inverses = {};
-    if (WithRowOf(p.n, StartNorm<kAdd, kCentered>{ctx, now})) return;
-    LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>, p.rows, now);
+  WriteResult(ctx, shape, p.y, [&] {
+    if (WithRowOf(p.n, StartNorm<kAdd, kCentered>{ctx, p})) return;
+    LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>, p.rows, p);
   });
 }
 

@@ -148,7 +148,7 @@ template <bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     NormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
-  const ResultWriter dx(p.dx);
+  const ResultWriter dx(p.dx, MayWrite(p.dx));
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -277,7 +277,7 @@ __device__ void WriteLongRow(const NormGrad& p, const ResultWriter& dx,
 template <bool kCentered, bool kAdd>
 __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
-  const ResultWriter dx(p.dx);
+  const ResultWriter dx(p.dx, MayWrite(p.dx));
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
@@ -368,7 +368,7 @@ struct StartNormGrad {
     int64_t most = kMostWarps / (Threads::kBlock / 32);
     PartsFor(ctx, p,
              std::min(most, DivideUp(p.rows, kLeastRows * Threads::kRows)));
-    WriteResult(ctx, 0, shape, p.dx, [&] {
+    WriteResult(ctx, shape, p.dx, [&] {
       if (p.rows == 0) return;
       Launch(NormGradKernel<kCentered, kAdd, kWarps, kVectors>,
              static_cast<unsigned>(p.parts), Threads::kBlock, 0,
@@ -380,7 +380,7 @@ struct StartNormGrad {
     int64_t parts = std::min<int64_t>(DivideUp(p.rows, 64), 512);
     float* inverses = PartsFor(ctx, p, parts, p.rows);
     if (p.rows > 0) AddColumns(parts, inverses);
-    WriteResult(ctx, 0, shape, p.dx, [&] {
+    WriteResult(ctx, shape, p.dx, [&] {
       if (!p.dx.y.data && !p.dx.scale_in) return;
       LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>, p.rows,
                              p);
@@ -401,7 +401,7 @@ struct StartNormGrad {
   }
 
   void operator()() const {
-    if (p.n == 0) return WriteResult(ctx, 0, shape, p.dx, [] {});
+    if (p.n == 0) return WriteResult(ctx, shape, p.dx, [] {});
     if (p.n <= 128) return InRegisters<1, 1>();
     if (p.n <= 256) return InRegisters<1, 2>();
     if (p.n <= 512) return InRegisters<1, 4>();
