@@ -23,19 +23,37 @@ bool IsGiven(const Value* scale) {
                              [](const Value* x) { return x && !x->producer; });
 }
 
-// The row whose op may take the node's place; null if there is none.
-const FusedQuantizer* RowOf(const Node& node) {
-  for (const FusedQuantizer& row : FusedQuantizers()) {
-    bool complete = node.inputs().size() == row.operands.size() &&
-                    std::ranges::count(node.inputs(), nullptr) == 0;
-    if (node.op == row.producer && node.domain == row.domain && complete &&
-        node.String("approximate", "none") ==
-            (row.approximate.empty() ? "none" : row.approximate) &&
-        node.Int("stash_type", 1) == static_cast<int64_t>(DType::kFloat)) {
-      return &row;
-    }
+// Whether the row's op may take the node's place.
+bool IsProducer(const Node& node, const FusedQuantizer& row) {
+  bool complete = node.inputs().size() == row.operands.size() &&
+                  std::ranges::count(node.inputs(), nullptr) == 0;
+  return node.op == row.producer && node.domain == row.domain && complete &&
+         node.String("approximate", "none") ==
+             (row.approximate.empty() ? "none" : row.approximate) &&
+         node.Int("stash_type", 1) == static_cast<int64_t>(DType::kFloat);
+}
+
+// Whether the node works on rows of y's last axis.
+bool IsByRows(const Node& node, const Value* y) {
+  int64_t axis = node.Int("axis", -1);
+  return axis == -1 || axis == y->rank() - 1;
+}
+
+// Whether it is a quantizer of y, as rows of so many columns, of the row's
+// kind.
+bool Fits(const Node& quantizer, const Value* y, int64_t columns,
+          const FusedQuantizer& row) {
+  if (!quantizer.out(0)) return false;
+  if (row.by_rows) {
+    int64_t block = quantizer.Int("block_columns", 0);
+    return quantizer.IsOurs("QuantizeBlock") && y->dim(-1) == columns &&
+           quantizer.Int("block_rows", 0) == 1 &&
+           (block == 0 || block >= columns);
   }
-  return nullptr;
+  bool quantizes = quantizer.IsOurs("QuantizeWith") ||
+                   quantizer.IsOurs("QuantizeWithTranspose");
+  return quantizes && IsGiven(quantizer.in(1)) &&
+         (!quantizer.out(kTransposedCodes) || y->dim(-1) == columns);
 }
 
 class Fuser {
@@ -44,19 +62,19 @@ class Fuser {
       : graph_(graph), kernels_(kernels) {}
 
   void Run() {
-    std::vector<std::pair<Node*, const FusedQuantizer*>> producers;
+    std::vector<Node*> producers;
     for (Node& node : graph_.nodes()) {
-      const FusedQuantizer* row = RowOf(node);
-      if (row && kernels_.Find(kDomain, row->op)) {
-        producers.emplace_back(&node, row);
-      }
+      if (!RowsOf(node).empty()) producers.push_back(&node);
     }
     bool any = false;
-    for (auto [node, row] : producers) {
-      std::vector<Found> quantizers = QuantizersOf(*node, *row);
-      if (quantizers.empty()) continue;
-      Fuse(*node, *row, quantizers);
-      any = true;
+    for (Node* node : producers) {
+      for (const FusedQuantizer* row : RowsOf(*node)) {
+        std::vector<Found> quantizers = QuantizersOf(*node, *row);
+        if (quantizers.empty()) continue;
+        Fuse(*node, *row, quantizers);
+        any = true;
+        break;
+      }
     }
     // A scale may be read later than its new reader runs.
     if (any) graph_.Sort();
@@ -68,6 +86,17 @@ class Fuser {
     DType round_to = DType::kFloat;  // before
   };
 
+  // The rows whose ops may take the node's place.
+  std::vector<const FusedQuantizer*> RowsOf(const Node& node) const {
+    std::vector<const FusedQuantizer*> rows;
+    for (const FusedQuantizer& row : FusedQuantizers()) {
+      if (IsProducer(node, row) && kernels_.Find(kDomain, row.op)) {
+        rows.push_back(&row);
+      }
+    }
+    return rows;
+  }
+
   bool IsView(const Node& node) const {
     const KernelEntry* entry = kernels_.Find(node.domain, node.op);
     return entry && entry->traits.view;
@@ -75,20 +104,16 @@ class Fuser {
 
   // A quantizer of y, which is rounded to the dtype `to`, or of a view of it.
   // It may round it first, if y is not rounded yet.
-  Found QuantizerOf(const Value* y, int64_t columns, DType to) const {
+  Found QuantizerOf(const Value* y, int64_t columns, const FusedQuantizer& row,
+                    DType to) const {
     if (!y || !y->concrete() || y->rank() == 0) return {};
     for (Node* reader : y->uses) {
       if (reader->in(0) != y) continue;
-      bool quantizes = reader->IsOurs("QuantizeWith") ||
-                       reader->IsOurs("QuantizeWithTranspose");
-      if (quantizes && reader->out(0) && IsGiven(reader->in(1)) &&
-          (!reader->out(kTransposedCodes) || y->dim(-1) == columns)) {
-        return {reader, to};
-      }
+      if (Fits(*reader, y, columns, row)) return {reader, to};
       bool rounds = reader->IsOurs("RoundTo") && to == DType::kFloat;
       if (!IsView(*reader) && !rounds) continue;
       DType next = rounds ? static_cast<DType>(reader->Int("to", 0)) : to;
-      Found found = QuantizerOf(reader->out(0), columns, next);
+      Found found = QuantizerOf(reader->out(0), columns, row, next);
       if (found.quantizer) return found;
     }
     return {};
@@ -105,7 +130,8 @@ class Fuser {
     for (size_t i : row.quantized) {
       const Value* y = node.out(i);
       if (!y || !y->concrete() || y->rank() == 0) return {};
-      Found found = QuantizerOf(y, y->dim(-1), KeptDType(y));
+      if (row.by_rows && !IsByRows(node, y)) return {};
+      Found found = QuantizerOf(y, y->dim(-1), row, KeptDType(y));
       if (!found.quantizer) return {};
       all.push_back(found);
       const Node &first = *all[0].quantizer, &last = *found.quantizer;
@@ -121,6 +147,8 @@ class Fuser {
   static Attributes AttributesOf(const Node& node, const FusedQuantizer& row,
                                  const Found& found) {
     Attributes attributes = found.quantizer->attributes;
+    attributes.erase("block_rows");
+    attributes.erase("block_columns");
     attributes["round_to"] = static_cast<int64_t>(found.round_to);
     for (const AttributeDefinition& a : row.attributes) {
       if (a.kind == AttributeKind::kInt) {
@@ -136,7 +164,7 @@ class Fuser {
             const std::vector<Found>& quantizers) {
     std::vector<Value*> inputs = node.inputs();
     for (const Found& found : quantizers) {
-      inputs.push_back(found.quantizer->in(1));
+      if (!row.by_rows) inputs.push_back(found.quantizer->in(1));
     }
     Node* fused =
         graph_.AddNode(row.op, inputs, {},

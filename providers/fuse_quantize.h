@@ -13,9 +13,10 @@ namespace onnx_fp8 {
 // the two; the RoundTo stays if another node reads it. No bit changes.
 //
 // Scales must be given before the step, as they are with delayed and static
-// scaling. A dynamic scale needs the amax of all of a tensor before the first
-// code, so such quantizers stay; KernelTraits::measures spares them the pass
-// that finds the amax.
+// scaling, or belong to rows that the op works on one at a time, as norms do
+// with rowwise scales. Another dynamic scale needs the amax of all of a tensor
+// before the first code, so such quantizers stay; KernelTraits::measures spares
+// them the pass that finds the amax.
 //
 // Comes after MakeKMajor, which decides who needs transposed codes, and after
 // StoreNarrow, which decides how results are rounded.

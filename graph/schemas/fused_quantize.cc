@@ -120,6 +120,15 @@ std::vector<FusedQuantizer> MakeTable() {
   for (FusedQuantizer& row : table) {
     if (row.op.empty()) row.op = row.producer + "Quantize";
   }
+  for (const char* producer :
+       {"LayerNormalization", "RMSNorm", "AddLayerNorm", "AddRMSNorm",
+        "LayerNormGrad", "RMSNormGrad", "AddLayerNormGrad", "AddRMSNormGrad"}) {
+    FusedQuantizer row =
+        *std::ranges::find(table, producer, &FusedQuantizer::producer);
+    row.op = row.producer + "QuantizeRows";
+    row.by_rows = true;
+    table.push_back(row);
+  }
   return table;
 }
 
@@ -149,26 +158,47 @@ std::string ProducerText(const FusedQuantizer& row) {
                 given, "(", Joined(row.operands), ")\n");
 }
 
-// Quantizer i, of result y of the producer.
+// y_rounded, of result y of the producer.
+std::string RoundingText(const std::string& y) {
+  return Concat("  ", y, "_narrow = Cast <to: int = @round_to> (", y, ")\n",
+                "  ", y, "_rounded = CastLike (", y, "_narrow, ", y, ")\n");
+}
+
+// Quantizer i, of y_rounded.
 std::string QuantizerText(const std::string& y, size_t i) {
   Names made = CodesOf(i);
   std::string scale_in = Numbered("scale_in", i);
-  return Concat("  ", y, "_narrow = Cast <to: int = @round_to> (", y, ")\n",
-                "  ", y, "_rounded = CastLike (", y, "_narrow, ", y, ")\n",
-                "  ", made[0], ", ", made[1], ", ", made[2], " = ", kDomain,
+  return Concat("  ", made[0], ", ", made[1], ", ", made[2], " = ", kDomain,
                 ".QuantizeWith <to: int = @to, q_max: float = @q_max> (", y,
                 "_rounded, ", scale_in, ")\n", "  ", y,
                 "_matrix = Flatten <axis = -1> (", made[0], ")\n", "  ",
                 made[3], " = Transpose <perm = [1, 0]> (", y, "_matrix)\n");
 }
 
+// The quantizer of the rows of y_rounded.
+std::string RowQuantizerText(const std::string& y) {
+  return Concat("  q, q_scale, amax = ", kDomain,
+                ".QuantizeBlock <to: int = @to, q_max: float = @q_max, "
+                "block_rows = 1, block_columns = 0, pow2: int = @pow2, "
+                "scale_to: int = @scale_to> (",
+                y, "_rounded)\n");
+}
+
 std::string BodyText(const FusedQuantizer& row) {
   Names in = row.operands, out = row.results;
   std::string text = ProducerText(row);
   for (size_t i = 0; i < row.quantized.size(); ++i) {
-    in.push_back(Numbered("scale_in", i));
-    for (const std::string& name : CodesOf(i)) out.push_back(name);
-    text += QuantizerText(row.results[row.quantized[i]], i);
+    const std::string& y = row.results[row.quantized[i]];
+    Names made = CodesOf(i);
+    text += RoundingText(y);
+    if (row.by_rows) {
+      made.pop_back();
+      text += RowQuantizerText(y);
+    } else {
+      in.push_back(Numbered("scale_in", i));
+      text += QuantizerText(y, i);
+    }
+    out.insert(out.end(), made.begin(), made.end());
   }
   return Concat("(", Joined(in), ") => (", Joined(out), ") {", text, "}");
 }
@@ -178,8 +208,8 @@ Node* ProducerIn(Graph& scratch, const FusedQuantizer& row, const Node& node) {
   std::vector<Value*> inputs;
   for (size_t i = 0; i < row.operands.size(); ++i) {
     const Value* x = node.in(i);
-    Check(x != nullptr, "[", node.Where(), "] expected ",
-          row.ScaleIn(row.quantized.size()), " inputs, got less");
+    Check(x != nullptr, "[", node.Where(), "] expected ", row.Operands(),
+          " inputs, got less");
     inputs.push_back(
         scratch.AddInput("in" + std::to_string(i), x->dtype, x->shape));
   }
@@ -194,12 +224,35 @@ Node* ProducerIn(Graph& scratch, const FusedQuantizer& row, const Node& node) {
   return producer;
 }
 
+// What QuantizeBlock makes of y.
+void InferRowQuantizer(Graph& scratch, const FusedQuantizer& row, Value* y,
+                       Node& node) {
+  Attributes attributes = {{"block_rows", int64_t{1}},
+                           {"block_columns", int64_t{0}}};
+  for (const char* name : {"to", "q_max", "pow2", "scale_to"}) {
+    auto given = node.attributes.find(name);
+    if (given != node.attributes.end()) attributes.insert(*given);
+  }
+  Node* quantizer = scratch.AddNode(
+      "QuantizeBlock", {y}, {"q", "q_scale", "amax"}, attributes, kDomain);
+  quantizer->name = node.name;
+  InferNode(*quantizer, scratch.opset);
+  for (size_t i = 0; i < quantizer->outputs().size(); ++i) {
+    Value* made = node.out(row.Codes(0) + i);
+    if (made) SameAs(quantizer->out(i), made);
+  }
+}
+
 void InferFusedQuantizer(Node& node) {
   const FusedQuantizer& row = *FindFusedQuantizer(node.op);
   Graph scratch;
   const Node& producer = *ProducerIn(scratch, row, node);
   for (size_t i = 0; i < row.results.size(); ++i) {
     if (node.out(i)) SameAs(producer.out(i), node.out(i));
+  }
+  if (row.by_rows) {
+    Value* y = producer.out(row.quantized[0]);
+    return InferRowQuantizer(scratch, row, y, node);
   }
   DType to = Float8Target(node);
   for (size_t i = 0; i < row.quantized.size(); ++i) {
@@ -244,6 +297,10 @@ std::vector<OpDefinition> FusedQuantizeOps() {
     attributes.push_back({"round_to", AttributeKind::kInt});
     attributes.push_back({"to", AttributeKind::kInt});
     attributes.push_back({"q_max", AttributeKind::kFloat});
+    if (row.by_rows) {
+      attributes.push_back({"pow2", AttributeKind::kInt});
+      attributes.push_back({"scale_to", AttributeKind::kInt});
+    }
     ops.push_back(
         {row.op.c_str(), attributes, bodies[i].c_str(), InferFusedQuantizer});
   }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops that join another op, the producer, with quantizers of its results. The
-// scales are known before the op runs.
+// Ops that join another op, the producer, with quantizers of its results.
+// With scales that are known before the op runs, as QuantizeWith's:
 //   Operands: the producer's, then one scale_in for each quantized result.
 //   Results:  the producer's, then q, q_scale, amax and q_transposed for each
 //             quantized result.
+// With a scale of its own for each row of the last axis, as QuantizeBlock's:
+//   Operands: the producer's.
+//   Results:  the producer's, then q, q_scale and amax.
 // The attribute `round_to` is a dtype. Codes are those of the result rounded to
 // that dtype; with 1 (float) it is not rounded. The result itself is rounded
 // only if it is kept in 16 bits (Value::narrow).
@@ -29,9 +32,12 @@ struct FusedQuantizer {
   // The producer in ops of kBodyOpset, if it is newer: from x to y.
   std::string text = "";
   std::string approximate = "";  // the value of this attribute; "": none
+  bool by_rows = false;          // rows have scales of their own
 
   // Operand and first result of quantizer i.
   size_t ScaleIn(size_t i) const { return operands.size() + i; }
+  // The number of operands of the op.
+  size_t Operands() const { return ScaleIn(by_rows ? 0 : quantized.size()); }
   size_t Codes(size_t i) const { return results.size() + 4 * i; }
 };
 

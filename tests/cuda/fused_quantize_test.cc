@@ -113,18 +113,22 @@ INSTANTIATE_TEST_SUITE_P(All, FusedQuantizeTest, testing::ValuesIn(AllOps()),
 
 // Rows that do not fit into registers.
 TEST(FusedQuantize, RowsInMemoryToo) {
-  for (const char* op : {"AddLayerNormQuantize", "RMSNormGradQuantize"}) {
-    bool gradient = std::string(op) == "RMSNormGradQuantize";
+  for (std::string op :
+       {"AddLayerNormQuantize", "RMSNormGradQuantize", "AddRMSNormQuantizeRows",
+        "AddLayerNormGradQuantizeRows"}) {
+    bool gradient = op.find("Grad") != op.npos;
+    bool narrow = gradient || op.ends_with("Rows");
     std::string n = gradient ? "8196" : "16388";
     ExpectTheBitsOfTwoKernels(
         *FindFusedQuantizer(op),
-        {"4," + n, n, "4,1", "4," + n, n + ",4", gradient, gradient});
+        {"4," + n, n, "4,1", "4," + n, n + ",4", narrow, gradient});
   }
 }
 
 TEST(FusedQuantize, EmptyTensorsHaveScales) {
-  for (const char* op : {"ReluQuantize", "RMSNormQuantize",
-                         "SiluBiasGradQuantize", "LayerNormGradQuantize"}) {
+  for (const char* op :
+       {"ReluQuantize", "RMSNormQuantize", "SiluBiasGradQuantize",
+        "LayerNormGradQuantize", "AddRMSNormQuantizeRows"}) {
     ExpectTheBitsOfTwoKernels(*FindFusedQuantizer(op),
                               {"0,8", "8", "0,1", "0,8", "", false, true});
   }

@@ -69,5 +69,26 @@ TEST(CudaFusedSteps, GivenScales) {
   }
 }
 
+// Products of a weight's gradient also read copies with scales of columns,
+// which have kernels of their own.
+TEST(CudaFusedSteps, ScalesOfRows) {
+  for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
+    EXPECT_EQ(NormsOf("nanogpt/l17", "rowwise", dtype),
+              (Counts{{"LayerNormalizationQuantizeRows", 2},
+                      {"AddLayerNormQuantizeRows", 3},
+                      {"AddLayerNormGradQuantizeRows", 3},
+                      {"LayerNormGradQuantizeRows", 1},
+                      {"LayerNormGrad", 1}}))
+        << Name(dtype);
+    EXPECT_EQ(NormsOf("llama/l17", "rowwise", dtype),
+              (Counts{{"RMSNormQuantizeRows", 2},
+                      {"AddRMSNormQuantizeRows", 3},
+                      {"AddRMSNormGradQuantizeRows", 3},
+                      {"RMSNormGradQuantizeRows", 1},
+                      {"RMSNormGrad", 1}}))
+        << Name(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -115,8 +115,9 @@ INSTANTIATE_TEST_SUITE_P(All, CudaTrafficTest,
                          testing::ValuesIn(CasesOfOurKernels()),
                          [](const auto& info) { return info.param.name; });
 
-// What a producer and its quantizer read and write in bfloat16, of codes in
-// both orientations, for each element of the result; and together.
+// What a producer and its quantizer read and write in bfloat16, for each
+// element of the result; and together. With one scale there are codes in both
+// orientations.
 struct Fusion {
   const char* op;
   double apart, together;
@@ -153,7 +154,10 @@ INSTANTIATE_TEST_SUITE_P(
         Fusion{"SiluBiasGradQuantize", 8 + 2 + 2 + 2, 8 + 3},
         // the same; scale and bias, or scale twice, count for each row
         Fusion{"LayerNormalizationQuantize", 12 + 2 + 2 + 2, 12 + 3},
-        Fusion{"AddRMSNormGradQuantize", 20 + 2 + 2 + 2, 20 + 3}),
+        Fusion{"AddRMSNormGradQuantize", 20 + 2 + 2 + 2, 20 + 3},
+        // y is written, and read for the scales and for the codes, each of
+        // which reads its scale
+        Fusion{"RMSNormQuantizeRows", 8 + 2 + 2 + 2 + 4 + 1, 8 + 1}),
     [](const auto& info) { return info.param.op; });
 
 }  // namespace

@@ -111,6 +111,7 @@ TEST(CudaFusedTraining, LossesAreThoseOfKernelsApart) {
   for (const Parameter& p :
        {Parameter{"nanogpt/l17", "delayed", DType::kBFloat16, 1},
         Parameter{"llama/l17", "delayed", DType::kBFloat16, 1},
+        Parameter{"llama/l17", "rowwise", DType::kBFloat16, 1},
         Parameter{"vit/l17", "delayed", DType::kFloat, 1}}) {
     CorpusCase c(Fixture(p.file));
     c.options.recipe = ParseRecipe(p.recipe);

@@ -241,6 +241,56 @@ output r
 )");
 }
 
+// A norm has a row at hand when it needs the row's scale.
+TEST(FuseQuantize, ScalesOfRowsNeedNotBeGiven) {
+  ExpectFused(
+      R"(const sizes: int64[2] = {32,32}
+t: float[2,16,32], y: float[2,16,32] = onnx_fp8.AddRMSNorm<axis=-1, epsilon=1e-05>(x, g, w)
+m: float[32,32] = Reshape(y, sizes)
+q: float8e4m3fn[32,32], qs: float[32,1], a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=1, q_max=448.0, scale_to=1, to=17>(m)
+output q
+output qs
+output t
+)",
+      R"(const sizes: int64[2] = {32,32}
+const "const.int64[2] 32 32": int64[2] = {32,32}
+t: float[2,16,32], _, q_1: float8e4m3fn[2,16,32], qs: float[32,1], a: float[] = onnx_fp8.AddRMSNormQuantizeRows<axis=-1, epsilon=1e-05, pow2=1, q_max=448.0, round_to=1, scale_to=1, to=17>(x, g, w)
+q: float8e4m3fn[32,32] = Reshape<allowzero=1>(q_1, "const.int64[2] 32 32")
+output q
+output qs
+output t
+)");
+}
+
+// y: a norm of x over the axes from `axis` on; q: its quantizer in blocks of
+// these sizes, after it takes the shape `sizes`.
+std::string NormInBlocks(const std::string& axis, const std::string& rows,
+                         const std::string& columns, const std::string& sizes,
+                         const std::string& scales) {
+  return "const sizes: int64[2] = {" + sizes +
+         "}\ny: float[2,16,32] = onnx_fp8.RMSNorm<axis=" + axis +
+         ", epsilon=1e-05>(x, w)\nm: float[" + sizes +
+         "] = Reshape(y, sizes)\nq: float8e4m3fn[" + sizes + "], qs: float[" +
+         scales +
+         "], a: float[] = onnx_fp8.QuantizeBlock<block_columns=" + columns +
+         ", block_rows=" + rows +
+         ", pow2=0, q_max=448.0, scale_to=1, to=17>(m)\noutput q\noutput qs\n";
+}
+
+TEST(FuseQuantize, OnlyScalesOfWholeRowsNeedNotBeGiven) {
+  auto fuses = [](const std::string& text) {
+    std::string after = AfterFusing(text, KernelsThatQuantize());
+    return after.find("RMSNormQuantizeRows") != after.npos;
+  };
+  EXPECT_TRUE(fuses(NormInBlocks("-1", "1", "0", "32,32", "32,1")));
+  EXPECT_TRUE(fuses(NormInBlocks("2", "1", "32", "32,32", "32,1")));
+  EXPECT_FALSE(fuses(NormInBlocks("-1", "1", "16", "32,32", "32,2")));
+  EXPECT_FALSE(fuses(NormInBlocks("-1", "2", "0", "32,32", "16,1")));
+  EXPECT_FALSE(fuses(NormInBlocks("-1", "0", "1", "32,32", "1,32")));
+  EXPECT_FALSE(fuses(NormInBlocks("-1", "1", "0", "64,16", "64,1")));
+  EXPECT_FALSE(fuses(NormInBlocks("1", "1", "0", "32,32", "32,1")));
+}
+
 // A value that is kept in 16 bits is rounded before it is quantized.
 TEST(FuseQuantize, RoundsAsTheValueIsKept) {
   auto graph = ParseGraph(std::string(kFusingInputs) + kSilu);

@@ -2,6 +2,7 @@
 #include "tests/providers/quantized_graph.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "tests/graph/parse.h"
 
@@ -37,8 +38,34 @@ std::string ShapeOf(const std::string& name, const QuantizedForm& form) {
   return form.shape;
 }
 
+// The number of rows of a matrix of that shape.
+int64_t RowsOf(const std::string& shape) {
+  std::istringstream sizes(shape);
+  int64_t rows = 1, last = 1;
+  for (std::string size; std::getline(sizes, size, ',');) {
+    rows *= last;
+    last = std::stoll(size);
+  }
+  return rows;
+}
+
+std::string NodeText(const FusedQuantizer& row, const QuantizedForm& form) {
+  std::string q = "$q: float8e4m3fn[" + form.matrix + "], $s: float[";
+  if (row.by_rows) {
+    return q + std::to_string(RowsOf(form.matrix)) +
+           ",1], $a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, "
+           "block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(";
+  }
+  q += "], $a: float[]";
+  if (form.t.empty())
+    return q + " = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(";
+  return q + ", $t: float8e4m3fn[" + form.t +
+         "] = onnx_fp8.QuantizeWithTranspose<q_max=448.0, to=17>(";
+}
+
 // The quantizer of value y.
-std::string QuantizerText(const std::string& y, const QuantizedForm& form) {
+std::string QuantizerText(const FusedQuantizer& row, const std::string& y,
+                          const QuantizedForm& form) {
   std::string text, x = y;
   if (form.exact) text += "$e: float[" + form.shape + "] = Neg($)\n";
   if (form.narrow) {
@@ -50,11 +77,7 @@ std::string QuantizerText(const std::string& y, const QuantizedForm& form) {
     text += "$m: float[" + form.matrix + "] = Reshape(" + x + ", sizes)\n";
     x = "$m";
   }
-  text += "$q: float8e4m3fn[" + form.matrix + "], $s: float[], $a: float[]";
-  if (!form.t.empty()) text += ", $t: float8e4m3fn[" + form.t + "]";
-  text += " = onnx_fp8.QuantizeWith";
-  if (!form.t.empty()) text += "Transpose";
-  text += "<q_max=448.0, to=17>(" + x + ", given_$)\n";
+  text += NodeText(row, form) + x + (row.by_rows ? ")\n" : ", given_$)\n");
   return Replaced(text, "$", y);
 }
 
@@ -72,8 +95,8 @@ std::shared_ptr<Graph> QuantizedGraph(const FusedQuantizer& row,
     results += (i > 0 ? ", " : "") + name + ": float[" +
                ShapeOf(row.results[i], form) + "]";
     if (std::ranges::count(row.quantized, i) == 0) continue;
-    text += "input given_" + name + ": float[]\n";
-    quantizers += QuantizerText(name, form);
+    if (!row.by_rows) text += "input given_" + name + ": float[]\n";
+    quantizers += QuantizerText(row, name, form);
   }
   if (form.matrix != form.shape) {
     text += "const sizes: int64[2] = {" + form.matrix + "}\n";

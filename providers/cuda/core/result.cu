@@ -58,6 +58,15 @@ uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
   return static_cast<uint8_t*>(ctx.Out(i, to, {columns, rows}).raw());
 }
 
+// Result i: a scale for each row of a tensor of that shape.
+void* RowScalesTo(KernelContext& ctx, size_t i, const BlockFormat& format,
+                  const Shape& shape) {
+  Check(ctx.HasOut(i), "[", ctx.Where(), "] expected result ", i,
+        ", the scales");
+  int64_t rows = NumElements({shape.begin(), shape.end() - 1});
+  return ctx.Out(i, ScaleDType(format), {rows, 1}).raw();
+}
+
 Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   Result r;
   r.y = FloatsTo(ctx, i, shape);
@@ -70,21 +79,28 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   size_t codes = row->Codes(slot);
   Check(ctx.HasOut(codes), "[", ctx.Where(), "] expected result ", codes,
         ", the codes");
-  r.scale_in = GivenScaleIn(ctx, row->ScaleIn(slot));
   r.amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(slot));
   r.rounded = KeptAs(ctx, static_cast<DType>(ctx.Int("round_to", 1)));
   r.q_max = ctx.Float("q_max", 0.0f);
   r.e4m3 = to == DType::kE4M3;
   r.q = static_cast<uint8_t*>(ctx.Out(codes, to, shape).raw());
+  r.amax_out = ScalarResult(ctx, codes + 2);
+  if (row->by_rows) {
+    r.rows = BlockFormatOf(ctx);
+    r.row_scales = RowScalesTo(ctx, codes + 1, r.rows, shape);
+    if (!r.amax_out) r.amax = nullptr;
+    return r;
+  }
+  r.scale_in = GivenScaleIn(ctx, row->ScaleIn(slot));
+  r.scale_out = ScalarResult(ctx, codes + 1);
   if (ctx.HasOut(codes + 3)) {
     r.q_transposed = TransposedTo(ctx, codes + 3, to, shape);
   }
-  r.scale_out = ScalarResult(ctx, codes + 1);
-  r.amax_out = ScalarResult(ctx, codes + 2);
   return r;
 }
 
-void FinishEmpty(const KernelContext& ctx, const Result& r) {
+void Finish(const KernelContext& ctx, const Result& r) {
+  if (!r.scale_out && !r.amax_out) return;
   Launch(WriteScalarsKernel, 1, 1, 0, QueueOf(ctx).stream(), r);
 }
 

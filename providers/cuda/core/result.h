@@ -7,12 +7,14 @@
 // start writes and measures the result, but only measures it if there is no
 // scale yet. The second start writes the quantizer's scale and amax, which are
 // complete then, and the result if the first one did not. So results may lie
-// where operands do.
+// where operands do. A kernel that works on rows, whose scales are their own,
+// is started once.
 #pragma once
 
 #include <cstdint>
 
 #include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/block_factor.h"
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
@@ -24,13 +26,15 @@ namespace onnx_fp8::cuda {
 struct Result {
   FloatsOut y;
   DeviceAmax* amax = nullptr;       // of y; null: nobody asks for it
-  const float* scale_in = nullptr;  // null: there are no codes
+  const float* scale_in = nullptr;  // null: none is given
   Kept rounded = Kept::kFloat;      // as it is quantized
   float q_max = 0;
   bool e4m3 = false;
   bool again = false;  // it is the kernel's second start
   uint8_t *q = nullptr, *q_transposed = nullptr;
   float *scale_out = nullptr, *amax_out = nullptr;  // the quantizer's
+  void* row_scales = nullptr;  // null: rows have no scales of their own
+  BlockFormat rows;
 };
 
 // float(q_max / max(amax, 1e-12)), divided in double.
@@ -52,8 +56,8 @@ __device__ inline bool IsScaleKnown(const Result& r) {
 
 // REQUIRES: the amax is complete.
 __device__ inline void WriteScalars(const Result& r) {
-  float given = *r.scale_in;
   if (r.scale_out) {
+    float given = *r.scale_in;
     *r.scale_out = given == 0 ? 1.0f / OwnFactor(r.q_max, r.amax) : given;
   }
   if (r.amax_out) *r.amax_out = AmaxIn(*r.amax);
@@ -99,7 +103,7 @@ struct ResultWriter {
 // As for FloatsOut.
 __device__ inline bool IsRead(const FloatsOut& y) { return y.data; }
 __device__ inline bool IsRead(const ResultWriter& w) {
-  return w.r->y.data || w.r->scale_in;
+  return w.r->y.data || w.r->q;
 }
 
 // Stores one element, and returns the number that is quantized.
@@ -145,8 +149,8 @@ uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
 // attributes and operands of the quantizer that do not fit.
 Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape);
 
-// Writes the scalars of a result without elements, for which no kernel starts.
-void FinishEmpty(const KernelContext& ctx, const Result& r);
+// Writes the scalars of a result that no second start finishes.
+void Finish(const KernelContext& ctx, const Result& r);
 
 // Writes the transpose of the codes, if it is wanted. Traffic: the codes are
 // read once, the transpose is written once.
@@ -158,9 +162,9 @@ void TransposeCodes(const KernelContext& ctx, const Result& r,
 template <typename Start>
 void WriteResult(const KernelContext& ctx, const Shape& shape, Result& r,
                  const Start& start) {
-  if (!r.scale_in) return start();
-  if (NumElements(shape) == 0) return FinishEmpty(ctx, r);
-  start();
+  bool empty = NumElements(shape) == 0;
+  if (!r.scale_in || !empty) start();
+  if (!r.scale_in || empty) return Finish(ctx, r);
   r.again = true;
   start();
   TransposeCodes(ctx, r, shape);

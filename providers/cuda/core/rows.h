@@ -249,6 +249,34 @@ class RowThreads {
   int turn_ = 0;
 };
 
+// ---- rows that have scales of their own
+
+// The factor of row number `index`, of which each thread has seen a part. The
+// scale is stored.
+template <int kWarps>
+__device__ float FactorFrom(RowThreads<kWarps>& threads, const Result& r,
+                            int64_t index, const AmaxPart& seen) {
+  float amax = threads.Max(__uint_as_float(seen.finite));
+  float factor = BlockFactor(r.rows, amax);
+  if (threads.thread() == 0) StoreScale(r.rows, r.row_scales, index, factor);
+  return factor;
+}
+
+// The same for a row x in registers, as it will be stored.
+template <int kWarps, int kVectors>
+__device__ float FactorOfRow(RowThreads<kWarps>& threads, const Result& r,
+                             const RowPart& row, int64_t index,
+                             const float (&x)[kVectors][kPerThread]) {
+  AmaxPart seen;
+  for (int v = 0; v < kVectors; ++v) {
+    int i = threads.thread() + v * threads.kThreadsOfRow;
+    for (int k = 0; k < kPerThread; ++k) {
+      if (row.Has(i, k)) seen.Add(Rounded(r.rounded, x[v][k]));
+    }
+  }
+  return FactorFrom(threads, r, index, seen);
+}
+
 // ---- launches
 
 // Starts a kernel whose rows have kWarps warps each; p is its operand.

@@ -6,7 +6,7 @@
 
 #include "providers/block_grid.h"
 #include "providers/cuda/core/amax.h"
-#include "providers/cuda/core/check_quantize.h"
+#include "providers/cuda/core/block_factor.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
@@ -26,10 +26,8 @@ struct Blocks {
   uint32_t* peaks;     // the bits of each block's amax
   DeviceAmax* amax;    // of all
   float* factors;
-  float q_max, largest_power;
-  int pow2;
+  BlockFormat format;
   void* scales;
-  bool scales_are_e8m0;
   float* amax_out;
   uint8_t* q;
 };
@@ -99,20 +97,6 @@ __global__ void __launch_bounds__(kLanes* kLines) PeaksKernel(Blocks b) {
   all.AddTo(b.amax);
 }
 
-// REQUIRES: x positive and normal.
-__device__ float PowerOfTwoBelow(float x) {
-  return __uint_as_float(__float_as_uint(x) & 0x7F800000u);
-}
-
-__device__ float FactorOf(const Blocks& b, float amax) {
-  float v = fmaxf(amax, 1e-12f);
-  if (b.pow2 == 2) return 1.0f / (PowerOfTwoBelow(v) / b.largest_power);
-  double ratio = static_cast<double>(b.q_max) / v;
-  ratio = ratio < 0x1p-126 ? 0x1p-126 : ratio > 0x1p126 ? 0x1p126 : ratio;
-  auto exact = static_cast<float>(ratio);
-  return b.pow2 == 1 ? PowerOfTwoBelow(exact) : exact;
-}
-
 __global__ void __launch_bounds__(kThreads) FactorsKernel(Blocks b) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i == 0 && b.amax_out) {
@@ -120,16 +104,9 @@ __global__ void __launch_bounds__(kThreads) FactorsKernel(Blocks b) {
                                      : __uint_as_float(b.amax->finite);
   }
   if (i >= b.count) return;
-  float factor = FactorOf(b, __uint_as_float(b.peaks[i]));
+  float factor = BlockFactor(b.format, __uint_as_float(b.peaks[i]));
   b.factors[i] = factor;
-  if (!b.scales) return;
-  float scale = 1.0f / factor;
-  if (b.scales_are_e8m0) {  // a power of two: its exponent
-    static_cast<uint8_t*>(b.scales)[i] =
-        static_cast<uint8_t>(__float_as_uint(scale) >> 23);
-  } else {
-    static_cast<float*>(b.scales)[i] = scale;
-  }
+  if (b.scales) StoreScale(b.format, b.scales, i, factor);
 }
 
 template <bool kE4M3>
@@ -175,7 +152,6 @@ int LanesTogether(const BlockGrid& grid) {
 
 Blocks BlocksOf(KernelContext& ctx, const BlockGrid& grid) {
   auto to = static_cast<DType>(ctx.Int("to", 0));
-  auto scale_to = static_cast<DType>(ctx.Int("scale_to", 0));
   Blocks b = {.x = FloatsOf(ctx, 0),
               .rows = grid.rows,
               .columns = grid.columns,
@@ -184,20 +160,12 @@ Blocks BlocksOf(KernelContext& ctx, const BlockGrid& grid) {
               .across = grid.across,
               .count = grid.blocks(),
               .lanes_together = LanesTogether(grid),
-              .q_max = ctx.Float("q_max", 0.0f),
-              .largest_power = to == DType::kE4M3 ? 0x1p8f : 0x1p15f,
-              .pow2 = static_cast<int>(ctx.Int("pow2", -1)),
-              .scales_are_e8m0 = scale_to == DType::kE8M0};
-  Check(b.pow2 >= 0 && b.pow2 <= 2, "[", ctx.Where(),
-        "] expected pow2 of 0, 1 or 2, got ", ctx.Int("pow2", -1));
-  Check(scale_to == DType::kFloat || (b.scales_are_e8m0 && b.pow2 != 0), "[",
-        ctx.Where(), "] expected scale_to of 1, or of 24 with pow2, got ",
-        ctx.Int("scale_to", 0));
+              .format = BlockFormatOf(ctx)};
   if (ctx.HasOut(0)) {
     b.q = static_cast<uint8_t*>(ctx.Out(0, to, Operand(ctx, 0).shape()).raw());
   }
   if (ctx.HasOut(1)) {
-    b.scales = ctx.Out(1, scale_to, {grid.down, grid.across}).raw();
+    b.scales = ctx.Out(1, ScaleDType(b.format), {grid.down, grid.across}).raw();
   }
   if (ctx.HasOut(2)) {
     b.amax_out = static_cast<float*>(ctx.Out(2, DType::kFloat, {}).raw());
@@ -206,7 +174,6 @@ Blocks BlocksOf(KernelContext& ctx, const BlockGrid& grid) {
 }
 
 void QuantizeBlock(KernelContext& ctx) {
-  CheckQuantize(ctx);
   BlockGrid grid = GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");
   Blocks b = BlocksOf(ctx, grid);
   Queue& queue = QueueOf(ctx);

@@ -108,7 +108,7 @@ void QuantizeElements(KernelContext& ctx, F f) {
   e.columns =
       transposed ? shape.back() : kTransposeSide * DivideUp(e.n, kMostElements);
   if (e.n == 0) {
-    for (const Result& r : e.out) FinishEmpty(ctx, r);
+    for (const Result& r : e.out) Finish(ctx, r);
     return;
   }
   for (bool again : {false, true}) {

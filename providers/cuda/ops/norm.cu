@@ -4,8 +4,11 @@
 // float, in two passes over registers: the variance is that of the differences
 // from the mean, whose own rounding error the second pass finds. Traffic: each
 // operand is read once, each result is written once. Rows above 16384 elements
-// don't fit in registers: they are read three times. If y is quantized and the
-// transpose is wanted, its codes are read once more.
+// don't fit in registers: they are read three times, and once more for scales
+// of their own. If y is quantized and the transpose is wanted, its codes are
+// read once more.
+#include <string>
+
 #include "providers/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
@@ -121,7 +124,7 @@ template <bool kAdd, bool kCentered, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     NormKernel(Norm p) {
   if (IsDone(p.y)) return;
-  const ResultWriter y(p.y, MayWrite(p.y));
+  ResultWriter y(p.y, MayWrite(p.y));
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -140,6 +143,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     for (int v = 0; v < kVectors; ++v) {
       Normalize(p, columns, thread + v * kStep, c, x[v]);
     }
+    if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
     StoreVectors<kStep>(y, row, thread, x, seen);
     if (thread == 0 && y.writes) StoreCenter(p, r, c);
   }
@@ -176,6 +180,24 @@ __device__ void AddDifferences(const Norm& p, const Row& row, int thread,
   }
 }
 
+// What this thread sees of the row's y.
+template <bool kAdd>
+__device__ AmaxPart AmaxOfLongRow(const Norm& p, const Row& row, int thread,
+                                  const Center& c) {
+  const Row columns = RowByColumns(0, p.n);
+  AmaxPart seen;
+  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+    const RowPart part = row.From(i);
+    float x[kPerThread];
+    LoadSum<kAdd>(p, part, thread, x);
+    Normalize(p, columns.From(i), thread, c, x);
+    for (int k = 0; k < kPerThread; ++k) {
+      if (part.Has(thread, k)) seen.Add(Rounded(p.y.rounded, x[k]));
+    }
+  }
+  return seen;
+}
+
 // The sum is stored in the last pass: it may lie where an operand does.
 template <bool kAdd>
 __device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
@@ -201,7 +223,7 @@ __device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
 template <bool kAdd, bool kCentered>
 __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
   if (IsDone(p.y)) return;
-  const ResultWriter y(p.y, MayWrite(p.y));
+  ResultWriter y(p.y, MayWrite(p.y));
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
@@ -220,6 +242,10 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
     threads.Sum(rest, square);
     rest = kCentered ? rest / n : 0.0f;
     Center c = CenterOf(mean, rest, square / n, p.epsilon);
+    if (p.y.row_scales) {
+      AmaxPart of_row = AmaxOfLongRow<kAdd>(p, row, thread, c);
+      y.factor = FactorFrom(threads, p.y, r, of_row);
+    }
     WriteLongRow<kAdd>(p, y, row, thread, c, seen);
     if (thread == 0 && y.writes) StoreCenter(p, r, c);
   }
@@ -324,13 +350,16 @@ void RegisterNorm(KernelRegistry& r) {
   KernelTraits one_quantized = one, add_quantized = add;
   one_quantized.measures = add_quantized.measures = {};
   one_quantized.own_amaxes = add_quantized.own_amaxes = 1;
-  r.Add("LayerNormalizationQuantize", Normalization<false, true>, one_quantized,
-        kDomain);
-  r.Add("RMSNormQuantize", Normalization<false, false>, one_quantized, kDomain);
-  r.Add("AddLayerNormQuantize", Normalization<true, true>, add_quantized,
-        kDomain);
-  r.Add("AddRMSNormQuantize", Normalization<true, false>, add_quantized,
-        kDomain);
+  for (std::string form : {"Quantize", "QuantizeRows"}) {
+    r.Add("LayerNormalization" + form, Normalization<false, true>,
+          one_quantized, kDomain);
+    r.Add("RMSNorm" + form, Normalization<false, false>, one_quantized,
+          kDomain);
+    r.Add("AddLayerNorm" + form, Normalization<true, true>, add_quantized,
+          kDomain);
+    r.Add("AddRMSNorm" + form, Normalization<true, false>, add_quantized,
+          kDomain);
+  }
 }
 
 }  // namespace onnx_fp8::cuda

@@ -7,9 +7,10 @@
 // blocks' sums in a fixed order. Traffic: each operand is read once, dx is
 // written once; at most 528 partial sums per column are written and read. If dx
 // is quantized and the transpose is wanted, its codes are read once more. Rows
-// above 8192 elements don't fit in registers: dy and x are read three times,
-// and x a fourth time for RMSNorm.
+// above 8192 elements don't fit in registers: dy and x are read three times, x
+// once more for RMSNorm, and all operands once more for scales of rows.
 #include <algorithm>
+#include <string>
 
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
@@ -148,7 +149,7 @@ template <bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     NormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
-  const ResultWriter dx(p.dx, MayWrite(p.dx));
+  ResultWriter dx(p.dx, MayWrite(p.dx));
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -179,6 +180,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
         for (int k = 0; k < kPerThread; ++k) x[v][k] += dy[v][k];
       }
     }
+    if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
     StoreVectors<kStep>(dx, row, thread, x, seen);
   }
   seen.AddTo(dx.Amax());
@@ -258,17 +260,42 @@ __device__ void LoadProducts(const NormGrad& p, const Row& row, int64_t first,
   Scale(p, RowByColumns(0, p.n).From(first), i, dy, dh);
 }
 
+// x = dx of a row's vector number `first` + i.
+template <bool kAdd>
+__device__ void ComputeGradient(const NormGrad& p, const Row& row,
+                                int64_t first, int i, const Slopes& s,
+                                float (&x)[kPerThread]) {
+  float dh[kPerThread], more[kPerThread] = {};
+  LoadProducts(p, row, first, i, dh, x);
+  if (kAdd) LoadVector(p.more, row.From(first), i, 0, more);
+  for (int k = 0; k < kPerThread; ++k) {
+    x[k] = Gradient(s, dh[k], Normal(s, x[k])) + more[k];
+  }
+}
+
+// What this thread sees of the row's dx.
+template <bool kAdd>
+__device__ AmaxPart AmaxOfLongRow(const NormGrad& p, const Row& row, int thread,
+                                  const Slopes& s) {
+  AmaxPart seen;
+  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+    const RowPart part = row.From(i);
+    float x[kPerThread];
+    ComputeGradient<kAdd>(p, row, i, thread, s, x);
+    for (int k = 0; k < kPerThread; ++k) {
+      if (part.Has(thread, k)) seen.Add(Rounded(p.dx.rounded, x[k]));
+    }
+  }
+  return seen;
+}
+
 template <bool kAdd>
 __device__ void WriteLongRow(const NormGrad& p, const ResultWriter& dx,
                              const Row& row, int thread, const Slopes& s,
                              AmaxPart& seen) {
   for (int64_t i = 0; i < row.size(); i += kLongStep) {
-    float dh[kPerThread], x[kPerThread], more[kPerThread] = {};
-    LoadProducts(p, row, i, thread, dh, x);
-    if (kAdd) LoadVector(p.more, row.From(i), thread, 0, more);
-    for (int k = 0; k < kPerThread; ++k) {
-      x[k] = Gradient(s, dh[k], Normal(s, x[k])) + more[k];
-    }
+    float x[kPerThread];
+    ComputeGradient<kAdd>(p, row, i, thread, s, x);
     StoreVector(dx, row.From(i), thread, x, seen);
   }
 }
@@ -277,7 +304,7 @@ __device__ void WriteLongRow(const NormGrad& p, const ResultWriter& dx,
 template <bool kCentered, bool kAdd>
 __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
-  const ResultWriter dx(p.dx, MayWrite(p.dx));
+  ResultWriter dx(p.dx, MayWrite(p.dx));
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
@@ -296,6 +323,10 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
     }
     threads.Sum(first, second);
     s = SlopesFrom<kCentered>(p, s, first, second);
+    if (p.dx.row_scales) {
+      AmaxPart of_row = AmaxOfLongRow<kAdd>(p, row, thread, s);
+      dx.factor = FactorFrom(threads, p.dx, r, of_row);
+    }
     WriteLongRow<kAdd>(p, dx, row, thread, s, seen);
   }
   seen.AddTo(dx.Amax());
@@ -381,7 +412,7 @@ struct StartNormGrad {
     float* inverses = PartsFor(ctx, p, parts, p.rows);
     if (p.rows > 0) AddColumns(parts, inverses);
     WriteResult(ctx, shape, p.dx, [&] {
-      if (!p.dx.y.data && !p.dx.scale_in) return;
+      if (!p.dx.y.data && !p.dx.q) return;
       LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>, p.rows,
                              p);
     });
@@ -471,10 +502,12 @@ void RegisterNormGrad(KernelRegistry& r) {
   // The quantizers have the amaxes.
   KernelTraits q2 = GradTraits(2, {}), q3 = GradTraits(3, {});
   q2.own_amaxes = q3.own_amaxes = 1;
-  r.Add("AddLayerNormGradQuantize", NormGradient<true, true>, q3, kDomain);
-  r.Add("AddRMSNormGradQuantize", NormGradient<false, true>, q3, kDomain);
-  r.Add("LayerNormGradQuantize", NormGradient<true, false>, q2, kDomain);
-  r.Add("RMSNormGradQuantize", NormGradient<false, false>, q2, kDomain);
+  for (std::string form : {"Quantize", "QuantizeRows"}) {
+    r.Add("AddLayerNormGrad" + form, NormGradient<true, true>, q3, kDomain);
+    r.Add("AddRMSNormGrad" + form, NormGradient<false, true>, q3, kDomain);
+    r.Add("LayerNormGrad" + form, NormGradient<true, false>, q2, kDomain);
+    r.Add("RMSNormGrad" + form, NormGradient<false, false>, q2, kDomain);
+  }
 }
 
 }  // namespace onnx_fp8::cuda
