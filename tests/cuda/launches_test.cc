@@ -89,7 +89,9 @@ INSTANTIATE_TEST_SUITE_P(All, CudaLaunchesTest,
                                          Budget{"nanogpt", "delayed", 132, 4},
                                          Budget{"llama", "off", 70, 2},
                                          Budget{"llama", "tensorwise", 141, 3},
-                                         Budget{"llama", "delayed", 154, 3}));
+                                         Budget{"llama", "delayed", 154, 3},
+                                         Budget{"vit", "rowwise", 229, 21},
+                                         Budget{"nanogpt", "mxfp8", 202, 22}));
 
 }  // namespace
 }  // namespace onnx_fp8

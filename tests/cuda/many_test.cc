@@ -111,6 +111,22 @@ INSTANTIATE_TEST_SUITE_P(
                   "t#: float8e4m3fn[{C},{R}] = onnx_fp8.QuantizeWithTranspose"
                   "<to=17, q_max=448.0>(x#, w#)",
                   15},
+        OneOfMany{"QuantizeBlockOfRows",
+                  "q#: float8e4m3fn[{R},{C}], s#: float[{R},1], a#: float[] = "
+                  "onnx_fp8.QuantizeBlock<to=17, q_max=448.0, block_rows=1, "
+                  "block_columns=0, pow2=1, scale_to=1>(x#)",
+                  15},
+        OneOfMany{"QuantizeBlockOfColumns",
+                  "q#: float8e5m2[{R},{C}], s#: float8e8m0[1,{C}], a#: float[] "
+                  "= onnx_fp8.QuantizeBlock<to=19, q_max=57344.0, block_rows=0,"
+                  " block_columns=1, pow2=2, scale_to=24>(x#)",
+                  15},
+        // More factors than tensors that are quantized at once have.
+        OneOfMany{"QuantizeBlockOfElements",
+                  "q#: float8e4m3fn[{R},{C}], s#: float[{R},{C}], a#: float[] "
+                  "= onnx_fp8.QuantizeBlock<to=17, q_max=448.0, block_rows=1, "
+                  "block_columns=1, pow2=0, scale_to=1>(x#)",
+                  18},
         OneOfMany{"AdamW",
                   "p#: float[{R},{C}], n#: float[{R},{C}], u#: float[{R},{C}] "
                   "= onnx_fp8.AdamW<eps=0.1, lr_scale=0.5, {W}, "

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeBlock. Bytes and scales are the CPU's. Traffic: x is read twice, once
-// for the amaxes of the blocks, and q is written once.
+// QuantizeBlock. Bytes and scales are the CPU's. One kernel quantizes many
+// tensors. Traffic: x is read twice, once for the amaxes of the blocks, and q
+// is written once.
+#include <algorithm>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "providers/block_grid.h"
 #include "providers/cuda/core/amax.h"
@@ -10,6 +14,7 @@
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/many.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {
@@ -23,14 +28,30 @@ struct Blocks {
   FloatsIn x;
   int64_t rows, columns, block_rows, block_columns, across, count;
   int lanes_together;  // neighbors whose elements lie in one block
-  uint32_t* peaks;     // the bits of each block's amax
+  float* factors;      // of each block; before they are known, its amax
   DeviceAmax* amax;    // of all
-  float* factors;
   BlockFormat format;
   void* scales;
   float* amax_out;
   uint8_t* q;
+  bool e4m3;  // else E5M2
+
+  __host__ __device__ unsigned TilesAcross() const {
+    return static_cast<unsigned>(DivideUp(columns, kColumns));
+  }
 };
+
+// Where a thread begins in its block's tile of a tensor.
+struct Spot {
+  int64_t first, column;  // the tile's first row; of four elements
+  int line;               // the first row in the tile
+};
+
+__device__ Spot SpotOf(const Blocks& b, unsigned tile) {
+  int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
+  int64_t down = tile / b.TilesAcross(), across = tile % b.TilesAcross();
+  return {down * kRows, across * kColumns + lane * kPerThread, line};
+}
 
 // Four elements of a row; those beyond the row are 0.
 __device__ void LoadRow(const Blocks& b, int64_t row, int64_t column,
@@ -47,7 +68,7 @@ __device__ void LoadRow(const Blocks& b, int64_t row, int64_t column,
 __device__ void Raise(const Blocks& b, int64_t down, int64_t column,
                       const uint32_t (&seen)[kPerThread]) {
   constexpr unsigned kAll = 0xFFFFFFFFu;
-  uint32_t* peaks = b.peaks + down * b.across;
+  auto* peaks = reinterpret_cast<uint32_t*>(b.factors) + down * b.across;
   if (b.lanes_together == 0) {
     for (int k = 0; k < kPerThread; ++k) {
       if (seen[k] > 0) {
@@ -68,11 +89,11 @@ __device__ void Raise(const Blocks& b, int64_t down, int64_t column,
   }
 }
 
-__global__ void __launch_bounds__(kLanes* kLines) PeaksKernel(Blocks b) {
-  int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
-  int64_t column = static_cast<int64_t>(blockIdx.y) * kColumns +
-                   static_cast<int64_t>(lane) * kPerThread;
-  int64_t first = static_cast<int64_t>(blockIdx.x) * kRows;
+__global__ void __launch_bounds__(kLanes* kLines)
+    PeaksKernel(Many<Blocks> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks b = many.tensors[tensor];
+  auto [first, column, line] = SpotOf(b, blockIdx.x - many.begin[tensor]);
   AmaxPart all;
   uint32_t seen[kPerThread] = {};
   int64_t down = -1;
@@ -97,25 +118,28 @@ __global__ void __launch_bounds__(kLanes* kLines) PeaksKernel(Blocks b) {
   all.AddTo(b.amax);
 }
 
-__global__ void __launch_bounds__(kThreads) FactorsKernel(Blocks b) {
-  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kThreads) FactorsKernel(Many<Blocks> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks b = many.tensors[tensor];
+  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t i = block * kThreads + threadIdx.x;
   if (i == 0 && b.amax_out) {
     *b.amax_out = b.amax->non_finite ? std::numeric_limits<float>::infinity()
                                      : __uint_as_float(b.amax->finite);
   }
   if (i >= b.count) return;
-  float factor = BlockFactor(b.format, __uint_as_float(b.peaks[i]));
+  float factor = BlockFactor(b.format, b.factors[i]);
   b.factors[i] = factor;
   if (b.scales) StoreScale(b.format, b.scales, i, factor);
 }
 
 template <bool kE4M3>
-__global__ void __launch_bounds__(kLanes* kLines) EncodeBlockKernel(Blocks b) {
-  int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
-  int64_t column = static_cast<int64_t>(blockIdx.y) * kColumns +
-                   static_cast<int64_t>(lane) * kPerThread;
+__global__ void __launch_bounds__(kLanes* kLines)
+    EncodeBlockKernel(Many<Blocks> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks b = many.tensors[tensor];
+  auto [first, column, line] = SpotOf(b, blockIdx.x - many.begin[tensor]);
   if (column >= b.columns) return;
-  int64_t first = static_cast<int64_t>(blockIdx.x) * kRows;
   for (int r = line; r < kRows && first + r < b.rows; r += kLines) {
     int64_t row = first + r;
     const float* factors = b.factors + row / b.block_rows * b.across;
@@ -150,7 +174,8 @@ int LanesTogether(const BlockGrid& grid) {
   return lanes;
 }
 
-Blocks BlocksOf(KernelContext& ctx, const BlockGrid& grid) {
+Blocks BlocksOf(KernelContext& ctx) {
+  BlockGrid grid = GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");
   auto to = static_cast<DType>(ctx.Int("to", 0));
   Blocks b = {.x = FloatsOf(ctx, 0),
               .rows = grid.rows,
@@ -160,7 +185,9 @@ Blocks BlocksOf(KernelContext& ctx, const BlockGrid& grid) {
               .across = grid.across,
               .count = grid.blocks(),
               .lanes_together = LanesTogether(grid),
-              .format = BlockFormatOf(ctx)};
+              .amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(0)),
+              .format = BlockFormatOf(ctx),
+              .e4m3 = to == DType::kE4M3};
   if (ctx.HasOut(0)) {
     b.q = static_cast<uint8_t*>(ctx.Out(0, to, Operand(ctx, 0).shape()).raw());
   }
@@ -173,39 +200,67 @@ Blocks BlocksOf(KernelContext& ctx, const BlockGrid& grid) {
   return b;
 }
 
-void QuantizeBlock(KernelContext& ctx) {
-  BlockGrid grid = GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");
-  Blocks b = BlocksOf(ctx, grid);
-  Queue& queue = QueueOf(ctx);
-  auto blocks = static_cast<size_t>(b.count);
-  size_t to_clear = sizeof(DeviceAmax) + blocks * sizeof(uint32_t);
-  auto* scratch =
-      static_cast<char*>(queue.Scratch(to_clear + blocks * sizeof(float)));
-  b.amax = reinterpret_cast<DeviceAmax*>(scratch);
-  b.peaks = reinterpret_cast<uint32_t*>(scratch + sizeof(DeviceAmax));
-  b.factors = reinterpret_cast<float*>(scratch + to_clear);
-  ONNX_FP8_CUDA(cudaMemsetAsync(scratch, 0, to_clear, queue.stream()));
-  dim3 tiles(static_cast<unsigned>(DivideUp(b.rows, kRows)),
-             static_cast<unsigned>(DivideUp(b.columns, kColumns)));
-  bool empty = b.rows == 0 || b.columns == 0;
-  if (!empty) {
-    Launch(PeaksKernel, tiles, kLanes * kLines, 0, queue.stream(), b);
+// Tiles that have elements.
+unsigned TilesOf(const Blocks& b) {
+  return static_cast<unsigned>(DivideUp(b.rows, kRows)) * b.TilesAcross();
+}
+
+// Quantizes tensors that have `count` blocks in all.
+void QuantizeAll(Queue& queue, std::span<Blocks> all, int64_t count) {
+  size_t bytes = static_cast<size_t>(count) * sizeof(float);
+  auto* factors = static_cast<float*>(queue.Scratch(bytes));
+  if (count > 0) {
+    ONNX_FP8_CUDA(cudaMemsetAsync(factors, 0, bytes, queue.stream()));
   }
-  auto for_blocks = static_cast<unsigned>(DivideUp(b.count, kThreads));
-  Launch(FactorsKernel, std::max(for_blocks, 1u), kThreads, 0, queue.stream(),
-         b);
-  if (!empty && b.q) {
-    auto to = static_cast<DType>(ctx.Int("to", 0));
-    Launch(
-        to == DType::kE4M3 ? EncodeBlockKernel<true> : EncodeBlockKernel<false>,
-        tiles, kLanes * kLines, 0, queue.stream(), b);
+  for (Blocks& b : all) {
+    b.factors = factors;
+    factors += b.count;
+  }
+  auto start = [&](void (*kernel)(Many<Blocks>), int threads, auto blocks_of) {
+    ForMany(all, blocks_of, [&](const Many<Blocks>& many) {
+      Launch(kernel, many.blocks, threads, 0, queue.stream(), many);
+    });
+  };
+  start(PeaksKernel, kLanes * kLines, TilesOf);
+  // One block at least writes the amax.
+  start(FactorsKernel, kThreads, [](const Blocks& b) {
+    return std::max(static_cast<unsigned>(DivideUp(b.count, kThreads)), 1u);
+  });
+  for (bool e4m3 : {true, false}) {
+    start(e4m3 ? EncodeBlockKernel<true> : EncodeBlockKernel<false>,
+          kLanes * kLines, [e4m3](const Blocks& b) {
+            return b.q && b.e4m3 == e4m3 ? TilesOf(b) : 0;
+          });
   }
 }
+
+// The factors of tensors that are quantized at once take 256 KiB at most,
+// unless one tensor has more. Such a tensor fills the GPU alone.
+constexpr int64_t kMostFactors = 65536;
+
+void QuantizeBlocks(std::span<KernelContext> nodes) {
+  std::vector<Blocks> all;
+  int64_t count = 0;
+  for (KernelContext& ctx : nodes) {
+    Blocks b = BlocksOf(ctx);
+    if (!all.empty() && count + b.count > kMostFactors) {
+      QuantizeAll(QueueOf(ctx), all, count);
+      all.clear();
+      count = 0;
+    }
+    all.push_back(b);
+    count += b.count;
+  }
+  QuantizeAll(QueueOf(nodes[0]), all, count);
+}
+
+void QuantizeBlock(KernelContext& ctx) { QuantizeBlocks({&ctx, 1}); }
 
 }  // namespace
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
-  r.Add("QuantizeBlock", QuantizeBlock, {.narrow_in = {0}}, kDomain);
+  r.Add("QuantizeBlock", QuantizeBlock,
+        {.own_amaxes = 1, .narrow_in = {0}, .many = QuantizeBlocks}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda
