@@ -11,6 +11,8 @@ TOGETHER = providers("*RunTogether*:TogetherTest.*:RandomGraphs.*")
 STORE_NARROW = providers("StoreNarrow.*")
 K_MAJOR = providers("KMajor.*")
 FUSE_QUANTIZE = providers("FuseQuantize.*")
+CHECK_PRODUCTS = providers("CheckProducts.*")
+PRODUCT_COPIES = providers("ProductCopies.*")
 ROOFLINE = providers("Roofline.*")
 
 MUTANTS = (
@@ -70,6 +72,18 @@ MUTANTS = (
       FUSE_QUANTIZE),
     M("fuse quantize: nodes are not sorted", "providers/fuse_quantize.cc",
       "if (any) graph_.Sort();", "(void)any;", FUSE_QUANTIZE),
+    M("check products: one E5M2 operand is refused",
+      "providers/check_products.cc", "DType::kE5M2 || node.in(2)",
+      "DType::kE5M2 && node.in(2)", CHECK_PRODUCTS),
+    M("check products: kernels are not asked", "providers/check_products.cc",
+      "if (!entry || !entry->traits.one_e5m2) continue;",
+      "if (!entry || node.inputs().size() < 3) continue;", CHECK_PRODUCTS),
+    M("product copies: the other b is turned", "providers/product_copies.cc",
+      'turns_b = node.Int("transB", 0) == 0;',
+      'turns_b = node.Int("transB", 0) != 0;', PRODUCT_COPIES),
+    M("product copies: m is that of a turned a", "providers/product_copies.cc",
+      'AddPadding(&text, "m", turns_a ? a.columns : a.rows);',
+      'AddPadding(&text, "m", a.rows);', PRODUCT_COPIES),
     M("roofline: views take time", "providers/roofline.cc",
       "if (IsView(node, kernels)) continue;",
       "if (IsView(node, kernels) && false) continue;", ROOFLINE),
