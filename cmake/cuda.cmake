@@ -167,7 +167,8 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # The tests that ask nothing of the emulation. Where there is no GPU, the program
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
-list(FILTER cuda_device_tests EXCLUDE REGEX
-  "/(attention_library|launches|many|provider|random_graphs|traffic)_test\\.cc$")
+string(JOIN "|" emulated_only algorithm_file attention_library launches many
+  mx_product padded_product provider random_graphs traffic)
+list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)

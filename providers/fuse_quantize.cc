@@ -9,11 +9,10 @@
 #include "graph/builder.h"
 #include "graph/schemas/fused_quantize.h"
 #include "graph/views.h"
+#include "providers/scaled_products.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr size_t kTransposedCodes = 3;  // result of a quantizer
 
 // Known before the step: state, or an element of it.
 bool IsGiven(const Value* scale) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/product_copies.h"
 
+#include <algorithm>
+
 #include "base/check.h"
-#include "providers/divide_up.h"
+#include "graph/schemas/quantize_padded.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr int64_t kSizeUnit = 16;  // of sizes that a GPU multiplies
 
 // A matrix as it lies in memory: all axes but the last are joined.
 struct Lying {
@@ -24,13 +24,36 @@ void AddPart(std::string* text, const std::string& part) {
 }
 
 void AddPadding(std::string* text, const char* name, int64_t size) {
-  if (size % kSizeUnit == 0) return;
-  AddPart(text, Concat(name, " ", size, " to ", RoundUp(size, kSizeUnit)));
+  if (size % kFp8Unit == 0) return;
+  AddPart(text, Concat(name, " ", size, " to ", PaddedSize(size)));
+}
+
+// K of a product whose quantizers add the zeros. It is that of either operand,
+// if its quantizer adds none.
+int64_t TrueK(const Value& codes) {
+  const Node* quantizer = codes.producer;
+  if (!quantizer || !quantizer->op.ends_with("Padded")) return codes.dim(-1);
+  Lying x = LyingOf(*quantizer->in(0));
+  return quantizer->out(0) == &codes ? x.columns : x.rows;
+}
+
+std::string PaddedByQuantizers(const Node& product) {
+  Shape y = product.Ints("shape");
+  std::string text;
+  AddPadding(&text, "m", NumElements(y) / std::max<int64_t>(y.back(), 1));
+  AddPadding(&text, "k",
+             std::min(TrueK(*product.in(0)), TrueK(*product.in(2))));
+  AddPadding(&text, "n", y.back());
+  return text + " by the quantizers";
 }
 
 }  // namespace
 
 std::string ProductCopies(const Node& node) {
+  if (node.IsOurs("ScaledMatMulPadded") ||
+      node.IsOurs("ScaledMatMulPaddedBias")) {
+    return PaddedByQuantizers(node);
+  }
   if (!node.IsOurs("ScaledMatMul") && !node.IsOurs("ScaledMatMulBias") &&
       !node.IsOurs("ScaledMatMulBlock") &&
       !node.IsOurs("ScaledMatMulBlockBias")) {

@@ -28,6 +28,7 @@
 #include "providers/expand_missing.h"
 #include "providers/fuse_quantize.h"
 #include "providers/k_major.h"
+#include "providers/pad_operands.h"
 #include "providers/store_narrow.h"
 #include "training/step_builder.h"
 
@@ -157,8 +158,8 @@ void Append(Passes* list, Passes more) {
 std::vector<std::string> PassesToSkip() {
   return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
           "FuseActivations",    "FuseNorms",     "FuseLoss",
-          "FuseBiasGradients",  "FoldTranspose", "StoreNarrow",
-          "FuseQuantize"};
+          "FuseBiasGradients",  "FoldTranspose", "MakeKMajor",
+          "StoreNarrow",        "FuseQuantize",  "PadOperands"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -227,19 +228,20 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                       UnrollRecurrent(g, &spending);
                     }});
   }
-  Append(&list,
-         {{"ExpandMissing",
-           [&](Graph& g) {
-             ExpandMissing(g, kernels,
-                           {options.expand.begin(), options.expand.end()},
-                           &evaluator, options.budgets,
-                           options.strict ? Missing::kLeave : Missing::kExpand);
-           }},
-          {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
-          {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
-          {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
-          {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); },
-           kMaySkip}});
+  Append(
+      &list,
+      {{"ExpandMissing",
+        [&](Graph& g) {
+          ExpandMissing(g, kernels,
+                        {options.expand.begin(), options.expand.end()},
+                        &evaluator, options.budgets,
+                        options.strict ? Missing::kLeave : Missing::kExpand);
+        }},
+       {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
+       {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
+       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
+       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
+       {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip}});
   runner.Run(list, graph);
 }
 

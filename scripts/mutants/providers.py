@@ -10,6 +10,7 @@ DEVICE_TEST = training("*Device*")
 TOGETHER = providers("*RunTogether*:TogetherTest.*:RandomGraphs.*")
 STORE_NARROW = providers("StoreNarrow.*")
 K_MAJOR = providers("KMajor.*")
+PAD_OPERANDS = providers("PadOperands.*")
 FUSE_QUANTIZE = providers("FuseQuantize.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
 PRODUCT_COPIES = providers("ProductCopies.*")
@@ -17,14 +18,34 @@ ROOFLINE = providers("Roofline.*")
 
 MUTANTS = (
     M("k-major: sizes that need padding are turned", "providers/k_major.cc",
-      "if (rows == 0 || rows % kUnit != 0 || columns % kUnit != 0) {",
-      "if (rows == 0 || rows % kUnit > kUnit) {", K_MAJOR),
+      "if (matrix.empty() || NeedsZeros(matrix)) return;",
+      "if (matrix.empty()) return;", K_MAJOR),
     M("k-major: operands that lie along K are turned", "providers/k_major.cc",
       "if (reader->in(i) == q && !IsKMajor(*reader, i)) {",
       "if (reader->in(i) == q && (true || !IsKMajor(*reader, i))) {", K_MAJOR),
     M("k-major: kernels are not asked", "providers/k_major.cc",
       "|| !kernels.Find(kDomain, fused)",
       "|| (false && !kernels.Find(kDomain, fused))", K_MAJOR),
+    M("pad: kernels are not asked", "providers/pad_operands.cc",
+      "return q && kernels_.Find(kDomain, PaddedOp(node)) &&", "return q &&",
+      PAD_OPERANDS),
+    M("pad: codes that leave the graph get zeros", "providers/pad_operands.cc",
+      "!IsReturned(graph_, q) &&", "", PAD_OPERANDS),
+    M("pad: codes that others read get zeros", "providers/pad_operands.cc",
+      "return IsScaledMatMul(*reader) &&", "return", PAD_OPERANDS),
+    M("pad: the other operand is copied all the same", "providers/pad_operands.cc",
+      "return IsKMajor(product, i) && !matrix.empty() && !NeedsZeros(matrix);",
+      "return !matrix.empty();", PAD_OPERANDS),
+    M("pad: transposes are not read", "providers/pad_operands.cc",
+      "if (IsPadded(codes) && !IsKMajor(product, i)) {", "if (false) {",
+      PAD_OPERANDS),
+    M("pad: the report takes the padded k", "providers/product_copies.cc",
+      "return quantizer->out(0) == &codes ? x.columns : x.rows;",
+      "return codes.dim(-1);", PAD_OPERANDS),
+    M("pad: bodies keep the rows that zeros made",
+      "graph/schemas/quantize_padded.cc",
+      "product = Slice (matrix, from, to)", "product = Identity (matrix)",
+      PAD_OPERANDS),
     M("fuse quantize: computed scales are given", "providers/fuse_quantize.cc",
       "return x && !x->producer;", "return x != nullptr;", FUSE_QUANTIZE),
     M("fuse quantize: kernels are not asked", "providers/fuse_quantize.cc",

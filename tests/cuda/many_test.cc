@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
+#include "providers/divide_up.h"
 #include "providers/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
@@ -16,7 +17,8 @@ namespace {
 
 constexpr int kNodes = 120;
 
-// In `node`, {R} and {C} are the sizes of the matrices x#, g#, m# and v#.
+// In `node`, {R} and {C} are the sizes of the matrices x#, g#, m# and v#, {R16}
+// and {C16} their multiples of 16.
 struct OneOfMany {
   const char* name;
   const char* node;
@@ -45,6 +47,8 @@ std::string NodeText(const OneOfMany& c, int i) {
   text += Concat(c.node, "\n");
   text = Replaced(text, "{W}", Concat("weight_decay=0.", i % 3));
   text = Replaced(text, "{K}", std::to_string(i % 3));
+  text = Replaced(text, "{R16}", std::to_string(RoundUp(rows, 16)));
+  text = Replaced(text, "{C16}", std::to_string(RoundUp(columns, 16)));
   text = Replaced(text, "{R}", std::to_string(rows));
   text = Replaced(text, "{C}", std::to_string(columns));
   return Replaced(text, "#", std::to_string(i));
@@ -103,6 +107,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "q#: float8e5m2[{R},{C}], s#: float[], a#: float[], "
                   "t#: float8e5m2[{C},{R}] = onnx_fp8.QuantizeTensorTranspose"
                   "<to=19, q_max=57344.0>(x#)",
+                  8},
+        OneOfMany{"QuantizeTensorPadded",
+                  "q#: float8e4m3fn[{R16},{C16}], s#: float[], a#: float[], "
+                  "t#: float8e4m3fn[{C16},{R16}] = "
+                  "onnx_fp8.QuantizeTensorPadded<to=17, q_max=448.0>(x#)",
                   8},
         OneOfMany{"QuantizeWithTranspose",
                   "const k#: int64[] = {{K}}\n"

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "base/check.h"
+#include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
+#include "providers/expand_missing.h"
 #include "providers/k_major.h"
 #include "providers/store_narrow.h"
 #include "tests/cuda/beside_cpu.h"

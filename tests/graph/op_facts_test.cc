@@ -27,7 +27,8 @@ TEST(OpFacts, OurOpsOfEachKind) {
   EXPECT_EQ(kinds[OpKind::kProduct], Names());
   EXPECT_EQ(kinds[OpKind::kScaledProduct],
             (Names{"ScaledMatMul", "ScaledMatMulBias", "ScaledMatMulBlock",
-                   "ScaledMatMulBlockBias"}));
+                   "ScaledMatMulBlockBias", "ScaledMatMulPadded",
+                   "ScaledMatMulPaddedBias"}));
   EXPECT_EQ(kinds[OpKind::kAttention],
             (Names{"Attention", "AttentionBias", "AttentionRelative"}));
   EXPECT_EQ(
@@ -38,8 +39,9 @@ TEST(OpFacts, OurOpsOfEachKind) {
       (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm", "AddRMSNormGrad",
              "LayerNormGrad", "RMSNorm", "RMSNormGrad"}));
   EXPECT_EQ(kinds[OpKind::kQuantize],
-            (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeTensorTranspose",
-                   "QuantizeWith", "QuantizeWithTranspose"}));
+            (Names{"QuantizeBlock", "QuantizeTensor", "QuantizeTensorPadded",
+                   "QuantizeTensorTranspose", "QuantizeWith",
+                   "QuantizeWithPadded", "QuantizeWithTranspose"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});
   EXPECT_EQ(kinds[OpKind::kScaleUpdate], Names{"UpdateScale"});
   EXPECT_EQ(kinds[OpKind::kParameterUpdate],

@@ -213,7 +213,10 @@ def test_inspect_says_what_a_gpu_copies():
         return
     gpu = json.loads(run(*flags, "--json", "--provider", "cuda").stdout)
     fc = {g["role"]: g["copies"] for g in gpu["gemms"] if g["fqn"] == "blocks.0.fc.weight"}
-    assert fc["forward"] == "m 24 to 32" and fc["wgrad"].endswith("k 24 to 32")
+    assert fc["forward"] == "m 24 to 32 by the quantizers" and fc["wgrad"] == "k 24 to 32 by the quantizers"
+    by_rows = json.loads(run(*flags[:-1], "rowwise", "--json", "--provider", "cuda").stdout)
+    fc = {g["role"]: g["copies"] for g in by_rows["gemms"] if g["fqn"] == "blocks.0.fc.weight"}
+    assert fc["forward"] == "m 24 to 32"
     assert "copied on the GPU" in run(*flags, "--provider", "cuda").stdout
 
 

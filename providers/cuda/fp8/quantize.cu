@@ -2,11 +2,12 @@
 //
 // QuantizeTensor, QuantizeWith, UpdateScale. Bytes and scales are the CPU's.
 // One kernel quantizes many tensors. Traffic: x is read once more where nobody
-// has measured its amax; then it is read once, and q and its transpose are
-// written once.
+// has measured its amax; then it is read once, and q and its transpose, with
+// their zeros, are written once.
 #include <cmath>
 #include <limits>
 
+#include "graph/schemas/quantize_padded.h"
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/check_quantize.h"
 #include "providers/cuda/core/elementwise.h"
@@ -31,9 +32,21 @@ struct Quantization {
   bool measured;              // amax is known before
   uint8_t *q, *q_transposed;  // null: nobody reads the codes
   bool e4m3;                  // else E5M2
+  bool pads;                  // codes have zeros up to whole units
   int64_t columns;            // of x as a matrix
   float *scale, *amax_out;
 };
+
+// The sizes of x as a matrix, and those of its codes.
+struct MatrixSizes {
+  int64_t rows, columns, to_rows, to_columns;
+};
+
+__host__ __device__ MatrixSizes SizesOf(const Quantization& z) {
+  int64_t rows = z.columns > 0 ? z.n / z.columns : 0;
+  if (!z.pads) return {rows, z.columns, rows, z.columns};
+  return {rows, z.columns, PaddedSize(rows), PaddedSize(z.columns)};
+}
 
 __device__ float GivenScale(const Quantization& z) {
   return z.scale_in ? *z.scale_in : 0.0f;
@@ -128,31 +141,50 @@ __global__ void __launch_bounds__(kThreads)
   if (MeasuresLate(z)) seen.AddTo(z.amax);
 }
 
-// The same, and the transpose of the codes. REQUIRES: rows and columns are
-// multiples of 4.
+// The codes of four elements of a row; 0 for those outside x.
+template <bool kE4M3>
+__device__ uint32_t EncodeInside(const Quantization& z, int64_t rows,
+                                 int64_t row, int64_t column, float factor,
+                                 AmaxPart& seen) {
+  if (row >= rows || column >= z.columns) return 0;
+  int64_t at = row * z.columns + column;
+  if (z.columns % kCodes == 0) return EncodeWord<kE4M3>(z, at, factor, seen);
+  uint32_t codes = 0;
+  for (int i = 0; i < kCodes && column + i < z.columns; ++i) {
+    float x = Load(z.x, at + i);
+    codes |= Encode<kE4M3>(x * factor) << 8 * i;
+    seen.Add(x);
+  }
+  return codes;
+}
+
+// The same for a matrix, with its transpose and zeros. REQUIRES: to_rows and
+// to_columns are multiples of 4.
 template <bool kE4M3>
 __global__ void __launch_bounds__(kTransposeThreads)
-    EncodeTransposeKernel(Many<Quantization> many) {
+    EncodeMatrixKernel(Many<Quantization> many) {
   int tensor = TensorOf(many, blockIdx.x);
   const Quantization z = many.tensors[tensor];
   unsigned tile = blockIdx.x - many.begin[tensor];
   float factor = FactorOf(z, tile == 0);
   AmaxPart seen;
-  int64_t rows = z.n / z.columns;
-  unsigned across = TilesAcross(z.columns);
+  const MatrixSizes sizes = SizesOf(z);
+  unsigned across = TilesAcross(sizes.to_columns);
   TransposeTile(
       tile % across, tile / across,
       [&](int64_t row, int64_t column) -> uint32_t {
-        if (row >= rows || column >= z.columns) return 0;
-        int64_t at = row * z.columns + column;
-        uint32_t codes = EncodeWord<kE4M3>(z, at, factor, seen);
-        if (z.q) *reinterpret_cast<uint32_t*>(z.q + at) = codes;
+        if (row >= sizes.to_rows || column >= sizes.to_columns) return 0;
+        uint32_t codes =
+            EncodeInside<kE4M3>(z, sizes.rows, row, column, factor, seen);
+        int64_t to = row * sizes.to_columns + column;
+        if (z.q) *reinterpret_cast<uint32_t*>(z.q + to) = codes;
         return codes;
       },
       [&](int64_t column, int64_t row, uint32_t codes) {
-        if (row >= rows || column >= z.columns) return;
-        *reinterpret_cast<uint32_t*>(z.q_transposed + column * rows + row) =
-            codes;
+        if (!z.q_transposed) return;
+        if (row >= sizes.to_rows || column >= sizes.to_columns) return;
+        int64_t to = column * sizes.to_rows + row;
+        *reinterpret_cast<uint32_t*>(z.q_transposed + to) = codes;
       });
   if (MeasuresLate(z)) seen.AddTo(z.amax);
 }
@@ -160,6 +192,11 @@ __global__ void __launch_bounds__(kTransposeThreads)
 // After all blocks have measured.
 __global__ void WriteAmaxKernel(Many<Quantization> many) {
   WriteAmax(many.tensors[blockIdx.x]);
+}
+
+// A node whose codes have zeros up to whole units.
+bool Pads(const Node& node) {
+  return node.op == "QuantizeTensorPadded" || node.op == "QuantizeWithPadded";
 }
 
 Quantization QuantizationOf(KernelContext& ctx) {
@@ -178,13 +215,19 @@ Quantization QuantizationOf(KernelContext& ctx) {
       .q = nullptr,
       .q_transposed = nullptr,
       .e4m3 = to == DType::kE4M3,
+      .pads = Pads(ctx.node()),
       .columns = x.rank() > 0 ? x.dim(-1) : 1,
       .scale = ScalarResult(ctx, 1),
       .amax_out = ScalarResult(ctx, 2)};
+  MatrixSizes sizes = SizesOf(z);
   if (ctx.HasOut(0)) {
-    z.q = static_cast<uint8_t*>(ctx.Out(0, to, x.shape()).raw());
+    Shape shape = z.pads ? Shape{sizes.to_rows, sizes.to_columns} : x.shape();
+    z.q = static_cast<uint8_t*>(ctx.Out(0, to, shape).raw());
   }
-  if (ctx.HasOut(3)) z.q_transposed = TransposedTo(ctx, 3, to, x.shape());
+  if (ctx.HasOut(3)) {
+    z.q_transposed =
+        TransposedTo(ctx, 3, to, {sizes.to_rows, sizes.to_columns});
+  }
   return z;
 }
 
@@ -192,11 +235,15 @@ unsigned ElementBlocks(const Quantization& z) {
   return static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
 }
 
+// Whether the codes are written as a matrix, by EncodeMatrixKernel.
+bool ByTiles(const Quantization& z) { return z.pads || z.q_transposed; }
+
 // One block at least writes the scalars.
 unsigned EncodeBlocks(const Quantization& z) {
-  if (!z.q_transposed) return z.q ? std::max(ElementBlocks(z), 1u) : 1;
-  dim3 tiles = TransposeTiles(z.n / z.columns, z.columns);
-  return tiles.x * tiles.y;
+  if (!ByTiles(z)) return z.q ? std::max(ElementBlocks(z), 1u) : 1;
+  MatrixSizes sizes = SizesOf(z);
+  dim3 tiles = TransposeTiles(sizes.to_rows, sizes.to_columns);
+  return std::max(tiles.x * tiles.y, 1u);
 }
 
 void QuantizeMany(std::span<KernelContext> nodes) {
@@ -212,16 +259,16 @@ void QuantizeMany(std::span<KernelContext> nodes) {
   start(MeasureKernel, kThreads, [](const Quantization& z) {
     return z.measured ? 0 : std::min(ElementBlocks(z), kMostBlocks);
   });
-  auto encode = [&](bool e4m3, bool transposed, Kernel kernel, int threads) {
+  auto encode = [&](bool e4m3, bool by_tiles, Kernel kernel, int threads) {
     start(kernel, threads, [&](const Quantization& z) {
-      bool its = z.e4m3 == e4m3 && (z.q_transposed != nullptr) == transposed;
+      bool its = z.e4m3 == e4m3 && ByTiles(z) == by_tiles;
       return its ? EncodeBlocks(z) : 0;
     });
   };
   encode(true, false, EncodeKernel<true>, kThreads);
   encode(false, false, EncodeKernel<false>, kThreads);
-  encode(true, true, EncodeTransposeKernel<true>, kTransposeThreads);
-  encode(false, true, EncodeTransposeKernel<false>, kTransposeThreads);
+  encode(true, true, EncodeMatrixKernel<true>, kTransposeThreads);
+  encode(false, true, EncodeMatrixKernel<false>, kTransposeThreads);
   start(WriteAmaxKernel, 1, [](const Quantization& z) {
     return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
   });
@@ -310,7 +357,8 @@ void RegisterQuantize(KernelRegistry& r) {
                             .narrow_in = {0},
                             .many = QuantizeMany};
   for (const char* op : {"QuantizeTensor", "QuantizeWith",
-                         "QuantizeTensorTranspose", "QuantizeWithTranspose"}) {
+                         "QuantizeTensorTranspose", "QuantizeWithTranspose",
+                         "QuantizeTensorPadded", "QuantizeWithPadded"}) {
     r.Add(op, Quantize, traits, kDomain);
   }
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);

@@ -91,8 +91,7 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
         "] expected operands that share an axis, got ",
         ToString(a.codes->shape()), " and ", ToString(b.codes->shape()));
   FloatsIn bias = has_bias ? BiasOf(ctx, n) : FloatsIn{};
-  FloatsOut y =
-      FloatsTo(ctx, 0, ProductShape(*a.codes, a.x.codes.k_is_rows, m, n));
+  FloatsOut y = FloatsTo(ctx, 0, ProductShape(*a.codes, a.x, b.x));
   if (m == 0 || n == 0) return;
   bool exact =
       a.scales->dtype() == DType::kE8M0 && b.scales->dtype() == DType::kE8M0;
@@ -135,17 +134,18 @@ void MultiplyBlocks(KernelContext& ctx, bool has_bias) {
                              ctx.Int("transA", 0) != 0, true);
   BlockOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
                              ctx.Int("transB", 0) != 0, false);
+  Shape shape = ProductShape(*a.codes, a.x, b.x);
   if (a.simple && b.simple) {
     a.x.mode = *a.simple;
     b.x.mode = *b.simple;
-    return MultiplyScaled(ctx, a.x, b.x, has_bias);
+    return MultiplyScaled(ctx, a.x, b.x, has_bias, shape);
   }
   bool has_codes = a.grid.blocks() > 0 && b.grid.blocks() > 0;
   if (has_codes && a.blocks && b.blocks) {
     a.x.mode = *a.blocks;
     b.x.mode = *b.blocks;
-    if (HasProduct(ctx, a.x, b.x, has_bias)) {
-      return MultiplyScaled(ctx, a.x, b.x, has_bias);
+    if (HasProduct(ctx, a.x, b.x, has_bias, shape)) {
+      return MultiplyScaled(ctx, a.x, b.x, has_bias, shape);
     }
   }
   MultiplyDecoded(ctx, a, b, has_bias);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/fp8/scaled_product.h"
 
+#include "graph/schemas/quantize_padded.h"
 #include "providers/arguments.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/gemm/block_scales.h"
@@ -10,7 +11,6 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-constexpr int64_t kUnit = 16;        // of sizes in FP8 products
 constexpr int64_t kBlockSize = 128;  // of scales, along k and the outer axis
 constexpr size_t kAlignment = 256;   // of parts of the scratch memory
 
@@ -20,7 +20,7 @@ size_t Aligned(int64_t bytes) {
 
 // An operand that cuBLASLt can read as it is.
 bool Fits(const Codes& x) {
-  return !x.k_is_rows && x.k() % kUnit == 0 && x.outer() % kUnit == 0;
+  return !x.k_is_rows && x.k() % kFp8Unit == 0 && x.outer() % kFp8Unit == 0;
 }
 
 bool HasBlocks(const ScaledOperand& x) {
@@ -63,8 +63,8 @@ Placed Place(Queue& queue, const ScaledOperand& a, const ScaledOperand& b,
     size_t codes, scales;
   };
   auto measure = [&](const ScaledOperand& x, Side& side) {
-    side.outer = RoundUp(x.codes.outer(), kUnit);
-    side.k = RoundUp(x.codes.k(), kUnit);
+    side.outer = PaddedSize(x.codes.outer());
+    side.k = PaddedSize(x.codes.k());
     Offsets at = {};
     at.codes = take(Fits(x.codes) ? 0 : side.outer * side.k);
     at.scales = take(HasBlocks(x) ? 4 * side.PackedScalesOf(x) : 0);
@@ -105,6 +105,15 @@ void Pack(Queue& queue, const ScaledOperand& x, const Side& side) {
                 .k_is_rows = x.codes.k_is_rows},
                x.mode, side.OuterBlocks(x), side.to_scales);
   }
+}
+
+struct Size {
+  int64_t m, n;  // of the result
+};
+
+Size SizeOf(const Shape& shape) {
+  Shape lead(shape.begin(), shape.end() - 1);
+  return {NumElements(lead), shape.back()};
 }
 
 // How a product is computed.
@@ -158,8 +167,9 @@ bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
 // Everything inside the product if cuBLASLt has that; else bias and factors of
 // outer elements are left to one pass over the sums.
 Way WayOf(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
-          const FloatsIn& bias, const FloatsOut& y) {
-  bool pads = a.codes.outer() % kUnit != 0 || b.codes.outer() % kUnit != 0;
+          const FloatsIn& bias, const FloatsOut& y, const Size& size) {
+  bool pads = PaddedSize(a.codes.outer()) != size.m ||
+              PaddedSize(b.codes.outer()) != size.n;
   bool outer = a.mode == ScaleMode::kOuter || b.mode == ScaleMode::kOuter;
   Way inside = {.outer_inside = outer, .bias_inside = bias.data != nullptr};
   bool fits = !pads && a.codes.k() > 0 && (!outer || a.mode == b.mode) &&
@@ -186,8 +196,10 @@ ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
   return x;
 }
 
-Shape ProductShape(const Tensor& a, bool transposed, int64_t m, int64_t n) {
-  if (transposed) return {m, n};
+Shape ProductShape(const Tensor& a, const ScaledOperand& of_a,
+                   const ScaledOperand& of_b) {
+  int64_t n = of_b.codes.outer();
+  if (of_a.codes.k_is_rows) return {of_a.codes.outer(), n};
   Shape shape = a.shape();
   shape.back() = n;
   return shape;
@@ -202,8 +214,8 @@ FloatsIn BiasOf(const KernelContext& ctx, int64_t n) {
 }
 
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
-                    const ScaledOperand& b, bool has_bias) {
-  int64_t m = a.codes.outer(), n = b.codes.outer();
+                    const ScaledOperand& b, bool has_bias, const Shape& shape) {
+  auto [m, n] = SizeOf(shape);
   Check(a.codes.k() == b.codes.k(), "[", ctx.Where(),
         "] expected operands that share an axis, got ",
         ToString(ctx.In(0).shape()), " and ", ToString(ctx.In(2).shape()));
@@ -211,11 +223,10 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
         "] expected one operand at most in float8e5m2, got two: cuBLASLt has "
         "no such product; give weights and activations e4m3 in the recipe");
   FloatsIn bias = has_bias ? BiasOf(ctx, n) : FloatsIn{};
-  FloatsOut y =
-      FloatsTo(ctx, 0, ProductShape(ctx.In(0), a.codes.k_is_rows, m, n));
+  FloatsOut y = FloatsTo(ctx, 0, shape);
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
-  Way way = WayOf(ctx, a, b, bias, y);
+  Way way = WayOf(ctx, a, b, bias, y, {m, n});
   Placed p = Place(queue, a, b, way.finishes);
   Product product = ProductOf(ctx, a, b, p, way, bias, y);
   if (product.k > 0) {
@@ -240,12 +251,11 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
 }
 
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
-                const ScaledOperand& b, bool has_bias) {
-  FloatsOut y = FloatsTo(ctx, 0,
-                         ProductShape(ctx.In(0), a.codes.k_is_rows,
-                                      a.codes.outer(), b.codes.outer()));
-  FloatsIn bias = has_bias ? BiasOf(ctx, b.codes.outer()) : FloatsIn{};
-  return HasWay(ctx, a, b, WayOf(ctx, a, b, bias, y), bias, y);
+                const ScaledOperand& b, bool has_bias, const Shape& shape) {
+  FloatsOut y = FloatsTo(ctx, 0, shape);
+  FloatsIn bias = has_bias ? BiasOf(ctx, shape.back()) : FloatsIn{};
+  Way way = WayOf(ctx, a, b, bias, y, SizeOf(shape));
+  return HasWay(ctx, a, b, way, bias, y);
 }
 
 }  // namespace onnx_fp8::cuda

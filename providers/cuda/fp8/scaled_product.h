@@ -27,22 +27,24 @@ struct ScaledOperand {
 ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
                       bool is_a);
 
-// Result 0 = a · b, scaled [+ operand 4, the bias]. Scales of outer elements
-// are part of the product if cuBLASLt has it, else factors of the sums.
-// REQUIRES: HasProduct() if a mode is kVector128 or kBlock128. Errors: sizes
-// that don't fit; both operands are E5M2.
+// Result 0, of that shape, = a · b, scaled [+ operand 4, the bias]. Scales of
+// outer elements are part of the product if cuBLASLt has it, else factors of
+// the sums. Rows of a and columns of b beyond the shape are left out. REQUIRES:
+// HasProduct() if a mode is kVector128 or kBlock128. Errors: sizes that don't
+// fit; both operands are E5M2.
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
-                    const ScaledOperand& b, bool has_bias);
+                    const ScaledOperand& b, bool has_bias, const Shape& shape);
 
 // Whether cuBLASLt has the product that MultiplyScaled needs. No size is 0.
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
-                const ScaledOperand& b, bool has_bias);
+                const ScaledOperand& b, bool has_bias, const Shape& shape);
 
 // The bias, operand 4, of n elements. Errors: another dtype or shape.
 FloatsIn BiasOf(const KernelContext& ctx, int64_t n);
 
 // The shape of the result: that of a with its last axis replaced, or (m, n) if
 // a is transposed.
-Shape ProductShape(const Tensor& a, bool transposed, int64_t m, int64_t n);
+Shape ProductShape(const Tensor& a, const ScaledOperand& of_a,
+                   const ScaledOperand& of_b);
 
 }  // namespace onnx_fp8::cuda
