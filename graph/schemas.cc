@@ -16,9 +16,10 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 
 Table MakeTable() {
   Table table;
-  for (auto* list : {AttentionOps, FusedOps, FusedQuantizeOps, RotaryOps,
-                     RoundToOps, QuantizeOps, QuantizeBlockOps,
-                     QuantizePaddedOps, GradientOps, OptimizerOps}) {
+  for (auto* list :
+       {AttentionOps, FusedOps, FusedQuantizeOps, RotaryOps, RoundToOps,
+        QuantizeOps, QuantizeBlockOps, QuantizePaddedOps, ProductSumOps,
+        GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,

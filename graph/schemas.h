@@ -48,6 +48,7 @@ std::vector<OpDefinition> RoundToOps();         // schemas/round_to.cc
 std::vector<OpDefinition> QuantizeOps();        // schemas/quantize.cc
 std::vector<OpDefinition> QuantizeBlockOps();   // schemas/quantize_block.cc
 std::vector<OpDefinition> QuantizePaddedOps();  // schemas/quantize_padded.cc
+std::vector<OpDefinition> ProductSumOps();      // schemas/product_sums.cc
 std::vector<OpDefinition> GradientOps();        // schemas/gradients.cc
 std::vector<OpDefinition> OptimizerOps();       // schemas/optimizers.cc
 

@@ -51,12 +51,14 @@ std::string PaddedByQuantizers(const Node& product) {
 
 std::string ProductCopies(const Node& node) {
   if (node.IsOurs("ScaledMatMulPadded") ||
-      node.IsOurs("ScaledMatMulPaddedBias")) {
+      node.IsOurs("ScaledMatMulPaddedBias") ||
+      node.IsOurs("ScaledMatMulPaddedAdd")) {
     return PaddedByQuantizers(node);
   }
   if (!node.IsOurs("ScaledMatMul") && !node.IsOurs("ScaledMatMulBias") &&
       !node.IsOurs("ScaledMatMulBlock") &&
-      !node.IsOurs("ScaledMatMulBlockBias")) {
+      !node.IsOurs("ScaledMatMulBlockBias") &&
+      !node.IsOurs("ScaledMatMulAdd") && !node.IsOurs("ScaledMatMulBlockAdd")) {
     return "";
   }
   bool turns_a = node.Int("transA", 0) != 0,

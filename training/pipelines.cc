@@ -24,6 +24,7 @@
 #include "graph/passes/linear.h"
 #include "graph/passes/slice_before_product.h"
 #include "graph/passes/unroll_recurrent.h"
+#include "providers/add_to_sums.h"
 #include "providers/check_products.h"
 #include "providers/expand_missing.h"
 #include "providers/fuse_quantize.h"
@@ -159,7 +160,8 @@ std::vector<std::string> PassesToSkip() {
   return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
           "FuseActivations",    "FuseNorms",     "FuseLoss",
           "FuseBiasGradients",  "FoldTranspose", "MakeKMajor",
-          "StoreNarrow",        "FuseQuantize",  "PadOperands"};
+          "StoreNarrow",        "FuseQuantize",  "PadOperands",
+          "AddToSums"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -241,7 +243,8 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
        {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
-       {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip}});
+       {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
+       {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip}});
   runner.Run(list, graph);
 }
 

@@ -10,6 +10,7 @@ DEVICE_TEST = training("*Device*")
 TOGETHER = providers("*RunTogether*:TogetherTest.*:RandomGraphs.*")
 STORE_NARROW = providers("StoreNarrow.*")
 K_MAJOR = providers("KMajor.*")
+ADD_TO_SUMS = providers("AddToSums.*")
 PAD_OPERANDS = providers("PadOperands.*")
 FUSE_QUANTIZE = providers("FuseQuantize.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
@@ -26,13 +27,29 @@ MUTANTS = (
     M("k-major: kernels are not asked", "providers/k_major.cc",
       "|| !kernels.Find(kDomain, fused)",
       "|| (false && !kernels.Find(kDomain, fused))", K_MAJOR),
+    M("sums: kernels are not asked", "providers/add_to_sums.cc",
+      "return entry &&", "return !entry ||",
+      ADD_TO_SUMS),
+    M("sums: other state counts", "providers/add_to_sums.cc",
+      "if (sum->role != Role::kSum || !add ||", "if (!add ||", ADD_TO_SUMS),
+    M("sums: a gradient that others read goes", "providers/add_to_sums.cc",
+      "return gradient.uses.size() == 1 && !IsReturned(graph, &gradient) &&",
+      "return", ADD_TO_SUMS),
+    M("sums: a rounded gradient is not rounded", "providers/add_to_sums.cc",
+      "gradient.narrow == DType::kUndefined &&", "", ADD_TO_SUMS),
+    M("sums: a product that adds C loses it", "providers/add_to_sums.cc",
+      'if (product.Is("Gemm") && !product.in(2))', 'if (product.Is("Gemm"))',
+      ADD_TO_SUMS),
+    M("sums: the body forgets the sum", "graph/schemas/product_sums.cc",
+      "y = Add (c, product)", "y = Add (product, product)", ADD_TO_SUMS),
     M("pad: kernels are not asked", "providers/pad_operands.cc",
       "return q && kernels_.Find(kDomain, PaddedOp(node)) &&", "return q &&",
       PAD_OPERANDS),
     M("pad: codes that leave the graph get zeros", "providers/pad_operands.cc",
       "!IsReturned(graph_, q) &&", "", PAD_OPERANDS),
     M("pad: codes that others read get zeros", "providers/pad_operands.cc",
-      "return IsScaledMatMul(*reader) &&", "return", PAD_OPERANDS),
+      "return IsScaledMatMul(*reader);", "return reader != nullptr;",
+      PAD_OPERANDS),
     M("pad: the other operand is copied all the same", "providers/pad_operands.cc",
       "return IsKMajor(product, i) && !matrix.empty() && !NeedsZeros(matrix);",
       "return !matrix.empty();", PAD_OPERANDS),

@@ -38,15 +38,21 @@ class NothingTogether : public ForwardingProvider {
   }
 };
 
+std::unique_ptr<CorpusCase> CaseOf(const std::string& model,
+                                   SessionOptions* options) {
+  std::unique_ptr<CorpusCase> found;
+  for (const CorpusFile& file : CorpusFiles()) {
+    bool wanted = file.fixture && file.name == model && file.variant == "d18";
+    if (wanted) found = std::make_unique<CorpusCase>(file);
+  }
+  *options = found->options;
+  return found;
+}
+
 class CudaLaunchesTest : public testing::TestWithParam<Budget> {
  protected:
   CudaLaunchesTest() {
-    for (const CorpusFile& file : CorpusFiles()) {
-      bool wanted = file.fixture && file.name == GetParam().model &&
-                    file.variant == "d18";
-      if (wanted) case_ = std::make_unique<CorpusCase>(file);
-    }
-    options_ = case_->options;
+    case_ = CaseOf(GetParam().model, &options_);
     options_.recipe = ParseRecipe(GetParam().recipe);
     options_.optimizer.clip_norm = 1;
   }
@@ -80,6 +86,43 @@ TEST_P(CudaLaunchesTest, ThatServeManyTensorsChangeNoBit) {
   // Another order has other gaps between results.
   EXPECT_LE(static_cast<double>(together->Memory().arena_bytes),
             1.05 * static_cast<double>(alone->Memory().arena_bytes));
+}
+
+// With micro-batches, products add to the sums themselves. Gradients that
+// autocast rounds are added by a kernel.
+TEST(CudaAccumulation, IsPartOfTheProducts) {
+  struct Run {
+    int64_t adds = 0;  // launches
+    float norm = 0;    // of the gradient
+  };
+  auto run = [](const char* recipe, DType dtype, bool apart) {
+    SessionOptions options;
+    auto c = CaseOf("llama", &options);
+    options.recipe = ParseRecipe(recipe);
+    options.dtype = dtype;
+    options.grad_accum = 2;
+    options.optimizer.clip_norm = 1;
+    if (apart) options.skip_passes = {"AddToSums"};
+    auto session = MakeSession(options, MakeCudaProvider());
+    std::vector<TensorMap> batches(2, c->feeds);
+    session->Step(batches, 1e-3);
+    emulation::ResetCounts();
+    Run result = {.norm = session->Step(batches, 1e-3).grad_norm};
+    for (const auto& [name, traffic] : emulation::Traffic()) {
+      if (name.find("AddOp") != name.npos) result.adds += traffic.launches;
+    }
+    return result;
+  };
+  constexpr int64_t kLayers = 15;  // linear ones
+  for (const auto& [recipe, dtype] : {std::pair{"off", DType::kFloat},
+                                      {"tensorwise", DType::kFloat},
+                                      {"rowwise", DType::kFloat},
+                                      {"tensorwise", DType::kBFloat16}}) {
+    SCOPED_TRACE(Concat(recipe, " ", Name(dtype)));
+    Run together = run(recipe, dtype, false), apart = run(recipe, dtype, true);
+    EXPECT_EQ(apart.adds - together.adds, 2 * kLayers);
+    EXPECT_NEAR(together.norm, apart.norm, 1e-4 * apart.norm);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaLaunchesTest,

@@ -72,24 +72,26 @@ std::string BlockAttributes(char x, const Block& block, bool k_is_rows) {
                 "_block_columns=", k_is_rows ? block.outer : block.k);
 }
 
-// y = op(a) · op(b) [+ bias], or y rounded to bfloat16.
+// y = op(a) · op(b) [+ bias, or + a matrix], or y rounded to bfloat16.
+// `adds`: "", "Bias" or "Add".
 std::string ProductText(const Blocks& blocks, const Size& z, bool trans_a,
-                        bool trans_b, bool bias, bool rounded) {
+                        bool trans_b, const std::string& adds, bool rounded) {
   auto input = [](char x, int64_t outer, int64_t k, bool k_is_rows) {
     return Concat("input ", x, ": float[", k_is_rows ? k : outer, ",",
                   k_is_rows ? outer : k, "]\n");
   };
   std::string text = "graph \"g\" opset 24\n";
   text += input('a', z.m, z.k, trans_a) + input('b', z.n, z.k, !trans_b);
-  text += Concat("input bias: float[", z.n, "]\n");
+  std::string rows = adds == "Add" ? Concat(z.m, ",") : "";
+  if (!adds.empty()) text += Concat("input c: float[", rows, z.n, "]\n");
   text += Quantized('a', blocks.a, z.m, z.k, trans_a, "float8e5m2", 19);
   text += Quantized('b', blocks.b, z.n, z.k, !trans_b, "float8e4m3fn", 17);
-  text += Concat("y: float[", z.m, ",", z.n, "] = onnx_fp8.ScaledMatMulBlock",
-                 bias ? "Bias" : "", "<transA=", trans_a ? 1 : 0,
-                 ", transB=", trans_b ? 1 : 0, ", ",
-                 BlockAttributes('a', blocks.a, trans_a), ", ",
-                 BlockAttributes('b', blocks.b, !trans_b), ">(qa, sa, qb, sb",
-                 bias ? ", bias" : "", ")\n");
+  text +=
+      Concat("y: float[", z.m, ",", z.n, "] = onnx_fp8.ScaledMatMulBlock", adds,
+             "<transA=", trans_a ? 1 : 0, ", transB=", trans_b ? 1 : 0, ", ",
+             BlockAttributes('a', blocks.a, trans_a), ", ",
+             BlockAttributes('b', blocks.b, !trans_b), ">(qa, sa, qb, sb",
+             adds.empty() ? "" : ", c", ")\n");
   if (!rounded) return text + "output y\n";
   return text + Concat("r: float[", z.m, ",", z.n,
                        "] = onnx_fp8.RoundTo<to=16>(y)\noutput r\n");
@@ -100,11 +102,23 @@ class ScaledProductTest : public testing::TestWithParam<Blocks> {};
 TEST_P(ScaledProductTest, OfFloats) {
   for (const Size& z : kSizes) {
     for (int orientation = 0; orientation < 4; ++orientation) {
-      std::string text = ProductText(GetParam(), z, orientation % 2 == 1,
-                                     orientation / 2 == 1, z.m > 100, false);
+      std::string text =
+          ProductText(GetParam(), z, orientation % 2 == 1, orientation / 2 == 1,
+                      z.m > 100 ? "Bias" : "", false);
       SCOPED_TRACE(text);
       ExpectCpusResults(ParseGraph(text), ParseGraph(text), 4e-6);
     }
+  }
+}
+
+TEST_P(ScaledProductTest, AddedToAMatrix) {
+  for (const Size& z : kSizes) {
+    std::string text = ProductText(GetParam(), z, false, true, "Add", false);
+    SCOPED_TRACE(text);
+    std::shared_ptr<Graph> by_body = ParseGraph(text);
+    auto evaluator = MakeCpuEvaluator();
+    ExpandMissing(*by_body, CpuKernels(), {}, evaluator.get());
+    ExpectCpusResults(by_body, ParseGraph(text), 4e-6);
   }
 }
 
@@ -112,7 +126,7 @@ TEST_P(ScaledProductTest, OfFloats) {
 // either.
 TEST_P(ScaledProductTest, OfBFloat16) {
   for (const Size& z : kSizes) {
-    std::string text = ProductText(GetParam(), z, false, true, false, true);
+    std::string text = ProductText(GetParam(), z, false, true, "", true);
     SCOPED_TRACE(text);
     std::shared_ptr<Graph> narrow = ParseGraph(text);
     StoreNarrow(*narrow, CudaKernels());

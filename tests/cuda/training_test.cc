@@ -98,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Parameter{"nanogpt/d18", "tensorwise", DType::kFloat, 1},
                     Parameter{"nanogpt/l17", "delayed", DType::kBFloat16, 2},
                     Parameter{"llama/d18", "off", DType::kFloat, 1},
+                    Parameter{"llama/d18", "tensorwise", DType::kFloat, 2},
                     Parameter{"llama/d18", "rowwise", DType::kFloat, 1},
                     Parameter{"llama/d18", "rowwise", DType::kBFloat16, 1},
                     Parameter{"llama/l17", "tensorwise", DType::kBFloat16, 1},

@@ -26,9 +26,10 @@ TEST(OpFacts, OurOpsOfEachKind) {
   using Names = std::set<std::string>;
   EXPECT_EQ(kinds[OpKind::kProduct], Names());
   EXPECT_EQ(kinds[OpKind::kScaledProduct],
-            (Names{"ScaledMatMul", "ScaledMatMulBias", "ScaledMatMulBlock",
+            (Names{"ScaledMatMul", "ScaledMatMulAdd", "ScaledMatMulBias",
+                   "ScaledMatMulBlock", "ScaledMatMulBlockAdd",
                    "ScaledMatMulBlockBias", "ScaledMatMulPadded",
-                   "ScaledMatMulPaddedBias"}));
+                   "ScaledMatMulPaddedAdd", "ScaledMatMulPaddedBias"}));
   EXPECT_EQ(kinds[OpKind::kAttention],
             (Names{"Attention", "AttentionBias", "AttentionRelative"}));
   EXPECT_EQ(

@@ -85,13 +85,14 @@ BlockOperand OperandIn(const KernelContext& ctx, size_t i,
 
 // Both operands with their scales inside, as floats of one dtype.
 void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
-                     const BlockOperand& b, bool has_bias) {
+                     const BlockOperand& b, Addend addend) {
   int64_t m = a.x.codes.outer(), n = b.x.codes.outer(), k = a.x.codes.k();
   Check(k == b.x.codes.k(), "[", ctx.Where(),
         "] expected operands that share an axis, got ",
         ToString(a.codes->shape()), " and ", ToString(b.codes->shape()));
-  FloatsIn bias = has_bias ? BiasOf(ctx, n) : FloatsIn{};
-  FloatsOut y = FloatsTo(ctx, 0, ProductShape(*a.codes, a.x, b.x));
+  Shape shape = ProductShape(*a.codes, a.x, b.x);
+  Added added = AddedIn(ctx, addend, shape);
+  FloatsOut y = FloatsTo(ctx, 0, shape);
   if (m == 0 || n == 0) return;
   bool exact =
       a.scales->dtype() == DType::kE8M0 && b.scales->dtype() == DType::kE8M0;
@@ -124,12 +125,17 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
     ONNX_FP8_CUDA(cudaMemsetAsync(sums, 0, static_cast<size_t>(m * n) * 4,
                                   queue.stream()));
   }
-  FinishProduct(
-      queue,
-      {.m = m, .n = n, .sum = sums, .ld = n, .c = bias, .c_column = 1, .y = y});
+  FinishProduct(queue, {.m = m,
+                        .n = n,
+                        .sum = sums,
+                        .ld = n,
+                        .c = added.c,
+                        .c_row = added.RowOf(n),
+                        .c_column = 1,
+                        .y = y});
 }
 
-void MultiplyBlocks(KernelContext& ctx, bool has_bias) {
+void MultiplyBlocks(KernelContext& ctx, Addend addend) {
   BlockOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns",
                              ctx.Int("transA", 0) != 0, true);
   BlockOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
@@ -138,21 +144,28 @@ void MultiplyBlocks(KernelContext& ctx, bool has_bias) {
   if (a.simple && b.simple) {
     a.x.mode = *a.simple;
     b.x.mode = *b.simple;
-    return MultiplyScaled(ctx, a.x, b.x, has_bias, shape);
+    return MultiplyScaled(ctx, a.x, b.x, addend, shape);
   }
   bool has_codes = a.grid.blocks() > 0 && b.grid.blocks() > 0;
   if (has_codes && a.blocks && b.blocks) {
     a.x.mode = *a.blocks;
     b.x.mode = *b.blocks;
-    if (HasProduct(ctx, a.x, b.x, has_bias, shape)) {
-      return MultiplyScaled(ctx, a.x, b.x, has_bias, shape);
+    if (HasProduct(ctx, a.x, b.x, addend, shape)) {
+      return MultiplyScaled(ctx, a.x, b.x, addend, shape);
     }
   }
-  MultiplyDecoded(ctx, a, b, has_bias);
+  MultiplyDecoded(ctx, a, b, addend);
 }
 
-void ScaledMatMulBlock(KernelContext& ctx) { MultiplyBlocks(ctx, false); }
-void ScaledMatMulBlockBias(KernelContext& ctx) { MultiplyBlocks(ctx, true); }
+void ScaledMatMulBlock(KernelContext& ctx) {
+  MultiplyBlocks(ctx, Addend::kNone);
+}
+void ScaledMatMulBlockBias(KernelContext& ctx) {
+  MultiplyBlocks(ctx, Addend::kBias);
+}
+void ScaledMatMulBlockAdd(KernelContext& ctx) {
+  MultiplyBlocks(ctx, Addend::kMatrix);
+}
 
 }  // namespace
 
@@ -161,6 +174,8 @@ void RegisterScaledMatMulBlock(KernelRegistry& r) {
         {.narrow_out = {0}, .one_e5m2 = true}, kDomain);
   r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias,
         {.narrow_in = {4}, .narrow_out = {0}, .one_e5m2 = true}, kDomain);
+  r.Add("ScaledMatMulBlockAdd", ScaledMatMulBlockAdd,
+        {.in_place = {{4, 0}}, .one_e5m2 = true}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

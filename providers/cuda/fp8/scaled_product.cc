@@ -120,13 +120,13 @@ Size SizeOf(const Shape& shape) {
 struct Way {
   bool outer_inside =
       false;  // scales of outer elements are part of the product
-  bool bias_inside = false;
+  bool addend_inside = false;
   bool finishes = false;  // FinishProduct makes the result of the sums
 };
 
 Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
                   const ScaledOperand& b, const Placed& p, const Way& way,
-                  const FloatsIn& bias, const FloatsOut& y) {
+                  const Added& added, const FloatsOut& y) {
   auto matrix = [&](const ScaledOperand& x, const Side& side) {
     bool later = x.mode == ScaleMode::kOuter && !way.outer_inside;
     return Matrix{.data = side.codes,
@@ -142,9 +142,12 @@ Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
                      .y = p.sums ? p.sums : y.data,
                      .y_dtype = p.sums ? DType::kFloat : KeptDType(y.kept)};
   product.b.transposed = true;
-  if (way.bias_inside) {
-    product.bias = bias.data;
-    product.bias_dtype = KeptDType(bias.kept);
+  if (way.addend_inside && added.kind == Addend::kBias) {
+    product.bias = added.c.data;
+    product.bias_dtype = KeptDType(added.c.kept);
+  } else if (way.addend_inside) {
+    product.c = added.c.data;
+    product.beta = 1;
   }
   // The sums of a block are finished in float in any case.
   bool blocks = HasBlocks(a) || HasBlocks(b);
@@ -158,25 +161,37 @@ const float* FactorsOf(const ScaledOperand& x, const Way& way) {
 }
 
 bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
-            const Way& way, const FloatsIn& bias, const FloatsOut& y) {
+            const Way& way, const Added& added, const FloatsOut& y) {
   Queue& queue = QueueOf(ctx);
   return queue.Own<Products>().Has(
-      ProductOf(ctx, a, b, Place(queue, a, b, way.finishes), way, bias, y));
+      ProductOf(ctx, a, b, Place(queue, a, b, way.finishes), way, added, y));
 }
 
-// Everything inside the product if cuBLASLt has that; else bias and factors of
-// outer elements are left to one pass over the sums.
+// Whether a product of the dtype may add the operand by itself.
+bool TakesAddend(DType operands, const Added& added, const FloatsOut& y) {
+  switch (added.kind) {
+    case Addend::kBias:
+      return TakesBias(operands, KeptDType(y.kept), KeptDType(added.c.kept));
+    case Addend::kMatrix:
+      return y.kept == Kept::kFloat && added.c.kept == Kept::kFloat;
+    default:
+      return true;
+  }
+}
+
+// Everything inside the product if cuBLASLt has that; else what is added and
+// factors of outer elements are left to one pass over the sums.
 Way WayOf(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
-          const FloatsIn& bias, const FloatsOut& y, const Size& size) {
+          const Added& added, const FloatsOut& y, const Size& size) {
   bool pads = PaddedSize(a.codes.outer()) != size.m ||
               PaddedSize(b.codes.outer()) != size.n;
   bool outer = a.mode == ScaleMode::kOuter || b.mode == ScaleMode::kOuter;
-  Way inside = {.outer_inside = outer, .bias_inside = bias.data != nullptr};
+  Way inside = {.outer_inside = outer,
+                .addend_inside = added.kind != Addend::kNone};
   bool fits = !pads && a.codes.k() > 0 && (!outer || a.mode == b.mode) &&
-              (!inside.bias_inside ||
-               TakesBias(a.dtype, KeptDType(y.kept), KeptDType(bias.kept)));
-  bool asks = outer || inside.bias_inside;
-  if (fits && asks && HasWay(ctx, a, b, inside, bias, y)) return inside;
+              TakesAddend(a.dtype, added, y);
+  bool asks = outer || inside.addend_inside;
+  if (fits && asks && HasWay(ctx, a, b, inside, added, y)) return inside;
   return {.finishes = pads || asks};
 }
 
@@ -205,16 +220,18 @@ Shape ProductShape(const Tensor& a, const ScaledOperand& of_a,
   return shape;
 }
 
-FloatsIn BiasOf(const KernelContext& ctx, int64_t n) {
-  FloatsIn bias = FloatsOf(ctx, 4);
-  Check(ctx.In(4).shape() == Shape{n}, "[", ctx.Where(),
-        "] expected bias of shape [", n, "], got ",
-        ToString(ctx.In(4).shape()));
-  return bias;
+Added AddedIn(const KernelContext& ctx, Addend kind, const Shape& shape) {
+  if (kind == Addend::kNone) return {};
+  Added added = {kind, FloatsOf(ctx, 4)};
+  Shape expected = kind == Addend::kBias ? Shape{shape.back()} : shape;
+  Check(ctx.In(4).shape() == expected, "[", ctx.Where(), "] expected ",
+        kind == Addend::kBias ? "bias" : "a matrix to add", " of shape ",
+        ToString(expected), ", got ", ToString(ctx.In(4).shape()));
+  return added;
 }
 
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
-                    const ScaledOperand& b, bool has_bias, const Shape& shape) {
+                    const ScaledOperand& b, Addend addend, const Shape& shape) {
   auto [m, n] = SizeOf(shape);
   Check(a.codes.k() == b.codes.k(), "[", ctx.Where(),
         "] expected operands that share an axis, got ",
@@ -222,13 +239,13 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
   Check(a.dtype != DType::kE5M2 || b.dtype != DType::kE5M2, "[", ctx.Where(),
         "] expected one operand at most in float8e5m2, got two: cuBLASLt has "
         "no such product; give weights and activations e4m3 in the recipe");
-  FloatsIn bias = has_bias ? BiasOf(ctx, n) : FloatsIn{};
+  Added added = AddedIn(ctx, addend, shape);
   FloatsOut y = FloatsTo(ctx, 0, shape);
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
-  Way way = WayOf(ctx, a, b, bias, y, {m, n});
+  Way way = WayOf(ctx, a, b, added, y, {m, n});
   Placed p = Place(queue, a, b, way.finishes);
-  Product product = ProductOf(ctx, a, b, p, way, bias, y);
+  Product product = ProductOf(ctx, a, b, p, way, added, y);
   if (product.k > 0) {
     Pack(queue, a, p.a);
     Pack(queue, b, p.b);
@@ -245,17 +262,18 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
                         .ld = product.n,
                         .row_scale = FactorsOf(a, way),
                         .column_scale = FactorsOf(b, way),
-                        .c = bias,
+                        .c = added.c,
+                        .c_row = added.RowOf(n),
                         .c_column = 1,
                         .y = y});
 }
 
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
-                const ScaledOperand& b, bool has_bias, const Shape& shape) {
+                const ScaledOperand& b, Addend addend, const Shape& shape) {
   FloatsOut y = FloatsTo(ctx, 0, shape);
-  FloatsIn bias = has_bias ? BiasOf(ctx, shape.back()) : FloatsIn{};
-  Way way = WayOf(ctx, a, b, bias, y, SizeOf(shape));
-  return HasWay(ctx, a, b, way, bias, y);
+  Added added = AddedIn(ctx, addend, shape);
+  Way way = WayOf(ctx, a, b, added, y, SizeOf(shape));
+  return HasWay(ctx, a, b, way, added, y);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -22,25 +22,37 @@ struct ScaledOperand {
   const float* scales = nullptr;
 };
 
+// What operand 4 of a product is: nothing, a row that is added to each row of
+// the result, or a matrix of its shape, which may lie where the result does.
+enum class Addend : uint8_t { kNone, kBias, kMatrix };
+
+struct Added {
+  Addend kind = Addend::kNone;
+  FloatsIn c = {};
+
+  // Elements from one row to the next, of a result with n columns.
+  int64_t RowOf(int64_t n) const { return kind == Addend::kMatrix ? n : 0; }
+};
+
 // Operand i of the node, codes, and its attribute transA or transB. Errors: no
 // FP8 of rank 2 or more. The scales are left to the caller.
 ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
                       bool is_a);
 
-// Result 0, of that shape, = a · b, scaled [+ operand 4, the bias]. Scales of
+// Result 0, of that shape, = a · b, scaled [+ operand 4]. Scales of
 // outer elements are part of the product if cuBLASLt has it, else factors of
 // the sums. Rows of a and columns of b beyond the shape are left out. REQUIRES:
 // HasProduct() if a mode is kVector128 or kBlock128. Errors: sizes that don't
 // fit; both operands are E5M2.
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
-                    const ScaledOperand& b, bool has_bias, const Shape& shape);
+                    const ScaledOperand& b, Addend addend, const Shape& shape);
 
 // Whether cuBLASLt has the product that MultiplyScaled needs. No size is 0.
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
-                const ScaledOperand& b, bool has_bias, const Shape& shape);
+                const ScaledOperand& b, Addend addend, const Shape& shape);
 
-// The bias, operand 4, of n elements. Errors: another dtype or shape.
-FloatsIn BiasOf(const KernelContext& ctx, int64_t n);
+// Operand 4 of a product of that shape. Errors: another dtype or shape.
+Added AddedIn(const KernelContext& ctx, Addend kind, const Shape& shape);
 
 // The shape of the result: that of a with its last axis replaced, or (m, n) if
 // a is transposed.

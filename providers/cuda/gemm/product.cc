@@ -46,12 +46,14 @@ uint32_t AlignmentOf(const void* data) {
   return static_cast<uint32_t>(std::min<uintptr_t>(address & -address, 256));
 }
 
-// Of a, b and y.
-using Alignments = std::array<uint32_t, 3>;
+const void* COf(const Product& p) { return p.c ? p.c : p.y; }
+
+// Of a, b, c and y.
+using Alignments = std::array<uint32_t, 4>;
 
 Alignments AlignmentsOf(const Product& p) {
   Alignments all = {AlignmentOf(p.a.data), AlignmentOf(p.b.data),
-                    AlignmentOf(p.y)};
+                    AlignmentOf(COf(p)), AlignmentOf(p.y)};
   return all;
 }
 
@@ -136,7 +138,7 @@ class Descriptors {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3]);
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
     cublasStatus_t status = lt_.MatmulAlgoGetHeuristic(
@@ -237,7 +239,7 @@ void Products::Multiply(const Product& p, cudaStream_t stream) {
       "cublasLtMatmulAlgoGetHeuristic");
   descriptors.CheckStatus(
       lt_.Matmul(handle_, descriptors.operation, &p.alpha, p.b.data,
-                 descriptors.b, p.a.data, descriptors.a, &p.beta, p.y,
+                 descriptors.b, p.a.data, descriptors.a, &p.beta, COf(p),
                  descriptors.y, p.y, descriptors.y, &*algorithm, workspace_,
                  kWorkspaceBytes, stream),
       "cublasLtMatmul");

@@ -38,7 +38,7 @@ struct Matrix {
   const float* scales = nullptr;  // of FP8, on the device; null: 1
 };
 
-// y (m,n) = alpha · op(a) · op(b) + beta · y, `batch` times. a and b are both
+// y (m,n) = alpha · op(a) · op(b) + beta · c, `batch` times. a and b are both
 // float, both of one 16-bit type, or both FP8. y is float, or of the operands'
 // 16-bit type; FP8 gives float, bfloat16 or float16.
 //
@@ -52,6 +52,8 @@ struct Product {
   DType y_dtype = DType::kFloat;
   int64_t batch = 1, y_batch_stride = 0;
   float alpha = 1.0f, beta = 0.0f;
+  // Like y, which may be the same memory; not read if beta is 0. Null: y.
+  const void* c = nullptr;
   // (n), added to each row of y, of a dtype that TakesBias; null: none.
   const void* bias = nullptr;
   DType bias_dtype = DType::kFloat;
@@ -85,7 +87,7 @@ class Products {
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType,
                          DType, bool, bool, int64_t, int64_t, ScaleMode,
-                         ScaleMode, bool, bool, DType, std::array<uint32_t, 3>>;
+                         ScaleMode, bool, bool, DType, std::array<uint32_t, 4>>;
   using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
 
   const Algorithm& AlgorithmFor(const Product& product,

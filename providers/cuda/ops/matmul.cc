@@ -3,7 +3,8 @@
 // MatMul and Gemm by cuBLASLt. Traffic: that of the product. A copy of an
 // operand is made where one is float and the other has 16 bits. A pass over the
 // result follows where float operands give 16 bits, or where C is added that is
-// no bias of the result's dtype.
+// neither a bias of the result's dtype nor, like the result, a matrix of
+// floats.
 #include <algorithm>
 
 #include "providers/arguments.h"
@@ -172,10 +173,12 @@ void Gemm(KernelContext& ctx) {
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
   DType operands = CommonDType(a, b);
-  bool inside = has_c && beta == 1 && k > 0 && ctx.In(2).shape() == Shape{n} &&
-                WritesResult(operands, y) &&
-                TakesBias(operands, KeptDType(y.kept), KeptDType(c.kept));
-  Prepared p = Prepare(ctx, a, b, y, m * n, has_c && !inside);
+  bool is_bias = has_c && beta == 1 && k > 0 && c.data != y.data &&
+                 ctx.In(2).shape() == Shape{n} && WritesResult(operands, y) &&
+                 TakesBias(operands, KeptDType(y.kept), KeptDType(c.kept));
+  bool is_sum = has_c && k > 0 && ctx.In(2).shape() == Shape{m, n} &&
+                c.kept == Kept::kFloat && y.kept == Kept::kFloat;
+  Prepared p = Prepare(ctx, a, b, y, m * n, has_c && !is_bias && !is_sum);
   if (k == 0) {
     Clear(queue, p.sums, p.sums_dtype, m * n);
   } else {
@@ -188,7 +191,9 @@ void Gemm(KernelContext& ctx) {
          .y = p.sums,
          .y_dtype = p.sums_dtype,
          .alpha = ctx.Float("alpha", 1.0f),
-         .bias = inside ? c.data : nullptr,
+         .beta = is_sum ? beta : 0,
+         .c = is_sum ? c.data : nullptr,
+         .bias = is_bias ? c.data : nullptr,
          .bias_dtype = KeptDType(c.kept)},
         queue.stream());
   }
@@ -218,7 +223,8 @@ void Gemm(KernelContext& ctx) {
 void RegisterMatMul(KernelRegistry& r) {
   const KernelTraits narrow{.narrow_in = {0, 1}, .narrow_out = {0}};
   r.Add("MatMul", MatMul, narrow);
-  r.Add("Gemm", Gemm, {.narrow_in = {0, 1, 2}, .narrow_out = {0}});
+  r.Add("Gemm", Gemm,
+        {.in_place = {{2, 0}}, .narrow_in = {0, 1, 2}, .narrow_out = {0}});
 }
 
 }  // namespace onnx_fp8::cuda

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/add_to_sums.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/onnx/verify.h"
+#include "graph/print.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/executor.h"
+#include "providers/expand_missing.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
+
+namespace onnx_fp8 {
+namespace {
+
+KernelRegistry WithAddingKernels() {
+  KernelRegistry kernels;
+  auto add = [&](const char* domain, const char* op, int addend) {
+    kernels.Add(
+        op, [](KernelContext&) {}, {.in_place = {{addend, 0}}}, domain);
+  };
+  add("", "Gemm", 2);
+  add(kDomain, "ScaledMatMulAdd", 4);
+  add(kDomain, "ScaledMatMulPaddedAdd", 4);
+  add(kDomain, "ScaledMatMulBlockAdd", 4);
+  return kernels;
+}
+
+std::string Added(const std::string& text, const KernelRegistry& kernels) {
+  auto graph = ParseGraph("graph \"g\" opset 24\n" + text);
+  AddToSums(*graph, kernels);
+  Verify(*graph);
+  std::string after = Print(*graph);
+  return after.substr(after.find('\n') + 1);
+}
+
+void ExpectNothingAdded(const std::string& text) {
+  EXPECT_EQ(Added(text, WithAddingKernels()), text);
+}
+
+constexpr char kSums[] = R"(input a: float[5,3]
+input b: float[5,4]
+input qa: float8e4m3fn[16,48]
+input qb: float8e4m3fn[32,48]
+input s: float[]
+input rows: float[16,1]
+input columns: float[32,1]
+sum s1: float[3,4]
+sum s2: float[16,32]
+sum s3: float[15,30]
+sum s4: float[16,32]
+d1: float[3,4] = Gemm<alpha=0.5, transA=1>(a, b)
+d2: float[16,32] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qa, s, qb, s)
+d3: float[15,30] = onnx_fp8.ScaledMatMulPadded<shape=[15,30]>(qa, s, qb, s)
+d4: float[16,32] = onnx_fp8.ScaledMatMulBlock<a_block_columns=0, a_block_rows=1, b_block_columns=0, b_block_rows=1, transA=0, transB=1>(qa, rows, qb, columns)
+n1: float[3,4] = Add(s1, d1)
+n2: float[16,32] = Add(s2, d2)
+n3: float[15,30] = Add(s3, d3)
+n4: float[16,32] = Add(s4, d4)
+update s1 = n1
+update s2 = n2
+update s3 = n3
+update s4 = n4
+)";
+
+TEST(AddToSums, ProductsAddThemselves) {
+  std::string text = Added(kSums, WithAddingKernels());
+  EXPECT_EQ(text.substr(text.find("d1:")),
+            R"(d1: float[3,4] = Gemm<alpha=0.5, beta=1.0, transA=1>(a, b, s1)
+d2: float[16,32] = onnx_fp8.ScaledMatMulAdd<transA=0, transB=1>(qa, s, qb, s, s2)
+d3: float[15,30] = onnx_fp8.ScaledMatMulPaddedAdd<shape=[15,30]>(qa, s, qb, s, s3)
+d4: float[16,32] = onnx_fp8.ScaledMatMulBlockAdd<a_block_columns=0, a_block_rows=1, b_block_columns=0, b_block_rows=1, transA=0, transB=1>(qa, rows, qb, columns, s4)
+update s1 = d1
+update s2 = d2
+update s3 = d3
+update s4 = d4
+)");
+}
+
+TEST(AddToSums, TheCpusGraphStays) {
+  EXPECT_EQ(Added(kSums, CpuKernels()), kSums);
+}
+
+constexpr char kOneSum[] = R"(input a: float[3,5]
+input b: float[5,4]
+sum s: float[3,4]
+d: float[3,4] = Gemm(a, b)
+n: float[3,4] = Add(s, d)
+update s = n
+)";
+
+TEST(AddToSums, AGradientThatIsReadElsewhereStays) {
+  std::string text = kOneSum;
+  EXPECT_NE(Added(text, WithAddingKernels()), text);
+  text.insert(text.find("update"), "output d\n");
+  ExpectNothingAdded(text);
+  text = kOneSum;
+  text.insert(text.find("update"), "r: float[3,4] = Relu(d)\noutput r\n");
+  ExpectNothingAdded(text);
+}
+
+TEST(AddToSums, AProductThatAddsAlreadyStays) {
+  std::string text = kOneSum;
+  text.replace(text.find("Gemm(a, b)"), 10, "Gemm(a, b, c)");
+  text.insert(0, "input c: float[4]\n");
+  ExpectNothingAdded(text);
+}
+
+TEST(AddToSums, OnlySumsOverMicroBatchesCount) {
+  std::string text = kOneSum;
+  text.replace(text.find("sum s:"), 6, "moment s:");
+  ExpectNothingAdded(text);
+}
+
+// A gradient that is kept in 16 bits is rounded before it is added.
+TEST(AddToSums, ARoundedGradientStays) {
+  auto graph = ParseGraph(kOneSum);
+  graph->Find("d")->narrow = DType::kBFloat16;
+  std::string before = Print(*graph);
+  AddToSums(*graph, WithAddingKernels());
+  EXPECT_EQ(Print(*graph), before);
+}
+
+TensorMap Next(std::shared_ptr<Graph> graph, const TensorMap& feeds,
+               TensorMap state) {
+  auto evaluator = MakeCpuEvaluator();
+  ExpandMissing(*graph, CpuKernels(), {}, evaluator.get());
+  auto cpu = MakeCpuProvider();
+  Executor executor(graph, *cpu);
+  executor.Run(feeds, state);
+  return state;
+}
+
+// On the CPU, by the bodies: the bits are those of the Adds.
+TEST(AddToSums, BodiesAddTheSame) {
+  std::shared_ptr<Graph> apart = ParseGraph(kSums), added = ParseGraph(kSums);
+  AddToSums(*added, WithAddingKernels());
+  TensorMap feeds = RandomFeeds(*apart, {}), state;
+  for (const char* sum : {"s1", "s2", "s3", "s4"}) {
+    const Shape& shape = *apart->Find(sum)->shape;
+    std::vector<float> values(static_cast<size_t>(NumElements(shape)), 1.5f);
+    state[sum] = Tensor::From<float>(shape, values);
+  }
+  TensorMap of_added;
+  for (const auto& [name, tensor] : state) of_added[name] = tensor.Clone();
+  TensorMap want = Next(apart, feeds, state);
+  TensorMap got = Next(added, feeds, of_added);
+  for (const char* sum : {"s2", "s3", "s4"}) {
+    EXPECT_TRUE(Identical(got.at(sum), want.at(sum))) << sum;
+  }
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(DoubleAt(got.at("s1"), i), DoubleAt(want.at("s1"), i), 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
