@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulation's functions in place of the machine's library.
+// The emulation's functions in place of the machine's library. What it chooses
+// is no use to others, so the user's cache is not written.
+#include <cstdlib>
+
 #include "providers/cuda/gemm/cublaslt.h"
 
 namespace onnx_fp8::cuda {
+namespace {
+
+[[maybe_unused]] const int kNoCache = setenv("XDG_CACHE_HOME", "/dev/null", 1);
+
+}  // namespace
 
 const CublasLt& CublasLtFunctions() {
   static const CublasLt functions = {
@@ -11,6 +19,7 @@ const CublasLt& CublasLtFunctions() {
       .GetVersion = cublasLtGetVersion,
       .GetStatusName = cublasLtGetStatusName,
       .Matmul = cublasLtMatmul,
+      .MatmulAlgoCheck = cublasLtMatmulAlgoCheck,
       .MatmulAlgoGetHeuristic = cublasLtMatmulAlgoGetHeuristic,
       .MatmulDescCreate = cublasLtMatmulDescCreate,
       .MatmulDescDestroy = cublasLtMatmulDescDestroy,

@@ -13,6 +13,7 @@ struct CublasLt {
   decltype(&cublasLtGetVersion) GetVersion;
   decltype(&cublasLtGetStatusName) GetStatusName;
   decltype(&cublasLtMatmul) Matmul;
+  decltype(&cublasLtMatmulAlgoCheck) MatmulAlgoCheck;
   decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
   decltype(&cublasLtMatmulDescCreate) MatmulDescCreate;
   decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy;

@@ -33,6 +33,7 @@ CublasLt Load() {
   ONNX_FP8_FIND(GetVersion);
   ONNX_FP8_FIND(GetStatusName);
   ONNX_FP8_FIND(Matmul);
+  ONNX_FP8_FIND(MatmulAlgoCheck);
   ONNX_FP8_FIND(MatmulAlgoGetHeuristic);
   ONNX_FP8_FIND(MatmulDescCreate);
   ONNX_FP8_FIND(MatmulDescDestroy);

@@ -57,6 +57,35 @@ Alignments AlignmentsOf(const Product& p) {
   return all;
 }
 
+// All that decides on the algorithm.
+std::string KeyOf(const Product& p) {
+  std::string key;
+  for (int64_t x :
+       {p.m, p.n, p.k, p.batch, p.a.batch_stride, p.b.batch_stride,
+        p.y_batch_stride, int64_t{p.a.transposed}, int64_t{p.b.transposed},
+        static_cast<int64_t>(p.a.dtype), static_cast<int64_t>(p.b.dtype),
+        static_cast<int64_t>(p.y_dtype), static_cast<int64_t>(p.a.mode),
+        static_cast<int64_t>(p.b.mode), int64_t{p.fast_accum},
+        int64_t{p.bias != nullptr}, static_cast<int64_t>(p.bias_dtype)}) {
+    key += std::to_string(x) + " ";
+  }
+  for (uint32_t alignment : AlignmentsOf(p)) {
+    key += std::to_string(alignment) + " ";
+  }
+  return key;
+}
+
+// The version of cuBLASLt and the GPU.
+std::string WriterOf(const CublasLt& lt) {
+  int device = 0;
+  cudaDeviceProp facts;
+  ONNX_FP8_CUDA(cudaGetDevice(&device));
+  ONNX_FP8_CUDA(cudaGetDeviceProperties(&facts, device));
+  return Concat("cuBLASLt ", lt.GetVersion(), " on ", facts.name, ", ",
+                facts.major, ".", facts.minor, ", ", facts.multiProcessorCount,
+                " multiprocessors");
+}
+
 bool HasManyScales(const Product& p) {
   return p.a.mode != ScaleMode::kOne || p.b.mode != ScaleMode::kOne;
 }
@@ -125,6 +154,16 @@ class Descriptors {
           lt_.GetStatusName(status), " for ", text_);
   }
 
+  // Whether an algorithm of another process is one of this product.
+  bool Takes(cublasLtHandle_t handle,
+             const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t checked = {};
+    cublasStatus_t status = lt_.MatmulAlgoCheck(handle, operation, b, a, y, y,
+                                                &algorithm, &checked);
+    return status == CUBLAS_STATUS_SUCCESS &&
+           checked.workspaceSize <= kWorkspaceBytes;
+  }
+
   // nullopt if cuBLASLt has no algorithm.
   std::optional<cublasLtMatmulAlgo_t> Choose(
       cublasLtHandle_t handle, const Alignments& alignments) const {
@@ -190,6 +229,7 @@ Products::Products() : lt_(CublasLtFunctions()) {
   Check(status == CUBLAS_STATUS_SUCCESS,
         "cuBLASLt: cublasLtCreate: ", lt_.GetStatusName(status));
   ONNX_FP8_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
+  file_.emplace(CacheFolder(), WriterOf(lt_));
 }
 
 Products::~Products() {
@@ -199,30 +239,16 @@ Products::~Products() {
 
 const Products::Algorithm& Products::AlgorithmFor(
     const Product& p, const Descriptors& descriptors) {
-  Key key = {p.m,
-             p.n,
-             p.k,
-             p.batch,
-             p.a.dtype,
-             p.b.dtype,
-             p.y_dtype,
-             p.a.transposed,
-             p.b.transposed,
-             p.a.batch_stride,
-             p.b.batch_stride,
-             p.a.mode,
-             p.b.mode,
-             p.fast_accum,
-             p.bias != nullptr,
-             p.bias_dtype,
-             AlignmentsOf(p)};
+  std::string key = KeyOf(p);
   auto known = algorithms_.find(key);
-  if (known == algorithms_.end()) {
-    known =
-        algorithms_.emplace(key, descriptors.Choose(handle_, AlignmentsOf(p)))
-            .first;
+  if (known != algorithms_.end()) return known->second;
+  Algorithm kept = file_->Find(key);
+  if (kept && descriptors.Takes(handle_, *kept)) {
+    return algorithms_.emplace(key, kept).first->second;
   }
-  return known->second;
+  Algorithm chosen = descriptors.Choose(handle_, AlignmentsOf(p));
+  if (chosen) file_->Set(key, *chosen);
+  return algorithms_.emplace(key, chosen).first->second;
 }
 
 bool Products::Has(const Product& p) {

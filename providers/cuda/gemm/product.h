@@ -3,14 +3,14 @@
 // Matrix products by cuBLASLt.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <tuple>
+#include <string>
 
 #include "onnx_fp8/dtype.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/cuda/gemm/algorithm_file.h"
 #include "providers/cuda/gemm/cublaslt.h"
 
 namespace onnx_fp8::cuda {
@@ -67,7 +67,7 @@ bool TakesBias(DType operands, DType y, DType bias);
 class Descriptors;  // of one product, to cuBLASLt
 
 // The handle, the workspace, and the algorithms that were chosen, by shape and
-// alignment.
+// alignment. They are kept for the next process (algorithm_file.h).
 class Products {
  public:
   // Errors: CublasLtFunctions'; out of memory.
@@ -85,9 +85,6 @@ class Products {
   void Multiply(const Product& product, cudaStream_t stream);
 
  private:
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType,
-                         DType, bool, bool, int64_t, int64_t, ScaleMode,
-                         ScaleMode, bool, bool, DType, std::array<uint32_t, 4>>;
   using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
 
   const Algorithm& AlgorithmFor(const Product& product,
@@ -96,7 +93,8 @@ class Products {
   const CublasLt& lt_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::map<Key, Algorithm> algorithms_;  // nullopt: there is none
+  std::map<std::string, Algorithm> algorithms_;  // nullopt: there is none
+  std::optional<AlgorithmFile> file_;
 };
 
 }  // namespace onnx_fp8::cuda

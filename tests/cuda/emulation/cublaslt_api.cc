@@ -11,6 +11,7 @@
 #include "tests/cuda/emulation/api.h"
 #include "tests/cuda/emulation/cublaslt_call.h"
 #include "tests/cuda/emulation/cublaslt_problem.h"
+#include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation/reports.h"
 
 namespace onnx_fp8::emulation {
@@ -120,7 +121,7 @@ struct LtHandle {};
 
 extern "C" {
 
-size_t cublasLtGetVersion() { return 130000; }
+size_t cublasLtGetVersion() { return CublasLtVersion(); }
 
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   switch (status) {
@@ -215,6 +216,22 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
                     As<LtLayout>(b), As<LtLayout>(c), As<LtLayout>(d));
     return FindAlgorithm(problem, As<LtPreference>(preference), results[0],
                          *count);
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    const cublasLtMatmulAlgo_t* algorithm,
+    cublasLtMatmulHeuristicResult_t* result) {
+  return LtApi(__func__, [&] {
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!algorithm || !result) return CUBLAS_STATUS_INVALID_VALUE;
+    LtProblem problem =
+        ReadProblem(As<LtDescription>(description), As<LtLayout>(a),
+                    As<LtLayout>(b), As<LtLayout>(c), As<LtLayout>(d));
+    return CheckAlgorithm(problem, *algorithm, *result);
   });
 }
 

@@ -73,11 +73,16 @@ LtVerdict CheckOverlap(const LtProblem& p, const LtOperands& o) {
   return in_place ? LtVerdict{} : LtInvalid("C and D that partly overlap");
 }
 
-LtVerdict CheckAlgorithm(const Algorithm& algorithm, const LtProblem& p,
-                         const LtOperands& o) {
-  if (algorithm.magic != kMagic || algorithm.problem != HashOf(p)) {
-    return LtInvalid("an algorithm that is of another product");
-  }
+LtVerdict CheckOrigin(const Algorithm& algorithm, const LtProblem& p) {
+  bool fits = algorithm.magic == kMagic && algorithm.problem == HashOf(p);
+  if (fits) return {};
+  return LtInvalid("an algorithm that is of another product");
+}
+
+LtVerdict CheckUse(const Algorithm& algorithm, const LtProblem& p,
+                   const LtOperands& o) {
+  LtVerdict v = CheckOrigin(algorithm, p);
+  if (v.why) return v;
   const void* operands[] = {o.a, o.b, o.c, o.d};
   for (int i = 0; i < 4; ++i) {
     if (!IsAlignedTo(operands[i], algorithm.alignment[i])) {
@@ -146,6 +151,21 @@ cublasStatus_t FindAlgorithm(const LtProblem& p, const LtPreference& preference,
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t CheckAlgorithm(const LtProblem& p,
+                              const cublasLtMatmulAlgo_t& given,
+                              cublasLtMatmulHeuristicResult_t& result) {
+  const char* call = "cublasLtMatmulAlgoCheck";
+  Algorithm algorithm;
+  std::memcpy(&algorithm, &given, sizeof algorithm);
+  LtVerdict v = CheckProblem(p);
+  if (!v.why) v = CheckOrigin(algorithm, p);
+  if (v.why) return Refuse(call, p, v);
+  result.workspaceSize = algorithm.workspace;
+  result.state = CUBLAS_STATUS_SUCCESS;
+  result.wavesCount = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t EnqueueProduct(const LtProblem& p, LtOperands o,
                               const cublasLtMatmulAlgo_t* chosen,
                               cudaStream_t stream) {
@@ -156,7 +176,7 @@ cublasStatus_t EnqueueProduct(const LtProblem& p, LtOperands o,
       .magic = kMagic, .problem = HashOf(p), .workspace = 0, .alignment = {}};
   std::ranges::fill(algorithm.alignment, kAlignmentWithoutAlgorithm);
   if (chosen) std::memcpy(&algorithm, chosen, sizeof algorithm);
-  v = CheckAlgorithm(algorithm, p, o);
+  v = CheckUse(algorithm, p, o);
   if (!v.why) v = CheckOverlap(p, o);
   if (!v.why) v = TakeWorkspace(o.workspace, algorithm.workspace, stream);
   if (v.why) return Refuse(call, p, v);

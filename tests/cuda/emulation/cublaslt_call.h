@@ -14,6 +14,12 @@ cublasStatus_t FindAlgorithm(const LtProblem& problem,
                              cublasLtMatmulHeuristicResult_t& result,
                              int& count);
 
+// Whether the algorithm is one of the problem. It may still fail for operands
+// that are less aligned than it needs.
+cublasStatus_t CheckAlgorithm(const LtProblem& problem,
+                              const cublasLtMatmulAlgo_t& algorithm,
+                              cublasLtMatmulHeuristicResult_t& result);
+
 // Puts the product into the stream. `algorithm` may be null. Refuses a
 // workspace that another stream uses.
 cublasStatus_t EnqueueProduct(const LtProblem& problem, LtOperands operands,

@@ -34,6 +34,10 @@ void SetMemoryLimit(size_t bytes);
 size_t TotalMemory();
 size_t FreeMemory();
 
+// At first 130000.
+void SetCublasLtVersion(size_t version);
+size_t CublasLtVersion();
+
 // ---- what tests ask ---------------------------------------------------------
 
 // Mistakes so far. Each is also a line on stderr.

@@ -16,6 +16,7 @@ struct Settings {
   uint64_t numerics = FromEnvironment("ONNX_FP8_CUDA_NUMERICS", 0);
   uint64_t memory = FromEnvironment("ONNX_FP8_CUDA_MEMORY", uint64_t{2} << 30);
   uint64_t random = schedule;
+  size_t cublaslt = 130000;
 };
 
 Settings& TheSettings() {
@@ -38,6 +39,10 @@ uint64_t Numerics() { return TheSettings().numerics; }
 void SetMemoryLimit(size_t bytes) { TheSettings().memory = bytes; }
 
 size_t TotalMemory() { return TheSettings().memory; }
+
+void SetCublasLtVersion(size_t version) { TheSettings().cublaslt = version; }
+
+size_t CublasLtVersion() { return TheSettings().cublaslt; }
 
 uint32_t Random(uint32_t below) {
   static Settings& settings = TheSettings();
