@@ -47,6 +47,14 @@ std::string PaddedByQuantizers(const Node& product) {
   return text + " by the quantizers";
 }
 
+// Scales of the MX formats: one for 32 elements of k.
+bool HasMxBlocks(const Node& product) {
+  bool turns_a = product.Int("transA", 0) != 0,
+       turns_b = product.Int("transB", 0) == 0;
+  return product.Int(turns_a ? "a_block_rows" : "a_block_columns", 0) == 32 &&
+         product.Int(turns_b ? "b_block_rows" : "b_block_columns", 0) == 32;
+}
+
 }  // namespace
 
 std::string ProductCopies(const Node& node) {
@@ -70,6 +78,14 @@ std::string ProductCopies(const Node& node) {
   AddPadding(&text, "m", turns_a ? a.columns : a.rows);
   AddPadding(&text, "k", turns_a ? a.rows : a.columns);
   AddPadding(&text, "n", turns_b ? b.columns : b.rows);
+  if (HasMxBlocks(node)) {
+    bool bytes =
+        node.in(1)->dtype == DType::kE8M0 && node.in(3)->dtype == DType::kE8M0;
+    AddPart(&text, Concat("decoded",
+                          bytes ? ", except on Blackwell"
+                                : " (on Blackwell not with scales:e8m0)",
+                          "; Hopper's nearest recipe is blockwise"));
+  }
   return text;
 }
 

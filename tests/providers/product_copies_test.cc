@@ -36,6 +36,23 @@ TEST(ProductCopies, OtherSizesArePadded) {
             "a turned, b turned, k 50 to 64, n 10 to 16");
 }
 
+TEST(ProductCopies, OperandsWithMxScalesAreDecoded) {
+  for (const auto& [scale, text] :
+       {std::pair{"float8e8m0",
+                  "decoded, except on Blackwell; Hopper's nearest recipe is "
+                  "blockwise"},
+        {"float",
+         "decoded (on Blackwell not with scales:e8m0); Hopper's nearest recipe "
+         "is blockwise"}}) {
+    auto graph = ParseGraph(Concat(
+        "graph \"g\" opset 24\ninput a: float8e4m3fn[16,32]\ninput s: ", scale,
+        "[16,1]\ny: float[16,16] = onnx_fp8.ScaledMatMulBlock<"
+        "a_block_columns=32, a_block_rows=1, b_block_columns=32, "
+        "b_block_rows=1, transA=0, transB=1>(a, s, a, s)\n"));
+    EXPECT_EQ(ProductCopies(graph->nodes().front()), text);
+  }
+}
+
 TEST(ProductCopies, OtherNodesCopyNothing) {
   auto graph = ParseGraph(
       "graph \"g\" opset 24\ninput a: float[3,5]\ny: float[3,5] = Relu(a)\n");

@@ -6,6 +6,8 @@
 //   row of the result (of b: column)
 //   one for 128 elements of k and one or    an FP8 product, if cuBLASLt has it
 //   128 rows (columns), not 128 for both
+//   float8e8m0 for 32 elements of k and     an FP8 product, on Blackwell
+//   one row (column)
 //   others                                  a product of copies in which the
 //                                           scales are multiplied: exactly as
 //                                           bfloat16 if they are powers of two
@@ -59,6 +61,14 @@ std::optional<ScaleMode> Mode128(const BlockGrid& g, bool k_is_rows) {
   return std::nullopt;
 }
 
+// kMx, of scales in float8e8m0; nullopt if they are others.
+std::optional<ScaleMode> MxMode(const BlockGrid& g, bool k_is_rows) {
+  int64_t along_k = k_is_rows ? g.block_rows : g.block_columns;
+  int64_t outer = k_is_rows ? g.block_columns : g.block_rows;
+  if (along_k != 32 || outer != 1) return std::nullopt;
+  return ScaleMode::kMx;
+}
+
 BlockOperand OperandIn(const KernelContext& ctx, size_t i,
                        const char* block_rows, const char* block_columns,
                        bool transposed, bool is_a) {
@@ -76,8 +86,9 @@ BlockOperand OperandIn(const KernelContext& ctx, size_t i,
              (scales.rank() == 0 && g.blocks() == 1)),
         "[", ctx.Where(), "] expected scales float or float8e8m0[", g.down, ",",
         g.across, "], got ", Name(dtype), ToString(scales.shape()));
+  o.x.scales = scales.raw();
+  if (dtype == DType::kE8M0) o.blocks = MxMode(g, o.x.codes.k_is_rows);
   if (dtype != DType::kFloat) return o;
-  o.x.scales = static_cast<const float*>(scales.raw());
   o.simple = SimpleMode(g, o.x.codes.k_is_rows);
   o.blocks = Mode128(g, o.x.codes.k_is_rows);
   return o;
@@ -147,7 +158,10 @@ void MultiplyBlocks(KernelContext& ctx, Addend addend) {
     return MultiplyScaled(ctx, a.x, b.x, addend, shape);
   }
   bool has_codes = a.grid.blocks() > 0 && b.grid.blocks() > 0;
-  if (has_codes && a.blocks && b.blocks) {
+  bool together =
+      a.blocks && b.blocks &&
+      (*a.blocks == ScaleMode::kMx) == (*b.blocks == ScaleMode::kMx);
+  if (has_codes && together) {
     a.x.mode = *a.blocks;
     b.x.mode = *b.blocks;
     if (HasProduct(ctx, a.x, b.x, addend, shape)) {

@@ -12,19 +12,26 @@ namespace onnx_fp8::cuda {
 namespace {
 
 constexpr int64_t kBlockSize = 128;  // of scales, along k and the outer axis
+constexpr int64_t kMxBlock = 32;     // the same of kMx, along k
 constexpr size_t kAlignment = 256;   // of parts of the scratch memory
 
 size_t Aligned(int64_t bytes) {
   return static_cast<size_t>(RoundUp(bytes, kAlignment));
 }
 
+int64_t PaddedK(const ScaledOperand& x) {
+  return RoundUp(x.codes.k(), x.mode == ScaleMode::kMx ? kMxBlock : kFp8Unit);
+}
+
 // An operand that cuBLASLt can read as it is.
-bool Fits(const Codes& x) {
-  return !x.k_is_rows && x.k() % kFp8Unit == 0 && x.outer() % kFp8Unit == 0;
+bool Fits(const ScaledOperand& x) {
+  return !x.codes.k_is_rows && x.codes.k() == PaddedK(x) &&
+         x.codes.outer() % kFp8Unit == 0;
 }
 
 bool HasBlocks(const ScaledOperand& x) {
-  return x.mode == ScaleMode::kVector128 || x.mode == ScaleMode::kBlock128;
+  return x.mode == ScaleMode::kVector128 || x.mode == ScaleMode::kBlock128 ||
+         x.mode == ScaleMode::kMx;
 }
 
 // One operand as cuBLASLt reads it: what fits is used as it is, the rest is
@@ -32,18 +39,18 @@ bool HasBlocks(const ScaledOperand& x) {
 struct Side {
   int64_t outer, k;  // padded
   const uint8_t* codes;
-  const float* scales;
+  const void* scales;
   uint8_t* to_codes = nullptr;  // null: no copy
-  float* to_scales = nullptr;
-
-  int64_t PackedScalesOf(const ScaledOperand& x) const {
-    return PackedScales(x.mode, OuterBlocks(x), DivideUp(k, kBlockSize));
-  }
-  int64_t OuterBlocks(const ScaledOperand& x) const {
-    return x.mode == ScaleMode::kVector128 ? outer
-                                           : DivideUp(outer, kBlockSize);
-  }
+  void* to_scales = nullptr;
 };
+
+// Blocks of scales along an axis of that size.
+int64_t BlocksAlongK(const ScaledOperand& x, int64_t k) {
+  return DivideUp(k, x.mode == ScaleMode::kMx ? kMxBlock : kBlockSize);
+}
+int64_t BlocksAlongOuter(const ScaledOperand& x, int64_t outer) {
+  return x.mode == ScaleMode::kBlock128 ? DivideUp(outer, kBlockSize) : outer;
+}
 
 // Both operands and the place of the sums.
 struct Placed {
@@ -64,10 +71,13 @@ Placed Place(Queue& queue, const ScaledOperand& a, const ScaledOperand& b,
   };
   auto measure = [&](const ScaledOperand& x, Side& side) {
     side.outer = PaddedSize(x.codes.outer());
-    side.k = PaddedSize(x.codes.k());
+    side.k = PaddedK(x);
     Offsets at = {};
-    at.codes = take(Fits(x.codes) ? 0 : side.outer * side.k);
-    at.scales = take(HasBlocks(x) ? 4 * side.PackedScalesOf(x) : 0);
+    at.codes = take(Fits(x) ? 0 : side.outer * side.k);
+    if (HasBlocks(x)) {
+      at.scales = take(PackedBytes(x.mode, BlocksAlongOuter(x, side.outer),
+                                   BlocksAlongK(x, side.k)));
+    }
     return at;
   };
   Placed p = {};
@@ -77,10 +87,9 @@ Placed Place(Queue& queue, const ScaledOperand& a, const ScaledOperand& b,
   auto place = [&](const ScaledOperand& x, const Offsets& at, Side& side) {
     side.codes = x.codes.data;
     side.scales = x.scales;
-    if (!Fits(x.codes)) side.codes = side.to_codes = scratch + at.codes;
+    if (!Fits(x)) side.codes = side.to_codes = scratch + at.codes;
     if (HasBlocks(x)) {
-      side.to_scales = reinterpret_cast<float*>(scratch + at.scales);
-      side.scales = side.to_scales;
+      side.scales = side.to_scales = scratch + at.scales;
     }
   };
   place(a, at_a, p.a);
@@ -95,15 +104,12 @@ void Pack(Queue& queue, const ScaledOperand& x, const Side& side) {
     PackKMajor(queue, x.codes, side.outer, side.k, side.to_codes);
   }
   if (side.to_scales) {
-    int64_t outer = x.mode == ScaleMode::kVector128
-                        ? x.codes.outer()
-                        : DivideUp(x.codes.outer(), kBlockSize);
     PackScales(queue,
                {.data = x.scales,
-                .outer = outer,
-                .k = DivideUp(x.codes.k(), kBlockSize),
+                .outer = BlocksAlongOuter(x, x.codes.outer()),
+                .k = BlocksAlongK(x, x.codes.k()),
                 .k_is_rows = x.codes.k_is_rows},
-               x.mode, side.OuterBlocks(x), side.to_scales);
+               x.mode, BlocksAlongOuter(x, side.outer), side.to_scales);
   }
 }
 
@@ -157,7 +163,8 @@ Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
 
 // An operand's scales as factors of the sums.
 const float* FactorsOf(const ScaledOperand& x, const Way& way) {
-  return x.mode == ScaleMode::kOuter && !way.outer_inside ? x.scales : nullptr;
+  bool later = x.mode == ScaleMode::kOuter && !way.outer_inside;
+  return later ? static_cast<const float*>(x.scales) : nullptr;
 }
 
 bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,

@@ -19,7 +19,8 @@ struct ScaledOperand {
   DType dtype = DType::kE4M3;
   ScaleMode mode = ScaleMode::kOne;
   // On the device, one for each block of the codes, in the order of the blocks.
-  const float* scales = nullptr;
+  // float8e8m0 with kMx, else float.
+  const void* scales = nullptr;
 };
 
 // What operand 4 of a product is: nothing, a row that is added to each row of
@@ -42,8 +43,8 @@ ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
 // Result 0, of that shape, = a · b, scaled [+ operand 4]. Scales of
 // outer elements are part of the product if cuBLASLt has it, else factors of
 // the sums. Rows of a and columns of b beyond the shape are left out. REQUIRES:
-// HasProduct() if a mode is kVector128 or kBlock128. Errors: sizes that don't
-// fit; both operands are E5M2.
+// HasProduct() if a mode is kVector128, kBlock128 or kMx. Errors: sizes that
+// don't fit; both operands are E5M2.
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
                     const ScaledOperand& b, Addend addend, const Shape& shape);
 

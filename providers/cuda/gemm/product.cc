@@ -98,6 +98,8 @@ cublasLtMatmulMatrixScale_t ModeOf(const Matrix& x) {
       return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     case ScaleMode::kBlock128:
       return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    case ScaleMode::kMx:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
     default:
       return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
   }
@@ -230,6 +232,10 @@ Products::Products() : lt_(CublasLtFunctions()) {
         "cuBLASLt: cublasLtCreate: ", lt_.GetStatusName(status));
   ONNX_FP8_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
   file_.emplace(CacheFolder(), WriterOf(lt_));
+  int device = 0;
+  ONNX_FP8_CUDA(cudaGetDevice(&device));
+  ONNX_FP8_CUDA(cudaDeviceGetAttribute(
+      &major_, cudaDevAttrComputeCapabilityMajor, device));
 }
 
 Products::~Products() {
@@ -251,9 +257,16 @@ const Products::Algorithm& Products::AlgorithmFor(
   return algorithms_.emplace(key, chosen).first->second;
 }
 
+// A library that does not know a mode must not be asked for it.
+bool Products::HasModesOf(const Product& p) const {
+  if (!HasManyScales(p)) return true;
+  bool mx = p.a.mode == ScaleMode::kMx;
+  return mx ? lt_.GetVersion() >= 120800 && major_ == 10
+            : lt_.GetVersion() >= 120900;
+}
+
 bool Products::Has(const Product& p) {
-  // Modes of CUDA 12.9.
-  if (HasManyScales(p) && lt_.GetVersion() < 120900) return false;
+  if (!HasModesOf(p)) return false;
   return AlgorithmFor(p, Descriptors(lt_, p)).has_value();
 }
 

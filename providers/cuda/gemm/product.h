@@ -26,6 +26,9 @@ enum class ScaleMode : uint8_t {
   // One for 128 outer elements and 128 elements of k, as a matrix
   // (outer/128, k/128) whose rows are padded to multiples of 4.
   kBlock128,
+  // One for each outer element and 32 elements of k, of float8e8m0, in the
+  // order of block_scales.h. Blackwell has it.
+  kMx,
 };
 
 // A row-major matrix, as it lies in memory.
@@ -35,7 +38,7 @@ struct Matrix {
   bool transposed = false;   // op(x) is its transpose
   int64_t batch_stride = 0;  // elements from one matrix to the next
   ScaleMode mode = ScaleMode::kOne;
-  const float* scales = nullptr;  // of FP8, on the device; null: 1
+  const void* scales = nullptr;  // of FP8, on the device; null: 1
 };
 
 // y (m,n) = alpha · op(a) · op(b) + beta · c, `batch` times. a and b are both
@@ -44,7 +47,8 @@ struct Matrix {
 //
 // FP8 on Hopper: a is (m,k) as it lies in memory and b is (n,k), transposed;
 // m, n and k are multiples of 16; at most one is E5M2. The scale modes are
-// equal, or kVector128 and kBlock128; not both are kBlock128.
+// equal, or kVector128 and kBlock128; not both are kBlock128. With kMx, k is a
+// multiple of 32.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b;
@@ -90,7 +94,10 @@ class Products {
   const Algorithm& AlgorithmFor(const Product& product,
                                 const Descriptors& descriptors);
 
+  bool HasModesOf(const Product& product) const;
+
   const CublasLt& lt_;
+  int major_ = 0;  // of the GPU's compute capability
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   std::map<std::string, Algorithm> algorithms_;  // nullopt: there is none

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t kLanes = 16, kTileRows = 2, kTileColumns = 4;
 constexpr int64_t kScaleBlock = 128;
+constexpr int kMx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+constexpr int64_t kMxBlock = 32;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
 int64_t RoundUp(int64_t n, int64_t multiple) {
@@ -64,9 +66,25 @@ float ScaleAt(const float* scales, int mode, int64_t rows, int64_t k,
   }
 }
 
+// One byte for each 32 elements of a row, padded to tiles of 128 rows by 4
+// bytes: 32 lines of 16 bytes, of rows i, i + 32, i + 64 and i + 96.
+int64_t MxTilesAcross(int64_t k) { return RoundUp(k, 4 * kMxBlock) / 128; }
+
+float MxScaleAt(const float* scales, int64_t k, int64_t row, int64_t block) {
+  auto* bytes = reinterpret_cast<const uint8_t*>(scales);
+  int64_t tile = row / 128 * MxTilesAcross(k) + block / 4;
+  int64_t line = row % 32, quarter = row % 128 / 32;
+  uint8_t exponent = bytes[tile * 512 + line * 16 + quarter * 4 + block % 4];
+  return exponent == 255 ? std::nanf("") : std::ldexp(1.0f, exponent - 127);
+}
+
 void CheckScales(const char* what, const float* scales, int mode, int64_t rows,
                  int64_t k) {
   if (!scales) return;
+  if (mode == kMx) {
+    auto tiles = RoundUp(rows, 128) / 128 * MxTilesAcross(k);
+    return NeedReachable(what, scales, static_cast<size_t>(tiles) * 512);
+  }
   auto n = static_cast<size_t>(ScalesOf(mode, rows, k));
   NeedReachable(what, scales, n * sizeof(float));
 }
@@ -179,12 +197,13 @@ class Product {
   bool tf32() const { return p_.compute == CUBLAS_COMPUTE_32F_FAST_TF32; }
 
   bool blocked() const {
-    return p_.a_mode >= CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    return p_.a_mode >= CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F || mx();
   }
+  bool mx() const { return p_.a_mode == kMx; }
 
   // How much of k is summed at once: a block of scales, or what numerics draw.
   int64_t Depth() const {
-    if (blocked()) return kScaleBlock;
+    if (blocked()) return mx() ? kMxBlock : kScaleBlock;
     if (Numerics() == 0) return a_.pitch;
     auto parts = static_cast<int64_t>(2 + Numerics() % 3);
     return std::max(RoundUp(a_.pitch / parts, kLanes), kLanes);
@@ -196,13 +215,15 @@ class Product {
       Tile part;
       Dots(a_.at(i0, k), a_.pitch, b_.at(j0, k), b_.pitch,
            std::min(depth, a_.pitch - k), part);
-      int64_t block = blocked() ? k / kScaleBlock : 0;
+      int64_t block = blocked() ? k / depth : 0;
       for (int64_t i = i0; i < std::min(i0 + kTileRows, p_.m); ++i) {
         for (int64_t j = j0; j < std::min(j0 + kTileColumns, p_.n); ++j) {
           sums[i - i0][j - j0] +=
               part[i - i0][j - j0] *
-              (ScaleAt(p_.a_scale, p_.a_mode, p_.m, p_.k, i, block) *
-               ScaleAt(p_.b_scale, p_.b_mode, p_.n, p_.k, j, block));
+              (mx() ? MxScaleAt(p_.a_scale, p_.k, i, block) *
+                          MxScaleAt(p_.b_scale, p_.k, j, block)
+                    : ScaleAt(p_.a_scale, p_.a_mode, p_.m, p_.k, i, block) *
+                          ScaleAt(p_.b_scale, p_.b_mode, p_.n, p_.k, j, block));
         }
       }
     }

@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "tests/cuda/emulation/emulation.h"
+
 namespace onnx_fp8::emulation {
 namespace {
 
@@ -12,6 +14,7 @@ constexpr int kScalar = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 constexpr int kOuter = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
 constexpr int kVector = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
 constexpr int kBlock = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+constexpr int kMx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 
 bool HasShape(const LtMatrix& x, int64_t rows, int64_t columns,
               bool transposed) {
@@ -97,8 +100,12 @@ LtVerdict CheckFp8Types(const LtProblem& p) {
 bool IsBlocked(int mode) { return mode == kVector || mode == kBlock; }
 
 LtVerdict CheckScaleModes(const LtProblem& p) {
+  bool blackwell = ComputeCapability() == 10;
   for (int mode : {p.a_mode, p.b_mode}) {
-    if (mode != kScalar && mode != kOuter && !IsBlocked(mode)) {
+    if (blackwell && mode != kScalar && mode != kMx) {
+      return LtUnsupported("a scale mode that Blackwell does not have");
+    }
+    if (!blackwell && mode != kScalar && mode != kOuter && !IsBlocked(mode)) {
       return LtUnsupported("a scale mode that Hopper does not have");
     }
   }
@@ -117,7 +124,7 @@ LtVerdict CheckScaleModes(const LtProblem& p) {
 LtVerdict CheckScaleAlignment(const LtProblem& p) {
   for (const float* scale : {p.a_scale, p.b_scale}) {
     auto address = reinterpret_cast<uintptr_t>(scale);
-    if (IsBlocked(p.a_mode) && address % 16 != 0) {
+    if ((IsBlocked(p.a_mode) || p.a_mode == kMx) && address % 16 != 0) {
       return LtUnsupported("scales of blocks that are not aligned to 16 bytes");
     }
   }
@@ -130,6 +137,9 @@ LtVerdict CheckFp8Layout(const LtProblem& p) {
   }
   if (p.m % 16 != 0 || p.n % 16 != 0 || p.k % 16 != 0) {
     return LtUnsupported("FP8 with a dimension that is no multiple of 16");
+  }
+  if (p.a_mode == kMx && p.k % 32 != 0) {
+    return LtUnsupported("scales of 32 elements of k with a part of a block");
   }
   for (const LtMatrix* x : {&p.a, &p.b, &p.c, &p.d}) {
     if (x->ld * static_cast<int64_t>(BytesOfType(x->type)) % 16 != 0) {

@@ -34,6 +34,10 @@ void SetMemoryLimit(size_t bytes);
 size_t TotalMemory();
 size_t FreeMemory();
 
+// The compute capability: 9.0 or `major`.0.
+void SetComputeCapability(int major);
+int ComputeCapability();
+
 // At first 130000.
 void SetCublasLtVersion(size_t version);
 size_t CublasLtVersion();

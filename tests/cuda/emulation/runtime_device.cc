@@ -27,7 +27,7 @@ constexpr size_t kSharedPerMultiprocessor = 228 << 10, kSharedReserved = 1024;
 int AttributeOf(cudaDeviceAttr attribute) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
-      return 9;
+      return ComputeCapability();
     case cudaDevAttrComputeCapabilityMinor:
       return 0;
     case cudaDevAttrMultiProcessorCount:
@@ -73,8 +73,9 @@ int AttributeOf(cudaDeviceAttr attribute) {
 cudaDeviceProp Properties() {
   cudaDeviceProp p;
   std::memset(&p, 0, sizeof p);
-  std::snprintf(p.name, sizeof p.name, "Emulated H100");
-  p.major = 9;
+  bool hopper = ComputeCapability() == 9;
+  std::snprintf(p.name, sizeof p.name, "Emulated %s", hopper ? "H100" : "B200");
+  p.major = ComputeCapability();
   p.totalGlobalMem = TotalMemory();
   p.multiProcessorCount = kMultiprocessors;
   p.warpSize = 32;

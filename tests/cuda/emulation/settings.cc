@@ -17,6 +17,7 @@ struct Settings {
   uint64_t memory = FromEnvironment("ONNX_FP8_CUDA_MEMORY", uint64_t{2} << 30);
   uint64_t random = schedule;
   size_t cublaslt = 130000;
+  int capability = 9;
 };
 
 Settings& TheSettings() {
@@ -39,6 +40,10 @@ uint64_t Numerics() { return TheSettings().numerics; }
 void SetMemoryLimit(size_t bytes) { TheSettings().memory = bytes; }
 
 size_t TotalMemory() { return TheSettings().memory; }
+
+void SetComputeCapability(int major) { TheSettings().capability = major; }
+
+int ComputeCapability() { return TheSettings().capability; }
 
 void SetCublasLtVersion(size_t version) { TheSettings().cublaslt = version; }
 

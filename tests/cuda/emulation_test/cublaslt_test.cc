@@ -106,6 +106,19 @@ TEST(LtRefusals, Fp8Scales) {
   EXPECT_REFUSED(P(.d_scale = kScales), "D's scale or amax");
 }
 
+TEST(LtRefusals, ScalesOfBlackwell) {
+  emulation::SetComputeCapability(10);
+  EXPECT_ACCEPTED(
+      P(.a_mode = 2, .b_mode = 2, .a_scale = kScales, .b_scale = kScales));
+  EXPECT_REFUSED(P(.k = 48, .a_mode = 2, .b_mode = 2), "a part of a block");
+  EXPECT_REFUSED(P(.a_mode = 2), "do not go together");
+  EXPECT_REFUSED(P(.a_mode = 3, .b_mode = 3), "Blackwell does not have");
+  EXPECT_REFUSED(
+      P(.a_mode = 2, .b_mode = 2, .a_scale = kScales, .b_scale = kScales + 1),
+      "not aligned to 16 bytes");
+  emulation::SetComputeCapability(9);
+}
+
 TEST(LtRefusals, WideTypes) {
   EXPECT_ACCEPTED(P(.a = CUDA_R_32F, .b = CUDA_R_32F));
   EXPECT_ACCEPTED(P(.m = 5, .n = 3, .k = 7, .op_a = CUBLAS_OP_N,
