@@ -18,37 +18,38 @@ file(GLOB cuda_host_sources CONFIGURE_DEPENDS
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS
   providers/cuda/*.cu providers/cuda/*/*.cu)
 
-# ---- cuDNN, for attention
+# ---- cuDNN, for attention and convolutions
 # Its headers are the pinned ones, whatever the toolkit has. The library is
 # opened at run time: the machine's, or the pinned one.
 set(cudnn_sources ${cuda_host_sources})
 list(FILTER cudnn_sources INCLUDE REGEX "/cudnn[a-z_]*\\.cc$")
 list(REMOVE_ITEM cuda_host_sources ${cudnn_sources})
-set(without_cudnn "${PROJECT_SOURCE_DIR}/providers/cuda/attention/no_library.cc")
-list(REMOVE_ITEM cuda_host_sources "${without_cudnn}")
+set(without_cudnn ${cuda_host_sources})
+list(FILTER without_cudnn INCLUDE REGEX "/no_library\\.cc$")
+list(REMOVE_ITEM cuda_host_sources ${without_cudnn})
 
 # cudnn_objects(<variable>)
 function(cudnn_objects variable)
   set(packages "${ONNX_FP8_CUDNN_PACKAGES}")
   if(NOT packages)
-    set(${variable} "${without_cudnn}" PARENT_SCOPE)
+    set(${variable} ${without_cudnn} PARENT_SCOPE)
     return()
   endif()
   set(cudnn "${packages}/nvidia/cudnn_jit")
-  add_library(cudnn_attention OBJECT ${cudnn_sources})
+  add_library(cudnn_plans OBJECT ${cudnn_sources})
   # They precede the toolkit's headers.
-  target_include_directories(cudnn_attention SYSTEM PRIVATE
-    "${PROJECT_SOURCE_DIR}/providers/cuda/attention/no_nvrtc"
+  target_include_directories(cudnn_plans SYSTEM PRIVATE
+    "${PROJECT_SOURCE_DIR}/providers/cuda/library/no_nvrtc"
     "${packages}/include" "${cudnn}/include")
-  target_compile_definitions(cudnn_attention PRIVATE
+  target_compile_definitions(cudnn_plans PRIVATE
     CUDNN_FRONTEND_SKIP_JSON_LIB
     ONNX_FP8_CUDNN_LIBRARY="${cudnn}/lib/libcudnn.so.9")
-  target_link_libraries(cudnn_attention PRIVATE our_flags providers
+  target_link_libraries(cudnn_plans PRIVATE our_flags providers
     cuda_headers)
   # The frontend takes a minute with -O2, and starts kernels of a millisecond.
-  set_source_files_properties(providers/cuda/attention/cudnn_plan.cc PROPERTIES
-    COMPILE_OPTIONS -O1)
-  set(${variable} $<TARGET_OBJECTS:cudnn_attention> PARENT_SCOPE)
+  set_source_files_properties(providers/cuda/attention/cudnn_plan.cc
+    providers/cuda/convolution/cudnn_plan.cc PROPERTIES COMPILE_OPTIONS -O1)
+  set(${variable} $<TARGET_OBJECTS:cudnn_plans> PARENT_SCOPE)
 endfunction()
 
 # ---- for the GPU
@@ -92,9 +93,9 @@ endfunction()
 
 if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   cuda_objects(cuda_objects ${cuda_kernel_sources})
-  cudnn_objects(attention_library)
+  cudnn_objects(library_objects)
   add_library(cuda STATIC ${cuda_host_sources} ${cuda_objects}
-    ${attention_library})
+    ${library_objects})
   combine(cuda ${cuda_host_sources})
   # cuBLASLt is opened at run time; the runtime looks for the driver itself.
   target_link_libraries(cuda PRIVATE our_flags PUBLIC providers cuda_headers
@@ -167,8 +168,8 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # The tests that ask nothing of the emulation. Where there is no GPU, the program
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
-string(JOIN "|" emulated_only algorithm_file attention_library launches many
-  mx_product padded_product provider random_graphs traffic)
+string(JOIN "|" emulated_only algorithm_file attention_library
+  convolution_library launches many mx_product padded_product provider random_graphs traffic)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)

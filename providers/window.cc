@@ -82,8 +82,10 @@ void ReadPads(const KernelContext& ctx, Window& w) {
 
 std::vector<int64_t> KernelOf(const KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &w = Operand(ctx, 1);
-  Check(x.rank() >= 3 && w.rank() == x.rank() && x.dtype() == w.dtype(), "[",
-        ctx.Where(), "] expected x (N,C,…) and a weight of the same rank, got ",
+  // The plan may keep one of two floats in 16 bits.
+  bool alike = x.dtype() == w.dtype() || ctx.NarrowIn(0) != ctx.NarrowIn(1);
+  Check(x.rank() >= 3 && w.rank() == x.rank() && alike, "[", ctx.Where(),
+        "] expected x (N,C,…) and a weight of the same rank, got ",
         Name(x.dtype()), ToString(x.shape()), " and ", Name(w.dtype()),
         ToString(w.shape()));
   std::vector<int64_t> kernel(w.shape().begin() + 2, w.shape().end());

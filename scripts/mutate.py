@@ -21,6 +21,7 @@ from mutant import load
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/mutate"
 BUILD = COPY / "build/release"
+CUDA_SETTINGS = ("ONNX_FP8_CUDA_HOME", "ONNX_FP8_CUDNN_PACKAGES")
 # A mutant may hang: it gets ten times the tests' time, and at least this.
 LEAST_SECONDS = 30
 # These run the program, and are narrowed by pytest's -k.
@@ -58,15 +59,25 @@ def copy_tree(files):
         shutil.copymode(ROOT / name, to)
 
 
-def configure():
-    """The configuration of build/release."""
+def needs_cuda(mutant):
+    """Whether its tests are built with a CUDA toolkit."""
+    return any(t.ctest.startswith("test_cud") for t in mutant.tests)
+
+
+def settings(keys):
+    """Those of build/release that are not empty."""
     cache = (ROOT / "build/release/CMakeCache.txt").read_text()
-    options = []
-    for key in ("ONNX_FP8_ONNX_DIR", "ONNX_FP8_PYTHON",
-                "CMAKE_CXX_COMPILER_LAUNCHER"):
-        found = re.search(rf"^{key}:\w+=(.+)$", cache, re.M)
-        if found:
-            options.append(f"-D{key}={found[1]}")
+    found = {key: re.search(rf"^{key}:\w+=(.+)$", cache, re.M) for key in keys}
+    return {key: match[1] for key, match in found.items() if match}
+
+
+def configure(cuda):
+    """The configuration of build/release, without CUDA unless it is needed:
+    kernels take long to build."""
+    keys = ["ONNX_FP8_ONNX_DIR", "ONNX_FP8_PYTHON",
+            "CMAKE_CXX_COMPILER_LAUNCHER"]
+    options = [f"-D{key}={value}" for key, value in
+               settings(keys + list(CUDA_SETTINGS) * cuda).items()]
     done = subprocess.run(["cmake", "--preset", "release", *options], cwd=COPY,
                           capture_output=True, text=True)
     if done.returncode != 0:
@@ -243,9 +254,15 @@ def main():
         return 0
     if args.check:
         return check(selected)
+    if len(settings(CUDA_SETTINGS)) < len(CUDA_SETTINGS):
+        left_out = [m.name for m in selected if needs_cuda(m)]
+        selected = [m for m in selected if not needs_cuda(m)]
+        if left_out:
+            print(f"left out: {len(left_out)} mutants of the provider cuda, "
+                  "for build/release has no CUDA toolkit or no cuDNN")
     COPY.mkdir(parents=True, exist_ok=True)
     copy_tree(sources())
-    configure()
+    configure(any(map(needs_cuda, selected)))
     tests = list(dict.fromkeys(t for m in selected for t in m.tests))
     print(f"{len(selected)} mutants; building the unbroken copy and running "
           f"its {len(tests)} groups of tests", flush=True)

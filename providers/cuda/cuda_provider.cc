@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "providers/cuda/attention/library.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/core/registrations.h"
 #include "providers/cuda/gemm/cublaslt.h"
+#include "providers/cuda/library/library_name.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8 {
@@ -58,8 +58,8 @@ std::string CublasLtText() {
   }
 }
 
-std::string AttentionText() {
-  std::string library = cuda::AttentionLibraryText();
+std::string LibraryText() {
+  std::string library = cuda::LibraryName();
   return library.empty() ? "our own kernels" : library;
 }
 
@@ -107,7 +107,8 @@ class CudaProvider : public ExecutionProvider {
     return {.isa = Concat(facts.name, " (sm_", facts.major, facts.minor,
                           "), driver of CUDA ", VersionText(driver),
                           ", runtime ", VersionText(runtime)),
-            .gemm = Concat(CublasLtText(), ", attention by ", AttentionText()),
+            .gemm = Concat(CublasLtText(), ", attention and convolutions by ",
+                           LibraryText()),
             .fast_bfloat16 = true};
   }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "providers/cuda/attention/library.h"
+#include "providers/cuda/library/library_name.h"
 #include "tests/cuda/emulation/api.h"
 #include "tests/cuda/emulation/cublaslt_numbers.h"
 #include "tests/cuda/emulation/faults.h"
@@ -262,6 +263,6 @@ void AttentionLibrary::Run(const LibraryProblem& p, const LibraryBackward& m,
                 [p, m](void* space) { RunBackward(p, m, space); });
 }
 
-std::string AttentionLibraryText() { return "an emulated library"; }
+std::string LibraryName() { return "an emulated library"; }
 
 }  // namespace onnx_fp8::cuda

@@ -98,7 +98,7 @@ TEST(CudaAttentionLibrary, ComputesOnePassOfTwo) {
 
 TEST(CudaAttentionLibrary, HasAName) {
   EXPECT_TRUE(MakeCudaProvider()->Describe().gemm.ends_with(
-      ", attention by an emulated library"));
+      ", attention and convolutions by an emulated library"));
 }
 
 // The third run repeats the second one.

@@ -8,9 +8,11 @@
 #include <memory>
 
 #include "base/check.h"
+#include "graph/builder.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
+#include "providers/store_narrow.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 
@@ -76,6 +78,45 @@ void ExpectCpusResults(const std::shared_ptr<Graph>& for_cpu,
 void ExpectCpusResults(const std::string& text, double relative) {
   ExpectCpusResults(GraphWithAllResults(text), GraphWithAllResults(text),
                     relative);
+}
+
+std::shared_ptr<Graph> RoundedForGpu(const std::string& text, DType dtype) {
+  std::shared_ptr<Graph> graph = ParseGraph(text);
+  std::vector<Node*> nodes;
+  for (Node& node : graph->nodes()) nodes.push_back(&node);
+  for (Node* node : nodes) {
+    const KernelTraits& traits =
+        CudaKernels().Find(node->domain, node->op)->traits;
+    auto rounded = [&](const std::vector<size_t>& list, size_t i,
+                       const Value* x) {
+      return x && x->dtype == DType::kFloat &&
+             (traits.moves || std::ranges::count(list, i) > 0);
+    };
+    auto round = [&](Builder& b, Value* x) {
+      return b.Ours("RoundTo", {x}, {{"to", static_cast<int64_t>(dtype)}});
+    };
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      if (!rounded(traits.narrow_in, i, node->in(i))) continue;
+      Builder b(*graph, node->out(0)->name + ".in" + std::to_string(i), node);
+      graph->SetInput(node, i, round(b, node->in(i)));
+    }
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      Value* y = node->out(i);
+      Builder b(*graph, "out.");
+      if (y && rounded(traits.narrow_out, i, y)) {
+        y = b.Op("Neg", {traits.moves ? y : round(b, y)});
+      }
+      if (y) graph->outputs.push_back(y);
+    }
+  }
+  return graph;
+}
+
+void ExpectCpusResultsIn16Bits(const std::string& text, DType dtype,
+                               double relative) {
+  std::shared_ptr<Graph> narrow = RoundedForGpu(text, dtype);
+  StoreNarrow(*narrow, CudaKernels());
+  ExpectCpusResults(RoundedForGpu(text, dtype), narrow, relative);
 }
 
 std::string ErrorOnGpu(const std::string& text) {

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention as a graph of cuDNN's frontend. Its headers take half a minute to
-// compile, so no other file includes them.
+// Attention as a graph of cuDNN's frontend.
 #include "providers/cuda/attention/cudnn_plan.h"
-
-#include <cudnn_frontend.h>
 
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "providers/cuda/library/cudnn_graph.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -22,10 +19,6 @@ using TensorRef = std::shared_ptr<Tensor_attributes>;
 
 // Numbers of the tensors.
 enum Uid : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
-
-void CheckFrontend(fe::error_t error) {
-  Check(error.is_good(), "cuDNN: ", error.get_message());
-}
 
 // cuDNN's dimensions are (batch, head, row, column).
 void Describe(Tensor_attributes& x, Uid uid, std::vector<int64_t> sizes,
@@ -102,47 +95,27 @@ void AddBackward(fe::graph::Graph& graph, const LibraryProblem& p) {
 
 }  // namespace
 
-struct CudnnPlan::Graph {
-  // `gpu`: as CudnnPlan's; "": the one that is here.
-  Graph(const LibraryProblem& p, const std::string& gpu) {
-    graph.set_io_data_type(fe::DataType_t::BFLOAT16)
-        .set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
-    if (!gpu.empty()) {  // nodes copy what is known when they are added
-      auto device = std::make_shared<fe::DeviceProperties>();
-      CheckFrontend(device->deserialize({gpu.begin(), gpu.end()}));
-      graph.set_device_properties(device).set_sm_version(90);
-    }
+struct CudnnPlan::Graph : CudnnGraph {
+  // `gpu`: as CudnnGraph's.
+  Graph(const LibraryProblem& p, const std::string& gpu)
+      : CudnnGraph(fe::DataType_t::BFLOAT16, gpu) {
     if (p.backward) {
-      AddBackward(graph, p);
+      AddBackward(nodes(), p);
     } else {
-      AddForward(graph, p);
+      AddForward(nodes(), p);
     }
   }
-
-  size_t Workspace() const {
-    int64_t bytes = 0;
-    CheckFrontend(graph.get_workspace_size(bytes));
-    return static_cast<size_t>(bytes);
-  }
-
-  void Run(cudnnContext* handle, std::unordered_map<int64_t, void*> memory,
-           void* workspace) const {
-    CheckFrontend(graph.execute(handle, memory, workspace));
-  }
-
-  fe::graph::Graph graph;
 };
 
 CudnnPlan::CudnnPlan(const LibraryProblem& problem, cudnnContext* handle)
     : graph_(std::make_unique<Graph>(problem, "")) {
-  CheckFrontend(graph_->graph.build(handle, {fe::HeurMode_t::A}));
+  graph_->Compile(handle, {});
   workspace_ = graph_->Workspace();
 }
 
 CudnnPlan::CudnnPlan(const LibraryProblem& problem, const std::string& gpu)
     : graph_(std::make_unique<Graph>(problem, gpu)) {
-  CheckFrontend(graph_->graph.build({fe::HeurMode_t::A}));
+  graph_->Compile(nullptr, {});
   workspace_ = graph_->Workspace();
 }
 

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 
 namespace onnx_fp8::cuda {
 
@@ -71,8 +70,5 @@ class AttentionLibrary {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// "cuDNN 9.27.0", or "" if there is none.
-std::string AttentionLibraryText();
 
 }  // namespace onnx_fp8::cuda

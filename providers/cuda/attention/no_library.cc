@@ -24,6 +24,4 @@ void AttentionLibrary::Run(const LibraryProblem&, const LibraryBackward&, void*,
   Fail("[provider cuda] expected a library for attention, got none");
 }
 
-std::string AttentionLibraryText() { return ""; }
-
 }  // namespace onnx_fp8::cuda

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conv and ConvTranspose, directly from x; with cuDNN they are the fallback.
-// Where a group has many output channels, a block computes 64 of them at 64
-// positions, as products of tiles; long sums with few results are split, and a
-// second kernel adds the parts in order. Otherwise a thread computes one
-// result, or a block does if its sum is long. Traffic: y is written once, x is
-// read once for 64 output channels, the weight once for 64 positions; what
-// windows share comes from caches. A ConvTranspose with strides also multiplies
-// the zeros between the elements of x.
+// Conv and ConvTranspose. A library computes what it can (convolution/), our
+// own kernels the rest, directly from x: where a group has many output
+// channels, a block computes 64 of them at 64 positions, as products of tiles;
+// long sums with few results are split, and a second kernel adds the parts in
+// order. Otherwise a thread computes one result, or a block does if its sum is
+// long. Traffic: y is written once, x is read once for 64 output channels, the
+// weight once for 64 positions; what windows share comes from caches. A
+// ConvTranspose with strides also multiplies the zeros between the elements of
+// x.
 #include <algorithm>
 #include <vector>
 
 #include "providers/arguments.h"
+#include "providers/cuda/convolution/by_library.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/tiles.h"
 #include "providers/cuda/ops/device_window.h"
@@ -29,8 +31,8 @@ struct alignas(16) Tap {
 };
 
 struct Convolution {
-  const float *x, *weight, *bias;  // bias may be null
-  float* y;
+  FloatsIn x, weight, bias;  // the bias may have no data
+  FloatsOut y;
   int64_t n, group, c, m;  // channels of x and y in one group
   DeviceWindow w;
   int64_t depth;          // elements of a sum, c · taps
@@ -83,25 +85,30 @@ __device__ int IndexAt(const Convolution& v, int a, int start, int tap) {
   return i < InputSizes<kTransposed>(v)[a] ? i : -1;
 }
 
-// The element that a tap reads; x points to the first channel of the group.
+// The element that a tap reads; x is the first one of the group's channels.
 template <bool kTransposed>
-__device__ float InputAt(const Convolution& v, const float* x,
-                         const ConvPosition& p, const Tap& tap) {
+__device__ float InputAt(const Convolution& v, int64_t x, const ConvPosition& p,
+                         const Tap& tap) {
   int64_t at = 0;
   for (int a = 0; a < 3; ++a) {
     int i = IndexAt<kTransposed>(v, a, p.start[a], tap.at[a]);
     if (i < 0) return 0;
     at = at * InputSizes<kTransposed>(v)[a] + i;
   }
-  return x[tap.x + at];
+  return Load(v.x, x + tap.x + at);
 }
 
 // The first weight of an output channel.
 template <bool kTransposed>
-__device__ const float* WeightsOf(const Convolution& v, int64_t group,
-                                  int64_t row) {
+__device__ int64_t WeightsOf(const Convolution& v, int64_t group, int64_t row) {
   int64_t of_group = v.m * v.depth;
-  return v.weight + group * of_group + row * (kTransposed ? v.w.taps : v.depth);
+  return group * of_group + row * (kTransposed ? v.w.taps : v.depth);
+}
+
+// y[i] = the sum and the channel's bias.
+__device__ void StoreSum(const Convolution& v, int64_t i, int64_t channel,
+                         float sum) {
+  Store(v.y, i, v.bias.data ? sum + Load(v.bias, channel) : sum);
 }
 
 template <bool kTransposed>
@@ -142,17 +149,16 @@ template <bool kTransposed>
 __device__ void StageWeights(const Convolution& v, int64_t group, int64_t row,
                              int64_t k, float (*to)[kDepthStride]) {
   if constexpr (!kTransposed) {
-    TensorRows rows = {
-        {v.weight, Kept::kFloat}, group * v.m * v.depth, v.depth, v.m, v.depth};
+    TensorRows rows = {v.weight, group * v.m * v.depth, v.depth, v.m, v.depth};
     StageRows(rows, row, k, to);
   } else {
     for (int i = 0; i < kSide * kDepth / kTileThreads; ++i) {
       int element = i * kTileThreads + static_cast<int>(threadIdx.x);
       int line = element / kDepth, at = element % kDepth;
       bool exists = row + line < v.m && k + at < v.depth;
+      int64_t first = WeightsOf<true>(v, group, row + line);
       to[line][at] =
-          exists ? WeightsOf<true>(v, group, row + line)[v.taps[k + at].weight]
-                 : 0.0f;
+          exists ? Load(v.weight, first + v.taps[k + at].weight) : 0.0f;
     }
   }
 }
@@ -160,12 +166,13 @@ __device__ void StageWeights(const Convolution& v, int64_t group, int64_t row,
 // What kSide columns read for elements k … k+31. A thread has eight elements of
 // one column; neighboring threads have neighboring positions.
 template <bool kTransposed>
-__device__ void StageInputs(const Convolution& v, const float* x,
+__device__ void StageInputs(const Convolution& v, int64_t x,
                             const ConvColumn& own, const ConvPosition& p,
                             int64_t k, float (*to)[kDepthStride]) {
   constexpr int kShare = kSide * kDepth / kTileThreads;
   int line = static_cast<int>(threadIdx.x) % kSide;
   int first = static_cast<int>(threadIdx.x) / kSide * kShare;
+  ONNX_FP8_KEEP_LOOP
   for (int i = first; i < first + kShare; i += 4) {
     float read[4];
     for (int l = 0; l < 4; ++l) {
@@ -191,7 +198,7 @@ __device__ void StoreSums(const Convolution& v, int64_t group, int64_t row,
       if (v.splits > 1) {
         v.partial[part * v.size + at] = sums[i][j];
       } else {
-        v.y[at] = v.bias ? sums[i][j] + v.bias[channel] : sums[i][j];
+        StoreSum(v, at, channel, sums[i][j]);
       }
     }
   }
@@ -211,8 +218,7 @@ __global__ void __launch_bounds__(kTileThreads)
   ConvColumn own =
       ConvColumnAt(v, column + static_cast<int>(threadIdx.x) % kSide);
   ConvPosition p = ConvPositionOf<kTransposed>(v, own.element);
-  const float* x =
-      v.x + (own.image * v.group + group) * v.c * InputPlane<kTransposed>(v);
+  int64_t x = (own.image * v.group + group) * v.c * InputPlane<kTransposed>(v);
   float sums[kPatch][kPatch] = {};
   int64_t end = (part + 1) * v.split;
   if (end > v.depth) end = v.depth;
@@ -233,8 +239,7 @@ __global__ void __launch_bounds__(kThreads) AddPartsKernel(Convolution v) {
   for (int64_t part = 0; part < v.splits; ++part) {
     sum += v.partial[part * v.size + i];
   }
-  if (v.bias) sum += v.bias[i / v.plane % (v.group * v.m)];
-  v.y[i] = sum;
+  StoreSum(v, i, i / v.plane % (v.group * v.m), sum);
 }
 
 // ---- few output channels: each result by itself
@@ -242,7 +247,7 @@ __global__ void __launch_bounds__(kThreads) AddPartsKernel(Convolution v) {
 // An element of y.
 struct ConvOutput {
   int64_t channel, group, row, element;
-  const float* x;  // the first channel of its group
+  int64_t x;  // the first element of its group's channels
 };
 
 template <bool kTransposed>
@@ -253,15 +258,16 @@ __device__ ConvOutput ConvOutputOf(const Convolution& v, int64_t i) {
   o.channel = line % channels;
   o.group = o.channel / v.m;
   o.row = o.channel % v.m;
-  o.x = v.x + (line / channels * v.group + o.group) * v.c *
-                  InputPlane<kTransposed>(v);
+  o.x =
+      (line / channels * v.group + o.group) * v.c * InputPlane<kTransposed>(v);
   return o;
 }
 
-// The sum over the taps of one input channel, whose plane is x.
+// The sum over the taps of one input channel, from those elements of x and of
+// the weight on.
 template <bool kTransposed>
-__device__ float SumOfTaps(const Convolution& v, const float* x,
-                           const float* weight, const ConvPosition& p) {
+__device__ float SumOfTaps(const Convolution& v, int64_t x, int64_t weight,
+                           const ConvPosition& p) {
   const int(&in)[3] = InputSizes<kTransposed>(v);
   float sum = 0;
   for (int kd = 0; kd < v.w.kernel[0]; ++kd) {
@@ -270,33 +276,36 @@ __device__ float SumOfTaps(const Convolution& v, const float* x,
     for (int kh = 0; kh < v.w.kernel[1]; ++kh) {
       int h = IndexAt<kTransposed>(v, 1, p.start[1], kh * v.w.dilation[1]);
       if (h < 0) continue;
-      const float* line = x + (static_cast<int64_t>(d) * in[1] + h) * in[2];
-      const float* factors =
+      int64_t line = x + (static_cast<int64_t>(d) * in[1] + h) * in[2];
+      int64_t factors =
           weight +
           (static_cast<int64_t>(kd) * v.w.kernel[1] + kh) * v.w.kernel[2];
+      ONNX_FP8_KEEP_LOOP
       for (int kw = 0; kw < v.w.kernel[2]; ++kw) {
         int i = IndexAt<kTransposed>(v, 2, p.start[2], kw * v.w.dilation[2]);
-        if (i >= 0) sum = fmaf(line[i], factors[kw], sum);
+        if (i < 0) continue;
+        sum = fmaf(Load(v.x, line + i), Load(v.weight, factors + kw), sum);
       }
     }
   }
   return sum;
 }
 
+// Without a number of blocks the compiler spills registers.
 template <bool kTransposed>
-__global__ void __launch_bounds__(kThreads) OutputsKernel(Convolution v) {
+__global__ void __launch_bounds__(kThreads, 4) OutputsKernel(Convolution v) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= v.size) return;
   ConvOutput o = ConvOutputOf<kTransposed>(v, i);
   ConvPosition p = ConvPositionOf<kTransposed>(v, o.element);
-  const float* weight = WeightsOf<kTransposed>(v, o.group, o.row);
+  int64_t weight = WeightsOf<kTransposed>(v, o.group, o.row);
   int64_t step = kTransposed ? v.m * v.w.taps : v.w.taps;  // of a channel
   float sum = 0;
   for (int64_t c = 0; c < v.c; ++c) {
     sum += SumOfTaps<kTransposed>(v, o.x + c * InputPlane<kTransposed>(v),
                                   weight + c * step, p);
   }
-  v.y[i] = v.bias ? sum + v.bias[o.channel] : sum;
+  StoreSum(v, i, o.channel, sum);
 }
 
 constexpr int kSumThreads = 128;
@@ -308,12 +317,12 @@ __global__ void __launch_bounds__(kSumThreads) LongSumsKernel(Convolution v) {
   int64_t i = blockIdx.x;
   ConvOutput o = ConvOutputOf<kTransposed>(v, i);
   ConvPosition p = ConvPositionOf<kTransposed>(v, o.element);
-  const float* weight = WeightsOf<kTransposed>(v, o.group, o.row);
+  int64_t weight = WeightsOf<kTransposed>(v, o.group, o.row);
   float sum = 0;
   for (int64_t k = threadIdx.x; k < v.depth; k += kSumThreads) {
     const Tap& tap = v.taps[k];
     float x = InputAt<kTransposed>(v, o.x, p, tap);
-    sum = fmaf(x, weight[tap.weight], sum);
+    sum = fmaf(x, Load(v.weight, weight + tap.weight), sum);
   }
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
@@ -323,7 +332,7 @@ __global__ void __launch_bounds__(kSumThreads) LongSumsKernel(Convolution v) {
   if (threadIdx.x > 0) return;
   float total = 0;
   for (float part : parts) total += part;
-  v.y[i] = v.bias ? total + v.bias[o.channel] : total;
+  StoreSum(v, i, o.channel, total);
 }
 
 // ---- launches
@@ -390,38 +399,39 @@ void StartConvolution(const KernelContext& ctx, bool transposed,
 
 // ---- operands
 
-// x has `c` channels in each of the groups, y has `m`.
-void Convolve(KernelContext& ctx, const Window& w, bool transposed,
-              int64_t group, int64_t c, int64_t m) {
+void Convolve(KernelContext& ctx, const ConvolutionSizes& z) {
+  const Window& w = z.w;
   DType dtype = ctx.In(0).dtype();
-  Check(dtype == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
-        Name(dtype));
-  int64_t n = ctx.In(0).dim(0);
-  if (ctx.HasIn(2)) CheckOperand(ctx, 2, DType::kFloat, {m * group});
-  const Window::Axes& sizes = transposed ? w.in : w.out;
-  Tensor& y = ctx.Out(0, DType::kFloat, w.ShapeOf(n, m * group, sizes));
-  if (y.size() == 0) return;
-  auto data = [&](size_t i) -> const float* {
-    if (!ctx.HasIn(i)) return nullptr;
-    return static_cast<const float*>(ctx.In(i).raw());
-  };
-  Convolution v = {.x = data(0),
-                   .weight = data(1),
-                   .bias = data(2),
-                   .y = static_cast<float*>(y.raw()),
-                   .n = n,
-                   .group = group,
-                   .c = c,
-                   .m = m,
+  Check(dtype == DType::kFloat || ctx.NarrowIn(0) != DType::kUndefined, "[",
+        ctx.Where(), "] expected float, got ", Name(dtype));
+  ConvolutionOperands o = {
+      .x = FloatsOf(ctx, 0), .weight = FloatsOf(ctx, 1), .bias = {}, .y = {}};
+  if (ctx.HasIn(2)) {
+    CheckOperand(ctx, 2, DType::kFloat, {z.m * z.group});
+    o.bias = FloatsOf(ctx, 2);
+  }
+  const Window::Axes& sizes = z.transposed ? w.in : w.out;
+  o.y = FloatsTo(ctx, 0, w.ShapeOf(z.n, z.m * z.group, sizes));
+  int64_t plane = Window::Product(sizes);
+  int64_t size = z.n * z.m * z.group * plane;
+  if (size == 0 || ConvolveByLibrary(ctx, z, o)) return;
+  Convolution v = {.x = o.x,
+                   .weight = o.weight,
+                   .bias = o.bias,
+                   .y = o.y,
+                   .n = z.n,
+                   .group = z.group,
+                   .c = z.c,
+                   .m = z.m,
                    .w = OnDevice(ctx, w),
-                   .depth = c * Window::Product(w.kernel),
-                   .plane = Window::Product(sizes),
-                   .size = y.size(),
+                   .depth = z.c * Window::Product(w.kernel),
+                   .plane = plane,
+                   .size = size,
                    .split = 1,
                    .splits = 1,
                    .partial = nullptr,
                    .taps = nullptr};
-  StartConvolution(ctx, transposed, v);
+  StartConvolution(ctx, z.transposed, v);
 }
 
 void Conv(KernelContext& ctx) {
@@ -430,7 +440,12 @@ void Conv(KernelContext& ctx) {
   int64_t group = GroupOf(ctx, weight.dim(0)), c = weight.dim(1);
   Check(x.dim(1) == c * group, "[", ctx.Where(), "] expected ", c * group,
         " input channels, got ", x.dim(1));
-  Convolve(ctx, w, false, group, c, weight.dim(0) / group);
+  Convolve(ctx, {.transposed = false,
+                 .n = x.dim(0),
+                 .group = group,
+                 .c = c,
+                 .m = weight.dim(0) / group,
+                 .w = w});
 }
 
 void ConvTranspose(KernelContext& ctx) {
@@ -439,14 +454,20 @@ void ConvTranspose(KernelContext& ctx) {
   int64_t group = GroupOf(ctx, x.dim(1));
   Check(weight.dim(0) == x.dim(1), "[", ctx.Where(), "] expected a weight for ",
         x.dim(1), " input channels, got ", weight.dim(0));
-  Convolve(ctx, w, true, group, x.dim(1) / group, weight.dim(1));
+  Convolve(ctx, {.transposed = true,
+                 .n = x.dim(0),
+                 .group = group,
+                 .c = x.dim(1) / group,
+                 .m = weight.dim(1),
+                 .w = w});
 }
 
 }  // namespace
 
 void RegisterConv(KernelRegistry& r) {
-  r.Add("Conv", Conv);
-  r.Add("ConvTranspose", ConvTranspose);
+  const KernelTraits traits{.narrow_in = {0, 1, 2}, .narrow_out = {0}};
+  r.Add("Conv", Conv, traits);
+  r.Add("ConvTranspose", ConvTranspose, traits);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -2,12 +2,13 @@
 //
 // The functions of cudnn.h that we and cuDNN's frontend call. Each calls the
 // function of that name in the library, which is opened at run time.
-#include "providers/cuda/attention/cudnn_library.h"
+#include "providers/cuda/library/cudnn_library.h"
 
 #include <cudnn.h>
 #include <dlfcn.h>
 
 #include "base/check.h"
+#include "providers/cuda/library/library_name.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -47,6 +48,13 @@ F* Find(const char* name) {
 }  // namespace
 
 size_t OpenCudnn() { return TheLibrary().version; }
+
+std::string LibraryName() {
+  size_t version = OpenCudnn();
+  if (version == 0) return "";
+  return Concat("cuDNN ", version / 10000, ".", version / 100 % 100, ".",
+                version % 100);
+}
 
 }  // namespace onnx_fp8::cuda
 

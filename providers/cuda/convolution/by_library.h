@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "providers/cuda/convolution/library.h"
+#include "providers/window.h"
+
+namespace onnx_fp8::cuda {
+
+// Of a Conv or ConvTranspose node: images, groups, and the channels of x and of
+// y in one group.
+struct ConvolutionSizes {
+  bool transposed;
+  int64_t n, group, c, m;
+  Window w;
+};
+
+struct ConvolutionOperands {
+  FloatsIn x, weight, bias;  // the bias may have no data
+  FloatsOut y;
+};
+
+// The library's problem. Training emits the gradient of a weight as a Conv: the
+// first two axes of x, of the weight and of y have changed places, and strides
+// are dilations. The library splits the long sums of a gradient, so a Conv is
+// read as one if its window, dilated, is larger than its result and its sums
+// have more elements than a channel of the result. Several groups have one
+// stride then only if there is one image, as in a depthwise convolution; else
+// the problem stays a forward pass.
+ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept);
+
+// Computes y, which is not empty, by the library of library.h. False: it can't
+// compute this node, and nothing was done. Operands and result must be kept
+// alike, and no pad be negative. Traffic of its own: where there is a bias, y
+// is read and written once more, and is then rounded twice if it is kept in 16
+// bits.
+bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
+                       const ConvolutionOperands& operands);
+
+}  // namespace onnx_fp8::cuda
