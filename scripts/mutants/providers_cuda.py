@@ -3,6 +3,7 @@
 from mutant import M, cuda, cudnn
 
 CONVOLUTION = cuda("*Convolution*")
+OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
 LIBRARY = "providers/cuda/convolution/by_library.cc"
 
 MUTANTS = (
@@ -18,7 +19,7 @@ MUTANTS = (
     M("cuda conv: the library has negative pads", LIBRARY,
       "z.w.pad[a] < 0 ||", "", CONVOLUTION),
     M("cuda conv: results are too small", LIBRARY,
-      "|| -ends[a] >= strides[a]", "", CONVOLUTION),
+      "|| -ends[a] >= strides[a]", "|| -ends[a] > strides[a]", CONVOLUTION),
     M("cuda conv: gradients of weights keep strides", LIBRARY,
       "std::swap(p.stride, p.dilation);", "", CONVOLUTION),
     M("cuda conv: groups have one stride", LIBRARY,
@@ -34,9 +35,37 @@ MUTANTS = (
       "return static_cast<const float*>(v.x.data)[x + tap.x + at];",
       CONVOLUTION),
     M("cuda conv: our own bias is lost", "providers/cuda/ops/conv.cu",
-      "v.bias.data ? sum + Load(v.bias, channel) : sum", "sum", CONVOLUTION),
+      "v.bias.data ? sum + Load(v.bias, channel) : sum",
+      "v.bias.data ? sum + 0 * Load(v.bias, channel) : sum", CONVOLUTION),
     M("cuda conv: floats on tensor cores",
       "providers/cuda/convolution/cudnn_plan.cc",
       "if (kept == Kept::kFloat) notes", "if (kept == Kept::kFloat16) notes",
       cudnn("CudnnConvolution.Floats*")),
+    M("cuda scatter: a block has one update", "providers/cuda/ops/scatter.cu",
+      "updates[list[i] * block + within]", "updates[list[i] * block]", OPS),
+    M("cuda scan: Hardmax writes along the last axis",
+      "providers/cuda/ops/scan.cu", "Store(y, s.start + i * s.step,",
+      "Store(y, s.start + i,", OPS),
+    M("cuda resize: one buffer for all axes", "providers/cuda/ops/resize.cu",
+      "std::swap(next, other);", "", OPS),
+    M("cuda pad: the fill is zero", "providers/cuda/ops/pad.cc",
+      "ctx.HasIn(2) ? ctx.In(2).raw() : nullptr", "nullptr", OPS),
+    M("cuda einsum: an operand keeps its order", "providers/cuda/ops/einsum.cu",
+      "if (copies_a) pa =", "if (copies_a && p.k == 0) pa =", OPS),
+    M("cuda batch norm: kept numbers are read as floats",
+      "providers/cuda/ops/channel_norm.cu",
+      "double centered = Load(p.x, at) - m.mean;",
+      "double centered = static_cast<const float*>(p.x.data)[at] - m.mean;",
+      OPS),
+    M("cuda dropout: the amax is not rounded", "providers/cuda/ops/random.cu",
+      "seen.Add(Store(d.y, i, keep ? Load(d.x, i) * d.scale : 0.0f));",
+      "float y = keep ? Load(d.x, i) * d.scale : 0.0f;\n"
+      "      Store(d.y, i, y);\n"
+      "      seen.Add(y);", OPS),
+    M("cuda TopK: an element is found twice", "providers/cuda/ops/sequence.cu",
+      "order.Before(found, next);", "found.place != i;", OPS),
+    M("cuda reduce: exponentials have no common largest",
+      "providers/cuda/ops/reduce.cu",
+      "return {b.largest, b.sum + a.Relative(b)};",
+      "return {b.largest, b.sum + a.sum};", OPS),
 )

@@ -19,14 +19,14 @@ void ExpectCpusResults(const std::shared_ptr<Graph>& for_cpu,
 // results of its nodes.
 void ExpectCpusResults(const std::string& text, double relative);
 
-// The same with operands and results that the GPU keeps as floats of that
-// dtype, where its kernels can: each is rounded to it, on both sides.
-void ExpectCpusResultsIn16Bits(const std::string& text, DType dtype,
-                               double relative);
+// The same with operands and results that the GPU keeps in 16 bits where its
+// kernels can, in bfloat16 and in float16. Both sides round them, and may round
+// a number between two to either, unless `relative` is 0.
+void ExpectCpusResultsIn16Bits(const std::string& text, double relative);
 
 // The graph of the text with a RoundTo before each operand and behind each
-// result that the GPU's kernels keep in 16 bits. Its outputs are readers of the
-// results.
+// result that the GPU's kernels keep in 16 bits. Its outputs are results, or
+// readers of those that were rounded, and then the amax, too.
 std::shared_ptr<Graph> RoundedForGpu(const std::string& text, DType dtype);
 
 // The message of the Error in which the graph ends on the GPU; "" if it does

@@ -39,8 +39,7 @@ TEST_P(OwnConvolutionTest, GivesTheCpusNumbers) {
 }
 
 TEST_P(OwnConvolutionTest, GivesTheCpusNumbersIn16Bits) {
-  ExpectCpusResultsIn16Bits(GraphText(GetParam()), DType::kBFloat16, 8e-3);
-  ExpectCpusResultsIn16Bits(GraphText(GetParam()), DType::kFloat16, 1e-3);
+  ExpectCpusResultsIn16Bits(GraphText(GetParam()), GetParam().tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OwnConvolutionTest,

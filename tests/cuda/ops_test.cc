@@ -32,6 +32,13 @@ TEST_P(CudaOpsTest, GivesTheCpusNumbers) {
                     GetParam().tolerance);
 }
 
+// What the kernels can keep in 16 bits lies there.
+TEST_P(CudaOpsTest, GivesTheCpusNumbersIn16Bits) {
+  ExpectCpusResultsIn16Bits(
+      std::string("graph \"g\" opset 23\n") + GetParam().text,
+      GetParam().tolerance);
+}
+
 const OpCase kOpCases[] = {
     // ---- element by element
     {"Functions", R"(input x: float[3,67,41]
@@ -191,7 +198,7 @@ y8: float[7,4] = GatherElements<axis=1>(x, columns)
 input u: float[4001]
 input sizes: float[4001]
 const none: int64[] = {0}
-const three: float[] = {3}
+const three: float[] = {2.99}
 scaled: float[4001] = Mul(sizes, three)
 places: int64[4001] = Cast<to=7>(scaled)
 y1: float[3] = ScatterElements<reduction="add">(x, places, u)
@@ -256,6 +263,7 @@ input b: float[5,33,9]
 input w: float[33,9]
 input v: float[33]
 input s: float[6,6]
+input t: float[33,7,5]
 y1: float[5,7,9] = Einsum<equation="bij,bjk->bik">(a, b)
 y2: float[9,7,5] = Einsum<equation="bij,bjk->kib">(a, b)
 y3: float[5,7,9] = Einsum<equation="...j,jk->...k">(a, w)
@@ -264,6 +272,7 @@ y5: float[] = Einsum<equation="ii->">(s)
 y6: float[6] = Einsum<equation="ii->i">(s)
 y7: float[5] = Einsum<equation="bij->b">(a)
 y8: float[5,7] = Einsum<equation="bij,jk,j->bi">(a, w, v)
+y9: float[5,7,9] = Einsum<equation="jib,bjk->bik">(t, b)
 )",
      2e-6},
     // ---- norms of channels
@@ -296,6 +305,18 @@ INSTANTIATE_TEST_SUITE_P(All, CudaOpsTest, testing::ValuesIn(kOpCases),
                          [](const auto& info) { return info.param.name; });
 
 // ---- random values
+
+// Without a seed, masks depend on the name of the result if the node has none.
+TEST(CudaRandomTest, DropsWhatTheCpuDropsIn16Bits) {
+  ExpectCpusResultsIn16Bits(R"(graph "g" opset 22
+input x: float[3,67,41]
+const ratio: float[] = {0.3}
+const yes: bool[] = {1}
+y1: float[3,67,41], m1: bool[3,67,41] = Dropout<seed=7>(x, ratio, yes)
+y2: float[3,67,41] = Dropout(x, ratio)
+)",
+                            0);
+}
 
 TEST(CudaRandomTest, DrawsWhatTheCpuDraws) {
   ExpectCpusResults(R"(graph "g" opset 22
