@@ -169,7 +169,8 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 string(JOIN "|" emulated_only algorithm_file attention_library
-  convolution_library launches many mx_product padded_product provider random_graphs traffic)
+  convolution_library launches many mx_product padded_product provider
+  random_graphs traffic)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)
