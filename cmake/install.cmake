@@ -8,6 +8,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS onnx-fp8 RUNTIME)
+if(TARGET onnx_fp8_mpi)
+  install(TARGETS onnx_fp8_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 
 # Public headers: the session, the training loop, and all our headers that these
 # include. They are installed in a folder of their own: a folder `training/` in
@@ -35,7 +38,8 @@ endforeach()
 # One archive of our layers and of the ONNX library, whose two archives lie in
 # a cache. Only an installation makes it, so that builds stay fast.
 set(script "CREATE libonnx_fp8.a\n")
-foreach(layer IN ITEMS base vocabulary data graph optimizers providers training
+foreach(layer IN ITEMS base vocabulary collectives data graph optimizers
+    providers training
     ONNX::onnx ONNX::onnx_proto)
   string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
 endforeach()

@@ -20,16 +20,17 @@ MAX_LINES = 600
 # that is not named here belongs to the closest named folder above it.
 _DATA = {"base", "onnx_fp8"}
 _GRAPH = _DATA | {"graph"}
-_PROVIDERS = _GRAPH | {"providers"}
+_PROVIDERS = _GRAPH | {"collectives", "providers"}
 _TRAINING = _PROVIDERS | {"data", "optimizers"}
 _ALL = _TRAINING | {"training"}
 MAY_INCLUDE = {
     "base": set(),
     "onnx_fp8": {"base"},
     "data": _DATA,
+    "collectives": _DATA,
     "graph": _DATA,
     "optimizers": _GRAPH,
-    "providers": _GRAPH,
+    "providers": _GRAPH | {"collectives"},
     "providers/cpu": _PROVIDERS,
     "providers/cuda": _PROVIDERS,
     "providers/ort": _PROVIDERS,

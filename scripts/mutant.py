@@ -41,6 +41,8 @@ def load():
 base = partial(Test, "test_base")
 vocabulary = partial(Test, "test_onnx_fp8")
 data = partial(Test, "test_data")
+collectives = partial(Test, "test_collectives")
+ranks = partial(Test, "test_ranks")
 graph = partial(Test, "test_graph")
 optimizers = partial(Test, "test_optimizers")
 providers = partial(Test, "test_providers")

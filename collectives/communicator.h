@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "onnx_fp8/dtype.h"
+
+namespace onnx_fp8 {
+
+enum class Reduction { kSum, kMax };
+
+// Bytes of data that a rank has received from other ranks, by kind of call.
+// With N ranks and an operand of n bytes a call adds
+//   AllReduce      2 (N − 1) · n / N  (n is rounded up to N equal blocks)
+//   AllGather      (N − 1) · n
+//   ReduceScatter  (N − 1) · n / N
+//   Broadcast      n, and 0 on the root
+struct WireBytes {
+  int64_t all_reduce = 0;
+  int64_t all_gather = 0;
+  int64_t reduce_scatter = 0;
+  int64_t broadcast = 0;
+
+  bool operator==(const WireBytes&) const = default;
+};
+
+// One rank's view of a group of ranks. The ranks are processes, numbered from
+// 0. A call of a collective returns when this rank has its result. All ranks of
+// the group must make the same calls in the same order, with equal dtypes and
+// counts; agreement.h compares these beforehand.
+//
+// Data lies on the host. A count is a number of elements. A sum adds the ranks'
+// elements in the order of the ranks, in their dtype. Every rank therefore gets
+// the same bits, whatever the transport does. A maximum is NaN if any of its
+// elements is NaN.
+//
+// Sums and maxima exist for float, double, int32 and int64. Errors: another
+// dtype; errors of the transport. A group with a failed call is of no use.
+class Communicator {
+ public:
+  // A message has at most this many bytes for each rank. Longer data is sent in
+  // several messages, because MPI counts bytes in an int.
+  static constexpr size_t kMessageBytes = size_t{64} << 20;
+
+  // REQUIRES: message_bytes >= 8.
+  explicit Communicator(size_t message_bytes = kMessageBytes)
+      : message_bytes_(message_bytes) {}
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // y (count) = the reduction of the x (count) of all ranks. y may be x.
+  void AllReduce(Reduction reduction, DType dtype, const void* x, void* y,
+                 size_t count);
+  // y (size() · bytes) = the x (bytes) of all ranks, one after the other.
+  void AllGather(const void* x, void* y, size_t bytes);
+  // y (count) = block rank() of the sum of the x (size() · count) of all ranks.
+  void ReduceScatter(DType dtype, const void* x, void* y, size_t count);
+  // data (bytes) = that of `root` on all ranks. REQUIRES: root < size().
+  void Broadcast(void* data, size_t bytes, int root);
+  // Returns when all ranks have called it.
+  virtual void Barrier() = 0;
+
+  // Ends the ranks of the job after an error of this rank. It may be called at
+  // any time and may end this process too. The others say `reason`, or their
+  // launcher does.
+  virtual void Abort(const std::string& reason) = 0;
+
+  const WireBytes& wire_bytes() const { return wire_bytes_; }
+
+ protected:
+  // Messages of the transport, with at most `message_bytes` for each rank.
+  // receive (size() · bytes) = the send (bytes) of all ranks.
+  virtual void Gather(const void* send, void* receive, size_t bytes) = 0;
+  // Block r of `receive` = block rank() of rank r's `send`, both
+  // (size() · bytes).
+  virtual void Exchange(const void* send, void* receive, size_t bytes) = 0;
+  // data (bytes) = that of `root`.
+  virtual void Send(void* data, size_t bytes, int root) = 0;
+
+ private:
+  size_t message_bytes_;
+  WireBytes wire_bytes_;
+};
+
+}  // namespace onnx_fp8

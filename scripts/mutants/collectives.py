@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants of collectives/."""
+from mutant import M, collectives, ranks
+
+THREADS = collectives("CommunicatorTest.ManyRanks")
+AGREEMENT = collectives("AgreementTest.*")
+LAUNCHER = collectives("LauncherTest.*")
+WORLD = ranks("WorldTest.*")
+
+MUTANTS = (
+    M("reduce: the last rank does not count", "collectives/communicator.cc",
+      "for (size_t r = 1; r < ranks; ++r) {\n    row",
+      "for (size_t r = 1; r + 1 < ranks; ++r) {\n    row", THREADS),
+    M("reduce: NaN is no maximum", "collectives/communicator.cc",
+      "if (std::isnan(b)) return b;", "", THREADS),
+    M("all-reduce: each message gives the first elements",
+      "collectives/communicator.cc", "to + begin * element, received",
+      "to, received", THREADS),
+    M("all-gather: pieces of ranks follow each other",
+      "collectives/communicator.cc", "to + r * bytes + begin",
+      "to + r * n + begin", THREADS),
+    M("reduce-scatter: pieces come from the first block",
+      "collectives/communicator.cc", "from + (r * count + begin) * element",
+      "from + (r * n + begin) * element", THREADS),
+    M("broadcast: the root receives, too", "collectives/communicator.cc",
+      "if (rank() != root) wire", "wire", THREADS),
+    M("wire bytes: an all-reduce sends once", "collectives/communicator.cc",
+      "2 * (ranks - 1) * bytes", "(ranks - 1) * bytes", THREADS),
+    M("agreement: the length is enough", "collectives/agreement.cc",
+      "{text.size(), Hash(text)}", "{text.size(), 0}", AGREEMENT),
+    M("agreement: texts travel padded", "collectives/agreement.cc",
+      "texts.substr(r * longest, all[r][0])",
+      "texts.substr(r * longest, longest)", AGREEMENT),
+    M("launcher: a size without a rank is one", "collectives/launcher.cc",
+      "if (!size || !rank) continue;",
+      'if (!size) continue;\n    if (!rank) rank = "0";', LAUNCHER),
+    M("MPI: ranks of another launcher train alone", "collectives/load_mpi.cc",
+      "(launcher->size == module.size && launcher->rank == module.rank)",
+      "true", WORLD),
+    M("MPI: the mesh may have another size", "collectives/load_mpi.cc",
+      "module.size == ranks, ", "module.size >= 1, ", WORLD),
+)
