@@ -12,6 +12,9 @@
 
 namespace onnx_fp8::emulation {
 
+// The scale mode of the MX formats.
+inline constexpr int kMx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+
 // Attributes that were set, as bytes.
 using Attributes = std::map<int, std::string>;
 

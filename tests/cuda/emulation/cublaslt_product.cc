@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kLanes = 16, kTileRows = 2, kTileColumns = 4;
 constexpr int64_t kScaleBlock = 128;
-constexpr int kMx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 constexpr int64_t kMxBlock = 32;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 

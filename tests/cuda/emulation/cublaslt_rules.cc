@@ -14,7 +14,6 @@ constexpr int kScalar = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 constexpr int kOuter = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
 constexpr int kVector = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
 constexpr int kBlock = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
-constexpr int kMx = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 
 bool HasShape(const LtMatrix& x, int64_t rows, int64_t columns,
               bool transposed) {
