@@ -19,7 +19,8 @@ enum class OpKind {
   kDequantize,  // FP8 to float
   kScaleUpdate,
   kParameterUpdate,
-  kNorm,  // normalization, or its gradient
+  kNorm,        // normalization, or its gradient
+  kCollective,  // all ranks of a group run it together
 };
 
 struct OpFacts {

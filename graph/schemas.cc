@@ -17,9 +17,9 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 Table MakeTable() {
   Table table;
   for (auto* list :
-       {AttentionOps, FusedOps, FusedQuantizeOps, RotaryOps, RoundToOps,
-        QuantizeOps, QuantizeBlockOps, QuantizePaddedOps, ProductSumOps,
-        GradientOps, OptimizerOps}) {
+       {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, RotaryOps,
+        RoundToOps, QuantizeOps, QuantizeBlockOps, QuantizePaddedOps,
+        ProductSumOps, GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,
@@ -40,6 +40,8 @@ onnx::AttributeProto::AttributeType TypeOf(AttributeKind kind) {
       return onnx::AttributeProto::INT;
     case AttributeKind::kFloat:
       return onnx::AttributeProto::FLOAT;
+    case AttributeKind::kString:
+      return onnx::AttributeProto::STRING;
     default:
       return onnx::AttributeProto::INTS;
   }

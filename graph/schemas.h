@@ -19,7 +19,7 @@
 
 namespace onnx_fp8 {
 
-enum class AttributeKind { kInt, kFloat, kInts };
+enum class AttributeKind { kInt, kFloat, kInts, kString };
 
 struct AttributeDefinition {
   const char* name;
@@ -41,6 +41,7 @@ struct OpDefinition {
 
 // One list per file of graph/schemas/.
 std::vector<OpDefinition> AttentionOps();       // schemas/attention.cc
+std::vector<OpDefinition> CollectiveOps();      // schemas/collectives.cc
 std::vector<OpDefinition> FusedOps();           // schemas/fused.cc
 std::vector<OpDefinition> FusedQuantizeOps();   // schemas/fused_quantize.cc
 std::vector<OpDefinition> RotaryOps();          // schemas/rotary.cc

@@ -5,7 +5,9 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "collectives/agreement.h"
 #include "graph/node_cost.h"
+#include "graph/op_facts.h"
 #include "graph/print.h"
 
 namespace onnx_fp8 {
@@ -128,6 +130,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
+  CompareCollectives();
   BindFetched();
   BindSlots();
   if (Records()) {
@@ -136,6 +139,24 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
     RunSteps(state);
   }
   return Outputs();
+}
+
+// Ranks that ran other collectives, or in another order, would wait for each
+// other forever, or take each other's data for their own.
+void Executor::CompareCollectives() {
+  if (!groups_ || compared_) return;
+  std::vector<std::string> lines;
+  for (const Step& step : plan_.steps) {
+    if (FactsOf(*step.node).kind == OpKind::kCollective) {
+      lines.push_back(Print(*step.node));
+    }
+  }
+  if (!lines.empty()) {
+    for (const auto& [name, group] : *groups_) {
+      CheckAgreement(*group, "collectives of the plan", lines);
+    }
+  }
+  compared_ = true;
 }
 
 void Executor::RunSteps(TensorMap& state) {
@@ -380,6 +401,7 @@ void Executor::RunStep(std::span<const Step> steps) {
     context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
                       AmaxAt(step.own_amax));
     context.set_queue(provider_.queue());
+    context.set_groups(groups_);
     context.set_draw_on_device(
         static_cast<const uint64_t*>(draw_on_device_.raw()));
   }

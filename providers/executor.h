@@ -58,6 +58,11 @@ class Executor {
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   const Plan& plan() const { return plan_; }
+  // The groups of ranks that collectives name; null: none. They must outlive
+  // the Runs. All ranks must Run the same plans in the same order. Before the
+  // first Run the ranks compare the collectives of their plans. Errors of that
+  // Run: the first node that differs.
+  void set_groups(const Groups* groups) { groups_ = groups; }
   // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
 
@@ -84,6 +89,7 @@ class Executor {
     return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.raw()) + i;
   }
   void RunCopies(const std::vector<Copy>& copies);
+  void CompareCollectives();
 
   std::shared_ptr<const Graph> graph_;
   ExecutionProvider& provider_;
@@ -109,6 +115,8 @@ class Executor {
   uint64_t draw_ = 0;
   Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;
+  const Groups* groups_ = nullptr;
+  bool compared_ = false;  // the order of collectives
 };
 
 }  // namespace onnx_fp8

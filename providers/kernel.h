@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/groups.h"
 #include "graph/graph.h"
 #include "providers/amax.h"
 
@@ -83,6 +84,14 @@ class KernelContext {
   }
   std::span<AmaxCell* const> measured() const { return measured_; }
 
+  // The group of ranks of that name; null if this run has none.
+  Communicator* Group(std::string_view name) const {
+    if (!groups_) return nullptr;
+    auto it = groups_->find(name);
+    return it == groups_->end() ? nullptr : it->second;
+  }
+  void set_groups(const Groups* groups) { groups_ = groups; }
+
   // The queue() of the provider that the kernel belongs to.
   void* queue() const { return queue_; }
   void set_queue(void* queue) { queue_ = queue; }
@@ -116,6 +125,7 @@ class KernelContext {
   std::span<AmaxCell* const> measured_;
   const uint64_t* draw_on_device_ = nullptr;
   AmaxCell* own_ = nullptr;
+  const Groups* groups_ = nullptr;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors that

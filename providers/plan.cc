@@ -11,6 +11,7 @@
 #include "graph/needed_when.h"
 #include "graph/print.h"
 #include "providers/arena.h"
+#include "providers/chain_collectives.h"
 #include "providers/free_early.h"
 #include "providers/order.h"
 #include "providers/plan_amaxes.h"
@@ -172,9 +173,8 @@ class Planner {
     if (!on_host_) return;
     std::vector<const Value*> roots(graph_.outputs.begin(),
                                     graph_.outputs.end());
-    for (const StateBinding& binding : graph_.state) {
-      roots.push_back(binding.next);
-    }
+    for (const StateBinding& b : graph_.state) roots.push_back(b.next);
+    AddCollectiveResults(nodes_, &roots);
     needed_ = NeededWhen(graph_, roots);
   }
 
@@ -338,9 +338,7 @@ class Planner {
     std::vector<Occupant> occupants;
     std::vector<size_t> results(nodes_.size());
     std::unordered_set<int> taken;  // next values of state
-    for (const Assignment& assignment : assignments_) {
-      taken.insert(assignment.next);
-    }
+    for (const Assignment& a : assignments_) taken.insert(a.next);
     for (size_t i = 0; i < memories_.size(); ++i) {
       const Memory& m = memories_[i];
       bool stays = m.place != Place::kArena || m.writer < 0 ||
@@ -361,6 +359,7 @@ class Planner {
       if (memory.writer < 0) continue;
       for (int r : memory.readers) edges_.emplace_back(memory.writer, r);
     }
+    ChainCollectives(nodes_, &edges_);
     order_ = OrderSteps(GivenOrder(), edges_, writes_);
     position_.assign(nodes_.size(), -1);
     for (size_t i = 0; i < order_.size(); ++i) {

@@ -37,6 +37,8 @@ std::string RoleOf(const Node& node) {
       return "norm";
     case OpKind::kParameterUpdate:
       return "optimizer";
+    case OpKind::kCollective:
+      return "collective";
     default:
       return node.part == Part::kOptimizer ? "optimizer" : "other";
   }

@@ -13,11 +13,11 @@ size_t Index(int i) { return static_cast<size_t>(i); }
 // keeps the time linear in the size of the graph.
 constexpr size_t kLookAhead = 256;
 
-class Groups {
+class Grouping {
  public:
-  Groups(const std::vector<int>& order, const std::vector<KernelOfMany>& many,
-         const std::vector<std::pair<int, int>>& edges,
-         const std::vector<Buffer>& buffers)
+  Grouping(const std::vector<int>& order, const std::vector<KernelOfMany>& many,
+           const std::vector<std::pair<int, int>>& edges,
+           const std::vector<Buffer>& buffers)
       : given_(order), many_(many), before_(order.size()), done_(order.size()) {
     for (auto [from, to] : edges) before_[Index(to)].push_back(from);
     for (size_t place = 0; place < given_.size(); ++place) {
@@ -111,7 +111,7 @@ std::vector<int> RunTogether(std::vector<int>& order,
                              const std::vector<KernelOfMany>& many,
                              const std::vector<std::pair<int, int>>& edges,
                              const std::vector<Buffer>& buffers) {
-  return Groups(order, many, edges, buffers).Run(order);
+  return Grouping(order, many, edges, buffers).Run(order);
 }
 
 }  // namespace onnx_fp8

@@ -30,6 +30,7 @@ const GradientRegistry& Gradients() {
     GradientRegistry r;
     RegisterActivationGradients(r);
     RegisterAttentionGradients(r);
+    RegisterCollectiveGradients(r);
     RegisterConvGradients(r);
     RegisterEinsumGradients(r);
     RegisterElementwiseGradients(r);

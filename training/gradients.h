@@ -78,6 +78,7 @@ class GradientRegistry {
 // One function per family (training/gradients/<family>.cc).
 void RegisterActivationGradients(GradientRegistry& r);
 void RegisterAttentionGradients(GradientRegistry& r);
+void RegisterCollectiveGradients(GradientRegistry& r);
 void RegisterConvGradients(GradientRegistry& r);
 void RegisterEinsumGradients(GradientRegistry& r);
 void RegisterElementwiseGradients(GradientRegistry& r);

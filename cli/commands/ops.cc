@@ -15,6 +15,8 @@ const char* KindName(AttributeKind kind) {
       return "int";
     case AttributeKind::kFloat:
       return "float";
+    case AttributeKind::kString:
+      return "string";
     default:
       return "ints";
   }

@@ -9,6 +9,7 @@
 #include "graph/constants.h"
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/onnx/upgrade.h"
+#include "graph/op_facts.h"
 #include "graph/passes/specialize.h"
 #include "graph/schemas.h"
 #include "graph/schemas_internal.h"
@@ -237,6 +238,9 @@ bool HasBody(const Node& node) {
 
 void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator,
                 Spending* spending) {
+  Check(FactsOf(node).kind != OpKind::kCollective || node.Int("ranks", 1) == 1,
+        "[", node.Where(), "] expected a kernel for a collective of ",
+        node.Int("ranks", 1), " ranks, got none: its body is that of one rank");
   Graph open;
   FillBodyGraph(open, node, graph.opset);
   std::map<std::string, Shape> shapes;

@@ -17,7 +17,7 @@ bool HasBody(const Node& node);
 // constants alone become constants, as far as `evaluator` can compute them.
 // Functions that the body calls stay nodes. `spending`: as Specialize's.
 // REQUIRES: concrete input shapes. Errors: no body; a shape in the body that
-// stays unknown; a budget that is used up.
+// stays unknown; a budget that is used up; a collective of more than one rank.
 void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator = nullptr,
                 Spending* spending = nullptr);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/peak.h"
 #include "providers/cpu/math/bandwidth.h"
@@ -46,8 +47,10 @@ class CpuProvider : public ExecutionProvider {
 
 class CpuEvaluator : public Evaluator {
  public:
+  // A collective needs all ranks, whatever its operands are.
   bool CanEvaluate(const Node& node) const override {
-    return CpuKernels().Find(node.domain, node.op) != nullptr;
+    return FactsOf(node).kind != OpKind::kCollective &&
+           CpuKernels().Find(node.domain, node.op) != nullptr;
   }
 
   std::vector<Tensor> Evaluate(
@@ -78,6 +81,7 @@ KernelRegistry AllKernels() {
   RegisterBinary(r);
   RegisterCast(r);
   RegisterChannelNorm(r);
+  RegisterCollectives(r);
   RegisterConstant(r);
   RegisterConv(r);
   RegisterDequantizeBlock(r);

@@ -14,7 +14,8 @@ void RegisterAttention(KernelRegistry& r);
 void RegisterBinary(KernelRegistry& r);
 void RegisterCast(KernelRegistry& r);
 void RegisterChannelNorm(KernelRegistry& r);  // BatchNormalization, …
-void RegisterConstant(KernelRegistry& r);     // Shape, Range, …
+void RegisterCollectives(KernelRegistry& r);
+void RegisterConstant(KernelRegistry& r);  // Shape, Range, …
 void RegisterConv(KernelRegistry& r);
 void RegisterEinsum(KernelRegistry& r);
 void RegisterGather(KernelRegistry& r);

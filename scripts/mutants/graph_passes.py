@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of graph/passes/."""
-from mutant import M, bad_input, graph, python, training, vocabulary
+from mutant import M, bad_input, graph, providers, python, training, vocabulary
 
 PASS_RUNNER = graph("PassRunner.*")
 SPECIALIZE = graph("Specialize*")
@@ -345,4 +345,8 @@ MUTANTS = (
     M("budgets: recurrent steps are free", "graph/passes/unroll_recurrent.cc",
       "static_cast<int64_t>(made), node_",
       "0 * static_cast<int64_t>(made), node_", *BUDGETS),
+    M("expand: a collective of several ranks has a body",
+      "graph/passes/expand.cc",
+      "FactsOf(node).kind != OpKind::kCollective || ", "true || ",
+      providers("CollectivesTest.*")),
 )

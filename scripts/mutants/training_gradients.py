@@ -43,4 +43,9 @@ MUTANTS = (
       training("*Reductions.*")),
     M("Conv: begin pads are lost", "training/gradients/window.cc",
       "reach - w.begin[i] - large[i + 2]", "reach - large[i + 2]", CONVS),
+    M("AllReduce: each largest element has the whole gradient",
+      "training/gradients/collectives.cc",
+      "return b.Div(b.Mul(c.Dy(), largest), count);",
+      "(void)count;\n  return b.Mul(c.Dy(), largest);",
+      training("CollectiveGradientsTest.*")),
 )

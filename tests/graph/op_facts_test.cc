@@ -44,6 +44,8 @@ TEST(OpFacts, OurOpsOfEachKind) {
                    "QuantizeTensorTranspose", "QuantizeWith",
                    "QuantizeWithPadded", "QuantizeWithTranspose"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});
+  EXPECT_EQ(kinds[OpKind::kCollective],
+            (Names{"AllGather", "AllReduce", "Broadcast", "ReduceScatter"}));
   EXPECT_EQ(kinds[OpKind::kScaleUpdate], Names{"UpdateScale"});
   EXPECT_EQ(kinds[OpKind::kParameterUpdate],
             (Names{"Adam", "AdamW", "SGD", "SGDMomentum"}));

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ops of graph/schemas/collectives.cc, by the communicator of their group.
+#include <cstring>
+
+#include "collectives/one_rank.h"
+#include "providers/arguments.h"
+#include "providers/cpu/register.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Errors: this run has no such group, or one of another size than the graph was
+// built for.
+Communicator& GroupOf(const KernelContext& ctx) {
+  const std::string name = ctx.String("group", "");
+  const int64_t ranks = ctx.Int("ranks", 1);
+  Communicator* group = ctx.Group(name);
+  if (!group && ranks == 1) {
+    static thread_local OneRank alone;
+    return alone;
+  }
+  Check(group && group->size() == ranks, "[", ctx.Where(), "] expected ", ranks,
+        " ranks in the group ", name, ", got ",
+        group ? std::to_string(group->size()) : "no such group");
+  return *group;
+}
+
+void AllReduce(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
+  const Reduction reduction = ctx.String("reduction", "sum") == "max"
+                                  ? Reduction::kMax
+                                  : Reduction::kSum;
+  GroupOf(ctx).AllReduce(reduction, x.dtype(), x.raw(), y.raw(),
+                         static_cast<size_t>(x.size()));
+}
+
+void AllGather(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Communicator& group = GroupOf(ctx);
+  Shape shape = x.shape();
+  Check(!shape.empty(), "[", ctx.Where(),
+        "] expected an operand with an axis, got a scalar");
+  shape[0] *= group.size();
+  group.AllGather(x.raw(), ctx.Out(0, x.dtype(), shape).raw(), x.bytes());
+}
+
+void ReduceScatter(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Communicator& group = GroupOf(ctx);
+  Shape shape = x.shape();
+  Check(!shape.empty() && shape[0] % group.size() == 0, "[", ctx.Where(),
+        "] expected a first axis that ", group.size(), " ranks divide, got ",
+        ToString(shape));
+  shape[0] /= group.size();
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
+  group.ReduceScatter(x.dtype(), x.raw(), y.raw(),
+                      static_cast<size_t>(y.size()));
+}
+
+void Broadcast(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
+  if (x.bytes() > 0 && !y.SharesDataWith(x)) {
+    std::memcpy(y.raw(), x.raw(), x.bytes());
+  }
+  GroupOf(ctx).Broadcast(y.raw(), y.bytes(),
+                         static_cast<int>(ctx.Int("root", 0)));
+}
+
+}  // namespace
+
+void RegisterCollectives(KernelRegistry& r) {
+  r.Add("AllReduce", AllReduce, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("AllGather", AllGather, {}, kDomain);
+  r.Add("ReduceScatter", ReduceScatter, {}, kDomain);
+  r.Add("Broadcast", Broadcast, {.in_place = {{0, 0}}}, kDomain);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives of a graph on several ranks, which are threads here.
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/executor.h"
+#include "providers/expand_missing.h"
+#include "tests/graph/parse.h"
+#include "tests/support/thread_ranks.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// One run of a graph on a rank.
+TensorMap RunOn(Communicator* ranks, const std::string& text,
+                const TensorMap& feeds) {
+  const auto provider = MakeCpuProvider();
+  Executor executor(ParseGraph(text), *provider);
+  const Groups groups = {{"dp", ranks}};
+  if (ranks) executor.set_groups(&groups);
+  TensorMap state;
+  return executor.Run(feeds, state);
+}
+
+std::string ErrorOf(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Tensor Floats(const std::vector<float>& values) {
+  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
+}
+
+std::vector<float> ValuesOf(const TensorMap& results, const char* name) {
+  const Tensor& t = results.at(name);
+  return {t.data<float>(), t.data<float>() + t.size()};
+}
+
+constexpr char kAll[] = R"(
+input x: float[2]
+input wide: float[6]
+sum: float[2] = onnx_fp8.AllReduce<group="dp", ranks=3, reduction="sum">(x)
+max: float[2] = onnx_fp8.AllReduce<group="dp", ranks=3, reduction="max">(x)
+all: float[6] = onnx_fp8.AllGather<group="dp", ranks=3>(x)
+block: float[2] = onnx_fp8.ReduceScatter<group="dp", ranks=3>(wide)
+root: float[2] = onnx_fp8.Broadcast<group="dp", ranks=3, root=1>(x)
+output sum
+output max
+output all
+output block
+output root
+)";
+
+TEST(CollectivesTest, Results) {
+  RunRanks(3, [](Communicator& ranks) {
+    const float r = static_cast<float>(ranks.rank());
+    const TensorMap y =
+        RunOn(&ranks, kAll,
+              {{"x", Floats({r, -r})},
+               {"wide", Floats({r, r, 10 * r, 10 * r, 100 * r, 1})}});
+    using V = std::vector<float>;
+    EXPECT_EQ(ValuesOf(y, "sum"), (V{3, -3}));
+    EXPECT_EQ(ValuesOf(y, "max"), (V{2, 0}));
+    EXPECT_EQ(ValuesOf(y, "all"), (V{0, 0, 1, -1, 2, -2}));
+    const V blocks[] = {{3, 3}, {30, 30}, {300, 3}};
+    EXPECT_EQ(ValuesOf(y, "block"), blocks[ranks.rank()]);
+    EXPECT_EQ(ValuesOf(y, "root"), (V{1, -1}));
+  });
+}
+
+// FP8 travels as bytes.
+TEST(CollectivesTest, GathersCodes) {
+  RunRanks(2, [](Communicator& ranks) {
+    const auto code = static_cast<uint8_t>(0x40 + ranks.rank());
+    const TensorMap y =
+        RunOn(&ranks, R"(
+input x: float8e4m3fn[1]
+y: float8e4m3fn[2] = onnx_fp8.AllGather<group="dp", ranks=2>(x)
+output y
+)",
+              {{"x", Tensor::From<E4M3>({1}, std::vector<E4M3>{{code}})}});
+    EXPECT_EQ(y.at("y").data<E4M3>()[0].bits, 0x40);
+    EXPECT_EQ(y.at("y").data<E4M3>()[1].bits, 0x41);
+    EXPECT_EQ(ranks.wire_bytes().all_gather, 16 + 1);
+  });
+}
+
+constexpr char kOne[] = R"(
+input x: float[2]
+y: float[2] = onnx_fp8.AllReduce<group="dp", ranks=1, reduction="sum">(x)
+output y
+)";
+
+// A step that was built for one rank needs no group.
+TEST(CollectivesTest, OneRank) {
+  const TensorMap y = RunOn(nullptr, kOne, {{"x", Floats({1, 2})}});
+  EXPECT_EQ(ValuesOf(y, "y"), (std::vector<float>{1, 2}));
+}
+
+constexpr char kTwo[] = R"(
+input x: float[2]
+a: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
+b: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="max">(x)
+output a
+output b
+)";
+
+TEST(CollectivesTest, AnotherGroup) {
+  const TensorMap feeds = {{"x", Floats({1, 2})}};
+  EXPECT_EQ(
+      ErrorOf([&] { RunOn(nullptr, kTwo, feeds); }),
+      "[onnx_fp8.AllReduce -> a] expected 2 ranks in the group dp, got no "
+      "such group");
+  EXPECT_EQ(
+      ErrorOf([&] {
+        RunRanks(3, [&](Communicator& ranks) { RunOn(&ranks, kTwo, feeds); });
+      }),
+      "[onnx_fp8.AllReduce -> a] expected 2 ranks in the group dp, got 3");
+}
+
+// Ranks with other graphs would wait for each other, or mix up results.
+TEST(CollectivesTest, AnotherOrder) {
+  const std::string swapped = R"(
+input x: float[2]
+b: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="max">(x)
+a: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
+output a
+output b
+)";
+  const TensorMap feeds = {{"x", Floats({1, 2})}};
+  EXPECT_EQ(
+      ErrorOf([&] {
+        RunRanks(2, [&](Communicator& ranks) {
+          RunOn(&ranks, ranks.rank() == 0 ? kTwo : swapped, feeds);
+        });
+      }),
+      "[collectives of the plan] expected a: float[2] = "
+      "onnx_fp8.AllReduce<group=\"dp\", ranks=2, reduction=\"sum\">(x), as "
+      "rank 0, got b: float[2] = onnx_fp8.AllReduce<group=\"dp\", ranks=2, "
+      "reduction=\"max\">(x) on rank 1");
+}
+
+// Bodies and constants are those of one rank.
+TEST(CollectivesTest, OnlyOneRankHasABody) {
+  const auto expand = [](const char* text) {
+    const auto graph = ParseGraph(text);
+    EXPECT_FALSE(MakeCpuEvaluator()->CanEvaluate(*graph->nodes().begin()));
+    ExpandMissing(*graph, CpuKernels(), {"onnx_fp8.AllReduce"}, nullptr);
+  };
+  expand(kOne);
+  EXPECT_EQ(ErrorOf([&] { expand(kTwo); }),
+            "[onnx_fp8.AllReduce -> a] expected a kernel for a collective of 2 "
+            "ranks, got none: its body is that of one rank");
+}
+
+// The comparison comes once for a plan.
+TEST(CollectivesTest, OrderIsComparedOnce) {
+  RunRanks(2, [](Communicator& ranks) {
+    const auto provider = MakeCpuProvider();
+    Executor executor(ParseGraph(kTwo), *provider);
+    const Groups groups = {{"dp", &ranks}};
+    executor.set_groups(&groups);
+    TensorMap state;
+    for (int i = 0; i < 3; ++i) executor.Run({{"x", Floats({1, 2})}}, state);
+    EXPECT_EQ(ranks.wire_bytes().all_gather, 16);
+  });
+}
+
+}  // namespace
+}  // namespace onnx_fp8
