@@ -2,6 +2,7 @@
 #include "cli/train_flags.h"
 
 #include "base/check.h"
+#include "cli/ranks.h"
 
 namespace onnx_fp8 {
 
@@ -23,6 +24,8 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
             "steps between checkpoints (default: 100)");
   flags.Int("--val-every", &val_every, 1,
             "steps between validations (default: ends of epochs)");
+  flags.Text("--mesh", &mesh,
+             "dp=N: N processes, started by mpirun -n N, share each batch");
   flags.Group("Optimizer");
   optimizer.AddTo(flags);
   flags.Text("--schedule", &schedule,
@@ -62,6 +65,10 @@ void TrainFlags::Check(const Flags& flags) const {
   if (grad_accum > 65536) {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
+  }
+  if (ParseMesh(mesh) > 1 && session.engine.provider != "cpu") {
+    throw UsageError("--mesh needs --provider cpu, got " +
+                     session.engine.provider);
   }
   MakeSchedule();
   MakeSession(flags);

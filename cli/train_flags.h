@@ -30,6 +30,7 @@ struct TrainFlags {
   bool json = false;
   bool memory_report = false;
   bool profile_summary = false;
+  std::string mesh;
   MachineFlags machine;
 
   // With --resume, MODEL may be omitted.

@@ -25,7 +25,9 @@ class MpiRanks : public Communicator {
         module_(module),
         exceptions_(std::uncaught_exceptions()) {}
   ~MpiRanks() override {
-    if (std::uncaught_exceptions() == exceptions_) module_.finalize();
+    if (std::uncaught_exceptions() != exceptions_) return;
+    module_.barrier();  // its wait leaves the core to the others
+    module_.finalize();
   }
 
   int rank() const override { return module_.rank; }

@@ -79,6 +79,11 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(!spec.drop_last || size_ >= spec.batch_size, "[", Files(),
         "] expected at least one batch of ", spec.batch_size, " samples, got ",
         size_);
+  int64_t rest = spec.drop_last ? 0 : size_ % spec.batch_size;
+  int64_t fewest = rest > 0 ? rest : spec.batch_size;
+  Check(fewest >= spec.ranks, "[", Files(),
+        "] expected a sample for each of the ", spec.ranks,
+        " ranks, got a batch of ", fewest, " (`batch_size`)");
   if (dropped() > 0) {
     notes_.push_back(Concat(dropped(), " of ", size_,
                             " samples are left out of each epoch: they do not "
@@ -226,6 +231,9 @@ TensorMap Dataset::Batch(int64_t index) const {
   SetOrder(index / batches_per_epoch());
   int64_t begin = index % batches_per_epoch() * spec_.batch_size;
   int64_t end = std::min(begin + spec_.batch_size, size_);
+  int64_t n = end - begin;
+  end = begin + n * (spec_.rank + 1) / spec_.ranks;
+  begin += n * spec_.rank / spec_.ranks;
   std::vector<int64_t> samples(order_.begin() + begin, order_.begin() + end);
   TensorMap batch = whole_;
   for (const Column& column : columns_) {

@@ -43,11 +43,15 @@ struct DatasetSpec {
   DType token_dtype = DType::kUInt16;
   int64_t seq_len = 0;
   Budgets budgets = {};  // `arrays`, for each file
+  // Share `rank` of `ranks` of each batch. Shares differ by at most one sample.
+  int64_t rank = 0;
+  int64_t ranks = 1;
 };
 
 // Errors: files that can't be read, an input without an array, arrays that
 // disagree on the number of samples, a dtype that can't become the input's
-// without loss (float to integer), less than one batch.
+// without loss (float to integer), less than one batch, a batch with fewer
+// samples than ranks.
 class Dataset {
  public:
   explicit Dataset(const DatasetSpec& spec);

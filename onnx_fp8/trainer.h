@@ -23,6 +23,8 @@
 
 namespace onnx_fp8 {
 
+class Communicator;
+
 struct TrainerSpec {
   // The folder of the run, see onnx_fp8/run_folder.h; "": nothing is written.
   std::string folder;
@@ -35,6 +37,10 @@ struct TrainerSpec {
   DataLayout layout;  // layout of the data sets
   // The run was interrupted in a validation; validate first.
   bool validate_first = false;
+  // The ranks that train together, each with its share of each batch
+  // (DatasetSpec::ranks); null: this process alone. Only one rank has a folder
+  // and a validation. All stop after the same step.
+  Communicator* ranks = nullptr;
 };
 
 struct TrainerResult {

@@ -58,6 +58,13 @@ std::string WhereOf(std::span<const Step> steps) {
                            : Concat(where, ", and ", steps.size() - 1, " more");
 }
 
+// "y: float[2] = AllReduce<…>". Ranks may call operands by other names: that of
+// a constant is its value.
+std::string WithoutOperands(const Node& collective) {
+  std::string text = Print(collective);
+  return text.substr(0, text.rfind(">(") + 1);
+}
+
 // Steps that ran together share their time as they share their bytes.
 void AddTimes(std::span<const Step> steps, Clock::time_point begin,
               Clock::time_point end, Profiler& profiler) {
@@ -148,7 +155,7 @@ void Executor::CompareCollectives() {
   std::vector<std::string> lines;
   for (const Step& step : plan_.steps) {
     if (FactsOf(*step.node).kind == OpKind::kCollective) {
-      lines.push_back(Print(*step.node));
+      lines.push_back(WithoutOperands(*step.node));
     }
   }
   if (!lines.empty()) {

@@ -100,6 +100,10 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
     list.push_back(
         {"Autocast", [dtype = source.dtype](Graph& g) { Autocast(g, dtype); }});
   }
+  if (source.data_ranks > 1 &&
+      (kind == StepKind::kTrain || kind == StepKind::kMicro)) {
+    list.push_back({"ShareLoss", [&](Graph& g) { step.ShareLoss(g); }});
+  }
   return list;
 }
 

@@ -12,13 +12,13 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/random.h"
 #include "data/safetensors.h"
 #include "graph/onnx/export_weights.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
+#include "training/data_parallel.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
 #include "training/memory_remark.h"
@@ -37,9 +37,6 @@ namespace {
 constexpr char kSkipped[] = "session.skipped";
 constexpr char kRecipe[] = "session.recipe";
 
-// Separates the nodes' random numbers from other uses of the run's seed.
-constexpr uint64_t kDrawKey = 0x64726f706f757421;
-
 using ShapeMap = std::map<std::string, Shape>;
 
 // The reports of a started step: those of its micro-batches and, last, that of
@@ -53,9 +50,10 @@ struct Started {
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
-          std::unique_ptr<ExecutionProvider> provider)
+          std::unique_ptr<ExecutionProvider> provider, Communicator* ranks)
       : options_(options),
         provider_(std::move(provider)),
+        ranks_(ranks),
         runner_(MakePassRunner(options)),
         model_(LoadTrainingModel(options, runner_)),
         evaluator_(MakeEvaluator()),
@@ -73,6 +71,8 @@ class Session : public TrainingSession {
         value->data = state_.Get(value->name);
       }
     }
+    if (ranks_) groups_[kDataRanks] = ranks_;
+    source_.data_ranks = ranks_ ? ranks_->size() : 1;
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
     profiler_ = std::make_unique<Profiler>(trace);
@@ -188,8 +188,8 @@ class Session : public TrainingSession {
     MemoryInfo info;
     info.arena_bytes = arena_->bytes();
     for (const PlannedStep& planned : plans_.plans()) {
-      const onnx_fp8::Plan& plan = planned.executor->plan();
-      info.naive_bytes = std::max(info.naive_bytes, plan.naive_bytes);
+      info.naive_bytes =
+          std::max(info.naive_bytes, planned.executor->plan().naive_bytes);
     }
     info.state_bytes = state_.bytes();
     return info;
@@ -244,9 +244,7 @@ class Session : public TrainingSession {
     TensorMap& state = checkpoint->state;  // tensors are views of the file
     for (const auto& [name, tensor] : Weights()) {
       auto it = state.find(name);
-      auto type = [](const auto& t) {
-        return Name(t.dtype()) + ToString(t.shape());
-      };
+      auto type = [](auto& t) { return Name(t.dtype()) + ToString(t.shape()); };
       Check(it != state.end() && type(it->second) == type(tensor), "[", folder,
             "] expected the checkpoint to hold ", name, " as ", type(tensor),
             ", got ", it == state.end() ? "none" : type(it->second));
@@ -401,6 +399,7 @@ class Session : public TrainingSession {
     malloc_trim(0);
     auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
+    executor->set_groups(&groups_);
     if (profiler_) profiled_.push_back(std::move(graph));
     return executor;
   }
@@ -427,7 +426,7 @@ class Session : public TrainingSession {
     }
     all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
-    Execute(planned, all, RandomBits(options_.seed ^ kDrawKey, draw), started);
+    Execute(planned, all, DrawOfRank(options_.seed, draw, ranks_), started);
   }
 
   void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
@@ -559,6 +558,8 @@ class Session : public TrainingSession {
 
   SessionOptions options_;
   std::unique_ptr<ExecutionProvider> provider_;
+  Communicator* ranks_;  // null: this process trains alone
+  Groups groups_;
   PassRunner runner_;
   TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;
@@ -586,9 +587,9 @@ class Session : public TrainingSession {
 }  // namespace
 
 std::unique_ptr<TrainingSession> MakeSession(
-    const SessionOptions& options,
-    std::unique_ptr<ExecutionProvider> provider) {
-  return std::make_unique<Session>(options, std::move(provider));
+    const SessionOptions& options, std::unique_ptr<ExecutionProvider> provider,
+    Communicator* ranks) {
+  return std::make_unique<Session>(options, std::move(provider), ranks);
 }
 
 std::unique_ptr<TrainingSession> TrainingSession::Create(

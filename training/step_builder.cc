@@ -13,6 +13,7 @@
 #include "graph/passes/running_statistics.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "training/autodiff.h"
+#include "training/data_parallel.h"
 #include "training/loss.h"
 
 namespace onnx_fp8 {
@@ -57,7 +58,8 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     sums_.push_back(AddGradientSum(*param));
     Value* share =
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
-    shares_.push_back({param, b.Mul(sums_.back(), share), Fqn(name)});
+    Value* sum = OfAllRanks(b, sums_.back());
+    shares_.push_back({param, b.Mul(sum, share), Fqn(name)});
   }
   AddLossScale();
   if (micro.amaxes) {
@@ -81,6 +83,12 @@ void StepBuilder::Loss(Graph& graph) {
 void StepBuilder::MergeLoss(Graph& graph) {
   FuseLoss(graph);
   loss_ = graph.Find(step_.loss);
+}
+
+void StepBuilder::ShareLoss(Graph& graph) {
+  CheckSamplesAreApart(graph);
+  loss_ = LossOverRanks(graph, loss_, source_.loss, source_.data_ranks);
+  step_.loss = loss_->name;
 }
 
 void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
@@ -171,7 +179,7 @@ void StepBuilder::Accumulate(Graph& graph) {
   amax_ = AmaxVector(graph, step_.fp8);
   if (!amax_) return;
   OutputAmaxes();
-  Value* kept = KeptAmaxes(graph, step_.fp8);
+  Value* kept = AmaxOfAllRanks(KeptAmaxes(graph, step_.fp8));
   Value* state = AddSum(kAmaxState, DType::kFloat, *kept->shape);
   graph.state.push_back({state, b.Op("Max", {state, kept})});
   if (PerMicroBatch()) {
@@ -182,10 +190,11 @@ void StepBuilder::Accumulate(Graph& graph) {
 
 void StepBuilder::Update(Graph& graph) {
   std::vector<ParameterGradient> parameters;
+  Builder b(graph, "ranks.");
   for (auto [param, grad] : pairs_) {
-    parameters.push_back({param, grad, Fqn(param->name)});
+    parameters.push_back({param, OfAllRanks(b, grad), Fqn(param->name)});
   }
-  amax_ = AmaxVector(graph, step_.fp8);
+  amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
   Optimize(parameters);
 }
 
@@ -300,6 +309,17 @@ void StepBuilder::OutputAmaxes() {
   Value* seen = b.Op("Identity", {amax_});
   AddOutput(seen);
   step_.amax = seen->name;
+}
+
+Value* StepBuilder::OfAllRanks(Builder& b, Value* x) const {
+  return source_.data_ranks > 1 ? SumOverRanks(b, x, source_.data_ranks) : x;
+}
+
+// An amax of infinity says on all ranks that a tensor of one is not finite.
+Value* StepBuilder::AmaxOfAllRanks(Value* amax) const {
+  if (!amax || source_.data_ranks == 1) return amax;
+  Builder b(*step_.graph, "ranks.");
+  return MaxOverRanks(b, amax, source_.data_ranks);
 }
 
 // All graphs of a session know a state by the same name, whatever else they

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/builder.h"
 #include "graph/graph.h"
 #include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
@@ -34,6 +35,7 @@ class StepBuilder {
   void Unroll(Graph& graph);
   void Loss(Graph& graph);
   void MergeLoss(Graph& graph);  // FuseLoss may replace it
+  void ShareLoss(Graph& graph);  // with other ranks
   void Differentiate(Graph& graph, bool input_gradients);
   void Quantize(Graph& graph);
   void DropAmaxes(Graph& graph);
@@ -61,6 +63,9 @@ class StepBuilder {
   std::string StateName(const std::string& hint) const;
   void Optimize(const std::vector<ParameterGradient>& parameters);
   void OutputAmaxes();
+  // Over the ranks that share a batch; x itself for one rank.
+  Value* OfAllRanks(Builder& b, Value* x) const;
+  Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
   Value* AddGradientSum(const Value& param);
   void AddOutput(Value* value);

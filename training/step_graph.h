@@ -48,6 +48,8 @@ struct StepSource {
   bool model_outputs = false;
   Budgets budgets = {};  // of each graph
   PassRunner* runner;    // runs the passes of all graphs
+  // Ranks that share each batch; training/data_parallel.h.
+  int64_t data_ranks = 1;
 };
 
 struct StepGraph {

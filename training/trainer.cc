@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "collectives/communicator.h"
 #include "onnx_fp8/run_folder.h"
 #include "training/data_layout.h"
 #include "training/metrics.h"
@@ -89,7 +90,16 @@ class Trainer {
  private:
   using Metrics = std::variant<StepMetrics, ValidationMetrics>;
 
-  bool Stops() const { return stop_ && stop_(); }
+  bool StopsHere() const { return stop_ && stop_(); }
+
+  // Whether any rank stops. All ranks ask at the same time.
+  bool Stops() const {
+    int64_t stops = StopsHere();
+    if (spec_.ranks) {
+      spec_.ranks->AllReduce(Reduction::kMax, DType::kInt64, &stops, &stops, 1);
+    }
+    return stops != 0;
+  }
 
   void Loop() {
     if (spec_.validate_first && validation_) {
@@ -101,7 +111,7 @@ class Trainer {
       if (ValidationIsDue()) Validate();
       bool due =
           spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
-      if (due && session_.step() < spec_.steps && !Stops()) Save(true);
+      if (due && session_.step() < spec_.steps && !StopsHere()) Save(true);
     }
   }
 
@@ -120,6 +130,12 @@ class Trainer {
       batches.push_back(data_.Batch(session_.step() * spec_.grad_accum + i));
       samples += CountSamples(batches.back(), spec_.layout);
       tokens += CountTokens(batches.back(), label_);
+    }
+    if (spec_.ranks) {
+      int64_t counts[] = {samples, tokens};
+      spec_.ranks->AllReduce(Reduction::kSum, DType::kInt64, counts, counts, 2);
+      samples = counts[0];
+      tokens = counts[1];
     }
     double lr = LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,
                              spec_.steps);

@@ -8,17 +8,21 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/profile_text.h"
 #include "cli/report/text.h"
 #include "cli/report/training_log.h"
 #include "cli/run_session.h"
 #include "cli/train_flags.h"
+#include "collectives/agreement.h"
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
+#include "training/make_session.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -40,10 +44,27 @@ class TrainCommand {
       : flags_(flags), values_(values), folder_(values.out) {}
 
   int Execute() {
-    ReadFolder();
+    ranks_ = OpenMesh(values_.mesh);
+    try {
+      return Train();
+    } catch (const std::exception& error) {
+      // The other ranks wait for this one.
+      if (ranks_) ranks_->Abort(InFlags(error.what()));
+      throw;
+    }
+  }
+
+ private:
+  int Train() {
+    // The first rank locks the folder; then the others may read it.
+    if (IsFirst()) ReadFolder();
+    if (ranks_) ranks_->Barrier();
+    if (!IsFirst()) ReadFolder();
     CreateSession();
     OpenData();
+    CompareRanks();
     bool done = session_->step() >= spec_.steps && !spec_.validate_first;
+    if (!IsFirst()) return done ? 0 : Follow();
     if (done) return ReportFinished();
     MakeFolder();
     Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
@@ -59,7 +80,15 @@ class TrainCommand {
     return Conclude(result);
   }
 
- private:
+  // Only the first rank writes and prints.
+  bool IsFirst() const { return !ranks_ || ranks_->rank() == 0; }
+  // Errors: ranks with other flags, data or steps.
+  void CompareRanks();
+  // Trains beside the first rank.
+  int Follow();
+  void Notes(const std::vector<std::string>& notes) const {
+    if (IsFirst()) PrintNotes(notes);
+  }
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
@@ -81,6 +110,7 @@ class TrainCommand {
 
   Flags& flags_;
   TrainFlags& values_;
+  std::unique_ptr<Communicator> ranks_;  // null: this process trains alone
   RunFolder folder_;
   bool folder_is_new_ = false;
   std::string provider_;
@@ -99,8 +129,9 @@ void TrainCommand::ReadFolder() {
   folder_is_new_ = !std::filesystem::is_directory(values_.out);
   // Another process may be changing the folder: lock it before reading
   // anything.
-  if (!folder_is_new_) folder_.Lock();
-  if (!values_.resume) RequireNoRun();
+  bool changes = IsFirst();
+  if (!folder_is_new_ && changes) folder_.Lock();
+  if (!values_.resume && changes) RequireNoRun();
   if (values_.resume && folder_.HasConfig()) {
     RunConfig config = LoadRun(folder_);
     if (flags_.Given("MODEL")) {
@@ -125,7 +156,7 @@ void TrainCommand::ReadFolder() {
   }
   flags_.Require({"--data", "--loss"});
   values_.Check(flags_);
-  if (!folder_is_new_) folder_.Clean();
+  if (!folder_is_new_ && changes) folder_.Clean();
 }
 
 // Runs after the flags, the model and the data have been checked.
@@ -141,8 +172,12 @@ void TrainCommand::CreateSession() {
   // The checkpoint has the weights; the file may no longer exist.
   if (restores) options.init.clear();
   provider_ = options.provider;
-  session_ = TrainingSession::Create(options);
-  PrintNotes(session_->Notes());
+  if (!IsFirst()) {
+    options.profile.clear();
+    options.dump_passes.clear();
+  }
+  session_ = MakeSession(options, MakeProvider(provider_), ranks_.get());
+  Notes(session_->Notes());
 }
 
 void TrainCommand::OpenData() {
@@ -153,12 +188,20 @@ void TrainCommand::OpenData() {
   files.shuffle = !values_.no_shuffle;
   files.seed = static_cast<uint64_t>(values_.seed);
   files.drop_last = true;
+  if (ranks_) {
+    Check(!spec_.layout.fixed_batch, "[", values_.model,
+          "] expected an open batch axis, whose samples the ranks of --mesh "
+          "share, got batches of ",
+          spec_.layout.batch_size);
+    files.rank = ranks_->rank();
+    files.ranks = ranks_->size();
+  }
   data_.emplace(files);
-  PrintNotes(data_->notes());
-  if (!values_.val_data.empty()) {
+  Notes(data_->notes());
+  if (!values_.val_data.empty() && IsFirst()) {
     validation_.emplace(
         MakeDatasetSpec(values_.val_data, spec_.layout, budgets));
-    PrintNotes(validation_->notes());
+    Notes(validation_->notes());
   }
   FillSpec();
   if (values_.resume) Resume();
@@ -166,6 +209,7 @@ void TrainCommand::OpenData() {
 
 void TrainCommand::FillSpec() {
   spec_.folder = values_.out;
+  spec_.ranks = ranks_.get();
   spec_.grad_accum = values_.grad_accum;
   spec_.save_every = values_.save_every;
   spec_.val_every = values_.val_every;
@@ -183,12 +227,37 @@ void TrainCommand::FillSpec() {
 
 void TrainCommand::Resume() {
   if (!folder_.HasCheckpoint()) {
+    if (!IsFirst()) return;
     Say("there is no checkpoint in " + values_.out +
         ": the run starts at the beginning");
     return;
   }
   ResumeTraining(*session_, *data_, &spec_);
+  if (!IsFirst()) return;
   Say(Concat("resuming at step ", session_->step(), " of ", spec_.steps));
+}
+
+void TrainCommand::CompareRanks() {
+  if (!ranks_) return;
+  std::vector<std::string> lines;
+  for (const auto& [flag, words] : flags_.Saved()) {
+    if (flag == "--profile" || flag == "--dump-passes") continue;
+    lines.push_back(ShellLine({flag}));
+    for (const std::string& word : words) lines.back() += " " + word;
+  }
+  lines.push_back(Concat(data_->size(), " samples"));
+  lines.push_back(Concat("step ", session_->step(), " of ", spec_.steps));
+  lines.push_back("model " + FileCrc(values_.model));
+  CheckAgreement(*ranks_, "ranks", lines);
+}
+
+int TrainCommand::Follow() {
+  spec_.folder.clear();
+  CatchInterrupts();
+  TrainerEvents unwatched;
+  TrainerResult result =
+      RunTraining(*session_, *data_, nullptr, spec_, unwatched, Interrupted);
+  return result.interrupted ? kInterrupted : 0;
 }
 
 int TrainCommand::ReportFinished() const {

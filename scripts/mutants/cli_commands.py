@@ -26,7 +26,7 @@ MUTANTS = (
     M("run: its config keeps outputs", "cli/commands/train.cc",
       "KeptFlags(saved)", "saved", FOREIGN_FILES),
     M("train: reads a folder that another process has", "cli/commands/train.cc",
-      "if (!folder_is_new_) folder_.Lock();", "folder_is_new_ = true;",
+      "if (!folder_is_new_ && changes) folder_.Lock();", "folder_is_new_ = true;",
       python("only_one_process")),
     M("train: an interrupt exits with 0", "cli/commands/train.cc",
       "return kInterrupted;", "return 0;", python("signal_saves")),
@@ -36,9 +36,9 @@ MUTANTS = (
       "if (!values_.json) {\n"
       "    Report(&json);", python("metrics_have_one_line or more_steps")),
     M("train: a folder for what is refused", "cli/commands/train.cc",
-      "    ReadFolder();\n",
-      "    ReadFolder();\n"
-      "    MakeFolder();\n", python("written_files")),
+      "    if (IsFirst()) ReadFolder();\n",
+      "    if (IsFirst()) ReadFolder();\n"
+      "    if (IsFirst()) MakeFolder();\n", python("written_files")),
     M("train: a last step that is not saved is no error", "cli/commands/train.cc",
       'Check(r.saved, "the last', 'Check(true, "the last',
       python("full_disk")),

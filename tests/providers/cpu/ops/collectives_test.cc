@@ -141,9 +141,9 @@ output b
         });
       }),
       "[collectives of the plan] expected a: float[2] = "
-      "onnx_fp8.AllReduce<group=\"dp\", ranks=2, reduction=\"sum\">(x), as "
+      "onnx_fp8.AllReduce<group=\"dp\", ranks=2, reduction=\"sum\">, as "
       "rank 0, got b: float[2] = onnx_fp8.AllReduce<group=\"dp\", ranks=2, "
-      "reduction=\"max\">(x) on rank 1");
+      "reduction=\"max\"> on rank 1");
 }
 
 // Bodies and constants are those of one rank.

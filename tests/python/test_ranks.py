@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train --mesh dp=N` under mpirun, against one process."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from program import BIN, FIXTURES, leave_out, losses, metrics, run, write_batch, write_random
+
+MLP = FIXTURES / "mlp" / "d18.onnx"
+GPT = FIXTURES / "nanogpt" / "d18.onnx"
+CE = ["--loss", "cross_entropy"]
+LAUNCHER = shutil.which("mpirun.mpich") or shutil.which("mpirun")
+MODULE = pathlib.Path(BIN).parent / "libonnx_fp8_mpi.so"
+
+
+@pytest.fixture(autouse=True)
+def mpi():
+    if not LAUNCHER or not MODULE.exists():
+        leave_out("training on several ranks: MPI is not installed")
+        pytest.skip("no MPI")
+
+
+def ranks(n, *arguments, code=0, mesh=None):
+    """The program on n ranks, to its end."""
+    done = subprocess.run([LAUNCHER, "-n", str(n), BIN, *map(str, arguments), "--mesh", mesh or f"dp={n}",
+                           "--threads", "1"], capture_output=True, text=True, timeout=300)
+    assert (done.returncode == 0) == (code == 0), f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def gpt_data(path):
+    """Samples that differ, with labels that do not count."""
+    write_batch("nanogpt", path, repeat=3)
+    arrays = dict(np.load(path))
+    rng = np.random.default_rng(0)
+    for name, values in arrays.items():
+        for row in values:
+            rng.shuffle(row)
+    labels = arrays["labels"]
+    labels[0, :] = -100
+    labels[3, ::2] = -100
+    np.savez(path, **arrays)
+    return path
+
+
+def close(a, b, rtol=1e-6):
+    assert a.keys() == b.keys() and len(a) > 0
+    np.testing.assert_allclose([a[i] for i in a], [b[i] for i in a], rtol=rtol)
+
+
+@pytest.mark.parametrize("n,batch", [(2, 4), (3, 5)])
+def test_losses_are_those_of_one_process(tmp_path, n, batch):
+    flags = [GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--batch-size", batch, "--steps", 10]
+    run("train", *flags, "--out", tmp_path / "one")
+    done = ranks(n, "train", *flags, "--out", tmp_path / "many")
+    close(losses(tmp_path / "one"), losses(tmp_path / "many"))
+    # Only the first rank prints and writes.
+    assert done.stdout.count("trained 10 steps") == 1
+    assert len(metrics(tmp_path / "many")) == 10
+
+
+def test_resumes_in_one_process_and_back(tmp_path):
+    flags = [MLP, "--data", write_random(tmp_path / "d.npz", 40), *CE, "--batch-size", 8]
+    run("train", *flags, "--steps", 9, "--out", tmp_path / "one")
+    out = tmp_path / "many"
+    ranks(2, "train", *flags, "--steps", 3, "--out", out)
+    run("train", "--resume", "--steps", 6, "--out", out)
+    ranks(2, "train", "--resume", "--steps", 9, "--out", out)
+    close(losses(tmp_path / "one"), losses(out))
+    # Delayed scales are state of the checkpoint too.
+    out = tmp_path / "delayed"
+    ranks(2, "train", *flags, "--steps", 3, "--out", out, "--recipe", "delayed")
+    run("train", "--resume", "--steps", 6, "--out", out)
+    assert list(losses(out)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_validation_and_accumulation(tmp_path):
+    data, val = write_random(tmp_path / "d.npz", 40), write_random(tmp_path / "v.npz", 11, seed=1)
+    flags = [MLP, "--data", data, "--val-data", val, "--val-every", 2, *CE, "--batch-size", 8, "--grad-accum", 2,
+             "--steps", 4]
+    run("train", *flags, "--out", tmp_path / "one")
+    ranks(2, "train", *flags, "--out", tmp_path / "many")
+    close(losses(tmp_path / "one"), losses(tmp_path / "many"))
+    validations = [[m["val_loss"] for m in metrics(tmp_path / f) if "val_loss" in m] for f in ("one", "many")]
+    assert len(validations[0]) == 2
+    np.testing.assert_allclose(*validations, rtol=1e-6)
+
+
+def test_errors(tmp_path):
+    data = write_random(tmp_path / "d.npz", 40)
+    flags = [MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run"]
+    for mesh in ("dp=0", "dp=two", "tp=2", "dp"):
+        done = run("train", *flags, "--mesh", mesh, code=2)
+        assert f"--mesh: expected dp=N with N in 1…65536, got '{mesh}'" in done.stderr
+    text = run("train", *flags, "--mesh", "dp=2", code=1).stderr
+    assert "[MPI] expected 2 ranks, the product of the mesh, got 1 from " in text
+    other = os.environ | {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    text = run("train", *flags, "--mesh", "dp=2", code=1, env=other).stderr
+    assert "[MPI] expected rank 1 of 2, as Open MPI has launched, got rank 0 of 1 from " in text
+    text = run("train", *flags, code=1, env=other).stderr
+    assert "expected --mesh dp=2 for the 2 processes that Open MPI has launched, got no mesh" in text
+    text = ranks(2, "train", *flags, "--batch-size", 1, code=1).stderr
+    assert "expected a sample for each of the 2 ranks, got a batch of 1 (--batch-size)" in text
+    text = ranks(2, "train", *flags, mesh="dp=3", code=1).stderr
+    assert "[MPI] expected 3 ranks, the product of the mesh, got 2 from " in text
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that share batches against one process with whole batches. The ranks
+// are threads.
+#include "training/data_parallel.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "collectives/communicator.h"
+#include "providers/cpu/cpu_provider.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/training/files.h"
+#include "tests/training/small_model.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Samples [n r / N, n (r + 1) / N) of the batch.
+TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks) {
+  TensorMap share;
+  for (const auto& [name, whole] : batch) {
+    const int64_t n = whole.dim(0);
+    const int64_t begin = n * ranks.rank() / ranks.size();
+    Shape shape = whole.shape();
+    shape[0] = n * (ranks.rank() + 1) / ranks.size() - begin;
+    Tensor part = Tensor::Allocate(whole.dtype(), shape);
+    const size_t row = whole.bytes() / static_cast<size_t>(n);
+    std::memcpy(part.raw(),
+                static_cast<const std::byte*>(whole.raw()) +
+                    static_cast<size_t>(begin) * row,
+                part.bytes());
+    share[name] = part;
+  }
+  return share;
+}
+
+struct Trained {
+  std::vector<StepResult> steps;
+  TensorMap weights;
+  std::vector<ScaleInfo> scales;
+};
+
+Trained Train(const SessionOptions& options, const std::vector<Batches>& steps,
+              Communicator* ranks = nullptr) {
+  auto session = MakeSession(options, MakeCpuProvider(), ranks);
+  Trained run;
+  for (const Batches& step : steps) {
+    Batches mine;
+    for (const TensorMap& batch : step) {
+      mine.push_back(ranks ? ShareOf(batch, *ranks) : batch);
+    }
+    run.steps.push_back(session->Step(mine, 1e-2));
+  }
+  TempDir dir;
+  run.weights = Weights(*session, dir);
+  run.scales = session->Scales();
+  return run;
+}
+
+std::vector<Trained> TrainRanks(int size, const SessionOptions& options,
+                                const std::vector<Batches>& steps) {
+  std::vector<Trained> runs(static_cast<size_t>(size));
+  RunRanks(size, [&](Communicator& ranks) {
+    runs[static_cast<size_t>(ranks.rank())] = Train(options, steps, &ranks);
+  });
+  for (const Trained& run : runs) ExpectSame(run.weights, runs[0].weights);
+  return runs;
+}
+
+void ExpectLosses(const Trained& one, const Trained& many) {
+  for (size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_NEAR(many.steps[i].loss, one.steps[i].loss, 1e-6 * one.steps[i].loss)
+        << "step " << i;
+    EXPECT_NEAR(many.steps[i].grad_norm, one.steps[i].grad_norm,
+                1e-5 * one.steps[i].grad_norm)
+        << "step " << i;
+  }
+}
+
+// 7 samples: shares differ in size. In some steps labels do not count, in one
+// step none of a rank.
+std::vector<Batches> StepsOf(size_t micro_batches) {
+  std::vector<Batches> steps;
+  for (uint64_t step = 0; step < 10; ++step) {
+    Batches batches;
+    for (uint64_t i = 0; i < micro_batches; ++i) {
+      TensorMap batch = Batch(10 * step + i, 7);
+      int64_t* labels = batch["labels"].data<int64_t>();
+      if (step % 3 == 1) labels[6] = labels[2] = -100;
+      if (step == 4) labels[0] = labels[1] = labels[2] = -100;
+      batches.push_back(batch);
+    }
+    steps.push_back(batches);
+  }
+  return steps;
+}
+
+TEST(DataParallel, TrainsAsOneProcess) {
+  TempDir dir;
+  const SessionOptions options = Options(WriteMlp(dir, false));
+  const Trained one = Train(options, StepsOf(1));
+  for (int size : {2, 3}) {
+    for (const Trained& run : TrainRanks(size, options, StepsOf(1))) {
+      ExpectLosses(one, run);
+    }
+  }
+}
+
+TEST(DataParallel, MicroBatchesTrainAsOneProcess) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.grad_accum = 2;
+  const Trained one = Train(options, StepsOf(2));
+  ExpectLosses(one, TrainRanks(2, options, StepsOf(2))[0]);
+}
+
+// The mean over elements has weights, too.
+TEST(DataParallel, MeanOverElements) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.loss.kind = "mse";
+  std::vector<Batches> steps;
+  for (uint64_t step = 0; step < 5; ++step) {
+    steps.push_back({{{"x", Random({5, kIn}, step)},
+                      {"labels", Random({5, kClasses}, step + 50)}}});
+  }
+  ExpectLosses(Train(options, steps), TrainRanks(2, options, steps)[0]);
+}
+
+// Amaxes are those of the whole batch, so the ranks have one set of scales. The
+// scale of the model's input does not depend on any rounding.
+TEST(DataParallel, DelayedScalesAreThoseOfAllRanks) {
+  TempDir dir;
+  for (size_t micro_batches : {1, 2}) {
+    SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+    options.grad_accum = static_cast<int64_t>(micro_batches);
+    const auto steps = StepsOf(micro_batches);
+    const Trained one = Train(options, steps);
+    const std::vector<Trained> runs = TrainRanks(2, options, steps);
+    ASSERT_FALSE(one.scales.empty());
+    for (size_t i = 0; i < one.scales.size(); ++i) {
+      EXPECT_EQ(runs[0].scales[i].scale, runs[1].scales[i].scale);
+      if (one.scales[i].key.starts_with("fc.weight/forward/input")) {
+        EXPECT_EQ(runs[0].scales[i].scale, one.scales[i].scale);
+      }
+    }
+  }
+}
+
+// A number that is not finite on one rank skips the step on all.
+TEST(DataParallel, AllRanksSkipAStep) {
+  TempDir dir;
+  for (const char* recipe : {"off", "delayed"}) {
+    std::vector<Batches> steps = StepsOf(1);
+    steps.resize(3);
+    steps[1][0]["x"].data<float>()[6 * kIn] =
+        std::numeric_limits<float>::infinity();
+    for (const Trained& run :
+         TrainRanks(2, Options(WriteMlp(dir, false), recipe), steps)) {
+      EXPECT_FALSE(run.steps[0].skipped);
+      EXPECT_TRUE(run.steps[1].skipped);
+      EXPECT_FALSE(run.steps[2].skipped);
+    }
+  }
+}
+
+std::string ErrorOf(const SessionOptions& options,
+                    const std::vector<Batches>& steps) {
+  try {
+    TrainRanks(2, options, steps);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// The first rank draws what one process draws.
+TEST(DataParallel, RanksDropOtherElements) {
+  std::vector<uint64_t> draws(3);
+  RunRanks(3, [&](Communicator& ranks) {
+    draws[static_cast<size_t>(ranks.rank())] = DrawOfRank(7, 5, &ranks);
+  });
+  EXPECT_EQ(draws[0], DrawOfRank(7, 5, nullptr));
+  EXPECT_NE(draws[1], draws[0]);
+  EXPECT_NE(draws[2], draws[0]);
+  EXPECT_NE(draws[2], draws[1]);
+}
+
+TEST(DataParallel, WhatSeveralRanksCannotTrain) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, true));
+  EXPECT_NE(ErrorOf(options, StepsOf(1))
+                .find("expected a model without batch statistics for several "
+                      "ranks, got BatchNormalization in training"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
