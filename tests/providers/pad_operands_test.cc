@@ -38,7 +38,7 @@ void ExpectNotPadded(const std::string& text) {
 }
 
 // x (2·7, 20) and w (32, 20) as in a layer; dy (14, 32).
-constexpr char kThreeProducts[] = R"(input x: float[2,7,20]
+constexpr char kOddProducts[] = R"(input x: float[2,7,20]
 input w: float[32,20]
 input dy: float[14,32]
 input bias: float[32]
@@ -75,11 +75,11 @@ output sd
 )";
 
 TEST(PadOperands, QuantizersAddTheZerosInEachOrientationThatIsRead) {
-  EXPECT_EQ(Padded(kThreeProducts, WithPaddedOps()), kPadded);
+  EXPECT_EQ(Padded(kOddProducts, WithPaddedOps()), kPadded);
 }
 
 TEST(PadOperands, AProviderWithoutSuchKernelsKeepsItsGraph) {
-  EXPECT_EQ(Padded(kThreeProducts, {}), kThreeProducts);
+  EXPECT_EQ(Padded(kOddProducts, {}), kOddProducts);
 }
 
 TEST(PadOperands, TheReportSaysWhoPads) {
@@ -159,7 +159,7 @@ TensorMap RunOnCpu(std::shared_ptr<Graph> graph, const TensorMap& feeds) {
 // The bodies, beside the plain ops. Zeros may change the order of the sums.
 TEST(PadOperands, BodiesComputeTheSame) {
   auto graph = [] {
-    return ParseGraph(std::string("graph \"g\" opset 24\n") + kThreeProducts);
+    return ParseGraph(std::string("graph \"g\" opset 24\n") + kOddProducts);
   };
   std::shared_ptr<Graph> padded = graph();
   PadOperands(*padded, WithPaddedOps());

@@ -37,16 +37,17 @@ TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks) {
   return share;
 }
 
-struct Trained {
+struct RankRun {
   std::vector<StepResult> steps;
   TensorMap weights;
   std::vector<ScaleInfo> scales;
 };
 
-Trained Train(const SessionOptions& options, const std::vector<Batches>& steps,
-              Communicator* ranks = nullptr) {
+RankRun TrainSteps(const SessionOptions& options,
+                   const std::vector<Batches>& steps,
+                   Communicator* ranks = nullptr) {
   auto session = MakeSession(options, MakeCpuProvider(), ranks);
-  Trained run;
+  RankRun run;
   for (const Batches& step : steps) {
     Batches mine;
     for (const TensorMap& batch : step) {
@@ -60,17 +61,18 @@ Trained Train(const SessionOptions& options, const std::vector<Batches>& steps,
   return run;
 }
 
-std::vector<Trained> TrainRanks(int size, const SessionOptions& options,
+std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
                                 const std::vector<Batches>& steps) {
-  std::vector<Trained> runs(static_cast<size_t>(size));
+  std::vector<RankRun> runs(static_cast<size_t>(size));
   RunRanks(size, [&](Communicator& ranks) {
-    runs[static_cast<size_t>(ranks.rank())] = Train(options, steps, &ranks);
+    runs[static_cast<size_t>(ranks.rank())] =
+        TrainSteps(options, steps, &ranks);
   });
-  for (const Trained& run : runs) ExpectSame(run.weights, runs[0].weights);
+  for (const RankRun& run : runs) ExpectSame(run.weights, runs[0].weights);
   return runs;
 }
 
-void ExpectLosses(const Trained& one, const Trained& many) {
+void ExpectLosses(const RankRun& one, const RankRun& many) {
   for (size_t i = 0; i < one.steps.size(); ++i) {
     EXPECT_NEAR(many.steps[i].loss, one.steps[i].loss, 1e-6 * one.steps[i].loss)
         << "step " << i;
@@ -101,9 +103,9 @@ std::vector<Batches> StepsOf(size_t micro_batches) {
 TEST(DataParallel, TrainsAsOneProcess) {
   TempDir dir;
   const SessionOptions options = Options(WriteMlp(dir, false));
-  const Trained one = Train(options, StepsOf(1));
+  const RankRun one = TrainSteps(options, StepsOf(1));
   for (int size : {2, 3}) {
-    for (const Trained& run : TrainRanks(size, options, StepsOf(1))) {
+    for (const RankRun& run : TrainRanks(size, options, StepsOf(1))) {
       ExpectLosses(one, run);
     }
   }
@@ -113,7 +115,7 @@ TEST(DataParallel, MicroBatchesTrainAsOneProcess) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));
   options.grad_accum = 2;
-  const Trained one = Train(options, StepsOf(2));
+  const RankRun one = TrainSteps(options, StepsOf(2));
   ExpectLosses(one, TrainRanks(2, options, StepsOf(2))[0]);
 }
 
@@ -127,7 +129,7 @@ TEST(DataParallel, MeanOverElements) {
     steps.push_back({{{"x", Random({5, kIn}, step)},
                       {"labels", Random({5, kClasses}, step + 50)}}});
   }
-  ExpectLosses(Train(options, steps), TrainRanks(2, options, steps)[0]);
+  ExpectLosses(TrainSteps(options, steps), TrainRanks(2, options, steps)[0]);
 }
 
 // Amaxes are those of the whole batch, so the ranks have one set of scales. The
@@ -138,8 +140,8 @@ TEST(DataParallel, DelayedScalesAreThoseOfAllRanks) {
     SessionOptions options = Options(WriteMlp(dir, false), "delayed");
     options.grad_accum = static_cast<int64_t>(micro_batches);
     const auto steps = StepsOf(micro_batches);
-    const Trained one = Train(options, steps);
-    const std::vector<Trained> runs = TrainRanks(2, options, steps);
+    const RankRun one = TrainSteps(options, steps);
+    const std::vector<RankRun> runs = TrainRanks(2, options, steps);
     ASSERT_FALSE(one.scales.empty());
     for (size_t i = 0; i < one.scales.size(); ++i) {
       EXPECT_EQ(runs[0].scales[i].scale, runs[1].scales[i].scale);
@@ -158,7 +160,7 @@ TEST(DataParallel, AllRanksSkipAStep) {
     steps.resize(3);
     steps[1][0]["x"].data<float>()[6 * kIn] =
         std::numeric_limits<float>::infinity();
-    for (const Trained& run :
+    for (const RankRun& run :
          TrainRanks(2, Options(WriteMlp(dir, false), recipe), steps)) {
       EXPECT_FALSE(run.steps[0].skipped);
       EXPECT_TRUE(run.steps[1].skipped);
@@ -167,8 +169,8 @@ TEST(DataParallel, AllRanksSkipAStep) {
   }
 }
 
-std::string ErrorOf(const SessionOptions& options,
-                    const std::vector<Batches>& steps) {
+std::string ErrorOfRanks(const SessionOptions& options,
+                         const std::vector<Batches>& steps) {
   try {
     TrainRanks(2, options, steps);
   } catch (const Error& error) {
@@ -192,7 +194,7 @@ TEST(DataParallel, RanksDropOtherElements) {
 TEST(DataParallel, WhatSeveralRanksCannotTrain) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, true));
-  EXPECT_NE(ErrorOf(options, StepsOf(1))
+  EXPECT_NE(ErrorOfRanks(options, StepsOf(1))
                 .find("expected a model without batch statistics for several "
                       "ranks, got BatchNormalization in training"),
             std::string::npos);

@@ -14,21 +14,22 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int kRanks = 3;
-using Values = std::vector<double>;
+using RankValues = std::vector<double>;
 
-Tensor Doubles(const Values& values) {
+Tensor DoublesOfRank(const RankValues& values) {
   return Tensor::From<double>({static_cast<int64_t>(values.size())}, values);
 }
 
 // The loss and each rank's gradient of x. Rank r has x[r], and the weights w of
 // the loss depend on the rank.
-struct Result {
+struct RankGradients {
   double loss = 0;
-  std::vector<Values> dx;
+  std::vector<RankValues> dx;
 };
 
-Result RunAll(const std::string& text, const std::vector<Values>& x, size_t n) {
-  Result result;
+RankGradients RunAll(const std::string& text, const std::vector<RankValues>& x,
+                     size_t n) {
+  RankGradients result;
   result.dx.resize(kRanks);
   RunRanks(kRanks, [&](Communicator& ranks) {
     const auto r = static_cast<size_t>(ranks.rank());
@@ -38,15 +39,15 @@ Result RunAll(const std::string& text, const std::vector<Values>& x, size_t n) {
         Differentiate(*graph, graph->Find("loss"), {wanted});
     Value* gradient = backward.gradient.at(wanted);
     graph->outputs = {graph->Find("loss"), gradient};
-    Values w(n);
+    RankValues w(n);
     for (size_t i = 0; i < n; ++i) w[i] = 1 + 0.5 * double(i) + 0.1 * double(r);
     const auto provider = MakeCpuProvider();
     Executor executor(graph, *provider);
     const Groups groups = {{"dp", &ranks}};
     executor.set_groups(&groups);
     TensorMap state;
-    const TensorMap y =
-        executor.Run({{"x", Doubles(x[r])}, {"w", Doubles(w)}}, state);
+    const TensorMap y = executor.Run(
+        {{"x", DoublesOfRank(x[r])}, {"w", DoublesOfRank(w)}}, state);
     const Tensor& dx = y.at(gradient->name);
     result.dx[r] = {dx.data<double>(), dx.data<double>() + dx.size()};
     if (r == 0) result.loss = y.at("loss").data<double>()[0];
@@ -55,19 +56,19 @@ Result RunAll(const std::string& text, const std::vector<Values>& x, size_t n) {
 }
 
 // `n`: elements of x on a rank, `weights`: of w.
-void Expect(const std::string& text, size_t n, size_t weights) {
-  std::vector<Values> x(kRanks, Values(n));
+void ExpectDerivatives(const std::string& text, size_t n, size_t weights) {
+  std::vector<RankValues> x(kRanks, RankValues(n));
   for (size_t r = 0; r < kRanks; ++r) {
     for (size_t i = 0; i < n; ++i) x[r][i] = 0.3 * double(i) - 0.7 * double(r);
   }
   x[2][0] = x[0][0] - 1;  // the largest one is not on the same rank everywhere
   x[1][n - 1] = 2;
-  const Result at = RunAll(text, x, weights);
+  const RankGradients at = RunAll(text, x, weights);
   constexpr double kStep = 1e-5;
   for (size_t r = 0; r < kRanks; ++r) {
     ASSERT_EQ(at.dx[r].size(), n);
     for (size_t i = 0; i < n; ++i) {
-      std::vector<Values> up = x, down = x;
+      std::vector<RankValues> up = x, down = x;
       up[r][i] += kStep;
       down[r][i] -= kStep;
       const double slope =
@@ -80,7 +81,7 @@ void Expect(const std::string& text, size_t n, size_t weights) {
 }
 
 // The part of the loss that depends on a rank, and the sum of all parts.
-const std::string kLoss = R"(
+const std::string kSumOfSquares = R"(
 square: double[N] = Mul(y, y)
 parts: double[N] = Mul(square, w)
 part: double[] = ReduceSum<keepdims=0>(parts)
@@ -88,8 +89,8 @@ loss: double[] = onnx_fp8.AllReduce<group="dp", ranks=3, reduction="sum">(part)
 output loss
 )";
 
-std::string With(std::string text, const std::string& n) {
-  text += kLoss;
+std::string WithSize(std::string text, const std::string& n) {
+  text += kSumOfSquares;
   for (size_t at; (at = text.find("[N]")) != std::string::npos;) {
     text.replace(at, 3, "[" + n + "]");
   }
@@ -97,27 +98,27 @@ std::string With(std::string text, const std::string& n) {
 }
 
 TEST(CollectiveGradientsTest, AllGather) {
-  Expect(With(R"(
+  ExpectDerivatives(WithSize(R"(
 input x: double[2]
 input w: double[6]
 y: double[6] = onnx_fp8.AllGather<group="dp", ranks=3>(x)
 )",
-              "6"),
-         2, 6);
+                             "6"),
+                    2, 6);
 }
 
 TEST(CollectiveGradientsTest, ReduceScatter) {
-  Expect(With(R"(
+  ExpectDerivatives(WithSize(R"(
 input x: double[6]
 input w: double[2]
 y: double[2] = onnx_fp8.ReduceScatter<group="dp", ranks=3>(x)
 )",
-              "2"),
-         6, 2);
+                             "2"),
+                    6, 2);
 }
 
 // Behind it all ranks compute alike, with equal weights.
-std::string AllReduce(const std::string& reduction) {
+std::string AllReduceText(const std::string& reduction) {
   return R"(
 input x: double[3]
 input w: double[3]
@@ -131,14 +132,18 @@ output loss
 )";
 }
 
-TEST(CollectiveGradientsTest, AllReduceSum) { Expect(AllReduce("sum"), 3, 3); }
-TEST(CollectiveGradientsTest, AllReduceMax) { Expect(AllReduce("max"), 3, 3); }
+TEST(CollectiveGradientsTest, AllReduceSum) {
+  ExpectDerivatives(AllReduceText("sum"), 3, 3);
+}
+TEST(CollectiveGradientsTest, AllReduceMax) {
+  ExpectDerivatives(AllReduceText("max"), 3, 3);
+}
 
 // Equal elements share the gradient of the maximum.
 TEST(CollectiveGradientsTest, EqualMaxima) {
-  const std::vector<Values> x(kRanks, Values{1, 1, 1});
-  for (const Values& dx : RunAll(AllReduce("max"), x, 3).dx) {
-    EXPECT_EQ(dx, (Values{2.0 / 3, 4.0 / 3, 6.0 / 3}));
+  const std::vector<RankValues> x(kRanks, RankValues{1, 1, 1});
+  for (const RankValues& dx : RunAll(AllReduceText("max"), x, 3).dx) {
+    EXPECT_EQ(dx, (RankValues{2.0 / 3, 4.0 / 3, 6.0 / 3}));
   }
 }
 

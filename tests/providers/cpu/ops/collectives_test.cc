@@ -14,8 +14,8 @@ namespace onnx_fp8 {
 namespace {
 
 // One run of a graph on a rank.
-TensorMap RunOn(Communicator* ranks, const std::string& text,
-                const TensorMap& feeds) {
+TensorMap RunOnRank(Communicator* ranks, const std::string& text,
+                    const TensorMap& feeds) {
   const auto provider = MakeCpuProvider();
   Executor executor(ParseGraph(text), *provider);
   const Groups groups = {{"dp", ranks}};
@@ -24,7 +24,7 @@ TensorMap RunOn(Communicator* ranks, const std::string& text,
   return executor.Run(feeds, state);
 }
 
-std::string ErrorOf(const std::function<void()>& call) {
+std::string ErrorOfCall(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -33,16 +33,16 @@ std::string ErrorOf(const std::function<void()>& call) {
   return "no error";
 }
 
-Tensor Floats(const std::vector<float>& values) {
+Tensor FloatsOfRank(const std::vector<float>& values) {
   return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
 }
 
-std::vector<float> ValuesOf(const TensorMap& results, const char* name) {
+std::vector<float> FloatsIn(const TensorMap& results, const char* name) {
   const Tensor& t = results.at(name);
   return {t.data<float>(), t.data<float>() + t.size()};
 }
 
-constexpr char kAll[] = R"(
+constexpr char kCollectives[] = R"(
 input x: float[2]
 input wide: float[6]
 sum: float[2] = onnx_fp8.AllReduce<group="dp", ranks=3, reduction="sum">(x)
@@ -61,16 +61,16 @@ TEST(CollectivesTest, Results) {
   RunRanks(3, [](Communicator& ranks) {
     const float r = static_cast<float>(ranks.rank());
     const TensorMap y =
-        RunOn(&ranks, kAll,
-              {{"x", Floats({r, -r})},
-               {"wide", Floats({r, r, 10 * r, 10 * r, 100 * r, 1})}});
+        RunOnRank(&ranks, kCollectives,
+                  {{"x", FloatsOfRank({r, -r})},
+                   {"wide", FloatsOfRank({r, r, 10 * r, 10 * r, 100 * r, 1})}});
     using V = std::vector<float>;
-    EXPECT_EQ(ValuesOf(y, "sum"), (V{3, -3}));
-    EXPECT_EQ(ValuesOf(y, "max"), (V{2, 0}));
-    EXPECT_EQ(ValuesOf(y, "all"), (V{0, 0, 1, -1, 2, -2}));
+    EXPECT_EQ(FloatsIn(y, "sum"), (V{3, -3}));
+    EXPECT_EQ(FloatsIn(y, "max"), (V{2, 0}));
+    EXPECT_EQ(FloatsIn(y, "all"), (V{0, 0, 1, -1, 2, -2}));
     const V blocks[] = {{3, 3}, {30, 30}, {300, 3}};
-    EXPECT_EQ(ValuesOf(y, "block"), blocks[ranks.rank()]);
-    EXPECT_EQ(ValuesOf(y, "root"), (V{1, -1}));
+    EXPECT_EQ(FloatsIn(y, "block"), blocks[ranks.rank()]);
+    EXPECT_EQ(FloatsIn(y, "root"), (V{1, -1}));
   });
 }
 
@@ -79,19 +79,19 @@ TEST(CollectivesTest, GathersCodes) {
   RunRanks(2, [](Communicator& ranks) {
     const auto code = static_cast<uint8_t>(0x40 + ranks.rank());
     const TensorMap y =
-        RunOn(&ranks, R"(
+        RunOnRank(&ranks, R"(
 input x: float8e4m3fn[1]
 y: float8e4m3fn[2] = onnx_fp8.AllGather<group="dp", ranks=2>(x)
 output y
 )",
-              {{"x", Tensor::From<E4M3>({1}, std::vector<E4M3>{{code}})}});
+                  {{"x", Tensor::From<E4M3>({1}, std::vector<E4M3>{{code}})}});
     EXPECT_EQ(y.at("y").data<E4M3>()[0].bits, 0x40);
     EXPECT_EQ(y.at("y").data<E4M3>()[1].bits, 0x41);
     EXPECT_EQ(ranks.wire_bytes().all_gather, 16 + 1);
   });
 }
 
-constexpr char kOne[] = R"(
+constexpr char kOneRank[] = R"(
 input x: float[2]
 y: float[2] = onnx_fp8.AllReduce<group="dp", ranks=1, reduction="sum">(x)
 output y
@@ -99,11 +99,12 @@ output y
 
 // A step that was built for one rank needs no group.
 TEST(CollectivesTest, OneRank) {
-  const TensorMap y = RunOn(nullptr, kOne, {{"x", Floats({1, 2})}});
-  EXPECT_EQ(ValuesOf(y, "y"), (std::vector<float>{1, 2}));
+  const TensorMap y =
+      RunOnRank(nullptr, kOneRank, {{"x", FloatsOfRank({1, 2})}});
+  EXPECT_EQ(FloatsIn(y, "y"), (std::vector<float>{1, 2}));
 }
 
-constexpr char kTwo[] = R"(
+constexpr char kTwoRanks[] = R"(
 input x: float[2]
 a: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
 b: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="max">(x)
@@ -112,14 +113,16 @@ output b
 )";
 
 TEST(CollectivesTest, AnotherGroup) {
-  const TensorMap feeds = {{"x", Floats({1, 2})}};
+  const TensorMap feeds = {{"x", FloatsOfRank({1, 2})}};
   EXPECT_EQ(
-      ErrorOf([&] { RunOn(nullptr, kTwo, feeds); }),
+      ErrorOfCall([&] { RunOnRank(nullptr, kTwoRanks, feeds); }),
       "[onnx_fp8.AllReduce -> a] expected 2 ranks in the group dp, got no "
       "such group");
   EXPECT_EQ(
-      ErrorOf([&] {
-        RunRanks(3, [&](Communicator& ranks) { RunOn(&ranks, kTwo, feeds); });
+      ErrorOfCall([&] {
+        RunRanks(3, [&](Communicator& ranks) {
+          RunOnRank(&ranks, kTwoRanks, feeds);
+        });
       }),
       "[onnx_fp8.AllReduce -> a] expected 2 ranks in the group dp, got 3");
 }
@@ -133,11 +136,11 @@ a: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
 output a
 output b
 )";
-  const TensorMap feeds = {{"x", Floats({1, 2})}};
+  const TensorMap feeds = {{"x", FloatsOfRank({1, 2})}};
   EXPECT_EQ(
-      ErrorOf([&] {
+      ErrorOfCall([&] {
         RunRanks(2, [&](Communicator& ranks) {
-          RunOn(&ranks, ranks.rank() == 0 ? kTwo : swapped, feeds);
+          RunOnRank(&ranks, ranks.rank() == 0 ? kTwoRanks : swapped, feeds);
         });
       }),
       "[collectives of the plan] expected a: float[2] = "
@@ -153,8 +156,8 @@ TEST(CollectivesTest, OnlyOneRankHasABody) {
     EXPECT_FALSE(MakeCpuEvaluator()->CanEvaluate(*graph->nodes().begin()));
     ExpandMissing(*graph, CpuKernels(), {"onnx_fp8.AllReduce"}, nullptr);
   };
-  expand(kOne);
-  EXPECT_EQ(ErrorOf([&] { expand(kTwo); }),
+  expand(kOneRank);
+  EXPECT_EQ(ErrorOfCall([&] { expand(kTwoRanks); }),
             "[onnx_fp8.AllReduce -> a] expected a kernel for a collective of 2 "
             "ranks, got none: its body is that of one rank");
 }
@@ -163,11 +166,12 @@ TEST(CollectivesTest, OnlyOneRankHasABody) {
 TEST(CollectivesTest, OrderIsComparedOnce) {
   RunRanks(2, [](Communicator& ranks) {
     const auto provider = MakeCpuProvider();
-    Executor executor(ParseGraph(kTwo), *provider);
+    Executor executor(ParseGraph(kTwoRanks), *provider);
     const Groups groups = {{"dp", &ranks}};
     executor.set_groups(&groups);
     TensorMap state;
-    for (int i = 0; i < 3; ++i) executor.Run({{"x", Floats({1, 2})}}, state);
+    for (int i = 0; i < 3; ++i)
+      executor.Run({{"x", FloatsOfRank({1, 2})}}, state);
     EXPECT_EQ(ranks.wire_bytes().all_gather, 16);
   });
 }
