@@ -75,8 +75,8 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                 Concat("expected passes that may be skipped "
                        "(SliceBeforeProduct FuseRotary "
                        "FuseAttention FuseActivations FuseNorms FuseLoss "
-                       "FuseBiasGradients FoldTranspose StoreNarrow "
-                       "FuseQuantize), got ",
+                       "FuseBiasGradients FoldTranspose MakeKMajor "
+                       "StoreNarrow FuseQuantize PadOperands AddToSums), got ",
                        name));
   }
 }
