@@ -173,4 +173,5 @@ string(JOIN "|" emulated_only algorithm_file attention_library
   random_graphs traffic)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
-  tests/cuda/beside_cpu.cc tests/cuda/device_main.cc)
+  tests/cuda/beside_cpu.cc tests/cuda/convolution_case.cc
+  tests/cuda/device_main.cc)
