@@ -14,10 +14,9 @@
 #include "providers/expand_missing.h"
 #include "providers/plan.h"
 #include "tests/support/corpus.h"
-#include "tests/training/corpus_case.h"
+#include "tests/training/corpus_step.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
-#include "training/training_model.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -39,13 +38,7 @@ void FindGaps(const CorpusCase& c, StepKind kind, Gaps* gaps) {
   PassRunner runner = MakePassRunner(c.options);
   TrainingModel model = LoadTrainingModel(c.options, runner);
   auto evaluator = MakeEvaluator();
-  StepSource source = MakeStepSource(c.options, model, *evaluator, runner);
-  std::map<std::string, Shape> shapes;
-  for (const Value* input : model.graph->inputs) {
-    shapes[input->name] = c.feeds.at(input->name).shape();
-  }
-  StepGraph step = BuildStepGraph(source, kind, shapes, false,
-                                  ValuesOf(*model.graph, c.feeds));
+  StepGraph step = BuildStepOf(c, model, kind, *evaluator, runner);
   AddReport(step, runner);
   Graph& graph = *step.graph;
   ExpandMissing(graph, CpuKernels(), {}, evaluator.get());

@@ -9,10 +9,9 @@
 
 #include "providers/cuda/cuda_provider.h"
 #include "tests/support/corpus.h"
-#include "tests/training/corpus_case.h"
+#include "tests/training/corpus_step.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
-#include "training/training_model.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -32,13 +31,8 @@ Counts NormsOf(const std::string& fixture, const std::string& recipe,
     PassRunner runner;
     TrainingModel model = LoadTrainingModel(c.options, runner);
     auto evaluator = MakeEvaluator();
-    std::map<std::string, Shape> shapes;
-    for (const Value* input : model.graph->inputs) {
-      shapes[input->name] = c.feeds.at(input->name).shape();
-    }
     StepGraph step =
-        BuildStepGraph(MakeStepSource(c.options, model, *evaluator, runner),
-                       StepKind::kTrain, shapes);
+        BuildStepOf(c, model, StepKind::kTrain, *evaluator, runner);
     FitToKernels(*step.graph, CudaKernels(), c.options, *evaluator, runner);
     for (const Node& node : step.graph->nodes()) {
       if (node.op.find("Norm") != node.op.npos) ++counts[node.op];

@@ -8,9 +8,7 @@
 #include <map>
 
 #include "providers/cpu/cpu_provider.h"
-#include "tests/training/corpus_case.h"
-#include "training/step_graph.h"
-#include "training/training_model.h"
+#include "tests/training/corpus_step.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,13 +25,7 @@ TEST_P(GemmRoles, ForwardDgradWgrad) {
   PassRunner runner;
   TrainingModel model = LoadTrainingModel(c.options, runner);
   auto evaluator = MakeCpuEvaluator();
-  std::map<std::string, Shape> shapes;
-  for (const Value* input : model.graph->inputs) {
-    shapes[input->name] = c.feeds.at(input->name).shape();
-  }
-  StepGraph step =
-      BuildStepGraph(MakeStepSource(c.options, model, *evaluator, runner),
-                     StepKind::kTrain, shapes);
+  StepGraph step = BuildStepOf(c, model, StepKind::kTrain, *evaluator, runner);
   std::map<std::string, Counts> counts;
   for (const GemmDecision& d : step.fp8.decisions) {
     if (d.gemm.role == GemmRole::kNone) {

@@ -9,9 +9,8 @@
 
 #include "base/check.h"
 #include "tests/support/paths.h"
-#include "tests/training/corpus_case.h"
+#include "tests/training/corpus_step.h"
 #include "training/make_provider.h"
-#include "training/training_model.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -87,13 +86,7 @@ TEST(PipelineLists, PassesToSkipAreThoseThatTheListsAllow) {
   for (PassRunner* each : {&runner, &skipping}) {
     TrainingModel model = LoadTrainingModel(c.options, *each);
     auto evaluator = MakeEvaluator();
-    std::map<std::string, Shape> shapes;
-    for (const Value* input : model.graph->inputs) {
-      shapes[input->name] = c.feeds.at(input->name).shape();
-    }
-    StepGraph step =
-        BuildStepGraph(MakeStepSource(c.options, model, *evaluator, *each),
-                       StepKind::kTrain, shapes);
+    StepGraph step = BuildStepOf(c, model, StepKind::kTrain, *evaluator, *each);
     FitToKernels(*step.graph, MakeProvider("cpu")->Kernels(), c.options,
                  *evaluator, *each);
   }
