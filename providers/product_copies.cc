@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "graph/schemas/quantize_padded.h"
+#include "graph/op_facts.h"
+#include "providers/scaled_products.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -49,28 +50,18 @@ std::string PaddedByQuantizers(const Node& product) {
 
 // Scales of the MX formats: one for 32 elements of k.
 bool HasMxBlocks(const Node& product) {
-  bool turns_a = product.Int("transA", 0) != 0,
-       turns_b = product.Int("transB", 0) == 0;
-  return product.Int(turns_a ? "a_block_rows" : "a_block_columns", 0) == 32 &&
-         product.Int(turns_b ? "b_block_rows" : "b_block_columns", 0) == 32;
+  const char* a = IsKMajor(product, 0) ? "a_block_columns" : "a_block_rows";
+  const char* b = IsKMajor(product, 2) ? "b_block_columns" : "b_block_rows";
+  return product.Int(a, 0) == 32 && product.Int(b, 0) == 32;
 }
 
 }  // namespace
 
 std::string ProductCopies(const Node& node) {
-  if (node.IsOurs("ScaledMatMulPadded") ||
-      node.IsOurs("ScaledMatMulPaddedBias") ||
-      node.IsOurs("ScaledMatMulPaddedAdd")) {
-    return PaddedByQuantizers(node);
-  }
-  if (!node.IsOurs("ScaledMatMul") && !node.IsOurs("ScaledMatMulBias") &&
-      !node.IsOurs("ScaledMatMulBlock") &&
-      !node.IsOurs("ScaledMatMulBlockBias") &&
-      !node.IsOurs("ScaledMatMulAdd") && !node.IsOurs("ScaledMatMulBlockAdd")) {
-    return "";
-  }
-  bool turns_a = node.Int("transA", 0) != 0,
-       turns_b = node.Int("transB", 0) == 0;
+  if (FactsOf(node).kind != OpKind::kScaledProduct) return "";
+  // Only products of padded operands say the shape of their result.
+  if (node.Has("shape")) return PaddedByQuantizers(node);
+  bool turns_a = !IsKMajor(node, 0), turns_b = !IsKMajor(node, 2);
   Lying a = LyingOf(*node.in(0)), b = LyingOf(*node.in(2));
   std::string text;
   if (turns_a) AddPart(&text, "a turned");
