@@ -76,13 +76,9 @@ std::string KeyOf(const Product& p) {
 }
 
 // The version of cuBLASLt and the GPU.
-std::string WriterOf(const CublasLt& lt) {
-  int device = 0;
-  cudaDeviceProp facts;
-  ONNX_FP8_CUDA(cudaGetDevice(&device));
-  ONNX_FP8_CUDA(cudaGetDeviceProperties(&facts, device));
-  return Concat("cuBLASLt ", lt.GetVersion(), " on ", facts.name, ", ",
-                facts.major, ".", facts.minor, ", ", facts.multiProcessorCount,
+std::string WriterOf(const CublasLt& lt, const cudaDeviceProp& gpu) {
+  return Concat("cuBLASLt ", lt.GetVersion(), " on ", gpu.name, ", ", gpu.major,
+                ".", gpu.minor, ", ", gpu.multiProcessorCount,
                 " multiprocessors");
 }
 
@@ -231,11 +227,12 @@ Products::Products() : lt_(CublasLtFunctions()) {
   Check(status == CUBLAS_STATUS_SUCCESS,
         "cuBLASLt: cublasLtCreate: ", lt_.GetStatusName(status));
   ONNX_FP8_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
-  file_.emplace(CacheFolder(), WriterOf(lt_));
   int device = 0;
+  cudaDeviceProp gpu;
   ONNX_FP8_CUDA(cudaGetDevice(&device));
-  ONNX_FP8_CUDA(cudaDeviceGetAttribute(
-      &major_, cudaDevAttrComputeCapabilityMajor, device));
+  ONNX_FP8_CUDA(cudaGetDeviceProperties(&gpu, device));
+  major_ = gpu.major;
+  file_.emplace(CacheFolder(), WriterOf(lt_, gpu));
 }
 
 Products::~Products() {
