@@ -8,10 +8,10 @@
 
 namespace onnx_fp8 {
 
-// Compares `lines` over all ranks, which must all call it. Only if they differ
-// is the text itself sent.
-// Errors, on all ranks: the first line that differs from that of rank 0, the
-// rank and both texts, as "[what] expected …, as rank 0, got … on rank 1".
+// Compares the `lines` of all ranks. Every rank must call it. The ranks send a
+// hash, and the text only if the hashes differ.
+// Errors, on all ranks: a rank has another text than rank 0. The message has
+// the first line that differs: "[what] expected …, as rank 0, got … on rank 1".
 void CheckAgreement(Communicator& communicator, const std::string& what,
                     const std::vector<std::string>& lines);
 

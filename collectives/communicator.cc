@@ -32,8 +32,7 @@ T Sum(T a, T b) {
   }
 }
 
-// y (count) = the reduction of the `ranks` rows of x (ranks, count), first row
-// first.
+// Reduces x (ranks, count) to y (count). It begins with the first row of x.
 template <typename T>
 void ReduceRows(Reduction reduction, const std::byte* x, std::byte* y,
                 size_t ranks, size_t count) {
@@ -71,7 +70,7 @@ ReduceFunction FindReduce(const char* op, DType dtype) {
 
 }  // namespace
 
-// The blocks of a message are summed by one rank each, and then gathered.
+// Each rank sums one block of a message. Then all ranks gather the sums.
 void Communicator::AllReduce(Reduction reduction, DType dtype, const void* x,
                              void* y, size_t count) {
   const ReduceFunction reduce = FindReduce("AllReduce", dtype);

@@ -40,8 +40,8 @@ struct WireBytes {
 // dtype; errors of the transport. A group with a failed call is of no use.
 class Communicator {
  public:
-  // A message has at most this many bytes for each rank. Longer data is sent in
-  // several messages, because MPI counts bytes in an int.
+  // The most bytes of a message to one rank. Longer data takes several
+  // messages, because MPI counts the bytes of a message in an int.
   static constexpr size_t kMessageBytes = size_t{64} << 20;
 
   // REQUIRES: message_bytes >= 8.
@@ -54,14 +54,17 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // y (count) = the reduction of the x (count) of all ranks. y may be x.
+  // Every rank gets in y (count) the sum or maximum of x (count) over the
+  // ranks. y may be x.
   void AllReduce(Reduction reduction, DType dtype, const void* x, void* y,
                  size_t count);
-  // y (size() · bytes) = the x (bytes) of all ranks, one after the other.
+  // Every rank gets in y (size() · bytes) the x (bytes) of each rank, one after
+  // the other.
   void AllGather(const void* x, void* y, size_t bytes);
-  // y (count) = block rank() of the sum of the x (size() · count) of all ranks.
+  // The ranks add up x (size() · count). Rank r gets block r of the sum in
+  // y (count).
   void ReduceScatter(DType dtype, const void* x, void* y, size_t count);
-  // data (bytes) = that of `root` on all ranks. REQUIRES: root < size().
+  // Every rank gets the data (bytes) of rank `root`. REQUIRES: root < size().
   void Broadcast(void* data, size_t bytes, int root);
   // Returns when all ranks have called it.
   virtual void Barrier() = 0;
@@ -75,12 +78,13 @@ class Communicator {
 
  protected:
   // Messages of the transport, with at most `message_bytes` for each rank.
-  // receive (size() · bytes) = the send (bytes) of all ranks.
+  // Every rank gets in `receive` (size() · bytes) the `send` (bytes) of each
+  // rank, one after the other.
   virtual void Gather(const void* send, void* receive, size_t bytes) = 0;
-  // Block r of `receive` = block rank() of rank r's `send`, both
-  // (size() · bytes).
+  // Every rank sends block r of `send` to rank r, and gets that rank's block as
+  // block r of `receive`. Both have size() · bytes.
   virtual void Exchange(const void* send, void* receive, size_t bytes) = 0;
-  // data (bytes) = that of `root`.
+  // Every rank gets the data (bytes) of rank `root`.
   virtual void Send(void* data, size_t bytes, int root) = 0;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace onnx_fp8 {
 
-// The groups of ranks to which this rank belongs, by the name that nodes give
-// as attribute `group`: an axis of the mesh, such as "dp". The communicators
-// outlive the map.
+// The groups to which this rank belongs. The key is an axis of the mesh, such
+// as "dp"; nodes name it in their attribute `group`. The communicators outlive
+// the map.
 using Groups = std::map<std::string, Communicator*, std::less<>>;
 
 }  // namespace onnx_fp8

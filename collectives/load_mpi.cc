@@ -96,8 +96,8 @@ std::unique_ptr<Communicator> LoadMpi(int ranks,
   MpiModule module = {};
   CheckMpi("its start", FindModule(folders)(&module));
   const std::string library = FirstLine(module.library);
-  // An MPI that another one has launched sees one rank in each process. All
-  // would train alone, and write into one folder.
+  // If another MPI's mpirun started the processes, this MPI sees one rank in
+  // each. Every process would train alone, and all would write into one folder.
   Check(!launcher ||
             (launcher->size == module.size && launcher->rank == module.rank),
         "[MPI] expected rank ", launcher ? launcher->rank : 0, " of ",

@@ -22,10 +22,9 @@ struct NodeTime {
 // Errors: those of the kernel.
 NodeTime TimeNode(const Node& node, ExecutionProvider& provider, double least);
 
-// Runs the node on both providers, and compares the results of `provider` with
-// those of `truth`. Returns the largest difference of two elements, divided by
-// the largest element of that result. The difference of NaN and a number is
-// infinite. Errors: those of the kernels.
+// Runs the node on `provider` and on `truth`. Returns the largest difference of
+// two elements of a result, divided by the largest element of that result. The
+// difference of NaN and a number is infinite. Errors: those of the kernels.
 double Difference(const Node& node, ExecutionProvider& provider,
                   ExecutionProvider& truth);
 

@@ -7,7 +7,7 @@
 namespace onnx_fp8::cuda {
 
 // The library's problem. Operands and results are (B,rows,heads·d), as linear
-// layers leave them. The forward pass keeps no lse.
+// layers leave them. The problem of the forward pass has no lse.
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward);
 
 // The same as AttentionForward and AttentionBackward, by the library of
