@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "collectives/gather_texts.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -37,16 +38,10 @@ void CheckAgreement(Communicator& communicator, const std::string& what,
   communicator.AllGather(&mine, all.data(), sizeof(mine));
   if (std::ranges::count(all, all[0]) == static_cast<ptrdiff_t>(ranks)) return;
 
-  const size_t longest = (*std::ranges::max_element(all))[0];
-  text.resize(longest, '\n');
-  std::string texts(ranks * longest, '\0');
-  communicator.AllGather(text.data(), texts.data(), longest);
-  const auto lines_of = [&](size_t r) {
-    return Lines(texts.substr(r * longest, all[r][0]));
-  };
-  const std::vector<std::string> expected = lines_of(0);
+  const std::vector<std::string> texts = GatherTexts(communicator, text);
+  const std::vector<std::string> expected = Lines(texts[0]);
   for (size_t r = 1; r < ranks; ++r) {
-    const std::vector<std::string> got = lines_of(r);
+    const std::vector<std::string> got = Lines(texts[r]);
     const auto [a, b] = std::ranges::mismatch(expected, got);
     const size_t i = static_cast<size_t>(a - expected.begin());
     Check(got == expected, "[", what, "] expected ", LineAt(expected, i),

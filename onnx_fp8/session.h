@@ -29,6 +29,7 @@
 #include "onnx_fp8/optimizer_spec.h"
 #include "onnx_fp8/profile_report.h"
 #include "onnx_fp8/recipe_text.h"
+#include "onnx_fp8/sharding.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
@@ -73,6 +74,8 @@ struct SessionOptions {
   // this size, together with the loss and their gradients; 0: never. See
   // graph/passes/chunk_loss.h.
   int64_t loss_chunk_bytes = int64_t{16} << 20;
+  // Of a session on several ranks.
+  ShardSpec shard = {};
   // Micro-batches per optimizer step.
   int64_t grad_accum = 1;
   uint64_t seed = 0;

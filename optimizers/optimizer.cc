@@ -40,16 +40,28 @@ Value* Named(Graph& graph, Value* value, const std::string& name) {
   return value;
 }
 
-// `inverse` of the loss scale; null: 1.
-Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters,
-                Value* inverse) {
+// Null: there is none.
+Value* SumSquares(Builder& b, const std::vector<ParameterGradient>& parameters,
+                  bool sharded) {
   std::vector<Value*> squares;
   for (const ParameterGradient& p : parameters) {
+    if (p.sharded != sharded) continue;
     Value* grad = b.Cast(p.grad, DType::kFloat);
     squares.push_back(
         b.Op("ReduceSumSquare", {grad}, {{"keepdims", int64_t{0}}}));
   }
-  Value* sum = squares.size() == 1 ? squares[0] : b.Op("Sum", squares);
+  if (squares.empty()) return nullptr;
+  return squares.size() == 1 ? squares[0] : b.Op("Sum", squares);
+}
+
+// `inverse` of the loss scale; null: 1.
+Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters,
+                Value* inverse, const SumOfParts& sum_of_parts) {
+  Value* sum = SumSquares(b, parameters, false);
+  if (Value* parts = SumSquares(b, parameters, true)) {
+    parts = sum_of_parts(b, parts);
+    sum = sum ? b.Add(sum, parts) : parts;
+  }
   Value* norm = b.Op("Sqrt", {sum});
   if (inverse) norm = b.Mul(norm, inverse);
   return Named(b.graph(), norm, "grad_norm");
@@ -178,7 +190,7 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite,
-    Value* loss_scale) {
+    Value* loss_scale, const SumOfParts& sum_of_parts) {
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
@@ -189,7 +201,7 @@ OptimizerValues AppendOptimizer(
   values.lr->is_input = true;
   graph.inputs.push_back(values.lr);
   Value* inverse = loss_scale ? b.Op("Reciprocal", {loss_scale}) : nullptr;
-  values.grad_norm = GradNorm(b, parameters, inverse);
+  values.grad_norm = GradNorm(b, parameters, inverse, sum_of_parts);
   values.ok = AllFinite(b, values.grad_norm, must_be_finite);
   Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
   if (inverse) scale = b.Mul(scale, inverse);

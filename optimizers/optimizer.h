@@ -3,11 +3,13 @@
 // Optimizers as graph nodes; the formulas are in graph/schemas/optimizers.cc.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "graph/builder.h"
 #include "graph/graph.h"
 #include "onnx_fp8/optimizer_spec.h"
 
@@ -29,7 +31,12 @@ struct ParameterGradient {
   Value* param;     // an initializer of float or double
   Value* grad;      // of the same shape
   std::string fqn;  // for patterns and names
+  // The parameter is a part of a tensor; other ranks have the other parts.
+  bool sharded = false;
 };
+
+// A value of rank 0 → its sum over the ranks that have the parts.
+using SumOfParts = std::function<Value*(Builder&, Value*)>;
 
 // The values that AppendOptimizer made, all of rank 0.
 struct OptimizerValues {
@@ -50,10 +57,11 @@ struct OptimizerValues {
 // concrete shapes. Errors: no parameters; a parameter that occurs twice or has
 // another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
 // gradients by it; grad_norm and the updates divide them by it. Null: the
-// gradients are not scaled.
+// gradients are not scaled. `sum_of_parts`: needed if parameters are sharded;
+// the norm is that of the whole gradients.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},
-    Value* loss_scale = nullptr);
+    Value* loss_scale = nullptr, const SumOfParts& sum_of_parts = {});
 
 }  // namespace onnx_fp8

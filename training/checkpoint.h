@@ -5,6 +5,8 @@
 //   DIR/latest                              "step_00000120": the one to resume
 //   DIR/checkpoints/step_00000120/
 //     state.safetensors                     every state tensor by name
+//     state.00001.safetensors               parts of the second rank, if ranks
+//                                           share state; …
 //     manifest.json                         the rest, and a checksum of each
 //
 // A checkpoint is written under a temporary name, synced, renamed, and then
@@ -19,18 +21,34 @@
 #include <vector>
 
 #include "base/file.h"
+#include "collectives/communicator.h"
 #include "data/arrays.h"
 #include "onnx_fp8/tensor_source.h"
+#include "training/sharded_state.h"
 
 namespace onnx_fp8 {
 
+// A tensor whose rows (of the first axis) lie in several files.
+struct ShardedTensor {
+  DType dtype = DType::kUndefined;
+  Shape shape;                // of the whole tensor
+  std::vector<Tensor> parts;  // in order of the rows, together all
+
+  // A copy of rows [begin, begin + rows). REQUIRES: they exist.
+  Tensor Rows(int64_t begin, int64_t rows) const;
+};
+
 struct Checkpoint {
-  TensorMap state;
-  int64_t step = 0;        // optimizer steps done
-  uint64_t seed = 0;       // of the run
-  int64_t next_batch = 0;  // Dataset::Batch's index
-  std::string model;       // fingerprint: a checkpoint fits this model only
+  TensorMap state;                              // whole tensors
+  std::map<std::string, ShardedTensor> shards;  // of ranks that shared state
+  int64_t step = 0;                             // optimizer steps done
+  uint64_t seed = 0;                            // of the run
+  int64_t next_batch = 0;                       // Dataset::Batch's index
+  std::string model;  // fingerprint: a checkpoint fits this model only
   std::map<std::string, std::string> notes;  // the caller's, UTF-8
+
+  // Dtype and shape of the whole tensor, "float[2, 3]"; "none".
+  std::string TypeOf(const std::string& name) const;
 };
 
 struct SaveOptions {
@@ -40,6 +58,13 @@ struct SaveOptions {
   // must not lag behind a checkpoint (metrics) are synced here.
   std::function<void()> before_rename;
   FileHook hook;
+  // The ranks that save together; null: this process alone. All call
+  // SaveCheckpoint with the same arguments, but `state` has the rank's own
+  // parts of the tensors in `shards`. Each rank writes these; the first one
+  // writes other tensors, and the manifest last. An error of one rank is an
+  // error of all. The folder must be one for all ranks.
+  Communicator* ranks = nullptr;
+  std::map<std::string, Shard> shards = {};
 };
 
 // Returns the new checkpoint's folder. `state` replaces checkpoint.state.

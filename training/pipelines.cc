@@ -108,10 +108,14 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
 }
 
 // FP8 comes after the backward: forward, dgrad and wgrad are products then.
-Passes StepPasses(StepBuilder& step, StepKind kind, bool input_gradients) {
+Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
+                  bool input_gradients) {
+  const bool shards = source.shard.what != Sharding::kNone;
+  const Pass shard = {"ShardParameters", [&](Graph& g) { step.Shard(g); }};
   Passes list;
   if (kind == StepKind::kEval) {
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
+    if (shards) list.push_back(shard);
   } else {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
                       step.Differentiate(g, input_gradients);
@@ -120,6 +124,7 @@ Passes StepPasses(StepBuilder& step, StepKind kind, bool input_gradients) {
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+    if (shards) list.push_back(shard);
   }
   if (kind == StepKind::kGradients) {
     list.push_back(
@@ -203,7 +208,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
     return &step.graph();
   });
   Passes list = ForwardPasses(step, source, kind);
-  Append(&list, StepPasses(step, kind, input_gradients));
+  Append(&list, StepPasses(step, source, kind, input_gradients));
   Append(&list, CleanUp());
   if (!source.loss.kind.empty()) Append(&list, LossPasses(source));
   source.runner->Run(list, step.graph());

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <deque>
 #include <list>
 #include <optional>
 #include <set>
@@ -24,6 +23,8 @@
 #include "training/memory_remark.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
+#include "training/sharded_state.h"
+#include "training/started_steps.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/step_report.h"
@@ -39,14 +40,6 @@ constexpr char kRecipe[] = "session.recipe";
 
 using ShapeMap = std::map<std::string, Shape>;
 
-// The reports of a started step: those of its micro-batches and, last, that of
-// the update.
-struct Started {
-  int64_t step;
-  std::string remark;
-  std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
-};
-
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
@@ -60,10 +53,18 @@ class Session : public TrainingSession {
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
         state_(*provider_),
+        sharded_(options.shard, ranks, *model_.graph),
         plans_(options.max_plans),
+        started_(*provider_),
         memory_(provider_->Memory()) {
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
+      if (auto shard = sharded_.Find(value->name)) {
+        state_.Set(value->name, PartOf(value->data, *shard));
+        // The graph needs a shape and no numbers.
+        value->data = Tensor::Zeros(value->dtype, shard->whole);
+        continue;
+      }
       state_.Set(value->name, value->data);
       // From now on the graph shares the state's memory, if the state is on the
       // host: the values of the file would take the same memory again.
@@ -73,6 +74,8 @@ class Session : public TrainingSession {
     }
     if (ranks_) groups_[kDataRanks] = ranks_;
     source_.data_ranks = ranks_ ? ranks_->size() : 1;
+    source_.shard = options.shard;
+    source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
     profiler_ = std::make_unique<Profiler>(trace);
@@ -94,7 +97,7 @@ class Session : public TrainingSession {
           "expected ", options_.grad_accum, " micro-batches a step, got ",
           micro_batches.size());
     if (profiler_) profiler_->BeginStep();
-    Started started{step_ + 1, "", {}};
+    StartedStep started{step_ + 1, "", {}};
     if (options_.grad_accum == 1) {
       PlannedStep& planned = Plan(StepKind::kTrain, micro_batches[0], false);
       RunStep(planned, micro_batches[0], lr, 0, &started);
@@ -103,16 +106,14 @@ class Session : public TrainingSession {
     }
     ++step_;
     started.remark = std::exchange(remark_, "");
-    started_.push_back(std::move(started));
+    started_.Add(std::move(started));
     if (profiler_) profiler_->EndStep();
   }
 
   StepResult Finish() override {
-    if (results_.empty()) Settle();
-    Check(!results_.empty(), "expected a step that was started, got none");
-    StepResult result = std::move(results_.front());
-    results_.pop_front();
-    return result;
+    if (!started_.has_results()) Settle();
+    Check(started_.has_results(), "expected a step that was started, got none");
+    return started_.Take();
   }
 
   EvalResult Eval(const TensorMap& feeds) override {
@@ -130,6 +131,9 @@ class Session : public TrainingSession {
 
   GradientResult Gradients(const TensorMap& feeds,
                            bool input_gradients) override {
+    Check(sharded_.parameters().empty(), "[", options_.model,
+          "] expected whole parameters for the gradients of a batch, got parts "
+          "(`shard`)");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
     TensorMap outputs = RunBorrowing(planned, feeds);
     GradientResult result;
@@ -231,8 +235,13 @@ class Session : public TrainingSession {
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
       // Between two steps the sums are zero.
-      if (!sums_.contains(name)) state.emplace(name, Source(name));
+      if (sums_.contains(name)) continue;
+      state.emplace(name,
+                    TensorSource(tensor.dtype(), tensor.shape(),
+                                 [this, name] { return state_.Host(name); }));
     }
+    save.shards = sharded_.All(state_);
+    if (!save.shards.empty()) save.ranks = ranks_;
     SaveCheckpoint(folder, checkpoint, state, save);
   }
 
@@ -243,12 +252,12 @@ class Session : public TrainingSession {
     std::map<std::string, std::string> notes = checkpoint->notes;
     TensorMap& state = checkpoint->state;  // tensors are views of the file
     for (const auto& [name, tensor] : Weights()) {
-      auto it = state.find(name);
       auto type = [](auto& t) { return Name(t.dtype()) + ToString(t.shape()); };
-      Check(it != state.end() && type(it->second) == type(tensor), "[", folder,
-            "] expected the checkpoint to hold ", name, " as ", type(tensor),
-            ", got ", it == state.end() ? "none" : type(it->second));
+      const std::string expected = type(tensor), got = checkpoint->TypeOf(name);
+      Check(got == expected, "[", folder, "] expected the checkpoint to hold ",
+            name, " as ", expected, ", got ", got);
     }
+    TakeParts(&*checkpoint);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {
       *kept = kept->Clone();  // a clone outlives the file
@@ -268,7 +277,7 @@ class Session : public TrainingSession {
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
     });
-    DropStarted();
+    started_.Drop();
     // No step may run before the state is complete.
     state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
     for (const auto& [name, tensor] : state) state_.Set(name, tensor);
@@ -304,6 +313,25 @@ class Session : public TrainingSession {
       if (model_.copies.empty()) throw;
       Fail(error.what(), "; a run that did not tie ", model_.copies[0].name,
            " to ", model_.copies[0].first, " goes on with `tie_copies=false`");
+    }
+  }
+
+  // All tensors become those that this rank keeps.
+  void TakeParts(Checkpoint* checkpoint) {
+    for (auto& [name, tensor] : checkpoint->state) {
+      sharded_.AddMoment(name, tensor.shape());
+      if (auto shard = sharded_.Find(name)) tensor = PartOf(tensor, *shard);
+    }
+    for (auto& [name, tensor] : checkpoint->shards) {
+      sharded_.AddMoment(name, tensor.shape);
+      Tensor& kept = checkpoint->state[name];
+      if (auto shard = sharded_.Find(name)) {
+        kept = tensor.Rows(shard->begin, shard->rows);
+        shard->begin = 0;
+        kept = PartOf(kept, *shard);
+      } else {
+        kept = tensor.Rows(0, tensor.shape[0]);
+      }
     }
   }
 
@@ -373,6 +401,7 @@ class Session : public TrainingSession {
   PlannedStep& Keep(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
+    sharded_.AddMoments(graph);
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
     if (kind == StepKind::kMicro) {
@@ -416,7 +445,7 @@ class Session : public TrainingSession {
 
   // `micro`: position of the micro-batch in its step.
   void RunStep(PlannedStep& planned, const TensorMap& feeds, double lr,
-               int64_t micro, Started* started) {
+               int64_t micro, StartedStep* started) {
     TensorMap all = Known(planned, feeds);
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
@@ -430,46 +459,20 @@ class Session : public TrainingSession {
   }
 
   void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
-               Started* started) {
+               StartedStep* started) {
     TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
     started->reports.emplace_back(planned.report,
                                   outputs.at(planned.report->output));
   }
 
-  // Reads the reports of the started steps; waits for them.
+  // Waits for the started steps and reads their reports.
   void Settle() {
-    while (!started_.empty()) {
-      Started started = std::move(started_.front());
-      started_.pop_front();
-      results_.push_back(Result(started));
-    }
-  }
-
-  // Their results and errors no longer matter.
-  void DropStarted() {
-    started_.clear();
-    results_.clear();
     try {
-      provider_->Synchronize();
-    } catch (const Error&) {
+      skipped_ += started_.Settle();
+    } catch (const Error& error) {
+      state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
+      Fail(error.what(), "; state must be restored");
     }
-  }
-
-  StepResult Result(const Started& started) {
-    std::vector<StepReport> reports;
-    for (const auto& [layout, tensor] : started.reports) {
-      try {
-        reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
-      } catch (const Error& error) {
-        state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
-        Fail(error.what(), "; state must be restored");
-      }
-    }
-    StepResult result = Summarize(reports);
-    result.step = started.step;
-    result.remark = started.remark;
-    skipped_ += result.skipped;
-    return result;
   }
 
   void EraseSums() {
@@ -490,7 +493,7 @@ class Session : public TrainingSession {
   // After an error the sums start anew, and running statistics and scales have
   // their values from before.
   void Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
-                  Started* started) {
+                  StartedStep* started) {
     struct AtEnd {
       PlanCache& plans;
       ~AtEnd() { plans.ForgetWeightCopies(); }
@@ -513,7 +516,7 @@ class Session : public TrainingSession {
     }
   }
 
-  void RunApply(const MicroSums& sums, double lr, Started* started) {
+  void RunApply(const MicroSums& sums, double lr, StartedStep* started) {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
     PlannedStep* planned = plans_.Find(key);
     if (!planned) {
@@ -541,17 +544,11 @@ class Session : public TrainingSession {
     return outputs;
   }
 
-  TensorSource Source(const std::string& name) const {
-    const Tensor& tensor = state_.Get(name);
-    return TensorSource(tensor.dtype(), tensor.shape(),
-                        [this, name] { return state_.Host(name); });
-  }
-
   SourceMap Weights() const {
     SourceMap weights;
     for (const Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone) continue;
-      weights.emplace(value->name, Source(value->name));
+      weights.emplace(value->name, sharded_.Source(state_, value->name));
     }
     return weights;
   }
@@ -567,12 +564,12 @@ class Session : public TrainingSession {
   std::unique_ptr<Profiler> profiler_;
   StepSource source_;
   StateStore state_;
+  ShardedState sharded_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;
   PlanCache plans_;
-  std::deque<Started> started_;     // started steps with unread reports
-  std::deque<StepResult> results_;  // not yet returned by Finish
-  std::set<std::string> sums_;      // names of the sums of micro steps
+  StartedSteps started_;
+  std::set<std::string> sums_;  // names of the sums of micro steps
   // Whether source_.slots are those of this run's steps; until then, a
   // checkpoint's scales; a remark about what happened to them.
   bool laid_out_ = false;

@@ -15,6 +15,8 @@
 #include "training/autodiff.h"
 #include "training/data_parallel.h"
 #include "training/loss.h"
+#include "training/shard_parameters.h"
+#include "training/sharded_state.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -53,13 +55,26 @@ void StepBuilder::StartApply(const MicroSums& micro) {
   for (const Value* original : source_.model->Initializers()) {
     const std::string& name = original->name;
     if (!micro.trained.contains(name)) continue;
-    Value* param = graph.AddInitializer(name, original->data);
+    const bool sharded = IsSharded(name);
+    const bool whole = source_.shard.what == Sharding::kOptimizer;
+    Tensor data = original->data;
+    if (sharded) {
+      data = Tensor::Zeros(data.dtype(),
+                           ShardOf(data.shape(), 0, source_.data_ranks).part);
+    }
+    Value* param = graph.AddInitializer(name, data);
     param->role = Role::kParameter;
-    sums_.push_back(AddGradientSum(*param));
+    sums_.push_back(AddGradientSum(
+        *param, sharded && !whole ? data.shape() : original->data.shape()));
+    Value* sum = sums_.back();
+    if (!sharded) {
+      sum = OfAllRanks(b, sum);
+    } else if (whole) {
+      sum = ReduceToShard(graph, sum, source_.data_ranks);
+    }
     Value* share =
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
-    Value* sum = OfAllRanks(b, sums_.back());
-    shares_.push_back({param, b.Mul(sum, share), Fqn(name)});
+    shares_.push_back({param, b.Mul(sum, share), Fqn(name), sharded});
   }
   AddLossScale();
   if (micro.amaxes) {
@@ -133,6 +148,14 @@ void StepBuilder::DropAmaxes(Graph& graph) {
   DropIdleAmaxes(graph, Roots(), &step_.fp8);
 }
 
+void StepBuilder::Shard(Graph& graph) {
+  const bool whole_gradients = step_.kind == StepKind::kMicro &&
+                               source_.shard.what == Sharding::kOptimizer;
+  ShardParameters(graph,
+                  {source_.shard, source_.data_ranks, &source_.sharded, seed_},
+                  &pairs_, whole_gradients);
+}
+
 // The state of float16's loss scale, in all graphs with gradients.
 void StepBuilder::AddLossScale() {
   if (source_.dtype != DType::kFloat16) return;
@@ -173,7 +196,7 @@ void StepBuilder::OutputGradients(Graph& graph) {
 void StepBuilder::Accumulate(Graph& graph) {
   Builder b(graph, "micro.");
   for (auto [param, grad] : pairs_) {
-    Value* sum = AddGradientSum(*param);
+    Value* sum = AddGradientSum(*param, *grad->shape);
     graph.state.push_back({sum, b.Add(sum, grad)});
   }
   amax_ = AmaxVector(graph, step_.fp8);
@@ -192,7 +215,9 @@ void StepBuilder::Update(Graph& graph) {
   std::vector<ParameterGradient> parameters;
   Builder b(graph, "ranks.");
   for (auto [param, grad] : pairs_) {
-    parameters.push_back({param, OfAllRanks(b, grad), Fqn(param->name)});
+    const bool sharded = IsSharded(param->name);
+    parameters.push_back({param, sharded ? grad : OfAllRanks(b, grad),
+                          Fqn(param->name), sharded});
   }
   amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
   Optimize(parameters);
@@ -283,8 +308,9 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
   std::vector<Value*> finite;
   if (amax_) finite.push_back(amax_);
   CheckGroups(source_.optimizer, TrainedNames(), graph.file);
-  OptimizerValues made = AppendOptimizer(graph, parameters, source_.optimizer,
-                                         finite, loss_scale_.scale);
+  OptimizerValues made = AppendOptimizer(
+      graph, parameters, source_.optimizer, finite, loss_scale_.scale,
+      [this](Builder& b, Value* x) { return OfAllRanks(b, x); });
   if (loss_scale_.scale) {
     UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.ok);
     Value* used =
@@ -339,8 +365,8 @@ Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
   return value;
 }
 
-Value* StepBuilder::AddGradientSum(const Value& param) {
-  Value* sum = AddSum(kAccumulated + param.name, param.dtype, *param.shape);
+Value* StepBuilder::AddGradientSum(const Value& param, const Shape& shape) {
+  Value* sum = AddSum(kAccumulated + param.name, param.dtype, shape);
   gradient_sums_.insert(sum);
   return sum;
 }

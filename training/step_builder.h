@@ -39,6 +39,7 @@ class StepBuilder {
   void Differentiate(Graph& graph, bool input_gradients);
   void Quantize(Graph& graph);
   void DropAmaxes(Graph& graph);
+  void Shard(Graph& graph);
   // One of the next four decides what happens to the gradients.
   void OutputGradients(Graph& graph);
   void Accumulate(Graph& graph);
@@ -65,9 +66,12 @@ class StepBuilder {
   void OutputAmaxes();
   // Over the ranks that share a batch; x itself for one rank.
   Value* OfAllRanks(Builder& b, Value* x) const;
+  bool IsSharded(const std::string& parameter) const {
+    return source_.sharded.contains(parameter);
+  }
   Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
-  Value* AddGradientSum(const Value& param);
+  Value* AddGradientSum(const Value& param, const Shape& shape);
   void AddOutput(Value* value);
   void NameParameterGradients();
 

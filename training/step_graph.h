@@ -17,6 +17,7 @@
 #include "graph/passes/pass.h"
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
+#include "onnx_fp8/sharding.h"
 #include "providers/memory_report.h"
 
 namespace onnx_fp8 {
@@ -50,6 +51,10 @@ struct StepSource {
   PassRunner* runner;    // runs the passes of all graphs
   // Ranks that share each batch; training/data_parallel.h.
   int64_t data_ranks = 1;
+  // The state that they divide, and the shapes of the parameters among it;
+  // training/shard_parameters.h.
+  ShardSpec shard = {};
+  std::map<std::string, Shape> sharded = {};
 };
 
 struct StepGraph {

@@ -3,7 +3,8 @@
 // Collectives: all ranks of the group `group` run the node together. `ranks` is
 // their number N, for which the graph was built.
 //   AllReduce      x → y       y = the sum or maximum of the ranks' x
-//   AllGather      x (n,…) → y (N·n,…)   the ranks' x, one after the other
+//   AllGather      x (n,…) → y (N·n,…)   the ranks' x, one after the other;
+//                  with attribute `rows`, y (rows,…): the first rows of these
 //   ReduceScatter  x (N·n,…) → y (n,…)   block r of the sum, on rank r
 //   Broadcast      x → y       y = the x of rank `root`
 // AllReduce and ReduceScatter take float, double, int32 and int64.
@@ -58,7 +59,10 @@ void InferAllGather(Node& node) {
   int64_t ranks = RanksOf(node);
   SameAs(node.in(0), node.out(0));
   if (!node.in(0)->concrete()) return;
-  (*node.out(0)->shape)[0] = ranks * FirstAxis(node);
+  const int64_t all = ranks * FirstAxis(node), rows = node.Int("rows", all);
+  Check(rows >= 0 && rows <= all, "[", node.Where(), "] expected at most ", all,
+        " as attribute \"rows\", got ", rows);
+  (*node.out(0)->shape)[0] = rows;
 }
 
 void InferReduceScatter(Node& node) {
@@ -92,7 +96,11 @@ std::vector<OpDefinition> CollectiveOps() {
        kOneRank,
        InferAllReduce,
        facts},
-      {"AllGather", {group, ranks}, kOneRank, InferAllGather, facts},
+      {"AllGather",
+       {group, ranks, {"rows", AttributeKind::kInt}},
+       kOneRank,
+       InferAllGather,
+       facts},
       {"ReduceScatter", {group, ranks}, kOneRank, InferReduceScatter, facts},
       {"Broadcast",
        {group, ranks, {"root", AttributeKind::kInt}},

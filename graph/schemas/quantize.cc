@@ -138,6 +138,29 @@ std::string QuantizeWithText(const char* results, const char* more) {
                 more, "}");
 }
 
+// QuantizeWith's results for an amax that the caller knows, of a tensor of
+// which x is a part: the parts' bytes together are the bytes of the whole.
+const std::string& QuantizeAmaxBody() {
+  static const std::string body =
+      Concat("(x, amax, scale_in) => (q, scale) {", R"(
+  zero = Constant<value = float {0.0}>()
+  a = Identity(amax))",
+             kFactor, R"(
+  unknown = Equal(scale_in, zero)
+  scale = Where(unknown, own_scale, scale_in)
+  given_factor = Reciprocal(scale_in)
+  factor = Where(unknown, own_factor, given_factor)
+  scaled = Mul(x, factor)
+  q = Cast<to: int = @to, saturate = 1>(scaled)
+})");
+  return body;
+}
+
+const std::string& AmaxBody() {
+  static const std::string body = Concat("(x) => (amax) {", kAmaxText, "}");
+  return body;
+}
+
 constexpr char kResults[] = "q, scale, amax";
 constexpr char kBothResults[] = "q, scale, amax, q_transposed";
 
@@ -246,6 +269,19 @@ void InferQuantizeWith(Node& node) {
   InferQuantize(node);
 }
 
+void InferQuantizeAmax(Node& node) {
+  const Value& x = Operand(node, 0, DType::kFloat);
+  CheckScalar(node, 1, DType::kFloat);
+  CheckScalar(node, 2, DType::kFloat);
+  SetOutput(node, 0, Float8Target(node), x.shape);
+  SetOutput(node, 1, DType::kFloat, Shape{});
+}
+
+void InferAmax(Node& node) {
+  Operand(node, 0, DType::kFloat);
+  SetOutput(node, 0, DType::kFloat, Shape{});
+}
+
 // One result more: the codes as a matrix, all axes but the last joined, and
 // transposed. For providers whose products want both orientations.
 void InferTranspose(Node& node) {
@@ -326,6 +362,12 @@ std::vector<OpDefinition> QuantizeOps() {
        QuantizeWithTransposeBody().c_str(),
        InferQuantizeWithTranspose,
        {OpKind::kQuantize}},
+      {"QuantizeAmax",
+       quantize,
+       QuantizeAmaxBody().c_str(),
+       InferQuantizeAmax,
+       {OpKind::kQuantize}},
+      {"Amax", {}, AmaxBody().c_str(), InferAmax},
       {"UpdateScale",
        {{"most_recent", AttributeKind::kInt},
         {"margin", AttributeKind::kFloat}},

@@ -30,7 +30,14 @@ Value* AllReduce(GradientContext& c) {
 }
 
 Value* AllGather(GradientContext& c) {
-  return c.b.Ours("ReduceScatter", {c.Dy()}, OfGroup(c));
+  Value* dy = c.Dy();
+  const int64_t more = c.In(0)->dim(0) * c.node.Int("ranks", 1) - dy->dim(0);
+  if (more > 0) {
+    std::vector<int64_t> pads(2 * dy->shape->size(), 0);
+    pads[dy->shape->size()] = more;
+    dy = c.b.Op("Pad", {dy, c.b.Ints(pads)});
+  }
+  return c.b.Ours("ReduceScatter", {dy}, OfGroup(c));
 }
 
 Value* ReduceScatter(GradientContext& c) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeTensor, QuantizeWith, UpdateScale. The results equal, bit for bit,
-// those of the bodies in graph/schemas/quantize.cc.
+// QuantizeTensor, QuantizeWith, QuantizeAmax, Amax, UpdateScale. The results
+// equal, bit for bit, those of the bodies in graph/schemas/quantize.cc.
 #include "providers/cpu/fp8/quantize.h"
 
 #include <algorithm>
@@ -75,6 +75,39 @@ void QuantizeWith(KernelContext& ctx) {
   Quantize(ctx, *scale.data<float>());
 }
 
+void QuantizeAmax(KernelContext& ctx) {
+  CheckQuantize(ctx);
+  for (size_t i : {1, 2}) {
+    const Tensor& t = ctx.In(i);
+    Check(t.dtype() == DType::kFloat && t.size() == 1, "[", ctx.Where(),
+          "] expected one float as operand ", i, ", got ", Name(t.dtype()),
+          ToString(t.shape()));
+  }
+  const Tensor& x = ctx.In(0);
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  const float amax = *ctx.In(1).data<float>();
+  float scale = *ctx.In(2).data<float>();
+  float factor = 1.0f / scale;
+  if (scale == 0) {
+    factor = QuantizingFactor(ctx.Float("q_max", 0.0f), amax);
+    scale = 1.0f / factor;
+  }
+  if (ctx.HasOut(0)) {
+    EncodeTo(to, {x.dtype(), x.raw(), x.size()}, factor,
+             ctx.Out(0, to, x.shape()).raw());
+  }
+  SetResult(ctx, 1, Tensor::Scalar(scale));
+}
+
+void MeasureAmax(KernelContext& ctx) {
+  const Tensor& x = ctx.In(0);
+  Check(ComputedAs(x) == DType::kFloat, "[", ctx.Where(),
+        "] expected float, got ", Name(ComputedAs(x)));
+  const Amax* known = KnownAmax(ctx);
+  Amax amax = known ? *known : AmaxOf({x.dtype(), x.raw(), x.size()});
+  SetResult(ctx, 0, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
+}
+
 struct DelayedRule {
   bool most_recent = false;
   float two_to_margin = 1.0f;
@@ -144,6 +177,8 @@ void RegisterQuantize(KernelRegistry& r) {
   const KernelTraits traits{.uses_amax = true, .narrow_in = {0}};
   r.Add("QuantizeTensor", QuantizeTensor, traits, kDomain);
   r.Add("QuantizeWith", QuantizeWith, traits, kDomain);
+  r.Add("QuantizeAmax", QuantizeAmax, {.narrow_in = {0}}, kDomain);
+  r.Add("Amax", MeasureAmax, traits, kDomain);
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
 }
 

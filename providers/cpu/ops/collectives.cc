@@ -43,7 +43,18 @@ void AllGather(KernelContext& ctx) {
   Check(!shape.empty(), "[", ctx.Where(),
         "] expected an operand with an axis, got a scalar");
   shape[0] *= group.size();
-  group.AllGather(x.raw(), ctx.Out(0, x.dtype(), shape).raw(), x.bytes());
+  const int64_t rows = ctx.Int("rows", shape[0]);
+  if (rows == shape[0]) {
+    group.AllGather(x.raw(), ctx.Out(0, x.dtype(), shape).raw(), x.bytes());
+    return;
+  }
+  Check(rows >= 0 && rows < shape[0], "[", ctx.Where(), "] expected at most ",
+        shape[0], " rows, got ", rows);
+  Tensor all = Tensor::Allocate(x.dtype(), shape);
+  group.AllGather(x.raw(), all.raw(), x.bytes());
+  shape[0] = rows;
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
+  if (y.bytes() > 0) std::memcpy(y.raw(), all.raw(), y.bytes());
 }
 
 void ReduceScatter(KernelContext& ctx) {

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/shard_parameters.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "graph/builder.h"
+#include "training/data_parallel.h"
+#include "training/sharded_state.h"
+
+namespace onnx_fp8 {
+namespace {
+
+Attributes GroupOf(int64_t ranks) {
+  return {{"group", std::string(kDataRanks)}, {"ranks", ranks}};
+}
+
+// A parameter, or its rounding, of which this rank has a part.
+struct Parts {
+  Value* part;
+  Value* whole;  // has no producer, or one that will be removed
+  DType wire;    // format in which its elements are exact
+};
+
+class Sharder {
+ public:
+  Sharder(Graph& graph, const ShardOptions& options)
+      : graph_(graph), options_(options) {
+    for (Node& node : graph.nodes()) {
+      position_[&node] = order_.size();
+      order_.push_back(&node);
+    }
+    if (options.spec.what == Sharding::kParameters && options.seed) {
+      FindBackward(options.seed);
+    }
+  }
+
+  void Run(ParameterGradients* gradients, bool whole_gradients) {
+    for (Value* value : graph_.Initializers()) {
+      auto it = options_.parameters->find(value->name);
+      if (it != options_.parameters->end()) Replace(value);
+    }
+    ReduceAmaxes();
+    for (auto& [parameter, gradient] : *gradients) {
+      auto it = part_.find(parameter);
+      if (it == part_.end()) continue;
+      if (!whole_gradients) {
+        gradient = ReduceToShard(graph_, gradient, options_.ranks,
+                                 After(gradient->producer));
+      }
+      parameter = it->second;
+    }
+    for (Node* node : replaced_) graph_.RemoveNode(node);
+    for (auto& [whole, part] : part_) {
+      const std::string name = whole->name;
+      graph_.RemoveValue(whole);
+      graph_.Rename(part, name);
+    }
+  }
+
+ private:
+  void FindBackward(const Value* seed) {
+    std::unordered_set<const Value*> reached = {seed};
+    for (Node* node : order_) {
+      bool reads = std::ranges::any_of(
+          node->inputs(), [&](Value* in) { return reached.contains(in); });
+      if (!reads) continue;
+      backward_.insert(node);
+      for (const Value* out : node->outputs()) reached.insert(out);
+    }
+  }
+
+  Node* After(const Node* node) const {
+    if (!node) return nullptr;
+    size_t next = position_.at(node) + 1;
+    return next < order_.size() ? order_[next] : nullptr;
+  }
+
+  void Replace(Value* whole) {
+    Shape shape = *whole->shape;
+    shape[0] = RowsOfPart(shape, options_.ranks);
+    Value* part = graph_.AddInitializer(graph_.FreshName(whole->name + ".part"),
+                                        Tensor::Zeros(whole->dtype, shape));
+    part->role = whole->role;
+    part_[whole] = part;
+    Divide({part, whole, whole->dtype});
+  }
+
+  // Readers of the whole tensor read gathered parts instead.
+  void Divide(const Parts& parts) {
+    std::vector<Node*> gathered;
+    for (Node* reader : ReadersOf(parts.whole)) {
+      bool quantizes =
+          reader->IsOurs("QuantizeTensor") || reader->IsOurs("QuantizeWith");
+      if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
+        Quantize(parts, reader);
+      } else if (reader->IsOurs("RoundTo") &&
+                 parts.wire == parts.whole->dtype &&
+                 options_.spec.gather != GatherAs::kFloat) {
+        Round(parts, reader);
+      } else {
+        gathered.push_back(reader);
+      }
+    }
+    GatherFor(parts.part, parts.wire, parts.whole, gathered);
+  }
+
+  void Round(const Parts& parts, Node* round) {
+    Builder b(graph_, parts.part->name + ".", order_.front());
+    Value* part = b.Ours("RoundTo", {parts.part}, round->attributes);
+    Value* whole = round->out(0);
+    Divide({part, whole, static_cast<DType>(round->Int("to", 0))});
+    replaced_.push_back(round);
+  }
+
+  void Quantize(const Parts& parts, Node* quantizer) {
+    Value* whole = quantizer->out(0);
+    Builder b(graph_, parts.part->name + ".", quantizer);
+    b.set_metadata(quantizer->metadata);
+    Value* scale_in = quantizer->in(1);
+    if (!scale_in) scale_in = b.Scalar(0, quantizer->in(0));
+    Value* amax = AmaxOf(parts.part, quantizer->out(2));
+    std::vector<Value*> made =
+        b.Ops("QuantizeAmax", {parts.part, amax, scale_in}, 2,
+              quantizer->attributes, kDomain);
+    GatherFor(made[0], whole->dtype, whole, ReadersOf(whole));
+    graph_.MoveOutput(quantizer->out(1), made[0]->producer, 1);
+    replaced_.push_back(quantizer);
+  }
+
+  // In the order of the graph.
+  std::vector<Node*> ReadersOf(const Value* value) const {
+    std::vector<Node*> readers = value->uses;
+    std::ranges::sort(readers, {}, [&](Node* n) { return position_.at(n); });
+    readers.erase(std::ranges::unique(readers).begin(), readers.end());
+    return readers;
+  }
+
+  // The amax of the whole tensor. `known`: a value that is it in the graph so
+  // far; null: none.
+  Value* AmaxOf(Value* part, Value* known) {
+    Value*& amax = amax_[part];
+    if (!amax) {
+      amax = graph_.AddCaptured(graph_.FreshName(part->name + ".amax"));
+      amax->dtype = DType::kFloat;
+      amax->shape = Shape{};
+      measured_.push_back(part);
+    }
+    if (known) known_.push_back({known, part});
+    return amax;
+  }
+
+  // One all-reduce for all weights, before everything else.
+  void ReduceAmaxes() {
+    if (measured_.empty()) return;
+    // Rounded parts are made at the beginning too.
+    Builder b(graph_, "amax.", order_.front());
+    std::vector<Value*> own;
+    for (Value* part : measured_) {
+      own.push_back(b.Reshape(b.Ours("Amax", {part}), {1}));
+    }
+    Value* all =
+        own.size() == 1 ? own[0] : b.Op("Concat", own, {{"axis", int64_t{0}}});
+    all = MaxOverRanks(b, all, options_.ranks);
+    std::unordered_map<Value*, Value*> of;
+    for (size_t i = 0; i < measured_.size(); ++i) {
+      Value* amax = b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
+                         {{"axis", int64_t{0}}});
+      Value* placeholder = amax_.at(measured_[i]);
+      graph_.ReplaceUses(placeholder, amax);
+      graph_.RemoveValue(placeholder);
+      of[measured_[i]] = amax;
+    }
+    for (auto& [known, part] : known_) {
+      Value* same = b.Op("Identity", {of.at(part)});
+      graph_.MoveOutput(known, same->producer, 0);
+    }
+  }
+
+  // The readers of `whole` read what is gathered from `part`.
+  void GatherFor(Value* part, DType wire, Value* whole,
+                 const std::vector<Node*>& readers) {
+    std::vector<Node*> forward, backward;
+    for (Node* reader : readers) {
+      (backward_.contains(reader) ? backward : forward).push_back(reader);
+    }
+    for (const std::vector<Node*>& some : {forward, backward}) {
+      if (some.empty()) continue;
+      Value* gathered = Gather(part, wire, *whole, some.front());
+      for (Node* reader : some) {
+        for (size_t i = 0; i < reader->inputs().size(); ++i) {
+          if (reader->in(i) == whole) graph_.SetInput(reader, i, gathered);
+        }
+      }
+    }
+    if (std::ranges::count(graph_.outputs, whole) > 0) {
+      graph_.ReplaceUses(whole, Gather(part, wire, *whole, nullptr));
+    }
+  }
+
+  Value* Gather(Value* part, DType wire, const Value& whole, Node* before) {
+    Builder b(graph_, part->name + ".", before);
+    Attributes group = GroupOf(options_.ranks);
+    if (part->dim(0) * options_.ranks != whole.dim(0)) {
+      group["rows"] = whole.dim(0);
+    }
+    Value* all = b.Ours("AllGather", {b.Cast(part, wire)}, group);
+    return b.Cast(all, whole.dtype);
+  }
+
+  Graph& graph_;
+  const ShardOptions& options_;
+  std::vector<Node*> order_;  // nodes at the start
+  std::unordered_map<const Node*, size_t> position_;
+  std::unordered_set<const Node*> backward_;  // empty: one gather serves all
+  std::unordered_map<Value*, Value*> part_;   // of each parameter
+  // Nodes that nobody reads any more, readers before what they read.
+  std::vector<Node*> replaced_;
+  // Parts with an amax, in order; its value until ReduceAmaxes; the values that
+  // become it.
+  std::vector<Value*> measured_;
+  std::unordered_map<Value*, Value*> amax_;
+  std::vector<std::pair<Value*, Value*>> known_;
+};
+
+}  // namespace
+
+void ShardParameters(Graph& graph, const ShardOptions& options,
+                     ParameterGradients* gradients, bool whole_gradients) {
+  Sharder(graph, options).Run(gradients, whole_gradients);
+}
+
+Value* ReduceToShard(Graph& graph, Value* gradient, int64_t ranks,
+                     Node* before) {
+  Builder b(graph, gradient->name + ".", before);
+  const int64_t rows = gradient->dim(0);
+  const int64_t more = RowsOfPart(*gradient->shape, ranks) * ranks - rows;
+  if (more > 0) {
+    std::vector<int64_t> pads(2 * gradient->shape->size(), 0);
+    pads[gradient->shape->size()] = more;
+    gradient = b.Op("Pad", {gradient, b.Ints(pads)});
+  }
+  return b.Ours("ReduceScatter", {gradient}, GroupOf(ranks));
+}
+
+}  // namespace onnx_fp8
