@@ -32,6 +32,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`scales`", "--scales"},
     {"`seed`", "--seed"},
     {"`seq_len`", "--seq-len"},
+    {"`shard`", "--shard"},
     {"`shuffle`", "--no-shuffle"},
     {"`speeds`", "--auto-filter"},
     {"`tie_copies=false`", "--no-tie"},

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kOfOneStart[] = {
     "MODEL",         "--out",           "--resume",          "--json",
     "--profile",     "--memory-report", "--profile-summary", "--budget",
-    "--dump-passes", "--mesh"};
+    "--dump-passes", "--mesh",          "--shard",           "--gather-dtype"};
 
 }  // namespace
 

@@ -26,6 +26,13 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
             "steps between validations (default: ends of epochs)");
   flags.Text("--mesh", &mesh,
              "dp=N: N processes, started by mpirun -n N, share each batch");
+  flags.Choice("--shard", &shard,
+               {"none", "optimizer", "gradients", "parameters"},
+               "state that they divide: none, optimizer (ZeRO-1), gradients "
+               "(ZeRO-2) or parameters (ZeRO-3, FSDP) (default: none)");
+  flags.Choice("--gather-dtype", &gather_dtype, {"fp8", "bfloat16", "float32"},
+               "widest format in which divided weights travel: fp8, bfloat16 "
+               "or float32 (default: fp8)");
   flags.Group("Optimizer");
   optimizer.AddTo(flags);
   flags.Text("--schedule", &schedule,
@@ -70,6 +77,12 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError("--mesh needs --provider cpu, got " +
                      session.engine.provider);
   }
+  if (shard != "none" && ParseMesh(mesh) == 1) {
+    throw UsageError("--shard needs --mesh dp=N with N of 2 or more");
+  }
+  if (flags.Has("--gather-dtype") && shard == "none") {
+    throw UsageError("--gather-dtype needs --shard");
+  }
   MakeSchedule();
   MakeSession(flags);
   machine.Apply();
@@ -82,6 +95,13 @@ SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
   options.grad_accum = grad_accum;
   options.profile_steps = profile_summary;
   options.seed = static_cast<uint64_t>(seed);
+  options.shard.what = shard == "optimizer"    ? Sharding::kOptimizer
+                       : shard == "gradients"  ? Sharding::kGradients
+                       : shard == "parameters" ? Sharding::kParameters
+                                               : Sharding::kNone;
+  options.shard.gather = gather_dtype == "float32"    ? GatherAs::kFloat
+                         : gather_dtype == "bfloat16" ? GatherAs::kBFloat16
+                                                      : GatherAs::kFloat8;
   return options;
 }
 

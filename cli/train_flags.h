@@ -31,6 +31,7 @@ struct TrainFlags {
   bool memory_report = false;
   bool profile_summary = false;
   std::string mesh;
+  std::string shard = "none", gather_dtype = "fp8";
   MachineFlags machine;
 
   // With --resume, MODEL may be omitted.

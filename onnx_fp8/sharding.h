@@ -16,7 +16,8 @@ enum class Sharding {
   // added over the ranks, also of each micro-batch.
   kGradients,
   // ZeRO-3 (PyTorch's FULL_SHARD): whole parameters exist only while the
-  // forward uses them, and again while the backward uses them.
+  // forward uses them, and again while the backward uses them. (An FP8 copy
+  // that a rank makes of a whole weight, not of its part, stays in between.)
   kParameters,
 };
 

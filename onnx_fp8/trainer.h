@@ -38,9 +38,12 @@ struct TrainerSpec {
   // The run was interrupted in a validation; validate first.
   bool validate_first = false;
   // The ranks that train together, each with its share of each batch
-  // (DatasetSpec::ranks); null: this process alone. Only one rank has a folder
-  // and a validation. All stop after the same step.
+  // (DatasetSpec::ranks); null: this process alone. All stop after the same
+  // step, and only the first rank writes metrics. If the session keeps parts of
+  // the state (`shared_state`), all ranks have the folder and the validation:
+  // they save and validate together. Else only the first rank has these.
   Communicator* ranks = nullptr;
+  bool shared_state = false;
 };
 
 struct TrainerResult {

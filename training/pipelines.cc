@@ -268,11 +268,13 @@ std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
   return layout;
 }
 
-std::shared_ptr<Graph> SplitQuantizer(Graph& graph, PassRunner& runner) {
+std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
+                                      PassRunner& runner) {
   std::shared_ptr<Graph> copies;
-  runner.Run(
-      {{"SplitWeightCopies", [&](Graph& g) { copies = SplitWeightCopies(g); }}},
-      graph);
+  const bool gathers = sharding != Sharding::kParameters;
+  runner.Run({{"SplitWeightCopies",
+               [&](Graph& g) { copies = SplitWeightCopies(g, gathers); }}},
+             graph);
   return copies;
 }
 

@@ -55,7 +55,9 @@ std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
                                               PassRunner& runner);
 
 // Moves the quantization of weights out of a kMicro graph, as SplitWeightCopies
-// does; null if there is none.
-std::shared_ptr<Graph> SplitQuantizer(Graph& graph, PassRunner& runner);
+// does, and their all-gathers, unless whole parameters exist only while they
+// are used; null if there is nothing to move.
+std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
+                                      PassRunner& runner);
 
 }  // namespace onnx_fp8

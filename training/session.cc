@@ -405,7 +405,8 @@ class Session : public TrainingSession {
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
     if (kind == StepKind::kMicro) {
-      std::shared_ptr<Graph> copies = SplitQuantizer(graph, runner_);
+      std::shared_ptr<Graph> copies =
+          SplitQuantizer(graph, options_.shard.what, runner_);
       if (copies) planned.quantizer = MakeExecutor(copies);
     }
     planned.executor = MakeExecutor(planned.step.graph);

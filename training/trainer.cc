@@ -90,11 +90,11 @@ class Trainer {
  private:
   using Metrics = std::variant<StepMetrics, ValidationMetrics>;
 
-  bool StopsHere() const { return stop_ && stop_(); }
+  bool IsFirst() const { return !spec_.ranks || spec_.ranks->rank() == 0; }
 
   // Whether any rank stops. All ranks ask at the same time.
   bool Stops() const {
-    int64_t stops = StopsHere();
+    int64_t stops = stop_ && stop_();
     if (spec_.ranks) {
       spec_.ranks->AllReduce(Reduction::kMax, DType::kInt64, &stops, &stops, 1);
     }
@@ -106,17 +106,20 @@ class Trainer {
       Validate();
       saved_step_ = -1;  // its checkpoint notes that validation is due
     }
-    while (session_.step() < spec_.steps && !Stops()) {
+    bool stops = session_.step() < spec_.steps && Stops();
+    while (session_.step() < spec_.steps && !stops) {
       Step();
       if (ValidationIsDue()) Validate();
+      stops = session_.step() < spec_.steps && Stops();
       bool due =
           spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
-      if (due && session_.step() < spec_.steps && !StopsHere()) Save(true);
+      if (due && session_.step() < spec_.steps && !stops) Save(true);
     }
   }
 
   void SaveBeforeError() {
-    if (session_.step() == saved_step_) return;
+    // Other ranks may have no error, and would not save.
+    if (session_.step() == saved_step_ || spec_.shared_state) return;
     Save(false);
     if (session_.step() == saved_step_) events_.SavedBeforeError(saved_step_);
   }
@@ -205,7 +208,9 @@ class Trainer {
     // Until the validation is complete: an interruption or an error may come
     // first.
     notes_[kValidationDue] = "yes";
-    Evaluation e = Evaluate(session_, *validation_, spec_.layout, stop_);
+    std::function<bool()> stop = stop_;
+    if (spec_.shared_state) stop = [this] { return Stops(); };
+    Evaluation e = Evaluate(session_, *validation_, spec_.layout, stop);
     if (!e.complete) return;
     notes_.erase(kValidationDue);
     ValidationMetrics metrics;
@@ -219,7 +224,7 @@ class Trainer {
   }
 
   void Record(const Metrics& metrics) {
-    if (spec_.folder.empty()) return;
+    if (spec_.folder.empty() || !IsFirst()) return;
     pending_.push_back(metrics);
     bool first = pending_.size() == 1;
     try {
@@ -251,6 +256,7 @@ class Trainer {
     if (spec_.folder.empty()) return;
     try {
       session_.Save(spec_.folder, notes_, [this] {
+        if (!IsFirst()) return;
         WritePending();
         metrics_->Sync();
       });

@@ -80,8 +80,9 @@ class TrainCommand {
     return Conclude(result);
   }
 
-  // Only the first rank writes and prints.
+  // Only the first rank prints. It writes alone, unless ranks share state.
   bool IsFirst() const { return !ranks_ || ranks_->rank() == 0; }
+  bool SharesState() const { return values_.shard != "none"; }
   // Errors: ranks with other flags, data or steps.
   void CompareRanks();
   // Trains beside the first rank.
@@ -198,7 +199,7 @@ void TrainCommand::OpenData() {
   }
   data_.emplace(files);
   Notes(data_->notes());
-  if (!values_.val_data.empty() && IsFirst()) {
+  if (!values_.val_data.empty() && (IsFirst() || SharesState())) {
     validation_.emplace(
         MakeDatasetSpec(values_.val_data, spec_.layout, budgets));
     Notes(validation_->notes());
@@ -210,6 +211,7 @@ void TrainCommand::OpenData() {
 void TrainCommand::FillSpec() {
   spec_.folder = values_.out;
   spec_.ranks = ranks_.get();
+  spec_.shared_state = SharesState();
   spec_.grad_accum = values_.grad_accum;
   spec_.save_every = values_.save_every;
   spec_.val_every = values_.val_every;
@@ -252,11 +254,12 @@ void TrainCommand::CompareRanks() {
 }
 
 int TrainCommand::Follow() {
-  spec_.folder.clear();
+  if (!SharesState()) spec_.folder.clear();
   CatchInterrupts();
   TrainerEvents unwatched;
   TrainerResult result =
-      RunTraining(*session_, *data_, nullptr, spec_, unwatched, Interrupted);
+      RunTraining(*session_, *data_, validation_ ? &*validation_ : nullptr,
+                  spec_, unwatched, Interrupted);
   return result.interrupted ? kInterrupted : 0;
 }
 

@@ -2,6 +2,7 @@
 #include "graph/fp8/weight_copies.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "graph/op_facts.h"
@@ -12,21 +13,27 @@ namespace {
 
 class Splitter {
  public:
-  explicit Splitter(Graph& graph) : graph_(graph) {}
+  Splitter(Graph& graph, bool gathers) : graph_(graph), gathers_(gathers) {}
 
   std::unique_ptr<Graph> Run() {
     std::vector<Node*> moved;
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node)) continue;
       for (const Value* out : node.outputs()) known_.insert(out);
-      if (FactsOf(node).kind == OpKind::kQuantize) moved.push_back(&node);
+      bool gathered = gathers_ && node.IsOurs("AllGather");
+      if (gathered || FactsOf(node).kind == OpKind::kQuantize) {
+        moved.push_back(&node);
+      }
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();
     copies_->name = graph_.name;
     copies_->file = graph_.file;
     copies_->opset = graph_.opset;
-    for (Node* node : moved) Move(node);
+    std::vector<const Node*> copied;
+    for (const Node* node : moved) copied.push_back(Copy(*node));
+    // Readers first: a value that only moved nodes read stays in their graph.
+    for (size_t i = moved.size(); i-- > 0;) Replace(moved[i], *copied[i]);
     RemoveDeadCode(graph_);
     return std::move(copies_);
   }
@@ -43,12 +50,12 @@ class Splitter {
            });
   }
 
-  void Move(Node* node) {
-    const Node* copy = Copy(*node);
+  // The results of the copy replace those of the node.
+  void Replace(Node* node, const Node& copy) {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       Value* old = node->out(i);
       if (!old || old->uses.empty()) continue;
-      copies_->outputs.push_back(copy->out(i));
+      copies_->outputs.push_back(copy.out(i));
       Value* input =
           graph_.AddInput(graph_.FreshName(old->name), old->dtype, old->shape);
       graph_.ReplaceUses(old, input);
@@ -72,7 +79,14 @@ class Splitter {
     return made;
   }
 
+  // The copy of a node; the one that is there already, if another node reads
+  // it.
   Node* Copy(const Node& node) {
+    if (Node* made = copied_[&node]) return made;
+    return copied_[&node] = MakeCopy(node);
+  }
+
+  Node* MakeCopy(const Node& node) {
     std::vector<Value*> inputs;
     for (const Value* value : node.inputs()) inputs.push_back(Copy(value));
     std::vector<std::string> names;
@@ -93,15 +107,17 @@ class Splitter {
   }
 
   Graph& graph_;
+  const bool gathers_;
   std::unique_ptr<Graph> copies_;
+  std::unordered_map<const Node*, Node*> copied_;
   std::unordered_set<const Value*> known_;
   std::vector<std::pair<Value*, std::string>> renamed_;
 };
 
 }  // namespace
 
-std::unique_ptr<Graph> SplitWeightCopies(Graph& graph) {
-  return Splitter(graph).Run();
+std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers) {
+  return Splitter(graph, gathers).Run();
 }
 
 }  // namespace onnx_fp8

@@ -25,7 +25,7 @@ MUTANTS = (
     M("bfloat16: scales may underflow", "providers/cpu/fp8/dequantize_block.cc",
       "exponent >= 127 - 110 &&", "exponent >= 1 &&", SCALED_MAT_MUL_BLOCK),
     M("quantize: scale is the factor", "providers/cpu/fp8/quantize.cc",
-      "scale = 1.0f / factor;", "scale = factor;", providers("Quantize*")),
+      "*scale = 1.0f / *factor;", "*scale = *factor;", providers("Quantize*")),
     M("quantize: amax has no lower bound", "providers/cpu/fp8/quantize.cc",
       "std::max(amax, 1e-12f)", "amax", providers("Quantize*")),
     M("quantize: infinity is not flagged", "providers/cpu/fp8/quantize.cc",

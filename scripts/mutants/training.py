@@ -7,6 +7,7 @@ METRICS = training("Metrics.*")
 SESSION = training("Session.*")
 ACCUMULATION = training("*Accumulation.*")
 SHAPES = training("*Shapes.*")
+SHARDING = training("Sharding.*")
 TRAINER = training("TrainerTest.*")
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
@@ -30,25 +31,25 @@ MUTANTS = (
       "for (int64_t row = 2; row <= rows; ++row)", training("CarryScales.*"),
       python("resume_recipes")),
     M("checkpoint: written under its own name", "training/checkpoint.cc",
-      "std::string temporary = TemporaryName(folder);",
-      "std::string temporary = folder;", CHECKPOINT),
+      'temporary = TemporaryName(FolderOf(dir) + "/" + name);',
+      'temporary = FolderOf(dir) + "/" + name;', CHECKPOINT),
     M("checkpoint: latest first, then the rename", "training/checkpoint.cc",
-      "    RenamePath(temporary, folder, hook);\n"
-      "    SyncDirectory(FolderOf(dir), hook);\n"
-      '    WriteFileAtomically(LatestOf(dir), name + "\\n", hook);\n',
-      '    WriteFileAtomically(LatestOf(dir), name + "\\n", hook);\n'
-      "    RenamePath(temporary, folder, hook);\n"
-      "    SyncDirectory(FolderOf(dir), hook);\n", CHECKPOINT),
+      "      RenamePath(temporary, folder, hook);\n"
+      "      SyncDirectory(FolderOf(dir), hook);\n"
+      '      WriteFileAtomically(LatestOf(dir), name + "\\n", hook);\n',
+      '      WriteFileAtomically(LatestOf(dir), name + "\\n", hook);\n'
+      "      RenamePath(temporary, folder, hook);\n"
+      "      SyncDirectory(FolderOf(dir), hook);\n", CHECKPOINT),
     M("checkpoint: the rename is not synced", "training/checkpoint.cc",
-      "    SyncDirectory(FolderOf(dir), hook);\n", "", CHECKPOINT),
+      "      SyncDirectory(FolderOf(dir), hook);\n", "", CHECKPOINT),
     M("checkpoint: a tensor's checksum is not compared",
-      "training/checkpoint.cc",
+      "training/checkpoint_files.cc",
       '{"crc32", Checksum(tensor)}};\n'
       "    Check(",
-      '{"crc32", tensors[name]["crc32"]}};\n'
+      '{"crc32", expected["crc32"]}};\n'
       "    Check(", CHECKPOINT),
     M("checkpoint: the manifest's checksum is not compared",
-      "training/checkpoint.cc",
+      "training/checkpoint_files.cc",
       'Check(Member(manifest, "crc32", kString, path) == '
       "ManifestChecksum(manifest),",
       'Check(Member(manifest, "crc32", kString, path) != "",', CHECKPOINT),
@@ -62,7 +63,8 @@ MUTANTS = (
       "training/checkpoint.cc",
       "if (!latest && !all.empty()) latest = all.back();",
       "if (!all.empty()) latest = all.back();", CHECKPOINT),
-    M("checkpoint: the model is not compared", "training/checkpoint.cc",
+    M("checkpoint: the model is not compared",
+      "training/checkpoint_files.cc",
       'Check(got == model || model == kAnyModel, "[", path,',
       'Check(got != "", "[", path,', CHECKPOINT),
     M("hits: any label is right for a logit above 0", "training/loss.cc",
@@ -253,15 +255,56 @@ MUTANTS = (
       "training/data_parallel.cc", '!node.Is("BatchNormalization") ||',
       "true ||", training("DataParallel.*")),
     M("data parallel: gradients of one rank", "training/step_builder.cc",
-      "{param, OfAllRanks(b, grad), Fqn", "{param, grad, Fqn",
+      "sharded ? grad : OfAllRanks(b, grad)", "sharded ? grad : grad",
       training("DataParallel.*")),
     M("data parallel: sums of one rank", "training/step_builder.cc",
-      "Value* sum = OfAllRanks(b, sums_.back());",
-      "Value* sum = sums_.back();", training("DataParallel.*")),
+      "sum = OfAllRanks(b, sum);", "sum = b.Cast(sum, sum->dtype);",
+      training("DataParallel.*")),
     M("data parallel: amaxes of one rank", "training/step_builder.cc",
       "AmaxOfAllRanks(AmaxVector(graph, step_.fp8))",
       "AmaxVector(graph, step_.fp8)", training("DataParallel.*")),
     M("data parallel: kept amaxes of one rank", "training/step_builder.cc",
       "AmaxOfAllRanks(KeptAmaxes(graph, step_.fp8))",
       "KeptAmaxes(graph, step_.fp8)", training("DataParallel.*")),
+    M("sharding: weights have the amax of a part",
+      "training/shard_parameters.cc",
+      "all = MaxOverRanks(b, all, options_.ranks);", "", SHARDING),
+    M("sharding: a delayed weight has the scale of a part",
+      "training/shard_parameters.cc",
+      "if (!scale_in) scale_in", "scale_in", SHARDING),
+    M("sharding: rounded weights travel as float",
+      "training/shard_parameters.cc",
+      'static_cast<DType>(round->Int("to", 0))', "parts.wire", SHARDING),
+    M("sharding: weights of FP8 products travel as float",
+      "training/shard_parameters.cc",
+      "quantizes && options_.spec.gather == GatherAs::kFloat8",
+      "quantizes && options_.spec.gather != GatherAs::kFloat8 && false",
+      SHARDING),
+    M("sharding: one gather serves the backward, too",
+      "training/shard_parameters.cc",
+      "options.spec.what == Sharding::kParameters && options.seed",
+      "options.spec.what == Sharding::kNone && options.seed", SHARDING),
+    M("sharding: gradients are added at the end",
+      "training/shard_parameters.cc",
+      "After(gradient->producer));", "nullptr);", SHARDING),
+    M("sharding: ZeRO-1 adds each micro-batch's gradients over the ranks",
+      "training/step_builder.cc",
+      "const bool whole = source_.shard.what == Sharding::kOptimizer;",
+      "const bool whole = false;", SHARDING),
+    M("sharding: the norm is that of a part", "training/step_builder.cc",
+      "[this](Builder& b, Value* x) { return OfAllRanks(b, x); });",
+      "[](Builder&, Value* x) { return x; });", SHARDING),
+    M("sharding: moments of a checkpoint stay whole",
+      "training/sharded_state.cc",
+      "if (IsMomentOf(parameters_, name, whole)) shapes_[name] = whole;", "",
+      SHARDING),
+    M("sharding: moments are saved as whole tensors",
+      "training/sharded_state.cc",
+      "shapes_.merge(MomentsInParts(step, parameters_));", "", SHARDING),
+    M("checkpoint: an error of one rank is its own", "training/checkpoint.cc",
+      "Check(errors[rank].empty(),", "Check(errors[rank].empty() || true,",
+      SHARDING),
+    M("checkpoint: shards may leave rows out", "training/checkpoint_files.cc",
+      'Check(!tensor.parts.empty() && whole["shape"][0] == rows,',
+      "Check(!tensor.parts.empty(),", SHARDING),
 )

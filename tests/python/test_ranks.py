@@ -89,12 +89,33 @@ def test_validation_and_accumulation(tmp_path):
     np.testing.assert_allclose(*validations, rtol=1e-6)
 
 
+@pytest.mark.parametrize("n,shard", [(2, "parameters"), (3, "gradients"), (2, "optimizer")])
+def test_shared_state_trains_and_resumes_as_whole_state(tmp_path, n, shard):
+    val = write_batch("nanogpt", tmp_path / "v.npz", repeat=2)
+    flags = [GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--batch-size", 6, "--val-data", val, "--val-every", 2,
+             "--save-every", 2, "--recipe", "tensorwise"]
+    ranks(n, "train", *flags, "--steps", 6, "--out", tmp_path / "whole")
+    out = tmp_path / "parts"
+    ranks(n, "train", *flags, "--steps", 4, "--out", out, "--shard", shard)
+    newest = out / "checkpoints" / (out / "latest").read_text().strip()
+    assert sorted(f.name for f in newest.glob("state*")) == \
+        [f"state.{r:05d}.safetensors" for r in range(1, n)] + ["state.safetensors"]
+    # Other ranks go on with it: here all keep all state.
+    ranks(n, "train", "--resume", "--steps", 6, "--out", out)
+    assert losses(out) == losses(tmp_path / "whole")
+    validations = [[m["val_loss"] for m in metrics(tmp_path / f) if "val_loss" in m] for f in ("whole", "parts")]
+    assert len(validations[0]) == 3
+    np.testing.assert_allclose(*validations, rtol=1e-6)
+    run("export", out, "-o", tmp_path / "m.onnx")
+
+
 def test_errors(tmp_path):
     data = write_random(tmp_path / "d.npz", 40)
     flags = [MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run"]
     for mesh in ("dp=0", "dp=two", "tp=2", "dp"):
         done = run("train", *flags, "--mesh", mesh, code=2)
         assert f"--mesh: expected dp=N with N in 1…65536, got '{mesh}'" in done.stderr
+    assert "--shard needs --mesh dp=N" in run("train", *flags, "--shard", "parameters", code=2).stderr
     text = run("train", *flags, "--mesh", "dp=2", code=1).stderr
     assert "[MPI] expected 2 ranks, the product of the mesh, got 1 from " in text
     other = os.environ | {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}

@@ -64,8 +64,8 @@ void ExpectSameRuns(const std::vector<RankRun>& a,
   }
 }
 
-// On 3 ranks the last part of a matrix is shorter, and that of a bias of 4 is
-// empty.
+// On 3 ranks the last part of the first weight is shorter, and that of the
+// second one is empty.
 TEST(Sharding, TrainsAsWholeState) {
   TempDir dir;
   const std::string model = WriteMlp(dir, false);
@@ -133,6 +133,75 @@ TEST(Sharding, Clipping) {
     EXPECT_NEAR(runs[0].steps[i].loss, whole[0].steps[i].loss, 1e-6);
     EXPECT_NEAR(runs[0].steps[i].grad_norm, whole[0].steps[i].grad_norm, 1e-6);
   }
+}
+
+// Bytes that a rank receives in a step after the first.
+WireBytes BytesOfAStep(const SessionOptions& options) {
+  WireBytes bytes;
+  RunRanks(2, [&](Communicator& ranks) {
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    const auto steps = ShardSteps(static_cast<size_t>(options.grad_accum));
+    WireBytes before;
+    for (size_t i : {0, 1}) {
+      before = ranks.wire_bytes();
+      Batches mine;
+      for (const TensorMap& batch : steps[i]) {
+        mine.push_back(ShareOf(batch, ranks));
+      }
+      session->Step(mine, 1e-2);
+    }
+    const WireBytes& after = ranks.wire_bytes();
+    if (ranks.rank() == 0) {
+      bytes = {after.all_reduce - before.all_reduce,
+               after.all_gather - before.all_gather,
+               after.reduce_scatter - before.reduce_scatter, 0};
+    }
+  });
+  return bytes;
+}
+
+// The table of bytes for 2 ranks: weights of 16·8 and 4·16, of which a rank
+// receives the other one's half. The backward reads the second weight again; it
+// has no gradient of the model's input.
+TEST(Sharding, BytesOnTheWire) {
+  constexpr int64_t kOnce = (16 * 8 + 4 * 16) / 2, kAgain = 4 * 16 / 2;
+  TempDir dir;
+  const std::string model = WriteMlp(dir, false);
+  SessionOptions options = Options(model);
+  options.shard.what = Sharding::kGradients;
+  WireBytes bytes = BytesOfAStep(options);
+  EXPECT_EQ(bytes.all_gather, 4 * kOnce);
+  EXPECT_EQ(bytes.reduce_scatter, 4 * kOnce);
+  options.shard.what = Sharding::kParameters;
+  bytes = BytesOfAStep(options);
+  EXPECT_EQ(bytes.all_gather, 4 * (kOnce + kAgain));
+  EXPECT_EQ(bytes.reduce_scatter, 4 * kOnce);
+  // FP8 takes a quarter of float, half of bfloat16, and one all-reduce of an
+  // amax for each weight.
+  options = Options(model, "tensorwise");
+  options.shard.what = Sharding::kParameters;
+  const WireBytes fp8 = BytesOfAStep(options);
+  EXPECT_EQ(fp8.all_gather, kOnce + kAgain);
+  // The copy that the forward makes of a gathered weight serves the backward.
+  options.shard.gather = GatherAs::kFloat;
+  bytes = BytesOfAStep(options);
+  EXPECT_EQ(bytes.all_gather, 4 * kOnce);
+  EXPECT_EQ(fp8.all_reduce - bytes.all_reduce, 2 * 4);
+  options.dtype = DType::kBFloat16;
+  options.shard.gather = GatherAs::kBFloat16;
+  EXPECT_EQ(BytesOfAStep(options).all_gather, 2 * kOnce);
+  // ZeRO-1 adds gradients over ranks once, ZeRO-2 those of each micro-batch.
+  // Both gather once.
+  options = Options(model);
+  options.grad_accum = 3;
+  options.shard.what = Sharding::kOptimizer;
+  bytes = BytesOfAStep(options);
+  EXPECT_EQ(bytes.reduce_scatter, 4 * kOnce);
+  EXPECT_EQ(bytes.all_gather, 4 * kOnce);
+  options.shard.what = Sharding::kGradients;
+  bytes = BytesOfAStep(options);
+  EXPECT_EQ(bytes.reduce_scatter, 3 * 4 * kOnce);
+  EXPECT_EQ(bytes.all_gather, 4 * kOnce);
 }
 
 struct Saved {

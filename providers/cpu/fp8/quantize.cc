@@ -39,6 +39,17 @@ float QuantizingFactor(float q_max, float amax) {
   return static_cast<float>(ratio);
 }
 
+// The amax that the ops report.
+Tensor ReportedAmax(const Amax& amax) {
+  return Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite);
+}
+
+// Sets the factor, and the scale of the codes, for a tensor with that amax.
+void SetOwnScale(float q_max, float amax, float* factor, float* scale) {
+  *factor = QuantizingFactor(q_max, amax);
+  *scale = 1.0f / *factor;
+}
+
 // x → q, scale, amax. A scale_in of 0 means: compute the scale from this x.
 void Quantize(KernelContext& ctx, float scale_in) {
   const Tensor& x = ctx.In(0);
@@ -55,14 +66,11 @@ void Quantize(KernelContext& ctx, float scale_in) {
     amax = EncodeAndMeasure(to, from, factor, q);
   } else {
     amax = known ? *known : AmaxOf(from);
-    if (scale_in == 0) {
-      factor = QuantizingFactor(q_max, amax.finite);
-      scale = 1.0f / factor;
-    }
+    if (scale_in == 0) SetOwnScale(q_max, amax.finite, &factor, &scale);
     if (q) EncodeTo(to, from, factor, q);
   }
   SetResult(ctx, 1, Tensor::Scalar(scale));
-  SetResult(ctx, 2, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
+  SetResult(ctx, 2, ReportedAmax(amax));
 }
 
 void QuantizeTensor(KernelContext& ctx) { Quantize(ctx, 0.0f); }
@@ -89,8 +97,7 @@ void QuantizeAmax(KernelContext& ctx) {
   float scale = *ctx.In(2).data<float>();
   float factor = 1.0f / scale;
   if (scale == 0) {
-    factor = QuantizingFactor(ctx.Float("q_max", 0.0f), amax);
-    scale = 1.0f / factor;
+    SetOwnScale(ctx.Float("q_max", 0.0f), amax, &factor, &scale);
   }
   if (ctx.HasOut(0)) {
     EncodeTo(to, {x.dtype(), x.raw(), x.size()}, factor,
@@ -104,8 +111,9 @@ void MeasureAmax(KernelContext& ctx) {
   Check(ComputedAs(x) == DType::kFloat, "[", ctx.Where(),
         "] expected float, got ", Name(ComputedAs(x)));
   const Amax* known = KnownAmax(ctx);
-  Amax amax = known ? *known : AmaxOf({x.dtype(), x.raw(), x.size()});
-  SetResult(ctx, 0, Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite));
+  SetResult(
+      ctx, 0,
+      ReportedAmax(known ? *known : AmaxOf({x.dtype(), x.raw(), x.size()})));
 }
 
 struct DelayedRule {

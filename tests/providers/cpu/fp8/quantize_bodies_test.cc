@@ -41,6 +41,21 @@ TEST(Bodies, QuantizeTensorAndQuantizeWith) {
   }
 }
 
+TEST(Bodies, AmaxAndQuantizeAmax) {
+  for (const Tensor& x : ManyTensors()) {
+    ExpectBodyAndKernelAgree("Amax", {x}, {}, 1);
+    for (DType format : {DType::kE4M3, DType::kE5M2}) {
+      for (float amax : {0.0f, 3.7f, 1e-40f, kInfinity}) {
+        for (float scale : {0.0f, 1.0f / 3}) {
+          ExpectBodyAndKernelAgree(
+              "QuantizeAmax", {x, Tensor::Scalar(amax), Tensor::Scalar(scale)},
+              QuantizeTo(format), 2);
+        }
+      }
+    }
+  }
+}
+
 TEST(Bodies, UpdateScale) {
   for (int64_t h : {1, 2, 5}) {
     constexpr int64_t kSlots = 9;

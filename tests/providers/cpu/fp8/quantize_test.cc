@@ -93,6 +93,35 @@ TEST(QuantizeWith, UsesTheGivenScaleOrItsOwn) {
   }
 }
 
+// The bytes of two parts are those of the whole.
+TEST(QuantizeAmax, PartsHaveTheBytesOfTheWhole) {
+  Tensor x = RandomNormal({6, 9}, 3);
+  Tensor top = RandomNormal({4, 9}, 1), end = RandomNormal({2, 9}, 1);
+  std::copy_n(x.data<float>(), top.size(), top.data<float>());
+  std::copy_n(x.data<float>() + top.size(), end.size(), end.data<float>());
+  for (DType format : {DType::kE4M3, DType::kE5M2}) {
+    for (float scale_in : {0.0f, 0.3f}) {
+      QuantizeResult whole = RunQuantize(x, format, &scale_in);
+      float amax = 0;
+      for (const Tensor& part : {top, end}) {
+        auto own = RunNode("Amax", {part}, {}, 1, kDomain)[0];
+        amax = std::max(amax, *own.data<float>());
+      }
+      EXPECT_EQ(amax, whole.amax);
+      const auto* code = static_cast<const uint8_t*>(whole.q.raw());
+      for (const Tensor& part : {top, end}) {
+        auto made =
+            RunNode("QuantizeAmax",
+                    {part, Tensor::Scalar(amax), Tensor::Scalar(scale_in)},
+                    QuantizeTo(format), 2, kDomain);
+        EXPECT_EQ(*made[1].data<float>(), whole.scale);
+        const auto* mine = static_cast<const uint8_t*>(made[0].raw());
+        for (int64_t i = 0; i < part.size(); ++i) EXPECT_EQ(mine[i], *code++);
+      }
+    }
+  }
+}
+
 TEST(Quantize, RefusesWhatDoesNotFit) {
   Tensor x = RandomNormal({4}, 1);
   auto run = [&](const std::vector<Tensor>& in, Attributes attributes) {
