@@ -43,6 +43,7 @@ class Sharder {
       if (it != options_.parameters->end()) Replace(value);
     }
     ReduceAmaxes();
+    for (const auto& [part, quantizer] : quantizers_) Quantize(part, quantizer);
     for (auto& [parameter, gradient] : *gradients) {
       auto it = part_.find(parameter);
       if (it == part_.end()) continue;
@@ -52,7 +53,7 @@ class Sharder {
       }
       parameter = it->second;
     }
-    for (Node* node : replaced_) graph_.RemoveNode(node);
+    for (size_t i = replaced_.size(); i-- > 0;) graph_.RemoveNode(replaced_[i]);
     for (auto& [whole, part] : part_) {
       const std::string name = whole->name;
       graph_.RemoveValue(whole);
@@ -95,7 +96,7 @@ class Sharder {
       bool quantizes =
           reader->IsOurs("QuantizeTensor") || reader->IsOurs("QuantizeWith");
       if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
-        Quantize(parts, reader);
+        quantizers_.push_back({parts.part, reader});
       } else if (reader->IsOurs("RoundTo") &&
                  parts.wire == parts.whole->dtype &&
                  options_.spec.gather != GatherAs::kFloat) {
@@ -115,18 +116,21 @@ class Sharder {
     replaced_.push_back(round);
   }
 
-  void Quantize(const Parts& parts, Node* quantizer) {
+  void Quantize(Value* part, Node* quantizer) {
     Value* whole = quantizer->out(0);
-    Builder b(graph_, parts.part->name + ".", quantizer);
+    Builder b(graph_, part->name + ".", quantizer);
     b.set_metadata(quantizer->metadata);
     Value* scale_in = quantizer->in(1);
-    if (!scale_in) scale_in = b.Scalar(0, quantizer->in(0));
-    Value* amax = AmaxOf(parts.part, quantizer->out(2));
+    if (!scale_in) scale_in = b.Scalar(0, part);
     std::vector<Value*> made =
-        b.Ops("QuantizeAmax", {parts.part, amax, scale_in}, 2,
+        b.Ops("QuantizeAmax", {part, amax_.at(part), scale_in}, 2,
               quantizer->attributes, kDomain);
     GatherFor(made[0], whole->dtype, whole, ReadersOf(whole));
     graph_.MoveOutput(quantizer->out(1), made[0]->producer, 1);
+    if (Value* amax = quantizer->out(2)) {
+      Value* same = b.Op("Identity", {amax_.at(part)});
+      graph_.MoveOutput(amax, same->producer, 0);
+    }
     replaced_.push_back(quantizer);
   }
 
@@ -138,44 +142,25 @@ class Sharder {
     return readers;
   }
 
-  // The amax of the whole tensor. `known`: a value that is it in the graph so
-  // far; null: none.
-  Value* AmaxOf(Value* part, Value* known) {
-    Value*& amax = amax_[part];
-    if (!amax) {
-      amax = graph_.AddCaptured(graph_.FreshName(part->name + ".amax"));
-      amax->dtype = DType::kFloat;
-      amax->shape = Shape{};
-      measured_.push_back(part);
-    }
-    if (known) known_.push_back({known, part});
-    return amax;
-  }
-
-  // One all-reduce for all weights, before everything else.
+  // The amaxes of all weights to quantize: one all-reduce, before everything
+  // else.
   void ReduceAmaxes() {
-    if (measured_.empty()) return;
-    // Rounded parts are made at the beginning too.
+    std::vector<Value*> parts;
+    for (const auto& [part, quantizer] : quantizers_) {
+      if (std::ranges::count(parts, part) == 0) parts.push_back(part);
+    }
+    if (parts.empty()) return;
     Builder b(graph_, "amax.", order_.front());
     std::vector<Value*> own;
-    for (Value* part : measured_) {
+    for (Value* part : parts) {
       own.push_back(b.Reshape(b.Ours("Amax", {part}), {1}));
     }
     Value* all =
         own.size() == 1 ? own[0] : b.Op("Concat", own, {{"axis", int64_t{0}}});
     all = MaxOverRanks(b, all, options_.ranks);
-    std::unordered_map<Value*, Value*> of;
-    for (size_t i = 0; i < measured_.size(); ++i) {
-      Value* amax = b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
-                         {{"axis", int64_t{0}}});
-      Value* placeholder = amax_.at(measured_[i]);
-      graph_.ReplaceUses(placeholder, amax);
-      graph_.RemoveValue(placeholder);
-      of[measured_[i]] = amax;
-    }
-    for (auto& [known, part] : known_) {
-      Value* same = b.Op("Identity", {of.at(part)});
-      graph_.MoveOutput(known, same->producer, 0);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      amax_[parts[i]] = b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
+                             {{"axis", int64_t{0}}});
     }
   }
 
@@ -216,13 +201,10 @@ class Sharder {
   std::unordered_map<const Node*, size_t> position_;
   std::unordered_set<const Node*> backward_;  // empty: one gather serves all
   std::unordered_map<Value*, Value*> part_;   // of each parameter
-  // Nodes that nobody reads any more, readers before what they read.
+  // Nodes that nobody reads any more; readers follow what they read.
   std::vector<Node*> replaced_;
-  // Parts with an amax, in order; its value until ReduceAmaxes; the values that
-  // become it.
-  std::vector<Value*> measured_;
-  std::unordered_map<Value*, Value*> amax_;
-  std::vector<std::pair<Value*, Value*>> known_;
+  std::vector<std::pair<Value*, Node*>> quantizers_;  // of parts
+  std::unordered_map<Value*, Value*> amax_;           // of the whole, by part
 };
 
 }  // namespace
