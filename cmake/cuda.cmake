@@ -134,7 +134,8 @@ file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
 list(FILTER cuda_helpers EXCLUDE REGEX
   "_test\\.cc$|/tests/cuda/(cudnn|emulation)/|/device_main\\.cc$")
 list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
-list(FILTER cuda_host_sources EXCLUDE REGEX "/cublaslt_library\\.cc$")
+list(FILTER cuda_host_sources EXCLUDE REGEX
+  "/(cublaslt|nccl)_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 
 # All but the kernels, which the checked build compiles another way.
@@ -169,7 +170,7 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 string(JOIN "|" emulated_only algorithm_file attention_library
-  convolution_library launches many mx_product padded_product provider
+  convolution_library launches many mx_product nccl padded_product provider
   random_graphs traffic)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc

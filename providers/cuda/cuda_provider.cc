@@ -4,8 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/check.h"
+#include "providers/cuda/collectives/collectives.h"
+#include "providers/cuda/collectives/local_rank.h"
+#include "providers/cuda/collectives/nccl.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/core/registrations.h"
@@ -16,8 +20,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Errors: no device that can run the kernels.
-void CheckDevice() {
+// Takes the GPU of this process. Errors: no device that can run the kernels.
+void ChooseDevice() {
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   const char* found = cudaGetErrorString(error);
@@ -30,6 +34,7 @@ void CheckDevice() {
   Check(error == cudaSuccess && count > 0,
         "[provider cuda] expected an NVIDIA GPU and its driver, got ", found,
         "; the provider cpu runs everywhere");
+  cuda::UseDeviceOf(cuda::LocalRank(std::getenv));
   int device = 0, major = 0, minor = 0;
   ONNX_FP8_CUDA(cudaGetDevice(&device));
   ONNX_FP8_CUDA(cudaDeviceGetAttribute(
@@ -108,7 +113,7 @@ class CudaProvider : public ExecutionProvider {
                           "), driver of CUDA ", VersionText(driver),
                           ", runtime ", VersionText(runtime)),
             .gemm = Concat(CublasLtText(), ", attention and convolutions by ",
-                           LibraryText()),
+                           LibraryText(), ", ", cuda::NcclText()),
             .fast_bfloat16 = true};
   }
 
@@ -178,6 +183,7 @@ KernelRegistry AllKernels() {
   cuda::RegisterBinary(r);
   cuda::RegisterCast(r);
   cuda::RegisterChannelNorm(r);
+  cuda::RegisterCollectives(r);
   cuda::RegisterConstant(r);
   cuda::RegisterConv(r);
   cuda::RegisterEinsum(r);
@@ -210,7 +216,7 @@ KernelRegistry AllKernels() {
 }  // namespace
 
 std::unique_ptr<ExecutionProvider> MakeCudaProvider() {
-  CheckDevice();
+  ChooseDevice();
   cuda::RegisterWithRuntime();
   return std::make_unique<CudaProvider>();
 }

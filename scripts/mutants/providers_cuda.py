@@ -1,12 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutants of providers/cuda/convolution/ and providers/cuda/ops/."""
+"""Mutants of folders of providers/cuda/: collectives, convolution and ops."""
 from mutant import M, cuda, cudnn
 
 CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
+RANKS = cuda("CudaRanks.*:*CudaCollectives*")
+COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"
 
 MUTANTS = (
+    M("cuda collectives: a maximum is a sum", COLLECTIVES,
+      "max ? kNcclMax : kNcclSum", "max ? kNcclSum : kNcclSum", RANKS),
+    M("cuda collectives: NaN is no error", COLLECTIVES,
+      "if (max) ComplainOfNan(ctx);", "", RANKS),
+    M("cuda collectives: a group of any size", COLLECTIVES,
+      "group && group->size() == ranks, ", "group != nullptr, ", RANKS),
+    M("cuda collectives: rows are cut in place", COLLECTIVES,
+      "rows == all_rows\n", "rows != all_rows\n", RANKS),
+    M("cuda collectives: rank 0 is the root", COLLECTIVES,
+      'ctx.Int("root", 0)', 'ctx.Int("other", 0)', RANKS),
+    M("cuda collectives: all ranks take one block", COLLECTIVES,
+      "static_cast<size_t>(y.size()), type,",
+      "static_cast<size_t>(x.size()), type,", RANKS),
+    M("cuda collectives: a rank of any launcher is the first",
+      "providers/cuda/collectives/local_rank.cc", "return rank;", "return 0;",
+      RANKS),
+    M("cuda collectives: ranks share a GPU",
+      "providers/cuda/collectives/local_rank.cc", "local_rank < count",
+      "local_rank <= count", RANKS),
     M("cuda conv: a bias of one channel",
       "providers/cuda/convolution/add_bias.cu", "i / plane % channels",
       "i / plane % channels * 0", CONVOLUTION),

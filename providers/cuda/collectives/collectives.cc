@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ops of graph/schemas/collectives.cc, by NCCL on the provider's stream. A
+// sum of NCCL adds the ranks' elements in an order of its own. All ranks get
+// the same bits, but not those of the communicators of the host. A maximum of
+// NCCL loses NaN; here NaN in an operand is an error of the node.
+#include "providers/cuda/collectives/collectives.h"
+
+#include "providers/arguments.h"
+#include "providers/cuda/collectives/complain_of_nan.h"
+#include "providers/cuda/collectives/nccl_group.h"
+#include "providers/cuda/core/check.h"
+#include "providers/cuda/core/queue.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// Null for a group of one rank, whose results are copies. Errors: this run has
+// no such group, or one of another size than the graph was built for.
+NcclGroup* NcclGroupOf(const KernelContext& ctx) {
+  const std::string name = ctx.String("group", "");
+  const int64_t ranks = ctx.Int("ranks", 1);
+  Communicator* group = ctx.Group(name);
+  if (ranks == 1 && (!group || group->size() == 1)) return nullptr;
+  Check(group && group->size() == ranks, "[", ctx.Where(), "] expected ", ranks,
+        " ranks in the group ", name, ", got ",
+        group ? std::to_string(group->size()) : "no such group");
+  return &QueueOf(ctx).Own<NcclGroups>().Of(*group);
+}
+
+NcclType NcclTypeOf(const KernelContext& ctx, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat:
+      return kNcclFloat;
+    case DType::kDouble:
+      return kNcclDouble;
+    case DType::kInt32:
+      return kNcclInt32;
+    case DType::kInt64:
+      return kNcclInt64;
+    default:
+      Fail("[", ctx.Where(), "] expected float, double, int32 or int64, got ",
+           Name(dtype));
+  }
+}
+
+void CopyOperand(KernelContext& ctx, const Tensor& x, Tensor& y) {
+  if (x.bytes() == 0 || x.raw() == y.raw()) return;
+  ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(),
+                                cudaMemcpyDeviceToDevice,
+                                QueueOf(ctx).stream()));
+}
+
+void NcclAllReduce(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
+  const NcclType type = NcclTypeOf(ctx, x.dtype());
+  const bool max = ctx.String("reduction", "sum") == "max";
+  NcclGroup* group = NcclGroupOf(ctx);
+  if (!group) return CopyOperand(ctx, x, y);
+  if (max) ComplainOfNan(ctx);
+  group->CheckNccl(
+      NcclFunctions().AllReduce(x.raw(), y.raw(), static_cast<size_t>(x.size()),
+                                type, max ? kNcclMax : kNcclSum, group->comm(),
+                                QueueOf(ctx).stream()),
+      "ncclAllReduce");
+}
+
+// With fewer rows than the ranks have, all rows go through scratch memory.
+void NcclAllGather(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Shape shape = x.shape();
+  Check(!shape.empty(), "[", ctx.Where(),
+        "] expected an operand with an axis, got a scalar");
+  const int64_t ranks = ctx.Int("ranks", 1), all_rows = shape[0] * ranks;
+  const int64_t rows = ctx.Int("rows", all_rows);
+  Check(rows >= 0 && rows <= all_rows, "[", ctx.Where(), "] expected at most ",
+        all_rows, " rows, got ", rows);
+  shape[0] = rows;
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
+  NcclGroup* group = NcclGroupOf(ctx);
+  if (!group && rows == all_rows) return CopyOperand(ctx, x, y);
+  Queue& queue = QueueOf(ctx);
+  const void* all = x.raw();
+  if (group) {
+    void* to = rows == all_rows
+                   ? y.raw()
+                   : queue.Scratch(static_cast<size_t>(ranks) * x.bytes());
+    group->CheckNccl(
+        NcclFunctions().AllGather(x.raw(), to, x.bytes(), kNcclUInt8,
+                                  group->comm(), queue.stream()),
+        "ncclAllGather");
+    all = to;
+  }
+  if (rows == all_rows || y.bytes() == 0) return;
+  ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), all, y.bytes(),
+                                cudaMemcpyDeviceToDevice, queue.stream()));
+}
+
+void NcclReduceScatter(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  const int64_t ranks = ctx.Int("ranks", 1);
+  Shape shape = x.shape();
+  Check(!shape.empty() && shape[0] % ranks == 0, "[", ctx.Where(),
+        "] expected a first axis that ", ranks, " ranks divide, got ",
+        ToString(shape));
+  shape[0] /= ranks;
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
+  const NcclType type = NcclTypeOf(ctx, x.dtype());
+  NcclGroup* group = NcclGroupOf(ctx);
+  if (!group) return CopyOperand(ctx, x, y);
+  group->CheckNccl(NcclFunctions().ReduceScatter(
+                       x.raw(), y.raw(), static_cast<size_t>(y.size()), type,
+                       kNcclSum, group->comm(), QueueOf(ctx).stream()),
+                   "ncclReduceScatter");
+}
+
+void NcclBroadcast(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
+  NcclGroup* group = NcclGroupOf(ctx);
+  if (!group) return CopyOperand(ctx, x, y);
+  group->CheckNccl(
+      NcclFunctions().Broadcast(x.raw(), y.raw(), x.bytes(), kNcclUInt8,
+                                static_cast<int>(ctx.Int("root", 0)),
+                                group->comm(), QueueOf(ctx).stream()),
+      "ncclBroadcast");
+}
+
+}  // namespace
+
+void RegisterCollectives(KernelRegistry& r) {
+  r.Add("AllReduce", NcclAllReduce, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("AllGather", NcclAllGather, {}, kDomain);
+  r.Add("ReduceScatter", NcclReduceScatter, {}, kDomain);
+  r.Add("Broadcast", NcclBroadcast, {.in_place = {{0, 0}}}, kDomain);
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives on the emulated device. The ranks are processes.
+#include <gtest/gtest.h>
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/cuda/collectives/local_rank.h"
+#include "providers/cuda/collectives/nccl.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/process_ranks.h"
+#include "tests/graph/parse.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/training/corpus_case.h"
+#include "tests/training/rank_runs.h"
+#include "tests/training/small_model.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+#if __has_include(<nccl.h>)
+static_assert(sizeof(cuda::NcclId) == sizeof(ncclUniqueId));
+static_assert(cuda::kNcclUInt8 == int{ncclUint8});
+static_assert(cuda::kNcclInt32 == int{ncclInt32});
+static_assert(cuda::kNcclInt64 == int{ncclInt64});
+static_assert(cuda::kNcclFloat == int{ncclFloat32});
+static_assert(cuda::kNcclDouble == int{ncclFloat64});
+static_assert(cuda::kNcclSum == int{ncclSum});
+static_assert(cuda::kNcclMax == int{ncclMax});
+static_assert(cuda::kNcclSystemError == int{ncclSystemError});
+static_assert(cuda::kNcclInternalError == int{ncclInternalError});
+static_assert(cuda::kNcclInvalidArgument == int{ncclInvalidArgument});
+static_assert(cuda::kNcclInvalidUsage == int{ncclInvalidUsage});
+static_assert(cuda::kNcclRemoteError == int{ncclRemoteError});
+static_assert(cuda::kNcclInProgress == int{ncclInProgress});
+#endif
+
+// `node`: the op and its attributes but for the group.
+std::shared_ptr<Graph> CollectiveGraph(int ranks, const std::string& x,
+                                       const std::string& y,
+                                       const std::string& op,
+                                       const std::string& more = "") {
+  return ParseGraph(Concat("input x: ", x, "\ny: ", y, " = onnx_fp8.", op,
+                           "<group=\"dp\", ranks=", ranks, more,
+                           ">(x)\noutput y\n"));
+}
+
+std::vector<float> Numbers(int rank, size_t count) {
+  std::vector<float> data(count);
+  for (size_t i = 0; i < count; ++i) {
+    data[i] =
+        static_cast<float>((i * 7 + 1) % 31) - static_cast<float>(rank * 5);
+  }
+  return data;
+}
+
+// Three runs: the first, the recorded one and its replay.
+std::vector<Tensor> RunThrice(const std::shared_ptr<Graph>& graph,
+                              Communicator& ranks, const Tensor& x) {
+  const auto cuda = MakeCudaProvider();
+  const Groups groups = {{"dp", &ranks}};
+  Executor executor(graph, *cuda);
+  executor.set_groups(&groups);
+  TensorMap state;
+  std::vector<Tensor> results;
+  for (int i = 0; i < 3; ++i) {
+    results.push_back(cuda->ToHost(executor.Run({{"x", x}}, state).at("y")));
+  }
+  return results;
+}
+
+void ExpectResult(const std::shared_ptr<Graph>& graph, Communicator& ranks,
+                  const std::vector<float>& x, const std::vector<float>& want) {
+  const Tensor fed = Tensor::From<float>({static_cast<int64_t>(x.size())}, x);
+  for (const Tensor& y : RunThrice(graph, ranks, fed)) {
+    ASSERT_EQ(static_cast<size_t>(y.size()), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(y.data<float>()[i], want[i]) << "element " << i;
+    }
+  }
+}
+
+// Sums of small integers are exact in any order.
+void CheckReductions(Communicator& ranks) {
+  const int n = ranks.size();
+  std::vector<float> sum(6, 0), max(6, -INFINITY);
+  for (int r = 0; r < n; ++r) {
+    const std::vector<float> x = Numbers(r, 6);
+    for (size_t i = 0; i < 6; ++i) {
+      sum[i] += x[i];
+      max[i] = std::max(max[i], x[i]);
+    }
+  }
+  std::vector<float> mine = Numbers(ranks.rank(), 6);
+  auto graph = [&](const std::string& reduction) {
+    return CollectiveGraph(n, "float[6]", "float[6]", "AllReduce",
+                           ", reduction=\"" + reduction + "\"");
+  };
+  ExpectResult(graph("sum"), ranks, mine, sum);
+  ExpectResult(graph("max"), ranks, mine, max);
+  // An amax that is not finite reaches all ranks.
+  if (ranks.rank() == n - 1) mine[2] = INFINITY;
+  max[2] = INFINITY;
+  ExpectResult(graph("max"), ranks, mine, max);
+  const auto part = static_cast<size_t>(6 / n);
+  const auto begin = sum.begin() + static_cast<ptrdiff_t>(part) * ranks.rank();
+  ExpectResult(CollectiveGraph(n, "float[6]", Concat("float[", part, "]"),
+                               "ReduceScatter"),
+               ranks, Numbers(ranks.rank(), 6),
+               {begin, begin + static_cast<ptrdiff_t>(part)});
+}
+
+void CheckCopies(Communicator& ranks) {
+  const int n = ranks.size();
+  std::vector<float> all;
+  for (int r = 0; r < n; ++r) {
+    const std::vector<float> x = Numbers(r, 3);
+    all.insert(all.end(), x.begin(), x.end());
+  }
+  const std::vector<float> mine = Numbers(ranks.rank(), 3);
+  ExpectResult(
+      CollectiveGraph(n, "float[3]", Concat("float[", 3 * n, "]"), "AllGather"),
+      ranks, mine, all);
+  all.pop_back();
+  ExpectResult(CollectiveGraph(n, "float[3]", Concat("float[", 3 * n - 1, "]"),
+                               "AllGather", Concat(", rows=", 3 * n - 1)),
+               ranks, mine, all);
+  ExpectResult(
+      CollectiveGraph(n, "float[3]", "float[3]", "Broadcast", ", root=1"),
+      ranks, mine, Numbers(1, 3));
+}
+
+class CudaCollectives : public testing::TestWithParam<int> {};
+
+TEST_P(CudaCollectives, Reduce) {
+  EXPECT_EQ(RunProcesses(GetParam(), CheckReductions), "");
+}
+
+TEST_P(CudaCollectives, Copy) {
+  EXPECT_EQ(RunProcesses(GetParam(), CheckCopies), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaCollectives, testing::Values(2, 3));
+
+TEST(CudaRanks, OtherGraphsAreAnErrorOfTheNode) {
+  const std::string errors = RunProcesses(2, [](Communicator& ranks) {
+    const int n = 3 + ranks.rank();
+    const std::string type = Concat("float[", n, "]");
+    RunThrice(
+        CollectiveGraph(2, type, type, "AllReduce", ", reduction=\"sum\""),
+        ranks, Tensor::From<float>({n}, Numbers(0, static_cast<size_t>(n))));
+  });
+  EXPECT_NE(errors.find("[collectives of the plan] expected y: float[3] = "),
+            std::string::npos)
+      << errors;
+  EXPECT_NE(errors.find("got y: float[4] = "), std::string::npos) << errors;
+}
+
+TEST(CudaRanks, NanInAMaximumIsAnErrorOfTheNode) {
+  const std::string errors = RunProcesses(2, [](Communicator& ranks) {
+    std::vector<float> x = {1, 2, 3};
+    if (ranks.rank() == 1) x[2] = NAN;
+    RunThrice(CollectiveGraph(2, "float[3]", "float[3]", "AllReduce",
+                              ", reduction=\"max\""),
+              ranks, Tensor::From<float>({3}, x));
+  });
+  EXPECT_NE(errors.find("rank 1: [onnx_fp8.AllReduce -> y] expected numbers in "
+                        "a maximum over ranks, got NaN as "
+                        "element 2"),
+            std::string::npos)
+      << errors;
+}
+
+TEST(CudaRanks, GroupsOfAnotherSize) {
+  const std::string errors = RunProcesses(2, [](Communicator& ranks) {
+    RunThrice(CollectiveGraph(3, "float[3]", "float[3]", "Broadcast"), ranks,
+              Tensor::From<float>({3}, Numbers(0, 3)));
+  });
+  EXPECT_NE(errors.find("expected 3 ranks in the group dp, got 2"),
+            std::string::npos)
+      << errors;
+}
+
+// The losses of a rank, and its weights in the end.
+using Losses = std::vector<float>;
+
+Losses TrainOn(std::unique_ptr<ExecutionProvider> provider,
+               const SessionOptions& options, const TensorMap& batch,
+               Communicator& ranks) {
+  auto session = MakeSession(options, std::move(provider), &ranks);
+  Losses losses;
+  for (int i = 0; i < 5; ++i) {
+    const StepResult result = session->Step({ShareOf(batch, ranks)}, 1e-3);
+    EXPECT_FALSE(result.skipped) << result.cause;
+    losses.push_back(result.loss);
+  }
+  return losses;
+}
+
+// Five steps of two ranks; from the third on they are replayed.
+void ExpectCpusLosses(const SessionOptions& options, const TensorMap& batch,
+                      double band) {
+  Losses want;
+  RunRanks(2, [&](Communicator& ranks) {
+    const Losses losses = TrainOn(MakeCpuProvider(), options, batch, ranks);
+    if (ranks.rank() == 0) want = losses;
+  });
+  const std::string errors = RunProcesses(2, [&](Communicator& ranks) {
+    const Losses got = TrainOn(MakeCudaProvider(), options, batch, ranks);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(got[i], want[i], band * std::fabs(want[i])) << "step " << i;
+    }
+    // All ranks have equal bits.
+    Losses first = got;
+    ranks.Broadcast(first.data(), first.size() * sizeof(float), 0);
+    EXPECT_EQ(got, first);
+  });
+  EXPECT_EQ(errors, "");
+}
+
+TEST(CudaRanks, ARankThatEndsIsAnErrorOfTheOthers) {
+  const std::string errors = RunProcesses(2, [](Communicator& ranks) {
+    const auto cuda = MakeCudaProvider();
+    const Groups groups = {{"dp", &ranks}};
+    Executor executor(CollectiveGraph(2, "float[3]", "float[3]", "AllReduce",
+                                      ", reduction=\"sum\""),
+                      *cuda);
+    executor.set_groups(&groups);
+    TensorMap state;
+    const Tensor x = Tensor::From<float>({3}, Numbers(0, 3));
+    cuda->ToHost(executor.Run({{"x", x}}, state).at("y"));
+    if (ranks.rank() == 1) return;
+    cuda->ToHost(executor.Run({{"x", x}}, state).at("y"));
+  });
+  EXPECT_TRUE(errors.starts_with("rank 0: ")) << errors;
+  EXPECT_NE(errors.find("cudaErrorLaunchFailure"), std::string::npos) << errors;
+  EXPECT_EQ(errors.find("rank 1"), std::string::npos) << errors;
+}
+
+TEST(CudaRanks, EachProcessOfAMachineHasItsGpu) {
+  const auto with = [](const std::string& name, const char* value) {
+    return cuda::LocalRank(
+        [=](const char* asked) { return name == asked ? value : nullptr; });
+  };
+  EXPECT_EQ(with("", nullptr), 0);
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                           "LOCAL_RANK", "SLURM_LOCALID"}) {
+    EXPECT_EQ(with(name, "3"), 3) << name;
+  }
+  ExpectError([&] { with("LOCAL_RANK", "first"); },
+              "[LOCAL_RANK] expected a number, got 'first'");
+  ExpectError([] { cuda::UseDeviceOf(1); },
+              "expected a GPU for each of the 2 or more processes of this "
+              "machine, got 1 GPU");
+}
+
+TEST(CudaRanks, TrainTheMlp) {
+  TempDir dir;
+  ExpectCpusLosses(Options(WriteMlp(dir, false)), Batch(1, 7), 2e-5);
+}
+
+TEST(CudaRanks, TrainNanoGpt) {
+  for (const CorpusFile& file : CorpusFiles()) {
+    if (!file.fixture || file.name + "/" + file.variant != "nanogpt/d18") {
+      continue;
+    }
+    CorpusCase c(file);
+    c.options.optimizer.clip_norm = 1;
+    ExpectCpusLosses(c.options, c.feeds, 2e-5);
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
