@@ -17,7 +17,7 @@
 #include "providers/cuda/collectives/nccl.h"
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
-#include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/beside_cpu.h"
 #include "tests/cuda/process_ranks.h"
 #include "tests/graph/parse.h"
 #include "tests/support/thread_ranks.h"
@@ -227,6 +227,23 @@ void ExpectCpusLosses(const SessionOptions& options, const TensorMap& batch,
     EXPECT_EQ(got, first);
   });
   EXPECT_EQ(errors, "");
+}
+
+TEST(CudaRanks, OneRankCopies) {
+  ExpectCpusResults(R"(
+input x: float[4,2]
+a: float[4,2] = onnx_fp8.AllReduce<group="dp", ranks=1, reduction="max">(x)
+b: float[4,2] = onnx_fp8.AllGather<group="dp", ranks=1>(x)
+c: float[3,2] = onnx_fp8.AllGather<group="dp", ranks=1, rows=3>(x)
+d: float[4,2] = onnx_fp8.ReduceScatter<group="dp", ranks=1>(x)
+e: float[4,2] = onnx_fp8.Broadcast<group="dp", ranks=1>(x)
+output a
+output b
+output c
+output d
+output e
+)",
+                    0);
 }
 
 TEST(CudaRanks, ARankThatEndsIsAnErrorOfTheOthers) {
