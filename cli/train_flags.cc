@@ -73,8 +73,8 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
   }
-  if (ParseMesh(mesh) > 1 && session.engine.provider != "cpu") {
-    throw UsageError("--mesh needs --provider cpu, got " +
+  if (shard != "none" && session.engine.provider != "cpu") {
+    throw UsageError("--shard needs --provider cpu, got " +
                      session.engine.provider);
   }
   if (shard != "none" && ParseMesh(mesh) == 1) {

@@ -284,7 +284,10 @@ TEST(CudaRanks, EachProcessOfAMachineHasItsGpu) {
 
 TEST(CudaRanks, TrainTheMlp) {
   TempDir dir;
-  ExpectCpusLosses(Options(WriteMlp(dir, false)), Batch(1, 7), 2e-5);
+  const std::string mlp = WriteMlp(dir, false);
+  ExpectCpusLosses(Options(mlp), Batch(1, 7), 2e-5);
+  ExpectCpusLosses(Options(mlp, "tensorwise"), Batch(1, 7), 5e-3);
+  ExpectCpusLosses(Options(mlp, "delayed"), Batch(1, 7), 5e-3);
 }
 
 TEST(CudaRanks, TrainNanoGpt) {
