@@ -192,14 +192,14 @@ TEST(CudaRanks, GroupsOfAnotherSize) {
       << errors;
 }
 
-// The losses of a rank, and its weights in the end.
-using Losses = std::vector<float>;
+// The losses of a rank.
+using RankLosses = std::vector<float>;
 
-Losses TrainOn(std::unique_ptr<ExecutionProvider> provider,
-               const SessionOptions& options, const TensorMap& batch,
-               Communicator& ranks) {
+RankLosses TrainOn(std::unique_ptr<ExecutionProvider> provider,
+                   const SessionOptions& options, const TensorMap& batch,
+                   Communicator& ranks) {
   auto session = MakeSession(options, std::move(provider), &ranks);
-  Losses losses;
+  RankLosses losses;
   for (int i = 0; i < 5; ++i) {
     const StepResult result = session->Step({ShareOf(batch, ranks)}, 1e-3);
     EXPECT_FALSE(result.skipped) << result.cause;
@@ -211,18 +211,18 @@ Losses TrainOn(std::unique_ptr<ExecutionProvider> provider,
 // Five steps of two ranks; from the third on they are replayed.
 void ExpectCpusLosses(const SessionOptions& options, const TensorMap& batch,
                       double band) {
-  Losses want;
+  RankLosses want;
   RunRanks(2, [&](Communicator& ranks) {
-    const Losses losses = TrainOn(MakeCpuProvider(), options, batch, ranks);
+    const RankLosses losses = TrainOn(MakeCpuProvider(), options, batch, ranks);
     if (ranks.rank() == 0) want = losses;
   });
   const std::string errors = RunProcesses(2, [&](Communicator& ranks) {
-    const Losses got = TrainOn(MakeCudaProvider(), options, batch, ranks);
+    const RankLosses got = TrainOn(MakeCudaProvider(), options, batch, ranks);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_NEAR(got[i], want[i], band * std::fabs(want[i])) << "step " << i;
     }
     // All ranks have equal bits.
-    Losses first = got;
+    RankLosses first = got;
     ranks.Broadcast(first.data(), first.size() * sizeof(float), 0);
     EXPECT_EQ(got, first);
   });

@@ -49,7 +49,7 @@ struct NcclCall {
   bool operator==(const NcclCall&) const = default;
 };
 
-std::string TextOf(const NcclCall& c) {
+std::string CallText(const NcclCall& c) {
   return Concat(c.name, " of ", c.count, " elements of type ", c.type,
                 ", reduction ", c.reduction, ", root ", c.root, ", as call ",
                 c.number);
@@ -72,7 +72,7 @@ NcclResult RefuseNccl(NcclResult result, const Parts&... parts) {
   return result;
 }
 
-size_t SizeOf(NcclType type) {
+size_t NcclSizeOf(NcclType type) {
   switch (type) {
     case cuda::kNcclUInt8:
       return 1;
@@ -137,8 +137,8 @@ bool Agree(cuda::ncclComm& comm, const NcclCall& call) {
       std::memcpy(&other, data(r), sizeof other);
       agree = other == first;
       if (!agree) {
-        Report("rank 0 calls ", TextOf(first), "; rank ", r, " calls ",
-               TextOf(other));
+        Report("rank 0 calls ", CallText(first), "; rank ", r, " calls ",
+               CallText(other));
       }
     }
   });
@@ -310,14 +310,14 @@ const char* GetLastError(NcclComm) { return LastNcclError().c_str(); }
 NcclResult AllReduce(const void* x, void* y, size_t count, NcclType type,
                      NcclReduction reduction, NcclComm comm,
                      cudaStream_t stream) {
-  const size_t bytes = count * SizeOf(type);
+  const size_t bytes = count * NcclSizeOf(type);
   return EnqueueNccl(comm, CallOf("ncclAllReduce", count, type, reduction, 0),
                      x, y, bytes, bytes, x == y, stream);
 }
 
 NcclResult AllGather(const void* x, void* y, size_t count, NcclType type,
                      NcclComm comm, cudaStream_t stream) {
-  const size_t bytes = count * SizeOf(type);
+  const size_t bytes = count * NcclSizeOf(type);
   const auto ranks = static_cast<size_t>(comm->ranks);
   const auto rank = static_cast<size_t>(comm->rank);
   return EnqueueNccl(comm, CallOf("ncclAllGather", count, type, 0, 0), x, y,
@@ -328,7 +328,7 @@ NcclResult AllGather(const void* x, void* y, size_t count, NcclType type,
 NcclResult ReduceScatter(const void* x, void* y, size_t count, NcclType type,
                          NcclReduction reduction, NcclComm comm,
                          cudaStream_t stream) {
-  const size_t bytes = count * SizeOf(type);
+  const size_t bytes = count * NcclSizeOf(type);
   const auto ranks = static_cast<size_t>(comm->ranks);
   const auto rank = static_cast<size_t>(comm->rank);
   return EnqueueNccl(comm,
@@ -339,7 +339,7 @@ NcclResult ReduceScatter(const void* x, void* y, size_t count, NcclType type,
 
 NcclResult Broadcast(const void* x, void* y, size_t count, NcclType type,
                      int root, NcclComm comm, cudaStream_t stream) {
-  const size_t bytes = count * SizeOf(type);
+  const size_t bytes = count * NcclSizeOf(type);
   return EnqueueNccl(comm, CallOf("ncclBroadcast", count, type, 0, root), x, y,
                      bytes, bytes, x == y, stream);
 }
