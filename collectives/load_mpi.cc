@@ -3,12 +3,12 @@
 
 #include <dlfcn.h>
 
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <utility>
 
 #include "base/check.h"
+#include "collectives/heartbeat.h"
 #include "collectives/mpi_module.h"
 
 namespace onnx_fp8 {
@@ -23,10 +23,13 @@ class MpiRanks : public Communicator {
   MpiRanks(const MpiModule& module, size_t message_bytes)
       : Communicator(message_bytes),
         module_(module),
-        exceptions_(std::uncaught_exceptions()) {}
+        exceptions_(std::uncaught_exceptions()) {
+    if (module.size > 1) heartbeat_.emplace(*this);
+  }
   ~MpiRanks() override {
     if (std::uncaught_exceptions() != exceptions_) return;
     module_.barrier();  // its wait leaves the core to the others
+    if (heartbeat_) heartbeat_->Finish();
     module_.finalize();
   }
 
@@ -34,8 +37,7 @@ class MpiRanks : public Communicator {
   int size() const override { return module_.size; }
   void Barrier() override { CheckMpi("the barrier", module_.barrier()); }
   void Abort(const std::string& reason) override {
-    std::fprintf(stderr, "rank %d: %s\n", rank(), reason.c_str());
-    std::fflush(stderr);
+    if (heartbeat_) heartbeat_->Abort(reason);
     module_.abort();
   }
 
@@ -53,6 +55,7 @@ class MpiRanks : public Communicator {
  private:
   MpiModule module_;
   int exceptions_;
+  std::optional<Heartbeat> heartbeat_;
 };
 
 // The module stays for the rest of the process.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the byte-level GPT in fp32 and in FP8 on the same data, prints the
 validation losses side by side, and checks the exported model in stock
-onnxruntime. The last line is JSON. Usage: ./dev demo [--steps N]"""
+onnxruntime. The last line is JSON. With --ranks N, each run has N processes
+that divide the parameters. Usage: ./dev demo [--steps N] [--ranks N]"""
 import argparse
 import json
 import math
@@ -24,17 +25,20 @@ RECIPES = {"fp32": "off", "tensorwise": "tensorwise", "delayed": "delayed"}
 TOKENS = ["--token-dtype", "uint16", "--seq-len", str(SEQ)]
 
 
-def run(*words):
-    """Runs the program, whose progress goes to the terminal. Returns its output
-    and its peak resident bytes."""
-    child = subprocess.Popen([BIN, *map(str, words)], stdout=subprocess.PIPE,
-                             text=True)
-    printed = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code != 0:
-        sys.exit(f"demo: onnx-fp8 {words[0]} ended with exit code {code}")
-    return printed, usage.ru_maxrss * 1024
+def run(*words, ranks=1):
+    """Runs the program, whose progress goes to the terminal. Returns its
+    output."""
+    command = [BIN, *map(str, words)]
+    if ranks > 1:
+        launcher = shutil.which("mpirun.mpich") or "mpirun"
+        command = [launcher, "-n", str(ranks), *command, "--mesh",
+                   f"dp={ranks}", "--shard", "parameters"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    printed, _ = child.communicate()
+    if child.returncode != 0:
+        sys.exit(f"demo: onnx-fp8 {words[0]} ended with exit code "
+                 f"{child.returncode}")
+    return printed
 
 
 def bigram_entropy(tokens):
@@ -48,16 +52,17 @@ def bigram_entropy(tokens):
     return -terms.sum()
 
 
-def train(name, recipe, steps, work):
+def train(name, recipe, steps, ranks, work):
     """One run; returns validation losses by step, tokens/s, peak bytes."""
     out = work / name
-    _, peak = run(
+    printed = run(
         "train", MODEL, "--data", work / "train.bin", "--val-data",
         work / "val.bin", "--val-every", max(steps // 5, 1), *TOKENS,
         "--batch-size", BATCH, "--steps", steps, "--loss", "cross_entropy",
         "--optimizer", "adamw", "--lr", "5e-3", "--schedule",
         f"cosine:warmup={max(steps // 10, 1)}", "--clip-norm", 1, "--seed", 1,
-        "--recipe", recipe, "--out", out)
+        "--recipe", recipe, "--out", out, "--json", ranks=ranks)
+    peak = json.loads(printed)["peak_bytes"]
     losses, speeds = {}, []
     for line in (out / "metrics.jsonl").read_text().splitlines():
         entry = json.loads(line)
@@ -91,7 +96,9 @@ def ort_loss(model, tokens):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=500)
-    steps = parser.parse_args().steps
+    parser.add_argument("--ranks", type=int, default=1)
+    options = parser.parse_args()
+    steps = options.steps
     work = ROOT / "build/demo"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -103,7 +110,7 @@ def main():
     for name, recipe in RECIPES.items():
         print(f"\n== {name}: {steps} steps of {BATCH} x {SEQ} bytes",
               flush=True)
-        results[name] = train(name, recipe, steps, work)
+        results[name] = train(name, recipe, steps, options.ranks, work)
 
     print("\nvalidation loss, nats per byte "
           f"(bigram entropy of that text: {bigram:.4f})")
@@ -116,9 +123,8 @@ def main():
 
     trained = work / "trained.onnx"
     run("export", work / "tensorwise", "-o", trained)
-    printed, _ = run("eval", trained, "--data", work / "val.bin", *TOKENS,
-                     "--batch-size", BATCH, "--loss", "cross_entropy",
-                     "--json")
+    printed = run("eval", trained, "--data", work / "val.bin", *TOKENS,
+                  "--batch-size", BATCH, "--loss", "cross_entropy", "--json")
     ours = json.loads(printed)["loss"]
     difference = ort_loss(trained, tokens) - ours
     print(f"\nFP8-trained model, exported, in stock onnxruntime: loss differs "

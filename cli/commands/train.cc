@@ -101,6 +101,8 @@ class TrainCommand {
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
+  // Bytes that this rank has received from others in a step, by kind of call.
+  void AddReceived(int64_t steps, Json* json) const;
   // The reports of --memory-report and --profile-summary: into `json`, or as
   // text.
   void Report(Json* json) const;
@@ -296,8 +298,18 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   json["peak_bytes"] = PeakBytes();
   json["arena_bytes"] = memory.arena_bytes;
   json["state_bytes"] = memory.state_bytes;
+  AddReceived(r.steps, &json);
   json["out"] = values_.out;
   return json;
+}
+
+// Averages over the steps done here. NCCL's transfers are not counted.
+void TrainCommand::AddReceived(int64_t steps, Json* json) const {
+  if (!ranks_ || steps == 0 || provider_ != "cpu") return;
+  const WireBytes& bytes = ranks_->wire_bytes();
+  (*json)["received_by_all_reduce_bytes"] = bytes.all_reduce / steps;
+  (*json)["received_by_all_gather_bytes"] = bytes.all_gather / steps;
+  (*json)["received_by_reduce_scatter_bytes"] = bytes.reduce_scatter / steps;
 }
 
 void TrainCommand::Report(Json* json) const {

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of collectives/."""
-from mutant import M, collectives, ranks
+from mutant import M, collectives, python, ranks
 
 THREADS = collectives("CommunicatorTest.ManyRanks")
 AGREEMENT = collectives("AgreementTest.*")
+HEARTBEAT = collectives("Heartbeat.*")
 LAUNCHER = collectives("LauncherTest.*")
 WORLD = ranks("WorldTest.*")
 
@@ -31,6 +32,18 @@ MUTANTS = (
     M("texts: they stay padded", "collectives/gather_texts.cc",
       "all.substr(r * longest, sizes[r])",
       "all.substr(r * longest, longest)", AGREEMENT),
+    M("heartbeat: a rank that ends is no fault", "collectives/heartbeat.cc",
+      "if (!link.finished) {", "if (link.finished) {", HEARTBEAT),
+    M("heartbeat: a fault goes no further", "collectives/heartbeat.cc",
+      "  Send(Kind::kFault, rank, reason);\n", "", HEARTBEAT),
+    M("heartbeat: the next rank is at fault", "collectives/heartbeat.cc",
+      "Fault(static_cast<int>(header.rank), text);", "Fault(link.rank, text);",
+      HEARTBEAT),
+    M("heartbeat: silence is no fault", "collectives/heartbeat.cc",
+      "++link.silent <= options_.silent_beats", "++link.silent > 0",
+      python("dies_or_stops")),
+    M("heartbeat: a beat does not end the silence",
+      "collectives/heartbeat.cc", "link.silent = 0;", "", HEARTBEAT),
     M("launcher: a size without a rank is one", "collectives/launcher.cc",
       "if (!size || !rank) continue;",
       'if (!size) continue;\n    if (!rank) rank = "0";', LAUNCHER),

@@ -177,6 +177,11 @@ const KernelCase kCases[] = {
      "q: float8e5m2[3,67,200], y: float[], y1: float[] = "
      "onnx_fp8.QuantizeWith<to=19, q_max=57344.0>(x, scale)\n"
      "y2: float[3,67,200] = Cast<to=1>(q)"},
+    {"QuantizeAmax",
+     "amax: float[] = onnx_fp8.Amax(x)\n"
+     "q: float8e5m2[3,67,200], y: float[] = "
+     "onnx_fp8.QuantizeAmax<to=19, q_max=57344.0>(x, amax, scale)\n"
+     "y2: float[3,67,200] = Cast<to=1>(q)"},
     {"QuantizeBlock",
      "q: float8e4m3fn[67,131], y: float[34,9], y1: float[] = "
      "onnx_fp8.QuantizeBlock<to=17, scale_to=1, pow2=0, q_max=448.0, "

@@ -38,10 +38,12 @@ struct Result {
 };
 
 // float(q_max / max(amax, 1e-12)), divided in double.
+__device__ inline float FactorOfAmax(float q_max, float amax) {
+  return static_cast<float>(static_cast<double>(q_max) / fmaxf(amax, 1e-12f));
+}
+
 __device__ inline float OwnFactor(float q_max, const DeviceAmax* amax) {
-  double ratio =
-      static_cast<double>(q_max) / fmaxf(__uint_as_float(amax->finite), 1e-12f);
-  return static_cast<float>(ratio);
+  return FactorOfAmax(q_max, __uint_as_float(amax->finite));
 }
 
 // +Inf if any element is NaN or infinite.

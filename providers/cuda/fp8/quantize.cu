@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeTensor, QuantizeWith, UpdateScale. Bytes and scales are the CPU's.
-// One kernel quantizes many tensors. Traffic: x is read once more where nobody
-// has measured its amax; then it is read once, and q and its transpose, with
-// their zeros, are written once.
+// QuantizeTensor, QuantizeWith, QuantizeAmax, Amax, UpdateScale. Bytes and
+// scales are the CPU's. One kernel quantizes many tensors. Traffic: x is read
+// once more where nobody has measured its amax; then it is read once, and q and
+// its transpose, with their zeros, are written once.
 #include <cmath>
 #include <limits>
 
@@ -30,6 +30,7 @@ struct Quantization {
   const float* scale_in;      // null, or of the value 0: the scale is x's own
   DeviceAmax* amax;           // of x, or zeros
   bool measured;              // amax is known before
+  const float* whole_amax;    // of the tensor of which x is a part; null: of x
   uint8_t *q, *q_transposed;  // null: nobody reads the codes
   bool e4m3;                  // else E5M2
   bool pads;                  // codes have zeros up to whole units
@@ -92,7 +93,10 @@ __host__ __device__ bool MayMeasureLate(const Quantization& z) {
 __device__ float FactorOf(const Quantization& z, bool first_block) {
   float given = GivenScale(z);
   float factor = 1.0f / given;
-  if (given == 0) factor = OwnFactor(z.q_max, z.amax);
+  if (given == 0) {
+    factor = z.whole_amax ? FactorOfAmax(z.q_max, *z.whole_amax)
+                          : OwnFactor(z.q_max, z.amax);
+  }
   if (first_block && threadIdx.x == 0) {
     if (z.scale) *z.scale = given == 0 ? 1.0f / factor : given;
     if (z.amax_out && !MayMeasureLate(z)) WriteAmax(z);
@@ -212,6 +216,7 @@ Quantization QuantizationOf(KernelContext& ctx) {
       .scale_in = ctx.num_inputs() < 2 ? nullptr : GivenScaleIn(ctx, 1),
       .amax = reinterpret_cast<DeviceAmax*>(cell),
       .measured = known != nullptr,
+      .whole_amax = nullptr,
       .q = nullptr,
       .q_transposed = nullptr,
       .e4m3 = to == DType::kE4M3,
@@ -229,6 +234,44 @@ Quantization QuantizationOf(KernelContext& ctx) {
         TransposedTo(ctx, 3, to, {sizes.to_rows, sizes.to_columns});
   }
   return z;
+}
+
+Quantization QuantizationByAmax(KernelContext& ctx) {
+  CheckQuantize(ctx);
+  const Tensor& x = Operand(ctx, 0);
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  Quantization z = {.x = FloatsOf(ctx, 0),
+                    .n = x.size(),
+                    .q_max = ctx.Float("q_max", 0.0f),
+                    .scale_in = GivenScaleIn(ctx, 2),
+                    .measured = true,
+                    .whole_amax = GivenScaleIn(ctx, 1),
+                    .e4m3 = to == DType::kE4M3,
+                    .columns = x.rank() > 0 ? x.dim(-1) : 1,
+                    .scale = ScalarResult(ctx, 1)};
+  if (ctx.HasOut(0)) {
+    z.q = static_cast<uint8_t*>(ctx.Out(0, to, x.shape()).raw());
+  }
+  return z;
+}
+
+Quantization AmaxAlone(KernelContext& ctx) {
+  const AmaxCell* known = ctx.KnownAmax();
+  AmaxCell* cell = known ? const_cast<AmaxCell*>(known) : ctx.OwnAmax(0);
+  return {.x = FloatsOf(ctx, 0),
+          .n = Operand(ctx, 0).size(),
+          .q_max = 1,
+          .amax = reinterpret_cast<DeviceAmax*>(cell),
+          .measured = known != nullptr,
+          .columns = 1,
+          .amax_out = ScalarResult(ctx, 0)};
+}
+
+Quantization WorkOf(KernelContext& ctx) {
+  const std::string& op = ctx.node().op;
+  return op == "Amax"           ? AmaxAlone(ctx)
+         : op == "QuantizeAmax" ? QuantizationByAmax(ctx)
+                                : QuantizationOf(ctx);
 }
 
 unsigned ElementBlocks(const Quantization& z) {
@@ -249,7 +292,7 @@ unsigned EncodeBlocks(const Quantization& z) {
 void QuantizeMany(std::span<KernelContext> nodes) {
   cudaStream_t stream = QueueOf(nodes[0]).stream();
   std::vector<Quantization> all;
-  for (KernelContext& ctx : nodes) all.push_back(QuantizationOf(ctx));
+  for (KernelContext& ctx : nodes) all.push_back(WorkOf(ctx));
   using Kernel = void (*)(Many<Quantization>);
   auto start = [&](Kernel kernel, int threads, auto blocks_of) {
     ForMany(all, blocks_of, [&](const Many<Quantization>& many) {
@@ -361,6 +404,9 @@ void RegisterQuantize(KernelRegistry& r) {
                          "QuantizeTensorPadded", "QuantizeWithPadded"}) {
     r.Add(op, Quantize, traits, kDomain);
   }
+  r.Add("Amax", Quantize, traits, kDomain);
+  r.Add("QuantizeAmax", Quantize, {.narrow_in = {0}, .many = QuantizeMany},
+        kDomain);
   r.Add("UpdateScale", UpdateScale, {.in_place = {{1, 0}, {2, 1}}}, kDomain);
 }
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace onnx_fp8 {
+
+// Owns a socket. Child processes do not inherit it.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+
+  int fd() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// The IPv4 addresses of this machine's networks, without the loopback.
+std::vector<std::string> NetworkAddresses();
+
+// A socket that listens on a free port, of the loopback alone or of all
+// networks. Errors: the system's.
+Socket Listen(bool loopback, int* port);
+
+// Tries one address after the other, each for a part of `patience`. Closed if
+// none answers.
+Socket Connect(const std::vector<std::string>& addresses, int port,
+               std::chrono::milliseconds patience);
+
+// The next connection; closed if there is none within `patience`.
+Socket Accept(const Socket& listener, std::chrono::milliseconds patience);
+
+// Whether all bytes were sent; it does not wait for room.
+bool SendNow(const Socket& to, const void* data, size_t bytes);
+
+// Whether `bytes` came within `patience`.
+bool ReceiveAll(const Socket& from, void* data, size_t bytes,
+                std::chrono::milliseconds patience);
+
+}  // namespace onnx_fp8
