@@ -73,10 +73,6 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
   }
-  if (shard != "none" && session.engine.provider != "cpu") {
-    throw UsageError("--shard needs --provider cpu, got " +
-                     session.engine.provider);
-  }
   if (shard != "none" && ParseMesh(mesh) == 1) {
     throw UsageError("--shard needs --mesh dp=N with N of 2 or more");
   }

@@ -290,6 +290,17 @@ TEST(CudaRanks, TrainTheMlp) {
   ExpectCpusLosses(Options(mlp, "delayed"), Batch(1, 7), 5e-3);
 }
 
+// The weights travel as FP8.
+TEST(CudaRanks, TrainTheMlpInParts) {
+  TempDir dir;
+  for (const char* recipe : {"off", "tensorwise", "delayed"}) {
+    SessionOptions options = Options(WriteMlp(dir, false), recipe);
+    options.shard.what = Sharding::kParameters;
+    ExpectCpusLosses(options, Batch(1, 7),
+                     options.recipe == Recipe() ? 2e-5 : 5e-3);
+  }
+}
+
 TEST(CudaRanks, TrainNanoGpt) {
   for (const CorpusFile& file : CorpusFiles()) {
     if (!file.fixture || file.name + "/" + file.variant != "nanogpt/d18") {

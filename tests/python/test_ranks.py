@@ -178,9 +178,6 @@ def test_errors(tmp_path):
     assert "expected --mesh dp=2 for the 2 processes that Open MPI has launched, got no mesh" in text
     text = ranks(2, "train", *flags, "--batch-size", 1, code=1).stderr
     assert "expected a sample for each of the 2 ranks, got a batch of 1 (--batch-size)" in text
-    if "cuda" in run("version").stdout:
-        text = run("train", *flags, "--provider", "cuda", "--mesh", "dp=2", "--shard", "optimizer", code=2).stderr
-        assert "--shard needs --provider cpu, got cuda" in text
     text = ranks(2, "train", *flags, mesh="dp=3", code=1).stderr
     assert "[MPI] expected 3 ranks, the product of the mesh, got 2 from " in text
     assert not (tmp_path / "run").exists()
