@@ -32,7 +32,8 @@ def run(*words, ranks=1):
     if ranks > 1:
         launcher = shutil.which("mpirun.mpich") or "mpirun"
         command = [launcher, "-n", str(ranks), *command, "--mesh",
-                   f"dp={ranks}", "--shard", "parameters"]
+                   f"dp={ranks}", "--shard", "parameters", "--threads",
+                   str(max(1, len(os.sched_getaffinity(0)) // ranks))]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     printed, _ = child.communicate()
     if child.returncode != 0:
