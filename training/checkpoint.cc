@@ -199,9 +199,9 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
       RenamePath(temporary, folder, hook);
       SyncDirectory(FolderOf(dir), hook);
       WriteFileAtomically(LatestOf(dir), name + "\n", hook);
+      Prune(dir, name, options.keep, hook);
       return "";
     });
-    if (first) Prune(dir, name, options.keep, hook);
     return folder;
   } catch (...) {
     if (first && !temporary.empty()) {

@@ -20,10 +20,11 @@ class Splitter {
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node)) continue;
       for (const Value* out : node.outputs()) known_.insert(out);
-      bool gathered = gathers_ && node.IsOurs("AllGather");
-      if (gathered || FactsOf(node).kind == OpKind::kQuantize) {
-        moved.push_back(&node);
-      }
+      const OpKind kind = FactsOf(node).kind;
+      bool moves = node.IsOurs("AllGather") ? gathers_
+                                            : kind == OpKind::kCollective ||
+                                                  kind == OpKind::kQuantize;
+      if (moves) moved.push_back(&node);
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();

@@ -9,8 +9,9 @@ namespace onnx_fp8 {
 
 // Moves the quantization of values that depend on state alone, the weights, out
 // of a micro step, which runs several times between two updates, into a new
-// graph, which runs once. With `gathers`, so do all-gathers of such values, and
-// their results stay in memory. The outputs of the new graph become inputs of
+// graph, which runs once. So do collectives of such values: the maxima of
+// weights' amaxes and, with `gathers`, all-gathers, whose results stay in
+// memory. The outputs of the new graph become inputs of
 // `graph`, under the same names. Null if there is nothing to move. REQUIRES:
 // known dtypes and shapes.
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers = false);

@@ -202,6 +202,11 @@ TEST(Sharding, BytesOnTheWire) {
   bytes = BytesOfAStep(options);
   EXPECT_EQ(bytes.reduce_scatter, 3 * 4 * kOnce);
   EXPECT_EQ(bytes.all_gather, 4 * kOnce);
+  // Amaxes of weights are reduced once, too.
+  options.recipe = ParseRecipe("tensorwise");
+  bytes = BytesOfAStep(options);
+  options.shard.gather = GatherAs::kFloat;
+  EXPECT_EQ(bytes.all_reduce - BytesOfAStep(options).all_reduce, 2 * 4);
 }
 
 struct Saved {
