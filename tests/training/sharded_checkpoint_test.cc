@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kRows = 5;
+constexpr int64_t kShardedRows = 5;
 
 Tensor Rows(int64_t begin, int64_t rows, int64_t stored) {
   Tensor t = Tensor::Zeros(DType::kFloat, {stored, 2});
@@ -29,7 +29,7 @@ Tensor Rows(int64_t begin, int64_t rows, int64_t stored) {
 // "w" of 5 rows is divided among 4 ranks (2, 2, 1, none); "b" is whole.
 void SaveParts(Communicator& ranks, const std::string& dir,
                SaveOptions options = {}) {
-  const Shard shard = ShardOf({kRows, 2}, ranks.rank(), ranks.size());
+  const Shard shard = ShardOf({kShardedRows, 2}, ranks.rank(), ranks.size());
   Checkpoint checkpoint;
   checkpoint.step = 3;
   checkpoint.model = "m";
@@ -59,10 +59,10 @@ TEST(ShardedCheckpoint, RowsOfAllRanks) {
   auto checkpoint = LoadLatestCheckpoint(dir.path(), "m");
   EXPECT_EQ(*checkpoint->state.at("b").data<float>(), 7.0f);
   const ShardedTensor& w = checkpoint->shards.at("w");
-  EXPECT_EQ(w.shape, (Shape{kRows, 2}));
+  EXPECT_EQ(w.shape, (Shape{kShardedRows, 2}));
   EXPECT_EQ(checkpoint->TypeOf("w"), "float[5,2]");
-  for (int64_t begin = 0; begin <= kRows; ++begin) {
-    for (int64_t rows = 0; begin + rows <= kRows; ++rows) {
+  for (int64_t begin = 0; begin <= kShardedRows; ++begin) {
+    for (int64_t rows = 0; begin + rows <= kShardedRows; ++rows) {
       Tensor got = w.Rows(begin, rows);
       ASSERT_EQ(got.shape(), (Shape{rows, 2}));
       for (int64_t i = 0; i < got.size(); ++i) {

@@ -22,8 +22,8 @@ using cuda::NcclComm;
 using cuda::NcclFunctions;
 using cuda::NcclType;
 
-struct OnDevice {
-  OnDevice() {
+struct NcclOperand {
+  NcclOperand() {
     cudaMalloc(reinterpret_cast<void**>(&data), 256);
     cudaMemset(data, 0, 256);
     cudaDeviceSynchronize();
@@ -38,7 +38,7 @@ std::string TextOfRanks(Call call) {
   return TextOfChild([=] {
     RunProcesses(2, [=](Communicator& ranks) {
       cuda::NcclGroup group(ranks);
-      OnDevice x;
+      NcclOperand x;
       call(ranks.rank(), group.comm(), x.data);
       cudaDeviceSynchronize();
     });
@@ -90,7 +90,7 @@ TEST(EmulatedNccl, AnotherOrder) {
 TEST(EmulatedNccl, RefusesHostMemoryAndOverlaps) {
   const std::string errors = RunProcesses(2, [](Communicator& ranks) {
     cuda::NcclGroup group(ranks);
-    OnDevice x;
+    NcclOperand x;
     float host[4] = {};
     const auto& nccl = NcclFunctions();
     EXPECT_EQ(nccl.AllReduce(host, x.data, 4, kNcclFloat, kNcclSum,
@@ -110,7 +110,7 @@ TEST(EmulatedNccl, RefusesHostMemoryAndOverlaps) {
 TEST(EmulatedNccl, WaitsForTheStream) {
   const std::string errors = RunProcesses(2, [](Communicator& ranks) {
     cuda::NcclGroup group(ranks);
-    OnDevice x;
+    NcclOperand x;
     if (ranks.rank() == 0) {  // a call that waited for rank 1 would never end
       Sum(group.comm(), x.data, 4);
       ranks.Barrier();
