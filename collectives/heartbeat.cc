@@ -163,6 +163,7 @@ void Heartbeat::Join(Communicator& ranks) {
                              ") over TCP at port and addresses ", places[at])));
     links_.push_back({parent, std::move(socket), {}});
   }
+  const auto first_below = static_cast<uint64_t>(first);
   const auto patience = Clock::now() + 2 * kTimeToConnect;
   for (int missing = end - first; missing > 0;) {
     const auto left =
@@ -173,7 +174,8 @@ void Heartbeat::Join(Communicator& ranks) {
                              " ranks, got ", end - first - missing)));
     Hello hello;
     if (!ReceiveAll(socket, &hello, sizeof hello, std::chrono::seconds(2)) ||
-        hello.token != place.token) {
+        hello.token != place.token || hello.rank < first_below ||
+        hello.rank >= static_cast<uint64_t>(end)) {
       continue;
     }
     links_.push_back({static_cast<int>(hello.rank), std::move(socket), {}});
@@ -269,6 +271,10 @@ void Heartbeat::Read(Link& link) {
   Header header;
   while (link.received.size() >= sizeof header) {
     std::memcpy(&header, link.received.data(), sizeof header);
+    if (header.rank >= names_.size() || header.bytes > kMostText) {
+      Fault(link.rank, "expected a heartbeat, got other data");
+      return;
+    }
     if (link.received.size() - sizeof header < header.bytes) return;
     const std::string text = link.received.substr(sizeof header, header.bytes);
     link.received.erase(0, sizeof header + header.bytes);

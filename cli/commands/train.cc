@@ -243,7 +243,7 @@ void TrainCommand::Resume() {
 
 void TrainCommand::CompareRanks() {
   if (!ranks_) return;
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = {"onnx-fp8 " ONNX_FP8_VERSION};
   for (const auto& [flag, words] : flags_.Saved()) {
     if (flag == "--profile" || flag == "--dump-passes") continue;
     lines.push_back(ShellLine({flag}));

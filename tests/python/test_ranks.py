@@ -153,7 +153,7 @@ def test_a_rank_that_dies_or_stops_ends_the_job(tmp_path, monkeypatch, sent, fai
         for pid in pids.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert time.monotonic() - begin < 12, "the issue wants 10 s"
+    assert time.monotonic() - begin < 10
     assert job.returncode != 0
     if sent == signal.SIGSTOP:  # mpirun itself notices a rank that was killed
         assert f"rank {failing} of 3 (" in text and f", pid {pids[failing]}): {reason}" in text
