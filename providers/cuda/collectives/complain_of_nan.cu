@@ -28,7 +28,7 @@ void StartFindNan(KernelContext& ctx) {
   const auto blocks = static_cast<unsigned>((x.size() + kNanThreads - 1) /
                                             int64_t{kNanThreads});
   Launch(FindNan<T>, dim3(blocks), dim3(kNanThreads), 0, queue.stream(),
-         x.data<T>(), x.size(), queue.complaint(), message);
+         static_cast<const T*>(x.raw()), x.size(), queue.complaint(), message);
 }
 
 }  // namespace
