@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a model for this program, and once more for onnxruntime-training.
-Usage: python -m bench.torch_export MODEL FOLDER"""
+Usage: python -m bench.torch_export MODEL FOLDER
+With a third argument it writes FOLDER/MODEL_open.onnx only, whose batch axis is
+open."""
 import pathlib
 import sys
 from unittest import mock
@@ -45,6 +47,12 @@ def main():
     model = torch_models.make(name)
     example = (torch.zeros(task.BATCH, task.SEQ, dtype=torch.int64),)
     names = {"input_names": ["input_ids"], "output_names": ["logits"]}
+    if sys.argv[3:]:
+        torch.onnx.export(model, example, folder / f"{name}_open.onnx",
+                          dynamo=True, opset_version=18, optimize=False,
+                          external_data=False, dynamic_shapes=(
+                              {0: torch.export.Dim("batch")},), **names)
+        return
     # The exporter's optimizer would rename the weights that it transposes.
     torch.onnx.export(model, example, folder / f"{name}.onnx", dynamo=True,
                       opset_version=18, optimize=False, external_data=False,

@@ -31,9 +31,9 @@ def test_our_bytes_are_those_of_the_formula(tmp_path, monkeypatch):
         pytest.skip("no MPI")
     for name, value in {"BATCH": 4, "SEQ": 16, "TOKENS": 64, "VOCABULARY": 256}.items():
         monkeypatch.setattr(task, name, value)
-    shutil.copy(ROOT / "samples/gpt_tiny/gpt_tiny.onnx", tmp_path / "gpt.onnx")
+    shutil.copy(ROOT / "samples/gpt_tiny/gpt_tiny.onnx", tmp_path / ranks.FILE)
     task.write_tokens(tmp_path / "tokens.bin", 32)
-    found = json.loads(run("inspect", tmp_path / "gpt.onnx", "--shape", "batch=4,seq=16", "--json").stdout)
+    found = json.loads(run("inspect", tmp_path / ranks.FILE, "--shape", "batch=4,seq=16", "--json").stdout)
     size = found["memory"]["parameters"]
     turn = ranks.ours(BIN, tmp_path, "onnx-fp8 dp", 2, 3)
     assert len(turn["seconds"]) == 3
