@@ -130,7 +130,8 @@ void Heartbeat::Abort(const std::string& reason) {
   if (thread_.joinable()) thread_.join();
 }
 
-// Connects this rank with the one above it and those below it.
+// Opens the connections of this rank: to the rank above it in the tree and to
+// the ranks below it.
 void Heartbeat::Join(Communicator& ranks) {
   names_ = GatherTexts(ranks, ProcessName());
   const std::vector<std::string> machines = GatherTexts(ranks, Machine());

@@ -45,7 +45,8 @@ class Heartbeat {
   // Without Finish or Abort this rank is at fault.
   ~Heartbeat();
 
-  // This rank has done its work. It returns when the others have, too.
+  // Says that this rank has done its work. The call returns when all other
+  // ranks have done theirs.
   void Finish();
   // Ends the other ranks after an error of this one. It prints the line of this
   // rank and returns when the others had time to print it.
@@ -60,7 +61,8 @@ class Heartbeat {
     bool finished = false;
   };
   enum class Kind : uint32_t { kBeat, kFinished, kFault };
-  // A message; a fault has `bytes` of text behind it.
+  // The beginning of each message. In a message of a fault, `bytes` of text
+  // follow it.
   struct Header {
     Kind kind;
     uint32_t rank, bytes;
@@ -70,7 +72,8 @@ class Heartbeat {
   void Beat();
   void Wake();
   bool AllFinished() const;
-  // Waits until the next beat for messages or for a call of the owner.
+  // Returns at `until`, or earlier: after messages of other ranks, or a call of
+  // Finish or Abort.
   void Wait(std::chrono::steady_clock::time_point until);
   void Receive(Link& link);
   void Read(Link& link);

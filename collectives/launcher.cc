@@ -7,9 +7,8 @@
 #include "base/check.h"
 
 namespace onnx_fp8 {
-namespace {
 
-int Number(const char* variable, std::string_view text) {
+int LauncherNumber(const char* variable, std::string_view text) {
   int value = -1;
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
@@ -17,8 +16,6 @@ int Number(const char* variable, std::string_view text) {
         "] expected a number, got '", text, "'");
   return value;
 }
-
-}  // namespace
 
 std::optional<Launcher> FindLauncher(
     const std::function<const char*(const char*)>& variable) {
@@ -32,8 +29,8 @@ std::optional<Launcher> FindLauncher(
         Variables{"MPICH or Slurm", "PMI_SIZE", "PMI_RANK"}}) {
     const char *size = variable(known.size), *rank = variable(known.rank);
     if (!size || !rank) continue;
-    return Launcher{known.name, Number(known.size, size),
-                    Number(known.rank, rank)};
+    return Launcher{known.name, LauncherNumber(known.size, size),
+                    LauncherNumber(known.rank, rank)};
   }
   return std::nullopt;
 }

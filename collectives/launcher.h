@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace onnx_fp8 {
 
@@ -20,5 +21,9 @@ struct Launcher {
 // Errors: a size or a rank that is no number.
 std::optional<Launcher> FindLauncher(
     const std::function<const char*(const char*)>& variable);
+
+// The number that a launcher's variable holds. Errors: it holds none, or one
+// below 0.
+int LauncherNumber(const char* variable, std::string_view text);
 
 }  // namespace onnx_fp8

@@ -9,15 +9,16 @@ namespace onnx_fp8 {
 // exist.
 enum class Sharding {
   kNone,  // every rank keeps all state
-  // ZeRO-1: whole parameters exist during a step, and whole gradients until its
-  // update.
+  // ZeRO-1: a rank has whole parameters during a step, and whole gradients
+  // until the update.
   kOptimizer,
-  // ZeRO-2 (PyTorch's SHARD_GRAD_OP): whole gradients exist until they are
-  // added over the ranks, also of each micro-batch.
+  // ZeRO-2 (PyTorch's SHARD_GRAD_OP): a rank has whole parameters during a
+  // step. It adds each gradient over the ranks at once, in each micro-batch.
   kGradients,
-  // ZeRO-3 (PyTorch's FULL_SHARD): whole parameters exist only while the
-  // forward uses them, and again while the backward uses them. (An FP8 copy
-  // that a rank makes of a whole weight, not of its part, stays in between.)
+  // ZeRO-3 (PyTorch's FULL_SHARD): a rank has a whole parameter only while the
+  // forward reads it, and again while the backward reads it. (If a rank makes
+  // an FP8 copy of a whole weight, the copy stays between forward and
+  // backward.)
   kParameters,
 };
 

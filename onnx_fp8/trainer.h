@@ -39,9 +39,10 @@ struct TrainerSpec {
   bool validate_first = false;
   // The ranks that train together, each with its share of each batch
   // (DatasetSpec::ranks); null: this process alone. All stop after the same
-  // step, and only the first rank writes metrics. If the session keeps parts of
-  // the state (`shared_state`), all ranks have the folder and the validation:
-  // they save and validate together. Else only the first rank has these.
+  // step. Only the first rank writes metrics. With `shared_state` each rank's
+  // session keeps a part of the state, and all ranks have the folder and the
+  // validation data: they save and validate together. Without it only the first
+  // rank has these.
   Communicator* ranks = nullptr;
   bool shared_state = false;
 };

@@ -24,6 +24,12 @@ Tensor StateStore::Host(const std::string& name) const {
   return provider_->ToHost(Get(name));
 }
 
+TensorSource StateStore::Source(const std::string& name) const {
+  const Tensor& tensor = Get(name);
+  return TensorSource(tensor.dtype(), tensor.shape(),
+                      [this, name] { return Host(name); });
+}
+
 size_t StateStore::bytes() const {
   size_t sum = 0;
   for (const auto& [name, tensor] : tensors_) sum += tensor.bytes();

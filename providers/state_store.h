@@ -5,6 +5,7 @@
 #include <string>
 
 #include "onnx_fp8/tensor.h"
+#include "onnx_fp8/tensor_source.h"
 #include "providers/provider.h"
 
 namespace onnx_fp8 {
@@ -26,6 +27,8 @@ class StateStore {
   // On the host; shares the bytes if the provider's memory is the host's.
   // Errors: no tensor of that name.
   Tensor Host(const std::string& name) const;
+  // The same, for a writer of files. The store must outlive it.
+  TensorSource Source(const std::string& name) const;
   void Erase(const std::string& name) { tensors_.erase(name); }
 
   size_t bytes() const;  // of all tensors

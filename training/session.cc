@@ -235,10 +235,7 @@ class Session : public TrainingSession {
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
       // Between two steps the sums are zero.
-      if (sums_.contains(name)) continue;
-      state.emplace(name,
-                    TensorSource(tensor.dtype(), tensor.shape(),
-                                 [this, name] { return state_.Host(name); }));
+      if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
     }
     save.shards = sharded_.All(state_);
     if (!save.shards.empty()) save.ranks = ranks_;

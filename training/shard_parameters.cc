@@ -9,6 +9,7 @@
 #include "graph/builder.h"
 #include "training/data_parallel.h"
 #include "training/sharded_state.h"
+#include "training/zero_rows.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -80,8 +81,8 @@ class Sharder {
   }
 
   void Replace(Value* whole) {
-    Shape shape = *whole->shape;
-    shape[0] = RowsOfPart(shape, options_.ranks);
+    // The shape is the same on all ranks.
+    const Shape shape = ShardOf(*whole->shape, 0, options_.ranks).part;
     Value* part = graph_.AddInitializer(graph_.FreshName(whole->name + ".part"),
                                         Tensor::Zeros(whole->dtype, shape));
     part->role = whole->role;
@@ -219,12 +220,8 @@ Value* ReduceToShard(Graph& graph, Value* gradient, int64_t ranks,
   Builder b(graph, gradient->name + ".", before);
   const int64_t rows = gradient->dim(0);
   const int64_t more = RowsOfPart(*gradient->shape, ranks) * ranks - rows;
-  if (more > 0) {
-    std::vector<int64_t> pads(2 * gradient->shape->size(), 0);
-    pads[gradient->shape->size()] = more;
-    gradient = b.Op("Pad", {gradient, b.Ints(pads)});
-  }
-  return b.Ours("ReduceScatter", {gradient}, GroupOf(ranks));
+  return b.Ours("ReduceScatter", {WithZeroRows(b, gradient, more)},
+                GroupOf(ranks));
 }
 
 }  // namespace onnx_fp8

@@ -101,14 +101,10 @@ std::map<std::string, Shard> ShardedState::All(const StateStore& state) const {
 
 TensorSource ShardedState::Source(const StateStore& state,
                                   const std::string& name) const {
-  const Tensor& tensor = state.Get(name);
   std::optional<Shard> shard = Find(name);
-  if (!shard) {
-    return TensorSource(tensor.dtype(), tensor.shape(),
-                        [&state, name] { return state.Host(name); });
-  }
+  if (!shard) return state.Source(name);
   return TensorSource(
-      tensor.dtype(), shard->whole,
+      state.Get(name).dtype(), shard->whole,
       [this, &state, name, shard] { return Gather(state, name, *shard); });
 }
 

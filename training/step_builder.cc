@@ -56,7 +56,6 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     const std::string& name = original->name;
     if (!micro.trained.contains(name)) continue;
     const bool sharded = IsSharded(name);
-    const bool whole = source_.shard.what == Sharding::kOptimizer;
     Tensor data = original->data;
     if (sharded) {
       data = Tensor::Zeros(data.dtype(),
@@ -65,11 +64,11 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     Value* param = graph.AddInitializer(name, data);
     param->role = Role::kParameter;
     sums_.push_back(AddGradientSum(
-        *param, sharded && !whole ? data.shape() : original->data.shape()));
+        *param, SumsAreWhole() ? original->data.shape() : data.shape()));
     Value* sum = sums_.back();
     if (!sharded) {
       sum = OfAllRanks(b, sum);
-    } else if (whole) {
+    } else if (SumsAreWhole()) {
       sum = ReduceToShard(graph, sum, source_.data_ranks);
     }
     Value* share =
@@ -149,8 +148,7 @@ void StepBuilder::DropAmaxes(Graph& graph) {
 }
 
 void StepBuilder::Shard(Graph& graph) {
-  const bool whole_gradients = step_.kind == StepKind::kMicro &&
-                               source_.shard.what == Sharding::kOptimizer;
+  const bool whole_gradients = step_.kind == StepKind::kMicro && SumsAreWhole();
   ShardParameters(graph,
                   {source_.shard, source_.data_ranks, &source_.sharded, seed_},
                   &pairs_, whole_gradients);

@@ -66,6 +66,10 @@ class StepBuilder {
   void OutputAmaxes();
   // Over the ranks that share a batch; x itself for one rank.
   Value* OfAllRanks(Builder& b, Value* x) const;
+  // Whether micro steps add up whole gradients, which kApply divides.
+  bool SumsAreWhole() const {
+    return source_.shard.what == Sharding::kOptimizer;
+  }
   bool IsSharded(const std::string& parameter) const {
     return source_.sharded.contains(parameter);
   }

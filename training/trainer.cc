@@ -101,19 +101,21 @@ class Trainer {
     return stops != 0;
   }
 
+  bool GoesOn() const { return session_.step() < spec_.steps && !Stops(); }
+
   void Loop() {
     if (spec_.validate_first && validation_) {
       Validate();
       saved_step_ = -1;  // its checkpoint notes that validation is due
     }
-    bool stops = session_.step() < spec_.steps && Stops();
-    while (session_.step() < spec_.steps && !stops) {
+    bool goes_on = GoesOn();
+    while (goes_on) {
       Step();
       if (ValidationIsDue()) Validate();
-      stops = session_.step() < spec_.steps && Stops();
+      goes_on = GoesOn();
       bool due =
           spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
-      if (due && session_.step() < spec_.steps && !stops) Save(true);
+      if (due && goes_on) Save(true);
     }
   }
 

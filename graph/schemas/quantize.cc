@@ -125,34 +125,28 @@ std::string QuantizeTensorText(const char* results, const char* more) {
                 more, "}");
 }
 
-// A scale_in of 0 means "not yet known": then this tensor's own scale counts.
-std::string QuantizeWithText(const char* results, const char* more) {
-  return Concat("(x, scale_in) => (", results, ") {", kAmaxText, kLargest,
-                kFactor, R"(
+// A scale_in of 0 means "not yet known": then the tensor's own scale counts.
+constexpr char kByScaleIn[] = R"(
   unknown = Equal(scale_in, zero)
   scale = Where(unknown, own_scale, scale_in)
   given_factor = Reciprocal(scale_in)
   factor = Where(unknown, own_factor, given_factor)
   scaled = Mul(x, factor)
-  q = Cast<to: int = @to, saturate = 1>(scaled))",
-                more, "}");
+  q = Cast<to: int = @to, saturate = 1>(scaled))";
+
+std::string QuantizeWithText(const char* results, const char* more) {
+  return Concat("(x, scale_in) => (", results, ") {", kAmaxText, kLargest,
+                kFactor, kByScaleIn, more, "}");
 }
 
-// QuantizeWith's results for an amax that the caller knows, of a tensor of
-// which x is a part: the parts' bytes together are the bytes of the whole.
+// QuantizeWith for a part x of a tensor. `amax` is that of the whole tensor, so
+// the parts get the bytes that QuantizeWith gives the whole.
 const std::string& QuantizeAmaxBody() {
   static const std::string body =
       Concat("(x, amax, scale_in) => (q, scale) {", R"(
   zero = Constant<value = float {0.0}>()
   a = Identity(amax))",
-             kFactor, R"(
-  unknown = Equal(scale_in, zero)
-  scale = Where(unknown, own_scale, scale_in)
-  given_factor = Reciprocal(scale_in)
-  factor = Where(unknown, own_factor, given_factor)
-  scaled = Mul(x, factor)
-  q = Cast<to: int = @to, saturate = 1>(scaled)
-})");
+             kFactor, kByScaleIn, "\n}");
   return body;
 }
 

@@ -103,7 +103,7 @@ def test_shared_state_trains_and_resumes_as_whole_state(tmp_path, n, shard):
     newest = out / "checkpoints" / (out / "latest").read_text().strip()
     assert sorted(f.name for f in newest.glob("state*")) == \
         [f"state.{r:05d}.safetensors" for r in range(1, n)] + ["state.safetensors"]
-    # Other ranks go on with it: here all keep all state.
+    # A resumed run may divide the state in another way: here each rank keeps all of it.
     ranks(n, "train", "--resume", "--steps", 6, "--out", out)
     assert losses(out) == losses(tmp_path / "whole")
     validations = [[m["val_loss"] for m in metrics(tmp_path / f) if "val_loss" in m] for f in ("whole", "parts")]

@@ -9,6 +9,7 @@
 //   ranks' operands had a share in each block.
 // A Broadcast has no rule: its gradient differs between the root and others.
 #include "training/gradients/rule.h"
+#include "training/zero_rows.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -32,12 +33,7 @@ Value* AllReduce(GradientContext& c) {
 Value* AllGather(GradientContext& c) {
   Value* dy = c.Dy();
   const int64_t more = c.In(0)->dim(0) * c.node.Int("ranks", 1) - dy->dim(0);
-  if (more > 0) {
-    std::vector<int64_t> pads(2 * dy->shape->size(), 0);
-    pads[dy->shape->size()] = more;
-    dy = c.b.Op("Pad", {dy, c.b.Ints(pads)});
-  }
-  return c.b.Ours("ReduceScatter", {dy}, OfGroup(c));
+  return c.b.Ours("ReduceScatter", {WithZeroRows(c.b, dy, more)}, OfGroup(c));
 }
 
 Value* ReduceScatter(GradientContext& c) {

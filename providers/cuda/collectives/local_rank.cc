@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/collectives/local_rank.h"
 
-#include <charconv>
-#include <string_view>
-
 #include "base/check.h"
+#include "collectives/launcher.h"
 #include "providers/cuda/core/check.h"
 
 namespace onnx_fp8::cuda {
@@ -14,14 +12,7 @@ int LocalRank(const std::function<const char*(const char*)>& variable) {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                            "LOCAL_RANK", "SLURM_LOCALID"}) {
     const char* value = variable(name);
-    if (!value) continue;
-    const std::string_view text = value;
-    int rank = -1;
-    const char* end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data(), end, rank);
-    Check(error == std::errc() && at == end && rank >= 0, "[", name,
-          "] expected a number, got '", text, "'");
-    return rank;
+    if (value) return LauncherNumber(name, value);
   }
   return 0;
 }

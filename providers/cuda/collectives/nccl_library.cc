@@ -3,17 +3,10 @@
 
 #include "base/check.h"
 #include "providers/cuda/collectives/nccl.h"
+#include "providers/cuda/core/find_function.h"
 
 namespace onnx_fp8::cuda {
 namespace {
-
-template <typename F>
-void FindInNccl(void* library, const char* name, F* function) {
-  void* found = dlsym(library, name);
-  Check(found != nullptr, "[provider cuda] expected the function ", name,
-        " in libnccl.so.2, got none");
-  *function = reinterpret_cast<F>(found);
-}
 
 Nccl LoadNccl() {
   // It stays for the rest of the process.
@@ -22,7 +15,8 @@ Nccl LoadNccl() {
         "[provider cuda] expected the library libnccl.so.2 for several ranks, "
         "got none: install NCCL, or put its folder into LD_LIBRARY_PATH");
   Nccl nccl = {};
-#define ONNX_FP8_FIND(name) FindInNccl(library, "nccl" #name, &nccl.name)
+#define ONNX_FP8_FIND(name) \
+  FindFunction(library, "libnccl.so.2", "nccl" #name, &nccl.name)
   ONNX_FP8_FIND(GetVersion);
   ONNX_FP8_FIND(GetUniqueId);
   ONNX_FP8_FIND(CommInitRank);

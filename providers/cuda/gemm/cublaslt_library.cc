@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include "base/check.h"
+#include "providers/cuda/core/find_function.h"
 #include "providers/cuda/gemm/cublaslt.h"
 
 namespace onnx_fp8::cuda {
@@ -16,18 +17,11 @@ void* OpenLibrary() {
       "none: install CUDA's cuBLAS, or put its folder into LD_LIBRARY_PATH");
 }
 
-template <typename F>
-void Find(void* library, const char* name, F* function) {
-  void* found = dlsym(library, name);
-  Check(found != nullptr, "[provider cuda] expected the function ", name,
-        " in libcublasLt, got none");
-  *function = reinterpret_cast<F>(found);
-}
-
 CublasLt Load() {
   void* library = OpenLibrary();  // for the rest of the process
   CublasLt lt = {};
-#define ONNX_FP8_FIND(name) Find(library, "cublasLt" #name, &lt.name)
+#define ONNX_FP8_FIND(name) \
+  FindFunction(library, "libcublasLt", "cublasLt" #name, &lt.name)
   ONNX_FP8_FIND(Create);
   ONNX_FP8_FIND(Destroy);
   ONNX_FP8_FIND(GetVersion);
