@@ -5,15 +5,16 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/mesh.h"
 
 namespace onnx_fp8 {
 
-// Ranks of `--mesh dp=N`; 1 for "". Errors: UsageError for other words.
-int64_t ParseMesh(const std::string& mesh);
+// The mesh of `--mesh`; one rank for "". Errors: UsageError for other words.
+Mesh MeshOf(const std::string& flag);
 
 // The ranks of this job; null for a mesh of one. Errors: LoadMpi's; a launcher
 // started several processes, and there is no mesh: each would train alone, all
 // in one folder.
-std::unique_ptr<Communicator> OpenMesh(const std::string& mesh);
+std::unique_ptr<Communicator> OpenWorld(const std::string& flag);
 
 }  // namespace onnx_fp8

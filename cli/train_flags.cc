@@ -73,7 +73,7 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
   }
-  if (shard != "none" && ParseMesh(mesh) == 1) {
+  if (shard != "none" && MeshOf(mesh).dp == 1) {
     throw UsageError("--shard needs --mesh dp=N with N of 2 or more");
   }
   if (flags.Has("--gather-dtype") && shard == "none") {

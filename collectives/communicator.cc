@@ -95,14 +95,14 @@ void Communicator::AllReduce(Reduction reduction, DType dtype, const void* x,
     reduce(reduction, received.data(), sum.data(), ranks, block);
     Gather(sum.data(), received.data(), bytes);
     std::memcpy(to + begin * element, received.data(), n * element);
-    wire_bytes_.all_reduce += static_cast<int64_t>(2 * (ranks - 1) * bytes);
+    wire_bytes_->all_reduce += static_cast<int64_t>(2 * (ranks - 1) * bytes);
     begin += n;
   }
 }
 
 void Communicator::AllGather(const void* x, void* y, size_t bytes) {
   const size_t ranks = static_cast<size_t>(size());
-  wire_bytes_.all_gather += static_cast<int64_t>((ranks - 1) * bytes);
+  wire_bytes_->all_gather += static_cast<int64_t>((ranks - 1) * bytes);
   if (bytes == 0) return;
   if (bytes <= message_bytes_) {
     Gather(x, y, bytes);
@@ -138,7 +138,7 @@ void Communicator::ReduceScatter(DType dtype, const void* x, void* y,
     }
     Exchange(sent.data(), received.data(), bytes);
     reduce(Reduction::kSum, received.data(), to + begin * element, ranks, n);
-    wire_bytes_.reduce_scatter += static_cast<int64_t>((ranks - 1) * bytes);
+    wire_bytes_->reduce_scatter += static_cast<int64_t>((ranks - 1) * bytes);
   }
 }
 
@@ -147,7 +147,17 @@ void Communicator::Broadcast(void* data, size_t bytes, int root) {
   for (size_t begin = 0; begin < bytes; begin += message_bytes_) {
     Send(at + begin, std::min(message_bytes_, bytes - begin), root);
   }
-  if (rank() != root) wire_bytes_.broadcast += static_cast<int64_t>(bytes);
+  if (rank() != root) wire_bytes_->broadcast += static_cast<int64_t>(bytes);
+}
+
+std::unique_ptr<Communicator> Communicator::MakeGroup(int) {
+  Fail("[ranks] expected a transport with groups of ranks, got one without");
+}
+
+std::unique_ptr<Communicator> Communicator::Split(int color) {
+  std::unique_ptr<Communicator> group = MakeGroup(color);
+  group->wire_bytes_ = wire_bytes_;
+  return group;
 }
 
 }  // namespace onnx_fp8

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "onnx_fp8/dtype.h"
@@ -69,12 +70,18 @@ class Communicator {
   // Returns when all ranks have called it.
   virtual void Barrier() = 0;
 
+  // The group of the ranks that give the same `color` (at least 0), in the
+  // order of their ranks. All ranks call it at the same time. What the group
+  // receives counts as this group's. It must not outlive this group.
+  std::unique_ptr<Communicator> Split(int color);
+
   // Ends the ranks of the job after an error of this rank. It may be called at
   // any time and may end this process too. The others say `reason`, or their
   // launcher does.
   virtual void Abort(const std::string& reason) = 0;
 
-  const WireBytes& wire_bytes() const { return wire_bytes_; }
+  // Of this group and those that were split from it.
+  const WireBytes& wire_bytes() const { return *wire_bytes_; }
 
  protected:
   // Messages of the transport, with at most `message_bytes` for each rank.
@@ -86,10 +93,15 @@ class Communicator {
   virtual void Exchange(const void* send, void* receive, size_t bytes) = 0;
   // Every rank gets the data (bytes) of rank `root`.
   virtual void Send(void* data, size_t bytes, int root) = 0;
+  // Split's group. Errors: this transport has none.
+  virtual std::unique_ptr<Communicator> MakeGroup(int color);
+
+  size_t message_bytes() const { return message_bytes_; }
 
  private:
   size_t message_bytes_;
-  WireBytes wire_bytes_;
+  WireBytes own_bytes_;
+  WireBytes* wire_bytes_ = &own_bytes_;  // of the group of all ranks
 };
 
 }  // namespace onnx_fp8

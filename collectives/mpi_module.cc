@@ -4,6 +4,8 @@
 #include <mpi.h>
 #include <time.h>
 
+#include <vector>
+
 namespace onnx_fp8 {
 namespace {
 
@@ -37,33 +39,66 @@ const char* Finish(int started, MPI_Request request) {
   }
 }
 
-const char* Gather(const void* send, void* receive, size_t bytes) {
+// Groups by their id.
+std::vector<MPI_Comm> groups;
+
+MPI_Comm Of(const MpiGroup& group) {
+  return groups[static_cast<size_t>(group.id)];
+}
+
+const char* Gather(const MpiGroup& group, const void* send, void* receive,
+                   size_t bytes) {
   const int n = static_cast<int>(bytes);
   MPI_Request request;
   const int started = MPI_Iallgather(send, n, MPI_BYTE, receive, n, MPI_BYTE,
-                                     MPI_COMM_WORLD, &request);
+                                     Of(group), &request);
   return Finish(started, request);
 }
 
-const char* Exchange(const void* send, void* receive, size_t bytes) {
+const char* Exchange(const MpiGroup& group, const void* send, void* receive,
+                     size_t bytes) {
   const int n = static_cast<int>(bytes);
   MPI_Request request;
   const int started = MPI_Ialltoall(send, n, MPI_BYTE, receive, n, MPI_BYTE,
-                                    MPI_COMM_WORLD, &request);
+                                    Of(group), &request);
   return Finish(started, request);
 }
 
-const char* Broadcast(void* data, size_t bytes, int root) {
+const char* Broadcast(const MpiGroup& group, void* data, size_t bytes,
+                      int root) {
   MPI_Request request;
   const int started = MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, root,
-                                 MPI_COMM_WORLD, &request);
+                                 Of(group), &request);
   return Finish(started, request);
 }
 
-const char* Barrier() {
+const char* Barrier(const MpiGroup& group) {
   MPI_Request request;
-  const int started = MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  const int started = MPI_Ibarrier(Of(group), &request);
   return Finish(started, request);
+}
+
+// Takes up a group, whose errors shall be returned.
+const char* Add(MPI_Comm ranks, MpiGroup* group) {
+  if (const char* error =
+          Text(MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN))) {
+    return error;
+  }
+  group->id = static_cast<int>(groups.size());
+  groups.push_back(ranks);
+  if (const char* error = Text(MPI_Comm_rank(ranks, &group->rank))) {
+    return error;
+  }
+  return Text(MPI_Comm_size(ranks, &group->size));
+}
+
+const char* Split(const MpiGroup& group, int color, MpiGroup* part) {
+  MPI_Comm ranks;
+  if (const char* error =
+          Text(MPI_Comm_split(Of(group), color, group.rank, &ranks))) {
+    return error;
+  }
+  return Add(ranks, part);
 }
 
 void Abort() { MPI_Abort(MPI_COMM_WORLD, 1); }
@@ -80,14 +115,9 @@ const char* Open(MpiModule* module) {
   if (provided < MPI_THREAD_SERIALIZED) {
     return "this MPI can only be called by the first thread of a process";
   }
-  if (const char* error =
-          Text(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN))) {
-    return error;
-  }
+  if (const char* error = Add(MPI_COMM_WORLD, &module->world)) return error;
   static char library[MPI_MAX_LIBRARY_VERSION_STRING + 1];
   int length = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &module->rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &module->size);
   MPI_Get_library_version(library, &length);
   library[length] = '\0';
   module->library = library;
@@ -95,6 +125,7 @@ const char* Open(MpiModule* module) {
   module->exchange = Exchange;
   module->broadcast = Broadcast;
   module->barrier = Barrier;
+  module->split = Split;
   module->abort = Abort;
   module->finalize = Finalize;
   return nullptr;

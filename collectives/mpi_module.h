@@ -8,15 +8,27 @@
 
 namespace onnx_fp8 {
 
+// A group of ranks, and this rank among them.
+struct MpiGroup {
+  int id;  // the module's own number
+  int rank, size;
+};
+
 // Functions return null, or the text of an error that lives until the next
 // call. Data lies on the host; `bytes` fit into an int.
 struct MpiModule {
-  int rank, size;
+  MpiGroup world;       // all ranks
   const char* library;  // name and version of MPI
-  const char* (*gather)(const void* send, void* receive, size_t bytes);
-  const char* (*exchange)(const void* send, void* receive, size_t bytes);
-  const char* (*broadcast)(void* data, size_t bytes, int root);
-  const char* (*barrier)();
+  const char* (*gather)(const MpiGroup& group, const void* send, void* receive,
+                        size_t bytes);
+  const char* (*exchange)(const MpiGroup& group, const void* send,
+                          void* receive, size_t bytes);
+  const char* (*broadcast)(const MpiGroup& group, void* data, size_t bytes,
+                           int root);
+  const char* (*barrier)(const MpiGroup& group);
+  // The ranks of `group` that give the same color. MPI frees the new group at
+  // its end.
+  const char* (*split)(const MpiGroup& group, int color, MpiGroup* part);
   // Ends all ranks; does not return.
   void (*abort)();
   // All ranks call it, last.

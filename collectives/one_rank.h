@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
 
 #include "collectives/communicator.h"
 
@@ -26,6 +27,9 @@ class OneRank : public Communicator {
     std::memmove(receive, send, bytes);
   }
   void Send(void*, size_t, int) override {}
+  std::unique_ptr<Communicator> MakeGroup(int) override {
+    return std::make_unique<OneRank>(message_bytes());
+  }
 };
 
 }  // namespace onnx_fp8

@@ -23,7 +23,7 @@
 
 namespace onnx_fp8 {
 
-class Communicator;
+class MeshRanks;
 
 struct TrainerSpec {
   // The folder of the run, see onnx_fp8/run_folder.h; "": nothing is written.
@@ -43,7 +43,7 @@ struct TrainerSpec {
   // session keeps a part of the state, and all ranks have the folder and the
   // validation data: they save and validate together. Without it only the first
   // rank has these.
-  Communicator* ranks = nullptr;
+  const MeshRanks* ranks = nullptr;
   bool shared_state = false;
 };
 

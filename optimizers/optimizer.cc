@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "base/check.h"
 #include "base/glob.h"
@@ -40,29 +41,26 @@ Value* Named(Graph& graph, Value* value, const std::string& name) {
   return value;
 }
 
-// Null: there is none.
-Value* SumSquares(Builder& b, const std::vector<ParameterGradient>& parameters,
-                  bool sharded) {
-  std::vector<Value*> squares;
-  for (const ParameterGradient& p : parameters) {
-    if (p.sharded != sharded) continue;
-    Value* grad = b.Cast(p.grad, DType::kFloat);
-    squares.push_back(
-        b.Op("ReduceSumSquare", {grad}, {{"keepdims", int64_t{0}}}));
-  }
-  if (squares.empty()) return nullptr;
-  return squares.size() == 1 ? squares[0] : b.Op("Sum", squares);
+Value* Total(Builder& b, const std::vector<Value*>& values) {
+  return values.size() == 1 ? values[0] : b.Op("Sum", values);
 }
 
 // `inverse` of the loss scale; null: 1.
 Value* GradNorm(Builder& b, const std::vector<ParameterGradient>& parameters,
                 Value* inverse, const SumOfParts& sum_of_parts) {
-  Value* sum = SumSquares(b, parameters, false);
-  if (Value* parts = SumSquares(b, parameters, true)) {
-    parts = sum_of_parts(b, parts);
-    sum = sum ? b.Add(sum, parts) : parts;
+  // By the axes that divide the parameters.
+  std::map<std::vector<std::string>, std::vector<Value*>> squares;
+  for (const ParameterGradient& p : parameters) {
+    Value* grad = b.Cast(p.grad, DType::kFloat);
+    squares[p.divided_by].push_back(
+        b.Op("ReduceSumSquare", {grad}, {{"keepdims", int64_t{0}}}));
   }
-  Value* norm = b.Op("Sqrt", {sum});
+  std::vector<Value*> sums;
+  for (const auto& [axes, values] : squares) {
+    Value* sum = Total(b, values);
+    sums.push_back(axes.empty() ? sum : sum_of_parts(b, sum, axes));
+  }
+  Value* norm = b.Op("Sqrt", {Total(b, sums)});
   if (inverse) norm = b.Mul(norm, inverse);
   return Named(b.graph(), norm, "grad_norm");
 }

@@ -31,12 +31,14 @@ struct ParameterGradient {
   Value* param;     // an initializer of float or double
   Value* grad;      // of the same shape
   std::string fqn;  // for patterns and names
-  // The parameter is a part of a tensor; other ranks have the other parts.
-  bool sharded = false;
+  // If the parameter is a part of a tensor: the axes of the mesh whose ranks
+  // have the other parts.
+  std::vector<std::string> divided_by = {};
 };
 
-// A value of rank 0 → its sum over the ranks that have the parts.
-using SumOfParts = std::function<Value*(Builder&, Value*)>;
+// A value of rank 0 → its sum over the ranks of these axes.
+using SumOfParts = std::function<Value*(Builder&, Value*,
+                                        const std::vector<std::string>& axes)>;
 
 // The values that AppendOptimizer made, all of rank 0.
 struct OptimizerValues {
@@ -57,7 +59,7 @@ struct OptimizerValues {
 // concrete shapes. Errors: no parameters; a parameter that occurs twice or has
 // another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
 // gradients by it; grad_norm and the updates divide them by it. Null: the
-// gradients are not scaled. `sum_of_parts`: needed if parameters are sharded;
+// gradients are not scaled. `sum_of_parts`: needed if parameters are divided;
 // the norm is that of the whole gradients.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,

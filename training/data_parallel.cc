@@ -4,19 +4,13 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "training/loss.h"
+#include "training/over_ranks.h"
 
 namespace onnx_fp8 {
 namespace {
 
 // Separates the nodes' random numbers from other uses of the run's seed.
 constexpr uint64_t kDrawKey = 0x64726f706f757421;
-
-Value* Reduced(Builder& b, Value* x, int64_t ranks, const char* reduction) {
-  return b.Ours("AllReduce", {x},
-                {{"group", std::string(kDataRanks)},
-                 {"ranks", ranks},
-                 {"reduction", std::string(reduction)}});
-}
 
 // The number of labels over which this rank's loss is a mean, as int64.
 Value* CountedLabels(Builder& b, const LossKind& kind, Value* label) {
@@ -29,23 +23,15 @@ Value* CountedLabels(Builder& b, const LossKind& kind, Value* label) {
 
 }  // namespace
 
-Value* SumOverRanks(Builder& b, Value* x, int64_t ranks) {
-  return Reduced(b, x, ranks, "sum");
-}
-
-Value* MaxOverRanks(Builder& b, Value* x, int64_t ranks) {
-  return Reduced(b, x, ranks, "max");
-}
-
 Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
-                     int64_t ranks) {
+                     const Mesh& mesh) {
   const LossKind* kind = FindLoss(spec.kind);
   Check(kind != nullptr, "[", graph.file,
         "] expected a loss of the table for several ranks, got ", spec.kind,
         ", whose mean may be over any number of labels");
   Builder b(graph, "loss.ranks.");
   Value* counted = CountedLabels(b, *kind, graph.Find(spec.label));
-  Value* all = SumOverRanks(b, counted, ranks);
+  Value* all = SumOver(b, counted, mesh, kSampleAxes);
   // A mean over no labels is NaN, and its weight is 0. A flag of two elements,
   // because a Where by a flag of one is a branch (graph/needed_when.h).
   Value* two = b.Ints({2});
@@ -54,15 +40,15 @@ Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
       b.Op("Where", {any, b.Op("Expand", {loss, two}), b.Scalar(0, loss)});
   Value* mean = b.Op("ReduceMean", {twice}, {{"keepdims", int64_t{0}}});
   Value* weight = b.Div(b.Cast(counted, loss->dtype), b.Cast(all, loss->dtype));
-  Value* total = SumOverRanks(b, b.Mul(mean, weight), ranks);
+  Value* total = SumOver(b, b.Mul(mean, weight), mesh, kSampleAxes);
   graph.Rename(total, graph.FreshName("loss"));
   return total;
 }
 
-uint64_t DrawOfRank(uint64_t seed, uint64_t draw, const Communicator* ranks) {
+uint64_t DrawOfRank(uint64_t seed, uint64_t draw, int64_t data_rank) {
   const uint64_t first = RandomBits(seed ^ kDrawKey, draw);
-  if (!ranks || ranks->rank() == 0) return first;
-  return RandomBits(first, static_cast<uint64_t>(ranks->rank()));
+  if (data_rank == 0) return first;
+  return RandomBits(first, static_cast<uint64_t>(data_rank));
 }
 
 void CheckSamplesAreApart(const Graph& graph) {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "collectives/communicator.h"
+#include "collectives/mesh.h"
 #include "onnx_fp8/session.h"
 #include "providers/provider.h"
 
@@ -13,12 +13,12 @@ namespace onnx_fp8 {
 // TrainingSession::Create's.
 //
 // `ranks`: the processes that train together; null: this one alone. It must
-// outlive the session. All ranks call Step at the same time, each with its
-// share of the batch, and get the loss of the whole batch. Their state stays
-// equal. Eval is each rank's own. Errors of a rank: the others wait for it, so
-// Abort must be called.
+// outlive the session. All ranks call Step at the same time and get the loss of
+// the whole batch. A rank gives the samples of its data_rank(). Eval is each
+// rank's own, unless ranks divide state. Errors of a rank: the others wait for
+// it, so Abort must be called.
 std::unique_ptr<TrainingSession> MakeSession(
     const SessionOptions& options, std::unique_ptr<ExecutionProvider> provider,
-    Communicator* ranks = nullptr);
+    const MeshRanks* ranks = nullptr);
 
 }  // namespace onnx_fp8

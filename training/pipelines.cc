@@ -100,7 +100,10 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
     list.push_back(
         {"Autocast", [dtype = source.dtype](Graph& g) { Autocast(g, dtype); }});
   }
-  if (source.data_ranks > 1 &&
+  if (source.mesh.tp > 1) {
+    list.push_back({"SplitLayers", [&](Graph& g) { step.DivideLayers(g); }});
+  }
+  if (source.mesh.data_ranks() > 1 &&
       (kind == StepKind::kTrain || kind == StepKind::kMicro)) {
     list.push_back({"ShareLoss", [&](Graph& g) { step.ShareLoss(g); }});
   }
@@ -112,20 +115,27 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
                   bool input_gradients) {
   const bool shards = source.shard.what != Sharding::kNone;
   const Pass shard = {"ShardParameters", [&](Graph& g) { step.Shard(g); }};
+  const bool splits = source.mesh.tp > 1;
+  const Pass unmark = {"RemoveCopiesToRanks", RemoveCopiesToRanks};
+  const Pass scales = {"ShareAmaxes",
+                       [&](Graph& g) { step.ScalesOfWholes(g); }};
   Passes list;
   if (kind == StepKind::kEval) {
+    if (splits) list.push_back(unmark);
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     if (shards) list.push_back(shard);
   } else {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
                       step.Differentiate(g, input_gradients);
                     }});
+    if (splits) list.push_back(unmark);
     // It replaces nodes, never values, so the gradients stay known.
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
     if (shards) list.push_back(shard);
   }
+  if (splits) list.push_back(scales);
   if (kind == StepKind::kGradients) {
     list.push_back(
         {"OutputGradients", [&](Graph& g) { step.OutputGradients(g); }});

@@ -43,7 +43,7 @@ using ShapeMap = std::map<std::string, Shape>;
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
-          std::unique_ptr<ExecutionProvider> provider, Communicator* ranks)
+          std::unique_ptr<ExecutionProvider> provider, const MeshRanks* ranks)
       : options_(options),
         provider_(std::move(provider)),
         ranks_(ranks),
@@ -53,7 +53,8 @@ class Session : public TrainingSession {
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
         state_(*provider_),
-        sharded_(options.shard, ranks, *model_.graph),
+        sharded_(options.shard, ranks ? ranks->Group(kDataRanks) : nullptr,
+                 *model_.graph),
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()) {
@@ -72,8 +73,7 @@ class Session : public TrainingSession {
         value->data = state_.Get(value->name);
       }
     }
-    if (ranks_) groups_[kDataRanks] = ranks_;
-    source_.data_ranks = ranks_ ? ranks_->size() : 1;
+    if (ranks_) source_.mesh = ranks_->mesh();
     source_.shard = options.shard;
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
@@ -238,7 +238,7 @@ class Session : public TrainingSession {
       if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
     }
     save.shards = sharded_.All(state_);
-    if (!save.shards.empty()) save.ranks = ranks_;
+    if (!save.shards.empty()) save.ranks = &ranks_->world();
     SaveCheckpoint(folder, checkpoint, state, save);
   }
 
@@ -426,7 +426,7 @@ class Session : public TrainingSession {
     malloc_trim(0);
     auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
-    executor->set_groups(&groups_);
+    if (ranks_) executor->set_groups(&ranks_->groups());
     if (profiler_) profiled_.push_back(std::move(graph));
     return executor;
   }
@@ -453,7 +453,9 @@ class Session : public TrainingSession {
     }
     all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
-    Execute(planned, all, DrawOfRank(options_.seed, draw, ranks_), started);
+    Execute(planned, all,
+            DrawOfRank(options_.seed, draw, ranks_ ? ranks_->data_rank() : 0),
+            started);
   }
 
   void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
@@ -553,8 +555,7 @@ class Session : public TrainingSession {
 
   SessionOptions options_;
   std::unique_ptr<ExecutionProvider> provider_;
-  Communicator* ranks_;  // null: this process trains alone
-  Groups groups_;
+  const MeshRanks* ranks_;  // null: this process trains alone
   PassRunner runner_;
   TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;
@@ -583,7 +584,7 @@ class Session : public TrainingSession {
 
 std::unique_ptr<TrainingSession> MakeSession(
     const SessionOptions& options, std::unique_ptr<ExecutionProvider> provider,
-    Communicator* ranks) {
+    const MeshRanks* ranks) {
   return std::make_unique<Session>(options, std::move(provider), ranks);
 }
 

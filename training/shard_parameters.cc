@@ -7,16 +7,12 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "training/data_parallel.h"
+#include "training/over_ranks.h"
 #include "training/sharded_state.h"
 #include "training/zero_rows.h"
 
 namespace onnx_fp8 {
 namespace {
-
-Attributes GroupOf(int64_t ranks) {
-  return {{"group", std::string(kDataRanks)}, {"ranks", ranks}};
-}
 
 // A parameter, or its rounding, of which this rank has a part.
 struct Parts {
@@ -49,7 +45,7 @@ class Sharder {
       auto it = part_.find(parameter);
       if (it == part_.end()) continue;
       if (!whole_gradients) {
-        gradient = ReduceToShard(graph_, gradient, options_.ranks,
+        gradient = ReduceToShard(graph_, gradient, options_.mesh,
                                  After(gradient->producer));
       }
       parameter = it->second;
@@ -82,7 +78,7 @@ class Sharder {
 
   void Replace(Value* whole) {
     // The shape is the same on all ranks.
-    const Shape shape = ShardOf(*whole->shape, 0, options_.ranks).part;
+    const Shape shape = ShardOf(*whole->shape, 0, options_.mesh.dp).part;
     Value* part = graph_.AddInitializer(graph_.FreshName(whole->name + ".part"),
                                         Tensor::Zeros(whole->dtype, shape));
     part->role = whole->role;
@@ -158,7 +154,7 @@ class Sharder {
     }
     Value* all =
         own.size() == 1 ? own[0] : b.Op("Concat", own, {{"axis", int64_t{0}}});
-    all = MaxOverRanks(b, all, options_.ranks);
+    all = MaxOver(b, all, options_.mesh, {kDataRanks, kTensorRanks});
     for (size_t i = 0; i < parts.size(); ++i) {
       amax_[parts[i]] = b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
                              {{"axis", int64_t{0}}});
@@ -188,8 +184,8 @@ class Sharder {
 
   Value* Gather(Value* part, DType wire, const Value& whole, Node* before) {
     Builder b(graph_, part->name + ".", before);
-    Attributes group = GroupOf(options_.ranks);
-    if (part->dim(0) * options_.ranks != whole.dim(0)) {
+    Attributes group = GroupOf(options_.mesh, kDataRanks);
+    if (part->dim(0) * options_.mesh.dp != whole.dim(0)) {
       group["rows"] = whole.dim(0);
     }
     Value* all = b.Ours("AllGather", {b.Cast(part, wire)}, group);
@@ -215,13 +211,14 @@ void ShardParameters(Graph& graph, const ShardOptions& options,
   Sharder(graph, options).Run(gradients, whole_gradients);
 }
 
-Value* ReduceToShard(Graph& graph, Value* gradient, int64_t ranks,
+Value* ReduceToShard(Graph& graph, Value* gradient, const Mesh& mesh,
                      Node* before) {
   Builder b(graph, gradient->name + ".", before);
   const int64_t rows = gradient->dim(0);
-  const int64_t more = RowsOfPart(*gradient->shape, ranks) * ranks - rows;
-  return b.Ours("ReduceScatter", {WithZeroRows(b, gradient, more)},
-                GroupOf(ranks));
+  const int64_t more = RowsOfPart(*gradient->shape, mesh.dp) * mesh.dp - rows;
+  Value* part = b.Ours("ReduceScatter", {WithZeroRows(b, gradient, more)},
+                       GroupOf(mesh, kDataRanks));
+  return SumOver(b, part, mesh, {kReplicaRanks});
 }
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/mesh.h"
 #include "graph/graph.h"
 #include "onnx_fp8/sharding.h"
 
@@ -17,7 +18,7 @@ namespace onnx_fp8 {
 
 struct ShardOptions {
   ShardSpec spec;
-  int64_t ranks = 1;
+  Mesh mesh = {};  // ranks of the axis dp divide the parameters
   // See ParametersToShard. Parameters that the graph lacks are ignored.
   const std::map<std::string, Shape>* parameters = nullptr;
   // The seed of the backward; null: there is none.
@@ -43,7 +44,7 @@ void ShardParameters(Graph& graph, const ShardOptions& options,
 
 // Part of the sum over the ranks of a whole gradient. Nodes go before `before`,
 // or at the end.
-Value* ReduceToShard(Graph& graph, Value* gradient, int64_t ranks,
+Value* ReduceToShard(Graph& graph, Value* gradient, const Mesh& mesh,
                      Node* before = nullptr);
 
 }  // namespace onnx_fp8

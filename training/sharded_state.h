@@ -56,7 +56,7 @@ bool IsMomentOf(const std::map<std::string, Shape>& parameters,
 // Sharding::kNone, there are none.
 class ShardedState {
  public:
-  // `ranks` may be null. Both must outlive it.
+  // `ranks`: of the axis dp; may be null. It must outlive this.
   ShardedState(const ShardSpec& spec, Communicator* ranks, const Graph& model);
 
   const std::map<std::string, Shape>& parameters() const { return parameters_; }

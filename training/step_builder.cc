@@ -15,8 +15,10 @@
 #include "training/autodiff.h"
 #include "training/data_parallel.h"
 #include "training/loss.h"
+#include "training/over_ranks.h"
 #include "training/shard_parameters.h"
 #include "training/sharded_state.h"
+#include "training/share_amaxes.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -57,23 +59,28 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     if (!micro.trained.contains(name)) continue;
     const bool sharded = IsSharded(name);
     Tensor data = original->data;
+    if (const AxisSplit* split = SplitOf(name)) {
+      data = Tensor::Zeros(data.dtype(),
+                           PartOf(data.shape(), *split, source_.mesh.tp));
+    }
+    const Shape whole = data.shape();
     if (sharded) {
       data = Tensor::Zeros(data.dtype(),
-                           ShardOf(data.shape(), 0, source_.data_ranks).part);
+                           ShardOf(data.shape(), 0, source_.mesh.dp).part);
     }
     Value* param = graph.AddInitializer(name, data);
     param->role = Role::kParameter;
-    sums_.push_back(AddGradientSum(
-        *param, SumsAreWhole() ? original->data.shape() : data.shape()));
+    sums_.push_back(
+        AddGradientSum(*param, SumsAreWhole() ? whole : data.shape()));
     Value* sum = sums_.back();
     if (!sharded) {
       sum = OfAllRanks(b, sum);
     } else if (SumsAreWhole()) {
-      sum = ReduceToShard(graph, sum, source_.data_ranks);
+      sum = ReduceToShard(graph, sum, source_.mesh);
     }
     Value* share =
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
-    shares_.push_back({param, b.Mul(sum, share), Fqn(name), sharded});
+    shares_.push_back({param, b.Mul(sum, share), Fqn(name), DividedBy(name)});
   }
   AddLossScale();
   if (micro.amaxes) {
@@ -99,9 +106,27 @@ void StepBuilder::MergeLoss(Graph& graph) {
   loss_ = graph.Find(step_.loss);
 }
 
+void StepBuilder::DivideLayers(Graph& graph) {
+  SplitLayersReport report =
+      SplitLayers(graph, source_.mesh, source_.tensor_rank);
+  step_.layers = std::move(report.layers);
+  step_.splits = std::move(report.initializers);
+  if (!source_.splits) return;
+  for (const Value* value : graph.Initializers()) {
+    if (value->role == Role::kNone) continue;
+    auto it = step_.splits.find(value->name);
+    const AxisSplit* now = it == step_.splits.end() ? nullptr : &it->second;
+    const AxisSplit* before = SplitOf(value->name);
+    Check(now && before ? *now == *before : now == before, "[", graph.file,
+          "] expected the ranks of the axis tp to divide ", value->name,
+          " as in the first step: batches of these sizes need it ",
+          now ? "divided" : "whole");
+  }
+}
+
 void StepBuilder::ShareLoss(Graph& graph) {
   CheckSamplesAreApart(graph);
-  loss_ = LossOverRanks(graph, loss_, source_.loss, source_.data_ranks);
+  loss_ = LossOverRanks(graph, loss_, source_.loss, source_.mesh);
   step_.loss = loss_->name;
 }
 
@@ -149,9 +174,12 @@ void StepBuilder::DropAmaxes(Graph& graph) {
 
 void StepBuilder::Shard(Graph& graph) {
   const bool whole_gradients = step_.kind == StepKind::kMicro && SumsAreWhole();
-  ShardParameters(graph,
-                  {source_.shard, source_.data_ranks, &source_.sharded, seed_},
+  ShardParameters(graph, {source_.shard, source_.mesh, &source_.sharded, seed_},
                   &pairs_, whole_gradients);
+}
+
+void StepBuilder::ScalesOfWholes(Graph& graph) {
+  ShareAmaxes(graph, source_.mesh, step_.splits);
 }
 
 // The state of float16's loss scale, in all graphs with gradients.
@@ -213,9 +241,9 @@ void StepBuilder::Update(Graph& graph) {
   std::vector<ParameterGradient> parameters;
   Builder b(graph, "ranks.");
   for (auto [param, grad] : pairs_) {
-    const bool sharded = IsSharded(param->name);
-    parameters.push_back({param, sharded ? grad : OfAllRanks(b, grad),
-                          Fqn(param->name), sharded});
+    parameters.push_back({param,
+                          IsSharded(param->name) ? grad : OfAllRanks(b, grad),
+                          Fqn(param->name), DividedBy(param->name)});
   }
   amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
   Optimize(parameters);
@@ -308,7 +336,9 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
   CheckGroups(source_.optimizer, TrainedNames(), graph.file);
   OptimizerValues made = AppendOptimizer(
       graph, parameters, source_.optimizer, finite, loss_scale_.scale,
-      [this](Builder& b, Value* x) { return OfAllRanks(b, x); });
+      [this](Builder& b, Value* x, const Axes& axes) {
+        return SumOver(b, x, source_.mesh, axes);
+      });
   if (loss_scale_.scale) {
     UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.ok);
     Value* used =
@@ -336,14 +366,28 @@ void StepBuilder::OutputAmaxes() {
 }
 
 Value* StepBuilder::OfAllRanks(Builder& b, Value* x) const {
-  return source_.data_ranks > 1 ? SumOverRanks(b, x, source_.data_ranks) : x;
+  return SumOver(b, x, source_.mesh, kSampleAxes);
+}
+
+const AxisSplit* StepBuilder::SplitOf(const std::string& parameter) const {
+  const auto& splits = source_.splits ? *source_.splits : step_.splits;
+  auto it = splits.find(parameter);
+  return it == splits.end() ? nullptr : &it->second;
+}
+
+Axes StepBuilder::DividedBy(const std::string& parameter) const {
+  Axes axes;
+  if (IsSharded(parameter)) axes.push_back(kDataRanks);
+  if (SplitOf(parameter)) axes.push_back(kTensorRanks);
+  return axes;
 }
 
 // An amax of infinity says on all ranks that a tensor of one is not finite.
 Value* StepBuilder::AmaxOfAllRanks(Value* amax) const {
-  if (!amax || source_.data_ranks == 1) return amax;
+  if (!amax) return nullptr;
   Builder b(*step_.graph, "ranks.");
-  return MaxOverRanks(b, amax, source_.data_ranks);
+  return MaxOver(b, amax, source_.mesh,
+                 {kDataRanks, kReplicaRanks, kTensorRanks});
 }
 
 // All graphs of a session know a state by the same name, whatever else they

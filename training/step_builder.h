@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 #include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
+#include "training/over_ranks.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -35,11 +36,13 @@ class StepBuilder {
   void Unroll(Graph& graph);
   void Loss(Graph& graph);
   void MergeLoss(Graph& graph);  // FuseLoss may replace it
+  void DivideLayers(Graph& graph);
   void ShareLoss(Graph& graph);  // with other ranks
   void Differentiate(Graph& graph, bool input_gradients);
   void Quantize(Graph& graph);
   void DropAmaxes(Graph& graph);
   void Shard(Graph& graph);
+  void ScalesOfWholes(Graph& graph);  // of tensors in parts on the axis tp
   // One of the next four decides what happens to the gradients.
   void OutputGradients(Graph& graph);
   void Accumulate(Graph& graph);
@@ -73,6 +76,10 @@ class StepBuilder {
   bool IsSharded(const std::string& parameter) const {
     return source_.sharded.contains(parameter);
   }
+  // A parameter's part on the axis tp; null: it is whole.
+  const AxisSplit* SplitOf(const std::string& parameter) const;
+  // Axes whose ranks have the other parts of a parameter.
+  Axes DividedBy(const std::string& parameter) const;
   Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
   Value* AddGradientSum(const Value& param, const Shape& shape);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/mesh.h"
 #include "graph/evaluator.h"
 #include "graph/fp8/fp8_rewrite.h"
 #include "graph/graph.h"
@@ -19,6 +20,7 @@
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/sharding.h"
 #include "providers/memory_report.h"
+#include "training/split_layers.h"
 
 namespace onnx_fp8 {
 
@@ -49,10 +51,14 @@ struct StepSource {
   bool model_outputs = false;
   Budgets budgets = {};  // of each graph
   PassRunner* runner;    // runs the passes of all graphs
-  // Ranks that share each batch; training/data_parallel.h.
-  int64_t data_ranks = 1;
-  // The state that they divide, and the shapes of the parameters among it;
-  // training/shard_parameters.h.
+  // The ranks that train together, training/data_parallel.h.
+  Mesh mesh = {};
+  int64_t tensor_rank = 0;  // this rank's place on the axis tp
+  // Parts of parameters on that axis, once a graph has laid them out; later
+  // graphs must divide the same.
+  std::optional<std::map<std::string, AxisSplit>> splits = {};
+  // The state that those of the axis dp divide, and the shapes of the
+  // parameters among it; training/shard_parameters.h.
   ShardSpec shard = {};
   std::map<std::string, Shape> sharded = {};
 };
@@ -77,6 +83,9 @@ struct StepGraph {
   // Outputs of the model itself.
   std::vector<std::string> outputs;
   SpecializeReport specialized;
+  std::vector<LayerSplit> layers;  // with several ranks on the axis tp
+  // Parts of initializers on that axis; constants, too.
+  std::map<std::string, AxisSplit> splits;
 };
 
 // Any kind but kApply. `shapes`: of every input of the model, all sizes known.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "collectives/communicator.h"
+#include "collectives/mesh.h"
 #include "onnx_fp8/run_folder.h"
 #include "training/data_layout.h"
 #include "training/metrics.h"
@@ -90,13 +90,16 @@ class Trainer {
  private:
   using Metrics = std::variant<StepMetrics, ValidationMetrics>;
 
-  bool IsFirst() const { return !spec_.ranks || spec_.ranks->rank() == 0; }
+  bool IsFirst() const {
+    return !spec_.ranks || spec_.ranks->world().rank() == 0;
+  }
 
   // Whether any rank stops. All ranks ask at the same time.
   bool Stops() const {
     int64_t stops = stop_ && stop_();
     if (spec_.ranks) {
-      spec_.ranks->AllReduce(Reduction::kMax, DType::kInt64, &stops, &stops, 1);
+      spec_.ranks->world().AllReduce(Reduction::kMax, DType::kInt64, &stops,
+                                     &stops, 1);
     }
     return stops != 0;
   }
@@ -137,8 +140,11 @@ class Trainer {
       tokens += CountTokens(batches.back(), label_);
     }
     if (spec_.ranks) {
-      int64_t counts[] = {samples, tokens};
-      spec_.ranks->AllReduce(Reduction::kSum, DType::kInt64, counts, counts, 2);
+      // Ranks that divide layers have the same samples.
+      const bool counts_them = spec_.ranks->tensor_rank() == 0;
+      int64_t counts[] = {counts_them ? samples : 0, counts_them ? tokens : 0};
+      spec_.ranks->world().AllReduce(Reduction::kSum, DType::kInt64, counts,
+                                     counts, 2);
       samples = counts[0];
       tokens = counts[1];
     }

@@ -44,12 +44,13 @@ class TrainCommand {
       : flags_(flags), values_(values), folder_(values.out) {}
 
   int Execute() {
-    ranks_ = OpenMesh(values_.mesh);
+    world_ = OpenWorld(values_.mesh);
     try {
+      if (world_) ranks_.emplace(MeshOf(values_.mesh), *world_);
       return Train();
     } catch (const std::exception& error) {
       // The other ranks wait for this one.
-      if (ranks_) ranks_->Abort(InFlags(error.what()));
+      if (world_) world_->Abort(InFlags(error.what()));
       throw;
     }
   }
@@ -58,7 +59,7 @@ class TrainCommand {
   int Train() {
     // The first rank locks the folder; then the others may read it.
     if (IsFirst()) ReadFolder();
-    if (ranks_) ranks_->Barrier();
+    if (world_) world_->Barrier();
     if (!IsFirst()) ReadFolder();
     CreateSession();
     OpenData();
@@ -81,8 +82,10 @@ class TrainCommand {
   }
 
   // Only the first rank prints. It writes alone, unless ranks share state.
-  bool IsFirst() const { return !ranks_ || ranks_->rank() == 0; }
-  bool SharesState() const { return values_.shard != "none"; }
+  bool IsFirst() const { return !world_ || world_->rank() == 0; }
+  bool SharesState() const {
+    return values_.shard != "none" || MeshOf(values_.mesh).tp > 1;
+  }
   // Errors: ranks with other flags, data or steps.
   void CompareRanks();
   // Trains beside the first rank.
@@ -113,7 +116,8 @@ class TrainCommand {
 
   Flags& flags_;
   TrainFlags& values_;
-  std::unique_ptr<Communicator> ranks_;  // null: this process trains alone
+  std::unique_ptr<Communicator> world_;  // null: this process trains alone
+  std::optional<MeshRanks> ranks_;       // of the world
   RunFolder folder_;
   bool folder_is_new_ = false;
   std::string provider_;
@@ -179,7 +183,8 @@ void TrainCommand::CreateSession() {
     options.profile.clear();
     options.dump_passes.clear();
   }
-  session_ = MakeSession(options, MakeProvider(provider_), ranks_.get());
+  session_ = MakeSession(options, MakeProvider(provider_),
+                         ranks_ ? &*ranks_ : nullptr);
   Notes(session_->Notes());
 }
 
@@ -196,8 +201,8 @@ void TrainCommand::OpenData() {
           "] expected an open batch axis, whose samples the ranks of --mesh "
           "share, got batches of ",
           spec_.layout.batch_size);
-    files.rank = ranks_->rank();
-    files.ranks = ranks_->size();
+    files.rank = static_cast<int>(ranks_->data_rank());
+    files.ranks = static_cast<int>(ranks_->mesh().data_ranks());
   }
   data_.emplace(files);
   Notes(data_->notes());
@@ -212,7 +217,7 @@ void TrainCommand::OpenData() {
 
 void TrainCommand::FillSpec() {
   spec_.folder = values_.out;
-  spec_.ranks = ranks_.get();
+  spec_.ranks = ranks_ ? &*ranks_ : nullptr;
   spec_.shared_state = SharesState();
   spec_.grad_accum = values_.grad_accum;
   spec_.save_every = values_.save_every;
@@ -242,7 +247,7 @@ void TrainCommand::Resume() {
 }
 
 void TrainCommand::CompareRanks() {
-  if (!ranks_) return;
+  if (!world_) return;
   std::vector<std::string> lines = {"onnx-fp8 " ONNX_FP8_VERSION};
   for (const auto& [flag, words] : flags_.Saved()) {
     if (flag == "--profile" || flag == "--dump-passes") continue;
@@ -252,7 +257,7 @@ void TrainCommand::CompareRanks() {
   lines.push_back(Concat(data_->size(), " samples"));
   lines.push_back(Concat("step ", session_->step(), " of ", spec_.steps));
   lines.push_back("model " + FileCrc(values_.model));
-  CheckAgreement(*ranks_, "ranks", lines);
+  CheckAgreement(*world_, "ranks", lines);
 }
 
 int TrainCommand::Follow() {
@@ -305,8 +310,8 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
 
 // Averages over the steps done here. NCCL's transfers are not counted.
 void TrainCommand::AddReceived(int64_t steps, Json* json) const {
-  if (!ranks_ || steps == 0 || provider_ != "cpu") return;
-  const WireBytes& bytes = ranks_->wire_bytes();
+  if (!world_ || steps == 0 || provider_ != "cpu") return;
+  const WireBytes& bytes = world_->wire_bytes();
   (*json)["received_by_all_reduce_bytes"] = bytes.all_reduce / steps;
   (*json)["received_by_all_gather_bytes"] = bytes.all_gather / steps;
   (*json)["received_by_reduce_scatter_bytes"] = bytes.reduce_scatter / steps;

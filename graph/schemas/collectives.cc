@@ -7,6 +7,8 @@
 //                  with attribute `rows`, y (rows,…): the first rows of these
 //   ReduceScatter  x (N·n,…) → y (n,…)   block r of the sum, on rank r
 //   Broadcast      x → y       y = the x of rank `root`
+//   CopyToRanks    x → y       y = x. Each rank goes on with other work, so the
+//                  gradient of x is the sum of the ranks' gradients.
 // AllReduce and ReduceScatter take float, double, int32 and int64.
 //
 // A body is what one rank does, so a step that was built for one rank runs
@@ -102,6 +104,10 @@ std::vector<OpDefinition> CollectiveOps() {
        InferAllGather,
        facts},
       {"ReduceScatter", {group, ranks}, kOneRank, InferReduceScatter, facts},
+      {"CopyToRanks",
+       {group, ranks},
+       kOneRank,
+       [](Node& node) { SameAs(node.in(0), node.out(0)); }},
       {"Broadcast",
        {group, ranks, {"root", AttributeKind::kInt}},
        kOneRank,

@@ -198,7 +198,8 @@ using RankLosses = std::vector<float>;
 RankLosses TrainOn(std::unique_ptr<ExecutionProvider> provider,
                    const SessionOptions& options, const TensorMap& batch,
                    Communicator& ranks) {
-  auto session = MakeSession(options, std::move(provider), &ranks);
+  const MeshRanks mesh({.dp = ranks.size()}, ranks);
+  auto session = MakeSession(options, std::move(provider), &mesh);
   RankLosses losses;
   for (int i = 0; i < 5; ++i) {
     const StepResult result = session->Step({ShareOf(batch, ranks)}, 1e-3);

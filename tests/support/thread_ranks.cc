@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/thread_ranks.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -37,6 +40,15 @@ class Meeting {
     const std::lock_guard lock(mutex_);
     if (reason_.empty()) reason_ = reason;
     changed_.notify_all();
+    for (auto& [key, part] : parts_) part->Fail(reason_);
+  }
+
+  // The meeting of the `size` ranks whose call `split` has that color.
+  Meeting& Part(int split, int color, int size) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Meeting>& part = parts_[{split, color}];
+    if (!part) part = std::make_unique<Meeting>(size);
+    return *part;
   }
 
   const std::string& reason() const { return reason_; }
@@ -71,6 +83,7 @@ class Meeting {
   std::vector<Call> calls_;
   size_t waiting_ = 0, round_ = 0;
   std::string reason_;
+  std::map<std::pair<int, int>, std::unique_ptr<Meeting>> parts_;
 };
 
 class ThreadRank : public Communicator {
@@ -105,6 +118,17 @@ class ThreadRank : public Communicator {
                                 bytes);
                   });
   }
+  std::unique_ptr<Communicator> MakeGroup(int color) override {
+    std::vector<int> colors(static_cast<size_t>(size_));
+    Gather(&color, colors.data(), sizeof color);
+    const auto others = [&](int ranks) {
+      return static_cast<int>(
+          std::count(colors.begin(), colors.begin() + ranks, color));
+    };
+    Meeting& part = meeting_.Part(splits_++, color, others(size_));
+    return std::make_unique<ThreadRank>(part, others(rank_), others(size_),
+                                        message_bytes());
+  }
 
  private:
   void Copy(const char* name, const void* send, void* receive, size_t bytes,
@@ -122,6 +146,7 @@ class ThreadRank : public Communicator {
 
   Meeting& meeting_;
   int rank_, size_;
+  int splits_ = 0;
 };
 
 }  // namespace

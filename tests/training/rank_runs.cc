@@ -2,6 +2,7 @@
 #include "tests/training/rank_runs.h"
 
 #include <cstring>
+#include <optional>
 
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/thread_ranks.h"
@@ -29,7 +30,10 @@ TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks) {
 
 RankRun TrainSteps(const SessionOptions& options,
                    const std::vector<Batches>& steps, Communicator* ranks) {
-  auto session = MakeSession(options, MakeCpuProvider(), ranks);
+  std::optional<MeshRanks> mesh;
+  if (ranks) mesh.emplace(Mesh{.dp = ranks->size()}, *ranks);
+  auto session =
+      MakeSession(options, MakeCpuProvider(), mesh ? &*mesh : nullptr);
   RankRun run;
   for (const Batches& step : steps) {
     Batches mine;

@@ -36,7 +36,7 @@ std::string Sharded(ShardSpec spec, ParameterGradients* gradients) {
   const std::map<std::string, Shape> parameters = ParametersToShard(*graph);
   EXPECT_EQ(parameters.size(), 1u);
   *gradients = {{graph->Find("w"), graph->Find("dw")}};
-  ShardParameters(*graph, {spec, 2, &parameters, graph->Find("seed")},
+  ShardParameters(*graph, {spec, {.dp = 2}, &parameters, graph->Find("seed")},
                   gradients, false);
   Verify(*graph);
   graph->outputs.push_back((*gradients)[0].second);

@@ -139,7 +139,8 @@ TEST(Sharding, Clipping) {
 WireBytes BytesOfAStep(const SessionOptions& options) {
   WireBytes bytes;
   RunRanks(2, [&](Communicator& ranks) {
-    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    const MeshRanks mesh({.dp = ranks.size()}, ranks);
+    auto session = MakeSession(options, MakeCpuProvider(), &mesh);
     const auto steps = ShardSteps(static_cast<size_t>(options.grad_accum));
     WireBytes before;
     for (size_t i : {0, 1}) {
@@ -221,7 +222,8 @@ Saved TrainAndSave(int size, Sharding what, const std::string& model,
   RunRanks(size, [&](Communicator& ranks) {
     SessionOptions options = Options(model, "delayed");
     options.shard.what = what;
-    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    const MeshRanks mesh({.dp = ranks.size()}, ranks);
+    auto session = MakeSession(options, MakeCpuProvider(), &mesh);
     if (!from.empty()) session->Restore(from);
     float loss = 0;
     for (const Batches& step : ShardSteps(1, from.empty() ? 0 : 4)) {

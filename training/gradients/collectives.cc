@@ -7,6 +7,8 @@
 //   a part, and block r of the sum of the parts belongs to rank r's operand.
 // - Behind a ReduceScatter a rank's dy is the whole gradient of its block. All
 //   ranks' operands had a share in each block.
+// - Behind a CopyToRanks each rank's dy is a part of the gradient, which is the
+//   sum of the parts.
 // A Broadcast has no rule: its gradient differs between the root and others.
 #include "training/gradients/rule.h"
 #include "training/zero_rows.h"
@@ -40,11 +42,18 @@ Value* ReduceScatter(GradientContext& c) {
   return c.b.Ours("AllGather", {c.Dy()}, OfGroup(c));
 }
 
+Value* CopyToRanks(GradientContext& c) {
+  Attributes sum = OfGroup(c);
+  sum["reduction"] = std::string("sum");
+  return c.b.Ours("AllReduce", {c.Dy()}, sum);
+}
+
 }  // namespace
 
 void RegisterCollectiveGradients(GradientRegistry& r) {
   r.Add("AllReduce", Unary<AllReduce>, kDomain);
   r.Add("AllGather", Unary<AllGather>, kDomain);
+  r.Add("CopyToRanks", Unary<CopyToRanks>, kDomain);
   r.Add("ReduceScatter", Unary<ReduceScatter>, kDomain);
 }
 
