@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "onnx_fp8/shape.h"
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// An axis that consists of `blocks` equal blocks; each rank has an equal part
+// of each block, in the order of the ranks. (A layer that computes q, k and v
+// at once has three blocks.) The ranks times the blocks divide the axis.
+struct AxisSplit {
+  int64_t axis = 0;
+  int64_t blocks = 1;
+
+  bool operator==(const AxisSplit&) const = default;
+};
+
+// Consecutive elements that belong to one rank. Element i belongs to rank
+// (i / chunk) mod ranks, which a Reshape does not change.
+int64_t ChunkOf(const Shape& shape, const AxisSplit& split, int64_t ranks);
+
+Shape PartOf(Shape shape, const AxisSplit& split, int64_t ranks);
+
+// The part of rank `rank`: a copy, on the host.
+Tensor PartOf(const Tensor& whole, const AxisSplit& split, int64_t rank,
+              int64_t ranks);
+
+// Copies the part of rank `rank` to its place in `whole`.
+void PutPart(const Tensor& part, const AxisSplit& split, int64_t rank,
+             int64_t ranks, Tensor* whole);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collectives/mesh.h"
+#include "graph/graph.h"
+#include "training/split_region.h"
+
+namespace onnx_fp8 {
+
+// What became of a linear layer.
+struct LayerSplit {
+  enum Kind {
+    kWhole,    // each rank computes all of it, because of `why`
+    kColumns,  // a rank has a part of its outputs
+    kRows,  // a rank has a part of its inputs; the ranks add up their outputs
+  };
+  std::string weight;  // the parameter
+  Kind kind = kWhole;
+  std::string why;
+};
+
+const char* Name(LayerSplit::Kind kind);
+
+struct SplitLayersReport {
+  std::vector<LayerSplit> layers;  // in the order of the graph
+  // Initializers of which each rank has a part, by name.
+  std::map<std::string, AxisSplit> initializers;
+};
+
+// Divides the layers of a forward graph among the ranks of the axis tp: the
+// graph becomes that of one rank. Parts of parameters are zeros (their values
+// are state), parts of constants are those of rank `tensor_rank`. Each layer
+// whose inputs can be divided begins a search for the region behind it
+// (split_region.h). In front of a region CopyToRanks adds up gradients, and
+// AllReduce adds up the results of its last layers; then comes their bias.
+// Losses and outputs are the same on all ranks. REQUIRES: NormalizeLinear has
+// run; concrete shapes; mesh.tp > 1.
+SplitLayersReport SplitLayers(Graph& graph, const Mesh& mesh,
+                              int64_t tensor_rank);
+
+// Readers of a CopyToRanks read its operand, after the backward is built.
+void RemoveCopiesToRanks(Graph& graph);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/split_region.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "base/check.h"
+#include "graph/op_facts.h"
+#include "graph/views.h"
+
+namespace onnx_fp8 {
+namespace {
+
+int64_t Inner(const Shape& shape, int64_t axis) {
+  const auto at = static_cast<size_t>(axis) + 1;
+  return NumElements({shape.data() + at, shape.size() - at});
+}
+
+bool IsElementwise(const Node& node) {
+  static const std::set<std::string_view> onnx = {
+      "Abs",   "Add",     "And",         "Cast",       "Ceil",     "Clip",
+      "Cos",   "Div",     "Elu",         "Equal",      "Erf",      "Exp",
+      "Floor", "Gelu",    "HardSigmoid", "HardSwish",  "Identity", "LeakyRelu",
+      "Log",   "Max",     "Min",         "Mish",       "Mul",      "Neg",
+      "Not",   "Or",      "Pow",         "Reciprocal", "Relu",     "Round",
+      "Selu",  "Sigmoid", "Sign",        "Sin",        "Softplus", "Sqrt",
+      "Sub",   "Sum",     "Swish",       "Tanh",       "Where"};
+  static const std::set<std::string_view> ours = {"RoundTo", "Silu", "SwiGLU"};
+  return node.domain.empty() ? onnx.contains(node.op)
+                             : node.domain == kDomain && ours.contains(node.op);
+}
+
+bool IsAttention(const Node& node) {
+  return node.IsOurs("Attention") || node.IsOurs("AttentionBias") ||
+         node.IsOurs("AttentionRelative");
+}
+
+// The second operand is a weight (K,N), or (N,K) with transB.
+bool IsLayer(const Node& node) {
+  return node.Is("Gemm") && node.in(1)->rank() == 2 &&
+         node.Int("transA", 0) == 0 && WeightBehind(node.in(1)) != nullptr;
+}
+
+int64_t Normalized(int64_t axis, int64_t rank) {
+  return axis < 0 ? axis + rank : axis;
+}
+
+}  // namespace
+
+std::optional<AxisSplit> Reshaped(const Shape& from, const AxisSplit& split,
+                                  const Shape& shape, int64_t ranks) {
+  const int64_t chunk = ChunkOf(from, split, ranks), period = chunk * ranks;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.size()); ++axis) {
+    const int64_t inner = Inner(shape, axis);
+    const int64_t all = shape[static_cast<size_t>(axis)] * inner;
+    if (inner > 0 && chunk > 0 && chunk % inner == 0 && all % period == 0) {
+      return AxisSplit{axis, all / period};
+    }
+  }
+  return std::nullopt;
+}
+
+// What a node demands of its other values when one of them is split.
+class SplitRules {
+ public:
+  explicit SplitRules(SplitRegion& region) : region_(region) {}
+
+  std::string Grow(Value* first, const AxisSplit& split) {
+    Set(first, split);
+    for (size_t next = 0; next < region_.order_.size() && why_.empty();
+         ++next) {
+      Value* value = region_.order_[next];
+      if (value->producer) Visit(*value->producer);
+      for (Node* reader : value->uses) Visit(*reader);
+    }
+    return why_;
+  }
+
+ private:
+  void Refuse(const std::string& why) {
+    if (why_.empty()) why_ = why;
+  }
+
+  void Set(Value* value, const AxisSplit& split) {
+    if (const AxisSplit* known = region_.Find(value)) {
+      if (*known != split) Refuse(value->name + " would have two divisions");
+      return;
+    }
+    if (region_.whole_.contains(value)) {
+      return Refuse(value->name + " is needed whole");
+    }
+    const int64_t size = value->dim(split.axis);
+    if (size % (split.blocks * region_.ranks_) != 0) {
+      return Refuse(Concat(region_.ranks_, " ranks do not divide axis ",
+                           split.axis, " of ", value->name, ", ",
+                           ToString(*value->shape)));
+    }
+    const bool own = value->is_constant() || value->role == Role::kParameter ||
+                     value->role == Role::kFrozen;
+    if (!value->producer && !own) {
+      return Refuse(value->name + " is an input");
+    }
+    region_.splits_[value] = split;
+    region_.order_.push_back(value);
+  }
+
+  // The value may be null.
+  void SetWhole(const Value* value) {
+    if (!value) return;
+    if (region_.Find(value)) {
+      return Refuse(value->name + " would be whole and divided");
+    }
+    region_.whole_.insert(value);
+  }
+
+  const AxisSplit* Find(const Value* value) const {
+    return value ? region_.Find(value) : nullptr;
+  }
+
+  // The value of the node that is split, operands first.
+  static std::vector<Value*> ValuesOf(const Node& node) {
+    std::vector<Value*> values;
+    for (const auto* list : {&node.inputs(), &node.outputs()}) {
+      for (Value* value : *list) {
+        if (value) values.push_back(value);
+      }
+    }
+    return values;
+  }
+
+  Value* AnySplit(const Node& node) const {
+    for (Value* value : ValuesOf(node)) {
+      if (Find(value)) return value;
+    }
+    return nullptr;
+  }
+
+  void Visit(Node& node) {
+    if (!why_.empty()) return;
+    if (IsLayer(node)) return VisitLayer(node);
+    if (IsElementwise(node)) return VisitAligned(node, 0);
+    if (node.Is("MatMul")) return VisitAligned(node, 2);
+    if (node.Is("Softmax") || node.Is("LogSoftmax")) {
+      return VisitAxis(node, node.Int("axis", -1));
+    }
+    if (node.Is("LayerNormalization") || node.Is("RMSNormalization") ||
+        node.IsOurs("RMSNorm")) {
+      const int64_t rank = node.in(0)->rank();
+      return VisitAligned(node, rank - Normalized(node.Int("axis", -1), rank));
+    }
+    if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
+        node.Is("Unsqueeze")) {
+      return VisitReshape(node);
+    }
+    if (node.Is("Transpose")) return VisitTranspose(node);
+    if (node.Is("Split")) return VisitSplit(node);
+    if (node.Is("Gather")) return VisitGather(node);
+    if (IsAttention(node)) return VisitAttention(node);
+    if (node.IsOurs("Rotary")) return VisitRotary(node);
+    Refuse(Concat("[", node.Where(), "] needs whole operands"));
+  }
+
+  // y (M,N) = x (M,K) · weight + bias.
+  void VisitLayer(Node& node) {
+    Value *x = node.in(0), *weight = node.in(1), *bias = node.in(2),
+          *y = node.out(0);
+    const int64_t n_axis = node.Int("transB", 0) ? 0 : 1, k_axis = 1 - n_axis;
+    const AxisSplit *of_x = Find(x), *of_y = Find(y), *of_w = Find(weight);
+    const bool bias_fits =
+        !bias || (bias->rank() == 1 && bias->dim(0) == y->dim(1) &&
+                  node.Float("beta", 1) == 1);
+    if (!bias_fits) {
+      return Refuse(Concat("[", node.Where(), "] expected a vector as bias"));
+    }
+    const bool rows =
+        (of_x && of_x->axis == 1) || (of_w && of_w->axis == k_axis);
+    const bool columns = (of_y && of_y->axis == 1) ||
+                         (of_w && of_w->axis == n_axis) || Find(bias);
+    if (rows == columns) {
+      return Refuse(Concat("[", node.Where(), "] is a layer by itself"));
+    }
+    if (rows) {
+      const int64_t blocks = of_x ? of_x->blocks : of_w->blocks;
+      Set(x, {1, blocks});
+      Set(weight, {k_axis, blocks});
+      SetWhole(bias);
+      SetWhole(y);
+      if (std::ranges::count(region_.row_parallel_, &node) == 0) {
+        region_.row_parallel_.push_back(&node);
+      }
+      return;
+    }
+    const int64_t blocks = of_y   ? of_y->blocks
+                           : of_w ? of_w->blocks
+                                  : Find(bias)->blocks;
+    SetWhole(x);
+    Set(weight, {n_axis, blocks});
+    if (bias) Set(bias, {0, blocks});
+    Set(y, {1, blocks});
+  }
+
+  // Values whose axes are aligned at the end, as broadcasting does. The last
+  // `mixed` axes must be whole.
+  void VisitAligned(const Node& node, int64_t mixed) {
+    const Value* known = AnySplit(node);
+    const AxisSplit split = *Find(known);
+    const int64_t from_end = known->rank() - split.axis;
+    if (from_end <= mixed) {
+      return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+    for (Value* value : ValuesOf(node)) {
+      const bool has = value->rank() >= from_end && value->dim(-from_end) != 1;
+      if (has) {
+        Set(value, {value->rank() - from_end, split.blocks});
+      } else {
+        SetWhole(value);
+      }
+    }
+  }
+
+  void VisitAxis(const Node& node, int64_t axis) {
+    const Value* known = AnySplit(node);
+    if (Find(known)->axis == Normalized(axis, known->rank())) {
+      return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+    VisitAligned(node, 0);
+  }
+
+  // One operand and one result with the same elements in the same order.
+  void VisitReshape(const Node& node) {
+    Value *x = node.in(0), *y = node.out(0);
+    for (auto [from, to] : {std::pair{x, y}, std::pair{y, x}}) {
+      const AxisSplit* split = Find(from);
+      if (!split) continue;
+      const auto other =
+          Reshaped(*from->shape, *split, *to->shape, region_.ranks_);
+      if (!other) {
+        return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+      }
+      Set(to, *other);
+    }
+    SetWhole(node.in(1));
+  }
+
+  void VisitTranspose(const Node& node) {
+    Value *x = node.in(0), *y = node.out(0);
+    std::vector<int64_t> perm = node.Ints("perm");
+    if (!node.Has("perm")) {
+      for (int64_t i = x->rank(); i-- > 0;) perm.push_back(i);
+    }
+    if (const AxisSplit* split = Find(x)) {
+      Set(y,
+          {std::ranges::find(perm, split->axis) - perm.begin(), split->blocks});
+    } else {
+      const AxisSplit of_y = *Find(y);
+      Set(x, {perm[static_cast<size_t>(of_y.axis)], of_y.blocks});
+    }
+  }
+
+  // Equal pieces of the divided axis have a part of its blocks.
+  void VisitSplit(const Node& node) {
+    Value* x = node.in(0);
+    const int64_t axis = Normalized(node.Int("axis", 0), x->rank());
+    const auto pieces = static_cast<int64_t>(node.outputs().size());
+    const Value* known = AnySplit(node);
+    AxisSplit whole = *Find(known);
+    if (whole.axis == axis) {
+      for (const Value* out : node.outputs()) {
+        if (out && out->dim(axis) * pieces == x->dim(axis)) continue;
+        return Refuse(Concat("[", node.Where(), "] has unequal pieces"));
+      }
+      if (known != x) whole.blocks *= pieces;
+      if (whole.blocks % pieces != 0) {
+        return Refuse(Concat("[", node.Where(), "] cuts the divided axis"));
+      }
+    }
+    Set(x, whole);
+    if (whole.axis == axis) whole.blocks /= pieces;
+    for (Value* out : node.outputs()) Set(out, whole);
+    SetWhole(node.in(1));
+  }
+
+  // Rows of a table that keeps them whole.
+  void VisitGather(const Node& node) {
+    Value *x = node.in(0), *indices = node.in(1), *y = node.out(0);
+    const int64_t axis = Normalized(node.Int("axis", 0), x->rank());
+    const int64_t more =
+        indices->rank() - 1;  // axes of y before x's later ones
+    const AxisSplit* of_x = Find(x);
+    const AxisSplit* of_y = Find(y);
+    int64_t at = of_x ? of_x->axis : -1;
+    if (!of_x && of_y) {
+      const bool gathered =
+          of_y->axis >= axis && of_y->axis < axis + indices->rank();
+      at = gathered ? axis : of_y->axis - (of_y->axis > axis ? more : 0);
+    }
+    if (at < 0 || at == axis) {
+      return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+    const int64_t blocks = of_x ? of_x->blocks : of_y->blocks;
+    Set(x, {at, blocks});
+    Set(y, {at + (at > axis ? more : 0), blocks});
+    SetWhole(indices);
+  }
+
+  // Heads lie side by side on the last axis of q, k, v and y.
+  void VisitHeads(Value* value, int64_t heads) {
+    if (heads % region_.ranks_ != 0) {
+      return Refuse(
+          Concat(region_.ranks_, " ranks do not divide ", heads, " heads"));
+    }
+    Set(value, {value->rank() - 1, 1});
+  }
+
+  void VisitAttention(const Node& node) {
+    const int64_t heads = node.Int("heads", 1),
+                  groups = node.Int("kv_heads", 1);
+    VisitHeads(node.in(0), heads);
+    VisitHeads(node.in(1), groups);
+    VisitHeads(node.in(2), groups);
+    VisitHeads(node.out(0), heads);
+    if (Value* lse = node.out(1)) Set(lse, {1, 1});
+    // An addend of scores (B,H,T,S), behind the positions' own (H,T+S-1).
+    Value* addend = node.in(3);
+    if (node.IsOurs("AttentionRelative")) {
+      Set(addend, {0, 1});
+      addend = node.in(4);
+    }
+    if (!addend) return;
+    if (addend->rank() >= 3 && addend->dim(-3) != 1) {
+      Set(addend, {addend->rank() - 3, 1});
+    } else {
+      SetWhole(addend);
+    }
+  }
+
+  void VisitRotary(const Node& node) {
+    const int64_t heads = node.Int("heads", 1);
+    VisitHeads(node.in(0), heads);
+    VisitHeads(node.out(0), heads);
+    SetWhole(node.in(1));
+    SetWhole(node.in(2));
+  }
+
+  SplitRegion& region_;
+  std::string why_;
+};
+
+std::string SplitRegion::Grow(Value* first, const AxisSplit& split) {
+  return SplitRules(*this).Grow(first, split);
+}
+
+}  // namespace onnx_fp8

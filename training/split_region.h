@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor parallel layers: values of a forward graph of which each rank of the
+// axis tp holds a part. Layers with weights begin and end such a region of the
+// graph: one with a part of its outputs (column parallel) and one with a part
+// of its inputs, whose products the ranks add up (row parallel), as in
+// Megatron-LM (Shoeybi et al. 2019, section 3).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/graph.h"
+#include "training/axis_split.h"
+
+namespace onnx_fp8 {
+
+// The axis of `shape` that a split of `from` becomes when elements keep their
+// order: rank r has the elements i with (i / chunk) mod ranks == r. Nothing: no
+// axis has its parts.
+std::optional<AxisSplit> Reshaped(const Shape& from, const AxisSplit& split,
+                                  const Shape& shape, int64_t ranks);
+
+// Splits `first`, and all values that must be split with it.
+class SplitRegion {
+ public:
+  // `whole`: values that must stay whole, such as outputs.
+  SplitRegion(int64_t ranks, const std::unordered_set<const Value*>& whole)
+      : ranks_(ranks), whole_(whole) {}
+
+  // The reason why the value can't be split; "" if the region is complete.
+  std::string Grow(Value* first, const AxisSplit& split);
+
+  const std::vector<Value*>& values() const { return order_; }
+  const AxisSplit* Find(const Value* value) const {
+    auto it = splits_.find(value);
+    return it == splits_.end() ? nullptr : &it->second;
+  }
+  // Products that give parts of sums.
+  const std::vector<Node*>& row_parallel() const { return row_parallel_; }
+
+ private:
+  friend class SplitRules;
+
+  int64_t ranks_;
+  std::unordered_set<const Value*> whole_;
+  std::unordered_map<const Value*, AxisSplit> splits_;
+  std::vector<Value*> order_;
+  std::vector<Node*> row_parallel_;
+};
+
+}  // namespace onnx_fp8
