@@ -28,14 +28,23 @@
 
 namespace onnx_fp8 {
 
-// A tensor whose rows (of the first axis) lie in several files.
+// A tensor whose rows (of the first axis) lie in several files. If ranks divide
+// a layer, these are rows of the parts of `ranks` ranks.
 struct ShardedTensor {
   DType dtype = DType::kUndefined;
-  Shape shape;                // of the whole tensor
-  std::vector<Tensor> parts;  // in order of the rows, together all
+  Shape shape;  // of the whole tensor
+  AxisSplit split = {};
+  int64_t ranks = 1;
+  // For each of the ranks: all rows of its part, in order.
+  std::vector<std::vector<Tensor>> parts;
 
-  // A copy of rows [begin, begin + rows). REQUIRES: they exist.
+  // A copy of rows [begin, begin + rows). REQUIRES: ranks == 1; they exist.
   Tensor Rows(int64_t begin, int64_t rows) const;
+  // A copy of the whole tensor.
+  Tensor Whole() const;
+
+ private:
+  Tensor RowsOfPart(int64_t rank, int64_t begin, int64_t rows) const;
 };
 
 struct Checkpoint {

@@ -19,8 +19,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kCheckpointFormat[] = "onnx_fp8 checkpoint";
-// A checkpoint without shards is of the first version.
-constexpr int kWholeVersion = 1, kShardsVersion = 2;
+// A checkpoint without shards is of the first version. In the third one some
+// shards are of parts of tensors.
+constexpr int kWholeVersion = 1, kShardsVersion = 2, kPartsVersion = 3;
 // This times the batches per step still fits 64 bits.
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr char kManifestFile[] = "/manifest.json";
@@ -91,7 +92,14 @@ SourceMap Observed(const SourceMap& state, bool first,
              {"shape", shard ? shard->whole : shape}};
     if (shard) {
       entry["begin"] = shard->begin;
+      shape = shard->part;
       entry["rows"] = shape[0] = shard->rows;
+      if (const auto& part = shard->tensor_part) {
+        entry["part"] = {{"axis", part->split.axis},
+                         {"blocks", part->split.blocks},
+                         {"rank", part->rank},
+                         {"ranks", part->ranks}};
+      }
     }
     observed.emplace(
         name, TensorSource(source.dtype(), shape, [&source, &entry, shard] {
@@ -122,11 +130,13 @@ void AddEntry(const std::string& file, const std::string& name,
   Json& tensor = (*tensors)[name];
   tensor["dtype"] = entry["dtype"];
   tensor["shape"] = entry["shape"];
-  tensor["shards"].push_back({{"file", file},
-                              {"axis", 0},
-                              {"begin", entry["begin"]},
-                              {"rows", entry["rows"]},
-                              {"crc32", entry["crc32"]}});
+  Json shard = {{"file", file},
+                {"axis", 0},
+                {"begin", entry["begin"]},
+                {"rows", entry["rows"]},
+                {"crc32", entry["crc32"]}};
+  if (entry.contains("part")) shard["part"] = entry["part"];
+  tensor["shards"].push_back(std::move(shard));
 }
 
 Json ManifestOf(const Checkpoint& checkpoint,
@@ -146,10 +156,12 @@ Json ManifestOf(const Checkpoint& checkpoint,
     if (&text == &entries[0]) {
       manifest["state_bytes"] = file["bytes"];
     } else {
-      manifest["version"] = kShardsVersion;
+      manifest["version"] =
+          std::max(manifest["version"].get<int>(), kShardsVersion);
       manifest["files"][name] = file["bytes"];
     }
     for (const auto& [tensor, entry] : file["tensors"].items()) {
+      if (entry.contains("part")) manifest["version"] = kPartsVersion;
       AddEntry(name, tensor, entry, &manifest["tensors"]);
     }
   }
@@ -173,6 +185,7 @@ const Json& Member(const Json& object, const char* key, Json::value_t kind,
 constexpr auto kInt = Json::value_t::number_integer;
 constexpr auto kString = Json::value_t::string;
 constexpr auto kObject = Json::value_t::object;
+constexpr auto kArray = Json::value_t::array;
 
 Json ReadManifest(const std::string& path, const std::string& model) {
   MappedFile file = MapFile(path);
@@ -185,8 +198,8 @@ Json ReadManifest(const std::string& path, const std::string& model) {
         path, "] expected format \"", kCheckpointFormat, "\", got ",
         manifest["format"]);
   const Json& version = Member(manifest, "version", kInt, path);
-  Check(version == kWholeVersion || version == kShardsVersion, "[", path,
-        "] expected version ", kWholeVersion, " or ", kShardsVersion, ", got ",
+  Check(version >= kWholeVersion && version <= kPartsVersion, "[", path,
+        "] expected a version in ", kWholeVersion, "…", kPartsVersion, ", got ",
         version, ": another version of onnx-fp8 wrote it");
   for (const char* key : {"step", "seed", "next_batch", "state_bytes"}) {
     Member(manifest, key, kInt, path);
@@ -268,34 +281,79 @@ class StateReader {
 
   ShardedTensor ReadShards(const std::string& name, const Json& entry,
                            const std::string& path) {
+    const std::string where = Concat("[", path, "] tensor \"", name, "\"");
     ShardedTensor tensor;
-    Json whole = {
-        {"dtype", Member(entry, "dtype", kString, path)},
-        {"shape", Member(entry, "shape", Json::value_t::array, path)}};
-    int64_t rows = 0;
-    for (const Json& shard :
-         Member(entry, "shards", Json::value_t::array, path)) {
+    const Json& dtype = Member(entry, "dtype", kString, path);
+    tensor.shape = ReadShape(Member(entry, "shape", kArray, path), where);
+    const Json& shards = Member(entry, "shards", kArray, path);
+    const auto part = [&](size_t i) {
+      return shards[i].is_object() && shards[i].contains("part")
+                 ? ReadPart(shards[i]["part"], tensor.shape, path, where)
+                 : TensorPart{};
+    };
+    Check(!shards.empty(), where, ": expected shards, got none");
+    tensor.split = part(0).split;
+    tensor.ranks = part(0).ranks;
+    const Shape shape = PartOf(tensor.shape, tensor.split, tensor.ranks);
+    std::vector<int64_t> rows(static_cast<size_t>(tensor.ranks));
+    tensor.parts.resize(rows.size());
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const Json& shard = shards[i];
+      const TensorPart of = part(i);
+      Check(of.split == tensor.split && of.ranks == tensor.ranks, where,
+            ": expected parts of one kind, got ", shard.dump());
+      int64_t& begin = rows[static_cast<size_t>(of.rank)];
       const Json& count = Member(shard, "rows", kInt, path);
       Check(Member(shard, "axis", kInt, path) == 0 &&
-                Member(shard, "begin", kInt, path) == rows,
-            "[", path, "] tensor \"", name, "\": expected rows from ", rows,
-            " on, got ", shard.dump());
-      Json expected = whole;
-      Check(!expected["shape"].empty(), "[", path, "] tensor \"", name,
-            "\": expected an axis, got a scalar in shards");
+                Member(shard, "begin", kInt, path) == begin,
+            where, ": expected rows from ", begin, " on, got ", shard.dump());
+      Json expected = {{"dtype", dtype},
+                       {"shape", shape},
+                       {"crc32", Member(shard, "crc32", kString, path)}};
       expected["shape"][0] = count;
-      expected["crc32"] = Member(shard, "crc32", kString, path);
-      tensor.parts.push_back(
-          Take(Member(shard, "file", kString, path), name, expected));
-      rows += tensor.parts.back().dim(0);
+      const Tensor some =
+          Take(Member(shard, "file", kString, path), name, expected);
+      begin += some.dim(0);
+      tensor.dtype = some.dtype();
+      tensor.parts[static_cast<size_t>(of.rank)].push_back(some);
     }
-    Check(!tensor.parts.empty() && whole["shape"][0] == rows, "[", path,
-          "] tensor \"", name, "\": expected ", whole["shape"].dump(), ", got ",
-          rows, " rows in its shards");
-    tensor.dtype = tensor.parts[0].dtype();
-    tensor.shape = tensor.parts[0].shape();
-    tensor.shape[0] = rows;
+    for (int64_t got : rows) {
+      Check(got == shape[0], where, ": expected ", shape[0],
+            " rows in the shards of each part, got ", got);
+    }
     return tensor;
+  }
+
+  static Shape ReadShape(const Json& sizes, const std::string& where) {
+    Shape shape;
+    for (const Json& size : sizes) {
+      Check(size.is_number_integer() && size >= 0 && size <= kMaxSteps, where,
+            ": expected sizes, got ", sizes.dump());
+      shape.push_back(size);
+    }
+    Check(!shape.empty(), where, ": expected an axis, got a scalar in shards");
+    return shape;
+  }
+
+  static TensorPart ReadPart(const Json& json, const Shape& whole,
+                             const std::string& path,
+                             const std::string& where) {
+    const auto number = [&](const char* key, int64_t least, int64_t most) {
+      const Json& value = Member(json, key, kInt, path);
+      Check(value >= least && value <= most, where, ": expected \"", key,
+            "\" in ", least, "…", most, ", got ", value.dump());
+      return value.get<int64_t>();
+    };
+    TensorPart part;
+    part.split.axis = number("axis", 0, std::ssize(whole) - 1);
+    const int64_t size = whole[static_cast<size_t>(part.split.axis)];
+    part.split.blocks = number("blocks", 1, std::max<int64_t>(size, 1));
+    part.ranks = number("ranks", 1, kMostRanks);
+    part.rank = number("rank", 0, part.ranks - 1);
+    Check(size % (part.split.blocks * part.ranks) == 0, where,
+          ": expected parts that divide ", ToString(whole), ", got ",
+          json.dump());
+    return part;
   }
 
   const std::string folder_;
@@ -361,12 +419,26 @@ std::string Checkpoint::TypeOf(const std::string& name) const {
 }
 
 Tensor ShardedTensor::Rows(int64_t begin, int64_t rows) const {
-  Shape wanted = shape;
+  return RowsOfPart(0, begin, rows);
+}
+
+Tensor ShardedTensor::Whole() const {
+  Tensor whole = Tensor::Allocate(dtype, shape);
+  const int64_t rows = PartOf(shape, split, ranks)[0];
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    PutPart(RowsOfPart(rank, 0, rows), split, rank, ranks, &whole);
+  }
+  return whole;
+}
+
+Tensor ShardedTensor::RowsOfPart(int64_t rank, int64_t begin,
+                                 int64_t rows) const {
+  Shape wanted = PartOf(shape, split, ranks);
   wanted[0] = rows;
   Tensor out = Tensor::Allocate(dtype, wanted);
   auto* to = static_cast<std::byte*>(out.raw());
   int64_t at = 0;
-  for (const Tensor& part : parts) {
+  for (const Tensor& part : parts[static_cast<size_t>(rank)]) {
     const int64_t from = std::max(begin, at);
     const int64_t end = std::min(begin + rows, at + part.dim(0));
     if (from < end) {

@@ -53,8 +53,7 @@ class Session : public TrainingSession {
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
         state_(*provider_),
-        sharded_(options.shard, ranks ? ranks->Group(kDataRanks) : nullptr,
-                 *model_.graph),
+        sharded_(options.shard, ranks, *model_.graph),
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()) {
@@ -73,7 +72,10 @@ class Session : public TrainingSession {
         value->data = state_.Get(value->name);
       }
     }
-    if (ranks_) source_.mesh = ranks_->mesh();
+    if (ranks_) {
+      source_.mesh = ranks_->mesh();
+      source_.tensor_rank = ranks_->tensor_rank();
+    }
     source_.shard = options.shard;
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
@@ -131,9 +133,9 @@ class Session : public TrainingSession {
 
   GradientResult Gradients(const TensorMap& feeds,
                            bool input_gradients) override {
-    Check(sharded_.parameters().empty(), "[", options_.model,
+    Check(!SharesState(), "[", options_.model,
           "] expected whole parameters for the gradients of a batch, got parts "
-          "(`shard`)");
+          "(`shard`, or ranks on the axis tp)");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
     TensorMap outputs = RunBorrowing(planned, feeds);
     GradientResult result;
@@ -237,8 +239,8 @@ class Session : public TrainingSession {
       // Between two steps the sums are zero.
       if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
     }
-    save.shards = sharded_.All(state_);
-    if (!save.shards.empty()) save.ranks = &ranks_->world();
+    save.shards = sharded_.ToWrite(state_);
+    if (SharesState()) save.ranks = &ranks_->world();
     SaveCheckpoint(folder, checkpoint, state, save);
   }
 
@@ -322,13 +324,55 @@ class Session : public TrainingSession {
     for (auto& [name, tensor] : checkpoint->shards) {
       sharded_.AddMoment(name, tensor.shape);
       Tensor& kept = checkpoint->state[name];
-      if (auto shard = sharded_.Find(name)) {
-        kept = tensor.Rows(shard->begin, shard->rows);
-        shard->begin = 0;
-        kept = PartOf(kept, *shard);
+      auto shard = sharded_.Find(name);
+      if (!shard) {
+        kept = tensor.Whole();
+      } else if (tensor.ranks == 1 && !shard->tensor_part) {
+        kept = WithZeroRows(tensor.Rows(shard->begin, shard->rows), *shard);
       } else {
-        kept = tensor.Rows(0, tensor.shape[0]);
+        kept = PartOf(tensor.Whole(), *shard);
       }
+    }
+  }
+
+  // Whether ranks keep parts of tensors.
+  bool SharesState() const {
+    return ranks_ &&
+           (options_.shard.what != Sharding::kNone || ranks_->mesh().tp > 1);
+  }
+
+  // The first step tells which layers the ranks of the axis tp divide. From
+  // then on this rank keeps its parts.
+  void DivideState(const StepGraph& step) {
+    int64_t whole = 0;
+    for (const LayerSplit& layer : step.layers) {
+      whole += layer.kind == LayerSplit::kWhole;
+    }
+    const auto layers = std::ssize(step.layers);
+    Check(whole < layers, "[", options_.model, "] expected layers that ",
+          ranks_->mesh().tp, " ranks of the axis tp can divide, got none in ",
+          layers, ": `inspect --mesh` tells why");
+    source_.splits = step.splits;
+    sharded_.Divide(*model_.graph, step.splits);
+    for (const auto& [name, tensor] : state_.tensors()) {
+      sharded_.AddMoment(name, tensor.shape());
+    }
+    for (Value* value : model_.graph->Initializers()) {
+      if (value->role == Role::kNone || !sharded_.Find(value->name)) continue;
+      // The graph needs a shape and no numbers.
+      value->data = Tensor::Zeros(value->dtype, *value->shape);
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : state_.tensors()) names.push_back(name);
+    for (const std::string& name : names) {
+      if (auto shard = sharded_.Find(name)) {
+        state_.Set(name, PartOf(state_.Host(name), *shard));
+      }
+    }
+    if (whole > 0) {
+      AddRemark(Concat(whole, " of ", layers,
+                       " layers are whole on each rank of the axis tp "
+                       "(`inspect --mesh` tells why)"));
     }
   }
 
@@ -356,6 +400,7 @@ class Session : public TrainingSession {
     planned.step =
         BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
     key.values = planned.step.specialized.values;
+    if (!sharded_.is_known()) DivideState(planned.step);
     if (lays_out) {
       LayOutScales(planned.step);
       AddRemark(UnreadNote(planned.step.specialized));

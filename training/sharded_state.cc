@@ -23,13 +23,24 @@ Shard ShardOf(const Shape& whole, int64_t rank, int64_t ranks) {
 }
 
 Tensor PartOf(const Tensor& whole, const Shard& shard) {
-  Tensor part = Tensor::Zeros(whole.dtype(), shard.part);
-  if (shard.rows == 0) return part;
-  const size_t row = whole.bytes() / static_cast<size_t>(whole.dim(0));
-  std::memcpy(part.raw(),
-              static_cast<const std::byte*>(whole.raw()) +
-                  static_cast<size_t>(shard.begin) * row,
-              static_cast<size_t>(shard.rows) * row);
+  Tensor from = whole;
+  if (const auto& part = shard.tensor_part) {
+    from = PartOf(whole, part->split, part->rank, part->ranks);
+  }
+  const size_t row =
+      shard.rows > 0 ? from.bytes() / static_cast<size_t>(from.dim(0)) : 0;
+  Shape shape = shard.part;
+  shape[0] = shard.rows;
+  const Tensor rows =
+      Tensor::View(from.dtype(), shape, std::make_shared<Tensor>(from),
+                   static_cast<std::byte*>(from.raw()) +
+                       static_cast<size_t>(shard.begin) * row);
+  return WithZeroRows(rows, shard);
+}
+
+Tensor WithZeroRows(const Tensor& rows, const Shard& shard) {
+  Tensor part = Tensor::Zeros(rows.dtype(), shard.part);
+  if (rows.bytes() > 0) std::memcpy(part.raw(), rows.raw(), rows.bytes());
   return part;
 }
 
@@ -45,56 +56,85 @@ std::map<std::string, Shape> ParametersToShard(const Graph& model) {
   return shapes;
 }
 
-std::map<std::string, Shape> MomentsInParts(
-    const Graph& step, const std::map<std::string, Shape>& parameters) {
-  std::map<std::string, Shape> shapes;
-  for (const Node& node : step.nodes()) {
-    if (FactsOf(node).kind != OpKind::kParameterUpdate) continue;
-    auto it = parameters.find(node.in(0)->name);
-    if (it == parameters.end()) continue;
-    for (const Value* in : node.inputs()) {
-      if (in && in->role == Role::kMoment) shapes[in->name] = it->second;
-    }
-  }
-  return shapes;
-}
-
-bool IsMomentOf(const std::map<std::string, Shape>& parameters,
-                const std::string& tensor, const Shape& shape) {
-  return std::ranges::any_of(parameters, [&](const auto& parameter) {
-    return tensor.starts_with(parameter.first + ".") &&
-           parameter.second == shape && !parameters.contains(tensor);
-  });
-}
-
-ShardedState::ShardedState(const ShardSpec& spec, Communicator* ranks,
+ShardedState::ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
                            const Graph& model)
-    : ranks_(ranks) {
+    : ranks_(ranks), known_(!ranks || ranks->mesh().tp == 1) {
   if (spec.what == Sharding::kNone) return;
-  Check(ranks != nullptr, "[", model.file,
+  Check(ranks && ranks->mesh().dp > 1, "[", model.file,
         "] expected several ranks for `shard`, got one process");
-  parameters_ = ParametersToShard(model);
-  shapes_ = parameters_;
+  rows_ = ParametersToShard(model);
+  if (!known_) return;
+  shapes_ = rows_;
+  for (const auto& [name, shape] : rows_) parameter_of_[name] = name;
+}
+
+void ShardedState::Divide(const Graph& model,
+                          const std::map<std::string, AxisSplit>& splits) {
+  known_ = true;
+  shapes_ = rows_;
+  for (const Value* value : model.Initializers()) {
+    auto it = splits.find(value->name);
+    if (value->role == Role::kNone || it == splits.end()) continue;
+    splits_.insert(*it);
+    shapes_[value->name] = *value->shape;
+  }
+  for (const auto& [name, shape] : shapes_) parameter_of_[name] = name;
 }
 
 void ShardedState::AddMoments(const Graph& step) {
-  shapes_.merge(MomentsInParts(step, parameters_));
+  for (const Node& node : step.nodes()) {
+    if (FactsOf(node).kind != OpKind::kParameterUpdate) continue;
+    const std::string& parameter = node.in(0)->name;
+    if (!shapes_.contains(parameter)) continue;
+    for (const Value* in : node.inputs()) {
+      if (in && in->role == Role::kMoment) parameter_of_[in->name] = parameter;
+    }
+  }
 }
 
 void ShardedState::AddMoment(const std::string& name, const Shape& whole) {
-  if (IsMomentOf(parameters_, name, whole)) shapes_[name] = whole;
+  if (shapes_.contains(name)) return;
+  for (const auto& [parameter, shape] : shapes_) {
+    if (name.starts_with(parameter + ".") && whole == shape) {
+      parameter_of_[name] = parameter;
+    }
+  }
 }
 
 std::optional<Shard> ShardedState::Find(const std::string& name) const {
-  auto it = shapes_.find(name);
-  if (it == shapes_.end()) return std::nullopt;
-  return ShardOf(it->second, ranks_->rank(), ranks_->size());
+  auto it = parameter_of_.find(name);
+  if (it == parameter_of_.end()) return std::nullopt;
+  const std::string& parameter = it->second;
+  const Shape& whole = shapes_.at(parameter);
+  Shape divided = whole;
+  std::optional<TensorPart> part;
+  if (auto at = splits_.find(parameter); at != splits_.end()) {
+    part = {at->second, ranks_->tensor_rank(), ranks_->mesh().tp};
+    divided = PartOf(whole, at->second, ranks_->mesh().tp);
+  }
+  const Communicator* group =
+      rows_.contains(parameter) ? ranks_->Group(kDataRanks) : nullptr;
+  Shard shard =
+      ShardOf(divided, group ? group->rank() : 0, group ? group->size() : 1);
+  shard.whole = whole;
+  shard.tensor_part = part;
+  return shard;
 }
 
-std::map<std::string, Shard> ShardedState::All(const StateStore& state) const {
+std::map<std::string, Shard> ShardedState::ToWrite(
+    const StateStore& state) const {
   std::map<std::string, Shard> shards;
-  for (const auto& [name, whole] : shapes_) {
-    if (state.Has(name)) shards[name] = *Find(name);
+  for (const auto& [name, parameter] : parameter_of_) {
+    if (!state.Has(name)) continue;
+    Shard shard = *Find(name);
+    // Of ranks with the same part the first one writes it.
+    const int64_t before_data = rows_.contains(parameter)
+                                    ? ranks_->data_rank() / ranks_->mesh().dp
+                                    : ranks_->data_rank();
+    const int64_t before_tensor =
+        splits_.contains(parameter) ? 0 : ranks_->tensor_rank();
+    if (before_data > 0 || before_tensor > 0) shard.rows = 0;
+    shards[name] = shard;
   }
   return shards;
 }
@@ -111,13 +151,35 @@ TensorSource ShardedState::Source(const StateStore& state,
 Tensor ShardedState::Gather(const StateStore& state, const std::string& name,
                             const Shard& shard) const {
   Tensor part = state.Host(name);
-  Shape padded = part.shape();
-  padded[0] *= ranks_->size();
-  Tensor all = Tensor::Allocate(part.dtype(), padded);
-  ranks_->AllGather(part.raw(), all.raw(), part.bytes());
-  // The rows that do not exist are the last ones.
-  return Tensor::View(all.dtype(), shard.whole, std::make_shared<Tensor>(all),
-                      all.raw());
+  if (rows_.contains(parameter_of_.at(name))) {
+    Communicator& group = *ranks_->Group(kDataRanks);
+    Shape shape = part.shape();
+    shape[0] *= group.size();
+    Tensor all = Tensor::Allocate(part.dtype(), shape);
+    group.AllGather(part.raw(), all.raw(), part.bytes());
+    // The rows that do not exist are the last ones.
+    shape = shard.whole;
+    if (const auto& of = shard.tensor_part) {
+      shape = PartOf(shape, of->split, of->ranks);
+    }
+    part = Tensor::View(all.dtype(), shape, std::make_shared<Tensor>(all),
+                        all.raw());
+  }
+  if (!shard.tensor_part) return part;
+  const TensorPart& of = *shard.tensor_part;
+  Shape shape = part.shape();
+  shape.insert(shape.begin(), of.ranks);
+  Tensor all = Tensor::Allocate(part.dtype(), shape);
+  ranks_->Group(kTensorRanks)->AllGather(part.raw(), all.raw(), part.bytes());
+  Tensor whole = Tensor::Allocate(part.dtype(), shard.whole);
+  for (int64_t rank = 0; rank < of.ranks; ++rank) {
+    const Tensor one =
+        Tensor::View(part.dtype(), part.shape(), std::make_shared<Tensor>(all),
+                     static_cast<std::byte*>(all.raw()) +
+                         static_cast<size_t>(rank) * part.bytes());
+    PutPart(one, of.split, rank, of.ranks, &whole);
+  }
+  return whole;
 }
 
 }  // namespace onnx_fp8

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State in parts. Of a tensor of n rows (its first axis) each of N ranks keeps
-// m = ceil(n / N): rank r the rows from r·m on. Rows that do not exist are
-// zero, have the gradient zero, and so stay zero.
+// State in parts. The ranks of the axis tp divide the tensors of their layers
+// (axis_split.h). What a rank then has, n rows along the first axis, the N
+// ranks of the axis dp divide: each keeps m = ceil(n / N), rank r the rows from
+// r·m on. Rows that do not exist are zero, have the gradient zero, and so stay
+// zero.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +12,31 @@
 #include <optional>
 #include <string>
 
-#include "collectives/communicator.h"
+#include "collectives/mesh.h"
 #include "graph/graph.h"
 #include "onnx_fp8/sharding.h"
 #include "onnx_fp8/tensor_source.h"
 #include "providers/state_store.h"
+#include "training/axis_split.h"
 
 namespace onnx_fp8 {
 
-// Rows of a tensor that one rank keeps.
-struct Shard {
-  Shape whole;        // of the tensor
-  int64_t begin = 0;  // first row
-  int64_t rows = 0;   // that exist; at most those of the part
+// The part of rank `rank` of the axis tp.
+struct TensorPart {
+  AxisSplit split;
+  int64_t rank = 0;
+  int64_t ranks = 1;
+};
 
-  // Of the part, which ends with rows of zeros if `rows` are fewer.
+// The part of a tensor that one rank keeps.
+struct Shard {
+  Shape whole;  // of the tensor
+  // The part that is divided by rows; nothing: the whole tensor.
+  std::optional<TensorPart> tensor_part = {};
+  int64_t begin = 0;  // first row
+  int64_t rows = 0;   // that exist; at most those of `part`
+
+  // What the rank keeps. It ends with rows of zeros if `rows` are fewer.
   Shape part;
 };
 
@@ -32,44 +44,47 @@ struct Shard {
 // `whole` at least 1.
 int64_t RowsOfPart(const Shape& whole, int64_t ranks);
 
-// REQUIRES: rank of `whole` at least 1.
+// Without a division on the axis tp. REQUIRES: rank of `whole` at least 1.
 Shard ShardOf(const Shape& whole, int64_t rank, int64_t ranks);
 
-// The part of a whole tensor on the host, from its row shard.begin on.
+// The part of a whole tensor on the host.
 Tensor PartOf(const Tensor& whole, const Shard& shard);
+
+// `rows` of the shard, on the host, as the part that the rank keeps.
+Tensor WithZeroRows(const Tensor& rows, const Shard& shard);
 
 // Shapes of the parameters of a model that are kept in parts, by name: trained,
 // with an axis and elements, and not read by subgraphs.
 std::map<std::string, Shape> ParametersToShard(const Graph& model);
 
-// Shapes of the moments in `step` that belong to sharded parameters, by name.
-// `parameters`: as ParametersToShard's. REQUIRES: ShardParameters has run.
-std::map<std::string, Shape> MomentsInParts(
-    const Graph& step, const std::map<std::string, Shape>& parameters);
-
-// Whether a tensor of a checkpoint is a moment of a sharded parameter: it is
-// named after one, as AppendOptimizer names moments, and has its shape.
-bool IsMomentOf(const std::map<std::string, Shape>& parameters,
-                const std::string& tensor, const Shape& shape);
-
-// The parts of one rank among a session's state tensors. Without ranks, or with
-// Sharding::kNone, there are none.
+// The parts of one rank among a session's state tensors. One process has none.
 class ShardedState {
  public:
-  // `ranks`: of the axis dp; may be null. It must outlive this.
-  ShardedState(const ShardSpec& spec, Communicator* ranks, const Graph& model);
+  // `ranks` may be null. It must outlive this. Errors: `spec` divides the state
+  // of one rank.
+  ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
+               const Graph& model);
 
-  const std::map<std::string, Shape>& parameters() const { return parameters_; }
+  // Parameters that the axis dp divides, with the shapes of the whole tensors.
+  const std::map<std::string, Shape>& parameters() const { return rows_; }
 
-  // Learns the moments of a planned step.
+  // Whether it is known which tensors are in parts. Until then all are whole.
+  bool is_known() const { return known_; }
+  // The parts of the model's parameters on the axis tp. Once.
+  void Divide(const Graph& model,
+              const std::map<std::string, AxisSplit>& splits);
+
+  // Learns the moments of a planned step. REQUIRES: ShardParameters has run.
   void AddMoments(const Graph& step);
-  // Learns the moments of a checkpoint.
+  // Learns a tensor of a checkpoint, if it is a moment: it is named after a
+  // parameter, as AppendOptimizer names moments, and has its shape.
   void AddMoment(const std::string& name, const Shape& whole);
 
   // This rank's part; nothing if the tensor is whole on every rank.
   std::optional<Shard> Find(const std::string& name) const;
-  // The parts by name, of those tensors that `state` has.
-  std::map<std::string, Shard> All(const StateStore& state) const;
+  // The parts by name that this rank writes into a checkpoint, of those tensors
+  // that `state` has. Parts that another rank writes have no rows.
+  std::map<std::string, Shard> ToWrite(const StateStore& state) const;
 
   // The whole tensor. If it is in parts, all ranks must pull it at the same
   // time, and each gets it. `state` must outlive the source.
@@ -79,9 +94,13 @@ class ShardedState {
   Tensor Gather(const StateStore& state, const std::string& name,
                 const Shard& shard) const;
 
-  Communicator* ranks_;
-  std::map<std::string, Shape> parameters_;
-  std::map<std::string, Shape> shapes_;  // of parameters and moments
+  const MeshRanks* ranks_;
+  bool known_ = true;
+  std::map<std::string, Shape> rows_;        // parameters that dp divides
+  std::map<std::string, AxisSplit> splits_;  // parameters that tp divides
+  // Of parameters in parts, and of their moments: the parameter's name.
+  std::map<std::string, std::string> parameter_of_;
+  std::map<std::string, Shape> shapes_;  // of these parameters
 };
 
 }  // namespace onnx_fp8

@@ -18,7 +18,7 @@ bool JoinsParts(const Node& node) {
          node.String("group", "") == kTensorRanks;
 }
 
-// QuantizeTensor nodes whose operand is a part, in order.
+// Nodes that measure the scale of a part, in order.
 std::vector<Node*> QuantizersOfParts(
     Graph& graph, const std::map<std::string, AxisSplit>& initializers) {
   std::unordered_set<const Value*> parts;
@@ -30,7 +30,10 @@ std::vector<Node*> QuantizersOfParts(
     bool reads = false;
     for (const Value* in : node.inputs()) reads |= parts.contains(in);
     if (!reads || JoinsParts(node)) continue;
-    if (node.IsOurs("QuantizeTensor")) quantizers.push_back(&node);
+    // QuantizeWith measures a parameter in the first step.
+    bool measures = node.IsOurs("QuantizeTensor") ||
+                    (node.IsOurs("QuantizeWith") && !node.in(0)->producer);
+    if (measures) quantizers.push_back(&node);
     for (const Value* out : node.outputs()) parts.insert(out);
   }
   return quantizers;

@@ -15,7 +15,8 @@ namespace onnx_fp8 {
 // maximum over the ranks and QuantizeAmax. The maximum of all weights is one
 // all-reduce before everything else. A tensor is in parts if it depends on
 // parts of `initializers` and is no result of a collective over tp. Quantizers
-// with a scale per row, column or block keep the scales of the part.
+// with a scale per row, column or block keep the scales of the part. So does
+// QuantizeWith for an activation in the first step, when there is no scale yet.
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
                  const std::map<std::string, AxisSplit>& initializers);
 

@@ -2,7 +2,6 @@
 #include "tests/training/rank_runs.h"
 
 #include <cstring>
-#include <optional>
 
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/thread_ranks.h"
@@ -10,13 +9,13 @@
 
 namespace onnx_fp8 {
 
-TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks) {
+TensorMap ShareOf(const TensorMap& batch, int64_t rank, int64_t ranks) {
   TensorMap share;
   for (const auto& [name, whole] : batch) {
     const int64_t n = whole.dim(0);
-    const int64_t begin = n * ranks.rank() / ranks.size();
+    const int64_t begin = n * rank / ranks;
     Shape shape = whole.shape();
-    shape[0] = n * (ranks.rank() + 1) / ranks.size() - begin;
+    shape[0] = n * (rank + 1) / ranks - begin;
     Tensor part = Tensor::Allocate(whole.dtype(), shape);
     const size_t row = whole.bytes() / static_cast<size_t>(n);
     std::memcpy(part.raw(),
@@ -29,16 +28,15 @@ TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks) {
 }
 
 RankRun TrainSteps(const SessionOptions& options,
-                   const std::vector<Batches>& steps, Communicator* ranks) {
-  std::optional<MeshRanks> mesh;
-  if (ranks) mesh.emplace(Mesh{.dp = ranks->size()}, *ranks);
-  auto session =
-      MakeSession(options, MakeCpuProvider(), mesh ? &*mesh : nullptr);
+                   const std::vector<Batches>& steps, const MeshRanks* ranks) {
+  auto session = MakeSession(options, MakeCpuProvider(), ranks);
   RankRun run;
   for (const Batches& step : steps) {
     Batches mine;
     for (const TensorMap& batch : step) {
-      mine.push_back(ranks ? ShareOf(batch, *ranks) : batch);
+      mine.push_back(
+          ranks ? ShareOf(batch, ranks->data_rank(), ranks->mesh().data_ranks())
+                : batch);
     }
     run.steps.push_back(session->Step(mine, 1e-2));
   }
@@ -48,11 +46,12 @@ RankRun TrainSteps(const SessionOptions& options,
   return run;
 }
 
-std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
+std::vector<RankRun> TrainRanks(const Mesh& mesh, const SessionOptions& options,
                                 const std::vector<Batches>& steps) {
-  std::vector<RankRun> runs(static_cast<size_t>(size));
-  RunRanks(size, [&](Communicator& ranks) {
-    runs[static_cast<size_t>(ranks.rank())] =
+  std::vector<RankRun> runs(static_cast<size_t>(mesh.ranks()));
+  RunRanks(static_cast<int>(mesh.ranks()), [&](Communicator& world) {
+    const MeshRanks ranks(mesh, world);
+    runs[static_cast<size_t>(world.rank())] =
         TrainSteps(options, steps, &ranks);
   });
   for (const RankRun& run : runs) ExpectSame(run.weights, runs[0].weights);

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sessions on ranks that share batches. The ranks are threads.
+// Sessions on ranks that train together. The ranks are threads.
 #pragma once
 
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/mesh.h"
 #include "onnx_fp8/session.h"
 #include "tests/training/small_model.h"
 
 namespace onnx_fp8 {
 
-// Samples [n r / N, n (r + 1) / N) of the batch.
-TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks);
+// Samples [n r / N, n (r + 1) / N) of the batch, for rank r of N.
+TensorMap ShareOf(const TensorMap& batch, int64_t rank, int64_t ranks);
+inline TensorMap ShareOf(const TensorMap& batch, const Communicator& ranks) {
+  return ShareOf(batch, ranks.rank(), ranks.size());
+}
 
 struct RankRun {
   std::vector<StepResult> steps;
@@ -23,10 +26,14 @@ struct RankRun {
 // Trains on this rank's shares of the steps' micro-batches.
 RankRun TrainSteps(const SessionOptions& options,
                    const std::vector<Batches>& steps,
-                   Communicator* ranks = nullptr);
+                   const MeshRanks* ranks = nullptr);
 
 // The runs of all ranks. EXPECTs the same weights on all.
-std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
+std::vector<RankRun> TrainRanks(const Mesh& mesh, const SessionOptions& options,
                                 const std::vector<Batches>& steps);
+inline std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
+                                       const std::vector<Batches>& steps) {
+  return TrainRanks(Mesh{.dp = size}, options, steps);
+}
 
 }  // namespace onnx_fp8

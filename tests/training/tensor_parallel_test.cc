@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that divide layers against one process that computes them whole.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+
+#include "providers/cpu/cpu_provider.h"
+#include "tests/support/paths.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/training/files.h"
+#include "tests/training/rank_runs.h"
+#include "tests/training/small_model.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::vector<Batches> SampleSteps() {
+  std::vector<Batches> steps;
+  for (uint64_t step = 0; step < 4; ++step) {
+    steps.push_back({Batch(10 * step, 8)});
+  }
+  return steps;
+}
+
+// Random tokens for the fixtures.
+std::vector<Batches> TokenSteps(size_t micro_batches = 1) {
+  std::vector<Batches> steps;
+  for (int64_t step = 0; step < 4; ++step) {
+    Batches batches;
+    for (size_t micro = 0; micro < micro_batches; ++micro) {
+      TensorMap batch;
+      for (const char* name : {"input_ids", "labels"}) {
+        Tensor tokens = Tensor::Allocate(DType::kInt64, {4, 12});
+        for (int64_t i = 0; i < tokens.size(); ++i) {
+          tokens.data<int64_t>()[i] = (i * 7 + step * 5 + (name[0] == 'l') +
+                                       static_cast<int64_t>(micro) * 3) %
+                                      61;
+        }
+        batch[name] = tokens;
+      }
+      batches.push_back(batch);
+    }
+    steps.push_back(batches);
+  }
+  return steps;
+}
+
+// Losses and norms differ by the order of sums.
+void ExpectNear(const RankRun& got, const RankRun& want, double first,
+                double later) {
+  ASSERT_EQ(got.steps.size(), want.steps.size());
+  for (size_t i = 0; i < got.steps.size(); ++i) {
+    SCOPED_TRACE(Concat("step ", i));
+    const double band = i == 0 ? first : later;
+    const StepResult &a = got.steps[i], &b = want.steps[i];
+    EXPECT_FALSE(a.skipped) << a.cause;
+    EXPECT_NEAR(a.loss, b.loss, band * std::abs(b.loss));
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 20 * band * b.grad_norm);
+  }
+}
+
+std::string Gpt() { return SourcePath("tests/fixtures/nanogpt/d18.onnx"); }
+
+TEST(TensorParallel, Mlp) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  const RankRun want = TrainSteps(options, SampleSteps());
+  for (const Mesh& mesh : {Mesh{.tp = 2},
+                           {.tp = 4},
+                           {.dp = 2, .tp = 2},
+                           {.replicate = 2, .tp = 2},
+                           {.replicate = 2, .dp = 2}}) {
+    SCOPED_TRACE(ToString(mesh));
+    for (const RankRun& run : TrainRanks(mesh, options, SampleSteps())) {
+      ExpectNear(run, want, 1e-6, 1e-5);
+    }
+  }
+}
+
+// Scales are those of whole tensors, so FP8 differs by the order of sums, too.
+// (The scales of rowwise are powers of two, so parts of a row round alike.)
+TEST(TensorParallel, Transformer) {
+  for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
+    for (const char* recipe : {"off", "tensorwise", "rowwise"}) {
+      SCOPED_TRACE(Concat(recipe, " ", Name(dtype)));
+      SessionOptions options = Options(Gpt(), recipe);
+      options.dtype = dtype;
+      const RankRun want = TrainSteps(options, TokenSteps());
+      for (const RankRun& run : TrainRanks({.tp = 2}, options, TokenSteps())) {
+        ExpectNear(run, want, 1e-6, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(TensorParallel, Llama) {
+  SessionOptions options =
+      Options(SourcePath("tests/fixtures/llama/d18.onnx"), "tensorwise");
+  const RankRun want = TrainSteps(options, TokenSteps());
+  ExpectNear(TrainRanks({.tp = 2}, options, TokenSteps())[0], want, 1e-6, 1e-5);
+}
+
+TEST(TensorParallel, MicroBatchesAndClipping) {
+  for (const char* recipe : {"off", "tensorwise"}) {
+    SessionOptions options = Options(Gpt(), recipe);
+    options.grad_accum = 2;
+    options.optimizer.clip_norm = 0.5;
+    const RankRun want = TrainSteps(options, TokenSteps(2));
+    const auto runs = TrainRanks({.tp = 2}, options, TokenSteps(2));
+    ExpectNear(runs[1], want, 1e-6, 1e-5);
+  }
+}
+
+// Each rank has a part of the rows of its part of a layer.
+TEST(TensorParallel, BesideDataRanks) {
+  for (const char* recipe : {"off", "tensorwise", "delayed"}) {
+    SCOPED_TRACE(recipe);
+    SessionOptions options = Options(Gpt(), recipe);
+    // Ranks with other samples have scales of their own.
+    const auto want = TrainRanks({.dp = 2}, options, TokenSteps());
+    const auto whole = TrainRanks({.dp = 2, .tp = 2}, options, TokenSteps());
+    if (recipe != std::string("delayed")) {
+      ExpectNear(whole[3], want[0], 1e-6, 1e-5);
+    }
+    options.shard.what = Sharding::kParameters;
+    const auto parts = TrainRanks({.dp = 2, .tp = 2}, options, TokenSteps());
+    ExpectSame(parts[3].weights, whole[3].weights);
+  }
+}
+
+struct TpSaved {
+  TensorMap weights;
+  RankRun run;
+};
+
+// Restores from `from`, if it is not empty, trains, and saves in `to`.
+TpSaved TpTrainAndSave(const Mesh& mesh, Sharding what, const std::string& from,
+                       const std::string& to) {
+  TpSaved saved;
+  RunRanks(static_cast<int>(mesh.ranks()), [&](Communicator& world) {
+    SessionOptions options = Options(Gpt(), "delayed");
+    options.shard.what = what;
+    const MeshRanks ranks(mesh, world);
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    if (!from.empty()) session->Restore(from);
+    RankRun run;
+    for (const Batches& step : TokenSteps()) {
+      Batches mine = {ShareOf(step[0], ranks.data_rank(), mesh.data_ranks())};
+      run.steps.push_back(session->Step(mine, 1e-2));
+    }
+    TempDir dir;
+    const TensorMap weights = Weights(*session, dir);
+    const bool shares = what != Sharding::kNone || mesh.tp > 1;
+    if (shares || world.rank() == 0) session->Save(to);
+    world.Barrier();
+    if (world.rank() == 0) saved = {weights, run};
+  });
+  return saved;
+}
+
+TensorMap WeightsIn(const std::string& folder) {
+  TempDir dir;
+  auto session = TrainingSession::Create(Options(Gpt(), "delayed"));
+  session->Restore(folder);
+  return Weights(*session, dir);
+}
+
+// From one mesh to another: the same weights, and the same steps behind them.
+TEST(TensorParallel, AnyMeshReadsACheckpoint) {
+  TempDir dir;
+  struct Run {
+    Mesh mesh;
+    Sharding what = Sharding::kNone;
+  };
+  const std::vector<Run> runs = {{{}},
+                                 {{.tp = 2}},
+                                 {{.dp = 2, .tp = 2}, Sharding::kParameters},
+                                 {{.dp = 3}, Sharding::kOptimizer},
+                                 {{.replicate = 2, .tp = 2}}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::string from = dir / Concat("from", i);
+    const TpSaved first = TpTrainAndSave(runs[i].mesh, runs[i].what, "", from);
+    ExpectSame(WeightsIn(from), first.weights);
+    std::optional<RankRun> want;
+    for (size_t j = 0; j < runs.size(); ++j) {
+      SCOPED_TRACE(
+          Concat(ToString(runs[i].mesh), " to ", ToString(runs[j].mesh)));
+      const std::string to = dir / Concat("to", i, j);
+      const TpSaved next = TpTrainAndSave(runs[j].mesh, runs[j].what, from, to);
+      ExpectSame(WeightsIn(to), next.weights);
+      if (!want) want = next.run;
+      ExpectNear(next.run, *want, 1e-6, 1e-4);
+    }
+  }
+}
+
+TEST(TensorParallel, NothingToDivide) {
+  TempDir dir;
+  const SessionOptions options = Options(WriteMlp(dir, false));
+  ExpectError([&] { TrainRanks({.tp = 3}, options, SampleSteps()); },
+              "expected layers that 3 ranks of the axis tp can divide, got "
+              "none in 2: `inspect --mesh` tells why");
+}
+
+}  // namespace
+}  // namespace onnx_fp8
