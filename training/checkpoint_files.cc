@@ -199,7 +199,7 @@ Json ReadManifest(const std::string& path, const std::string& model) {
         manifest["format"]);
   const Json& version = Member(manifest, "version", kInt, path);
   Check(version >= kWholeVersion && version <= kPartsVersion, "[", path,
-        "] expected a version in ", kWholeVersion, "…", kPartsVersion, ", got ",
+        "] expected version ", kWholeVersion, " to ", kPartsVersion, ", got ",
         version, ": another version of onnx-fp8 wrote it");
   for (const char* key : {"step", "seed", "next_batch", "state_bytes"}) {
     Member(manifest, key, kInt, path);

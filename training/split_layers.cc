@@ -31,6 +31,9 @@ class LayerSplitter {
       if (Touches(node)) nodes.push_back(&node);
     }
     for (auto& [value, split] : splits_) Divide(value, split);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      report_.layers[i].part = *parts_[i]->shape;
+    }
     for (Node* node : nodes) Fit(*node);
     for (Node* node : nodes) {
       if (IsRows(node)) {
@@ -56,14 +59,15 @@ class LayerSplitter {
       layers.emplace_back(&node, why);
     }
     for (const auto& [node, why] : layers) {
-      const Value* weight = WeightBehind(node->in(1));
-      if (!Find(node->in(1))) {
-        report_.layers.push_back({weight->name, LayerSplit::kWhole, why});
-      } else {
-        report_.layers.push_back(
-            {weight->name,
-             IsRows(node) ? LayerSplit::kRows : LayerSplit::kColumns, ""});
+      const Value* operand = node->in(1);
+      LayerSplit layer{
+          WeightBehind(node->in(1))->name, {}, LayerSplit::kWhole, why};
+      if (Find(operand)) {
+        layer.kind = IsRows(node) ? LayerSplit::kRows : LayerSplit::kColumns;
+        layer.why.clear();
       }
+      report_.layers.push_back(layer);
+      parts_.push_back(operand);
     }
   }
 
@@ -163,6 +167,7 @@ class LayerSplitter {
   std::vector<std::pair<Value*, AxisSplit>> splits_;
   std::unordered_set<Node*> rows_;
   std::unordered_map<Value*, Value*> copies_;
+  std::vector<const Value*> parts_;  // weights of the report's layers
   SplitLayersReport report_;
 };
 

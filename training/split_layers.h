@@ -20,6 +20,7 @@ struct LayerSplit {
     kRows,  // a rank has a part of its inputs; the ranks add up their outputs
   };
   std::string weight;  // the parameter
+  Shape part;          // of the weight, on a rank
   Kind kind = kWhole;
   std::string why;
 };

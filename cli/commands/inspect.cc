@@ -6,6 +6,7 @@
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/model_report.h"
 #include "cli/report/roofline_text.h"
@@ -19,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
-  std::string model, dump_passes, provider, gpu;
+  std::string model, dump_passes, provider, gpu, mesh;
   int64_t loss_chunk_bytes = SessionOptions().loss_chunk_bytes;
   std::vector<std::string> shape, value;
   LossFlags loss;
@@ -57,6 +58,9 @@ struct InspectFlags {
     flags.Choice("--provider", &provider, ProviderNames(),
                  "whose plan (default: cpu; with --gpu cuda, if this program "
                  "has it)");
+    flags.Text("--mesh", &mesh,
+               "tp=T: which layers T ranks divide, and why others stay whole; "
+               "sizes are those of one rank");
     AddLossChunk(flags, &loss_chunk_bytes);
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
@@ -69,6 +73,7 @@ struct InspectFlags {
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
         "cross_entropy --recipe tensorwise --dtype bfloat16 --memory-report "
         "--gpu h200");
+    flags.Example("onnx-fp8 inspect gpt.onnx --mesh tp=8");
   }
 
   // null: none was asked for.
@@ -162,6 +167,15 @@ Json ToJson(const ModelReport& report, const std::string& model) {
                       {"saved_activations", m.saved},
                       {"fp8_copies", m.fp8_copies},
                       {"total", m.total()}};
+  }
+  if (!report.layers.empty()) {
+    json["layers"] = Json::array();
+    for (const LayerSplit& layer : report.layers) {
+      json["layers"].push_back({{"fqn", layer.weight},
+                                {"part", Name(layer.kind)},
+                                {"shape", layer.part},
+                                {"reason", layer.why}});
+    }
   }
   json["open_axes"] = report.open_axes;
   json["notes"] = report.notes;
@@ -282,6 +296,20 @@ void PrintGemms(const ModelReport& report) {
   if (!table.empty()) table.Print(std::cout);
 }
 
+void PrintLayers(const ModelReport& report, const std::string& mesh) {
+  if (report.layers.empty()) return;
+  Table table({"layer", "part of a rank", "its weight", "why"});
+  size_t divided = 0;
+  for (const LayerSplit& layer : report.layers) {
+    divided += layer.kind != LayerSplit::kWhole;
+    table.Row(
+        {layer.weight, Name(layer.kind), ToString(layer.part), layer.why});
+  }
+  std::cout << "\nLayers on the mesh " << mesh << ": " << divided << " of "
+            << report.layers.size() << " are divided\n";
+  table.Print(std::cout);
+}
+
 void PrintMemory(const ModelReport& report) {
   if (report.specialize) {
     std::cout << "\nSpecialized: " << report.specialize->folded << " of "
@@ -330,8 +358,9 @@ int Inspect(const Arguments& arguments) {
   options.dump_passes = values.dump_passes;
   options.provider = values.Provider();
   const GpuPeaks* gpu = values.Gpu();
-  ModelReport report = MakeModelReport(options, ParseShapeFlag(values.shape),
-                                       ParseValueFlag(values.value), gpu);
+  ModelReport report =
+      MakeModelReport(options, ParseShapeFlag(values.shape),
+                      ParseValueFlag(values.value), gpu, MeshOf(values.mesh));
   if (values.json) {
     Json json = ToJson(report, values.model);
     if (values.memory_report && report.memory_report) {
@@ -348,6 +377,7 @@ int Inspect(const Arguments& arguments) {
   PrintValues("Outputs", report.outputs);
   PrintInitializers(report);
   PrintGemms(report);
+  PrintLayers(report, values.mesh);
   PrintMemory(report);
   if (values.memory_report && report.memory_report) {
     PrintMemoryReport(*report.memory_report, std::nullopt, std::cout);

@@ -197,7 +197,8 @@ void TrainCommand::OpenData() {
   files.seed = static_cast<uint64_t>(values_.seed);
   files.drop_last = true;
   if (ranks_) {
-    Check(!spec_.layout.fixed_batch, "[", values_.model,
+    const bool shares = ranks_->mesh().data_ranks() > 1;
+    Check(!shares || !spec_.layout.fixed_batch, "[", values_.model,
           "] expected an open batch axis, whose samples the ranks of --mesh "
           "share, got batches of ",
           spec_.layout.batch_size);

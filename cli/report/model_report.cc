@@ -92,9 +92,10 @@ class Stopwatch {
 
 class Reporter {
  public:
-  Reporter(const SessionOptions& options, const GpuPeaks* gpu)
+  Reporter(const SessionOptions& options, const GpuPeaks* gpu, const Mesh& mesh)
       : options_(options),
         gpu_(gpu),
+        mesh_{.tp = mesh.tp},
         provider_(KernelsOf(options.provider)),
         evaluator_(MakeEvaluator()),
         runner_(MakePassRunner(options)) {
@@ -235,7 +236,8 @@ class Reporter {
         {},
         false,
         options_.budgets,
-        &runner_};
+        &runner_,
+        mesh_};
     if (!options_.loss.kind.empty()) {
       try {
         return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
@@ -281,8 +283,14 @@ class Reporter {
     report_.gemms.push_back(row);
   }
 
+  void AddLayers(const StepGraph& step) {
+    report_.layers = step.layers;
+    for (LayerSplit& layer : report_.layers) layer.weight = Fqn(layer.weight);
+  }
+
   void Closed(const Shapes& shapes) {
     StepGraph step = Build(shapes);
+    AddLayers(step);
     report_.specialize = step.specialized;
     NoteUnread(step.specialized);
     for (const GemmDecision& d : step.fp8.decisions) {
@@ -352,6 +360,7 @@ class Reporter {
     try {
       StepGraph first = Build(Filled(shapes, at_a), true);
       StepGraph second = Build(Filled(shapes, at_b), true);
+      AddLayers(first);
       const auto& x = first.fp8.decisions;
       const auto& y = second.fp8.decisions;
       Check(x.size() == y.size(), "the graph's structure depends on them");
@@ -383,6 +392,7 @@ class Reporter {
 
   SessionOptions options_;
   const GpuPeaks* gpu_;
+  Mesh mesh_;
   ProviderKernels provider_;
   std::unique_ptr<Evaluator> evaluator_;
   PassRunner runner_;
@@ -425,8 +435,9 @@ SizeText Generalize(int64_t a, int64_t b,
 
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,
-                            const InputValues& values, const GpuPeaks* gpu) {
-  return Reporter(options, gpu).Run(axes, values);
+                            const InputValues& values, const GpuPeaks* gpu,
+                            const Mesh& mesh) {
+  return Reporter(options, gpu, mesh).Run(axes, values);
 }
 
 }  // namespace onnx_fp8

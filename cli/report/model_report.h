@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "collectives/mesh.h"
 #include "graph/passes/pass.h"
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
 #include "providers/roofline.h"
+#include "training/split_layers.h"
 
 namespace onnx_fp8 {
 
@@ -59,6 +61,7 @@ struct ModelReport {
   std::vector<InputInfo> inputs, outputs;
   std::vector<InitializerRow> initializers;
   std::vector<GemmReport> gemms;
+  std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   std::optional<SpecializeReport> specialize;
   std::optional<MemoryForecast> memory;
   std::optional<MemoryReport> memory_report;  // goes with `memory`
@@ -74,13 +77,15 @@ struct ModelReport {
 // gradient, it builds the forward graph, with a note. A file that `rewrite` has
 // made is taken as it is, with a note. `axes`: sizes of dynamic axes by name.
 // `values`: of inputs that decide branches or sizes. `gpu`: for the roofline;
-// null: none. Open axes leave their
-// names in the sizes of the products, and there is no forecast. Errors: those
-// of import; UsageError for an axis or input that does not exist.
+// null: none. `mesh`: the report is that of one rank; ranks of the axes dp and
+// replicate would have other samples, which is no matter here. Open axes leave
+// their names in the sizes of the products, and there is no forecast. Errors:
+// those of import; UsageError for an axis or input that does not exist.
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,
                             const InputValues& values = {},
-                            const GpuPeaks* gpu = nullptr);
+                            const GpuPeaks* gpu = nullptr,
+                            const Mesh& mesh = {});
 
 // A size that is `a` if the axes have the sizes `at_a`, and `b` if they have
 // `at_b`.

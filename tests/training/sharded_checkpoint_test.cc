@@ -120,13 +120,13 @@ TEST(ShardedCheckpoint, DamagedFiles) {
   };
   Json edited = manifest;
   edited["tensors"]["w"]["shards"].erase(2);
-  expect(edited, "expected [5,2], got 4 rows in its shards");
+  expect(edited, "expected 5 rows in the shards of each part, got 4");
   edited = manifest;
   edited["tensors"]["w"]["shards"].erase(0);
   expect(edited, "tensor \"w\": expected rows from 0 on, got ");
   edited = manifest;
   edited["tensors"]["w"]["shards"] = Json::array();
-  expect(edited, "tensor \"w\": expected [5,2], got 0 rows in its shards");
+  expect(edited, "tensor \"w\": expected shards, got none");
   edited = manifest;
   edited["tensors"]["w"]["shape"] = Json::array();
   expect(edited, "expected an axis, got a scalar in shards");
@@ -160,6 +160,72 @@ TEST(ShardedCheckpoint, DamagedFiles) {
   ExpectError([&] { LoadCheckpoint(folder, "m"); }, "(truncated or edited)");
   std::filesystem::remove(path);
   ExpectError([&] { LoadCheckpoint(folder, "m"); }, "state.00001.safetensors");
+}
+
+// "w" of 4 columns: two ranks have the columns 0 and 2, 1 and 3 (two blocks),
+// and of these each of two ranks has rows.
+void SaveColumns(Communicator& ranks, const std::string& dir) {
+  const TensorPart part = {{1, 2}, ranks.rank() % 2, 2};
+  Shard shard = ShardOf({3, 2}, ranks.rank() / 2, 2);
+  shard.whole = {3, 4};
+  shard.tensor_part = part;
+  Tensor whole = Tensor::Allocate(DType::kFloat, shard.whole);
+  for (int64_t i = 0; i < whole.size(); ++i) {
+    whole.data<float>()[i] = static_cast<float>(i);
+  }
+  SaveOptions options;
+  options.ranks = &ranks;
+  options.shards = {{"w", shard}};
+  Checkpoint checkpoint;
+  checkpoint.step = 3;
+  checkpoint.model = "m";
+  SaveCheckpoint(dir, checkpoint, Sources({{"w", PartOf(whole, shard)}}),
+                 options);
+}
+
+TEST(ShardedCheckpoint, RowsOfPartsOfColumns) {
+  TempDir dir;
+  RunRanks(4, [&](Communicator& ranks) { SaveColumns(ranks, dir.path()); });
+  auto checkpoint = LoadLatestCheckpoint(dir.path(), "m");
+  EXPECT_EQ(checkpoint->TypeOf("w"), "float[3,4]");
+  const Tensor whole = checkpoint->shards.at("w").Whole();
+  ASSERT_EQ(whole.shape(), (Shape{3, 4}));
+  for (int64_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(whole.data<float>()[i], static_cast<float>(i));
+  }
+}
+
+TEST(ShardedCheckpoint, DamagedParts) {
+  TempDir dir;
+  RunRanks(4, [&](Communicator& ranks) { SaveColumns(ranks, dir.path()); });
+  const std::string folder = NewestOf(dir.path());
+  const Json manifest = Json::parse(ReadText(folder + "/manifest.json"));
+  auto expect = [&](const char* key, const Json& value,
+                    const std::string& error) {
+    Json edited = manifest;
+    edited["tensors"]["w"]["shards"][1]["part"][key] = value;
+    WriteManifestText(folder, edited);
+    ExpectError([&] { LoadCheckpoint(folder, "m"); }, error);
+  };
+  expect("axis", 2, "tensor \"w\": expected \"axis\" in 0…1, got 2");
+  expect("axis", -1, "tensor \"w\": expected \"axis\" in 0…1, got -1");
+  expect("axis", 0, "expected parts that divide [3,4], got ");
+  expect("blocks", 0, "tensor \"w\": expected \"blocks\" in 1…4, got 0");
+  expect("blocks", 1, "tensor \"w\": expected parts of one kind, got ");
+  expect("rank", 2, "tensor \"w\": expected \"rank\" in 0…1, got 2");
+  expect("rank", 0, "tensor \"w\": expected rows from 2 on, got ");
+  expect("ranks", 4, "expected parts that divide [3,4], got ");
+  expect("ranks", "2", "expected a checkpoint's manifest with \"ranks\"");
+  Json edited = manifest;
+  edited["tensors"]["w"]["shards"][1].erase("part");
+  WriteManifestText(folder, edited);
+  ExpectError([&] { LoadCheckpoint(folder, "m"); },
+              "tensor \"w\": expected parts of one kind, got ");
+  edited = manifest;
+  edited["tensors"]["w"]["shards"].erase(3);
+  WriteManifestText(folder, edited);
+  ExpectError([&] { LoadCheckpoint(folder, "m"); },
+              "expected 3 rows in the shards of each part, got 2");
 }
 
 }  // namespace
