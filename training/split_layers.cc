@@ -2,6 +2,7 @@
 #include "training/split_layers.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -47,21 +48,27 @@ class LayerSplitter {
 
  private:
   void FindRegions() {
-    std::vector<std::pair<Node*, std::string>> layers;
+    std::vector<Node*> layers, by_size;
     for (Node& node : graph_.nodes()) {
-      if (!IsLayer(node)) continue;
-      std::string why;
-      if (!Find(node.in(1))) {
-        SplitRegion region(mesh_.tp, whole_);
-        why = region.Grow(node.in(0), {node.in(0)->rank() - 1, 1});
-        if (why.empty()) Take(region);
-      }
-      layers.emplace_back(&node, why);
+      if (IsLayer(node)) layers.push_back(&node);
     }
-    for (const auto& [node, why] : layers) {
+    by_size = layers;
+    std::ranges::stable_sort(by_size, std::greater(), [](const Node* node) {
+      return NumElements(*node->in(1)->shape);
+    });
+    std::unordered_map<const Node*, std::string> reasons;
+    for (Node* node : by_size) {
+      if (Find(node->in(1))) continue;
+      SplitRegion region(mesh_.tp, whole_);
+      reasons[node] = region.Grow(node->in(0), {node->in(0)->rank() - 1, 1});
+      if (reasons[node].empty()) Take(region);
+    }
+    for (Node* node : layers) {
       const Value* operand = node->in(1);
-      LayerSplit layer{
-          WeightBehind(node->in(1))->name, {}, LayerSplit::kWhole, why};
+      LayerSplit layer{WeightBehind(node->in(1))->name,
+                       {},
+                       LayerSplit::kWhole,
+                       reasons[node]};
       if (Find(operand)) {
         layer.kind = IsRows(node) ? LayerSplit::kRows : LayerSplit::kColumns;
         layer.why.clear();

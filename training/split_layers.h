@@ -35,8 +35,8 @@ struct SplitLayersReport {
 
 // Divides the layers of a forward graph among the ranks of the axis tp: the
 // graph becomes that of one rank. Parts of parameters are zeros (their values
-// are state), parts of constants are those of rank `tensor_rank`. Each layer
-// whose inputs can be divided begins a search for the region behind it
+// are state), parts of constants are those of rank `tensor_rank`. Each layer,
+// the largest first, begins a search for the region that divides its inputs
 // (split_region.h). In front of a region CopyToRanks adds up gradients, and
 // AllReduce adds up the results of its last layers; then comes their bias.
 // Losses and outputs are the same on all ranks. REQUIRES: NormalizeLinear has

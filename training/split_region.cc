@@ -19,13 +19,15 @@ int64_t Inner(const Shape& shape, int64_t axis) {
 
 bool IsElementwise(const Node& node) {
   static const std::set<std::string_view> onnx = {
-      "Abs",   "Add",     "And",         "Cast",       "Ceil",     "Clip",
-      "Cos",   "Div",     "Elu",         "Equal",      "Erf",      "Exp",
-      "Floor", "Gelu",    "HardSigmoid", "HardSwish",  "Identity", "LeakyRelu",
-      "Log",   "Max",     "Min",         "Mish",       "Mul",      "Neg",
-      "Not",   "Or",      "Pow",         "Reciprocal", "Relu",     "Round",
-      "Selu",  "Sigmoid", "Sign",        "Sin",        "Softplus", "Sqrt",
-      "Sub",   "Sum",     "Swish",       "Tanh",       "Where"};
+      "Abs",       "Add",      "And",   "Cast",    "Ceil",
+      "Clip",      "Cos",      "Div",   "Elu",     "Equal",
+      "Erf",       "Exp",      "Floor", "Gelu",    "HardSigmoid",
+      "HardSwish", "Identity", "IsInf", "IsNaN",   "LeakyRelu",
+      "Log",       "Max",      "Min",   "Mish",    "Mul",
+      "Neg",       "Not",      "Or",    "Pow",     "Reciprocal",
+      "Relu",      "Round",    "Selu",  "Sigmoid", "Sign",
+      "Sin",       "Softplus", "Sqrt",  "Sub",     "Sum",
+      "Swish",     "Tanh",     "Where"};
   static const std::set<std::string_view> ours = {"RoundTo", "Silu", "SwiGLU"};
   return node.domain.empty() ? onnx.contains(node.op)
                              : node.domain == kDomain && ours.contains(node.op);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two ranks that divide the layers of each corpus model, against one process.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "providers/cpu/cpu_provider.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/training/corpus_case.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class TensorParallelCorpus : public testing::TestWithParam<CorpusFile> {};
+
+std::vector<StepResult> TwoSteps(const CorpusCase& c, const MeshRanks* ranks) {
+  auto session = MakeSession(c.options, MakeCpuProvider(), ranks);
+  std::vector<StepResult> steps;
+  for (int i = 0; i < 2; ++i) steps.push_back(session->Step({c.feeds}, 1e-3));
+  return steps;
+}
+
+// A model whose layers need whole operands says so.
+TEST_P(TensorParallelCorpus, TrainsAsOneProcess) {
+  CorpusCase c(GetParam());
+  const std::vector<StepResult> want = TwoSteps(c, nullptr);
+  std::vector<StepResult> got;
+  try {
+    RunRanks(2, [&](Communicator& world) {
+      const MeshRanks ranks({.tp = 2}, world);
+      const std::vector<StepResult> mine = TwoSteps(c, &ranks);
+      if (world.rank() == 1) got = mine;
+    });
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("of the axis tp can divide"),
+              std::string::npos)
+        << error.what();
+    printf("NONE %s %s\n", GetParam().name.c_str(), error.what());
+    return;
+  }
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(got[i].loss, want[i].loss, 1e-5 * std::abs(want[i].loss));
+    EXPECT_NEAR(got[i].grad_norm, want[i].grad_norm, 1e-4 * want[i].grad_norm);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Corpus, TensorParallelCorpus,
+                         testing::ValuesIn(WithVariants({"d18"})),
+                         CorpusTestName);
+
+}  // namespace
+}  // namespace onnx_fp8
