@@ -11,6 +11,7 @@
 #include "graph/builder.h"
 #include "graph/views.h"
 #include "training/over_ranks.h"
+#include "training/split_vocabulary.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -19,7 +20,6 @@ class LayerSplitter {
  public:
   LayerSplitter(Graph& graph, const Mesh& mesh, int64_t rank)
       : graph_(graph), mesh_(mesh), rank_(rank) {
-    whole_.insert(graph.outputs.begin(), graph.outputs.end());
     for (const Value* value : graph.CapturedBySubgraphs()) {
       whole_.insert(value);
     }
@@ -37,11 +37,19 @@ class LayerSplitter {
     }
     for (Node* node : nodes) Fit(*node);
     for (Node* node : nodes) {
-      if (IsRows(node)) {
-        AddUp(*node);
-      } else {
+      if (!summed_.contains(node)) {
         CopyWholeOperands(*node);
+      } else if (node->Is("Gather")) {
+        GatherFromParts(graph_, *node, mesh_, rank_);
+      } else {
+        AddUp(*node);
       }
+    }
+    for (auto& [value, split] : splits_) {
+      if (std::ranges::count(graph_.outputs, value) > 0) Join(value, split);
+    }
+    for (Node* loss : losses_) {
+      CrossEntropyOfParts(graph_, *loss, mesh_, rank_);
     }
     return std::move(report_);
   }
@@ -50,32 +58,58 @@ class LayerSplitter {
   void FindRegions() {
     std::vector<Node*> layers, by_size;
     for (Node& node : graph_.nodes()) {
-      if (IsLayer(node)) layers.push_back(&node);
+      if (IsLayer(node) || IsEmbedding(node)) layers.push_back(&node);
     }
     by_size = layers;
     std::ranges::stable_sort(by_size, std::greater(), [](const Node* node) {
-      return NumElements(*node->in(1)->shape);
+      return NumElements(*WeightOf(*node)->shape);
     });
     std::unordered_map<const Node*, std::string> reasons;
     for (Node* node : by_size) {
-      if (Find(node->in(1))) continue;
-      SplitRegion region(mesh_.tp, whole_);
-      reasons[node] = region.Grow(node->in(0), {node->in(0)->rank() - 1, 1});
-      if (reasons[node].empty()) Take(region);
+      if (IsLayer(*node)) reasons[node] = Try(node->in(0), {1, 1});
     }
-    for (Node* node : layers) {
-      const Value* operand = node->in(1);
-      LayerSplit layer{WeightBehind(node->in(1))->name,
-                       {},
-                       LayerSplit::kWhole,
-                       reasons[node]};
-      if (Find(operand)) {
-        layer.kind = IsRows(node) ? LayerSplit::kRows : LayerSplit::kColumns;
-        layer.why.clear();
-      }
-      report_.layers.push_back(layer);
-      parts_.push_back(operand);
+    for (Node* node : by_size) {
+      // The reason that counts is that of the inputs.
+      if (IsLayer(*node)) Try(node->out(0), {1, 1});
     }
+    for (Node* node : by_size) {
+      if (IsLayer(*node)) continue;
+      const bool known = classes_.contains(WeightOf(*node)->dim(0));
+      reasons[node] = known ? Try(WeightOf(*node), {0, 1})
+                            : "it has no row for each class of a divided loss";
+    }
+    for (Node* node : layers) Report(*node, reasons[node]);
+  }
+
+  void Report(const Node& node, const std::string& why) {
+    Value* weight = WeightOf(node);
+    LayerSplit layer{WeightBehind(weight)->name, {}, LayerSplit::kWhole, why};
+    if (Find(weight)) {
+      layer.kind = !IsLayer(node)            ? LayerSplit::kTable
+                   : summed_.contains(&node) ? LayerSplit::kRows
+                                             : LayerSplit::kColumns;
+      layer.why.clear();
+    }
+    report_.layers.push_back(layer);
+    parts_.push_back(weight);
+  }
+
+  // The reason why the value can't be divided; "" if it is.
+  std::string Try(Value* value, const AxisSplit& split) {
+    if (Find(value)) return "";
+    SplitRegion region(mesh_.tp, whole_);
+    std::string why = region.Grow(value, split);
+    if (why.empty()) Take(region);
+    return why;
+  }
+
+  static bool IsEmbedding(const Node& node) {
+    return node.Is("Gather") && node.in(0)->rank() == 2 &&
+           node.Int("axis", 0) == 0 && WeightBehind(node.in(0)) != nullptr;
+  }
+
+  static Value* WeightOf(const Node& node) {
+    return node.in(node.Is("Gather") ? 0 : 1);
   }
 
   static bool IsLayer(const Node& node) {
@@ -89,11 +123,14 @@ class LayerSplitter {
       whole_.insert(value);  // it has its division
       divided_.insert(value);
     }
-    rows_.insert(region.row_parallel().begin(), region.row_parallel().end());
+    summed_.insert(region.summed().begin(), region.summed().end());
+    for (Node* loss : region.losses()) {
+      losses_.push_back(loss);
+      classes_.insert(loss->in(0)->dim(1));
+    }
   }
 
   bool Find(const Value* value) const { return divided_.contains(value); }
-  bool IsRows(Node* node) const { return rows_.contains(node); }
 
   bool Touches(const Node& node) const {
     auto divided = [this](const Value* value) { return Find(value); };
@@ -151,6 +188,29 @@ class LayerSplitter {
     return ++at == graph_.nodes().end() ? nullptr : &*at;
   }
 
+  // An output of the graph becomes the whole value; readers keep the part.
+  void Join(Value* value, const AxisSplit& split) {
+    Builder b(graph_, value->name + ".");
+    const std::vector<Node*> readers = value->uses;
+    const Shape part = *value->shape;
+    Shape whole = part;
+    whole[static_cast<size_t>(split.axis)] *= mesh_.tp;
+    const int64_t chunk = ChunkOf(whole, split, mesh_.tp);
+    Value* x = b.Reshape(value, {1, NumElements(part) / chunk, chunk});
+    Node* first = x->producer;
+    x = b.Ours("AllGather", {x}, GroupOf(mesh_, kTensorRanks));
+    x = b.Reshape(b.Transpose(x, {1, 0, 2}), whole);
+    graph_.MoveOutput(value, x->producer, 0);
+    std::swap(value->shape, x->shape);
+    graph_.SetInput(first, 0, x);
+    for (Node* reader : readers) {
+      for (size_t i = 0; i < reader->inputs().size(); ++i) {
+        if (reader->in(i) == value) graph_.SetInput(reader, i, x);
+      }
+    }
+    graph_.Rename(x, graph_.FreshName(value->name + ".part"));
+  }
+
   // A rank's part of a layer gives a part of the gradient of what all ranks
   // have whole.
   void CopyWholeOperands(Node& node) {
@@ -172,7 +232,9 @@ class LayerSplitter {
   std::unordered_set<const Value*> whole_;
   std::unordered_set<const Value*> divided_;
   std::vector<std::pair<Value*, AxisSplit>> splits_;
-  std::unordered_set<Node*> rows_;
+  std::unordered_set<const Node*> summed_;
+  std::vector<Node*> losses_;
+  std::unordered_set<int64_t> classes_;  // of divided losses, in all
   std::unordered_map<Value*, Value*> copies_;
   std::vector<const Value*> parts_;  // weights of the report's layers
   SplitLayersReport report_;
@@ -188,6 +250,8 @@ const char* Name(LayerSplit::Kind kind) {
       return "columns";
     case LayerSplit::kRows:
       return "rows";
+    case LayerSplit::kTable:
+      return "table";
   }
   return "?";
 }

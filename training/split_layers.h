@@ -12,12 +12,13 @@
 
 namespace onnx_fp8 {
 
-// What became of a linear layer.
+// What became of a linear layer, or of an embedding.
 struct LayerSplit {
   enum Kind {
-    kWhole,    // each rank computes all of it, because of `why`
+    kWhole,    // each rank has all of it, because of `why`
     kColumns,  // a rank has a part of its outputs
-    kRows,  // a rank has a part of its inputs; the ranks add up their outputs
+    kRows,   // a rank has a part of its inputs; the ranks add up their outputs
+    kTable,  // a rank has a part of a table's rows; the ranks add up theirs
   };
   std::string weight;  // the parameter
   Shape part;          // of the weight, on a rank
@@ -35,12 +36,15 @@ struct SplitLayersReport {
 
 // Divides the layers of a forward graph among the ranks of the axis tp: the
 // graph becomes that of one rank. Parts of parameters are zeros (their values
-// are state), parts of constants are those of rank `tensor_rank`. Each layer,
-// the largest first, begins a search for the region that divides its inputs
-// (split_region.h). In front of a region CopyToRanks adds up gradients, and
-// AllReduce adds up the results of its last layers; then comes their bias.
-// Losses and outputs are the same on all ranks. REQUIRES: NormalizeLinear has
-// run; concrete shapes; mesh.tp > 1.
+// are state), parts of constants are those of rank `tensor_rank`.
+//
+// Each layer, the largest first, begins a search for the region that divides
+// its inputs (split_region.h), and then for one that divides its outputs: up to
+// a CrossEntropy over parts of the classes. An embedding with a row for each of
+// these classes is divided, too. In front of a region CopyToRanks adds up
+// gradients. AllReduce adds up the results of its last layers; then comes their
+// bias. Outputs of the graph are joined, so they and the loss are the same on
+// all ranks. REQUIRES: NormalizeLinear has run; concrete shapes; mesh.tp > 1.
 SplitLayersReport SplitLayers(Graph& graph, const Mesh& mesh,
                               int64_t tensor_rank);
 

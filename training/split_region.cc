@@ -120,6 +120,10 @@ class SplitRules {
     return value ? region_.Find(value) : nullptr;
   }
 
+  static void Keep(Node* node, std::vector<Node*>* nodes) {
+    if (std::ranges::count(*nodes, node) == 0) nodes->push_back(node);
+  }
+
   // The value of the node that is split, operands first.
   static std::vector<Value*> ValuesOf(const Node& node) {
     std::vector<Value*> values;
@@ -160,6 +164,7 @@ class SplitRules {
     if (node.Is("Gather")) return VisitGather(node);
     if (IsAttention(node)) return VisitAttention(node);
     if (node.IsOurs("Rotary")) return VisitRotary(node);
+    if (node.IsOurs("CrossEntropy")) return VisitLoss(node);
     Refuse(Concat("[", node.Where(), "] needs whole operands"));
   }
 
@@ -188,10 +193,7 @@ class SplitRules {
       Set(weight, {k_axis, blocks});
       SetWhole(bias);
       SetWhole(y);
-      if (std::ranges::count(region_.row_parallel_, &node) == 0) {
-        region_.row_parallel_.push_back(&node);
-      }
-      return;
+      return Keep(&node, &region_.summed_);
     }
     const int64_t blocks = of_y   ? of_y->blocks
                            : of_w ? of_w->blocks
@@ -283,8 +285,9 @@ class SplitRules {
     SetWhole(node.in(1));
   }
 
-  // Rows of a table that keeps them whole.
-  void VisitGather(const Node& node) {
+  // Rows of a table. If each rank has some of the rows, the result is a sum;
+  // else it has the table's division.
+  void VisitGather(Node& node) {
     Value *x = node.in(0), *indices = node.in(1), *y = node.out(0);
     const int64_t axis = Normalized(node.Int("axis", 0), x->rank());
     const int64_t more =
@@ -297,13 +300,17 @@ class SplitRules {
           of_y->axis >= axis && of_y->axis < axis + indices->rank();
       at = gathered ? axis : of_y->axis - (of_y->axis > axis ? more : 0);
     }
+    SetWhole(indices);
+    if (of_x && at == axis && of_x->blocks == 1 && !of_y) {
+      SetWhole(y);
+      return Keep(&node, &region_.summed_);
+    }
     if (at < 0 || at == axis) {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
     const int64_t blocks = of_x ? of_x->blocks : of_y->blocks;
     Set(x, {at, blocks});
     Set(y, {at + (at > axis ? more : 0), blocks});
-    SetWhole(indices);
   }
 
   // Heads lie side by side on the last axis of q, k, v and y.
@@ -343,6 +350,17 @@ class SplitRules {
     VisitHeads(node.out(0), heads);
     SetWhole(node.in(1));
     SetWhole(node.in(2));
+  }
+
+  // Each rank has the scores of some classes.
+  void VisitLoss(Node& node) {
+    const AxisSplit* split = Find(node.in(0));
+    if (!split || *split != AxisSplit{1, 1}) {
+      return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+    SetWhole(node.in(1));
+    for (const Value* out : node.outputs()) SetWhole(out);
+    Keep(&node, &region_.losses_);
   }
 
   SplitRegion& region_;

@@ -40,8 +40,11 @@ class SplitRegion {
     auto it = splits_.find(value);
     return it == splits_.end() ? nullptr : &it->second;
   }
-  // Products that give parts of sums.
-  const std::vector<Node*>& row_parallel() const { return row_parallel_; }
+  // Nodes whose whole result is a sum over the ranks: layers with a part of
+  // their inputs, and Gathers from a part of a table's rows.
+  const std::vector<Node*>& summed() const { return summed_; }
+  // CrossEntropy nodes with a part of the classes.
+  const std::vector<Node*>& losses() const { return losses_; }
 
  private:
   friend class SplitRules;
@@ -50,7 +53,7 @@ class SplitRegion {
   std::unordered_set<const Value*> whole_;
   std::unordered_map<const Value*, AxisSplit> splits_;
   std::vector<Value*> order_;
-  std::vector<Node*> row_parallel_;
+  std::vector<Node*> summed_, losses_;
 };
 
 }  // namespace onnx_fp8

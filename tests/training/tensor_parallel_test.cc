@@ -197,6 +197,33 @@ TEST(TensorParallel, AnyMeshReadsACheckpoint) {
   }
 }
 
+// Outputs are joined, also where the ranks have parts of the classes; ignored
+// labels do not count.
+TEST(TensorParallel, Evaluates) {
+  SessionOptions options = Options(Gpt(), "tensorwise");
+  TensorMap batch = TokenSteps()[0][0];
+  for (int64_t i = 0; i < 20; ++i) {
+    batch["labels"].data<int64_t>()[3 * i % 48] = -100;
+  }
+  const EvalResult want = TrainingSession::Create(options)->Eval(batch);
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.tp = 2}, world);
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    for (int i = 0; i < 2; ++i) {
+      const EvalResult got = session->Eval(batch);
+      EXPECT_NEAR(got.loss, want.loss, 1e-6 * want.loss);
+      const Tensor &a = got.outputs.at("logits"),
+                   &b = want.outputs.at("logits");
+      ASSERT_EQ(a.shape(), b.shape());
+      for (int64_t j = 0; j < a.size(); ++j) {
+        ASSERT_NEAR(a.data<float>()[j], b.data<float>()[j], 1e-5);
+      }
+    }
+    ExpectError([&] { session->Gradients(batch, false); },
+                "expected whole parameters for the gradients of a batch");
+  });
+}
+
 TEST(TensorParallel, NothingToDivide) {
   TempDir dir;
   const SessionOptions options = Options(WriteMlp(dir, false));

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/split_layers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "graph/onnx/verify.h"
+#include "graph/print.h"
+#include "tests/graph/parse.h"
+#include "training/axis_split.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string Divided(const std::string& text, int64_t tp, int64_t rank = 0,
+                    SplitLayersReport* report = nullptr) {
+  auto graph = ParseGraph(text);
+  SplitLayersReport made = SplitLayers(*graph, {.tp = tp}, rank);
+  if (report) *report = made;
+  Verify(*graph);
+  return Print(*graph);
+}
+
+TEST(SplitLayers, ColumnsThenRows) {
+  SplitLayersReport report;
+  EXPECT_EQ(Divided(R"(graph "g" opset 24
+input x: float[3,4]
+param w: float[4,8]
+param c: float[8]
+param v: float[6,8]
+param d: float[6]
+const k: float[8] = {1,2,3,4,5,6,7,8}
+a: float[3,8] = Gemm<transB=0>(x, w, c)
+r: float[3,8] = Relu(a)
+m: float[3,8] = Mul(r, k)
+y: float[3,6] = Gemm<transB=1>(m, v, d)
+output y
+)",
+                    2, 1, &report),
+            R"(graph "g" opset 24
+input x: float[3,4]
+param w: float[4,4]
+param c: float[4]
+param v: float[6,4]
+param d: float[6]
+const k: float[4] = {5.0,6.0,7.0,8.0}
+x.CopyToRanks: float[3,4] = onnx_fp8.CopyToRanks<group="tp", ranks=2>(x)
+a: float[3,4] = Gemm<transB=0>(x.CopyToRanks, w, c)
+r: float[3,4] = Relu(a)
+m: float[3,4] = Mul(r, k)
+y.part: float[3,6] = Gemm<transB=1>(m, v)
+y.AllReduce: float[3,6] = onnx_fp8.AllReduce<group="tp", ranks=2, reduction="sum">(y.part)
+y: float[3,6] = Add(y.AllReduce, d)
+output y
+)");
+  ASSERT_EQ(report.layers.size(), 2u);
+  EXPECT_EQ(report.layers[0].kind, LayerSplit::kColumns);
+  EXPECT_EQ(report.layers[0].part, (Shape{4, 4}));
+  EXPECT_EQ(report.layers[1].kind, LayerSplit::kRows);
+  EXPECT_EQ(report.layers[1].part, (Shape{6, 4}));
+  EXPECT_EQ(report.initializers.at("w"), (AxisSplit{1, 1}));
+  EXPECT_EQ(report.initializers.at("v"), (AxisSplit{1, 1}));
+  EXPECT_EQ(report.initializers.count("d"), 0u);
+}
+
+// The divided axis of the first weight has a block for each of q, k and v.
+TEST(SplitLayers, BlocksOfOneLayer) {
+  SplitLayersReport report;
+  Divided(R"(graph "g" opset 24
+input x: float[3,4]
+param w: float[4,12]
+param v: float[4,4]
+const heads: int64[3] = {3,2,2}
+const flat: int64[2] = {3,4}
+y: float[3,12] = Gemm<transB=0>(x, w)
+q: float[3,4], k: float[3,4], r: float[3,4] = Split<axis=1, num_outputs=3>(y)
+a: float[3,4] = Mul(q, k)
+b: float[3,4] = Add(a, r)
+h: float[3,2,2] = Reshape<allowzero=1>(b, heads)
+t: float[2,3,2] = Transpose<perm=[1,0,2]>(h)
+u: float[3,2,2] = Transpose<perm=[1,0,2]>(t)
+f: float[3,4] = Reshape<allowzero=1>(u, flat)
+z: float[3,4] = Gemm<transB=0>(f, v)
+output z
+)",
+          2, 0, &report);
+  EXPECT_EQ(report.initializers.at("w"), (AxisSplit{1, 3}));
+  EXPECT_EQ(report.initializers.at("v"), (AxisSplit{0, 1}));
+}
+
+struct Refused {
+  const char* nodes;
+  const char* why;
+};
+
+// `a` is what the layer behind it reads.
+TEST(SplitLayers, WhyALayerStaysWhole) {
+  for (const Refused& c : {
+           Refused{"a: float[3,8] = Softmax<axis=-1>(y)",
+                   "[Softmax -> a] mixes the divided axis"},
+           {"a: float[3,8] = LayerNormalization<axis=-1>(y, k)",
+            "[LayerNormalization -> a] mixes the divided axis"},
+           {"a: float[3,8] = CumSum(y, one)", "[CumSum -> a] needs whole"},
+           {"a: float[3,8] = Add(y, x)", "x is an input"},
+           {"t: float[8,3] = Reshape<allowzero=1>(y, turned)\n"
+            "a: float[3,8] = Reshape<allowzero=1>(t, back)",
+            "mixes the divided axis"},
+       }) {
+    SplitLayersReport report;
+    Divided(std::string(R"(graph "g" opset 24
+input x: float[3,8]
+param w: float[8,8]
+param v: float[8,6]
+const k: float[8] = {1,2,3,4,5,6,7,8}
+const one: int64[] = {1}
+const turned: int64[2] = {8,3}
+const back: int64[2] = {3,8}
+y: float[3,8] = Gemm<transB=0>(x, w)
+)") + c.nodes +
+                "\nz: float[3,6] = Gemm<transB=0>(a, v)\n"
+                "s: float[3,6] = Softmax<axis=-1>(z)\noutput s\n",
+            2, 0, &report);
+    for (const LayerSplit& layer : report.layers) {
+      EXPECT_EQ(layer.kind, LayerSplit::kWhole) << c.nodes;
+    }
+    EXPECT_NE(report.layers.back().why.find(c.why), std::string::npos)
+        << c.nodes << ": " << report.layers.back().why;
+    EXPECT_TRUE(report.initializers.empty());
+  }
+}
+
+TEST(SplitLayers, RanksThatDoNotDivide) {
+  SplitLayersReport report;
+  Divided(R"(graph "g" opset 24
+input x: float[3,4]
+param w: float[4,8]
+param v: float[8,6]
+a: float[3,8] = Gemm<transB=0>(x, w)
+y: float[3,6] = Gemm<transB=0>(a, v)
+s: float[3,6] = Softmax<axis=-1>(y)
+output s
+)",
+          5, 0, &report);
+  EXPECT_EQ(report.layers[1].why, "5 ranks do not divide axis 1 of a, [3,8]");
+}
+
+TEST(AxisSplit, PartsOfBlocks) {
+  Tensor whole = Tensor::Allocate(DType::kInt64, {2, 6, 2});
+  for (int64_t i = 0; i < whole.size(); ++i) whole.data<int64_t>()[i] = i;
+  const AxisSplit split = {1, 3};
+  const Tensor part = PartOf(whole, split, 1, 2);
+  ASSERT_EQ(part.shape(), (Shape{2, 3, 2}));
+  const std::vector<int64_t> want = {2,  3,  6,  7,  10, 11,
+                                     14, 15, 18, 19, 22, 23};
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), part.data<int64_t>()));
+  Tensor again = Tensor::Zeros(DType::kInt64, whole.shape());
+  for (int64_t rank : {0, 1}) {
+    PutPart(PartOf(whole, split, rank, 2), split, rank, 2, &again);
+  }
+  EXPECT_TRUE(std::equal(whole.data<int64_t>(),
+                         whole.data<int64_t>() + whole.size(),
+                         again.data<int64_t>()));
+}
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/split_vocabulary.h"
+
+#include <iterator>
+#include <string>
+
+#include "graph/builder.h"
+#include "training/over_ranks.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Positions in the part [begin, begin + n) of a vocabulary; 0 for others.
+struct Positions {
+  Value* inside;  // whether it is one of the part
+  Value* at;
+};
+
+Positions InPart(Builder& b, Value* ids, int64_t begin, int64_t n) {
+  Value* at = b.Sub(ids, b.Scalar(static_cast<double>(begin), ids));
+  Value* inside =
+      b.Op("And", {b.Op("GreaterOrEqual", {at, b.Scalar(0, ids)}),
+                   b.Op("Less", {at, b.Scalar(static_cast<double>(n), ids)})});
+  return {inside, b.Op("Where", {inside, at, b.Scalar(0, ids)})};
+}
+
+Value* OrZero(Builder& b, Value* condition, Value* x) {
+  return b.Op("Where", {condition, x, b.Scalar(0, x)});
+}
+
+Node* After(Graph& graph, const Node& node) {
+  auto at = graph.nodes().begin();
+  while (&*at != &node) ++at;
+  return ++at == graph.nodes().end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh,
+                     int64_t rank) {
+  Value *ids = gather.in(1), *y = gather.out(0);
+  const int64_t n = gather.in(0)->dim(0);
+  Builder before(graph, y->name + ".", &gather);
+  Value* from_end = before.Op("Less", {ids, before.Scalar(0, ids)});
+  Value* all = before.Scalar(static_cast<double>(n * mesh.tp), ids);
+  ids = before.Op("Where", {from_end, before.Add(ids, all), ids});
+  const Positions part = InPart(before, ids, rank * n, n);
+  graph.SetInput(&gather, 1, part.at);
+  Builder b(graph, y->name + ".", After(graph, gather));
+  b.set_metadata(gather.metadata);
+  Shape rows = *ids->shape;
+  rows.push_back(1);
+  Value* own = OrZero(b, b.Reshape(part.inside, rows), y);
+  graph.MoveOutput(y, SumOver(b, own, mesh, {kTensorRanks})->producer, 0);
+  graph.SetInput(own->producer, 1, gather.out(0));
+  graph.Rename(gather.out(0), graph.FreshName(y->name + ".part"));
+}
+
+void CrossEntropyOfParts(Graph& graph, Node& loss, const Mesh& mesh,
+                         int64_t rank) {
+  Value *scores = loss.in(0), *labels = loss.in(1), *result = loss.out(0);
+  const int64_t samples = scores->dim(0), n = scores->dim(1);
+  const Shape column = {samples, 1};
+  Builder b(graph, result->name + ".", &loss);
+  b.set_metadata(loss.metadata);
+  const Attributes keep = {{"keepdims", int64_t{1}}};
+  const Axes ranks = {kTensorRanks};
+  // Any bound near the maximum will do. Rounded up it has no gradient.
+  Value* largest = b.Op("ReduceMax", {scores, b.Ints({1})}, keep);
+  Value* bound = b.Op("Ceil", {MaxOver(b, largest, mesh, ranks)});
+  Value* powers = b.Op("Exp", {b.Sub(scores, bound)});
+  Value* total = SumOver(b, b.ReduceSum(powers, {1}, true), mesh, ranks);
+  Value* lse = b.Add(bound, b.Op("Log", {total}));
+  const Positions part = InPart(b, labels, rank * n, n);
+  Value* own = b.Op("GatherElements", {scores, b.Reshape(part.at, column)},
+                    {{"axis", int64_t{1}}});
+  own = OrZero(b, b.Reshape(part.inside, column), own);
+  Value* losses = b.Sub(lse, SumOver(b, own, mesh, ranks));
+  const auto ignored = static_cast<double>(loss.Int("ignore_index", -100));
+  Value* counts =
+      b.Op("Not", {b.Op("Equal", {labels, b.Scalar(ignored, labels)})});
+  Value* sum =
+      b.ReduceSum(OrZero(b, b.Reshape(counts, column), losses), {0, 1}, false);
+  Value* count = b.ReduceSum(b.Cast(counts, losses->dtype), {0}, false);
+  Value* mean = b.Div(sum, count);
+  graph.MoveOutput(result, mean->producer, 0);
+  graph.RemoveNode(&loss);
+}
+
+}  // namespace onnx_fp8
