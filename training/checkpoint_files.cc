@@ -350,8 +350,8 @@ class StateReader {
     part.split.blocks = number("blocks", 1, std::max<int64_t>(size, 1));
     part.ranks = number("ranks", 1, kMostRanks);
     part.rank = number("rank", 0, part.ranks - 1);
-    Check(size % (part.split.blocks * part.ranks) == 0, where,
-          ": expected parts that divide ", ToString(whole), ", got ",
+    Check(part.split.blocks == 1 || IsEven(whole, part.split, part.ranks),
+          where, ": expected parts that divide ", ToString(whole), ", got ",
           json.dump());
     return part;
   }

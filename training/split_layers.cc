@@ -40,7 +40,7 @@ class LayerSplitter {
       if (!summed_.contains(node)) {
         CopyWholeOperands(*node);
       } else if (node->Is("Gather")) {
-        GatherFromParts(graph_, *node, mesh_, rank_);
+        GatherFromParts(graph_, *node, mesh_, rank_, WholeOf(node->in(0))[0]);
       } else {
         AddUp(*node);
       }
@@ -49,7 +49,7 @@ class LayerSplitter {
       if (std::ranges::count(graph_.outputs, value) > 0) Join(value, split);
     }
     for (Node* loss : losses_) {
-      CrossEntropyOfParts(graph_, *loss, mesh_, rank_);
+      CrossEntropyOfParts(graph_, *loss, mesh_, rank_, WholeOf(loss->in(0))[1]);
     }
     return std::move(report_);
   }
@@ -70,12 +70,12 @@ class LayerSplitter {
     }
     for (Node* node : by_size) {
       // The reason that counts is that of the inputs.
-      if (IsLayer(*node)) Try(node->out(0), {1, 1});
+      if (IsLayer(*node)) Try(node->out(0), {1, 1}, true);
     }
     for (Node* node : by_size) {
       if (IsLayer(*node)) continue;
       const bool known = classes_.contains(WeightOf(*node)->dim(0));
-      reasons[node] = known ? Try(WeightOf(*node), {0, 1})
+      reasons[node] = known ? Try(WeightOf(*node), {0, 1}, true)
                             : "it has no row for each class of a divided loss";
     }
     for (Node* node : layers) Report(*node, reasons[node]);
@@ -95,9 +95,10 @@ class LayerSplitter {
   }
 
   // The reason why the value can't be divided; "" if it is.
-  std::string Try(Value* value, const AxisSplit& split) {
+  std::string Try(Value* value, const AxisSplit& split, bool uneven = false) {
     if (Find(value)) return "";
     SplitRegion region(mesh_.tp, whole_);
+    if (uneven) region.AllowUneven();
     std::string why = region.Grow(value, split);
     if (why.empty()) Take(region);
     return why;
@@ -146,8 +147,11 @@ class LayerSplitter {
                         : Tensor::Zeros(value->dtype,
                                         PartOf(*value->shape, split, mesh_.tp));
     }
+    wholes_[value] = *value->shape;
     value->shape = PartOf(*value->shape, split, mesh_.tp);
   }
+
+  const Shape& WholeOf(const Value* value) const { return wholes_.at(value); }
 
   // Sizes that a node names become those of the parts.
   void Fit(Node& node) {
@@ -193,15 +197,21 @@ class LayerSplitter {
     Builder b(graph_, value->name + ".");
     const std::vector<Node*> readers = value->uses;
     const Shape part = *value->shape;
-    Shape whole = part;
-    whole[static_cast<size_t>(split.axis)] *= mesh_.tp;
+    const Shape whole = WholeOf(value);
     const int64_t chunk = ChunkOf(whole, split, mesh_.tp);
-    Value* x = b.Reshape(value, {1, NumElements(part) / chunk, chunk});
+    const int64_t blocks = NumElements(part) / chunk;
+    Value* x = b.Reshape(value, {1, blocks, chunk});
     Node* first = x->producer;
     x = b.Ours("AllGather", {x}, GroupOf(mesh_, kTensorRanks));
-    x = b.Reshape(b.Transpose(x, {1, 0, 2}), whole);
+    x = b.Reshape(b.Transpose(x, {1, 0, 2}), {blocks, mesh_.tp * chunk});
+    if (!IsEven(whole, split, mesh_.tp)) {
+      const int64_t exist = NumElements(whole) / blocks;
+      x = b.Op("Slice", {x, b.Ints({0}), b.Ints({exist}), b.Ints({1})});
+    }
+    x = b.Op("Reshape", {x, b.Ints(whole)}, {{"allowzero", int64_t{1}}});
     graph_.MoveOutput(value, x->producer, 0);
     std::swap(value->shape, x->shape);
+    wholes_[x] = whole;
     graph_.SetInput(first, 0, x);
     for (Node* reader : readers) {
       for (size_t i = 0; i < reader->inputs().size(); ++i) {
@@ -236,6 +246,7 @@ class LayerSplitter {
   std::vector<Node*> losses_;
   std::unordered_set<int64_t> classes_;  // of divided losses, in all
   std::unordered_map<Value*, Value*> copies_;
+  std::unordered_map<const Value*, Shape> wholes_;  // of divided values
   std::vector<const Value*> parts_;  // weights of the report's layers
   SplitLayersReport report_;
 };

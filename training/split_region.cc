@@ -92,8 +92,9 @@ class SplitRules {
     if (region_.whole_.contains(value)) {
       return Refuse(value->name + " is needed whole");
     }
-    const int64_t size = value->dim(split.axis);
-    if (size % (split.blocks * region_.ranks_) != 0) {
+    const bool fits = IsEven(*value->shape, split, region_.ranks_) ||
+                      (region_.uneven_ && split.blocks == 1);
+    if (!fits) {
       return Refuse(Concat(region_.ranks_, " ranks do not divide axis ",
                            split.axis, " of ", value->name, ", ",
                            ToString(*value->shape)));
@@ -187,6 +188,9 @@ class SplitRules {
     if (rows == columns) {
       return Refuse(Concat("[", node.Where(), "] is a layer by itself"));
     }
+    if (rows && region_.uneven_) {
+      return Refuse(Concat("[", node.Where(), "] needs equal parts"));
+    }
     if (rows) {
       const int64_t blocks = of_x ? of_x->blocks : of_w->blocks;
       Set(x, {1, blocks});
@@ -237,8 +241,14 @@ class SplitRules {
     for (auto [from, to] : {std::pair{x, y}, std::pair{y, x}}) {
       const AxisSplit* split = Find(from);
       if (!split) continue;
-      const auto other =
-          Reshaped(*from->shape, *split, *to->shape, region_.ranks_);
+      auto other = Reshaped(*from->shape, *split, *to->shape, region_.ranks_);
+      if (!IsEven(*from->shape, *split, region_.ranks_)) {
+        // The last axis may stay what it is.
+        const bool last =
+            split->axis == from->rank() - 1 && from->dim(-1) == to->dim(-1);
+        other.reset();
+        if (last) other = AxisSplit{to->rank() - 1, 1};
+      }
       if (!other) {
         return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
       }

@@ -32,6 +32,9 @@ class SplitRegion {
   SplitRegion(int64_t ranks, const std::unordered_set<const Value*>& whole)
       : ranks_(ranks), whole_(whole) {}
 
+  // Parts may end with zeros, as those of a vocabulary of any size do.
+  void AllowUneven() { uneven_ = true; }
+
   // The reason why the value can't be split; "" if the region is complete.
   std::string Grow(Value* first, const AxisSplit& split);
 
@@ -50,6 +53,7 @@ class SplitRegion {
   friend class SplitRules;
 
   int64_t ranks_;
+  bool uneven_ = false;
   std::unordered_set<const Value*> whole_;
   std::unordered_map<const Value*, AxisSplit> splits_;
   std::vector<Value*> order_;

@@ -2,6 +2,7 @@
 #include "training/split_vocabulary.h"
 
 #include <iterator>
+#include <limits>
 #include <string>
 
 #include "graph/builder.h"
@@ -28,6 +29,17 @@ Value* OrZero(Builder& b, Value* condition, Value* x) {
   return b.Op("Where", {condition, x, b.Scalar(0, x)});
 }
 
+// The first `n` scores of each sample; −∞ in place of the others.
+Value* OfClasses(Builder& b, Value* scores, int64_t n) {
+  Tensor exists = Tensor::Allocate(DType::kBool, {1, scores->dim(1)});
+  for (int64_t i = 0; i < exists.size(); ++i) {
+    exists.data<bool>()[i] = i < n;
+  }
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return b.Op("Where",
+              {b.Constant(exists), scores, b.Scalar(-kInfinity, scores)});
+}
+
 Node* After(Graph& graph, const Node& node) {
   auto at = graph.nodes().begin();
   while (&*at != &node) ++at;
@@ -36,28 +48,28 @@ Node* After(Graph& graph, const Node& node) {
 
 }  // namespace
 
-void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh,
-                     int64_t rank) {
+void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh, int64_t rank,
+                     int64_t rows) {
   Value *ids = gather.in(1), *y = gather.out(0);
   const int64_t n = gather.in(0)->dim(0);
   Builder before(graph, y->name + ".", &gather);
   Value* from_end = before.Op("Less", {ids, before.Scalar(0, ids)});
-  Value* all = before.Scalar(static_cast<double>(n * mesh.tp), ids);
+  Value* all = before.Scalar(static_cast<double>(rows), ids);
   ids = before.Op("Where", {from_end, before.Add(ids, all), ids});
   const Positions part = InPart(before, ids, rank * n, n);
   graph.SetInput(&gather, 1, part.at);
   Builder b(graph, y->name + ".", After(graph, gather));
   b.set_metadata(gather.metadata);
-  Shape rows = *ids->shape;
-  rows.push_back(1);
-  Value* own = OrZero(b, b.Reshape(part.inside, rows), y);
+  Shape columns = *ids->shape;
+  columns.push_back(1);
+  Value* own = OrZero(b, b.Reshape(part.inside, columns), y);
   graph.MoveOutput(y, SumOver(b, own, mesh, {kTensorRanks})->producer, 0);
   graph.SetInput(own->producer, 1, gather.out(0));
   graph.Rename(gather.out(0), graph.FreshName(y->name + ".part"));
 }
 
 void CrossEntropyOfParts(Graph& graph, Node& loss, const Mesh& mesh,
-                         int64_t rank) {
+                         int64_t rank, int64_t classes) {
   Value *scores = loss.in(0), *labels = loss.in(1), *result = loss.out(0);
   const int64_t samples = scores->dim(0), n = scores->dim(1);
   const Shape column = {samples, 1};
@@ -65,6 +77,7 @@ void CrossEntropyOfParts(Graph& graph, Node& loss, const Mesh& mesh,
   b.set_metadata(loss.metadata);
   const Attributes keep = {{"keepdims", int64_t{1}}};
   const Axes ranks = {kTensorRanks};
+  if (n * mesh.tp > classes) scores = OfClasses(b, scores, classes - rank * n);
   // Any bound near the maximum will do. Rounded up it has no gradient.
   Value* largest = b.Op("ReduceMax", {scores, b.Ints({1})}, keep);
   Value* bound = b.Op("Ceil", {MaxOver(b, largest, mesh, ranks)});

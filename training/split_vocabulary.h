@@ -12,19 +12,20 @@
 
 namespace onnx_fp8 {
 
-// Rank `rank` has the rows [rank · n, (rank + 1) · n) of the table that
-// `gather` reads along its first axis. Rows of other ranks are zeros, and the
-// ranks add up their results. Indices below 0 count from the end, as ONNX has
-// it.
-void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh,
-                     int64_t rank);
+// Rank r has the rows from r n on, n of them, of the table of `rows` rows that
+// `gather` reads along its first axis. In place of other rows there are zeros,
+// and the ranks add up their results. Indices below 0 count from the end, as
+// ONNX has it.
+void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh, int64_t rank,
+                     int64_t rows);
 
-// `loss` is a CrossEntropy of scores (N, C / tp) and labels (N): its first
-// result becomes that of all classes. With s the scores, m an upper bound of
-// max s, t the label's score:
-//   mean over counted labels of  m + log Σ exp(s − m) − t
-// The sums, the bound and t are joined over the ranks: 3 N floats a rank.
+// `loss` is a CrossEntropy of scores (N, n) and labels (N): its first result
+// becomes that of all `classes`. Scores of the last rank that belong to no
+// class do not count. With s the scores, m an upper bound of max s, t the
+// label's score:
+//   mean over counted labels of  m + log(sum of exp(s - m)) - t
+// The sum, the bound and t are joined over the ranks: 3 N floats of a rank.
 void CrossEntropyOfParts(Graph& graph, Node& loss, const Mesh& mesh,
-                         int64_t rank);
+                         int64_t rank, int64_t classes);
 
 }  // namespace onnx_fp8

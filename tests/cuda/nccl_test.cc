@@ -197,12 +197,13 @@ using RankLosses = std::vector<float>;
 
 RankLosses TrainOn(std::unique_ptr<ExecutionProvider> provider,
                    const SessionOptions& options, const TensorMap& batch,
-                   Communicator& ranks) {
-  const MeshRanks mesh({.dp = ranks.size()}, ranks);
-  auto session = MakeSession(options, std::move(provider), &mesh);
+                   Communicator& world, const Mesh& mesh) {
+  const MeshRanks ranks(mesh, world);
+  auto session = MakeSession(options, std::move(provider), &ranks);
   RankLosses losses;
   for (int i = 0; i < 5; ++i) {
-    const StepResult result = session->Step({ShareOf(batch, ranks)}, 1e-3);
+    const StepResult result = session->Step(
+        {ShareOf(batch, ranks.data_rank(), mesh.data_ranks())}, 1e-3);
     EXPECT_FALSE(result.skipped) << result.cause;
     losses.push_back(result.loss);
   }
@@ -211,14 +212,16 @@ RankLosses TrainOn(std::unique_ptr<ExecutionProvider> provider,
 
 // Five steps of two ranks; from the third on they are replayed.
 void ExpectCpusLosses(const SessionOptions& options, const TensorMap& batch,
-                      double band) {
+                      double band, const Mesh& mesh = {.dp = 2}) {
   RankLosses want;
   RunRanks(2, [&](Communicator& ranks) {
-    const RankLosses losses = TrainOn(MakeCpuProvider(), options, batch, ranks);
+    const RankLosses losses =
+        TrainOn(MakeCpuProvider(), options, batch, ranks, mesh);
     if (ranks.rank() == 0) want = losses;
   });
   const std::string errors = RunProcesses(2, [&](Communicator& ranks) {
-    const RankLosses got = TrainOn(MakeCudaProvider(), options, batch, ranks);
+    const RankLosses got =
+        TrainOn(MakeCudaProvider(), options, batch, ranks, mesh);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_NEAR(got[i], want[i], band * std::fabs(want[i])) << "step " << i;
     }
@@ -310,6 +313,17 @@ TEST(CudaRanks, TrainNanoGpt) {
     CorpusCase c(file);
     c.options.optimizer.clip_norm = 1;
     ExpectCpusLosses(c.options, c.feeds, 2e-5);
+    // Heads, the vocabulary and the other layers are divided.
+    ExpectCpusLosses(c.options, c.feeds, 2e-5, {.tp = 2});
+  }
+}
+
+TEST(CudaRanks, DivideTheLayersOfTheMlp) {
+  TempDir dir;
+  for (const char* recipe : {"off", "tensorwise", "delayed"}) {
+    const SessionOptions options = Options(WriteMlp(dir, false), recipe);
+    ExpectCpusLosses(options, Batch(1, 7),
+                     options.recipe == Recipe() ? 2e-5 : 5e-3, {.tp = 2});
   }
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`train --mesh dp=N` under mpirun, against one process."""
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -112,6 +113,35 @@ def test_shared_state_trains_and_resumes_as_whole_state(tmp_path, n, shard):
     run("export", out, "-o", tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize("mesh,n,shard", [
+    ("tp=2", 2, "none"), ("dp=2,tp=2", 4, "none"), ("dp=2,tp=2", 4, "parameters"), ("replicate=2,dp=2", 4, "parameters")])
+def test_meshes(tmp_path, mesh, n, shard):
+    """Losses of one process; then one process goes on, and the mesh again."""
+    val = write_batch("nanogpt", tmp_path / "v.npz", repeat=2)
+    flags = [GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--batch-size", 8, "--val-data", val, "--val-every", 2]
+    run("train", *flags, "--steps", 6, "--out", tmp_path / "one")
+    out = tmp_path / "many"
+    done = ranks(n, "train", *flags, "--steps", 2, "--out", out, "--shard", shard, mesh=mesh)
+    assert done.stdout.count("trained 2 steps") == 1
+    run("train", "--resume", "--steps", 4, "--out", out, "--shard", "none")
+    ranks(n, "train", "--resume", "--steps", 6, "--out", out, "--shard", shard, mesh=mesh)
+    close(losses(tmp_path / "one"), losses(out))
+    validations = [[m["val_loss"] for m in metrics(tmp_path / f) if "val_loss" in m] for f in ("one", "many")]
+    assert len(validations[0]) == 3
+    np.testing.assert_allclose(*validations, rtol=1e-6)
+    run("export", out, "-o", tmp_path / "m.onnx")
+
+
+def test_inspect_tells_what_ranks_divide():
+    text = run("inspect", GPT, *CE, "--mesh", "tp=2").stdout
+    assert "Layers on the mesh tp=2: 10 of 11 are divided" in text
+    layers = {(row["fqn"], row["part"]): row
+              for row in json.loads(run("inspect", GPT, *CE, "--mesh", "tp=2", "--json").stdout)["layers"]}
+    assert layers["blocks.0.fc.weight", "columns"]["reason"] == ""
+    assert ("blocks.0.proj.weight", "rows") in layers and ("lm_head.weight", "table") in layers
+    assert layers["wpe.weight", "whole"]["reason"] == "it has no row for each class of a divided loss"
+
+
 def start(n, *arguments):
     """The program on n ranks, in the background, once it has saved; its ranks' processes by rank."""
     job = subprocess.Popen([LAUNCHER, "-n", str(n), BIN, *map(str, arguments), "--mesh", f"dp={n}", "--threads", "1"],
@@ -165,9 +195,10 @@ def test_a_rank_that_dies_or_stops_ends_the_job(tmp_path, monkeypatch, sent, fai
 def test_errors(tmp_path):
     data = write_random(tmp_path / "d.npz", 40)
     flags = [MLP, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run"]
-    for mesh in ("dp=0", "dp=two", "tp=2", "dp"):
+    for mesh in ("dp=0", "dp=two", "pp=2", "dp", "dp=2,dp=2"):
         done = run("train", *flags, "--mesh", mesh, code=2)
-        assert f"--mesh: expected dp=N with N in 1…65536, got '{mesh}'" in done.stderr
+        assert "--mesh: expected axes such as dp=4 or dp=2,tp=2 (replicate, dp, tp; at most 65536 ranks), " \
+            f"got '{mesh}'" in done.stderr
     assert "--shard needs --mesh dp=N" in run("train", *flags, "--shard", "parameters", code=2).stderr
     text = run("train", *flags, "--mesh", "dp=2", code=1).stderr
     assert "[MPI] expected 2 ranks, the product of the mesh, got 1 from " in text

@@ -163,5 +163,23 @@ TEST(AxisSplit, PartsOfBlocks) {
                          again.data<int64_t>()));
 }
 
+// Three ranks have 3, 3 and 2 of 8 rows.
+TEST(AxisSplit, PartsThatEndWithZeros) {
+  Tensor whole = Tensor::Allocate(DType::kInt64, {2, 8});
+  for (int64_t i = 0; i < whole.size(); ++i) whole.data<int64_t>()[i] = i + 1;
+  const AxisSplit split = {1, 1};
+  const Tensor last = PartOf(whole, split, 2, 3);
+  ASSERT_EQ(last.shape(), (Shape{2, 3}));
+  const std::vector<int64_t> want = {7, 8, 0, 15, 16, 0};
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), last.data<int64_t>()));
+  Tensor again = Tensor::Zeros(DType::kInt64, whole.shape());
+  for (int64_t rank : {0, 1, 2}) {
+    PutPart(PartOf(whole, split, rank, 3), split, rank, 3, &again);
+  }
+  EXPECT_TRUE(std::equal(whole.data<int64_t>(),
+                         whole.data<int64_t>() + whole.size(),
+                         again.data<int64_t>()));
+}
+
 }  // namespace
 }  // namespace onnx_fp8
