@@ -1,107 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/share_amaxes.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "graph/builder.h"
-#include "graph/op_facts.h"
 #include "graph/views.h"
 #include "training/over_ranks.h"
 
 namespace onnx_fp8 {
 namespace {
 
-bool JoinsParts(const Node& node) {
-  return FactsOf(node).kind == OpKind::kCollective &&
-         node.String("group", "") == kTensorRanks;
+bool IsOverRanks(const Node& node, const char* op) {
+  return node.IsOurs(op) && node.String("group", "") == kTensorRanks;
 }
 
-// Nodes that measure the scale of a part, in order.
-std::vector<Node*> QuantizersOfParts(
-    Graph& graph, const std::map<std::string, AxisSplit>& initializers) {
-  std::unordered_set<const Value*> parts;
-  for (const auto& [name, split] : initializers) {
-    if (const Value* value = graph.Find(name)) parts.insert(value);
-  }
-  std::vector<Node*> quantizers;
-  for (Node& node : graph.nodes()) {
-    bool reads = false;
-    for (const Value* in : node.inputs()) reads |= parts.contains(in);
-    if (!reads || JoinsParts(node)) continue;
-    // QuantizeWith measures a parameter in the first step.
-    bool measures = node.IsOurs("QuantizeTensor") ||
-                    (node.IsOurs("QuantizeWith") && !node.in(0)->producer);
-    if (measures) quantizers.push_back(&node);
-    for (const Value* out : node.outputs()) parts.insert(out);
-  }
-  return quantizers;
+bool IsQuantizer(const Node& node) {
+  return node.IsOurs("QuantizeTensor") || node.IsOurs("QuantizeWith");
 }
 
-// `amax` is that of the whole.
-void Quantize(Graph& graph, Node* quantizer, Value* amax) {
-  Value* x = quantizer->in(0);
-  Builder b(graph, x->name + ".", quantizer);
-  b.set_metadata(quantizer->metadata);
-  Value* scale_in = quantizer->in(1) ? quantizer->in(1) : b.Scalar(0, x);
-  Node* made = b.Ops("QuantizeAmax", {x, amax, scale_in}, 2,
-                     quantizer->attributes, kDomain)[0]
-                   ->producer;
-  for (size_t i = 0; i < 2; ++i) {
-    graph.MoveOutput(quantizer->out(i), made, i);
-  }
-  if (Value* seen = quantizer->out(2)) {
-    graph.MoveOutput(seen, b.Op("Identity", {amax})->producer, 0);
-  }
-  graph.RemoveNode(quantizer);
-}
+class AmaxSharer {
+ public:
+  AmaxSharer(Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
 
-// Amaxes of `parts`, which exist before the node `before`.
-std::vector<Value*> AmaxesOfWholes(Graph& graph, const Mesh& mesh,
-                                   const std::vector<Value*>& parts,
-                                   Node* before) {
-  Builder b(graph, "amax.", before);
-  if (parts.size() == 1) {
-    return {MaxOver(b, b.Ours("Amax", {parts[0]}), mesh, {kTensorRanks})};
+  void Run(const std::set<std::string>& parts) {
+    std::vector<Node*> gathers;
+    for (Node& node : graph_.nodes()) {
+      if (IsOverRanks(node, "AllGather")) gathers.push_back(&node);
+    }
+    std::vector<Node*> measured = Measured(parts);
+    for (Node* gather : gathers) {
+      if (TravelsQuantized(*gather)) {
+        QuantizeFirst(*gather);
+      } else {
+        TravelRounded(*gather);
+      }
+    }
+    Quantize(measured);
   }
-  std::vector<Value*> own, amaxes;
-  for (Value* part : parts) {
-    own.push_back(b.Reshape(b.Ours("Amax", {part}), {1}));
+
+ private:
+  // Quantizers that measure the scale of a part, in order. QuantizeWith
+  // measures a parameter in the first step.
+  std::vector<Node*> Measured(const std::set<std::string>& names) {
+    std::unordered_set<const Value*> parts;
+    for (const std::string& name : names) {
+      if (const Value* value = graph_.Find(name)) parts.insert(value);
+    }
+    std::vector<Node*> quantizers;
+    for (Node& node : graph_.nodes()) {
+      bool reads = IsOverRanks(node, "ReduceScatter");
+      for (const Value* in : node.inputs()) reads |= parts.contains(in);
+      if (!reads || IsOverRanks(node, "AllReduce") ||
+          IsOverRanks(node, "AllGather")) {
+        continue;
+      }
+      bool measures = node.IsOurs("QuantizeTensor") ||
+                      (node.IsOurs("QuantizeWith") && !node.in(0)->producer);
+      if (measures) quantizers.push_back(&node);
+      for (const Value* out : node.outputs()) parts.insert(out);
+    }
+    return quantizers;
   }
-  Value* all = MaxOver(b, b.Op("Concat", own, {{"axis", int64_t{0}}}), mesh,
-                       {kTensorRanks});
-  for (size_t i = 0; i < parts.size(); ++i) {
-    amaxes.push_back(b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
-                          {{"axis", int64_t{0}}}));
+
+  bool TravelsQuantized(const Node& gather) const {
+    const Value* all = gather.out(0);
+    return !all->uses.empty() && !IsReturned(graph_, all) &&
+           std::ranges::all_of(all->uses, [&](const Node* reader) {
+             return IsQuantizer(*reader) && reader->in(0) == all;
+           });
   }
-  return amaxes;
-}
+
+  void QuantizeFirst(Node& gather) {
+    Value* part = gather.in(0);
+    const std::vector<Node*> quantizers = gather.out(0)->uses;
+    for (Node* quantizer : quantizers) {
+      Value* codes = QuantizeAmax(quantizer, part, AmaxOf(part, quantizer));
+      Builder b(graph_, part->name + ".", quantizer);
+      b.set_metadata(quantizer->metadata);
+      Value* all = b.Ours("AllGather", {codes}, gather.attributes);
+      graph_.MoveOutput(quantizer->out(0), all->producer, 0);
+      graph_.RemoveNode(quantizer);
+    }
+    graph_.RemoveNode(&gather);
+  }
+
+  void TravelRounded(Node& gather) {
+    const Node* rounds = gather.in(0)->producer;
+    if (!rounds || !rounds->IsOurs("RoundTo")) return;
+    const auto narrow = static_cast<DType>(rounds->Int("to", 0));
+    Value* all = gather.out(0);
+    Builder b(graph_, all->name + ".", &gather);
+    Value* wide = b.Cast(
+        b.Ours("AllGather", {b.Cast(gather.in(0), narrow)}, gather.attributes),
+        all->dtype);
+    graph_.MoveOutput(all, wide->producer, 0);
+    graph_.RemoveNode(&gather);
+  }
+
+  void Quantize(const std::vector<Node*>& quantizers) {
+    std::vector<Node*> weights;
+    std::vector<Value*> parameters;
+    for (Node* node : quantizers) {
+      Value* x = node->in(0);
+      // A parameter itself; of a rounded one the rounded values count.
+      if (!x->producer) {
+        weights.push_back(node);
+        if (std::ranges::count(parameters, x) == 0) parameters.push_back(x);
+      } else {
+        Replace(node, AmaxOf(x, node));
+      }
+    }
+    if (parameters.empty()) return;
+    JoinAmaxes(parameters);
+    for (Node* node : weights) Replace(node, amax_.at(node->in(0)));
+  }
+
+  // Of the whole tensor. Each part has one.
+  Value* AmaxOf(Value* part, Node* before) {
+    Value*& known = amax_[part];
+    if (!known) {
+      Builder b(graph_, "amax.", before);
+      known = MaxOver(b, b.Ours("Amax", {part}), mesh_, {kTensorRanks});
+    }
+    return known;
+  }
+
+  // The amaxes of these parameters, in one all-reduce before all nodes.
+  void JoinAmaxes(const std::vector<Value*>& parameters) {
+    Builder b(graph_, "amax.", &graph_.nodes().front());
+    std::vector<Value*> own;
+    for (Value* part : parameters) {
+      own.push_back(b.Reshape(b.Ours("Amax", {part}), {1}));
+    }
+    Value* all =
+        own.size() == 1 ? own[0] : b.Op("Concat", own, {{"axis", int64_t{0}}});
+    all = MaxOver(b, all, mesh_, {kTensorRanks});
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      amax_[parameters[i]] =
+          b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
+               {{"axis", int64_t{0}}});
+    }
+  }
+
+  void Replace(Node* quantizer, Value* amax) {
+    Value* codes = QuantizeAmax(quantizer, quantizer->in(0), amax);
+    graph_.MoveOutput(quantizer->out(0), codes->producer, 0);
+    graph_.RemoveNode(quantizer);
+  }
+
+  // The codes of x. Scale and amax take the place of the quantizer's.
+  Value* QuantizeAmax(Node* quantizer, Value* x, Value* amax) {
+    Builder b(graph_, x->name + ".", quantizer);
+    b.set_metadata(quantizer->metadata);
+    Value* scale_in = quantizer->in(1);
+    if (!scale_in) scale_in = b.Scalar(0, x);
+    Value* codes = b.Ops("QuantizeAmax", {x, amax, scale_in}, 2,
+                         quantizer->attributes, kDomain)[0];
+    graph_.MoveOutput(quantizer->out(1), codes->producer, 1);
+    if (Value* seen = quantizer->out(2)) {
+      graph_.MoveOutput(seen, b.Op("Identity", {amax})->producer, 0);
+    }
+    return codes;
+  }
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  std::unordered_map<const Value*, Value*> amax_;
+};
 
 }  // namespace
 
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
-                 const std::map<std::string, AxisSplit>& initializers) {
-  std::vector<Node*> weights;
-  std::vector<Value*> parameters;
-  std::unordered_map<const Value*, Value*> amax;
-  for (Node* node : QuantizersOfParts(graph, initializers)) {
-    Value* x = node->in(0);
-    // A parameter itself; of a rounded one the rounded values count.
-    if (!x->producer) {
-      weights.push_back(node);
-      if (amax.try_emplace(x, nullptr).second) parameters.push_back(x);
-      continue;
-    }
-    Value*& known = amax[x];
-    if (!known) known = AmaxesOfWholes(graph, mesh, {x}, node)[0];
-    Quantize(graph, node, known);
-  }
-  if (parameters.empty()) return;
-  const std::vector<Value*> made =
-      AmaxesOfWholes(graph, mesh, parameters, &graph.nodes().front());
-  for (size_t i = 0; i < made.size(); ++i) amax[parameters[i]] = made[i];
-  for (Node* node : weights) Quantize(graph, node, amax.at(node->in(0)));
+                 const std::set<std::string>& parts) {
+  AmaxSharer(graph, mesh).Run(parts);
 }
 
 }  // namespace onnx_fp8

@@ -27,6 +27,7 @@ class LayerSplitter {
 
   SplitLayersReport Run() {
     FindRegions();
+    FindTokens();
     std::vector<Node*> nodes;
     for (Node& node : graph_.nodes()) {
       if (Touches(node)) nodes.push_back(&node);
@@ -37,14 +38,14 @@ class LayerSplitter {
     }
     for (Node* node : nodes) Fit(*node);
     for (Node* node : nodes) {
-      if (!summed_.contains(node)) {
-        CopyWholeOperands(*node);
-      } else if (node->Is("Gather")) {
-        GatherFromParts(graph_, *node, mesh_, rank_, WholeOf(node->in(0))[0]);
-      } else {
+      if (layers_.summed.contains(node)) {
         AddUp(*node);
+      } else {
+        GatherTokens(*node);
+        CopyWholeOperands(*node);
       }
     }
+    for (const SlicedOperand& operand : sliced_) Slice(operand);
     for (auto& [value, split] : splits_) {
       if (std::ranges::count(graph_.outputs, value) > 0) Join(value, split);
     }
@@ -85,9 +86,9 @@ class LayerSplitter {
     Value* weight = WeightOf(node);
     LayerSplit layer{WeightBehind(weight)->name, {}, LayerSplit::kWhole, why};
     if (Find(weight)) {
-      layer.kind = !IsLayer(node)            ? LayerSplit::kTable
-                   : summed_.contains(&node) ? LayerSplit::kRows
-                                             : LayerSplit::kColumns;
+      layer.kind = !IsLayer(node)                   ? LayerSplit::kTable
+                   : layers_.summed.contains(&node) ? LayerSplit::kRows
+                                                    : LayerSplit::kColumns;
       layer.why.clear();
     }
     report_.layers.push_back(layer);
@@ -123,12 +124,53 @@ class LayerSplitter {
       splits_.emplace_back(value, *region.Find(value));
       whole_.insert(value);  // it has its division
       divided_.insert(value);
+      layers_.values.insert(value);
     }
-    summed_.insert(region.summed().begin(), region.summed().end());
+    layers_.summed.insert(region.summed().begin(), region.summed().end());
     for (Node* loss : region.losses()) {
       losses_.push_back(loss);
       classes_.insert(loss->in(0)->dim(1));
     }
+  }
+
+  // Between the layers the ranks divide the tokens: a part of all samples, or
+  // the same part of each sample.
+  void FindTokens() {
+    for (Node& node : graph_.nodes()) {
+      if (!layers_.summed.contains(&node) || !IsLayer(node)) continue;
+      Value* y = node.out(0);
+      if (Find(y)) continue;
+      std::string why = TryTokens(y, 1);
+      const int64_t samples = SamplesOf(y);
+      if (!why.empty() && samples > 1) why = TryTokens(y, samples);
+      if (!why.empty()) report_.whole_tokens = why;
+    }
+  }
+
+  // The first axis of the value that has the rows of `y` as two axes.
+  static int64_t SamplesOf(const Value* y) {
+    for (const Node* reader : y->uses) {
+      const Value* out = reader->out(0);
+      if (reader->Is("Reshape") && out->rank() == 3) return out->dim(0);
+    }
+    return 1;
+  }
+
+  std::string TryTokens(Value* y, int64_t blocks) {
+    SplitRegion region(mesh_.tp, whole_);
+    region.DivideTokens(&layers_);
+    std::string why = region.Grow(y, {0, blocks});
+    if (!why.empty()) return why;
+    report_.divides_tokens = true;
+    for (Value* value : region.values()) {
+      splits_.emplace_back(value, *region.Find(value));
+      whole_.insert(value);
+      divided_.insert(value);
+      tokens_[value] = *region.Find(value);
+    }
+    sliced_.insert(sliced_.end(), region.sliced().begin(),
+                   region.sliced().end());
+    return "";
   }
 
   bool Find(const Value* value) const { return divided_.contains(value); }
@@ -160,6 +202,13 @@ class LayerSplitter {
     if (node.Is("Reshape")) {
       graph_.SetInput(&node, 1, b.Ints(*node.out(0)->shape));
       node.attributes["allowzero"] = int64_t{1};
+    } else if (node.Is("Expand")) {
+      graph_.SetInput(&node, 1, b.Ints(*node.out(0)->shape));
+    } else if (node.Is("Dropout")) {
+      // Ranks draw other numbers for other elements.
+      const std::string& known =
+          node.name.empty() ? node.out(0)->name : node.name;
+      node.name = Concat(known, ".rank", rank_);
     } else if (node.Is("Split") && node.in(1)) {
       std::vector<int64_t> sizes;
       const int64_t axis = node.Int("axis", 0);
@@ -172,18 +221,45 @@ class LayerSplitter {
     }
   }
 
+  // The results of `make`, which reads `value`, take its name; what its
+  // producer gives is then a ".part". `follows`: whether earlier readers read
+  // the results.
+  template <typename F>
+  void Replace(Value* value, bool follows, F make) {
+    const std::vector<Node*> before = value->uses;
+    Value* part = make(value);
+    graph_.MoveOutput(value, part->producer, 0);
+    std::swap(value->shape, part->shape);
+    const std::vector<Node*> readers = value->uses;
+    for (Node* reader : readers) {
+      if (follows && std::ranges::count(before, reader) > 0) continue;
+      for (size_t i = 0; i < reader->inputs().size(); ++i) {
+        if (reader->in(i) == value) graph_.SetInput(reader, i, part);
+      }
+    }
+    graph_.Rename(part, graph_.FreshName(value->name + ".part"));
+    wholes_[part] = wholes_.contains(value) ? wholes_[value] : *part->shape;
+  }
+
   // The ranks add up the node's results; the bias comes once, behind them.
   void AddUp(Node& node) {
-    Value *y = node.out(0), *bias = node.in(2);
+    Value *y = node.out(0), *bias = node.Is("Gather") ? nullptr : node.in(2);
     if (bias) graph_.RemoveInput(&node, 2);
     Builder b(graph_, y->name + ".", After(node));
     b.set_metadata(node.metadata);
-    Value* sum = SumOver(b, y, mesh_, {kTensorRanks});
-    Node* reduce = sum->producer;
-    Value* all = bias ? b.Add(sum, bias) : sum;
-    graph_.MoveOutput(y, all->producer, 0);
-    graph_.SetInput(reduce, 0, node.out(0));
-    graph_.Rename(node.out(0), graph_.FreshName(y->name + ".part"));
+    auto tokens = tokens_.find(y);
+    if (tokens != tokens_.end()) y->shape = WholeOf(y);
+    Replace(y, true, [&](Value* own) {
+      if (node.Is("Gather")) {
+        own = OwnRows(b, node, rank_, WholeOf(node.in(0))[0]);
+      }
+      if (tokens == tokens_.end()) {
+        Value* sum = SumOver(b, own, mesh_, {kTensorRanks});
+        return bias ? b.Add(sum, bias) : sum;
+      }
+      Value* sum = Scattered(b, own, tokens->second);
+      return bias ? b.Add(sum, CopyToRanks(b, bias)) : sum;
+    });
   }
 
   Node* After(const Node& node) const {
@@ -192,33 +268,82 @@ class LayerSplitter {
     return ++at == graph_.nodes().end() ? nullptr : &*at;
   }
 
-  // An output of the graph becomes the whole value; readers keep the part.
-  void Join(Value* value, const AxisSplit& split) {
-    Builder b(graph_, value->name + ".");
-    const std::vector<Node*> readers = value->uses;
-    const Shape part = *value->shape;
-    const Shape whole = WholeOf(value);
+  // This rank's part of the sum over the ranks.
+  Value* Scattered(Builder& b, Value* x, const AxisSplit& split) {
+    const Attributes group = GroupOf(mesh_, kTensorRanks);
+    if (split == AxisSplit{0, 1}) return b.Ours("ReduceScatter", {x}, group);
+    const Shape whole = *x->shape;
     const int64_t chunk = ChunkOf(whole, split, mesh_.tp);
-    const int64_t blocks = NumElements(part) / chunk;
-    Value* x = b.Reshape(value, {1, blocks, chunk});
-    Node* first = x->producer;
-    x = b.Ours("AllGather", {x}, GroupOf(mesh_, kTensorRanks));
+    const int64_t blocks = NumElements(whole) / chunk / mesh_.tp;
+    x = b.Transpose(b.Reshape(x, {blocks, mesh_.tp, chunk}), {1, 0, 2});
+    x = b.Ours("ReduceScatter", {x}, group);
+    return b.Reshape(x, PartOf(whole, split, mesh_.tp));
+  }
+
+  // The whole of which x is this rank's part.
+  Value* Gathered(Builder& b, Value* x, const AxisSplit& split,
+                  const Shape& whole) {
+    const Attributes group = GroupOf(mesh_, kTensorRanks);
+    const bool even = IsEven(whole, split, mesh_.tp);
+    if (even && split == AxisSplit{0, 1}) {
+      return b.Ours("AllGather", {x}, group);
+    }
+    const int64_t chunk = ChunkOf(whole, split, mesh_.tp);
+    const int64_t blocks = NumElements(*x->shape) / chunk;
+    x = b.Ours("AllGather", {b.Reshape(x, {1, blocks, chunk})}, group);
     x = b.Reshape(b.Transpose(x, {1, 0, 2}), {blocks, mesh_.tp * chunk});
-    if (!IsEven(whole, split, mesh_.tp)) {
+    if (!even) {
       const int64_t exist = NumElements(whole) / blocks;
       x = b.Op("Slice", {x, b.Ints({0}), b.Ints({exist}), b.Ints({1})});
     }
-    x = b.Op("Reshape", {x, b.Ints(whole)}, {{"allowzero", int64_t{1}}});
-    graph_.MoveOutput(value, x->producer, 0);
-    std::swap(value->shape, x->shape);
-    wholes_[x] = whole;
-    graph_.SetInput(first, 0, x);
-    for (Node* reader : readers) {
-      for (size_t i = 0; i < reader->inputs().size(); ++i) {
-        if (reader->in(i) == value) graph_.SetInput(reader, i, x);
-      }
+    return b.Reshape(x, whole);
+  }
+
+  // An output of the graph becomes the whole value; readers keep the part.
+  void Join(Value* value, const AxisSplit& split) {
+    Builder b(graph_, value->name + ".");
+    Replace(value, false, [&](Value* part) {
+      return Gathered(b, part, split, WholeOf(value));
+    });
+  }
+
+  // A divided layer reads all tokens.
+  void GatherTokens(Node& node) {
+    Value* x = node.in(0);
+    auto tokens = tokens_.find(x);
+    const bool ends = tokens != tokens_.end() && IsLayer(node) &&
+                      layers_.values.contains(node.out(0));
+    if (!ends) return;
+    Value*& all = gathered_[x];
+    if (!all) {
+      Builder b(graph_, x->name + ".", &node);
+      b.set_metadata(node.metadata);
+      all = Gathered(b, x, tokens->second, WholeOf(x));
+      divided_.insert(all);  // its gradient adds up the ranks'
     }
-    graph_.Rename(x, graph_.FreshName(value->name + ".part"));
+    graph_.SetInput(&node, 0, all);
+  }
+
+  Value* CopyToRanks(Builder& b, Value* x) {
+    return b.Ours("CopyToRanks", {x}, GroupOf(mesh_, kTensorRanks));
+  }
+
+  bool IsSliced(const Node& node, size_t input) const {
+    return std::ranges::any_of(sliced_, [&](const SlicedOperand& operand) {
+      return operand.node == &node && operand.input == input;
+    });
+  }
+
+  // This rank's part of an operand.
+  void Slice(const SlicedOperand& operand) {
+    Value* x = operand.node->in(operand.input);
+    Builder b(graph_, x->name + ".", operand.node);
+    const int64_t axis = operand.split.axis, n = x->dim(axis) / mesh_.tp;
+    if (!x->is_input) x = CopyToRanks(b, x);
+    x = b.Op("Slice", {x, b.Ints({rank_ * n}), b.Ints({(rank_ + 1) * n}),
+                       b.Ints({axis})});
+    report_.slices.push_back(x->name);
+    graph_.SetInput(operand.node, operand.input, x);
   }
 
   // A rank's part of a layer gives a part of the gradient of what all ranks
@@ -227,10 +352,11 @@ class LayerSplitter {
     for (size_t i = 0; i < node.inputs().size(); ++i) {
       Value* in = node.in(i);
       if (!in || Find(in) || in->is_constant() || !IsFloat(in->dtype)) continue;
+      if (IsSliced(node, i)) continue;
       Value*& copy = copies_[in];
       if (!copy) {
         Builder b(graph_, in->name + ".", &node);
-        copy = b.Ours("CopyToRanks", {in}, GroupOf(mesh_, kTensorRanks));
+        copy = CopyToRanks(b, in);
       }
       graph_.SetInput(&node, i, copy);
     }
@@ -242,10 +368,12 @@ class LayerSplitter {
   std::unordered_set<const Value*> whole_;
   std::unordered_set<const Value*> divided_;
   std::vector<std::pair<Value*, AxisSplit>> splits_;
-  std::unordered_set<const Node*> summed_;
+  DividedLayers layers_;
+  std::unordered_map<const Value*, AxisSplit> tokens_;  // between the layers
+  std::vector<SlicedOperand> sliced_;
   std::vector<Node*> losses_;
   std::unordered_set<int64_t> classes_;  // of divided losses, in all
-  std::unordered_map<Value*, Value*> copies_;
+  std::unordered_map<Value*, Value*> copies_, gathered_;
   std::unordered_map<const Value*, Shape> wholes_;  // of divided values
   std::vector<const Value*> parts_;  // weights of the report's layers
   SplitLayersReport report_;

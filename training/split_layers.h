@@ -32,6 +32,12 @@ struct SplitLayersReport {
   std::vector<LayerSplit> layers;  // in the order of the graph
   // Initializers of which each rank has a part, by name.
   std::map<std::string, AxisSplit> initializers;
+  // Names of other values that the ranks have parts of at the start: slices of
+  // what all have.
+  std::vector<std::string> slices;
+  // Whether the ranks divide the tokens between layers, and why not everywhere.
+  bool divides_tokens = false;
+  std::string whole_tokens;
 };
 
 // Divides the layers of a forward graph among the ranks of the axis tp: the
@@ -43,8 +49,15 @@ struct SplitLayersReport {
 // a CrossEntropy over parts of the classes. An embedding with a row for each of
 // these classes is divided, too. In front of a region CopyToRanks adds up
 // gradients. AllReduce adds up the results of its last layers; then comes their
-// bias. Outputs of the graph are joined, so they and the loss are the same on
-// all ranks. REQUIRES: NormalizeLinear has run; concrete shapes; mesh.tp > 1.
+// bias.
+//
+// Where the nodes between two regions allow it, each rank computes them for a
+// part of the tokens: AllGather joins these in front of a region, and
+// ReduceScatter takes the place of AllReduce behind it. Dropout there draws
+// other numbers on each rank.
+//
+// Outputs of the graph are joined, so they and the loss are the same on all
+// ranks. REQUIRES: NormalizeLinear has run; concrete shapes; mesh.tp > 1.
 SplitLayersReport SplitLayers(Graph& graph, const Mesh& mesh,
                               int64_t tensor_rank);
 

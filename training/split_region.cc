@@ -19,15 +19,15 @@ int64_t Inner(const Shape& shape, int64_t axis) {
 
 bool IsElementwise(const Node& node) {
   static const std::set<std::string_view> onnx = {
-      "Abs",       "Add",      "And",   "Cast",    "Ceil",
-      "Clip",      "Cos",      "Div",   "Elu",     "Equal",
-      "Erf",       "Exp",      "Floor", "Gelu",    "HardSigmoid",
-      "HardSwish", "Identity", "IsInf", "IsNaN",   "LeakyRelu",
-      "Log",       "Max",      "Min",   "Mish",    "Mul",
-      "Neg",       "Not",      "Or",    "Pow",     "Reciprocal",
-      "Relu",      "Round",    "Selu",  "Sigmoid", "Sign",
-      "Sin",       "Softplus", "Sqrt",  "Sub",     "Sum",
-      "Swish",     "Tanh",     "Where"};
+      "Abs",         "Add",       "And",      "Cast",    "Ceil",
+      "Clip",        "Cos",       "Div",      "Dropout", "Elu",
+      "Equal",       "Erf",       "Exp",      "Floor",   "Gelu",
+      "HardSigmoid", "HardSwish", "Identity", "IsInf",   "IsNaN",
+      "LeakyRelu",   "Log",       "Max",      "Min",     "Mish",
+      "Mul",         "Neg",       "Not",      "Or",      "Pow",
+      "Reciprocal",  "Relu",      "Round",    "Selu",    "Sigmoid",
+      "Sign",        "Sin",       "Softplus", "Sqrt",    "Sub",
+      "Sum",         "Swish",     "Tanh",     "Where"};
   static const std::set<std::string_view> ours = {"RoundTo", "Silu", "SwiGLU"};
   return node.domain.empty() ? onnx.contains(node.op)
                              : node.domain == kDomain && ours.contains(node.op);
@@ -99,13 +99,32 @@ class SplitRules {
                            split.axis, " of ", value->name, ", ",
                            ToString(*value->shape)));
     }
-    const bool own = value->is_constant() || value->role == Role::kParameter ||
-                     value->role == Role::kFrozen;
-    if (!value->producer && !own) {
+    if (!value->producer && !value->is_constant() &&
+        (region_.layers_ || !IsParameter(*value))) {
       return Refuse(value->name + " is an input");
     }
     region_.splits_[value] = split;
     region_.order_.push_back(value);
+  }
+
+  static bool IsParameter(const Value& value) {
+    return value.role == Role::kParameter || value.role == Role::kFrozen;
+  }
+
+  // Inputs and parameters stay whole where tokens are divided.
+  void SetOperand(Node& node, size_t input, const AxisSplit& split) {
+    Value* value = node.in(input);
+    const bool slices = region_.layers_ && !value->producer &&
+                        !value->is_constant() && !Find(value);
+    if (!slices) return Set(value, split);
+    SetWhole(value);
+    if (!IsEven(*value->shape, split, region_.ranks_) || split.blocks != 1) {
+      return Refuse(value->name + " has no equal parts");
+    }
+    for (const SlicedOperand& known : region_.sliced_) {
+      if (known.node == &node && known.input == input) return;
+    }
+    region_.sliced_.push_back({&node, input, split});
   }
 
   // The value may be null.
@@ -145,14 +164,21 @@ class SplitRules {
 
   void Visit(Node& node) {
     if (!why_.empty()) return;
+    if (region_.layers_) {
+      if (Touches(node)) return VisitEnd(node);
+      if (IsLayer(node)) return VisitWholeLayer(node);
+      if (node.Is("Conv")) return VisitBatch(node);
+    }
     if (IsLayer(node)) return VisitLayer(node);
     if (IsElementwise(node)) return VisitAligned(node, 0);
     if (node.Is("MatMul")) return VisitAligned(node, 2);
-    if (node.Is("Softmax") || node.Is("LogSoftmax")) {
+    if (node.Is("Softmax") || node.Is("LogSoftmax") || node.Is("Concat")) {
       return VisitAxis(node, node.Int("axis", -1));
     }
+    if (node.Is("Expand")) return VisitExpand(node);
     if (node.Is("LayerNormalization") || node.Is("RMSNormalization") ||
-        node.IsOurs("RMSNorm")) {
+        node.IsOurs("RMSNorm") || node.IsOurs("AddLayerNorm") ||
+        node.IsOurs("AddRMSNorm")) {
       const int64_t rank = node.in(0)->rank();
       return VisitAligned(node, rank - Normalized(node.Int("axis", -1), rank));
     }
@@ -167,6 +193,50 @@ class SplitRules {
     if (node.IsOurs("Rotary")) return VisitRotary(node);
     if (node.IsOurs("CrossEntropy")) return VisitLoss(node);
     Refuse(Concat("[", node.Where(), "] needs whole operands"));
+  }
+
+  bool Touches(const Node& node) const {
+    for (const Value* value : ValuesOf(node)) {
+      if (region_.layers_->values.contains(value)) return true;
+    }
+    return false;
+  }
+
+  // A divided layer reads or gives values whose tokens are divided.
+  void VisitEnd(Node& node) {
+    const bool summed = region_.layers_->summed.contains(&node);
+    Value* end = summed ? node.out(0) : node.in(0);
+    const bool may_end = summed || IsLayer(node);
+    for (const Value* value : ValuesOf(node)) {
+      if (!Find(value) || (may_end && value == end)) continue;
+      return Refuse(Concat("[", node.Where(), "] needs whole operands"));
+    }
+    if (IsLayer(node) && Find(end)->axis != 0) {
+      Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+  }
+
+  void VisitWholeLayer(Node& node) {
+    Value *x = node.in(0), *y = node.out(0);
+    const AxisSplit split = *Find(Find(x) ? x : AnySplit(node));
+    if (split.axis != 0 || (!Find(x) && !Find(y))) {
+      return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+    SetOperand(node, 0, split);
+    Set(y, split);
+    SetWhole(node.in(1));
+    SetWhole(node.in(2));
+  }
+
+  // The first axis of the first operand and the result.
+  void VisitBatch(Node& node) {
+    const AxisSplit split = *Find(AnySplit(node));
+    if (split.axis != 0) {
+      return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+    }
+    SetOperand(node, 0, split);
+    Set(node.out(0), split);
+    for (size_t i = 1; i < node.inputs().size(); ++i) SetWhole(node.in(i));
   }
 
   // y (M,N) = x (M,K) · weight + bias.
@@ -210,29 +280,56 @@ class SplitRules {
 
   // Values whose axes are aligned at the end, as broadcasting does. The last
   // `mixed` axes must be whole.
-  void VisitAligned(const Node& node, int64_t mixed) {
+  void VisitAligned(Node& node, int64_t mixed) {
     const Value* known = AnySplit(node);
     const AxisSplit split = *Find(known);
     const int64_t from_end = known->rank() - split.axis;
     if (from_end <= mixed) {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
-    for (Value* value : ValuesOf(node)) {
-      const bool has = value->rank() >= from_end && value->dim(-from_end) != 1;
-      if (has) {
-        Set(value, {value->rank() - from_end, split.blocks});
+    const auto has = [&](const Value* value) {
+      return value->rank() >= from_end && value->dim(-from_end) != 1;
+    };
+    const auto of = [&](const Value* value) {
+      return AxisSplit{value->rank() - from_end, split.blocks};
+    };
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      Value* in = node.in(i);
+      if (in && has(in)) {
+        SetOperand(node, i, of(in));
       } else {
-        SetWhole(value);
+        SetWhole(in);
+      }
+    }
+    for (Value* out : node.outputs()) {
+      if (out && has(out)) {
+        Set(out, of(out));
+      } else {
+        SetWhole(out);
       }
     }
   }
 
-  void VisitAxis(const Node& node, int64_t axis) {
+  void VisitAxis(Node& node, int64_t axis) {
     const Value* known = AnySplit(node);
     if (Find(known)->axis == Normalized(axis, known->rank())) {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
     VisitAligned(node, 0);
+  }
+
+  // The last axes of the result are those of the operand, or repeat it.
+  void VisitExpand(Node& node) {
+    Value *x = node.in(0), *y = node.out(0);
+    const int64_t more = y->rank() - x->rank();
+    SetWhole(node.in(1));
+    if (const AxisSplit* split = Find(x)) {
+      return Set(y, {split->axis + more, split->blocks});
+    }
+    const AxisSplit split = *Find(y);
+    const int64_t axis = split.axis - more;
+    if (axis < 0 || x->dim(axis) == 1) return SetWhole(x);
+    SetOperand(node, 0, {axis, split.blocks});
   }
 
   // One operand and one result with the same elements in the same order.
@@ -304,10 +401,13 @@ class SplitRules {
         indices->rank() - 1;  // axes of y before x's later ones
     const AxisSplit* of_x = Find(x);
     const AxisSplit* of_y = Find(y);
+    const bool gathered =
+        of_y && of_y->axis >= axis && of_y->axis < axis + indices->rank();
+    if (region_.layers_ && !of_x && (gathered || Find(indices))) {
+      return VisitIndices(node, axis);
+    }
     int64_t at = of_x ? of_x->axis : -1;
     if (!of_x && of_y) {
-      const bool gathered =
-          of_y->axis >= axis && of_y->axis < axis + indices->rank();
       at = gathered ? axis : of_y->axis - (of_y->axis > axis ? more : 0);
     }
     SetWhole(indices);
@@ -321,6 +421,16 @@ class SplitRules {
     const int64_t blocks = of_x ? of_x->blocks : of_y->blocks;
     Set(x, {at, blocks});
     Set(y, {at + (at > axis ? more : 0), blocks});
+  }
+
+  // A rank looks up its own tokens in a whole table.
+  void VisitIndices(Node& node, int64_t axis) {
+    const AxisSplit* of_indices = Find(node.in(1));
+    const AxisSplit split = of_indices ? *of_indices : *Find(node.out(0));
+    const int64_t at = split.axis - (of_indices ? 0 : axis);
+    SetWhole(node.in(0));
+    SetOperand(node, 1, {at, split.blocks});
+    Set(node.out(0), {at + axis, split.blocks});
   }
 
   // Heads lie side by side on the last axis of q, k, v and y.

@@ -25,12 +25,32 @@ namespace onnx_fp8 {
 std::optional<AxisSplit> Reshaped(const Shape& from, const AxisSplit& split,
                                   const Shape& shape, int64_t ranks);
 
+// Regions of divided layers, between which the ranks divide the tokens.
+struct DividedLayers {
+  std::unordered_set<const Value*> values;
+  // Nodes whose whole result is a sum over the ranks: layers with a part of
+  // their inputs, and Gathers from a part of a table's rows.
+  std::unordered_set<const Node*> summed;
+};
+
+// An operand of which the node reads a part, though it is whole.
+struct SlicedOperand {
+  Node* node;
+  size_t input;
+  AxisSplit split;
+};
+
 // Splits `first`, and all values that must be split with it.
 class SplitRegion {
  public:
   // `whole`: values that must stay whole, such as outputs.
   SplitRegion(int64_t ranks, const std::unordered_set<const Value*>& whole)
       : ranks_(ranks), whole_(whole) {}
+
+  // Sequence parallel (Korthikanti et al. 2022): the region lies between these
+  // and divides the first axis of layers' inputs and outputs. It ends where a
+  // divided layer reads a value, and begins where one gives a value.
+  void DivideTokens(const DividedLayers* layers) { layers_ = layers; }
 
   // Parts may end with zeros, as those of a vocabulary of any size do.
   void AllowUneven() { uneven_ = true; }
@@ -43,9 +63,9 @@ class SplitRegion {
     auto it = splits_.find(value);
     return it == splits_.end() ? nullptr : &it->second;
   }
-  // Nodes whose whole result is a sum over the ranks: layers with a part of
-  // their inputs, and Gathers from a part of a table's rows.
+  // As DividedLayers has them.
   const std::vector<Node*>& summed() const { return summed_; }
+  const std::vector<SlicedOperand>& sliced() const { return sliced_; }
   // CrossEntropy nodes with a part of the classes.
   const std::vector<Node*>& losses() const { return losses_; }
 
@@ -54,10 +74,12 @@ class SplitRegion {
 
   int64_t ranks_;
   bool uneven_ = false;
+  const DividedLayers* layers_ = nullptr;
   std::unordered_set<const Value*> whole_;
   std::unordered_map<const Value*, AxisSplit> splits_;
   std::vector<Value*> order_;
   std::vector<Node*> summed_, losses_;
+  std::vector<SlicedOperand> sliced_;
 };
 
 }  // namespace onnx_fp8

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/split_vocabulary.h"
 
-#include <iterator>
 #include <limits>
 #include <string>
 
@@ -40,32 +39,21 @@ Value* OfClasses(Builder& b, Value* scores, int64_t n) {
               {b.Constant(exists), scores, b.Scalar(-kInfinity, scores)});
 }
 
-Node* After(Graph& graph, const Node& node) {
-  auto at = graph.nodes().begin();
-  while (&*at != &node) ++at;
-  return ++at == graph.nodes().end() ? nullptr : &*at;
-}
-
 }  // namespace
 
-void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh, int64_t rank,
-                     int64_t rows) {
+Value* OwnRows(Builder& behind, Node& gather, int64_t rank, int64_t rows) {
   Value *ids = gather.in(1), *y = gather.out(0);
   const int64_t n = gather.in(0)->dim(0);
+  Graph& graph = behind.graph();
   Builder before(graph, y->name + ".", &gather);
   Value* from_end = before.Op("Less", {ids, before.Scalar(0, ids)});
   Value* all = before.Scalar(static_cast<double>(rows), ids);
   ids = before.Op("Where", {from_end, before.Add(ids, all), ids});
   const Positions part = InPart(before, ids, rank * n, n);
   graph.SetInput(&gather, 1, part.at);
-  Builder b(graph, y->name + ".", After(graph, gather));
-  b.set_metadata(gather.metadata);
-  Shape columns = *ids->shape;
-  columns.push_back(1);
-  Value* own = OrZero(b, b.Reshape(part.inside, columns), y);
-  graph.MoveOutput(y, SumOver(b, own, mesh, {kTensorRanks})->producer, 0);
-  graph.SetInput(own->producer, 1, gather.out(0));
-  graph.Rename(gather.out(0), graph.FreshName(y->name + ".part"));
+  Shape column = *ids->shape;
+  column.push_back(1);
+  return OrZero(behind, behind.Reshape(part.inside, column), y);
 }
 
 void CrossEntropyOfParts(Graph& graph, Node& loss, const Mesh& mesh,

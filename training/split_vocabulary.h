@@ -8,16 +8,17 @@
 #include <cstdint>
 
 #include "collectives/mesh.h"
+#include "graph/builder.h"
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
 
 // Rank r has the rows from r n on, n of them, of the table of `rows` rows that
-// `gather` reads along its first axis. In place of other rows there are zeros,
-// and the ranks add up their results. Indices below 0 count from the end, as
-// ONNX has it.
-void GatherFromParts(Graph& graph, Node& gather, const Mesh& mesh, int64_t rank,
-                     int64_t rows);
+// `gather` reads along its first axis. Returns the rows that `gather` finds,
+// with zeros in place of those of other ranks: the ranks' results add up to the
+// whole. `behind` adds nodes behind `gather`. Indices below 0 count from the
+// end, as ONNX has it.
+Value* OwnRows(Builder& behind, Node& gather, int64_t rank, int64_t rows);
 
 // `loss` is a CrossEntropy of scores (N, n) and labels (N): its first result
 // becomes that of all `classes`. Scores of the last rank that belong to no

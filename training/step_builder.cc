@@ -109,7 +109,11 @@ void StepBuilder::MergeLoss(Graph& graph) {
 void StepBuilder::DivideLayers(Graph& graph) {
   SplitLayersReport report =
       SplitLayers(graph, source_.mesh, source_.tensor_rank);
+  parts_.insert(report.slices.begin(), report.slices.end());
+  for (const auto& [name, split] : report.initializers) parts_.insert(name);
   step_.layers = std::move(report.layers);
+  step_.divides_tokens = report.divides_tokens;
+  step_.whole_tokens = std::move(report.whole_tokens);
   step_.splits = std::move(report.initializers);
   if (!source_.splits) return;
   for (const Value* value : graph.Initializers()) {
@@ -179,7 +183,7 @@ void StepBuilder::Shard(Graph& graph) {
 }
 
 void StepBuilder::ScalesOfWholes(Graph& graph) {
-  ShareAmaxes(graph, source_.mesh, step_.splits);
+  ShareAmaxes(graph, source_.mesh, parts_);
 }
 
 // The state of float16's loss scale, in all graphs with gradients.

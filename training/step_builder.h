@@ -90,9 +90,10 @@ class StepBuilder {
   Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;
-  LossScale loss_scale_;   // of float16
-  Value* seed_ = nullptr;  // of the backward
-  Pairs pairs_;            // wanted values with their gradients
+  LossScale loss_scale_;         // of float16
+  Value* seed_ = nullptr;        // of the backward
+  Pairs pairs_;                  // wanted values with their gradients
+  std::set<std::string> parts_;  // of tensor ranks, at the start
   Value* amax_ = nullptr;
   Value* ok_ = nullptr;                    // whether state may move
   std::vector<ParameterGradient> shares_;  // of kApply: parameters that are

@@ -84,6 +84,8 @@ struct StepGraph {
   std::vector<std::string> outputs;
   SpecializeReport specialized;
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
+  bool divides_tokens = false;     // as SplitLayersReport's
+  std::string whole_tokens;
   // Parts of initializers on that axis; constants, too.
   std::map<std::string, AxisSplit> splits;
 };

@@ -176,6 +176,8 @@ Json ToJson(const ModelReport& report, const std::string& model) {
                                 {"shape", layer.part},
                                 {"reason", layer.why}});
     }
+    json["divides_tokens"] = report.divides_tokens;
+    json["whole_tokens"] = report.whole_tokens;
   }
   json["open_axes"] = report.open_axes;
   json["notes"] = report.notes;
@@ -308,6 +310,13 @@ void PrintLayers(const ModelReport& report, const std::string& mesh) {
   std::cout << "\nLayers on the mesh " << mesh << ": " << divided << " of "
             << report.layers.size() << " are divided\n";
   table.Print(std::cout);
+  if (report.divides_tokens) {
+    std::cout << "  Between them each rank has a part of the tokens.\n";
+  }
+  if (!report.whole_tokens.empty()) {
+    std::cout << "  " << (report.divides_tokens ? "Elsewhere" : "Between them")
+              << " it has all tokens: " << report.whole_tokens << "\n";
+  }
 }
 
 void PrintMemory(const ModelReport& report) {

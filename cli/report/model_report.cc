@@ -285,6 +285,8 @@ class Reporter {
 
   void AddLayers(const StepGraph& step) {
     report_.layers = step.layers;
+    report_.divides_tokens = step.divides_tokens;
+    report_.whole_tokens = step.whole_tokens;
     for (LayerSplit& layer : report_.layers) layer.weight = Fqn(layer.weight);
   }
 

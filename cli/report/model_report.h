@@ -62,6 +62,8 @@ struct ModelReport {
   std::vector<InitializerRow> initializers;
   std::vector<GemmReport> gemms;
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
+  bool divides_tokens = false;     // as SplitLayersReport's
+  std::string whole_tokens;
   std::optional<SpecializeReport> specialize;
   std::optional<MemoryForecast> memory;
   std::optional<MemoryReport> memory_report;  // goes with `memory`
