@@ -142,8 +142,10 @@ class LayerSplitter {
       if (Find(y)) continue;
       std::string why = TryTokens(y, 1);
       const int64_t samples = SamplesOf(y);
-      if (!why.empty() && samples > 1) why = TryTokens(y, samples);
-      if (!why.empty()) report_.whole_tokens = why;
+      if (why.empty() || (samples > 1 && TryTokens(y, samples).empty())) {
+        continue;
+      }
+      report_.whole_tokens = why;
     }
   }
 

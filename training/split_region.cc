@@ -176,6 +176,10 @@ class SplitRules {
       return VisitAxis(node, node.Int("axis", -1));
     }
     if (node.Is("Expand")) return VisitExpand(node);
+    if (node.Is("Slice")) return VisitSlice(node);
+    if (node.op.starts_with("Reduce") && node.domain.empty()) {
+      return VisitReduce(node);
+    }
     if (node.Is("LayerNormalization") || node.Is("RMSNormalization") ||
         node.IsOurs("RMSNorm") || node.IsOurs("AddLayerNorm") ||
         node.IsOurs("AddRMSNorm")) {
@@ -318,6 +322,63 @@ class SplitRules {
     VisitAligned(node, 0);
   }
 
+  // A Slice that leaves the divided axis as it is.
+  void VisitSlice(Node& node) {
+    const Value* known = Find(node.in(0)) ? node.in(0) : node.out(0);
+    const auto axis = static_cast<size_t>(Find(known)->axis);
+    if ((*node.in(0)->shape)[axis] != (*node.out(0)->shape)[axis]) {
+      return Refuse(Concat("[", node.Where(), "] cuts the divided axis"));
+    }
+    const auto axes = ConstantAxes(node, 3);
+    const auto steps = ConstantAxes(node, 4);
+    for (size_t i = 0; axes && steps && i < steps->size(); ++i) {
+      const bool turns =
+          (*steps)[i] != 1 &&
+          Normalized((*axes)[i], known->rank()) == static_cast<int64_t>(axis);
+      if (turns) {
+        return Refuse(Concat("[", node.Where(), "] turns the divided axis"));
+      }
+    }
+    for (size_t i = 1; i < node.inputs().size(); ++i) SetWhole(node.in(i));
+    const AxisSplit split = *Find(known);
+    Set(node.in(0), split);
+    Set(node.out(0), split);
+  }
+
+  // Integers of a constant operand; nothing if it is absent or no constant.
+  static std::optional<std::vector<int64_t>> ConstantAxes(const Node& node,
+                                                          size_t input) {
+    const Value* axes = node.in(input);
+    if (!axes || !axes->is_constant() || axes->dtype != DType::kInt64) {
+      return std::nullopt;
+    }
+    const auto* data = axes->data.data<int64_t>();
+    return std::vector<int64_t>(data, data + axes->data.size());
+  }
+
+  // A reduction along other axes.
+  void VisitReduce(Node& node) {
+    Value *x = node.in(0), *y = node.out(0);
+    auto axes = ConstantAxes(node, 1);
+    if (!axes) return Refuse(Concat("[", node.Where(), "] reduces all axes"));
+    for (int64_t& axis : *axes) axis = Normalized(axis, x->rank());
+    const bool keeps = node.Int("keepdims", 1) != 0;
+    // The axis of y for each axis of x that stays.
+    std::vector<std::pair<int64_t, int64_t>> pairs;
+    for (int64_t of_x = 0, of_y = 0; of_x < x->rank(); ++of_x) {
+      const bool reduced = std::ranges::count(*axes, of_x) > 0;
+      if (!reduced) pairs.emplace_back(of_x, of_y);
+      of_y += !reduced || keeps;
+    }
+    SetWhole(node.in(1));
+    for (auto [of_x, of_y] : pairs) {
+      const AxisSplit *in = Find(x), *out = Find(y);
+      if (in && in->axis == of_x) return Set(y, {of_y, in->blocks});
+      if (out && out->axis == of_y) return Set(x, {of_x, out->blocks});
+    }
+    Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+  }
+
   // The last axes of the result are those of the operand, or repeat it.
   void VisitExpand(Node& node) {
     Value *x = node.in(0), *y = node.out(0);
@@ -411,7 +472,7 @@ class SplitRules {
       at = gathered ? axis : of_y->axis - (of_y->axis > axis ? more : 0);
     }
     SetWhole(indices);
-    if (of_x && at == axis && of_x->blocks == 1 && !of_y) {
+    if (!region_.layers_ && of_x && at == axis && of_x->blocks == 1 && !of_y) {
       SetWhole(y);
       return Keep(&node, &region_.summed_);
     }

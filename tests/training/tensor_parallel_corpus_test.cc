@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ranks that divide the layers of each corpus model, against one process.
+// Ranks that divide the layers of each corpus model, against one process.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,14 +22,16 @@ std::vector<StepResult> TwoSteps(const CorpusCase& c, const MeshRanks* ranks) {
   return steps;
 }
 
-// A model whose layers need whole operands says so.
-TEST_P(TensorParallelCorpus, TrainsAsOneProcess) {
-  CorpusCase c(GetParam());
+// A model whose layers need whole operands says so. Three ranks divide few
+// axes evenly.
+void ExpectOneProcess(const CorpusFile& file, int tp) {
+  SCOPED_TRACE(Concat(tp, " ranks"));
+  CorpusCase c(file);
   const std::vector<StepResult> want = TwoSteps(c, nullptr);
   std::vector<StepResult> got, other;
   try {
-    RunRanks(2, [&](Communicator& world) {
-      const MeshRanks ranks({.tp = 2}, world);
+    RunRanks(tp, [&](Communicator& world) {
+      const MeshRanks ranks({.tp = tp}, world);
       const std::vector<StepResult> mine = TwoSteps(c, &ranks);
       (world.rank() == 0 ? other : got) = mine;
     });
@@ -42,10 +44,14 @@ TEST_P(TensorParallelCorpus, TrainsAsOneProcess) {
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_EQ(got[i].loss, other[i].loss);
     // Ranks drop elements of their parts by numbers of their own.
-    if (GetParam().name == "mlp_dropout") continue;
+    if (file.name == "mlp_dropout") continue;
     EXPECT_NEAR(got[i].loss, want[i].loss, 1e-5 * std::abs(want[i].loss));
     EXPECT_NEAR(got[i].grad_norm, want[i].grad_norm, 1e-4 * want[i].grad_norm);
   }
+}
+
+TEST_P(TensorParallelCorpus, TrainsAsOneProcess) {
+  for (int tp : {2, 3}) ExpectOneProcess(GetParam(), tp);
 }
 
 INSTANTIATE_TEST_SUITE_P(Corpus, TensorParallelCorpus,

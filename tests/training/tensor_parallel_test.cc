@@ -26,14 +26,14 @@ std::vector<Batches> SampleSteps() {
 }
 
 // Random tokens for the fixtures.
-std::vector<Batches> TokenSteps(size_t micro_batches = 1) {
+std::vector<Batches> TokenSteps(size_t micro_batches = 1, int64_t samples = 4) {
   std::vector<Batches> steps;
   for (int64_t step = 0; step < 4; ++step) {
     Batches batches;
     for (size_t micro = 0; micro < micro_batches; ++micro) {
       TensorMap batch;
       for (const char* name : {"input_ids", "labels"}) {
-        Tensor tokens = Tensor::Allocate(DType::kInt64, {4, 12});
+        Tensor tokens = Tensor::Allocate(DType::kInt64, {samples, 12});
         for (int64_t i = 0; i < tokens.size(); ++i) {
           tokens.data<int64_t>()[i] = (i * 7 + step * 5 + (name[0] == 'l') +
                                        static_cast<int64_t>(micro) * 3) %
@@ -94,6 +94,59 @@ TEST(TensorParallel, Transformer) {
       }
     }
   }
+}
+
+// Each rank has a half of each sample: two ranks do not divide three samples.
+// With one sample of 12 tokens five ranks divide neither.
+TEST(TensorParallel, PartsOfSamples) {
+  for (const char* recipe : {"off", "tensorwise"}) {
+    const SessionOptions options = Options(Gpt(), recipe);
+    for (int64_t samples : {3, 1}) {
+      const auto steps = TokenSteps(1, samples);
+      const RankRun want = TrainSteps(options, steps);
+      ExpectNear(TrainRanks({.tp = 2}, options, steps)[1], want, 1e-6, 1e-5);
+    }
+  }
+}
+
+// Bytes of activations and their gradients that a rank receives in a step.
+WireBytes BytesOfActivations(const SessionOptions& options) {
+  WireBytes bytes;
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.tp = 2}, world);
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    session->Step(TokenSteps()[0], 1e-2);
+    const WireBytes before = world.wire_bytes();
+    session->Step(TokenSteps()[1], 1e-2);
+    const WireBytes& after = world.wire_bytes();
+    if (world.rank() == 1) return;
+    bytes = {after.all_reduce - before.all_reduce,
+             after.all_gather - before.all_gather,
+             after.reduce_scatter - before.reduce_scatter, 0};
+  });
+  return bytes;
+}
+
+// The fixture has 2 blocks of width 32, and 48 tokens. In front of 2 layers of
+// each block and of the last layer the rank receives the other half of the
+// tokens; in the backward, behind the other 2 layers of each block, and
+// behind the embedding.
+TEST(TensorParallel, BytesOnTheWire) {
+  constexpr int64_t kHalf = 48 * 32 / 2, kGathers = 2 * 2 + 1 + 2 * 2,
+                    kOfEmbedding = 1;
+  SessionOptions options = Options(Gpt());
+  WireBytes bytes = BytesOfActivations(options);
+  EXPECT_EQ(bytes.all_gather, 4 * kHalf * (kGathers + kOfEmbedding));
+  // Sums travel as floats, the other way.
+  EXPECT_EQ(bytes.reduce_scatter, 4 * kHalf * (kGathers + kOfEmbedding));
+  options.dtype = DType::kBFloat16;
+  bytes = BytesOfActivations(options);
+  EXPECT_EQ(bytes.all_gather, 2 * kHalf * kGathers + 4 * kHalf * kOfEmbedding);
+  options = Options(Gpt(), "tensorwise");
+  bytes = BytesOfActivations(options);
+  EXPECT_EQ(bytes.all_gather, kHalf * kGathers + 4 * kHalf * kOfEmbedding);
+  options = Options(Gpt(), "delayed");
+  EXPECT_EQ(BytesOfActivations(options).all_gather, bytes.all_gather);
 }
 
 TEST(TensorParallel, Llama) {
