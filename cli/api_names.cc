@@ -25,6 +25,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`freeze`", "--freeze"},
     {"`grad_accum`", "--grad-accum"},
     {"`include`", "--include"},
+    {"`inspect` with `mesh`", "`onnx-fp8 inspect --mesh`"},
     {"`isa`", "--isa"},
     {"`label`", "--label"},
     {"`recipe`", "--recipe"},

@@ -18,6 +18,7 @@
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/data_parallel.h"
+#include "training/layers_remark.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
 #include "training/memory_remark.h"
@@ -28,6 +29,7 @@
 #include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/step_report.h"
+#include "training/take_parts.h"
 #include "training/torch_weights.h"
 #include "training/training_model.h"
 
@@ -133,9 +135,8 @@ class Session : public TrainingSession {
 
   GradientResult Gradients(const TensorMap& feeds,
                            bool input_gradients) override {
-    Check(!SharesState(), "[", options_.model,
-          "] expected whole parameters for the gradients of a batch, got parts "
-          "(`shard`, or ranks on the axis tp)");
+    Check(!sharded_.is_shared(), "[", options_.model,
+          "] expected whole state for the gradients of a batch, got parts");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
     TensorMap outputs = RunBorrowing(planned, feeds);
     GradientResult result;
@@ -240,7 +241,7 @@ class Session : public TrainingSession {
       if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
     }
     save.shards = sharded_.ToWrite(state_);
-    if (SharesState()) save.ranks = &ranks_->world();
+    if (sharded_.is_shared()) save.ranks = &ranks_->world();
     SaveCheckpoint(folder, checkpoint, state, save);
   }
 
@@ -256,7 +257,7 @@ class Session : public TrainingSession {
       Check(got == expected, "[", folder, "] expected the checkpoint to hold ",
             name, " as ", expected, ", got ", got);
     }
-    TakeParts(&*checkpoint);
+    TakeParts(&*checkpoint, &sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {
       *kept = kept->Clone();  // a clone outlives the file
@@ -315,64 +316,17 @@ class Session : public TrainingSession {
     }
   }
 
-  // All tensors become those that this rank keeps.
-  void TakeParts(Checkpoint* checkpoint) {
-    for (auto& [name, tensor] : checkpoint->state) {
-      sharded_.AddMoment(name, tensor.shape());
-      if (auto shard = sharded_.Find(name)) tensor = PartOf(tensor, *shard);
-    }
-    for (auto& [name, tensor] : checkpoint->shards) {
-      sharded_.AddMoment(name, tensor.shape);
-      Tensor& kept = checkpoint->state[name];
-      auto shard = sharded_.Find(name);
-      if (!shard) {
-        kept = tensor.Whole();
-      } else if (tensor.ranks == 1 && !shard->tensor_part) {
-        kept = WithZeroRows(tensor.Rows(shard->begin, shard->rows), *shard);
-      } else {
-        kept = PartOf(tensor.Whole(), *shard);
-      }
-    }
-  }
-
-  // Whether ranks keep parts of tensors.
-  bool SharesState() const {
-    return ranks_ &&
-           (options_.shard.what != Sharding::kNone || ranks_->mesh().tp > 1);
-  }
-
   // The first step tells which layers the ranks of the axis tp divide. From
   // then on this rank keeps its parts.
   void DivideState(const StepGraph& step) {
-    int64_t whole = 0;
-    for (const LayerSplit& layer : step.layers) {
-      whole += layer.kind == LayerSplit::kWhole;
-    }
-    const auto layers = std::ssize(step.layers);
-    Check(whole < layers, "[", options_.model, "] expected layers that ",
-          ranks_->mesh().tp, " ranks of the axis tp can divide, got none in ",
-          layers, ": `inspect --mesh` tells why");
+    AddRemark(LayersRemark(step.layers, options_.model, ranks_->mesh().tp));
     source_.splits = step.splits;
     sharded_.Divide(*model_.graph, step.splits);
-    for (const auto& [name, tensor] : state_.tensors()) {
-      sharded_.AddMoment(name, tensor.shape());
-    }
+    sharded_.Cut(&state_);
     for (Value* value : model_.graph->Initializers()) {
       if (value->role == Role::kNone || !sharded_.Find(value->name)) continue;
       // The graph needs a shape and no numbers.
       value->data = Tensor::Zeros(value->dtype, *value->shape);
-    }
-    std::vector<std::string> names;
-    for (const auto& [name, tensor] : state_.tensors()) names.push_back(name);
-    for (const std::string& name : names) {
-      if (auto shard = sharded_.Find(name)) {
-        state_.Set(name, PartOf(state_.Host(name), *shard));
-      }
-    }
-    if (whole > 0) {
-      AddRemark(Concat(whole, " of ", layers,
-                       " layers are whole on each rank of the axis tp "
-                       "(`inspect --mesh` tells why)"));
     }
   }
 

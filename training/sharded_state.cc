@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 #include "graph/op_facts.h"
@@ -58,7 +59,7 @@ std::map<std::string, Shape> ParametersToShard(const Graph& model) {
 
 ShardedState::ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
                            const Graph& model)
-    : ranks_(ranks), known_(!ranks || ranks->mesh().tp == 1) {
+    : ranks_(ranks), known_(tensor_ranks() == 1) {
   if (spec.what == Sharding::kNone) return;
   Check(ranks && ranks->mesh().dp > 1, "[", model.file,
         "] expected several ranks for `shard`, got one process");
@@ -79,6 +80,19 @@ void ShardedState::Divide(const Graph& model,
     shapes_[value->name] = *value->shape;
   }
   for (const auto& [name, shape] : shapes_) parameter_of_[name] = name;
+}
+
+void ShardedState::Cut(StateStore* state) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state->tensors()) {
+    AddMoment(name, tensor.shape());
+    names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    if (auto shard = Find(name)) {
+      state->Set(name, PartOf(state->Host(name), *shard));
+    }
+  }
 }
 
 void ShardedState::AddMoments(const Graph& step) {

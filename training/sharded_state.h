@@ -68,11 +68,17 @@ class ShardedState {
   // Parameters that the axis dp divides, with the shapes of the whole tensors.
   const std::map<std::string, Shape>& parameters() const { return rows_; }
 
+  // Whether ranks keep parts of tensors.
+  bool is_shared() const { return !rows_.empty() || tensor_ranks() > 1; }
+
   // Whether it is known which tensors are in parts. Until then all are whole.
   bool is_known() const { return known_; }
   // The parts of the model's parameters on the axis tp. Once.
   void Divide(const Graph& model,
               const std::map<std::string, AxisSplit>& splits);
+
+  // State that was whole becomes this rank's parts.
+  void Cut(StateStore* state);
 
   // Learns the moments of a planned step. REQUIRES: ShardParameters has run.
   void AddMoments(const Graph& step);
@@ -91,6 +97,7 @@ class ShardedState {
   TensorSource Source(const StateStore& state, const std::string& name) const;
 
  private:
+  int64_t tensor_ranks() const { return ranks_ ? ranks_->mesh().tp : 1; }
   Tensor Gather(const StateStore& state, const std::string& name,
                 const Shard& shard) const;
 

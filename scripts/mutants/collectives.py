@@ -48,8 +48,10 @@ MUTANTS = (
       "if (!size || !rank) continue;",
       'if (!size) continue;\n    if (!rank) rank = "0";', LAUNCHER),
     M("MPI: ranks of another launcher train alone", "collectives/load_mpi.cc",
-      "(launcher->size == module.size && launcher->rank == module.rank)",
-      "true", WORLD),
+      "launcher->rank == module.world.rank", "true", WORLD),
     M("MPI: the mesh may have another size", "collectives/load_mpi.cc",
-      "module.size == ranks, ", "module.size >= 1, ", WORLD),
+      "module.world.size == ranks, ", "module.world.size >= 1, ", WORLD),
+    M("mesh: replicas are one group", "collectives/mesh.cc",
+      "mesh.replicate, rank % inner", "mesh.replicate, 0",
+      collectives("MeshRanks.*")),
 )

@@ -273,7 +273,7 @@ TEST(TensorParallel, Evaluates) {
       }
     }
     ExpectError([&] { session->Gradients(batch, false); },
-                "expected whole parameters for the gradients of a batch");
+                "expected whole state for the gradients of a batch, got parts");
   });
 }
 
@@ -283,7 +283,7 @@ TEST(TensorParallel, NothingToDivide) {
   options.skip_passes = {"FuseLoss"};
   ExpectError([&] { TrainRanks({.tp = 3}, options, SampleSteps()); },
               "expected layers that 3 ranks of the axis tp can divide, got "
-              "none in 2: `inspect --mesh` tells why");
+              "none in 2: `inspect` with `mesh` tells why");
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/take_parts.h"
+
+namespace onnx_fp8 {
+
+void TakeParts(Checkpoint* checkpoint, ShardedState* sharded) {
+  for (auto& [name, tensor] : checkpoint->state) {
+    sharded->AddMoment(name, tensor.shape());
+    if (auto shard = sharded->Find(name)) tensor = PartOf(tensor, *shard);
+  }
+  for (auto& [name, tensor] : checkpoint->shards) {
+    sharded->AddMoment(name, tensor.shape);
+    Tensor& kept = checkpoint->state[name];
+    auto shard = sharded->Find(name);
+    if (!shard) {
+      kept = tensor.Whole();
+    } else if (tensor.ranks == 1 && !shard->tensor_part) {
+      kept = WithZeroRows(tensor.Rows(shard->begin, shard->rows), *shard);
+    } else {
+      kept = PartOf(tensor.Whole(), *shard);
+    }
+  }
+}
+
+}  // namespace onnx_fp8
