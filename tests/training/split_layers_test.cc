@@ -145,6 +145,31 @@ output s
   EXPECT_EQ(report.layers[1].why, "5 ranks do not divide axis 1 of a, [3,8]");
 }
 
+// Elements of parts are dropped by each rank's own numbers, those of whole
+// values by the same ones.
+TEST(SplitLayers, Dropout) {
+  const std::string text = Divided(R"(graph "g" opset 24
+input x: float[3,4]
+param w: float[4,8]
+param v: float[8,6]
+const ratio: float[] = {0.5}
+const on: bool[] = {1}
+a: float[3,8] = Gemm<transB=0>(x, w)
+d: float[3,8] = Dropout(a, ratio, on)
+y: float[3,6] = Gemm<transB=0>(d, v)
+e: float[3,6] = Dropout(y, ratio, on)
+s: float[3,6] = Softmax<axis=-1>(e)
+output s
+)",
+                                   2, 1);
+  EXPECT_NE(text.find("d: float[3,4] = Dropout(a, ratio, on)  # d.rank1"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("e: float[3,6] = Dropout(y, ratio, on)\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(AxisSplit, PartsOfBlocks) {
   Tensor whole = Tensor::Allocate(DType::kInt64, {2, 6, 2});
   for (int64_t i = 0; i < whole.size(); ++i) whole.data<int64_t>()[i] = i;
