@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data parallel training on processes of this machine, whole and with divided
-parameters, here (MPI) and in PyTorch (DDP and FSDP2 over gloo). All share the
-same global batch and the same cores. Tokens per second, and bytes that a
+"""Training on processes of this machine: data parallel, whole and with divided
+parameters, here (MPI) and in PyTorch (DDP and FSDP2 over gloo), and with
+divided layers (tp), here. All share the same global batch and the same cores. Tokens per second, and bytes that a
 process receives in a step: counted here, of PyTorch by formula.
 
   ./dev bench ranks [--ranks 1,2,4] [--rounds N] [--json FILE] [--markdown FILE]
@@ -18,14 +18,16 @@ import subprocess
 from bench import contest, report, task
 from bench.machine import environment, say
 
-# Row: (our flags, or None; PyTorch's wrapper, or None).
+# Row: (our flags, or None; PyTorch's wrapper, or the axis of our mesh).
 ROWS = {
-    "onnx-fp8 dp": (["--recipe", "off"], None),
-    "onnx-fp8 dp, tensorwise": (["--recipe", "tensorwise"], None),
+    "onnx-fp8 dp": (["--recipe", "off"], "dp"),
+    "onnx-fp8 dp, tensorwise": (["--recipe", "tensorwise"], "dp"),
     "onnx-fp8 parameters": (["--recipe", "off", "--shard", "parameters"],
-                            None),
+                            "dp"),
     "onnx-fp8 parameters, tensorwise": (
-        ["--recipe", "tensorwise", "--shard", "parameters"], None),
+        ["--recipe", "tensorwise", "--shard", "parameters"], "dp"),
+    "onnx-fp8 tp": (["--recipe", "off"], "tp"),
+    "onnx-fp8 tp, tensorwise": (["--recipe", "tensorwise"], "tp"),
     "torch DDP": (None, "ddp"),
     "torch FSDP2": (None, "fsdp2"),
 }
@@ -67,7 +69,7 @@ def ours(binary, work, row, ranks, steps):
     launcher, mesh = [], []
     if ranks > 1:
         launcher = [mpirun(), "-n", str(ranks)]
-        mesh = ["--mesh", f"dp={ranks}"]
+        mesh = ["--mesh", f"{ROWS[row][1]}={ranks}"]
     else:
         flags = [f for f in flags if f not in ("--shard", "parameters")]
     done = subprocess.run(
