@@ -100,6 +100,7 @@ class Session : public TrainingSession {
     Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
           "expected ", options_.grad_accum, " micro-batches a step, got ",
           micro_batches.size());
+    if (step_done_) UseKeptScales();
     if (profiler_) profiler_->BeginStep();
     StartedStep started{step_ + 1, "", {}};
     if (options_.grad_accum == 1) {
@@ -109,6 +110,7 @@ class Session : public TrainingSession {
       Accumulate(micro_batches, lr, &started);
     }
     ++step_;
+    step_done_ = true;
     started.remark = std::exchange(remark_, "");
     started_.Add(std::move(started));
     if (profiler_) profiler_->EndStep();
@@ -287,7 +289,8 @@ class Session : public TrainingSession {
     source_.slots.reset();
     if (same) source_.slots = scales.slots;
     restored_ = std::move(scales);
-    laid_out_ = false;
+    laid_out_ = step_done_ = false;
+    source_.new_scales = true;
     plans_.Clear();
     for (const char* own : {kSkipped, kSlotsNote, kRecipe}) notes.erase(own);
     return notes;
@@ -316,18 +319,19 @@ class Session : public TrainingSession {
     }
   }
 
-  // The first step tells which layers the ranks of the axis tp divide. From
-  // then on this rank keeps its parts.
+  // No part is measured any more before a kept scale quantizes it.
+  void UseKeptScales() {
+    bool measured = std::exchange(source_.new_scales, false);
+    if (!measured || source_.mesh.tp == 1 || source_.slots->empty()) return;
+    Settle();
+    plans_.Clear();
+  }
+
+  // The first step tells which layers the ranks of the axis tp divide.
   void DivideState(const StepGraph& step) {
     AddRemark(LayersRemark(step.layers, options_.model, ranks_->mesh().tp));
     source_.splits = step.splits;
-    sharded_.Divide(*model_.graph, step.splits);
-    sharded_.Cut(&state_);
-    for (Value* value : model_.graph->Initializers()) {
-      if (value->role == Role::kNone || !sharded_.Find(value->name)) continue;
-      // The graph needs a shape and no numbers.
-      value->data = Tensor::Zeros(value->dtype, *value->shape);
-    }
+    sharded_.Divide(step.splits, model_.graph.get(), &state_);
   }
 
   // Feeds of the model's own inputs, with their shapes. Errors: one missing.
@@ -565,6 +569,7 @@ class Session : public TrainingSession {
   ShardedState sharded_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;
+  bool step_done_ = false;  // one of this session
   PlanCache plans_;
   StartedSteps started_;
   std::set<std::string> sums_;  // names of the sums of micro steps

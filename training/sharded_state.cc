@@ -69,17 +69,21 @@ ShardedState::ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
   for (const auto& [name, shape] : rows_) parameter_of_[name] = name;
 }
 
-void ShardedState::Divide(const Graph& model,
-                          const std::map<std::string, AxisSplit>& splits) {
+void ShardedState::Divide(const std::map<std::string, AxisSplit>& splits,
+                          Graph* model, StateStore* state) {
   known_ = true;
   shapes_ = rows_;
-  for (const Value* value : model.Initializers()) {
+  for (const Value* value : model->Initializers()) {
     auto it = splits.find(value->name);
     if (value->role == Role::kNone || it == splits.end()) continue;
     splits_.insert(*it);
     shapes_[value->name] = *value->shape;
   }
-  for (const auto& [name, shape] : shapes_) parameter_of_[name] = name;
+  for (const auto& [name, shape] : shapes_) {
+    parameter_of_[name] = name;
+    model->Find(name)->data = Tensor::Zeros(model->Find(name)->dtype, shape);
+  }
+  Cut(state);
 }
 
 void ShardedState::Cut(StateStore* state) {

@@ -73,12 +73,10 @@ class ShardedState {
 
   // Whether it is known which tensors are in parts. Until then all are whole.
   bool is_known() const { return known_; }
-  // The parts of the model's parameters on the axis tp. Once.
-  void Divide(const Graph& model,
-              const std::map<std::string, AxisSplit>& splits);
-
-  // State that was whole becomes this rank's parts.
-  void Cut(StateStore* state);
+  // Learns the parts of the model's parameters on the axis tp. State, which was
+  // whole, becomes this rank's parts. The model keeps shapes and no numbers.
+  void Divide(const std::map<std::string, AxisSplit>& splits, Graph* model,
+              StateStore* state);
 
   // Learns the moments of a planned step. REQUIRES: ShardParameters has run.
   void AddMoments(const Graph& step);
@@ -97,6 +95,7 @@ class ShardedState {
   TensorSource Source(const StateStore& state, const std::string& name) const;
 
  private:
+  void Cut(StateStore* state);
   int64_t tensor_ranks() const { return ranks_ ? ranks_->mesh().tp : 1; }
   Tensor Gather(const StateStore& state, const std::string& name,
                 const Shard& shard) const;

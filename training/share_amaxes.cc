@@ -23,7 +23,8 @@ bool IsQuantizer(const Node& node) {
 
 class AmaxSharer {
  public:
-  AmaxSharer(Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
+  AmaxSharer(Graph& graph, const Mesh& mesh, bool new_scales)
+      : graph_(graph), mesh_(mesh), new_scales_(new_scales) {}
 
   void Run(const std::set<std::string>& parts) {
     std::vector<Node*> gathers;
@@ -42,8 +43,8 @@ class AmaxSharer {
   }
 
  private:
-  // Quantizers that measure the scale of a part, in order. QuantizeWith
-  // measures a parameter in the first step.
+  // Quantizers that measure the scale of a part, in order. The amaxes of
+  // parameters are one message, so they need no `new_scales`.
   std::vector<Node*> Measured(const std::set<std::string>& names) {
     std::unordered_set<const Value*> parts;
     for (const std::string& name : names) {
@@ -58,7 +59,8 @@ class AmaxSharer {
         continue;
       }
       bool measures = node.IsOurs("QuantizeTensor") ||
-                      (node.IsOurs("QuantizeWith") && !node.in(0)->producer);
+                      (node.IsOurs("QuantizeWith") &&
+                       (new_scales_ || !node.in(0)->producer));
       if (measures) quantizers.push_back(&node);
       for (const Value* out : node.outputs()) parts.insert(out);
     }
@@ -168,14 +170,15 @@ class AmaxSharer {
 
   Graph& graph_;
   const Mesh& mesh_;
+  bool new_scales_;
   std::unordered_map<const Value*, Value*> amax_;
 };
 
 }  // namespace
 
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
-                 const std::set<std::string>& parts) {
-  AmaxSharer(graph, mesh).Run(parts);
+                 const std::set<std::string>& parts, bool new_scales) {
+  AmaxSharer(graph, mesh, new_scales).Run(parts);
 }
 
 }  // namespace onnx_fp8

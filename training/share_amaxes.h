@@ -19,9 +19,9 @@ namespace onnx_fp8 {
 // `parts`: the values that differ between ranks at the start. What depends on
 // them is in parts, but for results of AllReduce and AllGather over tp.
 // Quantizers with a scale per row, column or block keep the scales of the part.
-// So does QuantizeWith for an activation that does not travel, in the first
-// step, when there is no scale yet.
+// QuantizeWith of an activation that does not travel becomes QuantizeAmax, too,
+// with `new_scales`: the kept scales may be 0, so the step's own amax counts.
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
-                 const std::set<std::string>& parts);
+                 const std::set<std::string>& parts, bool new_scales);
 
 }  // namespace onnx_fp8

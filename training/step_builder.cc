@@ -183,7 +183,7 @@ void StepBuilder::Shard(Graph& graph) {
 }
 
 void StepBuilder::ScalesOfWholes(Graph& graph) {
-  ShareAmaxes(graph, source_.mesh, parts_);
+  ShareAmaxes(graph, source_.mesh, parts_, source_.new_scales);
 }
 
 // The state of float16's loss scale, in all graphs with gradients.

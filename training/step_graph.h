@@ -54,6 +54,8 @@ struct StepSource {
   // The ranks that train together, training/data_parallel.h.
   Mesh mesh = {};
   int64_t tensor_rank = 0;  // this rank's place on the axis tp
+  // Whether kept scales may still be 0, as before the first step.
+  bool new_scales = true;
   // Parts of parameters on that axis, once a graph has laid them out; later
   // graphs must divide the same.
   std::optional<std::map<std::string, AxisSplit>> splits = {};

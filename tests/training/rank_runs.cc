@@ -28,7 +28,8 @@ TensorMap ShareOf(const TensorMap& batch, int64_t rank, int64_t ranks) {
 }
 
 RankRun TrainSteps(const SessionOptions& options,
-                   const std::vector<Batches>& steps, const MeshRanks* ranks) {
+                   const std::vector<Batches>& steps, const MeshRanks* ranks,
+                   double lr) {
   auto session = MakeSession(options, MakeCpuProvider(), ranks);
   RankRun run;
   for (const Batches& step : steps) {
@@ -38,7 +39,7 @@ RankRun TrainSteps(const SessionOptions& options,
           ranks ? ShareOf(batch, ranks->data_rank(), ranks->mesh().data_ranks())
                 : batch);
     }
-    run.steps.push_back(session->Step(mine, 1e-2));
+    run.steps.push_back(session->Step(mine, lr));
   }
   TempDir dir;
   run.weights = Weights(*session, dir);
@@ -47,12 +48,12 @@ RankRun TrainSteps(const SessionOptions& options,
 }
 
 std::vector<RankRun> TrainRanks(const Mesh& mesh, const SessionOptions& options,
-                                const std::vector<Batches>& steps) {
+                                const std::vector<Batches>& steps, double lr) {
   std::vector<RankRun> runs(static_cast<size_t>(mesh.ranks()));
   RunRanks(static_cast<int>(mesh.ranks()), [&](Communicator& world) {
     const MeshRanks ranks(mesh, world);
     runs[static_cast<size_t>(world.rank())] =
-        TrainSteps(options, steps, &ranks);
+        TrainSteps(options, steps, &ranks, lr);
   });
   for (const RankRun& run : runs) ExpectSame(run.weights, runs[0].weights);
   return runs;

@@ -26,11 +26,12 @@ struct RankRun {
 // Trains on this rank's shares of the steps' micro-batches.
 RankRun TrainSteps(const SessionOptions& options,
                    const std::vector<Batches>& steps,
-                   const MeshRanks* ranks = nullptr);
+                   const MeshRanks* ranks = nullptr, double lr = 1e-2);
 
 // The runs of all ranks. EXPECTs the same weights on all.
 std::vector<RankRun> TrainRanks(const Mesh& mesh, const SessionOptions& options,
-                                const std::vector<Batches>& steps);
+                                const std::vector<Batches>& steps,
+                                double lr = 1e-2);
 inline std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
                                        const std::vector<Batches>& steps) {
   return TrainRanks(Mesh{.dp = size}, options, steps);
