@@ -68,19 +68,53 @@ ReduceFunction FindReduce(const char* op, DType dtype) {
   }
 }
 
+size_t CountOf(std::span<const Transfer> tensors) {
+  size_t count = 0;
+  for (const Transfer& t : tensors) count += t.count;
+  return count;
+}
+
+const std::byte* At(const void* data, size_t bytes) {
+  return static_cast<const std::byte*>(data) + bytes;
+}
+std::byte* At(void* data, size_t bytes) {
+  return static_cast<std::byte*>(data) + bytes;
+}
+
+// Elements of one tensor in a message: from `begin` in the tensor, from `at` in
+// the message.
+struct Piece {
+  const Transfer* tensor;
+  size_t begin, at, count;
+};
+
+// The pieces of elements [begin, begin + n), if all tensors stand in one row.
+template <typename F>
+void ForEachPiece(std::span<const Transfer> tensors, size_t begin, size_t n,
+                  F&& f) {
+  size_t first = 0;  // of the tensor
+  for (const Transfer& t : tensors) {
+    const size_t from = std::max(first, begin);
+    const size_t to = std::min(first + t.count, begin + n);
+    if (from < to) f(Piece{&t, from - first, from - begin, to - from});
+    first += t.count;
+  }
+}
+
 }  // namespace
 
 // Each rank sums one block of a message. Then all ranks gather the sums.
-void Communicator::AllReduce(Reduction reduction, DType dtype, const void* x,
-                             void* y, size_t count) {
+void Communicator::AllReduce(Reduction reduction, DType dtype,
+                             std::span<const Transfer> tensors) {
   const ReduceFunction reduce = FindReduce("AllReduce", dtype);
   const size_t element = ByteSize(dtype), ranks = static_cast<size_t>(size());
+  const size_t count = CountOf(tensors);
   if (ranks == 1) {
-    if (count > 0) std::memmove(y, x, count * element);
+    for (const Transfer& t : tensors) {
+      if (t.count > 0) std::memmove(t.y, t.x, t.count * element);
+    }
     return;
   }
-  const auto* from = static_cast<const std::byte*>(x);
-  auto* to = static_cast<std::byte*>(y);
   std::vector<std::byte> sent, received, sum;
   for (size_t begin = 0; begin < count;) {
     const size_t block =
@@ -90,11 +124,17 @@ void Communicator::AllReduce(Reduction reduction, DType dtype, const void* x,
     sent.assign(ranks * bytes, std::byte{0});
     received.resize(ranks * bytes);
     sum.resize(bytes);
-    std::memcpy(sent.data(), from + begin * element, n * element);
+    ForEachPiece(tensors, begin, n, [&](const Piece& p) {
+      std::memcpy(sent.data() + p.at * element,
+                  At(p.tensor->x, p.begin * element), p.count * element);
+    });
     Exchange(sent.data(), received.data(), bytes);
     reduce(reduction, received.data(), sum.data(), ranks, block);
     Gather(sum.data(), received.data(), bytes);
-    std::memcpy(to + begin * element, received.data(), n * element);
+    ForEachPiece(tensors, begin, n, [&](const Piece& p) {
+      std::memcpy(At(p.tensor->y, p.begin * element),
+                  received.data() + p.at * element, p.count * element);
+    });
     wire_bytes_->all_reduce += static_cast<int64_t>(2 * (ranks - 1) * bytes);
     begin += n;
   }
@@ -120,24 +160,30 @@ void Communicator::AllGather(const void* x, void* y, size_t bytes) {
   }
 }
 
-void Communicator::ReduceScatter(DType dtype, const void* x, void* y,
-                                 size_t count) {
+void Communicator::ReduceScatter(DType dtype,
+                                 std::span<const Transfer> tensors) {
   const ReduceFunction reduce = FindReduce("ReduceScatter", dtype);
   const size_t element = ByteSize(dtype), ranks = static_cast<size_t>(size());
-  const auto* from = static_cast<const std::byte*>(x);
-  auto* to = static_cast<std::byte*>(y);
-  const size_t most = message_bytes_ / element;
-  std::vector<std::byte> sent, received;
+  const size_t most = message_bytes_ / element, count = CountOf(tensors);
+  std::vector<std::byte> sent, received, sum;
   for (size_t begin = 0; begin < count; begin += most) {
     const size_t n = std::min(most, count - begin), bytes = n * element;
     sent.resize(ranks * bytes);
     received.resize(ranks * bytes);
-    for (size_t r = 0; r < ranks; ++r) {
-      std::memcpy(sent.data() + r * bytes, from + (r * count + begin) * element,
-                  bytes);
-    }
+    sum.resize(bytes);
+    ForEachPiece(tensors, begin, n, [&](const Piece& p) {
+      for (size_t r = 0; r < ranks; ++r) {
+        const size_t from = r * p.tensor->count + p.begin;
+        std::memcpy(sent.data() + r * bytes + p.at * element,
+                    At(p.tensor->x, from * element), p.count * element);
+      }
+    });
     Exchange(sent.data(), received.data(), bytes);
-    reduce(Reduction::kSum, received.data(), to + begin * element, ranks, n);
+    reduce(Reduction::kSum, received.data(), sum.data(), ranks, n);
+    ForEachPiece(tensors, begin, n, [&](const Piece& p) {
+      std::memcpy(At(p.tensor->y, p.begin * element),
+                  sum.data() + p.at * element, p.count * element);
+    });
     wire_bytes_->reduce_scatter += static_cast<int64_t>((ranks - 1) * bytes);
   }
 }

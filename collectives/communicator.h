@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "onnx_fp8/dtype.h"
@@ -13,7 +14,7 @@ namespace onnx_fp8 {
 enum class Reduction { kSum, kMax };
 
 // Bytes of data that a rank has received from other ranks, by kind of call.
-// With N ranks and an operand of n bytes a call adds
+// With N ranks and operands of n bytes in all a call adds
 //   AllReduce      2 (N − 1) · n / N  (n is rounded up to N equal blocks)
 //   AllGather      (N − 1) · n
 //   ReduceScatter  (N − 1) · n / N
@@ -25,6 +26,13 @@ struct WireBytes {
   int64_t broadcast = 0;
 
   bool operator==(const WireBytes&) const = default;
+};
+
+// The data of one tensor in a call. `count`: of y.
+struct Transfer {
+  const void* x;
+  void* y;
+  size_t count;
 };
 
 // One rank's view of a group of ranks. The ranks are processes, numbered from
@@ -58,13 +66,23 @@ class Communicator {
   // Every rank gets in y (count) the sum or maximum of x (count) over the
   // ranks. y may be x.
   void AllReduce(Reduction reduction, DType dtype, const void* x, void* y,
-                 size_t count);
+                 size_t count) {
+    const Transfer one = {x, y, count};
+    AllReduce(reduction, dtype, {&one, 1});
+  }
+  // The same for several tensors, which travel as one.
+  void AllReduce(Reduction reduction, DType dtype,
+                 std::span<const Transfer> tensors);
   // Every rank gets in y (size() · bytes) the x (bytes) of each rank, one after
   // the other.
   void AllGather(const void* x, void* y, size_t bytes);
   // The ranks add up x (size() · count). Rank r gets block r of the sum in
   // y (count).
-  void ReduceScatter(DType dtype, const void* x, void* y, size_t count);
+  void ReduceScatter(DType dtype, const void* x, void* y, size_t count) {
+    const Transfer one = {x, y, count};
+    ReduceScatter(dtype, {&one, 1});
+  }
+  void ReduceScatter(DType dtype, std::span<const Transfer> tensors);
   // Every rank gets the data (bytes) of rank `root`. REQUIRES: root < size().
   void Broadcast(void* data, size_t bytes, int root);
   // Returns when all ranks have called it.

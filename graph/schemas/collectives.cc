@@ -9,7 +9,9 @@
 //   Broadcast      x → y       y = the x of rank `root`
 //   CopyToRanks    x → y       y = x. Each rank goes on with other work, so the
 //                  gradient of x is the sum of the ranks' gradients.
-// AllReduce and ReduceScatter take float, double, int32 and int64.
+// AllReduce and ReduceScatter take float, double, int32 and int64. Nodes with
+// the same number `bucket` stand side by side and do the same for other
+// tensors; a provider may send them in one call.
 //
 // A body is what one rank does, so a step that was built for one rank runs
 // anywhere. There is none for more ranks (passes/expand.h).
@@ -90,11 +92,12 @@ void InferBroadcast(Node& node) {
 
 std::vector<OpDefinition> CollectiveOps() {
   const AttributeDefinition group = {"group", AttributeKind::kString},
-                            ranks = {"ranks", AttributeKind::kInt};
+                            ranks = {"ranks", AttributeKind::kInt},
+                            bucket = {"bucket", AttributeKind::kInt};
   const OpFacts facts = {OpKind::kCollective};
   return {
       {"AllReduce",
-       {group, ranks, {"reduction", AttributeKind::kString}},
+       {group, ranks, {"reduction", AttributeKind::kString}, bucket},
        kOneRank,
        InferAllReduce,
        facts},
@@ -103,7 +106,11 @@ std::vector<OpDefinition> CollectiveOps() {
        kOneRank,
        InferAllGather,
        facts},
-      {"ReduceScatter", {group, ranks}, kOneRank, InferReduceScatter, facts},
+      {"ReduceScatter",
+       {group, ranks, bucket},
+       kOneRank,
+       InferReduceScatter,
+       facts},
       {"CopyToRanks",
        {group, ranks},
        kOneRank,

@@ -60,6 +60,30 @@ void ExpectAllReduceOf(Communicator& ranks) {
       EXPECT_TRUE(SameBits(in_place, expected)) << "in place, " << count;
     }
   }
+  // All of them in one call.
+  std::vector<std::vector<T>> x, y;
+  for (size_t count : kCounts) {
+    x.push_back(DataOf<T>(ranks.rank(), count));
+    y.emplace_back(count);
+  }
+  std::vector<Transfer> tensors;
+  for (size_t i = 0; i < x.size(); ++i) {
+    tensors.push_back({x[i].data(), y[i].data(), x[i].size()});
+  }
+  ranks.AllReduce(Reduction::kSum, DTypeOf<T>(), tensors);
+  for (const std::vector<T>& sum : y) {
+    EXPECT_TRUE(SameBits(sum, Reduced<T>(ranks, true, sum.size())))
+        << "together, " << sum.size();
+  }
+}
+
+// Rank r's block of the sum of count · ranks elements.
+template <typename T>
+std::vector<T> BlockOfSum(const Communicator& ranks, size_t count) {
+  const std::vector<T> sum =
+      Reduced<T>(ranks, true, count * static_cast<size_t>(ranks.size()));
+  const auto begin = sum.begin() + static_cast<ptrdiff_t>(count) * ranks.rank();
+  return {begin, begin + static_cast<ptrdiff_t>(count)};
 }
 
 template <typename T>
@@ -67,13 +91,24 @@ void ExpectReduceScatterOf(Communicator& ranks) {
   const size_t size = static_cast<size_t>(ranks.size());
   for (size_t count : kCounts) {
     const std::vector<T> x = DataOf<T>(ranks.rank(), count * size);
-    const std::vector<T> sum = Reduced<T>(ranks, true, count * size);
-    const auto begin =
-        sum.begin() + static_cast<ptrdiff_t>(count) * ranks.rank();
-    const std::vector<T> expected(begin, begin + static_cast<ptrdiff_t>(count));
     std::vector<T> y(count);
     ranks.ReduceScatter(DTypeOf<T>(), x.data(), y.data(), count);
-    EXPECT_TRUE(SameBits(y, expected)) << Name(DTypeOf<T>()) << " " << count;
+    EXPECT_TRUE(SameBits(y, BlockOfSum<T>(ranks, count)))
+        << Name(DTypeOf<T>()) << " " << count;
+  }
+  std::vector<std::vector<T>> x, y;
+  for (size_t count : kCounts) {
+    x.push_back(DataOf<T>(ranks.rank(), count * size));
+    y.emplace_back(count);
+  }
+  std::vector<Transfer> tensors;
+  for (size_t i = 0; i < x.size(); ++i) {
+    tensors.push_back({x[i].data(), y[i].data(), y[i].size()});
+  }
+  ranks.ReduceScatter(DTypeOf<T>(), tensors);
+  for (const std::vector<T>& block : y) {
+    EXPECT_TRUE(SameBits(block, BlockOfSum<T>(ranks, block.size())))
+        << "together, " << block.size();
   }
 }
 

@@ -2,6 +2,7 @@
 //
 // The ops of graph/schemas/collectives.cc, by the communicator of their group.
 #include <cstring>
+#include <vector>
 
 #include "collectives/one_rank.h"
 #include "providers/arguments.h"
@@ -26,15 +27,21 @@ Communicator& GroupOf(const KernelContext& ctx) {
   return *group;
 }
 
-void AllReduce(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Tensor& y = ctx.Out(0, x.dtype(), x.shape());
-  const Reduction reduction = ctx.String("reduction", "sum") == "max"
+void AllReduceTogether(std::span<KernelContext> nodes) {
+  const KernelContext& first = nodes[0];
+  const Reduction reduction = first.String("reduction", "sum") == "max"
                                   ? Reduction::kMax
                                   : Reduction::kSum;
-  GroupOf(ctx).AllReduce(reduction, x.dtype(), x.raw(), y.raw(),
-                         static_cast<size_t>(x.size()));
+  std::vector<Transfer> transfers;
+  for (KernelContext& ctx : nodes) {
+    const Tensor& x = Operand(ctx, 0);
+    Tensor& y = ctx.Out(0, x.dtype(), x.shape());
+    transfers.push_back({x.raw(), y.raw(), static_cast<size_t>(y.size())});
+  }
+  GroupOf(first).AllReduce(reduction, first.In(0).dtype(), transfers);
 }
+
+void AllReduce(KernelContext& ctx) { AllReduceTogether({&ctx, 1}); }
 
 void AllGather(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
@@ -57,18 +64,23 @@ void AllGather(KernelContext& ctx) {
   if (y.bytes() > 0) std::memcpy(y.raw(), all.raw(), y.bytes());
 }
 
-void ReduceScatter(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Communicator& group = GroupOf(ctx);
-  Shape shape = x.shape();
-  Check(!shape.empty() && shape[0] % group.size() == 0, "[", ctx.Where(),
-        "] expected a first axis that ", group.size(), " ranks divide, got ",
-        ToString(shape));
-  shape[0] /= group.size();
-  Tensor& y = ctx.Out(0, x.dtype(), shape);
-  group.ReduceScatter(x.dtype(), x.raw(), y.raw(),
-                      static_cast<size_t>(y.size()));
+void ReduceScatterTogether(std::span<KernelContext> nodes) {
+  Communicator& group = GroupOf(nodes[0]);
+  std::vector<Transfer> transfers;
+  for (KernelContext& ctx : nodes) {
+    const Tensor& x = Operand(ctx, 0);
+    Shape shape = x.shape();
+    Check(!shape.empty() && shape[0] % group.size() == 0, "[", ctx.Where(),
+          "] expected a first axis that ", group.size(), " ranks divide, got ",
+          ToString(shape));
+    shape[0] /= group.size();
+    Tensor& y = ctx.Out(0, x.dtype(), shape);
+    transfers.push_back({x.raw(), y.raw(), static_cast<size_t>(y.size())});
+  }
+  group.ReduceScatter(nodes[0].In(0).dtype(), transfers);
 }
+
+void ReduceScatter(KernelContext& ctx) { ReduceScatterTogether({&ctx, 1}); }
 
 void Broadcast(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
@@ -83,9 +95,11 @@ void Broadcast(KernelContext& ctx) {
 }  // namespace
 
 void RegisterCollectives(KernelRegistry& r) {
-  r.Add("AllReduce", AllReduce, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("AllReduce", AllReduce,
+        {.in_place = {{0, 0}}, .many = AllReduceTogether}, kDomain);
   r.Add("AllGather", AllGather, {}, kDomain);
-  r.Add("ReduceScatter", ReduceScatter, {}, kDomain);
+  r.Add("ReduceScatter", ReduceScatter, {.many = ReduceScatterTogether},
+        kDomain);
   r.Add("Broadcast", Broadcast, {.in_place = {{0, 0}}}, kDomain);
 }
 
