@@ -28,12 +28,21 @@ struct NodeProfile {
   bool eight_bit = false;       // multiplies 8-bit floats
 };
 
+// Times of collectives, and how much of them the host has waited. The rest was
+// hidden behind other nodes. In any unit.
+struct TransferTimes {
+  double all = 0, exposed = 0;
+
+  double hidden() const { return all > exposed ? all - exposed : 0; }
+};
+
 struct ProfileReport {
   // The figures are means over this many steps. The first step of a run, which
   // plans and finds cold caches, counts only if it is the only one.
   int64_t steps = 0;
   bool cold = false;               // the figures are those of the first step
   double milliseconds = 0;         // of a whole step, between its nodes too
+  TransferTimes transfers;         // milliseconds
   std::vector<NodeProfile> nodes;  // longest first
 };
 

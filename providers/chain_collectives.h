@@ -5,15 +5,27 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 
+// Collectives that run in one call: one of them, or a bucket.
+using CollectiveCall = std::vector<int>;  // steps
+
 // All ranks run collectives in one order: that of the graph, as far as the data
 // edges allow. The planner would otherwise order them by sizes, which may
-// differ between ranks. Adds an edge from each collective to the next one.
-// `nodes`: of the steps; `edges` (from, to): of the data.
-void ChainCollectives(const std::vector<const Node*>& nodes,
-                      std::vector<std::pair<int, int>>* edges);
+// differ between ranks. Adds an edge from each collective to the next one, and
+// from the operands of a bucket to its first node. Returns the calls in that
+// order. `nodes`: of the steps; `entries`: their kernels; `edges` (from, to):
+// of the data.
+std::vector<CollectiveCall> ChainCollectives(
+    const std::vector<const Node*>& nodes,
+    const std::vector<const KernelEntry*>& entries,
+    std::vector<std::pair<int, int>>* edges);
+
+// Moves the nodes of a call behind its first one.
+void PutSideBySide(const std::vector<CollectiveCall>& calls,
+                   std::vector<int>* order);
 
 // Adds the results of collectives. A node that they depend on runs on all
 // ranks, whatever a flag of this rank says.

@@ -15,6 +15,10 @@ namespace {
 
 using Clock = Profiler::Clock;
 
+double Seconds(Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 std::string TypeText(const Tensor& t) {
   return Name(t.dtype()) + ToString(t.shape());
 }
@@ -67,7 +71,7 @@ std::string WithoutOperands(const Node& collective) {
 
 // Steps that ran together share their time as they share their bytes.
 void AddTimes(std::span<const Step> steps, Clock::time_point begin,
-              Clock::time_point end, Profiler& profiler) {
+              Clock::time_point end, Lane lane, Profiler& profiler) {
   double left = 0;
   for (const Step& step : steps) left += CostOf(*step.node).bytes;
   for (const Step& step : steps) {
@@ -76,7 +80,7 @@ void AddTimes(std::span<const Step> steps, Clock::time_point begin,
     auto until = rest ? end
                       : begin + std::chrono::duration_cast<Clock::duration>(
                                     (end - begin) * (share / left));
-    profiler.Add(*step.node, begin, until);
+    profiler.Add(*step.node, begin, until, lane);
     begin = until;
     left -= share;
   }
@@ -127,7 +131,10 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
         "half updated: restore it first");
   struct AtEnd {
     Executor& executor;
-    ~AtEnd() { executor.Unbind(); }
+    ~AtEnd() {
+      if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
+      executor.Unbind();
+    }
   } at_end{*this};
   draw_ = draw;
   if (draw_on_device_.defined()) {
@@ -169,17 +176,23 @@ void Executor::CompareCollectives() {
 void Executor::RunSteps(TensorMap& state) {
   if (amaxes_.defined()) provider_.Clear(amaxes_);
   RunCopies(plan_.before);
-  size_t done = 0;
+  size_t begun = 0;  // steps
   try {
-    while (done < plan_.steps.size()) {
-      const Step& step = plan_.steps[done];
-      if (IsNeeded(step)) RunStep({&step, step.together});
-      done += step.together;
+    while (begun < plan_.steps.size()) {
+      const Step& step = plan_.steps[begun];
+      Await(step.awaits);
+      begun += step.together;
+      if (step.beside && overlap_ && provider_.side_queue()) {
+        StartBeside({&step, step.together});
+      } else if (IsNeeded(step)) {
+        RunStep({&step, step.together});
+      }
     }
+    Await(awaited_ + beside_.size());
     if (provider_.device() == Device::kHost) provider_.Synchronize();
   } catch (const Error& error) {
     bool whole =
-        plan_.first_write == plan_.steps.size() || done < plan_.first_write;
+        plan_.first_write == plan_.steps.size() || begun <= plan_.first_write;
     if (whole) throw;
     state[kHalfUpdated] = Tensor::Scalar(true);
     Fail(error.what(), "; state is half updated by now and must be restored");
@@ -365,10 +378,12 @@ void Executor::Unbind() {
   for (std::vector<Tensor>* list : {&feeds_, &states_, &fetched_}) {
     list->clear();
   }
-  for (Operands& o : operands_) {
+  for (Operands& o : call_.operands) {
     o.inputs.clear();
     o.outputs.clear();
   }
+  beside_.clear();
+  awaited_ = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Place place = plan_.slots[i].place;
     if (place == Place::kFeed || place == Place::kState ||
@@ -385,60 +400,106 @@ bool Executor::IsNeeded(const Step& step) const {
   });
 }
 
-// Errors name the node, whether the kernel did or not. A kernel must leave its
-// results in the memory that the plan gave it.
-void Executor::RunStep(std::span<const Step> steps) {
-  if (operands_.size() < steps.size()) operands_.resize(steps.size());
+void Executor::Bind(Call& call, void* queue) {
+  const size_t count = call.steps.size();
+  if (call.operands.size() < count) call.operands.resize(count);
   auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {
     to.resize(from.size());
     for (size_t i = 0; i < from.size(); ++i) {
       to[i] = from[i] < 0 ? Tensor() : slots_[static_cast<size_t>(from[i])];
     }
   };
-  contexts_.clear();
-  for (size_t k = 0; k < steps.size(); ++k) {
-    const Step& step = steps[k];
-    Operands& o = operands_[k];
+  call.contexts.clear();
+  for (size_t k = 0; k < count; ++k) {
+    const Step& step = call.steps[k];
+    Operands& o = call.operands[k];
     bind(step.inputs, o.inputs);
     bind(step.outputs, o.outputs);
     o.measured.clear();
     for (int i : step.measured_amax) o.measured.push_back(AmaxAt(i));
     KernelContext& context =
-        contexts_.emplace_back(*step.node, o.inputs, o.outputs, draw_);
+        call.contexts.emplace_back(*step.node, o.inputs, o.outputs, draw_);
     context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
                       AmaxAt(step.own_amax));
-    context.set_queue(provider_.queue());
+    context.set_queue(queue);
     context.set_groups(groups_);
     context.set_draw_on_device(
         static_cast<const uint64_t*>(draw_on_device_.raw()));
   }
-  Clock::time_point begin;
-  if (profiler_) begin = Clock::now();
+}
+
+// Errors name the node, whether the kernel did or not.
+void Executor::RunKernels(Call& call) const {
+  const bool timed = profiler_ || times_;
+  if (timed) call.begin = Clock::now();
   try {
-    if (steps.size() > 1) {
-      steps[0].many(contexts_);
+    if (call.steps.size() > 1) {
+      call.steps[0].many(call.contexts);
     } else {
-      steps[0].kernel(contexts_[0]);
+      call.steps[0].kernel(call.contexts[0]);
     }
     if (profiler_) provider_.Synchronize();
   } catch (const std::exception& error) {
     std::string text = error.what();
-    if (dynamic_cast<const Error*>(&error) && Names(text, steps)) throw;
-    Fail("[", WhereOf(steps), "] ", text);
+    if (dynamic_cast<const Error*>(&error) && Names(text, call.steps)) throw;
+    Fail("[", WhereOf(call.steps), "] ", text);
   }
-  if (profiler_) AddTimes(steps, begin, Clock::now(), *profiler_);
-  for (size_t k = 0; k < steps.size(); ++k) CheckOutputs(steps[k], k);
+  if (timed) call.end = Clock::now();
 }
 
-void Executor::CheckOutputs(const Step& step, size_t k) const {
-  const std::vector<Tensor>& outputs = operands_[k].outputs;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (step.outputs[i] < 0) continue;
-    const Tensor& slot = slots_[static_cast<size_t>(step.outputs[i])];
-    if (outputs[i].raw() == slot.raw()) continue;
-    Fail("[", step.node->Where(), "] its kernel put output ", i,
-         " into memory that is not the plan's");
+// A kernel must leave its results in the memory that the plan gave it.
+void Executor::Conclude(const Call& call) {
+  if (profiler_) {
+    AddTimes(call.steps, call.begin, call.end, call.lane, *profiler_);
   }
+  for (size_t k = 0; k < call.steps.size(); ++k) {
+    const Step& step = call.steps[k];
+    const std::vector<Tensor>& outputs = call.operands[k].outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (step.outputs[i] < 0) continue;
+      const Tensor& slot = slots_[static_cast<size_t>(step.outputs[i])];
+      if (outputs[i].raw() == slot.raw()) continue;
+      Fail("[", step.node->Where(), "] its kernel put output ", i,
+           " into memory that is not the plan's");
+    }
+  }
+}
+
+void Executor::RunStep(std::span<const Step> steps) {
+  call_.steps = steps;
+  Bind(call_, provider_.queue());
+  RunKernels(call_);
+  const bool collective = FactsOf(*steps[0].node).kind == OpKind::kCollective;
+  if (collective) AddTransfer(call_, call_.end - call_.begin);
+  Conclude(call_);
+}
+
+// ---- collectives beside other steps
+
+void Executor::StartBeside(std::span<const Step> steps) {
+  SideQueue& side = *provider_.side_queue();
+  Call& call = beside_.emplace_back();
+  call.steps = steps;
+  call.lane = Lane::kBeside;
+  Bind(call, side.queue());
+  side.Start([this, &call] { RunKernels(call); });
+}
+
+void Executor::Await(size_t count) {
+  for (; awaited_ < count && !beside_.empty(); ++awaited_) {
+    const Clock::time_point begin = Clock::now();
+    provider_.side_queue()->Await();
+    AddTransfer(beside_.front(), Clock::now() - begin);
+    Conclude(beside_.front());
+    beside_.pop_front();
+  }
+}
+
+void Executor::AddTransfer(const Call& call, Clock::duration waited) {
+  if (profiler_) profiler_->AddTransfer(call.end - call.begin, waited);
+  if (!times_) return;
+  times_->all += Seconds(call.end - call.begin);
+  times_->exposed += Seconds(waited);
 }
 
 void Executor::RunCopies(const std::vector<Copy>& copies) {

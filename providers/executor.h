@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "onnx_fp8/profile_report.h"
 #include "providers/plan.h"
 #include "providers/profile.h"
 #include "providers/provider.h"
@@ -65,6 +67,11 @@ class Executor {
   void set_groups(const Groups* groups) { groups_ = groups; }
   // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+  // Whether collectives run beside other steps, if the provider can do so.
+  void set_overlap(bool overlap) { overlap_ = overlap; }
+  // In seconds, added up; null: they are not measured. It must outlive the
+  // Runs.
+  void set_transfer_times(TransferTimes* times) { times_ = times; }
 
  private:
   Tensor Fed(size_t i, const Tensor& feed);
@@ -75,10 +82,17 @@ class Executor {
   void BindSlots();
   void Unbind();
   bool IsNeeded(const Step& step) const;
-  // Steps that run together, or one.
+  // Steps that run together, or one, with what their kernels find.
+  struct Call;
+  void Bind(Call& call, void* queue);
+  void RunKernels(Call& call) const;
+  void Conclude(const Call& call);
   void RunStep(std::span<const Step> steps);
-  // Of the k-th of these.
-  void CheckOutputs(const Step& step, size_t k) const;
+  void StartBeside(std::span<const Step> steps);
+  // So many of the calls that run beside other steps, from the first, are done.
+  void Await(size_t count);
+  // The host waited for the call's collectives.
+  void AddTransfer(const Call& call, Profiler::Clock::duration waited);
   void RunSteps(TensorMap& state);
   bool Records() const;
   void RunOrReplay(TensorMap& state);
@@ -108,13 +122,23 @@ class Executor {
     std::vector<Tensor> inputs, outputs;
     std::vector<AmaxCell*> measured;
   };
-  // Of steps that run together; they keep their memory from step to step.
-  std::vector<Operands> operands_;
-  std::vector<KernelContext> contexts_;
-  Tensor amaxes_;  // array of AmaxCells
+  struct Call {
+    std::span<const Step> steps;
+    // One each; they keep their memory from call to call.
+    std::vector<Operands> operands;
+    std::vector<KernelContext> contexts;
+    Profiler::Clock::time_point begin, end;
+    Lane lane = Lane::kHost;
+  };
+  Call call_;
+  std::deque<Call> beside_;  // that are not awaited yet
+  size_t awaited_ = 0;       // in this Run
+  Tensor amaxes_;            // array of AmaxCells
   uint64_t draw_ = 0;
   Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;
+  TransferTimes* times_ = nullptr;
+  bool overlap_ = true;
   const Groups* groups_ = nullptr;
   bool compared_ = false;  // the order of collectives
 };

@@ -9,48 +9,19 @@
 
 #include "base/check.h"
 #include "graph/needed_when.h"
+#include "graph/op_facts.h"
 #include "graph/print.h"
 #include "providers/arena.h"
+#include "providers/await_collectives.h"
 #include "providers/chain_collectives.h"
-#include "providers/free_early.h"
+#include "providers/given_order.h"
 #include "providers/order.h"
 #include "providers/plan_amaxes.h"
+#include "providers/plan_memory.h"
 #include "providers/run_together.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// Far beyond any machine; sums over all values of a graph stay in 64 bits.
-constexpr size_t kMaxBytes = size_t{1} << 47;
-
-// Errors: an unknown type, more than any machine has.
-size_t CheckedBytes(const Value& value) {
-  Check(value.concrete() && ByteSize(value.dtype) > 0, "[value ", value.name,
-        "] expected a known dtype and shape, got ", Name(value.dtype),
-        value.shape ? ToString(*value.shape) : " of unknown rank");
-  auto elements = static_cast<size_t>(NumElements(*value.shape));
-  Check(elements < kMaxBytes / ByteSize(value.dtype), "[value ", value.name,
-        "] expected a tensor that fits into memory, got shape ",
-        ToString(*value.shape));
-  return BytesOf(value);
-}
-
-// The memory of a value and of all views of it.
-struct Memory {
-  const Value* value;  // the one that is not a view
-  size_t bytes;
-  int writer = -1;           // step that fills it; -1: full from the start
-  std::vector<int> readers;  // steps
-  bool kept = false;         // read after the last step
-  Place place = Place::kArena;
-  size_t at = 0;
-};
-
-// `next` → `state`, as indices of memories.
-struct Assignment {
-  int state, next;
-  int write = -1;  // the InPlaceWrite that may make it needless
-};
 
 class Planner {
  public:
@@ -319,6 +290,7 @@ class Planner {
       const Memory& from = memories_[Index(next)];
       int writer = from.writer;
       if (writer >= 0 && from.place == Place::kArena &&
+          FactsOf(*nodes_[Index(writer)]).kind != OpKind::kCollective &&
           MayOverwrite(writer, state, next) && taken.insert(next).second) {
         InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
         std::erase(write.readers, writer);
@@ -333,25 +305,6 @@ class Planner {
     }
   }
 
-  // The graph's order, except for steps that free memory early.
-  std::vector<int> GivenOrder() {
-    std::vector<Occupant> occupants;
-    std::vector<size_t> results(nodes_.size());
-    std::unordered_set<int> taken;  // next values of state
-    for (const Assignment& a : assignments_) taken.insert(a.next);
-    for (size_t i = 0; i < memories_.size(); ++i) {
-      const Memory& m = memories_[i];
-      bool stays = m.place != Place::kArena || m.writer < 0 ||
-                   taken.contains(static_cast<int>(i));
-      if (m.writer >= 0) {
-        size_t& bytes = results[Index(m.writer)];
-        bytes = stays || bytes == kElsewhere ? kElsewhere : bytes + m.bytes;
-      }
-      occupants.push_back({m.writer, stays ? 0 : m.bytes, m.readers});
-    }
-    return OrderThatFreesEarly(occupants, results);
-  }
-
   // Orders the nodes by their data and by the wish to write state in place. A
   // next value whose wish was not granted is copied after the last step.
   void OrderNodes() {
@@ -359,12 +312,15 @@ class Planner {
       if (memory.writer < 0) continue;
       for (int r : memory.readers) edges_.emplace_back(memory.writer, r);
     }
-    ChainCollectives(nodes_, &edges_);
-    order_ = OrderSteps(GivenOrder(), edges_, writes_);
+    calls_ = ChainCollectives(nodes_, entries_, &edges_);
+    order_ = OrderSteps(GivenOrder(memories_, assignments_, nodes_.size()),
+                        edges_, writes_);
+    PutSideBySide(calls_, &order_);
     position_.assign(nodes_.size(), -1);
     for (size_t i = 0; i < order_.size(); ++i) {
       position_[Index(order_[i])] = static_cast<int>(i);
     }
+    SharePositions();
     for (size_t i = 0; i < nodes_.size(); ++i) {
       Check(position_[i] >= 0, "[", nodes_[i]->Where(),
             "] lies on a cycle of the graph");
@@ -381,12 +337,22 @@ class Planner {
     }
   }
 
+  // A call of collectives is one step.
+  void SharePositions() {
+    for (const CollectiveCall& call : calls_) {
+      for (int step : call) {
+        position_[Index(step)] = position_[Index(call.front())];
+      }
+    }
+  }
+
   // Steps that run together get the position of the first of them.
   void JoinSteps() {
     std::vector<KernelOfMany> many;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      bool always = ConditionsOf(needed_, nodes_[i]).empty();
-      many.push_back(always ? entries_[i]->traits.many : nullptr);
+      bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
+                   FactsOf(*nodes_[i]).kind != OpKind::kCollective;
+      many.push_back(joins ? entries_[i]->traits.many : nullptr);
     }
     if (std::ranges::all_of(many, std::logical_not())) return;
     for (const InPlaceWrite& write : writes_) {
@@ -399,17 +365,33 @@ class Planner {
     for (size_t i = 0; i < order_.size(); ++i) {
       position_[Index(order_[i])] = begins[i];
     }
+    SharePositions();
+  }
+
+  // How long collectives run beside other steps.
+  void FindFlights() {
+    flights_ = AwaitCollectives(
+        calls_, [&](const Value* value) { return MemoryOf(value); }, nodes_,
+        memories_, position_);
+    lands_.assign(nodes_.size(), -1);
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      for (int step : calls_[i]) lands_[Index(step)] = flights_[i].end;
+    }
   }
 
   // Lifetimes of values in the arena, one buffer for results that pass on their
   // place.
   std::vector<Buffer> FindBuffers() {
+    FindFlights();
     std::vector<Buffer> buffers;
     buffer_of_.assign(memories_.size(), -1);
     last_.assign(memories_.size(), -1);
     for (size_t i = 0; i < memories_.size(); ++i) {
       const Memory& m = memories_[i];
-      last_[i] = m.writer < 0 ? -1 : position_[Index(m.writer)];
+      if (m.writer >= 0) {
+        last_[i] =
+            std::max(position_[Index(m.writer)], lands_[Index(m.writer)]);
+      }
       for (int reader : m.readers) {
         last_[i] = std::max(last_[i], position_[Index(reader)]);
       }
@@ -436,8 +418,23 @@ class Planner {
                              memories_[Index(out)].bytes});
         }
       }
+      HoldOperands(step, taken, buffers);
     }
     return buffers;
+  }
+
+  // Operands of a collective stay until it is done, except `taken` ones.
+  void HoldOperands(int step, const std::vector<int>& taken,
+                    std::vector<Buffer>& buffers) {
+    if (lands_[Index(step)] < 0) return;
+    for (const Value* value : nodes_[Index(step)]->inputs()) {
+      const int in = value ? MemoryOf(value) : -1;
+      const int buffer = in < 0 ? -1 : buffer_of_[Index(in)];
+      if (buffer < 0 || std::ranges::count(taken, in) > 0) continue;
+      last_[Index(in)] = std::max(last_[Index(in)], lands_[Index(step)]);
+      int& end = buffers[Index(buffer)].end;
+      end = std::max(end, last_[Index(in)]);
+    }
   }
 
   // Offsets in the arena.
@@ -549,6 +546,7 @@ class Planner {
       if (begin < plan_.steps.size()) ++plan_.steps[begin].together;
       plan_.steps.push_back(std::move(step));
     }
+    MarkFlights(flights_, &plan_.steps);
     for (auto [from, to] : copies_) {
       plan_.after.push_back({SlotOfMemory(from), SlotOfMemory(to)});
     }
@@ -577,6 +575,9 @@ class Planner {
   std::vector<Assignment> assignments_;
   std::vector<InPlaceWrite> writes_;
   std::vector<std::pair<int, int>> edges_;  // steps that keep their order
+  std::vector<CollectiveCall> calls_;
+  std::vector<Flight> flights_;  // of the calls
+  std::vector<int> lands_;       // ends of flights, by step; -1: no collective
   std::vector<int> order_;
   std::vector<int> position_;  // of a step, or of the first one of its group
   std::vector<int> last_;      // position at which a memory is read last

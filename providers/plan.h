@@ -11,6 +11,10 @@
 // Steps that run together (providers/run_together.h) stand side by side. None
 // of them reads or writes memory that another one writes.
 //
+// Collectives (chain_collectives.h) may run beside the steps after them, one
+// after another. Each is awaited before the first step that reads its result or
+// overwrites an operand. Until then operands and results keep their memory.
+//
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only for that value.
 // Otherwise its results are garbage, and nobody reads them. The host reads the
@@ -23,6 +27,7 @@
 // Otherwise the value is copied after the last step. It is copied if
 // - the node reads the old state and may not work in place on it,
 // - a reader of the old value needs the new one (a cycle),
+// - the node is a collective,
 // - the next value is a graph output, is bound to another state too, or is no
 //   result of a node (an input, a constant, another state's old value).
 #pragma once
@@ -72,6 +77,11 @@ struct Step {
   int known_amax = -1, own_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold
+  // A call of collectives that may run beside the steps that follow; the first
+  // step of the call says so. And how many of these calls, from the plan's
+  // first, are done before this step runs, or those with which it runs.
+  bool beside = false;
+  size_t awaits = 0;
 };
 
 // A copy of bytes from one slot to another of the same size.

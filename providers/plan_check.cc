@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 #include "providers/plan.h"
 
 namespace onnx_fp8 {
@@ -27,7 +28,9 @@ class Simulator {
       size_t count = plan_.steps[i].together;
       Check(count >= 1 && count <= plan_.steps.size() - i,
             "expected steps that run together, got ", count);
+      CheckFlights(i, count);
       RunSteps(i, count);
+      if (plan_.steps[i].beside) flights_.push_back({i, count});
       i += count;
     }
     for (const Copy& copy : plan_.after) RunCopy(copy, "after the steps");
@@ -161,6 +164,53 @@ class Simulator {
     }
   }
 
+  // Collectives that are not awaited yet may read their operands and write
+  // their results at any time.
+  void CheckFlights(size_t first, size_t count) {
+    landed_ = std::max(landed_, plan_.steps[first].awaits);
+    Check(landed_ <= flights_.size(), "[", plan_.steps[first].node->Where(),
+          "] awaits a collective that has not begun");
+    const bool collective = IsCollective(plan_.steps[first]);
+    Check(
+        !collective || plan_.steps[first].beside || landed_ == flights_.size(),
+        "[", plan_.steps[first].node->Where(),
+        "] runs while another collective does");
+    for (size_t i = first; i < first + count; ++i) {
+      for (size_t f = landed_; f < flights_.size(); ++f) {
+        for (size_t k = 0; k < flights_[f].second; ++k) {
+          CheckBeside(plan_.steps[i], plan_.steps[flights_[f].first + k]);
+        }
+      }
+    }
+  }
+
+  static bool IsCollective(const Step& step) {
+    return FactsOf(*step.node).kind == OpKind::kCollective;
+  }
+
+  void CheckBeside(const Step& step, const Step& collective) const {
+    const auto overlap = [&](int a, int b) {
+      return a >= 0 && b >= 0 && Overlap(At(a), At(b));
+    };
+    for (int result : collective.outputs) {
+      bool touches = false;
+      for (int slot : step.inputs) touches |= overlap(slot, result);
+      for (int slot : step.outputs) touches |= overlap(slot, result);
+      for (const Guard& guard : step.guards) {
+        touches |= overlap(guard.slot, result);
+      }
+      Check(!touches, "[", step.node->Where(), "] touches the result of [",
+            collective.node->Where(), "], which is not awaited");
+    }
+    for (int operand : collective.inputs) {
+      for (int slot : step.outputs) {
+        Check(!overlap(slot, operand), "[", step.node->Where(),
+              "] overwrites an operand of [", collective.node->Where(),
+              "], which is not awaited");
+      }
+    }
+  }
+
   // No result of `a` lies over an operand or a result of `b`.
   void CheckApart(const Step& a, const Step& b) const {
     Check(a.many && a.many == b.many, "[", a.node->Where(),
@@ -247,6 +297,10 @@ class Simulator {
   const Graph& graph_;
   const KernelRegistry& kernels_;
   std::unordered_set<const Node*> runs_;
+  // Calls of collectives that run beside other steps: (first step, steps). The
+  // first `landed_` of them are done.
+  std::vector<std::pair<size_t, size_t>> flights_;
+  size_t landed_ = 0;
   std::vector<const Value*> states_, fetched_;  // what they hold
   // begin → (end, content); no two overlap.
   std::map<size_t, std::pair<size_t, const Value*>> arena_;

@@ -60,11 +60,12 @@ NodeProfile DescribeNode(const Node& node) {
 }
 
 void Profiler::Add(const Node& node, Clock::time_point begin,
-                   Clock::time_point end) {
+                   Clock::time_point end, Lane lane) {
   double duration = Microseconds(end - begin).count();
   if (trace_) {
     if (events_.empty()) start_ = begin;
-    events_.push_back({&node, Microseconds(begin - start_).count(), duration});
+    events_.push_back(
+        {&node, Microseconds(begin - start_).count(), duration, lane});
   }
   if (!in_step_) return;
   auto [it, added] = total_of_.emplace(&node, totals_.size());
@@ -73,10 +74,17 @@ void Profiler::Add(const Node& node, Clock::time_point begin,
   totals_[it->second].time += duration;
 }
 
+void Profiler::AddTransfer(Clock::duration time, Clock::duration waited) {
+  if (!in_step_) return;
+  transfers_.all += Microseconds(time).count();
+  transfers_.exposed += Microseconds(waited).count();
+}
+
 void Profiler::BeginStep(Clock::time_point now) {
   if (++begun_ == 2) {
     counted_ = 0;
     step_time_ = 0;
+    transfers_ = {};
     totals_.clear();
     total_of_.clear();
   }
@@ -92,6 +100,9 @@ void Profiler::EndStep(Clock::time_point now) {
 
 std::string Profiler::ChromeTrace() const {
   auto trace = nlohmann::json::array();
+  // A node that ran beside others may have begun before the first one.
+  double first = 0;
+  for (const Event& event : events_) first = std::min(first, event.begin);
   for (const Event& event : events_) {
     const Node& node = *event.node;
     nlohmann::json args = {{"op", OpName(node)}};
@@ -112,8 +123,8 @@ std::string Profiler::ChromeTrace() const {
                      {"cat", OpName(node)},
                      {"ph", "X"},
                      {"pid", 1},
-                     {"tid", 1},
-                     {"ts", event.begin},
+                     {"tid", static_cast<int>(event.lane)},
+                     {"ts", event.begin - first},
                      {"dur", event.duration},
                      {"args", std::move(args)}});
   }
@@ -130,6 +141,8 @@ ProfileReport Profiler::Report() const {
   if (counted_ == 0) return report;
   auto steps = static_cast<double>(counted_);
   report.milliseconds = step_time_ / 1e3 / steps;
+  report.transfers = {transfers_.all / 1e3 / steps,
+                      transfers_.exposed / 1e3 / steps};
   for (const Total& total : totals_) {
     NodeProfile node = DescribeNode(*total.node);
     node.calls = static_cast<double>(total.calls) / steps;

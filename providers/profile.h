@@ -14,6 +14,9 @@ namespace onnx_fp8 {
 // The node with its cost, run once; no time.
 NodeProfile DescribeNode(const Node& node);
 
+// Where a node ran.
+enum class Lane { kHost = 1, kBeside = 2 };
+
 // Records when each node ran (Executor::set_profiler). All Runs of all
 // executors with this profiler go into one list. REQUIRES: the graphs outlive
 // it.
@@ -25,7 +28,10 @@ class Profiler {
   // steps.
   explicit Profiler(bool trace = true) : trace_(trace) {}
 
-  void Add(const Node& node, Clock::time_point begin, Clock::time_point end);
+  void Add(const Node& node, Clock::time_point begin, Clock::time_point end,
+           Lane lane = Lane::kHost);
+  // A call of collectives, whose nodes are added too.
+  void AddTransfer(Clock::duration time, Clock::duration waited);
 
   // Nodes between BeginStep and EndStep belong to a training step; others (of
   // an evaluation) are only in the trace.
@@ -35,10 +41,10 @@ class Profiler {
   size_t size() const { return events_.size(); }
 
   // Chrome's trace format (chrome://tracing, ui.perfetto.dev): an array of
-  // complete events, times in microseconds since the first one. args: op, shape
-  // of the first output, module path (NodePath), role and fqn if the node has
-  // them, and the node's operations and bytes per second (node_cost.h), in
-  // thousand millions.
+  // complete events, times in microseconds since the first one; tid is the
+  // Lane. args: op, shape of the first output, module path (NodePath), role and
+  // fqn if the node has them, and the node's operations and bytes per second
+  // (node_cost.h), in thousand millions.
   std::string ChromeTrace() const;
 
   // Errors: the file can't be written.
@@ -50,6 +56,7 @@ class Profiler {
   struct Event {
     const Node* node;
     double begin, duration;  // microseconds
+    Lane lane;
   };
   struct Total {
     const Node* node;
@@ -65,6 +72,7 @@ class Profiler {
   Clock::time_point step_start_;
   int64_t begun_ = 0, counted_ = 0;  // steps
   double step_time_ = 0;             // microseconds, of the counted ones
+  TransferTimes transfers_;          // the same
   std::vector<Total> totals_;        // in order of their first run
   std::unordered_map<const Node*, size_t> total_of_;
 };

@@ -10,6 +10,7 @@
 #include "onnx_fp8/profile_report.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/kernel.h"
+#include "providers/side_queue.h"
 
 namespace onnx_fp8 {
 
@@ -68,6 +69,8 @@ class ExecutionProvider {
   // The queue to which kernels add their work (KernelContext::queue), such as a
   // CUDA stream; null: they work at once.
   virtual void* queue() { return nullptr; }
+  // For collectives; null: they run in their turn.
+  virtual SideQueue* side_queue() { return nullptr; }
   // Records the work that `run` adds to the queue, and does none of it. `run`
   // has run before at the same addresses, so that it allocates nothing. null:
   // this provider records nothing.

@@ -10,6 +10,7 @@
 #include "providers/cpu/math/bandwidth.h"
 #include "providers/cpu/math/isa.h"
 #include "providers/cpu/register.h"
+#include "providers/progress_thread.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -43,6 +44,10 @@ class CpuProvider : public ExecutionProvider {
     std::memset(ours.raw(), 0, ours.bytes());
   }
   void Synchronize() override {}
+  SideQueue* side_queue() override { return &progress_; }
+
+ private:
+  ProgressThread progress_;
 };
 
 class CpuEvaluator : public Evaluator {

@@ -3,6 +3,10 @@
 // All ranks run collectives in one order, whatever the sizes of tensors say.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <stdexcept>
+
+#include "base/check.h"
 #include "graph/op_facts.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/plan.h"
@@ -65,6 +69,172 @@ output y
     const bool guarded = step.node->out(0)->name == "later";
     EXPECT_EQ(step.guards.size(), guarded ? 1u : 0u) << step.node->Where();
   }
+}
+
+// ---- beside other steps
+
+// A step by the name of its first result.
+Step& StepOf(Plan& plan, const std::string& result) {
+  for (Step& step : plan.steps) {
+    if (step.node->out(0)->name == result) return step;
+  }
+  throw std::out_of_range(result);
+}
+
+std::string CheckError(const Plan& plan, const Graph& graph) {
+  try {
+    CheckPlan(plan, graph, CpuKernels());
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// `a` is awaited before its reader, `block` before the step that writes the
+// state; nobody needs the last one before the end.
+constexpr char kBeside[] = R"(
+input x: float[64]
+state m: float[32] = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}
+g: float[64] = Neg(x)
+a: float[64] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(g)
+h: float[64] = Abs(x)
+i: float[64] = Exp(h)
+y: float[64] = Add(a, i)
+all: float[64] = onnx_fp8.AllGather<group="dp", ranks=2>(m)
+k: float[64] = Exp(y)
+n: float[32] = onnx_fp8.ReduceScatter<group="dp", ranks=2>(k)
+l: float[64] = Sin(k)
+next: float[32] = Mul(m, m)
+z: float[64] = Cos(l)
+output z
+output all
+output n
+update m = next
+)";
+
+TEST(CollectiveFlightsTest, AwaitedBeforeTheFirstThatNeedsIt) {
+  const auto graph = ParseGraph(kBeside);
+  Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  for (const char* name : {"a", "all", "n"}) {
+    EXPECT_TRUE(StepOf(plan, name).beside) << name;
+  }
+  EXPECT_EQ(StepOf(plan, "h").awaits, 0u);
+  EXPECT_EQ(StepOf(plan, "i").awaits, 0u);
+  EXPECT_EQ(StepOf(plan, "y").awaits, 1u);
+  EXPECT_EQ(StepOf(plan, "k").awaits, 0u);
+  EXPECT_EQ(StepOf(plan, "next").awaits, 2u);
+  EXPECT_EQ(StepOf(plan, "z").awaits, 0u);
+}
+
+// The check of plans knows nothing of the planner.
+TEST(CollectiveFlightsTest, CheckPlanFindsWhatIsNotAwaited) {
+  const auto graph = ParseGraph(kBeside);
+  Plan plan = MakePlan(*graph, CpuKernels());
+  StepOf(plan, "y").awaits = 0;
+  EXPECT_EQ(CheckError(plan, *graph),
+            "[Add -> y] touches the result of [onnx_fp8.AllReduce -> a], which "
+            "is not awaited");
+  plan = MakePlan(*graph, CpuKernels());
+  StepOf(plan, "next").awaits = 1;
+  EXPECT_EQ(CheckError(plan, *graph),
+            "[Mul -> next] overwrites an operand of [onnx_fp8.AllGather -> "
+            "all], which is not awaited");
+  plan = MakePlan(*graph, CpuKernels());
+  StepOf(plan, "h").awaits = 2;
+  EXPECT_EQ(CheckError(plan, *graph),
+            "[Abs -> h] awaits a collective that has not begun");
+}
+
+// The next step needs the result, so nothing would run beside.
+TEST(CollectiveFlightsTest, NothingToHide) {
+  const auto graph = ParseGraph(R"(
+input x: float[64]
+a: float[64] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
+y: float[64] = Neg(a)
+b: float[64] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(y)
+output b
+)");
+  Plan plan = MakePlan(*graph, CpuKernels());
+  EXPECT_FALSE(StepOf(plan, "a").beside);
+  EXPECT_FALSE(StepOf(plan, "b").beside);
+}
+
+// Nodes of a bucket are one call: it waits for all operands, and stays whole
+// where one of them would free memory early.
+TEST(CollectiveFlightsTest, Buckets) {
+  const auto graph = ParseGraph(R"(
+input x: float[64]
+wide: float[64] = Neg(x)
+other: float[64] = Abs(x)
+b: float[32] = onnx_fp8.ReduceScatter<group="dp", ranks=2, bucket=1>(wide)
+c: float[32] = onnx_fp8.ReduceScatter<group="dp", ranks=2, bucket=1>(other)
+d: float[32] = onnx_fp8.ReduceScatter<group="dp", ranks=2, bucket=2>(x)
+e: float[64] = Exp(other)
+f: float[32] = Add(b, c)
+output d
+output e
+output f
+)");
+  Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  EXPECT_EQ(CollectivesOf(plan), (std::vector<std::string>{"b", "c", "d"}));
+  EXPECT_EQ(StepOf(plan, "b").together, 2u);
+  EXPECT_EQ(StepOf(plan, "d").together, 1u);
+}
+
+// Operands stay where they are until a collective is done: `wide` does not end
+// when the ReduceScatter begins. An all-reduce takes its operand's place.
+TEST(CollectiveFlightsTest, OperandsKeepTheirMemory) {
+  const auto graph = ParseGraph(R"(
+input x: float[64]
+wide: float[64] = Neg(x)
+part: float[32] = onnx_fp8.ReduceScatter<group="dp", ranks=2>(wide)
+own: float[64] = Sin(x)
+sum: float[64] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(own)
+e: float[64] = Exp(x)
+f: float[64] = Cos(e)
+g: float[64] = Add(sum, f)
+y: float[32] = Neg(part)
+output g
+output y
+)");
+  const Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  std::map<std::string, Tenant> tenants;
+  for (const Tenant& t : plan.tenants) tenants.emplace(t.value->name, t);
+  const Tenant &wide = tenants.at("wide"), &own = tenants.at("own"),
+               &sum = tenants.at("sum");
+  const auto position = [&](const std::string& result) {
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      if (plan.steps[i].node->out(0)->name == result) {
+        return static_cast<int>(i);
+      }
+    }
+    return -1;
+  };
+  EXPECT_EQ(wide.last, position("g"));
+  EXPECT_EQ(own.last, position("sum"));
+  EXPECT_EQ(own.at, sum.at);
+}
+
+// At most two of them keep operands that nobody else reads.
+TEST(CollectiveFlightsTest, FewOperandsWait) {
+  std::string text = "input x: float[64]\n", outputs;
+  for (int i = 0; i < 6; ++i) {
+    text += Concat("wide", i, ": float[64] = Neg(x)\npart", i,
+                   ": float[32] = onnx_fp8.ReduceScatter<group=\"dp\", "
+                   "ranks=2>(wide",
+                   i, ")\n");
+    outputs += Concat("output part", i, "\n");
+  }
+  const auto graph = ParseGraph(text + outputs);
+  Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  EXPECT_EQ(StepOf(plan, "part1").awaits, 0u);
+  EXPECT_EQ(StepOf(plan, "part2").awaits, 1u);
+  EXPECT_EQ(StepOf(plan, "part4").awaits, 3u);
+  EXPECT_EQ(plan.live_bytes, 3u * 256);
 }
 
 }  // namespace

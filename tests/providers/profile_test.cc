@@ -75,6 +75,32 @@ TEST_F(ProfileTest, WithoutTraceNothingGrows) {
   EXPECT_EQ(profiler.Report().nodes.size(), 1u);
 }
 
+// A node that ran beside others has a row of its own. It may have begun first.
+TEST_F(ProfileTest, NodesBesideOthers) {
+  Profiler profiler;
+  profiler.Add(*Node(0), At(10), At(30));
+  profiler.Add(*Node(1), At(5), At(25), Lane::kBeside);
+  auto trace = nlohmann::json::parse(profiler.ChromeTrace());
+  EXPECT_EQ(trace[0]["tid"], 1);
+  EXPECT_EQ(trace[0]["ts"], 5.0);
+  EXPECT_EQ(trace[1]["tid"], 2);
+  EXPECT_EQ(trace[1]["ts"], 0.0);
+}
+
+// Means over the counted steps.
+TEST_F(ProfileTest, Transfers) {
+  profiler_.AddTransfer(microseconds(7000), microseconds(7000));
+  for (int step : {0, 1, 2}) {
+    profiler_.BeginStep(At(0));
+    profiler_.AddTransfer(microseconds(1000 * step), microseconds(500));
+    profiler_.EndStep(At(100));
+  }
+  const TransferTimes times = profiler_.Report().transfers;
+  EXPECT_DOUBLE_EQ(times.all, 1.5);
+  EXPECT_DOUBLE_EQ(times.exposed, 0.5);
+  EXPECT_DOUBLE_EQ(times.hidden(), 1);
+}
+
 TEST_F(ProfileTest, NothingCountsOutsideOfSteps) {
   EXPECT_EQ(profiler_.Report().steps, 0);
   EXPECT_TRUE(profiler_.Report().nodes.empty());

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+namespace onnx_fp8 {
+
+// Does works one after another, beside the other work of a provider. One
+// executor uses it at a time.
+class SideQueue {
+ public:
+  virtual ~SideQueue() = default;
+
+  // For kernels that a work calls: KernelContext::queue.
+  virtual void* queue() { return nullptr; }
+  // The work begins when the works before it are done, and so is what the
+  // provider was given before this call.
+  virtual void Start(std::function<void()> work) = 0;
+  // What the provider is given from now on waits for the oldest work that is
+  // not awaited yet. Errors: those of that work; the works behind a failed one
+  // are not done.
+  virtual void Await() = 0;
+  // After an error: waits for a work that has begun. All others are forgotten,
+  // and so are errors.
+  virtual void Drop() = 0;
+};
+
+}  // namespace onnx_fp8
