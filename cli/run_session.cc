@@ -12,9 +12,10 @@ namespace {
 // much of the machine a file may use. No config decides these, whoever wrote
 // it.
 constexpr const char* kOfOneStart[] = {
-    "MODEL",         "--out",           "--resume",          "--json",
-    "--profile",     "--memory-report", "--profile-summary", "--budget",
-    "--dump-passes", "--mesh",          "--shard",           "--gather-dtype"};
+    "MODEL",          "--out",           "--resume",          "--json",
+    "--profile",      "--memory-report", "--profile-summary", "--budget",
+    "--dump-passes",  "--mesh",          "--shard",           "--gather-dtype",
+    "--bucket-bytes", "--no-overlap"};
 
 }  // namespace
 

@@ -35,6 +35,11 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   flags.Choice("--gather-dtype", &gather_dtype, {"fp8", "bfloat16", "float32"},
                "widest format in which divided weights travel: fp8, bfloat16 "
                "or float32 (default: fp8)");
+  flags.Int("--bucket-bytes", &bucket_bytes, 0,
+            "gradients travel together, with at most so many bytes in a call "
+            "(default: 26214400)");
+  flags.Switch("--no-overlap", &no_overlap,
+               "wait for each transfer, instead of going on with the step");
   flags.Group("Optimizer");
   optimizer.AddTo(flags);
   flags.Text("--schedule", &schedule,
@@ -97,6 +102,8 @@ SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
                        : shard == "gradients"  ? Sharding::kGradients
                        : shard == "parameters" ? Sharding::kParameters
                                                : Sharding::kNone;
+  options.bucket_bytes = bucket_bytes;
+  options.overlap = !no_overlap;
   options.shard.gather = gather_dtype == "float32"    ? GatherAs::kFloat
                          : gather_dtype == "bfloat16" ? GatherAs::kBFloat16
                                                       : GatherAs::kFloat8;

@@ -32,6 +32,8 @@ struct TrainFlags {
   bool profile_summary = false;
   std::string mesh;
   std::string shard = "none", gather_dtype = "fp8";
+  int64_t bucket_bytes = SessionOptions().bucket_bytes;
+  bool no_overlap = false;
   MachineFlags machine;
 
   // With --resume, MODEL may be omitted.

@@ -76,6 +76,10 @@ struct SessionOptions {
   int64_t loss_chunk_bytes = int64_t{16} << 20;
   // Of a session on several ranks.
   ShardSpec shard = {};
+  // Gradients travel together, with at most so many bytes in a call.
+  int64_t bucket_bytes = int64_t{25} << 20;
+  // Whether ranks go on with a step while they send and receive.
+  bool overlap = true;
   // Micro-batches per optimizer step.
   int64_t grad_accum = 1;
   uint64_t seed = 0;
@@ -204,6 +208,8 @@ class TrainingSession {
   virtual std::vector<ScaleInfo> Scales() const = 0;
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
+  // Seconds since the session began, on several ranks.
+  virtual TransferTimes Transfers() const = 0;
   // Of the plan with the largest arena. Errors: no plan is made yet.
   virtual MemoryReport ReportMemory() const = 0;
 

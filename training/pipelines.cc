@@ -31,6 +31,8 @@
 #include "providers/k_major.h"
 #include "providers/pad_operands.h"
 #include "providers/store_narrow.h"
+#include "training/bucket_reductions.h"
+#include "training/gather_ahead.h"
 #include "training/step_builder.h"
 
 namespace onnx_fp8 {
@@ -169,6 +171,20 @@ Passes LossPasses(const StepSource& source) {
            }}};
 }
 
+// The last passes: they look at the order of the nodes. Gathers move ahead of
+// sums in buckets, not the other way round.
+Passes CollectivePasses(const StepSource& source) {
+  Passes list;
+  if (source.mesh.data_ranks() == 1) return list;
+  list.push_back({"BucketReductions", [bytes = source.bucket_bytes](Graph& g) {
+                    BucketReductions(g, bytes);
+                  }});
+  if (source.shard.what != Sharding::kNone) {
+    list.push_back({"GatherAhead", GatherAhead});
+  }
+  return list;
+}
+
 void Append(Passes* list, Passes more) {
   std::ranges::move(more, std::back_inserter(*list));
 }
@@ -221,6 +237,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   Append(&list, StepPasses(step, source, kind, input_gradients));
   Append(&list, CleanUp());
   if (!source.loss.kind.empty()) Append(&list, LossPasses(source));
+  Append(&list, CollectivePasses(source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }
@@ -234,6 +251,7 @@ StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
   });
   Passes list = ApplyPasses(step);
   Append(&list, CleanUp());
+  Append(&list, CollectivePasses(source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }

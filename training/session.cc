@@ -78,7 +78,6 @@ class Session : public TrainingSession {
       source_.mesh = ranks_->mesh();
       source_.tensor_rank = ranks_->tensor_rank();
     }
-    source_.shard = options.shard;
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
@@ -207,6 +206,8 @@ class Session : public TrainingSession {
   ProfileReport ReportProfile() const override {
     return profiler_ ? profiler_->Report() : ProfileReport{};
   }
+
+  TransferTimes Transfers() const override { return transfers_; }
 
   MemoryReport ReportMemory() const override {
     const std::list<PlannedStep>& plans = plans_.plans();
@@ -430,6 +431,8 @@ class Session : public TrainingSession {
     auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
     if (ranks_) executor->set_groups(&ranks_->groups());
+    executor->set_overlap(options_.overlap);
+    executor->set_transfer_times(&transfers_);
     if (profiler_) profiled_.push_back(std::move(graph));
     return executor;
   }
@@ -559,6 +562,7 @@ class Session : public TrainingSession {
   SessionOptions options_;
   std::unique_ptr<ExecutionProvider> provider_;
   const MeshRanks* ranks_;  // null: this process trains alone
+  TransferTimes transfers_;
   PassRunner runner_;
   TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;

@@ -63,6 +63,7 @@ struct StepSource {
   // parameters among it; training/shard_parameters.h.
   ShardSpec shard = {};
   std::map<std::string, Shape> sharded = {};
+  int64_t bucket_bytes = 0;  // see BucketReductions
 };
 
 struct StepGraph {

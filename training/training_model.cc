@@ -164,7 +164,13 @@ StepSource MakeStepSource(const SessionOptions& options,
           {},
           false,
           options.budgets,
-          &runner};
+          &runner,
+          {},
+          0,
+          {},
+          options.shard,
+          {},
+          options.bucket_bytes};
 }
 
 }  // namespace onnx_fp8

@@ -104,7 +104,8 @@ class TrainCommand {
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
-  // Bytes that this rank has received from others in a step, by kind of call.
+  // Bytes that this rank has received from others in a step, by kind of call,
+  // and the time that this took.
   void AddReceived(int64_t steps, Json* json) const;
   // The reports of --memory-report and --profile-summary: into `json`, or as
   // text.
@@ -316,6 +317,11 @@ void TrainCommand::AddReceived(int64_t steps, Json* json) const {
   (*json)["received_by_all_reduce_bytes"] = bytes.all_reduce / steps;
   (*json)["received_by_all_gather_bytes"] = bytes.all_gather / steps;
   (*json)["received_by_reduce_scatter_bytes"] = bytes.reduce_scatter / steps;
+  const TransferTimes times = session_->Transfers();
+  const double ms = 1e3 / static_cast<double>(steps);
+  (*json)["communication_ms"] = times.all * ms;
+  (*json)["hidden_ms"] = times.hidden() * ms;
+  (*json)["exposed_ms"] = times.exposed * ms;
 }
 
 void TrainCommand::Report(Json* json) const {

@@ -31,6 +31,7 @@ struct Rates {
   double flops, bytes, flops_share, bytes_share;
 };
 
+// Nodes that ran beside others are in this sum, too.
 double InNodes(const ProfileReport& report) {
   double sum = 0;
   for (const NodeProfile& node : report.nodes) sum += node.milliseconds;
@@ -93,6 +94,11 @@ Json ProfileJson(const ProfileReport& report, const MachinePeaks& peaks) {
                 {{"gflops", peaks.flops / 1e9},
                  {"fp8_gflops", peaks.eight_bit_flops / 1e9},
                  {"gbytes", peaks.bytes / 1e9}}}};
+  if (report.transfers.all > 0) {
+    json["communication"] = {{"ms", report.transfers.all},
+                             {"hidden_ms", report.transfers.hidden()},
+                             {"exposed_ms", report.transfers.exposed}};
+  }
   json["roles"] = GroupsJson(report, "role", &NodeProfile::role);
   json["ops"] = GroupsJson(report, "op", &NodeProfile::op);
   json["nodes"] = Json::array();
@@ -120,12 +126,19 @@ void PrintProfile(const ProfileReport& report, const MachinePeaks& peaks,
     return;
   }
   out << "\nProfile: " << Fixed(report.milliseconds, 2) << " ms a step, "
-      << Fixed(InNodes(report), 2) << " of them in nodes, ";
+      << Fixed(InNodes(report) - report.transfers.hidden(), 2)
+      << " of them in nodes, ";
   if (report.cold) {
     out << "of the first step alone: it also plans and finds cold caches\n";
   } else {
     out << "the mean of " << report.steps
         << " steps, without the first of the run\n";
+  }
+  if (report.transfers.all > 0) {
+    out << "Communication: " << Fixed(report.transfers.all, 2) << " ms, "
+        << Fixed(report.transfers.hidden(), 2)
+        << " of them hidden behind other nodes; the step waited "
+        << Fixed(report.transfers.exposed, 2) << "\n";
   }
   PrintGroups(report, "role", &NodeProfile::role, out);
   PrintGroups(report, "op", &NodeProfile::op, out);

@@ -13,6 +13,19 @@ TRAINER = training("TrainerTest.*")
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
 MUTANTS = (
+    M("buckets: a sum joins one that it needs",
+      "training/bucket_reductions.cc", "          Close(bucket);\n", "",
+      training("BucketReductions.*")),
+    M("buckets: they grow by the next sum", "training/bucket_reductions.cc",
+      "it->bytes + bytes > bytes_", "it->bytes > bytes_",
+      training("BucketReductions.*")),
+    M("gather ahead: small layers count", "training/gather_ahead.cc",
+      "2 * (between + bytes[before - 1]) < layer.bytes", "false",
+      training("GatherAhead.*")),
+    M("gather ahead: what is gathered stays behind",
+      "training/gather_ahead.cc",
+      "if (value && value->producer) Move(value->producer, at);", ";",
+      training("GatherAhead.*")),
     M("loss scale: gradients are not divided by it",
       "training/step_builder.cc",
       "gradient = b.Mul(gradient, b.Cast(inverse, gradient->dtype));",

@@ -142,6 +142,27 @@ def test_inspect_tells_what_ranks_divide():
     assert layers["wpe.weight", "whole"]["reason"] == "it has no row for each class of a divided loss"
 
 
+def test_communication_is_hidden_or_exposed(tmp_path):
+    flags = [MLP, "--data", write_random(tmp_path / "d.npz", 40), *CE, "--batch-size", 8, "--steps", 6]
+    summaries = []
+    for number, more in enumerate([["--profile-summary", "--profile", tmp_path / "trace.json"],
+                                   ["--no-overlap", "--bucket-bytes", 0]]):
+        done = ranks(2, "train", *flags, *more, "--out", tmp_path / str(number), "--json")
+        summaries.append(json.loads(done.stdout))
+    assert losses(tmp_path / "0") == losses(tmp_path / "1")
+    for summary in summaries:
+        times = [summary[key] for key in ("communication_ms", "hidden_ms", "exposed_ms")]
+        assert min(times) >= 0 and times[0] > 0
+    # Without overlap all of it is waited for.
+    assert summaries[1]["exposed_ms"] == pytest.approx(summaries[1]["communication_ms"])
+    assert summaries[1]["hidden_ms"] == pytest.approx(0, abs=1e-9)
+    assert summaries[0]["profile"]["communication"]["ms"] > 0
+    # The gradients run in a row of their own.
+    events = json.loads((tmp_path / "trace.json").read_text())
+    assert {e["tid"] for e in events if e["cat"] != "onnx_fp8.AllReduce"} == {1}
+    assert 2 in {e["tid"] for e in events if e["cat"] == "onnx_fp8.AllReduce"}
+
+
 def start(n, *arguments):
     """The program on n ranks, in the background, once it has saved; its ranks' processes by rank."""
     job = subprocess.Popen([LAUNCHER, "-n", str(n), BIN, *map(str, arguments), "--mesh", f"dp={n}", "--threads", "1"],

@@ -121,6 +121,25 @@ TEST(Sharding, Transformer) {
   }
 }
 
+// Buckets, and transfers beside the step, change no bit.
+TEST(Sharding, BucketsAndOverlap) {
+  const std::string model = SourcePath("tests/fixtures/nanogpt/d18.onnx");
+  SessionOptions options = Options(model, "tensorwise");
+  for (Sharding what : {Sharding::kNone, Sharding::kOptimizer,
+                        Sharding::kGradients, Sharding::kParameters}) {
+    options.shard.what = what;
+    options.overlap = false;
+    options.bucket_bytes = 0;
+    const auto alone = TrainRanks(2, options, TokenSteps());
+    options.overlap = true;
+    for (int64_t bytes : {0, 5000, 1 << 30}) {
+      SCOPED_TRACE(Concat(static_cast<int>(what), ", buckets of ", bytes));
+      options.bucket_bytes = bytes;
+      ExpectSameRuns(alone, TrainRanks(2, options, TokenSteps()));
+    }
+  }
+}
+
 // A norm over parts is the norm of the whole: clipping is the same.
 TEST(Sharding, Clipping) {
   TempDir dir;

@@ -91,6 +91,22 @@ TEST(ProfileText, AsText) {
   EXPECT_EQ(none.str(), "\nProfile: no step was run\n");
 }
 
+// 4 ms of the nodes were communication; the step waited for one of them.
+TEST(ProfileText, Communication) {
+  ProfileReport report = Report();
+  EXPECT_FALSE(ProfileJson(report, kPeaks).contains("communication"));
+  report.transfers = {4, 1};
+  EXPECT_EQ(ProfileJson(report, kPeaks)["communication"]["hidden_ms"], 3);
+  std::ostringstream out;
+  PrintProfile(report, kPeaks, out);
+  for (const char* words :
+       {"12.00 ms a step, 7.00 of them in nodes",
+        "Communication: 4.00 ms, 3.00 of them hidden behind other nodes; the "
+        "step waited 1.00\n"}) {
+    EXPECT_NE(out.str().find(words), std::string::npos) << words << out.str();
+  }
+}
+
 TEST(MemoryText, OtherIsWhatTheReportDoesNotSee) {
   // 100 of state and 60 in the arena are alive; arenas of 100 are known.
   MemoryReport report;
