@@ -12,6 +12,10 @@
 namespace onnx_fp8 {
 namespace {
 
+// What a rank sends and receives stays in a cache while it is summed: messages
+// of all ranks have so many bytes, and one of them at least kLeastBytes.
+constexpr size_t kCacheBytes = size_t{2} << 20, kLeastBytes = size_t{64} << 10;
+
 template <typename T>
 T Larger(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -103,6 +107,11 @@ void ForEachPiece(std::span<const Transfer> tensors, size_t begin, size_t n,
 
 }  // namespace
 
+size_t Communicator::ReducedAtOnce() const {
+  const size_t bytes = kCacheBytes / static_cast<size_t>(size());
+  return std::min(message_bytes_, std::max(bytes, kLeastBytes));
+}
+
 // Each rank sums one block of a message. Then all ranks gather the sums.
 void Communicator::AllReduce(Reduction reduction, DType dtype,
                              std::span<const Transfer> tensors) {
@@ -116,14 +125,17 @@ void Communicator::AllReduce(Reduction reduction, DType dtype,
     return;
   }
   std::vector<std::byte> sent, received, sum;
+  const size_t most = ReducedAtOnce() / element;
   for (size_t begin = 0; begin < count;) {
-    const size_t block =
-        std::min(message_bytes_ / element, (count - begin + ranks - 1) / ranks);
+    const size_t block = std::min(most, (count - begin + ranks - 1) / ranks);
     const size_t n = std::min(block * ranks, count - begin);
     const size_t bytes = block * element;
-    sent.assign(ranks * bytes, std::byte{0});
+    sent.resize(ranks * bytes);
     received.resize(ranks * bytes);
     sum.resize(bytes);
+    // Blocks are of one size: the last one may end with elements of no tensor.
+    std::fill(sent.begin() + static_cast<ptrdiff_t>(n * element), sent.end(),
+              std::byte{0});
     ForEachPiece(tensors, begin, n, [&](const Piece& p) {
       std::memcpy(sent.data() + p.at * element,
                   At(p.tensor->x, p.begin * element), p.count * element);
@@ -164,7 +176,7 @@ void Communicator::ReduceScatter(DType dtype,
                                  std::span<const Transfer> tensors) {
   const ReduceFunction reduce = FindReduce("ReduceScatter", dtype);
   const size_t element = ByteSize(dtype), ranks = static_cast<size_t>(size());
-  const size_t most = message_bytes_ / element, count = CountOf(tensors);
+  const size_t most = ReducedAtOnce() / element, count = CountOf(tensors);
   std::vector<std::byte> sent, received, sum;
   for (size_t begin = 0; begin < count; begin += most) {
     const size_t n = std::min(most, count - begin), bytes = n * element;

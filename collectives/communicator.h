@@ -117,6 +117,9 @@ class Communicator {
   size_t message_bytes() const { return message_bytes_; }
 
  private:
+  // Bytes of a message to one rank, of data that is to be reduced.
+  size_t ReducedAtOnce() const;
+
   size_t message_bytes_;
   WireBytes own_bytes_;
   WireBytes* wire_bytes_ = &own_bytes_;  // of the group of all ranks

@@ -43,6 +43,10 @@ auto Allocated(const Plan& plan, F allocate) {
   }
 }
 
+bool IsCollective(const Step& step) {
+  return FactsOf(*step.node).kind == OpKind::kCollective;
+}
+
 bool IsFeed(const Value& value) {
   return value.is_input &&
          !(value.is_initializer() && value.role != Role::kNone);
@@ -161,7 +165,7 @@ void Executor::CompareCollectives() {
   if (!groups_ || compared_) return;
   std::vector<std::string> lines;
   for (const Step& step : plan_.steps) {
-    if (FactsOf(*step.node).kind == OpKind::kCollective) {
+    if (IsCollective(step)) {
       lines.push_back(WithoutOperands(*step.node));
     }
   }
@@ -182,7 +186,7 @@ void Executor::RunSteps(TensorMap& state) {
       const Step& step = plan_.steps[begun];
       Await(step.awaits);
       begun += step.together;
-      if (step.beside && overlap_ && provider_.side_queue()) {
+      if (RunsBeside(step)) {
         StartBeside({&step, step.together});
       } else if (IsNeeded(step)) {
         RunStep({&step, step.together});
@@ -469,12 +473,19 @@ void Executor::RunStep(std::span<const Step> steps) {
   call_.steps = steps;
   Bind(call_, provider_.queue());
   RunKernels(call_);
-  const bool collective = FactsOf(*steps[0].node).kind == OpKind::kCollective;
-  if (collective) AddTransfer(call_, call_.end - call_.begin);
+  if (IsCollective(steps[0])) AddTransfer(call_, call_.end - call_.begin);
   Conclude(call_);
 }
 
 // ---- collectives beside other steps
+
+// A device runs all collectives in one queue: its groups of ranks belong to a
+// queue. A profiler waits for each kernel there, so nothing runs beside it.
+bool Executor::RunsBeside(const Step& step) const {
+  if (!overlap_ || !IsCollective(step)) return false;
+  const bool device = provider_.device() != Device::kHost;
+  return (device ? !profiler_ : step.beside) && provider_.side_queue();
+}
 
 void Executor::StartBeside(std::span<const Step> steps) {
   SideQueue& side = *provider_.side_queue();
@@ -483,6 +494,9 @@ void Executor::StartBeside(std::span<const Step> steps) {
   call.lane = Lane::kBeside;
   Bind(call, side.queue());
   side.Start([this, &call] { RunKernels(call); });
+  if (steps[0].beside) return;
+  Await(awaited_ + 1);
+  --awaited_;  // the plan counts only those beside other steps
 }
 
 void Executor::Await(size_t count) {

@@ -88,6 +88,7 @@ class Executor {
   void RunKernels(Call& call) const;
   void Conclude(const Call& call);
   void RunStep(std::span<const Step> steps);
+  bool RunsBeside(const Step& step) const;
   void StartBeside(std::span<const Step> steps);
   // So many of the calls that run beside other steps, from the first, are done.
   void Await(size_t count);

@@ -10,6 +10,7 @@
 #include "providers/cuda/collectives/collectives.h"
 #include "providers/cuda/collectives/local_rank.h"
 #include "providers/cuda/collectives/nccl.h"
+#include "providers/cuda/collectives/side_stream.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/core/registrations.h"
@@ -147,7 +148,7 @@ class CudaProvider : public ExecutionProvider {
   void CopyOut(const Tensor& ours, Tensor& host) override {
     host.RequireHost();
     queue_->staging().ToHost(ours.raw(), host.raw(), ours.bytes());
-    queue_->Synchronize();
+    Synchronize();
   }
   void Copy(const Tensor& from, Tensor& to) override {
     if (from.bytes() == 0) return;
@@ -162,7 +163,14 @@ class CudaProvider : public ExecutionProvider {
   std::unique_ptr<Recording> Record(const std::function<void()>& run) override {
     return std::make_unique<CudaGraph>(queue_->stream(), run);
   }
-  void Synchronize() override { queue_->Synchronize(); }
+  void Synchronize() override {
+    if (side_) side_->Synchronize();
+    queue_->Synchronize();
+  }
+  SideQueue* side_queue() override {
+    if (!side_) side_ = std::make_unique<cuda::SideStream>(*queue_);
+    return side_.get();
+  }
 
  private:
   [[noreturn]] void FailOutOfMemory(size_t bytes) {
@@ -174,6 +182,7 @@ class CudaProvider : public ExecutionProvider {
 
   // Memory that outlives the provider still needs the stream.
   std::shared_ptr<cuda::Queue> queue_ = std::make_shared<cuda::Queue>();
+  std::unique_ptr<cuda::SideStream> side_;  // made when it is asked for
 };
 
 KernelRegistry AllKernels() {

@@ -127,12 +127,23 @@ void NcclBroadcast(KernelContext& ctx) {
       "ncclBroadcast");
 }
 
+// The nodes of a bucket, as one call of NCCL.
+template <Kernel kernel>
+void Together(std::span<KernelContext> nodes) {
+  NcclGroup* group = NcclGroupOf(nodes[0]);
+  if (group) group->CheckNccl(NcclFunctions().GroupStart(), "ncclGroupStart");
+  for (KernelContext& ctx : nodes) kernel(ctx);
+  if (group) group->CheckNccl(NcclFunctions().GroupEnd(), "ncclGroupEnd");
+}
+
 }  // namespace
 
 void RegisterCollectives(KernelRegistry& r) {
-  r.Add("AllReduce", NcclAllReduce, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("AllReduce", NcclAllReduce,
+        {.in_place = {{0, 0}}, .many = Together<NcclAllReduce>}, kDomain);
   r.Add("AllGather", NcclAllGather, {}, kDomain);
-  r.Add("ReduceScatter", NcclReduceScatter, {}, kDomain);
+  r.Add("ReduceScatter", NcclReduceScatter,
+        {.many = Together<NcclReduceScatter>}, kDomain);
   r.Add("Broadcast", NcclBroadcast, {.in_place = {{0, 0}}}, kDomain);
 }
 

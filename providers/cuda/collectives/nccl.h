@@ -49,6 +49,9 @@ struct Nccl {
   NcclResult (*CommGetAsyncError)(NcclComm comm, NcclResult* error);
   const char* (*GetErrorString)(NcclResult result);
   const char* (*GetLastError)(NcclComm comm);
+  // Calls between these two run as one.
+  NcclResult (*GroupStart)();
+  NcclResult (*GroupEnd)();
   NcclResult (*AllReduce)(const void* x, void* y, size_t count, NcclType type,
                           NcclReduction reduction, NcclComm comm,
                           cudaStream_t stream);

@@ -25,6 +25,8 @@ Nccl LoadNccl() {
   ONNX_FP8_FIND(CommGetAsyncError);
   ONNX_FP8_FIND(GetErrorString);
   ONNX_FP8_FIND(GetLastError);
+  ONNX_FP8_FIND(GroupStart);
+  ONNX_FP8_FIND(GroupEnd);
   ONNX_FP8_FIND(AllReduce);
   ONNX_FP8_FIND(AllGather);
   ONNX_FP8_FIND(ReduceScatter);

@@ -307,6 +307,25 @@ const char* GetErrorString(NcclResult result) {
 
 const char* GetLastError(NcclComm) { return LastNcclError().c_str(); }
 
+// Here the calls of a group run one after another.
+int& OpenGroups() {
+  static int open = 0;
+  return open;
+}
+
+NcclResult GroupStart() {
+  ++OpenGroups();
+  return cuda::kNcclSuccess;
+}
+
+NcclResult GroupEnd() {
+  if (OpenGroups() == 0) {
+    return RefuseNccl(cuda::kNcclInvalidUsage, "no group is open");
+  }
+  --OpenGroups();
+  return cuda::kNcclSuccess;
+}
+
 NcclResult AllReduce(const void* x, void* y, size_t count, NcclType type,
                      NcclReduction reduction, NcclComm comm,
                      cudaStream_t stream) {
@@ -359,6 +378,8 @@ const Nccl& NcclFunctions() {
       .CommGetAsyncError = emulation::CommGetAsyncError,
       .GetErrorString = emulation::GetErrorString,
       .GetLastError = emulation::GetLastError,
+      .GroupStart = emulation::GroupStart,
+      .GroupEnd = emulation::GroupEnd,
       .AllReduce = emulation::AllReduce,
       .AllGather = emulation::AllGather,
       .ReduceScatter = emulation::ReduceScatter,
