@@ -192,6 +192,43 @@ TEST(CudaRanks, GroupsOfAnotherSize) {
       << errors;
 }
 
+// A bucket and a gather run on the second stream, beside e to g: results and
+// operands must be there in time, and stay long enough.
+TEST(CudaRanks, CollectivesBesideOtherNodes) {
+  const auto graph = [] {
+    return ParseGraph(R"(
+input x: float[8]
+p: float[8] = Neg(x)
+q: float[8] = Abs(x)
+a: float[4] = onnx_fp8.ReduceScatter<group="dp", ranks=2, bucket=1>(p)
+b: float[4] = onnx_fp8.ReduceScatter<group="dp", ranks=2, bucket=1>(q)
+e: float[8] = Add(x, x)
+f: float[8] = Mul(e, e)
+g: float[8] = Sub(f, x)
+all: float[8] = onnx_fp8.AllGather<group="dp", ranks=2>(a)
+h: float[8] = Add(g, f)
+i: float[8] = Add(all, h)
+c: float[4] = Add(a, b)
+j: float[8] = onnx_fp8.AllGather<group="dp", ranks=2>(c)
+y: float[8] = Add(i, j)
+output y
+)");
+  };
+  // Small integers: sums are exact.
+  const std::vector<float> x0 = Numbers(0, 8), x1 = Numbers(1, 8);
+  const std::string errors = RunProcesses(2, [&](Communicator& ranks) {
+    const std::vector<float>& x = ranks.rank() ? x1 : x0;
+    std::vector<float> want(8);
+    for (size_t i = 0; i < 8; ++i) {
+      const float a = -x0[i] - x1[i], b = std::fabs(x0[i]) + std::fabs(x1[i]);
+      const float f = 4 * x[i] * x[i];
+      want[i] = a + (f - x[i] + f) + (a + b);
+    }
+    ExpectResult(graph(), ranks, x, want);
+  });
+  EXPECT_EQ(errors, "");
+}
+
 // The losses of a rank.
 using RankLosses = std::vector<float>;
 
