@@ -53,7 +53,7 @@ class Session : public TrainingSession {
         model_(LoadTrainingModel(options, runner_)),
         evaluator_(MakeEvaluator()),
         arena_(std::make_shared<SharedArena>(*provider_)),
-        source_(MakeStepSource(options_, model_, *evaluator_, runner_)),
+        source_(MakeStepSource(options_, model_, *evaluator_, runner_, ranks)),
         state_(*provider_),
         sharded_(options.shard, ranks, *model_.graph),
         plans_(options.max_plans),
@@ -73,10 +73,6 @@ class Session : public TrainingSession {
       if (provider_->device() == Device::kHost) {
         value->data = state_.Get(value->name);
       }
-    }
-    if (ranks_) {
-      source_.mesh = ranks_->mesh();
-      source_.tensor_rank = ranks_->tensor_rank();
     }
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();

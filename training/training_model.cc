@@ -150,27 +150,29 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
-                          const Evaluator& evaluator, PassRunner& runner) {
+                          const Evaluator& evaluator, PassRunner& runner,
+                          const MeshRanks* ranks) {
   CheckLossScaling(options.loss_scaling);
-  return {model.graph.get(),
-          model.loss,
-          options.optimizer,
-          options.dtype,
-          options.loss_scaling,
-          {options.recipe, options.filter, model.names, model.scales},
-          options.loss_chunk_bytes,
-          options.grad_accum,
-          &evaluator,
-          {},
-          false,
-          options.budgets,
-          &runner,
-          {},
-          0,
-          {},
-          options.shard,
-          {},
-          options.bucket_bytes};
+  StepSource source{model.graph.get(),
+                    model.loss,
+                    options.optimizer,
+                    options.dtype,
+                    options.loss_scaling,
+                    {options.recipe, options.filter, model.names, model.scales},
+                    options.loss_chunk_bytes,
+                    options.grad_accum,
+                    &evaluator,
+                    {},
+                    false,
+                    options.budgets,
+                    &runner};
+  source.shard = options.shard;
+  source.bucket_bytes = options.bucket_bytes;
+  if (ranks) {
+    source.mesh = ranks->mesh();
+    source.tensor_rank = ranks->tensor_rank();
+  }
+  return source;
 }
 
 }  // namespace onnx_fp8

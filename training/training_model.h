@@ -55,6 +55,7 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 // `model`, `evaluator` and `runner` must outlive the result.
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
-                          const Evaluator& evaluator, PassRunner& runner);
+                          const Evaluator& evaluator, PassRunner& runner,
+                          const MeshRanks* ranks = nullptr);
 
 }  // namespace onnx_fp8
