@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "collectives/launcher.h"
 #include "collectives/load_mpi.h"
+#include "collectives/tcp_ranks.h"
 
 namespace onnx_fp8 {
 
@@ -30,7 +31,9 @@ std::unique_ptr<Communicator> OpenWorld(const std::string& flag) {
           flag.empty() ? "no mesh" : flag);
     return nullptr;
   }
-  return LoadMpi(static_cast<int>(ranks), launcher);
+  return launcher && launcher->meeting
+             ? ConnectRanks(static_cast<int>(ranks), *launcher)
+             : LoadMpi(static_cast<int>(ranks), launcher);
 }
 
 }  // namespace onnx_fp8

@@ -25,7 +25,8 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   flags.Int("--val-every", &val_every, 1,
             "steps between validations (default: ends of epochs)");
   flags.Text("--mesh", &mesh,
-             "dp=N: N processes, started by mpirun -n N, share each batch; "
+             "dp=N: N processes, started by mpirun -n N or torchrun, share "
+             "each batch; "
              "tp=T: T processes divide the layers; replicate=R,dp=N: R groups "
              "hold the same state; together, as dp=2,tp=4");
   flags.Choice("--shard", &shard,

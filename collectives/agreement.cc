@@ -11,41 +11,84 @@
 namespace onnx_fp8 {
 namespace {
 
-std::vector<std::string> Lines(const std::string& text) {
-  std::vector<std::string> lines;
+// The texts of all ranks if two of them differ, and nothing otherwise. Each of
+// `parts` ends with a zero byte.
+std::vector<std::string> DifferentTexts(Communicator& communicator,
+                                        const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += part + '\0';
+  using Digest = std::array<uint64_t, 2>;
+  const Digest mine = {text.size(), Hash(text)};
+  std::vector<Digest> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(&mine, all.data(), sizeof(mine));
+  if (std::ranges::count(all, all[0]) == std::ssize(all)) return {};
+  return GatherTexts(communicator, text);
+}
+
+std::vector<std::string> Parts(const std::string& text) {
+  std::vector<std::string> parts;
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
+    const size_t end = text.find('\0', begin);
+    parts.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
-  return lines;
+  return parts;
+}
+
+void CheckEqual(const std::string& what, const std::string& expected,
+                const std::string& got, size_t rank) {
+  Check(got == expected, "[", what, "] expected ", expected,
+        ", as rank 0, got ", got, " on rank ", rank);
 }
 
 std::string LineAt(const std::vector<std::string>& lines, size_t i) {
   return i < lines.size() ? lines[i] : "nothing";
 }
 
+std::vector<Fact> Facts(const std::string& text) {
+  const std::vector<std::string> parts = Parts(text);
+  std::vector<Fact> facts;
+  for (size_t i = 0; i + 1 < parts.size(); i += 2) {
+    facts.push_back({parts[i], parts[i + 1]});
+  }
+  return facts;
+}
+
+// "--lr 0.1", or "no --lr".
+std::string Words(const std::vector<Fact>& facts, const std::string& name) {
+  const auto it = std::ranges::find(facts, name, &Fact::name);
+  if (it == facts.end()) return "no " + name;
+  return it->value.empty() ? name : name + " " + it->value;
+}
+
 }  // namespace
 
 void CheckAgreement(Communicator& communicator, const std::string& what,
                     const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + '\n';
-  const size_t ranks = static_cast<size_t>(communicator.size());
-  using Digest = std::array<uint64_t, 2>;
-  const Digest mine = {text.size(), Hash(text)};
-  std::vector<Digest> all(ranks);
-  communicator.AllGather(&mine, all.data(), sizeof(mine));
-  if (std::ranges::count(all, all[0]) == static_cast<ptrdiff_t>(ranks)) return;
+  const std::vector<std::string> texts = DifferentTexts(communicator, lines);
+  for (size_t r = 1; r < texts.size(); ++r) {
+    const std::vector<std::string> expected = Parts(texts[0]);
+    const std::vector<std::string> got = Parts(texts[r]);
+    for (size_t i = 0; i < std::max(expected.size(), got.size()); ++i) {
+      CheckEqual(what, LineAt(expected, i), LineAt(got, i), r);
+    }
+  }
+}
 
-  const std::vector<std::string> texts = GatherTexts(communicator, text);
-  const std::vector<std::string> expected = Lines(texts[0]);
-  for (size_t r = 1; r < ranks; ++r) {
-    const std::vector<std::string> got = Lines(texts[r]);
-    const auto [a, b] = std::ranges::mismatch(expected, got);
-    const size_t i = static_cast<size_t>(a - expected.begin());
-    Check(got == expected, "[", what, "] expected ", LineAt(expected, i),
-          ", as rank 0, got ", LineAt(got, i), " on rank ", r);
+void CheckAgreement(Communicator& communicator, const std::string& what,
+                    const std::vector<Fact>& facts) {
+  std::vector<std::string> parts;
+  for (const Fact& fact : facts) {
+    parts.insert(parts.end(), {fact.name, fact.value});
+  }
+  const std::vector<std::string> texts = DifferentTexts(communicator, parts);
+  for (size_t r = 1; r < texts.size(); ++r) {
+    const std::vector<Fact> expected = Facts(texts[0]), got = Facts(texts[r]);
+    for (const auto& names : {expected, got}) {
+      for (const Fact& fact : names) {
+        CheckEqual(what, Words(expected, fact.name), Words(got, fact.name), r);
+      }
+    }
   }
 }
 

@@ -4,21 +4,17 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/check.h"
 #include "collectives/gather_texts.h"
+#include "collectives/place.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -29,52 +25,10 @@ constexpr std::chrono::milliseconds kTimeToPrint{500};
 constexpr std::chrono::seconds kTimeToConnect{10};
 constexpr size_t kMostText = size_t{1} << 14;
 
-// A stranger that finds the port does not know the token.
-using Token = std::array<uint64_t, 2>;
-
-// How a rank shows itself to the rank above.
-struct Hello {
-  Token token;
-  uint64_t rank;
-};
-
-// Equal for two processes that have a loopback in common.
-std::string Machine() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code none;
-  return boot +
-         std::filesystem::read_symlink("/proc/self/ns/net", none).string();
-}
-
 std::string ProcessName() {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   return Concat(host, ", pid ", getpid());
-}
-
-// Where a rank listens for those below it.
-struct Place {
-  int port = 0;
-  Token token = {};
-  std::vector<std::string> addresses;
-};
-
-std::string Text(const Place& place) {
-  std::string text =
-      Concat(place.port, " ", place.token[0], " ", place.token[1]);
-  for (const std::string& address : place.addresses) text += " " + address;
-  return text;
-}
-
-Place ParsePlace(const std::string& text) {
-  Place place;
-  std::istringstream words(text);
-  words >> place.port >> place.token[0] >> place.token[1];
-  for (std::string address; words >> address;) {
-    place.addresses.push_back(address);
-  }
-  return place;
 }
 
 }  // namespace
@@ -139,48 +93,32 @@ void Heartbeat::Join(Communicator& ranks) {
       std::ranges::count(machines, machines[0]) == std::ssize(machines);
 
   const int first = rank_ * options_.children + 1;
-  const int end = std::min(size_, first + options_.children);
+  const int below = std::clamp(size_ - first, 0, options_.children);
   Place place;
   Socket listener;
-  if (first < end) {
-    listener = Listen(loopback, &place.port);
-    Check(getrandom(&place.token, sizeof place.token, 0) == sizeof place.token,
-          "[heartbeat] expected random bytes, got ", std::strerror(errno));
-    if (!loopback) place.addresses = NetworkAddresses();
-  }
+  if (below > 0) listener = ListenAtPlace(loopback, &place);
   const std::vector<std::string> places = GatherTexts(ranks, Text(place));
 
   if (rank_ > 0) {
     const int parent = (rank_ - 1) / options_.children;
     const auto at = static_cast<size_t>(parent);
-    Place above = ParsePlace(places[at]);
-    if (machines[at] == machines[static_cast<size_t>(rank_)]) {
-      above.addresses = {"127.0.0.1"};
-    }
-    Socket socket = Connect(above.addresses, above.port, kTimeToConnect);
-    const Hello hello = {above.token, static_cast<uint64_t>(rank_)};
-    Check(socket.open() && SendNow(socket, &hello, sizeof hello),
+    const Place above = ParsePlace(places[at]);
+    Socket socket = ConnectToPlace(above, rank_, kTimeToConnect);
+    std::string addresses;
+    for (const std::string& a : above.addresses) addresses += " " + a;
+    Check(socket.open(),
           Line(rank_, Concat("cannot reach rank ", parent, " (", names_[at],
-                             ") over TCP at port and addresses ", places[at])));
+                             ") over TCP at port ", above.port,
+                             addresses.empty() ? "" : " of", addresses)));
     links_.push_back({parent, std::move(socket), {}});
   }
-  const auto first_below = static_cast<uint64_t>(first);
-  const auto patience = Clock::now() + 2 * kTimeToConnect;
-  for (int missing = end - first; missing > 0;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(patience - Clock::now());
-    Socket socket = Accept(listener, std::max(left, left.zero()));
-    Check(socket.open(),
-          Line(rank_, Concat("expected connections of ", end - first,
-                             " ranks, got ", end - first - missing)));
-    Hello hello;
-    if (!ReceiveAll(socket, &hello, sizeof hello, std::chrono::seconds(2)) ||
-        hello.token != place.token || hello.rank < first_below ||
-        hello.rank >= static_cast<uint64_t>(end)) {
-      continue;
-    }
-    links_.push_back({static_cast<int>(hello.rank), std::move(socket), {}});
-    --missing;
+  std::vector<Visitor> visitors = AcceptVisitors(
+      listener, place, first, first + below, below, 2 * kTimeToConnect);
+  Check(std::ssize(visitors) == below,
+        Line(rank_, Concat("expected connections of ", below, " ranks, got ",
+                           visitors.size())));
+  for (Visitor& visitor : visitors) {
+    links_.push_back({visitor.rank, std::move(visitor.socket), {}});
   }
 }
 

@@ -8,17 +8,31 @@
 
 namespace onnx_fp8 {
 
+// Where ranks meet that torchrun has started, or a shell with its variables:
+// rank 0 listens there.
+struct MeetingPoint {
+  std::string host;  // MASTER_ADDR: of rank 0's machine
+  int port = 0;      // MASTER_PORT
+  // torchrun's own agent listens at `port`; rank 0 takes a port after it.
+  bool port_is_taken = false;
+  // Tells the jobs of a machine apart, and starts of one job.
+  std::string job;
+};
+
 // The program that started this process as one of several, as its variables
 // in the environment say.
 struct Launcher {
-  std::string name;  // "Open MPI", or "MPICH or Slurm"
+  std::string name;  // "Open MPI", "MPICH or Slurm", or "torchrun"
   int size = 0;
   int rank = 0;
+  std::optional<MeetingPoint> meeting = {};  // torchrun's; others have MPI
 };
 
 // `variable` returns the value of a variable of the environment, or null; it is
 // std::getenv but for tests. Nothing if no launcher is known.
-// Errors: a size or a rank that is no number.
+// Errors: a size, rank or port that is no number; a rank that is not below the
+// size; variables of torchrun for several ranks that do not say where these
+// meet.
 std::optional<Launcher> FindLauncher(
     const std::function<const char*(const char*)>& variable);
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -43,6 +44,12 @@ sockaddr* Address(sockaddr_in* address) {
   return reinterpret_cast<sockaddr*>(address);
 }
 
+std::string AddressText(const sockaddr_in& address) {
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return text;
+}
+
 // Beats are short, and each of them counts.
 void SendAtOnce(const Socket& socket) {
   const int on = 1;
@@ -64,27 +71,59 @@ std::vector<std::string> NetworkAddresses() {
     if ((i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP)) continue;
     sockaddr_in address;
     std::memcpy(&address, i->ifa_addr, sizeof address);
-    char text[INET_ADDRSTRLEN] = {};
-    inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-    addresses.emplace_back(text);
+    addresses.push_back(AddressText(address));
   }
   freeifaddrs(all);
   return addresses;
 }
 
-Socket Listen(bool loopback, int* port) {
+Socket ListenAt(bool loopback, int port) {
   Socket listener = NewSocket();
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  // Connections of an earlier job may not have expired yet.
+  const int on = 1;
+  if (!listener.open() ||
+      setsockopt(listener.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+      bind(listener.fd(), Address(&address), sizeof address) != 0 ||
+      listen(listener.fd(), SOMAXCONN) != 0) {
+    const int error = errno;
+    listener = Socket();
+    errno = error;
+  }
+  return listener;
+}
+
+Socket Listen(bool loopback, int* port) {
+  Socket listener = ListenAt(loopback, 0);
+  sockaddr_in address = {};
   socklen_t size = sizeof address;
   Check(listener.open() &&
-            bind(listener.fd(), Address(&address), sizeof address) == 0 &&
-            listen(listener.fd(), SOMAXCONN) == 0 &&
             getsockname(listener.fd(), Address(&address), &size) == 0,
         "[TCP] expected a free port, got ", std::strerror(errno));
   *port = ntohs(address.sin_port);
   return listener;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.");
+}
+
+std::vector<std::string> Resolve(const std::string& host) {
+  std::vector<std::string> addresses;
+  addrinfo wanted = {}, *found = nullptr;
+  wanted.ai_family = AF_INET;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) return {};
+  for (const addrinfo* i = found; i; i = i->ai_next) {
+    sockaddr_in address;
+    std::memcpy(&address, i->ai_addr, sizeof address);
+    addresses.push_back(AddressText(address));
+  }
+  freeaddrinfo(found);
+  return addresses;
 }
 
 Socket Connect(const std::vector<std::string>& addresses, int port,
@@ -123,6 +162,20 @@ Socket Accept(const Socket& listener, Milliseconds patience) {
 bool SendNow(const Socket& to, const void* data, size_t bytes) {
   return send(to.fd(), data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(bytes);
+}
+
+bool SendAll(const Socket& to, const void* data, size_t bytes,
+             Milliseconds patience) {
+  const auto* at = static_cast<const char*>(data);
+  const auto end = Clock::now() + patience;
+  while (bytes > 0) {
+    if (!Wait(to.fd(), POLLOUT, end)) return false;
+    const ssize_t sent = send(to.fd(), at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return false;
+    at += sent;
+    bytes -= static_cast<size_t>(sent);
+  }
+  return true;
 }
 
 bool ReceiveAll(const Socket& from, void* data, size_t bytes,

@@ -35,6 +35,16 @@ std::vector<std::string> NetworkAddresses();
 // networks. Errors: the system's.
 Socket Listen(bool loopback, int* port);
 
+// A socket that listens on `port` of all networks, or of the loopback alone.
+// Closed if the port is taken or needs other rights; errno says so.
+Socket ListenAt(bool loopback, int port);
+
+// Whether `host` means this machine without a network: "localhost", 127.….
+bool IsLoopback(const std::string& host);
+
+// The IPv4 addresses of a host by its name or address; none if it is unknown.
+std::vector<std::string> Resolve(const std::string& host);
+
 // Tries one address after the other, each for a part of `patience`. Closed if
 // none answers.
 Socket Connect(const std::vector<std::string>& addresses, int port,
@@ -45,6 +55,10 @@ Socket Accept(const Socket& listener, std::chrono::milliseconds patience);
 
 // Whether all bytes were sent; it does not wait for room.
 bool SendNow(const Socket& to, const void* data, size_t bytes);
+
+// Whether all bytes were sent within `patience`.
+bool SendAll(const Socket& to, const void* data, size_t bytes,
+             std::chrono::milliseconds patience);
 
 // Whether `bytes` came within `patience`.
 bool ReceiveAll(const Socket& from, void* data, size_t bytes,

@@ -52,6 +52,10 @@ class RunFolder {
   // in it as long as this object lives; removes leftovers of a killed Write.
   // Errors: another process trains in it; a link; the disk.
   void Lock();
+  // Shares the lock among the processes of a job. Each calls it, the first one
+  // after Lock and before the others. The folder is free when all have ended.
+  // Errors: another job trains in it.
+  void Share();
   // Removes leftovers of killed saves. REQUIRES: Lock.
   void Clean();
   // Copies the model file `model` (unless it is the run's copy already) with
@@ -64,10 +68,13 @@ class RunFolder {
  private:
   // Errors: an entry of the run is something else than a file or folder.
   void CheckPlain() const;
+  // Opens the folder, unless it is open, and locks it. Errors: as Lock.
+  void LockAs(int operation);
 
   std::string path_;
   bool made_ = false;  // by Lock
-  std::shared_ptr<void> lock_;
+  int fd_ = -1;
+  std::shared_ptr<void> lock_;  // closes it
 };
 
 // CRC-32 of a file's content, as text. Errors: it can't be read.

@@ -119,17 +119,26 @@ RunConfig RunFolder::Load() const {
 void RunFolder::Lock() {
   made_ = !fs::exists(path_);
   MakeDirectories(path_);
-  int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  Check(fd >= 0, "[", path_, "] can't be opened as a folder");
-  lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
-  Check(flock(fd, LOCK_EX | LOCK_NB) == 0, "[", path_,
-        "] another process trains in this folder");
+  LockAs(LOCK_EX);
   CheckPlain();
   for (const auto& entry : fs::directory_iterator(path_)) {
     std::string name = entry.path().filename().string();
     bool left = name.starts_with("config.json.") && IsTemporaryName(name);
     if (left) RemoveTree(entry.path().string());
   }
+}
+
+void RunFolder::Share() { LockAs(LOCK_SH); }
+
+void RunFolder::LockAs(int operation) {
+  if (!lock_) {
+    const int fd = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    Check(fd >= 0, "[", path_, "] can't be opened as a folder");
+    fd_ = fd;
+    lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { close(fd); });
+  }
+  Check(flock(fd_, operation | LOCK_NB) == 0, "[", path_,
+        "] another process trains in this folder");
 }
 
 void RunFolder::Write(const std::string& model, const RunSettings& settings,

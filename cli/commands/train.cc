@@ -72,6 +72,7 @@ class TrainCommand {
     FlagMap saved = flags_.Saved();
     values_.session.recipe.Resolve(&saved);
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
+    ShareFolder();
     TrainingLog log(progress);
     CatchInterrupts();
     TrainerResult result =
@@ -101,6 +102,9 @@ class TrainCommand {
   void FillSpec();
   void Resume();
   void MakeFolder();
+  // Ranks that write into the folder keep other jobs out of it, also if they
+  // outlive the first rank.
+  void ShareFolder();
   int ReportFinished() const;
   int Conclude(const TrainerResult& result) const;
   Json Summary(const TrainerResult& result) const;
@@ -172,6 +176,13 @@ void TrainCommand::MakeFolder() {
   if (!folder_is_new_) return;
   folder_.Lock();
   RequireNoRun();  // another process may have made one since
+}
+
+void TrainCommand::ShareFolder() {
+  if (!SharesState()) return;
+  if (IsFirst()) folder_.Share();
+  world_->Barrier();
+  if (!IsFirst()) folder_.Share();
 }
 
 void TrainCommand::CreateSession() {
@@ -250,20 +261,20 @@ void TrainCommand::Resume() {
 
 void TrainCommand::CompareRanks() {
   if (!world_) return;
-  std::vector<std::string> lines = {"onnx-fp8 " ONNX_FP8_VERSION};
+  std::vector<Fact> facts = {{"program", "onnx-fp8 " ONNX_FP8_VERSION}};
   for (const auto& [flag, words] : flags_.Saved()) {
     if (flag == "--profile" || flag == "--dump-passes") continue;
-    lines.push_back(ShellLine({flag}));
-    for (const std::string& word : words) lines.back() += " " + word;
+    facts.push_back({flag, ShellLine(words)});
   }
-  lines.push_back(Concat(data_->size(), " samples"));
-  lines.push_back(Concat("step ", session_->step(), " of ", spec_.steps));
-  lines.push_back("model " + FileCrc(values_.model));
-  CheckAgreement(*world_, "ranks", lines);
+  facts.push_back({"samples", std::to_string(data_->size())});
+  facts.push_back({"step", Concat(session_->step(), " of ", spec_.steps)});
+  facts.push_back({"model", FileCrc(values_.model)});
+  CheckAgreement(*world_, "ranks", facts);
 }
 
 int TrainCommand::Follow() {
   if (!SharesState()) spec_.folder.clear();
+  ShareFolder();
   CatchInterrupts();
   TrainerEvents unwatched;
   TrainerResult result =

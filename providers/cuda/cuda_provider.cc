@@ -35,7 +35,7 @@ void ChooseDevice() {
   Check(error == cudaSuccess && count > 0,
         "[provider cuda] expected an NVIDIA GPU and its driver, got ", found,
         "; the provider cpu runs everywhere");
-  cuda::UseDeviceOf(cuda::LocalRank(std::getenv));
+  cuda::UseOwnDevice(std::getenv);
   int device = 0, major = 0, minor = 0;
   ONNX_FP8_CUDA(cudaGetDevice(&device));
   ONNX_FP8_CUDA(cudaDeviceGetAttribute(

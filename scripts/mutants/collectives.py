@@ -6,6 +6,8 @@ THREADS = collectives("CommunicatorTest.ManyRanks")
 AGREEMENT = collectives("AgreementTest.*")
 HEARTBEAT = collectives("Heartbeat.*")
 LAUNCHER = collectives("LauncherTest.*")
+TCP = collectives("TcpRanksTest.*")
+RENDEZVOUS = collectives("RendezvousTest.*")
 WORLD = ranks("WorldTest.*")
 
 MUTANTS = (
@@ -49,8 +51,22 @@ MUTANTS = (
     M("heartbeat: a beat does not end the silence",
       "collectives/heartbeat.cc", "link.silent = 0;", "", HEARTBEAT),
     M("launcher: a size without a rank is one", "collectives/launcher.cc",
-      "if (!size || !rank) continue;",
-      'if (!size) continue;\n    if (!rank) rank = "0";', LAUNCHER),
+      "if (!size || !rank) return std::nullopt;",
+      'if (!size) return std::nullopt;\n  if (!rank) rank = "0";', LAUNCHER),
+    M("launcher: torchrun's variables always count", "collectives/launcher.cc",
+      'if (variable("TORCHELASTIC_RUN_ID")) found', "found", LAUNCHER),
+    M("agreement: facts of rank 0 alone count", "collectives/agreement.cc",
+      "{expected, got}", "{expected}", AGREEMENT),
+    M("TCP: an exchange sends the first block to all",
+      "collectives/tcp_ranks.cc", "{Bytes(send) + r * bytes, bytes,",
+      "{Bytes(send), bytes,", TCP),
+    M("rendezvous: any size is rank 0's", "collectives/rendezvous.cc",
+      "Check(hello.size == guests_.size(),", "Check(hello.size > 0,",
+      RENDEZVOUS),
+    M("rendezvous: any job is rank 0's", "collectives/rendezvous.cc",
+      "hello.job != Hash(meeting_.job)", "false", RENDEZVOUS),
+    M("rendezvous: two processes are one rank", "collectives/rendezvous.cc",
+      "!before.open() || HasEnded(before)", "true", RENDEZVOUS),
     M("MPI: ranks of another launcher train alone", "collectives/load_mpi.cc",
       "launcher->rank == module.world.rank", "true", WORLD),
     M("MPI: the mesh may have another size", "collectives/load_mpi.cc",

@@ -214,12 +214,11 @@ MUTANTS = (
       "      label = FirstRows(label, rows + 1);",
       python("eval_keeps_the_last")),
     M("run folder: two may have it", "training/run_folder.cc",
-      "Check(flock(fd, LOCK_EX | LOCK_NB) == 0,",
-      "Check(flock(fd, LOCK_SH | LOCK_NB) == 0,", TRAINER,
+      "LockAs(LOCK_EX);", "LockAs(LOCK_SH);", TRAINER,
       python("two_starts or only_one_process")),
     M("run: links are followed by train", "training/run_folder.cc",
-      '"] another process trains in this folder");\n'
-      "  CheckPlain();\n", '"] another process trains in this folder");\n',
+      "LockAs(LOCK_EX);\n"
+      "  CheckPlain();\n", "LockAs(LOCK_EX);\n",
       FOREIGN_FILES),
     M("run: links are followed by eval", "training/run_folder.cc",
       "RunConfig RunFolder::Load() const {\n"

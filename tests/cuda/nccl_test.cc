@@ -318,7 +318,17 @@ TEST(CudaRanks, EachProcessOfAMachineHasItsGpu) {
   }
   ExpectError([&] { with("LOCAL_RANK", "first"); },
               "[LOCAL_RANK] expected a number, got 'first'");
-  ExpectError([] { cuda::UseDeviceOf(1); },
+  EXPECT_EQ(cuda::DeviceOf(0, 8, nullptr), 0);
+  EXPECT_EQ(cuda::DeviceOf(3, 8, "0,1,2,3,4,5,6,7"), 3);
+  // Slurm's --gpus-per-task=1 shows each process one GPU, as number 0.
+  EXPECT_EQ(cuda::DeviceOf(3, 1, "0"), 0);
+  ExpectError([] { cuda::DeviceOf(2, 2, "0,1"); },
+              "expected a GPU for each of the 3 or more processes of this "
+              "machine, got 2 GPUs");
+  const auto second = [](const std::string& name) {
+    return name == "LOCAL_RANK" ? "1" : nullptr;
+  };
+  ExpectError([&] { cuda::UseOwnDevice(second); },
               "expected a GPU for each of the 2 or more processes of this "
               "machine, got 1 GPU");
 }

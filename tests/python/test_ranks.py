@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """`train --mesh dp=N` under mpirun, against one process."""
-import contextlib
 import json
 import os
-import pathlib
-import shutil
-import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
-from program import BIN, FIXTURES, leave_out, losses, metrics, run, write_batch, write_random
+from program import BIN, FIXTURES, losses, metrics, run, write_batch, write_random
+from rank_jobs import LAUNCHER, need_mpi
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
 GPT = FIXTURES / "nanogpt" / "d18.onnx"
 CE = ["--loss", "cross_entropy"]
-LAUNCHER = shutil.which("mpirun.mpich") or shutil.which("mpirun")
-MODULE = pathlib.Path(BIN).parent / "libonnx_fp8_mpi.so"
 
 
 @pytest.fixture(autouse=True)
 def mpi():
-    if not LAUNCHER or not MODULE.exists():
-        leave_out("training on several ranks: MPI is not installed")
-        pytest.skip("no MPI")
+    need_mpi()
 
 
 def ranks(n, *arguments, code=0, mesh=None):
@@ -161,56 +153,6 @@ def test_communication_is_hidden_or_exposed(tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())
     assert {e["tid"] for e in events if e["cat"] != "onnx_fp8.AllReduce"} == {1}
     assert 2 in {e["tid"] for e in events if e["cat"] == "onnx_fp8.AllReduce"}
-
-
-def start(n, *arguments):
-    """The program on n ranks, in the background, once it has saved; its ranks' processes by rank."""
-    job = subprocess.Popen([LAUNCHER, "-n", str(n), BIN, *map(str, arguments), "--mesh", f"dp={n}", "--threads", "1"],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 60
-    while not (job_of(arguments) / "latest").exists():
-        assert job.poll() is None and time.monotonic() < end
-        time.sleep(0.05)
-    pids = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            words = dict(w.split("=", 1) for w in path.read_text().split("\0") if "=" in w)
-            if os.path.samefile(path.parent / "exe", BIN) and words.get("ONNX_FP8_TEST_JOB") == str(job_of(arguments)):
-                pids[int(words["PMI_RANK"])] = int(path.parent.name)
-        except (OSError, ValueError, KeyError):
-            continue
-    assert sorted(pids) == list(range(n)), pids
-    return job, pids
-
-
-def job_of(arguments):
-    return arguments[arguments.index("--out") + 1]
-
-
-@pytest.mark.parametrize("sent,failing,reason", [
-    (signal.SIGKILL, 1, "the process was killed or has crashed"),
-    (signal.SIGSTOP, 2, "no sign of life for 5 s"),
-    (signal.SIGSTOP, 0, "no sign of life for 5 s")])
-def test_a_rank_that_dies_or_stops_ends_the_job(tmp_path, monkeypatch, sent, failing, reason):
-    out = tmp_path / "run"
-    monkeypatch.setenv("ONNX_FP8_TEST_JOB", str(out))
-    flags = ["--data", write_random(tmp_path / "d.npz", 40), *CE, "--batch-size", 9]
-    job, pids = start(3, "train", MLP, *flags, "--steps", 10**8, "--save-every", 50, "--out", out)
-    begin = time.monotonic()
-    os.kill(pids[failing], sent)
-    try:
-        _, text = job.communicate(timeout=30)
-    finally:
-        for pid in pids.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    assert time.monotonic() - begin < 10
-    assert job.returncode != 0
-    if sent == signal.SIGSTOP:  # mpirun itself notices a rank that was killed
-        assert f"rank {failing} of 3 (" in text and f", pid {pids[failing]}): {reason}" in text
-    step = int((out / "latest").read_text().strip().split("_")[1])
-    done = run("train", "--resume", "--out", out, "--steps", step + 1)
-    assert "trained 1 steps" in done.stdout
 
 
 def test_errors(tmp_path):

@@ -194,5 +194,21 @@ TEST_F(TrainerTest, FolderKeepsTheSettings) {
               "another process trains in this folder");
 }
 
+// The lock is the job's: it lasts as long as the last of its processes.
+TEST_F(TrainerTest, ProcessesOfAJobShareTheFolder) {
+  std::optional<RunFolder> first(spec_.folder), second(spec_.folder);
+  first->Lock();
+  ExpectError([&] { second->Share(); },
+              "another process trains in this folder");
+  first->Share();
+  second->Share();
+  RunFolder other(spec_.folder);
+  ExpectError([&] { other.Lock(); }, "another process trains in this folder");
+  first.reset();
+  ExpectError([&] { other.Lock(); }, "another process trains in this folder");
+  second.reset();
+  other.Lock();
+}
+
 }  // namespace
 }  // namespace onnx_fp8

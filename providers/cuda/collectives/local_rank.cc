@@ -17,14 +17,20 @@ int LocalRank(const std::function<const char*(const char*)>& variable) {
   return 0;
 }
 
-void UseDeviceOf(int local_rank) {
-  if (local_rank == 0) return;
-  int count = 0;
-  ONNX_FP8_CUDA(cudaGetDeviceCount(&count));
+int DeviceOf(int local_rank, int count, const char* visible) {
+  if (local_rank == 0 || (count == 1 && visible)) return 0;
   Check(local_rank < count, "[provider cuda] expected a GPU for each of the ",
         local_rank + 1, " or more processes of this machine, got ", count,
         count == 1 ? " GPU" : " GPUs");
-  ONNX_FP8_CUDA(cudaSetDevice(local_rank));
+  return local_rank;
+}
+
+void UseOwnDevice(const std::function<const char*(const char*)>& variable) {
+  int count = 0;
+  ONNX_FP8_CUDA(cudaGetDeviceCount(&count));
+  const int device =
+      DeviceOf(LocalRank(variable), count, variable("CUDA_VISIBLE_DEVICES"));
+  if (device > 0) ONNX_FP8_CUDA(cudaSetDevice(device));
 }
 
 }  // namespace onnx_fp8::cuda

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks over TCP that are threads of this process;
+// tests/python/test_torchrun.py runs processes.
+#include "collectives/tcp_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "collectives/agreement.h"
+#include "collectives/rendezvous.h"
+#include "collectives/tcp.h"
+#include "tests/support/collective_cases.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using std::chrono::milliseconds;
+using Errors = std::vector<std::string>;
+
+// A port that is free now.
+int FreePort() {
+  int port = 0;
+  Listen(true, &port);
+  return port;
+}
+
+Launcher RankOf(int size, int rank, int port) {
+  return {"torchrun", size, rank,
+          MeetingPoint{.host = "127.0.0.1", .port = port, .job = "a"}};
+}
+
+// Runs `rank` on a thread for each launcher. The errors of the ranks, or "".
+Errors Run(const std::vector<Launcher>& launchers,
+           const std::function<void(const Launcher&)>& rank) {
+  Errors errors(launchers.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < launchers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        rank(launchers[i]);
+      } catch (const Error& error) {
+        errors[i] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+Errors RunSize(int size, const std::function<void(Communicator&)>& rank,
+               size_t message_bytes = Communicator::kMessageBytes) {
+  const int port = FreePort();
+  std::vector<Launcher> launchers;
+  for (int r = 0; r < size; ++r) launchers.push_back(RankOf(size, r, port));
+  return Run(launchers, [&](const Launcher& launcher) {
+    rank(*ConnectRanks(size, launcher,
+                       {.patience = std::chrono::seconds(30),
+                        .message_bytes = message_bytes}));
+  });
+}
+
+TEST(TcpRanksTest, EveryOperation) {
+  for (int size : {2, 3, 5}) {
+    for (size_t message_bytes : {Communicator::kMessageBytes, size_t{200}}) {
+      EXPECT_EQ(RunSize(
+                    size,
+                    [&](Communicator& ranks) {
+                      EXPECT_EQ(ranks.size(), size);
+                      ExpectAllReduce(ranks);
+                      ExpectAllGather(ranks);
+                      ExpectReduceScatter(ranks);
+                      ExpectBroadcast(ranks);
+                    },
+                    message_bytes),
+                Errors(static_cast<size_t>(size)));
+    }
+    EXPECT_EQ(RunSize(size, ExpectWireBytes),
+              Errors(static_cast<size_t>(size)));
+  }
+}
+
+// More than fits into the buffers of a socket: all ranks send at first.
+TEST(TcpRanksTest, LargeMessages) {
+  constexpr size_t kCount = size_t{1} << 22;
+  EXPECT_EQ(RunSize(3,
+                    [](Communicator& ranks) {
+                      const int r = ranks.rank();
+                      std::vector<int32_t> x(kCount);
+                      for (size_t i = 0; i < kCount; ++i) {
+                        x[i] = static_cast<int32_t>(i) + r;
+                      }
+                      ranks.AllReduce(Reduction::kSum, DType::kInt32, x.data(),
+                                      x.data(), kCount);
+                      bool equal = true;
+                      for (size_t i = 0; i < kCount; ++i) {
+                        equal &= x[i] == 3 * static_cast<int32_t>(i) + 3;
+                      }
+                      EXPECT_TRUE(equal);
+                      x.assign(kCount, r);
+                      ranks.Broadcast(x.data(), kCount * sizeof x[0], 2);
+                      EXPECT_EQ(std::ranges::count(x, 2),
+                                static_cast<ptrdiff_t>(kCount));
+                    }),
+            Errors(3));
+}
+
+TEST(TcpRanksTest, Disagreement) {
+  for (const std::string& error : RunSize(2, [](Communicator& ranks) {
+         const std::vector<Fact> facts = {{"--lr", ranks.rank() ? "1" : "2"}};
+         try {
+           CheckAgreement(ranks, "ranks", facts);
+         } catch (const Error& caught) {
+           ranks.Barrier();  // no rank is lost before the other has its error
+           EXPECT_STREQ(caught.what(),
+                        "[ranks] expected --lr 2, as rank 0, got --lr 1 on "
+                        "rank 1");
+           return;
+         }
+         ADD_FAILURE() << "no error";
+       })) {
+    EXPECT_EQ(error, "");
+  }
+}
+
+TEST(TcpRanksTest, AnotherSizeThanTheMesh) {
+  const Launcher launcher = RankOf(2, 0, 1);
+  try {
+    ConnectRanks(3, launcher);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "[torchrun] expected 3 ranks, the product of the mesh, got "
+                 "WORLD_SIZE 2");
+  }
+}
+
+// ---- where ranks meet
+
+Errors Meet(const std::vector<Launcher>& launchers,
+            milliseconds patience = std::chrono::seconds(30)) {
+  return Run(launchers, [&](const Launcher& launcher) {
+    const std::string mine = Concat("text of ", launcher.rank);
+    const std::vector<std::string> texts = MeetRanks(launcher, mine, patience);
+    ASSERT_EQ(std::ssize(texts), launcher.size);
+    for (size_t r = 0; r < texts.size(); ++r) {
+      EXPECT_EQ(texts[r], Concat("text of ", r));
+    }
+  });
+}
+
+TEST(RendezvousTest, OtherRanksAreMissing) {
+  const int port = FreePort();
+  const std::string at = Concat("127.0.0.1:", port);
+  // Rank 1 learns the error of rank 0.
+  EXPECT_EQ(Meet({RankOf(4, 0, port), RankOf(4, 1, port)}, milliseconds(500)),
+            Errors(2, "[torchrun] expected 4 ranks at " + at +
+                          " within 0.5 s, got none with RANK 2, 3"));
+  EXPECT_EQ(Meet({RankOf(2, 1, port)}, milliseconds(200)),
+            Errors(1, "[MASTER_PORT] expected rank 0 at " + at +
+                          " within 0.2 s, got no answer on rank 1"));
+  Launcher nowhere = RankOf(2, 1, port);
+  nowhere.meeting->host = "host.invalid";
+  EXPECT_EQ(
+      Meet({nowhere}, milliseconds(0)),
+      Errors(1, Concat("[MASTER_ADDR] expected rank 0 at host.invalid:", port,
+                       " within 0 s, got a host without an address "
+                       "on rank 1")));
+}
+
+TEST(RendezvousTest, RanksThatDoNotFit) {
+  int port = FreePort();
+  EXPECT_EQ(Meet({RankOf(2, 0, port), RankOf(3, 1, port)}),
+            Errors(2, "[WORLD_SIZE] expected 2, as rank 0, got 3 on rank 1"));
+  port = FreePort();
+  const Errors errors =
+      Meet({RankOf(3, 0, port), RankOf(3, 1, port), RankOf(3, 1, port)});
+  EXPECT_EQ(errors, Errors(3, "[RANK] expected one process with 1, got two"));
+}
+
+TEST(RendezvousTest, APortThatIsTaken) {
+  int port = 0;
+  const Socket taken = Listen(true, &port);
+  EXPECT_EQ(Meet({RankOf(2, 0, port)}),
+            Errors(1, Concat("[MASTER_PORT] expected a free port for rank 0, "
+                             "got 127.0.0.1:",
+                             port, ": Address already in use")));
+}
+
+// torchrun's agent holds the port. The ports after it may belong to a stranger
+// who says nothing, and to another job.
+TEST(RendezvousTest, PortsAfterTorchruns) {
+  int port = 0;
+  const Socket agent = Listen(true, &port);
+  const Socket stranger = ListenAt(true, port + 1);
+  std::vector<Launcher> launchers;
+  for (const char* job : {"a", "b"}) {
+    for (int r = 0; r < 3; ++r) {
+      launchers.push_back(RankOf(3, r, port));
+      launchers.back().meeting->port_is_taken = true;
+      launchers.back().meeting->job = job;
+    }
+  }
+  EXPECT_EQ(Meet(launchers), Errors(6));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
