@@ -145,11 +145,12 @@ TEST(TcpRanksTest, AnotherSizeThanTheMesh) {
 Errors Meet(const std::vector<Launcher>& launchers,
             milliseconds patience = std::chrono::seconds(30)) {
   return Run(launchers, [&](const Launcher& launcher) {
-    const std::string mine = Concat("text of ", launcher.rank);
-    const std::vector<std::string> texts = MeetRanks(launcher, mine, patience);
+    const std::string text = "text of job " + launcher.meeting->job + ", rank ";
+    const std::vector<std::string> texts =
+        MeetRanks(launcher, Concat(text, launcher.rank), patience);
     ASSERT_EQ(std::ssize(texts), launcher.size);
     for (size_t r = 0; r < texts.size(); ++r) {
-      EXPECT_EQ(texts[r], Concat("text of ", r));
+      EXPECT_EQ(texts[r], Concat(text, r));
     }
   });
 }
