@@ -66,7 +66,7 @@ MUTANTS = (
     M("rendezvous: any job is rank 0's", "collectives/rendezvous.cc",
       "hello.job != Hash(meeting_.job)", "false", RENDEZVOUS),
     M("rendezvous: two processes are one rank", "collectives/rendezvous.cc",
-      "!before.open() || HasEnded(before)", "true", RENDEZVOUS),
+      "!before.open() ||", "before.fd() > -2 ||", RENDEZVOUS),
     M("MPI: ranks of another launcher train alone", "collectives/load_mpi.cc",
       "launcher->rank == module.world.rank", "true", WORLD),
     M("MPI: the mesh may have another size", "collectives/load_mpi.cc",
