@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -39,16 +40,27 @@ std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
 
 class TcpRanks : public Communicator {
  public:
-  // `links`: the connections by rank; that of this rank is closed.
+  // All ranks of the job. `links`: the connections by rank; that of this rank
+  // is closed.
   TcpRanks(int rank, std::vector<Socket> links, size_t message_bytes)
       : Communicator(message_bytes),
+        job_(*this),
         rank_(rank),
+        members_(links.size()),
         links_(std::move(links)),
         exceptions_(std::uncaught_exceptions()) {
+    std::iota(members_.begin(), members_.end(), size_t{0});
     heartbeat_.emplace(*this);
   }
+  // A group of the job's ranks `members`, of which this is the one at `rank`.
+  // It uses the job's connections: each rank takes part in one call at a time.
+  TcpRanks(TcpRanks& job, int rank, std::vector<size_t> members)
+      : Communicator(job.message_bytes()),
+        job_(job),
+        rank_(rank),
+        members_(std::move(members)) {}
   ~TcpRanks() override {
-    if (std::uncaught_exceptions() != exceptions_) return;
+    if (!heartbeat_ || std::uncaught_exceptions() != exceptions_) return;
     try {
       Barrier();
     } catch (const Error&) {
@@ -58,24 +70,26 @@ class TcpRanks : public Communicator {
   }
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(links_.size()); }
+  int size() const override { return static_cast<int>(members_.size()); }
   void Barrier() override {
-    std::vector<std::byte> all(links_.size());
+    std::vector<std::byte> all(members_.size());
     const std::byte mine{};
     Gather(&mine, all.data(), 1);
   }
-  void Abort(const std::string& reason) override { heartbeat_->Abort(reason); }
+  void Abort(const std::string& reason) override {
+    job_.heartbeat_->Abort(reason);
+  }
 
  protected:
   void Gather(const void* send, void* receive, size_t bytes) override {
-    std::vector<Move> moves(links_.size());
+    std::vector<Move> moves(members_.size());
     for (size_t r = 0; r < moves.size(); ++r) {
       moves[r] = {Bytes(send), bytes, Bytes(receive) + r * bytes, bytes};
     }
     MoveAll(moves);
   }
   void Exchange(const void* send, void* receive, size_t bytes) override {
-    std::vector<Move> moves(links_.size());
+    std::vector<Move> moves(members_.size());
     for (size_t r = 0; r < moves.size(); ++r) {
       moves[r] = {Bytes(send) + r * bytes, bytes, Bytes(receive) + r * bytes,
                   bytes};
@@ -83,7 +97,7 @@ class TcpRanks : public Communicator {
     MoveAll(moves);
   }
   void Send(void* data, size_t bytes, int root) override {
-    std::vector<Move> moves(links_.size());
+    std::vector<Move> moves(members_.size());
     if (rank_ == root) {
       for (Move& move : moves) move = {Bytes(data), bytes};
     } else {
@@ -91,17 +105,33 @@ class TcpRanks : public Communicator {
     }
     MoveAll(moves);
   }
+  std::unique_ptr<Communicator> MakeGroup(int color) override {
+    std::vector<int> colors(members_.size());
+    Gather(&color, colors.data(), sizeof color);
+    int rank = 0;
+    std::vector<size_t> members;
+    for (size_t r = 0; r < colors.size(); ++r) {
+      if (colors[r] != color) continue;
+      if (static_cast<int>(r) == rank_) rank = static_cast<int>(members.size());
+      members.push_back(members_[r]);
+    }
+    return std::make_unique<TcpRanks>(job_, rank, std::move(members));
+  }
 
  private:
   // Sends and receives in any order, as the others are ready: no rank can wait
   // for a rank that waits for it.
   void MoveAll(std::vector<Move>& moves);
-  void MoveSome(size_t rank, Move* move) const;
-  [[noreturn]] void Lost(size_t rank, const char* reason) const;
+  // With the job's rank `member`.
+  void MoveSome(size_t member, Move* move) const;
+  [[noreturn]] void Lost(size_t member, const char* reason) const;
 
+  TcpRanks& job_;
   int rank_;
+  std::vector<size_t> members_;
+  // The rest is the job's.
   std::vector<Socket> links_;
-  int exceptions_;
+  int exceptions_ = 0;
   std::optional<Heartbeat> heartbeat_;
 };
 
@@ -112,11 +142,13 @@ void TcpRanks::MoveAll(std::vector<Move>& moves) {
   for (;;) {
     std::vector<pollfd> waits;
     for (size_t r = 0; r < moves.size(); ++r) {
-      MoveSome(r, &moves[r]);
+      const size_t member = members_[r];
+      MoveSome(member, &moves[r]);
       const int events = (moves[r].to_send > 0 ? POLLOUT : 0) |
                          (moves[r].to_receive > 0 ? POLLIN : 0);
       if (events == 0) continue;
-      waits.push_back({links_[r].fd(), static_cast<short>(events), 0});
+      waits.push_back(
+          {job_.links_[member].fd(), static_cast<short>(events), 0});
     }
     if (waits.empty()) return;
     poll(waits.data(), waits.size(), -1);
@@ -124,14 +156,14 @@ void TcpRanks::MoveAll(std::vector<Move>& moves) {
 }
 
 // As much as goes without waiting.
-void TcpRanks::MoveSome(size_t rank, Move* move) const {
-  const int fd = links_[rank].fd();
+void TcpRanks::MoveSome(size_t member, Move* move) const {
+  const int fd = job_.links_[member].fd();
   while (move->to_send > 0) {
     const ssize_t sent =
         send(fd, move->send, move->to_send, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) break;
-    if (sent < 0) Lost(rank, std::strerror(errno));
+    if (sent < 0) Lost(member, std::strerror(errno));
     move->send += sent;
     move->to_send -= static_cast<size_t>(sent);
   }
@@ -139,16 +171,16 @@ void TcpRanks::MoveSome(size_t rank, Move* move) const {
     const ssize_t got = recv(fd, move->receive, move->to_receive, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
-    if (got <= 0) Lost(rank, got < 0 ? std::strerror(errno) : "its end");
+    if (got <= 0) Lost(member, got < 0 ? std::strerror(errno) : "its end");
     move->receive += got;
     move->to_receive -= static_cast<size_t>(got);
   }
 }
 
 // The heartbeat's thread ends this process with the reason.
-void TcpRanks::Lost(size_t rank, const char* reason) const {
-  if (heartbeat_) std::this_thread::sleep_for(kTimeOfHeartbeat);
-  Fail("[TCP] expected data of rank ", rank, ", got ", reason);
+void TcpRanks::Lost(size_t member, const char* reason) const {
+  if (job_.heartbeat_) std::this_thread::sleep_for(kTimeOfHeartbeat);
+  Fail("[TCP] expected data of rank ", member, ", got ", reason);
 }
 
 // A connection of this rank to each other rank. A rank connects to those before

@@ -85,6 +85,26 @@ TEST(TcpRanksTest, EveryOperation) {
   }
 }
 
+// Groups share the connections of all ranks.
+TEST(TcpRanksTest, Groups) {
+  EXPECT_EQ(RunSize(5,
+                    [](Communicator& ranks) {
+                      const auto group = ranks.Split(ranks.rank() % 2);
+                      EXPECT_EQ(group->size(), ranks.rank() % 2 ? 2 : 3);
+                      EXPECT_EQ(group->rank(), ranks.rank() / 2);
+                      for (Communicator* some : {group.get(), &ranks}) {
+                        ExpectAllReduce(*some);
+                        ExpectAllGather(*some);
+                        ExpectReduceScatter(*some);
+                        ExpectBroadcast(*some);
+                      }
+                      const auto alone = group->Split(group->rank());
+                      EXPECT_EQ(alone->size(), 1);
+                      ExpectAllReduce(*alone);
+                    }),
+            Errors(5));
+}
+
 // More than fits into the buffers of a socket: all ranks send at first.
 TEST(TcpRanksTest, LargeMessages) {
   constexpr size_t kCount = size_t{1} << 22;

@@ -101,6 +101,6 @@ class Job:
             process.communicate()
 
 
-def job_of(n, *arguments, **options):
+def job_of(n, *arguments, mesh=None, **options):
     """The program on n ranks, with the same arguments on each."""
-    return Job([[BIN, *arguments, "--mesh", f"dp={n}", "--threads", 1]] * n, **options)
+    return Job([[BIN, *arguments, "--mesh", mesh or f"dp={n}", "--threads", 1]] * n, **options)

@@ -15,15 +15,15 @@ def flags_of(tmp_path):
     return [MLP, "--data", write_random(tmp_path / "d.npz", 40), "--loss", "cross_entropy", "--batch-size", 9]
 
 
-@pytest.mark.parametrize("shard", ["none", "parameters"])
-def test_losses_are_those_of_one_process(tmp_path, shard):
+@pytest.mark.parametrize("mesh,n,shard", [("dp=3", 3, "none"), ("dp=3", 3, "parameters"), ("dp=2,tp=2", 4, "parameters")])
+def test_losses_are_those_of_one_process(tmp_path, mesh, n, shard):
     flags = ["train", *flags_of(tmp_path), "--save-every", 3]
     run(*flags, "--steps", 8, "--out", tmp_path / "one")
     out = tmp_path / "many"
     for steps in (4, 8):
         words = [*flags, "--steps", steps, "--out", out, "--shard", shard, "--resume"]
-        codes, text = job_of(3, *words, launcher="variables").end()
-        assert codes == [0, 0, 0], text
+        codes, text = job_of(n, *words, mesh=mesh, launcher="variables").end()
+        assert codes == [0] * n, text
         assert text.count("trained 4 steps") == 1
     one, many = losses(tmp_path / "one"), losses(out)
     assert list(one) == list(many) == list(range(1, 9))
