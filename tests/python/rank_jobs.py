@@ -39,12 +39,12 @@ class Job:
     """Programs that run, one for each rank. A program is a list of words. The launcher is mpirun, torchrun, which starts
     the first program for all ranks, or "variables": each process gets those that torchrun would set."""
 
-    def __init__(self, programs, launcher="mpirun", options=()):
+    def __init__(self, programs, launcher="mpirun"):
         self.id = str(uuid.uuid4())
         programs = [list(map(str, program)) for program in programs]
         self.size = len(programs)
         if launcher == "mpirun":
-            words = [LAUNCHER, *options]
+            words = [LAUNCHER]
             for program in programs:
                 words += ["-n", "1", *program, ":"]
             self.processes = [self._start(words[:-1], {})]

@@ -12,7 +12,7 @@ MLP = FIXTURES / "mlp" / "d18.onnx"
 
 
 def flags_of(tmp_path):
-    return [MLP, "--data", write_random(tmp_path / "d.npz", 40), "--loss", "cross_entropy", "--batch-size", 9]
+    return [MLP, "--data", write_random(tmp_path / "d.npz", 40), "--loss", "cross_entropy", "--batch-size", 8]
 
 
 @pytest.mark.parametrize("mesh,n,shard", [("dp=3", 3, "none"), ("dp=3", 3, "parameters"), ("dp=2,tp=2", 4, "parameters")])
