@@ -65,7 +65,7 @@ struct InspectFlags {
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
-    flags.Example("onnx-fp8 inspect model.onnx");
+    flags.Example("onnx-fp8 inspect model.onnx --mesh tp=8");
     flags.Example(
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe rowwise "
         "--auto-filter h100 --recipe-for 'blocks.0.*=off'");
@@ -73,7 +73,6 @@ struct InspectFlags {
         "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
         "cross_entropy --recipe tensorwise --dtype bfloat16 --memory-report "
         "--gpu h200");
-    flags.Example("onnx-fp8 inspect gpt.onnx --mesh tp=8");
   }
 
   // null: none was asked for.
