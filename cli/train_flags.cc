@@ -29,13 +29,7 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
              "each batch; "
              "tp=T: T processes divide the layers; replicate=R,dp=N: R groups "
              "hold the same state; together, as dp=2,tp=4");
-  flags.Choice("--shard", &shard,
-               {"none", "optimizer", "gradients", "parameters"},
-               "state that they divide: none, optimizer (ZeRO-1), gradients "
-               "(ZeRO-2) or parameters (ZeRO-3, FSDP) (default: none)");
-  flags.Choice("--gather-dtype", &gather_dtype, {"fp8", "bfloat16", "float32"},
-               "widest format in which divided weights travel: fp8, bfloat16 "
-               "or float32 (default: fp8)");
+  shard.AddTo(flags);
   flags.Int("--bucket-bytes", &bucket_bytes, 0,
             "gradients travel together, with at most so many bytes in a call "
             "(default: 26214400)");
@@ -81,12 +75,7 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
   }
-  if (shard != "none" && MeshOf(mesh).dp == 1) {
-    throw UsageError("--shard needs --mesh dp=N with N of 2 or more");
-  }
-  if (flags.Has("--gather-dtype") && shard == "none") {
-    throw UsageError("--gather-dtype needs --shard");
-  }
+  shard.Check(flags, MeshOf(mesh).dp);
   MakeSchedule();
   MakeSession(flags);
   machine.Apply();
@@ -99,15 +88,9 @@ SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
   options.grad_accum = grad_accum;
   options.profile_steps = profile_summary;
   options.seed = static_cast<uint64_t>(seed);
-  options.shard.what = shard == "optimizer"    ? Sharding::kOptimizer
-                       : shard == "gradients"  ? Sharding::kGradients
-                       : shard == "parameters" ? Sharding::kParameters
-                                               : Sharding::kNone;
+  options.shard = shard.Make();
   options.bucket_bytes = bucket_bytes;
   options.overlap = !no_overlap;
-  options.shard.gather = gather_dtype == "float32"    ? GatherAs::kFloat
-                         : gather_dtype == "bfloat16" ? GatherAs::kBFloat16
-                                                      : GatherAs::kFloat8;
   return options;
 }
 

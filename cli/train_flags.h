@@ -6,6 +6,7 @@
 
 #include "cli/data_flags.h"
 #include "cli/options.h"
+#include "cli/shard_flags.h"
 #include "onnx_fp8/schedule.h"
 
 namespace onnx_fp8 {
@@ -31,7 +32,7 @@ struct TrainFlags {
   bool memory_report = false;
   bool profile_summary = false;
   std::string mesh;
-  std::string shard = "none", gather_dtype = "fp8";
+  ShardFlags shard;
   int64_t bucket_bytes = SessionOptions().bucket_bytes;
   bool no_overlap = false;
   MachineFlags machine;

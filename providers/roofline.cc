@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "graph/node_cost.h"
 #include "graph/op_facts.h"
 #include "providers/profile.h"
 
@@ -13,9 +14,9 @@ namespace {
 // Without sparsity. Sources: NVIDIA's data sheets of H100 SXM and H200 SXM; for
 // B200 the "Blackwell Architecture Technical Brief", HGX B200 at 1000 W.
 constexpr GpuPeaks kGpus[] = {
-    {"h100", 1979e12, 989e12, 67e12, 3.35e12},
-    {"h200", 1979e12, 989e12, 67e12, 4.8e12},
-    {"b200", 4500e12, 2250e12, 80e12, 8e12},
+    {"h100", 1979e12, 989e12, 67e12, 3.35e12, 18 * 20.6e9, 80e9},
+    {"h200", 1979e12, 989e12, 67e12, 4.8e12, 18 * 20.6e9, 141e9},
+    {"b200", 4500e12, 2250e12, 80e12, 8e12, 18 * 40.1e9, 180e9},
 };
 
 bool IsView(const Node& node, const KernelRegistry& kernels) {
@@ -57,6 +58,17 @@ double PeakOf(const Node& node, const GpuPeaks& gpu) {
     default:
       return gpu.fp32;
   }
+}
+
+double SecondsOf(const Node& node, const GpuPeaks& gpu,
+                 const Efficiency& efficiency) {
+  const OpKind kind = FactsOf(node).kind;
+  const bool attends =
+      kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
+  const double share = attends ? efficiency.attention : efficiency.products;
+  const NodeCost cost = CostOf(node);
+  return std::max(cost.flops / (share * PeakOf(node, gpu)),
+                  cost.bytes / (efficiency.memory * gpu.bytes));
 }
 
 ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,

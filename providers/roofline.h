@@ -12,10 +12,14 @@ namespace onnx_fp8 {
 
 // The peaks of a GPU's data sheet, per second: multiplications and additions of
 // dense products of 8-bit floats, of 16-bit floats and of floats, and bytes to
-// and from memory.
+// and from memory; to and from GPUs of its node, bytes in one direction that
+// NCCL counts on (src/graph/topo.h: 18 links of 20.6 or 40.1 GB/s). `memory`:
+// bytes that it has.
 struct GpuPeaks {
   const char* name;
   double fp8, narrow, fp32, bytes;
+  double node_bytes = 0;
+  double memory = 0;
 };
 
 // The GPUs that we know: SXM versions.
@@ -28,6 +32,21 @@ const GpuPeaks* FindGpu(std::string device);
 // The peak of the node's operations: that of the operands of a product or an
 // attention, else that of floats.
 double PeakOf(const Node& node, const GpuPeaks& gpu);
+
+// The shares of their peaks that real kernels reach.
+struct Efficiency {
+  // Products and bytes: torchao's roofline (torchao/testing/training/
+  // roofline_utils.py), measured on H100.
+  double products = 0.78;
+  double memory = 0.92;
+  // FlashAttention-2 on H100 (Shah et al., "FlashAttention-3", 2024, abstract).
+  double attention = 0.35;
+};
+
+// The seconds that the node takes on a GPU at these shares: the longer of those
+// of its operations and of its bytes.
+double SecondsOf(const Node& node, const GpuPeaks& gpu,
+                 const Efficiency& efficiency);
 
 // The least time of one run of the graph on a GPU, as a profile of no steps: a
 // node takes the longer time of its operations at their peak and its bytes

@@ -216,10 +216,13 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   // A file may hold ops that only Specialize refuses, with the reason.
   runner.Begin("import", Verifying::kNo);
   auto graph = runner.Source("ReadModel", [&] {
-    return ReadModel(options.model, {.budgets = options.budgets});
+    return ReadModel(options.model, {.budgets = options.budgets,
+                                     .missing = use == ImportFor::kForecast
+                                                    ? &report->missing_files
+                                                    : nullptr});
   });
   report->written = WrittenAs(*graph);
-  if (use == ImportFor::kTraining) RequireNoStep(*graph);
+  if (use != ImportFor::kReport) RequireNoStep(*graph);
   runner.Run(ImportPasses(options, report), *graph);
   return graph;
 }

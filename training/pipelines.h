@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,13 @@ struct ImportReport {
   Written written = Written::kNo;
   std::string batch_norm_note;  // "" if there is nothing to say
   std::vector<InitializerReport> initializers;
+  std::set<std::string> missing_files;  // with kForecast
 };
 
 enum class ImportFor {
   kTraining,  // refuses a file that is a training step
   kReport,    // any file
+  kForecast,  // as kTraining; data files may be missing
 };
 
 // The options' model, prepared for training: 16-bit types are widened, roles

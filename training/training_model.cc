@@ -116,16 +116,22 @@ std::string LogitsOf(const LossSpec& loss, const Graph& graph,
 }  // namespace
 
 TrainingModel LoadTrainingModel(const SessionOptions& options,
-                                PassRunner& runner) {
+                                PassRunner& runner, ImportFor use) {
   TrainingModel model;
   ImportReport import;
-  model.graph = ImportModel(options, ImportFor::kTraining, runner, &import);
+  model.graph = ImportModel(options, use, runner, &import);
   model.loss = options.loss;
   if (!model.loss.kind.empty()) {
     model.loss.logits = LogitsOf(model.loss, *model.graph, options.model);
   }
   if (!import.batch_norm_note.empty()) {
     model.notes.push_back(import.batch_norm_note);
+  }
+  for (const std::string& file : import.missing_files) {
+    model.notes.push_back(Concat(
+        file,
+        " does not exist: its tensors count as zeros, so tensors that hold "
+        "the same numbers are not tied"));
   }
   for (const InitializerReport& report : import.initializers) {
     if (report.tied_to.empty()) continue;

@@ -12,6 +12,7 @@
 #include "graph/parameter_names.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
+#include "training/pipelines.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -48,9 +49,10 @@ struct TrainingModel {
 };
 
 // Reads options.model and options.init. Errors: as TrainingSession::Create's; a
-// file that is a training step already.
+// file that is a training step already. REQUIRES: use is not kReport.
 TrainingModel LoadTrainingModel(const SessionOptions& options,
-                                PassRunner& runner);
+                                PassRunner& runner,
+                                ImportFor use = ImportFor::kTraining);
 
 // `model`, `evaluator` and `runner` must outlive the result.
 StepSource MakeStepSource(const SessionOptions& options,

@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"calibrate", Calibrate, "scales for static scaling"},
     {"grad", Grad, "loss and gradients of one batch"},
     {"inspect", Inspect, "parameters, matrix products, memory of a model"},
+    {"plan", PlanCommand, "memory, traffic, time of a step on many GPUs"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
     {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},

@@ -10,18 +10,19 @@ namespace onnx_fp8 {
 
 inline constexpr int kInterrupted = 130;
 
-int Bench(const Arguments& arguments);      // bench.cc
-int Calibrate(const Arguments& arguments);  // calibrate.cc
-int Eval(const Arguments& arguments);       // eval.cc
-int Export(const Arguments& arguments);     // export.cc
-int Grad(const Arguments& arguments);       // grad.cc
-int Inspect(const Arguments& arguments);    // inspect.cc
-int Ops(const Arguments& arguments);        // ops.cc
-int Recipes(const Arguments& arguments);    // recipes.cc
-int Rewrite(const Arguments& arguments);    // rewrite.cc
-int Run(const Arguments& arguments);        // run.cc
-int Train(const Arguments& arguments);      // train.cc
-int Version(const Arguments& arguments);    // version.cc
+int Bench(const Arguments& arguments);        // bench.cc
+int Calibrate(const Arguments& arguments);    // calibrate.cc
+int Eval(const Arguments& arguments);         // eval.cc
+int Export(const Arguments& arguments);       // export.cc
+int Grad(const Arguments& arguments);         // grad.cc
+int Inspect(const Arguments& arguments);      // inspect.cc
+int Ops(const Arguments& arguments);          // ops.cc
+int PlanCommand(const Arguments& arguments);  // plan.cc; Plan is another type
+int Recipes(const Arguments& arguments);      // recipes.cc
+int Rewrite(const Arguments& arguments);      // rewrite.cc
+int Run(const Arguments& arguments);          // run.cc
+int Train(const Arguments& arguments);        // train.cc
+int Version(const Arguments& arguments);      // version.cc
 
 // The whole program: finds the command, and explains errors on stderr. Returns
 // the exit code.

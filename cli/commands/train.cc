@@ -85,7 +85,7 @@ class TrainCommand {
   // Only the first rank prints. It writes alone, unless ranks share state.
   bool IsFirst() const { return !world_ || world_->rank() == 0; }
   bool SharesState() const {
-    return values_.shard != "none" || MeshOf(values_.mesh).tp > 1;
+    return values_.shard.shard != "none" || MeshOf(values_.mesh).tp > 1;
   }
   // Errors: ranks with other flags, data or steps.
   void CompareRanks();

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/mapped_file.h"
@@ -20,6 +21,9 @@ class ExternalData {
   // the path is a link, the folder is that of the link, as with other loaders,
   // not that of the file that it names.
   explicit ExternalData(std::string model) : model_(std::move(model)) {}
+
+  // As ReadOptions::missing.
+  void set_missing(std::set<std::string>* names) { missing_ = names; }
 
   // A view of the mapped bytes. Nothing is read or copied, unless the offset is
   // no multiple of the element size. Errors: a location that is absolute,
@@ -37,7 +41,11 @@ class ExternalData {
   // Advice if a file is missing because the model's path is a link.
   std::string Hint(const std::filesystem::path& file) const;
 
+  // Whether Read gives zeros for this location. Notes its name then.
+  bool IsMissing(const std::string& location);
+
   std::string model_;
+  std::set<std::string>* missing_ = nullptr;
   std::map<std::string, MappedFile> files_;
 };
 

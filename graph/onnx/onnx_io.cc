@@ -116,6 +116,7 @@ onnx::ModelProto ToModel(const Graph& graph, SourceMap* contents) {
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options) {
   ModelFile file = ReadModelFile(path, options.budgets);
+  file.external->set_missing(options.missing);
   if (options.as_is) return file.ToGraph(file.model);
   return Import(std::move(file));
 }

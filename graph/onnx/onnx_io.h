@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct ReadOptions {
   // graph's own (constants.h).
   bool as_is = false;
   Budgets budgets = {};  // `nodes`, with functions inlined
+  // Not null: tensors of data files that do not exist are zeros, which take no
+  // memory before they are written, and the names of these files go here.
+  std::set<std::string>* missing = nullptr;
 };
 
 struct WriteOptions {

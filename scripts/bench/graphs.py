@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX models of any size, node by node as torch.onnx.export writes them, made
-without PyTorch. Usage: python -m bench.graphs llama_7b FILE"""
+without PyTorch. Usage: python -m bench.graphs NAME FILE, where NAME is llama_7b
+or one of LLAMA3."""
 import pathlib
 import sys
 
@@ -13,11 +14,12 @@ ALIGNMENT = 4096  # of tensors in the external file, as in PyTorch's exporter
 
 class Writer:
     """Collects nodes and weights. With `external` the weights are a sparse
-    file of zeros beside the model, else small random numbers inside it."""
+    file of zeros beside the model (not written with `absent`), else small
+    random numbers inside it."""
 
-    def __init__(self, external=None):
+    def __init__(self, external=None, absent=False):
         self.nodes, self.weights = [], []
-        self._external, self._end = external, 0
+        self._external, self._end, self._absent = external, 0, absent
         self._random = numpy.random.default_rng(0)
 
     def node(self, op, *inputs, **attributes):
@@ -59,18 +61,20 @@ class Writer:
         onnx.save(helper.make_model(
             graph, ir_version=10, producer_name="onnx_fp8 bench",
             opset_imports=[helper.make_opsetid("", 18)]), path)
-        if self._external is not None:
+        if self._external is not None and not self._absent:
             with open(self._external, "wb") as file:
                 file.truncate(self._end)
 
 
 class Llama:
-    """A decoder with rotary positions, causal attention, RMSNorm, SwiGLU."""
+    """A decoder with rotary positions, causal attention, RMSNorm, SwiGLU. A
+    head of keys and values serves heads / keys heads of queries."""
 
-    def __init__(self, w, layers, width, hidden, heads, vocabulary):
+    def __init__(self, w, layers, width, hidden, heads, vocabulary, keys=None):
         self.w, self.layers = w, layers
         self.width, self.hidden, self.heads = width, hidden, heads
         self.vocabulary, self.head = vocabulary, width // heads
+        self.keys = keys or heads
 
     def norm(self, x, name):
         w = self.w
@@ -87,11 +91,21 @@ class Llama:
                  else w.ints(s) for s in sizes]
         return w.node("Concat", *parts, axis=0)
 
-    def split_heads(self, x):
+    def split_heads(self, x, heads):
         w = self.w
-        shape = self.shape(self.batch, self.seq, self.heads, self.head)
+        shape = self.shape(self.batch, self.seq, heads, self.head)
         return w.node("Transpose", w.node("Reshape", x, shape, allowzero=1),
                       perm=[0, 2, 1, 3])
+
+    def repeat(self, x):
+        """(batch, keys, seq, head) for all heads of queries."""
+        if self.keys == self.heads:
+            return x
+        w, times = self.w, self.heads // self.keys
+        many = self.shape(self.batch, self.keys, times, self.seq, self.head)
+        x = w.node("Expand", w.node("Unsqueeze", x, w.ints(2)), many)
+        return w.node("Reshape", x, self.shape(
+            self.batch, self.heads, self.seq, self.head), allowzero=1)
 
     def rotate(self, x):
         w, half = self.w, self.head // 2
@@ -127,9 +141,13 @@ class Llama:
         w, width = self.w, self.width
         y = self.norm(x, f"{name}.input_layernorm")
         q, k, v = (self.split_heads(
-            w.linear(y, f"{name}.self_attn.{part}_proj", width, width))
-            for part in "qkv")
-        kt = w.node("Transpose", self.rotate(k), perm=[0, 1, 3, 2])
+            w.linear(y, f"{name}.self_attn.{part}_proj", width,
+                     heads * self.head), heads)
+            for part, heads in (("q", self.heads), ("k", self.keys),
+                                ("v", self.keys)))
+        kt = w.node("Transpose", self.repeat(self.rotate(k)),
+                    perm=[0, 1, 3, 2])
+        v = self.repeat(v)
         scores = w.node("Mul", w.node("MatMul", self.rotate(q), kt),
                         w.number(self.head ** -0.5))
         p = w.node("Softmax", w.node("Add", scores, self.mask), axis=-1)
@@ -206,5 +224,22 @@ def llama_7b(path):
     Llama(w, 32, 4096, 11008, 32, 32000).write(path)
 
 
+# Layers, width, hidden, heads, vocabulary, heads of keys of Llama 3 (Grattafiori
+# et al., "The Llama 3 Herd of Models", 2024, table 3).
+LLAMA3 = {"llama3_8b": (32, 4096, 14336, 32, 128256, 8),
+          "llama3_70b": (80, 8192, 28672, 64, 128256, 8),
+          "llama3_405b": (126, 16384, 53248, 128, 128256, 8)}
+
+
+def llama3(name, path):
+    """A model whose weights exist nowhere."""
+    path = pathlib.Path(path)
+    w = Writer(path.with_name(path.name + ".data"), absent=True)
+    Llama(w, *LLAMA3[name]).write(path)
+
+
 if __name__ == "__main__":
-    {"llama_7b": llama_7b}[sys.argv[1]](sys.argv[2])
+    if sys.argv[1] in LLAMA3:
+        llama3(*sys.argv[1:])
+    else:
+        llama_7b(*sys.argv[2:])

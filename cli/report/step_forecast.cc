@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/step_forecast.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/check.h"
+#include "cli/flags.h"
+#include "cli/options.h"
+#include "graph/op_facts.h"
+#include "providers/memory_report.h"
+#include "training/make_provider.h"
+#include "training/pipelines.h"
+#include "training/sharded_state.h"
+#include "training/step_graph.h"
+#include "training/training_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Shapes = std::map<std::string, Shape>;
+
+// The shapes of one rank's inputs.
+Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
+                    int64_t* samples) {
+  const std::vector<InputInfo> inputs = model.Inputs();
+  const DataLayout layout = LayOutData(inputs, model.loss, spec.data);
+  if (layout.batch_size < spec.ranks) {
+    throw UsageError(Concat("--batch-size: expected a sample for each of ",
+                            spec.ranks, " ranks, got ", layout.batch_size));
+  }
+  Check(spec.ranks == 1 || !layout.fixed_batch, "[", spec.session.model,
+        "] expected an open batch axis, whose samples the ranks share, got "
+        "batches of ",
+        layout.batch_size);
+  *samples = (layout.batch_size + spec.ranks - 1) / spec.ranks;
+  std::map<std::string, int64_t> axes = spec.axes;
+  for (const InputInfo& input : inputs) {
+    const DatasetInput& fed =
+        *std::ranges::find(layout.inputs, input.name, &DatasetInput::name);
+    if (fed.whole || input.shape.empty()) continue;
+    if (input.shape[0] < 0) axes.emplace(AxisName(input, 0), *samples);
+  }
+  const Shapes shapes = ResolveShapes(inputs, axes);
+  for (const InputInfo& input : inputs) {
+    const Shape& shape = shapes.at(input.name);
+    const auto open = std::ranges::find(shape, -1) - shape.begin();
+    if (open == std::ssize(shape)) continue;
+    throw UsageError(
+        Concat("--shape: expected ", AxisName(input, static_cast<size_t>(open)),
+               "=N for the open axis of ", input.name, ", got none"));
+  }
+  return shapes;
+}
+
+bool IsCollective(const Node* node) {
+  return node && FactsOf(*node).kind == OpKind::kCollective;
+}
+
+RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
+  const MemoryReport report =
+      MakeMemoryReport(plan, *step.graph, step.gradient_names);
+  RankMemory memory;
+  memory.parameters = report.Total(MemoryKind::kParameter);
+  memory.optimizer = report.Total(MemoryKind::kOptimizerState);
+  memory.scales = report.Total(MemoryKind::kFp8State);
+  memory.arena = plan.arena_bytes;
+  size_t in_arena = 0;
+  for (const LiveValue& live : report.live) {
+    const Value& value = *step.graph->Find(live.name);
+    const bool sent = IsCollective(value.producer) ||
+                      std::ranges::any_of(value.uses, IsCollective);
+    switch (live.kind) {
+      case MemoryKind::kParameter:
+      case MemoryKind::kOptimizerState:
+      case MemoryKind::kFp8State:
+        continue;
+      case MemoryKind::kInput:
+      case MemoryKind::kConstant:
+      case MemoryKind::kOutput:
+        memory.others += live.bytes;
+        continue;
+      case MemoryKind::kParameterGradient:
+        memory.gradients += live.bytes;
+        break;
+      default:
+        if (sent) {
+          memory.communication += live.bytes;
+        } else if (live.kind == MemoryKind::kSavedActivation) {
+          memory.saved += live.bytes;
+        }
+    }
+    in_arena += live.bytes;
+  }
+  const size_t named = memory.gradients + memory.communication + memory.saved;
+  memory.temporaries = memory.arena - std::min(memory.arena, named);
+  return memory;
+}
+
+// Numbers of the label, if it has a sequence axis; see CountTokens.
+int64_t TokensOf(const Graph& graph, const std::string& label) {
+  const Value* value = graph.Find(label);
+  bool tokens = value && value->concrete() && IsInteger(value->dtype) &&
+                value->rank() >= 2;
+  return tokens ? NumElements(*value->shape) : 0;
+}
+
+}  // namespace
+
+StepForecast ForecastStep(const ForecastSpec& spec) {
+  const SessionOptions& options = spec.session;
+  PassRunner runner = MakePassRunner(options);
+  const TrainingModel model =
+      LoadTrainingModel(options, runner, ImportFor::kForecast);
+  const std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
+  StepForecast forecast;
+  forecast.notes = model.notes;
+  const Shapes shapes = ShapesOfRank(spec, model, &forecast.samples);
+  for (const ParameterInfo& parameter : model.Parameters()) {
+    if (parameter.trained) forecast.trained += NumElements(parameter.shape);
+  }
+  StepSource source = MakeStepSource(options, model, *evaluator, runner);
+  source.data_ranks = spec.ranks;
+  if (spec.ranks > 1 && options.shard.what != Sharding::kNone) {
+    source.shard = options.shard;
+    source.sharded = ParametersToShard(*model.graph);
+  }
+  StepGraph step = BuildStepGraph(source, StepKind::kTrain, shapes, false,
+                                  ResolveValues(model.Inputs(), spec.values));
+  forecast.tokens = TokensOf(*step.graph, model.loss.label);
+  AddReport(step, runner);
+  const ProviderKernels provider = KernelsOf(options.provider);
+  FitToKernels(*step.graph, provider.kernels, options, *evaluator, runner);
+  const Plan plan = MakePlan(*step.graph, provider.kernels, provider.device);
+  forecast.memory = MemoryOf(step, plan);
+  forecast.time =
+      Simulate(plan, spec.cluster, step.graph->Find(step.gradient_names.seed));
+  forecast.peak = options.dtype == DType::kFloat ? spec.cluster.gpu.fp32
+                                                 : spec.cluster.gpu.narrow;
+  return forecast;
+}
+
+}  // namespace onnx_fp8

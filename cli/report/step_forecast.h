@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training step of many ranks, without running it: the step of one rank is
+// built and planned as `train` would.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/passes/specialize.h"
+#include "onnx_fp8/dataset.h"
+#include "onnx_fp8/session.h"
+#include "providers/timeline.h"
+
+namespace onnx_fp8 {
+
+struct ForecastSpec {
+  SessionOptions session;               // with a loss
+  int64_t ranks = 1;                    // that share a batch
+  DataOptions data;                     // batch size of all ranks together
+  std::map<std::string, int64_t> axes;  // sizes of other open axes
+  InputValues values;                   // that decide branches or sizes
+  Cluster cluster;
+};
+
+// Bytes on one rank where the step needs most of them.
+struct RankMemory {
+  size_t parameters = 0, optimizer = 0, scales = 0;
+  size_t others = 0;  // batch, constants, outputs
+  size_t arena = 0;   // of the plan
+  // In the arena: gradients of parameters; other values that collectives read
+  // or give (gathered parameters, gradients before they are added up); the
+  // rest.
+  size_t gradients = 0, communication = 0, saved = 0, temporaries = 0;
+
+  size_t total() const {
+    return parameters + optimizer + scales + others + arena;
+  }
+};
+
+struct StepForecast {
+  RankMemory memory;
+  Timeline time;
+  int64_t samples = 0;  // of a rank
+  int64_t tokens = 0;   // labels of a rank; 0: they have no sequence axis
+  int64_t trained = 0;  // numbers, of all ranks together
+  double peak = 0;      // operations per second that model_flops are a share of
+  std::vector<std::string> notes;
+
+  // Of a rank in a second.
+  double Speed() const {
+    return static_cast<double>(tokens > 0 ? tokens : samples) / time.step;
+  }
+  // Share of the peak in operations of the model (Timeline::model_flops).
+  double Mfu() const { return time.model_flops / (time.step * peak); }
+};
+
+// Data files of the model may be missing. A batch that the ranks do not divide
+// counts with the largest share. Errors: UsageError for an axis that does not
+// exist or has no size, fewer samples than ranks; those of import and of the
+// passes.
+StepForecast ForecastStep(const ForecastSpec& spec);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/shard_flags.h"
+
+namespace onnx_fp8 {
+
+void ShardFlags::AddTo(Flags& flags) {
+  flags.Choice("--shard", &shard,
+               {"none", "optimizer", "gradients", "parameters"},
+               "state that they divide: none, optimizer (ZeRO-1), gradients "
+               "(ZeRO-2) or parameters (ZeRO-3, FSDP) (default: none)");
+  flags.Choice("--gather-dtype", &gather_dtype, {"fp8", "bfloat16", "float32"},
+               "widest format in which divided weights travel: fp8, bfloat16 "
+               "or float32 (default: fp8)");
+}
+
+void ShardFlags::Check(const Flags& flags, int64_t ranks) const {
+  if (shard != "none" && ranks == 1) {
+    throw UsageError("--shard needs --mesh dp=N with N of 2 or more");
+  }
+  if (flags.Has("--gather-dtype") && shard == "none") {
+    throw UsageError("--gather-dtype needs --shard");
+  }
+}
+
+ShardSpec ShardFlags::Make() const {
+  ShardSpec spec;
+  spec.what = shard == "optimizer"    ? Sharding::kOptimizer
+              : shard == "gradients"  ? Sharding::kGradients
+              : shard == "parameters" ? Sharding::kParameters
+                                      : Sharding::kNone;
+  spec.gather = gather_dtype == "float32"    ? GatherAs::kFloat
+                : gather_dtype == "bfloat16" ? GatherAs::kBFloat16
+                                             : GatherAs::kFloat8;
+  return spec;
+}
+
+}  // namespace onnx_fp8

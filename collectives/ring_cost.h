@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a collective costs on a cluster: nodes of several GPUs, joined by a fast
+// network within a node (NVLink) and a slower one between nodes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace onnx_fp8 {
+
+// Bytes per second are those of one GPU in one direction.
+struct Network {
+  int64_t node_gpus = 8;
+  double node_bytes = 0;  // within a node
+  double net_bytes = 0;   // between nodes
+  // Seconds of a call, of a hop within a node and of one between nodes.
+  double call = 0, node_hop = 0, net_hop = 0;
+};
+
+// NCCL's own constants for rings and its protocol for long messages
+// (src/graph/tuning.cc: 8.4, 3.4 and 14 µs), with nodes of 8 GPUs.
+Network ClusterOf(double node_bytes, double net_bytes);
+
+// The GPUs of a group: `ranks` of them, each `stride` GPUs after the one
+// before.
+struct GroupPlace {
+  int64_t ranks = 1;
+  int64_t stride = 1;
+};
+
+// Of one call. A rank receives `node_bytes` from GPUs of its node and
+// `net_bytes` from other nodes.
+struct RingCost {
+  double node_bytes = 0;
+  double net_bytes = 0;
+  double seconds = 0;
+};
+
+// `op`: AllReduce, AllGather, ReduceScatter or Broadcast, with an operand of
+// `bytes`. A rank receives the bytes that Communicator counts (communicator.h).
+//
+// The group has m ranks in a node, and so as many rings; each carries 1/m of
+// the data through all N ranks and enters each node at another GPU. A rank is
+// therefore reached over the network in one of its m rings. All groups of a
+// mesh call at the same time. A call takes
+//   call + hops · (mean time of a hop) + max(node_bytes / node bandwidth,
+//                                            net_bytes / net bandwidth)
+// with N − 1 hops, twice as many for AllReduce. (The α–β model: Thakur,
+// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+// MPICH", 2005.) REQUIRES: op is one of these; group.ranks >= 1.
+RingCost CostOfRing(std::string_view op, double bytes, const GroupPlace& group,
+                    const Network& network);
+
+}  // namespace onnx_fp8
