@@ -10,6 +10,7 @@ MKL. All figures come from one run on one machine: only ratios count.
   ./dev bench parity [--json FILE] [--markdown FILE] [...]
   ./dev bench memory [--json FILE] [--markdown FILE]
   ./dev bench ranks [--json FILE] [--markdown FILE]
+  ./dev bench plan [--json FILE] [--markdown FILE]
 """
 import argparse
 import datetime
@@ -20,8 +21,8 @@ import subprocess
 import sys
 import time
 
-from bench import (busy, contest, gemm, machine, memory, parity, ranks,
-                   report, scaling, task)
+from bench import (busy, contest, gemm, machine, memory, parity, plan,
+                   ranks, report, scaling, task)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -245,7 +246,7 @@ def end(complaints):
 
 def main():
     others = {"busy": busy, "scaling": scaling, "parity": parity,
-              "memory": memory, "ranks": ranks}
+              "memory": memory, "ranks": ranks, "plan": plan}
     if sys.argv[1:] and sys.argv[1] in others:
         benchmark = others[sys.argv[1]]
         result, complaints = measure_with(benchmark, sys.argv[2:])

@@ -74,9 +74,10 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
   const Timeline& time = forecast.time;
   const Cluster& cluster = spec.cluster;
   Json json = {
-      {"model", spec.session.model}, {"gpu", cluster.gpu.name},
-      {"ranks", spec.ranks},         {"samples", forecast.samples},
-      {"tokens", forecast.tokens},   {"trained_numbers", forecast.trained}};
+      {"model", spec.session.model},        {"gpu", cluster.gpu.name},
+      {"mesh", ToString(spec.mesh)},        {"ranks", spec.mesh.ranks()},
+      {"samples", forecast.samples},        {"tokens", forecast.tokens},
+      {"trained_numbers", forecast.trained}};
   json["network"] = {{"node_gpus", cluster.network.node_gpus},
                      {"node_gbytes", cluster.network.node_bytes / 1e9},
                      {"net_gbytes", cluster.network.net_bytes / 1e9}};
@@ -117,7 +118,7 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
                 {"communication", 1e3 * time.communication},
                 {"exposed", 1e3 * time.exposed}};
   json["model_flops"] = time.model_flops;
-  json[std::string(Unit(forecast)) + "_per_second"] = forecast.Speed();
+  json[std::string(Unit(forecast)) + "_per_second"] = forecast.Speed(spec.mesh);
   json["mfu"] = forecast.Mfu();
   json["notes"] = forecast.notes;
   return json;
@@ -127,9 +128,9 @@ void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
                    std::ostream& out) {
   const Timeline& time = forecast.time;
   const Cluster& cluster = spec.cluster;
-  out << "One of " << Grouped(spec.ranks) << " ranks on " << cluster.gpu.name
-      << ": " << Grouped(forecast.trained) << " trained numbers in all, "
-      << Grouped(forecast.samples) << " samples";
+  out << "One of " << Grouped(spec.mesh.ranks()) << " ranks on "
+      << cluster.gpu.name << ": " << Grouped(forecast.trained)
+      << " trained numbers in all, " << Grouped(forecast.samples) << " samples";
   if (forecast.tokens > 0) out << ", " << Grouped(forecast.tokens) << " tokens";
   out << "\n";
   PrintMemory(forecast.memory, cluster.gpu, out);
@@ -140,14 +141,14 @@ void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
     out << " (" << Milliseconds(time.compute + time.communication)
         << " ms if nothing is hidden)";
   }
-  out << ", " << Number(forecast.Speed(), 5) << " " << Unit(forecast)
+  out << ", " << Number(forecast.Speed(spec.mesh), 5) << " " << Unit(forecast)
       << "/s for each GPU, MFU " << Percent(forecast.Mfu(), 1) << " % of "
       << forecast.peak / 1e12 << " Tflop/s\n";
   out << "\nAssumed: products at " << Percent(cluster.efficiency.products, 1)
       << " % of their peak, attention at "
       << Percent(cluster.efficiency.attention, 1) << " %, memory at "
       << Percent(cluster.efficiency.memory, 1) << " %";
-  if (spec.ranks > 1) {
+  if (spec.mesh.ranks() > 1) {
     out << "; nodes of " << cluster.network.node_gpus << " GPUs, "
         << Number(cluster.network.node_bytes / 1e9, 4)
         << " GB/s within a node and "

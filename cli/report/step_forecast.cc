@@ -26,15 +26,16 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
                     int64_t* samples) {
   const std::vector<InputInfo> inputs = model.Inputs();
   const DataLayout layout = LayOutData(inputs, model.loss, spec.data);
-  if (layout.batch_size < spec.ranks) {
+  const int64_t ranks = spec.mesh.data_ranks();
+  if (layout.batch_size < ranks) {
     throw UsageError(Concat("--batch-size: expected a sample for each of ",
-                            spec.ranks, " ranks, got ", layout.batch_size));
+                            ranks, " ranks, got ", layout.batch_size));
   }
-  Check(spec.ranks == 1 || !layout.fixed_batch, "[", spec.session.model,
+  Check(ranks == 1 || !layout.fixed_batch, "[", spec.session.model,
         "] expected an open batch axis, whose samples the ranks share, got "
         "batches of ",
         layout.batch_size);
-  *samples = (layout.batch_size + spec.ranks - 1) / spec.ranks;
+  *samples = (layout.batch_size + ranks - 1) / ranks;
   std::map<std::string, int64_t> axes = spec.axes;
   for (const InputInfo& input : inputs) {
     const DatasetInput& fed =
@@ -121,8 +122,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     if (parameter.trained) forecast.trained += NumElements(parameter.shape);
   }
   StepSource source = MakeStepSource(options, model, *evaluator, runner);
-  source.data_ranks = spec.ranks;
-  if (spec.ranks > 1 && options.shard.what != Sharding::kNone) {
+  source.mesh = spec.mesh;
+  if (spec.mesh.dp > 1 && options.shard.what != Sharding::kNone) {
     source.shard = options.shard;
     source.sharded = ParametersToShard(*model.graph);
   }

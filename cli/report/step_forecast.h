@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/mesh.h"
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/dataset.h"
 #include "onnx_fp8/session.h"
@@ -18,8 +19,8 @@
 namespace onnx_fp8 {
 
 struct ForecastSpec {
-  SessionOptions session;               // with a loss
-  int64_t ranks = 1;                    // that share a batch
+  SessionOptions session;  // with a loss
+  Mesh mesh;
   DataOptions data;                     // batch size of all ranks together
   std::map<std::string, int64_t> axes;  // sizes of other open axes
   InputValues values;                   // that decide branches or sizes
@@ -50,9 +51,10 @@ struct StepForecast {
   double peak = 0;      // operations per second that model_flops are a share of
   std::vector<std::string> notes;
 
-  // Of a rank in a second.
-  double Speed() const {
-    return static_cast<double>(tokens > 0 ? tokens : samples) / time.step;
+  // In a second, for each GPU: ranks that divide the layers share the samples.
+  double Speed(const Mesh& mesh) const {
+    return static_cast<double>(tokens > 0 ? tokens : samples) /
+           (time.step * static_cast<double>(mesh.tp));
   }
   // Share of the peak in operations of the model (Timeline::model_flops).
   double Mfu() const { return time.model_flops / (time.step * peak); }

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`plan`: a step of many ranks, predicted without running it."""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from program import BIN, FIXTURES, leave_out, run, write_random
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from bench import graphs  # noqa: E402
+from bench import plan as bench_plan  # noqa: E402
+
+MLP = FIXTURES / "mlp" / "d18.onnx"
+LAUNCHER = shutil.which("mpirun.mpich") or shutil.which("mpirun")
+MODULE = pathlib.Path(BIN).parent / "libonnx_fp8_mpi.so"
+# Rows and columns of the parameters of tests/fixtures/models.py's MLP.
+SHAPES = [(40, 24), (40, 1), (32, 40), (32, 1), (10, 32), (10, 1)]
+
+
+def plan(model, *flags, loss="cross_entropy"):
+    return json.loads(run("plan", model, "--loss", loss, *flags, "--json").stdout)
+
+
+def received(forecast):
+    """Bytes by kind of collective."""
+    total = {}
+    for row in forecast["collectives"]:
+        total[row["op"]] = total.get(row["op"], 0) + row["node_bytes"] + row["net_bytes"]
+    return total
+
+
+@pytest.mark.parametrize("flags", [[], ["--shard", "parameters", "--recipe", "tensorwise"],
+                                   ["--shard", "optimizer", "--dtype", "bfloat16"]], ids=lambda f: " ".join(f))
+def test_bytes_are_those_that_train_counts(tmp_path, flags):
+    if not LAUNCHER or not MODULE.exists():
+        leave_out("bytes of several ranks: MPI is not installed")
+        pytest.skip("no MPI")
+    data = write_random(tmp_path / "d.npz", 40)
+    command = [LAUNCHER, "-n", "2", BIN, "train", MLP, "--data", data, "--loss", "cross_entropy", "--batch-size", "8",
+               "--steps", "2", "--mesh", "dp=2", "--threads", "1", "--out", tmp_path / "run", "--json", *flags]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    counted = json.loads(done.stdout.splitlines()[-1])
+    got = received(plan(MLP, "--mesh", "dp=2", "--batch-size", 8, "--provider", "cpu", *flags))
+    got["AllReduce"] += 2 * 16  # beside the step's graph: whether to stop, and counts for the log
+    for op, key in (("AllReduce", "all_reduce"), ("AllGather", "all_gather"), ("ReduceScatter", "reduce_scatter")):
+        assert got.get(op, 0) == counted[f"received_by_{key}_bytes"], op
+
+
+def test_divided_state_of_an_mlp_by_hand():
+    ranks = 7  # divides no number of rows
+    part = sum(-(-rows // ranks) * columns for rows, columns in SHAPES)
+    forecast = plan(MLP, "--mesh", f"dp={ranks}", "--shard", "parameters", "--batch-size", 70)
+    assert forecast["trained_numbers"] == sum(rows * columns for rows, columns in SHAPES)
+    assert forecast["samples"] == 10
+    memory = forecast["memory"]
+    assert memory["parameters"] == 4 * part
+    # Two moments of each number, and the counter of steps.
+    assert 8 * part <= memory["optimizer"] <= 8 * part + 64
+    assert received(forecast)["ReduceScatter"] == 4 * (ranks - 1) * part
+
+
+def test_flops_of_a_linear_model_by_hand(tmp_path):
+    """Two layers of 16 · 16 for 64 rows: forward and wgrad of both, dgrad of the second."""
+    path = tmp_path / "m.onnx"
+    graphs.mlp(path, 8)
+    forecast = plan(path, "--batch-size", 64, loss="mse")
+    assert forecast["model_flops"] == 5 * 2 * 64 * 16 * 16
+    assert forecast["collectives"] == [] and forecast["ms"]["exposed"] == pytest.approx(0)
+
+
+def test_slow_networks_are_exposed():
+    flags = ["--mesh", "dp=16", "--batch-size", 16]
+    fast, slow = (plan(MLP, *flags, "--net", net)["ms"] for net in (1000, 0.001))
+    assert slow["compute"] == fast["compute"]
+    for ms in (fast, slow):
+        assert ms["step"] == pytest.approx(ms["compute"] + ms["exposed"])
+        assert 0 <= ms["exposed"] <= ms["communication"] * (1 + 1e-9)
+    # 16 ranks on two nodes receive an eighth of 2 · 15/16 of the gradients by the network.
+    numbers = sum(rows * columns for rows, columns in SHAPES)
+    assert slow["exposed"] - fast["exposed"] == pytest.approx(4 * numbers * 2 * 15 / 16 / 8 / 1e6 * 1e3, rel=0.05)
+
+
+def test_weights_may_be_missing(tmp_path):
+    path = tmp_path / "m.onnx"
+    graphs.Llama(graphs.Writer(tmp_path / "m.onnx.data", absent=True), 2, 64, 96, 4, 50, 2).write(path)
+    forecast = plan(path, "--mesh", "dp=10000", "--shard", "parameters", "--batch-size", 20000, "--shape", "seq=32",
+                    "--dtype", "bfloat16")
+    assert forecast["tokens"] == 64
+    assert "m.onnx.data does not exist" in forecast["notes"][0]
+    work = {row["kind"]: row["nodes"] for row in forecast["work"]}
+    assert work["attention"] == 4  # the fusion knows it: forward and backward of two layers
+    assert "m.onnx.data" in run("inspect", path, code=1).stderr
+
+
+def test_parameters_of_llama_3(tmp_path):
+    """8,030,261,248 is what the published model has. Nothing of their size is allocated."""
+    path = tmp_path / "m.onnx"
+    graphs.llama3("llama3_8b", path)
+    forecast = plan(path, "--mesh", "dp=8", "--shard", "parameters", "--batch-size", 8, "--shape", "seq=8192",
+                    "--dtype", "bfloat16", "--recipe", "tensorwise")
+    assert forecast["trained_numbers"] == 8030261248
+    assert forecast["memory"]["parameters"] == pytest.approx(4 * 8030261248 / 8, rel=1e-6)
+
+
+@pytest.mark.parametrize("flags,text", [
+    (["--shape", "seq=8"], "no input has an axis"),
+    (["--mesh", "dp=9"], "a sample for each of 9 ranks, got 8"),
+    (["--shard", "parameters"], "--shard needs --mesh"),
+    (["--net", "0"], "--net: expected more than 0"),
+    (["--efficiency", "products=2"], "a share above 0 and up to 1"),
+    (["--gpu", "a100"], "h100, h200 or b200"),
+])
+def test_wrong_use(flags, text):
+    assert text in run("plan", MLP, "--loss", "cross_entropy", *flags, code=2).stderr
+
+
+def test_the_report_has_every_row():
+    forecast = {"tokens_per_second": 100.0, "mfu": 0.4, "ms": {"step": 10, "forward": 2.5},
+                "collectives": [{"op": "AllGather", "ms": 3}]}
+    assert bench_plan.predicted(forecast, "none") == 100
+    assert bench_plan.predicted(forecast, "full") == 80
+    rows = [{"name": "near", "recompute": "none", "predicted": 1.1, "published": 1, "error": 0.1, "plan": forecast,
+             "why": ("power",), "source": bench_plan.BLOG},
+            {"name": "far", "recompute": "none", "predicted": 2, "published": 1, "error": 1, "plan": forecast,
+             "why": ("power",), "source": bench_plan.BLOG}]
+    text = bench_plan.markdown({"rows": rows, "gathers": []})
+    assert "| near | none | 1 | 1 | +10 % | 40 % | 1 |" in text
+    assert bench_plan.WHY["power"] + ": 2\n" in text
+    assert all(row.why for row in bench_plan.ROWS)
