@@ -12,12 +12,11 @@ namespace {
 // One operation and one byte per second, at their full peaks; a call takes a
 // second and the bytes nothing.
 Cluster UnitCluster() {
-  return {.gpu = {"gpu", 1, 1, 1, 1e30},
-          .efficiency = {.products = 1, .memory = 1, .attention = 1},
-          .network = {.node_gpus = 8,
-                      .node_bytes = 1e30,
-                      .net_bytes = 1e30,
-                      .call = 1}};
+  return {
+      .gpu = {"gpu", 1, 1, 1, 1e30},
+      .efficiency = {.products = 1, .memory = 1, .attention = 1},
+      .network = {
+          .node_gpus = 8, .node_bytes = 1e30, .net_bytes = 1e30, .call = 1}};
 }
 
 Timeline TimelineOf(const std::string& text, const Cluster& cluster,

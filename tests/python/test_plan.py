@@ -2,20 +2,16 @@
 """`plan`: a step of many ranks, predicted without running it."""
 import json
 import pathlib
-import shutil
-import subprocess
 import sys
 
 import pytest
-from program import BIN, FIXTURES, leave_out, run, write_random
+from program import FIXTURES, run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 from bench import graphs  # noqa: E402
 from bench import plan as bench_plan  # noqa: E402
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
-LAUNCHER = shutil.which("mpirun.mpich") or shutil.which("mpirun")
-MODULE = pathlib.Path(BIN).parent / "libonnx_fp8_mpi.so"
 # Rows and columns of the parameters of tests/fixtures/models.py's MLP.
 SHAPES = [(40, 24), (40, 1), (32, 40), (32, 1), (10, 32), (10, 1)]
 
@@ -30,23 +26,6 @@ def received(forecast):
     for row in forecast["collectives"]:
         total[row["op"]] = total.get(row["op"], 0) + row["node_bytes"] + row["net_bytes"]
     return total
-
-
-@pytest.mark.parametrize("flags", [[], ["--shard", "parameters", "--recipe", "tensorwise"],
-                                   ["--shard", "optimizer", "--dtype", "bfloat16"]], ids=lambda f: " ".join(f))
-def test_bytes_are_those_that_train_counts(tmp_path, flags):
-    if not LAUNCHER or not MODULE.exists():
-        leave_out("bytes of several ranks: MPI is not installed")
-        pytest.skip("no MPI")
-    data = write_random(tmp_path / "d.npz", 40)
-    command = [LAUNCHER, "-n", "2", BIN, "train", MLP, "--data", data, "--loss", "cross_entropy", "--batch-size", "8",
-               "--steps", "2", "--mesh", "dp=2", "--threads", "1", "--out", tmp_path / "run", "--json", *flags]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
-    counted = json.loads(done.stdout.splitlines()[-1])
-    got = received(plan(MLP, "--mesh", "dp=2", "--batch-size", 8, "--provider", "cpu", *flags))
-    got["AllReduce"] += 2 * 16  # beside the step's graph: whether to stop, and counts for the log
-    for op, key in (("AllReduce", "all_reduce"), ("AllGather", "all_gather"), ("ReduceScatter", "reduce_scatter")):
-        assert got.get(op, 0) == counted[f"received_by_{key}_bytes"], op
 
 
 def test_divided_state_of_an_mlp_by_hand():

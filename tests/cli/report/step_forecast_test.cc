@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/step_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/mesh.h"
+#include "providers/cpu/cpu_provider.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/training/rank_runs.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr int64_t kSamples = 8;  // of all ranks
+
+ForecastSpec SpecOf(const SessionOptions& options, const Mesh& mesh) {
+  ForecastSpec spec;
+  spec.session = options;
+  spec.mesh = mesh;
+  spec.data.batch_size = kSamples;
+  spec.cluster.gpu = *FindGpu("h100");
+  spec.cluster.network = ClusterOf(spec.cluster.gpu.node_bytes, 50e9);
+  return spec;
+}
+
+// What the first rank receives in its second step.
+WireBytes CountedBytes(const SessionOptions& options, const Mesh& mesh) {
+  WireBytes counted;
+  RunRanks(static_cast<int>(mesh.ranks()), [&](Communicator& world) {
+    const MeshRanks ranks(mesh, world);
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    const TensorMap share =
+        ShareOf(Batch(1, kSamples), ranks.data_rank(), mesh.data_ranks());
+    session->Step(share, 1e-2);
+    const WireBytes before = world.wire_bytes();
+    session->Step(share, 1e-2);
+    const WireBytes& after = world.wire_bytes();
+    if (world.rank() > 0) return;
+    counted = {after.all_reduce - before.all_reduce,
+               after.all_gather - before.all_gather,
+               after.reduce_scatter - before.reduce_scatter,
+               after.broadcast - before.broadcast};
+  });
+  return counted;
+}
+
+WireBytes PredictedBytes(const StepForecast& forecast) {
+  WireBytes bytes;
+  for (const CallsTotal& calls : forecast.time.collectives) {
+    int64_t& kind = calls.op == "AllReduce"       ? bytes.all_reduce
+                    : calls.op == "AllGather"     ? bytes.all_gather
+                    : calls.op == "ReduceScatter" ? bytes.reduce_scatter
+                                                  : bytes.broadcast;
+    kind += static_cast<int64_t>(calls.node_bytes + calls.net_bytes);
+  }
+  return bytes;
+}
+
+TEST(StepForecast, BytesAreThoseThatASessionCounts) {
+  TempDir dir;
+  const std::string model = WriteMlp(dir, false);
+  for (const Mesh& mesh :
+       {Mesh{.dp = 2}, Mesh{.dp = 3}, Mesh{.replicate = 2, .dp = 2},
+        Mesh{.tp = 2}, Mesh{.dp = 2, .tp = 2}}) {
+    for (Sharding what :
+         {Sharding::kNone, Sharding::kOptimizer, Sharding::kParameters}) {
+      if (what != Sharding::kNone && mesh.dp == 1) continue;
+      for (const char* recipe : {"off", "tensorwise"}) {
+        SCOPED_TRACE(ToString(mesh) + " " + recipe + " " +
+                     std::to_string(static_cast<int>(what)));
+        SessionOptions options = Options(model, recipe);
+        options.shard.what = what;
+        const WireBytes bytes =
+            PredictedBytes(ForecastStep(SpecOf(options, mesh)));
+        EXPECT_GT(bytes.all_reduce, 0);
+        EXPECT_EQ(bytes, CountedBytes(options, mesh));
+      }
+    }
+  }
+}
+
+// Weights (16,8) and (4,16), biases of 16 and 4.
+TEST(StepForecast, AnMlpOfTwoLayersByHand) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.shard.what = Sharding::kParameters;
+  const StepForecast forecast = ForecastStep(SpecOf(options, {.dp = 4}));
+  EXPECT_EQ(forecast.trained, 16 * 8 + 4 * 16 + 16 + 4);
+  EXPECT_EQ(forecast.samples, 2);
+  // A quarter of the rows of each, in float32, and two moments.
+  const size_t part = 4 * 8 + 1 * 16 + 4 + 1;
+  EXPECT_EQ(forecast.memory.parameters, 4 * part);
+  EXPECT_GE(forecast.memory.optimizer, 8 * part);
+  EXPECT_LE(forecast.memory.optimizer, 8 * part + 64);
+  EXPECT_EQ(PredictedBytes(forecast).reduce_scatter,
+            static_cast<int64_t>(3 * 4 * part));
+  // Forward and gradient of both weights, gradient of the hidden values.
+  EXPECT_DOUBLE_EQ(forecast.time.model_flops,
+                   2 * 2 * (2 * 16 * 8 + 3 * 4 * 16));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
