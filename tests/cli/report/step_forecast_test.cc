@@ -80,16 +80,16 @@ TEST(StepForecast, BytesAreThoseThatASessionCounts) {
   }
 }
 
-// Weights (16,8) and (4,16), biases of 16 and 4.
+// Weights (16,8) and (4,16).
 TEST(StepForecast, AnMlpOfTwoLayersByHand) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));
   options.shard.what = Sharding::kParameters;
   const StepForecast forecast = ForecastStep(SpecOf(options, {.dp = 4}));
-  EXPECT_EQ(forecast.trained, 16 * 8 + 4 * 16 + 16 + 4);
+  EXPECT_EQ(forecast.trained, 16 * 8 + 4 * 16);
   EXPECT_EQ(forecast.samples, 2);
   // A quarter of the rows of each, in float32, and two moments.
-  const size_t part = 4 * 8 + 1 * 16 + 4 + 1;
+  const size_t part = 4 * 8 + 1 * 16;
   EXPECT_EQ(forecast.memory.parameters, 4 * part);
   EXPECT_GE(forecast.memory.optimizer, 8 * part);
   EXPECT_LE(forecast.memory.optimizer, 8 * part + 64);
