@@ -40,9 +40,9 @@ RingCost CostOfRing(std::string_view op, double bytes, const GroupPlace& group,
   const double hop =
       (1 - between) * network.node_hop + between * network.net_hop;
   const double hops = (op == "AllReduce" ? 2 : 1) * (n - 1);
-  cost.seconds = network.call + hops * hop +
-                 std::max(cost.node_bytes / network.node_bytes,
-                          cost.net_bytes / network.net_bytes);
+  cost.latency = network.call + hops * hop;
+  cost.seconds = cost.latency + std::max(cost.node_bytes / network.node_bytes,
+                                         cost.net_bytes / network.net_bytes);
   return cost;
 }
 

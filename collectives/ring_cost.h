@@ -35,6 +35,7 @@ struct RingCost {
   double node_bytes = 0;
   double net_bytes = 0;
   double seconds = 0;
+  double latency = 0;  // of these, those that do not depend on the bytes
 };
 
 // `op`: AllReduce, AllGather, ReduceScatter or Broadcast, with an operand of

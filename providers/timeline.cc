@@ -44,15 +44,6 @@ double ModelFlops(const Node& node) {
   }
 }
 
-// Bytes of the operand; AllReduce cuts it into equal blocks, one for each rank.
-double OperandBytes(const Node& node, int64_t ranks) {
-  const Value& x = *node.in(0);
-  const auto element = static_cast<int64_t>(ByteSize(StoredAs(x)));
-  int64_t count = NumElements(*x.shape);
-  if (node.op == "AllReduce") count = (count + ranks - 1) / ranks * ranks;
-  return static_cast<double>(count * element);
-}
-
 class Simulation {
  public:
   Simulation(const Plan& plan, const Cluster& cluster, const Value* seed)
@@ -63,9 +54,12 @@ class Simulation {
 
   Timeline Run() {
     bool forward = true;
+    size_t joined = 0;  // steps that belong to the call before them
     for (const Step& step : plan_.steps) {
       const Node& node = *step.node;
-      double start = 0;
+      const bool first = joined == 0;
+      joined = first ? step.together - 1 : joined - 1;
+      double start = compute_free_;
       bool depends = false;
       for (const Value* in : node.inputs()) {
         if (!in) continue;
@@ -76,7 +70,8 @@ class Simulation {
       }
       const bool sends = FactsOf(node).kind == OpKind::kCollective;
       double& free = sends ? network_free_ : compute_free_;
-      free = std::max(free, start) + (sends ? Send(node) : Compute(node));
+      free =
+          std::max(free, start) + (sends ? Send(node, first) : Compute(node));
       forward &= !depends;
       if (forward && !sends) time_.forward = time_.compute;
       for (const Value* out : node.outputs()) {
@@ -103,6 +98,21 @@ class Simulation {
     return value;
   }
 
+  // Bytes of the operand. AllReduce cuts the operands of a call into equal
+  // blocks, one for each rank.
+  double OperandBytes(const Node& node, int64_t ranks, bool first) {
+    const Value& x = *node.in(0);
+    const int64_t before = first ? 0 : call_numbers_;
+    call_numbers_ = before + NumElements(*x.shape);
+    int64_t numbers = call_numbers_ - before;
+    if (node.op == "AllReduce") {
+      auto rounded = [&](int64_t n) { return (n + ranks - 1) / ranks * ranks; };
+      numbers = rounded(call_numbers_) - rounded(before);
+    }
+    return static_cast<double>(numbers) *
+           static_cast<double>(ByteSize(StoredAs(x)));
+  }
+
   double Compute(const Node& node) {
     const double seconds = SecondsOf(node, cluster_.gpu, cluster_.efficiency);
     const std::string kind = WorkOf(node);
@@ -116,14 +126,16 @@ class Simulation {
     return seconds;
   }
 
-  double Send(const Node& node) {
+  // `first`: of a call.
+  double Send(const Node& node, bool first) {
     const std::string group = node.String("group", "");
     const int64_t ranks = node.Int("ranks", 1);
     auto stride = cluster_.strides.find(group);
-    const RingCost cost = CostOfRing(
-        node.op, OperandBytes(node, ranks),
+    RingCost cost = CostOfRing(
+        node.op, OperandBytes(node, ranks, first),
         {ranks, stride == cluster_.strides.end() ? 1 : stride->second},
         cluster_.network);
+    if (!first) cost.seconds -= cost.latency;
     auto row =
         std::ranges::find_if(time_.collectives, [&](const CallsTotal& calls) {
           return calls.op == node.op && calls.group == group &&
@@ -132,7 +144,7 @@ class Simulation {
     if (row == time_.collectives.end()) {
       row = time_.collectives.insert(row, {node.op, group, ranks});
     }
-    ++row->calls;
+    row->calls += first;
     row->node_bytes += cost.node_bytes;
     row->net_bytes += cost.net_bytes;
     row->seconds += cost.seconds;
@@ -146,6 +158,7 @@ class Simulation {
   std::unordered_set<const Value*> backward_;
   std::unordered_map<const Value*, double> ready_;  // not views
   double compute_free_ = 0, network_free_ = 0;
+  int64_t call_numbers_ = 0;  // elements of the call's operands so far
   Timeline time_;
 };
 

@@ -58,10 +58,10 @@ struct Timeline {
 };
 
 // Nodes compute one after the other in the plan's order. Collectives run one
-// after the other beside them, in the plan's order too. A collective starts
-// when its operands are ready, a node when those of its operands that come from
-// collectives are there. Memory for results is taken for granted: gathers may
-// run as far ahead as their operands allow.
+// after the other beside them. A collective starts when the nodes before it
+// have run, so that its operands are ready, and the collective before it; a
+// node waits for those of its operands that come from collectives. Collectives
+// that the plan joins are one call (Step::together).
 //
 // A node takes SecondsOf, a collective CostOfRing. `seed`: the value with which
 // the backward begins; null: there is none.

@@ -21,6 +21,7 @@ constexpr double kNetBytes = 50;  // GB/s: 400 Gb/s for each GPU
 struct PlanFlags {
   std::string model, mesh, gpu = "h100", provider;
   int64_t batch_size = 0;
+  int64_t bucket_bytes = SessionOptions().bucket_bytes;
   std::vector<std::string> whole, shape, value, efficiency;
   double net = kNetBytes, bandwidth = 0;
   int64_t loss_chunk_bytes = SessionOptions().loss_chunk_bytes;
@@ -42,6 +43,9 @@ struct PlanFlags {
                "replicate=R,dp=N: R groups hold the same state; together, as "
                "dp=2,tp=4 (default: one GPU)");
     shard.AddTo(flags);
+    flags.Int("--bucket-bytes", &bucket_bytes, 0,
+              "gradients travel together, with at most so many bytes in a call "
+              "(default: 26214400)");
     flags.Group("Hardware");
     std::vector<std::string> gpus;
     for (const GpuPeaks& peaks : KnownGpus()) gpus.push_back(peaks.name);
@@ -127,6 +131,7 @@ ForecastSpec PlanFlags::Make(const Flags& flags) const {
   recipe.Fill(&options);
   parameters.Fill(&options);
   options.budgets = budgets.Make();
+  options.bucket_bytes = bucket_bytes;
   options.loss_chunk_bytes = loss_chunk_bytes;
   // The provider cuda is the last one.
   options.provider = provider.empty() ? ProviderNames().back() : provider;

@@ -38,7 +38,7 @@ WHY = {
     "tensor": "gathers between the parts of a layer are exposed, and async TP "
               "hides some",
     "small": "the smallest batch: what does not grow with it is missing here "
-             "(launches of kernels, gathers that run only one layer ahead); "
+             "(launches of kernels, above all); "
              "most of this error is not explained",
     "calls": "each weight is a call of its own, where FSDP2 sends a layer in one; "
              "in a ring of 512 GPUs the hops alone take 2.4 ms of each call",

@@ -30,8 +30,8 @@ Timeline TimelineOf(const std::string& text, const Cluster& cluster,
 constexpr char kBeside[] = R"(
 input x: float[2,2]
 input w: float[2,2]
-a: float[2,2] = MatMul(x, x)
 g: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(w)
+a: float[2,2] = MatMul(x, x)
 y: float[2,2] = MatMul(a, g)
 output y
 )";
@@ -80,6 +80,37 @@ output g
   EXPECT_DOUBLE_EQ(time.step, 16 + 10 + 4);
   ASSERT_EQ(time.collectives.size(), 1u);
   EXPECT_EQ(time.collectives[0].calls, 2);
+  EXPECT_DOUBLE_EQ(time.collectives[0].node_bytes, 2 * 16);
+}
+
+// A collective does not run ahead of the plan, though its operand is ready.
+TEST(Timeline, KeepsThePlansOrder) {
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+a: float[2,2] = MatMul(x, x)
+g: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(a)
+h: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
+output g
+output h
+)",
+                             UnitCluster());
+  EXPECT_DOUBLE_EQ(time.step, 16 + 2);
+}
+
+// Two collectives of a bucket are one call.
+TEST(Timeline, ABucketIsOneCall) {
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+input w: float[2,2]
+g: float[2,2] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(x)
+h: float[2,2] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(w)
+output g
+output h
+)",
+                             UnitCluster());
+  EXPECT_DOUBLE_EQ(time.step, 1);
+  ASSERT_EQ(time.collectives.size(), 1u);
+  EXPECT_EQ(time.collectives[0].calls, 1);
   EXPECT_DOUBLE_EQ(time.collectives[0].node_bytes, 2 * 16);
 }
 
