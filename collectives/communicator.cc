@@ -208,6 +208,13 @@ void Communicator::Broadcast(void* data, size_t bytes, int root) {
   if (rank() != root) wire_bytes_->broadcast += static_cast<int64_t>(bytes);
 }
 
+void Communicator::AddWireBytes(const WireBytes& bytes) {
+  wire_bytes_->all_reduce += bytes.all_reduce;
+  wire_bytes_->all_gather += bytes.all_gather;
+  wire_bytes_->reduce_scatter += bytes.reduce_scatter;
+  wire_bytes_->broadcast += bytes.broadcast;
+}
+
 std::unique_ptr<Communicator> Communicator::MakeGroup(int) {
   Fail("[ranks] expected a transport with groups of ranks, got one without");
 }

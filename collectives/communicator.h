@@ -100,6 +100,8 @@ class Communicator {
 
   // Of this group and those that were split from it.
   const WireBytes& wire_bytes() const { return *wire_bytes_; }
+  // Counts bytes that came by other ways: a GPU's library.
+  void AddWireBytes(const WireBytes& bytes);
 
  protected:
   // Messages of the transport, with at most `message_bytes` for each rank.

@@ -157,7 +157,17 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   } else {
     RunSteps(state);
   }
+  CountTransfers();
   return Outputs();
+}
+
+// A Communicator counts what it sends for a provider on the host.
+void Executor::CountTransfers() {
+  if (!groups_ || provider_.device() == Device::kHost) return;
+  if (!wire_bytes_) wire_bytes_ = WireBytesOf(plan_);
+  for (const auto& [name, group] : *groups_) {
+    group->AddWireBytes((*wire_bytes_)[name]);
+  }
 }
 
 // Ranks that ran other collectives, or in another order, would wait for each

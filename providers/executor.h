@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "providers/profile.h"
 #include "providers/provider.h"
 #include "providers/shared_arena.h"
+#include "providers/wire_bytes.h"
 
 namespace onnx_fp8 {
 
@@ -105,6 +107,7 @@ class Executor {
   }
   void RunCopies(const std::vector<Copy>& copies);
   void CompareCollectives();
+  void CountTransfers();
 
   std::shared_ptr<const Graph> graph_;
   ExecutionProvider& provider_;
@@ -117,6 +120,7 @@ class Executor {
   std::unique_ptr<Recording> recording_;
   std::vector<const void*> recorded_;  // or of the last Run
   std::vector<Tensor> own_feeds_, own_fetched_;
+  std::optional<std::map<std::string, WireBytes>> wire_bytes_;  // of a Run
   // Only during a Run: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;
   struct Operands {

@@ -321,13 +321,15 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   return json;
 }
 
-// Averages over the steps done here. NCCL's transfers are not counted.
+// Averages over the steps done here. The host does not wait for NCCL, so only
+// its bytes are known.
 void TrainCommand::AddReceived(int64_t steps, Json* json) const {
-  if (!world_ || steps == 0 || provider_ != "cpu") return;
+  if (!world_ || steps == 0) return;
   const WireBytes& bytes = world_->wire_bytes();
   (*json)["received_by_all_reduce_bytes"] = bytes.all_reduce / steps;
   (*json)["received_by_all_gather_bytes"] = bytes.all_gather / steps;
   (*json)["received_by_reduce_scatter_bytes"] = bytes.reduce_scatter / steps;
+  if (provider_ != "cpu") return;
   const TransferTimes times = session_->Transfers();
   const double ms = 1e3 / static_cast<double>(steps);
   (*json)["communication_ms"] = times.all * ms;

@@ -229,41 +229,54 @@ output y
   EXPECT_EQ(errors, "");
 }
 
-// The losses of a rank.
-using RankLosses = std::vector<float>;
+struct RankResult {
+  std::vector<float> losses;
+  int64_t received = 0;  // bytes of the last step
+};
 
-RankLosses TrainOn(std::unique_ptr<ExecutionProvider> provider,
+int64_t Received(const Communicator& world) {
+  const WireBytes& bytes = world.wire_bytes();
+  return bytes.all_reduce + bytes.all_gather + bytes.reduce_scatter;
+}
+
+RankResult TrainOn(std::unique_ptr<ExecutionProvider> provider,
                    const SessionOptions& options, const TensorMap& batch,
                    Communicator& world, const Mesh& mesh) {
   const MeshRanks ranks(mesh, world);
   auto session = MakeSession(options, std::move(provider), &ranks);
-  RankLosses losses;
+  RankResult all;
   for (int i = 0; i < 5; ++i) {
+    const int64_t before = Received(world);
     const StepResult result = session->Step(
         {ShareOf(batch, ranks.data_rank(), mesh.data_ranks())}, 1e-3);
     EXPECT_FALSE(result.skipped) << result.cause;
-    losses.push_back(result.loss);
+    all.losses.push_back(result.loss);
+    all.received = Received(world) - before;
   }
-  return losses;
+  return all;
 }
 
-// Five steps of two ranks; from the third on they are replayed.
+// Five steps of two ranks; from the third on they are replayed. NCCL's bytes
+// are those that the ranks of the CPU count.
 void ExpectCpusLosses(const SessionOptions& options, const TensorMap& batch,
                       double band, const Mesh& mesh = {.dp = 2}) {
-  RankLosses want;
+  RankResult want;
   RunRanks(2, [&](Communicator& ranks) {
-    const RankLosses losses =
+    const RankResult result =
         TrainOn(MakeCpuProvider(), options, batch, ranks, mesh);
-    if (ranks.rank() == 0) want = losses;
+    if (ranks.rank() == 0) want = result;
   });
   const std::string errors = RunProcesses(2, [&](Communicator& ranks) {
-    const RankLosses got =
+    const RankResult result =
         TrainOn(MakeCudaProvider(), options, batch, ranks, mesh);
-    for (size_t i = 0; i < want.size(); ++i) {
-      EXPECT_NEAR(got[i], want[i], band * std::fabs(want[i])) << "step " << i;
+    const std::vector<float>& got = result.losses;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], want.losses[i], band * std::fabs(want.losses[i]))
+          << "step " << i;
     }
+    EXPECT_EQ(result.received, want.received);
     // All ranks have equal bits.
-    RankLosses first = got;
+    std::vector<float> first = got;
     ranks.Broadcast(first.data(), first.size() * sizeof(float), 0);
     EXPECT_EQ(got, first);
   });
