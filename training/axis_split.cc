@@ -40,7 +40,7 @@ void ForChunks(const Tensor& whole, const AxisSplit& split, int64_t rank,
   }
 }
 
-std::byte* Bytes(const Tensor& tensor) {
+std::byte* FirstByte(const Tensor& tensor) {
   return static_cast<std::byte*>(const_cast<void*>(tensor.raw()));
 }
 
@@ -67,7 +67,7 @@ Tensor PartOf(const Tensor& whole, const AxisSplit& split, int64_t rank,
   Tensor part =
       Tensor::Zeros(whole.dtype(), PartOf(whole.shape(), split, ranks));
   ForChunks(whole, split, rank, ranks, [&](size_t from, size_t to, size_t n) {
-    std::memcpy(Bytes(part) + to, Bytes(whole) + from, n);
+    std::memcpy(FirstByte(part) + to, FirstByte(whole) + from, n);
   });
   return part;
 }
@@ -75,7 +75,7 @@ Tensor PartOf(const Tensor& whole, const AxisSplit& split, int64_t rank,
 void PutPart(const Tensor& part, const AxisSplit& split, int64_t rank,
              int64_t ranks, Tensor* whole) {
   ForChunks(*whole, split, rank, ranks, [&](size_t to, size_t from, size_t n) {
-    std::memcpy(Bytes(*whole) + to, Bytes(part) + from, n);
+    std::memcpy(FirstByte(*whole) + to, FirstByte(part) + from, n);
   });
 }
 

@@ -21,7 +21,7 @@ namespace onnx_fp8 {
 namespace {
 
 using std::chrono::milliseconds;
-using Errors = std::vector<std::string>;
+using RankErrors = std::vector<std::string>;
 
 // A port that is free now.
 int FreePort() {
@@ -36,9 +36,9 @@ Launcher RankOf(int size, int rank, int port) {
 }
 
 // Runs `rank` on a thread for each launcher. The errors of the ranks, or "".
-Errors Run(const std::vector<Launcher>& launchers,
-           const std::function<void(const Launcher&)>& rank) {
-  Errors errors(launchers.size());
+RankErrors Run(const std::vector<Launcher>& launchers,
+               const std::function<void(const Launcher&)>& rank) {
+  RankErrors errors(launchers.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < launchers.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -53,8 +53,8 @@ Errors Run(const std::vector<Launcher>& launchers,
   return errors;
 }
 
-Errors RunSize(int size, const std::function<void(Communicator&)>& rank,
-               size_t message_bytes = Communicator::kMessageBytes) {
+RankErrors RunSize(int size, const std::function<void(Communicator&)>& rank,
+                   size_t message_bytes = Communicator::kMessageBytes) {
   const int port = FreePort();
   std::vector<Launcher> launchers;
   for (int r = 0; r < size; ++r) launchers.push_back(RankOf(size, r, port));
@@ -78,10 +78,10 @@ TEST(TcpRanksTest, EveryOperation) {
                       ExpectBroadcast(ranks);
                     },
                     message_bytes),
-                Errors(static_cast<size_t>(size)));
+                RankErrors(static_cast<size_t>(size)));
     }
     EXPECT_EQ(RunSize(size, ExpectWireBytes),
-              Errors(static_cast<size_t>(size)));
+              RankErrors(static_cast<size_t>(size)));
   }
 }
 
@@ -102,7 +102,7 @@ TEST(TcpRanksTest, Groups) {
                       EXPECT_EQ(alone->size(), 1);
                       ExpectAllReduce(*alone);
                     }),
-            Errors(5));
+            RankErrors(5));
 }
 
 // More than fits into the buffers of a socket: all ranks send at first.
@@ -127,7 +127,7 @@ TEST(TcpRanksTest, LargeMessages) {
                       EXPECT_EQ(std::ranges::count(x, 2),
                                 static_cast<ptrdiff_t>(kCount));
                     }),
-            Errors(3));
+            RankErrors(3));
 }
 
 TEST(TcpRanksTest, Disagreement) {
@@ -162,8 +162,8 @@ TEST(TcpRanksTest, AnotherSizeThanTheMesh) {
 
 // ---- where ranks meet
 
-Errors Meet(const std::vector<Launcher>& launchers,
-            milliseconds patience = std::chrono::seconds(30)) {
+RankErrors Meet(const std::vector<Launcher>& launchers,
+                milliseconds patience = std::chrono::seconds(30)) {
   return Run(launchers, [&](const Launcher& launcher) {
     const std::string text = "text of job " + launcher.meeting->job + ", rank ";
     const std::vector<std::string> texts =
@@ -180,37 +180,41 @@ TEST(RendezvousTest, OtherRanksAreMissing) {
   const std::string at = Concat("127.0.0.1:", port);
   // Rank 1 learns the error of rank 0.
   EXPECT_EQ(Meet({RankOf(4, 0, port), RankOf(4, 1, port)}, milliseconds(500)),
-            Errors(2, "[torchrun] expected 4 ranks at " + at +
-                          " within 0.5 s, got none with RANK 2, 3"));
+            RankErrors(2, "[torchrun] expected 4 ranks at " + at +
+                              " within 0.5 s, got none with RANK 2, 3"));
   EXPECT_EQ(Meet({RankOf(2, 1, port)}, milliseconds(200)),
-            Errors(1, "[MASTER_PORT] expected rank 0 at " + at +
-                          " within 0.2 s, got no answer on rank 1"));
+            RankErrors(1, "[MASTER_PORT] expected rank 0 at " + at +
+                              " within 0.2 s, got no answer on rank 1"));
   Launcher nowhere = RankOf(2, 1, port);
   nowhere.meeting->host = "host.invalid";
   EXPECT_EQ(
       Meet({nowhere}, milliseconds(0)),
-      Errors(1, Concat("[MASTER_ADDR] expected rank 0 at host.invalid:", port,
-                       " within 0 s, got a host without an address "
-                       "on rank 1")));
+      RankErrors(1,
+                 Concat("[MASTER_ADDR] expected rank 0 at host.invalid:", port,
+                        " within 0 s, got a host without an address "
+                        "on rank 1")));
 }
 
 TEST(RendezvousTest, RanksThatDoNotFit) {
   int port = FreePort();
-  EXPECT_EQ(Meet({RankOf(2, 0, port), RankOf(3, 1, port)}),
-            Errors(2, "[WORLD_SIZE] expected 2, as rank 0, got 3 on rank 1"));
+  EXPECT_EQ(
+      Meet({RankOf(2, 0, port), RankOf(3, 1, port)}),
+      RankErrors(2, "[WORLD_SIZE] expected 2, as rank 0, got 3 on rank 1"));
   port = FreePort();
-  const Errors errors =
+  const RankErrors errors =
       Meet({RankOf(3, 0, port), RankOf(3, 1, port), RankOf(3, 1, port)});
-  EXPECT_EQ(errors, Errors(3, "[RANK] expected one process with 1, got two"));
+  EXPECT_EQ(errors,
+            RankErrors(3, "[RANK] expected one process with 1, got two"));
 }
 
 TEST(RendezvousTest, APortThatIsTaken) {
   int port = 0;
   const Socket taken = Listen(true, &port);
-  EXPECT_EQ(Meet({RankOf(2, 0, port)}),
-            Errors(1, Concat("[MASTER_PORT] expected a free port for rank 0, "
-                             "got 127.0.0.1:",
-                             port, ": Address already in use")));
+  EXPECT_EQ(
+      Meet({RankOf(2, 0, port)}),
+      RankErrors(1, Concat("[MASTER_PORT] expected a free port for rank 0, "
+                           "got 127.0.0.1:",
+                           port, ": Address already in use")));
 }
 
 // torchrun's agent holds the port. The ports after it may belong to a stranger
@@ -227,7 +231,7 @@ TEST(RendezvousTest, PortsAfterTorchruns) {
       launchers.back().meeting->job = job;
     }
   }
-  EXPECT_EQ(Meet(launchers), Errors(6));
+  EXPECT_EQ(Meet(launchers), RankErrors(6));
 }
 
 }  // namespace
