@@ -12,7 +12,11 @@
 #include "tests/training/files.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
+#include "training/make_provider.h"
 #include "training/make_session.h"
+#include "training/pipelines.h"
+#include "training/step_graph.h"
+#include "training/training_model.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -288,6 +292,25 @@ TEST(TensorParallel, Evaluates) {
     ExpectError([&] { session->Gradients(batch, false); },
                 "expected whole state for the gradients of a batch, got parts");
   });
+}
+
+// An earlier step had all parameters whole.
+TEST(TensorParallel, LaterBatchesDivideAlike) {
+  TempDir dir;
+  const SessionOptions options = Options(WriteMlp(dir, false));
+  PassRunner runner = MakePassRunner(options);
+  const TrainingModel model = LoadTrainingModel(options, runner);
+  const auto evaluator = MakeEvaluator();
+  StepSource source = MakeStepSource(options, model, *evaluator, runner);
+  source.mesh.tp = 2;
+  source.splits.emplace();
+  ExpectError(
+      [&] {
+        BuildStepGraph(source, StepKind::kTrain,
+                       {{"x", {6, kIn}}, {"labels", {6}}});
+      },
+      "expected the ranks of the axis tp to divide fc.weight as in the first "
+      "step: batches of these sizes need it divided");
 }
 
 TEST(TensorParallel, NothingToDivide) {
