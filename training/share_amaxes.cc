@@ -98,6 +98,8 @@ class AmaxSharer {
     Value* wide = b.Cast(
         b.Ours("AllGather", {b.Cast(gather.in(0), narrow)}, gather.attributes),
         all->dtype);
+    // Which says that the value may stay in 16 bits.
+    wide = b.Ours("RoundTo", {wide}, rounds->attributes);
     graph_.MoveOutput(all, wide->producer, 0);
     graph_.RemoveNode(&gather);
   }
