@@ -144,7 +144,7 @@ class SplitRules {
     if (std::ranges::count(*nodes, node) == 0) nodes->push_back(node);
   }
 
-  // The value of the node that is split, operands first.
+  // Operands, then results.
   static std::vector<Value*> ValuesOf(const Node& node) {
     std::vector<Value*> values;
     for (const auto* list : {&node.inputs(), &node.outputs()}) {
@@ -155,6 +155,7 @@ class SplitRules {
     return values;
   }
 
+  // The first one that is split. REQUIRES: there is one.
   Value* AnySplit(const Node& node) const {
     for (Value* value : ValuesOf(node)) {
       if (Find(value)) return value;
