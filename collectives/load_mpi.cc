@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -99,7 +100,9 @@ OpenMpiModule FindModule(const std::vector<std::string>& folders) {
 }
 
 std::string FirstLine(const std::string& text) {
-  return text.substr(0, text.find('\n'));
+  std::string line = text.substr(0, text.find('\n'));
+  std::ranges::replace(line, '\t', ' ');
+  return line;
 }
 
 }  // namespace
