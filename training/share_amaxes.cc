@@ -33,11 +33,7 @@ class AmaxSharer {
     }
     std::vector<Node*> measured = Measured(parts);
     for (Node* gather : gathers) {
-      if (TravelsQuantized(*gather)) {
-        QuantizeFirst(*gather);
-      } else {
-        TravelRounded(*gather);
-      }
+      if (TravelsQuantized(*gather)) QuantizeFirst(*gather);
     }
     Quantize(measured);
   }
@@ -86,21 +82,6 @@ class AmaxSharer {
       graph_.MoveOutput(quantizer->out(0), all->producer, 0);
       graph_.RemoveNode(quantizer);
     }
-    graph_.RemoveNode(&gather);
-  }
-
-  void TravelRounded(Node& gather) {
-    const Node* rounds = gather.in(0)->producer;
-    if (!rounds || !rounds->IsOurs("RoundTo")) return;
-    const auto narrow = static_cast<DType>(rounds->Int("to", 0));
-    Value* all = gather.out(0);
-    Builder b(graph_, all->name + ".", &gather);
-    Value* wide = b.Cast(
-        b.Ours("AllGather", {b.Cast(gather.in(0), narrow)}, gather.attributes),
-        all->dtype);
-    // Which says that the value may stay in 16 bits.
-    wide = b.Ours("RoundTo", {wide}, rounds->attributes);
-    graph_.MoveOutput(all, wide->producer, 0);
     graph_.RemoveNode(&gather);
   }
 

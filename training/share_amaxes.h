@@ -13,8 +13,8 @@ namespace onnx_fp8 {
 // the scale of the whole tensor: QuantizeTensor of a part becomes Amax, a
 // maximum over the ranks and QuantizeAmax. The maximum of all weights is one
 // all-reduce before everything else. A tensor that is joined and then quantized
-// is quantized first, and travels as FP8; other joined tensors travel in the 16
-// bits to which they were rounded.
+// is quantized first, and travels as FP8. (Others travel in the 16 bits in
+// which they are kept, if they are.)
 //
 // `parts`: the values that differ between ranks at the start. What depends on
 // them is in parts, but for results of AllReduce and AllGather over tp.

@@ -233,6 +233,8 @@ const KernelCase kCases[] = {
     {"Gather", "y: float[3,131] = Gather(a, ids)"},
     {"GatherElements", "y: float[1,3] = GatherElements(a, places)"},
     {"GatherND", "y: float[3] = GatherND(a, pairs)"},
+    {"AllGather",
+     "y: float[3,67,200] = onnx_fp8.AllGather<group=\"dp\", ranks=1>(x)"},
 };
 
 const char kMoreInputs[] = R"(const first: int64[1] = {0}

@@ -97,7 +97,7 @@ void Broadcast(KernelContext& ctx) {
 void RegisterCollectives(KernelRegistry& r) {
   r.Add("AllReduce", AllReduce,
         {.in_place = {{0, 0}}, .many = AllReduceTogether}, kDomain);
-  r.Add("AllGather", AllGather, {}, kDomain);
+  r.Add("AllGather", AllGather, {.moves = true}, kDomain);
   r.Add("ReduceScatter", ReduceScatter, {.many = ReduceScatterTogether},
         kDomain);
   r.Add("Broadcast", Broadcast, {.in_place = {{0, 0}}}, kDomain);

@@ -141,7 +141,7 @@ void Together(std::span<KernelContext> nodes) {
 void RegisterCollectives(KernelRegistry& r) {
   r.Add("AllReduce", NcclAllReduce,
         {.in_place = {{0, 0}}, .many = Together<NcclAllReduce>}, kDomain);
-  r.Add("AllGather", NcclAllGather, {}, kDomain);
+  r.Add("AllGather", NcclAllGather, {.moves = true}, kDomain);
   r.Add("ReduceScatter", NcclReduceScatter,
         {.many = Together<NcclReduceScatter>}, kDomain);
   r.Add("Broadcast", NcclBroadcast, {.in_place = {{0, 0}}}, kDomain);
