@@ -37,4 +37,7 @@ inline std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
   return TrainRanks(Mesh{.dp = size}, options, steps);
 }
 
+// Four steps of tokens for the fixtures of language models.
+std::vector<Batches> TokenSteps(size_t micro_batches = 1, int64_t samples = 4);
+
 }  // namespace onnx_fp8

@@ -31,23 +31,6 @@ std::vector<Batches> ShardSteps(size_t micro_batches, uint64_t first = 0) {
   return steps;
 }
 
-// Random tokens for the fixture.
-std::vector<Batches> TokenSteps() {
-  std::vector<Batches> steps;
-  for (int64_t step = 0; step < 3; ++step) {
-    TensorMap batch;
-    for (const char* name : {"input_ids", "labels"}) {
-      Tensor tokens = Tensor::Allocate(DType::kInt64, {4, 12});
-      for (int64_t i = 0; i < tokens.size(); ++i) {
-        tokens.data<int64_t>()[i] = (i * 7 + step * 5 + (name[0] == 'l')) % 61;
-      }
-      batch[name] = tokens;
-    }
-    steps.push_back({batch});
-  }
-  return steps;
-}
-
 void ExpectSameRuns(const std::vector<RankRun>& a,
                     const std::vector<RankRun>& b) {
   for (size_t rank = 0; rank < a.size(); ++rank) {

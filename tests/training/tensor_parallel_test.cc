@@ -29,29 +29,6 @@ std::vector<Batches> SampleSteps() {
   return steps;
 }
 
-// Random tokens for the fixtures.
-std::vector<Batches> TokenSteps(size_t micro_batches = 1, int64_t samples = 4) {
-  std::vector<Batches> steps;
-  for (int64_t step = 0; step < 4; ++step) {
-    Batches batches;
-    for (size_t micro = 0; micro < micro_batches; ++micro) {
-      TensorMap batch;
-      for (const char* name : {"input_ids", "labels"}) {
-        Tensor tokens = Tensor::Allocate(DType::kInt64, {samples, 12});
-        for (int64_t i = 0; i < tokens.size(); ++i) {
-          tokens.data<int64_t>()[i] = (i * 7 + step * 5 + (name[0] == 'l') +
-                                       static_cast<int64_t>(micro) * 3) %
-                                      61;
-        }
-        batch[name] = tokens;
-      }
-      batches.push_back(batch);
-    }
-    steps.push_back(batches);
-  }
-  return steps;
-}
-
 // Losses and norms differ by the order of sums.
 void ExpectNear(const RankRun& got, const RankRun& want, double first,
                 double later) {
