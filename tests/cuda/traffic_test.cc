@@ -84,14 +84,15 @@ Bytes Once(const KernelCase& c) {
   return sum;
 }
 
-// Products are cuBLASLt's. The other cases of attention are like "Attention".
+// Products are cuBLASLt's, AllGather is NCCL's. The other cases of attention
+// are like "Attention".
 std::vector<KernelCase> CasesOfOurKernels() {
   std::vector<KernelCase> cases;
   for (const KernelCase& c : KernelCases()) {
     std::string_view name = c.name, node = c.node;
-    bool product =
-        node.find("MatMul") != node.npos || node.find("Gemm") != node.npos;
-    if (product || (name.starts_with("Attention") && name != "Attention")) {
+    bool library = name == "AllGather" || node.find("MatMul") != node.npos ||
+                   node.find("Gemm") != node.npos;
+    if (library || (name.starts_with("Attention") && name != "Attention")) {
       continue;
     }
     cases.push_back(c);
