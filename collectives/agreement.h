@@ -15,15 +15,17 @@ namespace onnx_fp8 {
 void CheckAgreement(Communicator& communicator, const std::string& what,
                     const std::vector<std::string>& lines);
 
-// A value with a name, such as "--lr" and "0.1"; a switch has no value.
+// A property of a run that all ranks must share: name "--lr", value "0.1". The
+// value of a switch is "".
 struct Fact {
   std::string name, value;
 
   bool operator==(const Fact&) const = default;
 };
 
-// The same for facts, whose names differ from each other. The message has the
-// first fact of rank 0 that differs, or the first one that rank 0 lacks:
+// Compares the `facts` of all ranks in the same way. REQUIRES: the facts of a
+// rank have different names. The message has the first fact of rank 0 that
+// differs, or the first one that rank 0 lacks:
 //   [what] expected --lr 0.1, as rank 0, got --lr 0.2 on rank 1
 //   [what] expected no --nesterov, as rank 0, got --nesterov on rank 1
 void CheckAgreement(Communicator& communicator, const std::string& what,

@@ -89,8 +89,9 @@ class Communicator {
   virtual void Barrier() = 0;
 
   // The group of the ranks that give the same `color` (at least 0), in the
-  // order of their ranks. All ranks call it at the same time. What the group
-  // receives counts as this group's. It must not outlive this group.
+  // order of their ranks. All ranks call it at the same time. wire_bytes() of
+  // this group also counts the bytes of the new one. This group must outlive
+  // the new one.
   std::unique_ptr<Communicator> Split(int color);
 
   // Ends the ranks of the job after an error of this rank. It may be called at
@@ -119,7 +120,7 @@ class Communicator {
   size_t message_bytes() const { return message_bytes_; }
 
  private:
-  // Bytes of a message to one rank, of data that is to be reduced.
+  // The most bytes that a reduction sends to one rank in one message.
   size_t ReducedAtOnce() const;
 
   size_t message_bytes_;

@@ -13,7 +13,8 @@ namespace onnx_fp8 {
 struct MeetingPoint {
   std::string host;  // MASTER_ADDR: of rank 0's machine
   int port = 0;      // MASTER_PORT
-  // torchrun's own agent listens at `port`; rank 0 takes a port after it.
+  // Whether torchrun itself listens at `port`. Rank 0 then listens at one of
+  // the ports behind it.
   bool port_is_taken = false;
   // Tells the jobs of a machine apart, and starts of one job.
   std::string job;
@@ -31,8 +32,8 @@ struct Launcher {
 // `variable` returns the value of a variable of the environment, or null; it is
 // std::getenv but for tests. Nothing if no launcher is known.
 // Errors: a size, rank or port that is no number; a rank that is not below the
-// size; variables of torchrun for several ranks that do not say where these
-// meet.
+// size; torchrun's WORLD_SIZE is above 1, and MASTER_ADDR or MASTER_PORT is not
+// set.
 std::optional<Launcher> FindLauncher(
     const std::function<const char*(const char*)>& variable);
 

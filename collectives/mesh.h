@@ -32,8 +32,8 @@ struct Mesh {
   // Ranks with samples of their own.
   int64_t data_ranks() const { return replicate * dp; }
 
-  // The size of an axis by its name. REQUIRES: a name of an axis.
-  int64_t Size(std::string_view axis) const;
+  // The size of the axis `name`. REQUIRES: there is such an axis.
+  int64_t Size(std::string_view name) const;
 
   bool operator==(const Mesh&) const = default;
 };

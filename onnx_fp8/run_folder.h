@@ -68,7 +68,7 @@ class RunFolder {
  private:
   // Errors: an entry of the run is something else than a file or folder.
   void CheckPlain() const;
-  // Opens the folder, unless it is open, and locks it. Errors: as Lock.
+  // Locks the folder, which it opens if it has not yet. Errors: as Lock.
   void LockAs(int operation);
 
   std::string path_;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "graph/builder.h"
 #include "training/over_ranks.h"
+#include "training/quantize_parts.h"
 #include "training/sharded_state.h"
 #include "training/zero_rows.h"
 
@@ -115,19 +116,8 @@ class Sharder {
 
   void Quantize(Value* part, Node* quantizer) {
     Value* whole = quantizer->out(0);
-    Builder b(graph_, part->name + ".", quantizer);
-    b.set_metadata(quantizer->metadata);
-    Value* scale_in = quantizer->in(1);
-    if (!scale_in) scale_in = b.Scalar(0, part);
-    std::vector<Value*> made =
-        b.Ops("QuantizeAmax", {part, amax_.at(part), scale_in}, 2,
-              quantizer->attributes, kDomain);
-    GatherFor(made[0], whole->dtype, whole, ReadersOf(whole));
-    graph_.MoveOutput(quantizer->out(1), made[0]->producer, 1);
-    if (Value* amax = quantizer->out(2)) {
-      Value* same = b.Op("Identity", {amax_.at(part)});
-      graph_.MoveOutput(amax, same->producer, 0);
-    }
+    Value* codes = QuantizePart(graph_, quantizer, part, amax_.at(part));
+    GatherFor(codes, whole->dtype, whole, ReadersOf(whole));
     replaced_.push_back(quantizer);
   }
 
@@ -148,17 +138,9 @@ class Sharder {
     }
     if (parts.empty()) return;
     Builder b(graph_, "amax.", order_.front());
-    std::vector<Value*> own;
-    for (Value* part : parts) {
-      own.push_back(b.Reshape(b.Ours("Amax", {part}), {1}));
-    }
-    Value* all =
-        own.size() == 1 ? own[0] : b.Op("Concat", own, {{"axis", int64_t{0}}});
-    all = MaxOver(b, all, options_.mesh, {kDataRanks, kTensorRanks});
-    for (size_t i = 0; i < parts.size(); ++i) {
-      amax_[parts[i]] = b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
-                             {{"axis", int64_t{0}}});
-    }
+    const std::vector<Value*> amaxes =
+        AmaxesOfWholes(b, parts, options_.mesh, {kDataRanks, kTensorRanks});
+    for (size_t i = 0; i < parts.size(); ++i) amax_[parts[i]] = amaxes[i];
   }
 
   // The readers of `whole` read what is gathered from `part`.

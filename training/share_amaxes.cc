@@ -9,6 +9,7 @@
 #include "graph/builder.h"
 #include "graph/views.h"
 #include "training/over_ranks.h"
+#include "training/quantize_parts.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -75,7 +76,8 @@ class AmaxSharer {
     Value* part = gather.in(0);
     const std::vector<Node*> quantizers = gather.out(0)->uses;
     for (Node* quantizer : quantizers) {
-      Value* codes = QuantizeAmax(quantizer, part, AmaxOf(part, quantizer));
+      Value* codes =
+          QuantizePart(graph_, quantizer, part, AmaxOf(part, quantizer));
       Builder b(graph_, part->name + ".", quantizer);
       b.set_metadata(quantizer->metadata);
       Value* all = b.Ours("AllGather", {codes}, gather.attributes);
@@ -99,7 +101,11 @@ class AmaxSharer {
       }
     }
     if (parameters.empty()) return;
-    JoinAmaxes(parameters);
+    // In one all-reduce before all nodes.
+    Builder b(graph_, "amax.", &graph_.nodes().front());
+    const std::vector<Value*> amaxes =
+        AmaxesOfWholes(b, parameters, mesh_, {kTensorRanks});
+    for (size_t i = 0; i < amaxes.size(); ++i) amax_[parameters[i]] = amaxes[i];
     for (Node* node : weights) Replace(node, amax_.at(node->in(0)));
   }
 
@@ -113,42 +119,10 @@ class AmaxSharer {
     return known;
   }
 
-  // The amaxes of these parameters, in one all-reduce before all nodes.
-  void JoinAmaxes(const std::vector<Value*>& parameters) {
-    Builder b(graph_, "amax.", &graph_.nodes().front());
-    std::vector<Value*> own;
-    for (Value* part : parameters) {
-      own.push_back(b.Reshape(b.Ours("Amax", {part}), {1}));
-    }
-    Value* all =
-        own.size() == 1 ? own[0] : b.Op("Concat", own, {{"axis", int64_t{0}}});
-    all = MaxOver(b, all, mesh_, {kTensorRanks});
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      amax_[parameters[i]] =
-          b.Op("Gather", {all, b.Int(static_cast<int64_t>(i))},
-               {{"axis", int64_t{0}}});
-    }
-  }
-
   void Replace(Node* quantizer, Value* amax) {
-    Value* codes = QuantizeAmax(quantizer, quantizer->in(0), amax);
+    Value* codes = QuantizePart(graph_, quantizer, quantizer->in(0), amax);
     graph_.MoveOutput(quantizer->out(0), codes->producer, 0);
     graph_.RemoveNode(quantizer);
-  }
-
-  // The codes of x. Scale and amax take the place of the quantizer's.
-  Value* QuantizeAmax(Node* quantizer, Value* x, Value* amax) {
-    Builder b(graph_, x->name + ".", quantizer);
-    b.set_metadata(quantizer->metadata);
-    Value* scale_in = quantizer->in(1);
-    if (!scale_in) scale_in = b.Scalar(0, x);
-    Value* codes = b.Ops("QuantizeAmax", {x, amax, scale_in}, 2,
-                         quantizer->attributes, kDomain)[0];
-    graph_.MoveOutput(quantizer->out(1), codes->producer, 1);
-    if (Value* seen = quantizer->out(2)) {
-      graph_.MoveOutput(seen, b.Op("Identity", {amax})->producer, 0);
-    }
-    return codes;
   }
 
   Graph& graph_;

@@ -114,11 +114,6 @@ class LayerSplitter {
     return node.in(node.Is("Gather") ? 0 : 1);
   }
 
-  static bool IsLayer(const Node& node) {
-    return node.Is("Gemm") && node.in(1)->rank() == 2 &&
-           WeightBehind(node.in(1)) != nullptr;
-  }
-
   void Take(const SplitRegion& region) {
     for (Value* value : region.values()) {
       splits_.emplace_back(value, *region.Find(value));

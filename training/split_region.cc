@@ -38,17 +38,16 @@ bool IsAttention(const Node& node) {
          node.IsOurs("AttentionRelative");
 }
 
-// The second operand is a weight (K,N), or (N,K) with transB.
-bool IsLayer(const Node& node) {
-  return node.Is("Gemm") && node.in(1)->rank() == 2 &&
-         node.Int("transA", 0) == 0 && WeightBehind(node.in(1)) != nullptr;
-}
-
 int64_t Normalized(int64_t axis, int64_t rank) {
   return axis < 0 ? axis + rank : axis;
 }
 
 }  // namespace
+
+bool IsLayer(const Node& node) {
+  return node.Is("Gemm") && node.in(1)->rank() == 2 &&
+         WeightBehind(node.in(1)) != nullptr;
+}
 
 std::optional<AxisSplit> Reshaped(const Shape& from, const AxisSplit& split,
                                   const Shape& shape, int64_t ranks) {
@@ -165,6 +164,9 @@ class SplitRules {
 
   void Visit(Node& node) {
     if (!why_.empty()) return;
+    if (IsLayer(node) && node.Int("transA", 0) != 0) {
+      return Refuse(Concat("[", node.Where(), "] needs whole operands"));
+    }
     if (region_.layers_) {
       if (Touches(node)) return VisitEnd(node);
       if (IsLayer(node)) return VisitWholeLayer(node);

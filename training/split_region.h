@@ -19,6 +19,9 @@
 
 namespace onnx_fp8 {
 
+// A product of activations with a weight (K,N), or (N,K) with transB.
+bool IsLayer(const Node& node);
+
 // The axis of `shape` that a split of `from` becomes when elements keep their
 // order: rank r has the elements i with (i / chunk) mod ranks == r. Nothing: no
 // axis has its parts.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The forecast of a step of many ranks, for people and as JSON.
+// Prints the forecast of a step (step_forecast.h) as text, and makes it JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

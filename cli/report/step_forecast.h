@@ -60,10 +60,10 @@ struct StepForecast {
   double Mfu() const { return time.model_flops / (time.step * peak); }
 };
 
-// Data files of the model may be missing. A batch that the ranks do not divide
-// counts with the largest share. Errors: UsageError for an axis that does not
-// exist or has no size, fewer samples than ranks; those of import and of the
-// passes.
+// Data files of the model may be missing. If the ranks do not divide the batch,
+// the forecast is that of a rank with the largest share.
+// Errors: a UsageError if an axis does not exist or has no size, or if there
+// are fewer samples than ranks; errors of the import; errors of the passes.
 StepForecast ForecastStep(const ForecastSpec& spec);
 
 }  // namespace onnx_fp8
