@@ -28,12 +28,11 @@ void ExpectOneProcess(const CorpusFile& file, int tp) {
   SCOPED_TRACE(Concat(tp, " ranks"));
   CorpusCase c(file);
   const std::vector<StepResult> want = TwoSteps(c, nullptr);
-  std::vector<StepResult> got, other;
+  std::vector<std::vector<StepResult>> results(static_cast<size_t>(tp));
   try {
     RunRanks(tp, [&](Communicator& world) {
       const MeshRanks ranks({.tp = tp}, world);
-      const std::vector<StepResult> mine = TwoSteps(c, &ranks);
-      (world.rank() == 0 ? other : got) = mine;
+      results[static_cast<size_t>(world.rank())] = TwoSteps(c, &ranks);
     });
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("of the axis tp can divide"),
@@ -41,8 +40,11 @@ void ExpectOneProcess(const CorpusFile& file, int tp) {
         << error.what();
     return;
   }
+  const std::vector<StepResult>& got = results[0];
   for (size_t i = 0; i < want.size(); ++i) {
-    EXPECT_EQ(got[i].loss, other[i].loss);
+    for (const std::vector<StepResult>& other : results) {
+      EXPECT_EQ(other[i].loss, got[i].loss);
+    }
     // Ranks drop elements of their parts by numbers of their own.
     if (file.name == "mlp_dropout") continue;
     EXPECT_NEAR(got[i].loss, want[i].loss, 1e-5 * std::abs(want[i].loss));
