@@ -74,7 +74,7 @@ def settings(keys):
 def configure(cuda):
     """The configuration of build/release, without CUDA unless it is needed:
     kernels take long to build."""
-    keys = ["ONNX_FP8_ONNX_DIR", "ONNX_FP8_PYTHON",
+    keys = ["ONNX_FP8_ONNX_DIR", "ONNX_FP8_PROTOBUF_DIR", "ONNX_FP8_PYTHON",
             "CMAKE_CXX_COMPILER_LAUNCHER"]
     options = [f"-D{key}={value}" for key, value in
                settings(keys + list(CUDA_SETTINGS) * cuda).items()]
