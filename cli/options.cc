@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/options.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -379,6 +381,9 @@ SessionOptions SessionFlags::Make(const std::string& model) const {
   recipe.Fill(&options);
   parameters.Fill(&options);
   options.budgets = budgets.Make();
+  // The C library keeps memory that reading the file and building the graph
+  // have freed, and an arena is too large to come from there.
+  options.before_plan = [] { malloc_trim(0); };
   return options;
 }
 

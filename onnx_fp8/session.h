@@ -85,6 +85,9 @@ struct SessionOptions {
   uint64_t seed = 0;
   // Plans kept, one per shape signature of the feeds.
   int64_t max_plans = 8;
+  // Called before the memory of a plan is allocated, as a rule after the model
+  // was read and a graph was built; empty: nothing is called.
+  std::function<void()> before_plan = {};
   // Chrome trace written when the session ends; "": none.
   std::string profile;
   bool profile_steps = false;  // for ReportProfile

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/session.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <charconv>
 #include <list>
@@ -421,9 +419,7 @@ class Session : public TrainingSession {
   }
 
   std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
-    // The C library keeps memory that reading the file and building the graph
-    // have freed, and the arena is too large to come from there.
-    malloc_trim(0);
+    if (options_.before_plan) options_.before_plan();
     auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
     executor->set_profiler(profiler_.get());
     if (ranks_) executor->set_groups(&ranks_->groups());
