@@ -29,7 +29,8 @@ RUNS = BUILD / "runs.jsonl"
 REGRESSIONS = ROOT / "tests/fuzz/regressions"
 SECONDS_EACH, MIB, MIB_AT_ONCE = 10, 2048, 1024
 # Bytes of the largest input that the fuzzer makes.
-MAX_LENGTH = {"model": 16384, "tokens": 1024, "command_line": 512}
+MAX_LENGTH = {"model": 16384, "tokens": 1024, "command_line": 512,
+              "ort_checkpoint": 8192}
 INTERRUPTED = 72  # libFuzzer's exit code
 RESULTS = {
     "executions": r"number_of_executed_units: *(\d+)",

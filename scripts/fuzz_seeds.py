@@ -208,6 +208,12 @@ def model_seeds():
             yield path.read_bytes()
 
 
+def ort_checkpoint_seeds():
+    for path in sorted((ROOT / "tests/fixtures/ort_training").glob("*/checkpoint")):
+        if path.stat().st_size <= MAX_MODEL:
+            yield path.read_bytes()
+
+
 def write(target, folder):
     """Makes `folder` hold the seeds of `target`, and nothing else."""
     shutil.rmtree(folder, ignore_errors=True)

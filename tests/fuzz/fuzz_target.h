@@ -26,13 +26,14 @@ const FuzzTarget* FindFuzzTarget(std::string_view name);
 // Any other exception passes through: it is a finding.
 void RunFuzzTarget(const FuzzTarget& target, std::string_view bytes);
 
-void FuzzNpz(std::string_view bytes);          // npz.cc
-void FuzzNpy(std::string_view bytes);          // npy.cc
-void FuzzSafetensors(std::string_view bytes);  // safetensors.cc
-void FuzzTokens(std::string_view bytes);       // tokens.cc
-void FuzzJson(std::string_view bytes);         // json.cc
-void FuzzCheckpoint(std::string_view bytes);   // checkpoint.cc
-void FuzzCommandLine(std::string_view bytes);  // command_line.cc
-void FuzzModel(std::string_view bytes);        // model.cc
+void FuzzNpz(std::string_view bytes);            // npz.cc
+void FuzzNpy(std::string_view bytes);            // npy.cc
+void FuzzSafetensors(std::string_view bytes);    // safetensors.cc
+void FuzzTokens(std::string_view bytes);         // tokens.cc
+void FuzzJson(std::string_view bytes);           // json.cc
+void FuzzCheckpoint(std::string_view bytes);     // checkpoint.cc
+void FuzzCommandLine(std::string_view bytes);    // command_line.cc
+void FuzzModel(std::string_view bytes);          // model.cc
+void FuzzOrtCheckpoint(std::string_view bytes);  // ort_checkpoint.cc
 
 }  // namespace onnx_fp8

@@ -18,6 +18,7 @@ constexpr FuzzTarget kTargets[] = {
     {"checkpoint", FuzzCheckpoint},
     {"command_line", FuzzCommandLine},
     {"model", FuzzModel},
+    {"ort_checkpoint", FuzzOrtCheckpoint},
 };
 
 }  // namespace
