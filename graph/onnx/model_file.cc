@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "graph/onnx/check_functions_internal.h"
 #include "graph/onnx/check_nodes_internal.h"
+#include "graph/onnx/import_ort.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/onnx/upgrade.h"
@@ -113,6 +114,24 @@ ModelFile ReadModelBytes(const std::string& bytes) {
         "[bytes] expected an ONNX model, got bytes that do not parse as one");
   RequireModel(file, {});
   return file;
+}
+
+void PlaceOrtNorms(onnx::ModelProto* model) {
+  constexpr int kLayerNormOpset = 17;
+  for (auto& node : *model->mutable_graph()->mutable_node()) {
+    if (!node.domain().empty()) continue;
+    if (node.op_type() == "SimplifiedLayerNormalization") {
+      node.set_domain(kOrtDomain);
+    }
+    if (node.op_type() != "LayerNormalization") continue;
+    for (const auto& import : model->opset_import()) {
+      bool onnx = import.domain().empty() || import.domain() == "ai.onnx";
+      if (!onnx || import.version() >= kLayerNormOpset) continue;
+      auto* note = node.add_metadata_props();
+      note->set_key(kOpsetNote);
+      note->set_value(std::to_string(kLayerNormOpset));
+    }
+  }
 }
 
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path) {

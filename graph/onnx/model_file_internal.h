@@ -35,6 +35,14 @@ ModelFile ReadModelFile(const std::string& path,
                         const Budgets& budgets = {.nodes = INT64_MAX});
 ModelFile ReadModelBytes(const std::string& bytes);
 
+// The graph in its normal form, as ReadModel returns it.
+std::unique_ptr<Graph> ImportModelFile(ModelFile file);
+
+// ONNX Runtime writes its norms into the ONNX domain at opsets that lack them.
+// Notes the opset that has LayerNormalization, and moves
+// SimplifiedLayerNormalization to ONNX Runtime's domain.
+void PlaceOrtNorms(onnx::ModelProto* model);
+
 // Writes `model`, which it uses up. `contents` has the bytes of initializers
 // that have none in `model`, by name. With external data both files are
 // complete before either has its name. `source` is the model that this one is

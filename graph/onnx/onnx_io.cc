@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "graph/constants.h"
 #include "graph/onnx/body_names_internal.h"
+#include "graph/onnx/import_ort.h"
 #include "graph/onnx/inline_functions_internal.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"
@@ -26,17 +27,6 @@ void DropOwnBodies(onnx::ModelProto* model) {
       functions->DeleteSubrange(i, 1);
     }
   }
-}
-
-std::unique_ptr<Graph> Import(ModelFile file) {
-  DropOwnBodies(&file.model);
-  InlineFunctions(&file.model, file.path);
-  NameBodyTensors(file.model.mutable_graph());
-  auto graph = file.ToGraph(file.model);
-  graph->Sort();
-  Upgrade(*graph);
-  LiftFromBodies(*graph);
-  return graph;
 }
 
 // The lowest opset >= 19 at which every node keeps its meaning.
@@ -113,16 +103,29 @@ onnx::ModelProto ToModel(const Graph& graph, SourceMap* contents) {
 
 }  // namespace
 
+std::unique_ptr<Graph> ImportModelFile(ModelFile file) {
+  DropOwnBodies(&file.model);
+  InlineFunctions(&file.model, file.path);
+  NameBodyTensors(file.model.mutable_graph());
+  PlaceOrtNorms(&file.model);
+  auto graph = file.ToGraph(file.model);
+  graph->Sort();
+  Upgrade(*graph);
+  ImportOrtOps(*graph);
+  LiftFromBodies(*graph);
+  return graph;
+}
+
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options) {
   ModelFile file = ReadModelFile(path, options.budgets);
   file.external->set_missing(options.missing);
   if (options.as_is) return file.ToGraph(file.model);
-  return Import(std::move(file));
+  return ImportModelFile(std::move(file));
 }
 
 std::unique_ptr<Graph> ReadModelFromBytes(const std::string& bytes) {
-  return Import(ReadModelBytes(bytes));
+  return ImportModelFile(ReadModelBytes(bytes));
 }
 
 Tensor ReadTensorProto(const std::string& path) {

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/onnx/import_ort.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "graph/builder.h"
+#include "graph/infer_shapes.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Values = std::vector<Value*>;
+
+// --- products
+int64_t RankOf(const Node& node, size_t i) {
+  const Value* x = node.in(i);
+  Check(x && x->shape, "[", node.Where(), "] expected operand ", i,
+        " of known rank, got ", x ? x->name : "none");
+  return x->rank();
+}
+
+// Operand i with its last two axes swapped if trans… is 1. A vector stays.
+Value* Operand(Builder& b, const Node& node, size_t i, const char* transposed,
+               const char* batch) {
+  Check(node.Int(batch, 0) == 0, "[", node.Where(), "] expected ", batch,
+        " 0, got ", node.Int(batch, 0));
+  Value* x = node.in(i);
+  if (node.Int(transposed, 0) == 0 || RankOf(node, i) < 2) return x;
+  return b.SwapLast(x);
+}
+
+Values FusedMatMul(Builder& b, Node& node) {
+  Value* x = Operand(b, node, 0, "transA", "transBatchA");
+  Value* w = Operand(b, node, 1, "transB", "transBatchB");
+  Value* y = b.Op("MatMul", {x, w});
+  float alpha = node.Float("alpha", 1);
+  return {alpha == 1 ? y : b.Mul(y, b.Scalar(double{alpha}, y))};
+}
+
+// --- activations
+Attributes Tanh() { return {{"approximate", std::string("tanh")}}; }
+
+Value* WithBias(Builder& b, Node& node, size_t x, size_t bias) {
+  return node.in(bias) ? b.Add(node.in(x), node.in(bias)) : node.in(x);
+}
+
+Values Gelu(Builder& b, Node& node) { return {b.Op("Gelu", {node.in(0)})}; }
+
+Values BiasGelu(Builder& b, Node& node) {
+  return {b.Op("Gelu", {WithBias(b, node, 0, 1)})};
+}
+
+Values FastGelu(Builder& b, Node& node) {
+  return {b.Op("Gelu", {WithBias(b, node, 0, 1)}, Tanh())};
+}
+
+Value* Alpha(Builder& b, Node& node) {
+  return b.Scalar(double{node.Float("alpha", 1.702f)}, node.in(0));
+}
+
+// x σ(α x)
+Values QuickGelu(Builder& b, Node& node) {
+  Value* x = node.in(0);
+  float alpha = node.Float("alpha", 1.702f);
+  Value* scaled = alpha == 1 ? x : b.Mul(Alpha(b, node), x);
+  return {b.Mul(x, b.Op("Sigmoid", {scaled}))};
+}
+
+Values GeluGrad(Builder& b, Node& node) {
+  return {b.Ours("GeluGrad", {node.in(0), node.in(1)})};
+}
+
+Values BiasGeluGrad(Builder& b, Node& node) {
+  return {b.Ours("GeluGrad", {node.in(0), WithBias(b, node, 1, 2)})};
+}
+
+Values FastGeluGrad(Builder& b, Node& node) {
+  return {b.Ours("GeluTanhGrad", {node.in(0), WithBias(b, node, 1, 2)})};
+}
+
+// The slope is s (1 + α x (1 - s)).
+Values QuickGeluGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *x = node.in(1);
+  Value* one = b.Scalar(1, x);
+  Value* scaled = b.Mul(Alpha(b, node), x);
+  Value* s = b.Op("Sigmoid", {scaled});
+  Value* inner = b.Add(one, b.Mul(scaled, b.Sub(one, s)));
+  return {b.Mul(dy, b.Mul(s, inner))};
+}
+
+Values ReluGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *x = node.in(1);
+  Value* zero = b.Scalar(0, x);
+  return {b.Op("Where", {b.Op("Greater", {x, zero}), dy, zero})};
+}
+
+// Of y = σ(x).
+Values SigmoidGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *y = node.in(1);
+  return {b.Mul(dy, b.Mul(y, b.Sub(b.Scalar(1, y), y)))};
+}
+
+// Of y = tanh(x).
+Values TanhGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *y = node.in(1);
+  return {b.Mul(dy, b.Sub(b.Scalar(1, y), b.Mul(y, y)))};
+}
+
+Values SoftmaxGrad(Builder& b, Node& node) {
+  return {b.Ours("SoftmaxGrad", {node.in(0), node.in(1)},
+                 {{"axis", node.Int("axis", -1)}})};
+}
+
+// Of y = log softmax(x): dy - exp(y) Σ dy.
+Values LogSoftmaxGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *y = node.in(1);
+  Value* sum = b.ReduceSum(dy, {node.Int("axis", -1)}, true);
+  return {b.Sub(dy, b.Mul(b.Op("Exp", {y}), sum))};
+}
+
+// dy · mask / (1 - ratio), whatever the mode is.
+Values DropoutGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *ratio = node.in(2);
+  Value* kept = b.Mul(dy, b.Cast(node.in(1), dy->dtype));
+  Value* dropped = ratio ? b.Cast(ratio, dy->dtype) : b.Scalar(0.5, dy);
+  return {b.Div(kept, b.Sub(b.Scalar(1, dy), dropped))};
+}
+
+// --- norms
+// The axes from `axis` on, and those before it, as int64 vectors.
+std::pair<Value*, Value*> NormAxes(Builder& b, Node& node, Value* x) {
+  Check(x->shape.has_value(), "[", node.Where(),
+        "] expected an operand of known rank, got ", x->name);
+  int64_t axis = node.Int("axis", -1);
+  if (axis < 0) axis += x->rank();
+  std::vector<int64_t> axes, lead;
+  for (int64_t i = 0; i < x->rank(); ++i) (i < axis ? lead : axes).push_back(i);
+  return {b.Ints(axes), b.Ints(lead)};
+}
+
+Attributes DropAxes() {
+  return {{"keepdims", int64_t{0}}, {"noop_with_empty_axes", int64_t{1}}};
+}
+
+// Outputs: y and the reciprocal of the root of the mean square.
+Values SimplifiedLayerNorm(Builder& b, Node& node) {
+  Value *x = node.in(0), *scale = node.in(1);
+  double epsilon = double{node.Float("epsilon", 1e-5f)};
+  Attributes norm = {{"axis", node.Int("axis", -1)},
+                     {"epsilon", static_cast<float>(epsilon)}};
+  Values results = {b.Op("RMSNormalization", {x, scale}, norm)};
+  if (!node.out(1)) return results;
+  auto [axes, lead] = NormAxes(b, node, x);
+  Value* square = b.Op("ReduceMean", {b.Mul(x, x), axes});
+  Value* root = b.Op("Sqrt", {b.Add(square, b.Scalar(epsilon, x))});
+  results.push_back(b.Op("Reciprocal", {root}));
+  return results;
+}
+
+// (dy, x, scale, mean, inv_std); mean is null for the simplified form.
+Values NormGrad(Builder& b, Node& node, Value* mean, Value* inv_std) {
+  Value *dy = node.in(0), *x = node.in(1), *scale = node.in(2);
+  auto [axes, lead] = NormAxes(b, node, x);
+  Value* h = b.Mul(mean ? b.Sub(x, mean) : x, inv_std);
+  Value* dh = b.Mul(dy, scale);
+  Value* along = b.Mul(h, b.Op("ReduceMean", {b.Mul(dh, h), axes}));
+  Value* rest = mean ? b.Sub(dh, b.Op("ReduceMean", {dh, axes})) : dh;
+  Value* dx = b.Mul(b.Sub(rest, along), inv_std);
+  Value* dscale = b.Op("ReduceSum", {b.Mul(dy, h), lead}, DropAxes());
+  if (!mean) return {dx, dscale};
+  return {dx, dscale, b.Op("ReduceSum", {dy, lead}, DropAxes())};
+}
+
+Values LayerNormGrad(Builder& b, Node& node) {
+  return NormGrad(b, node, node.in(3), node.in(4));
+}
+
+Values SimplifiedLayerNormGrad(Builder& b, Node& node) {
+  return NormGrad(b, node, nullptr, node.in(3));
+}
+
+// --- loss
+// (dloss, log_prob, labels[, weight]) → dlogits. Labels that are ignored have
+// no row of ones.
+Values LossGrad(Builder& b, Node& node) {
+  Value *dloss = node.in(0), *log_prob = node.in(1), *labels = node.in(2);
+  Check(!node.in(3), "[", node.Where(),
+        "] expected a loss without weights of classes, got ",
+        node.in(3) ? node.in(3)->name : "");
+  std::string reduction = node.String("reduction", "mean");
+  Value* dscores = dloss;
+  Value* ignored = b.Constant(
+      ConvertTo(Tensor::Scalar(node.Int("ignore_index", -1)), labels->dtype));
+  Value* valid =
+      b.Cast(b.Op("Not", {b.Op("Equal", {labels, ignored})}), dloss->dtype);
+  if (reduction == "mean") {
+    Value* count = b.Op("ReduceSum", {valid}, {{"keepdims", int64_t{0}}});
+    dscores = b.Div(dloss, b.Op("Max", {count, b.Scalar(1, count)}));
+  }
+  Value* one = b.Ints({1});
+  Value* each = b.Op("Unsqueeze", {b.Mul(dscores, valid), one});
+  // Classes run along axis 1.
+  Value* shape = b.Op("Shape", {log_prob});
+  Value* classes = b.Op("Gather", {shape, b.Int(1)});
+  Value* numbers = b.Op("Range", {b.Int(0), classes, b.Int(1)});
+  std::vector<int64_t> column = {-1};
+  for (int64_t i = 2; i < RankOf(node, 1); ++i) column.push_back(1);
+  Value* ids = b.Op("Reshape", {numbers, b.Ints(column)});
+  Value* hot = b.Op(
+      "Equal", {b.Op("Unsqueeze", {b.Cast(labels, DType::kInt64), one}), ids});
+  Value* miss = b.Sub(b.Op("Exp", {log_prob}), b.Cast(hot, log_prob->dtype));
+  return {b.Mul(miss, each)};
+}
+
+// --- movement
+// Zeros of `shape` (a tensor) to which rows are added at places of the axis.
+Values GatherGrad(Builder& b, Node& node) {
+  Value *shape = node.in(0), *indices = node.in(1), *dy = node.in(2);
+  int64_t axis = node.Int("axis", 0);
+  Value* zero = b.Ints({0});
+  Value* rank = b.Op("Shape", {shape});
+  Value* first = axis >= 0 ? b.Ints({axis}) : b.Add(rank, b.Ints({axis}));
+  Value* next = b.Add(first, b.Ints({1}));
+  Value* before = b.Op("Slice", {shape, zero, first});
+  Value* after = b.Op("Slice", {shape, next, rank});
+  Value* count = b.Op("Reshape", {b.Op("Size", {indices}), b.Ints({1})});
+  Attributes along = {{"axis", int64_t{0}}};
+  Value* rows_shape = b.Op("Concat", {before, count, after}, along);
+  Value* rows = b.Op("Reshape", {dy, rows_shape}, {{"allowzero", int64_t{1}}});
+  Value* ones = b.Op("ConstantOfShape", {b.Op("Shape", {after})},
+                     {{"value", Tensor::Ints({1})}});
+  Value* places =
+      b.Op("Reshape", {indices, b.Op("Concat", {count, ones}, along)},
+           {{"allowzero", int64_t{1}}});
+  Value* all = b.Op("Expand", {places, rows_shape});
+  Value* zeros = b.Op("Expand", {b.Scalar(0, dy), shape});
+  return {b.Op("ScatterElements", {zeros, all, rows},
+               {{"axis", axis}, {"reduction", std::string("add")}})};
+}
+
+// Zeros of `shape` (a tensor) into which dy is put where the Slice read.
+Values SliceGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *shape = node.in(1);
+  Value* flat = b.Ints({-1});
+  Value* size = b.Op("ReduceProd", {shape}, {{"keepdims", int64_t{0}}});
+  Value* numbers = b.Op("Range", {b.Int(0), size, b.Int(1)});
+  Values slice = {
+      b.Op("Reshape", {numbers, shape}, {{"allowzero", int64_t{1}}})};
+  for (size_t i = 2; i < node.inputs().size(); ++i) slice.push_back(node.in(i));
+  Value* places = b.Op("Reshape", {b.Op("Slice", slice), flat});
+  Value* zeros =
+      b.Op("Expand", {b.Scalar(0, dy), b.Op("Unsqueeze", {size, b.Ints({0})})});
+  Value* put =
+      b.Op("ScatterElements", {zeros, places, b.Op("Reshape", {dy, flat})});
+  return {b.Op("Reshape", {put, shape}, {{"allowzero", int64_t{1}}})};
+}
+
+// Outputs: the whole and the length of each part.
+Values ConcatTraining(Builder& b, Node& node) {
+  int64_t axis = node.Int("axis", 0);
+  Values results = {b.Op("Concat", node.inputs(), {{"axis", axis}})};
+  if (!node.out(1)) return results;
+  Values lengths;
+  for (Value* part : node.inputs()) {
+    Value* shape = b.Op("Shape", {part});
+    lengths.push_back(b.Op("Gather", {shape, b.Ints({axis})}));
+  }
+  results.push_back(b.Op("Concat", lengths, {{"axis", int64_t{0}}}));
+  return results;
+}
+
+Values SplitTraining(Builder& b, Node& node) {
+  return b.Ops("Split", {node.in(0), node.in(1)}, node.outputs().size(),
+               {{"axis", node.Int("axis", 0)}});
+}
+
+// x · scale, or x / scale.
+Values Scale(Builder& b, Node& node) {
+  Value* scale = b.Cast(node.in(1), node.in(0)->dtype);
+  return {node.Int("scale_down", 0) != 0 ? b.Div(node.in(0), scale)
+                                         : b.Mul(node.in(0), scale)};
+}
+
+// (buffer, value, overwrite) → (whether it was updated, the new buffer).
+Values Accumulate(Builder& b, Node& node) {
+  Value* sum = b.Add(node.in(0), node.in(1));
+  if (node.in(2)) sum = b.Op("Where", {node.in(2), node.in(1), sum});
+  Values results = {b.Constant(Tensor::Scalar(true).Reshaped({1}))};
+  if (node.out(1)) results.push_back(sum);
+  return results;
+}
+
+struct Row {
+  const char* op;
+  size_t operands;  // that must be there
+  Values (*build)(Builder&, Node&);
+};
+
+constexpr Row kRows[] = {
+    {"BiasFastGeluGrad_dX", 3, FastGeluGrad},
+    {"BiasGelu", 2, BiasGelu},
+    {"BiasGeluGrad_dX", 3, BiasGeluGrad},
+    {"ConcatTraining", 1, ConcatTraining},
+    {"DropoutGrad", 2, DropoutGrad},
+    {"FastGelu", 1, FastGelu},
+    {"FastGeluGrad", 2, FastGeluGrad},
+    {"FusedMatMul", 2, FusedMatMul},
+    {"GatherGrad", 3, GatherGrad},
+    {"Gelu", 1, Gelu},
+    {"GeluGrad", 2, GeluGrad},
+    {"InPlaceAccumulatorV2", 2, Accumulate},
+    {"LayerNormalizationGrad", 5, LayerNormGrad},
+    {"LogSoftmaxGrad_13", 2, LogSoftmaxGrad},
+    {"QuickGelu", 1, QuickGelu},
+    {"QuickGeluGrad", 2, QuickGeluGrad},
+    {"ReluGrad", 2, ReluGrad},
+    {"Scale", 2, Scale},
+    {"SigmoidGrad", 2, SigmoidGrad},
+    {"SimplifiedLayerNormalization", 2, SimplifiedLayerNorm},
+    {"SimplifiedLayerNormalizationGrad", 4, SimplifiedLayerNormGrad},
+    {"SliceGrad", 4, SliceGrad},
+    {"SoftmaxCrossEntropyLossGrad", 3, LossGrad},
+    {"SoftmaxGrad_13", 2, SoftmaxGrad},
+    {"SplitTraining", 2, SplitTraining},
+    {"TanhGrad", 2, TanhGrad},
+};
+
+const Row* FindRow(std::string_view op) {
+  auto row =
+      std::ranges::find_if(kRows, [&](const Row& row) { return row.op == op; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
+// The node's outputs become `results`, under their own names.
+void Replace(Graph& graph, Node* node, const Values& results, Builder& b) {
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    Value* out = node->out(i);
+    if (!out) continue;
+    Check(i < results.size(), "[", node->Where(), "] expected at most ",
+          results.size(), " outputs, got ", node->outputs().size());
+    Value* made = results[i];
+    if (!made->producer || !made->uses.empty()) made = b.Op("Identity", {made});
+    out->dtype = made->dtype;
+    if (made->shape) out->shape = made->shape;
+    Node* producer = made->producer;
+    auto slot = std::ranges::find(producer->outputs(), made);
+    graph.MoveOutput(out, producer,
+                     static_cast<size_t>(slot - producer->outputs().begin()));
+    producer->name = node->name;
+  }
+  graph.RemoveNode(node);
+}
+
+}  // namespace
+
+bool IsImported(std::string_view op) { return FindRow(op) != nullptr; }
+
+void ImportOrtOps(Graph& graph) {
+  bool any = std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    return node.domain == kOrtDomain && FindRow(node.op);
+  });
+  if (!any) return;
+  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+    Node* node = &*it++;
+    const Row* row = node->domain == kOrtDomain ? FindRow(node->op) : nullptr;
+    if (!row) {
+      try {
+        InferNode(*node, graph.opset);
+      } catch (const Error&) {
+        // Shapes that are known later judge the node.
+      }
+      continue;
+    }
+    for (size_t i = 0; i < row->operands; ++i) {
+      Check(node->in(i) != nullptr, "[", node->Where(), "] lacks input ", i);
+    }
+    Builder b(graph, (node->out(0) ? node->out(0)->name : node->op) + ".",
+              node);
+    b.set_metadata(node->metadata);
+    try {
+      Replace(graph, node, row->build(b, *node), b);
+    } catch (const Error& error) {
+      Fail("[", graph.file, ": ", node->Where(), "] ", error.what());
+    }
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// training_model.onnx of onnxruntime-training: forward, loss and backward in
+// one graph, whose parameters are inputs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "graph/graph.h"
+#include "onnx_fp8/budgets.h"
+#include "onnx_fp8/tensor.h"
+
+namespace onnx_fp8 {
+
+// Suffixes of the values that hold the gradient of a parameter.
+inline constexpr char kOrtBuffer[] = "_grad.accumulation.buffer";
+inline constexpr char kOrtAccumulated[] = "_grad.accumulation.out";
+inline constexpr char kOrtReset[] = "lazy_reset_grad";
+
+struct OrtForward {
+  std::unique_ptr<Graph> graph;  // in its normal form
+  std::string loss;              // output of the graph
+};
+
+// The nodes that compute the loss. The parameters are initializers; labels of
+// tokens have the axes of the tokens, not one for all; outputs are
+// the loss and, if it is a SoftmaxCrossEntropyLoss, the scores that it reads.
+// Errors: those of ReadModel; a model without the inputs and outputs of a
+// training model; a parameter that is not in `parameters`, or has another shape
+// or type there; a parameter there that is no input.
+OrtForward ReadOrtForward(const std::string& path, const TensorMap& parameters,
+                          const Budgets& budgets = {});
+
+}  // namespace onnx_fp8
