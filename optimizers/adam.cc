@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
@@ -13,6 +15,38 @@ void AppendAdamOp(Builder& b, const char* op, const Update& update,
                 {"eps", static_cast<float>(spec.eps)}});
 }
 
+// rate · sqrt(1 - beta2^t) / (1 - beta1^t), computed once in double.
+Value* CorrectedRate(Builder& b, const Update& update,
+                     const OptimizerSpec& spec) {
+  constexpr char kName[] = "optimizer.corrected_lr";
+  if (Value* made = b.graph().Find(kName)) return made;
+  Value* t = b.Cast(update.step, DType::kDouble);
+  Value* one = b.Scalar(1, t);
+  auto correction = [&](double beta) {
+    Value* power = b.Op("Pow", {b.Scalar(beta, t), t});
+    return b.Sub(one, power);
+  };
+  Value* root = b.Op("Sqrt", {correction(spec.beta2)});
+  Value* lr = b.Cast(update.lr, DType::kDouble);
+  Value* rate = b.Div(b.Mul(lr, root), correction(spec.beta1));
+  Value* result = b.Cast(rate, DType::kFloat);
+  b.graph().Rename(result, kName);
+  return result;
+}
+
+// next · (1 - lr · lr_scale · weight_decay), unless the step is skipped.
+void DecayAfter(Builder& b, const Update& update) {
+  if (update.weight_decay == 0) return;
+  auto binding =
+      std::ranges::find(b.graph().state, update.param, &StateBinding::state);
+  Value* next = binding->next;
+  Value* lr = b.Cast(update.lr, next->dtype);
+  Value* pull =
+      b.Mul(lr, b.Scalar(update.lr_scale * update.weight_decay, next));
+  Value* decayed = b.Sub(next, b.Mul(next, pull));
+  binding->next = b.Op("Where", {update.ok, decayed, update.param});
+}
+
 }  // namespace
 
 void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec) {
@@ -21,6 +55,17 @@ void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec) {
 
 void AppendAdamW(Builder& b, const Update& update, const OptimizerSpec& spec) {
   AppendAdamOp(b, "AdamW", update, spec);
+}
+
+// An AdamW at a step so late that nothing is left to correct.
+void AppendAdamWHf(Builder& b, const Update& update,
+                   const OptimizerSpec& spec) {
+  Update late = update;
+  late.lr = CorrectedRate(b, update, spec);
+  late.step = b.Int(int64_t{1} << 40);
+  late.weight_decay = 0;
+  AppendAdamOp(b, "AdamW", late, spec);
+  DecayAfter(b, update);
 }
 
 }  // namespace onnx_fp8

@@ -27,7 +27,7 @@ using AppendFunction = void(Builder& b, const Update& update,
 
 // The table of optimizers. An optimizer has a row here and a file that appends
 // its node.
-AppendFunction AppendAdam, AppendAdamW, AppendSgd;
+AppendFunction AppendAdam, AppendAdamW, AppendAdamWHf, AppendSgd;
 struct OptimizerRow {
   const char* name;
   double weight_decay;  // if the spec has none
@@ -36,6 +36,8 @@ struct OptimizerRow {
 inline constexpr OptimizerRow kOptimizers[] = {
     {"adamw", 0.01, AppendAdamW},  // decoupled weight decay
     {"adam", 0, AppendAdam},
+    // Hugging Face's: eps before the bias correction, decay after the update.
+    {"adamw_hf", 0, AppendAdamWHf},
     {"sgd", 0, AppendSgd},
 };
 
