@@ -6,8 +6,8 @@
 
 namespace onnx_fp8 {
 
-void TrainFlags::AddTo(Flags& flags, bool resume_given) {
-  flags.Positional("MODEL", &model, "the .onnx file", !resume_given);
+void TrainFlags::AddTo(Flags& flags, bool omits_model) {
+  flags.Positional("MODEL", &model, "the .onnx file", !omits_model);
   flags.Group("Data");
   flags.Files("--data", &data,
               ".npz, .npy, .safetensors (arrays named like the model's inputs) "
@@ -44,6 +44,9 @@ void TrainFlags::AddTo(Flags& flags, bool resume_given) {
   machine.AddTo(flags);
   flags.Group("Run");
   flags.File("--init", &init, "start from these weights (.safetensors)");
+  flags.File("--ort-training", &ort_training,
+             "instead of MODEL: a folder of onnxruntime.training.artifacts, "
+             "with its loss, optimizer and weights");
   flags.File("--out", &out, "folder of the run");
   flags.Switch("--resume", &resume,
                "continue the run in --out with its own flags; a flag that is "

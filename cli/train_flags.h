@@ -14,7 +14,7 @@ namespace onnx_fp8 {
 // The flags of `train`. A run's config.json holds the same flags, and `eval`
 // and `export` read them back through this struct.
 struct TrainFlags {
-  std::string model, out, init;
+  std::string model, out, init, ort_training;
   std::vector<std::string> data, val_data;
   DataFlags data_flags;
   SessionFlags session;
@@ -37,8 +37,8 @@ struct TrainFlags {
   bool no_overlap = false;
   MachineFlags machine;
 
-  // With --resume, MODEL may be omitted.
-  void AddTo(Flags& flags, bool resume);
+  // With --resume or --ort-training, MODEL may be omitted.
+  void AddTo(Flags& flags, bool omits_model);
   // Checks everything that needs no model; sets the threads. Errors:
   // UsageError.
   void Check(const Flags& flags) const;

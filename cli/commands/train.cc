@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/temporary_folder.h"
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/ort_training.h"
 #include "cli/ranks.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/profile_text.h"
@@ -97,6 +99,8 @@ class TrainCommand {
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
+  // Makes the model of --ort-training; fills in what its artifacts say.
+  void TakeArtifacts();
   void CreateSession();
   void OpenData();
   void FillSpec();
@@ -125,6 +129,7 @@ class TrainCommand {
   std::optional<MeshRanks> ranks_;       // of the world
   RunFolder folder_;
   bool folder_is_new_ = false;
+  std::optional<TemporaryFolder> made_;  // the model of --ort-training
   std::string provider_;
   std::unique_ptr<TrainingSession> session_;
   std::optional<Dataset> data_, validation_;
@@ -164,11 +169,22 @@ void TrainCommand::ReadFolder() {
       values_.session.recipe.scales.clear();
     }
   } else {
+    if (!values_.ort_training.empty()) TakeArtifacts();
     flags_.Require({"MODEL"});
   }
   flags_.Require({"--data", "--loss"});
   values_.Check(flags_);
   if (!folder_is_new_ && changes) folder_.Clean();
+}
+
+void TrainCommand::TakeArtifacts() {
+  if (flags_.Given("MODEL")) {
+    throw UsageError("expected one of MODEL and --ort-training");
+  }
+  made_.emplace();
+  flags_.Fill(FlagsOfOrtArtifacts(values_.ort_training, *made_ / "model.onnx",
+                                  flags_.Given("--optimizer"),
+                                  values_.session.budgets.Make()));
 }
 
 // Runs after the flags, the model and the data have been checked.
@@ -400,10 +416,12 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
 }  // namespace
 
 int Train(const Arguments& arguments) {
-  bool resume = std::ranges::find(arguments, "--resume") != arguments.end();
+  bool omits_model = std::ranges::any_of(arguments, [](const auto& word) {
+    return word == "--resume" || word.starts_with("--ort-training");
+  });
   Flags flags("train", "Train an exported model.");
   TrainFlags values;
-  values.AddTo(flags, resume);
+  values.AddTo(flags, omits_model);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"--out"});
   return TrainCommand(flags, values).Execute();

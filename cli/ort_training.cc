@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/ort_training.h"
+
+#include "base/check.h"
+#include "graph/onnx/onnx_io.h"
+#include "training/ort_artifacts.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string Digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+}  // namespace
+
+FlagMap FlagsOfOrtArtifacts(const std::string& folder, const std::string& model,
+                            bool keeps_optimizer, const Budgets& budgets) {
+  OrtArtifacts artifacts = ReadOrtArtifacts(folder, budgets);
+  WriteModel(*artifacts.forward.graph, model);
+  FlagMap flags = {{"MODEL", {model}},
+                   {"--loss", {"output:" + artifacts.forward.loss}},
+                   {"--freeze", {"*"}},
+                   {"--no-tie", {}}};
+  // The lists are one word each.
+  std::string trained;
+  for (const auto& [name, tensor] : artifacts.checkpoint.trained) {
+    trained += (trained.empty() ? "" : ",") + name;
+  }
+  flags["--train"] = {trained};
+  if (keeps_optimizer || !artifacts.optimizer) return flags;
+  const OptimizerSpec& spec = *artifacts.optimizer;
+  flags["--optimizer"] = {spec.kind};
+  flags["--weight-decay"] = {Digits(*spec.weight_decay)};
+  if (spec.kind != "sgd") {
+    flags["--betas"] = {Digits(spec.beta1) + "," + Digits(spec.beta2)};
+    flags["--eps"] = {Digits(spec.eps)};
+  }
+  return flags;
+}
+
+}  // namespace onnx_fp8

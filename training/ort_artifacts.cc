@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/ort_artifacts.h"
+
+#include <filesystem>
+
+#include "base/check.h"
+#include "graph/onnx/onnx_io.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string In(const std::string& folder, const char* file) {
+  return (fs::path(folder) / file).string();
+}
+
+OptimizerSpec ReadOptimizer(const std::string& path) {
+  auto graph = ReadModel(path, {.as_is = true});
+  for (const Node& node : graph->nodes()) {
+    OptimizerSpec spec;
+    if (node.op == "AdamWOptimizer") {
+      spec.kind = "adamw";
+      spec.beta1 = double{node.Float("alpha", 0.9f)};
+      spec.beta2 = double{node.Float("beta", 0.999f)};
+      spec.eps = double{node.Float("epsilon", 1e-8f)};
+      spec.weight_decay = double{node.Float("weight_decay", 1e-2f)};
+      Check(node.Int("correct_bias", 1) == 1, "[", path,
+            "] expected an AdamWOptimizer with correct_bias 1, got 0");
+      if (node.Int("adam_mode", 0) == 1) spec.kind = "adamw_hf";
+      return spec;
+    }
+    if (node.op == "SGDOptimizerV2") {
+      spec.kind = "sgd";
+      spec.weight_decay = 0;
+      return spec;
+    }
+  }
+  Fail("[", path, "] expected an AdamWOptimizer or an SGDOptimizerV2, got ",
+       graph->nodes().empty() ? "no node" : graph->nodes().front().op);
+}
+
+}  // namespace
+
+std::string OrtTrainingModel(const std::string& folder) {
+  return In(folder, "training_model.onnx");
+}
+std::string OrtEvalModel(const std::string& folder) {
+  return In(folder, "eval_model.onnx");
+}
+std::string OrtOptimizerModel(const std::string& folder) {
+  return In(folder, "optimizer_model.onnx");
+}
+std::string OrtCheckpointFile(const std::string& folder) {
+  return In(folder, "checkpoint");
+}
+
+OrtArtifacts ReadOrtArtifacts(const std::string& folder,
+                              const Budgets& budgets) {
+  std::error_code none;
+  Check(fs::is_directory(folder, none), "[", folder,
+        "] expected the folder that onnxruntime.training.artifacts wrote, got "
+        "no folder");
+  for (const std::string& file :
+       {OrtTrainingModel(folder), OrtCheckpointFile(folder)}) {
+    Check(fs::is_regular_file(file, none), "[", folder,
+          "] expected the files of onnxruntime.training.artifacts, got none "
+          "named ",
+          fs::path(file).filename().string());
+  }
+  OrtArtifacts artifacts;
+  artifacts.checkpoint = ReadOrtCheckpoint(OrtCheckpointFile(folder));
+  TensorMap parameters;
+  for (const NamedTensors* tensors :
+       {&artifacts.checkpoint.trained, &artifacts.checkpoint.frozen}) {
+    parameters.insert(tensors->begin(), tensors->end());
+  }
+  artifacts.forward =
+      ReadOrtForward(OrtTrainingModel(folder), parameters, budgets);
+  std::string optimizer = OrtOptimizerModel(folder);
+  if (fs::exists(optimizer, none)) {
+    artifacts.optimizer = ReadOptimizer(optimizer);
+  }
+  return artifacts;
+}
+
+}  // namespace onnx_fp8

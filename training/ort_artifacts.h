@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder that onnxruntime.training.artifacts.generate_artifacts writes:
+// training_model.onnx, checkpoint, and optionally eval_model.onnx and
+// optimizer_model.onnx.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "data/ort_checkpoint.h"
+#include "graph/onnx/ort_training_model.h"
+#include "onnx_fp8/optimizer_spec.h"
+
+namespace onnx_fp8 {
+
+struct OrtArtifacts {
+  OrtForward forward;
+  OrtCheckpoint checkpoint;
+  // Of optimizer_model.onnx, without its learning rate, which is an input.
+  std::optional<OptimizerSpec> optimizer;
+};
+
+// Paths of the files in the folder.
+std::string OrtTrainingModel(const std::string& folder);
+std::string OrtEvalModel(const std::string& folder);
+std::string OrtOptimizerModel(const std::string& folder);
+std::string OrtCheckpointFile(const std::string& folder);
+
+// Errors: no such folder, no training model or checkpoint in it, those of
+// ReadOrtForward and ReadOrtCheckpoint, an optimizer that is not known.
+OrtArtifacts ReadOrtArtifacts(const std::string& folder,
+                              const Budgets& budgets = {});
+
+}  // namespace onnx_fp8
