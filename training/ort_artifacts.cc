@@ -4,7 +4,10 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/mapped_file.h"
 #include "graph/onnx/onnx_io.h"
+#include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -82,6 +85,46 @@ OrtArtifacts ReadOrtArtifacts(const std::string& folder,
     artifacts.optimizer = ReadOptimizer(optimizer);
   }
   return artifacts;
+}
+
+OrtRewriteReport RewriteOrtArtifacts(const std::string& folder,
+                                     const std::string& out,
+                                     const Fp8Spec& spec,
+                                     const Budgets& budgets) {
+  std::error_code none;
+  Check(!fs::exists(fs::symlink_status(out, none)), "[", out,
+        "] expected a new folder, got one that exists");
+  OrtArtifacts artifacts = ReadOrtArtifacts(folder, budgets);
+  OrtCheckpoint& checkpoint = artifacts.checkpoint;
+  OrtRewriteOptions options{spec, {}, {}, budgets};
+  for (const auto& [name, t] : checkpoint.trained) options.trained.insert(name);
+  for (const auto& [name, t] : checkpoint.frozen) options.frozen.insert(name);
+  const std::string made = TemporaryName(out);
+  MakeNewDirectory(made);
+  try {
+    OrtRewriteReport report = RewriteOrtTraining(
+        OrtTrainingModel(folder), OrtTrainingModel(made), options);
+    if (fs::exists(OrtEvalModel(folder), none)) {
+      RewriteOrtEval(OrtEvalModel(folder), OrtEvalModel(made), options, report);
+    }
+    if (artifacts.optimizer) {
+      MappedFile optimizer = MapFile(OrtOptimizerModel(folder));
+      WriteFileAtomically(
+          OrtOptimizerModel(made),
+          {reinterpret_cast<const char*>(optimizer.data), optimizer.size});
+    }
+    if (report.scales.defined()) {
+      checkpoint.frozen.emplace_back(kOrtScales, report.scales);
+    }
+    checkpoint.strings["onnx_fp8.recipe"] = RecipeText(spec.recipe);
+    checkpoint.strings["onnx_fp8.version"] = ONNX_FP8_VERSION;
+    WriteOrtCheckpoint(checkpoint, OrtCheckpointFile(made));
+    RenamePath(made, out);
+    return report;
+  } catch (...) {
+    RemoveTree(made);
+    throw;
+  }
 }
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 
 #include "data/ort_checkpoint.h"
 #include "graph/onnx/ort_training_model.h"
+#include "graph/rewrite/rewrite_ort_model.h"
 #include "onnx_fp8/optimizer_spec.h"
 
 namespace onnx_fp8 {
@@ -31,5 +32,15 @@ std::string OrtCheckpointFile(const std::string& folder);
 // ReadOrtForward and ReadOrtCheckpoint, an optimizer that is not known.
 OrtArtifacts ReadOrtArtifacts(const std::string& folder,
                               const Budgets& budgets = {});
+
+// Writes the artifacts in `folder` to the new folder `out`, with the admitted
+// products in FP8 (rewrite_ort_model.h). The checkpoint gets the parameter of
+// delayed scales, and the recipe and this program's version as properties.
+// Errors: ReadOrtArtifacts', RewriteOrtTraining's; `out` exists. Nothing is
+// left of `out` then.
+OrtRewriteReport RewriteOrtArtifacts(const std::string& folder,
+                                     const std::string& out,
+                                     const Fp8Spec& spec,
+                                     const Budgets& budgets = {});
 
 }  // namespace onnx_fp8

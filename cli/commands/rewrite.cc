@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "base/check.h"
 #include "cli/budget_flags.h"
@@ -11,13 +13,14 @@
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
 #include "graph/rewrite/rewrite_model.h"
+#include "training/ort_artifacts.h"
 #include "training/step_file.h"
 
 namespace onnx_fp8 {
 namespace {
 
 struct RewriteFlags {
-  std::string model, out, dump_passes;
+  std::string model, out, ort_training, dump_passes;
   std::vector<std::string> shape, value;
   LossFlags loss;
   ParameterFlags parameters;
@@ -28,8 +31,8 @@ struct RewriteFlags {
   BudgetFlags budgets;
   MachineFlags machine;
 
-  void AddTo(Flags& flags) {
-    flags.Positional("MODEL", &model, "the .onnx file");
+  void AddTo(Flags& flags, bool omits_model) {
+    flags.Positional("MODEL", &model, "the .onnx file", !omits_model);
     flags.Group("Forward model");
     flags.File("-o,--out", &out, "the .onnx file to write");
     recipe.AddTo(flags);
@@ -42,6 +45,10 @@ struct RewriteFlags {
     flags.Int("--grad-accum", &grad_accum, 1,
               "batches per step; above 1 the update is a second file, "
               "OUT.apply.onnx");
+    flags.Group("Artifacts");
+    flags.File("--ort-training", &ort_training,
+               "instead of MODEL: a folder of onnxruntime.training.artifacts; "
+               "--out is the folder of the new ones");
     flags.Group("Options");
     AddExternalData(flags, &external_data);
     AddDumpPasses(flags, &dump_passes);
@@ -83,6 +90,17 @@ void RequireStepFlags(const Flags& flags) {
   }
 }
 
+void PrintDecisions(const std::vector<GemmDecision>& decisions) {
+  Table table({"parameter or module", "decision", "reason"});
+  for (const GemmDecision& d : decisions) {
+    table.Row({!d.fqn.empty()      ? d.fqn
+               : !d.module.empty() ? d.module
+                                   : d.node,
+               d.fp8 ? "FP8" : "unchanged", d.reason});
+  }
+  if (!table.empty()) table.Print(std::cout, 0);
+}
+
 void WriteForward(const RewriteFlags& values) {
   Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
   PassRunner runner({.dump = values.dump_passes});
@@ -97,14 +115,7 @@ void WriteForward(const RewriteFlags& values) {
                     .budgets = values.budgets.Make(),
                     .runner = &runner});
   progress.Close();
-  Table table({"parameter or module", "decision", "reason"});
-  for (const GemmDecision& d : report.decisions) {
-    table.Row({!d.fqn.empty()      ? d.fqn
-               : !d.module.empty() ? d.module
-                                   : d.node,
-               d.fp8 ? "FP8" : "unchanged", d.reason});
-  }
-  if (!table.empty()) table.Print(std::cout, 0);
+  PrintDecisions(report.decisions);
   std::cout << values.out << ": " << report.rewritten << " of "
             << report.decisions.size() << " matrix products in FP8, opset "
             << report.opset_after;
@@ -146,6 +157,30 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   std::cout << values.out << ": the whole training step\n";
 }
 
+void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
+  for (const char* name : {"MODEL", "--loss", "--train", "--freeze", "--dtype",
+                           "--external-data", "--dump-passes"}) {
+    if (flags.Given(name)) {
+      throw UsageError(std::string(name) + " is not for --ort-training");
+    }
+  }
+  OrtRewriteReport report =
+      RewriteOrtArtifacts(values.ort_training, values.out,
+                          values.recipe.MakeSpec(), values.budgets.Make());
+  PrintDecisions(report.decisions);
+  std::map<GemmRole, int64_t> all;
+  int64_t rewritten = 0;
+  for (const GemmDecision& d : report.decisions) {
+    ++all[d.gemm.role];
+    rewritten += d.fp8;
+  }
+  std::cout << values.out << ": " << rewritten << " of "
+            << report.decisions.size() << " matrix products in FP8; "
+            << all[GemmRole::kForward] << " forward, " << all[GemmRole::kDgrad]
+            << " dgrad, " << all[GemmRole::kWgrad] << " wgrad, "
+            << all[GemmRole::kNone] << " without a weight\n";
+}
+
 }  // namespace
 
 int Rewrite(const Arguments& arguments) {
@@ -153,10 +188,19 @@ int Rewrite(const Arguments& arguments) {
               "Write the model with its linear layers in FP8, for any ONNX "
               "runtime; with --loss its whole training step.");
   RewriteFlags values;
-  values.AddTo(flags);
+  bool artifacts = std::ranges::any_of(arguments, [](const auto& word) {
+    return word.starts_with("--ort-training");
+  });
+  values.AddTo(flags, artifacts);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "--out"});
+  flags.Require({"--out"});
   values.machine.Apply();
+  if (artifacts) {
+    RequireStepFlags(flags);
+    WriteArtifacts(flags, values);
+    return 0;
+  }
+  flags.Require({"MODEL"});
   if (std::filesystem::path(values.out).extension() != ".onnx") {
     throw UsageError("--out: expected a name that ends in .onnx, got " +
                      values.out);

@@ -2,6 +2,7 @@
 #include "graph/fp8/fp8_rewrite.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "graph/fp8/operand_copies.h"
@@ -29,6 +30,12 @@ class Rewriter {
 
   void Run() {
     for (const GemmDecision& decision : plan_->decisions) {
+      if (!decision.fp8 || decision.gemm.role == GemmRole::kWgrad) continue;
+      for (size_t i : {0, 1}) {
+        shared_.insert(PeelTranspose(decision.gemm.node->in(i)).value);
+      }
+    }
+    for (const GemmDecision& decision : plan_->decisions) {
       if (decision.fp8) Rewrite(decision);
     }
     if (plan_->slots.empty()) return;
@@ -53,6 +60,9 @@ class Rewriter {
     Matrix operands[2] = {PeelTranspose(node.in(0)), PeelTranspose(node.in(1))};
     operands[0].transposed ^= node.Int("transA", 0) != 0;
     operands[1].transposed ^= node.Int("transB", 0) != 0;
+    if (gemm.role == GemmRole::kWgrad) {
+      for (Matrix& operand : operands) operand.value = Whole(operand.value);
+    }
     // W @ x with leading axes on x: (x^T @ W^T)^T.
     bool swapped =
         gemm.weight_slot == 0 && node.in(1)->shape && node.in(1)->rank() > 2;
@@ -66,6 +76,19 @@ class Rewriter {
     y->producer->name = node.name;
     graph_.MoveOutput(node.out(0), y->producer, 0);
     graph_.RemoveNode(&node);
+  }
+
+  // A wgrad of ONNX Runtime's reads a Reshape to rows of a value that the other
+  // products of the layer read as it is. They share a copy of that value.
+  Value* Whole(Value* rows) const {
+    const Node* node = rows->producer;
+    if (!node || !node->Is("Reshape") || !rows->shape || rows->rank() != 2) {
+      return rows;
+    }
+    Value* whole = node->in(0);
+    bool same = whole->shape && whole->rank() > 2 && whole->dim(-1) > 0 &&
+                whole->dim(-1) == rows->dim(-1) && shared_.contains(whole);
+    return same ? whole : rows;
   }
 
   Value* Product(Builder& b, const GemmDecision& decision,
@@ -121,6 +144,7 @@ class Rewriter {
   const Fp8Spec& spec_;
   Fp8Plan* plan_;
   OperandCopies copies_;
+  std::unordered_set<const Value*> shared_;  // operands of forward and dgrad
 };
 
 }  // namespace

@@ -373,17 +373,21 @@ void ImportOrtOps(Graph& graph) {
       }
       continue;
     }
-    for (size_t i = 0; i < row->operands; ++i) {
-      Check(node->in(i) != nullptr, "[", node->Where(), "] lacks input ", i);
-    }
-    Builder b(graph, (node->out(0) ? node->out(0)->name : node->op) + ".",
-              node);
-    b.set_metadata(node->metadata);
-    try {
-      Replace(graph, node, row->build(b, *node), b);
-    } catch (const Error& error) {
-      Fail("[", graph.file, ": ", node->Where(), "] ", error.what());
-    }
+    ImportOrtOp(graph, node);
+  }
+}
+
+void ImportOrtOp(Graph& graph, Node* node) {
+  const Row& row = *FindRow(node->op);
+  for (size_t i = 0; i < row.operands; ++i) {
+    Check(node->in(i) != nullptr, "[", node->Where(), "] lacks input ", i);
+  }
+  Builder b(graph, (node->out(0) ? node->out(0)->name : node->op) + ".", node);
+  b.set_metadata(node->metadata);
+  try {
+    Replace(graph, node, row.build(b, *node), b);
+  } catch (const Error& error) {
+    Fail("[", graph.file, ": ", node->Where(), "] ", error.what());
   }
 }
 

@@ -21,4 +21,7 @@ bool IsImported(std::string_view op);
 // does not cover, naming the node.
 void ImportOrtOps(Graph& graph);
 
+// The same for one node. REQUIRES: it has a row; its operands' types are known.
+void ImportOrtOp(Graph& graph, Node* node);
+
 }  // namespace onnx_fp8
