@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "base/mapped_file.h"
 #include "graph/onnx/onnx_io.h"
+#include "graph/passes/dead_code.h"
+#include "graph/passes/inference_mode.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
@@ -58,21 +60,42 @@ std::string OrtCheckpointFile(const std::string& folder) {
   return In(folder, "checkpoint");
 }
 
-OrtArtifacts ReadOrtArtifacts(const std::string& folder,
-                              const Budgets& budgets) {
+bool HoldsOrtArtifacts(const std::string& folder) {
+  std::error_code none;
+  return fs::is_regular_file(OrtTrainingModel(folder), none);
+}
+
+void KeepScores(OrtForward& forward) {
+  Graph& graph = *forward.graph;
+  std::erase_if(graph.outputs, [&](const Value* value) {
+    return value->name == forward.loss;
+  });
+  Check(!graph.outputs.empty(), "[", graph.file,
+        "] expected a SoftmaxCrossEntropyLoss, whose scores are the model's "
+        "output, got another loss");
+  InferenceMode(graph);
+  RemoveDeadCode(graph);
+  std::erase_if(graph.inputs,
+                [](const Value* value) { return value->uses.empty(); });
+}
+
+OrtArtifacts ReadOrtArtifacts(const std::string& folder, const Budgets& budgets,
+                              const std::string& checkpoint) {
   std::error_code none;
   Check(fs::is_directory(folder, none), "[", folder,
         "] expected the folder that onnxruntime.training.artifacts wrote, got "
         "no folder");
-  for (const std::string& file :
-       {OrtTrainingModel(folder), OrtCheckpointFile(folder)}) {
+  const std::string weights =
+      checkpoint.empty() ? OrtCheckpointFile(folder) : checkpoint;
+  for (const std::string& file : {OrtTrainingModel(folder), weights}) {
+    if (file == checkpoint) continue;  // it has errors of its own
     Check(fs::is_regular_file(file, none), "[", folder,
           "] expected the files of onnxruntime.training.artifacts, got none "
           "named ",
           fs::path(file).filename().string());
   }
   OrtArtifacts artifacts;
-  artifacts.checkpoint = ReadOrtCheckpoint(OrtCheckpointFile(folder));
+  artifacts.checkpoint = ReadOrtCheckpoint(weights);
   TensorMap parameters;
   for (const NamedTensors* tensors :
        {&artifacts.checkpoint.trained, &artifacts.checkpoint.frozen}) {

@@ -28,10 +28,19 @@ std::string OrtEvalModel(const std::string& folder);
 std::string OrtOptimizerModel(const std::string& folder);
 std::string OrtCheckpointFile(const std::string& folder);
 
-// Errors: no such folder, no training model or checkpoint in it, those of
-// ReadOrtForward and ReadOrtCheckpoint, an optimizer that is not known.
+// Whether there is a training model in the folder.
+bool HoldsOrtArtifacts(const std::string& folder);
+
+// `checkpoint`: a file to read in place of the folder's. Errors: no such
+// folder, no training model or checkpoint in it, those of ReadOrtForward and
+// ReadOrtCheckpoint, an optimizer that is not known.
 OrtArtifacts ReadOrtArtifacts(const std::string& folder,
-                              const Budgets& budgets = {});
+                              const Budgets& budgets = {},
+                              const std::string& checkpoint = "");
+
+// The forward graph that computes the scores alone, as for inference. Errors:
+// the scores are not known, because the loss is no SoftmaxCrossEntropyLoss.
+void KeepScores(OrtForward& forward);
 
 // Writes the artifacts in `folder` to the new folder `out`, with the admitted
 // products in FP8 (rewrite_ort_model.h). The checkpoint gets the parameter of

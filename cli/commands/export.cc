@@ -7,22 +7,56 @@
 #include "cli/commands/commands.h"
 #include "cli/options.h"
 #include "cli/run_session.h"
+#include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
+#include "training/ort_artifacts.h"
 
 namespace onnx_fp8 {
+namespace {
+
+std::filesystem::path Extension(const std::string& path) {
+  return std::filesystem::path(path).extension();
+}
+
+// Artifacts of onnxruntime-training, with the weights of a checkpoint.
+int ExportArtifacts(const std::string& folder, const std::string& checkpoint,
+                    const std::vector<std::string>& out, bool external_data,
+                    const Budgets& budgets) {
+  OrtArtifacts artifacts = ReadOrtArtifacts(folder, budgets, checkpoint);
+  TensorMap weights(artifacts.checkpoint.trained.begin(),
+                    artifacts.checkpoint.trained.end());
+  weights.insert(artifacts.checkpoint.frozen.begin(),
+                 artifacts.checkpoint.frozen.end());
+  weights.erase(kOrtScales);
+  for (const std::string& path : out) {
+    if (Extension(path) == ".onnx") {
+      KeepScores(artifacts.forward);
+      WriteModel(*artifacts.forward.graph, path, {external_data});
+    } else {
+      WriteSafetensors(path, Sources(weights));
+    }
+    std::cout << path << ": the weights of the checkpoint\n";
+  }
+  return 0;
+}
+
+}  // namespace
 
 int Export(const Arguments& arguments) {
   Flags flags("export",
               "Write the weights of a run: as the original model with these "
               "weights, or by PyTorch's names and layout.");
-  std::string folder;
+  std::string folder, checkpoint;
   std::vector<std::string> out;
   MachineFlags machine;
   bool external_data = false;
   BudgetFlags budget_flags;
-  flags.Positional("DIR", &folder, "the folder of a run");
+  flags.Positional("DIR", &folder,
+                   "the folder of a run, or of onnxruntime.training.artifacts");
   flags.Files("-o,--out", &out, ".onnx or .safetensors, or both");
+  flags.File("--checkpoint", &checkpoint,
+             "of artifacts: a checkpoint in place of the folder's");
   AddExternalData(flags, &external_data);
   budget_flags.AddTo(flags);
   machine.AddTo(flags);
@@ -30,11 +64,8 @@ int Export(const Arguments& arguments) {
   flags.Example("onnx-fp8 export runs/gpt -o weights.safetensors");
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"DIR", "--out"});
-  auto extension = [](const std::string& path) {
-    return std::filesystem::path(path).extension();
-  };
   for (const std::string& path : out) {
-    if (extension(path) == ".onnx" || extension(path) == ".safetensors") {
+    if (Extension(path) == ".onnx" || Extension(path) == ".safetensors") {
       continue;
     }
     throw UsageError(
@@ -44,16 +75,23 @@ int Export(const Arguments& arguments) {
   }
   machine.Apply();
   Budgets budgets = budget_flags.Make();
+  RunFolder run(folder);
+  if (!run.HasConfig() && HoldsOrtArtifacts(folder)) {
+    return ExportArtifacts(folder, checkpoint, out, external_data, budgets);
+  }
+  if (!checkpoint.empty()) {
+    throw UsageError("--checkpoint is for a folder of artifacts");
+  }
   // The user may give a model file of ours in place of a folder.
   bool file = std::filesystem::is_regular_file(folder);
-  if (file && extension(folder) == ".onnx") {
+  if (file && Extension(folder) == ".onnx") {
     RequireNoStep(*ReadModel(folder, {.budgets = budgets}));
   }
-  auto session = TrainingSession::Create(
-      RunSessionOptions(LoadRun(RunFolder(folder)), budgets));
+  auto session =
+      TrainingSession::Create(RunSessionOptions(LoadRun(run), budgets));
   session->Restore(folder);
   for (const std::string& path : out) {
-    if (extension(path) == ".onnx") {
+    if (Extension(path) == ".onnx") {
       session->ExportOnnx(path, external_data);
     } else {
       for (const std::string& remark : session->ExportSafetensors(path)) {

@@ -58,7 +58,8 @@ Names KeepAncestors(onnx::GraphProto* g, const Names& wanted) {
     onnx::NodeProto* node = g->add_node();
     node->Swap(nodes.Mutable(i));
     auto* outputs = node->mutable_output();
-    while (outputs->size() > 1 &&
+    // Our ops have all of their results.
+    while (node->domain() != kDomain && outputs->size() > 1 &&
            !needed.contains(outputs->Get(outputs->size() - 1))) {
       outputs->RemoveLast();
     }
