@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every `sh` block of the README, of docs/fp8.md, docs/precision.md,
-docs/distributed.md, docs/plan.md and the samples' READMEs, in order, in a copy of their files. Long runs are cut short."""
+docs/distributed.md, docs/plan.md, docs/onnxruntime_training.md and the samples' READMEs, in order, in a copy of their files. Long runs are cut short."""
 import os
 import pathlib
 import re
@@ -13,7 +13,7 @@ import pytest
 BIN = pathlib.Path(os.environ["ONNX_FP8_BIN"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "docs/fp8.md", ROOT / "docs/precision.md", ROOT / "docs/distributed.md",
-                ROOT / "docs/plan.md",
+                ROOT / "docs/plan.md", ROOT / "docs/onnxruntime_training.md",
                 *ROOT.glob("samples/*/README.md")])
 
 
@@ -34,6 +34,7 @@ def shortened(block):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_command_runs(page, tmp_path):
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    (tmp_path / "artifacts").symlink_to(ROOT / "tests/fixtures/ort_training")
     release = tmp_path / "build/release"
     release.mkdir(parents=True)
     (release / BIN.name).symlink_to(BIN)

@@ -15,7 +15,7 @@ from program import FIXTURES, leave_out, run
 from safetensors.numpy import load_file
 from test_ort_training import ARTIFACTS, CASES, STEPS, curve, feeds, flags
 
-PYTHON = os.environ.get("ONNX_FP8_ORT_TRAINING_PYTHON")
+PYTHON = os.environ.get("ONNX_FP8_ORT_PYTHON")
 DRIVER = pathlib.Path(__file__).with_name("ort_driver.py")
 # forward, dgrad, wgrad, others: the products of attention, 4 of them in the forward.
 PRODUCTS = {"mlp": (2, 1, 2, 0), "gpt2": (9, 9, 9, 12), "bert": (14, 14, 14, 12), "vit": (13, 13, 13, 12),
