@@ -3,6 +3,7 @@
 from mutant import M, data
 
 DATASET_TEST = data("DatasetTest.*:Token*")
+ORT_CHECKPOINT = data("OrtCheckpoint.*")
 SAFETENSORS = data("Safetensors.*")
 
 MUTANTS = (
@@ -41,4 +42,15 @@ MUTANTS = (
     M("npz: members may share bytes with the directory", "data/zip.cc",
       "last ? directory.offset", "last && false ? directory.offset",
       data("Npz.*")),
+    M("checkpoint of onnxruntime: tables are trusted", "data/ort_checkpoint.cc",
+      "Check(ort::VerifyCheckpointBuffer(verifier),", "Check(true,",
+      ORT_CHECKPOINT),
+    M("checkpoint of onnxruntime: any version", "data/ort_checkpoint.cc",
+      "from->version() == kVersion", "from->version() > 0", ORT_CHECKPOINT),
+    M("checkpoint of onnxruntime: tensors of any size",
+      "data/ort_checkpoint.cc", "static_cast<uint64_t>(count) == bytes",
+      "static_cast<uint64_t>(count) >= bytes", ORT_CHECKPOINT),
+    M("checkpoint of onnxruntime: properties are lost",
+      "data/ort_checkpoint.cc", "ReadProperties(bag->strings(),",
+      "if (false) ReadProperties(bag->strings(),", ORT_CHECKPOINT),
 )

@@ -131,4 +131,7 @@ MUTANTS = (
       "graph/fp8/weight_copies.cc",
       "(value->is_initializer() && !value->is_input);", "!value->producer;",
       graph("SplitWeightCopies.*")),
+    M("fp8: a wgrad quantizes rows anew", "graph/fp8/fp8_rewrite.cc",
+      "operand.value = Whole(operand.value);", "(void)operand;",
+      python("ort_rewrite and products")),
 )

@@ -45,4 +45,7 @@ MUTANTS = (
     M("schedule: cosine ends early", "optimizers/schedule.cc",
       "std::cos(std::numbers::pi * p)",
       "std::cos(std::numbers::pi * std::min(1.0, 1.1 * p))", SCHEDULE),
+    M("adamw_hf: PyTorch's epsilon", "optimizers/adam.cc",
+      "late.step = b.Int(int64_t{1} << 40);", "",
+      python("ort_training and those_of")),
 )

@@ -143,6 +143,19 @@ def test_stock_onnxruntime_runs_the_export(recipe, tmp_path):
     assert "onnx_fp8.scales" not in load_file(tmp_path / "w.safetensors")
 
 
+@pytest.mark.parametrize("mode", [0, 1])
+def test_the_optimizer_is_theirs(mode, tmp_path):
+    copy = shutil.copytree(ARTIFACTS / "mlp", tmp_path / "a")
+    model = onnx.load(copy / "optimizer_model.onnx")
+    changes = {"adam_mode": mode, "weight_decay": 0.5, "epsilon": 1e-2, "alpha": 0.8, "beta": 0.95}
+    for attribute in model.graph.node[0].attribute:
+        value = changes.get(attribute.name, onnx.helper.get_attribute_value(attribute))
+        attribute.CopyFrom(onnx.helper.make_attribute(attribute.name, value))
+    onnx.save(model, copy / "optimizer_model.onnx")
+    run(*flags("mlp", tmp_path / "run", "--steps", STEPS, folder=copy))
+    np.testing.assert_allclose(curve(tmp_path / "run"), train("mlp", copy)["losses"], rtol=1e-5)
+
+
 # ---- bad input
 
 
