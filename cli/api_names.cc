@@ -15,19 +15,31 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`SpeedTableJson`", "`onnx-fp8 bench WHAT --save`"},
     {"`batch_norm=eval`", "--batch-norm eval"},
     {"`batch_norm=train`", "--batch-norm train"},
+    {"`batch_norm`", "--batch-norm"},
     {"`batch_size`", "--batch-size"},
+    {"`betas`", "--betas"},
     {"`budgets`", "--budget"},
+    {"`clip_norm`", "--clip-norm"},
     {"`dtype`", "--dtype"},
+    {"`eps`", "--eps"},
     {"`exclude`", "--exclude"},
     {"`expand`", "--expand"},
     {"`files`", "--data"},
     {"`filter_fqns`", "--filter-fqns"},
     {"`freeze`", "--freeze"},
     {"`grad_accum`", "--grad-accum"},
+    {"`groups`", "--group"},
     {"`include`", "--include"},
     {"`inspect` with `mesh`", "`onnx-fp8 inspect --mesh`"},
     {"`isa`", "--isa"},
     {"`label`", "--label"},
+    {"`logits`", "--logits"},
+    {"`loss`", "--loss"},
+    {"`loss_scale`", "--loss-scale"},
+    {"`loss_scale_interval`", "--loss-scale-interval"},
+    {"`momentum`", "--momentum"},
+    {"`nesterov`", "--nesterov"},
+    {"`optimizer`", "--optimizer"},
     {"`recipe`", "--recipe"},
     {"`recipes`", "--recipe-for"},
     {"`scales`", "--scales"},
@@ -37,9 +49,11 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`shuffle`", "--no-shuffle"},
     {"`speeds`", "--auto-filter"},
     {"`tie_copies=false`", "--no-tie"},
+    {"`tie_copies`", "--no-tie"},
     {"`ties`", "--tie"},
     {"`train`", "--train"},
     {"`values`", "--value"},
+    {"`weight_decay`", "--weight-decay"},
     {"`whole`", "--whole"},
 };
 
@@ -54,6 +68,15 @@ std::string InFlags(std::string message) {
     }
   }
   return message;
+}
+
+std::set<std::string> GivenOptions(const Flags& flags) {
+  std::set<std::string> options;
+  for (const auto& [name, flag] : kNames) {
+    const std::string api = name;
+    if (flags.Given(flag)) options.insert(api.substr(1, api.size() - 2));
+  }
+  return options;
 }
 
 }  // namespace onnx_fp8

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <string>
+
+#include "cli/flags.h"
 
 namespace onnx_fp8 {
 
@@ -9,5 +12,8 @@ namespace onnx_fp8 {
 // API does; the result names them as the command line does: "`filter_fqns`
 // head" → "--filter-fqns head". All other text stays.
 std::string InFlags(std::string message);
+
+// SessionOptions::given: the API's names of the flags that were given.
+std::set<std::string> GivenOptions(const Flags& flags);
 
 }  // namespace onnx_fp8

@@ -2,6 +2,7 @@
 #include "cli/train_flags.h"
 
 #include "base/check.h"
+#include "cli/api_names.h"
 #include "cli/ranks.h"
 
 namespace onnx_fp8 {
@@ -86,6 +87,7 @@ void TrainFlags::Check(const Flags& flags) const {
 
 SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
   SessionOptions options = session.Make(model);
+  options.given = GivenOptions(flags);
   options.optimizer = optimizer.Make(flags);
   options.init = init;
   options.grad_accum = grad_accum;

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,12 @@ struct LossSpec {
 };
 
 struct SessionOptions {
-  std::string model;  // path of the .onnx file
+  // Path of the .onnx file: a model, or a training step (StepFile), which
+  // decides the options that made it; docs/formats.md.
+  std::string model;
+  // Names of options that the caller has set, even if to their defaults. A step
+  // that was made with other values is then refused.
+  std::set<std::string> given = {};
   // The provider that runs the steps: one of ProviderNames().
   std::string provider = "cpu";
   LossSpec loss;
@@ -203,6 +209,8 @@ class TrainingSession {
   virtual std::vector<InputInfo> Inputs() const = 0;
   // The loss of the options, with the name of the output that it reads.
   virtual LossSpec Loss() const = 0;
+  // The options; those that a step in a file decides are the file's.
+  virtual const SessionOptions& Options() const = 0;
   virtual std::vector<ParameterInfo> Parameters() const = 0;
   // Facts that the user should know about how this model trains.
   virtual std::vector<std::string> Notes() const = 0;

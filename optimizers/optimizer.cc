@@ -146,6 +146,10 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   }
 }
 
+double WeightDecayOf(const OptimizerSpec& spec) {
+  return spec.weight_decay.value_or(Find(spec.kind).weight_decay);
+}
+
 void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
                  const std::string& file) {
   for (const ParameterGroup& group : spec.groups) {
@@ -217,7 +221,7 @@ OptimizerValues AppendOptimizer(
     Update update{.param = p.param,
                   .grad = p.grad,
                   .name = "optimizer." + p.fqn,
-                  .weight_decay = spec.weight_decay.value_or(row.weight_decay),
+                  .weight_decay = WeightDecayOf(spec),
                   .lr_scale = 1,
                   .step = step,
                   .lr = values.lr,

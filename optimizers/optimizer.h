@@ -22,6 +22,10 @@ std::vector<std::string> OptimizerNames();
 // beta1 in [0, 1), got 1".
 void CheckOptimizer(const OptimizerSpec& spec);
 
+// The weight decay of parameters without a group: the spec's, or the
+// optimizer's own. Errors: an unknown kind.
+double WeightDecayOf(const OptimizerSpec& spec);
+
 // Errors: a group that matches none of `names`, which are all names of the
 // model's trained parameters. (A graph for some shapes may lack parameters.)
 void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,

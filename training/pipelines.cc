@@ -32,6 +32,7 @@
 #include "providers/pad_operands.h"
 #include "providers/store_narrow.h"
 #include "training/bucket_reductions.h"
+#include "training/file_step.h"
 #include "training/gather_ahead.h"
 #include "training/step_builder.h"
 
@@ -189,6 +190,40 @@ void Append(Passes* list, Passes more) {
   std::ranges::move(more, std::back_inserter(*list));
 }
 
+// A step in a file has all but the passes whose results depend on the purpose.
+StepGraph BuildFileStep(const StepSource& source, StepKind kind,
+                        const std::map<std::string, Shape>& shapes,
+                        bool input_gradients, const InputValues& values) {
+  Check(!input_gradients, "[", source.model->file,
+        "] expected the model that the step was made from for gradients of "
+        "inputs, got the step");
+  Spending spending(source.budgets);
+  StepGraph step;
+  source.runner->Begin(Name(kind));
+  source.runner->Source("Specialize", [&] {
+    step = StartFileStep(source, kind, shapes, values, &spending);
+    return step.graph.get();
+  });
+  Passes list;
+  bool trains = kind != StepKind::kEval && kind != StepKind::kGradients;
+  if (trains) {
+    list.push_back({"KeepReport", [&](Graph&) { KeepReport(&step); }});
+  } else if (kind == StepKind::kEval) {
+    list.push_back({"KeepForward", [&](Graph&) { KeepForward(&step); }});
+    list.push_back({"InferenceMode", InferenceMode});
+  } else {
+    list.push_back(
+        {"KeepGradients", [&](Graph&) { KeepGradients(*source.step, &step); }});
+    list.push_back({"DropNothing", DropNothing});
+  }
+  if (!trains) list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
+  Append(&list, CleanUp());
+  if (!trains) list.push_back({"DropIdleState", DropIdleState});
+  if (!step.loss.empty()) Append(&list, LossPasses(source));
+  source.runner->Run(list, *step.graph);
+  return step;
+}
+
 }  // namespace
 
 std::vector<std::string> PassesToSkip() {
@@ -222,6 +257,8 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                                     : nullptr});
   });
   report->written = WrittenAs(*graph);
+  bool step = IsStep(report->written);
+  if (step && use == ImportFor::kSession) return graph;
   if (use != ImportFor::kReport) RequireNoStep(*graph);
   runner.Run(ImportPasses(options, report), *graph);
   return graph;
@@ -230,6 +267,9 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients, const InputValues& values) {
+  if (source.step) {
+    return BuildFileStep(source, kind, shapes, input_gradients, values);
+  }
   StepBuilder step(source, kind);
   source.runner->Begin(Name(kind));
   source.runner->Source("Specialize", [&] {
@@ -246,6 +286,9 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
 }
 
 StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
+  if (source.step) {
+    return BuildFileStep(source, StepKind::kApply, {}, false, {});
+  }
   StepBuilder step(source, StepKind::kApply);
   source.runner->Begin(Name(StepKind::kApply));
   source.runner->Source("AddSums", [&] {

@@ -37,6 +37,7 @@ struct ImportReport {
 
 enum class ImportFor {
   kTraining,  // refuses a file that is a training step
+  kSession,   // a step is left as it is
   kReport,    // any file
   kForecast,  // as kTraining; data files may be missing
 };

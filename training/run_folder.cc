@@ -150,9 +150,7 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
     bool made = !fs::exists(path_ + "/model");
     MakeDirectories(path_ + "/model");
     try {
-      // The session has already read it within its budgets.
-      RewriteModel(model, to,
-                   {.observer = observer, .budgets = {.nodes = INT64_MAX}});
+      CopyModel(model, to, observer);
     } catch (...) {
       if (made) RemoveTree(path_ + "/model");
       if (made_) fs::remove(path_, none);  // if it is empty

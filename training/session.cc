@@ -38,6 +38,11 @@ namespace {
 constexpr char kSkipped[] = "session.skipped";
 constexpr char kRecipe[] = "session.recipe";
 
+// Sums are zero between two steps.
+bool IsKept(const Value& value) {
+  return value.role != Role::kNone && value.role != Role::kSum;
+}
+
 using ShapeMap = std::map<std::string, Shape>;
 
 class Session : public TrainingSession {
@@ -48,7 +53,7 @@ class Session : public TrainingSession {
         provider_(std::move(provider)),
         ranks_(ranks),
         runner_(MakePassRunner(options)),
-        model_(LoadTrainingModel(options, runner_)),
+        model_(LoadSessionModel(&options_, runner_)),
         evaluator_(MakeEvaluator()),
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_, ranks)),
@@ -58,7 +63,7 @@ class Session : public TrainingSession {
         started_(*provider_),
         memory_(provider_->Memory()) {
     for (Value* value : model_.graph->Initializers()) {
-      if (value->role == Role::kNone) continue;
+      if (!IsKept(*value)) continue;
       if (auto shard = sharded_.Find(value->name)) {
         state_.Set(value->name, PartOf(value->data, *shard));
         // The graph needs a shape and no numbers.
@@ -72,6 +77,9 @@ class Session : public TrainingSession {
         value->data = state_.Get(value->name);
       }
     }
+    Check(!ranks || !model_.step, "[", options.model,
+          "] expected the model that the step was made from for several ranks, "
+          "got the step");
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
@@ -157,6 +165,8 @@ class Session : public TrainingSession {
   std::vector<InputInfo> Inputs() const override { return model_.Inputs(); }
 
   LossSpec Loss() const override { return model_.loss; }
+
+  const SessionOptions& Options() const override { return options_; }
 
   std::vector<ParameterInfo> Parameters() const override {
     return model_.Parameters();
@@ -292,6 +302,10 @@ class Session : public TrainingSession {
   }
 
   void ExportOnnx(const std::string& path, bool external_data) override {
+    if (model_.step) {
+      return ExportStep(*model_.step, options_.model, Weights(), path,
+                        {external_data});
+    }
     ExportWithWeights(options_.model, path, model_.WithCopies(Weights()),
                       {external_data});
   }
@@ -545,7 +559,7 @@ class Session : public TrainingSession {
   SourceMap Weights() const {
     SourceMap weights;
     for (const Value* value : model_.graph->Initializers()) {
-      if (value->role == Role::kNone) continue;
+      if (!IsKept(*value)) continue;
       weights.emplace(value->name, sharded_.Source(state_, value->name));
     }
     return weights;

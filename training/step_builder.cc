@@ -14,6 +14,7 @@
 #include "graph/passes/unroll_recurrent.h"
 #include "training/autodiff.h"
 #include "training/data_parallel.h"
+#include "training/gradient_outputs.h"
 #include "training/loss.h"
 #include "training/over_ranks.h"
 #include "training/shard_parameters.h"
@@ -43,6 +44,7 @@ void StepBuilder::Start(const std::map<std::string, Shape>& shapes,
   if (step_.kind != StepKind::kEval) RequireNoForward(*source_.model);
   step_.graph = Specialize(*source_.model, shapes, *source_.evaluator,
                            &step_.specialized, values, &spending_);
+  step_.graph->state.clear();  // of a forward pass in FP8
   for (const Value* value : step_.graph->outputs) {
     step_.outputs.push_back(value->name);
   }
@@ -202,25 +204,8 @@ void StepBuilder::AddLossScale() {
   }
 }
 
-void StepBuilder::OutputGradients(Graph& graph) {
-  if (loss_scale_.scale) {
-    Builder b(graph, "loss_scale.");
-    Value* inverse = b.Op("Reciprocal", {loss_scale_.scale});
-    for (auto& [value, gradient] : pairs_) {
-      gradient = b.Mul(gradient, b.Cast(inverse, gradient->dtype));
-    }
-  }
-  for (auto [value, gradient] : pairs_) {
-    // Two values may share one gradient; each gets an output of its own.
-    Node* node = graph.AddNode("Identity", {gradient},
-                               {graph.FreshName("grad." + value->name)});
-    Value* named = node->out(0);
-    named->dtype = gradient->dtype;
-    named->shape = gradient->shape;
-    graph.outputs.push_back(named);
-    auto& names = value->is_input ? step_.input_gradients : step_.gradients;
-    names[named->name] = value->name;
-  }
+void StepBuilder::OutputGradients(Graph&) {
+  AddGradientOutputs(pairs_, loss_scale_.scale, &step_);
 }
 
 void StepBuilder::Accumulate(Graph& graph) {

@@ -4,12 +4,15 @@
 #include <algorithm>
 
 #include "graph/onnx/onnx_io.h"
+#include "graph/onnx/step_notes.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/dead_code.h"
 #include "onnx_fp8/recipe_text.h"
+#include "training/file_step.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
 #include "training/step_graph.h"
+#include "training/step_settings.h"
 #include "training/training_model.h"
 
 namespace onnx_fp8 {
@@ -43,16 +46,66 @@ void AddInputs(Graph& graph, const Graph& mover) {
   }
 }
 
+// The value that an output only passes on.
+std::string Behind(const Graph& graph, const std::string& output) {
+  const Value* value = graph.Find(output);
+  while (value && value->producer && value->producer->Is("Identity")) {
+    value = value->producer->in(0);
+  }
+  return value ? value->name : "";
+}
+
+// The facts of the step that its graph does not hold. Call it before Arrange
+// removes the outputs that only a session reads.
+StepNotes MakeNotes(const StepGraph& step, const SessionOptions& options,
+                    const TrainingModel& model) {
+  const Graph& graph = *step.graph;
+  StepNotes notes;
+  notes.part = step.kind == StepKind::kTrain   ? "whole"
+               : step.kind == StepKind::kMicro ? "micro"
+                                               : "apply";
+  notes.settings = StepSettings(options);
+  notes.values = {{"lr", step.lr},
+                  {"loss", step.loss},
+                  {"grad_norm", step.grad_norm},
+                  {"ok", step.ok},
+                  {"loss_scale", Behind(graph, step.loss_scale)}};
+  if (step.kind == StepKind::kTrain && !step.amax.empty()) {
+    notes.values["amax"] = Behind(graph, step.amax);
+    notes.amax_labels = step.fp8.labels;
+  }
+  std::erase_if(notes.values, [](const auto& v) { return v.second.empty(); });
+  for (const TiedCopy& copy : model.copies) {
+    notes.copies.push_back(
+        {copy.name, copy.torch, copy.first, copy.transposed});
+  }
+  return notes;
+}
+
+// The roles and names of the initializers that are left.
+void AddRoles(const Graph& graph, const ParameterNames& names,
+              StepNotes* notes) {
+  for (const Value* value : graph.Initializers()) {
+    if (value->role == Role::kNone) continue;
+    notes->roles[value->name] = value->role;
+    auto name = names.find(value->name);
+    if (name != names.end()) notes->names.insert(*name);
+  }
+}
+
 void WriteGraph(StepGraph step, const SessionOptions& options,
-                const std::string& path, const WriteOptions& write,
-                const Graph* mover = nullptr) {
+                const TrainingModel& model, const std::string& path,
+                const WriteOptions& write, const Graph* mover = nullptr) {
+  StepNotes notes = MakeNotes(step, options, model);
   Arrange(step);
   Graph& graph = *step.graph;
   if (mover) AddInputs(graph, *mover);
+  AddRoles(graph, model.names, &notes);
   graph.metadata["onnx_fp8.recipe"] = RecipeText(options.recipe);
   if (!step.fp8.slots.empty()) {
     graph.metadata["onnx_fp8.scale_slots"] = SlotsText(step.fp8.slots);
   }
+  graph.metadata[kStepNotes] = NotesText(notes);
   WriteModel(graph, path, write);
 }
 
@@ -87,7 +140,8 @@ const std::vector<std::string>& StepFile::notes() const {
 void StepFile::Write(const std::map<std::string, Shape>& shapes,
                      const InputValues& values, const std::string& path,
                      const WriteOptions& write) {
-  const SessionOptions& options = source_->options;
+  SessionOptions options = source_->options;
+  options.loss = source_->model.loss;  // with its logits named
   auto evaluator = MakeEvaluator();
   StepSource source =
       MakeStepSource(options, source_->model, *evaluator, source_->runner);
@@ -103,11 +157,11 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
     source.slots = step.fp8.slots;
     StepGraph apply = BuildApplyGraph(source, sums);
     mover = apply.graph;
-    std::string stem =
-        path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;
-    WriteGraph(std::move(apply), options, stem + ".apply.onnx", write);
+    WriteGraph(std::move(apply), options, source_->model, ApplyPath(path),
+               write);
   }
-  WriteGraph(std::move(step), options, path, write, mover.get());
+  WriteGraph(std::move(step), options, source_->model, path, write,
+             mover.get());
 }
 
 }  // namespace onnx_fp8

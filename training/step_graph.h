@@ -24,6 +24,8 @@
 
 namespace onnx_fp8 {
 
+struct FileStep;
+
 enum class StepKind {
   kTrain,      // forward, backward, optimizer: a whole step
   kMicro,      // forward, backward, gradients and amaxes added up in state
@@ -64,6 +66,9 @@ struct StepSource {
   ShardSpec shard = {};
   std::map<std::string, Shape> sharded = {};
   int64_t bucket_bytes = 0;  // see BucketReductions
+  // Not null: `model` is a training step (training/file_step.h), and its own
+  // graph is run.
+  const FileStep* step = nullptr;
 };
 
 struct StepGraph {
@@ -95,7 +100,7 @@ struct StepGraph {
 
 // Any kind but kApply. `shapes`: of every input of the model, all sizes known.
 // `values`: as Specialize's; step.specialized lists the ones that it took.
-// Errors: those of the passes.
+// Errors: those of the passes; a kind that a step in a file does not have.
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients = false,

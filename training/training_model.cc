@@ -113,45 +113,77 @@ std::string LogitsOf(const LossSpec& loss, const Graph& graph,
   return own ? loss.logits : wanted;
 }
 
-}  // namespace
+// Loss, names and copies of a training step in a file.
+void DescribeStep(SessionOptions* options, TrainingModel* model) {
+  model->step = OpenFileStep(*model->graph, options);
+  model->loss = options->loss;
+  model->names = model->step->notes.names;
+  for (const NotedCopy& copy : model->step->notes.copies) {
+    const Value& first = *model->graph->Find(copy.first);
+    Shape shape = *first.shape;
+    if (copy.transposed) std::swap(shape[0], shape[1]);
+    model->copies.push_back({copy.name, copy.torch, first.dtype, shape,
+                             copy.first, copy.transposed});
+  }
+}
 
-TrainingModel LoadTrainingModel(const SessionOptions& options,
-                                PassRunner& runner, ImportFor use) {
-  TrainingModel model;
-  ImportReport import;
-  model.graph = ImportModel(options, use, runner, &import);
-  model.loss = options.loss;
-  if (!model.loss.kind.empty()) {
-    model.loss.logits = LogitsOf(model.loss, *model.graph, options.model);
+void DescribeModel(const SessionOptions& options, const ImportReport& import,
+                   TrainingModel* model) {
+  model->loss = options.loss;
+  if (!model->loss.kind.empty()) {
+    model->loss.logits = LogitsOf(model->loss, *model->graph, options.model);
   }
   if (!import.batch_norm_note.empty()) {
-    model.notes.push_back(import.batch_norm_note);
+    model->notes.push_back(import.batch_norm_note);
   }
   for (const std::string& file : import.missing_files) {
-    model.notes.push_back(Concat(
+    model->notes.push_back(Concat(
         file,
         " does not exist: its tensors count as zeros, so tensors that hold "
         "the same numbers are not tied"));
   }
   for (const InitializerReport& report : import.initializers) {
     if (report.tied_to.empty()) continue;
-    model.copies.push_back({report.name, report.torch, report.data.dtype(),
-                            report.data.shape(), report.tied_to,
-                            report.transposed});
-    model.notes.push_back(Concat(report.name, " and ", report.tied_to,
-                                 " hold the same numbers",
-                                 report.transposed ? ", transposed," : "",
-                                 " and are trained as one tensor "
-                                 "(`tie_copies=false` trains them apart)"));
+    model->copies.push_back({report.name, report.torch, report.data.dtype(),
+                             report.data.shape(), report.tied_to,
+                             report.transposed});
+    model->notes.push_back(Concat(report.name, " and ", report.tied_to,
+                                  " hold the same numbers",
+                                  report.transposed ? ", transposed," : "",
+                                  " and are trained as one tensor "
+                                  "(`tie_copies=false` trains them apart)"));
   }
-  model.names = NameParameters(*model.graph);
-  if (!options.scales.empty()) model.scales = ReadStaticScales(options.scales);
-  if (!options.init.empty()) {
-    for (auto& [name, tensor] : ReadInit(model, options.init)) {
+  model->names = NameParameters(*model->graph);
+  if (!options.scales.empty()) model->scales = ReadStaticScales(options.scales);
+}
+
+TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
+  TrainingModel model;
+  ImportReport import;
+  model.graph = ImportModel(*options, use, runner, &import);
+  if (use == ImportFor::kSession && IsStep(import.written)) {
+    DescribeStep(options, &model);
+  } else {
+    DescribeModel(*options, import, &model);
+  }
+  if (!options->init.empty()) {
+    for (auto& [name, tensor] : ReadInit(model, options->init)) {
       model.graph->Find(name)->data = tensor;
     }
   }
   return model;
+}
+
+}  // namespace
+
+TrainingModel LoadTrainingModel(const SessionOptions& options,
+                                PassRunner& runner, ImportFor use) {
+  SessionOptions unchanged = options;
+  return Load(&unchanged, runner, use);
+}
+
+TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {
+  return Load(options, runner, ImportFor::kSession);
 }
 
 StepSource MakeStepSource(const SessionOptions& options,
@@ -172,6 +204,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                     false,
                     options.budgets,
                     &runner};
+  source.step = model.step.get();
   source.shard = options.shard;
   source.bucket_bytes = options.bucket_bytes;
   if (ranks) {

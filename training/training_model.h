@@ -12,6 +12,7 @@
 #include "graph/parameter_names.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
+#include "training/file_step.h"
 #include "training/pipelines.h"
 #include "training/step_graph.h"
 
@@ -35,6 +36,8 @@ struct TrainingModel {
   StaticScales scales;
   std::vector<std::string> notes;  // for the user
   std::vector<TiedCopy> copies;
+  // Not null: the file is a training step.
+  std::shared_ptr<const FileStep> step;
 
   std::vector<InputInfo> Inputs() const;
   // All parameters, trained and frozen, in the file's order.
@@ -53,6 +56,10 @@ struct TrainingModel {
 TrainingModel LoadTrainingModel(const SessionOptions& options,
                                 PassRunner& runner,
                                 ImportFor use = ImportFor::kTraining);
+
+// The same for a session: the file may be a training step, which decides some
+// of the options. Errors: OpenFileStep's.
+TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner);
 
 // `model`, `evaluator` and `runner` must outlive the result.
 StepSource MakeStepSource(const SessionOptions& options,

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/options.h"
@@ -51,12 +52,13 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
     flags.Fill(config.settings);
     values->model = config.model;
   }
-  flags.Require({"--loss"});
   SessionOptions ours = values->session.Make(values->model);
+  ours.given = GivenOptions(flags);
   ours.optimizer = options.optimizer;
   ours.grad_accum = options.grad_accum;
   ours.seed = options.seed;
   auto session = TrainingSession::Create(ours);
+  if (session->Options().loss.kind.empty()) flags.Require({"--loss"});
   if (run) session->Restore(folder);
   return session;
 }

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <set>
 
+#include "cli/api_names.h"
 #include "cli/array_output.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
@@ -68,12 +69,14 @@ int Grad(const Arguments& arguments) {
   GradFlags values;
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "--data", "--loss", "--out"});
+  flags.Require({"MODEL", "--data", "--out"});
   RequireArrayPath("--out", values.out);
   values.machine.Apply();
   SessionOptions options = values.session.Make(values.model);
+  options.given = GivenOptions(flags);
   options.init = values.init;
   auto session = TrainingSession::Create(options);
+  if (session->Options().loss.kind.empty()) flags.Require({"--loss"});
   PrintNotes(session->Notes());
   DataLayout layout =
       LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());

@@ -76,11 +76,12 @@ TensorMap Forward(const RunFlags& flags) {
   Budgets budgets = flags.budgets.Make();
   std::unique_ptr<Graph> model = ReadModel(flags.model, {.budgets = budgets});
   Written kind = WrittenAs(*model);
-  if (kind != Written::kNo && kind != Written::kForward) {
+  if (IsStep(kind)) {
     std::cerr << "onnx-fp8: note: " << InFlags(DescribeWritten(*model, kind))
               << ": it runs once, with the file's state where --data has none; "
                  "the new state is among the outputs\n";
   }
+  model->state.clear();  // the new state is an output
   TensorMap feeds = Bind(*model, ReadAll(*model, flags.data, budgets));
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();

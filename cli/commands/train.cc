@@ -172,7 +172,7 @@ void TrainCommand::ReadFolder() {
     if (!values_.ort_training.empty()) TakeArtifacts();
     flags_.Require({"MODEL"});
   }
-  flags_.Require({"--data", "--loss"});
+  flags_.Require({"--data"});
   values_.Check(flags_);
   if (!folder_is_new_ && changes) folder_.Clean();
 }
@@ -213,6 +213,11 @@ void TrainCommand::CreateSession() {
   }
   session_ = MakeSession(options, MakeProvider(provider_),
                          ranks_ ? &*ranks_ : nullptr);
+  // A training step in a file decides some of the flags.
+  const SessionOptions& decided = session_->Options();
+  if (decided.loss.kind.empty()) flags_.Require({"--loss"});
+  values_.grad_accum = decided.grad_accum;
+  if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
   Notes(session_->Notes());
 }
 

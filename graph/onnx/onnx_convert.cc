@@ -289,7 +289,9 @@ Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
                              std::move(attributes), domain, before);
   node->name = proto.name();
   for (const auto& entry : proto.metadata_props()) {
-    node->metadata[entry.key()] = entry.value();
+    std::string& text =
+        entry.key() == kNameNote ? node->name : node->metadata[entry.key()];
+    text = entry.value();
   }
   for (int i = 0; i < proto.output_size(); ++i) {
     if (Value* value = node->out(static_cast<size_t>(i))) {

@@ -38,6 +38,10 @@ void ToProto(DType dtype, const std::optional<Shape>& shape,
 // Keeps a fact of `value` that the proto does not state; keeps known sizes.
 void MergeType(const onnx::TypeProto& proto, Value* value);
 
+// The metadata of a node that got another name in the file, because two nodes
+// may not share one: its name before, on which its random numbers depend.
+inline constexpr char kNameNote[] = "onnx_fp8.name";
+
 // Values by name while nodes are added; the caller's map may cover a scope.
 using ValueMap = std::unordered_map<std::string, Value*>;
 

@@ -90,6 +90,10 @@ onnx::ModelProto ToModel(const Graph& graph, SourceMap* contents) {
       } while (names.contains(name));
     }
     proto->set_name(name);
+    if (name == node.name) continue;
+    auto* note = proto->add_metadata_props();
+    note->set_key(kNameNote);
+    note->set_value(node.name);
   }
   std::set<const Value*> listed;
   auto add_output = [&](const Value* value) {

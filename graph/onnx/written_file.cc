@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/onnx/written_file.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "graph/onnx/step_notes.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -19,6 +22,8 @@ const char* Text(Written kind) {
     case Written::kUpdate:
       return "the update of a training step that `StepFile` with "
              "`grad_accum` wrote";
+    case Written::kForeignStep:
+      return "a training step of another program";
     default:
       return "a whole training step that `StepFile` wrote";
   }
@@ -33,18 +38,22 @@ Role RoleOfName(std::string_view name) {
 }
 
 Written WrittenAs(const Graph& graph) {
-  bool any = false, sums = false, only_scales = true;
-  for (const Value* value : graph.Initializers()) {
-    if (!IsState(value->role)) continue;
-    any = true;
-    sums |= value->role == Role::kSum;
-    only_scales &= value->role == Role::kScale;
+  bool sums = false, only_scales = true;
+  for (const StateBinding& binding : graph.state) {
+    sums |= binding.state->role == Role::kSum;
+    only_scales &= binding.state->role == Role::kScale;
   }
-  if (any && !only_scales) {
+  bool ours = graph.metadata.contains(kRecipe);
+  bool noted = graph.metadata.contains(kStepNotes);
+  if (noted || (!graph.state.empty() && !only_scales)) {
+    if (!ours && !noted) return Written::kForeignStep;
     if (!sums) return Written::kStep;
-    return graph.inputs.empty() ? Written::kUpdate : Written::kMicroStep;
+    bool feeds = std::ranges::any_of(graph.inputs, [](const Value* input) {
+      return !input->is_initializer();
+    });
+    return feeds ? Written::kMicroStep : Written::kUpdate;
   }
-  return graph.metadata.contains(kRecipe) ? Written::kForward : Written::kNo;
+  return ours ? Written::kForward : Written::kNo;
 }
 
 std::string DescribeWritten(const Graph& graph, Written kind) {
@@ -57,10 +66,19 @@ std::string DescribeWritten(const Graph& graph, Written kind) {
 
 void RequireNoStep(const Graph& graph) {
   Written kind = WrittenAs(graph);
-  if (kind == Written::kNo || kind == Written::kForward) return;
+  if (!IsStep(kind)) return;
   Fail(DescribeWritten(graph, kind),
-       ": expected the model that it was made from; a runtime trains with this "
-       "file by feeding its state back");
+       ": expected the model that it was made from");
+}
+
+std::string ApplyPath(const std::string& path) {
+  std::string stem =
+      path.ends_with(".onnx") ? path.substr(0, path.size() - 5) : path;
+  return stem + ".apply.onnx";
+}
+
+bool IsStep(Written kind) {
+  return kind != Written::kNo && kind != Written::kForward;
 }
 
 void RequireNoForward(const Graph& graph) {

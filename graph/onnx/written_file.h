@@ -12,20 +12,28 @@
 namespace onnx_fp8 {
 
 enum class Written {
-  kNo,         // a model as exported
-  kForward,    // its forward pass in FP8
-  kStep,       // a whole training step
-  kMicroStep,  // the part of it for each micro-batch
-  kUpdate,     // the part of it after the last one
+  kNo,           // a model as exported
+  kForward,      // its forward pass in FP8
+  kStep,         // a whole training step
+  kMicroStep,    // the part of it for each micro-batch
+  kUpdate,       // the part of it after the last one
+  kForeignStep,  // a training step of another program
 };
 
-// The role of a state tensor by its name in a file, because files keep no
-// roles. kBound for a name that is not ours.
+// The role of a state tensor by its name, in a file without notes. kBound for a
+// name that is not ours.
 Role RoleOfName(std::string_view name);
 
 // Decides by the state that the file binds and by its metadata. REQUIRES: a
-// graph as ReadModel leaves it, in which only bound tensors are state.
+// graph as ReadModel leaves it.
 Written WrittenAs(const Graph& graph);
+
+// Whether each run of the file gives its state new values.
+bool IsStep(Written kind);
+
+// OUT.apply.onnx for OUT.onnx: the file of the update that belongs to a part
+// for each micro-batch.
+std::string ApplyPath(const std::string& path);
 
 // "[step.onnx] is a whole training step that `StepFile` wrote (recipe off)".
 std::string DescribeWritten(const Graph& graph, Written kind);

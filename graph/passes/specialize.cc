@@ -104,6 +104,10 @@ Entry Specializer::Lookup(Scope& scope, const Value* value) {
   if (value->is_initializer()) {
     Value* copy = Constant(value->data, value->name);
     copy->role = value->role;
+    if (value->is_input) {  // a default that may be fed
+      copy->is_input = true;
+      out_.inputs.push_back(copy);
+    }
     return scope.entries[value] = Entry{copy, {}, false};
   }
   Scope* outer = scope.outer;
@@ -299,6 +303,10 @@ Graph& Specializer::Run(const Graph& graph,
   }
   Walk(scope);
   for (const Value* output : graph.outputs) AddOutput(scope, output);
+  for (const StateBinding& binding : graph.state) {
+    Value* next = Lookup(scope, binding.next).value;
+    out_.state.push_back({Lookup(scope, binding.state).value, next});
+  }
   return out_;
 }
 

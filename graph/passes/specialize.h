@@ -40,7 +40,8 @@ std::string UnreadNote(const SpecializeReport& report);
 // constant. An If with a known condition is inlined; of an If on data both
 // branches are inlined, and Where selects. Loop and Scan with a known trip
 // count are unrolled. Parameters and state (Value::role) are never folded.
-// Names of inputs, outputs and initializers stay.
+// Names of inputs, outputs and initializers stay,
+// and so do bindings of state.
 //
 // An input of one integer or bool (a sampling rate, a flag) that decides a
 // branch, a trip count or a shape becomes a constant with its value in

@@ -15,6 +15,7 @@
 #include "graph/onnx/inline_functions_internal.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/step_notes.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/autocast.h"
@@ -279,7 +280,25 @@ class ModelRewriter {
   RewriteReport report_;
 };
 
+void CopyUnchanged(const std::string& in, const std::string& out) {
+  MappedFile original = MapFile(in);
+  WriteFileAtomically(
+      out, {reinterpret_cast<const char*>(original.data), original.size});
+}
+
 }  // namespace
+
+void CopyModel(const std::string& in, const std::string& out,
+               const ExternalCopyObserver& observer) {
+  ModelFile file = ReadModelFile(in);
+  CopyExternalData(file, out, observer);
+  CopyUnchanged(in, out);
+  for (const auto& entry : file.model.metadata_props()) {
+    bool micro = entry.key() == kStepNotes &&
+                 ParseNotes(entry.value(), in).part == "micro";
+    if (micro) CopyModel(ApplyPath(in), ApplyPath(out), observer);
+  }
+}
 
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const RewriteOptions& options) {
@@ -292,9 +311,7 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
   CopyExternalData(rewriter.file(), out, options.observer);
   if (report.rewritten == 0 && options.dtype == DType::kFloat &&
       !options.write.external_data) {
-    MappedFile original = MapFile(in);
-    WriteFileAtomically(
-        out, {reinterpret_cast<const char*>(original.data), original.size});
+    CopyUnchanged(in, out);
   } else {
     WriteModelFile(&rewriter.file().model, {}, out, in, options.write);
   }
