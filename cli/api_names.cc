@@ -49,7 +49,6 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`shuffle`", "--no-shuffle"},
     {"`speeds`", "--auto-filter"},
     {"`tie_copies=false`", "--no-tie"},
-    {"`tie_copies`", "--no-tie"},
     {"`ties`", "--tie"},
     {"`train`", "--train"},
     {"`values`", "--value"},

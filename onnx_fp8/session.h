@@ -236,10 +236,13 @@ class TrainingSession {
   virtual std::map<std::string, std::string> Restore(
       const std::string& folder) = 0;
 
-  // The original graph with the present weights. They lie in PATH.data if
-  // `external_data` says so or the model would exceed Protobuf's 2 GiB.
-  virtual void ExportOnnx(const std::string& path,
-                          bool external_data = false) = 0;
+  // The file of the session with its present weights; a training step, with all
+  // of its state. They lie in PATH.data if `external_data` says so or the model
+  // would exceed Protobuf's 2 GiB. `into`: the model that the step was made
+  // from; it is written with the step's weights. Errors: `into` for a session
+  // that has the model itself; a model without these weights.
+  virtual void ExportOnnx(const std::string& path, bool external_data = false,
+                          const std::string& into = "") = 0;
   // The present weights by FQN in PyTorch's layout. Returns remarks for the
   // user about names or layouts that the file had lost.
   virtual std::vector<std::string> ExportSafetensors(

@@ -73,4 +73,15 @@ std::string CarryScales(const ScaleState& from, ScaleState* to) {
   return text;
 }
 
+std::vector<ScaleInfo> ScaleInfos(const std::vector<ScaleSlot>& slots,
+                                  const Tensor& kept) {
+  std::vector<ScaleInfo> infos;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    infos.push_back({slots[i].Key(),
+                     kept.defined() ? kept.data<float>()[i] : slots[i].scale,
+                     slots[i].scaling == Scaling::kDelayed});
+  }
+  return infos;
+}
+
 }  // namespace onnx_fp8

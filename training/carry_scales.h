@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/fp8/scale_slots.h"
+#include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
@@ -23,6 +24,11 @@ inline constexpr char kSlotsNote[] = "session.fp8_slots";
 // Errors: the numbers of scales and slots differ.
 ScaleState KeptScales(const std::string& slots, const TensorMap& state,
                       const std::string& folder);
+
+// The slots for people. `kept`: the state of their scales; undefined before the
+// first step.
+std::vector<ScaleInfo> ScaleInfos(const std::vector<ScaleSlot>& slots,
+                                  const Tensor& kept);
 
 // Fills `to`, a fresh state, from `from`, the state of a checkpoint with
 // another recipe, filter or history length. A slot is found by its key:

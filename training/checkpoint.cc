@@ -266,4 +266,15 @@ bool HoldsRun(const std::string& dir) {
          !ListCheckpoints(dir).empty();
 }
 
+int64_t CountIn(const std::string& text, const std::string& note,
+                const std::string& folder) {
+  int64_t count = 0;
+  const char* end = text.data() + text.size();
+  Check(std::from_chars(text.data(), end, count).ptr == end && !text.empty() &&
+            count >= 0,
+        "[", folder, "] expected a number of steps as the checkpoint's note ",
+        note, ", got \"", text, "\"");
+  return count;
+}
+
 }  // namespace onnx_fp8

@@ -9,8 +9,7 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/builder.h"
-#include "graph/constants.h"
-#include "graph/onnx/export_weights.h"
+#include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/passes/inference_mode.h"
 #include "training/gradient_outputs.h"
@@ -269,24 +268,6 @@ std::shared_ptr<const FileStep> OpenFileStep(Graph& graph,
   Prepare(graph, file->notes, options);
   if (!whole) OpenApply(file.get(), graph, options);
   return file;
-}
-
-void ExportStep(const FileStep& step, const std::string& file,
-                const SourceMap& state, const std::string& path,
-                const WriteOptions& options) {
-  auto part = [&](const StepNotes& notes) {
-    SourceMap own;
-    for (const auto& [name, role] : notes.roles) {
-      auto it = state.find(name);
-      if (it != state.end()) own.insert(*it);
-    }
-    return own;
-  };
-  if (step.apply) {
-    ExportWithWeights(step.apply_path, ApplyPath(path), part(step.apply_notes),
-                      options);
-  }
-  ExportWithWeights(file, path, part(step.notes), options);
 }
 
 StepGraph StartFileStep(const StepSource& source, StepKind kind,

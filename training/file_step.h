@@ -9,11 +9,9 @@
 #include <string>
 
 #include "graph/graph.h"
-#include "graph/onnx/onnx_io.h"
 #include "graph/onnx/step_notes.h"
 #include "graph/onnx/written_file.h"
 #include "onnx_fp8/session.h"
-#include "onnx_fp8/tensor_source.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -45,12 +43,6 @@ struct FileStep {
 // step of another program without such a loss.
 std::shared_ptr<const FileStep> OpenFileStep(Graph& graph,
                                              SessionOptions* options);
-
-// Writes the step in `file` to `path` with these values of its state, its
-// update to ApplyPath(path). Errors: ExportWithWeights'.
-void ExportStep(const FileStep& step, const std::string& file,
-                const SourceMap& state, const std::string& path,
-                const WriteOptions& options);
 
 // --- sources and passes of the pipelines for such files
 

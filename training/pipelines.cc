@@ -257,9 +257,9 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                                     : nullptr});
   });
   report->written = WrittenAs(*graph);
-  bool step = IsStep(report->written);
-  if (step && use == ImportFor::kSession) return graph;
-  if (use != ImportFor::kReport) RequireNoStep(*graph);
+  bool takes_steps = use == ImportFor::kSession || use == ImportFor::kReport;
+  if (!takes_steps) RequireNoStep(*graph);
+  if (IsStep(report->written)) return graph;
   runner.Run(ImportPasses(options, report), *graph);
   return graph;
 }

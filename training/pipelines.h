@@ -38,12 +38,13 @@ struct ImportReport {
 enum class ImportFor {
   kTraining,  // refuses a file that is a training step
   kSession,   // a step is left as it is
-  kReport,    // any file
+  kReport,    // any file, a step as well
   kForecast,  // as kTraining; data files may be missing
 };
 
 // The options' model, prepared for training: 16-bit types are widened, roles
-// are set. Errors: those of ReadModel and of the passes.
+// are set. A training step stays as it is in the file. Errors: those of
+// ReadModel and of the passes.
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report);
 

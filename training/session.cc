@@ -2,7 +2,6 @@
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
-#include <charconv>
 #include <list>
 #include <optional>
 #include <set>
@@ -10,12 +9,12 @@
 
 #include "base/check.h"
 #include "data/safetensors.h"
-#include "graph/onnx/export_weights.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
 #include "training/data_parallel.h"
+#include "training/export_model.h"
 #include "training/layers_remark.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
@@ -184,16 +183,10 @@ class Session : public TrainingSession {
   }
 
   std::vector<ScaleInfo> Scales() const override {
-    std::vector<ScaleInfo> infos;
-    Tensor kept;
-    if (state_.Has(kScaleState)) kept = state_.Host(kScaleState);
-    for (size_t i = 0; source_.slots && i < source_.slots->size(); ++i) {
-      const ScaleSlot& slot = (*source_.slots)[i];
-      infos.push_back({slot.Key(),
-                       kept.defined() ? kept.data<float>()[i] : slot.scale,
-                       slot.scaling == Scaling::kDelayed});
-    }
-    return infos;
+    if (!source_.slots) return {};
+    bool kept = state_.Has(kScaleState);
+    return ScaleInfos(*source_.slots,
+                      kept ? state_.Host(kScaleState) : Tensor());
   }
 
   MemoryInfo Memory() const override {
@@ -273,14 +266,7 @@ class Session : public TrainingSession {
     // until a step has laid out this run's slots.
     bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
     if (!same) EraseScales(state);
-    int64_t skipped = 0;
-    const std::string& text = notes[kSkipped];
-    const char* end = text.data() + text.size();
-    Check(std::from_chars(text.data(), end, skipped).ptr == end &&
-              !text.empty() && skipped >= 0,
-          "[", folder, "] expected a number of steps as the checkpoint's note ",
-          kSkipped, ", got \"", text, "\"");
-    skipped_ = skipped;
+    skipped_ = CountIn(notes[kSkipped], kSkipped, folder);
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
     });
@@ -301,13 +287,9 @@ class Session : public TrainingSession {
     return notes;
   }
 
-  void ExportOnnx(const std::string& path, bool external_data) override {
-    if (model_.step) {
-      return ExportStep(*model_.step, options_.model, Weights(), path,
-                        {external_data});
-    }
-    ExportWithWeights(options_.model, path, model_.WithCopies(Weights()),
-                      {external_data});
+  void ExportOnnx(const std::string& path, bool external_data,
+                  const std::string& into) override {
+    ExportModel(model_, Weights(), path, {external_data}, into);
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {

@@ -42,6 +42,10 @@ std::string Text(BatchNormMode mode) {
                                         : "as-exported";
 }
 
+std::string Text(DType dtype) {
+  return dtype == DType::kFloat ? "float32" : Name(dtype);
+}
+
 std::string Groups(const SessionOptions& o) {
   std::vector<std::string> words;
   for (const ParameterGroup& group : o.optimizer.groups) {
@@ -80,7 +84,7 @@ constexpr Setting kSettings[] = {
     {"nesterov", [](Options o) { return Text(o.optimizer.nesterov); }},
     {"clip_norm", [](Options o) { return Text(o.optimizer.clip_norm); }},
     {"groups", Groups},
-    {"dtype", [](Options o) { return std::string(Name(o.dtype)); }},
+    {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
     {"loss_scale_interval",
      [](Options o) { return std::to_string(o.loss_scaling.interval); }},
@@ -99,6 +103,9 @@ constexpr Setting kSettings[] = {
     {"grad_accum", [](Options o) { return std::to_string(o.grad_accum); }},
 };
 
+constexpr char kAdvice[] =
+    "; leave that out, or make another step of the model";
+
 std::string Shown(const std::string& text) {
   return text.empty() ? "none" : text;
 }
@@ -111,6 +118,14 @@ int64_t ParseCount(const std::string& text, const std::string& what) {
         "among its notes, got \"",
         text, "\"");
   return count;
+}
+
+DType ParsePrecision(const std::string& text, const std::string& what) {
+  for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    if (text == Text(dtype)) return dtype;
+  }
+  Fail(what, ": expected float32, bfloat16 or float16 as the setting dtype ",
+       "among its notes, got \"", text, "\"");
 }
 
 }  // namespace
@@ -145,13 +160,13 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
     bool given =
         options->given.contains(row.option) || got != row.text(defaults);
     if (!given || got == known->second) continue;
-    throw OptionError(Concat(what, ": expected `", row.option, "` as in it, ",
-                             Shown(known->second), ", or none, got ",
-                             Shown(got)));
+    throw OptionError(Concat(what, ": its `", row.option, "` is ",
+                             Shown(known->second), ", got ", Shown(got),
+                             kAdvice));
   }
   if (!options->scales.empty()) {
-    throw OptionError(Concat(what, ": expected no `scales`, which it has, got ",
-                             options->scales));
+    throw OptionError(Concat(what, ": it has its own `scales`, got ",
+                             options->scales, kAdvice));
   }
   options->loss = {settings.at("loss"), settings.at("label"),
                    settings.at("logits")};
@@ -160,7 +175,7 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
   Check(!recipe.ends_with(".json"), what,
         ": expected a recipe among its notes, got the file ", recipe);
   options->recipe = ParseRecipe(recipe);
-  options->dtype = ParseDType(settings.at("dtype"));
+  options->dtype = ParsePrecision(settings.at("dtype"), what);
   options->grad_accum = ParseCount(settings.at("grad_accum"), what);
 }
 

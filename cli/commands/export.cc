@@ -47,7 +47,7 @@ int Export(const Arguments& arguments) {
   Flags flags("export",
               "Write the weights of a run: as the original model with these "
               "weights, or by PyTorch's names and layout.");
-  std::string folder, checkpoint;
+  std::string folder, checkpoint, model;
   std::vector<std::string> out;
   MachineFlags machine;
   bool external_data = false;
@@ -57,6 +57,9 @@ int Export(const Arguments& arguments) {
   flags.Files("-o,--out", &out, ".onnx or .safetensors, or both");
   flags.File("--checkpoint", &checkpoint,
              "of artifacts: a checkpoint in place of the folder's");
+  flags.File("--model", &model,
+             "for a run of a training step: the model that the step was made "
+             "from gets the weights (default: the step gets its state)");
   AddExternalData(flags, &external_data);
   budget_flags.AddTo(flags);
   machine.AddTo(flags);
@@ -92,7 +95,7 @@ int Export(const Arguments& arguments) {
   session->Restore(folder);
   for (const std::string& path : out) {
     if (Extension(path) == ".onnx") {
-      session->ExportOnnx(path, external_data);
+      session->ExportOnnx(path, external_data, model);
     } else {
       for (const std::string& remark : session->ExportSafetensors(path)) {
         std::cerr << "onnx-fp8: note: " << remark << "\n";

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/api_names.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
@@ -134,6 +135,7 @@ Json ToJson(const ModelReport& report, const std::string& model) {
                   {"role", row.role},         {"reason", row.reason},
                   {"dtype", Name(row.dtype)}, {"shape", row.shape}};
     if (!row.remark.empty()) entry["remark"] = row.remark;
+    if (!row.next.empty()) entry["next"] = row.next;
     json["initializers"].push_back(entry);
   }
   json["gemms"] = Json::array();
@@ -358,6 +360,7 @@ int Inspect(const Arguments& arguments) {
   SessionOptions options;
   options.model = values.model;
   options.loss = values.loss.Make();
+  options.given = GivenOptions(flags);
   options.optimizer = values.optimizer.Make(flags);
   values.recipe.Fill(&options);
   values.parameters.Fill(&options);

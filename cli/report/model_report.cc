@@ -13,10 +13,13 @@
 #include "graph/builder.h"
 #include "graph/node_notes.h"
 #include "graph/onnx/written_file.h"
+#include "graph/op_facts.h"
 #include "graph/parameter_names.h"
+#include "onnx_fp8/option_error.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/plan.h"
 #include "providers/product_copies.h"
+#include "training/file_step.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
 #include "training/static_scales.h"
@@ -107,8 +110,13 @@ class Reporter {
       report_.notes.push_back(import.batch_norm_note);
     }
     initializers_ = std::move(import.initializers);
-    if (written_ != Written::kNo) TrainNothingOfOurs();
-    names_ = NameParameters(*model_);
+    DescribeInterface();
+    if (IsStep(written_)) {
+      OpenStep();
+    } else {
+      if (written_ == Written::kForward) TrainNothingOfOurs();
+      names_ = NameParameters(*model_);
+    }
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
   }
 
@@ -117,7 +125,7 @@ class Reporter {
     DescribeModel();
     values_ = ResolveValues(report_.inputs, values);
     Shapes shapes = ResolveShapes(report_.inputs, axes);
-    if (written_ != Written::kNo) {
+    if (written_ != Written::kNo && !step_) {
       report_.notes.push_back(DescribeWritten(*model_, written_) +
                               ": it can't be trained, and there is no forecast "
                               "of that; what follows is one run of it");
@@ -154,35 +162,79 @@ class Reporter {
     for (const auto& [glob, recipe] : options_.filter.recipes) add(recipe);
   }
 
-  // To the rule, bounds of the scales look like weights, and a step binds
-  // everything that is trained.
+  // To the rule, bounds of the scales look like weights.
   void TrainNothingOfOurs() {
     for (InitializerReport& row : initializers_) {
-      bool ours = written_ != Written::kForward ||
-                  RoleOfName(row.value->name) == Role::kScale;
+      bool ours = RoleOfName(row.value->name) == Role::kScale;
       if (!ours || row.value->role != Role::kParameter) continue;
       row.value->role = Role::kNone;
       row.reason = "constant: of the file that `rewrite` wrote";
     }
   }
 
-  void DescribeModel() {
+  // Before a step becomes a session's model: its learning rate is an input.
+  void DescribeInterface() {
     for (const Value* value : model_->inputs) {
       report_.inputs.push_back(Describe(*value));
     }
     for (const Value* value : model_->outputs) {
-      report_.outputs.push_back(Describe(*value));
+      bool state = std::ranges::any_of(
+          model_->state,
+          [&](const StateBinding& b) { return b.next == value; });
+      if (!state) report_.outputs.push_back(Describe(*value));
+    }
+  }
+
+  void OpenStep() {
+    for (const Value* value : model_->Initializers()) {
+      AddStateRow(*value);
+    }
+    try {
+      step_ = OpenFileStep(*model_, &options_);
+      names_ = step_->notes.names;
+      report_.notes.push_back(DescribeWritten(*model_, written_) +
+                              ": `train` goes on with it");
+    } catch (const OptionError&) {
+      throw;
+    } catch (const Error& error) {
+      report_.notes.push_back(error.what());
+    }
+  }
+
+  void AddStateRow(const Value& value) {
+    if (value.role == Role::kNone) return;
+    InitializerRow row{
+        .name = value.name,
+        .role = IsState(value.role) ? Name(value.role) : RoleName(value.role),
+        .dtype = value.dtype,
+        .shape = *value.shape,
+        .bytes = value.data.bytes()};
+    for (const StateBinding& binding : model_->state) {
+      if (binding.state == &value) row.next = binding.next->name;
+    }
+    row.reason = row.next.empty() ? "no run of this file changes it"
+                                  : "each run replaces it by " + row.next;
+    report_.initializers.push_back(row);
+  }
+
+  void DescribeModel() {
+    for (InitializerRow& row : report_.initializers) {
+      if (names_.contains(row.name)) row.fqn = names_.at(row.name).fqn;
     }
     for (const InitializerReport& row : initializers_) {
       bool tied = !row.tied_to.empty();
       auto known = names_.find(row.name);
       bool named = tied || known != names_.end();
       ParameterName torch = tied || !named ? row.torch : known->second;
-      report_.initializers.push_back({row.name, named ? torch.fqn : "",
-                                      tied ? "tied" : RoleName(row.value->role),
-                                      row.reason, named ? torch.remark : "",
-                                      row.data.dtype(), row.data.shape(),
-                                      row.data.bytes()});
+      report_.initializers.push_back(
+          {.name = row.name,
+           .fqn = named ? torch.fqn : "",
+           .role = tied ? "tied" : RoleName(row.value->role),
+           .reason = row.reason,
+           .remark = named ? torch.remark : "",
+           .dtype = row.data.dtype(),
+           .shape = row.data.shape(),
+           .bytes = row.data.bytes()});
     }
   }
 
@@ -238,9 +290,12 @@ class Reporter {
         options_.budgets,
         &runner_,
         mesh_};
+    source.step = step_.get();
+    StepKind trains =
+        step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
     if (!options_.loss.kind.empty()) {
       try {
-        return BuildStepGraph(source, StepKind::kTrain, shapes, false, values_);
+        return BuildStepGraph(source, trains, shapes, false, values_);
       } catch (const Error& error) {
         // The forward part may still be valid.
         source.loss.kind.clear();
@@ -283,6 +338,31 @@ class Reporter {
     report_.gemms.push_back(row);
   }
 
+  // A step in a file has no decisions, only products.
+  void AddProducts(const Graph& graph) {
+    auto size = [](int64_t value) {
+      return SizeText{value, std::to_string(value)};
+    };
+    for (const Node& node : graph.nodes()) {
+      bool fp8 = FactsOf(node).kind == OpKind::kScaledProduct;
+      bool product = fp8 || FactsOf(node).kind == OpKind::kProduct;
+      std::string role = NodeNote(node, "role");
+      if (!product || role.empty()) continue;
+      const Value& y = *node.out(0);
+      int64_t m = NumElements(*y.shape) / std::max<int64_t>(y.dim(-1), 1);
+      int64_t k = NumElements(*node.in(0)->shape) / std::max<int64_t>(m, 1);
+      report_.gemms.push_back({.node = node.Where(),
+                               .fqn = NodeNote(node, "fqn"),
+                               .role = role,
+                               .m = size(m),
+                               .k = size(k),
+                               .n = size(y.dim(-1)),
+                               .fp8 = fp8,
+                               .reason = "in the file",
+                               .recipe = NodeNote(node, "recipe")});
+    }
+  }
+
   void AddLayers(const StepGraph& step) {
     report_.layers = step.layers;
     report_.divides_tokens = step.divides_tokens;
@@ -301,7 +381,8 @@ class Reporter {
       };
       AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
     }
-    if (written_ != Written::kNo) return;
+    if (step_) AddProducts(*step.graph);
+    if (written_ != Written::kNo && !step_) return;
     Stopwatch stopwatch(&report_.seconds.plan);
     try {
       AddReport(step, runner_);
@@ -400,6 +481,7 @@ class Reporter {
   PassRunner runner_;
   std::unique_ptr<Graph> model_;
   Written written_ = Written::kNo;
+  std::shared_ptr<const FileStep> step_;  // null: the file is none, or unfit
   std::vector<InitializerReport> initializers_;
   ParameterNames names_;
   StaticScales scales_;
