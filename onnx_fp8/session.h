@@ -119,9 +119,10 @@ struct ScaleInfo {
 };
 
 struct StepResult {
-  int64_t step = 0;      // counts from 1
-  float loss = 0;        // before the update; mean over micro-batches
-  float grad_norm = 0;   // global, before clipping
+  int64_t step = 0;  // counts from 1
+  float loss = 0;    // before the update; mean over micro-batches
+  // Global, before clipping; -1: not known, in a step of another program.
+  float grad_norm = 0;
   float loss_scale = 0;  // float16: that of this step; 0: none
   bool skipped = false;  // a gradient or amax was not finite: nothing changed
   // Of a skipped step: the first tensor that was not finite, for people.

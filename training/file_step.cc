@@ -19,7 +19,6 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr char kSlots[] = "onnx_fp8.scale_slots";
 // Purposes of values whose numbers a session reports, besides the loss.
 constexpr const char* kReported[] = {"grad_norm", "ok", "amax", "loss_scale"};
 constexpr char kGradientSum[] = "micro.grad.";
@@ -216,6 +215,30 @@ std::string NumberOf(const Graph& graph, const StepNotes& notes,
   return name;
 }
 
+// The slots of the kept scales. Their state belongs to the graph even if only
+// the update reads it.
+void AddSlots(const Graph& from, StepGraph* step) {
+  auto text = from.metadata.find(kScaleSlotsNote);
+  if (text == from.metadata.end()) return;
+  step->fp8.slots = ParseSlots(text->second);
+  auto n = static_cast<int64_t>(step->fp8.slots.size());
+  auto require = [&](const char* name, int64_t rank) {
+    const Value* state = from.Find(name);
+    Check(state && state->role == Role::kScale &&
+              state->dtype == DType::kFloat && state->rank() == rank &&
+              state->dim(-1) == n,
+          "[", from.file, "] expected state ", name, " for the ", n,
+          " scales of its metadata ", kScaleSlotsNote, ", got another");
+    if (step->graph->Find(name)) return;
+    step->graph->AddInitializer(name, state->data)->role = state->role;
+  };
+  if (n > 0) require(kScaleState, 1);
+  if (AnyDelayed(step->fp8.slots)) require(kHistoryState, 2);
+  for (const Node& node : step->graph->nodes()) {
+    if (node.IsOurs("UpdateScale")) step->fp8.q_max = node.in(3);
+  }
+}
+
 // Parameters with their gradients: the operands of their updates, or what is
 // added to their sums.
 std::vector<std::pair<Value*, Value*>> Gradients(const Graph& graph) {
@@ -296,9 +319,7 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
           " floats as the step's amax, ", step.amax, ", got another value");
     step.fp8.labels = notes.amax_labels;
   }
-  if (auto slots = from.metadata.find(kSlots); slots != from.metadata.end()) {
-    step.fp8.slots = ParseSlots(slots->second);
-  }
+  if (!apply) AddSlots(from, &step);
   std::set<std::string> reported;
   for (const char* purpose : kReported) reported.insert(notes.Value(purpose));
   if (!OwnOutput(source.loss.kind)) reported.insert(step.loss);
@@ -313,6 +334,7 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
   for (const Value* value : graph.Initializers()) {
     if (value->role == Role::kSum) step.sums.push_back(value->name);
   }
+  step.gradient_names.seed = notes.Value("seed");
   for (auto [parameter, gradient] : Gradients(graph)) {
     step.trained.push_back(parameter->name);
     step.gradient_names.parameters.insert(gradient->name);

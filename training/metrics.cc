@@ -80,7 +80,8 @@ MetricsFile::~MetricsFile() {
 void MetricsFile::Append(const StepMetrics& metrics) {
   Line line = {{"step", metrics.step}};
   Add(line, "loss", metrics.loss);
-  Add(line, "grad_norm", metrics.grad_norm);
+  bool unknown = metrics.grad_norm < 0;
+  if (!unknown) Add(line, "grad_norm", metrics.grad_norm);
   if (metrics.loss_scale > 0) Add(line, "loss_scale", metrics.loss_scale);
   Add(line, "lr", metrics.lr);
   Add(line, "samples_per_second", metrics.samples_per_second);

@@ -248,16 +248,17 @@ PassRunner MakePassRunner(const SessionOptions& options) {
 
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report) {
+  bool takes_steps = use == ImportFor::kSession || use == ImportFor::kReport;
   // A file may hold ops that only Specialize refuses, with the reason.
   runner.Begin("import", Verifying::kNo);
   auto graph = runner.Source("ReadModel", [&] {
-    return ReadModel(options.model, {.budgets = options.budgets,
+    return ReadModel(options.model, {.algorithm = takes_steps,
+                                     .budgets = options.budgets,
                                      .missing = use == ImportFor::kForecast
                                                     ? &report->missing_files
                                                     : nullptr});
   });
   report->written = WrittenAs(*graph);
-  bool takes_steps = use == ImportFor::kSession || use == ImportFor::kReport;
   if (!takes_steps) RequireNoStep(*graph);
   if (IsStep(report->written)) return graph;
   runner.Run(ImportPasses(options, report), *graph);

@@ -173,7 +173,7 @@ class Session : public TrainingSession {
 
   std::vector<std::string> Notes() const override {
     std::vector<std::string> notes = model_.notes;
-    if (options_.dtype == DType::kFloat &&
+    if (!model_.step && options_.dtype == DType::kFloat &&
         provider_->Describe().fast_bfloat16) {
       notes.push_back(
           "this machine multiplies bfloat16 faster than float32: with `dtype` "

@@ -101,9 +101,11 @@ void WriteGraph(StepGraph step, const SessionOptions& options,
   Graph& graph = *step.graph;
   if (mover) AddInputs(graph, *mover);
   AddRoles(graph, model.names, &notes);
-  graph.metadata["onnx_fp8.recipe"] = RecipeText(options.recipe);
+  const std::string& seed = step.gradient_names.seed;
+  if (graph.Find(seed)) notes.values["seed"] = seed;
+  graph.metadata[kRecipeNote] = RecipeText(options.recipe);
   if (!step.fp8.slots.empty()) {
-    graph.metadata["onnx_fp8.scale_slots"] = SlotsText(step.fp8.slots);
+    graph.metadata[kScaleSlotsNote] = SlotsText(step.fp8.slots);
   }
   graph.metadata[kStepNotes] = NotesText(notes);
   WriteModel(graph, path, write);

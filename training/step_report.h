@@ -27,7 +27,7 @@ ReportLayout PackReport(const StepGraph& step, Graph& graph);
 
 struct StepReport {
   std::optional<float> loss;
-  float grad_norm = 0;
+  float grad_norm = -1;
   float loss_scale = 0;  // 0: none
   bool ok = true;
   std::string not_finite;  // label of the first infinite amax; "": none

@@ -193,7 +193,7 @@ class Reporter {
       step_ = OpenFileStep(*model_, &options_);
       names_ = step_->notes.names;
       report_.notes.push_back(DescribeWritten(*model_, written_) +
-                              ": `train` goes on with it");
+                              ": training goes on with it");
     } catch (const OptionError&) {
       throw;
     } catch (const Error& error) {

@@ -9,10 +9,13 @@
 namespace onnx_fp8 {
 
 std::string ProgressText(const ProgressStep& s) {
+  bool unknown = s.grad_norm < 0;
+  std::string norm =
+      unknown ? "" : Concat("  grad norm ", Number(s.grad_norm, 4));
   std::string text = Concat(
-      "step ", s.step, "/", s.total, "  loss ", Number(s.loss), "  grad norm ",
-      Number(s.grad_norm, 4), "  lr ", Number(s.lr, 3), "  ",
-      Number(s.per_second, s.per_second < 1000 ? 3 : 4), " ", s.unit, "/s");
+      "step ", s.step, "/", s.total, "  loss ", Number(s.loss), norm, "  lr ",
+      Number(s.lr, 3), "  ", Number(s.per_second, s.per_second < 1000 ? 3 : 4),
+      " ", s.unit, "/s");
   if (s.seconds_left >= 0) text += "  ETA " + DurationText(s.seconds_left);
   return text;
 }

@@ -68,6 +68,9 @@ void ExportWithWeights(const std::string& in, const std::string& out,
   ModelFile file = ReadModelFile(in);
   Places held;
   Find(weights, file.model.mutable_graph(), &held);
+  for (auto& info : *file.model.mutable_training_info()) {
+    if (info.has_algorithm()) Find(weights, info.mutable_algorithm(), &held);
+  }
   if (held.size() < weights.size()) {
     // Constants of functions are in the graph after inlining.
     InlineFunctions(&file.model, file.path);

@@ -47,6 +47,26 @@ int OnnxVersion(
   return 0;
 }
 
+// A training algorithm is a graph that continues the model's graph: ONNX puts
+// the lists of both together (TrainingInfoProto.algorithm). Errors: several
+// algorithms, whose order would matter; state that another graph initializes.
+void MergeAlgorithm(const std::string& path, onnx::ModelProto* model) {
+  int algorithms = 0;
+  for (auto& info : *model->mutable_training_info()) {
+    Check(info.initialization_binding().empty(), "[", path,
+          "] expected initializers that hold the first values of the training "
+          "state, got a graph that computes them (initialization_binding)");
+    if (!info.has_algorithm() || info.algorithm().node().empty()) continue;
+    Check(++algorithms == 1, "[", path,
+          "] expected one training algorithm, got several");
+    onnx::GraphProto* g = model->mutable_graph();
+    const std::string name = g->name();
+    g->MergeFrom(info.algorithm());
+    g->set_name(name);
+    info.clear_algorithm();
+  }
+}
+
 // The roles of the file's tensors, by its notes. Errors: a role for something
 // else than an initializer.
 void SetRoles(const StepNotes& notes, Graph* graph) {
@@ -107,16 +127,21 @@ void ReadState(const onnx::ModelProto& model, Graph* graph) {
   bool noted = notes != graph->metadata.end();
   if (noted) SetRoles(ParseNotes(notes->second, graph->file), graph);
   if (!noted && !BindsThis(model, *graph)) return;
+  bool only_scales = true;
   for (const auto& info : model.training_info()) {
     for (const auto& binding : info.update_binding()) {
       graph->state.push_back(ReadBinding(binding, *graph));
       Value* state = graph->state.back().state;
       if (!noted) state->role = RoleOfName(state->name);
+      only_scales &= state->role == Role::kScale;
       Check(state->role != Role::kNone, "[", graph->file,
             "] expected the notes of the step to tell the role of ",
             state->name, ", which the file binds, got none");
     }
   }
+  // Another program means nothing by our names.
+  if (noted || only_scales || graph->metadata.contains(kRecipeNote)) return;
+  for (auto& binding : graph->state) binding.state->role = Role::kBound;
 }
 
 }  // namespace
@@ -150,7 +175,8 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
   return graph;
 }
 
-ModelFile ReadModelFile(const std::string& path, const Budgets& budgets) {
+ModelFile ReadModelFile(const std::string& path, const Budgets& budgets,
+                        bool algorithm) {
   MappedFile bytes = MapFile(path);
   Check(bytes.size > 0, "[", path,
         "] expected an ONNX model, got an empty file");
@@ -162,6 +188,7 @@ ModelFile ReadModelFile(const std::string& path, const Budgets& budgets) {
   Check(Parse(bytes.data, bytes.size, &file.model), "[", path,
         "] expected an ONNX model, got a file that does not parse as one "
         "(truncated, or of another format)");
+  if (algorithm) MergeAlgorithm(path, &file.model);
   file.external = std::make_shared<ExternalData>(path);
   RequireModel(file, budgets);
   return file;

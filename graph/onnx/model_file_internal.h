@@ -30,9 +30,11 @@ struct ModelFile {
 };
 
 // Errors as ReadModel's. `budgets` may be null if nothing is planned for the
-// file: functions may then have any number of nodes.
+// file: functions may then have any number of nodes. `algorithm`: as
+// ReadOptions'.
 ModelFile ReadModelFile(const std::string& path,
-                        const Budgets& budgets = {.nodes = INT64_MAX});
+                        const Budgets& budgets = {.nodes = INT64_MAX},
+                        bool algorithm = false);
 ModelFile ReadModelBytes(const std::string& bytes);
 
 // The graph in its normal form, as ReadModel returns it.

@@ -122,7 +122,7 @@ std::unique_ptr<Graph> ImportModelFile(ModelFile file) {
 
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options) {
-  ModelFile file = ReadModelFile(path, options.budgets);
+  ModelFile file = ReadModelFile(path, options.budgets, options.algorithm);
   file.external->set_missing(options.missing);
   if (options.as_is) return file.ToGraph(file.model);
   return ImportModelFile(std::move(file));

@@ -18,6 +18,9 @@ struct ReadOptions {
   // pinned ONNX knows (upgrade.h), and float tensors of bodies become the
   // graph's own (constants.h).
   bool as_is = false;
+  // true: the algorithm in the file's training_info, if it has one, belongs to
+  // the graph: the file is a training step of another program.
+  bool algorithm = false;
   Budgets budgets = {};  // `nodes`, with functions inlined
   // Not null: tensors of data files that do not exist are zeros, which take no
   // memory before they are written, and the names of these files go here.
@@ -36,9 +39,10 @@ struct WriteOptions {
 inline constexpr char kDataSuffix[] = ".data";
 
 // Reads a model. Initializers in external files are mapped, not read; those
-// that the file's training_info binds have a role of state. Errors: no such
-// file, not an ONNX model, external data outside the model's folder or shorter
-// than declared, functions that exceed the budget; all name the file.
+// that the file's training_info binds have a role of state (Graph::state).
+// Errors: no such file, not an ONNX model, external data outside the model's
+// folder or shorter than declared, functions that exceed the budget; all name
+// the file.
 std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options = {});
 

@@ -30,7 +30,7 @@ struct StepNotes {
   // The options that decided the graph, by name; training/step_settings.h.
   std::map<std::string, std::string> settings;
   // Values of the graph by purpose: lr (an input), loss, grad_norm, ok, amax,
-  // loss_scale.
+  // loss_scale, and seed, with which the backward begins.
   std::map<std::string, std::string> values;
   std::vector<std::string> amax_labels;  // one for each element of amax
   // Of every initializer that is no plain constant.

@@ -9,9 +9,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// The metadata that StepFile and RewriteModel leave.
-constexpr char kRecipe[] = "onnx_fp8.recipe";
-
 const char* Text(Written kind) {
   switch (kind) {
     case Written::kForward:
@@ -43,7 +40,7 @@ Written WrittenAs(const Graph& graph) {
     sums |= binding.state->role == Role::kSum;
     only_scales &= binding.state->role == Role::kScale;
   }
-  bool ours = graph.metadata.contains(kRecipe);
+  bool ours = graph.metadata.contains(kRecipeNote);
   bool noted = graph.metadata.contains(kStepNotes);
   if (noted || (!graph.state.empty() && !only_scales)) {
     if (!ours && !noted) return Written::kForeignStep;
@@ -57,7 +54,7 @@ Written WrittenAs(const Graph& graph) {
 }
 
 std::string DescribeWritten(const Graph& graph, Written kind) {
-  auto recipe = graph.metadata.find(kRecipe);
+  auto recipe = graph.metadata.find(kRecipeNote);
   return Concat("[", graph.file, "] is ", Text(kind),
                 recipe == graph.metadata.end()
                     ? ""
@@ -82,7 +79,7 @@ bool IsStep(Written kind) {
 }
 
 void RequireNoForward(const Graph& graph) {
-  if (!graph.metadata.contains(kRecipe)) return;
+  if (!graph.metadata.contains(kRecipeNote)) return;
   Fail(DescribeWritten(graph, Written::kForward),
        ": it has no gradient; expected the model that it was made from, with "
        "`recipe` for FP8");

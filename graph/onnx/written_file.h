@@ -11,6 +11,12 @@
 
 namespace onnx_fp8 {
 
+// The metadata with the recipe's label, which StepFile and RewriteModel leave.
+inline constexpr char kRecipeNote[] = "onnx_fp8.recipe";
+
+// The metadata with the slots of delayed and static scales, as SlotsText.
+inline constexpr char kScaleSlotsNote[] = "onnx_fp8.scale_slots";
+
 enum class Written {
   kNo,           // a model as exported
   kForward,      // its forward pass in FP8

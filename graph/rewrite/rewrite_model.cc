@@ -217,7 +217,7 @@ class ModelRewriter {
       Value* ok = b.Constant(Tensor::Scalar(true));
       AttachScaleUpdate(graph, spec_.recipe, plan, AmaxVector(graph, plan), ok);
     }
-    SetProperty(&file_.model, "onnx_fp8.scale_slots", SlotsText(plan.slots));
+    SetProperty(&file_.model, kScaleSlotsNote, SlotsText(plan.slots));
   }
 
   static void DropIdleTransposes(Graph& graph) {
@@ -262,7 +262,7 @@ class ModelRewriter {
     SetOnnxOpset(&file_.model, graph.opset);
     AddFunctions(graph, &file_.model);
     if (report_.rewritten == 0) return;
-    SetProperty(&file_.model, "onnx_fp8.recipe", RecipeText(spec_.recipe));
+    SetProperty(&file_.model, kRecipeNote, RecipeText(spec_.recipe));
   }
 
   static void DropStaleInfo(const Graph& graph, onnx::GraphProto* g) {

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train` goes on with a training step that lies in a file, bit for bit as if it had never been one."""
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+from program import leave_out, metrics_without_speed, run, state_bytes
+from safetensors.numpy import load_file
+from test_step_files import ROOT, Case, corpus_folder, file_losses, trained_losses
+
+FIXTURES = ["mlp", "nanogpt", "llama", "vit"]
+RECIPES = ["off", "tensorwise", "delayed", "rowwise"]
+STEPS = 10
+onnxruntime.set_default_logger_severity(4)
+
+
+def case_of(name, tmp):
+    return Case(ROOT / "tests/fixtures" / name / "d18.onnx", tmp)
+
+
+def cut(case, accum):
+    """--shape of the micro-batches."""
+    shapes = case.shapes()
+    words = [word.split("=") for word in shapes.split(",") if word]
+    words = [(axis, int(size) // accum if int(size) == case.batch else size) for axis, size in words]
+    return ["--shape", ",".join(f"{axis}={size}" for axis, size in words)] if words else []
+
+
+def write_step(case, flags, accum=1):
+    path = case.tmp / "step.onnx"
+    more = ["--grad-accum", accum] if accum > 1 else []
+    run("rewrite", case.model, "-o", path, *flags, *more, *cut(case, accum))
+    return path
+
+
+def train(case, model, out, *flags, steps=STEPS, accum=1):
+    run("train", model, "--data", case.data, "--batch-size", case.batch // accum, "--no-shuffle", "--steps", steps,
+        "--out", case.tmp / out, *flags)
+    return case.tmp / out
+
+
+def train_both(case, flags, accum=1):
+    """A run of the model and a run of its step."""
+    more = ["--grad-accum", accum] if accum > 1 else []
+    model = train(case, case.model, "model", *flags, *more, accum=accum)
+    step = train(case, write_step(case, flags, accum), "step", accum=accum)
+    return model, step
+
+
+def exported(folder, name, *more):
+    path = folder.parent / f"{folder.name}.{name}"
+    run("export", folder, "-o", path, *more)
+    return path.read_bytes()
+
+
+def state(folder):
+    latest = (folder / "latest").read_text().strip()
+    return load_file(folder / "checkpoints" / latest / "state.safetensors")
+
+
+def assert_same_runs(case, model, step):
+    assert metrics_without_speed(step) == metrics_without_speed(model)
+    assert state_bytes(step) == state_bytes(model)
+    assert exported(step, "safetensors") == exported(model, "safetensors")
+    assert exported(step, "onnx", "--model", case.model) == exported(model, "onnx")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", FIXTURES)
+def test_a_step_trains_as_its_model(name, recipe, tmp_path):
+    case = case_of(name, tmp_path)
+    model, step = train_both(case, case.flags(recipe))
+    assert_same_runs(case, model, step)
+    losses = [run("eval", folder, "--data", case.data, "--json").stdout for folder in (step, model)]
+    assert losses[0] == losses[1]
+
+
+OPTIONS = {
+    "bfloat16": ["--recipe", "delayed", "--dtype", "bfloat16"],
+    "float16": ["--recipe", "tensorwise", "--dtype", "float16", "--loss-scale", 1024, "--loss-scale-interval", 3],
+    "sgd": ["--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--clip-norm", 0.5, "--weight-decay", 0.01,
+            "--lr", 0.013, "--group", "*bias=weight_decay:0,lr_scale:0.3"],
+    "layers": ["--recipe", "mxfp8", "--recipe-for", "*.proj=rowwise", "--exclude", "lm_head", "--freeze", "wpe*"],
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_of_the_step_are_in_the_file(options, tmp_path):
+    """Nothing but the data is given again."""
+    case = case_of("nanogpt", tmp_path)
+    assert_same_runs(case, *train_both(case, [*case.loss_flags(), *OPTIONS[options]]))
+
+
+def test_static_scales_are_in_the_file(tmp_path):
+    case = case_of("mlp", tmp_path)
+    assert_same_runs(case, *train_both(case, case.flags("static")))
+
+
+@pytest.mark.parametrize("name,recipe", [
+    ("mlp_dropout", "delayed"), ("mlp_bn", "delayed"), ("cond_mlp", "off"), ("lstm_lm", "off"), ("gpt2_loss", "delayed"),
+    ("llama_eager", "rowwise"), ("mlp_fp16", "off"), ("shared_mlp", "delayed"), ("func_mlp", "tensorwise"),
+    ("mixer_timm", "tensorwise"),
+])
+def test_steps_of_the_corpus(name, recipe, tmp_path):
+    """Random numbers, running statistics, branches, recurrence, own losses, tied weights, functions."""
+    if not corpus_folder().is_dir():
+        leave_out(f"the corpus at {corpus_folder()}: its steps are not trained")
+        return
+    case = Case(corpus_folder() / name / "d18.onnx", tmp_path)
+    assert_same_runs(case, *train_both(case, case.flags(recipe)))
+
+
+@pytest.mark.parametrize("recipe", ["off", "delayed", "delayed,update:micro", "rowwise"])
+def test_two_files_of_a_step_with_micro_batches(recipe, tmp_path):
+    case = case_of("mlp", tmp_path)
+    model, step = train_both(case, case.flags(recipe), accum=2)
+    assert_same_runs(case, model, step)
+    # The run has both files, and may move.
+    (tmp_path / "step.onnx").unlink()
+    (tmp_path / "step.apply.onnx").unlink()
+    step = step.rename(tmp_path / "moved")
+    for folder in (step, model):
+        run("train", "--resume", "--out", folder, "--steps", STEPS + 3)
+    assert state_bytes(step) == state_bytes(model)
+
+
+def test_schedule_and_validation(tmp_path):
+    case = case_of("mlp", tmp_path)
+    flags = ["--schedule", "cosine:warmup=3,min=0.1", "--val-data", case.data, "--val-every", 4]
+    more = [*case.flags("delayed"), *flags]
+    step = write_step(case, case.flags("delayed"))
+    model, file = train(case, case.model, "model", *more), train(case, step, "file", *flags)
+    assert any("val_loss" in line for line in metrics_without_speed(file))
+    assert metrics_without_speed(file) == metrics_without_speed(model)
+    # A learning rate that is given replaces the file's.
+    model = train(case, case.model, "model2", *case.flags("delayed")[:-4], "--recipe", "delayed", "--lr", 0.5)
+    assert metrics_without_speed(train(case, step, "file2", "--lr", 0.5)) == metrics_without_speed(model)
+
+
+def test_resume_and_state_in_the_file(tmp_path):
+    """Ten steps at once, a run that is resumed, and a step exported with its state: one result."""
+    case = case_of("nanogpt", tmp_path)
+    step = write_step(case, case.flags("delayed"))
+    whole = train(case, step, "whole")
+    half = train(case, step, "half", steps=5)
+    middle = tmp_path / "middle.onnx"
+    run("export", half, "-o", middle)
+    onnx.checker.check_model(onnx.load(middle), full_check=True)
+    run("train", "--resume", "--out", half, "--steps", STEPS)
+    assert state_bytes(half) == state_bytes(whole)
+    rest = train(case, middle, "rest", steps=5)
+    assert state(rest).keys() == state(whole).keys()
+    for name, x in state(whole).items():
+        np.testing.assert_array_equal(state(rest)[name], x, err_msg=name)
+
+
+def write_state(path, fed):
+    """The state in `fed` becomes the file's."""
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        if tensor.name in fed:
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(fed[tensor.name]), tensor.name))
+    onnx.save(model, path)
+
+
+def run_in_stock(path, feeds, steps):
+    """The state after so many steps. The new state of a run is fed to the next one."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    fed, bindings = dict(feeds), onnx.load(path).training_info[0].update_binding
+    for _ in range(steps):
+        out = dict(zip(names, session.run(None, fed), strict=True))
+        fed.update({binding.key: out[binding.value] for binding in bindings})
+    return {binding.key: fed[binding.key] for binding in bindings}
+
+
+@pytest.mark.parametrize("recipe", ["off", "delayed"])
+@pytest.mark.parametrize("name", FIXTURES)
+def test_onnxruntime_begins_and_train_goes_on(name, recipe, tmp_path):
+    """Moments, counters and scales go on where stock onnxruntime left them. The bands are those of
+    test_step_files."""
+    case = case_of(name, tmp_path)
+    step = write_step(case, case.flags(recipe))
+    write_state(step, run_in_stock(step, case.feeds, 5))
+    losses = [line["loss"] for line in metrics_without_speed(train(case, step, "rest", steps=5))]
+    ours = trained_losses(case, recipe)
+    difference = np.abs(np.subtract(losses, ours[5:])) / abs(ours[0])
+    assert difference.max() <= (2e-2 if recipe != "off" else 1e-4), difference
+    assert state(tmp_path / "rest")["optimizer.step"] == STEPS
+
+
+def test_onnxruntime_goes_on_where_train_ended(tmp_path):
+    case = case_of("mlp", tmp_path)
+    half = train(case, write_step(case, case.flags("off")), "half", steps=5)
+    run("export", half, "-o", tmp_path / "middle.onnx")
+    _, losses = file_losses(tmp_path / "middle.onnx", case.feeds)
+    np.testing.assert_allclose(losses[:5], trained_losses(case, "off")[5:], rtol=1e-4)
+
+
+def test_gradients_of_a_step(tmp_path):
+    case = case_of("nanogpt", tmp_path)
+    data = ["--data", case.data, "--batch-size", case.batch]
+    for recipe, more in [("delayed", []), ("tensorwise", ["--dtype", "float16"])]:
+        step = write_step(case, [*case.flags(recipe), *more])
+        run("grad", case.model, *data, *case.loss_flags(), "--recipe", recipe, *more, "-o", tmp_path / "m.safetensors")
+        run("grad", step, *data, "-o", tmp_path / "s.safetensors")
+        model, file = load_file(tmp_path / "m.safetensors"), load_file(tmp_path / "s.safetensors")
+        assert file.keys() == model.keys()
+        for name, x in model.items():
+            np.testing.assert_array_equal(file[name], x, err_msg=name)
+    done = run("grad", step, *data, "--input-grads", "-o", tmp_path / "i.npz", code=1)
+    assert "expected the model that the step was made from for gradients of inputs" in done.stderr
+
+
+def test_evaluation_before_a_step(tmp_path):
+    """Also a batch that is not full."""
+    case = case_of("mlp", tmp_path)
+    step = write_step(case, case.flags("delayed"))
+    few = tmp_path / "few.npz"
+    np.savez(few, **{name: x[:case.batch - 3] for name, x in case.feeds.items()})
+    for data in (case.data, few):
+        of_step = json.loads(run("eval", step, "--data", data, "--json").stdout)
+        of_model = json.loads(run("eval", case.model, "--data", data, "--batch-size", case.batch, *case.loss_flags(),
+                                  "--recipe", "delayed", "--json").stdout)
+        assert of_step == pytest.approx(of_model, rel=1e-6)
+
+
+def test_inspect_shows_roles_and_bindings(tmp_path):
+    case = case_of("mlp", tmp_path)
+    flags = case.flags("delayed")
+    step = write_step(case, flags)
+    report = json.loads(run("inspect", step, "--json").stdout)
+    rows = {row["name"]: row for row in report["initializers"]}
+    for binding in onnx.load(step).training_info[0].update_binding:
+        assert rows[binding.key]["next"] == binding.value
+    assert rows["fc1.weight"]["role"] == "trained"
+    assert rows["fc1.weight.exp_avg"]["role"] == "moment"
+    assert rows["fp8.amax_history"]["role"] == "scale"
+    assert rows["optimizer.step"]["role"] == "counter"
+    of_model = json.loads(run("inspect", case.model, "--json", "--shape", case.shapes(), *flags).stdout)
+    key = ["fqn", "role", "m", "k", "n", "fp8", "recipe"]
+    products = [sorted([[gemm[k] for k in key] for gemm in r["gemms"]], key=str) for r in (report, of_model)]
+    assert products[0] == products[1]
+    assert report["memory"] == of_model["memory"]
+    assert "each run replaces it by fc1.weight.next" in run("inspect", step).stdout
