@@ -50,6 +50,7 @@ struct SessionOptions {
   // Names of options that the caller has set, even if to their defaults. A step
   // that was made with other values is then refused.
   std::set<std::string> given = {};
+  bool model_only = false;  // refuses a training step
   // The provider that runs the steps: one of ProviderNames().
   std::string provider = "cpu";
   LossSpec loss;

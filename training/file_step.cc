@@ -270,7 +270,7 @@ std::shared_ptr<const FileStep> OpenFileStep(Graph& graph,
   file->kind = WrittenAs(graph);
   const std::string what = DescribeWritten(graph, file->kind);
   Check(file->kind != Written::kUpdate, what,
-        ": expected the file for each micro-batch, which names it");
+        ": expected the file of its part for each micro-batch");
   if (file->kind == Written::kForeignStep) {
     if (options->loss.kind.empty()) options->loss.kind = ForeignLoss(graph);
     Check(OwnOutput(options->loss.kind).has_value(), what,

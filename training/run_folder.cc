@@ -150,7 +150,7 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
     bool made = !fs::exists(path_ + "/model");
     MakeDirectories(path_ + "/model");
     try {
-      CopyModel(model, to, observer);
+      CopyTrainable(model, to, observer);
     } catch (...) {
       if (made) RemoveTree(path_ + "/model");
       if (made_) fs::remove(path_, none);  // if it is empty

@@ -183,7 +183,8 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 }
 
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {
-  return Load(options, runner, ImportFor::kSession);
+  return Load(options, runner,
+              options->model_only ? ImportFor::kTraining : ImportFor::kSession);
 }
 
 StepSource MakeStepSource(const SessionOptions& options,

@@ -73,6 +73,7 @@ SessionOptions MakeOptions(const CalibrateFlags& values) {
   }
   options.scales.clear();
   options.init = values.init;
+  options.model_only = true;
   return options;
 }
 

@@ -288,15 +288,17 @@ void CopyUnchanged(const std::string& in, const std::string& out) {
 
 }  // namespace
 
-void CopyModel(const std::string& in, const std::string& out,
-               const ExternalCopyObserver& observer) {
+void CopyTrainable(const std::string& in, const std::string& out,
+                   const ExternalCopyObserver& observer) {
   ModelFile file = ReadModelFile(in);
+  auto graph = file.ToGraph(file.model);
+  if (WrittenAs(*graph) == Written::kForward) RequireNoForward(*graph);
   CopyExternalData(file, out, observer);
   CopyUnchanged(in, out);
   for (const auto& entry : file.model.metadata_props()) {
     bool micro = entry.key() == kStepNotes &&
                  ParseNotes(entry.value(), in).part == "micro";
-    if (micro) CopyModel(ApplyPath(in), ApplyPath(out), observer);
+    if (micro) CopyTrainable(ApplyPath(in), ApplyPath(out), observer);
   }
 }
 

@@ -54,8 +54,9 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const RewriteOptions& options = {});
 
 // Copies a model, or a training step with its update, and their external data;
-// the observer is told the progress. Errors: as RewriteModel's for files.
-void CopyModel(const std::string& in, const std::string& out,
-               const ExternalCopyObserver& observer = {});
+// the observer is told the progress. Errors: a forward pass in FP8;
+// RewriteModel's for files.
+void CopyTrainable(const std::string& in, const std::string& out,
+                   const ExternalCopyObserver& observer = {});
 
 }  // namespace onnx_fp8

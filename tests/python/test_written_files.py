@@ -11,6 +11,7 @@ MLP = FIXTURES / "mlp" / "d18.onnx"
 CE = ["--loss", "cross_entropy"]
 WHOLE = "is a whole training step that `onnx-fp8 rewrite --loss` wrote"
 MICRO = "is the part of a training step for each micro-batch that `onnx-fp8 rewrite --grad-accum` wrote"
+FOREIGN = "is a training step of another program"
 UPDATE = "is the update of a training step that `onnx-fp8 rewrite --grad-accum` wrote"
 FORWARD = "is a forward pass in FP8 that `onnx-fp8 rewrite` wrote"
 
@@ -33,7 +34,8 @@ def folder(tmp_path_factory):
     return path
 
 
-STEPS = {"whole.onnx": WHOLE, "sgd.onnx": WHOLE, "bare.onnx": WHOLE, "micro.onnx": MICRO, "micro.apply.onnx": UPDATE}
+OURS = {"whole.onnx": WHOLE, "sgd.onnx": WHOLE, "micro.onnx": MICRO, "micro.apply.onnx": UPDATE}
+STEPS = {**OURS, "bare.onnx": FOREIGN}
 
 
 def commands(model, tmp_path):
@@ -50,13 +52,27 @@ def commands(model, tmp_path):
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("command", ["train", "grad", "eval", "calibrate", "export", "step", "rewrite"])
+@pytest.mark.parametrize("command", ["calibrate", "export", "step", "rewrite"])
 def test_a_step_is_refused(folder, name, command, tmp_path):
     done = run(*commands(folder / name, tmp_path)[command], code=1)
     [line] = [line for line in done.stderr.splitlines() if not line.startswith("onnx-fp8: note: ")]
     assert line.startswith(f"onnx-fp8: [{folder / name}] {STEPS[name]}")
     assert "expected the model that it was made from" in line
-    assert not (tmp_path / "x.onnx").exists() and not (tmp_path / "run").exists()
+    assert not (tmp_path / "x.onnx").exists()
+
+
+@pytest.mark.parametrize("name", ["whole.onnx", "sgd.onnx", "micro.onnx"])
+@pytest.mark.parametrize("command", ["train", "grad", "eval"])
+def test_a_step_is_used(folder, name, command, tmp_path):
+    """test_training_from_steps looks at the numbers."""
+    run(*commands(folder / name, tmp_path)[command])
+
+
+@pytest.mark.parametrize("command", ["train", "grad", "eval"])
+def test_an_update_alone_is_refused(folder, command, tmp_path):
+    done = run(*commands(folder / "micro.apply.onnx", tmp_path)[command], code=1)
+    assert f"{UPDATE} (recipe" in done.stderr
+    assert "expected the file of its part for each micro-batch" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["forward.onnx", "forward_delayed.onnx"])
@@ -73,14 +89,15 @@ def test_a_forward_pass_is_evaluated_but_not_trained(folder, name, tmp_path):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_inspect_says_what_a_step_is(folder, name):
-    """Moments and counters are no parameters, and neither are the weights: the step moves them."""
     report = json.loads(run("inspect", folder / name, "--json").stdout)
     assert any(STEPS[name] in note for note in report["notes"])
-    bound = {b.key for b in onnx.load(folder / name).training_info[0].update_binding}
-    roles = {row["name"]: row["role"] for row in report["initializers"]}
-    assert bound and all(roles[key] == "state" for key in bound)
-    assert "trained" not in roles.values()
-    assert "memory" not in report
+    model = onnx.load(folder / name)
+    bound = {b.key: b.value for b in model.training_info[0].update_binding}
+    rows = {row["name"]: row for row in report["initializers"]}
+    assert bound and all(rows[key]["next"] == value for key, value in bound.items())
+    trained = {name for name, row in rows.items() if row["role"] == "trained"}
+    assert trained == (set() if name == "bare.onnx" else {x.name for x in onnx.load(MLP).graph.initializer})
+    assert ("memory" in report) == (name != "micro.apply.onnx")
 
 
 @pytest.mark.parametrize("name", ["whole.onnx", "micro.onnx"])
