@@ -38,6 +38,8 @@ StepNotes NotesOf(const Graph& graph, Written kind) {
   Check(text != graph.metadata.end(), DescribeWritten(graph, kind),
         ", an older version: expected its notes as the metadata ", kStepNotes,
         "; write it anew from the model");
+  Check(!graph.state.empty(), DescribeWritten(graph, kind),
+        ": expected its bindings in training_info, got none");
   StepNotes notes = ParseNotes(text->second, graph.file);
   const std::string part = kind == Written::kStep        ? "whole"
                            : kind == Written::kMicroStep ? "micro"

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from program import leave_out, metrics_without_speed, run, state_bytes
 from safetensors.numpy import load_file
 from test_step_files import ROOT, Case, corpus_folder, file_losses, trained_losses
@@ -246,3 +246,127 @@ def test_inspect_shows_roles_and_bindings(tmp_path):
     assert products[0] == products[1]
     assert report["memory"] == of_model["memory"]
     assert "each run replaces it by fc1.weight.next" in run("inspect", step).stdout
+
+
+def test_external_data(tmp_path):
+    """A step with its data beside it, and its export."""
+    case = case_of("mlp", tmp_path)
+    (tmp_path / "there").mkdir()
+    step = tmp_path / "there" / "step.onnx"
+    run("rewrite", case.model, "-o", step, *case.flags("delayed"), *cut(case, 1), "--external-data")
+    assert (tmp_path / "there" / "step.onnx.data").exists()
+    model = train(case, case.model, "model", *case.flags("delayed"))
+    file = train(case, step, "file")
+    assert state_bytes(file) == state_bytes(model)
+    run("export", file, "-o", tmp_path / "out.onnx", "--external-data")
+    for tensor in onnx.load(tmp_path / "out.onnx").graph.initializer:
+        if tensor.name in state(model):
+            np.testing.assert_array_equal(numpy_helper.to_array(tensor), state(model)[tensor.name])
+
+
+# ---- steps of other programs
+
+def by_hand(algorithm=False, rate="lr"):
+    """SGD with momentum for a linear layer and the mean squared error, with helper.make_node."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    rng = np.random.default_rng(0)
+    arrays = {"w": rng.normal(size=(5, 3)).astype(np.float32), "b": np.zeros(3, np.float32)}
+    more = {"m": np.zeros((5, 3), np.float32), "mu": np.float32(0.9), "c": np.float32(2 / (8 * 3)),
+            "rows": np.array([0]), "one": np.int64(1), "count": np.int64(0)}
+    forward = [node("MatMul", ["x", "w"], ["xw"]), node("Add", ["xw", "b"], ["logits"])]
+    update = [node("Sub", ["logits", "y"], ["d"]), node("Mul", ["d", "d"], ["dd"]),
+              node("ReduceMean", ["dd"], ["mse"], keepdims=0), node("Mul", ["d", "c"], ["dl"]),
+              node("Transpose", ["x"], ["xt"], perm=[1, 0]), node("MatMul", ["xt", "dl"], ["gw"]),
+              node("ReduceSum", ["dl", "rows"], ["gb"], keepdims=0), node("Mul", ["m", "mu"], ["old"]),
+              node("Add", ["old", "gw"], ["m_new"]), node("Mul", ["m_new", rate], ["step_w"]),
+              node("Sub", ["w", "step_w"], ["w_new"]), node("Mul", ["gb", rate], ["step_b"]),
+              node("Sub", ["b", "step_b"], ["b_new"]), node("Add", ["count", "one"], ["count_new"])]
+    floats = {name: value(name, onnx.TensorProto.FLOAT, shape) for name, shape in
+              {"x": ["batch", 5], "y": ["batch", 3], rate: [], "logits": ["batch", 3], "mse": [], "w_new": [5, 3],
+               "b_new": [3], "m_new": [5, 3]}.items()}
+    count = value("count_new", onnx.TensorProto.INT64, [])
+    tensors = [[numpy_helper.from_array(np.asarray(x), name) for name, x in part.items()] for part in (arrays, more)]
+    inputs, results = [floats["y"], floats[rate]], [*(floats[k] for k in ("mse", "w_new", "b_new", "m_new")), count]
+    graph = helper.make_graph(forward, "model", [floats["x"]], [floats["logits"]], tensors[0])
+    step = helper.make_graph(update, "step", inputs, results, tensors[1])
+    if not algorithm:
+        graph.MergeFrom(step)
+        graph.name = "model"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    info = model.training_info.add()
+    if algorithm:
+        info.algorithm.CopyFrom(step)
+    for key in ("w", "b", "m", "count"):
+        info.update_binding.add(key=key, value=f"{key}_new")
+    return model, {**arrays, "m": more["m"]}
+
+
+def in_numpy(state, batches, rate):
+    """The same step."""
+    w, b, m = (state[name].astype(float) for name in ("w", "b", "m"))
+    losses = []
+    for x, y in batches:
+        d = x @ w + b - y
+        losses.append(np.mean(d * d))
+        m = 0.9 * m + x.T @ (d * 2 / d.size)
+        w, b = w - rate * m, b - rate * np.sum(d * 2 / d.size, axis=0)
+    return losses, {"w": w, "b": b, "m": m}
+
+
+@pytest.mark.parametrize("algorithm,rate", [(False, "lr"), (True, "learning_rate")])
+def test_a_step_of_another_program(algorithm, rate, tmp_path):
+    """By its bindings; in the graph or in the training algorithm."""
+    model, first = by_hand(algorithm, rate)
+    onnx.save(model, tmp_path / "hand.onnx")
+    rng = np.random.default_rng(1)
+    x, y = (rng.normal(size=(32, n)).astype(np.float32) for n in (5, 3))
+    np.savez(tmp_path / "d.npz", x=x, y=y)
+    data = ["--data", tmp_path / "d.npz", "--batch-size", 8]
+    run("train", tmp_path / "hand.onnx", *data, "--no-shuffle", "--lr", 0.1, "--steps", 4, "--out", tmp_path / "run")
+    run("train", "--resume", "--out", tmp_path / "run", "--steps", 6)
+    batches = [(x[i:i + 8], y[i:i + 8]) for i in (0, 8, 16, 24, 0, 8)]
+    losses, last = in_numpy(first, batches, 0.1)
+    lines = metrics_without_speed(tmp_path / "run")
+    np.testing.assert_allclose([line["loss"] for line in lines], losses, rtol=1e-5)
+    assert not any("grad_norm" in line for line in lines)
+    for name, value in last.items():
+        np.testing.assert_allclose(state(tmp_path / "run")[name], value, rtol=1e-5, atol=1e-6)
+    assert state(tmp_path / "run")["count"] == 6
+    # Exported: the same file with new state; and the weights alone.
+    run("export", tmp_path / "run", "-o", tmp_path / "next.onnx", tmp_path / "w.safetensors")
+    held = onnx.load(tmp_path / "next.onnx")
+    parts = [*held.graph.initializer, *held.training_info[0].algorithm.initializer]
+    assert len(parts) == 8 and bool(held.training_info[0].algorithm.node) == algorithm
+    for tensor in parts:
+        if tensor.name in last:
+            np.testing.assert_array_equal(numpy_helper.to_array(tensor), state(tmp_path / "run")[tensor.name])
+    assert load_file(tmp_path / "w.safetensors").keys() == {"w", "b", "m"}
+    # Evaluated: its loss, with nothing updated.
+    loss = json.loads(run("eval", tmp_path / "run", *data, "--json").stdout)["loss"]
+    assert loss == pytest.approx(in_numpy(last, [(x, y)], 0)[0][0], rel=1e-5)
+    rows = json.loads(run("inspect", tmp_path / "hand.onnx", "--json").stdout)["initializers"]
+    assert {row["name"]: row["next"] for row in rows} == {k: f"{k}_new" for k in ("w", "b", "m", "count")}
+
+
+def test_bindings_are_assigned_at_once(tmp_path):
+    """Two states change places; a third takes the sum of their old values."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    nodes = [node("Identity", ["b"], ["a_new"]), node("Identity", ["a"], ["b_new"]), node("Add", ["a", "b"], ["c_new"]),
+             node("Sub", ["a_new", "b_new"], ["gap"]), node("Mul", ["gap", "x"], ["scaled"]),
+             node("ReduceSum", ["scaled"], ["total"], keepdims=0)]
+    floats = {name: value(name, onnx.TensorProto.FLOAT, shape) for name, shape in
+              {"x": ["batch", 2], "a_new": [2], "b_new": [2], "c_new": [2], "total": []}.items()}
+    arrays = {"a": [1, 2], "b": [10, 20], "c": [0, 0]}
+    graph = helper.make_graph(nodes, "swap", [floats["x"]], [floats[k] for k in ("total", "a_new", "b_new", "c_new")],
+                              [numpy_helper.from_array(np.array(x, np.float32), name) for name, x in arrays.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    info = model.training_info.add()
+    for key in arrays:
+        info.update_binding.add(key=key, value=f"{key}_new")
+    onnx.save(model, tmp_path / "swap.onnx")
+    np.savez(tmp_path / "d.npz", x=np.ones((1, 2), np.float32))
+    run("train", tmp_path / "swap.onnx", "--data", tmp_path / "d.npz", "--batch-size", 1, "--steps", 3, "--loss",
+        "output:total", "--out", tmp_path / "run")
+    got = state(tmp_path / "run")
+    assert {name: list(x) for name, x in got.items()} == {"a": [10, 20], "b": [1, 2], "c": [11, 22]}
+    assert [line["loss"] for line in metrics_without_speed(tmp_path / "run")] == [27, -27, 27]
