@@ -47,7 +47,7 @@ WRONG = [
     (["trian"], "did you mean train?"),
     (["train", MODEL, "--dtaa", "x"], "did you mean --data?"),
     (["train", MODEL, "--out", "d"], "--data is missing"),
-    (["train", MODEL, "--data", "x.npz", "--out", "d"], "--loss is missing"),
+    (["train", MODEL, "--data", "x.npz", "--out", "d", "--steps", "1"], "--loss is missing"),
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--steps", "1"], "--out is missing"),
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--out", "d"], "one of --steps and --epochs"),
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--out", "d", "--steps", "1", "--epochs", "1"],

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every `sh` block of the README, of docs/fp8.md, docs/precision.md,
-docs/distributed.md, docs/plan.md, docs/onnxruntime_training.md and the samples' READMEs, in order, in a copy of their files. Long runs are cut short."""
+"""Runs every `sh` block of PAGES, in order, in a copy of their files. Long runs are cut short."""
 import os
 import pathlib
 import re
@@ -12,8 +11,8 @@ import pytest
 
 BIN = pathlib.Path(os.environ["ONNX_FP8_BIN"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "docs/fp8.md", ROOT / "docs/precision.md", ROOT / "docs/distributed.md",
-                ROOT / "docs/plan.md", ROOT / "docs/onnxruntime_training.md",
+DOCS = ["fp8", "precision", "distributed", "plan", "onnxruntime_training", "steps"]
+PAGES = sorted([ROOT / "README.md", *(ROOT / f"docs/{page}.md" for page in DOCS),
                 *ROOT.glob("samples/*/README.md")])
 
 
