@@ -66,6 +66,8 @@ def assert_same_runs(case, model, step):
     assert state_bytes(step) == state_bytes(model)
     assert exported(step, "safetensors") == exported(model, "safetensors")
     assert exported(step, "onnx", "--model", case.model) == exported(model, "onnx")
+    losses = [run("eval", folder, "--data", case.data, "--json").stdout for folder in (step, model)]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -74,8 +76,6 @@ def test_a_step_trains_as_its_model(name, recipe, tmp_path):
     case = case_of(name, tmp_path)
     model, step = train_both(case, case.flags(recipe))
     assert_same_runs(case, model, step)
-    losses = [run("eval", folder, "--data", case.data, "--json").stdout for folder in (step, model)]
-    assert losses[0] == losses[1]
 
 
 OPTIONS = {
@@ -122,9 +122,31 @@ def test_two_files_of_a_step_with_micro_batches(recipe, tmp_path):
     (tmp_path / "step.onnx").unlink()
     (tmp_path / "step.apply.onnx").unlink()
     step = step.rename(tmp_path / "moved")
+    run("export", step, "-o", tmp_path / "later.onnx")
     for folder in (step, model):
         run("train", "--resume", "--out", folder, "--steps", STEPS + 3)
     assert state_bytes(step) == state_bytes(model)
+    later = train(case, tmp_path / "later.onnx", "later", steps=3, accum=2)
+    assert state_bytes(later) == state_bytes(model)
+
+
+def test_masks_of_nodes_with_one_name(tmp_path):
+    """The file may not have two nodes of one name, on which their masks depend."""
+    case = case_of("mlp", tmp_path)
+    model = onnx.load(case.model)
+    nodes = model.graph.node
+    model.graph.initializer.extend([numpy_helper.from_array(np.float32(0.3), "ratio"),
+                                    numpy_helper.from_array(np.array(True), "on")])
+    for name in ("relu", "gelu"):
+        [at] = [i for i, node in enumerate(nodes) if node.output[0] == name]
+        nodes[at].output[0] = f"whole.{name}"
+        nodes.insert(at + 1, helper.make_node("Dropout", [f"whole.{name}", "ratio", "on"], [name], "drop"))
+    case.model = tmp_path / "m.onnx"
+    onnx.save(model, case.model)
+    runs = train_both(case, case.flags("off"))
+    names = [node.name for node in onnx.load(tmp_path / "step.onnx").graph.node if node.op_type == "Dropout"]
+    assert len(names) == 2 and names[0] != names[1]
+    assert_same_runs(case, *runs)
 
 
 def test_schedule_and_validation(tmp_path):
