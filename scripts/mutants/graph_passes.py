@@ -349,4 +349,8 @@ MUTANTS = (
       "graph/passes/expand.cc",
       "FactsOf(node).kind != OpKind::kCollective || ", "true || ",
       providers("CollectivesTest.*")),
+    M("specialize: bindings are dropped", "graph/passes/specialize.cc",
+      "for (const StateBinding& binding : graph.state) {",
+      "for (const StateBinding& binding : out_.state) {",
+      python("training_from_steps and at_once")),
 )

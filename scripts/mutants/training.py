@@ -10,6 +10,12 @@ SHAPES = training("*Shapes.*")
 SHARDING = training("Sharding.*")
 TENSOR = training("*TensorParallel*:SplitLayers.*:AxisSplit.*")
 TRAINER = training("TrainerTest.*")
+
+
+def from_steps(cases):
+    return python(f"training_from_steps and ({cases})")
+
+
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
 MUTANTS = (
@@ -28,9 +34,9 @@ MUTANTS = (
       "if (!value) return;",
       training("GatherAhead.*")),
     M("loss scale: gradients are not divided by it",
-      "training/step_builder.cc",
+      "training/gradient_outputs.cc",
       "gradient = b.Mul(gradient, b.Cast(inverse, gradient->dtype));",
-      "gradient = b.Mul(gradient, b.Cast(b.Mul(inverse, loss_scale_.scale),\n"
+      "gradient = b.Mul(gradient, b.Cast(b.Mul(inverse, loss_scale),\n"
       "                                         gradient->dtype));",
       python("test_dtype and every_command")),
     M("autodiff: broadcast axes are not summed", "training/autodiff.cc",
@@ -107,7 +113,8 @@ MUTANTS = (
       "Check(std::ranges::count(known, name) > 0,", "Check(!known.empty(),",
       training("PipelineLists.*")),
     M("step: gradients with Dropout", "training/pipelines.cc",
-      '    list.push_back({"DropNothing", DropNothing});\n', "", SESSION),
+      "  if (kind == StepKind::kGradients) {\n"
+      '    list.push_back({"DropNothing", DropNothing});\n  }\n', "", SESSION),
     M("step: evaluation in training mode", "training/pipelines.cc",
       '  if (evaluates) list.push_back({"InferenceMode", InferenceMode});\n',
       "", SESSION),
@@ -367,4 +374,35 @@ MUTANTS = (
       "training/step_builder.cc",
       "Check(now && before ? *now == *before : now == before,",
       "Check(now || !now || before,", TENSOR),
+    M("steps: the rate is the file's float", "training/file_step.cc",
+      "DefaultRate(notes.settings, lr->data.data<float>()[0]);",
+      "lr->data.data<float>()[0];", from_steps("trains_as and mlp")),
+    M("steps: scales that only the update reads are left out",
+      "training/file_step.cc", "if (step->graph->Find(name)) return;",
+      "return;", from_steps("micro_batches")),
+    M("steps: gradients keep the loss scale", "training/file_step.cc",
+      "if (scales) loss_scale = value;", "if (scales) loss_scale = nullptr;",
+      from_steps("gradients")),
+    M("steps: halves may hold other numbers", "training/file_step.cc",
+      "value->data.bytes()) == 0;", "value->data.bytes()) != -1000;",
+      bad_input("fed_back")),
+    M("steps: defaults are never given", "training/step_settings.cc",
+      "options->given.contains(row.option) || got != row.text(defaults);",
+      "got != row.text(defaults);", bad_input("steps-another_recipe")),
+    M("steps: a file may name a recipe's file", "training/step_settings.cc",
+      'Check(!recipe.ends_with(".json"), what,', "Check(true, what,",
+      bad_input("recipe_in_a_file")),
+    M("steps: evaluation draws masks", "training/pipelines.cc",
+      'list.push_back({"InferenceMode", InferenceMode});\n  } else {',
+      "} else {", from_steps("one_name")),
+    M("steps: sums count as weights", "training/session.cc",
+      "value.role != Role::kNone && value.role != Role::kSum;",
+      "value.role != Role::kNone;", from_steps("micro_batches")),
+    M("steps: the model gets the moments too", "training/export_model.cc",
+      "if (own) weights.emplace(name, tensor);",
+      "weights.emplace(name, tensor);", from_steps("trains_as and mlp")),
+    M("steps: notes lack copies", "training/step_file.cc",
+      "for (const TiedCopy& copy : model.copies) {\n    notes.",
+      "for (const TiedCopy& copy : decltype(model.copies)()) {\n    notes.",
+      from_steps("tied")),
 )

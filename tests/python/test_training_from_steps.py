@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from program import leave_out, metrics_without_speed, run, state_bytes
 from safetensors.numpy import load_file
 from test_step_files import ROOT, Case, corpus_folder, file_losses, trained_losses
+from test_tied_weights import language_model, write_tokens
 
 FIXTURES = ["mlp", "nanogpt", "llama", "vit"]
 RECIPES = ["off", "tensorwise", "delayed", "rowwise"]
@@ -51,7 +52,7 @@ def train_both(case, flags, accum=1):
 
 
 def exported(folder, name, *more):
-    path = folder.parent / f"{folder.name}.{name}"
+    path = folder.parent / f"{folder.name}.out.{name}"
     run("export", folder, "-o", path, *more)
     return path.read_bytes()
 
@@ -147,6 +148,24 @@ def test_masks_of_nodes_with_one_name(tmp_path):
     names = [node.name for node in onnx.load(tmp_path / "step.onnx").graph.node if node.op_type == "Dropout"]
     assert len(names) == 2 and names[0] != names[1]
     assert_same_runs(case, *runs)
+
+
+def test_tied_weights_keep_both_names(tmp_path):
+    """The step holds one tensor; exports have two."""
+    model = language_model(tmp_path / "m.onnx", copy=True)
+    data = ["--data", write_tokens(tmp_path / "d.npz"), "--batch-size", 4]
+    loss = ["--loss", "cross_entropy"]
+    run("rewrite", model, "-o", tmp_path / "step.onnx", *loss, "--shape", "batch=4,time=4")
+    run("train", model, *data, *loss, "--steps", 3, "--out", tmp_path / "model")
+    run("train", tmp_path / "step.onnx", *data, "--steps", 3, "--out", tmp_path / "step")
+    weights = [exported(tmp_path / folder, "safetensors") for folder in ("model", "step")]
+    assert weights[0] == weights[1] and b"lm_head.weight" in weights[1]
+    assert exported(tmp_path / "step", "onnx", "--model", model) == exported(tmp_path / "model", "onnx")
+    # Initial weights by either name.
+    run("train", tmp_path / "step.onnx", *data, "--steps", 1, "--init", tmp_path / "step.out.safetensors", "--out",
+        tmp_path / "again")
+    run("train", model, *data, *loss, "--steps", 1, "--init", tmp_path / "step.out.safetensors", "--out", tmp_path / "other")
+    assert state_bytes(tmp_path / "again") == state_bytes(tmp_path / "other")
 
 
 def test_schedule_and_validation(tmp_path):
