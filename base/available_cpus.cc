@@ -8,13 +8,11 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <thread>
 #include <vector>
-
-#include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -33,8 +31,7 @@ int AffinityCpus() {
 }
 
 bool Lists(const std::string& names, const std::string& name) {
-  std::vector<std::string> list = absl::StrSplit(names, ',');
-  return std::find(list.begin(), list.end(), name) != list.end();
+  return ("," + names + ",").find("," + name + ",") != std::string::npos;
 }
 
 // A hierarchy of cgroups that can limit CPUs: the folder where it is mounted,
@@ -64,9 +61,10 @@ std::string Unescaped(const std::string& path) {
 // number of fields, "-", type, source, options of the superblock.
 std::vector<Hierarchy> Mounts(const std::string& mountinfo) {
   std::vector<Hierarchy> found;
-  for (absl::string_view line : absl::StrSplit(mountinfo, '\n')) {
-    std::vector<std::string> words =
-        absl::StrSplit(line, ' ', absl::SkipEmpty());
+  std::istringstream lines(mountinfo);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream in(line);
+    std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
     auto dash = std::find(words.begin(), words.end(), "-");
     if (dash - words.begin() < 6 || words.end() - dash < 4) continue;
     bool v2 = dash[1] == "cgroup2";
@@ -80,11 +78,15 @@ std::vector<Hierarchy> Mounts(const std::string& mountinfo) {
 // Lines of /proc/self/cgroup: number:controllers:path. Version 2 names no
 // controllers.
 std::optional<std::string> OurGroup(const std::string& cgroup, bool v2) {
-  for (absl::string_view line : absl::StrSplit(cgroup, '\n')) {
-    std::vector<std::string> parts =
-        absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() < 3) continue;
-    if (v2 ? parts[1].empty() : Lists(parts[1], "cpu")) return parts[2];
+  std::istringstream lines(cgroup);
+  for (std::string line; std::getline(lines, line);) {
+    size_t first = line.find(':');
+    size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    std::string controllers = line.substr(first + 1, second - first - 1);
+    if (v2 ? controllers.empty() : Lists(controllers, "cpu")) {
+      return line.substr(second + 1);
+    }
   }
   return std::nullopt;
 }
@@ -94,10 +96,10 @@ std::optional<std::string> OurGroup(const std::string& cgroup, bool v2) {
 std::string BelowMount(const Hierarchy& h) {
   std::string path = h.ours;
   if (h.root != "/") {
-    if (path != h.root && !absl::StartsWith(path, h.root + "/")) return "";
+    if (path != h.root && !path.starts_with(h.root + "/")) return "";
     path.erase(0, h.root.size());
   }
-  bool shown = absl::StartsWith(path, "/") && !absl::StartsWith(path, "/..");
+  bool shown = path.starts_with("/") && !path.starts_with("/..");
   return shown && path != "/" ? path : "";
 }
 

@@ -24,6 +24,9 @@ std::atomic<int> num_threads = 0;  // 0: not known yet
 std::atomic<ThreadPool*> own_pool = nullptr;
 std::atomic<ParallelBackend*> host_pool = nullptr;
 thread_local bool in_range = false;
+// Those of the innermost ParallelScope.
+thread_local ParallelBackend* scope_pool = nullptr;
+thread_local int scope_threads = 0;
 
 // Threads do not live on in a child process, so it starts with no pool. All
 // that the parent's pool holds is lost there, held locks included.
@@ -62,7 +65,8 @@ class FirstError {
 void RunRanges(int64_t units, int64_t ranges,
                const std::function<void(int64_t, int64_t)>& fn) {
   FirstError error;
-  ParallelBackend* host = host_pool.load(std::memory_order_acquire);
+  ParallelBackend* host = scope_pool;
+  if (!host) host = host_pool.load(std::memory_order_acquire);
   ParallelBackend& pool = host ? *host : OwnPool();
   pool.Run(ranges, NumThreads(), [&](int64_t i) {
     in_range = true;
@@ -84,6 +88,7 @@ void SetNumThreads(int n) {
 }
 
 int NumThreads() {
+  if (scope_threads > 0) return scope_threads;
   int n = num_threads.load(std::memory_order_relaxed);
   if (n > 0) return n;
   // If another thread sets it at the same time, one of the two wins.
@@ -92,6 +97,17 @@ int NumThreads() {
 }
 
 void SetParallelBackend(ParallelBackend* backend) { host_pool = backend; }
+
+ParallelScope::ParallelScope(ParallelBackend* backend, int threads)
+    : outer_backend_(scope_pool), outer_threads_(scope_threads) {
+  if (backend) scope_pool = backend;
+  if (threads > 0) scope_threads = threads;
+}
+
+ParallelScope::~ParallelScope() {
+  scope_pool = outer_backend_;
+  scope_threads = outer_threads_;
+}
 
 void ParallelFor(int64_t n, int64_t grain,
                  const std::function<void(int64_t, int64_t)>& fn) {

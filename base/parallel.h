@@ -44,4 +44,20 @@ class ParallelBackend {
 // SetNumThreads. Not while a call runs. Does not own `backend`.
 void SetParallelBackend(ParallelBackend* backend);
 
+// While one exists, calls from the thread that made it run on `backend` (null:
+// as for other threads) and use `threads` threads (0: as other threads do), so
+// that several hosts can lend their pools at the same time. The last one made
+// counts.
+class ParallelScope {
+ public:
+  ParallelScope(ParallelBackend* backend, int threads);
+  ~ParallelScope();
+  ParallelScope(const ParallelScope&) = delete;
+  ParallelScope& operator=(const ParallelScope&) = delete;
+
+ private:
+  ParallelBackend* const outer_backend_;
+  const int outer_threads_;
+};
+
 }  // namespace onnx_fp8

@@ -161,6 +161,57 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   return Outputs();
 }
 
+void Executor::RunInto(std::span<const Tensor> feeds,
+                       std::span<Tensor> results, uint64_t draw) {
+  struct AtEnd {
+    Executor& executor;
+    ~AtEnd() { executor.Unbind(); }
+  } at_end{*this};
+  draw_ = draw;
+  BindArena();
+  if (feed_inputs_.empty()) {
+    for (const Value* value : plan_.feeds) {
+      auto it = std::ranges::find(graph_->inputs, value);
+      feed_inputs_.push_back(static_cast<size_t>(it - graph_->inputs.begin()));
+    }
+  }
+  for (size_t i = 0; i < plan_.feeds.size(); ++i) {
+    const Tensor& feed = feeds[feed_inputs_[i]];
+    CheckType("input", *plan_.feeds[i], feed);
+    feeds_.push_back(feed);
+  }
+  BindResults(feeds, results);
+  BindSlots();
+  TensorMap no_state;
+  RunSteps(no_state);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Tensor& slot = slots_[static_cast<size_t>(plan_.outputs[i].second)];
+    if (slot.raw() != results[i].raw()) provider_.Copy(slot, results[i]);
+  }
+}
+
+// Several outputs may be views of one buffer: the first gives its memory.
+void Executor::BindResults(std::span<const Tensor> feeds,
+                           std::span<const Tensor> results) {
+  fetched_.resize(plan_.fetched.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto [value, at] = plan_.outputs[i];
+    CheckType("output", *value, results[i]);
+    const Slot& slot = plan_.slots[static_cast<size_t>(at)];
+    bool fed = std::ranges::any_of(feeds, [&](const Tensor& feed) {
+      return feed.SharesDataWith(results[i]);
+    });
+    if (slot.place != Place::kFetched || fed) continue;
+    Tensor& buffer = fetched_[slot.at];
+    if (!buffer.defined()) buffer = results[i];
+  }
+  for (size_t i = 0; i < fetched_.size(); ++i) {
+    if (fetched_[i].defined()) continue;
+    const Value& value = *plan_.fetched[i];
+    fetched_[i] = provider_.NewTensor(value.dtype, *value.shape);
+  }
+}
+
 // A Communicator counts what it sends for a provider on the host.
 void Executor::CountTransfers() {
   if (!groups_ || provider_.device() == Device::kHost) return;

@@ -61,6 +61,15 @@ class Executor {
   // errors of its kernels at the next call that waits for them.
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
+  // The same for a caller who knows positions and has memory for the results:
+  // feeds[i] is that of graph->inputs[i], results[i] receives graph->outputs[i].
+  // Kernels write their results there; only outputs that are not results of
+  // kernels, and results that share their first byte with a feed, are copied.
+  // REQUIRES: a graph without state, on a provider with memory of the host.
+  // Errors: as Run's, and a result of another dtype or shape.
+  void RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
+               uint64_t draw = 0);
+
   const Plan& plan() const { return plan_; }
   // The groups of ranks that collectives name; null: none. They must outlive
   // the Runs. All ranks must Run the same plans in the same order. Before the
@@ -101,6 +110,7 @@ class Executor {
   void RunOrReplay(TensorMap& state);
   std::vector<const void*> Addresses() const;
   void BindFetched();
+  void BindResults(std::span<const Tensor> feeds, std::span<const Tensor>);
   TensorMap Outputs();
   AmaxCell* AmaxAt(int i) {
     return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.raw()) + i;
@@ -120,6 +130,7 @@ class Executor {
   std::unique_ptr<Recording> recording_;
   std::vector<const void*> recorded_;  // or of the last Run
   std::vector<Tensor> own_feeds_, own_fetched_;
+  std::vector<size_t> feed_inputs_;  // by feed of the plan: which graph input
   std::optional<std::map<std::string, WireBytes>> wire_bytes_;  // of a Run
   // Only during a Run: nothing of the caller's is kept.
   std::vector<Tensor> feeds_, states_, fetched_;

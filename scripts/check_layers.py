@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "providers": _GRAPH | {"collectives"},
     "providers/cpu": _PROVIDERS,
     "providers/cuda": _PROVIDERS,
-    "providers/ort": _PROVIDERS,
+    "providers/ort": _ALL | {"providers/cpu"},
     "training": _TRAINING,
     "cli": _ALL,
     "cli/report": _ALL | {"cli"},

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# libonnx_fp8_ort.so, which ONNX Runtime loads: an execution provider and custom
+# ops. It needs the runtime's headers, and links to nothing of it.
+set(ONNX_FP8_ORT_INCLUDE "" CACHE PATH
+  "headers of ONNX Runtime 1.23 or later; empty: no libonnx_fp8_ort.so")
+if(NOT ONNX_FP8_ORT_INCLUDE)
+  message(STATUS "no headers of ONNX Runtime: libonnx_fp8_ort.so is left out")
+  return()
+endif()
+set(header "${ONNX_FP8_ORT_INCLUDE}/onnxruntime_c_api.h")
+if(NOT EXISTS "${header}")
+  message(FATAL_ERROR "expected ONNX_FP8_ORT_INCLUDE to be a folder with "
+    "onnxruntime_c_api.h, got '${ONNX_FP8_ORT_INCLUDE}'")
+endif()
+file(STRINGS "${header}" line REGEX "^#define ORT_API_VERSION [0-9]+")
+string(REGEX MATCH "[0-9]+" ort_version "${line}")
+if(NOT ort_version GREATER_EQUAL 23)
+  message(FATAL_ERROR "expected headers of ONNX Runtime 1.23 or later in "
+    "ONNX_FP8_ORT_INCLUDE, got version 1.${ort_version}")
+endif()
+
+file(GLOB ort_sources CONFIGURE_DEPENDS providers/ort/*.cc)
+list(FILTER ort_sources EXCLUDE REGEX "/exports\\.cc$")
+add_library(ort_headers INTERFACE)
+target_include_directories(ort_headers SYSTEM INTERFACE
+  "${ONNX_FP8_ORT_INCLUDE}")
+layer(ort GLOBS ${ort_sources} DEPENDS training ort_headers)
+
+add_library(onnx_fp8_ort MODULE providers/ort/exports.cc)
+target_link_libraries(onnx_fp8_ort PRIVATE our_flags ort)
+set(exports "${PROJECT_SOURCE_DIR}/providers/ort/exports.map")
+set_target_properties(onnx_fp8_ort PROPERTIES LINK_DEPENDS "${exports}"
+  LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
+target_link_options(onnx_fp8_ort PRIVATE "-Wl,--version-script=${exports}"
+  -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-z,defs)

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/capability.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "graph/graph.h"
+#include "graph/onnx/upgrade.h"
+#include "graph/op_facts.h"
+#include "graph/passes/expand.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/ort/ort_graph.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Values = std::vector<const OrtValueInfo*>;
+
+class Finder {
+ public:
+  explicit Finder(const OrtGraph* graph)
+      : nodes_(NodesOf(graph)), opset_(OpsetOf(graph)) {}
+
+  std::vector<NodeGroup> Find() {
+    if (opset_ < kOldestOpset || opset_ > kNormalOpset) return {};
+    std::map<int, NodeGroup> groups;
+    for (const OrtNode* node : nodes_) {
+      Values inputs = InputsOf(node);
+      bool runs = Runs(node, inputs);
+      int level = LevelOf(node, inputs, runs);
+      bool known = runs && IsKnown(node, inputs);
+      for (const OrtValueInfo* value : OutputsOf(node)) {
+        std::string name = NameOf(value);
+        made_[name] = {runs, level};
+        if (known) known_.insert(name);
+      }
+      if (runs) groups[level].push_back(node);
+    }
+    std::vector<NodeGroup> list;
+    for (auto& [level, group] : groups) list.push_back(std::move(group));
+    return list;
+  }
+
+ private:
+  struct Made {
+    bool ours;
+    int level;
+  };
+
+  // A path that leaves our nodes and comes back reaches a higher level, so that
+  // the nodes of one level are a group.
+  int LevelOf(const OrtNode* node, Values inputs, bool runs) const {
+    Values implicit = ListOf<const OrtValueInfo*>(
+        node, Ort().Node_GetNumImplicitInputs, Ort().Node_GetImplicitInputs);
+    inputs.insert(inputs.end(), implicit.begin(), implicit.end());
+    int level = runs ? 0 : -1;
+    for (const OrtValueInfo* value : inputs) {
+      auto it = made_.find(NameOf(value));
+      if (it == made_.end()) continue;
+      const Made& made = it->second;
+      level = std::max(level, made.level + (runs && !made.ours ? 1 : 0));
+    }
+    return level;
+  }
+
+  bool Runs(const OrtNode* node, const Values& inputs) const {
+    size_t bodies = 0;
+    Must(Ort().Node_GetNumSubgraphs(node, &bodies));
+    std::string domain = DomainOf(node);
+    if (bodies > 0 || (!domain.empty() && domain != kDomain)) return false;
+    Values outputs = OutputsOf(node);
+    for (const Values* values :
+         std::initializer_list<const Values*>{&inputs, &outputs}) {
+      for (const OrtValueInfo* value : *values) {
+        if (!NameOf(value).empty() && DTypeOf(value) == DType::kUndefined) {
+          return false;
+        }
+      }
+    }
+    try {
+      auto alone = ToGraph(opset_, {&node, 1}, {}, outputs);
+      return std::ranges::all_of(alone->nodes(), [&](const Node& part) {
+        return HasKernel(part) && SizesAreKnown(part);
+      });
+    } catch (const Error&) {
+      return false;  // a form of the op that we do not know
+    }
+  }
+
+  static bool HasKernel(const Node& node) {
+    if (FactsOf(node).kind == OpKind::kCollective) return false;
+    return CpuKernels().Find(node.domain, node.op) || HasBody(node);
+  }
+
+  bool SizesAreKnown(const Node& node) const {
+    const KernelEntry* entry = CpuKernels().Find(node.domain, node.op);
+    if (!entry) return true;
+    return std::ranges::all_of(entry->traits.host_inputs, [&](size_t i) {
+      const Value* value = node.in(i);
+      return !value || value->is_constant() || known_.contains(value->name);
+    });
+  }
+
+  // Whether the results are known once the shapes of all inputs are.
+  bool IsKnown(const OrtNode* node, const Values& inputs) const {
+    std::string op = OpOf(node);
+    if (op == "Shape" || op == "Size") return true;
+    if (op.starts_with("Random") || op == "Bernoulli") return false;
+    return std::ranges::all_of(inputs, [&](const OrtValueInfo* value) {
+      std::string name = NameOf(value);
+      return name.empty() || known_.contains(name) || IsConstant(value);
+    });
+  }
+
+  std::vector<const OrtNode*> nodes_;
+  int opset_;
+  std::map<std::string, Made> made_;
+  std::set<std::string> known_;
+};
+
+}  // namespace
+
+std::vector<NodeGroup> GroupsOf(const OrtGraph* graph) {
+  const OrtNode* parent = nullptr;
+  Must(Ort().Graph_GetParentNode(graph, &parent));
+  if (parent) return {};
+  return Finder(graph).Find();
+}
+
+}  // namespace onnx_fp8

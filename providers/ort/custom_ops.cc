@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/custom_ops.h"
+
+#include <list>
+
+#include "graph/op_facts.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/ort/single_op.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// The ops of one domain. The runtime keeps pointers to the tables as long as a
+// session lives, so that they live as long as the process.
+struct DomainOps {
+  const char* domain;
+  std::list<SingleOp> ops;
+};
+
+// All of ours that have a kernel on the CPU and need no other ranks.
+std::list<SingleOp> OwnOps() {
+  std::list<SingleOp> ops;
+  for (const std::string& name : OpNames()) {
+    const OpDefinition& op = *FindOp(name);
+    bool alone = op.facts.kind != OpKind::kCollective;
+    if (alone && CpuKernels().Find(kDomain, name)) ops.emplace_back(op);
+  }
+  return ops;
+}
+
+const std::vector<const DomainOps*>& AllDomains() {
+  static const DomainOps* own = new DomainOps{kDomain, OwnOps()};
+  static const std::vector<const DomainOps*> domains = {own};
+  return domains;
+}
+
+}  // namespace
+
+// A session keeps a pointer to each domain.
+void AddCustomOps(OrtSessionOptions* session) {
+  static const auto* made = [] {
+    auto* list = new std::vector<OrtCustomOpDomain*>;
+    for (const DomainOps* ours : AllDomains()) {
+      OrtCustomOpDomain* domain = nullptr;
+      Must(Ort().CreateCustomOpDomain(ours->domain, &domain));
+      for (const SingleOp& op : ours->ops) {
+        Must(Ort().CustomOpDomain_Add(domain, &op));
+      }
+      list->push_back(domain);
+    }
+    return list;
+  }();
+  for (OrtCustomOpDomain* domain : *made) {
+    Must(Ort().AddCustomOpDomain(session, domain));
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/ep.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "providers/ort/capability.h"
+#include "providers/ort/ep_options.h"
+#include "providers/ort/graph_runner.h"
+#include "providers/ort/ort_graph.h"
+#include "providers/ort/rewrite_products.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A group of nodes that the session runs as one.
+class FusedNode : public OrtNodeComputeInfo {
+ public:
+  FusedNode(std::shared_ptr<Graph> graph, const OrtNode* node, Threads threads)
+      : OrtNodeComputeInfo{}, runner_(std::move(graph)), threads_(threads) {
+    ort_version_supported = kEpVersion;
+    CreateState = [](OrtNodeComputeInfo* self, OrtNodeComputeContext*,
+                     void** state) noexcept -> OrtStatus* {
+      *state = self;  // a session's runs share it
+      return nullptr;
+    };
+    Compute = [](OrtNodeComputeInfo* self, void*,
+                 OrtKernelContext* context) noexcept {
+      auto* fused = static_cast<FusedNode*>(self);
+      return Guarded([&] {
+        RunInContext(fused->runner_, context, fused->inputs_, fused->threads_);
+      });
+    };
+    ReleaseState = [](OrtNodeComputeInfo*, void*) noexcept {};
+    auto inputs = InputsOf(node);
+    for (const Value* input : runner_.graph().inputs) {
+      auto it = std::ranges::find(inputs, input->name, NameOf);
+      Check(it != inputs.end(), "[input ", input->name,
+            "] expected an input of the fused node");
+      inputs_.push_back(static_cast<size_t>(it - inputs.begin()));
+    }
+  }
+
+ private:
+  GraphRunner runner_;
+  Threads threads_;
+  std::vector<size_t> inputs_;  // of the graph: which inputs of the node
+};
+
+class Ep : public OrtEp {
+ public:
+  explicit Ep(EpOptions options) : OrtEp{}, options_(std::move(options)) {
+    ort_version_supported = kEpVersion;
+    GetName = [](const OrtEp*) noexcept { return kEpName; };
+    GetCapability = [](OrtEp*, const OrtGraph* graph,
+                       OrtEpGraphSupportInfo* info) noexcept {
+      return Guarded([&] { Claim(graph, info); });
+    };
+    Compile = [](OrtEp* self, const OrtGraph** graphs, const OrtNode** nodes,
+                 size_t count, OrtNodeComputeInfo** infos, OrtNode**) noexcept {
+      auto* ep = static_cast<Ep*>(self);
+      return Guarded([&] { ep->CompileAll(graphs, nodes, count, infos); });
+    };
+    ReleaseNodeComputeInfos = [](OrtEp*, OrtNodeComputeInfo** infos,
+                                 size_t count) noexcept {
+      for (size_t i = 0; i < count; ++i) {
+        delete static_cast<FusedNode*>(infos[i]);
+      }
+    };
+  }
+
+ private:
+  static void Claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) {
+    // The session may free the constants: we have copies.
+    OrtNodeFusionOptions options = {};
+    options.ort_version_supported = kEpVersion;
+    options.drop_constant_initializers = true;
+    for (const NodeGroup& group : GroupsOf(graph)) {
+      Must(OrtEps().EpGraphSupportInfo_AddNodesToFuse(info, group.data(),
+                                                      group.size(), &options));
+    }
+  }
+
+  void CompileAll(const OrtGraph** graphs, const OrtNode** nodes, size_t count,
+                  OrtNodeComputeInfo** infos) {
+    std::vector<std::unique_ptr<FusedNode>> fused;
+    std::vector<std::shared_ptr<Graph>> kept;
+    std::vector<GemmDecision> decisions;
+    for (size_t i = 0; i < count; ++i) {
+      std::shared_ptr<Graph> graph =
+          ToGraph(OpsetOf(graphs[i]), NodesOf(graphs[i]), InputsOf(nodes[i]),
+                  OutputsOf(nodes[i]));
+      if (options_.spec.recipe.enabled()) {
+        auto more = RewriteProducts(*graph, options_.spec);
+        decisions.insert(decisions.end(), more.begin(), more.end());
+      }
+      kept.push_back(graph);
+      fused.push_back(
+          std::make_unique<FusedNode>(graph, nodes[i], options_.threads));
+    }
+    // A model may be compiled in parts, the first of which may be empty.
+    if (!decisions.empty()) CheckPatterns(decisions, options_.spec, "model");
+    for (size_t i = 0; i < count; ++i) infos[i] = fused[i].release();
+  }
+
+  const EpOptions options_;
+};
+
+class EpFactory : public OrtEpFactory {
+ public:
+  EpFactory() : OrtEpFactory{} {
+    ort_version_supported = kEpVersion;
+    GetName = [](const OrtEpFactory*) noexcept { return kEpName; };
+    GetVendor = [](const OrtEpFactory*) noexcept { return "onnx_fp8"; };
+    GetVendorId = [](const OrtEpFactory*) noexcept { return uint32_t{0}; };
+    GetVersion = [](const OrtEpFactory*) noexcept { return ONNX_FP8_VERSION; };
+    GetSupportedDevices = AddCpu;
+    CreateEp = [](OrtEpFactory*, const OrtHardwareDevice* const*,
+                  const OrtKeyValuePairs* const*, size_t,
+                  const OrtSessionOptions* session, const OrtLogger*,
+                  OrtEp** ep) noexcept {
+      return Guarded([&] { *ep = new Ep(ReadEpOptions(session)); });
+    };
+    ReleaseEp = [](OrtEpFactory*, OrtEp* ep) noexcept {
+      delete static_cast<Ep*>(ep);
+    };
+    // The runtime calls these two without looking whether they are there.
+    CreateDataTransfer =
+        [](OrtEpFactory*,
+           OrtDataTransferImpl** transfer) noexcept -> OrtStatus* {
+      *transfer = nullptr;
+      return nullptr;
+    };
+    IsStreamAware = [](const OrtEpFactory*) noexcept { return false; };
+  }
+
+ private:
+  static OrtStatus* AddCpu(OrtEpFactory* self,
+                           const OrtHardwareDevice* const* devices,
+                           size_t count, OrtEpDevice** ours, size_t most,
+                           size_t* found) noexcept {
+    return Guarded([&] {
+      *found = 0;
+      for (size_t i = 0; i < count && *found < most; ++i) {
+        if (Ort().HardwareDevice_Type(devices[i]) !=
+            OrtHardwareDeviceType_CPU) {
+          continue;
+        }
+        Must(OrtEps().CreateEpDevice(self, devices[i], nullptr, nullptr,
+                                     &ours[*found]));
+        ++*found;
+      }
+    });
+  }
+};
+
+}  // namespace
+
+OrtEpFactory* MakeEpFactory() { return new EpFactory; }
+
+void DeleteEpFactory(OrtEpFactory* factory) {
+  delete static_cast<EpFactory*>(factory);
+}
+
+}  // namespace onnx_fp8

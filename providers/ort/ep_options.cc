@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/ep_options.h"
+
+#include <charconv>
+
+#include "onnx_fp8/recipe_text.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kKnown[] =
+    "recipe, filter_fqns, include, exclude, threads, pool";
+
+// "a,b" → {"a", "b"}
+std::vector<std::string> Words(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find(',', at), text.size());
+    if (end > at) words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+int ParseThreads(const std::string& text) {
+  int count = 0;
+  auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), count);
+  Check(error == std::errc() && end == text.data() + text.size() && count > 0,
+        "expected a number of threads above 0, got \"", text, "\"");
+  return count;
+}
+
+Recipe ParseStateless(const std::string& text) {
+  Recipe recipe = ParseRecipe(text);
+  CheckRecipe(recipe, "");
+  Check(!recipe.Uses(Scaling::kDelayed) && !recipe.Uses(Scaling::kStatic),
+        "expected a recipe with dynamic scales, as tensorwise, got \"", text,
+        "\": a session keeps no scales (`onnx-fp8 rewrite` writes a model that "
+        "has them)");
+  return recipe;
+}
+
+void Set(EpOptions* options, const std::string& name,
+         const std::string& value) {
+  if (name == "recipe") {
+    options->spec.recipe = ParseStateless(value);
+  } else if (name == "filter_fqns") {
+    options->spec.filter.filter_fqns = Words(value);
+  } else if (name == "include") {
+    options->spec.filter.include = Words(value);
+  } else if (name == "exclude") {
+    options->spec.filter.exclude = Words(value);
+  } else if (name == "threads") {
+    options->threads.count = ParseThreads(value);
+  } else if (name == "pool") {
+    Check(value == "session" || value == "own",
+          "expected session or own, got \"", value, "\"");
+    options->threads.own = value == "own";
+  } else {
+    Fail("expected one of ", kKnown);
+  }
+}
+
+}  // namespace
+
+EpOptions ParseEpOptions(
+    const std::vector<std::pair<std::string, std::string>>& entries) {
+  EpOptions options;
+  for (const auto& [name, value] : entries) {
+    try {
+      Set(&options, name, value);
+    } catch (const Error& error) {
+      Fail("[option ep.", kEpName, ".", name, "] ", error.what());
+    }
+  }
+  return options;
+}
+
+EpOptions ReadEpOptions(const OrtSessionOptions* session) {
+  OrtKeyValuePairs* pairs = nullptr;
+  Must(Ort().GetSessionOptionsConfigEntries(session, &pairs));
+  const char* const* keys = nullptr;
+  const char* const* values = nullptr;
+  size_t count = 0;
+  Ort().GetKeyValuePairs(pairs, &keys, &values, &count);
+  const std::string prefix = Concat("ep.", kEpName, ".");
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (size_t i = 0; i < count; ++i) {
+    std::string key = keys[i];
+    if (!key.starts_with(prefix)) continue;
+    entries.emplace_back(key.substr(prefix.size()), values[i]);
+  }
+  Ort().ReleaseKeyValuePairs(pairs);
+  return ParseEpOptions(entries);
+}
+
+}  // namespace onnx_fp8

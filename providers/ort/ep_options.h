@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/fp8/gemm_decision.h"
+#include "providers/ort/kernel_context.h"
+#include "providers/ort/ort_api.h"
+
+namespace onnx_fp8 {
+
+inline constexpr char kEpName[] = "onnx_fp8";
+
+struct EpOptions {
+  // How plain MatMul and Gemm of the model run in FP8.
+  Fp8Spec spec;
+  Threads threads;
+};
+
+// Reads the entries "ep.onnx_fp8.NAME" of the session. Errors: an unknown name,
+// with the known ones; a value that does not fit; a recipe that needs state
+// from run to run.
+EpOptions ReadEpOptions(const OrtSessionOptions* session);
+
+// The same from (NAME, value).
+EpOptions ParseEpOptions(
+    const std::vector<std::pair<std::string, std::string>>& entries);
+
+}  // namespace onnx_fp8

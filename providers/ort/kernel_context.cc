@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/kernel_context.h"
+
+#include <atomic>
+#include <functional>
+
+namespace onnx_fp8 {
+namespace {
+
+// The intra-op pool of a session, while it calls us.
+class SessionPool : public ParallelBackend {
+ public:
+  explicit SessionPool(const OrtKernelContext* context) : context_(context) {}
+
+  void Run(int64_t n, int /*threads*/,
+           const std::function<void(int64_t)>& task) override {
+    auto call = [](void* data, size_t i) {
+      (*static_cast<const std::function<void(int64_t)>*>(data))(
+          static_cast<int64_t>(i));
+    };
+    Must(Ort().KernelContext_ParallelFor(
+        context_, call, static_cast<size_t>(n), 0,
+        const_cast<std::function<void(int64_t)>*>(&task)));
+  }
+
+ private:
+  const OrtKernelContext* context_;
+};
+
+// Nodes that draw random values draw others in each run.
+uint64_t NextDraw() {
+  static std::atomic<uint64_t> draws = 0;
+  return draws++;
+}
+
+Shape ShapeOf(const OrtTensorTypeAndShapeInfo* info) {
+  size_t rank = 0;
+  Must(Ort().GetDimensionsCount(info, &rank));
+  Shape shape(rank, 0);
+  Must(Ort().GetDimensions(info, shape.data(), rank));
+  return shape;
+}
+
+}  // namespace
+
+DType DTypeOf(ONNXTensorElementDataType type, const std::string& who) {
+  auto dtype = static_cast<DType>(type);
+  Check(ByteSize(dtype) > 0, "[", who,
+        "] expected a tensor of numbers, got ONNX data type ",
+        static_cast<int>(type));
+  return dtype;
+}
+
+Tensor ViewOf(const OrtValue& value, const std::string& who) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  Must(Ort().GetTensorTypeAndShape(&value, &info));
+  ONNXTensorElementDataType type;
+  Shape shape;
+  OrtStatus* status = Guarded([&] {
+    Must(Ort().GetTensorElementType(info, &type));
+    shape = ShapeOf(info);
+  });
+  Ort().ReleaseTensorTypeAndShapeInfo(info);
+  Must(status);
+  void* data = nullptr;
+  Must(Ort().GetTensorMutableData(const_cast<OrtValue*>(&value), &data));
+  return Tensor::View(DTypeOf(type, who), std::move(shape), nullptr, data);
+}
+
+void RunInContext(GraphRunner& runner, OrtKernelContext* context,
+                  const std::vector<size_t>& from, const Threads& threads) {
+  const Graph& graph = runner.graph();
+  std::vector<Tensor> feeds;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const OrtValue* value = nullptr;
+    Must(Ort().KernelContext_GetInput(context, from[i], &value));
+    const std::string& name = graph.inputs[i]->name;
+    Check(value != nullptr, "[input ", name, "] expected a tensor, got none");
+    feeds.push_back(ViewOf(*value, "input " + name));
+  }
+  SessionPool pool(context);
+  ParallelScope scope(threads.own ? nullptr : &pool, threads.count);
+  GraphRunner::Call call = runner.Prepare(feeds);
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < call.num_results(); ++i) {
+    OrtValue* value = nullptr;
+    const Shape& shape = call.shape(i);
+    Must(Ort().KernelContext_GetOutput(context, i, shape.data(), shape.size(),
+                                       &value));
+    results.push_back(value ? ViewOf(*value, "output " + graph.outputs[i]->name)
+                            : Tensor::Allocate(call.dtype(i), shape));
+  }
+  call.Run(results, NextDraw());
+}
+
+}  // namespace onnx_fp8

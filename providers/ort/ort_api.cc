@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/ort_api.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+namespace onnx_fp8 {
+namespace {
+
+std::atomic<const OrtApi*> runtime = nullptr;
+
+// 23 of "1.23.2"; 0 if the text is another one.
+uint32_t MinorVersion(const std::string& text) {
+  if (!text.starts_with("1.")) return 0;
+  return static_cast<uint32_t>(std::strtoul(text.c_str() + 2, nullptr, 10));
+}
+
+}  // namespace
+
+// A runtime prints a line for each version that it does not have, so its own is
+// read first.
+void UseRuntime(const OrtApiBase& base, uint32_t least) {
+  std::string text = base.GetVersionString();
+  uint32_t version = std::min(MinorVersion(text), kEpVersion);
+  const OrtApi* api = version >= least ? base.GetApi(version) : nullptr;
+  Check(api != nullptr, "[onnxruntime ", text, "] expected version 1.", least,
+        " or later");
+  runtime = api;
+}
+
+const OrtApi& Ort() { return *runtime; }
+
+const OrtEpApi& OrtEps() { return *Ort().GetEpApi(); }
+
+void Must(OrtStatus* status) {
+  if (!status) return;
+  std::string message = Ort().GetErrorMessage(status);
+  Ort().ReleaseStatus(status);
+  Fail(message);
+}
+
+bool Succeeds(OrtStatus* status) {
+  if (status) Ort().ReleaseStatus(status);
+  return !status;
+}
+
+OrtStatus* StatusOf(const std::exception& error) noexcept {
+  return Ort().CreateStatus(ORT_FAIL, error.what());
+}
+
+}  // namespace onnx_fp8
