@@ -4,8 +4,10 @@
 # ops. It needs the runtime's headers, and links to nothing of it.
 set(ONNX_FP8_ORT_INCLUDE "" CACHE PATH
   "headers of ONNX Runtime 1.23 or later; empty: no libonnx_fp8_ort.so")
-if(NOT ONNX_FP8_ORT_INCLUDE)
-  message(STATUS "no headers of ONNX Runtime: libonnx_fp8_ort.so is left out")
+set(ONNX_FP8_OLD_ORT_PYTHON "" CACHE FILEPATH
+  "Python of scripts/requirements-ort-1.23.txt")
+if(NOT ONNX_FP8_ORT_INCLUDE OR ONNX_FP8_TSAN OR ONNX_FP8_FUZZ)
+  message(STATUS "libonnx_fp8_ort.so is left out")
   return()
 endif()
 set(header "${ONNX_FP8_ORT_INCLUDE}/onnxruntime_c_api.h")
@@ -33,4 +35,4 @@ set(exports "${PROJECT_SOURCE_DIR}/providers/ort/exports.map")
 set_target_properties(onnx_fp8_ort PROPERTIES LINK_DEPENDS "${exports}"
   LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 target_link_options(onnx_fp8_ort PRIVATE "-Wl,--version-script=${exports}"
-  -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-z,defs)
+  -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--gc-sections -Wl,-z,defs)

@@ -18,6 +18,47 @@ namespace {
 
 using Values = std::vector<const OrtValueInfo*>;
 
+// The operands that decide the shape of a result, or the amount of work.
+std::vector<size_t> SizesOf(const Node& node) {
+  static const std::map<std::string, std::vector<size_t>> others = {
+      {"Compress", {0, 1}},    {"Expand", {1}}, {"NonZero", {0}},
+      {"Slice", {1, 2, 3, 4}}, {"Split", {1}},  {"Tile", {1}}};
+  auto other = others.find(node.op);
+  if (other != others.end()) return other->second;
+  const KernelEntry* entry = CpuKernels().Find(node.domain, node.op);
+  if (!entry) return {};
+  // Of a view, the new shape or its axes.
+  if (entry->traits.view) return {1};
+  return entry->traits.host_inputs;
+}
+
+// Version 1.23 does not say that a graph is the body of control flow, and gives
+// the groups of two such bodies one name, which is an error. There a body is
+// known by operands from outside, or by a signature that only bodies have: no
+// inputs (If), or those of Loop.
+bool IsBody(const OrtGraph* graph) {
+  const OrtNode* parent = nullptr;
+  Must(Ort().Graph_GetParentNode(graph, &parent));
+  if (parent) return true;
+  Values inputs = ListOf<const OrtValueInfo*>(graph, Ort().Graph_GetNumInputs,
+                                              Ort().Graph_GetInputs);
+  Values outputs = ListOf<const OrtValueInfo*>(graph, Ort().Graph_GetNumOutputs,
+                                               Ort().Graph_GetOutputs);
+  bool loop = inputs.size() >= 2 && !outputs.empty() &&
+              DTypeOf(inputs[0]) == DType::kInt64 &&
+              DTypeOf(inputs[1]) == DType::kBool &&
+              DTypeOf(outputs[0]) == DType::kBool;
+  if (inputs.empty() || loop) return true;
+  for (const OrtNode* node : NodesOf(graph)) {
+    for (const OrtValueInfo* value : InputsOf(node)) {
+      bool outer = false;
+      if (value) Must(Ort().ValueInfo_IsFromOuterScope(value, &outer));
+      if (outer) return true;
+    }
+  }
+  return false;
+}
+
 class Finder {
  public:
   explicit Finder(const OrtGraph* graph)
@@ -95,9 +136,7 @@ class Finder {
   }
 
   bool SizesAreKnown(const Node& node) const {
-    const KernelEntry* entry = CpuKernels().Find(node.domain, node.op);
-    if (!entry) return true;
-    return std::ranges::all_of(entry->traits.host_inputs, [&](size_t i) {
+    return std::ranges::all_of(SizesOf(node), [&](size_t i) {
       const Value* value = node.in(i);
       return !value || value->is_constant() || known_.contains(value->name);
     });
@@ -123,9 +162,7 @@ class Finder {
 }  // namespace
 
 std::vector<NodeGroup> GroupsOf(const OrtGraph* graph) {
-  const OrtNode* parent = nullptr;
-  Must(Ort().Graph_GetParentNode(graph, &parent));
-  if (parent) return {};
+  if (IsBody(graph)) return {};
   return Finder(graph).Find();
 }
 
