@@ -21,8 +21,11 @@ using Values = std::vector<const OrtValueInfo*>;
 // The operands that decide the shape of a result, or the amount of work.
 std::vector<size_t> SizesOf(const Node& node) {
   static const std::map<std::string, std::vector<size_t>> others = {
-      {"Compress", {0, 1}},    {"Expand", {1}}, {"NonZero", {0}},
-      {"Slice", {1, 2, 3, 4}}, {"Split", {1}},  {"Tile", {1}}};
+      {"SequenceAt", {1}},     {"SequenceErase", {1}},
+      {"SequenceInsert", {2}}, {"SplitToSequence", {1}},
+      {"Compress", {0, 1}},    {"Expand", {1}},
+      {"NonZero", {0}},        {"Slice", {1, 2, 3, 4}},
+      {"Split", {1}},          {"Tile", {1}}};
   auto other = others.find(node.op);
   if (other != others.end()) return other->second;
   const KernelEntry* entry = CpuKernels().Find(node.domain, node.op);
@@ -30,6 +33,14 @@ std::vector<size_t> SizesOf(const Node& node) {
   // Of a view, the new shape or its axes.
   if (entry->traits.view) return {1};
   return entry->traits.host_inputs;
+}
+
+// Ops that Specialize replaces by ops of tensors.
+bool TakesSequences(const std::string& op) {
+  return op == "SequenceAt" || op == "SequenceConstruct" ||
+         op == "SequenceEmpty" || op == "SequenceErase" ||
+         op == "SequenceInsert" || op == "SequenceLength" ||
+         op == "SplitToSequence" || op == "ConcatFromSequence";
 }
 
 // Version 1.23 does not say that a graph is the body of control flow, and gives
@@ -66,19 +77,8 @@ class Finder {
 
   std::vector<NodeGroup> Find() {
     if (opset_ < kOldestOpset || opset_ > kNormalOpset) return {};
-    std::map<int, NodeGroup> groups;
-    for (const OrtNode* node : nodes_) {
-      Values inputs = InputsOf(node);
-      bool runs = Runs(node, inputs);
-      int level = LevelOf(node, inputs, runs);
-      bool known = runs && IsKnown(node, inputs);
-      for (const OrtValueInfo* value : OutputsOf(node)) {
-        std::string name = NameOf(value);
-        made_[name] = {runs, level};
-        if (known) known_.insert(name);
-      }
-      if (runs) groups[level].push_back(node);
-    }
+    std::map<int, NodeGroup> groups = Divide();
+    while (RefuseOpenSequences()) groups = Divide();
     std::vector<NodeGroup> list;
     for (auto& [level, group] : groups) list.push_back(std::move(group));
     return list;
@@ -89,6 +89,61 @@ class Finder {
     bool ours;
     int level;
   };
+
+  // By level.
+  std::map<int, NodeGroup> Divide() {
+    made_.clear();
+    known_.clear();
+    sequences_.clear();
+    std::map<int, NodeGroup> groups;
+    for (const OrtNode* node : nodes_) {
+      Values inputs = InputsOf(node);
+      bool runs = !refused_.contains(node) && Runs(node, inputs);
+      int level = LevelOf(node, inputs, runs);
+      bool known = runs && IsKnown(node, inputs);
+      for (const OrtValueInfo* value : OutputsOf(node)) {
+        std::string name = NameOf(value);
+        made_[name] = {runs, level};
+        if (known) known_.insert(name);
+        if (IsSequence(value)) Use(value, node, runs, level);
+      }
+      for (const OrtValueInfo* value : inputs) {
+        if (IsSequence(value)) Use(value, node, runs, level);
+      }
+      if (runs) groups[level].push_back(node);
+    }
+    return groups;
+  }
+
+  // A sequence of tensors, and the nodes that make or read it.
+  struct Sequence {
+    std::vector<const OrtNode*> nodes;
+    std::set<int> levels;
+    bool ours = true;
+  };
+
+  void Use(const OrtValueInfo* value, const OrtNode* node, bool runs,
+           int level) {
+    Sequence& sequence = sequences_[NameOf(value)];
+    sequence.nodes.push_back(node);
+    sequence.levels.insert(level);
+    bool output = false;
+    Must(Ort().ValueInfo_IsGraphOutput(value, &output));
+    sequence.ours &= runs && !output;
+  }
+
+  // Inside a group sequences become plain tensors; none may enter or leave it.
+  // Whether a node is refused for that reason.
+  bool RefuseOpenSequences() {
+    size_t before = refused_.size();
+    for (const auto& [name, sequence] : sequences_) {
+      bool closed = sequence.ours && sequence.levels.size() == 1 &&
+                    sequence.nodes.size() > 1;
+      if (closed) continue;
+      refused_.insert(sequence.nodes.begin(), sequence.nodes.end());
+    }
+    return refused_.size() > before;
+  }
 
   // A path that leaves our nodes and comes back reaches a higher level, so that
   // the nodes of one level are a group.
@@ -115,9 +170,9 @@ class Finder {
     for (const Values* values :
          std::initializer_list<const Values*>{&inputs, &outputs}) {
       for (const OrtValueInfo* value : *values) {
-        if (!NameOf(value).empty() && DTypeOf(value) == DType::kUndefined) {
-          return false;
-        }
+        bool tensors = NameOf(value).empty() || IsSequence(value) ||
+                       DTypeOf(value) != DType::kUndefined;
+        if (!tensors) return false;
       }
     }
     try {
@@ -132,7 +187,8 @@ class Finder {
 
   static bool HasKernel(const Node& node) {
     if (FactsOf(node).kind == OpKind::kCollective) return false;
-    return CpuKernels().Find(node.domain, node.op) || HasBody(node);
+    return CpuKernels().Find(node.domain, node.op) || HasBody(node) ||
+           TakesSequences(node.op);
   }
 
   bool SizesAreKnown(const Node& node) const {
@@ -145,7 +201,7 @@ class Finder {
   // Whether the results are known once the shapes of all inputs are.
   bool IsKnown(const OrtNode* node, const Values& inputs) const {
     std::string op = OpOf(node);
-    if (op == "Shape" || op == "Size") return true;
+    if (op == "Shape" || op == "Size" || op == "SequenceLength") return true;
     if (op.starts_with("Random") || op == "Bernoulli") return false;
     return std::ranges::all_of(inputs, [&](const OrtValueInfo* value) {
       std::string name = NameOf(value);
@@ -157,6 +213,8 @@ class Finder {
   int opset_;
   std::map<std::string, Made> made_;
   std::set<std::string> known_;
+  std::map<std::string, Sequence> sequences_;
+  std::set<const OrtNode*> refused_;
 };
 
 }  // namespace

@@ -117,6 +117,20 @@ void AddInfo(const OrtValueInfo* value,
       static_cast<int32_t>(DTypeOf(value)));
 }
 
+// kUndefined: no tensor, or one of a type that we do not have.
+DType ElementOf(const OrtTypeInfo* type) {
+  const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+  ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  ONNXType kind = ONNX_TYPE_UNKNOWN;
+  if (!type) return DType::kUndefined;
+  Must(Ort().GetOnnxTypeFromTypeInfo(type, &kind));
+  if (kind != ONNX_TYPE_TENSOR) return DType::kUndefined;
+  Must(Ort().CastTypeInfoToTensorInfo(type, &tensor));
+  if (tensor) Must(Ort().GetTensorElementType(tensor, &element));
+  auto dtype = static_cast<DType>(element);
+  return ByteSize(dtype) > 0 ? dtype : DType::kUndefined;
+}
+
 // An input becomes an initializer with these contents.
 void SetConstant(Graph& graph, const std::string& name, Tensor data) {
   Value* value = graph.Find(name);
@@ -162,18 +176,23 @@ std::string DomainOf(const OrtNode* node) {
 
 DType DTypeOf(const OrtValueInfo* value) {
   const OrtTypeInfo* type = nullptr;
-  const OrtTensorTypeAndShapeInfo* tensor = nullptr;
-  ONNXTensorElementDataType element;
   Must(Ort().GetValueInfoTypeInfo(value, &type));
-  if (!type) return DType::kUndefined;
-  ONNXType kind = ONNX_TYPE_UNKNOWN;
-  Must(Ort().GetOnnxTypeFromTypeInfo(type, &kind));
-  if (kind != ONNX_TYPE_TENSOR) return DType::kUndefined;
-  Must(Ort().CastTypeInfoToTensorInfo(type, &tensor));
-  if (!tensor) return DType::kUndefined;
-  Must(Ort().GetTensorElementType(tensor, &element));
-  auto dtype = static_cast<DType>(element);
-  return ByteSize(dtype) > 0 ? dtype : DType::kUndefined;
+  return ElementOf(type);
+}
+
+bool IsSequence(const OrtValueInfo* value) {
+  if (!value) return false;
+  const OrtTypeInfo* type = nullptr;
+  const OrtSequenceTypeInfo* sequence = nullptr;
+  Must(Ort().GetValueInfoTypeInfo(value, &type));
+  if (!type) return false;
+  Must(Ort().CastTypeInfoToSequenceTypeInfo(type, &sequence));
+  if (!sequence) return false;
+  OrtTypeInfo* element = nullptr;
+  Must(Ort().GetSequenceElementType(sequence, &element));
+  DType dtype = ElementOf(element);
+  Ort().ReleaseTypeInfo(element);
+  return dtype != DType::kUndefined;
 }
 
 bool IsConstant(const OrtValueInfo* value) {

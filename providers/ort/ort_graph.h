@@ -30,6 +30,9 @@ std::string DomainOf(const OrtNode* node);  // "" for ONNX's
 // that we do not have.
 DType DTypeOf(const OrtValueInfo* value);
 
+// Whether it is a sequence of tensors of a type that we have.
+bool IsSequence(const OrtValueInfo* value);
+
 // Whether the session never changes the value.
 bool IsConstant(const OrtValueInfo* value);
 
