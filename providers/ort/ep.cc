@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "graph/onnx/onnx_io.h"
 #include "providers/ort/capability.h"
 #include "providers/ort/ep_options.h"
 #include "providers/ort/graph_runner.h"
@@ -83,24 +84,41 @@ class Ep : public OrtEp {
 
   void CompileAll(const OrtGraph** graphs, const OrtNode** nodes, size_t count,
                   OrtNodeComputeInfo** infos) {
-    std::vector<std::unique_ptr<FusedNode>> fused;
-    std::vector<std::shared_ptr<Graph>> kept;
-    std::vector<GemmDecision> decisions;
+    std::vector<std::shared_ptr<Graph>> ours;
     for (size_t i = 0; i < count; ++i) {
-      std::shared_ptr<Graph> graph =
-          ToGraph(OpsetOf(graphs[i]), NodesOf(graphs[i]), InputsOf(nodes[i]),
-                  OutputsOf(nodes[i]));
-      if (options_.spec.recipe.enabled()) {
-        auto more = RewriteProducts(*graph, options_.spec);
-        decisions.insert(decisions.end(), more.begin(), more.end());
-      }
-      kept.push_back(graph);
-      fused.push_back(
-          std::make_unique<FusedNode>(graph, nodes[i], options_.threads));
+      ours.push_back(ToGraph(OpsetOf(graphs[i]), NodesOf(graphs[i]),
+                             InputsOf(nodes[i]), OutputsOf(nodes[i])));
     }
-    // A model may be compiled in parts, the first of which may be empty.
-    if (!decisions.empty()) CheckPatterns(decisions, options_.spec, "model");
+    if (count > 0 && options_.spec.recipe.enabled()) {
+      Rewrite(PathOf(graphs[0]), ours);
+    }
+    std::vector<std::unique_ptr<FusedNode>> fused;
+    for (size_t i = 0; i < count; ++i) {
+      fused.push_back(
+          std::make_unique<FusedNode>(ours[i], nodes[i], options_.threads));
+    }
     for (size_t i = 0; i < count; ++i) infos[i] = fused[i].release();
+  }
+
+  // The file as it is; null if it can't be read (any more).
+  static std::unique_ptr<Graph> ReadNotes(const std::string& path) {
+    try {
+      return path.empty() ? nullptr : ReadModel(path, {.as_is = true});
+    } catch (const Error&) {
+      return nullptr;
+    }
+  }
+
+  void Rewrite(const std::string& path,
+               const std::vector<std::shared_ptr<Graph>>& graphs) const {
+    std::unique_ptr<Graph> file = ReadNotes(path);
+    std::vector<GemmDecision> decisions;
+    for (const std::shared_ptr<Graph>& graph : graphs) {
+      if (file) CopyNotes(*file, *graph);
+      auto more = RewriteProducts(*graph, options_.spec);
+      decisions.insert(decisions.end(), more.begin(), more.end());
+    }
+    CheckPatterns(decisions, options_.spec, path.empty() ? "model" : path);
   }
 
   const EpOptions options_;

@@ -236,6 +236,12 @@ int OpsetOf(const OrtGraph* graph) {
   Fail("expected a graph that imports the ONNX domain");
 }
 
+std::string PathOf(const OrtGraph* graph) {
+  const ORTCHAR_T* path = nullptr;
+  Must(Ort().Graph_GetModelPath(graph, &path));
+  return path ? path : "";
+}
+
 std::unique_ptr<Graph> ToGraph(int opset, std::span<const OrtNode* const> nodes,
                                std::span<const OrtValueInfo* const> inputs,
                                std::span<const OrtValueInfo* const> outputs) {

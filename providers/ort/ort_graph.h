@@ -43,6 +43,9 @@ onnx::NodeProto ToNodeProto(const OrtNode* node);
 // The opset of the ONNX domain. Errors: the graph imports none.
 int OpsetOf(const OrtGraph* graph);
 
+// The file that the model was read from; "" for a model from memory.
+std::string PathOf(const OrtGraph* graph);
+
 // A graph of the nodes, in the newest form, with these inputs and outputs.
 // Inputs that are constant become initializers with bytes of their own; those
 // that the nodes read and `inputs` lacks, too. Errors: those of ReadModel; a

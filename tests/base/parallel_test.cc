@@ -346,5 +346,46 @@ TEST_F(Parallel, AHostsPoolTakesThePlaceOfOurs) {
   EXPECT_EQ(host.tasks, std::ssize(ours) + 32);
 }
 
+// A pool that counts its calls and computes on the caller.
+class CountingPool : public ParallelBackend {
+ public:
+  void Run(int64_t n, int threads,
+           const std::function<void(int64_t)>& task) override {
+    ++calls;
+    most_threads = threads;
+    for (int64_t i = 0; i < n; ++i) task(i);
+  }
+  int calls = 0, most_threads = 0;
+};
+
+TEST_F(Parallel, AScopeIsForItsThreadAndEnds) {
+  SetNumThreads(2);
+  CountingPool outer, inner;
+  {
+    ParallelScope first(&outer, 0);
+    EXPECT_EQ(NumThreads(), 2);
+    RangesOf(10, 1);
+    {
+      ParallelScope second(&inner, 5);
+      EXPECT_EQ(NumThreads(), 5);
+      EXPECT_EQ(RangesOf(100, 1).size(), 20u);
+      ParallelScope same(nullptr, 0);
+      RangesOf(10, 1);
+      std::thread other([&] {
+        EXPECT_EQ(NumThreads(), 2);
+        RangesOf(10, 1);
+      });
+      other.join();
+    }
+    RangesOf(10, 1);
+  }
+  EXPECT_EQ(NumThreads(), 2);
+  RangesOf(10, 1);
+  EXPECT_EQ(outer.calls, 2);
+  EXPECT_EQ(outer.most_threads, 2);
+  EXPECT_EQ(inner.calls, 2);
+  EXPECT_EQ(inner.most_threads, 5);
+}
+
 }  // namespace
 }  // namespace onnx_fp8
