@@ -8,9 +8,11 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS onnx-fp8 RUNTIME)
-if(TARGET onnx_fp8_mpi)
-  install(TARGETS onnx_fp8_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-endif()
+foreach(library IN ITEMS onnx_fp8_mpi onnx_fp8_ort)
+  if(TARGET ${library})
+    install(TARGETS ${library} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  endif()
+endforeach()
 
 # Public headers: the session, the training loop, and all our headers that these
 # include. They are installed in a folder of their own: a folder `training/` in

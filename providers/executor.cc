@@ -161,8 +161,8 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   return Outputs();
 }
 
-void Executor::RunInto(std::span<const Tensor> feeds,
-                       std::span<Tensor> results, uint64_t draw) {
+void Executor::RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
+                       uint64_t draw) {
   struct AtEnd {
     Executor& executor;
     ~AtEnd() { executor.Unbind(); }

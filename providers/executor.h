@@ -62,11 +62,12 @@ class Executor {
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   // The same for a caller who knows positions and has memory for the results:
-  // feeds[i] is that of graph->inputs[i], results[i] receives graph->outputs[i].
-  // Kernels write their results there; only outputs that are not results of
-  // kernels, and results that share their first byte with a feed, are copied.
-  // REQUIRES: a graph without state, on a provider with memory of the host.
-  // Errors: as Run's, and a result of another dtype or shape.
+  // feeds[i] is that of graph->inputs[i], results[i] receives
+  // graph->outputs[i]. Kernels write their results there; only outputs that are
+  // not results of kernels, and results that share their first byte with a
+  // feed, are copied. REQUIRES: a graph without state, on a provider with
+  // memory of the host. Errors: as Run's, and a result of another dtype or
+  // shape.
   void RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
                uint64_t draw = 0);
 

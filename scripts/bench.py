@@ -11,6 +11,7 @@ MKL. All figures come from one run on one machine: only ratios count.
   ./dev bench memory [--json FILE] [--markdown FILE]
   ./dev bench ranks [--json FILE] [--markdown FILE]
   ./dev bench plan [--json FILE] [--markdown FILE]
+  ./dev bench ort [--json FILE] [--markdown FILE] [...]
 """
 import argparse
 import datetime
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import time
 
-from bench import (busy, contest, gemm, machine, memory, parity, plan,
+from bench import (busy, contest, gemm, machine, memory, ort, parity, plan,
                    ranks, report, scaling, task)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -246,7 +247,7 @@ def end(complaints):
 
 def main():
     others = {"busy": busy, "scaling": scaling, "parity": parity,
-              "memory": memory, "ranks": ranks, "plan": plan}
+              "memory": memory, "ranks": ranks, "plan": plan, "ort": ort}
     if sys.argv[1:] and sys.argv[1] in others:
         benchmark = others[sys.argv[1]]
         result, complaints = measure_with(benchmark, sys.argv[2:])

@@ -41,8 +41,8 @@ MAY_INCLUDE = {
     "cli/commands": _ALL | {"cli", "cli/report", "cli/bench"},
     "python": _ALL,
     "samples": _ALL,
-    "tests": _ALL | {"providers/cpu", "providers/cuda", "cli", "cli/bench",
-                     "cli/report", "cli/commands", "python"},
+    "tests": _ALL | {"providers/cpu", "providers/cuda", "providers/ort", "cli",
+                     "cli/bench", "cli/report", "cli/commands", "python"},
 }
 # Other files ask the provider, whichever it is.
 MAY_NAME_PROVIDERS = {

@@ -25,7 +25,8 @@ CUDA_SETTINGS = ("ONNX_FP8_CUDA_HOME", "ONNX_FP8_CUDNN_PACKAGES")
 # A mutant may hang: it gets ten times the tests' time, and at least this.
 LEAST_SECONDS = 30
 # These run the program, and are narrowed by pytest's -k.
-PYTEST = ("test_python", "test_bad_input", "test_step_files")
+PYTEST = ("test_python", "test_bad_input", "test_step_files",
+          "test_ort_newest")
 # How a test names the first case that failed, or in which it died.
 FAILED = (r"^\[  FAILED  \] (\S+?),? ",
           r"^FAILED (?:tests/python/)?([^\s\[]+)")

@@ -98,6 +98,21 @@ def test_leaves_sizes_that_are_data():
     assert_groups(running, [(EP, ["Relu"]), (CPU, ["Reshape"])])
 
 
+def test_sequences_stay_inside_a_group():
+    """The first one is ours; a result, and an operand of another provider's node are not."""
+    split = [node("SplitToSequence", ["x", "two"], ["s"], axis=0), node("SequenceAt", ["s", "one"], ["a"])]
+    kinds = {"x": (FLOAT, [4, 3])}
+    constants = {"one": numpy.array(1), "two": numpy.array([2, 2])}
+    inside = model([*split, node("Neg", ["a"], ["y"])], kinds, {"y": (FLOAT, [2, 3])}, constants)
+    assert_groups(assert_as_stock(inside, {"x": floats(4, 3)}), [(EP, ["Neg", "SequenceAt", "SplitToSequence"])])
+    outside = model([*split, node("Neg", ["a"], ["y"])], kinds, {"y": (FLOAT, [2, 3])}, constants)
+    outside.graph.output.append(helper.make_tensor_sequence_value_info("s", FLOAT, None))
+    x = floats(4, 3)
+    y, s = session(outside, fallback=True).run(None, {"x": x})
+    numpy.testing.assert_array_equal(y, -x[2:])
+    numpy.testing.assert_array_equal(s[0], x[:2])
+
+
 def test_leaves_branches():
     def branch(op):
         return helper.make_graph([node(op, ["a"], [f"{op}_y"])], op, [],
