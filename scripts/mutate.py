@@ -29,7 +29,7 @@ PYTEST = ("test_python", "test_bad_input", "test_step_files",
           "test_ort_newest")
 # How a test names the first case that failed, or in which it died.
 FAILED = (r"^\[  FAILED  \] (\S+?),? ",
-          r"^FAILED (?:tests/python/)?([^\s\[]+)")
+          r"^FAILED (?:tests/(?:python|ort)/)?([^\s\[]+)")
 STARTED = r"^\[ RUN      \] (\S+)"
 
 
@@ -76,7 +76,7 @@ def configure(cuda):
     """The configuration of build/release, without CUDA unless it is needed:
     kernels take long to build."""
     keys = ["ONNX_FP8_ONNX_DIR", "ONNX_FP8_PROTOBUF_DIR", "ONNX_FP8_PYTHON",
-            "CMAKE_CXX_COMPILER_LAUNCHER"]
+            "ONNX_FP8_ORT_INCLUDE", "CMAKE_CXX_COMPILER_LAUNCHER"]
     options = [f"-D{key}={value}" for key, value in
                settings(keys + list(CUDA_SETTINGS) * cuda).items()]
     done = subprocess.run(["cmake", "--preset", "release", *options], cwd=COPY,
@@ -88,6 +88,8 @@ def configure(cuda):
 def build(tests):
     """Builds the tests. Returns the compiler's messages if that fails."""
     targets = {"onnx-fp8" if t.ctest in PYTEST else t.ctest for t in tests}
+    if any(t.ctest == "test_ort_newest" for t in tests):
+        targets.add("onnx_fp8_ort")
     done = subprocess.run(
         ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()),
          "--target", *sorted(targets)],
