@@ -34,5 +34,7 @@ target_link_libraries(onnx_fp8_ort PRIVATE our_flags ort)
 set(exports "${PROJECT_SOURCE_DIR}/providers/ort/exports.map")
 set_target_properties(onnx_fp8_ort PROPERTIES LINK_DEPENDS "${exports}"
   LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
-target_link_options(onnx_fp8_ort PRIVATE "-Wl,--version-script=${exports}"
+# A runtime closes the library when it is unregistered; threads of our pool would
+# then run code that is gone.
+target_link_options(onnx_fp8_ort PRIVATE -Wl,-z,nodelete "-Wl,--version-script=${exports}"
   -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--gc-sections -Wl,-z,defs)

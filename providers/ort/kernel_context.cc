@@ -43,10 +43,28 @@ Shape ShapeOf(const OrtTensorTypeAndShapeInfo* info) {
 
 }  // namespace
 
+// The runtime numbers types as ONNX does up to 23, which is a 4-bit float.
+// Headers before 1.27 do not have the others.
+constexpr int kLastOfBoth = 23;
+constexpr int kRuntimeE8M0 = 26;
+
+DType FromRuntime(ONNXTensorElementDataType type) {
+  const int number = static_cast<int>(type);
+  if (number == kRuntimeE8M0) return DType::kE8M0;
+  auto dtype = static_cast<DType>(number);
+  bool ours = number <= kLastOfBoth && ByteSize(dtype) > 0;
+  return ours ? dtype : DType::kUndefined;
+}
+
+ONNXTensorElementDataType ToRuntime(DType dtype) {
+  return static_cast<ONNXTensorElementDataType>(
+      dtype == DType::kE8M0 ? kRuntimeE8M0 : static_cast<int>(dtype));
+}
+
 DType DTypeOf(ONNXTensorElementDataType type, const std::string& who) {
-  auto dtype = static_cast<DType>(type);
-  Check(ByteSize(dtype) > 0, "[", who,
-        "] expected a tensor of numbers, got ONNX data type ",
+  DType dtype = FromRuntime(type);
+  Check(dtype != DType::kUndefined, "[", who,
+        "] expected a tensor of numbers, got the data type ",
         static_cast<int>(type));
   return dtype;
 }

@@ -8,8 +8,11 @@
 
 namespace onnx_fp8 {
 
-// ONNX Runtime numbers element types as ONNX does. Errors: `who` has a type
-// that we do not have.
+// Our dtype for the runtime's; kUndefined: we have none.
+DType FromRuntime(ONNXTensorElementDataType type);
+ONNXTensorElementDataType ToRuntime(DType dtype);
+
+// The same as FromRuntime. Errors: `who` has a type that we do not have.
 DType DTypeOf(ONNXTensorElementDataType type, const std::string& who);
 
 // A view of the value's memory. REQUIRES: the value outlives it. Errors: no

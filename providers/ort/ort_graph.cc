@@ -127,8 +127,7 @@ DType ElementOf(const OrtTypeInfo* type) {
   if (kind != ONNX_TYPE_TENSOR) return DType::kUndefined;
   Must(Ort().CastTypeInfoToTensorInfo(type, &tensor));
   if (tensor) Must(Ort().GetTensorElementType(tensor, &element));
-  auto dtype = static_cast<DType>(element);
-  return ByteSize(dtype) > 0 ? dtype : DType::kUndefined;
+  return FromRuntime(element);
 }
 
 // An input becomes an initializer with these contents.

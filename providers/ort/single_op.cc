@@ -193,8 +193,7 @@ void SetOutput(OrtShapeInferContext* context, size_t i, const Value& value) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   Must(Ort().CreateTensorTypeAndShapeInfo(&info));
   OrtStatus* status = Guarded([&] {
-    Must(Ort().SetTensorElementType(
-        info, static_cast<ONNXTensorElementDataType>(value.dtype)));
+    Must(Ort().SetTensorElementType(info, ToRuntime(value.dtype)));
     if (value.shape) {
       Must(Ort().SetDimensions(info, value.shape->data(), value.shape->size()));
     }

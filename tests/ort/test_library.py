@@ -16,10 +16,10 @@ import gc, sys
 sys.path.insert(0, {str(ROOT / "tests/ort")!r})
 import numpy, onnxruntime, sessions
 sessions.register()
-def run():
-    opened = sessions.session({str(MODEL)!r})
-    feeds = {{"x": numpy.ones((4, 24), numpy.float32)}}
-    assert opened.run(None, feeds)[0].shape[0] == 4
+def run(**options):
+    opened = sessions.session({str(MODEL)!r}, options)
+    feeds = {{"x": numpy.ones((400, 24), numpy.float32)}}
+    assert opened.run(None, feeds)[0].shape[0] == 400
     return opened
 def unregister():
     gc.collect()
@@ -55,6 +55,8 @@ ENDINGS = {
     "two sessions, first first": "a = run(); b = run(); del a; gc.collect(); del b; unregister()",
     "two sessions, last first": "a = run(); b = run(); del b; gc.collect(); del a; unregister()",
     "registered again": "s = run(); del s; unregister(); sessions.register(); s = run(); del s; unregister()",
+    "threads of our own": "s = run(pool='own', threads='3'); del s; unregister(); sessions.register(); "
+                          "s = run(pool='own', threads='3'); del s; unregister(); import time; time.sleep(.1)",
     "never unregistered": "s = run(); del s",
     "session alive at exit": "s = run()",
     "session that failed": "try: sessions.session('absent.onnx')\nexcept Exception: pass\ns = run(); del s; unregister()",

@@ -6,7 +6,7 @@ import onnx
 import onnxruntime
 import pytest
 from cases import Case, corpus, fixtures, name_of
-from sessions import EP, LIBRARY, TELLS_ASSIGNMENT, groups, session, stock
+from sessions import EP, LIBRARY, ROOT, TELLS_ASSIGNMENT, VERSION, groups, session, stock
 
 STEPS = 5
 # The runtimes differ in how they load a graph, not in how we run it.
@@ -14,6 +14,8 @@ MODELS = [*fixtures(), *corpus(["gpt2_loss", "llama_eager", "vit"])]
 CASES = [(model, recipe) for model in MODELS for recipe in ("off", "tensorwise", "delayed")]
 CASES += [(model, recipe) for model in fixtures() if model.parent.name == "nanogpt"
           for recipe in ("rowwise", "blockwise", "mxfp8")]
+if VERSION >= (1, 27):  # it has float8e8m0
+    CASES += [(ROOT / "tests/fixtures/nanogpt/d18.onnx", "rowwise,scales:e8m0")]
 
 
 class Step:
