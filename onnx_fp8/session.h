@@ -161,6 +161,14 @@ struct ParameterInfo {
   bool trained = false;
 };
 
+// Everything that a run needs to go on, as a checkpoint has it.
+struct SessionState {
+  int64_t step = 0;  // steps done
+  // Text that belongs to the tensors: the recipe, the keys of the scales.
+  std::map<std::string, std::string> notes;
+  TensorMap tensors;  // parameters, moments, scales, counters, by name
+};
+
 struct MemoryInfo {
   size_t arena_bytes = 0;  // peak of activations and temporaries
   size_t naive_bytes = 0;  // the same without sharing
@@ -237,6 +245,20 @@ class TrainingSession {
   // unchanged.
   virtual std::map<std::string, std::string> Restore(
       const std::string& folder) = 0;
+
+  // The state on the host. On the CPU the tensors share the session's memory,
+  // which the next step changes. Errors: ranks divide the state.
+  virtual SessionState State() = 0;
+  // Copies `state`, which a session of the same model returned.
+  // Errors: a tensor of the model that is missing or of another type; notes
+  // that are damaged; the session is unchanged.
+  virtual void SetState(const SessionState& state) = 0;
+  // The model's tensors among the state, by name of the initializer. Memory and
+  // errors: as State.
+  virtual TensorMap ReadWeights() = 0;
+  // Copies some or all of them. Errors: another name, dtype or shape; ranks
+  // divide the state; the session is unchanged.
+  virtual void SetWeights(const TensorMap& weights) = 0;
 
   // The file of the session with its present weights; a training step, with all
   // of its state. They lie in PATH.data if `external_data` says so or the model

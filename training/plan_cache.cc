@@ -4,12 +4,52 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace onnx_fp8 {
+
+std::map<std::string, Shape> ShapesOf(const Graph& graph,
+                                      const TensorMap& feeds,
+                                      const std::string& model) {
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : graph.inputs) {
+    auto it = feeds.find(input->name);
+    Check(it != feeds.end(), "[", model, "] expected data for input \"",
+          input->name, "\", got none");
+    shapes[input->name] = it->second.shape();
+  }
+  return shapes;
+}
 
 bool PlanKey::Fits(const PlanKey& wanted) const {
   return kind == wanted.kind && input_gradients == wanted.input_gradients &&
          shapes == wanted.shapes && sums == wanted.sums &&
          std::ranges::includes(wanted.values, values);
+}
+
+TensorMap PlannedStep::Known(const TensorMap& feeds) const {
+  TensorMap known;
+  for (const Value* input : step.graph->inputs) {
+    auto it = feeds.find(input->name);
+    if (it != feeds.end()) known.insert(*it);
+  }
+  return known;
+}
+
+const PlannedStep* PlanCache::Largest() const {
+  auto bytes = [](const PlannedStep& planned) {
+    return planned.executor->plan().arena_bytes;
+  };
+  auto largest = std::ranges::max_element(plans_, {}, bytes);
+  return largest == plans_.end() ? nullptr : &*largest;
+}
+
+size_t PlanCache::naive_bytes() const {
+  size_t bytes = 0;
+  for (const PlannedStep& planned : plans_) {
+    bytes = std::max(bytes, planned.executor->plan().naive_bytes);
+  }
+  return bytes;
 }
 
 PlannedStep* PlanCache::Find(const PlanKey& wanted) {

@@ -14,6 +14,11 @@
 
 namespace onnx_fp8 {
 
+// Shapes of the feeds of the graph's inputs. Errors: [model] one is missing.
+std::map<std::string, Shape> ShapesOf(const Graph& graph,
+                                      const TensorMap& feeds,
+                                      const std::string& model);
+
 // The properties for which a plan is made.
 struct PlanKey {
   StepKind kind;
@@ -35,6 +40,9 @@ struct PlannedStep {
   // Of a micro step: quantizes the weights; its outputs in this step.
   std::unique_ptr<Executor> quantizer;
   TensorMap weight_copies;
+
+  // The feeds for which the graph has inputs.
+  TensorMap Known(const TensorMap& feeds) const;
 };
 
 // The plans of a session, most recently used first.
@@ -51,6 +59,10 @@ class PlanCache {
   void Clear() { plans_.clear(); }
 
   const std::list<PlannedStep>& plans() const { return plans_; }
+  // The plan with the largest arena; null: none is kept.
+  const PlannedStep* Largest() const;
+  // The most that a plan would need if its values shared no memory.
+  size_t naive_bytes() const;
   void ForgetWeightCopies();
 
  private:

@@ -21,6 +21,7 @@
 #include "training/memory_remark.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
+#include "training/session_state.h"
 #include "training/sharded_state.h"
 #include "training/started_steps.h"
 #include "training/static_scales.h"
@@ -33,16 +34,10 @@
 namespace onnx_fp8 {
 namespace {
 
-// Our entries among a checkpoint's notes.
-constexpr char kSkipped[] = "session.skipped";
-constexpr char kRecipe[] = "session.recipe";
-
 // Sums are zero between two steps.
 bool IsKept(const Value& value) {
   return value.role != Role::kNone && value.role != Role::kSum;
 }
-
-using ShapeMap = std::map<std::string, Shape>;
 
 class Session : public TrainingSession {
  public:
@@ -192,10 +187,7 @@ class Session : public TrainingSession {
   MemoryInfo Memory() const override {
     MemoryInfo info;
     info.arena_bytes = arena_->bytes();
-    for (const PlannedStep& planned : plans_.plans()) {
-      info.naive_bytes =
-          std::max(info.naive_bytes, planned.executor->plan().naive_bytes);
-    }
+    info.naive_bytes = plans_.naive_bytes();
     info.state_bytes = state_.bytes();
     return info;
   }
@@ -207,32 +199,24 @@ class Session : public TrainingSession {
   TransferTimes Transfers() const override { return transfers_; }
 
   MemoryReport ReportMemory() const override {
-    const std::list<PlannedStep>& plans = plans_.plans();
-    Check(!plans.empty(), "expected a step before its memory is reported");
-    auto bytes = [](const PlannedStep& planned) {
-      return planned.executor->plan().arena_bytes;
-    };
-    const PlannedStep& largest = *std::ranges::max_element(plans, {}, bytes);
-    return MakeMemoryReport(largest.executor->plan(), *largest.step.graph,
-                            largest.step.gradient_names);
+    const PlannedStep* largest = plans_.Largest();
+    Check(largest, "expected a step before its memory is reported");
+    return MakeMemoryReport(largest->executor->plan(), *largest->step.graph,
+                            largest->step.gradient_names);
   }
 
   void Save(const std::string& folder,
             const std::map<std::string, std::string>& notes,
             const std::function<void()>& before_rename) override {
     Settle();
-    Check(!state_.Has(kHalfUpdated), "[", folder,
-          "] can't take a checkpoint of state that an error left half updated");
+    RequireUpdated(folder);
     Checkpoint checkpoint;
     checkpoint.step = step_;
     checkpoint.next_batch = step_ * options_.grad_accum;
     checkpoint.seed = options_.seed;
     checkpoint.model = model_.Fingerprint();
     checkpoint.notes = notes;
-    checkpoint.notes[kSkipped] = std::to_string(skipped_);
-    checkpoint.notes[kSlotsNote] =
-        SlotsText(source_.slots.value_or(std::vector<ScaleSlot>()));
-    checkpoint.notes[kRecipe] = RecipeText(options_.recipe);
+    AddStateNotes(skipped_, source_.slots, options_.recipe, &checkpoint.notes);
     SaveOptions save;
     save.before_rename = before_rename;
     SourceMap state;
@@ -249,24 +233,81 @@ class Session : public TrainingSession {
       const std::string& folder) override {
     auto checkpoint = Latest(folder);
     Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
-    std::map<std::string, std::string> notes = checkpoint->notes;
-    TensorMap& state = checkpoint->state;  // tensors are views of the file
-    for (const auto& [name, tensor] : Weights()) {
-      auto type = [](auto& t) { return Name(t.dtype()) + ToString(t.shape()); };
-      const std::string expected = type(tensor), got = checkpoint->TypeOf(name);
-      Check(got == expected, "[", folder, "] expected the checkpoint to hold ",
-            name, " as ", expected, ", got ", got);
+    return Adopt(&*checkpoint, folder);
+  }
+
+  SessionState State() override {
+    RequireWholeState();
+    RequireUpdated("state");
+    StateNotes notes;
+    AddStateNotes(skipped_, source_.slots, options_.recipe, &notes);
+    TensorMap tensors;
+    for (const auto& [name, tensor] : state_.tensors()) {
+      if (!sums_.contains(name)) tensors[name] = state_.Host(name);
     }
-    TakeParts(&*checkpoint, &sharded_);
+    return ToState(step_, notes, model_.Fingerprint(), std::move(tensors));
+  }
+
+  void SetState(const SessionState& state) override {
+    RequireWholeState();
+    Checkpoint checkpoint = ToCheckpoint(state, model_.Fingerprint());
+    Adopt(&checkpoint, "state");
+  }
+
+  TensorMap ReadWeights() override {
+    RequireWholeState();
+    TensorMap weights;
+    for (const auto& [name, source] : Weights()) weights[name] = source.Pull();
+    return weights;
+  }
+
+  void SetWeights(const TensorMap& weights) override {
+    RequireWholeState();
+    CheckWeights(weights, Weights(), options_.model);
+    for (const auto& [name, tensor] : weights) state_.Set(name, tensor);
+  }
+
+  void ExportOnnx(const std::string& path, bool external_data,
+                  const std::string& into) override {
+    ExportModel(model_, Weights(), path, {external_data}, into);
+  }
+
+  std::vector<std::string> ExportSafetensors(const std::string& path) override {
+    std::vector<std::string> remarks;
+    WriteSafetensors(path, ToTorch(model_.WithCopies(Weights()),
+                                   model_.AllNames(), &remarks));
+    return remarks;
+  }
+
+ private:
+  // Waits for the steps that were started. Errors: ranks divide the state.
+  void RequireWholeState() {
+    Settle();
+    Check(!sharded_.is_shared(), "[", options_.model,
+          "] expected whole state, got parts of several ranks");
+  }
+
+  void RequireUpdated(const std::string& where) const {
+    Check(!state_.Has(kHalfUpdated), "[", where,
+          "] can't take a checkpoint of state that an error left half updated");
+  }
+
+  // Replaces the state. Returns the caller's notes. Errors: as Restore's; the
+  // session is unchanged.
+  StateNotes Adopt(Checkpoint* checkpoint, const std::string& folder) {
+    StateNotes notes = checkpoint->notes;
+    TensorMap& state = checkpoint->state;  // may be views of a file
+    CheckWeights(*checkpoint, Weights(), folder);
+    TakeParts(checkpoint, &sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {
       *kept = kept->Clone();  // a clone outlives the file
     }
     // Evaluation uses the slots of the checkpoint, if the recipe is the same,
     // until a step has laid out this run's slots.
-    bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;
+    bool same = RecipeOf(notes) == options_.recipe;
     if (!same) EraseScales(state);
-    skipped_ = CountIn(notes[kSkipped], kSkipped, folder);
+    skipped_ = SkippedSteps(notes, folder);
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
     });
@@ -283,23 +324,10 @@ class Session : public TrainingSession {
     laid_out_ = step_done_ = false;
     source_.new_scales = true;
     plans_.Clear();
-    for (const char* own : {kSkipped, kSlotsNote, kRecipe}) notes.erase(own);
+    EraseStateNotes(&notes);
     return notes;
   }
 
-  void ExportOnnx(const std::string& path, bool external_data,
-                  const std::string& into) override {
-    ExportModel(model_, Weights(), path, {external_data}, into);
-  }
-
-  std::vector<std::string> ExportSafetensors(const std::string& path) override {
-    std::vector<std::string> remarks;
-    WriteSafetensors(path, ToTorch(model_.WithCopies(Weights()),
-                                   model_.AllNames(), &remarks));
-    return remarks;
-  }
-
- private:
   std::optional<Checkpoint> Latest(const std::string& folder) const {
     try {
       return LoadLatestCheckpoint(folder, model_.Fingerprint());
@@ -325,21 +353,10 @@ class Session : public TrainingSession {
     sharded_.Divide(step.splits, model_.graph.get(), &state_);
   }
 
-  // Feeds of the model's own inputs, with their shapes. Errors: one missing.
-  ShapeMap Shapes(const TensorMap& feeds) const {
-    ShapeMap shapes;
-    for (const Value* input : model_.graph->inputs) {
-      auto it = feeds.find(input->name);
-      Check(it != feeds.end(), "[", options_.model,
-            "] expected data for input \"", input->name, "\", got none");
-      shapes[input->name] = it->second.shape();
-    }
-    return shapes;
-  }
-
   PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
                     bool input_gradients) {
-    PlanKey key{kind, input_gradients, Shapes(feeds),
+    PlanKey key{kind, input_gradients,
+                ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
     if (PlannedStep* known = plans_.Find(key)) return *known;
     bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
@@ -425,20 +442,10 @@ class Session : public TrainingSession {
     return executor;
   }
 
-  // The feeds for which the graph has inputs.
-  static TensorMap Known(const PlannedStep& planned, const TensorMap& feeds) {
-    TensorMap known;
-    for (const Value* input : planned.step.graph->inputs) {
-      auto it = feeds.find(input->name);
-      if (it != feeds.end()) known.insert(*it);
-    }
-    return known;
-  }
-
   // `micro`: position of the micro-batch in its step.
   void RunStep(PlannedStep& planned, const TensorMap& feeds, double lr,
                int64_t micro, StartedStep* started) {
-    TensorMap all = Known(planned, feeds);
+    TensorMap all = planned.Known(feeds);
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
@@ -533,7 +540,7 @@ class Session : public TrainingSession {
       const std::string& name = value->name;
       if (state_.Has(name)) borrowed.emplace(name, state_.Get(name));
     }
-    TensorMap outputs = planned.executor->Run(Known(planned, feeds), borrowed);
+    TensorMap outputs = planned.executor->Run(planned.Known(feeds), borrowed);
     for (auto& [name, tensor] : outputs) tensor = provider_->ToHost(tensor);
     return outputs;
   }
