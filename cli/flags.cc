@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "cli/output.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -319,7 +320,7 @@ bool Flags::Parse(const Arguments& arguments) {
   try {
     ParseAll(arguments);
   } catch (const CLI::CallForHelp&) {
-    std::cout << parser_->Help();
+    Out() << parser_->Help();
     return false;
   }
   given_ = all_;

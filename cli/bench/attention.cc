@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -15,6 +14,7 @@
 #include "cli/bench/timing.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 #include "graph/builder.h"
 
@@ -128,8 +128,8 @@ struct AttentionFlags {
 };
 
 void PrintAttention(const std::vector<AttentionSpeed>& speeds) {
-  std::cout << "causal attention (" << MachineText("cpu")
-            << "); %: of the GEMM of 1024x1024x1024 in the same dtype\n";
+  Out() << "causal attention (" << MachineText("cpu")
+        << "); %: of the GEMM of 1024x1024x1024 in the same dtype\n";
   Table table({"dtype", "head size", "T", "batch", "GEMM GF/s", "forward GF/s",
                "%", "backward GF/s", "%"});
   auto text = [](double value) { return std::to_string(std::lround(value)); };
@@ -140,7 +140,7 @@ void PrintAttention(const std::vector<AttentionSpeed>& speeds) {
                text(100 * s.forward / s.gemm), text(s.backward / 1e9),
                text(100 * s.backward / s.gemm)});
   }
-  table.Print(std::cout);
+  table.Print(Out());
 }
 
 void PrintAttentionJson(const std::vector<AttentionSpeed>& speeds) {
@@ -162,7 +162,7 @@ void PrintAttentionJson(const std::vector<AttentionSpeed>& speeds) {
                                {"forward_share", s.forward / s.gemm},
                                {"backward_share", s.backward / s.gemm}});
   }
-  std::cout << report.dump() << "\n";
+  Out() << report.dump() << "\n";
 }
 
 void MeasureAttention(const AttentionFlags& flags,

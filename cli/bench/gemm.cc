@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -12,6 +11,7 @@
 #include "cli/bench/save.h"
 #include "cli/bench/timing.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "graph/builder.h"
 #include "onnx_fp8/float8.h"
 
@@ -94,7 +94,7 @@ void PrintSpeeds(const GemmFlags& flags) {
                   InGiga(speed.best), 100 * speed.best / peak);
     }
   }
-  if (flags.json) std::cout << report.dump() << "\n";
+  if (flags.json) Out() << report.dump() << "\n";
 }
 
 // Elements per second of QuantizeTensor, which reads its operand twice.
@@ -138,8 +138,8 @@ void SaveSpeeds(const GemmFlags& flags) {
   }
   table.quantize = QuantizeSpeed(flags.seconds);
   SaveSpeedTable(flags.save, table, {.machine = MachineText("cpu")});
-  std::cout << flags.save << ": speeds of " << table.fp8.values.size()
-            << " products in fp32 and FP8, for --auto-filter\n";
+  Out() << flags.save << ": speeds of " << table.fp8.values.size()
+        << " products in fp32 and FP8, for --auto-filter\n";
 }
 
 }  // namespace

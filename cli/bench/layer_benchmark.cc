@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -12,6 +11,7 @@
 #include "cli/bench/layer_timing.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {
@@ -41,10 +41,9 @@ std::string RecipeName(const LayerFlags& flags) {
 // `all` may be shorter than the benchmark's sizes.
 void PrintTable(const LayerBenchmark& benchmark, const LayerFlags& flags,
                 const std::vector<RivalTimes>& all) {
-  std::cout << benchmark.name
-            << ", forward and backward: " << flags.recipe.dtype << " and "
-            << RecipeName(flags) << " (" << MachineText(flags.provider)
-            << ")\n";
+  Out() << benchmark.name << ", forward and backward: " << flags.recipe.dtype
+        << " and " << RecipeName(flags) << " (" << MachineText(flags.provider)
+        << ")\n";
   std::vector<std::string> header = {
       "M", "K", "N", "high-precision ms", "recipe ms", "speed-up", "GF/s"};
   if (!benchmark.labels.empty()) header.push_back("layer");
@@ -61,7 +60,7 @@ void PrintTable(const LayerBenchmark& benchmark, const LayerFlags& flags,
     if (!benchmark.labels.empty()) cells.push_back(benchmark.labels[i]);
     table.Row(cells);
   }
-  table.Print(std::cout);
+  table.Print(Out());
 }
 
 Json Milliseconds(const std::vector<double>& seconds) {
@@ -91,7 +90,7 @@ void PrintJson(const LayerBenchmark& benchmark, const LayerFlags& flags,
     layer["runs"] = all[i].first.size();
     report["layers"].push_back(layer);
   }
-  std::cout << report.dump() << "\n";
+  Out() << report.dump() << "\n";
 }
 
 void Save(const LayerBenchmark& benchmark, const LayerFlags& flags,
@@ -159,8 +158,8 @@ void BenchLayers(const LayerBenchmark& benchmark, const LayerFlags& flags) {
   if (flags.save.empty()) return;
   Save(benchmark, flags, all);
   if (flags.json) return;
-  std::cout << flags.save << ": speed-ups of " << all.size()
-            << " layers, for --auto-filter\n";
+  Out() << flags.save << ": speed-ups of " << all.size()
+        << " layers, for --auto-filter\n";
 }
 
 }  // namespace onnx_fp8

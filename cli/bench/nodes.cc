@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -12,6 +11,7 @@
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "graph/op_facts.h"
 #include "providers/profile.h"
 
@@ -163,9 +163,9 @@ void Write(const NodeReport& report, const NodeFlags& flags) {
     WriteFileAtomically(flags.save, report.Json().dump(1) + "\n");
   }
   if (flags.json) {
-    std::cout << report.Json().dump() << "\n";
+    Out() << report.Json().dump() << "\n";
   } else {
-    report.Print(std::cout);
+    report.Print(Out());
   }
 }
 

@@ -12,6 +12,7 @@
 #include "cli/data_flags.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
 #include "training/static_scales.h"
@@ -141,14 +142,14 @@ int Calibrate(const Arguments& arguments) {
   }
   WriteStaticScales(values.out, scales);
   if (values.json) {
-    std::cout << nlohmann::ordered_json{{"scales", scales.by_key.size()},
-                                        {"steps", steps},
-                                        {"out", values.out}}
-                     .dump()
-              << "\n";
+    Out() << nlohmann::ordered_json{{"scales", scales.by_key.size()},
+                                    {"steps", steps},
+                                    {"out", values.out}}
+                 .dump()
+          << "\n";
   } else {
-    std::cout << values.out << ": " << scales.by_key.size() << " scales from "
-              << steps << " batches\n";
+    Out() << values.out << ": " << scales.by_key.size() << " scales from "
+          << steps << " batches\n";
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "cli/api_names.h"
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 #include "cli/truncation.h"
 #include "onnx_fp8/option_error.h"
@@ -78,7 +79,7 @@ int Main(const Arguments& arguments) {
   std::string name = arguments.empty() ? "" : arguments[0];
   if (name == "--help" || name == "-h" ||
       (name == "help" && arguments.size() == 1)) {
-    PrintHelp(std::cout);
+    PrintHelp(Out());
     return 0;
   }
   if (name.empty()) {
@@ -105,7 +106,7 @@ int Main(const Arguments& arguments) {
   try {
     int code = command->run(rest);
     // Output that a closed pipe or a full disk swallowed was not written.
-    Check(static_cast<bool>(std::cout.flush()), "can't write to stdout");
+    Check(static_cast<bool>(Out().flush()), "can't write to stdout");
     return code;
   } catch (const UsageError& error) {
     return wrong_use(error);

@@ -4,7 +4,10 @@
 // code: 0 done, 130 interrupted. Errors: UsageError (exit code 2), Error (1).
 #pragma once
 
+#include <functional>
+
 #include "cli/flags.h"
+#include "onnx_fp8/trainer.h"
 
 namespace onnx_fp8 {
 
@@ -23,6 +26,14 @@ int Rewrite(const Arguments& arguments);      // rewrite.cc
 int Run(const Arguments& arguments);          // run.cc
 int Train(const Arguments& arguments);        // train.cc
 int Version(const Arguments& arguments);      // version.cc
+
+// A program that trains by `train` watches the run in place of the progress
+// line. `stop` ends the run, and signals are the program's own.
+struct TrainHost {
+  TrainerEvents& events;
+  std::function<bool()> stop;
+};
+int Train(const Arguments& arguments, const TrainHost& host);
 
 // The whole program: finds the command, and explains errors on stderr. Returns
 // the exit code.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 #include "cli/run_session.h"
 #include "onnx_fp8/evaluate.h"
@@ -91,16 +91,16 @@ int Eval(const Arguments& arguments) {
   if (!evaluation.remark.empty()) PrintNotes({evaluation.remark});
   auto json = ToJson(evaluation);
   if (values.json) {
-    std::cout << json.dump() << "\n";
+    Out() << json.dump() << "\n";
     return 0;
   }
   for (const auto& [key, value] : json.items()) {
     std::string name = key;
     name.resize(12, ' ');
-    std::cout << name
-              << (value.is_number_float() ? Number(value.get<double>(), 7)
-                                          : value.dump())
-              << "\n";
+    Out() << name
+          << (value.is_number_float() ? Number(value.get<double>(), 7)
+                                      : value.dump())
+          << "\n";
   }
   return 0;
 }

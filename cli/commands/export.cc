@@ -6,6 +6,7 @@
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/run_session.h"
 #include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
@@ -36,7 +37,7 @@ int ExportArtifacts(const std::string& folder, const std::string& checkpoint,
     } else {
       WriteSafetensors(path, Sources(weights));
     }
-    std::cout << path << ": the weights of the checkpoint\n";
+    Out() << path << ": the weights of the checkpoint\n";
   }
   return 0;
 }
@@ -101,7 +102,7 @@ int Export(const Arguments& arguments) {
         std::cerr << "onnx-fp8: note: " << remark << "\n";
       }
     }
-    std::cout << path << ": the weights of step " << session->step() << "\n";
+    Out() << path << ": the weights of step " << session->step() << "\n";
   }
   return 0;
 }

@@ -7,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {
@@ -88,9 +89,8 @@ int Grad(const Arguments& arguments) {
   }
   GradientResult result = session->Gradients(data.Batch(0), values.input_grads);
   WriteArrays(values.out, NamedArrays(result));
-  std::cout << "loss " << Number(result.loss, 7) << ", gradients of "
-            << result.gradients.size() << " parameters in " << values.out
-            << "\n";
+  Out() << "loss " << Number(result.loss, 7) << ", gradients of "
+        << result.gradients.size() << " parameters in " << values.out << "\n";
   return 0;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/api_names.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/ranks.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/model_report.h"
@@ -193,10 +193,10 @@ Json ToJson(const ModelReport& report, const std::string& model) {
 }
 
 void PrintValues(const char* title, const std::vector<InputInfo>& list) {
-  std::cout << title << "\n";
+  Out() << title << "\n";
   Table table({"name", "type"});
   for (const InputInfo& info : list) table.Row({info.name, TypeText(info)});
-  table.Print(std::cout);
+  table.Print(Out());
 }
 
 void PrintInitializers(const ModelReport& report) {
@@ -219,10 +219,9 @@ void PrintInitializers(const ModelReport& report) {
     if (!row.remark.empty()) reason += "; " + row.remark;
     table.Row({name, row.role, Name(row.dtype) + ToString(row.shape), reason});
   }
-  std::cout << "\nInitializers: " << trained << " of "
-            << report.initializers.size() << " are trained, "
-            << Grouped(numbers) << " numbers\n";
-  table.Print(std::cout);
+  Out() << "\nInitializers: " << trained << " of " << report.initializers.size()
+        << " are trained, " << Grouped(numbers) << " numbers\n";
+  table.Print(Out());
 }
 
 // The recipes of the products, in the order in which they appear.
@@ -284,19 +283,19 @@ void PrintGemms(const ModelReport& report) {
     if (copied) row.push_back(g.copies);
     table.Row(row);
   }
-  std::cout << "\nMatrix products: " << fp8 << " of " << report.gemms.size()
-            << " in FP8";
+  Out() << "\nMatrix products: " << fp8 << " of " << report.gemms.size()
+        << " in FP8";
   if (padded > 0) {
-    std::cout << ", " << padded
-              << " would need padding on a GPU (K and N to multiples of 16, or "
-                 "of a block)";
+    Out() << ", " << padded
+          << " would need padding on a GPU (K and N to multiples of 16, or "
+             "of a block)";
   }
-  std::cout << "\n";
+  Out() << "\n";
   for (size_t i = 0; i < recipes.size(); ++i) {
-    std::cout << "Recipe" << (several ? " " + std::to_string(i + 1) : "")
-              << ": " << NamedRecipe(recipes[i]) << "\n";
+    Out() << "Recipe" << (several ? " " + std::to_string(i + 1) : "") << ": "
+          << NamedRecipe(recipes[i]) << "\n";
   }
-  if (!table.empty()) table.Print(std::cout);
+  if (!table.empty()) table.Print(Out());
 }
 
 void PrintLayers(const ModelReport& report, const std::string& mesh) {
@@ -308,27 +307,27 @@ void PrintLayers(const ModelReport& report, const std::string& mesh) {
     table.Row(
         {layer.weight, Name(layer.kind), ToString(layer.part), layer.why});
   }
-  std::cout << "\nLayers on the mesh " << mesh << ": " << divided << " of "
-            << report.layers.size() << " are divided\n";
-  table.Print(std::cout);
+  Out() << "\nLayers on the mesh " << mesh << ": " << divided << " of "
+        << report.layers.size() << " are divided\n";
+  table.Print(Out());
   if (report.divides_tokens) {
-    std::cout << "  Between them each rank has a part of the tokens.\n";
+    Out() << "  Between them each rank has a part of the tokens.\n";
   }
   if (!report.whole_tokens.empty()) {
-    std::cout << "  " << (report.divides_tokens ? "Elsewhere" : "Between them")
-              << " it has all tokens: " << report.whole_tokens << "\n";
+    Out() << "  " << (report.divides_tokens ? "Elsewhere" : "Between them")
+          << " it has all tokens: " << report.whole_tokens << "\n";
   }
 }
 
 void PrintMemory(const ModelReport& report) {
   if (report.specialize) {
-    std::cout << "\nSpecialized: " << report.specialize->folded << " of "
-              << report.specialize->nodes_before << " nodes are folded, "
-              << report.specialize->nodes_after << " stay\n";
+    Out() << "\nSpecialized: " << report.specialize->folded << " of "
+          << report.specialize->nodes_before << " nodes are folded, "
+          << report.specialize->nodes_after << " stay\n";
   }
   if (!report.memory) return;
   const MemoryForecast& m = *report.memory;
-  std::cout << "\nMemory for training: " << ByteText(m.total()) << "\n";
+  Out() << "\nMemory for training: " << ByteText(m.total()) << "\n";
   Table table({"what", "size", ""});
   table.Row({"parameters", ByteText(m.parameters), ""});
   table.Row({"moments", ByteText(m.moments), ""});
@@ -340,7 +339,7 @@ void PrintMemory(const ModelReport& report) {
   if (m.fp8_copies > 0) {
     table.Row({"  FP8 copies", ByteText(m.fp8_copies), "in the arena"});
   }
-  table.Print(std::cout);
+  table.Print(Out());
 }
 
 }  // namespace
@@ -380,32 +379,32 @@ int Inspect(const Arguments& arguments) {
     if (report.roofline) {
       json["roofline"] = RooflineJson(*report.roofline, *gpu);
     }
-    std::cout << json.dump() << "\n";
+    Out() << json.dump() << "\n";
     return 0;
   }
   PrintValues("Inputs", report.inputs);
-  std::cout << "\n";
+  Out() << "\n";
   PrintValues("Outputs", report.outputs);
   PrintInitializers(report);
   PrintGemms(report);
   PrintLayers(report, values.mesh);
   PrintMemory(report);
   if (values.memory_report && report.memory_report) {
-    PrintMemoryReport(*report.memory_report, std::nullopt, std::cout);
+    PrintMemoryReport(*report.memory_report, std::nullopt, Out());
   }
   if (report.roofline) {
-    PrintRoofline(*report.roofline, *gpu, values.all_nodes, std::cout);
+    PrintRoofline(*report.roofline, *gpu, values.all_nodes, Out());
   }
   if (!report.open_axes.empty()) {
     std::string example;
     for (const std::string& axis : report.open_axes) {
       example += (example.empty() ? "" : ",") + axis + "=N";
     }
-    std::cout << "\nGive the open axes sizes for the memory forecast: --shape "
-              << example << "\n";
+    Out() << "\nGive the open axes sizes for the memory forecast: --shape "
+          << example << "\n";
   }
   for (const std::string& note : report.notes) {
-    std::cout << "\nNote: " << note << "\n";
+    Out() << "\nNote: " << note << "\n";
   }
   return 0;
 }

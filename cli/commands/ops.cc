@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "graph/schemas.h"
 
 namespace onnx_fp8 {
@@ -51,13 +51,13 @@ int Ops(const Arguments& arguments) {
       list.push_back(Describe(op));
       continue;
     }
-    std::cout << name;
+    Out() << name;
     for (const AttributeDefinition& attribute : op.attributes) {
-      std::cout << "  " << attribute.name << ": " << KindName(attribute.kind);
+      Out() << "  " << attribute.name << ": " << KindName(attribute.kind);
     }
-    std::cout << "\n" << op.body << "\n\n";
+    Out() << "\n" << op.body << "\n\n";
   }
-  if (json) std::cout << list.dump() << "\n";
+  if (json) Out() << list.dump() << "\n";
   return 0;
 }
 

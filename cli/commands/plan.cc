@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -8,6 +7,7 @@
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/ranks.h"
 #include "cli/report/forecast_text.h"
 #include "cli/shard_flags.h"
@@ -166,9 +166,9 @@ int PlanCommand(const Arguments& arguments) {
   StepForecast forecast = ForecastStep(spec);
   for (std::string& note : forecast.notes) note = InFlags(note);
   if (values.json) {
-    std::cout << ForecastJson(forecast, spec).dump() << "\n";
+    Out() << ForecastJson(forecast, spec).dump() << "\n";
   } else {
-    PrintForecast(forecast, spec, std::cout);
+    PrintForecast(forecast, spec, Out());
   }
   return 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
@@ -29,14 +29,14 @@ int Recipes(const Arguments& arguments) {
                     {"label", label},
                     {"recipe", Json::parse(RecipeJson(recipe))}});
     if (json) continue;
-    std::cout << preset.name << ": " << preset.summary << "\n";
-    if (label != preset.name) std::cout << "  " << label << "\n";
+    Out() << preset.name << ": " << preset.summary << "\n";
+    if (label != preset.name) Out() << "  " << label << "\n";
   }
   if (json) {
-    std::cout << list.dump() << "\n";
+    Out() << list.dump() << "\n";
     return 0;
   }
-  std::cout << R"(
+  Out() << R"(
 Items of a recipe, as in --recipe rowwise,go:dyn_row_e5m2_p2,fa:none
   i, w, go            input, weight, grad_output where they are read first
   i_gw, w_gi, go_gw   the same in wgrad, dgrad, wgrad

@@ -10,6 +10,7 @@
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
 #include "graph/rewrite/rewrite_model.h"
@@ -98,7 +99,7 @@ void PrintDecisions(const std::vector<GemmDecision>& decisions) {
                                    : d.node,
                d.fp8 ? "FP8" : "unchanged", d.reason});
   }
-  if (!table.empty()) table.Print(std::cout, 0);
+  if (!table.empty()) table.Print(Out(), 0);
 }
 
 void WriteForward(const RewriteFlags& values) {
@@ -116,13 +117,13 @@ void WriteForward(const RewriteFlags& values) {
                     .runner = &runner});
   progress.Close();
   PrintDecisions(report.decisions);
-  std::cout << values.out << ": " << report.rewritten << " of "
-            << report.decisions.size() << " matrix products in FP8, opset "
-            << report.opset_after;
+  Out() << values.out << ": " << report.rewritten << " of "
+        << report.decisions.size() << " matrix products in FP8, opset "
+        << report.opset_after;
   if (report.opset_after != report.opset_before) {
-    std::cout << " (was " << report.opset_before << ")";
+    Out() << " (was " << report.opset_before << ")";
   }
-  std::cout << "\n";
+  Out() << "\n";
 }
 
 void WriteStep(const Flags& flags, const RewriteFlags& values) {
@@ -154,7 +155,7 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
   file.Write(shapes, known, values.out, {values.external_data});
   PrintNotes(file.notes());
-  std::cout << values.out << ": the whole training step\n";
+  Out() << values.out << ": the whole training step\n";
 }
 
 void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
@@ -174,11 +175,11 @@ void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
     ++all[d.gemm.role];
     rewritten += d.fp8;
   }
-  std::cout << values.out << ": " << rewritten << " of "
-            << report.decisions.size() << " matrix products in FP8; "
-            << all[GemmRole::kForward] << " forward, " << all[GemmRole::kDgrad]
-            << " dgrad, " << all[GemmRole::kWgrad] << " wgrad, "
-            << all[GemmRole::kNone] << " without a weight\n";
+  Out() << values.out << ": " << rewritten << " of " << report.decisions.size()
+        << " matrix products in FP8; " << all[GemmRole::kForward]
+        << " forward, " << all[GemmRole::kDgrad] << " dgrad, "
+        << all[GemmRole::kWgrad] << " wgrad, " << all[GemmRole::kNone]
+        << " without a weight\n";
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/ort_training.h"
+#include "cli/output.h"
 #include "cli/ranks.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/profile_text.h"
@@ -42,8 +43,9 @@ size_t PeakBytes() {
 
 class TrainCommand {
  public:
-  TrainCommand(Flags& flags, TrainFlags& values)
-      : flags_(flags), values_(values), folder_(values.out) {}
+  // `host`: null for the program itself.
+  TrainCommand(Flags& flags, TrainFlags& values, const TrainHost* host)
+      : flags_(flags), values_(values), host_(host), folder_(values.out) {}
 
   int Execute() {
     world_ = OpenWorld(values_.mesh);
@@ -76,12 +78,17 @@ class TrainCommand {
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
     ShareFolder();
     TrainingLog log(progress);
-    CatchInterrupts();
-    TrainerResult result =
-        RunTraining(*session_, *data_, validation_ ? &*validation_ : nullptr,
-                    spec_, log, Interrupted);
+    TrainerResult result = RunLoop(log);
     progress.Close();
     return Conclude(result);
+  }
+
+  // `log` watches for the program itself.
+  TrainerResult RunLoop(TrainerEvents& log) {
+    if (!host_) CatchInterrupts();
+    return RunTraining(*session_, *data_, validation_ ? &*validation_ : nullptr,
+                       spec_, host_ && IsFirst() ? host_->events : log,
+                       host_ ? host_->stop : Interrupted);
   }
 
   // Only the first rank prints. It writes alone, unless ranks share state.
@@ -125,6 +132,7 @@ class TrainCommand {
 
   Flags& flags_;
   TrainFlags& values_;
+  const TrainHost* host_;
   std::unique_ptr<Communicator> world_;  // null: this process trains alone
   std::optional<MeshRanks> ranks_;       // of the world
   RunFolder folder_;
@@ -206,6 +214,7 @@ void TrainCommand::CreateSession() {
   SessionOptions options = values_.MakeSession(flags_);
   // The checkpoint has the weights; the file may no longer exist.
   if (restores) options.init.clear();
+  if (host_) options.before_plan = {};  // the process' memory is not ours
   provider_ = options.provider;
   if (!IsFirst()) {
     options.profile.clear();
@@ -296,22 +305,19 @@ void TrainCommand::CompareRanks() {
 int TrainCommand::Follow() {
   if (!SharesState()) spec_.folder.clear();
   ShareFolder();
-  CatchInterrupts();
   TrainerEvents unwatched;
-  TrainerResult result =
-      RunTraining(*session_, *data_, validation_ ? &*validation_ : nullptr,
-                  spec_, unwatched, Interrupted);
+  TrainerResult result = RunLoop(unwatched);
   return result.interrupted ? kInterrupted : 0;
 }
 
 int TrainCommand::ReportFinished() const {
   if (values_.json) {
-    std::cout << Json{{"steps", session_->step()}, {"out", values_.out}}.dump()
-              << "\n";
+    Out() << Json{{"steps", session_->step()}, {"out", values_.out}}.dump()
+          << "\n";
   } else {
-    std::cout << "the run in " << values_.out
-              << " is finished: " << session_->step() << " of " << spec_.steps
-              << " steps are done; more --steps go on with it\n";
+    Out() << "the run in " << values_.out
+          << " is finished: " << session_->step() << " of " << spec_.steps
+          << " steps are done; more --steps go on with it\n";
   }
   return 0;
 }
@@ -366,7 +372,7 @@ void TrainCommand::Report(Json* json) const {
     if (json) {
       (*json)["memory"] = MemoryJson(report, process);
     } else {
-      PrintMemoryReport(report, process, std::cout);
+      PrintMemoryReport(report, process, Out());
     }
   }
   if (values_.profile_summary) {
@@ -375,7 +381,7 @@ void TrainCommand::Report(Json* json) const {
     if (json) {
       (*json)["profile"] = ProfileJson(report, peaks);
     } else {
-      PrintProfile(report, peaks, std::cout);
+      PrintProfile(report, peaks, Out());
     }
   }
 }
@@ -397,20 +403,20 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
   Json json = Summary(r);
   if (values_.json) {
     Report(&json);
-    std::cout << json.dump() << "\n";
+    Out() << json.dump() << "\n";
   } else {
-    std::cout << "trained " << r.steps << " steps in "
-              << DurationText(r.seconds) << "\n";
+    Out() << "trained " << r.steps << " steps in " << DurationText(r.seconds)
+          << "\n";
     for (const auto& [key, value] : json.items()) {
       std::string name = key;
       name.resize(20, ' ');
       bool bytes = key.ends_with("_bytes");
-      std::cout << "  " << name
-                << (bytes                     ? ByteText(value.get<size_t>())
-                    : value.is_string()       ? value.get<std::string>()
-                    : value.is_number_float() ? Number(value.get<double>())
-                                              : value.dump())
-                << "\n";
+      Out() << "  " << name
+            << (bytes                     ? ByteText(value.get<size_t>())
+                : value.is_string()       ? value.get<std::string>()
+                : value.is_number_float() ? Number(value.get<double>())
+                                          : value.dump())
+            << "\n";
     }
     Report(nullptr);
   }
@@ -418,9 +424,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
   return 0;
 }
 
-}  // namespace
-
-int Train(const Arguments& arguments) {
+int TrainFor(const TrainHost* host, const Arguments& arguments) {
   bool omits_model = std::ranges::any_of(arguments, [](const auto& word) {
     return word == "--resume" || word.starts_with("--ort-training");
   });
@@ -429,7 +433,15 @@ int Train(const Arguments& arguments) {
   values.AddTo(flags, omits_model);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"--out"});
-  return TrainCommand(flags, values).Execute();
+  return TrainCommand(flags, values, host).Execute();
+}
+
+}  // namespace
+
+int Train(const Arguments& arguments) { return TrainFor(nullptr, arguments); }
+
+int Train(const Arguments& arguments, const TrainHost& host) {
+  return TrainFor(&host, arguments);
 }
 
 }  // namespace onnx_fp8

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -7,6 +6,7 @@
 #include "base/parallel.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
@@ -49,17 +49,17 @@ int Version(const Arguments& arguments) {
     info[providers[i]] = DescriptionOf(providers[i]);
   }
   if (json) {
-    std::cout << info.dump() << "\n";
+    Out() << info.dump() << "\n";
     return 0;
   }
-  std::cout << "onnx-fp8 " << ONNX_FP8_VERSION << "\n";
+  Out() << "onnx-fp8 " << ONNX_FP8_VERSION << "\n";
   for (const auto& [key, value] : info.items()) {
     if (key == "version") continue;
     std::string name = key;
     name.resize(10, ' ');
-    std::cout << "  " << name
-              << (value.is_string() ? value.get<std::string>() : value.dump())
-              << "\n";
+    Out() << "  " << name
+          << (value.is_string() ? value.get<std::string>() : value.dump())
+          << "\n";
   }
   return 0;
 }
