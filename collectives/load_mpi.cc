@@ -108,9 +108,21 @@ std::string FirstLine(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> MpiFolders() {
-  const std::string folder =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  return {folder, folder + "/../" ONNX_FP8_LIBRARIES};
+  const std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe");
+  const std::string folder = program.parent_path().string();
+  std::vector<std::string> folders = {folder,
+                                      folder + "/../" ONNX_FP8_LIBRARIES};
+  // In a library, whose program is another's: beside the library.
+  static const char here = 0;
+  Dl_info file = {};
+  std::error_code error;
+  if (dladdr(&here, &file) != 0 && file.dli_fname &&
+      std::filesystem::exists(file.dli_fname, error) &&
+      !std::filesystem::equivalent(file.dli_fname, program, error)) {
+    folders = {std::filesystem::path(file.dli_fname).parent_path().string()};
+  }
+  return folders;
 }
 
 std::unique_ptr<Communicator> LoadMpi(int ranks,
