@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "cli/report": _ALL | {"cli"},
     "cli/bench": _ALL | {"cli", "cli/report"},
     "cli/commands": _ALL | {"cli", "cli/report", "cli/bench"},
-    "python": _ALL,
+    "python": _ALL | {"cli", "cli/commands"},
     "samples": _ALL,
     "tests": _ALL | {"providers/cpu", "providers/cuda", "providers/ort", "cli",
                      "cli/bench", "cli/report", "cli/commands", "python"},
@@ -59,7 +59,7 @@ MAY_USE_PROTOBUF = re.compile(
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # A flag in a message of the library, which must name options as the API does.
 FLAG = re.compile(r'[^/]*"[^"]*--[a-z]')
-MAY_NAME_FLAGS = ("cli", "tests")
+MAY_NAME_FLAGS = ("cli", "python", "tests")
 
 # The spelling is American, as that of the operators.
 BRITISH = re.compile(

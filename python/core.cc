@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// onnx_fp8._core: the part of the package that is C++. Options come as flags of
+// the command line, arrays as (array, name of the dtype). The package around it
+// (python/onnx_fp8) is the interface for people.
+#include <errno.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "cli/commands/commands.h"
+#include "cli/feeds.h"
+#include "cli/interrupt.h"
+#include "cli/operator_new.h"
+#include "cli/output.h"
+#include "onnx_fp8/option_error.h"
+#include "python/arrays.h"
+#include "python/keywords.h"
+#include "python/session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using WithoutLock = nb::call_guard<nb::gil_scoped_release>;
+
+// {name: (array, name of the dtype)}, as the package makes them.
+TensorMap TensorsOf(const nb::dict& arrays) {
+  TensorMap tensors;
+  for (auto [key, value] : arrays) {
+    auto name = nb::cast<std::string>(key);
+    auto pair = nb::cast<nb::tuple>(value);
+    tensors[name] = TensorOf(pair[0], nb::cast<std::string>(pair[1]), name);
+  }
+  return tensors;
+}
+
+// Feeds in the dtypes of the model. Errors: an array that no input reads.
+TensorMap FeedsOf(const HostSession& session, const nb::dict& arrays) {
+  TensorMap feeds = TensorsOf(arrays);
+  const std::vector<InputInfo>& inputs = session.inputs();
+  for (auto& [name, tensor] : feeds) {
+    std::string known;
+    const InputInfo* input = nullptr;
+    for (const InputInfo& info : inputs) {
+      if (info.name == name) input = &info;
+      known += (known.empty() ? "" : ", ") + info.name;
+    }
+    Check(input != nullptr, "[", name, "] expected one of the inputs ", known,
+          ", got another array");
+    tensor = FeedAs(tensor, input->dtype, name);
+  }
+  return feeds;
+}
+
+nb::dict StepOf(const StepResult& step) {
+  nb::dict result;
+  result["step"] = step.step;
+  result["loss"] = step.loss;
+  result["grad_norm"] = step.grad_norm;
+  result["loss_scale"] = step.loss_scale;
+  result["skipped"] = step.skipped;
+  result["cause"] = step.cause;
+  result["remark"] = InKeywords(step.remark);
+  return result;
+}
+
+nb::dict EvaluationOf(const Evaluation& evaluation) {
+  nb::dict result;
+  result["loss"] = evaluation.loss;
+  result["samples"] = evaluation.samples;
+  if (evaluation.tokens > 0) result["tokens"] = evaluation.tokens;
+  if (evaluation.accuracy) result["accuracy"] = *evaluation.accuracy;
+  if (evaluation.perplexity) result["perplexity"] = *evaluation.perplexity;
+  return result;
+}
+
+// Runs `work` without Python's lock.
+template <typename F>
+auto Unlocked(F&& work) {
+  nb::gil_scoped_release release;
+  return work();
+}
+
+nb::dict Step(HostSession& session, const nb::list& batches,
+              std::optional<double> lr) {
+  std::vector<TensorMap> feeds;
+  for (nb::handle batch : batches) {
+    feeds.push_back(FeedsOf(session, nb::cast<nb::dict>(batch)));
+  }
+  StepResult result = Unlocked([&] {
+    return session.With([&](TrainingSession& s) {
+      return s.Step(feeds, lr.value_or(session.lr()));
+    });
+  });
+  return StepOf(result);
+}
+
+nb::tuple EvalBatch(HostSession& session, const nb::dict& batch) {
+  TensorMap feeds = FeedsOf(session, batch);
+  EvalResult result = Unlocked([&] {
+    return session.With([&](TrainingSession& s) { return s.Eval(feeds); });
+  });
+  return nb::make_tuple(result.loss, ArraysOf(result.outputs));
+}
+
+nb::tuple Gradients(HostSession& session, const nb::dict& batch,
+                    bool input_gradients) {
+  TensorMap feeds = FeedsOf(session, batch);
+  GradientResult result = Unlocked([&] {
+    return session.With([&](TrainingSession& s) {
+      return s.Gradients(feeds, input_gradients);
+    });
+  });
+  return nb::make_tuple(result.loss, ArraysOf(result.outputs),
+                        ArraysOf(result.gradients),
+                        ArraysOf(result.input_gradients));
+}
+
+TensorMap Clones(TensorMap tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.Clone();
+  return tensors;
+}
+
+nb::tuple State(HostSession& session, bool copy) {
+  SessionState state = Unlocked([&] {
+    return session.With([&](TrainingSession& s) {
+      SessionState held = s.State();
+      if (copy) held.tensors = Clones(std::move(held.tensors));
+      return held;
+    });
+  });
+  return nb::make_tuple(state.step, state.notes, ArraysOf(state.tensors));
+}
+
+void LoadState(HostSession& session, int64_t step,
+               const std::map<std::string, std::string>& notes,
+               const nb::dict& arrays) {
+  SessionState state = {step, notes, TensorsOf(arrays)};
+  Unlocked(
+      [&] { session.With([&](TrainingSession& s) { s.SetState(state); }); });
+}
+
+nb::dict Weights(HostSession& session, bool copy) {
+  TensorMap weights = Unlocked([&] {
+    return session.With([&](TrainingSession& s) {
+      return copy ? Clones(s.ReadWeights()) : s.ReadWeights();
+    });
+  });
+  return ArraysOf(weights);
+}
+
+void LoadWeights(HostSession& session, const nb::dict& arrays) {
+  TensorMap weights = TensorsOf(arrays);
+  Unlocked([&] {
+    session.With([&](TrainingSession& s) { s.SetWeights(weights); });
+  });
+}
+
+nb::list Inputs(const HostSession& session) {
+  nb::list list;
+  for (const InputInfo& input : session.inputs()) {
+    nb::dict row;
+    row["name"] = input.name;
+    row["dtype"] = Name(input.dtype);
+    row["shape"] = nb::tuple(nb::cast(input.shape));
+    row["axis_names"] = nb::tuple(nb::cast(input.axis_names));
+    row["is_label"] = input.is_label;
+    list.append(row);
+  }
+  return list;
+}
+
+nb::list Parameters(HostSession& session) {
+  nb::list list;
+  auto infos = session.With([](TrainingSession& s) { return s.Parameters(); });
+  for (const ParameterInfo& info : infos) {
+    nb::dict row;
+    row["name"] = info.name;
+    row["fqn"] = info.fqn;
+    row["dtype"] = Name(info.dtype);
+    row["shape"] = nb::tuple(nb::cast(info.shape));
+    row["trained"] = info.trained;
+    list.append(row);
+  }
+  return list;
+}
+
+nb::dict Scales(HostSession& session) {
+  nb::dict scales;
+  auto infos = session.With([](TrainingSession& s) { return s.Scales(); });
+  for (const ScaleInfo& info : infos) scales[info.key.c_str()] = info.scale;
+  return scales;
+}
+
+// Calls Python at each event of a run.
+class PythonEvents : public TrainerEvents {
+ public:
+  explicit PythonEvents(nb::object callback) : callback_(callback) {}
+
+  void StepDone(const StepEvent& event) override {
+    nb::gil_scoped_acquire lock;
+    nb::dict data = StepOf(event.result);
+    data["total"] = event.total;
+    data["lr"] = event.lr;
+    data["per_second"] = event.per_second;
+    data["unit"] = event.counts_tokens ? "tokens" : "samples";
+    data["seconds_left"] = event.seconds_left;
+    callback_("step", data);
+  }
+  void ValidationDone(int64_t step, int64_t total,
+                      const Evaluation& evaluation) override {
+    nb::gil_scoped_acquire lock;
+    nb::dict data = EvaluationOf(evaluation);
+    data["step"] = step;
+    data["total"] = total;
+    data["remark"] = InKeywords(evaluation.remark);
+    callback_("validation", data);
+  }
+  void CheckpointSaved(int64_t step) override {
+    nb::gil_scoped_acquire lock;
+    nb::dict data;
+    data["step"] = step;
+    callback_("checkpoint", data);
+  }
+  void SaveFailed(const SaveFailure& failure) override {
+    Warn(Concat("step ", failure.step, " can't be saved: ", failure.reason));
+  }
+  void MetricsFailed(const std::string& reason) override { Warn(reason); }
+
+ private:
+  void Warn(const std::string& text) {
+    nb::gil_scoped_acquire lock;
+    nb::dict data;
+    data["text"] = InKeywords(text);
+    callback_("warning", data);
+  }
+
+  nb::object callback_;
+};
+
+// Whether Ctrl-C was pressed. Python's exception waits for its raise.
+class CtrlC {
+ public:
+  bool Pressed() {
+    nb::gil_scoped_acquire lock;
+    if (!error_ && PyErr_CheckSignals() != 0) {
+      error_ = std::make_unique<nb::python_error>();
+    }
+    return error_ != nullptr;
+  }
+  void Raise() {
+    if (error_) throw nb::python_error(*error_);
+  }
+
+ private:
+  std::unique_ptr<nb::python_error> error_;
+};
+
+// Returns the summary as JSON, or "" if this is not the first rank.
+std::string TrainWith(const Arguments& arguments, nb::object callback) {
+  CtrlC interrupt;
+  PythonEvents events(std::move(callback));
+  std::string text = Unlocked([&] {
+    CapturedOutput output;
+    Train(arguments, {events, [&] { return interrupt.Pressed(); }});
+    return output.text();
+  });
+  interrupt.Raise();
+  return text;
+}
+
+using Command = int (*)(const Arguments&);
+
+constexpr std::pair<const char*, Command> kCommands[] = {
+    {"calibrate", Calibrate}, {"eval", Eval},       {"export", Export},
+    {"inspect", Inspect},     {"recipes", Recipes}, {"rewrite", Rewrite},
+    {"version", Version},
+};
+
+// Returns the text that the command prints.
+std::string RunCommand(const std::string& name, const Arguments& arguments) {
+  for (const auto& [known, run] : kCommands) {
+    if (name != known) continue;
+    return Unlocked([&, run = run] {
+      CapturedOutput output;
+      if (run(arguments) == kInterrupted) throw Interruption("interrupted");
+      return output.text();
+    });
+  }
+  throw UsageError("there is no command " + name);
+}
+
+// The program `onnx-fp8`, as a script of the package.
+int RunProgram(const std::string& name, const Arguments& arguments) {
+  // It stands in messages with commands to type.
+  static const std::string kept = name;
+  program_invocation_name = const_cast<char*>(kept.c_str());
+  return Unlocked([&] { return Main(arguments); });
+}
+
+void Raise(const char* type, const std::exception& error) {
+  nb::object types = nb::module_::import_("onnx_fp8._errors");
+  nb::object raised = types.attr(type);
+  PyErr_SetString(raised.ptr(), InKeywords(error.what()).c_str());
+}
+
+void Translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const UsageError& error) {
+    Raise("OptionError", error);
+  } catch (const OptionError& error) {
+    Raise("OptionError", error);
+  } catch (const Interruption& error) {
+    PyErr_SetString(PyExc_KeyboardInterrupt, error.what());
+  } catch (const Error& error) {
+    Raise("Error", error);
+  }
+}
+
+}  // namespace
+
+// A host keeps its own `new`, which does not tell the size.
+size_t BytesOfFailedNew() { return 0; }
+
+}  // namespace onnx_fp8
+
+NB_MODULE(_core, module) {
+  namespace nb = nanobind;
+  using namespace nb::literals;
+  using namespace onnx_fp8;
+  nb::set_leak_warnings(false);
+  nb::register_exception_translator(Translate);
+  module.attr("__version__") = ONNX_FP8_VERSION;
+  nb::class_<HostSession>(module, "Session")
+      .def(nb::init<const std::string&, const Arguments&>(), "model"_a,
+           "flags"_a, WithoutLock())
+      .def("step", Step, "batches"_a, "lr"_a = nb::none())
+      .def("eval", EvalBatch, "batch"_a)
+      .def("gradients", Gradients, "batch"_a, "input_gradients"_a)
+      .def("state", State, "copy"_a)
+      .def("load_state", LoadState, "step"_a, "notes"_a, "arrays"_a)
+      .def("weights", Weights, "copy"_a)
+      .def("load_weights", LoadWeights, "arrays"_a)
+      .def(
+          "save",
+          [](HostSession& session, const std::string& folder) {
+            session.With([&](TrainingSession& s) { s.Save(folder); });
+          },
+          "folder"_a, WithoutLock())
+      .def(
+          "restore",
+          [](HostSession& session, const std::string& folder) {
+            session.With([&](TrainingSession& s) { s.Restore(folder); });
+          },
+          "folder"_a, WithoutLock())
+      .def(
+          "export_onnx",
+          [](HostSession& session, const std::string& path, bool external) {
+            session.With(
+                [&](TrainingSession& s) { s.ExportOnnx(path, external); });
+          },
+          "path"_a, "external_data"_a, WithoutLock())
+      .def(
+          "export_safetensors",
+          [](HostSession& session, const std::string& path) {
+            return session.With(
+                [&](TrainingSession& s) { return s.ExportSafetensors(path); });
+          },
+          "path"_a, WithoutLock())
+      .def_prop_ro(
+          "step_count",
+          [](HostSession& session) {
+            return session.With([](TrainingSession& s) { return s.step(); });
+          })
+      .def_prop_ro("skipped_steps",
+                   [](HostSession& session) {
+                     return session.With(
+                         [](TrainingSession& s) { return s.skipped_steps(); });
+                   })
+      .def_prop_ro("notes",
+                   [](HostSession& session) {
+                     std::vector<std::string> notes = session.With(
+                         [](TrainingSession& s) { return s.Notes(); });
+                     for (std::string& note : notes) note = InKeywords(note);
+                     return notes;
+                   })
+      .def_prop_ro("inputs", Inputs)
+      .def_prop_ro("parameters", Parameters)
+      .def_prop_ro("scales", Scales);
+  module.def("train", TrainWith, "arguments"_a, "callback"_a);
+  module.def("run_command", RunCommand, "name"_a, "arguments"_a);
+  module.def("run_program", RunProgram, "name"_a, "arguments"_a);
+  module.def("close_ranks", CloseRanks, WithoutLock());
+  module.def("abort_ranks", AbortRanks, "reason"_a, WithoutLock());
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+import sys
+import time
+
+
+class Progress:
+    """The progress line of a run on sys.stderr: rewritten in place on a terminal; elsewhere a line at the first step,
+    about every ten seconds, and at the last step."""
+
+    def __init__(self):
+        self._terminal = sys.stderr.isatty()
+        self._next = 0.0
+        self._open = False
+
+    def step(self, event):
+        now, last = time.monotonic(), event["step"] == event["total"]
+        if event["skipped"]:
+            self.note(f"step {event['step']} is skipped, nothing changed: {event['cause']}")
+        if now < self._next and not last:
+            return
+        self._next = now + (0.1 if self._terminal else 10)
+        text = (f"step {event['step']}/{event['total']}  loss {event['loss']:.5g}  grad norm {event['grad_norm']:.5g}"
+                f"  lr {event['lr']:.5g}  {event['per_second']:.5g} {event['unit']}/s")
+        if event["seconds_left"] is not None:
+            text += f"  ETA {event['seconds_left']:.0f} s"
+        if self._terminal:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._open = True
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def validation(self, event):
+        names = [n for n in ("loss", "accuracy", "perplexity") if n in event]
+        self.note(f"step {event['step']}/{event['total']}  " +
+                  "  ".join(f"validation {n} {event[n]:.5g}" for n in names))
+
+    def note(self, text):
+        self.close()
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self):
+        if self._open:
+            print(file=sys.stderr, flush=True)
+        self._open = False

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training step by step: the caller has the loop and the data."""
+import atexit
+import dataclasses
+import os
+import sys
+
+import numpy as np
+
+from . import _core
+from ._arrays import from_core, to_core
+from ._errors import Error, OptionError
+from ._options import ModelFile, flags, naming_missing_files
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """One optimizer step. `loss` is that before the update, the mean over all micro-batches."""
+    step: int
+    loss: float
+    grad_norm: float
+    loss_scale: float
+    skipped: bool
+    cause: str
+    remark: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalResult:
+    loss: float
+    outputs: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientResult:
+    loss: float
+    outputs: dict[str, np.ndarray]
+    gradients: dict[str, np.ndarray]
+    input_gradients: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class InputInfo:
+    """An input of the model, or the label. -1 in `shape`: an open axis. The shape of a label that only the loss reads is ()."""
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    is_label: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterInfo:
+    """A tensor of the model. `fqn` is PyTorch's name, if the file tells it."""
+    name: str
+    fqn: str
+    dtype: str
+    shape: tuple[int, ...]
+    trained: bool
+
+
+def _end_ranks_after_errors():
+    """Other ranks wait for a rank whose script ends with an exception; end them, too."""
+    before = sys.excepthook
+
+    def end(kind, error, trace):
+        before(kind, error, trace)
+        _core.abort_ranks(f"{kind.__name__}: {error}")
+
+    sys.excepthook = end
+    atexit.register(_core.close_ranks)
+
+
+_watches_ranks = False
+
+
+class TrainingSession:
+    """Trains one model. Options are the flags of `onnx-fp8 train`, with underscores: `loss`, `recipe`, `optimizer`,
+    `lr`, `dtype`, `filter_fqns`, `train`, `freeze`, `provider`, `mesh`, `seed`, `grad_accum`, ….
+
+    `model`: a path, bytes, or a ModelProto of the package onnx. A batch is a dict of arrays by the names of the
+    inputs, with the label under `labels` (option `label`). Arrays are numpy's or speak DLPack, as PyTorch's tensors
+    on the CPU do; row-major ones are not copied. Threads may share a session: they take turns.
+    """
+
+    def __init__(self, model, **options):
+        global _watches_ranks
+        self._file = ModelFile(model)
+        with naming_missing_files(self._file.path, options.get("init"), options.get("scales")):
+            self._core = _core.Session(self._file.path, flags(options))
+        if options.get("mesh") and not _watches_ranks:
+            _watches_ranks = True
+            _end_ranks_after_errors()
+
+    def step(self, batch, lr: float | None = None) -> StepResult:
+        """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts. `lr`: for this step alone; None: the
+        option `lr`. An array that does not fit is an error that leaves the state unchanged."""
+        batches = [batch] if hasattr(batch, "items") else list(batch)
+        return StepResult(**self._core.step([to_core(b) for b in batches], lr))
+
+    def eval(self, batch) -> EvalResult:
+        """The loss and the outputs; only the forward pass."""
+        loss, outputs = self._core.eval(to_core(batch))
+        return EvalResult(loss, from_core(outputs))
+
+    def gradients(self, batch, input_gradients: bool = False) -> GradientResult:
+        """Loss, outputs and the gradient of every trained parameter, in training mode but without dropout."""
+        loss, *arrays = self._core.gradients(to_core(batch), input_gradients)
+        return GradientResult(loss, *map(from_core, arrays))
+
+    def state(self, copy: bool = True) -> dict:
+        """All that the run needs to go on: {"step": int, "notes": {…}, "tensors": {name: array}}. With `copy=False`
+        the arrays may share the session's memory, which the next step changes."""
+        step, notes, tensors = self._core.state(copy)
+        return {"step": step, "notes": notes, "tensors": from_core(tensors)}
+
+    def load_state(self, state: dict) -> None:
+        """Goes on from `state()` of a session of the same model."""
+        try:
+            step, notes, tensors = state["step"], state["notes"], state["tensors"]
+        except (KeyError, TypeError):
+            raise Error('[state] expected a dict with "step", "notes" and "tensors"') from None
+        self._core.load_state(step, notes, to_core(tensors))
+
+    def weights(self, copy: bool = True) -> dict[str, np.ndarray]:
+        """The model's tensors by the names of their initializers. `copy`: as for `state`."""
+        return from_core(self._core.weights(copy))
+
+    def load_weights(self, weights: dict) -> None:
+        """Replaces some or all of these tensors; dtypes and shapes stay."""
+        self._core.load_weights(to_core(weights))
+
+    def save(self, folder) -> None:
+        """Writes a checkpoint, as `onnx-fp8 train` does."""
+        self._core.save(os.fspath(folder))
+
+    def resume(self, folder) -> None:
+        """Goes on from the newest checkpoint in `folder`: of `save`, or the folder of a run."""
+        with naming_missing_files(folder):
+            self._core.restore(os.fspath(folder))
+
+    restore = resume
+
+    def export(self, path, external_data: bool = False) -> list[str]:
+        """Writes the model with its present weights (.onnx), or the weights in PyTorch's names and layout
+        (.safetensors). Returns remarks about names that the file had lost."""
+        path = os.fspath(path)
+        if path.endswith(".safetensors"):
+            return self._core.export_safetensors(path)
+        if not path.endswith(".onnx"):
+            raise OptionError(f"`path`: expected a name that ends in .onnx or .safetensors, got {path}")
+        self._core.export_onnx(path, external_data)
+        return []
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps done, including skipped ones."""
+        return self._core.step_count
+
+    @property
+    def skipped_steps(self) -> int:
+        return self._core.skipped_steps
+
+    @property
+    def inputs(self) -> list[InputInfo]:
+        return [InputInfo(**row) for row in self._core.inputs]
+
+    @property
+    def parameters(self) -> list[ParameterInfo]:
+        return [ParameterInfo(**row) for row in self._core.parameters]
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """Delayed and static scales by layer, product and operand; empty before the first step. 0: not known yet."""
+        return self._core.scales
+
+    @property
+    def notes(self) -> list[str]:
+        """Facts about how this model trains."""
+        return self._core.notes

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/session.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "cli/ranks.h"
+#include "cli/train_flags.h"
+#include "training/loss.h"
+#include "training/make_provider.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Flags of `train` that say how its loop runs.
+constexpr const char* kOfTheLoop[] = {
+    "--data",          "--val-data",       "--batch-size",
+    "--whole",         "--seq-len",        "--token-dtype",
+    "--no-shuffle",    "--steps",          "--epochs",
+    "--save-every",    "--val-every",      "--schedule",
+    "--out",           "--resume",         "--json",
+    "--memory-report", "--profile-summary"};
+
+// All ranks of a job, and how they divide the work.
+struct Job {
+  std::string mesh;
+  std::unique_ptr<Communicator> world;
+  std::shared_ptr<const MeshRanks> ranks;
+};
+
+std::mutex job_mutex;
+std::optional<Job> job;
+
+}  // namespace
+
+std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh) {
+  std::lock_guard lock(job_mutex);
+  if (job) {
+    if (mesh != job->mesh) {
+      throw UsageError(Concat("--mesh: expected ", job->mesh,
+                              ", with which this process began, got ",
+                              mesh.empty() ? "none" : mesh));
+    }
+    return job->ranks;
+  }
+  std::unique_ptr<Communicator> world = OpenWorld(mesh);
+  if (!world) return nullptr;
+  auto ranks = std::make_shared<const MeshRanks>(MeshOf(mesh), *world);
+  job.emplace(mesh, std::move(world), std::move(ranks));
+  return job->ranks;
+}
+
+void CloseRanks() {
+  std::lock_guard lock(job_mutex);
+  if (!job) return;
+  job->ranks.reset();
+  job.reset();
+}
+
+void AbortRanks(const std::string& reason) {
+  if (job) job->world->Abort(reason);
+}
+
+HostSession::HostSession(const std::string& model, const Arguments& arguments) {
+  Flags flags("TrainingSession", "");
+  TrainFlags values;
+  values.AddTo(flags, true);
+  flags.Parse(arguments);
+  for (const char* flag : kOfTheLoop) {
+    if (flags.Given(flag)) {
+      throw UsageError(Concat(flag,
+                              " is an option of onnx_fp8.train, not of a "
+                              "session"));
+    }
+  }
+  values.model = model;
+  SessionOptions options = values.MakeSession(flags);
+  options.before_plan = {};  // the process' memory is not ours
+  values.shard.Check(flags, MeshOf(values.mesh).dp);
+  values.machine.Apply();
+  ranks_ = OpenRanks(values.mesh);
+  session_ = MakeSession(options, MakeProvider(options.provider), ranks_.get());
+  inputs_ = session_->Inputs();
+  const LossSpec loss = session_->Loss();
+  const LossKind* kind = FindLoss(loss.kind);
+  if (kind && std::ranges::find(inputs_, loss.label, &InputInfo::name) ==
+                  inputs_.end()) {
+    inputs_.push_back(
+        {.name = loss.label, .dtype = kind->label, .is_label = true});
+  }
+  lr_ = values.optimizer.lr;
+}
+
+HostSession::~HostSession() = default;
+
+}  // namespace onnx_fp8

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "collectives/mesh.h"
+#include "onnx_fp8/session.h"
+
+namespace onnx_fp8 {
+
+// The ranks of this process' job. They stay until CloseRanks, because MPI
+// starts once in a process. Errors: OpenWorld's; another mesh than before.
+std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh);
+// Ends the job in good order; all ranks call it.
+void CloseRanks();
+// Ends all ranks of the job, if there is one: they wait for this one.
+void AbortRanks(const std::string& reason);
+
+// A session whose options are flags of `train`. Calls from several threads take
+// turns.
+class HostSession {
+ public:
+  // Errors: UsageError for a flag of the training loop; TrainingSession's.
+  HostSession(const std::string& model, const Arguments& flags);
+  ~HostSession();
+
+  // Calls fn(session) while no other thread uses it. Not with Python's lock.
+  template <typename F>
+  auto With(F&& fn) {
+    std::lock_guard turn(mutex_);
+    return fn(*session_);
+  }
+
+  double lr() const { return lr_; }
+  // The inputs and the label, for conversions of feeds.
+  const std::vector<InputInfo>& inputs() const { return inputs_; }
+
+ private:
+  std::shared_ptr<const MeshRanks> ranks_;  // outlive the session
+  std::unique_ptr<TrainingSession> session_;
+  std::vector<InputInfo> inputs_;
+  double lr_ = 0;
+  std::mutex mutex_;
+};
+
+}  // namespace onnx_fp8
