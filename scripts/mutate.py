@@ -26,7 +26,7 @@ CUDA_SETTINGS = ("ONNX_FP8_CUDA_HOME", "ONNX_FP8_CUDNN_PACKAGES")
 LEAST_SECONDS = 30
 # These run the program, and are narrowed by pytest's -k.
 PYTEST = ("test_python", "test_bad_input", "test_step_files",
-          "test_ort_newest")
+          "test_ort_newest", "test_python_package")
 # How a test names the first case that failed, or in which it died.
 FAILED = (r"^\[  FAILED  \] (\S+?),? ",
           r"^FAILED (?:tests/(?:python|ort)/)?([^\s\[]+)")
@@ -90,6 +90,8 @@ def build(tests):
     targets = {"onnx-fp8" if t.ctest in PYTEST else t.ctest for t in tests}
     if any(t.ctest == "test_ort_newest" for t in tests):
         targets.add("onnx_fp8_ort")
+    if any(t.ctest == "test_python_package" for t in tests):
+        targets.add("python_package")
     done = subprocess.run(
         ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()),
          "--target", *sorted(targets)],

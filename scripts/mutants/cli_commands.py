@@ -19,7 +19,7 @@ MUTANTS = (
       '<< " --help shows how it is used\\n";\n'
       "    return 1;", python("wrong_usage")),
     M("cli: a full stdout is no failure", "cli/commands/commands.cc",
-      "Check(static_cast<bool>(std::cout.flush()), ", "Check(true, ",
+      "Check(static_cast<bool>(Out().flush()), ", "Check(true, ",
       python("full_output")),
     M("truncation: the program does not look", "cli/commands/commands.cc",
       "  CatchTruncation();\n", "", python("cut_while_it_is_read")),

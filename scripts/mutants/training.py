@@ -136,7 +136,7 @@ MUTANTS = (
     M("session: resumes at step 0", "training/session.cc",
       "step_ = checkpoint->step;", "", SESSION),
     M("session: scales of another recipe stay", "training/session.cc",
-      "bool same = ParseRecipe(notes[kRecipe]) == options_.recipe;",
+      "bool same = RecipeOf(notes) == options_.recipe;",
       "bool same = true;", SESSION),
     M("session: scale slots are not restored", "training/session.cc",
       "if (same) source_.slots = scales.slots;", "", SESSION),

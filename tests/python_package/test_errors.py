@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input: the exceptions have the command line's texts, and name options as Python does."""
+import re
+
+import digits
+import numpy as np
+import program
+import pytest
+
+import onnx_fp8
+from test_session import OverDLPack
+
+OPTIONS = [
+    ({"loss": "x"}, "`loss`: expected cross_entropy, mse, bce_with_logits or output:NAME, got x"),
+    ({"filter_fqn": ["a"]}, "there is no option `filter_fqn`; did you mean `filter_fqns`?"),
+    ({"recipe": "foo"}, '`recipe`: [recipe foo] expected off, tensorwise, '),
+    ({"lr": -1}, "`lr`: expected a number of at least 0, got -1"),
+    ({"grad_accum": "two"}, "`grad_accum`: expected an integer of at least 1, got two"),
+    ({"provider": "gpu"}, "`provider`: expected cpu, got gpu"),
+    ({"scales": "s.json"}, "`scales`: expected a recipe with static scales"),
+    ({"steps": 3}, "`steps` is an option of onnx_fp8.train, not of a session"),
+    ({"shard": "parameters"}, "`shard` needs `mesh` dp=N with N of 2 or more"),
+    ({"mesh": "dp=x"}, "`mesh`: "),
+]
+
+
+@pytest.mark.parametrize("options, text", OPTIONS, ids=lambda o: "-".join(o) if isinstance(o, dict) else "")
+def test_options(options, text):
+    with pytest.raises(onnx_fp8.OptionError, match="^" + re.escape(text)) as error:
+        digits.session(**options)
+    assert isinstance(error.value, ValueError) and "--" not in str(error.value)
+
+
+def test_texts_are_those_of_the_command_line():
+    with pytest.raises(onnx_fp8.Error) as error:
+        digits.session(train=["zz"])
+    done = program.run("grad", digits.MODEL, "--data", digits.TRAIN, "--loss", "cross_entropy", "--train", "zz", "-o",
+                       "x.npz", code=1)
+    theirs = done.stderr.strip().removeprefix("onnx-fp8: ")
+    assert str(error.value) == theirs.replace("--train", "`train`").replace("`onnx-fp8 inspect`", "`onnx_fp8.inspect`")
+
+
+def test_files():
+    for fails in (lambda: digits.session("no.onnx"),
+                  lambda: onnx_fp8.inspect("no.onnx"),
+                  lambda: onnx_fp8.train(digits.MODEL, data="no.npz", loss="cross_entropy", steps=1, out="/tmp/no"),
+                  lambda: digits.session().resume("/no/such/folder")):
+        with pytest.raises(FileNotFoundError, match="no") as error:
+            fails()
+        assert isinstance(error.value, onnx_fp8.Error)
+    with pytest.raises(onnx_fp8.Error, match="model.onnx"):
+        onnx_fp8.TrainingSession(b"no model", loss="cross_entropy")
+    with pytest.raises(onnx_fp8.OptionError, match="`out` is missing"):
+        onnx_fp8.train(digits.MODEL, data=digits.TRAIN, loss="cross_entropy", steps=1)
+    with pytest.raises(onnx_fp8.OptionError, match="ends in .onnx or .safetensors, got x.txt"):
+        digits.session().export("x.txt")
+
+
+FEEDS = [
+    ({"labels": None}, "labels"),
+    ({"y": np.zeros(32)}, "[y] expected one of the inputs x, labels, got another array"),
+    ({"x": "text"}, "[x] expected an array of numbers, got <U4"),
+    ({"x": np.array([None] * 32)}, "[x] expected an array of numbers, got object"),
+    ({"x": np.zeros((32, 63), np.float32)}, 'of shape [?,64], got [32,63]'),
+    ({"x": np.zeros((32, 64), np.complex64)}, "[x] expected an array of numbers, got complex64"),
+    ({"x": OverDLPack(np.zeros((64, 32), np.float32).T)}, "[x] expected a row-major array, got other strides"),
+    ({"labels": np.full(32, 0.5)}, "[labels] expected int64, got double"),
+    ({"labels": np.full(32, 99)}, "99"),
+    ({"x": np.zeros((0, 64), np.float32), "labels": np.zeros(0, np.int64)}, ""),
+]
+
+
+@pytest.mark.parametrize("feeds, text", FEEDS)
+def test_feeds_leave_the_session_as_it_was(feeds, text):
+    session = digits.session()
+    session.step(digits.batch())
+    before = session.state()
+    bad = {name: array for name, array in (digits.batch(1) | feeds).items() if array is not None}
+    with pytest.raises(onnx_fp8.Error) as error:
+        session.step(bad)
+    assert text in str(error.value)
+    after = session.state()
+    assert after["step"] == 1 and after["notes"] == before["notes"]
+    for name, array in before["tensors"].items():
+        assert array.tobytes() == after["tensors"][name].tobytes(), name
+    assert session.step(digits.batch(1)).step == 2
+
+
+def test_state_of_something_else():
+    session = digits.session()
+    other = onnx_fp8.TrainingSession(program.FIXTURES / "mlp/d18.onnx", loss="cross_entropy")
+    digits.losses(session, 1)
+    state = session.state()
+    for bad, text in [
+            (other.state(), "expected state of this model"),
+            ({"step": 1}, '"step", "notes" and "tensors"'),
+            (state | {"step": -1}, "expected a number of steps, got -1"),
+            (state | {"notes": {}}, "expected the note session.skipped, got none"),
+            (state | {"notes": state["notes"] | {"session.skipped": "x"}}, "a number of steps"),
+            (state | {"notes": state["notes"] | {"session.fp8_slots": "["}}, ""),
+            (state | {"tensors": {}}, "expected the checkpoint to hold"),
+            (state | {"tensors": state["tensors"] | {"fc1.bias": np.zeros(3, np.float32)}}, "fc1.bias as float[128]"),
+    ]:
+        with pytest.raises(onnx_fp8.Error) as error:
+            session.load_state(bad)
+        assert text in str(error.value), bad
+    assert session.steps == 1
+    assert digits.losses(session, 2, first=1) == digits.losses(digits.session(), 3)[1:]

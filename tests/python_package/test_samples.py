@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python of the documentation and of samples/python runs as it stands."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import nbclient
+import nbformat
+import program
+import pytest
+
+import onnx_fp8.ort
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_blocks_of_the_documentation(page, tree):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    assert blocks
+    if not (pathlib.Path(onnx_fp8.__file__).parent / "libonnx_fp8_ort.so").exists():
+        blocks = [b for b in blocks if "onnx_fp8.ort" not in b]
+    blocks = [b for b in blocks if "import torch" not in b]
+    code = "\n".join(blocks)
+    done = subprocess.run([sys.executable, "-B", "-c", code], cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_notebook(tree):
+    notebook = nbformat.read(ROOT / "samples/python/what_fp8_does.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tree}}).execute()
+    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == 3
+    assert not any(o.output_type == "stream" and o.name == "stderr" for o in outputs), outputs
+
+
+def test_onnxruntime():
+    if not (pathlib.Path(onnx_fp8.__file__).parent / "libonnx_fp8_ort.so").exists():
+        program.leave_out("samples/python/in_onnxruntime.py: the build has no library for ONNX Runtime")
+        return
+    subprocess.run([sys.executable, "-B", ROOT / "samples/python/in_onnxruntime.py"], check=True)
+
+
+def with_torch(script, *arguments):
+    """Runs a script in the benchmark's environment, which has PyTorch, with this package beside it."""
+    site = os.path.dirname(os.path.dirname(onnx_fp8.__file__))
+    for package in ("safetensors", "ml_dtypes"):
+        folder = pathlib.Path(__import__(package).__file__).parent
+        link = pathlib.Path(site) / package
+        if not link.exists():
+            link.symlink_to(folder)
+    done = subprocess.run([os.environ["ONNX_FP8_BENCH_PYTHON"], "-B", script, *arguments], capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": site})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+needs_torch = pytest.mark.parametrize("script", ["samples/python/from_pytorch.py",
+                                                 "tests/python_package/torch_modules.py"])
+
+
+@needs_torch
+def test_pytorch(script):
+    if "ONNX_FP8_BENCH_PYTHON" not in os.environ:
+        program.leave_out("PyTorch's modules in the Python package: `./dev test --full` installs PyTorch")
+        return
+    print(with_torch(ROOT / script))

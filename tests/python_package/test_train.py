@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""onnx_fp8.train, and the other commands as functions."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import digits
+import numpy as np
+import onnx
+import program
+import pytest
+from safetensors.numpy import load_file
+
+import onnx_fp8
+
+RUN = {"loss": "cross_entropy", "recipe": "delayed", "optimizer": "adamw", "lr": 1e-3, "batch_size": 32,
+       "schedule": "cosine:warmup=5,min=0.1", "save_every": 10, "val_every": 8}
+
+
+def command_line(out, steps):
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in RUN.items()]
+    program.run("train", digits.MODEL, "--data", digits.TRAIN, "--val-data", digits.VAL, *flags, "--steps", steps,
+                "--out", out)
+
+
+def train(out, steps, **options):
+    return onnx_fp8.train(digits.MODEL, data=digits.TRAIN, val_data=digits.VAL, out=out, steps=steps,
+                          **(RUN | {"progress": False} | options))
+
+
+def test_a_run_is_that_of_the_command_line(tmp_path, capfd):
+    events = {"step": [], "validation": [], "checkpoint": []}
+    summary = train(tmp_path / "ours", 24, on_step=events["step"].append, on_validation=events["validation"].append,
+                    on_checkpoint=events["checkpoint"].append)
+    assert capfd.readouterr().out == ""
+    command_line(tmp_path / "theirs", 24)
+    assert program.metrics_without_speed(tmp_path / "ours") == program.metrics_without_speed(tmp_path / "theirs")
+    assert program.state_bytes(tmp_path / "ours") == program.state_bytes(tmp_path / "theirs")
+    assert {e["step"]: e["loss"] for e in events["step"]} == program.losses(tmp_path / "theirs")
+    assert [e["step"] for e in events["validation"]] == [8, 16, 24]
+    assert [e["step"] for e in events["checkpoint"]] == [10, 20, 24]
+    assert summary["steps"] == 24 and summary["val_loss"] == events["validation"][-1]["loss"]
+    # The program goes on with our run, as with its own.
+    for out in ("ours", "theirs"):
+        program.run("train", "--resume", "--out", tmp_path / out, "--steps", 30)
+    assert program.state_bytes(tmp_path / "ours") == program.state_bytes(tmp_path / "theirs")
+
+
+def test_data_may_be_arrays(tmp_path):
+    train(tmp_path / "files", 6)
+    onnx_fp8.train(digits.MODEL, data=digits.arrays(), val_data=dict(np.load(digits.VAL)), out=tmp_path / "arrays",
+                   steps=6, **RUN)
+    assert program.state_bytes(tmp_path / "files") == program.state_bytes(tmp_path / "arrays")
+
+
+def test_the_progress_line(tmp_path, capsys):
+    train(tmp_path / "run", 9, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("step 1/9  loss ") and lines[-2].startswith("step 9/9  loss ")
+    assert lines[-1].startswith("step 9/9  validation loss ")
+
+
+def test_ctrl_c_ends_a_run_that_goes_on_later(tmp_path):
+    steps = []
+
+    def press(event):
+        steps.append(event["step"])
+        if event["step"] == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", 30, on_step=press)
+    assert steps[-1] <= 13
+    onnx_fp8.train(out=tmp_path / "run", resume=True, steps=30, progress=False)
+    train(tmp_path / "whole", 30)
+    assert program.state_bytes(tmp_path / "run") == program.state_bytes(tmp_path / "whole")
+
+
+def test_an_error_of_a_callback_ends_the_run(tmp_path):
+    class Mine(Exception):
+        pass
+
+    def fail(event):
+        if event["step"] == 4:
+            raise Mine("enough")
+
+    with pytest.raises(Mine, match="enough"):
+        train(tmp_path / "run", 30, on_step=fail)
+    # The step is saved.
+    assert onnx_fp8.train(out=tmp_path / "run", resume=True, steps=6, progress=False)["steps"] == 6
+
+
+def test_commands_do_what_the_program_does(tmp_path):
+    inspected = onnx_fp8.inspect(digits.MODEL, recipe="tensorwise", shape={"batch": 16}, filter_fqns=["head"])
+    theirs = json.loads(program.run("inspect", digits.MODEL, "--recipe", "tensorwise", "--shape", "batch=16",
+                                    "--filter-fqns", "head", "--json").stdout)
+    for report in (inspected, theirs):  # times differ
+        del report["seconds"], report["passes"], report["specialize"]["seconds"]
+    assert inspected == theirs
+    assert onnx_fp8.recipes() == json.loads(program.run("recipes", "--json").stdout)
+
+    report = onnx_fp8.rewrite(digits.MODEL, tmp_path / "ours.onnx", recipe="tensorwise")
+    done = program.run("rewrite", digits.MODEL, "-o", tmp_path / "theirs.onnx", "--recipe", "tensorwise")
+    assert (tmp_path / "ours.onnx").read_bytes() == (tmp_path / "theirs.onnx").read_bytes()
+    assert report == done.stdout.replace("theirs.onnx", "ours.onnx")
+
+    onnx_fp8.calibrate(digits.MODEL, tmp_path / "ours.json", data=digits.TRAIN, loss="cross_entropy", steps=3)
+    program.run("calibrate", digits.MODEL, "-o", tmp_path / "theirs.json", "--data", digits.TRAIN, "--loss",
+                "cross_entropy", "--steps", 3)
+    assert (tmp_path / "ours.json").read_text() == (tmp_path / "theirs.json").read_text()
+
+    train(tmp_path / "run", 4)
+    onnx_fp8.export(tmp_path / "run", [tmp_path / "w.safetensors", tmp_path / "m.onnx"])
+    assert load_file(tmp_path / "w.safetensors").keys() == {i.name for i in onnx.load(digits.MODEL).graph.initializer
+                                                            if i.data_type == onnx.TensorProto.FLOAT}
+    evaluated = onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL)
+    assert evaluated == json.loads(program.run("eval", tmp_path / "run", "--data", digits.VAL, "--json").stdout)
+    assert onnx_fp8.evaluate(tmp_path / "m.onnx", data=digits.VAL, loss="cross_entropy")["loss"] == pytest.approx(
+        evaluated["loss"], rel=1e-2)
+
+
+def test_a_recipe_may_be_a_dict():
+    preset = next(r for r in onnx_fp8.recipes() if r["name"] == "delayed")
+    assert digits.losses(digits.session(recipe=preset["recipe"]), 3) == digits.losses(digits.session(), 3)
+
+
+RANKS = """
+import sys
+sys.path.insert(0, {tests!r})
+import digits, onnx_fp8
+import os
+place = int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
+session = digits.session(mesh="dp=2", recipe="off", {more})
+for i in range(6):
+    whole = digits.batch(i)
+    mine = {{name: array[16 * place:16 * (place + 1)] for name, array in whole.items()}}
+    loss = session.step(mine).loss
+    if {fails} and place == 1 and i == 2:
+        raise RuntimeError("a bug of the script")
+    if place == 0:
+        print(repr(loss), flush=True)
+"""
+
+
+def mpirun(script):
+    return subprocess.run(["mpirun", "-n", "2", sys.executable, "-B", "-c", script], capture_output=True,
+                          text=True, timeout=120)
+
+
+@pytest.mark.parametrize("more", ["", "shard='parameters'"])
+def test_ranks_of_mpirun_train_together(more):
+    tests = os.path.dirname(__file__)
+    done = mpirun(RANKS.format(tests=tests, more=more, fails=False))
+    assert done.returncode == 0, done.stderr
+    alone = digits.losses(digits.session(recipe="off"), 6)
+    assert [float(line) for line in done.stdout.split()] == pytest.approx(alone, rel=1e-5)
+
+
+def test_a_rank_that_ends_with_an_error_ends_all():
+    done = mpirun(RANKS.format(tests=os.path.dirname(__file__), more="", fails=True))
+    assert done.returncode != 0 and "RuntimeError: a bug of the script" in done.stderr
