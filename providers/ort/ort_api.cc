@@ -45,6 +45,17 @@ bool Succeeds(OrtStatus* status) {
   return !status;
 }
 
+// The runtime tells their number by an error.
+std::string AttributeBytes(const OrtOpAttr* attribute, OrtOpAttrType type) {
+  size_t bytes = 0;
+  Succeeds(Ort().ReadOpAttr(attribute, type, nullptr, 0, &bytes));
+  std::string data(bytes, '\0');
+  if (bytes == 0) return data;
+  Must(Ort().ReadOpAttr(attribute, type, data.data(), bytes, &bytes));
+  data.resize(bytes);
+  return data;
+}
+
 OrtStatus* StatusOf(const std::exception& error) noexcept {
   return Ort().CreateStatus(ORT_FAIL, error.what());
 }

@@ -35,6 +35,9 @@ void Must(OrtStatus* status);
 // Whether the call succeeded; frees the status.
 bool Succeeds(OrtStatus* status);
 
+// The bytes of an attribute.
+std::string AttributeBytes(const OrtOpAttr* attribute, OrtOpAttrType type);
+
 OrtStatus* StatusOf(const std::exception& error) noexcept;
 
 // Calls `f`; an exception becomes a status, because none may leave the library.

@@ -23,17 +23,6 @@ std::string TextOf(Text get, const OrtNode* node) {
   return text ? text : "";
 }
 
-// The bytes of an attribute. The runtime tells their number by an error.
-std::string BytesOf(const OrtOpAttr* attribute, OrtOpAttrType type) {
-  size_t bytes = 0;
-  Succeeds(Ort().ReadOpAttr(attribute, type, nullptr, 0, &bytes));
-  std::string data(bytes, '\0');
-  if (bytes == 0) return data;
-  Must(Ort().ReadOpAttr(attribute, type, data.data(), bytes, &bytes));
-  data.resize(bytes);
-  return data;
-}
-
 template <typename T>
 T NumberOf(const OrtOpAttr* attribute, OrtOpAttrType type) {
   T number;
@@ -77,14 +66,14 @@ void AddAttribute(const OrtOpAttr* attribute, const std::string& where,
       return proto->set_f(NumberOf<float>(attribute, type));
     case ORT_OP_ATTR_STRING:
       proto->set_type(P::STRING);
-      return proto->set_s(BytesOf(attribute, type));
+      return proto->set_s(AttributeBytes(attribute, type));
     case ORT_OP_ATTR_INTS:
       proto->set_type(P::INTS);
-      return AddNumbers<int64_t>(BytesOf(attribute, type),
+      return AddNumbers<int64_t>(AttributeBytes(attribute, type),
                                  proto->mutable_ints());
     case ORT_OP_ATTR_FLOATS:
       proto->set_type(P::FLOATS);
-      return AddNumbers<float>(BytesOf(attribute, type),
+      return AddNumbers<float>(AttributeBytes(attribute, type),
                                proto->mutable_floats());
     case ORT_OP_ATTR_TENSOR: {
       OrtValue* value = nullptr;

@@ -86,16 +86,6 @@ Attribute AttributeOf(const OrtKernelInfo* info,
   return std::monostate{};
 }
 
-std::string BytesOf(const OrtOpAttr* attribute, OrtOpAttrType type) {
-  size_t bytes = 0;
-  Succeeds(Ort().ReadOpAttr(attribute, type, nullptr, 0, &bytes));
-  std::string data(bytes, '\0');
-  if (bytes > 0) {
-    Must(Ort().ReadOpAttr(attribute, type, data.data(), bytes, &bytes));
-  }
-  return data;
-}
-
 Attribute AttributeOf(const OrtShapeInferContext* context,
                       const AttributeDefinition& definition) {
   const OrtOpAttr* attribute = nullptr;
@@ -117,13 +107,13 @@ Attribute AttributeOf(const OrtShapeInferContext* context,
       return value;
     }
     case AttributeKind::kInts: {
-      std::string bytes = BytesOf(attribute, ORT_OP_ATTR_INTS);
+      std::string bytes = AttributeBytes(attribute, ORT_OP_ATTR_INTS);
       std::vector<int64_t> list(bytes.size() / sizeof(int64_t));
       std::memcpy(list.data(), bytes.data(), list.size() * sizeof(int64_t));
       return list;
     }
     case AttributeKind::kString:
-      return BytesOf(attribute, ORT_OP_ATTR_STRING);
+      return AttributeBytes(attribute, ORT_OP_ATTR_STRING);
   }
   return std::monostate{};
 }

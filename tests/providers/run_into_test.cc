@@ -9,13 +9,13 @@
 namespace onnx_fp8 {
 namespace {
 
-Tensor U32(std::vector<uint32_t> values) {
+Tensor Pair(std::vector<uint32_t> values) {
   return Tensor::From<uint32_t>({static_cast<int64_t>(values.size())}, values);
 }
 
-class RunInto : public testing::Test {
+class RunIntoTest : public testing::Test {
  protected:
-  explicit RunInto(const std::string& text = kText)
+  explicit RunIntoTest(const std::string& text = kText)
       : graph_(ParseGraph(text)), executor_(graph_, *provider_) {}
 
   // Runs into `results`, and compares them with those of a run without a plan.
@@ -64,36 +64,37 @@ std::vector<Tensor> NewResults(const Graph& graph) {
 }
 
 // Results of kernels, views of them, constants, inputs, one value twice.
-TEST_F(RunInto, AllKindsOfOutputs) {
+TEST_F(RunIntoTest, AllKindsOfOutputs) {
   for (uint32_t i = 0; i < 3; ++i) {
-    ExpectNaive({U32({0, 0}), U32({i, 2}), U32({3, i})}, NewResults(*graph_));
+    ExpectNaive({Pair({0, 0}), Pair({i, 2}), Pair({3, i})},
+                NewResults(*graph_));
   }
 }
 
-TEST_F(RunInto, KernelsWriteTheCallersMemory) {
+TEST_F(RunIntoTest, KernelsWriteTheCallersMemory) {
   std::vector<Tensor> results = NewResults(*graph_);
   std::vector<const void*> before;
   for (const Tensor& result : results) before.push_back(result.raw());
-  executor_.RunInto(std::vector<Tensor>{U32({0, 0}), U32({1, 2}), U32({3, 4})},
-                    results);
+  executor_.RunInto(
+      std::vector<Tensor>{Pair({0, 0}), Pair({1, 2}), Pair({3, 4})}, results);
   for (size_t i = 0; i < results.size(); ++i) {
     EXPECT_EQ(results[i].raw(), before[i]);
   }
 }
 
 // A result may take the place of an operand that later nodes still read.
-TEST_F(RunInto, ResultsInTheMemoryOfFeeds) {
-  Tensor x = U32({1, 2}), z = U32({3, 4});
+TEST_F(RunIntoTest, ResultsInTheMemoryOfFeeds) {
+  Tensor x = Pair({1, 2}), z = Pair({3, 4});
   std::vector<Tensor> results = NewResults(*graph_);
   results[0] = x;
   results[1] = z;
-  results[2] = U32({0, 0});
-  ExpectNaive({U32({0, 0}), x, z}, results);
+  results[2] = Pair({0, 0});
+  ExpectNaive({Pair({0, 0}), x, z}, results);
 }
 
-TEST_F(RunInto, TypesAreChecked) {
+TEST_F(RunIntoTest, TypesAreChecked) {
   std::vector<Tensor> results = NewResults(*graph_);
-  std::vector<Tensor> feeds = {U32({0, 0}), U32({1, 2}), U32({3, 4})};
+  std::vector<Tensor> feeds = {Pair({0, 0}), Pair({1, 2}), Pair({3, 4})};
   auto complaint = [&] {
     try {
       executor_.RunInto(feeds, results);
@@ -102,12 +103,12 @@ TEST_F(RunInto, TypesAreChecked) {
       return std::string(error.what());
     }
   };
-  results[1] = U32({1, 2, 3});
+  results[1] = Pair({1, 2, 3});
   EXPECT_EQ(complaint(), "[output d] expected uint32[2], got uint32[3]");
-  results[1] = U32({1, 2});
+  results[1] = Pair({1, 2});
   feeds[2] = Tensor::Ints({1, 2});
   EXPECT_EQ(complaint(), "[input z] expected uint32[2], got int64[2]");
-  feeds[2] = U32({1, 2});
+  feeds[2] = Pair({1, 2});
   EXPECT_EQ(complaint(), "");
 }
 
