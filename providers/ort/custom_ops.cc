@@ -23,7 +23,10 @@ std::list<SingleOp> OwnOps() {
   for (const std::string& name : OpNames()) {
     const OpDefinition& op = *FindOp(name);
     bool alone = op.facts.kind != OpKind::kCollective;
-    if (alone && CpuKernels().Find(kDomain, name)) ops.emplace_back(op);
+    if (!alone || !CpuKernels().Find(kDomain, name)) continue;
+    for (std::vector<DType>& results : ResultTypes(op)) {
+      ops.emplace_back(op, std::move(results));
+    }
   }
   return ops;
 }

@@ -9,6 +9,7 @@ namespace onnx_fp8 {
 namespace {
 
 std::atomic<const OrtApi*> runtime = nullptr;
+std::atomic<uint32_t> runtime_version = 0;
 
 // 23 of "1.23.2"; 0 if the text is another one.
 uint32_t MinorVersion(const std::string& text) {
@@ -22,14 +23,18 @@ uint32_t MinorVersion(const std::string& text) {
 // read first.
 void UseRuntime(const OrtApiBase& base, uint32_t least) {
   std::string text = base.GetVersionString();
-  uint32_t version = std::min(MinorVersion(text), kEpVersion);
+  uint32_t minor = MinorVersion(text);
+  uint32_t version = std::min(minor, kEpVersion);
   const OrtApi* api = version >= least ? base.GetApi(version) : nullptr;
   Check(api != nullptr, "[onnxruntime ", text, "] expected version 1.", least,
         " or later");
   runtime = api;
+  runtime_version = minor;
 }
 
 const OrtApi& Ort() { return *runtime; }
+
+uint32_t RuntimeVersion() { return runtime_version; }
 
 const OrtEpApi& OrtEps() { return *Ort().GetEpApi(); }
 

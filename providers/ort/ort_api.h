@@ -24,8 +24,12 @@ inline constexpr uint32_t kCustomOpVersion = 19;
 // lower. Errors: the runtime is older than `least`.
 void UseRuntime(const OrtApiBase& base, uint32_t least);
 
+// The first version that has tensors of float8e8m0.
+inline constexpr uint32_t kE8M0Version = 27;
+
 // REQUIRES: UseRuntime was called.
 const OrtApi& Ort();
+uint32_t RuntimeVersion();  // 31 of "1.31.1"
 // REQUIRES: the runtime has at least kEpVersion.
 const OrtEpApi& OrtEps();
 

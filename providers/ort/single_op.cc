@@ -17,29 +17,72 @@ size_t CountNames(std::string_view body, size_t from) {
   return empty ? 0 : static_cast<size_t>(std::ranges::count(list, ',')) + 1;
 }
 
+size_t CountInputs(const OpDefinition& op) { return CountNames(op.body, 0); }
+
+size_t CountResults(const OpDefinition& op) {
+  return CountNames(op.body, std::string_view(op.body).find("=>"));
+}
+
 // A graph of one node, whose attributes are set and whose inputs have types.
 struct OneNode {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
   Node* node = nullptr;
 
-  OneNode(const SingleOp& op, const std::string& name, Attributes attributes,
-          const std::vector<DType>& dtypes,
+  OneNode(const OpDefinition& op, const std::string& name,
+          Attributes attributes, const std::vector<DType>& dtypes,
           const std::vector<std::optional<Shape>>& shapes) {
     std::vector<Value*> inputs;
     std::vector<std::string> outputs;
     for (size_t i = 0; i < dtypes.size(); ++i) {
       inputs.push_back(graph->AddInput(Concat("in", i), dtypes[i], shapes[i]));
     }
-    for (size_t i = 0; i < op.num_outputs(); ++i) {
+    for (size_t i = 0; i < CountResults(op); ++i) {
       outputs.push_back(Concat("out", i));
     }
-    node = graph->AddNode(op.op().name, inputs, outputs, std::move(attributes),
+    node = graph->AddNode(op.name, inputs, outputs, std::move(attributes),
                           kDomain);
     node->name = name;
     graph->outputs = node->outputs();
-    graph->name = op.op().name;
+    graph->name = op.name;
   }
 };
+
+// ---- dtypes of results
+
+// Those of a node with FP8 results of type `to`; kUndefined where the operands
+// decide. Empty: all operands do.
+std::vector<DType> InferredTypes(const OpDefinition& op, DType to,
+                                 DType scale_to) {
+  Attributes attributes;
+  for (const AttributeDefinition& definition : op.attributes) {
+    std::string name = definition.name;
+    if (name == "to") {
+      attributes[name] = static_cast<int64_t>(to);
+    } else if (name == "scale_to") {
+      attributes[name] = static_cast<int64_t>(scale_to);
+    } else if (name == "pow2" && scale_to == DType::kE8M0) {
+      attributes[name] = int64_t{1};
+    } else if (definition.kind == AttributeKind::kInt) {
+      attributes[name] = int64_t{0};
+    } else if (definition.kind == AttributeKind::kFloat) {
+      attributes[name] = 1.0f;
+    }
+  }
+  size_t inputs = CountInputs(op);
+  try {
+    OneNode one(op, "", std::move(attributes),
+                std::vector<DType>(inputs, DType::kUndefined),
+                std::vector<std::optional<Shape>>(inputs));
+    op.infer(*one.node);
+    std::vector<DType> dtypes;
+    for (const Value* value : one.node->outputs()) {
+      dtypes.push_back(value->dtype);
+    }
+    return dtypes;
+  } catch (const Error&) {
+    return {};
+  }
+}
 
 // ---- attributes
 
@@ -167,7 +210,7 @@ OrtStatus* CreateSingle(const OrtCustomOp* self, const OrtApi*,
       return Ort().KernelInfo_GetNodeName(info, out, size);
     });
     std::vector<std::optional<Shape>> unknown(dtypes.size());
-    OneNode one(op, name, AttributesOf(op, info), dtypes, unknown);
+    OneNode one(op.op(), name, AttributesOf(op, info), dtypes, unknown);
     *kernel = new SingleKernel{GraphRunner(one.graph), std::move(inputs)};
   });
 }
@@ -211,9 +254,9 @@ OrtStatus* InferSingle(const OrtCustomOp* self,
       dtypes.push_back(DTypeOf(type, Concat("input ", i)));
       shapes.emplace_back(std::move(shape));
     }
-    OneNode one(op, "", AttributesOf(op, context), dtypes, shapes);
+    OneNode one(op.op(), "", AttributesOf(op, context), dtypes, shapes);
     op.op().infer(*one.node);
-    for (size_t i = 0; i < op.num_outputs(); ++i) {
+    for (size_t i = 0; i < op.results().size(); ++i) {
       SetOutput(context, i, *one.node->out(i));
     }
   });
@@ -221,11 +264,32 @@ OrtStatus* InferSingle(const OrtCustomOp* self,
 
 }  // namespace
 
-SingleOp::SingleOp(const OpDefinition& op)
+std::vector<std::vector<DType>> ResultTypes(const OpDefinition& op) {
+  std::vector<std::vector<DType>> lists;
+  for (DType operand :
+       {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16}) {
+    for (DType to : {DType::kE4M3, DType::kE5M2}) {
+      for (DType scale_to : {DType::kFloat, DType::kE8M0}) {
+        // Most ops say what their results are, whatever the operands are. Of
+        // the others, results have the dtype of the floats.
+        std::vector<DType> list = InferredTypes(op, to, scale_to);
+        list.resize(CountResults(op), DType::kUndefined);
+        std::ranges::replace(list, DType::kUndefined, operand);
+        bool added = std::ranges::find(lists, list) != lists.end();
+        bool possible = std::ranges::count(list, DType::kE8M0) == 0 ||
+                        RuntimeVersion() >= kE8M0Version;
+        if (!added && possible) lists.push_back(std::move(list));
+      }
+    }
+  }
+  return lists;
+}
+
+SingleOp::SingleOp(const OpDefinition& op, std::vector<DType> results)
     : OrtCustomOp{},
       op_(op),
-      inputs_(CountNames(op.body, 0)),
-      outputs_(CountNames(op.body, std::string_view(op.body).find("=>"))) {
+      inputs_(CountInputs(op)),
+      results_(std::move(results)) {
   version = kCustomOpVersion;
   GetName = [](const OrtCustomOp* self) { return Self(self).op().name; };
   GetExecutionProviderType = [](const OrtCustomOp*) -> const char* {
@@ -235,13 +299,14 @@ SingleOp::SingleOp(const OpDefinition& op)
     return Self(self).num_inputs();
   };
   GetOutputTypeCount = [](const OrtCustomOp* self) {
-    return Self(self).num_outputs();
+    return Self(self).results().size();
   };
-  auto any_type = [](const OrtCustomOp*, size_t) {
-    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  GetInputType = [](const OrtCustomOp*, size_t) {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;  // any
   };
-  GetInputType = any_type;
-  GetOutputType = any_type;
+  GetOutputType = [](const OrtCustomOp* self, size_t i) {
+    return ToRuntime(Self(self).results()[i]);
+  };
   auto required = [](const OrtCustomOp*, size_t) {
     return INPUT_OUTPUT_REQUIRED;
   };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/schemas.h"
+#include "onnx_fp8/dtype.h"
 #include "providers/ort/ort_api.h"
 
 namespace onnx_fp8 {
@@ -13,16 +14,22 @@ namespace onnx_fp8 {
 // as a row of custom_ops.cc describes it.
 class SingleOp : public OrtCustomOp {
  public:
-  // `op`: of our own domain; it must outlive this.
-  explicit SingleOp(const OpDefinition& op);
+  // `op`: of our own domain; it must outlive this. `results`: the dtypes of the
+  // results; kUndefined: any. Ops of one name need different ones.
+  SingleOp(const OpDefinition& op, std::vector<DType> results);
 
   const OpDefinition& op() const { return op_; }
   size_t num_inputs() const { return inputs_; }
-  size_t num_outputs() const { return outputs_; }
+  const std::vector<DType>& results() const { return results_; }
 
  private:
   const OpDefinition& op_;
-  size_t inputs_, outputs_;
+  size_t inputs_;
+  std::vector<DType> results_;
 };
+
+// The dtypes that the op's results may have, one list for each SingleOp. Old
+// runtimes do not ask for the dtype of a result: they take the first list.
+std::vector<std::vector<DType>> ResultTypes(const OpDefinition& op);
 
 }  // namespace onnx_fp8
