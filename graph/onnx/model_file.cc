@@ -110,10 +110,11 @@ StateBinding ReadBinding(const onnx::StringStringEntryProto& entry,
   return {state, next};
 }
 
-// Whether any side of the bindings belongs to this graph. Other tools write
-// bindings of a graph of their own; this one is then a model.
+// Whether any new value belongs to this graph. Other tools write bindings of a
+// graph of their own, the algorithm for example; this one is then a model.
 bool BindsThis(const onnx::ModelProto& model, const Graph& graph) {
   for (const auto& info : model.training_info()) {
+    if (!info.algorithm().node().empty()) return false;
     for (const auto& binding : info.update_binding()) {
       if (graph.Find(binding.value())) return true;
     }

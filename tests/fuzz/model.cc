@@ -59,7 +59,7 @@ void Run(const std::shared_ptr<Graph>& graph, ExecutionProvider& provider) {
 void PlanAndRun(const StepSource& source, StepKind kind,
                 const std::map<std::string, Shape>& shapes) {
   static const auto provider = MakeCpuProvider();
-  bool of_inputs = kind == StepKind::kGradients;
+  bool of_inputs = kind == StepKind::kGradients && !source.step;
   StepGraph step = BuildStepGraph(source, kind, shapes, of_inputs);
   ExpandMissing(*step.graph, provider->Kernels(), {}, source.evaluator);
   MakePlan(*step.graph, provider->Kernels());
@@ -71,7 +71,8 @@ void PlanAndRun(const StepSource& source, StepKind kind,
 // Takes a model file: reads it, checks it, finds its parameters, makes a graph
 // of concrete shapes, plans it, and runs it if that is cheap; writes it in FP8;
 // then plans and runs the graphs of its gradients, also by inputs, and of a
-// whole step. The bytes decide the recipe.
+// whole step. The bytes decide the recipe. A training step is planned and run
+// as it is.
 void FuzzModel(std::string_view bytes) {
   static const auto evaluator = MakeCpuEvaluator();
   // External data of models that ask for them.
@@ -80,13 +81,21 @@ void FuzzModel(std::string_view bytes) {
   uint32_t choice = Crc32(bytes.data(), bytes.size());
   SessionOptions options;
   options.model = ScratchFile("model.onnx", bytes);
-  options.recipe = ParseRecipe(kRecipes[choice % 4]);
-  options.loss.kind = "mse";
   options.budgets = kBudgets;
   PassRunner runner;
-  TrainingModel model = LoadTrainingModel(options, runner);
+  TrainingModel model = LoadSessionModel(&options, runner);
+  if (!model.step) {
+    options.recipe = ParseRecipe(kRecipes[choice % 4]);
+    options.loss.kind = "mse";
+  }
   StepSource source = MakeStepSource(options, model, *evaluator, runner);
   auto shapes = Shapes(*model.graph);
+  if (model.step) {
+    PlanAndRun(source, StepKind::kTrain, shapes);
+    PlanAndRun(source, StepKind::kEval, shapes);
+    PlanAndRun(source, StepKind::kGradients, shapes);
+    return;
+  }
   source.loss.kind.clear();
   PlanAndRun(source, StepKind::kEval, shapes);
   RewriteModel(options.model, ScratchFolder() + "/rewritten.onnx",
