@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/shard_flags.h"
 
+#include "cli/ranks.h"
+
 namespace onnx_fp8 {
 
 void ShardFlags::AddTo(Flags& flags) {
+  flags.Text("--mesh", &mesh,
+             "dp=N: N ranks, each with a GPU or some cores, share each batch; "
+             "tp=T: T ranks divide the layers; replicate=R,dp=N: R groups hold "
+             "the same state; together, as dp=2,tp=4 (default: one rank). "
+             "mpirun -n N or torchrun starts the ranks of train");
   flags.Choice("--shard", &shard,
                {"none", "optimizer", "gradients", "parameters"},
                "state that they divide: none, optimizer (ZeRO-1), gradients "
@@ -11,10 +18,13 @@ void ShardFlags::AddTo(Flags& flags) {
   flags.Choice("--gather-dtype", &gather_dtype, {"fp8", "bfloat16", "float32"},
                "widest format in which divided weights travel: fp8, bfloat16 "
                "or float32 (default: fp8)");
+  flags.Int("--bucket-bytes", &bucket_bytes, 0,
+            "gradients travel together, with at most so many bytes in a call "
+            "(default: 26214400)");
 }
 
-void ShardFlags::Check(const Flags& flags, int64_t ranks) const {
-  if (shard != "none" && ranks == 1) {
+void ShardFlags::Check(const Flags& flags) const {
+  if (shard != "none" && MeshOf(mesh).dp == 1) {
     throw UsageError("--shard needs --mesh dp=N with N of 2 or more");
   }
   if (flags.Has("--gather-dtype") && shard == "none") {

@@ -4,17 +4,19 @@
 #include <string>
 
 #include "cli/flags.h"
-#include "onnx_fp8/sharding.h"
+#include "onnx_fp8/session.h"
 
 namespace onnx_fp8 {
 
-// --shard, --gather-dtype.
+// The ranks and what they divide: --mesh, --shard, --gather-dtype,
+// --bucket-bytes.
 struct ShardFlags {
-  std::string shard = "none", gather_dtype = "fp8";
+  std::string mesh, shard = "none", gather_dtype = "fp8";
+  int64_t bucket_bytes = SessionOptions().bucket_bytes;
 
   void AddTo(Flags& flags);
-  // Errors: UsageError for flags that say nothing for `ranks` ranks.
-  void Check(const Flags& flags, int64_t ranks) const;
+  // Errors: UsageError for flags that say nothing for this mesh.
+  void Check(const Flags& flags) const;
   ShardSpec Make() const;
 };
 

@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "cli/api_names.h"
-#include "cli/ranks.h"
 
 namespace onnx_fp8 {
 
@@ -25,15 +24,7 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
             "steps between checkpoints (default: 100)");
   flags.Int("--val-every", &val_every, 1,
             "steps between validations (default: ends of epochs)");
-  flags.Text("--mesh", &mesh,
-             "dp=N: N processes, started by mpirun -n N or torchrun, share "
-             "each batch; "
-             "tp=T: T processes divide the layers; replicate=R,dp=N: R groups "
-             "hold the same state; together, as dp=2,tp=4");
   shard.AddTo(flags);
-  flags.Int("--bucket-bytes", &bucket_bytes, 0,
-            "gradients travel together, with at most so many bytes in a call "
-            "(default: 26214400)");
   flags.Switch("--no-overlap", &no_overlap,
                "wait for each transfer, instead of going on with the step");
   flags.Group("Optimizer");
@@ -79,7 +70,7 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
   }
-  shard.Check(flags, MeshOf(mesh).dp);
+  shard.Check(flags);
   MakeSchedule();
   MakeSession(flags);
   machine.Apply();
@@ -94,7 +85,7 @@ SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
   options.profile_steps = profile_summary;
   options.seed = static_cast<uint64_t>(seed);
   options.shard = shard.Make();
-  options.bucket_bytes = bucket_bytes;
+  options.bucket_bytes = shard.bucket_bytes;
   options.overlap = !no_overlap;
   return options;
 }

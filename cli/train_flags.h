@@ -31,9 +31,7 @@ struct TrainFlags {
   bool json = false;
   bool memory_report = false;
   bool profile_summary = false;
-  std::string mesh;
   ShardFlags shard;
-  int64_t bucket_bytes = SessionOptions().bucket_bytes;
   bool no_overlap = false;
   MachineFlags machine;
 

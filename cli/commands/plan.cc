@@ -19,9 +19,8 @@ constexpr double kGiga = 1e9;
 constexpr double kNetBytes = 50;  // GB/s: 400 Gb/s for each GPU
 
 struct PlanFlags {
-  std::string model, mesh, gpu = "h100", provider;
+  std::string model, gpu = "h100", provider;
   int64_t batch_size = 0;
-  int64_t bucket_bytes = SessionOptions().bucket_bytes;
   std::vector<std::string> whole, shape, value, efficiency;
   double net = kNetBytes, bandwidth = 0;
   int64_t loss_chunk_bytes = SessionOptions().loss_chunk_bytes;
@@ -38,14 +37,7 @@ struct PlanFlags {
     flags.Positional("MODEL", &model,
                      "the .onnx file; files with its weights may be missing");
     flags.Group("Ranks");
-    flags.Text("--mesh", &mesh,
-               "dp=N: N GPUs share each batch; tp=T: T GPUs divide the layers; "
-               "replicate=R,dp=N: R groups hold the same state; together, as "
-               "dp=2,tp=4 (default: one GPU)");
     shard.AddTo(flags);
-    flags.Int("--bucket-bytes", &bucket_bytes, 0,
-              "gradients travel together, with at most so many bytes in a call "
-              "(default: 26214400)");
     flags.Group("Hardware");
     std::vector<std::string> gpus;
     for (const GpuPeaks& peaks : KnownGpus()) gpus.push_back(peaks.name);
@@ -122,7 +114,7 @@ Efficiency PlanFlags::MakeEfficiency() const {
 
 ForecastSpec PlanFlags::Make(const Flags& flags) const {
   ForecastSpec spec;
-  spec.mesh = MeshOf(mesh);
+  spec.mesh = MeshOf(shard.mesh);
   spec.session.shard = shard.Make();
   SessionOptions& options = spec.session;
   options.model = model;
@@ -131,7 +123,7 @@ ForecastSpec PlanFlags::Make(const Flags& flags) const {
   recipe.Fill(&options);
   parameters.Fill(&options);
   options.budgets = budgets.Make();
-  options.bucket_bytes = bucket_bytes;
+  options.bucket_bytes = shard.bucket_bytes;
   options.loss_chunk_bytes = loss_chunk_bytes;
   // The provider cuda is the last one.
   options.provider = provider.empty() ? ProviderNames().back() : provider;
@@ -159,7 +151,7 @@ int PlanCommand(const Arguments& arguments) {
   values.AddTo(flags);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL", "--loss"});
-  values.shard.Check(flags, MeshOf(values.mesh).dp);
+  values.shard.Check(flags);
   if (values.net == 0) throw UsageError("--net: expected more than 0, got 0");
   values.machine.Apply();
   const ForecastSpec spec = values.Make(flags);

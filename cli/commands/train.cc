@@ -48,9 +48,9 @@ class TrainCommand {
       : flags_(flags), values_(values), host_(host), folder_(values.out) {}
 
   int Execute() {
-    world_ = OpenWorld(values_.mesh);
+    world_ = OpenWorld(values_.shard.mesh);
     try {
-      if (world_) ranks_.emplace(MeshOf(values_.mesh), *world_);
+      if (world_) ranks_.emplace(MeshOf(values_.shard.mesh), *world_);
       return Train();
     } catch (const std::exception& error) {
       // The other ranks wait for this one.
@@ -94,7 +94,7 @@ class TrainCommand {
   // Only the first rank prints. It writes alone, unless ranks share state.
   bool IsFirst() const { return !world_ || world_->rank() == 0; }
   bool SharesState() const {
-    return values_.shard.shard != "none" || MeshOf(values_.mesh).tp > 1;
+    return values_.shard.shard != "none" || MeshOf(values_.shard.mesh).tp > 1;
   }
   // Errors: ranks with other flags, data or steps.
   void CompareRanks();
