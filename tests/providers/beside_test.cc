@@ -13,6 +13,7 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "tests/graph/parse.h"
+#include "tests/support/forwarding_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -68,33 +69,14 @@ void Thrower(KernelContext&) {
 }
 
 // The CPU's provider with these ops alone.
-class MeetingProvider : public ExecutionProvider {
+class MeetingProvider : public ForwardingProvider {
  public:
-  MeetingProvider() {
+  MeetingProvider() : ForwardingProvider(MakeCpuProvider()) {
     kernels_.Add("AllReduce", WaitingCollective, {}, kDomain);
     kernels_.Add("Signal", Signal);
     kernels_.Add("Reader", Reader);
     kernels_.Add("Thrower", Thrower);
   }
-  std::string Name() const override { return "meeting"; }
-  const KernelRegistry& Kernels() const override { return kernels_; }
-  std::shared_ptr<void> Allocate(size_t bytes) override {
-    return cpu_->Allocate(bytes);
-  }
-  void CopyIn(const Tensor& host, Tensor& ours) override {
-    cpu_->CopyIn(host, ours);
-  }
-  void CopyOut(const Tensor& ours, Tensor& host) override {
-    cpu_->CopyOut(ours, host);
-  }
-  void Copy(const Tensor& from, Tensor& to) override { cpu_->Copy(from, to); }
-  void Clear(Tensor& ours) override { cpu_->Clear(ours); }
-  void Synchronize() override {}
-  SideQueue* side_queue() override { return cpu_->side_queue(); }
-
- private:
-  std::unique_ptr<ExecutionProvider> cpu_ = MakeCpuProvider();
-  KernelRegistry kernels_;
 };
 
 class BesideTest : public testing::Test {
