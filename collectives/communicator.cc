@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "collectives/received_bytes.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -107,6 +108,12 @@ void ForEachPiece(std::span<const Transfer> tensors, size_t begin, size_t n,
 
 }  // namespace
 
+int64_t Communicator::Received(std::string_view op, size_t count,
+                               size_t element) const {
+  return ReceivedBytes(op, static_cast<int64_t>(count),
+                       static_cast<int64_t>(element), size());
+}
+
 size_t Communicator::ReducedAtOnce() const {
   const size_t bytes = kCacheBytes / static_cast<size_t>(size());
   return std::min(message_bytes_, std::max(bytes, kLeastBytes));
@@ -147,14 +154,14 @@ void Communicator::AllReduce(Reduction reduction, DType dtype,
       std::memcpy(At(p.tensor->y, p.begin * element),
                   received.data() + p.at * element, p.count * element);
     });
-    wire_bytes_->all_reduce += static_cast<int64_t>(2 * (ranks - 1) * bytes);
+    wire_bytes_->all_reduce += Received("AllReduce", n, element);
     begin += n;
   }
 }
 
 void Communicator::AllGather(const void* x, void* y, size_t bytes) {
   const size_t ranks = static_cast<size_t>(size());
-  wire_bytes_->all_gather += static_cast<int64_t>((ranks - 1) * bytes);
+  wire_bytes_->all_gather += Received("AllGather", bytes, 1);
   if (bytes == 0) return;
   if (bytes <= message_bytes_) {
     Gather(x, y, bytes);
@@ -196,7 +203,8 @@ void Communicator::ReduceScatter(DType dtype,
       std::memcpy(At(p.tensor->y, p.begin * element),
                   sum.data() + p.at * element, p.count * element);
     });
-    wire_bytes_->reduce_scatter += static_cast<int64_t>((ranks - 1) * bytes);
+    wire_bytes_->reduce_scatter +=
+        Received("ReduceScatter", n * ranks, element);
   }
 }
 
@@ -205,7 +213,7 @@ void Communicator::Broadcast(void* data, size_t bytes, int root) {
   for (size_t begin = 0; begin < bytes; begin += message_bytes_) {
     Send(at + begin, std::min(message_bytes_, bytes - begin), root);
   }
-  if (rank() != root) wire_bytes_->broadcast += static_cast<int64_t>(bytes);
+  if (rank() != root) wire_bytes_->broadcast += Received("Broadcast", bytes, 1);
 }
 
 void Communicator::AddWireBytes(const WireBytes& bytes) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "onnx_fp8/dtype.h"
 
@@ -13,12 +14,8 @@ namespace onnx_fp8 {
 
 enum class Reduction { kSum, kMax };
 
-// Bytes of data that a rank has received from other ranks, by kind of call.
-// With N ranks and operands of n bytes in all a call adds
-//   AllReduce      2 (N − 1) · n / N  (n is rounded up to N equal blocks)
-//   AllGather      (N − 1) · n
-//   ReduceScatter  (N − 1) · n / N
-//   Broadcast      n, and 0 on the root
+// Bytes of data that a rank has received from other ranks, by kind of call: a
+// call adds ReceivedBytes.
 struct WireBytes {
   int64_t all_reduce = 0;
   int64_t all_gather = 0;
@@ -120,6 +117,8 @@ class Communicator {
   size_t message_bytes() const { return message_bytes_; }
 
  private:
+  // ReceivedBytes of this group.
+  int64_t Received(std::string_view op, size_t count, size_t element) const;
   // The most bytes that a reduction sends to one rank in one message.
   size_t ReducedAtOnce() const;
 

@@ -4,18 +4,6 @@
 #include <algorithm>
 
 namespace onnx_fp8 {
-namespace {
-
-// Bytes that a rank receives; communicator.h has the formulas.
-double Received(std::string_view op, double bytes, double n) {
-  if (op == "AllReduce") return 2 * (n - 1) * bytes / n;
-  if (op == "AllGather") return (n - 1) * bytes;
-  if (op == "ReduceScatter") return (n - 1) * bytes / n;
-  return bytes;  // Broadcast
-}
-
-}  // namespace
-
 Network ClusterOf(double node_bytes, double net_bytes) {
   return {.node_bytes = node_bytes,
           .net_bytes = net_bytes,
@@ -24,8 +12,8 @@ Network ClusterOf(double node_bytes, double net_bytes) {
           .net_hop = 14e-6};
 }
 
-RingCost CostOfRing(std::string_view op, double bytes, const GroupPlace& group,
-                    const Network& network) {
+RingCost CostOfRing(std::string_view op, int64_t received,
+                    const GroupPlace& group, const Network& network) {
   RingCost cost;
   if (group.ranks <= 1) return cost;
   const auto n = static_cast<double>(group.ranks);
@@ -33,9 +21,9 @@ RingCost CostOfRing(std::string_view op, double bytes, const GroupPlace& group,
       std::clamp<int64_t>(network.node_gpus / group.stride, 1, group.ranks);
   const auto m = static_cast<double>(in_node);
   const int64_t nodes = (group.ranks + in_node - 1) / in_node;
-  const double received = Received(op, bytes, n);
-  cost.net_bytes = nodes > 1 ? received / m : 0;
-  cost.node_bytes = received - cost.net_bytes;
+  const auto bytes = static_cast<double>(received);
+  cost.net_bytes = nodes > 1 ? bytes / m : 0;
+  cost.node_bytes = bytes - cost.net_bytes;
   const double between = nodes > 1 ? static_cast<double>(nodes) / n : 0;
   const double hop =
       (1 - between) * network.node_hop + between * network.net_hop;

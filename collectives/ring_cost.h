@@ -38,8 +38,8 @@ struct RingCost {
   double latency = 0;  // of these, those that do not depend on the bytes
 };
 
-// `op`: AllReduce, AllGather, ReduceScatter or Broadcast, with an operand of
-// `bytes`. A rank receives the bytes that Communicator counts (communicator.h).
+// `op`: AllReduce, AllGather, ReduceScatter or Broadcast. `received`: the bytes
+// that a rank receives (received_bytes.h).
 //
 // The group has m ranks in a node, and so as many rings; each carries 1/m of
 // the data through all N ranks and enters each node at another GPU. A rank is
@@ -50,7 +50,7 @@ struct RingCost {
 // with N − 1 hops, twice as many for AllReduce. (The α–β model: Thakur,
 // Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
 // MPICH", 2005.) REQUIRES: op is one of these; group.ranks >= 1.
-RingCost CostOfRing(std::string_view op, double bytes, const GroupPlace& group,
-                    const Network& network);
+RingCost CostOfRing(std::string_view op, int64_t received,
+                    const GroupPlace& group, const Network& network);
 
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "collectives/received_bytes.h"
 #include "graph/flops.h"
 #include "graph/op_facts.h"
 
@@ -98,19 +99,17 @@ class Simulation {
     return value;
   }
 
-  // Bytes of the operand. AllReduce cuts the operands of a call into equal
-  // blocks, one for each rank.
-  double OperandBytes(const Node& node, int64_t ranks, bool first) {
+  // Bytes that a rank receives because of this operand, the `first` or a later
+  // one of its call.
+  int64_t Received(const Node& node, int64_t ranks, bool first) {
     const Value& x = *node.in(0);
     const int64_t before = first ? 0 : call_numbers_;
     call_numbers_ = before + NumElements(*x.shape);
-    int64_t numbers = call_numbers_ - before;
-    if (node.op == "AllReduce") {
-      auto rounded = [&](int64_t n) { return (n + ranks - 1) / ranks * ranks; };
-      numbers = rounded(call_numbers_) - rounded(before);
-    }
-    return static_cast<double>(numbers) *
-           static_cast<double>(ByteSize(StoredAs(x)));
+    auto bytes = [&](int64_t numbers) {
+      return ReceivedBytes(node.op, numbers,
+                           static_cast<int64_t>(ByteSize(StoredAs(x))), ranks);
+    };
+    return bytes(call_numbers_) - bytes(before);
   }
 
   double Compute(const Node& node) {
@@ -132,7 +131,7 @@ class Simulation {
     const int64_t ranks = node.Int("ranks", 1);
     auto stride = cluster_.strides.find(group);
     RingCost cost = CostOfRing(
-        node.op, OperandBytes(node, ranks, first),
+        node.op, Received(node, ranks, first),
         {ranks, stride == cluster_.strides.end() ? 1 : stride->second},
         cluster_.network);
     if (!first) cost.seconds -= cost.latency;

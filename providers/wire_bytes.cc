@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/wire_bytes.h"
 
+#include "collectives/received_bytes.h"
 #include "graph/op_facts.h"
 
 namespace onnx_fp8 {
@@ -14,17 +15,13 @@ std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
     for (size_t j = i; j < i + plan.steps[i].together; ++j) {
       count += NumElements(*plan.steps[j].node->in(0)->shape);
     }
-    const int64_t ranks = node.Int("ranks", 1);
-    const auto others =
-        (ranks - 1) * static_cast<int64_t>(ByteSize(StoredAs(*node.in(0))));
+    const auto element = static_cast<int64_t>(ByteSize(StoredAs(*node.in(0))));
+    const int64_t received =
+        ReceivedBytes(node.op, count, element, node.Int("ranks", 1));
     WireBytes& bytes = all[node.String("group", "")];
-    if (node.IsOurs("AllReduce")) {
-      bytes.all_reduce += 2 * others * ((count + ranks - 1) / ranks);
-    } else if (node.IsOurs("AllGather")) {
-      bytes.all_gather += others * count;
-    } else if (node.IsOurs("ReduceScatter")) {
-      bytes.reduce_scatter += others * (count / ranks);
-    }
+    if (node.IsOurs("AllReduce")) bytes.all_reduce += received;
+    if (node.IsOurs("AllGather")) bytes.all_gather += received;
+    if (node.IsOurs("ReduceScatter")) bytes.reduce_scatter += received;
   }
   return all;
 }

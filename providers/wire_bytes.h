@@ -9,8 +9,8 @@
 
 namespace onnx_fp8 {
 
-// Bytes that a rank receives in a Run of the plan, for each group, by the
-// formulas of WireBytes: for providers that do not send through a Communicator.
+// Bytes that a rank receives in a Run of the plan, for each group, by
+// ReceivedBytes: for providers that do not send through a Communicator.
 // Broadcasts, which no training step has, do not count.
 std::map<std::string, WireBytes> WireBytesOf(const Plan& plan);
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/received_bytes.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -14,28 +16,41 @@ constexpr Network kNetwork = {.node_gpus = 4,
                               .node_hop = 0.5,
                               .net_hop = 2};
 
+// With an operand of `bytes`.
+RingCost Cost(std::string_view op, int64_t bytes, const GroupPlace& group) {
+  return CostOfRing(op, ReceivedBytes(op, bytes, 1, group.ranks), group,
+                    kNetwork);
+}
+
+TEST(ReceivedBytes, AllReduceRoundsUpToBlocks) {
+  EXPECT_EQ(ReceivedBytes("AllReduce", 10, 4, 4), 2 * 3 * 3 * 4);
+  EXPECT_EQ(ReceivedBytes("AllGather", 10, 4, 4), 3 * 10 * 4);
+  EXPECT_EQ(ReceivedBytes("ReduceScatter", 12, 4, 4), 3 * 3 * 4);
+  EXPECT_EQ(ReceivedBytes("Broadcast", 10, 4, 4), 40);
+  EXPECT_EQ(ReceivedBytes("AllReduce", 10, 4, 1), 0);
+}
+
 TEST(RingCost, WithinANode) {
   // Each of 4 ranks receives 3/4 of 800 bytes, in 3 hops.
-  RingCost scatter = CostOfRing("ReduceScatter", 800, {4, 1}, kNetwork);
+  RingCost scatter = Cost("ReduceScatter", 800, {4, 1});
   EXPECT_DOUBLE_EQ(scatter.node_bytes, 600);
   EXPECT_EQ(scatter.net_bytes, 0);
   EXPECT_DOUBLE_EQ(scatter.seconds, 3 + 3 * 0.5 + 6);
-  RingCost all = CostOfRing("AllReduce", 800, {4, 1}, kNetwork);
+  RingCost all = Cost("AllReduce", 800, {4, 1});
   EXPECT_DOUBLE_EQ(all.node_bytes, 1200);
   EXPECT_DOUBLE_EQ(all.seconds, 3 + 6 * 0.5 + 12);
   // The operand of a gather is one part.
-  RingCost gather = CostOfRing("AllGather", 200, {4, 1}, kNetwork);
+  RingCost gather = Cost("AllGather", 200, {4, 1});
   EXPECT_DOUBLE_EQ(gather.node_bytes, 600);
   EXPECT_DOUBLE_EQ(gather.seconds, scatter.seconds);
-  EXPECT_DOUBLE_EQ(CostOfRing("Broadcast", 200, {4, 1}, kNetwork).node_bytes,
-                   200);
+  EXPECT_DOUBLE_EQ(Cost("Broadcast", 200, {4, 1}).node_bytes, 200);
 }
 
 TEST(RingCost, SeveralNodes) {
   // 8 ranks on 2 nodes: 7 · 40 bytes arrive, a quarter of them by the network,
   // because 4 rings enter a node at its 4 GPUs. Of the 8 hops of a ring, 2 are
   // between nodes.
-  RingCost gather = CostOfRing("AllGather", 40, {8, 1}, kNetwork);
+  RingCost gather = Cost("AllGather", 40, {8, 1});
   EXPECT_DOUBLE_EQ(gather.net_bytes, 70);
   EXPECT_DOUBLE_EQ(gather.node_bytes, 210);
   EXPECT_DOUBLE_EQ(gather.seconds, 3 + 7 * (0.75 * 0.5 + 0.25 * 2) + 7);
@@ -43,18 +58,18 @@ TEST(RingCost, SeveralNodes) {
 
 TEST(RingCost, GroupsBetweenNodes) {
   // Every second GPU: two of a node are in the group.
-  RingCost half = CostOfRing("AllGather", 40, {4, 2}, kNetwork);
+  RingCost half = Cost("AllGather", 40, {4, 2});
   EXPECT_DOUBLE_EQ(half.net_bytes, 60);
   EXPECT_DOUBLE_EQ(half.node_bytes, 60);
   // One of each node: all bytes are from other nodes.
-  RingCost one = CostOfRing("AllGather", 40, {4, 4}, kNetwork);
+  RingCost one = Cost("AllGather", 40, {4, 4});
   EXPECT_DOUBLE_EQ(one.net_bytes, 120);
   EXPECT_EQ(one.node_bytes, 0);
   EXPECT_DOUBLE_EQ(one.seconds, 3 + 3 * 2 + 12);
 }
 
 TEST(RingCost, OneRankSendsNothing) {
-  RingCost cost = CostOfRing("AllReduce", 800, {1, 1}, kNetwork);
+  RingCost cost = Cost("AllReduce", 800, {1, 1});
   EXPECT_EQ(cost.node_bytes + cost.net_bytes + cost.seconds, 0);
 }
 
