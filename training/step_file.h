@@ -20,8 +20,9 @@ namespace onnx_fp8 {
 //            the new state, in the order of the state inputs
 //   update_binding says which output replaces which state after the step.
 // Parameters keep their initializers' names; if a name is taken, ours gets a
-// number. With grad_accum > 1 the file holds a micro step, and <path without
-// .onnx>.apply.onnx holds the update.
+// number. The metadata hold the facts with which a session goes on
+// (graph/onnx/step_notes.h). With grad_accum > 1 the file holds a micro step,
+// and <path without .onnx>.apply.onnx holds the update.
 class StepFile {
  public:
   // Reads the model. Errors: TrainingSession::Create's; the model is a forward

@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from program import leave_out, metrics_without_speed, run, state_bytes
+from rank_jobs import job_of, need_mpi
 from safetensors.numpy import load_file
 from test_step_files import ROOT, Case, corpus_folder, file_losses, trained_losses
 from test_tied_weights import language_model, write_tokens
@@ -179,6 +180,27 @@ def test_schedule_and_validation(tmp_path):
     # A learning rate that is given replaces the file's.
     model = train(case, case.model, "model2", *case.flags("delayed")[:-4], "--recipe", "delayed", "--lr", 0.5)
     assert metrics_without_speed(train(case, step, "file2", "--lr", 0.5)) == metrics_without_speed(model)
+
+
+def test_the_sample_gpt_on_tokens(tmp_path):
+    """A file of tokens, shuffled; the sizes are the step's."""
+    model = ROOT / "samples/gpt_tiny/gpt_tiny.onnx"
+    np.random.default_rng(0).integers(0, 256, 2000).astype(np.uint16).tofile(tmp_path / "t.bin")
+    data = ["--data", tmp_path / "t.bin", "--token-dtype", "uint16", "--steps", 4]
+    flags = ["--loss", "cross_entropy", "--recipe", "rowwise", "--clip-norm", 1]
+    run("rewrite", model, "-o", tmp_path / "step.onnx", *flags, "--shape", "batch=4,seq=32")
+    run("train", model, *data, *flags, "--batch-size", 4, "--seq-len", 32, "--out", tmp_path / "model")
+    run("train", tmp_path / "step.onnx", *data, "--out", tmp_path / "file")
+    assert metrics_without_speed(tmp_path / "file") == metrics_without_speed(tmp_path / "model")
+    assert state_bytes(tmp_path / "file") == state_bytes(tmp_path / "model")
+
+
+def test_ranks_need_the_model(tmp_path):
+    need_mpi()
+    case = case_of("mlp", tmp_path)
+    step = write_step(case, case.flags("off"))
+    done = job_of(2, "train", step, "--data", case.data, "--steps", 1, "--out", tmp_path / "run").end()
+    assert any("expected the model that the step was made from for several ranks" in text for text in map(str, done))
 
 
 def test_resume_and_state_in_the_file(tmp_path):
