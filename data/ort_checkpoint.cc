@@ -17,7 +17,7 @@ constexpr int kVersion = 2;
 template <typename T>
 using Table = flatbuffers::Vector<flatbuffers::Offset<T>>;
 
-std::string Text(const flatbuffers::String* text) {
+std::string TextOf(const flatbuffers::String* text) {
   return text ? text->str() : "";
 }
 
@@ -52,7 +52,7 @@ NamedTensors ReadTensors(const Table<ort::Tensor>* from,
   NamedTensors tensors;
   if (!from) return tensors;
   for (const ort::Tensor* tensor : *from) {
-    std::string name = Text(tensor->name());
+    std::string name = TextOf(tensor->name());
     std::string where = Concat(path, ": ", name);
     Check(!name.empty(), "[", path, "] expected every tensor to have a name");
     Check(names->insert(name).second, "[", where,
@@ -65,11 +65,11 @@ NamedTensors ReadTensors(const Table<ort::Tensor>* from,
 OrtOptimizerGroup ReadGroup(const ort::OptimizerGroup& from,
                             const std::string& path) {
   OrtOptimizerGroup group{
-      Text(from.group_name()), from.step(), from.initial_learning_rate(), {}};
+      TextOf(from.group_name()), from.step(), from.initial_learning_rate(), {}};
   if (!from.optimizer_states()) return group;
   std::set<std::string> parameters;
   for (const auto* state : *from.optimizer_states()) {
-    std::string parameter = Text(state->param_name());
+    std::string parameter = TextOf(state->param_name());
     Check(parameters.insert(parameter).second, "[", path,
           "] expected the moments of ", parameter, " once, got them twice");
     std::set<std::string> names;
@@ -85,9 +85,9 @@ void ReadProperties(const From* from, To* to) {
   if (!from) return;
   for (const auto* property : *from) {
     if constexpr (std::is_same_v<typename To::mapped_type, std::string>) {
-      (*to)[Text(property->name())] = Text(property->value());
+      (*to)[TextOf(property->name())] = TextOf(property->value());
     } else {
-      (*to)[Text(property->name())] = property->value();
+      (*to)[TextOf(property->name())] = property->value();
     }
   }
 }
@@ -184,9 +184,9 @@ OrtCheckpoint ReadOrtCheckpoint(const std::string& path) {
   if (from->optimizer_groups()) {
     std::set<std::string> groups;
     for (const auto* group : *from->optimizer_groups()) {
-      Check(groups.insert(Text(group->group_name())).second, "[", path,
+      Check(groups.insert(TextOf(group->group_name())).second, "[", path,
             "] expected groups of parameters of different names, got \"",
-            Text(group->group_name()), "\" twice");
+            TextOf(group->group_name()), "\" twice");
       checkpoint.groups.push_back(ReadGroup(*group, path));
     }
   }

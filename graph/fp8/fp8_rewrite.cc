@@ -2,7 +2,7 @@
 #include "graph/fp8/fp8_rewrite.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "base/check.h"
 #include "graph/fp8/operand_copies.h"
@@ -30,10 +30,8 @@ class Rewriter {
 
   void Run() {
     for (const GemmDecision& decision : plan_->decisions) {
-      if (!decision.fp8 || decision.gemm.role == GemmRole::kWgrad) continue;
-      for (size_t i : {0, 1}) {
-        shared_.insert(PeelTranspose(decision.gemm.node->in(i)).value);
-      }
+      bool layer = decision.fp8 && decision.gemm.weight_slot == 1;
+      if (layer) AddColumns(*decision.gemm.node);
     }
     for (const GemmDecision& decision : plan_->decisions) {
       if (decision.fp8) Rewrite(decision);
@@ -78,6 +76,16 @@ class Rewriter {
     graph_.RemoveNode(&node);
   }
 
+  // The columns of a layer's operand, which are the rows of its weight, are
+  // known even if the operand's shape is not.
+  void AddColumns(const Node& node) {
+    Matrix x = PeelTranspose(node.in(0)), weight = PeelTranspose(node.in(1));
+    x.transposed ^= node.Int("transA", 0) != 0;
+    weight.transposed ^= node.Int("transB", 0) != 0;
+    if (x.transposed || !weight.value->concrete()) return;
+    columns_[x.value] = weight.value->dim(weight.transposed ? 1 : 0);
+  }
+
   // A wgrad of ONNX Runtime's reads a Reshape to rows of a value that the other
   // products of the layer read as it is. They share a copy of that value.
   Value* Whole(Value* rows) const {
@@ -85,10 +93,9 @@ class Rewriter {
     if (!node || !node->Is("Reshape") || !rows->shape || rows->rank() != 2) {
       return rows;
     }
-    Value* whole = node->in(0);
-    bool same = whole->shape && whole->rank() > 2 && whole->dim(-1) > 0 &&
-                whole->dim(-1) == rows->dim(-1) && shared_.contains(whole);
-    return same ? whole : rows;
+    auto whole = columns_.find(node->in(0));
+    bool same = whole != columns_.end() && whole->second == rows->dim(-1);
+    return same ? node->in(0) : rows;
   }
 
   Value* Product(Builder& b, const GemmDecision& decision,
@@ -144,7 +151,8 @@ class Rewriter {
   const Fp8Spec& spec_;
   Fp8Plan* plan_;
   OperandCopies copies_;
-  std::unordered_set<const Value*> shared_;  // operands of forward and dgrad
+  // Operands of forward and dgrad.
+  std::unordered_map<const Value*, int64_t> columns_;
 };
 
 }  // namespace

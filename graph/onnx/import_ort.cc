@@ -214,6 +214,64 @@ Values LossGrad(Builder& b, Node& node) {
   return {b.Mul(miss, each)};
 }
 
+// --- convolution
+// The sizes of x behind its first two axes.
+Shape SpatialSizes(const Node& node, size_t i) {
+  Check(RankOf(node, i) >= 3, "[", node.Where(), "] expected operand ", i,
+        " of rank 3 or more, got ", RankOf(node, i));
+  Shape sizes(node.in(i)->shape->begin() + 2, node.in(i)->shape->end());
+  Check(IsConcrete(sizes), "[", node.Where(), "] expected operand ", i,
+        " of known spatial sizes, got ", ToString(sizes));
+  return sizes;
+}
+
+Value* SwapFirst(Builder& b, Value* x) {
+  std::vector<int64_t> perm = {1, 0};
+  for (int64_t i = 2; i < x->rank(); ++i) perm.push_back(i);
+  return b.Transpose(x, perm);
+}
+
+// (dy, x, weight) → (dx, dweight, dbias) of a Conv without groups. The gradient
+// of the weight is a Conv of x with dy, whose strides and dilations are
+// swapped; rows of x that no window reads may give it more taps than the weight
+// has.
+Values ConvGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *x = node.in(1), *weight = node.in(2);
+  Check(node.Int("group", 1) == 1 &&
+            node.String("auto_pad", "NOTSET") == "NOTSET",
+        "[", node.Where(), "] expected group 1 and auto_pad NOTSET, got ",
+        node.Int("group", 1), " and ", node.String("auto_pad", "NOTSET"));
+  Shape sizes = SpatialSizes(node, 1), taps = SpatialSizes(node, 2);
+  size_t n = sizes.size();
+  auto strides = node.Ints("strides", std::vector<int64_t>(n, 1));
+  auto dilations = node.Ints("dilations", std::vector<int64_t>(n, 1));
+  auto pads = node.Ints("pads", std::vector<int64_t>(2 * n, 0));
+  Check(taps.size() == n && strides.size() == n && dilations.size() == n &&
+            pads.size() == 2 * n,
+        "[", node.Where(), "] expected strides, dilations and pads for ", n,
+        " axes, got others");
+  std::vector<int64_t> unread, ends, axes, rest = {0};
+  for (size_t i = 0; i < n; ++i) {
+    Check(strides[i] > 0, "[", node.Where(), "] expected strides above 0");
+    int64_t window = (taps[i] - 1) * dilations[i] + 1;
+    unread.push_back((sizes[i] + pads[i] + pads[i + n] - window) % strides[i]);
+    ends.push_back(taps[i]);
+    axes.push_back(static_cast<int64_t>(i) + 2);
+    rest.push_back(static_cast<int64_t>(i) + 2);
+  }
+  Value* dx = b.Op("ConvTranspose", {dy, weight},
+                   {{"strides", strides},
+                    {"dilations", dilations},
+                    {"pads", pads},
+                    {"output_padding", unread}});
+  Value* all =
+      b.Op("Conv", {SwapFirst(b, x), SwapFirst(b, dy)},
+           {{"strides", dilations}, {"dilations", strides}, {"pads", pads}});
+  Value* some = b.Op("Slice", {all, b.Ints(std::vector<int64_t>(n, 0)),
+                               b.Ints(ends), b.Ints(axes)});
+  return {dx, SwapFirst(b, some), b.ReduceSum(dy, rest, false)};
+}
+
 // --- movement
 // Zeros of `shape` (a tensor) to which rows are added at places of the axis.
 Values GatherGrad(Builder& b, Node& node) {
@@ -303,6 +361,7 @@ constexpr Row kRows[] = {
     {"BiasGelu", 2, BiasGelu},
     {"BiasGeluGrad_dX", 3, BiasGeluGrad},
     {"ConcatTraining", 1, ConcatTraining},
+    {"ConvGrad", 3, ConvGrad},
     {"DropoutGrad", 2, DropoutGrad},
     {"FastGelu", 1, FastGelu},
     {"FastGeluGrad", 2, FastGeluGrad},
