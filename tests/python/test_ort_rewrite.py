@@ -69,9 +69,15 @@ def test_products_are_found_by_their_operands(case, tmp_path):
 
 
 def test_names_do_not_matter(tmp_path):
-    """Nodes and inner values get other names; the interface of the training API keeps its own."""
+    """Nodes and inner values get other names; the interface of the training API keeps its own. Another constant, which
+    only one gradient reads, is not taken for the loss's gradient."""
     copy = shutil.copytree(ARTIFACTS / "gpt2", tmp_path / "a")
     model = onnx.load(copy / "training_model.onnx")
+    model.graph.initializer.insert(0, onnx.numpy_helper.from_array(np.float32(1), "another"))
+    at, node = next((i, n) for i, n in enumerate(model.graph.node)
+                    if n.op_type == "InPlaceAccumulatorV2" and n.input[0].startswith("ln_f.bias"))
+    node.input[1:2] = ["same"]
+    model.graph.node.insert(at, onnx.helper.make_node("Mul", ["ln_f.bias_grad", "another"], ["same"]))
     kept = {v.name for v in [*model.graph.input, *model.graph.output]}
     names = {}
     for node in model.graph.node:
