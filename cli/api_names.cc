@@ -40,6 +40,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`momentum`", "--momentum"},
     {"`nesterov`", "--nesterov"},
     {"`optimizer`", "--optimizer"},
+    {"`ort_training`", "--ort-training"},
     {"`recipe`", "--recipe"},
     {"`recipes`", "--recipe-for"},
     {"`scales`", "--scales"},

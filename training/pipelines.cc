@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "graph/fp8/weight_copies.h"
 #include "graph/onnx/onnx_io.h"
+#include "graph/onnx/ort_training_model.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/autocast.h"
 #include "graph/passes/batch_norm_mode.h"
@@ -260,6 +261,7 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   });
   report->written = WrittenAs(*graph);
   if (!takes_steps) RequireNoStep(*graph);
+  if (use != ImportFor::kReport) RequireNoOrtTrainingModel(*graph);
   if (IsStep(report->written)) return graph;
   runner.Run(ImportPasses(options, report), *graph);
   return graph;

@@ -144,6 +144,15 @@ void ShapeLabels(Graph& graph, const std::string& loss) {
 
 }  // namespace
 
+void RequireNoOrtTrainingModel(const Graph& graph) {
+  bool accumulates = std::ranges::any_of(graph.outputs, [](const Value* value) {
+    return value->name.ends_with(kOrtAccumulated);
+  });
+  Check(!accumulates || !graph.Find(kOrtReset), "[", graph.file,
+        "] is a training model of onnxruntime-training, whose parameters are "
+        "inputs: expected the folder of its artifacts, as `ort_training`");
+}
+
 OrtForward ReadOrtForward(const std::string& path, const TensorMap& parameters,
                           const Budgets& budgets) {
   ModelFile file = ReadModelFile(path, budgets);

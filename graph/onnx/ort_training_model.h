@@ -19,6 +19,9 @@ inline constexpr char kOrtBuffer[] = "_grad.accumulation.buffer";
 inline constexpr char kOrtAccumulated[] = "_grad.accumulation.out";
 inline constexpr char kOrtReset[] = "lazy_reset_grad";
 
+// Errors: the graph is such a model, which can't be trained as it is.
+void RequireNoOrtTrainingModel(const Graph& graph);
+
 struct OrtForward {
   std::unique_ptr<Graph> graph;  // in its normal form
   std::string loss;              // output of the graph

@@ -130,3 +130,15 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
 def test_one_model_at_a_time(tmp_path):
     error = run(*flags("mlp", tmp_path / "run", "--steps", 1), FIXTURES / "mlp" / "d18.onnx", code=2).stderr
     assert "expected one of MODEL and --ort-training" in error
+
+
+def test_a_training_model_by_itself_is_named(tmp_path):
+    error = run("train", ARTIFACTS / "mlp" / "training_model.onnx", "--data", ARTIFACTS / "mlp" / "feeds.npz", "--loss",
+                "mse", "--steps", 1, "--out", tmp_path / "run", code=1).stderr
+    assert "expected the folder of its artifacts, as --ort-training" in error
+
+
+def test_rewritten_artifacts_are_for_onnxruntime_training(tmp_path):
+    run("rewrite", "--ort-training", ARTIFACTS / "mlp", "-o", tmp_path / "fp8", "--recipe", "delayed")
+    error = refused(tmp_path, tmp_path / "fp8")
+    assert "model that it was made from" in error or "rewritten" in error
