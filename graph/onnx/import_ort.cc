@@ -181,6 +181,56 @@ Values SimplifiedLayerNormGrad(Builder& b, Node& node) {
   return NormGrad(b, node, nullptr, node.in(3));
 }
 
+// The axes of x that a BatchNormalization averages over: all but the second.
+std::vector<int64_t> BatchAxes(const Node& node, size_t i) {
+  std::vector<int64_t> axes = {0};
+  for (int64_t axis = 2; axis < RankOf(node, i); ++axis) axes.push_back(axis);
+  return axes;
+}
+
+// One number for each channel, as it meets x.
+Value* PerChannel(Builder& b, Value* x, Value* channels) {
+  std::vector<int64_t> sizes = {-1};
+  for (int64_t axis = 2; axis < x->rank(); ++axis) sizes.push_back(1);
+  return b.Op("Reshape", {channels, b.Ints(sizes)});
+}
+
+// Outputs: y, the running mean and variance, the batch's mean and the
+// reciprocal of its deviation.
+Values BatchNormInternal(Builder& b, Node& node) {
+  Value* x = node.in(0);
+  float epsilon = node.Float("epsilon", 1e-5f);
+  Values results = b.Ops("BatchNormalization", node.inputs(), 3,
+                         {{"epsilon", epsilon},
+                          {"momentum", node.Float("momentum", 0.9f)},
+                          {"training_mode", int64_t{1}}});
+  if (!node.out(3) && !node.out(4)) return results;
+  Attributes drop = {{"keepdims", int64_t{0}}};
+  Value* axes = b.Ints(BatchAxes(node, 0));
+  Value* mean = b.Op("ReduceMean", {x, axes}, drop);
+  Value* centered = b.Sub(x, PerChannel(b, x, mean));
+  Value* variance = b.Op("ReduceMean", {b.Mul(centered, centered), axes}, drop);
+  Value* root = b.Op("Sqrt", {b.Add(variance, b.Scalar(double{epsilon}, x))});
+  results.push_back(mean);
+  results.push_back(b.Op("Reciprocal", {root}));
+  return results;
+}
+
+// (dy, x, scale, mean, inv_std) → (dx, dscale, dbias)
+Values BatchNormGrad(Builder& b, Node& node) {
+  Value *dy = node.in(0), *x = node.in(1);
+  std::vector<int64_t> axes = BatchAxes(node, 1);
+  Value* inv_std = PerChannel(b, x, node.in(4));
+  Value* h = b.Mul(b.Sub(x, PerChannel(b, x, node.in(3))), inv_std);
+  Value* product = b.Mul(dy, h);
+  Value* dy_mean = b.Op("ReduceMean", {dy, b.Ints(axes)});
+  Value* along = b.Mul(h, b.Op("ReduceMean", {product, b.Ints(axes)}));
+  Value* rest = b.Sub(b.Sub(dy, dy_mean), along);
+  Value* factor = b.Mul(PerChannel(b, x, node.in(2)), inv_std);
+  return {b.Mul(rest, factor), b.ReduceSum(product, axes, false),
+          b.ReduceSum(dy, axes, false)};
+}
+
 // --- loss
 // (dloss, log_prob, labels[, weight]) → dlogits. Labels that are ignored have
 // no row of ones.
@@ -357,6 +407,8 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
+    {"BatchNormInternal", 5, BatchNormInternal},
+    {"BatchNormalizationGrad", 5, BatchNormGrad},
     {"BiasFastGeluGrad_dX", 3, FastGeluGrad},
     {"BiasGelu", 2, BiasGelu},
     {"BiasGeluGrad_dX", 3, BiasGeluGrad},
