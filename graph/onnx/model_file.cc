@@ -145,6 +145,12 @@ void ReadState(const onnx::ModelProto& model, Graph* graph) {
   for (auto& binding : graph->state) binding.state->role = Role::kBound;
 }
 
+// Operators that ONNX lacks, but ONNX Runtime has in the ONNX domain.
+bool IsInOnnxDomain(const onnx::NodeProto& node) {
+  return node.op_type() == "SimplifiedLayerNormalization" ||
+         node.op_type() == "MaxPoolGrad";
+}
+
 }  // namespace
 
 std::unique_ptr<Graph> ModelFile::ToGraph(
@@ -205,13 +211,11 @@ ModelFile ReadModelBytes(const std::string& bytes) {
   return file;
 }
 
-void PlaceOrtNorms(onnx::ModelProto* model) {
+void PlaceOrtOps(onnx::ModelProto* model) {
   constexpr int kLayerNormOpset = 17;
   for (auto& node : *model->mutable_graph()->mutable_node()) {
     if (!node.domain().empty()) continue;
-    if (node.op_type() == "SimplifiedLayerNormalization") {
-      node.set_domain(kOrtDomain);
-    }
+    if (IsInOnnxDomain(node)) node.set_domain(kOrtDomain);
     if (node.op_type() != "LayerNormalization") continue;
     for (const auto& import : model->opset_import()) {
       bool onnx = import.domain().empty() || import.domain() == "ai.onnx";
@@ -220,6 +224,12 @@ void PlaceOrtNorms(onnx::ModelProto* model) {
       note->set_key(kOpsetNote);
       note->set_value(std::to_string(kLayerNormOpset));
     }
+  }
+}
+
+void RestoreOrtOps(onnx::ModelProto* model) {
+  for (auto& node : *model->mutable_graph()->mutable_node()) {
+    if (IsInOnnxDomain(node)) node.clear_domain();
   }
 }
 

@@ -40,10 +40,12 @@ ModelFile ReadModelBytes(const std::string& bytes);
 // The graph in its normal form, as ReadModel returns it.
 std::unique_ptr<Graph> ImportModelFile(ModelFile file);
 
-// ONNX Runtime writes its norms into the ONNX domain at opsets that lack them.
-// Notes the opset that has LayerNormalization, and moves
-// SimplifiedLayerNormalization to ONNX Runtime's domain.
-void PlaceOrtNorms(onnx::ModelProto* model);
+// ONNX Runtime writes some of its operators into the ONNX domain. Notes the
+// opset that has LayerNormalization on nodes of an older one, and moves the
+// operators that ONNX lacks to ONNX Runtime's domain.
+void PlaceOrtOps(onnx::ModelProto* model);
+// Moves these operators back.
+void RestoreOrtOps(onnx::ModelProto* model);
 
 // Writes `model`, which it uses up. `contents` has the bytes of initializers
 // that have none in `model`, by name. With external data both files are

@@ -111,7 +111,7 @@ std::unique_ptr<Graph> ImportModelFile(ModelFile file) {
   DropOwnBodies(&file.model);
   InlineFunctions(&file.model, file.path);
   NameBodyTensors(file.model.mutable_graph());
-  PlaceOrtNorms(&file.model);
+  PlaceOrtOps(&file.model);
   auto graph = file.ToGraph(file.model);
   graph->Sort();
   Upgrade(*graph);

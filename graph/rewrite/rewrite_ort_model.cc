@@ -51,7 +51,7 @@ class OrtRewriter {
       : options_(options), file_(ReadModelFile(path, options.budgets)) {
     for (const std::string& name : options.trained) names_[name] = {name};
     for (const std::string& name : options.frozen) names_[name] = {name};
-    PlaceOrtNorms(&file_.model);
+    PlaceOrtOps(&file_.model);
     for (const auto& node : file_.model.graph().node()) {
       Check(node.domain() != kDomain, "[", path,
             "] is rewritten already: it holds ", node.domain(), ".",
@@ -279,10 +279,8 @@ class OrtRewriter {
       } else {
         *proto = ToProto(node);
       }
-      if (proto->op_type() == "SimplifiedLayerNormalization") {
-        proto->clear_domain();
-      }
     }
+    RestoreOrtOps(model);
     std::map<std::string, const Value*> held;
     for (const Value* value : graph.Initializers()) held[value->name] = value;
     google::protobuf::RepeatedPtrField<onnx::TensorProto> tensors;

@@ -22,7 +22,8 @@ def main():
     inputs[-1] = inputs[-1].reshape(-1)
     api = generate.api
     state = api.CheckpointState.load_checkpoint(job.get("load", str(folder / "checkpoint")))
-    module = api.Module(str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"))
+    evaluates = folder / "eval_model.onnx"
+    module = api.Module(str(folder / "training_model.onnx"), state, str(evaluates) if evaluates.exists() else None)
     optimizer = api.Optimizer(str(folder / "optimizer_model.onnx"), module)
     optimizer.set_learning_rate(generate.LR)
     result = {"losses": []}

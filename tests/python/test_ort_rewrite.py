@@ -91,6 +91,19 @@ def test_names_do_not_matter(tmp_path):
     assert "9 forward, 9 dgrad, 9 wgrad, 12 without a weight" in text
 
 
+def test_operators_of_onnxruntime_stay(tmp_path):
+    """MaxPoolGrad and SimplifiedLayerNormalization, which it has in the ONNX domain."""
+    for case, op in (("cnn", "MaxPoolGrad"), ("llama", "SimplifiedLayerNormalization")):
+        rewrite(case, tmp_path / case, "tensorwise")
+        nodes = onnx.load(tmp_path / case / "training_model.onnx").graph.node
+        domains = {n.domain for n in nodes if n.op_type == op}
+        assert domains == {""}
+    truth = np.load(ARTIFACTS / "cnn" / "losses.npy")
+    (tmp_path / "cnn" / "eval_model.onnx").unlink()  # onnxruntime refuses its BatchNormalization
+    theirs = np.array(train("cnn", tmp_path / "cnn")["losses"])
+    assert 0 < np.abs(theirs - truth).max() < 0.05
+
+
 def test_a_filter_keeps_a_layer(tmp_path):
     text = rewrite("gpt2", tmp_path / "fp8", "tensorwise", "--filter-fqns", "lm_head")
     assert "24 of 39 matrix products in FP8" in text

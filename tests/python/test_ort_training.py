@@ -28,7 +28,7 @@ def curve(out):
     return np.array([losses(out)[step + 1] for step in range(STEPS)])
 
 
-@pytest.mark.parametrize("case", [*CASES, "mlp_mse", "mlp_bce"])
+@pytest.mark.parametrize("case", [*CASES, "cnn", "mlp_mse", "mlp_bce"])
 def test_losses_are_those_of_onnxruntime_training(case, tmp_path):
     run(*flags(case, tmp_path / "run", "--steps", STEPS))
     truth = np.load(ARTIFACTS / case / "losses.npy")
