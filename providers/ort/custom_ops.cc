@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/custom_ops.h"
 
-#include <list>
-
+#include "graph/onnx/import_ort.h"
 #include "graph/op_facts.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/ort/single_op.h"
+#include "providers/ort/training_op.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -14,26 +14,36 @@ namespace {
 // session lives, so that they live as long as the process.
 struct DomainOps {
   const char* domain;
-  std::list<SingleOp> ops;
+  std::vector<const OrtCustomOp*> ops;
 };
 
 // All of ours that have a kernel on the CPU and need no other ranks.
-std::list<SingleOp> OwnOps() {
-  std::list<SingleOp> ops;
+std::vector<const OrtCustomOp*> OwnOps() {
+  std::vector<const OrtCustomOp*> ops;
   for (const std::string& name : OpNames()) {
     const OpDefinition& op = *FindOp(name);
     bool alone = op.facts.kind != OpKind::kCollective;
     if (!alone || !CpuKernels().Find(kDomain, name)) continue;
     for (std::vector<DType>& results : ResultTypes(op)) {
-      ops.emplace_back(op, std::move(results));
+      ops.push_back(new SingleOp(op, std::move(results)));
     }
+  }
+  return ops;
+}
+
+// Operators of onnxruntime-training that newer runtimes lack.
+std::vector<const OrtCustomOp*> TrainingOps() {
+  std::vector<const OrtCustomOp*> ops = {new AccumulatorOp};
+  for (const TrainingOp::Form& form : TrainingForms()) {
+    ops.push_back(new TrainingOp(form));
   }
   return ops;
 }
 
 const std::vector<const DomainOps*>& AllDomains() {
   static const DomainOps* own = new DomainOps{kDomain, OwnOps()};
-  static const std::vector<const DomainOps*> domains = {own};
+  static const DomainOps* training = new DomainOps{kOrtDomain, TrainingOps()};
+  static const std::vector<const DomainOps*> domains = {own, training};
   return domains;
 }
 
@@ -46,8 +56,8 @@ void AddCustomOps(OrtSessionOptions* session) {
     for (const DomainOps* ours : AllDomains()) {
       OrtCustomOpDomain* domain = nullptr;
       Must(Ort().CreateCustomOpDomain(ours->domain, &domain));
-      for (const SingleOp& op : ours->ops) {
-        Must(Ort().CustomOpDomain_Add(domain, &op));
+      for (const OrtCustomOp* op : ours->ops) {
+        Must(Ort().CustomOpDomain_Add(domain, op));
       }
       list->push_back(domain);
     }

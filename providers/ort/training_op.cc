@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/ort/training_op.h"
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "graph/onnx/import_ort.h"
+#include "graph/onnx/upgrade.h"
+#include "providers/ort/kernel_context.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Form = TrainingOp::Form;
+
+constexpr unsigned Bit(unsigned i) { return 1u << i; }
+
+// Attributes that the rows read, by type.
+constexpr const char* kInts[] = {"axis", "group", "ignore_index", "scale_down"};
+constexpr const char* kFloats[] = {"alpha", "epsilon"};
+constexpr const char* kStrings[] = {"auto_pad", "reduction"};
+constexpr const char* kLists[] = {"dilations", "pads", "strides"};
+
+std::string StringOf(const OrtKernelInfo* info, const char* name) {
+  size_t size = 0;
+  if (!Succeeds(
+          Ort().KernelInfoGetAttribute_string(info, name, nullptr, &size)) &&
+      size == 0) {
+    return "";
+  }
+  std::string text(size, '\0');
+  if (!Succeeds(Ort().KernelInfoGetAttribute_string(info, name, text.data(),
+                                                    &size))) {
+    return "";
+  }
+  return text.c_str();
+}
+
+Attributes AttributesOf(const OrtKernelInfo* info) {
+  Attributes attributes;
+  for (const char* name : kInts) {
+    int64_t value = 0;
+    if (Succeeds(Ort().KernelInfoGetAttribute_int64(info, name, &value))) {
+      attributes[name] = value;
+    }
+  }
+  for (const char* name : kFloats) {
+    float value = 0;
+    if (Succeeds(Ort().KernelInfoGetAttribute_float(info, name, &value))) {
+      attributes[name] = value;
+    }
+  }
+  for (const char* name : kStrings) {
+    std::string text = StringOf(info, name);
+    if (!text.empty()) attributes[name] = text;
+  }
+  for (const char* name : kLists) {
+    size_t size = 0;
+    Succeeds(
+        Ort().KernelInfoGetAttributeArray_int64(info, name, nullptr, &size));
+    std::vector<int64_t> list(size);
+    if (size > 0 && Succeeds(Ort().KernelInfoGetAttributeArray_int64(
+                        info, name, list.data(), &size))) {
+      attributes[name] = list;
+    }
+  }
+  return attributes;
+}
+
+// The operands of one call; undefined: left out.
+std::vector<Tensor> OperandsOf(const OrtKernelContext* context) {
+  size_t count = 0;
+  Must(Ort().KernelContext_GetInputCount(context, &count));
+  std::vector<Tensor> operands(count);
+  for (size_t i = 0; i < count; ++i) {
+    const OrtValue* value = nullptr;
+    Must(Ort().KernelContext_GetInput(context, i, &value));
+    if (value) operands[i] = ViewOf(*value, Concat("operand ", i));
+  }
+  return operands;
+}
+
+// A kernel of one node. It makes a graph for each combination of types, shapes
+// and values that decide shapes.
+class TrainingKernel {
+ public:
+  TrainingKernel(const Form& form, std::string name, Attributes attributes)
+      : form_(form),
+        name_(std::move(name)),
+        attributes_(std::move(attributes)) {}
+
+  void Run(OrtKernelContext* context) {
+    std::vector<Tensor> operands = OperandsOf(context);
+    size_t outputs = 0;
+    Must(Ort().KernelContext_GetOutputCount(context, &outputs));
+    std::shared_ptr<GraphRunner> runner = Find(operands, outputs);
+    std::vector<size_t> from;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].defined() && !DecidesShapes(i)) from.push_back(i);
+    }
+    RunInContext(*runner, context, from, {});
+  }
+
+ private:
+  static constexpr size_t kMost = 8;
+
+  bool DecidesShapes(size_t i) const {
+    return i < 32 && (form_.sizes & Bit(static_cast<unsigned>(i))) != 0;
+  }
+
+  std::string Key(const std::vector<Tensor>& operands) const {
+    std::string key;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Tensor& x = operands[i];
+      key += x.defined() ? Concat(Name(x.dtype()), ToString(x.shape())) : "-";
+      if (!x.defined() || !DecidesShapes(i)) continue;
+      key.append(static_cast<const char*>(x.raw()), x.bytes());
+    }
+    return key;
+  }
+
+  std::shared_ptr<GraphRunner> Find(const std::vector<Tensor>& operands,
+                                    size_t outputs) {
+    std::string key = Key(operands);
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [known, runner] : made_) {
+      if (known == key) return runner;
+    }
+    made_.emplace_front(key, Make(operands, outputs));
+    if (made_.size() > kMost) made_.pop_back();
+    return made_.front().second;
+  }
+
+  std::shared_ptr<GraphRunner> Make(const std::vector<Tensor>& operands,
+                                    size_t outputs) const {
+    auto graph = std::make_shared<Graph>();
+    graph->name = form_.op;
+    graph->file = "custom op";
+    graph->opset = kNormalOpset;
+    std::vector<Value*> inputs;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Tensor& x = operands[i];
+      std::string name = Concat("in", i);
+      inputs.push_back(!x.defined() ? nullptr
+                       : DecidesShapes(i)
+                           ? graph->AddInitializer(name, x.Clone())
+                           : graph->AddInput(name, x.dtype(), x.shape()));
+    }
+    std::vector<std::string> names;
+    for (size_t i = 0; i < outputs; ++i) names.push_back(Concat("out", i));
+    Node* node =
+        graph->AddNode(form_.op, inputs, names, attributes_, kOrtDomain);
+    node->name = name_;
+    graph->outputs = node->outputs();
+    ImportOrtOp(*graph, node);
+    return std::make_shared<GraphRunner>(graph);
+  }
+
+  const Form& form_;
+  std::string name_;
+  Attributes attributes_;
+  std::mutex mutex_;
+  std::list<std::pair<std::string, std::shared_ptr<GraphRunner>>> made_;
+};
+
+const Form& FormOf(const OrtCustomOp* op) {
+  return static_cast<const TrainingOp*>(op)->form();
+}
+
+OrtStatus* CreateTraining(const OrtCustomOp* self, const OrtApi*,
+                          const OrtKernelInfo* info, void** kernel) noexcept {
+  return Guarded([&] {
+    size_t size = 0;
+    Succeeds(Ort().KernelInfo_GetNodeName(info, nullptr, &size));
+    std::string name(size, '\0');
+    if (size > 0) Must(Ort().KernelInfo_GetNodeName(info, name.data(), &size));
+    *kernel =
+        new TrainingKernel(FormOf(self), name.c_str(), AttributesOf(info));
+  });
+}
+
+// Type and shape of an operand; -1 for axes that are not known.
+struct Facts {
+  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  Shape shape;
+};
+
+Facts FactsOf(OrtShapeInferContext* context, size_t i) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  Must(Ort().ShapeInferContext_GetInputTypeShape(context, i, &info));
+  Facts facts;
+  size_t rank = 0;
+  Must(Ort().GetTensorElementType(info, &facts.type));
+  Must(Ort().GetDimensionsCount(info, &rank));
+  facts.shape.resize(rank, -1);
+  Must(Ort().GetDimensions(info, facts.shape.data(), rank));
+  return facts;
+}
+
+int64_t AxisOf(const OrtShapeInferContext* context, int64_t rank) {
+  const OrtOpAttr* attribute = nullptr;
+  int64_t axis = 0;
+  size_t bytes = 0;
+  if (Succeeds(
+          Ort().ShapeInferContext_GetAttribute(context, "axis", &attribute))) {
+    Must(Ort().ReadOpAttr(attribute, ORT_OP_ATTR_INT, &axis, sizeof axis,
+                          &bytes));
+  }
+  return axis < 0 ? axis + rank : axis;
+}
+
+// The runtime takes a size of -1 at its word; an axis that is not known needs a
+// name that no other axis has.
+void SetShape(OrtTensorTypeAndShapeInfo* info, const Shape& shape) {
+  static std::atomic<int64_t> count = 0;
+  std::vector<std::string> names(shape.size());
+  std::vector<const char*> pointers;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] < 0) names[i] = Concat("onnx_fp8.axis.", count++);
+    pointers.push_back(names[i].c_str());
+  }
+  Must(Ort().SetDimensions(info, shape.data(), shape.size()));
+  Must(Ort().SetSymbolicDimensions(info, pointers.data(), pointers.size()));
+}
+
+// Type and shape of ConcatTraining's result.
+OrtStatus* InferConcat(const OrtCustomOp*,
+                       OrtShapeInferContext* context) noexcept {
+  return Guarded([&] {
+    size_t count = 0;
+    Must(Ort().ShapeInferContext_GetInputCount(context, &count));
+    Facts whole = FactsOf(context, 0);
+    auto rank = static_cast<int64_t>(whole.shape.size());
+    auto axis = static_cast<size_t>(AxisOf(context, rank));
+    for (size_t i = 1; i < count; ++i) {
+      Facts part = FactsOf(context, i);
+      if (axis >= whole.shape.size() || part.shape.size() <= axis) return;
+      int64_t& sum = whole.shape[axis];
+      sum = sum < 0 || part.shape[axis] < 0 ? -1 : sum + part.shape[axis];
+    }
+    OrtTensorTypeAndShapeInfo* result = nullptr;
+    Must(Ort().CreateTensorTypeAndShapeInfo(&result));
+    OrtStatus* status = Guarded([&] {
+      Must(Ort().SetTensorElementType(result, whole.type));
+      SetShape(result, whole.shape);
+      Must(Ort().ShapeInferContext_SetOutputTypeShape(context, 0, result));
+    });
+    Ort().ReleaseTensorTypeAndShapeInfo(result);
+    Must(status);
+  });
+}
+
+// What all our tables share.
+void FillCommon(OrtCustomOp* op) {
+  op->version = kCustomOpVersion;
+  op->GetExecutionProviderType = [](const OrtCustomOp*) -> const char* {
+    return nullptr;  // the CPU
+  };
+  op->GetInputType = [](const OrtCustomOp*, size_t) {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  };
+  op->GetInputMemoryType = [](const OrtCustomOp*, size_t) {
+    return OrtMemTypeDefault;
+  };
+  auto one = [](const OrtCustomOp*) { return 1; };
+  op->GetVariadicInputMinArity = one;
+  op->GetVariadicInputHomogeneity = one;
+  op->GetVariadicOutputMinArity = one;
+  op->GetVariadicOutputHomogeneity = one;
+  op->GetStartVersion = one;
+  op->GetEndVersion = one;
+}
+
+void Accumulate(OrtKernelContext* context) {
+  std::vector<Tensor> operands = OperandsOf(context);
+  bool complete = operands.size() >= 2 && operands[0].defined() &&
+                  operands[1].defined() &&
+                  operands[0].dtype() == DType::kFloat &&
+                  operands[1].dtype() == DType::kFloat &&
+                  operands[0].size() == operands[1].size();
+  Check(complete,
+        "[InPlaceAccumulatorV2] expected a buffer and a value of float and of "
+        "one shape, got others");
+  bool overwrites = operands.size() > 2 && operands[2].defined() &&
+                    IntAt(operands[2], 0) != 0;
+  float* buffer = operands[0].data<float>();
+  const float* value = operands[1].data<float>();
+  for (int64_t i = 0; i < operands[0].size(); ++i) {
+    buffer[i] = overwrites ? value[i] : buffer[i] + value[i];
+  }
+  const int64_t flag_shape[] = {1};
+  OrtValue* flag = nullptr;
+  Must(Ort().KernelContext_GetOutput(context, 0, flag_shape, 1, &flag));
+  if (flag) *ViewOf(*flag, "flag").data<bool>() = true;
+  size_t outputs = 0;
+  Must(Ort().KernelContext_GetOutputCount(context, &outputs));
+  if (outputs < 2) return;
+  const Shape& shape = operands[0].shape();
+  OrtValue* sum = nullptr;
+  Must(Ort().KernelContext_GetOutput(context, 1, shape.data(), shape.size(),
+                                     &sum));
+  if (sum) {
+    std::copy_n(buffer, operands[0].size(), ViewOf(*sum, "sum").data<float>());
+  }
+}
+
+}  // namespace
+
+const std::vector<Form>& TrainingForms() {
+  static const std::vector<Form> forms = {
+      {"BiasFastGeluGrad_dX", 3, 3, 1},
+      {"BiasGeluGrad_dX", 3, 3, 1},
+      {.op = "ConcatTraining",
+       .inputs = 1,
+       .needed = 1,
+       .outputs = 2,
+       .many_inputs = true,
+       .same_type = true,
+       .integers = 1},
+      {"ConvGrad", 3, 3, 3},
+      {"DropoutGrad", 4, 2, 1},
+      {"FastGeluGrad", 3, 2, 1},
+      {"GatherGrad", 3, 3, 1, Bit(0)},
+      {"GeluGrad", 2, 2, 1},
+      {"LayerNormalizationGrad", 5, 5, 3},
+      {"LogSoftmaxGrad_13", 2, 2, 1},
+      {"QuickGeluGrad", 2, 2, 1},
+      {"ReluGrad", 2, 2, 1},
+      {"Scale", 2, 2, 1},
+      {"SigmoidGrad", 2, 2, 1},
+      {"SimplifiedLayerNormalizationGrad", 4, 4, 2},
+      {"SliceGrad", 6, 4, 1, Bit(1) | Bit(2) | Bit(3) | Bit(4) | Bit(5)},
+      {"SoftmaxCrossEntropyLossGrad", 5, 3, 1},
+      {"SoftmaxGrad_13", 2, 2, 1},
+      {.op = "SplitTraining",
+       .inputs = 2,
+       .needed = 2,
+       .outputs = 1,
+       .sizes = Bit(1),
+       .many_outputs = true},
+      {"TanhGrad", 2, 2, 1},
+  };
+  return forms;
+}
+
+TrainingOp::TrainingOp(const Form& form) : OrtCustomOp{}, form_(form) {
+  FillCommon(this);
+  GetName = [](const OrtCustomOp* self) { return FormOf(self).op; };
+  GetInputTypeCount = [](const OrtCustomOp* self) {
+    return FormOf(self).inputs;
+  };
+  GetOutputTypeCount = [](const OrtCustomOp* self) {
+    return FormOf(self).outputs;
+  };
+  GetInputCharacteristic = [](const OrtCustomOp* self, size_t i) {
+    const Form& form = FormOf(self);
+    return form.many_inputs && i + 1 == form.inputs ? INPUT_OUTPUT_VARIADIC
+           : i < form.needed                        ? INPUT_OUTPUT_REQUIRED
+                                                    : INPUT_OUTPUT_OPTIONAL;
+  };
+  GetOutputCharacteristic = [](const OrtCustomOp* self, size_t i) {
+    const Form& form = FormOf(self);
+    return form.many_outputs && i + 1 == form.outputs ? INPUT_OUTPUT_VARIADIC
+                                                      : INPUT_OUTPUT_OPTIONAL;
+  };
+  GetOutputType = [](const OrtCustomOp* self, size_t i) {
+    const Form& form = FormOf(self);
+    return static_cast<int>(i) == form.integers
+               ? ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64
+           : form.same_type && i == 0 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
+                                      : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+  };
+  CreateKernelV2 = CreateTraining;
+  KernelComputeV2 = [](void* kernel, OrtKernelContext* context) {
+    return Guarded([&] { static_cast<TrainingKernel*>(kernel)->Run(context); });
+  };
+  KernelDestroy = [](void* kernel) {
+    delete static_cast<TrainingKernel*>(kernel);
+  };
+  if (form.same_type) InferOutputShapeFn = InferConcat;
+}
+
+AccumulatorOp::AccumulatorOp() : OrtCustomOp{} {
+  FillCommon(this);
+  GetName = [](const OrtCustomOp*) { return "InPlaceAccumulatorV2"; };
+  GetInputTypeCount = [](const OrtCustomOp*) { return size_t{3}; };
+  GetOutputTypeCount = [](const OrtCustomOp*) { return size_t{2}; };
+  GetInputCharacteristic = [](const OrtCustomOp*, size_t i) {
+    return i < 2 ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
+  };
+  GetOutputCharacteristic = [](const OrtCustomOp*, size_t) {
+    return INPUT_OUTPUT_OPTIONAL;
+  };
+  GetOutputType = [](const OrtCustomOp*, size_t i) {
+    return i == 0 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL
+                  : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+  };
+  CreateKernelV2 = [](const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*,
+                      void** kernel) -> OrtStatus* {
+    *kernel = nullptr;
+    return nullptr;
+  };
+  KernelComputeV2 = [](void*, OrtKernelContext* context) {
+    return Guarded([&] { Accumulate(context); });
+  };
+  KernelDestroy = [](void*) {};
+}
+
+}  // namespace onnx_fp8

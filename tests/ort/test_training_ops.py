@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of onnxruntime-training that newer runtimes lack, as custom ops of libonnx_fp8_ort.so in a stock
+onnxruntime: each against the results of onnxruntime-training 1.19.2, and whole training models against its losses."""
+import sys
+
+import numpy as np
+import pytest
+from program import run
+from safetensors.numpy import load_file
+from sessions import LIBRARY, ROOT, stock
+
+ARTIFACTS = ROOT / "tests/fixtures/ort_training"
+sys.path.append(str(ARTIFACTS))
+import rows  # noqa: E402
+
+RESULTS = np.load(ARTIFACTS / "rows.npz")
+IN_STOCK = {"FastGelu", "FusedMatMul", "Gelu", "BiasGelu", "QuickGelu", "LayerNormalization",
+            "SimplifiedLayerNormalization"}
+CASES = [case for case in rows.CASES if case.op not in IN_STOCK]
+MODELS = ["mlp", "gpt2", "bert", "vit", "llama"]
+STEPS = 20
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_results_are_those_of_onnxruntime_training(case):
+    session = stock(case.model(), LIBRARY)
+    for repeat in range(2):
+        feeds = {name: x.copy() for name, x in case.feeds().items()}
+        for i, got in enumerate(session.run(None, feeds)):
+            expected = RESULTS[f"{case.name}.{i}"]
+            assert got.dtype == expected.dtype and got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_a_session_takes_other_shapes():
+    d = rows.Draw("other shapes")
+    case = rows.Case("GatherGrad", [np.array([6, 4]), np.array([1, 3, 1]), d(3, 4)], 1, {"axis": 0})
+    model = case.model()
+    for value in model.graph.input:
+        for i, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"{value.name}{i}"
+    session = stock(model, LIBRARY)
+    for rows_of, table in ((3, 6), (5, 7), (3, 6), (3, 9)):
+        ids = d.rng.integers(table, size=rows_of)
+        dy = d(rows_of, 4)
+        expected = np.zeros((table, 4), np.float32)
+        np.add.at(expected, ids, dy)
+        got, = session.run(None, {"in0": np.array([table, 4]), "in1": ids, "in2": dy})
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def weights_of(folder, tmp):
+    run("export", folder, "-o", tmp / "w.safetensors")
+    return load_file(tmp / "w.safetensors")
+
+
+class AdamW:
+    """The artifacts': Hugging Face's, with the defaults of onnxruntime.training.artifacts."""
+
+    def __init__(self, weights):
+        self.m = {k: np.zeros_like(w) for k, w in weights.items()}
+        self.v = {k: np.zeros_like(w) for k, w in weights.items()}
+
+    def update(self, weights, gradients, t, lr=1e-3):
+        rate = lr * np.sqrt(1 - 0.999 ** t) / (1 - 0.9 ** t)
+        for name, g in gradients.items():
+            m, v = self.m[name], self.v[name]
+            m += np.float32(0.1) * (g - m)
+            v += np.float32(0.001) * (g * g - v)
+            weights[name] -= np.float32(rate) * m / (np.sqrt(v) + np.float32(1e-6))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_stock_onnxruntime_trains(name, tmp_path):
+    folder = ARTIFACTS / name
+    session = stock(folder / "training_model.onnx", LIBRARY)
+    weights = {k: w.copy() for k, w in weights_of(folder, tmp_path).items()}
+    shapes = {i.name: i.shape for i in session.get_inputs()}
+    buffers = {i: np.zeros(shapes[i], np.float32) for i in shapes if i.endswith(".accumulation.buffer")}
+    batch = dict(np.load(folder / "feeds.npz"))
+    batch["labels"] = batch["labels"].reshape(-1)
+    optimizer = AdamW(weights)
+    losses = []
+    for t in range(1, STEPS + 1):
+        feeds = batch | weights | buffers | {"lazy_reset_grad": np.array([True])}
+        results = session.run(None, feeds)
+        losses.append(results[0])
+        assert all(flag.item() for flag in results[1:])
+        optimizer.update(weights, {k.removesuffix("_grad.accumulation.buffer"): g for k, g in buffers.items()}, t)
+    np.testing.assert_allclose(losses, np.load(folder / "losses.npy"), rtol=1e-5)
+
+
+def test_an_operator_without_its_operand_is_named():
+    case = rows.Case("ConvGrad", [np.ones((1, 2, 4, 4), np.float32), np.ones((1, 2, 4, 4), np.float32),
+                                  np.ones((2, 1, 1, 1), np.float32)], 3, {"group": 2})
+    with pytest.raises(Exception, match="expected group 1 and auto_pad NOTSET, got 2"):
+        stock(case.model(), LIBRARY).run(None, case.feeds())
+
+
+def test_gradients_add_up():
+    case = next(case for case in rows.CASES if case.op == "InPlaceAccumulatorV2")
+    session = stock(case.model(), LIBRARY)
+    buffer = np.ones((3, 4), np.float32)
+    feeds = {"in0": buffer, "in1": np.full((3, 4), 2, np.float32), "in2": np.array([False])}
+    for _ in range(3):
+        session.run(["out0"], feeds)
+    assert (buffer == 7).all()
