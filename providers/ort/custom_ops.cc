@@ -10,6 +10,10 @@
 namespace onnx_fp8 {
 namespace {
 
+// The last version with a training build, which has these operators itself: a
+// session of that version would no longer see any other of their domain.
+constexpr uint32_t kLastTraining = 19;
+
 // The ops of one domain. The runtime keeps pointers to the tables as long as a
 // session lives, so that they live as long as the process.
 struct DomainOps {
@@ -54,6 +58,8 @@ void AddCustomOps(OrtSessionOptions* session) {
   static const auto* made = [] {
     auto* list = new std::vector<OrtCustomOpDomain*>;
     for (const DomainOps* ours : AllDomains()) {
+      bool theirs = std::string_view(ours->domain) == kOrtDomain;
+      if (theirs && RuntimeVersion() <= kLastTraining) continue;
       OrtCustomOpDomain* domain = nullptr;
       Must(Ort().CreateCustomOpDomain(ours->domain, &domain));
       for (const OrtCustomOp* op : ours->ops) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "providers/ort/kernel_context.h"
+#include "providers/ort/open_shape.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -227,9 +228,7 @@ void SetOutput(OrtShapeInferContext* context, size_t i, const Value& value) {
   Must(Ort().CreateTensorTypeAndShapeInfo(&info));
   OrtStatus* status = Guarded([&] {
     Must(Ort().SetTensorElementType(info, ToRuntime(value.dtype)));
-    if (value.shape) {
-      Must(Ort().SetDimensions(info, value.shape->data(), value.shape->size()));
-    }
+    if (value.shape) SetShape(info, *value.shape);
     Must(Ort().ShapeInferContext_SetOutputTypeShape(context, i, info));
   });
   Ort().ReleaseTensorTypeAndShapeInfo(info);

@@ -2,7 +2,6 @@
 #include "providers/ort/training_op.h"
 
 #include <algorithm>
-#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include "graph/onnx/import_ort.h"
 #include "graph/onnx/upgrade.h"
 #include "providers/ort/kernel_context.h"
+#include "providers/ort/open_shape.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -20,7 +20,7 @@ constexpr unsigned Bit(unsigned i) { return 1u << i; }
 
 // Attributes that the rows read, by type.
 constexpr const char* kInts[] = {"axis", "group", "ignore_index", "scale_down"};
-constexpr const char* kFloats[] = {"alpha", "epsilon"};
+constexpr const char* kFloats[] = {"alpha", "epsilon", "momentum"};
 constexpr const char* kStrings[] = {"auto_pad", "reduction"};
 constexpr const char* kLists[] = {"dilations", "pads", "strides"};
 
@@ -212,20 +212,6 @@ int64_t AxisOf(const OrtShapeInferContext* context, int64_t rank) {
   return axis < 0 ? axis + rank : axis;
 }
 
-// The runtime takes a size of -1 at its word; an axis that is not known needs a
-// name that no other axis has.
-void SetShape(OrtTensorTypeAndShapeInfo* info, const Shape& shape) {
-  static std::atomic<int64_t> count = 0;
-  std::vector<std::string> names(shape.size());
-  std::vector<const char*> pointers;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] < 0) names[i] = Concat("onnx_fp8.axis.", count++);
-    pointers.push_back(names[i].c_str());
-  }
-  Must(Ort().SetDimensions(info, shape.data(), shape.size()));
-  Must(Ort().SetSymbolicDimensions(info, pointers.data(), pointers.size()));
-}
-
 // Type and shape of ConcatTraining's result.
 OrtStatus* InferConcat(const OrtCustomOp*,
                        OrtShapeInferContext* context) noexcept {
@@ -311,6 +297,8 @@ void Accumulate(OrtKernelContext* context) {
 
 const std::vector<Form>& TrainingForms() {
   static const std::vector<Form> forms = {
+      {"BatchNormInternal", 5, 5, 5},
+      {"BatchNormalizationGrad", 5, 5, 3},
       {"BiasFastGeluGrad_dX", 3, 3, 1},
       {"BiasGeluGrad_dX", 3, 3, 1},
       {.op = "ConcatTraining",

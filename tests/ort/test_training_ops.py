@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of onnxruntime-training that newer runtimes lack, as custom ops of libonnx_fp8_ort.so in a stock
 onnxruntime: each against the results of onnxruntime-training 1.19.2, and whole training models against its losses."""
+import json
+import os
+import subprocess
 import sys
 
 import numpy as np
 import pytest
-from program import run
+from program import leave_out, run
 from safetensors.numpy import load_file
 from sessions import LIBRARY, ROOT, stock
 
@@ -105,3 +108,20 @@ def test_gradients_add_up():
     for _ in range(3):
         session.run(["out0"], feeds)
     assert (buffer == 7).all()
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "delayed"])
+def test_onnxruntime_training_takes_our_kernels(recipe, tmp_path):
+    """The ops of our domain in onnxruntime-training 1.19.2, which computes their bodies without the library."""
+    if "ONNX_FP8_ORT_PYTHON" not in os.environ:
+        return leave_out("onnxruntime-training with libonnx_fp8_ort.so")
+    run("rewrite", "--ort-training", ARTIFACTS / "gpt2", "-o", tmp_path / "fp8", "--recipe", recipe)
+    job = {"folder": str(tmp_path / "fp8"), "feeds": str(ARTIFACTS / "gpt2" / "feeds.npz"), "steps": STEPS, "eval": True}
+    results = []
+    for more in ({}, {"library": LIBRARY}):
+        done = subprocess.run([os.environ["ONNX_FP8_ORT_PYTHON"], "-B", ROOT / "tests/python/ort_driver.py"],
+                              input=json.dumps(job | more), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    np.testing.assert_allclose(results[1]["losses"], results[0]["losses"], rtol=1e-6)
+    np.testing.assert_allclose(results[1]["eval"], results[0]["eval"], rtol=1e-6)

@@ -3,7 +3,7 @@
 
 usage: ort_driver.py < JSON     prints JSON: for {"folder", "feeds", "steps"} the losses of training on one batch; with
 "save" also writes a checkpoint after the last step; with "load" starts from that checkpoint; with "eval" also the loss in
-evaluation, before the steps
+evaluation, before the steps; with "library" uses its custom ops
 """
 import json
 import pathlib
@@ -13,6 +13,7 @@ FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
 sys.path.insert(0, str(FIXTURES / "ort_training"))
 import generate  # noqa: E402  it imports the parts of onnxruntime.training
 import numpy as np  # noqa: E402
+import onnxruntime  # noqa: E402
 
 
 def main():
@@ -22,8 +23,12 @@ def main():
     inputs[-1] = inputs[-1].reshape(-1)
     api = generate.api
     state = api.CheckpointState.load_checkpoint(job.get("load", str(folder / "checkpoint")))
+    settings = onnxruntime.SessionOptions()
+    if "library" in job:
+        settings.register_custom_ops_library(job["library"])
     evaluates = folder / "eval_model.onnx"
-    module = api.Module(str(folder / "training_model.onnx"), state, str(evaluates) if evaluates.exists() else None)
+    module = api.Module(str(folder / "training_model.onnx"), state, str(evaluates) if evaluates.exists() else None,
+                        session_options=settings)
     optimizer = api.Optimizer(str(folder / "optimizer_model.onnx"), module)
     optimizer.set_learning_rate(generate.LR)
     result = {"losses": []}
