@@ -300,10 +300,23 @@ Values ConvGrad(Builder& b, Node& node) {
             pads.size() == 2 * n,
         "[", node.Where(), "] expected strides, dilations and pads for ", n,
         " axes, got others");
+  // Beyond this, sums of these numbers could overflow.
+  constexpr int64_t kMost = 1 << 20;
+  auto all_within = [](const std::vector<int64_t>& list, int64_t least) {
+    return std::ranges::all_of(
+        list, [&](int64_t x) { return x >= least && x <= kMost; });
+  };
+  Check(all_within(strides, 1) && all_within(dilations, 1) &&
+            all_within(pads, 0) && all_within(taps, 1) &&
+            RankOf(node, 0) == RankOf(node, 1),
+        "[", node.Where(), "] expected strides, dilations and taps of 1 to ",
+        kMost, ", pads of 0 to ", kMost, " and operands of one rank");
   std::vector<int64_t> unread, ends, axes, rest = {0};
   for (size_t i = 0; i < n; ++i) {
-    Check(strides[i] > 0, "[", node.Where(), "] expected strides above 0");
     int64_t window = (taps[i] - 1) * dilations[i] + 1;
+    Check(window <= sizes[i] + pads[i] + pads[i + n], "[", node.Where(),
+          "] expected a window within x, got ", window, " for a size of ",
+          sizes[i]);
     unread.push_back((sizes[i] + pads[i] + pads[i + n] - window) % strides[i]);
     ends.push_back(taps[i]);
     axes.push_back(static_cast<int64_t>(i) + 2);
@@ -368,6 +381,9 @@ Values SliceGrad(Builder& b, Node& node) {
 // Outputs: the whole and the length of each part.
 Values ConcatTraining(Builder& b, Node& node) {
   int64_t axis = node.Int("axis", 0);
+  for (const Value* part : node.inputs()) {
+    Check(part != nullptr, "[", node.Where(), "] lacks one of its inputs");
+  }
   Values results = {b.Op("Concat", node.inputs(), {{"axis", axis}})};
   if (!node.out(1)) return results;
   Values lengths;

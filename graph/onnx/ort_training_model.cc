@@ -125,6 +125,7 @@ void ShapeLabels(Graph& graph, const std::string& loss) {
   Node* node = graph.Find(loss)->producer;
   if (!node || node->op != "SoftmaxCrossEntropyLoss") return;
   Value *scores = node->in(0), *labels = node->in(1);
+  if (!scores || !labels) return;
   const Node* rows = scores->producer;
   if (!rows || !rows->Is("Reshape") || !labels->is_input || !labels->shape ||
       labels->rank() != 1 || labels->uses.size() != 1) {

@@ -27,8 +27,9 @@ using Pairs = std::vector<std::pair<Value*, Value*>>;
 // The newest opset of onnxruntime-training 1.19.2.
 constexpr int kNewestOrtOpset = 21;
 
+// Without its first result such a node computes nothing.
 bool IsOrt(const Node& node, std::string_view op) {
-  return node.domain == kOrtDomain && node.op == op;
+  return node.domain == kOrtDomain && node.op == op && node.out(0);
 }
 
 std::unordered_set<const Node*> AncestorsOf(Value* value) {
