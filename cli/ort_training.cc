@@ -21,9 +21,11 @@ FlagMap FlagsOfOrtArtifacts(const std::string& folder, const std::string& model,
   OrtArtifacts artifacts = ReadOrtArtifacts(folder, budgets);
   WriteModel(*artifacts.forward.graph, model);
   FlagMap flags = {{"MODEL", {model}},
-                   {"--loss", {"output:" + artifacts.forward.loss}},
+                   {"--loss", {artifacts.forward.loss}},
                    {"--freeze", {"*"}},
                    {"--no-tie", {}}};
+  const std::string& labels = artifacts.forward.labels;
+  if (!labels.empty()) flags["--label"] = {labels};
   // The lists are one word each.
   std::string trained;
   for (const auto& [name, tensor] : artifacts.checkpoint.trained) {

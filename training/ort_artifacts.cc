@@ -65,18 +65,13 @@ bool HoldsOrtArtifacts(const std::string& folder) {
   return fs::is_regular_file(OrtTrainingModel(folder), none);
 }
 
-void KeepScores(OrtForward& forward) {
+void PrepareInference(OrtForward& forward) {
   Graph& graph = *forward.graph;
-  std::erase_if(graph.outputs, [&](const Value* value) {
-    return value->name == forward.loss;
-  });
-  Check(!graph.outputs.empty(), "[", graph.file,
-        "] expected a SoftmaxCrossEntropyLoss, whose scores are the model's "
-        "output, got another loss");
+  Check(!forward.labels.empty(), "[", graph.file,
+        "] expected a mean SoftmaxCrossEntropyLoss, whose scores are the "
+        "model's output, got another loss");
   InferenceMode(graph);
   RemoveDeadCode(graph);
-  std::erase_if(graph.inputs,
-                [](const Value* value) { return value->uses.empty(); });
 }
 
 OrtArtifacts ReadOrtArtifacts(const std::string& folder, const Budgets& budgets,
@@ -103,6 +98,7 @@ OrtArtifacts ReadOrtArtifacts(const std::string& folder, const Budgets& budgets,
   }
   artifacts.forward =
       ReadOrtForward(OrtTrainingModel(folder), parameters, budgets);
+  RemoveDeadCode(*artifacts.forward.graph);
   std::string optimizer = OrtOptimizerModel(folder);
   if (fs::exists(optimizer, none)) {
     artifacts.optimizer = ReadOptimizer(optimizer);

@@ -38,9 +38,9 @@ OrtArtifacts ReadOrtArtifacts(const std::string& folder,
                               const Budgets& budgets = {},
                               const std::string& checkpoint = "");
 
-// The forward graph that computes the scores alone, as for inference. Errors:
-// the scores are not known, because the loss is no SoftmaxCrossEntropyLoss.
-void KeepScores(OrtForward& forward);
+// The forward graph as for inference. Errors: the model's outputs are not
+// known, because the loss is no mean SoftmaxCrossEntropyLoss.
+void PrepareInference(OrtForward& forward);
 
 // Writes the artifacts in `folder` to the new folder `out`, with the admitted
 // products in FP8 (rewrite_ort_model.h). The checkpoint gets the parameter of

@@ -32,7 +32,7 @@ int ExportArtifacts(const std::string& folder, const std::string& checkpoint,
   weights.erase(kOrtScales);
   for (const std::string& path : out) {
     if (Extension(path) == ".onnx") {
-      KeepScores(artifacts.forward);
+      PrepareInference(artifacts.forward);
       WriteModel(*artifacts.forward.graph, path, {external_data});
     } else {
       WriteSafetensors(path, Sources(weights));

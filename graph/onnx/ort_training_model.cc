@@ -76,17 +76,6 @@ void KeepNamed(Field* field, const Names& names) {
   }
 }
 
-// The scores that the loss reads; "" if they are not known.
-std::string ScoresOf(const onnx::GraphProto& g, const std::string& loss) {
-  for (const auto& node : g.node()) {
-    if (node.op_type() == "SoftmaxCrossEntropyLoss" && node.input_size() > 0 &&
-        node.output(0) == loss) {
-      return node.input(0);
-    }
-  }
-  return "";
-}
-
 void BecomeInitializer(Graph& graph, Value* input, const Tensor& data) {
   Check(input->dtype == data.dtype(), "[", graph.file, "] expected ",
         input->name, " of type ", Name(input->dtype),
@@ -118,29 +107,38 @@ void InferForwardTypes(Graph& graph) {
   }
 }
 
-// The loss of a model of tokens reads scores of rows, and one label for each
-// row. Labels become an input with the axes of the tokens, as all programs
-// but onnxruntime-training have them.
-void ShapeLabels(Graph& graph, const std::string& loss) {
-  Node* node = graph.Find(loss)->producer;
-  if (!node || node->op != "SoftmaxCrossEntropyLoss") return;
+// The scores of tokens whose rows the loss reads; else `rows` itself.
+Value* ScoresOfTokens(Value* rows) {
+  const Node* node = rows->producer;
+  if (!node || !node->Is("Reshape")) return rows;
+  Value* whole = node->in(0);
+  bool tokens = whole->shape && whole->rank() >= 3 && rows->shape &&
+                rows->rank() == 2 && whole->dim(-1) > 0 &&
+                whole->dim(-1) == rows->dim(-1);
+  return tokens ? whole : rows;
+}
+
+// Takes a loss that this program has itself out of the graph, whose output then
+// are the scores, as for inference.
+void TakeOffLoss(OrtForward* forward, Value* loss) {
+  Graph& graph = *forward->graph;
+  Node* node = loss->producer;
+  if (!node || !node->Is("SoftmaxCrossEntropyLoss")) return;
   Value *scores = node->in(0), *labels = node->in(1);
-  if (!scores || !labels) return;
-  const Node* rows = scores->producer;
-  if (!rows || !rows->Is("Reshape") || !labels->is_input || !labels->shape ||
-      labels->rank() != 1 || labels->uses.size() != 1) {
-    return;
-  }
-  const Value* whole = rows->in(0);
-  if (!whole->shape || whole->rank() < 3) return;
-  for (const Value* input : graph.inputs) {
-    if (!input->shape || input->rank() != whole->rank() - 1) continue;
-    labels->shape = input->shape;
-    labels->axis_names = input->axis_names;
-    Builder b(graph, labels->name + ".", node);
-    graph.SetInput(node, 1, b.Op("Reshape", {labels, b.Ints({-1})}));
-    return;
-  }
+  bool plain = scores && labels && labels->is_input && !node->in(2) &&
+               labels->uses.size() == 1 && loss->uses.empty() &&
+               !node->Has("ignore_index") &&
+               node->String("reduction", "mean") == "mean" &&
+               labels->dtype == DType::kInt64 && scores->shape &&
+               scores->rank() == 2;
+  if (!plain) return;
+  forward->loss = "cross_entropy";
+  forward->labels = labels->name;
+  graph.outputs = {ScoresOfTokens(scores)};
+  graph.RemoveNode(node);
+  std::erase(graph.inputs, labels);
+  labels->is_input = false;
+  graph.RemoveValue(labels);
 }
 
 }  // namespace
@@ -160,7 +158,8 @@ OrtForward ReadOrtForward(const std::string& path, const TensorMap& parameters,
   RequireTrainingModel(file.model, path);
   onnx::GraphProto* g = file.model.mutable_graph();
   OrtForward forward;
-  forward.loss = g->output(0).name();
+  const std::string loss = g->output(0).name();
+  forward.loss = "output:" + loss;
   for (const auto& input : g->input()) {
     const std::string& name = input.name();
     if (!name.ends_with(kOrtBuffer)) continue;
@@ -175,22 +174,18 @@ OrtForward ReadOrtForward(const std::string& path, const TensorMap& parameters,
     Check(inputs.contains(name), "[", path, "] has no input ", name,
           ", a parameter of the checkpoint: it is of another model");
   }
-  std::string scores = ScoresOf(*g, forward.loss);
-  Names wanted = {forward.loss};
-  if (!scores.empty()) wanted.insert(scores);
-  Names needed = KeepAncestors(g, wanted);
+  Names needed = KeepAncestors(g, {loss});
   for (const auto& [name, tensor] : parameters) needed.insert(name);
   KeepNamed(g->mutable_input(), needed);
   KeepNamed(g->mutable_initializer(), needed);
   KeepNamed(g->mutable_value_info(), needed);
-  KeepNamed(g->mutable_output(), {forward.loss});
-  if (!scores.empty()) g->add_output()->set_name(scores);
+  KeepNamed(g->mutable_output(), {loss});
   forward.graph = ImportModelFile(std::move(file));
   for (const auto& [name, tensor] : parameters) {
     BecomeInitializer(*forward.graph, forward.graph->Find(name), tensor);
   }
   InferForwardTypes(*forward.graph);
-  ShapeLabels(*forward.graph, forward.loss);
+  TakeOffLoss(&forward, forward.graph->outputs[0]);
   return forward;
 }
 

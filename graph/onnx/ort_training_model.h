@@ -24,15 +24,19 @@ void RequireNoOrtTrainingModel(const Graph& graph);
 
 struct OrtForward {
   std::unique_ptr<Graph> graph;  // in its normal form
-  std::string loss;              // output of the graph
+  // "cross_entropy", which the graph lacks: its first output has the scores, of
+  // tokens if the model is one of tokens, and `labels` is the name of the
+  // labels. Or "output:NAME": the graph computes the loss.
+  std::string loss;
+  std::string labels;
 };
 
-// The nodes that compute the loss. The parameters are initializers; labels of
-// tokens have the axes of the tokens, not one for all; outputs are
-// the loss and, if it is a SoftmaxCrossEntropyLoss, the scores that it reads.
-// Errors: those of ReadModel; a model without the inputs and outputs of a
-// training model; a parameter that is not in `parameters`, or has another shape
-// or type there; a parameter there that is no input.
+// The nodes that compute the loss, without a mean SoftmaxCrossEntropyLoss of
+// all labels itself; nodes that nothing else reads may be left. The parameters
+// are initializers. Errors: those of
+// ReadModel; a model without the inputs and outputs of a training model; a
+// parameter that is not in `parameters`, or has another shape or type there; a
+// parameter there that is no input.
 OrtForward ReadOrtForward(const std::string& path, const TensorMap& parameters,
                           const Budgets& budgets = {});
 
