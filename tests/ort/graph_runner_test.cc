@@ -111,6 +111,20 @@ output y
   EXPECT_EQ(wrong, std::vector<int>(3, 0));
 }
 
+TEST(GraphRunner, TwoCallsAtOnceHaveExecutorsOfTheirOwn) {
+  GraphRunner runner(ParseGraph(kSplitHeads));
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    std::vector<Tensor> x = {Floats({2, 4}, 0)}, y = {Floats({2, 4}, 50)};
+    GraphRunner::Call first = runner.Prepare(x), second = runner.Prepare(y);
+    std::vector<Tensor> a = {Floats({2, 2, 2}, 0), Floats({2, 2, 2}, 0)};
+    std::vector<Tensor> b = {Floats({2, 2, 2}, 0), Floats({2, 2, 2}, 0)};
+    second.Run(b);
+    first.Run(a);
+    EXPECT_TRUE(Identical(a[0], Floats({2, 2, 2}, 1)));
+    EXPECT_TRUE(Identical(b[0], Floats({2, 2, 2}, 51)));
+  }
+}
+
 // A later call takes over the executor of a call that failed.
 TEST(GraphRunner, ErrorsNameTheNodeAndLeaveNothingBehind) {
   GraphRunner runner(ParseGraph(R"(
