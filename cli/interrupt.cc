@@ -19,6 +19,7 @@ extern "C" void NoteInterrupt(int signal) {
 }  // namespace
 
 void CatchInterrupts() {
+  interrupted = 0;
   struct sigaction action = {};
   action.sa_handler = NoteInterrupt;
   action.sa_flags = SA_RESTART;

@@ -10,6 +10,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <signal.h>
 
 #include <cstring>
 
@@ -285,11 +286,27 @@ constexpr std::pair<const char*, Command> kCommands[] = {
     {"version", Version},
 };
 
+// Commands that catch signals are the only ones in their process, elsewhere.
+class KeptSignals {
+ public:
+  KeptSignals() {
+    for (size_t i = 0; i < 3; ++i) sigaction(kSignals[i], nullptr, &before_[i]);
+  }
+  ~KeptSignals() {
+    for (size_t i = 0; i < 3; ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGPIPE};
+  struct sigaction before_[3];
+};
+
 // Returns the text that the command prints.
 std::string RunCommand(const std::string& name, const Arguments& arguments) {
   for (const auto& [known, run] : kCommands) {
     if (name != known) continue;
     return Unlocked([&, run = run] {
+      KeptSignals signals;
       CapturedOutput output;
       if (run(arguments) == kInterrupted) throw Interruption("interrupted");
       return output.text();

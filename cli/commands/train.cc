@@ -388,7 +388,9 @@ void TrainCommand::Report(Json* json) const {
 
 int TrainCommand::Conclude(const TrainerResult& r) const {
   if (r.interrupted) {
-    if (session_->step() == 0) {
+    if (host_) {
+      // It knows, and says how to go on.
+    } else if (session_->step() == 0) {
       Say("interrupted before the first step; nothing is saved");
     } else if (r.saved) {
       Say(Concat("interrupted after step ", session_->step(), " of ",

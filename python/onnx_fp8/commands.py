@@ -86,6 +86,9 @@ def train(model=None, *, data=None, val_data=None, out=None, on_step=None, on_va
         try:
             with naming_missing_files(*path, given["data"], given["val_data"], options.get("init")):
                 text = _core.train(path + flags(given), watch)
+        except KeyboardInterrupt:
+            line.note(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
+            raise
         finally:
             line.close()
     return json.loads(text) if text else {}

@@ -19,6 +19,8 @@ MUTANTS = (
     M("python: state is not copied", "python/core.cc",
       "if (copy) held.tensors", "if (!copy) held.tensors",
       package("copy_of_the_state")),
+    M("python: a command keeps the signals", "python/core.cc",
+      "      KeptSignals signals;\n", "", package("ctrl_c")),
     M("python: the lock is kept", "python/core.cc",
       "  nb::gil_scoped_release release;\n", "",
       package("other_threads_run")),

@@ -62,7 +62,7 @@ def test_the_progress_line(tmp_path, capsys):
     assert lines[-1].startswith("step 9/9  validation loss ")
 
 
-def test_ctrl_c_ends_a_run_that_goes_on_later(tmp_path):
+def test_ctrl_c_ends_a_run_that_goes_on_later(tmp_path, capfd):
     steps = []
 
     def press(event):
@@ -70,9 +70,13 @@ def test_ctrl_c_ends_a_run_that_goes_on_later(tmp_path):
         if event["step"] == 12:
             os.kill(os.getpid(), signal.SIGINT)
 
+    # A command that caught signals itself gives them back.
+    onnx_fp8.calibrate(digits.MODEL, tmp_path / "s.json", data=digits.TRAIN, loss="cross_entropy", steps=2)
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", 30, on_step=press)
     assert steps[-1] <= 13
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"onnx_fp8: interrupted; onnx_fp8.train(out={str(tmp_path / 'run')!r}, resume=True) goes on")
     onnx_fp8.train(out=tmp_path / "run", resume=True, steps=30, progress=False)
     train(tmp_path / "whole", 30)
     assert program.state_bytes(tmp_path / "run") == program.state_bytes(tmp_path / "whole")
