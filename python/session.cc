@@ -78,9 +78,9 @@ HostSession::HostSession(const std::string& model, const Arguments& arguments) {
   values.model = model;
   SessionOptions options = values.MakeSession(flags);
   options.before_plan = {};  // the process' memory is not ours
-  values.shard.Check(flags, MeshOf(values.mesh).dp);
+  values.shard.Check(flags);
   values.machine.Apply();
-  ranks_ = OpenRanks(values.mesh);
+  ranks_ = OpenRanks(values.shard.mesh);
   session_ = MakeSession(options, MakeProvider(options.provider), ranks_.get());
   inputs_ = session_->Inputs();
   const LossSpec loss = session_->Loss();
