@@ -52,7 +52,7 @@ MUTANTS = (
       "providers/ort/open_shape.cc", "if (shape[i] < 0) names[i]",
       "if (shape[i] < -1) names[i]", ort_newest("stock_onnxruntime_trains")),
     M("training ops: in runtimes that have them", "providers/ort/custom_ops.cc",
-      "if (theirs && ApiVersion() <= kLastTraining) continue;",
-      "if (theirs && ApiVersion() < kLastTraining) continue;",
+      "if (theirs && RuntimeVersion() <= kLastTraining) continue;",
+      "if (theirs && RuntimeVersion() < kLastTraining) continue;",
       ort_newest("takes_our_kernels")),
 )
