@@ -25,8 +25,12 @@ Tensor ReadTensor(const ort::Tensor& from, const std::string& where) {
   auto dtype = static_cast<DType>(from.data_type());
   Check(ByteSize(dtype) > 0, "[", where,
         "] expected a numeric tensor, got ONNX data type ", from.data_type());
-  Shape shape;
-  if (from.dims()) shape.assign(from.dims()->begin(), from.dims()->end());
+  // Verifying does not check that items of 8 bytes are aligned.
+  Shape shape(from.dims() ? from.dims()->size() : 0);
+  if (!shape.empty()) {
+    std::memcpy(shape.data(), from.dims()->Data(),
+                shape.size() * sizeof(int64_t));
+  }
   for (int64_t size : shape) {
     Check(size >= 0, "[", where, "] expected axis sizes >= 0, got ", size);
   }
