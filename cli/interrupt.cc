@@ -19,7 +19,6 @@ extern "C" void NoteInterrupt(int signal) {
 }  // namespace
 
 void CatchInterrupts() {
-  interrupted = 0;
   struct sigaction action = {};
   action.sa_handler = NoteInterrupt;
   action.sa_flags = SA_RESTART;
@@ -27,6 +26,8 @@ void CatchInterrupts() {
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }
+
+void ForgetInterrupts() { interrupted = 0; }
 
 bool Interrupted() { return interrupted != 0; }
 

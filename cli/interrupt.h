@@ -19,4 +19,7 @@ void CatchInterrupts();
 // True once a signal was noted.
 bool Interrupted();
 
+// For a process that runs several commands: the next one starts anew.
+void ForgetInterrupts();
+
 }  // namespace onnx_fp8

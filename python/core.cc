@@ -290,6 +290,7 @@ constexpr std::pair<const char*, Command> kCommands[] = {
 class KeptSignals {
  public:
   KeptSignals() {
+    ForgetInterrupts();
     for (size_t i = 0; i < 3; ++i) sigaction(kSignals[i], nullptr, &before_[i]);
   }
   ~KeptSignals() {
