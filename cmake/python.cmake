@@ -12,14 +12,10 @@ execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
   COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
 
-# The wheel has no provider that needs another machine than the CPU, so it links
-# its own list of providers, ahead of the library with the same functions.
-configure_file(training/make_provider.cc
-  "${CMAKE_BINARY_DIR}/python/make_provider.cc" COPYONLY)
 file(GLOB python_sources CONFIGURE_DEPENDS python/*.cc)
 # From Python 3.12 on one module serves all versions.
 nanobind_add_module(_core STABLE_ABI NB_STATIC NB_DOMAIN onnx_fp8
-  ${python_sources} "${CMAKE_BINARY_DIR}/python/make_provider.cc")
+  ${python_sources} "${providers_of_libraries}")
 target_link_libraries(_core PRIVATE our_flags cli training)
 target_link_options(_core PRIVATE
   "-Wl,--version-script=${PROJECT_SOURCE_DIR}/python/symbols.map")
