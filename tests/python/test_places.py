@@ -20,8 +20,8 @@ def places(pattern):
     # The row, with the functions of the loss; its test.
     (r"bce_with_logits", ["training/loss.cc"]),
     # The schema with its body, the update, the row, the kernel.
-    (r'"SGD"|"sgd"|AppendSgd',
-     ["graph/schemas/optimizers.cc", "optimizers/sgd.cc", "optimizers/update.h", "providers/cpu/ops/optimizer.cc"]),
+    (r'"Adam"|"adam"|AppendAdam\b',
+     ["graph/schemas/optimizers.cc", "optimizers/adam.cc", "optimizers/update.h", "providers/cpu/ops/optimizer.cc"]),
     # The pass that rewrites the graph, the field, the row.
     (r"fast_accum_dgrad", ["graph/fp8/fp8_rewrite.cc", "onnx_fp8/recipe.h", "onnx_fp8/recipe_text.cc"]),
     # The flag, the field, the code that reads it.
