@@ -15,7 +15,7 @@ find_package(nanobind CONFIG REQUIRED)
 file(GLOB python_sources CONFIGURE_DEPENDS python/*.cc)
 # From Python 3.12 on one module serves all versions.
 nanobind_add_module(_core STABLE_ABI NB_STATIC NB_DOMAIN onnx_fp8
-  ${python_sources} "${providers_of_libraries}")
+  ${python_sources} ${providers_of_libraries})
 target_link_libraries(_core PRIVATE our_flags cli training)
 target_link_options(_core PRIVATE
   "-Wl,--version-script=${PROJECT_SOURCE_DIR}/python/symbols.map")
