@@ -29,7 +29,8 @@ target_include_directories(ort_headers SYSTEM INTERFACE
   "${ONNX_FP8_ORT_INCLUDE}")
 layer(ort GLOBS ${ort_sources} DEPENDS training ort_headers)
 
-add_library(onnx_fp8_ort MODULE providers/ort/exports.cc ${providers_of_libraries})
+add_library(onnx_fp8_ort MODULE
+  providers/ort/exports.cc ${providers_of_libraries})
 target_link_libraries(onnx_fp8_ort PRIVATE our_flags ort)
 set(exports "${PROJECT_SOURCE_DIR}/providers/ort/exports.map")
 set_target_properties(onnx_fp8_ort PROPERTIES LINK_DEPENDS "${exports}"
