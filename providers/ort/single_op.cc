@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "providers/ort/kernel_context.h"
+#include "providers/ort/kernel_info.h"
 #include "providers/ort/open_shape.h"
 
 namespace onnx_fp8 {
@@ -87,16 +88,6 @@ std::vector<DType> InferredTypes(const OpDefinition& op, DType to,
 
 // ---- attributes
 
-// Functions that take a buffer tell its size by an error.
-template <typename Get>
-std::string TextFrom(Get get) {
-  size_t size = 0;
-  Succeeds(get(nullptr, &size));
-  std::string text(size, '\0');
-  if (size > 0) Must(get(text.data(), &size));
-  return text.c_str();
-}
-
 Attribute AttributeOf(const OrtKernelInfo* info,
                       const AttributeDefinition& attribute) {
   const char* name = attribute.name;
@@ -111,21 +102,10 @@ Attribute AttributeOf(const OrtKernelInfo* info,
       Must(Ort().KernelInfoGetAttribute_float(info, name, &value));
       return value;
     }
-    case AttributeKind::kInts: {
-      size_t size = 0;
-      Succeeds(
-          Ort().KernelInfoGetAttributeArray_int64(info, name, nullptr, &size));
-      std::vector<int64_t> list(size);
-      if (size > 0) {
-        Must(Ort().KernelInfoGetAttributeArray_int64(info, name, list.data(),
-                                                     &size));
-      }
-      return list;
-    }
+    case AttributeKind::kInts:
+      return IntsAttribute(info, name);
     case AttributeKind::kString:
-      return TextFrom([&](char* out, size_t* size) {
-        return Ort().KernelInfoGetAttribute_string(info, name, out, size);
-      });
+      return StringAttribute(info, name);
   }
   return std::monostate{};
 }
@@ -207,11 +187,9 @@ OrtStatus* CreateSingle(const OrtCustomOp* self, const OrtApi*,
       dtypes.push_back(InputType(info, i));
       inputs.push_back(i);
     }
-    std::string name = TextFrom([&](char* out, size_t* size) {
-      return Ort().KernelInfo_GetNodeName(info, out, size);
-    });
     std::vector<std::optional<Shape>> unknown(dtypes.size());
-    OneNode one(op.op(), name, AttributesOf(op, info), dtypes, unknown);
+    OneNode one(op.op(), NodeName(info), AttributesOf(op, info), dtypes,
+                unknown);
     *kernel = new SingleKernel{GraphRunner(one.graph), std::move(inputs)};
   });
 }

@@ -9,6 +9,7 @@
 #include "graph/onnx/import_ort.h"
 #include "graph/onnx/upgrade.h"
 #include "providers/ort/kernel_context.h"
+#include "providers/ort/kernel_info.h"
 #include "providers/ort/open_shape.h"
 
 namespace onnx_fp8 {
@@ -23,21 +24,6 @@ constexpr const char* kInts[] = {"axis", "group", "ignore_index", "scale_down"};
 constexpr const char* kFloats[] = {"alpha", "epsilon", "momentum"};
 constexpr const char* kStrings[] = {"auto_pad", "reduction"};
 constexpr const char* kLists[] = {"dilations", "pads", "strides"};
-
-std::string StringOf(const OrtKernelInfo* info, const char* name) {
-  size_t size = 0;
-  if (!Succeeds(
-          Ort().KernelInfoGetAttribute_string(info, name, nullptr, &size)) &&
-      size == 0) {
-    return "";
-  }
-  std::string text(size, '\0');
-  if (!Succeeds(Ort().KernelInfoGetAttribute_string(info, name, text.data(),
-                                                    &size))) {
-    return "";
-  }
-  return text.c_str();
-}
 
 Attributes AttributesOf(const OrtKernelInfo* info) {
   Attributes attributes;
@@ -54,18 +40,12 @@ Attributes AttributesOf(const OrtKernelInfo* info) {
     }
   }
   for (const char* name : kStrings) {
-    std::string text = StringOf(info, name);
+    std::string text = StringAttribute(info, name);
     if (!text.empty()) attributes[name] = text;
   }
   for (const char* name : kLists) {
-    size_t size = 0;
-    Succeeds(
-        Ort().KernelInfoGetAttributeArray_int64(info, name, nullptr, &size));
-    std::vector<int64_t> list(size);
-    if (size > 0 && Succeeds(Ort().KernelInfoGetAttributeArray_int64(
-                        info, name, list.data(), &size))) {
-      attributes[name] = list;
-    }
+    std::vector<int64_t> list = IntsAttribute(info, name);
+    if (!list.empty()) attributes[name] = std::move(list);
   }
   return attributes;
 }
@@ -173,12 +153,8 @@ const Form& FormOf(const OrtCustomOp* op) {
 OrtStatus* CreateTraining(const OrtCustomOp* self, const OrtApi*,
                           const OrtKernelInfo* info, void** kernel) noexcept {
   return Guarded([&] {
-    size_t size = 0;
-    Succeeds(Ort().KernelInfo_GetNodeName(info, nullptr, &size));
-    std::string name(size, '\0');
-    if (size > 0) Must(Ort().KernelInfo_GetNodeName(info, name.data(), &size));
     *kernel =
-        new TrainingKernel(FormOf(self), name.c_str(), AttributesOf(info));
+        new TrainingKernel(FormOf(self), NodeName(info), AttributesOf(info));
   });
 }
 
