@@ -13,8 +13,8 @@ namespace onnx_fp8 {
 struct MeetingPoint {
   std::string host;  // MASTER_ADDR: of rank 0's machine
   int port = 0;      // MASTER_PORT
-  // Whether torchrun itself listens at `port`. Rank 0 then listens at one of
-  // the ports behind it.
+  // torchrun itself listens at `port`. Rank 0 then takes the first free port
+  // above it.
   bool port_is_taken = false;
   // Tells the jobs of a machine apart, and starts of one job.
   std::string job;

@@ -6,8 +6,9 @@
 
 namespace onnx_fp8 {
 
-// Bytes that each of N = `ranks` ranks receives in a call with operands of
-// n = `count` elements in all, of `element` bytes each:
+// Bytes that a rank receives in one call. There are N = `ranks` ranks. The
+// operands of the call have n = `count` elements together. An element has
+// `element` bytes. Received elements:
 //   AllReduce      2 (N − 1) · n / N  (n is rounded up to N equal blocks)
 //   AllGather      (N − 1) · n
 //   ReduceScatter  (N − 1) · n / N

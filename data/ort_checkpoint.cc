@@ -160,7 +160,8 @@ size_t BytesOf(const NamedTensors& tensors) {
 OrtCheckpoint ReadOrtCheckpoint(const std::string& path) {
   MappedFile file = MapFile(path);
   const auto* bytes = reinterpret_cast<const uint8_t*>(file.data);
-  // The identifier lies behind the offset of the first table.
+  // A flatbuffer begins with the offset of its first table, 4 bytes, and an
+  // identifier, 4 bytes.
   bool marked = file.size >= 8 && ort::CheckpointBufferHasIdentifier(bytes);
   Check(marked, "[", path,
         "] expected a checkpoint of onnxruntime-training, got another file");

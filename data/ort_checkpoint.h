@@ -36,9 +36,9 @@ struct OrtCheckpoint {
   std::map<std::string, std::string> strings;
 };
 
-// Errors: no such file, not a checkpoint or one of another version, tables that
-// point outside the file, a tensor without data or whose bytes do not fit its
-// shape, a name that occurs twice; all name the file.
+// Errors, which name the file: there is no such file; it is no checkpoint, or
+// one of another version; a table points outside the file; a tensor has no
+// data, or its bytes do not fit its shape; two tensors have one name.
 OrtCheckpoint ReadOrtCheckpoint(const std::string& path);
 
 // The file appears complete or not at all. Errors: it can't be written, or

@@ -106,7 +106,8 @@ class TrainCommand {
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
-  // Makes the model of --ort-training; fills in what its artifacts say.
+  // Reads the folder of --ort-training: writes its model, and fills in the
+  // flags that the artifacts decide.
   void TakeArtifacts();
   void CreateSession();
   void OpenData();

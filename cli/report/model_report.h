@@ -78,8 +78,8 @@ struct ModelReport {
 // Reads the model and builds its training step. Without a loss in `options`,
 // the loss is the sum of the model's first float output. If an op has no
 // gradient, it builds the forward graph, with a note. A file that `rewrite` has
-// made is taken as it is, with a note; the report of a training step is that of
-// its own graph. `axes`: sizes of dynamic axes by name.
+// made is taken as it is, with a note. For a training step, the report
+// describes the graph of the file. `axes`: sizes of dynamic axes by name.
 // `values`: of inputs that decide branches or sizes. `gpu`: for the roofline;
 // null: none. `mesh`: the report is that of one rank; ranks of the axes dp and
 // replicate would have other samples, which is no matter here. Open axes leave

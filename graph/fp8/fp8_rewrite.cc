@@ -86,8 +86,9 @@ class Rewriter {
     columns_[x.value] = weight.value->dim(weight.transposed ? 1 : 0);
   }
 
-  // A wgrad of ONNX Runtime's reads a Reshape to rows of a value that the other
-  // products of the layer read as it is. They share a copy of that value.
+  // In training graphs of ONNX Runtime a wgrad reads the rows of a value: a
+  // Reshape. The layer's other products read the value itself. One copy in FP8
+  // serves all of them.
   Value* Whole(Value* rows) const {
     const Node* node = rows->producer;
     if (!node || !node->Is("Reshape") || !rows->shape || rows->rank() != 2) {

@@ -53,9 +53,10 @@ struct RewriteOptions {
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const RewriteOptions& options = {});
 
-// Copies a model, or a training step with its update, and their external data;
-// the observer is told the progress. Errors: a forward pass in FP8;
-// RewriteModel's for files.
+// Copies a file that can be trained: a model, or a training step. It also
+// copies the file of the step's update, if there is one, and all external data.
+// The observer is told the progress. Errors: the file is a forward pass in FP8;
+// RewriteModel's errors of files.
 void CopyTrainable(const std::string& in, const std::string& out,
                    const ExternalCopyObserver& observer = {});
 
