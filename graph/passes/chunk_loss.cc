@@ -51,7 +51,8 @@ bool HasRows(const Value* value, int64_t rows) {
 // The nodes between the layer's input and its gradients.
 class Region {
  public:
-  Region(Graph& graph, Node& loss) : graph_(graph), loss_(loss) {}
+  Region(Graph& graph, Node& loss, LogitsElsewhere elsewhere)
+      : graph_(graph), loss_(loss), elsewhere_(elsewhere) {}
 
   // False if something does not fit; then the graph is as it was.
   bool Find() {
@@ -75,17 +76,22 @@ class Region {
     while (value->producer &&
            (IsReshape(*value->producer) || IsRounding(*value->producer) ||
             IsBias(*value->producer, columns))) {
-      nodes_.insert(value->producer);
+      AddLogits(value);
       value = value->producer->in(0);
     }
     Node* product = value->producer;
     if (!product || !Multiplies(*product) || !HasRows(value, rows_)) {
       return false;
     }
-    nodes_.insert(product);
+    AddLogits(value);
     const Value* bias = product->Is("Gemm") ? product->in(2) : nullptr;
     return product->Int("transA", 0) == 0 && (!bias || bias->rank() <= 1) &&
            AddRows(product->in(0));
+  }
+
+  void AddLogits(Value* value) {
+    nodes_.insert(value->producer);
+    logits_.insert(value);
   }
 
   bool AddBackward() {
@@ -177,6 +183,11 @@ class Region {
         bool inside = std::ranges::all_of(
             out->uses, [&](Node* reader) { return nodes_.contains(reader); });
         if (inside && !IsReturned(graph_, out)) continue;
+        bool joined = elsewhere_ == LogitsElsewhere::kJoined && out->concrete();
+        if (joined && logits_.contains(out)) {
+          joins_[out] = Join::kRows;
+          continue;
+        }
         if (!IsQuantizer(*node) || i != 2) return false;
         joins_[out] = Join::kMax;  // an amax
       }
@@ -202,10 +213,12 @@ class Region {
 
   Graph& graph_;
   Node& loss_;
+  const LogitsElsewhere elsewhere_;
   Node* gradient_ = nullptr;
   int64_t rows_ = 0;
   std::unordered_set<Node*> nodes_;
-  std::vector<Value*> sliced_;  // values from outside that are cut
+  std::unordered_set<Value*> logits_;  // the forward nodes' results
+  std::vector<Value*> sliced_;         // values from outside that are cut
   std::unordered_map<Value*, Join> joins_;
 };
 
@@ -230,7 +243,11 @@ void Region::Cut(int64_t chunk) {
     Value* share = b.Div(counted, all);
     for (Node* node : order) {
       if (IsReshape(*node)) {
-        made[node->out(0)] = made.at(node->in(0));
+        Value* out = node->out(0);
+        made[out] = made.at(node->in(0));
+        if (!joins_.contains(out)) continue;
+        parts[out].push_back(made[out]);
+        if (row == 0) joined.push_back(out);
         continue;
       }
       std::vector<Value*> in;
@@ -269,9 +286,12 @@ void Region::Cut(int64_t chunk) {
   graph_.MoveOutput(loss_.out(0), loss->producer, 0);
   for (Value* old : joined) {
     const std::vector<Value*>& values = parts.at(old);
-    Value* whole = joins_.at(old) == Join::kRows
-                       ? b.Op("Concat", values, {{"axis", int64_t{0}}})
-                       : values[0];
+    Value* whole = values[0];
+    if (joins_.at(old) == Join::kRows) {
+      whole = b.Op("Concat", values, {{"axis", int64_t{0}}});
+      bool reshaped = old->rank() != 2 || old->dim(0) != rows_;
+      if (reshaped) whole = b.Op("Reshape", {whole, b.Ints(*old->shape)});
+    }
     graph_.MoveOutput(old, whole->producer, 0);
   }
   for (auto node = order.rbegin(); node != order.rend(); ++node) {
@@ -281,7 +301,7 @@ void Region::Cut(int64_t chunk) {
 
 }  // namespace
 
-void ChunkLoss(Graph& graph, int64_t bytes) {
+void ChunkLoss(Graph& graph, int64_t bytes, LogitsElsewhere elsewhere) {
   std::vector<Node*> losses;
   for (Node& node : graph.nodes()) {
     const Value* scores = node.in(0);
@@ -293,7 +313,7 @@ void ChunkLoss(Graph& graph, int64_t bytes) {
   bool cut = false;
   for (Node* node : losses) {
     auto size = static_cast<int64_t>(BytesOf(*node->in(0)));
-    Region region(graph, *node);
+    Region region(graph, *node, elsewhere);
     if (!region.Find()) continue;
     int64_t rows = region.rows() * bytes / size / kRows * kRows;
     rows = std::max(rows, kMinRows);

@@ -7,6 +7,12 @@
 
 namespace onnx_fp8 {
 
+// Logits that another node reads or the graph returns.
+enum class LogitsElsewhere {
+  kStayWhole,  // nothing is cut
+  kJoined,     // they are made of the chunks: memory is not saved
+};
+
 // Cuts the last layer and the cross entropy behind it into chunks of rows, so
 // that the logits of a large vocabulary are never all in memory: logits, loss,
 // the logits' gradient, dgrad and wgrad of one chunk are computed before the
@@ -16,9 +22,9 @@ namespace onnx_fp8 {
 // - dynamic scales of activations and gradients belong to a chunk; amaxes of
 //   the chunks are joined by Max, so scales with a state stay the same.
 // Only logits of more than `bytes` are cut. A chunk has about `bytes` of
-// logits; its number of rows is a multiple of 128 and at least 256. Logits stay
-// whole if another node reads them or the graph returns them. REQUIRES: nodes
-// in topological order; FP8 is rewritten; Transposes are folded.
-void ChunkLoss(Graph& graph, int64_t bytes);
+// logits; its number of rows is a multiple of 128 and at least 256. REQUIRES:
+// nodes in topological order; FP8 is rewritten; Transposes are folded.
+void ChunkLoss(Graph& graph, int64_t bytes,
+               LogitsElsewhere elsewhere = LogitsElsewhere::kStayWhole);
 
 }  // namespace onnx_fp8

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "graph/onnx/onnx_io.h"
+#include "graph/passes/chunk_loss.h"
 #include "providers/ort/capability.h"
 #include "providers/ort/ep_options.h"
 #include "providers/ort/graph_runner.h"
@@ -17,8 +18,14 @@ namespace {
 // A group of nodes that the session runs as one.
 class FusedNode : public OrtNodeComputeInfo {
  public:
-  FusedNode(std::shared_ptr<Graph> graph, const OrtNode* node, Threads threads)
-      : OrtNodeComputeInfo{}, runner_(std::move(graph)), threads_(threads) {
+  FusedNode(std::shared_ptr<Graph> graph, const OrtNode* node,
+            const EpOptions& options)
+      : OrtNodeComputeInfo{},
+        runner_(std::move(graph),
+                [bytes = options.loss_chunk](Graph& planned) {
+                  ChunkLoss(planned, bytes, LogitsElsewhere::kJoined);
+                }),
+        threads_(options.threads) {
     ort_version_supported = kEpVersion;
     CreateState = [](OrtNodeComputeInfo* self, OrtNodeComputeContext*,
                      void** state) noexcept -> OrtStatus* {
@@ -94,8 +101,7 @@ class Ep : public OrtEp {
     }
     std::vector<std::unique_ptr<FusedNode>> fused;
     for (size_t i = 0; i < count; ++i) {
-      fused.push_back(
-          std::make_unique<FusedNode>(ours[i], nodes[i], options_.threads));
+      fused.push_back(std::make_unique<FusedNode>(ours[i], nodes[i], options_));
     }
     for (size_t i = 0; i < count; ++i) infos[i] = fused[i].release();
   }

@@ -9,7 +9,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr char kKnown[] =
-    "recipe, filter_fqns, include, exclude, threads, pool";
+    "recipe, filter_fqns, include, exclude, loss_chunk, threads, pool";
 
 // "a,b" → {"a", "b"}
 std::vector<std::string> Words(const std::string& text) {
@@ -22,12 +22,14 @@ std::vector<std::string> Words(const std::string& text) {
   return words;
 }
 
-int ParseThreads(const std::string& text) {
-  int count = 0;
+template <typename T>
+T ParseCount(const std::string& text, T least, const char* expected) {
+  T count = 0;
   auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), count);
-  Check(error == std::errc() && end == text.data() + text.size() && count > 0,
-        "expected a number of threads above 0, got \"", text, "\"");
+  Check(error == std::errc() && end == text.data() + text.size() &&
+            count >= least,
+        "expected ", expected, ", got \"", text, "\"");
   return count;
 }
 
@@ -52,7 +54,11 @@ void Set(EpOptions* options, const std::string& name,
   } else if (name == "exclude") {
     options->spec.filter.exclude = Words(value);
   } else if (name == "threads") {
-    options->threads.count = ParseThreads(value);
+    options->threads.count =
+        ParseCount(value, 1, "a number of threads above 0");
+  } else if (name == "loss_chunk") {
+    options->loss_chunk =
+        ParseCount(value, int64_t{0}, "a number of bytes, or 0 for no chunks");
   } else if (name == "pool") {
     Check(value == "session" || value == "own",
           "expected session or own, got \"", value, "\"");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "graph/fp8/gemm_decision.h"
+#include "onnx_fp8/session.h"
 #include "providers/ort/kernel_context.h"
 #include "providers/ort/ort_api.h"
 
@@ -12,6 +13,9 @@ inline constexpr char kEpName[] = "onnx_fp8";
 struct EpOptions {
   // How plain MatMul and Gemm of the model run in FP8.
   Fp8Spec spec;
+  // As SessionOptions::loss_chunk_bytes, so that a training step computes the
+  // bits of a session.
+  int64_t loss_chunk = SessionOptions().loss_chunk_bytes;
   Threads threads;
 };
 

@@ -22,6 +22,7 @@ TEST(EpOptions, AreRead) {
                                       {"filter_fqns", "head"},
                                       {"include", "a*,b*"},
                                       {"exclude", ""},
+                                      {"loss_chunk", "5000000000"},
                                       {"threads", "3"},
                                       {"pool", "own"}});
   EXPECT_EQ(options.spec.recipe, PresetRecipe("rowwise"));
@@ -29,6 +30,8 @@ TEST(EpOptions, AreRead) {
   EXPECT_EQ(options.spec.filter.filter_fqns, Words{"head"});
   EXPECT_EQ(options.spec.filter.include, (Words{"a*", "b*"}));
   EXPECT_EQ(options.spec.filter.exclude, Words{});
+  EXPECT_EQ(options.loss_chunk, 5000000000);
+  EXPECT_EQ(ParseEpOptions({}).loss_chunk, 16 << 20);
   EXPECT_EQ(options.threads.count, 3);
   EXPECT_TRUE(options.threads.own);
   EXPECT_FALSE(ParseEpOptions({}).spec.recipe.enabled());
@@ -38,13 +41,16 @@ TEST(EpOptions, AreRead) {
 TEST(EpOptions, BadOnesAreNamed) {
   EXPECT_EQ(Complaint("thread", "1"),
             "[option ep.onnx_fp8.thread] expected one of recipe, filter_fqns, "
-            "include, exclude, threads, pool");
+            "include, exclude, loss_chunk, threads, pool");
   EXPECT_EQ(Complaint("threads", "4x"),
             "[option ep.onnx_fp8.threads] expected a number of threads above "
             "0, got \"4x\"");
   EXPECT_EQ(Complaint("threads", "99999999999999"),
             "[option ep.onnx_fp8.threads] expected a number of threads above "
             "0, got \"99999999999999\"");
+  EXPECT_EQ(Complaint("loss_chunk", "-1"),
+            "[option ep.onnx_fp8.loss_chunk] expected a number of bytes, or 0 "
+            "for no chunks, got \"-1\"");
   EXPECT_EQ(Complaint("pool", ""),
             "[option ep.onnx_fp8.pool] expected session or own, got \"\"");
   for (const char* recipe : {"delayed", "static"}) {

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps that `onnx-fp8 rewrite` wrote, run by a stock onnxruntime with our
 provider: the losses are those of `onnx-fp8 train`, bit for bit."""
+import json
+
 import numpy
 import onnx
 import onnxruntime
 import pytest
 from cases import Case, corpus, fixtures, name_of
-from sessions import EP, LIBRARY, ROOT, TELLS_ASSIGNMENT, VERSION, groups, session, stock
+from onnx import helper
+from program import run
+from sessions import EP, FLOAT, INT64, LIBRARY, ROOT, TELLS_ASSIGNMENT, VERSION, groups, session, stock
+from sessions import model as small_model
 
 STEPS = 5
 # The runtimes differ in how they load a graph, not in how we run it.
@@ -95,3 +100,61 @@ def test_one_buffer_for_old_and_new_state(tmp_path):
     step = Step(session(path), path, case.feeds)
     step.new = step.old
     assert [step.run() for _ in range(STEPS)] == case.trained_losses("delayed", STEPS)
+
+
+# ---- a large vocabulary
+
+ROWS, WORDS, FEATURES = (4, 160), 8192, 16
+
+
+class Words:
+    """A language model without a context. Its logits have 20 MiB, so that `train` cuts them into two chunks."""
+
+    def __init__(self, tmp):
+        self.model, self.tmp, self.data = tmp / "words.onnx", tmp, tmp / "d.npz"
+        rng = numpy.random.default_rng(0)
+        weights = {"embed.weight": rng.normal(size=(WORDS, FEATURES)), "head.weight": rng.normal(size=(FEATURES, WORDS))}
+        nodes = [helper.make_node("Gather", ["embed.weight", "ids"], ["rows"]), helper.make_node("Tanh", ["rows"], ["h"]),
+                 helper.make_node("MatMul", ["h", "head.weight"], ["logits"])]
+        axes = ["batch", "seq"]
+        onnx.save(small_model(nodes, {"ids": (INT64, axes)}, {"logits": (FLOAT, [*axes, WORDS])},
+                              {name: x.astype(numpy.float32) for name, x in weights.items()}), self.model)
+        self.feeds = {name: rng.integers(0, WORDS, ROWS) for name in ("ids", "labels")}
+        numpy.savez(self.data, **self.feeds)
+
+    def step_file(self, recipe):
+        path = self.tmp / "step.onnx"
+        run("rewrite", self.model, "-o", path, *self.flags(recipe), "--shape", f"batch={ROWS[0]},seq={ROWS[1]}")
+        return path
+
+    def flags(self, recipe):
+        return ["--loss", "cross_entropy", "--lr", "1e-2", "--recipe", recipe]
+
+    def losses(self, model, name, *flags):
+        run("train", model, "--data", self.data, "--batch-size", ROWS[0], "--no-shuffle", "--steps", STEPS, "--out",
+            self.tmp / name, *flags)
+        lines = map(json.loads, (self.tmp / name / "metrics.jsonl").read_text().splitlines())
+        return [line["loss"] for line in lines if "loss" in line]
+
+
+@pytest.mark.parametrize("recipe", ["off", "tensorwise", "delayed"])
+def test_chunks_of_logits_are_those_of_train(recipe, tmp_path):
+    """The provider joins the logits, which are an output of the step."""
+    case = Words(tmp_path)
+    path = case.step_file(recipe)
+    losses = {}
+    for chunk in ("", "0", "8388608"):
+        option, flag = ({"loss_chunk": chunk}, ["--loss-chunk", chunk]) if chunk else ({}, [])
+        step = Step(session(path, option), path, case.feeds)
+        losses[chunk] = [step.run() for _ in range(STEPS)]
+        assert losses[chunk] == case.losses(case.model, f"model{chunk}", *case.flags(recipe), *flag)
+        assert losses[chunk] == case.losses(path, f"step{chunk}", *flag)
+    assert losses[""] != losses["0"] != losses["8388608"]
+
+
+def test_logits_of_chunks(tmp_path):
+    case = Words(tmp_path)
+    path = case.step_file("off")
+    [logits] = session(path).run(["logits"], case.feeds)
+    [whole] = session(path, {"loss_chunk": "0"}).run(["logits"], case.feeds)
+    numpy.testing.assert_allclose(logits, whole, rtol=1e-6)

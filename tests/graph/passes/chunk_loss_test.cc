@@ -114,6 +114,28 @@ dw: float[6,5] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(qd, sd, qx, sx)
   ExpectStays(Chunk, text + "output dw\noutput sx\n");
 }
 
+void ChunkAndJoin(Graph& graph) {
+  ChunkLoss(graph, kLogits * 2 / 5, LogitsElsewhere::kJoined);
+}
+
+// A graph that is run for its logits as well computes them from the chunks.
+TEST(ChunkLoss, JoinsLogitsThatOthersRead) {
+  for (const char* output : {"logits", "biased", "scores"}) {
+    std::string text = Step("loss") + "output " + output + "\n";
+    ExpectSameValues(ChunkAndJoin, text, 2e-6);
+    std::string after = AfterPass(ChunkAndJoin, text);
+    EXPECT_NE(after.find("float[188,6]"), std::string::npos) << after;
+    EXPECT_NE(after.find(std::string("output ") + output), std::string::npos);
+  }
+  std::string read = kHead + Labels(0, 5) + kForward + kBackward +
+                     "y: float[700,6] = Neg(biased)\noutput dw\noutput y\n";
+  ExpectSameValues(ChunkAndJoin, read, 2e-6);
+  EXPECT_NE(AfterPass(ChunkAndJoin, read).find("float[188,6]"),
+            std::string::npos);
+  ExpectStays(ChunkAndJoin, Step("loss") + "output dscores\n");
+  ExpectStays(ChunkAndJoin, Step("loss") + "output lse\n");
+}
+
 TEST(ChunkLoss, LeavesWhatOthersRead) {
   for (const std::string& text :
        {Step("loss") + "output logits\n", Step("loss") + "output lse\n",
