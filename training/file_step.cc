@@ -295,6 +295,15 @@ std::shared_ptr<const FileStep> OpenFileStep(Graph& graph,
   return file;
 }
 
+void RequireOneProcess(const Graph& graph, const FileStep& file) {
+  const std::string what = DescribeWritten(graph, file.kind);
+  Check(file.kind != Written::kForeignStep, what,
+        ": expected one process, because a file has no sums over ranks");
+  Fail(what,
+       ": expected the model that the step was made from for several ranks, "
+       "with the options of the step, because a file has no sums over ranks");
+}
+
 StepGraph StartFileStep(const StepSource& source, StepKind kind,
                         const std::map<std::string, Shape>& shapes,
                         const InputValues& values, Spending* spending) {

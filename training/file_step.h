@@ -44,6 +44,10 @@ struct FileStep {
 std::shared_ptr<const FileStep> OpenFileStep(Graph& graph,
                                              SessionOptions* options);
 
+// Errors: a step trains on one process, because its graph has no sums over
+// ranks.
+void RequireOneProcess(const Graph& graph, const FileStep& file);
+
 // --- sources and passes of the pipelines for such files
 
 // The graph for these shapes, with its bindings. REQUIRES: source.step.

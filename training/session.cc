@@ -21,6 +21,7 @@
 #include "training/memory_remark.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
+#include "training/run_scales.h"
 #include "training/session_state.h"
 #include "training/sharded_state.h"
 #include "training/started_steps.h"
@@ -52,10 +53,12 @@ class Session : public TrainingSession {
         arena_(std::make_shared<SharedArena>(*provider_)),
         source_(MakeStepSource(options_, model_, *evaluator_, runner_, ranks)),
         state_(*provider_),
+        scales_(&source_, &state_),
         sharded_(options.shard, ranks, *model_.graph),
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()) {
+    if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
     for (Value* value : model_.graph->Initializers()) {
       if (!IsKept(*value)) continue;
       if (auto shard = sharded_.Find(value->name)) {
@@ -71,9 +74,6 @@ class Session : public TrainingSession {
         value->data = state_.Get(value->name);
       }
     }
-    Check(!ranks || !model_.step, "[", options.model,
-          "] expected the model that the step was made from for several ranks, "
-          "got the step");
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
@@ -177,12 +177,7 @@ class Session : public TrainingSession {
     return notes;
   }
 
-  std::vector<ScaleInfo> Scales() const override {
-    if (!source_.slots) return {};
-    bool kept = state_.Has(kScaleState);
-    return ScaleInfos(*source_.slots,
-                      kept ? state_.Host(kScaleState) : Tensor());
-  }
+  std::vector<ScaleInfo> Scales() const override { return scales_.Infos(); }
 
   MemoryInfo Memory() const override {
     MemoryInfo info;
@@ -303,10 +298,8 @@ class Session : public TrainingSession {
     for (Tensor* kept : {&scales.scale, &scales.history}) {
       *kept = kept->Clone();  // a clone outlives the file
     }
-    // Evaluation uses the slots of the checkpoint, if the recipe is the same,
-    // until a step has laid out this run's slots.
     bool same = RecipeOf(notes) == options_.recipe;
-    if (!same) EraseScales(state);
+    if (!same) scales_.Erase(&state);
     skipped_ = SkippedSteps(notes, folder);
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
@@ -318,11 +311,8 @@ class Session : public TrainingSession {
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
     if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
-    source_.slots.reset();
-    if (same) source_.slots = scales.slots;
-    restored_ = std::move(scales);
-    laid_out_ = step_done_ = false;
-    source_.new_scales = true;
+    scales_.Adopt(std::move(scales), same);
+    step_done_ = false;
     plans_.Clear();
     EraseStateNotes(&notes);
     return notes;
@@ -359,51 +349,20 @@ class Session : public TrainingSession {
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
     if (PlannedStep* known = plans_.Find(key)) return *known;
-    bool lays_out = kind == StepKind::kTrain || kind == StepKind::kMicro;
-    lays_out &= !laid_out_;
-    if (lays_out) source_.slots.reset();
+    const bool lays_out = scales_.Begin(kind);
     PlannedStep planned;
     planned.step =
         BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
     key.values = planned.step.specialized.values;
     if (!sharded_.is_known()) DivideState(planned.step);
     if (lays_out) {
-      LayOutScales(planned.step);
+      AddRemark(scales_.LayOut(planned.step));
+      // Earlier plans for evaluation may have another layout.
+      plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
     }
     planned.key = std::move(key);
     return Keep(std::move(planned));
-  }
-
-  // The first step that trains lays out the kept scales. Scales that a
-  // checkpoint has for them go on.
-  void LayOutScales(const StepGraph& step) {
-    ScaleState fresh;
-    fresh.slots = step.fp8.slots;
-    for (ScaleSlot& slot : fresh.slots) slot.amax = nullptr;
-    for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
-                                {kHistoryState, &fresh.history}}) {
-      const Value* value = step.graph->Find(name);
-      if (value && value->role == Role::kScale) *tensor = value->data.Clone();
-    }
-    if (restored_) {
-      remark_ = CarryScales(*restored_, &fresh);
-      EraseScales(state_.tensors());
-    }
-    if (fresh.scale.defined()) state_.Set(kScaleState, fresh.scale);
-    if (fresh.history.defined()) state_.Set(kHistoryState, fresh.history);
-    source_.slots = std::move(fresh.slots);
-    restored_.reset();
-    laid_out_ = true;
-    // Earlier plans for evaluation may have another layout.
-    plans_.Clear();
-  }
-
-  // A tensor of the model that happens to have such a name stays.
-  void EraseScales(TensorMap& state) const {
-    for (const char* name : {kScaleState, kHistoryState}) {
-      if (!model_.graph->Find(name)) state.erase(name);
-    }
   }
 
   PlannedStep& Keep(PlannedStep planned) {
@@ -565,6 +524,7 @@ class Session : public TrainingSession {
   std::unique_ptr<Profiler> profiler_;
   StepSource source_;
   StateStore state_;
+  RunScales scales_;
   ShardedState sharded_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;
@@ -572,11 +532,7 @@ class Session : public TrainingSession {
   PlanCache plans_;
   StartedSteps started_;
   std::set<std::string> sums_;  // names of the sums of micro steps
-  // Whether source_.slots are those of this run's steps; until then, a
-  // checkpoint's scales; a remark about what happened to them.
-  bool laid_out_ = false;
-  std::optional<ScaleState> restored_;
-  std::string remark_;
+  std::string remark_;          // for the step that is being started
   // Of a device before this session took any; said once.
   std::optional<DeviceMemory> memory_;
   // The profiler names nodes of graphs whose plans may no longer exist.

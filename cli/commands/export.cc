@@ -10,7 +10,6 @@
 #include "cli/run_session.h"
 #include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
-#include "graph/onnx/written_file.h"
 #include "training/ort_artifacts.h"
 
 namespace onnx_fp8 {
@@ -42,6 +41,15 @@ int ExportArtifacts(const std::string& folder, const std::string& checkpoint,
   return 0;
 }
 
+// The user may give a training step, or a model, in place of the run that began
+// with it.
+void RequireNoFile(const std::string& folder) {
+  if (!std::filesystem::is_regular_file(folder)) return;
+  Fail("[", folder,
+       "] is a file: expected the folder of a run, as train --out "
+       "DIR makes it");
+}
+
 }  // namespace
 
 int Export(const Arguments& arguments) {
@@ -60,7 +68,8 @@ int Export(const Arguments& arguments) {
              "of artifacts: a checkpoint in place of the folder's");
   flags.File("--model", &model,
              "for a run of a training step: the model that the step was made "
-             "from gets the weights (default: the step gets its state)");
+             "from, which gets the weights (default: the step gets all of its "
+             "state)");
   AddExternalData(flags, &external_data);
   budget_flags.AddTo(flags);
   machine.AddTo(flags);
@@ -86,11 +95,7 @@ int Export(const Arguments& arguments) {
   if (!checkpoint.empty()) {
     throw UsageError("--checkpoint is for a folder of artifacts");
   }
-  // The user may give a model file of ours in place of a folder.
-  bool file = std::filesystem::is_regular_file(folder);
-  if (file && Extension(folder) == ".onnx") {
-    RequireNoStep(*ReadModel(folder, {.budgets = budgets}));
-  }
+  RequireNoFile(folder);
   auto session =
       TrainingSession::Create(RunSessionOptions(LoadRun(run), budgets));
   session->Restore(folder);

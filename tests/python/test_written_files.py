@@ -52,13 +52,19 @@ def commands(model, tmp_path):
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("command", ["calibrate", "export", "step", "rewrite"])
+@pytest.mark.parametrize("command", ["calibrate", "step", "rewrite"])
 def test_a_step_is_refused(folder, name, command, tmp_path):
     done = run(*commands(folder / name, tmp_path)[command], code=1)
     [line] = [line for line in done.stderr.splitlines() if not line.startswith("onnx-fp8: note: ")]
     assert line.startswith(f"onnx-fp8: [{folder / name}] {STEPS[name]}")
     assert "expected the model that it was made from" in line
     assert not (tmp_path / "x.onnx").exists()
+
+
+def test_export_takes_a_run(folder, tmp_path):
+    path = folder / "whole.onnx"
+    done = run(*commands(path, tmp_path)["export"], code=1)
+    assert f"[{path}] is a file: expected the folder of a run, as train --out DIR makes it" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["whole.onnx", "sgd.onnx", "micro.onnx"])
