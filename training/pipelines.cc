@@ -34,6 +34,7 @@
 #include "providers/store_narrow.h"
 #include "training/bucket_reductions.h"
 #include "training/file_step.h"
+#include "training/first_values.h"
 #include "training/gather_ahead.h"
 #include "training/step_builder.h"
 
@@ -253,11 +254,18 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   // A file may hold ops that only Specialize refuses, with the reason.
   runner.Begin("import", Verifying::kNo);
   auto graph = runner.Source("ReadModel", [&] {
-    return ReadModel(options.model, {.algorithm = takes_steps,
-                                     .budgets = options.budgets,
-                                     .missing = use == ImportFor::kForecast
-                                                    ? &report->missing_files
-                                                    : nullptr});
+    const bool begins =
+        use == ImportFor::kSession || use == ImportFor::kTraining;
+    std::vector<Initialization> first;
+    auto read = ReadModel(
+        options.model,
+        {.algorithm = takes_steps,
+         .budgets = options.budgets,
+         .missing =
+             use == ImportFor::kForecast ? &report->missing_files : nullptr,
+         .initializations = begins ? &first : nullptr});
+    SetFirstValues(first, options, read.get());
+    return read;
   });
   report->written = WrittenAs(*graph);
   if (!takes_steps) RequireNoStep(*graph);

@@ -9,19 +9,6 @@
 namespace onnx_fp8 {
 namespace {
 
-using Renames = std::unordered_map<std::string, std::string>;
-
-// Names that the graph itself gives, without those of its bodies.
-std::set<std::string> NamesIn(const onnx::GraphProto& graph) {
-  std::set<std::string> names;
-  for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
-  for (const auto& input : graph.input()) names.insert(input.name());
-  for (const auto& node : graph.node()) {
-    names.insert(node.output().begin(), node.output().end());
-  }
-  return names;
-}
-
 template <typename F>
 void ForEachBody(onnx::GraphProto* graph, F visit) {
   for (auto& node : *graph->mutable_node()) {
@@ -29,26 +16,6 @@ void ForEachBody(onnx::GraphProto* graph, F visit) {
       if (attribute.has_g()) visit(attribute.mutable_g());
     }
   }
-}
-
-void Rename(const Renames& renames, std::string* name) {
-  auto it = renames.find(*name);
-  if (it != renames.end()) *name = it->second;
-}
-
-// Renames in the graph and in the bodies that see its names.
-void RenameReaders(onnx::GraphProto* graph, const Renames& renames) {
-  for (auto& node : *graph->mutable_node()) {
-    for (std::string& input : *node.mutable_input()) Rename(renames, &input);
-  }
-  for (auto* infos : {graph->mutable_output(), graph->mutable_value_info()}) {
-    for (auto& info : *infos) Rename(renames, info.mutable_name());
-  }
-  ForEachBody(graph, [&](onnx::GraphProto* body) {
-    Renames seen = renames;
-    for (const std::string& own : NamesIn(*body)) seen.erase(own);
-    if (!seen.empty()) RenameReaders(body, seen);
-  });
 }
 
 class Namer {
@@ -103,6 +70,35 @@ class Namer {
 };
 
 }  // namespace
+
+std::set<std::string> NamesIn(const onnx::GraphProto& graph) {
+  std::set<std::string> names;
+  for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
+  for (const auto& input : graph.input()) names.insert(input.name());
+  for (const auto& node : graph.node()) {
+    names.insert(node.output().begin(), node.output().end());
+  }
+  return names;
+}
+
+void Rename(const Renames& renames, std::string* name) {
+  auto it = renames.find(*name);
+  if (it != renames.end()) *name = it->second;
+}
+
+void RenameReaders(onnx::GraphProto* graph, const Renames& renames) {
+  for (auto& node : *graph->mutable_node()) {
+    for (std::string& input : *node.mutable_input()) Rename(renames, &input);
+  }
+  for (auto* infos : {graph->mutable_output(), graph->mutable_value_info()}) {
+    for (auto& info : *infos) Rename(renames, info.mutable_name());
+  }
+  ForEachBody(graph, [&](onnx::GraphProto* body) {
+    Renames seen = renames;
+    for (const std::string& own : NamesIn(*body)) seen.erase(own);
+    if (!seen.empty()) RenameReaders(body, seen);
+  });
+}
 
 void NameBodyTensors(onnx::GraphProto* graph) { Namer namer(graph); }
 

@@ -39,10 +39,11 @@ using Weights = SourceMap;
 using Places = std::map<std::string, onnx::TensorProto*>;
 
 // Adds the places where the graph holds the weights: an initializer or the
-// tensor of a Constant node.
+// tensor of a Constant node. A name that has a place already keeps it: it is a
+// constant of a later training algorithm (MergeAlgorithms).
 void Find(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   for (auto& proto : *graph->mutable_initializer()) {
-    if (weights.contains(proto.name())) (*held)[proto.name()] = &proto;
+    if (weights.contains(proto.name())) held->try_emplace(proto.name(), &proto);
   }
   for (auto& node : *graph->mutable_node()) {
     if (node.op_type() != "Constant" || node.output_size() == 0) continue;
@@ -70,6 +71,8 @@ void ExportWithWeights(const std::string& in, const std::string& out,
   Find(weights, file.model.mutable_graph(), &held);
   for (auto& info : *file.model.mutable_training_info()) {
     if (info.has_algorithm()) Find(weights, info.mutable_algorithm(), &held);
+    info.clear_initialization();
+    info.clear_initialization_binding();
   }
   if (held.size() < weights.size()) {
     // Constants of functions are in the graph after inlining.

@@ -10,11 +10,13 @@ namespace onnx_fp8 {
 
 // Writes the model `in` to `out`. The initializers and Constant nodes named in
 // `weights` get other contents (same shape; converted to the dtype in the
-// file). Everything else stays, with two exceptions: functions that hold one of
-// these tensors are inlined, and tensors of bodies get unique names if one of
-// these is in a body. New contents of initializers are stored as `options` say,
-// those of Constant nodes and of bodies in the file itself. Errors: an
-// initializer that is missing or of another shape, the disk, and WriteModel's.
+// file). Everything else stays, with three exceptions: functions that hold one
+// of these tensors are inlined, tensors of bodies get unique names if one of
+// these is in a body, and graphs of first values go (TrainingInfoProto's
+// initialization), which would replace the weights. New contents of
+// initializers are stored as `options` say, those of Constant nodes and of
+// bodies in the file itself. Errors: an initializer that is missing or of
+// another shape, the disk, and WriteModel's.
 void ExportWithWeights(const std::string& in, const std::string& out,
                        const SourceMap& weights,
                        const WriteOptions& options = {});

@@ -89,7 +89,4 @@ void AddInfo(const Value& value, onnx::ValueInfoProto* info);
 // The bodies of our ops that the graph uses, and the import of our domain.
 void AddFunctions(const Graph& graph, onnx::ModelProto* model);
 
-// update_binding of the graph's state, in training_info.
-void AddBindings(const Graph& graph, onnx::ModelProto* model);
-
 }  // namespace onnx_fp8

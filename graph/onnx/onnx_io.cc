@@ -13,6 +13,7 @@
 #include "graph/onnx/inline_functions_internal.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/training_info_internal.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/schemas_internal.h"
 
@@ -124,6 +125,9 @@ std::unique_ptr<Graph> ReadModel(const std::string& path,
                                  const ReadOptions& options) {
   ModelFile file = ReadModelFile(path, options.budgets, options.algorithm);
   file.external->set_missing(options.missing);
+  if (options.initializations) {
+    *options.initializations = ReadInitializations(file, options.budgets);
+  }
   if (options.as_is) return file.ToGraph(file.model);
   return ImportModelFile(std::move(file));
 }

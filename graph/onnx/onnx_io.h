@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/onnx/initialization.h"
 #include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
@@ -18,13 +19,16 @@ struct ReadOptions {
   // pinned ONNX knows (upgrade.h), and float tensors of bodies become the
   // graph's own (constants.h).
   bool as_is = false;
-  // true: the algorithm in the file's training_info, if it has one, belongs to
+  // true: the algorithms in the file's training_info, if it has any, belong to
   // the graph: the file is a training step of another program.
   bool algorithm = false;
   Budgets budgets = {};  // `nodes`, with functions inlined
   // Not null: tensors of data files that do not exist are zeros, which take no
   // memory before they are written, and the names of these files go here.
   std::set<std::string>* missing = nullptr;
+  // Not null: the file's graphs of first values go here, in the order in which
+  // they run.
+  std::vector<Initialization>* initializations = nullptr;
 };
 
 struct WriteOptions {

@@ -16,6 +16,7 @@
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/onnx/step_notes.h"
+#include "graph/onnx/training_info_internal.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/autocast.h"

@@ -138,7 +138,7 @@ MUTANTS = (
     M("session: scales of another recipe stay", "training/session.cc",
       "bool same = RecipeOf(notes) == options_.recipe;",
       "bool same = true;", SESSION),
-    M("session: scale slots are not restored", "training/session.cc",
+    M("session: scale slots are not restored", "training/run_scales.cc",
       "if (same) source_.slots = scales.slots;", "", SESSION),
     M("session: sums of plans that are gone stay", "training/session.cc",
       "for (const std::string& name : sums_) state_.Erase(name);",
@@ -405,4 +405,9 @@ MUTANTS = (
       "for (const TiedCopy& copy : model.copies) {\n    notes.",
       "for (const TiedCopy& copy : decltype(model.copies)()) {\n    notes.",
       from_steps("tied")),
+    M("first values: all graphs draw the same", "training/first_values.cc",
+      "options.seed ^ kDrawKey", "kDrawKey", python("training_info and random")),
+    M("first values: only a step has them", "training/pipelines.cc",
+      "use == ImportFor::kSession || use == ImportFor::kTraining;",
+      "use == ImportFor::kSession;", python("training_info and a_model_with")),
 )

@@ -352,17 +352,72 @@ def an_optimizer_for_a_foreign_step(folder):
     return foreign(folder, "--optimizer", "adamw")
 
 
-@cases("[step.onnx] expected one training algorithm, got several")
-def two_algorithms(folder):
-    return foreign(folder, algorithms=2)
+def read_of_another_algorithm(model):
+    model.training_info[1].algorithm.node[0].input[0] = "copy0"
 
 
-@cases("[step.onnx] expected initializers that hold the first values of the training state, got a graph that computes them")
-def a_graph_of_first_values(folder):
+def second_new_value(model):
+    model.training_info[1].update_binding.add(key="w", value="w_new")
+
+
+def another_type_of_an_input(model):
+    for info, kind in zip(model.training_info, (TensorProto.FLOAT, TensorProto.INT64), strict=True):
+        info.algorithm.input.append(helper.make_tensor_value_info("z", kind, []))
+
+
+@cases("[step.onnx] expected training algorithm 2 to read values of the model and its own, got \"copy0\", which belongs to "
+       "another algorithm")
+def an_algorithm_that_reads_another_ones_values(folder):
+    return foreign(folder, algorithms=2, change=read_of_another_algorithm)
+
+
+@cases("[step.onnx] the update_binding of \"w\" expected one new value, got a second one, \"w_new\"")
+def two_algorithms_that_bind_one_tensor(folder):
+    return foreign(folder, algorithms=2, change=second_new_value)
+
+
+@cases("[step.onnx] expected training algorithm 2 to have the input z of the type of before")
+def two_algorithms_with_another_input_of_one_name(folder):
+    return foreign(folder, algorithms=2, change=another_type_of_an_input)
+
+
+def initialized(folder, key="w", value="w0", shape=(5, 3), inputs=()):
+    """w0 = zeros of that shape."""
     def change(model):
-        model.training_info[0].initialization_binding.add(key="w", value="w0")
+        info = model.training_info[0]
+        info.initialization_binding.add(key=key, value=value)
+        info.initialization.CopyFrom(helper.make_graph(
+            [helper.make_node("ConstantOfShape", ["sizes"], ["w0"])], "first",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in inputs],
+            [helper.make_tensor_value_info("w0", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.array(shape, np.int64), "sizes")]))
 
     return foreign(folder, change=change)
+
+
+@cases("[step.onnx] the initialization_binding of \"w\" expected an output of the initialization, got \"w1\", which is no value")
+def a_first_value_that_is_no_output(folder):
+    return initialized(folder, value="w1")
+
+
+@cases("[step.onnx] the initialization_binding of \"v\" expected an initializer, got no value of that name")
+def a_first_value_of_nothing(folder):
+    return initialized(folder, key="v")
+
+
+@cases("[step.onnx] the initialization_binding of \"w\" expected a first value of float32 [5,3], got float32 [3,5]")
+def a_first_value_of_another_shape(folder):
+    return initialized(folder, shape=(3, 5))
+
+
+@cases("[step.onnx] expected an initialization without inputs, got the input t")
+def an_initialization_with_an_input(folder):
+    return initialized(folder, inputs=["t"])
+
+
+@cases("[step.onnx] expected at most ", "elements")
+def a_first_value_without_end(folder):
+    return initialized(folder, shape=(1 << 40, 1 << 20))
 
 
 @cases("[step.onnx] the update_binding of \"v\" expected an initializer, got no value of that name")
