@@ -340,7 +340,8 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
   if (!apply && step.loss.empty() && !source.loss.kind.empty()) {
     Value* loss = AddLoss(graph, source.loss);
     step.loss = loss->name;
-    graph.outputs.push_back(loss);
+    bool listed = std::ranges::count(graph.outputs, loss) > 0;
+    if (!listed) graph.outputs.push_back(loss);
   }
   for (const Value* value : graph.Initializers()) {
     if (value->role == Role::kSum) step.sums.push_back(value->name);
