@@ -405,7 +405,7 @@ def a_first_value_of_nothing(folder):
     return initialized(folder, key="v")
 
 
-@cases("[step.onnx] the initialization_binding of \"w\" expected a first value of float32 [5,3], got float32 [3,5]")
+@cases("[step.onnx] the initialization_binding of \"w\" expected a first value of float [5,3], got float [3,5]")
 def a_first_value_of_another_shape(folder):
     return initialized(folder, shape=(3, 5))
 
@@ -415,7 +415,7 @@ def an_initialization_with_an_input(folder):
     return initialized(folder, inputs=["t"])
 
 
-@cases("[step.onnx] expected at most ", "elements")
+@cases("[ConstantOfShape -> w0] expected a tensor that fits into memory, got [1099511627776,1048576]")
 def a_first_value_without_end(folder):
     return initialized(folder, shape=(1 << 40, 1 << 20))
 
