@@ -28,6 +28,10 @@ ArrayFile::ArrayFile(const std::string& path, const Budgets& budgets) {
   for (const auto& [name, array] : arrays_) names_.push_back(name);
 }
 
+ArrayFile::ArrayFile(TensorMap arrays) : arrays_(std::move(arrays)) {
+  for (const auto& [name, array] : arrays_) names_.push_back(name);
+}
+
 Tensor ArrayFile::Read(const std::string& name) {
   return npz_ ? npz_->Read(name) : arrays_.at(name);
 }

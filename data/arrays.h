@@ -21,6 +21,8 @@ class ArrayFile {
  public:
   // Errors: another extension; a damaged file; the message names it.
   explicit ArrayFile(const std::string& path, const Budgets& budgets = {});
+  // The same for arrays that are in memory already.
+  explicit ArrayFile(TensorMap arrays);
 
   // Sorted.
   const std::vector<std::string>& names() const { return names_; }
@@ -31,7 +33,7 @@ class ArrayFile {
 
  private:
   std::optional<NpzFile> npz_;
-  TensorMap arrays_;  // for files other than .npz
+  TensorMap arrays_;  // of all but .npz
   std::vector<std::string> names_;
 };
 

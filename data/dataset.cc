@@ -64,7 +64,7 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(spec.batch_size > 0 && spec.batch_size <= UINT32_MAX,
         "expected a batch size in 1…2^32 - 1, got ", spec.batch_size);
   auto tokens = std::ranges::count_if(spec.files, IsTokenFile);
-  if (tokens == 0) {
+  if (tokens == 0 || spec.arrays) {
     OpenArrays();
   } else {
     Check(tokens == std::ssize(spec.files), "[", Files(),
@@ -96,27 +96,35 @@ std::string Dataset::Files() const { return Join(spec_.files); }
 
 void Dataset::OpenArrays() {
   std::vector<std::string> unused;
-  for (const std::string& file : spec_.files) {
-    ArrayFile arrays(file, spec_.budgets);
-    for (const std::string& name : arrays.names()) {
-      auto input = std::ranges::find(spec_.inputs, name, &DatasetInput::name);
-      if (input == spec_.inputs.end()) {
-        unused.push_back(name);
-        continue;
-      }
-      Tensor data = arrays.Read(name);
-      Check(Converts(data.dtype(), input->dtype), "[", file,
-            "] expected array \"", name, "\" of ", Name(input->dtype), ", got ",
-            Name(data.dtype()));
-      if (data.dtype() != input->dtype) {
-        notes_.push_back(Concat("[", file, "] array \"", name, "\" of ",
-                                Name(data.dtype()), " is converted to ",
-                                Name(input->dtype)));
-      }
-      input->whole ? AddWhole(*input, file, data) : AddRows(*input, file, data);
+  if (spec_.arrays) {
+    OpenFile(Files(), ArrayFile(*spec_.arrays), &unused);
+  } else {
+    for (const std::string& file : spec_.files) {
+      OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
     }
   }
   CheckComplete(unused);
+}
+
+void Dataset::OpenFile(const std::string& file, ArrayFile arrays,
+                       std::vector<std::string>* unused) {
+  for (const std::string& name : arrays.names()) {
+    auto input = std::ranges::find(spec_.inputs, name, &DatasetInput::name);
+    if (input == spec_.inputs.end()) {
+      unused->push_back(name);
+      continue;
+    }
+    Tensor data = arrays.Read(name);
+    Check(Converts(data.dtype(), input->dtype), "[", file,
+          "] expected array \"", name, "\" of ", Name(input->dtype), ", got ",
+          Name(data.dtype()));
+    if (data.dtype() != input->dtype) {
+      notes_.push_back(Concat("[", file, "] array \"", name, "\" of ",
+                              Name(data.dtype()), " is converted to ",
+                              Name(input->dtype)));
+    }
+    input->whole ? AddWhole(*input, file, data) : AddRows(*input, file, data);
+  }
 }
 
 void Dataset::AddWhole(const DatasetInput& input, const std::string& file,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
+
+class ArrayFile;
 
 // One array that the graph is fed with: an input or the label.
 struct DatasetInput {
@@ -31,6 +34,9 @@ struct DatasetSpec {
   // of the same name are concatenated along the samples; files with different
   // names complete each other.
   std::vector<std::string> files;
+  // Arrays in memory, which are not copied, in place of those of files; the one
+  // name in `files` then stands for them in messages.
+  std::optional<TensorMap> arrays = {};
   std::vector<DatasetInput> inputs;
   int64_t batch_size = 8;
   uint64_t seed = 0;
@@ -91,6 +97,8 @@ class Dataset {
   };
 
   void OpenArrays();
+  void OpenFile(const std::string& file, ArrayFile arrays,
+                std::vector<std::string>* unused);
   void AddWhole(const DatasetInput& input, const std::string& file,
                 const Tensor& data);
   void AddRows(const DatasetInput& input, const std::string& file,

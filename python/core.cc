@@ -20,6 +20,7 @@
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/output.h"
+#include "cli/report/training_log.h"
 #include "onnx_fp8/option_error.h"
 #include "python/arrays.h"
 #include "python/keywords.h"
@@ -165,13 +166,20 @@ void LoadWeights(HostSession& session, const nb::dict& arrays) {
   });
 }
 
+// The facts that an input and a parameter share.
+template <typename Info>
+nb::dict FactsOf(const Info& info) {
+  nb::dict row;
+  row["name"] = info.name;
+  row["dtype"] = Name(info.dtype);
+  row["shape"] = nb::tuple(nb::cast(info.shape));
+  return row;
+}
+
 nb::list Inputs(const HostSession& session) {
   nb::list list;
   for (const InputInfo& input : session.inputs()) {
-    nb::dict row;
-    row["name"] = input.name;
-    row["dtype"] = Name(input.dtype);
-    row["shape"] = nb::tuple(nb::cast(input.shape));
+    nb::dict row = FactsOf(input);
     row["axis_names"] = nb::tuple(nb::cast(input.axis_names));
     row["is_label"] = input.is_label;
     list.append(row);
@@ -183,11 +191,8 @@ nb::list Parameters(HostSession& session) {
   nb::list list;
   auto infos = session.With([](TrainingSession& s) { return s.Parameters(); });
   for (const ParameterInfo& info : infos) {
-    nb::dict row;
-    row["name"] = info.name;
+    nb::dict row = FactsOf(info);
     row["fqn"] = info.fqn;
-    row["dtype"] = Name(info.dtype);
-    row["shape"] = nb::tuple(nb::cast(info.shape));
     row["trained"] = info.trained;
     list.append(row);
   }
@@ -201,12 +206,22 @@ nb::dict Scales(HostSession& session) {
   return scales;
 }
 
-// Calls Python at each event of a run.
-class PythonEvents : public TrainerEvents {
+// Gives notes of a command to a function of Python, with options as keywords.
+CapturedOutput::Listener ToPython(const nb::object& function) {
+  return [&function](const std::string& note) {
+    nb::gil_scoped_acquire lock;
+    function(InKeywords(note));
+  };
+}
+
+// Calls Python at each event of a run, beside the notes of a log.
+class PythonEvents : public TrainingLog {
  public:
-  explicit PythonEvents(nb::object callback) : callback_(callback) {}
+  PythonEvents(Progress& progress, const nb::object& callback)
+      : TrainingLog(progress), callback_(callback) {}
 
   void StepDone(const StepEvent& event) override {
+    TrainingLog::StepDone(event);
     nb::gil_scoped_acquire lock;
     nb::dict data = StepOf(event.result);
     data["total"] = event.total;
@@ -218,6 +233,7 @@ class PythonEvents : public TrainerEvents {
   }
   void ValidationDone(int64_t step, int64_t total,
                       const Evaluation& evaluation) override {
+    TrainingLog::ValidationDone(step, total, evaluation);
     nb::gil_scoped_acquire lock;
     nb::dict data = EvaluationOf(evaluation);
     data["step"] = step;
@@ -231,20 +247,9 @@ class PythonEvents : public TrainerEvents {
     data["step"] = step;
     callback_("checkpoint", data);
   }
-  void SaveFailed(const SaveFailure& failure) override {
-    Warn(Concat("step ", failure.step, " can't be saved: ", failure.reason));
-  }
-  void MetricsFailed(const std::string& reason) override { Warn(reason); }
 
  private:
-  void Warn(const std::string& text) {
-    nb::gil_scoped_acquire lock;
-    nb::dict data;
-    data["text"] = InKeywords(text);
-    callback_("warning", data);
-  }
-
-  nb::object callback_;
+  const nb::object& callback_;
 };
 
 // Whether Ctrl-C was pressed. Python's exception waits for its raise.
@@ -265,13 +270,24 @@ class CtrlC {
   std::unique_ptr<nb::python_error> error_;
 };
 
+std::optional<TensorMap> TensorsOf(const std::optional<nb::dict>& arrays) {
+  if (!arrays) return std::nullopt;
+  return TensorsOf(*arrays);
+}
+
 // Returns the summary as JSON, or "" if this is not the first rank.
-std::string TrainWith(const Arguments& arguments, nb::object callback) {
+std::string TrainWith(const Arguments& arguments, const nb::object& callback,
+                      const nb::object& note,
+                      const std::optional<nb::dict>& data,
+                      const std::optional<nb::dict>& val_data) {
   CtrlC interrupt;
-  PythonEvents events(std::move(callback));
+  auto arrays = TensorsOf(data), val_arrays = TensorsOf(val_data);
   std::string text = Unlocked([&] {
-    CapturedOutput output;
-    Train(arguments, {events, [&] { return interrupt.Pressed(); }});
+    CapturedOutput output(ToPython(note));
+    Progress unseen;
+    PythonEvents events(unseen, callback);
+    Train(arguments, {events, [&] { return interrupt.Pressed(); }, OpenRanks,
+                      arrays, val_arrays});
     return output.text();
   });
   interrupt.Raise();
@@ -303,12 +319,13 @@ class KeptSignals {
 };
 
 // Returns the text that the command prints.
-std::string RunCommand(const std::string& name, const Arguments& arguments) {
+std::string RunCommand(const std::string& name, const Arguments& arguments,
+                       const nb::object& note) {
   for (const auto& [known, run] : kCommands) {
     if (name != known) continue;
     return Unlocked([&, run = run] {
       KeptSignals signals;
-      CapturedOutput output;
+      CapturedOutput output(ToPython(note));
       if (run(arguments) == kInterrupted) throw Interruption("interrupted");
       return output.text();
     });
@@ -414,8 +431,9 @@ NB_MODULE(_core, module) {
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
-  module.def("train", TrainWith, "arguments"_a, "callback"_a);
-  module.def("run_command", RunCommand, "name"_a, "arguments"_a);
+  module.def("train", TrainWith, "arguments"_a, "callback"_a, "note"_a,
+             "data"_a = nb::none(), "val_data"_a = nb::none());
+  module.def("run_command", RunCommand, "name"_a, "arguments"_a, "note"_a);
   module.def("run_program", RunProgram, "name"_a, "arguments"_a);
   module.def("close_ranks", CloseRanks, WithoutLock());
   module.def("abort_ranks", AbortRanks, "reason"_a, WithoutLock());

@@ -12,8 +12,9 @@
 
 namespace onnx_fp8 {
 
-// The ranks of this process' job. They stay until CloseRanks, because MPI
-// starts once in a process. Errors: OpenWorld's; another mesh than before.
+// The ranks of this process' job, of all its sessions and runs. They stay until
+// CloseRanks, because MPI starts once in a process. Errors: OpenWorld's;
+// another mesh than before.
 std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh);
 // Ends the job in good order; all ranks call it.
 void CloseRanks();

@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "cli/report": _ALL | {"cli"},
     "cli/bench": _ALL | {"cli", "cli/report"},
     "cli/commands": _ALL | {"cli", "cli/report", "cli/bench"},
-    "python": _ALL | {"cli", "cli/commands"},
+    "python": _ALL | {"cli", "cli/report", "cli/commands"},
     "samples": _ALL,
     "tests": _ALL | {"providers/cpu", "providers/cuda", "providers/ort", "cli",
                      "cli/bench", "cli/report", "cli/commands", "python"},

@@ -25,9 +25,7 @@ double SecondsLeft(const std::vector<double>& operations, size_t current,
 }
 
 BenchProgress::BenchProgress(std::vector<double> operations, double least)
-    : operations_(std::move(operations)),
-      least_(least),
-      progress_(std::cerr, isatty(STDERR_FILENO) == 1) {
+    : operations_(std::move(operations)), least_(least) {
   CatchInterrupts();
 }
 

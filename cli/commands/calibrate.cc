@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -81,13 +78,16 @@ SessionOptions MakeOptions(const CalibrateFlags& values) {
 // Steps that leave the weights unchanged. Returns the number of steps done.
 int64_t Observe(TrainingSession& session, const Dataset& data,
                 int64_t batch_size, int64_t steps) {
-  Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  Progress progress;
   CatchInterrupts();
   auto begin = std::chrono::steady_clock::now();
   int64_t done = 0;
   while (done < steps && !Interrupted()) {
     StepResult step = session.Step(data.Batch(done++), 0);
-    if (step.skipped) progress.Note("onnx-fp8: warning: " + step.cause);
+    if (step.skipped) {
+      progress.Close();
+      Warn(step.cause);
+    }
     std::chrono::duration<double> seconds =
         std::chrono::steady_clock::now() - begin;
     double each = seconds.count() / static_cast<double>(done);
@@ -129,7 +129,7 @@ int Calibrate(const Arguments& arguments) {
   spec.shuffle = true;
   spec.drop_last = true;
   Dataset data(spec);
-  PrintNotes(data.notes());
+  Notes(data.notes());
   int64_t steps = Observe(*session, data, layout.batch_size, values.steps);
   if (steps < values.steps) return kInterrupted;
   StaticScales scales = {values.out, {}};

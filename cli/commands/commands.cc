@@ -13,7 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/output.h"
-#include "cli/report/text.h"
+#include "cli/printable.h"
 #include "cli/truncation.h"
 #include "onnx_fp8/option_error.h"
 

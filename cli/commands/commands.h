@@ -5,8 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "cli/flags.h"
+#include "onnx_fp8/tensor.h"
 #include "onnx_fp8/trainer.h"
 
 namespace onnx_fp8 {
@@ -28,10 +32,17 @@ int Train(const Arguments& arguments);        // train.cc
 int Version(const Arguments& arguments);      // version.cc
 
 // A program that trains by `train` watches the run in place of the progress
-// line. `stop` ends the run, and signals are the program's own.
+// line. `stop` ends the run, and signals are the program's own. So are the
+// ranks of its job: `ranks` gives those of --mesh, null for one process. After
+// an error the program ends the others.
 struct TrainHost {
   TrainerEvents& events;
   std::function<bool()> stop;
+  std::function<std::shared_ptr<const MeshRanks>(const std::string& mesh)>
+      ranks;
+  // In place of --data and --val-data: arrays in memory.
+  std::optional<TensorMap> data = {};
+  std::optional<TensorMap> val_data = {};
 };
 int Train(const Arguments& arguments, const TrainHost& host);
 

@@ -86,9 +86,9 @@ int Eval(const Arguments& arguments) {
       LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
   Dataset data(
       MakeDatasetSpec(values.data, layout, values.session.budgets.Make()));
-  PrintNotes(data.notes());
+  Notes(data.notes());
   Evaluation evaluation = Evaluate(*session, data, layout);
-  if (!evaluation.remark.empty()) PrintNotes({evaluation.remark});
+  if (!evaluation.remark.empty()) Note(evaluation.remark);
   auto json = ToJson(evaluation);
   if (values.json) {
     Out() << json.dump() << "\n";

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
-#include <iostream>
 
 #include "base/check.h"
 #include "cli/budget_flags.h"
@@ -103,9 +102,7 @@ int Export(const Arguments& arguments) {
     if (Extension(path) == ".onnx") {
       session->ExportOnnx(path, external_data, model);
     } else {
-      for (const std::string& remark : session->ExportSafetensors(path)) {
-        std::cerr << "onnx-fp8: note: " << remark << "\n";
-      }
+      Notes(session->ExportSafetensors(path));
     }
     Out() << path << ": the weights of step " << session->step() << "\n";
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <iostream>
 #include <set>
 
+#include "base/check.h"
 #include "cli/api_names.h"
 #include "cli/array_output.h"
 #include "cli/commands/commands.h"
@@ -78,14 +78,13 @@ int Grad(const Arguments& arguments) {
   options.init = values.init;
   auto session = TrainingSession::Create(options);
   if (session->Options().loss.kind.empty()) flags.Require({"--loss"});
-  PrintNotes(session->Notes());
+  Notes(session->Notes());
   DataLayout layout =
       LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
   Dataset data(MakeDatasetSpec(values.data, layout, options.budgets));
-  PrintNotes(data.notes());
+  Notes(data.notes());
   if (data.size() < layout.batch_size) {
-    std::cerr << "onnx-fp8: note: the batch has " << data.size()
-              << " samples, all that there are\n";
+    Note(Concat("the batch has ", data.size(), " samples, all that there are"));
   }
   GradientResult result = session->Gradients(data.Batch(0), values.input_grads);
   WriteArrays(values.out, NamedArrays(result));

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/budget_flags.h"
@@ -20,6 +18,8 @@
 namespace onnx_fp8 {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct RewriteFlags {
   std::string model, out, ort_training, dump_passes;
   std::vector<std::string> shape, value;
@@ -29,6 +29,7 @@ struct RewriteFlags {
   OptimizerFlags optimizer;
   int64_t grad_accum = 1;
   bool external_data = false;
+  bool json = false;
   BudgetFlags budgets;
   MachineFlags machine;
 
@@ -52,6 +53,7 @@ struct RewriteFlags {
                "--out is the folder of the new ones");
     flags.Group("Options");
     AddExternalData(flags, &external_data);
+    flags.Switch("--json", &json, "print one JSON object");
     AddDumpPasses(flags, &dump_passes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
@@ -91,6 +93,20 @@ void RequireStepFlags(const Flags& flags) {
   }
 }
 
+// As in the report of `inspect`.
+Json DecisionsJson(const std::vector<GemmDecision>& decisions) {
+  Json rows = Json::array();
+  for (const GemmDecision& d : decisions) {
+    rows.push_back({{"node", d.node},
+                    {"module", d.module},
+                    {"fqn", d.fqn},
+                    {"role", Name(d.gemm.role)},
+                    {"fp8", d.fp8},
+                    {"reason", d.reason}});
+  }
+  return rows;
+}
+
 void PrintDecisions(const std::vector<GemmDecision>& decisions) {
   Table table({"parameter or module", "decision", "reason"});
   for (const GemmDecision& d : decisions) {
@@ -103,7 +119,7 @@ void PrintDecisions(const std::vector<GemmDecision>& decisions) {
 }
 
 void WriteForward(const RewriteFlags& values) {
-  Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+  Progress progress;
   PassRunner runner({.dump = values.dump_passes});
   RewriteReport report =
       RewriteModel(values.model, values.out,
@@ -116,6 +132,15 @@ void WriteForward(const RewriteFlags& values) {
                     .budgets = values.budgets.Make(),
                     .runner = &runner});
   progress.Close();
+  if (values.json) {
+    Out() << Json{{"out", values.out},
+                  {"gemms", DecisionsJson(report.decisions)},
+                  {"opset_before", report.opset_before},
+                  {"opset_after", report.opset_after}}
+                 .dump()
+          << "\n";
+    return;
+  }
   PrintDecisions(report.decisions);
   Out() << values.out << ": " << report.rewritten << " of "
         << report.decisions.size() << " matrix products in FP8, opset "
@@ -154,7 +179,11 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   }
   InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
   file.Write(shapes, known, values.out, {values.external_data});
-  PrintNotes(file.notes());
+  Notes(file.notes());
+  if (values.json) {
+    Out() << Json{{"out", values.out}}.dump() << "\n";
+    return;
+  }
   Out() << values.out << ": the whole training step\n";
 }
 
@@ -168,6 +197,13 @@ void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
   OrtRewriteReport report =
       RewriteOrtArtifacts(values.ort_training, values.out,
                           values.recipe.MakeSpec(), values.budgets.Make());
+  if (values.json) {
+    Out() << Json{{"out", values.out},
+                  {"gemms", DecisionsJson(report.decisions)}}
+                 .dump()
+          << "\n";
+    return;
+  }
   PrintDecisions(report.decisions);
   std::map<GemmRole, int64_t> all;
   int64_t rewritten = 0;

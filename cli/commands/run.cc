@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <iostream>
 
 #include "base/check.h"
 #include "base/joined.h"
-#include "cli/api_names.h"
 #include "cli/array_output.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/feeds.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "data/arrays.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
@@ -59,7 +58,7 @@ TensorMap Bind(Graph& graph, const TensorMap& arrays) {
     } else if (value && value->is_input) {
       feeds[name] = FeedAs(array, value->dtype, name);
     } else {
-      std::cerr << "onnx-fp8: note: the model has no input " << name << "\n";
+      Note("the model has no input " + name);
     }
   }
   for (const Value* input : graph.inputs) {
@@ -77,9 +76,9 @@ TensorMap Forward(const RunFlags& flags) {
   std::unique_ptr<Graph> model = ReadModel(flags.model, {.budgets = budgets});
   Written kind = WrittenAs(*model);
   if (IsStep(kind)) {
-    std::cerr << "onnx-fp8: note: " << InFlags(DescribeWritten(*model, kind))
-              << ": it runs once, with the file's state where --data has none; "
-                 "the new state is among the outputs\n";
+    Note(DescribeWritten(*model, kind) +
+         ": it runs once, with the file's state where --data has none; the new "
+         "state is among the outputs");
   }
   model->state.clear();  // the new state is an output
   TensorMap feeds = Bind(*model, ReadAll(*model, flags.data, budgets));

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -32,7 +30,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void Say(const std::string& text) { std::cerr << "onnx-fp8: " << text << "\n"; }
+void Say(const std::string& text) {
+  ProgressOut() << "onnx-fp8: " << text << "\n";
+}
 
 // The most memory that the process ever held.
 size_t PeakBytes() {
@@ -48,18 +48,32 @@ class TrainCommand {
       : flags_(flags), values_(values), host_(host), folder_(values.out) {}
 
   int Execute() {
-    world_ = OpenWorld(values_.shard.mesh);
+    const std::string& mesh = values_.shard.mesh;
+    if (host_) {
+      TakeRanks(host_->ranks(mesh));
+      return Train();
+    }
+    auto world = OpenWorld(mesh);
     try {
-      if (world_) ranks_.emplace(MeshOf(values_.shard.mesh), *world_);
+      if (world) {
+        TakeRanks(std::make_shared<const MeshRanks>(MeshOf(mesh), *world));
+      }
       return Train();
     } catch (const std::exception& error) {
       // The other ranks wait for this one.
-      if (world_) world_->Abort(InFlags(error.what()));
+      if (world) world->Abort(InFlags(error.what()));
       throw;
     }
   }
 
  private:
+  void TakeRanks(std::shared_ptr<const MeshRanks> ranks) {
+    if (!ranks) return;
+    world_ = &ranks->world();
+    received_before_ = world_->wire_bytes();
+    ranks_ = std::move(ranks);
+  }
+
   int Train() {
     // The first rank locks the folder; then the others may read it.
     if (IsFirst()) ReadFolder();
@@ -72,7 +86,7 @@ class TrainCommand {
     if (!IsFirst()) return done ? 0 : Follow();
     if (done) return ReportFinished();
     MakeFolder();
-    Progress progress(std::cerr, isatty(STDERR_FILENO) == 1);
+    Progress progress;
     FlagMap saved = flags_.Saved();
     values_.session.recipe.Resolve(&saved);
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
@@ -100,8 +114,8 @@ class TrainCommand {
   void CompareRanks();
   // Trains beside the first rank.
   int Follow();
-  void Notes(const std::vector<std::string>& notes) const {
-    if (IsFirst()) PrintNotes(notes);
+  void NoteFirst(const std::vector<std::string>& notes) const {
+    if (IsFirst()) Notes(notes);
   }
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
@@ -134,8 +148,10 @@ class TrainCommand {
   Flags& flags_;
   TrainFlags& values_;
   const TrainHost* host_;
-  std::unique_ptr<Communicator> world_;  // null: this process trains alone
-  std::optional<MeshRanks> ranks_;       // of the world
+  // Null: this process trains alone.
+  Communicator* world_ = nullptr;
+  std::shared_ptr<const MeshRanks> ranks_;
+  WireBytes received_before_;
   RunFolder folder_;
   bool folder_is_new_ = false;
   std::optional<TemporaryFolder> made_;  // the model of --ort-training
@@ -166,6 +182,8 @@ void TrainCommand::ReadFolder() {
             "run's own copy, ",
             config.model);
     }
+    if (host_ && host_->data) config.settings.erase("--data");
+    if (host_ && host_->val_data) config.settings.erase("--val-data");
     bool total = flags_.Given("--steps") || flags_.Given("--epochs");
     if (total) {
       config.settings.erase("--steps");
@@ -181,7 +199,13 @@ void TrainCommand::ReadFolder() {
     if (!values_.ort_training.empty()) TakeArtifacts();
     flags_.Require({"MODEL"});
   }
-  flags_.Require({"--data"});
+  // The names of arrays in memory stand in messages.
+  if (host_ && host_->val_data) values_.val_data = {"val_data"};
+  if (host_ && host_->data) {
+    values_.data = {"data"};
+  } else {
+    flags_.Require({"--data"});
+  }
   values_.Check(flags_);
   if (!folder_is_new_ && changes) folder_.Clean();
 }
@@ -221,14 +245,13 @@ void TrainCommand::CreateSession() {
     options.profile.clear();
     options.dump_passes.clear();
   }
-  session_ = MakeSession(options, MakeProvider(provider_),
-                         ranks_ ? &*ranks_ : nullptr);
+  session_ = MakeSession(options, MakeProvider(provider_), ranks_.get());
   // A training step in a file decides some of the flags.
   const SessionOptions& decided = session_->Options();
   if (decided.loss.kind.empty()) flags_.Require({"--loss"});
   values_.grad_accum = decided.grad_accum;
   if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
-  Notes(session_->Notes());
+  NoteFirst(session_->Notes());
 }
 
 void TrainCommand::OpenData() {
@@ -239,6 +262,7 @@ void TrainCommand::OpenData() {
   files.shuffle = !values_.no_shuffle;
   files.seed = static_cast<uint64_t>(values_.seed);
   files.drop_last = true;
+  if (host_) files.arrays = host_->data;
   if (ranks_) {
     const bool shares = ranks_->mesh().data_ranks() > 1;
     Check(!shares || !spec_.layout.fixed_batch, "[", values_.model,
@@ -249,11 +273,12 @@ void TrainCommand::OpenData() {
     files.ranks = static_cast<int>(ranks_->mesh().data_ranks());
   }
   data_.emplace(files);
-  Notes(data_->notes());
+  NoteFirst(data_->notes());
   if (!values_.val_data.empty() && (IsFirst() || SharesState())) {
-    validation_.emplace(
-        MakeDatasetSpec(values_.val_data, spec_.layout, budgets));
-    Notes(validation_->notes());
+    DatasetSpec spec = MakeDatasetSpec(values_.val_data, spec_.layout, budgets);
+    if (host_) spec.arrays = host_->val_data;
+    validation_.emplace(spec);
+    NoteFirst(validation_->notes());
   }
   FillSpec();
   if (values_.resume) Resume();
@@ -261,7 +286,7 @@ void TrainCommand::OpenData() {
 
 void TrainCommand::FillSpec() {
   spec_.folder = values_.out;
-  spec_.ranks = ranks_ ? &*ranks_ : nullptr;
+  spec_.ranks = ranks_.get();
   spec_.shared_state = SharesState();
   spec_.grad_accum = values_.grad_accum;
   spec_.save_every = values_.save_every;
@@ -281,8 +306,8 @@ void TrainCommand::FillSpec() {
 void TrainCommand::Resume() {
   if (!folder_.HasCheckpoint()) {
     if (!IsFirst()) return;
-    Say("there is no checkpoint in " + values_.out +
-        ": the run starts at the beginning");
+    Note("there is no checkpoint in " + values_.out +
+         ": the run starts at the beginning");
     return;
   }
   ResumeTraining(*session_, *data_, &spec_);
@@ -353,10 +378,15 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
 // its bytes are known.
 void TrainCommand::AddReceived(int64_t steps, Json* json) const {
   if (!world_ || steps == 0) return;
-  const WireBytes& bytes = world_->wire_bytes();
-  (*json)["received_by_all_reduce_bytes"] = bytes.all_reduce / steps;
-  (*json)["received_by_all_gather_bytes"] = bytes.all_gather / steps;
-  (*json)["received_by_reduce_scatter_bytes"] = bytes.reduce_scatter / steps;
+  const WireBytes& now = world_->wire_bytes();
+  const WireBytes& before = received_before_;
+  auto add = [&](const char* name, int64_t bytes) {
+    (*json)[name] = bytes / steps;
+  };
+  add("received_by_all_reduce_bytes", now.all_reduce - before.all_reduce);
+  add("received_by_all_gather_bytes", now.all_gather - before.all_gather);
+  add("received_by_reduce_scatter_bytes",
+      now.reduce_scatter - before.reduce_scatter);
   if (provider_ != "cpu") return;
   const TransferTimes times = session_->Transfers();
   const double ms = 1e3 / static_cast<double>(steps);
@@ -389,14 +419,12 @@ void TrainCommand::Report(Json* json) const {
 
 int TrainCommand::Conclude(const TrainerResult& r) const {
   if (r.interrupted) {
-    if (host_) {
-      // It knows, and says how to go on.
-    } else if (session_->step() == 0) {
+    if (session_->step() == 0) {
       Say("interrupted before the first step; nothing is saved");
     } else if (r.saved) {
       Say(Concat("interrupted after step ", session_->step(), " of ",
                  spec_.steps, "; it is saved, to go on:"));
-      std::cerr << "  " << ResumeCommand() << "\n";
+      ProgressOut() << "  " << ResumeCommand() << "\n";
     } else {
       Say("interrupted, and step " + std::to_string(session_->step()) +
           " could not be saved");

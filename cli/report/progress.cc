@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/progress.h"
 
+#include <unistd.h>
+
 #include "base/check.h"
-#include "cli/api_names.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {
+
+Progress::Progress() : Progress(ProgressOut(), isatty(STDERR_FILENO) == 1) {}
 
 std::string ProgressText(const ProgressStep& s) {
   bool unknown = s.grad_norm < 0;
@@ -64,9 +68,9 @@ void Progress::Line(const std::function<std::string()>& text, bool last) {
   }
 }
 
-void Progress::Note(const std::string& text) {
+void Progress::Print(const std::string& text) {
   Close();
-  out_ << InFlags(text) << std::endl;
+  out_ << text << std::endl;
 }
 
 void Progress::Close() {

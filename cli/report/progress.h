@@ -44,6 +44,8 @@ std::string ProgressText(const ExternalCopy& copy, double seconds);
 // step.
 class Progress {
  public:
+  // On ProgressOut().
+  Progress();
   Progress(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
   ~Progress() { Close(); }
 
@@ -51,8 +53,8 @@ class Progress {
   void Case(const ProgressCase& one);
   // The first call of a copy starts its clock.
   void Copy(const ExternalCopy& copy);
-  // Prints a line of its own, with options spelled as flags (InFlags).
-  void Note(const std::string& text);
+  // Prints a line of its own.
+  void Print(const std::string& text);
   // Ends the line that is being rewritten.
   void Close();
 

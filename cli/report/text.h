@@ -36,12 +36,4 @@ std::string Grouped(int64_t count);
 // "42 s", "3 min 20 s", "2 h 05 min".
 std::string DurationText(double seconds);
 
-// A message that may quote any bytes of a file, made safe for a terminal:
-// control characters and bytes that are not UTF-8 appear as "\x1b"; a very long
-// message ends in "…".
-std::string Printable(const std::string& message);
-
-// Prints notes of the library on stderr, each on a line "onnx-fp8: note: …".
-void PrintNotes(const std::vector<std::string>& notes);
-
 }  // namespace onnx_fp8

@@ -2,6 +2,7 @@
 #include "cli/report/training_log.h"
 
 #include "base/check.h"
+#include "cli/output.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {
@@ -16,7 +17,7 @@ std::string ValidationText(const Evaluation& e) {
 
 std::string SkippedText(const StepEvent& event) {
   int64_t n = event.skipped_here;
-  return Concat("onnx-fp8: step ", event.result.step,
+  return Concat("step ", event.result.step,
                 " is skipped, nothing changed: ", event.result.cause,
                 n >= 5 ? Concat(" (", n, " skipped by now)") : "");
 }
@@ -25,11 +26,11 @@ std::string SkippedText(const StepEvent& event) {
 
 void TrainingLog::StepDone(const StepEvent& event) {
   const StepResult& step = event.result;
-  if (!step.remark.empty()) progress_.Note("onnx-fp8: note: " + step.remark);
+  if (!step.remark.empty()) Above(Note, step.remark);
   // A run that diverged skips all steps: report them less and less often.
   int64_t n = event.skipped_here;
   bool said = n <= 5 || (n & (n - 1)) == 0;
-  if (step.skipped && said) progress_.Note(SkippedText(event));
+  if (step.skipped && said) Above(Warn, SkippedText(event));
   ProgressStep line;
   line.step = step.step;
   line.total = event.total;
@@ -44,31 +45,33 @@ void TrainingLog::StepDone(const StepEvent& event) {
 
 void TrainingLog::ValidationDone(int64_t step, int64_t total,
                                  const Evaluation& evaluation) {
-  if (!evaluation.remark.empty()) {
-    progress_.Note("onnx-fp8: note: " + evaluation.remark);
-  }
-  progress_.Note(
+  if (!evaluation.remark.empty()) Above(Note, evaluation.remark);
+  progress_.Print(
       Concat("step ", step, "/", total, "  ", ValidationText(evaluation)));
 }
 
 void TrainingLog::SaveFailed(const SaveFailure& failure) {
-  progress_.Note(Concat(
-      "onnx-fp8: warning: step ", failure.step,
-      " can't be saved: ", failure.reason, "; ",
-      failure.saved_step > 0
-          ? Concat("the checkpoint of step ", failure.saved_step, " stays")
-          : "there is no checkpoint yet",
-      failure.goes_on ? ", the run goes on" : ""));
+  Above(Warn,
+        Concat("step ", failure.step, " can't be saved: ", failure.reason, "; ",
+               failure.saved_step > 0 ? Concat("the checkpoint of step ",
+                                               failure.saved_step, " stays")
+                                      : "there is no checkpoint yet",
+               failure.goes_on ? ", the run goes on" : ""));
 }
 
 void TrainingLog::MetricsFailed(const std::string& reason) {
-  progress_.Note(Concat("onnx-fp8: warning: ", reason,
-                        "; the run goes on and tries again"));
+  Above(Warn, reason + "; the run goes on and tries again");
 }
 
 void TrainingLog::SavedBeforeError(int64_t step) {
-  progress_.Note(Concat("onnx-fp8: note: an error ends the run; step ", step,
-                        " is saved, --resume goes on from there"));
+  Above(Note, Concat("an error ends the run; step ", step,
+                     " is saved, --resume goes on from there"));
+}
+
+void TrainingLog::Above(void (*tell)(const std::string&),
+                        const std::string& text) {
+  progress_.Close();
+  tell(text);
 }
 
 }  // namespace onnx_fp8

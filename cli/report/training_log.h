@@ -6,8 +6,7 @@
 
 namespace onnx_fp8 {
 
-// Prints the events of a training run on stderr: the progress line, and notes
-// above it.
+// Tells of a training run: the progress line, and notes above it.
 class TrainingLog : public TrainerEvents {
  public:
   explicit TrainingLog(Progress& progress) : progress_(progress) {}
@@ -20,6 +19,8 @@ class TrainingLog : public TrainerEvents {
   void SavedBeforeError(int64_t step) override;
 
  private:
+  void Above(void (*tell)(const std::string&), const std::string& text);
+
   Progress& progress_;
 };
 

@@ -14,8 +14,6 @@ class Progress:
 
     def step(self, event):
         now, last = time.monotonic(), event["step"] == event["total"]
-        if event["skipped"]:
-            self.note(f"step {event['step']} is skipped, nothing changed: {event['cause']}")
         if now < self._next and not last:
             return
         self._next = now + (0.1 if self._terminal else 10)
@@ -31,10 +29,10 @@ class Progress:
 
     def validation(self, event):
         names = [n for n in ("loss", "accuracy", "perplexity") if n in event]
-        self.note(f"step {event['step']}/{event['total']}  " +
+        self.print(f"step {event['step']}/{event['total']}  " +
                   "  ".join(f"validation {n} {event[n]:.5g}" for n in names))
 
-    def note(self, text):
+    def print(self, text):
         self.close()
         print(text, file=sys.stderr, flush=True)
 

@@ -2,20 +2,22 @@
 """The commands of `onnx-fp8`, as functions: keywords are its flags, with underscores."""
 import json
 import os
-import tempfile
-
-import numpy as np
 
 from . import _core
+from ._arrays import to_core
 from ._errors import OptionError
+from ._notes import note
 from ._options import ModelFile, flags, naming_missing_files
 from ._progress import Progress
+from ._ranks import watch_ranks
 
 
 def _run(name, model, options, *more):
+    if hasattr(options.get("data"), "items"):
+        raise OptionError("`data`: expected files, got arrays: these are for onnx_fp8.train and TrainingSession.eval")
     file = ModelFile(model)
     with naming_missing_files(file.path, options.get("data"), options.get("init"), options.get("scales")):
-        return _core.run_command(name, [file.path, *flags(options), *more])
+        return _core.run_command(name, [file.path, *flags(options), *more], note)
 
 
 def inspect(model, **options) -> dict:
@@ -28,9 +30,10 @@ def evaluate(model, **options) -> dict:
     return json.loads(_run("eval", model, options, "--json"))
 
 
-def rewrite(model, out, **options) -> str:
-    """Writes the model with its linear layers in FP8; with `loss` its whole training step. Returns the report."""
-    return _run("rewrite", model, {"out": out, **options})
+def rewrite(model, out, **options) -> dict:
+    """Writes the model with its linear layers in FP8; with `loss` its whole training step. Returns `out`, and of a
+    model its products, `gemms`, with the decision about each."""
+    return json.loads(_run("rewrite", model, {"out": out, **options}, "--json"))
 
 
 def export(run, out, **options) -> None:
@@ -45,50 +48,43 @@ def calibrate(model, out, **options) -> dict:
 
 def recipes() -> list[dict]:
     """The recipes known by name: `name`, `summary`, `label`, and `recipe` with all settings."""
-    return json.loads(_core.run_command("recipes", ["--json"]))
-
-
-def _files(data, folder, name):
-    """A dict of arrays becomes a file in `folder`."""
-    if not hasattr(data, "items"):
-        return data
-    path = os.path.join(folder, name)
-    np.savez(path, **{key: np.asarray(array) for key, array in data.items()})
-    return path
+    return json.loads(_core.run_command("recipes", ["--json"], note))
 
 
 def train(model=None, *, data=None, val_data=None, out=None, on_step=None, on_validation=None, on_checkpoint=None,
           progress: bool = True, **options) -> dict:
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
 
-    `data`, `val_data`: files, or a dict of arrays. `on_step`, `on_validation` and `on_checkpoint` are called with a
-    dict; their exceptions end the run after it is saved. So does Ctrl-C; `resume=True` with the same `out` goes on.
-    Returns the summary of `--json`.
+    `data`, `val_data`: files, or a dict of arrays, which are not copied. With `mesh` all ranks give the same arrays.
+    `on_step`, `on_validation` and `on_checkpoint` are called with a dict; their exceptions end the run after it is
+    saved. So does Ctrl-C; `resume=True` with the same `out` goes on. Returns the summary of `--json`.
     """
     line = Progress()
 
     def watch(kind, event):
         if progress and kind in ("step", "validation"):
             getattr(line, kind)(event)
-        if kind == "warning":
-            line.note("onnx_fp8: warning: " + event["text"])
         call = {"step": on_step, "validation": on_validation, "checkpoint": on_checkpoint}.get(kind)
         if call:
             call(event)
 
-    if options.get("mesh") and any(hasattr(d, "items") for d in (data, val_data)):
-        raise OptionError("`data`: expected files, which all ranks of `mesh` read, got arrays")
-    with tempfile.TemporaryDirectory(prefix="onnx_fp8.") as folder:
-        given = {"data": _files(data, folder, "data.npz"), "val_data": _files(val_data, folder, "val_data.npz"),
-                 "out": out, **options, "json": True}
-        file = ModelFile(model) if model is not None else None
-        path = [file.path] if file else []
-        try:
-            with naming_missing_files(*path, given["data"], given["val_data"], options.get("init")):
-                text = _core.train(path + flags(given), watch)
-        except KeyboardInterrupt:
-            line.note(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
-            raise
-        finally:
-            line.close()
+    def tell(text):
+        line.close()
+        note(text)
+
+    given = {"data": data, "val_data": val_data}
+    arrays = {name: to_core(value) for name, value in given.items() if hasattr(value, "items")}
+    files = {name: value for name, value in given.items() if name not in arrays}
+    file = ModelFile(model) if model is not None else None
+    path = [file.path] if file else []
+    if options.get("mesh"):
+        watch_ranks()
+    try:
+        with naming_missing_files(*path, *files.values(), options.get("init")):
+            text = _core.train(path + flags(files | {"out": out, **options, "json": True}), watch, tell, **arrays)
+    except KeyboardInterrupt:
+        line.print(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
+        raise
+    finally:
+        line.close()
     return json.loads(text) if text else {}

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training step by step: the caller has the loop and the data."""
-import atexit
 import dataclasses
 import os
-import sys
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from . import _core
 from ._arrays import from_core, to_core
 from ._errors import Error, OptionError
 from ._options import ModelFile, flags, naming_missing_files
+from ._ranks import watch_ranks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,21 +58,6 @@ class ParameterInfo:
     trained: bool
 
 
-def _end_ranks_after_errors():
-    """Other ranks wait for a rank whose script ends with an exception; end them, too."""
-    before = sys.excepthook
-
-    def end(kind, error, trace):
-        before(kind, error, trace)
-        _core.abort_ranks(f"{kind.__name__}: {error}")
-
-    sys.excepthook = end
-    atexit.register(_core.close_ranks)
-
-
-_watches_ranks = False
-
-
 class TrainingSession:
     """Trains one model. Options are the flags of `onnx-fp8 train`, with underscores: `loss`, `recipe`, `optimizer`,
     `lr`, `dtype`, `filter_fqns`, `train`, `freeze`, `provider`, `mesh`, `seed`, `grad_accum`, ….
@@ -84,13 +68,11 @@ class TrainingSession:
     """
 
     def __init__(self, model, **options):
-        global _watches_ranks
         self._file = ModelFile(model)
         with naming_missing_files(self._file.path, options.get("init"), options.get("scales")):
             self._core = _core.Session(self._file.path, flags(options))
-        if options.get("mesh") and not _watches_ranks:
-            _watches_ranks = True
-            _end_ranks_after_errors()
+        if options.get("mesh"):
+            watch_ranks()
 
     def step(self, batch, lr: float | None = None) -> StepResult:
         """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts. `lr`: for this step alone; None: the

@@ -15,7 +15,8 @@ MUTANTS = (
       "!node.eight_bit ? peaks.eight_bit_flops", cli("ProfileText.*")),
     M("progress: a note overwrites the line", "cli/report/progress.cc",
       "  Close();\n"
-      "  out_ << InFlags", "  out_ << InFlags", cli("Progress*")),
+      "  out_ << text << std::endl;", "  out_ << text << std::endl;",
+      cli("Progress*")),
     M("external copy: goes on after Ctrl-C", "cli/report/progress.cc",
       "if (Interrupted()) {", "if (false) {", cli("Progress*")),
 )

@@ -5,7 +5,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/options.h"
-#include "cli/report/text.h"
+#include "cli/printable.h"
 #include "cli/train_flags.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -52,6 +52,8 @@ def test_files():
         onnx_fp8.TrainingSession(b"no model", loss="cross_entropy")
     with pytest.raises(onnx_fp8.OptionError, match="`out` is missing"):
         onnx_fp8.train(digits.MODEL, data=digits.TRAIN, loss="cross_entropy", steps=1)
+    with pytest.raises(onnx_fp8.OptionError, match="`data`: expected files, got arrays"):
+        onnx_fp8.evaluate(digits.MODEL, data=digits.arrays(), loss="cross_entropy")
     with pytest.raises(onnx_fp8.OptionError, match="ends in .onnx or .safetensors, got x.txt"):
         digits.session().export("x.txt")
 

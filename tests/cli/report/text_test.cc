@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "cli/interrupt.h"
+#include "cli/printable.h"
 #include "cli/report/model_report.h"
 #include "cli/report/progress.h"
 
@@ -93,14 +94,14 @@ TEST(ProgressTest, NamesOneOfSeveralMeasurements) {
   EXPECT_EQ(ProgressText(one), "2/4  linear  ETA 1 min 15 s");
 }
 
-TEST(ProgressTest, NotesGetLinesOfTheirOwn) {
+TEST(ProgressTest, OtherTextsGetLinesOfTheirOwn) {
   std::ostringstream out;
   ProgressStep step;
   step.step = step.total = 1;
   {
     Progress progress(out, true);
     progress.Step(step);
-    progress.Note("note");
+    progress.Print("note");
   }
   EXPECT_EQ(out.str(), "\r" + ProgressText(step) + "\x1b[K\nnote\n");
 }

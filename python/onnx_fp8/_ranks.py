@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+import atexit
+import functools
+import sys
+
+from . import _core
+
+
+@functools.cache
+def watch_ranks():
+    """Other ranks of a job wait for a rank whose script ends with an exception: from now on they end, too."""
+    before = sys.excepthook
+
+    def end(kind, error, trace):
+        before(kind, error, trace)
+        _core.abort_ranks(f"{kind.__name__}: {error}")
+
+    sys.excepthook = end
+    atexit.register(_core.close_ranks)
