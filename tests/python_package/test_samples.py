@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python of the documentation and of samples/python runs as it stands."""
-import os
 import pathlib
 import re
 import shutil
@@ -49,29 +48,3 @@ def test_onnxruntime():
         program.leave_out("samples/python/in_onnxruntime.py: the build has no library for ONNX Runtime")
         return
     subprocess.run([sys.executable, "-B", ROOT / "samples/python/in_onnxruntime.py"], check=True)
-
-
-def with_torch(script, *arguments):
-    """Runs a script in the benchmark's environment, which has PyTorch, with this package beside it."""
-    site = os.path.dirname(os.path.dirname(onnx_fp8.__file__))
-    for package in ("safetensors", "ml_dtypes"):
-        folder = pathlib.Path(__import__(package).__file__).parent
-        link = pathlib.Path(site) / package
-        if not link.exists():
-            link.symlink_to(folder)
-    done = subprocess.run([os.environ["ONNX_FP8_BENCH_PYTHON"], "-B", script, *arguments], capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": site})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-needs_torch = pytest.mark.parametrize("script", ["samples/python/from_pytorch.py",
-                                                 "tests/python_package/torch_modules.py"])
-
-
-@needs_torch
-def test_pytorch(script):
-    if "ONNX_FP8_BENCH_PYTHON" not in os.environ:
-        program.leave_out("PyTorch's modules in the Python package: `./dev test --full` installs PyTorch")
-        return
-    print(with_torch(ROOT / script))

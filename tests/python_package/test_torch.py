@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts in an environment that has PyTorch, with this package beside it."""
+import os
+import pathlib
+import re
+import subprocess
+
+import program
+import pytest
+
+import onnx_fp8
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).parent
+
+
+def with_torch(*words, cwd=None):
+    python = os.environ.get("ONNX_FP8_TORCH_PYTHON")
+    if not python:
+        program.leave_out("the Python package beside PyTorch, which is not installed")
+        pytest.skip("no PyTorch")
+    site = os.path.dirname(os.path.dirname(onnx_fp8.__file__))
+    done = subprocess.run([python, "-B", *map(str, words)], capture_output=True, text=True, cwd=cwd,
+                          env=os.environ | {"PYTHONPATH": site})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_sample():
+    with_torch(ROOT / "samples/python/from_pytorch.py")
+
+
+def test_modules():
+    with_torch(HERE / "torch_modules.py")
+
+
+def test_the_documentation(tmp_path):
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
+    [block] = [block for block in blocks if "import torch" in block]
+    with_torch("-c", block, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("order", ["torch,onnx,onnxruntime,onnx_fp8", "onnx_fp8,onnxruntime,onnx,torch",
+                                   "onnxruntime,onnx_fp8,torch,onnx"])
+def test_all_in_one_process(order):
+    """Pools of threads, OpenMP, protobuf and C++ runtimes, in any order of loading."""
+    with_torch(HERE / "beside_torch.py", order)
+
+
+def test_torchrun(tmp_path):
+    with_torch("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, HERE / "torchrun_script.py", tmp_path)
