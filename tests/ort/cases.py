@@ -14,9 +14,12 @@ if "ONNX_FP8_CORPUS" in os.environ:
 
 
 def corpus(names):
+    """These models of the corpus; ONNX_FP8_ORT_MODELS=all: every one, of both exporters."""
     if not CORPUS.is_dir():
         leave_out(f"the corpus at {CORPUS}: its models are not run in onnxruntime")
         return []
+    if os.environ.get("ONNX_FP8_ORT_MODELS") == "all":
+        return sorted([*CORPUS.glob("*/d18.onnx"), *CORPUS.glob("*/l17.onnx")])
     return [CORPUS / name / "d18.onnx" for name in names]
 
 
@@ -25,7 +28,9 @@ def fixtures():
 
 
 def name_of(value):
-    return value.parent.name if isinstance(value, type(ROOT)) else str(value)
+    if not isinstance(value, type(ROOT)):
+        return str(value)
+    return value.parent.name if value.stem == "d18" else f"{value.parent.name}_{value.stem}"
 
 
 class Case:
@@ -47,7 +52,7 @@ class Case:
         r = self.reference
         if r["loss_in_graph"]:
             return ["--loss", f"output:{r['outputs'][0]}"]
-        kinds = {"bce": "bce_with_logits", "mse": "mse"}
+        kinds = {"bce": "bce_with_logits", "vae": "bce_with_logits", "mse": "mse"}
         return ["--loss", kinds.get(r["loss_kind"], "cross_entropy"), "--label", r["labels"][0]]
 
     def flags(self, recipe):
