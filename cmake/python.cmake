@@ -24,6 +24,7 @@ set_target_properties(_core PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/python/onnx_fp8")
 if(ONNX_FP8_SANITIZE)
   # Tests run it in place.
+  file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/python/onnx_fp8")
   file(GLOB package_files CONFIGURE_DEPENDS python/onnx_fp8/*.py)
   foreach(path IN LISTS package_files)
     cmake_path(GET path FILENAME name)

@@ -24,11 +24,14 @@ def register():
     return [device for device in onnxruntime.get_ep_devices() if device.ep_name == EP]
 
 
-def session(model, options=None, fallback=False, threads=None):
+def session(model, options=None, fallback=False, threads=None, optimized=True):
     """A session with our provider. `model`: a path or a ModelProto. Without
-    `fallback` the session fails if a node is left to another provider."""
+    `fallback` the session fails if a node is left to another provider. `optimized`:
+    the session's own rewrites of the graph are on."""
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
+    if not optimized:
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads:
         settings.intra_op_num_threads = threads
     if not fallback:

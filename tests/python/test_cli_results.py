@@ -383,6 +383,12 @@ def test_inspect_frozen_weights_have_no_wgrad():
 def test_rewrite_forward(tmp_path):
     done = run("rewrite", GPT, "-o", tmp_path / "q.onnx", "--recipe", "tensorwise", "--filter-fqns", "lm_head")
     assert "8 of 13 matrix products in FP8" in done.stdout
+    report = json.loads(run("rewrite", GPT, "-o", tmp_path / "j.onnx", "--recipe", "tensorwise", "--filter-fqns",
+                            "lm_head", "--json").stdout)
+    assert (tmp_path / "j.onnx").read_bytes() == (tmp_path / "q.onnx").read_bytes()
+    assert report["out"] == str(tmp_path / "j.onnx") and report["opset_after"] >= report["opset_before"] == 18
+    assert [g["reason"] for g in report["gemms"] if not g["fp8"]].count("filtered") == 1
+    assert len(report["gemms"]) == 13 and sum(g["fp8"] for g in report["gemms"]) == 8
     assert "rewritten already" in run("rewrite", tmp_path / "q.onnx", "-o", tmp_path / "r.onnx", "--recipe",
                                       "tensorwise", code=1).stderr
     run("rewrite", GPT, "-o", tmp_path / "off.onnx", "--recipe", "off")

@@ -57,6 +57,10 @@ def test_products_are_found_by_their_operands(case, tmp_path):
     assert text.splitlines()[-1].endswith(
         f"{total} of {total + others} matrix products in FP8; {forward} forward, {dgrad} dgrad, {wgrad} wgrad, {others} "
         "without a weight")
+    report = json.loads(rewrite(case, tmp_path / "json", "tensorwise", "--json"))
+    roles = [g["role"] for g in report["gemms"] if g["fp8"]]
+    assert len(report["gemms"]) == total + others
+    assert [roles.count(role) for role in ("forward", "dgrad", "wgrad")] == [forward, dgrad, wgrad]
     nodes = onnx.load(tmp_path / "fp8" / "training_model.onnx").graph.node
     ops = [n for n in nodes if n.domain == "onnx_fp8"]
     roles = [a.s.decode() for n in ops for a in n.attribute if a.name == "role"]
