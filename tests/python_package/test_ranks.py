@@ -69,6 +69,26 @@ def test_a_rank_that_ends_with_an_error_ends_all(launcher):
     assert done.returncode != 0 and "RuntimeError: a bug of the script" in done.stderr
 
 
+MISTAKES = [
+    ("if place == 0: 1 / 0", "digits.arrays()", "ZeroDivisionError: division by zero"),
+    ("pass", "{name: a[:1500 - 32 * place] for name, a in digits.arrays().items()}",
+     "onnx_fp8._errors.Error: [ranks] expected samples 1500, as rank 0, got samples 1468 on rank 1"),
+]
+
+MISTAKE = PLACE + """
+def watch(event):
+    {watch}
+
+onnx_fp8.train(digits.MODEL, data={data}, out={out!r}, mesh="dp=2", on_step=watch, **{run!r})
+"""
+
+
+@pytest.mark.parametrize("watch, data, text", MISTAKES, ids=["callback", "other arrays"])
+def test_a_run_that_ends_with_an_error_ends_all(launcher, watch, data, text, tmp_path):
+    done = launch(launcher, MISTAKE.format(watch=watch, data=data, out=str(tmp_path / "run"), run=RUN))
+    assert done.returncode != 0 and text in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("data", ["digits.TRAIN", "digits.arrays()"], ids=["files", "arrays"])
 def test_runs_are_divided(launcher, data, tmp_path):
     """Of files, or of arrays that each rank gives whole."""
