@@ -49,9 +49,9 @@ def test_a_run_goes_on_with_arrays_or_files(tmp_path):
         train(out, 4, first, validation())
         onnx_fp8.train(data=second, val_data=validation(), out=out, resume=True, steps=8, progress=False)
         same_run(tmp_path / "whole", out)
-    # A run does not keep arrays.
-    with pytest.raises(onnx_fp8.OptionError, match="`data` is missing"):
-        onnx_fp8.train(out=out, resume=True, steps=9, progress=False)
+        if hasattr(second, "items"):  # a run does not keep arrays, nor files of before
+            with pytest.raises(onnx_fp8.OptionError, match="`data` is missing"):
+                onnx_fp8.train(out=out, resume=True, steps=9, progress=False)
 
 
 SPARSE = """
