@@ -333,6 +333,11 @@ void AddExternalData(Flags& flags, bool* external_data) {
                "anyway beyond 2 GiB");
 }
 
+void AddCheckpoint(Flags& flags, std::string* file) {
+  flags.File("--checkpoint", file,
+             "of artifacts: a checkpoint in place of the folder's");
+}
+
 void AddDumpPasses(Flags& flags, std::string* folder) {
   flags.File("--dump-passes", folder,
              "write each graph as text after each pass to this folder");

@@ -113,6 +113,7 @@ void AddEngineFlags(Flags& flags, SessionOptions* options);
 
 // --external-data of the commands that write models.
 void AddExternalData(Flags& flags, bool* external_data);
+void AddCheckpoint(Flags& flags, std::string* file);
 
 // The flags of all commands with a session.
 struct SessionFlags {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/ort_training.h"
 
-#include "base/check.h"
+#include <cstdio>
+
 #include "graph/onnx/onnx_io.h"
-#include "training/ort_artifacts.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -16,9 +16,8 @@ std::string Digits(double value) {
 
 }  // namespace
 
-FlagMap FlagsOfOrtArtifacts(const std::string& folder, const std::string& model,
-                            bool keeps_optimizer, const Budgets& budgets) {
-  OrtArtifacts artifacts = ReadOrtArtifacts(folder, budgets);
+FlagMap FlagsOfOrtArtifacts(const OrtArtifacts& artifacts,
+                            const std::string& model, bool keeps_optimizer) {
   WriteModel(*artifacts.forward.graph, model);
   FlagMap flags = {{"MODEL", {model}},
                    {"--loss", {artifacts.forward.loss}},
@@ -33,6 +32,9 @@ FlagMap FlagsOfOrtArtifacts(const std::string& folder, const std::string& model,
   }
   flags["--train"] = {trained};
   if (keeps_optimizer || !artifacts.optimizer) return flags;
+  if (!artifacts.checkpoint.groups.empty()) {
+    flags["--lr"] = {Digits(double{artifacts.checkpoint.groups[0].initial_lr})};
+  }
   const OptimizerSpec& spec = *artifacts.optimizer;
   flags["--optimizer"] = {spec.kind};
   flags["--weight-decay"] = {Digits(*spec.weight_decay)};

@@ -15,7 +15,7 @@ constexpr const char* kOfOneStart[] = {
     "MODEL",          "--out",           "--resume",          "--json",
     "--profile",      "--memory-report", "--profile-summary", "--budget",
     "--dump-passes",  "--mesh",          "--shard",           "--gather-dtype",
-    "--bucket-bytes", "--no-overlap",    "--ort-training"};
+    "--bucket-bytes", "--no-overlap",    "--ort-training",    "--checkpoint"};
 
 }  // namespace
 

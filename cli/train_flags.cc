@@ -38,7 +38,8 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
   flags.File("--init", &init, "start from these weights (.safetensors)");
   flags.File("--ort-training", &ort_training,
              "instead of MODEL: a folder of onnxruntime.training.artifacts, "
-             "with its loss, optimizer and weights");
+             "with its loss, optimizer, weights and moments");
+  AddCheckpoint(flags, &checkpoint);
   flags.File("--out", &out, "folder of the run");
   flags.Switch("--resume", &resume,
                "continue the run in --out with its own flags; a flag that is "
@@ -65,6 +66,9 @@ void TrainFlags::Check(const Flags& flags) const {
   }
   if (flags.Has("--val-every") && val_data.empty()) {
     throw UsageError("--val-every needs --val-data");
+  }
+  if (!checkpoint.empty() && ort_training.empty()) {
+    throw UsageError("--checkpoint needs --ort-training");
   }
   if (grad_accum > 65536) {
     throw UsageError(

@@ -14,7 +14,7 @@ namespace onnx_fp8 {
 // The flags of `train`. A run's config.json holds the same flags, and `eval`
 // and `export` read them back through this struct.
 struct TrainFlags {
-  std::string model, out, init, ort_training;
+  std::string model, out, init, ort_training, checkpoint;
   std::vector<std::string> data, val_data;
   DataFlags data_flags;
   SessionFlags session;

@@ -39,11 +39,12 @@ std::string RunScales::LayOut(const StepGraph& step) {
   return remark;
 }
 
-void RunScales::Adopt(ScaleState scales, bool same) {
+void RunScales::Adopt(ScaleState scales, bool same, bool measured) {
   source_.slots.reset();
   if (same) source_.slots = scales.slots;
   source_.new_scales = true;
-  restored_ = std::move(scales);
+  restored_.reset();
+  if (measured) restored_ = std::move(scales);
   laid_out_ = false;
 }
 

@@ -29,8 +29,9 @@ class RunScales {
   std::string LayOut(const StepGraph& step);
 
   // The scales of a checkpoint. `same`: its recipe is the session's; evaluation
-  // uses its slots until a step has laid out this run's.
-  void Adopt(ScaleState scales, bool same);
+  // uses its slots until a step has laid out this run's. `measured`: a step
+  // measured them; otherwise the run lays out its own.
+  void Adopt(ScaleState scales, bool same, bool measured);
 
   // Takes the state of scales out of `tensors`. A tensor of the model that
   // happens to have such a name stays.

@@ -311,7 +311,8 @@ class Session : public TrainingSession {
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
     if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
-    scales_.Adopt(std::move(scales), same);
+    // Before the first step none is measured.
+    scales_.Adopt(std::move(scales), same, step_ > 0);
     step_done_ = false;
     plans_.Clear();
     EraseStateNotes(&notes);

@@ -24,6 +24,7 @@
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
+#include "training/ort_state.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -91,6 +92,8 @@ class TrainCommand {
     values_.session.recipe.Resolve(&saved);
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
     ShareFolder();
+    // The copy of the model has no moments; a run may end before it saves.
+    if (!moments_.empty()) session_->Save(values_.out);
     TrainingLog log(progress);
     TrainerResult result = RunLoop(log);
     progress.Close();
@@ -123,6 +126,8 @@ class TrainCommand {
   // Reads the folder of --ort-training: writes its model, and fills in the
   // flags that the artifacts decide.
   void TakeArtifacts();
+  // The state of the artifacts' optimizer becomes the session's.
+  void GoOnWithMoments();
   void CreateSession();
   void OpenData();
   void FillSpec();
@@ -155,6 +160,7 @@ class TrainCommand {
   RunFolder folder_;
   bool folder_is_new_ = false;
   std::optional<TemporaryFolder> made_;  // the model of --ort-training
+  TensorMap moments_;  // of its checkpoint, and the number of updates
   std::string provider_;
   std::unique_ptr<TrainingSession> session_;
   std::optional<Dataset> data_, validation_;
@@ -215,9 +221,27 @@ void TrainCommand::TakeArtifacts() {
     throw UsageError("expected one of MODEL and --ort-training");
   }
   made_.emplace();
-  flags_.Fill(FlagsOfOrtArtifacts(values_.ort_training, *made_ / "model.onnx",
-                                  flags_.Given("--optimizer"),
-                                  values_.session.budgets.Make()));
+  const std::string& folder = values_.ort_training;
+  OrtArtifacts artifacts = ReadOrtArtifacts(
+      folder, values_.session.budgets.Make(), values_.checkpoint);
+  flags_.Fill(FlagsOfOrtArtifacts(artifacts, *made_ / "model.onnx",
+                                  flags_.Given("--optimizer")));
+  moments_ =
+      OptimizerState(artifacts.checkpoint, values_.optimizer.optimizer,
+                     values_.checkpoint.empty() ? OrtCheckpointFile(folder)
+                                                : values_.checkpoint);
+  if (!moments_.empty() && SharesState()) {
+    throw UsageError(
+        "--ort-training: expected whole state on each rank for the moments of "
+        "a checkpoint, got --shard or tp");
+  }
+}
+
+void TrainCommand::GoOnWithMoments() {
+  if (moments_.empty()) return;
+  SessionState state = session_->State();
+  for (const auto& [name, tensor] : moments_) state.tensors[name] = tensor;
+  session_->SetState(state);
 }
 
 // Runs after the flags, the model and the data have been checked.
@@ -251,6 +275,7 @@ void TrainCommand::CreateSession() {
   if (decided.loss.kind.empty()) flags_.Require({"--loss"});
   values_.grad_accum = decided.grad_accum;
   if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
+  GoOnWithMoments();
   NoteFirst(session_->Notes());
 }
 

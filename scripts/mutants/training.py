@@ -19,6 +19,12 @@ def from_steps(cases):
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
 MUTANTS = (
+    M("artifacts: the number of updates starts at 0", "training/ort_state.cc",
+      "Tensor::Scalar(group.step)", "Tensor::Scalar(0 * group.step)",
+      training("OrtState.*"), python("ort_checkpoints and goes_on_as")),
+    M("artifacts: squares are averages", "training/ort_state.cc",
+      '{"momentum1", ".exp_avg_sq"}', '{"momentum0", ".exp_avg_sq"}',
+      training("OrtState.*"), python("ort_checkpoints and goes_on_as")),
     M("buckets: a sum joins one that it needs",
       "training/bucket_reductions.cc", "          Close(bucket);\n", "",
       training("BucketReductions.*")),
