@@ -41,6 +41,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`nesterov`", "--nesterov"},
     {"`optimizer`", "--optimizer"},
     {"`ort_training`", "--ort-training"},
+    {"`outputs`", "--outputs"},
     {"`recipe`", "--recipe"},
     {"`recipes`", "--recipe-for"},
     {"`scales`", "--scales"},

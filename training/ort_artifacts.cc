@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/ort_artifacts.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mapped_file.h"
 #include "graph/onnx/onnx_io.h"
+#include "graph/onnx/ort_scores.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/inference_mode.h"
 #include "onnx_fp8/recipe_text.h"
@@ -45,6 +48,38 @@ OptimizerSpec ReadOptimizer(const std::string& path) {
        graph->nodes().empty() ? "no node" : graph->nodes().front().op);
 }
 
+std::vector<Value*> NamedValues(const Graph& graph,
+                                const std::vector<std::string>& names) {
+  std::vector<Value*> values;
+  for (const std::string& name : names) {
+    Value* value = graph.Find(name);
+    Check(value && value->producer, "[", graph.file,
+          "] expected a value that the model computes, got `outputs` ", name);
+    Check(std::ranges::find(values, value) == values.end(), "[", graph.file,
+          "] expected each of `outputs` once, got ", name, " twice");
+    values.push_back(value);
+  }
+  return values;
+}
+
+Value* OnlyScores(const Graph& graph, const OrtCheckpoint& checkpoint) {
+  std::set<std::string> parameters;
+  for (const NamedTensors* tensors :
+       {&checkpoint.trained, &checkpoint.frozen}) {
+    for (const auto& [name, tensor] : *tensors) parameters.insert(name);
+  }
+  std::vector<Value*> scores = FindScores(graph, parameters);
+  std::string names;
+  for (const Value* value : scores) {
+    names += (names.empty() ? "" : ", ") + value->name;
+  }
+  Check(scores.size() == 1, "[", graph.file,
+        "] expected one value that the model computes and its loss reads, got ",
+        scores.empty() ? "none" : names,
+        "; `outputs` names those of the model");
+  return ScoresOfTokens(scores[0]);
+}
+
 }  // namespace
 
 std::string OrtTrainingModel(const std::string& folder) {
@@ -65,13 +100,25 @@ bool HoldsOrtArtifacts(const std::string& folder) {
   return fs::is_regular_file(OrtTrainingModel(folder), none);
 }
 
-void PrepareInference(OrtForward& forward) {
-  Graph& graph = *forward.graph;
-  Check(!forward.labels.empty(), "[", graph.file,
-        "] expected a mean SoftmaxCrossEntropyLoss, whose scores are the "
-        "model's output, got another loss");
+void PrepareInference(OrtArtifacts& artifacts,
+                      const std::vector<std::string>& outputs) {
+  Graph& graph = *artifacts.forward.graph;
+  std::vector<Value*> read;
+  for (Value* input : graph.inputs) {
+    if (!input->uses.empty()) read.push_back(input);
+  }
+  if (!outputs.empty()) {
+    graph.outputs = NamedValues(graph, outputs);
+  } else if (artifacts.forward.labels.empty()) {
+    graph.outputs = {OnlyScores(graph, artifacts.checkpoint)};
+  }
   InferenceMode(graph);
   RemoveDeadCode(graph);
+  for (Value* label : read) {
+    if (!label->uses.empty()) continue;
+    std::erase(graph.inputs, label);
+    graph.RemoveValue(label);
+  }
 }
 
 OrtArtifacts ReadOrtArtifacts(const std::string& folder, const Budgets& budgets,

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/ort_checkpoint.h"
 #include "graph/onnx/ort_training_model.h"
@@ -38,9 +39,11 @@ OrtArtifacts ReadOrtArtifacts(const std::string& folder,
                               const Budgets& budgets = {},
                               const std::string& checkpoint = "");
 
-// The forward graph as for inference. Errors: the model's outputs are not
-// known, because the loss is no mean SoftmaxCrossEntropyLoss.
-void PrepareInference(OrtForward& forward);
+// The forward graph as for inference, without its loss. Its outputs are the
+// values named `outputs`, by default the scores that the loss reads. Errors: no
+// such value; the loss reads none or several.
+void PrepareInference(OrtArtifacts& artifacts,
+                      const std::vector<std::string>& outputs = {});
 
 // Writes the artifacts in `folder` to the new folder `out`, with the admitted
 // products in FP8 (rewrite_ort_model.h). The checkpoint gets the parameter of

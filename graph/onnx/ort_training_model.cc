@@ -8,6 +8,7 @@
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
 #include "graph/onnx/model_file_internal.h"
+#include "graph/onnx/ort_scores.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -105,17 +106,6 @@ void InferForwardTypes(Graph& graph) {
       // A session has the shapes of a batch, and judges the node.
     }
   }
-}
-
-// The scores of tokens whose rows the loss reads; else `rows` itself.
-Value* ScoresOfTokens(Value* rows) {
-  const Node* node = rows->producer;
-  if (!node || !node->Is("Reshape")) return rows;
-  Value* whole = node->in(0);
-  bool tokens = whole->shape && whole->rank() >= 3 && rows->shape &&
-                rows->rank() == 2 && whole->dim(-1) > 0 &&
-                whole->dim(-1) == rows->dim(-1);
-  return tokens ? whole : rows;
 }
 
 // Takes a loss that this program has itself out of the graph, whose output then

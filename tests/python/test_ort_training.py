@@ -70,6 +70,18 @@ def test_onnxruntime_runs_the_exported_model(tmp_path):
     assert abs(json.loads(evaluated)["loss"] - loss) < 1e-5
 
 
+@pytest.mark.parametrize("case", ["mlp", "mlp_mse", "mlp_bce"])
+def test_their_loss_follows_from_the_exported_scores(case, tmp_path):
+    run("export", ARTIFACTS / case, "-o", tmp_path / "t.onnx")
+    batch = dict(feeds(case))
+    scores, = onnxruntime.InferenceSession(tmp_path / "t.onnx").run(None, {"x": batch.pop("x")})
+    z, target = scores.astype(np.float64), next(iter(batch.values()))
+    loss = {"mlp": lambda: np.log(np.exp(z).sum(-1)) - z[np.arange(len(z)), target],
+            "mlp_mse": lambda: (z - target) ** 2,
+            "mlp_bce": lambda: np.log1p(np.exp(z)) - target * z}[case]().mean()
+    assert loss == pytest.approx(np.load(ARTIFACTS / case / "losses.npy")[0], rel=1e-5)
+
+
 def test_frozen_parameters_stay(tmp_path):
     run(*flags("llama", tmp_path / "run", "--steps", 2))
     run("export", tmp_path / "run", "-o", tmp_path / "t.onnx")
