@@ -16,12 +16,13 @@ namespace {
 
 // Flags of `train` that say how its loop runs.
 constexpr const char* kOfTheLoop[] = {
-    "--data",          "--val-data",       "--batch-size",
-    "--whole",         "--seq-len",        "--token-dtype",
-    "--no-shuffle",    "--steps",          "--epochs",
-    "--save-every",    "--val-every",      "--schedule",
-    "--out",           "--resume",         "--json",
-    "--memory-report", "--profile-summary"};
+    "--data",          "--val-data",        "--batch-size",
+    "--whole",         "--seq-len",         "--token-dtype",
+    "--no-shuffle",    "--steps",           "--epochs",
+    "--save-every",    "--val-every",       "--schedule",
+    "--out",           "--resume",          "--json",
+    "--memory-report", "--profile-summary", "--ort-training",
+    "--checkpoint"};
 
 // All ranks of a job, and how they divide the work.
 struct Job {

@@ -15,9 +15,11 @@ from ._ranks import watch_ranks
 def _run(name, model, options, *more):
     if hasattr(options.get("data"), "items"):
         raise OptionError("`data`: expected files, got arrays: these are for onnx_fp8.train and TrainingSession.eval")
-    file = ModelFile(model)
-    with naming_missing_files(file.path, options.get("data"), options.get("init"), options.get("scales")):
-        return _core.run_command(name, [file.path, *flags(options), *more], note)
+    file = ModelFile(model) if model is not None else None
+    path = [file.path] if file else []
+    read = [options.get(key) for key in ("data", "init", "scales", "ort_training", "checkpoint")]
+    with naming_missing_files(*path, *read):
+        return _core.run_command(name, [*path, *flags(options), *more], note)
 
 
 def inspect(model, **options) -> dict:
@@ -30,14 +32,18 @@ def evaluate(model, **options) -> dict:
     return json.loads(_run("eval", model, options, "--json"))
 
 
-def rewrite(model, out, **options) -> dict:
-    """Writes the model with its linear layers in FP8; with `loss` its whole training step. Returns `out`, and of a
-    model its products, `gemms`, with the decision about each."""
-    return json.loads(_run("rewrite", model, {"out": out, **options}, "--json"))
+def rewrite(model=None, out=None, *, ort_training=None, **options) -> dict:
+    """Writes the model with its linear layers in FP8; with `loss` its whole training step. Returns `out`, and unless
+    it is a step its products, `gemms`, with the decision about each.
+
+    `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts; `out` is then the new folder.
+    """
+    return json.loads(_run("rewrite", model, {"out": out, "ort_training": ort_training, **options}, "--json"))
 
 
 def export(run, out, **options) -> None:
-    """Writes the weights of a run: .onnx, .safetensors, or a list of both."""
+    """Writes the weights of a run, or of artifacts: .onnx, .safetensors, or a list of both; of a run with
+    `checkpoint` also .ckpt, which onnxruntime-training loads."""
     _run("export", run, {"out": out, **options})
 
 
@@ -51,10 +57,11 @@ def recipes() -> list[dict]:
     return json.loads(_core.run_command("recipes", ["--json"], note))
 
 
-def train(model=None, *, data=None, val_data=None, out=None, on_step=None, on_validation=None, on_checkpoint=None,
-          progress: bool = True, **options) -> dict:
+def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, on_step=None, on_validation=None,
+          on_checkpoint=None, progress: bool = True, **options) -> dict:
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
 
+    `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts.
     `data`, `val_data`: files, or a dict of arrays, which are not copied. With `mesh` all ranks give the same arrays.
     `on_step`, `on_validation` and `on_checkpoint` are called with a dict; their exceptions end the run after it is
     saved. So does Ctrl-C; `resume=True` with the same `out` goes on. Returns the summary of `--json`.
@@ -72,16 +79,18 @@ def train(model=None, *, data=None, val_data=None, out=None, on_step=None, on_va
         line.close()
         note(text)
 
-    given = {"data": data, "val_data": val_data}
-    arrays = {name: to_core(value) for name, value in given.items() if hasattr(value, "items")}
-    files = {name: value for name, value in given.items() if name not in arrays}
+    data = {"data": data, "val_data": val_data}
+    arrays = {name: to_core(value) for name, value in data.items() if hasattr(value, "items")}
+    files = {name: value for name, value in data.items() if name not in arrays}
+    given = files | {"out": out, "ort_training": ort_training, **options, "json": True}
     file = ModelFile(model) if model is not None else None
     path = [file.path] if file else []
     if options.get("mesh"):
         watch_ranks()
     try:
-        with naming_missing_files(*path, *files.values(), options.get("init")):
-            text = _core.train(path + flags(files | {"out": out, **options, "json": True}), watch, tell, **arrays)
+        with naming_missing_files(*path, *files.values(), ort_training, options.get("init"),
+                                  options.get("checkpoint")):
+            text = _core.train(path + flags(given), watch, tell, **arrays)
     except KeyboardInterrupt:
         line.print(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
         raise

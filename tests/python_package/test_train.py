@@ -121,6 +121,29 @@ def test_commands_do_what_the_program_does(tmp_path):
         evaluated["loss"], rel=1e-2)
 
 
+ARTIFACTS = digits.ROOT / "tests/fixtures/ort_training"
+
+
+def test_artifacts_of_onnxruntime_training(tmp_path):
+    folder, events = ARTIFACTS / "mlp", []
+    onnx_fp8.train(ort_training=folder, data=dict(np.load(folder / "feeds.npz")), batch_size=8, no_shuffle=True,
+                   steps=20, out=tmp_path / "run", on_step=events.append, progress=False)
+    np.testing.assert_allclose([e["loss"] for e in events], np.load(folder / "losses.npy"), rtol=1e-5)
+
+    report = onnx_fp8.rewrite(ort_training=folder, out=tmp_path / "ours", recipe="delayed")
+    done = program.run("rewrite", "--ort-training", folder, "-o", tmp_path / "theirs", "--recipe", "delayed", "--json")
+    assert report == json.loads(done.stdout.replace("theirs", "ours"))
+    for file in (tmp_path / "theirs").iterdir():
+        assert (tmp_path / "ours" / file.name).read_bytes() == file.read_bytes()
+
+    onnx_fp8.export(tmp_path / "run", tmp_path / "c.ckpt", checkpoint=folder / "checkpoint")
+    onnx_fp8.export(folder, tmp_path / "ours.onnx", checkpoint=tmp_path / "c.ckpt")
+    program.run("export", tmp_path / "run", "-o", tmp_path / "theirs.onnx")
+    weights = [{t.name: t.raw_data for t in onnx.load(tmp_path / f"{who}.onnx").graph.initializer}
+               for who in ("ours", "theirs")]
+    assert weights[0] == weights[1]
+
+
 def test_a_recipe_may_be_a_dict():
     preset = next(r for r in onnx_fp8.recipes() if r["name"] == "delayed")
     assert digits.losses(digits.session(recipe=preset["recipe"]), 3) == digits.losses(digits.session(), 3)
