@@ -28,8 +28,9 @@ class SingleOp : public OrtCustomOp {
   std::vector<DType> results_;
 };
 
-// The dtypes that the op's results may have, one list for each SingleOp. Old
-// runtimes do not ask for the dtype of a result: they take the first list.
+// The dtypes that the op's results may have, one list for each SingleOp. The
+// op's own inference says which of them a node has. onnxruntime 1.19 heeds it
+// only if all axes have names (open_shape.h), and else takes the first list.
 std::vector<std::vector<DType>> ResultTypes(const OpDefinition& op);
 
 }  // namespace onnx_fp8

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from program import leave_out, run
 from safetensors.numpy import load_file
@@ -110,7 +111,15 @@ def test_gradients_add_up():
     assert (buffer == 7).all()
 
 
-@pytest.mark.parametrize("recipe", ["tensorwise", "delayed"])
+def recipes():
+    """All that need no given scales if ONNX_FP8_ORT_RECIPES says so."""
+    if os.environ.get("ONNX_FP8_ORT_RECIPES") != "all":
+        return ["tensorwise", "delayed", "rowwise"]
+    named = [r["name"] for r in json.loads(run("recipes", "--json").stdout)]
+    return [name for name in named if name not in ("off", "static")]
+
+
+@pytest.mark.parametrize("recipe", recipes())
 def test_onnxruntime_training_takes_our_kernels(recipe, tmp_path):
     """The ops of our domain in onnxruntime-training 1.19.2, which computes their bodies without the library."""
     if "ONNX_FP8_ORT_PYTHON" not in os.environ:
@@ -119,9 +128,15 @@ def test_onnxruntime_training_takes_our_kernels(recipe, tmp_path):
     job = {"folder": str(tmp_path / "fp8"), "feeds": str(ARTIFACTS / "gpt2" / "feeds.npz"), "steps": STEPS, "eval": True}
     results = []
     for more in ({}, {"library": LIBRARY}):
+        profile = tmp_path / f"profile{len(results)}"
+        profile.mkdir()
+        more["profile"] = str(profile)
         done = subprocess.run([os.environ["ONNX_FP8_ORT_PYTHON"], "-B", ROOT / "tests/python/ort_driver.py"],
                               input=json.dumps(job | more), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         results.append(json.loads(done.stdout.splitlines()[-1]))
     np.testing.assert_allclose(results[1]["losses"], results[0]["losses"], rtol=1e-6)
     np.testing.assert_allclose(results[1]["eval"], results[0]["eval"], rtol=1e-6)
+    nodes = onnx.load(tmp_path / "fp8" / "training_model.onnx").graph.node
+    ours = {node.op_type for node in nodes if node.domain == "onnx_fp8"}
+    assert ours and ours <= set(results[1]["ops"]) and not ours & set(results[0]["ops"])
