@@ -345,6 +345,7 @@ void TrainCommand::CompareRanks() {
   std::vector<Fact> facts = {{"program", "onnx-fp8 " ONNX_FP8_VERSION}};
   for (const auto& [flag, words] : flags_.Saved()) {
     if (flag == "--profile" || flag == "--dump-passes") continue;
+    if (flag == "MODEL" && made_) continue;  // each rank made its own
     facts.push_back({flag, ShellLine(words)});
   }
   facts.push_back({"samples", std::to_string(data_->size())});

@@ -2,6 +2,7 @@
 #include "graph/fp8/fp8_rewrite.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -26,6 +27,7 @@ class Rewriter {
       : graph_(graph),
         spec_(spec),
         plan_(plan),
+        known_(known),
         copies_(graph, spec, plan, known) {}
 
   void Run() {
@@ -33,9 +35,8 @@ class Rewriter {
       bool layer = decision.fp8 && decision.gemm.weight_slot == 1;
       if (layer) AddColumns(*decision.gemm.node);
     }
-    for (const GemmDecision& decision : plan_->decisions) {
-      if (decision.fp8) Rewrite(decision);
-    }
+    for (const GemmDecision* decision : Order()) Rewrite(*decision);
+    if (known_) graph_.Sort();
     if (plan_->slots.empty()) return;
     AddScaleState(graph_, spec_.recipe, plan_);
     LabelSlots();
@@ -48,6 +49,24 @@ class Rewriter {
       labels.push_back(slot.Label());
     }
     plan_->labels.insert(plan_->labels.begin(), labels.begin(), labels.end());
+  }
+
+  // Readers of one value share the slot that is named after the first of them.
+  // If slots are known, it makes the copy, also where the order is another.
+  std::vector<const GemmDecision*> Order() const {
+    std::vector<const GemmDecision*> order;
+    for (const GemmDecision& decision : plan_->decisions) {
+      if (decision.fp8) order.push_back(&decision);
+    }
+    if (!known_) return order;
+    auto slots = [&](const GemmDecision* decision) {
+      return std::ranges::count_if(*known_, [&](const ScaleSlot& slot) {
+        return slot.fqn == decision->fqn &&
+               slot.gemm == Name(decision->gemm.role);
+      });
+    };
+    std::ranges::stable_sort(order, std::greater(), slots);
+    return order;
   }
 
   void Rewrite(const GemmDecision& decision) {
@@ -151,6 +170,7 @@ class Rewriter {
   Graph& graph_;
   const Fp8Spec& spec_;
   Fp8Plan* plan_;
+  const std::vector<ScaleSlot>* known_;
   OperandCopies copies_;
   // Operands of forward and dgrad.
   std::unordered_map<const Value*, int64_t> columns_;

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of onnxruntime-training 1.19.2 with the state of its optimizer: runs that go on here, or there."""
-import json
-import pathlib
 import shutil
 
 import numpy as np
 import pytest
 from program import losses, run, state_bytes
+from rank_jobs import job_of
 from safetensors.numpy import load_file
 from test_ort_rewrite import train
 from test_ort_training import ARTIFACTS, STEPS, curve, flags
@@ -117,10 +116,18 @@ def test_a_checkpoint_needs_one_to_follow(tmp_path):
     assert "a .ckpt is for a run" in error
 
 
-def test_ranks_that_divide_the_state_are_refused(tmp_path):
-    run(*flags("mlp", tmp_path / "run", "--steps", 1))
+def test_ranks_take_moments_over_unless_they_divide_them(tmp_path):
+    run(*flags("mlp", tmp_path / "run", "--steps", 7))
     run("export", tmp_path / "run", "--checkpoint", ARTIFACTS / "mlp" / "checkpoint", "-o", tmp_path / "c.ckpt")
-    arguments = flags("mlp", tmp_path / "ranks", "--steps", 1, "--checkpoint", tmp_path / "c.ckpt", "--mesh", "dp=1")
-    run(*arguments)
-    assert json.loads((pathlib.Path(tmp_path / "ranks") / "metrics.jsonl").read_text().splitlines()[0])["step"] == 1
-    assert losses(tmp_path / "ranks")[1] < losses(tmp_path / "run")[1]
+    run("train", "--resume", "--out", tmp_path / "run", "--steps", 10)
+
+    def ranks(out, *more):
+        return job_of(2, *flags("mlp", out, "--steps", 3, "--checkpoint", tmp_path / "c.ckpt", *more),
+                      launcher="variables").end(120)
+
+    codes, text = ranks(tmp_path / "ranks")
+    assert codes == [0, 0], text
+    np.testing.assert_allclose(list(losses(tmp_path / "ranks").values()), list(losses(tmp_path / "run").values())[7:],
+                               rtol=1e-5)
+    codes, text = ranks(tmp_path / "parts", "--shard", "optimizer")
+    assert 2 in codes and 0 not in codes and "expected whole state on each rank for the moments of a checkpoint" in text

@@ -31,9 +31,9 @@ def outputs(model, x):
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x}), strict=True))
 
 
-def original(folder, checkpoint, tmp_path):
-    """The model that the artifacts were made from, with the weights of the checkpoint."""
-    run("export", folder, "--checkpoint", checkpoint, "-o", tmp_path / "w.safetensors")
+def original(folder, checkpoint, tmp_path, rewritten=None):
+    """The model that the artifacts were made from, with the weights of the checkpoint, which may be of rewritten ones."""
+    run("export", rewritten or folder, "--checkpoint", checkpoint, "-o", tmp_path / "w.safetensors")
     weights = load_file(tmp_path / "w.safetensors")
     model = onnx.load(folder / "model.onnx")
     for tensor in model.graph.initializer:
@@ -84,7 +84,7 @@ def test_rewritten_artifacts_too(loss, recipe, tmp_path):
     run("export", tmp_path / "fp8", "--checkpoint", tmp_path / "c", "-o", tmp_path / "t.onnx", *chosen)
     got = outputs(tmp_path / "t.onnx", feeds["x"])
     assert abs(loss_of(loss, got, feeds) - evaluated) < 1e-5 * evaluated
-    exact = outputs(original(folder, tmp_path / "c", tmp_path), feeds["x"])
+    exact = outputs(original(folder, tmp_path / "c", tmp_path, tmp_path / "fp8"), feeds["x"])
     for name in exact:
         assert 0 < np.abs(got[name] - exact[name]).max() < 0.2 * np.abs(exact[name]).max()
 
