@@ -61,7 +61,7 @@ def test_files():
         onnx_fp8.train(digits.MODEL, ort_training="no", data=digits.TRAIN, steps=1, out="/tmp/no")
     with pytest.raises(onnx_fp8.OptionError, match="`model` is not for `ort_training`"):
         onnx_fp8.rewrite(digits.MODEL, "/tmp/no", ort_training="no", recipe="delayed")
-    with pytest.raises(onnx_fp8.OptionError, match="`model` is missing"):
+    with pytest.raises(onnx_fp8.OptionError, match="`model` is required"):
         onnx_fp8.rewrite(out="/tmp/no", recipe="delayed")
     with pytest.raises(onnx_fp8.OptionError, match="ends in .onnx or .safetensors, got x.txt"):
         digits.session().export("x.txt")
