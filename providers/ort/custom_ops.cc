@@ -4,14 +4,16 @@
 #include "graph/onnx/import_ort.h"
 #include "graph/op_facts.h"
 #include "providers/cpu/cpu_provider.h"
+#include "providers/ort/max_pool_grad.h"
 #include "providers/ort/single_op.h"
 #include "providers/ort/training_op.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// The last version with a training build, which has these operators itself: a
-// session of that version would no longer see any other of their domain.
+// The last version with a training build, which has the operators of training
+// itself: a session of that version would no longer see any other of their
+// domain.
 constexpr uint32_t kLastTraining = 19;
 
 // The ops of one domain. The runtime keeps pointers to the tables as long as a
@@ -47,7 +49,9 @@ std::vector<const OrtCustomOp*> TrainingOps() {
 const std::vector<const DomainOps*>& AllDomains() {
   static const DomainOps* own = new DomainOps{kDomain, OwnOps()};
   static const DomainOps* training = new DomainOps{kOrtDomain, TrainingOps()};
-  static const std::vector<const DomainOps*> domains = {own, training};
+  // ONNX's own domain: a session then knows one operator of it more.
+  static const DomainOps* onnx = new DomainOps{"", {new MaxPoolGradOp}};
+  static const std::vector<const DomainOps*> domains = {own, training, onnx};
   return domains;
 }
 
@@ -58,7 +62,7 @@ void AddCustomOps(OrtSessionOptions* session) {
   static const auto* made = [] {
     auto* list = new std::vector<OrtCustomOpDomain*>;
     for (const DomainOps* ours : AllDomains()) {
-      bool theirs = std::string_view(ours->domain) == kOrtDomain;
+      bool theirs = std::string_view(ours->domain) != kDomain;
       if (theirs && RuntimeVersion() <= kLastTraining) continue;
       OrtCustomOpDomain* domain = nullptr;
       Must(Ort().CreateCustomOpDomain(ours->domain, &domain));

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <functional>
 
+#include "providers/ort/tensor_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -31,14 +33,6 @@ class SessionPool : public ParallelBackend {
 uint64_t NextDraw() {
   static std::atomic<uint64_t> draws = 0;
   return draws++;
-}
-
-Shape ShapeOf(const OrtTensorTypeAndShapeInfo* info) {
-  size_t rank = 0;
-  Must(Ort().GetDimensionsCount(info, &rank));
-  Shape shape(rank, 0);
-  Must(Ort().GetDimensions(info, shape.data(), rank));
-  return shape;
 }
 
 }  // namespace
@@ -72,17 +66,36 @@ DType DTypeOf(ONNXTensorElementDataType type, const std::string& who) {
 Tensor ViewOf(const OrtValue& value, const std::string& who) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   Must(Ort().GetTensorTypeAndShape(&value, &info));
-  ONNXTensorElementDataType type;
-  Shape shape;
-  OrtStatus* status = Guarded([&] {
-    Must(Ort().GetTensorElementType(info, &type));
-    shape = ShapeOf(info);
-  });
+  TensorFacts facts;
+  OrtStatus* status = Guarded([&] { facts = FactsOf(info); });
   Ort().ReleaseTensorTypeAndShapeInfo(info);
   Must(status);
   void* data = nullptr;
   Must(Ort().GetTensorMutableData(const_cast<OrtValue*>(&value), &data));
-  return Tensor::View(DTypeOf(type, who), std::move(shape), nullptr, data);
+  return Tensor::View(DTypeOf(facts.type, who), *facts.shape, nullptr, data);
+}
+
+std::vector<Tensor> OperandsOf(const OrtKernelContext* context) {
+  size_t count = 0;
+  Must(Ort().KernelContext_GetInputCount(context, &count));
+  std::vector<Tensor> operands(count);
+  for (size_t i = 0; i < count; ++i) {
+    const OrtValue* value = nullptr;
+    Must(Ort().KernelContext_GetInput(context, i, &value));
+    if (value) operands[i] = ViewOf(*value, Concat("operand ", i));
+  }
+  return operands;
+}
+
+Tensor ResultOf(OrtKernelContext* context, size_t i, const Shape& shape) {
+  size_t count = 0;
+  Must(Ort().KernelContext_GetOutputCount(context, &count));
+  OrtValue* value = nullptr;
+  if (i < count) {
+    Must(Ort().KernelContext_GetOutput(context, i, shape.data(), shape.size(),
+                                       &value));
+  }
+  return value ? ViewOf(*value, Concat("result ", i)) : Tensor();
 }
 
 void RunInContext(GraphRunner& runner, OrtKernelContext* context,
@@ -101,12 +114,10 @@ void RunInContext(GraphRunner& runner, OrtKernelContext* context,
   GraphRunner::Call call = runner.Prepare(feeds);
   std::vector<Tensor> results;
   for (size_t i = 0; i < call.num_results(); ++i) {
-    OrtValue* value = nullptr;
-    const Shape& shape = call.shape(i);
-    Must(Ort().KernelContext_GetOutput(context, i, shape.data(), shape.size(),
-                                       &value));
-    results.push_back(value ? ViewOf(*value, "output " + graph.outputs[i]->name)
-                            : Tensor::Allocate(call.dtype(i), shape));
+    Tensor result = ResultOf(context, i, call.shape(i));
+    results.push_back(result.defined()
+                          ? result
+                          : Tensor::Allocate(call.dtype(i), call.shape(i)));
   }
   call.Run(results, NextDraw());
 }

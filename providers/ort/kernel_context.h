@@ -19,6 +19,12 @@ DType DTypeOf(ONNXTensorElementDataType type, const std::string& who);
 // tensor of numbers; `who` names the value.
 Tensor ViewOf(const OrtValue& value, const std::string& who);
 
+// The operands of a call; undefined: left out. Errors: those of ViewOf.
+std::vector<Tensor> OperandsOf(const OrtKernelContext* context);
+
+// The memory of result i of a call; undefined: nobody reads it.
+Tensor ResultOf(OrtKernelContext* context, size_t i, const Shape& shape);
+
 // The threads on which the session runs our loops.
 struct Threads {
   int count = 0;     // 0: AvailableCpus()

@@ -6,7 +6,7 @@
 
 #include "providers/ort/kernel_context.h"
 #include "providers/ort/kernel_info.h"
-#include "providers/ort/open_shape.h"
+#include "providers/ort/tensor_facts.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -163,20 +163,6 @@ struct SingleKernel {
   std::vector<size_t> inputs;
 };
 
-DType InputType(const OrtKernelInfo* info, size_t i) {
-  OrtTypeInfo* type = nullptr;
-  Must(Ort().KernelInfo_GetInputTypeInfo(info, i, &type));
-  const OrtTensorTypeAndShapeInfo* tensor = nullptr;
-  ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-  OrtStatus* status = Guarded([&] {
-    Must(Ort().CastTypeInfoToTensorInfo(type, &tensor));
-    if (tensor) Must(Ort().GetTensorElementType(tensor, &element));
-  });
-  Ort().ReleaseTypeInfo(type);
-  Must(status);
-  return DTypeOf(element, Concat("input ", i));
-}
-
 OrtStatus* CreateSingle(const OrtCustomOp* self, const OrtApi*,
                         const OrtKernelInfo* info, void** kernel) noexcept {
   return Guarded([&] {
@@ -184,7 +170,8 @@ OrtStatus* CreateSingle(const OrtCustomOp* self, const OrtApi*,
     std::vector<DType> dtypes;
     std::vector<size_t> inputs;
     for (size_t i = 0; i < op.num_inputs(); ++i) {
-      dtypes.push_back(InputType(info, i));
+      TensorFacts operand = OperandFacts(info, i);
+      dtypes.push_back(DTypeOf(operand.type, Concat("input ", i)));
       inputs.push_back(i);
     }
     std::vector<std::optional<Shape>> unknown(dtypes.size());
@@ -201,18 +188,6 @@ OrtStatus* ComputeSingle(void* kernel, OrtKernelContext* context) noexcept {
   });
 }
 
-void SetOutput(OrtShapeInferContext* context, size_t i, const Value& value) {
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  Must(Ort().CreateTensorTypeAndShapeInfo(&info));
-  OrtStatus* status = Guarded([&] {
-    Must(Ort().SetTensorElementType(info, ToRuntime(value.dtype)));
-    if (value.shape) SetShape(info, *value.shape);
-    Must(Ort().ShapeInferContext_SetOutputTypeShape(context, i, info));
-  });
-  Ort().ReleaseTensorTypeAndShapeInfo(info);
-  Must(status);
-}
-
 OrtStatus* InferSingle(const OrtCustomOp* self,
                        OrtShapeInferContext* context) noexcept {
   return Guarded([&] {
@@ -220,21 +195,15 @@ OrtStatus* InferSingle(const OrtCustomOp* self,
     std::vector<DType> dtypes;
     std::vector<std::optional<Shape>> shapes;
     for (size_t i = 0; i < op.num_inputs(); ++i) {
-      OrtTensorTypeAndShapeInfo* info = nullptr;
-      Must(Ort().ShapeInferContext_GetInputTypeShape(context, i, &info));
-      ONNXTensorElementDataType type;
-      size_t rank = 0;
-      Must(Ort().GetTensorElementType(info, &type));
-      Must(Ort().GetDimensionsCount(info, &rank));
-      Shape shape(rank, -1);
-      Must(Ort().GetDimensions(info, shape.data(), rank));
-      dtypes.push_back(DTypeOf(type, Concat("input ", i)));
-      shapes.emplace_back(std::move(shape));
+      TensorFacts operand = OperandFacts(context, i);
+      dtypes.push_back(DTypeOf(operand.type, Concat("input ", i)));
+      shapes.push_back(std::move(operand.shape));
     }
     OneNode one(op.op(), "", AttributesOf(op, context), dtypes, shapes);
     op.op().infer(*one.node);
     for (size_t i = 0; i < op.results().size(); ++i) {
-      SetOutput(context, i, *one.node->out(i));
+      const Value& result = *one.node->out(i);
+      SetResult(context, i, {ToRuntime(result.dtype), result.shape});
     }
   });
 }
@@ -263,45 +232,24 @@ std::vector<std::vector<DType>> ResultTypes(const OpDefinition& op) {
 }
 
 SingleOp::SingleOp(const OpDefinition& op, std::vector<DType> results)
-    : OrtCustomOp{},
-      op_(op),
-      inputs_(CountInputs(op)),
-      results_(std::move(results)) {
-  version = kCustomOpVersion;
+    : op_(op), inputs_(CountInputs(op)), results_(std::move(results)) {
   GetName = [](const OrtCustomOp* self) { return Self(self).op().name; };
-  GetExecutionProviderType = [](const OrtCustomOp*) -> const char* {
-    return nullptr;  // the CPU
-  };
   GetInputTypeCount = [](const OrtCustomOp* self) {
     return Self(self).num_inputs();
   };
   GetOutputTypeCount = [](const OrtCustomOp* self) {
     return Self(self).results().size();
   };
-  GetInputType = [](const OrtCustomOp*, size_t) {
-    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;  // any
-  };
   GetOutputType = [](const OrtCustomOp* self, size_t i) {
     return ToRuntime(Self(self).results()[i]);
   };
-  auto required = [](const OrtCustomOp*, size_t) {
+  GetInputCharacteristic = [](const OrtCustomOp*, size_t) {
     return INPUT_OUTPUT_REQUIRED;
   };
-  GetInputCharacteristic = required;
   // Nobody may read a result.
   GetOutputCharacteristic = [](const OrtCustomOp*, size_t) {
     return INPUT_OUTPUT_OPTIONAL;
   };
-  GetInputMemoryType = [](const OrtCustomOp*, size_t) {
-    return OrtMemTypeDefault;
-  };
-  auto one = [](const OrtCustomOp*) { return 1; };
-  GetVariadicInputMinArity = one;
-  GetVariadicInputHomogeneity = one;
-  GetVariadicOutputMinArity = one;
-  GetVariadicOutputHomogeneity = one;
-  GetStartVersion = one;
-  GetEndVersion = one;
   CreateKernelV2 = CreateSingle;
   KernelComputeV2 = ComputeSingle;
   KernelDestroy = [](void* kernel) {

@@ -6,13 +6,13 @@
 
 #include "graph/schemas.h"
 #include "onnx_fp8/dtype.h"
-#include "providers/ort/ort_api.h"
+#include "providers/ort/custom_op.h"
 
 namespace onnx_fp8 {
 
 // A custom op of the runtime that runs one op of ours: its table of functions,
 // as a row of custom_ops.cc describes it.
-class SingleOp : public OrtCustomOp {
+class SingleOp : public CustomOp {
  public:
   // `op`: of our own domain; it must outlive this. `results`: the dtypes of the
   // results; kUndefined: any. Ops of one name need different ones.

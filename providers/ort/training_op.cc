@@ -10,7 +10,7 @@
 #include "graph/onnx/upgrade.h"
 #include "providers/ort/kernel_context.h"
 #include "providers/ort/kernel_info.h"
-#include "providers/ort/open_shape.h"
+#include "providers/ort/tensor_facts.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -48,19 +48,6 @@ Attributes AttributesOf(const OrtKernelInfo* info) {
     if (!list.empty()) attributes[name] = std::move(list);
   }
   return attributes;
-}
-
-// The operands of one call; undefined: left out.
-std::vector<Tensor> OperandsOf(const OrtKernelContext* context) {
-  size_t count = 0;
-  Must(Ort().KernelContext_GetInputCount(context, &count));
-  std::vector<Tensor> operands(count);
-  for (size_t i = 0; i < count; ++i) {
-    const OrtValue* value = nullptr;
-    Must(Ort().KernelContext_GetInput(context, i, &value));
-    if (value) operands[i] = ViewOf(*value, Concat("operand ", i));
-  }
-  return operands;
 }
 
 // A kernel of one node. It makes a graph for each combination of types, shapes
@@ -158,24 +145,6 @@ OrtStatus* CreateTraining(const OrtCustomOp* self, const OrtApi*,
   });
 }
 
-// Type and shape of an operand; -1 for axes that are not known.
-struct Facts {
-  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-  Shape shape;
-};
-
-Facts FactsOf(OrtShapeInferContext* context, size_t i) {
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  Must(Ort().ShapeInferContext_GetInputTypeShape(context, i, &info));
-  Facts facts;
-  size_t rank = 0;
-  Must(Ort().GetTensorElementType(info, &facts.type));
-  Must(Ort().GetDimensionsCount(info, &rank));
-  facts.shape.resize(rank, -1);
-  Must(Ort().GetDimensions(info, facts.shape.data(), rank));
-  return facts;
-}
-
 int64_t AxisOf(const OrtShapeInferContext* context, int64_t rank) {
   const OrtOpAttr* attribute = nullptr;
   int64_t axis = 0;
@@ -194,46 +163,18 @@ OrtStatus* InferConcat(const OrtCustomOp*,
   return Guarded([&] {
     size_t count = 0;
     Must(Ort().ShapeInferContext_GetInputCount(context, &count));
-    Facts whole = FactsOf(context, 0);
-    auto rank = static_cast<int64_t>(whole.shape.size());
+    TensorFacts whole = OperandFacts(context, 0);
+    Shape& shape = *whole.shape;
+    auto rank = static_cast<int64_t>(shape.size());
     auto axis = static_cast<size_t>(AxisOf(context, rank));
     for (size_t i = 1; i < count; ++i) {
-      Facts part = FactsOf(context, i);
-      if (axis >= whole.shape.size() || part.shape.size() <= axis) return;
-      int64_t& sum = whole.shape[axis];
-      sum = sum < 0 || part.shape[axis] < 0 ? -1 : sum + part.shape[axis];
+      Shape part = *OperandFacts(context, i).shape;
+      if (axis >= shape.size() || part.size() <= axis) return;
+      int64_t& sum = shape[axis];
+      sum = sum < 0 || part[axis] < 0 ? -1 : sum + part[axis];
     }
-    OrtTensorTypeAndShapeInfo* result = nullptr;
-    Must(Ort().CreateTensorTypeAndShapeInfo(&result));
-    OrtStatus* status = Guarded([&] {
-      Must(Ort().SetTensorElementType(result, whole.type));
-      SetShape(result, whole.shape);
-      Must(Ort().ShapeInferContext_SetOutputTypeShape(context, 0, result));
-    });
-    Ort().ReleaseTensorTypeAndShapeInfo(result);
-    Must(status);
+    SetResult(context, 0, whole);
   });
-}
-
-// What all our tables share.
-void FillCommon(OrtCustomOp* op) {
-  op->version = kCustomOpVersion;
-  op->GetExecutionProviderType = [](const OrtCustomOp*) -> const char* {
-    return nullptr;  // the CPU
-  };
-  op->GetInputType = [](const OrtCustomOp*, size_t) {
-    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-  };
-  op->GetInputMemoryType = [](const OrtCustomOp*, size_t) {
-    return OrtMemTypeDefault;
-  };
-  auto one = [](const OrtCustomOp*) { return 1; };
-  op->GetVariadicInputMinArity = one;
-  op->GetVariadicInputHomogeneity = one;
-  op->GetVariadicOutputMinArity = one;
-  op->GetVariadicOutputHomogeneity = one;
-  op->GetStartVersion = one;
-  op->GetEndVersion = one;
 }
 
 void Accumulate(OrtKernelContext* context) {
@@ -253,19 +194,11 @@ void Accumulate(OrtKernelContext* context) {
   for (int64_t i = 0; i < operands[0].size(); ++i) {
     buffer[i] = overwrites ? value[i] : buffer[i] + value[i];
   }
-  const int64_t flag_shape[] = {1};
-  OrtValue* flag = nullptr;
-  Must(Ort().KernelContext_GetOutput(context, 0, flag_shape, 1, &flag));
-  if (flag) *ViewOf(*flag, "flag").data<bool>() = true;
-  size_t outputs = 0;
-  Must(Ort().KernelContext_GetOutputCount(context, &outputs));
-  if (outputs < 2) return;
-  const Shape& shape = operands[0].shape();
-  OrtValue* sum = nullptr;
-  Must(Ort().KernelContext_GetOutput(context, 1, shape.data(), shape.size(),
-                                     &sum));
-  if (sum) {
-    std::copy_n(buffer, operands[0].size(), ViewOf(*sum, "sum").data<float>());
+  Tensor flag = ResultOf(context, 0, {1});
+  if (flag.defined()) *flag.data<bool>() = true;
+  Tensor sum = ResultOf(context, 1, operands[0].shape());
+  if (sum.defined()) {
+    std::copy_n(buffer, operands[0].size(), sum.data<float>());
   }
 }
 
@@ -310,8 +243,7 @@ const std::vector<Form>& TrainingForms() {
   return forms;
 }
 
-TrainingOp::TrainingOp(const Form& form) : OrtCustomOp{}, form_(form) {
-  FillCommon(this);
+TrainingOp::TrainingOp(const Form& form) : form_(form) {
   GetName = [](const OrtCustomOp* self) { return FormOf(self).op; };
   GetInputTypeCount = [](const OrtCustomOp* self) {
     return FormOf(self).inputs;
@@ -347,8 +279,7 @@ TrainingOp::TrainingOp(const Form& form) : OrtCustomOp{}, form_(form) {
   if (form.same_type) InferOutputShapeFn = InferConcat;
 }
 
-AccumulatorOp::AccumulatorOp() : OrtCustomOp{} {
-  FillCommon(this);
+AccumulatorOp::AccumulatorOp() {
   GetName = [](const OrtCustomOp*) { return "InPlaceAccumulatorV2"; };
   GetInputTypeCount = [](const OrtCustomOp*) { return size_t{3}; };
   GetOutputTypeCount = [](const OrtCustomOp*) { return size_t{2}; };

@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "providers/ort/ort_api.h"
+#include "providers/ort/custom_op.h"
 
 namespace onnx_fp8 {
 
 // A custom op for an operator of onnxruntime-training's graphs that newer
 // runtimes lack: its table of functions. The rows of graph/onnx/import_ort.cc
 // compute it.
-class TrainingOp : public OrtCustomOp {
+class TrainingOp : public CustomOp {
  public:
   struct Form {
     const char* op;
@@ -34,7 +34,7 @@ class TrainingOp : public OrtCustomOp {
 
 // InPlaceAccumulatorV2: its first operand gets its own value plus the second
 // one, or with a third operand of true the second one; float only.
-struct AccumulatorOp : OrtCustomOp {
+struct AccumulatorOp : CustomOp {
   AccumulatorOp();
 };
 
