@@ -281,16 +281,28 @@ Value* SwapFirst(Builder& b, Value* x) {
   return b.Transpose(x, perm);
 }
 
-// (dy, x, weight) → (dx, dweight, dbias) of a Conv without groups. The gradient
-// of the weight is a Conv of x with dy, whose strides and dilations are
-// swapped; rows of x that no window reads may give it more taps than the weight
-// has.
+// (N, g · C, X…) → (C, g · N, X…)
+Value* GroupsToImages(Builder& b, Value* x, int64_t groups, int64_t channels) {
+  if (groups == 1) return SwapFirst(b, x);
+  std::vector<int64_t> split = {0, groups, channels};
+  std::vector<int64_t> joined = {channels, -1};
+  std::vector<int64_t> perm = {2, 1, 0};
+  for (int64_t i = 2; i < x->rank(); ++i) {
+    split.push_back(x->dim(i));
+    joined.push_back(x->dim(i));
+    perm.push_back(i + 1);
+  }
+  Value* parts = b.Op("Reshape", {x, b.Ints(split)});
+  return b.Op("Reshape", {b.Transpose(parts, perm), b.Ints(joined)});
+}
+
+// (dy, x, weight) → (dx, dweight, dbias) of a Conv. The gradient of the weight
+// is a Conv of x with dy, whose strides and dilations are swapped; rows of x
+// that no window reads may give it more taps than the weight has.
 Values ConvGrad(Builder& b, Node& node) {
   Value *dy = node.in(0), *x = node.in(1), *weight = node.in(2);
-  Check(node.Int("group", 1) == 1 &&
-            node.String("auto_pad", "NOTSET") == "NOTSET",
-        "[", node.Where(), "] expected group 1 and auto_pad NOTSET, got ",
-        node.Int("group", 1), " and ", node.String("auto_pad", "NOTSET"));
+  Check(node.String("auto_pad", "NOTSET") == "NOTSET", "[", node.Where(),
+        "] expected auto_pad NOTSET, got ", node.String("auto_pad", "NOTSET"));
   Shape sizes = SpatialSizes(node, 1), taps = SpatialSizes(node, 2);
   size_t n = sizes.size();
   auto strides = node.Ints("strides", std::vector<int64_t>(n, 1));
@@ -311,6 +323,13 @@ Values ConvGrad(Builder& b, Node& node) {
             RankOf(node, 0) == RankOf(node, 1),
         "[", node.Where(), "] expected strides, dilations and taps of 1 to ",
         kMost, ", pads of 0 to ", kMost, " and operands of one rank");
+  int64_t groups = node.Int("group", 1), channels = weight->dim(1);
+  Check(groups == 1 ||
+            (groups > 1 && channels > 0 && x->dim(1) > 0 &&
+             x->dim(1) % groups == 0 && x->dim(1) / groups == channels),
+        "[", node.Where(), "] expected channels that fit ", groups,
+        " groups, got x ", ToString(*x->shape), " and weight ",
+        ToString(*weight->shape));
   std::vector<int64_t> unread, ends, axes, rest = {0};
   for (size_t i = 0; i < n; ++i) {
     int64_t window = (taps[i] - 1) * dilations[i] + 1;
@@ -326,10 +345,14 @@ Values ConvGrad(Builder& b, Node& node) {
                    {{"strides", strides},
                     {"dilations", dilations},
                     {"pads", pads},
+                    {"group", groups},
                     {"output_padding", unread}});
-  Value* all =
-      b.Op("Conv", {SwapFirst(b, x), SwapFirst(b, dy)},
-           {{"strides", dilations}, {"dilations", strides}, {"pads", pads}});
+  Value* images = GroupsToImages(b, x, groups, channels);
+  Value* all = b.Op("Conv", {images, SwapFirst(b, dy)},
+                    {{"strides", dilations},
+                     {"dilations", strides},
+                     {"group", groups},
+                     {"pads", pads}});
   Value* some = b.Op("Slice", {all, b.Ints(std::vector<int64_t>(n, 0)),
                                b.Ints(ends), b.Ints(axes)});
   return {dx, SwapFirst(b, some), b.ReduceSum(dy, rest, false)};

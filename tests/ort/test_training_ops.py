@@ -11,7 +11,7 @@ import onnx
 import pytest
 from program import leave_out, run
 from safetensors.numpy import load_file
-from sessions import LIBRARY, ROOT, stock
+from sessions import FLOAT, INT64, LIBRARY, ROOT, model, stock
 
 ARTIFACTS = ROOT / "tests/fixtures/ort_training"
 sys.path.append(str(ARTIFACTS))
@@ -21,7 +21,7 @@ RESULTS = np.load(ARTIFACTS / "rows.npz")
 IN_STOCK = {"FastGelu", "FusedMatMul", "Gelu", "BiasGelu", "QuickGelu", "LayerNormalization",
             "SimplifiedLayerNormalization"}
 CASES = [case for case in rows.CASES if case.op not in IN_STOCK]
-MODELS = ["mlp", "gpt2", "bert", "vit", "llama"]
+MODELS = ["mlp", "gpt2", "bert", "vit", "llama", "cnn"]
 STEPS = 20
 
 
@@ -96,9 +96,51 @@ def test_stock_onnxruntime_trains(name, tmp_path):
 
 def test_an_operator_without_its_operand_is_named():
     case = rows.Case("ConvGrad", [np.ones((1, 2, 4, 4), np.float32), np.ones((1, 2, 4, 4), np.float32),
-                                  np.ones((2, 1, 1, 1), np.float32)], 3, {"group": 2})
-    with pytest.raises(Exception, match="expected group 1 and auto_pad NOTSET, got 2"):
+                                  np.ones((2, 2, 1, 1), np.float32)], 3, {"group": 2})
+    with pytest.raises(Exception, match="expected channels that fit 2 groups, got x"):
         stock(case.model(), LIBRARY).run(None, case.feeds())
+
+
+def pool_model(shape, opset=14):
+    """MaxPool of overlapping windows and its gradient, whose shape is `shape`."""
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 0, 0, 1]}
+    node = onnx.helper.make_node
+    proto = model([node("MaxPool", ["x"], ["y", "at"], **window), node("Mul", ["y", "y"], ["dy"]),
+                   node("MaxPoolGrad", ["dy", "at"], ["dx"], name="pool", **window)],
+                  {"x": (FLOAT, ["n", 3, 8, 7])}, {"y": (FLOAT, None), "at": (INT64, None), "dx": (FLOAT, shape)},
+                  opset=opset)
+    return proto
+
+
+@pytest.mark.parametrize("opset", [8, 14, 20])
+@pytest.mark.parametrize("shape", [["n", 3, 8, 7], ["m", "c", 8, 7]])
+def test_gradient_of_max_pool(shape, opset):
+    session = stock(pool_model(shape, opset), LIBRARY)
+    for n in (2, 1, 3):
+        x = np.random.default_rng(n).standard_normal((n, 3, 8, 7), np.float32)
+        y, at, dx = session.run(None, {"x": x})
+        expected = np.zeros(x.size, np.float32)
+        np.add.at(expected, at.reshape(-1), (y * y).reshape(-1))
+        np.testing.assert_allclose(dx, expected.reshape(x.shape), rtol=1e-6)
+        assert (np.unique(at, return_counts=True)[1] > 1).any()
+
+
+def test_gradient_of_max_pool_needs_the_shape():
+    session = stock(pool_model(["n", 3, "h", "w"]), LIBRARY)
+    with pytest.raises(Exception, match=r"MaxPoolGrad pool\] expected a model that says the spatial sizes"):
+        session.run(None, {"x": np.ones((1, 3, 8, 7), np.float32)})
+
+
+def test_indices_of_max_pool_are_checked():
+    proto = model([onnx.helper.make_node("MaxPoolGrad", ["dy", "at"], ["dx"], name="pool")],
+                  {"dy": (FLOAT, [1, 1, 2]), "at": (INT64, [1, 1, 2])}, {"dx": (FLOAT, [1, 1, 4])}, opset=14)
+    session = stock(proto, LIBRARY)
+    dy = np.array([[[2, 3]]], np.float32)
+    dx, = session.run(None, {"dy": dy, "at": np.array([[[3, 3]]])})
+    np.testing.assert_array_equal(dx, [[[0, 0, 0, 5]]])
+    for bad in (-1, 4):
+        with pytest.raises(Exception, match=f"expected indices of MaxPool below 4, got {bad}"):
+            session.run(None, {"dy": dy, "at": np.array([[[0, bad]]])})
 
 
 def test_gradients_add_up():
