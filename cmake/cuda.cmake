@@ -134,6 +134,9 @@ file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
 list(FILTER cuda_helpers EXCLUDE REGEX
   "_test\\.cc$|/tests/cuda/(cudnn|emulation)/|/device_main\\.cc$")
 list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
+if(NOT ONNX_FP8_ORT_INCLUDE)
+  list(FILTER cuda_tests EXCLUDE REGEX "/ort_runner_test\\.cc$")
+endif()
 list(FILTER cuda_host_sources EXCLUDE REGEX
   "/(cublaslt|nccl)_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
@@ -156,7 +159,8 @@ function(emulated_program name)
   add_executable(${name} $<TARGET_OBJECTS:cuda_emulated>
     $<TARGET_OBJECTS:${name}_kernels>)
   set_target_properties(${name} PROPERTIES EMULATES_CUDA ON)
-  target_link_libraries(${name} PRIVATE emulated_flags test_support training)
+  target_link_libraries(${name} PRIVATE emulated_flags test_support
+    $<TARGET_NAME_IF_EXISTS:ort> training)
 endfunction()
 
 # Every access of a kernel is checked by the emulation's own functions, which
@@ -170,8 +174,8 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 string(JOIN "|" emulated_only algorithm_file attention_library
-  convolution_library launches many mx_product nccl padded_product provider
-  random_graphs traffic)
+  convolution_library launches many mx_product nccl ort_runner padded_product
+  provider random_graphs traffic)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/convolution_case.cc

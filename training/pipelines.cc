@@ -10,6 +10,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/ort_training_model.h"
 #include "graph/onnx/written_file.h"
+#include "graph/op_facts.h"
 #include "graph/passes/autocast.h"
 #include "graph/passes/batch_norm_mode.h"
 #include "graph/passes/chunk_loss.h"
@@ -43,6 +44,10 @@ namespace {
 
 constexpr bool kMaySkip = true;
 
+void Append(Passes* list, Passes more) {
+  std::ranges::move(more, std::back_inserter(*list));
+}
+
 const char* Name(StepKind kind) {
   switch (kind) {
     case StepKind::kTrain:
@@ -75,9 +80,19 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
   };
 }
 
-// Brings the model's ops to the forms that the backward and FP8 know. Fusion
-// comes before the backward: the ops that it makes have gradient rules of their
-// own.
+// Brings the model's ops to the forms that the backward, FP8 and our kernels
+// know.
+Passes FusionPasses() {
+  return {{"NormalizeLinear", NormalizeLinear},
+          {"SliceBeforeProduct", SliceBeforeProduct, kMaySkip},
+          {"FuseRotary", FuseRotary, kMaySkip},
+          {"FuseAttention", FuseAttention, kMaySkip},
+          {"FuseActivations", FuseActivations, kMaySkip},
+          {"FuseNorms", FuseNorms, kMaySkip}};
+}
+
+// Fusion comes before the backward: the ops that it makes have gradient rules
+// of their own.
 Passes ForwardPasses(StepBuilder& step, const StepSource& source,
                      StepKind kind) {
   bool evaluates = kind == StepKind::kEval;
@@ -90,12 +105,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
   if (!evaluates) {
     list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
   }
-  list.push_back({"NormalizeLinear", NormalizeLinear});
-  list.push_back({"SliceBeforeProduct", SliceBeforeProduct, kMaySkip});
-  list.push_back({"FuseRotary", FuseRotary, kMaySkip});
-  list.push_back({"FuseAttention", FuseAttention, kMaySkip});
-  list.push_back({"FuseActivations", FuseActivations, kMaySkip});
-  list.push_back({"FuseNorms", FuseNorms, kMaySkip});
+  Append(&list, FusionPasses());
   if (!source.loss.kind.empty()) {
     list.push_back({"AddLoss", [&](Graph& g) { step.Loss(g); }});
     list.push_back(
@@ -188,8 +198,28 @@ Passes CollectivePasses(const StepSource& source) {
   return list;
 }
 
-void Append(Passes* list, Passes more) {
-  std::ranges::move(more, std::back_inserter(*list));
+// The passes know the weights of linear layers by their role.
+void MarkWeights(Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
+    for (size_t i : {0, 1}) {
+      Value* w = node.in(i);
+      if (w->is_constant() && w->rank() == 2) w->role = Role::kFrozen;
+    }
+  }
+}
+
+void UnmarkWeights(Graph& graph) {
+  for (Value* value : graph.Initializers()) value->role = Role::kNone;
+}
+
+bool IsStepOrNarrow(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    bool narrow = std::ranges::any_of(node.outputs(), [](const Value* y) {
+      return y && (y->dtype == DType::kFloat16 || y->dtype == DType::kBFloat16);
+    });
+    return narrow || FactsOf(node).kind == OpKind::kParameterUpdate;
+  });
 }
 
 // A step in a file has all but the passes whose results depend on the purpose.
@@ -311,6 +341,16 @@ StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
   Append(&list, CollectivePasses(source));
   source.runner->Run(list, step.graph());
   return step.Take();
+}
+
+void FuseForward(Graph& graph, PassRunner& runner) {
+  if (IsStepOrNarrow(graph)) return;
+  Passes list = {{"RemoveIdleDropout", RemoveIdleDropout},
+                 {"MarkWeights", MarkWeights}};
+  Append(&list, FusionPasses());
+  list.push_back({"UnmarkWeights", UnmarkWeights});
+  Append(&list, CleanUp());
+  runner.Run(list, graph);
 }
 
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,

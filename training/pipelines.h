@@ -48,6 +48,12 @@ enum class ImportFor {
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report);
 
+// Fuses ops of a model that runs as it is, as steps and evaluations do; a
+// training step is left alone, because it is fused already, and so is a model
+// that computes in 16 bits. REQUIRES: concrete shapes, initializers without
+// roles.
+void FuseForward(Graph& graph, PassRunner& runner);
+
 // The last passes before a plan: ops without a kernel of the provider are
 // replaced by their bodies. Errors: those of ExpandMissing.
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,

@@ -15,6 +15,7 @@
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
 #include "training/make_provider.h"
+#include "training/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -91,6 +92,9 @@ TensorMap Forward(const RunFlags& flags) {
   std::shared_ptr<Graph> graph = Specialize(*model, shapes, *evaluator, &report,
                                             ValuesOf(*model, feeds), &spending);
   for (const auto& [name, value] : report.values) feeds.erase(name);
+  PassRunner runner;
+  runner.Begin("run");
+  FuseForward(*graph, runner);
   ExpandMissing(*graph, provider->Kernels(),
                 {flags.expand.begin(), flags.expand.end()}, evaluator.get(),
                 budgets);
@@ -107,7 +111,7 @@ TensorMap Forward(const RunFlags& flags) {
 }  // namespace
 
 int Run(const Arguments& arguments) {
-  Flags flags("run", "Run a model once, as it is, and write its outputs.");
+  Flags flags("run", "Run a model once and write its outputs.");
   RunFlags values;
   flags.Positional("MODEL", &values.model, "the .onnx file");
   flags.Files("--data", &values.data,

@@ -236,15 +236,20 @@ bool HasBody(const Node& node) {
          (schema->HasFunction() || schema->HasContextDependentFunction());
 }
 
+std::unique_ptr<Graph> BodyGraphOf(const Node& node, int opset) {
+  auto body = std::make_unique<Graph>();
+  FillBodyGraph(*body, node, opset);
+  return body;
+}
+
 void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator,
                 Spending* spending) {
   Check(FactsOf(node).kind != OpKind::kCollective || node.Int("ranks", 1) == 1,
         "[", node.Where(), "] expected a kernel for a collective of ",
         node.Int("ranks", 1), " ranks, got none: its body is that of one rank");
-  Graph open;
-  FillBodyGraph(open, node, graph.opset);
+  std::unique_ptr<Graph> open = BodyGraphOf(node, graph.opset);
   std::map<std::string, Shape> shapes;
-  for (const Value* input : open.inputs) {
+  for (const Value* input : open->inputs) {
     Check(input->concrete(), "[", node.Where(),
           "] expected concrete input shapes to expand it, got ",
           input->shape ? ToString(*input->shape) : "unknown rank");
@@ -252,7 +257,7 @@ void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator,
   }
   NoEvaluator none;
   std::unique_ptr<Graph> body = Specialize(
-      open, shapes, evaluator ? *evaluator : none, nullptr, {}, spending);
+      *open, shapes, evaluator ? *evaluator : none, nullptr, {}, spending);
   std::vector<Value*> results = CopyBody(graph, node, *body);
   size_t next = 0;
   std::map<Value*, Value*> moved;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
 #include "graph/evaluator.h"
 #include "graph/graph.h"
 #include "onnx_fp8/budgets.h"
@@ -10,6 +12,10 @@ namespace onnx_fp8 {
 // True if other ops define the node's op: an op of ours, or a function of the
 // newest ONNX operator set.
 bool HasBody(const Node& node);
+
+// The nodes of the body, as it is written; functions that it calls stay nodes.
+// REQUIRES: a node of `opset` whose operands have types. Errors: no body.
+std::unique_ptr<Graph> BodyGraphOf(const Node& node, int opset);
 
 // Replaces the node by the body of its op. Its outputs stay the same values.
 // The new nodes take its place and its metadata; the values between them have

@@ -8,40 +8,13 @@
 
 #include "graph/graph.h"
 #include "graph/onnx/upgrade.h"
-#include "graph/op_facts.h"
-#include "graph/passes/expand.h"
-#include "providers/cpu/cpu_provider.h"
+#include "providers/ort/node_support.h"
 #include "providers/ort/ort_graph.h"
 
 namespace onnx_fp8 {
 namespace {
 
 using Values = std::vector<const OrtValueInfo*>;
-
-// The operands that decide the shape of a result, or the amount of work.
-std::vector<size_t> SizesOf(const Node& node) {
-  static const std::map<std::string, std::vector<size_t>> others = {
-      {"SequenceAt", {1}},     {"SequenceErase", {1}},
-      {"SequenceInsert", {2}}, {"SplitToSequence", {1}},
-      {"Compress", {0, 1}},    {"Expand", {1}},
-      {"NonZero", {0}},        {"Slice", {1, 2, 3, 4}},
-      {"Split", {1}},          {"Tile", {1}}};
-  auto other = others.find(node.op);
-  if (other != others.end()) return other->second;
-  const KernelEntry* entry = CpuKernels().Find(node.domain, node.op);
-  if (!entry) return {};
-  // Of a view, the new shape or its axes.
-  if (entry->traits.view) return {1};
-  return entry->traits.host_inputs;
-}
-
-// Ops that Specialize replaces by ops of tensors.
-bool TakesSequences(const std::string& op) {
-  return op == "SequenceAt" || op == "SequenceConstruct" ||
-         op == "SequenceEmpty" || op == "SequenceErase" ||
-         op == "SequenceInsert" || op == "SequenceLength" ||
-         op == "SplitToSequence" || op == "ConcatFromSequence";
-}
 
 // Version 1.23 does not say that a graph is the body of control flow, and gives
 // the groups of two such bodies one name, which is an error. There a body is
@@ -72,8 +45,8 @@ bool IsBody(const OrtGraph* graph) {
 
 class Finder {
  public:
-  explicit Finder(const OrtGraph* graph)
-      : nodes_(NodesOf(graph)), opset_(OpsetOf(graph)) {}
+  Finder(const OrtGraph* graph, const KernelRegistry& kernels)
+      : nodes_(NodesOf(graph)), opset_(OpsetOf(graph)), kernels_(kernels) {}
 
   std::vector<NodeGroup> Find() {
     if (opset_ < kOldestOpset || opset_ > kNormalOpset) return {};
@@ -178,21 +151,15 @@ class Finder {
     try {
       auto alone = ToGraph(opset_, {&node, 1}, {}, outputs);
       return std::ranges::all_of(alone->nodes(), [&](const Node& part) {
-        return HasKernel(part) && SizesAreKnown(part);
+        return RunsOn(kernels_, part) && SizesAreKnown(part);
       });
     } catch (const Error&) {
       return false;  // a form of the op that we do not know
     }
   }
 
-  static bool HasKernel(const Node& node) {
-    if (FactsOf(node).kind == OpKind::kCollective) return false;
-    return CpuKernels().Find(node.domain, node.op) || HasBody(node) ||
-           TakesSequences(node.op);
-  }
-
   bool SizesAreKnown(const Node& node) const {
-    return std::ranges::all_of(SizesOf(node), [&](size_t i) {
+    return std::ranges::all_of(SizesOf(kernels_, node), [&](size_t i) {
       const Value* value = node.in(i);
       return !value || value->is_constant() || known_.contains(value->name);
     });
@@ -211,6 +178,7 @@ class Finder {
 
   std::vector<const OrtNode*> nodes_;
   int opset_;
+  const KernelRegistry& kernels_;
   std::map<std::string, Made> made_;
   std::set<std::string> known_;
   std::map<std::string, Sequence> sequences_;
@@ -219,9 +187,10 @@ class Finder {
 
 }  // namespace
 
-std::vector<NodeGroup> GroupsOf(const OrtGraph* graph) {
+std::vector<NodeGroup> GroupsOf(const OrtGraph* graph,
+                                const KernelRegistry& kernels) {
   if (IsBody(graph)) return {};
-  return Finder(graph).Find();
+  return Finder(graph, kernels).Find();
 }
 
 }  // namespace onnx_fp8

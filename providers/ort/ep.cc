@@ -11,6 +11,7 @@
 #include "providers/ort/graph_runner.h"
 #include "providers/ort/ort_graph.h"
 #include "providers/ort/rewrite_products.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -21,8 +22,9 @@ class FusedNode : public OrtNodeComputeInfo {
   FusedNode(std::shared_ptr<Graph> graph, const OrtNode* node,
             const EpOptions& options)
       : OrtNodeComputeInfo{},
-        runner_(std::move(graph),
-                [bytes = options.loss_chunk](Graph& planned) {
+        runner_(std::move(graph), options.device,
+                [bytes = options.loss_chunk](Graph& planned, PassRunner& runner) {
+                  FuseForward(planned, runner);
                   ChunkLoss(planned, bytes, LogitsElsewhere::kJoined);
                 }),
         threads_(options.threads) {
@@ -57,12 +59,15 @@ class FusedNode : public OrtNodeComputeInfo {
 
 class Ep : public OrtEp {
  public:
+  // Errors: those of MakeProvider.
   explicit Ep(EpOptions options) : OrtEp{}, options_(std::move(options)) {
+    MakeProvider(options_.device);  // a session without a device ends here
     ort_version_supported = kEpVersion;
     GetName = [](const OrtEp*) noexcept { return kEpName; };
-    GetCapability = [](OrtEp*, const OrtGraph* graph,
+    GetCapability = [](OrtEp* self, const OrtGraph* graph,
                        OrtEpGraphSupportInfo* info) noexcept {
-      return Guarded([&] { Claim(graph, info); });
+      auto* ep = static_cast<Ep*>(self);
+      return Guarded([&] { ep->Claim(graph, info); });
     };
     Compile = [](OrtEp* self, const OrtGraph** graphs, const OrtNode** nodes,
                  size_t count, OrtNodeComputeInfo** infos, OrtNode**) noexcept {
@@ -78,12 +83,13 @@ class Ep : public OrtEp {
   }
 
  private:
-  static void Claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) {
+  void Claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) const {
     // The session may free the constants: we have copies.
     OrtNodeFusionOptions options = {};
     options.ort_version_supported = kEpVersion;
     options.drop_constant_initializers = true;
-    for (const NodeGroup& group : GroupsOf(graph)) {
+    const KernelRegistry& kernels = KernelsOf(options_.device).kernels;
+    for (const NodeGroup& group : GroupsOf(graph, kernels)) {
       Must(OrtEps().EpGraphSupportInfo_AddNodesToFuse(info, group.data(),
                                                       group.size(), &options));
     }

@@ -9,7 +9,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr char kKnown[] =
-    "recipe, filter_fqns, include, exclude, loss_chunk, threads, pool";
+    "recipe, filter_fqns, include, exclude, device, loss_chunk, threads, pool";
 
 // "a,b" → {"a", "b"}
 std::vector<std::string> Words(const std::string& text) {
@@ -53,6 +53,9 @@ void Set(EpOptions* options, const std::string& name,
     options->spec.filter.include = Words(value);
   } else if (name == "exclude") {
     options->spec.filter.exclude = Words(value);
+  } else if (name == "device") {
+    KernelsOf(value);  // checks the name
+    options->device = value;
   } else if (name == "threads") {
     options->threads.count =
         ParseCount(value, 1, "a number of threads above 0");

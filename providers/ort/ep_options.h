@@ -5,6 +5,7 @@
 #include "onnx_fp8/session.h"
 #include "providers/ort/kernel_context.h"
 #include "providers/ort/ort_api.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 
@@ -17,11 +18,13 @@ struct EpOptions {
   // bits of a session.
   int64_t loss_chunk = SessionOptions().loss_chunk_bytes;
   Threads threads;
+  // The provider that runs our nodes, as in make_provider.h.
+  std::string device = ProviderNames().front();
 };
 
 // Reads the entries "ep.onnx_fp8.NAME" of the session. Errors: an unknown name,
 // with the known ones; a value that does not fit; a recipe that needs state
-// from run to run.
+// from run to run; a device whose provider this library lacks.
 EpOptions ReadEpOptions(const OrtSessionOptions* session);
 
 // The same from (NAME, value).

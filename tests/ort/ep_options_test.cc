@@ -23,6 +23,7 @@ TEST(EpOptions, AreRead) {
                                       {"include", "a*,b*"},
                                       {"exclude", ""},
                                       {"loss_chunk", "5000000000"},
+                                      {"device", "cpu"},
                                       {"threads", "3"},
                                       {"pool", "own"}});
   EXPECT_EQ(options.spec.recipe, PresetRecipe("rowwise"));
@@ -32,6 +33,7 @@ TEST(EpOptions, AreRead) {
   EXPECT_EQ(options.spec.filter.exclude, Words{});
   EXPECT_EQ(options.loss_chunk, 5000000000);
   EXPECT_EQ(ParseEpOptions({}).loss_chunk, 16 << 20);
+  EXPECT_EQ(options.device, "cpu");
   EXPECT_EQ(options.threads.count, 3);
   EXPECT_TRUE(options.threads.own);
   EXPECT_FALSE(ParseEpOptions({}).spec.recipe.enabled());
@@ -41,7 +43,11 @@ TEST(EpOptions, AreRead) {
 TEST(EpOptions, BadOnesAreNamed) {
   EXPECT_EQ(Complaint("thread", "1"),
             "[option ep.onnx_fp8.thread] expected one of recipe, filter_fqns, "
-            "include, exclude, loss_chunk, threads, pool");
+            "include, exclude, device, loss_chunk, threads, pool");
+  EXPECT_NE(Complaint("device", "tpu")
+                .find("[option ep.onnx_fp8.device] [provider tpu] expected a "
+                      "provider of this build: cpu"),
+            std::string::npos);
   EXPECT_EQ(Complaint("threads", "4x"),
             "[option ep.onnx_fp8.threads] expected a number of threads above "
             "0, got \"4x\"");

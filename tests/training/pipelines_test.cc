@@ -5,9 +5,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "base/check.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/passes/specialize.h"
+#include "graph/print.h"
+#include "providers/executor.h"
+#include "providers/expand_missing.h"
+#include "tests/providers/cpu/run_node.h"
 #include "tests/support/paths.h"
 #include "tests/training/corpus_step.h"
 #include "training/make_provider.h"
@@ -55,6 +62,68 @@ TEST_P(Pipelines, EveryPassLeavesASoundGraph) {
             (Names{"01_import", "02_train", "03_eval", "04_gradients"}));
   EXPECT_EQ(NamesIn(dir / "2"), (Names{"01_import", "02_micro", "03_apply",
                                        "04_eval", "05_gradients"}));
+}
+
+// The model of the case for the shapes of its feeds, as `run` takes it.
+std::shared_ptr<Graph> ForwardOf(const CorpusCase& c) {
+  auto model = ReadModel(c.file.model());
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : model->inputs) {
+    shapes[input->name] = c.feeds.at(input->name).shape();
+  }
+  return Specialize(*model, shapes, *MakeEvaluator());
+}
+
+TensorMap Outputs(std::shared_ptr<Graph> graph, const CorpusCase& c) {
+  auto cpu = MakeProvider("cpu");
+  ExpandMissing(*graph, cpu->Kernels());
+  TensorMap feeds, state;
+  for (const Value* input : graph->inputs) {
+    feeds[input->name] = c.feeds.at(input->name);
+  }
+  return Executor(graph, *cpu).Run(feeds, state);
+}
+
+Names OpsOf(const Graph& graph) {
+  Names ops;
+  for (const Node& node : graph.nodes()) ops.insert(node.op);
+  return ops;
+}
+
+TEST_P(Pipelines, AForwardGivesTheSameFused) {
+  CorpusCase c(GetParam());
+  auto plain = ForwardOf(c), fused = ForwardOf(c);
+  PassRunner runner;
+  FuseForward(*fused, runner);
+  for (const Value* value : fused->Initializers()) {
+    EXPECT_EQ(value->role, Role::kNone) << value->name;
+  }
+  const std::map<std::string, Names> expected = {
+      {"mlp", {"Gemm"}},
+      {"nanogpt", {"Attention", "Gemm"}},
+      {"vit", {"Attention", "Gelu", "Gemm"}},
+      {"llama", {"AddRMSNorm", "Attention", "Gemm", "Rotary", "SwiGLU"}}};
+  Names ops = OpsOf(*fused);
+  for (const std::string& op : expected.at(c.file.name)) {
+    EXPECT_TRUE(ops.contains(op)) << op;
+  }
+  EXPECT_FALSE(ops.contains("Softmax") || ops.contains("MatMul"));
+  TensorMap want = Outputs(plain, c), got = Outputs(fused, c);
+  for (const auto& [name, y] : want) {
+    EXPECT_LT(LargestDifference(y, got.at(name)), 2e-5) << name;
+  }
+}
+
+// It is fused, and computes the bits of a session.
+TEST_P(Pipelines, AStepIsLeftAlone) {
+  CorpusCase c(GetParam());
+  PassRunner runner;
+  TrainingModel model = LoadTrainingModel(c.options, runner);
+  auto evaluator = MakeEvaluator();
+  StepGraph step = BuildStepOf(c, model, StepKind::kTrain, *evaluator, runner);
+  std::string before = Print(*step.graph);
+  FuseForward(*step.graph, runner);
+  EXPECT_EQ(Print(*step.graph), before);
 }
 
 std::vector<CorpusFile> Fixtures() {
