@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "providers/cpu/cpu_provider.h"
+#include "training/make_provider.h"
 #include "training/pipelines.h"
 
 namespace onnx_fp8 {
@@ -23,10 +23,10 @@ struct GraphRunner::Planned {
 };
 
 GraphRunner::GraphRunner(std::shared_ptr<const Graph> graph,
-                         std::function<void(Graph&)> fuse)
+                         const std::string& provider, Fuse fuse)
     : graph_(std::move(graph)),
       fuse_(std::move(fuse)),
-      provider_(MakeCpuProvider()) {}
+      provider_(MakeProvider(provider)) {}
 
 GraphRunner::~GraphRunner() = default;
 
@@ -47,13 +47,13 @@ std::shared_ptr<GraphRunner::Planned> GraphRunner::Make(
   for (size_t i = 0; i < shapes.size(); ++i) {
     by_name[graph_->inputs[i]->name] = shapes[i];
   }
-  auto evaluator = MakeCpuEvaluator();
+  std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
   SpecializeReport report;
   std::shared_ptr<Graph> graph =
       Specialize(*graph_, by_name, *evaluator, &report, values);
-  if (fuse_) fuse_(*graph);
   PassRunner runner;
   runner.Begin("run");
+  if (fuse_) fuse_(*graph, runner);
   FitToKernels(*graph, provider_->Kernels(), SessionOptions(), *evaluator,
                runner);
   auto planned = std::make_shared<Planned>();
@@ -77,8 +77,7 @@ GraphRunner::Call GraphRunner::Prepare(std::span<const Tensor> feeds) {
       values[graph_->inputs[i]->name] = IntAt(feed, 0);
     }
   }
-  Call call;
-  call.mutex_ = &mutex_;
+  Call call(*this);
   std::lock_guard<std::mutex> lock(mutex_);
   call.planned_ = Find(shapes, values);
   if (!call.planned_) {
@@ -97,9 +96,14 @@ GraphRunner::Call GraphRunner::Prepare(std::span<const Tensor> feeds) {
   return call;
 }
 
+GraphRunner::Call::Call(GraphRunner& runner) : runner_(&runner) {
+  if (runner.provider_->device() == Device::kHost) return;
+  alone_ = std::unique_lock<std::mutex>(runner.device_);
+}
+
 GraphRunner::Call::~Call() {
   if (!executor_) return;
-  std::lock_guard<std::mutex> lock(*mutex_);
+  std::lock_guard<std::mutex> lock(runner_->mutex_);
   planned_->idle.push_back(std::move(executor_));
 }
 
@@ -116,7 +120,25 @@ const Shape& GraphRunner::Call::shape(size_t i) const {
 }
 
 void GraphRunner::Call::Run(std::span<Tensor> results, uint64_t draw) {
-  executor_->RunInto(feeds_, results, draw);
+  if (alone_) {
+    RunOnDevice(results, draw);
+  } else {
+    executor_->RunInto(feeds_, results, draw);
+  }
+}
+
+// Feeds cross the bus, then results.
+void GraphRunner::Call::RunOnDevice(std::span<Tensor> results, uint64_t draw) {
+  const Graph& graph = *planned_->graph;
+  TensorMap feeds, state;
+  for (size_t i = 0; i < feeds_.size(); ++i) {
+    feeds[graph.inputs[i]->name] = feeds_[i];
+  }
+  TensorMap outputs = executor_->Run(feeds, state, draw);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Tensor& output = outputs.at(graph.outputs[i]->name);
+    runner_->provider_->CopyOut(output, results[i]);
+  }
 }
 
 }  // namespace onnx_fp8

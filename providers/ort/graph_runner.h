@@ -6,25 +6,32 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/passes/pass.h"
 #include "graph/passes/specialize.h"
 #include "providers/executor.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 
-// Runs one graph on the CPU for feeds of any shapes. Threads may use it at the
-// same time: each Call has an executor of its own, which a later Call takes
-// over.
+// Runs one graph for feeds of any shapes. Threads may use it at the same time:
+// each Call has an executor of its own, which a later Call takes over. On a
+// device there is one Call at a time.
 class GraphRunner {
   struct Planned;
 
  public:
-  // `fuse`: passes that make a graph of known shapes faster; may be empty.
-  // REQUIRES: a graph as ReadModel gives it, without state.
+  // Passes that make a graph of known shapes faster.
+  using Fuse = std::function<void(Graph&, PassRunner&)>;
+
+  // `provider`: as in make_provider.h. REQUIRES: a graph as ReadModel gives it,
+  // without state. Errors: those of MakeProvider.
   explicit GraphRunner(std::shared_ptr<const Graph> graph,
-                       std::function<void(Graph&)> fuse = {});
+                       const std::string& provider = ProviderNames().front(),
+                       Fuse fuse = {});
   ~GraphRunner();
 
   class Call {
@@ -37,22 +44,25 @@ class GraphRunner {
     DType dtype(size_t i) const;
     const Shape& shape(size_t i) const;
 
-    // Errors: Executor::RunInto's.
+    // `results` lie on the host. Errors: those of the executor.
     void Run(std::span<Tensor> results, uint64_t draw = 0);
 
    private:
     friend class GraphRunner;
-    Call() = default;
+    explicit Call(GraphRunner& runner);
+    void RunOnDevice(std::span<Tensor> results, uint64_t draw);
 
+    GraphRunner* runner_;
+    std::unique_lock<std::mutex> alone_;  // on a device
     std::shared_ptr<Planned> planned_;
     std::unique_ptr<Executor> executor_;
     std::vector<Tensor> feeds_;  // of the planned graph's inputs
-    std::mutex* mutex_ = nullptr;
   };
 
-  // `feeds` in the order of the graph's inputs. Makes a plan if there is none
-  // for their shapes, and for the values of those that decide shapes. Errors:
-  // those of Specialize and of the passes after it.
+  // `feeds` lie on the host, in the order of the graph's inputs. Makes a plan
+  // if there is none for their shapes, and for the values of those that decide
+  // shapes. On a device it waits until no other Call lives. Errors: those of
+  // Specialize and of the passes after it.
   Call Prepare(std::span<const Tensor> feeds);
 
   const Graph& graph() const { return *graph_; }
@@ -64,9 +74,10 @@ class GraphRunner {
                                 const InputValues& values) const;
 
   std::shared_ptr<const Graph> graph_;
-  std::function<void(Graph&)> fuse_;
+  const Fuse fuse_;
   std::unique_ptr<ExecutionProvider> provider_;
-  std::mutex mutex_;  // guards the plans and their idle executors
+  std::mutex device_;  // whose queue takes the work of one thread
+  std::mutex mutex_;   // guards the plans and their idle executors
   std::list<std::shared_ptr<Planned>> plans_;  // most recently used first
 };
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/ort/."""
-from mutant import M, ort, ort_newest
+from mutant import M, cuda, ort, ort_newest
 
 RUNNER = ort("GraphRunner.*")
 OPTIONS = ort("EpOptions.*")
@@ -15,6 +15,16 @@ MUTANTS = (
       "values.size() >= planned->values.size()", RUNNER),
     M("runner: an executor is lent twice", "providers/ort/graph_runner.cc",
       "    planned.idle.pop_back();\n", "", RUNNER),
+    M("runner: results stay on the device", "providers/ort/graph_runner.cc",
+      "    runner_->provider_->CopyOut(output, results[i]);\n",
+      "    static_cast<void>(output);\n", cuda("OrtRunnerOnCuda*")),
+    M("runner: models run as they are in the file",
+      "providers/ort/graph_runner.cc",
+      "  if (fuse_) fuse_(*graph, runner);\n", "",
+      ort_newest("bits_of_run")),
+    M("nodes: a body may have any op", "providers/ort/node_support.cc",
+      "return RunsOn(kernels, inner);", "return true;",
+      cuda("OrtRunnerOnCuda*")),
     M("options: unknown ones do nothing", "providers/ort/ep_options.cc",
       "    Fail(\"expected one of \", kKnown);\n", "", OPTIONS),
     M("options: delayed scales are taken", "providers/ort/ep_options.cc",
@@ -23,7 +33,7 @@ MUTANTS = (
       "options->threads.own = value == \"own\";", "", OPTIONS),
     M("capability: a path may come back", "providers/ort/capability.cc",
       "(runs && !made.ours ? 1 : 0)", "0", CAPABILITY),
-    M("capability: sizes may be data", "providers/ort/capability.cc",
+    M("capability: sizes may be data", "providers/ort/node_support.cc",
       "  if (entry->traits.view) return {1};\n", "", CAPABILITY),
     M("capability: sequences are open", "providers/ort/capability.cc",
       "    while (RefuseOpenSequences()) groups = Divide();\n", "",
@@ -49,8 +59,14 @@ MUTANTS = (
       "overwrites && false ? value[i] : buffer[i] + value[i]",
       ort_newest("training_ops and Accumulator")),
     M("training ops: axes that are not known are -1",
-      "providers/ort/open_shape.cc", "if (shape[i] < 0) names[i]",
+      "providers/ort/tensor_facts.cc", "if (shape[i] < 0) names[i]",
       "if (shape[i] < -1) names[i]", ort_newest("stock_onnxruntime_trains")),
+    M("training ops: a maximum of two windows counts once",
+      "providers/ort/max_pool_grad.cc", "sums[to] += ", "sums[to] = ",
+      ort_newest("gradient_of_max_pool")),
+    M("training ops: the model says the batch", "providers/ort/max_pool_grad.cc",
+      "    std::copy_n(dy.begin(), 2, shape.begin());\n", "",
+      ort_newest("gradient_of_max_pool")),
     M("training ops: in runtimes that have them", "providers/ort/custom_ops.cc",
       "if (theirs && RuntimeVersion() <= kLastTraining) continue;",
       "if (theirs && RuntimeVersion() < kLastTraining) continue;",

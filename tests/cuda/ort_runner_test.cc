@@ -22,6 +22,7 @@
 #include "tests/providers/cpu/run_node.h"
 #include "tests/support/paths.h"
 #include "tests/training/files.h"
+#include "training/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -100,7 +101,8 @@ void ExpectCpusResultsOfModel(const std::string& name,
     spec.recipe = ParseRecipe(recipe);
     RewriteProducts(*graph, spec);
   }
-  GraphRunner cpu(graph), cuda(graph, "cuda");
+  GraphRunner cpu(graph, "cpu", FuseForward);
+  GraphRunner cuda(graph, "cuda", FuseForward);
   std::vector<Tensor> feeds = FeedsOf(*graph, {{"batch", 2}, {"seq", 16}});
   std::vector<Tensor> want = Results(cpu, feeds);
   for (int repeat = 0; repeat < 2; ++repeat) {
@@ -116,6 +118,8 @@ void ExpectCpusResultsOfModel(const std::string& name,
 TEST(OrtRunnerOnCuda, ModelsGiveTheCpusResults) {
   ExpectCpusResultsOfModel("mlp", "", 1e-5);
   ExpectCpusResultsOfModel("nanogpt", "", 1e-5);
+  ExpectCpusResultsOfModel("vit", "", 1e-5);
+  ExpectCpusResultsOfModel("llama", "", 1e-5);
 }
 
 TEST(OrtRunnerOnCuda, RecipesGiveTheCpusResults) {
@@ -158,7 +162,7 @@ output y
         [&] {
           Results(runner, {x, Tensor::Ints({9})});
         },
-        "Gather] expected indices in -4…3, got 9");
+        "[Gather -> y] expected indices in -4…3, got 9");
     Tensor y = Results(runner, {x, Tensor::Ints({2})})[0];
     EXPECT_EQ(y.data<float>()[0], x.data<float>()[2]);
   }

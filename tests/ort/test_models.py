@@ -6,6 +6,7 @@ import sys
 import threading
 
 import numpy
+import onnx
 import pytest
 from cases import Case, corpus, fixtures, name_of
 from program import run
@@ -65,6 +66,18 @@ def test_filters_are_those_of_rewrite(name, value, tmp_path):
     run("rewrite", NANOGPT, "-o", path, "--recipe", "tensorwise", *flags)
     options = {"recipe": "tensorwise", name: value}
     assert_same_bits(session(NANOGPT, options), case.inputs(), ran(path, case, tmp_path))
+
+
+@pytest.mark.parametrize("layer", ["blocks.0.c_attn", "*.fc", "lm_head"])
+def test_names_of_nodes_are_known_from_memory(layer, tmp_path):
+    """TorchScript's exporter names nodes after modules."""
+    path = NANOGPT.with_name("l17.onnx")
+    case, options = Case(NANOGPT, tmp_path), {"recipe": "tensorwise", "exclude": layer}
+    in_memory, of_file, whole = (
+        session(model, settings).run(None, case.inputs())[0] for model, settings in
+        ((onnx.load(path), options), (path, options), (path, {"recipe": "tensorwise"})))
+    numpy.testing.assert_array_equal(in_memory, of_file)
+    assert (in_memory != whole).any()
 
 
 @pytest.mark.parametrize("options,message", [
