@@ -64,7 +64,7 @@ if(cuda_architectures MATCHES "compute_100")
   string(PREPEND cuda_code sm_100a,)
 endif()
 set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
-  --compress-mode=size -Xptxas -v -Xcompiler -fvisibility=hidden
+  --compress-mode=size -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden
   "-gencode=arch=compute_90,code=[${cuda_code}]")
 
 # cuda_objects(<variable> <source>...)

@@ -198,13 +198,16 @@ Passes CollectivePasses(const StepSource& source) {
   return list;
 }
 
-// The passes know the weights of linear layers by their role.
+// The passes know the weights of linear layers by their role, and masks by
+// values that depend on no weight.
 void MarkWeights(Graph& graph) {
-  for (const Node& node : graph.nodes()) {
-    if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
-    for (size_t i : {0, 1}) {
-      Value* w = node.in(i);
-      if (w->is_constant() && w->rank() == 2) w->role = Role::kFrozen;
+  for (Value* value : graph.Initializers()) {
+    bool fp8 = value->dtype == DType::kE4M3 || value->dtype == DType::kE5M2;
+    bool multiplied = std::ranges::any_of(value->uses, [](const Node* node) {
+      return node->Is("MatMul") || node->Is("Gemm");
+    });
+    if (fp8 || (multiplied && value->rank() == 2)) {
+      value->role = Role::kParameter;
     }
   }
 }

@@ -23,7 +23,7 @@ MUTANTS = (
       "  if (fuse_) fuse_(*graph, runner);\n", "",
       ort_newest("bits_of_run")),
     M("nodes: a body may have any op", "providers/ort/node_support.cc",
-      "return RunsOn(kernels, inner);", "return true;",
+      "return RunsOn(kernels, inner);", "return !inner.op.empty();",
       cuda("OrtRunnerOnCuda*")),
     M("options: unknown ones do nothing", "providers/ort/ep_options.cc",
       "    Fail(\"expected one of \", kKnown);\n", "", OPTIONS),
