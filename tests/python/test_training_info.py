@@ -32,20 +32,21 @@ def gradient(after, at, to):
 
 
 def model_of(branch):
-    """z = x u v. With `branch`, x u is computed in a body, which reads u from outside."""
-    first = [node("MatMul", ["x", "u"], ["h"])]
+    """z = x u v. With `branch`, a body computes it, which reads h and -v from outside."""
+    last = [node("MatMul", ["h", "v"], ["z"])]
     if branch:
         def body(name, nodes):
-            return helper.make_graph(nodes, name, [], infos({"r": (FLOAT, [None, 4])}))
+            return helper.make_graph(nodes, name, [], infos({"r": (FLOAT, [None, 3])}))
 
-        first = [node("ReduceMax", ["x"], ["top"], keepdims=0), node("Less", ["top", "c"], ["small"]),
-                 node("If", ["small"], ["h"], "if",
-                      then_branch=body("a", [node("MatMul", ["x", "u"], ["p"]), node("Neg", ["p"], ["r"])]),
-                      else_branch=body("b", [node("MatMul", ["x", "u"], ["r"])]))]
+        last = [node("ReduceMax", ["x"], ["top"], keepdims=0), node("Less", ["top", "c"], ["small"]),
+                node("Neg", ["v"], ["w"]),
+                node("If", ["small"], ["z"], "if",
+                     then_branch=body("a", [node("MatMul", ["h", "w"], ["r"])]),
+                     else_branch=body("b", [node("MatMul", ["h", "w"], ["p"]), node("Neg", ["p"], ["r"])]))]
     rng = np.random.default_rng(0)
     arrays = {name: rng.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
     # `c` is 2 / (elements of the error), and separates the batches into two kinds.
-    graph = helper.make_graph([*first, node("MatMul", ["h", "v"], ["z"])], "model", infos({"x": (FLOAT, ["n", 5])}),
+    graph = helper.make_graph([node("MatMul", ["x", "u"], ["h"]), *last], "model", infos({"x": (FLOAT, ["n", 5])}),
                               infos({"z": (FLOAT, ["n", 3])}), tensors({**arrays, "c": np.float32(2 / (BATCH * 3))}))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
