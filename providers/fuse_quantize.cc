@@ -49,10 +49,12 @@ bool Fits(const Node& quantizer, const Value* y, int64_t columns,
            quantizer.Int("block_rows", 0) == 1 &&
            (block == 0 || block >= columns);
   }
-  bool quantizes = quantizer.IsOurs("QuantizeWith") ||
-                   quantizer.IsOurs("QuantizeWithTranspose");
+  bool quantizes = row.padded ? quantizer.IsOurs("QuantizeWithPadded")
+                              : quantizer.IsOurs("QuantizeWith") ||
+                                    quantizer.IsOurs("QuantizeWithTranspose");
+  bool by_columns = row.padded || quantizer.out(kTransposedCodes);
   return quantizes && IsGiven(quantizer.in(1)) &&
-         (!quantizer.out(kTransposedCodes) || y->dim(-1) == columns);
+         (!by_columns || y->dim(-1) == columns);
 }
 
 class Fuser {
@@ -129,7 +131,7 @@ class Fuser {
     for (size_t i : row.quantized) {
       const Value* y = node.out(i);
       if (!y || !y->concrete() || y->rank() == 0) return {};
-      if (row.by_rows && !IsByRows(node, y)) return {};
+      if ((row.by_rows || row.padded) && !IsByRows(node, y)) return {};
       Found found = QuantizerOf(y, y->dim(-1), row, KeptDType(y));
       if (!found.quantizer) return {};
       all.push_back(found);
@@ -172,8 +174,11 @@ class Fuser {
     fused->metadata = node.metadata;
     fused->part = node.part;
     for (size_t i = 0; i < quantizers.size(); ++i) {
-      Shape shape = *node.out(row.quantized[i])->shape;
-      TakeOver(fused, row.Codes(i), quantizers[i].quantizer, shape);
+      Node* quantizer = quantizers[i].quantizer;
+      const Value* codes_of =
+          row.padded ? quantizer->out(0) : node.out(row.quantized[i]);
+      Shape shape = *codes_of->shape;
+      TakeOver(fused, row.Codes(i), quantizer, shape);
     }
     for (size_t i = 0; i < node.outputs().size(); ++i) {
       Value* y = node.out(i);
@@ -194,7 +199,7 @@ class Fuser {
   }
 
   // Makes the quantizer's results those of `fused` from `first` on. `shape` is
-  // that of the result that is quantized.
+  // that of the codes that `fused` writes.
   void TakeOver(Node* fused, size_t first, Node* quantizer,
                 const Shape& shape) {
     for (size_t i = 0; i < quantizer->outputs().size(); ++i) {

@@ -18,8 +18,9 @@ namespace onnx_fp8 {
 // before the first code, so such quantizers stay; KernelTraits::measures spares
 // them the pass that finds the amax.
 //
-// Comes after MakeKMajor, which decides who needs transposed codes, and after
-// StoreNarrow, which decides how results are rounded.
+// Comes after MakeKMajor and PadOperands, which decide who needs transposed
+// codes and zeros, and after StoreNarrow, which decides how results are
+// rounded.
 void FuseQuantize(Graph& graph, const KernelRegistry& kernels);
 
 }  // namespace onnx_fp8

@@ -15,9 +15,8 @@ namespace onnx_fp8 {
 // A quantizer stays as it is if anything else reads its codes, or a product
 // whose other operand would still have to be copied.
 //
-// Comes after MakeKMajor, which serves sizes that need no zeros, and after
-// FuseQuantize: a kernel that quantizes its own result adds no zeros. It saves
-// more bytes than the copy of its codes costs.
+// Comes after MakeKMajor, which serves sizes that need no zeros, and before
+// FuseQuantize: a kernel that quantizes its own result adds the zeros, too.
 void PadOperands(Graph& graph, const KernelRegistry& kernels);
 
 }  // namespace onnx_fp8

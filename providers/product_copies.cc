@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "graph/op_facts.h"
+#include "graph/schemas/fused_quantize.h"
 #include "providers/scaled_products.h"
 
 namespace onnx_fp8 {
@@ -29,13 +30,24 @@ void AddPadding(std::string* text, const char* name, int64_t size) {
   AddPart(text, Concat(name, " ", size, " to ", PaddedSize(size)));
 }
 
+// Whether they are transposed codes of their quantizer.
+bool IsTransposed(const Node& quantizer, const Value& codes) {
+  const FusedQuantizer* row = FindFusedQuantizer(quantizer.op);
+  size_t count = row ? row->quantized.size() : 1;
+  for (size_t i = 0; i < count; ++i) {
+    size_t first = row ? row->Codes(i) : 0;
+    if (quantizer.out(first + kTransposedCodes) == &codes) return true;
+  }
+  return false;
+}
+
 // K of a product whose quantizers add the zeros. It is that of either operand,
 // if its quantizer adds none.
 int64_t TrueK(const Value& codes) {
   const Node* quantizer = codes.producer;
   if (!quantizer || !quantizer->op.ends_with("Padded")) return codes.dim(-1);
   Lying x = LyingOf(*quantizer->in(0));
-  return quantizer->out(0) == &codes ? x.columns : x.rows;
+  return IsTransposed(*quantizer, codes) ? x.rows : x.columns;
 }
 
 std::string PaddedByQuantizers(const Node& product) {

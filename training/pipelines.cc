@@ -265,7 +265,7 @@ std::vector<std::string> PassesToSkip() {
   return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
           "FuseActivations",    "FuseNorms",     "FuseLoss",
           "FuseBiasGradients",  "FoldTranspose", "MakeKMajor",
-          "StoreNarrow",        "FuseQuantize",  "PadOperands",
+          "StoreNarrow",        "PadOperands",   "FuseQuantize",
           "AddToSums"};
 }
 
@@ -379,8 +379,8 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
        {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
-       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
        {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
+       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
        {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip}});
   runner.Run(list, graph);
 }

@@ -10,6 +10,7 @@
 #include "graph/infer_shapes.h"
 #include "graph/schemas/infer.h"
 #include "graph/schemas/quantize.h"
+#include "graph/schemas/quantize_padded.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -120,6 +121,11 @@ std::vector<FusedQuantizer> MakeTable() {
   for (FusedQuantizer& row : table) {
     if (row.op.empty()) row.op = row.producer + "Quantize";
   }
+  for (FusedQuantizer row : std::vector(table)) {
+    row.op += "Padded";
+    row.padded = true;
+    table.push_back(row);
+  }
   for (const char* producer :
        {"LayerNormalization", "RMSNorm", "AddLayerNorm", "AddRMSNorm",
         "LayerNormGrad", "RMSNormGrad", "AddLayerNormGrad", "AddRMSNormGrad"}) {
@@ -165,9 +171,15 @@ std::string RoundingText(const std::string& y) {
 }
 
 // Quantizer i, of y_rounded.
-std::string QuantizerText(const std::string& y, size_t i) {
+std::string QuantizerText(const std::string& y, size_t i, bool padded) {
   Names made = CodesOf(i);
   std::string scale_in = Numbered("scale_in", i);
+  if (padded) {
+    return Concat("  ", Joined(made), " = ", kDomain,
+                  ".QuantizeWithPadded <to: int = @to, q_max: float = @q_max> "
+                  "(",
+                  y, "_rounded, ", scale_in, ")\n");
+  }
   return Concat("  ", made[0], ", ", made[1], ", ", made[2], " = ", kDomain,
                 ".QuantizeWith <to: int = @to, q_max: float = @q_max> (", y,
                 "_rounded, ", scale_in, ")\n", "  ", y,
@@ -196,7 +208,7 @@ std::string BodyText(const FusedQuantizer& row) {
       text += RowQuantizerText(y);
     } else {
       in.push_back(Numbered("scale_in", i));
-      text += QuantizerText(y, i);
+      text += QuantizerText(y, i, row.padded);
     }
     out.insert(out.end(), made.begin(), made.end());
   }
@@ -262,10 +274,15 @@ void InferFusedQuantizer(Node& node) {
     SetOutput(node, q, to, shape);
     SetOutput(node, q + 1, DType::kFloat, Shape{});
     SetOutput(node, q + 2, DType::kFloat, Shape{});
-    if (!shape || !node.out(q + 3)) continue;
+    if (!shape || (!row.padded && !node.out(q + 3))) continue;
     Check(!shape->empty(), "[", node.Where(),
-          "] expected rows to transpose, got a scalar");
-    SetOutput(node, q + 3, to, Shape{shape->back(), Rows(*shape)});
+          "] expected rows of codes, got a scalar");
+    Shape matrix = {Rows(*shape), shape->back()};
+    if (row.padded) {
+      matrix = {PaddedSize(matrix[0]), PaddedSize(matrix[1])};
+      SetOutput(node, q, to, matrix);
+    }
+    SetOutput(node, q + 3, to, Shape{matrix[1], matrix[0]});
   }
 }
 

@@ -4,7 +4,8 @@
 // With scales that are known before the op runs, as QuantizeWith's:
 //   Operands: the producer's, then one scale_in for each quantized result.
 //   Results:  the producer's, then q, q_scale, amax and q_transposed for each
-//             quantized result.
+//             quantized result. Padded, q is a matrix with the zeros of
+//             QuantizeWithPadded.
 // With a scale of its own for each row of the last axis, as QuantizeBlock's:
 //   Operands: the producer's.
 //   Results:  the producer's, then q, q_scale and amax.
@@ -33,6 +34,7 @@ struct FusedQuantizer {
   std::string text = "";
   std::string approximate = "";  // the value of this attribute; "": none
   bool by_rows = false;          // rows have scales of their own
+  bool padded = false;           // quantizers are QuantizeWithPadded
 
   // Operand and first result of quantizer i.
   size_t ScaleIn(size_t i) const { return operands.size() + i; }

@@ -4,6 +4,7 @@ from mutant import M, cuda, cudnn
 
 CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
+FUSED = cuda("*FusedQuantize*:*TurnedCodes*")
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
 COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"
@@ -63,6 +64,20 @@ MUTANTS = (
       "providers/cuda/convolution/cudnn_plan.cc",
       "if (kept == Kept::kFloat) notes", "if (kept == Kept::kFloat16) notes",
       cudnn("CudnnConvolution.Floats*")),
+    M("cuda code tile: rows of a word change places",
+      "providers/cuda/core/code_tile.h",
+      "ByteOf(rows[2], i) << 16 | ByteOf(rows[3], i) << 24",
+      "ByteOf(rows[3], i) << 16 | ByteOf(rows[2], i) << 24", FUSED),
+    M("cuda code tile: a tile has one segment",
+      "providers/cuda/core/code_tile.h", "line = i % segments * kSegment;",
+      "line = 0 * segments;", FUSED),
+    M("cuda padded codes: no rows of zeros", "providers/cuda/core/result.h",
+      "exists ? to_n - n : to_n", "exists ? to_n - n : 0", FUSED),
+    M("cuda padded codes: rows have no zeros", "providers/cuda/core/result.h",
+      "shift = row * (to_n - n);", "shift = 0;", FUSED),
+    M("cuda padded codes: elements end with the tensor",
+      "providers/cuda/fp8/quantize_elements.h",
+      "count = row < m.rows ? m.columns - column : 0;", "", FUSED),
     M("cuda scatter: a block has one update", "providers/cuda/ops/scatter.cu",
       "updates[list[i] * block + within]", "updates[list[i] * block]", OPS),
     M("cuda scan: Hardmax writes along the last axis",

@@ -27,7 +27,22 @@ std::vector<QuantizedForm> Forms() {
       {"3,44,132", "132", "3,44,1", "132,132", "132,132", true, false},
       {"5,67", "67", "5,1", "5,67", "", true, true},
       {"2,4,68", "68", "2,4,1", "8,68", "68,8", true, true, true},
+      // more than a segment, and not whole segments
+      {"144,132", "132", "144,1", "144,132", "132,144", true, false},
   };
+}
+
+// Rows whose codes a norm turns itself, in tiles. Odd sizes are padded.
+QuantizedForm TileForm(const FusedQuantizer& row, int64_t rows, int64_t n,
+                       bool narrow) {
+  if (row.padded) rows -= 3, n -= 3;
+  std::string r = std::to_string(rows), c = std::to_string(n);
+  std::string shape = r + "," + c;
+  return {shape, c, r + ",1", shape, c + "," + r, narrow, false};
+}
+
+bool IsGradient(const FusedQuantizer& row) {
+  return row.op.find("Grad") != std::string::npos;
 }
 
 // A graph on the GPU.
@@ -114,14 +129,63 @@ INSTANTIATE_TEST_SUITE_P(All, FusedQuantizeTest, testing::ValuesIn(AllOps()),
 // Rows that do not fit into registers.
 TEST(FusedQuantize, RowsInMemoryToo) {
   for (std::string op :
-       {"AddLayerNormQuantize", "RMSNormGradQuantize", "AddRMSNormQuantizeRows",
-        "AddLayerNormGradQuantizeRows"}) {
+       {"AddLayerNormQuantize", "RMSNormGradQuantize",
+        "LayerNormalizationQuantizePadded", "AddRMSNormGradQuantizePadded",
+        "AddRMSNormQuantizeRows", "AddLayerNormGradQuantizeRows"}) {
     bool gradient = op.find("Grad") != op.npos;
     bool narrow = gradient || op.ends_with("Rows");
     std::string n = gradient ? "8196" : "16388";
     ExpectTheBitsOfTwoKernels(
         *FindFusedQuantizer(op),
         {"4," + n, n, "4,1", "4," + n, n + ",4", narrow, gradient});
+  }
+}
+
+class TurnedCodesTest : public testing::TestWithParam<std::string> {};
+
+// Tiles of 16 rows and of 32, of which the last is not full.
+TEST_P(TurnedCodesTest, AreWrittenByTheNorm) {
+  const FusedQuantizer& row = *FindFusedQuantizer(GetParam());
+  for (int64_t rows : {3216, 6416}) {
+    QuantizedForm form = IsGradient(row)
+                             ? TileForm(row, 2 * rows - 16, 20, rows == 3216)
+                             : TileForm(row, rows, 36, rows == 3216);
+    ExpectTheBitsOfTwoKernels(row, form);
+  }
+}
+
+std::vector<std::string> NormOps() {
+  std::vector<std::string> ops;
+  for (const FusedQuantizer& row : FusedQuantizers()) {
+    bool norm = row.op.find("Norm") != std::string::npos;
+    if (norm && !row.by_rows) ops.push_back(row.op);
+  }
+  return ops;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TurnedCodesTest, testing::ValuesIn(NormOps()),
+                         [](const auto& info) { return info.param; });
+
+// Several warps work on a row.
+TEST(TurnedCodes, OfLongRowsToo) {
+  struct LongRows {
+    std::string op;
+    int64_t rows, n;
+  };
+  for (const auto& [op, rows, n] :
+       {LongRows{"AddLayerNormQuantize", 3184, 1028},
+        {"RMSNormQuantizePadded", 3168, 4100},
+        {"RMSNormGradQuantize", 3168, 1028},
+        {"LayerNormGradQuantizePadded", 1600, 2052}}) {
+    const FusedQuantizer& row = *FindFusedQuantizer(op);
+    QuantizedForm form = TileForm(row, rows, n, true);
+    auto apart = QuantizedGraph(row, form), fused = QuantizedGraph(row, form);
+    for (const auto& graph : {apart, fused}) {
+      StoreNarrow(*graph, CudaKernels());
+    }
+    FuseQuantize(*fused, CudaKernels());
+    TensorMap feeds = FeedsOf(*apart, 0.0078125f, true);
+    ExpectSameBits(OnGpu(fused).Run(feeds), OnGpu(apart).Run(feeds), op);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "providers/divide_up.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
+#include "providers/fuse_quantize.h"
 #include "providers/k_major.h"
 #include "providers/pad_operands.h"
 #include "tests/cuda/beside_cpu.h"
@@ -81,6 +82,66 @@ TEST(PaddedProducts, AreTheCpusAndCopyNoOperand) {
     }
     EXPECT_GT(Launches(ParseGraph(text), "TransposeKernel"), 0);
     EXPECT_EQ(Launches(padded, "EncodeMatrixKernel"), 2);  // e4m3, e5m2
+  }
+}
+
+// The graph's results for random inputs.
+TensorMap Results(const std::shared_ptr<Graph>& graph) {
+  auto cuda = MakeCudaProvider();
+  Executor executor(graph, *cuda);
+  TensorMap state, results = executor.Run(RandomFeeds(*graph, {}), state);
+  cuda->Synchronize();
+  for (auto& [name, tensor] : results) tensor = cuda->ToHost(tensor);
+  return results;
+}
+
+// A norm, a layer and its gradients, with given scales. The norm and the
+// activation's gradient, with that of a bias, quantize their results.
+std::string NormAndLayerText(int64_t m, int64_t k, int64_t n) {
+  auto shape = [](int64_t rows, int64_t columns) {
+    return Concat("[", rows, ",", columns, "]");
+  };
+  std::string x = shape(m, k), w = shape(n, k), dy = shape(m, n);
+  return Concat(
+      "input x: float", x, "\ninput row: float[", k, "]\ninput w: float", w,
+      "\ninput dy: float", dy, "\ninput z: float", dy,
+      "\nconst given: float[] = {0.01}\n", "h: float", x,
+      " = onnx_fp8.RMSNorm<axis=-1, epsilon=1e-05>(x, row)\n", "d: float", dy,
+      ", db: float[", n, "] = onnx_fp8.SiluBiasGrad(dy, z)\n",
+      "qx: float8e4m3fn", x, ", sx: float[], ax: float[] = ",
+      "onnx_fp8.QuantizeWith<to=17, q_max=448.0>(h, given)\n",
+      "qw: float8e4m3fn", w, ", sw: float[], aw: float[] = ",
+      "onnx_fp8.QuantizeWith<to=17, q_max=448.0>(w, given)\n", "qd: float8e5m2",
+      dy, ", sd: float[], ad: float[] = ",
+      "onnx_fp8.QuantizeWith<to=19, q_max=57344.0>(d, given)\n", "y: float", dy,
+      " = onnx_fp8.ScaledMatMul<transA=0, transB=1>(qx, sx, qw, sw)\n",
+      "dx: float", x,
+      " = onnx_fp8.ScaledMatMul<transA=0, transB=0>(qd, sd, qw, sw)\n",
+      "dw: float", w,
+      " = onnx_fp8.ScaledMatMul<transA=1, transB=0>(qd, sd, qx, sx)\n",
+      "output y\noutput dx\noutput dw\noutput db\noutput ax\noutput ad\n");
+}
+
+TEST(PaddedProducts, ProducersThatQuantizeAddTheZeros) {
+  for (const LayerSize& z : {LayerSize{131, 47, 165}, {5, 7, 3}}) {
+    std::string text = NormAndLayerText(z.m, z.k, z.n);
+    SCOPED_TRACE(text);
+    auto graph = [&](bool pads, bool fuses) {
+      std::shared_ptr<Graph> made = ParseGraph(text);
+      if (pads) PadOperands(*made, CudaKernels());
+      if (fuses) FuseQuantize(*made, CudaKernels());
+      return made;
+    };
+    std::shared_ptr<Graph> fused = graph(true, true);
+    TensorMap want = Results(graph(true, false)), got = Results(fused);
+    for (const auto& [name, tensor] : want) {
+      EXPECT_TRUE(Identical(got.at(name), tensor)) << name;
+    }
+    for (const char* kernel : {"PadKernel", "TransposeKernel"}) {
+      EXPECT_EQ(Launches(fused, kernel), 0);
+    }
+    EXPECT_EQ(Launches(fused, "EncodeMatrixKernel"), 1);  // w alone
+    EXPECT_GT(Launches(graph(false, true), "TransposeKernel"), 0);
   }
 }
 

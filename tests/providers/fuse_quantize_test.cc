@@ -105,6 +105,37 @@ output t
 )");
 }
 
+// Codes with zeros are a matrix, whatever view of the result they are made of.
+TEST(FuseQuantize, TheProducerAddsTheZeros) {
+  ExpectFused(
+      R"(const sizes: int64[2] = {32,32}
+y: float[2,16,32] = onnx_fp8.RMSNorm<axis=-1, epsilon=1e-05>(x, w)
+m: float[32,32] = Reshape(y, sizes)
+q: float8e4m3fn[32,32], qs: float[], a: float[], t: float8e4m3fn[32,32] = onnx_fp8.QuantizeWithPadded<q_max=448.0, to=17>(m, s)
+output q
+output t
+)",
+      R"(const sizes: int64[2] = {32,32}
+_, q: float8e4m3fn[32,32], qs: float[], a: float[], t: float8e4m3fn[32,32] = onnx_fp8.RMSNormQuantizePadded<axis=-1, epsilon=1e-05, q_max=448.0, round_to=1, to=17>(x, w, s)
+output q
+output t
+)");
+}
+
+TEST(FuseQuantize, ZerosAreThoseOfTheProducersRows) {
+  ExpectNotFused(R"(const sizes: int64[2] = {64,16}
+y: float[2,16,32] = Relu(x)
+m: float[64,16] = Reshape(y, sizes)
+q: float8e4m3fn[64,16], qs: float[], a: float[] = onnx_fp8.QuantizeWithPadded<q_max=448.0, to=17>(m, s)
+output q
+)");
+  ExpectNotFused(R"(const wide: float[16,32]
+y: float[2,16,32] = onnx_fp8.RMSNorm<axis=1, epsilon=1e-05>(x, wide)
+q: float8e4m3fn[32,32], qs: float[], a: float[] = onnx_fp8.QuantizeWithPadded<q_max=448.0, to=17>(y, s)
+output q
+)");
+}
+
 // A matrix with other columns has another transpose.
 TEST(FuseQuantize, AViewWithOtherColumnsKeepsItsQuantizer) {
   ExpectNotFused(R"(const sizes: int64[2] = {64,16}

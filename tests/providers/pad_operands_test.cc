@@ -94,6 +94,29 @@ TEST(PadOperands, TheReportSaysWhoPads) {
   EXPECT_EQ(copies["qx"], "");
 }
 
+// An op that quantizes its own result is one of the quantizers.
+TEST(PadOperands, TheReportSaysThatAProducerPads) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,7,20]
+input w: float[20]
+input s: float[]
+input dy: float[14,32]
+_, q: float8e4m3fn[16,32], qs: float[], a: float[], t: float8e4m3fn[32,16] = onnx_fp8.RMSNormQuantizePadded<axis=-1, epsilon=1e-05, q_max=448.0, round_to=1, to=17>(x, w, s)
+qd: float8e5m2[16,32], sd: float[], ad: float[], td: float8e5m2[32,16] = onnx_fp8.QuantizeWithPadded<q_max=57344.0, to=19>(dy, s)
+y: float[2,7,14] = onnx_fp8.ScaledMatMulPadded<shape=[2,7,14]>(q, qs, q, qs)
+dw: float[32,20] = onnx_fp8.ScaledMatMulPadded<shape=[32,20]>(td, sd, t, qs)
+output y
+output dw
+)");
+  std::map<std::string, std::string> copies;
+  for (const Node& node : graph->nodes()) {
+    if (node.out(0)) copies[node.out(0)->name] = ProductCopies(node);
+  }
+  EXPECT_EQ(copies["y"],
+            "m 14 to 16, k 20 to 32, n 14 to 16 by the quantizers");
+  EXPECT_EQ(copies["dw"], "k 14 to 16, n 20 to 32 by the quantizers");
+}
+
 // The quantizer of w alone needs zeros: along n.
 constexpr char kOneNeedsZeros[] = R"(input x: float[16,32]
 input w: float[20,32]

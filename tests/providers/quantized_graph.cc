@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "graph/schemas/quantize_padded.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {
@@ -38,21 +39,39 @@ std::string ShapeOf(const std::string& name, const QuantizedForm& form) {
   return form.shape;
 }
 
-// The number of rows of a matrix of that shape.
-int64_t RowsOf(const std::string& shape) {
+struct Matrix {
+  int64_t rows, columns;
+};
+
+// That of that shape.
+Matrix MatrixOf(const std::string& shape) {
   std::istringstream sizes(shape);
   int64_t rows = 1, last = 1;
   for (std::string size; std::getline(sizes, size, ',');) {
     rows *= last;
     last = std::stoll(size);
   }
-  return rows;
+  return {rows, last};
+}
+
+// A quantizer that adds zeros.
+std::string PaddedText(const QuantizedForm& form) {
+  Matrix m = MatrixOf(form.matrix);
+  std::string rows = std::to_string(PaddedSize(m.rows));
+  std::string columns = std::to_string(PaddedSize(m.columns));
+  std::string text = "$q: float8e4m3fn[" + rows + "," + columns +
+                     "], $s: float[], $a: float[]";
+  if (!form.t.empty()) {
+    text += ", $t: float8e4m3fn[" + columns + "," + rows + "]";
+  }
+  return text + " = onnx_fp8.QuantizeWithPadded<q_max=448.0, to=17>(";
 }
 
 std::string NodeText(const FusedQuantizer& row, const QuantizedForm& form) {
+  if (row.padded) return PaddedText(form);
   std::string q = "$q: float8e4m3fn[" + form.matrix + "], $s: float[";
   if (row.by_rows) {
-    return q + std::to_string(RowsOf(form.matrix)) +
+    return q + std::to_string(MatrixOf(form.matrix).rows) +
            ",1], $a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, "
            "block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(";
   }

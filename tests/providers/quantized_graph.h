@@ -15,8 +15,9 @@ namespace onnx_fp8 {
 struct QuantizedForm {
   std::string shape;      // of the result
   std::string row, lead;  // shapes of a row, and of a number for each row
-  std::string matrix, t;  // of the codes, and of their transpose, or "", which
-                          // ops with scales of rows never have
+  std::string matrix, t;  // of the codes before padding, and of their
+                          // transpose, or "", which ops with scales of rows
+                          // never have
   bool narrow, read;      // rounded to bfloat16; read by another node, too
   bool exact = false;     // also read before it is rounded
 };

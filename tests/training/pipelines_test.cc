@@ -144,7 +144,7 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                        "(SliceBeforeProduct FuseRotary "
                        "FuseAttention FuseActivations FuseNorms FuseLoss "
                        "FuseBiasGradients FoldTranspose MakeKMajor "
-                       "StoreNarrow FuseQuantize PadOperands AddToSums), got ",
+                       "StoreNarrow PadOperands FuseQuantize AddToSums), got ",
                        name));
   }
 }

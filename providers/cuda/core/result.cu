@@ -49,12 +49,11 @@ float* ScalarResult(KernelContext& ctx, size_t i) {
 }
 
 uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
-                      const Shape& shape) {
-  int64_t columns = shape.empty() ? 1 : shape.back();
-  int64_t rows = columns > 0 ? NumElements(shape) / columns : 0;
+                      const MatrixSizes& sizes) {
+  int64_t rows = sizes.to_rows, columns = sizes.to_columns;
   Check(rows > 0 && rows % kCodes == 0 && columns % kCodes == 0, "[",
         ctx.Where(), "] expected rows and columns in multiples of ", kCodes,
-        ", got ", ToString(shape));
+        ", got ", rows, " and ", columns);
   return static_cast<uint8_t*>(ctx.Out(i, to, {columns, rows}).raw());
 }
 
@@ -70,6 +69,8 @@ void* RowScalesTo(KernelContext& ctx, size_t i, const BlockFormat& format,
 Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   Result r;
   r.y = FloatsTo(ctx, i, shape);
+  int64_t n = NumElements(shape), columns = shape.empty() ? 1 : shape.back();
+  r.sizes = SizesOf(n, columns, false);
   r.amax = ClearedAmax(ctx, i);
   const FusedQuantizer* row = FindFusedQuantizer(ctx.node().op);
   size_t slot = row ? QuantizerOf(*row, i) : 0;
@@ -83,7 +84,10 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   r.rounded = KeptAs(ctx, static_cast<DType>(ctx.Int("round_to", 1)));
   r.q_max = ctx.Float("q_max", 0.0f);
   r.e4m3 = to == DType::kE4M3;
-  r.q = static_cast<uint8_t*>(ctx.Out(codes, to, shape).raw());
+  r.sizes = SizesOf(n, columns, row->padded);
+  Shape of_codes =
+      row->padded ? Shape{r.sizes.to_rows, r.sizes.to_columns} : shape;
+  r.q = static_cast<uint8_t*>(ctx.Out(codes, to, of_codes).raw());
   r.amax_out = ScalarResult(ctx, codes + 2);
   if (row->by_rows) {
     r.rows = BlockFormatOf(ctx);
@@ -94,7 +98,7 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   r.scale_in = GivenScaleIn(ctx, row->ScaleIn(slot));
   r.scale_out = ScalarResult(ctx, codes + 1);
   if (ctx.HasOut(codes + 3)) {
-    r.q_transposed = TransposedTo(ctx, codes + 3, to, shape);
+    r.q_transposed = TransposedTo(ctx, codes + 3, to, r.sizes);
   }
   return r;
 }
@@ -104,10 +108,9 @@ void Finish(const KernelContext& ctx, const Result& r) {
   Launch(WriteScalarsKernel, 1, 1, 0, QueueOf(ctx).stream(), r);
 }
 
-void TransposeCodes(const KernelContext& ctx, const Result& r,
-                    const Shape& shape) {
-  if (!r.q_transposed) return;
-  int64_t columns = shape.back(), rows = NumElements(shape) / columns;
+void TransposeCodes(const KernelContext& ctx, const Result& r) {
+  if (!r.q_transposed || r.turns) return;
+  int64_t rows = r.sizes.to_rows, columns = r.sizes.to_columns;
   Launch(TransposeCodesKernel, TransposeTiles(rows, columns), kTransposeThreads,
          0, QueueOf(ctx).stream(), r.q, rows, columns, r.q_transposed);
 }

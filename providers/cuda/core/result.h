@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "graph/schemas/quantize_padded.h"
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/block_factor.h"
 #include "providers/cuda/core/device.h"
@@ -21,6 +22,25 @@
 #include "providers/cuda/core/load_store.h"
 
 namespace onnx_fp8::cuda {
+
+// A result as a matrix, all axes but the last joined, and the matrix of its
+// codes.
+struct MatrixSizes {
+  int64_t rows, columns, to_rows, to_columns;
+};
+
+// Whether there are zeros around the codes.
+__host__ __device__ inline bool Pads(const MatrixSizes& m) {
+  return m.to_rows != m.rows || m.to_columns != m.columns;
+}
+
+// Those of n elements, whose codes may have zeros up to whole units.
+__host__ __device__ inline MatrixSizes SizesOf(int64_t n, int64_t columns,
+                                               bool pads) {
+  int64_t rows = columns > 0 ? n / columns : 0;
+  if (!pads) return {rows, columns, rows, columns};
+  return {rows, columns, PaddedSize(rows), PaddedSize(columns)};
+}
 
 // A kernel's operand.
 struct Result {
@@ -32,6 +52,8 @@ struct Result {
   bool e4m3 = false;
   bool again = false;  // it is the kernel's second start
   uint8_t *q = nullptr, *q_transposed = nullptr;
+  bool turns = false;  // the kernel itself writes q_transposed
+  MatrixSizes sizes = {};
   float *scale_out = nullptr, *amax_out = nullptr;  // the quantizer's
   void* row_scales = nullptr;  // null: rows have no scales of their own
   BlockFormat rows;
@@ -84,10 +106,15 @@ struct ResultWriter {
   const Result* r;  // the kernel's operand
   float factor;
   bool writes;  // else it only measures
+  // Of kernels that work on rows: what to add to the place of an element for
+  // that of its code; the number of zeros behind the row's codes; the place of
+  // the row's words in a tile of codes (code_tile.h), or -1.
+  int64_t shift;
+  int zeros, tile;
 
   ResultWriter() = default;
   __device__ ResultWriter(const Result& result, bool may_write)
-      : r(&result), factor(1), writes(may_write) {
+      : r(&result), factor(1), writes(may_write), shift(0), zeros(0), tile(-1) {
     if (!r->scale_in || !writes) return;
     float given = *r->scale_in;
     factor = given == 0 ? OwnFactor(r->q_max, r->amax) : 1.0f / given;
@@ -100,6 +127,14 @@ struct ResultWriter {
   __device__ uint32_t Code(float x) const {
     return r->e4m3 ? Encode<true>(x * factor) : Encode<false>(x * factor);
   }
+  // Elements that are stored next belong to this row of n, which has to_n
+  // codes. A row that does not exist has zeros only.
+  __device__ void SetRow(int64_t row, int64_t n, int64_t to_n, bool exists,
+                         int in_tile = -1) {
+    shift = row * (to_n - n);
+    zeros = static_cast<int>(exists ? to_n - n : to_n);
+    tile = in_tile;
+  }
 };
 
 // As for FloatsOut.
@@ -108,28 +143,42 @@ __device__ inline bool IsRead(const ResultWriter& w) {
   return w.r->y.data || w.r->q;
 }
 
-// Stores one element, and returns the number that is quantized.
+// Stores one element as a float, and returns the number that is quantized.
 __device__ inline float Store(const ResultWriter& w, int64_t i, float x) {
   if (w.HasFloats()) x = Store(w.r->y, i, x);
-  x = Rounded(w.r->rounded, x);
-  if (w.HasCodes()) w.r->q[i] = static_cast<uint8_t>(w.Code(x));
-  return x;
+  return Rounded(w.r->rounded, x);
 }
 
-// Stores four elements, and leaves in x the numbers that are quantized. Returns
-// their codes as one word, with the code of x[0]
-// in the lowest byte, or 0 if the result has no codes.
-__device__ inline uint32_t Store4(const ResultWriter& w, int64_t i,
-                                  float (&x)[4]) {
+// The same for four elements, in place.
+__device__ inline void Store4(const ResultWriter& w, int64_t i, float (&x)[4]) {
   if (w.HasFloats()) Store4(w.r->y, i, x);
   ONNX_FP8_UNROLL
   for (int k = 0; k < 4; ++k) x[k] = Rounded(w.r->rounded, x[k]);
-  if (!w.HasCodes()) return 0;
+}
+
+// The codes of the first `count` of four numbers as one word, with the code of
+// x[0] in the lowest byte, and zeros behind them.
+__device__ inline uint32_t CodesOf(const ResultWriter& w, int count,
+                                   const float (&x)[4]) {
   uint32_t codes = 0;
   ONNX_FP8_UNROLL
-  for (int k = 0; k < 4; ++k) codes |= w.Code(x[k]) << 8 * k;
-  *reinterpret_cast<uint32_t*>(w.r->q + i) = codes;
+  for (int k = 0; k < 4; ++k) {
+    if (k < count) codes |= w.Code(x[k]) << 8 * k;
+  }
   return codes;
+}
+
+// Stores four codes at number `at`, or `left` if there are fewer.
+__device__ inline void StoreCodes(const ResultWriter& w, int64_t at,
+                                  int64_t left, uint32_t codes) {
+  uint8_t* to = w.r->q + at;
+  if (left >= 4 && at % 4 == 0) {
+    *reinterpret_cast<uint32_t*>(to) = codes;
+    return;
+  }
+  for (int k = 0; k < 4; ++k) {
+    if (k < left) to[k] = static_cast<uint8_t>(codes >> 8 * k);
+  }
 }
 
 // ---- on the host
@@ -140,10 +189,10 @@ const float* GivenScaleIn(const KernelContext& ctx, size_t i);
 // Result i, if anybody reads it: one float.
 float* ScalarResult(KernelContext& ctx, size_t i);
 
-// Result i, the transpose of a matrix of codes that has that shape, with all
-// axes but the last joined. Errors: sizes that are no multiples of 4.
+// Result i, the transpose of codes of those sizes. Errors: sizes that are no
+// multiples of 4.
 uint8_t* TransposedTo(KernelContext& ctx, size_t i, DType to,
-                      const Shape& shape);
+                      const MatrixSizes& sizes);
 
 // Result i of the node, of that shape, with the codes that an op of
 // graph/schemas/fused_quantize.h makes of it. The amax of the latter is one of
@@ -154,10 +203,9 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape);
 // Writes the scalars of a result that no second start finishes.
 void Finish(const KernelContext& ctx, const Result& r);
 
-// Writes the transpose of the codes, if it is wanted. Traffic: the codes are
-// read once, the transpose is written once.
-void TransposeCodes(const KernelContext& ctx, const Result& r,
-                    const Shape& shape);
+// Writes the transpose of the codes, if it is wanted and the kernel has not
+// written it. Traffic: the codes are read once, the transpose is written once.
+void TransposeCodes(const KernelContext& ctx, const Result& r);
 
 // Calls start(), which starts a kernel that writes `r`, of that shape, and does
 // all else that its codes need.
@@ -169,7 +217,7 @@ void WriteResult(const KernelContext& ctx, const Shape& shape, Result& r,
   if (!r.scale_in || empty) return Finish(ctx, r);
   r.again = true;
   start();
-  TransposeCodes(ctx, r, shape);
+  TransposeCodes(ctx, r);
 }
 
 }  // namespace onnx_fp8::cuda

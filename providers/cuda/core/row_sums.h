@@ -5,12 +5,13 @@
 // order, and a second kernel adds the blocks' sums. So the bits don't depend on
 // the order of blocks. Traffic: each operand is read once, the result is
 // written once; the partial sums, rows/64 of the result, are written and read.
-// The result may also be quantized: if its transpose is wanted, its codes are
-// read once more.
+// The result may also be quantized: the block writes both orientations of its
+// tile's codes.
 #pragma once
 
 #include <cstdint>
 
+#include "providers/cuda/core/code_tile.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/result.h"
 
@@ -36,7 +37,10 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
     RowSumsKernel(RowSums<kIn> s, F f) {
   if (IsDone(s.out)) return;
   const ResultWriter out(s.out, MayWrite(s.out));
+  const MatrixSizes& m = s.out.sizes;
   __shared__ float sums[kTileRows][kTileColumns];
+  constexpr int kStride = kTileLanes + 1;
+  __shared__ uint32_t codes[kRowsPerSum * kStride];
   int lane = threadIdx.x % kTileLanes, line = threadIdx.x / kTileLanes;
   int64_t column = static_cast<int64_t>(blockIdx.y) * kTileColumns +
                    static_cast<int64_t>(lane) * kPerThread;
@@ -45,7 +49,8 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
   bool whole = s.columns % kPerThread == 0 && left > 0;
   float sum[kPerThread] = {};
   AmaxPart seen;
-  for (int r = line; r < kRowsPerSum && first + r < s.rows; r += kTileRows) {
+  for (int r = line; r < kRowsPerSum && first + r < m.to_rows; r += kTileRows) {
+    if (first + r >= s.rows) left = 0, whole = false;
     int64_t at = (first + r) * s.columns + column;
     float x[kIn][kPerThread] = {}, y[kPerThread];
     for (int i = 0; i < kIn; ++i) {
@@ -70,11 +75,23 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
       for (float v : y) seen.Add(v);
     } else {
       for (int k = 0; k < kPerThread; ++k) {
-        if (k < left) seen.Add(Store(out, at + k, y[k]));
+        if (k < left) seen.Add(y[k] = Store(out, at + k, y[k]));
       }
     }
+    int64_t to_left = m.to_columns - column;
+    if (!out.HasCodes() || to_left <= 0) continue;
+    int inside = static_cast<int>(left < kPerThread ? left : kPerThread);
+    uint32_t word = CodesOf(out, inside, y);
+    StoreCodes(out, (first + r) * m.to_columns + column, to_left, word);
+    codes[r * kStride + lane] = word;
   }
   seen.AddTo(out.Amax());
+  if (s.out.turns && out.writes) {
+    int64_t begin = static_cast<int64_t>(blockIdx.y) * kTileColumns;
+    int64_t words = (m.to_columns - begin) / kCodes;
+    WriteTransposed(s.out, codes, kStride, first, kRowsPerSum, begin,
+                    static_cast<int>(words < kTileLanes ? words : kTileLanes));
+  }
   for (int k = 0; k < kPerThread; ++k) {
     sums[line][lane * kPerThread + k] = sum[k];
   }
@@ -128,12 +145,14 @@ void MapWithRowSums(KernelContext& ctx, F f) {
     s.in[i] = FloatsOf(ctx, k);
   }
   s.out = ResultTo(ctx, 0, shape);
+  s.out.turns = s.out.q_transposed;
   FloatsOut sums = FloatsTo(ctx, 1, {s.columns});
   int64_t parts = DivideUp(s.rows, kRowsPerSum);
   s.partial = static_cast<float*>(QueueOf(ctx).Scratch(
       static_cast<size_t>(parts * s.columns) * sizeof(float)));
-  dim3 grid(static_cast<unsigned>(parts),
-            static_cast<unsigned>(DivideUp(s.columns, kTileColumns)));
+  dim3 grid(
+      static_cast<unsigned>(parts),
+      static_cast<unsigned>(DivideUp(s.out.sizes.to_columns, kTileColumns)));
   WriteResult(ctx, shape, s.out, [&] {
     if (parts == 0) return;
     Launch(RowSumsKernel<F, kIn>, grid, kTileRows * kTileLanes, 0,

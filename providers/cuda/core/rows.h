@@ -74,6 +74,11 @@ __device__ inline Row RowByColumns(int64_t row, int64_t n) {
   return {row * n, 0, n, n % kPerThread == 0};
 }
 
+// The same for a row behind the last one: it has codes only, all zeros.
+__device__ inline Row RowOfZeros(int64_t row, int64_t n) {
+  return {row * n, 0, 0, false};
+}
+
 // All vectors of the row are aligned, whatever n is; the first one and the last
 // one may be incomplete.
 __device__ inline Row AlignedRow(int64_t row, int64_t n) {
@@ -91,6 +96,23 @@ __device__ inline void LoadVector(FloatsIn x, const RowPart& row, int i,
   }
 }
 
+// Nothing more of a result without codes.
+__device__ inline void StoreVectorCodes(const FloatsOut&, int64_t, int, int,
+                                        const float (&)[kPerThread]) {}
+
+// The codes of a vector whose first `count` elements exist, from place `at` of
+// the tensor on. It is the row's vector i, if the row is in a tile, which lies
+// in dynamic shared memory.
+__device__ inline void StoreVectorCodes(const ResultWriter& y, int64_t at,
+                                        int i, int count,
+                                        const float (&x)[kPerThread]) {
+  int left = count + y.zeros;
+  if (!y.HasCodes() || left <= 0) return;
+  uint32_t codes = CodesOf(y, count, x);
+  StoreCodes(y, at + y.shift, left, codes);
+  if (y.tile >= 0) DynamicShared<uint32_t>()[y.tile + i] = codes;
+}
+
 // Stores and measures vector i, and leaves in x the numbers that are kept. Out:
 // FloatsOut or ResultWriter.
 template <typename Out>
@@ -100,12 +122,13 @@ __device__ void StoreVector(const Out& y, const RowPart& row, int i,
   if (row.HasAll(i)) {
     Store4(y, at, x);
     for (float v : x) seen.Add(v);
-    return;
+    return StoreVectorCodes(y, at, i, kPerThread, x);
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
     if (row.Has(i, k)) seen.Add(x[k] = Store(y, at + k, x[k]));
   }
+  StoreVectorCodes(y, at, i, row.end - i * kPerThread, x);
 }
 
 // ---- the vectors of one thread: first, first + kStep, …
@@ -176,15 +199,15 @@ __device__ inline float MaxOfWarp(float x) {
   return x;
 }
 
-// kWarps warps work on a row. They are a block; single warps share a block and
-// have rows of their own. All threads of a row ask for the same sums.
-template <int kWarps>
+// kWarps warps work on a row, and a block on kRowsAtOnce rows. All threads of a
+// block ask for sums at the same time, if several warps work on a row.
+template <int kWarps, int kRowsAtOnce = kWarps == 1 ? 4 : 1>
 class RowThreads {
  public:
   static constexpr int kThreadsOfRow = 32 * kWarps;
-  static constexpr int kRows = kWarps == 1 ? 4 : 1;  // of a block, at once
+  static constexpr int kRows = kRowsAtOnce;
   static constexpr int kBlock = kThreadsOfRow * kRows;
-  static constexpr int kShared = 4 * kWarps;
+  static constexpr int kShared = 4 * kWarps * kRows;
 
   // `shared`: the block's memory for kShared floats.
   __device__ explicit RowThreads(float* shared) : shared_(shared) {}
@@ -232,14 +255,14 @@ class RowThreads {
   }
 
  private:
-  // All warps' x, then all warps' y. Two buffers take turns: while some warps
-  // still read one, others write the other one.
+  // The x of all warps of the row, then their y. Two buffers take turns: while
+  // some warps still read one, others write the other one.
   __device__ float* Exchange(float x, float y) {
-    float* parts = shared_ + turn_ * 2 * kWarps;
+    float* parts = shared_ + (turn_ * kRows + line()) * 2 * kWarps;
     turn_ ^= 1;
     if (threadIdx.x % 32 == 0) {
-      parts[threadIdx.x / 32] = x;
-      parts[kWarps + threadIdx.x / 32] = y;
+      parts[thread() / 32] = x;
+      parts[kWarps + thread() / 32] = y;
     }
     __syncthreads();
     return parts;
@@ -253,9 +276,9 @@ class RowThreads {
 
 // The factor of row number `index`, of which each thread has seen a part. The
 // scale is stored.
-template <int kWarps>
-__device__ float FactorFrom(RowThreads<kWarps>& threads, const Result& r,
-                            int64_t index, const AmaxPart& seen) {
+template <typename Threads>
+__device__ float FactorFrom(Threads& threads, const Result& r, int64_t index,
+                            const AmaxPart& seen) {
   float amax = threads.Max(__uint_as_float(seen.finite));
   float factor = BlockFactor(r.rows, amax);
   if (threads.thread() == 0) StoreScale(r.rows, r.row_scales, index, factor);
@@ -263,8 +286,8 @@ __device__ float FactorFrom(RowThreads<kWarps>& threads, const Result& r,
 }
 
 // The same for a row x in registers, as it will be stored.
-template <int kWarps, int kVectors>
-__device__ float FactorOfRow(RowThreads<kWarps>& threads, const Result& r,
+template <typename Threads, int kVectors>
+__device__ float FactorOfRow(Threads& threads, const Result& r,
                              const RowPart& row, int64_t index,
                              const float (&x)[kVectors][kPerThread]) {
   AmaxPart seen;

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 
-#include "graph/schemas/quantize_padded.h"
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/check_quantize.h"
 #include "providers/cuda/core/elementwise.h"
@@ -38,15 +37,8 @@ struct Quantization {
   float *scale, *amax_out;
 };
 
-// The sizes of x as a matrix, and those of its codes.
-struct MatrixSizes {
-  int64_t rows, columns, to_rows, to_columns;
-};
-
 __host__ __device__ MatrixSizes SizesOf(const Quantization& z) {
-  int64_t rows = z.columns > 0 ? z.n / z.columns : 0;
-  if (!z.pads) return {rows, z.columns, rows, z.columns};
-  return {rows, z.columns, PaddedSize(rows), PaddedSize(z.columns)};
+  return cuda::SizesOf(z.n, z.columns, z.pads);
 }
 
 __device__ float GivenScale(const Quantization& z) {
@@ -230,8 +222,7 @@ Quantization QuantizationOf(KernelContext& ctx) {
     z.q = static_cast<uint8_t*>(ctx.Out(0, to, shape).raw());
   }
   if (ctx.HasOut(3)) {
-    z.q_transposed =
-        TransposedTo(ctx, 3, to, {sizes.to_rows, sizes.to_columns});
+    z.q_transposed = TransposedTo(ctx, 3, to, sizes);
   }
   return z;
 }

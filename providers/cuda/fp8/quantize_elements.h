@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element-wise ops whose results are also quantized, with scales that were
-// given before. Traffic: each operand is read once; the codes, their transpose
-// and the floats are written once, each if it is read. While a scale is not yet
-// known, operands are read twice.
+// given before. Traffic: each operand is read once; the codes, their transpose,
+// with their zeros, and the floats are written once, each if it is read. While
+// a scale is not yet known, operands are read twice.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,70 @@ template <int kIn, int kOut>
 struct QuantizedElements {
   FloatsIn in[kIn];
   Result out[kOut];
-  // All elements as a matrix, whose last row may be shorter. `columns` is a
-  // multiple of 4.
-  int64_t n, columns;
+  // All elements as a matrix, whose last row may be shorter, and its codes.
+  // to_columns is a multiple of 4.
+  int64_t n;
+  MatrixSizes sizes;
 };
 
 namespace {
 
-// Computes and stores up to four elements, and returns the codes of four.
+// Computes and stores `count` elements from `at` on, if they are less than
+// four. Leaves in y the numbers that are quantized.
 template <typename F, int kIn, int kOut>
-__device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
-                             const ResultWriter (&out)[kOut], int64_t at,
-                             AmaxPart (&seen)[kOut], uint32_t (&codes)[kOut]) {
-  float x[kIn][kPerThread], y[kOut][kPerThread];
-  auto compute = [&](int k) {
+__device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
+                            const ResultWriter (&out)[kOut], int64_t at,
+                            int64_t count, AmaxPart (&seen)[kOut],
+                            float (&y)[kOut][kPerThread]) {
+  float x[kIn][kPerThread] = {};
+  bool whole = count >= kPerThread && e.sizes.columns % kPerThread == 0;
+  for (int i = 0; i < kIn; ++i) {
+    if (whole) {
+      Load4(e.in[i], at, x[i]);
+      continue;
+    }
+    for (int k = 0; k < kPerThread; ++k) {
+      if (k < count) x[i][k] = Load(e.in[i], at + k);
+    }
+  }
+  for (int k = 0; k < kPerThread; ++k) {
     float of_in[kIn], of_out[kOut];
     for (int i = 0; i < kIn; ++i) of_in[i] = x[i][k];
     f(of_in, of_out);
     for (int i = 0; i < kOut; ++i) y[i][k] = of_out[i];
-  };
-  if (at + kPerThread <= e.n) {
-    for (int i = 0; i < kIn; ++i) Load4(e.in[i], at, x[i]);
-    for (int k = 0; k < kPerThread; ++k) compute(k);
-    for (int i = 0; i < kOut; ++i) {
-      codes[i] = Store4(out[i], at, y[i]);
+  }
+  for (int i = 0; i < kOut; ++i) {
+    if (whole) {
+      Store4(out[i], at, y[i]);
       for (float v : y[i]) seen[i].Add(v);
+      continue;
     }
-  } else {
-    for (int64_t j = at; j < e.n; ++j) {
-      for (int i = 0; i < kIn; ++i) x[i][0] = Load(e.in[i], j);
-      compute(0);
-      for (int i = 0; i < kOut; ++i) seen[i].Add(Store(out[i], j, y[i][0]));
+    for (int k = 0; k < kPerThread; ++k) {
+      if (k < count) seen[i].Add(y[i][k] = Store(out[i], at + k, y[i][k]));
     }
+  }
+}
+
+// The same with the codes of four elements of the matrix, of which some may be
+// zeros around it.
+template <typename F, int kIn, int kOut>
+__device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
+                             const ResultWriter (&out)[kOut], int64_t row,
+                             int64_t column, AmaxPart (&seen)[kOut],
+                             uint32_t (&codes)[kOut]) {
+  const MatrixSizes& m = e.sizes;
+  int64_t at = row * m.columns + column, left = e.n - at, count = left;
+  if (Pads(m)) {
+    count = row < m.rows ? m.columns - column : 0;
+    left = m.to_columns - column;
+  }
+  float y[kOut][kPerThread];
+  ComputeWord(e, f, out, at, count, seen, y);
+  int inside = static_cast<int>(count < kPerThread ? count : kPerThread);
+  for (int i = 0; i < kOut; ++i) {
+    if (!out[i].HasCodes()) continue;
+    codes[i] = CodesOf(out[i], inside, y[i]);
+    StoreCodes(out[i], row * m.to_columns + column, left, codes[i]);
   }
 }
 
@@ -67,19 +99,19 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
   ONNX_FP8_UNROLL
   for (int i = 0; i < kOut; ++i) out[i] = ResultWriter(e.out[i], writes);
   AmaxPart seen[kOut];
-  int64_t rows = DivideUp(e.n, e.columns);
+  const MatrixSizes& m = e.sizes;
   TransposeTilesOf<kOut>(
       blockIdx.x, blockIdx.y,
       [&](int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
         for (int i = 0; i < kOut; ++i) codes[i] = 0;
-        if (row >= rows || column >= e.columns) return;
-        QuantizeWord(e, f, out, row * e.columns + column, seen, codes);
+        if (row >= m.to_rows || column >= m.to_columns) return;
+        QuantizeWord(e, f, out, row, column, seen, codes);
       },
       [&](int i, int64_t column, int64_t row, uint32_t codes) {
         uint8_t* to = e.out[i].q_transposed;
         if (!to || !writes) return;
-        if (row >= rows || column >= e.columns) return;
-        *reinterpret_cast<uint32_t*>(to + column * rows + row) = codes;
+        if (row >= m.to_rows || column >= m.to_columns) return;
+        *reinterpret_cast<uint32_t*>(to + column * m.to_rows + row) = codes;
       });
   for (int i = 0; i < kOut; ++i) seen[i].AddTo(out[i].Amax());
 }
@@ -103,18 +135,22 @@ void QuantizeElements(KernelContext& ctx, F f) {
     e.out[i] = ResultTo(ctx, static_cast<size_t>(i), shape);
     transposed = transposed || e.out[i].q_transposed;
   }
-  // Without transposes any matrix will do. The grid bounds its rows.
-  constexpr int64_t kMostElements = int64_t{1} << 29;
-  e.columns =
-      transposed ? shape.back() : kTransposeSide * DivideUp(e.n, kMostElements);
   if (e.n == 0) {
     for (const Result& r : e.out) Finish(ctx, r);
     return;
   }
+  e.sizes = e.out[0].sizes;
+  if (!transposed && !Pads(e.sizes)) {
+    // Any matrix will do. The grid bounds its rows.
+    constexpr int64_t kMostElements = int64_t{1} << 29;
+    int64_t columns = kTransposeSide * DivideUp(e.n, kMostElements);
+    int64_t rows = DivideUp(e.n, columns);
+    e.sizes = {rows, columns, rows, columns};
+  }
   for (bool again : {false, true}) {
     for (Result& r : e.out) r.again = again;
     Launch(QuantizeElementsKernel<F, kIn, kOut>,
-           TransposeTiles(DivideUp(e.n, e.columns), e.columns),
+           TransposeTiles(e.sizes.to_rows, e.sizes.to_columns),
            kTransposeThreads, 0, QueueOf(ctx).stream(), e, f);
   }
 }

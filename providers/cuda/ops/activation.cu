@@ -6,6 +6,7 @@
 // read rows/64 partial sums. The forms that quantize their results are
 // fp8/quantize_elements.h's.
 #include <cmath>
+#include <string>
 
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/elementwise.h"
@@ -304,8 +305,9 @@ void RegisterQuantized(KernelRegistry& r) {
     return t;
   };
   const KernelTraits one = traits(1), two = traits(2);
-  auto add = [&](const char* op, Kernel kernel, const KernelTraits& t) {
+  auto add = [&](const std::string& op, Kernel kernel, const KernelTraits& t) {
     r.Add(op, kernel, t, kDomain);
+    r.Add(op + "Padded", kernel, t, kDomain);
   };
   add("ReluQuantize", Quantized<OfOne<ReluOf>, 1>, one);
   add("GeluQuantize", Quantized<OfOne<GeluOf>, 1>, one);

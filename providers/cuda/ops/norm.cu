@@ -5,11 +5,13 @@
 // from the mean, whose own rounding error the second pass finds. Traffic: each
 // operand is read once, each result is written once. Rows above 16384 elements
 // don't fit in registers: they are read three times, and once more for scales
-// of their own. If y is quantized and the transpose is wanted, its codes are
-// read once more.
+// of their own. If y is quantized and the transpose is wanted, blocks write it
+// from tiles of whole rows; where such tiles don't pay (TileRows), the codes
+// are read once more.
 #include <string>
 
 #include "providers/broadcast.h"
+#include "providers/cuda/core/code_tile.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/register.h"
@@ -23,7 +25,7 @@ struct Norm {
   FloatsOut sum;              // a + b
   FloatsOut means, inverses;  // one number per row
   Result y;
-  int64_t rows, n;
+  NormSizes sizes;
   float epsilon;
 };
 
@@ -66,8 +68,8 @@ __device__ void AddOther(const Norm& p, bool writes, const RowPart& row,
 }
 
 // REQUIRES: x is 0 where the row has no element.
-template <int kWarps, int kVectors>
-__device__ Center RmsOfRow(RowThreads<kWarps>& threads, int64_t n,
+template <typename Threads, int kVectors>
+__device__ Center RmsOfRow(Threads& threads, int64_t n,
                            const float (&x)[kVectors][kPerThread],
                            float epsilon) {
   float square = 0;
@@ -79,8 +81,8 @@ __device__ Center RmsOfRow(RowThreads<kWarps>& threads, int64_t n,
 }
 
 // REQUIRES: as RmsOfRow's.
-template <int kWarps, int kVectors>
-__device__ Center CenterOfRow(RowThreads<kWarps>& threads, const RowPart& row,
+template <typename Threads, int kVectors>
+__device__ Center CenterOfRow(Threads& threads, const RowPart& row,
                               const float (&x)[kVectors][kPerThread],
                               float epsilon) {
   auto n = static_cast<float>(row.end);
@@ -120,32 +122,71 @@ __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
   if (p.inverses.data) Store(p.inverses, row, c.inverse);
 }
 
+// Row r of a block whose threads are `Threads`.
+template <bool kAdd, bool kCentered, int kVectors, typename Threads>
+__device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
+                          ResultWriter& y, AmaxPart& seen) {
+  constexpr int kStep = Threads::kThreadsOfRow;
+  int64_t n = p.sizes.n;
+  int thread = threads.thread();
+  bool exists = r < p.sizes.rows;
+  const RowPart row = (exists ? RowByColumns(r, n) : RowOfZeros(r, n)).From(0);
+  const RowPart columns = RowByColumns(0, n).From(0);
+  float x[kVectors][kPerThread];
+  LoadVectors<kStep>(p.a, row, thread, 0, x);
+  if constexpr (kAdd) AddOther<kStep>(p, y.writes, row, thread, x);
+  Center c = kCentered ? CenterOfRow(threads, row, x, p.epsilon)
+                       : RmsOfRow(threads, n, x, p.epsilon);
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    Normalize(p, columns, thread + v * kStep, c, x[v]);
+  }
+  if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
+  StoreVectors<kStep>(y, row, thread, x, seen);
+  if (thread == 0 && y.writes && exists) StoreCenter(p, r, c);
+}
+
 template <bool kAdd, bool kCentered, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
     NormKernel(Norm p) {
   if (IsDone(p.y)) return;
   ResultWriter y(p.y, MayWrite(p.y));
   using Threads = RowThreads<kWarps>;
-  constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
-  int thread = threads.thread();
-  const RowPart columns = RowByColumns(0, p.n).From(0);
   AmaxPart seen;
-  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
-    const RowPart row = RowByColumns(r, p.n).From(0);
-    float x[kVectors][kPerThread];
-    LoadVectors<kStep>(p.a, row, thread, 0, x);
-    if constexpr (kAdd) AddOther<kStep>(p, y.writes, row, thread, x);
-    Center c = kCentered ? CenterOfRow(threads, row, x, p.epsilon)
-                         : RmsOfRow(threads, p.n, x, p.epsilon);
-    ONNX_FP8_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      Normalize(p, columns, thread + v * kStep, c, x[v]);
+  for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
+    y.SetRow(r, p.sizes.n, p.sizes.to_n, r < p.sizes.rows);
+    NormOfRow<kAdd, kCentered, kVectors>(p, threads, r, y, seen);
+  }
+  seen.AddTo(y.Amax());
+}
+
+// The same with codes in both orientations, from tiles of p.sizes.tile rows in
+// dynamic shared memory.
+template <bool kAdd, bool kCentered, int kWarps, int kRows, int kVectors>
+__global__ void __launch_bounds__(RowThreads<kWarps, kRows>::kBlock)
+    NormTileKernel(Norm p) {
+  if (IsDone(p.y)) return;
+  ResultWriter y(p.y, MayWrite(p.y));
+  using Threads = RowThreads<kWarps, kRows>;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int stride = TileStride(p.sizes.to_n);
+  AmaxPart seen;
+  for (int64_t first = blockIdx.x * int64_t{p.sizes.tile};
+       first < p.sizes.to_rows; first += gridDim.x * int64_t{p.sizes.tile}) {
+    for (int i = threads.line(); i < p.sizes.tile; i += kRows) {
+      int64_t r = first + i;
+      y.SetRow(r, p.sizes.n, p.sizes.to_n, r < p.sizes.rows, i * stride);
+      // Behind the last row, warps that share a row still wait for others.
+      if (r >= p.sizes.to_rows) y.zeros = 0;
+      NormOfRow<kAdd, kCentered, kVectors>(p, threads, r, y, seen);
     }
-    if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
-    StoreVectors<kStep>(y, row, thread, x, seen);
-    if (thread == 0 && y.writes) StoreCenter(p, r, c);
+    if (y.writes) {
+      WriteTransposed(p.y, DynamicShared<uint32_t>(), stride, first,
+                      p.sizes.tile, 0, static_cast<int>(p.sizes.to_n / kCodes));
+    }
   }
   seen.AddTo(y.Amax());
 }
@@ -184,7 +225,7 @@ __device__ void AddDifferences(const Norm& p, const Row& row, int thread,
 template <bool kAdd>
 __device__ AmaxPart AmaxOfLongRow(const Norm& p, const Row& row, int thread,
                                   const Center& c) {
-  const Row columns = RowByColumns(0, p.n);
+  const Row columns = RowByColumns(0, p.sizes.n);
   AmaxPart seen;
   for (int64_t i = 0; i < row.size(); i += kLongStep) {
     const RowPart part = row.From(i);
@@ -203,8 +244,8 @@ template <bool kAdd>
 __device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
                              const Row& row, int thread, const Center& c,
                              AmaxPart& seen) {
-  const Row columns = RowByColumns(0, p.n);
-  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+  const Row columns = RowByColumns(0, p.sizes.n);
+  for (int64_t i = 0; i * kPerThread < p.sizes.to_n; i += kLongStep) {
     const RowPart part = row.From(i);
     float x[kPerThread];
     LoadSum<kAdd>(p, part, thread, x);
@@ -228,10 +269,13 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
   int thread = threads.thread();
-  auto n = static_cast<float>(p.n);
+  auto n = static_cast<float>(p.sizes.n);
   AmaxPart seen;
-  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
-    const Row row = RowByColumns(r, p.n);
+  for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
+    bool exists = r < p.sizes.rows;
+    const Row row =
+        exists ? RowByColumns(r, p.sizes.n) : RowOfZeros(r, p.sizes.n);
+    y.SetRow(r, p.sizes.n, p.sizes.to_n, exists);
     float mean = 0, rest = 0, square = 0;
     if constexpr (kCentered) {
       AddDifferences<kAdd>(p, row, thread, 0, mean, square);
@@ -247,7 +291,7 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
       y.factor = FactorFrom(threads, p.y, r, of_row);
     }
     WriteLongRow<kAdd>(p, y, row, thread, c, seen);
-    if (thread == 0 && y.writes) StoreCenter(p, r, c);
+    if (thread == 0 && y.writes && exists) StoreCenter(p, r, c);
   }
   seen.AddTo(y.Amax());
 }
@@ -257,12 +301,46 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
 template <bool kAdd, bool kCentered>
 struct StartNorm {
   const KernelContext& ctx;
-  const Norm& p;
+  Norm& p;
+
+  void operator()() const {
+    int64_t n = p.sizes.n;
+    if (n <= 128) return InRegisters<1, 1>();
+    if (n <= 256) return InRegisters<1, 2>();
+    if (n <= 512) return InRegisters<1, 4>();
+    if (n <= 1024) return InRegisters<4, 2>();
+    if (n <= 2048) return InRegisters<4, 4>();
+    if (n <= 4096) return InRegisters<8, 4>();
+    if (n <= 8192) return InRegisters<16, 4>();
+    if (n <= 16384) return WithoutTiles<16, 8>();
+    LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>,
+                           p.sizes.to_rows, p);
+  }
+
+  // Rows of at most 128 · kWarps · kVectors elements. A multiprocessor has 16
+  // warps that turn codes, in two blocks if they may be: one computes while the
+  // other one loads.
+  template <int kWarps, int kVectors>
+  void InRegisters() const {
+    constexpr int kRows = kWarps < 8 ? 8 / kWarps : 1;
+    constexpr int kBlocks = 16 / (kRows * kWarps);
+    p.sizes.tile = TileRows(p.sizes.rows, p.sizes.n, kBlocks);
+    p.y.turns =
+        p.y.q_transposed && p.sizes.n == p.y.sizes.columns && p.sizes.tile > 0;
+    if (!p.y.turns) return WithoutTiles<kWarps, kVectors>();
+    int64_t tiles = DivideUp(p.sizes.to_rows, p.sizes.tile);
+    auto shared = static_cast<size_t>(TileBytes(p.sizes.tile, p.sizes.to_n));
+    // Short rows have one kernel.
+    auto* kernel = NormTileKernel<kAdd, kCentered, kWarps, kRows, 4>;
+    AllowShared(reinterpret_cast<const void*>(kernel), shared);
+    Launch(kernel, static_cast<unsigned>(std::min<int64_t>(tiles, kMostBlocks)),
+           32 * kWarps * kRows, shared, QueueOf(ctx).stream(), p);
+  }
 
   template <int kWarps, int kVectors>
-  void operator()() const {
+  void WithoutTiles() const {
     LaunchRows<kWarps>(ctx, NormKernel<kAdd, kCentered, kWarps, kVectors>,
-                       p.rows, p);
+                       p.sizes.to_rows, p);
   }
 };
 
@@ -320,14 +398,10 @@ void Normalization(KernelContext& ctx) {
     p.means = StatisticsTo(ctx, k + 1, rows);
     p.inverses = StatisticsTo(ctx, k + 2, rows);
   }
-  p.rows = rows.count;
-  p.n = rows.n;
+  p.sizes = SizesOf(ctx, rows, p.y);
   p.epsilon = ctx.Float("epsilon", 1e-5f);
   const Shape shape = x.shape();
-  WriteResult(ctx, shape, p.y, [&] {
-    if (WithRowOf(p.n, StartNorm<kAdd, kCentered>{ctx, p})) return;
-    LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>, p.rows, p);
-  });
+  WriteResult(ctx, shape, p.y, StartNorm<kAdd, kCentered>{ctx, p});
 }
 
 }  // namespace
@@ -350,7 +424,7 @@ void RegisterNorm(KernelRegistry& r) {
   KernelTraits one_quantized = one, add_quantized = add;
   one_quantized.measures = add_quantized.measures = {};
   one_quantized.own_amaxes = add_quantized.own_amaxes = 1;
-  for (std::string form : {"Quantize", "QuantizeRows"}) {
+  for (std::string form : {"Quantize", "QuantizePadded", "QuantizeRows"}) {
     r.Add("LayerNormalization" + form, Normalization<false, true>,
           one_quantized, kDomain);
     r.Add("RMSNorm" + form, Normalization<false, false>, one_quantized,

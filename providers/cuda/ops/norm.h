@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/arguments.h"
+#include "providers/cuda/core/result.h"
 #include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
@@ -28,5 +29,23 @@ struct NormRows {
   Shape tail;        // of one row
   Shape statistics;  // of one number per row
 };
+
+// The rows of a norm, those of its codes, which may have zeros around them, and
+// the rows that a block has at a time.
+struct NormSizes {
+  int64_t rows, n, to_rows, to_n;
+  int tile;
+};
+
+// Errors: there are zeros, but rows of the norm are not those of the matrix.
+inline NormSizes SizesOf(const KernelContext& ctx, const NormRows& rows,
+                         const Result& r) {
+  const MatrixSizes& m = r.sizes;
+  Check(!Pads(m) || rows.n == m.columns, "[", ctx.Where(),
+        "] expected a norm of rows of ", m.columns,
+        " elements, whose codes are padded, got ", rows.n);
+  if (!Pads(m)) return {rows.count, rows.n, rows.count, rows.n, 1};
+  return {rows.count, rows.n, m.to_rows, m.to_columns, 1};
+}
 
 }  // namespace onnx_fp8::cuda

@@ -6,12 +6,15 @@
 // Each block adds up the columns of its rows, and a second kernel adds the
 // blocks' sums in a fixed order. Traffic: each operand is read once, dx is
 // written once; at most 528 partial sums per column are written and read. If dx
-// is quantized and the transpose is wanted, its codes are read once more. Rows
-// above 8192 elements don't fit in registers: dy and x are read three times, x
-// once more for RMSNorm, and all operands once more for scales of rows.
+// is quantized and the transpose is wanted, blocks write it from tiles of whole
+// rows; where such tiles don't pay (TileRows), the codes are read once more.
+// Rows above 8192 elements don't fit in registers: dy and x are read three
+// times, x once more for RMSNorm, and all operands once more for scales of
+// rows.
 #include <algorithm>
 #include <string>
 
+#include "providers/cuda/core/code_tile.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/register.h"
@@ -25,7 +28,8 @@ struct NormGrad {
   FloatsIn means, inverses;  // one number per row; null for RMSNorm
   Result dx;
   float* partial;  // of dscale, then of dbias: [parts][n] each
-  int64_t rows, n, parts;
+  NormSizes sizes;
+  int64_t parts;
   float epsilon;
 };
 
@@ -65,7 +69,7 @@ __device__ Slopes KnownSlopes(const NormGrad& p, int64_t row) {
 template <bool kCentered>
 __device__ Slopes SlopesFrom(const NormGrad& p, Slopes s, float first,
                              float second) {
-  auto n = static_cast<float>(p.n);
+  auto n = static_cast<float>(p.sizes.n);
   if constexpr (kCentered) {
     s.dh_mean = first / n;
     s.along = second / n;
@@ -115,7 +119,7 @@ __device__ void StorePartial(const NormGrad& p, int64_t part,
   }
   AmaxPart unused;
   StoreVectors<Threads::kThreadsOfRow>(
-      FloatsOut{p.partial, Kept::kFloat}, RowByColumns(part, p.n).From(0),
+      FloatsOut{p.partial, Kept::kFloat}, RowByColumns(part, p.sizes.n).From(0),
       threadIdx.x % Threads::kThreadsOfRow, x, unused);
 }
 
@@ -131,7 +135,7 @@ __device__ Slopes SlopesOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
                               int64_t r,
                               const float (&dy)[kVectors][kPerThread],
                               const float (&x)[kVectors][kPerThread]) {
-  const RowPart columns = RowByColumns(0, p.n).From(0);
+  const RowPart columns = RowByColumns(0, p.sizes.n).From(0);
   Slopes s = KnownSlopes<kCentered>(p, r);
   float first = 0, second = 0;
   for (int v = 0; v < kVectors; ++v) {
@@ -145,43 +149,74 @@ __device__ Slopes SlopesOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
   return SlopesFrom<kCentered>(p, s, first, second);
 }
 
+// The gradient of row r, which adds to dscale and dbias.
+template <bool kCentered, bool kAdd, int kWarps, int kVectors>
+__device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
+                              int64_t r, ResultWriter& dx,
+                              float (&dscale)[kVectors][kPerThread],
+                              float (&dbias)[kVectors][kPerThread],
+                              AmaxPart& seen) {
+  constexpr int kStep = RowThreads<kWarps>::kThreadsOfRow;
+  int thread = threads.thread();
+  const RowPart columns = RowByColumns(0, p.sizes.n).From(0);
+  const RowPart row = RowByColumns(r, p.sizes.n).From(0);
+  float dy[kVectors][kPerThread], x[kVectors][kPerThread];
+  LoadVectors<kStep>(p.dy, row, thread, 0, dy);
+  LoadVectors<kStep>(p.x, row, thread, 0, x);
+  Slopes s = SlopesOfRow<kCentered>(p, threads, r, dy, x);
+  for (int v = 0; v < kVectors; ++v) {
+    float dh[kPerThread];
+    Scale(p, columns, thread + v * kStep, dy[v], dh);
+    for (int k = 0; k < kPerThread; ++k) {
+      float h = Normal(s, x[v][k]);
+      dscale[v][k] += dy[v][k] * h;
+      if (kCentered) dbias[v][k] += dy[v][k];
+      x[v][k] = Gradient(s, dh[k], h);
+    }
+  }
+  if constexpr (kAdd) {
+    LoadVectors<kStep>(p.more, row, thread, 0, dy);
+    for (int v = 0; v < kVectors; ++v) {
+      for (int k = 0; k < kPerThread; ++k) x[v][k] += dy[v][k];
+    }
+  }
+  if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
+  StoreVectors<kStep>(dx, row, thread, x, seen);
+}
+
+// A block has p.sizes.tile rows at a time. If it turns codes, they lie in
+// dynamic shared memory.
 template <bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     NormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
   ResultWriter dx(p.dx, MayWrite(p.dx));
   using Threads = RowThreads<kWarps>;
-  constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
-  int thread = threads.thread();
+  bool turns = p.dx.turns && dx.writes;
+  int stride = TileStride(p.sizes.to_n);
   float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
-  const RowPart columns = RowByColumns(0, p.n).From(0);
   AmaxPart seen;
-  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
-    const RowPart row = RowByColumns(r, p.n).From(0);
-    float dy[kVectors][kPerThread], x[kVectors][kPerThread];
-    LoadVectors<kStep>(p.dy, row, thread, 0, dy);
-    LoadVectors<kStep>(p.x, row, thread, 0, x);
-    Slopes s = SlopesOfRow<kCentered>(p, threads, r, dy, x);
-    for (int v = 0; v < kVectors; ++v) {
-      float dh[kPerThread];
-      Scale(p, columns, thread + v * kStep, dy[v], dh);
-      for (int k = 0; k < kPerThread; ++k) {
-        float h = Normal(s, x[v][k]);
-        dscale[v][k] += dy[v][k] * h;
-        if (kCentered) dbias[v][k] += dy[v][k];
-        x[v][k] = Gradient(s, dh[k], h);
+  for (int64_t first = blockIdx.x * int64_t{p.sizes.tile};
+       first < p.sizes.to_rows; first += gridDim.x * int64_t{p.sizes.tile}) {
+    for (int i = threads.line(); i < p.sizes.tile; i += Threads::kRows) {
+      int64_t r = first + i;
+      if (r >= p.sizes.to_rows) break;
+      bool exists = r < p.sizes.rows;
+      dx.SetRow(r, p.sizes.n, p.sizes.to_n, exists, turns ? i * stride : -1);
+      if (!exists) {
+        float none[kVectors][kPerThread] = {};
+        StoreVectors<Threads::kThreadsOfRow>(
+            dx, RowOfZeros(r, p.sizes.n).From(0), threads.thread(), none, seen);
+        continue;
       }
+      GradientOfRow<kCentered, kAdd>(p, threads, r, dx, dscale, dbias, seen);
     }
-    if constexpr (kAdd) {
-      LoadVectors<kStep>(p.more, row, thread, 0, dy);
-      for (int v = 0; v < kVectors; ++v) {
-        for (int k = 0; k < kPerThread; ++k) x[v][k] += dy[v][k];
-      }
+    if (turns) {
+      WriteTransposed(p.dx, DynamicShared<uint32_t>(), stride, first,
+                      p.sizes.tile, 0, static_cast<int>(p.sizes.to_n / kCodes));
     }
-    if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
-    StoreVectors<kStep>(dx, row, thread, x, seen);
   }
   seen.AddTo(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
@@ -198,8 +233,8 @@ __global__ void __launch_bounds__(kLongStep, 1)
   using Threads = RowThreads<kLongWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
-  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
-    const Row row = RowByColumns(r, p.n);
+  for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
+    const Row row = RowByColumns(r, p.sizes.n);
     float square = 0;
     for (int64_t i = 0; i < row.size(); i += kLongStep) {
       float x[kPerThread];
@@ -223,9 +258,9 @@ __global__ void __launch_bounds__(32 * kLines) ColumnSumsKernel(NormGrad p) {
   int lane = threadIdx.x % 32, line = threadIdx.x / 32;
   int64_t vector = static_cast<int64_t>(blockIdx.x) * 32;
   float dscale[kPerThread] = {}, dbias[kPerThread] = {};
-  for (int64_t r = static_cast<int64_t>(blockIdx.y) * kLines + line; r < p.rows;
-       r += p.parts * kLines) {
-    const RowPart row = RowByColumns(r, p.n).From(vector);
+  for (int64_t r = static_cast<int64_t>(blockIdx.y) * kLines + line;
+       r < p.sizes.rows; r += p.parts * kLines) {
+    const RowPart row = RowByColumns(r, p.sizes.n).From(vector);
     Slopes s = {0, Load(p.inverses, r), 0, 0};
     if constexpr (kCentered) s.mean = Load(p.means, r);
     float dy[kPerThread], x[kPerThread];
@@ -243,10 +278,10 @@ __global__ void __launch_bounds__(32 * kLines) ColumnSumsKernel(NormGrad p) {
   __syncthreads();
   int which = threadIdx.x / kTile, own = threadIdx.x % kTile;
   int64_t column = static_cast<int64_t>(blockIdx.x) * kTile + own;
-  if (column >= p.n || (which == 1 && !kCentered)) return;
+  if (column >= p.sizes.n || (which == 1 && !kCentered)) return;
   float sum = 0;
   for (int i = 0; i < kLines; ++i) sum += sums[which][i][own];
-  p.partial[(which * p.parts + blockIdx.y) * p.n + column] = sum;
+  p.partial[(which * p.parts + blockIdx.y) * p.sizes.n + column] = sum;
 }
 static_assert(32 * kLines == 2 * kTile);
 
@@ -257,7 +292,7 @@ __device__ void LoadProducts(const NormGrad& p, const Row& row, int64_t first,
   float dy[kPerThread];
   LoadVector(p.dy, row.From(first), i, 0, dy);
   LoadVector(p.x, row.From(first), i, 0, x);
-  Scale(p, RowByColumns(0, p.n).From(first), i, dy, dh);
+  Scale(p, RowByColumns(0, p.sizes.n).From(first), i, dy, dh);
 }
 
 // x = dx of a row's vector number `first` + i.
@@ -293,7 +328,7 @@ template <bool kAdd>
 __device__ void WriteLongRow(const NormGrad& p, const ResultWriter& dx,
                              const Row& row, int thread, const Slopes& s,
                              AmaxPart& seen) {
-  for (int64_t i = 0; i < row.size(); i += kLongStep) {
+  for (int64_t i = 0; i * kPerThread < p.sizes.to_n; i += kLongStep) {
     float x[kPerThread];
     ComputeGradient<kAdd>(p, row, i, thread, s, x);
     StoreVector(dx, row.From(i), thread, x, seen);
@@ -310,8 +345,14 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
   Threads threads(shared);
   int thread = threads.thread();
   AmaxPart seen;
-  for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
-    const Row row = RowByColumns(r, p.n);
+  for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
+    bool exists = r < p.sizes.rows;
+    dx.SetRow(r, p.sizes.n, p.sizes.to_n, exists);
+    if (!exists) {
+      WriteLongRow<kAdd>(p, dx, RowOfZeros(r, p.sizes.n), thread, {}, seen);
+      continue;
+    }
+    const Row row = RowByColumns(r, p.sizes.n);
     Slopes s = KnownSlopes<kCentered>(p, r);
     float first = 0, second = 0;
     for (int64_t i = 0; i < row.size(); i += kLongStep) {
@@ -372,7 +413,7 @@ struct GradResults {
 float* PartsFor(const KernelContext& ctx, NormGrad& p, int64_t parts,
                 int64_t more = 0) {
   p.parts = parts;
-  int64_t floats = RoundUp(2 * parts * p.n, 64);
+  int64_t floats = RoundUp(2 * parts * p.sizes.n, 64);
   p.partial = static_cast<float*>(
       QueueOf(ctx).Scratch(static_cast<size_t>(floats + more) * sizeof(float)));
   return p.partial + floats;
@@ -380,10 +421,11 @@ float* PartsFor(const KernelContext& ctx, NormGrad& p, int64_t parts,
 
 void AddParts(const KernelContext& ctx, const NormGrad& p,
               const GradResults& to) {
-  if (p.n == 0) return;
-  dim3 grid(static_cast<unsigned>(DivideUp(p.n, 32)), to.dbias.data ? 2 : 1);
+  if (p.sizes.n == 0) return;
+  dim3 grid(static_cast<unsigned>(DivideUp(p.sizes.n, 32)),
+            to.dbias.data ? 2 : 1);
   Launch(AddPartsKernel, grid, 1024, 0, QueueOf(ctx).stream(),
-         ColumnParts{p.partial, to.dscale, to.dbias, p.parts, p.n});
+         ColumnParts{p.partial, to.dscale, to.dbias, p.parts, p.sizes.n});
 }
 
 template <bool kCentered, bool kAdd>
@@ -396,25 +438,35 @@ struct StartNormGrad {
   template <int kWarps, int kVectors>
   void InRegisters() const {
     using Threads = RowThreads<kWarps>;
-    int64_t most = kMostWarps / (Threads::kBlock / 32);
-    PartsFor(ctx, p,
-             std::min(most, DivideUp(p.rows, kLeastRows * Threads::kRows)));
+    constexpr int64_t kMost = kMostWarps / (Threads::kBlock / 32);
+    int64_t rows_of_block = kLeastRows * Threads::kRows;
+    p.sizes.tile = TileRows(p.sizes.rows, p.sizes.n, kMost / kMultiprocessors);
+    size_t shared = 0;
+    if (p.sizes.tile > 0) {
+      rows_of_block = p.sizes.tile;
+      p.dx.turns = p.dx.q_transposed && p.sizes.n == p.dx.sizes.columns;
+      if (p.dx.turns) shared = TileBytes(p.sizes.tile, p.sizes.to_n);
+    } else {
+      p.sizes.tile = Threads::kRows;
+    }
+    PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, rows_of_block)));
+    auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
+    AllowShared(reinterpret_cast<const void*>(kernel), shared);
     WriteResult(ctx, shape, p.dx, [&] {
-      if (p.rows == 0) return;
-      Launch(NormGradKernel<kCentered, kAdd, kWarps, kVectors>,
-             static_cast<unsigned>(p.parts), Threads::kBlock, 0,
+      if (p.sizes.rows == 0) return;
+      Launch(kernel, static_cast<unsigned>(p.parts), Threads::kBlock, shared,
              QueueOf(ctx).stream(), p);
     });
   }
 
   void InMemory() const {
-    int64_t parts = std::min<int64_t>(DivideUp(p.rows, 64), 512);
-    float* inverses = PartsFor(ctx, p, parts, p.rows);
-    if (p.rows > 0) AddColumns(parts, inverses);
+    int64_t parts = std::min<int64_t>(DivideUp(p.sizes.rows, 64), 512);
+    float* inverses = PartsFor(ctx, p, parts, p.sizes.rows);
+    if (p.sizes.rows > 0) AddColumns(parts, inverses);
     WriteResult(ctx, shape, p.dx, [&] {
       if (!p.dx.y.data && !p.dx.q) return;
-      LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>, p.rows,
-                             p);
+      LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>,
+                             p.sizes.to_rows, p);
     });
   }
 
@@ -422,24 +474,24 @@ struct StartNormGrad {
     cudaStream_t stream = QueueOf(ctx).stream();
     if (!kCentered) {
       auto blocks =
-          static_cast<unsigned>(std::min<int64_t>(p.rows, kMostBlocks));
+          static_cast<unsigned>(std::min<int64_t>(p.sizes.rows, kMostBlocks));
       Launch(InverseKernel, blocks, kLongStep, 0, stream, p, inverses);
       p.inverses = {inverses, Kept::kFloat};
     }
-    dim3 grid(static_cast<unsigned>(DivideUp(p.n, kTile)),
+    dim3 grid(static_cast<unsigned>(DivideUp(p.sizes.n, kTile)),
               static_cast<unsigned>(parts));
     Launch(ColumnSumsKernel<kCentered>, grid, 32 * kLines, 0, stream, p);
   }
 
   void operator()() const {
-    if (p.n == 0) return WriteResult(ctx, shape, p.dx, [] {});
-    if (p.n <= 128) return InRegisters<1, 1>();
-    if (p.n <= 256) return InRegisters<1, 2>();
-    if (p.n <= 512) return InRegisters<1, 4>();
-    if (p.n <= 1024) return InRegisters<4, 2>();
-    if (p.n <= 2048) return InRegisters<8, 2>();
-    if (p.n <= 4096) return InRegisters<16, 2>();
-    if (p.n <= 8192) return InRegisters<16, 4>();
+    if (p.sizes.n == 0) return WriteResult(ctx, shape, p.dx, [] {});
+    if (p.sizes.n <= 128) return InRegisters<1, 1>();
+    if (p.sizes.n <= 256) return InRegisters<1, 2>();
+    if (p.sizes.n <= 512) return InRegisters<1, 4>();
+    if (p.sizes.n <= 1024) return InRegisters<4, 2>();
+    if (p.sizes.n <= 2048) return InRegisters<8, 2>();
+    if (p.sizes.n <= 4096) return InRegisters<16, 2>();
+    if (p.sizes.n <= 8192) return InRegisters<16, 4>();
     InMemory();
   }
 };
@@ -471,8 +523,7 @@ void NormGradient(KernelContext& ctx) {
     p.inverses = Statistic(ctx, first + 4, rows);
   }
   p.dx = ResultTo(ctx, 0, x.shape());
-  p.rows = rows.count;
-  p.n = rows.n;
+  p.sizes = SizesOf(ctx, rows, p.dx);
   p.epsilon = ctx.Float("epsilon", 1e-5f);
   GradResults to = {FloatsTo(ctx, 1, rows.tail), {}};
   if (kCentered) to.dbias = FloatsTo(ctx, 2, rows.tail);
@@ -502,7 +553,7 @@ void RegisterNormGrad(KernelRegistry& r) {
   // The quantizers have the amaxes.
   KernelTraits q2 = GradTraits(2, {}), q3 = GradTraits(3, {});
   q2.own_amaxes = q3.own_amaxes = 1;
-  for (std::string form : {"Quantize", "QuantizeRows"}) {
+  for (std::string form : {"Quantize", "QuantizePadded", "QuantizeRows"}) {
     r.Add("AddLayerNormGrad" + form, NormGradient<true, true>, q3, kDomain);
     r.Add("AddRMSNormGrad" + form, NormGradient<false, true>, q3, kDomain);
     r.Add("LayerNormGrad" + form, NormGradient<true, false>, q2, kDomain);
