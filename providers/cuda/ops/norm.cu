@@ -125,7 +125,7 @@ __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
 // Row r of a block whose threads are `Threads`.
 template <bool kAdd, bool kCentered, int kVectors, typename Threads>
 __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
-                          ResultWriter& y, AmaxPart& seen) {
+                          ResultWriter y, AmaxPart& seen) {
   constexpr int kStep = Threads::kThreadsOfRow;
   int64_t n = p.sizes.n;
   int thread = threads.thread();
@@ -146,8 +146,10 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   if (thread == 0 && y.writes && exists) StoreCenter(p, r, c);
 }
 
+// A multiprocessor has room for at least 16 warps.
 template <bool kAdd, bool kCentered, int kWarps, int kVectors>
-__global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
+__global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
+                                  512 / RowThreads<kWarps>::kBlock)
     NormKernel(Norm p) {
   if (IsDone(p.y)) return;
   ResultWriter y(p.y, MayWrite(p.y));
@@ -165,7 +167,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
 // The same with codes in both orientations, from tiles of p.sizes.tile rows in
 // dynamic shared memory.
 template <bool kAdd, bool kCentered, int kWarps, int kRows, int kVectors>
-__global__ void __launch_bounds__(RowThreads<kWarps, kRows>::kBlock)
+__global__ void __launch_bounds__(RowThreads<kWarps, kRows>::kBlock,
+                                  512 / RowThreads<kWarps, kRows>::kBlock)
     NormTileKernel(Norm p) {
   if (IsDone(p.y)) return;
   ResultWriter y(p.y, MayWrite(p.y));
