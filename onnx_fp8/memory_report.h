@@ -26,9 +26,10 @@ enum class MemoryKind {
   // Values of the forward from which the backward computes such gradients.
   kSavedActivation,
   kTemporary,
+  kWorkspace,  // of a kernel on a device, while its node runs
 };
 
-inline constexpr int kMemoryKinds = 11;
+inline constexpr int kMemoryKinds = 12;
 
 // "saved activations".
 const char* Name(MemoryKind kind);

@@ -196,6 +196,12 @@ class TrainingSession {
     return Step(std::vector<TensorMap>{feeds}, lr);
   }
 
+  // Plans a step on these batches, as Step would, and runs nothing. The memory
+  // of its plan is taken by the first Step. Returns the remarks that its result
+  // would have, such as what it needs of a GPU's memory. Errors: feeds that do
+  // not fit; a GPU without room for the step.
+  virtual std::string Prepare(const std::vector<TensorMap>& micro_batches) = 0;
+
   // The two halves of Step, for a caller with other work to do while a device
   // computes. Start begins a step; more steps may begin before the first is
   // finished. Finish waits for the oldest step and returns its result. Errors

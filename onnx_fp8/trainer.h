@@ -87,6 +87,9 @@ class TrainerEvents {
  public:
   virtual ~TrainerEvents() = default;
 
+  // The first step is planned, and begins now. `remark`: what the user should
+  // know of it; "": nothing.
+  virtual void StepPlanned(const std::string& /*remark*/) {}
   virtual void StepDone(const StepEvent&) {}
   virtual void ValidationDone(int64_t /*step*/, int64_t /*total*/,
                               const Evaluation&) {}

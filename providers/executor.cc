@@ -98,54 +98,61 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
                    std::shared_ptr<SharedArena> arena)
     : graph_(std::move(graph)),
       provider_(provider),
-      plan_(MakePlan(*graph_, provider.Kernels(), provider.device())),
+      plan_(MakePlan(*graph_, provider.Kernels(), provider.device(),
+                     provider.queue())),
       arena_(arena ? std::move(arena)
-                   : std::make_shared<SharedArena>(provider)) {
-  slots_.resize(plan_.slots.size());
+                   : std::make_shared<SharedArena>(provider)) {}
+
+// All memory but the arena that stays from Run to Run.
+void Executor::TakeMemory() {
+  if (!slots_.empty()) return;
   if (plan_.amaxes > 0) {
     auto bytes = static_cast<int64_t>(plan_.amaxes * sizeof(AmaxCell));
-    amaxes_ = provider.NewTensor(DType::kUInt8, {bytes});
+    amaxes_ = provider_.NewTensor(DType::kUInt8, {bytes});
   }
-  Allocated(plan_, [&] { arena_->Reserve(plan_.arena_bytes); });
   bool draws = std::ranges::any_of(plan_.steps, [&](const Step& step) {
-    return provider.Kernels()
+    return provider_.Kernels()
         .Find(step.node->domain, step.node->op)
         ->traits.draws;
   });
-  if (draws && provider.device() != Device::kHost) {
-    draw_on_device_ = provider.NewTensor(DType::kUInt64, {});
+  if (draws && provider_.device() != Device::kHost) {
+    draw_on_device_ = provider_.NewTensor(DType::kUInt64, {});
   }
   std::vector<Tensor> constants(plan_.constants.size());
-  for (size_t i = 0; i < slots_.size(); ++i) {
+  std::vector<Tensor> slots(plan_.slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = plan_.slots[i];
     if (slot.place != Place::kConstant && slot.place != Place::kHost) continue;
     const Tensor& host = plan_.constants[slot.at]->data;
     Tensor& ours = constants[slot.at];
     if (slot.place == Place::kConstant && !ours.defined()) {
-      ours = provider.ToOurs(host);
+      ours = provider_.ToOurs(host);
     }
-    slots_[i] =
+    slots[i] =
         (slot.place == Place::kHost ? host : ours).Reshaped(*slot.value->shape);
   }
+  slots_ = std::move(slots);
 }
+
+struct Executor::AtEnd {
+  Executor& executor;
+  ~AtEnd() {
+    if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
+    executor.Unbind();
+  }
+};
 
 TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
                         uint64_t draw) {
   Check(!state.contains(kHalfUpdated),
         "expected state that is whole, got state that an earlier error left "
         "half updated: restore it first");
-  struct AtEnd {
-    Executor& executor;
-    ~AtEnd() {
-      if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
-      executor.Unbind();
-    }
-  } at_end{*this};
+  AtEnd at_end{*this};
   draw_ = draw;
+  BindArena();
   if (draw_on_device_.defined()) {
     provider_.CopyIn(Tensor::Scalar(draw), draw_on_device_);
   }
-  BindArena();
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
@@ -163,10 +170,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
 
 void Executor::RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
                        uint64_t draw) {
-  struct AtEnd {
-    Executor& executor;
-    ~AtEnd() { executor.Unbind(); }
-  } at_end{*this};
+  AtEnd at_end{*this};
   draw_ = draw;
   BindArena();
   if (feed_inputs_.empty()) {
@@ -409,7 +413,10 @@ void Executor::CheckAliases() const {
 
 // Another executor may have moved the arena.
 void Executor::BindArena() {
-  Allocated(plan_, [&] { arena_->Reserve(plan_.arena_bytes); });
+  Allocated(plan_, [&] {
+    TakeMemory();
+    arena_->Reserve(plan_.arena_bytes);
+  });
   if (bound_arena_ == arena_->data()) return;
   bound_arena_ = arena_->data();
   auto* begin = static_cast<char*>(arena_->data());
@@ -472,11 +479,12 @@ bool Executor::IsNeeded(const Step& step) const {
 void Executor::Bind(Call& call, void* queue) {
   const size_t count = call.steps.size();
   if (call.operands.size() < count) call.operands.resize(count);
+  auto in_slot = [&](int slot) {
+    return slot < 0 ? Tensor() : slots_[static_cast<size_t>(slot)];
+  };
   auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {
     to.resize(from.size());
-    for (size_t i = 0; i < from.size(); ++i) {
-      to[i] = from[i] < 0 ? Tensor() : slots_[static_cast<size_t>(from[i])];
-    }
+    std::ranges::transform(from, to.begin(), in_slot);
   };
   call.contexts.clear();
   for (size_t k = 0; k < count; ++k) {
@@ -491,6 +499,7 @@ void Executor::Bind(Call& call, void* queue) {
     context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
                       AmaxAt(step.own_amax));
     context.set_queue(queue);
+    context.set_workspace(in_slot(step.workspace));
     context.set_groups(groups_);
     context.set_draw_on_device(
         static_cast<const uint64_t*>(draw_on_device_.raw()));
@@ -583,9 +592,8 @@ void Executor::AddTransfer(const Call& call, Clock::duration waited) {
 
 void Executor::RunCopies(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) {
-    const Tensor& from = slots_[static_cast<size_t>(copy.from)];
-    Tensor& to = slots_[static_cast<size_t>(copy.to)];
-    provider_.Copy(from, to);
+    provider_.Copy(slots_[static_cast<size_t>(copy.from)],
+                   slots_[static_cast<size_t>(copy.to)]);
   }
 }
 

@@ -35,9 +35,9 @@ inline constexpr char kHalfUpdated[] = "";
 // The same graph, feeds, state, draw and thread count give the same bits.
 class Executor {
  public:
-  // Results lie in `arena`, which other executors of the provider may use while
-  // this one does not run; null: in an arena of its own. Errors: as MakePlan's;
-  // out of memory.
+  // Makes the plan. The first Run takes its memory. Results lie in `arena`,
+  // which other executors of the provider may use while this one does not run;
+  // null: in an arena of its own. Errors: as MakePlan's.
   Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider,
            std::shared_ptr<SharedArena> arena = nullptr);
 
@@ -51,7 +51,8 @@ class Executor {
   //
   // Errors: feeds or state of another name, dtype or shape than the graph's; a
   // bound state entry that shares its bytes with a feed or another entry
-  // (found by their first byte); errors of kernels, naming the node.
+  // (found by their first byte); errors of kernels, naming the node; out of
+  // memory.
   // After an error state is as it was, unless the message says that it is half
   // updated: then a kernel failed after another one had written its state in
   // place. All Runs refuse such a state (it holds an entry kHalfUpdated) until
@@ -90,9 +91,11 @@ class Executor {
   void BindFeeds(const TensorMap& feeds);
   void BindState(TensorMap& state);
   void CheckAliases() const;
+  void TakeMemory();
   void BindArena();
   void BindSlots();
   void Unbind();
+  struct AtEnd;  // of a Run, whether or not it fails
   bool IsNeeded(const Step& step) const;
   // Steps that run together, or one, with what their kernels find.
   struct Call;

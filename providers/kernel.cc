@@ -14,6 +14,13 @@ Tensor& KernelContext::Out(size_t i, DType dtype, const Shape& shape) {
   return out;
 }
 
+void* KernelContext::Workspace(size_t bytes) const {
+  size_t planned = workspace_.defined() ? workspace_.bytes() : 0;
+  Check(bytes <= planned, "[", Where(), "] expected a workspace of ", bytes,
+        " bytes, got ", planned, " in the plan");
+  return const_cast<void*>(workspace_.raw());
+}
+
 void KernelRegistry::Add(std::string_view op, Kernel kernel,
                          KernelTraits traits, std::string_view domain) {
   bool added = entries_

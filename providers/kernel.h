@@ -92,6 +92,12 @@ class KernelContext {
   }
   void set_groups(const Groups* groups) { groups_ = groups; }
 
+  // Memory for the kernel itself, at a multiple of 256, in which it may leave
+  // anything. Errors: the plan has less for the node
+  // (KernelTraits::workspace).
+  void* Workspace(size_t bytes) const;
+  void set_workspace(const Tensor& memory) { workspace_ = memory; }
+
   // The queue() of the provider that the kernel belongs to.
   void* queue() const { return queue_; }
   void set_queue(void* queue) { queue_ = queue; }
@@ -126,6 +132,7 @@ class KernelContext {
   const uint64_t* draw_on_device_ = nullptr;
   AmaxCell* own_ = nullptr;
   const Groups* groups_ = nullptr;
+  Tensor workspace_;
 };
 
 // A kernel is a free function; it reads In(i) and fills Out(i). Errors that
@@ -135,7 +142,12 @@ using Kernel = void (*)(KernelContext&);
 // Runs several nodes at once, none of which depends on another one.
 using KernelOfMany = void (*)(std::span<KernelContext>);
 
-// How results may share memory with operands.
+// The bytes that a kernel needs for itself, by the attributes of a node and by
+// dtypes and shapes of its operands and results, which have no memory yet, but
+// a common address. Without a device, queue() is null: then it is a forecast.
+using WorkspaceBytes = size_t (*)(KernelContext&);
+
+// How results may share memory with operands, and what else a plan must know.
 struct KernelTraits {
   // Output 0 is input 0 under another shape: the plan aliases the two and the
   // kernel does not run (Reshape, Identity, …).
@@ -169,6 +181,12 @@ struct KernelTraits {
   // It multiplies two 8-bit operands, inputs 0 and 2, unless both are
   // float8e5m2; check_products.h asks.
   bool one_e5m2 = false;
+  // Its scales (inputs 1 and 3), if they belong to 32 elements each, had better
+  // be float8e8m0; mx_scales.h asks.
+  bool byte_scales = false;
+  // The memory that is kept for the kernel in the arena while the node runs;
+  // null: none.
+  WorkspaceBytes workspace = nullptr;
   // Does the work of `kernel` for several nodes, with the same bits. Nodes with
   // the same `many` may run together (run_together.h); null: each runs alone.
   KernelOfMany many = nullptr;

@@ -18,6 +18,7 @@ class Kinds {
   Kinds(const Plan& plan, const Graph& graph, const GradientNames& gradients) {
     std::unordered_set<const Node*> runs;
     for (const Step& step : plan.steps) runs.insert(step.node);
+    for (const auto& value : plan.workspaces) workspaces_.insert(value.get());
     const Value* seed = graph.Find(gradients.seed);
     if (seed) backward_.insert(seed);
     for (const Node& node : graph.nodes()) {
@@ -48,6 +49,7 @@ class Kinds {
 
   // REQUIRES: no view.
   MemoryKind Of(const Value& value) const {
+    if (workspaces_.contains(&value)) return MemoryKind::kWorkspace;
     if (parameter_gradients_.contains(&value)) {
       return MemoryKind::kParameterGradient;
     }
@@ -74,7 +76,7 @@ class Kinds {
   std::unordered_map<const Value*, const Value*> root_;  // of views only
   std::unordered_set<const Value*> backward_;            // depends on the seed
   std::unordered_set<const Value*> saved_;  // read to compute such a value
-  std::unordered_set<const Value*> parameter_gradients_;
+  std::unordered_set<const Value*> parameter_gradients_, workspaces_;
 };
 
 // The step at which the tenants are largest, and the tenants at that step.
@@ -211,6 +213,8 @@ const char* Name(MemoryKind kind) {
       return "saved activations";
     case MemoryKind::kTemporary:
       return "temporaries";
+    case MemoryKind::kWorkspace:
+      return "workspaces";
   }
   return "";
 }

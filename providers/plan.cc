@@ -15,9 +15,12 @@
 #include "providers/await_collectives.h"
 #include "providers/chain_collectives.h"
 #include "providers/given_order.h"
+#include "providers/live_nodes.h"
+#include "providers/missing_kernels.h"
 #include "providers/order.h"
 #include "providers/plan_amaxes.h"
 #include "providers/plan_memory.h"
+#include "providers/plan_workspace.h"
 #include "providers/run_together.h"
 
 namespace onnx_fp8 {
@@ -25,19 +28,26 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const KernelRegistry& kernels, Device device)
-      : graph_(graph), kernels_(kernels), on_host_(device == Device::kHost) {
+  Planner(const Graph& graph, const KernelRegistry& kernels, Device device,
+          void* queue)
+      : graph_(graph),
+        kernels_(kernels),
+        on_host_(device == Device::kHost),
+        queue_(queue) {
     plan_.alignment = on_host_ ? kHostAlignment : kDeviceAlignment;
   }
 
   Plan Run() {
-    FindLive();
+    for (const Node* node : FindLive(graph_, &read_)) {
+      number_.emplace(node, kLive);
+    }
     FindSteps();
     FindGuards();
     FindMemories();
     PlaceOutputs();
     BindState();
     OrderNodes();
+    FindWorkspaces();
     JoinSteps();
     PlaceResults();
     Emit();
@@ -79,65 +89,24 @@ class Planner {
     return value;
   }
 
-  // Marks the nodes on which requested results depend, and the values read.
-  void FindLive() {
-    std::vector<const Value*> todo(graph_.outputs.begin(),
-                                   graph_.outputs.end());
-    for (const StateBinding& binding : graph_.state) {
-      Check(binding.state->is_initializer(), "[value ", binding.state->name,
-            "] expected state that is an initializer");
-      todo.push_back(binding.next);
-    }
-    while (!todo.empty()) {
-      const Value* value = todo.back();
-      todo.pop_back();
-      if (!read_.insert(value).second) continue;
-      const Node* node = value->producer;
-      if (!node) {
-        Check(value->is_input || value->is_initializer(), "[value ",
-              value->name, "] expected a producer, got none");
-        continue;
-      }
-      if (!number_.emplace(node, kLive).second) continue;
-      for (const Value* input : node->inputs()) {
-        if (input) todo.push_back(input);
-      }
-    }
-  }
-
-  static bool HasSubgraph(const Node& node) {
-    return std::ranges::any_of(node.attributes, [](const auto& attribute) {
-      return std::holds_alternative<std::shared_ptr<Graph>>(attribute.second);
-    });
-  }
-
   // Live nodes are views or become steps, in the order of the graph.
   void FindSteps() {
-    std::map<std::string, std::pair<size_t, std::string>> missing;
+    MissingKernels missing;
     for (const Node& node : graph_.nodes()) {
       auto live = number_.find(&node);
       if (live == number_.end()) continue;
       const KernelEntry* entry = kernels_.Find(node.domain, node.op);
       if (entry && entry->traits.view && IsView(node)) {
         live->second = kView;
-      } else if (entry && entry->kernel && !HasSubgraph(node)) {
+      } else if (entry && entry->kernel && node.Subgraphs().empty()) {
         live->second = static_cast<int>(nodes_.size());
         nodes_.push_back(&node);
         entries_.push_back(entry);
       } else {
-        std::string op =
-            node.domain.empty() ? node.op : node.domain + "." + node.op;
-        auto it = missing.emplace(op, std::pair(0, node.Where())).first;
-        ++it->second.first;
+        missing.Add(node);
       }
     }
-    std::string text;
-    for (const auto& [op, nodes] : missing) {
-      text += Concat("\n  ", op, ": ", nodes.first,
-                     nodes.first == 1 ? " node, [" : " nodes, first [",
-                     nodes.second, "]");
-    }
-    Check(text.empty(), "expected a kernel for every op, got none for", text);
+    missing.CheckNone();
   }
 
   void FindGuards() {
@@ -346,6 +315,30 @@ class Planner {
     }
   }
 
+  // The order does not depend on them: they live for one step only.
+  void FindWorkspaces() {
+    workspace_of_.assign(nodes_.size(), -1);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      auto value = WorkspaceFor(*nodes_[i], entries_[i]->traits, queue_);
+      if (!value) continue;
+      workspace_of_[i] = static_cast<int>(memories_.size());
+      Memory& memory = memories_.emplace_back(value.get(), BytesOf(*value));
+      memory.writer = static_cast<int>(i);
+      plan_.workspaces.push_back(std::move(value));
+    }
+  }
+
+  // What a step writes: its results, and its workspace.
+  std::vector<int> WrittenBy(int step) {
+    std::vector<int> written;
+    for (const Value* value : nodes_[Index(step)]->outputs()) {
+      if (value) written.push_back(MemoryOf(value));
+    }
+    int workspace = workspace_of_[Index(step)];
+    if (workspace >= 0) written.push_back(workspace);
+    return written;
+  }
+
   // Steps that run together get the position of the first of them.
   void JoinSteps() {
     std::vector<KernelOfMany> many;
@@ -402,9 +395,7 @@ class Planner {
     }
     for (int step : order_) {
       std::vector<int> taken;
-      for (const Value* value : nodes_[Index(step)]->outputs()) {
-        if (!value) continue;
-        int out = MemoryOf(value);
+      for (int out : WrittenBy(step)) {
         if (memories_[Index(out)].place != Place::kArena) continue;
         int in = DyingOperand(step, out, taken);
         int& buffer = buffer_of_[Index(out)];
@@ -539,6 +530,8 @@ class Planner {
           plan_.first_write = std::min(plan_.first_write, begin);
         }
       }
+      int workspace = workspace_of_[Index(number)];
+      if (workspace >= 0) step.workspace = SlotOfMemory(workspace);
       for (const Condition& c : ConditionsOf(needed_, &node)) {
         step.guards.push_back({SlotOf(c.flag), c.value});
       }
@@ -561,6 +554,7 @@ class Planner {
   const Graph& graph_;
   const KernelRegistry& kernels_;
   const bool on_host_;  // whether the provider's memory is the host's
+  void* const queue_;
   Plan plan_;
   std::unordered_set<const Value*> read_;
   std::unordered_set<const Value*> bound_;  // state that gets a new value
@@ -582,15 +576,16 @@ class Planner {
   std::vector<int> position_;  // of a step, or of the first one of its group
   std::vector<int> last_;      // position at which a memory is read last
   std::vector<int> buffer_of_;
+  std::vector<int> workspace_of_;  // memory of a step; -1: none
   std::unordered_map<const Value*, int> slot_of_, host_slot_of_;
   std::vector<int> slot_memory_;
 };
 
 }  // namespace
 
-Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
-              Device device) {
-  Plan plan = Planner(graph, kernels, device).Run();
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels, Device device,
+              void* queue) {
+  Plan plan = Planner(graph, kernels, device, queue).Run();
 #ifndef NDEBUG
   CheckPlan(plan, graph, kernels);
 #endif

@@ -8,6 +8,9 @@
 // an operand of the same size is not read again, a result takes its place, if
 // the kernel allows it (KernelTraits::in_place).
 //
+// A kernel's workspace (KernelTraits::workspace) lies in the arena, too, while
+// its step runs.
+//
 // Steps that run together (providers/run_together.h) stand side by side. None
 // of them reads or writes memory that another one writes.
 //
@@ -33,6 +36,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,6 +71,7 @@ struct Step {
   const Node* node;
   Kernel kernel;
   std::vector<int> inputs, outputs;  // indices of slots; -1: omitted
+  int workspace = -1;                // the slot; -1: none
   // This step and those after it, so many in all, run in one call of `many`;
   // 1: it runs alone. Only the first of them says so.
   size_t together = 1;
@@ -95,7 +100,7 @@ struct Copy {
 // step at which the operand ends, at the same offset. Steps that run together
 // count as the first of them.
 struct Tenant {
-  const Value* value;  // not a view
+  const Value* value;  // not a view; of the graph, or a workspace
   size_t at, bytes;
   int first, last;
 };
@@ -114,6 +119,7 @@ struct Plan {
   std::vector<std::pair<const Value*, int>> outputs;  // graph outputs → slot
 
   std::vector<Tenant> tenants;  // of the arena, except empty ones
+  std::vector<std::shared_ptr<const Value>> workspaces;
 
   size_t amaxes = 0;
   // Steps before this one leave all state unchanged.
@@ -124,13 +130,14 @@ struct Plan {
   size_t naive_bytes = 0;  // arena size if each result had its own memory
 };
 
-// `device`: the place of the provider's memory. REQUIRES: `graph` does not
+// `device`: the place of the provider's memory. `queue`: the provider's; null:
+// there is no device, and workspaces are forecasts. REQUIRES: `graph` does not
 // change while the plan is in use. Errors: a value whose dtype or shape is not
 // known; ops without kernel, all in one message; a cycle of nodes; a view of
 // another size than its input; a binding whose sides do not fit; if `device` is
 // not the host, an operand of a kernel's host_inputs that is not a constant.
 Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
-              Device device = Device::kHost);
+              Device device = Device::kHost, void* queue = nullptr);
 
 // Runs the plan on paper: every operand must still hold the right value when it
 // is read, and after the step every state must hold its next value. Errors: the

@@ -195,7 +195,7 @@ class Simulator {
     for (int result : collective.outputs) {
       bool touches = false;
       for (int slot : step.inputs) touches |= overlap(slot, result);
-      for (int slot : step.outputs) touches |= overlap(slot, result);
+      for (int slot : Written(step)) touches |= overlap(slot, result);
       for (const Guard& guard : step.guards) {
         touches |= overlap(guard.slot, result);
       }
@@ -203,7 +203,7 @@ class Simulator {
             collective.node->Where(), "], which is not awaited");
     }
     for (int operand : collective.inputs) {
-      for (int slot : step.outputs) {
+      for (int slot : Written(step)) {
         Check(!overlap(slot, operand), "[", step.node->Where(),
               "] overwrites an operand of [", collective.node->Where(),
               "], which is not awaited");
@@ -211,13 +211,20 @@ class Simulator {
     }
   }
 
-  // No result of `a` lies over an operand or a result of `b`.
+  // Slots of results and of the workspace.
+  static std::vector<int> Written(const Step& step) {
+    std::vector<int> slots = step.outputs;
+    if (step.workspace >= 0) slots.push_back(step.workspace);
+    return slots;
+  }
+
+  // Nothing that `a` writes lies over an operand or a result of `b`.
   void CheckApart(const Step& a, const Step& b) const {
     Check(a.many && a.many == b.many, "[", a.node->Where(),
           "] runs together with another kind of node");
-    for (int out : a.outputs) {
-      for (const std::vector<int>* slots : {&b.inputs, &b.outputs}) {
-        for (int slot : *slots) {
+    for (int out : Written(a)) {
+      for (const std::vector<int>& slots : {b.inputs, Written(b)}) {
+        for (int slot : slots) {
           Check(out < 0 || slot < 0 || !Overlap(At(out), At(slot)), "[",
                 a.node->Where(), "] writes memory of [", b.node->Where(),
                 "], which runs at the same time");
@@ -243,10 +250,25 @@ class Simulator {
     }
   }
 
+  // It holds nothing that a later step could read.
+  void StoreWorkspace(const Step& step) {
+    if (step.workspace < 0) return;
+    std::string where = step.node->Where();
+    const Slot& workspace = At(step.workspace);
+    for (const std::vector<int>* slots : {&step.inputs, &step.outputs}) {
+      for (int slot : *slots) {
+        Check(slot < 0 || !Overlap(At(slot), workspace), "[", where,
+              "] works in the memory of its operands or results");
+      }
+    }
+    Store(workspace, nullptr, where);
+  }
+
   void StoreResults(size_t number, size_t first) {
     const Step& step = plan_.steps[number];
     const Node& node = *step.node;
     std::string where = node.Where();
+    StoreWorkspace(step);
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       Check((node.out(o) == nullptr) == (step.outputs[o] < 0), "[", where,
             "] expected no slot for a result that is left out");

@@ -84,10 +84,10 @@ std::string ProductCopies(const Node& node) {
   if (HasMxBlocks(node)) {
     bool bytes =
         node.in(1)->dtype == DType::kE8M0 && node.in(3)->dtype == DType::kE8M0;
-    AddPart(&text, Concat("decoded",
-                          bytes ? ", except on Blackwell"
-                                : " (on Blackwell not with scales:e8m0)",
-                          "; Hopper's nearest recipe is blockwise"));
+    AddPart(&text,
+            Concat("decoded",
+                   bytes ? ", except on Blackwell" : ": no powers of two",
+                   "; Hopper's nearest recipe is blockwise"));
   }
   return text;
 }

@@ -31,6 +31,7 @@
 #include "providers/expand_missing.h"
 #include "providers/fuse_quantize.h"
 #include "providers/k_major.h"
+#include "providers/mx_scales.h"
 #include "providers/pad_operands.h"
 #include "providers/store_narrow.h"
 #include "training/bucket_reductions.h"
@@ -378,6 +379,8 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
         }},
        {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
+       {"StoreMxScales", [&](Graph& g) { StoreMxScales(g, kernels); },
+        kMaySkip},
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
        {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
        {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},

@@ -18,7 +18,6 @@
 #include "training/layers_remark.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
-#include "training/memory_remark.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
 #include "training/run_scales.h"
@@ -27,7 +26,9 @@
 #include "training/started_steps.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
+#include "training/step_memory.h"
 #include "training/step_report.h"
+#include "training/step_results.h"
 #include "training/take_parts.h"
 #include "training/torch_weights.h"
 #include "training/training_model.h"
@@ -91,10 +92,19 @@ class Session : public TrainingSession {
     }
   }
 
+  std::string Prepare(const std::vector<TensorMap>& micro_batches) override {
+    CheckCount(micro_batches);
+    auto kind = options_.grad_accum > 1 ? StepKind::kMicro : StepKind::kTrain;
+    MicroSums sums;
+    for (const auto& feeds : micro_batches) {
+      sums.Add(Plan(kind, feeds, false).step);
+    }
+    if (kind == StepKind::kMicro) PlanApply(sums);
+    return std::exchange(remark_, "");
+  }
+
   void Start(const std::vector<TensorMap>& micro_batches, double lr) override {
-    Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
-          "expected ", options_.grad_accum, " micro-batches a step, got ",
-          micro_batches.size());
+    CheckCount(micro_batches);
     if (step_done_) UseKeptScales();
     if (profiler_) profiler_->BeginStep();
     StartedStep started{step_ + 1, "", {}};
@@ -119,15 +129,7 @@ class Session : public TrainingSession {
 
   EvalResult Eval(const TensorMap& feeds) override {
     PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
-    TensorMap outputs = RunBorrowing(planned, feeds);
-    EvalResult result;
-    if (!planned.step.loss.empty()) {
-      result.loss = outputs.at(planned.step.loss).data<float>()[0];
-    }
-    for (const std::string& name : planned.step.outputs) {
-      result.outputs[name] = outputs.at(name);
-    }
-    return result;
+    return EvalResultOf(planned.step, RunBorrowing(planned, feeds));
   }
 
   GradientResult Gradients(const TensorMap& feeds,
@@ -135,19 +137,7 @@ class Session : public TrainingSession {
     Check(!sharded_.is_shared(), "[", options_.model,
           "] expected whole state for the gradients of a batch, got parts");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
-    TensorMap outputs = RunBorrowing(planned, feeds);
-    GradientResult result;
-    result.loss = outputs.at(planned.step.loss).data<float>()[0];
-    for (const std::string& name : planned.step.outputs) {
-      result.outputs[name] = outputs.at(name);
-    }
-    for (const auto& [output, name] : planned.step.gradients) {
-      result.gradients[name] = outputs.at(output);
-    }
-    for (const auto& [output, name] : planned.step.input_gradients) {
-      result.input_gradients[name] = outputs.at(output);
-    }
-    return result;
+    return GradientResultOf(planned.step, RunBorrowing(planned, feeds));
   }
 
   int64_t step() const override { return step_; }
@@ -180,11 +170,9 @@ class Session : public TrainingSession {
   std::vector<ScaleInfo> Scales() const override { return scales_.Infos(); }
 
   MemoryInfo Memory() const override {
-    MemoryInfo info;
-    info.arena_bytes = arena_->bytes();
-    info.naive_bytes = plans_.naive_bytes();
-    info.state_bytes = state_.bytes();
-    return info;
+    return {.arena_bytes = arena_->bytes(),
+            .naive_bytes = plans_.naive_bytes(),
+            .state_bytes = state_.bytes()};
   }
 
   ProfileReport ReportProfile() const override {
@@ -275,6 +263,12 @@ class Session : public TrainingSession {
   }
 
  private:
+  void CheckCount(const std::vector<TensorMap>& micro_batches) const {
+    Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
+          "expected ", options_.grad_accum, " micro-batches a step, got ",
+          micro_batches.size());
+  }
+
   // Waits for the steps that were started. Errors: ranks divide the state.
   void RequireWholeState() {
     Settle();
@@ -378,13 +372,17 @@ class Session : public TrainingSession {
       if (copies) planned.quantizer = MakeExecutor(copies);
     }
     planned.executor = MakeExecutor(planned.step.graph);
+    if (memory_) FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
-    PlannedStep& kept = plans_.Keep(std::move(planned));
-    if (memory_ && (kind == StepKind::kTrain || kind == StepKind::kApply)) {
-      AddRemark(MemoryRemark(plans_, *memory_));
-      memory_.reset();
-    }
-    return kept;
+    return plans_.Keep(std::move(planned));
+  }
+
+  // Nothing of the plan is allocated yet. Errors: the device has no room.
+  void FindRoom(const PlannedStep& planned) {
+    StepKind kind = planned.key.kind;
+    std::string remark = CheckRoom(MemoryOf(plans_, planned), *memory_);
+    bool whole = kind == StepKind::kTrain || kind == StepKind::kApply;
+    if (whole && !std::exchange(said_memory_, true)) AddRemark(remark);
   }
 
   void AddRemark(const std::string& text) {
@@ -477,18 +475,19 @@ class Session : public TrainingSession {
     }
   }
 
-  void RunApply(const MicroSums& sums, double lr, StartedStep* started) {
+  PlannedStep& PlanApply(const MicroSums& sums) {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
-    PlannedStep* planned = plans_.Find(key);
-    if (!planned) {
-      PlannedStep apply;
-      apply.step = BuildApplyGraph(source_, key.sums);
-      apply.key = std::move(key);
-      planned = &Keep(std::move(apply));
-    }
-    TensorMap feeds = {
-        {planned->step.lr, Tensor::Scalar(static_cast<float>(lr))}};
-    Execute(*planned, feeds, 0, started);
+    if (PlannedStep* known = plans_.Find(key)) return *known;
+    PlannedStep apply;
+    apply.step = BuildApplyGraph(source_, key.sums);
+    apply.key = std::move(key);
+    return Keep(std::move(apply));
+  }
+
+  void RunApply(const MicroSums& sums, double lr, StartedStep* started) {
+    PlannedStep& planned = PlanApply(sums);
+    auto rate = Tensor::Scalar(static_cast<float>(lr));
+    Execute(planned, {{planned.step.lr, rate}}, 0, started);
   }
 
   // Runs a plan that updates nothing, with the state entries that it reads.
@@ -534,8 +533,9 @@ class Session : public TrainingSession {
   StartedSteps started_;
   std::set<std::string> sums_;  // names of the sums of micro steps
   std::string remark_;          // for the step that is being started
-  // Of a device before this session took any; said once.
+  // Of a device, before this session took any.
   std::optional<DeviceMemory> memory_;
+  bool said_memory_ = false;
   // The profiler names nodes of graphs whose plans may no longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
 };

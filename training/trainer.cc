@@ -150,6 +150,7 @@ class Trainer {
     }
     double lr = LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,
                              spec_.steps);
+    if (result_.steps == 0) events_.StepPlanned(session_.Prepare(batches));
     StepResult step = session_.Step(batches, lr);
     double seconds =
         std::chrono::duration<double>(Clock::now() - begin).count();

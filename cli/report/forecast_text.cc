@@ -36,6 +36,7 @@ void PrintMemory(const RankMemory& memory, const GpuPeaks& gpu,
   table.Row({"  gradients of parameters", ByteText(memory.gradients)});
   table.Row({"  operands and results of collectives",
              ByteText(memory.communication)});
+  table.Row({"  workspaces", ByteText(memory.workspaces)});
   table.Row({"  temporaries", ByteText(memory.temporaries)});
   table.Print(out);
 }
@@ -92,6 +93,7 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
                     {"saved_activations", memory.saved},
                     {"gradients", memory.gradients},
                     {"communication", memory.communication},
+                    {"workspaces", memory.workspaces},
                     {"temporaries", memory.temporaries},
                     {"total", memory.total()},
                     {"gpu", cluster.gpu.memory}};

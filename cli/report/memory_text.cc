@@ -25,7 +25,8 @@ constexpr MemoryKind kOrder[] = {MemoryKind::kParameter,
                                  MemoryKind::kFp8Copy,
                                  MemoryKind::kParameterGradient,
                                  MemoryKind::kActivationGradient,
-                                 MemoryKind::kTemporary};
+                                 MemoryKind::kTemporary,
+                                 MemoryKind::kWorkspace};
 static_assert(std::size(kOrder) == kMemoryKinds);
 
 // "FP8 copies" → "fp8_copies".

@@ -69,9 +69,9 @@ RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
   memory.arena = plan.arena_bytes;
   size_t in_arena = 0;
   for (const LiveValue& live : report.live) {
-    const Value& value = *step.graph->Find(live.name);
-    const bool sent = IsCollective(value.producer) ||
-                      std::ranges::any_of(value.uses, IsCollective);
+    const Value* value = step.graph->Find(live.name);  // null: a workspace
+    const bool sent = value && (IsCollective(value->producer) ||
+                                std::ranges::any_of(value->uses, IsCollective));
     switch (live.kind) {
       case MemoryKind::kParameter:
       case MemoryKind::kOptimizerState:
@@ -85,6 +85,9 @@ RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
       case MemoryKind::kParameterGradient:
         memory.gradients += live.bytes;
         break;
+      case MemoryKind::kWorkspace:
+        memory.workspaces += live.bytes;
+        break;
       default:
         if (sent) {
           memory.communication += live.bytes;
@@ -94,7 +97,8 @@ RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
     }
     in_arena += live.bytes;
   }
-  const size_t named = memory.gradients + memory.communication + memory.saved;
+  const size_t named = memory.gradients + memory.communication + memory.saved +
+                       memory.workspaces;
   memory.temporaries = memory.arena - std::min(memory.arena, named);
   return memory;
 }

@@ -33,9 +33,10 @@ struct RankMemory {
   size_t others = 0;  // batch, constants, outputs
   size_t arena = 0;   // of the plan
   // In the arena: gradients of parameters; other values that collectives read
-  // or give (gathered parameters, gradients before they are added up); the
-  // rest.
-  size_t gradients = 0, communication = 0, saved = 0, temporaries = 0;
+  // or give (gathered parameters, gradients before they are added up);
+  // workspaces of kernels, as far as they are known without a GPU; the rest.
+  size_t gradients = 0, communication = 0, saved = 0, workspaces = 0,
+         temporaries = 0;
 
   size_t total() const {
     return parameters + optimizer + scales + others + arena;

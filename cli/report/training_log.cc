@@ -24,9 +24,13 @@ std::string SkippedText(const StepEvent& event) {
 
 }  // namespace
 
+void TrainingLog::StepPlanned(const std::string& remark) {
+  if (!remark.empty()) Above(Note, remark);
+}
+
 void TrainingLog::StepDone(const StepEvent& event) {
   const StepResult& step = event.result;
-  if (!step.remark.empty()) Above(Note, step.remark);
+  StepPlanned(step.remark);
   // A run that diverged skips all steps: report them less and less often.
   int64_t n = event.skipped_here;
   bool said = n <= 5 || (n & (n - 1)) == 0;

@@ -11,6 +11,7 @@ class TrainingLog : public TrainerEvents {
  public:
   explicit TrainingLog(Progress& progress) : progress_(progress) {}
 
+  void StepPlanned(const std::string& remark) override;
   void StepDone(const StepEvent& event) override;
   void ValidationDone(int64_t step, int64_t total,
                       const Evaluation& evaluation) override;

@@ -122,8 +122,10 @@ class CudaProvider : public ExecutionProvider {
   Device device() const override { return Device::kProvider; }
   void* queue() override { return queue_.get(); }
 
+  // A pool keeps freed memory until somebody waits.
   std::optional<DeviceMemory> Memory() override {
     DeviceMemory memory;
+    ONNX_FP8_CUDA(cudaStreamSynchronize(queue_->stream()));
     ONNX_FP8_CUDA(cudaMemGetInfo(&memory.free, &memory.total));
     return memory;
   }

@@ -16,8 +16,21 @@ FUSE_QUANTIZE = providers("FuseQuantize.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
 PRODUCT_COPIES = providers("ProductCopies.*")
 ROOFLINE = providers("Roofline.*")
+MX_SCALES = providers("MxScales.*")
 
 MUTANTS = (
+    M("mx scales: those that are no powers of two", "providers/mx_scales.cc",
+      'node->Int("pow2", 0) != 0 &&', 'node->Int("pow2", 0) >= 0 &&', MX_SCALES),
+    M("mx scales: outputs of the graph", "providers/mx_scales.cc",
+      "return !leaves && std", "return std", MX_SCALES),
+    M("mx scales: kernels are not asked", "providers/mx_scales.cc",
+      "!entry->traits.byte_scales", "false", MX_SCALES),
+    M("plan: workspaces get no place", "providers/plan.cc",
+      "if (workspace >= 0) written.push_back(workspace);", "", PLAN),
+    M("check: workspaces may lie over results", "providers/plan_check.cc",
+      "slot < 0 || !Overlap(At(slot), workspace)", "true", providers("CheckPlan.*")),
+    M("check: workspaces destroy nothing", "providers/plan_check.cc",
+      "    Store(workspace, nullptr, where);\n", "", providers("CheckPlan.*")),
     M("k-major: sizes that need padding are turned", "providers/k_major.cc",
       "if (matrix.empty() || NeedsZeros(matrix)) return;",
       "if (matrix.empty()) return;", K_MAJOR),
@@ -191,7 +204,7 @@ MUTANTS = (
       "    if (it == state.end() || it->second.SharesDataWith(value.data)) {\n"
       "      state.erase(value.name);\n      Tensor own =", EXECUTOR_TEST),
     M("executor: a device does not get the constants", "providers/executor.cc",
-      "ours = provider.ToOurs(host);", "ours = host;", DEVICE_TEST),
+      "ours = provider_.ToOurs(host);", "ours = host;", DEVICE_TEST),
     M("executor: a device does not get the feeds", "providers/executor.cc",
       "if (!Records()) return provider_.ToOurs(feed);",
       "if (!Records()) return feed;", DEVICE_TEST),

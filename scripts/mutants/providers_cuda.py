@@ -88,7 +88,7 @@ MUTANTS = (
     M("cuda pad: the fill is zero", "providers/cuda/ops/pad.cc",
       "ctx.HasIn(2) ? ctx.In(2).raw() : nullptr", "nullptr", OPS),
     M("cuda einsum: an operand keeps its order", "providers/cuda/ops/einsum.cu",
-      "if (copies_a) pa =", "if (copies_a && p.k == 0) pa =", OPS),
+      "if (copies.a > 0) pa =", "if (copies.a > 0 && p.k == 0) pa =", OPS),
     M("cuda batch norm: kept numbers are read as floats",
       "providers/cuda/ops/channel_norm.cu",
       "double centered = Load(p.x, at) - m.mean;",

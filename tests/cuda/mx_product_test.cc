@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Products with a scale for 32 elements of k, in float8e8m0: on Blackwell by
-// cuBLASLt, on Hopper of decoded operands.
+// cuBLASLt, on Hopper of decoded operands. Scales that a recipe keeps as floats
+// become such bytes (providers/mx_scales.h).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -85,24 +86,45 @@ TEST_P(MxProducts, AreTheCpus) {
 INSTANTIATE_TEST_SUITE_P(All, MxProducts, testing::Values(9, 10),
                          testing::PrintToStringParamName());
 
+// The loss of the second step of a LLaMA.
+float LossOf(const char* recipe, int64_t grad_accum = 1) {
+  for (const CorpusFile& file : CorpusFiles()) {
+    bool wanted = file.fixture && file.name == "llama" && file.variant == "l17";
+    if (!wanted) continue;
+    CorpusCase c(file);
+    c.options.recipe = ParseRecipe(recipe);
+    c.options.grad_accum = grad_accum;
+    auto session = MakeSession(c.options, MakeCudaProvider());
+    std::vector<TensorMap> batches(static_cast<size_t>(grad_accum), c.feeds);
+    session->Step(batches, 1e-3);
+    return session->Step(batches, 1e-3).loss;
+  }
+  return 0;
+}
+
 // Recipes whose scale modes only Hopper has work on Blackwell, too.
 TEST(MxTraining, LossesOnBlackwellAreThoseOnHopper) {
-  for (const char* recipe : {"mxfp8,scales:e8m0", "rowwise", "blockwise"}) {
+  for (const char* recipe : {"mxfp8", "rowwise", "blockwise"}) {
     float losses[2];
     for (int major : {9, 10}) {
       OnGpu gpu(major);
-      for (const CorpusFile& file : CorpusFiles()) {
-        bool wanted =
-            file.fixture && file.name == "llama" && file.variant == "l17";
-        if (!wanted) continue;
-        CorpusCase c(file);
-        c.options.recipe = ParseRecipe(recipe);
-        auto session = MakeSession(c.options, MakeCudaProvider());
-        session->Step(c.feeds, 1e-3);
-        losses[major - 9] = session->Step(c.feeds, 1e-3).loss;
-      }
+      losses[major - 9] = LossOf(recipe);
     }
     EXPECT_NEAR(losses[1], losses[0], 1e-3 * std::fabs(losses[0])) << recipe;
+  }
+}
+
+// Whether a recipe keeps the powers of two as floats or as bytes.
+TEST(MxTraining, ScalesAreBytesOnTheGpu) {
+  for (int major : {9, 10}) {
+    for (int64_t grad_accum : {1, 2}) {
+      OnGpu gpu(major);
+      float bytes = LossOf("mxfp8,scales:e8m0", grad_accum);
+      emulation::ResetCounts();
+      EXPECT_EQ(LossOf("mxfp8", grad_accum), bytes);
+      EXPECT_EQ(LaunchesOf("PackMxKernel") > 0, major == 10);
+      EXPECT_EQ(LaunchesOf("Dequantize") > 0, major == 9);
+    }
   }
 }
 

@@ -20,6 +20,8 @@ const KernelRegistry& Kernels() {
     r.Add("Op", Nothing);
     r.Add("Gather", Nothing);
     r.Add("Near", Nothing, {.in_place = {{0, 0}}});
+    r.Add("Work", Nothing,
+          {.workspace = [](KernelContext&) { return size_t{1000}; }});
     r.Add("QuantizeWith", Nothing, {}, kDomain);
     r.Add("UpdateScale", Nothing, {}, kDomain);
     r.Add("Update", Nothing, {.in_place = {{0, 0}, {2, 1}}});
@@ -50,6 +52,21 @@ struct Reported {
   MemoryReport report;
   std::map<std::string, MemoryKind> kinds;  // kinds of the values in the arena
 };
+
+TEST(MemoryReport, NamesWorkspaces) {
+  Reported r(R"(
+input x: float[32]
+a: float[32] = Op(x)
+b: float[32] = Work(a)
+output b
+)");
+  EXPECT_EQ(r.report.node, "Work -> b");
+  EXPECT_EQ(r.report.Total(MemoryKind::kWorkspace), 1000u);
+  const LiveValue& workspace = r.Live("workspace of Work -> b");
+  EXPECT_EQ(workspace.type, "uint8[1000]");
+  EXPECT_EQ(workspace.node, "");
+  EXPECT_EQ(r.report.in_arena_bytes, 1128u);
+}
 
 // One layer: bytes of the results, and of the values alive at each step:
 //   a 128   a               128

@@ -53,6 +53,29 @@ std::string Complaint(const std::string& text, Device device = Device::kHost) {
   }
 }
 
+// Bytes: a, b and c 64 each, the workspace 100, which takes 128.
+TEST(Plan, AWorkspaceLivesWhileItsStepRuns) {
+  Planned p(R"(
+input x: uint32[16]
+a: uint32[16] = Work(x)
+b: uint32[16] = Work(a)
+c: uint32[16] = Hash(b)
+d: uint32[16] = Hash(c)
+output d
+)");
+  ASSERT_EQ(p.plan.workspaces.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const Slot& slot = p.At(p.plan.steps[i].workspace);
+    EXPECT_EQ(slot.value, p.plan.workspaces[i].get());
+    EXPECT_EQ(BytesOf(*slot.value), 100u);
+  }
+  EXPECT_EQ(p.plan.workspaces[0]->name, "workspace of Work -> a");
+  EXPECT_EQ(p.plan.steps[2].workspace, -1);
+  // The second step needs most: a, b and its workspace.
+  EXPECT_EQ(p.plan.arena_bytes, 64u + 64u + 128u);
+  EXPECT_EQ(p.plan.live_bytes, 256u);
+}
+
 // A constant that a kernel reads on the host lies in the graph's memory; the
 // same constant as an operand of the arithmetic lies on the device.
 TEST(Plan, AKernelGetsTheHostsCopyOfAConstant) {
@@ -439,6 +462,37 @@ update m = m2
             "first");
   EXPECT_EQ(complaint([](Plan& p) { p.steps.pop_back(); }),
             "[Near -> m2] expected a step, got none");
+}
+
+TEST(CheckPlan, SeesAWorkspaceOverOtherMemory) {
+  constexpr char kText[] = R"(
+input x: uint32[16]
+a: uint32[32] = Hash(x)
+b: uint32[16] = Work(x)
+y: uint32[16] = Hash(a, b)
+output y
+)";
+  auto complaint = [&](const char* under) -> std::string {
+    Planned p(kText);
+    for (Slot& s : p.plan.slots) {
+      if (s.value->name != "workspace of Work -> b") continue;
+      s.at = 0;
+      for (const Slot& other : p.plan.slots) {
+        if (other.value->name == under) s.at = other.at;
+      }
+    }
+    try {
+      CheckPlan(p.plan, *p.graph, p.provider->Kernels());
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(complaint("a"),
+            "[Hash -> y] expected to read \"a\", got memory that holds "
+            "nothing");
+  EXPECT_EQ(complaint("b"),
+            "[Work -> b] works in the memory of its operands or results");
 }
 
 TEST(CheckPlan, SeesAReaderAfterTheWriter) {

@@ -42,8 +42,7 @@ TEST(ProductCopies, OperandsWithMxScalesAreDecoded) {
                   "decoded, except on Blackwell; Hopper's nearest recipe is "
                   "blockwise"},
         {"float",
-         "decoded (on Blackwell not with scales:e8m0); Hopper's nearest recipe "
-         "is blockwise"}}) {
+         "decoded: no powers of two; Hopper's nearest recipe is blockwise"}}) {
     auto graph = ParseGraph(Concat(
         "graph \"g\" opset 24\ninput a: float8e4m3fn[16,32]\ninput s: ", scale,
         "[16,1]\ny: float[16,16] = onnx_fp8.ScaledMatMulBlock<"

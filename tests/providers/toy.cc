@@ -62,6 +62,15 @@ void Elementwise(KernelContext& ctx, const std::vector<size_t>& near,
   }
 }
 
+constexpr size_t kWorkspace = 100;
+
+void Work(KernelContext& ctx) {
+  void* workspace = ctx.Workspace(kWorkspace);
+  std::memset(workspace, 0x5A, kWorkspace);
+  Hash(ctx);
+  std::memset(workspace, 0x3C, kWorkspace);
+}
+
 void Near(KernelContext& ctx) { Elementwise(ctx, {0, 1}, 0); }
 
 void Update(KernelContext& ctx) {
@@ -101,6 +110,8 @@ class ToyProvider : public ExecutionProvider {
   explicit ToyProvider(bool together) {
     kernels_.Add("View", nullptr, {.view = true});
     Add<Hash>("Hash", {}, together);
+    Add<Work>("Work", {.workspace = [](KernelContext&) { return kWorkspace; }},
+              together);
     Add<Near>("Near", {.in_place = {{0, 0}, {1, 0}}}, together);
     Add<Update>("Update", {.in_place = {{0, 0}, {2, 1}}}, together);
     Add<Twins>("Twins", {.in_place = {{0, 0}, {0, 1}}}, together);
@@ -227,7 +238,8 @@ class RandomGraphMaker {
       }
       case 1: {
         std::vector<Value*> inputs = {x, nullptr, Recent(values_)};
-        Node* node = graph_.AddNode("Hash", inputs, {name, "", name + "b"});
+        const char* op = values_.size() % 2 == 0 ? "Hash" : "Work";
+        Node* node = graph_.AddNode(op, inputs, {name, "", name + "b"});
         Like(node->out(0), Type(), dice_.Pick(kShapes));
         Like(node->out(2), Type(), dice_.Pick(kShapes));
         break;
@@ -310,6 +322,12 @@ TensorMap RunNaively(const Graph& graph, const KernelRegistry& kernels,
       outputs[0] = inputs[0].Reshaped(*node.out(0)->shape);
     } else {
       KernelContext context(node, inputs, outputs);
+      Tensor workspace;
+      if (entry->traits.workspace) {
+        auto bytes = static_cast<int64_t>(entry->traits.workspace(context));
+        workspace = Tensor::Allocate(DType::kUInt8, {bytes});
+      }
+      context.set_workspace(workspace);
       entry->kernel(context);
     }
     for (size_t i = 0; i < outputs.size(); ++i) {

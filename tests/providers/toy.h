@@ -15,6 +15,7 @@ namespace onnx_fp8 {
 // Ops of the ONNX domain, with any number of inputs of uint32 or uint64:
 //   View  (x, …) → y           y is x under another shape
 //   Hash  (…) → (…)            may not work in place
+//   Work  (…) → (…)            the same, and spoils a workspace of 100 bytes
 //   Near  (a, b, …) → y        in place on a or b
 //   Update (p, g, m) → (p', m')  in place on p and m
 //   Twins (x) → (y, z)         either one in place on x

@@ -10,7 +10,7 @@ LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
 FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
-FIT = ["ExpandMissing", "CheckProducts", "MakeKMajor", "StoreNarrow", "PadOperands", "FuseQuantize",
+FIT = ["ExpandMissing", "CheckProducts", "MakeKMajor", "StoreMxScales", "StoreNarrow", "PadOperands", "FuseQuantize",
        "AddToSums"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
 TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",

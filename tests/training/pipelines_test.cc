@@ -144,7 +144,8 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                        "(SliceBeforeProduct FuseRotary "
                        "FuseAttention FuseActivations FuseNorms FuseLoss "
                        "FuseBiasGradients FoldTranspose MakeKMajor "
-                       "StoreNarrow PadOperands FuseQuantize AddToSums), got ",
+                       "StoreMxScales StoreNarrow PadOperands FuseQuantize "
+                       "AddToSums), got ",
                        name));
   }
 }

@@ -241,6 +241,36 @@ TEST(Session, ACheckpointOfAnotherFilterAndHistoryGoesOn) {
   EXPECT_FLOAT_EQ(after.at(input), 20.0f / 448);
 }
 
+// Whatever a step plans, Prepare has planned, and said.
+TEST(Session, PreparePlansWhatAStepNeeds) {
+  TempDir dir;
+  for (int64_t grad_accum : {1, 2}) {
+    SessionOptions options = Options(WriteMlp(dir, true), "delayed");
+    options.grad_accum = grad_accum;
+    auto a = TrainingSession::Create(options);
+    Batches batches;
+    for (int64_t i = 0; i < grad_accum; ++i) batches.push_back(Batch(1, 6 + i));
+    a->Step(batches, 0);
+    a->Save(dir / "run");
+    int plans = 0;
+    options.before_plan = [&] { ++plans; };
+    options.filter.filter_fqns = {"out"};
+    auto b = TrainingSession::Create(options);
+    b->Restore(dir / "run");
+    EXPECT_EQ(b->Prepare(batches),
+              "delayed scales: 3 go on, 0 start anew, 3 are dropped");
+    EXPECT_EQ(b->step(), 1);
+    EXPECT_EQ(b->Prepare(batches), "");
+    int planned = plans;
+    EXPECT_GT(planned, 0);
+    EXPECT_EQ(b->Memory().arena_bytes, 0u);
+    EXPECT_EQ(b->Step(batches, 0).remark, "");
+    EXPECT_GT(b->Memory().arena_bytes, 0u);
+    EXPECT_EQ(plans, planned);
+    EXPECT_THROW(b->Prepare(Batches(3, Batch(1))), Error);
+  }
+}
+
 TEST(Session, ScalesMayMoveWithEachMicroBatch) {
   TempDir dir;
   SessionOptions options =

@@ -19,6 +19,9 @@ namespace fs = std::filesystem;
 // Records the events of a run.
 class Journal : public TrainerEvents {
  public:
+  void StepPlanned(const std::string& remark) override {
+    planned += Concat("(", remark, ") after (", lines, "); ");
+  }
   void StepDone(const StepEvent& event) override {
     lines += Concat("step ", event.result.step, "/", event.total, "; ");
     last = event;
@@ -44,7 +47,7 @@ class Journal : public TrainerEvents {
   }
 
   int64_t fails_at = -1;
-  std::string lines;
+  std::string lines, planned;
   StepEvent last;
 };
 
@@ -86,6 +89,7 @@ TEST_F(TrainerTest, TellsWhatItDoesInOrder) {
   spec_.save_every = 2;
   spec_.val_every = 3;
   TrainerResult result = Run({}, &*validation_);
+  EXPECT_EQ(journal_.planned, "() after (); ");
   EXPECT_EQ(journal_.lines,
             "step 1/5; step 2/5; saved 2; step 3/5; validation 3/5; step 4/5; "
             "saved 4; step 5/5; validation 5/5; saved 5; ");

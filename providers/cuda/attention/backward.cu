@@ -319,6 +319,10 @@ void SetZeros(KernelContext& ctx, size_t results) {
 
 }  // namespace
 
+size_t BackwardWorkspace(const AttentionSizes& z) {
+  return static_cast<size_t>(z.b * z.t * z.heads) * sizeof(float);
+}
+
 void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
                        const AttentionInputs& in) {
   AttentionOperands a = OperandsOf(ctx, z, in);
@@ -331,8 +335,7 @@ void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
     d[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape());
   }
   int64_t rows = z.b * z.t * z.heads;
-  auto* along = static_cast<float*>(
-      QueueOf(ctx).Scratch(static_cast<size_t>(rows) * sizeof(float)));
+  auto* along = static_cast<float*>(ctx.Workspace(BackwardWorkspace(z)));
   if (rows > 0) {
     Launch(AlongKernel, static_cast<unsigned>(DivideUp(rows, kRowsOfBlock)),
            kAlongThreads, 0, QueueOf(ctx).stream(), a, y, along);

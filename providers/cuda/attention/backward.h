@@ -5,6 +5,9 @@
 
 namespace onnx_fp8::cuda {
 
+// The workspace that AttentionBackward needs.
+size_t BackwardWorkspace(const AttentionSizes& z);
+
 // AttentionGrad (dy, q, k, v, [relative,] [bias,] y, lse) -> (dq, dk, dv[,
 // drelative]): operands and results of `ctx`. Errors: no float operands.
 void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,

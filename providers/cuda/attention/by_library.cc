@@ -7,6 +7,7 @@
 #include "providers/cuda/attention/measure.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -34,6 +35,21 @@ LibraryStrides StridesOf(int64_t rows, int64_t heads, int64_t d) {
   return {.batch = rows * heads * d, .head = d, .row = heads * d};
 }
 
+bool IsBackward(const AttentionInputs& in) { return in.first == 1; }
+
+// The library's problem; nullopt: the node is none.
+std::optional<LibraryProblem> ProblemIn(const KernelContext& ctx,
+                                        const AttentionSizes& z,
+                                        const AttentionInputs& in) {
+  bool backward = IsBackward(in);
+  bool fits = FitsLibrary(z, in) &&
+              AreBFloat16(ctx, backward ? 5 : 3, backward ? 3 : 1);
+  if (!fits) return std::nullopt;
+  LibraryProblem problem = ProblemOf(z, backward);
+  if (!backward) problem.keeps_lse = ctx.HasOut(1);
+  return problem;
+}
+
 // Runs the problem, if the library can, and measures the results.
 template <typename Memory>
 bool RunByLibrary(KernelContext& ctx, const LibraryProblem& problem,
@@ -42,12 +58,28 @@ bool RunByLibrary(KernelContext& ctx, const LibraryProblem& problem,
   auto& library = queue.Own<AttentionLibrary>();
   std::optional<size_t> bytes = library.Workspace(problem);
   if (!bytes) return false;
-  library.Run(problem, memory, queue.Scratch(*bytes), queue.stream());
+  library.Run(problem, memory, ctx.Workspace(*bytes), queue.stream());
   for (size_t i = 0; i < measured; ++i) MeasureResult(ctx, i);
   return true;
 }
 
 }  // namespace
+
+size_t MostWorkspace(const LibraryProblem& p) {
+  if (!p.backward) return 0;
+  int64_t t = RoundUp(p.t, 64), s = RoundUp(p.s, 128);
+  return static_cast<size_t>(p.b * p.heads *
+                             (2 * t * s + 64 * t + 8 * s * p.d));
+}
+
+std::optional<size_t> LibraryWorkspace(KernelContext& ctx,
+                                       const AttentionSizes& z,
+                                       const AttentionInputs& in) {
+  std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
+  if (!problem) return std::nullopt;
+  if (!ctx.queue()) return MostWorkspace(*problem);
+  return QueueOf(ctx).Own<AttentionLibrary>().Workspace(*problem);
+}
 
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
   return {.backward = backward,
@@ -68,25 +100,25 @@ LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
 
 bool ForwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                       const AttentionInputs& in) {
-  if (!FitsLibrary(z, in) || !AreBFloat16(ctx, 3, 1)) return false;
-  LibraryProblem problem = ProblemOf(z, false);
-  problem.keeps_lse = ctx.HasOut(1);
+  std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
+  if (!problem) return false;
   LibraryForward memory = {
       .q = ctx.In(0).raw(),
       .k = ctx.In(1).raw(),
       .v = ctx.In(2).raw(),
       .y = FloatsTo(ctx, 0, {z.b, z.t, z.heads * z.e}).data,
       .lse = nullptr};
-  if (problem.keeps_lse) {
+  if (problem->keeps_lse) {
     Tensor& lse = ctx.Out(1, DType::kFloat, {z.b, z.heads, z.t});
     memory.lse = static_cast<float*>(lse.raw());
   }
-  return RunByLibrary(ctx, problem, memory, 1);
+  return RunByLibrary(ctx, *problem, memory, 1);
 }
 
 bool BackwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                        const AttentionInputs& in) {
-  if (!FitsLibrary(z, in) || !AreBFloat16(ctx, 5, 3)) return false;
+  std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
+  if (!problem) return false;
   void* gradients[3];
   for (size_t i = 0; i < 3; ++i) {
     gradients[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape()).data;
@@ -101,7 +133,7 @@ bool BackwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
       .dq = gradients[0],
       .dk = gradients[1],
       .dv = gradients[2]};
-  return RunByLibrary(ctx, ProblemOf(z, true), memory, 3);
+  return RunByLibrary(ctx, *problem, memory, 3);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "providers/attention_sizes.h"
 #include "providers/cuda/attention/library.h"
 
@@ -9,6 +11,16 @@ namespace onnx_fp8::cuda {
 // The library's problem. Operands and results are (B,rows,heads·d), as linear
 // layers leave them. The problem of the forward pass has no lse.
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward);
+
+// The most bytes of the library's workspace: of the gradients of the scores
+// and of floats for each row.
+size_t MostWorkspace(const LibraryProblem& problem);
+
+// The bytes of the library's workspace; without a device, the most. nullopt: it
+// can't compute the node.
+std::optional<size_t> LibraryWorkspace(KernelContext& ctx,
+                                       const AttentionSizes& z,
+                                       const AttentionInputs& in);
 
 // The same as AttentionForward and AttentionBackward, by the library of
 // library.h. False: it can't compute this node, and nothing was done. It can if

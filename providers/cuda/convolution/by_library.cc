@@ -109,18 +109,24 @@ ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept) {
   return p;
 }
 
-bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
-                       const ConvolutionOperands& operands) {
+std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
+                                       const ConvolutionSizes& z,
+                                       const ConvolutionOperands& operands) {
   Kept kept = operands.y.kept;
   if (operands.x.kept != kept || operands.weight.kept != kept || z.c == 0 ||
-      !FitsLibrary(z)) {
-    return false;
+      !FitsLibrary(z) || !ctx.queue()) {
+    return std::nullopt;
   }
-  ConvolutionProblem problem = ProblemOf(z, kept);
+  return QueueOf(ctx).Own<ConvolutionLibrary>().Workspace(ProblemOf(z, kept));
+}
+
+bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
+                       const ConvolutionOperands& operands) {
+  std::optional<size_t> bytes = LibraryWorkspace(ctx, z, operands);
+  if (!bytes) return false;
+  ConvolutionProblem problem = ProblemOf(z, operands.y.kept);
   Queue& queue = QueueOf(ctx);
   auto& library = queue.Own<ConvolutionLibrary>();
-  std::optional<size_t> bytes = library.Workspace(problem);
-  if (!bytes) return false;
   auto* x = const_cast<void*>(operands.x.data);
   auto* weight = const_cast<void*>(operands.weight.data);
   ConvolutionMemory memory = {.x = x, .weight = weight, .y = operands.y.data};
@@ -129,7 +135,7 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
   } else if (problem.pass == ConvolutionPass::kWeightGradient) {
     memory = {.x = x, .weight = operands.y.data, .y = weight};
   }
-  library.Run(problem, memory, queue.Scratch(*bytes), queue.stream());
+  library.Run(problem, memory, ctx.Workspace(*bytes), queue.stream());
   if (operands.bias.data) {
     const Window::Axes& sizes = z.transposed ? z.w.in : z.w.out;
     AddBias(ctx, operands.y, operands.bias, z.n * z.group * z.m, z.group * z.m,

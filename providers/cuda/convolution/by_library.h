@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "providers/cuda/convolution/library.h"
 #include "providers/window.h"
 
@@ -27,6 +29,12 @@ struct ConvolutionOperands {
 // stride then only if there is one image, as in a depthwise convolution; else
 // the problem stays a forward pass.
 ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept);
+
+// The bytes of the library's workspace; nullopt: it can't compute the node, or
+// there is no device. The operands need no data.
+std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
+                                       const ConvolutionSizes& z,
+                                       const ConvolutionOperands& operands);
 
 // Computes y, which is not empty, by the library of library.h. False: it can't
 // compute this node, and nothing was done. Operands and result must be kept

@@ -22,45 +22,59 @@ ScaledOperand OperandOf(const KernelContext& ctx, size_t i, bool transposed) {
 }
 
 // y = (op(a_q) · op(b_q)) · a_scale · b_scale [+ operand 4].
-void Multiply(KernelContext& ctx, Addend addend) {
+struct Multiplied {
+  ScaledOperand a, b;
+  Shape shape;  // of y
+};
+
+Multiplied MultipliedIn(const KernelContext& ctx) {
   ScaledOperand a = OperandOf(ctx, 0, ctx.Int("transA", 0) != 0);
   ScaledOperand b = OperandOf(ctx, 2, ctx.Int("transB", 0) != 0);
-  MultiplyScaled(ctx, a, b, addend, ProductShape(ctx.In(0), a, b));
+  return {a, b, ProductShape(ctx.In(0), a, b)};
 }
-
-void ScaledMatMul(KernelContext& ctx) { Multiply(ctx, Addend::kNone); }
-void ScaledMatMulBias(KernelContext& ctx) { Multiply(ctx, Addend::kBias); }
-void ScaledMatMulAdd(KernelContext& ctx) { Multiply(ctx, Addend::kMatrix); }
 
 // The same of operands whose quantizers have added zeros.
-void MultiplyPadded(KernelContext& ctx, Addend addend) {
-  ScaledOperand a = OperandOf(ctx, 0, false), b = OperandOf(ctx, 2, true);
-  MultiplyScaled(ctx, a, b, addend, ctx.Ints("shape"));
+Multiplied PaddedIn(const KernelContext& ctx) {
+  return {OperandOf(ctx, 0, false), OperandOf(ctx, 2, true), ctx.Ints("shape")};
 }
 
-void ScaledMatMulPadded(KernelContext& ctx) {
-  MultiplyPadded(ctx, Addend::kNone);
+using Reader = Multiplied (*)(const KernelContext&);
+
+template <Reader kRead, Addend kAddend>
+void Multiply(KernelContext& ctx) {
+  Multiplied p = kRead(ctx);
+  MultiplyScaled(ctx, p.a, p.b, kAddend, p.shape);
 }
-void ScaledMatMulPaddedBias(KernelContext& ctx) {
-  MultiplyPadded(ctx, Addend::kBias);
+
+template <Reader kRead, Addend kAddend>
+size_t Workspace(KernelContext& ctx) {
+  Multiplied p = kRead(ctx);
+  return ScaledWorkspace(ctx, p.a, p.b, kAddend, p.shape);
 }
-void ScaledMatMulPaddedAdd(KernelContext& ctx) {
-  MultiplyPadded(ctx, Addend::kMatrix);
+
+template <Reader kRead, Addend kAddend>
+void Register(KernelRegistry& r, const char* op, KernelTraits traits) {
+  traits.one_e5m2 = true;
+  traits.workspace = Workspace<kRead, kAddend>;
+  r.Add(op, Multiply<kRead, kAddend>, traits, kDomain);
+}
+
+// `ops`: with nothing to add, with a bias, with a matrix.
+template <Reader kRead>
+void RegisterAll(KernelRegistry& r, const char* const (&ops)[3]) {
+  Register<kRead, Addend::kNone>(r, ops[0], {.narrow_out = {0}});
+  Register<kRead, Addend::kBias>(r, ops[1],
+                                 {.narrow_in = {4}, .narrow_out = {0}});
+  Register<kRead, Addend::kMatrix>(r, ops[2], {.in_place = {{4, 0}}});
 }
 
 }  // namespace
 
 void RegisterScaledMatMul(KernelRegistry& r) {
-  const KernelTraits plain{.narrow_out = {0}, .one_e5m2 = true};
-  const KernelTraits biased{
-      .narrow_in = {4}, .narrow_out = {0}, .one_e5m2 = true};
-  const KernelTraits adds{.in_place = {{4, 0}}, .one_e5m2 = true};
-  r.Add("ScaledMatMul", ScaledMatMul, plain, kDomain);
-  r.Add("ScaledMatMulBias", ScaledMatMulBias, biased, kDomain);
-  r.Add("ScaledMatMulAdd", ScaledMatMulAdd, adds, kDomain);
-  r.Add("ScaledMatMulPadded", ScaledMatMulPadded, plain, kDomain);
-  r.Add("ScaledMatMulPaddedBias", ScaledMatMulPaddedBias, biased, kDomain);
-  r.Add("ScaledMatMulPaddedAdd", ScaledMatMulPaddedAdd, adds, kDomain);
+  RegisterAll<MultipliedIn>(
+      r, {"ScaledMatMul", "ScaledMatMulBias", "ScaledMatMulAdd"});
+  RegisterAll<PaddedIn>(r, {"ScaledMatMulPadded", "ScaledMatMulPaddedBias",
+                            "ScaledMatMulPaddedAdd"});
 }
 
 }  // namespace onnx_fp8::cuda

@@ -94,6 +94,26 @@ BlockOperand OperandIn(const KernelContext& ctx, size_t i,
   return o;
 }
 
+// The kernel's workspace for decoded operands: cuBLASLt's, the operands, sums.
+struct Decoded {
+  DType dtype;  // of the copies
+  size_t a, b, sums;
+  size_t bytes() const { return kProductWorkspace + a + b + sums; }
+};
+
+Decoded DecodedOf(const BlockOperand& a, const BlockOperand& b) {
+  bool exact =
+      a.scales->dtype() == DType::kE8M0 && b.scales->dtype() == DType::kE8M0;
+  DType dtype = exact ? DType::kBFloat16 : DType::kFloat;
+  auto bytes = [](int64_t elements, DType of) {
+    return static_cast<size_t>(
+        RoundUp(elements * static_cast<int64_t>(ByteSize(of)), 256));
+  };
+  int64_t m = a.x.codes.outer(), n = b.x.codes.outer(), k = a.x.codes.k();
+  return {dtype, bytes(m * k, dtype), bytes(n * k, dtype),
+          bytes(m * n, DType::kFloat)};
+}
+
 // Both operands with their scales inside, as floats of one dtype.
 void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
                      const BlockOperand& b, Addend addend) {
@@ -105,33 +125,27 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
   Added added = AddedIn(ctx, addend, shape);
   FloatsOut y = FloatsTo(ctx, 0, shape);
   if (m == 0 || n == 0) return;
-  bool exact =
-      a.scales->dtype() == DType::kE8M0 && b.scales->dtype() == DType::kE8M0;
-  DType dtype = exact ? DType::kBFloat16 : DType::kFloat;
-  auto bytes = [&](int64_t elements, DType of) {
-    return static_cast<size_t>(
-        RoundUp(elements * static_cast<int64_t>(ByteSize(of)), 256));
-  };
-  size_t a_bytes = bytes(m * k, dtype), b_bytes = bytes(n * k, dtype);
+  Decoded parts = DecodedOf(a, b);
+  DType dtype = parts.dtype;
   Queue& queue = QueueOf(ctx);
-  auto* at = static_cast<char*>(
-      queue.Scratch(a_bytes + b_bytes + bytes(m * n, DType::kFloat)));
-  auto* sums = reinterpret_cast<float*>(at + a_bytes + b_bytes);
+  auto* workspace = static_cast<char*>(ctx.Workspace(parts.bytes()));
+  char *at_a = workspace + kProductWorkspace, *at_b = at_a + parts.a;
+  auto* sums = reinterpret_cast<float*>(at_b + parts.b);
   Dequantize(queue, a.grid, a.codes->raw(), a.codes->dtype(), a.scales->raw(),
-             a.scales->dtype(), at, dtype);
+             a.scales->dtype(), at_a, dtype);
   Dequantize(queue, b.grid, b.codes->raw(), b.codes->dtype(), b.scales->raw(),
-             b.scales->dtype(), at + a_bytes, dtype);
+             b.scales->dtype(), at_b, dtype);
   if (k > 0) {
     queue.Own<Products>().Multiply(
         {.m = m,
          .n = n,
          .k = k,
-         .a = {.data = at, .dtype = dtype, .transposed = a.x.codes.k_is_rows},
-         .b = {.data = at + a_bytes,
+         .a = {.data = at_a, .dtype = dtype, .transposed = a.x.codes.k_is_rows},
+         .b = {.data = at_b,
                .dtype = dtype,
                .transposed = !b.x.codes.k_is_rows},
          .y = sums},
-        queue.stream());
+        workspace, queue.stream());
   } else {
     ONNX_FP8_CUDA(cudaMemsetAsync(sums, 0, static_cast<size_t>(m * n) * 4,
                                   queue.stream()));
@@ -146,50 +160,70 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
                         .y = y});
 }
 
-void MultiplyBlocks(KernelContext& ctx, Addend addend) {
-  BlockOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns",
-                             ctx.Int("transA", 0) != 0, true);
-  BlockOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
-                             ctx.Int("transB", 0) != 0, false);
-  Shape shape = ProductShape(*a.codes, a.x, b.x);
-  if (a.simple && b.simple) {
+// The operands of a node, and the way of its product.
+struct BlockProduct {
+  BlockOperand a, b;
+  Shape shape;     // of the result
+  bool has_codes;  // an FP8 product; else operands are decoded
+};
+
+BlockProduct BlockProductIn(KernelContext& ctx, Addend addend) {
+  BlockProduct p = {OperandIn(ctx, 0, "a_block_rows", "a_block_columns",
+                              ctx.Int("transA", 0) != 0, true),
+                    OperandIn(ctx, 2, "b_block_rows", "b_block_columns",
+                              ctx.Int("transB", 0) != 0, false),
+                    {},
+                    false};
+  BlockOperand &a = p.a, &b = p.b;
+  p.shape = ProductShape(*a.codes, a.x, b.x);
+  p.has_codes = a.simple && b.simple;
+  if (p.has_codes) {
     a.x.mode = *a.simple;
     b.x.mode = *b.simple;
-    return MultiplyScaled(ctx, a.x, b.x, addend, shape);
+    return p;
   }
-  bool has_codes = a.grid.blocks() > 0 && b.grid.blocks() > 0;
   bool together =
       a.blocks && b.blocks &&
       (*a.blocks == ScaleMode::kMx) == (*b.blocks == ScaleMode::kMx);
-  if (has_codes && together) {
-    a.x.mode = *a.blocks;
-    b.x.mode = *b.blocks;
-    if (HasProduct(ctx, a.x, b.x, addend, shape)) {
-      return MultiplyScaled(ctx, a.x, b.x, addend, shape);
-    }
-  }
-  MultiplyDecoded(ctx, a, b, addend);
+  if (!together || a.grid.blocks() == 0 || b.grid.blocks() == 0) return p;
+  a.x.mode = *a.blocks;
+  b.x.mode = *b.blocks;
+  p.has_codes = HasProduct(ctx, a.x, b.x, addend, p.shape);
+  return p;
 }
 
-void ScaledMatMulBlock(KernelContext& ctx) {
-  MultiplyBlocks(ctx, Addend::kNone);
+template <Addend kAddend>
+void MultiplyBlocks(KernelContext& ctx) {
+  BlockProduct p = BlockProductIn(ctx, kAddend);
+  if (p.has_codes) {
+    MultiplyScaled(ctx, p.a.x, p.b.x, kAddend, p.shape);
+  } else {
+    MultiplyDecoded(ctx, p.a, p.b, kAddend);
+  }
 }
-void ScaledMatMulBlockBias(KernelContext& ctx) {
-  MultiplyBlocks(ctx, Addend::kBias);
+
+template <Addend kAddend>
+size_t BlockWorkspace(KernelContext& ctx) {
+  BlockProduct p = BlockProductIn(ctx, kAddend);
+  return p.has_codes ? ScaledWorkspace(ctx, p.a.x, p.b.x, kAddend, p.shape)
+                     : DecodedOf(p.a, p.b).bytes();
 }
-void ScaledMatMulBlockAdd(KernelContext& ctx) {
-  MultiplyBlocks(ctx, Addend::kMatrix);
+
+template <Addend kAddend>
+void RegisterBlocks(KernelRegistry& r, const char* op, KernelTraits traits) {
+  traits.one_e5m2 = traits.byte_scales = true;
+  traits.workspace = BlockWorkspace<kAddend>;
+  r.Add(op, MultiplyBlocks<kAddend>, traits, kDomain);
 }
 
 }  // namespace
 
 void RegisterScaledMatMulBlock(KernelRegistry& r) {
-  r.Add("ScaledMatMulBlock", ScaledMatMulBlock,
-        {.narrow_out = {0}, .one_e5m2 = true}, kDomain);
-  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias,
-        {.narrow_in = {4}, .narrow_out = {0}, .one_e5m2 = true}, kDomain);
-  r.Add("ScaledMatMulBlockAdd", ScaledMatMulBlockAdd,
-        {.in_place = {{4, 0}}, .one_e5m2 = true}, kDomain);
+  RegisterBlocks<Addend::kNone>(r, "ScaledMatMulBlock", {.narrow_out = {0}});
+  RegisterBlocks<Addend::kBias>(r, "ScaledMatMulBlockBias",
+                                {.narrow_in = {4}, .narrow_out = {0}});
+  RegisterBlocks<Addend::kMatrix>(r, "ScaledMatMulBlockAdd",
+                                  {.in_place = {{4, 0}}});
 }
 
 }  // namespace onnx_fp8::cuda

@@ -55,46 +55,37 @@ int64_t BlocksAlongOuter(const ScaledOperand& x, int64_t outer) {
 // Both operands and the place of the sums.
 struct Placed {
   Side a, b;
-  float* sums;  // null: the product goes straight into the result
+  float* sums;   // null: the product goes straight into the result
+  size_t bytes;  // of the workspace
 };
 
-Placed Place(Queue& queue, const ScaledOperand& a, const ScaledOperand& b,
-             bool to_sums) {
-  size_t bytes = 0;  // of scratch memory
+// In a workspace at that address, which need not be memory: cuBLASLt's comes
+// first.
+Placed Place(uintptr_t workspace, const ScaledOperand& a,
+             const ScaledOperand& b, bool to_sums) {
+  Placed p = {.a = {}, .b = {}, .sums = nullptr, .bytes = kProductWorkspace};
   auto take = [&](int64_t more) {
-    size_t at = bytes;
-    bytes += Aligned(more);
+    auto* at = reinterpret_cast<uint8_t*>(workspace + p.bytes);
+    p.bytes += Aligned(more);
     return at;
   };
-  struct Offsets {
-    size_t codes, scales;
-  };
-  auto measure = [&](const ScaledOperand& x, Side& side) {
-    side.outer = PaddedSize(x.codes.outer());
-    side.k = PaddedK(x);
-    Offsets at = {};
-    at.codes = take(Fits(x) ? 0 : side.outer * side.k);
+  auto place = [&](const ScaledOperand& x) {
+    Side side = {.outer = PaddedSize(x.codes.outer()),
+                 .k = PaddedK(x),
+                 .codes = x.codes.data,
+                 .scales = x.scales};
+    if (!Fits(x)) side.codes = side.to_codes = take(side.outer * side.k);
     if (HasBlocks(x)) {
-      at.scales = take(PackedBytes(x.mode, BlocksAlongOuter(x, side.outer),
-                                   BlocksAlongK(x, side.k)));
+      side.scales = side.to_scales = take(PackedBytes(
+          x.mode, BlocksAlongOuter(x, side.outer), BlocksAlongK(x, side.k)));
     }
-    return at;
+    return side;
   };
-  Placed p = {};
-  Offsets at_a = measure(a, p.a), at_b = measure(b, p.b);
-  size_t at_sums = take(to_sums ? 4 * p.a.outer * p.b.outer : 0);
-  auto* scratch = static_cast<uint8_t*>(queue.Scratch(bytes));
-  auto place = [&](const ScaledOperand& x, const Offsets& at, Side& side) {
-    side.codes = x.codes.data;
-    side.scales = x.scales;
-    if (!Fits(x)) side.codes = side.to_codes = scratch + at.codes;
-    if (HasBlocks(x)) {
-      side.scales = side.to_scales = scratch + at.scales;
-    }
-  };
-  place(a, at_a, p.a);
-  place(b, at_b, p.b);
-  if (to_sums) p.sums = reinterpret_cast<float*>(scratch + at_sums);
+  p.a = place(a);
+  p.b = place(b);
+  if (to_sums) {
+    p.sums = reinterpret_cast<float*>(take(4 * p.a.outer * p.b.outer));
+  }
   return p;
 }
 
@@ -167,11 +158,15 @@ const float* FactorsOf(const ScaledOperand& x, const Way& way) {
   return later ? static_cast<const float*>(x.scales) : nullptr;
 }
 
+// A forecast is that of Hopper and of cuBLASLt 12.9 or later.
 bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
             const Way& way, const Added& added, const FloatsOut& y) {
-  Queue& queue = QueueOf(ctx);
-  return queue.Own<Products>().Has(
-      ProductOf(ctx, a, b, Place(queue, a, b, way.finishes), way, added, y));
+  if (!ctx.queue()) {
+    bool tiles = a.mode == ScaleMode::kBlock128 && b.mode == a.mode;
+    return a.mode != ScaleMode::kMx && !tiles;
+  }
+  return QueueOf(ctx).Own<Products>().Has(
+      ProductOf(ctx, a, b, Place(0, a, b, way.finishes), way, added, y));
 }
 
 // Whether a product of the dtype may add the operand by itself.
@@ -251,12 +246,14 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
   Way way = WayOf(ctx, a, b, added, y, {m, n});
-  Placed p = Place(queue, a, b, way.finishes);
+  size_t bytes = Place(0, a, b, way.finishes).bytes;
+  void* workspace = ctx.Workspace(bytes);
+  Placed p = Place(reinterpret_cast<uintptr_t>(workspace), a, b, way.finishes);
   Product product = ProductOf(ctx, a, b, p, way, added, y);
   if (product.k > 0) {
     Pack(queue, a, p.a);
     Pack(queue, b, p.b);
-    queue.Own<Products>().Multiply(product, queue.stream());
+    queue.Own<Products>().Multiply(product, workspace, queue.stream());
   } else {  // an empty sum is 0
     auto elements = static_cast<size_t>(product.m * product.n);
     ONNX_FP8_CUDA(cudaMemsetAsync(
@@ -273,6 +270,17 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
                         .c_row = added.RowOf(n),
                         .c_column = 1,
                         .y = y});
+}
+
+size_t ScaledWorkspace(KernelContext& ctx, const ScaledOperand& a,
+                       const ScaledOperand& b, Addend addend,
+                       const Shape& shape) {
+  FloatsOut y = FloatsTo(ctx, 0, shape);
+  Added added = AddedIn(ctx, addend, shape);
+  Size size = SizeOf(shape);
+  if (size.m == 0 || size.n == 0) return 0;
+  Way way = WayOf(ctx, a, b, added, y, size);
+  return Place(0, a, b, way.finishes).bytes;
 }
 
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,

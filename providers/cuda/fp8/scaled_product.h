@@ -48,6 +48,11 @@ ScaledOperand CodesOf(const KernelContext& ctx, size_t i, bool transposed,
 void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
                     const ScaledOperand& b, Addend addend, const Shape& shape);
 
+// The workspace of MultiplyScaled's node.
+size_t ScaledWorkspace(KernelContext& ctx, const ScaledOperand& a,
+                       const ScaledOperand& b, Addend addend,
+                       const Shape& shape);
+
 // Whether cuBLASLt has the product that MultiplyScaled needs. No size is 0.
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
                 const ScaledOperand& b, Addend addend, const Shape& shape);

@@ -12,9 +12,6 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-// Of NVIDIA's advice for Hopper.
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-
 cudaDataType TypeOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat:
@@ -42,8 +39,8 @@ std::string Text(const Product& p) {
 // The largest power of two, up to that of the heuristics' default, to which the
 // address is aligned.
 uint32_t AlignmentOf(const void* data) {
-  auto address = reinterpret_cast<uintptr_t>(data);
-  return static_cast<uint32_t>(std::min<uintptr_t>(address & -address, 256));
+  auto address = reinterpret_cast<uintptr_t>(data) | 256;
+  return static_cast<uint32_t>(address & -address);
 }
 
 const void* COf(const Product& p) { return p.c ? p.c : p.y; }
@@ -159,7 +156,7 @@ class Descriptors {
     cublasStatus_t status = lt_.MatmulAlgoCheck(handle, operation, b, a, y, y,
                                                 &algorithm, &checked);
     return status == CUBLAS_STATUS_SUCCESS &&
-           checked.workspaceSize <= kWorkspaceBytes;
+           checked.workspaceSize <= kProductWorkspace;
   }
 
   // nullopt if cuBLASLt has no algorithm.
@@ -171,7 +168,7 @@ class Descriptors {
     auto set = [&](cublasLtMatmulPreferenceAttributes_t key, auto value) {
       lt_.MatmulPreferenceSetAttribute(preference, key, &value, sizeof value);
     };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kProductWorkspace);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]);
@@ -226,7 +223,6 @@ Products::Products() : lt_(CublasLtFunctions()) {
   cublasStatus_t status = lt_.Create(&handle_);
   Check(status == CUBLAS_STATUS_SUCCESS,
         "cuBLASLt: cublasLtCreate: ", lt_.GetStatusName(status));
-  ONNX_FP8_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
   int device = 0;
   cudaDeviceProp gpu;
   ONNX_FP8_CUDA(cudaGetDevice(&device));
@@ -235,10 +231,7 @@ Products::Products() : lt_(CublasLtFunctions()) {
   file_.emplace(CacheFolder(), WriterOf(lt_, gpu));
 }
 
-Products::~Products() {
-  cudaFree(workspace_);
-  lt_.Destroy(handle_);
-}
+Products::~Products() { lt_.Destroy(handle_); }
 
 const Products::Algorithm& Products::AlgorithmFor(
     const Product& p, const Descriptors& descriptors) {
@@ -267,7 +260,8 @@ bool Products::Has(const Product& p) {
   return AlgorithmFor(p, Descriptors(lt_, p)).has_value();
 }
 
-void Products::Multiply(const Product& p, cudaStream_t stream) {
+void Products::Multiply(const Product& p, void* workspace,
+                        cudaStream_t stream) {
   Descriptors descriptors(lt_, p);
   const Algorithm& algorithm = AlgorithmFor(p, descriptors);
   descriptors.CheckStatus(
@@ -276,8 +270,8 @@ void Products::Multiply(const Product& p, cudaStream_t stream) {
   descriptors.CheckStatus(
       lt_.Matmul(handle_, descriptors.operation, &p.alpha, p.b.data,
                  descriptors.b, p.a.data, descriptors.a, &p.beta, COf(p),
-                 descriptors.y, p.y, descriptors.y, &*algorithm, workspace_,
-                 kWorkspaceBytes, stream),
+                 descriptors.y, p.y, descriptors.y, &*algorithm, workspace,
+                 kProductWorkspace, stream),
       "cublasLtMatmul");
 }
 

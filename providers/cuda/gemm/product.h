@@ -70,23 +70,29 @@ bool TakesBias(DType operands, DType y, DType bias);
 
 class Descriptors;  // of one product, to cuBLASLt
 
-// The handle, the workspace, and the algorithms that were chosen, by shape and
-// alignment. They are kept for the next process (algorithm_file.h).
+// The workspace that an algorithm may use: NVIDIA's advice for Hopper. It is
+// the same for all products, so that a plan needs no GPU to know it.
+inline constexpr size_t kProductWorkspace = size_t{32} << 20;
+
+// The handle, and the algorithms that were chosen, by shape and alignment. They
+// are kept for the next process (algorithm_file.h).
 class Products {
  public:
-  // Errors: CublasLtFunctions'; out of memory.
+  // Errors: CublasLtFunctions'.
   Products();
   ~Products();
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
   // Whether cuBLASLt has an algorithm for the product. Versions and GPUs differ
-  // in scale modes other than kOne.
+  // in scale modes other than kOne. Of addresses only the alignment matters;
+  // null is aligned to 256.
   bool Has(const Product& product);
 
-  // Adds the product to the stream. Float sums are float, without TF32.
-  // REQUIRES: no size is 0. Errors: cuBLASLt has no algorithm for it.
-  void Multiply(const Product& product, cudaStream_t stream);
+  // Adds the product to the stream. `workspace`: kProductWorkspace bytes of the
+  // stream's. Float sums are float, without TF32. REQUIRES: no size is 0.
+  // Errors: cuBLASLt has no algorithm for it.
+  void Multiply(const Product& product, void* workspace, cudaStream_t stream);
 
  private:
   using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
@@ -99,7 +105,6 @@ class Products {
   const CublasLt& lt_;
   int major_ = 0;  // of the GPU's compute capability
   cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
   std::map<std::string, Algorithm> algorithms_;  // nullopt: there is none
   std::optional<AlgorithmFile> file_;
 };

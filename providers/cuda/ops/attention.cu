@@ -38,35 +38,55 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
   if (!BackwardByLibrary(ctx, z, in)) AttentionBackward(ctx, z, in);
 }
 
-void Attention(KernelContext& ctx) { Forward(ctx, {}); }
-void AttentionBias(KernelContext& ctx) { Forward(ctx, {.has_bias = true}); }
-void AttentionRelative(KernelContext& ctx) {
-  Forward(ctx, {.has_relative = true, .has_bias = true});
+// The inputs of the ops: without a bias, with one, and with one by distance.
+constexpr AttentionInputs kPlain = {}, kBias = {.has_bias = true},
+                          kRelative = {.has_relative = true, .has_bias = true};
+
+constexpr AttentionInputs BehindGradient(AttentionInputs in) {
+  in.first = 1;
+  return in;
 }
-void AttentionGrad(KernelContext& ctx) { Backward(ctx, {.first = 1}); }
-void AttentionBiasGrad(KernelContext& ctx) {
-  Backward(ctx, {.first = 1, .has_bias = true});
+
+template <const AttentionInputs& kIn>
+void AddForward(KernelRegistry& r, const char* op) {
+  r.Add(
+      op, [](KernelContext& ctx) { Forward(ctx, kIn); },
+      {.measures = {0},
+       .narrow_in = {0, 1, 2},
+       .narrow_out = {0},
+       .workspace =
+           [](KernelContext& ctx) {
+             return LibraryWorkspace(ctx, SizesOf(ctx, kIn), kIn).value_or(0);
+           }},
+      kDomain);
 }
-void AttentionRelativeGrad(KernelContext& ctx) {
-  Backward(ctx, {.first = 1, .has_relative = true, .has_bias = true});
+
+template <const AttentionInputs& kForwardIn>
+void AddBackward(KernelRegistry& r, const char* op) {
+  static constexpr AttentionInputs kIn = BehindGradient(kForwardIn);
+  r.Add(
+      op, [](KernelContext& ctx) { Backward(ctx, kIn); },
+      {.measures = {0, 1, 2},
+       .narrow_in = {0, 1, 2, 3, kIn.y()},
+       .narrow_out = {0, 1, 2},
+       .workspace =
+           [](KernelContext& ctx) {
+             AttentionSizes z = SizesOf(ctx, kIn);
+             return LibraryWorkspace(ctx, z, kIn)
+                 .value_or(BackwardWorkspace(z));
+           }},
+      kDomain);
 }
 
 }  // namespace
 
 void RegisterAttention(KernelRegistry& r) {
-  const KernelTraits forward{
-      .measures = {0}, .narrow_in = {0, 1, 2}, .narrow_out = {0}};
-  KernelTraits backward{.measures = {0, 1, 2},
-                        .narrow_in = {0, 1, 2, 3, 4},
-                        .narrow_out = {0, 1, 2}};
-  r.Add("Attention", Attention, forward, kDomain);
-  r.Add("AttentionBias", AttentionBias, forward, kDomain);
-  r.Add("AttentionGrad", AttentionGrad, backward, kDomain);
-  backward.narrow_in = {0, 1, 2, 3, 5};
-  r.Add("AttentionBiasGrad", AttentionBiasGrad, backward, kDomain);
-  r.Add("AttentionRelative", AttentionRelative, forward, kDomain);
-  backward.narrow_in = {0, 1, 2, 3, 6};
-  r.Add("AttentionRelativeGrad", AttentionRelativeGrad, backward, kDomain);
+  AddForward<kPlain>(r, "Attention");
+  AddForward<kBias>(r, "AttentionBias");
+  AddForward<kRelative>(r, "AttentionRelative");
+  AddBackward<kPlain>(r, "AttentionGrad");
+  AddBackward<kBias>(r, "AttentionBiasGrad");
+  AddBackward<kRelative>(r, "AttentionRelativeGrad");
 }
 
 }  // namespace onnx_fp8::cuda

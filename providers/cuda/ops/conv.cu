@@ -348,31 +348,56 @@ unsigned ConvBlocks(int64_t threads) {
   return static_cast<unsigned>(DivideUp(threads, kThreads));
 }
 
-// Fills in v.taps, and takes memory for parts of sums.
-void PrepareSums(const KernelContext& ctx, bool transposed, Convolution& v) {
-  auto tap_bytes = static_cast<size_t>(
+// The ways to compute y.
+bool UsesTiles(const Convolution& v) { return v.m >= kFewChannels; }
+bool IsLongSum(const Convolution& v) {
+  return v.depth >= kLongSum && v.size < kFewResults;
+}
+
+size_t TapBytes(const Convolution& v) {
+  return static_cast<size_t>(
       RoundUp(v.depth * static_cast<int64_t>(sizeof(Tap)), 256));
-  size_t bytes = tap_bytes;
-  if (v.splits > 1) {
-    bytes += static_cast<size_t>(v.splits * v.size) * sizeof(float);
-  }
+}
+
+// Taps, and behind them parts of sums.
+size_t WorkspaceOf(const Convolution& v) {
+  if (!UsesTiles(v) && !IsLongSum(v)) return 0;
+  size_t parts = v.splits > 1 ? static_cast<size_t>(v.splits * v.size) : 0;
+  return TapBytes(v) + parts * sizeof(float);
+}
+
+// Fills in v.taps, and finds memory for parts of sums.
+void PrepareSums(const KernelContext& ctx, bool transposed, Convolution& v) {
+  size_t bytes = WorkspaceOf(v);
   if (bytes == 0) return;
-  auto* memory = static_cast<char*>(QueueOf(ctx).Scratch(bytes));
+  auto* memory = static_cast<char*>(ctx.Workspace(bytes));
   auto* taps = reinterpret_cast<Tap*>(memory);
   v.taps = taps;
-  v.partial = reinterpret_cast<float*>(memory + tap_bytes);
+  v.partial = reinterpret_cast<float*>(memory + TapBytes(v));
   Launch(transposed ? TapsKernel<true> : TapsKernel<false>, ConvBlocks(v.depth),
          kThreads, 0, QueueOf(ctx).stream(), v, taps);
 }
 
-void StartTiles(const KernelContext& ctx, bool transposed, Convolution& v) {
+struct Tiles {
+  int64_t rows, columns, all;
+};
+
+Tiles TilesOf(const Convolution& v) {
   int64_t rows = DivideUp(v.m, kSide);
   int64_t columns = DivideUp(v.n * v.plane, kSide);
-  int64_t tiles = rows * columns * v.group;
+  return {rows, columns, rows * columns * v.group};
+}
+
+void SplitSums(Convolution& v) {
+  if (!UsesTiles(v)) return;
   int64_t most = std::max<int64_t>(v.depth / kLeastSplit, 1);
-  int64_t wanted = std::min(DivideUp(kEnoughTiles, tiles), most);
+  int64_t wanted = std::min(DivideUp(kEnoughTiles, TilesOf(v).all), most);
   v.split = std::max<int64_t>(RoundUp(DivideUp(v.depth, wanted), kDepth), 1);
   v.splits = std::max<int64_t>(DivideUp(v.depth, v.split), 1);
+}
+
+void StartTiles(const KernelContext& ctx, bool transposed, Convolution& v) {
+  auto [rows, columns, tiles] = TilesOf(v);
   PrepareSums(ctx, transposed, v);
   Launch(transposed ? TileKernel<true> : TileKernel<false>,
          static_cast<unsigned>(tiles * v.splits), kTileThreads, 0,
@@ -385,8 +410,8 @@ void StartTiles(const KernelContext& ctx, bool transposed, Convolution& v) {
 // Computes y, which is not empty.
 void StartConvolution(const KernelContext& ctx, bool transposed,
                       Convolution& v) {
-  if (v.m >= kFewChannels) return StartTiles(ctx, transposed, v);
-  if (v.depth >= kLongSum && v.size < kFewResults) {
+  if (UsesTiles(v)) return StartTiles(ctx, transposed, v);
+  if (IsLongSum(v)) {
     PrepareSums(ctx, transposed, v);
     Launch(transposed ? LongSumsKernel<true> : LongSumsKernel<false>,
            static_cast<unsigned>(v.size), kSumThreads, 0, QueueOf(ctx).stream(),
@@ -399,8 +424,15 @@ void StartConvolution(const KernelContext& ctx, bool transposed,
 
 // ---- operands
 
-void Convolve(KernelContext& ctx, const ConvolutionSizes& z) {
-  const Window& w = z.w;
+const Window::Axes& SpaceOfY(const ConvolutionSizes& z) {
+  return z.transposed ? z.w.in : z.w.out;
+}
+
+int64_t SizeOfY(const ConvolutionSizes& z) {
+  return z.n * z.m * z.group * Window::Product(SpaceOfY(z));
+}
+
+ConvolutionOperands OperandsOf(KernelContext& ctx, const ConvolutionSizes& z) {
   DType dtype = ctx.In(0).dtype();
   Check(dtype == DType::kFloat || ctx.NarrowIn(0) != DType::kUndefined, "[",
         ctx.Where(), "] expected float, got ", Name(dtype));
@@ -410,11 +442,13 @@ void Convolve(KernelContext& ctx, const ConvolutionSizes& z) {
     CheckOperand(ctx, 2, DType::kFloat, {z.m * z.group});
     o.bias = FloatsOf(ctx, 2);
   }
-  const Window::Axes& sizes = z.transposed ? w.in : w.out;
-  o.y = FloatsTo(ctx, 0, w.ShapeOf(z.n, z.m * z.group, sizes));
-  int64_t plane = Window::Product(sizes);
-  int64_t size = z.n * z.m * z.group * plane;
-  if (size == 0 || ConvolveByLibrary(ctx, z, o)) return;
+  o.y = FloatsTo(ctx, 0, z.w.ShapeOf(z.n, z.m * z.group, SpaceOfY(z)));
+  return o;
+}
+
+// By our own kernels. REQUIRES: y is not empty.
+Convolution ConvolutionOf(const KernelContext& ctx, const ConvolutionSizes& z,
+                          const ConvolutionOperands& o) {
   Convolution v = {.x = o.x,
                    .weight = o.weight,
                    .bias = o.bias,
@@ -423,51 +457,74 @@ void Convolve(KernelContext& ctx, const ConvolutionSizes& z) {
                    .group = z.group,
                    .c = z.c,
                    .m = z.m,
-                   .w = OnDevice(ctx, w),
-                   .depth = z.c * Window::Product(w.kernel),
-                   .plane = plane,
-                   .size = size,
+                   .w = OnDevice(ctx, z.w),
+                   .depth = z.c * Window::Product(z.w.kernel),
+                   .plane = Window::Product(SpaceOfY(z)),
+                   .size = SizeOfY(z),
                    .split = 1,
                    .splits = 1,
                    .partial = nullptr,
                    .taps = nullptr};
-  StartConvolution(ctx, z.transposed, v);
+  SplitSums(v);
+  return v;
 }
 
-void Conv(KernelContext& ctx) {
+ConvolutionSizes ConvSizes(const KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &weight = Operand(ctx, 1);
   Window w = WindowOver(ctx, x.shape(), KernelOf(ctx));
   int64_t group = GroupOf(ctx, weight.dim(0)), c = weight.dim(1);
   Check(x.dim(1) == c * group, "[", ctx.Where(), "] expected ", c * group,
         " input channels, got ", x.dim(1));
-  Convolve(ctx, {.transposed = false,
-                 .n = x.dim(0),
-                 .group = group,
-                 .c = c,
-                 .m = weight.dim(0) / group,
-                 .w = w});
+  return {.transposed = false,
+          .n = x.dim(0),
+          .group = group,
+          .c = c,
+          .m = weight.dim(0) / group,
+          .w = w};
 }
 
-void ConvTranspose(KernelContext& ctx) {
+ConvolutionSizes ConvTransposeSizes(const KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &weight = Operand(ctx, 1);
   Window w = TransposedWindow(ctx, x.shape(), KernelOf(ctx));
   int64_t group = GroupOf(ctx, x.dim(1));
   Check(weight.dim(0) == x.dim(1), "[", ctx.Where(), "] expected a weight for ",
         x.dim(1), " input channels, got ", weight.dim(0));
-  Convolve(ctx, {.transposed = true,
-                 .n = x.dim(0),
-                 .group = group,
-                 .c = x.dim(1) / group,
-                 .m = weight.dim(1),
-                 .w = w});
+  return {.transposed = true,
+          .n = x.dim(0),
+          .group = group,
+          .c = x.dim(1) / group,
+          .m = weight.dim(1),
+          .w = w};
+}
+
+using SizesIn = ConvolutionSizes (*)(const KernelContext&);
+
+template <SizesIn kSizesIn>
+void Convolve(KernelContext& ctx) {
+  ConvolutionSizes z = kSizesIn(ctx);
+  ConvolutionOperands o = OperandsOf(ctx, z);
+  if (SizeOfY(z) == 0 || ConvolveByLibrary(ctx, z, o)) return;
+  Convolution v = ConvolutionOf(ctx, z, o);
+  StartConvolution(ctx, z.transposed, v);
+}
+
+template <SizesIn kSizesIn>
+size_t Workspace(KernelContext& ctx) {
+  ConvolutionSizes z = kSizesIn(ctx);
+  ConvolutionOperands o = OperandsOf(ctx, z);
+  if (SizeOfY(z) == 0) return 0;
+  std::optional<size_t> bytes = LibraryWorkspace(ctx, z, o);
+  return bytes ? *bytes : WorkspaceOf(ConvolutionOf(ctx, z, o));
 }
 
 }  // namespace
 
 void RegisterConv(KernelRegistry& r) {
-  const KernelTraits traits{.narrow_in = {0, 1, 2}, .narrow_out = {0}};
-  r.Add("Conv", Conv, traits);
-  r.Add("ConvTranspose", ConvTranspose, traits);
+  KernelTraits traits{.narrow_in = {0, 1, 2}, .narrow_out = {0}};
+  traits.workspace = Workspace<ConvSizes>;
+  r.Add("Conv", Convolve<ConvSizes>, traits);
+  traits.workspace = Workspace<ConvTransposeSizes>;
+  r.Add("ConvTranspose", Convolve<ConvTransposeSizes>, traits);
 }
 
 }  // namespace onnx_fp8::cuda

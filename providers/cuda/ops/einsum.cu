@@ -105,20 +105,27 @@ bool IsDense(const LoopGroup& group, const std::vector<int64_t>& strides) {
   return strides == Strides(group.size);
 }
 
+// The kernel's workspace: cuBLASLt's, and behind it the copies that are dense.
+struct Copies {
+  size_t a, b, y;  // bytes; 0: no copy
+  size_t bytes() const { return kProductWorkspace + a + b + y; }
+};
+
+Copies CopiesOf(const EinsumProduct& p) {
+  auto bytes = [](bool dense, int64_t elements) {
+    return dense ? 0 : static_cast<size_t>(RoundUp(elements * 4, 256));
+  };
+  return {bytes(IsDense(p.of_a, p.of_a.a), p.batch * p.m * p.k),
+          bytes(IsDense(p.of_b, p.of_b.b), p.batch * p.k * p.n),
+          bytes(IsDense(p.of_y, p.of_y.y), p.batch * p.m * p.n)};
+}
+
 void EvaluateAsProduct(KernelContext& ctx, const EinsumProduct& p, Tensor& y) {
   const Tensor &a = ctx.In(0), &b = ctx.In(1);
-  bool copies_a = !IsDense(p.of_a, p.of_a.a),
-       copies_b = !IsDense(p.of_b, p.of_b.b);
-  bool copies_y = !IsDense(p.of_y, p.of_y.y);
-  auto bytes = [](bool copied, int64_t elements) {
-    return copied ? static_cast<size_t>(RoundUp(elements * 4, 256)) : 0;
-  };
-  size_t a_bytes = bytes(copies_a, p.batch * p.m * p.k);
-  size_t b_bytes = bytes(copies_b, p.batch * p.k * p.n);
-  size_t y_bytes = bytes(copies_y, p.batch * p.m * p.n);
+  Copies copies = CopiesOf(p);
   Queue& queue = QueueOf(ctx);
-  auto* scratch =
-      static_cast<char*>(queue.Scratch(a_bytes + b_bytes + y_bytes));
+  auto* workspace = static_cast<char*>(ctx.Workspace(copies.bytes()));
+  char* at = workspace + kProductWorkspace;
   const void *pa = a.raw(), *pb = b.raw();
   void* py = y.raw();
   auto pack = [&](const Tensor& x, const LoopGroup& group,
@@ -126,9 +133,9 @@ void EvaluateAsProduct(KernelContext& ctx, const EinsumProduct& p, Tensor& y) {
     CopyStrided(ctx, group.size, 4, x.raw(), strides, to, Strides(group.size));
     return to;
   };
-  if (copies_a) pa = pack(a, p.of_a, p.of_a.a, scratch);
-  if (copies_b) pb = pack(b, p.of_b, p.of_b.b, scratch + a_bytes);
-  if (copies_y) py = scratch + a_bytes + b_bytes;
+  if (copies.a > 0) pa = pack(a, p.of_a, p.of_a.a, at);
+  if (copies.b > 0) pb = pack(b, p.of_b, p.of_b.b, at + copies.a);
+  if (copies.y > 0) py = at + copies.a + copies.b;
   queue.Own<Products>().Multiply({.m = p.m,
                                   .n = p.n,
                                   .k = p.k,
@@ -137,9 +144,15 @@ void EvaluateAsProduct(KernelContext& ctx, const EinsumProduct& p, Tensor& y) {
                                   .y = py,
                                   .batch = p.batch,
                                   .y_batch_stride = p.m * p.n},
-                                 queue.stream());
-  if (!copies_y) return;
+                                 workspace, queue.stream());
+  if (copies.y == 0) return;
   CopyStrided(ctx, p.of_y.size, 4, py, Strides(p.of_y.size), y.raw(), p.of_y.y);
+}
+
+size_t EinsumWorkspace(KernelContext& ctx) {
+  if (Operand(ctx, 0).dtype() != DType::kFloat) return 0;
+  std::optional<EinsumProduct> product = EinsumProductOf(EinsumLoopsOf(ctx));
+  return product ? CopiesOf(*product).bytes() : 0;
 }
 
 void Einsum(KernelContext& ctx) {
@@ -163,6 +176,8 @@ void Einsum(KernelContext& ctx) {
 
 }  // namespace
 
-void RegisterEinsum(KernelRegistry& r) { r.Add("Einsum", Einsum); }
+void RegisterEinsum(KernelRegistry& r) {
+  r.Add("Einsum", Einsum, {.workspace = EinsumWorkspace});
+}
 
 }  // namespace onnx_fp8::cuda

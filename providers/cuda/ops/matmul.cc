@@ -6,6 +6,7 @@
 // neither a bias of the result's dtype nor, like the result, a matrix of
 // floats.
 #include <algorithm>
+#include <tuple>
 
 #include "providers/arguments.h"
 #include "providers/broadcast.h"
@@ -29,6 +30,7 @@ struct Prepared {
   DType dtype;
   void* sums;
   DType sums_dtype;
+  void* workspace;
 };
 
 DType CommonDType(const Tensor& a, const Tensor& b) {
@@ -40,29 +42,43 @@ bool WritesResult(DType operands, const FloatsOut& y) {
   return y.kept == Kept::kFloat || operands == KeptDType(y.kept);
 }
 
-// `finishes`: the sums are not yet the result.
-Prepared Prepare(KernelContext& ctx, const Tensor& a, const Tensor& b,
-                 const FloatsOut& y, int64_t y_size, bool finishes) {
-  Prepared p = {a.raw(), b.raw(), CommonDType(a, b), y.data, DType::kFloat};
-  bool mixed = a.dtype() != b.dtype();
-  bool direct = !finishes && WritesResult(p.dtype, y);
-  auto copies = [&](const Tensor& x) {
-    return mixed && x.dtype() != DType::kFloat;
+// The kernel's workspace: cuBLASLt's, and behind it copies of operands as
+// floats, and sums that are not yet the result.
+struct Parts {
+  size_t a = 0, b = 0, sums = 0;
+  size_t bytes() const { return kProductWorkspace + a + b + sums; }
+};
+
+// `finishes`: a pass over the sums follows in any case.
+Parts PartsOf(const Tensor& a, const Tensor& b, const FloatsOut& y,
+              int64_t y_size, bool finishes) {
+  DType common = CommonDType(a, b);
+  auto copied = [&](const Tensor& x) {
+    return x.dtype() == common ? 0 : Aligned(x.size() * 4);
   };
-  size_t a_bytes = copies(a) ? Aligned(a.size() * 4) : 0;
-  size_t b_bytes = copies(b) ? Aligned(b.size() * 4) : 0;
-  size_t y_bytes = direct ? 0 : Aligned(y_size * 4);
+  bool direct = !finishes && WritesResult(common, y);
+  return {copied(a), copied(b), direct ? 0 : Aligned(y_size * 4)};
+}
+
+Prepared Prepare(KernelContext& ctx, const Tensor& a, const Tensor& b,
+                 const FloatsOut& y, const Parts& parts) {
+  Prepared p = {a.raw(), b.raw(),       CommonDType(a, b),
+                y.data,  DType::kFloat, nullptr};
   Queue& queue = QueueOf(ctx);
-  auto* at = static_cast<char*>(queue.Scratch(a_bytes + b_bytes + y_bytes));
+  p.workspace = ctx.Workspace(parts.bytes());
+  auto* at = static_cast<char*>(p.workspace) + kProductWorkspace;
   auto widen = [&](const Tensor& x, char* to) {
     Convert(queue, ctx.Where(), x.raw(), x.dtype(), to, DType::kFloat,
             x.size());
     return to;
   };
-  if (a_bytes > 0) p.a = widen(a, at);
-  if (b_bytes > 0) p.b = widen(b, at + a_bytes);
-  if (direct) p.sums_dtype = KeptDType(y.kept);
-  if (!direct) p.sums = at + a_bytes + b_bytes;
+  if (parts.a > 0) p.a = widen(a, at);
+  if (parts.b > 0) p.b = widen(b, at + parts.a);
+  if (parts.sums > 0) {
+    p.sums = at + parts.a + parts.b;
+  } else {
+    p.sums_dtype = KeptDType(y.kept);
+  }
   return p;
 }
 
@@ -115,7 +131,7 @@ void MultiplyAll(Queue& queue, const Sizes& s, const Prepared& p) {
     product.a.data = At(p.a, from[0] * s.m * s.k, p.dtype);
     product.b.data = At(p.b, from[1] * s.k * s.n, p.dtype);
     product.y = const_cast<void*>(At(p.sums, at * s.m * s.n, p.sums_dtype));
-    queue.Own<Products>().Multiply(product, queue.stream());
+    queue.Own<Products>().Multiply(product, p.workspace, queue.stream());
   });
 }
 
@@ -138,7 +154,7 @@ void MatMul(KernelContext& ctx) {
     s.a_lead = s.b_lead = s.lead = {};
   }
   Queue& queue = QueueOf(ctx);
-  Prepared p = Prepare(ctx, a, b, y, size, false);
+  Prepared p = Prepare(ctx, a, b, y, PartsOf(a, b, y, size, false));
   if (s.k == 0) {
     Clear(queue, p.sums, p.sums_dtype, size);
   } else {
@@ -152,8 +168,29 @@ void MatMul(KernelContext& ctx) {
                         .y = y});
 }
 
-// y = alpha · op(a) · op(b) + beta · c
-void Gemm(KernelContext& ctx) {
+size_t MatMulWorkspace(KernelContext& ctx) {
+  const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
+  Sizes s = SizesOf(ctx, a, b);
+  FloatsOut y = FloatsTo(ctx, 0, s.y);
+  return PartsOf(a, b, y, NumElements(s.y), false).bytes();
+}
+
+// Sizes, and how C comes into the result: as a bias of the product, as a matrix
+// to which the product is added, or else by a pass over the sums.
+struct GemmCall {
+  bool ta, tb;
+  int64_t m, n, k;
+  float beta;
+  FloatsIn c;
+  FloatsOut y;
+  bool has_c, is_bias, is_sum;
+
+  Parts PartsFor(const Tensor& a, const Tensor& b) const {
+    return PartsOf(a, b, y, m * n, has_c && !is_bias && !is_sum);
+  }
+};
+
+GemmCall CallOf(KernelContext& ctx) {
   const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
   Check(a.rank() == 2 && b.rank() == 2, "[", ctx.Where(),
         "] expected matrices, got ", ToString(a.shape()), " and ",
@@ -161,24 +198,49 @@ void Gemm(KernelContext& ctx) {
   KeptAs(ctx, a.dtype());
   KeptAs(ctx, b.dtype());
   bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
-  int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1);
-  int64_t n = b.dim(tb ? 0 : 1);
-  float beta = ctx.Float("beta", 1.0f);
-  bool has_c = ctx.HasIn(2) && beta != 0;
-  Check(b.dim(tb ? 1 : 0) == k, "[", ctx.Where(),
+  GemmCall g = {.ta = ta,
+                .tb = tb,
+                .m = a.dim(ta ? 1 : 0),
+                .n = b.dim(tb ? 0 : 1),
+                .k = a.dim(ta ? 0 : 1),
+                .beta = ctx.Float("beta", 1.0f),
+                .c = {},
+                .y = {},
+                .has_c = false,
+                .is_bias = false,
+                .is_sum = false};
+  Check(b.dim(tb ? 1 : 0) == g.k, "[", ctx.Where(),
         "] expected operands that share an axis, got ", ToString(a.shape()),
         " and ", ToString(b.shape()));
-  FloatsIn c = has_c ? FloatsOf(ctx, 2) : FloatsIn{};
-  FloatsOut y = FloatsTo(ctx, 0, {m, n});
-  if (m == 0 || n == 0) return;
-  Queue& queue = QueueOf(ctx);
+  g.y = FloatsTo(ctx, 0, {g.m, g.n});
+  g.has_c = ctx.HasIn(2) && g.beta != 0;
+  if (!g.has_c) return g;
+  g.c = FloatsOf(ctx, 2);
+  const Shape& shape = ctx.In(2).shape();
   DType operands = CommonDType(a, b);
-  bool is_bias = has_c && beta == 1 && k > 0 && c.data != y.data &&
-                 ctx.In(2).shape() == Shape{n} && WritesResult(operands, y) &&
-                 TakesBias(operands, KeptDType(y.kept), KeptDType(c.kept));
-  bool is_sum = has_c && k > 0 && ctx.In(2).shape() == Shape{m, n} &&
-                c.kept == Kept::kFloat && y.kept == Kept::kFloat;
-  Prepared p = Prepare(ctx, a, b, y, m * n, has_c && !is_bias && !is_sum);
+  // One row may lie where its bias does; a plan does not know yet.
+  bool apart = g.m > 1 || g.c.data != g.y.data;
+  g.is_bias = g.beta == 1 && g.k > 0 && apart && shape == Shape{g.n} &&
+              WritesResult(operands, g.y) &&
+              TakesBias(operands, KeptDType(g.y.kept), KeptDType(g.c.kept));
+  g.is_sum = g.k > 0 && shape == Shape{g.m, g.n} && g.c.kept == Kept::kFloat &&
+             g.y.kept == Kept::kFloat;
+  return g;
+}
+
+size_t GemmWorkspace(KernelContext& ctx) {
+  return CallOf(ctx).PartsFor(ctx.In(0), ctx.In(1)).bytes();
+}
+
+// y = alpha · op(a) · op(b) + beta · c
+void Gemm(KernelContext& ctx) {
+  GemmCall g = CallOf(ctx);
+  auto [m, n, k] = std::tuple(g.m, g.n, g.k);
+  if (m == 0 || n == 0) return;
+  const Tensor &a = ctx.In(0), &b = ctx.In(1);
+  const FloatsOut& y = g.y;
+  Queue& queue = QueueOf(ctx);
+  Prepared p = Prepare(ctx, a, b, y, g.PartsFor(a, b));
   if (k == 0) {
     Clear(queue, p.sums, p.sums_dtype, m * n);
   } else {
@@ -186,32 +248,32 @@ void Gemm(KernelContext& ctx) {
         {.m = m,
          .n = n,
          .k = k,
-         .a = {.data = p.a, .dtype = p.dtype, .transposed = ta},
-         .b = {.data = p.b, .dtype = p.dtype, .transposed = tb},
+         .a = {.data = p.a, .dtype = p.dtype, .transposed = g.ta},
+         .b = {.data = p.b, .dtype = p.dtype, .transposed = g.tb},
          .y = p.sums,
          .y_dtype = p.sums_dtype,
          .alpha = ctx.Float("alpha", 1.0f),
-         .beta = is_sum ? beta : 0,
-         .c = is_sum ? c.data : nullptr,
-         .bias = is_bias ? c.data : nullptr,
-         .bias_dtype = KeptDType(c.kept)},
-        queue.stream());
+         .beta = g.is_sum ? g.beta : 0,
+         .c = g.is_sum ? g.c.data : nullptr,
+         .bias = g.is_bias ? g.c.data : nullptr,
+         .bias_dtype = KeptDType(g.c.kept)},
+        p.workspace, queue.stream());
   }
   if (p.sums == y.data) return;
   Finish finish = {.m = m,
                    .n = n,
                    .sum = static_cast<const float*>(p.sums),
                    .ld = n,
-                   .beta = beta,
+                   .beta = g.beta,
                    .y = y};
-  if (has_c) {
+  if (g.has_c) {
     const Shape& shape = ctx.In(2).shape();
     Check(shape.size() <= 2 &&
               BroadcastShapes(shape, {m, n}, ctx.Where()) == Shape({m, n}),
           "[", ctx.Where(), "] expected C that broadcasts to ",
           ToString(Shape({m, n})), ", got ", ToString(shape));
     std::vector<int64_t> strides = BroadcastStrides(shape, 2);
-    finish.c = c;
+    finish.c = g.c;
     finish.c_row = strides[0];
     finish.c_column = strides[1];
   }
@@ -221,10 +283,13 @@ void Gemm(KernelContext& ctx) {
 }  // namespace
 
 void RegisterMatMul(KernelRegistry& r) {
-  const KernelTraits narrow{.narrow_in = {0, 1}, .narrow_out = {0}};
-  r.Add("MatMul", MatMul, narrow);
+  r.Add("MatMul", MatMul,
+        {.narrow_in = {0, 1}, .narrow_out = {0}, .workspace = MatMulWorkspace});
   r.Add("Gemm", Gemm,
-        {.in_place = {{2, 0}}, .narrow_in = {0, 1, 2}, .narrow_out = {0}});
+        {.in_place = {{2, 0}},
+         .narrow_in = {0, 1, 2},
+         .narrow_out = {0},
+         .workspace = GemmWorkspace});
 }
 
 }  // namespace onnx_fp8::cuda

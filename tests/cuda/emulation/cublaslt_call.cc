@@ -109,9 +109,10 @@ struct UsedWorkspace {
 LtVerdict TakeWorkspace(void* workspace, size_t bytes, cudaStream_t stream) {
   static auto& used = *new std::map<void*, UsedWorkspace>;
   if (bytes == 0) return {};
+  std::erase_if(used, [](const auto& u) { return !StreamOf(u.second.stream); });
   for (const auto& [other, use] : used) {
     bool shared = Overlap(workspace, bytes, other, use.bytes);
-    if (shared && use.stream != stream && StreamOf(use.stream)) {
+    if (shared && use.stream != stream) {
       return LtInvalid("a workspace that another stream uses");
     }
   }

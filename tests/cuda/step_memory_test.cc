@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step says what it needs of the GPU's memory before it takes any. All that
+// its kernels need for themselves lies in the plan's one block: results,
+// cuBLASLt's and cuDNN's workspaces, copies of operands.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "base/check.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "providers/store_narrow.h"
+#include "tests/cuda/attention_case.h"
+#include "tests/cuda/convolution_library.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
+#include "tests/providers/cpu/run_node.h"
+#include "tests/support/corpus.h"
+#include "tests/training/corpus_case.h"
+#include "tests/training/small_model.h"
+#include "training/make_session.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr size_t kMebibyte = size_t{1} << 20;
+constexpr size_t kProductWorkspace = 32 * kMebibyte;
+
+int64_t Allocations() {
+  return emulation::Calls("cudaMalloc") + emulation::Calls("cudaMallocAsync");
+}
+
+struct MemoryLimit {
+  explicit MemoryLimit(size_t bytes) { emulation::SetMemoryLimit(bytes); }
+  ~MemoryLimit() { emulation::SetMemoryLimit(before); }
+  size_t before = emulation::TotalMemory();
+};
+
+// 2 GiB of emulated memory, some of which tests of faults never free.
+constexpr char kRemark[] =
+    "a step needs 33 MiB for results and workspaces, in one block, 1 MiB for "
+    "state and 1 MiB for batch, constants and outputs; the GPU had 20\\d\\d "
+    "MiB "
+    "free of 2048 MiB";
+
+TEST(StepMemory, IsSaidBeforeAnyIsTaken) {
+  TempDir dir;
+  for (int64_t grad_accum : {1, 2}) {
+    SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+    options.grad_accum = grad_accum;
+    auto session = MakeSession(options, MakeCudaProvider());
+    Batches batches(static_cast<size_t>(grad_accum), Batch(0));
+    emulation::ResetCounts();
+    std::string remark = session->Prepare(batches);
+    EXPECT_TRUE(std::regex_match(remark, std::regex(kRemark))) << remark;
+    EXPECT_EQ(session->Step(batches, 1e-2).remark, "");
+    EXPECT_EQ(session->Step(batches, 1e-2).remark, "");
+  }
+}
+
+// Prepare only computes with shapes; the scales of a recipe are state.
+TEST(StepMemory, APlanTakesNone) {
+  TempDir dir;
+  auto session = MakeSession(Options(WriteMlp(dir, false)), MakeCudaProvider());
+  emulation::ResetCounts();
+  session->Prepare({Batch(0)});
+  EXPECT_EQ(Allocations(), 0);
+  EXPECT_EQ(session->Memory().arena_bytes, 0u);
+  session->Step(Batch(0), 1e-2);
+  EXPECT_GT(Allocations(), 0);
+  EXPECT_GE(session->Memory().arena_bytes, kProductWorkspace);
+}
+
+TEST(StepMemory, AStepWithoutPrepareSaysIt) {
+  TempDir dir;
+  auto session = MakeSession(Options(WriteMlp(dir, false)), MakeCudaProvider());
+  std::string remark = session->Step(Batch(0), 1e-2).remark;
+  EXPECT_TRUE(std::regex_match(remark, std::regex(kRemark))) << remark;
+}
+
+TEST(StepMemory, AStepThatDoesNotFitIsRefusedBeforeAnyIsTaken) {
+  TempDir dir;
+  std::string model = WriteMlp(dir, false);
+  size_t taken = emulation::TotalMemory() - emulation::FreeMemory();
+  MemoryLimit limit(taken + 20 * kMebibyte);
+  auto session = MakeSession(Options(model), MakeCudaProvider());
+  emulation::ResetCounts();
+  const std::regex expected(
+      "expected 33\\d{6} bytes of GPU memory for a step \\(33\\d{6} for "
+      "results "
+      "and workspaces, \\d+ for state, \\d+ for batch, constants and "
+      "outputs\\), "
+      "got (20|19)\\d{6} free of \\d+; a smaller `batch_size` with a larger "
+      "`grad_accum`, `dtype` bfloat16, and ranks that divide the state "
+      "\\(`shard`\\) need less");
+  for (int i = 0; i < 2; ++i) {
+    try {
+      if (i == 0) session->Prepare({Batch(0)});
+      if (i == 1) session->Step(Batch(0), 1e-2);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_TRUE(std::regex_match(error.what(), expected)) << error.what();
+    }
+  }
+  EXPECT_EQ(Allocations(), 0);
+}
+
+// A plan of another batch later on.
+TEST(StepMemory, ALargerBatchIsRefusedAndTheRunGoesOn) {
+  TempDir dir;
+  std::string model = WriteMlp(dir, false);
+  size_t taken = emulation::TotalMemory() - emulation::FreeMemory();
+  MemoryLimit limit(taken + 60 * kMebibyte);
+  auto session = MakeSession(Options(model), MakeCudaProvider());
+  session->Step(Batch(0), 1e-2);
+  ExpectError([&] { session->Step(Batch(0, 200000), 1e-2); },
+              "bytes of GPU memory for a step");
+  EXPECT_EQ(session->Step(Batch(1), 1e-2).step, 2);
+}
+
+// What the device gives while a step runs is what was said: nothing is
+// allocated beside the plan but memory of a few kilobytes.
+TEST(StepMemory, IsAllThatAStepTakes) {
+  for (const char* name : {"nanogpt", "vit"}) {
+    for (const CorpusFile& file : CorpusFiles()) {
+      bool wanted = file.fixture && file.name == name && file.variant == "d18";
+      if (!wanted) continue;
+      CorpusCase c(file);
+      c.options.dtype = DType::kBFloat16;
+      auto session = MakeSession(c.options, MakeCudaProvider());
+      std::string remark = session->Prepare({c.feeds});
+      std::smatch sizes;
+      ASSERT_TRUE(std::regex_search(
+          remark, sizes,
+          std::regex(
+              "needs (\\d+) MiB .* block, (\\d+) MiB .* and (\\d+) MiB")));
+      size_t said = 0;
+      for (size_t i = 1; i < sizes.size(); ++i) {
+        said += std::stoul(sizes[i]) * kMebibyte;
+      }
+      size_t free = emulation::FreeMemory();
+      session->Step(c.feeds, 1e-3);
+      session->Step(c.feeds, 1e-3);
+      EXPECT_LE(free - emulation::FreeMemory(), said + kMebibyte) << name;
+    }
+  }
+}
+
+// ---- single nodes
+
+// Only its workspaces outlive the graph.
+Plan PlanOf(const std::string& text, ExecutionProvider* provider) {
+  std::unique_ptr<Graph> graph = ParseGraph(text);
+  StoreNarrow(*graph, CudaKernels());
+  return MakePlan(*graph, CudaKernels(), Device::kProvider,
+                  provider ? provider->queue() : nullptr);
+}
+
+std::vector<int64_t> SizesOf(const Plan& plan) {
+  std::vector<int64_t> sizes;
+  for (const auto& value : plan.workspaces) sizes.push_back(value->dim(0));
+  return sizes;
+}
+
+// Of the only step with one.
+size_t WorkspaceOf(const std::string& text, bool on_device = true) {
+  std::unique_ptr<ExecutionProvider> provider;
+  if (on_device) provider = MakeCudaProvider();
+  std::vector<int64_t> sizes = SizesOf(PlanOf(text, provider.get()));
+  EXPECT_EQ(sizes.size(), 1u);
+  return sizes.empty() ? 0 : static_cast<size_t>(sizes[0]);
+}
+
+TEST(Workspaces, ProductsOfFloatsNeedCublasLts) {
+  constexpr char kGemm[] = R"(
+input a: float[48,64]
+input b: float[64,32]
+input c: float[32]
+y: float[48,32] = Gemm(a, b, c)
+output y
+)";
+  EXPECT_EQ(WorkspaceOf(kGemm), kProductWorkspace);
+  EXPECT_EQ(WorkspaceOf(kGemm, false), kProductWorkspace);
+}
+
+// A column of C is added to sums, by another pass.
+TEST(Workspaces, SumsThatAreNotTheResultCount) {
+  EXPECT_EQ(WorkspaceOf(R"(
+input a: float[48,64]
+input b: float[64,32]
+input c: float[48,1]
+y: float[48,32] = Gemm(a, b, c)
+output y
+)"),
+            kProductWorkspace + 48 * 32 * 4);
+}
+
+std::string Rowwise(const char* y, const char* more = "") {
+  return Concat(R"(
+input qa: float8e4m3fn[32,64]
+input qb: float8e4m3fn[64,48]
+input sa: float[32,1]
+input sb: float[1,48]
+)",
+                more, "y: float", y,
+                " = onnx_fp8.ScaledMatMulBlock<transA=0, transB=0, "
+                "a_block_rows=1, a_block_columns=0, b_block_rows=0, "
+                "b_block_columns=1>(qa, sa, qb, sb)\noutput y\n");
+}
+
+// b does not lie along k; its copy counts. Sums only where cuBLASLt lacks
+// scales of rows and columns.
+TEST(Workspaces, CopiesOfCodesCount) {
+  constexpr size_t kCopy = 64 * 48, kSums = 32 * 48 * 4;
+  EXPECT_EQ(WorkspaceOf(Rowwise("[32,48]")), kProductWorkspace + kCopy);
+  EXPECT_EQ(WorkspaceOf(Rowwise("[32,48]"), false), kProductWorkspace + kCopy);
+  size_t version = emulation::CublasLtVersion();
+  emulation::SetCublasLtVersion(120800);
+  EXPECT_EQ(WorkspaceOf(Rowwise("[32,48]")), kProductWorkspace + kCopy + kSums);
+  emulation::SetCublasLtVersion(version);
+}
+
+// The emulated library's: 256 bytes for the forward. cudnn/
+// attention_plans_test.cc holds the bound of the backward against cuDNN's
+// plans.
+TEST(Workspaces, AttentionNeedsTheLibrarys) {
+  std::string text =
+      BFloat16Text({.name = "",
+                    .b = 1,
+                    .t = 5,
+                    .s = 7,
+                    .heads = 2,
+                    .groups = 1,
+                    .d = 8,
+                    .e = 8,
+                    .attributes = "causal=1, scale=0.2, round_to=16"});
+  auto provider = MakeCudaProvider();
+  EXPECT_EQ(SizesOf(PlanOf(text, provider.get())),
+            (std::vector<int64_t>{256, 2 * 64 * (2 * 128 + 4)}));
+  EXPECT_EQ(SizesOf(PlanOf(text, nullptr)),
+            (std::vector<int64_t>{2 * (2 * 64 * 128 + 64 * 64 + 8 * 128 * 8)}));
+}
+
+// Our own kernel keeps a float for each row, and in a step without a device.
+TEST(Workspaces, OurAttentionNeedsItsOwn) {
+  std::string text = GraphText({.name = "",
+                                .b = 1,
+                                .t = 5,
+                                .s = 7,
+                                .heads = 2,
+                                .groups = 1,
+                                .d = 8,
+                                .e = 8,
+                                .attributes = "causal=1, scale=0.2"}) +
+                     "output y\noutput dk\n";
+  EXPECT_EQ(WorkspaceOf(text), 2 * 5 * sizeof(float));
+  EXPECT_EQ(WorkspaceOf(text, false), 2 * 5 * sizeof(float));
+}
+
+// Taps of 9 · 4 elements, 32 bytes each. cuDNN's workspace is not known without
+// a device.
+TEST(Workspaces, ConvolutionsNeedTheLibrarysOrTheirOwn) {
+  constexpr char kConv[] = R"(
+input x: float[2,4,6,6]
+input w: float[8,4,3,3]
+y: float[2,8,4,4] = Conv(x, w)
+output y
+)";
+  constexpr size_t kTaps = (9 * 4 * 32 + 255) / 256 * 256;
+  EXPECT_EQ(WorkspaceOf(kConv), 1000u);
+  EXPECT_EQ(WorkspaceOf(kConv, false), kTaps);
+  cuda::SetConvolutionLibrary(false);
+  EXPECT_EQ(WorkspaceOf(kConv), kTaps);
+  cuda::SetConvolutionLibrary(true);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

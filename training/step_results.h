@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "onnx_fp8/session.h"
+#include "training/step_graph.h"
+
+namespace onnx_fp8 {
+
+// Results of runs of a step's graph, from its outputs on the host.
+EvalResult EvalResultOf(const StepGraph& step, const TensorMap& outputs);
+GradientResult GradientResultOf(const StepGraph& step,
+                                const TensorMap& outputs);
+
+}  // namespace onnx_fp8
