@@ -266,8 +266,8 @@ std::vector<std::string> PassesToSkip() {
   return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
           "FuseActivations",    "FuseNorms",     "FuseLoss",
           "FuseBiasGradients",  "FoldTranspose", "MakeKMajor",
-          "StoreNarrow",        "PadOperands",   "FuseQuantize",
-          "AddToSums"};
+          "StoreMxScales",      "StoreNarrow",   "PadOperands",
+          "FuseQuantize",       "AddToSums"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
