@@ -9,25 +9,25 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr unsigned kParameter = 1, kInput = 2;
-using Sources = std::unordered_map<const Value*, unsigned>;
+using Origins = std::unordered_map<const Value*, unsigned>;
 using Values = std::unordered_set<const Value*>;
 
 // On which of the two each value depends.
-Sources FindSources(const Graph& graph,
+Origins FindOrigins(const Graph& graph,
                     const std::set<std::string>& parameters) {
-  Sources sources;
-  for (const Value* value : graph.inputs) sources[value] = kInput;
+  Origins origins;
+  for (const Value* value : graph.inputs) origins[value] = kInput;
   for (const Value* value : graph.Initializers()) {
-    if (parameters.contains(value->name)) sources[value] = kParameter;
+    if (parameters.contains(value->name)) origins[value] = kParameter;
   }
   for (const Node& node : graph.nodes()) {
     unsigned all = 0;
-    for (const Value* in : node.inputs()) all |= in ? sources[in] : 0;
+    for (const Value* in : node.inputs()) all |= in ? origins[in] : 0;
     for (const Value* out : node.outputs()) {
-      if (out) sources[out] = all;
+      if (out) origins[out] = all;
     }
   }
-  return sources;
+  return origins;
 }
 
 // "onnx::sigmoid_output::44".
@@ -50,13 +50,13 @@ void AddReaders(const Graph& graph, Values* values) {
   }
 }
 
-bool IsLabel(const Graph& graph, const Value* input, Sources& sources) {
+bool IsLabel(const Graph& graph, const Value* input, Origins& origins) {
   Values readers = {input};
   AddReaders(graph, &readers);
   for (const Node& node : graph.nodes()) {
     if (!readers.contains(node.out(0))) continue;
     for (const Value* in : node.inputs()) {
-      if (in && sources[in] == kParameter) return false;
+      if (in && origins[in] == kParameter) return false;
     }
   }
   return true;
@@ -66,10 +66,10 @@ bool IsLabel(const Graph& graph, const Value* input, Sources& sources) {
 
 std::vector<Value*> FindScores(const Graph& graph,
                                const std::set<std::string>& parameters) {
-  Sources sources = FindSources(graph, parameters);
+  Origins origins = FindOrigins(graph, parameters);
   Values loss;
   for (const Value* input : graph.inputs) {
-    if (IsLabel(graph, input, sources)) loss.insert(input);
+    if (IsLabel(graph, input, origins)) loss.insert(input);
   }
   for (const Node& node : graph.nodes()) {
     for (const Value* out : node.outputs()) {
@@ -82,7 +82,7 @@ std::vector<Value*> FindScores(const Graph& graph,
     if (!loss.contains(node.out(0))) continue;
     for (Value* in : node.inputs()) {
       bool score = in && !loss.contains(in) &&
-                   sources[in] == (kParameter | kInput) &&
+                   origins[in] == (kParameter | kInput) &&
                    std::ranges::find(scores, in) == scores.end();
       if (score) scores.push_back(in);
     }
