@@ -7,6 +7,7 @@
 #include "providers/executor.h"
 #include "providers/store_narrow.h"
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/memory_limit.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/run_node.h"
@@ -53,12 +54,6 @@ output w
   auto memory = reinterpret_cast<uintptr_t>(cuda->Allocate(1).get());
   EXPECT_EQ(memory % 256, 0u);
 }
-
-struct MemoryLimit {
-  explicit MemoryLimit(size_t bytes) { emulation::SetMemoryLimit(bytes); }
-  ~MemoryLimit() { emulation::SetMemoryLimit(before); }
-  size_t before = emulation::TotalMemory();
-};
 
 // 48 MiB of results and 16 MiB of state do not fit into 24 MiB.
 TEST(CudaProvider, AnErrorOfMemorySaysWhatThePlanNeeds) {

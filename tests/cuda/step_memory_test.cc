@@ -15,6 +15,7 @@
 #include "tests/cuda/attention_case.h"
 #include "tests/cuda/convolution_library.h"
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/memory_limit.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/run_node.h"
@@ -32,12 +33,6 @@ constexpr size_t kProductWorkspace = 32 * kMebibyte;
 int64_t Allocations() {
   return emulation::Calls("cudaMalloc") + emulation::Calls("cudaMallocAsync");
 }
-
-struct MemoryLimit {
-  explicit MemoryLimit(size_t bytes) { emulation::SetMemoryLimit(bytes); }
-  ~MemoryLimit() { emulation::SetMemoryLimit(before); }
-  size_t before = emulation::TotalMemory();
-};
 
 // 2 GiB of emulated memory, some of which tests of faults never free.
 constexpr char kRemark[] =
