@@ -222,6 +222,7 @@ class Merger {
 
 void MergeAlgorithms(const std::string& path, const Budgets& budgets,
                      onnx::ModelProto* model) {
+  if (!model->has_graph()) return;  // RequireModel refuses it
   Merger merger(path, budgets, model->mutable_graph());
   for (auto& info : *model->mutable_training_info()) {
     if (merger.Trains(info)) merger.Add(&info);
