@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cli/bench/timing.h"
+#include "providers/plan_workspace.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -38,6 +39,9 @@ class NodeRun {
       auto bytes = static_cast<int64_t>(cells * sizeof(AmaxCell));
       cells_ = provider.NewTensor(DType::kUInt8, {bytes});
     }
+    if (auto needed = WorkspaceFor(node, entry_.traits, provider.queue())) {
+      workspace_ = provider.NewTensor(needed->dtype, *needed->shape);
+    }
     RunKernel();  // it may allocate, which a recording can't do
     if (provider.CanRecord()) {
       recording_ = provider.Record([this] { RunKernel(); });
@@ -61,6 +65,7 @@ class NodeRun {
   void RunKernel() {
     KernelContext context(node_, inputs_, outputs_);
     context.set_queue(provider_.queue());
+    context.set_workspace(workspace_);
     context.set_draw_on_device(static_cast<const uint64_t*>(draw_.raw()));
     if (cells_.defined()) {
       provider_.Clear(cells_);
@@ -75,6 +80,7 @@ class NodeRun {
   std::vector<Tensor> inputs_, outputs_;
   Tensor draw_;   // of a kernel that draws
   Tensor cells_;  // own_amaxes
+  Tensor workspace_;
   std::unique_ptr<Recording> recording_;
 };
 

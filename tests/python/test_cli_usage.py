@@ -70,7 +70,7 @@ WRONG = [
     (["grad", MODEL, "--data", "x.npz", "--loss", "mse"], "--out is missing"),
     (["grad", MODEL, "--data", "x.npz", "--loss", "mse", "-o", "g.txt"], ".npz or .safetensors"),
     (["export", "dir"], "--out is missing"),
-    (["export", "dir", "-o", "weights.pt"], ".onnx or .safetensors"),
+    (["export", "dir", "-o", "weights.pt"], ".onnx, .safetensors or .ckpt"),
     (["run", MODEL, "--data", "x.npz", "-o", "out.onnx"], ".npz or .safetensors"),
     (["inspect"], "MODEL is required"),
     (["inspect", MODEL, "--shape", "batch=0"], "AXIS=N"),
