@@ -52,7 +52,7 @@ class CudnnPlanTest : public testing::TestWithParam<PlanCase> {
 
 TEST_P(CudnnPlanTest, ForwardCompiles) {
   CudnnPlan plan(ProblemOf(GetParam(), false), kH100);
-  EXPECT_EQ(plan.workspace(), 0u);
+  EXPECT_LT(plan.workspace(), size_t{1} << 20);
 }
 
 TEST_P(CudnnPlanTest, BackwardCompiles) {
