@@ -44,9 +44,15 @@ def flags(options):
 
 
 class ModelFile:
-    """A model by its path. Bytes, and a ModelProto of the package onnx, become a file that lives as long as this."""
+    """A model by its path. Bytes, and a ModelProto of the package onnx, become a file that lives as long as this.
+
+    `words`: the path as a positional argument; empty if there is no model.
+    """
 
     def __init__(self, model):
+        if model is None:
+            self.words = []
+            return
         if hasattr(model, "SerializeToString"):
             model = model.SerializeToString()
         if isinstance(model, (bytes, bytearray, memoryview)):
@@ -55,6 +61,7 @@ class ModelFile:
             pathlib.Path(self.path).write_bytes(model)
         else:
             self.path = os.path.abspath(os.fspath(model))
+        self.words = [self.path]
 
 
 @contextlib.contextmanager

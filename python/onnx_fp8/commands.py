@@ -15,11 +15,10 @@ from ._ranks import watch_ranks
 def _run(name, model, options, *more):
     if hasattr(options.get("data"), "items"):
         raise OptionError("`data`: expected files, got arrays: these are for onnx_fp8.train and TrainingSession.eval")
-    file = ModelFile(model) if model is not None else None
-    path = [file.path] if file else []
+    file = ModelFile(model)
     read = [options.get(key) for key in ("data", "init", "scales", "ort_training", "checkpoint")]
-    with naming_missing_files(*path, *read):
-        return _core.run_command(name, [*path, *flags(options), *more], note)
+    with naming_missing_files(*file.words, *read):
+        return _core.run_command(name, [*file.words, *flags(options), *more], note)
 
 
 def inspect(model, **options) -> dict:
@@ -83,14 +82,13 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     arrays = {name: to_core(value) for name, value in data.items() if hasattr(value, "items")}
     files = {name: value for name, value in data.items() if name not in arrays}
     given = files | {"out": out, "ort_training": ort_training, **options, "json": True}
-    file = ModelFile(model) if model is not None else None
-    path = [file.path] if file else []
+    file = ModelFile(model)
     if options.get("mesh"):
         watch_ranks()
     try:
-        with naming_missing_files(*path, *files.values(), ort_training, options.get("init"),
+        with naming_missing_files(*file.words, *files.values(), ort_training, options.get("init"),
                                   options.get("checkpoint")):
-            text = _core.train(path + flags(given), watch, tell, **arrays)
+            text = _core.train(file.words + flags(given), watch, tell, **arrays)
     except KeyboardInterrupt:
         line.print(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
         raise
