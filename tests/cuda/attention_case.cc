@@ -34,6 +34,18 @@ std::string ReadersText(const std::string& x, const std::string& type) {
 
 }  // namespace
 
+AttentionCase SmallAttention() {
+  return {.name = "",
+          .b = 1,
+          .t = 5,
+          .s = 7,
+          .heads = 2,
+          .groups = 1,
+          .d = 8,
+          .e = 8,
+          .attributes = "causal=1, scale=0.2, round_to=16"};
+}
+
 void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
 
 std::string GraphText(const AttentionCase& c) {

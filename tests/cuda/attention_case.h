@@ -19,6 +19,9 @@ struct AttentionCase {
 
 void PrintTo(const AttentionCase& c, std::ostream* out);
 
+// Heads of 8 bfloat16 numbers: the library computes them.
+AttentionCase SmallAttention();
+
 // The forward pass, and the backward pass of its results.
 std::string GraphText(const AttentionCase& c);
 

@@ -14,18 +14,6 @@
 namespace onnx_fp8 {
 namespace {
 
-AttentionCase Case() {
-  return {.name = "",
-          .b = 1,
-          .t = 5,
-          .s = 7,
-          .heads = 2,
-          .groups = 1,
-          .d = 8,
-          .e = 8,
-          .attributes = "causal=1, scale=0.2, round_to=16"};
-}
-
 // Calls of the library in so many runs of the graph.
 struct LibraryCalls {
   int64_t forward, backward;
@@ -53,45 +41,46 @@ LibraryCalls CallsOf(const AttentionCase& c) {
 constexpr LibraryCalls kBoth = {1, 1}, kNone = {0, 0};
 
 TEST(CudaAttentionLibrary, ComputesBFloat16) {
-  EXPECT_EQ(CallsOf(Case()), kBoth);
+  EXPECT_EQ(CallsOf(SmallAttention()), kBoth);
 }
 
 TEST(CudaAttentionLibrary, ComputesNoFloats) {
-  EXPECT_EQ(CallsOf(GraphText(Case()) + "output y\noutput dk\n"), kNone);
+  EXPECT_EQ(CallsOf(GraphText(SmallAttention()) + "output y\noutput dk\n"),
+            kNone);
 }
 
 TEST(CudaAttentionLibrary, ComputesNoFloatProbabilities) {
-  AttentionCase c = Case();
+  AttentionCase c = SmallAttention();
   c.attributes = "causal=1, scale=0.2";
   EXPECT_EQ(CallsOf(c), kNone);
 }
 
 TEST(CudaAttentionLibrary, ComputesMultiplesOf8UpTo128) {
   for (int d : {4, 12, 136}) {
-    AttentionCase c = Case();
+    AttentionCase c = SmallAttention();
     c.d = c.e = d;
     EXPECT_EQ(CallsOf(c), kNone) << d;
   }
-  AttentionCase c = Case();
+  AttentionCase c = SmallAttention();
   c.d = c.e = 128;
   EXPECT_EQ(CallsOf(c), kBoth);
 }
 
 TEST(CudaAttentionLibrary, ComputesKeysAndValuesOfOneWidth) {
-  AttentionCase c = Case();
+  AttentionCase c = SmallAttention();
   c.e = 16;
   EXPECT_EQ(CallsOf(c), kNone);
 }
 
 TEST(CudaAttentionLibrary, ComputesNoEmptyAttention) {
-  AttentionCase c = Case();
+  AttentionCase c = SmallAttention();
   c.s = 0;
   EXPECT_EQ(CallsOf(c), kNone);
 }
 
 // The library has no backward pass of one row and one column.
 TEST(CudaAttentionLibrary, ComputesOnePassOfTwo) {
-  AttentionCase c = Case();
+  AttentionCase c = SmallAttention();
   c.t = c.s = 1;
   EXPECT_EQ(CallsOf(c), (LibraryCalls{1, 0}));
 }
@@ -106,7 +95,7 @@ TEST(CudaAttentionLibrary, HasAName) {
 
 // The third run repeats the second one.
 TEST(CudaAttentionLibrary, IsRecorded) {
-  EXPECT_EQ(CallsOf(BFloat16Text(Case()), 4), (LibraryCalls{2, 2}));
+  EXPECT_EQ(CallsOf(BFloat16Text(SmallAttention()), 4), (LibraryCalls{2, 2}));
 }
 
 }  // namespace

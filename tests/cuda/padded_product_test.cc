@@ -29,10 +29,8 @@ struct LayerSize {
 
 // A layer's three products, (m,k) x (k,n), of quantizers that may add zeros.
 std::string LayerText(int64_t m, int64_t k, int64_t n) {
-  auto shape = [](int64_t rows, int64_t columns) {
-    return Concat("[", rows, ",", columns, "]");
-  };
-  std::string x = shape(m, k), w = shape(n, k), dy = shape(m, n);
+  std::string x = ToString(Shape{m, k}), w = ToString(Shape{n, k}),
+              dy = ToString(Shape{m, n});
   return Concat(
       "input x: float", x, "\ninput w: float", w, "\ninput dy: float", dy,
       "\ninput bias: float[", n, "]\nconst given: float[] = {0.01}\n",
@@ -98,10 +96,8 @@ TensorMap Results(const std::shared_ptr<Graph>& graph) {
 // A norm, a layer and its gradients, with given scales. The norm and the
 // activation's gradient, with that of a bias, quantize their results.
 std::string NormAndLayerText(int64_t m, int64_t k, int64_t n) {
-  auto shape = [](int64_t rows, int64_t columns) {
-    return Concat("[", rows, ",", columns, "]");
-  };
-  std::string x = shape(m, k), w = shape(n, k), dy = shape(m, n);
+  std::string x = ToString(Shape{m, k}), w = ToString(Shape{n, k}),
+              dy = ToString(Shape{m, n});
   return Concat(
       "input x: float", x, "\ninput row: float[", k, "]\ninput w: float", w,
       "\ninput dy: float", dy, "\ninput z: float", dy,

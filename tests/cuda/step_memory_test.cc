@@ -219,38 +219,23 @@ TEST(Workspaces, CopiesOfCodesCount) {
 }
 
 // The emulated library's: 256 bytes for the forward. cudnn/
-// attention_plans_test.cc holds the bound of the backward against cuDNN's
+// attention_plans_test.cc holds the bounds of both passes against cuDNN's
 // plans.
 TEST(Workspaces, AttentionNeedsTheLibrarys) {
-  std::string text =
-      BFloat16Text({.name = "",
-                    .b = 1,
-                    .t = 5,
-                    .s = 7,
-                    .heads = 2,
-                    .groups = 1,
-                    .d = 8,
-                    .e = 8,
-                    .attributes = "causal=1, scale=0.2, round_to=16"});
+  std::string text = BFloat16Text(SmallAttention());
   auto provider = MakeCudaProvider();
   EXPECT_EQ(SizesOf(PlanOf(text, provider.get())),
             (std::vector<int64_t>{256, 2 * 64 * (2 * 128 + 4)}));
   EXPECT_EQ(SizesOf(PlanOf(text, nullptr)),
-            (std::vector<int64_t>{2 * (2 * 64 * 128 + 64 * 64 + 8 * 128 * 8)}));
+            (std::vector<int64_t>{1 << 20,
+                                  2 * (2 * 64 * 128 + 64 * 64 + 8 * 128 * 8)}));
 }
 
 // Our own kernel keeps a float for each row, and in a step without a device.
 TEST(Workspaces, OurAttentionNeedsItsOwn) {
-  std::string text = GraphText({.name = "",
-                                .b = 1,
-                                .t = 5,
-                                .s = 7,
-                                .heads = 2,
-                                .groups = 1,
-                                .d = 8,
-                                .e = 8,
-                                .attributes = "causal=1, scale=0.2"}) +
-                     "output y\noutput dk\n";
+  AttentionCase floats = SmallAttention();
+  floats.attributes = "causal=1, scale=0.2";
+  std::string text = GraphText(floats) + "output y\noutput dk\n";
   EXPECT_EQ(WorkspaceOf(text), 2 * 5 * sizeof(float));
   EXPECT_EQ(WorkspaceOf(text, false), 2 * 5 * sizeof(float));
 }

@@ -12,8 +12,8 @@ namespace onnx_fp8::cuda {
 // layers leave them. The problem of the forward pass has no lse.
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward);
 
-// The most bytes of the library's workspace: of the gradients of the scores
-// and of floats for each row.
+// The most bytes of the library's workspace. The forward pass needs little. The
+// backward pass keeps the gradients of the scores, and floats for each row.
 size_t MostWorkspace(const LibraryProblem& problem);
 
 // The bytes of the library's workspace; without a device, the most. nullopt: it
