@@ -126,7 +126,8 @@ class TrainCommand {
   // Reads the folder of --ort-training: writes its model, and fills in the
   // flags that the artifacts decide.
   void TakeArtifacts();
-  // The state of the artifacts' optimizer becomes the session's.
+  // Gives the session the moments and the number of updates in the checkpoint
+  // of the artifacts.
   void GoOnWithMoments();
   void CreateSession();
   void OpenData();

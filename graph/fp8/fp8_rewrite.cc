@@ -52,7 +52,8 @@ class Rewriter {
   }
 
   // Readers of one value share the slot that is named after the first of them.
-  // If slots are known, it makes the copy, also where the order is another.
+  // If slots are known, this first reader makes the copy, even if another
+  // reader comes earlier in this graph.
   std::vector<const GemmDecision*> Order() const {
     std::vector<const GemmDecision*> order;
     for (const GemmDecision& decision : plan_->decisions) {

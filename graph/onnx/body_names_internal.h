@@ -22,8 +22,8 @@ void Rename(const Renames& renames, std::string* name);
 // the graph's names.
 void RenameReaders(onnx::GraphProto* graph, const Renames& renames);
 
-// Names that the graph itself gives, without those of its bodies. "" is among
-// them if a node omits an output.
+// The names of the graph's own values; bodies have others. A node that omits an
+// output adds the name "".
 std::set<std::string> NamesIn(const onnx::GraphProto& graph);
 
 // Renames each tensor (an initializer or a Constant node) in a body of If, Loop

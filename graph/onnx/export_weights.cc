@@ -39,8 +39,8 @@ using Weights = SourceMap;
 using Places = std::map<std::string, onnx::TensorProto*>;
 
 // Adds the places where the graph holds the weights: an initializer or the
-// tensor of a Constant node. A name that has a place already keeps it: it is a
-// constant of a later training algorithm (MergeAlgorithms).
+// tensor of a Constant node. The first place of a name counts. A second one is
+// a constant of a later training algorithm (MergeAlgorithms).
 void Find(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   for (auto& proto : *graph->mutable_initializer()) {
     if (weights.contains(proto.name())) held->try_emplace(proto.name(), &proto);

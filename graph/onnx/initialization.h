@@ -13,7 +13,8 @@ namespace onnx_fp8 {
 // (TrainingInfoProto.initialization).
 struct Initialization {
   std::shared_ptr<Graph> graph;
-  // Initializer of the model → output of the graph (initialization_binding).
+  // initialization_binding: maps the name of an initializer of the model to the
+  // output of `graph` that is its first value.
   std::map<std::string, std::string> bindings;
 };
 

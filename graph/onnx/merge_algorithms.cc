@@ -124,8 +124,8 @@ class Merger {
     part->Swap(&run);
   }
 
-  // Inputs of the graph that the algorithm has too, with their defaults, go out
-  // of `part`.
+  // Removes from `part` the inputs that the graph has as well, and the
+  // initializers that are their defaults.
   void ShareInputs(onnx::GraphProto* part) {
     auto* inputs = part->mutable_input();
     for (int i = inputs->size(); i-- > 0;) {

@@ -26,8 +26,8 @@ struct ReadOptions {
   // Not null: tensors of data files that do not exist are zeros, which take no
   // memory before they are written, and the names of these files go here.
   std::set<std::string>* missing = nullptr;
-  // Not null: the file's graphs of first values go here, in the order in which
-  // they run.
+  // Not null: ReadModel adds the file's graphs of first values here. They run
+  // in this order.
   std::vector<Initialization>* initializations = nullptr;
 };
 

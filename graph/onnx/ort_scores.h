@@ -9,9 +9,9 @@
 
 namespace onnx_fp8 {
 
-// The scores in the graph of a loss, as onnxruntime.training.artifacts makes
-// it: values that depend on inputs and on `parameters`, and that a node of the
-// loss reads. A node is one of the loss if it depends on a label, or if
+// Finds the scores in a graph with a loss, which onnxruntime.training.artifacts
+// made. Scores depend on inputs and on `parameters`, and a node of the loss
+// reads them. A node is one of the loss if it depends on a label, or if
 // generate_artifacts has given its result a name. A label is an input that
 // never meets a parameter: no node that depends on it reads a value that
 // depends on parameters alone.

@@ -52,8 +52,8 @@ StateBinding ReadBinding(const onnx::StringStringEntryProto& entry,
   return {state, next};
 }
 
-// Whether any new value belongs to this graph. Other tools write bindings of a
-// graph of their own, the algorithm for example; this one is then a model.
+// Whether a binding names a value of this graph. Some tools bind values of
+// another graph, such as the algorithm. Then this graph is a plain model.
 bool BindsThis(const onnx::ModelProto& model, const Graph& graph) {
   for (const auto& info : model.training_info()) {
     if (!info.algorithm().node().empty()) return false;

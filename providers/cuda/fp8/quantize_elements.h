@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element-wise ops whose results are also quantized, with scales that were
-// given before. Traffic: each operand is read once; the codes, their transpose,
-// with their zeros, and the floats are written once, each if it is read. While
-// a scale is not yet known, operands are read twice.
+// given before. Traffic: each operand is read once. Codes, their transpose and
+// floats are written once, if a node reads them; zeros of padding too. While a
+// scale is not yet known, operands are read twice.
 #pragma once
 
 #include <cstdint>
