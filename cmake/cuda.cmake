@@ -141,9 +141,19 @@ list(FILTER cuda_host_sources EXCLUDE REGEX
   "/(cublaslt|nccl)_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 
+# Without the target cuda (a sanitized build), the library training does not
+# list the provider. The emulated programs then link a list of their own.
+set(emulated_providers)
+if(NOT TARGET cuda)
+  set(emulated_providers "${CMAKE_BINARY_DIR}/emulated/make_provider.cc")
+  configure_file(training/make_provider.cc "${emulated_providers}" COPYONLY)
+  set_source_files_properties("${emulated_providers}" PROPERTIES
+    COMPILE_DEFINITIONS ONNX_FP8_CUDA SKIP_UNITY_BUILD_INCLUSION ON)
+endif()
+
 # All but the kernels, which the checked build compiles another way.
 add_library(cuda_emulated OBJECT ${cuda_host_sources} ${emulation_sources}
-  ${cuda_tests} ${cuda_helpers})
+  ${cuda_tests} ${cuda_helpers} ${emulated_providers})
 combine(cuda_emulated ${cuda_host_sources} ${emulation_sources} ${cuda_tests}
   ${cuda_helpers})
 target_link_libraries(cuda_emulated PRIVATE emulated_flags test_support)

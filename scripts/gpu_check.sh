@@ -8,12 +8,14 @@
 #
 #   scripts/gpu_check.sh --pack [--torchao]
 #   scripts/gpu_check.sh [REPORT] [--json FILE] [--budget SECONDS]
-#                        [--only SECTIONS] [--provider cpu] [--quick]
+#                        [--only SECTIONS] [--logs FOLDER] [--provider cpu]
+#                        [--quick]
 #
 # --pack runs where the programs were built (./dev build). It copies onnx-fp8,
 # test_cuda_device and the libraries that they are linked to, but for those of
 # the compiler and of C, into build/release/pack, without symbols. The tree and
-# this folder are all that must travel. --torchao adds that package.
+# this folder are all that must travel. --torchao adds that package. --logs keeps
+# all that the programs print, which a report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=build/release pack=build/release/pack
@@ -52,14 +54,16 @@ if [[ -x $pack/onnx-fp8 ]]; then
   export LD_LIBRARY_PATH=$PWD/$pack/libraries:${LD_LIBRARY_PATH:-}
   export PYTHONPATH=$PWD/$pack/python:${PYTHONPATH:-}
 fi
-# Where cuBLASLt is a Python package, the loader does not know its folder.
-if ! ldconfig -p | grep -q libcublasLt; then
-  folder=$(python3 -c 'import nvidia, pathlib
+# Where CUDA's libraries are Python packages, the loader does not know their
+# folders.
+for library in cublasLt cudnn nvrtc nccl; do
+  [[ $(ldconfig -p) == *"lib$library.so."* ]] && continue
+  folder=$(python3 -c 'import nvidia, pathlib, sys
 print(next(file.parent for root in nvidia.__path__
-           for file in pathlib.Path(root).rglob("libcublasLt.so.*")))' \
-    2>/dev/null) &&
+           for file in pathlib.Path(root).rglob(f"lib{sys.argv[1]}.so.*")))' \
+    "$library" 2>/dev/null) &&
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder
-fi
+done
 export PYTHONPATH=$PWD/scripts:${PYTHONPATH:-}
 exec python3 -B -m gpu.check --binary "$PWD/$programs/onnx-fp8" \
   --tests "$PWD/$programs/test_cuda_device" "$@"

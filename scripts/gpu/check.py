@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 
-from gpu import end_to_end, layers, losses, report, runs
+from gpu import end_to_end, gtest, layers, losses, report, runs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -39,7 +39,8 @@ class Checks:
     def kernels(self, section):
         """Kernels and training beside the CPU"""
         self._require_gpu()
-        self._gtest(section, [self.tests])
+        outcome = gtest.run(self.tests, section.left)
+        self._tests(section, outcome)
 
     def memcheck(self, section):
         """compute-sanitizer memcheck"""
@@ -89,24 +90,31 @@ class Checks:
         program = shutil.which("compute-sanitizer")
         if not program:
             raise report.LeftOut("this machine lacks compute-sanitizer")
-        self._gtest(section, [program, "--tool", tool, "--error-exitcode", "1",
-                              self.tests,
-                              "--gtest_filter=*CudaKernelsTest*"])
-
-    def _gtest(self, section, command):
-        done = runs.run(command, section.left())
-        passed = len(re.findall(r"^\[ +OK \]", done.out, re.M))
-        failed = re.findall(r"^\[ +FAILED +\] (\S+?),? ", done.out, re.M)
-        section.data.update(passed=passed, failed=sorted(set(failed)))
-        section.add(f"{passed} tests passed.")
-        left_out = re.findall(r"^left out: .*", done.out, re.M)
-        if left_out:
-            section.add(report.code("\n".join(left_out)))
-        if done.cut:
-            section.cut("the tests that follow")
-        if failed or done.failed:
+        outcome = gtest.Outcome()
+        done = runs.run([program, "--tool", tool, "--error-exitcode", "1",
+                         self.tests, "--gtest_filter=*CudaKernelsTest*"],
+                        section.left())
+        outcome.add([], done)
+        outcome.cut |= done.cut
+        self._tests(section, outcome)
+        if done.failed and not outcome.failed:
             section.add(report.code(done.tail(60)))
-            section.fail(f"exit code {done.code}; {', '.join(failed[:20])}")
+            section.fail(f"exit code {done.code}")
+
+    def _tests(self, section, outcome):
+        section.data.update(passed=len(outcome.passed),
+                            failed=sorted(outcome.failed))
+        section.add(f"{len(outcome.passed)} tests passed.")
+        if outcome.left_out:
+            section.add(report.code("\n".join(sorted(outcome.left_out))))
+        for name, text in outcome.failed.items():
+            lines = text.splitlines()
+            section.add(report.code("\n".join(lines[:12])))
+        if outcome.failed:
+            section.fail(f"{len(outcome.failed)} tests: "
+                         + ", ".join(sorted(outcome.failed)))
+        if outcome.cut:
+            section.cut("the tests that follow")
 
 
 # Seconds of each section, the most telling ones first. A program that does not
@@ -123,6 +131,8 @@ def main():
     add("report", nargs="?", type=pathlib.Path,
         help="Markdown file (default: standard output)")
     add("--json", type=pathlib.Path, help="write all figures")
+    add("--logs", type=pathlib.Path,
+        help="folder that gets all that programs print")
     add("--provider", choices=("cuda", "cpu"), default="cuda")
     add("--quick", action="store_true", help="check this script, not the GPU")
     add("--budget", type=float, default=BUDGET,
@@ -138,6 +148,9 @@ def main():
     for name in chosen.only:
         if name not in dict(SECTIONS):
             parser.error(f"there is no section {name}")
+    if chosen.logs:
+        chosen.logs.mkdir(parents=True, exist_ok=True)
+    runs.LOGS = chosen.logs
     checks = Checks(chosen)
     whole = report.Report(f"The provider {chosen.provider} on this machine",
                           chosen.budget, chosen.report, chosen.json)

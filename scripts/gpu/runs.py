@@ -2,12 +2,16 @@
 """Programs that are given a number of seconds. They are interrupted then, as by
 Ctrl-C, so that they can print what they have."""
 import dataclasses
+import itertools
+import shlex
 import signal
 import subprocess
 import tempfile
 import time
 
 KILLED_AFTER = 10  # seconds after the interruption
+LOGS = None  # the folder that gets a file for each run
+_number = itertools.count()
 
 
 @dataclasses.dataclass
@@ -44,4 +48,10 @@ def run(command, seconds, errors=True, **kwargs):
                 cut = True
                 ending()
         file.seek(0)
-        return Done(process.wait(), file.read(), cut)
+        done = Done(process.wait(), file.read(), cut)
+        if LOGS:
+            line = shlex.join(str(word) for word in command)
+            (LOGS / f"{next(_number):03}.log").write_text(
+                f"{line}\n{done.out}\nexit code {done.code}, "
+                f"{time.monotonic() - begin:.1f} s\n")
+        return done

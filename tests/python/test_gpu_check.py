@@ -13,7 +13,7 @@ from program import BIN, leave_out
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from gpu import report, runs  # noqa: E402
+from gpu import gtest, report, runs  # noqa: E402
 
 
 def check(folder, *arguments, code=0):
@@ -87,6 +87,41 @@ def test_programs_are_interrupted_and_then_killed(monkeypatch):
     assert stubborn.cut and stubborn.out == "begun\n" and stubborn.code == -9
     done = runs.run([sys.executable, "-c", "import sys; sys.exit(3)"], 60)
     assert done.failed and not done.cut and done.code == 3
+
+
+# A program of GoogleTest's that aborts in A.Two and fails in B/C.Three/1. After this failure
+# all tests of the process fail, as after an error of a GPU.
+GTEST_PROGRAM = f"""#!{sys.executable}
+import os, sys
+if "--gtest_list_tests" in sys.argv:
+    sys.exit(print("Running main\\nA.\\n  One\\n  Two\\n  Last\\nB/C.\\n  Three/0  # GetParam() = 3\\n  Three/1\\n  Four/0"))
+wanted, broken = sys.argv[1].removeprefix("--gtest_filter=").split(":"), False
+for test in wanted:
+    print(f"[ RUN      ] {{test}}", flush=True)
+    if test == "A.Two":
+        os.abort()
+    broken |= test == "B/C.Three/1"
+    print(f"wrong\\n[  FAILED  ] {{test}}" if broken else f"left out: some\\n[       OK ] {{test}} (0 ms)")
+sys.exit(broken)
+"""
+
+
+def test_failed_tests_run_again_alone(tmp_path):
+    program = tmp_path / "tests"
+    program.write_text(GTEST_PROGRAM)
+    program.chmod(0o755)
+    outcome = gtest.run(program, lambda: 60, workers=1)
+    assert outcome.passed == {"A.One", "A.Last", "B/C.Three/0", "B/C.Four/0"} and not outcome.cut
+    assert list(outcome.failed) == ["A.Two", "B/C.Three/1"]
+    assert "wrong" in outcome.failed["B/C.Three/1"] and "Four" not in outcome.failed["B/C.Three/1"]
+    assert outcome.left_out == {"left out: some"}
+
+
+def test_all_that_programs_print_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "LOGS", tmp_path)
+    runs.run([sys.executable, "-c", "print('a' * 9)"], 60)
+    (log,) = tmp_path.iterdir()
+    assert "aaaaaaaaa\n" in log.read_text() and "exit code 0" in log.read_text()
 
 
 def test_seconds_that_a_section_does_not_need_go_on(tmp_path):
