@@ -352,8 +352,8 @@ void AddProvider(Flags& flags, std::string* provider) {
 void AddLossChunk(Flags& flags, int64_t* bytes) {
   flags.Int("--loss-chunk", bytes, 0,
             "bytes of logits that are in memory at a time: the last layer and "
-            "the cross entropy run chunk by chunk (default: 16777216; 0: all "
-            "at once)");
+            "the cross entropy run chunk by chunk (default: 16777216, on a GPU "
+            "1073741824; 0: all at once)");
 }
 
 void AddEngineFlags(Flags& flags, SessionOptions* options) {

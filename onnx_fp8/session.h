@@ -78,9 +78,10 @@ struct SessionOptions {
   // model's own.
   std::string init;
   // Logits of more bytes than these are computed in chunks of rows of about
-  // this size, together with the loss and their gradients; 0: never. See
-  // graph/passes/chunk_loss.h.
-  int64_t loss_chunk_bytes = int64_t{16} << 20;
+  // this size, together with the loss and their gradients; 0: never; -1: above
+  // 16 MiB on a CPU, so that they stay in its cache, and 1 GiB on a GPU, which
+  // small products leave idle. See graph/passes/chunk_loss.h.
+  int64_t loss_chunk_bytes = -1;
   // Of a session on several ranks.
   ShardSpec shard = {};
   // Gradients travel together, with at most so many bytes in a call.

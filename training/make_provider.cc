@@ -53,6 +53,12 @@ ProviderKernels KernelsOf(const std::string& name) {
   return {row.kernels(), row.device};
 }
 
+int64_t LossChunkBytes(int64_t chosen, const std::string& provider) {
+  if (chosen >= 0) return chosen;
+  bool on_host = RowOf(provider).device == Device::kHost;
+  return int64_t{1} << (on_host ? 24 : 30);
+}
+
 std::vector<std::string> CpuIsaNames() {
   std::vector<std::string> names = {"auto"};
   for (Isa known : AllIsas()) names.push_back(Name(known));

@@ -28,6 +28,9 @@ struct ProviderKernels {
 };
 ProviderKernels KernelsOf(const std::string& name);
 
+// SessionOptions::loss_chunk_bytes for that provider. Errors: MakeProvider's.
+int64_t LossChunkBytes(int64_t chosen, const std::string& provider);
+
 // Settings of the CPU's kernels. They hold for the whole process, because these
 // kernels compute constants whichever provider runs the plan.
 struct CpuSettings {

@@ -11,6 +11,7 @@
 #include "data/safetensors.h"
 #include "optimizers/loss_scale.h"
 #include "training/loss.h"
+#include "training/make_provider.h"
 #include "training/pipelines.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
@@ -198,7 +199,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                     options.dtype,
                     options.loss_scaling,
                     {options.recipe, options.filter, model.names, model.scales},
-                    options.loss_chunk_bytes,
+                    LossChunkBytes(options.loss_chunk_bytes, options.provider),
                     options.grad_accum,
                     &evaluator,
                     {},

@@ -282,7 +282,7 @@ class Reporter {
         options_.dtype,
         options_.loss_scaling,
         {options_.recipe, options_.filter, names_, scales_, any_m},
-        options_.loss_chunk_bytes,
+        LossChunkBytes(options_.loss_chunk_bytes, options_.provider),
         1,
         evaluator_.get(),
         {},

@@ -25,7 +25,7 @@ class FusedNode : public OrtNodeComputeInfo {
       : OrtNodeComputeInfo{},
         runner_(
             std::move(graph), options.device,
-            [bytes = options.loss_chunk](Graph& planned, PassRunner& runner) {
+            [bytes = LossChunkBytes(options.loss_chunk, options.device)](Graph& planned, PassRunner& runner) {
               FuseForward(planned, runner);
               ChunkLoss(planned, bytes, LogitsElsewhere::kJoined);
             }),

@@ -32,7 +32,7 @@ TEST(EpOptions, AreRead) {
   EXPECT_EQ(options.spec.filter.include, (Words{"a*", "b*"}));
   EXPECT_EQ(options.spec.filter.exclude, Words{});
   EXPECT_EQ(options.loss_chunk, 5000000000);
-  EXPECT_EQ(ParseEpOptions({}).loss_chunk, 16 << 20);
+  EXPECT_EQ(ParseEpOptions({}).loss_chunk, -1);
   EXPECT_EQ(options.device, "cpu");
   EXPECT_EQ(options.threads.count, 3);
   EXPECT_TRUE(options.threads.own);

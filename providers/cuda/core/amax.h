@@ -40,6 +40,20 @@ struct AmaxPart {
     }
   }
 
+  // The same for four numbers, which are finite as a rule.
+  __device__ void Add4(const float (&x)[4]) {
+    uint32_t largest = 0;
+    for (float v : x) {
+      uint32_t magnitude = __float_as_uint(v) & 0x7FFFFFFFu;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    if (largest <= 0x7F7FFFFFu) {
+      finite = largest > finite ? largest : finite;
+      return;
+    }
+    for (float v : x) Add(v);
+  }
+
   // Adds the parts of a warp to `cell`, unless it is null. All lanes call it.
   __device__ void AddTo(DeviceAmax* cell) const {
     if (!cell) return;
@@ -49,6 +63,29 @@ struct AmaxPart {
     if (threadIdx.x % 32 != 0) return;
     if (largest > 0) atomicMax(&cell->finite, largest);
     if (any) atomicOr(&cell->non_finite, 1u);
+  }
+
+  // Adds the parts of a block to `cell`, unless it is null. All threads call
+  // it. A GPU changes one number two times in a nanosecond at best: a large
+  // tensor has too many warps for AddTo.
+  __device__ void AddOfBlock(DeviceAmax* cell) const {
+    if (!cell) return;
+    constexpr unsigned kAll = 0xFFFFFFFFu;
+    __shared__ uint32_t largest[32], any[32];
+    unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    uint32_t of_warp = __reduce_max_sync(kAll, finite);
+    bool any_of_warp = __any_sync(kAll, non_finite != 0);
+    if (lane == 0) {
+      largest[threadIdx.x / 32] = of_warp;
+      any[threadIdx.x / 32] = any_of_warp;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      AmaxPart whole;
+      if (lane < warps) whole = {largest[lane], any[lane]};
+      whole.AddTo(cell);
+    }
+    __syncthreads();  // before the next call
   }
 };
 

@@ -30,37 +30,61 @@ struct Elements {
 
 namespace {
 
+// The vectors of a thread. It loads them all before it waits for the first one.
+template <int kIn>
+inline constexpr int kVectorsOf = kIn == 1 ? 4 : 2;
+
 template <typename F, int kIn, int kOut>
 __global__ void __launch_bounds__(kThreads)
     ElementsKernel(Elements<kIn, kOut> e, F f) {
-  int64_t at =
-      (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPerThread;
+  constexpr int kVectors = kVectorsOf<kIn>;
+  constexpr int64_t kStep = int64_t{kThreads} * kPerThread;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * kVectors * kStep +
+                  int64_t{threadIdx.x} * kPerThread;
   AmaxPart seen[kOut];
-  float x[kIn][kPerThread], y[kOut][kPerThread];
-  auto compute = [&](int k) {
-    float in[kIn], out[kOut];
-    for (int i = 0; i < kIn; ++i) in[i] = x[i][k];
-    f(in, out);
-    for (int i = 0; i < kOut; ++i) y[i][k] = out[i];
-  };
-  if (at + kPerThread <= e.n) {
-    for (int i = 0; i < kIn; ++i) Load4(e.in[i], at, x[i]);
-    for (int k = 0; k < kPerThread; ++k) compute(k);
+  Raw4 raw[kVectors][kIn];
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    if (first + v * kStep + kPerThread > e.n) continue;
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kIn; ++i) {
+      raw[v][i] = LoadRaw4(e.in[i], first + v * kStep);
+    }
+  }
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    int64_t at = first + v * kStep;
+    if (at + kPerThread > e.n) continue;
+    float x[kIn][kPerThread], y[kOut][kPerThread];
+    for (int i = 0; i < kIn; ++i) ToFloats(e.in[i].kept, raw[v][i], x[i]);
+    ONNX_FP8_UNROLL
+    for (int k = 0; k < kPerThread; ++k) {
+      float in[kIn], out[kOut];
+      for (int i = 0; i < kIn; ++i) in[i] = x[i][k];
+      f(in, out);
+      for (int i = 0; i < kOut; ++i) y[i][k] = out[i];
+    }
+    ONNX_FP8_UNROLL
     for (int i = 0; i < kOut; ++i) {
       if (!e.out[i].data) continue;
       Store4(e.out[i], at, y[i]);
-      for (float v : y[i]) seen[i].Add(v);
-    }
-  } else {
-    for (int64_t j = at; j < e.n; ++j) {
-      for (int i = 0; i < kIn; ++i) x[i][0] = Load(e.in[i], j);
-      compute(0);
-      for (int i = 0; i < kOut; ++i) {
-        if (e.out[i].data) seen[i].Add(Store(e.out[i], j, y[i][0]));
-      }
+      if (e.amax[i]) seen[i].Add4(y[i]);
     }
   }
-  for (int i = 0; i < kOut; ++i) seen[i].AddTo(e.amax[i]);
+  // Fewer than four elements are left for one thread.
+  int64_t last = e.n / kPerThread * kPerThread;
+  bool its = (last - first) % kStep == 0 && last >= first &&
+             last < first + kVectors * kStep;
+  for (int64_t j = last; its && j < e.n; ++j) {
+    float in[kIn], out[kOut];
+    for (int i = 0; i < kIn; ++i) in[i] = Load(e.in[i], j);
+    f(in, out);
+    for (int i = 0; i < kOut; ++i) {
+      if (e.out[i].data) seen[i].Add(Store(e.out[i], j, out[i]));
+    }
+  }
+  ONNX_FP8_UNROLL
+  for (int i = 0; i < kOut; ++i) seen[i].AddOfBlock(e.amax[i]);
 }
 
 }  // namespace
@@ -71,7 +95,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename F, int kIn, int kOut>
 void ForElements(const KernelContext& ctx, Elements<kIn, kOut> e, F f) {
   if (e.n == 0) return;
-  auto blocks = static_cast<unsigned>(DivideUp(e.n, kThreads * kPerThread));
+  auto blocks = static_cast<unsigned>(
+      DivideUp(e.n, kThreads * kPerThread * kVectorsOf<kIn>));
   Launch(ElementsKernel<F, kIn, kOut>, blocks, kThreads, 0,
          QueueOf(ctx).stream(), e, f);
 }

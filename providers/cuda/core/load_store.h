@@ -56,22 +56,38 @@ __device__ inline float Store(FloatsOut y, int64_t i, float x) {
   }
 }
 
+// The memory of four elements. A thread that loads several of them before it
+// converts the first one waits only once.
+struct Raw4 {
+  uint32_t words[4];  // of 16-bit floats, two
+};
+
 // Elements i … i+3. REQUIRES: i is a multiple of 4; the tensor has them all.
-__device__ inline void Load4(FloatsIn x, int64_t i, float (&out)[4]) {
+__device__ inline Raw4 LoadRaw4(FloatsIn x, int64_t i) {
   if (x.kept == Kept::kFloat) {
-    float4 v =
-        *reinterpret_cast<const float4*>(static_cast<const float*>(x.data) + i);
-    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
-    return;
+    uint4 v =
+        *reinterpret_cast<const uint4*>(static_cast<const float*>(x.data) + i);
+    return {v.x, v.y, v.z, v.w};
   }
   uint2 v =
       *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(x.data) + i);
-  const uint32_t bits[4] = {v.x & 0xFFFFu, v.x >> 16, v.y & 0xFFFFu, v.y >> 16};
+  return {v.x, v.y, 0, 0};
+}
+
+__device__ inline void ToFloats(Kept kept, const Raw4& raw, float (&out)[4]) {
   for (int k = 0; k < 4; ++k) {
-    auto half = static_cast<uint16_t>(bits[k]);
-    out[k] = x.kept == Kept::kBFloat16 ? __uint_as_float(bits[k] << 16)
+    uint32_t word = raw.words[k / 2];
+    uint32_t high = k % 2 == 0 ? word << 16 : word & 0xFFFF0000u;
+    auto half = static_cast<uint16_t>(high >> 16);
+    out[k] = kept == Kept::kFloat      ? __uint_as_float(raw.words[k])
+             : kept == Kept::kBFloat16 ? __uint_as_float(high)
                                        : __half2float(__ushort_as_half(half));
   }
+}
+
+// REQUIRES: as LoadRaw4's.
+__device__ inline void Load4(FloatsIn x, int64_t i, float (&out)[4]) {
+  ToFloats(x.kept, LoadRaw4(x, i), out);
 }
 
 // Stores four elements, and leaves in x the numbers that are kept. REQUIRES:

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
     StoreCodes(out, (first + r) * m.to_columns + column, to_left, word);
     codes[r * kStride + lane] = word;
   }
-  seen.AddTo(out.Amax());
+  seen.AddOfBlock(out.Amax());
   if (s.out.turns && out.writes) {
     int64_t begin = static_cast<int64_t>(blockIdx.y) * kTileColumns;
     int64_t words = (m.to_columns - begin) / kCodes;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <type_traits>
 
@@ -182,6 +183,59 @@ __device__ void StoreVectors(const Out& y, const RowPart& row, int first,
   }
 }
 
+// ---- whole rows: of vectors only, which are all aligned
+
+struct WholeRow {
+  int vectors;
+
+  __device__ bool Has(int i, int) const { return i < vectors; }
+};
+
+// The memory of a thread's vectors; zeros behind the row. All loads start
+// before the first number is needed. `origin`: where the row begins.
+template <int kStep, int kVectors>
+__device__ void LoadRaw(FloatsIn x, const WholeRow& row, int64_t origin,
+                        int first, Raw4 (&to)[kVectors]) {
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    int i = first + v * kStep;
+    to[v] = i < row.vectors ? LoadRaw4(x, origin + i * kPerThread) : Raw4();
+  }
+}
+
+// StoreVectors for a whole row whose codes have no zeros and are in no tile.
+// Its floats are kept as kKept.
+template <int kStep, Kept kKept, int kVectors>
+__device__ void StoreWhole(const ResultWriter& y, const WholeRow& row,
+                           int64_t origin, int first,
+                           float (&x)[kVectors][kPerThread], AmaxPart& seen) {
+  bool measures = y.Amax();
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    int i = first + v * kStep;
+    if (i >= row.vectors) continue;
+    int64_t at = origin + i * kPerThread;
+    if (y.HasFloats()) Store4(FloatsOut{y.r->y.data, kKept}, at, x[v]);
+    if (!measures && !y.HasCodes()) continue;
+    ONNX_FP8_UNROLL
+    for (int k = 0; k < kPerThread; ++k) {
+      x[v][k] = Rounded(y.r->rounded, x[v][k]);
+    }
+    if (measures) seen.Add4(x[v]);
+    if (!y.HasCodes()) continue;
+    *reinterpret_cast<uint32_t*>(y.r->q + at) = CodesOf(y, kPerThread, x[v]);
+  }
+}
+
+// Whether all operands, of those that there are, are kept as bfloat16.
+inline bool AreBFloat16(std::initializer_list<FloatsIn> all) {
+  return std::ranges::all_of(all, [](const FloatsIn& x) {
+    return !x.data || x.kept == Kept::kBFloat16;
+  });
+}
+
+inline FloatsIn AsOperand(const FloatsOut& y) { return {y.data, y.kept}; }
+
 // ---- the threads of a row
 
 template <typename T>
@@ -286,9 +340,9 @@ __device__ float FactorFrom(Threads& threads, const Result& r, int64_t index,
 }
 
 // The same for a row x in registers, as it will be stored.
-template <typename Threads, int kVectors>
+template <typename Threads, typename Part, int kVectors>
 __device__ float FactorOfRow(Threads& threads, const Result& r,
-                             const RowPart& row, int64_t index,
+                             const Part& row, int64_t index,
                              const float (&x)[kVectors][kPerThread]) {
   AmaxPart seen;
   for (int v = 0; v < kVectors; ++v) {

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
         if (row >= m.to_rows || column >= m.to_columns) return;
         *reinterpret_cast<uint32_t*>(to + column * m.to_rows + row) = codes;
       });
-  for (int i = 0; i < kOut; ++i) seen[i].AddTo(out[i].Amax());
+  for (int i = 0; i < kOut; ++i) seen[i].AddOfBlock(out[i].Amax());
 }
 
 }  // namespace

@@ -389,6 +389,40 @@ __global__ void __launch_bounds__(kThreads) ScoresGradKernel(ScoresGrad p) {
   seen.AddTo(p.amax);
 }
 
+// The same for rows of whole vectors: a block has a part of one row.
+constexpr int kPartVectors = 4;
+constexpr int64_t kPartOfRow = int64_t{kThreads} * kPartVectors * kPerThread;
+
+__global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
+  int64_t row = blockIdx.x, classes = p.labels.classes;
+  int64_t first = blockIdx.y * kPartOfRow + int64_t{threadIdx.x} * kPerThread;
+  constexpr int64_t kStep = int64_t{kThreads} * kPerThread;
+  Raw4 raw[kPartVectors];
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kPartVectors; ++v) {
+    int64_t column = first + v * kStep;
+    if (column < classes) raw[v] = LoadRaw4(p.x, row * classes + column);
+  }
+  Count count = *p.count > 0 ? *p.count : 1;
+  float share = Load(p.dloss, 0) / static_cast<float>(count);
+  const RowTerms terms = TermsOf(p, row);
+  AmaxPart seen;
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kPartVectors; ++v) {
+    int64_t column = first + v * kStep;
+    if (column >= classes) continue;
+    float x[kPerThread];
+    ToFloats(p.x.kept, raw[v], x);
+    ONNX_FP8_UNROLL
+    for (int k = 0; k < kPerThread; ++k) {
+      x[k] = terms.Slope(x[k], column + k, share);
+    }
+    Store4(p.dx, row * classes + column, x);
+    if (p.amax) seen.Add4(x);
+  }
+  seen.AddOfBlock(p.amax);
+}
+
 // Operand 0 is dloss, operand 1 the scores or logarithms of probabilities.
 void StartScoresGrad(KernelContext& ctx, const Samples& s, FloatsIn lse) {
   const Tensor& dloss = Operand(ctx, 0);
@@ -411,6 +445,11 @@ void StartScoresGrad(KernelContext& ctx, const Samples& s, FloatsIn lse) {
   int64_t blocks = std::min<int64_t>(DivideUp(s.n, kThreads), kMostBlocks);
   Launch(CountKernel, static_cast<unsigned>(blocks), kThreads, 0, stream,
          s.labels, s.n, count);
+  if (s.classes % kPerThread == 0 && s.inner == 1) {
+    dim3 grid(static_cast<unsigned>(s.n),
+              static_cast<unsigned>(DivideUp(s.classes, kPartOfRow)));
+    return Launch(WholeRowsGradKernel, grid, kThreads, 0, stream, p);
+  }
   Launch(ScoresGradKernel,
          static_cast<unsigned>(DivideUp(p.n, kThreads * kPerThread)), kThreads,
          0, stream, p);

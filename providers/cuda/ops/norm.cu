@@ -81,11 +81,11 @@ __device__ Center RmsOfRow(Threads& threads, int64_t n,
 }
 
 // REQUIRES: as RmsOfRow's.
-template <typename Threads, int kVectors>
-__device__ Center CenterOfRow(Threads& threads, const RowPart& row,
+template <typename Threads, typename Part, int kVectors>
+__device__ Center CenterOfRow(Threads& threads, const Part& row, int64_t size,
                               const float (&x)[kVectors][kPerThread],
                               float epsilon) {
-  auto n = static_cast<float>(row.end);
+  auto n = static_cast<float>(size);
   float mean = 0, rest = 0, square = 0;
   for (int v = 0; v < kVectors; ++v) {
     for (float d : x[v]) mean += d;
@@ -117,6 +117,28 @@ __device__ void Normalize(const Norm& p, const RowPart& columns, int i,
   }
 }
 
+// The same for a whole row.
+template <int kStep, int kVectors>
+__device__ void NormalizeWhole(const Norm& p, const WholeRow& row, int thread,
+                               const Center& c,
+                               float (&x)[kVectors][kPerThread]) {
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    int i = thread + v * kStep;
+    float scale[kPerThread] = {}, bias[kPerThread] = {};
+    if (i < row.vectors) {
+      Load4({p.scale.data, Kept::kFloat}, i * kPerThread, scale);
+      if (p.bias.data) {
+        Load4({p.bias.data, Kept::kFloat}, i * kPerThread, bias);
+      }
+    }
+    ONNX_FP8_UNROLL
+    for (int k = 0; k < kPerThread; ++k) {
+      x[v][k] = (x[v][k] - c.mean - c.rest) * c.inverse * scale[k] + bias[k];
+    }
+  }
+}
+
 __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
   if (p.means.data) Store(p.means, row, c.mean + c.rest);
   if (p.inverses.data) Store(p.inverses, row, c.inverse);
@@ -135,7 +157,7 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   float x[kVectors][kPerThread];
   LoadVectors<kStep>(p.a, row, thread, 0, x);
   if constexpr (kAdd) AddOther<kStep>(p, y.writes, row, thread, x);
-  Center c = kCentered ? CenterOfRow(threads, row, x, p.epsilon)
+  Center c = kCentered ? CenterOfRow(threads, row, row.end, x, p.epsilon)
                        : RmsOfRow(threads, n, x, p.epsilon);
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
@@ -161,7 +183,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
     y.SetRow(r, p.sizes.n, p.sizes.to_n, r < p.sizes.rows);
     NormOfRow<kAdd, kCentered, kVectors>(p, threads, r, y, seen);
   }
-  seen.AddTo(y.Amax());
+  seen.AddOfBlock(y.Amax());
 }
 
 // The same with codes in both orientations, from tiles of p.sizes.tile rows in
@@ -191,7 +213,67 @@ __global__ void __launch_bounds__(RowThreads<kWarps, kRows>::kBlock,
                       p.sizes.tile, 0, static_cast<int>(p.sizes.to_n / kCodes));
     }
   }
-  seen.AddTo(y.Amax());
+  seen.AddOfBlock(y.Amax());
+}
+
+// ---- whole rows in registers: the usual case
+
+// The other kernels' bits, but fewer instructions and registers: operands and
+// results are kept as bfloat16, and the codes have no zeros. The next row is
+// loaded before this one is stored.
+template <bool kAdd, bool kCentered, int kWarps, int kVectors>
+__global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
+                                  (kAdd && kVectors > 2 ? 768 : 1024) /
+                                      RowThreads<kWarps>::kBlock)
+    WholeNormKernel(Norm p) {
+  constexpr Kept kKept = Kept::kBFloat16;
+  if (IsDone(p.y)) return;
+  ResultWriter y(p.y, MayWrite(p.y));
+  using Threads = RowThreads<kWarps>;
+  constexpr int kStep = Threads::kThreadsOfRow;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int thread = threads.thread();
+  int64_t n = p.sizes.n;
+  const WholeRow row = {static_cast<int>(n / kPerThread)};
+  const FloatsIn a = {p.a.data, kKept}, b = {p.b.data, kKept};
+  Raw4 of_a[kVectors], of_b[kVectors];
+  auto load = [&](int64_t r) {
+    if (r >= p.sizes.rows) return;
+    LoadRaw<kStep>(a, row, r * n, thread, of_a);
+    if (kAdd) LoadRaw<kStep>(b, row, r * n, thread, of_b);
+  };
+  AmaxPart seen;
+  load(threads.first());
+  for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
+    float x[kVectors][kPerThread];
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      ToFloats(kKept, of_a[v], x[v]);
+      if constexpr (kAdd) {
+        float other[kPerThread];
+        ToFloats(kKept, of_b[v], other);
+        for (int k = 0; k < kPerThread; ++k) x[v][k] += other[k];
+      }
+    }
+    load(r + threads.step());
+    if (kAdd && p.sum.data && y.writes) {
+      ONNX_FP8_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        int i = thread + v * kStep;
+        float sum[kPerThread] = {x[v][0], x[v][1], x[v][2], x[v][3]};
+        if (i >= row.vectors) continue;
+        Store4(FloatsOut{p.sum.data, kKept}, r * n + i * kPerThread, sum);
+      }
+    }
+    Center c = kCentered ? CenterOfRow(threads, row, n, x, p.epsilon)
+                         : RmsOfRow(threads, n, x, p.epsilon);
+    NormalizeWhole<kStep>(p, row, thread, c, x);
+    if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
+    StoreWhole<kStep, kKept>(y, row, r * n, thread, x, seen);
+    if (thread == 0 && y.writes) StoreCenter(p, r, c);
+  }
+  seen.AddOfBlock(y.Amax());
 }
 
 // ---- long rows
@@ -296,7 +378,7 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
     WriteLongRow<kAdd>(p, y, row, thread, c, seen);
     if (thread == 0 && y.writes && exists) StoreCenter(p, r, c);
   }
-  seen.AddTo(y.Amax());
+  seen.AddOfBlock(y.Amax());
 }
 
 // ---- the ops
@@ -342,6 +424,13 @@ struct StartNorm {
 
   template <int kWarps, int kVectors>
   void WithoutTiles() const {
+    if constexpr (kVectors <= 4) {
+      if (IsWhole(p.sizes) &&
+          AreBFloat16({p.a, p.b, AsOperand(p.sum), AsOperand(p.y.y)})) {
+        auto* kernel = WholeNormKernel<kAdd, kCentered, kWarps, kVectors>;
+        return LaunchRows<kWarps>(ctx, kernel, p.sizes.rows, p);
+      }
+    }
     LaunchRows<kWarps>(ctx, NormKernel<kAdd, kCentered, kWarps, kVectors>,
                        p.sizes.to_rows, p);
   }

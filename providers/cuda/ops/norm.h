@@ -37,6 +37,11 @@ struct NormSizes {
   int tile;
 };
 
+// Whether rows consist of vectors, and their codes have no zeros.
+inline bool IsWhole(const NormSizes& s) {
+  return s.n % 4 == 0 && s.to_n == s.n && s.to_rows == s.rows;
+}
+
 // Errors: there are zeros, but rows of the norm are not those of the matrix.
 inline NormSizes SizesOf(const KernelContext& ctx, const NormRows& rows,
                          const Result& r) {

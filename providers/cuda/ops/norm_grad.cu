@@ -184,6 +184,100 @@ __device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
   StoreVectors<kStep>(dx, row, thread, x, seen);
 }
 
+// ---- whole rows in registers: the usual case
+
+// dh = dy scale for vector i of a whole row.
+__device__ void ScaleWhole(const NormGrad& p, const WholeRow& row, int i,
+                           const float (&dy)[kPerThread],
+                           float (&dh)[kPerThread]) {
+  for (float& d : dh) d = 0;
+  if (i < row.vectors) {
+    Load4({p.scale.data, Kept::kFloat}, i * kPerThread, dh);
+  }
+  for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
+}
+
+// NormGradKernel's bits and order of rows, but fewer instructions: operands and
+// dx are kept as bfloat16, and codes have no zeros and are in no tile. The next
+// row is loaded before this one is computed.
+template <bool kCentered, bool kAdd, int kWarps, int kVectors>
+__global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
+    WholeNormGradKernel(NormGrad p) {
+  if (IsDone(p.dx)) return;
+  constexpr Kept kKept = Kept::kBFloat16;
+  ResultWriter dx(p.dx, MayWrite(p.dx));
+  using Threads = RowThreads<kWarps>;
+  constexpr int kStep = Threads::kThreadsOfRow;
+  __shared__ float shared[Threads::kShared];
+  Threads threads(shared);
+  int thread = threads.thread();
+  int64_t n = p.sizes.n;
+  const WholeRow row = {static_cast<int>(n / kPerThread)};
+  float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
+  Raw4 of_dy[kVectors], of_x[kVectors], of_more[kVectors];
+  int line = threads.line();
+  int64_t tile = blockIdx.x * int64_t{p.sizes.tile};
+  auto load = [&](int64_t r) {
+    if (r >= p.sizes.rows) return;
+    LoadRaw<kStep>({p.dy.data, kKept}, row, r * n, thread, of_dy);
+    LoadRaw<kStep>({p.x.data, kKept}, row, r * n, thread, of_x);
+    if (kAdd) LoadRaw<kStep>({p.more.data, kKept}, row, r * n, thread, of_more);
+  };
+  AmaxPart seen;
+  int64_t r = tile + line;
+  load(r);
+  while (r < p.sizes.rows) {
+    float dy[kVectors][kPerThread], x[kVectors][kPerThread];
+    float more[kVectors][kPerThread];
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      ToFloats(kKept, of_dy[v], dy[v]);
+      ToFloats(kKept, of_x[v], x[v]);
+      if (kAdd) ToFloats(kKept, of_more[v], more[v]);
+    }
+    line += Threads::kRows;
+    if (line >= p.sizes.tile) {
+      line = threads.line();
+      tile += gridDim.x * int64_t{p.sizes.tile};
+    }
+    load(tile + line);
+    Slopes s = KnownSlopes<kCentered>(p, r);
+    float first = 0, second = 0;
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      float dh[kPerThread];
+      ScaleWhole(p, row, thread + v * kStep, dy[v], dh);
+      for (int k = 0; k < kPerThread; ++k) {
+        AddElement<kCentered>(s, dh[k], x[v][k], first, second);
+      }
+    }
+    threads.Sum(first, second);
+    s = SlopesFrom<kCentered>(p, s, first, second);
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      float dh[kPerThread];
+      ScaleWhole(p, row, thread + v * kStep, dy[v], dh);
+      for (int k = 0; k < kPerThread; ++k) {
+        float h = Normal(s, x[v][k]);
+        dscale[v][k] += dy[v][k] * h;
+        if (kCentered) dbias[v][k] += dy[v][k];
+        x[v][k] = Gradient(s, dh[k], h);
+        if (kAdd) x[v][k] += more[v][k];
+      }
+    }
+    if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
+    StoreWhole<kStep, kKept>(dx, row, r * n, thread, x, seen);
+    r = tile + line;
+  }
+  seen.AddOfBlock(dx.Amax());
+  StorePartial<kWarps>(p, blockIdx.x, dscale);
+  if constexpr (kCentered) {
+    StorePartial<kWarps>(p, p.parts + blockIdx.x, dbias);
+  }
+}
+
+// ---- rows in registers, with codes in tiles, zeros, or other dtypes
+
 // A block has p.sizes.tile rows at a time. If it turns codes, they lie in
 // dynamic shared memory.
 template <bool kCentered, bool kAdd, int kWarps, int kVectors>
@@ -218,7 +312,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
                       p.sizes.tile, 0, static_cast<int>(p.sizes.to_n / kCodes));
     }
   }
-  seen.AddTo(dx.Amax());
+  seen.AddOfBlock(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
   if constexpr (kCentered) {
     StorePartial<kWarps>(p, p.parts + blockIdx.x, dbias);
@@ -370,7 +464,7 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
     }
     WriteLongRow<kAdd>(p, dx, row, thread, s, seen);
   }
-  seen.AddTo(dx.Amax());
+  seen.AddOfBlock(dx.Amax());
 }
 
 // ---- sums of the partial sums
@@ -451,6 +545,10 @@ struct StartNormGrad {
     }
     PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, rows_of_block)));
     auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
+    if (IsWhole(p.sizes) && !p.dx.turns &&
+        AreBFloat16({p.dy, p.x, p.more, AsOperand(p.dx.y)})) {
+      kernel = WholeNormGradKernel<kCentered, kAdd, kWarps, kVectors>;
+    }
     AllowShared(reinterpret_cast<const void*>(kernel), shared);
     WriteResult(ctx, shape, p.dx, [&] {
       if (p.sizes.rows == 0) return;
