@@ -54,15 +54,14 @@ if [[ -x $pack/onnx-fp8 ]]; then
   export LD_LIBRARY_PATH=$PWD/$pack/libraries:${LD_LIBRARY_PATH:-}
   export PYTHONPATH=$PWD/$pack/python:${PYTHONPATH:-}
 fi
-# Where CUDA's libraries are Python packages, the loader does not know their
-# folders.
+# Both sides shall run the same libraries: those of PyTorch's packages come
+# first, if there are any.
 for library in cublasLt cudnn nvrtc nccl; do
-  [[ $(ldconfig -p) == *"lib$library.so."* ]] && continue
   folder=$(python3 -c 'import nvidia, pathlib, sys
 print(next(file.parent for root in nvidia.__path__
            for file in pathlib.Path(root).rglob(f"lib{sys.argv[1]}.so.*")))' \
     "$library" 2>/dev/null) &&
-    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder
+    export LD_LIBRARY_PATH=$folder:${LD_LIBRARY_PATH:-}
 done
 export PYTHONPATH=$PWD/scripts:${PYTHONPATH:-}
 exec python3 -B -m gpu.check --binary "$PWD/$programs/onnx-fp8" \

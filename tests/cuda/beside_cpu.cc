@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
@@ -57,6 +58,16 @@ void ExpectNear(const Tensor& got, const Tensor& want, double relative,
   }
 }
 
+// Tensor cores of Hopper add FP8 products with 13 bits behind the point of the
+// largest one. The emulated device adds floats.
+constexpr double kHopperSums = 0x1p-11;
+
+bool AddsFewBits(const ExecutionProvider& cuda, const Value& output) {
+  const Node* node = output.producer;
+  return node && FactsOf(*node).kind == OpKind::kScaledProduct &&
+         !cuda.Describe().isa.starts_with("Emulated");
+}
+
 // The bound of each output is relative to its largest number.
 void ExpectWithin(const std::shared_ptr<Graph>& for_cpu,
                   const std::shared_ptr<Graph>& for_cuda,
@@ -71,7 +82,11 @@ void ExpectWithin(const std::shared_ptr<Graph>& for_cpu,
   for (size_t i = 0; i < for_cpu->outputs.size(); ++i) {
     const Value& output = *for_cpu->outputs[i];
     Tensor result = cuda->ToHost(got.at(for_cuda->outputs[i]->name));
-    ExpectNear(result, want.at(output.name), bound(output), output.name);
+    double relative = bound(output);
+    if (AddsFewBits(*cuda, *for_cuda->outputs[i])) {
+      relative = std::max(relative, kHopperSums);
+    }
+    ExpectNear(result, want.at(output.name), relative, output.name);
   }
 }
 

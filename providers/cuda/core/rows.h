@@ -203,11 +203,17 @@ __device__ void LoadRaw(FloatsIn x, const WholeRow& row, int64_t origin,
   }
 }
 
+// How a tensor is kept. Where the compiler knows, the code is shorter.
+template <bool kNarrow>
+__device__ Kept KeptOf(Kept kept) {
+  return kNarrow ? Kept::kBFloat16 : kept;
+}
+
 // StoreVectors for a whole row whose codes have no zeros and are in no tile.
-// Its floats are kept as kKept.
-template <int kStep, Kept kKept, int kVectors>
-__device__ void StoreWhole(const ResultWriter& y, const WholeRow& row,
-                           int64_t origin, int first,
+// Its floats are kept as `kept`.
+template <int kStep, int kVectors>
+__device__ void StoreWhole(const ResultWriter& y, Kept kept,
+                           const WholeRow& row, int64_t origin, int first,
                            float (&x)[kVectors][kPerThread], AmaxPart& seen) {
   bool measures = y.Amax();
   ONNX_FP8_UNROLL
@@ -215,7 +221,7 @@ __device__ void StoreWhole(const ResultWriter& y, const WholeRow& row,
     int i = first + v * kStep;
     if (i >= row.vectors) continue;
     int64_t at = origin + i * kPerThread;
-    if (y.HasFloats()) Store4(FloatsOut{y.r->y.data, kKept}, at, x[v]);
+    if (y.HasFloats()) Store4(FloatsOut{y.r->y.data, kept}, at, x[v]);
     if (!measures && !y.HasCodes()) continue;
     ONNX_FP8_UNROLL
     for (int k = 0; k < kPerThread; ++k) {

@@ -218,15 +218,19 @@ __global__ void __launch_bounds__(RowThreads<kWarps, kRows>::kBlock,
 
 // ---- whole rows in registers: the usual case
 
-// The other kernels' bits, but fewer instructions and registers: operands and
-// results are kept as bfloat16, and the codes have no zeros. The next row is
-// loaded before this one is stored.
-template <bool kAdd, bool kCentered, int kWarps, int kVectors>
+// The threads of a multiprocessor that have room for their registers.
+template <bool kNarrow, bool kAdd, int kVectors>
+inline constexpr int kRoomFor =
+    kVectors <= 2 ? 1024 : !kNarrow ? 512 : kAdd ? 768 : 1024;
+
+// The other kernels' bits, but fewer instructions and registers: the codes have
+// no zeros, and if kNarrow, all operands and results are kept as bfloat16. The
+// next row is loaded before this one is stored.
+template <bool kNarrow, bool kAdd, bool kCentered, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
-                                  (kAdd && kVectors > 2 ? 768 : 1024) /
+                                  kRoomFor<kNarrow, kAdd, kVectors> /
                                       RowThreads<kWarps>::kBlock)
     WholeNormKernel(Norm p) {
-  constexpr Kept kKept = Kept::kBFloat16;
   if (IsDone(p.y)) return;
   ResultWriter y(p.y, MayWrite(p.y));
   using Threads = RowThreads<kWarps>;
@@ -236,7 +240,10 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   int thread = threads.thread();
   int64_t n = p.sizes.n;
   const WholeRow row = {static_cast<int>(n / kPerThread)};
-  const FloatsIn a = {p.a.data, kKept}, b = {p.b.data, kKept};
+  const Kept of_y = KeptOf<kNarrow>(p.y.y.kept);
+  const FloatsIn a = {p.a.data, KeptOf<kNarrow>(p.a.kept)};
+  const FloatsIn b = {p.b.data, KeptOf<kNarrow>(p.b.kept)};
+  const FloatsOut to_sum = {p.sum.data, KeptOf<kNarrow>(p.sum.kept)};
   Raw4 of_a[kVectors], of_b[kVectors];
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
@@ -249,28 +256,28 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
     float x[kVectors][kPerThread];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      ToFloats(kKept, of_a[v], x[v]);
+      ToFloats(a.kept, of_a[v], x[v]);
       if constexpr (kAdd) {
         float other[kPerThread];
-        ToFloats(kKept, of_b[v], other);
+        ToFloats(b.kept, of_b[v], other);
         for (int k = 0; k < kPerThread; ++k) x[v][k] += other[k];
       }
     }
     load(r + threads.step());
-    if (kAdd && p.sum.data && y.writes) {
+    if (kAdd && to_sum.data && y.writes) {
       ONNX_FP8_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         int i = thread + v * kStep;
         float sum[kPerThread] = {x[v][0], x[v][1], x[v][2], x[v][3]};
         if (i >= row.vectors) continue;
-        Store4(FloatsOut{p.sum.data, kKept}, r * n + i * kPerThread, sum);
+        Store4(to_sum, r * n + i * kPerThread, sum);
       }
     }
     Center c = kCentered ? CenterOfRow(threads, row, n, x, p.epsilon)
                          : RmsOfRow(threads, n, x, p.epsilon);
     NormalizeWhole<kStep>(p, row, thread, c, x);
     if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
-    StoreWhole<kStep, kKept>(y, row, r * n, thread, x, seen);
+    StoreWhole<kStep>(y, of_y, row, r * n, thread, x, seen);
     if (thread == 0 && y.writes) StoreCenter(p, r, c);
   }
   seen.AddOfBlock(y.Amax());
@@ -425,9 +432,12 @@ struct StartNorm {
   template <int kWarps, int kVectors>
   void WithoutTiles() const {
     if constexpr (kVectors <= 4) {
-      if (IsWhole(p.sizes) &&
-          AreBFloat16({p.a, p.b, AsOperand(p.sum), AsOperand(p.y.y)})) {
-        auto* kernel = WholeNormKernel<kAdd, kCentered, kWarps, kVectors>;
+      if (IsWhole(p.sizes)) {
+        bool narrow =
+            AreBFloat16({p.a, p.b, AsOperand(p.sum), AsOperand(p.y.y)});
+        auto* kernel =
+            narrow ? WholeNormKernel<true, kAdd, kCentered, kWarps, kVectors>
+                   : WholeNormKernel<false, kAdd, kCentered, kWarps, kVectors>;
         return LaunchRows<kWarps>(ctx, kernel, p.sizes.rows, p);
       }
     }

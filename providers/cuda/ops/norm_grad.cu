@@ -197,14 +197,17 @@ __device__ void ScaleWhole(const NormGrad& p, const WholeRow& row, int i,
   for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
 }
 
-// NormGradKernel's bits and order of rows, but fewer instructions: operands and
-// dx are kept as bfloat16, and codes have no zeros and are in no tile. The next
-// row is loaded before this one is computed.
-template <bool kCentered, bool kAdd, int kWarps, int kVectors>
+// NormGradKernel's bits and order of rows, but fewer instructions: codes have
+// no zeros and are in no tile, and if kNarrow, operands and dx are kept as
+// bfloat16. The next row is loaded before this one is computed.
+template <bool kNarrow, bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     WholeNormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
-  constexpr Kept kKept = Kept::kBFloat16;
+  const Kept of_dx = KeptOf<kNarrow>(p.dx.y.kept);
+  const FloatsIn from_dy = {p.dy.data, KeptOf<kNarrow>(p.dy.kept)};
+  const FloatsIn from_x = {p.x.data, KeptOf<kNarrow>(p.x.kept)};
+  const FloatsIn from_more = {p.more.data, KeptOf<kNarrow>(p.more.kept)};
   ResultWriter dx(p.dx, MayWrite(p.dx));
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
@@ -219,9 +222,9 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   int64_t tile = blockIdx.x * int64_t{p.sizes.tile};
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
-    LoadRaw<kStep>({p.dy.data, kKept}, row, r * n, thread, of_dy);
-    LoadRaw<kStep>({p.x.data, kKept}, row, r * n, thread, of_x);
-    if (kAdd) LoadRaw<kStep>({p.more.data, kKept}, row, r * n, thread, of_more);
+    LoadRaw<kStep>(from_dy, row, r * n, thread, of_dy);
+    LoadRaw<kStep>(from_x, row, r * n, thread, of_x);
+    if (kAdd) LoadRaw<kStep>(from_more, row, r * n, thread, of_more);
   };
   AmaxPart seen;
   int64_t r = tile + line;
@@ -231,9 +234,9 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     float more[kVectors][kPerThread];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      ToFloats(kKept, of_dy[v], dy[v]);
-      ToFloats(kKept, of_x[v], x[v]);
-      if (kAdd) ToFloats(kKept, of_more[v], more[v]);
+      ToFloats(from_dy.kept, of_dy[v], dy[v]);
+      ToFloats(from_x.kept, of_x[v], x[v]);
+      if (kAdd) ToFloats(from_more.kept, of_more[v], more[v]);
     }
     line += Threads::kRows;
     if (line >= p.sizes.tile) {
@@ -266,7 +269,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
       }
     }
     if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
-    StoreWhole<kStep, kKept>(dx, row, r * n, thread, x, seen);
+    StoreWhole<kStep>(dx, of_dx, row, r * n, thread, x, seen);
     r = tile + line;
   }
   seen.AddOfBlock(dx.Amax());
@@ -545,9 +548,12 @@ struct StartNormGrad {
     }
     PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, rows_of_block)));
     auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
-    if (IsWhole(p.sizes) && !p.dx.turns &&
-        AreBFloat16({p.dy, p.x, p.more, AsOperand(p.dx.y)})) {
-      kernel = WholeNormGradKernel<kCentered, kAdd, kWarps, kVectors>;
+    if (IsWhole(p.sizes) && !p.dx.turns) {
+      if (AreBFloat16({p.dy, p.x, p.more, AsOperand(p.dx.y)})) {
+        kernel = WholeNormGradKernel<true, kCentered, kAdd, kWarps, kVectors>;
+      } else if constexpr (kVectors <= 2) {
+        kernel = WholeNormGradKernel<false, kCentered, kAdd, kWarps, kVectors>;
+      }
     }
     AllowShared(reinterpret_cast<const void*>(kernel), shared);
     WriteResult(ctx, shape, p.dx, [&] {
