@@ -23,6 +23,18 @@ __device__ inline uint32_t Encode(float x) {
                                kE4M3 ? __NV_E4M3 : __NV_E5M2);
 }
 
+// The codes of four numbers, none of which is NaN: the first one's is the
+// lowest byte.
+template <bool kE4M3>
+__device__ inline uint32_t EncodeNumbers(float a, float b, float c, float d) {
+  constexpr auto kTo = kE4M3 ? __NV_E4M3 : __NV_E5M2;
+  uint32_t low =
+      __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kTo);
+  uint32_t high =
+      __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kTo);
+  return low | high << 16;
+}
+
 template <bool kE4M3>
 __device__ inline float Decode(uint8_t code) {
   return __half2float(

@@ -41,6 +41,13 @@ inline void __threadfence_block() {}
 
 [[noreturn]] void __trap();
 
+// The larger ones of both halves.
+inline unsigned __vmaxu2(unsigned a, unsigned b) {
+  unsigned low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a : b;
+  unsigned high = a >> 16 > b >> 16 ? a : b;
+  return (low & 0xFFFFu) | (high & 0xFFFF0000u);
+}
+
 // ---- cp.async ---------------------------------------------------------------
 // A copy is made where it is waited for. Until then NaN is there.
 

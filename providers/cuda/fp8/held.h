@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a thread of a quantizer holds: kHeld elements as they are kept, in
+// vectors of 16 bytes. All loads start before the first element is needed. A
+// thread measures its elements as they are kept, two at a time where they have
+// 16 bits, and looks at them one by one only if one is NaN or infinite.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/device.h"
+#include "providers/cuda/core/encode.h"
+#include "providers/cuda/core/floats.h"
+
+namespace onnx_fp8::cuda {
+
+inline constexpr int kHeld = 32;
+inline constexpr int kWords = 4;  // of a vector
+inline constexpr uint32_t kLargestFinite = 0x7F7FFFFFu;
+
+// Elements of a vector, and vectors of a thread.
+template <Kept kKept>
+inline constexpr int kWidth = kKept == Kept::kFloat ? 4 : 8;
+template <Kept kKept>
+inline constexpr int kVectors = kHeld / kWidth<kKept>;
+
+// An element as it is kept.
+template <Kept kKept>
+using Bits = std::conditional_t<kKept == Kept::kFloat, uint32_t, uint16_t>;
+
+struct Vector {
+  uint32_t words[kWords];
+};
+
+// The vector that begins at element `at`, of which elements first … end-1
+// exist.
+struct Place {
+  int64_t at;
+  int first, end;
+};
+
+// Calls f(kept) with a constant: so nothing in f depends on how x is kept.
+// REQUIRES: in 16 bits if kNarrow, else as floats.
+template <bool kNarrow, typename F>
+__device__ void WithKept(Kept kept, const F& f) {
+  if constexpr (!kNarrow) {
+    f(std::integral_constant<Kept, Kept::kFloat>());
+  } else if (kept == Kept::kBFloat16) {
+    f(std::integral_constant<Kept, Kept::kBFloat16>());
+  } else {
+    f(std::integral_constant<Kept, Kept::kFloat16>());
+  }
+}
+
+// ---- loads and stores
+
+template <Kept kKept>
+__device__ bool IsWhole(const Place& p) {
+  return p.first <= 0 && p.end >= kWidth<kKept>;
+}
+
+// A vector of which some elements don't exist; these are 0.
+template <Kept kKept>
+__device__ Vector LoadPart(const void* data, const Place& p) {
+  Vector to = {};
+  int end = p.end < kWidth<kKept> ? p.end : kWidth<kKept>;
+  ONNX_FP8_KEEP_LOOP
+  for (int k = p.first > 0 ? p.first : 0; k < end; ++k) {
+    uint32_t bits = static_cast<const Bits<kKept>*>(data)[p.at + k];
+    int word = k;
+    if constexpr (kKept != Kept::kFloat) {
+      bits <<= 16 * (k % 2);
+      word = k / 2;
+    }
+    ONNX_FP8_UNROLL
+    for (int w = 0; w < kWords; ++w) to.words[w] |= w == word ? bits : 0;
+  }
+  return to;
+}
+
+// Vectors place(0), place(1), … of a tensor. `aligned`: where a vector begins,
+// the memory of x and of the codes allows to move it at once.
+template <Kept kKept, typename PlaceOf>
+__device__ void LoadHeld(const void* data, bool aligned, const PlaceOf& place,
+                         Vector (&x)[kVectors<kKept>]) {
+  auto* elements = static_cast<const Bits<kKept>*>(data);
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors<kKept>; ++v) {
+    Place p = place(v);
+    x[v] = {};
+    if (aligned && IsWhole<kKept>(p)) {
+      uint4 words = *reinterpret_cast<const uint4*>(elements + p.at);
+      x[v] = {{words.x, words.y, words.z, words.w}};
+    }
+  }
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors<kKept>; ++v) {
+    Place p = place(v);
+    if (aligned && IsWhole<kKept>(p)) continue;
+    if (p.end > 0) x[v] = LoadPart<kKept>(data, p);
+  }
+}
+
+// The codes of a vector, four in a word.
+template <Kept kKept>
+struct Codes {
+  uint32_t words[kWidth<kKept> / 4];
+};
+
+template <Kept kKept>
+__device__ void StoreHeldCodes(uint8_t* q, bool aligned, const Place& p,
+                               const Codes<kKept>& codes) {
+  uint8_t* to = q + p.at;
+  if (aligned && IsWhole<kKept>(p)) {
+    if constexpr (kKept == Kept::kFloat) {
+      *reinterpret_cast<uint32_t*>(to) = codes.words[0];
+    } else {
+      *reinterpret_cast<uint2*>(to) =
+          make_uint2(codes.words[0], codes.words[1]);
+    }
+    return;
+  }
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) {
+    if (k < p.first || k >= p.end) continue;
+    to[k] = static_cast<uint8_t>(codes.words[k / 4] >> 8 * (k % 4));
+  }
+}
+
+// ---- amaxes
+
+// The magnitudes in a word. kFinite: 0 for those that are not finite.
+template <Kept kKept, bool kFinite>
+__device__ uint32_t Magnitudes(uint32_t word) {
+  if constexpr (kKept == Kept::kFloat) {
+    uint32_t magnitude = word & 0x7FFFFFFFu;
+    return kFinite && magnitude > kLargestFinite ? 0 : magnitude;
+  } else {
+    constexpr uint32_t kInf = kKept == Kept::kBFloat16 ? 0x7F80u : 0x7C00u;
+    uint32_t both = word & 0x7FFF7FFFu;
+    if (kFinite && (both & 0xFFFFu) >= kInf) both &= 0xFFFF0000u;
+    if (kFinite && both >> 16 >= kInf) both &= 0xFFFFu;
+    return both;
+  }
+}
+
+template <Kept kKept>
+__device__ uint32_t Larger(uint32_t a, uint32_t b) {
+  if constexpr (kKept == Kept::kFloat) {
+    return a > b ? a : b;
+  } else {
+    return __vmaxu2(a, b);
+  }
+}
+
+// The bits of the float that a magnitude of so many bits is.
+template <Kept kKept>
+__device__ uint32_t FloatBits(uint32_t magnitude) {
+  if constexpr (kKept == Kept::kBFloat16) return magnitude << 16;
+  if constexpr (kKept == Kept::kFloat16) {
+    auto half = __ushort_as_half(static_cast<uint16_t>(magnitude));
+    return __float_as_uint(__half2float(half));
+  }
+  return magnitude;
+}
+
+// The larger magnitude in a word, as a float's bits.
+template <Kept kKept>
+__device__ uint32_t PeakOfWord(uint32_t word) {
+  if constexpr (kKept == Kept::kFloat) return word;
+  uint32_t low = word & 0xFFFFu, high = word >> 16;
+  return FloatBits<kKept>(low > high ? low : high);
+}
+
+template <Kept kKept, bool kFinite>
+__device__ uint32_t PeakOfVector(const Vector& x) {
+  uint32_t peak = Magnitudes<kKept, kFinite>(x.words[0]);
+  ONNX_FP8_UNROLL
+  for (int w = 1; w < kWords; ++w) {
+    peak = Larger<kKept>(peak, Magnitudes<kKept, kFinite>(x.words[w]));
+  }
+  return peak;
+}
+
+// Two halves of a column's elements, or whole ones: in word w, the largest
+// magnitudes of the vectors' words w.
+template <Kept kKept, bool kFinite, int kCount>
+__device__ Vector PeaksAcross(const Vector (&x)[kCount]) {
+  Vector peaks;
+  ONNX_FP8_UNROLL
+  for (int w = 0; w < kWords; ++w) {
+    peaks.words[w] = Magnitudes<kKept, kFinite>(x[0].words[w]);
+    ONNX_FP8_UNROLL
+    for (int v = 1; v < kCount; ++v) {
+      peaks.words[w] = Larger<kKept>(peaks.words[w],
+                                     Magnitudes<kKept, kFinite>(x[v].words[w]));
+    }
+  }
+  return peaks;
+}
+
+// In word w, the largest finite magnitudes of the words w of all vectors.
+template <Kept kKept, int kCount>
+__device__ Vector FinitePeaksAcross(const Vector (&x)[kCount], AmaxPart& seen) {
+  Vector peaks = PeaksAcross<kKept, false>(x);
+  uint32_t all = PeakOfWord<kKept>(PeakOfVector<kKept, false>(peaks));
+  if (all > kLargestFinite) {
+    seen.non_finite = 1;
+    peaks = PeaksAcross<kKept, true>(x);
+    all = PeakOfWord<kKept>(PeakOfVector<kKept, false>(peaks));
+  }
+  seen.finite = seen.finite > all ? seen.finite : all;
+  return peaks;
+}
+
+// The largest finite magnitude of all vectors, as a float's bits.
+template <Kept kKept, int kCount>
+__device__ uint32_t FinitePeak(const Vector (&x)[kCount], AmaxPart& seen) {
+  Vector peaks = FinitePeaksAcross<kKept>(x, seen);
+  return PeakOfWord<kKept>(PeakOfVector<kKept, false>(peaks));
+}
+
+// That of each vector.
+template <Kept kKept, int kCount>
+__device__ void FinitePeaks(const Vector (&x)[kCount], AmaxPart& seen,
+                            uint32_t (&peaks)[kCount]) {
+  uint32_t all = 0;
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kCount; ++v) {
+    peaks[v] = PeakOfWord<kKept>(PeakOfVector<kKept, false>(x[v]));
+    all = all > peaks[v] ? all : peaks[v];
+  }
+  if (all > kLargestFinite) {
+    seen.non_finite = 1;
+    all = 0;
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kCount; ++v) {
+      peaks[v] = PeakOfWord<kKept>(PeakOfVector<kKept, true>(x[v]));
+      all = all > peaks[v] ? all : peaks[v];
+    }
+  }
+  seen.finite = seen.finite > all ? seen.finite : all;
+}
+
+// ---- codes
+
+template <Kept kKept>
+__device__ void FloatsOfVector(const Vector& x, float (&to)[kWidth<kKept>]) {
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) {
+    if constexpr (kKept == Kept::kFloat) {
+      to[k] = __uint_as_float(x.words[k]);
+    } else {
+      uint32_t word = x.words[k / 2];
+      if constexpr (kKept == Kept::kBFloat16) {
+        to[k] = __uint_as_float(k % 2 ? word & 0xFFFF0000u : word << 16);
+      } else {
+        uint32_t half = k % 2 ? word >> 16 : word & 0xFFFFu;
+        to[k] = __half2float(__ushort_as_half(static_cast<uint16_t>(half)));
+      }
+    }
+  }
+}
+
+// The codes of the elements times factor(k). `special`: an element may be NaN.
+template <Kept kKept, bool kE4M3, typename FactorOf>
+__device__ Codes<kKept> CodesOfVector(const Vector& x, const FactorOf& factor,
+                                      bool special) {
+  float scaled[kWidth<kKept>];
+  FloatsOfVector<kKept>(x, scaled);
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) scaled[k] *= factor(k);
+  Codes<kKept> codes;
+  ONNX_FP8_UNROLL
+  for (int w = 0; w < kWidth<kKept> / 4; ++w) {
+    const float* f = scaled + 4 * w;
+    codes.words[w] = special ? Encode<kE4M3>(f[0]) | Encode<kE4M3>(f[1]) << 8 |
+                                   Encode<kE4M3>(f[2]) << 16 |
+                                   Encode<kE4M3>(f[3]) << 24
+                             : EncodeNumbers<kE4M3>(f[0], f[1], f[2], f[3]);
+  }
+  return codes;
+}
+
+// Stores the codes of all vectors: element k of vector v times factor(v, k).
+template <Kept kKept, typename PlaceOf, typename FactorOf>
+__device__ void EncodeHeld(const Vector (&x)[kVectors<kKept>], bool e4m3,
+                           bool special, uint8_t* q, bool aligned,
+                           const PlaceOf& place, const FactorOf& factor) {
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors<kKept>; ++v) {
+    auto factor_of = [&](int k) { return factor(v, k); };
+    StoreHeldCodes<kKept>(
+        q, aligned, place(v),
+        e4m3 ? CodesOfVector<kKept, true>(x[v], factor_of, special)
+             : CodesOfVector<kKept, false>(x[v], factor_of, special));
+  }
+}
+
+}  // namespace onnx_fp8::cuda

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// QuantizeBlock on the GPU gives the CPU's bits, for each way in which threads
+// hold a block, and for all that x may be kept as.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/executor.h"
+#include "providers/store_narrow.h"
+#include "tests/cuda/emulation/emulation.h"
+#include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
+#include "tests/providers/cpu/special_values.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Sizes {
+  int64_t rows, columns;
+};
+
+// 0: the whole axis.
+const Sizes kBlocks[] = {{1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128},
+                         {1, 32}, {32, 1}, {1, 64},  {64, 1},  {0, 0},
+                         {2, 3},  {2, 16}, {150, 7}};
+
+int64_t Blocks(int64_t size, int64_t block) {
+  return block == 0 ? 1 : (size + block - 1) / block;
+}
+
+// x, rounded to `kept` unless that is a float of 32 bits, in all blocks.
+std::shared_ptr<Graph> GraphOf(const Sizes& x, DType kept) {
+  std::string shape = Concat(x.rows, ",", x.columns);
+  std::string text = Concat("input x: float[", shape, "]\n");
+  bool narrow = kept != DType::kFloat;
+  if (narrow) {
+    text +=
+        Concat("r: float[", shape,
+               "] = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
+  }
+  int i = 0;
+  for (const Sizes& b : kBlocks) {
+    bool e4m3 = i % 2 == 0, e8m0 = i % 3 == 1;
+    text += Concat("q", i, ": ", e4m3 ? "float8e4m3fn[" : "float8e5m2[", shape,
+                   "], s", i, e8m0 ? ": float8e8m0[" : ": float[",
+                   Blocks(x.rows, b.rows), ",", Blocks(x.columns, b.columns),
+                   "], a", i, ": float[] = onnx_fp8.QuantizeBlock<to=",
+                   e4m3 ? "17, q_max=448.0" : "19, q_max=57344.0",
+                   ", block_rows=", b.rows, ", block_columns=", b.columns,
+                   ", pow2=", i % 3, ", scale_to=", e8m0 ? 24 : 1, ">(",
+                   narrow ? "r" : "x", ")\n");
+    ++i;
+  }
+  std::shared_ptr<Graph> graph = ParseGraph(text);
+  for (Node& node : graph->nodes()) {
+    if (!node.IsOurs("QuantizeBlock")) continue;
+    for (Value* y : node.outputs()) graph->outputs.push_back(y);
+  }
+  return graph;
+}
+
+// Numbers of many magnitudes. A NaN that is kept in 16 bits loses its sign on a
+// GPU.
+Tensor Wide(const Graph& graph, bool finite, bool signs) {
+  Tensor x = RandomFeeds(graph, {}).at("x");
+  auto* data = x.data<float>();
+  for (int64_t i = 0; i < x.size(); ++i) {
+    data[i] = std::ldexp(data[i], static_cast<int>(i * 7 % 23) - 12);
+  }
+  if (finite || x.size() == 0) return x;
+  data[x.size() / 3] = kNaN;
+  data[x.size() / 2] = -kInfinity;
+  if (signs) data[x.size() * 2 / 3] = -kNaN;
+  data[x.size() - 1] = kInfinity;
+  return x;
+}
+
+class CudaQuantizeBlockTest : public testing::TestWithParam<Sizes> {};
+
+TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
+  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    auto for_cpu = GraphOf(GetParam(), kept);
+    auto for_cuda = GraphOf(GetParam(), kept);
+    StoreNarrow(*for_cuda, CudaKernels());
+    auto cpu = MakeCpuProvider();
+    auto cuda = MakeCudaProvider();
+    Executor on_cpu(for_cpu, *cpu), on_cuda(for_cuda, *cuda);
+    for (bool finite : {true, false}) {
+      TensorMap feeds = {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
+                state;
+      TensorMap want = on_cpu.Run(feeds, state);
+      TensorMap got = on_cuda.Run(feeds, state);
+      cuda->Synchronize();
+      for (const auto& [name, tensor] : want) {
+        Tensor result = cuda->ToHost(got.at(name));
+        ASSERT_EQ(result.dtype(), tensor.dtype()) << name;
+        ASSERT_EQ(result.shape(), tensor.shape()) << name;
+        EXPECT_EQ(std::memcmp(result.raw(), tensor.raw(), tensor.bytes()), 0)
+            << name << " of " << Name(kept) << (finite ? "" : ", not finite");
+      }
+    }
+  }
+}
+
+// Tiles that end in the middle, rows that begin anywhere, all numbers of warps
+// of a row, rows that no block of threads holds, and columns of several strips.
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaQuantizeBlockTest,
+    testing::Values(Sizes{1, 1}, Sizes{3, 5}, Sizes{17, 0}, Sizes{0, 40},
+                    Sizes{1, 300}, Sizes{130, 264}, Sizes{200, 131},
+                    Sizes{129, 132}, Sizes{67, 1030}, Sizes{300, 24},
+                    Sizes{2, 2056}, Sizes{3, 4096}, Sizes{2, 8197},
+                    Sizes{2, 16384}, Sizes{2, 16400}),
+    [](const auto& info) {
+      return Concat("x", info.param.rows, "_", info.param.columns);
+    });
+
+// What a block of threads holds is read once.
+TEST(CudaQuantizeBlock, ReadsOnceWhatThreadsHold) {
+  if (!emulation::Checked()) return;  // only checked builds count
+  constexpr int64_t kRows = 256, kColumns = 384;
+  for (const Sizes& b : kBlocks) {
+    std::string text = Concat(
+        "input x: float[", kRows, ",", kColumns, "]\nq: float8e4m3fn[", kRows,
+        ",", kColumns, "], s: float[", Blocks(kRows, b.rows), ",",
+        Blocks(kColumns, b.columns),
+        "], a: float[] = onnx_fp8.QuantizeBlock<to=17, q_max=448.0, "
+        "block_rows=",
+        b.rows, ", block_columns=", b.columns, ", pow2=0, scale_to=1>(x)\n");
+    std::shared_ptr<Graph> graph = ParseGraph(text);
+    for (Value* y : graph->nodes().front().outputs()) {
+      graph->outputs.push_back(y);
+    }
+    auto cuda = MakeCudaProvider();
+    Executor executor(graph, *cuda);
+    TensorMap state;
+    emulation::ResetCounts();
+    executor.Run(RandomFeeds(*graph, {}), state);
+    cuda->Synchronize();
+    double read = 0;
+    for (const auto& [kernel, traffic] : emulation::Traffic()) {
+      read += static_cast<double>(traffic.bytes_read);
+    }
+    bool parts =
+        b.rows % 32 <= 1 && b.columns % 32 <= 1 && b.rows + b.columns > 1;
+    bool columns = b.rows == 0 && b.columns == 1;
+    double once = 4.0 * kRows * kColumns;
+    if (parts && !columns) {
+      EXPECT_LE(read, 1.01 * once) << b.rows << " x " << b.columns;
+    } else {
+      // a thread reads its columns' factors
+      EXPECT_LE(read, (columns ? 2.2 : 3.1) * once)
+          << b.rows << " x " << b.columns;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace onnx_fp8
