@@ -132,6 +132,27 @@ __device__ void StoreHeldCodes(uint8_t* q, bool aligned, const Place& p,
   }
 }
 
+// The elements of a tensor of n that 256 threads hold from element `first` on.
+template <Kept kKept>
+struct InRun {
+  static constexpr int kThreadsOfRun = 256;
+  static constexpr int kElements = kThreadsOfRun * kHeld;
+
+  int64_t at;
+  int left;  // from there on, as far as it matters
+
+  __device__ InRun(int64_t first, int64_t n) {
+    int own = static_cast<int>(threadIdx.x) * kWidth<kKept>;
+    int64_t in_run = n - first;
+    at = first + own;
+    left = (in_run < kElements ? static_cast<int>(in_run) : kElements) - own;
+  }
+  __device__ Place operator()(int v) const {
+    constexpr int kStep = kThreadsOfRun * kWidth<kKept>;
+    return {at + v * kStep, 0, left - v * kStep};
+  }
+};
+
 // ---- amaxes
 
 // The magnitudes in a word. kFinite: 0 for those that are not finite.
@@ -285,6 +306,11 @@ __device__ Codes<kKept> CodesOfVector(const Vector& x, const FactorOf& factor,
                              : EncodeNumbers<kE4M3>(f[0], f[1], f[2], f[3]);
   }
   return codes;
+}
+
+// Whether products of finite numbers with the factor may be NaN.
+__device__ inline bool IsSpecial(float factor) {
+  return (__float_as_uint(factor) & 0x7FFFFFFFu) > kLargestFinite;
 }
 
 // Stores the codes of all vectors: element k of vector v times factor(v, k).

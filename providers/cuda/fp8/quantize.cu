@@ -10,11 +10,11 @@
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/check_quantize.h"
 #include "providers/cuda/core/elementwise.h"
-#include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/core/result.h"
 #include "providers/cuda/core/transpose_tile.h"
+#include "providers/cuda/fp8/held.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {
@@ -45,28 +45,37 @@ __device__ float GivenScale(const Quantization& z) {
   return z.scale_in ? *z.scale_in : 0.0f;
 }
 
+// Whether a vector of x and its codes can be moved at once.
+__device__ bool IsAligned(const Quantization& z) {
+  auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
+  return address(z.x.data) % 16 == 0 && address(z.q) % 8 == 0;
+}
+
+// Elements that a block of threads holds.
+constexpr int kRun = kThreads * kHeld;
+static_assert(kThreads == InRun<Kept::kFloat>::kThreadsOfRun);
+
 // Measures x, unless its scale is given: then it is measured while it is
 // encoded.
-__global__ void __launch_bounds__(kThreads)
+template <bool kNarrow>
+__global__ void __launch_bounds__(kThreads, 1)
     MeasureKernel(Many<Quantization> many) {
   int tensor = TensorOf(many, blockIdx.x);
-  const Quantization z = many.tensors[tensor];
+  const Quantization& z = many.tensors[tensor];
   bool later = (z.q || z.q_transposed) && GivenScale(z) != 0;
   if (later) return;
   AmaxPart seen;
   int64_t block = blockIdx.x - many.begin[tensor];
-  int64_t stride =
-      static_cast<int64_t>(BlocksOf(many, tensor)) * kThreads * kPerThread;
-  for (int64_t at = (block * kThreads + threadIdx.x) * kPerThread; at < z.n;
-       at += stride) {
-    if (at + kPerThread <= z.n) {
-      float x[kPerThread];
-      Load4(z.x, at, x);
-      for (float v : x) seen.Add(v);
-    } else {
-      for (int64_t i = at; i < z.n; ++i) seen.Add(Load(z.x, i));
+  int64_t stride = static_cast<int64_t>(BlocksOf(many, tensor)) * kRun;
+  WithKept<kNarrow>(z.x.kept, [&](auto kept) {
+    constexpr Kept kKept = decltype(kept)::value;
+    ONNX_FP8_KEEP_LOOP
+    for (int64_t first = block * kRun; first < z.n; first += stride) {
+      Vector x[kVectors<kKept>];
+      LoadHeld<kKept>(z.x.data, IsAligned(z), InRun<kKept>(first, z.n), x);
+      FinitePeak<kKept>(x, seen);
     }
-  }
+  });
   seen.AddTo(z.amax);
 }
 
@@ -101,87 +110,200 @@ __device__ bool MeasuresLate(const Quantization& z) {
   return MayMeasureLate(z) && GivenScale(z) != 0;
 }
 
-// The codes of four elements, which are also measured.
-template <bool kE4M3>
-__device__ uint32_t EncodeWord(const Quantization& z, int64_t at, float factor,
-                               AmaxPart& seen) {
-  float x[kPerThread];
-  Load4(z.x, at, x);
-  uint32_t codes = 0;
-  for (int k = 0; k < kPerThread; ++k) {
-    codes |= Encode<kE4M3>(x[k] * factor) << 8 * k;
-    seen.Add(x[k]);
-  }
-  return codes;
-}
-
-template <bool kE4M3>
-__global__ void __launch_bounds__(kThreads)
+template <bool kNarrow>
+__global__ void __launch_bounds__(kThreads, 1)
     EncodeKernel(Many<Quantization> many) {
   int tensor = TensorOf(many, blockIdx.x);
-  const Quantization z = many.tensors[tensor];
+  const Quantization& z = many.tensors[tensor];
   int64_t block = blockIdx.x - many.begin[tensor];
-  float factor = FactorOf(z, block == 0);
-  int64_t at = (block * kThreads + threadIdx.x) * kPerThread;
   AmaxPart seen;
-  if (z.q && at + kPerThread <= z.n) {
-    *reinterpret_cast<uint32_t*>(z.q + at) =
-        EncodeWord<kE4M3>(z, at, factor, seen);
-  } else if (z.q) {
-    for (int64_t i = at; i < z.n; ++i) {
-      float x = Load(z.x, i);
-      z.q[i] = static_cast<uint8_t>(Encode<kE4M3>(x * factor));
-      seen.Add(x);
-    }
+  if (!z.q) {
+    FactorOf(z, block == 0);
+  } else {
+    WithKept<kNarrow>(z.x.kept, [&](auto kept) {
+      constexpr Kept kKept = decltype(kept)::value;
+      InRun<kKept> run(block * kRun, z.n);
+      Vector x[kVectors<kKept>];
+      LoadHeld<kKept>(z.x.data, IsAligned(z), run, x);
+      float factor = FactorOf(z, block == 0);
+      FinitePeak<kKept>(x, seen);
+      bool special = seen.non_finite || IsSpecial(factor);
+      EncodeHeld<kKept>(x, z.e4m3, special, z.q, IsAligned(z), run,
+                        [&](int, int) { return factor; });
+    });
   }
   if (MeasuresLate(z)) seen.AddTo(z.amax);
 }
 
-// The codes of four elements of a row; 0 for those outside x.
-template <bool kE4M3>
-__device__ uint32_t EncodeInside(const Quantization& z, int64_t rows,
-                                 int64_t row, int64_t column, float factor,
-                                 AmaxPart& seen) {
-  if (row >= rows || column >= z.columns) return 0;
-  int64_t at = row * z.columns + column;
-  if (z.columns % kCodes == 0) return EncodeWord<kE4M3>(z, at, factor, seen);
-  uint32_t codes = 0;
-  for (int i = 0; i < kCodes && column + i < z.columns; ++i) {
-    float x = Load(z.x, at + i);
-    codes |= Encode<kE4M3>(x * factor) << 8 * i;
-    seen.Add(x);
+// ---- codes and their transpose
+
+// A block of threads works on a tile of 128 x 128, of which a warp holds 8 rows
+// and a thread kLines groups of four neighboring rows.
+constexpr int kMatrixWarps = 16;
+template <Kept kKept>
+struct Group {
+  static constexpr int kAcross = kTransposeSide / kWidth<kKept>;  // lanes
+  static constexpr int kWordsAcross = kWidth<kKept> / kCodes;
+  static constexpr int kLines = kVectors<kKept> / kCodes;
+
+  int64_t at, columns;
+  int row, column;  // in the tile
+  int rows, end;    // left of x from there on
+
+  __device__ Group(const Quantization& z, const MatrixSizes& sizes,
+                   int64_t first_row, int64_t first_column)
+      : columns(z.columns) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    row = (warp * (32 / kAcross) + lane / kAcross) * kVectors<kKept>;
+    column = lane % kAcross * kWidth<kKept>;
+    at = (first_row + row) * columns + first_column + column;
+    rows = Left(sizes.rows - first_row) - row;
+    end = Left(columns - first_column) - column;
   }
-  return codes;
+  __device__ Place operator()(int v) const {
+    return {at + v * columns, 0, v < rows ? end : 0};
+  }
+  // As much of what is left of a matrix as a tile may have.
+  __device__ static int Left(int64_t n) {
+    return static_cast<int>(n < kTransposeSide ? n : kTransposeSide);
+  }
+};
+
+// 0 for codes of elements that do not exist.
+template <Kept kKept>
+__device__ void ClearOutside(const Place& p, Codes<kKept>& codes) {
+  if (IsWhole<kKept>(p)) return;
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) {
+    if (k >= p.end) codes.words[k / 4] &= ~(0xFFu << 8 * (k % 4));
+  }
 }
 
-// The same for a matrix, with its transpose and zeros. REQUIRES: to_rows and
-// to_columns are multiples of 4.
-template <bool kE4M3>
-__global__ void __launch_bounds__(kTransposeThreads)
+// The words of codes of a row, some of which may lie behind its `left` codes.
+template <Kept kKept>
+__device__ void StoreWords(uint8_t* to, bool together, int left,
+                           const Codes<kKept>& codes) {
+  if constexpr (kKept != Kept::kFloat) {
+    if (together && left >= kWidth<kKept>) {
+      *reinterpret_cast<uint2*>(to) =
+          make_uint2(codes.words[0], codes.words[1]);
+      return;
+    }
+  }
+  ONNX_FP8_UNROLL
+  for (int w = 0; w < kWidth<kKept> / kCodes; ++w) {
+    if (w * kCodes >= left) return;
+    reinterpret_cast<uint32_t*>(to)[w] = codes.words[w];
+  }
+}
+
+// Of columns 4 · c + i of a tile, words of four rows each; as transpose_tile.h
+// has them.
+using TileOfWords = uint32_t[kTileWords][kTileWords + 1];
+
+template <Kept kKept>
+__device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
+                           int64_t row, int64_t column, bool first_block,
+                           TileOfWords* tile, AmaxPart& seen) {
+  using In = Group<kKept>;
+  In in(z, sizes, row, column);
+  bool aligned = IsAligned(z) && z.columns % kWidth<kKept> == 0;
+  Vector x[kVectors<kKept>];
+  LoadHeld<kKept>(z.x.data, aligned, in, x);
+  float factor = FactorOf(z, first_block);
+  FinitePeak<kKept>(x, seen);
+  bool special = seen.non_finite || IsSpecial(factor);
+  bool together = IsAligned(z) && sizes.to_columns % 8 == 0;
+  int64_t to = (row + in.row) * sizes.to_columns + column + in.column;
+  int rows = In::Left(sizes.to_rows - row) - in.row;
+  int left = In::Left(sizes.to_columns - column) - in.column;
+  auto of_all = [&](int) { return factor; };
+  ONNX_FP8_UNROLL
+  for (int line = 0; line < In::kLines; ++line) {
+    Codes<kKept> codes[kCodes];
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kCodes; ++i) {
+      int v = line * kCodes + i;
+      codes[i] = z.e4m3 ? CodesOfVector<kKept, true>(x[v], of_all, special)
+                        : CodesOfVector<kKept, false>(x[v], of_all, special);
+      ClearOutside<kKept>(in(v), codes[i]);
+      if (z.q && v < rows) {
+        StoreWords<kKept>(z.q + to + v * sizes.to_columns, together, left,
+                          codes[i]);
+      }
+    }
+    ONNX_FP8_UNROLL
+    for (int w = 0; w < In::kWordsAcross; ++w) {
+      ONNX_FP8_UNROLL
+      for (int i = 0; i < kCodes; ++i) {
+        tile[i][in.column / kCodes + w][in.row / kCodes + line] =
+            ByteOf(codes[0].words[w], i) | ByteOf(codes[1].words[w], i) << 8 |
+            ByteOf(codes[2].words[w], i) << 16 |
+            ByteOf(codes[3].words[w], i) << 24;
+      }
+    }
+  }
+}
+
+// Writes 16 codes of a column of the transpose at a time: 8 lanes write those
+// of a tile's column, and the columns of a warp's lanes are 4 apart.
+__device__ void WriteTile(const Quantization& z, const MatrixSizes& sizes,
+                          int64_t row, int64_t column,
+                          const TileOfWords* tile) {
+  constexpr int kLanes = kTileWords / kCodes, kAtOnce = 32 / kLanes;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int word = lane % kLanes * kCodes;
+  int left = static_cast<int>(sizes.to_rows - row < kTransposeSide
+                                  ? sizes.to_rows - row
+                                  : kTransposeSide);
+  bool together = sizes.to_rows % (kCodes * kCodes) == 0 &&
+                  reinterpret_cast<uintptr_t>(z.q_transposed) % 16 == 0;
+  ONNX_FP8_UNROLL
+  for (int turn = 0; turn < kTransposeSide / (kAtOnce * kMatrixWarps); ++turn) {
+    int group = turn * kMatrixWarps + warp;
+    int i = group % kCodes;
+    int c = group / kCodes * kAtOnce + lane / kLanes;
+    int64_t its = column + c * kCodes + i;
+    if (its >= sizes.to_columns) continue;
+    uint8_t* to = z.q_transposed + its * sizes.to_rows + row + word * kCodes;
+    uint32_t words[kCodes];
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kCodes; ++j) words[j] = tile[i][c][word + j];
+    if (together && word * kCodes < left) {
+      *reinterpret_cast<uint4*>(to) =
+          make_uint4(words[0], words[1], words[2], words[3]);
+      continue;
+    }
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kCodes; ++j) {
+      if ((word + j) * kCodes < left) {
+        reinterpret_cast<uint32_t*>(to)[j] = words[j];
+      }
+    }
+  }
+}
+
+// The same as EncodeKernel for a matrix, with its transpose and zeros.
+// REQUIRES: to_rows and to_columns are multiples of 4.
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kMatrixWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {
+  __shared__ TileOfWords words[kCodes];
+  TileOfWords* tile = words;
   int tensor = TensorOf(many, blockIdx.x);
-  const Quantization z = many.tensors[tensor];
-  unsigned tile = blockIdx.x - many.begin[tensor];
-  float factor = FactorOf(z, tile == 0);
+  const Quantization& z = many.tensors[tensor];
+  unsigned number = blockIdx.x - many.begin[tensor];
   AmaxPart seen;
   const MatrixSizes sizes = SizesOf(z);
-  unsigned across = TilesAcross(sizes.to_columns);
-  TransposeTile(
-      tile % across, tile / across,
-      [&](int64_t row, int64_t column) -> uint32_t {
-        if (row >= sizes.to_rows || column >= sizes.to_columns) return 0;
-        uint32_t codes =
-            EncodeInside<kE4M3>(z, sizes.rows, row, column, factor, seen);
-        int64_t to = row * sizes.to_columns + column;
-        if (z.q) *reinterpret_cast<uint32_t*>(z.q + to) = codes;
-        return codes;
-      },
-      [&](int64_t column, int64_t row, uint32_t codes) {
-        if (!z.q_transposed) return;
-        if (row >= sizes.to_rows || column >= sizes.to_columns) return;
-        int64_t to = column * sizes.to_rows + row;
-        *reinterpret_cast<uint32_t*>(z.q_transposed + to) = codes;
-      });
+  unsigned across = std::max(TilesAcross(sizes.to_columns), 1u);
+  int64_t row = static_cast<int64_t>(number / across) * kTransposeSide;
+  int64_t column = static_cast<int64_t>(number % across) * kTransposeSide;
+  WithKept<kNarrow>(z.x.kept, [&](auto kept) {
+    EncodeTile<decltype(kept)::value>(z, sizes, row, column, number == 0, tile,
+                                      seen);
+  });
+  __syncthreads();
+  if (z.q_transposed) WriteTile(z, sizes, row, column, tile);
   if (MeasuresLate(z)) seen.AddTo(z.amax);
 }
 
@@ -266,8 +388,10 @@ Quantization WorkOf(KernelContext& ctx) {
 }
 
 unsigned ElementBlocks(const Quantization& z) {
-  return static_cast<unsigned>(DivideUp(z.n, kThreads * kPerThread));
+  return static_cast<unsigned>(DivideUp(z.n, kRun));
 }
+
+bool IsNarrow(const Quantization& z) { return z.x.kept != Kept::kFloat; }
 
 // Whether the codes are written as a matrix, by EncodeMatrixKernel.
 bool ByTiles(const Quantization& z) { return z.pads || z.q_transposed; }
@@ -290,19 +414,23 @@ void QuantizeMany(std::span<KernelContext> nodes) {
       Launch(kernel, many.blocks, threads, 0, stream, many);
     });
   };
-  start(MeasureKernel, kThreads, [](const Quantization& z) {
-    return z.measured ? 0 : std::min(ElementBlocks(z), kMostBlocks);
-  });
-  auto encode = [&](bool e4m3, bool by_tiles, Kernel kernel, int threads) {
-    start(kernel, threads, [&](const Quantization& z) {
-      bool its = z.e4m3 == e4m3 && ByTiles(z) == by_tiles;
-      return its ? EncodeBlocks(z) : 0;
+  for (bool narrow : {true, false}) {
+    start(narrow ? MeasureKernel<true> : MeasureKernel<false>, kThreads,
+          [narrow](const Quantization& z) {
+            bool its = !z.measured && IsNarrow(z) == narrow;
+            return its ? std::min(ElementBlocks(z), kMostBlocks) : 0u;
+          });
+  }
+  auto encode = [&](bool narrow, bool by_tiles, Kernel kernel, int threads) {
+    start(kernel, threads, [narrow, by_tiles](const Quantization& z) {
+      bool its = IsNarrow(z) == narrow && ByTiles(z) == by_tiles;
+      return its ? EncodeBlocks(z) : 0u;
     });
   };
   encode(true, false, EncodeKernel<true>, kThreads);
   encode(false, false, EncodeKernel<false>, kThreads);
-  encode(true, true, EncodeMatrixKernel<true>, kTransposeThreads);
-  encode(false, true, EncodeMatrixKernel<false>, kTransposeThreads);
+  encode(true, true, EncodeMatrixKernel<true>, 32 * kMatrixWarps);
+  encode(false, true, EncodeMatrixKernel<false>, 32 * kMatrixWarps);
   start(WriteAmaxKernel, 1, [](const Quantization& z) {
     return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
   });
