@@ -120,6 +120,42 @@ y7: int32[2,1] = ReduceSum(ints, last)
 y8: int32[1,3] = ReduceProd(ints, first)
 )",
      4e-6},
+    {"ReductionsOfColumns", R"(input tall: float[1100,132]
+input odd: float[1100,131]
+input few: float[5000,3]
+input x: float[5,7,6,12]
+input y: float[3,900,20]
+const ints: int32[2,6] = {1,2,3,4,5,6,-7,8,9,-10,11,12}
+const first: int64[1] = {0}
+const middle: int64[1] = {1}
+const both: int64[2] = {0,2}
+y1: float[1,132] = ReduceSum(tall, first)
+y2: float[131] = ReduceSum<keepdims=0>(odd, first)
+y3: float[1,3] = ReduceSumSquare(few, first)
+y4: float[1,7,1,12] = ReduceSum(x, both)
+y5: float[3,1,20] = ReduceMean(y, middle)
+y6: float[1,132] = ReduceMax(tall, first)
+y7: float[1,131] = ReduceLogSumExp(odd, first)
+y8: int32[1,6] = ReduceMin(ints, first)
+)",
+     4e-6},
+    {"ReductionsOfRows", R"(input odd: float[70,333]
+input even: float[70,332]
+input long: float[3,40003]
+input even_long: float[3,40004]
+input x: float[5,7,6,12]
+const last: int64[1] = {-1}
+const both: int64[2] = {1,3}
+y1: float[70,1] = ReduceSum(odd, last)
+y2: float[70] = ReduceL1<keepdims=0>(even, last)
+y3: float[3,1] = ReduceL2(long, last)
+y4: float[3,1] = ReduceSum(even_long, last)
+y5: float[5,1,6,1] = ReduceSum(x, both)
+y6: float[] = ReduceSumSquare<keepdims=0>(long)
+y7: float[70,1] = ReduceMin(even, last)
+y8: float[1,1] = ReduceMax(odd)
+)",
+     4e-6},
     {"Scans", R"(input x: float[5,33,70]
 input long: float[2,3001]
 input wide: float[3,7,300]

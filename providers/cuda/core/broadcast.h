@@ -11,6 +11,7 @@
 
 #include "providers/broadcast.h"
 #include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/rows.h"
 
 namespace onnx_fp8::cuda {
 
@@ -43,13 +44,16 @@ Broadcast<kIn> BroadcastOf(const KernelContext& ctx,
   return b;
 }
 
+// REQUIRES: 0 <= at < n.
 template <int kIn>
 __device__ void Offsets(const Broadcast<kIn>& b, int64_t at,
                         int64_t (&offsets)[kIn]) {
   for (int64_t& offset : offsets) offset = 0;
+  ONNX_FP8_KEEP_LOOP
   for (int a = b.axes - 1; a >= 0; --a) {
-    int64_t index = at % b.sizes[a];
-    at /= b.sizes[a];
+    int64_t rest = a > 0 ? Quotient(at, b.sizes[a]) : 0;
+    int64_t index = at - rest * b.sizes[a];
+    at = rest;
     for (int k = 0; k < kIn; ++k) offsets[k] += index * b.strides[k][a];
   }
 }
@@ -65,6 +69,33 @@ struct In<float> {
   FloatsIn x;
   __device__ float At(int64_t i) const { return Load(x, i); }
 };
+
+// fn(x), of which the loops know how floats are kept.
+template <typename T, typename Fn>
+__device__ void WithKnownKind(const In<T>& x, Fn fn) {
+  if constexpr (std::is_same_v<T, float>) {
+    switch (x.x.kept) {
+      case Kept::kBFloat16:
+        return fn(In<float>{{x.x.data, Kept::kBFloat16}});
+      case Kept::kFloat16:
+        return fn(In<float>{{x.x.data, Kept::kFloat16}});
+      default:
+        return fn(In<float>{{x.x.data, Kept::kFloat}});
+    }
+  } else {
+    fn(x);
+  }
+}
+
+// kEach elements side by side: 4, which are aligned, or 1.
+template <int kEach, typename T>
+__device__ void LoadEach(const In<T>& x, int64_t at, T (&to)[kEach]) {
+  if constexpr (kEach == 4) {
+    Load4(x.x, at, to);
+  } else {
+    to[0] = x.At(at);
+  }
+}
 
 template <typename T>
 struct Out {

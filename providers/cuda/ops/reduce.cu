@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions over any set of axes. Each block reduces a chunk of the elements
-// of one result, or of several that lie side by side; a second kernel merges
-// the chunks in their order. So the bits don't depend on the order of blocks.
-// Sums of all elements of many tensors share both kernels.
+// Reductions over any set of axes. Each block reduces chunks of the elements of
+// some results; a second kernel merges the chunks in an order that depends on
+// sizes only. So the bits don't depend on the order of blocks. Sums of all
+// elements of many tensors share both kernels. Floats are read four at a time
+// where rows are aligned, several times before the first sum.
 // Traffic: the operand is read once; the partial results are small.
 #include <cmath>
 #include <limits>
@@ -17,8 +18,8 @@ namespace onnx_fp8::cuda {
 namespace {
 
 constexpr int64_t kChunk = 16384;  // elements of a row per partial result
-constexpr int64_t kRows = 256;     // rows per partial result of a column
-constexpr int kLanes = 32, kLines = 8;
+constexpr int64_t kRows = 16;      // rows of a thread that reduces columns
+constexpr int64_t kShort = 2048;   // elements of a row that gets one warp
 
 // ---- what is reduced
 
@@ -127,48 +128,116 @@ enum class End : int { kAsItIs, kMean, kRoot, kLog };
 
 // ---- kernels
 
+// Partial results lie as [result][chunk] if rows are reduced, and as
+// [chunk][result] if columns are.
 template <typename T, typename Acc>
 struct Reduction {
   In<T> x;
   Broadcast<1> kept, reduced;
-  int64_t chunks;
+  unsigned chunks;
+  int lanes;      // threads side by side, a power of two
+  int64_t tasks;  // of rows
   int64_t width;  // columns side by side
   Acc* partial;
 };
 
-// All threads of a block merge what they have. The first one gets the result.
-template <typename Op, typename Acc>
-__device__ Acc MergeBlock(Acc acc) {
-  __shared__ Acc parts[kThreads];
-  parts[threadIdx.x] = acc;
+// Adds elements base + i * stride … + kEach-1 to acc, for i, i + step, … below
+// end. kAtOnce loads start before the first number is needed.
+template <typename Op, int kAtOnce, int kEach, typename T, typename Acc>
+__device__ void AddElements(const In<T>& x, int64_t base, int64_t stride,
+                            int64_t i, int64_t end, int step,
+                            Acc (&acc)[kEach]) {
+  int64_t at = base + i * stride, next = step * stride;
+  ONNX_FP8_KEEP_LOOP
+  for (; i + (kAtOnce - 1) * step < end; i += kAtOnce * step) {
+    T values[kAtOnce][kEach];
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kAtOnce; ++v) {
+      LoadEach(x, at, values[v]);
+      at += next;
+    }
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kAtOnce; ++v) {
+      for (int k = 0; k < kEach; ++k) acc[k] = Op::Add(acc[k], values[v][k]);
+    }
+  }
+  ONNX_FP8_KEEP_LOOP
+  for (; i < end; i += step) {
+    T values[kEach];
+    LoadEach(x, at, values);
+    at += next;
+    for (int k = 0; k < kEach; ++k) acc[k] = Op::Add(acc[k], values[k]);
+  }
+}
+
+// Each thread has kEach parts, from `place` on. The block merges them until
+// `left` remain: part i gets all parts that lie multiples of `left` behind it.
+// REQUIRES: `left` is a power of two.
+template <typename Op, int kEach, typename Acc>
+__device__ const Acc* MergeBlock(const Acc (&acc)[kEach], int place, int left) {
+  __shared__ Acc parts[kThreads * kEach];
+  for (int k = 0; k < kEach; ++k) parts[place + k] = acc[k];
   __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (static_cast<int>(threadIdx.x) < half) {
-      parts[threadIdx.x] =
-          Op::Merge(parts[threadIdx.x], parts[threadIdx.x + half]);
+  for (int half = kThreads * kEach / 2; half >= left; half /= 2) {
+    for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
+      parts[i] = Op::Merge(parts[i], parts[i + half]);
     }
     __syncthreads();
   }
-  return parts[0];
+  return parts;
 }
 
-// A block for each chunk of each result.
+// Reduces elements begin + thread, begin + thread + threads, … below end of a
+// row that begins at base, or vectors of them. REQUIRES: begin is a multiple of
+// 4.
+template <typename Op, typename Acc, typename T>
+__device__ Acc OfRow(const In<T>& any, int64_t base, int64_t begin, int64_t end,
+                     int thread, int threads) {
+  Acc acc[1] = {Op::template Init<Acc>()};
+  WithKnownKind(any, [&](const In<T>& x) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (base % 4 == 0) {
+        Acc sums[4];
+        for (Acc& sum : sums) sum = acc[0];
+        AddElements<Op, 4>(x, base, 4, begin / 4 + thread, end / 4, threads,
+                           sums);
+        acc[0] =
+            Op::Merge(Op::Merge(sums[0], sums[1]), Op::Merge(sums[2], sums[3]));
+        begin = end / 4 * 4;
+      }
+    }
+    AddElements<Op, 4>(x, base, 1, begin + thread, end, threads, acc);
+  });
+  return acc[0];
+}
+
+// r.lanes threads for each chunk of each result.
 template <typename Op, typename T, typename Acc>
 __global__ void __launch_bounds__(kThreads) RowsKernel(Reduction<T, Acc> r) {
-  int64_t task = blockIdx.x;
-  int64_t result = task / r.chunks, chunk = task % r.chunks;
-  int64_t base[1];
-  Offsets(r.kept, result, base);
-  int64_t end = (chunk + 1) * kChunk;
-  if (end > r.reduced.n) end = r.reduced.n;
-  Acc acc = Op::template Init<Acc>();
-  for (int64_t i = chunk * kChunk + threadIdx.x; i < end; i += kThreads) {
-    int64_t offset[1];
-    Offsets(r.reduced, i, offset);
-    acc = Op::Add(acc, r.x.At(base[0] + offset[0]));
+  int rows = kThreads / r.lanes;
+  int thread = static_cast<int>(threadIdx.x) % r.lanes;
+  int row = static_cast<int>(threadIdx.x) / r.lanes;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * rows, task = first + row;
+  Acc acc[1] = {Op::template Init<Acc>()};
+  if (task < r.tasks) {
+    int64_t result = Quotient(task, r.chunks);
+    int64_t chunk = task - result * r.chunks, base[1];
+    Offsets(r.kept, result, base);
+    int64_t begin = chunk * kChunk, end = begin + kChunk;
+    if (end > r.reduced.n) end = r.reduced.n;
+    if (r.reduced.axes == 1) {
+      acc[0] = OfRow<Op, Acc>(r.x, base[0], begin, end, thread, r.lanes);
+    } else {
+      for (int64_t i = begin + thread; i < end; i += r.lanes) {
+        int64_t offset[1];
+        Offsets(r.reduced, i, offset);
+        acc[0] = Op::Add(acc[0], r.x.At(base[0] + offset[0]));
+      }
+    }
   }
-  acc = MergeBlock<Op>(acc);
-  if (threadIdx.x == 0) r.partial[result * r.chunks + chunk] = acc;
+  const Acc* parts = MergeBlock<Op>(acc, thread * rows + row, rows);
+  int own = static_cast<int>(threadIdx.x);
+  if (own < rows && first + own < r.tasks) r.partial[first + own] = parts[own];
 }
 
 // The sum of all elements of a tensor, with the order and the bits of
@@ -184,78 +253,96 @@ __global__ void __launch_bounds__(kThreads)
     WholeSumsKernel(Many<WholeSum> many, float* partial) {
   int tensor = TensorOf(many, blockIdx.x);
   const WholeSum w = many.tensors[tensor];
-  int64_t chunk = blockIdx.x - many.begin[tensor];
-  int64_t end = (chunk + 1) * kChunk;
+  int64_t begin = (blockIdx.x - many.begin[tensor]) * kChunk;
+  int64_t end = begin + kChunk;
   if (end > w.n) end = w.n;
-  auto acc = Op::template Init<float>();
-  for (int64_t i = chunk * kChunk + threadIdx.x; i < end; i += kThreads) {
-    acc = Op::Add(acc, Load(w.x, i));
-  }
-  acc = MergeBlock<Op>(acc);
-  if (threadIdx.x == 0) partial[blockIdx.x] = acc;
+  int thread = static_cast<int>(threadIdx.x);
+  float acc[1] = {
+      OfRow<Op, float>(In<float>{w.x}, 0, begin, end, thread, kThreads)};
+  const float* parts = MergeBlock<Op>(acc, thread, 1);
+  if (thread == 0) partial[blockIdx.x] = parts[0];
 }
 
+// A block for each tensor.
 template <typename Op>
 __global__ void __launch_bounds__(kThreads)
     MergeWholeKernel(Many<WholeSum> many, const float* partial) {
-  int tensor = static_cast<int>(threadIdx.x);
-  if (tensor >= many.count) return;
-  unsigned first = many.begin[tensor], parts = BlocksOf(many, tensor);
-  float acc = partial[first];
-  for (unsigned i = 1; i < parts; ++i) acc = Op::Merge(acc, partial[first + i]);
-  Store(many.tensors[tensor].y, 0, acc);
+  auto tensor = static_cast<int>(blockIdx.x);
+  unsigned first = many.begin[tensor], count = BlocksOf(many, tensor);
+  float acc[1] = {Op::template Init<float>()};
+  for (unsigned i = threadIdx.x; i < count; i += kThreads) {
+    acc[0] = Op::Merge(acc[0], partial[first + i]);
+  }
+  const float* parts = MergeBlock<Op>(acc, static_cast<int>(threadIdx.x), 1);
+  if (threadIdx.x == 0) Store(many.tensors[tensor].y, 0, parts[0]);
 }
 
-// Results that lie side by side: a block for 32 of them and a chunk of rows.
-template <typename Op, typename T, typename Acc>
-__global__ void __launch_bounds__(kLanes* kLines)
-    ColumnsKernel(Reduction<T, Acc> r) {
-  __shared__ Acc parts[kLines][kLanes];
-  int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
-  int64_t tiles = (r.width + kLanes - 1) / kLanes;
-  int64_t task = blockIdx.x;
-  int64_t chunk = task % r.chunks, tile = task / r.chunks % tiles;
-  int64_t group = task / r.chunks / tiles;
-  int64_t column = tile * kLanes + lane;
-  int64_t result = group * r.width + column;
-  Acc acc = Op::template Init<Acc>();
-  if (column < r.width) {
+// Results that lie side by side: a block for r.lanes times kEach of them and a
+// chunk of rows.
+template <typename Op, int kEach, typename T, typename Acc>
+__global__ void __launch_bounds__(kThreads) ColumnsKernel(Reduction<T, Acc> r) {
+  int lane = static_cast<int>(threadIdx.x) % r.lanes;
+  int line = static_cast<int>(threadIdx.x) / r.lanes;
+  int lines = kThreads / r.lanes, tile = r.lanes * kEach;
+  auto tiles = static_cast<unsigned>((r.width + tile - 1) / tile);
+  unsigned rest = blockIdx.x / tiles, chunk = rest % r.chunks;
+  int64_t first = static_cast<int64_t>(blockIdx.x % tiles) * tile;
+  int64_t group = rest / r.chunks;
+  Acc acc[kEach];
+  for (Acc& a : acc) a = Op::template Init<Acc>();
+  if (first + lane * kEach < r.width) {
     int64_t base[1];
-    Offsets(r.kept, result, base);
-    int64_t end = (chunk + 1) * kRows;
+    Offsets(r.kept, group * r.width + first + lane * kEach, base);
+    int64_t rows = static_cast<int64_t>(lines) * kRows;
+    int64_t begin = chunk * rows + line, end = (chunk + 1) * rows;
     if (end > r.reduced.n) end = r.reduced.n;
-    for (int64_t i = chunk * kRows + line; i < end; i += kLines) {
-      int64_t offset[1];
-      Offsets(r.reduced, i, offset);
-      acc = Op::Add(acc, r.x.At(base[0] + offset[0]));
+    if (r.reduced.axes == 1) {
+      WithKnownKind(r.x, [&](const In<T>& x) {
+        AddElements<Op, 8>(x, base[0], r.reduced.strides[0][0], begin, end,
+                           lines, acc);
+      });
+    } else {
+      for (int64_t i = begin; i < end; i += lines) {
+        int64_t offset[1];
+        Offsets(r.reduced, i, offset);
+        T values[kEach];
+        LoadEach(r.x, base[0] + offset[0], values);
+        for (int k = 0; k < kEach; ++k) acc[k] = Op::Add(acc[k], values[k]);
+      }
     }
   }
-  parts[line][lane] = acc;
-  __syncthreads();
-  if (line > 0 || column >= r.width) return;
-  for (int i = 1; i < kLines; ++i) acc = Op::Merge(acc, parts[i][lane]);
-  r.partial[result * r.chunks + chunk] = acc;
+  auto own = static_cast<int>(threadIdx.x);
+  const Acc* parts = MergeBlock<Op>(acc, own * kEach, tile);
+  if (own >= tile || first + own >= r.width) return;
+  r.partial[chunk * r.kept.n + group * r.width + first + own] = parts[own];
 }
 
+// A block merges the chunks of `lanes` results.
 template <typename Op, typename Acc, typename Y>
 __global__ void __launch_bounds__(kThreads)
-    MergeKernel(const Acc* partial, int64_t chunks, int64_t results, int64_t n,
+    MergeKernel(const Acc* partial, int64_t chunks, int64_t chunk_step,
+                int64_t results, int64_t result_step, int lanes, int64_t n,
                 End end, Out<Y> y) {
-  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= results) return;
-  Acc acc = partial[i * chunks];
-  for (int64_t c = 1; c < chunks; ++c) {
-    acc = Op::Merge(acc, partial[i * chunks + c]);
+  auto own = static_cast<int>(threadIdx.x);
+  int64_t i = static_cast<int64_t>(blockIdx.x) * lanes + own % lanes;
+  Acc acc[1] = {Op::template Init<Acc>()};
+  if (i < results) {
+    const Acc* from = partial + i * result_step;
+    for (int64_t c = own / lanes; c < chunks; c += kThreads / lanes) {
+      acc[0] = Op::Merge(acc[0], from[c * chunk_step]);
+    }
   }
+  const Acc* parts = MergeBlock<Op>(acc, own, lanes);
+  if (own >= lanes || i >= results) return;
   AmaxPart unused;
   if constexpr (std::is_same_v<Y, float>) {
-    float v = acc;
+    float v = parts[own];
     if (end == End::kMean) v /= static_cast<float>(n);
     if (end == End::kRoot) v = sqrtf(v);
     if (end == End::kLog) v = logf(v);
     y.Put(i, v, unused);
   } else {
-    y.Put(i, static_cast<Y>(acc), unused);
+    y.Put(i, static_cast<Y>(parts[own]), unused);
   }
 }
 
@@ -277,26 +364,50 @@ void Reduce(KernelContext& ctx, End end) {
   const Tensor& x = Operand(ctx, 0);
   ReductionLayout l = ReductionOf(ctx, x);
   Out<T> y = OutTo<T>(ctx, 0, l.shape);
-  if (l.kept.n == 0) return;
+  int64_t results = l.kept.n, n = l.reduced.n;
+  if (results == 0) return;
   Queue& queue = QueueOf(ctx);
-  int64_t chunk = l.inner_reduced ? kChunk : kRows;
-  int64_t chunks = std::max<int64_t>(DivideUp(l.reduced.n, chunk), 1);
-  auto* partial = static_cast<Acc*>(
-      queue.Scratch(static_cast<size_t>(l.kept.n * chunks) * sizeof(Acc)));
-  Reduction<T, Acc> r = {InOf<T>(ctx, 0),        WalkOf(ctx, l.kept),
-                         WalkOf(ctx, l.reduced), chunks,
-                         l.kept.sizes.back(),    partial};
+  Reduction<T, Acc> r = {.x = InOf<T>(ctx, 0),
+                         .kept = WalkOf(ctx, l.kept),
+                         .reduced = WalkOf(ctx, l.reduced),
+                         .width = l.kept.sizes.back()};
+  bool vectors = std::is_same_v<T, float> && r.width % 4 == 0;
+  int64_t each = vectors ? 4 : 1, chunk = kChunk;
   if (l.inner_reduced) {
-    Launch(RowsKernel<Op, T, Acc>, static_cast<unsigned>(l.kept.n * chunks),
-           kThreads, 0, queue.stream(), r);
+    r.lanes = results > 1 && n <= kShort ? 32 : kThreads;
   } else {
-    int64_t tasks = l.kept.n / r.width * DivideUp(r.width, kLanes) * chunks;
-    Launch(ColumnsKernel<Op, T, Acc>, static_cast<unsigned>(tasks),
-           kLanes * kLines, 0, queue.stream(), r);
+    r.lanes = 1;
+    while (r.lanes < 32 && r.lanes * each < r.width) r.lanes *= 2;
+    chunk = kRows * (kThreads / r.lanes);
   }
-  Launch(MergeKernel<Op, Acc, T>, BlocksFor(l.kept.n), kThreads, 0,
-         queue.stream(), static_cast<const Acc*>(partial), chunks, l.kept.n,
-         l.reduced.n, end, y);
+  int64_t chunks = std::max<int64_t>(DivideUp(n, chunk), 1);
+  r.chunks = static_cast<unsigned>(chunks);
+  r.tasks = results * chunks;
+  r.partial = static_cast<Acc*>(
+      queue.Scratch(static_cast<size_t>(r.tasks) * sizeof(Acc)));
+  auto start = [&](auto kernel, int64_t blocks) {
+    Launch(kernel, static_cast<unsigned>(blocks), kThreads, 0, queue.stream(),
+           r);
+  };
+  if (l.inner_reduced) {
+    start(RowsKernel<Op, T, Acc>, DivideUp(r.tasks, kThreads / r.lanes));
+  } else {
+    int64_t tiles = DivideUp(r.width, r.lanes * each);
+    int64_t blocks = results / r.width * tiles * chunks;
+    if constexpr (std::is_same_v<T, float>) {
+      if (vectors) start(ColumnsKernel<Op, 4, T, Acc>, blocks);
+    }
+    if (!vectors) start(ColumnsKernel<Op, 1, T, Acc>, blocks);
+  }
+  // Threads side by side read chunks of a row, or results of columns.
+  int lanes = kThreads;
+  if (l.inner_reduced && chunks > 1) lanes = 1;
+  if (!l.inner_reduced && chunks >= 8) lanes = 8;
+  Launch(MergeKernel<Op, Acc, T>,
+         static_cast<unsigned>(DivideUp(results, lanes)), kThreads, 0,
+         queue.stream(), static_cast<const Acc*>(r.partial), chunks,
+         l.inner_reduced ? 1 : results, results, l.inner_reduced ? chunks : 1,
+         lanes, n, end, y);
 }
 
 template <typename Op>
@@ -315,7 +426,6 @@ void Sums(KernelContext& ctx) {
 // Several nodes. Those that do not sum all elements run alone.
 template <typename Op>
 void SumsOfMany(std::span<KernelContext> nodes) {
-  static_assert(Many<WholeSum>::kMost <= kThreads);
   std::vector<WholeSum> sums;
   for (KernelContext& ctx : nodes) {
     const Tensor& x = Operand(ctx, 0);
@@ -335,8 +445,8 @@ void SumsOfMany(std::span<KernelContext> nodes) {
         static_cast<float*>(queue.Scratch(many.blocks * sizeof(float)));
     Launch(WholeSumsKernel<Op>, many.blocks, kThreads, 0, queue.stream(), many,
            partial);
-    Launch(MergeWholeKernel<Op>, 1, kThreads, 0, queue.stream(), many,
-           static_cast<const float*>(partial));
+    Launch(MergeWholeKernel<Op>, static_cast<unsigned>(many.count), kThreads, 0,
+           queue.stream(), many, static_cast<const float*>(partial));
   });
 }
 
