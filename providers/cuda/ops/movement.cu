@@ -1,19 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops behind all ops that only move elements. Traffic: each element of
-// the result is read once and written once.
+// The loops behind all ops that only move elements. They move up to 16 bytes at
+// a time where elements lie side by side. Traffic: each element of the result
+// is read once and written once.
+#include <algorithm>
+#include <vector>
+
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/many.h"
+#include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/strided.h"
+#include "providers/cuda/ops/units.h"
 #include "providers/cuda/register.h"
-#include "providers/for_width.h"
 #include "providers/movement.h"
 
 namespace onnx_fp8::cuda {
 namespace {
 
 constexpr int kMostAxes = 8;
+constexpr int kAtOnce = 4;  // elements of a thread, kThreads apart
+constexpr int64_t kPerBlock = kThreads * kAtOnce;
+
+// Divides numbers below 2³¹ by a product and a shift.
+class ShortDivisor {
+ public:
+  ShortDivisor() = default;
+  // REQUIRES: 0 < size < 2³¹.
+  explicit ShortDivisor(int64_t size) {
+    while (int64_t{1} << shift_ < size) ++shift_;
+    int64_t over = (int64_t{1} << shift_) - size;
+    factor_ = static_cast<uint32_t>((over << 32) / size + 1);
+  }
+  __device__ uint32_t Quotient(uint32_t x) const {
+    uint64_t product = static_cast<uint64_t>(x) * factor_;
+    return (static_cast<uint32_t>(product >> 32) + x) >> shift_;
+  }
+
+ private:
+  uint32_t factor_ = 0;
+  int shift_ = 0;
+};
 
 struct Walk {
   int axes;
@@ -21,19 +48,41 @@ struct Walk {
   int64_t sizes[kMostAxes], from[kMostAxes], to[kMostAxes];
 };
 
+// A Walk of fewer than 2³¹ elements, as the kernel gets it.
+struct ShortWalk {
+  int axes;
+  uint32_t n, sizes[kMostAxes];
+  ShortDivisor divisors[kMostAxes];
+  int64_t from[kMostAxes], to[kMostAxes];
+};
+
+// All loads start before the first store.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    CopyKernel(Walk w, const T* src, T* dst) {
-  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= w.n) return;
-  int64_t from = 0, to = 0, rest = i;
-  for (int a = w.axes - 1; a >= 0; --a) {
-    int64_t index = rest % w.sizes[a];
-    rest /= w.sizes[a];
-    from += index * w.from[a];
-    to += index * w.to[a];
+    CopyKernel(ShortWalk w, const T* src, T* dst) {
+  uint32_t at[kAtOnce], rest[kAtOnce];
+  int64_t from[kAtOnce] = {}, to[kAtOnce] = {};
+  for (uint32_t v = 0; v < kAtOnce; ++v) {
+    at[v] = (blockIdx.x * kAtOnce + v) * kThreads + threadIdx.x;
+    rest[v] = at[v];
   }
-  dst[to] = src[from];
+  ONNX_FP8_KEEP_LOOP
+  for (int a = w.axes - 1; a >= 0; --a) {
+    for (int v = 0; v < kAtOnce; ++v) {
+      uint32_t outer = a > 0 ? w.divisors[a].Quotient(rest[v]) : 0;
+      int64_t index = rest[v] - outer * w.sizes[a];
+      rest[v] = outer;
+      from[v] += index * w.from[a];
+      to[v] += index * w.to[a];
+    }
+  }
+  T values[kAtOnce];
+  for (int v = 0; v < kAtOnce; ++v) {
+    if (at[v] < w.n) values[v] = src[from[v]];
+  }
+  for (int v = 0; v < kAtOnce; ++v) {
+    if (at[v] < w.n) dst[to[v]] = values[v];
+  }
 }
 
 // Axes that src and dst step through alike become one.
@@ -59,12 +108,46 @@ Walk Merged(std::span<const int64_t> shape, std::span<const int64_t> from,
   return w;
 }
 
+// Makes the elements as wide as all runs and addresses allow. Returns the bytes
+// of an element.
+size_t Widen(Walk& w, size_t bytes, const void* src, const void* dst) {
+  int last = w.axes - 1;
+  if (last < 0 || w.from[last] != 1 || w.to[last] != 1) return bytes;
+  size_t unit = UnitOf(bytes, {src, dst}, {w.sizes[last]});
+  for (int a = 0; a < last; ++a) {
+    unit = std::min(unit, UnitOf(bytes, {}, {w.from[a], w.to[a]}));
+  }
+  auto count = static_cast<int64_t>(unit / bytes);
+  w.n /= count;
+  w.sizes[last] /= count;
+  for (int a = 0; a < last; ++a) w.from[a] /= count, w.to[a] /= count;
+  return unit;
+}
+
+// Walks of many elements are cut into halves.
 template <typename T>
-void Start(const KernelContext& ctx, const Walk& w, const void* src,
-           void* dst) {
-  Launch(CopyKernel<T>, static_cast<unsigned>(DivideUp(w.n, kThreads)),
-         kThreads, 0, QueueOf(ctx).stream(), w, static_cast<const T*>(src),
-         static_cast<T*>(dst));
+void Start(const KernelContext& ctx, Walk w, const T* src, T* dst) {
+  constexpr int64_t kMost = (int64_t{1} << 31) - kPerBlock;
+  if (w.n > kMost) {
+    auto* longest = std::max_element(w.sizes, w.sizes + w.axes);
+    auto a = longest - w.sizes;
+    int64_t size = *longest, half = size / 2, each = w.n / size;
+    *longest = half;
+    w.n = half * each;
+    Start(ctx, w, src, dst);
+    *longest = size - half;
+    w.n = (size - half) * each;
+    return Start(ctx, w, src + half * w.from[a], dst + half * w.to[a]);
+  }
+  ShortWalk s = {.axes = w.axes, .n = static_cast<uint32_t>(w.n)};
+  for (int a = 0; a < w.axes; ++a) {
+    s.sizes[a] = static_cast<uint32_t>(w.sizes[a]);
+    s.divisors[a] = ShortDivisor(w.sizes[a]);
+    s.from[a] = w.from[a];
+    s.to[a] = w.to[a];
+  }
+  Launch(CopyKernel<T>, static_cast<unsigned>(DivideUp(w.n, kPerBlock)),
+         kThreads, 0, QueueOf(ctx).stream(), s, src, dst);
 }
 
 }  // namespace
@@ -75,42 +158,51 @@ void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
                  std::span<const int64_t> dst_strides) {
   Walk w = Merged(shape, src_strides, dst_strides, ctx.Where());
   if (w.n == 0) return;
-  switch (width) {
-    case 1:
-      return Start<uint8_t>(ctx, w, src, dst);
-    case 2:
-      return Start<uint16_t>(ctx, w, src, dst);
-    case 4:
-      return Start<uint32_t>(ctx, w, src, dst);
-    default:
-      return Start<uint64_t>(ctx, w, src, dst);
-  }
+  ForUnit(Widen(w, width, src, dst), [&]<typename T>() {
+    Start(ctx, w, static_cast<const T*>(src), static_cast<T*>(dst));
+  });
 }
 
 namespace {
 
-// An element of a part per thread.
+// All loads start before the first store.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     JoinKernel(Many<Columns> many, T* dst, int64_t width) {
   int tensor = TensorOf(many, blockIdx.x);
   const Columns part = many.tensors[tensor];
   int64_t block = blockIdx.x - many.begin[tensor];
-  int64_t at = block * kThreads + threadIdx.x;
-  if (at >= part.rows * part.columns) return;
-  int64_t row = at / part.columns, column = at % part.columns;
-  dst[row * width + part.to + column] = static_cast<const T*>(part.data)[at];
+  int64_t n = part.rows * part.columns;
+  int64_t at = block * kPerBlock + threadIdx.x;
+  T values[kAtOnce];
+  for (int v = 0; v < kAtOnce; ++v) {
+    int64_t i = at + v * kThreads;
+    if (i < n) values[v] = static_cast<const T*>(part.data)[i];
+  }
+  for (int v = 0; v < kAtOnce; ++v) {
+    int64_t i = at + v * kThreads;
+    if (i >= n) continue;
+    int64_t row = Quotient(i, part.columns), column = i - row * part.columns;
+    dst[row * width + part.to + column] = values[v];
+  }
 }
 
 void CopyParts(KernelContext& ctx, std::span<const Columns> parts, size_t bytes,
                void* dst, int64_t width) {
+  size_t unit = UnitOf(bytes, {dst}, {width});
+  for (const Columns& part : parts) {
+    unit = std::min(unit, UnitOf(bytes, {part.data}, {part.columns, part.to}));
+  }
+  auto count = static_cast<int64_t>(unit / bytes);
+  std::vector<Columns> wide(parts.begin(), parts.end());
+  for (Columns& part : wide) part.columns /= count, part.to /= count;
   auto blocks = [](const Columns& part) {
-    return static_cast<unsigned>(DivideUp(part.rows * part.columns, kThreads));
+    return static_cast<unsigned>(DivideUp(part.rows * part.columns, kPerBlock));
   };
-  ForMany(parts, blocks, [&](const Many<Columns>& many) {
-    ForWidth(bytes, [&]<typename T>() {
+  ForMany(wide, blocks, [&](const Many<Columns>& many) {
+    ForUnit(unit, [&]<typename T>() {
       Launch(JoinKernel<T>, many.blocks, kThreads, 0, QueueOf(ctx).stream(),
-             many, static_cast<T*>(dst), width);
+             many, static_cast<T*>(dst), width / count);
     });
   });
 }
