@@ -215,7 +215,60 @@ y7: float[5,33,70] = Trilu(x)
 y8: float[5,33,70] = Trilu<upper=0>(x, diagonal)
 y9: bool[3,5,7] = Trilu<upper=0>(bits)
 )"},
+    // ---- movement
+    {"MovementOfUnits", R"(input x: float[6,40,48]
+input odd: float[5,7,9]
+const bytes: bool[3,7,24]
+const halves: int64[3] = {16,16,16}
+const parts: int64[3] = {3,40,5}
+const from: int64[2] = {1,8}
+const to: int64[2] = {5,40}
+const from_odd: int64[2] = {0,1}
+const axes: int64[2] = {1,2}
+const back: int64[2] = {-1,-1}
+const start: int64[2] = {30,40}
+const stop: int64[2] = {-100,-100}
+const wide: int64[3] = {6,40,48}
+s1: float[6,40,16], s2: float[6,40,16], s3: float[6,40,16] = Split<axis=2>(x, halves)
+t1: float[6,40,3], t2: float[6,40,40], t3: float[6,40,5] = Split<axis=2>(x, parts)
+c1: float[6,40,48] = Concat<axis=2>(s3, s1, s2)
+c2: float[6,40,48] = Concat<axis=2>(t3, t2, t1)
+c3: float[12,40,48] = Concat<axis=0>(x, c1)
+c4: float[10,7,9] = Concat<axis=0>(odd, odd)
+p1: float[40,6,48] = Transpose<perm=[1,0,2]>(x)
+p2: float[48,40,6] = Transpose(x)
+p3: bool[7,3,24] = Transpose<perm=[1,0,2]>(bytes)
+p4: bool[24,7,3] = Transpose(bytes)
+l1: float[6,4,32] = Slice(x, from, to, axes)
+l2: float[6,5,39] = Slice(x, from_odd, to, axes)
+l3: float[6,31,41] = Slice(x, start, stop, axes, back)
+)"},
     // ---- scatter and gather
+    {"Gathers", R"(input x: float[7,45,4]
+input w: float[40,12]
+input dy: float[300,12]
+input odd: float[2,300,3]
+input row: float[4001,33]
+input sizes: float[300]
+input many: float[4001]
+const ids: int64[2,3] = {0,4,-1,6,-7,2}
+const few: int32[2] = {44,-45}
+const small: int64[2,3] = {0,1,-1,3,-4,2}
+const five: float[] = {4.99}
+const two: float[] = {1.99}
+scaled: float[300] = Mul(sizes, five)
+places: int64[300] = Cast<to=7>(scaled)
+often: float[4001] = Mul(many, two)
+lists: int64[4001] = Cast<to=7>(often)
+y1: float[2,3,45,4] = Gather(x, ids)
+y2: float[7,2,4] = Gather<axis=1>(x, few)
+y3: float[7,45,2,3] = Gather<axis=2>(x, small)
+y4: float[9,12] = onnx_fp8.GatherGrad<axis=0, shape=[9,12]>(dy, places)
+y5: float[2,9,3] = onnx_fp8.GatherGrad<axis=1, shape=[2,9,3]>(odd, places)
+y6: float[5000,33] = onnx_fp8.GatherGrad<axis=0, shape=[5000,33]>(row, lists)
+y7: float[300,12] = Gather(w, places)
+)",
+     4e-6},
     {"ScatterElements", R"(input x: float[7,45]
 input u: float[3,45]
 input v: float[7,4]

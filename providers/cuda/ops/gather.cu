@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gather and its gradient. Traffic: Gather reads and writes the result's bytes.
-// GatherGrad reads dy once and writes dx once; the order of equal indices costs
-// n²/2 comparisons, which stay in shared memory.
+// GatherGrad reads dy once and writes dx once; c equal indices cost c²
+// comparisons, which put them into their order.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/indices.h"
+#include "providers/cuda/ops/units.h"
 #include "providers/cuda/register.h"
 #include "providers/for_width.h"
 
@@ -20,14 +25,17 @@ Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
   return out;
 }
 
-// x (outer, size, inner), indices (n) → y (outer, n, inner); 0 for an index
-// that is outside.
+constexpr int kAtOnce = 4;  // units of a thread, kThreads apart
+constexpr int64_t kPerBlock = kThreads * kAtOnce;
+
+// x (outer, size, inner), indices (n) → y (outer, n, inner), in units of
+// `bytes` bytes; 0 for an index that is outside.
 struct Gathering {
   const void* x;
   Indices indices;
   int64_t n, inner, total;
   void* y;
-  size_t width;  // bytes of an element
+  size_t bytes;
 };
 
 template <typename T>
@@ -35,12 +43,21 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(Many<Gathering> many) {
   int tensor = TensorOf(many, blockIdx.x);
   const Gathering g = many.tensors[tensor];
   int64_t block = blockIdx.x - many.begin[tensor];
-  int64_t at = block * kThreads + threadIdx.x;
-  if (at >= g.total) return;
-  int64_t row = at / g.inner, index = g.indices.At(row % g.n);
-  int64_t from = (row / g.n * g.indices.size + index) * g.inner + at % g.inner;
-  static_cast<T*>(g.y)[at] =
-      index < 0 ? T{0} : static_cast<const T*>(g.x)[from];
+  int64_t first = block * kPerBlock + threadIdx.x;
+  T values[kAtOnce];
+  for (int v = 0; v < kAtOnce; ++v) {
+    int64_t at = first + v * kThreads;
+    values[v] = T();
+    if (at >= g.total) continue;
+    int64_t row = Quotient(at, g.inner), outer = Quotient(row, g.n);
+    int64_t index = g.indices.At(row - outer * g.n);
+    int64_t from = (outer * g.indices.size + index - row) * g.inner + at;
+    if (index >= 0) values[v] = static_cast<const T*>(g.x)[from];
+  }
+  for (int v = 0; v < kAtOnce; ++v) {
+    int64_t at = first + v * kThreads;
+    if (at < g.total) static_cast<T*>(g.y)[at] = values[v];
+  }
 }
 
 Gathering GatheringOf(KernelContext& ctx) {
@@ -50,20 +67,25 @@ Gathering GatheringOf(KernelContext& ctx) {
   Indices indices = IndicesOf(ctx, 1, x.dim(axis));
   Tensor& y =
       ctx.Out(0, x.dtype(), GatheredShape(x.shape(), axis, ctx.In(1).shape()));
-  return {
-      x.raw(),  indices, ctx.In(1).size(),   ViewAlong(x.shape(), axis).inner,
-      y.size(), y.raw(), ByteSize(x.dtype())};
+  int64_t inner = ViewAlong(x.shape(), axis).inner;
+  size_t bytes = ByteSize(x.dtype());
+  size_t unit = UnitOf(bytes, {x.raw(), y.raw()}, {inner});
+  auto count = static_cast<int64_t>(unit / bytes);
+  return {x.raw(), indices, ctx.In(1).size(), inner / count, y.size() / count,
+          y.raw(), unit};
 }
 
 void GatherMany(std::span<KernelContext> nodes) {
   std::vector<Gathering> all;
   for (KernelContext& ctx : nodes) all.push_back(GatheringOf(ctx));
-  for (size_t width : {1, 2, 4, 8}) {
+  for (size_t bytes : {1, 2, 4, 8, 16}) {
     auto blocks = [&](const Gathering& g) {
-      return g.width == width ? BlocksFor(g.total) : 0;
+      return g.bytes == bytes
+                 ? static_cast<unsigned>(DivideUp(g.total, kPerBlock))
+                 : 0;
     };
     ForMany(all, blocks, [&](const Many<Gathering>& many) {
-      ForWidth(width, [&]<typename T>() {
+      ForUnit(bytes, [&]<typename T>() {
         Launch(GatherKernel<T>, many.blocks, kThreads, 0,
                QueueOf(nodes[0]).stream(), many);
       });
@@ -135,80 +157,178 @@ void GatherND(KernelContext& ctx) {
 
 // ---- the gradient
 
-// rank[i]: how many equal indices come before index i. counts[r]: how many
-// indices name row r.
-__global__ void __launch_bounds__(kThreads)
-    RankKernel(Indices indices, int64_t n, uint32_t* rank, uint32_t* counts) {
-  __shared__ int64_t tile[kThreads];
-  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  int64_t own = i < n ? indices.At(i) : -1;
-  uint32_t before = 0;
-  int64_t last = static_cast<int64_t>(blockIdx.x) * kThreads;
-  for (int64_t first = 0; first <= last; first += kThreads) {
-    int64_t j = first + threadIdx.x;
-    tile[threadIdx.x] = j < n ? indices.At(j) : -1;
-    __syncthreads();
-    for (int k = 0; k < kThreads; ++k) {
-      if (first + k < i && tile[k] == own) ++before;
-    }
-    __syncthreads();
-  }
-  if (i >= n || own < 0) return;
-  rank[i] = before;
-  atomicAdd(&counts[own], 1u);
-}
+constexpr uint32_t kFew = 32;  // rows that one thread adds
+constexpr unsigned kBlocksOfMany = 1024;
+constexpr int kLanes = 32, kLines = kThreads / kLanes;
 
-// first[r] = the sum of counts before r; by one block.
-__global__ void __launch_bounds__(1024)
-    ScanKernel(const uint32_t* counts, int64_t rows, uint32_t* first) {
-  __shared__ uint32_t sums[1024];
-  uint32_t carried = 0;
-  for (int64_t begin = 0; begin < rows; begin += 1024) {
-    int64_t r = begin + threadIdx.x;
-    uint32_t own = r < rows ? counts[r] : 0;
-    sums[threadIdx.x] = own;
-    __syncthreads();
-    for (unsigned step = 1; step < 1024; step *= 2) {
-      uint32_t left = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
-      __syncthreads();
-      sums[threadIdx.x] += left;
-      __syncthreads();
-    }
-    if (r < rows) first[r] = carried + sums[threadIdx.x] - own;
-    carried += sums[1023];
-    __syncthreads();
-  }
-}
+// The indices that name each row of dx.
+struct NamedRows {
+  uint32_t* counts;  // how many name row r
+  uint32_t* named;   // how many lie in lists so far
+  uint32_t* long_count;
+  uint32_t* long_rows;  // rows that more than kFew name
+  uint32_t* first;      // where the list of row r begins
+  uint32_t* slots;      // where index i lies in its list
+  uint32_t* places;     // the lists
+  uint32_t* sorted;     // the same in the order of indices; at `slots`
+};
 
-// places[first[r] … ] = the places of the indices that name row r, in order.
+// Which index comes first in a list depends on the order of threads.
 __global__ void __launch_bounds__(kThreads)
-    PlacesKernel(Indices indices, int64_t n, const uint32_t* rank,
-                 const uint32_t* first, uint32_t* places) {
+    CountKernel(Indices indices, int64_t n, NamedRows lists) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
   int64_t row = indices.At(i);
-  if (row >= 0) places[first[row] + rank[i]] = static_cast<uint32_t>(i);
+  if (row >= 0) lists.slots[i] = atomicAdd(&lists.counts[row], 1u);
+}
+
+// A warp takes the memory for its lists at once. Where they lie depends on the
+// order of warps.
+__global__ void __launch_bounds__(kThreads)
+    BeginKernel(int64_t rows, NamedRows lists) {
+  constexpr unsigned kAll = 0xFFFFFFFFu;
+  int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  unsigned lane = threadIdx.x % 32;
+  uint32_t own = r < rows ? lists.counts[r] : 0, sum = own, begin = 0;
+  for (unsigned lanes = 1; lanes < 32; lanes *= 2) {
+    uint32_t left = __shfl_up_sync(kAll, sum, lanes);
+    if (lane >= lanes) sum += left;
+  }
+  if (lane == 31 && sum > 0) begin = atomicAdd(lists.named, sum);
+  begin = __shfl_sync(kAll, begin, 31);
+  if (r >= rows) return;
+  lists.first[r] = begin + sum - own;
+  if (own > kFew) {
+    lists.long_rows[atomicAdd(lists.long_count, 1u)] = static_cast<uint32_t>(r);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    PlacesKernel(Indices indices, int64_t n, NamedRows lists) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  int64_t row = indices.At(i);
+  if (row < 0) return;
+  lists.places[lists.first[row] + lists.slots[i]] = static_cast<uint32_t>(i);
+}
+
+// From here on nothing depends on the order of threads.
+__global__ void __launch_bounds__(kThreads)
+    SortKernel(Indices indices, NamedRows lists) {
+  int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (p >= *lists.named) return;
+  uint32_t own = lists.places[p], before = 0;
+  int64_t row = indices.At(own);
+  uint32_t first = lists.first[row], end = first + lists.counts[row];
+  for (uint32_t k = first; k < end; ++k) {
+    if (lists.places[k] < own) ++before;
+  }
+  lists.sorted[first + before] = own;
 }
 
 struct RowsToAdd {
-  FloatsIn dy;
+  In<float> dy;
   FloatsOut dx;
-  const uint32_t *first, *counts, *places;
-  int64_t n, size, inner, total;
+  NamedRows lists;
+  int64_t n, size, inner, outer;
+  unsigned long_blocks;
 };
 
-// dy (outer, n, inner) → dx (outer, size, inner). A thread adds the rows of its
-// element in the order of the indices.
-__global__ void __launch_bounds__(kThreads) AddRowsKernel(RowsToAdd a) {
-  int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= a.total) return;
-  int64_t row = at / a.inner, column = at % a.inner;
-  int64_t outer = row / a.size, r = row % a.size;
-  float sum = 0;
-  for (uint32_t p = a.first[r]; p < a.first[r] + a.counts[r]; ++p) {
-    sum += Load(a.dy, (outer * a.n + a.places[p]) * a.inner + column);
+// Adds rows from[i], from[i + step], … below count. kAtOnce loads start before
+// the first sum.
+template <int kEach>
+__device__ void AddRows(const In<float>& dy, const uint32_t* from, uint32_t i,
+                        uint32_t count, uint32_t step, int64_t base,
+                        int64_t inner, float (&sum)[kEach]) {
+  ONNX_FP8_KEEP_LOOP
+  for (; i + (kAtOnce - 1) * step < count; i += kAtOnce * step) {
+    uint32_t rows[kAtOnce];
+    float values[kAtOnce][kEach];
+    ONNX_FP8_UNROLL
+    for (uint32_t v = 0; v < kAtOnce; ++v) rows[v] = from[i + v * step];
+    ONNX_FP8_UNROLL
+    for (uint32_t v = 0; v < kAtOnce; ++v) {
+      LoadEach(dy, base + rows[v] * inner, values[v]);
+    }
+    ONNX_FP8_UNROLL
+    for (uint32_t v = 0; v < kAtOnce; ++v) {
+      for (int k = 0; k < kEach; ++k) sum[k] += values[v][k];
+    }
   }
-  Store(a.dx, at, sum);
+  ONNX_FP8_KEEP_LOOP
+  for (; i < count; i += step) {
+    float values[kEach];
+    LoadEach(dy, base + from[i] * inner, values);
+    for (int k = 0; k < kEach; ++k) sum[k] += values[k];
+  }
+}
+
+// A row that many indices name: lines of threads add parts of them.
+template <int kEach>
+__device__ void AddLongRows(const RowsToAdd& a, const In<float>& dy) {
+  constexpr int kTile = kLanes * kEach;
+  __shared__ float parts[kLines][kTile];
+  int own = static_cast<int>(threadIdx.x), lane = own % kLanes;
+  int line = own / kLanes;
+  int64_t tiles = (a.inner + kTile - 1) / kTile;
+  int64_t tasks = tiles * a.outer * *a.lists.long_count;
+  for (int64_t task = blockIdx.x; task < tasks; task += a.long_blocks) {
+    int64_t rest = Quotient(task, tiles), begin = (task - rest * tiles) * kTile;
+    int64_t which = Quotient(rest, a.outer), outer = rest - which * a.outer;
+    int64_t r = a.lists.long_rows[which], column = begin + lane * kEach;
+    float sum[kEach] = {};
+    if (column < a.inner) {
+      AddRows(dy, a.lists.sorted + a.lists.first[r],
+              static_cast<uint32_t>(line), a.lists.counts[r], kLines,
+              outer * a.n * a.inner + column, a.inner, sum);
+    }
+    for (int k = 0; k < kEach; ++k) parts[line][lane * kEach + k] = sum[k];
+    __syncthreads();
+    if (own < kTile && begin + own < a.inner) {
+      float total = 0;
+      for (int i = 0; i < kLines; ++i) total += parts[i][own];
+      Store(a.dx, (outer * a.size + r) * a.inner + begin + own, total);
+    }
+    __syncthreads();
+  }
+}
+
+// Other rows: a thread adds kEach elements of each.
+template <int kEach>
+__device__ void AddShortRows(const RowsToAdd& a, const In<float>& dy) {
+  int64_t block = blockIdx.x - a.long_blocks, width = a.inner / kEach;
+  int64_t total = a.outer * a.size * width;
+  ONNX_FP8_KEEP_LOOP
+  for (int v = 0; v < kAtOnce; ++v) {
+    int64_t at = block * kPerBlock + v * kThreads + threadIdx.x;
+    if (at >= total) return;
+    int64_t row = Quotient(at, width);
+    int64_t outer = a.outer > 1 ? Quotient(row, a.size) : 0;
+    int64_t r = row - outer * a.size;
+    uint32_t count = a.lists.counts[r], first = a.lists.first[r];
+    if (count > kFew) continue;
+    float sum[kEach] = {};
+    AddRows(dy, a.lists.sorted + first, 0, count, 1,
+            outer * a.n * a.inner + (at - row * width) * kEach, a.inner, sum);
+    if constexpr (kEach == 4) {
+      Store4(a.dx, at * kEach, sum);
+    } else {
+      Store(a.dx, at, sum[0]);
+    }
+  }
+}
+
+// dy (outer, n, inner) → dx (outer, size, inner). The first long_blocks blocks
+// add the rows that many indices name.
+template <int kEach>
+__global__ void __launch_bounds__(kThreads, 4) AddRowsKernel(RowsToAdd a) {
+  WithKnownKind(a.dy, [&](const In<float>& dy) {
+    if (blockIdx.x < a.long_blocks) {
+      AddLongRows<kEach>(a, dy);
+    } else {
+      AddShortRows<kEach>(a, dy);
+    }
+  });
 }
 
 void GatherGrad(KernelContext& ctx) {
@@ -228,23 +348,47 @@ void GatherGrad(KernelContext& ctx) {
   if (total == 0) return;
   Queue& queue = QueueOf(ctx);
   auto rows = static_cast<size_t>(s.n), count = static_cast<size_t>(n);
-  auto* counts = static_cast<uint32_t*>(
-      queue.Scratch((2 * rows + 2 * count) * sizeof(uint32_t)));
-  uint32_t *first = counts + rows, *rank = first + rows, *places = rank + count;
-  ONNX_FP8_CUDA(
-      cudaMemsetAsync(counts, 0, rows * sizeof(uint32_t), queue.stream()));
+  size_t most_long = std::min(rows, count / (kFew + 1));
+  auto* next = static_cast<uint32_t*>(
+      queue.Scratch((2 * rows + 2 * count + most_long + 2) * sizeof(uint32_t)));
+  auto take = [&](size_t numbers) {
+    return std::exchange(next, next + numbers);
+  };
+  NamedRows lists = {.counts = take(rows),
+                     .named = take(1),
+                     .long_count = take(1),
+                     .long_rows = take(most_long),
+                     .first = take(rows),
+                     .slots = take(count),
+                     .places = take(count)};
+  lists.sorted = lists.slots;
+  ONNX_FP8_CUDA(cudaMemsetAsync(lists.counts, 0, (rows + 2) * sizeof(uint32_t),
+                                queue.stream()));
+  auto start = [&](auto kernel, int64_t blocks, auto... arguments) {
+    Launch(kernel, static_cast<unsigned>(blocks), kThreads, 0, queue.stream(),
+           arguments...);
+  };
+  if (n > 0) start(CountKernel, BlocksFor(n), indices, n, lists);
+  start(BeginKernel, BlocksFor(s.n), s.n, lists);
   if (n > 0) {
-    Launch(RankKernel, BlocksFor(n), kThreads, 0, queue.stream(), indices, n,
-           rank, counts);
+    start(PlacesKernel, BlocksFor(n), indices, n, lists);
+    start(SortKernel, BlocksFor(n), indices, lists);
   }
-  Launch(ScanKernel, 1, 1024, 0, queue.stream(), counts, s.n, first);
-  if (n > 0) {
-    Launch(PlacesKernel, BlocksFor(n), kThreads, 0, queue.stream(), indices, n,
-           rank, first, places);
-  }
-  Launch(AddRowsKernel, BlocksFor(total), kThreads, 0, queue.stream(),
-         RowsToAdd{FloatsOf(ctx, 0), dx, first, counts, places, n, s.n, s.inner,
-                   total});
+  int64_t each = s.inner % 4 == 0 ? 4 : 1;
+  int64_t long_tasks = static_cast<int64_t>(most_long) * s.outer *
+                       DivideUp(s.inner, kLanes * each);
+  auto long_blocks =
+      static_cast<unsigned>(std::min<int64_t>(long_tasks, kBlocksOfMany));
+  start(each == 4 ? AddRowsKernel<4> : AddRowsKernel<1>,
+        long_blocks + DivideUp(total / each, kPerBlock),
+        RowsToAdd{{FloatsOf(ctx, 0)},
+                  dx,
+                  lists,
+                  n,
+                  s.n,
+                  s.inner,
+                  s.outer,
+                  long_blocks});
 }
 
 }  // namespace
