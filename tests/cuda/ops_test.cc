@@ -102,6 +102,39 @@ y12: uint32[6] = BitShift<direction="RIGHT">(words, shifts)
 y13: float[3,67,41] = Mean(x, z, slope)
 y14: float[3,67,41] = Pow(x, cube)
 )"},
+    // More vectors than a block has at once; a rest; operands that repeat in
+    // the last axis, in others, and in all.
+    {"PairsOfVectors", R"(input x: float[3,67,44]
+input z: float[3,67,44]
+input odd: float[5003]
+input other: float[5003]
+input bias: float[44]
+input column: float[67,1]
+input plane: float[3,1,44]
+input scalar: float[]
+y1: float[3,67,44] = Add(x, z)
+y2: float[5003] = Sub(odd, other)
+y3: float[3,67,44] = Add(x, bias)
+y4: float[3,67,44] = Mul(column, x)
+y5: float[3,67,44] = Sub(plane, x)
+y6: float[5003] = Mul(scalar, odd)
+y7: float[3,67,44] = Add(column, plane)
+y8: float[5003] = Max(odd, scalar)
+)"},
+    {"CastsOfVectors", R"(input x: float[5003]
+const hundred: float[] = {100}
+large: float[5003] = Mul(x, hundred)
+halves: float16[5003] = Cast<to=10>(large)
+y1: float[5003] = Cast<to=1>(halves)
+shorter: bfloat16[5003] = Cast<to=16>(large)
+y2: float[5003] = Cast<to=1>(shorter)
+y3: int64[5003] = Cast<to=7>(large)
+y4: float[5003] = Cast<to=1>(y3)
+y5: bool[5003] = Cast<to=9>(y3)
+y6: int32[5003] = Cast<to=6>(y5)
+y7: double[5003] = Cast<to=11>(x)
+y8: float[5003] = onnx_fp8.RoundTo<to=16>(large)
+)"},
     // ---- reductions and scans
     {"Reductions", R"(input x: float[5,33,70]
 input row: float[2,20001]

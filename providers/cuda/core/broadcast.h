@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops on operands that broadcast, one element of the result per thread.
-// Traffic: each operand is read as often as it is repeated, mostly from a
-// cache; the result is written once.
+// Ops on operands that broadcast. A thread computes vectors of floats, where
+// operands allow, or one element of the result. Traffic: each operand is read
+// as often as it is repeated, mostly from a cache; the result is written once.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@
 namespace onnx_fp8::cuda {
 
 inline constexpr int kMostAxes = 8;
+inline constexpr int kVectorsAtOnce = 4;  // of a thread, kThreads apart
+inline constexpr int64_t kVectorsPerBlock = kThreads * kVectorsAtOnce;
 
 // Where the operands of an element of the result lie.
 template <int kIn>
@@ -144,6 +146,75 @@ __global__ void __launch_bounds__(kThreads)
   seen.AddTo(amax);
 }
 
+// Four elements as they lie in memory, or one if the operand is repeated.
+__device__ inline uint4 LoadRaw(FloatsIn x, bool repeated, int64_t at) {
+  uint4 raw = {};
+  if (x.kept == Kept::kFloat) {
+    const uint32_t* from = static_cast<const uint32_t*>(x.data) + at;
+    if (repeated) {
+      raw.x = *from;
+    } else {
+      raw = *reinterpret_cast<const uint4*>(from);
+    }
+  } else {
+    const uint16_t* from = static_cast<const uint16_t*>(x.data) + at;
+    if (repeated) {
+      raw.x = *from;
+    } else {
+      uint2 half = *reinterpret_cast<const uint2*>(from);
+      raw.x = half.x, raw.y = half.y;
+    }
+  }
+  return raw;
+}
+
+__device__ inline void FloatsOfRaw(Kept kept, bool repeated, const uint4& raw,
+                                   float (&to)[kPerThread]) {
+  Load4({&raw, kept}, 0, to);
+  if (!repeated) return;
+  for (int k = 1; k < kPerThread; ++k) to[k] = to[0];
+}
+
+// b walks over vectors of n elements; strides count elements. All loads start
+// before the first result is computed.
+template <typename Op>
+__global__ void __launch_bounds__(kThreads)
+    BinaryVectorsKernel(Broadcast<2> b, int64_t n, FloatsIn x, FloatsIn y,
+                        FloatsOut z, DeviceAmax* amax, Op op) {
+  bool one_x = b.strides[0][b.axes - 1] == 0;
+  bool one_y = b.strides[1][b.axes - 1] == 0;
+  int64_t first = blockIdx.x * kVectorsPerBlock + threadIdx.x;
+  uint4 xs[kVectorsAtOnce], ys[kVectorsAtOnce];
+  AmaxPart seen;
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectorsAtOnce; ++v) {
+    int64_t at = first + v * kThreads, offsets[2];
+    if ((at + 1) * kPerThread > n) continue;
+    Offsets(b, at, offsets);
+    xs[v] = LoadRaw(x, one_x, offsets[0]);
+    ys[v] = LoadRaw(y, one_y, offsets[1]);
+  }
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectorsAtOnce; ++v) {
+    int64_t at = (first + v * kThreads) * kPerThread;
+    if (at + kPerThread > n) continue;
+    float in_x[kPerThread], in_y[kPerThread], out[kPerThread];
+    FloatsOfRaw(x.kept, one_x, xs[v], in_x);
+    FloatsOfRaw(y.kept, one_y, ys[v], in_y);
+    for (int k = 0; k < kPerThread; ++k) out[k] = op(in_x[k], in_y[k]);
+    Store4(z, at, out);
+    if (!amax) continue;
+    for (float value : out) seen.Add(value);
+  }
+  // Only a walk along one axis has a rest.
+  int64_t rest = n / kPerThread * kPerThread + threadIdx.x;
+  if (blockIdx.x + 1 == gridDim.x && rest < n) {
+    float value = op(Load(x, one_x ? 0 : rest), Load(y, one_y ? 0 : rest));
+    seen.Add(Store(z, rest, value));
+  }
+  seen.AddTo(amax);
+}
+
 template <typename Op, typename X, typename Y>
 __global__ void __launch_bounds__(kThreads)
     UnaryKernel(In<X> x, Out<Y> y, int64_t n, Op op) {
@@ -158,6 +229,22 @@ inline unsigned BlocksFor(int64_t n) {
   return static_cast<unsigned>(DivideUp(n, kThreads));
 }
 
+// Makes b walk over vectors of the result. False if vectors of an operand are
+// not aligned, or end within one.
+inline bool ToVectors(Broadcast<2>& b) {
+  int last = b.axes - 1;
+  if (b.axes > 1 && b.sizes[last] % kPerThread != 0) return false;
+  for (auto& strides : b.strides) {
+    for (int a = 0; a < last; ++a) {
+      if (strides[last] != 0 && strides[a] % kPerThread != 0) return false;
+    }
+  }
+  b.n = DivideUp(b.n, kPerThread);
+  b.sizes[last] = DivideUp(b.sizes[last], kPerThread);
+  for (auto& strides : b.strides) strides[last] *= kPerThread;
+  return true;
+}
+
 // Result 0 = op(operand i, operand j), broadcast to `shape`.
 template <typename A, typename Y, typename Op>
 void MapBroadcast(KernelContext& ctx, size_t i, size_t j, const Shape& shape,
@@ -167,6 +254,15 @@ void MapBroadcast(KernelContext& ctx, size_t i, size_t j, const Shape& shape,
   Out<Y> out = OutTo<Y>(ctx, 0, shape);
   DeviceAmax* amax = ClearedAmax(ctx, 0);
   if (b.n == 0) return;
+  if constexpr (std::is_same_v<A, float> && std::is_same_v<Y, float>) {
+    if (!out.y.data) return;
+    if (int64_t n = b.n; ToVectors(b)) {
+      auto blocks = static_cast<unsigned>(DivideUp(b.n, kVectorsPerBlock));
+      return Launch(BinaryVectorsKernel<Op>, blocks, kThreads, 0,
+                    QueueOf(ctx).stream(), b, n, FloatsOf(ctx, i),
+                    FloatsOf(ctx, j), out.y, amax, op);
+    }
+  }
   Launch(BinaryKernel<Op, A, Y>, BlocksFor(b.n), kThreads, 0,
          QueueOf(ctx).stream(), b, InOf<A>(ctx, i), InOf<A>(ctx, j), out, amax,
          op);

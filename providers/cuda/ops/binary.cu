@@ -193,13 +193,6 @@ struct RightOp {
   }
 };
 
-template <typename Op>
-struct OfPair {
-  __device__ void operator()(const float (&in)[2], float (&out)[1]) const {
-    out[0] = Op()(in[0], in[1]);
-  }
-};
-
 bool IsFloatLike(DType dtype) {
   return dtype == DType::kFloat || IsHalf(dtype);
 }
@@ -215,7 +208,6 @@ void Floats(KernelContext& ctx) {
   const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
   KeptAs(ctx, a.dtype());
   KeptAs(ctx, b.dtype());
-  if (a.shape() == b.shape()) return MapElements<2, 1>(ctx, OfPair<Op>());
   MapBroadcast<float, float>(
       ctx, 0, 1, BroadcastShapes(a.shape(), b.shape(), ctx.Where()), Op());
 }
