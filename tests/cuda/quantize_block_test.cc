@@ -114,10 +114,10 @@ TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
 INSTANTIATE_TEST_SUITE_P(
     All, CudaQuantizeBlockTest,
     testing::Values(Sizes{1, 1}, Sizes{3, 5}, Sizes{17, 0}, Sizes{0, 40},
-                    Sizes{1, 300}, Sizes{130, 264}, Sizes{200, 131},
-                    Sizes{129, 132}, Sizes{67, 1030}, Sizes{300, 24},
-                    Sizes{2, 2056}, Sizes{3, 4096}, Sizes{2, 8197},
-                    Sizes{2, 16384}, Sizes{2, 16400}),
+                    Sizes{1, 300}, Sizes{130, 136}, Sizes{140, 35},
+                    Sizes{129, 132}, Sizes{3, 1030}, Sizes{260, 24},
+                    Sizes{2, 2056}, Sizes{3, 4096}, Sizes{1, 8197},
+                    Sizes{1, 16384}, Sizes{1, 16400}),
     [](const auto& info) {
       return Concat("x", info.param.rows, "_", info.param.columns);
     });
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
 // What a block of threads holds is read once.
 TEST(CudaQuantizeBlock, ReadsOnceWhatThreadsHold) {
   if (!emulation::Checked()) return;  // only checked builds count
-  constexpr int64_t kRows = 256, kColumns = 384;
+  constexpr int64_t kRows = 128, kColumns = 256;
   for (const Sizes& b : kBlocks) {
     std::string text = Concat(
         "input x: float[", kRows, ",", kColumns, "]\nq: float8e4m3fn[", kRows,
@@ -155,8 +155,8 @@ TEST(CudaQuantizeBlock, ReadsOnceWhatThreadsHold) {
     if (parts && !columns) {
       EXPECT_LE(read, 1.01 * once) << b.rows << " x " << b.columns;
     } else {
-      // a thread reads its columns' factors
-      EXPECT_LE(read, (columns ? 2.2 : 3.1) * once)
+      // Threads read the factors of columns, or of each element.
+      EXPECT_LE(read, (columns ? 2.2 : 4.3) * once)
           << b.rows << " x " << b.columns;
     }
   }
