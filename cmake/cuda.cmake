@@ -183,7 +183,7 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # The tests that ask nothing of the emulation. Where there is no GPU, the program
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
-string(JOIN "|" emulated_only algorithm_file attention_library
+string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
   convolution_library launches many mx_product nccl ort_runner padded_product
   provider random_graphs step_memory traffic)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")

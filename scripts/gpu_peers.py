@@ -43,7 +43,6 @@ def to_float8(model, recipe, device):
 
 def train(peer, path, steps, device):
     model = torch_models.make("gpt").to(device)  # the weights of `export`
-    torch.set_default_device(device)  # of the positions
     if peer != "bfloat16":
         model = to_float8(model, peer, device)
     optimizer = torch.optim.AdamW(
@@ -73,6 +72,7 @@ def train(peer, path, steps, device):
             seconds.append(time.perf_counter() - begin)
     facts = {"milliseconds": 1e3 * statistics.median(seconds),
              "first_loss": losses[0], "last_loss": losses[-1],
+             "losses": losses,
              "torch": torch.__version__}
     if device == "cuda":
         facts["gpu"] = torch.cuda.get_device_name()

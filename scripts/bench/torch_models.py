@@ -53,7 +53,7 @@ class GPT(nn.Module):
             self.lm_head.weight = self.wte.weight
 
     def forward(self, input_ids):
-        position = torch.arange(input_ids.shape[1])
+        position = torch.arange(input_ids.shape[1], device=input_ids.device)
         x = self.wte(input_ids) + self.wpe(position)
         for block in self.blocks:
             x = block(x)

@@ -14,7 +14,6 @@
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
 #include "providers/store_narrow.h"
-#include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/special_values.h"
@@ -121,46 +120,6 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return Concat("x", info.param.rows, "_", info.param.columns);
     });
-
-// What a block of threads holds is read once.
-TEST(CudaQuantizeBlock, ReadsOnceWhatThreadsHold) {
-  if (!emulation::Checked()) return;  // only checked builds count
-  constexpr int64_t kRows = 128, kColumns = 256;
-  for (const Sizes& b : kBlocks) {
-    std::string text = Concat(
-        "input x: float[", kRows, ",", kColumns, "]\nq: float8e4m3fn[", kRows,
-        ",", kColumns, "], s: float[", Blocks(kRows, b.rows), ",",
-        Blocks(kColumns, b.columns),
-        "], a: float[] = onnx_fp8.QuantizeBlock<to=17, q_max=448.0, "
-        "block_rows=",
-        b.rows, ", block_columns=", b.columns, ", pow2=0, scale_to=1>(x)\n");
-    std::shared_ptr<Graph> graph = ParseGraph(text);
-    for (Value* y : graph->nodes().front().outputs()) {
-      graph->outputs.push_back(y);
-    }
-    auto cuda = MakeCudaProvider();
-    Executor executor(graph, *cuda);
-    TensorMap state;
-    emulation::ResetCounts();
-    executor.Run(RandomFeeds(*graph, {}), state);
-    cuda->Synchronize();
-    double read = 0;
-    for (const auto& [kernel, traffic] : emulation::Traffic()) {
-      read += static_cast<double>(traffic.bytes_read);
-    }
-    bool parts =
-        b.rows % 32 <= 1 && b.columns % 32 <= 1 && b.rows + b.columns > 1;
-    bool columns = b.rows == 0 && b.columns == 1;
-    double once = 4.0 * kRows * kColumns;
-    if (parts && !columns) {
-      EXPECT_LE(read, 1.01 * once) << b.rows << " x " << b.columns;
-    } else {
-      // Threads read the factors of columns, or of each element.
-      EXPECT_LE(read, (columns ? 2.2 : 4.3) * once)
-          << b.rows << " x " << b.columns;
-    }
-  }
-}
 
 }  // namespace
 }  // namespace onnx_fp8

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
     Load4(x, at, part);
     for (float v : part) seen.Add(v);
   }
-  seen.AddTo(amax);
+  seen.AddOfBlock(amax);
 }
 
 }  // namespace

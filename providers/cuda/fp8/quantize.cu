@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       FinitePeak<kKept>(x, seen);
     }
   });
-  seen.AddTo(z.amax);
+  seen.AddOfBlock(z.amax);
 }
 
 // The result of an amax that is complete.
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                         [&](int, int) { return factor; });
     });
   }
-  if (MeasuresLate(z)) seen.AddTo(z.amax);
+  if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
 }
 
 // ---- codes and their transpose
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(32 * kMatrixWarps, kNarrow ? 2 : 1)
   });
   __syncthreads();
   if (z.q_transposed) WriteTile(z, sizes, row, column, tile);
-  if (MeasuresLate(z)) seen.AddTo(z.amax);
+  if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
 }
 
 // After all blocks have measured.

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kRowThreads<kRowWarps>,
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     QuantizeRow<kRowWarps, decltype(kept)::value>(b, row, shared, seen);
   });
-  seen.AddTo(b.amax);
+  seen.AddOfBlock(b.amax);
 }
 
 // ---- tiles of 128 columns, of which each warp holds 8 rows
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     QuantizeRowParts<decltype(kept)::value>(b, tile, seen);
   });
-  seen.AddTo(b.amax);
+  seen.AddOfBlock(b.amax);
 }
 
 // What each warp has seen of each column of a tile.
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(32 * kSquareWarps)
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     QuantizeColumnParts<decltype(kept)::value>(b, tile, to, factors_to, seen);
   });
-  seen.AddTo(b.amax);
+  seen.AddOfBlock(b.amax);
 }
 
 template <Kept kKept>
@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(32 * kSquareWarps)
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     QuantizeSquare<decltype(kept)::value>(b, tile, shared, seen);
   });
-  seen.AddTo(b.amax);
+  seen.AddOfBlock(b.amax);
 }
 
 // ---- whole columns
@@ -388,7 +388,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     MeasureColumns<decltype(kept)::value>(b, strip, to, seen);
   });
-  seen.AddTo(b.amax);
+  seen.AddOfBlock(b.amax);
 }
 
 template <Kept kKept>
@@ -499,7 +499,7 @@ __global__ void __launch_bounds__(kLanes* kLines)
     }
   }
   if (down >= 0) Raise(b, down, column, seen);
-  all.AddTo(b.amax);
+  all.AddOfBlock(b.amax);
 }
 
 __global__ void __launch_bounds__(kThreads) FactorsKernel(Many<Blocks> many) {

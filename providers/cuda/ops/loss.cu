@@ -386,7 +386,7 @@ __global__ void __launch_bounds__(kThreads) ScoresGradKernel(ScoresGrad p) {
     }
     StoreVector(p.dx, part, thread, x, seen);
   }
-  seen.AddTo(p.amax);
+  seen.AddOfBlock(p.amax);
 }
 
 // The same for rows of whole vectors: a block has a part of one row.
@@ -406,6 +406,7 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
   Count count = *p.count > 0 ? *p.count : 1;
   float share = Load(p.dloss, 0) / static_cast<float>(count);
   const RowTerms terms = TermsOf(p, row);
+  bool counts = terms.label >= 0;
   AmaxPart seen;
   ONNX_FP8_UNROLL
   for (int v = 0; v < kPartVectors; ++v) {
@@ -415,7 +416,14 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
     ToFloats(p.x.kept, raw[v], x);
     ONNX_FP8_UNROLL
     for (int k = 0; k < kPerThread; ++k) {
-      x[k] = terms.Slope(x[k], column + k, share);
+      x[k] = counts ? expf(x[k] - terms.shift) * share : 0.0f;
+    }
+    int64_t hot = terms.label - column;
+    if (counts && hot >= 0 && hot < kPerThread) {
+      ONNX_FP8_UNROLL
+      for (int k = 0; k < kPerThread; ++k) {
+        if (k == hot) x[k] -= share;
+      }
     }
     Store4(p.dx, row * classes + column, x);
     if (p.amax) seen.Add4(x);

@@ -280,7 +280,8 @@ __global__ void __launch_bounds__(kThreads)
 // Results that lie side by side: a block for r.lanes times kEach of them and a
 // chunk of rows.
 template <typename Op, int kEach, typename T, typename Acc>
-__global__ void __launch_bounds__(kThreads) ColumnsKernel(Reduction<T, Acc> r) {
+__global__ void __launch_bounds__(kThreads, 1)
+    ColumnsKernel(Reduction<T, Acc> r) {
   int lane = static_cast<int>(threadIdx.x) % r.lanes;
   int line = static_cast<int>(threadIdx.x) / r.lanes;
   int lines = kThreads / r.lanes, tile = r.lanes * kEach;

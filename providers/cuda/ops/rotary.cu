@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) TurnKernel(Turning t) {
       (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kLength;
   AmaxPart seen;
   if (first < t.n) Turn<kGrad, kLength>(t, first, seen);
-  seen.AddTo(t.amax);
+  seen.AddOfBlock(t.amax);
 }
 
 template <bool kGrad, int kLength>
