@@ -4,7 +4,7 @@ from mutant import M, cuda, cudnn
 
 CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
-FUSED = cuda("*FusedQuantize*:*TurnedCodes*")
+FUSED = cuda("*FusedQuantize*")
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
 COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"

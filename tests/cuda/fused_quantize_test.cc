@@ -32,17 +32,13 @@ std::vector<QuantizedForm> Forms() {
   };
 }
 
-// Rows whose codes a norm turns itself, in tiles. Odd sizes are padded.
-QuantizedForm TileForm(const FusedQuantizer& row, int64_t rows, int64_t n,
+// A matrix and the transpose of its codes. Odd sizes are padded.
+QuantizedForm MatrixForm(const FusedQuantizer& row, int64_t rows, int64_t n,
                        bool narrow) {
   if (row.padded) rows -= 3, n -= 3;
   std::string r = std::to_string(rows), c = std::to_string(n);
   std::string shape = r + "," + c;
   return {shape, c, r + ",1", shape, c + "," + r, narrow, false};
-}
-
-bool IsGradient(const FusedQuantizer& row) {
-  return row.op.find("Grad") != std::string::npos;
 }
 
 // A graph on the GPU.
@@ -143,44 +139,19 @@ TEST(FusedQuantize, RowsInMemoryToo) {
   }
 }
 
-class TurnedCodesTest : public testing::TestWithParam<std::string> {};
-
-// Tiles of 16 rows and of 32, of which the last is not full.
-TEST_P(TurnedCodesTest, AreWrittenByTheNorm) {
-  const FusedQuantizer& row = *FindFusedQuantizer(GetParam());
-  for (int64_t rows : {3216, 6416}) {
-    QuantizedForm form = IsGradient(row)
-                             ? TileForm(row, 2 * rows - 16, 20, rows == 3216)
-                             : TileForm(row, rows, 20, rows == 3216);
-    ExpectTheBitsOfTwoKernels(row, form, true);
-  }
-}
-
-std::vector<std::string> NormOps() {
-  std::vector<std::string> ops;
-  for (const FusedQuantizer& row : FusedQuantizers()) {
-    bool norm = row.op.find("Norm") != std::string::npos;
-    if (norm && !row.by_rows) ops.push_back(row.op);
-  }
-  return ops;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, TurnedCodesTest, testing::ValuesIn(NormOps()),
-                         [](const auto& info) { return info.param; });
-
 // Several warps work on a row.
-TEST(TurnedCodes, OfLongRowsToo) {
+TEST(FusedQuantize, LongRowsInRegistersToo) {
   struct LongRows {
     std::string op;
     int64_t rows, n;
   };
   for (const auto& [op, rows, n] :
-       {LongRows{"AddLayerNormQuantize", 3184, 1028},
-        {"RMSNormQuantizePadded", 3168, 4100},
-        {"RMSNormGradQuantize", 3168, 1028},
-        {"LayerNormGradQuantizePadded", 1600, 2052}}) {
+       {LongRows{"AddLayerNormQuantize", 144, 1028},
+        {"RMSNormQuantizePadded", 80, 4100},
+        {"RMSNormGradQuantize", 144, 1028},
+        {"LayerNormGradQuantizePadded", 80, 2052}}) {
     const FusedQuantizer& row = *FindFusedQuantizer(op);
-    QuantizedForm form = TileForm(row, rows, n, true);
+    QuantizedForm form = MatrixForm(row, rows, n, true);
     auto apart = QuantizedGraph(row, form), fused = QuantizedGraph(row, form);
     for (const auto& graph : {apart, fused}) {
       StoreNarrow(*graph, CudaKernels());

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "providers/cuda/convolution/add_bias.h"
+#include "providers/cuda/convolution/swap_axes.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -100,7 +102,7 @@ ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept) {
     std::swap(p.stride, p.dilation);
     p.x = Swapped(z.n * z.group, z.c, w, w.in);
     p.y = Swapped(m, z.c, w, w.kernel);
-    p.weight = Swapped(z.n, m, w, w.out);
+    p.weight = Packed(m, z.n, w, w.out);
   } else {
     p.x = Packed(z.n, c, w, w.in);
     p.weight = Packed(m, z.c, w, w.kernel);
@@ -109,15 +111,39 @@ ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept) {
   return p;
 }
 
-std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
-                                       const ConvolutionSizes& z,
-                                       const ConvolutionOperands& operands) {
+namespace {
+
+// cuDNN writes gradients of weights packed, whatever strides they shall have:
+// their axes 0 and 1 change places afterwards, unless one has size 1. Bytes of
+// such a result, whole units of memory.
+size_t BytesToTurn(const ConvolutionSizes& z, Kept kept) {
+  int64_t m = z.m * z.group;
+  if (!IsWeightGradient(z) || z.n == 1 || m == 1) return 0;
+  int64_t n = z.n * m * Window::Product(z.w.out);
+  return static_cast<size_t>(
+      RoundUp(n * static_cast<int64_t>(ByteSize(KeptDType(kept))), 256));
+}
+
+// Of the library alone.
+std::optional<size_t> LibraryAlone(const KernelContext& ctx,
+                                   const ConvolutionSizes& z,
+                                   const ConvolutionOperands& operands) {
   Kept kept = operands.y.kept;
   if (operands.x.kept != kept || operands.weight.kept != kept || z.c == 0 ||
       !FitsLibrary(z) || !ctx.queue()) {
     return std::nullopt;
   }
   return QueueOf(ctx).Own<ConvolutionLibrary>().Workspace(ProblemOf(z, kept));
+}
+
+}  // namespace
+
+std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
+                                       const ConvolutionSizes& z,
+                                       const ConvolutionOperands& operands) {
+  std::optional<size_t> bytes = LibraryAlone(ctx, z, operands);
+  if (bytes) *bytes += BytesToTurn(z, operands.y.kept);
+  return bytes;
 }
 
 bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
@@ -129,13 +155,23 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
   auto& library = queue.Own<ConvolutionLibrary>();
   auto* x = const_cast<void*>(operands.x.data);
   auto* weight = const_cast<void*>(operands.weight.data);
+  void* workspace = ctx.Workspace(*bytes);
+  size_t to_turn = BytesToTurn(z, operands.y.kept);
   ConvolutionMemory memory = {.x = x, .weight = weight, .y = operands.y.data};
   if (problem.pass == ConvolutionPass::kInputGradient) {
     memory = {.x = operands.y.data, .weight = weight, .y = x};
   } else if (problem.pass == ConvolutionPass::kWeightGradient) {
     memory = {.x = x, .weight = operands.y.data, .y = weight};
   }
-  library.Run(problem, memory, ctx.Workspace(*bytes), queue.stream());
+  if (to_turn > 0) {
+    memory.weight = workspace;
+    workspace = static_cast<uint8_t*>(workspace) + to_turn;
+  }
+  library.Run(problem, memory, workspace, queue.stream());
+  if (to_turn > 0) {
+    SwapAxes(ctx, {memory.weight, operands.y.kept}, operands.y,
+             z.m * z.group, z.n, Window::Product(z.w.out));
+  }
   if (operands.bias.data) {
     const Window::Axes& sizes = z.transposed ? z.w.in : z.w.out;
     AddBias(ctx, operands.y, operands.bias, z.n * z.group * z.m, z.group * z.m,

@@ -1,31 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codes of some rows in shared memory, from which a block of threads writes the
-// transpose: so a kernel that works on rows writes both orientations and reads
-// no code again. A column gets kSegment codes at a time.
+// Codes of a tile in shared memory, from which a block of threads writes the
+// transpose: so a kernel writes both orientations and reads no code again. A
+// column gets kSegment codes at a time.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
-#include "graph/schemas/quantize_padded.h"
-#include "providers/cuda/core/check.h"
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/result.h"
 #include "providers/cuda/core/transpose_tile.h"
-#include "providers/divide_up.h"
 
 namespace onnx_fp8::cuda {
 
 inline constexpr int kSegment = 16;
 inline constexpr int kSegmentWords = kSegment / kCodes;
-
-// From one row of a tile to the next, in words. It is odd, so threads that read
-// neighboring words, or words of rows kSegment apart, meet different banks.
-__host__ __device__ inline int TileStride(int64_t columns) {
-  return static_cast<int>(columns / kCodes) | 1;
-}
 
 // The word of row i of each of four rows becomes a word of column i.
 __device__ inline uint32_t WordOfColumn(const uint32_t (&rows)[kCodes], int i) {
@@ -82,47 +71,6 @@ __device__ inline void WriteTransposed(const Result& r, const uint32_t* tile,
     }
   }
   __syncthreads();
-}
-
-// ---- tiles of whole rows
-
-// Hopper's multiprocessors, their shared memory, and what a block needs of it
-// beside a tile.
-inline constexpr int64_t kMultiprocessors = 132;
-inline constexpr int64_t kSharedOfMultiprocessor = 228 << 10;
-inline constexpr int64_t kOtherShared = 2 << 10;
-
-inline int64_t TileBytes(int rows, int64_t columns) {
-  return int64_t{4} * rows * TileStride(columns);
-}
-
-// Lets a kernel have more dynamic shared memory than all may have. It is never
-// less than before, because recorded steps may hold the kernel. Errors: the GPU
-// has less.
-inline void AllowShared(const void* kernel, size_t bytes) {
-  constexpr size_t kAllMayHave = 48 << 10;
-  if (bytes <= kAllMayHave) return;
-  cudaFuncAttributes known;
-  ONNX_FP8_CUDA(cudaFuncGetAttributes(&known, kernel));
-  int wanted = static_cast<int>(bytes);
-  if (known.maxDynamicSharedSizeBytes >= wanted) return;
-  ONNX_FP8_CUDA(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted));
-}
-
-// The rows of a tile of whole rows of n elements, if `blocks` blocks shall work
-// on a multiprocessor at a time: a segment or, better, two. 0: such tiles don't
-// fit, or fewer than three of four multiprocessors would get their blocks; then
-// it is faster to read the codes again. It depends on sizes alone, because sums
-// over rows have the order of tiles.
-inline int TileRows(int64_t rows, int64_t n, int64_t blocks) {
-  for (int tile : {2 * kSegment, kSegment}) {
-    int64_t bytes = TileBytes(tile, PaddedSize(n)) + kOtherShared;
-    bool fits = blocks * bytes <= kSharedOfMultiprocessor;
-    bool enough = 4 * DivideUp(rows, tile) >= 3 * blocks * kMultiprocessors;
-    if (fits && enough) return tile;
-  }
-  return 0;
 }
 
 }  // namespace onnx_fp8::cuda

@@ -23,6 +23,20 @@ __device__ inline uint32_t Encode(float x) {
                                kE4M3 ? __NV_E4M3 : __NV_E5M2);
 }
 
+// The code of x factor. A GPU's products that are NaN have no sign; this one
+// has the CPU's: that of x or else of the factor, if they are NaN, and minus for
+// 0 times infinity.
+template <bool kE4M3>
+__device__ inline uint32_t EncodeProduct(float x, float factor) {
+  float y = x * factor;
+  if (y == y) {
+    return __nv_cvt_float_to_fp8(y, __NV_SATFINITE,
+                                 kE4M3 ? __NV_E4M3 : __NV_E5M2);
+  }
+  float from = x != x ? x : factor != factor ? factor : -1.0f;
+  return (__float_as_uint(from) >> 24 & 0x80u) | (kE4M3 ? 0x7Fu : 0x7Eu);
+}
+
 // The codes of four numbers, none of which is NaN: the first one's is the
 // lowest byte.
 template <bool kE4M3>

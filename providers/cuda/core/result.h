@@ -107,14 +107,13 @@ struct ResultWriter {
   float factor;
   bool writes;  // else it only measures
   // Of kernels that work on rows: what to add to the place of an element for
-  // that of its code; the number of zeros behind the row's codes; the place of
-  // the row's words in a tile of codes (code_tile.h), or -1.
+  // that of its code; the number of zeros behind the row's codes.
   int64_t shift;
-  int zeros, tile;
+  int zeros;
 
   ResultWriter() = default;
   __device__ ResultWriter(const Result& result, bool may_write)
-      : r(&result), factor(1), writes(may_write), shift(0), zeros(0), tile(-1) {
+      : r(&result), factor(1), writes(may_write), shift(0), zeros(0) {
     if (!r->scale_in || !writes) return;
     float given = *r->scale_in;
     factor = given == 0 ? OwnFactor(r->q_max, r->amax) : 1.0f / given;
@@ -125,15 +124,14 @@ struct ResultWriter {
   // Null if nobody asks for the amax, or it is complete.
   __device__ DeviceAmax* Amax() const { return r->again ? nullptr : r->amax; }
   __device__ uint32_t Code(float x) const {
-    return r->e4m3 ? Encode<true>(x * factor) : Encode<false>(x * factor);
+    return r->e4m3 ? EncodeProduct<true>(x, factor)
+                   : EncodeProduct<false>(x, factor);
   }
   // Elements that are stored next belong to this row of n, which has to_n
   // codes. A row that does not exist has zeros only.
-  __device__ void SetRow(int64_t row, int64_t n, int64_t to_n, bool exists,
-                         int in_tile = -1) {
+  __device__ void SetRow(int64_t row, int64_t n, int64_t to_n, bool exists) {
     shift = row * (to_n - n);
     zeros = static_cast<int>(exists ? to_n - n : to_n);
-    tile = in_tile;
   }
 };
 

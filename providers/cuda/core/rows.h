@@ -98,20 +98,17 @@ __device__ inline void LoadVector(FloatsIn x, const RowPart& row, int i,
 }
 
 // Nothing more of a result without codes.
-__device__ inline void StoreVectorCodes(const FloatsOut&, int64_t, int, int,
+__device__ inline void StoreVectorCodes(const FloatsOut&, int64_t, int,
                                         const float (&)[kPerThread]) {}
 
 // The codes of a vector whose first `count` elements exist, from place `at` of
-// the tensor on. It is the row's vector i, if the row is in a tile, which lies
-// in dynamic shared memory.
+// the tensor on.
 __device__ inline void StoreVectorCodes(const ResultWriter& y, int64_t at,
-                                        int i, int count,
+                                        int count,
                                         const float (&x)[kPerThread]) {
   int left = count + y.zeros;
   if (!y.HasCodes() || left <= 0) return;
-  uint32_t codes = CodesOf(y, count, x);
-  StoreCodes(y, at + y.shift, left, codes);
-  if (y.tile >= 0) DynamicShared<uint32_t>()[y.tile + i] = codes;
+  StoreCodes(y, at + y.shift, left, CodesOf(y, count, x));
 }
 
 // Stores and measures vector i, and leaves in x the numbers that are kept. Out:
@@ -123,13 +120,13 @@ __device__ void StoreVector(const Out& y, const RowPart& row, int i,
   if (row.HasAll(i)) {
     Store4(y, at, x);
     for (float v : x) seen.Add(v);
-    return StoreVectorCodes(y, at, i, kPerThread, x);
+    return StoreVectorCodes(y, at, kPerThread, x);
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
     if (row.Has(i, k)) seen.Add(x[k] = Store(y, at + k, x[k]));
   }
-  StoreVectorCodes(y, at, i, row.end - i * kPerThread, x);
+  StoreVectorCodes(y, at, row.end - i * kPerThread, x);
 }
 
 // ---- the vectors of one thread: first, first + kStep, …
@@ -209,7 +206,7 @@ __device__ Kept KeptOf(Kept kept) {
   return kNarrow ? Kept::kBFloat16 : kept;
 }
 
-// StoreVectors for a whole row whose codes have no zeros and are in no tile.
+// StoreVectors for a whole row whose codes have no zeros.
 // Its floats are kept as `kept`.
 template <int kStep, int kVectors>
 __device__ void StoreWhole(const ResultWriter& y, Kept kept,

@@ -28,16 +28,17 @@ __device__ inline uint32_t ByteOf(uint32_t word, int i) {
   return (word >> (8 * i)) & 0xFFu;
 }
 
-// Tile `across`, `down` of matrices of one size.
-// read(row, column, words) gives the words of kMatrices matrices that begin
-// there, the first byte lowest; write(which, column, row, word) takes a word of
-// the transpose of matrix `which`. Both are called beyond the matrix, too. A
-// thread reads words of four rows, and turns them into words of four columns.
+// Tile `across`, `down` of matrices of one size. A thread reads words of four
+// rows, and turns them into words of four columns: load(i, row, column) may
+// start loads for row i of the four, and read(i, row, column, words), which
+// follows all four, gives the words of kMatrices matrices that begin there, the
+// first byte lowest. write(which, column, row, word) takes a word of the
+// transpose of matrix `which`. All are called beyond the matrix, too.
 // The word of column 4·c + i is in row (i, c) of the shared tile: so threads of
 // a warp write and read different banks.
-template <int kMatrices, typename Read, typename Write>
+template <int kMatrices, typename Load, typename Read, typename Write>
 __device__ inline void TransposeTilesOf(unsigned across, unsigned down,
-                                        Read read, Write write) {
+                                        Load load, Read read, Write write) {
   __shared__ uint32_t tile[kMatrices][kCodes][kTileWords][kTileWords + 1];
   int lane = threadIdx.x % kTileWords, warp = threadIdx.x / kTileWords;
   int64_t column = static_cast<int64_t>(across) * kTransposeSide;
@@ -47,7 +48,11 @@ __device__ inline void TransposeTilesOf(unsigned across, unsigned down,
     uint32_t rows[kCodes][kMatrices];
     ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
-      read(row + line * kCodes + i, column + lane * kCodes, rows[i]);
+      load(i, row + line * kCodes + i, column + lane * kCodes);
+    }
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kCodes; ++i) {
+      read(i, row + line * kCodes + i, column + lane * kCodes, rows[i]);
     }
     ONNX_FP8_UNROLL
     for (int m = 0; m < kMatrices; ++m) {
@@ -73,8 +78,8 @@ template <typename Read, typename Write>
 __device__ inline void TransposeTile(unsigned across, unsigned down, Read read,
                                      Write write) {
   TransposeTilesOf<1>(
-      across, down,
-      [&](int64_t row, int64_t column, uint32_t(&words)[1]) {
+      across, down, [](int, int64_t, int64_t) {},
+      [&](int, int64_t row, int64_t column, uint32_t(&words)[1]) {
         words[0] = read(row, column);
       },
       [&](int, int64_t column, int64_t row, uint32_t word) {

@@ -292,18 +292,19 @@ __device__ void FloatsOfVector(const Vector& x, float (&to)[kWidth<kKept>]) {
 template <Kept kKept, bool kE4M3, typename FactorOf>
 __device__ Codes<kKept> CodesOfVector(const Vector& x, const FactorOf& factor,
                                       bool special) {
-  float scaled[kWidth<kKept>];
-  FloatsOfVector<kKept>(x, scaled);
-  ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kKept>; ++k) scaled[k] *= factor(k);
+  float plain[kWidth<kKept>];
+  FloatsOfVector<kKept>(x, plain);
   Codes<kKept> codes;
   ONNX_FP8_UNROLL
   for (int w = 0; w < kWidth<kKept> / 4; ++w) {
-    const float* f = scaled + 4 * w;
-    codes.words[w] = special ? Encode<kE4M3>(f[0]) | Encode<kE4M3>(f[1]) << 8 |
-                                   Encode<kE4M3>(f[2]) << 16 |
-                                   Encode<kE4M3>(f[3]) << 24
-                             : EncodeNumbers<kE4M3>(f[0], f[1], f[2], f[3]);
+    const float* f = plain + 4 * w;
+    auto code = [&](int k) {
+      return EncodeProduct<kE4M3>(f[k], factor(4 * w + k)) << 8 * k;
+    };
+    auto scaled = [&](int k) { return f[k] * factor(4 * w + k); };
+    codes.words[w] = special ? code(0) | code(1) | code(2) | code(3)
+                             : EncodeNumbers<kE4M3>(scaled(0), scaled(1),
+                                                    scaled(2), scaled(3));
   }
   return codes;
 }

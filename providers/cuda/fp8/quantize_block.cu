@@ -534,7 +534,7 @@ __global__ void __launch_bounds__(kLanes* kLines)
     for (int k = 0; k < kPerThread; ++k) {
       if (column + k >= b.columns) continue;
       float factor = factors[(column + k) / b.block_columns];
-      codes |= Encode<kE4M3>(x[k] * factor) << 8 * k;
+      codes |= EncodeProduct<kE4M3>(x[k], factor) << 8 * k;
     }
     if (b.columns % kPerThread == 0) {
       *reinterpret_cast<uint32_t*>(to) = codes;

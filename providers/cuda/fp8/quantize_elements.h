@@ -26,18 +26,39 @@ struct QuantizedElements {
 
 namespace {
 
-// Computes and stores `count` elements from `at` on, if they are less than
-// four. Leaves in y the numbers that are quantized.
+// Four elements of a row of the matrix.
+struct WordPlace {
+  int64_t at, count;  // those that exist
+  int64_t left;       // codes, with zeros
+  bool whole;         // can be loaded at once
+};
+
+template <int kIn, int kOut>
+__device__ WordPlace PlaceOf(const QuantizedElements<kIn, kOut>& e, int64_t row,
+                             int64_t column) {
+  const MatrixSizes& m = e.sizes;
+  int64_t at = row * m.columns + column, left = e.n - at, count = left;
+  if (Pads(m)) {
+    count = row < m.rows ? m.columns - column : 0;
+    left = m.to_columns - column;
+  }
+  return {at, count, left,
+          count >= kPerThread && m.columns % kPerThread == 0};
+}
+
+// Computes and stores the elements; `raw` are the operands of a whole word.
+// Leaves in y the numbers that are quantized.
 template <typename F, int kIn, int kOut>
 __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
-                            const ResultWriter (&out)[kOut], int64_t at,
-                            int64_t count, AmaxPart (&seen)[kOut],
+                            const ResultWriter (&out)[kOut],
+                            const WordPlace& place, const Raw4 (&raw)[kIn],
+                            AmaxPart (&seen)[kOut],
                             float (&y)[kOut][kPerThread]) {
+  const auto& [at, count, left, whole] = place;
   float x[kIn][kPerThread] = {};
-  bool whole = count >= kPerThread && e.sizes.columns % kPerThread == 0;
   for (int i = 0; i < kIn; ++i) {
     if (whole) {
-      Load4(e.in[i], at, x[i]);
+      ToFloats(e.in[i].kept, raw[i], x[i]);
       continue;
     }
     for (int k = 0; k < kPerThread; ++k) {
@@ -53,7 +74,7 @@ __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
   for (int i = 0; i < kOut; ++i) {
     if (whole) {
       Store4(out[i], at, y[i]);
-      for (float v : y[i]) seen[i].Add(v);
+      seen[i].Add4(y[i]);
       continue;
     }
     for (int k = 0; k < kPerThread; ++k) {
@@ -67,21 +88,17 @@ __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
 template <typename F, int kIn, int kOut>
 __device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
                              const ResultWriter (&out)[kOut], int64_t row,
-                             int64_t column, AmaxPart (&seen)[kOut],
-                             uint32_t (&codes)[kOut]) {
-  const MatrixSizes& m = e.sizes;
-  int64_t at = row * m.columns + column, left = e.n - at, count = left;
-  if (Pads(m)) {
-    count = row < m.rows ? m.columns - column : 0;
-    left = m.to_columns - column;
-  }
+                             int64_t column, const Raw4 (&raw)[kIn],
+                             AmaxPart (&seen)[kOut], uint32_t (&codes)[kOut]) {
+  const WordPlace place = PlaceOf(e, row, column);
   float y[kOut][kPerThread];
-  ComputeWord(e, f, out, at, count, seen, y);
-  int inside = static_cast<int>(count < kPerThread ? count : kPerThread);
+  ComputeWord(e, f, out, place, raw, seen, y);
+  int inside =
+      static_cast<int>(place.count < kPerThread ? place.count : kPerThread);
   for (int i = 0; i < kOut; ++i) {
     if (!out[i].HasCodes()) continue;
     codes[i] = CodesOf(out[i], inside, y[i]);
-    StoreCodes(out[i], row * m.to_columns + column, left, codes[i]);
+    StoreCodes(out[i], row * e.sizes.to_columns + column, place.left, codes[i]);
   }
 }
 
@@ -100,12 +117,20 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
   for (int i = 0; i < kOut; ++i) out[i] = ResultWriter(e.out[i], writes);
   AmaxPart seen[kOut];
   const MatrixSizes& m = e.sizes;
+  Raw4 raw[kCodes][kIn];
   TransposeTilesOf<kOut>(
       blockIdx.x, blockIdx.y,
-      [&](int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
-        for (int i = 0; i < kOut; ++i) codes[i] = 0;
+      [&](int i, int64_t row, int64_t column) {
+        if (row >= m.rows || column >= m.columns) return;
+        const WordPlace place = PlaceOf(e, row, column);
+        if (!place.whole) return;
+        ONNX_FP8_UNROLL
+        for (int j = 0; j < kIn; ++j) raw[i][j] = LoadRaw4(e.in[j], place.at);
+      },
+      [&](int i, int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
+        for (int j = 0; j < kOut; ++j) codes[j] = 0;
         if (row >= m.to_rows || column >= m.to_columns) return;
-        QuantizeWord(e, f, out, row, column, seen, codes);
+        QuantizeWord(e, f, out, row, column, raw[i], seen, codes);
       },
       [&](int i, int64_t column, int64_t row, uint32_t codes) {
         uint8_t* to = e.out[i].q_transposed;

@@ -5,13 +5,11 @@
 // from the mean, whose own rounding error the second pass finds. Traffic: each
 // operand is read once, each result is written once. Rows above 16384 elements
 // don't fit in registers: they are read three times, and once more for scales
-// of their own. If y is quantized and the transpose is wanted, blocks write it
-// from tiles of whole rows; where such tiles don't pay (TileRows), the codes
-// are read once more.
+// of their own. If y is quantized and the transpose is wanted, a second kernel
+// reads the codes once more.
 #include <string>
 
 #include "providers/broadcast.h"
-#include "providers/cuda/core/code_tile.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/register.h"
@@ -182,36 +180,6 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
     y.SetRow(r, p.sizes.n, p.sizes.to_n, r < p.sizes.rows);
     NormOfRow<kAdd, kCentered, kVectors>(p, threads, r, y, seen);
-  }
-  seen.AddOfBlock(y.Amax());
-}
-
-// The same with codes in both orientations, from tiles of p.sizes.tile rows in
-// dynamic shared memory.
-template <bool kAdd, bool kCentered, int kWarps, int kRows, int kVectors>
-__global__ void __launch_bounds__(RowThreads<kWarps, kRows>::kBlock,
-                                  512 / RowThreads<kWarps, kRows>::kBlock)
-    NormTileKernel(Norm p) {
-  if (IsDone(p.y)) return;
-  ResultWriter y(p.y, MayWrite(p.y));
-  using Threads = RowThreads<kWarps, kRows>;
-  __shared__ float shared[Threads::kShared];
-  Threads threads(shared);
-  int stride = TileStride(p.sizes.to_n);
-  AmaxPart seen;
-  for (int64_t first = blockIdx.x * int64_t{p.sizes.tile};
-       first < p.sizes.to_rows; first += gridDim.x * int64_t{p.sizes.tile}) {
-    for (int i = threads.line(); i < p.sizes.tile; i += kRows) {
-      int64_t r = first + i;
-      y.SetRow(r, p.sizes.n, p.sizes.to_n, r < p.sizes.rows, i * stride);
-      // Behind the last row, warps that share a row still wait for others.
-      if (r >= p.sizes.to_rows) y.zeros = 0;
-      NormOfRow<kAdd, kCentered, kVectors>(p, threads, r, y, seen);
-    }
-    if (y.writes) {
-      WriteTransposed(p.y, DynamicShared<uint32_t>(), stride, first,
-                      p.sizes.tile, 0, static_cast<int>(p.sizes.to_n / kCodes));
-    }
   }
   seen.AddOfBlock(y.Amax());
 }
@@ -404,33 +372,14 @@ struct StartNorm {
     if (n <= 2048) return InRegisters<4, 4>();
     if (n <= 4096) return InRegisters<8, 4>();
     if (n <= 8192) return InRegisters<16, 4>();
-    if (n <= 16384) return WithoutTiles<16, 8>();
+    if (n <= 16384) return InRegisters<16, 8>();
     LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>,
                            p.sizes.to_rows, p);
   }
 
-  // Rows of at most 128 · kWarps · kVectors elements. A multiprocessor has 16
-  // warps that turn codes, in two blocks if they may be: one computes while the
-  // other one loads.
+  // Rows of at most 128 · kWarps · kVectors elements.
   template <int kWarps, int kVectors>
   void InRegisters() const {
-    constexpr int kRows = kWarps < 8 ? 8 / kWarps : 1;
-    constexpr int kBlocks = 16 / (kRows * kWarps);
-    p.sizes.tile = TileRows(p.sizes.rows, p.sizes.n, kBlocks);
-    p.y.turns =
-        p.y.q_transposed && p.sizes.n == p.y.sizes.columns && p.sizes.tile > 0;
-    if (!p.y.turns) return WithoutTiles<kWarps, kVectors>();
-    int64_t tiles = DivideUp(p.sizes.to_rows, p.sizes.tile);
-    auto shared = static_cast<size_t>(TileBytes(p.sizes.tile, p.sizes.to_n));
-    // Short rows have one kernel.
-    auto* kernel = NormTileKernel<kAdd, kCentered, kWarps, kRows, 4>;
-    AllowShared(reinterpret_cast<const void*>(kernel), shared);
-    Launch(kernel, static_cast<unsigned>(std::min<int64_t>(tiles, kMostBlocks)),
-           32 * kWarps * kRows, shared, QueueOf(ctx).stream(), p);
-  }
-
-  template <int kWarps, int kVectors>
-  void WithoutTiles() const {
     if constexpr (kVectors <= 4) {
       if (IsWhole(p.sizes)) {
         bool narrow =

@@ -30,11 +30,9 @@ struct NormRows {
   Shape statistics;  // of one number per row
 };
 
-// The rows of a norm, those of its codes, which may have zeros around them, and
-// the rows that a block has at a time.
+// The rows of a norm, and those of its codes, which may have zeros around them.
 struct NormSizes {
   int64_t rows, n, to_rows, to_n;
-  int tile;
 };
 
 // Whether rows consist of vectors, and their codes have no zeros.
@@ -49,8 +47,8 @@ inline NormSizes SizesOf(const KernelContext& ctx, const NormRows& rows,
   Check(!Pads(m) || rows.n == m.columns, "[", ctx.Where(),
         "] expected a norm of rows of ", m.columns,
         " elements, whose codes are padded, got ", rows.n);
-  if (!Pads(m)) return {rows.count, rows.n, rows.count, rows.n, 1};
-  return {rows.count, rows.n, m.to_rows, m.to_columns, 1};
+  if (!Pads(m)) return {rows.count, rows.n, rows.count, rows.n};
+  return {rows.count, rows.n, m.to_rows, m.to_columns};
 }
 
 }  // namespace onnx_fp8::cuda

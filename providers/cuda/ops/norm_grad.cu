@@ -6,15 +6,13 @@
 // Each block adds up the columns of its rows, and a second kernel adds the
 // blocks' sums in a fixed order. Traffic: each operand is read once, dx is
 // written once; at most 528 partial sums per column are written and read. If dx
-// is quantized and the transpose is wanted, blocks write it from tiles of whole
-// rows; where such tiles don't pay (TileRows), the codes are read once more.
+// is quantized and the transpose is wanted, its codes are read once more.
 // Rows above 8192 elements don't fit in registers: dy and x are read three
 // times, x once more for RMSNorm, and all operands once more for scales of
 // rows.
 #include <algorithm>
 #include <string>
 
-#include "providers/cuda/core/code_tile.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/register.h"
@@ -198,8 +196,8 @@ __device__ void ScaleWhole(const NormGrad& p, const WholeRow& row, int i,
 }
 
 // NormGradKernel's bits and order of rows, but fewer instructions: codes have
-// no zeros and are in no tile, and if kNarrow, operands and dx are kept as
-// bfloat16. The next row is loaded before this one is computed.
+// no zeros, and if kNarrow, operands and dx are kept as bfloat16. The next row
+// is loaded before this one is computed.
 template <bool kNarrow, bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     WholeNormGradKernel(NormGrad p) {
@@ -218,8 +216,6 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   const WholeRow row = {static_cast<int>(n / kPerThread)};
   float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
   Raw4 of_dy[kVectors], of_x[kVectors], of_more[kVectors];
-  int line = threads.line();
-  int64_t tile = blockIdx.x * int64_t{p.sizes.tile};
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
     LoadRaw<kStep>(from_dy, row, r * n, thread, of_dy);
@@ -227,9 +223,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     if (kAdd) LoadRaw<kStep>(from_more, row, r * n, thread, of_more);
   };
   AmaxPart seen;
-  int64_t r = tile + line;
-  load(r);
-  while (r < p.sizes.rows) {
+  load(threads.first());
+  for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
     float dy[kVectors][kPerThread], x[kVectors][kPerThread];
     float more[kVectors][kPerThread];
     ONNX_FP8_UNROLL
@@ -238,12 +233,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
       ToFloats(from_x.kept, of_x[v], x[v]);
       if (kAdd) ToFloats(from_more.kept, of_more[v], more[v]);
     }
-    line += Threads::kRows;
-    if (line >= p.sizes.tile) {
-      line = threads.line();
-      tile += gridDim.x * int64_t{p.sizes.tile};
-    }
-    load(tile + line);
+    load(r + threads.step());
     Slopes s = KnownSlopes<kCentered>(p, r);
     float first = 0, second = 0;
     ONNX_FP8_UNROLL
@@ -270,7 +260,6 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     }
     if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
     StoreWhole<kStep>(dx, of_dx, row, r * n, thread, x, seen);
-    r = tile + line;
   }
   seen.AddOfBlock(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
@@ -279,10 +268,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   }
 }
 
-// ---- rows in registers, with codes in tiles, zeros, or other dtypes
+// ---- rows in registers, whatever they are
 
-// A block has p.sizes.tile rows at a time. If it turns codes, they lie in
-// dynamic shared memory.
 template <bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     NormGradKernel(NormGrad p) {
@@ -291,29 +278,18 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   using Threads = RowThreads<kWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
-  bool turns = p.dx.turns && dx.writes;
-  int stride = TileStride(p.sizes.to_n);
   float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
   AmaxPart seen;
-  for (int64_t first = blockIdx.x * int64_t{p.sizes.tile};
-       first < p.sizes.to_rows; first += gridDim.x * int64_t{p.sizes.tile}) {
-    for (int i = threads.line(); i < p.sizes.tile; i += Threads::kRows) {
-      int64_t r = first + i;
-      if (r >= p.sizes.to_rows) break;
-      bool exists = r < p.sizes.rows;
-      dx.SetRow(r, p.sizes.n, p.sizes.to_n, exists, turns ? i * stride : -1);
-      if (!exists) {
-        float none[kVectors][kPerThread] = {};
-        StoreVectors<Threads::kThreadsOfRow>(
-            dx, RowOfZeros(r, p.sizes.n).From(0), threads.thread(), none, seen);
-        continue;
-      }
-      GradientOfRow<kCentered, kAdd>(p, threads, r, dx, dscale, dbias, seen);
+  for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
+    bool exists = r < p.sizes.rows;
+    dx.SetRow(r, p.sizes.n, p.sizes.to_n, exists);
+    if (!exists) {
+      float none[kVectors][kPerThread] = {};
+      StoreVectors<Threads::kThreadsOfRow>(
+          dx, RowOfZeros(r, p.sizes.n).From(0), threads.thread(), none, seen);
+      continue;
     }
-    if (turns) {
-      WriteTransposed(p.dx, DynamicShared<uint32_t>(), stride, first,
-                      p.sizes.tile, 0, static_cast<int>(p.sizes.to_n / kCodes));
-    }
+    GradientOfRow<kCentered, kAdd>(p, threads, r, dx, dscale, dbias, seen);
   }
   seen.AddOfBlock(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
@@ -536,29 +512,19 @@ struct StartNormGrad {
   void InRegisters() const {
     using Threads = RowThreads<kWarps>;
     constexpr int64_t kMost = kMostWarps / (Threads::kBlock / 32);
-    int64_t rows_of_block = kLeastRows * Threads::kRows;
-    p.sizes.tile = TileRows(p.sizes.rows, p.sizes.n, kMost / kMultiprocessors);
-    size_t shared = 0;
-    if (p.sizes.tile > 0) {
-      rows_of_block = p.sizes.tile;
-      p.dx.turns = p.dx.q_transposed && p.sizes.n == p.dx.sizes.columns;
-      if (p.dx.turns) shared = TileBytes(p.sizes.tile, p.sizes.to_n);
-    } else {
-      p.sizes.tile = Threads::kRows;
-    }
-    PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, rows_of_block)));
+    constexpr int64_t kRowsOfBlock = kLeastRows * Threads::kRows;
+    PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, kRowsOfBlock)));
     auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
-    if (IsWhole(p.sizes) && !p.dx.turns) {
+    if (IsWhole(p.sizes)) {
       if (AreBFloat16({p.dy, p.x, p.more, AsOperand(p.dx.y)})) {
         kernel = WholeNormGradKernel<true, kCentered, kAdd, kWarps, kVectors>;
       } else if constexpr (kVectors <= 2) {
         kernel = WholeNormGradKernel<false, kCentered, kAdd, kWarps, kVectors>;
       }
     }
-    AllowShared(reinterpret_cast<const void*>(kernel), shared);
     WriteResult(ctx, shape, p.dx, [&] {
       if (p.sizes.rows == 0) return;
-      Launch(kernel, static_cast<unsigned>(p.parts), Threads::kBlock, shared,
+      Launch(kernel, static_cast<unsigned>(p.parts), Threads::kBlock, 0,
              QueueOf(ctx).stream(), p);
     });
   }

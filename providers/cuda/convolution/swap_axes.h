@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "providers/cuda/core/floats.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8::cuda {
+
+// y [columns, rows, inner] = x [rows, columns, inner] with axes 0 and 1 in each
+// other's place. Both are kept alike. Traffic: x is read once, y is written
+// once.
+void SwapAxes(const KernelContext& ctx, FloatsIn x, FloatsOut y, int64_t rows,
+              int64_t columns, int64_t inner);
+
+}  // namespace onnx_fp8::cuda
