@@ -23,12 +23,12 @@ class FusedNode : public OrtNodeComputeInfo {
   FusedNode(std::shared_ptr<Graph> graph, const OrtNode* node,
             const EpOptions& options)
       : OrtNodeComputeInfo{},
-        runner_(
-            std::move(graph), options.device,
-            [bytes = LossChunkBytes(options.loss_chunk, options.device)](Graph& planned, PassRunner& runner) {
-              FuseForward(planned, runner);
-              ChunkLoss(planned, bytes, LogitsElsewhere::kJoined);
-            }),
+        runner_(std::move(graph), options.device,
+                [bytes = LossChunkBytes(options.loss_chunk, options.device)](
+                    Graph& planned, PassRunner& runner) {
+                  FuseForward(planned, runner);
+                  ChunkLoss(planned, bytes, LogitsElsewhere::kJoined);
+                }),
         threads_(options.threads) {
     ort_version_supported = kEpVersion;
     CreateState = [](OrtNodeComputeInfo* self, OrtNodeComputeContext*,

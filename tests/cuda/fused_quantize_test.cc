@@ -34,7 +34,7 @@ std::vector<QuantizedForm> Forms() {
 
 // A matrix and the transpose of its codes. Odd sizes are padded.
 QuantizedForm MatrixForm(const FusedQuantizer& row, int64_t rows, int64_t n,
-                       bool narrow) {
+                         bool narrow) {
   if (row.padded) rows -= 3, n -= 3;
   std::string r = std::to_string(rows), c = std::to_string(n);
   std::string shape = r + "," + c;

@@ -130,8 +130,8 @@ TEST_P(CudaFusionTest, MovesTheBytesThatTheHeadersClaim) {
   if (!emulation::Checked()) return;  // only checked builds count
   const FusedQuantizer& row = *FindFusedQuantizer(GetParam().op);
   constexpr double kElements = 256 * 384;
-  QuantizedForm form = {"256,384", "384", "256,1", "256,384", "384,256",
-                        true, false};
+  QuantizedForm form = {"256,384", "384", "256,1", "256,384",
+                        "384,256", true,  false};
   auto bytes = [&](bool fuse) {
     std::shared_ptr<Graph> graph = QuantizedGraph(row, form);
     StoreNarrow(*graph, CudaKernels());

@@ -169,8 +169,8 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
   }
   library.Run(problem, memory, workspace, queue.stream());
   if (to_turn > 0) {
-    SwapAxes(ctx, {memory.weight, operands.y.kept}, operands.y,
-             z.m * z.group, z.n, Window::Product(z.w.out));
+    SwapAxes(ctx, {memory.weight, operands.y.kept}, operands.y, z.m * z.group,
+             z.n, Window::Product(z.w.out));
   }
   if (operands.bias.data) {
     const Window::Axes& sizes = z.transposed ? z.w.in : z.w.out;

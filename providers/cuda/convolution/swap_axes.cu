@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/convolution/swap_axes.h"
-
 #include "providers/cuda/core/elementwise.h"
 
 namespace onnx_fp8::cuda {

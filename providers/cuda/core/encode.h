@@ -24,8 +24,8 @@ __device__ inline uint32_t Encode(float x) {
 }
 
 // The code of x factor. A GPU's products that are NaN have no sign; this one
-// has the CPU's: that of x or else of the factor, if they are NaN, and minus for
-// 0 times infinity.
+// has the CPU's: that of x or else of the factor, if they are NaN, and minus
+// for 0 times infinity.
 template <bool kE4M3>
 __device__ inline uint32_t EncodeProduct(float x, float factor) {
   float y = x * factor;

@@ -344,8 +344,8 @@ __device__ float FactorFrom(Threads& threads, const Result& r, int64_t index,
 
 // The same for a row x in registers, as it will be stored.
 template <typename Threads, typename Part, int kVectors>
-__device__ float FactorOfRow(Threads& threads, const Result& r,
-                             const Part& row, int64_t index,
+__device__ float FactorOfRow(Threads& threads, const Result& r, const Part& row,
+                             int64_t index,
                              const float (&x)[kVectors][kPerThread]) {
   AmaxPart seen;
   for (int v = 0; v < kVectors; ++v) {

@@ -108,13 +108,13 @@ __device__ void LoadHeld(const void* data, bool aligned, const PlaceOf& place,
 
 // The codes of a vector, four in a word.
 template <Kept kKept>
-struct Codes {
+struct HeldCodes {
   uint32_t words[kWidth<kKept> / 4];
 };
 
 template <Kept kKept>
 __device__ void StoreHeldCodes(uint8_t* q, bool aligned, const Place& p,
-                               const Codes<kKept>& codes) {
+                               const HeldCodes<kKept>& codes) {
   uint8_t* to = q + p.at;
   if (aligned && IsWhole<kKept>(p)) {
     if constexpr (kKept == Kept::kFloat) {
@@ -290,11 +290,12 @@ __device__ void FloatsOfVector(const Vector& x, float (&to)[kWidth<kKept>]) {
 
 // The codes of the elements times factor(k). `special`: an element may be NaN.
 template <Kept kKept, bool kE4M3, typename FactorOf>
-__device__ Codes<kKept> CodesOfVector(const Vector& x, const FactorOf& factor,
-                                      bool special) {
+__device__ HeldCodes<kKept> CodesOfVector(const Vector& x,
+                                          const FactorOf& factor,
+                                          bool special) {
   float plain[kWidth<kKept>];
   FloatsOfVector<kKept>(x, plain);
-  Codes<kKept> codes;
+  HeldCodes<kKept> codes;
   ONNX_FP8_UNROLL
   for (int w = 0; w < kWidth<kKept> / 4; ++w) {
     const float* f = plain + 4 * w;

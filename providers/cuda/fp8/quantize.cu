@@ -171,7 +171,7 @@ struct Group {
 
 // 0 for codes of elements that do not exist.
 template <Kept kKept>
-__device__ void ClearOutside(const Place& p, Codes<kKept>& codes) {
+__device__ void ClearOutside(const Place& p, HeldCodes<kKept>& codes) {
   if (IsWhole<kKept>(p)) return;
   ONNX_FP8_UNROLL
   for (int k = 0; k < kWidth<kKept>; ++k) {
@@ -182,7 +182,7 @@ __device__ void ClearOutside(const Place& p, Codes<kKept>& codes) {
 // The words of codes of a row, some of which may lie behind its `left` codes.
 template <Kept kKept>
 __device__ void StoreWords(uint8_t* to, bool together, int left,
-                           const Codes<kKept>& codes) {
+                           const HeldCodes<kKept>& codes) {
   if constexpr (kKept != Kept::kFloat) {
     if (together && left >= kWidth<kKept>) {
       *reinterpret_cast<uint2*>(to) =
@@ -220,7 +220,7 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
   auto of_all = [&](int) { return factor; };
   ONNX_FP8_UNROLL
   for (int line = 0; line < In::kLines; ++line) {
-    Codes<kKept> codes[kCodes];
+    HeldCodes<kKept> codes[kCodes];
     ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
       int v = line * kCodes + i;

@@ -42,8 +42,7 @@ __device__ WordPlace PlaceOf(const QuantizedElements<kIn, kOut>& e, int64_t row,
     count = row < m.rows ? m.columns - column : 0;
     left = m.to_columns - column;
   }
-  return {at, count, left,
-          count >= kPerThread && m.columns % kPerThread == 0};
+  return {at, count, left, count >= kPerThread && m.columns % kPerThread == 0};
 }
 
 // Computes and stores the elements; `raw` are the operands of a whole word.

@@ -148,8 +148,7 @@ constexpr float kGeluScale = 2 * 0.7978845608028654f;  // 2 sqrt(2/pi)
 constexpr float kGeluCubic = 0.044715f;
 
 __device__ float GeluSigmoid(float x) {
-  return __fdividef(1.0f,
-                    1 + expf(-kGeluScale * x * (1 + kGeluCubic * x * x)));
+  return __fdividef(1.0f, 1 + expf(-kGeluScale * x * (1 + kGeluCubic * x * x)));
 }
 
 struct GeluTanhOf {

@@ -188,8 +188,10 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
 
 // The threads of a multiprocessor that have room for their registers.
 template <bool kNarrow, bool kAdd, int kVectors>
-inline constexpr int kRoomFor =
-    kVectors <= 2 ? 1024 : !kNarrow ? 512 : kAdd ? 768 : 1024;
+inline constexpr int kRoomFor = kVectors <= 2 ? 1024
+                                : !kNarrow    ? 512
+                                : kAdd        ? 768
+                                              : 1024;
 
 // The other kernels' bits, but fewer instructions and registers: the codes have
 // no zeros, and if kNarrow, all operands and results are kept as bfloat16. The

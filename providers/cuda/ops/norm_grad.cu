@@ -14,6 +14,7 @@
 #include <string>
 
 #include "providers/cuda/core/rows.h"
+#include "providers/cuda/ops/column_parts.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/register.h"
 
@@ -285,8 +286,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     dx.SetRow(r, p.sizes.n, p.sizes.to_n, exists);
     if (!exists) {
       float none[kVectors][kPerThread] = {};
-      StoreVectors<Threads::kThreadsOfRow>(
-          dx, RowOfZeros(r, p.sizes.n).From(0), threads.thread(), none, seen);
+      StoreVectors<Threads::kThreadsOfRow>(dx, RowOfZeros(r, p.sizes.n).From(0),
+                                           threads.thread(), none, seen);
       continue;
     }
     GradientOfRow<kCentered, kAdd>(p, threads, r, dx, dscale, dbias, seen);
@@ -446,32 +447,6 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormGradKernel(NormGrad p) {
   seen.AddOfBlock(dx.Amax());
 }
 
-// ---- sums of the partial sums
-
-struct ColumnParts {
-  const float* partial;     // [2][parts][n]
-  FloatsOut dscale, dbias;  // null: nobody reads it
-  int64_t parts, n;
-};
-
-// A block has 32 columns, and 32 lines that read the parts in turn.
-__global__ void __launch_bounds__(1024) AddPartsKernel(ColumnParts p) {
-  __shared__ float sums[32][33];
-  int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-  FloatsOut out = blockIdx.y == 0 ? p.dscale : p.dbias;
-  const float* from = p.partial + blockIdx.y * p.parts * p.n;
-  int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
-  float sum = 0;
-  if (column < p.n) {
-    for (int64_t i = line; i < p.parts; i += 32) sum += from[i * p.n + column];
-  }
-  sums[line][lane] = sum;
-  __syncthreads();
-  sum = SumOfWarp(sums[lane][line]);
-  int64_t to = static_cast<int64_t>(blockIdx.x) * 32 + line;
-  if (lane == 0 && to < p.n && out.data) Store(out, to, sum);
-}
-
 // ---- the ops
 
 // Enough warps for the largest GPU; blocks with few rows would have too many
@@ -490,15 +465,6 @@ float* PartsFor(const KernelContext& ctx, NormGrad& p, int64_t parts,
   p.partial = static_cast<float*>(
       QueueOf(ctx).Scratch(static_cast<size_t>(floats + more) * sizeof(float)));
   return p.partial + floats;
-}
-
-void AddParts(const KernelContext& ctx, const NormGrad& p,
-              const GradResults& to) {
-  if (p.sizes.n == 0) return;
-  dim3 grid(static_cast<unsigned>(DivideUp(p.sizes.n, 32)),
-            to.dbias.data ? 2 : 1);
-  Launch(AddPartsKernel, grid, 1024, 0, QueueOf(ctx).stream(),
-         ColumnParts{p.partial, to.dscale, to.dbias, p.parts, p.sizes.n});
 }
 
 template <bool kCentered, bool kAdd>
@@ -599,7 +565,7 @@ void NormGradient(KernelContext& ctx) {
   if (kCentered) to.dbias = FloatsTo(ctx, 2, rows.tail);
   const Shape shape = x.shape();
   StartNormGrad<kCentered, kAdd>{ctx, p, shape}();
-  AddParts(ctx, p, to);
+  AddColumnParts(ctx, {p.partial, to.dscale, to.dbias, p.parts, p.sizes.n});
 }
 
 // dx may take the place of any of the first `operands` operands.

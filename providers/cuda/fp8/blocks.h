@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors whose blocks of elements have scales of their own, and who quantizes
+// them: kernels whose threads hold the elements (held_blocks.cu), or others.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "providers/cuda/core/amax.h"
+#include "providers/cuda/core/block_factor.h"
+#include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/many.h"
+#include "providers/divide_up.h"
+
+namespace onnx_fp8::cuda {
+
+enum class Way : uint8_t {
+  kRows,         // one scale for a row, which some warps hold
+  kRowParts,     // 1 x 32, 64 or 128
+  kColumnParts,  // 32, 64 or 128 x 1, and short columns
+  kSquares,      // 128 x 128, and small matrices
+  kColumns,      // one scale for a column: x is read twice
+  kOthers        // x is read twice
+};
+
+struct Blocks {
+  FloatsIn x;
+  int64_t rows, columns, block_rows, block_columns, across, count;
+  Way way;
+  bool aligned;  // vectors of 16 bytes and their codes can be moved at once
+  bool e4m3;     // else E5M2
+  // kRows: the warps of a row. kRowParts, kColumnParts: the logarithm of the
+  // lanes, or warps, that hold a part.
+  int warps, shift;
+  int lanes_together;  // kOthers: neighbors whose elements lie in one block
+  float* factors;      // of each block, if x is read twice; before that, amaxes
+  DeviceAmax* amax;    // of all
+  BlockFormat format;
+  void* scales;
+  float* amax_out;
+  uint8_t* q;
+};
+
+// Of kernels that hold elements: a tile has 128 columns, and a warp holds 8
+// rows of it.
+inline constexpr int kWarps = 8;  // of most blocks of threads
+inline constexpr int kTileColumns = 128, kRowsOfWarp = 8;
+inline constexpr int kTileRows = kRowsOfWarp * kWarps;
+// Tiles with as many rows as columns.
+inline constexpr int kSquareWarps = kTileColumns / kRowsOfWarp;
+// Of the others: neighbors in a row.
+inline constexpr int kLanes = 32;
+
+inline bool IsNarrow(const Blocks& b) { return b.x.kept != Kept::kFloat; }
+
+// How many tiles have elements.
+inline unsigned Tiles(const Blocks& b, int64_t rows, int64_t columns) {
+  return static_cast<unsigned>(DivideUp(b.rows, rows) *
+                               DivideUp(b.columns, columns));
+}
+
+// Starts a kernel for those tensors that it has blocks for.
+template <typename BlocksOfTensor>
+void StartBlocks(cudaStream_t stream, std::span<Blocks> all,
+                 void (*kernel)(Many<Blocks>), int threads,
+                 BlocksOfTensor blocks_of) {
+  ForMany(all, blocks_of, [&](const Many<Blocks>& many) {
+    Launch(kernel, many.blocks, threads, 0, stream, many);
+  });
+}
+
+// Quantizes the tensors of all ways but kColumns and kOthers, and measures the
+// columns of kColumns.
+void QuantizeHeld(cudaStream_t stream, std::span<Blocks> all);
+// The codes of kColumns, by their factors.
+void EncodeColumns(cudaStream_t stream, std::span<Blocks> all);
+// The amaxes of kOthers' blocks, and their codes by the factors.
+void MeasureOthers(cudaStream_t stream, std::span<Blocks> all);
+void EncodeOthers(cudaStream_t stream, std::span<Blocks> all);
+
+}  // namespace onnx_fp8::cuda

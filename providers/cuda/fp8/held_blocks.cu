@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// QuantizeBlock where threads can hold the elements of a block (see Way).
+// Traffic: x is read once and q is written once; but x is read twice where a
+// scale belongs to a long column.
+#include "providers/cuda/core/encode.h"
+#include "providers/cuda/fp8/blocks.h"
+#include "providers/cuda/fp8/held.h"
+
+namespace onnx_fp8::cuda {
+namespace {
+
+// ---- rows
+
+template <int kRowWarps>
+constexpr int kRowsAtOnce = std::max(kWarps / kRowWarps, 1);
+template <int kRowWarps>
+constexpr int kRowThreads = 32 * kRowWarps* kRowsAtOnce<kRowWarps>;
+
+// The largest of what all warps of a row have. `parts` is the block's memory,
+// a number for each warp.
+template <int kRowWarps>
+__device__ uint32_t LargestOfRow(uint32_t peak, uint32_t* parts) {
+  constexpr unsigned kAll = 0xFFFFFFFFu;
+  peak = __reduce_max_sync(kAll, peak);
+  if constexpr (kRowWarps > 1) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (lane == 0) parts[warp] = peak;
+    __syncthreads();
+    const uint32_t* of_row = parts + warp / kRowWarps * kRowWarps;
+    peak = __reduce_max_sync(kAll, lane < kRowWarps ? of_row[lane] : 0u);
+  }
+  return peak;
+}
+
+template <int kRowWarps, Kept kKept>
+__device__ void QuantizeRow(const Blocks& b, int64_t row, uint32_t* parts,
+                            AmaxPart& seen) {
+  constexpr int kThreadsOfRow = 32 * kRowWarps;
+  int thread = threadIdx.x % kThreadsOfRow;
+  // The row's vectors are aligned, whatever its length is: the first one and
+  // the last one may be incomplete.
+  int64_t start = row * b.columns;
+  int lead = static_cast<int>(start) & (kWidth<kKept> - 1);
+  int end = row < b.rows ? lead + static_cast<int>(b.columns) : 0;
+  auto place = [&](int v) -> Place {
+    int i = (thread + v * kThreadsOfRow) * kWidth<kKept>;
+    return {start - lead + i, lead - i, end - i};
+  };
+  Vector x[kVectors<kKept>];
+  LoadHeld<kKept>(b.x.data, b.aligned, place, x);
+  uint32_t peak = LargestOfRow<kRowWarps>(FinitePeak<kKept>(x, seen), parts);
+  float factor = BlockFactor(b.format, __uint_as_float(peak));
+  if (b.scales && thread == 0 && row < b.rows) {
+    StoreScale(b.format, b.scales, row, factor);
+  }
+  if (!b.q) return;
+  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, place,
+                    [&](int, int) { return factor; });
+}
+
+template <int kRowWarps, bool kNarrow>
+__global__ void __launch_bounds__(kRowThreads<kRowWarps>,
+                                  kNarrow&& kRowWarps <= kWarps ? 4 : 1)
+    QuantizeRowsKernel(Many<Blocks> many) {
+  __shared__ uint32_t parts[kRowWarps * kRowsAtOnce<kRowWarps>];
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t row = block * kRowsAtOnce<kRowWarps> +
+                static_cast<int>(threadIdx.x) / (32 * kRowWarps);
+  uint32_t* shared = parts;
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    QuantizeRow<kRowWarps, decltype(kept)::value>(b, row, shared, seen);
+  });
+  seen.AddOfBlock(b.amax);
+}
+
+// ---- tiles of 128 columns, of which each warp holds 8 rows
+
+// Where a thread's elements are.
+template <Kept kKept>
+struct InTile {
+  static constexpr int kAcross = kTileColumns / kWidth<kKept>;  // lanes
+  static constexpr int kDown = 32 / kAcross;  // rows of a warp's vectors
+
+  int64_t at, step;  // of vector 0, and to the next one
+  int row, column;   // of vector 0 in the tile
+  int rows, end;     // rows and columns from there to the end of x
+
+  __device__ InTile(const Blocks& b, int64_t first_row, int64_t first_column) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    row = warp * kRowsOfWarp + lane / kAcross;
+    column = lane % kAcross * kWidth<kKept>;
+    step = kDown * b.columns;
+    at = (first_row + row) * b.columns + first_column + column;
+    rows = Left(b.rows - first_row) - row;
+    end = Left(b.columns - first_column) - column;
+  }
+
+  __device__ Place operator()(int v) const {
+    return {at + v * step, 0, v * kDown < rows ? end : 0};
+  }
+
+  // As much of what is left of x as a tile may have.
+  __device__ static int Left(int64_t n) {
+    return static_cast<int>(n < kTileColumns ? n : kTileColumns);
+  }
+};
+
+// A tile's number in each direction.
+struct Tile {
+  int64_t down, across;
+};
+__device__ Tile TileOf(const Blocks& b, unsigned tile) {
+  unsigned across = static_cast<unsigned>(DivideUp(b.columns, kTileColumns));
+  return {tile / across, tile % across};
+}
+
+// A part of a row belongs to neighboring lanes. Lane i computes the factor of
+// the warp's part i.
+template <Kept kKept>
+__device__ void QuantizeRowParts(const Blocks& b, Tile tile, AmaxPart& seen) {
+  constexpr unsigned kAll = 0xFFFFFFFFu;
+  constexpr int kCount = kVectors<kKept>;
+  using In = InTile<kKept>;
+  int64_t first = tile.down * kTileRows;
+  In in(b, first, tile.across * kTileColumns);
+  Vector x[kCount];
+  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+  uint32_t peaks[kCount];
+  FinitePeaks<kKept>(x, seen, peaks);
+  ONNX_FP8_KEEP_LOOP
+  for (int lanes = 1 << b.shift >> 1; lanes > 0; lanes /= 2) {
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kCount; ++v) {
+      uint32_t other = __shfl_xor_sync(kAll, peaks[v], lanes);
+      peaks[v] = other > peaks[v] ? other : peaks[v];
+    }
+  }
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int groups_shift = 5 - b.shift, groups = 1 << groups_shift;  // of a vector
+  int vector = lane >> groups_shift;
+  int leader = (lane & (groups - 1)) << b.shift;  // the part's first lane
+  uint32_t peak = 0;
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kCount; ++v) {
+    uint32_t its = __shfl_sync(kAll, peaks[v], leader);
+    if (v == vector) peak = its;
+  }
+  float factor = BlockFactor(b.format, __uint_as_float(peak));
+  int64_t row =
+      first + warp * kRowsOfWarp + vector * In::kDown + leader / In::kAcross;
+  int in_row = leader % In::kAcross >> b.shift;  // the part in the tile's row
+  int64_t part = (tile.across * (In::kAcross >> b.shift)) + in_row;
+  if (b.scales && vector < kCount && row < b.rows && part < b.across) {
+    StoreScale(b.format, b.scales, row * b.across + part, factor);
+  }
+  if (!b.q) return;
+  float factors[kCount];
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kCount; ++v) {
+    factors[v] =
+        __shfl_sync(kAll, factor, (v << groups_shift) + (lane >> b.shift));
+  }
+  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
+                    [&](int v, int) { return factors[v]; });
+}
+
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kWarps)
+    QuantizeRowPartsKernel(Many<Blocks> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    QuantizeRowParts<decltype(kept)::value>(b, tile, seen);
+  });
+  seen.AddOfBlock(b.amax);
+}
+
+// What each warp has seen of each column of a tile.
+using ColumnPeaks = uint32_t[kTileColumns];
+
+template <Kept kKept>
+__device__ void StorePeaks(Vector own, ColumnPeaks* peaks) {
+  constexpr unsigned kAll = 0xFFFFFFFFu;
+  constexpr int kAcross = InTile<kKept>::kAcross;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  ONNX_FP8_UNROLL
+  for (int lanes = 16; lanes >= kAcross; lanes /= 2) {
+    ONNX_FP8_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      uint32_t other = __shfl_xor_sync(kAll, own.words[w], lanes);
+      own.words[w] = Larger<kKept>(own.words[w], other);
+    }
+  }
+  if (lane < kAcross) {
+    *reinterpret_cast<uint4*>(&peaks[warp][lane * kWords]) =
+        make_uint4(own.words[0], own.words[1], own.words[2], own.words[3]);
+  }
+}
+
+// The largest of what `warps` warps have seen of a column, as a float's bits.
+template <Kept kKept>
+__device__ uint32_t PeakOfColumn(const ColumnPeaks* peaks, int warps,
+                                 int column) {
+  constexpr int kInWord = kWidth<kKept> / kWords;
+  uint32_t peak = 0;
+  ONNX_FP8_KEEP_LOOP
+  for (int warp = 0; warp < warps; ++warp) {
+    peak = Larger<kKept>(peak, peaks[warp][column / kInWord]);
+  }
+  if (kInWord == 1) return peak;
+  return FloatBits<kKept>(column % 2 ? peak >> 16 : peak & 0xFFFFu);
+}
+
+template <Kept kKept>
+__device__ void QuantizeColumnParts(const Blocks& b, Tile tile,
+                                    ColumnPeaks* peaks, float* factors,
+                                    AmaxPart& seen) {
+  using In = InTile<kKept>;
+  In in(b, tile.down * kTileColumns, tile.across * kTileColumns);
+  Vector x[kVectors<kKept>];
+  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+  StorePeaks<kKept>(FinitePeaksAcross<kKept>(x, seen), peaks);
+  __syncthreads();
+  int thread = threadIdx.x, warps = 1 << b.shift;
+  int part = thread / kTileColumns, its_column = thread % kTileColumns;
+  if (part << b.shift < kSquareWarps) {
+    float factor = BlockFactor(
+        b.format, __uint_as_float(PeakOfColumn<kKept>(peaks + (part << b.shift),
+                                                      warps, its_column)));
+    factors[thread] = factor;
+    int64_t down = tile.down * (kSquareWarps >> b.shift) + part;
+    int64_t column = tile.across * kTileColumns + its_column;
+    if (b.scales && down * b.block_rows < b.rows && column < b.columns) {
+      StoreScale(b.format, b.scales, down * b.columns + column, factor);
+    }
+  }
+  __syncthreads();
+  if (!b.q) return;
+  const float* from =
+      factors + (thread / 32 >> b.shift) * kTileColumns + in.column;
+  float own[kWidth<kKept>];
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) own[k] = from[k];
+  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
+                    [&](int, int k) { return own[k]; });
+}
+
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kSquareWarps)
+    QuantizeColumnPartsKernel(Many<Blocks> many) {
+  __shared__ __align__(16) ColumnPeaks peaks[kSquareWarps];
+  __shared__ __align__(16) float factors[32 * kSquareWarps];
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
+  ColumnPeaks* to = peaks;
+  float* factors_to = factors;
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    QuantizeColumnParts<decltype(kept)::value>(b, tile, to, factors_to, seen);
+  });
+  seen.AddOfBlock(b.amax);
+}
+
+template <Kept kKept>
+__device__ void QuantizeSquare(const Blocks& b, Tile tile, uint32_t* parts,
+                               AmaxPart& seen) {
+  InTile<kKept> in(b, tile.down * kTileColumns, tile.across * kTileColumns);
+  Vector x[kVectors<kKept>];
+  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+  uint32_t peak = LargestOfRow<kSquareWarps>(FinitePeak<kKept>(x, seen), parts);
+  float factor = BlockFactor(b.format, __uint_as_float(peak));
+  if (b.scales && threadIdx.x == 0) {
+    StoreScale(b.format, b.scales, tile.down * b.across + tile.across, factor);
+  }
+  if (!b.q) return;
+  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
+                    [&](int, int) { return factor; });
+}
+
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kSquareWarps)
+    QuantizeSquaresKernel(Many<Blocks> many) {
+  __shared__ uint32_t parts[kSquareWarps];
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
+  uint32_t* shared = parts;
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    QuantizeSquare<decltype(kept)::value>(b, tile, shared, seen);
+  });
+  seen.AddOfBlock(b.amax);
+}
+
+// ---- whole columns
+
+constexpr int kStripTiles = 2;  // that a block of threads measures
+
+template <Kept kKept>
+__device__ void MeasureColumns(const Blocks& b, Tile strip, ColumnPeaks* peaks,
+                               AmaxPart& seen) {
+  Vector all = {};
+  ONNX_FP8_KEEP_LOOP
+  for (int i = 0; i < kStripTiles; ++i) {
+    int64_t first = (strip.down * kStripTiles + i) * kTileRows;
+    InTile<kKept> in(b, first, strip.across * kTileColumns);
+    Vector x[kVectors<kKept>];
+    LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+    Vector own = FinitePeaksAcross<kKept>(x, seen);
+    ONNX_FP8_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      all.words[w] = Larger<kKept>(all.words[w], own.words[w]);
+    }
+  }
+  StorePeaks<kKept>(all, peaks);
+  __syncthreads();
+  int its_column = threadIdx.x;
+  int64_t column = strip.across * kTileColumns + its_column;
+  if (its_column >= kTileColumns || column >= b.columns) return;
+  uint32_t peak = PeakOfColumn<kKept>(peaks, kWarps, its_column);
+  if (peak > 0) {
+    atomicMax(reinterpret_cast<uint32_t*>(b.factors) + column, peak);
+  }
+}
+
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kWarps)
+    ColumnPeaksKernel(Many<Blocks> many) {
+  __shared__ __align__(16) ColumnPeaks peaks[kWarps];
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  Tile strip = TileOf(b, blockIdx.x - many.begin[tensor]);
+  ColumnPeaks* to = peaks;
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    MeasureColumns<decltype(kept)::value>(b, strip, to, seen);
+  });
+  seen.AddOfBlock(b.amax);
+}
+
+template <Kept kKept>
+__device__ void EncodeColumns(const Blocks& b, Tile tile) {
+  InTile<kKept> in(b, tile.down * kTileRows, tile.across * kTileColumns);
+  const float* from = b.factors + tile.across * kTileColumns + in.column;
+  float own[kWidth<kKept>];
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) own[k] = k < in.end ? from[k] : 0.0f;
+  Vector x[kVectors<kKept>];
+  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+  EncodeHeld<kKept>(x, b.e4m3, b.amax->non_finite, b.q, b.aligned, in,
+                    [&](int, int k) { return own[k]; });
+}
+
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kWarps)
+    EncodeColumnsKernel(Many<Blocks> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    EncodeColumns<decltype(kept)::value>(b, tile);
+  });
+}
+
+// Starts the kernels that hold elements, for tensors kept in 16 bits or as
+// floats, but for the second pass over columns.
+template <bool kNarrow>
+void StartHeld(cudaStream_t stream, std::span<Blocks> all) {
+  auto start_rows = [&]<int kRowWarps>() {
+    constexpr int kAtOnce = kRowsAtOnce<kRowWarps>;
+    StartBlocks(stream, all, QuantizeRowsKernel<kRowWarps, kNarrow>,
+                kRowThreads<kRowWarps>, [](const Blocks& b) {
+                  bool its = b.way == Way::kRows && b.warps == kRowWarps &&
+                             IsNarrow(b) == kNarrow;
+                  return its ? static_cast<unsigned>(DivideUp(b.rows, kAtOnce))
+                             : 0u;
+                });
+  };
+  start_rows.template operator()<1>();
+  start_rows.template operator()<2>();
+  start_rows.template operator()<4>();
+  start_rows.template operator()<8>();
+  start_rows.template operator()<16>();
+  // Tiles of `rows` rows, one for each block of threads.
+  auto start_tiles = [&](Way way, int64_t rows, int warps,
+                         void (*kernel)(Many<Blocks>)) {
+    StartBlocks(stream, all, kernel, 32 * warps, [way, rows](const Blocks& b) {
+      bool its = b.way == way && IsNarrow(b) == kNarrow;
+      return its ? Tiles(b, rows, kTileColumns) : 0u;
+    });
+  };
+  start_tiles(Way::kRowParts, kTileRows, kWarps,
+              QuantizeRowPartsKernel<kNarrow>);
+  start_tiles(Way::kColumnParts, kTileColumns, kSquareWarps,
+              QuantizeColumnPartsKernel<kNarrow>);
+  start_tiles(Way::kSquares, kTileColumns, kSquareWarps,
+              QuantizeSquaresKernel<kNarrow>);
+  start_tiles(Way::kColumns, kStripTiles * kTileRows, kWarps,
+              ColumnPeaksKernel<kNarrow>);
+}
+
+}  // namespace
+
+void QuantizeHeld(cudaStream_t stream, std::span<Blocks> all) {
+  StartHeld<true>(stream, all);
+  StartHeld<false>(stream, all);
+}
+
+void EncodeColumns(cudaStream_t stream, std::span<Blocks> all) {
+  for (bool narrow : {true, false}) {
+    StartBlocks(stream, all,
+                narrow ? EncodeColumnsKernel<true> : EncodeColumnsKernel<false>,
+                32 * kWarps, [narrow](const Blocks& b) {
+                  bool its =
+                      b.q && b.way == Way::kColumns && IsNarrow(b) == narrow;
+                  return its ? Tiles(b, kTileRows, kTileColumns) : 0u;
+                });
+  }
+}
+
+}  // namespace onnx_fp8::cuda
