@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sessions whose last layer and loss run chunk by chunk.
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <tuple>
+#include <vector>
 
+#include "base/check.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "tests/support/paths.h"
 #include "tests/training/small_model.h"
+#include "training/make_provider.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -138,6 +143,17 @@ TEST(ShiftedLossChunks, LogitsWithoutTheLastToken) {
     EXPECT_NEAR(losses[1][i], losses[0][i], 1e-5 * losses[0][i]);
   }
   EXPECT_LT(10 * arena[1], 6 * arena[0]);
+}
+
+TEST(LossChunkBytes, AreTheProvidersUnlessTheyAreChosen) {
+  EXPECT_EQ(LossChunkBytes(-1, "cpu"), 16 << 20);
+  for (int64_t chosen : {0, 5})
+    EXPECT_EQ(LossChunkBytes(chosen, "cpu"), chosen);
+  std::vector<std::string> names = ProviderNames();
+  if (std::ranges::count(names, "cuda") > 0) {
+    EXPECT_EQ(LossChunkBytes(-1, "cuda"), 1 << 30);
+  }
+  EXPECT_THROW(LossChunkBytes(-1, "tpu"), Error);
 }
 
 }  // namespace
