@@ -13,15 +13,15 @@
 namespace onnx_fp8 {
 namespace {
 
-struct Sizes {
+struct CountedBlock {
   int64_t rows, columns;  // 0: the whole axis
 };
 
-constexpr Sizes kBlocks[] = {{1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128},
-                             {1, 32}, {32, 1}, {1, 64},  {64, 1},  {0, 0},
-                             {2, 3},  {2, 16}, {150, 7}};
+constexpr CountedBlock kCountedBlocks[] = {
+    {1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128}, {1, 32}, {32, 1},
+    {1, 64}, {64, 1}, {0, 0},   {2, 3},   {2, 16},    {150, 7}};
 
-int64_t Blocks(int64_t size, int64_t block) {
+int64_t CountAlong(int64_t size, int64_t block) {
   return block == 0 ? 1 : (size + block - 1) / block;
 }
 
@@ -29,11 +29,11 @@ int64_t Blocks(int64_t size, int64_t block) {
 TEST(CudaQuantizeBlock, ReadsOnceWhatThreadsHold) {
   if (!emulation::Checked()) return;  // only checked builds count
   constexpr int64_t kRows = 128, kColumns = 256;
-  for (const Sizes& b : kBlocks) {
+  for (const CountedBlock& b : kCountedBlocks) {
     std::string text = Concat(
         "input x: float[", kRows, ",", kColumns, "]\nq: float8e4m3fn[", kRows,
-        ",", kColumns, "], s: float[", Blocks(kRows, b.rows), ",",
-        Blocks(kColumns, b.columns),
+        ",", kColumns, "], s: float[", CountAlong(kRows, b.rows), ",",
+        CountAlong(kColumns, b.columns),
         "], a: float[] = onnx_fp8.QuantizeBlock<to=17, q_max=448.0, "
         "block_rows=",
         b.rows, ", block_columns=", b.columns, ", pow2=0, scale_to=1>(x)\n");

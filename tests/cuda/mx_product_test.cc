@@ -21,12 +21,12 @@ namespace onnx_fp8 {
 namespace {
 
 // The GPU of a test has this compute capability.
-class OnGpu {
+class MxOnGpu {
  public:
-  explicit OnGpu(int major) { emulation::SetComputeCapability(major); }
-  ~OnGpu() { emulation::SetComputeCapability(9); }
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
+  explicit MxOnGpu(int major) { emulation::SetComputeCapability(major); }
+  ~MxOnGpu() { emulation::SetComputeCapability(9); }
+  MxOnGpu(const MxOnGpu&) = delete;
+  MxOnGpu& operator=(const MxOnGpu&) = delete;
 };
 
 // An operand, quantized, and the attributes of its blocks.
@@ -62,7 +62,7 @@ struct MxSize {
 class MxProducts : public testing::TestWithParam<int> {};
 
 TEST_P(MxProducts, AreTheCpus) {
-  OnGpu gpu(GetParam());
+  MxOnGpu gpu(GetParam());
   for (const MxSize& z :
        {MxSize{48, 64, 256}, {144, 272, 160}, {131, 47, 165}, {5, 7, 40}}) {
     for (int orientation = 0; orientation < 4; ++orientation) {
@@ -108,7 +108,7 @@ TEST(MxTraining, LossesOnBlackwellAreThoseOnHopper) {
   for (const char* recipe : {"mxfp8", "rowwise", "blockwise"}) {
     float losses[2];
     for (int major : {9, 10}) {
-      OnGpu gpu(major);
+      MxOnGpu gpu(major);
       losses[major - 9] = LossOf(recipe);
     }
     EXPECT_NEAR(losses[1], losses[0], 1e-3 * std::fabs(losses[0])) << recipe;
@@ -135,7 +135,7 @@ Work WorkOf(const char* recipe, int64_t grad_accum) {
 // Whether a recipe keeps the powers of two as floats or as bytes.
 TEST(MxTraining, ScalesAreBytesOnTheGpu) {
   for (auto [major, grad_accum] : {std::pair{9, 1}, {10, 2}}) {
-    OnGpu gpu(major);
+    MxOnGpu gpu(major);
     Work work = WorkOf("mxfp8", grad_accum);
     EXPECT_EQ(work, WorkOf("mxfp8,scales:e8m0", grad_accum));
     EXPECT_EQ(work.packs > 0, major == 10);

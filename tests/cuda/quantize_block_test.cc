@@ -21,21 +21,21 @@
 namespace onnx_fp8 {
 namespace {
 
-struct Sizes {
+struct BlockSizes {
   int64_t rows, columns;
 };
 
 // 0: the whole axis.
-const Sizes kBlocks[] = {{1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128},
-                         {1, 32}, {32, 1}, {1, 64},  {64, 1},  {0, 0},
-                         {2, 3},  {2, 16}, {150, 7}};
+const BlockSizes kQuantizedBlocks[] = {
+    {1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128}, {1, 32}, {32, 1},
+    {1, 64}, {64, 1}, {0, 0},   {2, 3},   {2, 16},    {150, 7}};
 
-int64_t Blocks(int64_t size, int64_t block) {
+int64_t BlocksAlong(int64_t size, int64_t block) {
   return block == 0 ? 1 : (size + block - 1) / block;
 }
 
 // x, rounded to `kept` unless that is a float of 32 bits, in all blocks.
-std::shared_ptr<Graph> GraphOf(const Sizes& x, DType kept) {
+std::shared_ptr<Graph> BlockQuantizersOf(const BlockSizes& x, DType kept) {
   std::string shape = Concat(x.rows, ",", x.columns);
   std::string text = Concat("input x: float[", shape, "]\n");
   bool narrow = kept != DType::kFloat;
@@ -45,16 +45,16 @@ std::shared_ptr<Graph> GraphOf(const Sizes& x, DType kept) {
                "] = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
   }
   int i = 0;
-  for (const Sizes& b : kBlocks) {
+  for (const BlockSizes& b : kQuantizedBlocks) {
     bool e4m3 = i % 2 == 0, e8m0 = i % 3 == 1;
-    text += Concat("q", i, ": ", e4m3 ? "float8e4m3fn[" : "float8e5m2[", shape,
-                   "], s", i, e8m0 ? ": float8e8m0[" : ": float[",
-                   Blocks(x.rows, b.rows), ",", Blocks(x.columns, b.columns),
-                   "], a", i, ": float[] = onnx_fp8.QuantizeBlock<to=",
-                   e4m3 ? "17, q_max=448.0" : "19, q_max=57344.0",
-                   ", block_rows=", b.rows, ", block_columns=", b.columns,
-                   ", pow2=", i % 3, ", scale_to=", e8m0 ? 24 : 1, ">(",
-                   narrow ? "r" : "x", ")\n");
+    text += Concat(
+        "q", i, ": ", e4m3 ? "float8e4m3fn[" : "float8e5m2[", shape, "], s", i,
+        e8m0 ? ": float8e8m0[" : ": float[", BlocksAlong(x.rows, b.rows), ",",
+        BlocksAlong(x.columns, b.columns), "], a", i,
+        ": float[] = onnx_fp8.QuantizeBlock<to=",
+        e4m3 ? "17, q_max=448.0" : "19, q_max=57344.0", ", block_rows=", b.rows,
+        ", block_columns=", b.columns, ", pow2=", i % 3,
+        ", scale_to=", e8m0 ? 24 : 1, ">(", narrow ? "r" : "x", ")\n");
     ++i;
   }
   std::shared_ptr<Graph> graph = ParseGraph(text);
@@ -81,12 +81,12 @@ Tensor Wide(const Graph& graph, bool finite, bool signs) {
   return x;
 }
 
-class CudaQuantizeBlockTest : public testing::TestWithParam<Sizes> {};
+class CudaQuantizeBlockTest : public testing::TestWithParam<BlockSizes> {};
 
 TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
   for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
-    auto for_cpu = GraphOf(GetParam(), kept);
-    auto for_cuda = GraphOf(GetParam(), kept);
+    auto for_cpu = BlockQuantizersOf(GetParam(), kept);
+    auto for_cuda = BlockQuantizersOf(GetParam(), kept);
     StoreNarrow(*for_cuda, CudaKernels());
     auto cpu = MakeCpuProvider();
     auto cuda = MakeCudaProvider();
@@ -112,11 +112,13 @@ TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
 // of a row, rows that no block of threads holds, and columns of several strips.
 INSTANTIATE_TEST_SUITE_P(
     All, CudaQuantizeBlockTest,
-    testing::Values(Sizes{1, 1}, Sizes{3, 5}, Sizes{17, 0}, Sizes{0, 40},
-                    Sizes{1, 300}, Sizes{130, 136}, Sizes{140, 35},
-                    Sizes{129, 132}, Sizes{3, 1030}, Sizes{260, 24},
-                    Sizes{2, 2056}, Sizes{3, 4096}, Sizes{1, 8197},
-                    Sizes{1, 16384}, Sizes{1, 16400}),
+    testing::Values(BlockSizes{1, 1}, BlockSizes{3, 5}, BlockSizes{17, 0},
+                    BlockSizes{0, 40}, BlockSizes{1, 300}, BlockSizes{130, 136},
+                    BlockSizes{140, 35}, BlockSizes{129, 132},
+                    BlockSizes{3, 1030}, BlockSizes{260, 24},
+                    BlockSizes{2, 2056}, BlockSizes{3, 4096},
+                    BlockSizes{1, 8197}, BlockSizes{1, 16384},
+                    BlockSizes{1, 16400}),
     [](const auto& info) {
       return Concat("x", info.param.rows, "_", info.param.columns);
     });

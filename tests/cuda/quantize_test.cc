@@ -22,12 +22,12 @@
 namespace onnx_fp8 {
 namespace {
 
-struct Sizes {
+struct XSizes {
   int64_t rows, columns;
 };
 
 // x, rounded to `kept` unless that is a float of 32 bits, quantized by all ops.
-std::shared_ptr<Graph> GraphOf(const Sizes& x, DType kept) {
+std::shared_ptr<Graph> QuantizersOf(const XSizes& x, DType kept) {
   auto sizes = [](int64_t rows, int64_t columns) {
     return Concat("[", rows, ",", columns, "]");
   };
@@ -79,12 +79,12 @@ std::shared_ptr<Graph> GraphOf(const Sizes& x, DType kept) {
   return graph;
 }
 
-class CudaQuantizeTest : public testing::TestWithParam<Sizes> {};
+class CudaQuantizeTest : public testing::TestWithParam<XSizes> {};
 
 TEST_P(CudaQuantizeTest, GivesTheCpusBits) {
   for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
-    auto for_cpu = GraphOf(GetParam(), kept);
-    auto for_cuda = GraphOf(GetParam(), kept);
+    auto for_cpu = QuantizersOf(GetParam(), kept);
+    auto for_cuda = QuantizersOf(GetParam(), kept);
     auto evaluator = MakeCpuEvaluator();
     ExpandMissing(*for_cpu, CpuKernels(), {}, evaluator.get());
     StoreNarrow(*for_cuda, CudaKernels());
@@ -116,15 +116,14 @@ TEST_P(CudaQuantizeTest, GivesTheCpusBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaQuantizeTest,
-                         testing::Values(Sizes{1, 1}, Sizes{0, 8}, Sizes{3, 5},
-                                         Sizes{4, 4}, Sizes{12, 132},
-                                         Sizes{131, 165}, Sizes{132, 260},
-                                         Sizes{144, 128}, Sizes{128, 136}),
-                         [](const auto& info) {
-                           return Concat("x", info.param.rows, "_",
-                                         info.param.columns);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaQuantizeTest,
+    testing::Values(XSizes{1, 1}, XSizes{0, 8}, XSizes{3, 5}, XSizes{4, 4},
+                    XSizes{12, 132}, XSizes{131, 165}, XSizes{132, 260},
+                    XSizes{144, 128}, XSizes{128, 136}),
+    [](const auto& info) {
+      return Concat("x", info.param.rows, "_", info.param.columns);
+    });
 
 }  // namespace
 }  // namespace onnx_fp8

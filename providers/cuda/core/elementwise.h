@@ -17,6 +17,9 @@ namespace onnx_fp8::cuda {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kPerThread = 4;  // elements, one vector
+// Units of a thread, kThreads apart, of kernels that load several at once.
+inline constexpr int kAtOnce = 4;
+inline constexpr int64_t kPerBlock = kThreads * kAtOnce;
 // Enough to fill the largest GPU, for kernels whose blocks loop.
 inline constexpr unsigned kMostBlocks = 2048;
 

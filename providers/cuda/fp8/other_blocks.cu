@@ -12,7 +12,7 @@ constexpr int kLines = 8;
 constexpr int kColumns = kLanes * kPerThread;  // of a tile
 constexpr int kRows = 64;                      // of a tile
 
-__host__ __device__ unsigned TilesAcross(const Blocks& b) {
+__host__ __device__ unsigned TilesOfRow(const Blocks& b) {
   return static_cast<unsigned>(DivideUp(b.columns, kColumns));
 }
 
@@ -24,7 +24,7 @@ struct Spot {
 
 __device__ Spot SpotOf(const Blocks& b, unsigned tile) {
   int lane = threadIdx.x % kLanes, line = threadIdx.x / kLanes;
-  int64_t down = tile / TilesAcross(b), across = tile % TilesAcross(b);
+  int64_t down = tile / TilesOfRow(b), across = tile % TilesOfRow(b);
   return {down * kRows, across * kColumns + lane * kPerThread, line};
 }
 

@@ -67,9 +67,6 @@ struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Four {
   T x[4];
 };
 
-constexpr int kAtOnce = 4;  // fours of a thread, kThreads apart
-constexpr int64_t kPerBlock = kThreads * kAtOnce;
-
 // All loads start before the first store. REQUIRES: x and y are aligned to 16
 // bytes.
 template <typename From, typename To>

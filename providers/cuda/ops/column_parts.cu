@@ -6,7 +6,7 @@ namespace onnx_fp8::cuda {
 namespace {
 
 // A block has 32 columns, and 32 lines that read the parts in turn.
-__global__ void __launch_bounds__(1024) AddPartsKernel(ColumnParts p) {
+__global__ void __launch_bounds__(1024) AddColumnPartsKernel(ColumnParts p) {
   __shared__ float sums[32][33];
   int lane = threadIdx.x % 32, line = threadIdx.x / 32;
   FloatsOut out = blockIdx.y == 0 ? p.dscale : p.dbias;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(1024) AddPartsKernel(ColumnParts p) {
 void AddColumnParts(const KernelContext& ctx, const ColumnParts& p) {
   if (p.n == 0) return;
   dim3 grid(static_cast<unsigned>(DivideUp(p.n, 32)), p.dbias.data ? 2 : 1);
-  Launch(AddPartsKernel, grid, 1024, 0, QueueOf(ctx).stream(), p);
+  Launch(AddColumnPartsKernel, grid, 1024, 0, QueueOf(ctx).stream(), p);
 }
 
 }  // namespace onnx_fp8::cuda

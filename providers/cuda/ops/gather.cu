@@ -25,9 +25,6 @@ Shape GatheredShape(const Shape& shape, int64_t axis, const Shape& indices) {
   return out;
 }
 
-constexpr int kAtOnce = 4;  // units of a thread, kThreads apart
-constexpr int64_t kPerBlock = kThreads * kAtOnce;
-
 // x (outer, size, inner), indices (n) → y (outer, n, inner), in units of
 // `bytes` bytes; 0 for an index that is outside.
 struct Gathering {
@@ -175,7 +172,7 @@ struct NamedRows {
 
 // Which index comes first in a list depends on the order of threads.
 __global__ void __launch_bounds__(kThreads)
-    CountKernel(Indices indices, int64_t n, NamedRows lists) {
+    CountIndicesKernel(Indices indices, int64_t n, NamedRows lists) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
   int64_t row = indices.At(i);
@@ -214,7 +211,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // From here on nothing depends on the order of threads.
 __global__ void __launch_bounds__(kThreads)
-    SortKernel(Indices indices, NamedRows lists) {
+    SortIndicesKernel(Indices indices, NamedRows lists) {
   int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (p >= *lists.named) return;
   uint32_t own = lists.places[p], before = 0;
@@ -368,11 +365,11 @@ void GatherGrad(KernelContext& ctx) {
     Launch(kernel, static_cast<unsigned>(blocks), kThreads, 0, queue.stream(),
            arguments...);
   };
-  if (n > 0) start(CountKernel, BlocksFor(n), indices, n, lists);
+  if (n > 0) start(CountIndicesKernel, BlocksFor(n), indices, n, lists);
   start(BeginKernel, BlocksFor(s.n), s.n, lists);
   if (n > 0) {
     start(PlacesKernel, BlocksFor(n), indices, n, lists);
-    start(SortKernel, BlocksFor(n), indices, lists);
+    start(SortIndicesKernel, BlocksFor(n), indices, lists);
   }
   int64_t each = s.inner % 4 == 0 ? 4 : 1;
   int64_t long_tasks = static_cast<int64_t>(most_long) * s.outer *

@@ -19,8 +19,6 @@ namespace onnx_fp8::cuda {
 namespace {
 
 constexpr int kMostAxes = 8;
-constexpr int kAtOnce = 4;  // elements of a thread, kThreads apart
-constexpr int64_t kPerBlock = kThreads * kAtOnce;
 
 // Divides numbers below 2³¹ by a product and a shift.
 class ShortDivisor {

@@ -321,19 +321,19 @@ __global__ void __launch_bounds__(kLongStep, 1)
 }
 
 // A block of this many lines adds up a tile of columns.
-constexpr int kLines = 8;
+constexpr int kSumLines = 8;
 constexpr int kTile = 32 * kPerThread;
 
 // Block (x, y) adds up rows 8 y … 8 y + 7, and every 8 parts-th row after them.
 // It comes before dx is written, which may lie where dy or x does.
 template <bool kCentered>
-__global__ void __launch_bounds__(32 * kLines) ColumnSumsKernel(NormGrad p) {
-  __shared__ float sums[2][kLines][kTile];
+__global__ void __launch_bounds__(32 * kSumLines) ColumnSumsKernel(NormGrad p) {
+  __shared__ float sums[2][kSumLines][kTile];
   int lane = threadIdx.x % 32, line = threadIdx.x / 32;
   int64_t vector = static_cast<int64_t>(blockIdx.x) * 32;
   float dscale[kPerThread] = {}, dbias[kPerThread] = {};
-  for (int64_t r = static_cast<int64_t>(blockIdx.y) * kLines + line;
-       r < p.sizes.rows; r += p.parts * kLines) {
+  for (int64_t r = static_cast<int64_t>(blockIdx.y) * kSumLines + line;
+       r < p.sizes.rows; r += p.parts * kSumLines) {
     const RowPart row = RowByColumns(r, p.sizes.n).From(vector);
     Slopes s = {0, Load(p.inverses, r), 0, 0};
     if constexpr (kCentered) s.mean = Load(p.means, r);
@@ -354,10 +354,10 @@ __global__ void __launch_bounds__(32 * kLines) ColumnSumsKernel(NormGrad p) {
   int64_t column = static_cast<int64_t>(blockIdx.x) * kTile + own;
   if (column >= p.sizes.n || (which == 1 && !kCentered)) return;
   float sum = 0;
-  for (int i = 0; i < kLines; ++i) sum += sums[which][i][own];
+  for (int i = 0; i < kSumLines; ++i) sum += sums[which][i][own];
   p.partial[(which * p.parts + blockIdx.y) * p.sizes.n + column] = sum;
 }
-static_assert(32 * kLines == 2 * kTile);
+static_assert(32 * kSumLines == 2 * kTile);
 
 // dh and x of a row's vector number `first` + i.
 __device__ void LoadProducts(const NormGrad& p, const Row& row, int64_t first,
@@ -516,7 +516,7 @@ struct StartNormGrad {
     }
     dim3 grid(static_cast<unsigned>(DivideUp(p.sizes.n, kTile)),
               static_cast<unsigned>(parts));
-    Launch(ColumnSumsKernel<kCentered>, grid, 32 * kLines, 0, stream, p);
+    Launch(ColumnSumsKernel<kCentered>, grid, 32 * kSumLines, 0, stream, p);
   }
 
   void operator()() const {

@@ -263,7 +263,7 @@ void LpPool(KernelContext& ctx) {
 constexpr int kPoolWarps = kThreads / 32;
 constexpr int64_t kLargePlane = 2048;
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
 struct MeanOfPlane {
   __device__ float None() const { return 0; }
@@ -274,7 +274,7 @@ struct MeanOfPlane {
 };
 
 struct MaxOfPlane {
-  __device__ float None() const { return kLowest; }
+  __device__ float None() const { return kLeast; }
   __device__ float Join(float a, float b) const {
     return IsLarger(b, a) ? b : a;
   }
