@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 
@@ -104,6 +105,27 @@ void ExpectCpusResults(const std::shared_ptr<Graph>& for_cpu,
 void ExpectCpusResults(const std::string& text, double relative) {
   ExpectCpusResults(GraphWithAllResults(text), GraphWithAllResults(text),
                     relative);
+}
+
+void ExpectCpusBytes(const std::shared_ptr<Graph>& for_cpu,
+                     const std::shared_ptr<Graph>& for_cuda,
+                     const TensorMap& feeds, const std::string& what) {
+  auto cpu = MakeCpuProvider();
+  auto cuda = MakeCudaProvider();
+  Executor on_cpu(for_cpu, *cpu), on_cuda(for_cuda, *cuda);
+  TensorMap state;
+  TensorMap want = on_cpu.Run(feeds, state);
+  TensorMap got = on_cuda.Run(feeds, state);
+  cuda->Synchronize();
+  for (size_t i = 0; i < for_cpu->outputs.size(); ++i) {
+    const std::string& name = for_cuda->outputs[i]->name;
+    const Tensor& tensor = want.at(for_cpu->outputs[i]->name);
+    Tensor result = cuda->ToHost(got.at(name));
+    ASSERT_EQ(result.dtype(), tensor.dtype()) << name;
+    ASSERT_EQ(result.shape(), tensor.shape()) << name;
+    EXPECT_EQ(std::memcmp(result.raw(), tensor.raw(), tensor.bytes()), 0)
+        << name << " of " << what;
+  }
 }
 
 std::shared_ptr<Graph> RoundedForGpu(const std::string& text, DType dtype) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "graph/graph.h"
+#include "providers/executor.h"
 
 namespace onnx_fp8 {
 
@@ -28,6 +29,12 @@ void ExpectCpusResultsIn16Bits(const std::string& text, double relative);
 // result that the GPU's kernels keep in 16 bits. Its outputs are results, or
 // readers of those that were rounded, and then the amax, too.
 std::shared_ptr<Graph> RoundedForGpu(const std::string& text, DType dtype);
+
+// The same with those feeds, where each byte must be the CPU's. `what` names
+// the feeds in messages.
+void ExpectCpusBytes(const std::shared_ptr<Graph>& for_cpu,
+                     const std::shared_ptr<Graph>& for_cuda,
+                     const TensorMap& feeds, const std::string& what);
 
 // The message of the Error in which the graph ends on the GPU; "" if it does
 // not.

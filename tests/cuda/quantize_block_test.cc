@@ -5,15 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
-#include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
 #include "providers/store_narrow.h"
+#include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/special_values.h"
@@ -88,22 +86,10 @@ TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
     auto for_cpu = BlockQuantizersOf(GetParam(), kept);
     auto for_cuda = BlockQuantizersOf(GetParam(), kept);
     StoreNarrow(*for_cuda, CudaKernels());
-    auto cpu = MakeCpuProvider();
-    auto cuda = MakeCudaProvider();
-    Executor on_cpu(for_cpu, *cpu), on_cuda(for_cuda, *cuda);
     for (bool finite : {true, false}) {
-      TensorMap feeds = {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
-                state;
-      TensorMap want = on_cpu.Run(feeds, state);
-      TensorMap got = on_cuda.Run(feeds, state);
-      cuda->Synchronize();
-      for (const auto& [name, tensor] : want) {
-        Tensor result = cuda->ToHost(got.at(name));
-        ASSERT_EQ(result.dtype(), tensor.dtype()) << name;
-        ASSERT_EQ(result.shape(), tensor.shape()) << name;
-        EXPECT_EQ(std::memcmp(result.raw(), tensor.raw(), tensor.bytes()), 0)
-            << name << " of " << Name(kept) << (finite ? "" : ", not finite");
-      }
+      ExpectCpusBytes(for_cpu, for_cuda,
+                      {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
+                      Concat(Name(kept), finite ? "" : ", not finite"));
     }
   }
 }

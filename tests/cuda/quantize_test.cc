@@ -5,16 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
 #include "providers/divide_up.h"
-#include "providers/executor.h"
 #include "providers/expand_missing.h"
 #include "providers/store_narrow.h"
+#include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/special_values.h"
@@ -88,11 +87,8 @@ TEST_P(CudaQuantizeTest, GivesTheCpusBits) {
     auto evaluator = MakeCpuEvaluator();
     ExpandMissing(*for_cpu, CpuKernels(), {}, evaluator.get());
     StoreNarrow(*for_cuda, CudaKernels());
-    auto cpu = MakeCpuProvider();
-    auto cuda = MakeCudaProvider();
-    Executor on_cpu(for_cpu, *cpu), on_cuda(for_cuda, *cuda);
     for (bool finite : {true, false}) {
-      TensorMap feeds = RandomFeeds(*for_cpu, {}), state;
+      TensorMap feeds = RandomFeeds(*for_cpu, {});
       Tensor& x = feeds.at("x");
       if (!finite && x.size() > 0) {
         x.data<float>()[x.size() / 2] = -kInfinity;
@@ -100,18 +96,8 @@ TEST_P(CudaQuantizeTest, GivesTheCpusBits) {
         // A NaN that is kept in 16 bits loses its sign on a GPU.
         if (kept == DType::kFloat) x.data<float>()[x.size() - 1] = -kNaN;
       }
-      TensorMap want = on_cpu.Run(feeds, state);
-      TensorMap got = on_cuda.Run(feeds, state);
-      cuda->Synchronize();
-      for (size_t i = 0; i < for_cpu->outputs.size(); ++i) {
-        const std::string& name = for_cuda->outputs[i]->name;
-        const Tensor& tensor = want.at(for_cpu->outputs[i]->name);
-        Tensor result = cuda->ToHost(got.at(name));
-        ASSERT_EQ(result.dtype(), tensor.dtype()) << name;
-        ASSERT_EQ(result.shape(), tensor.shape()) << name;
-        EXPECT_EQ(std::memcmp(result.raw(), tensor.raw(), tensor.bytes()), 0)
-            << name << " of " << Name(kept) << (finite ? "" : ", not finite");
-      }
+      ExpectCpusBytes(for_cpu, for_cuda, feeds,
+                      Concat(Name(kept), finite ? "" : ", not finite"));
     }
   }
 }
