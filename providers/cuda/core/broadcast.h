@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops on operands that broadcast. A thread computes vectors of floats, where
-// operands allow, or one element of the result. Traffic: each operand is read
-// as often as it is repeated, mostly from a cache; the result is written once.
+// Ops on operands that broadcast. If all operands are floats and their vectors
+// are aligned, a thread computes several vectors of the result; else it
+// computes one element. Traffic: each operand is read as often as it is
+// repeated, mostly from a cache; the result is written once.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,6 @@
 namespace onnx_fp8::cuda {
 
 inline constexpr int kMostAxes = 8;
-inline constexpr int kVectorsAtOnce = 4;  // of a thread, kThreads apart
-inline constexpr int64_t kVectorsPerBlock = kThreads * kVectorsAtOnce;
 
 // Where the operands of an element of the result lie.
 template <int kIn>
@@ -143,34 +142,19 @@ __global__ void __launch_bounds__(kThreads)
     Offsets(b, at, offsets);
     z.Put(at, static_cast<Y>(op(x.At(offsets[0]), y.At(offsets[1]))), seen);
   }
-  seen.AddTo(amax);
+  seen.AddOfBlock(amax);
 }
 
-// Four elements as they lie in memory, or one if the operand is repeated.
-__device__ inline uint4 LoadRaw(FloatsIn x, bool repeated, int64_t at) {
-  uint4 raw = {};
-  if (x.kept == Kept::kFloat) {
-    const uint32_t* from = static_cast<const uint32_t*>(x.data) + at;
-    if (repeated) {
-      raw.x = *from;
-    } else {
-      raw = *reinterpret_cast<const uint4*>(from);
-    }
-  } else {
-    const uint16_t* from = static_cast<const uint16_t*>(x.data) + at;
-    if (repeated) {
-      raw.x = *from;
-    } else {
-      uint2 half = *reinterpret_cast<const uint2*>(from);
-      raw.x = half.x, raw.y = half.y;
-    }
-  }
-  return raw;
+// Elements at … at+3, or element `at` alone if the operand is repeated.
+__device__ inline Raw4 LoadFourOrOne(FloatsIn x, bool repeated, int64_t at) {
+  if (!repeated) return LoadRaw4(x, at);
+  if (x.kept == Kept::kFloat) return {static_cast<const uint32_t*>(x.data)[at]};
+  return {static_cast<const uint16_t*>(x.data)[at]};
 }
 
-__device__ inline void FloatsOfRaw(Kept kept, bool repeated, const uint4& raw,
-                                   float (&to)[kPerThread]) {
-  Load4({&raw, kept}, 0, to);
+__device__ inline void FourFloatsOf(Kept kept, bool repeated, const Raw4& raw,
+                                    float (&to)[kPerThread]) {
+  ToFloats(kept, raw, to);
   if (!repeated) return;
   for (int k = 1; k < kPerThread; ++k) to[k] = to[0];
 }
@@ -183,28 +167,27 @@ __global__ void __launch_bounds__(kThreads)
                         FloatsOut z, DeviceAmax* amax, Op op) {
   bool one_x = b.strides[0][b.axes - 1] == 0;
   bool one_y = b.strides[1][b.axes - 1] == 0;
-  int64_t first = blockIdx.x * kVectorsPerBlock + threadIdx.x;
-  uint4 xs[kVectorsAtOnce], ys[kVectorsAtOnce];
+  int64_t first = blockIdx.x * kPerBlock + threadIdx.x;
+  Raw4 xs[kAtOnce], ys[kAtOnce];
   AmaxPart seen;
   ONNX_FP8_UNROLL
-  for (int v = 0; v < kVectorsAtOnce; ++v) {
+  for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = first + v * kThreads, offsets[2];
     if ((at + 1) * kPerThread > n) continue;
     Offsets(b, at, offsets);
-    xs[v] = LoadRaw(x, one_x, offsets[0]);
-    ys[v] = LoadRaw(y, one_y, offsets[1]);
+    xs[v] = LoadFourOrOne(x, one_x, offsets[0]);
+    ys[v] = LoadFourOrOne(y, one_y, offsets[1]);
   }
   ONNX_FP8_UNROLL
-  for (int v = 0; v < kVectorsAtOnce; ++v) {
+  for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = (first + v * kThreads) * kPerThread;
     if (at + kPerThread > n) continue;
     float in_x[kPerThread], in_y[kPerThread], out[kPerThread];
-    FloatsOfRaw(x.kept, one_x, xs[v], in_x);
-    FloatsOfRaw(y.kept, one_y, ys[v], in_y);
+    FourFloatsOf(x.kept, one_x, xs[v], in_x);
+    FourFloatsOf(y.kept, one_y, ys[v], in_y);
     for (int k = 0; k < kPerThread; ++k) out[k] = op(in_x[k], in_y[k]);
     Store4(z, at, out);
-    if (!amax) continue;
-    for (float value : out) seen.Add(value);
+    if (amax) seen.Add4(out);
   }
   // Only a walk along one axis has a rest.
   int64_t rest = n / kPerThread * kPerThread + threadIdx.x;
@@ -212,7 +195,7 @@ __global__ void __launch_bounds__(kThreads)
     float value = op(Load(x, one_x ? 0 : rest), Load(y, one_y ? 0 : rest));
     seen.Add(Store(z, rest, value));
   }
-  seen.AddTo(amax);
+  seen.AddOfBlock(amax);
 }
 
 template <typename Op, typename X, typename Y>
@@ -257,7 +240,7 @@ void MapBroadcast(KernelContext& ctx, size_t i, size_t j, const Shape& shape,
   if constexpr (std::is_same_v<A, float> && std::is_same_v<Y, float>) {
     if (!out.y.data) return;
     if (int64_t n = b.n; ToVectors(b)) {
-      auto blocks = static_cast<unsigned>(DivideUp(b.n, kVectorsPerBlock));
+      auto blocks = static_cast<unsigned>(DivideUp(b.n, kPerBlock));
       return Launch(BinaryVectorsKernel<Op>, blocks, kThreads, 0,
                     QueueOf(ctx).stream(), b, n, FloatsOf(ctx, i),
                     FloatsOf(ctx, j), out.y, amax, op);

@@ -118,6 +118,18 @@ __device__ Tile TileOf(const Blocks& b, unsigned tile) {
   return {tile / across, tile % across};
 }
 
+// Calls f(kept, tensor, tile, seen) for the tile of this block of threads, and
+// adds to the tensor's amax what f has seen.
+template <bool kNarrow, typename F>
+__device__ void OnTile(const Many<Blocks>& many, const F& f) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) { f(kept, b, tile, seen); });
+  seen.AddOfBlock(b.amax);
+}
+
 // A part of a row belongs to neighboring lanes. Lane i computes the factor of
 // the warp's part i.
 template <Kept kKept>
@@ -171,14 +183,10 @@ __device__ void QuantizeRowParts(const Blocks& b, Tile tile, AmaxPart& seen) {
 template <bool kNarrow>
 __global__ void __launch_bounds__(32 * kWarps)
     QuantizeRowPartsKernel(Many<Blocks> many) {
-  int tensor = TensorOf(many, blockIdx.x);
-  const Blocks& b = many.tensors[tensor];
-  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
-  AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    QuantizeRowParts<decltype(kept)::value>(b, tile, seen);
-  });
-  seen.AddOfBlock(b.amax);
+  OnTile<kNarrow>(many,
+                  [&](auto kept, const Blocks& b, Tile tile, AmaxPart& seen) {
+                    QuantizeRowParts<decltype(kept)::value>(b, tile, seen);
+                  });
 }
 
 // What each warp has seen of each column of a tile.
@@ -256,16 +264,12 @@ __global__ void __launch_bounds__(32 * kSquareWarps)
     QuantizeColumnPartsKernel(Many<Blocks> many) {
   __shared__ __align__(16) ColumnPeaks peaks[kSquareWarps];
   __shared__ __align__(16) float factors[32 * kSquareWarps];
-  int tensor = TensorOf(many, blockIdx.x);
-  const Blocks& b = many.tensors[tensor];
-  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
   ColumnPeaks* to = peaks;
   float* factors_to = factors;
-  AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+  OnTile<kNarrow>(many, [&](auto kept, const Blocks& b, Tile tile,
+                            AmaxPart& seen) {
     QuantizeColumnParts<decltype(kept)::value>(b, tile, to, factors_to, seen);
   });
-  seen.AddOfBlock(b.amax);
 }
 
 template <Kept kKept>
@@ -288,15 +292,11 @@ template <bool kNarrow>
 __global__ void __launch_bounds__(32 * kSquareWarps)
     QuantizeSquaresKernel(Many<Blocks> many) {
   __shared__ uint32_t parts[kSquareWarps];
-  int tensor = TensorOf(many, blockIdx.x);
-  const Blocks& b = many.tensors[tensor];
-  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
   uint32_t* shared = parts;
-  AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    QuantizeSquare<decltype(kept)::value>(b, tile, shared, seen);
-  });
-  seen.AddOfBlock(b.amax);
+  OnTile<kNarrow>(
+      many, [&](auto kept, const Blocks& b, Tile tile, AmaxPart& seen) {
+        QuantizeSquare<decltype(kept)::value>(b, tile, shared, seen);
+      });
 }
 
 // ---- whole columns
@@ -334,15 +334,11 @@ template <bool kNarrow>
 __global__ void __launch_bounds__(32 * kWarps)
     ColumnPeaksKernel(Many<Blocks> many) {
   __shared__ __align__(16) ColumnPeaks peaks[kWarps];
-  int tensor = TensorOf(many, blockIdx.x);
-  const Blocks& b = many.tensors[tensor];
-  Tile strip = TileOf(b, blockIdx.x - many.begin[tensor]);
   ColumnPeaks* to = peaks;
-  AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    MeasureColumns<decltype(kept)::value>(b, strip, to, seen);
-  });
-  seen.AddOfBlock(b.amax);
+  OnTile<kNarrow>(many,
+                  [&](auto kept, const Blocks& b, Tile tile, AmaxPart& seen) {
+                    MeasureColumns<decltype(kept)::value>(b, tile, to, seen);
+                  });
 }
 
 template <Kept kKept>

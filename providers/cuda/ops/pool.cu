@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "providers/arguments.h"
-#include "providers/cuda/core/elementwise.h"
+#include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/device_window.h"
 #include "providers/cuda/register.h"
 
@@ -263,8 +263,6 @@ void LpPool(KernelContext& ctx) {
 constexpr int kPoolWarps = kThreads / 32;
 constexpr int64_t kLargePlane = 2048;
 
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
-
 struct MeanOfPlane {
   __device__ float None() const { return 0; }
   __device__ float Join(float a, float b) const { return a + b; }
@@ -274,7 +272,7 @@ struct MeanOfPlane {
 };
 
 struct MaxOfPlane {
-  __device__ float None() const { return kLeast; }
+  __device__ float None() const { return kLowest; }
   __device__ float Join(float a, float b) const {
     return IsLarger(b, a) ? b : a;
   }
