@@ -124,8 +124,8 @@ class Merger {
     part->Swap(&run);
   }
 
-  // Removes from `part` the inputs that the graph has as well, and the
-  // initializers that are their defaults.
+  // Removes inputs from `part` if the graph has inputs of the same names, and
+  // the initializers that give these inputs their defaults.
   void ShareInputs(onnx::GraphProto* part) {
     auto* inputs = part->mutable_input();
     for (int i = inputs->size(); i-- > 0;) {

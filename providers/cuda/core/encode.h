@@ -23,9 +23,9 @@ __device__ inline uint32_t Encode(float x) {
                                kE4M3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-// The code of x factor. A GPU's products that are NaN have no sign; this one
-// has the CPU's: that of x or else of the factor, if they are NaN, and minus
-// for 0 times infinity.
+// The code of the product of x and the factor. If a product is NaN, a GPU drops
+// its sign. The code has the sign that a CPU gives: that of x if x is NaN, else
+// that of the factor if it is NaN, else minus (0 times infinity).
 template <bool kE4M3>
 __device__ inline uint32_t EncodeProduct(float x, float factor) {
   float y = x * factor;

@@ -106,8 +106,8 @@ struct ResultWriter {
   const Result* r;  // the kernel's operand
   float factor;
   bool writes;  // else it only measures
-  // Of kernels that work on rows: what to add to the place of an element for
-  // that of its code; the number of zeros behind the row's codes.
+  // Kernels that work on rows use these two. An element at place i has its code
+  // at place i + shift. So many zeros follow the row's codes.
   int64_t shift;
   int zeros;
 

@@ -206,7 +206,7 @@ __device__ Kept KeptOf(Kept kept) {
   return kNarrow ? Kept::kBFloat16 : kept;
 }
 
-// StoreVectors for a whole row whose codes have no zeros.
+// Does what StoreVectors does, for a whole row. No zeros follow its codes.
 // Its floats are kept as `kept`.
 template <int kStep, int kVectors>
 __device__ void StoreWhole(const ResultWriter& y, Kept kept,

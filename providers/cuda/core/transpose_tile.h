@@ -28,12 +28,13 @@ __device__ inline uint32_t ByteOf(uint32_t word, int i) {
   return (word >> (8 * i)) & 0xFFu;
 }
 
-// Tile `across`, `down` of matrices of one size. A thread reads words of four
-// rows, and turns them into words of four columns: load(i, row, column) may
-// start loads for row i of the four, and read(i, row, column, words), which
-// follows all four, gives the words of kMatrices matrices that begin there, the
-// first byte lowest. write(which, column, row, word) takes a word of the
-// transpose of matrix `which`. All are called beyond the matrix, too.
+// Transposes tile `across`, `down` of kMatrices matrices of one size. A thread
+// reads a word of each of four rows, and turns them into words of four columns.
+// First it calls load(i, row, column) for the four rows, which may start loads.
+// Then it calls read(i, row, column, words) for them, which gives the word of
+// each matrix, with the first byte lowest. At the end write(which, column, row,
+// word) takes a word of the transpose of matrix `which`. All three are called
+// for places outside of the matrix, too.
 // The word of column 4·c + i is in row (i, c) of the shared tile: so threads of
 // a warp write and read different banks.
 template <int kMatrices, typename Load, typename Read, typename Write>

@@ -32,8 +32,8 @@ struct Blocks {
   Way way;
   bool aligned;  // vectors of 16 bytes and their codes can be moved at once
   bool e4m3;     // else E5M2
-  // kRows: the warps of a row. kRowParts, kColumnParts: the logarithm of the
-  // lanes, or warps, that hold a part.
+  // kRows: `warps` warps hold a row. kRowParts: 2^shift lanes hold a part.
+  // kColumnParts: 2^shift warps hold a part.
   int warps, shift;
   int lanes_together;  // kOthers: neighbors whose elements lie in one block
   float* factors;      // of each block, if x is read twice; before that, amaxes

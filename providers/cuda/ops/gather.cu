@@ -260,7 +260,8 @@ __device__ void AddRows(const In<float>& dy, const uint32_t* from, uint32_t i,
   }
 }
 
-// A row that many indices name: lines of threads add parts of them.
+// For a row of dx that many indices name. Each line of threads adds up some of
+// their rows of dy.
 template <int kEach>
 __device__ void AddLongRows(const RowsToAdd& a, const In<float>& dy) {
   constexpr int kTile = kLanes * kEach;
