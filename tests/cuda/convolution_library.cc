@@ -50,6 +50,15 @@ int64_t Positions(const ConvolutionProblem& p, size_t axis) {
   return room < 0 ? 0 : room / p.stride[axis] + 1;
 }
 
+// cuDNN writes gradients of weights so, whatever strides they shall have.
+bool IsPacked(const ConvolutionTensor& x) {
+  int64_t stride = 1;
+  for (size_t axis = x.sizes.size(); axis-- > 0; stride *= x.sizes[axis]) {
+    if (x.strides[axis] != stride) return false;
+  }
+  return true;
+}
+
 const char* MistakeIn(const ConvolutionProblem& p) {
   size_t space = p.stride.size();
   if (space < 2 || space > 3) return "axes of space";
@@ -58,6 +67,9 @@ const char* MistakeIn(const ConvolutionProblem& p) {
   }
   int64_t c = p.x.sizes[1], m = p.weight.sizes[0], per = p.weight.sizes[1];
   if (c % per != 0 || m % (c / per) != 0) return "groups";
+  if (p.pass == ConvolutionPass::kWeightGradient && !IsPacked(p.weight)) {
+    return "a gradient of a weight that is not packed";
+  }
   if (p.y.sizes[0] != p.x.sizes[0] || p.y.sizes[1] != m) return "channels";
   for (size_t axis = 0; axis < space; ++axis) {
     if (p.stride[axis] < 1 || p.dilation[axis] < 1) return "a stride";

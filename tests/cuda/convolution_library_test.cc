@@ -115,6 +115,24 @@ y: float[5,12,2,3,2] = Conv<strides=[1,1,2], dilations=[1,2,1], pads=[0,0,1,0,0,
                        .pad_end = {0, 0, 0}}}));
 }
 
+// Three groups of two channels and five images: the batch and the channels of
+// one group have changed places in x (2, 3·5, 6, 6).
+TEST(CudaConvolutionLibrary, ReadsGradientsOfWeightsOfGroups) {
+  EXPECT_EQ(ProblemsOf(R"(input x: float[2,15,6,6]
+input w: float[12,5,4,4]
+y: float[2,12,3,3] = Conv<group=3>(x, w)
+)"),
+            (Problems{{.pass = ConvolutionPass::kWeightGradient,
+                       .kept = cuda::Kept::kFloat,
+                       .x = {{5, 6, 6, 6}, {216, 36, 6, 1}},
+                       .weight = {{12, 2, 3, 3}, {18, 9, 3, 1}},
+                       .y = {{5, 12, 4, 4}, {16, 80, 4, 1}},
+                       .stride = {1, 1},
+                       .dilation = {1, 1},
+                       .pad = {0, 0},
+                       .pad_end = {0, 0}}}));
+}
+
 TEST(CudaConvolutionLibrary, Keeps16Bits) {
   auto text = std::string("graph \"g\" opset 22\n") + kPlain;
   Problems problems = ProblemsOf(RoundedForGpu(text, DType::kBFloat16));

@@ -2,6 +2,7 @@
 #include "providers/cuda/convolution/by_library.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "providers/cuda/convolution/add_bias.h"
 #include "providers/cuda/convolution/swap_axes.h"
@@ -56,7 +57,7 @@ Window::Axes NeededEnds(const Window& w) {
 }
 
 bool IsWeightGradient(const ConvolutionSizes& z) {
-  if (z.transposed || (z.group > 1 && z.n > 1)) return false;
+  if (z.transposed) return false;
   Window::Axes reach;
   for (size_t a = 0; a < 3; ++a) {
     reach[a] = (z.w.kernel[a] - 1) * z.w.dilation[a] + 1;
@@ -64,6 +65,12 @@ bool IsWeightGradient(const ConvolutionSizes& z) {
   int64_t places = Window::Product(z.w.out);
   return Window::Product(reach) > places &&
          z.c * Window::Product(z.w.kernel) > z.n * places;
+}
+
+// The channels of each group lie between those of the others, unless there is
+// one image: no stride leads from channel to channel.
+bool GroupsApart(const ConvolutionSizes& z) {
+  return IsWeightGradient(z) && z.group > 1 && z.n > 1;
 }
 
 // More elements at the end would make room for another position.
@@ -100,7 +107,8 @@ ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept) {
   } else if (IsWeightGradient(z)) {
     p.pass = ConvolutionPass::kWeightGradient;
     std::swap(p.stride, p.dilation);
-    p.x = Swapped(z.n * z.group, z.c, w, w.in);
+    p.x = GroupsApart(z) ? Packed(z.c, z.n * z.group, w, w.in)
+                         : Swapped(z.n * z.group, z.c, w, w.in);
     p.y = Swapped(m, z.c, w, w.kernel);
     p.weight = Packed(m, z.n, w, w.out);
   } else {
@@ -113,15 +121,28 @@ ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept) {
 
 namespace {
 
-// cuDNN writes gradients of weights packed, whatever strides they shall have:
-// their axes 0 and 1 change places afterwards, unless one has size 1. Bytes of
-// such a result, whole units of memory.
-size_t BytesToTurn(const ConvolutionSizes& z, Kept kept) {
-  int64_t m = z.m * z.group;
-  if (!IsWeightGradient(z) || z.n == 1 || m == 1) return 0;
-  int64_t n = z.n * m * Window::Product(z.w.out);
-  return static_cast<size_t>(
-      RoundUp(n * static_cast<int64_t>(ByteSize(KeptDType(kept))), 256));
+// Copies with axes in other places, which lie before the library's workspace.
+// Bytes, whole units of memory; 0: no copy is needed.
+struct Copies {
+  size_t x = 0;  // of a gradient of groups: the channels of a group in a row
+  // cuDNN writes gradients of weights packed, whatever strides they shall have.
+  // Their axes 0 and 1 change places afterwards, unless one has size 1.
+  size_t result = 0;
+};
+
+Copies CopiesOf(const ConvolutionSizes& z, Kept kept) {
+  auto bytes = [kept](int64_t elements) {
+    auto size = static_cast<int64_t>(ByteSize(KeptDType(kept)));
+    return static_cast<size_t>(RoundUp(elements * size, 256));
+  };
+  Copies copies;
+  int64_t n = z.n * z.group, m = z.m * z.group;
+  if (!IsWeightGradient(z)) return copies;
+  if (GroupsApart(z)) copies.x = bytes(n * z.c * Window::Product(z.w.in));
+  if (z.n > 1 && m > 1) {
+    copies.result = bytes(z.n * m * Window::Product(z.w.out));
+  }
+  return copies;
 }
 
 // Of the library alone.
@@ -142,7 +163,8 @@ std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
                                        const ConvolutionSizes& z,
                                        const ConvolutionOperands& operands) {
   std::optional<size_t> bytes = LibraryAlone(ctx, z, operands);
-  if (bytes) *bytes += BytesToTurn(z, operands.y.kept);
+  Copies copies = CopiesOf(z, operands.y.kept);
+  if (bytes) *bytes += copies.x + copies.result;
   return bytes;
 }
 
@@ -155,22 +177,26 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
   auto& library = queue.Own<ConvolutionLibrary>();
   auto* x = const_cast<void*>(operands.x.data);
   auto* weight = const_cast<void*>(operands.weight.data);
-  void* workspace = ctx.Workspace(*bytes);
-  size_t to_turn = BytesToTurn(z, operands.y.kept);
+  auto* workspace = static_cast<uint8_t*>(ctx.Workspace(*bytes));
+  Copies copies = CopiesOf(z, operands.y.kept);
   ConvolutionMemory memory = {.x = x, .weight = weight, .y = operands.y.data};
   if (problem.pass == ConvolutionPass::kInputGradient) {
     memory = {.x = operands.y.data, .weight = weight, .y = x};
   } else if (problem.pass == ConvolutionPass::kWeightGradient) {
     memory = {.x = x, .weight = operands.y.data, .y = weight};
   }
-  if (to_turn > 0) {
-    memory.weight = workspace;
-    workspace = static_cast<uint8_t*>(workspace) + to_turn;
+  if (copies.x > 0) {
+    memory.x = std::exchange(workspace, workspace + copies.x);
+    SwapAxes(ctx, operands.x, {memory.x, operands.x.kept}, z.n, z.group, z.c,
+             Window::Product(z.w.in));
+  }
+  if (copies.result > 0) {
+    memory.weight = std::exchange(workspace, workspace + copies.result);
   }
   library.Run(problem, memory, workspace, queue.stream());
-  if (to_turn > 0) {
+  if (copies.result > 0) {
     SwapAxes(ctx, {memory.weight, operands.y.kept}, operands.y, z.m * z.group,
-             z.n, Window::Product(z.w.out));
+             1, z.n, Window::Product(z.w.out));
   }
   if (operands.bias.data) {
     const Window::Axes& sizes = z.transposed ? z.w.in : z.w.out;

@@ -25,9 +25,9 @@ struct ConvolutionOperands {
 // first two axes of x, of the weight and of y have changed places, and strides
 // are dilations. The library splits the long sums of a gradient, so a Conv is
 // read as one if its window, dilated, is larger than its result and its sums
-// have more elements than a channel of the result. Several groups have one
-// stride then only if there is one image, as in a depthwise convolution; else
-// the problem stays a forward pass.
+// have more elements than a channel of the result. With several groups, x is
+// then a copy of the node's, unless there is one image, as in a depthwise
+// convolution: in the node's x the channels of a group have no common stride.
 ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept);
 
 // The bytes of the library's workspace; nullopt: it can't compute the node, or
@@ -40,7 +40,7 @@ std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
 // compute this node, and nothing was done. Operands and result must be kept
 // alike, and no pad be negative. Traffic of its own: where there is a bias, y
 // is read and written once more, and is then rounded twice if it is kept in 16
-// bits.
+// bits. So is the gradient of a weight, and x where it is copied.
 bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
                        const ConvolutionOperands& operands);
 
