@@ -142,8 +142,8 @@ using Kernel = void (*)(KernelContext&);
 // Runs several nodes at once, none of which depends on another one.
 using KernelOfMany = void (*)(std::span<KernelContext>);
 
-// The bytes that a kernel needs for itself, by the attributes of a node and by
-// dtypes and shapes of its operands and results, which have no memory yet, but
+// The bytes that a kernel needs for itself, by a node's attributes, its
+// host_inputs, and dtypes and shapes of all else, which has no memory yet, but
 // a common address. Without a device, queue() is null: then it is a forecast.
 using WorkspaceBytes = size_t (*)(KernelContext&);
 

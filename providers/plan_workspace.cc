@@ -30,6 +30,11 @@ std::shared_ptr<const Value> WorkspaceFor(const Node& node,
                                           void* queue) {
   if (!traits.workspace) return nullptr;
   std::vector<Tensor> inputs = TypesOf(node.inputs());
+  for (size_t i : traits.host_inputs) {
+    if (i >= inputs.size() || !node.in(i)) continue;
+    if (!node.in(i)->is_constant()) return nullptr;  // the plan refuses it
+    inputs[i] = node.in(i)->data;
+  }
   std::vector<Tensor> outputs = TypesOf(node.outputs());
   KernelContext context(node, inputs, outputs);
   context.set_queue(queue);

@@ -66,33 +66,49 @@ void NcclAllReduce(KernelContext& ctx) {
       "ncclAllReduce");
 }
 
-// With fewer rows than the ranks have, all rows go through scratch memory.
-void NcclAllGather(KernelContext& ctx) {
+// The rows that an all-gather keeps, and those that all ranks have.
+struct GatheredRows {
+  int64_t kept, all;
+};
+
+GatheredRows RowsOfGather(const KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  Shape shape = x.shape();
-  Check(!shape.empty(), "[", ctx.Where(),
+  Check(x.rank() > 0, "[", ctx.Where(),
         "] expected an operand with an axis, got a scalar");
-  const int64_t ranks = ctx.Int("ranks", 1), all_rows = shape[0] * ranks;
-  const int64_t rows = ctx.Int("rows", all_rows);
-  Check(rows >= 0 && rows <= all_rows, "[", ctx.Where(), "] expected at most ",
-        all_rows, " rows, got ", rows);
-  shape[0] = rows;
+  const int64_t all = x.dim(0) * ctx.Int("ranks", 1);
+  const int64_t kept = ctx.Int("rows", all);
+  Check(kept >= 0 && kept <= all, "[", ctx.Where(), "] expected at most ", all,
+        " rows, got ", kept);
+  return {kept, all};
+}
+
+// With fewer rows than the ranks have, all rows go through the workspace.
+size_t GatherWorkspace(KernelContext& ctx) {
+  GatheredRows rows = RowsOfGather(ctx);
+  if (rows.kept == rows.all) return 0;
+  return static_cast<size_t>(ctx.Int("ranks", 1)) * ctx.In(0).bytes();
+}
+
+void NcclAllGather(KernelContext& ctx) {
+  GatheredRows rows = RowsOfGather(ctx);
+  const Tensor& x = ctx.In(0);
+  Shape shape = x.shape();
+  shape[0] = rows.kept;
   Tensor& y = ctx.Out(0, x.dtype(), shape);
   NcclGroup* group = NcclGroupOf(ctx);
-  if (!group && rows == all_rows) return CopyOperand(ctx, x, y);
+  const bool whole = rows.kept == rows.all;
+  if (!group && whole) return CopyOperand(ctx, x, y);
   Queue& queue = QueueOf(ctx);
   const void* all = x.raw();
   if (group) {
-    void* to = rows == all_rows
-                   ? y.raw()
-                   : queue.Scratch(static_cast<size_t>(ranks) * x.bytes());
+    void* to = whole ? y.raw() : ctx.Workspace(GatherWorkspace(ctx));
     group->CheckNccl(
         NcclFunctions().AllGather(x.raw(), to, x.bytes(), kNcclUInt8,
                                   group->comm(), queue.stream()),
         "ncclAllGather");
     all = to;
   }
-  if (rows == all_rows || y.bytes() == 0) return;
+  if (whole || y.bytes() == 0) return;
   ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), all, y.bytes(),
                                 cudaMemcpyDeviceToDevice, queue.stream()));
 }
@@ -141,7 +157,8 @@ void Together(std::span<KernelContext> nodes) {
 void RegisterCollectives(KernelRegistry& r) {
   r.Add("AllReduce", NcclAllReduce,
         {.in_place = {{0, 0}}, .many = Together<NcclAllReduce>}, kDomain);
-  r.Add("AllGather", NcclAllGather, {.moves = true}, kDomain);
+  r.Add("AllGather", NcclAllGather,
+        {.moves = true, .workspace = GatherWorkspace}, kDomain);
   r.Add("ReduceScatter", NcclReduceScatter,
         {.many = Together<NcclReduceScatter>}, kDomain);
   r.Add("Broadcast", NcclBroadcast, {.in_place = {{0, 0}}}, kDomain);

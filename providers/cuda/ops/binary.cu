@@ -253,12 +253,19 @@ void Mod(KernelContext& ctx) {
   Floats<FmodOp>(ctx);
 }
 
+// Of an exponent of integers, as floats.
+size_t PowWorkspace(KernelContext& ctx) {
+  const Tensor& b = Operand(ctx, 1);
+  if (!IsInteger(b.dtype())) return 0;
+  return static_cast<size_t>(b.size()) * sizeof(float);
+}
+
 // An exponent may be an integer.
 void Pow(KernelContext& ctx) {
   const Tensor& b = Operand(ctx, 1);
   if (!IsInteger(b.dtype())) return Floats<PowOp>(ctx);
   Queue& queue = QueueOf(ctx);
-  void* floats = queue.Scratch(static_cast<size_t>(b.size()) * sizeof(float));
+  void* floats = ctx.Workspace(PowWorkspace(ctx));
   Convert(queue, ctx.Where(), b.raw(), b.dtype(), floats, DType::kFloat,
           b.size());
   const Tensor in[] = {
@@ -484,7 +491,9 @@ void RegisterBinary(KernelRegistry& r) {
   r.Add("Mul", Arithmetic<MulOp>, kept);
   r.Add("Div", Div, kept);
   r.Add("Mod", Mod, kept);
-  r.Add("Pow", Pow, kept);
+  KernelTraits pow = kept;
+  pow.workspace = PowWorkspace;
+  r.Add("Pow", Pow, pow);
   r.Add("PRelu", PRelu, kept);
   r.Add("Max", Variadic<MaxOp>);
   r.Add("Min", Variadic<MinOp>);

@@ -131,6 +131,12 @@ __global__ void __launch_bounds__(kThreads)
   if (i < n) y[i] = value(draw.Seed(), i);
 }
 
+// Of values that are not written as they are drawn.
+size_t ValueBytes(const Tensor& y) {
+  if (y.dtype() == DType::kDouble) return 0;
+  return static_cast<size_t>(y.size()) * sizeof(double);
+}
+
 // Other dtypes than double are written and read once more.
 template <typename Value>
 void Generate(KernelContext& ctx, DType dtype, const Shape& shape,
@@ -139,9 +145,7 @@ void Generate(KernelContext& ctx, DType dtype, const Shape& shape,
   if (y.size() == 0) return;
   Queue& queue = QueueOf(ctx);
   bool direct = dtype == DType::kDouble;
-  void* values =
-      direct ? y.raw()
-             : queue.Scratch(static_cast<size_t>(y.size()) * sizeof(double));
+  void* values = direct ? y.raw() : ctx.Workspace(ValueBytes(y));
   Launch(GenerateKernel<Value>, BlocksFor(y.size()), kThreads, 0,
          queue.stream(), DrawOf(ctx), value, y.size(),
          static_cast<double*>(values));
@@ -196,11 +200,14 @@ void RegisterRandom(KernelRegistry& r) {
          .narrow_in = {0},
          .narrow_out = {0},
          .draws = true});
-  r.Add("RandomUniform", Uniforms, {.draws = true});
-  r.Add("RandomNormal", Normals, {.draws = true});
-  r.Add("RandomUniformLike", UniformsLike, {.draws = true});
-  r.Add("RandomNormalLike", NormalsLike, {.draws = true});
-  r.Add("Bernoulli", Bernoulli, {.draws = true});
+  const KernelTraits draws = {
+      .draws = true,
+      .workspace = [](KernelContext& ctx) { return ValueBytes(ctx.Out(0)); }};
+  r.Add("RandomUniform", Uniforms, draws);
+  r.Add("RandomNormal", Normals, draws);
+  r.Add("RandomUniformLike", UniformsLike, draws);
+  r.Add("RandomNormalLike", NormalsLike, draws);
+  r.Add("Bernoulli", Bernoulli, draws);
 }
 
 }  // namespace onnx_fp8::cuda

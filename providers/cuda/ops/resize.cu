@@ -55,26 +55,43 @@ void AddTable(const KernelContext& ctx, const ResizeTable& table,
   p->weight = Uploaded(ctx, std::span<const float>(weight));
 }
 
-// The axes one after the other, the last one first. What lies between two of
-// them is in memory of the queue.
-void Interpolate(const KernelContext& ctx, const ResizeLayout& layout,
-                 const Tensor& x, Tensor& y) {
-  std::vector<size_t> axes;  // that change
+// The axes that are interpolated, in their order: the last one first.
+std::vector<size_t> AxesOf(const ResizeLayout& layout) {
+  std::vector<size_t> axes;
   for (size_t d = layout.tables.size(); d-- > 0;) {
     if (layout.tables[d].changes) axes.push_back(d);
   }
-  Shape shape = x.shape();
-  int64_t most = 0;
-  for (size_t d : axes) {
-    shape[d] = layout.shape[d];
-    most = std::max(most, NumElements(shape));
+  return axes;
+}
+
+// What lies between two axes is in the workspace, which has one place for it or
+// two.
+struct Between {
+  int64_t places, elements;  // of each place
+  size_t bytes() const {
+    return static_cast<size_t>(places * elements) * sizeof(float);
   }
+};
+
+Between BetweenAxes(const ResizeLayout& layout, Shape shape) {
+  std::vector<size_t> axes = AxesOf(layout);
+  Between between = {};
+  for (size_t i = 0; i + 1 < axes.size(); ++i) {
+    shape[axes[i]] = layout.shape[axes[i]];
+    between.elements = std::max(between.elements, NumElements(shape));
+    between.places = std::min<int64_t>(between.places + 1, 2);
+  }
+  return between;
+}
+
+void Interpolate(const KernelContext& ctx, const ResizeLayout& layout,
+                 const Tensor& x, Tensor& y) {
+  std::vector<size_t> axes = AxesOf(layout);
+  Between between = BetweenAxes(layout, x.shape());
   Queue& queue = QueueOf(ctx);
-  size_t buffers = std::min<size_t>(axes.size() - 1, 2);
-  auto* scratch = static_cast<float*>(
-      queue.Scratch(buffers * static_cast<size_t>(most) * sizeof(float)));
-  float *next = scratch, *other = scratch + (buffers > 1 ? most : 0);
-  shape = x.shape();
+  auto* next = static_cast<float*>(ctx.Workspace(between.bytes()));
+  float* other = next + (between.places > 1 ? between.elements : 0);
+  Shape shape = x.shape();
   Interpolation p = {};
   p.x = static_cast<const float*>(x.raw());
   p.extrapolated = ctx.Float("extrapolation_value", 0);
@@ -89,6 +106,13 @@ void Interpolate(const KernelContext& ctx, const ResizeLayout& layout,
     p.x = p.y;
     std::swap(next, other);
   }
+}
+
+size_t ResizeWorkspace(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  if (ctx.Out(0).size() == 0) return 0;
+  ResizeLayout layout = ResizeLayoutOf(ctx);
+  return layout.nearest ? 0 : BetweenAxes(layout, x.shape()).bytes();
 }
 
 void Resize(KernelContext& ctx) {
@@ -119,7 +143,8 @@ void Resize(KernelContext& ctx) {
 }  // namespace
 
 void RegisterResize(KernelRegistry& r) {
-  r.Add("Resize", Resize, {.host_inputs = {1, 2, 3}});
+  r.Add("Resize", Resize,
+        {.host_inputs = {1, 2, 3}, .workspace = ResizeWorkspace});
 }
 
 }  // namespace onnx_fp8::cuda

@@ -6,6 +6,8 @@
 // do not depend on the order of threads. Traffic: data, indices and updates are
 // read once, the result is written once. Besides, two numbers of 32 bits for
 // each place and one for each update are written and read a few times.
+#include <algorithm>
+#include <span>
 #include <type_traits>
 
 #include "providers/cuda/ops/indices.h"
@@ -108,6 +110,11 @@ __global__ void __launch_bounds__(kThreads)
   y[at] = value;
 }
 
+// Of the lists.
+size_t ListBytes(int64_t places, int64_t updates) {
+  return static_cast<size_t>(1 + 2 * places + updates) * sizeof(uint32_t);
+}
+
 template <typename Places>
 Lists MakeLists(const KernelContext& ctx, const Places& places, int64_t updates,
                 int64_t block) {
@@ -115,17 +122,15 @@ Lists MakeLists(const KernelContext& ctx, const Places& places, int64_t updates,
              nullptr};
   Check(updates < int64_t{1} << 32, "[", ctx.Where(),
         "] expected fewer than 2^32 updates, got ", updates);
-  Queue& queue = QueueOf(ctx);
+  cudaStream_t stream = QueueOf(ctx).stream();
   auto size = static_cast<size_t>(l.places);
-  l.taken = static_cast<uint32_t*>(queue.Scratch(
-      (1 + 2 * size + static_cast<size_t>(updates)) * sizeof(uint32_t)));
+  l.taken = static_cast<uint32_t*>(ctx.Workspace(ListBytes(l.places, updates)));
   l.count = l.taken + 1;
   l.first = l.count + size;
   l.list = l.first + size;
-  ONNX_FP8_CUDA(cudaMemsetAsync(l.taken, 0, (1 + size) * sizeof(uint32_t),
-                                queue.stream()));
+  ONNX_FP8_CUDA(
+      cudaMemsetAsync(l.taken, 0, (1 + size) * sizeof(uint32_t), stream));
   if (updates == 0) return l;
-  cudaStream_t stream = queue.stream();
   Launch(CountKernel<Places>, BlocksFor(updates), kThreads, 0, stream, places,
          block, l);
   Launch(ReserveKernel, BlocksFor(l.places), kThreads, 0, stream, l);
@@ -165,6 +170,11 @@ void Update(KernelContext& ctx, const Places& places, int64_t updates,
   });
 }
 
+size_t ElementsWorkspace(KernelContext& ctx) {
+  const Tensor &data = Operand(ctx, 0), &updates = Operand(ctx, 2);
+  return ListBytes(data.size(), updates.size());
+}
+
 void ScatterElements(KernelContext& ctx) {
   const Tensor &data = Operand(ctx, 0), &updates = Operand(ctx, 2);
   CheckSameDType(ctx, data, updates);
@@ -201,12 +211,23 @@ void ScatterND(KernelContext& ctx) {
   Update(ctx, tuples, count, tuples.block);
 }
 
+// A list for each block of inner elements.
+size_t BlocksWorkspace(KernelContext& ctx) {
+  const Shape &data = Operand(ctx, 0).shape(),
+              &indices = Operand(ctx, 1).shape();
+  if (indices.empty()) return 0;  // the kernel refuses it
+  auto depth = static_cast<size_t>(std::clamp<int64_t>(
+      indices.back(), 0, static_cast<int64_t>(data.size())));
+  return ListBytes(NumElements(std::span(data).first(depth)),
+                   NumElements(std::span(indices).first(indices.size() - 1)));
+}
+
 }  // namespace
 
 void RegisterScatter(KernelRegistry& r) {
-  r.Add("ScatterElements", ScatterElements);
-  r.Add("ScatterND", ScatterND);
-  r.Add("Scatter", ScatterElements);
+  r.Add("ScatterElements", ScatterElements, {.workspace = ElementsWorkspace});
+  r.Add("ScatterND", ScatterND, {.workspace = BlocksWorkspace});
+  r.Add("Scatter", ScatterElements, {.workspace = ElementsWorkspace});
 }
 
 }  // namespace onnx_fp8::cuda
