@@ -251,7 +251,9 @@ y9: bool[3,5,7] = Trilu<upper=0>(bits)
     // ---- movement
     {"MovementOfUnits", R"(input x: float[6,40,48]
 input odd: float[5,7,9]
+input large: float[3,130,70]
 const bytes: bool[3,7,24]
+const zero: float[] = {0}
 const halves: int64[3] = {16,16,16}
 const parts: int64[3] = {3,40,5}
 const from: int64[2] = {1,8}
@@ -272,6 +274,13 @@ p1: float[40,6,48] = Transpose<perm=[1,0,2]>(x)
 p2: float[48,40,6] = Transpose(x)
 p3: bool[7,3,24] = Transpose<perm=[1,0,2]>(bytes)
 p4: bool[24,7,3] = Transpose(bytes)
+p5: float[6,48,40] = Transpose<perm=[0,2,1]>(x)
+p6: float[3,70,130] = Transpose<perm=[0,2,1]>(large)
+p7: float[70,3,130] = Transpose<perm=[2,0,1]>(large)
+signs: bool[3,130,70] = Less(large, zero)
+p8: bool[70,3,130] = Transpose<perm=[2,0,1]>(signs)
+numbers: int64[3,130,70] = Cast<to=7>(signs)
+p9: int64[3,70,130] = Transpose<perm=[0,2,1]>(numbers)
 l1: float[6,4,32] = Slice(x, from, to, axes)
 l2: float[6,5,39] = Slice(x, from_odd, to, axes)
 l3: float[6,31,41] = Slice(x, start, stop, axes, back)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The loops behind all ops that only move elements. They move up to 16 bytes at
-// a time where elements lie side by side. Traffic: each element of the result
+// a time where elements lie side by side. Where rows become columns, tiles go
+// through shared memory, so that both sides are read and written in rows.
+// Traffic: each element of the result
 // is read once and written once.
 #include <algorithm>
 #include <vector>
@@ -148,6 +150,105 @@ void Start(const KernelContext& ctx, Walk w, const T* src, T* dst) {
          kThreads, 0, QueueOf(ctx).stream(), s, src, dst);
 }
 
+// ---- rows become columns
+
+// Rows of src, along axis `columns` of a walk, and rows of dst, along axis
+// `rows`. The other axes are around them.
+struct RowsToColumns {
+  Walk around;
+  int64_t rows, columns;
+  int64_t from_row, to_column;  // from one row to the next in src, in dst
+  int64_t down, across;         // tiles
+};
+
+template <typename T>
+inline constexpr int kSideOf = sizeof(T) <= 2 ? 64 : 32;
+// Fewer rows or columns would leave most of a tile empty.
+constexpr int64_t kLeastSide = 16;
+
+// All loads of a tile start before the first store. Rows of the tile begin in
+// different banks.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    RowsToColumnsKernel(RowsToColumns t, const T* src, T* dst) {
+  constexpr int kSide = kSideOf<T>, kStep = kThreads / kSide;
+  constexpr int kEach = kSide / kStep;
+  constexpr int kPad = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+  __shared__ T tile[kSide][kSide + kPad];
+  int64_t block = blockIdx.x;
+  int64_t rest = Quotient(block, t.across);
+  int64_t column = (block - rest * t.across) * kSide;
+  int64_t outer = Quotient(rest, t.down);
+  int64_t row = (rest - outer * t.down) * kSide;
+  ONNX_FP8_KEEP_LOOP
+  for (int a = t.around.axes - 1; a >= 0; --a) {
+    int64_t next = Quotient(outer, t.around.sizes[a]);
+    int64_t index = outer - next * t.around.sizes[a];
+    outer = next;
+    src += index * t.around.from[a];
+    dst += index * t.around.to[a];
+  }
+  int x = threadIdx.x % kSide, y = threadIdx.x / kSide;
+  T values[kEach];
+  for (int v = 0; v < kEach; ++v) {
+    int64_t r = row + y + v * kStep;
+    if (r < t.rows && column + x < t.columns) {
+      values[v] = src[r * t.from_row + column + x];
+    }
+  }
+  for (int v = 0; v < kEach; ++v) {
+    int64_t r = row + y + v * kStep;
+    if (r < t.rows && column + x < t.columns)
+      tile[y + v * kStep][x] = values[v];
+  }
+  __syncthreads();
+  for (int v = 0; v < kEach; ++v) {
+    int64_t c = column + y + v * kStep;
+    if (c < t.columns && row + x < t.rows) {
+      dst[c * t.to_column + row + x] = tile[x][y + v * kStep];
+    }
+  }
+}
+
+// The axes that change places; false: src and dst have no rows along different
+// axes, or short ones.
+bool RowsToColumnsOf(const Walk& w, int side, RowsToColumns& t) {
+  int columns = -1, rows = -1;
+  for (int a = 0; a < w.axes; ++a) {
+    if (w.from[a] == 1) columns = a;
+    if (w.to[a] == 1) rows = a;
+  }
+  if (rows < 0 || columns < 0 || rows == columns ||
+      std::min(w.sizes[rows], w.sizes[columns]) < kLeastSide) {
+    return false;
+  }
+  t = {.around = {},
+       .rows = w.sizes[rows],
+       .columns = w.sizes[columns],
+       .from_row = w.from[rows],
+       .to_column = w.to[columns],
+       .down = DivideUp(w.sizes[rows], side),
+       .across = DivideUp(w.sizes[columns], side)};
+  for (int a = 0; a < w.axes; ++a) {
+    if (a == rows || a == columns) continue;
+    int i = t.around.axes++;
+    t.around.sizes[i] = w.sizes[a];
+    t.around.from[i] = w.from[a];
+    t.around.to[i] = w.to[a];
+  }
+  t.around.n = w.n / (t.rows * t.columns);
+  return true;
+}
+
+template <typename T>
+void Move(const KernelContext& ctx, const Walk& w, const T* src, T* dst) {
+  RowsToColumns t;
+  if (!RowsToColumnsOf(w, kSideOf<T>, t)) return Start(ctx, w, src, dst);
+  Launch(RowsToColumnsKernel<T>,
+         static_cast<unsigned>(t.around.n * t.down * t.across), kThreads, 0,
+         QueueOf(ctx).stream(), t, src, dst);
+}
+
 }  // namespace
 
 void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
@@ -157,7 +258,7 @@ void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
   Walk w = Merged(shape, src_strides, dst_strides, ctx.Where());
   if (w.n == 0) return;
   ForUnit(Widen(w, width, src, dst), [&]<typename T>() {
-    Start(ctx, w, static_cast<const T*>(src), static_cast<T*>(dst));
+    Move(ctx, w, static_cast<const T*>(src), static_cast<T*>(dst));
   });
 }
 
