@@ -108,10 +108,13 @@ y5: float[], e5: float[$] = onnx_fp8.CrossEntropy<ignore_index=-100>(x, labels)
 TEST(CudaRows, TurnWholeVectors) {
   ExpectCpusResults(R"(graph "g" opset 24
 input x: float[2,7,48]
+input six: float[2,7,96]
 input cos: float[2,7,16]
 input sin: float[2,7,16]
 y: float[2,7,48] = onnx_fp8.Rotary<heads=3>(x, cos, sin)
 z: float[2,7,48] = onnx_fp8.RotaryGrad<heads=3>(x, cos, sin)
+y6: float[2,7,96] = onnx_fp8.Rotary<heads=6>(six, cos, sin)
+z6: float[2,7,96] = onnx_fp8.RotaryGrad<heads=6>(six, cos, sin)
 )",
                     0);
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc. A thread turns elements i
-// of both halves of a head's row. Traffic: x is read once, y is written once;
-// the angles of a row are read for each head, mostly from the cache.
+// of both halves of the rows of four heads. Traffic: x is read once, y is
+// written once; the angles of a row are read for every fourth head, mostly from
+// the cache.
+#include <type_traits>
+
 #include "providers/arguments.h"
+#include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/register.h"
 
@@ -14,11 +18,14 @@ struct Turning {
   FloatsIn x, cos, sin;
   FloatsOut y;
   DeviceAmax* amax;
-  int64_t n;       // pairs of elements
-  int64_t pairs;   // of a row
+  int64_t n;       // what threads do
+  int64_t heads;   // of a row
+  int64_t groups;  // of kHeads heads, in a row
   int64_t half;    // of a head's row
   int64_t angles;  // rows of cos, which repeat
 };
+
+constexpr int kHeads = 4;
 
 // Four elements, or one.
 __device__ void LoadSome(FloatsIn x, int64_t i, float (&to)[4]) {
@@ -28,57 +35,82 @@ __device__ void LoadSome(FloatsIn x, int64_t i, float (&to)[1]) {
   to[0] = Load(x, i);
 }
 
+// Their memory: all heads' loads start before the first number is needed.
+template <int kLength>
+using Raw = std::conditional_t<kLength == 4, Raw4, float>;
+
+__device__ void LoadRawOf(FloatsIn x, int64_t i, Raw4& to) {
+  to = LoadRaw4(x, i);
+}
+__device__ void LoadRawOf(FloatsIn x, int64_t i, float& to) { to = Load(x, i); }
+__device__ void FromRaw(Kept kept, const Raw4& raw, float (&to)[4]) {
+  ToFloats(kept, raw, to);
+}
+__device__ void FromRaw(Kept, float raw, float (&to)[1]) { to[0] = raw; }
+
 template <int kLength>
 __device__ void StoreSome(FloatsOut y, int64_t i, float (&x)[kLength],
                           AmaxPart& seen) {
   if constexpr (kLength == 4) {
     Store4(y, i, x);
+    seen.Add4(x);
   } else {
-    x[0] = Store(y, i, x[0]);
+    seen.Add(Store(y, i, x[0]));
   }
-  for (float v : x) seen.Add(v);
 }
 
 // kLength pairs: x1 and x2 of the halves. y = (x1, x2) cos + (-x2, x1) sin; the
 // gradient turns back.
 template <bool kGrad, int kLength>
-__device__ void Turn(const Turning& t, int64_t first, AmaxPart& seen) {
-  int64_t row = Quotient(first, t.pairs), pair = first - row * t.pairs;
-  int64_t head = Quotient(pair, t.half), i = pair - head * t.half;
-  int64_t at = 2 * (first - i) + i;
+__device__ void Turn(const Turning& t, int64_t number, AmaxPart& seen) {
+  int64_t width = t.half / kLength, group = Quotient(number, width);
+  int64_t i = (number - group * width) * kLength;
+  int64_t row = Quotient(group, t.groups);
+  int64_t head = (group - row * t.groups) * kHeads;
+  int64_t at = 2 * (row * t.heads + head) * t.half + i;
   int64_t turn = row - Quotient(row, t.angles) * t.angles;
   int64_t angle = 2 * turn * t.half + i;
-  float x1[kLength], x2[kLength], cos1[kLength], cos2[kLength];
-  float sin1[kLength], sin2[kLength];
-  LoadSome(t.x, at, x1);
-  LoadSome(t.x, at + t.half, x2);
+  Raw<kLength> raw1[kHeads], raw2[kHeads];
+  ONNX_FP8_UNROLL
+  for (int h = 0; h < kHeads; ++h) {
+    if (head + h >= t.heads) continue;
+    LoadRawOf(t.x, at + 2 * h * t.half, raw1[h]);
+    LoadRawOf(t.x, at + 2 * h * t.half + t.half, raw2[h]);
+  }
+  float cos1[kLength], cos2[kLength], sin1[kLength], sin2[kLength];
   LoadSome(t.cos, angle, cos1);
   LoadSome(t.cos, angle + t.half, cos2);
   LoadSome(t.sin, angle, sin1);
   LoadSome(t.sin, angle + t.half, sin2);
-  for (int k = 0; k < kLength; ++k) {
-    float s1 = kGrad ? sin2[k] : -sin1[k], s2 = kGrad ? -sin1[k] : sin2[k];
-    float y1 = x1[k] * cos1[k] + x2[k] * s1;
-    x2[k] = x2[k] * cos2[k] + x1[k] * s2;
-    x1[k] = y1;
+  ONNX_FP8_UNROLL
+  for (int h = 0; h < kHeads; ++h) {
+    if (head + h >= t.heads) continue;
+    float x1[kLength], x2[kLength];
+    FromRaw(t.x.kept, raw1[h], x1);
+    FromRaw(t.x.kept, raw2[h], x2);
+    for (int k = 0; k < kLength; ++k) {
+      float s1 = kGrad ? sin2[k] : -sin1[k], s2 = kGrad ? -sin1[k] : sin2[k];
+      float y1 = x1[k] * cos1[k] + x2[k] * s1;
+      x2[k] = x2[k] * cos2[k] + x1[k] * s2;
+      x1[k] = y1;
+    }
+    StoreSome(t.y, at + 2 * h * t.half, x1, seen);
+    StoreSome(t.y, at + 2 * h * t.half + t.half, x2, seen);
   }
-  StoreSome(t.y, at, x1, seen);
-  StoreSome(t.y, at + t.half, x2, seen);
 }
 
 template <bool kGrad, int kLength>
 __global__ void __launch_bounds__(kThreads) TurnKernel(Turning t) {
-  int64_t first =
-      (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kLength;
+  int64_t number = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   AmaxPart seen;
-  if (first < t.n) Turn<kGrad, kLength>(t, first, seen);
+  if (number < t.n) Turn<kGrad, kLength>(t, number, seen);
   seen.AddOfBlock(t.amax);
 }
 
 template <bool kGrad, int kLength>
-void StartTurn(const KernelContext& ctx, const Turning& t) {
-  Launch(TurnKernel<kGrad, kLength>,
-         static_cast<unsigned>(DivideUp(t.n, kThreads * kLength)), kThreads, 0,
+void StartTurn(const KernelContext& ctx, int64_t rows, Turning t) {
+  t.n = rows * t.groups * (t.half / kLength);
+  Launch(TurnKernel<kGrad, kLength>, BlocksFor(t.n), kThreads, 0,
          QueueOf(ctx).stream(), t);
 }
 
@@ -102,13 +134,14 @@ void Rotary(KernelContext& ctx) {
   t.sin = FloatsOf(ctx, 2);
   t.y = FloatsTo(ctx, 0, x.shape());
   t.amax = ClearedAmax(ctx, 0);
-  t.n = x.size() / 2;
-  t.pairs = x.dim(2) / 2;
-  t.half = t.pairs / heads;
+  t.heads = heads;
+  t.groups = DivideUp(heads, kHeads);
+  t.half = x.dim(2) / heads / 2;
   t.angles = cos.dim(0) * cos.dim(1);
-  if (t.n == 0 || !t.y.data) return;
-  if (t.half % 4 == 0) return StartTurn<kGrad, 4>(ctx, t);
-  StartTurn<kGrad, 1>(ctx, t);
+  if (x.size() == 0 || !t.y.data) return;
+  int64_t rows = x.dim(0) * x.dim(1);
+  if (t.half % 4 == 0) return StartTurn<kGrad, 4>(ctx, rows, t);
+  StartTurn<kGrad, 1>(ctx, rows, t);
 }
 
 }  // namespace
