@@ -55,6 +55,31 @@ void Launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
 #endif
 }
 
+// One instruction each, without the code that keeps numbers below 2⁻¹²⁶. Such
+// results are 0, and such a divisor gives Inf.
+
+// 2^x, with an error of 2 ulp.
+__device__ inline float ShortExp2(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+// 1 / x, with an error of 1 ulp.
+__device__ inline float ShortReciprocal(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return __fdividef(1.0f, x);
+#endif
+}
+
 // The block's dynamic shared memory, aligned to 16 bytes.
 template <typename T>
 __device__ T* DynamicShared() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Σ e^x of numbers that are read once: the largest number so far is the one
-// that the others are compared with.
+// that the others are compared with. So each e^d has d <= 0. Its relative error
+// is 2e-7 - 1e-7 d, and its error is 2e-7 at most.
 #pragma once
 
 #include <cmath>
@@ -22,17 +23,21 @@ struct ExpSum {
     for (int v = 0; v < kVectors; ++v) {
       for (float value : x[v]) largest = fmaxf(largest, value);
     }
-    if (largest > before) sum *= expf(before - largest);
+    if (largest > before) sum *= Exp(before - largest);
     float shift = largest == kLowest ? 0.0f : largest;
     for (int v = 0; v < kVectors; ++v) {
-      for (float value : x[v]) sum += expf(value - shift);
+      for (float value : x[v]) sum += Exp(value - shift);
     }
   }
 
   // This sum with another largest number. If nothing but -Inf was added, and
   // `other` is -Inf, the result is NaN, as the CPU's is.
   __device__ float Relative(float other) const {
-    return sum * expf(largest - other);
+    return sum * Exp(largest - other);
+  }
+
+  __device__ static float Exp(float d) {
+    return ShortExp2(1.4426950408889634f * d);
   }
 };
 
@@ -43,15 +48,22 @@ __device__ ExpSum SumOfParts(RowThreads<kWarps>& threads, const ExpSum& part) {
   return {largest, threads.Sum(part.Relative(largest))};
 }
 
-// The sum of a row, of any length.
+// The sum of a row, of any length. The next vectors are loaded while these are
+// added.
 template <int kWarps>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
                               const Row& row) {
   constexpr int kStep = RowThreads<kWarps>::kThreadsOfRow, kVectors = 4;
+  const int thread = threads.thread();
   ExpSum part;
+  Raw4 next[kVectors];
+  LoadWholeVectors<kStep>(x, row.From(0), thread, next);
   for (int64_t i = 0; i < row.size(); i += kStep * kVectors) {
+    Raw4 raw[kVectors];
+    for (int v = 0; v < kVectors; ++v) raw[v] = next[v];
+    LoadWholeVectors<kStep>(x, row.From(i + kStep * kVectors), thread, next);
     float some[kVectors][kPerThread];
-    LoadVectors<kStep>(x, row.From(i), threads.thread(), kLowest, some);
+    ToVectors<kStep>(x, row.From(i), thread, kLowest, raw, some);
     part.Add(some);
   }
   return SumOfParts(threads, part);

@@ -49,14 +49,25 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
   bool whole = s.columns % kPerThread == 0 && left > 0;
   float sum[kPerThread] = {};
   AmaxPart seen;
+  Raw4 next[kIn];  // the next row's vectors, while this row is computed
+  auto load_next = [&](int64_t row) {
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kIn; ++i) {
+      if (row < s.rows) next[i] = LoadRaw4(s.in[i], row * s.columns + column);
+    }
+  };
+  if (whole) load_next(first + line);
   for (int r = line; r < kRowsPerSum && first + r < m.to_rows; r += kTileRows) {
     if (first + r >= s.rows) left = 0, whole = false;
     int64_t at = (first + r) * s.columns + column;
     float x[kIn][kPerThread] = {}, y[kPerThread];
-    for (int i = 0; i < kIn; ++i) {
-      if (whole) {
-        Load4(s.in[i], at, x[i]);
-      } else {
+    if (whole) {
+      Raw4 raw[kIn];
+      for (int i = 0; i < kIn; ++i) raw[i] = next[i];
+      if (r + kTileRows < kRowsPerSum) load_next(first + r + kTileRows);
+      for (int i = 0; i < kIn; ++i) ToFloats(s.in[i].kept, raw[i], x[i]);
+    } else {
+      for (int i = 0; i < kIn; ++i) {
         for (int k = 0; k < kPerThread; ++k) {
           if (k < left) x[i][k] = Load(s.in[i], at + k);
         }
@@ -72,7 +83,7 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
     if (!IsRead(out)) continue;
     if (whole) {
       Store4(out, at, y);
-      for (float v : y) seen.Add(v);
+      seen.Add4(y);
     } else {
       for (int k = 0; k < kPerThread; ++k) {
         if (k < left) seen.Add(y[k] = Store(out, at + k, y[k]));

@@ -131,26 +131,42 @@ __device__ void StoreVector(const Out& y, const RowPart& row, int i,
 
 // ---- the vectors of one thread: first, first + kStep, …
 
+// The memory of the vectors that can be moved at once. All loads start before
+// the first number is needed.
+template <int kStep, int kVectors>
+__device__ void LoadWholeVectors(FloatsIn x, const RowPart& row, int first,
+                                 Raw4 (&to)[kVectors]) {
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    int i = first + v * kStep;
+    to[v] = row.HasAll(i) ? LoadRaw4(x, row.origin + i * kPerThread) : Raw4();
+  }
+}
+
+// The numbers of all vectors, of which LoadWholeVectors has loaded `raw`.
+template <int kStep, int kVectors>
+__device__ void ToVectors(FloatsIn x, const RowPart& row, int first,
+                          float outside, const Raw4 (&raw)[kVectors],
+                          float (&to)[kVectors][kPerThread]) {
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    int i = first + v * kStep;
+    if (row.HasAll(i)) {
+      ToFloats(x.kept, raw[v], to[v]);
+    } else {
+      LoadVector(x, row, i, outside, to[v]);
+    }
+  }
+}
+
 // All loads start before the first number is needed.
 template <int kStep, Kept kKept, int kVectors>
 __device__ void LoadVectorsAs(const void* data, const RowPart& row, int first,
                               float outside,
                               float (&to)[kVectors][kPerThread]) {
-  using Vector = std::conditional_t<kKept == Kept::kFloat, float4, uint2>;
-  const Vector* from =
-      static_cast<const Vector*>(data) + row.origin / kPerThread + first;
-  Vector raw[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    raw[v] = row.HasAll(first + v * kStep) ? from[v * kStep] : Vector();
-  }
-  for (int v = 0; v < kVectors; ++v) {
-    int i = first + v * kStep;
-    if (row.HasAll(i)) {
-      Load4({&raw[v], kKept}, 0, to[v]);
-    } else {
-      LoadVector({data, kKept}, row, i, outside, to[v]);
-    }
-  }
+  Raw4 raw[kVectors];
+  LoadWholeVectors<kStep>({data, kKept}, row, first, raw);
+  ToVectors<kStep>({data, kKept}, row, first, outside, raw, to);
 }
 
 template <int kStep, int kVectors>
