@@ -4,6 +4,8 @@ from mutant import M, cuda, cudnn
 
 CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
+GRADIENTS = cuda("*BiasGrad*")
+ROWS = cuda("*CudaRows*")
 FUSED = cuda("*FusedQuantize*")
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
 COLLECTIVES = "providers/cuda/collectives/collectives.cc"
@@ -17,7 +19,7 @@ MUTANTS = (
     M("cuda collectives: a group of any size", COLLECTIVES,
       "group && group->size() == ranks, ", "group != nullptr, ", RANKS),
     M("cuda collectives: rows are cut in place", COLLECTIVES,
-      "rows == all_rows\n", "rows != all_rows\n", RANKS),
+      "whole ? y.raw() :", "true ? y.raw() :", RANKS),
     M("cuda collectives: rank 0 is the root", COLLECTIVES,
       'ctx.Int("root", 0)', 'ctx.Int("other", 0)', RANKS),
     M("cuda collectives: all ranks take one block", COLLECTIVES,
@@ -46,7 +48,12 @@ MUTANTS = (
     M("cuda conv: gradients of weights keep strides", LIBRARY,
       "std::swap(p.stride, p.dilation);", "", CONVOLUTION),
     M("cuda conv: groups have one stride", LIBRARY,
-      "(z.group > 1 && z.n > 1)", "(z.group > 1 && z.n > 9)", CONVOLUTION),
+      "z.group > 1 && z.n > 1;", "z.group > 1 && z.n > 9;", CONVOLUTION),
+    M("cuda conv: the axes of a gradient keep their places", LIBRARY,
+      "if (z.n > 1 && m > 1) {", "if (z.n > 9 && m > 1) {", CONVOLUTION),
+    M("cuda swap axes: the axis between is the first one",
+      "providers/cuda/convolution/swap_axes.cu",
+      "(row * middle + between)", "(row + between * rows)", CONVOLUTION),
     M("cuda conv: no gradient of a weight is seen", LIBRARY,
       "return Window::Product(reach) > places &&",
       "return Window::Product(reach) < 0 &&", CONVOLUTION),
@@ -78,6 +85,23 @@ MUTANTS = (
     M("cuda padded codes: elements end with the tensor",
       "providers/cuda/fp8/quantize_elements.h",
       "count = row < m.rows ? m.columns - column : 0;", "", FUSED),
+    M("cuda movement: rows of a tile stay rows", "providers/cuda/ops/movement.cu",
+      "tile[x][y + v * kStep];", "tile[y + v * kStep][x];", OPS),
+    M("cuda movement: all tiles are those of the first matrix",
+      "providers/cuda/ops/movement.cu",
+      "src += index * t.around.from[a];", "", OPS),
+    M("cuda rotary: all heads are the first of four",
+      "providers/cuda/ops/rotary.cu",
+      "LoadRawOf(t.x, at + 2 * h * t.half, raw1[h]);",
+      "LoadRawOf(t.x, at, raw1[h]);", ROWS),
+    M("cuda row sums: the next row is this one",
+      "providers/cuda/core/row_sums.h",
+      "load_next(first + r + kTileRows);", "load_next(first + r);", GRADIENTS),
+    M("cuda exp sum: the next vectors are these",
+      "providers/cuda/core/exp_sum.h", "row.From(i + kStep * kVectors)",
+      "row.From(i)", ROWS),
+    M("cuda plan: a workspace knows no axes", "providers/plan_workspace.cc",
+      "inputs[i] = node.in(i)->data;", "", OPS),
     M("cuda scatter: a block has one update", "providers/cuda/ops/scatter.cu",
       "updates[list[i] * block + within]", "updates[list[i] * block]", OPS),
     M("cuda scan: Hardmax writes along the last axis",
@@ -85,6 +109,8 @@ MUTANTS = (
       "Store(y, s.start + i,", OPS),
     M("cuda resize: one buffer for all axes", "providers/cuda/ops/resize.cu",
       "std::swap(next, other);", "", OPS),
+    M("cuda resize: one place for all axes", "providers/cuda/ops/resize.cu",
+      "between.places > 1 ?", "between.places > 2 ?", OPS),
     M("cuda pad: the fill is zero", "providers/cuda/ops/pad.cc",
       "ctx.HasIn(2) ? ctx.In(2).raw() : nullptr", "nullptr", OPS),
     M("cuda einsum: an operand keeps its order", "providers/cuda/ops/einsum.cu",
