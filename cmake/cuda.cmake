@@ -121,8 +121,8 @@ endfunction()
 add_library(emulated_flags INTERFACE)
 target_include_directories(emulated_flags INTERFACE
   "${PROJECT_SOURCE_DIR}/tests/cuda/emulation")
-target_compile_options(emulated_flags INTERFACE -O2 -g1 -fno-pie
-  -fdata-sections -Wno-unused-function -Wno-unused-variable)
+target_compile_options(emulated_flags INTERFACE -g1 -fno-pie -fdata-sections
+  -Wno-unused-function -Wno-unused-variable)
 target_link_options(emulated_flags INTERFACE -no-pie
   "-Wl,-T,${PROJECT_SOURCE_DIR}/tests/cuda/emulation/shared_memory.ld")
 target_link_libraries(emulated_flags INTERFACE our_flags cuda_headers)
@@ -151,22 +151,30 @@ if(NOT TARGET cuda)
     COMPILE_DEFINITIONS ONNX_FP8_CUDA SKIP_UNITY_BUILD_INCLUSION ON)
 endif()
 
-# All but the kernels, which the checked build compiles another way.
-add_library(cuda_emulated OBJECT ${cuda_host_sources} ${emulation_sources}
-  ${cuda_tests} ${cuda_helpers} ${emulated_providers})
-combine(cuda_emulated ${cuda_host_sources} ${emulation_sources} ${cuda_tests}
-  ${cuda_helpers})
-target_link_libraries(cuda_emulated PRIVATE emulated_flags test_support)
+# All but the kernels, which the checked build compiles another way. Only the
+# device itself takes much of a test's time; -Og halves the rest's time to
+# compile.
+add_library(cuda_emulation OBJECT ${emulation_sources})
+combine(cuda_emulation ${emulation_sources})
+target_compile_options(cuda_emulation PRIVATE -O2)
+add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_tests}
+  ${cuda_helpers} ${emulated_providers})
+combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
+target_compile_options(cuda_emulated PRIVATE -Og)
+foreach(name IN ITEMS cuda_emulation cuda_emulated)
+  target_link_libraries(${name} PRIVATE emulated_flags test_support)
+endforeach()
 
 # emulated_program(NAME <flags of kernels>...)
 function(emulated_program name)
   add_library(${name}_kernels OBJECT ${cuda_wrappers})
   combine(${name}_kernels ${cuda_wrappers})
-  target_compile_options(${name}_kernels PRIVATE ${ARGN})
+  target_compile_options(${name}_kernels PRIVATE -O1 ${ARGN})
   target_link_libraries(${name}_kernels PRIVATE emulated_flags providers)
   # Of two copies of an inline function the linker takes the first, which should
   # be the one without checks.
-  add_executable(${name} $<TARGET_OBJECTS:cuda_emulated>
+  add_executable(${name} $<TARGET_OBJECTS:cuda_emulation>
+    $<TARGET_OBJECTS:cuda_emulated>
     $<TARGET_OBJECTS:${name}_kernels>)
   set_target_properties(${name} PROPERTIES EMULATES_CUDA ON)
   target_link_libraries(${name} PRIVATE emulated_flags test_support

@@ -2,7 +2,7 @@
 //
 // Σ e^x of numbers that are read once: the largest number so far is the one
 // that the others are compared with. So each e^d has d <= 0. Its relative error
-// is 2e-7 - 1e-7 d, and its error is 2e-7 at most.
+// is 3e-7 - 1e-7 d, and its error is 3e-7 at most.
 #pragma once
 
 #include <cmath>
