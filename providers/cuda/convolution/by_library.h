@@ -38,9 +38,9 @@ std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
 
 // Computes y, which is not empty, by the library of library.h. False: it can't
 // compute this node, and nothing was done. Operands and result must be kept
-// alike, and no pad be negative. Traffic of its own: where there is a bias, y
-// is read and written once more, and is then rounded twice if it is kept in 16
-// bits. So is the gradient of a weight, and x where it is copied.
+// alike, and no pad be negative. Traffic of its own: y is read and written once
+// more where there is a bias, which rounds numbers in 16 bits twice, and where
+// it is the gradient of a weight; so is x where it is copied.
 bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
                        const ConvolutionOperands& operands);
 
