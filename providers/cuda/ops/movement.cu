@@ -3,8 +3,7 @@
 // The loops behind all ops that only move elements. They move up to 16 bytes at
 // a time where elements lie side by side. Where rows become columns, tiles go
 // through shared memory, so that both sides are read and written in rows.
-// Traffic: each element of the result
-// is read once and written once.
+// Traffic: each element of the result is read once and written once.
 #include <algorithm>
 #include <vector>
 
@@ -198,8 +197,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (int v = 0; v < kEach; ++v) {
     int64_t r = row + y + v * kStep;
-    if (r < t.rows && column + x < t.columns)
+    if (r < t.rows && column + x < t.columns) {
       tile[y + v * kStep][x] = values[v];
+    }
   }
   __syncthreads();
   for (int v = 0; v < kEach; ++v) {
