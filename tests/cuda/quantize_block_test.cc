@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -32,8 +33,9 @@ int64_t BlocksAlong(int64_t size, int64_t block) {
   return block == 0 ? 1 : (size + block - 1) / block;
 }
 
-// x, rounded to `kept` unless that is a float of 32 bits, in all blocks.
-std::shared_ptr<Graph> BlockQuantizersOf(const BlockSizes& x, DType kept) {
+// x, rounded to `kept` unless that is a float of 32 bits, in these blocks.
+std::shared_ptr<Graph> BlockQuantizersOf(const BlockSizes& x, DType kept,
+                                         std::span<const BlockSizes> blocks) {
   std::string shape = Concat(x.rows, ",", x.columns);
   std::string text = Concat("input x: float[", shape, "]\n");
   bool narrow = kept != DType::kFloat;
@@ -43,7 +45,7 @@ std::shared_ptr<Graph> BlockQuantizersOf(const BlockSizes& x, DType kept) {
                "] = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
   }
   int i = 0;
-  for (const BlockSizes& b : kQuantizedBlocks) {
+  for (const BlockSizes& b : blocks) {
     bool e4m3 = i % 2 == 0, e8m0 = i % 3 == 1;
     text += Concat(
         "q", i, ": ", e4m3 ? "float8e4m3fn[" : "float8e5m2[", shape, "], s", i,
@@ -79,12 +81,10 @@ Tensor Wide(const Graph& graph, bool finite, bool signs) {
   return x;
 }
 
-class CudaQuantizeBlockTest : public testing::TestWithParam<BlockSizes> {};
-
-TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
+void ExpectCpusBits(const BlockSizes& x, std::span<const BlockSizes> blocks) {
   for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
-    auto for_cpu = BlockQuantizersOf(GetParam(), kept);
-    auto for_cuda = BlockQuantizersOf(GetParam(), kept);
+    auto for_cpu = BlockQuantizersOf(x, kept, blocks);
+    auto for_cuda = BlockQuantizersOf(x, kept, blocks);
     StoreNarrow(*for_cuda, CudaKernels());
     for (bool finite : {true, false}) {
       ExpectCpusBytes(for_cpu, for_cuda,
@@ -92,6 +92,19 @@ TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
                       Concat(Name(kept), finite ? "" : ", not finite"));
     }
   }
+}
+
+class CudaQuantizeBlockTest : public testing::TestWithParam<BlockSizes> {};
+
+TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
+  ExpectCpusBits(GetParam(), kQuantizedBlocks);
+}
+
+// Rows that threads read piece by piece, and that begin anywhere.
+TEST(CudaQuantizeBlock, LongRows) {
+  const BlockSizes rows[] = {{1, 0}};
+  ExpectCpusBits({64, 16387}, rows);
+  ExpectCpusBits({65, 2 * 16384 + 8}, rows);
 }
 
 // Tiles that end in the middle, rows that begin anywhere, all numbers of warps

@@ -19,6 +19,7 @@ namespace onnx_fp8::cuda {
 
 enum class Way : uint8_t {
   kRows,         // one scale for a row, which some warps hold
+  kLongRows,     // one scale for a longer row: its warps read it twice
   kRowParts,     // 1 x 32, 64 or 128
   kColumnParts,  // 32, 64 or 128 x 1, and short columns
   kSquares,      // 128 x 128, and small matrices

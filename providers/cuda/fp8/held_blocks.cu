@@ -2,7 +2,8 @@
 //
 // QuantizeBlock where threads can hold the elements of a block (see Way).
 // Traffic: x is read once and q is written once; but x is read twice where a
-// scale belongs to a long column.
+// scale belongs to a long column or to a long row, which is then mostly in a
+// cache.
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/fp8/blocks.h"
 #include "providers/cuda/fp8/held.h"
@@ -73,6 +74,66 @@ __global__ void __launch_bounds__(kRowThreads<kRowWarps>,
   AmaxPart seen;
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     QuantizeRow<kRowWarps, decltype(kept)::value>(b, row, shared, seen);
+  });
+  seen.AddOfBlock(b.amax);
+}
+
+// ---- long rows
+
+constexpr int kLongWarps = 16;
+
+template <Kept kKept>
+__device__ void QuantizeLongRow(const Blocks& b, int64_t row, uint32_t* parts,
+                                AmaxPart& seen) {
+  constexpr int kThreadsOfRow = 32 * kLongWarps;
+  constexpr int kStep = kThreadsOfRow * kHeld;
+  int thread = threadIdx.x;
+  int64_t start = row * b.columns;
+  int lead = static_cast<int>(start & (kWidth<kKept> - 1));
+  int64_t end = lead + b.columns;
+  // What the threads hold from element `first` of the row's vectors on.
+  auto places_from = [&](int64_t first) {
+    int64_t left = end - first, origin = start - lead + first;
+    int from = first == 0 ? lead : 0;
+    int to = left < kStep ? static_cast<int>(left) : kStep;
+    return [thread, origin, from, to](int v) -> Place {
+      int i = (thread + v * kThreadsOfRow) * kWidth<kKept>;
+      return {origin + i, from - i, to - i};
+    };
+  };
+  uint32_t peak = 0;
+  ONNX_FP8_KEEP_LOOP
+  for (int64_t first = 0; first < end; first += kStep) {
+    Vector x[kVectors<kKept>];
+    LoadHeld<kKept>(b.x.data, b.aligned, places_from(first), x);
+    uint32_t own = FinitePeak<kKept>(x, seen);
+    peak = own > peak ? own : peak;
+  }
+  peak = LargestOfRow<kLongWarps>(peak, parts);
+  float factor = BlockFactor(b.format, __uint_as_float(peak));
+  if (b.scales && thread == 0) StoreScale(b.format, b.scales, row, factor);
+  if (!b.q) return;
+  ONNX_FP8_KEEP_LOOP
+  for (int64_t first = 0; first < end; first += kStep) {
+    auto places = places_from(first);
+    Vector x[kVectors<kKept>];
+    LoadHeld<kKept>(b.x.data, b.aligned, places, x);
+    EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, places,
+                      [&](int, int) { return factor; });
+  }
+}
+
+template <bool kNarrow>
+__global__ void __launch_bounds__(32 * kLongWarps, kNarrow ? 2 : 1)
+    QuantizeLongRowsKernel(Many<Blocks> many) {
+  __shared__ uint32_t parts[kLongWarps];
+  int tensor = TensorOf(many, blockIdx.x);
+  const Blocks& b = many.tensors[tensor];
+  int64_t row = blockIdx.x - many.begin[tensor];
+  uint32_t* shared = parts;
+  AmaxPart seen;
+  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
+    QuantizeLongRow<decltype(kept)::value>(b, row, shared, seen);
   });
   seen.AddOfBlock(b.amax);
 }
@@ -384,6 +445,11 @@ void StartHeld(cudaStream_t stream, std::span<Blocks> all) {
   start_rows.template operator()<4>();
   start_rows.template operator()<8>();
   start_rows.template operator()<16>();
+  StartBlocks(stream, all, QuantizeLongRowsKernel<kNarrow>, 32 * kLongWarps,
+              [](const Blocks& b) {
+                bool its = b.way == Way::kLongRows && IsNarrow(b) == kNarrow;
+                return its ? static_cast<unsigned>(b.rows) : 0u;
+              });
   // Tiles of `rows` rows, one for each block of threads.
   auto start_tiles = [&](Way way, int64_t rows, int warps,
                          void (*kernel)(Many<Blocks>)) {

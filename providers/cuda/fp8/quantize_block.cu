@@ -42,6 +42,9 @@ int LanesTogether(const BlockGrid& grid) {
   return lanes;
 }
 
+// Fewer long rows would leave most of a GPU idle.
+constexpr int64_t kLeastLongRows = 64;
+
 // A tensor's way, and what goes with it.
 void ChooseWay(const BlockGrid& grid, Blocks& b) {
   int64_t width = IsNarrow(b) ? kWidth<Kept::kBFloat16> : kWidth<Kept::kFloat>;
@@ -64,11 +67,13 @@ void ChooseWay(const BlockGrid& grid, Blocks& b) {
   // Rows may begin in the middle of a vector.
   int64_t held = grid.columns + (grid.columns % width == 0 ? 0 : width - 1);
   int64_t most = int64_t{32} * kHeld;  // that a warp holds
-  if (grid.block_rows == 1 && grid.across == 1 && held <= 16 * most) {
-    b.way = Way::kRows;
+  bool is_held = held <= 16 * most;
+  if (grid.block_rows == 1 && grid.across == 1 &&
+      (is_held || grid.rows >= kLeastLongRows)) {
+    b.way = is_held ? Way::kRows : Way::kLongRows;
     b.aligned = aligned;
     b.warps = 1;
-    while (b.warps * most < held) b.warps *= 2;
+    while (b.warps < 16 && b.warps * most < held) b.warps *= 2;
     return;
   }
   b.aligned = aligned && grid.columns % width == 0;
