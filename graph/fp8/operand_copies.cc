@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "graph/fp8/scale_update.h"
+#include "graph/views.h"
 #include "onnx_fp8/float8.h"
 
 namespace onnx_fp8 {
@@ -37,6 +38,25 @@ GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
                 recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
   return shared ? GemmRole::kDgrad : gemm.role;
+}
+
+// The keys under which the scale of a matrix may have been kept. An input is
+// named after the first layer that reads it, which is another one under another
+// filter or in another order of nodes.
+std::vector<std::string> KeysOf(const ScaleSlot& slot, const Value* matrix) {
+  std::vector<std::string> keys = {slot.Key()};
+  if (slot.operand != "input") return keys;
+  for (const Node* reader : matrix->uses) {
+    if (!reader->Is("MatMul") && !reader->Is("Gemm")) continue;
+    for (Value* operand : reader->inputs()) {
+      const Value* weight = operand ? WeightBehind(operand) : nullptr;
+      if (!weight) continue;
+      ScaleSlot other = slot;
+      other.fqn = weight->name;
+      keys.push_back(other.Key());
+    }
+  }
+  return keys;
 }
 
 int64_t PowerOfTwo(ScaleRounding rounding) {
@@ -93,7 +113,8 @@ Quantized OperandCopies::Make(Builder& b, const GemmDecision& decision,
   ScaleSlot tensor{decision.fqn, Name(role), operand, how.dtype};
   tensor.scaling = how.scaling;
   tensor.occurrence = occurrences_[tensor.Key()]++;
-  size_t position = kept ? Position(tensor) : kNone;
+  const Value* matrix = decision.gemm.node->in(static_cast<size_t>(slot));
+  size_t position = kept ? Position(tensor, matrix) : kNone;
   Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                            {"q_max", Float8Max(how.dtype)}};
   std::vector<Value*> made;
@@ -154,28 +175,31 @@ Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
 }
 
 // The position of the slot; adds a slot unless all are laid out already.
-size_t OperandCopies::Position(const ScaleSlot& slot) {
+size_t OperandCopies::Position(const ScaleSlot& slot, const Value* matrix) {
   auto it = position_.find(slot.Key());
   if (it != position_.end()) return it->second;
   if (laid_out_) return kNone;
   plan_->slots.push_back(slot);
   if (slot.scaling == Scaling::kStatic) {
-    plan_->slots.back().scale = StaticScale(slot);
+    plan_->slots.back().scale = StaticScale(slot, matrix);
   }
   return position_[slot.Key()] = plan_->slots.size() - 1;
 }
 
-float OperandCopies::StaticScale(const ScaleSlot& slot) const {
+float OperandCopies::StaticScale(const ScaleSlot& slot,
+                                 const Value* matrix) const {
   const StaticScales& scales = spec_.scales;
   Check(!scales.source.empty(), "[", graph_.file,
         "] expected `scales` for static scaling, got none; `onnx-fp8 "
         "calibrate` makes a file of them, a run with delayed scaling has them "
         "too");
-  auto it = scales.by_key.find(slot.Key());
-  Check(it != scales.by_key.end(), "[", scales.source,
-        "] expected a scale for ", slot.Key(), " of ", graph_.file, ", got ",
-        scales.by_key.size(), " others; is it of another model or filter?");
-  return it->second;
+  for (const std::string& key : KeysOf(slot, matrix)) {
+    auto it = scales.by_key.find(key);
+    if (it != scales.by_key.end()) return it->second;
+  }
+  Fail("[", scales.source, "] expected a scale for ", slot.Key(), " of ",
+       graph_.file, ", got ", scales.by_key.size(),
+       " others; is it of another model or filter?");
 }
 
 }  // namespace onnx_fp8

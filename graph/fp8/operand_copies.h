@@ -47,8 +47,8 @@ class OperandCopies {
                                      const Quantized& copy);
   Value* Source(Builder& b, const GemmDecision& decision, Value* x,
                 const OperandRecipe& how);
-  size_t Position(const ScaleSlot& slot);
-  float StaticScale(const ScaleSlot& slot) const;
+  size_t Position(const ScaleSlot& slot, const Value* matrix);
+  float StaticScale(const ScaleSlot& slot, const Value* matrix) const;
 
   Graph& graph_;
   const Fp8Spec& spec_;

@@ -128,8 +128,7 @@ class Ep : public OrtEp {
     std::unique_ptr<Graph> file = ReadNotes(path);
     std::vector<GemmDecision> decisions;
     for (const std::shared_ptr<Graph>& graph : graphs) {
-      if (file) CopyNotes(*file, *graph);
-      auto more = RewriteProducts(*graph, options_.spec);
+      auto more = RewriteProducts(*graph, options_.spec, file.get());
       decisions.insert(decisions.end(), more.begin(), more.end());
     }
     CheckPatterns(decisions, options_.spec, path.empty() ? "model" : path);

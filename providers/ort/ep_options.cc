@@ -4,12 +4,14 @@
 #include <charconv>
 
 #include "onnx_fp8/recipe_text.h"
+#include "training/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {
 
 constexpr char kKnown[] =
-    "recipe, filter_fqns, include, exclude, device, loss_chunk, threads, pool";
+    "recipe, scales, filter_fqns, include, exclude, device, loss_chunk, "
+    "threads, pool";
 
 // "a,b" → {"a", "b"}
 std::vector<std::string> Words(const std::string& text) {
@@ -36,17 +38,31 @@ T ParseCount(const std::string& text, T least, const char* expected) {
 Recipe ParseStateless(const std::string& text) {
   Recipe recipe = ParseRecipe(text);
   CheckRecipe(recipe, "");
-  Check(!recipe.Uses(Scaling::kDelayed) && !recipe.Uses(Scaling::kStatic),
-        "expected a recipe with dynamic scales, as tensorwise, got \"", text,
-        "\": a session keeps no scales (`onnx-fp8 rewrite` writes a model that "
-        "has them)");
+  Check(!recipe.Uses(Scaling::kDelayed),
+        "expected a recipe with dynamic or static scales, got \"", text,
+        "\": a session moves no scales from run to run (recipe static takes "
+        "those of a trained run, which the option scales names)");
   return recipe;
+}
+
+// Static scales come from somewhere, and serve something.
+void CheckScales(const Fp8Spec& spec) {
+  bool wanted = spec.recipe.Uses(Scaling::kStatic);
+  const std::string& source = spec.scales.source;
+  Check(wanted || source.empty(), "[option ep.", kEpName,
+        ".scales] expected a recipe with static scales, as static, got \"",
+        RecipeText(spec.recipe), "\"");
+  Check(!wanted || !source.empty(), "[option ep.", kEpName,
+        ".recipe] expected the option scales beside a recipe with static "
+        "scales: a file of `onnx-fp8 calibrate`, or the folder of a run");
 }
 
 void Set(EpOptions* options, const std::string& name,
          const std::string& value) {
   if (name == "recipe") {
     options->spec.recipe = ParseStateless(value);
+  } else if (name == "scales") {
+    if (!value.empty()) options->spec.scales = ReadStaticScales(value);
   } else if (name == "filter_fqns") {
     options->spec.filter.filter_fqns = Words(value);
   } else if (name == "include") {
@@ -83,6 +99,7 @@ EpOptions ParseEpOptions(
       Fail("[option ep.", kEpName, ".", name, "] ", error.what());
     }
   }
+  CheckScales(options.spec);
   return options;
 }
 

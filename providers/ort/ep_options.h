@@ -12,7 +12,8 @@ namespace onnx_fp8 {
 inline constexpr char kEpName[] = "onnx_fp8";
 
 struct EpOptions {
-  // How plain MatMul and Gemm of the model run in FP8.
+  // How plain MatMul and Gemm of the model run in FP8, and with which static
+  // scales.
   Fp8Spec spec;
   // As SessionOptions::loss_chunk_bytes, so that a training step computes the
   // bits of a session.
@@ -23,8 +24,9 @@ struct EpOptions {
 };
 
 // Reads the entries "ep.onnx_fp8.NAME" of the session. Errors: an unknown name,
-// with the known ones; a value that does not fit; a recipe that needs state
-// from run to run; a device whose provider this library lacks.
+// with the known ones; a value that does not fit; a recipe that moves scales
+// from run to run; static scales without a recipe for them, or the reverse; a
+// device whose provider this library lacks.
 EpOptions ReadEpOptions(const OrtSessionOptions* session);
 
 // The same from (NAME, value).

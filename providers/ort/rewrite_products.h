@@ -7,14 +7,15 @@
 
 namespace onnx_fp8 {
 
-// Copies notes about modules, which a session does not keep, from the file of
-// the model to its products: those of the node of the same name, or else of the
-// node that reads the same weight.
-void CopyNotes(const Graph& file, Graph& graph);
-
 // Puts the products that `spec` admits into FP8, as RewriteModel does.
 // Initializers become plain constants again, so that copies of weights in FP8
-// are computed once. Returns all decisions. REQUIRES: dynamic scales.
-std::vector<GemmDecision> RewriteProducts(Graph& graph, Fp8Spec spec);
+// are computed once. Returns all decisions.
+//
+// `file` is the model that the graph was made from; null if it is not known. A
+// session does not keep notes about modules and may give constants other names:
+// the file tells them. Errors: those of Fp8Rewrite. REQUIRES: no delayed
+// scales.
+std::vector<GemmDecision> RewriteProducts(Graph& graph, Fp8Spec spec,
+                                          const Graph* file);
 
 }  // namespace onnx_fp8

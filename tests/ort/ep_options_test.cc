@@ -42,8 +42,9 @@ TEST(EpOptions, AreRead) {
 
 TEST(EpOptions, BadOnesAreNamed) {
   EXPECT_EQ(Complaint("thread", "1"),
-            "[option ep.onnx_fp8.thread] expected one of recipe, filter_fqns, "
-            "include, exclude, device, loss_chunk, threads, pool");
+            "[option ep.onnx_fp8.thread] expected one of recipe, scales, "
+            "filter_fqns, include, exclude, device, loss_chunk, threads, "
+            "pool");
   EXPECT_NE(Complaint("device", "tpu")
                 .find("[option ep.onnx_fp8.device] [provider tpu] expected a "
                       "provider of this build: cpu"),
@@ -59,10 +60,14 @@ TEST(EpOptions, BadOnesAreNamed) {
             "for no chunks, got \"-1\"");
   EXPECT_EQ(Complaint("pool", ""),
             "[option ep.onnx_fp8.pool] expected session or own, got \"\"");
-  for (const char* recipe : {"delayed", "static"}) {
-    EXPECT_NE(Complaint("recipe", recipe).find("with dynamic scales"),
-              std::string::npos);
-  }
+  EXPECT_NE(Complaint("recipe", "delayed").find("dynamic or static scales"),
+            std::string::npos);
+  EXPECT_NE(Complaint("recipe", "static")
+                .find("[option ep.onnx_fp8.recipe] expected the option scales"),
+            std::string::npos);
+  EXPECT_NE(Complaint("scales", "no_such_file")
+                .find("[option ep.onnx_fp8.scales] [no_such_file]"),
+            std::string::npos);
   EXPECT_NE(Complaint("recipe", "fp9").find("[option ep.onnx_fp8.recipe]"),
             std::string::npos);
 }

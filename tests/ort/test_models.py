@@ -55,6 +55,25 @@ def test_recipe_is_that_of_rewrite(recipe, tmp_path):
     assert any((plain[name] != expected[name]).any() for name in plain)
 
 
+@pytest.mark.parametrize("model", [m for m in MODELS if m.parent.name in ("nanogpt", "llama", "vit")], ids=name_of)
+@pytest.mark.parametrize("source", ["calibrate", "train"])
+def test_static_scales_are_those_of_rewrite(source, model, tmp_path):
+    """Those of a file, and those of a run with delayed scaling. The session may fold
+    transposes of weights, and read shared inputs in another order."""
+    case = Case(model, tmp_path)
+    path, scales = tmp_path / "fp8.onnx", tmp_path / "scales"
+    if source == "calibrate":
+        run("calibrate", model, "--data", case.data, *case.loss(), "--batch-size", case.batch(), "-o", scales)
+    else:
+        run("train", model, "--data", case.data, *case.flags("delayed"), "--batch-size", case.batch(),
+            "--steps", 3, "--out", scales)
+    run("rewrite", model, "-o", path, "--recipe", "static", "--scales", scales)
+    options = {"recipe": "static", "scales": str(scales)}
+    assert_same_bits(session(model, options), case.inputs(), ran(path, case, tmp_path))
+    with pytest.raises(Exception, match=r"ep.onnx_fp8.scales\] expected a recipe with static scales"):
+        session(model, {**options, "recipe": "tensorwise"})
+
+
 @pytest.mark.parametrize("name,value", [("filter_fqns", "lm_head,fc"), ("include", "lm_head*"),
                                         ("exclude", "*fc*,lm_head*")])
 def test_filters_are_those_of_rewrite(name, value, tmp_path):
@@ -81,9 +100,11 @@ def test_names_of_nodes_are_known_from_memory(layer, tmp_path):
 
 
 @pytest.mark.parametrize("options,message", [
-    ({"recpe": "tensorwise"}, r"ep.onnx_fp8.recpe\].*expected one of recipe, filter_fqns"),
+    ({"recpe": "tensorwise"}, r"ep.onnx_fp8.recpe\].*expected one of recipe, scales, filter_fqns"),
     ({"recipe": "tensorwide"}, r"ep.onnx_fp8.recipe\].*tensorwide"),
-    ({"recipe": "delayed"}, "expected a recipe with dynamic scales"),
+    ({"recipe": "delayed"}, "expected a recipe with dynamic or static scales"),
+    ({"recipe": "static"}, r"ep.onnx_fp8.recipe\] expected the option scales"),
+    ({"recipe": "static", "scales": "no_such_file"}, r"ep.onnx_fp8.scales\] \[no_such_file\]"),
     ({"threads": "0"}, "expected a number of threads above 0, got \"0\""),
     ({"threads": "two"}, "expected a number of threads"),
     ({"pool": "mine"}, "expected session or own"),

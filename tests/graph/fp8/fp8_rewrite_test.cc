@@ -306,5 +306,32 @@ TEST(Fp8Rewrite, StaticScalesAreGivenAndStay) {
   EXPECT_TRUE(graph->state.empty());
 }
 
+// Another filter makes another layer the first reader of an input.
+TEST(Fp8Rewrite, StaticScalesOfAnInputServeAllItsReaders) {
+  Fp8Spec spec = {ParseRecipe("static")};
+  spec.filter.exclude = {"v"};
+  spec.scales = {"scales.json",
+                 {{"v/forward/input/float8e4m3fn#0", 0.5f},
+                  {"v/forward/weight/float8e4m3fn#0", 4.0f},
+                  {"w/forward/weight/float8e4m3fn#0", 0.25f}}};
+  auto rewrite = [&] {
+    auto graph = ParseGraph(R"(
+input x: float[4,32]
+param v: float[32,16]
+param w: float[32,16]
+yv: float[4,16] = MatMul(x, v)
+yw: float[4,16] = MatMul(x, w)
+output yv
+output yw
+)");
+    Fp8Plan plan = Fp8Rewrite(*graph, spec, nullptr, {});
+    const auto* scale = plan.scale->data.data<float>();
+    return std::vector<float>(scale, scale + plan.slots.size());
+  };
+  EXPECT_EQ(rewrite(), (std::vector<float>{0.5f, 0.25f}));
+  spec.scales.by_key.erase("w/forward/weight/float8e4m3fn#0");
+  EXPECT_THROW(rewrite(), Error);  // v's would be of another tensor
+}
+
 }  // namespace
 }  // namespace onnx_fp8
