@@ -116,9 +116,9 @@ MUTANTS = (
       "return 2;", "return 1;", training("*LinearSqnr.*")),
     M("sqnr: delayed scales are this batch's",
       "graph/fp8/operand_copies.cc",
-      "size_t position = kept ? Position(tensor) : kNone;",
+      "size_t position = kept ? Position(tensor, matrix) : kNone;",
       "size_t position = tensor.scaling == Scaling::kStatic ? "
-      "Position(tensor)\n"
+      "Position(tensor, matrix)\n"
       "                                                     : kNone;",
       OUTLIER_SQNR),
     M("scale update: amaxes in another order", "graph/fp8/scale_update.cc",
