@@ -307,7 +307,7 @@ TEST(Fp8Rewrite, StaticScalesAreGivenAndStay) {
 }
 
 // Another filter makes another layer the first reader of an input.
-TEST(Fp8Rewrite, StaticScalesOfAnInputServeAllItsReaders) {
+TEST(Fp8Rewrite, StaticScalesOfATensorServeAllItsReaders) {
   Fp8Spec spec = {ParseRecipe("static")};
   spec.filter.exclude = {"v"};
   spec.scales = {"scales.json",
