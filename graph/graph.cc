@@ -122,14 +122,18 @@ std::vector<Graph*> Node::Subgraphs() const {
   return bodies;
 }
 
-std::string Node::Where() const {
-  std::string text = domain.empty() ? op : domain + "." + op;
-  if (!name.empty()) return text + " " + name;
-  for (const Value* value : outputs_) {
-    if (value) return text + " -> " + value->name;
+std::ostream& operator<<(std::ostream& out, const NodePlace& place) {
+  const Node& node = place.node_;
+  if (!node.domain.empty()) out << node.domain << ".";
+  out << node.op;
+  if (!node.name.empty()) return out << " " << node.name;
+  for (const Value* value : node.outputs()) {
+    if (value) return out << " -> " << value->name;
   }
-  return text;
+  return out;
 }
+
+NodePlace::operator std::string() const { return Concat(*this); }
 
 Value* Graph::NewValue(const std::string& name) {
   Check(!name.empty(), "[", file, "] expected a value with a name");

@@ -4,6 +4,7 @@
 // round trip keeps every name. Node order is execution order.
 #pragma once
 
+#include <iosfwd>
 #include <list>
 #include <map>
 #include <memory>
@@ -95,6 +96,20 @@ inline DType StoredAs(const Value& value) {
 // Bytes of the value's elements in memory. REQUIRES: concrete.
 size_t BytesOf(const Value& value);
 
+// A node as messages name it: "MatMul /blocks.0/attn/MatMul", or with its first
+// output's name if it has none. The text is made where it is printed: a check
+// that passes costs nothing.
+class NodePlace {
+ public:
+  explicit NodePlace(const Node& node) : node_(node) {}
+
+  operator std::string() const;
+  friend std::ostream& operator<<(std::ostream& out, const NodePlace& place);
+
+ private:
+  const Node& node_;
+};
+
 class Node {
  public:
   std::string op;
@@ -139,9 +154,8 @@ class Node {
   // The bodies of an If, a Loop or a Scan, by attribute name; else empty.
   std::vector<Graph*> Subgraphs() const;
 
-  // "MatMul /blocks.0/attn/MatMul" for messages; with the first output's name
-  // if the node has none.
-  std::string Where() const;
+  // For messages.
+  NodePlace Where() const { return NodePlace(*this); }
 
  private:
   friend class Graph;

@@ -44,9 +44,10 @@ Shape BroadcastShapes(const Shape& a, const Shape& b,
     // i counts axes from the innermost.
     int64_t da = i < a.size() ? a[a.size() - 1 - i] : 1;
     int64_t db = i < b.size() ? b[b.size() - 1 - i] : 1;
-    Check(da == db || da == 1 || db == 1, "[", where,
-          "] expected shapes that broadcast, got ", ToString(a), " and ",
-          ToString(b));
+    if (da != db && da != 1 && db != 1) {
+      Fail("[", where, "] expected shapes that broadcast, got ", ToString(a),
+           " and ", ToString(b));
+    }
     out[out.size() - 1 - i] = da == 1 ? db : da;
   }
   return out;

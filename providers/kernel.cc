@@ -8,9 +8,10 @@ namespace onnx_fp8 {
 Tensor& KernelContext::Out(size_t i, DType dtype, const Shape& shape) {
   Tensor& out = outputs_[i];
   if (!out.defined()) out = Tensor::Allocate(dtype, shape);
-  Check(out.shape() == shape && out.dtype() == dtype, "[", Where(),
-        "] expected output ", i, " of shape ", ToString(out.shape()), ", got ",
-        ToString(shape));
+  if (out.shape() != shape || out.dtype() != dtype) {
+    Fail("[", Where(), "] expected output ", i, " of shape ",
+         ToString(out.shape()), ", got ", ToString(shape));
+  }
   return out;
 }
 

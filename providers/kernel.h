@@ -118,8 +118,8 @@ class KernelContext {
     return node_.Ints(key, std::move(otherwise));
   }
 
-  // "MatMul /blocks.0/attn/MatMul" for messages.
-  std::string Where() const { return node_.Where(); }
+  // For messages.
+  NodePlace Where() const { return node_.Where(); }
 
  private:
   const Node& node_;

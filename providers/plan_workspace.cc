@@ -48,7 +48,7 @@ std::shared_ptr<const Value> WorkspaceFor(const Node& node,
   }
   if (bytes == 0) return nullptr;
   auto workspace = std::make_shared<Value>();
-  workspace->name = "workspace of " + node.Where();
+  workspace->name = Concat("workspace of ", node.Where());
   workspace->dtype = DType::kUInt8;
   workspace->shape = Shape{static_cast<int64_t>(bytes)};
   return workspace;

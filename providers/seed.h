@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <string>
 
 #include "base/hash.h"
 #include "base/random.h"
@@ -12,7 +13,7 @@ namespace onnx_fp8 {
 // The part of a node's seed that is its own: the attribute `seed`, or the
 // node's name if there is none, so that two nodes draw different values.
 inline uint64_t OwnSeedOf(const KernelContext& ctx) {
-  if (!ctx.Has("seed")) return Hash(ctx.Where());
+  if (!ctx.Has("seed")) return Hash(std::string(ctx.Where()));
   if (ctx.node().Is("Dropout"))
     return static_cast<uint64_t>(ctx.Int("seed", 0));
   return std::bit_cast<uint32_t>(ctx.Float("seed", 0));

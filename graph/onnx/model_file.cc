@@ -77,7 +77,7 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
     Fail("[", path, "] value \"", value->name, "\" is ",
          output                ? "an output of the graph"
          : value->uses.empty() ? "read by a subgraph"
-                               : "read by " + value->uses[0]->Where(),
+                               : Concat("read by ", value->uses[0]->Where()),
          " but never computed");
   }
   return graph;

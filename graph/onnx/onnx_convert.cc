@@ -277,7 +277,7 @@ Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
       bool read = !known->producer && !known->is_input &&
                   !known->is_initializer() && !known->uses.empty();
       Fail("[", where, "] computes \"", name, "\", which ",
-           read ? known->uses[0]->Where() +
+           read ? std::string(known->uses[0]->Where()) +
                       " has read before: expected nodes in the order of the "
                       "computation, without a cycle"
                 : "is there already: expected values to be computed once");

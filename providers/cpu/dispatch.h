@@ -16,8 +16,8 @@ namespace onnx_fp8 {
 
 // fn.operator()<T>() with the C++ type of `dtype`; one function per set of
 // types that a kernel supports. Errors: another dtype; `where` names the node.
-template <typename Fn>
-void DispatchFloat(DType dtype, const std::string& where, Fn fn) {
+template <typename Where, typename Fn>
+void DispatchFloat(DType dtype, const Where& where, Fn fn) {
   switch (dtype) {
     case DType::kFloat:
       return fn.template operator()<float>();
@@ -28,8 +28,8 @@ void DispatchFloat(DType dtype, const std::string& where, Fn fn) {
   }
 }
 
-template <typename Fn>
-void DispatchNumeric(DType dtype, const std::string& where, Fn fn) {
+template <typename Where, typename Fn>
+void DispatchNumeric(DType dtype, const Where& where, Fn fn) {
   switch (dtype) {
     case DType::kFloat:
       return fn.template operator()<float>();
@@ -58,8 +58,8 @@ void DispatchNumeric(DType dtype, const std::string& where, Fn fn) {
 
 // For results that do not depend on the width of integers: float, double, int64
 // or uint64. WideInteger makes one of these of every numeric dtype.
-template <typename Fn>
-void DispatchWide(DType dtype, const std::string& where, Fn fn) {
+template <typename Where, typename Fn>
+void DispatchWide(DType dtype, const Where& where, Fn fn) {
   switch (dtype) {
     case DType::kFloat:
       return fn.template operator()<float>();
@@ -78,8 +78,8 @@ void DispatchWide(DType dtype, const std::string& where, Fn fn) {
 Tensor WideInteger(const Tensor& x);
 
 // For kernels that only move elements: an unsigned type of the same width.
-template <typename Fn>
-void DispatchWidth(DType dtype, const std::string& where, Fn fn) {
+template <typename Where, typename Fn>
+void DispatchWidth(DType dtype, const Where& where, Fn fn) {
   size_t width = ByteSize(dtype);
   Check(width > 0, "[", where, "] expected a tensor, got ", Name(dtype));
   ForWidth(width, fn);

@@ -253,8 +253,8 @@ void MapBroadcast(KernelContext& ctx, size_t i, size_t j, const Shape& shape,
 
 // fn.operator()<T>() with the type of `dtype`; float for 16-bit floats, which
 // the plan keeps of floats. Errors: another dtype; `where` names the node.
-template <typename Fn>
-void ForNumeric(DType dtype, const std::string& where, Fn fn) {
+template <typename Where, typename Fn>
+void ForNumeric(DType dtype, const Where& where, Fn fn) {
   switch (dtype) {
     case DType::kFloat:
     case DType::kBFloat16:
