@@ -40,11 +40,12 @@ GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   return shared ? GemmRole::kDgrad : gemm.role;
 }
 
-// The keys under which the scale of a matrix may have been kept. It is named
-// after the first layer that reads it, which is another one under another
-// filter or in another order of nodes.
+// The keys under which the scale of a matrix may have been kept. All but
+// weights are named after the first layer that reads them, which is another one
+// under another filter or in another order of nodes.
 std::vector<std::string> KeysOf(const ScaleSlot& slot, const Value* matrix) {
   std::vector<std::string> keys = {slot.Key()};
+  if (slot.operand == "weight") return keys;
   for (const Node* reader : matrix->uses) {
     if (!reader->Is("MatMul") && !reader->Is("Gemm")) continue;
     for (Value* operand : reader->inputs()) {

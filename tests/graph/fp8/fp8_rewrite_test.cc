@@ -306,6 +306,14 @@ TEST(Fp8Rewrite, StaticScalesAreGivenAndStay) {
   EXPECT_TRUE(graph->state.empty());
 }
 
+// The static scales that a rewrite of `text` finds.
+std::vector<float> StaticScalesOf(const char* text, const Fp8Spec& spec) {
+  auto graph = ParseGraph(text);
+  Fp8Plan plan = Fp8Rewrite(*graph, spec, nullptr, {});
+  const auto* scale = plan.scale->data.data<float>();
+  return {scale, scale + plan.slots.size()};
+}
+
 // Another filter makes another layer the first reader of an input.
 TEST(Fp8Rewrite, StaticScalesOfATensorServeAllItsReaders) {
   Fp8Spec spec = {ParseRecipe("static")};
@@ -314,8 +322,7 @@ TEST(Fp8Rewrite, StaticScalesOfATensorServeAllItsReaders) {
                  {{"v/forward/input/float8e4m3fn#0", 0.5f},
                   {"v/forward/weight/float8e4m3fn#0", 4.0f},
                   {"w/forward/weight/float8e4m3fn#0", 0.25f}}};
-  auto rewrite = [&] {
-    auto graph = ParseGraph(R"(
+  const char* text = R"(
 input x: float[4,32]
 param v: float[32,16]
 param w: float[32,16]
@@ -323,14 +330,30 @@ yv: float[4,16] = MatMul(x, v)
 yw: float[4,16] = MatMul(x, w)
 output yv
 output yw
-)");
-    Fp8Plan plan = Fp8Rewrite(*graph, spec, nullptr, {});
-    const auto* scale = plan.scale->data.data<float>();
-    return std::vector<float>(scale, scale + plan.slots.size());
-  };
-  EXPECT_EQ(rewrite(), (std::vector<float>{0.5f, 0.25f}));
+)";
+  EXPECT_EQ(StaticScalesOf(text, spec), (std::vector<float>{0.5f, 0.25f}));
   spec.scales.by_key.erase("w/forward/weight/float8e4m3fn#0");
-  EXPECT_THROW(rewrite(), Error);  // v's would be of another tensor
+  EXPECT_THROW(StaticScalesOf(text, spec), Error);
+}
+
+// A product of two weights, as in LoRA.
+TEST(Fp8Rewrite, AWeightHasNoOtherWeightsStaticScale) {
+  const char* text = R"(
+input x: float[4,32]
+param a: float[32,8]
+param b: float[8,16]
+ab: float[32,16] = MatMul(a, b)
+y: float[4,16] = MatMul(x, ab)
+output y
+)";
+  Fp8Spec spec = {ParseRecipe("static")};
+  spec.scales = {"scales.json",
+                 {{"b/forward/input/float8e4m3fn#0", 0.5f},
+                  {"b/forward/weight/float8e4m3fn#0", 0.25f}}};
+  EXPECT_EQ(StaticScalesOf(text, spec), (std::vector<float>{0.5f, 0.25f}));
+  spec.scales.by_key = {{"b/forward/input/float8e4m3fn#0", 0.5f},
+                        {"a/forward/weight/float8e4m3fn#0", 0.25f}};
+  EXPECT_THROW(StaticScalesOf(text, spec), Error);
 }
 
 }  // namespace
