@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/fp8/fp8_rewrite.h"
 
-#include <algorithm>
-#include <functional>
-#include <unordered_map>
+#include <array>
+#include <map>
 
-#include "base/check.h"
+#include "graph/fp8/gemm_matrices.h"
 #include "graph/fp8/operand_copies.h"
 #include "graph/fp8/scale_update.h"
-#include "graph/views.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
@@ -22,21 +20,22 @@ bool FastAccumulation(const Recipe& recipe, GemmRole role) {
 
 class Rewriter {
  public:
+  // `names`: null if the graph tells them.
   Rewriter(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
-           const std::vector<ScaleSlot>* known)
+           const std::vector<ScaleSlot>* known, const ScaleNames* names)
       : graph_(graph),
         spec_(spec),
         plan_(plan),
-        known_(known),
-        copies_(graph, spec, plan, known) {}
+        operands_(plan->decisions),
+        names_(
+            names ? *names
+                  : NameScales(plan->decisions, operands_, spec.recipe, known)),
+        copies_(graph, spec.scales, plan, names_, known) {}
 
   void Run() {
     for (const GemmDecision& decision : plan_->decisions) {
-      bool layer = decision.fp8 && decision.gemm.weight_slot == 1;
-      if (layer) AddColumns(*decision.gemm.node);
+      if (decision.fp8) Rewrite(decision);
     }
-    for (const GemmDecision* decision : Order()) Rewrite(*decision);
-    if (known_) graph_.Sort();
     if (plan_->slots.empty()) return;
     AddScaleState(graph_, spec_.recipe, plan_);
     LabelSlots();
@@ -51,86 +50,39 @@ class Rewriter {
     plan_->labels.insert(plan_->labels.begin(), labels.begin(), labels.end());
   }
 
-  // Readers of one value share the slot that is named after the first of them.
-  // If slots are known, this first reader makes the copy, even if another
-  // reader comes earlier in this graph.
-  std::vector<const GemmDecision*> Order() const {
-    std::vector<const GemmDecision*> order;
-    for (const GemmDecision& decision : plan_->decisions) {
-      if (decision.fp8) order.push_back(&decision);
-    }
-    if (!known_) return order;
-    auto slots = [&](const GemmDecision* decision) {
-      return std::ranges::count_if(*known_, [&](const ScaleSlot& slot) {
-        return slot.fqn == decision->fqn &&
-               slot.gemm == Name(decision->gemm.role);
-      });
-    };
-    std::ranges::stable_sort(order, std::greater(), slots);
-    return order;
-  }
-
   void Rewrite(const GemmDecision& decision) {
     const GemmInfo& gemm = decision.gemm;
     Node& node = *gemm.node;
     Builder b(graph_, node.out(0)->name + ".", &node);
     b.set_metadata(node.metadata);
-    Matrix operands[2] = {PeelTranspose(node.in(0)), PeelTranspose(node.in(1))};
-    operands[0].transposed ^= node.Int("transA", 0) != 0;
-    operands[1].transposed ^= node.Int("transB", 0) != 0;
-    if (gemm.role == GemmRole::kWgrad) {
-      for (Matrix& operand : operands) operand.value = Whole(operand.value);
-    }
-    // W @ x with leading axes on x: (x^T @ W^T)^T.
-    bool swapped =
-        gemm.weight_slot == 0 && node.in(1)->shape && node.in(1)->rank() > 2;
-    if (swapped) {
-      Matrix weight = operands[0];
-      operands[0] = {b.SwapLast(node.in(1))};
-      operands[1] = {weight.value, !weight.transposed};
-    }
-    Value* y = Product(b, decision, operands, swapped);
+    auto operands = operands_.Of(gemm);
+    bool swapped = operands[0].swaps_last;
+    if (swapped) operands[0].value = Swapped(b, operands[0].value);
+    Value* y = Product(b, decision, operands);
     if (swapped) y = b.SwapLast(y);
     y->producer->name = node.name;
     graph_.MoveOutput(node.out(0), y->producer, 0);
     graph_.RemoveNode(&node);
   }
 
-  // The columns of a layer's operand, which are the rows of its weight, are
-  // known even if the operand's shape is not.
-  void AddColumns(const Node& node) {
-    Matrix x = PeelTranspose(node.in(0)), weight = PeelTranspose(node.in(1));
-    x.transposed ^= node.Int("transA", 0) != 0;
-    weight.transposed ^= node.Int("transB", 0) != 0;
-    if (x.transposed || !weight.value->concrete()) return;
-    columns_[x.value] = weight.value->dim(weight.transposed ? 1 : 0);
-  }
-
-  // In training graphs of ONNX Runtime a wgrad reads the rows of a value: a
-  // Reshape. The layer's other products read the value itself. One copy in FP8
-  // serves all of them.
-  Value* Whole(Value* rows) const {
-    const Node* node = rows->producer;
-    if (!node || !node->Is("Reshape") || !rows->shape || rows->rank() != 2) {
-      return rows;
-    }
-    auto whole = columns_.find(node->in(0));
-    bool same = whole != columns_.end() && whole->second == rows->dim(-1);
-    return same ? node->in(0) : rows;
+  // Readers share it.
+  Value* Swapped(Builder& b, Value* x) {
+    auto [it, added] = swapped_.try_emplace(x);
+    if (added) it->second = b.SwapLast(x);
+    return it->second;
   }
 
   Value* Product(Builder& b, const GemmDecision& decision,
-                 const Matrix (&operands)[2], bool swapped) {
+                 const std::array<GemmMatrix, 2>& operands) {
     const Node& node = *decision.gemm.node;
     Quantized copies[2];
     std::vector<Value*> in;
     for (size_t i : {0, 1}) {
-      int slot = static_cast<int>(swapped ? 1 - i : i);
       // The sum runs over the first operand's columns and the second one's
       // rows.
       bool along_columns = operands[i].transposed == (i == 1);
-      copies[i] =
-          copies_.Get(b, decision, operands[i].value, slot, along_columns);
+      copies[i] = copies_.Get(b, decision, operands[i].value, operands[i].slot,
+                              along_columns);
       in.insert(in.end(), {copies[i].q, copies[i].scale});
     }
     float alpha = node.Float("alpha", 1);
@@ -171,20 +123,21 @@ class Rewriter {
   Graph& graph_;
   const Fp8Spec& spec_;
   Fp8Plan* plan_;
-  const std::vector<ScaleSlot>* known_;
+  GemmMatrices operands_;
+  const ScaleNames names_;
   OperandCopies copies_;
-  // Operands of forward and dgrad.
-  std::unordered_map<const Value*, int64_t> columns_;
+  std::map<const Value*, Value*> swapped_;
 };
 
 }  // namespace
 
 Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,
                    const std::vector<std::pair<Value*, Value*>>& gradients,
-                   const std::vector<ScaleSlot>* known) {
+                   const std::vector<ScaleSlot>* known,
+                   const ScaleNames* names) {
   Fp8Plan plan;
   plan.decisions = DecideGemms(ClassifyGemms(graph, seed, gradients), spec);
-  Rewriter(graph, spec, &plan, known).Run();
+  Rewriter(graph, spec, &plan, known, names).Run();
   return plan;
 }
 

@@ -166,7 +166,8 @@ std::string Obstacle(const GemmInfo& gemm) {
 
 void Decide(GemmDecision* d, Filter& filter) {
   d->reason = Obstacle(d->gemm);
-  if (!d->reason.empty()) return;
+  d->possible = d->reason.empty();
+  if (!d->possible) return;
   if (!filter.enabled()) {
     d->reason = "recipe off";
   } else if (!filter.Admits(d)) {

@@ -30,6 +30,7 @@ struct GemmDecision {
   std::string module;  // module path, "" if the file has none
   std::string fqn;     // of the weight; "" for kNone
   bool fp8 = false;
+  bool possible = false;  // in FP8, were there no filter
   std::string reason;  // "linear", "attention", "filtered", "recipe off", …
   Recipe recipe;       // of the layer, if it is admitted
   // Speed-up of the layer's forward and backward together, if a table of speeds

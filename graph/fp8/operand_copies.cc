@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/fp8/operand_copies.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "graph/fp8/scale_update.h"
-#include "graph/views.h"
 #include "onnx_fp8/float8.h"
 
 namespace onnx_fp8 {
@@ -25,40 +22,6 @@ Quantized BlocksOf(const OperandRecipe& how, bool along_columns) {
   return blocks;
 }
 
-const char* OperandName(const GemmInfo& gemm, int slot) {
-  return slot == gemm.weight_slot ? "weight"
-         : slot == gemm.grad_slot ? "grad_output"
-                                  : "input";
-}
-
-// The first of a layer's GEMMs that reads such a copy under the recipe, even if
-// this graph lacks that GEMM. The first layer usually has no dgrad; so it keeps
-// the same scales in graphs where it has one.
-GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
-  bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
-                recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
-  return shared ? GemmRole::kDgrad : gemm.role;
-}
-
-// The keys under which the scale of a matrix may have been kept. All but
-// weights are named after the first layer that reads them, which is another one
-// under another filter or in another order of nodes.
-std::vector<std::string> KeysOf(const ScaleSlot& slot, const Value* matrix) {
-  std::vector<std::string> keys = {slot.Key()};
-  if (slot.operand == "weight") return keys;
-  for (const Node* reader : matrix->uses) {
-    if (!reader->Is("MatMul") && !reader->Is("Gemm")) continue;
-    for (Value* operand : reader->inputs()) {
-      const Value* weight = operand ? WeightBehind(operand) : nullptr;
-      if (!weight) continue;
-      ScaleSlot other = slot;
-      other.fqn = weight->name;
-      keys.push_back(other.Key());
-    }
-  }
-  return keys;
-}
-
 int64_t PowerOfTwo(ScaleRounding rounding) {
   switch (rounding) {
     case ScaleRounding::kPowerOfTwo:
@@ -72,9 +35,14 @@ int64_t PowerOfTwo(ScaleRounding rounding) {
 
 }  // namespace
 
-OperandCopies::OperandCopies(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
+OperandCopies::OperandCopies(Graph& graph, const StaticScales& scales,
+                             Fp8Plan* plan, const ScaleNames& names,
                              const std::vector<ScaleSlot>* known)
-    : graph_(graph), spec_(spec), plan_(plan), laid_out_(known) {
+    : graph_(graph),
+      scales_(scales),
+      plan_(plan),
+      names_(names),
+      laid_out_(known) {
   if (!known) return;
   plan->slots = *known;
   for (size_t i = 0; i < known->size(); ++i) {
@@ -105,16 +73,8 @@ Quantized OperandCopies::Make(Builder& b, const GemmDecision& decision,
                               Value* x, int slot, Quantized copy) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
   const char* operand = OperandName(decision.gemm, slot);
-  // A copy without a kept scale is named after a GEMM that exists in this
-  // graph.
   bool kept = how.scaling != Scaling::kDynamic;
-  GemmRole role = kept ? FirstReader(decision.recipe, decision.gemm, slot)
-                       : decision.gemm.role;
-  ScaleSlot tensor{decision.fqn, Name(role), operand, how.dtype};
-  tensor.scaling = how.scaling;
-  tensor.occurrence = occurrences_[tensor.Key()]++;
-  const Value* matrix = decision.gemm.node->in(static_cast<size_t>(slot));
-  size_t position = kept ? Position(tensor, matrix) : kNone;
+  size_t position = kept ? Position(decision, slot) : kNone;
   Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                            {"q_max", Float8Max(how.dtype)}};
   std::vector<Value*> made;
@@ -135,6 +95,8 @@ Quantized OperandCopies::Make(Builder& b, const GemmDecision& decision,
     plan_->slots[position].amax = made[2];
   } else {
     plan_->amaxes.push_back(made[2]);
+    ScaleSlot tensor{decision.fqn, Name(decision.gemm.role), operand};
+    if (position != kNone) tensor = plan_->slots[position];
     plan_->labels.push_back(tensor.Label());
   }
   copy.q->producer->attributes["fqn"] = decision.fqn;
@@ -174,32 +136,31 @@ Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
       {{"block_rows", copy.block_rows}, {"block_columns", copy.block_columns}});
 }
 
-// The position of the slot; adds a slot unless all are laid out already.
-size_t OperandCopies::Position(const ScaleSlot& slot, const Value* matrix) {
-  auto it = position_.find(slot.Key());
+// The position of the operand's slot; adds a slot unless all are laid out
+// already.
+size_t OperandCopies::Position(const GemmDecision& decision, int slot) {
+  const ScaleSlot& name = names_.at({decision.gemm.node, slot});
+  std::string key = name.Key();
+  auto it = position_.find(key);
   if (it != position_.end()) return it->second;
   if (laid_out_) return kNone;
-  plan_->slots.push_back(slot);
-  if (slot.scaling == Scaling::kStatic) {
-    plan_->slots.back().scale = StaticScale(slot, matrix);
+  plan_->slots.push_back(name);
+  if (name.scaling == Scaling::kStatic) {
+    plan_->slots.back().scale = StaticScale(key);
   }
-  return position_[slot.Key()] = plan_->slots.size() - 1;
+  return position_[key] = plan_->slots.size() - 1;
 }
 
-float OperandCopies::StaticScale(const ScaleSlot& slot,
-                                 const Value* matrix) const {
-  const StaticScales& scales = spec_.scales;
-  Check(!scales.source.empty(), "[", graph_.file,
+float OperandCopies::StaticScale(const std::string& key) const {
+  Check(!scales_.source.empty(), "[", graph_.file,
         "] expected `scales` for static scaling, got none; `onnx-fp8 "
         "calibrate` makes a file of them, a run with delayed scaling has them "
         "too");
-  for (const std::string& key : KeysOf(slot, matrix)) {
-    auto it = scales.by_key.find(key);
-    if (it != scales.by_key.end()) return it->second;
-  }
-  Fail("[", scales.source, "] expected a scale for ", slot.Key(), " of ",
-       graph_.file, ", got ", scales.by_key.size(),
-       " others; is it of another model or filter?");
+  auto it = scales_.by_key.find(key);
+  Check(it != scales_.by_key.end(), "[", scales_.source,
+        "] expected a scale for ", key, " of ", graph_.file, ", got ",
+        scales_.by_key.size(), " others; is it of another model or filter?");
+  return it->second;
 }
 
 }  // namespace onnx_fp8

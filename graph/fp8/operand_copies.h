@@ -9,6 +9,7 @@
 
 #include "graph/builder.h"
 #include "graph/fp8/fp8_plan.h"
+#include "graph/fp8/scale_names.h"
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
@@ -27,9 +28,10 @@ struct Quantized {
 // value share one.
 class OperandCopies {
  public:
-  // `known`: as Fp8Rewrite's. Slots, amaxes and labels go to `plan`.
-  OperandCopies(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
-                const std::vector<ScaleSlot>* known);
+  // `names`: of all operands with a kept scale. `known`: as Fp8Rewrite's.
+  // Slots, amaxes and labels go to `plan`.
+  OperandCopies(Graph& graph, const StaticScales& scales, Fp8Plan* plan,
+                const ScaleNames& names, const std::vector<ScaleSlot>* known);
 
   // The copy of x, which is (a view of) the GEMM's input `slot`. The GEMM sums
   // over x's last axis (`along_columns`) or over its rows.
@@ -47,15 +49,15 @@ class OperandCopies {
                                      const Quantized& copy);
   Value* Source(Builder& b, const GemmDecision& decision, Value* x,
                 const OperandRecipe& how);
-  size_t Position(const ScaleSlot& slot, const Value* matrix);
-  float StaticScale(const ScaleSlot& slot, const Value* matrix) const;
+  size_t Position(const GemmDecision& decision, int slot);
+  float StaticScale(const std::string& key) const;
 
   Graph& graph_;
-  const Fp8Spec& spec_;
+  const StaticScales& scales_;
   Fp8Plan* plan_;
+  const ScaleNames& names_;
   bool laid_out_;
   std::map<std::string, size_t> position_;
-  std::map<std::string, int64_t> occurrences_;
   std::map<Key, Quantized> copies_;
   std::map<Value*, Quantized> first_;  // first copy of each value
 };

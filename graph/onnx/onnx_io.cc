@@ -128,7 +128,11 @@ std::unique_ptr<Graph> ReadModel(const std::string& path,
   if (options.initializations) {
     *options.initializations = ReadInitializations(file, options.budgets);
   }
-  if (options.as_is) return file.ToGraph(file.model);
+  if (options.as_is) {
+    DropOwnBodies(&file.model);
+    InlineFunctions(&file.model, file.path);
+    return file.ToGraph(file.model);
+  }
   return ImportModelFile(std::move(file));
 }
 

@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 
 struct ReadOptions {
-  // true: nodes stay as the file has them. false: functions are inlined, every
+  // Functions are inlined. true: nodes stay as the file has them. false: every
   // node is brought to its normal form, the newest form of its op that the
   // pinned ONNX knows (upgrade.h), and float tensors of bodies become the
   // graph's own (constants.h).

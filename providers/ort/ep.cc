@@ -125,12 +125,7 @@ class Ep : public OrtEp {
 
   void Rewrite(const std::string& path,
                const std::vector<std::shared_ptr<Graph>>& graphs) const {
-    std::unique_ptr<Graph> file = ReadNotes(path);
-    std::vector<GemmDecision> decisions;
-    for (const std::shared_ptr<Graph>& graph : graphs) {
-      auto more = RewriteProducts(*graph, options_.spec, file.get());
-      decisions.insert(decisions.end(), more.begin(), more.end());
-    }
+    auto decisions = RewriteProducts(graphs, options_.spec, ReadNotes(path));
     CheckPatterns(decisions, options_.spec, path.empty() ? "model" : path);
   }
 

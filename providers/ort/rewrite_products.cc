@@ -1,86 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/rewrite_products.h"
 
-#include <map>
-#include <string>
+#include <optional>
 
 #include "base/check.h"
 #include "graph/fp8/fp8_rewrite.h"
+#include "graph/fp8/gemm_matrices.h"
+#include "graph/fp8/scale_names.h"
 #include "graph/infer_shapes.h"
 #include "graph/passes/trained_parameters.h"
+#include "providers/ort/products_of_file.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// The names of a weight, and of the operand of a product that is the weight or
-// its transpose.
-struct Weight {
-  std::string name, operand;
-};
-
-// The first matrix among the node's constant operands; no names if there is
-// none.
-Weight WeightOf(const Node& node) {
-  for (const Value* operand : node.inputs()) {
-    const Value* weight = operand;
-    // The file may not say shapes, which PeelTranspose asks for.
-    while (weight && weight->producer && weight->producer->Is("Transpose")) {
-      weight = weight->producer->in(0);
-    }
-    if (weight && weight->is_initializer() && weight->data.rank() == 2) {
-      return {weight->name, operand->name};
-    }
-  }
-  return {};
-}
-
-// The file's node for each product of the graph: that of the same name, or else
-// that which reads the same operand.
-std::map<Node*, const Node*> FindInFile(const Graph& file, Graph& graph) {
-  std::map<std::string, const Node*> by_name, by_operand;
-  for (const Node& node : file.nodes()) {
-    by_name.emplace(node.name, &node);
-    by_operand.emplace(WeightOf(node).operand, &node);
-  }
-  by_name.erase("");
-  by_operand.erase("");
-  std::map<Node*, const Node*> found;
-  for (Node& node : graph.nodes()) {
-    if (!node.Is("MatMul") && !node.Is("Gemm")) continue;
-    auto it = by_name.find(node.name);
-    if (it == by_name.end()) {
-      it = by_operand.find(WeightOf(node).operand);
-      if (it == by_operand.end()) continue;
-    }
-    found[&node] = it->second;
-  }
-  return found;
-}
-
-// A session folds the transpose of a weight into a constant with a name of its
-// own. Scales for products of the weight also serve those of the constant.
-void AddScalesOf(const std::string& weight, const std::string& constant,
-                 StaticScales* scales) {
-  if (weight == constant || weight.empty() || constant.empty()) return;
-  const std::map<std::string, float> known = scales->by_key;
-  std::string prefix = weight + "/";
-  for (auto it = known.lower_bound(prefix);
-       it != known.end() && it->first.starts_with(prefix); ++it) {
-    scales->by_key[constant + it->first.substr(weight.size())] = it->second;
-  }
-}
-
-}  // namespace
-
-std::vector<GemmDecision> RewriteProducts(Graph& graph, Fp8Spec spec,
-                                          const Graph* file) {
-  if (file) {
-    graph.file = file->file;
-    for (auto [node, original] : FindInFile(*file, graph)) {
-      node->metadata = original->metadata;
-      AddScalesOf(WeightOf(*original).name, WeightOf(*node).name, &spec.scales);
-    }
-  }
+std::vector<GemmDecision> Decide(Graph& graph, Fp8Spec& spec) {
   MarkParameters(graph);
   for (Node& node : graph.nodes()) {
     try {
@@ -90,10 +24,88 @@ std::vector<GemmDecision> RewriteProducts(Graph& graph, Fp8Spec spec,
     }
   }
   spec.names = NameParameters(graph);
-  auto decisions = DecideGemms(ClassifyGemms(graph, nullptr, {}), spec);
-  Fp8Rewrite(graph, spec, nullptr, {});
-  for (Value* value : graph.Initializers()) value->role = Role::kNone;
-  return decisions;
+  return DecideGemms(ClassifyGemms(graph, nullptr, {}), spec);
+}
+
+// What the file tells about products of the session.
+class Notes {
+ public:
+  Notes(std::unique_ptr<Graph> file, const Fp8Spec& spec)
+      : file_(std::move(file)),
+        products_(*file_),
+        scales_(NamesOf(*file_, spec)) {}
+
+  const std::string& file() const { return file_->file; }
+
+  void AddModules(Graph& graph) const {
+    for (Node& node : graph.nodes()) {
+      const Node* original = products_.Find(node);
+      if (original) node.metadata = original->metadata;
+    }
+  }
+
+  // The names of the scales of the products that are admitted to FP8.
+  ScaleNames NamesOfScales(const std::vector<GemmDecision>& decisions) const {
+    ScaleNames names;
+    for (const GemmDecision& decision : decisions) {
+      if (!decision.fp8) continue;
+      const Node* node = decision.gemm.node;
+      const Node* original = products_.Find(*node);
+      for (int slot : {0, 1}) {
+        const OperandRecipe& how =
+            OperandOf(decision.recipe, decision.gemm, slot);
+        if (how.scaling != Scaling::kStatic) continue;
+        auto scale = scales_.find({original, slot});
+        Check(scale != scales_.end(), "[", file_->file,
+              "] expected a product that reads ", decision.fqn, " as ",
+              decision.node,
+              " of the session does, whose static scales it would name; got "
+              "none, or several without names");
+        names[{node, slot}] = scale->second;
+      }
+    }
+    return names;
+  }
+
+ private:
+  static ScaleNames NamesOf(Graph& file, Fp8Spec spec) {
+    std::vector<GemmDecision> decisions = Decide(file, spec);
+    return NameScales(decisions, GemmMatrices(decisions), spec.recipe);
+  }
+
+  std::unique_ptr<Graph> file_;
+  ProductsOfFile products_;
+  ScaleNames scales_;
+};
+
+}  // namespace
+
+std::vector<GemmDecision> RewriteProducts(
+    const std::vector<std::shared_ptr<Graph>>& graphs, Fp8Spec spec,
+    std::unique_ptr<Graph> file) {
+  bool fixed = spec.recipe.Uses(Scaling::kStatic);
+  Check(file || !fixed,
+        "[ep.onnx_fp8.recipe] expected a session made from a model's file, "
+        "which names the static scales, got one from memory");
+  std::optional<Notes> notes;
+  if (file) notes.emplace(std::move(file), spec);
+  std::vector<GemmDecision> all;
+  for (const std::shared_ptr<Graph>& graph : graphs) {
+    if (notes) {
+      graph->file = notes->file();
+      notes->AddModules(*graph);
+    }
+    auto decisions = Decide(*graph, spec);
+    if (fixed) {
+      ScaleNames names = notes->NamesOfScales(decisions);
+      Fp8Rewrite(*graph, spec, nullptr, {}, nullptr, &names);
+    } else {
+      Fp8Rewrite(*graph, spec, nullptr, {});
+    }
+    for (Value* value : graph->Initializers()) value->role = Role::kNone;
+    all.insert(all.end(), decisions.begin(), decisions.end());
+  }
+  return all;
 }
 
 }  // namespace onnx_fp8

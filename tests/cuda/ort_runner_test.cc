@@ -99,7 +99,7 @@ void ExpectCpusResultsOfModel(const std::string& name,
   if (!recipe.empty()) {
     Fp8Spec spec;
     spec.recipe = ParseRecipe(recipe);
-    RewriteProducts(*graph, spec, nullptr);
+    RewriteProducts({graph}, spec, nullptr);
   }
   GraphRunner cpu(graph, "cpu", FuseForward);
   GraphRunner cuda(graph, "cuda", FuseForward);

@@ -55,25 +55,6 @@ def test_recipe_is_that_of_rewrite(recipe, tmp_path):
     assert any((plain[name] != expected[name]).any() for name in plain)
 
 
-@pytest.mark.parametrize("model", [m for m in MODELS if m.parent.name in ("nanogpt", "llama", "vit")], ids=name_of)
-@pytest.mark.parametrize("source", ["calibrate", "train"])
-def test_static_scales_are_those_of_rewrite(source, model, tmp_path):
-    """Those of a file, and those of a run with delayed scaling. The session may fold
-    transposes of weights, and read shared inputs in another order."""
-    case = Case(model, tmp_path)
-    path, scales = tmp_path / "fp8.onnx", tmp_path / "scales"
-    if source == "calibrate":
-        run("calibrate", model, "--data", case.data, *case.loss(), "--batch-size", case.batch(), "-o", scales)
-    else:
-        run("train", model, "--data", case.data, *case.flags("delayed"), "--batch-size", case.batch(),
-            "--steps", 3, "--out", scales)
-    run("rewrite", model, "-o", path, "--recipe", "static", "--scales", scales)
-    options = {"recipe": "static", "scales": str(scales)}
-    assert_same_bits(session(model, options), case.inputs(), ran(path, case, tmp_path))
-    with pytest.raises(Exception, match=r"ep.onnx_fp8.scales\] expected a recipe with static scales"):
-        session(model, {**options, "recipe": "tensorwise"})
-
-
 @pytest.mark.parametrize("name,value", [("filter_fqns", "lm_head,fc"), ("include", "lm_head*"),
                                         ("exclude", "*fc*,lm_head*")])
 def test_filters_are_those_of_rewrite(name, value, tmp_path):

@@ -314,26 +314,57 @@ std::vector<float> StaticScalesOf(const char* text, const Fp8Spec& spec) {
   return {scale, scale + plan.slots.size()};
 }
 
-// Another filter makes another layer the first reader of an input.
-TEST(Fp8Rewrite, StaticScalesOfATensorServeAllItsReaders) {
-  Fp8Spec spec = {ParseRecipe("static")};
-  spec.filter.exclude = {"v"};
-  spec.scales = {"scales.json",
-                 {{"v/forward/input/float8e4m3fn#0", 0.5f},
-                  {"v/forward/weight/float8e4m3fn#0", 4.0f},
-                  {"w/forward/weight/float8e4m3fn#0", 0.25f}}};
+// A filter keeps w out. It reads r first, and so names r's scale.
+TEST(Fp8Rewrite, ScalesHaveOneNameUnderAnyFilter) {
   const char* text = R"(
-input x: float[4,32]
-param v: float[32,16]
-param w: float[32,16]
-yv: float[4,16] = MatMul(x, v)
-yw: float[4,16] = MatMul(x, w)
-output yv
-output yw
+input x: float[4,16]
+param v: float[16,16]
+param w: float[16,16]
+r: float[4,16] = Relu(x)
+rw: float[4,16] = MatMul(r, w)
+xv: float[4,16] = MatMul(x, v)
+rv: float[4,16] = MatMul(r, v)
+output rw
+output xv
+output rv
 )";
-  EXPECT_EQ(StaticScalesOf(text, spec), (std::vector<float>{0.5f, 0.25f}));
-  spec.scales.by_key.erase("w/forward/weight/float8e4m3fn#0");
-  EXPECT_THROW(StaticScalesOf(text, spec), Error);
+  for (const char* recipe : {"delayed", "static"}) {
+    Fp8Spec spec = {ParseRecipe(recipe)};
+    spec.scales = {"scales.json",
+                   {{"v/forward/input/float8e4m3fn#0", 0.5f},
+                    {"v/forward/weight/float8e4m3fn#0", 0.25f},
+                    {"w/forward/input/float8e4m3fn#0", 2.0f}}};
+    spec.filter.exclude = {"w"};
+    auto graph = ParseGraph(text);
+    Fp8Plan plan = Fp8Rewrite(*graph, spec, nullptr, {});
+    EXPECT_EQ(Keys(plan),
+              (std::vector<std::string>{"v/forward/input/float8e4m3fn#0",
+                                        "v/forward/weight/float8e4m3fn#0",
+                                        "w/forward/input/float8e4m3fn#0"}));
+    EXPECT_EQ(SlotRead(*graph, "r"), 2);
+  }
+}
+
+// W @ x, where x has leading axes.
+TEST(Fp8Rewrite, LayersThatReadTheRightOperandShareItsCopy) {
+  auto graph = ParseGraph(R"(
+input x: float[2,16,4]
+param v: float[16,16]
+param w: float[16,16]
+y: float[2,16,4] = MatMul(v, x)
+z: float[2,16,4] = MatMul(w, x)
+output y
+output z
+)");
+  Fp8Plan plan = Fp8Rewrite(*graph, {ParseRecipe("delayed")}, nullptr, {});
+  EXPECT_EQ(Keys(plan),
+            (std::vector<std::string>{"v/forward/input/float8e4m3fn#0",
+                                      "v/forward/weight/float8e4m3fn#0",
+                                      "w/forward/weight/float8e4m3fn#0"}));
+  EXPECT_EQ(std::ranges::count_if(
+                graph->nodes(),
+                [](const Node& node) { return node.IsOurs("QuantizeWith"); }),
+            3);
 }
 
 // A product of two weights, as in LoRA.
