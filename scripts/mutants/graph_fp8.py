@@ -39,7 +39,7 @@ MUTANTS = (
     M("scales: the first reader in this graph names them",
       "graph/fp8/scale_names.cc",
       "std::ranges::stable_sort(order, std::greater(), slots);", "",
-      training("*Scales*"), training_slow("*Scales*"), FP8_REWRITE),
+      FP8_REWRITE),
     M("fp8: what is read with its axes swapped is copied each time",
       "graph/fp8/fp8_rewrite.cc", "if (added) it->second = b.SwapLast(x);",
       "it->second = b.SwapLast(x);", FP8_REWRITE),

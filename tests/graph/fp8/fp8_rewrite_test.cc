@@ -345,6 +345,25 @@ output rv
   }
 }
 
+// An evaluation may have its layers in another order than the training step.
+TEST(Fp8Rewrite, ScalesKeepTheirNamesInAnotherOrder) {
+  auto rewrite = [](const std::string& nodes,
+                    const std::vector<ScaleSlot>* known) {
+    auto graph = ParseGraph(
+        "\ninput x: float[4,16]\nparam v: float[16,16]\n"
+        "param w: float[16,16]\n" +
+        nodes + "output xv\noutput xw\n");
+    Fp8Plan plan =
+        Fp8Rewrite(*graph, {ParseRecipe("delayed")}, nullptr, {}, known);
+    EXPECT_EQ(SlotRead(*graph, "x"), 0);
+    return plan;
+  };
+  const std::string v = "xv: float[4,16] = MatMul(x, v)\n",
+                    w = "xw: float[4,16] = MatMul(x, w)\n";
+  Fp8Plan step = rewrite(v + w, nullptr);
+  EXPECT_EQ(Keys(rewrite(w + v, &step.slots)), Keys(step));
+}
+
 // W @ x, where x has leading axes.
 TEST(Fp8Rewrite, LayersThatReadTheRightOperandShareItsCopy) {
   auto graph = ParseGraph(R"(
