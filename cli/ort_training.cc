@@ -4,6 +4,8 @@
 #include <cstdio>
 
 #include "graph/onnx/onnx_io.h"
+#include "training/ort_artifacts.h"
+#include "training/ort_state.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -14,10 +16,10 @@ std::string Digits(double value) {
   return text;
 }
 
-}  // namespace
-
-FlagMap FlagsOfOrtArtifacts(const OrtArtifacts& artifacts,
-                            const std::string& model, bool keeps_optimizer) {
+// Writes the forward model of the artifacts to `model`. Returns the flags of
+// `train` that say the same as the artifacts.
+FlagMap FlagsOf(const OrtArtifacts& artifacts, const std::string& model,
+                bool keeps_optimizer) {
   WriteModel(*artifacts.forward.graph, model);
   FlagMap flags = {{"MODEL", {model}},
                    {"--loss", {artifacts.forward.loss}},
@@ -43,6 +45,35 @@ FlagMap FlagsOfOrtArtifacts(const OrtArtifacts& artifacts,
     flags["--eps"] = {Digits(spec.eps)};
   }
   return flags;
+}
+
+}  // namespace
+
+OrtStart::OrtStart(Flags& flags, TrainFlags& values) {
+  if (flags.Given("MODEL")) {
+    throw UsageError("expected one of MODEL and --ort-training");
+  }
+  const std::string& folder = values.ort_training;
+  const std::string file =
+      values.checkpoint.empty() ? OrtCheckpointFile(folder) : values.checkpoint;
+  OrtArtifacts artifacts = ReadOrtArtifacts(
+      folder, values.session.budgets.Make(), values.checkpoint);
+  flags.Fill(
+      FlagsOf(artifacts, folder_ / "model.onnx", flags.Given("--optimizer")));
+  moments_ =
+      OptimizerState(artifacts.checkpoint, values.optimizer.optimizer, file);
+  if (!moments_.empty() && values.shard.DividesState()) {
+    throw UsageError(
+        "--ort-training: expected whole state on each rank for the moments of "
+        "a checkpoint, got --shard or tp");
+  }
+}
+
+void OrtStart::GoOn(TrainingSession& session) const {
+  if (moments_.empty()) return;
+  SessionState state = session.State();
+  for (const auto& [name, tensor] : moments_) state.tensors[name] = tensor;
+  session.SetState(state);
 }
 
 }  // namespace onnx_fp8

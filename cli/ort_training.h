@@ -1,18 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
-
+#include "base/temporary_folder.h"
 #include "cli/flags.h"
-#include "training/ort_artifacts.h"
+#include "cli/train_flags.h"
+#include "onnx_fp8/session.h"
+#include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
 
-// Writes the forward model of the artifacts, with the weights of their
-// checkpoint, to `model`. Returns the flags of `train` that say what the
-// artifacts say: MODEL, the loss, the trained tensors, and the optimizer unless
-// `keeps_optimizer`.
-FlagMap FlagsOfOrtArtifacts(const OrtArtifacts& artifacts,
-                            const std::string& model, bool keeps_optimizer);
+// The start of a run from artifacts of onnxruntime-training, in place of a
+// model.
+class OrtStart {
+ public:
+  // Reads the folder `values.ort_training`, and fills the flags in with the
+  // facts that it holds: MODEL, the loss, the trained tensors, and the
+  // optimizer unless it is given. MODEL is the forward model with the weights
+  // of the checkpoint, in a file that lives as long as this. `flags` are those
+  // of `values`. Errors: UsageError if MODEL is given, and for moments if ranks
+  // divide state; those of ReadOrtArtifacts.
+  OrtStart(Flags& flags, TrainFlags& values);
+
+  bool has_moments() const { return !moments_.empty(); }
+  // Gives the session the moments and the number of updates in the checkpoint.
+  void GoOn(TrainingSession& session) const;
+
+ private:
+  TemporaryFolder folder_;
+  TensorMap moments_;  // and the number of updates
+};
 
 }  // namespace onnx_fp8

@@ -32,6 +32,10 @@ void ShardFlags::Check(const Flags& flags) const {
   }
 }
 
+bool ShardFlags::DividesState() const {
+  return shard != "none" || MeshOf(mesh).tp > 1;
+}
+
 ShardSpec ShardFlags::Make() const {
   ShardSpec spec;
   spec.what = shard == "optimizer"    ? Sharding::kOptimizer

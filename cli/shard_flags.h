@@ -18,6 +18,8 @@ struct ShardFlags {
   // Errors: UsageError for flags that say nothing for this mesh.
   void Check(const Flags& flags) const;
   ShardSpec Make() const;
+  // Whether a rank holds only a part of the parameters or of their moments.
+  bool DividesState() const;
 };
 
 }  // namespace onnx_fp8

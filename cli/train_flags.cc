@@ -67,9 +67,7 @@ void TrainFlags::Check(const Flags& flags) const {
   if (flags.Has("--val-every") && val_data.empty()) {
     throw UsageError("--val-every needs --val-data");
   }
-  if (!checkpoint.empty() && ort_training.empty()) {
-    throw UsageError("--checkpoint needs --ort-training");
-  }
+  CheckStart();
   if (grad_accum > 65536) {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
@@ -78,6 +76,12 @@ void TrainFlags::Check(const Flags& flags) const {
   MakeSchedule();
   MakeSession(flags);
   machine.Apply();
+}
+
+void TrainFlags::CheckStart() const {
+  if (!checkpoint.empty() && ort_training.empty()) {
+    throw UsageError("--checkpoint needs --ort-training");
+  }
 }
 
 SessionOptions TrainFlags::MakeSession(const Flags& flags) const {

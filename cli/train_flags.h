@@ -40,6 +40,8 @@ struct TrainFlags {
   // Checks everything that needs no model; sets the threads. Errors:
   // UsageError.
   void Check(const Flags& flags) const;
+  // The part of Check that is about what the run starts from.
+  void CheckStart() const;
   SessionOptions MakeSession(const Flags& flags) const;
   // Errors: UsageError.
   Schedule MakeSchedule() const;

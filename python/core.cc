@@ -376,8 +376,7 @@ NB_MODULE(_core, module) {
   nb::register_exception_translator(Translate);
   module.attr("__version__") = ONNX_FP8_VERSION;
   nb::class_<HostSession>(module, "Session")
-      .def(nb::init<const std::string&, const Arguments&>(), "model"_a,
-           "flags"_a, WithoutLock())
+      .def(nb::init<const Arguments&>(), "arguments"_a, WithoutLock())
       .def("step", Step, "batches"_a, "lr"_a = nb::none())
       .def("eval", EvalBatch, "batch"_a)
       .def("gradients", Gradients, "batch"_a, "input_gradients"_a)

@@ -16,13 +16,12 @@ namespace {
 
 // Flags of `train` that say how its loop runs.
 constexpr const char* kOfTheLoop[] = {
-    "--data",          "--val-data",        "--batch-size",
-    "--whole",         "--seq-len",         "--token-dtype",
-    "--no-shuffle",    "--steps",           "--epochs",
-    "--save-every",    "--val-every",       "--schedule",
-    "--out",           "--resume",          "--json",
-    "--memory-report", "--profile-summary", "--ort-training",
-    "--checkpoint"};
+    "--data",          "--val-data",       "--batch-size",
+    "--whole",         "--seq-len",        "--token-dtype",
+    "--no-shuffle",    "--steps",          "--epochs",
+    "--save-every",    "--val-every",      "--schedule",
+    "--out",           "--resume",         "--json",
+    "--memory-report", "--profile-summary"};
 
 // All ranks of a job, and how they divide the work.
 struct Job {
@@ -64,7 +63,7 @@ void AbortRanks(const std::string& reason) {
   if (job) job->world->Abort(reason);
 }
 
-HostSession::HostSession(const std::string& model, const Arguments& arguments) {
+HostSession::HostSession(const Arguments& arguments) {
   Flags flags("TrainingSession", "");
   TrainFlags values;
   values.AddTo(flags, true);
@@ -76,13 +75,16 @@ HostSession::HostSession(const std::string& model, const Arguments& arguments) {
                               "session"));
     }
   }
-  values.model = model;
+  values.CheckStart();
+  if (!values.ort_training.empty()) start_.emplace(flags, values);
+  flags.Require({"MODEL"});
   SessionOptions options = values.MakeSession(flags);
   options.before_plan = {};  // the process' memory is not ours
   values.shard.Check(flags);
   values.machine.Apply();
   ranks_ = OpenRanks(values.shard.mesh);
   session_ = MakeSession(options, MakeProvider(options.provider), ranks_.get());
+  if (start_) start_->GoOn(*session_);
   inputs_ = session_->Inputs();
   const LossSpec loss = session_->Loss();
   const LossKind* kind = FindLoss(loss.kind);

@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/ort_training.h"
 #include "collectives/mesh.h"
 #include "onnx_fp8/session.h"
 
@@ -21,12 +23,12 @@ void CloseRanks();
 // Ends all ranks of the job, if there is one: they wait for this one.
 void AbortRanks(const std::string& reason);
 
-// A session whose options are flags of `train`. Calls from several threads take
-// turns.
+// A session whose arguments are those of `train`, MODEL first. Calls from
+// several threads take turns.
 class HostSession {
  public:
   // Errors: UsageError for a flag of the training loop; TrainingSession's.
-  HostSession(const std::string& model, const Arguments& flags);
+  explicit HostSession(const Arguments& arguments);
   ~HostSession();
 
   // Calls fn(session) while no other thread uses it. Not with Python's lock.
@@ -42,6 +44,7 @@ class HostSession {
 
  private:
   std::shared_ptr<const MeshRanks> ranks_;  // outlive the session
+  std::optional<OrtStart> start_;           // its file does, too
   std::unique_ptr<TrainingSession> session_;
   std::vector<InputInfo> inputs_;
   double lr_ = 0;

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/temporary_folder.h"
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
@@ -24,7 +23,6 @@
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
-#include "training/ort_state.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -93,7 +91,7 @@ class TrainCommand {
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
-    if (!moments_.empty()) session_->Save(values_.out);
+    if (start_ && start_->has_moments()) session_->Save(values_.out);
     TrainingLog log(progress);
     TrainerResult result = RunLoop(log);
     progress.Close();
@@ -110,9 +108,7 @@ class TrainCommand {
 
   // Only the first rank prints. It writes alone, unless ranks share state.
   bool IsFirst() const { return !world_ || world_->rank() == 0; }
-  bool SharesState() const {
-    return values_.shard.shard != "none" || MeshOf(values_.shard.mesh).tp > 1;
-  }
+  bool SharesState() const { return values_.shard.DividesState(); }
   // Errors: ranks with other flags, data or steps.
   void CompareRanks();
   // Trains beside the first rank.
@@ -123,12 +119,6 @@ class TrainCommand {
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
-  // Reads the folder of --ort-training: writes its model, and fills in the
-  // flags that the artifacts decide.
-  void TakeArtifacts();
-  // Gives the session the moments and the number of updates in the checkpoint
-  // of the artifacts.
-  void GoOnWithMoments();
   void CreateSession();
   void OpenData();
   void FillSpec();
@@ -160,8 +150,7 @@ class TrainCommand {
   WireBytes received_before_;
   RunFolder folder_;
   bool folder_is_new_ = false;
-  std::optional<TemporaryFolder> made_;  // the model of --ort-training
-  TensorMap moments_;  // of its checkpoint, and the number of updates
+  std::optional<OrtStart> start_;  // of --ort-training
   std::string provider_;
   std::unique_ptr<TrainingSession> session_;
   std::optional<Dataset> data_, validation_;
@@ -203,7 +192,7 @@ void TrainCommand::ReadFolder() {
       values_.session.recipe.scales.clear();
     }
   } else {
-    if (!values_.ort_training.empty()) TakeArtifacts();
+    if (!values_.ort_training.empty()) start_.emplace(flags_, values_);
     flags_.Require({"MODEL"});
   }
   // The names of arrays in memory stand in messages.
@@ -215,34 +204,6 @@ void TrainCommand::ReadFolder() {
   }
   values_.Check(flags_);
   if (!folder_is_new_ && changes) folder_.Clean();
-}
-
-void TrainCommand::TakeArtifacts() {
-  if (flags_.Given("MODEL")) {
-    throw UsageError("expected one of MODEL and --ort-training");
-  }
-  made_.emplace();
-  const std::string& folder = values_.ort_training;
-  OrtArtifacts artifacts = ReadOrtArtifacts(
-      folder, values_.session.budgets.Make(), values_.checkpoint);
-  flags_.Fill(FlagsOfOrtArtifacts(artifacts, *made_ / "model.onnx",
-                                  flags_.Given("--optimizer")));
-  moments_ =
-      OptimizerState(artifacts.checkpoint, values_.optimizer.optimizer,
-                     values_.checkpoint.empty() ? OrtCheckpointFile(folder)
-                                                : values_.checkpoint);
-  if (!moments_.empty() && SharesState()) {
-    throw UsageError(
-        "--ort-training: expected whole state on each rank for the moments of "
-        "a checkpoint, got --shard or tp");
-  }
-}
-
-void TrainCommand::GoOnWithMoments() {
-  if (moments_.empty()) return;
-  SessionState state = session_->State();
-  for (const auto& [name, tensor] : moments_) state.tensors[name] = tensor;
-  session_->SetState(state);
 }
 
 // Runs after the flags, the model and the data have been checked.
@@ -276,7 +237,7 @@ void TrainCommand::CreateSession() {
   if (decided.loss.kind.empty()) flags_.Require({"--loss"});
   values_.grad_accum = decided.grad_accum;
   if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
-  GoOnWithMoments();
+  if (start_) start_->GoOn(*session_);
   NoteFirst(session_->Notes());
 }
 
@@ -346,7 +307,7 @@ void TrainCommand::CompareRanks() {
   std::vector<Fact> facts = {{"program", "onnx-fp8 " ONNX_FP8_VERSION}};
   for (const auto& [flag, words] : flags_.Saved()) {
     if (flag == "--profile" || flag == "--dump-passes") continue;
-    if (flag == "MODEL" && made_) continue;  // each rank made its own
+    if (flag == "MODEL" && start_) continue;  // each rank made its own
     facts.push_back({flag, ShellLine(words)});
   }
   facts.push_back({"samples", std::to_string(data_->size())});

@@ -62,15 +62,17 @@ class TrainingSession:
     """Trains one model. Options are the flags of `onnx-fp8 train`, with underscores: `loss`, `recipe`, `optimizer`,
     `lr`, `dtype`, `filter_fqns`, `train`, `freeze`, `provider`, `mesh`, `seed`, `grad_accum`, ….
 
-    `model`: a path, bytes, or a ModelProto of the package onnx. A batch is a dict of arrays by the names of the
+    `model`: a path, bytes, or a ModelProto of the package onnx. `ort_training`: in place of a model, a folder of
+    onnxruntime.training.artifacts; `checkpoint`: another checkpoint than the one in that folder. A batch is a dict of arrays by the names of the
     inputs, with the label under `labels` (option `label`). Arrays are numpy's or speak DLPack, as PyTorch's tensors
     on the CPU do; row-major ones are not copied. Threads may share a session: they take turns.
     """
 
-    def __init__(self, model, **options):
+    def __init__(self, model=None, *, ort_training=None, **options):
         self._file = ModelFile(model)
-        with naming_missing_files(self._file.path, options.get("init"), options.get("scales")):
-            self._core = _core.Session(self._file.path, flags(options))
+        read = [options.get(key) for key in ("init", "scales", "checkpoint")]
+        with naming_missing_files(*self._file.words, ort_training, *read):
+            self._core = _core.Session(self._file.words + flags({"ort_training": ort_training, **options}))
         if options.get("mesh"):
             watch_ranks()
 

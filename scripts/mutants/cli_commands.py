@@ -7,7 +7,7 @@ FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 MUTANTS = (
     M("train: moments of artifacts are not saved at once",
       "cli/commands/train.cc",
-      "if (!moments_.empty()) session_->Save(values_.out);", "",
+      "if (start_ && start_->has_moments()) session_->Save(values_.out);", "",
       python("ort_checkpoints and keeps_the_moments")),
     M("options: what does not fit exits with 1", "cli/commands/commands.cc",
       "} catch (const OptionError& error) {\n"

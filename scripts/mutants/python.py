@@ -3,6 +3,9 @@
 from mutant import M, package
 
 MUTANTS = (
+    M("python: moments of artifacts are lost", "python/session.cc",
+      "if (start_) start_->GoOn(*session_);", "",
+      package("session_from_artifacts")),
     M("python: strides are not looked at", "python/arrays.cc",
       "if (size != 1 && array.stride(i) != expected) return false;", "",
       package("test_feeds")),

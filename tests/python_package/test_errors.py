@@ -19,7 +19,8 @@ OPTIONS = [
     ({"provider": "gpu"}, "`provider`: expected cpu, got gpu"),
     ({"scales": "s.json"}, "`scales`: expected a recipe with static scales"),
     ({"steps": 3}, "`steps` is an option of onnx_fp8.train, not of a session"),
-    ({"ort_training": "a"}, "`ort_training` is an option of onnx_fp8.train, not of a session"),
+    ({"ort_training": "a"}, "expected one of MODEL and `ort_training`"),
+    ({"checkpoint": "a"}, "`checkpoint` needs `ort_training`"),
     ({"shard": "parameters"}, "`shard` needs `mesh` dp=N with N of 2 or more"),
     ({"mesh": "dp=x"}, "`mesh`: "),
 ]
@@ -46,6 +47,9 @@ def test_files():
                   lambda: onnx_fp8.inspect("no.onnx"),
                   lambda: onnx_fp8.train(digits.MODEL, data="no.npz", loss="cross_entropy", steps=1, out="/tmp/no"),
                   lambda: onnx_fp8.train(ort_training="no", data=digits.TRAIN, steps=1, out="/tmp/no"),
+                  lambda: onnx_fp8.TrainingSession(ort_training="no"),
+                  lambda: onnx_fp8.TrainingSession(ort_training=digits.ROOT / "tests/fixtures/ort_training/mlp",
+                                                   checkpoint="no.ckpt"),
                   lambda: onnx_fp8.rewrite(ort_training="no", out="/tmp/no", recipe="delayed"),
                   lambda: digits.session().resume("/no/such/folder")):
         with pytest.raises(FileNotFoundError, match="no") as error:
@@ -61,6 +65,8 @@ def test_files():
         onnx_fp8.train(digits.MODEL, ort_training="no", data=digits.TRAIN, steps=1, out="/tmp/no")
     with pytest.raises(onnx_fp8.OptionError, match="`model` is not for `ort_training`"):
         onnx_fp8.rewrite(digits.MODEL, "/tmp/no", ort_training="no", recipe="delayed")
+    with pytest.raises(onnx_fp8.OptionError, match="`model` is (required|missing)"):
+        onnx_fp8.TrainingSession(loss="cross_entropy")
     with pytest.raises(onnx_fp8.OptionError, match="`model` is required"):
         onnx_fp8.rewrite(out="/tmp/no", recipe="delayed")
     with pytest.raises(onnx_fp8.OptionError, match="ends in .onnx or .safetensors, got x.txt"):

@@ -144,6 +144,21 @@ def test_artifacts_of_onnxruntime_training(tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_a_session_from_artifacts(tmp_path):
+    """The losses of onnxruntime-training; and from a checkpoint in the middle of the run, moments included."""
+    folder, half = ARTIFACTS / "mlp", tmp_path / "half.ckpt"
+    feeds, losses = dict(np.load(folder / "feeds.npz")), np.load(folder / "losses.npy")
+    session = onnx_fp8.TrainingSession(ort_training=folder)
+    ours = [session.step(feeds).loss for _ in losses]
+    np.testing.assert_allclose(ours, losses, rtol=1e-5)
+
+    onnx_fp8.train(ort_training=folder, data=feeds, batch_size=8, no_shuffle=True, steps=10, out=tmp_path / "run",
+                   progress=False)
+    onnx_fp8.export(tmp_path / "run", half, checkpoint=folder / "checkpoint")
+    second = onnx_fp8.TrainingSession(ort_training=folder, checkpoint=half)
+    assert [second.step(feeds).loss for _ in range(10)] == ours[10:]
+
+
 def test_a_recipe_may_be_a_dict():
     preset = next(r for r in onnx_fp8.recipes() if r["name"] == "delayed")
     assert digits.losses(digits.session(recipe=preset["recipe"]), 3) == digits.losses(digits.session(), 3)
