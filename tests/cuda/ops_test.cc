@@ -252,6 +252,7 @@ y9: bool[3,5,7] = Trilu<upper=0>(bits)
     {"MovementOfUnits", R"(input x: float[6,40,48]
 input odd: float[5,7,9]
 input large: float[3,130,70]
+input runs: float[42,35,4]
 const bytes: bool[3,7,24]
 const zero: float[] = {0}
 const halves: int64[3] = {16,16,16}
@@ -281,6 +282,7 @@ signs: bool[3,130,70] = Less(large, zero)
 p8: bool[70,3,130] = Transpose<perm=[2,0,1]>(signs)
 numbers: int64[3,130,70] = Cast<to=7>(signs)
 p9: int64[3,70,130] = Transpose<perm=[0,2,1]>(numbers)
+p10: float[35,42,4] = Transpose<perm=[1,0,2]>(runs)
 l1: float[6,4,32] = Slice(x, from, to, axes)
 l2: float[6,5,39] = Slice(x, from_odd, to, axes)
 l3: float[6,31,41] = Slice(x, start, stop, axes, back)

@@ -215,6 +215,7 @@ __global__ void __launch_bounds__(kThreads)
 bool RowsToColumnsOf(const Walk& w, int side, RowsToColumns& t) {
   int columns = -1, rows = -1;
   for (int a = 0; a < w.axes; ++a) {
+    if (w.sizes[a] == 1) continue;  // a run that one wide element holds
     if (w.from[a] == 1) columns = a;
     if (w.to[a] == 1) rows = a;
   }
