@@ -28,11 +28,16 @@ const Value* ConstantOf(const Node& node) {
   return nullptr;
 }
 
-// Whether both read a value of one name in one slot, besides the constant.
-bool ReadOneInput(const Node& a, const Node& b) {
+// Whether both read a value of one name in one slot, besides the constant. A
+// fusion may put a Reshape before the session's product.
+bool ReadOneInput(const Node& session, const Node& file) {
   for (size_t slot : {0, 1}) {
-    bool constant = a.in(slot) == ConstantOf(a);
-    if (!constant && a.in(slot)->name == b.in(slot)->name) return true;
+    const Value* x = session.in(slot);
+    if (x == ConstantOf(session)) continue;
+    const std::string& name = file.in(slot)->name;
+    if (x->name == name) return true;
+    bool reshaped = x->producer && x->producer->Is("Reshape");
+    if (reshaped && x->producer->in(0)->name == name) return true;
   }
   return false;
 }

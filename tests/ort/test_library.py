@@ -67,14 +67,3 @@ ENDINGS = {
 def test_ends_in_any_order(ending):
     done = child(ENDINGS[ending])
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("first", ["torch", "ours"])
-def test_lives_beside_pytorch(first):
-    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0:
-        return leave_out("libonnx_fp8_ort.so beside PyTorch, which the environment lacks")
-    torch = "import torch; (torch.ones(64, 64) @ torch.ones(64, 64)).sum().item()\n"
-    run = "s = run()\n"
-    done = child(torch + run + torch if first == "torch" else run + torch + "s.run(None, {'x': "
-                 "numpy.ones((4, 24), numpy.float32)})\n")
-    assert done.returncode == 0, done.stderr

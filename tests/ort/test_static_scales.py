@@ -75,9 +75,10 @@ INPUT = [node("Relu", ["x"], ["r"]), node("MatMul", ["r", "w"], ["a"]), node("Ma
 # A product's input is another one's bias.
 BIAS = [node("Gemm", ["x", "v"], ["a"]), node("Gemm", ["x", "w", "a"], ["b"]), node("Gemm", ["a", "w"], ["c"]),
         node("Add", ["b", "c"], ["y"])]
-# A node that is no product reads the transpose first.
-EMBEDDED = [node("Transpose", ["w"], ["wt"]), node("Gather", ["wt", "three"], ["g"]),
-            node("MatMul", ["x", "wt"], ["a"]), node("Add", ["a", "g"], ["b"]), node("MatMul", ["b", "w"], ["y"])]
+# A node that is no product reads the same first.
+EMBEDDED = [node("Transpose", ["w"], ["wt"]), node("Concat", ["x", "wt"], ["rows"], axis=0),
+            node("ReduceMax", ["rows", "zero"], ["g"]), node("MatMul", ["x", "wt"], ["a"]), node("Add", ["a", "g"], ["b"]),
+            node("MatMul", ["b", "w"], ["y"])]
 
 
 def scales_file(path, names):
@@ -91,23 +92,24 @@ def scales_file(path, names):
 
 @pytest.mark.parametrize("optimized", [True, False], ids=["optimized", "as_it_is"])
 @pytest.mark.parametrize("naming", [named, list], ids=["named", "nameless"])
-@pytest.mark.parametrize("nodes,excluded", [
-    (SHARED, ""), (TIED, ""), (BIASED, ""), (INPUT, ""), (INPUT, "w"), (BIAS, ""), (BIAS, "w"), (EMBEDDED, "")],
-    ids=["shared", "tied", "biased", "input", "input_w", "bias", "bias_w", "embedded"])
-def test_scales_of_each_use(nodes, excluded, naming, optimized, tmp_path):
+@pytest.mark.parametrize("nodes,excluded,shape", [
+    (SHARED, "", [5, 16]), (TIED, "", ["n", 16]), (BIASED, "", ["n", 16]), (BIASED, "", [5, 3, 16]), (INPUT, "", ["n", 16]),
+    (INPUT, "w", ["n", 16]), (BIAS, "", ["n", 16]), (BIAS, "w", ["n", 16]), (EMBEDDED, "", ["n", 16])],
+    ids=["shared", "tied", "biased", "biased_3d", "input", "input_w", "bias", "bias_w", "embedded"])
+def test_scales_of_each_use(nodes, excluded, shape, naming, optimized, tmp_path):
     """Each use of a weight has an input of its own, with its scale."""
-    constants = weights(w=(16, 16), v=(16, 16), bias=(16,)) | {"three": numpy.array(3)}
+    constants = weights(w=(16, 16), v=(16, 16), bias=(16,)) | {"zero": numpy.array([0])}
     read = {name for each in nodes for name in each.input}
     path, rewritten = tmp_path / "model.onnx", tmp_path / "fp8.onnx"
     for each in nodes:
         each.ClearField("name")
-    onnx.save(model(naming(nodes), {"x": (FLOAT, ["n", 16])}, {"y": (FLOAT, ["n", 16])},
+    onnx.save(model(naming(nodes), {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)},
                     {name: array for name, array in constants.items() if name in read}), path)
     scales = scales_file(tmp_path / "scales.json", sorted(read & {"w", "v"}))
     filters = ["--exclude", excluded] if excluded else []
     run("rewrite", path, "-o", rewritten, "--recipe", "static", "--scales", scales, *filters)
     options = {"recipe": "static", "scales": str(scales)} | ({"exclude": excluded} if excluded else {})
-    feeds = {"x": floats(5, 16)}
+    feeds = {"x": floats(5, *shape[1:])}
     mine = session(path, options, fallback=True, optimized=optimized).run(None, feeds)
     assert_same(mine, session(rewritten, fallback=True, optimized=False).run(None, feeds))
 
