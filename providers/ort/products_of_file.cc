@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/products_of_file.h"
 
-#include <algorithm>
-
 namespace onnx_fp8 {
 namespace {
 
@@ -42,14 +40,15 @@ bool ReadOneInput(const Node& session, const Node& file) {
   return false;
 }
 
-Nodes Filter(const Nodes& nodes, auto keep) {
-  Nodes kept;
-  std::ranges::copy_if(nodes, std::back_inserter(kept), keep);
-  return kept;
-}
-
-const Node* OnlyOne(const Nodes& nodes) {
-  return nodes.size() == 1 ? nodes[0] : nullptr;
+// The one that fits; null if none does, or several.
+const Node* OnlyOne(const Nodes& nodes, auto fits) {
+  const Node* found = nullptr;
+  for (const Node* node : nodes) {
+    if (!fits(*node)) continue;
+    if (found) return nullptr;
+    found = node;
+  }
+  return found;
 }
 
 }  // namespace
@@ -67,19 +66,15 @@ ProductsOfFile::ProductsOfFile(const Graph& file) {
 const Node* ProductsOfFile::Find(const Node& node) const {
   if (!IsProduct(node)) return nullptr;
   auto named = by_name_.find(node.name);
-  if (named != by_name_.end()) return OnlyOne(named->second);
+  bool certain = named != by_name_.end() && named->second.size() == 1;
+  if (certain) return named->second[0];
   const Value* constant = ConstantOf(node);
-  if (!constant) return nullptr;
-  auto readers = by_constant_.find(constant->name);
+  auto readers = by_constant_.find(constant ? constant->name : "");
   if (readers == by_constant_.end()) return nullptr;
   const Nodes& all = readers->second;
-  if (const Node* one = OnlyOne(all)) return one;
-  const Node* fused = OnlyOne(Filter(all, [&](const Node* other) {
-    return !other->name.empty() && node.name.starts_with(other->name + "/");
-  }));
-  if (fused) return fused;
-  return OnlyOne(Filter(
-      all, [&](const Node* other) { return ReadOneInput(node, *other); }));
+  if (all.size() == 1) return all[0];
+  return OnlyOne(all,
+                 [&](const Node& other) { return ReadOneInput(node, other); });
 }
 
 }  // namespace onnx_fp8
