@@ -27,9 +27,8 @@ class Rewriter {
         spec_(spec),
         plan_(plan),
         operands_(plan->decisions),
-        names_(
-            names ? *names
-                  : NameScales(plan->decisions, operands_, spec.recipe, known)),
+        names_(names ? *names
+                     : NameScales(plan->decisions, operands_, spec.recipe)),
         copies_(graph, spec.scales, plan, names_, known) {}
 
   void Run() {

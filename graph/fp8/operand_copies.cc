@@ -136,31 +136,52 @@ Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
       {{"block_rows", copy.block_rows}, {"block_columns", copy.block_columns}});
 }
 
-// The position of the operand's slot; adds a slot unless all are laid out
+// The position of the operand's slot. Adds a slot unless all are laid out
 // already.
 size_t OperandCopies::Position(const GemmDecision& decision, int slot) {
-  const ScaleSlot& name = names_.at({decision.gemm.node, slot});
-  std::string key = name.Key();
-  auto it = position_.find(key);
-  if (it != position_.end()) return it->second;
-  if (laid_out_) return kNone;
-  plan_->slots.push_back(name);
-  if (name.scaling == Scaling::kStatic) {
-    plan_->slots.back().scale = StaticScale(key);
+  const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
+  std::vector<ScaleSlot> possible;
+  for (const ScaleName& name : names_.at({decision.gemm.node, slot})) {
+    possible.push_back({name.fqn, name.gemm, name.operand, how.dtype,
+                        name.occurrence, how.scaling});
   }
-  return position_[key] = plan_->slots.size() - 1;
+  for (const ScaleSlot& one : possible) {
+    auto it = position_.find(one.Key());
+    if (laid_out_) {
+      if (it == position_.end()) continue;
+      if (plan_->slots[it->second].scaling == how.scaling) return it->second;
+    } else if (it == position_.end()) {
+      return AddSlot(one, possible);
+    }
+  }
+  // Graphs of a session may hold a matrix twice.
+  if (how.scaling == Scaling::kStatic && !laid_out_) {
+    return position_.at(possible.front().Key());
+  }
+  return kNone;
 }
 
-float OperandCopies::StaticScale(const std::string& key) const {
+size_t OperandCopies::AddSlot(const ScaleSlot& slot,
+                              const std::vector<ScaleSlot>& possible) {
+  plan_->slots.push_back(slot);
+  if (slot.scaling == Scaling::kStatic) {
+    plan_->slots.back().scale = StaticScale(possible);
+  }
+  return position_[slot.Key()] = plan_->slots.size() - 1;
+}
+
+float OperandCopies::StaticScale(const std::vector<ScaleSlot>& possible) const {
   Check(!scales_.source.empty(), "[", graph_.file,
         "] expected `scales` for static scaling, got none; `onnx-fp8 "
         "calibrate` makes a file of them, a run with delayed scaling has them "
         "too");
-  auto it = scales_.by_key.find(key);
-  Check(it != scales_.by_key.end(), "[", scales_.source,
-        "] expected a scale for ", key, " of ", graph_.file, ", got ",
-        scales_.by_key.size(), " others; is it of another model or filter?");
-  return it->second;
+  for (const ScaleSlot& slot : possible) {
+    auto it = scales_.by_key.find(slot.Key());
+    if (it != scales_.by_key.end()) return it->second;
+  }
+  Fail("[", scales_.source, "] expected a scale for ", possible.front().Key(),
+       " of ", graph_.file, ", got ", scales_.by_key.size(),
+       " others; is it of another model or filter?");
 }
 
 }  // namespace onnx_fp8

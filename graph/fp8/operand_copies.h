@@ -28,7 +28,7 @@ struct Quantized {
 // value share one.
 class OperandCopies {
  public:
-  // `names`: of all operands with a kept scale. `known`: as Fp8Rewrite's.
+  // `names`: of all operands. `known`: as Fp8Rewrite's.
   // Slots, amaxes and labels go to `plan`.
   OperandCopies(Graph& graph, const StaticScales& scales, Fp8Plan* plan,
                 const ScaleNames& names, const std::vector<ScaleSlot>* known);
@@ -50,7 +50,8 @@ class OperandCopies {
   Value* Source(Builder& b, const GemmDecision& decision, Value* x,
                 const OperandRecipe& how);
   size_t Position(const GemmDecision& decision, int slot);
-  float StaticScale(const std::string& key) const;
+  size_t AddSlot(const ScaleSlot& slot, const std::vector<ScaleSlot>& possible);
+  float StaticScale(const std::vector<ScaleSlot>& possible) const;
 
   Graph& graph_;
   const StaticScales& scales_;

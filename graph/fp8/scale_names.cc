@@ -2,9 +2,6 @@
 #include "graph/fp8/scale_names.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <string>
 #include <tuple>
 
 namespace onnx_fp8 {
@@ -13,30 +10,22 @@ namespace {
 // The first of a layer's GEMMs that reads such a copy under the recipe, even if
 // this graph lacks that GEMM. The first layer usually has no dgrad; so it keeps
 // the same scales in graphs where it has one.
-GemmRole FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
+const char* FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
                 recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
-  return shared ? GemmRole::kDgrad : gemm.role;
+  return Name(shared ? GemmRole::kDgrad : gemm.role);
 }
 
-// The GEMMs that may run in FP8, in an order in which the first reader of a
-// matrix is that of the known slots.
-std::vector<const GemmDecision*> InOrder(
-    const std::vector<GemmDecision>& decisions,
-    const std::vector<ScaleSlot>* known) {
-  std::vector<const GemmDecision*> order;
-  for (const GemmDecision& decision : decisions) {
-    if (decision.possible) order.push_back(&decision);
-  }
-  if (!known) return order;
-  auto slots = [&](const GemmDecision* decision) {
-    return std::ranges::count_if(*known, [&](const ScaleSlot& slot) {
-      return slot.fqn == decision->fqn &&
-             slot.gemm == Name(decision->gemm.role);
-    });
-  };
-  std::ranges::stable_sort(order, std::greater(), slots);
-  return order;
+// A matrix as an operand of GEMMs: value, whether its last axes are swapped,
+// GEMM, operand.
+using Operand = std::tuple<const Value*, bool, std::string, std::string>;
+
+Operand OperandIn(const GemmDecision& decision, const GemmMatrix& matrix,
+                  const Recipe& main) {
+  const Recipe& own = decision.recipe.enabled() ? decision.recipe : main;
+  return {matrix.value, matrix.swaps_last,
+          FirstReader(own, decision.gemm, matrix.slot),
+          OperandName(decision.gemm, matrix.slot)};
 }
 
 }  // namespace
@@ -48,33 +37,32 @@ const char* OperandName(const GemmInfo& gemm, int slot) {
 }
 
 ScaleNames NameScales(const std::vector<GemmDecision>& decisions,
-                      const GemmMatrices& operands, const Recipe& recipe,
-                      const std::vector<ScaleSlot>* known) {
-  using Copy = std::tuple<const Value*, bool, DType, Scaling>;
-  std::map<Copy, ScaleSlot> named;
-  std::map<std::string, int64_t> occurrences;
-  ScaleNames names;
-  for (const GemmDecision* decision : InOrder(decisions, known)) {
-    const GemmInfo& gemm = decision->gemm;
-    const Recipe& own = decision->recipe.enabled() ? decision->recipe : recipe;
-    for (const GemmMatrix& operand : operands.Of(gemm)) {
-      const OperandRecipe& how = OperandOf(own, gemm, operand.slot);
-      if (how.high_precision || how.scaling == Scaling::kDynamic) continue;
-      Copy copy = {operand.value, operand.swaps_last, how.dtype, how.scaling};
-      auto [it, first] = named.try_emplace(copy);
-      if (first) {
-        ScaleSlot& slot = it->second;
-        slot.fqn = decision->fqn;
-        slot.gemm = Name(FirstReader(own, gemm, operand.slot));
-        slot.operand = OperandName(gemm, operand.slot);
-        slot.format = how.dtype;
-        slot.scaling = how.scaling;
-        slot.occurrence = occurrences[slot.Key()]++;
+                      const GemmMatrices& matrices, const Recipe& recipe) {
+  std::map<Operand, std::vector<ScaleName>> named;
+  std::map<std::tuple<std::string, std::string, std::string>, int64_t> counts;
+  auto for_each = [&](auto fn) {
+    for (const GemmDecision& decision : decisions) {
+      if (!decision.possible) continue;
+      for (const GemmMatrix& matrix : matrices.Of(decision.gemm)) {
+        fn(decision, matrix.slot, OperandIn(decision, matrix, recipe));
       }
-      names[{gemm.node, operand.slot}] = it->second;
     }
-  }
-  return names;
+  };
+  for_each([&](const GemmDecision& decision, int, const Operand& read) {
+    std::vector<ScaleName>& names = named[read];
+    if (std::ranges::find(names, decision.fqn, &ScaleName::fqn) !=
+        names.end()) {
+      return;
+    }
+    const auto& [value, swaps, gemm, operand] = read;
+    int64_t occurrence = counts[{decision.fqn, gemm, operand}]++;
+    names.push_back({decision.fqn, gemm, operand, occurrence});
+  });
+  ScaleNames all;
+  for_each([&](const GemmDecision& decision, int slot, const Operand& read) {
+    all[{decision.gemm.node, slot}] = named[read];
+  });
+  return all;
 }
 
 }  // namespace onnx_fp8

@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "graph/fp8/gemm_decision.h"
 #include "graph/fp8/gemm_matrices.h"
-#include "graph/fp8/scale_slots.h"
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
 
-// The slot of each operand whose scale is kept, by GEMM and input.
-using ScaleNames = std::map<std::pair<const Node*, int>, ScaleSlot>;
+// A name of the scale of a matrix: some layer reads it as this operand of this
+// GEMM.
+struct ScaleName {
+  std::string fqn, gemm, operand;  // as ScaleSlot's
+  // Which of the matrices that the layer reads there, in the graph's order.
+  int64_t occurrence = 0;
+};
 
-// Names the scales of the operands. GEMMs that read one matrix share its scale,
-// which is named after the first of them. A GEMM that the filter keeps out of
-// FP8 counts as if it were in FP8, so a scale has the same name under any
-// filter. `known`: the slots of an earlier graph of the same model; where it
-// has the GEMMs in another order, theirs counts.
+// The names of each operand, by GEMM and input.
+using ScaleNames =
+    std::map<std::pair<const Node*, int>, std::vector<ScaleName>>;
+
+// Names the operands of all GEMMs that may run in FP8, after every layer that
+// reads the same matrix, in the graph's order. The first name counts for a new
+// scale, and any for one that is kept already: other graphs of a model may have
+// other layers, or another order. A layer counts even where the filter keeps it
+// out of FP8, so names are the same under any filter. `recipe`: the main one.
 ScaleNames NameScales(const std::vector<GemmDecision>& decisions,
-                      const GemmMatrices& operands, const Recipe& recipe,
-                      const std::vector<ScaleSlot>* known = nullptr);
+                      const GemmMatrices& matrices, const Recipe& recipe);
 
 // "weight", "grad_output" or "input".
 const char* OperandName(const GemmInfo& gemm, int slot);

@@ -10,9 +10,15 @@ bool IsProduct(const Node& node) {
   return node.Is("MatMul") || node.Is("Gemm");
 }
 
-// The first operand that is a constant matrix or its transpose; null if there
-// is none. A session folds a transpose into a constant of the transpose's name.
-const Value* ConstantOf(const Node& node) {
+// A session folds the transpose of a weight into a constant of the transpose's
+// name, or into the product, which then reads the weight.
+struct Constant {
+  const Value* operand = nullptr;  // a constant matrix or its transpose
+  const Value* weight = nullptr;   // the constant
+};
+
+// The first such operand.
+Constant ConstantOf(const Node& node) {
   for (const Value* operand : node.inputs()) {
     const Value* matrix = operand;
     // The file may not say shapes, which PeelTranspose asks for.
@@ -20,22 +26,24 @@ const Value* ConstantOf(const Node& node) {
       matrix = matrix->producer->in(0);
     }
     if (matrix && matrix->is_initializer() && matrix->data.rank() == 2) {
-      return operand;
+      return {operand, matrix};
     }
   }
-  return nullptr;
+  return {};
 }
 
-// Whether both read a value of one name in one slot, besides the constant. A
-// fusion may put a Reshape before the session's product.
+// Whether both read a value of one name, besides the constant. A fusion may put
+// a Reshape before the session's product, and exchange its operands.
 bool ReadOneInput(const Node& session, const Node& file) {
-  for (size_t slot : {0, 1}) {
-    const Value* x = session.in(slot);
-    if (x == ConstantOf(session)) continue;
-    const std::string& name = file.in(slot)->name;
-    if (x->name == name) return true;
-    bool reshaped = x->producer && x->producer->Is("Reshape");
-    if (reshaped && x->producer->in(0)->name == name) return true;
+  for (size_t i : {0, 1}) {
+    const Value* x = session.in(i);
+    if (x == ConstantOf(session).operand) continue;
+    if (x->producer && x->producer->Is("Reshape")) x = x->producer->in(0);
+    for (size_t j : {0, 1}) {
+      const Value* y = file.in(j);
+      if (y == ConstantOf(file).operand) continue;
+      if (y->name == x->name || y->name == session.in(i)->name) return true;
+    }
   }
   return false;
 }
@@ -57,8 +65,10 @@ ProductsOfFile::ProductsOfFile(const Graph& file) {
   for (const Node& node : file.nodes()) {
     if (!IsProduct(node)) continue;
     by_name_[node.name].push_back(&node);
-    const Value* constant = ConstantOf(node);
-    if (constant) by_constant_[constant->name].push_back(&node);
+    auto [operand, weight] = ConstantOf(node);
+    if (!operand) continue;
+    by_constant_[operand->name].push_back(&node);
+    if (weight != operand) by_constant_[weight->name].push_back(&node);
   }
   by_name_.erase("");
 }
@@ -68,11 +78,15 @@ const Node* ProductsOfFile::Find(const Node& node) const {
   auto named = by_name_.find(node.name);
   bool certain = named != by_name_.end() && named->second.size() == 1;
   if (certain) return named->second[0];
-  const Value* constant = ConstantOf(node);
+  const Value* constant = ConstantOf(node).operand;
   auto readers = by_constant_.find(constant ? constant->name : "");
   if (readers == by_constant_.end()) return nullptr;
   const Nodes& all = readers->second;
   if (all.size() == 1) return all[0];
+  const Node* fused = OnlyOne(all, [&](const Node& other) {
+    return !other.name.empty() && node.name.starts_with(other.name + "/");
+  });
+  if (fused) return fused;
   return OnlyOne(all,
                  [&](const Node& other) { return ReadOneInput(node, other); });
 }

@@ -12,12 +12,14 @@ namespace onnx_fp8 {
 // Finds products of a session's graph, MatMul and Gemm, in the model's file.
 class ProductsOfFile {
  public:
-  // REQUIRES: file outlives this.
+  // REQUIRES: the file's constants are initializers (MarkParameters); it
+  // outlives this.
   explicit ProductsOfFile(const Graph& file);
 
   // The file's node for the session's: that of its name; or else that which
-  // reads the same constant, and of several the one that reads the same input.
-  // Null if there is none, or if it is not certain.
+  // reads the same constant, and of several the one after which a fusion named
+  // its node, or the one that reads the same input. Null if there is none, or
+  // if it is not certain.
   const Node* Find(const Node& node) const;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/rewrite_products.h"
 
+#include <map>
 #include <optional>
 
 #include "base/check.h"
@@ -30,10 +31,15 @@ std::vector<GemmDecision> Decide(Graph& graph, Fp8Spec& spec) {
 // What the file tells about products of the session.
 class Notes {
  public:
-  Notes(std::unique_ptr<Graph> file, const Fp8Spec& spec)
+  Notes(std::unique_ptr<Graph> file, Fp8Spec spec)
       : file_(std::move(file)),
+        decisions_(Decide(*file_, spec)),
         products_(*file_),
-        scales_(NamesOf(*file_, spec)) {}
+        names_(NameScales(decisions_, GemmMatrices(decisions_), spec.recipe)) {
+    for (const GemmDecision& decision : decisions_) {
+      gemms_[decision.gemm.node] = &decision.gemm;
+    }
+  }
 
   const std::string& file() const { return file_->file; }
 
@@ -49,33 +55,36 @@ class Notes {
     ScaleNames names;
     for (const GemmDecision& decision : decisions) {
       if (!decision.fp8) continue;
-      const Node* node = decision.gemm.node;
-      const Node* original = products_.Find(*node);
+      const GemmInfo& gemm = decision.gemm;
+      const Node* original = products_.Find(*gemm.node);
       for (int slot : {0, 1}) {
-        const OperandRecipe& how =
-            OperandOf(decision.recipe, decision.gemm, slot);
-        if (how.scaling != Scaling::kStatic) continue;
-        auto scale = scales_.find({original, slot});
-        Check(scale != scales_.end(), "[", file_->file,
+        bool weight = slot == gemm.weight_slot;
+        auto found = names_.find({original, SlotIn(original, weight)});
+        Check(found != names_.end(), "[", file_->file,
               "] expected a product that reads ", decision.fqn, " as ",
               decision.node,
               " of the session does, whose static scales it would name; got "
               "none, or several without names");
-        names[{node, slot}] = scale->second;
+        names[{gemm.node, slot}] = found->second;
       }
     }
     return names;
   }
 
  private:
-  static ScaleNames NamesOf(Graph& file, Fp8Spec spec) {
-    std::vector<GemmDecision> decisions = Decide(file, spec);
-    return NameScales(decisions, GemmMatrices(decisions), spec.recipe);
+  // The slot of the weight, or of the other operand. A session may exchange
+  // them.
+  int SlotIn(const Node* original, bool weight) const {
+    auto gemm = gemms_.find(original);
+    int slot = gemm == gemms_.end() ? -1 : gemm->second->weight_slot;
+    return weight ? slot : 1 - slot;
   }
 
   std::unique_ptr<Graph> file_;
+  std::vector<GemmDecision> decisions_;
   ProductsOfFile products_;
-  ScaleNames scales_;
+  ScaleNames names_;
+  std::map<const Node*, const GemmInfo*> gemms_;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ import numpy
 import onnx
 import pytest
 from cases import Case, corpus, fixtures, name_of
-from onnx import helper
+from onnx import helper, numpy_helper
 from program import run
 from sessions import FLOAT, model, session
 
@@ -79,6 +79,16 @@ BIAS = [node("Gemm", ["x", "v"], ["a"]), node("Gemm", ["x", "w", "a"], ["b"]), n
 EMBEDDED = [node("Transpose", ["w"], ["wt"]), node("Concat", ["x", "wt"], ["rows"], axis=0),
             node("ReduceMax", ["rows", "zero"], ["g"]), node("MatMul", ["x", "wt"], ["a"]), node("Add", ["a", "g"], ["b"]),
             node("MatMul", ["b", "w"], ["y"])]
+# The session makes Gemm(w, r, transB) of it.
+EXCHANGED = [node("Reshape", ["x", "rows"], ["r"]), node("Gemm", ["r", "w"], ["g"]),
+             node("Transpose", ["g"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["y"])]
+# The session makes Gemm(x, w, transB) of the first two.
+TIED_GEMM = [node("Transpose", ["w"], ["wt"]), node("Gemm", ["x", "wt", "bias"], ["a"]), node("Relu", ["a"], ["b"]),
+             node("MatMul", ["b", "w"], ["y"])]
+# The weight is a node.
+CONSTANT = [node("Constant", [], ["w"], value=numpy_helper.from_array(floats(16, 16), "value")),
+            node("MatMul", ["x", "w"], ["a"]), node("Add", ["a", "bias"], ["b"]), node("MatMul", ["b", "w"], ["c"]),
+            node("Add", ["c", "bias"], ["y"])]
 
 
 def scales_file(path, names):
@@ -86,7 +96,7 @@ def scales_file(path, names):
     keys = [f"{name}/forward/{operand}/float8e4m3fn#{i}"
             for name, operand, i in itertools.product(names, ("input", "weight"), range(3))]
     path.write_text(json.dumps({"format": "onnx_fp8.scales", "version": 1,
-                                "scales": {key: 2.0 ** -(3 + i) for i, key in enumerate(keys)}}))
+                                "scales": {key: .003 * 1.37 ** i for i, key in enumerate(keys)}}))
     return path
 
 
@@ -94,22 +104,25 @@ def scales_file(path, names):
 @pytest.mark.parametrize("naming", [named, list], ids=["named", "nameless"])
 @pytest.mark.parametrize("nodes,excluded,shape", [
     (SHARED, "", [5, 16]), (TIED, "", ["n", 16]), (BIASED, "", ["n", 16]), (BIASED, "", [5, 3, 16]), (INPUT, "", ["n", 16]),
-    (INPUT, "w", ["n", 16]), (BIAS, "", ["n", 16]), (BIAS, "w", ["n", 16]), (EMBEDDED, "", ["n", 16])],
-    ids=["shared", "tied", "biased", "biased_3d", "input", "input_w", "bias", "bias_w", "embedded"])
+    (INPUT, "w", ["n", 16]), (BIAS, "", ["n", 16]), (BIAS, "w", ["n", 16]), (EMBEDDED, "", ["n", 16]),
+    (EXCHANGED, "", [16, 16]), (TIED_GEMM, "", ["n", 16]), (CONSTANT, "", ["n", 16])],
+    ids=["shared", "tied", "biased", "biased_3d", "input", "input_w", "bias", "bias_w", "embedded", "exchanged",
+         "tied_gemm", "constant"])
 def test_scales_of_each_use(nodes, excluded, shape, naming, optimized, tmp_path):
     """Each use of a weight has an input of its own, with its scale."""
-    constants = weights(w=(16, 16), v=(16, 16), bias=(16,)) | {"zero": numpy.array([0])}
+    constants = weights(w=(16, 16), v=(16, 16), bias=(16,)) | {"zero": numpy.array([0]), "rows": numpy.array([-1, 16])}
     read = {name for each in nodes for name in each.input}
     path, rewritten = tmp_path / "model.onnx", tmp_path / "fp8.onnx"
     for each in nodes:
         each.ClearField("name")
+    made = {name for each in nodes for name in each.output}
     onnx.save(model(naming(nodes), {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)},
-                    {name: array for name, array in constants.items() if name in read}), path)
+                    {name: array for name, array in constants.items() if name in read - made}), path)
     scales = scales_file(tmp_path / "scales.json", sorted(read & {"w", "v"}))
     filters = ["--exclude", excluded] if excluded else []
     run("rewrite", path, "-o", rewritten, "--recipe", "static", "--scales", scales, *filters)
     options = {"recipe": "static", "scales": str(scales)} | ({"exclude": excluded} if excluded else {})
-    feeds = {"x": floats(5, *shape[1:])}
+    feeds = {"x": floats(*(size if size != "n" else 5 for size in shape))}
     mine = session(path, options, fallback=True, optimized=optimized).run(None, feeds)
     assert_same(mine, session(rewritten, fallback=True, optimized=False).run(None, feeds))
 

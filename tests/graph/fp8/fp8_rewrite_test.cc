@@ -342,26 +342,78 @@ output rv
                                         "v/forward/weight/float8e4m3fn#0",
                                         "w/forward/input/float8e4m3fn#0"}));
     EXPECT_EQ(SlotRead(*graph, "r"), 2);
+    graph = ParseGraph(text);
+    EXPECT_EQ(Keys(Fp8Rewrite(*graph, spec, nullptr, {}, &plan.slots)),
+              Keys(plan));
+    EXPECT_EQ(SlotRead(*graph, "r"), 2);
+    EXPECT_EQ(SlotRead(*graph, "x"), 0);
   }
 }
 
 // An evaluation may have its layers in another order than the training step.
+// Static scales may come from such a graph.
 TEST(Fp8Rewrite, ScalesKeepTheirNamesInAnotherOrder) {
-  auto rewrite = [](const std::string& nodes,
-                    const std::vector<ScaleSlot>* known) {
-    auto graph = ParseGraph(
+  const std::string v = "xv: float[4,16] = MatMul(x, v)\n",
+                    w = "xw: float[4,16] = MatMul(x, w)\n";
+  auto graph = [](const std::string& nodes) {
+    return ParseGraph(
         "\ninput x: float[4,16]\nparam v: float[16,16]\n"
         "param w: float[16,16]\n" +
         nodes + "output xv\noutput xw\n");
-    Fp8Plan plan =
-        Fp8Rewrite(*graph, {ParseRecipe("delayed")}, nullptr, {}, known);
-    EXPECT_EQ(SlotRead(*graph, "x"), 0);
-    return plan;
   };
-  const std::string v = "xv: float[4,16] = MatMul(x, v)\n",
-                    w = "xw: float[4,16] = MatMul(x, w)\n";
-  Fp8Plan step = rewrite(v + w, nullptr);
-  EXPECT_EQ(Keys(rewrite(w + v, &step.slots)), Keys(step));
+  for (const char* excluded : {"", "v", "w"}) {
+    Fp8Spec spec = {ParseRecipe("delayed")};
+    if (*excluded) spec.filter.exclude = {excluded};
+    auto step = graph(v + w), eval = graph(w + v);
+    Fp8Plan plan = Fp8Rewrite(*step, spec, nullptr, {});
+    int64_t slot = SlotRead(*step, "x");
+    EXPECT_EQ(Keys(plan)[static_cast<size_t>(slot)],
+              "v/forward/input/float8e4m3fn#0");
+    Fp8Plan other = Fp8Rewrite(*eval, spec, nullptr, {}, &plan.slots);
+    EXPECT_EQ(Keys(other), Keys(plan));
+    EXPECT_EQ(SlotRead(*eval, "x"), slot);
+  }
+  Fp8Spec spec = {ParseRecipe("static")};
+  spec.filter.exclude = {"v"};
+  spec.scales = {"scales.json",
+                 {{"v/forward/input/float8e4m3fn#0", 0.5f},
+                  {"w/forward/weight/float8e4m3fn#0", 0.25f}}};
+  auto eval = graph(w + v);
+  EXPECT_EQ(Fp8Rewrite(*eval, spec, nullptr, {}).slots[0].scale, 0.5f);
+}
+
+// x is read under two recipes; so it has a scale for each.
+TEST(Fp8Rewrite, ScalesOfAMatrixMayMoveOrStay) {
+  const char* text = R"(
+input x: float[4,16]
+param v: float[16,16]
+param w: float[16,16]
+xv: float[4,16] = MatMul(x, v)
+xw: float[4,16] = MatMul(x, w)
+output xv
+output xw
+)";
+  for (const char* main : {"delayed", "off"}) {
+    Fp8Spec spec = {ParseRecipe(main)};
+    spec.filter.recipes = {{"w", ParseRecipe("static")}};
+    spec.scales = {"scales.json",
+                   {{"v/forward/input/float8e4m3fn#0", 0.5f},
+                    {"w/forward/weight/float8e4m3fn#0", 0.25f}}};
+    auto graph = ParseGraph(text);
+    Fp8Plan plan = Fp8Rewrite(*graph, spec, nullptr, {});
+    bool both = spec.recipe.enabled();
+    ASSERT_EQ(plan.slots.size(), both ? 4u : 2u);
+    EXPECT_EQ(plan.slots[both ? 2 : 0].scale, 0.5f);
+    EXPECT_EQ(plan.slots[both ? 3 : 1].scale, 0.25f);
+    if (!both) continue;
+    EXPECT_EQ(plan.slots[0].scaling, Scaling::kDelayed);
+    EXPECT_NE(plan.slots[0].amax, nullptr);
+    EXPECT_NE(plan.slots[0].Key(), plan.slots[2].Key());
+    graph = ParseGraph(text);
+    Fp8Plan again = Fp8Rewrite(*graph, spec, nullptr, {}, &plan.slots);
+    EXPECT_NE(again.slots[0].amax, nullptr);
+    EXPECT_EQ(again.slots[2].amax, nullptr);
+  }
 }
 
 // W @ x, where x has leading axes.
