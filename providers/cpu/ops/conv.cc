@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conv and ConvTranspose by im2col. For Conv: x (N,C,spatial), w (M,C/g,kernel)
-// and y (N,M,spatial); the columns of one group are (C/g · taps, positions).
+// Conv and ConvTranspose by im2col, or by planes. For Conv: x (N,C,spatial), w
+// (M,C/g,kernel) and y (N,M,spatial); the columns of one group are (C/g · taps,
+// positions).
 #include <algorithm>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
+#include "providers/cpu/ops/columns.h"
+#include "providers/cpu/ops/conv_planes.h"
 #include "providers/cpu/register.h"
 #include "providers/divide_up.h"
 #include "providers/window.h"
@@ -18,114 +21,6 @@ namespace {
 
 // Columns of at most this many elements: about half of an L2 cache.
 constexpr int64_t kPatchElements = 128 * 1024;
-
-// Calls row(column, input, first, step, count, inside_begin, inside_end) for
-// each run of output positions begin … end that share their outer axes. A run
-// has `count` positions, from `column` on. Position i reads input[first + i ·
-// step], which exists for inside_begin <= i < inside_end. `input` is an offset
-// in the plane.
-template <typename Fn>
-void ForEachRun(const Window& w, int64_t kd, int64_t kh, int64_t kw,
-                int64_t begin, int64_t end, Fn row) {
-  TapRange inside = InsideRange(w, 2, kw);
-  int64_t first = kw * w.dilation[2] - w.pad[2];
-  for (int64_t p = begin; p < end;) {
-    int64_t ow = p % w.out[2], oh = p / w.out[2] % w.out[1];
-    int64_t od = p / (w.out[2] * w.out[1]);
-    int64_t count = std::min(w.out[2] - ow, end - p);
-    int64_t id = od * w.stride[0] + kd * w.dilation[0] - w.pad[0];
-    int64_t ih = oh * w.stride[1] + kh * w.dilation[1] - w.pad[1];
-    bool exists = id >= 0 && id < w.in[0] && ih >= 0 && ih < w.in[1];
-    int64_t lo = std::clamp(inside.begin - ow, int64_t{0}, count);
-    int64_t hi = std::clamp(inside.end - ow, lo, count);
-    if (!exists) lo = hi = 0;
-    int64_t line = exists ? (id * w.in[1] + ih) * w.in[2] : 0;
-    row(p - begin, line + first + ow * w.stride[2], count, lo, hi);
-    p += count;
-  }
-}
-
-// Loops of a run. The frequent step of 1 is separate: only that one vectorizes.
-template <typename T>
-void Read(const T* from, int64_t step, int64_t count, T* to) {
-  if (step == 1) {
-    std::copy(from, from + count, to);
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i * step];
-  }
-}
-
-template <typename T>
-void ReadAndAdd(T factor, const T* from, int64_t step, int64_t count, T* to) {
-  if (step == 1) {
-    for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i * step];
-  }
-}
-
-template <typename T>
-void AddTo(const T* from, int64_t step, int64_t count, T* to) {
-  if (step == 1) {
-    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i * step] += from[i];
-  }
-}
-
-template <typename Fn>
-void ForEachTap(const Window& w, Fn tap) {
-  int64_t index = 0;
-  for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
-    for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
-      for (int64_t kw = 0; kw < w.kernel[2]; ++kw) tap(index++, kd, kh, kw);
-    }
-  }
-}
-
-// Rows first … last of the columns (channels · taps, end - begin) of
-// x (channels, in), `ld` elements from row to row.
-template <typename T>
-void ToColumns(const Window& w, const T* x, int64_t first, int64_t last,
-               int64_t begin, int64_t end, int64_t ld, T* columns) {
-  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
-  int64_t step = w.stride[2];
-  for (int64_t row = first; row < last; ++row) {
-    int64_t tap = row % taps, kw = tap % w.kernel[2];
-    int64_t kh = tap / w.kernel[2] % w.kernel[1];
-    int64_t kd = tap / (w.kernel[2] * w.kernel[1]);
-    const T* from = x + row / taps * plane;
-    T* to = columns + (row - first) * ld;
-    ForEachRun(
-        w, kd, kh, kw, begin, end,
-        [&](int64_t at, int64_t in, int64_t count, int64_t lo, int64_t hi) {
-          std::fill(to + at, to + at + lo, T{0});
-          Read(from + in + lo * step, step, hi - lo, to + at + lo);
-          std::fill(to + at + hi, to + at + count, T{0});
-        });
-  }
-}
-
-// The adjoint: adds columns to x (channels, in). Channels in parallel.
-template <typename T>
-void AddColumns(const Window& w, const T* columns, int64_t channels,
-                int64_t begin, int64_t end, T* x) {
-  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
-  int64_t positions = end - begin, step = w.stride[2];
-  ParallelFor(channels, 1, [&](int64_t from, int64_t to) {
-    for (int64_t c = from; c < to; ++c) {
-      ForEachTap(w, [&](int64_t tap, int64_t kd, int64_t kh, int64_t kw) {
-        const T* column = columns + (c * taps + tap) * positions;
-        T* target = x + c * plane;
-        ForEachRun(
-            w, kd, kh, kw, begin, end,
-            [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
-              AddTo(column + at + lo, step, hi - lo, target + in + lo * step);
-            });
-      });
-    }
-  });
-}
 
 struct ConvSizes {
   int64_t n = 0, group = 1;
@@ -140,29 +35,10 @@ void SetRows(const T* bias, int64_t rows, int64_t ld, int64_t count, T* y) {
   }
 }
 
-// One input channel per group: too few products for a GEMM.
-template <typename T>
-void Depthwise(const Window& w, const ConvSizes& s, const T* x, const T* weight,
-               const T* bias, T* y) {
-  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
-  int64_t positions = Window::Product(w.out), step = w.stride[2];
-  ParallelFor(s.n * s.group * s.m, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      int64_t m = task % (s.group * s.m);
-      const T* from = x + task / s.m * plane;
-      T* to = y + task * positions;
-      SetRows(bias ? bias + m : nullptr, 1, 0, positions, to);
-      ForEachTap(w, [&](int64_t tap, int64_t kd, int64_t kh, int64_t kw) {
-        T factor = weight[m * taps + tap];
-        ForEachRun(
-            w, kd, kh, kw, 0, positions,
-            [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
-              ReadAndAdd(factor, from + in + lo * step, step, hi - lo,
-                         to + at + lo);
-            });
-      });
-    }
-  });
+// Groups of one channel with few results, or of one result: too few products
+// for a GEMM.
+bool IsByPlanes(const Window& w, const ConvSizes& s) {
+  return Window::Product(w.stride) == 1 && (s.m == 1 || (s.c == 1 && s.m <= 4));
 }
 
 // True for a window of one tap that reads every element once: x is its own
@@ -305,8 +181,10 @@ void Conv(KernelContext& ctx) {
   if (y.size() == 0) return;
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* bias = ctx.HasIn(2) ? ctx.In(2).data<T>() : nullptr;
-    if (s.c == 1 && s.m <= 4) {
-      Depthwise(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    if (IsByPlanes(w, s)) {
+      int64_t filters = s.group * s.m;
+      ConvolvePlanes(w, s.n * filters, s.m, s.c, filters, x.data<T>(),
+                     weight.data<T>(), bias, y.data<T>());
     } else if (s.n > 1 && IsWhole(w)) {
       ConvolveWhole(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
     } else if (s.n > 1 && Window::Product(w.out) < kFewPositions) {
@@ -345,6 +223,26 @@ void Transposed(const Window& w, const ConvSizes& s, const T* x,
   });
 }
 
+// The same for strides of 1 and groups of one channel of x: a convolution with
+// each kernel reversed.
+template <typename T>
+void TransposedByPlanes(const Window& w, const ConvSizes& s, const T* x,
+                        const T* weight, const T* bias, T* y) {
+  Window reversed = w;
+  std::swap(reversed.in, reversed.out);
+  for (size_t i = 0; i < w.pad.size(); ++i) {
+    reversed.pad[i] = (w.kernel[i] - 1) * w.dilation[i] - w.pad[i];
+  }
+  int64_t taps = Window::Product(w.kernel), filters = s.group * s.m;
+  std::vector<T> kernels(static_cast<size_t>(filters * taps));
+  for (int64_t f = 0; f < filters; ++f) {
+    const T* kernel = weight + f * taps;
+    std::reverse_copy(kernel, kernel + taps, kernels.begin() + f * taps);
+  }
+  ConvolvePlanes(reversed, s.n * filters, s.m, 1, filters, x, kernels.data(),
+                 bias, y);
+}
+
 void ConvTranspose(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &weight = ctx.In(1);
   Window w = TransposedWindow(ctx, x.shape(), KernelOf(ctx));
@@ -357,7 +255,12 @@ void ConvTranspose(KernelContext& ctx) {
   if (y.size() == 0) return;
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* bias = ctx.HasIn(2) ? ctx.In(2).data<T>() : nullptr;
-    Transposed(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    if (s.c == 1 && IsByPlanes(w, s)) {
+      TransposedByPlanes(w, s, x.data<T>(), weight.data<T>(), bias,
+                         y.data<T>());
+    } else {
+      Transposed(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());
+    }
   });
 }
 

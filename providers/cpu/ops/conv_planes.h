@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions with so few results per input that a product of matrices would
+// mostly copy: depthwise ones, and their gradients.
+#pragma once
+
+#include <cstdint>
+
+#include "providers/window.h"
+
+namespace onnx_fp8 {
+
+// y (planes, out): plane p is the sum of the convolutions of `depth` planes of
+// x, from plane (p / shared) · depth on, with the filters of weight (filters,
+// depth, kernel) in row p % filters, plus bias[p % filters] (null: 0). Sums are
+// made in the order of the taps, per plane of x. T: float or double. REQUIRES:
+// all strides of w are 1. Its pad_end is not read.
+template <typename T>
+void ConvolvePlanes(const Window& w, int64_t planes, int64_t shared,
+                    int64_t depth, int64_t filters, const T* x, const T* weight,
+                    const T* bias, T* y);
+
+}  // namespace onnx_fp8
