@@ -150,6 +150,34 @@ void ReadPlanes(const Window& w, const Tap& tap, const Ranges& ranges,
   }
 }
 
+template <typename T>
+void AddRows(const Window& w, const Ranges& ranges, const T* columns,
+             int64_t channels, int64_t begin, int64_t end, T* x) {
+  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
+  int64_t positions = end - begin, step = w.stride[2];
+  ParallelFor(channels, 1, [&](int64_t from, int64_t to) {
+    const T* column = columns + from * taps * positions;
+    for (int64_t c = from; c < to; ++c) {
+      T* target = x + c * plane;
+      Tap tap(w, 0);
+      do {
+        ForEachRun(
+            w, tap, ranges.Columns(tap), begin, end,
+            [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
+              const T* source = column + at;
+              T* sum = target + in;
+              if (step == 1) {
+                for (int64_t i = lo; i < hi; ++i) sum[i] += source[i];
+              } else {
+                for (int64_t i = lo; i < hi; ++i) sum[i * step] += source[i];
+              }
+            });
+        column += positions;
+      } while (tap.Advance(w));
+    }
+  });
+}
+
 }  // namespace
 
 template <typename T>
@@ -173,30 +201,7 @@ void ToColumns(const Window& w, const T* x, int64_t first, int64_t last,
 template <typename T>
 void AddColumns(const Window& w, const T* columns, int64_t channels,
                 int64_t begin, int64_t end, T* x) {
-  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
-  int64_t positions = end - begin, step = w.stride[2];
-  const Ranges ranges(w);
-  ParallelFor(channels, 1, [&](int64_t from, int64_t to) {
-    const T* column = columns + from * taps * positions;
-    for (int64_t c = from; c < to; ++c) {
-      T* target = x + c * plane;
-      Tap tap(w, 0);
-      do {
-        ForEachRun(
-            w, tap, ranges.Columns(tap), begin, end,
-            [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
-              const T* source = column + at;
-              T* sum = target + in;
-              if (step == 1) {
-                for (int64_t i = lo; i < hi; ++i) sum[i] += source[i];
-              } else {
-                for (int64_t i = lo; i < hi; ++i) sum[i * step] += source[i];
-              }
-            });
-        column += positions;
-      } while (tap.Advance(w));
-    }
-  });
+  AddRows(w, Ranges(w), columns, channels, begin, end, x);
 }
 
 template void ToColumns(const Window&, const float*, int64_t, int64_t, int64_t,

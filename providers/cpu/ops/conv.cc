@@ -35,17 +35,18 @@ void SetRows(const T* bias, int64_t rows, int64_t ld, int64_t count, T* y) {
   }
 }
 
-// Groups of one channel with few results, or of one result: too few products
-// for a GEMM.
-bool IsByPlanes(const Window& w, const ConvSizes& s) {
-  return Window::Product(w.stride) == 1 && (s.m == 1 || (s.c == 1 && s.m <= 4));
-}
-
 // True for a window of one tap that reads every element once: x is its own
 // columns.
 bool IsPointwise(const Window& w) {
   return Window::Product(w.kernel) == 1 && w.in == w.out &&
          Window::Product(w.stride) == 1 && w.pad == Window::Axes{0, 0, 0};
+}
+
+// Groups of one channel with few results, or many groups of one result: too few
+// products for a GEMM.
+bool IsByPlanes(const Window& w, const ConvSizes& s) {
+  if (IsPointwise(w) || !FitsPlanes(w)) return false;
+  return s.c == 1 ? s.m <= 4 : s.m == 1 && s.n * s.group >= 16;
 }
 
 // Positions per task: the columns stay in the cache, and each thread has a
@@ -255,7 +256,8 @@ void ConvTranspose(KernelContext& ctx) {
   if (y.size() == 0) return;
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* bias = ctx.HasIn(2) ? ctx.In(2).data<T>() : nullptr;
-    if (s.c == 1 && IsByPlanes(w, s)) {
+    bool dense = Window::Product(w.stride) == 1;
+    if (s.c == 1 && dense && IsByPlanes(w, s)) {
       TransposedByPlanes(w, s, x.data<T>(), weight.data<T>(), bias,
                          y.data<T>());
     } else {

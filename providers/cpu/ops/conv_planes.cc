@@ -20,13 +20,14 @@ template <typename T>
 constexpr int64_t kAtOnce = kVectors * 64 / sizeof(T);
 
 // A plane of x with its zeros around it, as large as all windows together. Then
-// a tap reads the elements of all positions one after the other, and some
-// between the lines, whose sums are not used.
+// a tap reads the elements of all positions one after the other, and some that
+// lie between them, whose sums are not used.
 class Padded {
  public:
   explicit Padded(const Window& w) : w_(w) {
     for (size_t i = 0; i < 3; ++i) {
-      sizes_[i] = w.out[i] + (w.kernel[i] - 1) * w.dilation[i];
+      sizes_[i] =
+          (w.out[i] - 1) * w.stride[i] + 1 + (w.kernel[i] - 1) * w.dilation[i];
     }
     for (int64_t d = 0; d < w.kernel[0]; ++d) {
       for (int64_t h = 0; h < w.kernel[1]; ++h) {
@@ -41,7 +42,8 @@ class Padded {
   int64_t size() const { return Window::Product(sizes_); }
   // From the first result to the last one.
   int64_t results() const {
-    return At(w_.out[0] - 1, w_.out[1] - 1) + w_.out[2];
+    return At((w_.out[0] - 1) * w_.stride[0], (w_.out[1] - 1) * w_.stride[1]) +
+           (w_.out[2] - 1) * w_.stride[2] + 1;
   }
   const std::vector<int64_t>& taps() const { return taps_; }
 
@@ -68,8 +70,8 @@ class Padded {
   void Take(const T* sums, T* y) const {
     for (int64_t d = 0; d < w_.out[0]; ++d) {
       for (int64_t h = 0; h < w_.out[1]; ++h) {
-        const T* line = sums + At(d, h);
-        y = std::copy(line, line + w_.out[2], y);
+        const T* line = sums + At(d * w_.stride[0], h * w_.stride[1]);
+        for (int64_t i = 0; i < w_.out[2]; ++i) *y++ = line[i * w_.stride[2]];
       }
     }
   }
@@ -106,13 +108,14 @@ void Correlate(const T* x, const T* weight, const int64_t* taps, size_t count,
   });
 }
 
-}  // namespace
+// Sums at all positions between the results, of which one in so many is used,
+// still take less time than sums one by one.
+constexpr int64_t kMostStride = 4;
 
 template <typename T>
-void ConvolvePlanes(const Window& w, int64_t planes, int64_t shared,
-                    int64_t depth, int64_t filters, const T* x, const T* weight,
-                    const T* bias, T* y) {
-  const Padded layout(w);
+void OverPlanes(const Padded& layout, const Window& w, int64_t planes,
+                int64_t shared, int64_t depth, int64_t filters, const T* x,
+                const T* weight, const T* bias, T* y) {
   const int64_t plane = Window::Product(w.in), results = Window::Product(w.out);
   const size_t count = layout.taps().size();
   auto taps = static_cast<int64_t>(count);
@@ -133,6 +136,27 @@ void ConvolvePlanes(const Window& w, int64_t planes, int64_t shared,
       layout.Take(sums.data(), y + p * results);
     }
   });
+}
+
+}  // namespace
+
+bool FitsPlanes(const Window& w) {
+  double padded = 1;
+  for (size_t i = 0; i < 3; ++i) {
+    padded *= static_cast<double>(w.out[i]) * static_cast<double>(w.stride[i]) +
+              static_cast<double>(w.kernel[i] - 1) *
+                  static_cast<double>(w.dilation[i]);
+  }
+  int64_t planes = Window::Product(w.in) + Window::Product(w.out);
+  return Window::Product(w.stride) <= kMostStride &&
+         padded <= 8 * static_cast<double>(planes) + 4096;
+}
+
+template <typename T>
+void ConvolvePlanes(const Window& w, int64_t planes, int64_t shared,
+                    int64_t depth, int64_t filters, const T* x, const T* weight,
+                    const T* bias, T* y) {
+  OverPlanes(Padded(w), w, planes, shared, depth, filters, x, weight, bias, y);
 }
 
 template void ConvolvePlanes(const Window&, int64_t, int64_t, int64_t, int64_t,
