@@ -107,6 +107,22 @@ const Convolution kConvolutions[] = {
      {3, 2, 2, 3, 2},
      {2, 3, 5, 3, 4},
      {{1, 2, 2}, {1, 1, 1}, {1, 1, 2}, {1, 1, 0}}},
+    // One result of several channels, in many groups and images.
+    {{8, 6, 7, 6},
+     {2, 3, 3, 2},
+     {8, 2, 5, 6},
+     {{1, 1}, {1, 1}, {0, 1}, {0, 0}, 2}},
+    // More padding than input.
+    {{1, 1, 9}, {1, 1, 2}, {1, 1, 9}, {{1}, {30000}, {30000}, {0}}},
+    // Single planes in three axes, cropped and strided.
+    {{2, 3, 5, 6, 7},
+     {3, 1, 2, 3, 2},
+     {2, 3, 4, 3, 7},
+     {{1, 2, 1}, {1, 1, 2}, {0, 1, 2}, {0, 0, 0}, 3}},
+    {{2, 4, 9, 40},
+     {4, 1, 3, 5},
+     {2, 4, 6, 35},
+     {{1, 1}, {1, 1}, {-1, 1}, {0, -2}, 4}},
     // Negative pads crop; a stride beyond the kernel leaves inputs unread.
     {{1, 2, 9, 9},
      {2, 2, 2, 2},
