@@ -2,8 +2,6 @@
 #include "providers/cpu/ops/columns.h"
 
 #include <algorithm>
-#include <array>
-#include <vector>
 
 #include "base/parallel.h"
 
@@ -30,29 +28,6 @@ class Tap {
   }
 
   int64_t kw, kh, kd;
-};
-
-// The positions of a tap that lie inside the input, by axis; found once for all
-// rows.
-class Ranges {
- public:
-  explicit Ranges(const Window& w) {
-    for (size_t axis = 0; axis < 3; ++axis) {
-      for (int64_t k = 0; k < w.kernel[axis]; ++k) {
-        of_[axis].push_back(InsideRange(w, axis, k));
-      }
-    }
-  }
-
-  TapRange Columns(const Tap& tap) const { return At(2, tap.kw); }
-  TapRange Lines(const Tap& tap) const { return At(1, tap.kh); }
-
- private:
-  TapRange At(size_t axis, int64_t k) const {
-    return of_[axis][static_cast<size_t>(k)];
-  }
-
-  std::array<std::vector<TapRange>, 3> of_;
 };
 
 // Calls row(column, input, count, inside_begin, inside_end) for each run of
@@ -114,12 +89,12 @@ void Clear(int64_t begin, int64_t end, T* x) {
 
 // A row of the columns, plane by plane. REQUIRES: Slides.
 template <typename T>
-void ReadPlanes(const Window& w, const Tap& tap, const Ranges& ranges,
+void ReadPlanes(const Window& w, const Tap& tap, const TapRanges& ranges,
                 const T* x, int64_t begin, int64_t end, T* to) {
   const int64_t line = w.out[2], plane = w.out[1] * line;
   const int64_t shift = (tap.kh * w.dilation[1] - w.pad[1]) * line +
                         tap.kw * w.dilation[2] - w.pad[2];
-  const TapRange lines = ranges.Lines(tap), inside = ranges.Columns(tap);
+  const TapRange lines = ranges.Lines(tap.kh), inside = ranges.Columns(tap.kw);
   const bool whole = inside.begin == 0 && inside.end == line;
   to -= begin;
   for (int64_t p = begin; p < end;) {
@@ -150,9 +125,38 @@ void ReadPlanes(const Window& w, const Tap& tap, const Ranges& ranges,
   }
 }
 
+}  // namespace
+
+TapRanges::TapRanges(const Window& w) {
+  for (int64_t k = 0; k < w.kernel[1]; ++k) {
+    lines_.push_back(InsideRange(w, 1, k));
+  }
+  for (int64_t k = 0; k < w.kernel[2]; ++k) {
+    columns_.push_back(InsideRange(w, 2, k));
+  }
+}
+
 template <typename T>
-void AddRows(const Window& w, const Ranges& ranges, const T* columns,
-             int64_t channels, int64_t begin, int64_t end, T* x) {
+void ToColumns(const Window& w, const TapRanges& ranges, const T* x,
+               int64_t first, int64_t last, int64_t begin, int64_t end,
+               int64_t ld, T* columns) {
+  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
+  Tap tap(w, first % taps);
+  x += first / taps * plane;
+  bool slides = Slides(w);
+  for (int64_t row = first; row < last; ++row, columns += ld) {
+    if (slides) {
+      ReadPlanes(w, tap, ranges, x, begin, end, columns);
+    } else {
+      ReadRuns(w, tap, ranges.Columns(tap.kw), x, begin, end, columns);
+    }
+    if (!tap.Advance(w)) x += plane;
+  }
+}
+
+template <typename T>
+void AddColumns(const Window& w, const TapRanges& ranges, const T* columns,
+                int64_t channels, int64_t begin, int64_t end, T* x) {
   int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
   int64_t positions = end - begin, step = w.stride[2];
   ParallelFor(channels, 1, [&](int64_t from, int64_t to) {
@@ -162,7 +166,7 @@ void AddRows(const Window& w, const Ranges& ranges, const T* columns,
       Tap tap(w, 0);
       do {
         ForEachRun(
-            w, tap, ranges.Columns(tap), begin, end,
+            w, tap, ranges.Columns(tap.kw), begin, end,
             [&](int64_t at, int64_t in, int64_t, int64_t lo, int64_t hi) {
               const T* source = column + at;
               T* sum = target + in;
@@ -178,39 +182,13 @@ void AddRows(const Window& w, const Ranges& ranges, const T* columns,
   });
 }
 
-}  // namespace
-
-template <typename T>
-void ToColumns(const Window& w, const T* x, int64_t first, int64_t last,
-               int64_t begin, int64_t end, int64_t ld, T* columns) {
-  int64_t taps = Window::Product(w.kernel), plane = Window::Product(w.in);
-  const Ranges ranges(w);
-  Tap tap(w, first % taps);
-  x += first / taps * plane;
-  bool slides = Slides(w);
-  for (int64_t row = first; row < last; ++row, columns += ld) {
-    if (slides) {
-      ReadPlanes(w, tap, ranges, x, begin, end, columns);
-    } else {
-      ReadRuns(w, tap, ranges.Columns(tap), x, begin, end, columns);
-    }
-    if (!tap.Advance(w)) x += plane;
-  }
-}
-
-template <typename T>
-void AddColumns(const Window& w, const T* columns, int64_t channels,
-                int64_t begin, int64_t end, T* x) {
-  AddRows(w, Ranges(w), columns, channels, begin, end, x);
-}
-
-template void ToColumns(const Window&, const float*, int64_t, int64_t, int64_t,
-                        int64_t, int64_t, float*);
-template void ToColumns(const Window&, const double*, int64_t, int64_t, int64_t,
-                        int64_t, int64_t, double*);
-template void AddColumns(const Window&, const float*, int64_t, int64_t, int64_t,
-                         float*);
-template void AddColumns(const Window&, const double*, int64_t, int64_t,
-                         int64_t, double*);
+template void ToColumns(const Window&, const TapRanges&, const float*, int64_t,
+                        int64_t, int64_t, int64_t, int64_t, float*);
+template void ToColumns(const Window&, const TapRanges&, const double*, int64_t,
+                        int64_t, int64_t, int64_t, int64_t, double*);
+template void AddColumns(const Window&, const TapRanges&, const float*, int64_t,
+                         int64_t, int64_t, float*);
+template void AddColumns(const Window&, const TapRanges&, const double*,
+                         int64_t, int64_t, int64_t, double*);
 
 }  // namespace onnx_fp8

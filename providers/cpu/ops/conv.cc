@@ -46,7 +46,8 @@ bool IsPointwise(const Window& w) {
 // products for a GEMM.
 bool IsByPlanes(const Window& w, const ConvSizes& s) {
   if (IsPointwise(w) || !FitsPlanes(w)) return false;
-  return s.c == 1 ? s.m <= 4 : s.m == 1 && s.n * s.group >= 16;
+  if (s.c == 1) return s.m <= 4;
+  return s.c > 0 && s.m == 1 && s.n * s.group >= 16;
 }
 
 // Positions per task: the columns stay in the cache, and each thread has a
@@ -64,6 +65,7 @@ void Convolve(const Window& w, const ConvSizes& s, const T* x, const T* weight,
   int64_t rows = s.c * Window::Product(w.kernel);
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   bool pointwise = IsPointwise(w);
+  const TapRanges ranges(w);
   int64_t chunk = ChunkOf(rows, positions, s.n * s.group);
   int64_t chunks = DivideUp(positions, chunk);
   ParallelFor(s.n * s.group * chunks, 1, [&](int64_t first, int64_t last) {
@@ -87,7 +89,8 @@ void Convolve(const Window& w, const ConvSizes& s, const T* x, const T* weight,
       p.a = {weight + g * s.m * rows, DTypeOf<T>(), rows, false};
       p.b = {from + begin, DTypeOf<T>(), positions, false};
       if (!pointwise) {
-        ToColumns(w, from, 0, rows, begin, end, end - begin, columns.data());
+        ToColumns(w, ranges, from, 0, rows, begin, end, end - begin,
+                  columns.data());
         p.b = {columns.data(), DTypeOf<T>(), end - begin, false};
       }
       Gemm(p);
@@ -135,6 +138,7 @@ void ConvolveTogether(const Window& w, const ConvSizes& s, const T* x,
   int64_t rows = s.c * Window::Product(w.kernel);
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   int64_t most = std::max<int64_t>(1, 1024 / positions);
+  const TapRanges ranges(w);
   std::vector<T> columns, result;
   for (int64_t task = 0; task < s.group * DivideUp(s.n, most); ++task) {
     int64_t g = task % s.group, image = task / s.group * most;
@@ -147,8 +151,9 @@ void ConvolveTogether(const Window& w, const ConvSizes& s, const T* x,
       int64_t last = std::min(first + depth, rows);
       ParallelFor(images, 1, [&](int64_t from, int64_t to) {
         for (int64_t i = from; i < to; ++i) {
-          ToColumns(w, x + ((image + i) * s.group + g) * s.c * plane, first,
-                    last, 0, positions, width, columns.data() + i * positions);
+          ToColumns(w, ranges, x + ((image + i) * s.group + g) * s.c * plane,
+                    first, last, 0, positions, width,
+                    columns.data() + i * positions);
         }
       });
       GemmProblem p = {.m = s.m,
@@ -203,6 +208,7 @@ void Transposed(const Window& w, const ConvSizes& s, const T* x,
   int64_t rows = s.m * Window::Product(w.kernel);
   int64_t plane = Window::Product(w.in), positions = Window::Product(w.out);
   int64_t chunk = ChunkOf(rows, positions, NumThreads());
+  const TapRanges ranges(w);
   ParallelFor(s.n * s.group, 1, [&](int64_t first, int64_t last) {
     thread_local std::vector<T> columns;
     columns.resize(static_cast<size_t>(rows * chunk));
@@ -218,23 +224,27 @@ void Transposed(const Window& w, const ConvSizes& s, const T* x,
         p.b = {x + ng * s.c * positions + begin, DTypeOf<T>(), positions,
                false};
         Gemm(p);
-        AddColumns(w, columns.data(), s.m, begin, end, to);
+        AddColumns(w, ranges, columns.data(), s.m, begin, end, to);
       }
     }
   });
 }
 
-// The same for strides of 1 and groups of one channel of x: a convolution with
-// each kernel reversed.
-template <typename T>
-void TransposedByPlanes(const Window& w, const ConvSizes& s, const T* x,
-                        const T* weight, const T* bias, T* y) {
+// With strides of 1 it is a convolution, with each kernel reversed.
+Window Reversed(const Window& w) {
   Window reversed = w;
   std::swap(reversed.in, reversed.out);
   for (size_t i = 0; i < w.pad.size(); ++i) {
     reversed.pad[i] = (w.kernel[i] - 1) * w.dilation[i] - w.pad[i];
   }
-  int64_t taps = Window::Product(w.kernel), filters = s.group * s.m;
+  return reversed;
+}
+
+// The same for that convolution. REQUIRES: one channel of x in each group.
+template <typename T>
+void TransposedByPlanes(const Window& reversed, const ConvSizes& s, const T* x,
+                        const T* weight, const T* bias, T* y) {
+  int64_t taps = Window::Product(reversed.kernel), filters = s.group * s.m;
   std::vector<T> kernels(static_cast<size_t>(filters * taps));
   for (int64_t f = 0; f < filters; ++f) {
     const T* kernel = weight + f * taps;
@@ -256,9 +266,10 @@ void ConvTranspose(KernelContext& ctx) {
   if (y.size() == 0) return;
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     const T* bias = ctx.HasIn(2) ? ctx.In(2).data<T>() : nullptr;
+    const Window reversed = Reversed(w);
     bool dense = Window::Product(w.stride) == 1;
-    if (s.c == 1 && dense && IsByPlanes(w, s)) {
-      TransposedByPlanes(w, s, x.data<T>(), weight.data<T>(), bias,
+    if (s.c == 1 && dense && IsByPlanes(reversed, s)) {
+      TransposedByPlanes(reversed, s, x.data<T>(), weight.data<T>(), bias,
                          y.data<T>());
     } else {
       Transposed(w, s, x.data<T>(), weight.data<T>(), bias, y.data<T>());

@@ -2,6 +2,7 @@
 #include "providers/cpu/ops/conv_planes.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/parallel.h"
@@ -108,9 +109,9 @@ void Correlate(const T* x, const T* weight, const int64_t* taps, size_t count,
   });
 }
 
-// Sums at all positions between the results, of which one in so many is used,
-// still take less time than sums one by one.
-constexpr int64_t kMostStride = 4;
+// One sum in so many is a result. With more, products of matrices take less
+// time.
+constexpr double kMostSums = 32;
 
 template <typename T>
 void OverPlanes(const Padded& layout, const Window& w, int64_t planes,
@@ -141,15 +142,21 @@ void OverPlanes(const Padded& layout, const Window& w, int64_t planes,
 }  // namespace
 
 bool FitsPlanes(const Window& w) {
-  double padded = 1;
+  // As Padded's, in numbers that don't overflow.
+  std::array<double, 3> last, size;
   for (size_t i = 0; i < 3; ++i) {
-    padded *= static_cast<double>(w.out[i]) * static_cast<double>(w.stride[i]) +
+    last[i] =
+        static_cast<double>(w.out[i] - 1) * static_cast<double>(w.stride[i]);
+    size[i] = last[i] + 1 +
               static_cast<double>(w.kernel[i] - 1) *
                   static_cast<double>(w.dilation[i]);
   }
-  int64_t planes = Window::Product(w.in) + Window::Product(w.out);
-  return Window::Product(w.stride) <= kMostStride &&
-         padded <= 8 * static_cast<double>(planes) + 4096;
+  double padded = size[0] * size[1] * size[2];
+  double sums = (last[0] * size[1] + last[1]) * size[2] + last[2] + 1;
+  auto out = static_cast<double>(Window::Product(w.out));
+  auto in = static_cast<double>(Window::Product(w.in));
+  return padded <= 8 * (in + out) + 4096 &&
+         sums + kAtOnce<float> <= kMostSums * out;
 }
 
 template <typename T>

@@ -10,8 +10,9 @@
 
 namespace onnx_fp8 {
 
-// Whether strides are small, and a plane of x with its padding has about the
-// size of x and y: a file may ask for more padding than memory has room for.
+// Whether ConvolvePlanes pays: most of its sums are results, and a plane of x
+// with its padding has about the size of x and y (a file may ask for more
+// padding than memory has room for).
 bool FitsPlanes(const Window& w);
 
 // y (planes, out): plane p is the sum of the convolutions of `depth` planes of

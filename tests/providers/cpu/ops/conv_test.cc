@@ -225,6 +225,18 @@ TEST(Conv, AutoPad) {
   EXPECT_THROW(run("SAME", {}), Error);
 }
 
+// Little is computed, but a plane that holds all elements between the taps
+// would have 10^10.
+TEST(ConvTranspose, WideDilation) {
+  Tensor x = RandomNormal({1, 1, 1, 1}, 1), w = RandomNormal({1, 1, 1, 2}, 2);
+  Tensor y = RunNode("ConvTranspose", {x, w},
+                     {{"dilations", Ints{1, 100000}},
+                      {"output_padding", Ints{100000, 0}},
+                      {"pads", Ints{0, 50000, 0, 50000}}})[0];
+  EXPECT_EQ(y.shape(), (Shape{1, 1, 100001, 1}));
+  EXPECT_EQ(y.data<float>()[0], 0);
+}
+
 TEST(ConvTranspose, SizeOfTheResult) {
   Tensor x = RandomNormal({1, 2, 3, 3}, 1), w = RandomNormal({2, 1, 4, 4}, 2);
   auto run = [&](Attributes attributes) {
@@ -249,6 +261,10 @@ TEST(Conv, EmptyBatchesAndBadInput) {
   };
   EXPECT_EQ(run({x({0, 2, 5, 5}), w}), (Shape{0, 4, 3, 3}));
   EXPECT_EQ(run({x({1, 0, 5, 5}), x({4, 0, 3, 3})}), (Shape{1, 4, 3, 3}));
+  // Only the bias is left.
+  Tensor bias = Tensor::Scalar(5.0f).Reshaped({1});
+  Tensor y = RunNode("Conv", {x({16, 0, 4, 4}), x({1, 0, 3, 3}), bias})[0];
+  for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(y.data<float>()[i], 5);
   EXPECT_THROW(run({x({1, 2, 2, 2}), w}), Error);
   EXPECT_THROW(run({x({1, 3, 5, 5}), w}), Error);
   EXPECT_THROW(run({x({2, 5, 5}), w}), Error);
