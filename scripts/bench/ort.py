@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training step in four ways, by turns: `onnx-fp8 train`, which keeps the logits as
-the written step does; the step that
+"""One training step in four ways, by turns: `onnx-fp8 train`; the step that
 `onnx-fp8 rewrite` wrote, in a stock onnxruntime with our provider, and without it,
 by the bodies of our ops; and onnxruntime-training, in fp32.
 
@@ -46,8 +45,7 @@ def contestants(binary, python, scripts, work):
     library = pathlib.Path(binary).parent / "libonnx_fp8_ort.so"
     found = {}
     for row, recipe in RECIPES.items():
-        found[f"train, {row}"] = contest.Ours(binary, model, tokens, row, work / f"run_{row}",
-                                              "--loss-chunk", "0")
+        found[f"train, {row}"] = contest.Ours(binary, model, tokens, row, work / f"run_{row}")
         step = work / f"step_{row}.onnx"
         write_step(binary, model, step, recipe)
         for who in ("ep", "bodies"):
@@ -101,9 +99,9 @@ def markdown(result):
                      "[{:.2f}, {:.2f}]".format(*interval), GOAL if name.startswith("ep") else "-",
                      f"{figures['peak_rss'] / 2**20:.0f}", f"{figures['losses'][-1]:.6f}"])
     return (f"# In ONNX Runtime: {facts['isa']}\n\n"
-            "The GPT of `./dev bench`. train: `onnx-fp8 train --loss-chunk 0`, because a written step returns the logits.\n"
-            "ep: the step that `onnx-fp8 rewrite` wrote, in a stock onnxruntime with our provider, which has all nodes.\n"
-            "bodies: the same file without our library.\n\n"
+            "The GPT of `./dev bench`. train: `onnx-fp8 train`. ep: the step that `onnx-fp8 rewrite` wrote, in a stock\n"
+            "onnxruntime with our provider, which has all nodes. A written step returns the logits; both cut them into chunks.\n"
+            "bodies: the same file without our library, and without chunks.\n\n"
             f"- CPU: {facts['cpu']}, {facts['cores']} cores; threads: {facts['threads']}\n"
             f"- onnxruntime {result['onnxruntime']}; date: {result['date']}; commit {result['commit']}; other "
             f"programs kept {facts['foreign_cpus']:.2f} CPUs busy\n"
