@@ -187,9 +187,21 @@ class ModelRewriter {
     return graph;
   }
 
-  // Inlines the functions that hold an admitted product, and no others. To find
-  // them, it first makes a copy in which all functions with a product are
-  // inlined.
+  // Whether scales are kept, in a state or a file. Their names depend on all
+  // layers that read a tensor, also those that the filter keeps out.
+  bool KeepsScales() const {
+    auto keeps = [](const Recipe& recipe) {
+      return recipe.Uses(Scaling::kDelayed) || recipe.Uses(Scaling::kStatic);
+    };
+    return keeps(spec_.recipe) ||
+           std::ranges::any_of(spec_.filter.recipes, [&](const auto& entry) {
+             return keeps(entry.second);
+           });
+  }
+
+  // Inlines the functions that hold an admitted product, and no others unless
+  // scales are kept. To find them, it first makes a copy in which all functions
+  // with a product are inlined.
   void InlineAdmitted() {
     onnx::ModelProto copy = file_.model;
     auto functions = MarkProducts(&copy);
@@ -202,7 +214,8 @@ class ModelRewriter {
     for (const GemmDecision& decision : decisions) {
       const auto& metadata = decision.gemm.node->metadata;
       auto mark = metadata.find(kFunction);
-      if (!decision.fp8 || mark == metadata.end()) continue;
+      bool wanted = KeepsScales() ? decision.possible : decision.fp8;
+      if (!wanted || mark == metadata.end()) continue;
       auto function = functions.find(mark->second);
       if (function != functions.end()) admitted.insert(function->second);
     }

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of graph/rewrite/."""
-from mutant import M, python
+from mutant import M, ort_newest, python
 
 MUTANTS = (
+    M("rewrite: functions that are kept out name no scales",
+      "graph/rewrite/rewrite_model.cc",
+      "bool wanted = KeepsScales() ? decision.possible : decision.fp8;",
+      "bool wanted = decision.fp8;", ort_newest("static_scales")),
     M("rewrite: functions that hold a product stay",
       "graph/rewrite/rewrite_model.cc",
       "if (function != functions.end()) admitted.insert(function->second);",
@@ -10,8 +14,8 @@ MUTANTS = (
       python("functions")),
     M("rewrite: all functions that hold a product go",
       "graph/rewrite/rewrite_model.cc",
-      "if (!decision.fp8 || mark == metadata.end()) continue;",
-      "if (mark == metadata.end()) continue;", python("functions")),
+      "if (!wanted || mark == metadata.end()) continue;",
+      "(void)wanted;\n      if (mark == metadata.end()) continue;", python("functions")),
     M("rewrite: float8e8m0 before opset 24", "graph/rewrite/rewrite_model.cc",
       "if (d.fp8 && d.recipe.e8m0_scales) opset", "if (d.fp8 && d.recipe.e8m0_scales && false) opset",
       python("forward_is_the_same and e8m0")),

@@ -127,6 +127,25 @@ def test_scales_of_each_use(nodes, excluded, shape, naming, optimized, tmp_path)
     assert_same(mine, session(rewritten, fallback=True, optimized=False).run(None, feeds))
 
 
+def test_scales_of_functions(tmp_path):
+    """Two local functions read one input. The first one names its scale, though it is excluded."""
+    path, rewritten = tmp_path / "model.onnx", tmp_path / "fp8.onnx"
+    proto = model([node("First", ["x", "v"], ["a"], domain="layers"), node("Second", ["x", "w"], ["b"], domain="layers"),
+                   node("Add", ["a", "b"], ["y"])],
+                  {"x": (FLOAT, ["n", 16])}, {"y": (FLOAT, ["n", 16])}, weights(v=(16, 16), w=(16, 16)))
+    for name in ("First", "Second"):
+        proto.functions.append(helper.make_function(
+            "layers", name, ["in", "weight"], ["out"], [node("MatMul", ["in", "weight"], ["out"])],
+            [helper.make_opsetid("", 19)]))
+    proto.opset_import.append(helper.make_opsetid("layers", 1))
+    onnx.save(proto, path)
+    scales = scales_file(tmp_path / "scales.json", ["v", "w"])
+    run("rewrite", path, "-o", rewritten, "--recipe", "static", "--scales", scales, "--exclude", "v")
+    feeds = {"x": floats(5, 16)}
+    mine = session(path, {"recipe": "static", "scales": str(scales), "exclude": "v"}).run(None, feeds)
+    assert_same(mine, session(rewritten, optimized=False).run(None, feeds))
+
+
 def test_scales_of_a_model_in_memory(tmp_path):
     scales = scales_file(tmp_path / "scales.json", ["w"])
     proto = model(named([node("MatMul", ["x", "w"], ["y"])]), {"x": (FLOAT, ["n", 16])}, {"y": (FLOAT, ["n", 16])},

@@ -90,13 +90,21 @@ std::vector<std::string> Keys(const Fp8Plan& plan) {
   return keys;
 }
 
-// The slot whose scale the node of a tensor gathers.
-int64_t SlotRead(const Graph& graph, const std::string& quantized) {
+// The slots whose scales the copies of a tensor gather.
+std::vector<int64_t> SlotsRead(const Graph& graph,
+                               const std::string& quantized) {
+  std::vector<int64_t> slots;
   for (const Node& node : graph.nodes()) {
     if (!node.IsOurs("QuantizeWith") || node.in(0)->name != quantized) continue;
-    return IntAt(node.in(1)->producer->in(1)->data, 0);
+    slots.push_back(IntAt(node.in(1)->producer->in(1)->data, 0));
   }
-  return -1;
+  return slots;
+}
+
+// That of its only copy; -1 if it has none, or several.
+int64_t SlotRead(const Graph& graph, const std::string& quantized) {
+  std::vector<int64_t> slots = SlotsRead(graph, quantized);
+  return slots.size() == 1 ? slots[0] : -1;
 }
 
 TEST(Fp8Rewrite, DelayedScalesGoByKey) {
@@ -411,6 +419,7 @@ output xw
     EXPECT_NE(plan.slots[0].Key(), plan.slots[2].Key());
     graph = ParseGraph(text);
     Fp8Plan again = Fp8Rewrite(*graph, spec, nullptr, {}, &plan.slots);
+    EXPECT_EQ(SlotsRead(*graph, "x"), (std::vector<int64_t>{0, 2}));
     EXPECT_NE(again.slots[0].amax, nullptr);
     EXPECT_EQ(again.slots[2].amax, nullptr);
   }
