@@ -83,10 +83,6 @@ const Node* ProductsOfFile::Find(const Node& node) const {
   if (readers == by_constant_.end()) return nullptr;
   const Nodes& all = readers->second;
   if (all.size() == 1) return all[0];
-  const Node* fused = OnlyOne(all, [&](const Node& other) {
-    return !other.name.empty() && node.name.starts_with(other.name + "/");
-  });
-  if (fused) return fused;
   return OnlyOne(all,
                  [&](const Node& other) { return ReadOneInput(node, other); });
 }

@@ -17,9 +17,8 @@ class ProductsOfFile {
   explicit ProductsOfFile(const Graph& file);
 
   // The file's node for the session's: that of its name; or else that which
-  // reads the same constant, and of several the one after which a fusion named
-  // its node, or the one that reads the same input. Null if there is none, or
-  // if it is not certain.
+  // reads the same constant, and of several the one that reads the same input.
+  // Null if there is none, or if it is not certain.
   const Node* Find(const Node& node) const;
 
  private:
