@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "providers/cpu/ops/conv_planes.h"
 #include "tests/providers/cpu/ops/spatial.h"
 #include "tests/providers/cpu/run_node.h"
 
@@ -223,6 +224,19 @@ TEST(Conv, AutoPad) {
   EXPECT_TRUE(Identical(run("SAME_UPPER", {}), run("", {1, 1, 2, 2})));
   EXPECT_TRUE(Identical(run("SAME_LOWER", {}), run("", {2, 2, 1, 1})));
   EXPECT_THROW(run("SAME", {}), Error);
+}
+
+TEST(ConvPlanes, FitWithLittlePaddingAndFewIdleSums) {
+  Window w = {.in = {1, 9, 8}, .kernel = {1, 3, 3}, .out = {1, 9, 8}};
+  w.pad = w.pad_end = {0, 1, 1};
+  EXPECT_TRUE(FitsPlanes(w));
+  Window wide = {.in = {1, 1, 9}, .kernel = {1, 1, 2}, .out = {1, 1, 9}};
+  wide.dilation = wide.pad = {0, 0, 30000};
+  EXPECT_FALSE(FitsPlanes(wide));
+  // 9 results, whose lines are 224 sums apart.
+  Window idle = {.in = {1, 224, 224}, .kernel = {1, 222, 222}};
+  idle.out = {1, 3, 3};
+  EXPECT_FALSE(FitsPlanes(idle));
 }
 
 // Little is computed, but a plane that holds all elements between the taps
