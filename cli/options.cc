@@ -183,11 +183,7 @@ GemmFilter RecipeFlags::MakeFilter() const {
 }
 
 bool UsesStatic(const Recipe& recipe, const GemmFilter& filter) {
-  bool any = recipe.Uses(Scaling::kStatic);
-  for (const auto& [glob, own] : filter.recipes) {
-    any |= own.Uses(Scaling::kStatic);
-  }
-  return any;
+  return Fp8Spec{recipe, filter}.Uses(Scaling::kStatic);
 }
 
 void RecipeFlags::CheckScales(const Recipe& result,

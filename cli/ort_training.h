@@ -22,7 +22,8 @@ class OrtStart {
   OrtStart(Flags& flags, TrainFlags& values);
 
   bool has_moments() const { return !moments_.empty(); }
-  // Gives the session the moments and the number of updates in the checkpoint.
+  // Sets the session's moments and its number of updates to those of the
+  // checkpoint.
   void GoOn(TrainingSession& session) const;
 
  private:

@@ -216,6 +216,13 @@ void FilterBySpeed(const Fp8Spec& spec, std::vector<GemmDecision>* decisions) {
 
 }  // namespace
 
+bool Fp8Spec::Uses(Scaling scaling) const {
+  return recipe.Uses(scaling) ||
+         std::ranges::any_of(filter.recipes, [&](const auto& entry) {
+           return entry.second.Uses(scaling);
+         });
+}
+
 int64_t GemmDecision::alignment() const {
   int64_t multiple = 16;
   for (int slot : {0, 1}) {

@@ -21,6 +21,9 @@ struct Fp8Spec {
   ParameterNames names = {};  // for the filter; may be empty
   StaticScales scales = {};
   bool any_m = false;  // the graph's M stands for any size
+
+  // Whether the main recipe or one of the filter's uses such scales.
+  bool Uses(Scaling scaling) const;
 };
 
 // Whether a GEMM runs in FP8 and why (not).

@@ -154,7 +154,8 @@ size_t OperandCopies::Position(const GemmDecision& decision, int slot) {
       return AddSlot(one, possible);
     }
   }
-  // Graphs of a session may hold a matrix twice.
+  // Two values of a session's graph may have the names of one matrix of the
+  // file. They share its static scale.
   if (how.scaling == Scaling::kStatic && !laid_out_) {
     return position_.at(possible.front().Key());
   }

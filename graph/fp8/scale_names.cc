@@ -8,16 +8,17 @@ namespace onnx_fp8 {
 namespace {
 
 // The first of a layer's GEMMs that reads such a copy under the recipe, even if
-// this graph lacks that GEMM. The first layer usually has no dgrad; so it keeps
-// the same scales in graphs where it has one.
+// this graph lacks that GEMM. A model's first layer has a dgrad only if someone
+// wants the gradient of the input. Its scales have the same names in both
+// cases.
 const char* FirstReader(const Recipe& recipe, const GemmInfo& gemm, int slot) {
   bool shared = gemm.role == GemmRole::kWgrad && slot == gemm.grad_slot &&
                 recipe[Use::kGradOutput] == recipe[Use::kGradOutputForWgrad];
   return Name(shared ? GemmRole::kDgrad : gemm.role);
 }
 
-// A matrix as an operand of GEMMs: value, whether its last axes are swapped,
-// GEMM, operand.
+// A matrix and how GEMMs read it: the value, whether its last two axes are
+// swapped, ScaleName's gemm and operand.
 using Operand = std::tuple<const Value*, bool, std::string, std::string>;
 
 Operand OperandIn(const GemmDecision& decision, const GemmMatrix& matrix,

@@ -190,18 +190,12 @@ class ModelRewriter {
   // Whether scales are kept, in a state or a file. Their names depend on all
   // layers that read a tensor, also those that the filter keeps out.
   bool KeepsScales() const {
-    auto keeps = [](const Recipe& recipe) {
-      return recipe.Uses(Scaling::kDelayed) || recipe.Uses(Scaling::kStatic);
-    };
-    return keeps(spec_.recipe) ||
-           std::ranges::any_of(spec_.filter.recipes, [&](const auto& entry) {
-             return keeps(entry.second);
-           });
+    return spec_.Uses(Scaling::kDelayed) || spec_.Uses(Scaling::kStatic);
   }
 
-  // Inlines the functions that hold an admitted product, and no others unless
-  // scales are kept. To find them, it first makes a copy in which all functions
-  // with a product are inlined.
+  // Inlines the functions that hold an admitted product; if scales are kept,
+  // also those that hold a product that the filter keeps out. To find them, it
+  // first makes a copy in which all functions with a product are inlined.
   void InlineAdmitted() {
     onnx::ModelProto copy = file_.model;
     auto functions = MarkProducts(&copy);

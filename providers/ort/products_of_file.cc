@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/products_of_file.h"
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
 using Nodes = std::vector<const Node*>;
 
 bool IsProduct(const Node& node) {
-  return node.Is("MatMul") || node.Is("Gemm");
+  return FactsOf(node).kind == OpKind::kProduct;
 }
 
 // A session folds the transpose of a weight into a constant of the transpose's

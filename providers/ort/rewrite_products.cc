@@ -105,12 +105,9 @@ std::vector<GemmDecision> RewriteProducts(
       notes->AddModules(*graph);
     }
     auto decisions = Decide(*graph, spec);
-    if (fixed) {
-      ScaleNames names = notes->NamesOfScales(decisions);
-      Fp8Rewrite(*graph, spec, nullptr, {}, nullptr, &names);
-    } else {
-      Fp8Rewrite(*graph, spec, nullptr, {});
-    }
+    ScaleNames names;
+    if (fixed) names = notes->NamesOfScales(decisions);
+    Fp8Rewrite(*graph, spec, nullptr, {}, nullptr, fixed ? &names : nullptr);
     for (Value* value : graph->Initializers()) value->role = Role::kNone;
     all.insert(all.end(), decisions.begin(), decisions.end());
   }

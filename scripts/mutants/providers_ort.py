@@ -61,7 +61,7 @@ MUTANTS = (
       "Check(true,", ort_newest("static_scales")),
     M("static scales: each group names its own",
       "providers/ort/rewrite_products.cc",
-      "Fp8Rewrite(*graph, spec, nullptr, {}, nullptr, &names);",
+      "Fp8Rewrite(*graph, spec, nullptr, {}, nullptr, fixed ? &names : nullptr);",
       "Fp8Rewrite(*graph, spec, nullptr, {});", ort_newest("static_scales")),
     M("static scales: products in doubt have the first one's",
       "providers/ort/products_of_file.cc",

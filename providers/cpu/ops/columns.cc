@@ -30,10 +30,11 @@ class Tap {
   int64_t kw, kh, kd;
 };
 
-// Calls row(column, input, count, inside_begin, inside_end) for each run of
-// output positions begin … end that share their outer axes. A run has `count`
-// positions, from `column` on. Position i reads input + i · stride, an offset
-// in the plane that exists for inside_begin <= i < inside_end.
+// Calls row(column, input, count, inside_begin, inside_end) for each run: the
+// output positions of begin … end that lie in one line. A run has `count`
+// positions. Its first one is in column `column`. Its position i reads the
+// element input + i · stride of the plane, if inside_begin <= i < inside_end;
+// other positions read a zero.
 template <typename Fn>
 void ForEachRun(const Window& w, const Tap& tap, TapRange inside, int64_t begin,
                 int64_t end, Fn row) {
@@ -75,8 +76,8 @@ void ReadRuns(const Window& w, const Tap& tap, TapRange inside, const T* x,
       });
 }
 
-// Whether windows move by one element over lines that are as long as the
-// result's. Then the runs of a plane join to one.
+// Whether the window moves by one element, and the lines of x are as long as
+// the lines of the result. Then a tap reads one piece of each plane of x.
 bool Slides(const Window& w) {
   return w.stride[1] == 1 && w.stride[2] == 1 && w.in[2] == w.out[2];
 }
@@ -87,7 +88,8 @@ void Clear(int64_t begin, int64_t end, T* x) {
   for (int64_t i = begin; i < end; ++i) x[i] = T{0};
 }
 
-// A row of the columns, plane by plane. REQUIRES: Slides.
+// A row of the columns: copies a piece of each plane, then clears the positions
+// that read outside a line. REQUIRES: Slides.
 template <typename T>
 void ReadPlanes(const Window& w, const Tap& tap, const TapRanges& ranges,
                 const T* x, int64_t begin, int64_t end, T* to) {
@@ -114,7 +116,7 @@ void ReadPlanes(const Window& w, const Tap& tap, const TapRanges& ranges,
       std::copy(source + from, source + until, to + from);
     }
     std::fill(to + until, to + stop, T{0});
-    // What the copy took from the next line or from the one before.
+    // Here the copy took elements of the next line, or of the line before.
     int64_t first = start + lines.begin * line;
     if (first < lo) first = lo - (lo - start) % line;
     for (int64_t l = first; !whole && l < hi; l += line) {

@@ -34,8 +34,9 @@ void ToColumns(const Window& w, const TapRanges& ranges, const T* x,
                int64_t first, int64_t last, int64_t begin, int64_t end,
                int64_t ld, T* columns);
 
-// The adjoint: adds all rows, without a gap between them, to x (channels, in).
-// Channels in parallel.
+// The adjoint of ToColumns: adds each element of all columns to the element of
+// x (channels, in) that it was read from. A row has end - begin elements, and
+// the next row follows it directly. Channels run in parallel.
 template <typename T>
 void AddColumns(const Window& w, const TapRanges& ranges, const T* columns,
                 int64_t channels, int64_t begin, int64_t end, T* x);

@@ -239,8 +239,8 @@ TEST(ConvPlanes, FitWithLittlePaddingAndFewIdleSums) {
   EXPECT_FALSE(FitsPlanes(idle));
 }
 
-// Little is computed, but a plane that holds all elements between the taps
-// would have 10^10.
+// The result has 10^5 elements. Plane by plane, this convolution would need a
+// buffer of 10^10.
 TEST(ConvTranspose, WideDilation) {
   Tensor x = RandomNormal({1, 1, 1, 1}, 1), w = RandomNormal({1, 1, 1, 2}, 2);
   Tensor y = RunNode("ConvTranspose", {x, w},
