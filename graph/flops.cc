@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/attention_shape.h"
 #include "graph/einsum_equation.h"
 
 namespace onnx_fp8 {
@@ -29,20 +30,17 @@ double FilterFlops(const Value& w, const Value& by) {
 // the scores again, the gradients of probabilities (e) and of q, k (d) and v
 // (e).
 double ScoresFlops(const Node& node, bool backward) {
-  size_t first = backward ? 1 : 0;
-  const Value *q = node.in(first), *k = node.in(first + 1),
-              *v = node.in(first + 2);
-  if (!q->concrete() || !k->concrete() || !v->concrete()) return 0;
-  int64_t heads = node.Int("heads", 1), groups = node.Int("kv_heads", 1);
-  int64_t t = q->dim(1), s = k->dim(1), pairs = t * s;
+  auto z = ShapeOfAttention(node);
+  if (!z) return 0;
+  int64_t pairs = z->t * z->s;
   if (node.Int("causal", 0) != 0) {
-    int64_t short_rows = std::min(t, s);  // row i sees i + 1 columns, at most s
-    pairs = short_rows * (short_rows + 1) / 2 + (t - short_rows) * s;
+    // Row i sees i + 1 columns, at most s.
+    int64_t short_rows = std::min(z->t, z->s);
+    pairs = short_rows * (short_rows + 1) / 2 + (z->t - short_rows) * z->s;
   }
-  auto d = static_cast<double>(k->dim(2) / groups);
-  auto e = static_cast<double>(v->dim(2) / groups);
-  double depth = backward ? 3 * d + 2 * e : d + e;
-  return 2 * static_cast<double>(q->dim(0) * heads * pairs) * depth;
+  int64_t depth = backward ? 3 * z->d + 2 * z->e : z->d + z->e;
+  return 2 * static_cast<double>(z->b * z->heads * pairs) *
+         static_cast<double>(depth);
 }
 
 }  // namespace

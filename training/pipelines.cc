@@ -23,6 +23,7 @@
 #include "graph/passes/fuse_norm.h"
 #include "graph/passes/fuse_rotary.h"
 #include "graph/passes/inference_mode.h"
+#include "graph/passes/keep_row_order.h"
 #include "graph/passes/linear.h"
 #include "graph/passes/slice_before_product.h"
 #include "graph/passes/unroll_recurrent.h"
@@ -83,11 +84,13 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
 
 // Brings the model's ops to the forms that the backward, FP8 and our kernels
 // know.
-Passes FusionPasses() {
+Passes FusionPasses(bool packs_attention) {
   return {{"NormalizeLinear", NormalizeLinear},
           {"SliceBeforeProduct", SliceBeforeProduct, kMaySkip},
           {"FuseRotary", FuseRotary, kMaySkip},
-          {"FuseAttention", FuseAttention, kMaySkip},
+          {"FuseAttention",
+           [=](Graph& g) { FuseAttention(g, packs_attention); }, kMaySkip},
+          {"KeepRowOrder", KeepRowOrder, kMaySkip},
           {"FuseActivations", FuseActivations, kMaySkip},
           {"FuseNorms", FuseNorms, kMaySkip}};
 }
@@ -106,7 +109,8 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
   if (!evaluates) {
     list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
   }
-  Append(&list, FusionPasses());
+  // Tensor parallelism divides the heads of q, k and v.
+  Append(&list, FusionPasses(source.mesh.tp == 1));
   if (!source.loss.kind.empty()) {
     list.push_back({"AddLoss", [&](Graph& g) { step.Loss(g); }});
     list.push_back(
@@ -263,11 +267,11 @@ StepGraph BuildFileStep(const StepSource& source, StepKind kind,
 }  // namespace
 
 std::vector<std::string> PassesToSkip() {
-  return {"SliceBeforeProduct", "FuseRotary",    "FuseAttention",
-          "FuseActivations",    "FuseNorms",     "FuseLoss",
-          "FuseBiasGradients",  "FoldTranspose", "MakeKMajor",
-          "StoreMxScales",      "StoreNarrow",   "PadOperands",
-          "FuseQuantize",       "AddToSums"};
+  return {"SliceBeforeProduct", "FuseRotary",        "FuseAttention",
+          "KeepRowOrder",       "FuseActivations",   "FuseNorms",
+          "FuseLoss",           "FuseBiasGradients", "FoldTranspose",
+          "MakeKMajor",         "StoreMxScales",     "StoreNarrow",
+          "PadOperands",        "FuseQuantize",      "AddToSums"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -351,7 +355,7 @@ void FuseForward(Graph& graph, PassRunner& runner) {
   if (IsStepOrNarrow(graph)) return;
   Passes list = {{"RemoveIdleDropout", RemoveIdleDropout},
                  {"MarkWeights", MarkWeights}};
-  Append(&list, FusionPasses());
+  Append(&list, FusionPasses(true));
   list.push_back({"UnmarkWeights", UnmarkWeights});
   Append(&list, CleanUp());
   runner.Run(list, graph);

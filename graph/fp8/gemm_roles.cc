@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/attention_shape.h"
 #include "graph/op_facts.h"
 #include "graph/views.h"
 
@@ -86,28 +87,23 @@ void AddAttention(Node& node, std::vector<GemmInfo>* gemms) {
   bool forward = kind == OpKind::kAttention;
   bool backward = kind == OpKind::kAttentionGrad;
   if (!forward && !backward) return;
-  size_t first = backward ? 1 : 0;
-  const Value *q = node.in(first), *k = node.in(first + 1),
-              *v = node.in(first + 2);
   auto add = [&](int64_t m, int64_t depth, int64_t n) {
     gemms->push_back({.node = &node, .m = m, .k = depth, .n = n});
   };
-  if (!q->concrete() || !k->concrete() || !v->concrete()) {
+  auto z = ShapeOfAttention(node);
+  if (!z) {
     for (int i = 0; i < (forward ? 2 : 4); ++i) add(-1, -1, -1);
     return;
   }
-  int64_t heads = node.Int("heads", 1), groups = node.Int("kv_heads", 1);
-  int64_t t = q->dim(1), s = k->dim(1);
-  int64_t d = k->dim(2) / groups, e = v->dim(2) / groups;
-  int64_t rows = q->dim(0) * heads * t, columns = q->dim(0) * heads * s;
+  int64_t rows = z->b * z->heads * z->t, columns = z->b * z->heads * z->s;
   if (forward) {
-    add(rows, d, s);  // scores
-    add(rows, s, e);  // y
+    add(rows, z->d, z->s);  // scores
+    add(rows, z->s, z->e);  // y
   } else {
-    add(rows, e, s);     // gradient of the probabilities
-    add(rows, s, d);     // dq
-    add(columns, t, d);  // dk
-    add(columns, t, e);  // dv
+    add(rows, z->e, z->s);     // gradient of the probabilities
+    add(rows, z->s, z->d);     // dq
+    add(columns, z->t, z->d);  // dk
+    add(columns, z->t, z->e);  // dv
   }
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/attention_shape.h"
 #include "graph/builder.h"
 #include "graph/op_facts.h"
 #include "graph/views.h"
@@ -34,6 +35,7 @@ size_t RoundedOperands(const Node& node, DType dtype) {
   size_t with_bias = dtype == DType::kBFloat16 ? 3 : 2;
   OpKind kind = FactsOf(node).kind;
   if (kind == OpKind::kProduct) return with_bias;
+  if (kind == OpKind::kAttention && IsPacked(node)) return 1;
   if (kind == OpKind::kAttention || node.Is("Attention")) return 3;
   if (node.Is("Conv") || node.Is("ConvTranspose")) return with_bias;
   return node.Is("Einsum") ? node.inputs().size() : 0;

@@ -9,6 +9,8 @@
 
 #include "graph/builder.h"
 #include "graph/passes/dead_code.h"
+#include "graph/passes/keep_row_order.h"
+#include "graph/passes/packed_heads.h"
 #include "graph/passes/pattern.h"
 #include "graph/passes/triangle.h"
 #include "graph/views.h"
@@ -35,7 +37,8 @@ struct Scores {
 
 class AttentionFuser {
  public:
-  explicit AttentionFuser(Graph& graph) : graph_(graph), fixed_(graph) {}
+  AttentionFuser(Graph& graph, bool may_pack)
+      : graph_(graph), may_pack_(may_pack), fixed_(graph) {}
 
   void Visit(Node& softmax) {
     Value *x = softmax.in(0), *p = softmax.out(0);
@@ -298,6 +301,16 @@ class AttentionFuser {
     return x;
   }
 
+  // Where a Transpose has put the time first before the layer of q, k and v,
+  // the layer needs none.
+  static void KeepRows(Builder& b, PackedHeads& packed) {
+    if (packed.perm[0] == 0) return;
+    int64_t time = packed.shape[0], batch = packed.shape[1];
+    if (Value* rows = RowsBeforeTranspose(b, packed.root, batch, time)) {
+      packed = {rows, {batch, time, packed.shape[2]}, {0, 1, 2}};
+    }
+  }
+
   void Replace(Builder& b, Scores s, Node& last) {
     Value* q = Unscaled(s.product->in(0), s);
     Value* kt = Unscaled(s.product->in(1), s);
@@ -308,45 +321,58 @@ class AttentionFuser {
                  v->dim(0) == batch && v->dim(1) == heads &&
                  v->dim(2) == kt->dim(3) && heads > 0 && q->dim(3) > 0;
     if (!plain || (s.causal && q->dim(2) != v->dim(2))) return;
-    Value* k = Permuted(b, kt, {0, 1, 3, 2});
+    Value* k = Unscaled(Permuted(b, kt, {0, 1, 3, 2}), s);
     Value *few_k = Unrepeated(k), *few_v = Unrepeated(v);
     if (few_k->dim(1) == few_v->dim(1)) k = few_k, v = few_v;
-    std::vector<Value*> in = {HeadsLast(b, q), HeadsLast(b, k),
-                              HeadsLast(b, v)};
+    Attributes attributes = {{"heads", heads},
+                             {"kv_heads", k->dim(1)},
+                             {"scale", static_cast<float>(s.scale)},
+                             {"causal", int64_t{s.causal}},
+                             {"round_to", static_cast<int64_t>(q->dtype)}};
+    std::optional<PackedHeads> packed;
+    if (may_pack_ && !s.relative) packed = FindPackedHeads(q, k, v);
+    std::vector<Value*> in;
+    std::string op = "Attention";
+    if (packed) {
+      KeepRows(b, *packed);
+      in = {b.Reshape(packed->root, packed->shape)};
+      op += "Packed";
+      attributes["perm"] = packed->perm;
+    } else {
+      in = {HeadsLast(b, q), HeadsLast(b, k), HeadsLast(b, v)};
+    }
     if (s.relative) {
       in.push_back(s.relative);
       in.push_back(s.bias ? s.bias : b.Scalar(0, q));
+      op += "Relative";
     } else if (s.bias) {
       in.push_back(s.bias);
+      op += "Bias";
     }
-    const char* op = s.relative ? "AttentionRelative"
-                     : s.bias   ? "AttentionBias"
-                                : "Attention";
-    auto y = b.Ops(op, in, 2,
-                   {{"heads", heads},
-                    {"kv_heads", k->dim(1)},
-                    {"scale", static_cast<float>(s.scale)},
-                    {"causal", int64_t{s.causal}},
-                    {"round_to", static_cast<int64_t>(q->dtype)}},
-                   kDomain);
-    y[0]->producer->name = last.name;
-    Value* split = b.Reshape(y[0], {batch, q->dim(2), heads, v->dim(3)});
-    Value* turned = b.Transpose(split, {0, 2, 1, 3});
+    Value* y = b.Ops(op, in, 2, attributes, kDomain)[0];
+    y->producer->name = last.name;
+    Value* split = b.Reshape(y, {y->dim(0), y->dim(1), heads, v->dim(3)});
+    bool time_first = packed && packed->perm[0] == 1;
+    Value* turned =
+        b.Transpose(split, time_first ? Perm{1, 2, 0, 3} : Perm{0, 2, 1, 3});
     ReplaceWith(graph_, last, turned);
   }
 
+  using Perm = std::vector<int64_t>;
+
   Graph& graph_;
+  bool may_pack_;
   FixedValues fixed_;
 };
 
 }  // namespace
 
-void FuseAttention(Graph& graph) {
+void FuseAttention(Graph& graph, bool may_pack) {
   std::vector<Node*> found;
   for (Node& node : graph.nodes()) {
     if (node.Is("Softmax")) found.push_back(&node);
   }
-  AttentionFuser fuser(graph);
+  AttentionFuser fuser(graph, may_pack);
   for (Node* node : found) fuser.Visit(*node);
   if (!found.empty()) RemoveDeadCode(graph);
 }

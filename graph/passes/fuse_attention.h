@@ -12,6 +12,9 @@ namespace onnx_fp8 {
 // of k and v may be repeated for several heads of q. If other nodes read a
 // value in between, or a Dropout follows the probabilities, nothing is fused.
 // Results differ by the rounding of sums. REQUIRES: concrete shapes.
-void FuseAttention(Graph& graph);
+//
+// If q, k and v are parts of one value (packed_heads.h) and the caller allows
+// it, the op is AttentionPacked: neither they nor their gradients are copied.
+void FuseAttention(Graph& graph, bool may_pack);
 
 }  // namespace onnx_fp8

@@ -8,11 +8,17 @@
 // dtype `round_to` before they are multiplied; q, k, v and dy are exact in it.
 // As in flash attention, the forward rounds before it divides by the sum.
 //
+// AttentionPacked has q, k and v in one operand: Transpose(qkv, perm) is
+// (B,T,(H+2G)·D), where the columns of q come first, then those of k and of v.
+// Transpose(y, perm) is (B,T,H·D). perm is [0,1,2], or [1,0,2] if the model has
+// the time first. The gradients are one result, too.
+//
 // AttentionRelative adds relative[h][j - i + T - 1] to the score of row i and
 // column j in head h, as T5 does: relative is (H,T+S-1), and has a gradient.
 #include <string>
 
 #include "base/check.h"
+#include "graph/attention_shape.h"
 #include "graph/schemas.h"
 #include "graph/schemas/infer.h"
 
@@ -27,14 +33,19 @@ void CheckFits(bool fits, const Node& node, const char* expected) {
   Check(fits, "[", node.Where(), "] expected ", expected, ", got ", got);
 }
 
-// Checks heads and groups of the node, with q, k and v from input `first` on.
-void CheckOperands(const Node& node, size_t first) {
-  const Value *q = node.in(first), *k = node.in(first + 1),
-              *v = node.in(first + 2);
+void CheckHeads(const Node& node) {
   int64_t heads = node.Int("heads", 0), groups = node.Int("kv_heads", 0);
   Check(heads > 0 && groups > 0 && heads % groups == 0, "[", node.Where(),
         "] expected heads that are a multiple of kv_heads, got ", heads,
         " and ", groups);
+}
+
+// Checks the node's operands, with q, k and v from input `first` on.
+void CheckOperands(const Node& node, size_t first) {
+  CheckHeads(node);
+  const Value *q = node.in(first), *k = node.in(first + 1),
+              *v = node.in(first + 2);
+  int64_t heads = node.Int("heads", 0), groups = node.Int("kv_heads", 0);
   if (!q->concrete() || !k->concrete() || !v->concrete()) return;
   bool ranks = q->rank() == 3 && k->rank() == 3 && v->rank() == 3;
   CheckFits(ranks && q->dim(0) == k->dim(0) && q->dim(0) == v->dim(0) &&
@@ -68,6 +79,67 @@ void InferBackward(Node& node) {
     SameAs(node.in(i + 1), node.out(i));
   }
 }
+
+// Checks the node's operands, with qkv as input `first`.
+void CheckPacked(const Node& node, size_t first) {
+  CheckHeads(node);
+  std::vector<int64_t> perm = node.Ints("perm");
+  Check(perm == std::vector<int64_t>{0, 1, 2} ||
+            perm == std::vector<int64_t>{1, 0, 2},
+        "[", node.Where(), "] expected perm [0,1,2] or [1,0,2], got ",
+        ToString(perm));
+  const Value* qkv = node.in(first);
+  int64_t heads = node.Int("heads", 0) + 2 * node.Int("kv_heads", 0);
+  if (!qkv->concrete()) return;
+  CheckFits(qkv->rank() == 3 && qkv->dim(2) % heads == 0, node,
+            "qkv of B·T rows of (H+2G)·D elements");
+}
+
+// (qkv[, bias]) -> (y, lse)
+void InferPacked(Node& node) {
+  CheckPacked(node, 0);
+  Value *y = node.out(0), *lse = node.out(1);
+  SameAs(node.in(0), y);
+  if (lse) lse->dtype = y->dtype;
+  auto z = ShapeOfAttention(node);
+  if (!z) return;
+  y->shape->back() = z->heads * z->d;
+  if (lse) lse->shape = Shape{z->b, z->heads, z->t};
+}
+
+// (dy, qkv, [bias,] y, lse) -> dqkv
+void InferPackedBackward(Node& node) {
+  CheckPacked(node, 1);
+  const Value *dy = node.in(0), *y = node.in(node.inputs().size() - 2);
+  if (dy->concrete() && y->concrete()) {
+    CheckFits(*dy->shape == *y->shape, node, "dy of y's shape");
+  }
+  SameAs(node.in(1), node.out(0));
+}
+
+// q, k and v of qkv.
+constexpr char kUnpack[] =
+    R"(
+  qkv_rows = Transpose <perm: ints = @perm> (qkv)
+  axis_0 = Constant <value_ints = [0]> ()
+  q_count_0d = Constant <value_int: int = @heads> ()
+  kv_count_0d = Constant <value_int: int = @kv_heads> ()
+  q_count = Unsqueeze (q_count_0d, axis_0)
+  kv_count = Unsqueeze (kv_count_0d, axis_0)
+  qk_count = Add (q_count, kv_count)
+  all_count = Add (qk_count, kv_count)
+  all_width = Shape <start = 2, end = 3> (qkv_rows)
+  head_width = Div (all_width, all_count)
+  q_columns = Mul (q_count, head_width)
+  kv_columns = Mul (kv_count, head_width)
+  widths = Concat <axis = 0> (q_columns, kv_columns, kv_columns)
+  q, k, v = Split <axis = 2> (qkv_rows, widths)
+)";
+constexpr char kUnpackGradients[] =
+    R"(
+  dy = Transpose <perm: ints = @perm> (dy_packed)
+  y = Transpose <perm: ints = @perm> (y_packed)
+)";
 
 // Scores s (B,H,T,S). The heads of a group are further rows of its product, so
 // that k and v are not repeated: q_rows (B,G,H/G·T,D), k_t (B,G,D,S), v_t
@@ -143,7 +215,11 @@ constexpr char kProbabilities[] =
   y_4 = Transpose <perm = [0, 2, 1, 3]> (y_heads)
   y_shape = Concat <axis = 0> (batch, rows, y_width)
   y = Reshape <allowzero = 1> (y_4, y_shape)
-})";
+)";
+constexpr char kPackResult[] =
+    R"(
+  y_packed = Transpose <perm: ints = @perm> (y)
+)";
 constexpr char kGradients[] =
     R"(
   last = Constant <value_ints = [-1]> ()
@@ -221,15 +297,21 @@ constexpr char kRelativeGradient[] =
   skewed_shape = Concat <axis = 0> (heads, rows, kept_sizes)
   ds_skewed = Reshape <allowzero = 1> (ds_kept, skewed_shape)
   drelative = ReduceSum <keepdims = 0> (ds_skewed, ones_1d)
-})";
+)";
+constexpr char kPackGradients[] =
+    R"(
+  dqkv_rows = Concat <axis = 2> (dq, dk, dv)
+  dqkv = Transpose <perm: ints = @perm> (dqkv_rows)
+)";
 constexpr char kPlain[] = "scores = Where (hidden, lowest, scaled)\n";
 constexpr char kBiased[] =
     "biased = Add (scaled, bias)\n"
     "scores = Where (hidden, lowest, biased)\n";
 
-std::string Body(const char* header, const char* scores, const char* rest,
-                 const char* end = "") {
-  return std::string(header) + " {" + kScores + scores + rest + end;
+std::string Body(const std::vector<const char*>& parts) {
+  std::string body = std::string(parts.front()) + " {";
+  for (size_t i = 1; i < parts.size(); ++i) body += parts[i];
+  return body + "}";
 }
 
 }  // namespace
@@ -241,19 +323,35 @@ std::vector<OpDefinition> AttentionOps() {
       {"scale", AttributeKind::kFloat},
       {"causal", AttributeKind::kInt},
       {"round_to", AttributeKind::kInt}};
+  std::vector<AttributeDefinition> packed_attributes = attributes;
+  packed_attributes.push_back({"perm", AttributeKind::kInts});
   static const std::string plain =
-      Body("(q, k, v) => (y, lse)", kPlain, kProbabilities);
+      Body({"(q, k, v) => (y, lse)", kScores, kPlain, kProbabilities});
   static const std::string biased =
-      Body("(q, k, v, bias) => (y, lse)", kBiased, kProbabilities);
-  static const std::string plain_grad =
-      Body("(dy, q, k, v, y, lse) => (dq, dk, dv)", kPlain, kGradients, "}");
-  static const std::string biased_grad = Body(
-      "(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kBiased, kGradients, "}");
+      Body({"(q, k, v, bias) => (y, lse)", kScores, kBiased, kProbabilities});
+  static const std::string plain_grad = Body(
+      {"(dy, q, k, v, y, lse) => (dq, dk, dv)", kScores, kPlain, kGradients});
+  static const std::string biased_grad =
+      Body({"(dy, q, k, v, bias, y, lse) => (dq, dk, dv)", kScores, kBiased,
+            kGradients});
   static const std::string relative =
-      Body("(q, k, v, relative, bias) => (y, lse)", kRelative, kProbabilities);
+      Body({"(q, k, v, relative, bias) => (y, lse)", kScores, kRelative,
+            kProbabilities});
   static const std::string relative_grad =
-      Body("(dy, q, k, v, relative, bias, y, lse) => (dq, dk, dv, drelative)",
-           kRelative, kGradients, kRelativeGradient);
+      Body({"(dy, q, k, v, relative, bias, y, lse) => (dq, dk, dv, drelative)",
+            kScores, kRelative, kGradients, kRelativeGradient});
+  static const std::string packed =
+      Body({"(qkv) => (y_packed, lse)", kUnpack, kScores, kPlain,
+            kProbabilities, kPackResult});
+  static const std::string packed_biased =
+      Body({"(qkv, bias) => (y_packed, lse)", kUnpack, kScores, kBiased,
+            kProbabilities, kPackResult});
+  static const std::string packed_grad =
+      Body({"(dy_packed, qkv, y_packed, lse) => (dqkv)", kUnpack,
+            kUnpackGradients, kScores, kPlain, kGradients, kPackGradients});
+  static const std::string packed_biased_grad =
+      Body({"(dy_packed, qkv, bias, y_packed, lse) => (dqkv)", kUnpack,
+            kUnpackGradients, kScores, kBiased, kGradients, kPackGradients});
   constexpr OpFacts forward = {OpKind::kAttention, AttentionFlops};
   constexpr OpFacts backward = {OpKind::kAttentionGrad, AttentionGradFlops};
   // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
@@ -268,6 +366,14 @@ std::vector<OpDefinition> AttentionOps() {
        forward},
       {"AttentionRelativeGrad", attributes, relative_grad.c_str(),
        InferBackward, backward},
+      {"AttentionPacked", packed_attributes, packed.c_str(), InferPacked,
+       forward},
+      {"AttentionPackedBias", packed_attributes, packed_biased.c_str(),
+       InferPacked, forward},
+      {"AttentionPackedGrad", packed_attributes, packed_grad.c_str(),
+       InferPackedBackward, backward},
+      {"AttentionPackedBiasGrad", packed_attributes, packed_biased_grad.c_str(),
+       InferPackedBackward, backward},
   };
 }
 

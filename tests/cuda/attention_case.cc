@@ -2,6 +2,7 @@
 #include "tests/cuda/attention_case.h"
 
 #include <ostream>
+#include <string_view>
 
 #include "base/check.h"
 
@@ -14,7 +15,17 @@ std::string ShapeText(int b, int rows, int width) {
 
 std::string AttributesText(const AttentionCase& c) {
   return Concat("<heads=", c.heads, ", kv_heads=", c.groups, ", ", c.attributes,
-                ">");
+                c.perm ? Concat(", perm=", c.perm) : "", ">");
+}
+
+// (B,T,width), or (T,B,width) where `perm` says so.
+std::string RowsText(const AttentionCase& c, int width) {
+  bool time_first = c.perm && std::string_view(c.perm) == "[1,0,2]";
+  return time_first ? ShapeText(c.t, c.b, width) : ShapeText(c.b, c.t, width);
+}
+
+int PackedWidth(const AttentionCase& c) {
+  return (c.heads + 2 * c.groups) * c.d;
 }
 
 // x (`type`) rounded, as `name`.
@@ -48,7 +59,24 @@ AttentionCase SmallAttention() {
 
 void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
 
+static std::string PackedGraphText(const AttentionCase& c) {
+  std::string x = RowsText(c, PackedWidth(c)), y = RowsText(c, c.heads * c.d);
+  std::string op = "onnx_fp8.AttentionPacked", operands = "qkv";
+  std::string text =
+      "graph \"g\" opset 24\ninput qkv: " + x + "\ninput dy: " + y + "\n";
+  if (c.bias) {
+    text += std::string("input bias: float[") + c.bias + "]\n";
+    operands += ", bias";
+    op += "Bias";
+  }
+  return text + Concat("y: ", y, ", lse: float[", c.b, ",", c.heads, ",", c.t,
+                       "] = ", op, AttributesText(c), "(", operands,
+                       ")\ndqkv: ", x, " = ", op, "Grad", AttributesText(c),
+                       "(dy, ", operands, ", y, lse)\n");
+}
+
 std::string GraphText(const AttentionCase& c) {
+  if (c.perm) return PackedGraphText(c);
   std::string q = ShapeText(c.b, c.t, c.heads * c.d);
   std::string k = ShapeText(c.b, c.s, c.groups * c.d);
   std::string v = ShapeText(c.b, c.s, c.groups * c.e);
@@ -76,7 +104,20 @@ std::string GraphText(const AttentionCase& c) {
   return text;
 }
 
+static std::string PackedBFloat16Text(const AttentionCase& c) {
+  std::string x = RowsText(c, PackedWidth(c)), y = RowsText(c, c.heads * c.d);
+  return Concat(
+      "input qkv0: ", x, "\ninput dy0: ", y, "\n", RoundText("qkv", x, "qkv0"),
+      RoundText("dy", y, "dy0"), "y0: ", y, ", lse: float[", c.b, ",", c.heads,
+      ",", c.t, "] = onnx_fp8.AttentionPacked", AttributesText(c),
+      "(qkv)\noutput lse\n", RoundText("y", y, "y0"), ReadersText("y", y),
+      "dqkv0: ", x, " = onnx_fp8.AttentionPackedGrad", AttributesText(c),
+      "(dy, qkv, y, lse)\n", RoundText("dqkv", x, "dqkv0"),
+      ReadersText("dqkv", x));
+}
+
 std::string BFloat16Text(const AttentionCase& c) {
+  if (c.perm) return PackedBFloat16Text(c);
   std::string q = ShapeText(c.b, c.t, c.heads * c.d);
   std::string k = ShapeText(c.b, c.s, c.groups * c.d);
   std::string v = ShapeText(c.b, c.s, c.groups * c.e);

@@ -15,6 +15,7 @@ struct AttentionCase {
   const char* bias = nullptr;  // its shape
   bool relative = false;
   double tolerance = 1e-5;
+  const char* perm = nullptr;  // of AttentionPacked
 };
 
 void PrintTo(const AttentionCase& c, std::ostream* out);
@@ -28,6 +29,7 @@ std::string GraphText(const AttentionCase& c);
 // The same with operands and results that are rounded to bfloat16. Its outputs
 // are results of Neg, so that what attention reads and writes can be kept in 16
 // bits, and the amaxes. REQUIRES: no bias, not `relative`.
+// Both: with a `perm` the op is AttentionPacked, s = t and e = d.
 std::string BFloat16Text(const AttentionCase& c);
 
 }  // namespace onnx_fp8

@@ -45,6 +45,15 @@ TEST(CudaAttentionLibrary, ComputesBFloat16) {
   EXPECT_EQ(CallsOf(SmallAttention()), kBoth);
 }
 
+TEST(CudaAttentionLibrary, ComputesPackedOperands) {
+  for (const char* perm : {"[0,1,2]", "[1,0,2]"}) {
+    AttentionCase c = SmallAttention();
+    c.s = c.t;
+    c.perm = perm;
+    EXPECT_EQ(CallsOf(c), kBoth) << perm;
+  }
+}
+
 TEST(CudaAttentionLibrary, ComputesNoFloats) {
   EXPECT_EQ(CallsOf(GraphText(SmallAttention()) + "output y\noutput dk\n"),
             kNone);

@@ -21,6 +21,24 @@ TEST_P(CudaAttentionTest, GivesTheCpusNumbers) {
 
 constexpr char kCausal[] = "causal=1, scale=0.2";
 
+constexpr char kUncausal[] = "causal=0, scale=0.2";
+
+AttentionCase Packed(const char* name, int b, int t, int heads, int groups,
+                     int d, const char* attributes, const char* perm,
+                     const char* bias = nullptr) {
+  return {.name = name,
+          .b = b,
+          .t = t,
+          .s = t,
+          .heads = heads,
+          .groups = groups,
+          .d = d,
+          .e = d,
+          .attributes = attributes,
+          .bias = bias,
+          .perm = perm};
+}
+
 const AttentionCase kCases[] = {
     {"Small", 1, 5, 5, 1, 1, 8, 8},
     {"OneElement", 1, 1, 1, 2, 2, 1, 1},
@@ -49,6 +67,11 @@ const AttentionCase kCases[] = {
     {"NoElement", 2, 5, 7, 2, 2, 0, 0},
     {"NoValue", 2, 5, 7, 2, 2, 4, 0},
     {"NoColumnRelative", 2, 5, 0, 2, 2, 8, 8, kCausal, "1", true},
+    Packed("Packed", 2, 70, 4, 2, 8, kUncausal, "[0,1,2]"),
+    Packed("PackedTimeFirst", 3, 70, 2, 2, 12, kCausal, "[1,0,2]"),
+    Packed("PackedOddWidth", 2, 9, 2, 1, 5, kUncausal, "[1,0,2]"),
+    Packed("PackedBias", 2, 40, 2, 2, 8, kUncausal, "[1,0,2]", "2,1,40,40"),
+    Packed("PackedNoBatch", 0, 5, 2, 2, 8, kUncausal, "[0,1,2]"),
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaAttentionTest, testing::ValuesIn(kCases),
@@ -70,7 +93,8 @@ constexpr char kRounded[] = "causal=0, scale=0.2, round_to=16";
 constexpr char kCausalRounded[] = "causal=1, scale=0.2, round_to=16";
 
 AttentionCase BFloat16(const char* name, int b, int t, int s, int heads,
-                       int groups, int d, const char* attributes) {
+                       int groups, int d, const char* attributes,
+                       const char* perm = nullptr) {
   return {.name = name,
           .b = b,
           .t = t,
@@ -80,19 +104,24 @@ AttentionCase BFloat16(const char* name, int b, int t, int s, int heads,
           .d = d,
           .e = d,
           .attributes = attributes,
-          .tolerance = 8e-3};
+          .tolerance = 8e-3,
+          .perm = perm};
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, CudaBFloat16AttentionTest,
-    testing::Values(BFloat16("Square", 2, 33, 33, 2, 2, 16, kRounded),
-                    BFloat16("Causal", 2, 33, 33, 2, 2, 16, kCausalRounded),
-                    BFloat16("Groups", 2, 20, 35, 6, 2, 8, kRounded),
-                    BFloat16("FewColumns", 1, 40, 7, 2, 1, 24, kCausalRounded),
-                    BFloat16("FewRows", 2, 7, 40, 2, 1, 24, kCausalRounded),
-                    BFloat16("Width128", 1, 9, 20, 2, 2, 128, kCausalRounded),
-                    BFloat16("OneElement", 2, 1, 1, 2, 2, 8, kRounded),
-                    BFloat16("OddWidth", 2, 9, 9, 2, 2, 12, kRounded)),
+    testing::Values(
+        BFloat16("Square", 2, 33, 33, 2, 2, 16, kRounded),
+        BFloat16("Causal", 2, 33, 33, 2, 2, 16, kCausalRounded),
+        BFloat16("Groups", 2, 20, 35, 6, 2, 8, kRounded),
+        BFloat16("FewColumns", 1, 40, 7, 2, 1, 24, kCausalRounded),
+        BFloat16("FewRows", 2, 7, 40, 2, 1, 24, kCausalRounded),
+        BFloat16("Width128", 1, 9, 20, 2, 2, 128, kCausalRounded),
+        BFloat16("OneElement", 2, 1, 1, 2, 2, 8, kRounded),
+        BFloat16("OddWidth", 2, 9, 9, 2, 2, 12, kRounded),
+        BFloat16("Packed", 2, 33, 33, 4, 2, 16, kCausalRounded, "[0,1,2]"),
+        BFloat16("PackedTimeFirst", 2, 33, 33, 2, 2, 8, kRounded, "[1,0,2]"),
+        BFloat16("PackedOddWidth", 2, 9, 9, 2, 2, 12, kRounded, "[0,1,2]")),
     [](const auto& info) { return info.param.name; });
 
 // Its results but dk and dv are empty.

@@ -105,6 +105,26 @@ dq: float[2,3,32], dk: float[2,5,16], dv: float[2,5,12] = onnx_fp8.AttentionGrad
             2 * 2 * 4 * 15 * (8 + 6 + 8 + 8 + 6));
 }
 
+// 2 batches, 4 heads in 2 groups, 3 rows and columns, 8 deep.
+TEST(NodeCost, PackedAttention) {
+  const std::string attributes =
+      "heads=4, kv_heads=2, scale=1.0, causal=0, perm=";
+  for (auto [shape, y, perm] :
+       {std::tuple{"[2,3,64]", "[2,3,32]", "[0,1,2]"},
+        std::tuple{"[3,2,64]", "[3,2,32]", "[1,0,2]"}}) {
+    const std::string x = std::string("input x: float") + shape + "\n";
+    NodeCost c = Cost(x + "y: float" + y +
+                      ", l: float[2,4,3] = onnx_fp8.AttentionPacked<" +
+                      attributes + perm + ">(x)\n");
+    EXPECT_EQ(c.flops, 2 * 2 * 4 * 9 * (8 + 8)) << perm;
+    EXPECT_EQ(c.bytes, 4 * (2 * 3 * (64 + 32) + 2 * 4 * 3)) << perm;
+    c = Cost(x + "input y: float" + y + "\ninput l: float[2,4,3]\nd: float" +
+             shape + " = onnx_fp8.AttentionPackedGrad<" + attributes + perm +
+             ">(y, x, y, l)\n");
+    EXPECT_EQ(c.flops, 2 * 2 * 4 * 9 * (3 * 8 + 2 * 8)) << perm;
+  }
+}
+
 TEST(NodeCost, CausalAttentionOfMoreRowsThanColumns) {
   // Rows see 1, 2, 2, 2 columns.
   EXPECT_EQ(Cost(R"(

@@ -31,10 +31,11 @@ TEST(OpFacts, OurOpsOfEachKind) {
                    "ScaledMatMulBlockBias", "ScaledMatMulPadded",
                    "ScaledMatMulPaddedAdd", "ScaledMatMulPaddedBias"}));
   EXPECT_EQ(kinds[OpKind::kAttention],
-            (Names{"Attention", "AttentionBias", "AttentionRelative"}));
-  EXPECT_EQ(
-      kinds[OpKind::kAttentionGrad],
-      (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionRelativeGrad"}));
+            (Names{"Attention", "AttentionBias", "AttentionPacked",
+                   "AttentionPackedBias", "AttentionRelative"}));
+  EXPECT_EQ(kinds[OpKind::kAttentionGrad],
+            (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionPackedGrad",
+                   "AttentionPackedBiasGrad", "AttentionRelativeGrad"}));
   EXPECT_EQ(
       kinds[OpKind::kNorm],
       (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm", "AddRMSNormGrad",

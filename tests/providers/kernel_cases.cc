@@ -20,6 +20,7 @@ input w: float[200]
 input cos: float[1,67,50]
 input mean: float[3,67,1]
 input lse: float[3,4,67]
+input half: float[3,67,100]
 input bias: float[1,4,67,67]
 input a: float[67,131]
 input b: float[131,45]
@@ -159,6 +160,18 @@ const KernelCase kCases[] = {
      "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
      "onnx_fp8.AttentionBiasGrad<heads=4, kv_heads=4, scale=0.1>"
      "(z, x, z, x, bias, z, lse)"},
+    {"AttentionPacked",
+     "y: float[3,67,100], y1: float[67,4,3] = onnx_fp8.AttentionPacked<"
+     "heads=4, kv_heads=2, scale=0.1, perm=[1,0,2]>(x)"},
+    {"AttentionPackedBias",
+     "y: float[3,67,100], y1: float[3,4,67] = onnx_fp8.AttentionPackedBias<"
+     "heads=4, kv_heads=2, scale=0.1, perm=[0,1,2]>(x, bias)"},
+    {"AttentionPackedGrad",
+     "y: float[3,67,200] = onnx_fp8.AttentionPackedGrad<heads=4, kv_heads=2, "
+     "scale=0.1, causal=1, round_to=16, perm=[0,1,2]>(half, x, half, lse)"},
+    {"AttentionPackedBiasGrad",
+     "y: float[3,67,200] = onnx_fp8.AttentionPackedBiasGrad<heads=4, "
+     "kv_heads=2, scale=0.1, perm=[0,1,2]>(half, x, bias, half, lse)"},
     {"CrossEntropy",
      "y: float[], y1: float[67] = "
      "onnx_fp8.CrossEntropy<ignore_index=-100>(a, labels)"},

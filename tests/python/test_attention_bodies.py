@@ -69,6 +69,27 @@ def test_attention(bodies, heads, groups, t, s, causal, biased, round_to):  # no
     check(bodies, name + "Grad", [dy, *operands, *saved], [dq, dk, dv], **attributes)
 
 
+@pytest.mark.parametrize("heads, groups, t, causal", [(1, 1, 1, 0), (2, 2, 5, 0), (4, 2, 6, 1)])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("perm", [[0, 1, 2], [1, 0, 2]])
+def test_packed_attention(bodies, heads, groups, t, causal, biased, perm):  # noqa: F811
+    q, k, v = normal(2, t, heads * 4), normal(2, t, groups * 4, seed=1), normal(2, t, groups * 4, seed=2)
+    dy = normal(2, t, heads * 4, seed=3)
+    bias = normal(2, 1, t, t, seed=4) if biased else np.zeros(1, np.float32)
+    scale = np.float32(0.4)
+    y, lse, dq, dk, dv = define(q, k, v, dy, bias, heads, groups, scale, causal, onnx.TensorProto.FLOAT)
+
+    def turned(*parts):
+        return np.ascontiguousarray(np.concatenate(parts, axis=2).transpose(perm))
+
+    attributes = {"heads": heads, "kv_heads": groups, "scale": float(scale), "causal": causal, "round_to": 1, "perm": perm}
+    operands = [turned(q, k, v)] + ([bias] if biased else [])
+    name = "AttentionPackedBias" if biased else "AttentionPacked"
+    check(bodies, name, operands, [turned(y), lse], **attributes)
+    saved = [turned(y).astype(np.float32), lse.astype(np.float32)]
+    check(bodies, name + "Grad", [turned(dy), *operands, *saved], [turned(dq, dk, dv)], **attributes)
+
+
 @pytest.mark.parametrize("heads, groups, t, s, causal", [(1, 1, 1, 1, 0), (2, 2, 5, 7, 0), (4, 2, 6, 4, 0), (3, 1, 6, 6, 1)])
 def test_relative_attention(bodies, heads, groups, t, s, causal):  # noqa: F811
     q, k = normal(2, t, heads * 4), normal(2, s, groups * 4, seed=1)

@@ -9,7 +9,7 @@ MLP = FIXTURES / "mlp" / "d18.onnx"
 LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
-FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "FuseActivations", "FuseNorms"]
+FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "KeepRowOrder", "FuseActivations", "FuseNorms"]
 FIT = ["ExpandMissing", "CheckProducts", "MakeKMajor", "StoreMxScales", "StoreNarrow", "PadOperands", "FuseQuantize",
        "AddToSums"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Our Attention ops, by q, k and v, and Rotary, by q or k.
+#include "graph/attention_shape.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -18,20 +19,18 @@ Value* Stored(Value* y) {
 }
 
 void Attention(C& c) {
-  bool relative = c.node.IsOurs("AttentionRelative");
-  Check(!c.Needs(relative ? 4 : 3) && !c.Dy(1), "[", c.node.Where(),
+  // The first operands, which have gradients; a bias follows.
+  size_t count = IsPacked(c.node)                     ? 1
+                 : c.node.IsOurs("AttentionRelative") ? 4
+                                                      : 3;
+  Check(!c.Needs(count) && !c.Dy(1), "[", c.node.Where(),
         "] expected a bias and an lse that need no gradient");
   std::vector<Value*> in = {c.Dy()};
   for (Value* operand : c.node.inputs()) in.push_back(operand);
   in.push_back(Stored(c.Out(0)));
   in.push_back(NeedOutput(c, 1, "lse"));
-  Attributes attributes;
-  for (const char* key : {"heads", "kv_heads", "scale", "causal", "round_to"}) {
-    attributes[key] = c.node.attributes.at(key);
-  }
-  size_t count = relative ? 4 : 3;
   std::vector<Value*> grads =
-      c.b.Ops(c.node.op + "Grad", in, count, attributes, kDomain);
+      c.b.Ops(c.node.op + "Grad", in, count, c.node.attributes, kDomain);
   for (size_t i = 0; i < count; ++i) c.Set(i, grads[i]);
 }
 
@@ -48,6 +47,8 @@ void RegisterAttentionGradients(GradientRegistry& r) {
   r.Add("Attention", Attention, kDomain);
   r.Add("AttentionBias", Attention, kDomain);
   r.Add("AttentionRelative", Attention, kDomain);
+  r.Add("AttentionPacked", Attention, kDomain);
+  r.Add("AttentionPackedBias", Attention, kDomain);
   r.Add("Rotary", Rotary, kDomain);
 }
 

@@ -60,11 +60,11 @@ class BackwardPass {
                const AttentionInputs& in)
       : ctx_(ctx),
         z_(sizes),
+        in_(in),
         blocks_(BlocksOf<E>()),
-        results_(in.y()),
         meters_{{ctx, 0}, {ctx, 1}, {ctx, 2}} {
     DType dtype = ComputedAs(ctx.In(1));
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < in.count(); ++i) {
       if (!ctx.HasOut(i)) continue;
       outputs_[i] = StoredResult(ctx, i, dtype, ctx.In(i + 1).shape());
     }
@@ -96,8 +96,8 @@ class BackwardPass {
         RunSplit(first + task / splits_, task / splits_, task % splits_, w);
       });
       AddOverSplits(first, count);
-      AddOverHeads(1, first, count, z_.d, parts_.dk, parts_.dk_sum);
-      AddOverHeads(2, first, count, z_.e, parts_.dv, parts_.dv_sum);
+      AddOverHeads(1, z_.k, first, count, z_.d, parts_.dk, parts_.dk_sum);
+      AddOverHeads(2, z_.v, first, count, z_.e, parts_.dv, parts_.dv_sum);
       AddDistances(first, count);
     }
   }
@@ -155,19 +155,20 @@ class BackwardPass {
         RunKeys(x, at, row - first, head, bias, dk + at * z_.d, dv + at * z_.e,
                 w);
         if (drelative_.defined()) AddDiagonals(x, drelative, w);
-        if (outputs_[0].defined()) RunRows(x, at, dq + row * z_.d, w);
+        if (Wants(0)) RunRows(x, at, dq + row * z_.d, w);
       }
     }
   }
 
   void ReadKeys(int64_t batch, int64_t group, int64_t begin, int64_t end,
                 BackwardMemory<E>& w) const {
-    int64_t ld_k = z_.groups * z_.d, ld_v = z_.groups * z_.e;
-    int64_t first = batch * z_.s + begin, size = end - begin;
-    w.k_rows = ReadRows<E>(ctx_.In(2), first * ld_k + group * z_.d, size, ld_k,
-                           z_.d, w.read_k);
-    w.v_rows = ReadRows<E>(ctx_.In(3), first * ld_v + group * z_.e, size, ld_v,
-                           z_.e, w.read_v);
+    int64_t size = end - begin;
+    w.k_rows =
+        ReadRows<E>(ctx_.In(in_.operand(1)), z_.k.At(batch, group, begin), size,
+                    z_.k.row, z_.d, w.read_k);
+    w.v_rows =
+        ReadRows<E>(ctx_.In(in_.operand(2)), z_.v.At(batch, group, begin), size,
+                    z_.v.row, z_.e, w.read_v);
     w.k.Pack(Operand(w.k_rows), size, z_.d);
     auto elements = static_cast<size_t>(blocks_.Scores());
     w.scores.resize(elements);
@@ -181,25 +182,23 @@ class BackwardPass {
   // q and dy from row `first` on.
   void ReadQueries(int64_t batch, int64_t head, int64_t first,
                    BackwardMemory<E>& w) const {
-    int64_t ld_q = z_.heads * z_.d, ld_y = z_.heads * z_.e;
-    int64_t at = batch * z_.t + first, size = z_.t - first;
-    int64_t at_y = at * ld_y + head * z_.e;
-    auto q = ReadRows<E>(ctx_.In(1), at * ld_q + head * z_.d, size, ld_q, z_.d,
-                         w.read);
+    int64_t size = z_.t - first, at_y = z_.y.At(batch, head, first);
+    auto q = ReadRows<E>(ctx_.In(1), z_.q.At(batch, head, first), size,
+                         z_.q.row, z_.d, w.read);
     w.q.Pack(Operand(q), size, z_.d);
     w.q_transposed.Pack(Operand(q, true), z_.d, size);
-    auto dy = ReadRows<E>(ctx_.In(0), at_y, size, ld_y, z_.e, w.read);
+    auto dy = ReadRows<E>(ctx_.In(0), at_y, size, z_.y.row, z_.e, w.read);
     w.dy.Pack(Operand(dy), size, z_.e);
     w.dy_transposed.Pack(Operand(dy, true), z_.e, size);
     w.lse.resize(static_cast<size_t>(size));
     w.along.resize(static_cast<size_t>(size));
-    const T* lse = ctx_.In(results_ + 1).template data<T>() +
+    const T* lse = ctx_.In(in_.y() + 1).template data<T>() +
                    (batch * z_.heads + head) * z_.t + first;
     for (int64_t i = 0; i < size; ++i) {
       w.lse[static_cast<size_t>(i)] = kUnit<T> * lse[i];
     }
-    DotRows(ReadRows<T>(ctx_.In(0), at_y, size, ld_y, z_.e, w.read_dy),
-            ReadRows<T>(ctx_.In(results_), at_y, size, ld_y, z_.e, w.read_y),
+    DotRows(ReadRows<T>(ctx_.In(0), at_y, size, z_.y.row, z_.e, w.read_dy),
+            ReadRows<T>(ctx_.In(in_.y()), at_y, size, z_.y.row, z_.e, w.read_y),
             size, z_.e, w.along.data());
   }
 
@@ -295,8 +294,8 @@ class BackwardPass {
                     .ldc = width},
                    at);
       };
-      if (outputs_[2].defined()) add(w.dy, p_rows, z_.e, dv);
-      if (outputs_[1].defined()) add(w.q, ds_rows, z_.d, dk);
+      if (Wants(2)) add(w.dy, p_rows, z_.e, dv);
+      if (Wants(1)) add(w.q, ds_rows, z_.d, dk);
     }
   }
 
@@ -334,11 +333,16 @@ class BackwardPass {
     }
   }
 
-  // Writes n finished elements of output i from element `at` on.
-  void Write(size_t i, int64_t at, const T* row, int64_t n,
+  // Whether the gradient of part 0, 1 or 2 is wanted: of q, k or v.
+  bool Wants(size_t part) const {
+    return outputs_[in_.gradient(part)].defined();
+  }
+
+  // Writes n finished elements of a part's gradient from element `at` on.
+  void Write(size_t part, int64_t at, const T* row, int64_t n,
              AmaxMeter::Part& amax) {
     amax.Add(row, n);
-    StoredOut<T> out(outputs_[i]);
+    StoredOut<T> out(outputs_[in_.gradient(part)]);
     if (out.narrow()) {
       out.Write(at, n, row);
     } else {
@@ -351,7 +355,7 @@ class BackwardPass {
   }
 
   void AddOverSplits(int64_t first, int64_t count) {
-    if (!outputs_[0].defined()) return;
+    if (!Wants(0)) return;
     ParallelFor(count * z_.t, kGrain, [&](int64_t begin, int64_t end) {
       AmaxMeter::Part amax(meters_[0]);
       for (int64_t i = begin; i < end; ++i) {
@@ -361,9 +365,8 @@ class BackwardPass {
         for (int64_t s = 1; s < splits_ && FirstRow(s * split_) <= row; ++s) {
           AddTo(sum, sum + s * split, z_.d);
         }
-        int64_t batch = head / z_.heads;
-        Write(0, ((batch * z_.t + row) * z_.heads + head % z_.heads) * z_.d,
-              sum, z_.d, amax);
+        Write(0, z_.q.At(head / z_.heads, head % z_.heads, row), sum, z_.d,
+              amax);
       }
     });
   }
@@ -385,15 +388,16 @@ class BackwardPass {
     });
   }
 
-  // Output i, dk or dv, whose rows have n elements: adds the `parts` of the
-  // wave's heads to `sum` or, for the last head of a group, to the output.
-  void AddOverHeads(size_t i, int64_t first, int64_t count, int64_t n, T* parts,
-                    T* sum) {
-    if (!outputs_[i].defined()) return;
+  // The gradient of part 1 or 2, dk or dv, whose rows have n elements: adds the
+  // `parts` of the wave's heads to `sum` or, for the last head of a group, to
+  // the output.
+  void AddOverHeads(size_t part, const HeadLayout& to, int64_t first,
+                    int64_t count, int64_t n, T* parts, T* sum) {
+    if (!Wants(part)) return;
     int64_t repeats = z_.Repeats(), group = first / repeats;
     int64_t groups = (first + count - 1) / repeats - group + 1;
     ParallelFor(groups * z_.s, kGrain, [&](int64_t begin, int64_t end) {
-      AmaxMeter::Part amax(meters_[i]);
+      AmaxMeter::Part amax(meters_[in_.gradient(part)]);
       for (int64_t at = begin; at < end; ++at) {
         int64_t g = group + at / z_.s, key = at % z_.s;
         int64_t head = std::max(first, g * repeats);
@@ -408,9 +412,7 @@ class BackwardPass {
           AddTo(row, parts + ((h - first) * z_.s + key) * n, n);
         }
         if (stop == (g + 1) * repeats) {
-          int64_t batch = g / z_.groups;
-          Write(i, ((batch * z_.s + key) * z_.groups + g % z_.groups) * n, row,
-                n, amax);
+          Write(part, to.At(g / z_.groups, g % z_.groups, key), row, n, amax);
         } else if (row != own_sum) {
           std::copy_n(row, n, own_sum);
         }
@@ -420,8 +422,8 @@ class BackwardPass {
 
   KernelContext& ctx_;
   const AttentionSizes& z_;
+  const AttentionInputs& in_;
   const AttentionBlocks blocks_;
-  size_t results_;  // the operand y; lse follows
   Tensor outputs_[3];
   AmaxMeter meters_[3];
   const T *relative_ = nullptr, *bias_ = nullptr;

@@ -38,11 +38,11 @@ class ForwardPass {
 
   ForwardPass(KernelContext& ctx, const AttentionSizes& sizes,
               const AttentionInputs& in)
-      : ctx_(ctx), z_(sizes), blocks_(BlocksOf<E>()), meter_(ctx, 0) {
+      : ctx_(ctx), z_(sizes), in_(in), blocks_(BlocksOf<E>()), meter_(ctx, 0) {
     static std::atomic<int64_t> calls = 0;
     call_ = ++calls;
     DType dtype = ComputedAs(ctx.In(0));
-    y_ = StoredResult(ctx, 0, dtype, {z_.b, z_.t, z_.heads * z_.e});
+    y_ = StoredResult(ctx, 0, dtype, z_.y_shape);
     if (ctx.HasOut(1)) {
       lse_ = ctx.Out(1, dtype, {z_.b, z_.heads, z_.t}).template data<T>();
     }
@@ -78,9 +78,6 @@ class ForwardPass {
     head %= z_.heads;
     PackGroup(batch, head / z_.Repeats(), w);
     const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
-    int64_t ld_q = z_.heads * z_.d, ld_y = z_.heads * z_.e;
-    int64_t at_q = batch * z_.t * ld_q + head * z_.d;
-    int64_t at_y = batch * z_.t * ld_y + head * z_.e;
     w.scores.resize(static_cast<size_t>(blocks_.Scores()));
     if constexpr (kRounded<E>) {
       w.powers.resize(static_cast<size_t>(blocks_.Scores()));
@@ -90,11 +87,12 @@ class ForwardPass {
     StoredOut<T> out(y_);
     for (int64_t row = begin; row < end; row += blocks_.rows) {
       int64_t m = std::min(blocks_.rows, end - row);
-      auto q = ReadRows<E>(ctx_.In(0), at_q + row * ld_q, m, ld_q, z_.d, w.q);
+      auto q = ReadRows<E>(ctx_.In(0), z_.q.At(batch, head, row), m, z_.q.row,
+                           z_.d, w.q);
       w.state.assign(static_cast<size_t>(m), {});
       HeadRows<T> to = {w.result.data(), z_.e};
-      int64_t at = at_y + row * ld_y;
-      if (!out.narrow()) to = {out.At(at, nullptr), ld_y};
+      int64_t at = z_.y.At(batch, head, row);
+      if (!out.narrow()) to = {out.At(at, nullptr), z_.y.row};
       for (int64_t column = 0; column < z_.Columns(row + m);
            column += kColumns) {
         RunBlock(q, row, m, column, head, bias, to, w);
@@ -102,7 +100,7 @@ class ForwardPass {
       for (int64_t i = 0; i < m; ++i) {
         Finish(w.state[static_cast<size_t>(i)], to.From(i).data);
         amax.Add(to.From(i).data, z_.e);
-        out.Write(at + i * ld_y, z_.e, to.From(i).data);
+        out.Write(at + i * z_.y.row, z_.e, to.From(i).data);
         if (lse_) {
           lse_[(batch * z_.heads + head) * z_.t + row + i] =
               LogOfSum(w.state[static_cast<size_t>(i)]);
@@ -114,12 +112,11 @@ class ForwardPass {
   void PackGroup(int64_t batch, int64_t group, ForwardMemory<E>& w) const {
     int64_t index = batch * z_.groups + group;
     if (w.packed_call == call_ && w.packed_group == index) return;
-    int64_t ld_k = z_.groups * z_.d, ld_v = z_.groups * z_.e;
-    auto k = ReadRows<E>(ctx_.In(1), batch * z_.s * ld_k + group * z_.d, z_.s,
-                         ld_k, z_.d, w.read);
+    auto k = ReadRows<E>(ctx_.In(in_.operand(1)), z_.k.At(batch, group, 0),
+                         z_.s, z_.k.row, z_.d, w.read);
     w.k.Pack(Operand(k, true), z_.d, z_.s);
-    auto v = ReadRows<E>(ctx_.In(2), batch * z_.s * ld_v + group * z_.e, z_.s,
-                         ld_v, z_.e, w.read);
+    auto v = ReadRows<E>(ctx_.In(in_.operand(2)), z_.v.At(batch, group, 0),
+                         z_.s, z_.v.row, z_.e, w.read);
     w.v.Pack(Operand(v), z_.s, z_.e);
     w.packed_call = call_;
     w.packed_group = index;
@@ -202,6 +199,7 @@ class ForwardPass {
 
   KernelContext& ctx_;
   const AttentionSizes& z_;
+  const AttentionInputs& in_;
   const AttentionBlocks blocks_;
   AmaxMeter meter_;
   int64_t call_ = 0;

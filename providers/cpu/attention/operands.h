@@ -21,6 +21,10 @@ namespace onnx_fp8 {
 // a multiple of it, filled with zeros.
 inline constexpr int64_t kLanes = 32;
 
+// Rows that lie this many bytes apart, or a multiple of it, fall into few sets
+// of the first-level cache: products had better read a copy of them.
+inline constexpr int64_t kPage = 4096;
+
 template <typename E>
 inline constexpr bool kRounded = std::is_same_v<E, KeptBFloat16>;
 template <typename E>
@@ -62,10 +66,13 @@ HeadRows<const E> ReadRows(const Tensor& x, int64_t at, int64_t rows,
                            int64_t ld, int64_t n, std::vector<E>& buffer) {
   StoredIn<SumOf<E>> from(x);
   if constexpr (!kRounded<E>) {
-    if (!from.narrow()) return {x.data<E>() + at, ld};
+    bool conflict = ld * static_cast<int64_t>(sizeof(E)) % kPage == 0;
+    if (!from.narrow() && !conflict) return {x.data<E>() + at, ld};
     buffer.resize(static_cast<size_t>(rows * n));
     for (int64_t i = 0; i < rows; ++i) {
-      from.Read(at + i * ld, n, buffer.data() + i * n);
+      E* to = buffer.data() + i * n;
+      const E* read = from.Read(at + i * ld, n, to);
+      if (read != to) std::copy_n(read, n, to);
     }
     return {buffer.data(), n};
   } else {

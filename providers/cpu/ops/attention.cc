@@ -41,11 +41,11 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
   AttentionSizes z = SizesOf(ctx, in);
   DType dtype = ComputedAs(ctx.In(1));
   size_t last = in.y();
-  CheckOperand(ctx, 0, dtype, {z.b, z.t, z.heads * z.e});
-  CheckOperand(ctx, last, dtype, {z.b, z.t, z.heads * z.e});
+  CheckOperand(ctx, 0, dtype, z.y_shape);
+  CheckOperand(ctx, last, dtype, z.y_shape);
   CheckOperand(ctx, last + 1, dtype, {z.b, z.heads, z.t});
   if (z.s == 0 || z.t == 0) {
-    for (size_t i = 0; i < (in.has_relative ? 4u : 3u); ++i) {
+    for (size_t i = 0; i < in.gradients(); ++i) {
       AmaxMeter meter(ctx, i);
       if (!ctx.HasOut(i)) continue;
       Tensor x = StoredResult(ctx, i, dtype, ctx.In(i + 1).shape());
@@ -57,35 +57,38 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
                    [&]<typename E>() { AttentionBackward<E>(ctx, z, in); });
 }
 
-void Attention(KernelContext& ctx) { Forward(ctx, {}); }
-void AttentionBias(KernelContext& ctx) { Forward(ctx, {.has_bias = true}); }
-void AttentionRelative(KernelContext& ctx) {
-  Forward(ctx, {.has_relative = true, .has_bias = true});
+template <const AttentionInputs& kIn>
+void AddForward(KernelRegistry& r, const char* op) {
+  r.Add(
+      op, [](KernelContext& ctx) { Forward(ctx, kIn); },
+      {.measures = {0}, .narrow_in = kIn.KeptNarrow(), .narrow_out = {0}},
+      kDomain);
 }
-void AttentionGrad(KernelContext& ctx) { Backward(ctx, {.first = 1}); }
-void AttentionBiasGrad(KernelContext& ctx) {
-  Backward(ctx, {.first = 1, .has_bias = true});
-}
-void AttentionRelativeGrad(KernelContext& ctx) {
-  Backward(ctx, {.first = 1, .has_relative = true, .has_bias = true});
+
+template <const AttentionInputs& kForwardIn>
+void AddBackward(KernelRegistry& r, const char* op) {
+  static constexpr AttentionInputs kIn = kForwardIn.Backward();
+  r.Add(
+      op, [](KernelContext& ctx) { Backward(ctx, kIn); },
+      {.measures = kIn.Gradients(),
+       .narrow_in = kIn.KeptNarrow(),
+       .narrow_out = kIn.Gradients()},
+      kDomain);
 }
 
 }  // namespace
 
 void RegisterAttention(KernelRegistry& r) {
-  const KernelTraits forward{
-      .measures = {0}, .narrow_in = {0, 1, 2}, .narrow_out = {0}};
-  KernelTraits backward{.measures = {0, 1, 2},
-                        .narrow_in = {0, 1, 2, 3, 4},
-                        .narrow_out = {0, 1, 2}};
-  r.Add("Attention", Attention, forward, kDomain);
-  r.Add("AttentionBias", AttentionBias, forward, kDomain);
-  r.Add("AttentionGrad", AttentionGrad, backward, kDomain);
-  backward.narrow_in = {0, 1, 2, 3, 5};
-  r.Add("AttentionBiasGrad", AttentionBiasGrad, backward, kDomain);
-  r.Add("AttentionRelative", AttentionRelative, forward, kDomain);
-  backward.narrow_in = {0, 1, 2, 3, 6};
-  r.Add("AttentionRelativeGrad", AttentionRelativeGrad, backward, kDomain);
+  AddForward<kAttentionPlain>(r, "Attention");
+  AddForward<kAttentionBias>(r, "AttentionBias");
+  AddForward<kAttentionRelative>(r, "AttentionRelative");
+  AddForward<kAttentionPacked>(r, "AttentionPacked");
+  AddForward<kAttentionPackedBias>(r, "AttentionPackedBias");
+  AddBackward<kAttentionPlain>(r, "AttentionGrad");
+  AddBackward<kAttentionBias>(r, "AttentionBiasGrad");
+  AddBackward<kAttentionRelative>(r, "AttentionRelativeGrad");
+  AddBackward<kAttentionPacked>(r, "AttentionPackedGrad");
+  AddBackward<kAttentionPackedBias>(r, "AttentionPackedBiasGrad");
 }
 
 }  // namespace onnx_fp8

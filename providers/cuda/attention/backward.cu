@@ -30,7 +30,9 @@ __global__ void __launch_bounds__(kAlongThreads)
   int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock +
                 static_cast<int>(threadIdx.x) / 32;
   if (row >= z.b * z.t * z.heads) return;
-  int64_t at = row * z.e;
+  int64_t head = row % z.heads, line = row / z.heads;
+  int64_t batch = line / z.t, time = line % z.t;
+  int64_t at = PlaceOf(z.y_at, batch, head) + time * z.y_at.row;
   float sum = 0;
   if (z.e % 4 == 0) {
     for (int64_t j = 4 * lane; j < z.e; j += 128) {
@@ -48,8 +50,7 @@ __global__ void __launch_bounds__(kAlongThreads)
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lanes);
   }
   if (lane > 0) return;
-  int64_t head = row % z.heads, line = row / z.heads;
-  along[(line / z.t * z.heads + head) * z.t + line % z.t] = sum;
+  along[(batch * z.heads + head) * z.t + time] = sum;
 }
 
 // ---- one element of the scores
@@ -280,12 +281,13 @@ void StartQueries(KernelContext& ctx, const AttentionOperands& z,
 }
 
 void StartKeys(KernelContext& ctx, const AttentionOperands& z,
-               const float* along, FloatsOut dk, FloatsOut dv) {
+               const AttentionInputs& in, const float* along, FloatsOut dk,
+               FloatsOut dv) {
   int64_t width = std::max(z.d, z.e);
   KeyResults r = {dk,
                   dv,
-                  ClearedAmax(ctx, 1),
-                  ClearedAmax(ctx, 2),
+                  ClearedAmax(ctx, in.gradient(1)),
+                  ClearedAmax(ctx, in.gradient(2)),
                   DivideUp(z.s, kSide),
                   ChunksOf(width)};
   if (!dk.data && !dv.data) return;
@@ -329,9 +331,9 @@ void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
   a.dy = FloatsOf(ctx, 0);
   FloatsIn y = FloatsOf(ctx, in.y());
   a.lse = static_cast<const float*>(Operand(ctx, in.y() + 1).raw());
-  if (z.s == 0 || z.t == 0) return SetZeros(ctx, in.has_relative ? 4 : 3);
+  if (z.s == 0 || z.t == 0) return SetZeros(ctx, in.gradients());
   FloatsOut d[3];
-  for (size_t i = 0; i < 3; ++i) {
+  for (size_t i = 0; i < in.count(); ++i) {
     d[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape());
   }
   int64_t rows = z.b * z.t * z.heads;
@@ -340,8 +342,8 @@ void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
     Launch(AlongKernel, static_cast<unsigned>(DivideUp(rows, kRowsOfBlock)),
            kAlongThreads, 0, QueueOf(ctx).stream(), a, y, along);
   }
-  StartQueries(ctx, a, along, d[0]);
-  StartKeys(ctx, a, along, d[1], d[2]);
+  StartQueries(ctx, a, along, d[in.gradient(0)]);
+  StartKeys(ctx, a, in, along, d[in.gradient(1)], d[in.gradient(2)]);
   if (in.has_relative && ctx.HasOut(3)) StartRelative(ctx, a, along);
 }
 

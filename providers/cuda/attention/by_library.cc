@@ -30,9 +30,18 @@ bool AreBFloat16(const KernelContext& ctx, size_t inputs, size_t outputs) {
   return true;
 }
 
-// (B,rows,heads·d), as linear layers leave it.
-LibraryStrides StridesOf(int64_t rows, int64_t heads, int64_t d) {
-  return {.batch = rows * heads * d, .head = d, .row = heads * d};
+LibraryStrides StridesOf(const HeadLayout& x) {
+  return {.batch = x.batch, .head = x.head, .row = x.row};
+}
+
+constexpr size_t kBytes = 2;  // of an element, bfloat16
+
+// The first element of an operand or result that begins at x.
+const void* At(const HeadLayout& layout, const Tensor& x) {
+  return static_cast<const char*>(x.raw()) + layout.first * kBytes;
+}
+void* At(const HeadLayout& layout, const FloatsOut& x) {
+  return static_cast<char*>(x.data) + layout.first * kBytes;
 }
 
 bool IsBackward(const AttentionInputs& in) { return in.first == 1; }
@@ -42,8 +51,9 @@ std::optional<LibraryProblem> ProblemIn(const KernelContext& ctx,
                                         const AttentionSizes& z,
                                         const AttentionInputs& in) {
   bool backward = IsBackward(in);
-  bool fits = FitsLibrary(z, in) &&
-              AreBFloat16(ctx, backward ? 5 : 3, backward ? 3 : 1);
+  bool fits =
+      FitsLibrary(z, in) && AreBFloat16(ctx, backward ? in.y() + 1 : in.count(),
+                                        backward ? in.count() : 1);
   if (!fits) return std::nullopt;
   LibraryProblem problem = ProblemOf(z, backward);
   if (!backward) problem.keeps_lse = ctx.HasOut(1);
@@ -92,22 +102,21 @@ LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
           .scale = z.scale,
           .causal = z.causal,
           .keeps_lse = backward,
-          .q = StridesOf(z.t, z.heads, z.d),
-          .k = StridesOf(z.s, z.groups, z.d),
-          .v = StridesOf(z.s, z.groups, z.d),
-          .y = StridesOf(z.t, z.heads, z.d)};
+          .q = StridesOf(z.q),
+          .k = StridesOf(z.k),
+          .v = StridesOf(z.v),
+          .y = StridesOf(z.y)};
 }
 
 bool ForwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                       const AttentionInputs& in) {
   std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
   if (!problem) return false;
-  LibraryForward memory = {
-      .q = ctx.In(0).raw(),
-      .k = ctx.In(1).raw(),
-      .v = ctx.In(2).raw(),
-      .y = FloatsTo(ctx, 0, {z.b, z.t, z.heads * z.e}).data,
-      .lse = nullptr};
+  LibraryForward memory = {.q = At(z.q, ctx.In(in.operand(0))),
+                           .k = At(z.k, ctx.In(in.operand(1))),
+                           .v = At(z.v, ctx.In(in.operand(2))),
+                           .y = FloatsTo(ctx, 0, z.y_shape).data,
+                           .lse = nullptr};
   if (problem->keeps_lse) {
     Tensor& lse = ctx.Out(1, DType::kFloat, {z.b, z.heads, z.t});
     memory.lse = static_cast<float*>(lse.raw());
@@ -119,21 +128,21 @@ bool BackwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                        const AttentionInputs& in) {
   std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
   if (!problem) return false;
-  void* gradients[3];
-  for (size_t i = 0; i < 3; ++i) {
-    gradients[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape()).data;
+  FloatsOut gradients[3];
+  for (size_t i = 0; i < in.count(); ++i) {
+    gradients[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape());
   }
   LibraryBackward memory = {
       .dy = ctx.In(0).raw(),
-      .q = ctx.In(1).raw(),
-      .k = ctx.In(2).raw(),
-      .v = ctx.In(3).raw(),
-      .y = ctx.In(4).raw(),
+      .q = At(z.q, ctx.In(in.operand(0))),
+      .k = At(z.k, ctx.In(in.operand(1))),
+      .v = At(z.v, ctx.In(in.operand(2))),
+      .y = ctx.In(in.y()).raw(),
       .lse = static_cast<const float*>(Operand(ctx, in.y() + 1).raw()),
-      .dq = gradients[0],
-      .dk = gradients[1],
-      .dv = gradients[2]};
-  return RunByLibrary(ctx, *problem, memory, 3);
+      .dq = At(z.q, gradients[in.gradient(0)]),
+      .dk = At(z.k, gradients[in.gradient(1)]),
+      .dv = At(z.v, gradients[in.gradient(2)])};
+  return RunByLibrary(ctx, *problem, memory, in.count());
 }
 
 }  // namespace onnx_fp8::cuda

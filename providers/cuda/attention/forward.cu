@@ -119,8 +119,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
   AmaxPart seen;
   if (r.y.data) {
-    int64_t stride = z.heads * z.e;
-    ResultRows y = {r.y, h.batch * z.t * stride + h.head * z.e, stride, z.t,
+    ResultRows y = {r.y, PlaceOf(z.y_at, h.batch, h.head), z.y_at.row, z.t,
                     z.e};
     sums.Write(y, row, first, seen);
   }
@@ -132,7 +131,7 @@ __global__ void __launch_bounds__(kTileThreads)
 void AttentionForward(KernelContext& ctx, const AttentionSizes& z,
                       const AttentionInputs& in) {
   AttentionOperands a = OperandsOf(ctx, z, in);
-  FloatsOut y = FloatsTo(ctx, 0, {z.b, z.t, z.heads * z.e});
+  FloatsOut y = FloatsTo(ctx, 0, z.y_shape);
   ForwardResults r = {y, ClearedAmax(ctx, 0), nullptr, DivideUp(z.t, kSide),
                       ChunksOf(z.e)};
   if (ctx.HasOut(1)) {

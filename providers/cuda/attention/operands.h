@@ -27,6 +27,7 @@ struct AttentionOperands {
   Kept rounded;  // probabilities and gradients of scores, for products
   Kept read;     // q, k, v and dy, for products
   int64_t bias_step[4];
+  HeadLayout q_at, k_at, v_at, y_at;
   FloatsIn q, k, v, dy;
   const float *relative, *bias, *lse;
 };
@@ -51,9 +52,13 @@ inline AttentionOperands OperandsOf(const KernelContext& ctx,
       .read = z.round_to == DType::kBFloat16 ? Kept::kBFloat16 : Kept::kFloat,
       .bias_step = {z.bias_step[0], z.bias_step[1], z.bias_step[2],
                     z.bias_step[3]},
-      .q = FloatsOf(ctx, in.first),
-      .k = FloatsOf(ctx, in.first + 1),
-      .v = FloatsOf(ctx, in.first + 2),
+      .q_at = z.q,
+      .k_at = z.k,
+      .v_at = z.v,
+      .y_at = z.y,
+      .q = FloatsOf(ctx, in.operand(0)),
+      .k = FloatsOf(ctx, in.operand(1)),
+      .v = FloatsOf(ctx, in.operand(2)),
       .dy = {},
       .relative = in.has_relative ? data(in.relative()) : nullptr,
       .bias = in.has_bias ? data(in.bias()) : nullptr,
@@ -101,27 +106,30 @@ __device__ inline AttentionHead HeadOf(const AttentionOperands& z,
   return h;
 }
 
+// The first element of a head.
+__device__ inline int64_t PlaceOf(const HeadLayout& x, int64_t batch,
+                                  int64_t head) {
+  return x.first + batch * x.batch + head * x.head;
+}
+
 __device__ inline TensorRows QueryRows(const AttentionOperands& z,
                                        const AttentionHead& h) {
-  int64_t stride = z.heads * z.d;
-  return {z.q, h.batch * z.t * stride + h.head * z.d, stride, z.t, z.d, z.read};
+  return {z.q, PlaceOf(z.q_at, h.batch, h.head), z.q_at.row, z.t, z.d, z.read};
 }
 // Of the gradient of y.
 __device__ inline TensorRows GradientRows(const AttentionOperands& z,
                                           const AttentionHead& h) {
-  int64_t stride = z.heads * z.e;
-  return {z.dy,  h.batch * z.t * stride + h.head * z.e, stride, z.t, z.e,
-          z.read};
+  return {z.dy, PlaceOf(z.y_at, h.batch, h.head), z.y_at.row, z.t, z.e, z.read};
 }
 __device__ inline TensorRows KeyRows(const AttentionOperands& z,
                                      const AttentionHead& h) {
-  int64_t stride = z.groups * z.d, group = h.head / (z.heads / z.groups);
-  return {z.k, h.batch * z.s * stride + group * z.d, stride, z.s, z.d, z.read};
+  int64_t group = h.head / (z.heads / z.groups);
+  return {z.k, PlaceOf(z.k_at, h.batch, group), z.k_at.row, z.s, z.d, z.read};
 }
 __device__ inline TensorRows ValueRows(const AttentionOperands& z,
                                        const AttentionHead& h) {
-  int64_t stride = z.groups * z.e, group = h.head / (z.heads / z.groups);
-  return {z.v, h.batch * z.s * stride + group * z.e, stride, z.s, z.e, z.read};
+  int64_t group = h.head / (z.heads / z.groups);
+  return {z.v, PlaceOf(z.v_at, h.batch, group), z.v_at.row, z.s, z.e, z.read};
 }
 
 // A tile of scores of one head. Rows and columns count from its first ones.

@@ -32,19 +32,10 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
   AttentionSizes z = SizesOf(ctx, in);
   CheckFloat(ctx, ctx.In(1));
   size_t last = in.y();
-  CheckOperand(ctx, 0, DType::kFloat, {z.b, z.t, z.heads * z.e});
-  CheckOperand(ctx, last, DType::kFloat, {z.b, z.t, z.heads * z.e});
+  CheckOperand(ctx, 0, DType::kFloat, z.y_shape);
+  CheckOperand(ctx, last, DType::kFloat, z.y_shape);
   CheckOperand(ctx, last + 1, DType::kFloat, {z.b, z.heads, z.t});
   if (!BackwardByLibrary(ctx, z, in)) AttentionBackward(ctx, z, in);
-}
-
-// The inputs of the ops: without a bias, with one, and with one by distance.
-constexpr AttentionInputs kPlain = {}, kBias = {.has_bias = true},
-                          kRelative = {.has_relative = true, .has_bias = true};
-
-constexpr AttentionInputs BehindGradient(AttentionInputs in) {
-  in.first = 1;
-  return in;
 }
 
 template <const AttentionInputs& kIn>
@@ -52,7 +43,7 @@ void AddForward(KernelRegistry& r, const char* op) {
   r.Add(
       op, [](KernelContext& ctx) { Forward(ctx, kIn); },
       {.measures = {0},
-       .narrow_in = {0, 1, 2},
+       .narrow_in = kIn.KeptNarrow(),
        .narrow_out = {0},
        .workspace =
            [](KernelContext& ctx) {
@@ -63,12 +54,12 @@ void AddForward(KernelRegistry& r, const char* op) {
 
 template <const AttentionInputs& kForwardIn>
 void AddBackward(KernelRegistry& r, const char* op) {
-  static constexpr AttentionInputs kIn = BehindGradient(kForwardIn);
+  static constexpr AttentionInputs kIn = kForwardIn.Backward();
   r.Add(
       op, [](KernelContext& ctx) { Backward(ctx, kIn); },
-      {.measures = {0, 1, 2},
-       .narrow_in = {0, 1, 2, 3, kIn.y()},
-       .narrow_out = {0, 1, 2},
+      {.measures = kIn.Gradients(),
+       .narrow_in = kIn.KeptNarrow(),
+       .narrow_out = kIn.Gradients(),
        .workspace =
            [](KernelContext& ctx) {
              AttentionSizes z = SizesOf(ctx, kIn);
@@ -81,12 +72,16 @@ void AddBackward(KernelRegistry& r, const char* op) {
 }  // namespace
 
 void RegisterAttention(KernelRegistry& r) {
-  AddForward<kPlain>(r, "Attention");
-  AddForward<kBias>(r, "AttentionBias");
-  AddForward<kRelative>(r, "AttentionRelative");
-  AddBackward<kPlain>(r, "AttentionGrad");
-  AddBackward<kBias>(r, "AttentionBiasGrad");
-  AddBackward<kRelative>(r, "AttentionRelativeGrad");
+  AddForward<kAttentionPlain>(r, "Attention");
+  AddForward<kAttentionBias>(r, "AttentionBias");
+  AddForward<kAttentionRelative>(r, "AttentionRelative");
+  AddForward<kAttentionPacked>(r, "AttentionPacked");
+  AddForward<kAttentionPackedBias>(r, "AttentionPackedBias");
+  AddBackward<kAttentionPlain>(r, "AttentionGrad");
+  AddBackward<kAttentionBias>(r, "AttentionBiasGrad");
+  AddBackward<kAttentionRelative>(r, "AttentionRelativeGrad");
+  AddBackward<kAttentionPacked>(r, "AttentionPackedGrad");
+  AddBackward<kAttentionPackedBias>(r, "AttentionPackedBiasGrad");
 }
 
 }  // namespace onnx_fp8::cuda

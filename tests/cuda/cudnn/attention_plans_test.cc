@@ -21,9 +21,15 @@ struct PlanCase {
   const char* name;
   int64_t b, t, s, heads, groups, d;
   bool causal;
+  bool packed = false, time_first = false;
 };
 
 void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
+
+// Rows of `width` elements, of which a batch's follow each other.
+HeadLayout RowsOf(int64_t rows, int64_t width, int64_t head) {
+  return {.batch = rows * width, .row = width, .head = head};
+}
 
 LibraryProblem ProblemOf(const PlanCase& c, bool backward) {
   AttentionSizes z = {.b = c.b,
@@ -36,6 +42,19 @@ LibraryProblem ProblemOf(const PlanCase& c, bool backward) {
                       .scale = 0.125f,
                       .causal = c.causal,
                       .round_to = DType::kBFloat16};
+  z.y = RowsOf(c.t, c.heads * c.d, c.d);
+  if (c.packed) {
+    z.q = z.k = z.v = RowsOf(c.t, (c.heads + 2 * c.groups) * c.d, c.d);
+  } else {
+    z.q = z.y;
+    z.k = z.v = RowsOf(c.s, c.groups * c.d, c.d);
+  }
+  if (c.time_first) {
+    for (HeadLayout* x : {&z.q, &z.k, &z.v, &z.y}) {
+      x->batch = x->row;
+      x->row *= c.b;
+    }
+  }
   LibraryProblem problem = cuda::ProblemOf(z, backward);
   problem.keeps_lse = true;
   return problem;
@@ -74,7 +93,11 @@ INSTANTIATE_TEST_SUITE_P(
                     PlanCase{"OddRows", 3, 67, 67, 4, 2, 64, true},
                     PlanCase{"FewColumns", 2, 130, 33, 4, 4, 64, true},
                     PlanCase{"FewRows", 2, 33, 130, 4, 4, 128, true},
-                    PlanCase{"Long", 1, 4096, 4096, 16, 4, 128, true}),
+                    PlanCase{"Long", 1, 4096, 4096, 16, 4, 128, true},
+                    PlanCase{"Packed", 2, 128, 128, 4, 4, 64, true, true},
+                    PlanCase{"PackedGroups", 2, 96, 96, 8, 2, 128, true, true},
+                    PlanCase{"PackedTimeFirst", 3, 128, 128, 4, 4, 64, false,
+                             true, true}),
     [](const auto& info) { return info.param.name; });
 
 TEST(CudnnPlan, SaysWhatCudnnLacks) {

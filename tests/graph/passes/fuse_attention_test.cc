@@ -8,17 +8,17 @@
 namespace onnx_fp8 {
 namespace {
 
-std::string Fused(const std::string& text) {
-  return AfterPass(FuseAttention, text);
-}
+void Fuse(Graph& graph) { FuseAttention(graph, false); }
+
+std::string Fused(const std::string& text) { return AfterPass(Fuse, text); }
 
 // Expects that the graph is fused, and computes the same up to rounding.
 void ExpectFuses(const std::string& text) {
   EXPECT_NE(Fused(text).find("onnx_fp8.Attention"), std::string::npos) << text;
-  ExpectSameValues(FuseAttention, text, 2e-6);
+  ExpectSameValues(Fuse, text, 2e-6);
 }
 
-void ExpectStays(const std::string& text) { ExpectStays(FuseAttention, text); }
+void ExpectStays(const std::string& text) { ExpectStays(Fuse, text); }
 
 // Causal attention, as both exporters write it, with heads taken from (B,T,C).
 const char kCausal[] = R"(graph "g" opset 24

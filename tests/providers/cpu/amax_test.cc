@@ -34,6 +34,7 @@ input w: float[200]
 input c: float[1,67,50]
 input mean: float[3,67,1]
 input lse: float[3,4,67]
+input half: float[3,67,100]
 input scores: float[67,600]
 input row: float[67]
 input labels: int64[67]
@@ -113,6 +114,12 @@ const Producer kProducers[] = {
      "onnx_fp8.AttentionGrad<heads=4, kv_heads=4, scale=0.1, causal=1>"
      "(z, x, z, x, z, lse)",
      3},
+    {"AttentionPacked",
+     "y0: float[3,67,100], l: float[3,4,67] = onnx_fp8.AttentionPacked<"
+     "heads=4, kv_heads=2, scale=0.1, perm=[0,1,2]>(x)"},
+    {"AttentionPackedGrad",
+     "y0: float[3,67,200] = onnx_fp8.AttentionPackedGrad<heads=4, kv_heads=2, "
+     "scale=0.1, perm=[0,1,2]>(half, x, half, lse)"},
     {"CrossEntropyGrad",
      "y0: float[67,600] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>"
      "(share, scores, row, labels)"},
@@ -126,8 +133,9 @@ std::string TextOf(const Producer& p) {
   std::string text = kInputs + std::string(p.node) + "\n";
   for (int i = 0; i < p.results; ++i) {
     std::string n = std::to_string(i);
-    std::string shape =
-        std::string(p.name) == "CrossEntropyGrad" ? "[67,600]" : "[3,67,200]";
+    std::string name = p.name, shape = "[3,67,200]";
+    if (name == "CrossEntropyGrad") shape = "[67,600]";
+    if (name == "AttentionPacked") shape = "[3,67,100]";
     text += "q" + n + ": float8e4m3fn" + shape + ", s" + n + ": float[], amax" +
             n + ": float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(y" +
             n + ")\noutput amax" + n + "\noutput y" + n + "\n";
@@ -217,7 +225,8 @@ TEST(MeasuredAmaxList, IsComplete) {
   }
   for (const char* same :
        {"onnx_fp8.AttentionBias", "onnx_fp8.AttentionBiasGrad",
-        "onnx_fp8.AttentionRelative", "onnx_fp8.AttentionRelativeGrad"}) {
+        "onnx_fp8.AttentionRelative", "onnx_fp8.AttentionRelativeGrad",
+        "onnx_fp8.AttentionPackedBias", "onnx_fp8.AttentionPackedBiasGrad"}) {
     tested.insert(same);  // the code of Attention
   }
   EXPECT_EQ(measuring, tested);

@@ -46,6 +46,12 @@ std::vector<GradientCase> OwnAttentionCases() {
                       {"causal", causal},
                       {"round_to", static_cast<int64_t>(DType::kDouble)}};
   };
+  auto packed = [&](int64_t heads, int64_t groups, int64_t causal,
+                    std::vector<int64_t> perm) {
+    Attributes all = attributes(heads, groups, causal);
+    all["perm"] = std::move(perm);
+    return all;
+  };
   const Operand bias = Doubles({3, 4}, {0, -1, 2, 0, 1, 1, -3, 0, 0, 2, 0, 1});
   return {
       {"Own",
@@ -60,6 +66,19 @@ std::vector<GradientCase> OwnAttentionCases() {
        "onnx_fp8.AttentionBias",
        {X({2, 3, 4}), X({2, 4, 4}), X({2, 4, 4}), bias},
        attributes(2, 2, 0)},
+      {"OwnPacked",
+       "onnx_fp8.AttentionPacked",
+       {X({2, 3, 8})},
+       packed(2, 1, 0, {0, 1, 2})},
+      {"OwnPackedTimeFirst",
+       "onnx_fp8.AttentionPacked",
+       {X({3, 2, 12})},
+       packed(2, 2, 1, {1, 0, 2})},
+      {"OwnPackedBias",
+       "onnx_fp8.AttentionPackedBias",
+       {X({4, 2, 6}), Doubles({4, 4}, {0, -1, 2, 0, 1, 1, -3, 0,  //
+                                       0, 2, 0, 1, 1, 0, 3, -1})},
+       packed(1, 1, 0, {1, 0, 2})},
       {"OwnRelative",
        "onnx_fp8.AttentionRelative",
        {X({2, 3, 4}), X({2, 4, 4}), X({2, 4, 4}), X({2, 6}), bias},

@@ -240,6 +240,88 @@ INSTANTIATE_TEST_SUITE_P(
                                    std::to_string(c.bias.back()));
     });
 
+// Sizes of AttentionPacked.
+struct PackedCase {
+  int64_t b, t, heads, groups, d;
+  bool causal;
+  Shape bias;
+};
+
+class PackedAttention : public testing::TestWithParam<PackedCase> {};
+
+// Packed operands give the bits of operands of their own, in both orders of
+// batch and time. In bfloat16 they are kept in 16 bits, too.
+TEST_P(PackedAttention, GivesTheBitsOfSeparateOperands) {
+  const PackedCase& c = GetParam();
+  Tensor q = RandomNormal({c.b, c.t, c.heads * c.d}, 1);
+  Tensor k = RandomNormal({c.b, c.t, c.groups * c.d}, 2);
+  Tensor v = RandomNormal({c.b, c.t, c.groups * c.d}, 3);
+  Tensor dy = RandomNormal({c.b, c.t, c.heads * c.d}, 4);
+  std::vector<Tensor> bias;
+  if (!c.bias.empty()) bias.push_back(RandomNormal(c.bias, 5));
+  auto with_bias = [&](std::vector<Tensor> in) {
+    in.insert(in.end(), bias.begin(), bias.end());
+    return in;
+  };
+  auto concat = [](const std::vector<Tensor>& parts) {
+    return RunNode("Concat", parts, {{"axis", int64_t{2}}})[0];
+  };
+  const std::string end = bias.empty() ? "" : "Bias";
+  for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
+    Attributes attributes = {{"heads", c.heads},
+                             {"kv_heads", c.groups},
+                             {"scale", 0.4f},
+                             {"causal", int64_t{c.causal}},
+                             {"round_to", static_cast<int64_t>(dtype)}};
+    for (Isa isa : RunnableIsas()) {
+      WithIsa with(isa);
+      SCOPED_TRACE(std::string(Name(isa)) + ", " + Name(dtype));
+      auto y = RunNode("Attention" + end, with_bias({q, k, v}), attributes, 2,
+                       kDomain);
+      std::vector<Tensor> of_grad = with_bias({dy, q, k, v});
+      of_grad.insert(of_grad.end(), y.begin(), y.end());
+      Tensor d = concat(
+          RunNode("Attention" + end + "Grad", of_grad, attributes, 3, kDomain));
+      for (const std::vector<int64_t>& perm :
+           {std::vector<int64_t>{0, 1, 2}, std::vector<int64_t>{1, 0, 2}}) {
+        auto turned = [&](const Tensor& x) {
+          return RunNode("Transpose", {x}, {{"perm", perm}})[0];
+        };
+        Attributes packed = attributes;
+        packed["perm"] = perm;
+        Tensor qkv = turned(concat({q, k, v}));
+        auto got = RunNode("AttentionPacked" + end, with_bias({qkv}), packed, 2,
+                           kDomain);
+        EXPECT_TRUE(Identical(got[0], turned(y[0]))) << perm[0];
+        EXPECT_TRUE(Identical(got[1], y[1])) << perm[0];
+        of_grad = with_bias({turned(dy), qkv});
+        of_grad.insert(of_grad.end(), got.begin(), got.end());
+        got = RunNode("AttentionPacked" + end + "Grad", of_grad, packed, 1,
+                      kDomain);
+        EXPECT_TRUE(Identical(got[0], turned(d))) << perm[0];
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PackedAttention,
+    testing::Values(PackedCase{1, 1, 1, 1, 1, false, {}},
+                    PackedCase{2, 7, 3, 3, 5, false, {}},
+                    PackedCase{3, 40, 6, 2, 8, true, {}},
+                    // Rows that lie 4096 bytes apart.
+                    PackedCase{2, 150, 12, 2, 64, true, {}},
+                    PackedCase{4, 70, 2, 2, 16, false, {4, 1, 70, 70}},
+                    // Several splits of keys.
+                    PackedCase{2, 600, 2, 1, 4, true, {600}},
+                    PackedCase{2, 0, 2, 2, 4, false, {}},
+                    PackedCase{0, 3, 2, 2, 4, false, {}}),
+    [](const auto& info) {
+      const PackedCase& c = info.param;
+      return "B" + std::to_string(c.b) + "T" + std::to_string(c.t) + "H" +
+             std::to_string(c.heads) + "D" + std::to_string(c.d);
+    });
+
 Tensor Attend(const Tensor& q, const Tensor& k, const Tensor& v,
               const Tensor& bias = {}) {
   std::vector<Tensor> in = {q, k, v};
@@ -376,6 +458,26 @@ TEST(Attention, OperandsThatDoNotFit) {
   EXPECT_NE(error(4, {q, v, v}).find("heads"), std::string::npos);
   EXPECT_NE(error(2, {q, v, v, Count({4})}).find("[1,2,2,3]"),
             std::string::npos);
+}
+
+TEST(PackedAttention, OperandsThatDoNotFit) {
+  Attributes attributes = {
+      {"heads", int64_t{2}},    {"kv_heads", int64_t{1}},
+      {"scale", 1.0f},          {"causal", int64_t{0}},
+      {"round_to", int64_t{1}}, {"perm", std::vector<int64_t>{0, 1, 2}}};
+  auto error = [&](const std::string& op, const std::vector<Tensor>& in) {
+    return ErrorOf(op, in, attributes, 2, kDomain);
+  };
+  Tensor qkv = Count({1, 3, 8});
+  EXPECT_EQ(error("AttentionPacked", {qkv}), "");
+  EXPECT_NE(error("AttentionPacked", {Count({1, 3, 6})}).find("[1,3,6]"),
+            std::string::npos);
+  EXPECT_NE(error("AttentionPacked", {Count({3, 8})}).find("[3,8]"),
+            std::string::npos);
+  EXPECT_NE(error("AttentionPackedBias", {qkv, Count({4})}).find("[1,2,3,3]"),
+            std::string::npos);
+  attributes["perm"] = std::vector<int64_t>{2, 1, 0};
+  EXPECT_NE(error("AttentionPacked", {qkv}).find("perm"), std::string::npos);
 }
 
 }  // namespace

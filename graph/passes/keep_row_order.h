@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "graph/builder.h"
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// A layer computes each row for itself, so it can read them in any order.
+// torch.nn.MultiheadAttention turns (B,T,C) into (T,B,C) before its layers and
+// back behind them:
+//
+//   y = Transpose(Reshape(Gemm(Reshape(Transpose(x), (T·B,K)), W[, b]),
+//   (T,B,N))) → y = Reshape(Gemm(Reshape(x, (B·T,K)), W[, b]), (B,T,N))
+//
+// The Transposes may be several nodes with Reshapes between them. The product
+// has no other reader. Elements of y stay the same; a gradient of W is a sum in
+// another order. REQUIRES: concrete shapes, and layers in the form of
+// NormalizeLinear.
+void KeepRowOrder(Graph& graph);
+
+// The result (B·T,N) of a layer that `rows` (T·B,N) is the result of, with the
+// rows of batches together, if the layer reads rows that a Transpose has turned
+// from (B,T) to (T,B), and `rows` has one reader. Else null.
+Value* RowsBeforeTranspose(Builder& b, const Value* rows, int64_t batch,
+                           int64_t time);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// On the way to x an axis may be none of one stride: heads of several batches,
+// for example, which a Reshape has put into one axis. So an axis is a list of
+// parts, the outermost first, and a Reshape divides the list of all parts anew.
+#include "graph/passes/strided_view.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace onnx_fp8 {
+namespace {
+
+using Parts = std::vector<StridedAxis>;  // without those of size 1
+
+struct PartedView {
+  int64_t first = 0;
+  std::vector<Parts> axes;
+
+  static PartedView Whole(const Shape& shape) {
+    PartedView view;
+    int64_t stride = 1;
+    for (size_t i = shape.size(); i-- > 0;) {
+      view.axes.push_back({});
+      if (shape[i] != 1) view.axes.back().push_back({shape[i], stride});
+      stride *= shape[i];
+    }
+    std::ranges::reverse(view.axes);
+    return view;
+  }
+
+  int64_t rank() const { return static_cast<int64_t>(axes.size()); }
+
+  Parts& At(int64_t axis) {
+    return axes[static_cast<size_t>(axis < 0 ? axis + rank() : axis)];
+  }
+
+  // Takes `size` elements of an axis from element `start` on. False: they are
+  // no strided part.
+  bool Take(int64_t axis, int64_t start, int64_t size) {
+    Parts& parts = At(axis);
+    if (parts.size() > 1) return start == 0 && SizeOf(parts) == size;
+    if (parts.empty()) return size == 1;
+    first += start * parts[0].stride;
+    parts[0].size = size;
+    if (size == 1) parts.clear();
+    return true;
+  }
+
+  bool Reshape(const Shape& shape) {
+    Parts rest;
+    for (const Parts& parts : axes) {
+      for (const StridedAxis& part : parts) Append(&rest, part);
+    }
+    axes.assign(shape.size(), {});
+    for (size_t i = shape.size(); i-- > 0;) {
+      if (!TakeLast(shape[i], &rest, &axes[i])) return false;
+    }
+    return true;
+  }
+
+  static int64_t SizeOf(const Parts& parts) {
+    int64_t size = 1;
+    for (const StridedAxis& part : parts) size *= part.size;
+    return size;
+  }
+
+ private:
+  // Parts without a gap between them are one.
+  static void Append(Parts* parts, const StridedAxis& part) {
+    if (!parts->empty() && parts->back().stride == part.size * part.stride) {
+      parts->back() = {parts->back().size * part.size, part.stride};
+    } else {
+      parts->push_back(part);
+    }
+  }
+
+  // Moves the last `size` elements of `rest` to `axis`.
+  static bool TakeLast(int64_t size, Parts* rest, Parts* axis) {
+    while (size > 1) {
+      if (rest->empty()) return false;
+      StridedAxis& last = rest->back();
+      if (last.size > size) {
+        if (last.size % size != 0) return false;
+        axis->insert(axis->begin(), {size, last.stride});
+        last = {last.size / size, last.stride * size};
+        return true;
+      }
+      if (size % last.size != 0) return false;
+      axis->insert(axis->begin(), last);
+      size /= last.size;
+      rest->pop_back();
+    }
+    return true;
+  }
+};
+
+// The ints of a constant operand; nullopt: it is none.
+std::optional<std::vector<int64_t>> IntsOf(const Value* value) {
+  if (!value || !value->is_constant()) return std::nullopt;
+  return ToInts(value->data);
+}
+
+// A Slice with steps of 1.
+bool Slice(const Node& node, const Value& y, PartedView* view) {
+  auto starts = IntsOf(node.in(1)), axes = IntsOf(node.in(3)),
+       steps = IntsOf(node.in(4));
+  if (!starts || (node.in(3) && !axes) || (node.in(4) && !steps)) return false;
+  if (steps && std::ranges::any_of(*steps, [](int64_t s) { return s != 1; })) {
+    return false;
+  }
+  for (size_t i = 0; i < starts->size(); ++i) {
+    int64_t axis = axes ? (*axes)[i] : static_cast<int64_t>(i);
+    int64_t all = PartedView::SizeOf(view->At(axis)), start = (*starts)[i];
+    start = std::clamp<int64_t>(start < 0 ? start + all : start, 0, all);
+    if (!view->Take(axis, start, y.dim(axis))) return false;
+  }
+  return true;
+}
+
+bool GatherOne(const Node& node, PartedView* view) {
+  auto index = IntsOf(node.in(1));
+  if (!index || index->size() != 1) return false;
+  int64_t axis = node.Int("axis", 0), i = index->front();
+  if (axis < 0) axis += view->rank();
+  int64_t all = PartedView::SizeOf(view->At(axis));
+  if (i < 0) i += all;
+  if (i < 0 || i >= all || !view->Take(axis, i, 1)) return false;
+  auto at = view->axes.erase(view->axes.begin() + axis);
+  view->axes.insert(at, static_cast<size_t>(node.in(1)->rank()), {});
+  return true;
+}
+
+bool TakePart(const Node& node, const Value* y, PartedView* view) {
+  int64_t axis = node.Int("axis", 0), start = 0;
+  for (const Value* part : node.outputs()) {
+    if (part == y) break;
+    start += part->dim(axis);
+  }
+  return view->Take(axis, start, y->dim(axis));
+}
+
+void Turn(const Node& node, PartedView* view) {
+  std::vector<Parts> before = view->axes;
+  std::vector<int64_t> perm = node.Ints("perm");
+  std::ranges::reverse(view->axes);
+  for (size_t i = 0; i < perm.size(); ++i) {
+    view->axes[i] = before[static_cast<size_t>(perm[i])];
+  }
+}
+
+bool IsReshape(const Node& node) {
+  return node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
+         node.Is("Unsqueeze");
+}
+
+bool MovesOrSelects(const Node& node) {
+  return node.Is("Identity") || node.Is("Transpose") || IsReshape(node) ||
+         node.Is("Slice") || node.Is("Split") || node.Is("Gather");
+}
+
+// Turns the view of the node's first operand into that of its result y. False:
+// y is no such view.
+bool Apply(const Node& node, const Value* y, PartedView* view) {
+  if (IsReshape(node)) return view->Reshape(*y->shape);
+  if (node.Is("Slice")) return Slice(node, *y, view);
+  if (node.Is("Split")) return TakePart(node, y, view);
+  if (node.Is("Gather")) return GatherOne(node, view);
+  if (node.Is("Transpose")) Turn(node, view);
+  return true;
+}
+
+}  // namespace
+
+StridedView ViewOf(Value* x) {
+  std::vector<Value*> path = {x};
+  while (path.back()->producer && MovesOrSelects(*path.back()->producer) &&
+         NumElements(*path.back()->shape) > 0) {
+    path.push_back(path.back()->producer->in(0));
+  }
+  // The root and the view of path[i], from the operands to x.
+  Value* root = path.back();
+  PartedView parted = PartedView::Whole(*root->shape);
+  for (size_t i = path.size(); i-- > 0;) {
+    Value* y = path[i];
+    bool applied = y == root || Apply(*y->producer, y, &parted);
+    // Parts of several strides are none of ours in the end.
+    bool ends = i == 0 && std::ranges::any_of(parted.axes, [](const Parts& p) {
+                  return p.size() > 1;
+                });
+    if (applied && !ends) continue;
+    root = y;
+    parted = PartedView::Whole(*y->shape);
+  }
+  StridedView view = {root, parted.first, {}};
+  for (const Parts& parts : parted.axes) {
+    view.axes.push_back(parts.empty() ? StridedAxis{1, 0} : parts[0]);
+  }
+  return view;
+}
+
+}  // namespace onnx_fp8
