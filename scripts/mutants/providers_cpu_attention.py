@@ -10,7 +10,22 @@ BACKWARD = "providers/cpu/attention/backward.cc"
 ROWS = "providers/cpu/attention/rows.h"
 MATRIX = "providers/cpu/gemm/packed_matrix.cc"
 
+SIZES = "providers/attention_sizes.cc"
+
 MUTANTS = (
+    M("attention: packed v begins where k does", SIZES,
+      "z->v = layout(z->heads + z->groups, width);",
+      "z->v = layout(z->heads, width);", ATTENTION),
+    M("attention: packed batches lie as if the time came second", SIZES,
+      ".batch = time_first ? row : z->t * row,", ".batch = z->t * row,",
+      ATTENTION),
+    M("attention: packed gradients are not measured",
+      "providers/attention_sizes.cc",
+      "for (size_t i = 0; i < count(); ++i) places.push_back(i);\n"
+      "  return places;", "return places;", providers("*Amax*")),
+    M("attention: any perm", SIZES,
+      "Check(time_first || perm == std::vector<int64_t>{0, 1, 2},",
+      "Check(true,", ATTENTION),
     M("attention: rows see the next column", FORWARD,
       "int64_t first = z_.Columns(row + i + 1) - column;",
       "int64_t first = z_.Columns(row + i + 2) - column;", ATTENTION),
