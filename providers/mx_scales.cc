@@ -13,9 +13,9 @@ bool IsScaleOperand(size_t i) { return i == 1 || i == 3; }
 
 // Whether scales of 32 elements are powers of two, in floats.
 bool HasMxScales(const Node* node) {
-  if (!node || !node->IsOurs("QuantizeBlock") || !node->out(kScales)) {
-    return false;
-  }
+  bool quantizes = node && (node->IsOurs("QuantizeBlock") ||
+                            node->IsOurs("QuantizeColumns"));
+  if (!quantizes || !node->out(kScales)) return false;
   int64_t rows = node->Int("block_rows", 0);
   int64_t columns = node->Int("block_columns", 0);
   return node->Int("pow2", 0) != 0 &&

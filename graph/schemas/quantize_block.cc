@@ -170,18 +170,36 @@ constexpr char kRoundedFactor[] = R"(
   own_scale = Reciprocal(factor)
 )";
 
-const std::string& QuantizeBlockBody() {
-  static const std::string body =
-      Concat("(x) => (q, scale, amax) {", kAmaxText, kIntegers,
-             CutMatrix("x", ""), kBlockMaxima, kExactFactor, PowerOfTwoBelow(),
-             kRoundedFactor, Spread("x", "factor"),
-             R"(
+// q, scale and amax of x.
+std::string Quantized() {
+  return Concat(kAmaxText, kIntegers, CutMatrix("x", ""), kBlockMaxima,
+                kExactFactor, PowerOfTwoBelow(), kRoundedFactor,
+                Spread("x", "factor"),
+                R"(
   x_flat = Reshape<allowzero = 1>(x, x_matrix)
   scaled_flat = Mul(x_flat, x_spread)
   scaled = Reshape<allowzero = 1>(scaled_flat, x_shape)
   q = Cast<to: int = @to, saturate = 1>(scaled)
   scale = Cast<to: int = @scale_to>(own_scale)
-})");
+)");
+}
+
+const std::string& QuantizeBlockBody() {
+  static const std::string body =
+      Concat("(x) => (q, scale, amax) {", Quantized(), "}");
+  return body;
+}
+
+const std::string& QuantizeColumnsBody() {
+  static const std::string body = Concat("(given) => (q, scale, amax) {", R"(
+  given_lead = Shape<start = 0, end = -1>(given)
+  given_rows = ReduceProd(given_lead)
+  given_columns = Shape<start = -1>(given)
+  given_matrix = Concat<axis = 0>(given_rows, given_columns)
+  given_flat = Reshape<allowzero = 1>(given, given_matrix)
+  x = Transpose<perm = [1, 0]>(given_flat)
+)",
+                                         Quantized(), "}");
   return body;
 }
 
@@ -270,7 +288,17 @@ void CheckScales(const Node& node, size_t q, size_t scale,
         in->shape ? ToString(*in->shape) : std::string());
 }
 
-void InferQuantizeBlock(Node& node) {
+// The results for codes of that shape.
+void SetQuantized(Node& node, const std::optional<Shape>& codes) {
+  SetOutput(node, 0, Float8Target(node), codes);
+  SetOutput(node, 1, static_cast<DType>(node.Int("scale_to", 0)),
+            GridOf(node, codes.value_or(Shape{-1, -1}), "block_rows",
+                   "block_columns"));
+  SetOutput(node, 2, DType::kFloat, Shape{});
+}
+
+// The operand of a node whose attributes are right.
+const Value& CheckQuantized(Node& node) {
   const Value& x = Operand(node, 0, DType::kFloat);
   Check(!x.shape || x.rank() >= 2, "[", node.Where(),
         "] expected x of rank 2 or more, got shape ",
@@ -284,11 +312,20 @@ void InferQuantizeBlock(Node& node) {
         "] expected scale_to of 1, or of 24 with scales that are powers of "
         "two, got ",
         node.Int("scale_to", 0), " and pow2 = ", pow2);
-  SetOutput(node, 0, Float8Target(node), x.shape);
-  SetOutput(node, 1, scale_to,
-            GridOf(node, x.shape.value_or(Shape{-1, -1}), "block_rows",
-                   "block_columns"));
-  SetOutput(node, 2, DType::kFloat, Shape{});
+  return x;
+}
+
+void InferQuantizeBlock(Node& node) {
+  SetQuantized(node, CheckQuantized(node).shape);
+}
+
+void InferQuantizeColumns(Node& node) {
+  const Value& x = CheckQuantized(node);
+  Check(node.Int("block_rows", -1) == 1, "[", node.Where(),
+        "] expected block_rows of 1, got ", node.Int("block_rows", -1));
+  Shape codes = {-1, -1};
+  if (x.shape) codes = {x.shape->back(), Rows(*x.shape)};
+  SetQuantized(node, codes);
 }
 
 void InferDequantizeBlock(Node& node) {
@@ -315,16 +352,22 @@ std::vector<OpDefinition> QuantizeBlockOps() {
       {"transA", kInt},       {"transB", kInt},
       {"a_block_rows", kInt}, {"a_block_columns", kInt},
       {"b_block_rows", kInt}, {"b_block_columns", kInt}};
+  const std::vector<AttributeDefinition> quantizer = {
+      {"to", kInt},         {"q_max", AttributeKind::kFloat},
+      {"block_rows", kInt}, {"block_columns", kInt},
+      {"pow2", kInt},       {"scale_to", kInt}};
   return {
       {"QuantizeBlock",
-       {{"to", kInt},
-        {"q_max", AttributeKind::kFloat},
-        {"block_rows", kInt},
-        {"block_columns", kInt},
-        {"pow2", kInt},
-        {"scale_to", kInt}},
+       quantizer,
        QuantizeBlockBody().c_str(),
        InferQuantizeBlock,
+       {OpKind::kQuantize}},
+      // QuantizeBlock of the transpose of the matrix x, with block_rows = 1:
+      // columns of x, or parts of them, have a scale each.
+      {"QuantizeColumns",
+       quantizer,
+       QuantizeColumnsBody().c_str(),
+       InferQuantizeColumns,
        {OpKind::kQuantize}},
       {"DequantizeBlock",
        {{"block_rows", kInt}, {"block_columns", kInt}},

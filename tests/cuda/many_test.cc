@@ -130,6 +130,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "= onnx_fp8.QuantizeBlock<to=19, q_max=57344.0, block_rows=0,"
                   " block_columns=1, pow2=2, scale_to=24>(x#)",
                   15},
+        OneOfMany{"QuantizeColumns",
+                  "q#: float8e5m2[{C},{R}], s#: float8e8m0[{C},1], a#: float[] "
+                  "= onnx_fp8.QuantizeColumns<to=19, q_max=57344.0, "
+                  "block_rows=1, block_columns=0, pow2=2, scale_to=24>(x#)",
+                  15},
         // More factors than tensors that are quantized at once have.
         OneOfMany{"QuantizeBlockOfElements",
                   "q#: float8e4m3fn[{R},{C}], s#: float[{R},{C}], a#: float[] "

@@ -107,6 +107,78 @@ TEST(CudaQuantizeBlock, LongRows) {
   ExpectCpusBits({65, 2 * 16384 + 8}, rows);
 }
 
+// x in parts of columns: QuantizeColumns, or what it says: QuantizeBlock of the
+// transpose.
+std::shared_ptr<Graph> ColumnQuantizersOf(const BlockSizes& x, DType kept,
+                                          bool by_definition) {
+  std::string shape = Concat("[", x.rows, ",", x.columns, "]");
+  std::string turned = Concat("[", x.columns, ",", x.rows, "]");
+  std::string text = Concat("input x: float", shape, "\n");
+  std::string read = "x";
+  if (kept != DType::kFloat) {
+    text += Concat("r: float", shape,
+                   " = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
+    read = "r";
+  }
+  if (by_definition) {
+    text +=
+        Concat("t: float", turned, " = Transpose<perm=[1,0]>(", read, ")\n");
+    read = "t";
+  }
+  int i = 0;
+  for (int64_t block : {0, 128, 64, 32, 7, 150, 0}) {
+    bool e4m3 = i % 2 == 0, e8m0 = i % 3 == 1;
+    text +=
+        Concat("q", i, e4m3 ? ": float8e4m3fn" : ": float8e5m2", turned, ", s",
+               i, e8m0 ? ": float8e8m0[" : ": float[", x.columns, ",",
+               BlocksAlong(x.rows, block), "], a", i, ": float[] = onnx_fp8.",
+               by_definition ? "QuantizeBlock" : "QuantizeColumns",
+               "<to=", e4m3 ? "17, q_max=448.0" : "19, q_max=57344.0",
+               ", block_rows=1, block_columns=", block, ", pow2=", i % 3,
+               ", scale_to=", e8m0 ? 24 : 1, ">(", read, ")\noutput q", i,
+               "\noutput s", i, "\noutput a", i, "\n");
+    ++i;
+  }
+  return ParseGraph(text);
+}
+
+class CudaQuantizeColumnsTest : public testing::TestWithParam<BlockSizes> {};
+
+TEST_P(CudaQuantizeColumnsTest, GivesTheCpusBits) {
+  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    auto for_cpu = ColumnQuantizersOf(GetParam(), kept, true);
+    auto for_cuda = ColumnQuantizersOf(GetParam(), kept, false);
+    StoreNarrow(*for_cuda, CudaKernels());
+    for (bool finite : {true, false}) {
+      ExpectCpusBytes(for_cpu, for_cuda,
+                      {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
+                      Concat(Name(kept), finite ? "" : ", not finite"));
+    }
+  }
+}
+
+// One tile, tiles that end in the middle, rows that begin anywhere, words of
+// the transpose that can't be moved together, and columns of several tiles.
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaQuantizeColumnsTest,
+    testing::Values(BlockSizes{4, 4}, BlockSizes{128, 128},
+                    BlockSizes{132, 260}, BlockSizes{128, 20},
+                    BlockSizes{16, 400}, BlockSizes{260, 12},
+                    BlockSizes{672, 136}),
+    [](const auto& info) {
+      return Concat("x", info.param.rows, "_", info.param.columns);
+    });
+
+TEST(CudaQuantizeColumns, RefusesWhatItCantWrite) {
+  std::string text = R"(input x: float[6,8]
+q: float8e4m3fn[8,6], s: float[8,1], a: float[] = onnx_fp8.QuantizeColumns<to=17, q_max=448.0, block_rows=1, block_columns=0, pow2=0, scale_to=1>(x)
+output q
+)";
+  EXPECT_NE(ErrorOnGpu(text).find("multiples of 4, got 6 and 8"),
+            std::string::npos)
+      << ErrorOnGpu(text);
+}
+
 // Tiles that end in the middle, rows that begin anywhere, all numbers of warps
 // of a row, rows that no block of threads holds, and columns of several strips.
 INSTANTIATE_TEST_SUITE_P(

@@ -4,6 +4,7 @@
 // orientation and size.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -108,6 +109,27 @@ TEST_P(ScaledProductTest, OfFloats) {
       SCOPED_TRACE(text);
       ExpectCpusResults(ParseGraph(text), ParseGraph(text), 4e-6);
     }
+  }
+}
+
+// Quantizers whose columns have scales write the transpose.
+TEST_P(ScaledProductTest, OfColumns) {
+  const Blocks& blocks = GetParam();
+  for (const Size& z : kSizes) {
+    bool whole = z.m % 16 == 0 && z.n % 16 == 0 && z.k % 16 == 0;
+    std::string text =
+        ProductText(blocks, z, true, false, z.m > 100 ? "Bias" : "", false);
+    SCOPED_TRACE(text);
+    std::shared_ptr<Graph> turned = ParseGraph(text);
+    MakeKMajor(*turned, CudaKernels());
+    auto is_turned = [](const Node& node) {
+      return node.op == "QuantizeColumns";
+    };
+    int64_t wanted =
+        (blocks.a.outer == 1 ? 1 : 0) + (blocks.b.outer == 1 ? 1 : 0);
+    EXPECT_EQ(std::ranges::count_if(turned->nodes(), is_turned),
+              whole ? wanted : 0);
+    ExpectCpusResults(ParseGraph(text), turned, 4e-6);
   }
 }
 

@@ -40,11 +40,11 @@ TEST(OpFacts, OurOpsOfEachKind) {
       kinds[OpKind::kNorm],
       (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm", "AddRMSNormGrad",
              "LayerNormGrad", "RMSNorm", "RMSNormGrad"}));
-  EXPECT_EQ(
-      kinds[OpKind::kQuantize],
-      (Names{"QuantizeAmax", "QuantizeBlock", "QuantizeTensor",
-             "QuantizeTensorPadded", "QuantizeTensorTranspose", "QuantizeWith",
-             "QuantizeWithPadded", "QuantizeWithTranspose"}));
+  EXPECT_EQ(kinds[OpKind::kQuantize],
+            (Names{"QuantizeAmax", "QuantizeBlock", "QuantizeColumns",
+                   "QuantizeTensor", "QuantizeTensorPadded",
+                   "QuantizeTensorTranspose", "QuantizeWith",
+                   "QuantizeWithPadded", "QuantizeWithTranspose"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});
   EXPECT_EQ(kinds[OpKind::kCollective],
             (Names{"AllGather", "AllReduce", "Broadcast", "ReduceScatter"}));

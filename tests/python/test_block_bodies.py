@@ -63,6 +63,26 @@ def test_quantize_block(tmp_path, bodies, rows, columns, pow2, scale_to):
         assert same_bits(ours["back"], ours["y"] * scale[r[:, None], c[None, :]]), kind
 
 
+@pytest.mark.parametrize("pow2,scale_to", RULES)
+@pytest.mark.parametrize("block", [0, 1, 7, 32, 128])
+def test_quantize_columns(tmp_path, bodies, block, pow2, scale_to):
+    """QuantizeBlock of the transpose."""
+    to = [E4M3, E5M2][(block + pow2) % 2]
+    attributes = f"to = {to}, q_max = {Q_MAX[to]}, block_rows = 1, block_columns = {block}, pow2 = {pow2}, scale_to = {scale_to}"
+    graph = f"""g (float[P,Q,C] x) => (float[C,R] y, float[A,B] s, float amax) {{
+      q, scale, amax = {DOMAIN}.QuantizeColumns<{attributes}>(x)
+      y = Cast<to = 1>(q)
+      s = Cast<to = 1>(scale) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["QuantizeColumns"], opset=24 if scale_to == E8M0 else 19)
+    for shape in [(2, 65, 33), (1, 3, 1)]:
+        x = make(shape, "special")
+        ours = assert_all_same(runner.run(x=x))
+        matrix = x.reshape(-1, shape[-1]).T
+        factor, spread, amax = factors_of(matrix, 1, block, to, pow2)
+        assert same_bits(ours["y"], quantized(matrix, spread, to))
+        assert same_bits(ours["s"], np.float32(1) / factor) and ours["amax"] == amax
+
+
 def test_leading_axes_are_one(tmp_path, bodies):
     attributes = f"to = {E4M3}, q_max = 448.0, block_rows = 4, block_columns = 8, pow2 = 0, scale_to = 1"
     graph = f"""g (float[P,Q,C] x) => (float[P,Q,C] y, float[A,B] s, float amax) {{

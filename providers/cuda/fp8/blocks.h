@@ -22,6 +22,7 @@ enum class Way : uint8_t {
   kLongRows,     // one scale for a longer row: its warps read it twice
   kRowParts,     // 1 x 32, 64 or 128
   kColumnParts,  // 32, 64 or 128 x 1, and short columns
+  kTurnedParts,  // the same, of which the transpose is written
   kSquares,      // 128 x 128, and small matrices
   kColumns,      // one scale for a column: x is read twice
   kOthers        // x is read twice
@@ -29,7 +30,7 @@ enum class Way : uint8_t {
 
 struct Blocks {
   FloatsIn x;
-  int64_t rows, columns, block_rows, block_columns, across, count;
+  int64_t rows, columns, block_rows, block_columns, down, across, count;
   Way way;
   bool aligned;  // vectors of 16 bytes and their codes can be moved at once
   bool e4m3;     // else E5M2
@@ -43,7 +44,17 @@ struct Blocks {
   void* scales;
   float* amax_out;
   uint8_t* q;
+  // QuantizeColumns: the codes are written as the transpose, to this place
+  // (null: nobody reads them), and the scales, too. Then q is null.
+  bool turned;
+  uint8_t* q_turned;
 };
+
+// The place of a block's scale.
+__device__ inline int64_t ScaleAt(const Blocks& b, int64_t down,
+                                  int64_t across) {
+  return b.turned ? across * b.down + down : down * b.across + across;
+}
 
 // Of kernels that hold elements: a tile has 128 columns, and a warp holds 8
 // rows of it.
@@ -73,9 +84,13 @@ void StartBlocks(cudaStream_t stream, std::span<Blocks> all,
   });
 }
 
-// Quantizes the tensors of all ways but kColumns and kOthers, and measures the
-// columns of kColumns.
+// Quantizes the tensors of all ways but kColumns, kOthers and kTurnedParts, and
+// measures the columns of kColumns.
 void QuantizeHeld(cudaStream_t stream, std::span<Blocks> all);
+// Quantizes those of kTurnedParts.
+void QuantizeTurned(cudaStream_t stream, std::span<Blocks> all);
+// The transposed codes of kColumns and kOthers, by their factors.
+void EncodeTurned(cudaStream_t stream, std::span<Blocks> all);
 // The codes of kColumns, by their factors.
 void EncodeColumns(cudaStream_t stream, std::span<Blocks> all);
 // The amaxes of kOthers' blocks, and their codes by the factors.

@@ -13,8 +13,8 @@
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/core/result.h"
-#include "providers/cuda/core/transpose_tile.h"
 #include "providers/cuda/fp8/held.h"
+#include "providers/cuda/fp8/turned_tile.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {
@@ -137,48 +137,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- codes and their transpose
 
-// A block of threads works on a tile of 128 x 128, of which a warp holds 8 rows
-// and a thread kLines groups of four neighboring rows.
-constexpr int kMatrixWarps = 16;
-template <Kept kKept>
-struct Group {
-  static constexpr int kAcross = kTransposeSide / kWidth<kKept>;  // lanes
-  static constexpr int kWordsAcross = kWidth<kKept> / kCodes;
-  static constexpr int kLines = kVectors<kKept> / kCodes;
-
-  int64_t at, columns;
-  int row, column;  // in the tile
-  int rows, end;    // left of x from there on
-
-  __device__ Group(const Quantization& z, const MatrixSizes& sizes,
-                   int64_t first_row, int64_t first_column)
-      : columns(z.columns) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    row = (warp * (32 / kAcross) + lane / kAcross) * kVectors<kKept>;
-    column = lane % kAcross * kWidth<kKept>;
-    at = (first_row + row) * columns + first_column + column;
-    rows = Left(sizes.rows - first_row) - row;
-    end = Left(columns - first_column) - column;
-  }
-  __device__ Place operator()(int v) const {
-    return {at + v * columns, 0, v < rows ? end : 0};
-  }
-  // As much of what is left of a matrix as a tile may have.
-  __device__ static int Left(int64_t n) {
-    return static_cast<int>(n < kTransposeSide ? n : kTransposeSide);
-  }
-};
-
-// 0 for codes of elements that do not exist.
-template <Kept kKept>
-__device__ void ClearOutside(const Place& p, HeldCodes<kKept>& codes) {
-  if (IsWhole<kKept>(p)) return;
-  ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kKept>; ++k) {
-    if (k >= p.end) codes.words[k / 4] &= ~(0xFFu << 8 * (k % 4));
-  }
-}
-
 // The words of codes of a row, some of which may lie behind its `left` codes.
 template <Kept kKept>
 __device__ void StoreWords(uint8_t* to, bool together, int left,
@@ -197,16 +155,12 @@ __device__ void StoreWords(uint8_t* to, bool together, int left,
   }
 }
 
-// Of columns 4 · c + i of a tile, words of four rows each; as transpose_tile.h
-// has them.
-using TileOfWords = uint32_t[kTileWords][kTileWords + 1];
-
 template <Kept kKept>
 __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
                            int64_t row, int64_t column, bool first_block,
                            TileOfWords* tile, AmaxPart& seen) {
   using In = Group<kKept>;
-  In in(z, sizes, row, column);
+  In in(sizes.rows, z.columns, row, column);
   bool aligned = IsAligned(z) && z.columns % kWidth<kKept> == 0;
   Vector x[kVectors<kKept>];
   LoadHeld<kKept>(z.x.data, aligned, in, x);
@@ -232,61 +186,14 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
                           codes[i]);
       }
     }
-    ONNX_FP8_UNROLL
-    for (int w = 0; w < In::kWordsAcross; ++w) {
-      ONNX_FP8_UNROLL
-      for (int i = 0; i < kCodes; ++i) {
-        tile[i][in.column / kCodes + w][in.row / kCodes + line] =
-            ByteOf(codes[0].words[w], i) | ByteOf(codes[1].words[w], i) << 8 |
-            ByteOf(codes[2].words[w], i) << 16 |
-            ByteOf(codes[3].words[w], i) << 24;
-      }
-    }
-  }
-}
-
-// Writes 16 codes of a column of the transpose at a time: 8 lanes write those
-// of a tile's column, and the columns of a warp's lanes are 4 apart.
-__device__ void WriteTile(const Quantization& z, const MatrixSizes& sizes,
-                          int64_t row, int64_t column,
-                          const TileOfWords* tile) {
-  constexpr int kLanes = kTileWords / kCodes, kAtOnce = 32 / kLanes;
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int word = lane % kLanes * kCodes;
-  int left = static_cast<int>(sizes.to_rows - row < kTransposeSide
-                                  ? sizes.to_rows - row
-                                  : kTransposeSide);
-  bool together = sizes.to_rows % (kCodes * kCodes) == 0 &&
-                  reinterpret_cast<uintptr_t>(z.q_transposed) % 16 == 0;
-  ONNX_FP8_UNROLL
-  for (int turn = 0; turn < kTransposeSide / (kAtOnce * kMatrixWarps); ++turn) {
-    int group = turn * kMatrixWarps + warp;
-    int i = group % kCodes;
-    int c = group / kCodes * kAtOnce + lane / kLanes;
-    int64_t its = column + c * kCodes + i;
-    if (its >= sizes.to_columns) continue;
-    uint8_t* to = z.q_transposed + its * sizes.to_rows + row + word * kCodes;
-    uint32_t words[kCodes];
-    ONNX_FP8_UNROLL
-    for (int j = 0; j < kCodes; ++j) words[j] = tile[i][c][word + j];
-    if (together && word * kCodes < left) {
-      *reinterpret_cast<uint4*>(to) =
-          make_uint4(words[0], words[1], words[2], words[3]);
-      continue;
-    }
-    ONNX_FP8_UNROLL
-    for (int j = 0; j < kCodes; ++j) {
-      if ((word + j) * kCodes < left) {
-        reinterpret_cast<uint32_t*>(to)[j] = words[j];
-      }
-    }
+    PutTurned<kKept>(codes, in, line, tile);
   }
 }
 
 // The same as EncodeKernel for a matrix, with its transpose and zeros.
 // REQUIRES: to_rows and to_columns are multiples of 4.
 template <bool kNarrow>
-__global__ void __launch_bounds__(32 * kMatrixWarps, kNarrow ? 2 : 1)
+__global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
@@ -303,7 +210,10 @@ __global__ void __launch_bounds__(32 * kMatrixWarps, kNarrow ? 2 : 1)
                                       seen);
   });
   __syncthreads();
-  if (z.q_transposed) WriteTile(z, sizes, row, column, tile);
+  if (z.q_transposed) {
+    WriteTurned(z.q_transposed, sizes.to_rows, sizes.to_columns, row, column,
+                tile);
+  }
   if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
 }
 
@@ -429,8 +339,8 @@ void QuantizeMany(std::span<KernelContext> nodes) {
   };
   encode(true, false, EncodeKernel<true>, kThreads);
   encode(false, false, EncodeKernel<false>, kThreads);
-  encode(true, true, EncodeMatrixKernel<true>, 32 * kMatrixWarps);
-  encode(false, true, EncodeMatrixKernel<false>, 32 * kMatrixWarps);
+  encode(true, true, EncodeMatrixKernel<true>, 32 * kTurnedWarps);
+  encode(false, true, EncodeMatrixKernel<false>, 32 * kTurnedWarps);
   start(WriteAmaxKernel, 1, [](const Quantization& z) {
     return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
   });

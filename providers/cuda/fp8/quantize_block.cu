@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeBlock. Bytes and scales are the CPU's. One kernel quantizes many
-// tensors. Traffic: held_blocks.cu's and other_blocks.cu's.
+// QuantizeBlock and QuantizeColumns. Bytes and scales are the CPU's. One kernel
+// quantizes many tensors. Traffic: held_blocks.cu's, turned_blocks.cu's and
+// other_blocks.cu's.
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "providers/block_grid.h"
+#include "providers/cuda/core/result.h"
 #include "providers/cuda/fp8/blocks.h"
 #include "providers/cuda/fp8/held.h"
 #include "providers/cuda/register.h"
@@ -27,7 +30,9 @@ __global__ void __launch_bounds__(kThreads) FactorsKernel(Many<Blocks> many) {
   if (!b.factors || i >= b.count) return;
   float factor = BlockFactor(b.format, b.factors[i]);
   b.factors[i] = factor;
-  if (b.scales) StoreScale(b.format, b.scales, i, factor);
+  if (!b.scales) return;
+  StoreScale(b.format, b.scales, ScaleAt(b, i / b.across, i % b.across),
+             factor);
 }
 
 // The largest group of neighboring lanes whose columns always lie in one block;
@@ -68,7 +73,7 @@ void ChooseWay(const BlockGrid& grid, Blocks& b) {
   int64_t held = grid.columns + (grid.columns % width == 0 ? 0 : width - 1);
   int64_t most = int64_t{32} * kHeld;  // that a warp holds
   bool is_held = held <= 16 * most;
-  if (grid.block_rows == 1 && grid.across == 1 &&
+  if (!b.turned && grid.block_rows == 1 && grid.across == 1 &&
       (is_held || grid.rows >= kLeastLongRows)) {
     b.way = is_held ? Way::kRows : Way::kLongRows;
     b.aligned = aligned;
@@ -77,10 +82,10 @@ void ChooseWay(const BlockGrid& grid, Blocks& b) {
     return;
   }
   b.aligned = aligned && grid.columns % width == 0;
-  if (has(grid.block_rows, grid.rows, kTileColumns) &&
+  if (!b.turned && has(grid.block_rows, grid.rows, kTileColumns) &&
       has(grid.block_columns, grid.columns, kTileColumns)) {
     b.way = Way::kSquares;
-  } else if (grid.block_rows == 1 && is_part(grid.block_columns)) {
+  } else if (!b.turned && grid.block_rows == 1 && is_part(grid.block_columns)) {
     b.way = Way::kRowParts;
     b.shift = logarithm(grid.block_columns / width);
   } else if (grid.block_columns == 1 && is_part(grid.block_rows)) {
@@ -91,27 +96,46 @@ void ChooseWay(const BlockGrid& grid, Blocks& b) {
     b.way = is_short ? Way::kColumnParts : Way::kColumns;
     b.shift = logarithm(kSquareWarps);
   }
+  if (b.turned && b.way == Way::kColumnParts) b.way = Way::kTurnedParts;
+}
+
+// The blocks of x: QuantizeColumns has attributes of the transpose.
+BlockGrid GridIn(const KernelContext& ctx, bool turned) {
+  if (!turned) {
+    return GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");
+  }
+  Check(ctx.Int("block_rows", 0) == 1, "[", ctx.Where(),
+        "] expected block_rows of 1, got ", ctx.Int("block_rows", 0));
+  return GridOf(ctx, Operand(ctx, 0), "block_columns", "block_rows");
 }
 
 Blocks BlocksOf(KernelContext& ctx) {
-  BlockGrid grid = GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");
+  bool turned = ctx.node().op == "QuantizeColumns";
+  BlockGrid grid = GridIn(ctx, turned);
   auto to = static_cast<DType>(ctx.Int("to", 0));
   Blocks b = {.x = FloatsOf(ctx, 0),
               .rows = grid.rows,
               .columns = grid.columns,
               .block_rows = grid.block_rows,
               .block_columns = grid.block_columns,
+              .down = grid.down,
               .across = grid.across,
               .count = grid.blocks(),
               .e4m3 = to == DType::kE4M3,
               .lanes_together = LanesTogether(grid),
               .amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(0)),
-              .format = BlockFormatOf(ctx)};
-  if (ctx.HasOut(0)) {
+              .format = BlockFormatOf(ctx),
+              .turned = turned};
+  if (ctx.HasOut(0) && turned) {
+    b.q_turned = TransposedTo(
+        ctx, 0, to, cuda::SizesOf(Operand(ctx, 0).size(), grid.columns, false));
+  } else if (ctx.HasOut(0)) {
     b.q = static_cast<uint8_t*>(ctx.Out(0, to, Operand(ctx, 0).shape()).raw());
   }
   if (ctx.HasOut(1)) {
-    b.scales = ctx.Out(1, ScaleDType(b.format), {grid.down, grid.across}).raw();
+    Shape scales = {grid.down, grid.across};
+    if (turned) std::swap(scales[0], scales[1]);
+    b.scales = ctx.Out(1, ScaleDType(b.format), scales).raw();
   }
   if (ctx.HasOut(2)) {
     b.amax_out = static_cast<float*>(ctx.Out(2, DType::kFloat, {}).raw());
@@ -142,6 +166,7 @@ void QuantizeAll(Queue& queue, std::span<Blocks> all, int64_t count) {
     }
   }
   QuantizeHeld(stream, all);
+  QuantizeTurned(stream, all);
   MeasureOthers(stream, all);
   // One block at least writes the amax.
   StartBlocks(stream, all, FactorsKernel, kThreads, [](const Blocks& b) {
@@ -150,6 +175,7 @@ void QuantizeAll(Queue& queue, std::span<Blocks> all, int64_t count) {
   });
   EncodeColumns(stream, all);
   EncodeOthers(stream, all);
+  EncodeTurned(stream, all);
 }
 
 // The factors of tensors that are quantized at once take 256 KiB at most,
@@ -177,8 +203,10 @@ void QuantizeBlock(KernelContext& ctx) { QuantizeBlocks({&ctx, 1}); }
 }  // namespace
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
-  r.Add("QuantizeBlock", QuantizeBlock,
-        {.own_amaxes = 1, .narrow_in = {0}, .many = QuantizeBlocks}, kDomain);
+  const KernelTraits traits{
+      .own_amaxes = 1, .narrow_in = {0}, .many = QuantizeBlocks};
+  r.Add("QuantizeBlock", QuantizeBlock, traits, kDomain);
+  r.Add("QuantizeColumns", QuantizeBlock, traits, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

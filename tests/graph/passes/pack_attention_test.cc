@@ -67,6 +67,12 @@ output y
   ExpectPacks(Split(kTurned), "[0,1,2]");
 }
 
+TEST(PackAttention, OnlyWhereTheCallerAllowsIt) {
+  auto fuse = [](Graph& graph) { FuseAttention(graph, false); };
+  std::string fused = AfterPass(fuse, Split(kTurned));
+  EXPECT_NE(fused.find("onnx_fp8.Attention<"), std::string::npos) << fused;
+}
+
 // Each of q, k and v has a factor.
 TEST(PackAttention, ScaledParts) {
   ExpectPacks(Split(R"(const s: float[] = {0.5}
@@ -164,6 +170,19 @@ v: float[2,2,3,4] = Reshape(v2, heads)
 TEST(PackAttention, AWiderOperand) {
   ExpectSeparate(Text("[2,3,32]", R"(const heads: int64[4] = {2,3,2,4}
 a: float[2,3,8], b: float[2,3,8], c: float[2,3,8], rest: float[2,3,8] = Split<axis=2, num_outputs=4>(x)
+a4: float[2,3,2,4] = Reshape(a, heads)
+b4: float[2,3,2,4] = Reshape(b, heads)
+c4: float[2,3,2,4] = Reshape(c, heads)
+)" + std::string(kTurned)));
+}
+
+// The first two of four batches.
+TEST(PackAttention, AnOperandOfMoreBatches) {
+  ExpectSeparate(Text("[4,3,24]", R"(const heads: int64[4] = {2,3,2,4}
+const from: int64[1] = {0}
+const to: int64[1] = {2}
+some: float[2,3,24] = Slice(x, from, to)
+a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = Split<axis=2, num_outputs=3>(some)
 a4: float[2,3,2,4] = Reshape(a, heads)
 b4: float[2,3,2,4] = Reshape(b, heads)
 c4: float[2,3,2,4] = Reshape(c, heads)

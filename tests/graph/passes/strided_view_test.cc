@@ -105,6 +105,16 @@ b: float[24,10] = Reshape(a, s)
 y: float[4,10] = Slice(b, from, to)
 )",
              "y", 0, {{4, 10}, {10, 1}});
+  ExpectView(R"(const s: int64[2] = {24,10}
+const t: int64[3] = {1,4,10}
+const from: int64[1] = {4}
+const to: int64[1] = {8}
+a: float[6,4,10] = Transpose<perm=[1,0,2]>(x)
+b: float[24,10] = Reshape(a, s)
+c: float[4,10] = Slice(b, from, to)
+y: float[1,4,10] = Reshape(c, t)
+)",
+             "c", 0, {{1, 0}, {4, 10}, {10, 1}});
 }
 
 TEST(StridedView, Splits) {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tile of 128 x 128 elements that a block of threads encodes, and whose
+// transpose it writes. A warp holds 8 rows, and a thread groups of four
+// neighboring rows, whose codes are words of the transpose.
+#pragma once
+
+#include <cstdint>
+
+#include "providers/cuda/core/transpose_tile.h"
+#include "providers/cuda/fp8/held.h"
+
+namespace onnx_fp8::cuda {
+
+inline constexpr int kTurnedWarps = 16;
+
+// Where a thread's elements are.
+template <Kept kKept>
+struct Group {
+  static constexpr int kAcross = kTransposeSide / kWidth<kKept>;  // lanes
+  static constexpr int kWordsAcross = kWidth<kKept> / kCodes;
+  static constexpr int kLines = kVectors<kKept> / kCodes;
+
+  int64_t at, columns;
+  int row, column;  // in the tile
+  int rows, end;    // left of x from there on
+
+  __device__ Group(int64_t all_rows, int64_t all_columns, int64_t first_row,
+                   int64_t first_column)
+      : columns(all_columns) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    row = (warp * (32 / kAcross) + lane / kAcross) * kVectors<kKept>;
+    column = lane % kAcross * kWidth<kKept>;
+    at = (first_row + row) * columns + first_column + column;
+    rows = Left(all_rows - first_row) - row;
+    end = Left(columns - first_column) - column;
+  }
+  __device__ Place operator()(int v) const {
+    return {at + v * columns, 0, v < rows ? end : 0};
+  }
+  // As much of what is left of a matrix as a tile may have.
+  __device__ static int Left(int64_t n) {
+    return static_cast<int>(n < kTransposeSide ? n : kTransposeSide);
+  }
+};
+
+// 0 for codes of elements that do not exist.
+template <Kept kKept>
+__device__ void ClearOutside(const Place& p, HeldCodes<kKept>& codes) {
+  if (IsWhole<kKept>(p)) return;
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kWidth<kKept>; ++k) {
+    if (k >= p.end) codes.words[k / 4] &= ~(0xFFu << 8 * (k % 4));
+  }
+}
+
+// Of columns 4 · c + i of a tile, words of four rows each; as transpose_tile.h
+// has them.
+using TileOfWords = uint32_t[kTileWords][kTileWords + 1];
+
+// Puts the codes of four rows, the thread's group `line`, into the tile.
+template <Kept kKept>
+__device__ void PutTurned(const HeldCodes<kKept> (&codes)[kCodes],
+                          const Group<kKept>& in, int line, TileOfWords* tile) {
+  ONNX_FP8_UNROLL
+  for (int w = 0; w < Group<kKept>::kWordsAcross; ++w) {
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kCodes; ++i) {
+      tile[i][in.column / kCodes + w][in.row / kCodes + line] =
+          ByteOf(codes[0].words[w], i) | ByteOf(codes[1].words[w], i) << 8 |
+          ByteOf(codes[2].words[w], i) << 16 |
+          ByteOf(codes[3].words[w], i) << 24;
+    }
+  }
+}
+
+// The transpose (to_columns, to_rows) of the tile at `row` and `column`. Writes
+// 16 codes of a column of the transpose at a time: 8 lanes write those of a
+// tile's column, and the columns of a warp's lanes are 4 apart.
+__device__ inline void WriteTurned(uint8_t* q_transposed, int64_t to_rows,
+                                   int64_t to_columns, int64_t row,
+                                   int64_t column, const TileOfWords* tile) {
+  constexpr int kLanes = kTileWords / kCodes, kAtOnce = 32 / kLanes;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int word = lane % kLanes * kCodes;
+  int left = static_cast<int>(to_rows - row < kTransposeSide ? to_rows - row
+                                                             : kTransposeSide);
+  bool together = to_rows % (kCodes * kCodes) == 0 &&
+                  reinterpret_cast<uintptr_t>(q_transposed) % 16 == 0;
+  ONNX_FP8_UNROLL
+  for (int turn = 0; turn < kTransposeSide / (kAtOnce * kTurnedWarps); ++turn) {
+    int group = turn * kTurnedWarps + warp;
+    int i = group % kCodes;
+    int c = group / kCodes * kAtOnce + lane / kLanes;
+    int64_t its = column + c * kCodes + i;
+    if (its >= to_columns) continue;
+    uint8_t* to = q_transposed + its * to_rows + row + word * kCodes;
+    uint32_t words[kCodes];
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kCodes; ++j) words[j] = tile[i][c][word + j];
+    if (together && word * kCodes < left) {
+      *reinterpret_cast<uint4*>(to) =
+          make_uint4(words[0], words[1], words[2], words[3]);
+      continue;
+    }
+    ONNX_FP8_UNROLL
+    for (int j = 0; j < kCodes; ++j) {
+      if ((word + j) * kCodes < left) {
+        reinterpret_cast<uint32_t*>(to)[j] = words[j];
+      }
+    }
+  }
+}
+
+}  // namespace onnx_fp8::cuda
