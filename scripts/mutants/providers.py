@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of providers/."""
-from mutant import M, data, graph, providers, python, training
+from mutant import M, cuda, data, graph, providers, python, training
 
 EXECUTOR_TEST = providers("ExecutorTest.*")
 FREE_EARLY = providers("FreeEarly.*:Plan.*")
@@ -32,8 +32,28 @@ MUTANTS = (
     M("check: workspaces destroy nothing", "providers/plan_check.cc",
       "    Store(workspace, nullptr, where);\n", "", providers("CheckPlan.*")),
     M("k-major: sizes that need padding are turned", "providers/k_major.cc",
-      "if (matrix.empty() || NeedsZeros(matrix)) return;",
-      "if (matrix.empty()) return;", K_MAJOR),
+      "if (matrix.empty() || NeedsZeros(matrix)) return;\n  struct",
+      "if (matrix.empty()) return;\n  struct", K_MAJOR),
+    M("k-major: columns of sizes that need padding are turned",
+      "providers/k_major.cc",
+      "if (matrix.empty() || NeedsZeros(matrix)) return;\n  std::vector",
+      "if (matrix.empty()) return;\n  std::vector",
+      cuda("*ScaledProductTest*")),
+    M("k-major: columns whose scales others read are turned",
+      "providers/k_major.cc",
+      "return scales->uses.size() == uses.size() ? uses : "
+      "std::vector<BlockUse>();", "return uses;", K_MAJOR),
+    M("k-major: columns of codes that are returned are turned",
+      "providers/k_major.cc",
+      "if (IsReturned(graph, q) || IsReturned(graph, scales)) return {};", "",
+      K_MAJOR),
+    M("k-major: columns whose codes others read are turned",
+      "providers/k_major.cc",
+      "if (!IsBlockProduct(*reader)) return {};",
+      "if (!IsBlockProduct(*reader)) continue;", K_MAJOR),
+    M("k-major: columns that are read along k are turned",
+      "providers/k_major.cc", "          IsKMajor(*reader, i)) {\n"
+      "        return {};", "          false) {\n        return {};", K_MAJOR),
     M("k-major: operands that lie along K are turned", "providers/k_major.cc",
       "if (reader->in(i) == q && !IsKMajor(*reader, i)) {",
       "if (reader->in(i) == q && (true || !IsKMajor(*reader, i))) {", K_MAJOR),

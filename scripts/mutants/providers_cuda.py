@@ -6,12 +6,42 @@ CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
 GRADIENTS = cuda("*BiasGrad*")
 ROWS = cuda("*CudaRows*")
+COLUMNS = cuda("*QuantizeColumns*")
+TURNED = "providers/cuda/fp8/turned_blocks.cu"
+ATTENTION = cuda("*Attention*")
 FUSED = cuda("*FusedQuantize*")
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
 COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"
 
 MUTANTS = (
+    M("columns: scales lie as those of blocks do", "providers/cuda/fp8/blocks.h",
+      "return b.turned ? across * b.down + down : down * b.across + across;",
+      "return down * b.across + across;", COLUMNS),
+    M("columns: rows keep the factors of the part before", TURNED,
+      "if (part == known || v >= in.rows) return;",
+      "if (known >= 0 || v >= in.rows) return;", COLUMNS),
+    M("columns: factors of the tile's first column", TURNED,
+      "const float* from = FactorsOfWarp(b, factors) + in.column;",
+      "const float* from = FactorsOfWarp(b, factors);", COLUMNS),
+    M("columns: NaN of another thread", TURNED,
+      "EncodeTurned<kKept>(b, in, x, b.amax->non_finite, factors_of, tile);",
+      "EncodeTurned<kKept>(b, in, x, false, factors_of, tile);", COLUMNS),
+    M("columns: the tile is written before it is complete", TURNED,
+      "  __syncthreads();\n  WriteTurned(b.q_turned",
+      "  WriteTurned(b.q_turned", COLUMNS),
+    M("attention: packed operands begin at the first element",
+      "providers/cuda/attention/by_library.cc",
+      "return static_cast<const char*>(x.raw()) + layout.first * kBytes;",
+      "return static_cast<const char*>(x.raw());", ATTENTION),
+    M("attention: packed dk and dv of the GPU's own kernels are dq's",
+      "providers/cuda/attention/operands.h",
+      "return x.first + batch * x.batch + head * x.head;",
+      "return batch * x.batch + head * x.head;", ATTENTION),
+    M("attention: y and dy of a time-first model are read as if it came second",
+      "providers/cuda/attention/backward.cu",
+      "int64_t at = PlaceOf(z.y_at, batch, head) + time * z.y_at.row;",
+      "int64_t at = row * z.e;", ATTENTION),
     M("cuda collectives: a maximum is a sum", COLLECTIVES,
       "max ? kNcclMax : kNcclSum", "max ? kNcclSum : kNcclSum", RANKS),
     M("cuda collectives: NaN is no error", COLLECTIVES,
