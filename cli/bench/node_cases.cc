@@ -2,6 +2,7 @@
 #include "cli/bench/node_cases.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
@@ -72,6 +73,9 @@ void AddQuantizers(Cases& c, const NodeSizes& s) {
                  {"pow2", int64_t{0}},
                  {"scale_to", static_cast<int64_t>(DType::kFloat)}});
     c.Add(b.what, "QuantizeBlock", {x}, 3, more);
+    if (b.columns != 1) continue;
+    std::swap(more["block_rows"], more["block_columns"]);
+    c.Add(Concat(b.what, ", transposed"), "QuantizeColumns", {x}, 3, more);
   }
 }
 

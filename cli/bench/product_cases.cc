@@ -79,17 +79,22 @@ NodeCase WithOneScale(const LayerProduct& p, DType a, DType b) {
           .attributes = {{"transA", int64_t{0}}, {"transB", int64_t{1}}}};
 }
 
+// With scales of blocks. Quantizers write the transpose of an operand whose
+// columns have scales; one of square blocks lies as the model has it.
 NodeCase WithBlocks(const LayerProduct& p, const OperandRecipe& a,
                     const OperandRecipe& b) {
-  Blocks of_a = BlocksOf(a, !p.trans_a), of_b = BlocksOf(b, p.trans_b);
+  bool turns_a = p.trans_a && a.square, turns_b = !p.trans_b && b.square;
+  Shape a_shape = turns_a ? p.a_shape : Shape{p.m, p.k};
+  Shape b_shape = turns_b ? p.b_shape : Shape{p.n, p.k};
+  Blocks of_a = BlocksOf(a, !turns_a), of_b = BlocksOf(b, !turns_b);
   return {.op = "ScaledMatMulBlock",
           .domain = kDomain,
-          .operands = {{.shape = p.a_shape, .dtype = a.dtype},
-                       ScalesOf(p.a_shape, of_a),
-                       {.shape = p.b_shape, .dtype = b.dtype},
-                       ScalesOf(p.b_shape, of_b)},
-          .attributes = {{"transA", int64_t{p.trans_a}},
-                         {"transB", int64_t{p.trans_b}},
+          .operands = {{.shape = a_shape, .dtype = a.dtype},
+                       ScalesOf(a_shape, of_a),
+                       {.shape = b_shape, .dtype = b.dtype},
+                       ScalesOf(b_shape, of_b)},
+          .attributes = {{"transA", int64_t{turns_a}},
+                         {"transB", int64_t{!turns_b}},
                          {"a_block_rows", of_a.rows},
                          {"a_block_columns", of_a.columns},
                          {"b_block_rows", of_b.rows},
