@@ -5,7 +5,9 @@
 
 namespace onnx_fp8 {
 
-bool IsPacked(const Node& node) { return node.attributes.contains("perm"); }
+bool IsPacked(const Node& node) {
+  return node.domain == kDomain && node.op.starts_with("AttentionPacked");
+}
 
 std::optional<AttentionShape> ShapeOfAttention(const Node& node) {
   size_t first = FactsOf(node).kind == OpKind::kAttentionGrad ? 1 : 0;
