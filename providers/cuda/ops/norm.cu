@@ -30,6 +30,12 @@ struct Norm {
 // A row's normal form is (x - mean - rest) inverse.
 struct Center {
   float mean, rest, inverse;
+
+  // With scale and bias.
+  __device__ float Normalized(float x, float scale, float bias) const {
+    float normal = fmaf(x - mean, inverse, -rest * inverse);
+    return fmaf(normal, scale, bias);
+  }
 };
 
 // From the mean of x - mean and the mean of its square.
@@ -72,7 +78,7 @@ __device__ Center RmsOfRow(Threads& threads, int64_t n,
                            float epsilon) {
   float square = 0;
   for (int v = 0; v < kVectors; ++v) {
-    for (float d : x[v]) square += d * d;
+    for (float d : x[v]) square = fmaf(d, d, square);
   }
   square = threads.Sum(square);
   return CenterOf(0, 0, square / static_cast<float>(n), epsilon);
@@ -94,7 +100,7 @@ __device__ Center CenterOfRow(Threads& threads, const Part& row, int64_t size,
     for (int k = 0; k < kPerThread; ++k) {
       float d = row.Has(i, k) ? x[v][k] - mean : 0.0f;
       rest += d;
-      square += d * d;
+      square = fmaf(d, d, square);
     }
   }
   threads.Sum(rest, square);
@@ -111,7 +117,7 @@ __device__ void Normalize(const Norm& p, const RowPart& columns, int i,
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
-    x[k] = (x[k] - c.mean - c.rest) * c.inverse * scale[k] + bias[k];
+    x[k] = c.Normalized(x[k], scale[k], bias[k]);
   }
 }
 
@@ -132,7 +138,7 @@ __device__ void NormalizeWhole(const Norm& p, const WholeRow& row, int thread,
     }
     ONNX_FP8_UNROLL
     for (int k = 0; k < kPerThread; ++k) {
-      x[v][k] = (x[v][k] - c.mean - c.rest) * c.inverse * scale[k] + bias[k];
+      x[v][k] = c.Normalized(x[v][k], scale[k], bias[k]);
     }
   }
 }
@@ -278,7 +284,7 @@ __device__ void AddDifferences(const Norm& p, const Row& row, int thread,
     for (int k = 0; k < kPerThread; ++k) {
       float d = part.Has(thread, k) ? x[k] - mean : 0.0f;
       sum += d;
-      square += d * d;
+      square = fmaf(d, d, square);
     }
   }
 }

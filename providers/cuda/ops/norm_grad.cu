@@ -42,7 +42,7 @@ __device__ float Normal(const Slopes& s, float x) {
 }
 
 __device__ float Gradient(const Slopes& s, float dh, float h) {
-  return (dh - s.dh_mean - h * s.along) * s.inverse;
+  return fmaf(-h, s.along, dh - s.dh_mean) * s.inverse;
 }
 
 // The two sums over a row, of which SlopesFrom makes its slopes: Σ dh and
@@ -50,8 +50,8 @@ __device__ float Gradient(const Slopes& s, float dh, float h) {
 template <bool kCentered>
 __device__ void AddElement(const Slopes& s, float dh, float x, float& first,
                            float& second) {
-  first += kCentered ? dh : x * x;
-  second += dh * (kCentered ? Normal(s, x) : x);
+  first = kCentered ? first + dh : fmaf(x, x, first);
+  second = fmaf(dh, kCentered ? Normal(s, x) : x, second);
 }
 
 // The row's own numbers, before the sums are known.
@@ -168,7 +168,7 @@ __device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
     Scale(p, columns, thread + v * kStep, dy[v], dh);
     for (int k = 0; k < kPerThread; ++k) {
       float h = Normal(s, x[v][k]);
-      dscale[v][k] += dy[v][k] * h;
+      dscale[v][k] = fmaf(dy[v][k], h, dscale[v][k]);
       if (kCentered) dbias[v][k] += dy[v][k];
       x[v][k] = Gradient(s, dh[k], h);
     }
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
       ScaleWhole(p, row, thread + v * kStep, dy[v], dh);
       for (int k = 0; k < kPerThread; ++k) {
         float h = Normal(s, x[v][k]);
-        dscale[v][k] += dy[v][k] * h;
+        dscale[v][k] = fmaf(dy[v][k], h, dscale[v][k]);
         if (kCentered) dbias[v][k] += dy[v][k];
         x[v][k] = Gradient(s, dh[k], h);
         if (kAdd) x[v][k] += more[v][k];
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kLongStep, 1)
     for (int64_t i = 0; i < row.size(); i += kLongStep) {
       float x[kPerThread];
       LoadVector(p.x, row.From(i), threads.thread(), 0, x);
-      for (float v : x) square += v * v;
+      for (float v : x) square = fmaf(v, v, square);
     }
     Slopes s = SlopesFrom<false>(p, {}, threads.Sum(square), 0);
     if (threads.thread() == 0) inverses[r] = s.inverse;
@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(32 * kSumLines) ColumnSumsKernel(NormGrad p) {
     LoadVector(p.dy, row, lane, 0, dy);
     LoadVector(p.x, row, lane, 0, x);
     for (int k = 0; k < kPerThread; ++k) {
-      dscale[k] += dy[k] * Normal(s, x[k]);
+      dscale[k] = fmaf(dy[k], Normal(s, x[k]), dscale[k]);
       dbias[k] += dy[k];
     }
   }
