@@ -18,7 +18,7 @@ struct AttentionShape {
   int64_t b, t, s, heads, groups, d, e;
 };
 
-// nullopt: shapes are not known. REQUIRES: `node` is such an op.
+// nullopt: shapes are not known or do not fit. REQUIRES: `node` is such an op.
 std::optional<AttentionShape> ShapeOfAttention(const Node& node);
 
 }  // namespace onnx_fp8

@@ -12,8 +12,9 @@ namespace onnx_fp8 {
 // torch.nn.MultiheadAttention turns (B,T,C) into (T,B,C) before its layers and
 // back behind them:
 //
-//   y = Transpose(Reshape(Gemm(Reshape(Transpose(x), (T·B,K)), W[, b]),
-//   (T,B,N))) → y = Reshape(Gemm(Reshape(x, (B·T,K)), W[, b]), (B,T,N))
+//   turned = Reshape(Transpose(x), (T·B,K))
+//   y = Transpose(Reshape(Gemm(turned, W[, b]), (T,B,N)))
+//   → y = Reshape(Gemm(Reshape(x, (B·T,K)), W[, b]), (B,T,N))
 //
 // The Transposes may be several nodes with Reshapes between them. The product
 // has no other reader. Elements of y stay the same; a gradient of W is a sum in

@@ -185,7 +185,7 @@ StridedView ViewOf(Value* x) {
   for (size_t i = path.size(); i-- > 0;) {
     Value* y = path[i];
     bool applied = y == root || Apply(*y->producer, y, &parted);
-    // Parts of several strides are none of ours in the end.
+    // Each axis of x itself must have one stride.
     bool ends = i == 0 && std::ranges::any_of(parted.axes, [](const Parts& p) {
                   return p.size() > 1;
                 });

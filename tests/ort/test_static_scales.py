@@ -12,7 +12,8 @@ from program import run
 from sessions import FLOAT, model, session
 
 node = helper.make_node
-MODELS = [m for m in [*fixtures(), *corpus(["nanogpt", "vit"])] if m.parent.name in ("nanogpt", "llama", "vit")]
+MODELS = [m for m in [*fixtures(), *corpus(["nanogpt", "vit", "nn_transformer"])]
+          if m.parent.name in ("nanogpt", "llama", "vit", "nn_transformer")]
 RNG = numpy.random.default_rng(2)
 
 
