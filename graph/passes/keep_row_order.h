@@ -17,8 +17,9 @@ namespace onnx_fp8 {
 //   → y = Reshape(Gemm(Reshape(x, (B·T,K)), W[, b]), (B,T,N))
 //
 // The Transposes may be several nodes with Reshapes between them. The product
-// has no other reader. Elements of y stay the same; a gradient of W is a sum in
-// another order. REQUIRES: concrete shapes, and layers in the form of
+// has no other reader. Elements of y stay the same. A gradient of W is a sum in
+// another order, and where blocks of several rows have a scale, other rows
+// share one. REQUIRES: concrete shapes, and layers in the form of
 // NormalizeLinear.
 void KeepRowOrder(Graph& graph);
 
