@@ -74,7 +74,7 @@ void SetPacked(const KernelContext& ctx, size_t first, AttentionSizes* z) {
 std::vector<size_t> AttentionInputs::KeptNarrow() const {
   std::vector<size_t> places;
   for (size_t i = 0; i < first + count(); ++i) places.push_back(i);
-  if (first > 0) places.push_back(y());
+  if (backward()) places.push_back(y());
   return places;
 }
 

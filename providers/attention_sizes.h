@@ -66,6 +66,7 @@ struct AttentionInputs {
   constexpr size_t bias() const { return relative() + (has_relative ? 1 : 0); }
   constexpr size_t y() const { return bias() + (has_bias ? 1 : 0); }
 
+  constexpr bool backward() const { return first > 0; }
   // The places of the backward pass, where dy is the first operand.
   constexpr AttentionInputs Backward() const {
     AttentionInputs in = *this;

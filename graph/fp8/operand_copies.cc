@@ -154,8 +154,8 @@ size_t OperandCopies::Position(const GemmDecision& decision, int slot) {
       return AddSlot(one, possible);
     }
   }
-  // Two values of a session's graph may have the names of one matrix of the
-  // file. They share its static scale.
+  // A session may hold copies of one of the file's matrices. All copies have
+  // the matrix's names, so they share its static scale.
   if (how.scaling == Scaling::kStatic && !laid_out_) {
     return position_.at(possible.front().Key());
   }

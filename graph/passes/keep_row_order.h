@@ -23,9 +23,10 @@ namespace onnx_fp8 {
 // NormalizeLinear.
 void KeepRowOrder(Graph& graph);
 
-// The result (B·T,N) of a layer that `rows` (T·B,N) is the result of, with the
-// rows of batches together, if the layer reads rows that a Transpose has turned
-// from (B,T) to (T,B), and `rows` has one reader. Else null.
+// `rows` (T·B,N) is a layer's result. If the layer reads rows that a Transpose
+// has turned from (B,T) to (T,B), adds the same layer for the rows before the
+// Transpose, and returns its result (B·T,N). Returns null for other values, and
+// if `rows` has several readers.
 Value* RowsBeforeTranspose(Builder& b, const Value* rows, int64_t batch,
                            int64_t time);
 

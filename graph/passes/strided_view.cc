@@ -160,8 +160,8 @@ bool MovesOrSelects(const Node& node) {
          node.Is("Slice") || node.Is("Split") || node.Is("Gather");
 }
 
-// Turns the view of the node's first operand into that of its result y. False:
-// y is no such view.
+// `view` is that of the node's first operand. Changes it to that of the result
+// y. Returns false if y has no such view.
 bool Apply(const Node& node, const Value* y, PartedView* view) {
   if (IsReshape(node)) return view->Reshape(*y->shape);
   if (node.Is("Slice")) return Slice(node, *y, view);

@@ -14,18 +14,18 @@ struct StridedAxis {
   bool operator==(const StridedAxis&) const = default;
 };
 
-// A value as a part of another value's elements: element (i, j, …) is element
-// first + i · axes[0].stride + j · axes[1].stride + … of `root`.
+// A value that holds elements of `root`: its element (i, j, …) is root's
+// element first + i · axes[0].stride + j · axes[1].stride + …
 struct StridedView {
   Value* root;
   int64_t first = 0;
   std::vector<StridedAxis> axes;
 };
 
-// The view of x behind nodes that move or select elements: Identity, Transpose,
-// Reshape, Flatten, Squeeze, Unsqueeze, Slice, Split, and Gather of one index.
-// The root is the first value on the way to x of which x is such a part; at
-// least it is x itself. REQUIRES: concrete shapes.
+// Follows x back through nodes that move or select elements: Identity,
+// Transpose, Reshape, Flatten, Squeeze, Unsqueeze, Slice, Split, and Gather of
+// one index. The root is the farthest value of which x is such a view. It is x
+// itself if the last node can't be followed. REQUIRES: concrete shapes.
 StridedView ViewOf(Value* x);
 
 }  // namespace onnx_fp8

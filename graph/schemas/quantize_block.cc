@@ -297,7 +297,7 @@ void SetQuantized(Node& node, const std::optional<Shape>& codes) {
   SetOutput(node, 2, DType::kFloat, Shape{});
 }
 
-// The operand of a node whose attributes are right.
+// Checks the attributes of a quantizer, and returns its operand.
 const Value& CheckQuantized(Node& node) {
   const Value& x = Operand(node, 0, DType::kFloat);
   Check(!x.shape || x.rank() >= 2, "[", node.Where(),

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "providers/arguments.h"
+#include "providers/attention_ops.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/attention/backward.h"
 #include "providers/cpu/attention/forward.h"
@@ -57,38 +58,16 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
                    [&]<typename E>() { AttentionBackward<E>(ctx, z, in); });
 }
 
-template <const AttentionInputs& kIn>
-void AddForward(KernelRegistry& r, const char* op) {
-  r.Add(
-      op, [](KernelContext& ctx) { Forward(ctx, kIn); },
-      {.measures = {0}, .narrow_in = kIn.KeptNarrow(), .narrow_out = {0}},
-      kDomain);
-}
-
-template <const AttentionInputs& kForwardIn>
-void AddBackward(KernelRegistry& r, const char* op) {
-  static constexpr AttentionInputs kIn = kForwardIn.Backward();
-  r.Add(
-      op, [](KernelContext& ctx) { Backward(ctx, kIn); },
-      {.measures = kIn.Gradients(),
-       .narrow_in = kIn.KeptNarrow(),
-       .narrow_out = kIn.Gradients()},
-      kDomain);
-}
+struct AttentionKernels {
+  static void Run(KernelContext& ctx, const AttentionInputs& in) {
+    in.backward() ? Backward(ctx, in) : Forward(ctx, in);
+  }
+};
 
 }  // namespace
 
 void RegisterAttention(KernelRegistry& r) {
-  AddForward<kAttentionPlain>(r, "Attention");
-  AddForward<kAttentionBias>(r, "AttentionBias");
-  AddForward<kAttentionRelative>(r, "AttentionRelative");
-  AddForward<kAttentionPacked>(r, "AttentionPacked");
-  AddForward<kAttentionPackedBias>(r, "AttentionPackedBias");
-  AddBackward<kAttentionPlain>(r, "AttentionGrad");
-  AddBackward<kAttentionBias>(r, "AttentionBiasGrad");
-  AddBackward<kAttentionRelative>(r, "AttentionRelativeGrad");
-  AddBackward<kAttentionPacked>(r, "AttentionPackedGrad");
-  AddBackward<kAttentionPackedBias>(r, "AttentionPackedBiasGrad");
+  AttentionOps<AttentionKernels>::Register(r);
 }
 
 }  // namespace onnx_fp8

@@ -44,13 +44,11 @@ void* At(const HeadLayout& layout, const FloatsOut& x) {
   return static_cast<char*>(x.data) + layout.first * kBytes;
 }
 
-bool IsBackward(const AttentionInputs& in) { return in.first == 1; }
-
 // The library's problem; nullopt: the node is none.
 std::optional<LibraryProblem> ProblemIn(const KernelContext& ctx,
                                         const AttentionSizes& z,
                                         const AttentionInputs& in) {
-  bool backward = IsBackward(in);
+  bool backward = in.backward();
   bool fits =
       FitsLibrary(z, in) && AreBFloat16(ctx, backward ? in.y() + 1 : in.count(),
                                         backward ? in.count() : 1);

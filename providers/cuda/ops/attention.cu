@@ -7,7 +7,7 @@
 // q, k, v and dy are exact in it; if they are not, they are rounded to bfloat16
 // too, as the CPU's products of bfloat16 do.
 #include "providers/arguments.h"
-#include "providers/attention_sizes.h"
+#include "providers/attention_ops.h"
 #include "providers/cuda/attention/backward.h"
 #include "providers/cuda/attention/by_library.h"
 #include "providers/cuda/attention/forward.h"
@@ -38,50 +38,21 @@ void Backward(KernelContext& ctx, const AttentionInputs& in) {
   if (!BackwardByLibrary(ctx, z, in)) AttentionBackward(ctx, z, in);
 }
 
-template <const AttentionInputs& kIn>
-void AddForward(KernelRegistry& r, const char* op) {
-  r.Add(
-      op, [](KernelContext& ctx) { Forward(ctx, kIn); },
-      {.measures = {0},
-       .narrow_in = kIn.KeptNarrow(),
-       .narrow_out = {0},
-       .workspace =
-           [](KernelContext& ctx) {
-             return LibraryWorkspace(ctx, SizesOf(ctx, kIn), kIn).value_or(0);
-           }},
-      kDomain);
-}
-
-template <const AttentionInputs& kForwardIn>
-void AddBackward(KernelRegistry& r, const char* op) {
-  static constexpr AttentionInputs kIn = kForwardIn.Backward();
-  r.Add(
-      op, [](KernelContext& ctx) { Backward(ctx, kIn); },
-      {.measures = kIn.Gradients(),
-       .narrow_in = kIn.KeptNarrow(),
-       .narrow_out = kIn.Gradients(),
-       .workspace =
-           [](KernelContext& ctx) {
-             AttentionSizes z = SizesOf(ctx, kIn);
-             return LibraryWorkspace(ctx, z, kIn)
-                 .value_or(BackwardWorkspace(z));
-           }},
-      kDomain);
-}
+struct AttentionKernels {
+  static void Run(KernelContext& ctx, const AttentionInputs& in) {
+    in.backward() ? Backward(ctx, in) : Forward(ctx, in);
+  }
+  static size_t Workspace(KernelContext& ctx, const AttentionInputs& in) {
+    AttentionSizes z = SizesOf(ctx, in);
+    size_t own = in.backward() ? BackwardWorkspace(z) : 0;
+    return LibraryWorkspace(ctx, z, in).value_or(own);
+  }
+};
 
 }  // namespace
 
 void RegisterAttention(KernelRegistry& r) {
-  AddForward<kAttentionPlain>(r, "Attention");
-  AddForward<kAttentionBias>(r, "AttentionBias");
-  AddForward<kAttentionRelative>(r, "AttentionRelative");
-  AddForward<kAttentionPacked>(r, "AttentionPacked");
-  AddForward<kAttentionPackedBias>(r, "AttentionPackedBias");
-  AddBackward<kAttentionPlain>(r, "AttentionGrad");
-  AddBackward<kAttentionBias>(r, "AttentionBiasGrad");
-  AddBackward<kAttentionRelative>(r, "AttentionRelativeGrad");
-  AddBackward<kAttentionPacked>(r, "AttentionPackedGrad");
-  AddBackward<kAttentionPackedBias>(r, "AttentionPackedBiasGrad");
+  AttentionOps<AttentionKernels>::Register(r);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -163,7 +163,8 @@ output y
   EXPECT_EQ(CountIn(after, "Gemm<"), 1) << after;
   EXPECT_EQ(CountIn(after, "perm=[1,0,2]"), 0) << after;
   ExpectSameValues(fuse, text, 2e-6);
-  // With another reader the layer stays, and attention has the time first.
+  // If another node reads the layer's result, the layer stays as it is. Its
+  // rows have the time first, and the attention reads them so.
   after = AfterPass(fuse, text + "output qkv\n");
   EXPECT_NE(after.find("perm=[1,0,2], round_to"), std::string::npos) << after;
   EXPECT_EQ(CountIn(after, "Gemm<"), 1) << after;

@@ -40,14 +40,22 @@ void ExpectSeparate(const std::string& text) {
   ExpectSameValues(FuseAndPack, text, 2e-6);
 }
 
-// As GPT-2 has it: (B,T,3·C), split into three.
-std::string Split(const std::string& parts) {
-  return Text("[2,3,24]", R"(const heads: int64[4] = {2,3,2,4}
-a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = Split<axis=2, num_outputs=3>(x)
+// The heads of parts a, b and c, which the line `split` takes from `x`.
+std::string PartsOf(const std::string& x, const std::string& split,
+                    const std::string& heads) {
+  return Text(x, "const heads: int64[4] = {2,3,2,4}\n" + split + R"(
 a4: float[2,3,2,4] = Reshape(a, heads)
 b4: float[2,3,2,4] = Reshape(b, heads)
 c4: float[2,3,2,4] = Reshape(c, heads)
-)" + parts);
+)" + heads);
+}
+
+// As GPT-2 has it: (B,T,3·C), split into three.
+std::string Split(const std::string& heads) {
+  return PartsOf("[2,3,24]",
+                 "a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = "
+                 "Split<axis=2, num_outputs=3>(x)",
+                 heads);
 }
 
 const char kTurned[] = R"(q: float[2,2,3,4] = Transpose<perm=[0,2,1,3]>(a4)
@@ -168,35 +176,27 @@ v: float[2,2,3,4] = Reshape(v2, heads)
 
 // x holds more than q, k and v: a gradient of it would have a gap.
 TEST(PackAttention, AWiderOperand) {
-  ExpectSeparate(Text("[2,3,32]", R"(const heads: int64[4] = {2,3,2,4}
-a: float[2,3,8], b: float[2,3,8], c: float[2,3,8], rest: float[2,3,8] = Split<axis=2, num_outputs=4>(x)
-a4: float[2,3,2,4] = Reshape(a, heads)
-b4: float[2,3,2,4] = Reshape(b, heads)
-c4: float[2,3,2,4] = Reshape(c, heads)
-)" + std::string(kTurned)));
+  ExpectSeparate(PartsOf("[2,3,32]",
+                         "a: float[2,3,8], b: float[2,3,8], c: float[2,3,8], "
+                         "rest: float[2,3,8] = Split<axis=2, num_outputs=4>(x)",
+                         kTurned));
 }
 
 // The first two of four batches.
 TEST(PackAttention, AnOperandOfMoreBatches) {
-  ExpectSeparate(Text("[4,3,24]", R"(const heads: int64[4] = {2,3,2,4}
-const from: int64[1] = {0}
+  ExpectSeparate(PartsOf("[4,3,24]", R"(const from: int64[1] = {0}
 const to: int64[1] = {2}
 some: float[2,3,24] = Slice(x, from, to)
-a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = Split<axis=2, num_outputs=3>(some)
-a4: float[2,3,2,4] = Reshape(a, heads)
-b4: float[2,3,2,4] = Reshape(b, heads)
-c4: float[2,3,2,4] = Reshape(c, heads)
-)" + std::string(kTurned)));
+a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = Split<axis=2, num_outputs=3>(some))",
+                         kTurned));
 }
 
 // Each part has the batches below each other: (3·B,T,C).
 TEST(PackAttention, PartsOfBatches) {
-  ExpectSeparate(Text("[6,3,8]", R"(const heads: int64[4] = {2,3,2,4}
-a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = Split<axis=0, num_outputs=3>(x)
-a4: float[2,3,2,4] = Reshape(a, heads)
-b4: float[2,3,2,4] = Reshape(b, heads)
-c4: float[2,3,2,4] = Reshape(c, heads)
-)" + std::string(kTurned)));
+  ExpectSeparate(PartsOf("[6,3,8]",
+                         "a: float[2,3,8], b: float[2,3,8], c: float[2,3,8] = "
+                         "Split<axis=0, num_outputs=3>(x)",
+                         kTurned));
 }
 
 // Two heads of q share those of k and v.
