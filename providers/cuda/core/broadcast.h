@@ -160,11 +160,14 @@ __device__ inline void FourFloatsOf(Kept kept, bool repeated, const Raw4& raw,
 }
 
 // b walks over vectors of n elements; strides count elements. All loads start
-// before the first result is computed.
-template <typename Op>
+// before the first result is computed. kNarrow: operands and the result are
+// kept as bfloat16.
+template <bool kNarrow, typename Op>
 __global__ void __launch_bounds__(kThreads)
-    BinaryVectorsKernel(Broadcast<2> b, int64_t n, FloatsIn x, FloatsIn y,
-                        FloatsOut z, DeviceAmax* amax, Op op) {
+    BinaryVectorsKernel(Broadcast<2> b, int64_t n, FloatsIn of_x, FloatsIn of_y,
+                        FloatsOut of_z, DeviceAmax* amax, Op op) {
+  const FloatsIn x = Known<kNarrow>(of_x), y = Known<kNarrow>(of_y);
+  const FloatsOut z = Known<kNarrow>(of_z);
   bool one_x = b.strides[0][b.axes - 1] == 0;
   bool one_y = b.strides[1][b.axes - 1] == 0;
   int64_t first = blockIdx.x * kPerBlock + threadIdx.x;
@@ -174,7 +177,12 @@ __global__ void __launch_bounds__(kThreads)
   for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = first + v * kThreads, offsets[2];
     if ((at + 1) * kPerThread > n) continue;
-    Offsets(b, at, offsets);
+    if (b.axes == 1) {
+      offsets[0] = at * b.strides[0][0];
+      offsets[1] = at * b.strides[1][0];
+    } else {
+      Offsets(b, at, offsets);
+    }
     xs[v] = LoadFourOrOne(x, one_x, offsets[0]);
     ys[v] = LoadFourOrOne(y, one_y, offsets[1]);
   }
@@ -241,9 +249,12 @@ void MapBroadcast(KernelContext& ctx, size_t i, size_t j, const Shape& shape,
     if (!out.y.data) return;
     if (int64_t n = b.n; ToVectors(b)) {
       auto blocks = static_cast<unsigned>(DivideUp(b.n, kPerBlock));
-      return Launch(BinaryVectorsKernel<Op>, blocks, kThreads, 0,
-                    QueueOf(ctx).stream(), b, n, FloatsOf(ctx, i),
-                    FloatsOf(ctx, j), out.y, amax, op);
+      FloatsIn x = FloatsOf(ctx, i), y = FloatsOf(ctx, j);
+      bool narrow = AreBFloat16({x, y, AsOperand(out.y)});
+      return Launch(narrow ? BinaryVectorsKernel<true, Op>
+                           : BinaryVectorsKernel<false, Op>,
+                    blocks, kThreads, 0, QueueOf(ctx).stream(), b, n, x, y,
+                    out.y, amax, op);
     }
   }
   Launch(BinaryKernel<Op, A, Y>, BlocksFor(b.n), kThreads, 0,

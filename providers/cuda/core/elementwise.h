@@ -37,7 +37,8 @@ namespace {
 template <int kIn>
 inline constexpr int kVectorsOf = kIn == 1 ? 4 : 2;
 
-template <typename F, int kIn, int kOut>
+// kNarrow: all operands and results are kept as bfloat16.
+template <bool kNarrow, typename F, int kIn, int kOut>
 __global__ void __launch_bounds__(kThreads)
     ElementsKernel(Elements<kIn, kOut> e, F f) {
   constexpr int kVectors = kVectorsOf<kIn>;
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
     if (first + v * kStep + kPerThread > e.n) continue;
     ONNX_FP8_UNROLL
     for (int i = 0; i < kIn; ++i) {
-      raw[v][i] = LoadRaw4(e.in[i], first + v * kStep);
+      raw[v][i] = LoadRaw4(Known<kNarrow>(e.in[i]), first + v * kStep);
     }
   }
   ONNX_FP8_UNROLL
@@ -59,7 +60,9 @@ __global__ void __launch_bounds__(kThreads)
     int64_t at = first + v * kStep;
     if (at + kPerThread > e.n) continue;
     float x[kIn][kPerThread], y[kOut][kPerThread];
-    for (int i = 0; i < kIn; ++i) ToFloats(e.in[i].kept, raw[v][i], x[i]);
+    for (int i = 0; i < kIn; ++i) {
+      ToFloats(KeptOf<kNarrow>(e.in[i].kept), raw[v][i], x[i]);
+    }
     ONNX_FP8_UNROLL
     for (int k = 0; k < kPerThread; ++k) {
       float in[kIn], out[kOut];
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
     ONNX_FP8_UNROLL
     for (int i = 0; i < kOut; ++i) {
       if (!e.out[i].data) continue;
-      Store4(e.out[i], at, y[i]);
+      Store4(Known<kNarrow>(e.out[i]), at, y[i]);
       if (e.amax[i]) seen[i].Add4(y[i]);
     }
   }
@@ -100,8 +103,14 @@ void ForElements(const KernelContext& ctx, Elements<kIn, kOut> e, F f) {
   if (e.n == 0) return;
   auto blocks = static_cast<unsigned>(
       DivideUp(e.n, kThreads * kPerThread * kVectorsOf<kIn>));
-  Launch(ElementsKernel<F, kIn, kOut>, blocks, kThreads, 0,
-         QueueOf(ctx).stream(), e, f);
+  bool narrow = true;
+  for (const FloatsIn& in : e.in) narrow = narrow && AreBFloat16({in});
+  for (const FloatsOut& out : e.out) {
+    narrow = narrow && AreBFloat16({AsOperand(out)});
+  }
+  Launch(narrow ? ElementsKernel<true, F, kIn, kOut>
+                : ElementsKernel<false, F, kIn, kOut>,
+         blocks, kThreads, 0, QueueOf(ctx).stream(), e, f);
 }
 
 // Operands 0 … kIn-1 and results 0 … kOut-1 of the node, all of one shape.

@@ -49,6 +49,21 @@ __device__ inline uint32_t EncodeNumbers(float a, float b, float c, float d) {
   return low | high << 16;
 }
 
+// EncodeProduct's codes of four numbers, the first one's in the lowest byte.
+template <bool kE4M3>
+__device__ inline uint32_t EncodeProducts(const float (&x)[4], float factor) {
+  float a = x[0] * factor, b = x[1] * factor;
+  float c = x[2] * factor, d = x[3] * factor;
+  float any = (a + b) + (c + d);  // NaN if one of them is, or for other reasons
+  if (any == any) return EncodeNumbers<kE4M3>(a, b, c, d);
+  uint32_t codes = 0;
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    codes |= EncodeProduct<kE4M3>(x[k], factor) << 8 * k;
+  }
+  return codes;
+}
+
 template <bool kE4M3>
 __device__ inline float Decode(uint8_t code) {
   return __half2float(

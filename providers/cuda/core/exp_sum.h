@@ -48,22 +48,50 @@ __device__ ExpSum SumOfParts(RowThreads<kWarps>& threads, const ExpSum& part) {
   return {largest, threads.Sum(part.Relative(largest))};
 }
 
-// The sum of a row, of any length. The next vectors are loaded while these are
-// added.
-template <int kWarps>
+// Four times -Inf.
+__device__ inline Raw4 FourLowest(Kept kept) {
+  constexpr uint32_t kFloat = 0xFF800000u, kBFloat16 = 0xFF80FF80u;
+  constexpr uint32_t kFloat16 = 0xFC00FC00u;
+  if (kept == Kept::kFloat) return {kFloat, kFloat, kFloat, kFloat};
+  uint32_t two = kept == Kept::kBFloat16 ? kBFloat16 : kFloat16;
+  return {two, two};
+}
+
+// The sum of an AlignedRow, of any length. A thread loads its next kVectors
+// vectors while it adds these. The first vector and the last one may be
+// incomplete: a thread of its own adds such a one in the end.
+template <int kVectors, int kWarps>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
                               const Row& row) {
-  constexpr int kStep = RowThreads<kWarps>::kThreadsOfRow, kVectors = 4;
+  constexpr int kStep = RowThreads<kWarps>::kThreadsOfRow;
   const int thread = threads.thread();
+  const int64_t begin = (row.first + kPerThread - 1) / kPerThread;
+  const int64_t end = row.end / kPerThread;
   ExpSum part;
   Raw4 next[kVectors];
-  LoadWholeVectors<kStep>(x, row.From(0), thread, next);
-  for (int64_t i = 0; i < row.size(); i += kStep * kVectors) {
-    Raw4 raw[kVectors];
-    for (int v = 0; v < kVectors; ++v) raw[v] = next[v];
-    LoadWholeVectors<kStep>(x, row.From(i + kStep * kVectors), thread, next);
+  auto load = [&](int64_t i) {
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v, i += kStep) {
+      next[v] = i < end ? LoadRaw4(x, row.origin + i * kPerThread)
+                        : FourLowest(x.kept);
+    }
+  };
+  load(begin + thread);
+  for (int64_t i = begin + thread; i < end; i += kStep * kVectors) {
     float some[kVectors][kPerThread];
-    ToVectors<kStep>(x, row.From(i), thread, kLowest, raw, some);
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) ToFloats(x.kept, next[v], some[v]);
+    load(i + kStep * kVectors);
+    part.Add(some);
+  }
+  int64_t incomplete = -1;
+  if (thread == 0 && begin > 0) incomplete = 0;
+  if (thread == 1 && end >= begin && end * kPerThread < row.end) {
+    incomplete = end;
+  }
+  if (incomplete >= 0) {
+    float some[1][kPerThread];
+    LoadVector(x, row.From(incomplete), 0, kLowest, some[0]);
     part.Add(some);
   }
   return SumOfParts(threads, part);

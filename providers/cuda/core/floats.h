@@ -4,7 +4,9 @@
 // them. load_store.h reads and writes them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
@@ -44,6 +46,18 @@ struct FloatsOut {
   void* data = nullptr;  // null: nobody reads the result
   Kept kept = Kept::kFloat;
 };
+
+inline FloatsIn AsOperand(const FloatsOut& y) { return {y.data, y.kept}; }
+
+// Whether all tensors, of those that there are, are kept so.
+inline bool AreKept(Kept kept, std::initializer_list<FloatsIn> all) {
+  return std::ranges::all_of(
+      all, [kept](const FloatsIn& x) { return !x.data || x.kept == kept; });
+}
+
+inline bool AreBFloat16(std::initializer_list<FloatsIn> all) {
+  return AreKept(Kept::kBFloat16, all);
+}
 
 // Operand i. Errors: the node leaves it out; KeptAs'.
 inline FloatsIn FloatsOf(const KernelContext& ctx, size_t i) {

@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/floats.h"
@@ -23,6 +24,23 @@ __device__ inline float Load(FloatsIn x, int64_t i) {
     default:
       return static_cast<const float*>(x.data)[i];
   }
+}
+
+// How a tensor is kept. Where the compiler knows, the code is shorter: kernels
+// have a form for tensors that are all kept as bfloat16.
+template <bool kNarrow>
+__device__ Kept KeptOf(Kept kept) {
+  return kNarrow ? Kept::kBFloat16 : kept;
+}
+
+template <bool kNarrow>
+__device__ FloatsIn Known(FloatsIn x) {
+  return {x.data, KeptOf<kNarrow>(x.kept)};
+}
+
+template <bool kNarrow>
+__device__ FloatsOut Known(FloatsOut y) {
+  return {y.data, KeptOf<kNarrow>(y.kept)};
 }
 
 // The number that is kept of x.
@@ -90,6 +108,38 @@ __device__ inline void Load4(FloatsIn x, int64_t i, float (&out)[4]) {
   ToFloats(x.kept, LoadRaw4(x, i), out);
 }
 
+// The memory of two 16-bit floats. A GPU rounds two floats to them at once in
+// an ordinary instruction, but one alone in the unit of square roots.
+template <typename Two>
+__device__ uint32_t WordOf(Two two) {
+  static_assert(sizeof(Two) == sizeof(uint32_t));
+  uint32_t word;
+  memcpy(&word, &two, sizeof word);
+  return word;
+}
+
+// Rounds both numbers to those that are kept, and returns them as one word.
+// REQUIRES: they are kept in 16 bits.
+__device__ inline uint32_t Round2(Kept kept, float& a, float& b) {
+  if (kept == Kept::kBFloat16) {
+    uint32_t word = WordOf(__floats2bfloat162_rn(a, b));
+    a = __uint_as_float(word << 16);
+    b = __uint_as_float(word & 0xFFFF0000u);
+    return word;
+  }
+  __half2 two = __floats2half2_rn(a, b);
+  a = __low2float(two);
+  b = __high2float(two);
+  return WordOf(two);
+}
+
+// Leaves in x the numbers that are kept of it.
+__device__ inline void Round4(Kept kept, float (&x)[4]) {
+  if (kept == Kept::kFloat) return;
+  Round2(kept, x[0], x[1]);
+  Round2(kept, x[2], x[3]);
+}
+
 // Stores four elements, and leaves in x the numbers that are kept. REQUIRES:
 // as Load4's.
 __device__ inline void Store4(FloatsOut y, int64_t i, float (&x)[4]) {
@@ -98,19 +148,10 @@ __device__ inline void Store4(FloatsOut y, int64_t i, float (&x)[4]) {
         make_float4(x[0], x[1], x[2], x[3]);
     return;
   }
-  uint32_t bits[4];
-  for (int k = 0; k < 4; ++k) {
-    if (y.kept == Kept::kBFloat16) {
-      bits[k] = __bfloat16_as_ushort(__float2bfloat16_rn(x[k]));
-      x[k] = __uint_as_float(bits[k] << 16);
-    } else {
-      __half rounded = __float2half_rn(x[k]);
-      bits[k] = __half_as_ushort(rounded);
-      x[k] = __half2float(rounded);
-    }
-  }
+  uint32_t first = Round2(y.kept, x[0], x[1]);
+  uint32_t second = Round2(y.kept, x[2], x[3]);
   *reinterpret_cast<uint2*>(static_cast<uint16_t*>(y.data) + i) =
-      make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+      make_uint2(first, second);
 }
 
 }  // namespace onnx_fp8::cuda

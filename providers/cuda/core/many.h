@@ -31,6 +31,11 @@ struct Many {
   }
 };
 
+// This block's number, if blocks are counted from the last one. A kernel that
+// reads tensors again begins where the kernel before it ended: a cache still
+// holds their last elements.
+__device__ inline unsigned BlockFromEnd() { return gridDim.x - 1 - blockIdx.x; }
+
 // Which tensor a block works on. The search reads the kernel's arguments only.
 template <typename T>
 __device__ int TensorOf(const Many<T>& many, unsigned block) {

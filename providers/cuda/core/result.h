@@ -127,6 +127,11 @@ struct ResultWriter {
     return r->e4m3 ? EncodeProduct<true>(x, factor)
                    : EncodeProduct<false>(x, factor);
   }
+  // Those of four numbers, the first one's in the lowest byte.
+  __device__ uint32_t Codes(const float (&x)[4]) const {
+    return r->e4m3 ? EncodeProducts<true>(x, factor)
+                   : EncodeProducts<false>(x, factor);
+  }
   // Elements that are stored next belong to this row of n, which has to_n
   // codes. A row that does not exist has zeros only.
   __device__ void SetRow(int64_t row, int64_t n, int64_t to_n, bool exists) {
@@ -150,14 +155,14 @@ __device__ inline float Store(const ResultWriter& w, int64_t i, float x) {
 // The same for four elements, in place.
 __device__ inline void Store4(const ResultWriter& w, int64_t i, float (&x)[4]) {
   if (w.HasFloats()) Store4(w.r->y, i, x);
-  ONNX_FP8_UNROLL
-  for (int k = 0; k < 4; ++k) x[k] = Rounded(w.r->rounded, x[k]);
+  Round4(w.r->rounded, x);
 }
 
 // The codes of the first `count` of four numbers as one word, with the code of
 // x[0] in the lowest byte, and zeros behind them.
 __device__ inline uint32_t CodesOf(const ResultWriter& w, int count,
                                    const float (&x)[4]) {
+  if (count == 4) return w.Codes(x);
   uint32_t codes = 0;
   ONNX_FP8_UNROLL
   for (int k = 0; k < 4; ++k) {

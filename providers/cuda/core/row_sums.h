@@ -32,12 +32,15 @@ struct RowSums {
 
 namespace {
 
-template <typename F, int kIn>
+// kWhole: IsWhole(s). The bits are the same, but there is less to ask for each
+// vector.
+template <bool kWhole, typename F, int kIn>
 __global__ void __launch_bounds__(kTileRows* kTileLanes)
     RowSumsKernel(RowSums<kIn> s, F f) {
   if (IsDone(s.out)) return;
   const ResultWriter out(s.out, MayWrite(s.out));
   const MatrixSizes& m = s.out.sizes;
+  const bool measures = out.Amax();
   __shared__ float sums[kTileRows][kTileColumns];
   constexpr int kStride = kTileLanes + 1;
   __shared__ uint32_t codes[kRowsPerSum * kStride];
@@ -46,26 +49,32 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
                    static_cast<int64_t>(lane) * kPerThread;
   int64_t first = static_cast<int64_t>(blockIdx.x) * kRowsPerSum;
   int64_t left = s.columns - column;
-  bool whole = s.columns % kPerThread == 0 && left > 0;
+  bool whole = (kWhole || s.columns % kPerThread == 0) && left > 0;
+  int64_t rows = m.to_rows - first;
+  int end = rows < kRowsPerSum ? static_cast<int>(rows) : kRowsPerSum;
+  if (kWhole && !whole) end = 0;
   float sum[kPerThread] = {};
   AmaxPart seen;
   Raw4 next[kIn];  // the next row's vectors, while this row is computed
   auto load_next = [&](int64_t row) {
     ONNX_FP8_UNROLL
     for (int i = 0; i < kIn; ++i) {
-      if (row < s.rows) next[i] = LoadRaw4(s.in[i], row * s.columns + column);
+      if (row >= s.rows) continue;
+      next[i] = LoadRaw4(Known<kWhole>(s.in[i]), row * s.columns + column);
     }
   };
   if (whole) load_next(first + line);
-  for (int r = line; r < kRowsPerSum && first + r < m.to_rows; r += kTileRows) {
-    if (first + r >= s.rows) left = 0, whole = false;
+  for (int r = line; r < end; r += kTileRows) {
+    if (!kWhole && first + r >= s.rows) left = 0, whole = false;
     int64_t at = (first + r) * s.columns + column;
     float x[kIn][kPerThread] = {}, y[kPerThread];
-    if (whole) {
+    if (kWhole || whole) {
       Raw4 raw[kIn];
       for (int i = 0; i < kIn; ++i) raw[i] = next[i];
       if (r + kTileRows < kRowsPerSum) load_next(first + r + kTileRows);
-      for (int i = 0; i < kIn; ++i) ToFloats(s.in[i].kept, raw[i], x[i]);
+      for (int i = 0; i < kIn; ++i) {
+        ToFloats(KeptOf<kWhole>(s.in[i].kept), raw[i], x[i]);
+      }
     } else {
       for (int i = 0; i < kIn; ++i) {
         for (int k = 0; k < kPerThread; ++k) {
@@ -78,9 +87,22 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
       for (int i = 0; i < kIn; ++i) in[i] = x[i][k];
       f(in, of_one);
       y[k] = of_one[0];
-      if (k < left) sum[k] += y[k];
+      if (kWhole || k < left) sum[k] += y[k];
     }
     if (!IsRead(out)) continue;
+    if constexpr (kWhole) {
+      if (out.HasFloats()) {
+        Store4(Known<true>(s.out.y), at, y);
+      } else {
+        Round4(Kept::kBFloat16, y);
+      }
+      if (measures) seen.Add4(y);
+      if (!out.HasCodes()) continue;
+      uint32_t word = out.Codes(y);
+      *reinterpret_cast<uint32_t*>(s.out.q + at) = word;
+      codes[r * kStride + lane] = word;
+      continue;
+    }
     if (whole) {
       Store4(out, at, y);
       seen.Add4(y);
@@ -132,6 +154,18 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+// Whether rows consist of vectors, codes have no zeros, and all is kept as, and
+// quantized from, bfloat16.
+template <int kIn>
+bool IsWhole(const RowSums<kIn>& s) {
+  bool narrow = AreBFloat16({AsOperand(s.out.y)});
+  for (const FloatsIn& in : s.in) narrow = narrow && AreBFloat16({in});
+  if (s.out.q || !s.out.y.data) {
+    narrow = narrow && s.out.rounded == Kept::kBFloat16;
+  }
+  return narrow && s.columns % kPerThread == 0 && !Pads(s.out.sizes);
+}
+
 // Sets out[j] to the sum of partial[i][j] over all i. No column is no work.
 inline void AddPartials(const KernelContext& ctx, const float* partial,
                         int64_t parts, int64_t columns, FloatsOut out) {
@@ -166,8 +200,9 @@ void MapWithRowSums(KernelContext& ctx, F f) {
       static_cast<unsigned>(DivideUp(s.out.sizes.to_columns, kTileColumns)));
   WriteResult(ctx, shape, s.out, [&] {
     if (parts == 0) return;
-    Launch(RowSumsKernel<F, kIn>, grid, kTileRows * kTileLanes, 0,
-           QueueOf(ctx).stream(), s, f);
+    Launch(
+        IsWhole(s) ? RowSumsKernel<true, F, kIn> : RowSumsKernel<false, F, kIn>,
+        grid, kTileRows * kTileLanes, 0, QueueOf(ctx).stream(), s, f);
   });
   AddPartials(ctx, s.partial, parts, s.columns, sums);
 }

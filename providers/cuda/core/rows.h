@@ -216,64 +216,85 @@ __device__ void LoadRaw(FloatsIn x, const WholeRow& row, int64_t origin,
   }
 }
 
-// How a tensor is kept. Where the compiler knows, the code is shorter.
-template <bool kNarrow>
-__device__ Kept KeptOf(Kept kept) {
-  return kNarrow ? Kept::kBFloat16 : kept;
-}
+// A thread's vectors of a row: as floats, or as they are kept, which takes half
+// of the registers. They are 0 where the row has no element.
+template <int kVectors>
+struct FloatVectors {
+  static constexpr int kCount = kVectors;
+  float x[kVectors][kPerThread];
 
-// Does what StoreVectors does, for a whole row. No zeros follow its codes.
-// Its floats are kept as `kept`.
-template <int kStep, int kVectors>
-__device__ void StoreWhole(const ResultWriter& y, Kept kept,
-                           const WholeRow& row, int64_t origin, int first,
-                           float (&x)[kVectors][kPerThread], AmaxPart& seen) {
-  bool measures = y.Amax();
-  ONNX_FP8_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
-    int i = first + v * kStep;
-    if (i >= row.vectors) continue;
-    int64_t at = origin + i * kPerThread;
-    if (y.HasFloats()) Store4(FloatsOut{y.r->y.data, kept}, at, x[v]);
-    if (!measures && !y.HasCodes()) continue;
-    ONNX_FP8_UNROLL
-    for (int k = 0; k < kPerThread; ++k) {
-      x[v][k] = Rounded(y.r->rounded, x[v][k]);
-    }
-    if (measures) seen.Add4(x[v]);
-    if (!y.HasCodes()) continue;
-    *reinterpret_cast<uint32_t*>(y.r->q + at) = CodesOf(y, kPerThread, x[v]);
+  __device__ void Set(Kept kept, int v, const Raw4& from) {
+    ToFloats(kept, from, x[v]);
   }
-}
+  __device__ void Get(int v, float (&to)[kPerThread]) const {
+    for (int k = 0; k < kPerThread; ++k) to[k] = x[v][k];
+  }
+};
+template <int kVectors>
+struct BFloat16Vectors {
+  static constexpr int kCount = kVectors;
+  Raw4 raw[kVectors];
 
-// Whether all operands, of those that there are, are kept as bfloat16.
-inline bool AreBFloat16(std::initializer_list<FloatsIn> all) {
-  return std::ranges::all_of(all, [](const FloatsIn& x) {
-    return !x.data || x.kept == Kept::kBFloat16;
-  });
-}
+  __device__ void Set(Kept, int v, const Raw4& from) { raw[v] = from; }
+  __device__ void Get(int v, float (&to)[kPerThread]) const {
+    Raw4 four = raw[v];
+    MakeAgain(four.words[0]);
+    MakeAgain(four.words[1]);
+    ToFloats(Kept::kBFloat16, four, to);
+  }
+};
+template <bool kNarrow, int kVectors>
+using HeldVectors = std::conditional_t<kNarrow, BFloat16Vectors<kVectors>,
+                                       FloatVectors<kVectors>>;
 
-inline FloatsIn AsOperand(const FloatsOut& y) { return {y.data, y.kept}; }
+// Stores and measures vectors of whole rows, as StoreVector does. No zeros
+// follow a row's codes. The floats are kept as `kept`.
+struct VectorWriter {
+  __device__ VectorWriter(const ResultWriter& y, Kept kept)
+      : y(y),
+        kept(kept),
+        measures(y.Amax()),
+        floats(y.HasFloats()),
+        codes(y.HasCodes()) {}
+
+  // The vector begins at element `at` of the tensor. Leaves in x the numbers
+  // that are kept.
+  __device__ void Store(int64_t at, float (&x)[kPerThread],
+                        AmaxPart& seen) const {
+    if (floats) Store4(FloatsOut{y.r->y.data, kept}, at, x);
+    if (!measures && !codes) return;
+    Round4(y.r->rounded, x);
+    if (measures) seen.Add4(x);
+    if (codes) *reinterpret_cast<uint32_t*>(y.r->q + at) = y.Codes(x);
+  }
+
+  const ResultWriter& y;
+  Kept kept;
+  bool measures, floats, codes;
+};
 
 // ---- the threads of a row
 
-template <typename T>
+// The sum of kLanes neighbors.
+template <int kLanes = 32, typename T>
 __device__ T SumOfWarp(T x) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
     x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
   }
   return x;
 }
 
-__device__ inline float MaxOfWarp(float x) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
+template <int kLanes = 32>
+__device__ float MaxOfWarp(float x) {
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
     x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
   }
   return x;
 }
 
-// kWarps warps work on a row, and a block on kRowsAtOnce rows. All threads of a
-// block ask for sums at the same time, if several warps work on a row.
+// kWarps warps, a power of two, work on a row, and a block on kRowsAtOnce rows.
+// All threads of a block ask for sums at the same time, if several warps work
+// on a row.
 template <int kWarps, int kRowsAtOnce = kWarps == 1 ? 4 : 1>
 class RowThreads {
  public:
@@ -300,8 +321,7 @@ class RowThreads {
     x = SumOfWarp(x);
     if constexpr (kWarps > 1) {
       float* parts = Exchange(x, x);
-      int lane = threadIdx.x % 32;
-      x = SumOfWarp(lane < kWarps ? parts[lane] : 0.0f);
+      x = SumOfWarp<kWarps>(parts[threadIdx.x % kWarps]);
     }
     return x;
   }
@@ -311,9 +331,8 @@ class RowThreads {
     y = SumOfWarp(y);
     if constexpr (kWarps > 1) {
       float* parts = Exchange(x, y);
-      int lane = threadIdx.x % 32;
-      x = SumOfWarp(lane < kWarps ? parts[lane] : 0.0f);
-      y = SumOfWarp(lane < kWarps ? parts[kWarps + lane] : 0.0f);
+      x = SumOfWarp<kWarps>(parts[threadIdx.x % kWarps]);
+      y = SumOfWarp<kWarps>(parts[kWarps + threadIdx.x % kWarps]);
     }
   }
 
@@ -321,8 +340,7 @@ class RowThreads {
     x = MaxOfWarp(x);
     if constexpr (kWarps > 1) {
       float* parts = Exchange(x, x);
-      int lane = threadIdx.x % 32;
-      x = MaxOfWarp(lane < kWarps ? parts[lane] : kLowest);
+      x = MaxOfWarp<kWarps>(parts[threadIdx.x % kWarps]);
     }
     return x;
   }

@@ -349,9 +349,10 @@ __device__ void EncodeColumns(const Blocks& b, Tile tile) {
 template <bool kNarrow>
 __global__ void __launch_bounds__(32 * kWarps)
     EncodeColumnsKernel(Many<Blocks> many) {
-  int tensor = TensorOf(many, blockIdx.x);
+  unsigned block = BlockFromEnd();
+  int tensor = TensorOf(many, block);
   const Blocks& b = many.tensors[tensor];
-  Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
+  Tile tile = TileOf(b, block - many.begin[tensor]);
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     EncodeColumns<decltype(kept)::value>(b, tile);
   });

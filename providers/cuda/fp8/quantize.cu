@@ -113,9 +113,10 @@ __device__ bool MeasuresLate(const Quantization& z) {
 template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads, 1)
     EncodeKernel(Many<Quantization> many) {
-  int tensor = TensorOf(many, blockIdx.x);
+  unsigned of_all = BlockFromEnd();
+  int tensor = TensorOf(many, of_all);
   const Quantization& z = many.tensors[tensor];
-  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t block = of_all - many.begin[tensor];
   AmaxPart seen;
   if (!z.q) {
     FactorOf(z, block == 0);
@@ -197,9 +198,10 @@ __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
-  int tensor = TensorOf(many, blockIdx.x);
+  unsigned of_all = BlockFromEnd();
+  int tensor = TensorOf(many, of_all);
   const Quantization& z = many.tensors[tensor];
-  unsigned number = blockIdx.x - many.begin[tensor];
+  unsigned number = of_all - many.begin[tensor];
   AmaxPart seen;
   const MatrixSizes sizes = SizesOf(z);
   unsigned across = std::max(TilesAcross(sizes.to_columns), 1u);

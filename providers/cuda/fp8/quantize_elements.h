@@ -45,6 +45,19 @@ __device__ WordPlace PlaceOf(const QuantizedElements<kIn, kOut>& e, int64_t row,
   return {at, count, left, count >= kPerThread && m.columns % kPerThread == 0};
 }
 
+// y = f of each of four elements.
+template <typename F, int kIn, int kOut>
+__device__ void ComputeFour(const F& f, const float (&x)[kIn][kPerThread],
+                            float (&y)[kOut][kPerThread]) {
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kPerThread; ++k) {
+    float of_in[kIn], of_out[kOut];
+    for (int i = 0; i < kIn; ++i) of_in[i] = x[i][k];
+    f(of_in, of_out);
+    for (int i = 0; i < kOut; ++i) y[i][k] = of_out[i];
+  }
+}
+
 // Computes and stores the elements; `raw` are the operands of a whole word.
 // Leaves in y the numbers that are quantized.
 template <typename F, int kIn, int kOut>
@@ -64,12 +77,7 @@ __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
       if (k < count) x[i][k] = Load(e.in[i], at + k);
     }
   }
-  for (int k = 0; k < kPerThread; ++k) {
-    float of_in[kIn], of_out[kOut];
-    for (int i = 0; i < kIn; ++i) of_in[i] = x[i][k];
-    f(of_in, of_out);
-    for (int i = 0; i < kOut; ++i) y[i][k] = of_out[i];
-  }
+  ComputeFour(f, x, y);
   for (int i = 0; i < kOut; ++i) {
     if (whole) {
       Store4(out[i], at, y[i]);
@@ -101,7 +109,46 @@ __device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
   }
 }
 
+// QuantizeWord's bits for the vector at element `at` of tensors that are whole.
 template <typename F, int kIn, int kOut>
+__device__ void QuantizeVector(const F& f, const ResultWriter (&out)[kOut],
+                               int64_t at, const Raw4 (&raw)[kIn],
+                               AmaxPart (&seen)[kOut],
+                               uint32_t (&codes)[kOut]) {
+  constexpr Kept kKept = Kept::kBFloat16;
+  float x[kIn][kPerThread], y[kOut][kPerThread];
+  for (int i = 0; i < kIn; ++i) ToFloats(kKept, raw[i], x[i]);
+  ComputeFour(f, x, y);
+  ONNX_FP8_UNROLL
+  for (int i = 0; i < kOut; ++i) {
+    if (out[i].HasFloats()) {
+      Store4(FloatsOut{out[i].r->y.data, kKept}, at, y[i]);
+    } else {
+      Round4(kKept, y[i]);
+    }
+    if (out[i].Amax()) seen[i].Add4(y[i]);
+    if (!out[i].HasCodes()) continue;
+    codes[i] = out[i].Codes(y[i]);
+    *reinterpret_cast<uint32_t*>(out[i].r->q + at) = codes[i];
+  }
+}
+
+// Whether the tensors consist of vectors, codes have no zeros, and all is kept
+// as, and quantized from, bfloat16.
+template <int kIn, int kOut>
+bool IsWhole(const QuantizedElements<kIn, kOut>& e) {
+  bool narrow = true;
+  for (const FloatsIn& in : e.in) narrow = narrow && AreBFloat16({in});
+  for (const Result& r : e.out) {
+    narrow =
+        narrow && AreBFloat16({AsOperand(r.y)}) && r.rounded == Kept::kBFloat16;
+  }
+  return narrow && e.n % kPerThread == 0 && e.sizes.columns % kPerThread == 0 &&
+         !Pads(e.sizes);
+}
+
+// kWhole: IsWhole(e). There is less to ask for each vector then.
+template <bool kWhole, typename F, int kIn, int kOut>
 __global__ void __launch_bounds__(kTransposeThreads, 1)
     QuantizeElementsKernel(QuantizedElements<kIn, kOut> e, F f) {
   bool done = true, writes = true;
@@ -121,6 +168,15 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
       blockIdx.x, blockIdx.y,
       [&](int i, int64_t row, int64_t column) {
         if (row >= m.rows || column >= m.columns) return;
+        if constexpr (kWhole) {
+          int64_t at = row * m.columns + column;
+          if (at >= e.n) return;
+          ONNX_FP8_UNROLL
+          for (int j = 0; j < kIn; ++j) {
+            raw[i][j] = LoadRaw4(Known<true>(e.in[j]), at);
+          }
+          return;
+        }
         const WordPlace place = PlaceOf(e, row, column);
         if (!place.whole) return;
         ONNX_FP8_UNROLL
@@ -128,6 +184,11 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
       },
       [&](int i, int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
         for (int j = 0; j < kOut; ++j) codes[j] = 0;
+        if constexpr (kWhole) {
+          int64_t at = row * m.columns + column;
+          if (row >= m.rows || column >= m.columns || at >= e.n) return;
+          return QuantizeVector(f, out, at, raw[i], seen, codes);
+        }
         if (row >= m.to_rows || column >= m.to_columns) return;
         QuantizeWord(e, f, out, row, column, raw[i], seen, codes);
       },
@@ -171,10 +232,11 @@ void QuantizeElements(KernelContext& ctx, F f) {
     int64_t rows = DivideUp(e.n, columns);
     e.sizes = {rows, columns, rows, columns};
   }
+  auto* kernel = IsWhole(e) ? QuantizeElementsKernel<true, F, kIn, kOut>
+                            : QuantizeElementsKernel<false, F, kIn, kOut>;
   for (bool again : {false, true}) {
     for (Result& r : e.out) r.again = again;
-    Launch(QuantizeElementsKernel<F, kIn, kOut>,
-           TransposeTiles(e.sizes.to_rows, e.sizes.to_columns),
+    Launch(kernel, TransposeTiles(e.sizes.to_rows, e.sizes.to_columns),
            kTransposeThreads, 0, QueueOf(ctx).stream(), e, f);
   }
 }

@@ -102,9 +102,10 @@ __global__ void __launch_bounds__(32 * kTurnedWarps)
     EncodeTurnedKernel(Many<Blocks> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
-  int tensor = TensorOf(many, blockIdx.x);
+  unsigned block = BlockFromEnd();
+  int tensor = TensorOf(many, block);
   const Blocks& b = many.tensors[tensor];
-  Tile at = TileOf(b, blockIdx.x - many.begin[tensor]);
+  Tile at = TileOf(b, block - many.begin[tensor]);
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
     EncodeTurnedTile<decltype(kept)::value>(b, at, tile);
   });

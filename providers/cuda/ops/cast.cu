@@ -4,6 +4,7 @@
 // bool; RoundTo. Traffic: the operand is read once, the result is written once.
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/encode.h"
+#include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/register.h"
 
@@ -154,6 +155,66 @@ void RoundTo(KernelContext& ctx) {
   Convert(QueueOf(ctx), ctx.Where(), x.raw(), x.dtype(), y.data, to, x.size());
 }
 
+// ---- RoundTo of many floats, such as all weights: one kernel
+
+struct Rounding {
+  FloatsIn x;   // floats
+  FloatsOut y;  // in 16 bits
+  int64_t n;
+};
+
+// Elements of a block.
+constexpr int64_t kRoundRun = kPerBlock * kPerThread;
+
+__global__ void __launch_bounds__(kThreads) RoundKernel(Many<Rounding> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Rounding& z = many.tensors[tensor];
+  const FloatsIn from = {z.x.data, Kept::kFloat};
+  int64_t first = (blockIdx.x - many.begin[tensor]) * kRoundRun;
+  Raw4 raw[kAtOnce];
+  auto place = [&](int v) {
+    return first + (v * kThreads + int64_t{threadIdx.x}) * kPerThread;
+  };
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kAtOnce; ++v) {
+    if (place(v) + kPerThread <= z.n) raw[v] = LoadRaw4(from, place(v));
+  }
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < kAtOnce; ++v) {
+    if (place(v) + kPerThread > z.n) continue;
+    float x[kPerThread];
+    ToFloats(Kept::kFloat, raw[v], x);
+    Store4(z.y, place(v), x);
+  }
+  int64_t rest = z.n / kPerThread * kPerThread + threadIdx.x;
+  if (rest >= first && rest < first + kRoundRun && rest < z.n) {
+    Store(z.y, rest, Load(from, rest));
+  }
+}
+
+void RoundMany(std::span<KernelContext> nodes) {
+  std::vector<Rounding> all;
+  for (KernelContext& ctx : nodes) {
+    const Tensor& x = Operand(ctx, 0);
+    FloatsOut y = FloatsTo(ctx, 0, x.shape());
+    bool narrows = x.dtype() == DType::kFloat && y.data != x.raw() &&
+                   y.kept != Kept::kFloat &&
+                   KeptDType(y.kept) == static_cast<DType>(ctx.Int("to", 0));
+    if (narrows) {
+      all.push_back({FloatsOf(ctx, 0), y, x.size()});
+    } else {
+      RoundTo(ctx);
+    }
+  }
+  auto blocks = [](const Rounding& z) {
+    return static_cast<unsigned>(DivideUp(z.n, kRoundRun));
+  };
+  ForMany(all, blocks, [&](const Many<Rounding>& many) {
+    Launch(RoundKernel, many.blocks, kThreads, 0, QueueOf(nodes[0]).stream(),
+           many);
+  });
+}
+
 }  // namespace
 
 void Convert(const Queue& queue, const std::string& where, const void* x,
@@ -177,7 +238,11 @@ void Convert(const Queue& queue, const std::string& where, const void* x,
 void RegisterCast(KernelRegistry& r) {
   r.Add("Cast", Cast);
   r.Add("RoundTo", RoundTo,
-        {.in_place = {{0, 0}}, .narrow_in = {0}, .narrow_out = {0}}, kDomain);
+        {.in_place = {{0, 0}},
+         .narrow_in = {0},
+         .narrow_out = {0},
+         .many = RoundMany},
+        kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

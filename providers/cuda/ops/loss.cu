@@ -220,7 +220,8 @@ __device__ void AddRow(const Scores& p, int64_t r, const ExpSum& s,
   p.losses.Add(r, score - s.largest - log_sum, sum);
 }
 
-template <int kWarps>
+// kNarrow: the scores are kept as bfloat16.
+template <bool kNarrow, int kWarps>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
                                   768 / RowThreads<kWarps>::kBlock)
     ScoresKernel(Scores p) {
@@ -230,7 +231,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   LossSum sum;
   for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
     const Row row = AlignedRow(r, p.classes);
-    ExpSum s = ExpSumOfRow(threads, p.x, row);
+    ExpSum s =
+        ExpSumOfRow < kNarrow ? 8 : 4 > (threads, Known<kNarrow>(p.x), row);
     if (p.log_prob.data) WriteLogProb(p, threads, row, s);
     if (threads.thread() == 0) AddRow(p, r, s, sum);
   }
@@ -246,7 +248,10 @@ void StartScores(KernelContext& ctx, const Samples& s, Scores p) {
   p.losses = result.losses;
   p.rows = s.n;
   p.classes = s.classes;
-  LaunchRows<kWarps>(ctx, ScoresKernel<kWarps>, s.n, p);
+  bool narrow = AreBFloat16({p.x});
+  LaunchRows<kWarps>(
+      ctx, narrow ? ScoresKernel<true, kWarps> : ScoresKernel<false, kWarps>,
+      s.n, p);
   result.Finish();
 }
 
@@ -355,7 +360,7 @@ struct RowTerms {
   // (e^(x - shift) - hot) share; 0 for samples that do not count.
   __device__ float Slope(float x, int64_t column, float share) const {
     if (label < 0) return 0;
-    float y = expf(x - shift) * share;
+    float y = ExpSum::Exp(x - shift) * share;
     return column == label ? y - share : y;
   }
 };
@@ -389,11 +394,15 @@ __global__ void __launch_bounds__(kThreads) ScoresGradKernel(ScoresGrad p) {
   seen.AddOfBlock(p.amax);
 }
 
-// The same for rows of whole vectors: a block has a part of one row.
+// The same for rows of whole vectors: a block has a part of one row. kNarrow:
+// the scores and dx are kept as bfloat16.
 constexpr int kPartVectors = 4;
 constexpr int64_t kPartOfRow = int64_t{kThreads} * kPartVectors * kPerThread;
 
+template <bool kNarrow>
 __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
+  const FloatsIn scores = Known<kNarrow>(p.x);
+  const FloatsOut dx = Known<kNarrow>(p.dx);
   int64_t row = blockIdx.x, classes = p.labels.classes;
   int64_t first = blockIdx.y * kPartOfRow + int64_t{threadIdx.x} * kPerThread;
   constexpr int64_t kStep = int64_t{kThreads} * kPerThread;
@@ -401,7 +410,7 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
   ONNX_FP8_UNROLL
   for (int v = 0; v < kPartVectors; ++v) {
     int64_t column = first + v * kStep;
-    if (column < classes) raw[v] = LoadRaw4(p.x, row * classes + column);
+    if (column < classes) raw[v] = LoadRaw4(scores, row * classes + column);
   }
   Count count = *p.count > 0 ? *p.count : 1;
   float share = Load(p.dloss, 0) / static_cast<float>(count);
@@ -413,10 +422,10 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
     int64_t column = first + v * kStep;
     if (column >= classes) continue;
     float x[kPerThread];
-    ToFloats(p.x.kept, raw[v], x);
+    ToFloats(scores.kept, raw[v], x);
     ONNX_FP8_UNROLL
     for (int k = 0; k < kPerThread; ++k) {
-      x[k] = counts ? expf(x[k] - terms.shift) * share : 0.0f;
+      x[k] = counts ? ExpSum::Exp(x[k] - terms.shift) * share : 0.0f;
     }
     int64_t hot = terms.label - column;
     if (counts && hot >= 0 && hot < kPerThread) {
@@ -425,7 +434,7 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
         if (k == hot) x[k] -= share;
       }
     }
-    Store4(p.dx, row * classes + column, x);
+    Store4(dx, row * classes + column, x);
     if (p.amax) seen.Add4(x);
   }
   seen.AddOfBlock(p.amax);
@@ -456,7 +465,10 @@ void StartScoresGrad(KernelContext& ctx, const Samples& s, FloatsIn lse) {
   if (s.classes % kPerThread == 0 && s.inner == 1) {
     dim3 grid(static_cast<unsigned>(s.n),
               static_cast<unsigned>(DivideUp(s.classes, kPartOfRow)));
-    return Launch(WholeRowsGradKernel, grid, kThreads, 0, stream, p);
+    bool narrow = AreBFloat16({p.x, AsOperand(p.dx)});
+    return Launch(
+        narrow ? WholeRowsGradKernel<true> : WholeRowsGradKernel<false>, grid,
+        kThreads, 0, stream, p);
   }
   Launch(ScoresGradKernel,
          static_cast<unsigned>(DivideUp(p.n, kThreads * kPerThread)), kThreads,

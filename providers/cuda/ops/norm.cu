@@ -7,7 +7,9 @@
 // don't fit in registers: they are read three times, and once more for scales
 // of their own. If y is quantized and the transpose is wanted, a second kernel
 // reads the codes once more.
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "providers/broadcast.h"
 #include "providers/cuda/core/rows.h"
@@ -38,12 +40,13 @@ struct Center {
   }
 };
 
-// From the mean of x - mean and the mean of its square.
+// From the mean of x - mean and the mean of its square. The inverse has an
+// error of 2 ulp.
 __device__ Center CenterOf(float mean, float rest, float square,
                            float epsilon) {
   float variance = square - rest * rest;
   if (variance < 0) variance = 0;  // by rounding
-  return {mean, rest, 1 / sqrtf(variance + epsilon)};
+  return {mean, rest, rsqrtf(variance + epsilon)};
 }
 
 // ---- rows in registers
@@ -71,34 +74,38 @@ __device__ void AddOther(const Norm& p, bool writes, const RowPart& row,
   }
 }
 
-// REQUIRES: x is 0 where the row has no element.
-template <typename Threads, int kVectors>
-__device__ Center RmsOfRow(Threads& threads, int64_t n,
-                           const float (&x)[kVectors][kPerThread],
+template <typename Threads, typename Vectors>
+__device__ Center RmsOfRow(Threads& threads, int64_t n, const Vectors& row,
                            float epsilon) {
   float square = 0;
-  for (int v = 0; v < kVectors; ++v) {
-    for (float d : x[v]) square = fmaf(d, d, square);
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < Vectors::kCount; ++v) {
+    float x[kPerThread];
+    row.Get(v, x);
+    for (float d : x) square = fmaf(d, d, square);
   }
   square = threads.Sum(square);
   return CenterOf(0, 0, square / static_cast<float>(n), epsilon);
 }
 
-// REQUIRES: as RmsOfRow's.
-template <typename Threads, typename Part, int kVectors>
-__device__ Center CenterOfRow(Threads& threads, const Part& row, int64_t size,
-                              const float (&x)[kVectors][kPerThread],
-                              float epsilon) {
+// `part` knows which elements the row has.
+template <typename Threads, typename Part, typename Vectors>
+__device__ Center CenterOfRow(Threads& threads, const Part& part, int64_t size,
+                              const Vectors& row, float epsilon) {
   auto n = static_cast<float>(size);
-  float mean = 0, rest = 0, square = 0;
-  for (int v = 0; v < kVectors; ++v) {
-    for (float d : x[v]) mean += d;
+  float mean = 0, rest = 0, square = 0, x[kPerThread];
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < Vectors::kCount; ++v) {
+    row.Get(v, x);
+    for (float d : x) mean += d;
   }
   mean = threads.Sum(mean) / n;
-  for (int v = 0; v < kVectors; ++v) {
+  ONNX_FP8_UNROLL
+  for (int v = 0; v < Vectors::kCount; ++v) {
     int i = threads.thread() + v * threads.kThreadsOfRow;
+    row.Get(v, x);
     for (int k = 0; k < kPerThread; ++k) {
-      float d = row.Has(i, k) ? x[v][k] - mean : 0.0f;
+      float d = part.Has(i, k) ? x[k] - mean : 0.0f;
       rest += d;
       square = fmaf(d, d, square);
     }
@@ -121,25 +128,18 @@ __device__ void Normalize(const Norm& p, const RowPart& columns, int i,
   }
 }
 
-// The same for a whole row.
-template <int kStep, int kVectors>
-__device__ void NormalizeWhole(const Norm& p, const WholeRow& row, int thread,
-                               const Center& c,
-                               float (&x)[kVectors][kPerThread]) {
+// The same for a vector of a whole row.
+template <bool kCentered>
+__device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
+                               float (&x)[kPerThread]) {
+  float scale[kPerThread], bias[kPerThread] = {};
+  Load4({p.scale.data, Kept::kFloat}, i * kPerThread, scale);
+  if (kCentered && p.bias.data) {
+    Load4({p.bias.data, Kept::kFloat}, i * kPerThread, bias);
+  }
   ONNX_FP8_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
-    int i = thread + v * kStep;
-    float scale[kPerThread] = {}, bias[kPerThread] = {};
-    if (i < row.vectors) {
-      Load4({p.scale.data, Kept::kFloat}, i * kPerThread, scale);
-      if (p.bias.data) {
-        Load4({p.bias.data, Kept::kFloat}, i * kPerThread, bias);
-      }
-    }
-    ONNX_FP8_UNROLL
-    for (int k = 0; k < kPerThread; ++k) {
-      x[v][k] = c.Normalized(x[v][k], scale[k], bias[k]);
-    }
+  for (int k = 0; k < kPerThread; ++k) {
+    x[k] = c.Normalized(x[k], scale[k], bias[k]);
   }
 }
 
@@ -158,11 +158,12 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   bool exists = r < p.sizes.rows;
   const RowPart row = (exists ? RowByColumns(r, n) : RowOfZeros(r, n)).From(0);
   const RowPart columns = RowByColumns(0, n).From(0);
-  float x[kVectors][kPerThread];
+  FloatVectors<kVectors> vectors;
+  auto& x = vectors.x;
   LoadVectors<kStep>(p.a, row, thread, 0, x);
   if constexpr (kAdd) AddOther<kStep>(p, y.writes, row, thread, x);
-  Center c = kCentered ? CenterOfRow(threads, row, row.end, x, p.epsilon)
-                       : RmsOfRow(threads, n, x, p.epsilon);
+  Center c = kCentered ? CenterOfRow(threads, row, row.end, vectors, p.epsilon)
+                       : RmsOfRow(threads, n, vectors, p.epsilon);
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     Normalize(p, columns, thread + v * kStep, c, x[v]);
@@ -193,18 +194,19 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
 // ---- whole rows in registers: the usual case
 
 // The threads of a multiprocessor that have room for their registers.
-template <bool kNarrow, bool kAdd, int kVectors>
-inline constexpr int kRoomFor = kVectors <= 2 ? 1024
-                                : !kNarrow    ? 512
-                                : kAdd        ? 768
-                                              : 1024;
+template <Kinds kKinds, bool kAdd, int kVectors>
+inline constexpr int kRoomFor = kVectors <= 2                ? 1024
+                                : kKinds != Kinds::kBFloat16 ? 512
+                                : kVectors > 4 ? (kAdd ? 512 : 768)
+                                : kAdd         ? 768
+                                               : 1024;
 
 // The other kernels' bits, but fewer instructions and registers: the codes have
-// no zeros, and if kNarrow, all operands and results are kept as bfloat16. The
-// next row is loaded before this one is stored.
-template <bool kNarrow, bool kAdd, bool kCentered, int kWarps, int kVectors>
+// no zeros, and the compiler may know how all is kept. The next row is loaded
+// before this one is stored.
+template <Kinds kKinds, bool kAdd, bool kCentered, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
-                                  kRoomFor<kNarrow, kAdd, kVectors> /
+                                  kRoomFor<kKinds, kAdd, kVectors> /
                                       RowThreads<kWarps>::kBlock)
     WholeNormKernel(Norm p) {
   if (IsDone(p.y)) return;
@@ -216,44 +218,63 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   int thread = threads.thread();
   int64_t n = p.sizes.n;
   const WholeRow row = {static_cast<int>(n / kPerThread)};
-  const Kept of_y = KeptOf<kNarrow>(p.y.y.kept);
-  const FloatsIn a = {p.a.data, KeptOf<kNarrow>(p.a.kept)};
-  const FloatsIn b = {p.b.data, KeptOf<kNarrow>(p.b.kept)};
-  const FloatsOut to_sum = {p.sum.data, KeptOf<kNarrow>(p.sum.kept)};
+  const VectorWriter writer(y, OfBranch<kKinds>(p.y.y).kept);
+  const FloatsIn a = OfStream<kKinds>(p.a), b = OfBranch<kKinds>(p.b);
+  const FloatsOut to_sum = OfStream<kKinds>(p.sum);
   Raw4 of_a[kVectors], of_b[kVectors];
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
     LoadRaw<kStep>(a, row, r * n, thread, of_a);
     if (kAdd) LoadRaw<kStep>(b, row, r * n, thread, of_b);
   };
+  // f(i, v) for each vector i of the row, the thread's number v.
+  auto for_vectors = [&](auto f) {
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      int i = thread + v * kStep;
+      if (i < row.vectors) f(i, v);
+    }
+  };
   AmaxPart seen;
   load(threads.first());
   for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
-    float x[kVectors][kPerThread];
+    HeldVectors<kKinds == Kinds::kBFloat16 && !kAdd, kVectors> x;
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      ToFloats(a.kept, of_a[v], x[v]);
+      x.Set(a.kept, v, of_a[v]);
       if constexpr (kAdd) {
         float other[kPerThread];
         ToFloats(b.kept, of_b[v], other);
-        for (int k = 0; k < kPerThread; ++k) x[v][k] += other[k];
+        for (int k = 0; k < kPerThread; ++k) x.x[v][k] += other[k];
       }
+    }
+    if (kAdd && to_sum.data && y.writes) {
+      for_vectors([&](int i, int v) {
+        float sum[kPerThread];
+        x.Get(v, sum);
+        Store4(to_sum, r * n + i * kPerThread, sum);
+      });
     }
     load(r + threads.step());
-    if (kAdd && to_sum.data && y.writes) {
-      ONNX_FP8_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        int i = thread + v * kStep;
-        float sum[kPerThread] = {x[v][0], x[v][1], x[v][2], x[v][3]};
-        if (i >= row.vectors) continue;
-        Store4(to_sum, r * n + i * kPerThread, sum);
-      }
-    }
     Center c = kCentered ? CenterOfRow(threads, row, n, x, p.epsilon)
                          : RmsOfRow(threads, n, x, p.epsilon);
-    NormalizeWhole<kStep>(p, row, thread, c, x);
-    if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
-    StoreWhole<kStep>(y, of_y, row, r * n, thread, x, seen);
+    if (p.y.row_scales) {
+      AmaxPart of_row;
+      for_vectors([&](int i, int v) {
+        float normal[kPerThread];
+        x.Get(v, normal);
+        NormalizeWhole<kCentered>(p, i, c, normal);
+        Round4(p.y.rounded, normal);
+        of_row.Add4(normal);
+      });
+      y.factor = FactorFrom(threads, p.y, r, of_row);
+    }
+    for_vectors([&](int i, int v) {
+      float normal[kPerThread];
+      x.Get(v, normal);
+      NormalizeWhole<kCentered>(p, i, c, normal);
+      writer.Store(r * n + i * kPerThread, normal, seen);
+    });
     if (thread == 0 && y.writes) StoreCenter(p, r, c);
   }
   seen.AddOfBlock(y.Amax());
@@ -376,30 +397,42 @@ struct StartNorm {
     if (n <= 128) return InRegisters<1, 1>();
     if (n <= 256) return InRegisters<1, 2>();
     if (n <= 512) return InRegisters<1, 4>();
-    if (n <= 1024) return InRegisters<4, 2>();
-    if (n <= 2048) return InRegisters<4, 4>();
-    if (n <= 4096) return InRegisters<8, 4>();
-    if (n <= 8192) return InRegisters<16, 4>();
+    if (n <= 1024) return InRegisters<1, 8>();
+    if (n <= 2048) return InRegisters<2, 8>();
+    if (n <= 4096) return InRegisters<4, 8>();
+    if (n <= 8192) return InRegisters<8, 8>();
     if (n <= 16384) return InRegisters<16, 8>();
     LaunchRows<kLongWarps>(ctx, LongNormKernel<kAdd, kCentered>,
                            p.sizes.to_rows, p);
   }
 
+  // The kernel of whole rows, or `other` if its registers would spill.
+  template <int kWarps, int kVectors>
+  static auto* WholeKernel(Kinds kinds, void (*other)(Norm)) {
+    if (kinds == Kinds::kBFloat16) {
+      return WholeNormKernel<Kinds::kBFloat16, kAdd, kCentered, kWarps,
+                             kVectors>;
+    }
+    if (kinds == Kinds::kFloatStream) {
+      return WholeNormKernel<Kinds::kFloatStream, kAdd, kCentered, kWarps,
+                             kVectors>;
+    }
+    if constexpr (kVectors <= 4) {
+      return WholeNormKernel<Kinds::kAny, kAdd, kCentered, kWarps, kVectors>;
+    } else {
+      return other;
+    }
+  }
+
   // Rows of at most 128 · kWarps · kVectors elements.
   template <int kWarps, int kVectors>
   void InRegisters() const {
-    if constexpr (kVectors <= 4) {
-      if (IsWhole(p.sizes)) {
-        bool narrow =
-            AreBFloat16({p.a, p.b, AsOperand(p.sum), AsOperand(p.y.y)});
-        auto* kernel =
-            narrow ? WholeNormKernel<true, kAdd, kCentered, kWarps, kVectors>
-                   : WholeNormKernel<false, kAdd, kCentered, kWarps, kVectors>;
-        return LaunchRows<kWarps>(ctx, kernel, p.sizes.rows, p);
-      }
+    auto* kernel = NormKernel<kAdd, kCentered, kWarps, kVectors>;
+    if (IsWhole(p.sizes)) {
+      kernel = WholeKernel<kWarps, kVectors>(
+          KindsOf({p.a, AsOperand(p.sum)}, {p.b, AsOperand(p.y.y)}), kernel);
     }
-    LaunchRows<kWarps>(ctx, NormKernel<kAdd, kCentered, kWarps, kVectors>,
-                       p.sizes.to_rows, p);
+    LaunchRows<kWarps>(ctx, kernel, p.sizes.to_rows, p);
   }
 };
 
@@ -446,6 +479,8 @@ void Normalization(KernelContext& ctx) {
   if (kAdd) {
     CheckOperand(ctx, 1, DType::kFloat, x.shape());
     p.b = FloatsOf(ctx, 1);
+    // The sum is the same either way: the kernels know a as the stream.
+    if (p.a.kept != Kept::kFloat) std::swap(p.a, p.b);
     p.sum = FloatsTo(ctx, 0, x.shape());
   }
   Operand(ctx, k + 1);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
@@ -11,6 +12,31 @@
 #include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
+
+// How the tensors of a norm are kept, if the compiler knows. Training in
+// bfloat16 has a residual stream of bfloat16 or of floats; branches, which read
+// norms and are added to the stream, are of bfloat16.
+enum class Kinds { kAny, kBFloat16, kFloatStream };
+
+inline Kinds KindsOf(std::initializer_list<FloatsIn> stream,
+                     std::initializer_list<FloatsIn> branch) {
+  if (!AreBFloat16(branch)) return Kinds::kAny;
+  if (AreBFloat16(stream)) return Kinds::kBFloat16;
+  return AreKept(Kept::kFloat, stream) ? Kinds::kFloatStream : Kinds::kAny;
+}
+
+// A tensor of the stream, or of a branch. T: FloatsIn or FloatsOut.
+template <Kinds kKinds, typename T>
+__device__ T OfStream(T x) {
+  if (kKinds == Kinds::kBFloat16) x.kept = Kept::kBFloat16;
+  if (kKinds == Kinds::kFloatStream) x.kept = Kept::kFloat;
+  return x;
+}
+template <Kinds kKinds, typename T>
+__device__ T OfBranch(T x) {
+  if (kKinds != Kinds::kAny) x.kept = Kept::kBFloat16;
+  return x;
+}
 
 // x as rows of the normalized axes, as in the CPU's norm.cc.
 struct NormRows {

@@ -73,7 +73,7 @@ __device__ Slopes SlopesFrom(const NormGrad& p, Slopes s, float first,
     s.dh_mean = first / n;
     s.along = second / n;
   } else {
-    s.inverse = 1 / sqrtf(first / n + p.epsilon);
+    s.inverse = rsqrtf(first / n + p.epsilon);
     s.along = second / n * s.inverse;
   }
   return s;
@@ -185,29 +185,29 @@ __device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
 
 // ---- whole rows in registers: the usual case
 
-// dh = dy scale for vector i of a whole row.
+// dh = dy scale for vector i of a whole row. Behind the row, dy is 0.
 __device__ void ScaleWhole(const NormGrad& p, const WholeRow& row, int i,
                            const float (&dy)[kPerThread],
                            float (&dh)[kPerThread]) {
-  for (float& d : dh) d = 0;
-  if (i < row.vectors) {
-    Load4({p.scale.data, Kept::kFloat}, i * kPerThread, dh);
-  }
+  int at = std::min(i, row.vectors - 1) * kPerThread;
+  Load4({p.scale.data, Kept::kFloat}, at, dh);
   for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
 }
 
 // NormGradKernel's bits and order of rows, but fewer instructions: codes have
-// no zeros, and if kNarrow, operands and dx are kept as bfloat16. The next row
-// is loaded before this one is computed.
-template <bool kNarrow, bool kCentered, bool kAdd, int kWarps, int kVectors>
+// no zeros, and the compiler may know how all is kept. The next row is loaded
+// before this one is computed.
+template <Kinds kKinds, bool kCentered, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     WholeNormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
-  const Kept of_dx = KeptOf<kNarrow>(p.dx.y.kept);
-  const FloatsIn from_dy = {p.dy.data, KeptOf<kNarrow>(p.dy.kept)};
-  const FloatsIn from_x = {p.x.data, KeptOf<kNarrow>(p.x.kept)};
-  const FloatsIn from_more = {p.more.data, KeptOf<kNarrow>(p.more.kept)};
+  constexpr bool kPacked = kKinds == Kinds::kBFloat16;
+  const Kept of_dx = OfStream<kKinds>(p.dx.y).kept;
+  const FloatsIn from_dy = OfBranch<kKinds>(p.dy);
+  const FloatsIn from_x = OfStream<kKinds>(p.x);
+  const FloatsIn from_more = OfStream<kKinds>(p.more);
   ResultWriter dx(p.dx, MayWrite(p.dx));
+  const VectorWriter writer(dx, of_dx);
   using Threads = RowThreads<kWarps>;
   constexpr int kStep = Threads::kThreadsOfRow;
   __shared__ float shared[Threads::kShared];
@@ -217,50 +217,66 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   const WholeRow row = {static_cast<int>(n / kPerThread)};
   float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
   Raw4 of_dy[kVectors], of_x[kVectors], of_more[kVectors];
+  Slopes known = {};
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
     LoadRaw<kStep>(from_dy, row, r * n, thread, of_dy);
     LoadRaw<kStep>(from_x, row, r * n, thread, of_x);
     if (kAdd) LoadRaw<kStep>(from_more, row, r * n, thread, of_more);
+    known = KnownSlopes<kCentered>(p, r);
   };
   AmaxPart seen;
   load(threads.first());
   for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
-    float dy[kVectors][kPerThread], x[kVectors][kPerThread];
-    float more[kVectors][kPerThread];
+    HeldVectors<kKinds != Kinds::kAny, kVectors> all_dy;
+    HeldVectors<kPacked, kVectors> all_x;
+    Raw4 raw_more[kVectors];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      ToFloats(from_dy.kept, of_dy[v], dy[v]);
-      ToFloats(from_x.kept, of_x[v], x[v]);
-      if (kAdd) ToFloats(from_more.kept, of_more[v], more[v]);
+      all_dy.Set(from_dy.kept, v, of_dy[v]);
+      all_x.Set(from_x.kept, v, of_x[v]);
+      if (kAdd) raw_more[v] = of_more[v];
     }
+    Slopes s = known;
     load(r + threads.step());
-    Slopes s = KnownSlopes<kCentered>(p, r);
     float first = 0, second = 0;
+    float dy[kPerThread], x[kPerThread], dh[kPerThread];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      float dh[kPerThread];
-      ScaleWhole(p, row, thread + v * kStep, dy[v], dh);
+      all_dy.Get(v, dy);
+      all_x.Get(v, x);
+      ScaleWhole(p, row, thread + v * kStep, dy, dh);
       for (int k = 0; k < kPerThread; ++k) {
-        AddElement<kCentered>(s, dh[k], x[v][k], first, second);
+        AddElement<kCentered>(s, dh[k], x[k], first, second);
       }
     }
     threads.Sum(first, second);
     s = SlopesFrom<kCentered>(p, s, first, second);
+    float all_dx[kVectors][kPerThread];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      float dh[kPerThread];
-      ScaleWhole(p, row, thread + v * kStep, dy[v], dh);
+      float more[kPerThread] = {};
+      all_dy.Get(v, dy);
+      all_x.Get(v, x);
+      if (kAdd) ToFloats(from_more.kept, raw_more[v], more);
+      ScaleWhole(p, row, thread + v * kStep, dy, dh);
       for (int k = 0; k < kPerThread; ++k) {
-        float h = Normal(s, x[v][k]);
-        dscale[v][k] = fmaf(dy[v][k], h, dscale[v][k]);
-        if (kCentered) dbias[v][k] += dy[v][k];
-        x[v][k] = Gradient(s, dh[k], h);
-        if (kAdd) x[v][k] += more[v][k];
+        float h = Normal(s, x[k]);
+        dscale[v][k] = fmaf(dy[k], h, dscale[v][k]);
+        if (kCentered) dbias[v][k] += dy[k];
+        all_dx[v][k] = Gradient(s, dh[k], h);
+        if (kAdd) all_dx[v][k] += more[k];
       }
     }
-    if (p.dx.row_scales) dx.factor = FactorOfRow(threads, p.dx, row, r, x);
-    StoreWhole<kStep>(dx, of_dx, row, r * n, thread, x, seen);
+    if (p.dx.row_scales) {
+      dx.factor = FactorOfRow(threads, p.dx, row, r, all_dx);
+    }
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      int i = thread + v * kStep;
+      if (i >= row.vectors) continue;
+      writer.Store(r * n + i * kPerThread, all_dx[v], seen);
+    }
   }
   seen.AddOfBlock(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
@@ -482,10 +498,16 @@ struct StartNormGrad {
     PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, kRowsOfBlock)));
     auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
     if (IsWhole(p.sizes)) {
-      if (AreBFloat16({p.dy, p.x, p.more, AsOperand(p.dx.y)})) {
-        kernel = WholeNormGradKernel<true, kCentered, kAdd, kWarps, kVectors>;
-      } else if constexpr (kVectors <= 2) {
-        kernel = WholeNormGradKernel<false, kCentered, kAdd, kWarps, kVectors>;
+      Kinds kinds = KindsOf({p.x, p.more, AsOperand(p.dx.y)}, {p.dy});
+      if (kinds == Kinds::kBFloat16) {
+        kernel = WholeNormGradKernel<Kinds::kBFloat16, kCentered, kAdd, kWarps,
+                                     kVectors>;
+      } else if constexpr (kVectors <= 2) {  // else registers spill
+        kernel = kinds == Kinds::kFloatStream
+                     ? WholeNormGradKernel<Kinds::kFloatStream, kCentered, kAdd,
+                                           kWarps, kVectors>
+                     : WholeNormGradKernel<Kinds::kAny, kCentered, kAdd, kWarps,
+                                           kVectors>;
       }
     }
     WriteResult(ctx, shape, p.dx, [&] {

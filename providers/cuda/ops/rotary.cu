@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc. A thread turns elements i
-// of both halves of the rows of four heads. Traffic: x is read once, y is
-// written once; the angles of a row are read for every fourth head, mostly from
-// the cache.
+// of both halves of the rows of some heads. Traffic: x is read once, y is
+// written once; the angles of a row are read for every fourth head, for every
+// eighth if x and y are kept as bfloat16, mostly from the cache.
 #include <type_traits>
 
 #include "providers/arguments.h"
@@ -20,12 +20,14 @@ struct Turning {
   DeviceAmax* amax;
   int64_t n;       // what threads do
   int64_t heads;   // of a row
-  int64_t groups;  // of kHeads heads, in a row
+  int64_t groups;  // of a thread's heads, in a row
   int64_t half;    // of a head's row
   int64_t angles;  // rows of cos, which repeat
 };
 
-constexpr int kHeads = 4;
+// Heads of a thread. kNarrow: x and y are kept as bfloat16.
+template <bool kNarrow>
+constexpr int kHeadsOf = kNarrow ? 8 : 4;
 
 // Four elements, or one.
 __device__ void LoadSome(FloatsIn x, int64_t i, float (&to)[4]) {
@@ -50,10 +52,10 @@ __device__ void FromRaw(Kept, float raw, float (&to)[1]) { to[0] = raw; }
 
 template <int kLength>
 __device__ void StoreSome(FloatsOut y, int64_t i, float (&x)[kLength],
-                          AmaxPart& seen) {
+                          bool measures, AmaxPart& seen) {
   if constexpr (kLength == 4) {
     Store4(y, i, x);
-    seen.Add4(x);
+    if (measures) seen.Add4(x);
   } else {
     seen.Add(Store(y, i, x[0]));
   }
@@ -61,8 +63,11 @@ __device__ void StoreSome(FloatsOut y, int64_t i, float (&x)[kLength],
 
 // kLength pairs: x1 and x2 of the halves. y = (x1, x2) cos + (-x2, x1) sin; the
 // gradient turns back.
-template <bool kGrad, int kLength>
+template <bool kNarrow, bool kGrad, int kLength>
 __device__ void Turn(const Turning& t, int64_t number, AmaxPart& seen) {
+  constexpr int kHeads = kHeadsOf<kNarrow>;
+  const FloatsIn x = Known<kNarrow>(t.x);
+  const FloatsOut y = Known<kNarrow>(t.y);
   int64_t width = t.half / kLength, group = Quotient(number, width);
   int64_t i = (number - group * width) * kLength;
   int64_t row = Quotient(group, t.groups);
@@ -74,8 +79,8 @@ __device__ void Turn(const Turning& t, int64_t number, AmaxPart& seen) {
   ONNX_FP8_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     if (head + h >= t.heads) continue;
-    LoadRawOf(t.x, at + 2 * h * t.half, raw1[h]);
-    LoadRawOf(t.x, at + 2 * h * t.half + t.half, raw2[h]);
+    LoadRawOf(x, at + 2 * h * t.half, raw1[h]);
+    LoadRawOf(x, at + 2 * h * t.half + t.half, raw2[h]);
   }
   float cos1[kLength], cos2[kLength], sin1[kLength], sin2[kLength];
   LoadSome(t.cos, angle, cos1);
@@ -86,31 +91,32 @@ __device__ void Turn(const Turning& t, int64_t number, AmaxPart& seen) {
   for (int h = 0; h < kHeads; ++h) {
     if (head + h >= t.heads) continue;
     float x1[kLength], x2[kLength];
-    FromRaw(t.x.kept, raw1[h], x1);
-    FromRaw(t.x.kept, raw2[h], x2);
+    FromRaw(x.kept, raw1[h], x1);
+    FromRaw(x.kept, raw2[h], x2);
     for (int k = 0; k < kLength; ++k) {
       float s1 = kGrad ? sin2[k] : -sin1[k], s2 = kGrad ? -sin1[k] : sin2[k];
       float y1 = x1[k] * cos1[k] + x2[k] * s1;
       x2[k] = x2[k] * cos2[k] + x1[k] * s2;
       x1[k] = y1;
     }
-    StoreSome(t.y, at + 2 * h * t.half, x1, seen);
-    StoreSome(t.y, at + 2 * h * t.half + t.half, x2, seen);
+    StoreSome(y, at + 2 * h * t.half, x1, t.amax, seen);
+    StoreSome(y, at + 2 * h * t.half + t.half, x2, t.amax, seen);
   }
 }
 
-template <bool kGrad, int kLength>
+template <bool kNarrow, bool kGrad, int kLength>
 __global__ void __launch_bounds__(kThreads) TurnKernel(Turning t) {
   int64_t number = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   AmaxPart seen;
-  if (number < t.n) Turn<kGrad, kLength>(t, number, seen);
+  if (number < t.n) Turn<kNarrow, kGrad, kLength>(t, number, seen);
   seen.AddOfBlock(t.amax);
 }
 
-template <bool kGrad, int kLength>
+template <bool kNarrow, bool kGrad, int kLength>
 void StartTurn(const KernelContext& ctx, int64_t rows, Turning t) {
+  t.groups = DivideUp(t.heads, kHeadsOf<kNarrow>);
   t.n = rows * t.groups * (t.half / kLength);
-  Launch(TurnKernel<kGrad, kLength>, BlocksFor(t.n), kThreads, 0,
+  Launch(TurnKernel<kNarrow, kGrad, kLength>, BlocksFor(t.n), kThreads, 0,
          QueueOf(ctx).stream(), t);
 }
 
@@ -135,13 +141,15 @@ void Rotary(KernelContext& ctx) {
   t.y = FloatsTo(ctx, 0, x.shape());
   t.amax = ClearedAmax(ctx, 0);
   t.heads = heads;
-  t.groups = DivideUp(heads, kHeads);
   t.half = x.dim(2) / heads / 2;
   t.angles = cos.dim(0) * cos.dim(1);
   if (x.size() == 0 || !t.y.data) return;
   int64_t rows = x.dim(0) * x.dim(1);
-  if (t.half % 4 == 0) return StartTurn<kGrad, 4>(ctx, rows, t);
-  StartTurn<kGrad, 1>(ctx, rows, t);
+  if (t.half % 4 != 0) return StartTurn<false, kGrad, 1>(ctx, rows, t);
+  if (AreBFloat16({t.x, AsOperand(t.y)})) {
+    return StartTurn<true, kGrad, 4>(ctx, rows, t);
+  }
+  StartTurn<false, kGrad, 4>(ctx, rows, t);
 }
 
 }  // namespace

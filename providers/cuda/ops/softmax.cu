@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kLongStep, 1) LongSoftmaxKernel(Slices p) {
   AmaxPart unused;
   for (int64_t r = threads.first(); r < p.count; r += threads.step()) {
     const Row row = AlignedRow(r, p.n);
-    const FromSum<kLog> result(ExpSumOfRow(threads, AsFloats(p.x), row));
+    const FromSum<kLog> result(ExpSumOfRow<4>(threads, AsFloats(p.x), row));
     for (int64_t i = 0; i < row.size(); i += kLongStep) {
       const RowPart part = row.From(i);
       float x[kPerThread];
