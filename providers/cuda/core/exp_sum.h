@@ -17,16 +17,21 @@ namespace onnx_fp8::cuda {
 struct ExpSum {
   float largest = kLowest, sum = 0;
 
-  template <int kVectors>
-  __device__ void Add(const float (&x)[kVectors][kPerThread]) {
-    float before = largest;
-    for (int v = 0; v < kVectors; ++v) {
-      for (float value : x[v]) largest = fmaxf(largest, value);
+  // Vectors: FloatVectors or BFloat16Vectors.
+  template <typename Vectors>
+  __device__ void Add(const Vectors& vectors) {
+    float before = largest, x[kPerThread];
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < Vectors::kCount; ++v) {
+      vectors.Get(v, x);
+      for (float value : x) largest = fmaxf(largest, value);
     }
     if (largest > before) sum *= Exp(before - largest);
     float shift = largest == kLowest ? 0.0f : largest;
-    for (int v = 0; v < kVectors; ++v) {
-      for (float value : x[v]) sum += Exp(value - shift);
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < Vectors::kCount; ++v) {
+      vectors.Get(v, x);
+      for (float value : x) sum += Exp(value - shift);
     }
   }
 
@@ -59,11 +64,13 @@ __device__ inline Raw4 FourLowest(Kept kept) {
 
 // The sum of an AlignedRow, of any length. A thread loads its next kVectors
 // vectors while it adds these. The first vector and the last one may be
-// incomplete: a thread of its own adds such a one in the end.
-template <int kVectors, int kWarps>
+// incomplete: a thread of its own adds such a one in the end. kNarrow: x is
+// kept as bfloat16.
+template <bool kNarrow, int kVectors, int kWarps>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
                               const Row& row) {
   constexpr int kStep = RowThreads<kWarps>::kThreadsOfRow;
+  x = Known<kNarrow>(x);
   const int thread = threads.thread();
   const int64_t begin = (row.first + kPerThread - 1) / kPerThread;
   const int64_t end = row.end / kPerThread;
@@ -78,9 +85,9 @@ __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
   };
   load(begin + thread);
   for (int64_t i = begin + thread; i < end; i += kStep * kVectors) {
-    float some[kVectors][kPerThread];
+    HeldVectors<kNarrow, kVectors> some;
     ONNX_FP8_UNROLL
-    for (int v = 0; v < kVectors; ++v) ToFloats(x.kept, next[v], some[v]);
+    for (int v = 0; v < kVectors; ++v) some.Set(x.kept, v, next[v]);
     load(i + kStep * kVectors);
     part.Add(some);
   }
@@ -90,8 +97,8 @@ __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
     incomplete = end;
   }
   if (incomplete >= 0) {
-    float some[1][kPerThread];
-    LoadVector(x, row.From(incomplete), 0, kLowest, some[0]);
+    FloatVectors<1> some;
+    LoadVector(x, row.From(incomplete), 0, kLowest, some.x[0]);
     part.Add(some);
   }
   return SumOfParts(threads, part);

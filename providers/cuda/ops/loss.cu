@@ -226,13 +226,13 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
                                   768 / RowThreads<kWarps>::kBlock)
     ScoresKernel(Scores p) {
   using Threads = RowThreads<kWarps>;
+  constexpr int kVectors = kNarrow && kWarps > 1 ? 8 : 4;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
   LossSum sum;
   for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
     const Row row = AlignedRow(r, p.classes);
-    ExpSum s =
-        ExpSumOfRow < kNarrow ? 8 : 4 > (threads, Known<kNarrow>(p.x), row);
+    ExpSum s = ExpSumOfRow<kNarrow, kVectors>(threads, p.x, row);
     if (p.log_prob.data) WriteLogProb(p, threads, row, s);
     if (threads.thread() == 0) AddRow(p, r, s, sum);
   }

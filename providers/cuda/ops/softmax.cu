@@ -48,10 +48,11 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock)
   AmaxPart unused;
   for (int64_t r = threads.first(); r < p.count; r += threads.step()) {
     const RowPart row = AlignedRow(r, p.n).From(0);
-    float x[kVectors][kPerThread];
+    FloatVectors<kVectors> vectors;
+    auto& x = vectors.x;
     LoadVectors<kStep>(AsFloats(p.x), row, threads.thread(), kLowest, x);
     ExpSum part;
-    part.Add(x);
+    part.Add(vectors);
     const FromSum<kLog> result(SumOfParts(threads, part));
     for (int v = 0; v < kVectors; ++v) {
       for (float& value : x[v]) value = result(value);
@@ -95,7 +96,8 @@ __global__ void __launch_bounds__(kLongStep, 1) LongSoftmaxKernel(Slices p) {
   AmaxPart unused;
   for (int64_t r = threads.first(); r < p.count; r += threads.step()) {
     const Row row = AlignedRow(r, p.n);
-    const FromSum<kLog> result(ExpSumOfRow<4>(threads, AsFloats(p.x), row));
+    const FromSum<kLog> result(
+        ExpSumOfRow<false, 4>(threads, AsFloats(p.x), row));
     for (int64_t i = 0; i < row.size(); i += kLongStep) {
       const RowPart part = row.From(i);
       float x[kPerThread];
@@ -160,10 +162,10 @@ __global__ void __launch_bounds__(32 * kSliceLines)
   const Slice slice(p);
   ExpSum part;
   for (int64_t i = slice.first(); i < slice.n; i += kSliceLines * kPerThread) {
-    float x[1][kPerThread];
+    FloatVectors<1> x;
     for (int k = 0; k < kPerThread; ++k) {
       int64_t j = i + k * kSliceLines;
-      x[0][k] = j < slice.n ? Load(AsFloats(p.x), slice.At(j)) : kLowest;
+      x.x[0][k] = j < slice.n ? Load(AsFloats(p.x), slice.At(j)) : kLowest;
     }
     part.Add(x);
   }
