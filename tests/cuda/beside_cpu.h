@@ -21,8 +21,9 @@ void ExpectCpusResults(const std::shared_ptr<Graph>& for_cpu,
 void ExpectCpusResults(const std::string& text, double relative);
 
 // The same with operands and results that the GPU keeps in 16 bits where its
-// kernels can, in bfloat16 and in float16. Both sides round them, and may round
-// a number between two to either, unless `relative` is 0.
+// kernels can, in bfloat16 and in float16, but for those whose names begin with
+// "stream". Both sides round them, and may round a number between two to
+// either, unless `relative` is 0.
 void ExpectCpusResultsIn16Bits(const std::string& text, double relative);
 
 // The graph of the text with a RoundTo before each operand and behind each
