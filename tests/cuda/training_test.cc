@@ -95,6 +95,7 @@ TEST_P(CudaTrainingTest, LossesAreTheCpus) {
 INSTANTIATE_TEST_SUITE_P(
     All, CudaTrainingTest,
     testing::Values(Parameter{"nanogpt/d18", "off", DType::kFloat, 1},
+                    Parameter{"nanogpt/d18", "off", DType::kBFloat16, 1},
                     Parameter{"nanogpt/d18", "tensorwise", DType::kFloat, 1},
                     Parameter{"nanogpt/l17", "delayed", DType::kBFloat16, 2},
                     Parameter{"llama/d18", "off", DType::kFloat, 1},
