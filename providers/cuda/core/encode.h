@@ -54,7 +54,9 @@ template <bool kE4M3>
 __device__ inline uint32_t EncodeProducts(const float (&x)[4], float factor) {
   float a = x[0] * factor, b = x[1] * factor;
   float c = x[2] * factor, d = x[3] * factor;
-  float any = (a + b) + (c + d);  // NaN if one of them is, or for other reasons
+  // NaN if one of them is. It may also be Inf - Inf, which takes the longer way
+  // to the same codes.
+  float any = (a + b) + (c + d);
   if (any == any) return EncodeNumbers<kE4M3>(a, b, c, d);
   uint32_t codes = 0;
   ONNX_FP8_UNROLL
