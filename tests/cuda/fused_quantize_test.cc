@@ -29,6 +29,11 @@ std::vector<QuantizedForm> Forms() {
       {"2,4,68", "68", "2,4,1", "8,68", "68,8", true, true, true},
       // more than a segment, and not whole segments
       {"144,132", "132", "144,1", "144,132", "132,144", true, false},
+      // all in bfloat16
+      {"144,132", "132", "144,1", "144,132", "132,144", true, false, false,
+       true},
+      {"5,68", "68", "5,1", "5,68", "", true, true, false, true},
+      {"3,7,201", "201", "3,7,1", "3,7,201", "", true, false, false, true},
   };
 }
 
@@ -152,13 +157,16 @@ TEST(FusedQuantize, LongRowsInRegistersToo) {
         {"LayerNormGradQuantizePadded", 80, 2052}}) {
     const FusedQuantizer& row = *FindFusedQuantizer(op);
     QuantizedForm form = MatrixForm(row, rows, n, true);
-    auto apart = QuantizedGraph(row, form), fused = QuantizedGraph(row, form);
-    for (const auto& graph : {apart, fused}) {
-      StoreNarrow(*graph, CudaKernels());
+    for (bool operands : {false, true}) {
+      form.operands = operands;
+      auto apart = QuantizedGraph(row, form), fused = QuantizedGraph(row, form);
+      for (const auto& graph : {apart, fused}) {
+        StoreNarrow(*graph, CudaKernels());
+      }
+      FuseQuantize(*fused, CudaKernels());
+      TensorMap feeds = FeedsOf(*apart, 0.0078125f, true);
+      ExpectSameBits(OnGpu(fused).Run(feeds), OnGpu(apart).Run(feeds), op);
     }
-    FuseQuantize(*fused, CudaKernels());
-    TensorMap feeds = FeedsOf(*apart, 0.0078125f, true);
-    ExpectSameBits(OnGpu(fused).Run(feeds), OnGpu(apart).Run(feeds), op);
   }
 }
 

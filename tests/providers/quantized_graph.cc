@@ -105,9 +105,16 @@ std::string QuantizerText(const FusedQuantizer& row, const std::string& y,
 std::shared_ptr<Graph> QuantizedGraph(const FusedQuantizer& row,
                                       const QuantizedForm& form) {
   std::string text = "graph \"g\" opset 24\n", operands, results, quantizers;
+  std::string rounded;
   for (const std::string& name : row.operands) {
-    text += "input " + name + ": float[" + ShapeOf(name, form) + "]\n";
-    operands += (operands.empty() ? "" : ", ") + name;
+    std::string shape = ShapeOf(name, form), operand = name;
+    text += "input " + name + ": float[" + shape + "]\n";
+    if (form.operands && shape == form.shape) {
+      operand += "_16";
+      rounded += operand + ": float[" + shape + "] = onnx_fp8.RoundTo<to=16>(" +
+                 name + ")\n";
+    }
+    operands += (operands.empty() ? "" : ", ") + operand;
   }
   for (size_t i = 0; i < row.results.size(); ++i) {
     std::string name = "out_" + row.results[i];
@@ -122,8 +129,8 @@ std::shared_ptr<Graph> QuantizedGraph(const FusedQuantizer& row,
   }
   std::string op = (row.domain.empty() ? "" : row.domain + ".") + row.producer;
   std::shared_ptr<Graph> graph =
-      ParseGraph(text + results + " = " + op + AttributesOf(row) + "(" +
-                 operands + ")\n" + quantizers);
+      ParseGraph(text + rounded + results + " = " + op + AttributesOf(row) +
+                 "(" + operands + ")\n" + quantizers);
   for (Node& node : graph->nodes()) {
     for (Value* y : node.outputs()) {
       if (y->uses.empty()) graph->outputs.push_back(y);
