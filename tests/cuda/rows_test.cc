@@ -114,7 +114,8 @@ TEST_P(CudaRowsTest, Losses) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaRowsTest,
                          testing::Values(1, 50, 130, 200, 300, 1000, 1501, 1504,
-                                         3000, 5001, 5004, 9001, 9004, 17000));
+                                         3000, 5001, 5004, 9001, 9004, 17000),
+                         testing::PrintToStringParamName());
 
 TEST(CudaRows, HaveManyOrNone) {
   for (int64_t rows : {0, 9001}) {

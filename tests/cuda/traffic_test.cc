@@ -158,8 +158,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fusion{"LayerNormalizationQuantize", 12 + 2 + 2 + 2, 12 + 3},
         Fusion{"AddRMSNormGradQuantize", 20 + 2 + 2 + 2, 20 + 3},
         Fusion{"RMSNormQuantize", 8 + 2 + 2 + 2, 8 + 3},
-        // y is written and read; no transpose
-        Fusion{"RMSNormQuantizeRows", 8 + 2 + 2 + 1, 8 + 1}),
+        // y is written and read, or the norm's scale is read twice; no
+        // transpose
+        Fusion{"RMSNormQuantizeRows", 8 + 2 + 2 + 1, 8 + 4 + 1}),
     [](const auto& info) { return std::string(info.param.op); });
 
 }  // namespace

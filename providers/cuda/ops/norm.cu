@@ -3,10 +3,11 @@
 // Normalization over the last axes, also of a sum. Statistics are computed in
 // float, in two passes over registers: the variance is that of the differences
 // from the mean, whose own rounding error the second pass finds. Traffic: each
-// operand is read once, each result is written once. Rows above 16384 elements
-// don't fit in registers: they are read three times, and once more for scales
-// of their own. If y is quantized and the transpose is wanted, a second kernel
-// reads the codes once more.
+// operand is read once, each result is written once; scale and bias come from
+// a cache, and are read twice if rows have scales of their own. Rows above
+// 16384 elements don't fit in registers: they are read three times, and once
+// more for such scales. If y is quantized and the transpose is wanted, a second
+// kernel reads the codes once more.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -122,12 +122,14 @@ __device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
 
 // ---- whole rows in registers: the usual case
 
-// dh = dy scale for vector i of a whole row. Behind the row, dy is 0.
+// dh = dy scale for vector i of a whole row.
 __device__ void ScaleWhole(const NormGrad& p, const WholeRow& row, int i,
                            const float (&dy)[kPerThread],
                            float (&dh)[kPerThread]) {
-  int at = std::min(i, row.vectors - 1) * kPerThread;
-  Load4({p.scale.data, Kept::kFloat}, at, dh);
+  for (float& d : dh) d = 0;
+  if (i < row.vectors) {
+    Load4({p.scale.data, Kept::kFloat}, i * kPerThread, dh);
+  }
   for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
 }
 
