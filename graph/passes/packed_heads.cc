@@ -6,8 +6,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Whether x (B,H,T,D) begins at element `first`, its batches lie `batch`
-// elements apart, its rows `row` elements, and its heads side by side.
+// Returns whether x (B,H,T,D) begins at element `first`, has batches `batch`
+// elements apart and rows `row` elements apart, and has its heads side by side.
 bool LiesAt(const StridedView& x, int64_t first, int64_t batch, int64_t row) {
   const int64_t strides[] = {batch, x.axes[3].size, row, 1};
   for (size_t i = 0; i < 4; ++i) {

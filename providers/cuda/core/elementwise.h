@@ -37,7 +37,7 @@ namespace {
 template <int kIn>
 inline constexpr int kVectorsOf = kIn == 1 ? 4 : 2;
 
-// kNarrow: all operands and results are kept as bfloat16.
+// If kNarrow, all operands and results are kept as bfloat16.
 template <bool kNarrow, typename F, int kIn, int kOut>
 __global__ void __launch_bounds__(kThreads)
     ElementsKernel(Elements<kIn, kOut> e, F f) {
@@ -103,11 +103,7 @@ void ForElements(const KernelContext& ctx, Elements<kIn, kOut> e, F f) {
   if (e.n == 0) return;
   auto blocks = static_cast<unsigned>(
       DivideUp(e.n, kThreads * kPerThread * kVectorsOf<kIn>));
-  bool narrow = true;
-  for (const FloatsIn& in : e.in) narrow = narrow && AreBFloat16({in});
-  for (const FloatsOut& out : e.out) {
-    narrow = narrow && AreBFloat16({AsOperand(out)});
-  }
+  bool narrow = AreBFloat16(e.in) && AreBFloat16(e.out);
   Launch(narrow ? ElementsKernel<true, F, kIn, kOut>
                 : ElementsKernel<false, F, kIn, kOut>,
          blocks, kThreads, 0, QueueOf(ctx).stream(), e, f);

@@ -17,7 +17,7 @@ namespace onnx_fp8::cuda {
 struct ExpSum {
   float largest = kLowest, sum = 0;
 
-  // Vectors: FloatVectors or BFloat16Vectors.
+  // Adds all numbers of `vectors`, which are FloatVectors or BFloat16Vectors.
   template <typename Vectors>
   __device__ void Add(const Vectors& vectors) {
     float before = largest, x[kPerThread];
@@ -62,10 +62,10 @@ __device__ inline Raw4 FourLowest(Kept kept) {
   return {two, two};
 }
 
-// The sum of an AlignedRow, of any length. A thread loads its next kVectors
-// vectors while it adds these. The first vector and the last one may be
-// incomplete: a thread of its own adds such a one in the end. kNarrow: x is
-// kept as bfloat16.
+// Returns the sum of a row of any length. A thread loads its next kVectors
+// vectors while it adds the ones before. The first vector and the last one may
+// be incomplete. Thread 0 adds such a first one, and thread 1 such a last one.
+// If kNarrow, x is kept as bfloat16. REQUIRES: `row` is an AlignedRow.
 template <bool kNarrow, int kVectors, int kWarps>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
                               const Row& row) {

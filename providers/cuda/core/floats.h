@@ -59,6 +59,13 @@ inline bool AreBFloat16(std::initializer_list<FloatsIn> all) {
   return AreKept(Kept::kBFloat16, all);
 }
 
+// The same for an array of FloatsIn or FloatsOut.
+template <typename T, size_t kCount>
+bool AreBFloat16(const T (&all)[kCount]) {
+  return std::ranges::all_of(
+      all, [](const T& x) { return !x.data || x.kept == Kept::kBFloat16; });
+}
+
 // Operand i. Errors: the node leaves it out; KeptAs'.
 inline FloatsIn FloatsOf(const KernelContext& ctx, size_t i) {
   const Tensor& x = Operand(ctx, i);

@@ -127,7 +127,7 @@ struct ResultWriter {
     return r->e4m3 ? EncodeProduct<true>(x, factor)
                    : EncodeProduct<false>(x, factor);
   }
-  // Those of four numbers, the first one's in the lowest byte.
+  // The codes of four numbers. The lowest byte has the code of x[0].
   __device__ uint32_t Codes(const float (&x)[4]) const {
     return r->e4m3 ? EncodeProducts<true>(x, factor)
                    : EncodeProducts<false>(x, factor);

@@ -154,12 +154,11 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-// Whether rows consist of vectors, codes have no zeros, and all is kept as, and
-// quantized from, bfloat16.
+// Returns whether no vector ends behind a row, no zeros lie around the codes,
+// and all tensors are kept as, and quantized from, bfloat16.
 template <int kIn>
 bool IsWhole(const RowSums<kIn>& s) {
-  bool narrow = AreBFloat16({AsOperand(s.out.y)});
-  for (const FloatsIn& in : s.in) narrow = narrow && AreBFloat16({in});
+  bool narrow = AreBFloat16(s.in) && AreBFloat16({AsOperand(s.out.y)});
   if (s.out.q || !s.out.y.data) {
     narrow = narrow && s.out.rounded == Kept::kBFloat16;
   }

@@ -216,8 +216,8 @@ __device__ void LoadRaw(FloatsIn x, const WholeRow& row, int64_t origin,
   }
 }
 
-// A thread's vectors of a row: as floats, or as they are kept, which takes half
-// of the registers. They are 0 where the row has no element.
+// The vectors of a row that a thread holds. FloatVectors has them as floats.
+// BFloat16Vectors has them as they are kept, in half of the registers.
 template <int kVectors>
 struct FloatVectors {
   static constexpr int kCount = kVectors;
@@ -292,9 +292,9 @@ __device__ float MaxOfWarp(float x) {
   return x;
 }
 
-// kWarps warps, a power of two, work on a row, and a block on kRowsAtOnce rows.
-// All threads of a block ask for sums at the same time, if several warps work
-// on a row.
+// kWarps warps work on a row, and a block works on kRowsAtOnce rows. kWarps is
+// a power of two. All threads of a block ask for sums at the same time, if
+// several warps work on a row.
 template <int kWarps, int kRowsAtOnce = kWarps == 1 ? 4 : 1>
 class RowThreads {
  public:

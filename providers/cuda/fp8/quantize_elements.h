@@ -133,12 +133,11 @@ __device__ void QuantizeVector(const F& f, const ResultWriter (&out)[kOut],
   }
 }
 
-// Whether the tensors consist of vectors, codes have no zeros, and all is kept
-// as, and quantized from, bfloat16.
+// Returns whether no vector ends behind a row, no zeros lie around the codes,
+// and all tensors are kept as, and quantized from, bfloat16.
 template <int kIn, int kOut>
 bool IsWhole(const QuantizedElements<kIn, kOut>& e) {
-  bool narrow = true;
-  for (const FloatsIn& in : e.in) narrow = narrow && AreBFloat16({in});
+  bool narrow = AreBFloat16(e.in);
   for (const Result& r : e.out) {
     narrow =
         narrow && AreBFloat16({AsOperand(r.y)}) && r.rounded == Kept::kBFloat16;

@@ -41,8 +41,8 @@ struct Center {
   }
 };
 
-// From the mean of x - mean and the mean of its square. The inverse has an
-// error of 2 ulp.
+// `rest` is the mean of x - mean, and `square` is the mean of (x - mean)². The
+// inverse has an error of 2 ulp.
 __device__ Center CenterOf(float mean, float rest, float square,
                            float epsilon) {
   float variance = square - rest * rest;

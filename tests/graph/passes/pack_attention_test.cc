@@ -40,7 +40,8 @@ void ExpectSeparate(const std::string& text) {
   ExpectSameValues(FuseAndPack, text, 2e-6);
 }
 
-// The heads of parts a, b and c, which the line `split` takes from `x`.
+// A graph of operand x. The line `split` takes the parts a, b and c from it.
+// The lines `heads` read the heads of these parts: a4, b4 and c4.
 std::string PartsOf(const std::string& x, const std::string& split,
                     const std::string& heads) {
   return Text(x, "const heads: int64[4] = {2,3,2,4}\n" + split + R"(
