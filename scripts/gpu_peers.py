@@ -41,12 +41,12 @@ def to_float8(model, recipe, device):
     return convert_to_float8_training(model, config=config)
 
 
-def train(peer, path, steps, device):
+def train(peer, path, steps, lr, device):
     model = torch_models.make("gpt").to(device)  # the weights of `export`
     if peer != "bfloat16":
         model = to_float8(model, peer, device)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=task.LR, betas=task.BETAS, eps=task.EPS,
+        model.parameters(), lr=lr, betas=task.BETAS, eps=task.EPS,
         weight_decay=task.WEIGHT_DECAY, fused=True)
     batches = task.Batches(path)
 
@@ -71,7 +71,6 @@ def train(peer, path, steps, device):
         if step >= WARM_UP:
             seconds.append(time.perf_counter() - begin)
     facts = {"milliseconds": 1e3 * statistics.median(seconds),
-             "first_loss": losses[0], "last_loss": losses[-1],
              "losses": losses,
              "torch": torch.__version__}
     if device == "cuda":
@@ -84,6 +83,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--lr", type=float, default=task.LR)
     parser.add_argument("what", choices=("export", "train"))
     parser.add_argument("argument", help="FILE or PEER")
     parser.add_argument("tokens", nargs="?", help="little-endian uint16")
@@ -94,7 +94,8 @@ def main():
         return
     if chosen.tokens is None:
         parser.error("train needs TOKENS")
-    facts = train(chosen.argument, chosen.tokens, chosen.steps, chosen.device)
+    facts = train(chosen.argument, chosen.tokens, chosen.steps, chosen.lr,
+                  chosen.device)
     print(json.dumps(facts))
     sys.stdout.flush()
 

@@ -30,6 +30,7 @@
 #include "providers/add_to_sums.h"
 #include "providers/check_products.h"
 #include "providers/expand_missing.h"
+#include "providers/fuse_column_sums.h"
 #include "providers/fuse_quantize.h"
 #include "providers/k_major.h"
 #include "providers/mx_scales.h"
@@ -271,7 +272,8 @@ std::vector<std::string> PassesToSkip() {
           "KeepRowOrder",       "FuseActivations",   "FuseNorms",
           "FuseLoss",           "FuseBiasGradients", "FoldTranspose",
           "MakeKMajor",         "StoreMxScales",     "StoreNarrow",
-          "PadOperands",        "FuseQuantize",      "AddToSums"};
+          "PadOperands",        "FuseQuantize",      "FuseColumnSums",
+          "AddToSums"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -388,6 +390,8 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
        {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
        {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
+       {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
+        kMaySkip},
        {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip}});
   runner.Run(list, graph);
 }

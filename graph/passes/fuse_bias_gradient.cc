@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/row_sums.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -13,28 +14,6 @@ bool IsActivationGradient(const Node& node) {
   return node.domain == kDomain &&
          (node.op == "GeluGrad" || node.op == "GeluTanhGrad" ||
           node.op == "SiluGrad");
-}
-
-// The ReduceSum of dx, or of a view of it, over all but the last axis.
-Node* SumOfRows(const Value* dx, int64_t columns) {
-  for (Node* reader : dx->uses) {
-    if (reader->Is("Reshape") && reader->in(0) == dx) {
-      Node* found = SumOfRows(reader->out(0), columns);
-      if (found) return found;
-    }
-    if (!reader->Is("ReduceSum") || reader->in(0) != dx || !reader->in(1) ||
-        !reader->in(1)->is_constant() || dx->dim(-1) != columns) {
-      continue;
-    }
-    std::vector<bool> summed(static_cast<size_t>(dx->rank()), false);
-    for (int64_t axis : ToInts(reader->in(1)->data)) {
-      summed[static_cast<size_t>(axis < 0 ? axis + dx->rank() : axis)] = true;
-    }
-    std::vector<bool> all_but_last(summed.size(), true);
-    all_but_last.back() = false;
-    if (summed == all_but_last) return reader;
-  }
-  return nullptr;
 }
 
 void Fuse(Graph& graph, Node& node, Node& sum) {
@@ -62,8 +41,7 @@ void FuseBiasGradients(Graph& graph) {
     }
   }
   for (Node* node : found) {
-    const Value* dx = node->out(0);
-    if (Node* sum = SumOfRows(dx, dx->dim(-1))) Fuse(graph, *node, *sum);
+    if (Node* sum = SumOfRows(node->out(0))) Fuse(graph, *node, *sum);
   }
 }
 

@@ -115,6 +115,9 @@ constexpr char kFactor[] = R"(
 constexpr char kTranspose[] = R"(
   matrix = Flatten<axis = -1>(q)
   q_transposed = Transpose<perm = [1, 0]>(matrix)
+  rows = Flatten<axis = -1>(x)
+  of_rows = Constant<value = int64[1] {0}>()
+  column_sums = ReduceSum<keepdims = 0>(rows, of_rows)
 )";
 
 std::string QuantizeTensorText(const char* results, const char* more) {
@@ -156,7 +159,7 @@ const std::string& AmaxBody() {
 }
 
 constexpr char kResults[] = "q, scale, amax";
-constexpr char kBothResults[] = "q, scale, amax, q_transposed";
+constexpr char kBothResults[] = "q, scale, amax, q_transposed, column_sums";
 
 const std::string& QuantizeTensorBody() {
   static const std::string body = QuantizeTensorText(kResults, "\n");
@@ -276,8 +279,9 @@ void InferAmax(Node& node) {
   SetOutput(node, 0, DType::kFloat, Shape{});
 }
 
-// One result more: the codes as a matrix, all axes but the last joined, and
-// transposed. For providers whose products want both orientations.
+// Two results more. The codes as a matrix, all axes but the last joined, and
+// transposed, for providers whose products want both orientations. And the sums
+// of x's columns: of the gradient of a layer's result, the bias gradient.
 void InferTranspose(Node& node) {
   const Value& x = *node.in(0);
   Check(!x.shape || x.rank() >= 1, "[", node.Where(),
@@ -285,6 +289,9 @@ void InferTranspose(Node& node) {
   std::optional<Shape> shape;
   if (x.shape) shape = Shape{x.shape->back(), Rows(*x.shape)};
   SetOutput(node, 3, Float8Target(node), shape);
+  std::optional<Shape> columns;
+  if (x.shape) columns = Shape{x.shape->back()};
+  SetOutput(node, 4, DType::kFloat, columns);
 }
 
 void InferQuantizeTranspose(Node& node) {

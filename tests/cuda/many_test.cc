@@ -108,6 +108,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "t#: float8e5m2[{C},{R}] = onnx_fp8.QuantizeTensorTranspose"
                   "<to=19, q_max=57344.0>(x#)",
                   8},
+        OneOfMany{"QuantizeTensorTransposeAndSums",
+                  "q#: float8e5m2[{R},{C}], s#: float[], a#: float[], "
+                  "t#: float8e5m2[{C},{R}], c#: float[{C}] = "
+                  "onnx_fp8.QuantizeTensorTranspose<to=19, q_max=57344.0>(x#)",
+                  8 + kNodes},  // each adds up the parts of its sums
         OneOfMany{"QuantizeTensorPadded",
                   "q#: float8e4m3fn[{R16},{C16}], s#: float[], a#: float[], "
                   "t#: float8e4m3fn[{C16},{R16}] = "

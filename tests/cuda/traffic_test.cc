@@ -17,6 +17,7 @@
 #include "providers/fuse_quantize.h"
 #include "providers/store_narrow.h"
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/kernel_cases.h"
 #include "tests/providers/quantized_graph.h"
@@ -142,6 +143,23 @@ TEST_P(CudaFusionTest, MovesTheBytesThatTheHeadersClaim) {
   double apart = bytes(false), together = bytes(true);
   EXPECT_NEAR(apart, GetParam().apart, 0.1 * GetParam().apart);
   EXPECT_NEAR(together, GetParam().together, 0.1 * GetParam().together);
+}
+
+// Columns of a tensor that is quantized in both orientations: x is read to be
+// measured, and once more. Each thread reads the scale.
+TEST(CudaTraffic, ColumnSumsReadNothingMore) {
+  if (!emulation::Checked()) return;  // only checked builds count
+  std::shared_ptr<Graph> graph = ParseGraph(
+      "input x: float[512,256]\n"
+      "q: float8e5m2[512,256], s: float[], a: float[], t: float8e5m2[256,512], "
+      "c: float[256] = "
+      "onnx_fp8.QuantizeTensorTranspose<to=19, q_max=57344.0>(x)\n"
+      "output q\noutput t\noutput c\n");
+  constexpr double kElements = 512 * 256, kParts = 4 * kElements / 128;
+  constexpr double kScales = 4 * kElements / 32;
+  Bytes got = Counted(graph);
+  EXPECT_LE(got.read, 8 * kElements + kParts + kScales + kScalars);
+  EXPECT_LE(got.written, 2 * kElements + kParts + kScalars);
 }
 
 // Operands are floats here: 4 bytes each.

@@ -146,7 +146,7 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                "FuseAttention KeepRowOrder FuseActivations FuseNorms FuseLoss "
                "FuseBiasGradients FoldTranspose MakeKMajor "
                "StoreMxScales StoreNarrow PadOperands FuseQuantize "
-               "AddToSums), got ",
+               "FuseColumnSums AddToSums), got ",
                name));
   }
 }

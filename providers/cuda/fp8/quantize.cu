@@ -3,19 +3,24 @@
 // QuantizeTensor, QuantizeWith, QuantizeAmax, Amax, UpdateScale. Bytes and
 // scales are the CPU's. One kernel quantizes many tensors. Traffic: x is read
 // once more where nobody has measured its amax; then it is read once, and q and
-// its transpose, with their zeros, are written once.
+// its transpose, with their zeros, are written once. Sums of x's columns come
+// from the same read; their parts, a float for 128 elements, are written and
+// read.
 #include <cmath>
 #include <limits>
 
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/check_quantize.h"
+#include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/core/result.h"
+#include "providers/cuda/fp8/column_sums.h"
 #include "providers/cuda/fp8/held.h"
 #include "providers/cuda/fp8/turned_tile.h"
 #include "providers/cuda/register.h"
+#include "providers/scaled_products.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -35,6 +40,7 @@ struct Quantization {
   bool pads;                  // codes have zeros up to whole units
   int64_t columns;            // of x as a matrix
   float *scale, *amax_out;
+  float* sums;  // of columns, for each row of tiles; null: nobody reads them
 };
 
 __host__ __device__ MatrixSizes SizesOf(const Quantization& z) {
@@ -159,12 +165,14 @@ __device__ void StoreWords(uint8_t* to, bool together, int left,
 template <Kept kKept>
 __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
                            int64_t row, int64_t column, bool first_block,
-                           TileOfWords* tile, AmaxPart& seen) {
+                           TileOfWords* tile, TileOfSums* sums,
+                           AmaxPart& seen) {
   using In = Group<kKept>;
   In in(sizes.rows, z.columns, row, column);
   bool aligned = IsAligned(z) && z.columns % kWidth<kKept> == 0;
   Vector x[kVectors<kKept>];
   LoadHeld<kKept>(z.x.data, aligned, in, x);
+  if (sums) PutColumnSums<kKept>(x, in, *sums);
   float factor = FactorOf(z, first_block);
   FinitePeak<kKept>(x, seen);
   bool special = seen.non_finite || IsSpecial(factor);
@@ -191,13 +199,19 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
   }
 }
 
-// The same as EncodeKernel for a matrix, with its transpose and zeros.
-// REQUIRES: to_rows and to_columns are multiples of 4.
-template <bool kNarrow>
+// The same as EncodeKernel for a matrix, with its transpose and zeros. kSums:
+// with the sums of its columns. REQUIRES: to_rows and to_columns are multiples
+// of 4.
+template <bool kNarrow, bool kSums>
 __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
+  TileOfSums* sums = nullptr;
+  if constexpr (kSums) {
+    __shared__ TileOfSums of_tile;
+    sums = &of_tile;
+  }
   unsigned of_all = BlockFromEnd();
   int tensor = TensorOf(many, of_all);
   const Quantization& z = many.tensors[tensor];
@@ -209,12 +223,20 @@ __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
   int64_t column = static_cast<int64_t>(number % across) * kTransposeSide;
   WithKept<kNarrow>(z.x.kept, [&](auto kept) {
     EncodeTile<decltype(kept)::value>(z, sizes, row, column, number == 0, tile,
-                                      seen);
+                                      sums, seen);
   });
   __syncthreads();
   if (z.q_transposed) {
     WriteTurned(z.q_transposed, sizes.to_rows, sizes.to_columns, row, column,
                 tile);
+  }
+  if constexpr (kSums) {
+    constexpr Kept kKept = kNarrow ? Kept::kBFloat16 : Kept::kFloat;
+    if (row < sizes.rows) {
+      int64_t at = row / kTransposeSide * z.columns + column;
+      WriteColumnSums(*sums, kRowGroups<kKept>, z.columns - column,
+                      z.sums + at);
+    }
   }
   if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
 }
@@ -227,6 +249,17 @@ __global__ void WriteAmaxKernel(Many<Quantization> many) {
 // A node whose codes have zeros up to whole units.
 bool Pads(const Node& node) {
   return node.op == "QuantizeTensorPadded" || node.op == "QuantizeWithPadded";
+}
+
+// Parts of the sums of columns, one for each row of tiles.
+int64_t SumParts(const Tensor& x) {
+  int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
+  return columns > 0 ? DivideUp(x.size() / columns, kTransposeSide) : 0;
+}
+size_t SumBytes(KernelContext& ctx) {
+  if (!ctx.HasOut(kColumnSums)) return 0;
+  const Tensor& x = Operand(ctx, 0);
+  return static_cast<size_t>(SumParts(x) * x.dim(-1)) * sizeof(float);
 }
 
 Quantization QuantizationOf(KernelContext& ctx) {
@@ -249,7 +282,8 @@ Quantization QuantizationOf(KernelContext& ctx) {
       .pads = Pads(ctx.node()),
       .columns = x.rank() > 0 ? x.dim(-1) : 1,
       .scale = ScalarResult(ctx, 1),
-      .amax_out = ScalarResult(ctx, 2)};
+      .amax_out = ScalarResult(ctx, 2),
+      .sums = static_cast<float*>(ctx.Workspace(SumBytes(ctx)))};
   MatrixSizes sizes = SizesOf(z);
   if (ctx.HasOut(0)) {
     Shape shape = z.pads ? Shape{sizes.to_rows, sizes.to_columns} : x.shape();
@@ -316,6 +350,17 @@ unsigned EncodeBlocks(const Quantization& z) {
   return std::max(tiles.x * tiles.y, 1u);
 }
 
+void AddColumnSums(KernelContext& ctx) {
+  if (!ctx.HasOut(kColumnSums)) return;
+  const Tensor& x = Operand(ctx, 0);
+  int64_t columns = x.dim(-1);
+  AddColumnParts(ctx, {static_cast<float*>(ctx.Workspace(SumBytes(ctx))),
+                       FloatsTo(ctx, kColumnSums, {columns}),
+                       {},
+                       SumParts(x),
+                       columns});
+}
+
 void QuantizeMany(std::span<KernelContext> nodes) {
   cudaStream_t stream = QueueOf(nodes[0]).stream();
   std::vector<Quantization> all;
@@ -333,19 +378,25 @@ void QuantizeMany(std::span<KernelContext> nodes) {
             return its ? std::min(ElementBlocks(z), kMostBlocks) : 0u;
           });
   }
-  auto encode = [&](bool narrow, bool by_tiles, Kernel kernel, int threads) {
-    start(kernel, threads, [narrow, by_tiles](const Quantization& z) {
-      bool its = IsNarrow(z) == narrow && ByTiles(z) == by_tiles;
+  auto encode = [&](bool narrow, bool by_tiles, bool sums, Kernel kernel,
+                    int threads) {
+    start(kernel, threads, [=](const Quantization& z) {
+      bool its = IsNarrow(z) == narrow && ByTiles(z) == by_tiles &&
+                 (z.sums != nullptr) == sums;
       return its ? EncodeBlocks(z) : 0u;
     });
   };
-  encode(true, false, EncodeKernel<true>, kThreads);
-  encode(false, false, EncodeKernel<false>, kThreads);
-  encode(true, true, EncodeMatrixKernel<true>, 32 * kTurnedWarps);
-  encode(false, true, EncodeMatrixKernel<false>, 32 * kTurnedWarps);
+  constexpr int kOfTile = 32 * kTurnedWarps;
+  encode(true, false, false, EncodeKernel<true>, kThreads);
+  encode(false, false, false, EncodeKernel<false>, kThreads);
+  encode(true, true, false, EncodeMatrixKernel<true, false>, kOfTile);
+  encode(false, true, false, EncodeMatrixKernel<false, false>, kOfTile);
+  encode(true, true, true, EncodeMatrixKernel<true, true>, kOfTile);
+  encode(false, true, true, EncodeMatrixKernel<false, true>, kOfTile);
   start(WriteAmaxKernel, 1, [](const Quantization& z) {
     return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
   });
+  for (KernelContext& ctx : nodes) AddColumnSums(ctx);
 }
 
 void Quantize(KernelContext& ctx) { QuantizeMany({&ctx, 1}); }
@@ -429,6 +480,7 @@ void RegisterQuantize(KernelRegistry& r) {
   const KernelTraits traits{.uses_amax = true,
                             .own_amaxes = 1,
                             .narrow_in = {0},
+                            .workspace = SumBytes,
                             .many = QuantizeMany};
   for (const char* op : {"QuantizeTensor", "QuantizeWith",
                          "QuantizeTensorTranspose", "QuantizeWithTranspose",

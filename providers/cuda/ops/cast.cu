@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cast among float, double, float16, bfloat16, FP8, int32, int64, uint8 and
-// bool; RoundTo. Traffic: the operand is read once, the result is written once.
+// bool; RoundTo, which may measure its result. Traffic: the operand is read
+// once, the result is written once.
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/many.h"
@@ -143,24 +144,13 @@ void Cast(KernelContext& ctx) {
   Convert(QueueOf(ctx), ctx.Where(), x.raw(), x.dtype(), y.raw(), to, x.size());
 }
 
-void RoundTo(KernelContext& ctx) {
-  auto to = static_cast<DType>(ctx.Int("to", 0));
-  Kept kept = KeptAs(ctx, to);
-  const Tensor& x = Operand(ctx, 0);
-  FloatsOut y = FloatsTo(ctx, 0, x.shape());
-  if (!y.data || y.data == x.raw() || y.kept != kept) {
-    return MapElements<1, 1>(ctx, Same{kept});
-  }
-  KeptAs(ctx, x.dtype());
-  Convert(QueueOf(ctx), ctx.Where(), x.raw(), x.dtype(), y.data, to, x.size());
-}
-
 // ---- RoundTo of many floats, such as all weights: one kernel
 
 struct Rounding {
   FloatsIn x;   // floats
   FloatsOut y;  // in 16 bits
   int64_t n;
+  DeviceAmax* amax;  // of y; null: nobody asks for it
 };
 
 // Elements of a block.
@@ -172,6 +162,7 @@ __global__ void __launch_bounds__(kThreads) RoundKernel(Many<Rounding> many) {
   const FloatsIn from = {z.x.data, Kept::kFloat};
   int64_t first = (blockIdx.x - many.begin[tensor]) * kRoundRun;
   Raw4 raw[kAtOnce];
+  AmaxPart seen;
   auto place = [&](int v) {
     return first + (v * kThreads + int64_t{threadIdx.x}) * kPerThread;
   };
@@ -185,25 +176,27 @@ __global__ void __launch_bounds__(kThreads) RoundKernel(Many<Rounding> many) {
     float x[kPerThread];
     ToFloats(Kept::kFloat, raw[v], x);
     Store4(z.y, place(v), x);
+    if (z.amax) seen.Add4(x);
   }
   int64_t rest = z.n / kPerThread * kPerThread + threadIdx.x;
   if (rest >= first && rest < first + kRoundRun && rest < z.n) {
-    Store(z.y, rest, Load(from, rest));
+    seen.Add(Store(z.y, rest, Load(from, rest)));
   }
+  seen.AddOfBlock(z.amax);
 }
 
 void RoundMany(std::span<KernelContext> nodes) {
   std::vector<Rounding> all;
   for (KernelContext& ctx : nodes) {
     const Tensor& x = Operand(ctx, 0);
+    Kept to = KeptAs(ctx, static_cast<DType>(ctx.Int("to", 0)));
     FloatsOut y = FloatsTo(ctx, 0, x.shape());
     bool narrows = x.dtype() == DType::kFloat && y.data != x.raw() &&
-                   y.kept != Kept::kFloat &&
-                   KeptDType(y.kept) == static_cast<DType>(ctx.Int("to", 0));
+                   y.kept == to && to != Kept::kFloat;
     if (narrows) {
-      all.push_back({FloatsOf(ctx, 0), y, x.size()});
+      all.push_back({FloatsOf(ctx, 0), y, x.size(), ClearedAmax(ctx, 0)});
     } else {
-      RoundTo(ctx);
+      MapElements<1, 1>(ctx, Same{to});
     }
   }
   auto blocks = [](const Rounding& z) {
@@ -214,6 +207,8 @@ void RoundMany(std::span<KernelContext> nodes) {
            many);
   });
 }
+
+void RoundTo(KernelContext& ctx) { RoundMany({&ctx, 1}); }
 
 }  // namespace
 
@@ -239,6 +234,7 @@ void RegisterCast(KernelRegistry& r) {
   r.Add("Cast", Cast);
   r.Add("RoundTo", RoundTo,
         {.in_place = {{0, 0}},
+         .measures = {0},
          .narrow_in = {0},
          .narrow_out = {0},
          .many = RoundMany},

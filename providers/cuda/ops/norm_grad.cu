@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <string>
 
+#include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/core/rows.h"
-#include "providers/cuda/ops/column_parts.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/ops/norm_grad_long.h"
 #include "providers/cuda/ops/norm_slopes.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/core/rows.h"
-#include "providers/cuda/ops/column_parts.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Quantizers that also sum the columns of their operand: codes, transpose and
+// scalars are the CPU's, and sums are those of ReduceSum.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/check.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/cuda/cuda_provider.h"
+#include "providers/expand_missing.h"
+#include "providers/fuse_column_sums.h"
+#include "providers/k_major.h"
+#include "providers/store_narrow.h"
+#include "tests/cuda/beside_cpu.h"
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct Sizes {
+  int64_t rows, columns;
+};
+
+// x, rounded to `kept` unless that is a float of 32 bits, quantized by both
+// ops: with its own scale, with one that is given, and with one that is not yet
+// known.
+std::string QuantizersOf(const Sizes& x, DType kept) {
+  std::string plain = Concat("[", x.rows, ",", x.columns, "]");
+  std::string turned = Concat("[", x.columns, ",", x.rows, "]");
+  std::string text =
+      Concat("input x: float", plain,
+             "\nconst given: float[] = {0.01}\nconst own: float[] = {0}\n");
+  std::string operand = "x";
+  if (kept != DType::kFloat) {
+    operand = "r";
+    text += Concat("r: float", plain,
+                   " = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
+  }
+  std::string outputs;
+  int i = 0;
+  for (const char* scale : {"", ", given", ", own"}) {
+    text +=
+        Concat("q", i, ": float8e5m2", plain, ", s", i, ": float[], a", i,
+               ": float[], t", i, ": float8e5m2", turned, ", c", i, ": float[",
+               x.columns, "] = onnx_fp8.Quantize", *scale ? "With" : "Tensor",
+               "Transpose<to=19, q_max=57344.0>(", operand, scale, ")\n");
+    for (const char* name : {"q", "s", "a", "t", "c"}) {
+      outputs += Concat("output ", name, i, "\n");
+    }
+    ++i;
+  }
+  return text + outputs;
+}
+
+class CudaColumnSumsTest : public testing::TestWithParam<Sizes> {};
+
+TEST_P(CudaColumnSumsTest, AreThoseOfReduceSum) {
+  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    std::string text = QuantizersOf(GetParam(), kept);
+    SCOPED_TRACE(text);
+    std::shared_ptr<Graph> for_cpu = ParseGraph(text);
+    std::shared_ptr<Graph> for_cuda = ParseGraph(text);
+    auto evaluator = MakeCpuEvaluator();
+    ExpandMissing(*for_cpu, CpuKernels(), {}, evaluator.get());
+    StoreNarrow(*for_cuda, CudaKernels());
+    ExpectCpusResults(for_cpu, for_cuda, 2e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaColumnSumsTest,
+                         testing::Values(Sizes{4, 4}, Sizes{16, 400},
+                                         Sizes{132, 260}, Sizes{128, 20},
+                                         Sizes{144, 128}, Sizes{520, 132}),
+                         [](const auto& info) {
+                           return Concat("x", info.param.rows, "_",
+                                         info.param.columns);
+                         });
+
+// The gradient of a layer: two products read its codes, and the bias its sum.
+constexpr char kGradient[] = R"(graph "g" opset 24
+input dy: float[2,80,48]
+input x: float[160,32]
+input w: float[48,32]
+const shape: int64[2] = {160,48}
+const rows: int64[1] = {0}
+const bias: int64[1] = {48}
+d: float[160,48] = Reshape(dy, shape)
+qd: float8e5m2[160,48], sd: float[], ad: float[] = onnx_fp8.QuantizeTensor<q_max=57344.0, to=19>(d)
+qx: float8e4m3fn[160,32], sx: float[], ax: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+qw: float8e4m3fn[48,32], sw: float[], aw: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(w)
+sum: float[1,48] = ReduceSum<keepdims=1>(d, rows)
+db: float[48] = Reshape(sum, bias)
+dx: float[160,32] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(qd, sd, qw, sw)
+dw: float[48,32] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(qd, sd, qx, sx)
+output db
+output dx
+output dw
+)";
+
+TEST(CudaColumnSums, OfALayersGradient) {
+  std::shared_ptr<Graph> fused = ParseGraph(kGradient);
+  MakeKMajor(*fused, CudaKernels());
+  FuseColumnSums(*fused, CudaKernels());
+  for (const Node& node : fused->nodes()) EXPECT_NE(node.op, "ReduceSum");
+  ExpectCpusResults(ParseGraph(kGradient), fused, 4e-6);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
