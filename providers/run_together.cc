@@ -44,13 +44,15 @@ class Grouping {
   }
 
  private:
-  // Bytes in use at each place, and those that begin there.
+  // Bytes in use at each place, and those that begin there and stay.
   void Measure(const std::vector<Buffer>& buffers) {
     results_.assign(given_.size(), 0);
     live_.assign(given_.size() + 1, 0);
     std::vector<size_t> less(given_.size() + 2);
     for (const Buffer& buffer : buffers) {
-      if (buffer.start >= 0) results_[Index(buffer.start)] += buffer.bytes;
+      if (buffer.start >= 0 && buffer.end > buffer.start) {
+        results_[Index(buffer.start)] += buffer.bytes;
+      }
       live_[Index(std::max(buffer.start, 0))] += buffer.bytes;
       less[Index(buffer.end + 1)] += buffer.bytes;
     }

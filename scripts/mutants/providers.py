@@ -27,6 +27,8 @@ MUTANTS = (
       "!entry->traits.byte_scales", "false", MX_SCALES),
     M("plan: workspaces get no place", "providers/plan.cc",
       "if (workspace >= 0) written.push_back(workspace);", "", PLAN),
+    M("plan: a workspace holds a step back", "providers/run_together.cc",
+      "buffer.end > buffer.start", "buffer.end >= buffer.start", TOGETHER),
     M("check: workspaces may lie over results", "providers/plan_check.cc",
       "slot < 0 || !Overlap(At(slot), workspace)", "true", providers("CheckPlan.*")),
     M("check: workspaces destroy nothing", "providers/plan_check.cc",

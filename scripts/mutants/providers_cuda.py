@@ -10,6 +10,8 @@ COLUMNS = cuda("*QuantizeColumns*")
 TURNED = "providers/cuda/fp8/turned_blocks.cu"
 ATTENTION = cuda("*Attention*")
 FUSED = cuda("*FusedQuantize*")
+MANY = cuda("*CudaManyTest*")
+WORKSPACES = cuda("Workspaces.*")
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
 COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"
@@ -150,6 +152,19 @@ MUTANTS = (
       "providers/cuda/ops/norm_grad.cu",
       "Slopes s = known;\n    load(r + threads.step());",
       "load(r + threads.step());\n    Slopes s = known;", ROWS),
+    M("cuda norms: partial sums of dbias have no place",
+      "providers/cuda/ops/norm_grad.cu",
+      "(kCentered ? 2 : 1) * parts.count * n", "parts.count * n", WORKSPACES),
+    M("cuda gather: lists of long rows have no place",
+      "providers/cuda/ops/gather.cu", "+ long_rows() + 2)", "+ 2)", WORKSPACES),
+    M("cuda optimizer: all tensors have the factors of the first one",
+      "providers/cuda/ops/optimizer.cu",
+      "factors = tunings.back().factors;", "factors = tunings.front().factors;",
+      MANY),
+    M("cuda blocks: the peaks of one tensor are cleared",
+      "providers/cuda/fp8/quantize_block.cu",
+      "cleared.push_back({b.factors, FactorsOf(b)});",
+      "cleared.assign({{b.factors, FactorsOf(b)}});", MANY),
     M("cuda norms: scales of rows are those of exact numbers",
       "providers/cuda/ops/norm.cu", "Round4(p.y.rounded, normal);", "", FUSED),
     M("cuda row sums: whole rows are not rounded",

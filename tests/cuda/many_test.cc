@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Many nodes of one op, on tensors of many sizes, and more than one launch
-// takes: each gives the bits that it gives alone, and few kernels start.
+// takes: each gives the bits that it gives alone, in memory of its own, and few
+// kernels start.
 #include <gtest/gtest.h>
 
 #include "base/check.h"
@@ -79,6 +80,7 @@ TEST_P(CudaManyTest, GiveTheBitsOfEachAlone) {
   auto all = GraphOfNodes(GetParam(), 0, kNodes);
   TensorMap feeds = RandomFeeds(*all, {}), state;
   Executor together(all, *cuda);
+  CheckPlan(together.plan(), *all, cuda->Kernels());
   emulation::ResetCounts();
   TensorMap got = together.Run(feeds, state);
   EXPECT_LE(emulation::Calls("cudaLaunchKernel"), GetParam().launches);
@@ -140,12 +142,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "= onnx_fp8.QuantizeColumns<to=19, q_max=57344.0, "
                   "block_rows=1, block_columns=0, pow2=2, scale_to=24>(x#)",
                   15},
-        // More factors than tensors that are quantized at once have.
+        // One kernel clears all factors.
         OneOfMany{"QuantizeBlockOfElements",
                   "q#: float8e4m3fn[{R},{C}], s#: float[{R},{C}], a#: float[] "
                   "= onnx_fp8.QuantizeBlock<to=17, q_max=448.0, block_rows=1, "
                   "block_columns=1, pow2=0, scale_to=1>(x#)",
-                  18},
+                  19},
         OneOfMany{"AdamW",
                   "p#: float[{R},{C}], n#: float[{R},{C}], u#: float[{R},{C}] "
                   "= onnx_fp8.AdamW<eps=0.1, lr_scale=0.5, {W}, "

@@ -2,7 +2,7 @@
 //
 // A step says what it needs of the GPU's memory before it takes any. All that
 // its kernels need for themselves lies in the plan's one block: results,
-// cuBLASLt's and cuDNN's workspaces, copies of operands.
+// cuBLASLt's and cuDNN's workspaces, copies of operands, partial sums, lists.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,9 @@
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/providers/kernel_cases.h"
 #include "tests/support/corpus.h"
+#include "tests/support/forwarding_provider.h"
 #include "tests/training/corpus_case.h"
 #include "tests/training/small_model.h"
 #include "training/make_session.h"
@@ -144,6 +146,109 @@ TEST(StepMemory, IsAllThatAStepTakes) {
   }
 }
 
+// ---- who takes memory
+
+// The provider; it counts what the executor takes.
+class CountingProvider : public ForwardingProvider {
+ public:
+  explicit CountingProvider(int64_t* taken)
+      : ForwardingProvider(MakeCudaProvider()), taken_(taken) {
+    for (const auto& [name, entry] : CudaKernels().entries()) {
+      kernels_.Add(name.second, entry.kernel, entry.traits, name.first);
+    }
+  }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    ++*taken_;
+    return ForwardingProvider::Allocate(bytes);
+  }
+
+ private:
+  int64_t* const taken_;
+};
+
+// A step of a fixture with that recipe and dtype.
+struct StepCase {
+  const char* recipe;
+  DType dtype;
+  size_t micro;
+};
+constexpr StepCase kStepCases[] = {{"off", DType::kFloat, 1},
+                                   {"delayed", DType::kBFloat16, 2},
+                                   {"rowwise", DType::kBFloat16, 1},
+                                   {"blockwise", DType::kFloat, 1},
+                                   {"mxfp8", DType::kFloat, 1}};
+
+// Calls step(options, batches) for each fixture and each case.
+template <typename F>
+void ForSteps(F step) {
+  for (const CorpusFile& file : CorpusFiles()) {
+    if (!file.fixture || file.variant != "d18") continue;
+    for (const StepCase& s : kStepCases) {
+      SCOPED_TRACE(Concat(file.name, " ", s.recipe));
+      CorpusCase c(file);
+      c.options.recipe = ParseRecipe(s.recipe);
+      c.options.dtype = s.dtype;
+      c.options.grad_accum = static_cast<int64_t>(s.micro);
+      c.options.optimizer.clip_norm = 1;
+      step(c.options, Batches(s.micro, c.feeds));
+    }
+  }
+}
+
+// The executor's memory: the arena, amaxes, the number of a draw, constants,
+// batches, state and results. Kernels take none beside it.
+TEST(StepMemory, OnlyTheExecutorTakesIt) {
+  ForSteps([](const SessionOptions& options, const Batches& batches) {
+    int64_t taken = 0;
+    auto session =
+        MakeSession(options, std::make_unique<CountingProvider>(&taken));
+    for (int i = 0; i < 2; ++i) {
+      emulation::ResetCounts();
+      taken = 0;
+      session->Step(batches, 1e-3);
+      EXPECT_EQ(emulation::Calls("cudaMalloc"), 0);
+      EXPECT_EQ(emulation::Calls("cudaMallocAsync"), taken);
+      EXPECT_GT(taken, 0);
+    }
+  });
+}
+
+// The second step is recorded, the third one is repeated. What a step hands
+// over is a copy, which the next step does not change: its report, and sums of
+// gradients from one micro-batch to the next one. It is freed when it was read.
+TEST(StepMemory, LaterStepsTakeWhatTheyHandOver) {
+  ForSteps([](const SessionOptions& options, const Batches& batches) {
+    auto session = MakeSession(options, MakeCudaProvider());
+    session->Step(batches, 1e-3);
+    size_t free = emulation::FreeMemory();
+    int64_t copies = 1;
+    for (int i = 0; i < 3; ++i) {
+      emulation::ResetCounts();
+      session->Step(batches, 1e-3);
+      EXPECT_EQ(emulation::Calls("cudaMalloc"), 0);
+      int64_t taken = emulation::Calls("cudaMallocAsync");
+      if (i == 0 && batches.size() > 1) copies = taken;
+      EXPECT_EQ(taken, copies);
+      EXPECT_EQ(emulation::Calls("cudaFreeAsync"), copies);
+      EXPECT_EQ(emulation::FreeMemory(), free);
+    }
+  });
+}
+
+// Collectives may have a queue of their own, which is made here.
+TEST(StepMemory, NoKernelTakesAny) {
+  for (const KernelCase& c : KernelCases()) {
+    std::shared_ptr<Graph> graph = GraphOf(c);
+    auto provider = MakeCudaProvider();
+    provider->side_queue();
+    Executor executor(graph, *provider);
+    TensorMap feeds = RandomFeeds(*graph, {"lse", "rows"}), state;
+    emulation::ResetCounts();
+    executor.Run(feeds, state);
+    EXPECT_EQ(emulation::Calls("cudaMalloc"), 0) << c.name;
+  }
+}
+
 // ---- single nodes
 
 // Only its workspaces outlive the graph.
@@ -255,6 +360,88 @@ output y
   cuda::SetConvolutionLibrary(false);
   EXPECT_EQ(WorkspaceOf(kConv), kTaps);
   cuda::SetConvolutionLibrary(true);
+}
+
+struct SizeCase {
+  const char* node;
+  size_t bytes;
+};
+
+TEST(Workspaces, SumsAndListsLieThere) {
+  constexpr char kInputs[] = R"(graph "g" opset 23
+input x: float[70,48]
+input z: float[70,48]
+input w: float[48]
+input m: float[70,1]
+input long: float[70,8200]
+input long_row: float[8200]
+input whole: float[40000]
+input ints: int64[70,48]
+input pixels: float[4,6,130,130]
+input six: float[6]
+input scores: float[300,2000]
+input labels: int64[300]
+input dloss: float[]
+input lse: float[300]
+input g: float[48]
+const step: int64[] = {3}
+const lr: float[] = {0.125}
+const ok: bool[] = {1}
+const first: int64[1] = {0}
+const last: int64[1] = {1}
+)";
+  const SizeCase cases[] = {
+      // Five parts, of 16 rows each, rounded up.
+      {"y: float[70,48], s: float[48], b: float[48] = "
+       "onnx_fp8.LayerNormGrad<axis=1>(x, z, w, m, m)",
+       2048},
+      {"y: float[70,48], s: float[48] = "
+       "onnx_fp8.RMSNormGrad<axis=1>(x, z, w)",
+       1024},
+      // Two parts, and a number for each row.
+      {"y: float[70,8200], s: float[8200] = "
+       "onnx_fp8.RMSNormGrad<axis=1>(long, long, long_row)",
+       (16448 + 70) * 4},
+      {"y: float[70,48], s: float[48] = onnx_fp8.GeluBiasGrad(x, z)",
+       2 * 48 * 4},
+      {"y: float[] = ReduceSum<keepdims=0>(whole)", 3 * 4},
+      {"y: float[] = ReduceSumSquare<keepdims=0>(whole)", 3 * 4},
+      {"y: float[] = ReduceLogSumExp<keepdims=0>(whole)", 3 * 2 * 4},
+      {"y: int64[70] = ReduceSum<keepdims=0>(ints, last)", 70 * 8},
+      {"y: int64[70] = ReduceMax<keepdims=0>(ints, last)", 70 * 8},
+      // One chunk: 256 rows.
+      {"y: float[48] = ReduceSum<keepdims=0>(x, first)", 48 * 4},
+      // Two doubles for each of 5 and 4 chunks, and for each segment.
+      {"y: float[4,6,130,130] = BatchNormalization(pixels, six, six, six, six)",
+       6 * (5 + 1) * 16},
+      {"y: float[4,6,130,130] = GroupNormalization<num_groups=2>(pixels, six, "
+       "six)",
+       8 * (4 + 1) * 16},
+      // Two doubles for each row, or for each warp.
+      {"y: float[] = onnx_fp8.CrossEntropy(scores, labels)", 300 * 16},
+      {"y: float[] = NegativeLogLikelihoodLoss(scores, labels)", 2 * 8 * 16},
+      {"y: float[300,2000] = onnx_fp8.CrossEntropyGrad(dloss, scores, lse, "
+       "labels)",
+       8},
+      // 300 / 33 long rows.
+      {"y: float[2000,2000] = onnx_fp8.GatherGrad<axis=0, shape=[2000,2000]>"
+       "(scores, labels)",
+       (2 * 2000 + 2 * 300 + 9 + 2) * 4},
+      // One scale for a column of more than 128 rows.
+      {"y: float8e4m3fn[300,2000], s: float[1,2000] = onnx_fp8.QuantizeBlock"
+       "<to=17, q_max=448.0, block_rows=0, block_columns=1, pow2=0, "
+       "scale_to=1>(scores)",
+       2000 * 4},
+      {"y: float[48] = onnx_fp8.SGD(w, g, lr, lr, ok)", 7 * 4},
+      {"y: float[48], n: float[48], u: float[48] = onnx_fp8.AdamW"
+       "(w, g, w, w, step, lr, lr, ok)",
+       7 * 4},
+  };
+  for (const SizeCase& c : cases) {
+    const std::string text = Concat(kInputs, c.node, "\noutput y\n");
+    EXPECT_EQ(WorkspaceOf(text), c.bytes) << c.node;
+    EXPECT_EQ(WorkspaceOf(text, false), c.bytes) << c.node;
+  }
 }
 
 }  // namespace

@@ -41,8 +41,16 @@ TEST(RunTogether, AStepStaysIfItsResultDoesNotFit) {
 TEST(RunTogether, ResultsThatMoveFillTheRoom) {
   std::vector<int> order = {0, 1, 2, 3, 4};
   RunTogether(order, {KindA, nullptr, KindA, KindA, nullptr}, {},
-              {{2, 3, 50}, {3, 3, 50}, {4, 4, 130}, {0, 1, 60}});
+              {{2, 3, 50}, {3, 4, 50}, {4, 4, 90}, {0, 1, 60}});
   EXPECT_EQ(order, (std::vector<int>{0, 2, 1, 3, 4}));
+}
+
+// Step 2 needs 50 bytes while it runs, and 100 are in use at step 0.
+TEST(RunTogether, AWorkspaceHoldsNoStepBack) {
+  std::vector<int> order = {0, 1, 2};
+  RunTogether(order, {KindA, nullptr, KindA}, {},
+              {{-1, 1, 60}, {0, 0, 40}, {2, 2, 50}});
+  EXPECT_EQ(order, (std::vector<int>{0, 2, 1}));
 }
 
 class TogetherTest : public testing::Test {
@@ -96,6 +104,22 @@ output b
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "[Throw -> a, and 1 more] as asked");
   }
+}
+
+// Each workspace takes 128 bytes.
+TEST_F(TogetherTest, WorkspacesOfAGroupLieApart) {
+  Run(R"(
+input x: uint32[4]
+input z: uint32[4,4]
+a: uint32[4] = Work(x)
+b: uint32[4,4] = Work(z)
+output a
+output b
+)");
+  const Plan& plan = executor_->plan();
+  CheckPlan(plan, *graph_, provider_->Kernels());
+  EXPECT_EQ(plan.steps[0].together, 2u);
+  EXPECT_EQ(plan.arena_bytes, 256u);
 }
 
 // The second one would write over what the first one reads.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/core/queue.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "providers/cuda/core/check.h"
 
@@ -23,21 +21,9 @@ Queue::~Queue() {
   cudaStreamSynchronize(stream_);
   owned_.clear();
   staging_.reset();
-  for (void* scratch : scratch_) cudaFree(scratch);
   cudaFree(complaint_);
   cudaFreeHost(seen_);
   cudaStreamDestroy(stream_);
-}
-
-void* Queue::Scratch(size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    size_t grown = std::max(bytes, 2 * scratch_bytes_);
-    void* larger = nullptr;
-    ONNX_FP8_CUDA(cudaMalloc(&larger, grown));
-    scratch_.push_back(larger);
-    scratch_bytes_ = grown;
-  }
-  return scratch_.empty() ? nullptr : scratch_.back();
 }
 
 uint32_t Queue::MessageNumber(const std::string& message) {

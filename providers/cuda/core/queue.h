@@ -23,7 +23,7 @@ struct Complaint {
   int64_t value;
 };
 
-// The stream of a provider, and memory that its kernels share.
+// The stream of a provider, and what its kernels share.
 class Queue {
  public:
   // Errors: those of the CUDA runtime.
@@ -34,13 +34,6 @@ class Queue {
 
   cudaStream_t stream() const { return stream_; }
   Staging& staging() { return *staging_; }
-
-  // Memory in which a kernel leaves data for the next kernel of the same op.
-  // Its address is a multiple of 256. The next call may return the same memory:
-  // the stream runs the op of that call later. The memory lives as long as the
-  // queue, because a recorded step uses its address again. Errors: out of
-  // memory.
-  void* Scratch(size_t bytes);
 
   // The queue's only object of class T, made when it is first asked for.
   // Errors: T's.
@@ -63,8 +56,6 @@ class Queue {
  private:
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Staging> staging_;
-  std::vector<void*> scratch_;  // the last one is the largest
-  size_t scratch_bytes_ = 0;
   std::map<std::type_index, std::shared_ptr<void>> owned_;
   Complaint* complaint_ = nullptr;
   Complaint* seen_ = nullptr;  // a copy in pinned memory

@@ -173,16 +173,40 @@ inline void AddPartials(const KernelContext& ctx, const float* partial,
          kThreads, 0, QueueOf(ctx).stream(), partial, parts, columns, out);
 }
 
+// The rows of operand 0.
+struct SummedRows {
+  int64_t rows, columns;
+
+  // Of partial sums.
+  int64_t parts() const { return DivideUp(rows, kRowsPerSum); }
+  size_t bytes() const {
+    return static_cast<size_t>(parts() * columns) * sizeof(float);
+  }
+};
+
+// Errors: a scalar.
+inline SummedRows SummedRowsOf(const KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Check(x.rank() > 0, "[", ctx.Where(), "] expected rows, got a scalar");
+  int64_t columns = x.dim(-1);
+  return {columns > 0 ? x.size() / columns : 0, columns};
+}
+
+// The workspace of MapWithRowSums.
+inline size_t RowSumsWorkspace(KernelContext& ctx) {
+  return SummedRowsOf(ctx).bytes();
+}
+
 // Result 0 = f of operands 0 … kIn-1, all of one shape; result 1 is the sum of
 // f over all axes but the last, before result 0 is rounded. f is as in
 // ForElements. Errors: MapElements'; ResultTo's; a scalar.
 template <typename F, int kIn = 2>
 void MapWithRowSums(KernelContext& ctx, F f) {
   const Shape shape = Operand(ctx, 0).shape();
-  Check(!shape.empty(), "[", ctx.Where(), "] expected rows, got a scalar");
+  const SummedRows sizes = SummedRowsOf(ctx);
   RowSums<kIn> s;
-  s.columns = shape.back();
-  s.rows = s.columns > 0 ? Operand(ctx, 0).size() / s.columns : 0;
+  s.columns = sizes.columns;
+  s.rows = sizes.rows;
   for (int i = 0; i < kIn; ++i) {
     auto k = static_cast<size_t>(i);
     CheckOperand(ctx, k, DType::kFloat, shape);
@@ -191,9 +215,8 @@ void MapWithRowSums(KernelContext& ctx, F f) {
   s.out = ResultTo(ctx, 0, shape);
   s.out.turns = s.out.q_transposed;
   FloatsOut sums = FloatsTo(ctx, 1, {s.columns});
-  int64_t parts = DivideUp(s.rows, kRowsPerSum);
-  s.partial = static_cast<float*>(QueueOf(ctx).Scratch(
-      static_cast<size_t>(parts * s.columns) * sizeof(float)));
+  int64_t parts = sizes.parts();
+  s.partial = static_cast<float*>(ctx.Workspace(sizes.bytes()));
   dim3 grid(
       static_cast<unsigned>(parts),
       static_cast<unsigned>(DivideUp(s.out.sizes.to_columns, kTileColumns)));

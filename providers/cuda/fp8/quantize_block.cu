@@ -152,19 +152,48 @@ int64_t FactorsOf(const Blocks& b) {
   return ReadsTwice(b) ? RoundUp(b.count, kPerThread) : 0;
 }
 
-// Quantizes tensors that leave `count` factors in all.
-void QuantizeAll(Queue& queue, std::span<Blocks> all, int64_t count) {
-  cudaStream_t stream = queue.stream();
-  if (count > 0) {
-    size_t bytes = static_cast<size_t>(count) * sizeof(float);
-    auto* factors = static_cast<float*>(queue.Scratch(bytes));
-    ONNX_FP8_CUDA(cudaMemsetAsync(factors, 0, bytes, stream));
-    for (Blocks& b : all) {
-      if (!ReadsTwice(b)) continue;
-      b.factors = factors;
-      factors += FactorsOf(b);
+// The kernel's workspace.
+size_t FactorBytes(const Blocks& b) {
+  return static_cast<size_t>(FactorsOf(b)) * sizeof(float);
+}
+
+// Factors of a tensor.
+struct Cleared {
+  float* factors;
+  int64_t count;
+};
+
+__global__ void __launch_bounds__(kThreads) ClearKernel(Many<Cleared> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const Cleared own = many.tensors[tensor];
+  int64_t block = blockIdx.x - many.begin[tensor];
+  int64_t i = block * kThreads + threadIdx.x;
+  if (i < own.count) own.factors[i] = 0;
+}
+
+void ClearFactors(cudaStream_t stream, std::span<const Blocks> all) {
+  std::vector<Cleared> cleared;
+  for (const Blocks& b : all) cleared.push_back({b.factors, FactorsOf(b)});
+  ForMany(
+      cleared,
+      [](const Cleared& own) {
+        return static_cast<unsigned>(DivideUp(own.count, kThreads));
+      },
+      [&](const Many<Cleared>& many) {
+        Launch(ClearKernel, many.blocks, kThreads, 0, stream, many);
+      });
+}
+
+void QuantizeBlocks(std::span<KernelContext> nodes) {
+  std::vector<Blocks> all;
+  for (KernelContext& ctx : nodes) {
+    Blocks& b = all.emplace_back(BlocksOf(ctx));
+    if (ReadsTwice(b)) {
+      b.factors = static_cast<float*>(ctx.Workspace(FactorBytes(b)));
     }
   }
+  cudaStream_t stream = QueueOf(nodes[0]).stream();
+  ClearFactors(stream, all);
   QuantizeHeld(stream, all);
   QuantizeTurned(stream, all);
   MeasureOthers(stream, all);
@@ -178,33 +207,17 @@ void QuantizeAll(Queue& queue, std::span<Blocks> all, int64_t count) {
   EncodeTurned(stream, all);
 }
 
-// The factors of tensors that are quantized at once take 256 KiB at most,
-// unless one tensor has more. Such a tensor fills the GPU alone.
-constexpr int64_t kMostFactors = 65536;
-
-void QuantizeBlocks(std::span<KernelContext> nodes) {
-  std::vector<Blocks> all;
-  int64_t count = 0;
-  for (KernelContext& ctx : nodes) {
-    Blocks b = BlocksOf(ctx);
-    if (!all.empty() && count + FactorsOf(b) > kMostFactors) {
-      QuantizeAll(QueueOf(ctx), all, count);
-      all.clear();
-      count = 0;
-    }
-    all.push_back(b);
-    count += FactorsOf(b);
-  }
-  QuantizeAll(QueueOf(nodes[0]), all, count);
-}
-
 void QuantizeBlock(KernelContext& ctx) { QuantizeBlocks({&ctx, 1}); }
 
 }  // namespace
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
   const KernelTraits traits{
-      .own_amaxes = 1, .narrow_in = {0}, .many = QuantizeBlocks};
+      .own_amaxes = 1,
+      .narrow_in = {0},
+      .workspace =
+          [](KernelContext& ctx) { return FactorBytes(BlocksOf(ctx)); },
+      .many = QuantizeBlocks};
   r.Add("QuantizeBlock", QuantizeBlock, traits, kDomain);
   r.Add("QuantizeColumns", QuantizeBlock, traits, kDomain);
 }

@@ -344,9 +344,11 @@ void RegisterQuantized(KernelRegistry& r) {
   add("GeluGradQuantize", Quantized<GradientOf<GeluSlope>, 2>, two);
   add("GeluTanhGradQuantize", Quantized<GradientOf<GeluTanhSlope>, 2>, two);
   add("SiluGradQuantize", Quantized<GradientOf<SiluSlope>, 2>, two);
-  add("GeluBiasGradQuantize", BiasGradient<GeluSlope>, two);
-  add("GeluTanhBiasGradQuantize", BiasGradient<GeluTanhSlope>, two);
-  add("SiluBiasGradQuantize", BiasGradient<SiluSlope>, two);
+  KernelTraits sums = two;
+  sums.workspace = RowSumsWorkspace;
+  add("GeluBiasGradQuantize", BiasGradient<GeluSlope>, sums);
+  add("GeluTanhBiasGradQuantize", BiasGradient<GeluTanhSlope>, sums);
+  add("SiluBiasGradQuantize", BiasGradient<SiluSlope>, sums);
   add("SwiGLUGradQuantize", Quantized<SwiGLUGradOf, 3, 2>, traits(3, 2));
 }
 
@@ -375,9 +377,11 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("GeluGrad", Gradient<GeluSlope>, two, kDomain);
   r.Add("GeluTanhGrad", Gradient<GeluTanhSlope>, two, kDomain);
   r.Add("SiluGrad", Gradient<SiluSlope>, two, kDomain);
-  r.Add("GeluBiasGrad", BiasGradient<GeluSlope>, two, kDomain);
-  r.Add("GeluTanhBiasGrad", BiasGradient<GeluTanhSlope>, two, kDomain);
-  r.Add("SiluBiasGrad", BiasGradient<SiluSlope>, two, kDomain);
+  KernelTraits sums = two;
+  sums.workspace = RowSumsWorkspace;
+  r.Add("GeluBiasGrad", BiasGradient<GeluSlope>, sums, kDomain);
+  r.Add("GeluTanhBiasGrad", BiasGradient<GeluTanhSlope>, sums, kDomain);
+  r.Add("SiluBiasGrad", BiasGradient<SiluSlope>, sums, kDomain);
   r.Add("SwiGLU", SwiGLU, two, kDomain);
   r.Add("SwiGLUGrad", SwiGLUGrad, Traits(3, 2), kDomain);
   RegisterQuantized(r);

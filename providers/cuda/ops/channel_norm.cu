@@ -25,7 +25,7 @@ constexpr int64_t kChunk = 16384;  // elements of a segment per block
 struct Segments {
   FloatsIn x;
   int64_t outer, count, inner, chunks;
-  double* sums;  // (count, chunks, 2): Σ d and Σ d², d: see First
+  double* sums = nullptr;  // (count, chunks, 2): Σ d and Σ d², d: see First
 
   __device__ int64_t size() const { return outer * inner; }
   __device__ float At(int64_t s, int64_t i) const {
@@ -162,17 +162,43 @@ Normalization NormalizationOf(KernelContext& ctx, const AxisView& v) {
   return p;
 }
 
-// The segments of x, with memory for sums, and for moments behind them.
+// Segments without memory for their sums.
 Segments SegmentsOf(const KernelContext& ctx, int64_t outer, int64_t count,
-                    int64_t inner, Moments** moments) {
-  Segments g = {
-      FloatsOf(ctx, 0), outer, count, inner, DivideUp(outer * inner, kChunk),
-      nullptr};
-  auto sums = static_cast<size_t>(2 * count * g.chunks);
-  g.sums = static_cast<double*>(QueueOf(ctx).Scratch(
-      sums * sizeof(double) + static_cast<size_t>(count) * sizeof(Moments)));
-  *moments = reinterpret_cast<Moments*>(g.sums + sums);
-  return g;
+                    int64_t inner) {
+  return {FloatsOf(ctx, 0), outer, count, inner,
+          DivideUp(outer * inner, kChunk)};
+}
+
+Segments ChannelsOf(const KernelContext& ctx) {
+  AxisView v = Channels(ctx, Operand(ctx, 0));
+  return SegmentsOf(ctx, v.outer, v.n, v.inner);
+}
+
+ChannelGroups GroupsIn(const KernelContext& ctx) {
+  int64_t groups = -1;  // each channel
+  if (ctx.node().op == "GroupNormalization") {
+    groups = ctx.Int("num_groups", 0);
+    Check(groups > 0, "[", ctx.Where(), "] expected num_groups > 0, got ",
+          groups);
+  }
+  return GroupsOf(ctx, Operand(ctx, 0), groups);
+}
+
+// Each (batch, group) is contiguous.
+Segments SegmentsOf(const KernelContext& ctx, const ChannelGroups& g) {
+  int64_t channels = g.groups > 0 ? g.view.n / g.groups : 0;
+  return SegmentsOf(ctx, 1, g.view.outer * g.groups, channels * g.view.inner);
+}
+
+// The kernel's workspace: sums, and moments behind them.
+size_t BytesOf(const Segments& g) {
+  return static_cast<size_t>(g.count) *
+         (static_cast<size_t>(2 * g.chunks) * sizeof(double) + sizeof(Moments));
+}
+
+Moments* TakeMemory(const KernelContext& ctx, Segments& g) {
+  g.sums = static_cast<double*>(ctx.Workspace(BytesOf(g)));
+  return reinterpret_cast<Moments*>(g.sums + 2 * g.count * g.chunks);
 }
 
 void FindMoments(const KernelContext& ctx, const Segments& g, double momentum,
@@ -198,8 +224,8 @@ void BatchNormalization(KernelContext& ctx) {
   Check(x.size() > 0 || v.n == 0, "[", ctx.Where(),
         "] expected elements on the GPU, got shape ", ToString(x.shape()));
   if (v.n == 0) return;
-  Moments* moments = nullptr;
-  Segments g = SegmentsOf(ctx, v.outer, v.n, v.inner, &moments);
+  Segments g = ChannelsOf(ctx);
+  Moments* moments = TakeMemory(ctx, g);
   if (ctx.Int("training_mode", 0) != 0) {
     FindMoments(ctx, g, ctx.Float("momentum", 0.9f),
                 {mean, FloatsTo(ctx, 1, {v.n})},
@@ -213,27 +239,17 @@ void BatchNormalization(KernelContext& ctx) {
   Normalize(ctx, p);
 }
 
-// Each (batch, group) is contiguous: a segment.
-void NormalizeGroups(KernelContext& ctx, int64_t wanted) {
-  const Tensor& x = Operand(ctx, 0);
-  const auto [v, groups] = GroupsOf(ctx, x, wanted);
-  Normalization p = NormalizationOf(ctx, v);
-  if (x.size() == 0) return;
-  p.segment = v.n / groups * v.inner;
-  Moments* moments = nullptr;
-  Segments g = SegmentsOf(ctx, 1, v.outer * groups, p.segment, &moments);
+// InstanceNormalization, GroupNormalization
+void NormalizeGroups(KernelContext& ctx) {
+  const ChannelGroups groups = GroupsIn(ctx);
+  Normalization p = NormalizationOf(ctx, groups.view);
+  if (ctx.In(0).size() == 0) return;
+  Segments g = SegmentsOf(ctx, groups);
+  Moments* moments = TakeMemory(ctx, g);
+  p.segment = g.inner;
   FindMoments(ctx, g, 0, {}, {}, moments);
   p.moments = moments;
   Normalize(ctx, p);
-}
-
-void InstanceNormalization(KernelContext& ctx) { NormalizeGroups(ctx, -1); }
-
-void GroupNormalization(KernelContext& ctx) {
-  int64_t groups = ctx.Int("num_groups", 0);
-  Check(groups > 0, "[", ctx.Where(), "] expected num_groups > 0, got ",
-        groups);
-  NormalizeGroups(ctx, groups);
 }
 
 // ---- the rest
@@ -316,11 +332,14 @@ void Lrn(KernelContext& ctx) {
 }  // namespace
 
 void RegisterChannelNorm(KernelRegistry& r) {
-  const KernelTraits kept = {
-      .measures = {0}, .narrow_in = {0}, .narrow_out = {0}};
+  KernelTraits kept = {.measures = {0}, .narrow_in = {0}, .narrow_out = {0}};
+  kept.workspace = [](KernelContext& ctx) { return BytesOf(ChannelsOf(ctx)); };
   r.Add("BatchNormalization", BatchNormalization, kept);
-  r.Add("InstanceNormalization", InstanceNormalization, kept);
-  r.Add("GroupNormalization", GroupNormalization, kept);
+  kept.workspace = [](KernelContext& ctx) {
+    return BytesOf(SegmentsOf(ctx, GroupsIn(ctx)));
+  };
+  r.Add("InstanceNormalization", NormalizeGroups, kept);
+  r.Add("GroupNormalization", NormalizeGroups, kept);
   r.Add("LpNormalization", LpNormalization);
   r.Add("LRN", Lrn);
 }

@@ -329,13 +329,33 @@ __global__ void __launch_bounds__(kThreads, 4) AddRowsKernel(RowsToAdd a) {
   });
 }
 
+int64_t GradAxis(const KernelContext& ctx, const Shape& shape) {
+  CheckSizes(ctx, shape);
+  return AxisIn(ctx, ctx.Int("axis", 0), static_cast<int64_t>(shape.size()));
+}
+
+// The kernel's workspace: NamedRows, for so many rows and indices.
+struct ListSizes {
+  size_t rows, indices;
+  // More than kFew indices name each.
+  size_t long_rows() const { return std::min(rows, indices / (kFew + 1)); }
+  size_t bytes() const {
+    return (2 * rows + 2 * indices + long_rows() + 2) * sizeof(uint32_t);
+  }
+};
+
+ListSizes ListsOf(const KernelContext& ctx) {
+  Shape shape = ctx.Ints("shape");
+  auto axis = static_cast<size_t>(GradAxis(ctx, shape));
+  return {static_cast<size_t>(shape[axis]),
+          static_cast<size_t>(Operand(ctx, 1).size())};
+}
+
 void GatherGrad(KernelContext& ctx) {
   const Tensor& dy = Operand(ctx, 0);
   Shape shape = ctx.Ints("shape");
-  CheckSizes(ctx, shape);
-  int64_t axis =
-      AxisIn(ctx, ctx.Int("axis", 0), static_cast<int64_t>(shape.size()));
-  Operand(ctx, 1);
+  int64_t axis = GradAxis(ctx, shape);
+  const ListSizes sizes = ListsOf(ctx);
   AxisView s = ViewAlong(shape, axis);
   Indices indices = IndicesOf(ctx, 1, s.n);
   Shape expected = GatheredShape(shape, axis, ctx.In(1).shape());
@@ -345,23 +365,20 @@ void GatherGrad(KernelContext& ctx) {
   int64_t total = NumElements(shape), n = ctx.In(1).size();
   if (total == 0) return;
   Queue& queue = QueueOf(ctx);
-  auto rows = static_cast<size_t>(s.n), count = static_cast<size_t>(n);
-  size_t most_long = std::min(rows, count / (kFew + 1));
-  auto* next = static_cast<uint32_t*>(
-      queue.Scratch((2 * rows + 2 * count + most_long + 2) * sizeof(uint32_t)));
+  auto* next = static_cast<uint32_t*>(ctx.Workspace(sizes.bytes()));
   auto take = [&](size_t numbers) {
     return std::exchange(next, next + numbers);
   };
-  NamedRows lists = {.counts = take(rows),
+  NamedRows lists = {.counts = take(sizes.rows),
                      .named = take(1),
                      .long_count = take(1),
-                     .long_rows = take(most_long),
-                     .first = take(rows),
-                     .slots = take(count),
-                     .places = take(count)};
+                     .long_rows = take(sizes.long_rows()),
+                     .first = take(sizes.rows),
+                     .slots = take(sizes.indices),
+                     .places = take(sizes.indices)};
   lists.sorted = lists.slots;
-  ONNX_FP8_CUDA(cudaMemsetAsync(lists.counts, 0, (rows + 2) * sizeof(uint32_t),
-                                queue.stream()));
+  ONNX_FP8_CUDA(cudaMemsetAsync(
+      lists.counts, 0, (sizes.rows + 2) * sizeof(uint32_t), queue.stream()));
   auto start = [&](auto kernel, int64_t blocks, auto... arguments) {
     Launch(kernel, static_cast<unsigned>(blocks), kThreads, 0, queue.stream(),
            arguments...);
@@ -373,7 +390,7 @@ void GatherGrad(KernelContext& ctx) {
     start(SortIndicesKernel, BlocksFor(n), indices, lists);
   }
   int64_t each = s.inner % 4 == 0 ? 4 : 1;
-  int64_t long_tasks = static_cast<int64_t>(most_long) * s.outer *
+  int64_t long_tasks = static_cast<int64_t>(sizes.long_rows()) * s.outer *
                        DivideUp(s.inner, kLanes * each);
   auto long_blocks =
       static_cast<unsigned>(std::min<int64_t>(long_tasks, kBlocksOfMany));
@@ -395,7 +412,9 @@ void RegisterGather(KernelRegistry& r) {
   r.Add("Gather", Gather, {.moves = true, .many = GatherMany});
   r.Add("GatherElements", GatherElements, {.moves = true});
   r.Add("GatherND", GatherND, {.moves = true});
-  r.Add("GatherGrad", GatherGrad, {}, kDomain);
+  r.Add("GatherGrad", GatherGrad,
+        {.workspace = [](KernelContext& ctx) { return ListsOf(ctx).bytes(); }},
+        kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -65,12 +65,17 @@ struct Samples {
   Labels labels;
 };
 
+// Errors: scores that have no classes.
+const Shape& ScoresShape(const KernelContext& ctx, const Tensor& scores) {
+  Check(scores.rank() >= 2, "[", ctx.Where(),
+        "] expected scores of shape (N, C, …), got ", ToString(scores.shape()));
+  return scores.shape();
+}
+
 // Errors: shapes that do not fit.
 Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
                   const Tensor& labels, bool can_ignore, int64_t ignored) {
-  Shape expected = scores.shape();
-  Check(expected.size() >= 2, "[", ctx.Where(),
-        "] expected scores of shape (N, C, …), got ", ToString(expected));
+  Shape expected = ScoresShape(ctx, scores);
   Samples s = {};
   s.n = expected[0];
   s.classes = expected[1];
@@ -149,6 +154,11 @@ __global__ void __launch_bounds__(kFinishThreads)
   Store(out, 0, static_cast<float>(loss));
 }
 
+// The workspace of a loss of so many parts.
+size_t BytesOf(int64_t parts) {
+  return static_cast<size_t>(parts) * sizeof(LossSum);
+}
+
 // The loss as operand 2 and the reduction say. `finish` is called after the
 // kernel that fills `parts` parts.
 struct LossResult {
@@ -165,8 +175,7 @@ struct LossResult {
     by = ChoiceIn<By>(ctx, "reduction", "mean", {"none", "sum", "mean"});
     out = FloatsTo(ctx, 0, by == By::kNone ? s.shape : Shape{});
     if (by == By::kNone) losses.by_sample = out;
-    losses.parts = static_cast<LossSum*>(
-        QueueOf(ctx).Scratch(static_cast<size_t>(parts) * sizeof(LossSum)));
+    losses.parts = static_cast<LossSum*>(ctx.Workspace(BytesOf(parts)));
   }
 
   void Finish() const {
@@ -239,12 +248,25 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   if (threads.thread() == 0) p.losses.parts[threads.first()] = sum;
 }
 
+constexpr int kWarpsOfLong = 8;
+constexpr bool AreShort(int64_t classes) { return classes <= 1024; }
+
+// One for each row that is read at the same time.
+template <int kWarps>
+int64_t PartsOfRows(int64_t rows) {
+  constexpr int64_t kRows = RowThreads<kWarps>::kRows;
+  return std::min<int64_t>(DivideUp(rows, kRows), kMostBlocks) * kRows;
+}
+
+int64_t ScoresParts(const KernelContext& ctx) {
+  const Shape& shape = ScoresShape(ctx, Operand(ctx, 0));
+  return AreShort(shape[1]) ? PartsOfRows<1>(shape[0])
+                            : PartsOfRows<kWarpsOfLong>(shape[0]);
+}
+
 template <int kWarps>
 void StartScores(KernelContext& ctx, const Samples& s, Scores p) {
-  using Threads = RowThreads<kWarps>;
-  int64_t blocks =
-      std::min<int64_t>(DivideUp(s.n, Threads::kRows), kMostBlocks);
-  LossResult result(ctx, s, blocks * Threads::kRows);
+  LossResult result(ctx, s, ScoresParts(ctx));
   p.losses = result.losses;
   p.rows = s.n;
   p.classes = s.classes;
@@ -257,8 +279,8 @@ void StartScores(KernelContext& ctx, const Samples& s, Scores p) {
 
 void LossOfScores(KernelContext& ctx, const Samples& s, const Scores& p) {
   CheckOnePerRow(ctx, s, ctx.In(0));
-  if (s.classes <= 1024) return StartScores<1>(ctx, s, p);
-  StartScores<8>(ctx, s, p);
+  if (AreShort(s.classes)) return StartScores<1>(ctx, s, p);
+  StartScores<kWarpsOfLong>(ctx, s, p);
 }
 
 // loss: the mean of -log p of the samples that count; lse of each row.
@@ -290,7 +312,12 @@ struct Picked {
   int64_t samples, classes, inner;
 };
 
-constexpr int64_t kPickBlocks = 256;
+int64_t PickBlocks(int64_t samples) {
+  return std::min<int64_t>(DivideUp(samples, kThreads), 256);
+}
+int64_t PickParts(const KernelContext& ctx) {
+  return PickBlocks(Operand(ctx, 1).size()) * (kThreads / 32);
+}
 
 // Each warp leaves a part.
 __global__ void __launch_bounds__(kThreads) PickKernel(Picked p) {
@@ -316,8 +343,8 @@ void NegativeLogLikelihoodLoss(KernelContext& ctx) {
   p.samples = s.n * s.inner;
   p.classes = s.classes;
   p.inner = s.inner;
-  int64_t blocks = std::min(DivideUp(p.samples, kThreads), kPickBlocks);
-  LossResult result(ctx, s, blocks * (kThreads / 32));
+  int64_t blocks = PickBlocks(p.samples);
+  LossResult result(ctx, s, PickParts(ctx));
   p.losses = result.losses;
   if (blocks > 0) {
     Launch(PickKernel, static_cast<unsigned>(blocks), kThreads, 0,
@@ -329,6 +356,8 @@ void NegativeLogLikelihoodLoss(KernelContext& ctx) {
 // ---- gradients of the mean
 
 using Count = unsigned long long;  // what atomicAdd takes
+
+size_t CountWorkspace(KernelContext&) { return sizeof(Count); }
 
 // Adds the number of samples that count to *count.
 __global__ void __launch_bounds__(kThreads)
@@ -448,7 +477,7 @@ void StartScoresGrad(KernelContext& ctx, const Samples& s, FloatsIn lse) {
         ToString(dloss.shape()));
   CheckOnePerRow(ctx, s, ctx.In(1));
   cudaStream_t stream = QueueOf(ctx).stream();
-  auto* count = static_cast<Count*>(QueueOf(ctx).Scratch(sizeof(Count)));
+  auto* count = static_cast<Count*>(ctx.Workspace(CountWorkspace(ctx)));
   ScoresGrad p = {.dloss = FloatsOf(ctx, 0),
                   .x = FloatsOf(ctx, 1),
                   .lse = lse,
@@ -495,17 +524,23 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
 }  // namespace
 
 void RegisterLoss(KernelRegistry& r) {
-  r.Add("CrossEntropy", CrossEntropy, {.narrow_in = {0}}, kDomain);
+  auto of_scores = [](KernelContext& ctx) { return BytesOf(ScoresParts(ctx)); };
+  auto of_picked = [](KernelContext& ctx) { return BytesOf(PickParts(ctx)); };
+  r.Add("CrossEntropy", CrossEntropy,
+        {.narrow_in = {0}, .workspace = of_scores}, kDomain);
   r.Add("CrossEntropyGrad", CrossEntropyGrad,
         {.in_place = {{1, 0}},
          .measures = {0},
          .narrow_in = {1},
-         .narrow_out = {0}},
+         .narrow_out = {0},
+         .workspace = CountWorkspace},
         kDomain);
-  r.Add("NegativeLogLikelihoodLoss", NegativeLogLikelihoodLoss);
+  r.Add("NegativeLogLikelihoodLoss", NegativeLogLikelihoodLoss,
+        {.workspace = of_picked});
   r.Add("SoftmaxCrossEntropyGrad", SoftmaxCrossEntropyGrad,
-        {.in_place = {{1, 0}}}, kDomain);
-  r.Add("SoftmaxCrossEntropyLoss", SoftmaxCrossEntropyLoss);
+        {.in_place = {{1, 0}}, .workspace = CountWorkspace}, kDomain);
+  r.Add("SoftmaxCrossEntropyLoss", SoftmaxCrossEntropyLoss,
+        {.workspace = of_scores});
 }
 
 }  // namespace onnx_fp8::cuda

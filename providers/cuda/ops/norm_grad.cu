@@ -264,14 +264,48 @@ struct GradResults {
   FloatsOut dscale, dbias;
 };
 
-// The memory of the partial sums, and behind it `more` floats.
-float* PartsFor(const KernelContext& ctx, NormGrad& p, int64_t parts,
-                int64_t more = 0) {
-  p.parts = parts;
-  int64_t floats = RoundUp(2 * parts * p.sizes.n, 64);
-  p.partial = static_cast<float*>(
-      QueueOf(ctx).Scratch(static_cast<size_t>(floats + more) * sizeof(float)));
-  return p.partial + floats;
+// Calls f<kWarps, kVectors>() for rows of n elements, of which each of the
+// row's kWarps warps holds kVectors vectors per thread. False: they don't fit
+// in registers.
+template <typename F>
+bool InRegisters(int64_t n, F f) {
+  auto fits = [&]<int kWarps, int kVectors>() {
+    if (n > kWarps * kVectors * 32 * kPerThread) return false;
+    f.template operator()<kWarps, kVectors>();
+    return true;
+  };
+  return fits.template operator()<1, 1>() || fits.template operator()<1, 2>() ||
+         fits.template operator()<1, 4>() || fits.template operator()<4, 2>() ||
+         fits.template operator()<8, 2>() ||
+         fits.template operator()<16, 2>() || fits.template operator()<16, 4>();
+}
+
+// The kernel's workspace: partial sums of dscale and dbias, and behind them a
+// number of each row that RMSNorm does not hold in registers.
+struct Parts {
+  int64_t count;  // of each column
+  int64_t sums, inverses;
+
+  size_t bytes() const {
+    return static_cast<size_t>(sums + inverses) * sizeof(float);
+  }
+};
+
+template <bool kCentered>
+Parts PartsOf(int64_t rows, int64_t n) {
+  Parts parts = {};
+  bool held = InRegisters(n, [&]<int kWarps, int kVectors>() {
+    using Threads = RowThreads<kWarps>;
+    constexpr int64_t kMost = kMostWarps / (Threads::kBlock / 32);
+    constexpr int64_t kRowsOfBlock = kLeastRows * Threads::kRows;
+    parts.count = std::min(kMost, DivideUp(rows, kRowsOfBlock));
+  });
+  if (!held) {
+    parts.count = std::min<int64_t>(DivideUp(rows, 64), 512);
+    if (!kCentered) parts.inverses = rows;
+  }
+  parts.sums = RoundUp((kCentered ? 2 : 1) * parts.count * n, 64);
+  return parts;
 }
 
 template <bool kCentered, bool kAdd>
@@ -280,13 +314,9 @@ struct StartNormGrad {
   NormGrad& p;
   const Shape& shape;  // of dx
 
-  // Rows of at most 128 · kWarps · kVectors elements.
   template <int kWarps, int kVectors>
-  void InRegisters() const {
+  void OfHeldRows() const {
     using Threads = RowThreads<kWarps>;
-    constexpr int64_t kMost = kMostWarps / (Threads::kBlock / 32);
-    constexpr int64_t kRowsOfBlock = kLeastRows * Threads::kRows;
-    PartsFor(ctx, p, std::min(kMost, DivideUp(p.sizes.rows, kRowsOfBlock)));
     auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
     if (IsWhole(p.sizes)) {
       Kinds kinds = KindsOf({p.x, p.more, AsOperand(p.dx.y)}, {p.dy});
@@ -308,10 +338,8 @@ struct StartNormGrad {
     });
   }
 
-  void InMemory() const {
-    int64_t parts = std::min<int64_t>(DivideUp(p.sizes.rows, 64), 512);
-    float* inverses = PartsFor(ctx, p, parts, p.sizes.rows);
-    if (p.sizes.rows > 0) AddColumns(parts, inverses);
+  void OfLongRows(float* inverses) const {
+    if (p.sizes.rows > 0) AddColumns(inverses);
     WriteResult(ctx, shape, p.dx, [&] {
       if (!p.dx.y.data && !p.dx.q) return;
       LaunchRows<kLongWarps>(ctx, LongNormGradKernel<kCentered, kAdd>,
@@ -319,7 +347,7 @@ struct StartNormGrad {
     });
   }
 
-  void AddColumns(int64_t parts, float* inverses) const {
+  void AddColumns(float* inverses) const {
     cudaStream_t stream = QueueOf(ctx).stream();
     if (!kCentered) {
       auto blocks =
@@ -328,20 +356,19 @@ struct StartNormGrad {
       p.inverses = {inverses, Kept::kFloat};
     }
     dim3 grid(static_cast<unsigned>(DivideUp(p.sizes.n, kTile)),
-              static_cast<unsigned>(parts));
+              static_cast<unsigned>(p.parts));
     Launch(ColumnSumsKernel<kCentered>, grid, 32 * kSumLines, 0, stream, p);
   }
 
   void operator()() const {
     if (p.sizes.n == 0) return WriteResult(ctx, shape, p.dx, [] {});
-    if (p.sizes.n <= 128) return InRegisters<1, 1>();
-    if (p.sizes.n <= 256) return InRegisters<1, 2>();
-    if (p.sizes.n <= 512) return InRegisters<1, 4>();
-    if (p.sizes.n <= 1024) return InRegisters<4, 2>();
-    if (p.sizes.n <= 2048) return InRegisters<8, 2>();
-    if (p.sizes.n <= 4096) return InRegisters<16, 2>();
-    if (p.sizes.n <= 8192) return InRegisters<16, 4>();
-    InMemory();
+    const Parts parts = PartsOf<kCentered>(p.sizes.rows, p.sizes.n);
+    p.partial = static_cast<float*>(ctx.Workspace(parts.bytes()));
+    p.parts = parts.count;
+    bool held = InRegisters(p.sizes.n, [&]<int kWarps, int kVectors>() {
+      OfHeldRows<kWarps, kVectors>();
+    });
+    if (!held) OfLongRows(p.partial + parts.sums);
   }
 };
 
@@ -381,33 +408,38 @@ void NormGradient(KernelContext& ctx) {
   AddColumnParts(ctx, {p.partial, to.dscale, to.dbias, p.parts, p.sizes.n});
 }
 
-// dx may take the place of any of the first `operands` operands.
-KernelTraits GradTraits(size_t operands, std::vector<size_t> measures = {0}) {
-  KernelTraits traits{.measures = std::move(measures), .narrow_out = {0}};
-  for (size_t i = 0; i < operands; ++i) {
+template <bool kCentered, bool kAdd>
+size_t NormGradWorkspace(KernelContext& ctx) {
+  NormRows rows(ctx, Operand(ctx, kAdd + 1));
+  return PartsOf<kCentered>(rows.count, rows.n).bytes();
+}
+
+// dx may take the place of dy, x and `more`.
+template <bool kCentered, bool kAdd>
+void Register(KernelRegistry& r, const std::string& op) {
+  constexpr Kernel kernel = NormGradient<kCentered, kAdd>;
+  KernelTraits traits{.measures = {0},
+                      .narrow_out = {0},
+                      .workspace = NormGradWorkspace<kCentered, kAdd>};
+  for (size_t i = 0; i < (kAdd ? 3 : 2); ++i) {
     traits.in_place.emplace_back(static_cast<int>(i), 0);
     traits.narrow_in.push_back(i);
   }
-  return traits;
+  r.Add(op, kernel, traits, kDomain);
+  traits.measures.clear();  // the quantizer has the amax
+  traits.own_amaxes = 1;
+  for (const char* form : {"Quantize", "QuantizePadded", "QuantizeRows"}) {
+    r.Add(op + form, kernel, traits, kDomain);
+  }
 }
 
 }  // namespace
 
 void RegisterNormGrad(KernelRegistry& r) {
-  const KernelTraits two = GradTraits(2), three = GradTraits(3);
-  r.Add("AddLayerNormGrad", NormGradient<true, true>, three, kDomain);
-  r.Add("AddRMSNormGrad", NormGradient<false, true>, three, kDomain);
-  r.Add("LayerNormGrad", NormGradient<true, false>, two, kDomain);
-  r.Add("RMSNormGrad", NormGradient<false, false>, two, kDomain);
-  // The quantizers have the amaxes.
-  KernelTraits q2 = GradTraits(2, {}), q3 = GradTraits(3, {});
-  q2.own_amaxes = q3.own_amaxes = 1;
-  for (std::string form : {"Quantize", "QuantizePadded", "QuantizeRows"}) {
-    r.Add("AddLayerNormGrad" + form, NormGradient<true, true>, q3, kDomain);
-    r.Add("AddRMSNormGrad" + form, NormGradient<false, true>, q3, kDomain);
-    r.Add("LayerNormGrad" + form, NormGradient<true, false>, q2, kDomain);
-    r.Add("RMSNormGrad" + form, NormGradient<false, false>, q2, kDomain);
-  }
+  Register<true, true>(r, "AddLayerNormGrad");
+  Register<false, true>(r, "AddRMSNormGrad");
+  Register<true, false>(r, "LayerNormGrad");
+  Register<false, false>(r, "RMSNormGrad");
 }
 
 }  // namespace onnx_fp8::cuda

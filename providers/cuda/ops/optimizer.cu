@@ -27,9 +27,15 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
-// What the elements need.
+// What the elements need. It is the kernel's workspace.
 struct Factors {
-  float rate, clip, size, root, keep, beta2;
+  float rate, clip, size, root, keep, beta2, decay;
+};
+
+// What a tensor's factors come from.
+struct Tuning {
+  float lr_scale, weight_decay;
+  Factors* factors;
 };
 
 // The parameter, its gradient and its moments.
@@ -37,26 +43,28 @@ struct State {
   const float *p, *g, *m, *v;
   float *p_out, *m_out, *v_out;
   int64_t n;
-  float lr_scale, weight_decay;
+  const Factors* factors;
 };
 
 __global__ void __launch_bounds__(kThreads)
-    FactorsKernel(Settings s, Many<State> states, Factors* out) {
+    FactorsKernel(Settings s, Many<Tuning> many) {
   int i = static_cast<int>(threadIdx.x);
-  if (i >= states.count) return;
-  double rate = static_cast<double>(*s.lr) *
-                static_cast<double>(states.tensors[i].lr_scale);
-  Factors f = {static_cast<float>(rate), *s.grad_scale, 0, 0, 0, 0};
+  if (i >= many.count) return;
+  const Tuning own = many.tensors[i];
+  double rate = static_cast<double>(*s.lr) * static_cast<double>(own.lr_scale);
+  Factors f = {.rate = static_cast<float>(rate),
+               .clip = *s.grad_scale,
+               .decay = own.weight_decay};
   if (s.step) {
     double t = static_cast<double>(*s.step);
     double new1 = s.new1, new2 = s.new2;
-    double decay = states.tensors[i].weight_decay;
+    double decay = own.weight_decay;
     f.size = static_cast<float>(rate / (1 - pow(1 - new1, t)));
     f.root = static_cast<float>(sqrt(1 - pow(1 - new2, t)));
     f.keep = static_cast<float>(1 - rate * decay);
     f.beta2 = static_cast<float>(1 - new2);
   }
-  out[i] = f;
+  *own.factors = f;
 }
 
 __device__ void Adam(const Settings& s, const Factors& f, const State& x,
@@ -64,7 +72,7 @@ __device__ void Adam(const Settings& s, const Factors& f, const State& x,
   bool decoupled = s.rule == Rule::kAdamW;
   float p = x.p[i], m = x.m[i], v = x.v[i];
   float g = x.g[i] * f.clip;
-  if (!decoupled) g += x.weight_decay * p;
+  if (!decoupled) g += f.decay * p;
   float m1 = m + s.new1 * (g - m);
   float v1 = f.beta2 * v + s.new2 * (g * g);
   float denominator = sqrtf(v1) / f.root + s.eps;
@@ -77,7 +85,7 @@ __device__ void Adam(const Settings& s, const Factors& f, const State& x,
 __device__ void Descent(const Settings& s, const Factors& f, const State& x,
                         int64_t i) {
   float p = x.p[i];
-  float g = x.g[i] * f.clip + x.weight_decay * p;
+  float g = x.g[i] * f.clip + f.decay * p;
   if (s.rule == Rule::kMomentum) {
     float b1 = s.momentum * x.m[i] + g;
     x.m_out[i] = b1;
@@ -94,7 +102,7 @@ __device__ void Keep(const State& x, int64_t i) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    UpdateKernel(Settings s, const Factors* factors, Many<State> states) {
+    UpdateKernel(Settings s, Many<State> states) {
   int tensor = TensorOf(states, blockIdx.x);
   const State x = states.tensors[tensor];
   int64_t i =
@@ -103,9 +111,9 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= x.n) return;
   if (!*s.ok) return Keep(x, i);
   if (s.rule == Rule::kAdam || s.rule == Rule::kAdamW) {
-    return Adam(s, factors[tensor], x, i);
+    return Adam(s, *x.factors, x, i);
   }
-  Descent(s, factors[tensor], x, i);
+  Descent(s, *x.factors, x, i);
 }
 
 // ---- on the host
@@ -150,42 +158,51 @@ State StateOf(KernelContext& ctx, Rule rule) {
   State x = {.p = in(0), .g = in(1), .p_out = out(0), .n = ctx.In(0).size()};
   if (Moments(rule) > 0) x.m = in(2), x.m_out = out(1);
   if (Moments(rule) > 1) x.v = in(3), x.v_out = out(2);
-  x.lr_scale = ctx.Float("lr_scale", 1);
-  x.weight_decay = ctx.Float("weight_decay", 0);
   return x;
 }
 
-void StartUpdates(Queue& queue, const Settings& s,
-                  const std::vector<State>& all) {
-  static_assert(Many<State>::kMost <= kThreads);
+size_t UpdateWorkspace(KernelContext&) { return sizeof(Factors); }
+
+Tuning TuningOf(KernelContext& ctx) {
+  return {ctx.Float("lr_scale", 1), ctx.Float("weight_decay", 0),
+          static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx)))};
+}
+
+void StartUpdates(std::span<KernelContext> nodes, const Settings& s) {
+  static_assert(Many<Tuning>::kMost <= kThreads);
+  cudaStream_t stream = QueueOf(nodes[0]).stream();
+  std::vector<Tuning> tunings;
+  std::vector<State> states;
+  for (KernelContext& ctx : nodes) {
+    tunings.push_back(TuningOf(ctx));
+    states.push_back(StateOf(ctx, s.rule));
+    states.back().factors = tunings.back().factors;
+  }
   ForMany(
-      all, [](const State& x) { return BlocksFor(x.n); },
-      [&](const Many<State>& states) {
-        auto* factors = static_cast<Factors*>(
-            queue.Scratch(static_cast<size_t>(states.count) * sizeof(Factors)));
-        Launch(FactorsKernel, 1, kThreads, 0, queue.stream(), s, states,
-               factors);
-        Launch(UpdateKernel, states.blocks, kThreads, 0, queue.stream(), s,
-               factors, states);
+      tunings, [](const Tuning&) { return 1u; },
+      [&](const Many<Tuning>& many) {
+        Launch(FactorsKernel, 1, kThreads, 0, stream, s, many);
+      });
+  ForMany(
+      states, [](const State& x) { return BlocksFor(x.n); },
+      [&](const Many<State>& many) {
+        Launch(UpdateKernel, many.blocks, kThreads, 0, stream, s, many);
       });
 }
 
 // Neighbors with the same settings share a kernel.
 template <Rule kRule>
 void UpdateMany(std::span<KernelContext> nodes) {
-  Queue& queue = QueueOf(nodes[0]);
-  Settings settings = SettingsOf(nodes[0], kRule);
-  std::vector<State> states;
-  for (KernelContext& ctx : nodes) {
-    Settings own = SettingsOf(ctx, kRule);
-    if (own != settings) {
-      StartUpdates(queue, settings, states);
-      states.clear();
-      settings = own;
+  while (!nodes.empty()) {
+    const Settings settings = SettingsOf(nodes[0], kRule);
+    size_t count = 1;
+    while (count < nodes.size() &&
+           SettingsOf(nodes[count], kRule) == settings) {
+      ++count;
     }
-    states.push_back(StateOf(ctx, kRule));
+    StartUpdates(nodes.first(count), settings);
+    nodes = nodes.subspan(count);
   }
-  StartUpdates(queue, settings, states);
 }
 
 template <Rule kRule>
@@ -193,19 +210,24 @@ void Update(KernelContext& ctx) {
   UpdateMany<kRule>({&ctx, 1});
 }
 
+template <Rule kRule>
+void Register(KernelRegistry& r, const char* op) {
+  KernelTraits traits = {.in_place = {{0, 0}},
+                         .workspace = UpdateWorkspace,
+                         .many = UpdateMany<kRule>};
+  for (int i = 1; i <= static_cast<int>(Moments(kRule)); ++i) {
+    traits.in_place.emplace_back(i + 1, i);
+  }
+  r.Add(op, Update<kRule>, traits, kDomain);
+}
+
 }  // namespace
 
 void RegisterOptimizer(KernelRegistry& r) {
-  const std::vector<std::pair<int, int>> moments = {{0, 0}, {2, 1}, {3, 2}};
-  r.Add("SGD", Update<Rule::kSgd>,
-        {.in_place = {{0, 0}}, .many = UpdateMany<Rule::kSgd>}, kDomain);
-  r.Add("SGDMomentum", Update<Rule::kMomentum>,
-        {.in_place = {{0, 0}, {2, 1}}, .many = UpdateMany<Rule::kMomentum>},
-        kDomain);
-  r.Add("Adam", Update<Rule::kAdam>,
-        {.in_place = moments, .many = UpdateMany<Rule::kAdam>}, kDomain);
-  r.Add("AdamW", Update<Rule::kAdamW>,
-        {.in_place = moments, .many = UpdateMany<Rule::kAdamW>}, kDomain);
+  Register<Rule::kSgd>(r, "SGD");
+  Register<Rule::kMomentum>(r, "SGDMomentum");
+  Register<Rule::kAdam>(r, "Adam");
+  Register<Rule::kAdamW>(r, "AdamW");
 }
 
 }  // namespace onnx_fp8::cuda

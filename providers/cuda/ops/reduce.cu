@@ -245,36 +245,38 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(Reduction<T, Acc> r) {
 struct WholeSum {
   FloatsIn x;
   int64_t n;
-  FloatsOut y;
+  float *partial, *y;
 };
 
 template <typename Op>
 __global__ void __launch_bounds__(kThreads)
-    WholeSumsKernel(Many<WholeSum> many, float* partial) {
+    WholeSumsKernel(Many<WholeSum> many) {
   int tensor = TensorOf(many, blockIdx.x);
   const WholeSum w = many.tensors[tensor];
-  int64_t begin = (blockIdx.x - many.begin[tensor]) * kChunk;
+  unsigned chunk = blockIdx.x - many.begin[tensor];
+  int64_t begin = chunk * kChunk;
   int64_t end = begin + kChunk;
   if (end > w.n) end = w.n;
   int thread = static_cast<int>(threadIdx.x);
   float acc[1] = {
       OfRow<Op, float>(In<float>{w.x}, 0, begin, end, thread, kThreads)};
   const float* parts = MergeBlock<Op>(acc, thread, 1);
-  if (thread == 0) partial[blockIdx.x] = parts[0];
+  if (thread == 0) w.partial[chunk] = parts[0];
 }
 
 // A block for each tensor.
 template <typename Op>
 __global__ void __launch_bounds__(kThreads)
-    MergeWholeKernel(Many<WholeSum> many, const float* partial) {
+    MergeWholeKernel(Many<WholeSum> many) {
   auto tensor = static_cast<int>(blockIdx.x);
-  unsigned first = many.begin[tensor], count = BlocksOf(many, tensor);
+  const WholeSum w = many.tensors[tensor];
+  unsigned count = BlocksOf(many, tensor);
   float acc[1] = {Op::template Init<float>()};
   for (unsigned i = threadIdx.x; i < count; i += kThreads) {
-    acc[0] = Op::Merge(acc[0], partial[first + i]);
+    acc[0] = Op::Merge(acc[0], w.partial[i]);
   }
   const float* parts = MergeBlock<Op>(acc, static_cast<int>(threadIdx.x), 1);
-  if (threadIdx.x == 0) Store(many.tensors[tensor].y, 0, parts[0]);
+  if (threadIdx.x == 0) *w.y = parts[0];
 }
 
 // Results that lie side by side: a block for r.lanes times kEach of them and a
@@ -360,6 +362,37 @@ Broadcast<1> WalkOf(const KernelContext& ctx, const BroadcastPlan& plan) {
   return walk;
 }
 
+// How threads share the work.
+struct Division {
+  int64_t width;   // results side by side
+  int64_t each;    // columns of a thread
+  int64_t chunks;  // of each result
+  int lanes;       // threads side by side
+};
+
+// REQUIRES: there are results.
+template <typename T>
+Division Divide(const ReductionLayout& l) {
+  Division d = {.width = l.kept.sizes.back(), .each = 1, .lanes = 1};
+  if (std::is_same_v<T, float> && d.width % 4 == 0) d.each = 4;
+  int64_t n = l.reduced.n, chunk = kChunk;
+  if (l.inner_reduced) {
+    d.lanes = l.kept.n > 1 && n <= kShort ? 32 : kThreads;
+  } else {
+    while (d.lanes < 32 && d.lanes * d.each < d.width) d.lanes *= 2;
+    chunk = kRows * (kThreads / d.lanes);
+  }
+  d.chunks = std::max<int64_t>(DivideUp(n, chunk), 1);
+  return d;
+}
+
+// The kernel's workspace: a partial result of each chunk.
+template <typename T, typename Acc>
+size_t PartialBytes(const ReductionLayout& l) {
+  if (l.kept.n == 0) return 0;
+  return static_cast<size_t>(l.kept.n * Divide<T>(l).chunks) * sizeof(Acc);
+}
+
 template <typename Op, typename T, typename Acc>
 void Reduce(KernelContext& ctx, End end) {
   const Tensor& x = Operand(ctx, 0);
@@ -368,24 +401,16 @@ void Reduce(KernelContext& ctx, End end) {
   int64_t results = l.kept.n, n = l.reduced.n;
   if (results == 0) return;
   Queue& queue = QueueOf(ctx);
+  const Division d = Divide<T>(l);
+  int64_t chunks = d.chunks;
   Reduction<T, Acc> r = {.x = InOf<T>(ctx, 0),
                          .kept = WalkOf(ctx, l.kept),
                          .reduced = WalkOf(ctx, l.reduced),
-                         .width = l.kept.sizes.back()};
-  bool vectors = std::is_same_v<T, float> && r.width % 4 == 0;
-  int64_t each = vectors ? 4 : 1, chunk = kChunk;
-  if (l.inner_reduced) {
-    r.lanes = results > 1 && n <= kShort ? 32 : kThreads;
-  } else {
-    r.lanes = 1;
-    while (r.lanes < 32 && r.lanes * each < r.width) r.lanes *= 2;
-    chunk = kRows * (kThreads / r.lanes);
-  }
-  int64_t chunks = std::max<int64_t>(DivideUp(n, chunk), 1);
-  r.chunks = static_cast<unsigned>(chunks);
-  r.tasks = results * chunks;
-  r.partial = static_cast<Acc*>(
-      queue.Scratch(static_cast<size_t>(r.tasks) * sizeof(Acc)));
+                         .chunks = static_cast<unsigned>(chunks),
+                         .lanes = d.lanes,
+                         .tasks = results * chunks,
+                         .width = d.width};
+  r.partial = static_cast<Acc*>(ctx.Workspace(PartialBytes<T, Acc>(l)));
   auto start = [&](auto kernel, int64_t blocks) {
     Launch(kernel, static_cast<unsigned>(blocks), kThreads, 0, queue.stream(),
            r);
@@ -393,12 +418,12 @@ void Reduce(KernelContext& ctx, End end) {
   if (l.inner_reduced) {
     start(RowsKernel<Op, T, Acc>, DivideUp(r.tasks, kThreads / r.lanes));
   } else {
-    int64_t tiles = DivideUp(r.width, r.lanes * each);
+    int64_t tiles = DivideUp(r.width, r.lanes * d.each);
     int64_t blocks = results / r.width * tiles * chunks;
     if constexpr (std::is_same_v<T, float>) {
-      if (vectors) start(ColumnsKernel<Op, 4, T, Acc>, blocks);
+      if (d.each == 4) start(ColumnsKernel<Op, 4, T, Acc>, blocks);
     }
-    if (!vectors) start(ColumnsKernel<Op, 1, T, Acc>, blocks);
+    if (d.each == 1) start(ColumnsKernel<Op, 1, T, Acc>, blocks);
   }
   // Threads side by side read chunks of a row, or results of columns.
   int lanes = kThreads;
@@ -411,17 +436,40 @@ void Reduce(KernelContext& ctx, End end) {
          lanes, n, end, y);
 }
 
+// Calls f<T, Acc>() for the elements of operand 0 and their partial sums.
+template <typename F>
+void ForSums(const KernelContext& ctx, F f) {
+  DType dtype = Operand(ctx, 0).dtype();
+  if (dtype == DType::kInt64) return f.template operator()<int64_t, uint64_t>();
+  if (dtype == DType::kInt32) return f.template operator()<int32_t, uint32_t>();
+  KeptAs(ctx, dtype);
+  f.template operator()<float, float>();
+}
+
+// The same for their largest or smallest ones.
+template <typename F>
+void ForExtremes(const KernelContext& ctx, F f) {
+  DType dtype = Operand(ctx, 0).dtype();
+  if (dtype == DType::kBool) {  // bytes of 0 or 1
+    return f.template operator()<bool, bool>();
+  }
+  ForNumeric(dtype, ctx.Where(),
+             [&]<typename T>() { f.template operator()<T, T>(); });
+}
+
 template <typename Op>
 void Sums(KernelContext& ctx) {
-  DType dtype = Operand(ctx, 0).dtype();
-  if (dtype == DType::kInt64) {
-    return Reduce<Op, int64_t, uint64_t>(ctx, End::kAsItIs);
-  }
-  if (dtype == DType::kInt32) {
-    return Reduce<Op, int32_t, uint32_t>(ctx, End::kAsItIs);
-  }
-  KeptAs(ctx, dtype);
-  Reduce<Op, float, float>(ctx, End::kAsItIs);
+  ForSums(ctx, [&]<typename T, typename Acc>() {
+    Reduce<Op, T, Acc>(ctx, End::kAsItIs);
+  });
+}
+
+size_t SumsWorkspace(KernelContext& ctx) {
+  size_t bytes = 0;
+  ForSums(ctx, [&]<typename T, typename Acc>() {
+    bytes = PartialBytes<T, Acc>(ReductionOf(ctx, ctx.In(0)));
+  });
+  return bytes;
 }
 
 // Several nodes. Those that do not sum all elements run alone.
@@ -434,20 +482,20 @@ void SumsOfMany(std::span<KernelContext> nodes) {
     if (x.dtype() == DType::kInt64 || l.kept.n != 1 || !l.inner_reduced) {
       Sums<Op>(ctx);
     } else {
-      sums.push_back({FloatsOf(ctx, 0), x.size(), FloatsTo(ctx, 0, l.shape)});
+      size_t bytes = PartialBytes<float, float>(l);
+      sums.push_back({FloatsOf(ctx, 0), x.size(),
+                      static_cast<float*>(ctx.Workspace(bytes)),
+                      static_cast<float*>(FloatsTo(ctx, 0, l.shape).data)});
     }
   }
-  Queue& queue = QueueOf(nodes[0]);
+  cudaStream_t stream = QueueOf(nodes[0]).stream();
   auto chunks = [](const WholeSum& w) {
     return static_cast<unsigned>(std::max<int64_t>(DivideUp(w.n, kChunk), 1));
   };
   ForMany(sums, chunks, [&](const Many<WholeSum>& many) {
-    auto* partial =
-        static_cast<float*>(queue.Scratch(many.blocks * sizeof(float)));
-    Launch(WholeSumsKernel<Op>, many.blocks, kThreads, 0, queue.stream(), many,
-           partial);
+    Launch(WholeSumsKernel<Op>, many.blocks, kThreads, 0, stream, many);
     Launch(MergeWholeKernel<Op>, static_cast<unsigned>(many.count), kThreads, 0,
-           queue.stream(), many, static_cast<const float*>(partial));
+           stream, many);
   });
 }
 
@@ -462,20 +510,30 @@ void LogSumExp(KernelContext& ctx) {
   Reduce<LogSumExpOp, float, Exponentials>(ctx, End::kAsItIs);
 }
 
+size_t LogSumExpWorkspace(KernelContext& ctx) {
+  return PartialBytes<float, Exponentials>(ReductionOf(ctx, Operand(ctx, 0)));
+}
+
 template <typename Op>
 void Extremes(KernelContext& ctx) {
-  DType dtype = Operand(ctx, 0).dtype();
-  if (dtype == DType::kBool) {  // bytes of 0 or 1
-    return Reduce<Op, bool, bool>(ctx, End::kAsItIs);
-  }
-  ForNumeric(dtype, ctx.Where(),
-             [&]<typename T>() { Reduce<Op, T, T>(ctx, End::kAsItIs); });
+  ForExtremes(ctx, [&]<typename T, typename Acc>() {
+    Reduce<Op, T, Acc>(ctx, End::kAsItIs);
+  });
+}
+
+size_t ExtremesWorkspace(KernelContext& ctx) {
+  size_t bytes = 0;
+  ForExtremes(ctx, [&]<typename T, typename Acc>() {
+    bytes = PartialBytes<T, Acc>(ReductionOf(ctx, ctx.In(0)));
+  });
+  return bytes;
 }
 
 }  // namespace
 
 void RegisterReduce(KernelRegistry& r) {
-  const KernelTraits kept = {.host_inputs = {1}, .narrow_in = {0}};
+  const KernelTraits kept = {
+      .host_inputs = {1}, .narrow_in = {0}, .workspace = SumsWorkspace};
   r.Add("ReduceSum", Sums<SumOp>, kept);
   KernelTraits squares = kept;
   squares.many = SumsOfMany<SquareOp>;
@@ -485,9 +543,13 @@ void RegisterReduce(KernelRegistry& r) {
   r.Add("ReduceLogSum", FloatSums<SumOp, End::kLog>, kept);
   r.Add("ReduceMean", FloatSums<SumOp, End::kMean>, kept);
   r.Add("ReduceProd", Sums<ProductOp>, kept);
-  r.Add("ReduceLogSumExp", LogSumExp, kept);
-  r.Add("ReduceMax", Extremes<LargestOp>, {.host_inputs = {1}});
-  r.Add("ReduceMin", Extremes<SmallestOp>, {.host_inputs = {1}});
+  KernelTraits exponentials = kept;
+  exponentials.workspace = LogSumExpWorkspace;
+  r.Add("ReduceLogSumExp", LogSumExp, exponentials);
+  const KernelTraits extremes = {.host_inputs = {1},
+                                 .workspace = ExtremesWorkspace};
+  r.Add("ReduceMax", Extremes<LargestOp>, extremes);
+  r.Add("ReduceMin", Extremes<SmallestOp>, extremes);
 }
 
 }  // namespace onnx_fp8::cuda
