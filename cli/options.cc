@@ -339,10 +339,17 @@ void AddDumpPasses(Flags& flags, std::string* folder) {
              "write each graph as text after each pass to this folder");
 }
 
-void AddProvider(Flags& flags, std::string* provider) {
+void AddProvider(Flags& flags, std::string* provider,
+                 ProviderOptions* options) {
   std::vector<std::string> names = ProviderNames();
   flags.Choice("--provider", provider, names,
                "where the nodes run (default: " + names[0] + ")");
+  flags.Switch("--tune", &options->tune,
+               "cuda: time some algorithms of each product when it first runs, "
+               "and keep the fastest for this and later runs with --tune");
+  flags.Switch("--nondeterministic", &options->nondeterministic,
+               "cuda: attention's gradients are sums in any order, which is "
+               "faster");
 }
 
 void AddLossChunk(Flags& flags, int64_t* bytes) {
@@ -353,7 +360,7 @@ void AddLossChunk(Flags& flags, int64_t* bytes) {
 }
 
 void AddEngineFlags(Flags& flags, SessionOptions* options) {
-  AddProvider(flags, &options->provider);
+  AddProvider(flags, &options->provider, &options->provider_options);
   flags.File("--profile", &options->profile,
              "write a Chrome trace of all nodes");
   AddDumpPasses(flags, &options->dump_passes);

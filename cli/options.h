@@ -100,7 +100,8 @@ struct OptimizerFlags {
   OptimizerSpec Make(const Flags& flags) const;
 };
 
-void AddProvider(Flags& flags, std::string* provider);
+// --provider, --tune, --nondeterministic of the commands that run nodes.
+void AddProvider(Flags& flags, std::string* provider, ProviderOptions* options);
 
 // --dump-passes of the commands that build graphs.
 void AddDumpPasses(Flags& flags, std::string* folder);

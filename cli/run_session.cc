@@ -36,6 +36,13 @@ RunConfig LoadRun(const RunFolder& folder) {
   return config;
 }
 
+void DropReplaced(const Flags& flags, RunSettings* settings) {
+  if (!flags.Given("--provider")) return;
+  for (const char* option : {"--tune", "--nondeterministic"}) {
+    settings->erase(option);
+  }
+}
+
 void FillFrom(const RunConfig& config, Flags& flags) {
   try {
     flags.RequireKnown(config.settings);

@@ -29,6 +29,7 @@
 #include "onnx_fp8/memory_report.h"
 #include "onnx_fp8/optimizer_spec.h"
 #include "onnx_fp8/profile_report.h"
+#include "onnx_fp8/provider_options.h"
 #include "onnx_fp8/recipe_text.h"
 #include "onnx_fp8/sharding.h"
 #include "onnx_fp8/tensor.h"
@@ -53,6 +54,7 @@ struct SessionOptions {
   bool model_only = false;  // refuses a training step
   // The provider that runs the steps: one of ProviderNames().
   std::string provider = "cpu";
+  ProviderOptions provider_options = {};
   LossSpec loss;
   OptimizerSpec optimizer;
   // kFloat, or kBFloat16 or kFloat16: values that PyTorch's autocast keeps in

@@ -83,7 +83,9 @@ HostSession::HostSession(const Arguments& arguments) {
   values.shard.Check(flags);
   values.machine.Apply();
   ranks_ = OpenRanks(values.shard.mesh);
-  session_ = MakeSession(options, MakeProvider(options.provider), ranks_.get());
+  session_ = MakeSession(
+      options, MakeProvider(options.provider, options.provider_options),
+      ranks_.get());
   if (start_) start_->GoOn(*session_);
   inputs_ = session_->Inputs();
   const LossSpec loss = session_->Loss();

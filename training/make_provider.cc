@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/make_provider.h"
 
+#include <utility>
+
 #include "base/check.h"
+#include "onnx_fp8/option_error.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
@@ -12,15 +15,26 @@
 namespace onnx_fp8 {
 namespace {
 
+std::unique_ptr<ExecutionProvider> MakeCpu(const ProviderOptions& options) {
+  for (auto [is_set, name] :
+       {std::pair{options.tune, "`tune`"},
+        {options.nondeterministic, "`nondeterministic`"}}) {
+    if (is_set) {
+      throw OptionError(Concat(name, ": expected the provider cuda, got cpu"));
+    }
+  }
+  return MakeCpuProvider();
+}
+
 struct Row {
   const char* name;
-  std::unique_ptr<ExecutionProvider> (*make)();
+  std::unique_ptr<ExecutionProvider> (*make)(const ProviderOptions&);
   const KernelRegistry& (*kernels)();
   Device device;
 };
 
 constexpr Row kProviders[] = {
-    {"cpu", MakeCpuProvider, CpuKernels, Device::kHost},
+    {"cpu", MakeCpu, CpuKernels, Device::kHost},
 #if defined(ONNX_FP8_CUDA)
     {"cuda", MakeCudaProvider, CudaKernels, Device::kProvider},
 #endif
@@ -44,8 +58,9 @@ std::vector<std::string> ProviderNames() {
   return names;
 }
 
-std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name) {
-  return RowOf(name).make();
+std::unique_ptr<ExecutionProvider> MakeProvider(
+    const std::string& name, const ProviderOptions& options) {
+  return RowOf(name).make(options);
 }
 
 ProviderKernels KernelsOf(const std::string& name) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/evaluator.h"
+#include "onnx_fp8/provider_options.h"
 #include "providers/provider.h"
 
 namespace onnx_fp8 {
@@ -17,8 +18,9 @@ namespace onnx_fp8 {
 std::vector<std::string> ProviderNames();
 
 // Errors: this build has no provider of that name; the message lists the names
-// that it has.
-std::unique_ptr<ExecutionProvider> MakeProvider(const std::string& name);
+// that it has. OptionError: the provider does not have one of the options.
+std::unique_ptr<ExecutionProvider> MakeProvider(
+    const std::string& name, const ProviderOptions& options = {});
 
 // The kernels of a provider and the place of its memory, which decide a plan. A
 // machine needs no device for them. Errors: MakeProvider's.

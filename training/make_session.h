@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// A session on the caller's provider; options.provider is ignored. Errors:
+// A session on the caller's provider; those in `options` are ignored. Errors:
 // TrainingSession::Create's.
 //
 // `ranks`: the processes that train together; null: this one alone. It must

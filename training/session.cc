@@ -550,7 +550,8 @@ std::unique_ptr<TrainingSession> MakeSession(
 
 std::unique_ptr<TrainingSession> TrainingSession::Create(
     const SessionOptions& options) {
-  return MakeSession(options, MakeProvider(options.provider));
+  return MakeSession(options,
+                     MakeProvider(options.provider, options.provider_options));
 }
 
 }  // namespace onnx_fp8

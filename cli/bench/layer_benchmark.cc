@@ -128,7 +128,7 @@ void LayerFlags::AddTo(Flags& flags) {
   flags.File("--save", &save,
              "write the speed-ups of the grid of --sizes: the table that "
              "--auto-filter reads");
-  AddProvider(flags, &provider);
+  AddProvider(flags, &provider, &provider_options);
   machine.AddTo(flags);
 }
 
@@ -136,6 +136,7 @@ void BenchLayers(const LayerBenchmark& benchmark, const LayerFlags& flags) {
   flags.machine.Apply();
   SessionOptions options;
   options.provider = flags.provider;
+  options.provider_options = flags.provider_options;
   flags.recipe.Fill(&options);
   if (!flags.save.empty()) RequireFolderOf(flags.save);
   std::vector<double> operations;

@@ -15,6 +15,7 @@ namespace onnx_fp8 {
 struct LayerFlags {
   RecipeFlags recipe;
   std::string provider = ProviderNames()[0];
+  ProviderOptions provider_options;
   double seconds = 0.5;
   bool json = false;
   std::string save;

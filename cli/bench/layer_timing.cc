@@ -56,7 +56,7 @@ RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
   SessionOptions fp8 =
       LayerOptions(options, surroundings, size, folder / "layer.onnx");
   Tensor x = RandomTensor({size.m, size.k}, DType::kFloat, 2);
-  auto provider = MakeProvider(options.provider);
+  auto provider = MakeProvider(options.provider, options.provider_options);
   if (provider->device() == Device::kHost) {
     return TimeSessions(fp8, x, seconds, after);
   }

@@ -24,6 +24,7 @@ constexpr double kMostDifference = 0.02;
 
 struct NodeFlags {
   std::string provider = ProviderNames()[0];
+  ProviderOptions provider_options;
   std::string dtype = "bfloat16", save;
   std::vector<std::string> only;
   bool quick = false, json = false;
@@ -93,7 +94,7 @@ class Measurement {
   Measurement(const NodeFlags& flags, DType dtype)
       : dtype_(dtype),
         seconds_(flags.seconds),
-        provider_(MakeProvider(flags.provider)),
+        provider_(MakeProvider(flags.provider, flags.provider_options)),
         cpu_(MakeProvider("cpu")) {
     report_ = {.provider = flags.provider,
                .dtype = flags.dtype,
@@ -180,7 +181,7 @@ void AddFlags(Flags& flags, NodeFlags& values) {
                "for each node, at least (default: 0.05)");
   flags.Switch("--json", &values.json, "print one JSON object");
   flags.File("--save", &values.save, "write the JSON object into this file");
-  AddProvider(flags, &values.provider);
+  AddProvider(flags, &values.provider, &values.provider_options);
   values.machine.AddTo(flags);
   flags.Example("onnx-fp8 bench nodes --provider cuda --only products,casts");
   flags.Example("onnx-fp8 bench nodes --quick");

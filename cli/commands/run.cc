@@ -24,6 +24,7 @@ struct RunFlags {
   std::string model, out;
   std::vector<std::string> data, expand;
   std::string profile, provider = ProviderNames().front();
+  ProviderOptions provider_options;
   BudgetFlags budgets;
   MachineFlags machine;
 };
@@ -86,7 +87,8 @@ TensorMap Forward(const RunFlags& flags) {
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
   std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
-  std::unique_ptr<ExecutionProvider> provider = MakeProvider(flags.provider);
+  std::unique_ptr<ExecutionProvider> provider =
+      MakeProvider(flags.provider, flags.provider_options);
   SpecializeReport report;
   Spending spending(budgets);
   std::shared_ptr<Graph> graph = Specialize(*model, shapes, *evaluator, &report,
@@ -117,7 +119,7 @@ int Run(const Arguments& arguments) {
   flags.Files("--data", &values.data,
               ".npz, .npy or .safetensors: arrays named like the inputs");
   flags.File("-o,--out", &values.out, ".npz or .safetensors");
-  AddProvider(flags, &values.provider);
+  AddProvider(flags, &values.provider, &values.provider_options);
   flags.File("--profile", &values.profile, "write a Chrome trace");
   flags.List("--expand", &values.expand,
              "run these ops by their bodies in standard ONNX ops");

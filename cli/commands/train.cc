@@ -172,6 +172,7 @@ void TrainCommand::ReadFolder() {
   if (!values_.resume && changes) RequireNoRun();
   if (values_.resume && folder_.HasConfig()) {
     RunConfig config = LoadRun(folder_);
+    DropReplaced(flags_, &config.settings);
     if (flags_.Given("MODEL")) {
       Check(FileCrc(values_.model) == config.crc, "[", values_.model,
             "] is not the model of this run; leave it out to go on with the "
@@ -231,7 +232,8 @@ void TrainCommand::CreateSession() {
     options.profile.clear();
     options.dump_passes.clear();
   }
-  session_ = MakeSession(options, MakeProvider(provider_), ranks_.get());
+  session_ = MakeSession(
+      options, MakeProvider(provider_, options.provider_options), ranks_.get());
   // A training step in a file decides some of the flags.
   const SessionOptions& decided = session_->Options();
   if (decided.loss.kind.empty()) flags_.Require({"--loss"});

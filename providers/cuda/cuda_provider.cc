@@ -101,6 +101,9 @@ class CudaGraph : public Recording {
 
 class CudaProvider : public ExecutionProvider {
  public:
+  explicit CudaProvider(const ProviderOptions& options)
+      : queue_(std::make_shared<cuda::Queue>(options)) {}
+
   std::string Name() const override { return "cuda"; }
 
   ProviderInfo Describe() const override {
@@ -183,7 +186,7 @@ class CudaProvider : public ExecutionProvider {
   }
 
   // Memory that outlives the provider still needs the stream.
-  std::shared_ptr<cuda::Queue> queue_ = std::make_shared<cuda::Queue>();
+  std::shared_ptr<cuda::Queue> queue_;
   std::unique_ptr<cuda::SideStream> side_;  // made when it is asked for
 };
 
@@ -226,10 +229,11 @@ KernelRegistry AllKernels() {
 
 }  // namespace
 
-std::unique_ptr<ExecutionProvider> MakeCudaProvider() {
+std::unique_ptr<ExecutionProvider> MakeCudaProvider(
+    const ProviderOptions& options) {
   ChooseDevice();
   cuda::RegisterWithRuntime();
-  return std::make_unique<CudaProvider>();
+  return std::make_unique<CudaProvider>(options);
 }
 
 const KernelRegistry& CudaKernels() {

@@ -3,13 +3,15 @@
 
 #include <memory>
 
+#include "onnx_fp8/provider_options.h"
 #include "providers/provider.h"
 
 namespace onnx_fp8 {
 
 // The provider of the current NVIDIA GPU. Errors: there is no driver or no GPU,
 // or the GPU is older than Hopper (compute capability 9.0).
-std::unique_ptr<ExecutionProvider> MakeCudaProvider();
+std::unique_ptr<ExecutionProvider> MakeCudaProvider(
+    const ProviderOptions& options = {});
 
 const KernelRegistry& CudaKernels();
 

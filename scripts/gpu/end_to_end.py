@@ -17,6 +17,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 RECIPES = ("off", "tensorwise", "rowwise")
 MORE_RECIPES = ("delayed", "blockwise")  # without a peer
 PEERS = ("bfloat16", "tensorwise", "rowwise")
+TUNED = ("--tune", "--nondeterministic")  # of the provider cuda
 SIZE = "gpt2_b16"
 SHAPE = {"vocabulary": 50304, "batch": 16, "seq": 1024}
 # Small enough for curves that can be compared. With 1e-3 from the first step
@@ -96,9 +97,9 @@ def peer(arguments, seconds):
                     max(1, seconds), cwd=SCRIPTS, env=environment)
 
 
-def ours(task, binary, provider, recipe, seconds):
+def ours(task, binary, provider, recipe, seconds, *flags):
     """(run, figures)"""
-    out = task.folder / f"run_{recipe}"
+    out = task.folder / "_".join(["run", recipe, *flags])
     with GpuMemory() as memory:
         done = runs.run(
             [binary, "train", task.file, "--provider", provider, "--data",
@@ -107,7 +108,8 @@ def ours(task, binary, provider, recipe, seconds):
              "cross_entropy", "--optimizer", "adamw", "--lr", LR,
              "--weight-decay", "0.01",
              "--recipe", recipe, "--dtype", "bfloat16", "--steps",
-             WARM_UP + task.steps, "--out", out, "--json"], max(1, seconds))
+             WARM_UP + task.steps, "--out", out, "--json", *flags],
+            max(1, seconds))
     metrics = out / "metrics.jsonl"
     if done.code or not metrics.exists():
         return done, None
@@ -149,6 +151,10 @@ def check(section, binary, provider, quick):
                      *ours(task, binary, provider, recipe, section.left()))
 
         note_ours(RECIPES[:2] if quick else RECIPES)
+        if provider == "cuda":
+            note("onnx-fp8, tensorwise, tuned",
+                 *ours(task, binary, provider, "tensorwise", section.left(),
+                       *TUNED))
         if not task.torch:
             section.add("PyTorch is left out: " + (
                 "a quick run" if quick else "python3 can't import it"))

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/user_cache.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 
@@ -113,11 +113,7 @@ TEST(AlgorithmFile, WorksWithoutAFolder) {
 
 class CachedAlgorithms : public testing::Test {
  protected:
-  CachedAlgorithms() { UseCache(dir_.path()); }
-  ~CachedAlgorithms() override {
-    UseCache("/dev/null");
-    emulation::SetCublasLtVersion(version_);
-  }
+  ~CachedAlgorithms() override { emulation::SetCublasLtVersion(version_); }
 
   // How often a provider asks for an algorithm while it multiplies.
   static int64_t Asks() {
@@ -133,11 +129,7 @@ class CachedAlgorithms : public testing::Test {
     return emulation::Calls("cublasLtMatmulAlgoGetHeuristic");
   }
 
-  static void UseCache(const std::string& folder) {
-    setenv("XDG_CACHE_HOME", folder.c_str(), 1);
-  }
-
-  TemporaryFolder dir_;
+  UserCache cache_;
   size_t version_ = emulation::CublasLtVersion();
 };
 

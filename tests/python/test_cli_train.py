@@ -282,6 +282,18 @@ def test_damaged_configuration(tmp_path, text, message):
         assert message in run(*command, code=1).stderr
 
 
+def test_another_provider_takes_no_options_of_the_run(tmp_path):
+    data = write_random(tmp_path / "d.npz", 8)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, *CE, "--steps", 1, "--out", out)
+    config = json.loads((out / "config.json").read_text())
+    config["flags"] |= {"--provider": ["cuda"], "--tune": [], "--nondeterministic": []}
+    (out / "config.json").write_text(json.dumps(config))
+    run("eval", out, "--data", data, "--provider", "cpu")
+    run("train", "--resume", "--out", out, "--steps", 2, "--provider", "cpu")
+    assert not {"--tune", "--nondeterministic"} & set(json.loads((out / "config.json").read_text())["flags"])
+
+
 def test_damaged_run(tmp_path):
     data = write_random(tmp_path / "d.npz", 8)
     out = tmp_path / "run"

@@ -6,7 +6,7 @@
 
 namespace onnx_fp8::cuda {
 
-Queue::Queue() {
+Queue::Queue(const ProviderOptions& options) : options_(options) {
   ONNX_FP8_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   staging_ = std::make_unique<Staging>(stream_);
   ONNX_FP8_CUDA(

@@ -11,6 +11,7 @@
 #include <typeindex>
 #include <vector>
 
+#include "onnx_fp8/provider_options.h"
 #include "providers/cuda/core/staging.h"
 #include "providers/kernel.h"
 
@@ -27,11 +28,12 @@ struct Complaint {
 class Queue {
  public:
   // Errors: those of the CUDA runtime.
-  Queue();
+  explicit Queue(const ProviderOptions& options = {});
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
+  const ProviderOptions& options() const { return options_; }
   cudaStream_t stream() const { return stream_; }
   Staging& staging() { return *staging_; }
 
@@ -54,6 +56,7 @@ class Queue {
   void Synchronize();
 
  private:
+  ProviderOptions options_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Staging> staging_;
   std::map<std::type_index, std::shared_ptr<void>> owned_;

@@ -145,7 +145,7 @@ void MultiplyDecoded(KernelContext& ctx, const BlockOperand& a,
                .dtype = dtype,
                .transposed = !b.x.codes.k_is_rows},
          .y = sums},
-        workspace, queue.stream());
+        workspace, queue);
   } else {
     ONNX_FP8_CUDA(cudaMemsetAsync(sums, 0, static_cast<size_t>(m * n) * 4,
                                   queue.stream()));

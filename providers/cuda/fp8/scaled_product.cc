@@ -253,7 +253,7 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
   if (product.k > 0) {
     Pack(queue, a, p.a);
     Pack(queue, b, p.b);
-    queue.Own<Products>().Multiply(product, workspace, queue.stream());
+    queue.Own<Products>().Multiply(product, workspace, queue);
   } else {  // an empty sum is 0
     auto elements = static_cast<size_t>(product.m * product.n);
     ONNX_FP8_CUDA(cudaMemsetAsync(

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "providers/cuda/core/check.h"
+#include "providers/cuda/gemm/tune.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -77,6 +80,24 @@ std::string WriterOf(const CublasLt& lt, const cudaDeviceProp& gpu) {
   return Concat("cuBLASLt ", lt.GetVersion(), " on ", gpu.name, ", ", gpu.major,
                 ".", gpu.minor, ", ", gpu.multiProcessorCount,
                 " multiprocessors");
+}
+
+// How many of the heuristics' algorithms are timed.
+constexpr int kMostTimed = 8;
+
+size_t ResultBytes(const Product& p) {
+  int64_t elements = (p.batch - 1) * p.y_batch_stride + p.m * p.n;
+  return static_cast<size_t>(elements) * ByteSize(p.y_dtype);
+}
+
+// Memory of the stream; null: there is not enough.
+std::shared_ptr<void> TryAllocate(size_t bytes, cudaStream_t stream) {
+  void* data = nullptr;
+  if (cudaMallocAsync(&data, bytes, stream) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  return {data, [stream](void* memory) { cudaFreeAsync(memory, stream); }};
 }
 
 bool HasManyScales(const Product& p) {
@@ -159,9 +180,11 @@ class Descriptors {
            checked.workspaceSize <= kProductWorkspace;
   }
 
-  // nullopt if cuBLASLt has no algorithm.
-  std::optional<cublasLtMatmulAlgo_t> Choose(
-      cublasLtHandle_t handle, const Alignments& alignments) const {
+  // The heuristics' first algorithms, at most `most`; empty: there is none.
+  // REQUIRES: most <= kMostTimed.
+  std::vector<cublasLtMatmulAlgo_t> Choose(cublasLtHandle_t handle,
+                                           const Alignments& alignments,
+                                           int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     CheckStatus(lt_.MatmulPreferenceCreate(&preference),
                 "cublasLtMatmulPreferenceCreate");
@@ -173,16 +196,19 @@ class Descriptors {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3]);
-    cublasLtMatmulHeuristicResult_t found = {};
+    cublasLtMatmulHeuristicResult_t found[kMostTimed] = {};
     int count = 0;
     cublasStatus_t status = lt_.MatmulAlgoGetHeuristic(
-        handle, operation, b, a, y, y, preference, 1, &found, &count);
+        handle, operation, b, a, y, y, preference, most, found, &count);
     lt_.MatmulPreferenceDestroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && count > 0) status = found.state;
-    bool none = status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0;
-    if (none) return std::nullopt;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0) return {};
     CheckStatus(status, "cublasLtMatmulAlgoGetHeuristic");
-    return found.algo;
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;
+      algorithms.push_back(found[i].algo);
+    }
+    return algorithms;
   }
 
   cublasLtMatmulDesc_t operation = nullptr;
@@ -233,18 +259,64 @@ Products::Products() : lt_(CublasLtFunctions()) {
 
 Products::~Products() { lt_.Destroy(handle_); }
 
+const Products::Algorithm* Products::Known(const std::string& key,
+                                           const Descriptors& descriptors) {
+  auto known = algorithms_.find(key);
+  if (known != algorithms_.end()) return &known->second;
+  Algorithm kept = file_->Find(key);
+  if (!kept || !descriptors.Takes(handle_, *kept)) return nullptr;
+  return &algorithms_.emplace(key, kept).first->second;
+}
+
 const Products::Algorithm& Products::AlgorithmFor(
     const Product& p, const Descriptors& descriptors) {
   std::string key = KeyOf(p);
-  auto known = algorithms_.find(key);
-  if (known != algorithms_.end()) return known->second;
-  Algorithm kept = file_->Find(key);
-  if (kept && descriptors.Takes(handle_, *kept)) {
-    return algorithms_.emplace(key, kept).first->second;
+  if (const Algorithm* known = Known(key, descriptors)) return *known;
+  auto first = descriptors.Choose(handle_, AlignmentsOf(p), 1);
+  Algorithm chosen;
+  if (!first.empty()) {
+    chosen = first[0];
+    file_->Set(key, *chosen);
   }
-  Algorithm chosen = descriptors.Choose(handle_, AlignmentsOf(p));
-  if (chosen) file_->Set(key, *chosen);
   return algorithms_.emplace(key, chosen).first->second;
+}
+
+// A result that the product does not read is written again and again, and at
+// last by the caller. One that it adds to would grow each time: other memory
+// takes its place, whose numbers don't matter.
+Products::Algorithm Products::FastestFor(const Product& p,
+                                         const Descriptors& descriptors,
+                                         void* workspace, cudaStream_t stream) {
+  std::string key = "tuned " + KeyOf(p);
+  if (const Algorithm* known = Known(key, descriptors)) return *known;
+  if (IsCapturing(stream)) return std::nullopt;
+  Product trial = p;
+  std::shared_ptr<void> memory;
+  if (p.beta != 0 && COf(p) == p.y) {
+    memory = TryAllocate(ResultBytes(p), stream);
+    if (!memory) return std::nullopt;
+    trial.y = memory.get();
+    trial.c = nullptr;
+  }
+  auto all = descriptors.Choose(handle_, AlignmentsOf(p), kMostTimed);
+  std::optional<size_t> fastest = FastestOf(
+      all.size(),
+      [&](size_t i) {
+        return Start(trial, descriptors, all[i], workspace, stream) ==
+               CUBLAS_STATUS_SUCCESS;
+      },
+      stream);
+  if (!fastest) return std::nullopt;
+  file_->Set(key, all[*fastest]);
+  return algorithms_.emplace(key, all[*fastest]).first->second;
+}
+
+cublasStatus_t Products::Start(const Product& p, const Descriptors& d,
+                               const cublasLtMatmulAlgo_t& algorithm,
+                               void* workspace, cudaStream_t stream) {
+  return lt_.Matmul(handle_, d.operation, &p.alpha, p.b.data, d.b, p.a.data,
+                    d.a, &p.beta, COf(p), d.y, p.y, d.y, &algorithm, workspace,
+                    kProductWorkspace, stream);
 }
 
 // A library that does not know a mode must not be asked for it.
@@ -260,19 +332,19 @@ bool Products::Has(const Product& p) {
   return AlgorithmFor(p, Descriptors(lt_, p)).has_value();
 }
 
-void Products::Multiply(const Product& p, void* workspace,
-                        cudaStream_t stream) {
+void Products::Multiply(const Product& p, void* workspace, Queue& queue) {
   Descriptors descriptors(lt_, p);
-  const Algorithm& algorithm = AlgorithmFor(p, descriptors);
+  cudaStream_t stream = queue.stream();
+  Algorithm algorithm;
+  if (queue.options().tune) {
+    algorithm = FastestFor(p, descriptors, workspace, stream);
+  }
+  if (!algorithm) algorithm = AlgorithmFor(p, descriptors);
   descriptors.CheckStatus(
       algorithm ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED,
       "cublasLtMatmulAlgoGetHeuristic");
-  descriptors.CheckStatus(
-      lt_.Matmul(handle_, descriptors.operation, &p.alpha, p.b.data,
-                 descriptors.b, p.a.data, descriptors.a, &p.beta, COf(p),
-                 descriptors.y, p.y, descriptors.y, &*algorithm, workspace,
-                 kProductWorkspace, stream),
-      "cublasLtMatmul");
+  descriptors.CheckStatus(Start(p, descriptors, *algorithm, workspace, stream),
+                          "cublasLtMatmul");
 }
 
 }  // namespace onnx_fp8::cuda

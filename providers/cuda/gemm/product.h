@@ -75,7 +75,9 @@ class Descriptors;  // of one product, to cuBLASLt
 inline constexpr size_t kProductWorkspace = size_t{32} << 20;
 
 // The handle, and the algorithms that were chosen, by shape and alignment. They
-// are kept for the next process (algorithm_file.h).
+// are kept for the next process (algorithm_file.h): the heuristics' first ones
+// and the fastest ones apart, so that the option changes nothing for runs
+// without it.
 class Products {
  public:
   // Errors: CublasLtFunctions'.
@@ -89,16 +91,29 @@ class Products {
   // null is aligned to 256.
   bool Has(const Product& product);
 
-  // Adds the product to the stream. `workspace`: kProductWorkspace bytes of the
-  // stream's. Float sums are float, without TF32. REQUIRES: no size is 0.
-  // Errors: cuBLASLt has no algorithm for it.
-  void Multiply(const Product& product, void* workspace, cudaStream_t stream);
+  // Adds the product to the queue's stream. `workspace`: kProductWorkspace
+  // bytes of the stream's. Float sums are float, without TF32. REQUIRES: no
+  // size is 0. Errors: cuBLASLt has no algorithm for it.
+  //
+  // The algorithm is the heuristics' first one. With the queue's option `tune`
+  // it is the fastest of their first eight; the first call for a product times
+  // them (tune.h), unless the stream captures.
+  void Multiply(const Product& product, void* workspace, Queue& queue);
 
  private:
   using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
 
+  // What an earlier call or another process has chosen; null: not known.
+  const Algorithm* Known(const std::string& key,
+                         const Descriptors& descriptors);
   const Algorithm& AlgorithmFor(const Product& product,
                                 const Descriptors& descriptors);
+  // nullopt: not known, and now it can't be timed.
+  Algorithm FastestFor(const Product& product, const Descriptors& descriptors,
+                       void* workspace, cudaStream_t stream);
+  cublasStatus_t Start(const Product& product, const Descriptors& descriptors,
+                       const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+                       cudaStream_t stream);
 
   bool HasModesOf(const Product& product) const;
 

@@ -144,7 +144,7 @@ void EvaluateAsProduct(KernelContext& ctx, const EinsumProduct& p, Tensor& y) {
                                   .y = py,
                                   .batch = p.batch,
                                   .y_batch_stride = p.m * p.n},
-                                 workspace, queue.stream());
+                                 workspace, queue);
   if (copies.y == 0) return;
   CopyStrided(ctx, p.of_y.size, 4, py, Strides(p.of_y.size), y.raw(), p.of_y.y);
 }

@@ -131,7 +131,7 @@ void MultiplyAll(Queue& queue, const Sizes& s, const Prepared& p) {
     product.a.data = At(p.a, from[0] * s.m * s.k, p.dtype);
     product.b.data = At(p.b, from[1] * s.k * s.n, p.dtype);
     product.y = const_cast<void*>(At(p.sums, at * s.m * s.n, p.sums_dtype));
-    queue.Own<Products>().Multiply(product, p.workspace, queue.stream());
+    queue.Own<Products>().Multiply(product, p.workspace, queue);
   });
 }
 
@@ -257,7 +257,7 @@ void Gemm(KernelContext& ctx) {
          .c = g.is_sum ? g.c.data : nullptr,
          .bias = g.is_bias ? g.c.data : nullptr,
          .bias_dtype = KeptDType(g.c.kept)},
-        p.workspace, queue.stream());
+        p.workspace, queue);
   }
   if (p.sums == y.data) return;
   Finish finish = {.m = m,

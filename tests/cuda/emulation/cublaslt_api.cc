@@ -214,8 +214,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     LtProblem problem =
         ReadProblem(As<LtDescription>(description), As<LtLayout>(a),
                     As<LtLayout>(b), As<LtLayout>(c), As<LtLayout>(d));
-    return FindAlgorithm(problem, As<LtPreference>(preference), results[0],
-                         *count);
+    return FindAlgorithms(problem, As<LtPreference>(preference), wanted,
+                          results, *count);
   });
 }
 

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <map>
 
+#include "base/check.h"
+#include "tests/cuda/emulation/counts.h"
 #include "tests/cuda/emulation/cublaslt_rules.h"
+#include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation/memory.h"
 #include "tests/cuda/emulation/reports.h"
 #include "tests/cuda/emulation/work.h"
@@ -15,7 +18,7 @@ namespace {
 
 // What cublasLtMatmulAlgo_t holds.
 struct Algorithm {
-  uint64_t magic, problem, workspace;
+  uint64_t magic, problem, number, workspace;
   uint16_t alignment[4];  // of A, B, C and D
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
@@ -74,7 +77,8 @@ LtVerdict CheckOverlap(const LtProblem& p, const LtOperands& o) {
 }
 
 LtVerdict CheckOrigin(const Algorithm& algorithm, const LtProblem& p) {
-  bool fits = algorithm.magic == kMagic && algorithm.problem == HashOf(p);
+  bool fits = algorithm.magic == kMagic && algorithm.problem == HashOf(p) &&
+              algorithm.number < ProductAlgorithms().size();
   if (fits) return {};
   return LtInvalid("an algorithm that is of another product");
 }
@@ -83,6 +87,9 @@ LtVerdict CheckUse(const Algorithm& algorithm, const LtProblem& p,
                    const LtOperands& o) {
   LtVerdict v = CheckOrigin(algorithm, p);
   if (v.why) return v;
+  if (ProductAlgorithms()[algorithm.number].fails) {
+    return LtUnsupported("an algorithm that fails");
+  }
   const void* operands[] = {o.a, o.b, o.c, o.d};
   for (int i = 0; i < 4; ++i) {
     if (!IsAlignedTo(operands[i], algorithm.alignment[i])) {
@@ -122,9 +129,10 @@ LtVerdict TakeWorkspace(void* workspace, size_t bytes, cudaStream_t stream) {
 
 }  // namespace
 
-cublasStatus_t FindAlgorithm(const LtProblem& p, const LtPreference& preference,
-                             cublasLtMatmulHeuristicResult_t& result,
-                             int& count) {
+cublasStatus_t FindAlgorithms(const LtProblem& p,
+                              const LtPreference& preference, int wanted,
+                              cublasLtMatmulHeuristicResult_t results[],
+                              int& count) {
   const char* call = "cublasLtMatmulAlgoGetHeuristic";
   LtVerdict v = CheckProblem(p);
   if (v.why) return Refuse(call, p, v);
@@ -133,6 +141,7 @@ cublasStatus_t FindAlgorithm(const LtProblem& p, const LtPreference& preference,
       GetAttribute<uint64_t>(t, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
   Algorithm algorithm = {.magic = kMagic,
                          .problem = HashOf(p),
+                         .number = 0,
                          .workspace = std::min(most, kMaxWorkspace),
                          .alignment = {}};
   for (int i = 0; i < 4; ++i) {
@@ -144,11 +153,14 @@ cublasStatus_t FindAlgorithm(const LtProblem& p, const LtPreference& preference,
     }
     algorithm.alignment[i] = static_cast<uint16_t>(std::min(bytes, 256u));
   }
-  result = {};
-  std::memcpy(&result.algo, &algorithm, sizeof algorithm);
-  result.workspaceSize = algorithm.workspace;
-  result.wavesCount = 1;
-  count = 1;
+  count = std::min(wanted, static_cast<int>(ProductAlgorithms().size()));
+  for (int i = 0; i < count; ++i) {
+    algorithm.number = static_cast<uint64_t>(i);
+    results[i] = {};
+    std::memcpy(&results[i].algo, &algorithm, sizeof algorithm);
+    results[i].workspaceSize = algorithm.workspace;
+    results[i].wavesCount = 1;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -173,23 +185,30 @@ cublasStatus_t EnqueueProduct(const LtProblem& p, LtOperands o,
   const char* call = "cublasLtMatmul";
   LtVerdict v = CheckProblem(p);
   if (v.why) return Refuse(call, p, v);
-  Algorithm algorithm = {
-      .magic = kMagic, .problem = HashOf(p), .workspace = 0, .alignment = {}};
+  Algorithm algorithm = {.magic = kMagic,
+                         .problem = HashOf(p),
+                         .number = 0,
+                         .workspace = 0,
+                         .alignment = {}};
   std::ranges::fill(algorithm.alignment, kAlignmentWithoutAlgorithm);
   if (chosen) std::memcpy(&algorithm, chosen, sizeof algorithm);
   v = CheckUse(algorithm, p, o);
   if (!v.why) v = CheckOverlap(p, o);
   if (!v.why) v = TakeWorkspace(o.workspace, algorithm.workspace, stream);
   if (v.why) return Refuse(call, p, v);
+  CountCall(Concat("algorithm ", algorithm.number).c_str());
   o.workspace_bytes = algorithm.workspace;
+  o.algorithm = algorithm.number;
   if (!p.device_scalars) {
     o.alpha_value = *o.alpha;
     o.beta_value = *o.beta;
     o.alpha = o.beta = nullptr;
   }
+  uint64_t time = ProductAlgorithms()[algorithm.number].time;
   cudaError_t error = Enqueue(stream, {.what = "a matrix product",
                                        .type = cudaGraphNodeTypeKernel,
-                                       .run = [p, o] { RunProduct(p, o); }});
+                                       .run = [p, o] { RunProduct(p, o); },
+                                       .time = time});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                               : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -7,12 +7,12 @@
 
 namespace onnx_fp8::emulation {
 
-// The only algorithm there is for the problem, for operands that are as aligned
-// as the preference says. It is good for no other problem.
-cublasStatus_t FindAlgorithm(const LtProblem& problem,
-                             const LtPreference& preference,
-                             cublasLtMatmulHeuristicResult_t& result,
-                             int& count);
+// The first of ProductAlgorithms(), at most `wanted`, for operands that are as
+// aligned as the preference says. They are good for no other problem.
+cublasStatus_t FindAlgorithms(const LtProblem& problem,
+                              const LtPreference& preference, int wanted,
+                              cublasLtMatmulHeuristicResult_t results[],
+                              int& count);
 
 // Whether the algorithm is one of the problem. It may still fail for operands
 // that are less aligned than it needs.

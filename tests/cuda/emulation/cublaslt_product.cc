@@ -203,8 +203,9 @@ class Product {
   // How much of k is summed at once: a block of scales, or what numerics draw.
   int64_t Depth() const {
     if (blocked()) return mx() ? kMxBlock : kScaleBlock;
-    if (Numerics() == 0) return a_.pitch;
-    auto parts = static_cast<int64_t>(2 + Numerics() % 3);
+    uint64_t order = Numerics() + o_.algorithm;
+    if (order == 0) return a_.pitch;
+    auto parts = static_cast<int64_t>(2 + order % 3);
     return std::max(RoundUp(a_.pitch / parts, kLanes), kLanes);
   }
 

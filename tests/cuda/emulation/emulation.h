@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace onnx_fp8::emulation {
 
@@ -42,6 +43,16 @@ int ComputeCapability();
 void SetCublasLtVersion(size_t version);
 size_t CublasLtVersion();
 
+// An algorithm that cuBLASLt's heuristics offer for each product. Each adds in
+// another order.
+struct ProductAlgorithm {
+  uint64_t time = 1;   // of a product, in pieces of work
+  bool fails = false;  // the product is refused
+};
+// The best ones first, by the heuristics. At first there is one.
+void SetProductAlgorithms(const std::vector<ProductAlgorithm>& algorithms);
+const std::vector<ProductAlgorithm>& ProductAlgorithms();
+
 // ---- what tests ask ---------------------------------------------------------
 
 // Mistakes so far. Each is also a line on stderr.
@@ -50,7 +61,7 @@ int Reports();
 std::string LastReport();
 
 // Calls of a function, such as "cudaStreamSynchronize", since the last reset.
-// A launch counts as "cudaLaunchKernel".
+// A launch counts as "cudaLaunchKernel", and a product also as "algorithm 0".
 int64_t Calls(const std::string& function);
 
 struct KernelTraffic {

@@ -18,6 +18,7 @@ struct Settings {
   uint64_t random = schedule;
   size_t cublaslt = 130000;
   int capability = 9;
+  std::vector<ProductAlgorithm> algorithms = {{.time = 1}};
 };
 
 Settings& TheSettings() {
@@ -48,6 +49,14 @@ int ComputeCapability() { return TheSettings().capability; }
 void SetCublasLtVersion(size_t version) { TheSettings().cublaslt = version; }
 
 size_t CublasLtVersion() { return TheSettings().cublaslt; }
+
+void SetProductAlgorithms(const std::vector<ProductAlgorithm>& algorithms) {
+  TheSettings().algorithms = algorithms;
+}
+
+const std::vector<ProductAlgorithm>& ProductAlgorithms() {
+  return TheSettings().algorithms;
+}
 
 uint32_t Random(uint32_t below) {
   static Settings& settings = TheSettings();

@@ -45,7 +45,7 @@ void DropAll() {
 void Finish(Op& op) {
   Queue& queue = TheQueue();
   op.done = true;
-  op.time = ++queue.time;
+  op.time = queue.time += op.work.time;
   if (op.needed) --queue.needed;
   for (const PinnedRange& range : op.work.pinned) Let(range);
   for (const OpRef& next : op.next) {

@@ -22,6 +22,7 @@ struct Work {
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
   std::function<void()> run = nullptr;  // more than once in a graph
   std::vector<PinnedRange> pinned = {};
+  uint64_t time = 1;  // that it takes, in pieces of work
 };
 
 // Work in a stream.

@@ -417,5 +417,40 @@ TEST(LtProducts, NumericsChangeTheOrderOfSums) {
   for (int i = 0; i < 256; ++i) EXPECT_NEAR(plain[i], other[i], 1e-3);
 }
 
+TEST(LtAlgorithms, DifferInOrderAndTime) {
+  emulation::SetProductAlgorithms({{2}, {7}, {1, true}});
+  LtProduct p = {.m = 16, .n = 16, .k = 512};
+  p.a = p.b = CUDA_R_32F;
+  std::vector<float> values;
+  for (int i = 0; i < 16 * 512; ++i) {
+    values.push_back(std::sin(static_cast<float>(i)));
+  }
+  float *A = Upload(values), *B = Upload(values), *D = OnDevice(256);
+  cudaEvent_t begin = nullptr, end = nullptr;
+  Must(cudaEventCreate(&begin));
+  Must(cudaEventCreate(&end));
+  auto of = [&](int algorithm, float milliseconds) {
+    Must(cudaEventRecord(begin));
+    p.algorithm = algorithm;
+    p.Run(A, B, D, D);
+    Must(cudaEventRecord(end));
+    std::vector<float> result = Download(D, 256);
+    float elapsed = 0;
+    Must(cudaEventElapsedTime(&elapsed, begin, end));
+    EXPECT_NEAR(elapsed, milliseconds, 1e-6);
+    return result;
+  };
+  std::vector<float> first = of(0, 0.03f), second = of(1, 0.08f);
+  EXPECT_NE(first, second);
+  for (int i = 0; i < 256; ++i) EXPECT_NEAR(first[i], second[i], 1e-3);
+  p.algorithm = 2;
+  EXPECT_THROW(p.Run(A, B, D, D), Error);
+  EXPECT_NE(emulation::LastReport().find("an algorithm that fails"),
+            std::string::npos);
+  emulation::SetProductAlgorithms({{.time = 1}});
+  Must(cudaEventDestroy(begin));
+  Must(cudaEventDestroy(end));
+}
+
 }  // namespace
 }  // namespace onnx_fp8::emulation_test

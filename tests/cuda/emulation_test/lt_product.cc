@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/emulation_test/lt_product.h"
 
+#include <vector>
+
+#include "base/check.h"
 #include "tests/cuda/emulation_test/device_arrays.h"
 
 namespace onnx_fp8::emulation_test {
@@ -43,12 +46,15 @@ class Descriptors {
   Descriptors(const Descriptors&) = delete;
   Descriptors& operator=(const Descriptors&) = delete;
 
-  cublasLtMatmulHeuristicResult_t Find() const {
-    cublasLtMatmulHeuristicResult_t found;
+  // The algorithm of this number.
+  cublasLtMatmulHeuristicResult_t Find(int number) const {
+    std::vector<cublasLtMatmulHeuristicResult_t> found(number + 1);
     int count = 0;
     Must(cublasLtMatmulAlgoGetHeuristic(handle, operation, a, b, c, d,
-                                        preference, 1, &found, &count));
-    return found;
+                                        preference, number + 1, found.data(),
+                                        &count));
+    Check(count == number + 1, "expected ", number + 1, " algorithms");
+    return found.back();
   }
 
   cublasLtHandle_t handle = nullptr;
@@ -106,12 +112,12 @@ class Descriptors {
 void LtProduct::Run(const void* A, const void* B, const void* C,
                     void* D) const {
   Descriptors t(*this);
-  cublasLtMatmulHeuristicResult_t found = t.Find();
+  cublasLtMatmulHeuristicResult_t found = t.Find(algorithm);
   Must(cublasLtMatmul(t.handle, t.operation, &alpha, A, t.a, B, t.b, &beta, C,
                       t.c, D, t.d, &found.algo, workspace, workspace_bytes,
                       stream));
 }
 
-void LtProduct::Ask() const { Descriptors(*this).Find(); }
+void LtProduct::Ask() const { Descriptors(*this).Find(0); }
 
 }  // namespace onnx_fp8::emulation_test

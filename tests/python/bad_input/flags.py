@@ -86,6 +86,8 @@ for name, words, flags in [
      ["--recipe", "delayed,history:9000000000000000000"]),
     ("margin_beyond_floats", "margin: expected -100 to 100, got 9999", ["--recipe", "delayed,margin:9999"]),
     ("whole_of_nothing", "--whole: the model has no input positions, only x, labels", ["--whole", "positions"]),
+    ("tune_on_the_cpu", "--tune: expected the provider cuda, got cpu", ["--tune"]),
+    ("nondeterministic_on_the_cpu", "--nondeterministic: expected the provider cuda, got cpu", ["--nondeterministic"]),
     ("flag_twice", "--lr: expected once, got 2 times", ["--lr", "1", "--lr", "2"]),
     ("flag_without_its_value", "--lr: expected a value, got none", ["--lr"]),
     ("flag_misspelt", "there is no flag --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
