@@ -12,6 +12,9 @@ ATTENTION = cuda("*Attention*")
 FUSED = cuda("*FusedQuantize*")
 MANY = cuda("*CudaManyTest*")
 WORKSPACES = cuda("Workspaces.*")
+TUNING = cuda("Tuning.*")
+PRODUCT = "providers/cuda/gemm/product.cc"
+TUNE = "providers/cuda/gemm/tune.cc"
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
 COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"
@@ -45,6 +48,41 @@ MUTANTS = (
       "providers/cuda/attention/backward.cu",
       "int64_t at = PlaceOf(z.y_at, batch, head) + time * z.y_at.row;",
       "int64_t at = row * z.e;", ATTENTION),
+    M("cuda tune: the last of those that work", TUNE,
+      "if (time >= shortest) continue;", "if (time >= kNever) continue;",
+      TUNING),
+    M("cuda tune: the last of equal ones", TUNE,
+      "if (time >= shortest) continue;", "if (time > shortest) continue;",
+      TUNING),
+    M("cuda tune: what fails is the fastest", TUNE, "      return kNever;\n",
+      "      return 0;\n", TUNING),
+    M("cuda tune: a capture is timed", PRODUCT,
+      "if (IsCapturing(stream)) return std::nullopt;", "", TUNING),
+    M("cuda tune: a result grows with each run", PRODUCT,
+      "trial.y = memory.get();", "", TUNING),
+    M("cuda tune: memory for one of a batch", PRODUCT,
+      "(p.batch - 1) * p.y_batch_stride + p.m * p.n;", "p.m * p.n;", TUNING),
+    M("cuda tune: all results are beside the real one", PRODUCT,
+      "p.beta != 0 && COf(p) == p.y", "p.beta != 0", TUNING),
+    M("cuda tune: no memory is an error", PRODUCT,
+      "if (!memory) return std::nullopt;", "", TUNING),
+    M("cuda tune: runs without it take its choice", PRODUCT,
+      '"tuned " + KeyOf(p)', "KeyOf(p)", TUNING),
+    M("cuda tune: the choice is not kept", PRODUCT,
+      "file_->Set(key, all[*fastest]);", "", TUNING),
+    M("cuda tune: always on", PRODUCT, "if (queue.options().tune) {",
+      "if (true) {", TUNING),
+    M("cuda tune: the first one is timed alone", PRODUCT,
+      "constexpr int kMostTimed = 8;", "constexpr int kMostTimed = 1;",
+      TUNING),
+    M("cuda attention: the library always adds in order",
+      "providers/cuda/attention/by_library.cc",
+      "= !QueueOf(ctx).options().nondeterministic;", "= true;",
+      cuda("Workspaces.Attention*")),
+    M("cuda attention: cuDNN may add in any order",
+      "providers/cuda/attention/cudnn_plan.cc",
+      "set_deterministic_algorithm(p.deterministic)",
+      "set_deterministic_algorithm(false)", cudnn("*BackwardCompiles*")),
     M("cuda collectives: a maximum is a sum", COLLECTIVES,
       "max ? kNcclMax : kNcclSum", "max ? kNcclSum : kNcclSum", RANKS),
     M("cuda collectives: NaN is no error", COLLECTIVES,

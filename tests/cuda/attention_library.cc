@@ -56,7 +56,7 @@ const char* MistakeIn(const LibraryProblem& p) {
 }
 
 size_t WorkspaceOf(const LibraryProblem& p) {
-  if (!p.backward) return 256;
+  if (!p.backward || !p.deterministic) return 256;
   // The gradients of the scores, and a sum for each row.
   int64_t rows = p.b * p.heads * RoundUp(p.t, 64);
   return static_cast<size_t>(rows * (2 * RoundUp(p.s, 128) + 4));

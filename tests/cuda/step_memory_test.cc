@@ -331,6 +331,9 @@ TEST(Workspaces, AttentionNeedsTheLibrarys) {
   auto provider = MakeCudaProvider();
   EXPECT_EQ(SizesOf(PlanOf(text, provider.get())),
             (std::vector<int64_t>{256, 2 * 64 * (2 * 128 + 4)}));
+  provider = MakeCudaProvider({.nondeterministic = true});
+  EXPECT_EQ(SizesOf(PlanOf(text, provider.get())),
+            (std::vector<int64_t>{256, 256}));
   EXPECT_EQ(SizesOf(PlanOf(text, nullptr)),
             (std::vector<int64_t>{1 << 20,
                                   2 * (2 * 64 * 128 + 64 * 64 + 8 * 128 * 8)}));

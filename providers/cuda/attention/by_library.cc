@@ -55,6 +55,9 @@ std::optional<LibraryProblem> ProblemIn(const KernelContext& ctx,
   if (!fits) return std::nullopt;
   LibraryProblem problem = ProblemOf(z, backward);
   if (!backward) problem.keeps_lse = ctx.HasOut(1);
+  if (backward && ctx.queue()) {
+    problem.deterministic = !QueueOf(ctx).options().nondeterministic;
+  }
   return problem;
 }
 

@@ -79,7 +79,7 @@ void AddForward(fe::graph::Graph& graph, const LibraryProblem& p) {
 
 void AddBackward(fe::graph::Graph& graph, const LibraryProblem& p) {
   auto attributes = AttributesOf<fe::graph::SDPA_backward_attributes>(p);
-  attributes.set_deterministic_algorithm(true);
+  attributes.set_deterministic_algorithm(p.deterministic);
   Tensor_attributes lse;
   DescribeLse(lse, p);
   auto [dq, dk, dv] = graph.sdpa_backward(

@@ -29,6 +29,9 @@ struct LibraryProblem {
   float scale;  // no NaN
   bool causal;
   bool keeps_lse;  // of the forward pass; the backward pass always reads it
+  // Of the backward pass: equal operands give equal bits. Without it the pass
+  // is faster and needs less workspace.
+  bool deterministic = true;
   // dy has the strides of y; dq, dk and dv those of q, k and v. lse is packed.
   LibraryStrides q, k, v, y;
   auto operator<=>(const LibraryProblem&) const = default;
@@ -59,8 +62,8 @@ class AttentionLibrary {
   // problem takes up to a second.
   std::optional<size_t> Workspace(const LibraryProblem& problem);
 
-  // Add the work to the stream. Equal operands give equal bits. REQUIRES: a
-  // Workspace for the problem. Errors: the library's.
+  // Add the work to the stream. REQUIRES: a Workspace for the problem. Errors:
+  // the library's.
   void Run(const LibraryProblem& problem, const LibraryForward& memory,
            void* workspace, cudaStream_t stream);
   void Run(const LibraryProblem& problem, const LibraryBackward& memory,

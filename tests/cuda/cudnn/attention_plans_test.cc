@@ -79,6 +79,12 @@ TEST_P(CudnnPlanTest, BackwardCompiles) {
   EXPECT_LE(CudnnPlan(problem, kH100).workspace(), MostWorkspace(problem));
 }
 
+TEST_P(CudnnPlanTest, BackwardInAnyOrderCompiles) {
+  LibraryProblem problem = ProblemOf(GetParam(), true);
+  problem.deterministic = false;
+  EXPECT_LE(CudnnPlan(problem, kH100).workspace(), MostWorkspace(problem));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, CudnnPlanTest,
     testing::Values(PlanCase{"Square", 2, 128, 128, 4, 4, 64, false},
