@@ -7,9 +7,9 @@
 namespace onnx_fp8 {
 
 // Joins the quantizer of a gradient with the sum of the gradient's columns, the
-// gradient of a bias, where the provider has a kernel that writes both
-// orientations of the codes (QuantizeTensorTranspose, QuantizeWithTranspose):
-// it has the elements at hand. The sum is the same but for the order of the
+// gradient of a bias, where the provider has a kernel that writes codes across
+// rows (QuantizeTensorTranspose, QuantizeWithTranspose, QuantizeColumns): it
+// has the elements at hand. The sum is the same but for the order of the
 // additions.
 //
 // Comes after FuseQuantize, which joins quantizers with the op before them.

@@ -11,8 +11,8 @@ namespace onnx_fp8 {
 inline constexpr size_t kCodeOperands[] = {0, 2};  // the others are scales
 // Result of a quantizer that writes both orientations.
 inline constexpr size_t kTransposedCodes = 3;
-// Its result with the sums of its operand's columns.
-inline constexpr size_t kColumnSums = 4;
+// Results with the sums of the operand's columns: its, and QuantizeColumns'.
+inline constexpr size_t kColumnSums = 4, kColumnSumsOfBlocks = 3;
 
 inline bool IsScaledMatMul(const Node& node) {
   return node.IsOurs("ScaledMatMul") || node.IsOurs("ScaledMatMulBias");

@@ -191,15 +191,18 @@ const std::string& QuantizeBlockBody() {
 }
 
 const std::string& QuantizeColumnsBody() {
-  static const std::string body = Concat("(given) => (q, scale, amax) {", R"(
+  static const std::string body =
+      Concat("(given) => (q, scale, amax, column_sums) {", R"(
   given_lead = Shape<start = 0, end = -1>(given)
   given_rows = ReduceProd(given_lead)
   given_columns = Shape<start = -1>(given)
   given_matrix = Concat<axis = 0>(given_rows, given_columns)
   given_flat = Reshape<allowzero = 1>(given, given_matrix)
   x = Transpose<perm = [1, 0]>(given_flat)
+  of_rows = Constant<value = int64[1] {0}>()
+  column_sums = ReduceSum<keepdims = 0>(given_flat, of_rows)
 )",
-                                         Quantized(), "}");
+             Quantized(), "}");
   return body;
 }
 
@@ -324,8 +327,13 @@ void InferQuantizeColumns(Node& node) {
   Check(node.Int("block_rows", -1) == 1, "[", node.Where(),
         "] expected block_rows of 1, got ", node.Int("block_rows", -1));
   Shape codes = {-1, -1};
-  if (x.shape) codes = {x.shape->back(), Rows(*x.shape)};
+  std::optional<Shape> columns;
+  if (x.shape) {
+    codes = {x.shape->back(), Rows(*x.shape)};
+    columns = Shape{x.shape->back()};
+  }
   SetQuantized(node, codes);
+  SetOutput(node, 3, DType::kFloat, columns);
 }
 
 void InferDequantizeBlock(Node& node) {

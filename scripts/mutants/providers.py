@@ -13,6 +13,7 @@ K_MAJOR = providers("KMajor.*")
 ADD_TO_SUMS = providers("AddToSums.*")
 PAD_OPERANDS = providers("PadOperands.*")
 FUSE_QUANTIZE = providers("FuseQuantize.*")
+COLUMN_SUMS = providers("FuseColumnSums.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
 PRODUCT_COPIES = providers("ProductCopies.*")
 ROOFLINE = providers("Roofline.*")
@@ -33,6 +34,15 @@ MUTANTS = (
       "slot < 0 || !Overlap(At(slot), workspace)", "true", providers("CheckPlan.*")),
     M("check: workspaces destroy nothing", "providers/plan_check.cc",
       "    Store(workspace, nullptr, where);\n", "", providers("CheckPlan.*")),
+    M("column sums: those of rows of another length", "graph/row_sums.cc",
+      "x->rank() > 0 && x->dim(-1) == columns && SumsRows",
+      "x->rank() > 0 && SumsRows", COLUMN_SUMS),
+    M("column sums: other views are not looked at", "graph/row_sums.cc",
+      "  while (x->producer && x->producer->Is(\"Reshape\"))",
+      "  while (false)", COLUMN_SUMS),
+    M("column sums: they may be read before they are made",
+      "providers/fuse_column_sums.cc", "if (any) graph.Sort();", "",
+      COLUMN_SUMS),
     M("k-major: sizes that need padding are turned", "providers/k_major.cc",
       "if (matrix.empty() || NeedsZeros(matrix)) return;\n  struct",
       "if (matrix.empty()) return;\n  struct", K_MAJOR),

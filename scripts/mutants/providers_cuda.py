@@ -7,6 +7,7 @@ OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
 GRADIENTS = cuda("*BiasGrad*")
 ROWS = cuda("*CudaRows*")
 COLUMNS = cuda("*QuantizeColumns*")
+COLUMN_SUMS = cuda("*CudaColumnSums*")
 TURNED = "providers/cuda/fp8/turned_blocks.cu"
 ATTENTION = cuda("*Attention*")
 FUSED = cuda("*FusedQuantize*")
@@ -20,6 +21,21 @@ COLLECTIVES = "providers/cuda/collectives/collectives.cc"
 LIBRARY = "providers/cuda/convolution/by_library.cc"
 
 MUTANTS = (
+    M("cuda column sums: groups of rows lie over one another",
+      "providers/cuda/fp8/column_sums.h", "in.row / kVectors<kKept>]",
+      "in.row / (2 * kVectors<kKept>)]", COLUMN_SUMS),
+    M("cuda column sums: rows of tiles lie over one another",
+      "providers/cuda/fp8/column_sums.h", "row / kTransposeSide * columns",
+      "row / (2 * kTransposeSide) * columns", COLUMN_SUMS),
+    M("cuda column sums: the last row of a thread is lost",
+      "providers/cuda/fp8/column_sums.h", "v < kVectors<kKept>; ++v",
+      "v + 1 < kVectors<kKept>; ++v", COLUMN_SUMS),
+    M("cuda column sums: parts of sums lie over factors",
+      "providers/cuda/fp8/quantize_block.cu", "(memory + workspace.factors)",
+      "(memory)", COLUMN_SUMS),
+    M("cuda rounding: the amax of the elements behind the vectors is lost",
+      "providers/cuda/ops/cast.cu", "seen.Add(Store(z.y, rest",
+      "(Store(z.y, rest", cuda("CudaRows.RoundMany*")),
     M("columns: scales lie as those of blocks do", "providers/cuda/fp8/blocks.h",
       "return b.turned ? across * b.down + down : down * b.across + across;",
       "return down * b.across + across;", COLUMNS),
@@ -33,8 +49,8 @@ MUTANTS = (
       "EncodeTurned<kKept>(b, in, x, b.amax->non_finite, factors_of, tile);",
       "EncodeTurned<kKept>(b, in, x, false, factors_of, tile);", COLUMNS),
     M("columns: the tile is written before it is complete", TURNED,
-      "  __syncthreads();\n  WriteTurned(b.q_turned",
-      "  WriteTurned(b.q_turned", COLUMNS),
+      "  __syncthreads();\n  int64_t row = at.down",
+      "  int64_t row = at.down", COLUMNS),
     M("attention: packed operands begin at the first element",
       "providers/cuda/attention/by_library.cc",
       "return static_cast<const char*>(x.raw()) + layout.first * kBytes;",

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
+#include "providers/divide_up.h"
 #include "providers/expand_missing.h"
 #include "providers/fuse_column_sums.h"
 #include "providers/k_major.h"
@@ -23,9 +24,9 @@ struct Sizes {
   int64_t rows, columns;
 };
 
-// x, rounded to `kept` unless that is a float of 32 bits, quantized by both
-// ops: with its own scale, with one that is given, and with one that is not yet
-// known.
+// x, rounded to `kept` unless that is a float of 32 bits, quantized with its
+// own scale, with one that is given, with one that is not yet known, and with
+// scales of columns and of parts of columns.
 std::string QuantizersOf(const Sizes& x, DType kept) {
   std::string plain = Concat("[", x.rows, ",", x.columns, "]");
   std::string turned = Concat("[", x.columns, ",", x.rows, "]");
@@ -47,6 +48,18 @@ std::string QuantizersOf(const Sizes& x, DType kept) {
                x.columns, "] = onnx_fp8.Quantize", *scale ? "With" : "Tensor",
                "Transpose<to=19, q_max=57344.0>(", operand, scale, ")\n");
     for (const char* name : {"q", "s", "a", "t", "c"}) {
+      outputs += Concat("output ", name, i, "\n");
+    }
+    ++i;
+  }
+  for (int64_t block : {0, 128, 32, 7}) {
+    text += Concat("q", i, ": float8e5m2", turned, ", s", i, ": float[",
+                   x.columns, ",", block == 0 ? 1 : DivideUp(x.rows, block),
+                   "], a", i, ": float[], c", i, ": float[", x.columns,
+                   "] = onnx_fp8.QuantizeColumns<to=19, q_max=57344.0, "
+                   "block_rows=1, block_columns=",
+                   block, ", pow2=0, scale_to=1>(", operand, ")\n");
+    for (const char* name : {"q", "s", "a", "c"}) {
       outputs += Concat("output ", name, i, "\n");
     }
     ++i;
@@ -99,12 +112,41 @@ output dx
 output dw
 )";
 
+// The same with a scale for each row and column (`rowwise`).
+constexpr char kByRows[] = R"(graph "g" opset 24
+input d: float[160,48]
+input x: float[160,32]
+input w: float[48,32]
+const rows: int64[1] = {0}
+qd: float8e5m2[160,48], sd: float[160,1], ad: float[] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=57344.0, scale_to=1, to=19>(d)
+td: float8e5m2[160,48], ud: float[1,48], bd: float[] = onnx_fp8.QuantizeBlock<block_columns=1, block_rows=0, pow2=0, q_max=57344.0, scale_to=1, to=19>(d)
+qx: float8e4m3fn[160,32], sx: float[1,32], ax: float[] = onnx_fp8.QuantizeBlock<block_columns=1, block_rows=0, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+qw: float8e4m3fn[48,32], sw: float[1,32], aw: float[] = onnx_fp8.QuantizeBlock<block_columns=1, block_rows=0, pow2=0, q_max=448.0, scale_to=1, to=17>(w)
+db: float[48] = ReduceSum<keepdims=0>(d, rows)
+dx: float[160,32] = onnx_fp8.ScaledMatMulBlock<a_block_columns=0, a_block_rows=1, b_block_columns=1, b_block_rows=0, transA=0, transB=0>(qd, sd, qw, sw)
+dw: float[48,32] = onnx_fp8.ScaledMatMulBlock<a_block_columns=1, a_block_rows=0, b_block_columns=1, b_block_rows=0, transA=1, transB=0>(td, ud, qx, sx)
+output db
+output dx
+output dw
+)";
+
 TEST(CudaColumnSums, OfALayersGradient) {
-  std::shared_ptr<Graph> fused = ParseGraph(kGradient);
-  MakeKMajor(*fused, CudaKernels());
-  FuseColumnSums(*fused, CudaKernels());
-  for (const Node& node : fused->nodes()) EXPECT_NE(node.op, "ReduceSum");
-  ExpectCpusResults(ParseGraph(kGradient), fused, 4e-6);
+  for (const char* text : {kGradient, kByRows}) {
+    std::shared_ptr<Graph> fused = ParseGraph(text);
+    MakeKMajor(*fused, CudaKernels());
+    FuseColumnSums(*fused, CudaKernels());
+    for (const Node& node : fused->nodes()) EXPECT_NE(node.op, "ReduceSum");
+    ExpectCpusResults(ParseGraph(text), fused, 4e-6);
+  }
+}
+
+TEST(CudaColumnSums, AreNotWrittenWithoutCodes) {
+  EXPECT_NE(ErrorOnGpu("input x: float[16,16]\n"
+                       "q: float8e5m2[16,16], s: float[], a: float[], , "
+                       "c: float[16] = onnx_fp8.QuantizeTensorTranspose"
+                       "<to=19, q_max=57344.0>(x)\noutput c\n")
+                .find("expected transposed codes beside the sums"),
+            std::string::npos);
 }
 
 }  // namespace

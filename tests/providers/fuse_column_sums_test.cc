@@ -15,6 +15,7 @@ KernelRegistry Transposing() {
   auto nothing = [](KernelContext&) {};
   kernels.Add("QuantizeTensorTranspose", nothing, {}, kDomain);
   kernels.Add("QuantizeWithTranspose", nothing, {}, kDomain);
+  kernels.Add("QuantizeColumns", nothing, {}, kDomain);
   return kernels;
 }
 
@@ -76,6 +77,23 @@ output t
 )");
   std::string with = Fused(Text(kWith, kSum), Transposing());
   EXPECT_EQ(with.find("ReduceSum"), with.npos) << with;
+}
+
+TEST(FuseColumnSums, WithScalesOfColumns) {
+  std::string text = Text(kTensor, kSum);
+  auto replace = [&](const std::string& from, const std::string& to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace(kTensor,
+          "QuantizeColumns<block_columns=0, block_rows=1, pow2=0, "
+          "q_max=57344.0, scale_to=1, to=19>(x)");
+  replace("sq: float[], a: float[], t: float8e5m2[32,32]",
+          "sq: float[32,1], a: float[]");
+  replace("output t\n", "");
+  std::string after = Fused(text, Transposing());
+  EXPECT_NE(after.find("a: float[], db: float[32] = onnx_fp8.QuantizeColumns"),
+            after.npos)
+      << after;
 }
 
 TEST(FuseColumnSums, KeptAxesAreAView) {

@@ -48,6 +48,7 @@ struct Blocks {
   // (null: nobody reads them), and the scales, too. Then q is null.
   bool turned;
   uint8_t* q_turned;
+  float* sums;  // of columns, for each row of tiles; null: nobody reads them
 };
 
 // The place of a block's scale.

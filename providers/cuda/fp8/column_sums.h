@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/fp8/turned_tile.h"
 
 namespace onnx_fp8::cuda {
@@ -38,14 +39,43 @@ __device__ void PutColumnSums(const Vector (&x)[kVectors<kKept>],
   }
 }
 
-// Writes the sums of a tile of `groups` groups, of which `left` columns exist.
-__device__ inline void WriteColumnSums(const TileOfSums& tile, int groups,
-                                       int64_t left, float* to) {
+// Writes the sums of the tile at `row` and `column` of a matrix, into a row for
+// each row of tiles. All threads call it after they have put theirs.
+template <bool kNarrow>
+__device__ void WriteColumnSums(const TileOfSums& tile, int64_t row,
+                                int64_t column, int64_t rows, int64_t columns,
+                                float* to) {
+  constexpr int kGroups =
+      kRowGroups < kNarrow ? Kept::kBFloat16 : Kept::kFloat > ;
   int own = static_cast<int>(threadIdx.x);
-  if (own >= kTransposeSide || own >= left) return;
+  if (row >= rows || own >= kTransposeSide || column + own >= columns) return;
   float sum = 0;
-  for (int g = 0; g < groups; ++g) sum += tile.sums[g][own];
-  to[own] = sum;
+  ONNX_FP8_UNROLL
+  for (int g = 0; g < kGroups; ++g) sum += tile.sums[g][own];
+  to[row / kTransposeSide * columns + column + own] = sum;
+}
+
+// The workspace of a kernel that sums the columns of operand 0: a row for each
+// row of tiles.
+inline int64_t SumParts(const Tensor& x) {
+  int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
+  return columns > 0 ? DivideUp(x.size() / columns, kTransposeSide) : 0;
+}
+inline size_t ColumnSumsBytes(const KernelContext& ctx, size_t result) {
+  if (!ctx.HasOut(result)) return 0;
+  const Tensor& x = Operand(ctx, 0);
+  return static_cast<size_t>(SumParts(x) * x.dim(-1)) * sizeof(float);
+}
+
+// Adds up what the tiles have written, into that result, if anybody reads it.
+inline void AddColumnSums(KernelContext& ctx, size_t result,
+                          const float* partial) {
+  if (!ctx.HasOut(result)) return;
+  const Tensor& x = Operand(ctx, 0);
+  int64_t columns = x.dim(-1);
+  AddColumnParts(
+      ctx,
+      {partial, FloatsTo(ctx, result, {columns}), {}, SumParts(x), columns});
 }
 
 }  // namespace onnx_fp8::cuda

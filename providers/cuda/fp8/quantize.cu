@@ -11,7 +11,6 @@
 
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/check_quantize.h"
-#include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
@@ -231,12 +230,7 @@ __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
                 tile);
   }
   if constexpr (kSums) {
-    constexpr Kept kKept = kNarrow ? Kept::kBFloat16 : Kept::kFloat;
-    if (row < sizes.rows) {
-      int64_t at = row / kTransposeSide * z.columns + column;
-      WriteColumnSums(*sums, kRowGroups<kKept>, z.columns - column,
-                      z.sums + at);
-    }
+    WriteColumnSums<kNarrow>(*sums, row, column, sizes.rows, z.columns, z.sums);
   }
   if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
 }
@@ -251,15 +245,8 @@ bool Pads(const Node& node) {
   return node.op == "QuantizeTensorPadded" || node.op == "QuantizeWithPadded";
 }
 
-// Parts of the sums of columns, one for each row of tiles.
-int64_t SumParts(const Tensor& x) {
-  int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
-  return columns > 0 ? DivideUp(x.size() / columns, kTransposeSide) : 0;
-}
-size_t SumBytes(KernelContext& ctx) {
-  if (!ctx.HasOut(kColumnSums)) return 0;
-  const Tensor& x = Operand(ctx, 0);
-  return static_cast<size_t>(SumParts(x) * x.dim(-1)) * sizeof(float);
+size_t SumsBytes(KernelContext& ctx) {
+  return ColumnSumsBytes(ctx, kColumnSums);
 }
 
 Quantization QuantizationOf(KernelContext& ctx) {
@@ -283,15 +270,17 @@ Quantization QuantizationOf(KernelContext& ctx) {
       .columns = x.rank() > 0 ? x.dim(-1) : 1,
       .scale = ScalarResult(ctx, 1),
       .amax_out = ScalarResult(ctx, 2),
-      .sums = static_cast<float*>(ctx.Workspace(SumBytes(ctx)))};
+      .sums = static_cast<float*>(ctx.Workspace(SumsBytes(ctx)))};
   MatrixSizes sizes = SizesOf(z);
   if (ctx.HasOut(0)) {
     Shape shape = z.pads ? Shape{sizes.to_rows, sizes.to_columns} : x.shape();
     z.q = static_cast<uint8_t*>(ctx.Out(0, to, shape).raw());
   }
-  if (ctx.HasOut(3)) {
-    z.q_transposed = TransposedTo(ctx, 3, to, sizes);
+  if (ctx.HasOut(kTransposedCodes)) {
+    z.q_transposed = TransposedTo(ctx, kTransposedCodes, to, sizes);
   }
+  Check(!z.sums || z.q_transposed, "[", ctx.Where(),
+        "] expected transposed codes beside the sums of columns, got none");
   return z;
 }
 
@@ -350,17 +339,6 @@ unsigned EncodeBlocks(const Quantization& z) {
   return std::max(tiles.x * tiles.y, 1u);
 }
 
-void AddColumnSums(KernelContext& ctx) {
-  if (!ctx.HasOut(kColumnSums)) return;
-  const Tensor& x = Operand(ctx, 0);
-  int64_t columns = x.dim(-1);
-  AddColumnParts(ctx, {static_cast<float*>(ctx.Workspace(SumBytes(ctx))),
-                       FloatsTo(ctx, kColumnSums, {columns}),
-                       {},
-                       SumParts(x),
-                       columns});
-}
-
 void QuantizeMany(std::span<KernelContext> nodes) {
   cudaStream_t stream = QueueOf(nodes[0]).stream();
   std::vector<Quantization> all;
@@ -396,7 +374,9 @@ void QuantizeMany(std::span<KernelContext> nodes) {
   start(WriteAmaxKernel, 1, [](const Quantization& z) {
     return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
   });
-  for (KernelContext& ctx : nodes) AddColumnSums(ctx);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    AddColumnSums(nodes[i], kColumnSums, all[i].sums);
+  }
 }
 
 void Quantize(KernelContext& ctx) { QuantizeMany({&ctx, 1}); }
@@ -480,7 +460,7 @@ void RegisterQuantize(KernelRegistry& r) {
   const KernelTraits traits{.uses_amax = true,
                             .own_amaxes = 1,
                             .narrow_in = {0},
-                            .workspace = SumBytes,
+                            .workspace = SumsBytes,
                             .many = QuantizeMany};
   for (const char* op : {"QuantizeTensor", "QuantizeWith",
                          "QuantizeTensorTranspose", "QuantizeWithTranspose",

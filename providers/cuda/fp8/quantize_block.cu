@@ -12,8 +12,10 @@
 #include "providers/block_grid.h"
 #include "providers/cuda/core/result.h"
 #include "providers/cuda/fp8/blocks.h"
+#include "providers/cuda/fp8/column_sums.h"
 #include "providers/cuda/fp8/held.h"
 #include "providers/cuda/register.h"
+#include "providers/scaled_products.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -126,6 +128,9 @@ Blocks BlocksOf(KernelContext& ctx) {
               .amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(0)),
               .format = BlockFormatOf(ctx),
               .turned = turned};
+  bool sums = turned && ctx.HasOut(kColumnSumsOfBlocks);
+  Check(!sums || ctx.HasOut(0), "[", ctx.Where(),
+        "] expected codes beside the sums of columns, got none");
   if (ctx.HasOut(0) && turned) {
     b.q_turned = TransposedTo(
         ctx, 0, to, cuda::SizesOf(Operand(ctx, 0).size(), grid.columns, false));
@@ -152,9 +157,21 @@ int64_t FactorsOf(const Blocks& b) {
   return ReadsTwice(b) ? RoundUp(b.count, kPerThread) : 0;
 }
 
-// The kernel's workspace.
-size_t FactorBytes(const Blocks& b) {
-  return static_cast<size_t>(FactorsOf(b)) * sizeof(float);
+// The kernel's workspace: factors, and parts of sums behind them.
+struct Workspace {
+  size_t factors, sums;  // bytes
+
+  size_t bytes() const { return factors + sums; }
+};
+
+Workspace WorkspaceOf(const KernelContext& ctx, const Blocks& b) {
+  auto factors = static_cast<size_t>(FactorsOf(b)) * sizeof(float);
+  if (!b.turned) return {factors, 0};
+  return {factors, ColumnSumsBytes(ctx, kColumnSumsOfBlocks)};
+}
+
+size_t WorkspaceBytes(KernelContext& ctx) {
+  return WorkspaceOf(ctx, BlocksOf(ctx)).bytes();
 }
 
 // Factors of a tensor.
@@ -188,8 +205,11 @@ void QuantizeBlocks(std::span<KernelContext> nodes) {
   std::vector<Blocks> all;
   for (KernelContext& ctx : nodes) {
     Blocks& b = all.emplace_back(BlocksOf(ctx));
-    if (ReadsTwice(b)) {
-      b.factors = static_cast<float*>(ctx.Workspace(FactorBytes(b)));
+    Workspace workspace = WorkspaceOf(ctx, b);
+    auto* memory = static_cast<char*>(ctx.Workspace(workspace.bytes()));
+    b.factors = reinterpret_cast<float*>(memory);
+    if (workspace.sums > 0) {
+      b.sums = reinterpret_cast<float*>(memory + workspace.factors);
     }
   }
   cudaStream_t stream = QueueOf(nodes[0]).stream();
@@ -205,6 +225,10 @@ void QuantizeBlocks(std::span<KernelContext> nodes) {
   EncodeColumns(stream, all);
   EncodeOthers(stream, all);
   EncodeTurned(stream, all);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!all[i].turned) continue;
+    AddColumnSums(nodes[i], kColumnSumsOfBlocks, all[i].sums);
+  }
 }
 
 void QuantizeBlock(KernelContext& ctx) { QuantizeBlocks({&ctx, 1}); }
@@ -212,12 +236,10 @@ void QuantizeBlock(KernelContext& ctx) { QuantizeBlocks({&ctx, 1}); }
 }  // namespace
 
 void RegisterQuantizeBlock(KernelRegistry& r) {
-  const KernelTraits traits{
-      .own_amaxes = 1,
-      .narrow_in = {0},
-      .workspace =
-          [](KernelContext& ctx) { return FactorBytes(BlocksOf(ctx)); },
-      .many = QuantizeBlocks};
+  const KernelTraits traits{.own_amaxes = 1,
+                            .narrow_in = {0},
+                            .workspace = WorkspaceBytes,
+                            .many = QuantizeBlocks};
   r.Add("QuantizeBlock", QuantizeBlock, traits, kDomain);
   r.Add("QuantizeColumns", QuantizeBlock, traits, kDomain);
 }

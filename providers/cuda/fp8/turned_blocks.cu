@@ -2,10 +2,12 @@
 //
 // QuantizeColumns. Traffic: x is read once and q is written once; but x is read
 // twice where a scale belongs to a long column or to a part of a column that is
-// none of 32, 64 or 128.
+// none of 32, 64 or 128. Sums of x's columns come from the read in which it is
+// encoded; their parts, a float for 128 elements, are written and read.
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/fp8/blocks.h"
 #include "providers/cuda/fp8/column_peaks.h"
+#include "providers/cuda/fp8/column_sums.h"
 #include "providers/cuda/fp8/held.h"
 #include "providers/cuda/fp8/turned_tile.h"
 
@@ -39,11 +41,13 @@ __device__ void EncodeTurned(const Blocks& b, const Group<kKept>& in,
 template <Kept kKept>
 __device__ void QuantizeTurnedParts(const Blocks& b, Tile at,
                                     ColumnPeaks* peaks, float* factors,
-                                    TileOfWords* tile, AmaxPart& seen) {
+                                    TileOfWords* tile, TileOfSums* sums,
+                                    AmaxPart& seen) {
   Group<kKept> in(b.rows, b.columns, at.down * kTransposeSide,
                   at.across * kTransposeSide);
   Vector x[kVectors<kKept>];
   LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+  if (sums) PutColumnSums<kKept>(x, in, *sums);
   StorePeaks<kKept>(FinitePeaksAcross<kKept>(x, seen), peaks);
   __syncthreads();
   StoreFactors<kKept>(b, at, peaks, factors);
@@ -57,7 +61,8 @@ __device__ void QuantizeTurnedParts(const Blocks& b, Tile at,
   EncodeTurned<kKept>(b, in, x, seen.non_finite, factors_of, tile);
 }
 
-template <bool kNarrow>
+// kSums: with the sums of x's columns.
+template <bool kNarrow, bool kSums>
 __global__ void __launch_bounds__(32 * kTurnedWarps)
     QuantizeTurnedPartsKernel(Many<Blocks> many) {
   __shared__ __align__(16) ColumnPeaks peaks[kTurnedWarps];
@@ -66,11 +71,21 @@ __global__ void __launch_bounds__(32 * kTurnedWarps)
   ColumnPeaks* to = peaks;
   float* factors_to = factors;
   TileOfWords* tile = words;
+  TileOfSums* sums = nullptr;
+  if constexpr (kSums) {
+    __shared__ TileOfSums of_tile;
+    sums = &of_tile;
+  }
   OnTile<kNarrow>(
       many, [&](auto kept, const Blocks& b, Tile at, AmaxPart& seen) {
         QuantizeTurnedParts<decltype(kept)::value>(b, at, to, factors_to, tile,
-                                                   seen);
+                                                   sums, seen);
         __syncthreads();
+        if constexpr (kSums) {
+          WriteColumnSums<kNarrow>(*sums, at.down * kTransposeSide,
+                                   at.across * kTransposeSide, b.rows,
+                                   b.columns, b.sums);
+        }
         if (!b.q_turned) return;
         WriteTurned(b.q_turned, b.rows, b.columns, at.down * kTransposeSide,
                     at.across * kTransposeSide, tile);
@@ -78,11 +93,13 @@ __global__ void __launch_bounds__(32 * kTurnedWarps)
 }
 
 template <Kept kKept>
-__device__ void EncodeTurnedTile(const Blocks& b, Tile at, TileOfWords* tile) {
+__device__ void EncodeTurnedTile(const Blocks& b, Tile at, TileOfWords* tile,
+                                 TileOfSums* sums) {
   int64_t row = at.down * kTransposeSide, column = at.across * kTransposeSide;
   Group<kKept> in(b.rows, b.columns, row, column);
   Vector x[kVectors<kKept>];
   LoadHeld<kKept>(b.x.data, b.aligned, in, x);
+  if (sums) PutColumnSums<kKept>(x, in, *sums);
   int64_t known = -1;  // the part whose factors a thread has
   auto factors_of = [&](int v, float(&own)[kWidth<kKept>]) {
     int64_t part = (row + in.row + v) / b.block_rows;
@@ -97,48 +114,64 @@ __device__ void EncodeTurnedTile(const Blocks& b, Tile at, TileOfWords* tile) {
   EncodeTurned<kKept>(b, in, x, b.amax->non_finite, factors_of, tile);
 }
 
-template <bool kNarrow>
+template <bool kNarrow, bool kSums>
 __global__ void __launch_bounds__(32 * kTurnedWarps)
     EncodeTurnedKernel(Many<Blocks> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
+  TileOfSums* sums = nullptr;
+  if constexpr (kSums) {
+    __shared__ TileOfSums of_tile;
+    sums = &of_tile;
+  }
   unsigned block = BlockFromEnd();
   int tensor = TensorOf(many, block);
   const Blocks& b = many.tensors[tensor];
   Tile at = TileOf(b, block - many.begin[tensor]);
   WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    EncodeTurnedTile<decltype(kept)::value>(b, at, tile);
+    EncodeTurnedTile<decltype(kept)::value>(b, at, tile, sums);
   });
   __syncthreads();
-  WriteTurned(b.q_turned, b.rows, b.columns, at.down * kTransposeSide,
-              at.across * kTransposeSide, tile);
+  int64_t row = at.down * kTransposeSide, column = at.across * kTransposeSide;
+  WriteTurned(b.q_turned, b.rows, b.columns, row, column, tile);
+  if constexpr (kSums) {
+    WriteColumnSums<kNarrow>(*sums, row, column, b.rows, b.columns, b.sums);
+  }
+}
+
+// Starts a kernel for the tensors that are kept in 16 bits, or not, and whose
+// columns are summed, or not.
+template <typename Its>
+void StartTurned(cudaStream_t stream, std::span<Blocks> all, bool narrow,
+                 bool sums, void (*kernel)(Many<Blocks>), Its its) {
+  StartBlocks(stream, all, kernel, 32 * kTurnedWarps, [=](const Blocks& b) {
+    bool mine = its(b) && IsNarrow(b) == narrow && (b.sums != nullptr) == sums;
+    return mine ? Tiles(b, kTransposeSide, kTransposeSide) : 0u;
+  });
 }
 
 }  // namespace
 
 void QuantizeTurned(cudaStream_t stream, std::span<Blocks> all) {
-  for (bool narrow : {true, false}) {
-    StartBlocks(stream, all,
-                narrow ? QuantizeTurnedPartsKernel<true>
-                       : QuantizeTurnedPartsKernel<false>,
-                32 * kTurnedWarps, [narrow](const Blocks& b) {
-                  bool its =
-                      b.way == Way::kTurnedParts && IsNarrow(b) == narrow;
-                  return its ? Tiles(b, kTransposeSide, kTransposeSide) : 0u;
-                });
-  }
+  auto its = [](const Blocks& b) { return b.way == Way::kTurnedParts; };
+  StartTurned(stream, all, true, false, QuantizeTurnedPartsKernel<true, false>,
+              its);
+  StartTurned(stream, all, false, false,
+              QuantizeTurnedPartsKernel<false, false>, its);
+  StartTurned(stream, all, true, true, QuantizeTurnedPartsKernel<true, true>,
+              its);
+  StartTurned(stream, all, false, true, QuantizeTurnedPartsKernel<false, true>,
+              its);
 }
 
 void EncodeTurned(cudaStream_t stream, std::span<Blocks> all) {
-  for (bool narrow : {true, false}) {
-    StartBlocks(stream, all,
-                narrow ? EncodeTurnedKernel<true> : EncodeTurnedKernel<false>,
-                32 * kTurnedWarps, [narrow](const Blocks& b) {
-                  bool its = b.q_turned && b.way != Way::kTurnedParts &&
-                             IsNarrow(b) == narrow;
-                  return its ? Tiles(b, kTransposeSide, kTransposeSide) : 0u;
-                });
-  }
+  auto its = [](const Blocks& b) {
+    return b.q_turned && b.way != Way::kTurnedParts;
+  };
+  StartTurned(stream, all, true, false, EncodeTurnedKernel<true, false>, its);
+  StartTurned(stream, all, false, false, EncodeTurnedKernel<false, false>, its);
+  StartTurned(stream, all, true, true, EncodeTurnedKernel<true, true>, its);
+  StartTurned(stream, all, false, true, EncodeTurnedKernel<false, true>, its);
 }
 
 }  // namespace onnx_fp8::cuda
