@@ -264,9 +264,8 @@ struct GradResults {
   FloatsOut dscale, dbias;
 };
 
-// Calls f<kWarps, kVectors>() for rows of n elements, of which each of the
-// row's kWarps warps holds kVectors vectors per thread. False: they don't fit
-// in registers.
+// Calls f<kWarps, kVectors>() for rows of n elements: kWarps warps hold a row,
+// kVectors vectors in each thread. False: rows don't fit in registers.
 template <typename F>
 bool InRegisters(int64_t n, F f) {
   auto fits = [&]<int kWarps, int kVectors>() {
