@@ -251,6 +251,7 @@ TEST_F(Tuning, NeedsMemoryToAdd) {
     MemoryLimit limit(emulation::TotalMemory() - emulation::FreeMemory());
     call.Multiply();
     EXPECT_EQ(StartsSoFar(), (Starts{1, 0, 0}));
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
   EXPECT_LT(LargestDifference(call.y(), Expected(0.5f)), 1e-5);
   size_t free = emulation::FreeMemory();
