@@ -97,7 +97,7 @@ MUTANTS = (
     M("cuda attention: cuDNN may add in any order",
       "providers/cuda/attention/cudnn_plan.cc",
       "set_deterministic_algorithm(p.deterministic)",
-      "set_deterministic_algorithm(false)", cudnn("*BackwardCompiles*")),
+      "set_deterministic_algorithm(false)", cudnn("CudnnPlan.Order*")),
     M("cuda collectives: a maximum is a sum", COLLECTIVES,
       "max ? kNcclMax : kNcclSum", "max ? kNcclSum : kNcclSum", RANKS),
     M("cuda collectives: NaN is no error", COLLECTIVES,

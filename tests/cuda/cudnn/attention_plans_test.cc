@@ -106,6 +106,17 @@ INSTANTIATE_TEST_SUITE_P(
                              true, true}),
     [](const auto& info) { return info.param.name; });
 
+// The gradients of the scores, in bfloat16, are the price of an order.
+TEST(CudnnPlan, OrderNeedsWorkspace) {
+  if (OpenCudnn() == 0) return;
+  LibraryProblem problem =
+      ProblemOf({"", 1, 4096, 4096, 16, 4, 128, true}, true);
+  constexpr size_t kScores = size_t{2} * 16 * 4096 * 4096;
+  EXPECT_GE(CudnnPlan(problem, kH100).workspace(), kScores);
+  problem.deterministic = false;
+  EXPECT_LT(CudnnPlan(problem, kH100).workspace(), kScores / 4);
+}
+
 TEST(CudnnPlan, SaysWhatCudnnLacks) {
   if (OpenCudnn() == 0) return;
   LibraryProblem problem = ProblemOf({"", 1, 1, 1, 2, 2, 64, false}, true);
