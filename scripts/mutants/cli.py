@@ -54,7 +54,7 @@ MUTANTS = (
       '"--profile-summary", "--budget",', '"--profile-summary",',
       python("a_run_does_not_keep_it")),
     M("resume: another provider takes the run's options", "cli/run_session.cc",
-      'if (!flags.Given("--provider")) return;', "return;",
+      'flags.Given("--provider")', 'flags.Given("--never")',
       python("another_provider")),
     M("run: its config names outputs", "cli/run_session.cc",
       "config.settings = KeptFlags(std::move(config.settings));", "",
