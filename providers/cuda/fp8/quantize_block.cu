@@ -207,7 +207,7 @@ void QuantizeBlocks(std::span<KernelContext> nodes) {
     Blocks& b = all.emplace_back(BlocksOf(ctx));
     Workspace workspace = WorkspaceOf(ctx, b);
     auto* memory = static_cast<char*>(ctx.Workspace(workspace.bytes()));
-    b.factors = reinterpret_cast<float*>(memory);
+    if (workspace.factors > 0) b.factors = reinterpret_cast<float*>(memory);
     if (workspace.sums > 0) {
       b.sums = reinterpret_cast<float*>(memory + workspace.factors);
     }
