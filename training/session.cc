@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "data/safetensors.h"
+#include "onnx_fp8/option_error.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
@@ -41,6 +42,20 @@ bool IsKept(const Value& value) {
   return value.role != Role::kNone && value.role != Role::kSum;
 }
 
+// What several ranks of the axis tp compute alike must be the same to the last
+// bit on all of them, or their copies of the state drift apart.
+void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
+  if (!ranks || ranks->mesh().tp == 1) return;
+  for (auto [is_set, name] :
+       {std::pair{options.tune, "`tune`"},
+        {options.nondeterministic, "`nondeterministic`"}}) {
+    if (!is_set) continue;
+    throw OptionError(Concat(
+        name, ": expected ranks that compute whole layers (tp=1), got tp=",
+        ranks->mesh().tp));
+  }
+}
+
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
@@ -59,6 +74,7 @@ class Session : public TrainingSession {
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()) {
+    CheckOptions(options.provider_options, ranks);
     if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
     for (Value* value : model_.graph->Initializers()) {
       if (!IsKept(*value)) continue;

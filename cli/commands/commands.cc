@@ -50,7 +50,7 @@ const Command* FindCommand(const std::string& name) {
 }
 
 void PrintHelp(std::ostream& out) {
-  out << "Train ONNX models in FP8 on the CPU.\n\n"
+  out << "Train ONNX models in FP8, on a CPU or an NVIDIA GPU.\n\n"
          "Usage: onnx-fp8 COMMAND …\n\nCommands:\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;

@@ -271,6 +271,20 @@ TEST(TensorParallel, Evaluates) {
   });
 }
 
+TEST(TensorParallel, NeedsTheSameBitsOnAllRanks) {
+  SessionOptions tune = Options(Gpt()), any_order = tune;
+  tune.provider_options.tune = true;
+  any_order.provider_options.nondeterministic = true;
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.tp = 2}, world);
+    ExpectError([&] { MakeSession(tune, MakeCpuProvider(), &ranks); },
+                "`tune`: expected ranks that compute whole layers (tp=1), got "
+                "tp=2");
+    ExpectError([&] { MakeSession(any_order, MakeCpuProvider(), &ranks); },
+                "`nondeterministic`: expected ranks that compute whole layers");
+  });
+}
+
 // An earlier step had all parameters whole.
 TEST(TensorParallel, LaterBatchesDivideAlike) {
   TempDir dir;
