@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "graph/views.h"
 
@@ -32,35 +34,67 @@ bool AddsInPlace(const KernelRegistry& kernels, const AddingForm& form) {
                             std::pair(static_cast<int>(form.addend), 0)) > 0;
 }
 
-// Whether `gradient` is a float matrix that only the Add reads.
-bool IsOnlyAdded(const Graph& graph, const Value& gradient, const Value& sum) {
-  return gradient.uses.size() == 1 && !IsReturned(graph, &gradient) &&
-         gradient.dtype == DType::kFloat && sum.dtype == DType::kFloat &&
-         gradient.narrow == DType::kUndefined &&
-         sum.narrow == DType::kUndefined && gradient.shape == sum.shape;
+bool IsFloat(const Value& value) {
+  return value.dtype == DType::kFloat && value.narrow == DType::kUndefined;
 }
+
+class Adder {
+ public:
+  Adder(Graph& graph, const KernelRegistry& kernels)
+      : graph_(graph), kernels_(kernels) {}
+
+  void Run() {
+    std::vector<Node*> adds;
+    for (Node& node : graph_.nodes()) {
+      position_.emplace(&node, position_.size());
+      if (node.Is("Add")) adds.push_back(&node);
+    }
+    for (Node* add : adds) {
+      if (!JoinProduct(*add, 1)) JoinProduct(*add, 0);
+    }
+  }
+
+ private:
+  // Lets the product that is operand i add the other operand.
+  bool JoinProduct(Node& add, size_t i) {
+    Value *product = add.in(i), *sum = add.in(1 - i), *y = add.out(0);
+    Node* maker = product->producer;
+    if (!maker || !IsOnlyAdded(*product) || !IsThereBefore(*sum, *maker) ||
+        !IsFloat(*product) || !IsFloat(*sum) || !IsFloat(*y) ||
+        product->shape != sum->shape) {
+      return false;
+    }
+    AddingForm form = FormOf(*maker);
+    if (form.op.empty() || !AddsInPlace(kernels_, form)) return false;
+    maker->op = form.op;
+    graph_.SetInput(maker, form.addend, sum);
+    if (form.op == "Gemm") maker->attributes["beta"] = 1.0f;
+    graph_.SetInput(&add, i, sum);  // so that nothing reads the product
+    graph_.MoveOutput(y, maker, 0);
+    graph_.RemoveNode(&add);
+    return true;
+  }
+
+  bool IsOnlyAdded(const Value& product) const {
+    return product.uses.size() == 1 && !IsReturned(graph_, &product);
+  }
+
+  // A product that had to wait for a later operand would keep its own operands
+  // alive.
+  bool IsThereBefore(const Value& sum, const Node& product) const {
+    if (!sum.producer) return sum.role == Role::kSum;
+    return position_.at(sum.producer) < position_.at(&product);
+  }
+
+  Graph& graph_;
+  const KernelRegistry& kernels_;
+  std::unordered_map<const Node*, size_t> position_;
+};
 
 }  // namespace
 
 void AddToSums(Graph& graph, const KernelRegistry& kernels) {
-  for (const StateBinding& binding : graph.state) {
-    Node* add = binding.next->producer;
-    Value* sum = binding.state;
-    if (sum->role != Role::kSum || !add || !add->Is("Add") ||
-        add->in(0) != sum) {
-      continue;
-    }
-    Value* gradient = add->in(1);
-    Node* product = gradient->producer;
-    if (!product || !IsOnlyAdded(graph, *gradient, *sum)) continue;
-    AddingForm form = FormOf(*product);
-    if (form.op.empty() || !AddsInPlace(kernels, form)) continue;
-    product->op = form.op;
-    graph.SetInput(product, form.addend, sum);
-    if (form.op == "Gemm") product->attributes["beta"] = 1.0f;
-    graph.ReplaceUses(add->out(0), gradient);
-    graph.RemoveNode(add);
-  }
+  Adder(graph, kernels).Run();
 }
 
 }  // namespace onnx_fp8

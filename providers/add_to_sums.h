@@ -6,12 +6,13 @@
 
 namespace onnx_fp8 {
 
-// Lets products add to the sums over micro-batches themselves. A micro step
-// adds the gradient of each parameter to a sum, which is state. Where that
-// gradient is a product in float that nothing else reads, and the provider has
-// a kernel that adds it in place, the Add goes: a Gemm takes the sum as its C,
-// an FP8 product becomes its form of graph/schemas/product_sums.cc. The
-// gradient itself is then never written.
+// Lets products add themselves to sums: to those over micro-batches, which are
+// state, and to those of a step, such as the gradient of a weight that several
+// layers or chunks of the loss share. Where a product in float is read by
+// nothing but an Add, the other operand is there before it, and the provider
+// has a kernel that adds it in place, the Add goes: a Gemm takes the operand as
+// its C, an FP8 product becomes its form of graph/schemas/product_sums.cc. The
+// product alone is then never written.
 //
 // Comes after StoreNarrow, because a gradient that is rounded must be rounded
 // before it is added, and after PadOperands, which changes the ops of products.

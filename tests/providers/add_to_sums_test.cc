@@ -66,15 +66,15 @@ update s4 = n4
 
 TEST(AddToSums, ProductsAddThemselves) {
   std::string text = Added(kSums, WithAddingKernels());
-  EXPECT_EQ(text.substr(text.find("d1:")),
-            R"(d1: float[3,4] = Gemm<alpha=0.5, beta=1.0, transA=1>(a, b, s1)
-d2: float[16,32] = onnx_fp8.ScaledMatMulAdd<transA=0, transB=1>(qa, s, qb, s, s2)
-d3: float[15,30] = onnx_fp8.ScaledMatMulPaddedAdd<shape=[15,30]>(qa, s, qb, s, s3)
-d4: float[16,32] = onnx_fp8.ScaledMatMulBlockAdd<a_block_columns=0, a_block_rows=1, b_block_columns=0, b_block_rows=1, transA=0, transB=1>(qa, rows, qb, columns, s4)
-update s1 = d1
-update s2 = d2
-update s3 = d3
-update s4 = d4
+  EXPECT_EQ(text.substr(text.find("n1:")),
+            R"(n1: float[3,4] = Gemm<alpha=0.5, beta=1.0, transA=1>(a, b, s1)
+n2: float[16,32] = onnx_fp8.ScaledMatMulAdd<transA=0, transB=1>(qa, s, qb, s, s2)
+n3: float[15,30] = onnx_fp8.ScaledMatMulPaddedAdd<shape=[15,30]>(qa, s, qb, s, s3)
+n4: float[16,32] = onnx_fp8.ScaledMatMulBlockAdd<a_block_columns=0, a_block_rows=1, b_block_columns=0, b_block_rows=1, transA=0, transB=1>(qa, rows, qb, columns, s4)
+update s1 = n1
+update s2 = n2
+update s3 = n3
+update s4 = n4
 )");
 }
 
@@ -107,19 +107,72 @@ TEST(AddToSums, AProductThatAddsAlreadyStays) {
   ExpectNothingAdded(text);
 }
 
-TEST(AddToSums, OnlySumsOverMicroBatchesCount) {
+TEST(AddToSums, OtherStateDoesNotCount) {
   std::string text = kOneSum;
   text.replace(text.find("sum s:"), 6, "moment s:");
   ExpectNothingAdded(text);
 }
 
-// A gradient that is kept in 16 bits is rounded before it is added.
-TEST(AddToSums, ARoundedGradientStays) {
-  auto graph = ParseGraph(kOneSum);
-  graph->Find("d")->narrow = DType::kBFloat16;
-  std::string before = Print(*graph);
-  AddToSums(*graph, WithAddingKernels());
-  EXPECT_EQ(Print(*graph), before);
+// What is kept in 16 bits is rounded before it is added, or after.
+TEST(AddToSums, RoundedNumbersStay) {
+  for (const char* name : {"d", "n", "s"}) {
+    auto graph = ParseGraph(kOneSum);
+    graph->Find(name)->narrow = DType::kBFloat16;
+    std::string before = Print(*graph);
+    AddToSums(*graph, WithAddingKernels());
+    EXPECT_EQ(Print(*graph), before) << name;
+  }
+}
+
+// The gradients of a weight that two chunks and a table share.
+constexpr char kShared[] = R"(input a: float[3,5]
+input b: float[5,4]
+input c: float[3,6]
+input d: float[6,4]
+input i: int64[2]
+input g: float[2,4]
+p: float[3,4] = Gemm(a, b)
+q: float[3,4] = Gemm(c, d)
+pq: float[3,4] = Add(p, q)
+t: float[3,4] = onnx_fp8.GatherGrad<axis=0, shape=[3,4]>(g, i)
+all: float[3,4] = Add(pq, t)
+output all
+)";
+
+TEST(AddToSums, ProductsAddWhatIsThereBefore) {
+  std::string after = Added(kShared, WithAddingKernels());
+  EXPECT_EQ(after.substr(after.find("p:")), R"(p: float[3,4] = Gemm(a, b)
+pq: float[3,4] = Gemm<beta=1.0>(c, d, p)
+t: float[3,4] = onnx_fp8.GatherGrad<axis=0, shape=[3,4]>(g, i)
+all: float[3,4] = Add(pq, t)
+output all
+)");
+  // The order of the operands does not matter.
+  std::string text = kShared;
+  text.replace(text.find("Add(p, q)"), 9, "Add(q, p)");
+  EXPECT_EQ(Added(text, WithAddingKernels()), after);
+}
+
+TEST(AddToSums, ProductsDoNotWait) {
+  ExpectNothingAdded(R"(input a: float[3,5]
+input b: float[5,4]
+input x: float[3,4]
+p: float[3,4] = Gemm(a, b)
+r: float[3,4] = Relu(x)
+y: float[3,4] = Add(r, p)
+output y
+)");
+}
+
+TEST(AddToSums, RowsThatAreRepeatedStay) {
+  ExpectNothingAdded(R"(input a: float[3,5]
+input b: float[5,4]
+input x: float[4]
+r: float[4] = Relu(x)
+p: float[3,4] = Gemm(a, b)
+y: float[3,4] = Add(p, r)
+output y
+)");
 }
 
 TensorMap Next(std::shared_ptr<Graph> graph, const TensorMap& feeds,
