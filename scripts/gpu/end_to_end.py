@@ -15,6 +15,7 @@ from gpu import losses, report, runs
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 RECIPES = ("off", "tensorwise", "rowwise")
+FIRST = "onnx-fp8, off"
 MORE_RECIPES = ("delayed", "blockwise")  # without a peer
 PEERS = ("bfloat16", "tensorwise", "rowwise")
 TUNED = ("--tune", "--nondeterministic")  # of the provider cuda
@@ -23,6 +24,7 @@ SHAPE = {"vocabulary": 50304, "batch": 16, "seq": 1024}
 # Small enough for curves that can be compared. With 1e-3 from the first step
 # on, a run whose weights differ by 1e-4 of themselves leaves the others' curve.
 LR = "1e-4"
+MOST_APART = 0.1  # losses without FP8, here and in PyTorch
 WARM_UP = 5
 STEPS = 20
 
@@ -99,7 +101,7 @@ def peer(arguments, seconds):
 
 def ours(task, binary, provider, recipe, seconds, *flags):
     """(run, figures)"""
-    out = task.folder / "_".join(["run", recipe, *flags])
+    out = pathlib.Path(tempfile.mkdtemp(dir=task.folder)) / "run"
     with GpuMemory() as memory:
         done = runs.run(
             [binary, "train", task.file, "--provider", provider, "--data",
@@ -151,6 +153,7 @@ def check(section, binary, provider, quick):
                      *ours(task, binary, provider, recipe, section.left()))
 
         note_ours(RECIPES[:2] if quick else RECIPES)
+        run_again(section, rows.get(FIRST), task, binary, provider)
         if provider == "cuda":
             note("onnx-fp8, tensorwise, tuned",
                  *ours(task, binary, provider, "tensorwise", section.left(),
@@ -167,6 +170,7 @@ def check(section, binary, provider, quick):
                      *theirs(task, name, section.left()))
         if not quick:
             note_ours(MORE_RECIPES)
+        compare_losses(section, rows)
         section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
         section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
                     "bfloat16 but for FP8, on the same data. GPU memory is what "
@@ -180,18 +184,42 @@ def check(section, binary, provider, quick):
              for name, row in rows.items()]))
 
 
+def run_again(section, figures, task, binary, provider):
+    """A second run must give the same losses, to the last digit."""
+    if figures is None:
+        return
+    done, again = ours(task, binary, provider, RECIPES[0], section.left())
+    if done.cut:
+        section.cut(f"{FIRST}, again")
+    elif again is None:
+        section.fail(f"{FIRST}, again: {done.tail(3)}")
+    elif again["losses"] != figures["losses"]:
+        section.fail(f"{FIRST}: expected the same losses in a second run, got "
+                     f"{again['losses']} after {figures['losses']}")
+
+
+def compare_losses(section, rows):
+    if FIRST not in rows or "PyTorch, bfloat16" not in rows:
+        return
+    apart = difference(rows[FIRST], rows["PyTorch, bfloat16"])
+    if apart > MOST_APART:
+        section.fail(f"{FIRST}: expected losses within {MOST_APART} of "
+                     f"PyTorch's, got {apart:.4f}")
+
+
 def reference(rows):
-    """The losses that the others are compared with."""
-    for name in ("PyTorch, bfloat16", "onnx-fp8, off"):
-        if name in rows:
-            return rows[name]["losses"]
-    return None
+    """The row whose losses the others are compared with."""
+    return rows.get("PyTorch, bfloat16", rows.get(FIRST))
 
 
-def line(name, row, task, expected):
+def difference(row, other):
+    return max(abs(a - b) for a, b in zip(row["losses"], other["losses"]))
+
+
+def line(name, row, task, other):
     memory, losses = row["gpu_bytes"], row["losses"]
-    apart = [abs(a - b) for a, b in zip(losses, expected or losses)]
     return [name, f"{row['milliseconds']:.2f}",
             f"{1e3 * task.per_step() / row['milliseconds']:.0f}",
             memory // 2**20 if memory else "?", f"{losses[0]:.4f}",
-            f"{losses[-1]:.4f}", f"{max(apart):.4f}"]
+            f"{losses[-1]:.4f}",
+            f"{difference(row, other):.4f}" if other else "?"]

@@ -13,7 +13,7 @@ from program import BIN, leave_out
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from gpu import gtest, report, runs  # noqa: E402
+from gpu import end_to_end, gtest, report, runs  # noqa: E402
 
 
 def check(folder, *arguments, code=0):
@@ -54,6 +54,30 @@ def test_failures_and_cut_sections_are_named(tmp_path):
     text, figures = check(tmp_path, "--only", "nodes", "--budget", "1")
     assert "cut off by the time budget: all of it" in text
     assert figures["Nodes alone, beside the roofline"]["cut_off"] == ["all of it"]
+
+
+class Section:
+    def __init__(self):
+        self.failures = []
+
+    def left(self):
+        return 1
+
+    def fail(self, text):
+        self.failures.append(text)
+
+
+def test_losses_that_differ_are_failures(monkeypatch):
+    section, figures = Section(), {"losses": [2.5, 2.25]}
+    for losses in [2.5, 2.25], [2.5, 2.125]:
+        ran = runs.run(["true"], 60), {"losses": losses}
+        monkeypatch.setattr(end_to_end, "ours", lambda *_, ran=ran: ran)
+        end_to_end.run_again(section, figures, None, None, None)
+    assert section.failures == ["onnx-fp8, off: expected the same losses in a second run, got [2.5, 2.125] after [2.5, 2.25]"]
+    section = Section()
+    for losses in [2.5, 2.3125], [2.5, 2.5]:
+        end_to_end.compare_losses(section, {"onnx-fp8, off": figures, "PyTorch, bfloat16": {"losses": losses}})
+    assert section.failures == ["onnx-fp8, off: expected losses within 0.1 of PyTorch's, got 0.2500"]
 
 
 def test_pack_holds_programs_and_libraries(tmp_path):
