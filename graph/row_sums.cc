@@ -13,8 +13,10 @@ bool SumsRows(const Node& node) {
   const Value* axes = node.in(1);
   if (!node.Is("ReduceSum") || !axes || !axes->is_constant()) return false;
   int64_t rank = node.in(0)->rank();
+  std::vector<int64_t> all = ToInts(axes->data);
+  if (all.empty()) return false;  // then it sums all elements, or none
   std::vector<bool> summed(static_cast<size_t>(rank), false);
-  for (int64_t axis : ToInts(axes->data)) {
+  for (int64_t axis : all) {
     summed[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
   }
   std::vector<bool> all_but_last(summed.size(), true);

@@ -129,6 +129,18 @@ TEST(FuseColumnSums, OtherSumsStay) {
                       "db: float[32] = Concat<axis=0>(dh, dh)"));
 }
 
+// No axes are all axes.
+TEST(FuseColumnSums, TheSumOfARowStays) {
+  ExpectSumStays(R"(input x: float[32]
+const none: int64[0] = {}
+q: float8e5m2[32], sq: float[], a: float[], t: float8e5m2[32,1] = onnx_fp8.QuantizeTensorTranspose<q_max=57344.0, to=19>(x)
+all: float[] = ReduceSum<keepdims=0>(x, none)
+output all
+output q
+output t
+)");
+}
+
 TEST(FuseColumnSums, QuantizersOfOneOrientationStay) {
   std::string text = Text(kTensor, kSum);
   std::string other = "QuantizeTensor<q_max=57344.0, to=19>(x)";

@@ -45,13 +45,12 @@ template <bool kNarrow>
 __device__ void WriteColumnSums(const TileOfSums& tile, int64_t row,
                                 int64_t column, int64_t rows, int64_t columns,
                                 float* to) {
-  constexpr int kGroups =
-      kRowGroups < kNarrow ? Kept::kBFloat16 : Kept::kFloat > ;
+  constexpr Kept kKept = kNarrow ? Kept::kBFloat16 : Kept::kFloat;
   int own = static_cast<int>(threadIdx.x);
   if (row >= rows || own >= kTransposeSide || column + own >= columns) return;
   float sum = 0;
   ONNX_FP8_UNROLL
-  for (int g = 0; g < kGroups; ++g) sum += tile.sums[g][own];
+  for (int g = 0; g < kRowGroups<kKept>; ++g) sum += tile.sums[g][own];
   to[row / kTransposeSide * columns + column + own] = sum;
 }
 
