@@ -55,6 +55,8 @@ void AddQuantizers(Cases& c, const NodeSizes& s) {
   c.Add("dynamic scale", "QuantizeTensor", {x}, 3, to);
   c.Add("dynamic scale, both orientations", "QuantizeTensorTranspose", {x}, 4,
         to);
+  c.Add("dynamic scale, both orientations, sums of columns",
+        "QuantizeTensorTranspose", {x}, 5, to);
   c.Add("given scale", "QuantizeWith", {x, given}, 3, to);
   c.Add("given scale, both orientations", "QuantizeWithTranspose", {x, given},
         4, to);
@@ -76,6 +78,8 @@ void AddQuantizers(Cases& c, const NodeSizes& s) {
     if (b.columns != 1) continue;
     std::swap(more["block_rows"], more["block_columns"]);
     c.Add(Concat(b.what, ", transposed"), "QuantizeColumns", {x}, 3, more);
+    c.Add(Concat(b.what, ", transposed, sums of columns"), "QuantizeColumns",
+          {x}, 4, more);
   }
 }
 
