@@ -9,13 +9,26 @@ namespace onnx_fp8 {
 namespace {
 
 // Flags that hold for one start of a run only: its place, other outputs, how
-// much of the machine a file may use. No config decides these, whoever wrote
-// it.
-constexpr const char* kOfOneStart[] = {
-    "MODEL",          "--out",           "--resume",          "--json",
-    "--profile",      "--memory-report", "--profile-summary", "--budget",
-    "--dump-passes",  "--mesh",          "--shard",           "--gather-dtype",
-    "--bucket-bytes", "--no-overlap",    "--ort-training",    "--checkpoint"};
+// much of the machine a file may use, choices for the speed of a machine. No
+// config decides these, whoever wrote it.
+constexpr const char* kOfOneStart[] = {"MODEL",
+                                       "--out",
+                                       "--resume",
+                                       "--json",
+                                       "--profile",
+                                       "--memory-report",
+                                       "--profile-summary",
+                                       "--budget",
+                                       "--dump-passes",
+                                       "--mesh",
+                                       "--shard",
+                                       "--gather-dtype",
+                                       "--bucket-bytes",
+                                       "--no-overlap",
+                                       "--ort-training",
+                                       "--checkpoint",
+                                       "--tune",
+                                       "--nondeterministic"};
 
 }  // namespace
 
@@ -34,13 +47,6 @@ RunConfig LoadRun(const RunFolder& folder) {
   }
   if (config.format == 1) config.settings["--no-tie"] = {};
   return config;
-}
-
-void DropReplaced(const Flags& flags, RunSettings* settings) {
-  if (!flags.Given("--provider")) return;
-  for (const char* option : {"--tune", "--nondeterministic"}) {
-    settings->erase(option);
-  }
 }
 
 void FillFrom(const RunConfig& config, Flags& flags) {

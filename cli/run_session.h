@@ -16,10 +16,6 @@ RunSettings KeptFlags(FlagMap flags);
 // RunFolder::Load's.
 RunConfig LoadRun(const RunFolder& folder);
 
-// Drops settings that belong to what a given flag replaces: another --provider
-// takes no options of the run's.
-void DropReplaced(const Flags& flags, RunSettings* settings);
-
 // Fills in the flags of `train` with which the run was started. Errors: flags
 // in the config that this program does not know.
 void FillFrom(const RunConfig& config, Flags& flags);

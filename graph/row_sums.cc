@@ -25,6 +25,7 @@ bool SumsRows(const Node& node) {
 }
 
 Node* Find(const Value* x, int64_t columns) {
+  if (!x->concrete()) return nullptr;
   for (Node* reader : x->uses) {
     if (reader->in(0) != x) continue;
     if (reader->Is("Reshape")) {

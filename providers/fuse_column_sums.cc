@@ -12,8 +12,9 @@ namespace {
 
 // The number of the node's result with the sums; 0: it has none.
 size_t SumsOf(const Node& node) {
+  // A scale that the step computes may wait for the sums.
   bool both = node.IsOurs("QuantizeTensorTranspose") ||
-              node.IsOurs("QuantizeWithTranspose");
+              (node.IsOurs("QuantizeWithTranspose") && IsGiven(node.in(1)));
   if (both && node.out(0) && node.out(kTransposedCodes)) return kColumnSums;
   bool turned = node.IsOurs("QuantizeColumns") && node.out(0);
   return turned ? kColumnSumsOfBlocks : 0;

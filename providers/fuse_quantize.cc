@@ -14,14 +14,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// Known before the step: state, or an element of it.
-bool IsGiven(const Value* scale) {
-  const Node* producer = scale->producer;
-  if (!producer) return true;
-  return std::ranges::all_of(producer->inputs(),
-                             [](const Value* x) { return x && !x->producer; });
-}
-
 // Whether the row's op may take the node's place.
 bool IsProducer(const Node& node, const FusedQuantizer& row) {
   bool complete = node.inputs().size() == row.operands.size() &&

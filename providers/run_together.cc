@@ -13,6 +13,9 @@ size_t Index(int i) { return static_cast<size_t>(i); }
 // keeps the time linear in the size of the graph.
 constexpr size_t kLookAhead = 256;
 
+// By so much may workspaces of a group raise the most bytes in use.
+constexpr size_t kAllowance = size_t{1} << 20;
+
 class Grouping {
  public:
   Grouping(const std::vector<int>& order, const std::vector<KernelOfMany>& many,
@@ -44,14 +47,18 @@ class Grouping {
   }
 
  private:
-  // Bytes in use at each place, and those that begin there and stay.
+  // Bytes in use at each place, those that begin there and stay, and those that
+  // are in use only there.
   void Measure(const std::vector<Buffer>& buffers) {
     results_.assign(given_.size(), 0);
+    workspaces_.assign(given_.size(), 0);
+    joined_.assign(given_.size(), 0);
     live_.assign(given_.size() + 1, 0);
     std::vector<size_t> less(given_.size() + 2);
     for (const Buffer& buffer : buffers) {
-      if (buffer.start >= 0 && buffer.end > buffer.start) {
-        results_[Index(buffer.start)] += buffer.bytes;
+      if (buffer.start >= 0) {
+        auto& own = buffer.end > buffer.start ? results_ : workspaces_;
+        own[Index(buffer.start)] += buffer.bytes;
       }
       live_[Index(std::max(buffer.start, 0))] += buffer.bytes;
       less[Index(buffer.end + 1)] += buffer.bytes;
@@ -77,9 +84,18 @@ class Grouping {
       int step = given_[*it];
       if (done_[Index(step)]) continue;
       ++looked;
-      if (IsReady(step) && MoveResults(*it, place)) group.push_back(step);
+      if (!IsReady(step) || !HasRoom(*it, place)) continue;
+      if (!MoveResults(*it, place)) continue;
+      joined_[place] += workspaces_[*it];
+      group.push_back(step);
     }
     return group;
+  }
+
+  // Whether the workspace of a step fits beside those of a group.
+  bool HasRoom(size_t from, size_t to) const {
+    size_t bytes = workspaces_[from];
+    return bytes == 0 || live_[to] + joined_[to] + bytes <= most_ + kAllowance;
   }
 
   bool IsReady(int step) const {
@@ -103,7 +119,8 @@ class Grouping {
   std::vector<std::vector<int>> before_;  // of each step
   std::vector<bool> done_;
   std::map<KernelOfMany, std::vector<size_t>> alike_;  // places
-  std::vector<size_t> results_, live_;                 // by place
+  std::vector<size_t> results_, workspaces_, live_;    // by place
+  std::vector<size_t> joined_;  // workspaces that moved there
   size_t most_ = 0;
 };
 

@@ -13,8 +13,8 @@ namespace onnx_fp8 {
 // of all parameters, and moves them side by side. A step moves forward to the
 // first one that it can join: with the same `many`, and behind all steps for
 // which it waits. It stays if its results, which then live longer, would raise
-// the most bytes in use at a step. Its workspace does not hold it back: kernels
-// of many nodes need little.
+// the most bytes in use at a step. Workspaces of steps that run together may
+// raise it by a mebibyte: most kernels of many nodes need little.
 //
 // `order`: the steps. `many`: of each step; null: it runs alone. `edges`
 // (from, to): steps in the order in which they must stay. `buffers`: the arena

@@ -3,6 +3,8 @@
 // FP8 products of operands with one scale each, as passes see them.
 #pragma once
 
+#include <algorithm>
+
 #include "graph/graph.h"
 #include "graph/schemas/quantize_padded.h"
 
@@ -13,6 +15,14 @@ inline constexpr size_t kCodeOperands[] = {0, 2};  // the others are scales
 inline constexpr size_t kTransposedCodes = 3;
 // Results with the sums of the operand's columns: its, and QuantizeColumns'.
 inline constexpr size_t kColumnSums = 4, kColumnSumsOfBlocks = 3;
+
+// Whether a scale is known before the step: state, or an element of it.
+inline bool IsGiven(const Value* scale) {
+  const Node* producer = scale->producer;
+  if (!producer) return true;
+  return std::ranges::all_of(producer->inputs(),
+                             [](const Value* x) { return x && !x->producer; });
+}
 
 inline bool IsScaledMatMul(const Node& node) {
   return node.IsOurs("ScaledMatMul") || node.IsOurs("ScaledMatMulBias");

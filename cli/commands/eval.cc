@@ -49,7 +49,6 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
     for (const char* own : {"--data", "--threads", "--scales"}) {
       config.settings.erase(own);
     }
-    DropReplaced(flags, &config.settings);
     flags.Fill(config.settings);
     values->model = config.model;
   }

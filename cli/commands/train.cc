@@ -172,7 +172,6 @@ void TrainCommand::ReadFolder() {
   if (!values_.resume && changes) RequireNoRun();
   if (values_.resume && folder_.HasConfig()) {
     RunConfig config = LoadRun(folder_);
-    DropReplaced(flags_, &config.settings);
     if (flags_.Given("MODEL")) {
       Check(FileCrc(values_.model) == config.crc, "[", values_.model,
             "] is not the model of this run; leave it out to go on with the "

@@ -3,6 +3,7 @@
 benchmark's GPT with GPT-2's sizes and 16 sequences of 1024 tokens. Without
 PyTorch it is the sample GPT, and there are no peers."""
 import json
+import math
 import os
 import pathlib
 import random
@@ -120,7 +121,8 @@ def ours(task, binary, provider, recipe, seconds, *flags):
               if "tokens_per_second" in e][WARM_UP:]
     return done, {
         "milliseconds": 1e3 * task.per_step() / statistics.median(speeds),
-        "losses": [e["loss"] for e in entries],
+        "losses": [math.nan if e["loss"] is None else e["loss"]
+                   for e in entries],
         "gpu_bytes": memory.peak_bytes}
 
 
@@ -170,8 +172,8 @@ def check(section, binary, provider, quick):
                      *theirs(task, name, section.left()))
         if not quick:
             note_ours(MORE_RECIPES)
-        compare_losses(section, rows)
         section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
+        compare_losses(section, rows)
         section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
                     "bfloat16 but for FP8, on the same data. GPU memory is what "
                     "its driver counts, with CUDA's own. The last column "
@@ -193,7 +195,7 @@ def run_again(section, figures, task, binary, provider):
         section.cut(f"{FIRST}, again")
     elif again is None:
         section.fail(f"{FIRST}, again: {done.tail(3)}")
-    elif again["losses"] != figures["losses"]:
+    elif repr(again["losses"]) != repr(figures["losses"]):  # NaN is NaN
         section.fail(f"{FIRST}: expected the same losses in a second run, got "
                      f"{again['losses']} after {figures['losses']}")
 
@@ -213,7 +215,9 @@ def reference(rows):
 
 
 def difference(row, other):
-    return max(abs(a - b) for a, b in zip(row["losses"], other["losses"]))
+    """The largest one of a step; infinite if a loss is not finite."""
+    apart = [abs(a - b) for a, b in zip(row["losses"], other["losses"])]
+    return max(apart) if all(map(math.isfinite, apart)) else math.inf
 
 
 def line(name, row, task, other):

@@ -130,6 +130,11 @@ TEST_F(Tuning, TakesTheFirstOfEqualOnes) {
   EXPECT_EQ(Chosen(kTune), 1u);
 }
 
+TEST_F(Tuning, TakesWhatIsClearlyFaster) {
+  Offer({{100}, {99}});
+  EXPECT_EQ(Chosen(kTune), 0u);
+}
+
 TEST_F(Tuning, TimesEight) {
   Offer({{9}, {8}, {7}, {6}, {5}, {4}, {3}, {2}, {1}});
   EXPECT_EQ(Chosen(kTune), 7u);

@@ -129,6 +129,13 @@ TEST(FuseColumnSums, OtherSumsStay) {
                       "db: float[32] = Concat<axis=0>(dh, dh)"));
 }
 
+TEST(FuseColumnSums, AScaleThatWaitsForTheSumKeepsIt) {
+  std::string text = Text(kWith, kSum);
+  text.replace(text.find("(x, s)"), 6, "(x, m)");
+  text.insert(text.find("q: "), "m: float[] = ReduceMax<keepdims=0>(n)\n");
+  ExpectSumStays(text);
+}
+
 // No axes are all axes.
 TEST(FuseColumnSums, TheSumOfARowStays) {
   ExpectSumStays(R"(input x: float[32]

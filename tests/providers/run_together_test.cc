@@ -45,12 +45,19 @@ TEST(RunTogether, ResultsThatMoveFillTheRoom) {
   EXPECT_EQ(order, (std::vector<int>{0, 2, 1, 3, 4}));
 }
 
-// Step 2 needs 50 bytes while it runs, and 100 are in use at step 0.
-TEST(RunTogether, AWorkspaceHoldsNoStepBack) {
-  std::vector<int> order = {0, 1, 2};
-  RunTogether(order, {KindA, nullptr, KindA}, {},
-              {{-1, 1, 60}, {0, 0, 40}, {2, 2, 50}});
-  EXPECT_EQ(order, (std::vector<int>{0, 2, 1}));
+// Steps 2 and 3 need so many bytes while they run, and 100 are in use at step
+// 0. The most bytes in use are theirs.
+TEST(RunTogether, OnlyLargeWorkspacesHoldAStepBack) {
+  auto run = [](size_t bytes) {
+    std::vector<int> order = {0, 1, 2, 3};
+    RunTogether(order, {KindA, nullptr, KindA, KindA}, {},
+                {{-1, 1, 60}, {0, 0, 40}, {2, 2, bytes}, {3, 3, bytes}});
+    return order;
+  };
+  EXPECT_EQ(run(50), (std::vector<int>{0, 2, 3, 1}));
+  constexpr size_t kMebibyte = 1 << 20;
+  EXPECT_EQ(run(kMebibyte - 100), (std::vector<int>{0, 2, 3, 1}));
+  EXPECT_EQ(run(kMebibyte - 99), (std::vector<int>{0, 2, 1, 3}));
 }
 
 class TogetherTest : public testing::Test {

@@ -282,15 +282,16 @@ def test_damaged_configuration(tmp_path, text, message):
         assert message in run(*command, code=1).stderr
 
 
-def test_another_provider_takes_no_options_of_the_run(tmp_path):
+def test_choices_for_speed_are_of_one_start(tmp_path):
+    """A run does not keep them: on the CPU they would be errors."""
     data = write_random(tmp_path / "d.npz", 8)
     out = tmp_path / "run"
     run("train", MLP, "--data", data, *CE, "--steps", 1, "--out", out)
     config = json.loads((out / "config.json").read_text())
-    config["flags"] |= {"--provider": ["cuda"], "--tune": [], "--nondeterministic": []}
+    config["flags"] |= {"--tune": [], "--nondeterministic": []}
     (out / "config.json").write_text(json.dumps(config))
-    run("eval", out, "--data", data, "--provider", "cpu")
-    run("train", "--resume", "--out", out, "--steps", 2, "--provider", "cpu")
+    run("eval", out, "--data", data)
+    run("train", "--resume", "--out", out, "--steps", 2)
     assert not {"--tune", "--nondeterministic"} & set(json.loads((out / "config.json").read_text())["flags"])
 
 

@@ -78,6 +78,7 @@ def test_losses_that_differ_are_failures(monkeypatch):
     for losses in [2.5, 2.3125], [2.5, 2.5]:
         end_to_end.compare_losses(section, {"onnx-fp8, off": figures, "PyTorch, bfloat16": {"losses": losses}})
     assert section.failures == ["onnx-fp8, off: expected losses within 0.1 of PyTorch's, got 0.2500"]
+    assert end_to_end.difference(figures, {"losses": [float("nan"), 2.25]}) == float("inf")
 
 
 def test_pack_holds_programs_and_libraries(tmp_path):

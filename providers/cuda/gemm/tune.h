@@ -14,7 +14,7 @@ namespace onnx_fp8::cuda {
 // Whether the stream's work is recorded and not done, so that it has no time.
 bool IsCapturing(cudaStream_t stream);
 
-// The fastest of `ways` ways, and of equal ones the first; nullopt: none works.
+// The fastest of `ways` ways, and of like ones the first; nullopt: none works.
 // `start(i)` adds the work in way i to the stream, several times in all; false:
 // it can't, and the way is passed over. Waits until the work is done. REQUIRES:
 // the stream does not capture. Errors: the work's.
