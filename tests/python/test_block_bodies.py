@@ -70,7 +70,7 @@ def test_quantize_columns(tmp_path, bodies, block, pow2, scale_to):
     to = [E4M3, E5M2][(block + pow2) % 2]
     attributes = f"to = {to}, q_max = {Q_MAX[to]}, block_rows = 1, block_columns = {block}, pow2 = {pow2}, scale_to = {scale_to}"
     graph = f"""g (float[P,Q,C] x) => (float[C,R] y, float[A,B] s, float amax) {{
-      q, scale, amax = {DOMAIN}.QuantizeColumns<{attributes}>(x)
+      q, scale, amax, sums = {DOMAIN}.QuantizeColumns<{attributes}>(x)
       y = Cast<to = 1>(q)
       s = Cast<to = 1>(scale) }}"""
     runner = Runner(tmp_path, bodies, graph, ["QuantizeColumns"], opset=24 if scale_to == E8M0 else 19)
@@ -81,6 +81,19 @@ def test_quantize_columns(tmp_path, bodies, block, pow2, scale_to):
         factor, spread, amax = factors_of(matrix, 1, block, to, pow2)
         assert same_bits(ours["y"], quantized(matrix, spread, to))
         assert same_bits(ours["s"], np.float32(1) / factor) and ours["amax"] == amax
+
+
+def test_sums_of_columns(tmp_path, bodies):
+    attributes = f"to = {E5M2}, q_max = 57344.0"
+    blocks = "block_rows = 1, block_columns = 0, pow2 = 0, scale_to = 1"
+    graph = f"""g (float[P,Q,C] x) => (float[C] a, float[C] b) {{
+      q, s, m, t, a = {DOMAIN}.QuantizeTensorTranspose<{attributes}>(x)
+      u, v, w, b = {DOMAIN}.QuantizeColumns<{attributes}, {blocks}>(x) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["QuantizeTensorTranspose", "QuantizeColumns"])
+    x = np.random.default_rng(1).integers(-99, 99, (2, 65, 33)).astype(np.float32)  # all orders give the same sums
+    ours = assert_all_same(runner.run(x=x))
+    for name in "ab":
+        assert same_bits(ours[name], x.sum((0, 1))), name
 
 
 def test_leading_axes_are_one(tmp_path, bodies):
