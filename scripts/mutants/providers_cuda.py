@@ -35,7 +35,7 @@ MUTANTS = (
       "(memory)", COLUMN_SUMS),
     M("cuda rounding: the amax of the elements behind the vectors is lost",
       "providers/cuda/ops/cast.cu", "seen.Add(Store(z.y, rest",
-      "(Store(z.y, rest", cuda("CudaRows.RoundMany*")),
+      "(Store(z.y, rest", cuda("*CudaQuantizeTest*")),
     M("columns: scales lie as those of blocks do", "providers/cuda/fp8/blocks.h",
       "return b.turned ? across * b.down + down : down * b.across + across;",
       "return down * b.across + across;", COLUMNS),
