@@ -3,13 +3,19 @@
 
 namespace onnx_fp8 {
 
-// Where speed is chosen before the same bits every time. The provider cuda has
-// these choices; docs/cuda.md says what they cost.
+// Choices that make runs faster, but may change the bits of their results. Only
+// the provider cuda has them; docs/cuda.md says what they cost.
 struct ProviderOptions {
   // Times several algorithms of each product when it first runs.
   bool tune = false;
   // Sums may come in any order where that is faster.
   bool nondeterministic = false;
 };
+
+// The name of the first choice that is made, for messages; null: none is.
+inline const char* FirstChoice(const ProviderOptions& options) {
+  if (options.tune) return "`tune`";
+  return options.nondeterministic ? "`nondeterministic`" : nullptr;
+}
 
 }  // namespace onnx_fp8

@@ -13,7 +13,7 @@ size_t Index(int i) { return static_cast<size_t>(i); }
 // keeps the time linear in the size of the graph.
 constexpr size_t kLookAhead = 256;
 
-// By so much may workspaces of a group raise the most bytes in use.
+// Workspaces of a group may raise the most bytes in use by this amount.
 constexpr size_t kAllowance = size_t{1} << 20;
 
 class Grouping {
@@ -47,8 +47,8 @@ class Grouping {
   }
 
  private:
-  // Bytes in use at each place, those that begin there and stay, and those that
-  // are in use only there.
+  // Finds for each place the bytes in use, the bytes of results that begin
+  // there, and the bytes of workspaces.
   void Measure(const std::vector<Buffer>& buffers) {
     results_.assign(given_.size(), 0);
     workspaces_.assign(given_.size(), 0);

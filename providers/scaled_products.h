@@ -13,7 +13,8 @@ namespace onnx_fp8 {
 inline constexpr size_t kCodeOperands[] = {0, 2};  // the others are scales
 // Result of a quantizer that writes both orientations.
 inline constexpr size_t kTransposedCodes = 3;
-// Results with the sums of the operand's columns: its, and QuantizeColumns'.
+// The result with the sums of the operand's columns: of such a quantizer, and
+// of QuantizeColumns.
 inline constexpr size_t kColumnSums = 4, kColumnSumsOfBlocks = 3;
 
 // Whether a scale is known before the step: state, or an element of it.

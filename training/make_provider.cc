@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/make_provider.h"
 
-#include <utility>
-
 #include "base/check.h"
 #include "onnx_fp8/option_error.h"
 #include "providers/cpu/cpu_provider.h"
@@ -16,12 +14,8 @@ namespace onnx_fp8 {
 namespace {
 
 std::unique_ptr<ExecutionProvider> MakeCpu(const ProviderOptions& options) {
-  for (auto [is_set, name] :
-       {std::pair{options.tune, "`tune`"},
-        {options.nondeterministic, "`nondeterministic`"}}) {
-    if (is_set) {
-      throw OptionError(Concat(name, ": expected the provider cuda, got cpu"));
-    }
+  if (const char* choice = FirstChoice(options)) {
+    throw OptionError(Concat(choice, ": expected the provider cuda, got cpu"));
   }
   return MakeCpuProvider();
 }

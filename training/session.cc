@@ -45,15 +45,11 @@ bool IsKept(const Value& value) {
 // What several ranks of the axis tp compute alike must be the same to the last
 // bit on all of them, or their copies of the state drift apart.
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
-  if (!ranks || ranks->mesh().tp == 1) return;
-  for (auto [is_set, name] :
-       {std::pair{options.tune, "`tune`"},
-        {options.nondeterministic, "`nondeterministic`"}}) {
-    if (!is_set) continue;
-    throw OptionError(Concat(
-        name, ": expected ranks that compute whole layers (tp=1), got tp=",
-        ranks->mesh().tp));
-  }
+  const char* choice = FirstChoice(options);
+  if (!choice || !ranks || ranks->mesh().tp == 1) return;
+  throw OptionError(Concat(
+      choice, ": expected ranks that compute whole layers (tp=1), got tp=",
+      ranks->mesh().tp));
 }
 
 class Session : public TrainingSession {

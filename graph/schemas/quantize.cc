@@ -279,9 +279,10 @@ void InferAmax(Node& node) {
   SetOutput(node, 0, DType::kFloat, Shape{});
 }
 
-// Two results more. The codes as a matrix, all axes but the last joined, and
-// transposed, for providers whose products want both orientations. And the sums
-// of x's columns: of the gradient of a layer's result, the bias gradient.
+// Sets the types of two more results. For both, x is a matrix: all axes but the
+// last are joined. Result 3 is the transpose of the codes, for providers whose
+// products want both orientations. Result 4 has the sums of x's columns. If x
+// is the gradient of a layer's result, these sums are the bias gradient.
 void InferTranspose(Node& node) {
   const Value& x = *node.in(0);
   Check(!x.shape || x.rank() >= 1, "[", node.Where(),

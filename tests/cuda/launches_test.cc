@@ -90,8 +90,8 @@ TEST_P(CudaLaunchesTest, ThatServeManyTensorsChangeNoBit) {
             1.05 * static_cast<double>(alone->Memory().arena_bytes));
 }
 
-// Products add to sums themselves, over two micro-batches and within a step.
-// Gradients that autocast rounds are added by a kernel.
+// Products add themselves to sums over two micro-batches, and to sums within a
+// step. A kernel adds the gradients that autocast rounds.
 TEST(CudaAccumulation, IsPartOfTheProducts) {
   struct Run {
     int64_t adds = 0;  // launches

@@ -62,8 +62,8 @@ class AttentionLibrary {
   // problem takes up to a second.
   std::optional<size_t> Workspace(const LibraryProblem& problem);
 
-  // Add the work to the stream. REQUIRES: a Workspace for the problem. Errors:
-  // the library's.
+  // Both functions add the work to the stream. REQUIRES: Workspace() has
+  // returned a size for the problem. Errors: the library's.
   void Run(const LibraryProblem& problem, const LibraryForward& memory,
            void* workspace, cudaStream_t stream);
   void Run(const LibraryProblem& problem, const LibraryBackward& memory,

@@ -62,9 +62,10 @@ __device__ inline Raw4 FourLowest(Kept kept) {
   return {two, two};
 }
 
-// Returns the sum of a row of any length. A thread loads its next kVectors
-// vectors while it adds the ones before. The first vector and the last one may
-// be incomplete. Thread 0 adds such a first one, and thread 1 such a last one.
+// Returns the sum of a row of any length. A thread starts to load kVectors
+// vectors before it adds the previous kVectors vectors. Thread 0 adds the first
+// vector of the row if the vector is incomplete. Thread 1 does the same with
+// the last vector.
 // If kNarrow, x is kept as bfloat16. REQUIRES: `row` is an AlignedRow.
 template <bool kNarrow, int kVectors, int kWarps>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,

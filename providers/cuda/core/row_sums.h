@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-// Returns whether no vector ends behind a row, no zeros lie around the codes,
-// and all tensors are kept as, and quantized from, bfloat16.
+// Returns whether all rows consist of whole vectors, the codes have no padding,
+// and bfloat16 is the dtype of all tensors and of the numbers that are encoded.
 template <int kIn>
 bool IsWhole(const RowSums<kIn>& s) {
   bool narrow = AreBFloat16(s.in) && AreBFloat16({AsOperand(s.out.y)});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums of the columns of a tile that a block of threads quantizes
-// (turned_tile.h). A thread adds its rows, then the block adds those sums, both
-// in a fixed order.
+// A block of threads that quantizes a tile (turned_tile.h) can sum the columns
+// of the tile, too. Each thread adds its rows, then the block adds the sums of
+// its threads. The order is fixed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace onnx_fp8::cuda {
 
-// For each group of rows that one thread holds, sums of the tile's columns.
+// A group is the rows that one thread holds. Each group has a sum of each
+// column of the tile.
 template <Kept kKept>
 inline constexpr int kRowGroups = kTransposeSide / kVectors<kKept>;
 struct TileOfSums {
@@ -39,8 +40,9 @@ __device__ void PutColumnSums(const Vector (&x)[kVectors<kKept>],
   }
 }
 
-// Writes the sums of the tile at `row` and `column` of a matrix, into a row for
-// each row of tiles. All threads call it after they have put theirs.
+// Writes the sums of the tile at `row` and `column` of a matrix into the row of
+// partial sums of its row of tiles. A barrier must follow PutColumnSums before
+// the threads call it.
 template <bool kNarrow>
 __device__ void WriteColumnSums(const TileOfSums& tile, int64_t row,
                                 int64_t column, int64_t rows, int64_t columns,
@@ -54,19 +56,21 @@ __device__ void WriteColumnSums(const TileOfSums& tile, int64_t row,
   to[row / kTransposeSide * columns + column + own] = sum;
 }
 
-// The workspace of a kernel that sums the columns of operand 0: a row for each
-// row of tiles.
+// Each row of tiles of operand 0 has a row of partial sums. Returns the number
+// of these rows.
 inline int64_t SumParts(const Tensor& x) {
   int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
   return columns > 0 ? DivideUp(x.size() / columns, kTransposeSide) : 0;
 }
+// The bytes of all partial sums, which are the kernel's workspace; 0 if nobody
+// reads the result with the sums.
 inline size_t ColumnSumsBytes(const KernelContext& ctx, size_t result) {
   if (!ctx.HasOut(result)) return 0;
   const Tensor& x = Operand(ctx, 0);
   return static_cast<size_t>(SumParts(x) * x.dim(-1)) * sizeof(float);
 }
 
-// Adds up what the tiles have written, into that result, if anybody reads it.
+// Adds the partial sums and writes them into that result, if a node reads it.
 inline void AddColumnSums(KernelContext& ctx, size_t result,
                           const float* partial) {
   if (!ctx.HasOut(result)) return;

@@ -133,8 +133,8 @@ __device__ void QuantizeVector(const F& f, const ResultWriter (&out)[kOut],
   }
 }
 
-// Returns whether no vector ends behind a row, no zeros lie around the codes,
-// and all tensors are kept as, and quantized from, bfloat16.
+// Returns whether all rows consist of whole vectors, the codes have no padding,
+// and bfloat16 is the dtype of all tensors and of the numbers that are encoded.
 template <int kIn, int kOut>
 bool IsWhole(const QuantizedElements<kIn, kOut>& e) {
   bool narrow = AreBFloat16(e.in);

@@ -180,8 +180,8 @@ class Descriptors {
            checked.workspaceSize <= kProductWorkspace;
   }
 
-  // The heuristics' first algorithms, at most `most`; empty: there is none.
-  // REQUIRES: most <= kMostTimed.
+  // Returns the heuristics' first algorithms, at most `most` of them. The list
+  // is empty if cuBLASLt has no algorithm. REQUIRES: most <= kMostTimed.
   std::vector<cublasLtMatmulAlgo_t> Choose(cublasLtHandle_t handle,
                                            const Alignments& alignments,
                                            int most) const {
@@ -281,9 +281,9 @@ const Products::Algorithm& Products::AlgorithmFor(
   return algorithms_.emplace(key, chosen).first->second;
 }
 
-// A result that the product does not read is written again and again, and at
-// last by the caller. One that it adds to would grow each time: other memory
-// takes its place, whose numbers don't matter.
+// A product that does not read its result may run several times; the caller
+// runs it once more. A product that adds to its result may not: its trials
+// write into other memory, and nobody reads the numbers there.
 Products::Algorithm Products::FastestFor(const Product& p,
                                          const Descriptors& descriptors,
                                          void* workspace, cudaStream_t stream) {
