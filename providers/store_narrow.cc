@@ -49,8 +49,16 @@ class Narrower {
 
   // --- RoundTo nodes move towards the kernels that compute -------------------
 
+  // A value that moves read, and its one reader among them.
+  struct Source {
+    Value* value;
+    Node* reader;
+
+    bool operator==(const Source&) const = default;
+  };
+
   // RoundTo(Move(x)) becomes Move(RoundTo(x)), if nothing else reads the
-  // results between.
+  // results between and fewer elements are rounded by nodes of their own.
   void Hoist() {
     std::vector<Node*> rounds;
     for (Node& node : graph_.nodes()) {
@@ -58,34 +66,59 @@ class Narrower {
     }
     for (Node* round : rounds) {
       Value *x = round->in(0), *y = round->out(0);
-      std::vector<Value*> sources;
-      if (!FindSources(x, sources) || sources.front() == x ||
-          IsReturned(graph_, y)) {
+      std::vector<Source> sources;
+      if (!FindSources({x, round}, sources) || sources.front().value == x ||
+          IsReturned(graph_, y) || !RoundsFewer(sources, x)) {
         continue;
       }
-      for (Value* source : sources) Round(source, *round);
+      for (const Source& source : sources) Round(source, *round);
       graph_.ReplaceUses(y, x);
       graph_.RemoveNode(round);
     }
   }
 
-  // The values from which moves make x; false if another node reads one of
-  // them, or a result of the moves, or no kernel can round a source.
-  bool FindSources(Value* x, std::vector<Value*>& sources) const {
+  // The values from which moves make at.value; false if another node reads a
+  // result of the moves.
+  bool FindSources(Source at, std::vector<Source>& sources) const {
+    Value* x = at.value;
     const Node* node = x->producer;
-    if (!node || x->uses.size() != 1 || IsReturned(graph_, x)) return false;
-    const KernelTraits* traits = TraitsOf(*node);
-    // What RoundTo has rounded to one dtype may be rounded to another one.
-    if (!traits || node->IsOurs("RoundTo")) return false;
+    const KernelTraits* traits = node ? TraitsOf(*node) : nullptr;
     if (!Moves(traits)) {
-      sources.push_back(x);
-      return Has(traits->narrow_out, PlaceOf(x));
+      if (std::ranges::count(sources, at) == 0) sources.push_back(at);
+      return true;
     }
-    if (node->outputs().size() != 1) return false;
+    if (!IsReadOnce(x) || node->outputs().size() != 1) return false;
     for (Value* operand : node->inputs()) {
-      if (IsReal(operand) && !FindSources(operand, sources)) return false;
+      if (IsReal(operand) && !FindSources({operand, x->producer}, sources)) {
+        return false;
+      }
     }
     return !sources.empty();
+  }
+
+  bool IsReadOnce(const Value* x) const {
+    return x->uses.size() == 1 && !IsReturned(graph_, x);
+  }
+
+  // Whether the kernel that makes the source can round it for its reader.
+  bool CanAbsorb(const Source& source) const {
+    const Value* x = source.value;
+    // What RoundTo has rounded to one dtype may be rounded to another one.
+    if (!x->producer || x->producer->IsOurs("RoundTo")) return false;
+    const KernelTraits* traits = TraitsOf(*x->producer);
+    return traits && IsReadOnce(x) && Has(traits->narrow_out, PlaceOf(x));
+  }
+
+  // Whether fewer elements than x has are rounded by nodes of their own, if
+  // the sources are rounded instead.
+  bool RoundsFewer(const std::vector<Source>& sources, const Value* x) const {
+    int64_t own = 0;
+    for (const Source& source : sources) {
+      if (CanAbsorb(source)) continue;
+      if (!source.value->concrete()) return false;
+      own += NumElements(*source.value->shape);
+    }
+    return own == 0 || (x->concrete() && own < NumElements(*x->shape));
   }
 
   static size_t PlaceOf(const Value* x) {
@@ -93,9 +126,9 @@ class Narrower {
     return static_cast<size_t>(std::ranges::find(outputs, x) - outputs.begin());
   }
 
-  // Puts a RoundTo like `like` between x and its reader.
-  void Round(Value* x, const Node& like) {
-    Node* reader = x->uses.front();
+  // Puts a RoundTo like `like` between the source and its reader.
+  void Round(const Source& source, const Node& like) {
+    auto [x, reader] = source;
     Node* round =
         graph_.AddNode("RoundTo", {x}, {graph_.FreshName(x->name + ".RoundTo")},
                        like.attributes, kDomain, reader);
@@ -180,12 +213,8 @@ class Narrower {
     std::vector<Node*> rounds;
     for (Node& node : graph_.nodes()) {
       if (!node.IsOurs("RoundTo")) continue;
-      std::vector<Value*> source;
       bool narrow = node.out(0)->narrow != DType::kUndefined;
-      if (narrow && FindSources(node.in(0), source) &&
-          source.front() == node.in(0)) {
-        rounds.push_back(&node);
-      }
+      if (narrow && CanAbsorb({node.in(0), &node})) rounds.push_back(&node);
     }
     for (Node* round : rounds) {
       Value* x = round->in(0);
