@@ -10,14 +10,14 @@
 namespace onnx_fp8 {
 namespace {
 
-// The number of the node's result with the sums; 0: it has none.
-size_t SumsOf(const Node& node) {
+// Whether the node can sum the columns of its operand.
+bool CanSum(const Node& node) {
+  if (ColumnSumsOf(node) == 0) return false;
   // A scale that the step computes may wait for the sums.
-  bool both = node.IsOurs("QuantizeTensorTranspose") ||
-              (node.IsOurs("QuantizeWithTranspose") && IsGiven(node.in(1)));
-  if (both && node.out(0) && node.out(kTransposedCodes)) return kColumnSums;
-  bool turned = node.IsOurs("QuantizeColumns") && node.out(0);
-  return turned ? kColumnSumsOfBlocks : 0;
+  if (node.IsOurs("QuantizeWithTranspose") && !IsGiven(node.in(1)))
+    return false;
+  bool turned = node.IsOurs("QuantizeColumns");
+  return node.out(0) && (turned || node.out(kTransposedCodes));
 }
 
 // Lets result i of the quantizer be the result of `sum`.
@@ -39,7 +39,7 @@ void Fuse(Graph& graph, Node& quantizer, size_t i, Node& sum) {
 void FuseColumnSums(Graph& graph, const KernelRegistry& kernels) {
   std::vector<Node*> quantizers;
   for (Node& node : graph.nodes()) {
-    if (SumsOf(node) > 0 && kernels.Find(kDomain, node.op)) {
+    if (CanSum(node) && kernels.Find(kDomain, node.op)) {
       quantizers.push_back(&node);
     }
   }
@@ -47,7 +47,7 @@ void FuseColumnSums(Graph& graph, const KernelRegistry& kernels) {
   for (Node* quantizer : quantizers) {
     Node* sum = SumOfRows(quantizer->in(0));
     if (!sum || sum->out(0)->narrow != DType::kUndefined) continue;
-    Fuse(graph, *quantizer, SumsOf(*quantizer), *sum);
+    Fuse(graph, *quantizer, ColumnSumsOf(*quantizer), *sum);
     any = true;
   }
   if (any) graph.Sort();  // the sum may be read before its new maker

@@ -13,9 +13,19 @@ namespace onnx_fp8 {
 inline constexpr size_t kCodeOperands[] = {0, 2};  // the others are scales
 // Result of a quantizer that writes both orientations.
 inline constexpr size_t kTransposedCodes = 3;
-// The result with the sums of the operand's columns: of such a quantizer, and
-// of QuantizeColumns.
-inline constexpr size_t kColumnSums = 4, kColumnSumsOfBlocks = 3;
+// Its scales of the transpose, if they are not the same
+// (QuantizeBlockTranspose).
+inline constexpr size_t kTransposedScales = 4;
+
+// The result with the sums of the operand's columns; 0: no such result.
+inline size_t ColumnSumsOf(const Node& node) {
+  if (node.IsOurs("QuantizeTensorTranspose") ||
+      node.IsOurs("QuantizeWithTranspose")) {
+    return 4;
+  }
+  if (node.IsOurs("QuantizeBlockTranspose")) return 5;
+  return node.IsOurs("QuantizeColumns") ? 3 : 0;
+}
 
 // Whether a scale is known before the step: state, or an element of it.
 inline bool IsGiven(const Value* scale) {

@@ -32,6 +32,7 @@
 #include "providers/expand_missing.h"
 #include "providers/fuse_column_sums.h"
 #include "providers/fuse_quantize.h"
+#include "providers/join_orientations.h"
 #include "providers/k_major.h"
 #include "providers/mx_scales.h"
 #include "providers/pad_operands.h"
@@ -272,8 +273,8 @@ std::vector<std::string> PassesToSkip() {
           "KeepRowOrder",       "FuseActivations",   "FuseNorms",
           "FuseLoss",           "FuseBiasGradients", "FoldTranspose",
           "MakeKMajor",         "StoreMxScales",     "StoreNarrow",
-          "PadOperands",        "FuseQuantize",      "FuseColumnSums",
-          "AddToSums"};
+          "PadOperands",        "FuseQuantize",      "JoinOrientations",
+          "FuseColumnSums",     "AddToSums"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -390,6 +391,8 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
        {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
        {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
+       {"JoinOrientations", [&](Graph& g) { JoinOrientations(g, kernels); },
+        kMaySkip},
        {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
         kMaySkip},
        {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip}});

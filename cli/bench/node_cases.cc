@@ -81,6 +81,17 @@ void AddQuantizers(Cases& c, const NodeSizes& s) {
     c.Add(Concat(b.what, ", transposed, sums of columns"), "QuantizeColumns",
           {x}, 4, more);
   }
+  for (int64_t block : {0, 128, 32}) {
+    Attributes more = to;
+    more.insert({{"block_rows", int64_t{1}},
+                 {"block_columns", block},
+                 {"pow2", int64_t{block == 32}},
+                 {"scale_to", static_cast<int64_t>(DType::kFloat)}});
+    std::string what = block == 0 ? "a scale for each row and column"
+                                  : Concat("blocks of 1 x ", block);
+    c.Add(Concat(what, ", both orientations"), "QuantizeBlockTranspose", {x}, 5,
+          more);
+  }
 }
 
 void AddNorms(Cases& c, const NodeSizes& s) {

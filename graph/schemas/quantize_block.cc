@@ -206,6 +206,13 @@ const std::string& QuantizeColumnsBody() {
   return body;
 }
 
+// The bits of both ops.
+constexpr char kQuantizeBlockTranspose[] = R"(
+(x) => (q, scale, amax, q_transposed, scale_transposed, column_sums) {
+  q, scale, amax = onnx_fp8.QuantizeBlock<to: int = @to, q_max: float = @q_max, block_rows: int = @block_rows, block_columns: int = @block_columns, pow2: int = @pow2, scale_to: int = @scale_to>(x)
+  q_transposed, scale_transposed, amax_again, column_sums = onnx_fp8.QuantizeColumns<to: int = @to, q_max: float = @q_max, block_rows: int = @block_rows, block_columns: int = @block_columns, pow2: int = @pow2, scale_to: int = @scale_to>(x)
+})";
+
 const std::string& DequantizeBlockBody() {
   static const std::string body = Concat("(q, scale) => (x) {", kIntegers, R"(
   x_q = Identity(q)
@@ -322,10 +329,16 @@ void InferQuantizeBlock(Node& node) {
   SetQuantized(node, CheckQuantized(node).shape);
 }
 
-void InferQuantizeColumns(Node& node) {
+// Checks the attributes of a quantizer whose blocks are parts of a row.
+const Value& CheckRowQuantized(Node& node) {
   const Value& x = CheckQuantized(node);
   Check(node.Int("block_rows", -1) == 1, "[", node.Where(),
         "] expected block_rows of 1, got ", node.Int("block_rows", -1));
+  return x;
+}
+
+void InferQuantizeColumns(Node& node) {
+  const Value& x = CheckRowQuantized(node);
   Shape codes = {-1, -1};
   std::optional<Shape> columns;
   if (x.shape) {
@@ -334,6 +347,18 @@ void InferQuantizeColumns(Node& node) {
   }
   SetQuantized(node, codes);
   SetOutput(node, 3, DType::kFloat, columns);
+}
+
+void InferQuantizeBlockTranspose(Node& node) {
+  const Value& x = CheckRowQuantized(node);
+  SetQuantized(node, x.shape);
+  Shape matrix =
+      x.shape ? Shape{Rows(*x.shape), x.shape->back()} : Shape{-1, -1};
+  SetOutput(node, 3, Float8Target(node), Shape{matrix[1], matrix[0]});
+  int64_t parts = BlocksOf(matrix[0], BlockAttribute(node, "block_columns"));
+  SetOutput(node, 4, static_cast<DType>(node.Int("scale_to", 0)),
+            Shape{matrix[1], parts});
+  SetOutput(node, 5, DType::kFloat, Shape{matrix[1]});
 }
 
 void InferDequantizeBlock(Node& node) {
@@ -376,6 +401,12 @@ std::vector<OpDefinition> QuantizeBlockOps() {
        quantizer,
        QuantizeColumnsBody().c_str(),
        InferQuantizeColumns,
+       {OpKind::kQuantize}},
+      // QuantizeBlock with block_rows = 1 and QuantizeColumns of the same x.
+      {"QuantizeBlockTranspose",
+       quantizer,
+       kQuantizeBlockTranspose,
+       InferQuantizeBlockTranspose,
        {OpKind::kQuantize}},
       {"DequantizeBlock",
        {{"block_rows", kInt}, {"block_columns", kInt}},

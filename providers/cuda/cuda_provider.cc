@@ -213,6 +213,7 @@ KernelRegistry AllKernels() {
   cuda::RegisterRandom(r);
   cuda::RegisterQuantize(r);
   cuda::RegisterQuantizeBlock(r);
+  cuda::RegisterQuantizeBlockTranspose(r);
   cuda::RegisterReduce(r);
   cuda::RegisterReshape(r);
   cuda::RegisterResize(r);

@@ -39,6 +39,7 @@ void RegisterUnary(KernelRegistry& r);
 // fp8/
 void RegisterQuantize(KernelRegistry& r);
 void RegisterQuantizeBlock(KernelRegistry& r);
+void RegisterQuantizeBlockTranspose(KernelRegistry& r);
 void RegisterScaledMatMul(KernelRegistry& r);
 void RegisterScaledMatMulBlock(KernelRegistry& r);
 

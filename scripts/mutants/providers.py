@@ -14,6 +14,7 @@ ADD_TO_SUMS = providers("AddToSums.*")
 PAD_OPERANDS = providers("PadOperands.*")
 FUSE_QUANTIZE = providers("FuseQuantize.*")
 COLUMN_SUMS = providers("FuseColumnSums.*")
+ORIENTATIONS = providers("JoinOrientations.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
 PRODUCT_COPIES = providers("ProductCopies.*")
 ROOFLINE = providers("Roofline.*")
@@ -34,8 +35,23 @@ MUTANTS = (
       "return bytes == 0 ||", "return true ||", TOGETHER),
     M("column sums: a scale waits for its own sum",
       "providers/fuse_column_sums.cc",
-      '"QuantizeWithTranspose") && IsGiven(node.in(1))',
-      '"QuantizeWithTranspose")', COLUMN_SUMS),
+      'node.IsOurs("QuantizeWithTranspose") && !IsGiven(node.in(1))', "false",
+      COLUMN_SUMS),
+    M("orientations: others may have another format",
+      "providers/join_orientations.cc",
+      "return node.Float(\"q_max\", 0) == rows.Float(\"q_max\", 0);",
+      "return true;", ORIENTATIONS),
+    M("orientations: attributes are not compared",
+      "providers/join_orientations.cc",
+      "if (node.Int(key, -1) != rows.Int(key, -1)) return false;", "(void)key;",
+      ORIENTATIONS),
+    M("orientations: parts of any size", "providers/join_orientations.cc",
+      'IsPart(node.Int("block_columns", -1))', "true", ORIENTATIONS),
+    M("orientations: an amax that the graph returns",
+      "providers/join_orientations.cc", "if (node.out(2) && IsReturned(",
+      "if (false && IsReturned(", ORIENTATIONS),
+    M("orientations: the order stays", "providers/join_orientations.cc",
+      "if (any) graph.Sort();", "(void)any;", ORIENTATIONS),
     M("check: workspaces may lie over results", "providers/plan_check.cc",
       "slot < 0 || !Overlap(At(slot), workspace)", "true", providers("CheckPlan.*")),
     M("check: workspaces destroy nothing", "providers/plan_check.cc",

@@ -9,6 +9,8 @@ ROWS = cuda("*CudaRows*")
 COLUMNS = cuda("*QuantizeColumns*")
 COLUMN_SUMS = cuda("*CudaColumnSums*")
 TURNED = "providers/cuda/fp8/turned_blocks.cu"
+BOTH_WAYS = "providers/cuda/fp8/quantize_block_transpose.cu"
+ORIENTATIONS = cuda("*QuantizeBlockTranspose*")
 ATTENTION = cuda("*Attention*")
 FUSED = cuda("*FusedQuantize*")
 MANY = cuda("*CudaManyTest*")
@@ -46,8 +48,35 @@ MUTANTS = (
       "const float* from = FactorsOfWarp(b, factors) + in.column;",
       "const float* from = FactorsOfWarp(b, factors);", COLUMNS),
     M("columns: NaN of another thread", TURNED,
-      "EncodeTurned<kKept>(b, in, x, b.amax->non_finite, factors_of, tile);",
-      "EncodeTurned<kKept>(b, in, x, false, factors_of, tile);", COLUMNS),
+      "EncodeTurned<kKept>(b.e4m3, in, x, b.amax->non_finite, factors_of, tile);",
+      "EncodeTurned<kKept>(b.e4m3, in, x, false, factors_of, tile);", COLUMNS),
+    M("both ways: NaN of another thread", BOTH_WAYS,
+      "bool special = b.amax->non_finite;", "bool special = false;",
+      ORIENTATIONS),
+    M("both ways: rows have the peaks of one lane", BOTH_WAYS,
+      "peaks[v] = other > peaks[v] ? other : peaks[v];", "(void)other;",
+      ORIENTATIONS),
+    M("both ways: rows have the peaks of one tile", BOTH_WAYS,
+      "rows[v] = rows[v] > of_rows[v] ? rows[v] : of_rows[v];",
+      "rows[v] = of_rows[v];", ORIENTATIONS),
+    M("both ways: columns have the peaks of one tile", BOTH_WAYS,
+      "Larger<kKept>(columns[across].words[w], of_columns.words[w]);",
+      "of_columns.words[w];", ORIENTATIONS),
+    M("both ways: all strips begin at the first column", BOTH_WAYS,
+      "(strip.across * kStripAcross + across) * kTileColumns;",
+      "across * kTileColumns;", ORIENTATIONS),
+    M("both ways: rows of a tile have the factors of the first tile", BOTH_WAYS,
+      "b.factors[row + in.row + v]", "b.factors[in.row + v]", ORIENTATIONS),
+    M("both ways: parts of rows are those of the first tile", BOTH_WAYS,
+      "(b, x, row, at.across, seen, factors);", "(b, x, row, 0, seen, factors);",
+      ORIENTATIONS),
+    M("both ways: factors of parts are read before they are written", BOTH_WAYS,
+      "tile.factors);\n  __syncthreads();\n", "tile.factors);\n",
+      ORIENTATIONS),
+    M("both ways: amaxes of parts are lost", BOTH_WAYS,
+      "if constexpr (kParts) seen.AddOfBlock(b.amax);", "", ORIENTATIONS),
+    M("both ways: sums lie over factors", BOTH_WAYS,
+      "    memory += bytes;\n", "", COLUMN_SUMS),
     M("columns: the tile is written before it is complete", TURNED,
       "  __syncthreads();\n  int64_t row = at.down",
       "  int64_t row = at.down", COLUMNS),
@@ -215,7 +244,7 @@ MUTANTS = (
       "factors = tunings.back().factors;", "factors = tunings.front().factors;",
       MANY),
     M("cuda blocks: the peaks of one tensor are cleared",
-      "providers/cuda/fp8/quantize_block.cu",
+      "providers/cuda/fp8/factors.cu",
       "cleared.push_back({b.factors, FactorsOf(b)});",
       "cleared.assign({{b.factors, FactorsOf(b)}});", MANY),
     M("cuda norms: scales of rows are those of exact numbers",

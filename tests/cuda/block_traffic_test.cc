@@ -86,5 +86,21 @@ TEST(CudaQuantizeColumns, ReadsOnceWhatThreadsHold) {
   }
 }
 
+TEST(CudaQuantizeBlockTranspose, ReadsOnceWhatThreadsHold) {
+  if (!emulation::Checked()) return;
+  constexpr int64_t kRows = 256, kColumns = 256;
+  for (int64_t block : {0, 32, 64, 128}) {
+    double read = BytesRead(Concat(
+        "input x: float[", kRows, ",", kColumns, "]\nq: float8e4m3fn[", kRows,
+        ",", kColumns, "], s: float[", kRows, ",", CountAlong(kColumns, block),
+        "], a: float[], qt: float8e4m3fn[", kColumns, ",", kRows,
+        "] = onnx_fp8.QuantizeBlockTranspose<to=17, q_max=448.0, "
+        "block_rows=1, block_columns=",
+        block, ", pow2=0, scale_to=1>(x)\n"));
+    EXPECT_LE(read, (block == 0 ? 2.4 : 1.01) * 4.0 * kRows * kColumns)
+        << block;
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -12,6 +12,7 @@
 #include "providers/divide_up.h"
 #include "providers/expand_missing.h"
 #include "providers/fuse_column_sums.h"
+#include "providers/join_orientations.h"
 #include "providers/k_major.h"
 #include "providers/store_narrow.h"
 #include "tests/cuda/beside_cpu.h"
@@ -26,7 +27,7 @@ struct Sizes {
 
 // x, rounded to `kept` unless that is a float of 32 bits, quantized with its
 // own scale, with one that is given, with one that is not yet known, and with
-// scales of columns and of parts of columns.
+// scales of columns, of parts of columns, and of these and rows.
 std::string QuantizersOf(const Sizes& x, DType kept) {
   std::string plain = Concat("[", x.rows, ",", x.columns, "]");
   std::string turned = Concat("[", x.columns, ",", x.rows, "]");
@@ -60,6 +61,23 @@ std::string QuantizersOf(const Sizes& x, DType kept) {
                    "block_rows=1, block_columns=",
                    block, ", pow2=0, scale_to=1>(", operand, ")\n");
     for (const char* name : {"q", "s", "a", "c"}) {
+      outputs += Concat("output ", name, i, "\n");
+    }
+    ++i;
+  }
+  for (int64_t block : {0, 32}) {
+    auto scales = [&](int64_t size, int64_t along) {
+      return Concat("[", size, ",", block == 0 ? 1 : DivideUp(along, block),
+                    "]");
+    };
+    text += Concat("q", i, ": float8e5m2", plain, ", s", i, ": float",
+                   scales(x.rows, x.columns), ", a", i, ": float[], t", i,
+                   ": float8e5m2", turned, ", u", i, ": float",
+                   scales(x.columns, x.rows), ", c", i, ": float[", x.columns,
+                   "] = onnx_fp8.QuantizeBlockTranspose<to=19, q_max=57344.0, "
+                   "block_rows=1, block_columns=",
+                   block, ", pow2=0, scale_to=1>(", operand, ")\n");
+    for (const char* name : {"q", "s", "a", "t", "u", "c"}) {
       outputs += Concat("output ", name, i, "\n");
     }
     ++i;
@@ -134,6 +152,7 @@ TEST(CudaColumnSums, OfALayersGradient) {
   for (const char* text : {kGradient, kByRows}) {
     std::shared_ptr<Graph> fused = ParseGraph(text);
     MakeKMajor(*fused, CudaKernels());
+    JoinOrientations(*fused, CudaKernels());
     FuseColumnSums(*fused, CudaKernels());
     for (const Node& node : fused->nodes()) EXPECT_NE(node.op, "ReduceSum");
     ExpectCpusResults(ParseGraph(text), fused, 4e-6);

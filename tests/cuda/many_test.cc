@@ -142,6 +142,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "= onnx_fp8.QuantizeColumns<to=19, q_max=57344.0, "
                   "block_rows=1, block_columns=0, pow2=2, scale_to=24>(x#)",
                   15},
+        OneOfMany{"QuantizeBlockTranspose",
+                  "q#: float8e5m2[{R},{C}], s#: float8e8m0[{R},1], a#: float[],"
+                  " t#: float8e5m2[{C},{R}], u#: float8e8m0[{C},1] = "
+                  "onnx_fp8.QuantizeBlockTranspose<to=19, q_max=57344.0, "
+                  "block_rows=1, block_columns=0, pow2=2, scale_to=24>(x#)",
+                  35},  // its descriptions are twice as long
         // One kernel clears all factors.
         OneOfMany{"QuantizeBlockOfElements",
                   "q#: float8e4m3fn[{R},{C}], s#: float[{R},{C}], a#: float[] "

@@ -169,6 +169,105 @@ INSTANTIATE_TEST_SUITE_P(
       return Concat("x", info.param.rows, "_", info.param.columns);
     });
 
+// Rows and columns of x, or parts of them: QuantizeBlockTranspose, or the two
+// nodes that it is.
+std::shared_ptr<Graph> BothWaysQuantizersOf(const BlockSizes& x, DType kept,
+                                            bool by_definition) {
+  std::string shape = Concat("[", x.rows, ",", x.columns, "]");
+  std::string turned = Concat("[", x.columns, ",", x.rows, "]");
+  std::string text = Concat("input x: float", shape, "\n");
+  std::string read = "x";
+  if (kept != DType::kFloat) {
+    text += Concat("r: float", shape,
+                   " = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
+    read = "r";
+  }
+  if (by_definition) {
+    text +=
+        Concat("t: float", turned, " = Transpose<perm=[1,0]>(", read, ")\n");
+  }
+  int i = 0;
+  for (int64_t block : {0, 128, 64, 32, 0}) {
+    bool e4m3 = i % 2 == 0, e8m0 = i % 3 == 1;
+    std::string type = e4m3 ? "float8e4m3fn" : "float8e5m2";
+    std::string scale = e8m0 ? "float8e8m0" : "float";
+    auto named = [&](const std::string& name, const std::string& its_type,
+                     const std::string& its_shape) {
+      return Concat(name, i, ": ", its_type, its_shape);
+    };
+    auto scales = [&](int64_t size, int64_t along) {
+      return Concat("[", size, ",", BlocksAlong(along, block), "]");
+    };
+    std::string q = named("q", type, shape), a = named("a", "float", "[]");
+    std::string s = named("s", scale, scales(x.rows, x.columns));
+    std::string qt = named("qt", type, turned);
+    std::string st = named("st", scale, scales(x.columns, x.rows));
+    std::string attributes =
+        Concat("<to=", e4m3 ? "17, q_max=448.0" : "19, q_max=57344.0",
+               ", block_rows=1, block_columns=", block, ", pow2=", i % 3,
+               ", scale_to=", e8m0 ? 24 : 1, ">");
+    if (by_definition) {
+      text += Concat(q, ", ", s, ", ", a, " = onnx_fp8.QuantizeBlock",
+                     attributes, "(", read, ")\n", qt, ", ", st,
+                     " = onnx_fp8.QuantizeBlock", attributes, "(t)\n");
+    } else {
+      text += Concat(q, ", ", s, ", ", a, ", ", qt, ", ", st,
+                     " = onnx_fp8.QuantizeBlockTranspose", attributes, "(",
+                     read, ")\n");
+    }
+    for (const char* name : {"q", "s", "a", "qt", "st"}) {
+      text += Concat("output ", name, i, "\n");
+    }
+    ++i;
+  }
+  return ParseGraph(text);
+}
+
+class CudaQuantizeBlockTransposeTest
+    : public testing::TestWithParam<BlockSizes> {};
+
+TEST_P(CudaQuantizeBlockTransposeTest, GivesTheCpusBits) {
+  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    auto for_cpu = BothWaysQuantizersOf(GetParam(), kept, true);
+    auto for_cuda = BothWaysQuantizersOf(GetParam(), kept, false);
+    StoreNarrow(*for_cuda, CudaKernels());
+    for (bool finite : {true, false}) {
+      ExpectCpusBytes(for_cpu, for_cuda,
+                      {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
+                      Concat(Name(kept), finite ? "" : ", not finite"));
+    }
+  }
+}
+
+// One tile, tiles that end in the middle, rows that begin anywhere, and rows
+// and columns of several strips.
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaQuantizeBlockTransposeTest,
+    testing::Values(BlockSizes{4, 4}, BlockSizes{128, 128},
+                    BlockSizes{132, 260}, BlockSizes{128, 20},
+                    BlockSizes{16, 600}, BlockSizes{260, 12},
+                    BlockSizes{400, 136}),
+    [](const auto& info) {
+      return Concat("x", info.param.rows, "_", info.param.columns);
+    });
+
+TEST(CudaQuantizeBlockTranspose, RefusesWhatItCantWrite) {
+  auto error = [](int64_t rows, int64_t block) {
+    return ErrorOnGpu(
+        Concat("input x: float[", rows, ",8]\nq: float8e4m3fn[", rows,
+               ",8], s: float[", rows, ",", BlocksAlong(8, block),
+               "], a: float[], t: float8e4m3fn[8,", rows,
+               "] = onnx_fp8.QuantizeBlockTranspose<to=17, q_max=448.0, "
+               "block_rows=1, block_columns=",
+               block, ", pow2=0, scale_to=1>(x)\noutput q\noutput t\n"));
+  };
+  EXPECT_NE(error(8, 4).find("block_columns of 0, 32, 64 or 128, got 4"),
+            std::string::npos)
+      << error(8, 4);
+  EXPECT_NE(error(6, 0).find("multiples of 4, got 6 and 8"), std::string::npos)
+      << error(6, 0);
+}
+
 TEST(CudaQuantizeColumns, RefusesWhatItCantWrite) {
   std::string text = R"(input x: float[6,8]
 q: float8e4m3fn[8,6], s: float[8,1], a: float[] = onnx_fp8.QuantizeColumns<to=17, q_max=448.0, block_rows=1, block_columns=0, pow2=0, scale_to=1>(x)

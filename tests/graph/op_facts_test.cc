@@ -41,8 +41,8 @@ TEST(OpFacts, OurOpsOfEachKind) {
       (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm", "AddRMSNormGrad",
              "LayerNormGrad", "RMSNorm", "RMSNormGrad"}));
   EXPECT_EQ(kinds[OpKind::kQuantize],
-            (Names{"QuantizeAmax", "QuantizeBlock", "QuantizeColumns",
-                   "QuantizeTensor", "QuantizeTensorPadded",
+            (Names{"QuantizeAmax", "QuantizeBlock", "QuantizeBlockTranspose",
+                   "QuantizeColumns", "QuantizeTensor", "QuantizeTensorPadded",
                    "QuantizeTensorTranspose", "QuantizeWith",
                    "QuantizeWithPadded", "QuantizeWithTranspose"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});

@@ -83,6 +83,27 @@ def test_quantize_columns(tmp_path, bodies, block, pow2, scale_to):
         assert same_bits(ours["s"], np.float32(1) / factor) and ours["amax"] == amax
 
 
+@pytest.mark.parametrize("block", [0, 32])
+def test_quantize_block_transpose(tmp_path, bodies, block):
+    """QuantizeBlock of x and of its transpose."""
+    attributes = f"to = {E4M3}, q_max = 448.0, block_rows = 1, block_columns = {block}, pow2 = 1, scale_to = 1"
+    graph = f"""g (float[P,Q,C] x) => (float[P,Q,C] y, float[A,B] s, float amax, float[C,R] t, float[D,E] u, float[C] sums) {{
+      q, s, amax, q_transposed, u, sums = {DOMAIN}.QuantizeBlockTranspose<{attributes}>(x)
+      y = Cast<to = 1>(q)
+      t = Cast<to = 1>(q_transposed) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["QuantizeBlockTranspose", "QuantizeBlock", "QuantizeColumns"])
+    shape = (2, 65, 33)
+    x = make(shape, "special")
+    rows = x.reshape(-1, shape[-1])
+    for results in runner.run(x=x):
+        for codes, scales, matrix in [("y", "s", rows), ("t", "u", rows.T)]:
+            factor, spread, amax = factors_of(matrix, 1, block, E4M3, 1)
+            assert same_bits(results[codes].reshape(matrix.shape), quantized(matrix, spread, E4M3))
+            assert same_bits(results[scales], np.float32(1) / factor) and results["amax"] == amax
+    x = np.random.default_rng(1).integers(-99, 99, shape).astype(np.float32)  # all orders give the same sums
+    assert same_bits(assert_all_same(runner.run(x=x))["sums"], x.sum((0, 1)))
+
+
 def test_sums_of_columns(tmp_path, bodies):
     attributes = f"to = {E5M2}, q_max = 57344.0, block_rows = 1, block_columns = 0, pow2 = 0, scale_to = 1"
     graph = f"""g (float[P,Q,C] x) => (float[C] sums) {{

@@ -103,7 +103,7 @@ def test_nodes_of_a_step(tmp_path):
     assert json.loads((tmp_path / "nodes.json").read_text()) == result
     assert {node["group"] for node in result["nodes"]} == {"casts", "norms"}
     missing = [node["op"] for node in result["nodes"] if "note" in node]
-    assert missing == [*2 * ["QuantizeTensorTranspose"], "QuantizeWithTranspose", *4 * ["QuantizeColumns"]]
+    assert missing == [*2 * ["QuantizeTensorTranspose"], "QuantizeWithTranspose", *4 * ["QuantizeColumns"], *3 * ["QuantizeBlockTranspose"]]
     for node in result["nodes"]:
         if node["op"] in missing:
             assert node["note"] == "there is no kernel" and "us" not in node
@@ -114,7 +114,7 @@ def test_nodes_of_a_step(tmp_path):
         assert node["share"] == pytest.approx(least / node["us"]) and node["bound"] == "memory"
     text = run("bench", "nodes", "--quick", "--seconds", 0, "--only", "casts").stdout
     assert re.search(r"^ +casts:\n +QuantizeTensor, dynamic scale +\[128,128\] +[\d.]+ ", text, re.M)
-    assert "0 of 14 nodes failed or are wrong" in text and "both orientations [128,128]: there is no kernel" in text
+    assert "0 of 17 nodes failed or are wrong" in text and "both orientations [128,128]: there is no kernel" in text
     done = run("bench", "nodes", "--only", "casts,cats", code=2)
     assert "--only: expected some of products, casts, norms," in done.stderr and 'got "cats"' in done.stderr
 

@@ -146,7 +146,7 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                "FuseAttention KeepRowOrder FuseActivations FuseNorms FuseLoss "
                "FuseBiasGradients FoldTranspose MakeKMajor "
                "StoreMxScales StoreNarrow PadOperands FuseQuantize "
-               "FuseColumnSums AddToSums), got ",
+               "JoinOrientations FuseColumnSums AddToSums), got ",
                name));
   }
 }

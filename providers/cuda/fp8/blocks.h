@@ -25,6 +25,8 @@ enum class Way : uint8_t {
   kTurnedParts,  // the same, of which the transpose is written
   kSquares,      // 128 x 128, and small matrices
   kColumns,      // one scale for a column: x is read twice
+  kBothParts,    // 1 x 32, 64 or 128, and the same of the transpose
+  kBothWhole,    // rows and columns have one scale each: x is read twice
   kOthers        // x is read twice
 };
 
@@ -34,8 +36,8 @@ struct Blocks {
   Way way;
   bool aligned;  // vectors of 16 bytes and their codes can be moved at once
   bool e4m3;     // else E5M2
-  // kRows: `warps` warps hold a row. kRowParts: 2^shift lanes hold a part.
-  // kColumnParts: 2^shift warps hold a part.
+  // kRows: `warps` warps hold a row. Parts of rows: 2^shift lanes hold one.
+  // Parts of columns: 2^shift warps hold one.
   int warps, shift;
   int lanes_together;  // kOthers: neighbors whose elements lie in one block
   float* factors;      // of each block, if x is read twice; before that, amaxes
@@ -44,8 +46,8 @@ struct Blocks {
   void* scales;
   float* amax_out;
   uint8_t* q;
-  // QuantizeColumns: the codes are written as the transpose, to this place
-  // (null: nobody reads them), and the scales, too. Then q is null.
+  // Columns, or parts of them: the codes are written as the transpose, to this
+  // place (null: nobody reads them), and the scales, too. Then q is null.
   bool turned;
   uint8_t* q_turned;
   float* sums;  // of columns, for each row of tiles; null: nobody reads them
@@ -69,6 +71,25 @@ inline constexpr int kLanes = 32;
 
 inline bool IsNarrow(const Blocks& b) { return b.x.kept != Kept::kFloat; }
 
+// The blocks of the node's operand 0. `turned`: columns, or parts of them, as
+// QuantizeColumns and QuantizeBlockTranspose have them.
+// Errors: attributes that are not the op's, sizes that are no multiples of 4
+// where a transpose is written.
+Blocks BlocksOf(KernelContext& ctx, bool turned);
+
+inline bool ReadsTwice(const Blocks& b) {
+  return b.way == Way::kColumns || b.way == Way::kOthers ||
+         b.way == Way::kBothWhole;
+}
+// The factors that a tensor leaves for its second pass, up to whole vectors.
+inline int64_t FactorsOf(const Blocks& b) {
+  return ReadsTwice(b) ? RoundUp(b.count, kPerThread) : 0;
+}
+// Clears the memory of factors, in which a kernel then measures amaxes.
+void ClearFactors(cudaStream_t stream, std::span<const Blocks> all);
+// Turns these amaxes into factors, and writes scales and the tensor's amax.
+void MakeFactors(cudaStream_t stream, std::span<Blocks> all);
+
 // How many tiles have elements.
 inline unsigned Tiles(const Blocks& b, int64_t rows, int64_t columns) {
   return static_cast<unsigned>(DivideUp(b.rows, rows) *
@@ -85,8 +106,8 @@ void StartBlocks(cudaStream_t stream, std::span<Blocks> all,
   });
 }
 
-// Quantizes the tensors of all ways but kColumns, kOthers and kTurnedParts, and
-// measures the columns of kColumns.
+// Quantizes the tensors whose blocks are held at once, but for kTurnedParts and
+// kBothParts, and measures the columns of kColumns.
 void QuantizeHeld(cudaStream_t stream, std::span<Blocks> all);
 // Quantizes those of kTurnedParts.
 void QuantizeTurned(cudaStream_t stream, std::span<Blocks> all);

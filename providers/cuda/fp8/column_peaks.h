@@ -32,6 +32,41 @@ __device__ void OnTile(const Many<Blocks>& many, const F& f) {
   seen.AddOfBlock(b.amax);
 }
 
+// Where a thread's elements are.
+template <Kept kKept>
+struct InTile {
+  static constexpr int kAcross = kTileColumns / kWidth<kKept>;  // lanes
+  static constexpr int kDown = 32 / kAcross;  // rows of a warp's vectors
+
+  int64_t at, step;  // of vector 0, and to the next one
+  int row, column;   // of vector 0 in the tile
+  int rows, end;     // rows and columns from there to the end of x
+
+  __device__ InTile(const Blocks& b, int64_t first_row, int64_t first_column) {
+    int lane = threadIdx.x % 32;
+    row = RowOf(0, lane);
+    column = lane % kAcross * kWidth<kKept>;
+    step = kDown * b.columns;
+    at = (first_row + row) * b.columns + first_column + column;
+    rows = Left(b.rows - first_row) - row;
+    end = Left(b.columns - first_column) - column;
+  }
+
+  // The row of vector v of a lane.
+  __device__ static int RowOf(int v, int lane) {
+    int warp = threadIdx.x / 32;
+    return warp * kRowsOfWarp + v * kDown + lane / kAcross;
+  }
+  __device__ Place operator()(int v) const {
+    return {at + v * step, 0, v * kDown < rows ? end : 0};
+  }
+
+  // As much of what is left of x as a tile may have.
+  __device__ static int Left(int64_t n) {
+    return static_cast<int>(n < kTileColumns ? n : kTileColumns);
+  }
+};
+
 // What each warp has seen of each column of a tile.
 using ColumnPeaks = uint32_t[kTileColumns];
 

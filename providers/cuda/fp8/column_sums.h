@@ -9,6 +9,7 @@
 
 #include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/fp8/turned_tile.h"
+#include "providers/scaled_products.h"
 
 namespace onnx_fp8::cuda {
 
@@ -62,23 +63,28 @@ inline int64_t SumParts(const Tensor& x) {
   int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
   return columns > 0 ? DivideUp(x.size() / columns, kTransposeSide) : 0;
 }
+inline bool SumsColumns(const KernelContext& ctx) {
+  size_t result = ColumnSumsOf(ctx.node());
+  return result > 0 && ctx.HasOut(result);
+}
 // The bytes of all partial sums, which are the kernel's workspace; 0 if nobody
 // reads the result with the sums.
-inline size_t ColumnSumsBytes(const KernelContext& ctx, size_t result) {
-  if (!ctx.HasOut(result)) return 0;
+inline size_t ColumnSumsBytes(const KernelContext& ctx) {
+  if (!SumsColumns(ctx)) return 0;
   const Tensor& x = Operand(ctx, 0);
   return static_cast<size_t>(SumParts(x) * x.dim(-1)) * sizeof(float);
 }
 
 // Adds the partial sums and writes them into that result, if a node reads it.
-inline void AddColumnSums(KernelContext& ctx, size_t result,
-                          const float* partial) {
-  if (!ctx.HasOut(result)) return;
+inline void AddColumnSums(KernelContext& ctx, const float* partial) {
+  if (!SumsColumns(ctx)) return;
   const Tensor& x = Operand(ctx, 0);
   int64_t columns = x.dim(-1);
-  AddColumnParts(
-      ctx,
-      {partial, FloatsTo(ctx, result, {columns}), {}, SumParts(x), columns});
+  AddColumnParts(ctx, {partial,
+                       FloatsTo(ctx, ColumnSumsOf(ctx.node()), {columns}),
+                       {},
+                       SumParts(x),
+                       columns});
 }
 
 }  // namespace onnx_fp8::cuda

@@ -8,6 +8,7 @@
 #include "providers/cuda/fp8/blocks.h"
 #include "providers/cuda/fp8/column_peaks.h"
 #include "providers/cuda/fp8/held.h"
+#include "providers/cuda/fp8/row_parts.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -141,82 +142,16 @@ __global__ void __launch_bounds__(32 * kLongWarps, kNarrow ? 2 : 1)
 
 // ---- tiles of 128 columns, of which each warp holds 8 rows
 
-// Where a thread's elements are.
-template <Kept kKept>
-struct InTile {
-  static constexpr int kAcross = kTileColumns / kWidth<kKept>;  // lanes
-  static constexpr int kDown = 32 / kAcross;  // rows of a warp's vectors
-
-  int64_t at, step;  // of vector 0, and to the next one
-  int row, column;   // of vector 0 in the tile
-  int rows, end;     // rows and columns from there to the end of x
-
-  __device__ InTile(const Blocks& b, int64_t first_row, int64_t first_column) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    row = warp * kRowsOfWarp + lane / kAcross;
-    column = lane % kAcross * kWidth<kKept>;
-    step = kDown * b.columns;
-    at = (first_row + row) * b.columns + first_column + column;
-    rows = Left(b.rows - first_row) - row;
-    end = Left(b.columns - first_column) - column;
-  }
-
-  __device__ Place operator()(int v) const {
-    return {at + v * step, 0, v * kDown < rows ? end : 0};
-  }
-
-  // As much of what is left of x as a tile may have.
-  __device__ static int Left(int64_t n) {
-    return static_cast<int>(n < kTileColumns ? n : kTileColumns);
-  }
-};
-
-// A part of a row belongs to neighboring lanes. Lane i computes the factor of
-// the warp's part i.
 template <Kept kKept>
 __device__ void QuantizeRowParts(const Blocks& b, Tile tile, AmaxPart& seen) {
-  constexpr unsigned kAll = 0xFFFFFFFFu;
-  constexpr int kCount = kVectors<kKept>;
-  using In = InTile<kKept>;
   int64_t first = tile.down * kTileRows;
-  In in(b, first, tile.across * kTileColumns);
-  Vector x[kCount];
+  InTile<kKept> in(b, first, tile.across * kTileColumns);
+  Vector x[kVectors<kKept>];
   LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  uint32_t peaks[kCount];
-  FinitePeaks<kKept>(x, seen, peaks);
-  ONNX_FP8_KEEP_LOOP
-  for (int lanes = 1 << b.shift >> 1; lanes > 0; lanes /= 2) {
-    ONNX_FP8_UNROLL
-    for (int v = 0; v < kCount; ++v) {
-      uint32_t other = __shfl_xor_sync(kAll, peaks[v], lanes);
-      peaks[v] = other > peaks[v] ? other : peaks[v];
-    }
-  }
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int groups_shift = 5 - b.shift, groups = 1 << groups_shift;  // of a vector
-  int vector = lane >> groups_shift;
-  int leader = (lane & (groups - 1)) << b.shift;  // the part's first lane
-  uint32_t peak = 0;
-  ONNX_FP8_UNROLL
-  for (int v = 0; v < kCount; ++v) {
-    uint32_t its = __shfl_sync(kAll, peaks[v], leader);
-    if (v == vector) peak = its;
-  }
-  float factor = BlockFactor(b.format, __uint_as_float(peak));
-  int64_t row =
-      first + warp * kRowsOfWarp + vector * In::kDown + leader / In::kAcross;
-  int in_row = leader % In::kAcross >> b.shift;  // the part in the tile's row
-  int64_t part = (tile.across * (In::kAcross >> b.shift)) + in_row;
-  if (b.scales && vector < kCount && row < b.rows && part < b.across) {
-    StoreScale(b.format, b.scales, row * b.across + part, factor);
-  }
+  float factors[kVectors<kKept>];
+  FactorsOfRowParts<kKept, InTile<kKept>>(b, x, first, tile.across, seen,
+                                          factors);
   if (!b.q) return;
-  float factors[kCount];
-  ONNX_FP8_UNROLL
-  for (int v = 0; v < kCount; ++v) {
-    factors[v] =
-        __shfl_sync(kAll, factor, (v << groups_shift) + (lane >> b.shift));
-  }
   EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
                     [&](int v, int) { return factors[v]; });
 }

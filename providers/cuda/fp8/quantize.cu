@@ -245,9 +245,7 @@ bool Pads(const Node& node) {
   return node.op == "QuantizeTensorPadded" || node.op == "QuantizeWithPadded";
 }
 
-size_t SumsBytes(KernelContext& ctx) {
-  return ColumnSumsBytes(ctx, kColumnSums);
-}
+size_t SumsBytes(KernelContext& ctx) { return ColumnSumsBytes(ctx); }
 
 Quantization QuantizationOf(KernelContext& ctx) {
   CheckQuantize(ctx);
@@ -375,7 +373,7 @@ void QuantizeMany(std::span<KernelContext> nodes) {
     return z.amax_out && MayMeasureLate(z) ? 1u : 0u;
   });
   for (size_t i = 0; i < nodes.size(); ++i) {
-    AddColumnSums(nodes[i], kColumnSums, all[i].sums);
+    AddColumnSums(nodes[i], all[i].sums);
   }
 }
 

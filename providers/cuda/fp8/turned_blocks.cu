@@ -16,28 +16,6 @@ namespace {
 
 static_assert(kTurnedWarps == kSquareWarps && kTransposeSide == kTileColumns);
 
-// Encodes what a thread holds, and puts it into the tile. factors_of(v, own)
-// sets the factors of row v, or leaves those of the row before.
-template <Kept kKept, typename FactorsOf>
-__device__ void EncodeTurned(const Blocks& b, const Group<kKept>& in,
-                             const Vector (&x)[kVectors<kKept>], bool special,
-                             const FactorsOf& factors_of, TileOfWords* tile) {
-  float own[kWidth<kKept>] = {};
-  auto factor = [&](int k) { return own[k]; };
-  ONNX_FP8_UNROLL
-  for (int line = 0; line < Group<kKept>::kLines; ++line) {
-    HeldCodes<kKept> codes[kCodes];
-    ONNX_FP8_UNROLL
-    for (int i = 0; i < kCodes; ++i) {
-      int v = line * kCodes + i;
-      factors_of(v, own);
-      codes[i] = b.e4m3 ? CodesOfVector<kKept, true>(x[v], factor, special)
-                        : CodesOfVector<kKept, false>(x[v], factor, special);
-    }
-    PutTurned<kKept>(codes, in, line, tile);
-  }
-}
-
 template <Kept kKept>
 __device__ void QuantizeTurnedParts(const Blocks& b, Tile at,
                                     ColumnPeaks* peaks, float* factors,
@@ -58,7 +36,7 @@ __device__ void QuantizeTurnedParts(const Blocks& b, Tile at,
     ONNX_FP8_UNROLL
     for (int k = 0; k < kWidth<kKept>; ++k) own[k] = from[k];
   };
-  EncodeTurned<kKept>(b, in, x, seen.non_finite, factors_of, tile);
+  EncodeTurned<kKept>(b.e4m3, in, x, seen.non_finite, factors_of, tile);
 }
 
 // kSums: with the sums of x's columns.
@@ -111,7 +89,7 @@ __device__ void EncodeTurnedTile(const Blocks& b, Tile at, TileOfWords* tile,
       own[k] = k < in.end ? from[k] : 0.0f;
     }
   };
-  EncodeTurned<kKept>(b, in, x, b.amax->non_finite, factors_of, tile);
+  EncodeTurned<kKept>(b.e4m3, in, x, b.amax->non_finite, factors_of, tile);
 }
 
 template <bool kNarrow, bool kSums>

@@ -28,12 +28,17 @@ struct Group {
   __device__ Group(int64_t all_rows, int64_t all_columns, int64_t first_row,
                    int64_t first_column)
       : columns(all_columns) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    row = (warp * (32 / kAcross) + lane / kAcross) * kVectors<kKept>;
+    int lane = threadIdx.x % 32;
+    row = RowOf(0, lane);
     column = lane % kAcross * kWidth<kKept>;
     at = (first_row + row) * columns + first_column + column;
     rows = Left(all_rows - first_row) - row;
     end = Left(columns - first_column) - column;
+  }
+  // The row of vector v of a lane.
+  __device__ static int RowOf(int v, int lane) {
+    int warp = threadIdx.x / 32;
+    return (warp * (32 / kAcross) + lane / kAcross) * kVectors<kKept> + v;
   }
   __device__ Place operator()(int v) const {
     return {at + v * columns, 0, v < rows ? end : 0};
@@ -71,6 +76,28 @@ __device__ void PutTurned(const HeldCodes<kKept> (&codes)[kCodes],
           ByteOf(codes[2].words[w], i) << 16 |
           ByteOf(codes[3].words[w], i) << 24;
     }
+  }
+}
+
+// Encodes what a thread holds, and puts it into the tile. factors_of(v, own)
+// sets the factors of row v, or leaves those of the row before.
+template <Kept kKept, typename FactorsOf>
+__device__ void EncodeTurned(bool e4m3, const Group<kKept>& in,
+                             const Vector (&x)[kVectors<kKept>], bool special,
+                             const FactorsOf& factors_of, TileOfWords* tile) {
+  float own[kWidth<kKept>] = {};
+  auto factor = [&](int k) { return own[k]; };
+  ONNX_FP8_UNROLL
+  for (int line = 0; line < Group<kKept>::kLines; ++line) {
+    HeldCodes<kKept> codes[kCodes];
+    ONNX_FP8_UNROLL
+    for (int i = 0; i < kCodes; ++i) {
+      int v = line * kCodes + i;
+      factors_of(v, own);
+      codes[i] = e4m3 ? CodesOfVector<kKept, true>(x[v], factor, special)
+                      : CodesOfVector<kKept, false>(x[v], factor, special);
+    }
+    PutTurned<kKept>(codes, in, line, tile);
   }
 }
 

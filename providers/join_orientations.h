@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// One node quantizes the rows of a tensor and its columns: a QuantizeBlock and
+// a QuantizeColumns of the same operand, with the same format, become a
+// QuantizeBlockTranspose, where rows and columns have one scale each, or one
+// for each 32, 64 or 128 elements. It reads the operand once where two nodes
+// read it twice, or twice where they read it three times. The operand is then
+// not kept for the backward pass; the codes of its columns are.
+// Providers without such a kernel keep their graph.
+// REQUIRES: MakeKMajor, StoreMxScales and FuseQuantize came before.
+void JoinOrientations(Graph& graph, const KernelRegistry& kernels);
+
+}  // namespace onnx_fp8
