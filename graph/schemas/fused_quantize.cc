@@ -180,11 +180,11 @@ std::string QuantizerText(const std::string& y, size_t i, bool padded) {
                   "(",
                   y, "_rounded, ", scale_in, ")\n");
   }
-  return Concat("  ", made[0], ", ", made[1], ", ", made[2], " = ", kDomain,
-                ".QuantizeWith <to: int = @to, q_max: float = @q_max> (", y,
-                "_rounded, ", scale_in, ")\n", "  ", y,
-                "_matrix = Flatten <axis = -1> (", made[0], ")\n", "  ",
-                made[3], " = Transpose <perm = [1, 0]> (", y, "_matrix)\n");
+  return Concat("  ", Joined(made), ", ", Numbered("column_sums", i), " = ",
+                kDomain,
+                ".QuantizeWithTranspose <to: int = @to, q_max: float = @q_max> "
+                "(",
+                y, "_rounded, ", scale_in, ")\n");
 }
 
 // The quantizer of the rows of y_rounded.

@@ -112,9 +112,11 @@ constexpr char kFactor[] = R"(
   own_scale = Reciprocal(own_factor)
 )";
 
+// Floats are turned and then encoded: ONNX moves FP8 codes from opset 21 on.
 constexpr char kTranspose[] = R"(
-  matrix = Flatten<axis = -1>(q)
-  q_transposed = Transpose<perm = [1, 0]>(matrix)
+  scaled_matrix = Flatten<axis = -1>(scaled)
+  turned = Transpose<perm = [1, 0]>(scaled_matrix)
+  q_transposed = Cast<to: int = @to, saturate = 1>(turned)
   rows = Flatten<axis = -1>(x)
   of_rows = Constant<value = int64[1] {0}>()
   column_sums = ReduceSum<keepdims = 0>(rows, of_rows)

@@ -97,7 +97,8 @@ TEST(CudaQuantizeBlockTranspose, ReadsOnceWhatThreadsHold) {
         "] = onnx_fp8.QuantizeBlockTranspose<to=17, q_max=448.0, "
         "block_rows=1, block_columns=",
         block, ", pow2=0, scale_to=1>(x)\n"));
-    EXPECT_LE(read, (block == 0 ? 2.4 : 1.01) * 4.0 * kRows * kColumns)
+    // Threads read the factors of their rows and columns.
+    EXPECT_LE(read, (block == 0 ? 2.5 : 1.01) * 4.0 * kRows * kColumns)
         << block;
   }
 }

@@ -28,7 +28,7 @@ def bodies():
 
 
 def function(op, opset):
-    header = f'<opset_import: ["":{opset}], domain: "{DOMAIN}">'
+    header = f'<opset_import: ["":{opset}, "{DOMAIN}":1], domain: "{DOMAIN}">'
     return parser.parse_function(f"{header} {op['name']} <{', '.join(a['name'] for a in op['attributes'])}> {op['body']}")
 
 
@@ -152,6 +152,28 @@ def test_quantize_with(tmp_path, bodies, to):
             assert same_bits(ours["y"], quantized(x, qs, to)), (kind, scale)
             assert ours["scale"] == (np.float32(1) / own if scale == 0 else scale)
             assert ours["amax"] == amax
+
+
+@pytest.mark.parametrize("op,to", [("QuantizeTensorTranspose", E4M3), ("QuantizeWithTranspose", E5M2), ("GeluQuantize", E4M3)])
+def test_transposed_codes(tmp_path, bodies, op, to):
+    """Before opset 21 ONNX moves no FP8 values: the bodies turn floats."""
+    given, fused = op != "QuantizeTensorTranspose", op == "GeluQuantize"
+    attributes = f"to = {to}, q_max = {Q_MAX[to]}" + (", round_to = 1" if fused else "")
+    graph = f"""g (float[2,3,17] x{", float scale_in" if given else ""}) => (float[2,3,17] y, float[17,6] t) {{
+      {"value, " if fused else ""}q, scale, amax, q_transposed{"" if fused else ", sums"}
+        = {DOMAIN}.{op}<{attributes}>(x{", scale_in" if given else ""})
+      y = Cast<to = 1>(q)
+      t = Cast<to = 1>(q_transposed) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["QuantizeWithTranspose", op] if fused else [op])
+    for kind in ["normal", "special", "nan"]:
+        feeds = {"x": make((2, 3, 17), kind)}
+        if given:
+            feeds["scale_in"] = np.asarray(0.037, np.float32)
+        for results in runner.run(**feeds):
+            assert same_bits(results["t"], results["y"].reshape(6, 17).T), kind
+        if not fused:
+            qs = np.float32(1) / np.float32(0.037) if given else dynamic_factor(feeds["x"], to)[0]
+            assert same_bits(results["y"], quantized(feeds["x"], qs, to)), kind
 
 
 def updated(amax, history, scale, q_max, most_recent, margin):
