@@ -33,28 +33,34 @@ int64_t BlocksAlong(int64_t size, int64_t block) {
   return block == 0 ? 1 : (size + block - 1) / block;
 }
 
-// x, rounded to `kept` unless that is a float of 32 bits, in these blocks.
+// x of that shape, rounded to `kept` unless that is a float of 32 bits.
+struct InputText {
+  std::string text, name;
+};
+InputText RoundedInput(const std::string& shape, DType kept) {
+  std::string text = Concat("input x: float", shape, "\n");
+  if (kept == DType::kFloat) return {text, "x"};
+  text += Concat("r: float", shape,
+                 " = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
+  return {text, "r"};
+}
+
+// Such an x in these blocks.
 std::shared_ptr<Graph> BlockQuantizersOf(const BlockSizes& x, DType kept,
                                          std::span<const BlockSizes> blocks) {
-  std::string shape = Concat(x.rows, ",", x.columns);
-  std::string text = Concat("input x: float[", shape, "]\n");
-  bool narrow = kept != DType::kFloat;
-  if (narrow) {
-    text +=
-        Concat("r: float[", shape,
-               "] = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
-  }
+  std::string shape = Concat("[", x.rows, ",", x.columns, "]");
+  auto [text, read] = RoundedInput(shape, kept);
   int i = 0;
   for (const BlockSizes& b : blocks) {
     bool e4m3 = i % 2 == 0, e8m0 = i % 3 == 1;
     text += Concat(
-        "q", i, ": ", e4m3 ? "float8e4m3fn[" : "float8e5m2[", shape, "], s", i,
+        "q", i, ": ", e4m3 ? "float8e4m3fn" : "float8e5m2", shape, ", s", i,
         e8m0 ? ": float8e8m0[" : ": float[", BlocksAlong(x.rows, b.rows), ",",
         BlocksAlong(x.columns, b.columns), "], a", i,
         ": float[] = onnx_fp8.QuantizeBlock<to=",
         e4m3 ? "17, q_max=448.0" : "19, q_max=57344.0", ", block_rows=", b.rows,
         ", block_columns=", b.columns, ", pow2=", i % 3,
-        ", scale_to=", e8m0 ? 24 : 1, ">(", narrow ? "r" : "x", ")\n");
+        ", scale_to=", e8m0 ? 24 : 1, ">(", read, ")\n");
     ++i;
   }
   std::shared_ptr<Graph> graph = ParseGraph(text);
@@ -107,19 +113,29 @@ TEST(CudaQuantizeBlock, LongRows) {
   ExpectCpusBits({65, 2 * 16384 + 8}, rows);
 }
 
+// make(kept, by_definition) gives the graph of an op, or of the nodes that it
+// is.
+template <typename Make>
+void ExpectBitsOfDefinition(const Make& make) {
+  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
+    std::shared_ptr<Graph> for_cpu = make(kept, true);
+    std::shared_ptr<Graph> for_cuda = make(kept, false);
+    StoreNarrow(*for_cuda, CudaKernels());
+    for (bool finite : {true, false}) {
+      ExpectCpusBytes(for_cpu, for_cuda,
+                      {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
+                      Concat(Name(kept), finite ? "" : ", not finite"));
+    }
+  }
+}
+
 // x in parts of columns: QuantizeColumns, or what it says: QuantizeBlock of the
 // transpose.
 std::shared_ptr<Graph> ColumnQuantizersOf(const BlockSizes& x, DType kept,
                                           bool by_definition) {
   std::string shape = Concat("[", x.rows, ",", x.columns, "]");
   std::string turned = Concat("[", x.columns, ",", x.rows, "]");
-  std::string text = Concat("input x: float", shape, "\n");
-  std::string read = "x";
-  if (kept != DType::kFloat) {
-    text += Concat("r: float", shape,
-                   " = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
-    read = "r";
-  }
+  auto [text, read] = RoundedInput(shape, kept);
   if (by_definition) {
     text +=
         Concat("t: float", turned, " = Transpose<perm=[1,0]>(", read, ")\n");
@@ -145,16 +161,9 @@ std::shared_ptr<Graph> ColumnQuantizersOf(const BlockSizes& x, DType kept,
 class CudaQuantizeColumnsTest : public testing::TestWithParam<BlockSizes> {};
 
 TEST_P(CudaQuantizeColumnsTest, GivesTheCpusBits) {
-  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
-    auto for_cpu = ColumnQuantizersOf(GetParam(), kept, true);
-    auto for_cuda = ColumnQuantizersOf(GetParam(), kept, false);
-    StoreNarrow(*for_cuda, CudaKernels());
-    for (bool finite : {true, false}) {
-      ExpectCpusBytes(for_cpu, for_cuda,
-                      {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
-                      Concat(Name(kept), finite ? "" : ", not finite"));
-    }
-  }
+  ExpectBitsOfDefinition([](DType kept, bool by_definition) {
+    return ColumnQuantizersOf(GetParam(), kept, by_definition);
+  });
 }
 
 // One tile, tiles that end in the middle, rows that begin anywhere, words of
@@ -175,13 +184,7 @@ std::shared_ptr<Graph> BothWaysQuantizersOf(const BlockSizes& x, DType kept,
                                             bool by_definition) {
   std::string shape = Concat("[", x.rows, ",", x.columns, "]");
   std::string turned = Concat("[", x.columns, ",", x.rows, "]");
-  std::string text = Concat("input x: float", shape, "\n");
-  std::string read = "x";
-  if (kept != DType::kFloat) {
-    text += Concat("r: float", shape,
-                   " = onnx_fp8.RoundTo<to=", static_cast<int>(kept), ">(x)\n");
-    read = "r";
-  }
+  auto [text, read] = RoundedInput(shape, kept);
   if (by_definition) {
     text +=
         Concat("t: float", turned, " = Transpose<perm=[1,0]>(", read, ")\n");
@@ -227,16 +230,9 @@ class CudaQuantizeBlockTransposeTest
     : public testing::TestWithParam<BlockSizes> {};
 
 TEST_P(CudaQuantizeBlockTransposeTest, GivesTheCpusBits) {
-  for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
-    auto for_cpu = BothWaysQuantizersOf(GetParam(), kept, true);
-    auto for_cuda = BothWaysQuantizersOf(GetParam(), kept, false);
-    StoreNarrow(*for_cuda, CudaKernels());
-    for (bool finite : {true, false}) {
-      ExpectCpusBytes(for_cpu, for_cuda,
-                      {{"x", Wide(*for_cpu, finite, kept == DType::kFloat)}},
-                      Concat(Name(kept), finite ? "" : ", not finite"));
-    }
-  }
+  ExpectBitsOfDefinition([](DType kept, bool by_definition) {
+    return BothWaysQuantizersOf(GetParam(), kept, by_definition);
+  });
 }
 
 // One tile, tiles that end in the middle, rows that begin anywhere, and rows
