@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/join_orientations.h"
 
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "graph/views.h"
@@ -10,15 +12,16 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr char kJoinedOp[] = "QuantizeBlockTranspose";
-
-// Whether parts of that many elements fit into the kernel's tiles; 0: all.
-bool IsPart(int64_t block) {
-  return block == 0 || block == 32 || block == 64 || block == 128;
-}
+constexpr int64_t kShortColumn = 128;
 
 bool QuantizesRows(const Node& node) {
-  return node.IsOurs("QuantizeBlock") && node.Int("block_rows", 0) == 1 &&
-         IsPart(node.Int("block_columns", -1));
+  if (!node.IsOurs("QuantizeBlock") || node.Int("block_rows", 0) != 1) {
+    return false;
+  }
+  int64_t block = node.Int("block_columns", -1);
+  Shape matrix = CodeMatrix(*node.in(0));
+  return IsPartOfBoth(block) && !matrix.empty() &&
+         (block > 0 || matrix[0] > kShortColumn);
 }
 
 // Whether the node gives columns the scales that `rows` gives rows.
@@ -39,8 +42,10 @@ Node* PartnerOf(const Graph& graph, const Node& rows) {
   return nullptr;
 }
 
-void Move(Graph& graph, Node& columns, size_t from, Node& joined, size_t to) {
-  Value* made = columns.out(from);
+// Result `from` of a node becomes result `to` of the joined node.
+void Move(Graph& graph, const Node& node, size_t from, Node& joined,
+          size_t to) {
+  Value* made = node.out(from);
   if (!made) return;
   Value* y = graph.AddOutput(&joined, to, graph.FreshName(made->name));
   y->dtype = made->dtype;
@@ -48,17 +53,22 @@ void Move(Graph& graph, Node& columns, size_t from, Node& joined, size_t to) {
   graph.MoveOutput(made, &joined, to);
 }
 
-void Join(Graph& graph, Node& rows, Node& columns) {
-  rows.op = kJoinedOp;
-  Move(graph, columns, 0, rows, kTransposedCodes);
-  Move(graph, columns, 1, rows, kTransposedScales);
-  if (Value* amax = columns.out(2)) {
-    if (rows.out(2)) {
-      graph.ReplaceUses(amax, rows.out(2));
-    } else {
-      Move(graph, columns, 2, rows, 2);
-    }
+void Join(Graph& graph, Node& rows, Node& columns, Node& first) {
+  Node& joined = *graph.AddNode(kJoinedOp, {rows.in(0)}, {}, rows.attributes,
+                                kDomain, &first);
+  joined.name = rows.name;
+  joined.metadata = rows.metadata;
+  joined.part = rows.part;
+  for (size_t i : {0, 1, 2}) Move(graph, rows, i, joined, i);
+  if (columns.out(2) && joined.out(2)) {
+    graph.ReplaceUses(columns.out(2), joined.out(2));
+  } else {
+    Move(graph, columns, 2, joined, 2);
   }
+  Move(graph, columns, 0, joined, kTransposedCodes);
+  Move(graph, columns, 1, joined, kTransposedScales);
+  Move(graph, columns, ColumnSumsOf(columns), joined, ColumnSumsOf(joined));
+  graph.RemoveNode(&rows);
   graph.RemoveNode(&columns);
 }
 
@@ -67,17 +77,17 @@ void Join(Graph& graph, Node& rows, Node& columns) {
 void JoinOrientations(Graph& graph, const KernelRegistry& kernels) {
   if (!kernels.Find(kDomain, kJoinedOp)) return;
   std::vector<Node*> all;
+  std::unordered_map<const Node*, size_t> place;
   for (Node& node : graph.nodes()) {
+    place.emplace(&node, place.size());
     if (QuantizesRows(node)) all.push_back(&node);
   }
-  bool any = false;
   for (Node* rows : all) {
     Node* columns = PartnerOf(graph, *rows);
     if (!columns) continue;
-    Join(graph, *rows, *columns);
-    any = true;
+    bool rows_first = place.at(rows) < place.at(columns);
+    Join(graph, *rows, *columns, rows_first ? *rows : *columns);
   }
-  if (any) graph.Sort();  // the columns may be read before the rows
 }
 
 }  // namespace onnx_fp8

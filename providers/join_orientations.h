@@ -8,10 +8,12 @@ namespace onnx_fp8 {
 
 // One node quantizes the rows of a tensor and its columns: a QuantizeBlock and
 // a QuantizeColumns of the same operand, with the same format, become a
-// QuantizeBlockTranspose, where rows and columns have one scale each, or one
-// for each 32, 64 or 128 elements. It reads the operand once where two nodes
-// read it twice, or twice where they read it three times. The operand is then
-// not kept for the backward pass; the codes of its columns are.
+// QuantizeBlockTranspose, in the place of the first of them. Rows and columns
+// have one scale each, or one for each 32, 64 or 128 elements. The node reads
+// the operand once where two nodes read it twice, or twice where they read it
+// three times. Both codes then live from there on, as those of tensors with one
+// scale do (k_major.h).
+// Whole columns of at most 128 rows stay: two nodes read these twice, too.
 // Providers without such a kernel keep their graph.
 // REQUIRES: MakeKMajor, StoreMxScales and FuseQuantize came before.
 void JoinOrientations(Graph& graph, const KernelRegistry& kernels);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FP8 products of operands with one scale each, as passes see them.
+// Ops around FP8 products, as passes and kernels see them.
 #pragma once
 
 #include <algorithm>
@@ -33,6 +33,12 @@ inline bool IsGiven(const Value* scale) {
   if (!producer) return true;
   return std::ranges::all_of(producer->inputs(),
                              [](const Value* x) { return x && !x->producer; });
+}
+
+// Whether one kernel quantizes rows and columns in parts of that many elements
+// (QuantizeBlockTranspose); 0: whole ones.
+inline bool IsPartOfBoth(int64_t block) {
+  return block == 0 || block == 32 || block == 64 || block == 128;
 }
 
 inline bool IsScaledMatMul(const Node& node) {

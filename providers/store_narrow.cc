@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/op_facts.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
@@ -84,14 +85,22 @@ class Narrower {
     const Node* node = x->producer;
     const KernelTraits* traits = node ? TraitsOf(*node) : nullptr;
     if (!Moves(traits)) {
-      if (std::ranges::count(sources, at) == 0) sources.push_back(at);
+      sources.push_back(at);
       return true;
     }
     if (!IsReadOnce(x) || node->outputs().size() != 1) return false;
+    std::vector<Source> own;
     for (Value* operand : node->inputs()) {
-      if (IsReal(operand) && !FindSources({operand, x->producer}, sources)) {
+      if (IsReal(operand) && !FindSources({operand, x->producer}, own)) {
         return false;
       }
+    }
+    // Options say how parameters travel.
+    bool travels = FactsOf(*node).kind == OpKind::kCollective;
+    auto can_absorb = [&](const Source& source) { return CanAbsorb(source); };
+    if (travels && !std::ranges::all_of(own, can_absorb)) return false;
+    for (const Source& source : own) {
+      if (std::ranges::count(sources, source) == 0) sources.push_back(source);
     }
     return !sources.empty();
   }

@@ -12,10 +12,10 @@ namespace onnx_fp8 {
 // of two 16-bit operands may run on other instructions (gemm.h).
 //
 // A kernel that can round its result takes over the RoundTo behind it, also
-// through moves, if nothing else reads the unrounded result. What a move
-// repeats is rounded before the move. Values that are
-// only moved, by views or by kernels with `moves`, are kept in 16 bits together
-// or not at all.
+// through moves, if nothing else reads the unrounded result. A RoundTo that no
+// kernel takes over moves before them where it then rounds fewer elements, as
+// before an Expand; but not before a collective. Values that are only moved, by
+// views or by kernels with `moves`, are kept in 16 bits together or not at all.
 // Inputs, initializers and outputs of the graph keep their dtype.
 //
 // REQUIRES: an order of nodes in which they can run.

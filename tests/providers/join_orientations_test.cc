@@ -29,50 +29,64 @@ void ExpectNotJoined(const std::string& text) {
   EXPECT_EQ(Joined(text, Joining()), text);
 }
 
-constexpr char kTwo[] = R"(input x: float[16,32]
-q: float8e4m3fn[16,32], s: float[16,1], a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
-qt: float8e4m3fn[32,16], st: float[32,1], at: float[] = onnx_fp8.QuantizeColumns<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+constexpr char kTwo[] = R"(input x: float[2,80,32]
+q: float8e4m3fn[2,80,32], s: float[160,1], a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+qt: float8e4m3fn[32,160], st: float[32,1], at: float[], c: float[32] = onnx_fp8.QuantizeColumns<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
 m: float[] = Max(a, at)
+n: float[32] = Neg(c)
 output q
 output s
 output qt
 output st
 output m
+output n
 )";
 
 TEST(JoinOrientations, OneNodeQuantizesRowsAndColumns) {
-  EXPECT_EQ(Joined(kTwo, Joining()), R"(input x: float[16,32]
-q: float8e4m3fn[16,32], s: float[16,1], a: float[], qt: float8e4m3fn[32,16], st: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+  EXPECT_EQ(Joined(kTwo, Joining()), R"(input x: float[2,80,32]
+q: float8e4m3fn[2,80,32], s: float[160,1], a: float[], qt: float8e4m3fn[32,160], st: float[32,1], c: float[32] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
 m: float[] = Max(a, a)
+n: float[32] = Neg(c)
 output q
 output s
 output qt
 output st
 output m
+output n
 )");
   EXPECT_EQ(Joined(kTwo, {}), kTwo);
 }
 
-// The columns may come first, and then something that reads them.
-TEST(JoinOrientations, TheOrderDoesNotMatter) {
+// The columns may come first, as a weight's do where the forward pass reads
+// them. Nodes keep their order.
+TEST(JoinOrientations, TheFirstOfBothHasThePlace) {
   EXPECT_EQ(Joined(R"(input x: float[16,32]
-qt: float8e5m2[32,16], st: float[32,1], at: float[] = onnx_fp8.QuantizeColumns<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
-f: float[32,16] = Cast<to=1>(qt)
-q: float8e5m2[16,32], s: float[16,1] = onnx_fp8.QuantizeBlock<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
-g: float[16,32] = Cast<to=1>(q)
-h: float[] = Neg(at)
+input y: float[16,32]
+qx: float8e5m2[32,16], sx: float[32,1], ax: float[] = onnx_fp8.QuantizeColumns<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
+f: float[32,16] = Cast<to=1>(qx)
+qy: float8e5m2[32,16], sy: float[32,1], ay: float[] = onnx_fp8.QuantizeColumns<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(y)
+g: float[32,16] = Cast<to=1>(qy)
+ry: float8e5m2[16,32], ty: float[16,1] = onnx_fp8.QuantizeBlock<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(y)
+rx: float8e5m2[16,32], tx: float[16,1] = onnx_fp8.QuantizeBlock<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
+h: float[] = Neg(ax)
 output f
 output g
+output ry
+output rx
 output h
 )",
                    Joining()),
             R"(input x: float[16,32]
-q: float8e5m2[16,32], s: float[16,1], at: float[], qt: float8e5m2[32,16], st: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
-f: float[32,16] = Cast<to=1>(qt)
-g: float[16,32] = Cast<to=1>(q)
-h: float[] = Neg(at)
+input y: float[16,32]
+rx: float8e5m2[16,32], tx: float[16,1], ax: float[], qx: float8e5m2[32,16], sx: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
+f: float[32,16] = Cast<to=1>(qx)
+ry: float8e5m2[16,32], ty: float[16,1], ay: float[], qy: float8e5m2[32,16], sy: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(y)
+g: float[32,16] = Cast<to=1>(qy)
+h: float[] = Neg(ax)
 output f
 output g
+output ry
+output rx
 output h
 )");
 }
@@ -93,14 +107,28 @@ TEST(JoinOrientations, OtherFormatsStay) {
   }
 }
 
+// kTwo with other text.
+std::string Replaced(const std::string& from, const std::string& to) {
+  std::string text = kTwo;
+  for (size_t at; (at = text.find(from)) != std::string::npos;) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
 // Parts of 48 elements, and an amax that the graph returns.
 TEST(JoinOrientations, WhatTheKernelCantWriteStays) {
-  std::string parts = kTwo;
-  for (size_t at; (at = parts.find("block_columns=0")) != std::string::npos;) {
-    parts.replace(at, 15, "block_columns=48");
-  }
+  std::string parts = Replaced("block_columns=0", "block_columns=48");
+  parts.replace(parts.find("st: float[32,1]"), 15, "st: float[32,4]");
   ExpectNotJoined(parts);
   ExpectNotJoined(std::string(kTwo) + "output at\n");
+}
+
+TEST(JoinOrientations, ShortColumnsStay) {
+  std::string text = Replaced("2,80,32", "2,64,32");
+  text.replace(text.find("s: float[160,1]"), 15, "s: float[128,1]");
+  text.replace(text.find("[32,160]"), 8, "[32,128]");
+  ExpectNotJoined(text);
 }
 
 }  // namespace

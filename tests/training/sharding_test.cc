@@ -193,6 +193,8 @@ TEST(Sharding, BytesOnTheWire) {
   options.dtype = DType::kBFloat16;
   options.shard.gather = GatherAs::kBFloat16;
   EXPECT_EQ(BytesOfAStep(options).all_gather, 2 * kOnce);
+  options.shard.gather = GatherAs::kFloat;
+  EXPECT_EQ(BytesOfAStep(options).all_gather, 4 * kOnce);
   // ZeRO-1 adds gradients over ranks once, ZeRO-2 those of each micro-batch.
   // Both gather once.
   options = Options(model);

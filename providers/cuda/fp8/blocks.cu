@@ -106,7 +106,7 @@ BlockGrid GridIn(const KernelContext& ctx, bool turned) {
           columns = ctx.Int("block_columns", 0);
   Check(rows == 1 || !(turned || IsBoth(ctx)), "[", ctx.Where(),
         "] expected block_rows of 1, got ", rows);
-  Check(!IsBoth(ctx) || columns == 0 || IsPart(columns), "[", ctx.Where(),
+  Check(!IsBoth(ctx) || IsPartOfBoth(columns), "[", ctx.Where(),
         "] expected block_columns of 0, 32, 64 or 128, got ", columns);
   return turned ? GridOf(ctx, Operand(ctx, 0), "block_columns", "block_rows")
                 : GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");

@@ -4,9 +4,9 @@
 // of their own, and two kinds of products read the codes. One kernel quantizes
 // many tensors. Bytes and scales are QuantizeBlock's and QuantizeColumns'.
 // Traffic: x is read once, but twice where whole rows and columns have scales;
-// both codes are written once. Of a tile of 128 x 256 elements, amaxes of rows
-// and columns are then added to memory, which is read again for each tile of
-// 128 x 128. Sums of columns: as turned_blocks.cu has them.
+// both codes are written once. Then each tile of 128 x 256 elements raises the
+// amaxes of its rows and columns in memory, and each tile of 128 x 128 reads
+// theirs. Sums of columns: as turned_blocks.cu has them.
 #include <span>
 #include <vector>
 
