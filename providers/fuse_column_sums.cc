@@ -14,10 +14,9 @@ namespace {
 bool CanSum(const Node& node) {
   if (ColumnSumsOf(node) == 0) return false;
   // A scale that the step computes may wait for the sums.
-  if (node.IsOurs("QuantizeWithTranspose") && !IsGiven(node.in(1)))
-    return false;
+  bool waits = node.IsOurs("QuantizeWithTranspose") && !IsGiven(node.in(1));
   bool turned = node.IsOurs("QuantizeColumns");
-  return node.out(0) && (turned || node.out(kTransposedCodes));
+  return !waits && node.out(0) && (turned || node.out(kTransposedCodes));
 }
 
 // Lets result i of the quantizer be the result of `sum`.

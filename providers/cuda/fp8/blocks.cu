@@ -92,8 +92,8 @@ void ChooseWay(const BlockGrid& grid, Blocks& b) {
 void ChooseWayOfBoth(int64_t block, Blocks& b) {
   b.aligned = IsAligned(b) && b.columns % WidthOf(b) == 0;
   b.way = block == 0 ? Way::kBothWhole : Way::kBothParts;
-  if (block > 0)
-    b.shift = Logarithm(block / (b.turned ? kRowsOfWarp : WidthOf(b)));
+  if (block == 0) return;
+  b.shift = Logarithm(block / (b.turned ? kRowsOfWarp : WidthOf(b)));
 }
 
 bool IsBoth(const KernelContext& ctx) {
@@ -102,8 +102,8 @@ bool IsBoth(const KernelContext& ctx) {
 
 // The blocks of x. If `turned`, attributes are those of the transpose.
 BlockGrid GridIn(const KernelContext& ctx, bool turned) {
-  int64_t rows = ctx.Int("block_rows", 0),
-          columns = ctx.Int("block_columns", 0);
+  int64_t rows = ctx.Int("block_rows", 0);
+  int64_t columns = ctx.Int("block_columns", 0);
   Check(rows == 1 || !(turned || IsBoth(ctx)), "[", ctx.Where(),
         "] expected block_rows of 1, got ", rows);
   Check(!IsBoth(ctx) || IsPartOfBoth(columns), "[", ctx.Where(),
@@ -112,18 +112,12 @@ BlockGrid GridIn(const KernelContext& ctx, bool turned) {
                 : GridOf(ctx, Operand(ctx, 0), "block_rows", "block_columns");
 }
 
-// The numbers of a node's results.
-struct Results {
-  size_t codes = 0, scales = 1;
-};
-
 }  // namespace
 
 Blocks BlocksOf(KernelContext& ctx, bool turned) {
-  Results results;
-  if (IsBoth(ctx) && turned) {
-    results = {kTransposedCodes, kTransposedScales};
-  }
+  bool second = turned && IsBoth(ctx);
+  size_t codes = second ? kTransposedCodes : 0;
+  size_t scales = second ? kTransposedScales : 1;
   BlockGrid grid = GridIn(ctx, turned);
   auto to = static_cast<DType>(ctx.Int("to", 0));
   Blocks b = {.x = FloatsOf(ctx, 0),
@@ -139,21 +133,21 @@ Blocks BlocksOf(KernelContext& ctx, bool turned) {
               .amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(0)),
               .format = BlockFormatOf(ctx),
               .turned = turned};
-  Check(!turned || !SumsColumns(ctx) || ctx.HasOut(results.codes), "[",
-        ctx.Where(), "] expected codes beside the sums of columns, got none");
-  if (ctx.HasOut(results.codes) && turned) {
+  Check(!turned || !SumsColumns(ctx) || ctx.HasOut(codes), "[", ctx.Where(),
+        "] expected codes beside the sums of columns, got none");
+  if (ctx.HasOut(codes) && turned) {
     MatrixSizes sizes =
         cuda::SizesOf(Operand(ctx, 0).size(), grid.columns, false);
-    b.q_turned = TransposedTo(ctx, results.codes, to, sizes);
-  } else if (ctx.HasOut(results.codes)) {
+    b.q_turned = TransposedTo(ctx, codes, to, sizes);
+  } else if (ctx.HasOut(codes)) {
     b.q = static_cast<uint8_t*>(ctx.Out(0, to, Operand(ctx, 0).shape()).raw());
   }
-  if (ctx.HasOut(results.scales)) {
-    Shape scales = {grid.down, grid.across};
-    if (turned) std::swap(scales[0], scales[1]);
-    b.scales = ctx.Out(results.scales, ScaleDType(b.format), scales).raw();
+  if (ctx.HasOut(scales)) {
+    Shape shape = {grid.down, grid.across};
+    if (turned) std::swap(shape[0], shape[1]);
+    b.scales = ctx.Out(scales, ScaleDType(b.format), shape).raw();
   }
-  if (ctx.HasOut(2) && !(IsBoth(ctx) && turned)) {
+  if (ctx.HasOut(2) && !second) {
     b.amax_out = static_cast<float*>(ctx.Out(2, DType::kFloat, {}).raw());
   }
   if (IsBoth(ctx)) {
