@@ -292,7 +292,7 @@ MUTANTS = (
     M("cuda blocks: a long row has the peak of its last piece",
       "providers/cuda/fp8/held_blocks.cu",
       "peak = own > peak ? own : peak;", "peak = own;",
-      cuda("CudaQuantizeBlock.LongRows")),
+      cuda("CudaQuantizeBlock.Long*")),
     M("cuda scatter: a block has one update", "providers/cuda/ops/scatter.cu",
       "updates[list[i] * block + within]", "updates[list[i] * block]", OPS),
     M("cuda scan: Hardmax writes along the last axis",

@@ -110,6 +110,10 @@ TEST_P(CudaQuantizeBlockTest, GivesTheCpusBits) {
 TEST(CudaQuantizeBlock, LongRows) {
   const BlockSizes rows[] = {{1, 0}};
   ExpectCpusBits({64, 16387}, rows);
+}
+
+TEST(CudaQuantizeBlock, LongestRows) {
+  const BlockSizes rows[] = {{1, 0}};
   ExpectCpusBits({65, 2 * 16384 + 8}, rows);
 }
 
