@@ -3,10 +3,11 @@
 // QuantizeBlockTranspose: rows and columns of x, or parts of them, have scales
 // of their own, and two kinds of products read the codes. One kernel quantizes
 // many tensors. Bytes and scales are QuantizeBlock's and QuantizeColumns'.
-// Traffic: x is read once, but twice where whole rows and columns have scales;
-// both codes are written once. Then each tile of 128 x 256 elements raises the
-// amaxes of its rows and columns in memory, and each tile of 128 x 128 reads
-// theirs. Sums of columns: as turned_blocks.cu has them.
+// Traffic: both codes are written once. In parts of 32, 64 or 128 elements x is
+// read once. With whole rows and columns it is read twice: first each tile of
+// 128 x 256 elements raises the amaxes of its rows and columns in memory, then
+// each tile of 128 x 128 is encoded by its factors. Sums of columns are as in
+// turned_blocks.cu.
 #include <span>
 #include <vector>
 
