@@ -308,6 +308,13 @@ void Graph::MoveOutput(Value* value, Node* to, size_t index) {
   if (other) other->producer = from;
 }
 
+void Graph::MoveToNewOutput(Value* value, Node* to, size_t index) {
+  Value* made = AddOutput(to, index, FreshName(value->name));
+  made->dtype = value->dtype;
+  made->shape = value->shape;
+  MoveOutput(value, to, index);
+}
+
 void Graph::Sort() {
   // A node waits for its operands' producers and for those of the values that
   // its subgraphs capture.

@@ -225,6 +225,8 @@ class Graph {
   // Makes `to` the producer of `value`, which keeps its name. The output of the
   // present producer gets a fresh name.
   void MoveOutput(Value* value, Node* to, size_t index);
+  // The same for an output that `to` has not yet.
+  void MoveToNewOutput(Value* value, Node* to, size_t index);
 
   std::list<Node>& nodes() { return nodes_; }
   const std::list<Node>& nodes() const { return nodes_; }

@@ -3,8 +3,9 @@
 
 namespace onnx_fp8 {
 
-// Choices that make runs faster, but may change the bits of their results. Only
-// the provider cuda has them; docs/cuda.md says what they cost.
+// These options make a run faster. Two runs with them may differ in the last
+// bits of their results. Only the provider cuda has such options; docs/cuda.md
+// names their cost.
 struct ProviderOptions {
   // Times several algorithms of each product when it first runs.
   bool tune = false;

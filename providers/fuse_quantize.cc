@@ -178,16 +178,9 @@ class Fuser {
       if (!y || (quantized && y->uses.empty() && !IsReturned(graph_, y))) {
         continue;
       }
-      Move(y, fused, i);
+      graph_.MoveToNewOutput(y, fused, i);
     }
     graph_.RemoveNode(&node);
-  }
-
-  void Move(Value* y, Node* fused, size_t i) {
-    Value* made = graph_.AddOutput(fused, i, graph_.FreshName(y->name));
-    made->dtype = y->dtype;
-    made->shape = y->shape;
-    graph_.MoveOutput(y, fused, i);
   }
 
   // Makes the quantizer's results those of `fused` from `first` on. `shape` is
@@ -198,7 +191,7 @@ class Fuser {
       Value* made = quantizer->out(i);
       if (!made) continue;
       if (i > 0 || *made->shape == shape) {
-        Move(made, fused, first + i);
+        graph_.MoveToNewOutput(made, fused, first + i);
         continue;
       }
       Value* q = graph_.AddOutput(fused, first, graph_.FreshName(made->name));

@@ -27,7 +27,8 @@ bool QuantizesRows(const Node& node) {
 // Whether the node gives columns the scales that `rows` gives rows.
 bool IsPartner(const Graph& graph, const Node& node, const Node& rows) {
   if (!node.IsOurs("QuantizeColumns")) return false;
-  // The other amax would be returned in its place.
+  // The graph returns this amax under its name. The amax of the rows has
+  // another name.
   if (node.out(2) && IsReturned(graph, node.out(2))) return false;
   for (const char* key : {"to", "block_columns", "pow2", "scale_to"}) {
     if (node.Int(key, -1) != rows.Int(key, -1)) return false;
@@ -46,11 +47,7 @@ Node* PartnerOf(const Graph& graph, const Node& rows) {
 void Move(Graph& graph, const Node& node, size_t from, Node& joined,
           size_t to) {
   Value* made = node.out(from);
-  if (!made) return;
-  Value* y = graph.AddOutput(&joined, to, graph.FreshName(made->name));
-  y->dtype = made->dtype;
-  y->shape = made->shape;
-  graph.MoveOutput(made, &joined, to);
+  if (made) graph.MoveToNewOutput(made, &joined, to);
 }
 
 void Join(Graph& graph, Node& rows, Node& columns, Node& first) {

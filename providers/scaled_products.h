@@ -13,8 +13,7 @@ namespace onnx_fp8 {
 inline constexpr size_t kCodeOperands[] = {0, 2};  // the others are scales
 // Result of a quantizer that writes both orientations.
 inline constexpr size_t kTransposedCodes = 3;
-// Its scales of the transpose, if they are not the same
-// (QuantizeBlockTranspose).
+// Result of QuantizeBlockTranspose: the scales of the transpose.
 inline constexpr size_t kTransposedScales = 4;
 
 // The result with the sums of the operand's columns; 0: no such result.

@@ -50,7 +50,7 @@ class Narrower {
 
   // --- RoundTo nodes move towards the kernels that compute -------------------
 
-  // A value that moves read, and its one reader among them.
+  // A value from which moves make another one, and the move that reads it.
   struct Source {
     Value* value;
     Node* reader;
@@ -95,7 +95,7 @@ class Narrower {
         return false;
       }
     }
-    // Options say how parameters travel.
+    // `--gather-dtype` says in which format parameters travel.
     bool travels = FactsOf(*node).kind == OpKind::kCollective;
     auto can_absorb = [&](const Source& source) { return CanAbsorb(source); };
     if (travels && !std::ranges::all_of(own, can_absorb)) return false;

@@ -206,7 +206,7 @@ const std::string& QuantizeColumnsBody() {
   return body;
 }
 
-// The bits of both ops.
+// The results have the bits of QuantizeBlock and QuantizeColumns.
 constexpr char kQuantizeBlockTranspose[] = R"(
 (x) => (q, scale, amax, q_transposed, scale_transposed, column_sums) {
   q, scale, amax = onnx_fp8.QuantizeBlock<to: int = @to, q_max: float = @q_max, block_rows: int = @block_rows, block_columns: int = @block_columns, pow2: int = @pow2, scale_to: int = @scale_to>(x)

@@ -117,8 +117,8 @@ TEST(CudaQuantizeBlock, LongestRows) {
   ExpectCpusBits({65, 2 * 16384 + 8}, rows);
 }
 
-// make(kept, by_definition) gives the graph of an op, or of the nodes that it
-// is.
+// make(kept, false) returns a graph of the op, and make(kept, true) a graph of
+// the nodes that define it. Both give the same bytes.
 template <typename Make>
 void ExpectBitsOfDefinition(const Make& make) {
   for (DType kept : {DType::kFloat, DType::kBFloat16, DType::kFloat16}) {
@@ -170,8 +170,9 @@ TEST_P(CudaQuantizeColumnsTest, GivesTheCpusBits) {
   });
 }
 
-// One tile, tiles that end in the middle, rows that begin anywhere, words of
-// the transpose that can't be moved together, and columns of several tiles.
+// The sizes cover one tile, tiles that end in the middle, rows that begin
+// anywhere, words of the transpose that can't be moved together, and columns of
+// several tiles.
 INSTANTIATE_TEST_SUITE_P(
     All, CudaQuantizeColumnsTest,
     testing::Values(BlockSizes{4, 4}, BlockSizes{128, 128},
@@ -239,8 +240,8 @@ TEST_P(CudaQuantizeBlockTransposeTest, GivesTheCpusBits) {
   });
 }
 
-// One tile, tiles that end in the middle, rows that begin anywhere, and rows
-// and columns of several strips.
+// The sizes cover one tile, tiles that end in the middle, rows that begin
+// anywhere, and rows and columns of several strips.
 INSTANTIATE_TEST_SUITE_P(
     All, CudaQuantizeBlockTransposeTest,
     testing::Values(BlockSizes{4, 4}, BlockSizes{128, 128},

@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "graph/onnx/verify.h"
-#include "graph/print.h"
-#include "tests/graph/parse.h"
+#include "tests/providers/after_pass.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -20,11 +18,7 @@ KernelRegistry Transposing() {
 }
 
 std::string Fused(const std::string& text, const KernelRegistry& kernels) {
-  auto graph = ParseGraph("graph \"g\" opset 24\n" + text);
-  FuseColumnSums(*graph, kernels);
-  Verify(*graph);
-  std::string after = Print(*graph);
-  return after.substr(after.find('\n') + 1);
+  return AfterPass(text, FuseColumnSums, kernels);
 }
 
 void ExpectSumStays(const std::string& text,

@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include "graph/onnx/verify.h"
-#include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/executor.h"
 #include "providers/expand_missing.h"
 #include "providers/product_copies.h"
 #include "tests/graph/parse.h"
+#include "tests/providers/after_pass.h"
 #include "tests/providers/cpu/random_feeds.h"
 
 namespace onnx_fp8 {
@@ -26,11 +25,7 @@ KernelRegistry WithPaddedOps() {
 }
 
 std::string Padded(const std::string& text, const KernelRegistry& kernels) {
-  auto graph = ParseGraph("graph \"g\" opset 24\n" + text);
-  PadOperands(*graph, kernels);
-  Verify(*graph);
-  std::string after = Print(*graph);
-  return after.substr(after.find('\n') + 1);
+  return AfterPass(text, PadOperands, kernels);
 }
 
 void ExpectNotPadded(const std::string& text) {

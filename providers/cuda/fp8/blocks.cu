@@ -87,8 +87,8 @@ void ChooseWay(const BlockGrid& grid, Blocks& b) {
   if (b.turned && b.way == Way::kColumnParts) b.way = Way::kTurnedParts;
 }
 
-// That of QuantizeBlockTranspose, in blocks of `block` elements; 0: whole rows
-// and columns.
+// Chooses the way of a tensor that QuantizeBlockTranspose reads. A block has
+// `block` elements of a row or of a column; 0 means whole rows and columns.
 void ChooseWayOfBoth(int64_t block, Blocks& b) {
   b.aligned = IsAligned(b) && b.columns % WidthOf(b) == 0;
   b.way = block == 0 ? Way::kBothWhole : Way::kBothParts;

@@ -36,8 +36,8 @@ struct Blocks {
   Way way;
   bool aligned;  // vectors of 16 bytes and their codes can be moved at once
   bool e4m3;     // else E5M2
-  // kRows: `warps` warps hold a row. Parts of rows: 2^shift lanes hold one.
-  // Parts of columns: 2^shift warps hold one.
+  // In kRows `warps` warps hold a row. 2^shift lanes hold a part of a row, and
+  // 2^shift warps hold a part of a column.
   int warps, shift;
   int lanes_together;  // kOthers: neighbors whose elements lie in one block
   float* factors;      // of each block, if x is read twice; before that, amaxes
@@ -46,8 +46,9 @@ struct Blocks {
   void* scales;
   float* amax_out;
   uint8_t* q;
-  // Columns, or parts of them: the codes are written as the transpose, to this
-  // place (null: nobody reads them), and the scales, too. Then q is null.
+  // If `turned`, columns or parts of them have the scales. The kernel writes
+  // the transpose of the codes to q_turned, and the scales as those of the
+  // transpose; q is null. A null q_turned means that no node reads the codes.
   bool turned;
   uint8_t* q_turned;
   float* sums;  // of columns, for each row of tiles; null: nobody reads them

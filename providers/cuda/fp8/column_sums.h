@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block of threads that quantizes a tile (turned_tile.h) can sum the columns
-// of the tile, too. Each thread adds its rows, then the block adds the sums of
-// its threads. The order is fixed.
+// A block of threads that quantizes a tile (turned_tile.h) can also sum the
+// columns of the tile. First each thread adds the rows that it holds. Then the
+// block adds the sums of its threads, always in the same order.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ __device__ void WriteColumnSums(const TileOfSums& tile, int64_t row,
   to[row / kTransposeSide * columns + column + own] = sum;
 }
 
-// Each row of tiles of operand 0 has a row of partial sums. Returns the number
-// of these rows.
+// Returns the number of rows of partial sums: one for each row of tiles of
+// operand 0.
 inline int64_t SumParts(const Tensor& x) {
   int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
   return columns > 0 ? DivideUp(x.size() / columns, kTransposeSide) : 0;

@@ -268,6 +268,21 @@ __device__ void FinitePeaks(const Vector (&x)[kCount], AmaxPart& seen,
   seen.finite = seen.finite > all ? seen.finite : all;
 }
 
+// The largest peak of each vector among `lanes` neighboring lanes, a power of
+// two.
+template <int kCount>
+__device__ void LargestOfLanes(int lanes, uint32_t (&peaks)[kCount]) {
+  constexpr unsigned kAll = 0xFFFFFFFFu;
+  ONNX_FP8_KEEP_LOOP
+  for (int apart = lanes / 2; apart > 0; apart /= 2) {
+    ONNX_FP8_UNROLL
+    for (int v = 0; v < kCount; ++v) {
+      uint32_t other = __shfl_xor_sync(kAll, peaks[v], apart);
+      peaks[v] = other > peaks[v] ? other : peaks[v];
+    }
+  }
+}
+
 // ---- codes
 
 template <Kept kKept>

@@ -198,9 +198,9 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
   }
 }
 
-// Encodes a matrix as EncodeKernel does, and writes the transpose of the codes
-// and their padding, too. If kSums, it also writes the sums of the columns.
-// REQUIRES: to_rows and to_columns are multiples of 4.
+// Encodes a matrix as EncodeKernel does. It also writes the transpose of the
+// codes, and the zeros around both. If kSums, it also writes the sums of the
+// columns. REQUIRES: to_rows and to_columns are multiples of 4.
 template <bool kNarrow, bool kSums>
 __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {

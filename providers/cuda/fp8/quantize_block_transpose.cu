@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeBlockTranspose: rows and columns of x, or parts of them, have scales
-// of their own, and two kinds of products read the codes. One kernel quantizes
-// many tensors. Bytes and scales are QuantizeBlock's and QuantizeColumns'.
+// QuantizeBlockTranspose gives a scale to each row and each column of x, or to
+// each part of a row and of a column. It writes the codes by rows, and the
+// transpose of the codes by columns. One kernel quantizes many tensors. Bytes
+// and scales are those of QuantizeBlock and QuantizeColumns.
 // Traffic: both codes are written once. In parts of 32, 64 or 128 elements x is
 // read once. With whole rows and columns it is read twice: first each tile of
 // 128 x 256 elements raises the amaxes of its rows and columns in memory, then
@@ -25,7 +26,8 @@ namespace {
 
 static_assert(kTurnedWarps == kSquareWarps && kTransposeSide == kTileColumns);
 
-// The same x.
+// One tensor, described twice: by the blocks of its rows, and by those of its
+// columns.
 struct BothWays {
   Blocks rows, columns;
 };
@@ -34,19 +36,12 @@ struct BothWays {
 
 constexpr int kStripDown = 2, kStripAcross = 2;  // tiles of a block of threads
 
-// The largest of a row's lanes, for each vector.
+// Raises the amaxes of the rows of a warp. Each lane has the peaks of its
+// vectors.
 template <Kept kKept>
 __device__ void StoreRowPeaks(const Blocks& rows, int64_t first_row,
                               uint32_t (&peaks)[kVectors<kKept>]) {
-  constexpr unsigned kAll = 0xFFFFFFFFu;
-  ONNX_FP8_UNROLL
-  for (int lanes = InTile<kKept>::kAcross / 2; lanes > 0; lanes /= 2) {
-    ONNX_FP8_UNROLL
-    for (int v = 0; v < kVectors<kKept>; ++v) {
-      uint32_t other = __shfl_xor_sync(kAll, peaks[v], lanes);
-      peaks[v] = other > peaks[v] ? other : peaks[v];
-    }
-  }
+  LargestOfLanes(InTile<kKept>::kAcross, peaks);
   int lane = threadIdx.x % 32;
   if (lane % InTile<kKept>::kAcross != 0) return;
   ONNX_FP8_UNROLL
@@ -127,16 +122,17 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 // ---- codes
 
-// Shared memory of a block of threads that encodes a tile.
+// The shared memory in which a block of threads encodes a tile.
 struct EncodedTile {
   TileOfWords* words;
   TileOfSums* sums;  // null: nobody reads them
-  // Of parts.
+  // The kernel that measures parts needs these two.
   ColumnPeaks* peaks;
   float* factors;
 };
 
-// Encodes what a thread holds by the factors of its rows and columns.
+// Writes the codes of the rows that a thread holds: factors[v] is the factor of
+// row v.
 template <Kept kKept>
 __device__ void EncodeRows(const Blocks& rows, const Group<kKept>& in,
                            const Vector (&x)[kVectors<kKept>], bool special,
@@ -144,20 +140,6 @@ __device__ void EncodeRows(const Blocks& rows, const Group<kKept>& in,
   if (!rows.q) return;
   EncodeHeld<kKept>(x, rows.e4m3, special, rows.q, rows.aligned, in,
                     [&](int v, int) { return factors[v]; });
-}
-
-template <Kept kKept>
-__device__ void EncodeColumns(const Blocks& columns, const Group<kKept>& in,
-                              const Vector (&x)[kVectors<kKept>], bool special,
-                              const float* factors, TileOfWords* words) {
-  auto factors_of = [&](int v, float(&own)[kWidth<kKept>]) {
-    if (v > 0) return;
-    ONNX_FP8_UNROLL
-    for (int k = 0; k < kWidth<kKept>; ++k) {
-      own[k] = k < in.end ? factors[k] : 0.0f;
-    }
-  };
-  EncodeTurned<kKept>(columns.e4m3, in, x, special, factors_of, words);
 }
 
 template <Kept kKept>
@@ -175,7 +157,7 @@ __device__ void EncodeWhole(const BothWays& both, int64_t row, int64_t column,
   if (tile.sums) PutColumnSums<kKept>(x, in, *tile.sums);
   bool special = b.amax->non_finite;
   EncodeRows<kKept>(b, in, x, special, factors);
-  EncodeColumns<kKept>(both.columns, in, x, special,
+  EncodeColumns<kKept>(b.e4m3, in, x, special,
                        both.columns.factors + column + in.column, tile.words);
 }
 
@@ -195,13 +177,13 @@ __device__ void EncodeParts(const BothWays& both, Tile at, int64_t row,
   __syncthreads();
   StoreFactors<kKept>(both.columns, at, tile.peaks, tile.factors);
   __syncthreads();
-  EncodeColumns<kKept>(both.columns, in, x, seen.non_finite,
+  EncodeColumns<kKept>(b.e4m3, in, x, seen.non_finite,
                        FactorsOfWarp(both.columns, tile.factors) + in.column,
                        tile.words);
 }
 
-// kParts: of tensors in parts, which it measures, too. kSums: with the sums of
-// x's columns.
+// If kParts, the tensors are quantized in parts, and the kernel measures the
+// parts. If kSums, it also writes the sums of x's columns.
 template <bool kNarrow, bool kParts, bool kSums>
 __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
     EncodeBothKernel(Many<BothWays> many) {

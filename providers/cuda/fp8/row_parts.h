@@ -24,14 +24,7 @@ __device__ void FactorsOfRowParts(const Blocks& b,
   constexpr int kCount = kVectors<kKept>;
   uint32_t peaks[kCount];
   FinitePeaks<kKept>(x, seen, peaks);
-  ONNX_FP8_KEEP_LOOP
-  for (int lanes = 1 << b.shift >> 1; lanes > 0; lanes /= 2) {
-    ONNX_FP8_UNROLL
-    for (int v = 0; v < kCount; ++v) {
-      uint32_t other = __shfl_xor_sync(kAll, peaks[v], lanes);
-      peaks[v] = other > peaks[v] ? other : peaks[v];
-    }
-  }
+  LargestOfLanes(1 << b.shift, peaks);
   int lane = threadIdx.x % 32;
   int groups_shift = 5 - b.shift, groups = 1 << groups_shift;  // of a vector
   int vector = lane >> groups_shift;

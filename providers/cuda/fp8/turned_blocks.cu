@@ -30,13 +30,8 @@ __device__ void QuantizeTurnedParts(const Blocks& b, Tile at,
   __syncthreads();
   StoreFactors<kKept>(b, at, peaks, factors);
   __syncthreads();
-  const float* from = FactorsOfWarp(b, factors) + in.column;
-  auto factors_of = [&](int v, float(&own)[kWidth<kKept>]) {
-    if (v > 0) return;
-    ONNX_FP8_UNROLL
-    for (int k = 0; k < kWidth<kKept>; ++k) own[k] = from[k];
-  };
-  EncodeTurned<kKept>(b.e4m3, in, x, seen.non_finite, factors_of, tile);
+  EncodeColumns<kKept>(b.e4m3, in, x, seen.non_finite,
+                       FactorsOfWarp(b, factors) + in.column, tile);
 }
 
 // kSums: with the sums of x's columns.

@@ -101,6 +101,22 @@ __device__ void EncodeTurned(bool e4m3, const Group<kKept>& in,
   }
 }
 
+// The same where a column has one factor: factors[k] is that of the thread's
+// column k.
+template <Kept kKept>
+__device__ void EncodeColumns(bool e4m3, const Group<kKept>& in,
+                              const Vector (&x)[kVectors<kKept>], bool special,
+                              const float* factors, TileOfWords* tile) {
+  auto factors_of = [&](int v, float(&own)[kWidth<kKept>]) {
+    if (v > 0) return;
+    ONNX_FP8_UNROLL
+    for (int k = 0; k < kWidth<kKept>; ++k) {
+      own[k] = k < in.end ? factors[k] : 0.0f;
+    }
+  };
+  EncodeTurned<kKept>(e4m3, in, x, special, factors_of, tile);
+}
+
 // The transpose (to_columns, to_rows) of the tile at `row` and `column`. Writes
 // 16 codes of a column of the transpose at a time: 8 lanes write those of a
 // tile's column, and the columns of a warp's lanes are 4 apart.
