@@ -17,8 +17,8 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 Table MakeTable() {
   Table table;
   for (auto* list :
-       {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, RotaryOps,
-        RoundToOps, QuantizeOps, QuantizeBlockOps, QuantizePaddedOps,
+       {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, LossOps,
+        RotaryOps, RoundToOps, QuantizeOps, QuantizeBlockOps, QuantizePaddedOps,
         ProductSumOps, GradientOps, OptimizerOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;

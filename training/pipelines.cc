@@ -32,6 +32,7 @@
 #include "providers/expand_missing.h"
 #include "providers/fuse_column_sums.h"
 #include "providers/fuse_quantize.h"
+#include "providers/join_loss_gradient.h"
 #include "providers/join_orientations.h"
 #include "providers/k_major.h"
 #include "providers/mx_scales.h"
@@ -274,7 +275,7 @@ std::vector<std::string> PassesToSkip() {
           "FuseLoss",           "FuseBiasGradients", "FoldTranspose",
           "MakeKMajor",         "StoreMxScales",     "StoreNarrow",
           "PadOperands",        "FuseQuantize",      "JoinOrientations",
-          "FuseColumnSums",     "AddToSums"};
+          "FuseColumnSums",     "AddToSums",         "JoinLossGradient"};
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -395,7 +396,9 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
         kMaySkip},
        {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
         kMaySkip},
-       {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip}});
+       {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip},
+       {"JoinLossGradient", [&](Graph& g) { JoinLossGradient(g, kernels); },
+        kMaySkip}});
   runner.Run(list, graph);
 }
 

@@ -135,6 +135,8 @@ void AddLosses(Cases& c, const NodeSizes& s) {
   c.Add("", "CrossEntropyGrad",
         {Filled({}, 1), scores, Filled({s.tokens}, lse), labels}, 1, ignore);
   c.SetShape(ToString(scores.shape));
+  c.Add("", "CrossEntropyWithGrad", {Filled({}, 1), scores, labels}, 2, ignore);
+  c.SetShape(ToString(scores.shape));
 }
 
 void AddAttention(Cases& c, const NodeSizes& s, DType dtype) {

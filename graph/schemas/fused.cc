@@ -84,35 +84,6 @@ void InferAddNorm(Node& node) {
   }
 }
 
-// The mean of lse - scores[label] over the labels that count, and lse (N), the
-// logarithm of each row's Σ e^scores.
-constexpr char kCrossEntropy[] = R"((scores, labels) => (loss, lse) {
-  loss = SoftmaxCrossEntropyLoss <ignore_index: int = @ignore_index, reduction = "mean"> (scores, labels)
-  axes = Constant <value_ints = [1]> ()
-  largest = ReduceMax (scores, axes)
-  less = Sub (scores, largest)
-  powers = Exp (less)
-  total = ReduceSum (powers, axes)
-  log_total = Log (total)
-  lse_2 = Add (largest, log_total)
-  lse = Squeeze (lse_2, axes)
-})";
-
-void InferCrossEntropy(Node& node) {
-  const Value *scores = node.in(0), *labels = node.in(1);
-  if (scores->concrete() && labels->concrete()) {
-    Check(scores->rank() == 2 && *labels->shape == Shape{scores->dim(0)}, "[",
-          node.Where(), "] expected scores (N, C) and labels (N), got ",
-          ToString(*scores->shape), ToString(*labels->shape));
-  }
-  node.out(0)->dtype = scores->dtype;
-  node.out(0)->shape = Shape{};
-  Value* lse = node.out(1);
-  if (!lse) return;
-  lse->dtype = scores->dtype;
-  if (scores->concrete()) lse->shape = Shape{scores->dim(0)};
-}
-
 }  // namespace
 
 std::vector<OpDefinition> FusedOps() {
@@ -125,10 +96,6 @@ std::vector<OpDefinition> FusedOps() {
   return {
       {"AddLayerNorm", norm, kAddLayerNorm, InferAddNorm, {OpKind::kNorm}},
       {"AddRMSNorm", norm, add_rms_norm.c_str(), InferAddNorm, {OpKind::kNorm}},
-      {"CrossEntropy",
-       {{"ignore_index", AttributeKind::kInt}},
-       kCrossEntropy,
-       InferCrossEntropy},
       {"RMSNorm", norm, rms_norm.c_str(), InferSameAsFirst, {OpKind::kNorm}},
       {"Silu", {}, kSilu, InferSameAsFirst},
       {"SwiGLU", {}, kSwiGLU, InferSwiGLU},

@@ -18,16 +18,6 @@ void CheckSameShape(const Node& node, size_t i, size_t j) {
         " and ", v->shape ? ToString(*v->shape) : "");
 }
 
-void CheckArity(const Node& node, size_t inputs, size_t outputs) {
-  bool fits =
-      node.inputs().size() == inputs && node.outputs().size() == outputs;
-  for (const auto& values : {node.inputs(), node.outputs()}) {
-    for (const Value* value : values) fits = fits && value != nullptr;
-  }
-  Check(fits, "[", node.Where(), "] expected ", inputs, " inputs and ", outputs,
-        " outputs, got ", node.inputs().size(), " and ", node.outputs().size());
-}
-
 // (dy, x or y) -> dx
 void InferLikeOperand(Node& node) {
   CheckArity(node, 2, 1);
@@ -114,21 +104,6 @@ void InferGatherGrad(Node& node) {
   }
   node.out(0)->dtype = dy->dtype;
   node.out(0)->shape = std::move(shape);
-}
-
-void InferSoftmaxCrossEntropyGrad(Node& node) {
-  CheckArity(node, 3, 1);
-  const Value *log_prob = node.in(1), *labels = node.in(2);
-  if (log_prob->concrete() && labels->concrete()) {
-    Check(log_prob->rank() >= 2, "[", node.Where(),
-          "] expected log_prob (N, C, …), got ", ToString(*log_prob->shape));
-    Shape expected = *log_prob->shape;
-    expected.erase(expected.begin() + 1);
-    Check(*labels->shape == expected, "[", node.Where(),
-          "] expected labels of shape ", ToString(expected), ", got ",
-          ToString(*labels->shape));
-  }
-  SameAs(log_prob, node.out(0));
 }
 
 constexpr char kSoftmaxGrad[] = R"((dy, y) => (dx) {
@@ -319,78 +294,10 @@ constexpr char kGatherGrad[] = R"((dy, indices) => (dx) {
   dx = ScatterElements <axis: int = @axis, reduction = "add"> (zero, all_places, rows)
 })";
 
-// Classes are compared, never used as indices: -100 is no class. This is the
-// part of the body after log_prob is known.
-constexpr char kCrossEntropyFromLogProb[] =
-    R"(
-  ignore = Constant <value_int: int = @ignore_index> ()
-  ignore_t = CastLike (ignore, labels)
-  ignored = Equal (labels, ignore_t)
-  valid = Not (ignored)
-  valid_f = Cast <to = 1> (valid)
-  count_f = ReduceSum <keepdims = 0> (valid_f)
-  one_f = Constant <value_float = 1.0> ()
-  at_least_1 = Max (count_f, one_f)
-  count = CastLike (at_least_1, log_prob)
-  share = Div (dloss, count)
-  classes_1d = Shape <start = 1, end = 2> (log_prob)
-  zero = Constant <value_int = 0> ()
-  one = Constant <value_int = 1> ()
-  zeros_1d = Constant <value_ints = [0]> ()
-  ones_1d = Constant <value_ints = [1]> ()
-  classes = Squeeze (classes_1d, zeros_1d)
-  ids = Range (zero, classes, one)
-  after = Shape <start = 2> (log_prob)
-  axes_after = Size (after)
-  axes_after_1d = Unsqueeze (axes_after, zeros_1d)
-  ones_after = ConstantOfShape <value = int64[1] {1}> (axes_after_1d)
-  ids_shape = Concat <axis = 0> (classes_1d, ones_after)
-  ids_column = Reshape <allowzero = 1> (ids, ids_shape)
-  ids_t = CastLike (ids_column, labels)
-  labels_1 = Unsqueeze (labels, ones_1d)
-  hot = Equal (labels_1, ids_t)
-  hot_f = CastLike (hot, log_prob)
-  p = Exp (log_prob)
-  miss = Sub (p, hot_f)
-  valid_1 = Unsqueeze (valid, ones_1d)
-  nothing_f = Constant <value_float = 0.0> ()
-  nothing = CastLike (nothing_f, log_prob)
-  counted = Where (valid_1, miss, nothing)
-  dscores = Mul (counted, share)
-})";
-
-// From the scores (N,C), which may be overwritten; lse (N) is the logarithm of
-// each row's Σ e^scores.
-constexpr char kLogProbFromScores[] =
-    R"(
-  column = Constant <value_ints = [1]> ()
-  lse_1 = Unsqueeze (lse, column)
-  log_prob = Sub (scores, lse_1))";
-
-void InferCrossEntropyGrad(Node& node) {
-  CheckArity(node, 4, 1);
-  const Value *scores = node.in(1), *lse = node.in(2), *labels = node.in(3);
-  if (scores->concrete() && lse->concrete() && labels->concrete()) {
-    Check(scores->rank() == 2 && *lse->shape == Shape{scores->dim(0)} &&
-              *labels->shape == *lse->shape,
-          "[", node.Where(),
-          "] expected scores (N, C), lse (N), labels (N), got ",
-          ToString(*scores->shape), ToString(*lse->shape),
-          ToString(*labels->shape));
-  }
-  SameAs(scores, node.out(0));
-}
-
 }  // namespace
 
 std::vector<OpDefinition> GradientOps() {
   const AttributeDefinition axis = {"axis", AttributeKind::kInt};
-  static const std::string softmax_cross_entropy =
-      std::string("(dloss, log_prob, labels) => (dscores) {") +
-      kCrossEntropyFromLogProb;
-  static const std::string cross_entropy =
-      std::string("(dloss, scores, lse, labels) => (dscores) {") +
-      kLogProbFromScores + kCrossEntropyFromLogProb;
   auto with = [](const char* header, const char* text, const char* more = "") {
     return std::string(header) + " {" + text + more + "}";
   };
@@ -422,10 +329,6 @@ std::vector<OpDefinition> GradientOps() {
        add_rms_norm.c_str(),
        InferAddRMSNormGrad,
        {OpKind::kNorm}},
-      {"CrossEntropyGrad",
-       {{"ignore_index", AttributeKind::kInt}},
-       cross_entropy.c_str(),
-       InferCrossEntropyGrad},
       {"GatherGrad",
        {axis, {"shape", AttributeKind::kInts}},
        kGatherGrad,
@@ -446,10 +349,6 @@ std::vector<OpDefinition> GradientOps() {
        {OpKind::kNorm}},
       {"SiluBiasGrad", {}, silu_bias.c_str(), InferBiasGrad},
       {"SiluGrad", {}, silu.c_str(), InferLikeOperand},
-      {"SoftmaxCrossEntropyGrad",
-       {{"ignore_index", AttributeKind::kInt}},
-       softmax_cross_entropy.c_str(),
-       InferSoftmaxCrossEntropyGrad},
       {"SoftmaxGrad", {axis}, kSoftmaxGrad, InferLikeOperand},
       {"SwiGLUGrad", {}, kSwiGLUGrad, InferSwiGLUGrad},
   };

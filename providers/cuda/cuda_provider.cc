@@ -203,6 +203,7 @@ KernelRegistry AllKernels() {
   cuda::RegisterEinsum(r);
   cuda::RegisterGather(r);
   cuda::RegisterLoss(r);
+  cuda::RegisterLossGrad(r);
   cuda::RegisterMatMul(r);
   cuda::RegisterMovement(r);
   cuda::RegisterNorm(r);

@@ -18,6 +18,7 @@ void RegisterConv(KernelRegistry& r);
 void RegisterEinsum(KernelRegistry& r);
 void RegisterGather(KernelRegistry& r);
 void RegisterLoss(KernelRegistry& r);
+void RegisterLossGrad(KernelRegistry& r);
 void RegisterMatMul(KernelRegistry& r);
 void RegisterMovement(KernelRegistry& r);
 void RegisterNorm(KernelRegistry& r);

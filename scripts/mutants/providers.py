@@ -15,6 +15,7 @@ PAD_OPERANDS = providers("PadOperands.*")
 FUSE_QUANTIZE = providers("FuseQuantize.*")
 COLUMN_SUMS = providers("FuseColumnSums.*")
 ORIENTATIONS = providers("JoinOrientations.*")
+LOSSES = providers("JoinLossGradient.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
 PRODUCT_COPIES = providers("ProductCopies.*")
 ROOFLINE = providers("Roofline.*")
@@ -58,6 +59,24 @@ MUTANTS = (
     M("orientations: the place is that of the rows",
       "providers/join_orientations.cc", "rows_first ? *rows : *columns",
       "rows_first ? *rows : *rows", ORIENTATIONS),
+    M("losses: the gradient may depend on the loss",
+      "providers/join_loss_gradient.cc",
+      "if (producer == &node) return true;", "", LOSSES),
+    M("losses: the lse may be returned", "providers/join_loss_gradient.cc",
+      " || IsReturned(graph, lse)", "", LOSSES),
+    M("losses: others may read the lse", "providers/join_loss_gradient.cc",
+      "lse->uses.size() != 1", "lse->uses.empty()", LOSSES),
+    M("losses: the gradient is that of other scores",
+      "providers/join_loss_gradient.cc", "reader->in(1) == loss.in(0) &&", "",
+      LOSSES),
+    M("losses: the gradient is that of other labels",
+      "providers/join_loss_gradient.cc", "reader->in(3) == loss.in(1) &&", "",
+      LOSSES),
+    M("losses: other samples are left out", "providers/join_loss_gradient.cc",
+      "reader->Int(kIgnored, 0) == loss.Int(kIgnored, 0)", "true", LOSSES),
+    M("losses: readers of the loss keep their places",
+      "providers/join_loss_gradient.cc", "if (joined) graph.Sort();",
+      "(void)joined;", LOSSES),
     M("check: workspaces may lie over results", "providers/plan_check.cc",
       "slot < 0 || !Overlap(At(slot), workspace)", "true", providers("CheckPlan.*")),
     M("check: workspaces destroy nothing", "providers/plan_check.cc",

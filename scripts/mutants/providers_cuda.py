@@ -6,6 +6,7 @@ CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
 GRADIENTS = cuda("*BiasGrad*")
 ROWS = cuda("*CudaRows*")
+LOSSES = cuda("*CudaRows*Losses*:*CudaLossGrad*")
 COLUMNS = cuda("*QuantizeColumns*")
 COLUMN_SUMS = cuda("*CudaColumnSums*")
 TURNED = "providers/cuda/fp8/turned_blocks.cu"
@@ -224,6 +225,32 @@ MUTANTS = (
       ROWS),
     M("cuda exp sum: zeros lie behind a row", "providers/cuda/core/exp_sum.h",
       "kBFloat16 = 0xFF80FF80u;", "kBFloat16 = 0;", ROWS),
+    M("cuda loss with gradient: the vectors behind shared memory are the first",
+      "providers/cuda/ops/loss_grad.cu",
+      "return LoadRaw4(x, row.origin + i * kPerThread);",
+      "return LoadRaw4(x, row.origin + (i - p.held) * kPerThread);", LOSSES),
+    M("cuda loss with gradient: nothing is kept",
+      "providers/cuda/ops/loss_grad.cu",
+      "if (i < p.held) held[i] = Hold<kNarrow>(raw);", "", LOSSES),
+    M("cuda loss with gradient: the first vector is lost",
+      "providers/cuda/ops/loss_grad.cu",
+      "if (thread == 0 && begin > 0) write_part(0);", "", LOSSES),
+    M("cuda loss with gradient: the last vector is lost",
+      "providers/cuda/ops/loss_grad.cu", "    write_part(end);", "", LOSSES),
+    M("cuda loss with gradient: columns of unaligned rows",
+      "providers/cuda/ops/loss_grad.cu",
+      "return i * kPerThread - row.first;", "return i * kPerThread;", LOSSES),
+    M("cuda loss with gradient: the label's score is read last",
+      "providers/cuda/ops/loss_grad.cu",
+      "log_sum.LogProbability(score)",
+      "log_sum.LogProbability(label >= 0 ? Load(x, r * classes + label) : 0)",
+      LOSSES),
+    M("cuda loss with gradient: samples are not counted",
+      "providers/cuda/ops/loss_grad.cu",
+      "  StartCount(ctx, s, counted);\n", "", LOSSES),
+    M("cuda loss with gradient: rows share the memory of the first",
+      "providers/cuda/ops/loss_grad.cu",
+      "threads.line() * p.held;", "0 * p.held;", LOSSES),
     M("cuda norms: branches are kept as float16", "providers/cuda/ops/norm.h",
       "if (kKinds != Kinds::kAny) x.kept = Kept::kBFloat16;",
       "if (kKinds != Kinds::kAny) x.kept = Kept::kFloat16;", ROWS),

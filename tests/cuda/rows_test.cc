@@ -70,6 +70,7 @@ y3: float[], p3: float[6,$] = SoftmaxCrossEntropyLoss<ignore_index=-100>(x, labe
 y4: float[6], p4: float[6,$] = SoftmaxCrossEntropyLoss<ignore_index=-100, reduction="none">(x, labels)
 y5: float[6,$] = onnx_fp8.SoftmaxCrossEntropyGrad<ignore_index=-100>(share, p3, labels)
 y6: float[] = NegativeLogLikelihoodLoss<ignore_index=-100, reduction="sum">(p3, labels, w)
+y7: float[], y8: float[6,$] = onnx_fp8.CrossEntropyWithGrad<ignore_index=-100>(share, x, labels)
 )";
 
 // A row of one element has a gradient of almost 0, the difference of larger
@@ -128,6 +129,7 @@ y2: float[$,6], s2: float[6], b2: float[6] = onnx_fp8.LayerNormGrad<axis=1>(x, x
 y3: float[$,6] = Softmax(x)
 y4: float[$,6] = Softmax<axis=0>(x)
 y5: float[], e5: float[$] = onnx_fp8.CrossEntropy<ignore_index=-100>(x, labels)
+y6: float[], y7: float[$,6] = onnx_fp8.CrossEntropyWithGrad<ignore_index=-100>(y5, x, labels)
 )",
                                rows),
                       1e-5);

@@ -426,6 +426,9 @@ const last: int64[1] = {1}
       {"y: float[300,2000] = onnx_fp8.CrossEntropyGrad(dloss, scores, lse, "
        "labels)",
        8},
+      {"l: float[], y: float[300,2000] = onnx_fp8.CrossEntropyWithGrad(dloss, "
+       "scores, labels)",
+       300 * 16 + 8},
       // 300 / 33 long rows.
       {"y: float[2000,2000] = onnx_fp8.GatherGrad<axis=0, shape=[2000,2000]>"
        "(scores, labels)",

@@ -178,6 +178,9 @@ const KernelCase kCases[] = {
     {"CrossEntropyGrad",
      "y: float[67,131] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>"
      "(share, a, rows, labels)"},
+    {"CrossEntropyWithGrad",
+     "y: float[], y1: float[67,131] = onnx_fp8.CrossEntropyWithGrad"
+     "<ignore_index=-100>(share, a, labels)"},
     {"MatMul", "y: float[67,45] = MatMul(a, b)"},
     {"MatMulDeep", "y: float[3,67,67] = MatMul(x, xt)"},
     {"Gemm", "y: float[67,45] = Gemm<transB=1>(a, bt, row)"},

@@ -11,7 +11,7 @@ CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
 FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "KeepRowOrder", "FuseActivations", "FuseNorms"]
 FIT = ["ExpandMissing", "CheckProducts", "MakeKMajor", "StoreMxScales", "StoreNarrow", "PadOperands", "FuseQuantize",
-       "JoinOrientations", "FuseColumnSums", "AddToSums"]
+       "JoinOrientations", "FuseColumnSums", "AddToSums", "JoinLossGradient"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
 TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
          "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "Optimizer", "BindRunningStatistics", "Outputs", *END]

@@ -4,6 +4,7 @@ with their formulas in float64."""
 import json
 import math
 import os
+import re
 import subprocess
 
 import numpy as np
@@ -28,14 +29,21 @@ def bodies():
 
 
 def function_of(op):
-    header = f'<opset_import: ["":{OPSET}], domain: "{DOMAIN}">'
+    header = f'<opset_import: ["":{OPSET}, "{DOMAIN}":1], domain: "{DOMAIN}">'
     attributes = f"<{', '.join(a['name'] for a in op['attributes'])}>" if op["attributes"] else ""
     return parser.parse_function(f"{header} {op['name']} {attributes} {op['body']}")
 
 
-def sessions(op, inputs, outputs, attributes):
+def functions_of(bodies, name):
+    """The function of an op, behind those that it calls."""
+    called = re.findall(rf"{DOMAIN}\.(\w+)", bodies[name]["body"])
+    return [f for other in called for f in functions_of(bodies, other)] + [function_of(bodies[name])]
+
+
+def sessions(bodies, name, inputs, outputs, attributes):
     """onnx.reference and onnxruntime for one node, run by its body."""
-    function = function_of(op)
+    op, functions = bodies[name], functions_of(bodies, name)
+    function = functions[-1]
     names = list(function.input), list(function.output)
     node = helper.make_node(op["name"], *names, domain=DOMAIN, **attributes)
     types = [helper.np_dtype_to_tensor_dtype(x.dtype) for x in inputs]
@@ -44,7 +52,7 @@ def sessions(op, inputs, outputs, attributes):
         [helper.make_tensor_value_info(n, t, x.shape) for n, t, x in zip(names[0], types, inputs)],
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, y.shape) for n, y in zip(names[1], outputs)])
     imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-    model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=9)
+    model = helper.make_model(graph, functions=functions, opset_imports=imports, ir_version=9)
     onnx.checker.check_model(model)
     stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return names[0], [ReferenceEvaluator(model), stock]
@@ -52,7 +60,7 @@ def sessions(op, inputs, outputs, attributes):
 
 def check(bodies, name, inputs, expected, **attributes):
     """Compares all results of the body, relative to the largest element of each."""
-    names, engines = sessions(bodies[name], inputs, expected, attributes)
+    names, engines = sessions(bodies, name, inputs, expected, attributes)
     feeds = dict(zip(names, inputs))
     for engine in engines:
         with np.errstate(all="ignore"):
@@ -155,7 +163,7 @@ def test_gather_grad_repeats_itself(bodies):
     """Many rows are added to few: an engine that races gives different sums."""
     dy = normal(20000, 8)
     indices = np.random.default_rng(4).integers(0, 7, 20000)
-    names, engines = sessions(bodies["GatherGrad"], [dy, indices], [np.zeros((7, 8))], dict(axis=0, shape=[7, 8]))
+    names, engines = sessions(bodies, "GatherGrad", [dy, indices], [np.zeros((7, 8))], dict(axis=0, shape=[7, 8]))
     feeds = dict(zip(names, [dy, indices]))
     first = engines[1].run(None, feeds)[0]
     for _ in range(20):
@@ -194,7 +202,9 @@ def test_cross_entropy(bodies, shape, ignored, share):
     hot = labels[:, None] == np.arange(shape[1])
     lse = lse.astype(np.float32)
     dscores = (np.exp(x - lse[:, None].astype(np.float64)) - hot) * valid[:, None] * 0.7 / valid.sum()
-    check(bodies, "CrossEntropyGrad", [np.array(0.7, np.float32), scores, lse, labels], [dscores], ignore_index=ignored)
+    dloss = np.array(0.7, np.float32)
+    check(bodies, "CrossEntropyGrad", [dloss, scores, lse, labels], [dscores], ignore_index=ignored)
+    check(bodies, "CrossEntropyWithGrad", [dloss, scores, labels], [np.asarray(loss), dscores], ignore_index=ignored)
 
 
 def test_silu(bodies):

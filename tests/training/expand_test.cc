@@ -108,6 +108,11 @@ std::vector<BodyCase> BodyCases() {
        "SoftmaxCrossEntropyGrad",
        {Tensor::Scalar(0.5f), x, labels},
        ignore},
+      {"CrossEntropyWithGrad",
+       "CrossEntropyWithGrad",
+       {Tensor::Scalar(0.5f), x, labels},
+       ignore,
+       2},
   };
 }
 

@@ -146,7 +146,8 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                "FuseAttention KeepRowOrder FuseActivations FuseNorms FuseLoss "
                "FuseBiasGradients FoldTranspose MakeKMajor "
                "StoreMxScales StoreNarrow PadOperands FuseQuantize "
-               "JoinOrientations FuseColumnSums AddToSums), got ",
+               "JoinOrientations FuseColumnSums AddToSums JoinLossGradient), "
+               "got ",
                name));
   }
 }

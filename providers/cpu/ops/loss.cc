@@ -145,17 +145,17 @@ std::vector<double> Picked(const T* log_prob, const Samples& s) {
 }
 
 // Output 0: -w log p by sample, or their sum, or that sum divided by the sum of
-// the weights (0/0 if no sample counts, as in PyTorch).
+// the weights (0/0 if no sample counts, as in PyTorch). `w`: the weights of
+// classes, null: all 1. Errors: their dtype or shape.
 template <typename T>
 void WriteLoss(KernelContext& ctx, const Samples& s,
-               const std::vector<double>& log_p) {
+               const std::vector<double>& log_p, const Tensor* w = nullptr) {
   std::vector<double> weights(static_cast<size_t>(s.classes), 1);
-  if (ctx.HasIn(2)) {
-    const Tensor& w = ctx.In(2);
-    Check(w.dtype() == DTypeOf<T>() && w.shape() == Shape{s.classes}, "[",
+  if (w) {
+    Check(w->dtype() == DTypeOf<T>() && w->shape() == Shape{s.classes}, "[",
           ctx.Where(), "] expected one weight for each of ", s.classes,
-          " classes, got ", Name(w.dtype()), " ", ToString(w.shape()));
-    weights.assign(w.data<T>(), w.data<T>() + s.classes);
+          " classes, got ", Name(w->dtype()), " ", ToString(w->shape()));
+    weights.assign(w->data<T>(), w->data<T>() + s.classes);
   }
   enum class By { kNone, kSum, kMean };
   auto by = ChoiceIn<By>(ctx, "reduction", "mean", {"none", "sum", "mean"});
@@ -173,6 +173,11 @@ void WriteLoss(KernelContext& ctx, const Samples& s,
   if (!none) loss.data<T>()[0] = static_cast<T>(mean ? sum / total : sum);
 }
 
+// Null without weights.
+const Tensor* Weights(const KernelContext& ctx) {
+  return ctx.HasIn(2) ? &ctx.In(2) : nullptr;
+}
+
 void SoftmaxCrossEntropyLoss(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   Samples s = SamplesOf(ctx, x, Operand(ctx, 1), ctx.Has("ignore_index"),
@@ -183,7 +188,8 @@ void SoftmaxCrossEntropyLoss(KernelContext& ctx) {
     WriteLoss<T>(
         ctx, s,
         LogProbabilities(x.data<T>(),
-                         log_prob.defined() ? log_prob.data<T>() : nullptr, s));
+                         log_prob.defined() ? log_prob.data<T>() : nullptr, s),
+        Weights(ctx));
   });
 }
 
@@ -192,7 +198,7 @@ void NegativeLogLikelihoodLoss(KernelContext& ctx) {
   Samples s = SamplesOf(ctx, x, Operand(ctx, 1), ctx.Has("ignore_index"),
                         ctx.Int("ignore_index", 0));
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
-    WriteLoss<T>(ctx, s, Picked(x.data<T>(), s));
+    WriteLoss<T>(ctx, s, Picked(x.data<T>(), s), Weights(ctx));
   });
 }
 
@@ -232,13 +238,20 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
 
 // --- ours, of float or double scores (N, C) ---------------------------------
 
+// Errors: scores with other axes, and those of SamplesOf.
+Samples SamplesOfRows(const KernelContext& ctx, const Tensor& scores,
+                      const Tensor& labels) {
+  Samples s =
+      SamplesOf(ctx, scores, labels, true, ctx.Int("ignore_index", -100));
+  Check(s.inner == 1 || s.n == 0, "[", ctx.Where(),
+        "] expected scores (N, C), got ", ToString(scores.shape()));
+  return s;
+}
+
 // loss: the mean of -log p of the samples that count; lse of each row.
 void CrossEntropy(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
-  Samples s =
-      SamplesOf(ctx, x, Operand(ctx, 1), true, ctx.Int("ignore_index", -100));
-  Check(s.inner == 1 || s.n == 0, "[", ctx.Where(),
-        "] expected scores (N, C), got ", ToString(x.shape()));
+  Samples s = SamplesOfRows(ctx, x, Operand(ctx, 1));
   DType dtype = ComputedAs(x);
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
     std::vector<double> log_p(s.labels.size());
@@ -258,47 +271,90 @@ void CrossEntropy(KernelContext& ctx) {
   });
 }
 
+// The factor that all slopes have: dloss divided by the samples that count.
+template <typename T>
+T ShareOf(double dloss, const Samples& s) {
+  return static_cast<T>(static_cast<T>(dloss) /
+                        static_cast<T>(std::max<int64_t>(Counted(s), 1)));
+}
+
+// Result `index`, the gradient of the scores x. row(in, out, i) computes row i;
+// `out` may be `in`.
+template <typename T, typename Row>
+void WriteGradient(KernelContext& ctx, size_t index, const Samples& s,
+                   const Tensor& x, const Row& row) {
+  Tensor dx = StoredResult(ctx, index, ComputedAs(x), x.shape());
+  AmaxMeter meter(ctx, index);
+  StoredIn<T> scores(x);
+  StoredOut<T> result(dx);
+  const int64_t n = s.classes;
+  const bool narrow = scores.narrow() || result.narrow();
+  ParallelFor(s.n, RowsPerTask(n), [&](int64_t begin, int64_t end) {
+    AmaxMeter::Part part(meter);
+    T* wide = narrow ? WideRows<T>(1, n) : nullptr;
+    for (int64_t i = begin; i < end; ++i) {
+      const T* in = scores.Read(i * n, n, wide);
+      T* out = result.At(i * n, wide);
+      row(in, out, static_cast<size_t>(i));
+      part.Add(out, n);
+      result.Write(i * n, n, out);
+    }
+  });
+}
+
 // (e^(scores - lse) - hot) · share; 0 for samples that do not count.
 void CrossEntropyGrad(KernelContext& ctx) {
   double dloss = NumberIn(ctx, 0);
   const Tensor &x = Operand(ctx, 1), &lse = Operand(ctx, 2);
-  Samples s =
-      SamplesOf(ctx, x, Operand(ctx, 3), true, ctx.Int("ignore_index", -100));
-  DType dtype = ComputedAs(x);
-  CheckOperand(ctx, 2, dtype, {s.n});
-  Tensor dx = StoredResult(ctx, 0, dtype, x.shape());
-  DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
-    auto share =
-        static_cast<T>(static_cast<T>(dloss) /
-                       static_cast<T>(std::max<int64_t>(Counted(s), 1)));
-    AmaxMeter meter(ctx, 0);
-    StoredIn<T> scores(x);
-    StoredOut<T> result(dx);
-    ParallelFor(s.n, RowsPerTask(s.classes), [&](int64_t begin, int64_t end) {
-      AmaxMeter::Part part(meter);
-      int64_t n = s.classes;
-      bool narrow = scores.narrow() || result.narrow();
-      T* wide = narrow ? WideRows<T>(2, n) : nullptr;
-      for (int64_t i = begin; i < end; ++i) {
-        const T* in = scores.Read(i * n, n, wide);
-        T* out = result.At(i * n, narrow ? wide + n : nullptr);
-        int64_t label = s.labels[static_cast<size_t>(i)];
-        if (label == kIgnored) {
-          std::fill_n(out, n, T{0});
-          result.Write(i * n, n, out);
-          continue;
-        }
-        T shift = lse.data<T>()[i];
-        OnBestIsa([=] {
-#pragma GCC ivdep  // out is in or does not overlap it
-          for (int64_t c = 0; c < n; ++c)
-            out[c] = math::QuickExp(in[c] - shift) * share;
-        });
-        out[label] -= share;
-        part.Add(out, n);
-        result.Write(i * n, n, out);
+  Samples s = SamplesOfRows(ctx, x, Operand(ctx, 3));
+  CheckOperand(ctx, 2, ComputedAs(x), {s.n});
+  DispatchFloat(ComputedAs(x), ctx.Where(), [&]<typename T>() {
+    const T share = ShareOf<T>(dloss, s);
+    const int64_t n = s.classes;
+    WriteGradient<T>(ctx, 0, s, x, [&](const T* in, T* out, size_t i) {
+      int64_t label = s.labels[i];
+      if (label == kIgnored) {
+        std::fill_n(out, n, T{0});
+        return;
       }
+      T shift = lse.data<T>()[i];
+      OnBestIsa([=] {
+#pragma GCC ivdep  // out is in or does not overlap it
+        for (int64_t c = 0; c < n; ++c)
+          out[c] = math::QuickExp(in[c] - shift) * share;
+      });
+      out[label] -= share;
     });
+  });
+}
+
+// Both: (dloss, scores, labels) -> loss, dscores. The powers of the sum are
+// those of the gradient.
+void CrossEntropyWithGrad(KernelContext& ctx) {
+  double dloss = NumberIn(ctx, 0);
+  const Tensor& x = Operand(ctx, 1);
+  Samples s = SamplesOfRows(ctx, x, Operand(ctx, 2));
+  DispatchFloat(ComputedAs(x), ctx.Where(), [&]<typename T>() {
+    const T share = ShareOf<T>(dloss, s);
+    const int64_t n = s.classes;
+    std::vector<double> log_p(s.labels.size());
+    WriteGradient<T>(ctx, 1, s, x, [&](const T* in, T* out, size_t i) {
+      int64_t label = s.labels[i];
+      if (label == kIgnored) {
+        std::fill_n(out, n, T{0});
+        return;
+      }
+      const double score = static_cast<double>(in[label]);
+      const T largest = VectorMax(in, n);
+      const double sum = VectorExpShifted(in, largest, out, n);
+      log_p[i] = (score - static_cast<double>(largest)) - std::log(sum);
+      const T factor = static_cast<T>(static_cast<double>(share) / sum);
+      OnBestIsa([=] {
+        for (int64_t c = 0; c < n; ++c) out[c] *= factor;
+      });
+      out[label] -= share;
+    });
+    WriteLoss<T>(ctx, s, log_p);
   });
 }
 
@@ -311,6 +367,12 @@ void RegisterLoss(KernelRegistry& r) {
          .measures = {0},
          .narrow_in = {1},
          .narrow_out = {0}},
+        kDomain);
+  r.Add("CrossEntropyWithGrad", CrossEntropyWithGrad,
+        {.in_place = {{1, 1}},
+         .measures = {1},
+         .narrow_in = {1},
+         .narrow_out = {1}},
         kDomain);
   r.Add("NegativeLogLikelihoodLoss", Widened<NegativeLogLikelihoodLoss>);
   r.Add("SoftmaxCrossEntropyGrad", Widened<SoftmaxCrossEntropyGrad>,

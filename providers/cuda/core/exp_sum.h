@@ -62,14 +62,19 @@ __device__ inline Raw4 FourLowest(Kept kept) {
   return {two, two};
 }
 
+struct KeepNothing {
+  __device__ void operator()(int64_t, const Raw4&) const {}
+};
+
 // Returns the sum of a row of any length. A thread starts to load kVectors
 // vectors before it adds the previous kVectors vectors. Thread 0 adds the first
 // vector of the row if the vector is incomplete. Thread 1 does the same with
-// the last vector.
-// If kNarrow, x is kept as bfloat16. REQUIRES: `row` is an AlignedRow.
-template <bool kNarrow, int kVectors, int kWarps>
+// the last vector. keep(i, raw): a thread has read the complete vector i;
+// behind the row, it may be called with other numbers. If kNarrow, x is kept as
+// bfloat16. REQUIRES: `row` is an AlignedRow.
+template <bool kNarrow, int kVectors, int kWarps, typename Keep = KeepNothing>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
-                              const Row& row) {
+                              const Row& row, const Keep& keep = {}) {
   constexpr int kStep = RowThreads<kWarps>::kThreadsOfRow;
   x = Known<kNarrow>(x);
   const int thread = threads.thread();
@@ -88,7 +93,10 @@ __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
   for (int64_t i = begin + thread; i < end; i += kStep * kVectors) {
     HeldVectors<kNarrow, kVectors> some;
     ONNX_FP8_UNROLL
-    for (int v = 0; v < kVectors; ++v) some.Set(x.kept, v, next[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      some.Set(x.kept, v, next[v]);
+      keep(i + v * kStep, next[v]);
+    }
     load(i + kStep * kVectors);
     part.Add(some);
   }

@@ -396,12 +396,13 @@ __device__ float FactorOfRow(Threads& threads, const Result& r, const Part& row,
 // Starts a kernel whose rows have kWarps warps each; p is its operand.
 template <int kWarps, typename P>
 void LaunchRows(const KernelContext& ctx, void (*kernel)(P), int64_t rows,
-                const P& p) {
+                const P& p, size_t shared_bytes = 0) {
   using Threads = RowThreads<kWarps>;
   if (rows == 0) return;
   auto blocks = static_cast<unsigned>(
       std::min<int64_t>(DivideUp(rows, Threads::kRows), kMostBlocks));
-  Launch(kernel, blocks, Threads::kBlock, 0, QueueOf(ctx).stream(), p);
+  Launch(kernel, blocks, Threads::kBlock, shared_bytes, QueueOf(ctx).stream(),
+         p);
 }
 
 // The longest row that threads can hold.

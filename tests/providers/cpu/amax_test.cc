@@ -123,6 +123,9 @@ const Producer kProducers[] = {
     {"CrossEntropyGrad",
      "y0: float[67,600] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>"
      "(share, scores, row, labels)"},
+    {"CrossEntropyWithGrad",
+     "loss: float[], y0: float[67,600] = onnx_fp8.CrossEntropyWithGrad"
+     "<ignore_index=-100>(share, scores, labels)"},
 };
 
 void PrintTo(const Producer& p, std::ostream* out) { *out << p.name; }
@@ -134,7 +137,7 @@ std::string TextOf(const Producer& p) {
   for (int i = 0; i < p.results; ++i) {
     std::string n = std::to_string(i);
     std::string name = p.name, shape = "[3,67,200]";
-    if (name == "CrossEntropyGrad") shape = "[67,600]";
+    if (name.starts_with("CrossEntropy")) shape = "[67,600]";
     if (name == "AttentionPacked") shape = "[3,67,100]";
     text += "q" + n + ": float8e4m3fn" + shape + ", s" + n + ": float[], amax" +
             n + ": float[] = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(y" +

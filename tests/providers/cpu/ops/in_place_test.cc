@@ -16,14 +16,18 @@ struct RowOp {
   const char* domain;
   std::vector<Shape> inputs, outputs;
   Attributes attributes = {};
+  size_t labels = 99;  // the operand that is int64
 };
 
-const Shape kX = {5, 300}, kRow = {300}, kColumn = {5, 1};
+const Shape kX = {5, 300}, kRow = {300}, kColumn = {5, 1}, kRows = {5};
 
 std::vector<RowOp> RowOps() {
   Attributes axis = {{"axis", int64_t{-1}}};
   Attributes norm = {{"axis", int64_t{-1}}, {"epsilon", 1e-5f}};
+  Attributes ignore = {{"ignore_index", int64_t{3}}};
   return {
+      {"CrossEntropyGrad", kDomain, {{}, kX, kRows, kRows}, {kX}, ignore, 3},
+      {"CrossEntropyWithGrad", kDomain, {{}, kX, kRows}, {{}, kX}, ignore, 2},
       {"LayerNormalization", "", {kX, kRow, kRow}, {kX, kColumn, kColumn}},
       {"RMSNormalization", "", {kX, kRow}, {kX}},
       {"RMSNorm", kDomain, {kX, kRow}, {kX}, norm},
@@ -58,9 +62,11 @@ std::vector<Tensor> Results(const RowOp& c, const KernelEntry& entry,
   std::vector<Tensor> inputs, outputs;
   std::vector<std::string> names;
   for (const Shape& shape : c.inputs) {
-    inputs.push_back(Random(shape, inputs.size()));
+    bool labels = inputs.size() == c.labels;
+    inputs.push_back(labels ? Tensor::Ints({3, 0, 299, 150, 3})
+                            : Random(shape, inputs.size()));
     values.push_back(graph.AddInput("x" + std::to_string(inputs.size()),
-                                    DType::kFloat, shape));
+                                    inputs.back().dtype(), shape));
   }
   for (const Shape& shape : c.outputs) {
     outputs.push_back(Tensor::Zeros(DType::kFloat, shape));
