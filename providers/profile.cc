@@ -15,11 +15,17 @@ namespace {
 
 using Microseconds = std::chrono::duration<double, std::micro>;
 
+// Of the first result, or of a larger one.
 std::string ShapeOf(const Node& node) {
+  const Value* largest = nullptr;
   for (const Value* value : node.outputs()) {
-    if (value) return TypeText(*value);
+    if (!value || (largest && !value->concrete())) continue;
+    bool larger =
+        !largest || (largest->concrete() &&
+                     NumElements(*value->shape) > NumElements(*largest->shape));
+    if (larger) largest = value;
   }
-  return "";
+  return largest ? TypeText(*largest) : "";
 }
 
 std::string RoleOf(const Node& node) {

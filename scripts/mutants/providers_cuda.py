@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of folders of providers/cuda/: collectives, convolution and ops."""
-from mutant import M, cuda, cudnn
+from mutant import M, cuda, cuda_checked, cudnn
 
 CONVOLUTION = cuda("*Convolution*")
 OPS = cuda("*CudaOpsTest*:CudaRandomTest.*")
 GRADIENTS = cuda("*BiasGrad*")
 ROWS = cuda("*CudaRows*")
 LOSSES = cuda("*CudaRows*Losses*:*CudaLossGrad*")
+TRAFFIC = cuda_checked("CudaTraffic.*")
 COLUMNS = cuda("*QuantizeColumns*")
 COLUMN_SUMS = cuda("*CudaColumnSums*")
 TURNED = "providers/cuda/fp8/turned_blocks.cu"
@@ -231,7 +232,15 @@ MUTANTS = (
       "return LoadRaw4(x, row.origin + (i - p.held) * kPerThread);", LOSSES),
     M("cuda loss with gradient: nothing is kept",
       "providers/cuda/ops/loss_grad.cu",
-      "if (i < p.held) held[i] = Hold<kNarrow>(raw);", "", LOSSES),
+      "if (i < p.held) held.Set(i, raw);", "if (i < 0) held.Set(i, raw);",
+      LOSSES),
+    M("cuda loss with gradient: shared memory has nothing",
+      "providers/cuda/ops/loss_grad.cu", "  p.held = static_cast<int>(",
+      "  p.held = 0 * static_cast<int>(", TRAFFIC),
+    M("cuda loss with gradient: 16 bits are held as floats",
+      "providers/cuda/ops/loss_grad.cu",
+      "kept == Kept::kFloat ? 16 : 8;",
+      "kept == Kept::kFloat ? 16 : 16;", TRAFFIC),
     M("cuda loss with gradient: the first vector is lost",
       "providers/cuda/ops/loss_grad.cu",
       "if (thread == 0 && begin > 0) write_part(0);", "", LOSSES),
@@ -243,14 +252,14 @@ MUTANTS = (
     M("cuda loss with gradient: the label's score is read last",
       "providers/cuda/ops/loss_grad.cu",
       "log_sum.LogProbability(score)",
-      "log_sum.LogProbability(label >= 0 ? Load(x, r * classes + label) : 0)",
+      "log_sum.LogProbability(label >= 0 ? Load(x, r * classes + label) : score)",
       LOSSES),
     M("cuda loss with gradient: samples are not counted",
       "providers/cuda/ops/loss_grad.cu",
       "  StartCount(ctx, s, counted);\n", "", LOSSES),
     M("cuda loss with gradient: rows share the memory of the first",
       "providers/cuda/ops/loss_grad.cu",
-      "threads.line() * p.held;", "0 * p.held;", LOSSES),
+      "threads.line() * p.held", "0 * p.held", LOSSES),
     M("cuda norms: branches are kept as float16", "providers/cuda/ops/norm.h",
       "if (kKinds != Kinds::kAny) x.kept = Kept::kBFloat16;",
       "if (kKinds != Kinds::kAny) x.kept = Kept::kFloat16;", ROWS),

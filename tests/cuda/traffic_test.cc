@@ -11,7 +11,9 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 
+#include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
 #include "providers/executor.h"
 #include "providers/fuse_quantize.h"
@@ -160,6 +162,52 @@ TEST(CudaTraffic, ColumnSumsReadNothingMore) {
   Bytes got = Counted(graph);
   EXPECT_LE(got.read, 8 * kElements + kParts + kScales + kScalars);
   EXPECT_LE(got.written, 2 * kElements + kParts + kScalars);
+}
+
+// The scores in the node, and the gradient, are kept as they were rounded.
+std::shared_ptr<Graph> LossOfRounded(int64_t classes, DType dtype) {
+  const std::string shape = Concat("float[2,", classes, "]");
+  const int to = dtype == DType::kBFloat16 ? 16 : 10;
+  std::string text = Concat("input x: ", shape, R"(
+const share: float[] = {1}
+const labels: int64[2]
+)");
+  if (dtype == DType::kFloat) {
+    text += Concat("l: float[], y: ", shape,
+                   " = onnx_fp8.CrossEntropyWithGrad(share, x, labels)\n");
+  } else {
+    text += Concat("s: ", shape, " = onnx_fp8.RoundTo<to=", to, ">(x)\n",
+                   "l: float[], d: ", shape,
+                   " = onnx_fp8.CrossEntropyWithGrad(share, s, labels)\n",
+                   "r: ", shape, " = onnx_fp8.RoundTo<to=", to, ">(d)\n",
+                   "y: ", shape, " = Neg(r)\n");
+  }
+  auto graph = ParseGraph(text + "output l\noutput y\n");
+  StoreNarrow(*graph, CudaKernels());
+  return graph;
+}
+
+// Shared memory holds 28672 floats of a row, or twice as many scores in 16
+// bits; what is behind them is read twice.
+TEST(CudaTraffic, LossesWithGradientReadScoresOnce) {
+  if (!emulation::Checked()) return;  // only checked builds count
+  for (auto [dtype, classes, again] : {std::tuple{DType::kFloat, 28672, 0},
+                                       {DType::kFloat, 32000, 32000 - 28672},
+                                       {DType::kBFloat16, 57344, 0},
+                                       {DType::kFloat16, 57344, 0}}) {
+    Counted(LossOfRounded(classes, dtype));
+    double read = 0;
+    for (const auto& [kernel, traffic] : emulation::Traffic()) {
+      if (kernel.find("ScoresWithGrad") == kernel.npos) continue;
+      read += static_cast<double>(traffic.bytes_read);
+    }
+    // Each thread reads the share, the count, and labels.
+    constexpr double kOfThreads = 2 * 512 * (4 + 8 + 8) + kScalars;
+    const double expected = 2.0 * static_cast<double>(classes + again) *
+                            static_cast<double>(ByteSize(dtype));
+    EXPECT_GE(read, expected) << Name(dtype) << " " << classes;
+    EXPECT_LE(read, expected + kOfThreads) << Name(dtype) << " " << classes;
+  }
 }
 
 // Operands are floats here: 4 bytes each.

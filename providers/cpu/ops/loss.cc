@@ -77,6 +77,8 @@ struct LogSum {
         rest(std::log(
             VectorExpShifted(x, largest, static_cast<T*>(nullptr), classes))) {}
 
+  T Lse() const { return static_cast<T>(largest + rest); }
+
   // The logarithm of the label's probability; 0 without a label.
   double LogProbability(const T* x, int64_t label) const {
     if (label == kIgnored) return 0;
@@ -262,7 +264,7 @@ void CrossEntropy(KernelContext& ctx) {
       for (int64_t i = begin; i < end; ++i) {
         const T* row = scores.Read(i * s.classes, s.classes, wide);
         LogSum<T> sum(row, s.classes);
-        if (lse) lse[i] = static_cast<T>(sum.largest + sum.rest);
+        if (lse) lse[i] = sum.Lse();
         auto at = static_cast<size_t>(i);
         log_p[at] = sum.LogProbability(row, s.labels[at]);
       }
@@ -302,7 +304,24 @@ void WriteGradient(KernelContext& ctx, size_t index, const Samples& s,
   });
 }
 
-// (e^(scores - lse) - hot) · share; 0 for samples that do not count.
+// A row of it: (e^(scores - lse) - hot) · share; 0 for a sample that does not
+// count.
+template <typename T>
+void WriteRow(const T* in, T* out, int64_t classes, T lse, int64_t label,
+              T share) {
+  if (label == kIgnored) {
+    std::fill_n(out, classes, T{0});
+    return;
+  }
+  OnBestIsa([=] {
+#pragma GCC ivdep  // out is in or does not overlap it
+    for (int64_t c = 0; c < classes; ++c)
+      out[c] = math::QuickExp(in[c] - lse) * share;
+  });
+  out[label] -= share;
+}
+
+// (dloss, scores, lse, labels) -> dscores
 void CrossEntropyGrad(KernelContext& ctx) {
   double dloss = NumberIn(ctx, 0);
   const Tensor &x = Operand(ctx, 1), &lse = Operand(ctx, 2);
@@ -310,49 +329,25 @@ void CrossEntropyGrad(KernelContext& ctx) {
   CheckOperand(ctx, 2, ComputedAs(x), {s.n});
   DispatchFloat(ComputedAs(x), ctx.Where(), [&]<typename T>() {
     const T share = ShareOf<T>(dloss, s);
-    const int64_t n = s.classes;
     WriteGradient<T>(ctx, 0, s, x, [&](const T* in, T* out, size_t i) {
-      int64_t label = s.labels[i];
-      if (label == kIgnored) {
-        std::fill_n(out, n, T{0});
-        return;
-      }
-      T shift = lse.data<T>()[i];
-      OnBestIsa([=] {
-#pragma GCC ivdep  // out is in or does not overlap it
-        for (int64_t c = 0; c < n; ++c)
-          out[c] = math::QuickExp(in[c] - shift) * share;
-      });
-      out[label] -= share;
+      WriteRow(in, out, s.classes, lse.data<T>()[i], s.labels[i], share);
     });
   });
 }
 
-// Both: (dloss, scores, labels) -> loss, dscores. The powers of the sum are
-// those of the gradient.
+// Both, with the same bits: (dloss, scores, labels) -> loss, dscores. A row
+// stays in the cache.
 void CrossEntropyWithGrad(KernelContext& ctx) {
   double dloss = NumberIn(ctx, 0);
   const Tensor& x = Operand(ctx, 1);
   Samples s = SamplesOfRows(ctx, x, Operand(ctx, 2));
   DispatchFloat(ComputedAs(x), ctx.Where(), [&]<typename T>() {
     const T share = ShareOf<T>(dloss, s);
-    const int64_t n = s.classes;
     std::vector<double> log_p(s.labels.size());
     WriteGradient<T>(ctx, 1, s, x, [&](const T* in, T* out, size_t i) {
-      int64_t label = s.labels[i];
-      if (label == kIgnored) {
-        std::fill_n(out, n, T{0});
-        return;
-      }
-      const double score = static_cast<double>(in[label]);
-      const T largest = VectorMax(in, n);
-      const double sum = VectorExpShifted(in, largest, out, n);
-      log_p[i] = (score - static_cast<double>(largest)) - std::log(sum);
-      const T factor = static_cast<T>(static_cast<double>(share) / sum);
-      OnBestIsa([=] {
-        for (int64_t c = 0; c < n; ++c) out[c] *= factor;
-      });
-      out[label] -= share;
+      LogSum<T> sum(in, s.classes);
+      log_p[i] = sum.LogProbability(in, s.labels[i]);
+      WriteRow(in, out, s.classes, sum.Lse(), s.labels[i], share);
     });
     WriteLoss<T>(ctx, s, log_p);
   });

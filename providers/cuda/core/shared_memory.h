@@ -3,8 +3,6 @@
 // Dynamic shared memory of more than 48 KiB, which a kernel must be granted.
 #pragma once
 
-#include <cstddef>
-
 #include "providers/cuda/core/device.h"
 
 namespace onnx_fp8::cuda {
@@ -19,13 +17,17 @@ inline int MostShared() {
   return bytes;
 }
 
-// Lets launches of the kernel ask for so many bytes. Errors: the device has
+// Lets launches of the kernel ask for so many bytes of dynamic shared memory,
+// and multiprocessors prefer that to a larger cache. Errors: the device has
 // less.
 template <typename... P>
-void GrantShared(void (*kernel)(P...), size_t bytes) {
+void GrantShared(void (*kernel)(P...), int bytes) {
+  auto* function = reinterpret_cast<const void*>(kernel);
   ONNX_FP8_CUDA(cudaFuncSetAttribute(
-      reinterpret_cast<const void*>(kernel),
-      cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+      function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  ONNX_FP8_CUDA(cudaFuncSetAttribute(
+      function, cudaFuncAttributePreferredSharedMemoryCarveout,
+      cudaSharedmemCarveoutMaxShared));
 }
 
 }  // namespace onnx_fp8::cuda

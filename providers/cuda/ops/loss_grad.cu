@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients of mean losses over classes, alone or with the loss. Samples with a
-// label that is no class count as left out. Traffic: scores are read once, the
-// gradient is written once, which may be in the place of the scores. With the
-// loss, a block keeps up to 112 KiB of a row in shared memory between the sum
-// over the row and the gradient; what is behind that is read twice.
+// Gradients of mean losses over classes, alone or with the loss. A label that
+// is no class makes the loss NaN; its sample has no gradient, and does not
+// count. Traffic: scores are read once, the gradient is written once, which may
+// be in the place of the scores. With the loss, a block keeps up to 112 KiB of
+// a row in shared memory between the sum over the row and the gradient; what is
+// behind that is read twice.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -153,22 +154,37 @@ struct ScoresWithGrad {
   int held;  // vectors of a row in shared memory
 };
 
+// Of a vector in shared memory.
+__host__ __device__ constexpr int HeldBytes(Kept kept) {
+  return kept == Kept::kFloat ? 16 : 8;
+}
+
 // Vectors that a thread reads at once.
 template <bool kNarrow>
 constexpr int kReadAtOnce = kNarrow ? 4 : 2;
 
-// Four numbers in shared memory.
-template <bool kNarrow>
-using HeldFour = std::conditional_t<kNarrow, uint2, uint4>;
+// What shared memory holds of a row, as the row is kept.
+struct HeldRow {
+  void* memory;
+  Kept kept;
 
-template <bool kNarrow>
-__device__ HeldFour<kNarrow> Hold(const Raw4& raw) {
-  const auto& w = raw.words;
-  if constexpr (kNarrow) return make_uint2(w[0], w[1]);
-  if constexpr (!kNarrow) return make_uint4(w[0], w[1], w[2], w[3]);
-}
-__device__ Raw4 Held(const uint2& x) { return {x.x, x.y, 0, 0}; }
-__device__ Raw4 Held(const uint4& x) { return {x.x, x.y, x.z, x.w}; }
+  __device__ void Set(int64_t i, const Raw4& raw) const {
+    const auto& w = raw.words;
+    if (kept == Kept::kFloat) {
+      static_cast<uint4*>(memory)[i] = make_uint4(w[0], w[1], w[2], w[3]);
+    } else {
+      static_cast<uint2*>(memory)[i] = make_uint2(w[0], w[1]);
+    }
+  }
+  __device__ Raw4 Get(int64_t i) const {
+    if (kept == Kept::kFloat) {
+      uint4 x = static_cast<const uint4*>(memory)[i];
+      return {x.x, x.y, x.z, x.w};
+    }
+    uint2 x = static_cast<const uint2*>(memory)[i];
+    return {x.x, x.y, 0, 0};
+  }
+};
 
 // The gradient of a row, by the threads that have read it: each has the vectors
 // that it had in ExpSumOfRow, the last ones first. load(i): vector i.
@@ -223,13 +239,17 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   using Threads = RowThreads<kWarps>;
   __shared__ float shared[Threads::kShared];
   Threads threads(shared);
-  HeldFour<kNarrow>* held =
-      DynamicShared<HeldFour<kNarrow>>() + threads.line() * p.held;
   const FloatsIn x = Known<kNarrow>(p.grad.x);
+  const HeldRow held = {
+      DynamicShared<char>() + threads.line() * p.held * HeldBytes(x.kept),
+      x.kept};
   const int64_t classes = p.losses.labels.classes;
   const float share = ShareOf(p.grad);
   LossSum sum;
   AmaxPart seen;
+  // A thread holds the same vectors of all its rows: they begin at the same
+  // place of a vector. So no thread waits before it holds the next row's.
+  static_assert(kMostBlocks % kPerThread == 0);
   for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
     const Row row = AlignedRow(r, classes);
     const int64_t label = p.losses.labels.At(r);
@@ -239,10 +259,10 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
       score = Load(x, r * classes + label);
     }
     auto keep = [&](int64_t i, const Raw4& raw) {
-      if (i < p.held) held[i] = Hold<kNarrow>(raw);
+      if (i < p.held) held.Set(i, raw);
     };
     auto load = [&](int64_t i) {
-      if (i < p.held) return Held(held[i]);
+      if (i < p.held) return held.Get(i);
       return LoadRaw4(x, row.origin + i * kPerThread);
     };
     const LogSum log_sum(
@@ -327,7 +347,7 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
 
 constexpr int kWarpsOfHeld = 16;
 // Two blocks of an SM of 228 KiB can hold so much each.
-constexpr int kHeldBytes = 112 << 10;
+constexpr int kMostHeld = 112 << 10;
 constexpr int kStaticBytes = 1 << 10;  // at most
 
 int64_t PartsWithGrad(const KernelContext& ctx) {
@@ -343,15 +363,15 @@ size_t WithGradWorkspace(KernelContext& ctx) {
 template <bool kNarrow, int kWarps>
 void StartWithGrad(const KernelContext& ctx, ScoresWithGrad p) {
   constexpr int kRows = RowThreads<kWarps>::kRows;
-  constexpr int kFour = sizeof(HeldFour<kNarrow>);
-  int most = std::min(MostShared() - kStaticBytes, kHeldBytes);
+  const int vector = HeldBytes(p.grad.x.kept) * kRows;
+  const int most = std::min(MostShared() - kStaticBytes, kMostHeld);
   // A row has two incomplete vectors at most.
   p.held = static_cast<int>(std::min<int64_t>(
-      most / (kFour * kRows), p.losses.labels.classes / kPerThread + 2));
-  const size_t shared = static_cast<size_t>(p.held) * kFour * kRows;
+      most / vector, p.losses.labels.classes / kPerThread + 2));
   auto* kernel = ScoresWithGradKernel<kNarrow, kWarps>;
-  GrantShared(kernel, shared);
-  LaunchRows<kWarps>(ctx, kernel, p.rows, p, shared);
+  GrantShared(kernel, most);
+  LaunchRows<kWarps>(ctx, kernel, p.rows, p,
+                     static_cast<size_t>(p.held * vector));
 }
 
 // (dloss, scores, labels) -> loss, dscores
