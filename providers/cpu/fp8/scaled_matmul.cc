@@ -27,8 +27,9 @@ float ScaleOf(const Tensor& t, const std::string& where) {
   return *t.data<float>();
 }
 
-// y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ bias].
-void MultiplyScaled(KernelContext& ctx, const Tensor* bias) {
+// y = (op(a_q) · op(b_q)) · (a_scale · b_scale) [+ addend].
+template <Addend kAddend>
+void MultiplyScaled(KernelContext& ctx) {
   std::string where = ctx.Where();
   const Tensor &a = ctx.In(0), &b = ctx.In(2);
   Flat fa = Flatten(a, where), fb = Flatten(b, where);
@@ -40,19 +41,19 @@ void MultiplyScaled(KernelContext& ctx, const Tensor* bias) {
       .a = {a.raw(), a.dtype(), fa.columns, ta},
       .b = {b.raw(), b.dtype(), fb.columns, tb},
       .scale = ScaleOf(ctx.In(1), where) * ScaleOf(ctx.In(3), where)};
-  SetProduct(ctx, bias, tb ? fb.columns : fb.rows, &p);
+  SetProduct(ctx, kAddend, tb ? fb.columns : fb.rows, &p);
   Gemm(p);
 }
-
-void ScaledMatMul(KernelContext& ctx) { MultiplyScaled(ctx, nullptr); }
-
-void ScaledMatMulBias(KernelContext& ctx) { MultiplyScaled(ctx, &ctx.In(4)); }
 
 }  // namespace
 
 void RegisterScaledMatMul(KernelRegistry& r) {
-  r.Add("ScaledMatMul", ScaledMatMul, {.narrow_out = {0}}, kDomain);
-  r.Add("ScaledMatMulBias", ScaledMatMulBias, {.narrow_out = {0}}, kDomain);
+  r.Add("ScaledMatMul", MultiplyScaled<Addend::kNone>, {.narrow_out = {0}},
+        kDomain);
+  r.Add("ScaledMatMulAdd", MultiplyScaled<Addend::kSum>, {.in_place = {{4, 0}}},
+        kDomain);
+  r.Add("ScaledMatMulBias", MultiplyScaled<Addend::kBias>, {.narrow_out = {0}},
+        kDomain);
 }
 
 }  // namespace onnx_fp8

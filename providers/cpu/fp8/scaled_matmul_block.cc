@@ -116,13 +116,14 @@ class Decoded {
 
 thread_local Scratch scratch_a, scratch_b;
 
-// y = op(a) · op(b) [+ bias].
-void MultiplyBlocks(KernelContext& ctx, const Tensor* bias) {
+// y = op(a) · op(b) [+ addend].
+template <Addend kAddend>
+void MultiplyBlocks(KernelContext& ctx) {
   bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
   ScaledOperand a = OperandIn(ctx, 0, "a_block_rows", "a_block_columns", !ta);
   ScaledOperand b = OperandIn(ctx, 2, "b_block_rows", "b_block_columns", tb);
   GemmProblem p = {.m = a.outer(), .n = b.outer(), .k = a.k()};
-  SetProduct(ctx, bias, b.k(), &p);
+  SetProduct(ctx, kAddend, b.k(), &p);
 
   Decoded da(a), db(b);
   for (auto [x, scratch] :
@@ -158,18 +159,15 @@ void MultiplyBlocks(KernelContext& ctx, const Tensor* bias) {
   Gemm(p);
 }
 
-void ScaledMatMulBlock(KernelContext& ctx) { MultiplyBlocks(ctx, nullptr); }
-
-void ScaledMatMulBlockBias(KernelContext& ctx) {
-  MultiplyBlocks(ctx, &ctx.In(4));
-}
-
 }  // namespace
 
 void RegisterScaledMatMulBlock(KernelRegistry& r) {
-  r.Add("ScaledMatMulBlock", ScaledMatMulBlock, {.narrow_out = {0}}, kDomain);
-  r.Add("ScaledMatMulBlockBias", ScaledMatMulBlockBias, {.narrow_out = {0}},
+  r.Add("ScaledMatMulBlock", MultiplyBlocks<Addend::kNone>, {.narrow_out = {0}},
         kDomain);
+  r.Add("ScaledMatMulBlockAdd", MultiplyBlocks<Addend::kSum>,
+        {.in_place = {{4, 0}}}, kDomain);
+  r.Add("ScaledMatMulBlockBias", MultiplyBlocks<Addend::kBias>,
+        {.narrow_out = {0}}, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -5,8 +5,13 @@
 #include "providers/cpu/stored.h"
 
 namespace onnx_fp8 {
+namespace {
 
-void SetProduct(KernelContext& ctx, const Tensor* bias, int64_t b_k,
+constexpr size_t kAdded = 4;  // input
+
+}  // namespace
+
+void SetProduct(KernelContext& ctx, Addend addend, int64_t b_k,
                 GemmProblem* p) {
   const Tensor &a = ctx.In(0), &b = ctx.In(2);
   bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
@@ -14,18 +19,26 @@ void SetProduct(KernelContext& ctx, const Tensor* bias, int64_t b_k,
         "] expected operands that share an axis, got ", ToString(a.shape()),
         ta ? " transposed" : "", " and ", ToString(b.shape()),
         tb ? " transposed" : "");
-  if (bias) {
-    Check(bias->dtype() == DType::kFloat && bias->shape() == Shape{p->n}, "[",
-          ctx.Where(), "] expected bias float[", p->n, "], got ",
-          Name(bias->dtype()), ToString(bias->shape()));
-    p->bias = bias->raw();
-  }
   Shape y_shape = {p->m, p->n};
   if (!ta) {
     y_shape = a.shape();
     y_shape.back() = p->n;
   }
+  if (addend != Addend::kNone) {
+    bool is_bias = addend == Addend::kBias;
+    const Tensor& added = ctx.In(kAdded);
+    const Shape& expected = is_bias ? Shape{p->n} : y_shape;
+    Check(added.dtype() == DType::kFloat && added.shape() == expected, "[",
+          ctx.Where(), "] expected input ", kAdded, " float",
+          ToString(expected), ", got ", Name(added.dtype()),
+          ToString(added.shape()));
+    if (is_bias) p->bias = added.raw();
+  }
   Tensor y = StoredResult(ctx, 0, DType::kFloat, y_shape);
+  if (addend == Addend::kSum) {
+    if (y.raw() != ctx.In(kAdded).raw()) CopyBytes(ctx.In(kAdded), y);
+    p->add = true;
+  }
   p->c = y.raw();
   p->c_dtype = y.dtype();
   p->fast_accum = ctx.Int("fast_accum", 0) != 0;

@@ -38,7 +38,8 @@ void DoubleGemm(const GemmProblem& p) {
                   for (int64_t j = 0; j < p.n; ++j) {
                     double y = row[size_t(j)];
                     if (p.accumulate) y += to[j];
-                    to[j] = y * p.scale + (bias ? bias[j] : 0.0);
+                    y = y * p.scale + (bias ? bias[j] : 0.0);
+                    to[j] = p.add ? to[j] + y : y;
                   }
                 }
               });

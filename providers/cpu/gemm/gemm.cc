@@ -14,7 +14,6 @@
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/cpu/gemm/write_result.h"
-#include "providers/cpu/math/narrow_floats.h"
 #include "providers/divide_up.h"
 
 namespace onnx_fp8 {
@@ -62,14 +61,14 @@ class PackedProduct {
     own_ = shares_a_ ? b : a;
     element_ = static_cast<int64_t>(PanelElementBytes(shared_.layout));
     a_in_place_ = ReadsInPlace(a);
+    finishes_apart_ = IsHalf(p.c_dtype) || p.add;
   }
 
   void Run() {
     // The third-level cache has room for it.
     constexpr int64_t kSlabBytes = int64_t{16} << 20;
     constexpr int64_t kSlabDepth = 8192, kSlabSize = 4096;
-    // A sum must be finished before it is rounded.
-    int64_t depth = IsHalf(p_.c_dtype) ? p_.k : std::min(p_.k, kSlabDepth);
+    int64_t depth = finishes_apart_ ? p_.k : std::min(p_.k, kSlabDepth);
     int64_t size =
         std::clamp(kSlabBytes / (depth * element_), shared_.width, kSlabSize);
     size = size / shared_.width * shared_.width;
@@ -170,9 +169,9 @@ class PackedProduct {
       int64_t end = (block + 1) * own / blocks * own_.width;
       int64_t panel = part * shared / parts;
       int64_t panel_end = (part + 1) * shared / parts;
-      if (IsHalf(p_.c_dtype)) {
-        MultiplyNarrow(s, begin, std::min(end, own_.size) - begin, panel,
-                       panel_end);
+      if (finishes_apart_) {
+        MultiplyApart(s, begin, std::min(end, own_.size) - begin, panel,
+                      panel_end);
         return;
       }
       for (int64_t k = 0; k < s.depth; k += layer_) {
@@ -217,9 +216,9 @@ class PackedProduct {
 
   // The same for the whole depth, with panels `panel` … `panel_end` of the
   // slab. Blocks of c are finished as floats in a buffer that stays in the
-  // cache, and then rounded.
-  void MultiplyNarrow(const Slab& s, int64_t begin, int64_t size, int64_t panel,
-                      int64_t panel_end) {
+  // cache, and then rounded or added.
+  void MultiplyApart(const Slab& s, int64_t begin, int64_t size, int64_t panel,
+                     int64_t panel_end) {
     // The thread's operand is packed once, if the second-level cache has room
     // for its whole depth; else layer by layer, again for each block of c.
     constexpr int64_t kKept = 256 << 10;
@@ -244,17 +243,19 @@ class PackedProduct {
       int64_t ldc = RoundUp(n, 16) + 16;
       auto* c = reinterpret_cast<float*>(
           scratch_c.Get(static_cast<size_t>(m * ldc) * sizeof(float)));
-      auto* to = static_cast<uint16_t*>(p_.c) + i * p_.ldc + j;
-      bool narrows = kernels_.narrows && p_.c_dtype == DType::kBFloat16;
+      uint16_t* narrow = nullptr;
+      if (kernels_.narrows && p_.c_dtype == DType::kBFloat16) {
+        narrow = static_cast<uint16_t*>(p_.c) + i * p_.ldc + j;
+      }
       for (int64_t k = 0; k < s.depth; k += layer_) {
         const char* own = packed + (keeps ? k * row : 0);
         const char* shared = PanelAt(s, k, panel);
         if (!keeps) PackOwn(s, k, begin, size, packed);
         Multiply(s, k, i, m, shares_a_ ? shared : own, j, n,
-                 shares_a_ ? own : shared, c, ldc, narrows ? to : nullptr);
+                 shares_a_ ? own : shared, c, ldc, narrow);
       }
-      for (int64_t r = 0; r < m && !narrows; ++r) {
-        NarrowFloats(p_.c_dtype, c + r * ldc, to + r * p_.ldc, n);
+      for (int64_t r = 0; r < m && !narrow; ++r) {
+        WriteResult(p_, i + r, j, c + r * ldc, n);
       }
     }
   }
@@ -303,6 +304,8 @@ class PackedProduct {
   int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
   int64_t element_ = 4;  // bytes, in panels
   bool a_in_place_ = false;
+  // A sum must be finished before it is rounded, or added to c.
+  bool finishes_apart_ = false;
   char* packed_ = nullptr;
 };
 
@@ -340,8 +343,9 @@ GemmProblem Prepared(const GemmProblem& problem) {
         Name(p.a.dtype), " and ", Name(p.b.dtype));
   Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
         "[matrix product] expected no scale and bias beside accumulate");
+  bool narrow = IsHalf(p.c_dtype);
   Check(p.c_dtype == DType::kFloat ||
-            (IsHalf(p.c_dtype) && !p.accumulate && p.a.dtype != DType::kDouble),
+            (narrow && !p.accumulate && !p.add && p.a.dtype != DType::kDouble),
         "[matrix product] expected a float result, got ", Name(p.c_dtype));
   return p;
 }

@@ -26,7 +26,8 @@ struct GemmOperand {
 // c (M,N) = scale · op(a) (M,K) · op(b) (K,N)  [+ bias (N)]
 //
 // With `accumulate`, which needs scale 1 and no bias: c += op(a) · op(b).
-// Without it c is not read.
+// With `add` the finished product is rounded, and then added to c, which is not
+// rounded to 16 bits. Without both c is not read.
 //
 // Accumulates in fp32 (in double if the operands are double). `scale` and
 // `bias` are applied to the finished sum: round(round(sum · scale) + bias).
@@ -57,6 +58,7 @@ struct GemmProblem {
   int64_t scale_depth = 0;
   const void* bias = nullptr;
   bool accumulate = false;
+  bool add = false;
   // With Accumulation::kHopper only: sums are never promoted.
   bool fast_accum = false;
   void* c = nullptr;

@@ -116,13 +116,14 @@ void MatMul(KernelContext& ctx) {
   });
 }
 
-// y (M,N) += beta · x, x broadcast to (M,N).
+// y (M,N) = beta · x, x broadcast to (M,N); x may be y.
 template <typename T>
-void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
+void WriteScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
   Check(x.rank() <= 2 &&
             BroadcastShapes(x.shape(), y.shape(), where) == y.shape(),
         "[", where, "] expected C that broadcasts to ", ToString(y.shape()),
         ", got ", ToString(x.shape()));
+  if (x.raw() == y.raw() && beta == T{1}) return;
   int64_t m = y.dim(0), n = y.dim(1);
   int64_t columns = x.rank() > 0 ? x.dim(-1) : 1;
   int64_t rows = x.rank() > 1 ? x.dim(0) : 1;
@@ -132,9 +133,7 @@ void AddScaled(const Tensor& x, T beta, Tensor& y, const std::string& where) {
     for (int64_t i = begin; i < end; ++i) {
       const T* from = x.data<T>() + i * row_step;
       T* to = y.data<T>() + i * n;
-      for (int64_t j = 0; j < n; ++j) {
-        to[j] += beta * from[j * column_step];
-      }
+      for (int64_t j = 0; j < n; ++j) to[j] = beta * from[j * column_step];
     }
   });
 }
@@ -155,9 +154,11 @@ void GemmOp(KernelContext& ctx) {
         "[", ctx.Where(), "] expected operands that fit, got ", Name(a.dtype()),
         ToString(a.shape()), " and ", Name(b.dtype()), ToString(b.shape()));
   float beta = ctx.Float("beta", 1.0f);
-  bool is_bias = has_c && beta == 1.0f && ctx.In(2).shape() == Shape{n};
-  bool adds = has_c && !is_bias;
   Tensor y = StoredResult(ctx, 0, dtype, {m, n});
+  // One row may lie where its bias does.
+  bool is_bias = has_c && beta == 1.0f && ctx.In(2).shape() == Shape{n} &&
+                 ctx.In(2).raw() != y.raw();
+  bool adds = has_c && !is_bias;
   // The sum with C is rounded, the product before it is not.
   Tensor sum = adds && IsHalf(y.dtype()) ? Tensor::Allocate(dtype, {m, n}) : y;
   DispatchFloat(dtype, ctx.Where(), [&]<typename T>() {
@@ -167,8 +168,9 @@ void GemmOp(KernelContext& ctx) {
     p.b = {b.raw(), b.dtype(), b.dim(1), tb};
     p.scale = ctx.Float("alpha", 1.0f);
     if (is_bias) p.bias = ctx.In(2).raw();
+    if (adds) WriteScaled<T>(ctx.In(2), beta, sum, ctx.Where());
+    p.add = adds;
     Gemm(p);
-    if (adds) AddScaled<T>(ctx.In(2), beta, sum, ctx.Where());
   });
   if (sum.dtype() != y.dtype()) CopyBytes(ConvertTo(sum, y.dtype()), y);
 }
@@ -176,9 +178,9 @@ void GemmOp(KernelContext& ctx) {
 }  // namespace
 
 void RegisterMatMul(KernelRegistry& r) {
-  const KernelTraits narrow{.narrow_in = {0, 1}, .narrow_out = {0}};
-  r.Add("MatMul", Widened<MatMul>, narrow);
-  r.Add("Gemm", Widened<GemmOp>, narrow);
+  r.Add("MatMul", Widened<MatMul>, {.narrow_in = {0, 1}, .narrow_out = {0}});
+  r.Add("Gemm", Widened<GemmOp>,
+        {.in_place = {{2, 0}}, .narrow_in = {0, 1}, .narrow_out = {0}});
 }
 
 }  // namespace onnx_fp8

@@ -155,7 +155,14 @@ void ForCases(Fn fn) {
 TEST(ScaledMatMulBlock, IsCloseToTheProductOfTheDequantizedOperands) {
   ForCases([](const Quantized& a, const Quantized& b, bool ta, bool tb,
               const Tensor& bias) {
-    ExpectClose(Product(a, b, ta, tb, bias), a, b, ta, tb, bias);
+    Tensor y = Product(a, b, ta, tb, bias);
+    ExpectClose(y, a, b, ta, tb, bias);
+    if (bias.defined()) return;
+    Tensor addend = RandomNormal(y.shape(), 4);
+    Tensor added =
+        RunNode("ScaledMatMulBlockAdd", {a.q, a.scale, b.q, b.scale, addend},
+                AttributesOf(a, b, ta, tb), 1, kDomain)[0];
+    EXPECT_TRUE(Identical(added, RunNode1("Add", {addend, y})));
   });
 }
 

@@ -64,6 +64,11 @@ TEST(ScaledMatMul, EqualsTheProductOfTheDecodedOperands) {
       Tensor z = Product(a, b, test.ta, test.tb, bias);
       ASSERT_EQ(y.shape(), test.y);
       ASSERT_EQ(z.shape(), test.y);
+      Tensor addend = RandomNormal(test.y, 4);
+      Tensor added =
+          RunNode("ScaledMatMulAdd", {a.q, a.scale, b.q, b.scale, addend},
+                  {{"transA", test.ta}, {"transB", test.tb}}, 1, kDomain)[0];
+      EXPECT_TRUE(Identical(added, RunNode1("Add", {addend, y})));
       Tensor sum = RunNode("Gemm", {DecodedMatrix(a), DecodedMatrix(b)},
                            {{"transA", test.ta}, {"transB", test.tb}})[0];
       float scale = *a.scale.data<float>() * *b.scale.data<float>();
@@ -115,6 +120,12 @@ TEST(ScaledMatMul, RefusesWhatDoesNotFit) {
   EXPECT_THROW(Product(a, b, 1, 0), Error);
   EXPECT_THROW(Product(a, b, 0, 1), Error);
   EXPECT_THROW(Product(a, b, 0, 0, RandomNormal({3}, 1)), Error);
+  EXPECT_EQ(
+      ErrorOf("ScaledMatMulAdd",
+              {a.q, a.scale, b.q, b.scale, RandomNormal({7}, 1)},
+              {{"transA", int64_t{0}}, {"transB", int64_t{0}}}, 1, kDomain),
+      "[onnx_fp8.ScaledMatMulAdd n] expected input 4 float[3,7], got "
+      "float[7]");
   Tensorwise row = {a.q.Reshaped({15}), a.scale};
   EXPECT_THROW(Product(row, b, 0, 0), Error);
   Tensorwise high = {ConvertTo(a.q, DType::kFloat), a.scale};

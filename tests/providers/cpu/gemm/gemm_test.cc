@@ -321,6 +321,49 @@ TEST(Gemm, EveryKernelRoundsItsResult) {
   }
 }
 
+// The bits are those of the product and an addition.
+TEST(Gemm, EveryKernelAddsItsResult) {
+  int count = 0;
+  for (Isa isa : RunnableIsas()) {
+    WithIsa with(isa);
+    for (auto [m, k, n] : {std::array<int64_t, 3>{1, 1, 1},
+                           {17, 63, 31},
+                           {300, 1100, 70},
+                           {70, 600, 1300},
+                           {530, 40, 4200},
+                           {4130, 5, 4130},
+                           {3, 0, 5},
+                           {130, 8300, 40}}) {
+      for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kE4M3}) {
+        bool ta = ++count % 2 != 0, tb = count / 2 % 2 != 0;
+        Tensor a = Matrix(m, k, ta, 1, dtype), b = Matrix(k, n, tb, 2, dtype);
+        Tensor bias = RandomNormal({n}, 5), sum = RandomNormal({m, n}, 6);
+        Tensor rows = RandomNormal({m}, 3), columns = RandomNormal({n}, 4);
+        Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
+        GemmProblem p = Product(a, ta, b, tb, c);
+        if (count % 3 != 0) p.bias = bias.raw();
+        if (count % 4 == 0) {
+          p.row_scale = rows.data<float>();
+          p.column_scale = columns.data<float>();
+        } else {
+          p.scale = 0.3f;
+        }
+        Gemm(p);
+        for (int64_t i = 0; i < c.size(); ++i) {
+          c.data<float>()[i] += sum.data<float>()[i];
+        }
+        p.c = sum.raw();
+        p.add = true;
+        Gemm(p);
+        ASSERT_TRUE(Identical(sum, c)) << Name(isa) << " " << m << "x" << k
+                                       << "x" << n << " " << Name(dtype);
+        p.c_dtype = DType::kBFloat16;
+        EXPECT_THROW(Gemm(p), Error);
+      }
+    }
+  }
+}
+
 TEST(Gemm, EveryKernelIsCloseToDouble) {
   for (Isa isa : RunnableIsas()) {
     WithIsa with(isa);
@@ -399,7 +442,16 @@ TEST(Gemm, Accumulates) {
       }
       EXPECT_NEAR(DoubleAt(c, i), sum, bound);
     }
+    Tensor once = c.Clone();
+    p.accumulate = false;
+    p.add = true;
     p.scale = 2;
+    Gemm(p);
+    for (int64_t i = 0; i < c.size(); ++i) {
+      double product = DoubleAt(once, i) - DoubleAt(c0, i);
+      EXPECT_NEAR(DoubleAt(c, i), DoubleAt(once, i) + 2 * product, 2 * bound);
+    }
+    p.accumulate = true;
     EXPECT_THROW(Gemm(p), Error);
   }
 }

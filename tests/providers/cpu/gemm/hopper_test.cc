@@ -144,6 +144,14 @@ TEST(Hopper, ScaleBiasAndAccumulateAreGemms) {
   for (int64_t i = 0; i < x.c.size(); ++i) {
     EXPECT_EQ(x.c.data<float>()[i], 2 * plain.data<float>()[i]);
   }
+  x.p.accumulate = false;
+  x.p.add = true;
+  x.p.scale = 0.3f;
+  HopperGemm(x.p);
+  for (int64_t i = 0; i < x.c.size(); ++i) {
+    float product = plain.data<float>()[i];
+    EXPECT_EQ(x.c.data<float>()[i], 2 * product + product * 0.3f);
+  }
 }
 
 // Scales of a depth are applied to the sums promoted there.

@@ -28,6 +28,14 @@ std::vector<RowOp> RowOps() {
   return {
       {"CrossEntropyGrad", kDomain, {{}, kX, kRows, kRows}, {kX}, ignore, 3},
       {"CrossEntropyWithGrad", kDomain, {{}, kX, kRows}, {{}, kX}, ignore, 2},
+      // One row may lie where a bias does; all have several layers of depth.
+      {"Gemm", "", {{5, 1300}, {1300, 7}, {5, 7}}, {{5, 7}}},
+      {"Gemm", "", {{1, 1300}, {1300, 7}, {7}}, {{1, 7}}},
+      {"Gemm",
+       "",
+       {{5, 1300}, {1300, 7}, {5, 7}},
+       {{5, 7}},
+       {{"alpha", 0.5f}, {"beta", -3.0f}}},
       {"LayerNormalization", "", {kX, kRow, kRow}, {kX, kColumn, kColumn}},
       {"RMSNormalization", "", {kX, kRow}, {kX}},
       {"RMSNorm", kDomain, {kX, kRow}, {kX}, norm},
@@ -73,8 +81,9 @@ std::vector<Tensor> Results(const RowOp& c, const KernelEntry& entry,
     names.push_back("y" + std::to_string(outputs.size()));
   }
   if (shared.first >= 0) {
-    outputs[static_cast<size_t>(shared.second)] =
-        inputs[static_cast<size_t>(shared.first)];
+    auto result = static_cast<size_t>(shared.second);
+    outputs[result] =
+        inputs[static_cast<size_t>(shared.first)].Reshaped(c.outputs[result]);
   }
   Node* node = graph.AddNode(c.op, values, names, c.attributes, c.domain);
   for (size_t i = 0; i < outputs.size(); ++i) {
