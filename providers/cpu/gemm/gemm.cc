@@ -61,7 +61,7 @@ class PackedProduct {
     own_ = shares_a_ ? b : a;
     element_ = static_cast<int64_t>(PanelElementBytes(shared_.layout));
     a_in_place_ = ReadsInPlace(a);
-    finishes_apart_ = IsHalf(p.c_dtype) || p.add;
+    finishes_apart_ = IsHalf(p.c_dtype) || (p.add && p.k > layer_);
   }
 
   void Run() {
@@ -286,6 +286,7 @@ class PackedProduct {
          .ldc = ldc,
          .add = s.k + k > 0 || p_.accumulate,
          .last = s.k + k + depth == p_.k,
+         .add_last = p_.add && !finishes_apart_,
          .scale = p_.scale,
          .bias = bias ? bias + j : nullptr,
          .row_scale = p_.row_scale ? p_.row_scale + group * p_.m + i : nullptr,
@@ -304,7 +305,8 @@ class PackedProduct {
   int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
   int64_t element_ = 4;  // bytes, in panels
   bool a_in_place_ = false;
-  // A sum must be finished before it is rounded, or added to c.
+  // A sum must be finished before it is rounded. If it has several layers, so
+  // must a sum that is added to c, where its layers cannot lie.
   bool finishes_apart_ = false;
   char* packed_ = nullptr;
 };

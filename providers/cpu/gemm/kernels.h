@@ -13,7 +13,8 @@ namespace onnx_fp8 {
 // c (m,n) = a · b, or c + a · b with `add`, from packed panels. At the end of
 // the depth (`last`) then c · scale [+ bias]. With row_scale (m) and
 // column_scale (n), their rounded product is a factor first: of c at the end
-// or, with scale_sum, of every a · b before it is added.
+// or, with scale_sum, of every a · b before it is added. With add_last, the c
+// from before is added to all this; then there is one depth, and no `add`.
 struct GemmBlock {
   int64_t m, n;
   int64_t depth;  // a multiple of the layouts' DepthUnit
@@ -30,6 +31,7 @@ struct GemmBlock {
   int64_t ldc;
   bool add;
   bool last;
+  bool add_last = false;
   float scale;
   const float* bias;  // of the block's columns, or null
   const float* row_scale = nullptr;

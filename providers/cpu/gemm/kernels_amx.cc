@@ -42,8 +42,8 @@ void Multiply(int64_t steps, const char* a0, const char* a1, int64_t a_row,
   _tile_stored(3, sum + kSide * kWide + kSide, kWide * 4);
 }
 
-// c [+]= sum, then · scale [+ bias], and the scales of rows and columns; for m
-// rows and n columns from (row, column) on.
+// c [+]= sum, then · scale [+ bias] [+ c], and the scales of rows and columns;
+// for m rows and n columns from (row, column) on.
 void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
             int64_t row, int64_t column) {
   __m512 scale = _mm512_set1_ps(x.scale);
@@ -69,6 +69,9 @@ void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
       if (x.last) {
         if (!x.scale_sum) y = _mm512_mul_ps(y, own);
         if (bias) y = _mm512_add_ps(y, z);
+      }
+      if (x.add_last) {
+        y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), y);
       }
       _mm512_mask_storeu_ps(to, mask, y);
     }
