@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/views.h"
+#include "providers/scaled_products.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,9 +28,17 @@ AddingForm FormOf(const Node& product) {
   return {};
 }
 
-bool AddsInPlace(const KernelRegistry& kernels, const AddingForm& form) {
+// The number of products in each of the product's sums; 0: it is not known.
+int64_t DepthOf(const Node& product) {
+  Shape a = CodeMatrix(*product.in(0));
+  if (a.empty()) return 0;
+  return product.Int("transA", 0) != 0 ? a[0] : a[1];
+}
+
+bool AddsInPlace(const KernelRegistry& kernels, const AddingForm& form,
+                 const Node& product) {
   const KernelEntry* entry = kernels.Find(form.domain, form.op);
-  return entry &&
+  return entry && DepthOf(product) <= entry->traits.adds_depth &&
          std::ranges::count(entry->traits.in_place,
                             std::pair(static_cast<int>(form.addend), 0)) > 0;
 }
@@ -65,7 +74,7 @@ class Adder {
       return false;
     }
     AddingForm form = FormOf(*maker);
-    if (form.op.empty() || !AddsInPlace(kernels_, form)) return false;
+    if (form.op.empty() || !AddsInPlace(kernels_, form, *maker)) return false;
     maker->op = form.op;
     graph_.SetInput(maker, form.addend, sum);
     if (form.op == "Gemm") maker->attributes["beta"] = 1.0f;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -156,6 +157,9 @@ struct KernelTraits {
   // of that input after element i of the output is written. Other inputs are
   // never that memory.
   std::vector<std::pair<int, int>> in_place = {};
+  // The deepest product that the kernel adds to an operand in its place without
+  // another pass over memory; add_to_sums.h asks.
+  int64_t adds_depth = std::numeric_limits<int64_t>::max();
   // Float outputs whose amax the kernel can write to Measured(). They are read
   // as input 0 by kernels with `uses_amax`, which then need no pass over memory
   // to find it.

@@ -16,7 +16,8 @@ ALLOWED = (
     # Some bytes on Blackwell, for which nothing is tuned so far.
     ("sm_100a", "RowSumsKernel"), ("sm_100a", "OutputsKernel"),
     ("sm_100a", "TileKernel"), ("sm_100a", "NormKernel"),
-    ("sm_100a", "EncodeKernel"), ("sm_100a", "SegmentsKernel"))
+    ("sm_100a", "EncodeKernel"), ("sm_100a", "SegmentsKernel"),
+    ("sm_100a", "ScoresWithGradKernel"))
 
 COMPILING = re.compile(r"Compiling entry function '(\S+)' for '(\S+)'")
 USED = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "

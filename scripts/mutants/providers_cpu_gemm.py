@@ -52,7 +52,7 @@ MUTANTS = (
     M("gemm: tiles at the edge add to nothing",
       "providers/cpu/gemm/kernels.inc", "i < m && (x.add || x.add_last); ++i",
       "i < m && x.add; ++i", providers("Gemm.*")),
-    M("gemm: c is added before the scale", "providers/cpu/gemm/kernels.inc",
+    M("gemm: c is added twice", "providers/cpu/gemm/kernels.inc",
       "if (x.add) AddTile", "if (x.add || x.add_last) AddTile",
       providers("Gemm.*")),
     M("gemm: what is added is lost", "providers/cpu/gemm/write_result.h",

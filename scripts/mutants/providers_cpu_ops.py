@@ -70,16 +70,16 @@ MUTANTS = (
       providers("Loss.CrossEntropy*")),
     M("cross entropy with gradient: losses of other samples",
       "providers/cpu/ops/loss.cc",
-      "log_p[i] = sum.LogProbability(in, s.labels[i]);",
+      "log_p[i] = sum.LogProbability(in, label);",
       "log_p[i] = sum.LogProbability(in, s.labels[0]);",
       providers("Loss.CrossEntropy*")),
     M("cross entropy with gradient: the score is read after the gradient",
       "providers/cpu/ops/loss.cc",
-      "      log_p[i] = sum.LogProbability(in, s.labels[i]);\n"
-      "      WriteRow(in, out, s.classes, sum.Lse(), s.labels[i], share);\n",
-      "      WriteRow(in, out, s.classes, sum.Lse(), s.labels[i], share);\n"
-      "      log_p[i] = sum.LogProbability(in, s.labels[i]);\n",
-      providers("InPlace*")),
+      "      WriteRow(in, out, s.classes, lse, label, share);\n    });\n"
+      "    WriteLoss",
+      "      WriteRow(in, out, s.classes, lse, label, share);\n"
+      "      if (label != kIgnored) log_p[i] += in[label] * 0 + out[label];\n"
+      "    });\n    WriteLoss", providers("Loss.CrossEntropy*")),
     M("LayerNorm: mean(dh) is missing", "providers/cpu/ops/norm.cc",
       "(g * scale[i] - dh_mean - h * dhh_mean)",
       "(g * scale[i] - 0 * dh_mean - h * dhh_mean)", providers("LayerNorm.*")),

@@ -252,7 +252,7 @@ MUTANTS = (
     M("cuda loss with gradient: the label's score is read last",
       "providers/cuda/ops/loss_grad.cu",
       "log_sum.LogProbability(score)",
-      "log_sum.LogProbability(label >= 0 ? Load(x, r * classes + label) : score)",
+      "log_sum.LogProbability(score + 0 * Load(x, r * classes))",
       LOSSES),
     M("cuda loss with gradient: samples are not counted",
       "providers/cuda/ops/loss_grad.cu",

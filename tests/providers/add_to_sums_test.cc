@@ -173,6 +173,24 @@ output y
 )");
 }
 
+TEST(AddToSums, ProductsTooDeepForTheKernelStay) {
+  KernelRegistry kernels;
+  kernels.Add("Gemm", [](KernelContext&) {},
+              {.in_place = {{2, 0}}, .adds_depth = 5});
+  EXPECT_NE(Added(kOneSum, kernels), kOneSum);
+  auto with = [](std::string text, const std::string& a, const char* node) {
+    text.replace(text.find("float[3,5]"), 10, a);
+    text.replace(text.find("float[5,4]"), 10, "float[6,4]");
+    text.replace(text.find("Gemm"), 4, node);
+    return text;
+  };
+  for (const std::string& deep :
+       {with(kOneSum, "float[3,6]", "Gemm"),
+        with(kOneSum, "float[6,3]", "Gemm<transA=1>")}) {
+    EXPECT_EQ(Added(deep, kernels), deep);
+  }
+}
+
 TEST(AddToSums, RowsThatAreRepeatedStay) {
   ExpectNothingAdded(R"(input a: float[3,5]
 input b: float[5,4]

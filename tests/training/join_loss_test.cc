@@ -64,7 +64,7 @@ TEST(JoinLoss, EveryStepHasOneNode) {
   }
 }
 
-TEST(JoinLoss, SoHaveDataRanks) {
+TEST(JoinLoss, StepsOfDataRanksHaveOneNode) {
   RunRanks(2, [](Communicator& world) {
     const MeshRanks ranks({.dp = 2}, world);
     EXPECT_EQ(Train(Gpt(), &ranks).size(), 2u);

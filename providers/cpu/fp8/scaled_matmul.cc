@@ -50,8 +50,8 @@ void MultiplyScaled(KernelContext& ctx) {
 void RegisterScaledMatMul(KernelRegistry& r) {
   r.Add("ScaledMatMul", MultiplyScaled<Addend::kNone>, {.narrow_out = {0}},
         kDomain);
-  r.Add("ScaledMatMulAdd", MultiplyScaled<Addend::kSum>, {.in_place = {{4, 0}}},
-        kDomain);
+  r.Add("ScaledMatMulAdd", MultiplyScaled<Addend::kSum>,
+        {.in_place = {{4, 0}}, .adds_depth = kAddDepth}, kDomain);
   r.Add("ScaledMatMulBias", MultiplyScaled<Addend::kBias>, {.narrow_out = {0}},
         kDomain);
 }

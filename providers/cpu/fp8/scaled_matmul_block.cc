@@ -165,7 +165,7 @@ void RegisterScaledMatMulBlock(KernelRegistry& r) {
   r.Add("ScaledMatMulBlock", MultiplyBlocks<Addend::kNone>, {.narrow_out = {0}},
         kDomain);
   r.Add("ScaledMatMulBlockAdd", MultiplyBlocks<Addend::kSum>,
-        {.in_place = {{4, 0}}}, kDomain);
+        {.in_place = {{4, 0}}, .adds_depth = kAddDepth}, kDomain);
   r.Add("ScaledMatMulBlockBias", MultiplyBlocks<Addend::kBias>,
         {.narrow_out = {0}}, kDomain);
 }

@@ -29,14 +29,14 @@ void SetProduct(KernelContext& ctx, Addend addend, int64_t b_k,
     const Tensor& added = ctx.In(kAdded);
     const Shape& expected = is_bias ? Shape{p->n} : y_shape;
     Check(added.dtype() == DType::kFloat && added.shape() == expected, "[",
-          ctx.Where(), "] expected input ", kAdded, " float",
+          ctx.Where(), "] expected ", is_bias ? "bias" : "addend", " float",
           ToString(expected), ", got ", Name(added.dtype()),
           ToString(added.shape()));
     if (is_bias) p->bias = added.raw();
   }
   Tensor y = StoredResult(ctx, 0, DType::kFloat, y_shape);
   if (addend == Addend::kSum) {
-    if (y.raw() != ctx.In(kAdded).raw()) CopyBytes(ctx.In(kAdded), y);
+    CopyBytes(ctx.In(kAdded), y);  // unless they share memory
     p->add = true;
   }
   p->c = y.raw();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cassert>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "base/check.h"
@@ -305,8 +306,8 @@ class PackedProduct {
   int64_t layer_ = 1;    // depth of a layer, a divisor of kSlabDepth
   int64_t element_ = 4;  // bytes, in panels
   bool a_in_place_ = false;
-  // A sum must be finished before it is rounded. If it has several layers, so
-  // must a sum that is added to c, where its layers cannot lie.
+  // A sum must be finished before it is rounded. A sum of several layers that
+  // is added to c is finished elsewhere, too: c holds what it is added to.
   bool finishes_apart_ = false;
   char* packed_ = nullptr;
 };
@@ -343,8 +344,8 @@ GemmProblem Prepared(const GemmProblem& problem) {
   Check((p.a.dtype == DType::kDouble) == (p.b.dtype == DType::kDouble),
         "[matrix product] expected two double operands or none, got ",
         Name(p.a.dtype), " and ", Name(p.b.dtype));
-  Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr),
-        "[matrix product] expected no scale and bias beside accumulate");
+  Check(!p.accumulate || (p.scale == 1.0f && p.bias == nullptr && !p.add),
+        "[matrix product] expected no scale, bias and add beside accumulate");
   bool narrow = IsHalf(p.c_dtype);
   Check(p.c_dtype == DType::kFloat ||
             (narrow && !p.accumulate && !p.add && p.a.dtype != DType::kDouble),
@@ -359,6 +360,30 @@ GemmOperand Moved(GemmOperand x, int64_t elements) {
 }
 
 std::atomic<Accumulation> accumulation = Accumulation::kFloat;
+
+// Adds a deep product to c. PackedProduct would pack narrow slabs for one that
+// it finishes apart.
+void AddDeep(const GemmProblem& p, const GemmKernels& kernels) {
+  auto product =
+      std::make_unique_for_overwrite<float[]>(static_cast<size_t>(p.m * p.n));
+  GemmProblem alone = p;
+  alone.c = product.get();
+  alone.ldc = p.n;
+  alone.add = false;
+  PackedProduct(alone, kernels).Run();
+  ParallelFor(p.m, std::max<int64_t>(1, 32768 / p.n),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  WriteResult(p, i, 0, product.get() + i * p.n, p.n);
+                }
+              });
+}
+
+void Packed(const GemmProblem& p, const GemmKernels& kernels) {
+  constexpr int64_t kDeep = 1024;
+  if (p.add && p.k > kDeep) return AddDeep(p, kernels);
+  PackedProduct(p, kernels).Run();
+}
 
 void RunOne(GemmProblem p, const GemmOffsets& at) {
   assert(!p.row_scale == !p.column_scale);
@@ -378,9 +403,9 @@ void RunOne(GemmProblem p, const GemmOffsets& at) {
              IsFloat8(p.b.dtype)) {
     HopperGemm(p);
   } else if (IsSmall(p.a.dtype) && IsSmall(p.b.dtype)) {
-    PackedProduct(p, Bf16Kernels()).Run();
+    Packed(p, Bf16Kernels());
   } else {
-    PackedProduct(p, FloatKernels()).Run();
+    Packed(p, FloatKernels());
   }
 }
 

@@ -26,8 +26,10 @@ struct GemmOperand {
 // c (M,N) = scale · op(a) (M,K) · op(b) (K,N)  [+ bias (N)]
 //
 // With `accumulate`, which needs scale 1 and no bias: c += op(a) · op(b).
-// With `add` the finished product is rounded, and then added to c, which is not
-// rounded to 16 bits. Without both c is not read.
+// With `add` the finished product is rounded to float, and then added to c,
+// which must be float (or double); `accumulate` must be off. A product of at
+// most kAddDepth is added in the registers of most kernels, a deep one needs
+// memory of its own. Without both c is not read.
 //
 // Accumulates in fp32 (in double if the operands are double). `scale` and
 // `bias` are applied to the finished sum: round(round(sum · scale) + bias).
@@ -65,6 +67,8 @@ struct GemmProblem {
   DType c_dtype = DType::kFloat;  // ignored if the operands are double
   int64_t ldc = 0;                // 0: n
 };
+
+inline constexpr int64_t kAddDepth = 256;
 
 void Gemm(const GemmProblem& problem);
 

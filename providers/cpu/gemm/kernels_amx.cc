@@ -42,8 +42,9 @@ void Multiply(int64_t steps, const char* a0, const char* a1, int64_t a_row,
   _tile_stored(3, sum + kSide * kWide + kSide, kWide * 4);
 }
 
-// c [+]= sum, then · scale [+ bias] [+ c], and the scales of rows and columns;
-// for m rows and n columns from (row, column) on.
+// c [+]= sum, then · scale or the scales of its row and column, [+ bias], and
+// with add_last + the c from before; for m rows and n columns from (row,
+// column) on.
 void Finish(const GemmBlock& x, const float* sum, int64_t m, int64_t n,
             int64_t row, int64_t column) {
   __m512 scale = _mm512_set1_ps(x.scale);

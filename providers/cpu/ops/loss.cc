@@ -345,9 +345,14 @@ void CrossEntropyWithGrad(KernelContext& ctx) {
     const T share = ShareOf<T>(dloss, s);
     std::vector<double> log_p(s.labels.size());
     WriteGradient<T>(ctx, 1, s, x, [&](const T* in, T* out, size_t i) {
-      LogSum<T> sum(in, s.classes);
-      log_p[i] = sum.LogProbability(in, s.labels[i]);
-      WriteRow(in, out, s.classes, sum.Lse(), s.labels[i], share);
+      const int64_t label = s.labels[i];
+      T lse = 0;
+      if (label != kIgnored) {
+        LogSum<T> sum(in, s.classes);
+        log_p[i] = sum.LogProbability(in, label);
+        lse = sum.Lse();
+      }
+      WriteRow(in, out, s.classes, lse, label, share);
     });
     WriteLoss<T>(ctx, s, log_p);
   });

@@ -180,7 +180,10 @@ void GemmOp(KernelContext& ctx) {
 void RegisterMatMul(KernelRegistry& r) {
   r.Add("MatMul", Widened<MatMul>, {.narrow_in = {0, 1}, .narrow_out = {0}});
   r.Add("Gemm", Widened<GemmOp>,
-        {.in_place = {{2, 0}}, .narrow_in = {0, 1}, .narrow_out = {0}});
+        {.in_place = {{2, 0}},
+         .adds_depth = kAddDepth,
+         .narrow_in = {0, 1},
+         .narrow_out = {0}});
 }
 
 }  // namespace onnx_fp8

@@ -245,7 +245,10 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
       x.kept};
   const int64_t classes = p.losses.labels.classes;
   const float share = ShareOf(p.grad);
-  LossSum sum;
+  // Thread 0 of a row adds here, which needs no registers.
+  __shared__ LossSum sums[Threads::kRows];
+  LossSum& sum = sums[threads.line()];
+  if (threads.thread() == 0) sum = {};
   AmaxPart seen;
   // A thread holds the same vectors of all its rows: they begin at the same
   // place of a vector. So no thread waits before it holds the next row's.
@@ -253,27 +256,32 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
     const Row row = AlignedRow(r, classes);
     const int64_t label = p.losses.labels.At(r);
-    // Another thread may write there when the sum is known.
-    float score = 0;
-    if (threads.thread() == 0 && label >= 0) {
-      score = Load(x, r * classes + label);
-    }
     auto keep = [&](int64_t i, const Raw4& raw) {
       if (i < p.held) held.Set(i, raw);
     };
     auto load = [&](int64_t i) {
+      if (label < 0) return Raw4();
       if (i < p.held) return held.Get(i);
       return LoadRaw4(x, row.origin + i * kPerThread);
     };
-    const LogSum log_sum(
-        ExpSumOfRow<kNarrow, kReadAtOnce<kNarrow>>(threads, x, row, keep));
-    if constexpr (kWarps == 1) __syncwarp();
-    if (threads.thread() == 0) {
-      p.losses.Add(r, log_sum.LogProbability(score), sum);
+    float lse = 0;
+    if (label < 0) {
+      if (threads.thread() == 0) p.losses.Add(r, 0, sum);
+    } else {  // the same for all threads of the row
+      // Another thread may write there when the sum is known.
+      float score = 0;
+      if (threads.thread() == 0) score = Load(x, r * classes + label);
+      const LogSum log_sum(
+          ExpSumOfRow<kNarrow, kReadAtOnce<kNarrow>>(threads, x, row, keep));
+      if constexpr (kWarps == 1) __syncwarp();
+      lse = log_sum.Lse();
+      if (threads.thread() == 0) {
+        p.losses.Add(r, log_sum.LogProbability(score), sum);
+      }
     }
     if (!p.grad.dx.data) continue;
-    WriteRow<kNarrow, kWarps>(p.grad, threads.thread(), row,
-                              {label, log_sum.Lse()}, share, load, seen);
+    WriteRow<kNarrow, kWarps>(p.grad, threads.thread(), row, {label, lse},
+                              share, load, seen);
   }
   if (threads.thread() == 0) p.losses.parts[threads.first()] = sum;
   seen.AddOfBlock(p.grad.amax);

@@ -124,7 +124,7 @@ TEST(ScaledMatMul, RefusesWhatDoesNotFit) {
       ErrorOf("ScaledMatMulAdd",
               {a.q, a.scale, b.q, b.scale, RandomNormal({7}, 1)},
               {{"transA", int64_t{0}}, {"transB", int64_t{0}}}, 1, kDomain),
-      "[onnx_fp8.ScaledMatMulAdd n] expected input 4 float[3,7], got "
+      "[onnx_fp8.ScaledMatMulAdd n] expected addend float[3,7], got "
       "float[7]");
   Tensorwise row = {a.q.Reshaped({15}), a.scale};
   EXPECT_THROW(Product(row, b, 0, 0), Error);

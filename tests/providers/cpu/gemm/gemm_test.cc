@@ -331,6 +331,7 @@ TEST(Gemm, EveryKernelAddsItsResult) {
                            {300, 1100, 70},
                            {70, 600, 1300},
                            {530, 40, 4200},
+                           {4200, 40, 530},
                            {4130, 5, 4130},
                            {3, 0, 5},
                            {130, 8300, 40}}) {
@@ -341,8 +342,8 @@ TEST(Gemm, EveryKernelAddsItsResult) {
         Tensor rows = RandomNormal({m}, 3), columns = RandomNormal({n}, 4);
         Tensor c = Tensor::Allocate(DType::kFloat, {m, n});
         GemmProblem p = Product(a, ta, b, tb, c);
-        if (count % 3 != 0) p.bias = bias.raw();
-        if (count % 4 == 0) {
+        if (count / 3 % 2 == 0) p.bias = bias.raw();
+        if (count / 6 % 2 == 0) {
           p.row_scale = rows.data<float>();
           p.column_scale = columns.data<float>();
         } else {
@@ -414,8 +415,10 @@ TEST(Gemm, TheNumberOfThreadsChangesNothing) {
         std::vector<Tensor> results;
         for (int n_threads : {1, 2, 3}) {
           SetNumThreads(n_threads);
-          results.push_back(Tensor::Allocate(DType::kFloat, {m, n}));
-          Gemm(Product(a, false, b, true, results.back()));
+          results.push_back(Tensor::Zeros(DType::kFloat, {m, n}));
+          GemmProblem p = Product(a, false, b, true, results.back());
+          p.add = dtype == DType::kE4M3;
+          Gemm(p);
         }
         EXPECT_TRUE(Identical(results[0], results[1])) << Name(isa);
         EXPECT_TRUE(Identical(results[0], results[2])) << Name(isa);
@@ -452,6 +455,8 @@ TEST(Gemm, Accumulates) {
       EXPECT_NEAR(DoubleAt(c, i), DoubleAt(once, i) + 2 * product, 2 * bound);
     }
     p.accumulate = true;
+    EXPECT_THROW(Gemm(p), Error);
+    p.scale = 1;
     EXPECT_THROW(Gemm(p), Error);
   }
 }
