@@ -331,19 +331,19 @@ def labels_of_mse_without_the_classes(folder):
     return using(folder, loss="mse")
 
 
-@cases("[onnx_fp8.CrossEntropy -> loss] expected labels in 0 … 2 or -100 (left out), got 3")
+@cases("[onnx_fp8.CrossEntropyWithGrad -> loss] expected labels in 0 … 2 or -100 (left out), got 3")
 def label_beyond_the_classes(folder):
     npz(folder, labels=np.array([0, 1, 3, 2]))
     return using(folder)
 
 
-@cases("[onnx_fp8.CrossEntropy -> loss] expected labels in 0 … 2 or -100 (left out), got -1")
+@cases("[onnx_fp8.CrossEntropyWithGrad -> loss] expected labels in 0 … 2 or -100 (left out), got -1")
 def negative_label(folder):
     npz(folder, labels=np.array([0, -1, 1, 2]))
     return using(folder)
 
 
-@cases("[onnx_fp8.CrossEntropy -> loss] expected labels in 0 … 2 or -100 (left out), got 9",
+@cases("[onnx_fp8.CrossEntropyWithGrad -> loss] expected labels in 0 … 2 or -100 (left out), got 9",
        leaves=("run/config.json", "run/model/m.onnx"))
 def label_beyond_the_classes_in_training(folder):
     npz(folder, labels=np.array([9, 9, 9, 9]))
