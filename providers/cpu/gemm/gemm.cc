@@ -361,8 +361,8 @@ GemmOperand Moved(GemmOperand x, int64_t elements) {
 
 std::atomic<Accumulation> accumulation = Accumulation::kFloat;
 
-// Adds a deep product to c. PackedProduct would pack narrow slabs for one that
-// it finishes apart.
+// Computes a product with a large k in memory of its own, and adds it to c. If
+// PackedProduct added such a product, it would pack its operands more often.
 void AddDeep(const GemmProblem& p, const GemmKernels& kernels) {
   auto product =
       std::make_unique_for_overwrite<float[]>(static_cast<size_t>(p.m * p.n));

@@ -27,9 +27,10 @@ struct GemmOperand {
 //
 // With `accumulate`, which needs scale 1 and no bias: c += op(a) · op(b).
 // With `add` the finished product is rounded to float, and then added to c,
-// which must be float (or double); `accumulate` must be off. A product of at
-// most kAddDepth is added in the registers of most kernels, a deep one needs
-// memory of its own. Without both c is not read.
+// which must be float (or double); `accumulate` must be off. The kernels add a
+// product with k <= kAddDepth before they write it. A product with a large k is
+// first written to memory of its own. Without `add` and `accumulate` c is not
+// read.
 //
 // Accumulates in fp32 (in double if the operands are double). `scale` and
 // `bias` are applied to the finished sum: round(round(sum · scale) + bias).

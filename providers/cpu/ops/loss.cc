@@ -15,46 +15,28 @@
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/samples.h"
 
 namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kIgnored = -1;
 
-struct Samples {
-  int64_t n = 0, classes = 0, inner = 0;
+struct Samples : SampleSizes {
   std::vector<int64_t> labels;  // n · inner; kIgnored: does not count
-  Shape shape;                  // of the labels
 };
 
 // Errors: shapes that do not fit, a label that is no class.
 Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
                   const Tensor& labels, bool can_ignore, int64_t ignored) {
-  Shape expected = scores.shape();
-  Check(expected.size() >= 2, "[", ctx.Where(),
-        "] expected scores of shape (N, C, …), got ", ToString(expected));
-  Samples s;
-  s.n = expected[0];
-  s.classes = expected[1];
-  expected.erase(expected.begin() + 1);
-  Check(labels.shape() == expected, "[", ctx.Where(),
-        "] expected labels of shape ", ToString(expected), ", got ",
-        ToString(labels.shape()));
-  Check(labels.dtype() == DType::kInt32 || labels.dtype() == DType::kInt64, "[",
-        ctx.Where(), "] expected int32 or int64 labels, got ",
-        Name(labels.dtype()));
-  s.inner = s.n == 0 ? 0 : labels.size() / s.n;
-  s.labels = ToInts(labels);
-  s.shape = std::move(expected);
+  Samples s = {SizesOf(ctx, scores, labels), ToInts(labels)};
   for (int64_t& label : s.labels) {
     if (can_ignore && label == ignored) {
       label = kIgnored;
       continue;
     }
-    Check(label >= 0 && label < s.classes, "[", ctx.Where(),
-          "] expected labels in 0 … ", s.classes - 1,
-          can_ignore ? Concat(" or ", ignored, " (left out)") : "", ", got ",
-          label);
+    if (label >= 0 && label < s.classes) continue;
+    Fail(ExpectedLabels(ctx, s.classes, can_ignore, ignored), label);
   }
   return s;
 }
@@ -245,8 +227,7 @@ Samples SamplesOfRows(const KernelContext& ctx, const Tensor& scores,
                       const Tensor& labels) {
   Samples s =
       SamplesOf(ctx, scores, labels, true, ctx.Int("ignore_index", -100));
-  Check(s.inner == 1 || s.n == 0, "[", ctx.Where(),
-        "] expected scores (N, C), got ", ToString(scores.shape()));
+  CheckOnePerRow(ctx, s, scores);
   return s;
 }
 
@@ -335,8 +316,8 @@ void CrossEntropyGrad(KernelContext& ctx) {
   });
 }
 
-// Both, with the same bits: (dloss, scores, labels) -> loss, dscores. A row
-// stays in the cache.
+// (dloss, scores, labels) -> loss, dscores. The bits are those of CrossEntropy
+// and CrossEntropyGrad, but each row is read from memory once.
 void CrossEntropyWithGrad(KernelContext& ctx) {
   double dloss = NumberIn(ctx, 0);
   const Tensor& x = Operand(ctx, 1);

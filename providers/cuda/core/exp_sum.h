@@ -69,9 +69,10 @@ struct KeepNothing {
 // Returns the sum of a row of any length. A thread starts to load kVectors
 // vectors before it adds the previous kVectors vectors. Thread 0 adds the first
 // vector of the row if the vector is incomplete. Thread 1 does the same with
-// the last vector. keep(i, raw): a thread has read the complete vector i;
-// behind the row, it may be called with other numbers. If kNarrow, x is kept as
-// bfloat16. REQUIRES: `row` is an AlignedRow.
+// the last vector. When a thread has read the complete vector i, it calls
+// keep(i, raw). It also calls keep for numbers i behind the row, with a raw of
+// no meaning. If kNarrow, x is kept as bfloat16. REQUIRES: `row` is an
+// AlignedRow.
 template <bool kNarrow, int kVectors, int kWarps, typename Keep = KeepNothing>
 __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
                               const Row& row, const Keep& keep = {}) {

@@ -17,9 +17,9 @@ inline int MostShared() {
   return bytes;
 }
 
-// Lets launches of the kernel ask for so many bytes of dynamic shared memory,
-// and multiprocessors prefer that to a larger cache. Errors: the device has
-// less.
+// Lets launches of the kernel ask for so many bytes of dynamic shared memory. A
+// multiprocessor that runs the kernel makes its shared memory large and its
+// cache small. Errors: the device has less.
 template <typename... P>
 void GrantShared(void (*kernel)(P...), int bytes) {
   auto* function = reinterpret_cast<const void*>(kernel);

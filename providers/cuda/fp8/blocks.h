@@ -46,9 +46,10 @@ struct Blocks {
   void* scales;
   float* amax_out;
   uint8_t* q;
-  // If `turned`, columns or parts of them have the scales. The kernel writes
-  // the transpose of the codes to q_turned, and the scales as those of the
-  // transpose; q is null. A null q_turned means that no node reads the codes.
+  // If `turned`, each column, or each part of a column, has a scale. The kernel
+  // writes the transpose of the codes to q_turned, and the scales as those of
+  // the transpose; q is null. A null q_turned means that no node reads the
+  // codes.
   bool turned;
   uint8_t* q_turned;
   float* sums;  // of columns, for each row of tiles; null: nobody reads them

@@ -15,8 +15,8 @@
 #include "providers/cuda/core/exp_sum.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/core/shared_memory.h"
+#include "providers/cuda/ops/class_labels.h"
 #include "providers/cuda/ops/loss_sum.h"
-#include "providers/cuda/ops/samples.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {

@@ -11,7 +11,7 @@
 
 #include "providers/cuda/core/exp_sum.h"
 #include "providers/cuda/core/rows.h"
-#include "providers/cuda/ops/samples.h"
+#include "providers/cuda/ops/class_labels.h"
 
 namespace onnx_fp8::cuda {
 
