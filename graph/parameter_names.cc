@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/export_record.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
@@ -91,11 +92,15 @@ ParameterNames NameParameters(const Graph& graph) {
   ParameterNames names;
   std::set<std::string> taken;
   std::vector<const Value*> lost;
+  const ExportRecord record = ReadExportRecord(graph);
   for (const Value* value : graph.Initializers()) {
     if (value->role != Role::kParameter && value->role != Role::kFrozen) {
       continue;
     }
-    if (IsMadeUpName(value->name)) {
+    const TensorRecord* known = record.Find(value->name, value->data.shape());
+    if (known && !known->key.empty() && taken.insert(known->key).second) {
+      names[value->name] = {known->key, known->transposed};
+    } else if (IsMadeUpName(value->name)) {
       lost.push_back(value);
     } else {
       names[value->name] = {value->name};

@@ -19,7 +19,7 @@ Table MakeTable() {
   for (auto* list :
        {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, LossOps,
         RotaryOps, RoundToOps, QuantizeOps, QuantizeBlockOps, QuantizePaddedOps,
-        ProductSumOps, GradientOps, OptimizerOps}) {
+        ProductSumOps, GradientOps, OptimizerOps, StraightThroughOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,

@@ -40,19 +40,20 @@ struct OpDefinition {
 };
 
 // One list per file of graph/schemas/.
-std::vector<OpDefinition> AttentionOps();       // schemas/attention.cc
-std::vector<OpDefinition> CollectiveOps();      // schemas/collectives.cc
-std::vector<OpDefinition> FusedOps();           // schemas/fused.cc
-std::vector<OpDefinition> FusedQuantizeOps();   // schemas/fused_quantize.cc
-std::vector<OpDefinition> LossOps();            // schemas/losses.cc
-std::vector<OpDefinition> RotaryOps();          // schemas/rotary.cc
-std::vector<OpDefinition> RoundToOps();         // schemas/round_to.cc
-std::vector<OpDefinition> QuantizeOps();        // schemas/quantize.cc
-std::vector<OpDefinition> QuantizeBlockOps();   // schemas/quantize_block.cc
-std::vector<OpDefinition> QuantizePaddedOps();  // schemas/quantize_padded.cc
-std::vector<OpDefinition> ProductSumOps();      // schemas/product_sums.cc
-std::vector<OpDefinition> GradientOps();        // schemas/gradients.cc
-std::vector<OpDefinition> OptimizerOps();       // schemas/optimizers.cc
+std::vector<OpDefinition> AttentionOps();        // schemas/attention.cc
+std::vector<OpDefinition> CollectiveOps();       // schemas/collectives.cc
+std::vector<OpDefinition> FusedOps();            // schemas/fused.cc
+std::vector<OpDefinition> FusedQuantizeOps();    // schemas/fused_quantize.cc
+std::vector<OpDefinition> LossOps();             // schemas/losses.cc
+std::vector<OpDefinition> RotaryOps();           // schemas/rotary.cc
+std::vector<OpDefinition> RoundToOps();          // schemas/round_to.cc
+std::vector<OpDefinition> QuantizeOps();         // schemas/quantize.cc
+std::vector<OpDefinition> QuantizeBlockOps();    // schemas/quantize_block.cc
+std::vector<OpDefinition> QuantizePaddedOps();   // schemas/quantize_padded.cc
+std::vector<OpDefinition> ProductSumOps();       // schemas/product_sums.cc
+std::vector<OpDefinition> GradientOps();         // schemas/gradients.cc
+std::vector<OpDefinition> OptimizerOps();        // schemas/optimizers.cc
+std::vector<OpDefinition> StraightThroughOps();  // schemas/straight_through.cc
 
 // All of them, by name; null if there is none.
 const OpDefinition* FindOp(std::string_view name);

@@ -162,6 +162,10 @@ struct ParameterInfo {
   DType dtype;
   Shape shape;
   bool trained = false;
+  // What training does with it: "parameter", "frozen", "unused" (the loss does
+  // not depend on it), "tied", "statistic", "constant", or another state.
+  std::string role = {};
+  std::string reason = {};  // why, for people
 };
 
 // Everything that a run needs to go on, as a checkpoint has it.
@@ -230,7 +234,13 @@ class TrainingSession {
   virtual LossSpec Loss() const = 0;
   // The options; those that a step in a file decides are the file's.
   virtual const SessionOptions& Options() const = 0;
+  // Parameters, trained or frozen.
   virtual std::vector<ParameterInfo> Parameters() const = 0;
+  // The same and all other tensors of the file, such as statistics and
+  // constants; single numbers in Constant nodes are left out.
+  virtual std::vector<ParameterInfo> Tensors() const = 0;
+  // One line: how many parameters are trained, who says so, and what is not.
+  virtual std::string Trains() const = 0;
   // Facts that the user should know about how this model trains.
   virtual std::vector<std::string> Notes() const = 0;
   virtual MemoryInfo Memory() const = 0;

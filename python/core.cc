@@ -189,11 +189,13 @@ nb::list Inputs(const HostSession& session) {
 
 nb::list Parameters(HostSession& session) {
   nb::list list;
-  auto infos = session.With([](TrainingSession& s) { return s.Parameters(); });
+  auto infos = session.With([](TrainingSession& s) { return s.Tensors(); });
   for (const ParameterInfo& info : infos) {
     nb::dict row = FactsOf(info);
     row["fqn"] = info.fqn;
     row["trained"] = info.trained;
+    row["role"] = info.role;
+    row["reason"] = InKeywords(info.reason);
     list.append(row);
   }
   return list;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "graph/export_record.h"
 #include "graph/fp8/weight_copies.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/ort_training_model.h"
@@ -25,7 +26,9 @@
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/keep_row_order.h"
 #include "graph/passes/linear.h"
+#include "graph/passes/separate_tensors.h"
 #include "graph/passes/slice_before_product.h"
+#include "graph/passes/straight_through.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/add_to_sums.h"
 #include "providers/check_products.h"
@@ -72,6 +75,12 @@ const char* Name(StepKind kind) {
 Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
   return {
       {"ComputeInFloat", ComputeInFloat},
+      {"SeparateTensors",
+       [&options, report](Graph& graph) {
+         // The record's author has taken tensors apart already.
+         if (options.tie_copies && ReadExportRecord(graph).separate) return;
+         report->notes = SeparateTensors(graph, !options.tie_copies);
+       }},
       {"SetBatchNormMode",
        [&options, report](Graph& graph) {
          report->batch_norm_note = SetBatchNormMode(graph, options.batch_norm);
@@ -80,7 +89,8 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
        [&options, report](Graph& graph) {
          report->initializers = MarkParameters(
              graph,
-             {options.train, options.freeze, options.tie_copies, options.ties});
+             {options.train, options.freeze, options.tie_copies, options.ties},
+             &report->notes);
        }},
   };
 }
@@ -110,6 +120,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
   }
   list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
   if (!evaluates) {
+    list.push_back({"AddStraightThrough", AddStraightThrough});
     list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
   }
   // Tensor parallelism divides the heads of q, k and v.
@@ -151,6 +162,7 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
                       step.Differentiate(g, input_gradients);
                     }});
+    list.push_back({"RemoveStraightThrough", RemoveStraightThrough});
     if (splits) list.push_back(unmark);
     // It replaces nodes, never values, so the gradients stay known.
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});

@@ -31,6 +31,8 @@ PassRunner MakePassRunner(const SessionOptions& options);
 struct ImportReport {
   Written written = Written::kNo;
   std::string batch_norm_note;  // "" if there is nothing to say
+  // Tensors that are one or two, and other facts for the user.
+  std::vector<std::string> notes;
   std::vector<InitializerReport> initializers;
   std::set<std::string> missing_files;  // with kForecast
 };

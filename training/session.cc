@@ -168,8 +168,13 @@ class Session : public TrainingSession {
     return model_.Parameters();
   }
 
+  std::vector<ParameterInfo> Tensors() const override { return model_.tensors; }
+
+  std::string Trains() const override { return model_.trains; }
+
   std::vector<std::string> Notes() const override {
-    std::vector<std::string> notes = model_.notes;
+    std::vector<std::string> notes = {model_.trains};
+    notes.insert(notes.end(), model_.notes.begin(), model_.notes.end());
     if (!model_.step && options_.dtype == DType::kFloat &&
         provider_->Describe().fast_bfloat16) {
       notes.push_back(

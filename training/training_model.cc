@@ -4,17 +4,21 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/joined.h"
 #include "data/safetensors.h"
+#include "graph/passes/straight_through.h"
 #include "optimizers/loss_scale.h"
 #include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
+#include "training/trains_line.h"
+#include "training/unused_parameters.h"
 
 namespace onnx_fp8 {
 
@@ -114,11 +118,58 @@ std::string LogitsOf(const LossSpec& loss, const Graph& graph,
   return own ? loss.logits : wanted;
 }
 
+const char* RoleWord(Role role) {
+  if (role == Role::kNone) return "constant";
+  return role == Role::kParameter ? "parameter" : Name(role);
+}
+
+// The outputs that the loss reads.
+std::vector<std::string> Targets(const LossSpec& loss) {
+  return {OwnOutput(loss.kind).value_or(loss.logits)};
+}
+
+// What training does with each tensor, and the line that sums it up.
+void DescribeTensors(const SessionOptions& options,
+                     const std::vector<InitializerReport>& tensors,
+                     TrainingModel* model) {
+  std::set<std::string> unused;
+  if (!model->loss.kind.empty()) {
+    unused = UnusedParameters(*model->graph, Targets(model->loss));
+  }
+  for (const InitializerReport& tensor : tensors) {
+    const Value& value = *tensor.value;
+    bool tied = !tensor.tied_to.empty();
+    bool idle = !tied && unused.contains(value.name);
+    Check(!idle || tensor.evidence != Evidence::kFlag, "[", options.model,
+          "] `train` names ", tensor.name,
+          ", on which the loss does not depend: no gradient reaches it");
+    std::string role = tied ? "tied" : idle ? "unused" : RoleWord(value.role);
+    auto named = model->names.find(tensor.name);
+    model->tensors.push_back(
+        {tensor.name,
+         named == model->names.end() ? tensor.torch.fqn : named->second.fqn,
+         tensor.data.dtype(), tensor.data.shape(),
+         role == "parameter" || (tied && value.role == Role::kParameter), role,
+         idle ? "unused: the loss does not depend on it" : tensor.reason});
+  }
+  model->trains = TrainsLine(tensors, unused);
+}
+
 // Loss, names and copies of a training step in a file.
 void DescribeStep(SessionOptions* options, TrainingModel* model) {
   model->step = OpenFileStep(*model->graph, options);
   model->loss = options->loss;
   model->names = model->step->notes.names;
+  model->trains = TrainsLineOfStep(*model->graph);
+  for (const Value* value : model->graph->Initializers()) {
+    auto named = model->names.find(value->name);
+    bool trained = value->role == Role::kParameter;
+    model->tensors.push_back(
+        {value->name,
+         named == model->names.end() ? value->name : named->second.fqn,
+         value->dtype, *value->shape, trained, RoleWord(value->role),
+         "by the notes of the step"});
+  }
   for (const NotedCopy& copy : model->step->notes.copies) {
     const Value& first = *model->graph->Find(copy.first);
     Shape shape = *first.shape;
@@ -137,6 +188,8 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   if (!import.batch_norm_note.empty()) {
     model->notes.push_back(import.batch_norm_note);
   }
+  model->notes.insert(model->notes.end(), import.notes.begin(),
+                      import.notes.end());
   for (const std::string& file : import.missing_files) {
     model->notes.push_back(Concat(
         file,
@@ -155,6 +208,24 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
                                   "(`tie_copies=false` trains them apart)"));
   }
   model->names = NameParameters(*model->graph);
+  DescribeTensors(options, import.initializers, model);
+  std::vector<std::string> codes;
+  for (const Value* value : model->graph->Initializers()) {
+    bool read = std::ranges::any_of(value->uses, [&](const Node* node) {
+      return node->Is("DequantizeLinear") && node->in(0) == value;
+    });
+    if (read) codes.push_back(value->name);
+  }
+  if (!codes.empty()) {
+    model->notes.push_back(Concat(
+        "codes behind a DequantizeLinear can't be trained: ", Joined(codes)));
+  }
+  for (const std::string& place : RoundedForGood(*model->graph)) {
+    model->notes.push_back(
+        Concat("no gradient passes ", place,
+               ": its codes do not return to floats by a DequantizeLinear "
+               "with the same scale"));
+  }
   if (!options.scales.empty()) model->scales = ReadStaticScales(options.scales);
 }
 

@@ -34,7 +34,9 @@ struct TrainingModel {
   LossSpec loss;  // as in the options, with logits named
   ParameterNames names;
   StaticScales scales;
-  std::vector<std::string> notes;  // for the user
+  std::vector<std::string> notes;      // for the user
+  std::string trains;                  // TrainingSession::Trains
+  std::vector<ParameterInfo> tensors;  // TrainingSession::Tensors
   std::vector<TiedCopy> copies;
   // Not null: the file is a training step.
   std::shared_ptr<const FileStep> step;

@@ -359,6 +359,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   json["arena_bytes"] = memory.arena_bytes;
   json["state_bytes"] = memory.state_bytes;
   AddReceived(r.steps, &json);
+  json["trains"] = InFlags(session_->Trains());
   json["out"] = values_.out;
   return json;
 }

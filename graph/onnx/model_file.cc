@@ -3,10 +3,12 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/check.h"
 #include "base/file.h"
+#include "graph/export_record.h"
 #include "graph/onnx/check_functions_internal.h"
 #include "graph/onnx/check_nodes_internal.h"
 #include "graph/onnx/import_ort.h"
@@ -52,6 +54,31 @@ bool IsInOnnxDomain(const onnx::NodeProto& node) {
          node.op_type() == "MaxPoolGrad";
 }
 
+// PyTorch's exporter writes on the value_info of each tensor whether it was a
+// parameter, a buffer or a constant of the module.
+void NoteSignature(const onnx::ModelProto& model, Graph* graph) {
+  static const std::map<std::string, TensorKind, std::less<>> kKinds = {
+      {"PARAMETER", TensorKind::kParameter},
+      {"BUFFER", TensorKind::kBuffer},
+      {"CONSTANT_TENSOR", TensorKind::kConstant}};
+  std::map<std::string, TensorKind> kinds;
+  auto read = [&](const std::string& name, const auto& properties) {
+    for (const auto& entry : properties) {
+      auto kind = kKinds.find(entry.value());
+      bool says = entry.key() == Concat(kGraphSignature, ".InputSpec.kind");
+      if (says && kind != kKinds.end()) kinds[name] = kind->second;
+    }
+  };
+  for (const auto& info : model.graph().value_info()) {
+    read(info.name(), info.metadata_props());
+  }
+  for (const auto& tensor : model.graph().initializer()) {
+    read(tensor.name(), tensor.metadata_props());
+  }
+  graph->metadata[kGraphSignature] =
+      SignatureText(model.producer_name(), kinds);
+}
+
 }  // namespace
 
 std::unique_ptr<Graph> ModelFile::ToGraph(
@@ -62,6 +89,7 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
   for (const auto& entry : variant.metadata_props()) {
     graph->metadata[entry.key()] = entry.value();
   }
+  NoteSignature(variant, graph.get());
   ExternalReader reader;
   if (external) {
     reader = [this](const onnx::TensorProto& proto, const std::string& who) {

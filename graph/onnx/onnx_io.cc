@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "graph/constants.h"
+#include "graph/export_record.h"
 #include "graph/onnx/body_names_internal.h"
 #include "graph/onnx/import_ort.h"
 #include "graph/onnx/inline_functions_internal.h"
@@ -64,6 +65,7 @@ onnx::ModelProto ToModel(const Graph& graph, SourceMap* contents) {
   SetOnnxOpset(&model, LowestOpset(graph));
   AddFunctions(graph, &model);
   for (const auto& [key, value] : graph.metadata) {
+    if (key == kGraphSignature) continue;  // a step has notes of its own
     SetProperty(&model, key, value);
   }
   auto* g = model.mutable_graph();

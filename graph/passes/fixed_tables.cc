@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
+#include <functional>
 #include <map>
 #include <numbers>
+#include <optional>
 #include <vector>
 
 namespace onnx_fp8 {
@@ -37,17 +40,62 @@ double Tolerance(const Tensor& data) {
                                           : 1e-5;
 }
 
-// True if element(i)² + other(i)² = 1 for all i below n.
-template <typename F, typename G>
-bool OnUnitCircle(int64_t n, double tolerance, F element, G other) {
-  int64_t plain = 0;  // pairs without a 0
+// A grid of pairs: cosines and sines, or the other way round.
+struct Pairs {
+  Shape shape;
+  std::function<double(int64_t)> first, second;
+
+  int64_t size() const { return NumElements(shape); }
+};
+
+bool OnUnitCircle(const Pairs& pairs, double tolerance) {
+  int64_t n = pairs.size(), plain = 0;  // pairs without a 0
   for (int64_t i = 0; i < n; ++i) {
-    double a = element(i), b = other(i);
+    double a = pairs.first(i), b = pairs.second(i);
     // Written so that NaN fails.
     if (!(std::fabs(a * a + b * b - 1) <= tolerance)) return false;
     plain += a != 0 && b != 0;
   }
   return n >= 8 && 2 * plain >= n;
+}
+
+// How far the fastest pair turns along the axis, in turns, if each pair turns
+// by the same angle from step to step; else 0.
+double TurnsAlong(const Pairs& pairs, int64_t axis, double tolerance) {
+  using Complex = std::complex<double>;
+  int64_t n = pairs.shape[static_cast<size_t>(axis)];
+  int64_t stride = Strides(pairs.shape)[static_cast<size_t>(axis)];
+  auto at = [&](int64_t i) { return Complex(pairs.first(i), pairs.second(i)); };
+  double fastest = 0;
+  for (int64_t begin = 0; begin < pairs.size(); ++begin) {
+    if (begin / stride % n != 0) continue;
+    Complex step = at(begin + stride) * std::conj(at(begin));
+    fastest = std::max(fastest, std::fabs(std::arg(step)));
+    for (int64_t i = 1; i + 1 < n; ++i) {
+      Complex next = at(begin + (i + 1) * stride);
+      if (std::abs(next - at(begin + i * stride) * step) > tolerance) return 0;
+    }
+  }
+  return fastest * static_cast<double>(n - 1) / (2 * std::numbers::pi);
+}
+
+// Nothing if the pairs are no sines and cosines of positions.
+std::optional<FixedTable::Proof> Turn(const Pairs& pairs, double tolerance) {
+  constexpr int64_t kSteps = 8, kManySteps = 16;
+  constexpr double kTurns = 1, kManyTurns = 3;
+  if (pairs.size() == 0 || !OnUnitCircle(pairs, tolerance)) return {};
+  // The angles of far positions are rounded to float: 8e-3 at 131072.
+  double room = 0.02 + 4 * tolerance;
+  std::optional<FixedTable::Proof> best;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(pairs.shape.size());
+       ++axis) {
+    int64_t n = pairs.shape[static_cast<size_t>(axis)];
+    if (n < kSteps) continue;
+    double turns = TurnsAlong(pairs, axis, room);
+    if (turns >= kManyTurns && n >= kManySteps) return FixedTable::kTable;
+    if (turns >= kTurns) best = FixedTable::kHint;
+  }
+  return best;
 }
 
 // The first row of a mask already hides something. (Weights may be too large to
@@ -61,27 +109,29 @@ bool IsMask(const Tensor& data) {
   return false;
 }
 
-// Sines and cosines in one tensor.
-bool IsEncoding(const Tensor& data) {
-  int64_t n = data.size();
-  if (data.rank() < 2 || data.dim(-1) % 2 != 0 || n == 0) return false;
+// Sines and cosines in one tensor: neighbors, or halves of the last axis.
+std::optional<FixedTable::Proof> IsEncoding(const Tensor& data) {
+  if (data.rank() < 2 || data.dim(-1) % 2 != 0) return {};
   auto x = [&](int64_t i) { return DoubleAt(data, i); };
   double tolerance = Tolerance(data);
-  int64_t half = data.dim(-1) / 2;
-  auto upper = [&](int64_t i) { return i / half * 2 * half + i % half; };
-  return OnUnitCircle(
-             n / 2, tolerance, [&](int64_t i) { return x(2 * i); },
-             [&](int64_t i) { return x(2 * i + 1); }) ||
-         OnUnitCircle(
-             n / 2, tolerance, [&](int64_t i) { return x(upper(i)); },
-             [&](int64_t i) { return x(upper(i) + half); });
+  Shape shape = data.shape();
+  shape.back() /= 2;
+  int64_t half = shape.back();
+  auto upper = [=](int64_t i) { return i / half * 2 * half + i % half; };
+  auto neighbors = Turn({shape, [=](int64_t i) { return x(2 * i); },
+                         [=](int64_t i) { return x(2 * i + 1); }},
+                        tolerance);
+  if (neighbors) return neighbors;
+  return Turn({shape, [=](int64_t i) { return x(upper(i)); },
+               [=](int64_t i) { return x(upper(i) + half); }},
+              tolerance);
 }
 
-bool ArePair(const Tensor& a, const Tensor& b) {
-  double tolerance = std::min(Tolerance(a), Tolerance(b));
-  return OnUnitCircle(
-      a.size(), tolerance, [&](int64_t i) { return DoubleAt(a, i); },
-      [&](int64_t i) { return DoubleAt(b, i); });
+std::optional<FixedTable::Proof> ArePair(const Tensor& a, const Tensor& b) {
+  double tolerance = std::max(Tolerance(a), Tolerance(b));
+  return Turn({a.shape(), [&](int64_t i) { return DoubleAt(a, i); },
+               [&](int64_t i) { return DoubleAt(b, i); }},
+              tolerance);
 }
 
 // Row k of the first half of the rows is w · cos(2πk i / n), and the same row
@@ -135,6 +185,8 @@ std::vector<double> Falling(const Tensor& data) {
   return {};
 }
 
+}  // namespace
+
 // Half types round a number by 1/256 at most.
 bool AreFrequencies(const Tensor& data) {
   std::vector<double> row = Falling(data);
@@ -146,13 +198,11 @@ bool AreFrequencies(const Tensor& data) {
   return true;
 }
 
-}  // namespace
-
 bool AreFalling(const Tensor& tensor) { return !Falling(tensor).empty(); }
 
-std::unordered_map<const Value*, std::string> FixedTables(
+std::unordered_map<const Value*, FixedTable> FixedTables(
     const std::vector<HeldTensor>& tensors) {
-  std::unordered_map<const Value*, std::string> found;
+  std::unordered_map<const Value*, FixedTable> found;
   // By shape and the square of the first element, to find a partner without
   // trying all tensors.
   std::map<Shape, std::multimap<double, const HeldTensor*>> single;
@@ -160,15 +210,15 @@ std::unordered_map<const Value*, std::string> FixedTables(
     const auto& [value, data] = tensor;
     if (!IsFloat(data.dtype())) continue;
     if (AreFrequencies(data)) {
-      found[value] = "frequencies";
-    } else if (data.size() < 8) {
+      found[value] = {"frequencies", FixedTable::kHint};
+    } else if (data.size() < 8 || data.rank() < 2) {
       continue;
     } else if (IsMask(data)) {
-      found[value] = "a mask";
-    } else if (IsEncoding(data)) {
-      found[value] = "sines and cosines";
+      found[value] = {"a mask", FixedTable::kSure};
+    } else if (auto encoding = IsEncoding(data)) {
+      found[value] = {"sines and cosines", *encoding};
     } else if (IsFourierBasis(data)) {
-      found[value] = "a Fourier basis";
+      found[value] = {"a Fourier basis", FixedTable::kSure};
     } else {
       double first = DoubleAt(data, 0);
       auto& alike = single[data.shape()];
@@ -176,9 +226,10 @@ std::unordered_map<const Value*, std::string> FixedTables(
       for (auto it = alike.lower_bound(wanted - room);
            it != alike.end() && it->first <= wanted + room; ++it) {
         const Value* other = it->second->value;
-        if (!ArePair(data, it->second->data)) continue;
-        found[value] = "sines and cosines, with " + other->name;
-        found[other] = "sines and cosines, with " + value->name;
+        auto proof = ArePair(data, it->second->data);
+        if (!proof) continue;
+        found[value] = {"sines and cosines, with " + other->name, *proof};
+        found[other] = {"sines and cosines, with " + value->name, *proof};
         break;
       }
       alike.emplace(first * first, &tensor);

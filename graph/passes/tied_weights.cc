@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -36,16 +39,48 @@ bool IsMatrix(const Value& value) {
   return value.data.rank() == 2 && !IsUniform(value.data);
 }
 
-// True if a product reads it, through views that keep it whole.
-bool IsReadByProduct(const Value& value) {
-  return std::ranges::any_of(value.uses, [&](const Node* node) {
-    if (node->Is("MatMul") || node->Is("Gemm")) {
-      return node->in(0) == &value || node->in(1) == &value;
+bool IsProduct(const Node& node) {
+  return node.Is("MatMul") || node.Is("Gemm") || node.Is("Conv");
+}
+
+// Whether the node is a last layer: a way from it to an output of the graph
+// meets no other layer.
+bool IsLastLayer(const Graph& graph, const Node& layer) {
+  std::vector<const Node*> open = {&layer};
+  std::set<const Node*> seen;
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    for (const Value* value : node->outputs()) {
+      if (!value) continue;
+      if (IsReturned(graph, value)) return true;
+      for (const Node* reader : value->uses) {
+        if (!IsProduct(*reader)) open.push_back(reader);
+      }
     }
-    bool view = node->Is("Transpose") || node->Is("Identity") ||
-                node->Is("Cast") || node->Is("CastLike");
-    return view && node->in(0) == &value && IsReadByProduct(*node->out(0));
-  });
+  }
+  return false;
+}
+
+// True if a last layer reads it, through views that keep it whole.
+bool IsReadByLastLayer(const Graph& graph, const Value& matrix) {
+  std::vector<const Value*> open = {&matrix};
+  while (!open.empty()) {
+    const Value* value = open.back();
+    open.pop_back();
+    for (const Node* node : value->uses) {
+      bool product = node->Is("MatMul") || node->Is("Gemm");
+      if (product && (node->in(0) == value || node->in(1) == value) &&
+          IsLastLayer(graph, *node)) {
+        return true;
+      }
+      bool view = node->Is("Transpose") || node->Is("Identity") ||
+                  node->Is("Cast") || node->Is("CastLike");
+      if (view && node->in(0) == value) open.push_back(node->out(0));
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -61,7 +96,8 @@ std::optional<bool> HoldsTransposed(const Value& a, const Value& b) {
   return {};
 }
 
-std::vector<Tie> FindTies(const std::vector<Value*>& weights,
+std::vector<Tie> FindTies(const Graph& graph,
+                          const std::vector<Value*>& weights,
                           const std::set<std::string>& tables) {
   std::vector<Tie> ties;
   std::set<const Value*> tied;
@@ -69,10 +105,10 @@ std::vector<Tie> FindTies(const std::vector<Value*>& weights,
     if (!tables.contains(first->name) || !IsMatrix(*first)) continue;
     if (tied.contains(first)) continue;
     std::vector<Tie> equal;
-    bool product = IsReadByProduct(*first);
+    bool product = IsReadByLastLayer(graph, *first);
     for (Value* second : weights) {
       if (second == first || tied.contains(second)) continue;
-      bool reads = IsReadByProduct(*second);
+      bool reads = IsReadByLastLayer(graph, *second);
       if (!reads && !tables.contains(second->name)) continue;
       auto transposed = HoldsTransposed(*first, *second);
       if (!transposed) continue;

@@ -2,335 +2,24 @@
 #include "graph/passes/trained_parameters.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "base/glob.h"
+#include "base/joined.h"
 #include "graph/constants.h"
-#include "graph/parameter_names.h"
+#include "graph/export_record.h"
 #include "graph/passes/fixed_tables.h"
+#include "graph/passes/parameter_rule.h"
 #include "graph/passes/tied_weights.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using Names = std::set<std::string>;
-
-// How the rule sees a value.
-struct Kind {
-  enum Tag {
-    kAux,        // derived from shapes and constants
-    kOne,        // a one-element constant
-    kValues,     // computed from the content of integer inputs
-    kLive,       // depends on float data
-    kTravelling  // float constants on their way to their first use
-  } tag = kAux;
-  Names names = {};
-};
-
-using Kinds = std::unordered_map<std::string, Kind>;
-
-bool IsView(const Node& node) {
-  static const std::set<std::string, std::less<>> kViews = {
-      "Transpose", "Reshape",  "Squeeze",         "Unsqueeze",  "Cast",
-      "CastLike",  "Identity", "Slice",           "Split",      "Concat",
-      "Expand",    "Flatten",  "SplitToSequence", "SequenceAt", "Tile",
-      "Gather",    "GatherND", "GatherElements"};
-  return kViews.contains(node.op);
-}
-
-// Views too, but with other float operands: scales, a fill value.
-bool IsResampling(const Node& node) {
-  return node.op == "Resize" || node.op == "Pad";
-}
-
-// If such an op multiplies values, also those of integer inputs, by a constant,
-// it is a layer and no arithmetic of masks and positions.
-bool IsProduct(const Node& node) {
-  static const std::set<std::string, std::less<>> kOps = {
-      "MatMul", "Gemm", "Conv", "ConvTranspose",
-      "Einsum", "LSTM", "GRU",  "RNN"};
-  return kOps.contains(node.op);
-}
-
-// Operands of these are bounds, fill values or scales of codes, never weights.
-bool TakesNoWeights(const Node& node) {
-  static const std::set<std::string, std::less<>> kOps = {
-      "Clip",        "Equal",          "Greater",
-      "Less",        "OneHot",         "GreaterOrEqual",
-      "LessOrEqual", "QuantizeLinear", "DequantizeLinear"};
-  return kOps.contains(node.op);
-}
-
-// Operands of these are weights, except single numbers: a bound, a square.
-bool TakesNoNumber(const Node& node) {
-  return node.op == "Max" || node.op == "Min" || node.op == "Pow";
-}
-
-// Operand slots that hold no weights although the op takes weights.
-bool SkipsSlot(const Node& node, size_t slot) {
-  if (node.op == "BatchNormalization") return slot == 3 || slot == 4;
-  return node.op == "Where" && slot == 0;
-}
-
-// Operands that name axes take no part in the computation.
-bool IsAxes(const Node& node, size_t slot) {
-  return slot == 1 && node.op.starts_with("Reduce");
-}
-
 bool OneElement(const Tensor& t) { return t.size() == 1; }
-
-// A normalization without scale and bias is exported with ones and zeros.
-bool IsPlaceholder(const Node& node, const Value& value, const Tensor& data) {
-  if (!node.op.ends_with("Normalization") || !value.producer ||
-      !IsMadeUpName(value.name)) {
-    return false;
-  }
-  double number = DoubleAt(data, 0);
-  if (number != 0 && number != 1) return false;
-  for (int64_t i = 1; i < data.size(); ++i) {
-    if (DoubleAt(data, i) != number) return false;
-  }
-  return true;
-}
-
-class Rule {
- public:
-  Rule(const Graph& graph, const std::vector<HeldTensor>& tensors) {
-    Kinds kinds;
-    for (const HeldTensor& tensor : tensors) {
-      held_.emplace(tensor.value->name, &tensor);
-      kinds[tensor.value->name] = KindOf(tensor);
-    }
-    for (const Value* value : graph.inputs) {
-      if (value->is_initializer()) continue;
-      kinds[value->name].tag =
-          IsFloat(value->dtype) ? Kind::kLive : Kind::kValues;
-    }
-    Visit(graph, kinds);
-  }
-
-  // Name → place where it met live data.
-  const std::unordered_map<std::string, std::string>& found() const {
-    return found_;
-  }
-  // Name → place where it met something that makes it a constant.
-  const std::unordered_map<std::string, std::string>& lost() const {
-    return lost_;
-  }
-  const Names& running() const { return running_; }
-  // Tensors that lookups read.
-  const Names& tables() const { return tables_; }
-
- private:
-  static Kind KindOf(const HeldTensor& tensor) {
-    if (IsFloat(tensor.data.dtype())) {
-      return {Kind::kTravelling, {tensor.value->name}};
-    }
-    return {OneElement(tensor.data) ? Kind::kOne : Kind::kAux};
-  }
-
-  void Found(const Names& names, const Node& node) {
-    for (const std::string& name : names)
-      found_.try_emplace(name, node.Where());
-  }
-
-  void Lost(const Names& names, const Node& node) {
-    for (const std::string& name : names) lost_.try_emplace(name, node.Where());
-  }
-
-  // For a node in a subgraph.
-  static Kind OfConstant(const Node& node) {
-    Tensor data = ConstantIn(node);
-    return {data.defined() && OneElement(data) ? Kind::kOne : Kind::kAux};
-  }
-
-  Kind OfView(const Node& node, const std::vector<Kind>& in) {
-    bool gather = node.op.starts_with("Gather") && in.size() > 1;
-    if (gather && in[1].tag != Kind::kOne &&
-        !held_.contains(node.in(1)->name) && in[0].tag == Kind::kTravelling) {
-      Found(in[0].names, node);
-      tables_.insert(in[0].names.begin(), in[0].names.end());
-      return {Kind::kLive};
-    }
-    // All operands of Concat are data; of other views only the first.
-    size_t data =
-        node.op == "Concat" ? in.size() : std::min<size_t>(1, in.size());
-    Kind out = in.empty() ? Kind{} : in[0];
-    bool live = false;
-    bool values = gather && in[1].tag == Kind::kValues;
-    Names travelling;
-    for (size_t i = 0; i < data; ++i) {
-      live |= in[i].tag == Kind::kLive;
-      values |= in[i].tag == Kind::kValues;
-      travelling.insert(in[i].names.begin(), in[i].names.end());
-    }
-    for (size_t i = data; i < in.size(); ++i) Lost(in[i].names, node);
-    if (live) {
-      Found(travelling, node);
-      return {Kind::kLive};
-    }
-    if (!travelling.empty()) return {Kind::kTravelling, travelling};
-    return values ? Kind{Kind::kValues} : out;
-  }
-
-  // Constants meet data, or values of integer inputs, at an operand of the
-  // node. Returns whether one of them is a weight there.
-  bool Meet(const Node& node, size_t slot, const Names& names, bool data) {
-    bool any = false;
-    bool takes = !SkipsSlot(node, slot) && !TakesNoWeights(node);
-    for (const std::string& name : names) {
-      const HeldTensor& tensor = *held_.at(name);
-      bool number = TakesNoNumber(node) && OneElement(tensor.data);
-      // Positions times frequencies: rotary tables begin with that.
-      bool frequencies = !data && AreFalling(tensor.data);
-      bool weight = takes && !number && !frequencies &&
-                    !IsPlaceholder(node, *tensor.value, tensor.data);
-      weight ? Found({name}, node) : Lost({name}, node);
-      any |= weight;
-    }
-    return any;
-  }
-
-  // The kind of the results of an op that computes. Constants on their way meet
-  // their use here: beside live data Meet tells whether they are weights, among
-  // constants they travel on, beside anything else they are lost.
-  Kind OfOperation(const Node& node, const std::vector<Kind>& in) {
-    auto has = [&](Kind::Tag tag) {
-      return std::ranges::any_of(in,
-                                 [&](const Kind& k) { return k.tag == tag; });
-    };
-    bool live = has(Kind::kLive), values = has(Kind::kValues);
-    Names travelling;
-    bool alike = true;
-    bool ones = !in.empty();
-    for (size_t i = 0; i < in.size(); ++i) {
-      travelling.insert(in[i].names.begin(), in[i].names.end());
-      alike &= in[i].tag == Kind::kTravelling || in[i].tag == Kind::kOne ||
-               IsAxes(node, i);
-      ones &= in[i].tag == Kind::kOne;
-    }
-    if (live || (values && IsProduct(node))) {
-      bool weight = false;
-      for (size_t i = 0; i < in.size(); ++i) {
-        weight |= Meet(node, i, in[i].names, live);
-      }
-      return {live || weight ? Kind::kLive : Kind::kValues};
-    }
-    if (travelling.empty()) {
-      return {values ? Kind::kValues : ones ? Kind::kOne : Kind::kAux};
-    }
-    if (alike) return {Kind::kTravelling, travelling};
-    Lost(travelling, node);
-    return {values ? Kind::kValues : Kind::kAux};
-  }
-
-  // The kind of a result that either branch of an If may give.
-  Kind Join(const Node& node, const Kind& a, const Kind& b) {
-    Names travelling = a.names;
-    travelling.insert(b.names.begin(), b.names.end());
-    if (a.tag == Kind::kLive || b.tag == Kind::kLive) {
-      Found(travelling, node);
-      return {Kind::kLive};
-    }
-    if (!travelling.empty()) return {Kind::kTravelling, travelling};
-    bool values = a.tag == Kind::kValues || b.tag == Kind::kValues;
-    return {values ? Kind::kValues : Kind::kAux};
-  }
-
-  // Bodies see the values around them; their own inputs count as live. Returns
-  // the kinds of the node's outputs. For an If these are the kinds of its
-  // branches' results, if they depend on something, or a constant that the
-  // condition chooses.
-  std::vector<Kind> OfSubgraphs(const Node& node, const std::vector<Kind>& in,
-                                Kinds& kinds) {
-    bool branches = node.op == "If", first = true;
-    std::vector<Kind> outputs(node.outputs().size());
-    for (const Graph* inner : node.Subgraphs()) {
-      // The body's own values hide outer values of the same name for a while.
-      std::vector<std::pair<std::string, std::optional<Kind>>> hidden;
-      for (const Value* value : inner->Values()) {
-        bool own =
-            value->producer || value->is_input || value->is_initializer();
-        if (!own) continue;
-        auto it = kinds.find(value->name);
-        hidden.push_back({value->name, {}});
-        if (it != kinds.end()) hidden.back().second = it->second;
-        kinds[value->name] = {value->is_input ? Kind::kLive : Kind::kAux};
-      }
-      Visit(*inner, kinds, /*body=*/true);
-      const std::vector<Value*>& given = inner->outputs;
-      for (size_t i = 0; i < std::min(outputs.size(), given.size()); ++i) {
-        const Kind& kind = kinds[given[i]->name];
-        outputs[i] = first ? kind : Join(node, outputs[i], kind);
-      }
-      first = false;
-      for (auto& [name, kind] : hidden) {
-        if (kind) {
-          kinds[name] = *kind;
-        } else {
-          kinds.erase(name);
-        }
-      }
-    }
-    for (Kind& kind : outputs) {
-      if (!branches) {
-        kind = {Kind::kLive};
-      } else if (kind.tag == Kind::kAux || kind.tag == Kind::kOne) {
-        kind = OfOperation(node, in);
-      } else if (kind.tag == Kind::kTravelling && in[0].tag == Kind::kLive) {
-        Found(kind.names, node);
-        kind = {Kind::kLive};
-      }
-    }
-    return outputs;
-  }
-
-  static bool HasSubgraph(const Node& node) {
-    return node.op == "If" || node.op == "Loop" || node.op == "Scan";
-  }
-
-  void Visit(const Graph& graph, Kinds& kinds, bool body = false) {
-    static const std::set<std::string, std::less<>> kShapes = {
-        "Shape", "Size", "Range", "ConstantOfShape", "NonZero"};
-    for (const Node& node : graph.nodes()) {
-      std::vector<Kind> in;
-      for (const Value* value : node.inputs()) {
-        in.push_back(value ? kinds[value->name] : Kind{Kind::kOne});
-      }
-      Kind out;
-      std::vector<Kind> outputs;
-      if (HasSubgraph(node)) {
-        outputs = OfSubgraphs(node, in, kinds);
-      } else if (node.op == "Constant") {
-        if (!body) continue;  // it is among HeldTensors
-        out = OfConstant(node);
-      } else if (kShapes.contains(node.op)) {
-        out = {};
-      } else if (IsView(node) || IsResampling(node)) {
-        out = OfView(node, in);
-      } else {
-        out = OfOperation(node, in);
-      }
-      if (node.Is("BatchNormalization") && node.Int("training_mode", 0) != 0) {
-        for (size_t i : {3, 4}) {
-          if (node.in(i)) running_.insert(node.in(i)->name);
-        }
-      }
-      for (size_t i = 0; i < node.outputs().size(); ++i) {
-        if (!node.out(i)) continue;
-        kinds[node.out(i)->name] = outputs.empty() ? out : outputs[i];
-      }
-    }
-  }
-
-  std::unordered_map<std::string, std::string> found_;
-  std::unordered_map<std::string, std::string> lost_;
-  Names running_, tables_;
-  std::unordered_map<std::string, const HeldTensor*> held_;
-};
 
 // Scalars of the arithmetic look like scalar parameters. Exporters give them
 // rank 0, or a made-up name if an optimization reshaped them.
@@ -344,23 +33,29 @@ class Marker {
  public:
   explicit Marker(Graph& graph)
       : graph_(graph),
+        record_(ReadExportRecord(graph)),
         tensors_(HeldTensors(graph)),
-        rule_(graph, tensors_),
+        rule_(FindUses(graph, tensors_,
+                       record_.from_torch && record_.tensors.empty())),
         tables_(FixedTables(tensors_)) {}
 
   void Mark() {
     for (HeldTensor& tensor : tensors_) {
+      InitializerReport report{tensor.value->name, tensor.value, tensor.data};
       bool bound = IsState(tensor.value->role);
       if (!bound) tensor.value->role = Role::kNone;
-      std::string reason =
-          bound ? "state: each run of the file gives it a new value"
-                : Decide(tensor);
-      reports_.push_back(
-          {tensor.value->name, tensor.value, tensor.data, std::move(reason)});
+      if (bound) {
+        report.reason = "state: each run of the file gives it a new value";
+        report.noun = "state tensor";
+      } else {
+        Decide(tensor, &report);
+      }
+      reports_.push_back(std::move(report));
     }
     for (InitializerReport& report : reports_) {
       if (report.value->role != Role::kNone) Settle(report);
     }
+    MarkPadding();
     ParameterNames names = NameParameters(graph_);
     for (InitializerReport& report : reports_) {
       auto named = names.find(report.name);
@@ -369,15 +64,53 @@ class Marker {
     }
   }
 
-  // Makes one tensor of those that hold the same numbers.
-  void TieCopies() {
-    std::vector<Value*> weights;
+  // Entries of the record that are about no tensor of the file.
+  void NoteUnmatched(std::vector<std::string>* notes) const {
+    std::set<std::string> held;
     for (const InitializerReport& report : reports_) {
-      if (report.value->role == Role::kParameter) {
-        weights.push_back(report.value);
+      if (record_.Find(report.name, report.data.shape())) {
+        held.insert(report.name);
       }
     }
-    for (const Tie& tie : FindTies(weights, rule_.tables())) Apply(tie, "");
+    std::vector<std::string> lost;
+    for (const auto& [name, entry] : record_.tensors) {
+      if (entry.full && !held.contains(name)) lost.push_back(name);
+    }
+    if (lost.empty()) return;
+    notes->push_back(
+        Concat("the record of the export does not fit ", Joined(lost),
+               ": the file has no such tensor, or one of another shape. The "
+               "record counts for the other tensors only"));
+  }
+
+  // Makes one tensor of those that hold the same numbers, as far as nobody has
+  // said that they are two.
+  void TieCopies(std::vector<std::string>* notes) {
+    TieByRecord();
+    if (record_.separate) return;
+    std::vector<Value*> weights;
+    std::set<std::string> tables;
+    for (const InitializerReport& report : reports_) {
+      if (report.value->role != Role::kParameter) continue;
+      weights.push_back(report.value);
+      auto found = rule_.found.find(report.name);
+      if (found != rule_.found.end() && found->second.lookup) {
+        tables.insert(report.name);
+      }
+    }
+    for (const Tie& tie : FindTies(graph_, weights, tables)) {
+      const std::string &first = tie.first->name, &second = tie.second->name;
+      // An optimization that folds a tensor into a new one takes its name and
+      // its kind. Exporters write tensors that kept them once if they are tied.
+      if (IsMadeUpName(first) || IsMadeUpName(second)) {
+        Apply(tie, "");
+      } else if (notes) {
+        notes->push_back(Concat(first, " and ", second,
+                                " hold the same numbers and are trained apart "
+                                "(`ties` ",
+                                first, "=", second, " makes them one)"));
+      }
+    }
   }
 
   // "A=B".
@@ -404,6 +137,9 @@ class Marker {
         Role before = report->value->role;
         if (role == Role::kFrozen && before != Role::kParameter) continue;
         report->value->role = role;
+        report->evidence = Evidence::kFlag;
+        report->noun = role == Role::kFrozen ? "frozen parameter" : "";
+        report->by_values = false;
         report->reason =
             Concat(role == Role::kFrozen ? "frozen: " : "trained: ", option,
                    " ", pattern);
@@ -422,33 +158,163 @@ class Marker {
   }
 
  private:
-  // Sets the role and returns the reason.
-  std::string Decide(const HeldTensor& tensor) {
-    Value& value = *tensor.value;
-    auto found = rule_.found().find(value.name);
-    auto lost = rule_.lost().find(value.name);
+  // Sets the role, and says why.
+  void Decide(const HeldTensor& tensor, InitializerReport* report) {
+    const TensorRecord* record =
+        record_.Find(tensor.value->name, tensor.data.shape());
     if (!IsFloat(tensor.data.dtype())) {
-      return Concat("constant: ", Name(tensor.data.dtype()), " data");
+      report->reason = Concat("constant: ", Name(tensor.data.dtype()), " data");
+    } else if (rule_.running.contains(tensor.value->name)) {
+      tensor.value->role = Role::kStatistic;
+      report->reason = "state: running statistics of BatchNormalization";
+      report->noun = "statistic";
+    } else if (record) {
+      ByRecord(tensor, *record, report);
+    } else {
+      ByRule(tensor, report);
     }
-    if (rule_.running().contains(value.name)) {
-      value.role = Role::kStatistic;
-      return "state: running statistics of BatchNormalization";
+  }
+
+  void ByRecord(const HeldTensor& tensor, const TensorRecord& record,
+                InitializerReport* report) {
+    report->evidence = record.full ? Evidence::kRecord : Evidence::kKind;
+    std::string by = record.full ? "the record of the export"
+                                 : "the kind that the exporter wrote";
+    if (record.kind != TensorKind::kParameter) {
+      bool buffer = record.kind == TensorKind::kBuffer;
+      report->noun = !buffer                      ? "constant"
+                     : IsStatistic(*tensor.value) ? "statistic"
+                                                  : "buffer";
+      report->reason =
+          Concat("constant: a ", buffer ? "buffer" : "constant", ", by ", by);
+      return;
     }
-    if (found != rule_.found().end() && CannotTell(tensor)) {
-      return "constant: one element (name it with `train` to train it)";
+    if (!record.requires_grad) {
+      tensor.value->role = Role::kFrozen;
+      report->noun = "frozen parameter";
+      report->reason = "frozen: requires no gradient, by " + by;
+      return;
     }
-    if (auto table = tables_.find(&value); table != tables_.end()) {
-      return "constant: " + table->second +
-             " (name it with `train` to train it)";
+    // Whisper's positions are a parameter that never moves.
+    auto table = tables_.find(tensor.value);
+    if (!record.full && table != tables_.end() &&
+        table->second.proof == FixedTable::kTable &&
+        UseOf(tensor) != Use::kLayer) {
+      IsTable(table->second, report);
+      return;
     }
-    if (found != rule_.found().end()) {
+    tensor.value->role = Role::kParameter;
+    report->reason = "trained: a parameter, by " + by;
+  }
+
+  static void IsTable(const FixedTable& table, InitializerReport* report) {
+    report->noun = "table of " + table.text;
+    if (table.text.starts_with("a ")) report->noun = table.text.substr(2);
+    if (table.text == "frequencies") report->noun = "vector of frequencies";
+    if (table.text.starts_with("sines")) {
+      report->noun = "table of sines and cosines";
+    }
+    report->by_values = true;
+    report->reason =
+        Concat("constant: ", table.text, " (name it with `train` to train it)");
+  }
+
+  // Notes on lookups which row gets no gradient.
+  void MarkPadding() {
+    for (const InitializerReport& report : reports_) {
+      const TensorRecord* record =
+          record_.Find(report.name, report.data.shape());
+      if (!record || !record->padding_idx || report.data.rank() == 0) continue;
+      int64_t rows = report.data.dim(0), row = *record->padding_idx;
+      Check(row >= -rows && row < rows, "[", graph_.file,
+            "] expected the record's padding_idx of ", report.name,
+            " to be one of its ", rows, " rows, got ", row);
+      std::vector<const Value*> open = {report.value};
+      while (!open.empty()) {
+        const Value* value = open.back();
+        open.pop_back();
+        for (Node* node : value->uses) {
+          if (node->Is("Gather") && node->in(0) == value &&
+              node->Int("axis", 0) == 0) {
+            node->metadata[kPaddingRow] =
+                std::to_string(row < 0 ? row + rows : row);
+          } else if (node->Is("Identity") || node->Is("Cast")) {
+            open.push_back(node->out(0));
+          }
+        }
+      }
+    }
+  }
+
+  // Nothing if it meets no data.
+  std::optional<Use> UseOf(const HeldTensor& tensor) const {
+    auto found = rule_.found.find(tensor.value->name);
+    if (found == rule_.found.end()) return {};
+    return found->second.use;
+  }
+
+  // Whether the numbers show more than the structure.
+  bool Proves(const FixedTable& table, std::optional<Use> use) const {
+    if (!use || table.proof == FixedTable::kSure) return true;
+    if (use == Use::kLayer) return false;
+    return use == Use::kArithmetic || table.proof == FixedTable::kTable;
+  }
+
+  void ByRule(const HeldTensor& tensor, InitializerReport* report) {
+    Value& value = *tensor.value;
+    auto use = UseOf(tensor);
+    auto lost = rule_.lost.find(value.name);
+    auto table = tables_.find(&value);
+    report->noun = IsStatistic(value)        ? "statistic"
+                   : OneElement(tensor.data) ? "single number"
+                                             : "constant";
+    bool factor = rule_.factors.contains(value.name);
+    if (use && CannotTell(tensor) && !factor) {
+      report->reason =
+          "constant: one element (name it with `train` to train it)";
+    } else if (table != tables_.end() && Proves(table->second, use)) {
+      IsTable(table->second, report);
+    } else if (use) {
       value.role = Role::kParameter;
-      return "trained: meets data at " + found->second;
+      report->reason =
+          "trained: meets data at " + rule_.found.at(value.name).where;
+    } else if (lost != rule_.lost.end()) {
+      report->reason = "constant: no weight of " + lost->second;
+    } else {
+      report->reason = "constant: meets no data";
     }
-    if (lost != rule_.lost().end()) {
-      return "constant: no weight of " + lost->second;
+  }
+
+  // The running mean or variance of a normalization.
+  static bool IsStatistic(const Value& value) {
+    auto reads = [&](const Node* node) {
+      return node->Is("BatchNormalization") &&
+             (node->in(3) == &value || node->in(4) == &value);
+    };
+    return !value.uses.empty() && std::ranges::all_of(value.uses, reads);
+  }
+
+  // Tensors of the file whose keys the record joins.
+  void TieByRecord() {
+    std::map<std::string, Value*> by_key;
+    for (const InitializerReport& report : reports_) {
+      const TensorRecord* record =
+          record_.Find(report.name, report.data.shape());
+      if (record && !record->key.empty() && report.value->is_initializer()) {
+        by_key.emplace(record->key, report.value);
+      }
     }
-    return "constant: meets no data";
+    for (const auto& group : record_.tied) {
+      Value* first = nullptr;
+      for (const std::string& key : group) {
+        auto held = by_key.find(key);
+        if (held == by_key.end() || held->second == first) continue;
+        auto transposed = first ? HoldsTransposed(*first, *held->second)
+                                : std::optional<bool>{};
+        if (transposed) Apply({first, held->second, *transposed}, "");
+        if (!first) first = held->second;
+      }
+    }
   }
 
   void Settle(InitializerReport& report) {
@@ -495,30 +361,40 @@ class Marker {
   std::vector<InitializerReport*> Matching(const std::string& pattern,
                                            const char* option) {
     std::vector<InitializerReport*> matches;
+    std::string integers;
     for (InitializerReport& report : reports_) {
-      if (!IsFloat(report.data.dtype()) || !Matches(report, pattern)) continue;
+      if (!Matches(report, pattern)) continue;
+      if (!IsFloat(report.data.dtype())) {
+        integers = Concat(report.name, ", which holds ",
+                          Name(report.data.dtype()), " codes,");
+        continue;
+      }
       matches.push_back(report.tied_to.empty() ? &report
                                                : Named(report.tied_to));
     }
     Check(!matches.empty(), "[", graph_.file, "] ", option, " ", pattern,
-          " matches no float initializer; `onnx-fp8 inspect` lists them");
+          " matches ", integers.empty() ? "" : integers + " and ",
+          "no float initializer; `onnx-fp8 inspect` lists them");
     return matches;
   }
 
   Graph& graph_;
+  ExportRecord record_;
   std::vector<HeldTensor> tensors_;
-  Rule rule_;
-  std::unordered_map<const Value*, std::string> tables_;
+  ParameterRule rule_;
+  std::unordered_map<const Value*, FixedTable> tables_;
   std::vector<InitializerReport> reports_;
 };
 
 }  // namespace
 
-std::vector<InitializerReport> MarkParameters(
-    Graph& graph, const ParameterPatterns& patterns) {
+std::vector<InitializerReport> MarkParameters(Graph& graph,
+                                              const ParameterPatterns& patterns,
+                                              std::vector<std::string>* notes) {
   Marker marker(graph);
   marker.Mark();
-  if (patterns.tie_copies) marker.TieCopies();
+  if (notes) marker.NoteUnmatched(notes);
+  if (patterns.tie_copies) marker.TieCopies(notes);
   for (const std::string& pair : patterns.ties) marker.TieNamed(pair);
   marker.Override(patterns.freeze, "`freeze`", Role::kFrozen);
   marker.Override(patterns.train, "`train`", Role::kParameter);

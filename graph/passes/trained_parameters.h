@@ -21,6 +21,14 @@ struct ParameterPatterns {
   std::vector<std::string> ties = {};
 };
 
+// Who says what a tensor is.
+enum class Evidence {
+  kRule,    // nobody: it is concluded from the graph and from values
+  kKind,    // PyTorch's exporter
+  kRecord,  // onnx_fp8.torch.export
+  kFlag     // the caller
+};
+
 struct InitializerReport {
   std::string name;
   // The initializer or the Constant node's output. Of a tied copy, the tensor
@@ -28,7 +36,11 @@ struct InitializerReport {
   Value* value;
   Tensor data;
   // Why it has its role, for people: "trained: meets data at MatMul node_7".
-  std::string reason;
+  std::string reason = {};
+  Evidence evidence = Evidence::kRule;
+  // Of a tensor that is not trained: the noun that counts it ("statistic").
+  std::string noun = {};
+  bool by_values = false;  // not trained because of its values
   // PyTorch's name for it; for a constant, its own name.
   ParameterName torch = {};
   // Of a tied copy: the first's name, and whether it is the first's transpose.
@@ -37,31 +49,33 @@ struct InitializerReport {
   bool transposed = false;
 };
 
-// Sets Value::role of every initializer. The rule (docs/design.md, "Trained or
-// not"): a float constant (an initializer, or a Constant node outside of
-// subgraphs) travels forward through views (Resize and Pad among them) and
-// element-wise ops with other such constants. It is a parameter if it arrives
-// in this way
-// - at an operation together with a live value, which depends on a float graph
-//   input or on a weight found before. Bounds and fill values do not count, nor
-//   does a single number at Max, Min and Pow;
-// - at a product (MatMul, Gemm, Conv, Einsum, recurrent layers) with values
-//   computed from an integer input: one-hot tokens, pixels. Positions and masks
-//   are such values too, but they meet tables in other ops; in products they
-//   meet frequencies, which are recognized because they fall;
-// - at a lookup (Gather) with computed indices;
-// unless its own values show that it is a table (fixed_tables.h). Running
-// statistics of a training BatchNormalization are state; tensors that the file
-// binds stay state.
+// Sets Value::role of every initializer. The evidence, the strongest first
+// (docs/design.md, "Trained or not"):
+// - `patterns`;
+// - the record of onnx_fp8.torch.export (graph/export_record.h);
+// - the kinds that PyTorch's exporter writes. They do not tell frozen
+// parameters
+//   from trained ones, so a whole table of sines and cosines stays still;
+// - structure (parameter_rule.h). A single number that the file may have from
+//   the arithmetic stays still, unless PyTorch wrote it as a named initializer
+//   of rank 0 that data are multiplied by, divided by or raised to, in a file
+//   without kinds;
+// - values (fixed_tables.h), where structure cannot tell: masks and Fourier
+//   bases anywhere, other tables where a tensor meets data in arithmetic, never
+//   in a layer or a norm.
+// Running statistics of a training BatchNormalization are state; tensors that
+// the file binds stay state.
 //
 // A Constant node that gets a role becomes an initializer of its output's name.
 // Ties are made before the patterns are applied: a pattern that matches one
-// name counts for both.
+// name counts for both. With a record they are those of the record.
 //
 // Reports every initializer, in order, then float Constant nodes, except single
-// numbers that are not trained. Errors: a pattern that matches none of them, a
-// named pair that does not exist or holds other numbers.
+// numbers that are not trained. `notes` may be null; it gets facts for the
+// user. Errors: a pattern that matches none of them, a named pair that does not
+// exist or holds other numbers, a record that cannot be read.
 std::vector<InitializerReport> MarkParameters(
-    Graph& graph, const ParameterPatterns& patterns = {});
+    Graph& graph, const ParameterPatterns& patterns = {},
+    std::vector<std::string>* notes = nullptr);
 
 }  // namespace onnx_fp8

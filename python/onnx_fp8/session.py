@@ -50,12 +50,15 @@ class InputInfo:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterInfo:
-    """A tensor of the model. `fqn` is PyTorch's name, if the file tells it."""
+    """A tensor of the model. `fqn` is PyTorch's name, if the file tells it. `role`: parameter, frozen, unused (the loss
+    does not depend on it), tied, statistic, constant, or another state; `reason` says why."""
     name: str
     fqn: str
     dtype: str
     shape: tuple[int, ...]
     trained: bool
+    role: str
+    reason: str
 
 
 class TrainingSession:

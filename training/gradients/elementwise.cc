@@ -155,11 +155,17 @@ Value* Dropout(C& c) {
   return Masked(b, mask, b.Mul(c.Dy(), scale));
 }
 
+// y is the rounded x.
+void StraightThrough(C& c) {
+  if (c.Needs(1)) c.Set(1, Masked(c.b, c.In(2), c.Dy()));
+}
+
 }  // namespace
 
 void RegisterElementwiseGradients(GradientRegistry& r) {
   r.Add("Add", Add);
   r.Add("Clip", Clip);
+  r.Add("StraightThrough", StraightThrough, kDomain);
   r.Add("Div", Div);
   r.Add("Dropout", Unary<Dropout>);
   r.Add("Max", Extremum);

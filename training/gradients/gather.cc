@@ -2,6 +2,7 @@
 //
 // Reads at computed places. The gradient adds into zeros: by ScatterElements or
 // GatherGrad, never by ScatterND, which races in stock ONNX Runtime.
+#include "graph/export_record.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -9,10 +10,24 @@ namespace {
 
 using C = GradientContext;
 
+// PyTorch's embeddings have a row that pads sequences, and no gradient for it.
+// MarkParameters notes the row on the lookup.
+Value* WithoutPadding(C& c) {
+  auto note = c.node.metadata.find(kPaddingRow);
+  if (note == c.node.metadata.end()) return c.Dy();
+  Builder& b = c.b;
+  Value* row = b.Constant(ConvertTo(
+      Tensor::Scalar(int64_t{std::stoll(note->second)}), c.In(1)->dtype));
+  Shape shape = *c.In(1)->shape;
+  shape.resize(c.Dy()->shape->size(), 1);
+  Value* pads = b.Reshape(b.Op("Equal", {c.In(1), row}), shape);
+  return b.Op("Where", {pads, b.Scalar(0, c.Dy()), c.Dy()});
+}
+
 Value* Gather(C& c) {
   int64_t axis =
       NormalizeAxis(c.node.Int("axis", 0), c.In(0)->rank(), c.node.Where());
-  return c.b.Ours("GatherGrad", {c.Dy(), c.In(1)},
+  return c.b.Ours("GatherGrad", {WithoutPadding(c), c.In(1)},
                   {{"axis", axis}, {"shape", *c.In(0)->shape}});
 }
 

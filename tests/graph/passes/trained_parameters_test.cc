@@ -1,85 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/trained_parameters.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <map>
 #include <numbers>
 #include <set>
 
 #include "base/check.h"
-#include "graph/onnx/onnx_io.h"
 #include "tests/graph/parse.h"
-#include "tests/support/corpus.h"
 
 namespace onnx_fp8 {
 namespace {
 
-class TrainedParameters : public testing::TestWithParam<CorpusFile> {};
+using Names = std::set<std::string>;
 
-// The parameters of the reference that the file really holds.
-std::set<std::string> Expected(const CorpusFile& file, const Graph& graph) {
-  auto reference = file.Json("reference.json");
-  auto params = file.Json(file.variant + ".params.json");
-  std::set<std::string> unused;
-  for (const auto& fqn : reference["unused_params"]) {
-    unused.insert(params[fqn.get<std::string>()].value("name", ""));
-  }
-  std::set<std::string> names;
-  for (const char* list : {"trainable", "frozen"}) {
-    for (const std::string fqn : reference[list]) {
-      if (!params.contains(fqn) || params[fqn]["name"].is_null()) continue;
-      std::string how = params[fqn]["how"];
-      if (how == "constant" || how == "missing") continue;
-      std::string name = params[fqn]["name"];
-      const Value* value = graph.Find(name);
-      if (value && value->is_initializer() && value->data.rank() > 0 &&
-          !unused.contains(name)) {
-        names.insert(name);
-      }
-    }
+Names Trained(const Graph& graph) {
+  Names names;
+  for (const Value* value : graph.Initializers()) {
+    if (value->role == Role::kParameter) names.insert(value->name);
   }
   return names;
 }
-
-TEST_P(TrainedParameters, EqualTheReferencesSet) {
-  auto graph = ReadModel(GetParam().model());
-  MarkParameters(*graph);
-  std::set<std::string> got;
-  for (const Value* value : graph->Initializers()) {
-    if (value->role == Role::kParameter) got.insert(value->name);
-  }
-  EXPECT_EQ(got, Expected(GetParam(), *graph));
-}
-
-// A Constant node is another way to write an initializer.
-TEST_P(TrainedParameters, EqualTheReferencesSetInConstantNodes) {
-  auto graph = ReadModel(GetParam().model());
-  std::set<std::string> expected = Expected(GetParam(), *graph);
-  for (Value* value : graph->Initializers()) {
-    std::string name = value->name;
-    Node* node =
-        graph->AddNode("Constant", {}, {graph->FreshName(name)},
-                       {{"value", value->data}}, "", &graph->nodes().front());
-    node->out(0)->dtype = value->dtype;
-    graph->ReplaceUses(value, node->out(0));
-    graph->RemoveValue(value);
-    graph->Rename(node->out(0), name);
-  }
-  MarkParameters(*graph);
-  std::set<std::string> got;
-  for (const Value* value : graph->Initializers()) {
-    EXPECT_NE(value->role, Role::kNone) << value->name;
-    if (value->role == Role::kParameter) got.insert(value->name);
-  }
-  EXPECT_EQ(got, expected);
-}
-
-INSTANTIATE_TEST_SUITE_P(Corpus, TrainedParameters,
-                         testing::ValuesIn(WithVariants({"d18", "l17", "d18x",
-                                                         "f17"})),
-                         CorpusTestName);
-
-using Names = std::set<std::string>;
 
 Names TrainedOf(const std::string& text) {
   auto graph = ParseGraph(text);
@@ -95,7 +38,7 @@ Names TrainedOf(const std::string& text) {
 Names TrainedOf(const std::map<std::string, Tensor>& initializers) {
   Graph graph;
   graph.opset = 18;
-  Value* x = graph.AddInput("x", DType::kFloat, Shape{4, 6});
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{20, 6});
   for (const auto& [name, data] : initializers) {
     Value* table = graph.AddInitializer(name, data);
     for (const char* op : {"Mul", "Add"}) {
@@ -111,11 +54,11 @@ Names TrainedOf(const std::map<std::string, Tensor>& initializers) {
   return names;
 }
 
-// (4,6) of f(row, column).
+// (20,6) of f(row, column).
 template <typename F>
 Tensor Table(F f, DType dtype = DType::kFloat) {
-  Tensor t = Tensor::Allocate(DType::kFloat, Shape{4, 6});
-  for (int i = 0; i < 24; ++i) {
+  Tensor t = Tensor::Allocate(DType::kFloat, Shape{20, 6});
+  for (int i = 0; i < 120; ++i) {
     t.data<float>()[i] = static_cast<float>(f(i / 6, i % 6));
   }
   return ConvertTo(t, dtype);
@@ -196,6 +139,71 @@ TEST(TrainedParametersRule, FourierBasesAreNoWeights) {
   }
   EXPECT_TRUE(trained(basis(1, 0.9)));
   EXPECT_TRUE(trained(Tensor::Zeros(DType::kFloat, {10, 1, 8})));
+}
+
+// Pairs on the unit circle that do not turn from step to step, or hardly.
+TEST(TrainedParametersRule, PointsOnTheUnitCircleAreWeights) {
+  auto cosine = [](int r, int) { return std::cos(r * r); };
+  auto sine = [](int r, int) { return std::sin(r * r); };
+  EXPECT_EQ(TrainedOf({{"c", Table(cosine)}, {"s", Table(sine)}}),
+            (Names{"c", "s"}));
+  auto slow_cosine = [](int r, int) { return std::cos(0.1 * r); };
+  auto slow_sine = [](int r, int) { return std::sin(0.1 * r); };
+  EXPECT_EQ(TrainedOf({{"c", Table(slow_cosine)}, {"s", Table(slow_sine)}}),
+            (Names{"c", "s"}));
+}
+
+// Numbers prove nothing about the weight of a layer or the scale of a norm, and
+// only a whole table about the operand of a lookup.
+TEST(TrainedParametersRule, NumbersOfLayersProveNothing) {
+  auto angles = [](int r, int c) {
+    return c < 3 ? std::sin(Angle(r, c)) : std::cos(Angle(r, c % 3));
+  };
+  auto falling = [](int, int c) { return std::pow(0.1, c); };
+  auto graph_of = [](const char* text, const Tensor& data) {
+    auto graph = ParseGraph(text);
+    graph->Find("w")->data = data;
+    MarkParameters(*graph);
+    return Trained(*graph);
+  };
+  const char* layer = R"(
+input x: float[2,20]
+const w: float[20,6]
+y: float[2,6] = MatMul(x, w)
+output y
+)";
+  EXPECT_EQ(graph_of(layer, Table(angles)), Names{"w"});
+  EXPECT_EQ(graph_of(layer, Table(falling)), Names{"w"});
+  const char* lookup = R"(
+input ids: int64[2]
+const w: float[20,6]
+y: float[2,6] = Gather(w, ids)
+output y
+)";
+  EXPECT_EQ(graph_of(lookup, Table(angles)), Names{});
+  EXPECT_EQ(graph_of(lookup, Table(falling)), Names{"w"});
+  const char* norm = R"(
+input x: float[2,6]
+const w: float[6]
+y: float[2,6] = LayerNormalization(x, w)
+output y
+)";
+  EXPECT_EQ(graph_of(norm, Tensor::From<float>(
+                               {6}, std::vector<float>{1, .1, .01, 1e-3, 1e-4,
+                                                       1e-5})),
+            Names{"w"});
+}
+
+// Features that are integers, as in shared tabular data.
+TEST(TrainedParametersRule, FallingWeightsOfIntegerFeatures) {
+  EXPECT_EQ(TrainedOf(R"(
+input x: int64[2,3]
+const w: float[1,3] = {0.9,0.4,0.1}
+f: float[2,3] = Cast<to=1>(x)
+y: float[2,1] = Gemm<transB=1>(f, w)
+output y
+)"),
+            Names{"w"});
 }
 
 TEST(TrainedParametersRule, ScalesOfOneAndBiasesOfZeroAreWeights) {
