@@ -247,14 +247,17 @@ LossSpec LossFlags::Make() const {
 }
 
 void ParameterFlags::AddTo(Flags& flags) {
-  flags.List("--train", &train, "train these too (globs over parameter names)");
+  flags.List("--train", &train,
+             "train these too (globs over parameter names); an error if one "
+             "can't be trained");
   flags.List("--freeze", &freeze, "do not train these; --train wins");
   flags.Choice("--batch-norm", &batch_norm, {"train", "eval", "as-exported"},
                "BatchNormalization normalizes by the batch, by its running "
                "statistics, or as the file says (default: as-exported)");
   flags.Switch("--no-tie", &no_tie,
-               "an embedding and a layer's weight that hold the same matrix "
-               "are two tensors (default: one)");
+               "an embedding and a layer's weight that hold the same matrix, "
+               "and tensors that the exporter wrote once, are two (default: "
+               "one)");
   flags.Words("--tie", &ties, "A=B: these two hold the same and become one");
 }
 

@@ -24,6 +24,7 @@
 #include "training/pipelines.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
+#include "training/trains_line.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -109,6 +110,7 @@ class Reporter {
     if (!import.batch_norm_note.empty()) {
       report_.notes.push_back(import.batch_norm_note);
     }
+    std::ranges::move(import.notes, std::back_inserter(report_.notes));
     initializers_ = std::move(import.initializers);
     DescribeInterface();
     if (IsStep(written_)) {
@@ -116,6 +118,7 @@ class Reporter {
     } else {
       if (written_ == Written::kForward) TrainNothingOfOurs();
       names_ = NameParameters(*model_);
+      report_.notes.push_back(TrainsLine(initializers_, {}));
     }
     if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
   }

@@ -143,11 +143,18 @@ TEST(TensorParallel, BytesOnTheWire) {
   EXPECT_EQ(BytesOfActivations(options).all_gather, bytes.all_gather);
 }
 
+// In FP8 only first steps are near: later on, a weight that differs in its last
+// bit may round to another code.
 TEST(TensorParallel, Llama) {
-  SessionOptions options =
-      Options(SourcePath("tests/fixtures/llama/d18.onnx"), "tensorwise");
-  const RankRun want = TrainSteps(options, TokenSteps());
-  ExpectNear(TrainRanks({.tp = 2}, options, TokenSteps())[0], want, 1e-6, 1e-5);
+  std::string file = SourcePath("tests/fixtures/llama/d18.onnx");
+  SessionOptions options = Options(file);
+  ExpectNear(TrainRanks({.tp = 2}, options, TokenSteps())[0],
+             TrainSteps(options, TokenSteps()), 1e-6, 1e-5);
+  options = Options(file, "tensorwise");
+  for (const Batches& batches : TokenSteps()) {
+    const RankRun want = TrainSteps(options, {batches});
+    ExpectNear(TrainRanks({.tp = 2}, options, {batches})[0], want, 1e-6, 1e-5);
+  }
 }
 
 TEST(TensorParallel, MicroBatchesAndClipping) {
