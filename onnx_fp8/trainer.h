@@ -87,6 +87,8 @@ class TrainerEvents {
  public:
   virtual ~TrainerEvents() = default;
 
+  // The session is made. `trains`: TrainingSession::Trains.
+  virtual void Begun(const std::string& /*trains*/) {}
   // The first step is planned, and begins now. `remark`: what the user should
   // know of it; "": nothing.
   virtual void StepPlanned(const std::string& /*remark*/) {}

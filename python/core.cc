@@ -222,6 +222,12 @@ class PythonEvents : public TrainingLog {
   PythonEvents(Progress& progress, const nb::object& callback)
       : TrainingLog(progress), callback_(callback) {}
 
+  void Begun(const std::string& trains) override {
+    nb::gil_scoped_acquire lock;
+    nb::dict data;
+    data["trains"] = InKeywords(trains);
+    callback_("begun", data);
+  }
   void StepDone(const StepEvent& event) override {
     TrainingLog::StepDone(event);
     nb::gil_scoped_acquire lock;

@@ -239,7 +239,12 @@ void TrainCommand::CreateSession() {
   values_.grad_accum = decided.grad_accum;
   if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
   if (start_) start_->GoOn(*session_);
-  NoteFirst(session_->Notes());
+  std::vector<std::string> notes = session_->Notes();
+  if (host_ && IsFirst()) {
+    host_->events.Begun(session_->Trains());
+    std::erase(notes, session_->Trains());
+  }
+  NoteFirst(notes);
 }
 
 void TrainCommand::OpenData() {

@@ -12,6 +12,9 @@ class Progress:
         self._next = 0.0
         self._open = False
 
+    def begun(self, event):
+        self.print(event["trains"])
+
     def step(self, event):
         now, last = time.monotonic(), event["step"] == event["total"]
         if now < self._next and not last:

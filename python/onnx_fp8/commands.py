@@ -63,12 +63,13 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts.
     `data`, `val_data`: files, or a dict of arrays, which are not copied. With `mesh` all ranks give the same arrays.
     `on_step`, `on_validation` and `on_checkpoint` are called with a dict; their exceptions end the run after it is
-    saved. So does Ctrl-C; `resume=True` with the same `out` goes on. Returns the summary of `--json`.
+    saved. So does Ctrl-C; `resume=True` with the same `out` goes on. Returns the summary of `--json`;
+    its `trains` says what was trained, which `progress` prints when the run begins.
     """
     line = Progress()
 
     def watch(kind, event):
-        if progress and kind in ("step", "validation"):
+        if progress and kind in ("begun", "step", "validation"):
             getattr(line, kind)(event)
         call = {"step": on_step, "validation": on_validation, "checkpoint": on_checkpoint}.get(kind)
         if call:
