@@ -33,11 +33,12 @@ def test_notes_of_a_run(tmp_path, capfd):
                 "28 of 1500 samples are left out of each epoch: they do not fill a batch of 32"]
     assert notes_of(lambda: train(tmp_path / "run", data)) == expected
     assert capfd.readouterr() == ("", "")
-    # The program prints the same.
+    # The program prints the same, and before it what trains: here a line of the progress.
     np.savez(tmp_path / "d.npz", **data)
     done = program.run("train", digits.MODEL, "--data", tmp_path / "d.npz", "--loss", "cross_entropy", "--batch-size",
                        32, "--dtype", "bfloat16", "--steps", 2, "--out", tmp_path / "theirs")
     printed = [line for line in done.stderr.splitlines() if line.startswith("onnx-fp8: note: ")]
+    assert printed.pop(0).startswith("onnx-fp8: note: trains 8 of 8 parameters, ")
     assert printed == [f"onnx-fp8: note: {text.replace('[data]', '[' + str(tmp_path / 'd.npz') + ']')}"
                        for text in expected]
 

@@ -49,6 +49,7 @@ def test_a_run_is_that_of_the_command_line(tmp_path, capfd):
 def test_the_progress_line(tmp_path, capsys):
     train(tmp_path / "run", 9, progress=True)
     lines = capsys.readouterr().err.splitlines()
+    assert lines.pop(0).startswith("trains 8 of 8 parameters, ")
     assert lines[0].startswith("step 1/9  loss ") and lines[-2].startswith("step 9/9  loss ")
     assert lines[-1].startswith("step 9/9  validation loss ")
 
