@@ -92,13 +92,10 @@ Entry ParseEntry(const std::string& name, const Json& item,
 
 Json ParseHeader(const char* text, uint64_t size, const std::string& path) {
   std::set<std::string> names;
-  auto refuse_twice = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      Check(names.insert(name).second, "[", path,
-            "] expected every tensor once, got \"", name, "\" twice");
-    }
-    return true;
+  auto refuse_twice = [&](int depth, const std::string& name) {
+    if (depth != 1) return;
+    Check(names.insert(name).second, "[", path,
+          "] expected every tensor once, got \"", name, "\" twice");
   };
   const std::string expected =
       "[" + path + "] expected a JSON object as the safetensors header";

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <vector>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -45,6 +47,32 @@ int64_t StepOf(const std::string& text) {
   }
 }
 
+// Lines of metrics are short. Returns false at the end of the file; a longer
+// line is read as an empty one.
+class LineReader {
+ public:
+  explicit LineReader(std::istream& file) : file_(file), buffer_(1 << 20) {}
+
+  bool Next(std::string* text) {
+    auto size = static_cast<std::streamsize>(buffer_.size());
+    if (file_.getline(buffer_.data(), size)) {
+      std::streamsize newline = file_.eof() ? 0 : 1;
+      text->assign(buffer_.data(),
+                   static_cast<size_t>(file_.gcount() - newline));
+      return true;
+    }
+    if (file_.eof() || file_.bad()) return false;
+    text->clear();
+    file_.clear();
+    file_.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    return true;
+  }
+
+ private:
+  std::istream& file_;
+  std::vector<char> buffer_;
+};
+
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
@@ -52,7 +80,8 @@ MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
   std::string kept;
   bool replace = false;
   if (std::ifstream old(path, std::ios::binary); old) {
-    for (std::string text; std::getline(old, text);) {
+    LineReader lines(old);
+    for (std::string text; lines.Next(&text);) {
       bool whole = !old.eof();  // ended by a newline
       int64_t step = StepOf(text);
       if (whole && step >= 0 && step <= last_step && last_step > 0) {

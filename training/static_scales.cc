@@ -38,8 +38,8 @@ StaticScales FromRun(const std::string& folder) {
 StaticScales FromFile(const std::string& path) {
   MappedFile file = MapFile(path);
   const char* text = reinterpret_cast<const char*>(file.data);
-  OrderedJson json = ParseShallowJson<OrderedJson>(
-      text, file.size, 4, "[" + path + "] expected scales");
+  nlohmann::json json =
+      ParseShallowJson(text, file.size, 4, "[" + path + "] expected scales");
   const std::string refused =
       "[" + path + "] expected scales written by `onnx-fp8 calibrate`";
   Check(json.is_object() && json.contains("format") &&

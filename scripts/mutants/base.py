@@ -115,8 +115,8 @@ MUTANTS = (
     M("parallel: a host's pool is not asked", "base/parallel.cc",
       "host ? *host : OwnPool()", "host && ranges < 0 ? *host : OwnPool()",
       PARALLEL),
-    M("json: depth is any", "base/shallow_json.h", "at <= depth",
-      "(at <= depth || true)", bad_input("deeply")),
+    M("json: depth is any", "base/shallow_json.h", "open_ <= depth_",
+      "(open_ <= depth_ || true)", bad_input("deeply")),
     M("threads: each does its own part only", "base/thread_pool.cc",
       "for (int i = 0; i < parts; ++i) {\n"
       "    int p",

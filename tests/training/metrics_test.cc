@@ -92,8 +92,9 @@ TEST(Metrics, ForeignLinesGo) {
   std::string path = dir / "metrics.jsonl";
   std::string deep = std::string(1000, '[') + std::string(1000, ']');
   WriteText(path, "\n[]\n{}\n{\"step\":\"1\"}\nnull\n\xff\n{\"step\":1,\"x\":" +
-                      deep + "}\n{\"step\":1}\n");
-  EXPECT_EQ(MetricsFile(path, 9).cut(), 7);
+                      deep + "}\n" + R"({"step":1,"x":")" +
+                      std::string(3 << 20, 'x') + "\"}\n{\"step\":1}\n");
+  EXPECT_EQ(MetricsFile(path, 9).cut(), 8);
   EXPECT_EQ(ReadText(path), "{\"step\":1}\n");
 }
 
