@@ -162,13 +162,13 @@ double SourceOf(Coordinates mode, const ResizeAxis& axis, int64_t i) {
   if (mode == Coordinates::kAsymmetric) return x / axis.scale;
   if (mode == Coordinates::kCropAndResize) {
     double extent = axis.roi_end - axis.roi_begin;
-    double inside = axis.length == 1 ? extent * last / 2
-                                     : x * extent * last / (axis.length - 1);
+    double inside = axis.to > 1
+                        ? x * extent * last / static_cast<double>(axis.to - 1)
+                        : extent * last / 2;
     return inside + axis.roi_begin * last;
   }
   double source = (x + 0.5) / axis.scale - 0.5;
-  if (mode == Coordinates::kPytorchHalfPixel)
-    return axis.length == 1 ? -0.5 : source;
+  if (mode == Coordinates::kPytorchHalfPixel) return axis.to > 1 ? source : 0;
   if (mode == Coordinates::kHalfPixelSymmetric) {
     // Keeps the center if `to` is not the exact length.
     double adjustment = static_cast<double>(axis.to) / axis.length;

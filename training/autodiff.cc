@@ -36,8 +36,24 @@ std::vector<Value*> Reads(const Graph& graph, const Node& node) {
 // The nodes between the wanted values and the loss.
 struct Path {
   ValueSet depends;  // float values that depend smoothly on a wanted one
+  ValueSet reaches;  // values that the loss depends on
   std::vector<Node*> nodes;  // in execution order
+
+  bool Has(const Value* value) const {
+    return value && reaches.contains(value) && depends.contains(value);
+  }
 };
+
+// Whether the node's rule handles all gradients that its outputs get.
+bool IsHandled(const Path& path, const Node& node) {
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (path.Has(node.out(i)) &&
+        !Gradients().Handles(node.domain, node.op, i)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 Path FindPath(Graph& graph, const Value* loss,
               const std::vector<Value*>& wanted) {
@@ -57,16 +73,14 @@ Path FindPath(Graph& graph, const Value* loss,
       }
     }
   }
-  ValueSet reaches = {loss};
+  path.reaches = {loss};
   for (auto it = graph.nodes().rbegin(); it != graph.nodes().rend(); ++it) {
-    auto on_path = [&](const Value* out) {
-      return out && reaches.contains(out) && path.depends.contains(out);
-    };
+    auto on_path = [&](const Value* out) { return path.Has(out); };
     if (std::ranges::none_of(it->outputs(), on_path)) continue;
     bool any = false;
     for (Value* value : Reads(graph, *it)) {
       any |= path.depends.contains(value);
-      reaches.insert(value);
+      path.reaches.insert(value);
     }
     // A wanted value may be the result of a node that is not on the path.
     if (any) path.nodes.push_back(&*it);
@@ -75,7 +89,8 @@ Path FindPath(Graph& graph, const Value* loss,
   return path;
 }
 
-// The path after every node without a rule is replaced by its body.
+// The path after every node without a rule for its gradients is replaced by its
+// body, if it has one.
 Path ExpandPath(Graph& graph, const Value* loss,
                 const std::vector<Value*>& wanted, const Evaluator& evaluator,
                 Spending& spending) {
@@ -84,11 +99,13 @@ Path ExpandPath(Graph& graph, const Value* loss,
     std::vector<Node*> open;
     std::map<std::string, std::pair<int, std::string>> missing;
     for (Node* node : path.nodes) {
-      if (Gradients().Find(node->domain, node->op)) continue;
+      bool has_rule = Gradients().Find(node->domain, node->op) != nullptr;
+      if (has_rule && IsHandled(path, *node)) continue;
       if (HasBody(*node)) {
         open.push_back(node);
         continue;
       }
+      if (has_rule) continue;  // the gradient may turn out to be zero
       std::string op =
           node->domain.empty() ? node->op : node->domain + "." + node->op;
       auto& [count, where] = missing[op];
@@ -163,6 +180,13 @@ void Backward::Visit(Node& node) {
     auto it = gradient_.find(out);
     dy.push_back(it == gradient_.end() ? nullptr : it->second);
     any |= dy.back() != nullptr;
+    size_t i = dy.size() - 1;
+    Check(!dy.back() || Gradients().Handles(node.domain, node.op, i), "[",
+          node.Where(), "] expected a loss that does not depend on output ", i,
+          ", \"", out ? out->name : "", "\", whose gradient is not known for ",
+          node.op,
+          "; freeze the parameters before the node, or compute the "
+          "value by other operators");
   }
   if (!any) return;  // all ways to the loss have a gradient of zero
   for (const auto& values : {node.inputs(), node.outputs()}) {

@@ -8,10 +8,11 @@ namespace onnx_fp8 {
 void NoGradient(GradientContext&) {}
 
 void GradientRegistry::Add(std::string_view op, GradientRule rule,
-                           std::string_view domain) {
-  bool added =
-      rules_.emplace(std::pair(std::string(domain), std::string(op)), rule)
-          .second;
+                           std::string_view domain, size_t outputs) {
+  bool added = rules_
+                   .emplace(std::pair(std::string(domain), std::string(op)),
+                            Row{rule, outputs})
+                   .second;
   Check(added, "gradient of ", op, " is registered twice");
 }
 
@@ -22,7 +23,13 @@ void GradientRegistry::AddZero(std::string_view op, std::string_view domain) {
 GradientRule GradientRegistry::Find(std::string_view domain,
                                     std::string_view op) const {
   auto it = rules_.find(std::pair(std::string(domain), std::string(op)));
-  return it == rules_.end() ? nullptr : it->second;
+  return it == rules_.end() ? nullptr : it->second.rule;
+}
+
+bool GradientRegistry::Handles(std::string_view domain, std::string_view op,
+                               size_t i) const {
+  auto it = rules_.find(std::pair(std::string(domain), std::string(op)));
+  return it != rules_.end() && i < it->second.outputs;
 }
 
 const GradientRegistry& Gradients() {

@@ -62,18 +62,28 @@ void NoGradient(GradientContext&);
 
 class GradientRegistry {
  public:
-  void Add(std::string_view op, GradientRule rule,
-           std::string_view domain = "");
+  // `outputs`: the rule handles the gradients of the first so many outputs. If
+  // it is 1, output 0 has a gradient; else any of them may have none.
+  void Add(std::string_view op, GradientRule rule, std::string_view domain = "",
+           size_t outputs = 1);
   // Adds an op whose output does not depend smoothly on its inputs (Equal,
   // Floor, Shape, …). No gradient flows, which is correct.
   void AddZero(std::string_view op, std::string_view domain = "");
   // null if there is no rule; NoGradient for AddZero's ops.
   GradientRule Find(std::string_view domain, std::string_view op) const;
+  // Whether the op has a rule that handles the gradient of output i.
+  bool Handles(std::string_view domain, std::string_view op, size_t i) const;
 
  private:
-  std::map<std::pair<std::string, std::string>, GradientRule, std::less<>>
-      rules_;
+  struct Row {
+    GradientRule rule;
+    size_t outputs;
+  };
+  std::map<std::pair<std::string, std::string>, Row, std::less<>> rules_;
 };
+
+// For Add: the rule handles all outputs, however many they are.
+inline constexpr size_t kAllOutputs = static_cast<size_t>(-1);
 
 // One function per family (training/gradients/<family>.cc).
 void RegisterActivationGradients(GradientRegistry& r);

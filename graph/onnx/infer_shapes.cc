@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "graph/einsum_equation.h"
 #include "graph/onnx/check_inference.h"
 #include "graph/onnx/check_sizes.h"
 #include "graph/onnx/onnx_convert_internal.h"
@@ -97,6 +98,45 @@ void CheckOutput(const Node& node, const onnx::TypeProto& type) {
   }
 }
 
+// The axis of a letter in a term for `rank` axes. REQUIRES: the term has it.
+int64_t AxisOf(const std::string& term, char letter, int64_t rank) {
+  size_t at = term.find(letter);
+  auto axis = static_cast<int64_t>(at);
+  if (at > term.find('.')) axis += rank - std::ssize(term);
+  return axis;
+}
+
+// The size of a letter of an Einsum: axes of one element broadcast. -1: not
+// known.
+int64_t SizeOfLetter(const Node& node, const std::vector<std::string>& terms,
+                     char letter) {
+  int64_t known = 1;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const Value* x = node.in(i);
+    if (terms[i].find(letter) == std::string::npos) continue;
+    int64_t size = -1;
+    if (x && x->shape) size = x->dim(AxisOf(terms[i], letter, x->rank()));
+    if (size != 1 && known <= 1) known = size;
+  }
+  return known;
+}
+
+// ONNX takes the size of a letter from the first operand that has it.
+void BroadcastLetters(Node& node) {
+  std::string text = node.String("equation", "");
+  std::erase(text, ' ');
+  size_t arrow = text.find("->");
+  Value* y = node.out(0);
+  if (arrow == std::string::npos || !y || !y->shape) return;
+  auto terms = EquationTerms(text, node.inputs().size(), node.Where());
+  std::string result = text.substr(arrow + 2);
+  for (char letter : result) {
+    if (letter == '.') continue;
+    int64_t axis = AxisOf(result, letter, y->rank());
+    (*y->shape)[static_cast<size_t>(axis)] = SizeOfLetter(node, terms, letter);
+  }
+}
+
 }  // namespace
 
 void InferNode(Node& node, int opset) {
@@ -137,10 +177,13 @@ void InferNode(Node& node, int opset) {
     // Some of ONNX's functions read a type even if there is none, but all of
     // them accept a type that is empty.
     if (value->dtype == DType::kUndefined) continue;
-    ToProto(value->dtype, value->shape, &it->second);
+    // onnxruntime takes an axis of one element for a scalar, and so does ONNX
+    // itself in the body of AffineGrid.
+    bool as_scalar = node.Is("Range") && value->shape == Shape{1};
+    ToProto(value->dtype, as_scalar ? Shape{} : value->shape, &it->second);
     if (const Tensor* tensor = KnownData(value)) {
       onnx::TensorProto& known = data[value->name];
-      ToProto(*tensor, value->name, &known);
+      ToProto(as_scalar ? tensor->Reshaped({}) : *tensor, value->name, &known);
       data_of[value->name] = &known;
     }
   }
@@ -165,6 +208,7 @@ void InferNode(Node& node, int opset) {
       MergeType(*context.getOutputType(i), value);
     }
   }
+  if (node.Is("Einsum")) BroadcastLetters(node);
   CheckSizes(node, node.outputs());
 }
 

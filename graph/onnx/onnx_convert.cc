@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <onnx/defs/schema.h>
+
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/check.h"
 #include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/upgrade.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -133,6 +137,47 @@ struct AttributeWriter {
     }
   }
 };
+
+// The body and the bodies in it read `outer` under the name that they use for
+// it, `name`. Afterwards they read it under its own name; null: they read
+// nothing.
+void ReadAs(Graph& body, const std::string& name, const Value* outer) {
+  Value* inner = body.Find(name);
+  if (!inner || inner->producer || inner->is_input || inner->is_initializer()) {
+    return;  // it is a value of its own
+  }
+  for (Node& node : body.nodes()) {
+    for (Graph* deeper : node.Subgraphs()) ReadAs(*deeper, name, outer);
+  }
+  if (outer) return body.Rename(inner, outer->name);
+  for (Node& node : body.nodes()) {
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      if (node.in(i) == inner) body.SetInput(&node, i, nullptr);
+    }
+  }
+}
+
+// Whether nodes of the op may lack output i: not if it is required, or one of
+// any number of results.
+bool MayOmit(const Node& node, size_t i) {
+  const auto* schema =
+      onnx::OpSchemaRegistry::Schema(node.op, kNormalOpset, node.domain);
+  if (!schema || schema->outputs().empty()) return true;
+  const auto& outputs = schema->outputs();
+  return outputs[std::min(i, outputs.size() - 1)].GetOption() ==
+         onnx::OpSchema::Optional;
+}
+
+// A file may leave a result that nobody reads without a name. Kernels, passes
+// and gradients then rely on a value in each place that the op always has.
+void NameResults(Graph& graph) {
+  for (Node& node : graph.nodes()) {
+    for (size_t i = 0; i < node.outputs().size(); ++i) {
+      if (node.out(i) || MayOmit(node, i)) continue;
+      graph.AddOutput(&node, i, graph.FreshName(node.op + ".unread"));
+    }
+  }
+}
 
 void SetAxisNames(const onnx::TypeProto& type, Value* value) {
   if (!type.tensor_type().has_shape()) return;
@@ -267,7 +312,9 @@ Node* AddNodeFromProto(Graph& graph, const onnx::NodeProto& proto,
       if (inner->producer || inner->is_input || inner->is_initializer()) {
         continue;
       }
-      value_of(inner->name);
+      std::string name = inner->name;
+      Value* outer = value_of(name);
+      if (!outer || outer->name != name) ReadAs(**subgraph, name, outer);
     }
   }
   std::vector<std::string> outputs;
@@ -359,6 +406,7 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
     AddNodeFromProto(graph, node, values, nullptr, external)->source =
         position++;
   }
+  NameResults(graph);
   for (const auto& output : proto.output()) {
     auto it = values.find(output.name());
     Check(it != values.end() || !graph.Find(output.name()), "[", graph.file,

@@ -128,16 +128,8 @@ void ResolveReferences(onnx::NodeProto* node, const Given& given) {
 
 // Constants become initializers, so that no evaluator is needed for them.
 void LiftConstants(Graph& graph) {
-  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
-    Node& node = *it++;
-    if (!node.Is("Constant")) continue;
-    Tensor data = ConstantIn(node);
-    if (!data.defined()) continue;
-    Value* out = node.out(0);
-    Value* constant =
-        graph.AddInitializer(graph.FreshName(out->name + ".value"), data);
-    graph.ReplaceUses(out, constant);
-    graph.RemoveNode(&node);
+  for (const auto& [value, data] : HeldTensors(graph)) {
+    AsInitializer(graph, value);
   }
 }
 

@@ -4,9 +4,11 @@
 // that nothing is transposed. q (B,T,H·D), k (B,S,G·D), v (B,S,G·E), y
 // (B,T,H·E); head h reads group h / (H/G). lse (B,H,T) is the log of the sum of
 // e^scores; the backward computes the probabilities again from it, block by
-// block. The probabilities and the gradients of the scores are rounded to the
-// dtype `round_to` before they are multiplied; q, k, v and dy are exact in it.
-// As in flash attention, the forward rounds before it divides by the sum.
+// block, and divides them by their sum: a large lse is rounded. Columns that a
+// causal row does not see have no probability, whatever the bias is. The
+// probabilities and the gradients of the scores are rounded to the dtype
+// `round_to` before they are multiplied; q, k, v and dy are exact in it. As in
+// flash attention, the forward rounds before it divides by the sum.
 //
 // AttentionPacked has q, k and v in one operand: Transpose(qkv, perm) is
 // (B,T,(H+2G)·D), where the columns of q come first, then those of k and of v.
@@ -193,8 +195,8 @@ constexpr char kScores[] =
   causal = Constant <value_int: int = @causal> ()
   is_causal = Cast <to = 9> (causal)
   hidden = And (later, is_causal)
-  lowest_f = Constant <value_float = -3.4028234e38> ()
-  lowest = CastLike (lowest_f, q)
+  zero_f = CastLike (zero, q)
+  unseen = Log (zero_f)
 )";
 constexpr char kProbabilities[] =
     R"(
@@ -225,7 +227,9 @@ constexpr char kGradients[] =
   last = Constant <value_ints = [-1]> ()
   lse_4 = Unsqueeze (lse, last)
   less = Sub (scores, lse_4)
-  p = Exp (less)
+  p_of_lse = Exp (less)
+  p_total = ReduceSum (p_of_lse, last)
+  p = Div (p_of_lse, p_total)
   p_rounded = Cast <to: int = @round_to> (p)
   p_read = CastLike (p_rounded, p)
   p_rows = Reshape <allowzero = 1> (p_read, s_grouped)
@@ -273,7 +277,7 @@ constexpr char kRelative[] =
   spread = Gather <axis = 1> (relative, places)
   moved = Add (scaled, spread)
   biased = Add (moved, bias)
-  scores = Where (hidden, lowest, biased)
+  scores = Where (hidden, unseen, biased)
 )";
 // Row i of the gradient of the scores belongs T - 1 - i places further right in
 // that of `relative`. The rows are reversed and filled up by T zeros; read with
@@ -303,10 +307,10 @@ constexpr char kPackGradients[] =
   dqkv_rows = Concat <axis = 2> (dq, dk, dv)
   dqkv = Transpose <perm: ints = @perm> (dqkv_rows)
 )";
-constexpr char kPlain[] = "scores = Where (hidden, lowest, scaled)\n";
+constexpr char kPlain[] = "scores = Where (hidden, unseen, scaled)\n";
 constexpr char kBiased[] =
     "biased = Add (scaled, bias)\n"
-    "scores = Where (hidden, lowest, biased)\n";
+    "scores = Where (hidden, unseen, biased)\n";
 
 std::string Body(const std::vector<const char*>& parts) {
   std::string body = std::string(parts.front()) + " {";

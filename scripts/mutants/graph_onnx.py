@@ -11,6 +11,12 @@ UPGRADE = graph("Upgrade.*")
 OLD_OPSETS = python("old_opsets")
 
 MUTANTS = (
+    M("branches of a body read the names of its inputs",
+      "graph/onnx/onnx_convert.cc",
+      "if (!outer || outer->name != name) ReadAs(**subgraph, name, outer);", "",
+      python("affine_grid")),
+    M("a result without a name is no value", "graph/onnx/onnx_convert.cc",
+      "  NameResults(graph);\n", "", python("without_a_name")),
     M("bodies: weights of one name are one", "graph/onnx/body_names.cc",
       "if (name->empty() || count_[*name] == 1) return;", "return;",
       BODY_WEIGHTS),

@@ -7,15 +7,18 @@ TRACES = optimizers("*Traces.*:Update*")
 
 MUTANTS = (
     M("swiglu: the gate has no gradient", "providers/cpu/ops/activation.cc",
-      "to_gate[i] = g * (v * s);", "to_gate[i] = g * v;", *BODY),
+      "to_gate[i] = g * silu.y;", "to_gate[i] = g * v;", *BODY),
     M("bias gradient: rows of the first block",
       "providers/cpu/ops/activation.cc",
       "double* sum = sums + row / kBlock * n + at;",
       "double* sum = sums + at;", providers("*Narrow*:Activation.*"),
       training("*Gelu*:*FuseBias*")),
     M("silu: the gradient of sigmoid", "providers/cpu/ops/activation.cc",
-      "return s * (1 + x * (e * s));", "return s * (e * s);",
+      "slope = far ? x * 0 : s * (1 + x * (e * s));", "slope = s * (e * s);",
       providers("Activation.*")),
+    M("silu: a slope far out", "providers/cpu/ops/activation.cc",
+      "slope = far ? x * 0 : s * (1 + x * (e * s));",
+      "slope = s * (1 + x * (e * s));", providers("*Extremes*Silu*")),
     M("folding: Mod keeps the dividend's sign", "providers/cpu/ops/binary.cc",
       "return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;",
       "return r;", providers("Binary.Mod")),
@@ -80,6 +83,10 @@ MUTANTS = (
       "      WriteRow(in, out, s.classes, lse, label, share);\n"
       "      if (label != kIgnored) log_p[i] += in[label] * 0 + out[label];\n"
       "    });\n    WriteLoss", providers("Loss.CrossEntropy*")),
+    M("LayerNorm: all rows have the scale of the first",
+      "providers/cpu/ops/norm.cc",
+      "if (own == shape) return {t, t.data<T>(), step};",
+      "if (own == shape) return {t, t.data<T>(), 0};", providers("LayerNorm.*")),
     M("LayerNorm: mean(dh) is missing", "providers/cpu/ops/norm.cc",
       "(g * scale[i] - dh_mean - h * dhh_mean)",
       "(g * scale[i] - 0 * dh_mean - h * dhh_mean)", providers("LayerNorm.*")),

@@ -19,6 +19,10 @@ def from_steps(cases):
 FOREIGN_FILES = python("foreign_files and (run or config or profile)")
 
 MUTANTS = (
+    M("autodiff: outputs that a rule does not know are ignored",
+      "training/autodiff.cc",
+      "if (has_rule && IsHandled(path, *node)) continue;",
+      "if (has_rule) continue;", training("*Losses*OwnWithLse*")),
     M("artifacts: the number of updates starts at 0", "training/ort_state.cc",
       "Tensor::Scalar(group.step)", "Tensor::Scalar(0 * group.step)",
       training("OrtState.*"), python("ort_checkpoints and goes_on_as")),

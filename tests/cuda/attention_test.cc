@@ -124,6 +124,26 @@ INSTANTIATE_TEST_SUITE_P(
         BFloat16("PackedOddWidth", 2, 9, 9, 2, 2, 12, kRounded, "[0,1,2]")),
     [](const auto& info) { return info.param.name; });
 
+// Whole sequences, and halves of others, are hidden by the lowest float.
+TEST(CudaAttention, OfRowsThatSeeMasksOnly) {
+  for (const char* attributes : {kUncausal, kCausal}) {
+    for (bool relative : {false, true}) {
+      AttentionCase c = {"", 2, 70, 70, 2, 1, 8, 8, attributes, "2,1,1,70"};
+      c.relative = relative;
+      std::string text = GraphText(c);
+      const std::string bias = "input bias: float[2,1,1,70]\n";
+      text.replace(text.find(bias), bias.size(),
+                   R"(input random: float[2,1,1,70]
+const bounds: float[2,1,1,1] = {9,0}
+const low: float[] = {-3.4028234663852886e38}
+hidden: bool[2,1,1,70] = Less(random, bounds)
+bias: float[2,1,1,70] = Where(hidden, low, random)
+)");
+      ExpectCpusResults(text, c.tolerance);
+    }
+  }
+}
+
 // Its results but dk and dv are empty.
 TEST(CudaAttentionOfNoRow, Runs) {
   EXPECT_EQ(ErrorOnGpu(GraphText({"", 2, 0, 5, 2, 2, 8, 8})), "");

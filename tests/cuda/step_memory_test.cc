@@ -339,13 +339,13 @@ TEST(Workspaces, AttentionNeedsTheLibrarys) {
                                   2 * (2 * 64 * 128 + 64 * 64 + 8 * 128 * 8)}));
 }
 
-// Our own kernel keeps a float for each row, and in a step without a device.
+// Our own kernel keeps two floats for each row, and in a step without a device.
 TEST(Workspaces, OurAttentionNeedsItsOwn) {
   AttentionCase floats = SmallAttention();
   floats.attributes = "causal=1, scale=0.2";
   std::string text = GraphText(floats) + "output y\noutput dk\n";
-  EXPECT_EQ(WorkspaceOf(text), 2 * 5 * sizeof(float));
-  EXPECT_EQ(WorkspaceOf(text, false), 2 * 5 * sizeof(float));
+  EXPECT_EQ(WorkspaceOf(text), 2 * 2 * 5 * sizeof(float));
+  EXPECT_EQ(WorkspaceOf(text, false), 2 * 2 * 5 * sizeof(float));
 }
 
 // Taps of 9 · 4 elements, 32 bytes each. cuDNN's workspace is not known without

@@ -242,6 +242,25 @@ TEST(Autodiff, ExpandsOpsThatHaveABodyOnly) {
   EXPECT_GT(largest, 0.1);
 }
 
+// The mean is all that is read of the norm.
+TEST(Autodiff, OfASecondOutputAlone) {
+  Graph graph;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{2, 4});
+  Value* scale = graph.AddInput("scale", DType::kFloat, Shape{4});
+  Value* mean = b.Ops("LayerNormalization", {x, scale}, 2)[1];
+  BackwardResult result =
+      Differentiate(graph, SumAll(b, b.Mul(mean, mean)), {x, scale});
+  EXPECT_FALSE(result.gradient.contains(scale));
+  Value* dx = result.gradient.at(x);
+  auto values =
+      RunGraph(graph, {{"x", Floats({2, 4}, {1, 2, 3, 6, 0, 0, 0, 4})},
+                       {"scale", Floats({4}, {1, 1, 1, 1})}});
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(DoubleAt(values[dx->name], i), (i < 4 ? 3 : 1) * 2 / 4.0);
+  }
+}
+
 TEST(Autodiff, RefusesALossThatIsNotOneFloat) {
   Graph graph;
   graph.file = "m.onnx";

@@ -2,7 +2,9 @@
 //
 // Every op that runs has a gradient, unless it has no derivative.
 #include <gtest/gtest.h>
+#include <onnx/defs/schema.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -12,6 +14,8 @@
 
 namespace onnx_fp8 {
 namespace {
+
+namespace onnx = ONNX_NAMESPACE;
 
 TEST(GradientList, EveryOpWithAKernelAndADerivativeHasARule) {
   std::set<std::string> without = {
@@ -42,6 +46,35 @@ TEST(GradientList, EveryOpWithAKernelAndADerivativeHasARule) {
     missing.insert(name);
   }
   EXPECT_EQ(missing, without);
+}
+
+// A rule that handles the gradients of a node's first outputs only leaves the
+// others to the op's body.
+TEST(GradientList, EveryFloatOutputHasARuleOrABody) {
+  std::set<std::string> ops, missing;
+  for (const onnx::OpSchema& schema :
+       onnx::OpSchemaRegistry::get_all_schemas()) {
+    if (schema.domain().empty()) ops.insert(schema.Name());
+  }
+  for (const std::string& op : ops) {
+    if (!Gradients().Find("", op) || Gradients().Find("", op) == NoGradient) {
+      continue;
+    }
+    Graph graph;
+    graph.opset = 24;
+    if (HasBody(*graph.AddNode(op, {}, {"y"}))) continue;
+    const auto& outputs = onnx::OpSchemaRegistry::Schema(op)->outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      bool any = outputs[i].GetOption() == onnx::OpSchema::Variadic;
+      bool floats = std::ranges::any_of(
+          outputs[i].GetTypes(),
+          [](onnx::DataType type) { return *type == "tensor(float)"; });
+      if (floats && !Gradients().Handles("", op, any ? 1000 : i)) {
+        missing.insert(op + " " + std::to_string(i));
+      }
+    }
+  }
+  EXPECT_EQ(missing, std::set<std::string>());
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ void Attention(C& c) {
   size_t count = IsPacked(c.node)                     ? 1
                  : c.node.IsOurs("AttentionRelative") ? 4
                                                       : 3;
-  Check(!c.Needs(count) && !c.Dy(1), "[", c.node.Where(),
-        "] expected a bias and an lse that need no gradient");
+  Check(!c.Needs(count), "[", c.node.Where(),
+        "] expected a bias that needs no gradient");
   std::vector<Value*> in = {c.Dy()};
   for (Value* operand : c.node.inputs()) in.push_back(operand);
   in.push_back(Stored(c.Out(0)));

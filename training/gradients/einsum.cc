@@ -114,24 +114,22 @@ Value* InputGradient(C& c, const Equation& e, size_t wanted) {
     left += "," + e.inputs[i];
     known += e.inputs[i];
   }
-  // Axes that only this operand has were summed: dy is constant along them.
   std::string right;
-  Shape reshaped, full;
-  size_t at = 0;
   for (char ch : e.inputs[wanted]) {
-    int64_t size = (*c.In(wanted)->shape)[at++];
-    bool found = known.find(ch) != std::string::npos;
-    if (found) right += ch;
-    reshaped.push_back(found ? 0 : 1);
-    full.push_back(size);
+    if (known.find(ch) != std::string::npos) right += ch;
   }
   Value* dx = b.Op("Einsum", operands, {{"equation", left + "->" + right}});
-  if (right.size() == full.size()) return dx;
-  size_t from = 0;
-  for (size_t i = 0; i < full.size(); ++i) {
-    if (reshaped[i] == 1) continue;
-    // Broadcast axes may be wider than the operand's.
-    reshaped[i] = full[i] = (*dx->shape)[from++];
+  // Axes that only this operand has, or that have one element elsewhere, were
+  // summed: dx is the same along them. Broadcast axes may be wider than the
+  // operand's.
+  Shape reshaped, full;
+  size_t at = 0, from = 0;
+  for (char ch : e.inputs[wanted]) {
+    bool found = known.find(ch) != std::string::npos;
+    reshaped.push_back(found ? (*dx->shape)[from++] : 1);
+    full.push_back(reshaped.back() == 1 ? (*c.In(wanted)->shape)[at]
+                                        : reshaped.back());
+    ++at;
   }
   return ExpandTo(b, b.Reshape(dx, reshaped), full);
 }

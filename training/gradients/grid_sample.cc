@@ -43,7 +43,7 @@ class Axis {
     x = b_.Op("Where", {place, x, Number(-1)});
     slope_ = Number(per_grid);
     if (mode == "nearest") x = b_.Op("Round", {x});
-    x = Inside(x);
+    if (mode != "cubic") x = Inside(x);
     Value* left = b_.Op("Floor", {x});
     Value* t = b_.Sub(x, left);
     if (mode == "nearest") {

@@ -72,7 +72,33 @@ struct ScaledNorm {
                  // right
 };
 
-void LayerNormalization(C& c) {
+int64_t AxisOf(const C& c) {
+  return NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(), c.node.Where());
+}
+
+// dx + the gradient of x by the two outputs from `first` on, the mean and the
+// inverse of the deviation; dx and the result may be null.
+//   d mean / dx = 1 / n,  d inverse / dx = -inverse³ (x - mean) / n
+Value* WithStatistics(C& c, Value* x, size_t first, Value* dx) {
+  Builder& b = c.b;
+  Shape tail = Tail(*x->shape, AxisOf(c));
+  double share = 1.0 / static_cast<double>(NumElements(tail));
+  auto add = [&](Value* part) { dx = dx ? b.Add(dx, part) : part; };
+  if (Value* dmean = c.Dy(first)) {
+    add(b.Mul(b.Cast(dmean, x->dtype), b.Scalar(share, x)));
+  }
+  if (Value* dinverse = c.Dy(first + 1)) {
+    Value* mean = b.Cast(NeedOutput(c, first, "mean"), x->dtype);
+    Value* inverse = c.Out(first + 1);
+    Value* cube = b.Mul(b.Mul(inverse, inverse), inverse);
+    Value* slope = b.Cast(b.Mul(dinverse, cube), x->dtype);
+    add(b.Mul(b.Mul(slope, b.Sub(x, mean)), b.Scalar(-share, x)));
+  }
+  return dx ? ExpandTo(b, dx, *x->shape) : nullptr;
+}
+
+// By x, scale and bias, of the normalized values.
+void NormalizedGradient(C& c) {
   Builder& b = c.b;
   ScaledNorm norm(c);
   Value* mean = NeedOutput(c, 1, "mean");
@@ -89,6 +115,11 @@ void LayerNormalization(C& c) {
   c.Set(1, b.Mul(c.Dy(), h));
 }
 
+void LayerNormalization(C& c) {
+  if (c.Dy()) NormalizedGradient(c);
+  c.Set(0, WithStatistics(c, c.In(0), 1, c.Dx(0)));
+}
+
 void RMSNormalization(C& c) {
   Builder& b = c.b;
   ScaledNorm norm(c);
@@ -103,10 +134,11 @@ void RMSNormalization(C& c) {
   c.Set(1, b.Mul(c.Dy(), b.Mul(x, InverseDeviation(b, square, epsilon))));
 }
 
-// For (a, b, scale[, bias]) -> (x, y, …): adds the gradient of x itself to that
-// through its norm, in one pass.
-void AddNorm(C& c, const char* plain, const char* with_sum,
-             const std::vector<Value*>& statistics, Attributes attributes) {
+// For (a, b, scale[, bias]) -> (x, y, …): returns the gradient of x itself, to
+// which that through its norm is added in one pass. Sets those of scale and
+// bias.
+Value* AddNorm(C& c, const char* plain, const char* with_sum,
+               const std::vector<Value*>& statistics, Attributes attributes) {
   Value *dx = c.Dy(0), *dy = c.Dy(1);
   if (dy) {
     std::vector<Value*> in = {dy, c.Out(0), c.In(2)};
@@ -118,28 +150,28 @@ void AddNorm(C& c, const char* plain, const char* with_sum,
     dx = grads[0];
     for (size_t i = 1; i < results; ++i) c.Set(i + 1, grads[i]);
   }
+  return dx;
+}
+
+void SetOfBoth(C& c, Value* dx) {
   c.Set(0, dx);
   c.Set(1, dx);
 }
 
-int64_t AxisOf(const C& c) {
-  return NormalizeAxis(c.node.Int("axis", -1), c.In(0)->rank(), c.node.Where());
-}
-
 void AddLayerNorm(C& c) {
-  Check(!c.Dy(2) && !c.Dy(3), "[", c.node.Where(),
-        "] expected a mean and a deviation that need no gradient");
   std::vector<Value*> statistics;
   if (c.Dy(1)) {
     statistics = {NeedOutput(c, 2, "mean"), NeedOutput(c, 3, "inv_std")};
   }
-  AddNorm(c, "LayerNormGrad", "AddLayerNormGrad", statistics,
-          {{"axis", AxisOf(c)}});
+  Value* dx = AddNorm(c, "LayerNormGrad", "AddLayerNormGrad", statistics,
+                      {{"axis", AxisOf(c)}});
+  SetOfBoth(c, WithStatistics(c, c.Out(0), 2, dx));
 }
 
 void AddRMSNorm(C& c) {
-  AddNorm(c, "RMSNormGrad", "AddRMSNormGrad", {},
-          {{"axis", AxisOf(c)}, {"epsilon", c.node.Float("epsilon", 1e-5f)}});
+  SetOfBoth(c, AddNorm(c, "RMSNormGrad", "AddRMSNormGrad", {},
+                       {{"axis", AxisOf(c)},
+                        {"epsilon", c.node.Float("epsilon", 1e-5f)}}));
 }
 
 void CheckRank(C& c) {
@@ -283,12 +315,12 @@ Value* LRN(C& c) {
 }  // namespace
 
 void RegisterNormGradients(GradientRegistry& r) {
-  r.Add("AddLayerNorm", AddLayerNorm, kDomain);
-  r.Add("AddRMSNorm", AddRMSNorm, kDomain);
-  r.Add("BatchNormalization", BatchNormalization);
+  r.Add("AddLayerNorm", AddLayerNorm, kDomain, 4);
+  r.Add("AddRMSNorm", AddRMSNorm, kDomain, 2);
+  r.Add("BatchNormalization", BatchNormalization, "", 3);
   r.Add("InstanceNormalization", InstanceNormalization);
   r.Add("LRN", Unary<LRN>);
-  r.Add("LayerNormalization", LayerNormalization);
+  r.Add("LayerNormalization", LayerNormalization, "", 3);
   r.Add("LpNormalization", Unary<LpNormalization>);
   r.Add("RMSNorm", RMSNormalization, kDomain);
   r.Add("RMSNormalization", RMSNormalization);

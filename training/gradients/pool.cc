@@ -88,7 +88,6 @@ Value* AddAt(C& c, Value* indices) {
 }
 
 Value* MaxPool(C& c) {
-  if (!c.Dy(0)) return nullptr;
   if (c.node.Int("storage_order", 0) == 0) {
     return AddAt(c, NeedOutput(c, 1, "indices"));
   }

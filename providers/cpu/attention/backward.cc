@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The backward pass of attention. The probabilities are computed again from
-// lse, in transposed blocks: rows are columns of the scores, that is keys. A
+// lse, in transposed blocks: rows are columns of the scores, that is keys. If
+// lse is large, its rounding would show in them; then their sum is computed
+// first. A
 // task has the keys of one *split* of one head: it finishes their dk and dv,
 // and its part of dq. Then the parts are added, those of dq over splits, those
 // of dk and dv over the heads that share them. The order of these sums depends
@@ -9,6 +11,7 @@
 #include "providers/cpu/attention/backward.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -29,7 +32,7 @@ template <typename E>
 struct BackwardMemory {
   PackedMatrix q, q_transposed, dy, dy_transposed, k;
   HeadRows<const E> k_rows, v_rows;
-  std::vector<SumOf<E>> lse, along, scores, dscores, read_dy, read_y;
+  std::vector<SumOf<E>> lse, share, along, scores, dscores, read_dy, read_y;
   std::vector<E> p, ds, read_k, read_v, read;
 };
 
@@ -86,6 +89,7 @@ class BackwardPass {
     int64_t tasks = (splits_ > 1 ? 2 : 4) * NumThreads();
     int64_t wave = std::min(heads, DivideUp(tasks, splits_));
     parts_ = Allocate(wave);
+    FindShares();
     if (drelative_.defined()) {
       std::memset(drelative_.raw(), 0, drelative_.bytes());
     }
@@ -105,6 +109,7 @@ class BackwardPass {
  private:
   static constexpr int64_t kMinSplit = 512;  // keys
   static constexpr int64_t kGrain = 64;  // rows that a thread adds at a time
+  static constexpr T kLargeLse = 256;
 
   Parts<T> Allocate(int64_t wave) const {
     thread_local Scratch scratch;
@@ -121,6 +126,72 @@ class BackwardPass {
     parts.dv_sum = parts.dk_sum + 2 * k;
     parts.drelative = parts.dv_sum + 2 * v;
     return parts;
+  }
+
+  const T* Lse() const { return ctx_.In(in_.y() + 1).template data<T>(); }
+
+  // Such as that of a row whose mask is the lowest float in all columns.
+  static bool IsLarge(T lse) {
+    return std::fabs(lse) > kLargeLse && std::isfinite(lse);
+  }
+
+  // 1 / the sum of e^(scores - lse) of each row whose lse is large, otherwise
+  // 1.
+  void FindShares() {
+    int64_t heads = z_.b * z_.heads;
+    const T* lse = Lse();
+    shares_.assign(static_cast<size_t>(heads * z_.t), T{1});
+    if (std::none_of(lse, lse + heads * z_.t, IsLarge)) return;
+    ParallelTasks(heads, [&](int64_t head) {
+      const T* own = lse + head * z_.t;
+      if (std::any_of(own, own + z_.t, IsLarge)) {
+        FindShares(head, own, shares_.data() + head * z_.t);
+      }
+    });
+  }
+
+  void FindShares(int64_t head, const T* lse, T* shares) const {
+    int64_t batch = head / z_.heads;
+    head %= z_.heads;
+    std::vector<E> read;
+    std::vector<T> scores(static_cast<size_t>(kColumns));
+    auto k = ReadRows<E>(ctx_.In(in_.operand(1)),
+                         z_.k.At(batch, head / z_.Repeats(), 0), z_.s, z_.k.row,
+                         z_.d, read);
+    PackedMatrix keys;
+    keys.Pack(Operand(k, true), z_.d, z_.s);
+    const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
+    for (int64_t row = 0; row < z_.t; ++row) {
+      if (!IsLarge(lse[row])) continue;
+      auto q = ReadRows<E>(ctx_.In(1), z_.q.At(batch, head, row), 1, z_.q.row,
+                           z_.d, read);
+      T total = 0;
+      int64_t seen = z_.Columns(row + 1);
+      for (int64_t column = 0; column < seen; column += kColumns) {
+        int64_t n = std::min(kColumns, seen - column);
+        keys.Multiply({.m = 1,
+                       .n = n,
+                       .k = z_.d,
+                       .a = Operand(q),
+                       .scale = z_.scale,
+                       .c = scores.data(),
+                       .ldc = kColumns},
+                      0, column);
+        if (relative_) {
+          AddBias(
+              scores.data(),
+              relative_ + head * z_.Distances() + z_.Origin() - row + column, 1,
+              n);
+        }
+        if (bias) {
+          AddBias(scores.data(),
+                  bias + row * z_.bias_step[2] + column * z_.bias_step[3],
+                  z_.bias_step[3], n);
+        }
+        total += SumOfPowers(scores.data(), lse[row], n);
+      }
+      shares[row] = 1 / total;
+    }
   }
 
   // The first row that a task computes whose keys begin at `key`.
@@ -190,13 +261,10 @@ class BackwardPass {
     auto dy = ReadRows<E>(ctx_.In(0), at_y, size, z_.y.row, z_.e, w.read);
     w.dy.Pack(Operand(dy), size, z_.e);
     w.dy_transposed.Pack(Operand(dy, true), z_.e, size);
-    w.lse.resize(static_cast<size_t>(size));
+    int64_t at = (batch * z_.heads + head) * z_.t + first;
+    w.lse.assign(Lse() + at, Lse() + at + size);
+    w.share.assign(shares_.data() + at, shares_.data() + at + size);
     w.along.resize(static_cast<size_t>(size));
-    const T* lse = ctx_.In(in_.y() + 1).template data<T>() +
-                   (batch * z_.heads + head) * z_.t + first;
-    for (int64_t i = 0; i < size; ++i) {
-      w.lse[static_cast<size_t>(i)] = kUnit<T> * lse[i];
-    }
     DotRows(ReadRows<T>(ctx_.In(0), at_y, size, z_.y.row, z_.e, w.read_dy),
             ReadRows<T>(ctx_.In(in_.y()), at_y, size, z_.y.row, z_.e, w.read_y),
             size, z_.e, w.along.data());
@@ -244,7 +312,7 @@ class BackwardPass {
                                .n = n,
                                .k = z_.d,
                                .a = Operand(w.k_rows.From(packed_key + i)),
-                               .scale = z_.scale * static_cast<float>(kUnit<T>),
+                               .scale = z_.scale,
                                .c = s.Right(begin).data,
                                .ldc = s.ld},
                               0, at);
@@ -278,6 +346,7 @@ class BackwardPass {
                            .hidden = z_.causal ? key - x.row : 0,
                            .step = z_.causal ? 1 : 0,
                            .lse = w.lse.data() + packed_row,
+                           .share = w.share.data() + packed_row,
                            .along = w.along.data() + packed_row,
                            .scale = z_.scale}
           .Run();
@@ -428,6 +497,7 @@ class BackwardPass {
   AmaxMeter meters_[3];
   const T *relative_ = nullptr, *bias_ = nullptr;
   Tensor drelative_;
+  std::vector<T> shares_;           // (B,H,T)
   int64_t split_ = 1, splits_ = 1;  // keys of a split, splits of a head
   Parts<T> parts_ = {};
 };

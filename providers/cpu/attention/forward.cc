@@ -145,7 +145,7 @@ class ForwardPass {
                     .n = std::min(RoundUp(n, kLanes), z_.s - column),
                     .k = z_.d,
                     .a = Operand(q.From(i)),
-                    .scale = z_.scale * static_cast<float>(kUnit<T>),
+                    .scale = z_.scale,
                     .c = s.data,
                     .ldc = s.ld},
                    0, column);
@@ -194,7 +194,7 @@ class ForwardPass {
   // NaN for a row that sees only -infinity, as in the op's body.
   static T LogOfSum(const SoftmaxState<T>& state) {
     if (state.total == 0) return std::numeric_limits<T>::quiet_NaN();
-    return state.largest / kUnit<T> + std::log(state.total);
+    return state.largest + std::log(state.total);
   }
 
   KernelContext& ctx_;

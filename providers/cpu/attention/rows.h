@@ -15,13 +15,11 @@
 
 namespace onnx_fp8 {
 
-// Scores are multiplied by kUnit first: Power(kUnit · x) = e^x.
-template <typename T>
-inline constexpr T kUnit = 1;
-template <>
-inline constexpr float kUnit<float> = std::numbers::log2e_v<float>;
-
-inline float Power(float x) { return math::FloatExp2(x); }
+// e^x for x <= 0. The factor is applied to the difference of two scores: scores
+// near the largest float would not survive it.
+inline float Power(float x) {
+  return math::FloatExp2(std::numbers::log2e_v<float> * x);
+}
 inline double Power(double x) { return std::exp(x); }
 
 template <typename E>
@@ -60,14 +58,14 @@ void DotRows(const HeadRows<const T>& x, const HeadRows<const T>& y,
   });
 }
 
-// s[j] of the first n columns += kUnit · bias[j · step].
+// s[j] of the first n columns += bias[j · step].
 template <typename T>
 void AddBias(T* s, const T* bias, int64_t step, int64_t n) {
   OnBestIsa([=] {
     if (step == 1) {
-      for (int64_t j = 0; j < n; ++j) s[j] += kUnit<T> * bias[j];
+      for (int64_t j = 0; j < n; ++j) s[j] += bias[j];
     } else {
-      for (int64_t j = 0; j < n; ++j) s[j] += kUnit<T> * bias[j * step];
+      for (int64_t j = 0; j < n; ++j) s[j] += bias[j * step];
     }
   });
 }
@@ -139,6 +137,23 @@ struct SoftmaxRows {
   }
 };
 
+// Σ e^(s[j] - lse) of n columns.
+template <typename T>
+T SumOfPowers(const T* s, T lse, int64_t n) {
+  T sum = 0;
+  T* out = &sum;
+  OnBestIsa([=] {
+    T lane[kLanes] = {};
+    int64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes) {
+      for (int64_t l = 0; l < kLanes; ++l) lane[l] += Power(s[j + l] - lse);
+    }
+    for (; j < n; ++j) lane[0] += Power(s[j] - lse);
+    *out = Fold(lane, [](T u, T v) { return u + v; });
+  });
+  return sum;
+}
+
 // Row i of y, n elements, · factor of row i.
 template <typename T>
 void ScaleRows(const HeadRows<T>& y, int64_t rows, int64_t n,
@@ -163,13 +178,13 @@ struct ScoreGradientRows {
   HeadRows<E> p, ds;       // results; they may be `scores` and `dp`
   int64_t rows, begin, n;
   int64_t hidden, step;
-  // Of the columns: kUnit · log of the sum of e^scores, and the product of
-  // result and its gradient.
-  const T *lse, *along;
+  // Of the columns: the log of the sum of e^scores, 1 / the sum of e^(scores -
+  // lse), and the product of result and its gradient.
+  const T *lse, *share, *along;
   T scale;
 
-  // p = e^(scores - lse), ds = p (dp - along) scale, both 0 where they are
-  // hidden, ds also before `begin`. Operands of bfloat16 are filled up.
+  // p = e^(scores - lse) share, ds = p (dp - along) scale, both 0 where they
+  // are hidden, ds also before `begin`. Operands of bfloat16 are filled up.
   void Run() const {
     auto x = *this;
     OnBestIsa([x] {
@@ -177,11 +192,11 @@ struct ScoreGradientRows {
       for (int64_t i = 0; i < x.rows; ++i) {
         const T *s = x.scores.From(i).data, *dp = x.dp.From(i).data;
         E *p = x.p.From(i).data, *ds = x.ds.From(i).data;
-        const T *lse = x.lse, *along = x.along;
+        const T *lse = x.lse, *share = x.share, *along = x.along;
         T scale = x.scale;
 #pragma GCC ivdep
         for (int64_t j = x.begin; j < x.n; ++j) {
-          T power = Power(s[j] - lse[j]);
+          T power = Power(s[j] - lse[j]) * share[j];
           p[j] = RoundedTo<E>(power);
           ds[j] = RoundedTo<E>(power * (dp[j] - along[j]) * scale);
         }

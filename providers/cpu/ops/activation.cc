@@ -301,12 +301,24 @@ struct GeluTanhSlope {
   }
 };
 
+// x s and its slope, s (1 + x (1 - s)), with s = sigmoid(x).
+template <typename T>
+struct SiluParts {
+  explicit SiluParts(T x) {
+    constexpr T kLowest = -87;  // e^87 is finite; what comes before it is 0
+    bool far = x < kLowest;
+    T e = math::QuickExp(far ? -kLowest : -x);
+    T s = 1 / (1 + e);
+    y = far ? x * 0 : x * s;
+    slope = far ? x * 0 : s * (1 + x * (e * s));  // 1 - s is e s
+  }
+  T y, slope;
+};
+
 struct SiluSlope {
   template <typename T>
   auto operator()(T x) const {
-    auto e = math::QuickExp(x < -69 ? T{69} : -x);  // finite
-    auto s = 1 / (1 + e);
-    return s * (1 + x * (e * s));  // e s is 1 - s without cancellation
+    return SiluParts<T>(x).slope;
   }
 };
 
@@ -353,10 +365,9 @@ void SwiGLUGrad(KernelContext& ctx) {
 #pragma GCC ivdep  // a result is an operand or overlaps none
         for (int64_t i = 0; i < n; ++i) {
           T g = from_dy[i], v = from_x[i], w = from_gate[i];
-          T e = math::QuickExp(v < -69 ? T{69} : -v);  // finite
-          T s = 1 / (1 + e);
-          to_x[i] = g * w * (s * (1 + v * (e * s)));
-          to_gate[i] = g * (v * s);
+          SiluParts<T> silu(v);
+          to_x[i] = g * w * silu.slope;
+          to_gate[i] = g * silu.y;
         }
       });
     });

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GridSample as of opset 20, over any number of spatial axes. Formulas:
-// onnx/reference/ops/op_grid_sample.py, which follows PyTorch's grid_sample.
+// PyTorch's grid_sample, as in onnxruntime.
+// onnx/reference/ops/op_grid_sample.py moves positions of mode cubic, too, that
+// lie outside.
 #include <algorithm>
 #include <cmath>
 
@@ -76,7 +78,9 @@ AxisTaps TapsOf(const SampleOptions& options, double at, int64_t size) {
   if (!std::isfinite(x)) x = -1;
   if (options.mode == SampleMode::kNearest) x = std::nearbyint(x);
   double edge = options.align_corners ? 0 : 0.5;
-  if (x < -edge || x > length - 1 + edge) {
+  // Cubic interpolation goes on outside, from elements of the padding.
+  bool outside = x < -edge || x > length - 1 + edge;
+  if (outside && options.mode != SampleMode::kCubic) {
     if (options.padding == PaddingMode::kBorder) {
       x = std::clamp(x, 0.0, length - 1);
     } else if (options.padding == PaddingMode::kReflection) {

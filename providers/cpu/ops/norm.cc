@@ -71,11 +71,12 @@ PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
   const Shape& shape = per_row ? x.shape() : rows.tail;
   Shape own = t.shape();
   if (!per_row && lead > 0) own.erase(own.begin(), own.begin() + lead);
-  if (own == shape) return {t, t.data<T>(), 0};
+  int64_t step = per_row ? rows.n : 0;
+  if (own == shape) return {t, t.data<T>(), step};
   Tensor full = Tensor::Allocate(t.dtype(), shape);
   CopyStrided(shape, sizeof(T), t.raw(), BroadcastStrides(own, shape.size()),
               full.raw(), Strides(shape));
-  return {full, full.data<T>(), per_row ? rows.n : 0};
+  return {full, full.data<T>(), step};
 }
 
 // y = (x - mean) inv_std scale + bias for one row.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The backward pass of attention. The probabilities are computed again from
-// lse. There are three kernels: for dq, for dk and dv, and for drelative. A
-// block of threads computes 64 rows of dq, or 64 rows of dk and dv, or 64
-// elements of drelative. It computes all tiles of scores on which these results
-// depend, and adds their parts in a fixed order. So each result is the sum of
-// one block. A block of dk and dv computes the scores of all heads that share
-// them. Traffic: each result is written once; q, k, v and dy are read T/64 or
-// S/64 times, mostly from the second-level cache. The scores are computed again
-// for each 256 columns of a result.
+// lse. Two small kernels find facts of rows. Then there are three kernels: for
+// dq, for dk and dv, and for drelative. A block of threads computes 64 rows of
+// dq, or 64 rows of dk and dv, or 64 elements of drelative. It computes all
+// tiles of scores on which these results depend, and adds their parts in a
+// fixed order. So each result is the sum of one block. A block of dk and dv
+// computes the scores of all heads that share them. Traffic: each result is
+// written once; q, k, v and dy are read T/64 or S/64 times, mostly from the
+// second-level cache. The scores are computed again for each 256 columns of a
+// result.
 #include <algorithm>
 #include <cmath>
 
@@ -55,16 +56,21 @@ __global__ void __launch_bounds__(kAlongThreads)
 
 // ---- one element of the scores
 
+// (B,H,T) each.
+struct OfRows {
+  float *along, *share;
+};
+
 struct RowFacts {
-  float lse, along;  // lse times kLog2OfE
+  float lse, along, share;
 };
 
 // `head` counts the heads of all batches.
-__device__ RowFacts FactsOf(const AttentionOperands& z, const float* along,
+__device__ RowFacts FactsOf(const AttentionOperands& z, const OfRows& rows,
                             int64_t head, int64_t row) {
-  if (row >= z.t) return {0, 0};
+  if (row >= z.t) return {0, 0, 0};
   int64_t at = head * z.t + row;
-  return {z.lse[at] * kLog2OfE, along[at]};
+  return {z.lse[at], rows.along[at], rows.share[at]};
 }
 
 // Replaces score and dp, the product of dy and value, by what products read of
@@ -72,10 +78,52 @@ __device__ RowFacts FactsOf(const AttentionOperands& z, const float* along,
 __device__ void ReplaceByGradients(const AttentionOperands& z, bool seen,
                                    const RowFacts& facts, float& score,
                                    float& dp) {
-  float p = exp2f(score - facts.lse);
+  float p = Power(score - facts.lse) * facts.share;
   float ds = p * (dp - facts.along) * z.scale;
   score = seen ? Rounded(z.rounded, p) : 0.0f;
   dp = seen ? Rounded(z.rounded, ds) : 0.0f;
+}
+
+// ---- share (B,H,T), 1 / the sum of e^(scores - lse) of a row
+
+// The rounding of a larger lse would show in the probabilities.
+constexpr float kLargeLse = 256;
+
+// A block has 64 rows. If no lse is large, all sums are taken for 1.
+__global__ void __launch_bounds__(kTileThreads)
+    ShareKernel(AttentionOperands z, int64_t tiles, float* share) {
+  __shared__ AttentionMemory m;
+  int64_t number = blockIdx.x / tiles, row = blockIdx.x % tiles * kSide;
+  AttentionHead h = HeadOf(z, number / z.heads, number % z.heads);
+  const float* lse = z.lse + number * z.t;
+  bool large = false;
+  for (int i = 0; i < kSide && row + i < z.t; ++i) {
+    float size = fabsf(lse[row + i]);
+    large = large || (size > kLargeLse && size < -kUnseen);
+  }
+  float total[kPatch] = {};
+  int64_t end = z.causal && row + kSide < z.s ? row + kSide : z.s;
+  for (int64_t column = 0; large && column < end; column += kSide) {
+    float s[kPatch][kPatch];
+    MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, s);
+    ScoreTile tile = TileOf(z, h, row, column);
+    FinishScores<false>(z, tile, s);
+    for (int i = 0; i < kPatch; ++i) {
+      for (int j = 0; j < kPatch; ++j) {
+        int at = RowOf<false>(i, j);
+        if (!tile.Sees(at, ColumnOf<false>(i, j))) continue;
+        total[i] += Power(s[i][j] - lse[row + at]);
+      }
+    }
+  }
+  for (int i = 0; i < kPatch; ++i) {
+    float sum = SumOfLine(total[i]);
+    int64_t own = row + kPatch * Down() + i;
+    if (Across() > 0 || own >= z.t) continue;
+    float size = fabsf(lse[own]);
+    bool counts = size > kLargeLse && size < -kUnseen;
+    share[number * z.t + own] = counts ? 1 / sum : 1.0f;
+  }
 }
 
 // ---- dq
@@ -112,8 +160,7 @@ __device__ void WriteScoreGradients(const AttentionOperands& z,
 
 template <int kParts>
 __global__ void __launch_bounds__(kTileThreads, 1)
-    QueryGradientKernel(AttentionOperands z, const float* along,
-                        QueryResults r) {
+    QueryGradientKernel(AttentionOperands z, OfRows rows, QueryResults r) {
   __shared__ AttentionMemory m;
   AttentionBlock block = BlockOf(r.tiles, r.chunks);
   AttentionHead h = HeadOf(z, block.head / z.heads, block.head % z.heads);
@@ -123,7 +170,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   int64_t first = block.chunk * kParts * kSide;  // column of dq
   RowFacts facts[kPatch];
   for (int i = 0; i < kPatch; ++i) {
-    facts[i] = FactsOf(z, along, block.head, row + kPatch * Down() + i);
+    facts[i] = FactsOf(z, rows, block.head, row + kPatch * Down() + i);
   }
   RowSumsOfThread<kParts> sums;
   sums.Clear();
@@ -150,7 +197,7 @@ struct KeyResults {
 // Computes p and ds of the transposed tile: element [i][j] is of key
 // `key` + 4 · Down() + i and of row `row` + Across() + 16 · j.
 __device__ void KeyGradients(const AttentionOperands& z, const AttentionHead& h,
-                             const float* along, int64_t key, int64_t row,
+                             const OfRows& rows, int64_t key, int64_t row,
                              AttentionMemory& m, float (&p)[kPatch][kPatch],
                              float (&ds)[kPatch][kPatch]) {
   MultiplyRows(KeyRows(z, h), key, QueryRows(z, h), row, m, p);
@@ -160,7 +207,7 @@ __device__ void KeyGradients(const AttentionOperands& z, const AttentionHead& h,
   ONNX_FP8_UNROLL
   for (int j = 0; j < kPatch; ++j) {
     RowFacts facts =
-        FactsOf(z, along, h.batch * z.heads + h.head, row + RowOf<true>(0, j));
+        FactsOf(z, rows, h.batch * z.heads + h.head, row + RowOf<true>(0, j));
     ONNX_FP8_UNROLL
     for (int i = 0; i < kPatch; ++i) {
       bool seen = tile.Sees(RowOf<true>(i, j), ColumnOf<true>(i, j));
@@ -171,7 +218,7 @@ __device__ void KeyGradients(const AttentionOperands& z, const AttentionHead& h,
 
 template <int kParts>
 __global__ void __launch_bounds__(kTileThreads, 1)
-    KeyGradientKernel(AttentionOperands z, const float* along, KeyResults r) {
+    KeyGradientKernel(AttentionOperands z, OfRows rows, KeyResults r) {
   __shared__ AttentionMemory m;
   AttentionBlock block = BlockOf(r.tiles, r.chunks);  // its head is a group
   int64_t batch = block.head / z.groups, repeats = z.heads / z.groups;
@@ -187,7 +234,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     // Rows before the first key do not see the tile.
     for (int64_t row = z.causal ? key : 0; row < z.t; row += kSide) {
       float p[kPatch][kPatch], ds[kPatch][kPatch];
-      KeyGradients(z, h, along, key, row, m, p, ds);
+      KeyGradients(z, h, rows, key, row, m, p, ds);
       int64_t left = z.t - row;
       int count = left < kSide ? static_cast<int>(left) : kSide;
       if (dv) {
@@ -221,8 +268,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 // A block has kSide elements of a head's row, that is diagonals of the scores.
 // In 64 rows they lie in two tiles of columns. Four threads sum each diagonal.
 __global__ void __launch_bounds__(kTileThreads, 1)
-    RelativeGradientKernel(AttentionOperands z, const float* along,
-                           int64_t tiles, float* drelative) {
+    RelativeGradientKernel(AttentionOperands z, OfRows rows, int64_t tiles,
+                           float* drelative) {
   __shared__ AttentionMemory m;
   int64_t head = blockIdx.x / tiles, first = blockIdx.x % tiles * kSide;
   int64_t n = z.t + z.s - 1;
@@ -237,8 +284,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     for (int64_t row = 0; row < z.t; row += kSide) {
       RowFacts facts[kPatch];
       for (int i = 0; i < kPatch; ++i) {
-        facts[i] = FactsOf(z, along, batch * z.heads + head,
-                           row + kPatch * Down() + i);
+        facts[i] =
+            FactsOf(z, rows, batch * z.heads + head, row + kPatch * Down() + i);
       }
       for (int right = 0; right < 2; ++right) {
         int64_t column = row + distance + right * kSide;
@@ -266,7 +313,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 // ---- launches
 
 void StartQueries(KernelContext& ctx, const AttentionOperands& z,
-                  const float* along, FloatsOut dq) {
+                  const OfRows& rows, FloatsOut dq) {
   QueryResults r = {dq, ClearedAmax(ctx, 0), DivideUp(z.t, kSide),
                     ChunksOf(z.d)};
   if (!dq.data) return;
@@ -277,11 +324,11 @@ void StartQueries(KernelContext& ctx, const AttentionOperands& z,
          : parts == 2 ? QueryGradientKernel<2>
                       : QueryGradientKernel<4>,
          static_cast<unsigned>(blocks), kTileThreads, 0, QueueOf(ctx).stream(),
-         z, along, r);
+         z, rows, r);
 }
 
 void StartKeys(KernelContext& ctx, const AttentionOperands& z,
-               const AttentionInputs& in, const float* along, FloatsOut dk,
+               const AttentionInputs& in, const OfRows& rows, FloatsOut dk,
                FloatsOut dv) {
   int64_t width = std::max(z.d, z.e);
   KeyResults r = {dk,
@@ -298,15 +345,15 @@ void StartKeys(KernelContext& ctx, const AttentionOperands& z,
          : parts == 2 ? KeyGradientKernel<2>
                       : KeyGradientKernel<4>,
          static_cast<unsigned>(blocks), kTileThreads, 0, QueueOf(ctx).stream(),
-         z, along, r);
+         z, rows, r);
 }
 
 void StartRelative(KernelContext& ctx, const AttentionOperands& z,
-                   const float* along) {
+                   const OfRows& rows) {
   int64_t tiles = DivideUp(z.t + z.s - 1, kSide);
   Tensor& d = ctx.Out(3, DType::kFloat, {z.heads, z.t + z.s - 1});
   Launch(RelativeGradientKernel, static_cast<unsigned>(tiles * z.heads),
-         kTileThreads, 0, QueueOf(ctx).stream(), z, along, tiles,
+         kTileThreads, 0, QueueOf(ctx).stream(), z, rows, tiles,
          static_cast<float*>(d.raw()));
 }
 
@@ -322,7 +369,7 @@ void SetZeros(KernelContext& ctx, size_t results) {
 }  // namespace
 
 size_t BackwardWorkspace(const AttentionSizes& z) {
-  return static_cast<size_t>(z.b * z.t * z.heads) * sizeof(float);
+  return 2 * static_cast<size_t>(z.b * z.t * z.heads) * sizeof(float);
 }
 
 void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
@@ -338,13 +385,17 @@ void AttentionBackward(KernelContext& ctx, const AttentionSizes& z,
   }
   int64_t rows = z.b * z.t * z.heads;
   auto* along = static_cast<float*>(ctx.Workspace(BackwardWorkspace(z)));
+  OfRows of_rows = {along, along + rows};
   if (rows > 0) {
     Launch(AlongKernel, static_cast<unsigned>(DivideUp(rows, kRowsOfBlock)),
            kAlongThreads, 0, QueueOf(ctx).stream(), a, y, along);
+    int64_t tiles = DivideUp(z.t, kSide);
+    Launch(ShareKernel, static_cast<unsigned>(tiles * z.b * z.heads),
+           kTileThreads, 0, QueueOf(ctx).stream(), a, tiles, of_rows.share);
   }
-  StartQueries(ctx, a, along, d[in.gradient(0)]);
-  StartKeys(ctx, a, in, along, d[in.gradient(1)], d[in.gradient(2)]);
-  if (in.has_relative && ctx.HasOut(3)) StartRelative(ctx, a, along);
+  StartQueries(ctx, a, of_rows, d[in.gradient(0)]);
+  StartKeys(ctx, a, in, of_rows, d[in.gradient(1)], d[in.gradient(2)]);
+  if (in.has_relative && ctx.HasOut(3)) StartRelative(ctx, a, of_rows);
 }
 
 }  // namespace onnx_fp8::cuda

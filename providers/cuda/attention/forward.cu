@@ -15,16 +15,10 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-// Of the 16 threads that share a row. All threads of the warp call them.
+// Of the 16 threads that share a row. All threads of the warp call it.
 __device__ float LargestInLine(float x) {
   for (int lanes = kEdge / 2; lanes > 0; lanes /= 2) {
     x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
-  }
-  return x;
-}
-__device__ float SumOfLine(float x) {
-  for (int lanes = kEdge / 2; lanes > 0; lanes /= 2) {
-    x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
   }
   return x;
 }
@@ -41,7 +35,7 @@ struct RunningSoftmax {
     }
   }
 
-  // Replaces the scores of row i by powers of 2. Returns the factor of what was
+  // Replaces the scores of row i by powers of e. Returns the factor of what was
   // computed with the last largest score.
   __device__ float Add(int i, float (&scores)[kPatch]) {
     float top = largest[i];
@@ -49,10 +43,10 @@ struct RunningSoftmax {
     top = LargestInLine(top);
     // As long as a row sees only -infinity, its powers are 0.
     float shift = top == kUnseen ? 0.0f : top;
-    float factor = exp2f(largest[i] - shift);
+    float factor = Power(largest[i] - shift);
     total[i] *= factor;
     for (int j = 0; j < kPatch; ++j) {
-      scores[j] = exp2f(scores[j] - shift);
+      scores[j] = Power(scores[j] - shift);
       total[i] += scores[j];
     }
     largest[i] = top;
@@ -71,7 +65,7 @@ struct ForwardResults {
 // the op's body.
 __device__ float LogOfSum(float largest, float total) {
   if (total == 0) return __uint_as_float(0x7FC00000u);
-  return largest * kLogOf2 + logf(total);
+  return largest + logf(total);
 }
 
 template <int kParts>

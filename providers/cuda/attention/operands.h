@@ -14,9 +14,7 @@
 
 namespace onnx_fp8::cuda {
 
-// Scores are multiplied by it first, because 2^x is cheaper than e^x.
 inline constexpr float kLog2OfE = 1.4426950408889634f;
-inline constexpr float kLogOf2 = 0.6931471805599453f;
 inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
 // Sizes as in AttentionSizes. Null: the op has no such operand.
@@ -31,6 +29,10 @@ struct AttentionOperands {
   FloatsIn q, k, v, dy;
   const float *relative, *bias, *lse;
 };
+
+// e^x, as 2^x is cheaper. x is the difference of two scores: scores near the
+// largest float would not survive the factor.
+__device__ inline float Power(float x) { return exp2f(x * kLog2OfE); }
 
 inline AttentionOperands OperandsOf(const KernelContext& ctx,
                                     const AttentionSizes& z,
@@ -178,7 +180,7 @@ __device__ inline int ColumnOf(int i, int j) {
   return kKeysFirst ? kPatch * Down() + i : Across() + kEdge * j;
 }
 
-// Turns products of queries and keys into scores, times kLog2OfE.
+// Turns products of queries and keys into scores.
 template <bool kKeysFirst>
 __device__ inline void FinishScores(const AttentionOperands& z,
                                     const ScoreTile& t,
@@ -186,7 +188,7 @@ __device__ inline void FinishScores(const AttentionOperands& z,
   ONNX_FP8_UNROLL
   for (int i = 0; i < kPatch; ++i) {
     ONNX_FP8_UNROLL
-    for (int j = 0; j < kPatch; ++j) s[i][j] *= z.scale * kLog2OfE;
+    for (int j = 0; j < kPatch; ++j) s[i][j] *= z.scale;
   }
   if (!t.relative && !t.bias) return;
   ONNX_FP8_UNROLL
@@ -195,13 +197,22 @@ __device__ inline void FinishScores(const AttentionOperands& z,
     for (int j = 0; j < kPatch; ++j) {
       int row = RowOf<kKeysFirst>(i, j), column = ColumnOf<kKeysFirst>(i, j);
       if (!t.Sees(row, column)) continue;
-      if (t.relative) s[i][j] += kLog2OfE * t.relative[column - row];
+      if (t.relative) s[i][j] += t.relative[column - row];
       if (t.bias) {
         int64_t at = row * z.bias_step[2] + column * z.bias_step[3];
-        s[i][j] += kLog2OfE * t.bias[at];
+        s[i][j] += t.bias[at];
       }
     }
   }
+}
+
+// The sum over the 16 threads that share a row. All threads of the warp call
+// it.
+__device__ inline float SumOfLine(float x) {
+  for (int lanes = kEdge / 2; lanes > 0; lanes /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
+  }
+  return x;
 }
 
 inline constexpr int kTileStride = kSide + 4;

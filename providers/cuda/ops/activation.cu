@@ -254,13 +254,21 @@ struct GeluTanhSlope {
   }
 };
 
-// 1 - s is e s, without cancellation; e is kept finite.
-struct SiluSlope {
-  __device__ float operator()(float x) const {
-    float e = expf(x < -69 ? 69.0f : -x);
+// x s and its slope, s (1 + x (1 - s)), with s = sigmoid(x). 1 - s is e s,
+// without cancellation; what comes before -87 is 0.
+struct SiluParts {
+  __device__ explicit SiluParts(float x) {
+    bool far = x < -87;
+    float e = expf(far ? 87.0f : -x);
     float s = __fdividef(1.0f, 1 + e);
-    return s * (1 + x * (e * s));
+    y = far ? x * 0 : x * s;
+    slope = far ? x * 0 : s * (1 + x * (e * s));
   }
+  float y, slope;
+};
+
+struct SiluSlope {
+  __device__ float operator()(float x) const { return SiluParts(x).slope; }
 };
 
 template <typename Slope>
@@ -294,10 +302,9 @@ struct SwiGLUOf {
 struct SwiGLUGradOf {
   __device__ void operator()(const float (&in)[3], float (&out)[2]) const {
     float dy = in[0], x = in[1], gate = in[2];
-    float e = expf(x < -69 ? 69.0f : -x);
-    float s = __fdividef(1.0f, 1 + e);
-    out[0] = dy * gate * (s * (1 + x * (e * s)));
-    out[1] = dy * (x * s);
+    SiluParts silu(x);
+    out[0] = dy * gate * silu.slope;
+    out[1] = dy * silu.y;
   }
 };
 

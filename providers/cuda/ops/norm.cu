@@ -4,7 +4,8 @@
 // float, in two passes over registers: the variance is that of the differences
 // from the mean, whose own rounding error the second pass finds. Traffic: each
 // operand is read once, each result is written once; scale and bias come from
-// a cache, and are read twice if rows have scales of their own. Rows above
+// a cache, and are read twice if rows have scales of their own. A scale or bias
+// that differs from row to row is an operand as large as x. Rows above
 // 16384 elements don't fit in registers: they are read three times, and once
 // more for such scales. If y is quantized and the transpose is wanted, a second
 // kernel reads the codes once more.
@@ -15,14 +16,26 @@
 #include "providers/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
+#include "providers/cuda/ops/strided.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8::cuda {
 namespace {
 
+// A scale or bias: one number per element of a row, or of x.
+struct Weights {
+  FloatsIn data;  // null: omitted
+  bool of_x = false;
+
+  // Those of row r.
+  __device__ Row Of(int64_t r, int64_t n) const {
+    return RowByColumns(of_x ? r : 0, n);
+  }
+};
+
 struct Norm {
-  FloatsIn a, b;              // b: only if a sum is normalized
-  FloatsIn scale, bias;       // bias may be null
+  FloatsIn a, b;  // b: only if a sum is normalized
+  Weights scale, bias;
   FloatsOut sum;              // a + b
   FloatsOut means, inverses;  // one number per row
   Result y;
@@ -115,13 +128,14 @@ __device__ Center CenterOfRow(Threads& threads, const Part& part, int64_t size,
   return CenterOf(mean, rest / n, square / n, epsilon);
 }
 
-// x = the normal form of vector i, with scale and bias.
-__device__ void Normalize(const Norm& p, const RowPart& columns, int i,
+// x = the normal form of vector i of row r, with scale and bias. Vectors are
+// counted from number `first` of the row on.
+__device__ void Normalize(const Norm& p, int64_t r, int64_t first, int i,
                           const Center& c, float (&x)[kPerThread]) {
   float scale[kPerThread], bias[kPerThread] = {};
-  LoadVector({p.scale.data, Kept::kFloat}, columns, i, 0, scale);
-  if (p.bias.data) {
-    LoadVector({p.bias.data, Kept::kFloat}, columns, i, 0, bias);
+  LoadVector(p.scale.data, p.scale.Of(r, p.sizes.n).From(first), i, 0, scale);
+  if (p.bias.data.data) {
+    LoadVector(p.bias.data, p.bias.Of(r, p.sizes.n).From(first), i, 0, bias);
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
@@ -129,14 +143,14 @@ __device__ void Normalize(const Norm& p, const RowPart& columns, int i,
   }
 }
 
-// The same for a vector of a whole row.
+// The same for a vector of a whole row; scale and bias are those of all rows.
 template <bool kCentered>
 __device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
                                float (&x)[kPerThread]) {
   float scale[kPerThread], bias[kPerThread] = {};
-  Load4({p.scale.data, Kept::kFloat}, i * kPerThread, scale);
-  if (kCentered && p.bias.data) {
-    Load4({p.bias.data, Kept::kFloat}, i * kPerThread, bias);
+  Load4({p.scale.data.data, Kept::kFloat}, i * kPerThread, scale);
+  if (kCentered && p.bias.data.data) {
+    Load4({p.bias.data.data, Kept::kFloat}, i * kPerThread, bias);
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
@@ -145,7 +159,9 @@ __device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
 }
 
 __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
-  if (p.means.data) Store(p.means, row, c.mean + c.rest);
+  // Of an infinite mean, `rest` is NaN.
+  float mean = isfinite(c.mean) ? c.mean + c.rest : c.mean;
+  if (p.means.data) Store(p.means, row, mean);
   if (p.inverses.data) Store(p.inverses, row, c.inverse);
 }
 
@@ -158,7 +174,6 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   int thread = threads.thread();
   bool exists = r < p.sizes.rows;
   const RowPart row = (exists ? RowByColumns(r, n) : RowOfZeros(r, n)).From(0);
-  const RowPart columns = RowByColumns(0, n).From(0);
   FloatVectors<kVectors> vectors;
   auto& x = vectors.x;
   LoadVectors<kStep>(p.a, row, thread, 0, x);
@@ -167,7 +182,7 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
                        : RmsOfRow(threads, n, vectors, p.epsilon);
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
-    Normalize(p, columns, thread + v * kStep, c, x[v]);
+    Normalize(p, exists ? r : 0, 0, thread + v * kStep, c, x[v]);
   }
   if (p.y.row_scales) y.factor = FactorOfRow(threads, p.y, row, r, x);
   StoreVectors<kStep>(y, row, thread, x, seen);
@@ -313,15 +328,14 @@ __device__ void AddDifferences(const Norm& p, const Row& row, int thread,
 
 // What this thread sees of the row's y.
 template <bool kAdd>
-__device__ AmaxPart AmaxOfLongRow(const Norm& p, const Row& row, int thread,
-                                  const Center& c) {
-  const Row columns = RowByColumns(0, p.sizes.n);
+__device__ AmaxPart AmaxOfLongRow(const Norm& p, int64_t r, const Row& row,
+                                  int thread, const Center& c) {
   AmaxPart seen;
   for (int64_t i = 0; i < row.size(); i += kLongStep) {
     const RowPart part = row.From(i);
     float x[kPerThread];
     LoadSum<kAdd>(p, part, thread, x);
-    Normalize(p, columns.From(i), thread, c, x);
+    Normalize(p, r, i, thread, c, x);
     for (int k = 0; k < kPerThread; ++k) {
       if (part.Has(thread, k)) seen.Add(Rounded(p.y.rounded, x[k]));
     }
@@ -331,10 +345,9 @@ __device__ AmaxPart AmaxOfLongRow(const Norm& p, const Row& row, int thread,
 
 // The sum is stored in the last pass: it may lie where an operand does.
 template <bool kAdd>
-__device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
+__device__ void WriteLongRow(const Norm& p, const ResultWriter& y, int64_t r,
                              const Row& row, int thread, const Center& c,
                              AmaxPart& seen) {
-  const Row columns = RowByColumns(0, p.sizes.n);
   for (int64_t i = 0; i * kPerThread < p.sizes.to_n; i += kLongStep) {
     const RowPart part = row.From(i);
     float x[kPerThread];
@@ -346,7 +359,7 @@ __device__ void WriteLongRow(const Norm& p, const ResultWriter& y,
       StoreVector(p.sum, part, thread, sum, unused);
     }
     if (!IsRead(y)) continue;
-    Normalize(p, columns.From(i), thread, c, x);
+    Normalize(p, r, i, thread, c, x);
     StoreVector(y, part, thread, x, seen);
   }
 }
@@ -363,6 +376,7 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
   AmaxPart seen;
   for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
     bool exists = r < p.sizes.rows;
+    int64_t own = exists ? r : 0;  // whose scale and bias it has
     const Row row =
         exists ? RowByColumns(r, p.sizes.n) : RowOfZeros(r, p.sizes.n);
     y.SetRow(r, p.sizes.n, p.sizes.to_n, exists);
@@ -377,10 +391,10 @@ __global__ void __launch_bounds__(kLongStep, 1) LongNormKernel(Norm p) {
     rest = kCentered ? rest / n : 0.0f;
     Center c = CenterOf(mean, rest, square / n, p.epsilon);
     if (p.y.row_scales) {
-      AmaxPart of_row = AmaxOfLongRow<kAdd>(p, row, thread, c);
+      AmaxPart of_row = AmaxOfLongRow<kAdd>(p, own, row, thread, c);
       y.factor = FactorFrom(threads, p.y, r, of_row);
     }
-    WriteLongRow<kAdd>(p, y, row, thread, c, seen);
+    WriteLongRow<kAdd>(p, y, own, row, thread, c, seen);
     if (thread == 0 && y.writes && exists) StoreCenter(p, r, c);
   }
   seen.AddOfBlock(y.Amax());
@@ -429,7 +443,7 @@ struct StartNorm {
   template <int kWarps, int kVectors>
   void InRegisters() const {
     auto* kernel = NormKernel<kAdd, kCentered, kWarps, kVectors>;
-    if (IsWhole(p.sizes)) {
+    if (IsWhole(p.sizes) && !p.scale.of_x && !p.bias.of_x) {
       kernel = WholeKernel<kWarps, kVectors>(
           KindsOf({p.a, AsOperand(p.sum)}, {p.b, AsOperand(p.y.y)}), kernel);
     }
@@ -437,23 +451,59 @@ struct StartNorm {
   }
 };
 
-// Operand i, with one number per element of a row. Errors: it has not, or is
-// not float.
-FloatsIn PerColumn(const KernelContext& ctx, size_t i, const Tensor& x,
-                   const NormRows& rows) {
+// How operand i, a scale or bias, broadcasts to x.
+struct WeightSizes {
+  Shape from, to;  // `to`: the shape of a row or of x
+  bool of_x;
+
+  // Of the workspace for a copy with all elements; 0 if the operand has them.
+  size_t bytes() const {
+    int64_t elements = from == to ? 0 : NumElements(to);
+    return static_cast<size_t>(RoundUp(4 * elements, 256));
+  }
+};
+
+WeightSizes WeightSizesOf(const KernelContext& ctx, size_t i,
+                          const NormRows& rows) {
+  const Shape& all = Operand(ctx, 0).shape();
+  if (!ctx.HasIn(i)) return {rows.tail, rows.tail, false};
+  Shape from = ctx.In(i).shape();
+  Check(BroadcastShapes(from, all, ctx.Where()) == all, "[", ctx.Where(),
+        "] expected input ", i, " to broadcast to ", ToString(all), ", got ",
+        ToString(from));
+  // The axes before those of a row, if it has any.
+  auto row = from.end() - static_cast<std::ptrdiff_t>(
+                              std::min(from.size(), rows.tail.size()));
+  bool of_x = std::any_of(from.begin(), row, [](int64_t n) { return n != 1; });
+  if (!of_x) from.erase(from.begin(), row);
+  return {from, of_x ? all : rows.tail, of_x};
+}
+
+// Operand i; a copy with all its elements lies in the workspace, from byte
+// `used` on. Errors: it isn't float.
+Weights WeightsIn(KernelContext& ctx, size_t i, const NormRows& rows,
+                  size_t& used, size_t bytes) {
   if (!ctx.HasIn(i)) return {};
   const Tensor& t = ctx.In(i);
   Check(t.dtype() == DType::kFloat, "[", ctx.Where(), "] expected input ", i,
         " of dtype ", Name(DType::kFloat), ", got ", Name(t.dtype()));
-  Check(BroadcastShapes(t.shape(), x.shape(), ctx.Where()) == x.shape(), "[",
-        ctx.Where(), "] expected input ", i, " to broadcast to ",
-        ToString(x.shape()), ", got ", ToString(t.shape()));
-  int64_t lead = t.rank() - static_cast<int64_t>(rows.tail.size());
-  bool fits = t.size() == rows.n;
-  for (int64_t a = 0; a < lead; ++a) fits = fits && t.dim(a) == 1;
-  Check(fits, "[", ctx.Where(), "] expected input ", i, " of shape ",
-        ToString(rows.tail), " on a GPU, got ", ToString(t.shape()));
-  return {t.raw(), Kept::kFloat};
+  WeightSizes z = WeightSizesOf(ctx, i, rows);
+  if (z.bytes() == 0) return {{t.raw(), Kept::kFloat}, z.of_x};
+  void* to = static_cast<std::byte*>(ctx.Workspace(bytes)) + used;
+  used += z.bytes();
+  CopyStrided(ctx, z.to, sizeof(float), t.raw(),
+              BroadcastStrides(z.from, z.to.size()), to, Strides(z.to));
+  return {{to, Kept::kFloat}, z.of_x};
+}
+
+template <bool kAdd, bool kCentered>
+size_t NormWorkspace(KernelContext& ctx) {
+  NormRows rows(ctx, Operand(ctx, 0));
+  size_t bytes = 0;
+  for (size_t i = kAdd + 1; i <= kAdd + 1 + kCentered; ++i) {
+    bytes += WeightSizesOf(ctx, i, rows).bytes();
+  }
+  return bytes;
 }
 
 // Result i of LayerNormalization: one number per row, in the dtype that the
@@ -486,10 +536,11 @@ void Normalization(KernelContext& ctx) {
   }
   Operand(ctx, k + 1);
   NormRows rows(ctx, x);
-  p.scale = PerColumn(ctx, k + 1, x, rows);
+  size_t bytes = NormWorkspace<kAdd, kCentered>(ctx), used = 0;
+  p.scale = WeightsIn(ctx, k + 1, rows, used, bytes);
   p.y = ResultTo(ctx, k, x.shape());
   if (kCentered) {
-    p.bias = PerColumn(ctx, k + 2, x, rows);
+    p.bias = WeightsIn(ctx, k + 2, rows, used, bytes);
     p.means = StatisticsTo(ctx, k + 1, rows);
     p.inverses = StatisticsTo(ctx, k + 2, rows);
   }
@@ -499,36 +550,36 @@ void Normalization(KernelContext& ctx) {
   WriteResult(ctx, shape, p.y, StartNorm<kAdd, kCentered>{ctx, p});
 }
 
+// Under a name of ours, or as the op of ONNX.
+template <bool kAdd, bool kCentered>
+void Register(KernelRegistry& r, const std::string& op, bool onnx) {
+  constexpr Kernel kernel = Normalization<kAdd, kCentered>;
+  KernelTraits traits{.in_place = {{0, 0}},
+                      .measures = {kAdd},
+                      .narrow_in = {0},
+                      .narrow_out = {0},
+                      .workspace = NormWorkspace<kAdd, kCentered>};
+  if (kAdd) {
+    traits.in_place = {{0, 0}, {1, 0}, {0, 1}, {1, 1}};
+    traits.narrow_in = traits.narrow_out = {0, 1};
+  }
+  r.Add(op, kernel, traits, onnx ? "" : kDomain);
+  if (op == "RMSNormalization") return;
+  traits.measures = {};  // the quantizer has the amax
+  traits.own_amaxes = 1;
+  for (const char* form : {"Quantize", "QuantizePadded", "QuantizeRows"}) {
+    r.Add(op + form, kernel, traits, kDomain);
+  }
+}
+
 }  // namespace
 
 void RegisterNorm(KernelRegistry& r) {
-  const KernelTraits one{.in_place = {{0, 0}},
-                         .measures = {0},
-                         .narrow_in = {0},
-                         .narrow_out = {0}};
-  const KernelTraits add{.in_place = {{0, 0}, {1, 0}, {0, 1}, {1, 1}},
-                         .measures = {1},
-                         .narrow_in = {0, 1},
-                         .narrow_out = {0, 1}};
-  r.Add("LayerNormalization", Normalization<false, true>, one);
-  r.Add("RMSNormalization", Normalization<false, false>, one);
-  r.Add("AddLayerNorm", Normalization<true, true>, add, kDomain);
-  r.Add("AddRMSNorm", Normalization<true, false>, add, kDomain);
-  r.Add("RMSNorm", Normalization<false, false>, one, kDomain);
-  // The quantizers have the amaxes.
-  KernelTraits one_quantized = one, add_quantized = add;
-  one_quantized.measures = add_quantized.measures = {};
-  one_quantized.own_amaxes = add_quantized.own_amaxes = 1;
-  for (std::string form : {"Quantize", "QuantizePadded", "QuantizeRows"}) {
-    r.Add("LayerNormalization" + form, Normalization<false, true>,
-          one_quantized, kDomain);
-    r.Add("RMSNorm" + form, Normalization<false, false>, one_quantized,
-          kDomain);
-    r.Add("AddLayerNorm" + form, Normalization<true, true>, add_quantized,
-          kDomain);
-    r.Add("AddRMSNorm" + form, Normalization<true, false>, add_quantized,
-          kDomain);
-  }
+  Register<false, true>(r, "LayerNormalization", true);
+  Register<false, false>(r, "RMSNormalization", true);
+  Register<true, true>(r, "AddLayerNorm", false);
+  Register<true, false>(r, "AddRMSNorm", false);
+  Register<false, false>(r, "RMSNorm", false);
 }
 
 }  // namespace onnx_fp8::cuda

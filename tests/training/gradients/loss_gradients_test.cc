@@ -38,6 +38,12 @@ std::vector<GradientCase> CrossEntropyCases() {
        "onnx_fp8.CrossEntropy",
        {x, some},
        {{"ignore_index", int64_t{-100}}}},
+      // By its body, because the loss depends on lse too.
+      {"OwnWithLse",
+       "onnx_fp8.CrossEntropy",
+       {x, labels},
+       {{"ignore_index", int64_t{-100}}},
+       2},
       {"Sum", op, {x, labels}, How("sum")},
       {"SumIgnore", op, {x, some}, Ignoring("sum", -100)},
       {"SumWeights", op, {x, labels, weights}, How("sum")},

@@ -78,6 +78,15 @@ std::vector<GradientCase> EinsumCases() {
        {X({2, 2, 3}), X({2, 3, 2})},
        of("...ij,...jk")},
       {"EinsumUpperCase", "Einsum", {X({2, 3}), X({3, 4})}, of("Aj,jB->BA")},
+      // Axes of one element broadcast, summed or not.
+      {"EinsumOneSummed", "Einsum", {X({3, 1}), X({4, 2})}, of("ij,jk->ik")},
+      {"EinsumSummedOne", "Einsum", {X({3, 4}), X({1, 2})}, of("ij,jk->ik")},
+      {"EinsumOneInner", "Einsum", {X({1}), X({4})}, of("i,i->")},
+      {"EinsumOneKept", "Einsum", {X({3, 1}), X({3, 4})}, of("ij,ij->ij")},
+      {"EinsumOneOfThree",
+       "Einsum",
+       {X({3, 1}), X({1, 2}), X({4})},
+       of("ij,jk,j->ki")},
   };
 }
 

@@ -17,11 +17,14 @@
 namespace onnx_fp8 {
 namespace {
 
+constexpr double kLow = std::numeric_limits<float>::lowest();
+
 struct Case {
   int64_t b, t, s, heads, groups, d, e;
   bool causal;
   Shape bias;  // empty: none
   bool relative = false;
+  double mask = 0;  // the first three quarters of the bias, if it is not 0
 };
 
 // All results of the definition, and the sums of the absolute values of their
@@ -45,6 +48,8 @@ double BiasAt(const Tensor& bias, int64_t b, int64_t h, int64_t i, int64_t j) {
 Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
                 const Tensor& v, const Tensor& relative, const Tensor& bias,
                 const Tensor& dy) {
+  // Scores are sums of floats, which is what makes -1e9 + 1 equal -1e9.
+  bool exact = q.dtype() == DType::kDouble;
   auto size = [](int64_t n) { return static_cast<size_t>(n); };
   Expected x;
   x.y.resize(size(dy.size()));
@@ -80,7 +85,7 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
           return h * (c.t + c.s - 1) + j - i + c.t - 1;
         };
         std::vector<double> p(size(seen));
-        double total = 0;
+        double total = 0, largest = -std::numeric_limits<double>::infinity();
         for (int64_t j = 0; j < seen; ++j) {
           double score = 0;
           for (int64_t l = 0; l < c.d; ++l) {
@@ -88,10 +93,13 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
           }
           double added = BiasAt(bias, b, h, i, j);
           if (relative.defined()) added += DoubleAt(relative, distance(j));
-          p[size(j)] = std::exp(scale * score + added);
-          total += p[size(j)];
+          double sum = scale * score + added;
+          bool rounds = !exact && std::fabs(added) >= 1e9;
+          p[size(j)] = rounds ? static_cast<float>(sum) : sum;
+          largest = std::max(largest, p[size(j)]);
         }
-        x.lse[size((b * c.heads + h) * c.t + i)] = std::log(total);
+        for (double& power : p) total += power = std::exp(power - largest);
+        x.lse[size((b * c.heads + h) * c.t + i)] = largest + std::log(total);
         double along = 0;
         std::vector<double> dp(size(seen));
         for (int64_t j = 0; j < seen; ++j) {
@@ -163,6 +171,13 @@ void ExpectTheDefinition(const Case& c, DType dtype) {
     in.push_back(relative = random({c.heads, c.t + c.s - 1}, 6));
   }
   if (!c.bias.empty()) in.push_back(bias = random(c.bias, 5));
+  for (int64_t i = 0; c.mask != 0 && i < bias.size() * 3 / 4; ++i) {
+    if (computed == DType::kDouble) {
+      bias.data<double>()[i] = c.mask;
+    } else {
+      bias.data<float>()[i] = static_cast<float>(c.mask);
+    }
+  }
   std::string op = relative.defined() ? "AttentionRelative"
                    : bias.defined()   ? "AttentionBias"
                                       : "Attention";
@@ -209,32 +224,42 @@ TEST_P(Attention, EqualsItsDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Attention,
-    testing::Values(Case{1, 1, 1, 1, 1, 1, 1, false, {}},
-                    Case{2, 5, 7, 2, 2, 3, 4, false, {}},
-                    Case{1, 150, 150, 2, 1, 8, 8, true, {}},
-                    Case{1, 33, 70, 4, 2, 5, 6, true, {}},
-                    Case{2, 64, 64, 4, 4, 16, 16, true, {}},
-                    Case{2, 9, 40, 3, 1, 4, 4, false, {2, 1, 1, 40}},
-                    Case{2, 70, 70, 2, 2, 4, 4, true, {2, 70, 70}},
-                    Case{1, 20, 6, 2, 2, 4, 4, false, {6}},
-                    Case{1, 20, 6, 2, 2, 4, 4, false, {20, 1}},
-                    Case{2, 5, 7, 2, 2, 3, 4, false, {1}, true},
-                    Case{3, 130, 130, 4, 2, 4, 4, true, {1}, true},
-                    Case{2, 300, 600, 2, 1, 3, 4, false, {600}, true},
-                    // Several blocks of rows and columns.
-                    Case{1, 290, 300, 2, 2, 36, 20, true, {}},
-                    Case{1, 300, 270, 1, 1, 33, 70, true, {270}},
-                    Case{1, 140, 280, 2, 1, 7, 9, false, {140, 280}},
-                    // Several splits, and a wave that ends inside a group.
-                    Case{1, 70, 1100, 6, 1, 5, 3, false, {}},
-                    Case{1, 600, 600, 6, 2, 4, 4, true, {}},
-                    // Keys that no row sees.
-                    Case{2, 40, 1050, 1, 1, 3, 3, true, {}}),
+    testing::Values(
+        Case{1, 1, 1, 1, 1, 1, 1, false, {}},
+        Case{2, 5, 7, 2, 2, 3, 4, false, {}},
+        Case{1, 150, 150, 2, 1, 8, 8, true, {}},
+        Case{1, 33, 70, 4, 2, 5, 6, true, {}},
+        Case{2, 64, 64, 4, 4, 16, 16, true, {}},
+        Case{2, 9, 40, 3, 1, 4, 4, false, {2, 1, 1, 40}},
+        Case{2, 70, 70, 2, 2, 4, 4, true, {2, 70, 70}},
+        Case{1, 20, 6, 2, 2, 4, 4, false, {6}},
+        Case{1, 20, 6, 2, 2, 4, 4, false, {20, 1}},
+        Case{2, 5, 7, 2, 2, 3, 4, false, {1}, true},
+        Case{3, 130, 130, 4, 2, 4, 4, true, {1}, true},
+        Case{2, 300, 600, 2, 1, 3, 4, false, {600}, true},
+        // Several blocks of rows and columns.
+        Case{1, 290, 300, 2, 2, 36, 20, true, {}},
+        Case{1, 300, 270, 1, 1, 33, 70, true, {270}},
+        Case{1, 140, 280, 2, 1, 7, 9, false, {140, 280}},
+        // Several splits, and a wave that ends inside a group.
+        Case{1, 70, 1100, 6, 1, 5, 3, false, {}},
+        Case{1, 600, 600, 6, 2, 4, 4, true, {}},
+        // Keys that no row sees.
+        Case{2, 40, 1050, 1, 1, 3, 3, true, {}},
+        // Rows that see masks only: all keys alike.
+        Case{2, 5, 7, 2, 2, 3, 4, false, {2, 1, 1, 7}, false, kLow},
+        Case{2, 5, 7, 2, 1, 3, 4, false, {2, 1, 1, 7}, true, kLow},
+        Case{2, 150, 150, 2, 1, 8, 8, true, {2, 1, 1, 150}, false, kLow},
+        Case{2, 40, 1050, 2, 2, 4, 4, false, {2, 1, 1, 1050}, false, -1e9},
+        Case{2, 300, 300, 2, 1, 4, 4, true, {2, 1, 1, 300}, false, -1e9}),
     [](const auto& info) {
       const Case& c = info.param;
       return "T" + std::to_string(c.t) + "S" + std::to_string(c.s) + "H" +
              std::to_string(c.heads) + "G" + std::to_string(c.groups) +
              (c.causal ? "Causal" : "") + (c.relative ? "Relative" : "") +
+             (c.mask == 0     ? ""
+              : c.mask > kLow ? "Masked"
+                              : "MaskedByTheLowest") +
              (c.bias.empty() ? ""
                              : "Bias" + std::to_string(c.bias.size()) +
                                    std::to_string(c.bias.back()));

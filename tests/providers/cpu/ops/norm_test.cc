@@ -91,6 +91,18 @@ TEST(LayerNorm, ScaleBroadcasts) {
   for (int64_t i = 0; i < x.size(); ++i) {
     ASSERT_NEAR(DoubleAt(y, i), DoubleAt(z, i) * DoubleAt(lead, i / 12), 1e-14);
   }
+  // A scale and a bias of x's own shape.
+  Tensor scale = RandomShifted({4, 2, 6}, 3),
+         bias = RandomShifted({4, 2, 6}, 4);
+  Tensor both = RunNode("LayerNormalization", {x, scale, bias})[0];
+  Tensor rms = RunNode("RMSNormalization", {x, scale})[0];
+  Tensor plain = RunNode("RMSNormalization", {x, Tensor::Scalar(1.0)})[0];
+  for (int64_t i = 0; i < x.size(); ++i) {
+    double h = DoubleAt(z, i) * DoubleAt(scale, i);
+    ASSERT_NEAR(DoubleAt(both, i), h + DoubleAt(bias, i), 1e-14);
+    ASSERT_NEAR(DoubleAt(rms, i), DoubleAt(plain, i) * DoubleAt(scale, i),
+                1e-14);
+  }
   EXPECT_THROW(run(RandomShifted({5}, 1)), Error);
   EXPECT_THROW(run(RandomShifted({2, 4, 2, 6}, 1)), Error);
   EXPECT_THROW(run(Tensor::Scalar(1.0f)), Error);
