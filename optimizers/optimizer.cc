@@ -30,8 +30,10 @@ void CheckRange(const char* name, double value, double limit) {
         "), got ", value);
 }
 
-Value* State(Graph& graph, const std::string& name, Role role, Tensor initial) {
-  Value* state = graph.AddInitializer(graph.FreshName(name), initial);
+Value* State(Graph& graph, const StateNames& names, const std::string& name,
+             Role role, Tensor initial) {
+  Value* state = graph.AddInitializer(
+      names ? names(name) : graph.FreshName(name), initial);
   state->role = role;
   return state;
 }
@@ -175,9 +177,9 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
   std::vector<Value*> inputs = {update.param,
                                 b.Cast(update.grad, update.param->dtype)};
   for (const std::string& moment : moments) {
-    inputs.push_back(
-        State(graph, update.param->name + "." + moment, Role::kMoment,
-              Tensor::Zeros(update.param->dtype, *update.param->shape)));
+    inputs.push_back(State(
+        graph, update.names, update.param->name + "." + moment, Role::kMoment,
+        Tensor::Zeros(update.param->dtype, *update.param->shape)));
   }
   for (Value* scalar : scalars) inputs.push_back(scalar);
   std::vector<Value*> next =
@@ -192,7 +194,8 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite,
-    Value* loss_scale, const SumOfParts& sum_of_parts) {
+    Value* loss_scale, const SumOfParts& sum_of_parts,
+    const StateNames& names) {
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
@@ -209,9 +212,9 @@ OptimizerValues AppendOptimizer(
   if (inverse) scale = b.Mul(scale, inverse);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});
-  values.step = State(graph, "optimizer.step", Role::kCounter, zero);
+  values.step = State(graph, names, "optimizer.step", Role::kCounter, zero);
   values.skipped =
-      State(graph, "optimizer.skipped", Role::kCounter, zero.Clone());
+      State(graph, names, "optimizer.skipped", Role::kCounter, zero.Clone());
   Value* step = b.Add(values.step, b.Cast(values.ok, DType::kInt64));
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
@@ -226,7 +229,8 @@ OptimizerValues AppendOptimizer(
                   .step = step,
                   .lr = values.lr,
                   .grad_scale = scale,
-                  .ok = values.ok};
+                  .ok = values.ok,
+                  .names = names};
     for (const ParameterGroup& group : spec.groups) {
       if (!Matches(group.pattern, p)) continue;
       update.weight_decay = group.weight_decay.value_or(update.weight_decay);

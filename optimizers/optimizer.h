@@ -40,6 +40,16 @@ struct ParameterGradient {
   std::vector<std::string> divided_by = {};
 };
 
+// Moments of all optimizers. Their state has the parameter's name, a dot and
+// one of these.
+inline constexpr char kExpAvg[] = "exp_avg";
+inline constexpr char kExpAvgSq[] = "exp_avg_sq";
+inline constexpr char kMomentumBuffer[] = "momentum_buffer";
+inline constexpr const char* kMoments[] = {kExpAvg, kExpAvgSq, kMomentumBuffer};
+
+// The wish for a state's name → the name that it gets.
+using StateNames = std::function<std::string(const std::string&)>;
+
 // A value of rank 0 → its sum over the ranks of these axes.
 using SumOfParts = std::function<Value*(Builder&, Value*,
                                         const std::vector<std::string>& axes)>;
@@ -55,10 +65,10 @@ struct OptimizerValues {
 
 // Adds at the end of the graph: gradient norm, clipping (grad_scale = min(1,
 // clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update node per
-// parameter, moments as state (`<param>.exp_avg`, `.exp_avg_sq`,
-// `.momentum_buffer`), counters (`optimizer.step`, `optimizer.skipped`) and the
-// bindings of all of them and of the parameters. If a name is taken, ours is
-// changed. A step that is not ok changes only `skipped`. `must_be_finite`:
+// parameter, moments as state (kMoments), counters (`optimizer.step`,
+// `optimizer.skipped`) and the bindings of all of them and of the parameters.
+// `names` are the names of this state; without them a name that the graph has
+// is changed. A step that is not ok changes only `skipped`. `must_be_finite`:
 // amaxes (float, never NaN); if one is infinite, the step is not ok. REQUIRES:
 // concrete shapes. Errors: no parameters; a parameter that occurs twice or has
 // another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
@@ -68,6 +78,7 @@ struct OptimizerValues {
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},
-    Value* loss_scale = nullptr, const SumOfParts& sum_of_parts = {});
+    Value* loss_scale = nullptr, const SumOfParts& sum_of_parts = {},
+    const StateNames& names = {});
 
 }  // namespace onnx_fp8

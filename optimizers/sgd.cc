@@ -8,7 +8,7 @@ void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
   if (spec.momentum == 0) {
     return AppendUpdate(b, "SGD", update, {}, scalars, {});
   }
-  AppendUpdate(b, "SGDMomentum", update, {"momentum_buffer"}, scalars,
+  AppendUpdate(b, "SGDMomentum", update, {kMomentumBuffer}, scalars,
                {{"momentum", static_cast<float>(spec.momentum)},
                 {"nesterov", static_cast<int64_t>(spec.nesterov)}});
 }

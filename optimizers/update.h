@@ -19,6 +19,7 @@ struct Update {
   Value* lr;
   Value* grad_scale;
   Value* ok;
+  const StateNames& names;
 };
 
 // Adds the update node, its moments and the bindings to the graph.
@@ -42,7 +43,7 @@ inline constexpr OptimizerRow kOptimizers[] = {
 };
 
 // For the functions above: adds a node `op` (param, grad, moments…, scalars…).
-// Each moment is state that starts at zero.
+// Each moment, one of kMoments, is state that starts at zero.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                   const std::vector<std::string>& moments,
                   const std::vector<Value*>& scalars, Attributes attributes);

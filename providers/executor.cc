@@ -156,7 +156,7 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   BindFeeds(feeds);
   BindState(state);
   CheckAliases();
-  CompareCollectives();
+  if (!compared_) CompareCollectives();
   BindFetched();
   BindSlots();
   if (Records()) {
@@ -230,7 +230,8 @@ void Executor::CountTransfers() {
 // group need to agree: data ranks with fewer samples may divide tokens in
 // another way.
 void Executor::CompareCollectives() {
-  if (!groups_ || compared_) return;
+  compared_ = true;
+  if (!groups_) return;
   std::map<std::string, std::vector<std::string>> lines;
   for (const Step& step : plan_.steps) {
     if (IsCollective(step)) {
@@ -243,7 +244,6 @@ void Executor::CompareCollectives() {
       CheckAgreement(*group, "collectives of the plan", lines[name]);
     }
   }
-  compared_ = true;
 }
 
 void Executor::RunSteps(TensorMap& state) {

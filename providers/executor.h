@@ -74,10 +74,11 @@ class Executor {
 
   const Plan& plan() const { return plan_; }
   // The groups of ranks that collectives name; null: none. They must outlive
-  // the Runs. All ranks must Run the same plans in the same order. Before the
-  // first Run the ranks compare the collectives of their plans. Errors of that
-  // Run: the first node that differs.
+  // the Runs. All ranks must Run the same plans in the same order.
   void set_groups(const Groups* groups) { groups_ = groups; }
+  // The ranks compare the collectives of their plans; the first Run does so if
+  // nobody has. Errors: the first node that differs.
+  void CompareCollectives();
   // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
   // Whether collectives run beside other steps, if the provider can do so.
@@ -120,7 +121,6 @@ class Executor {
     return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.raw()) + i;
   }
   void RunCopies(const std::vector<Copy>& copies);
-  void CompareCollectives();
   void CountTransfers();
 
   std::shared_ptr<const Graph> graph_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "optimizers/optimizer.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -13,10 +14,10 @@ constexpr char kGroup[] = "group0";  // the only one that they make
 
 struct Moment {
   const char* theirs;
-  const char* ours;  // behind the parameter's name
+  const char* ours;
 };
-constexpr Moment kMoments[] = {{"momentum0", ".exp_avg"},
-                               {"momentum1", ".exp_avg_sq"}};
+constexpr Moment kAdamMoments[] = {{"momentum0", kExpAvg},
+                                   {"momentum1", kExpAvgSq}};
 
 // Theirs has one moment of SGD, which stays zero; ours has none.
 bool HasMoments(const std::string& kind) { return kind != "sgd"; }
@@ -30,6 +31,16 @@ const Tensor* FindIn(const NamedTensors& tensors, const std::string& name) {
 std::string TypeText(const Tensor* tensor) {
   if (!tensor) return "none";
   return Name(tensor->dtype()) + ToString(tensor->shape());
+}
+
+// The name of a moment's state. Errors: a tensor has it.
+std::string StateOf(const std::string& parameter, const Moment& moment,
+                    const OrtCheckpoint& checkpoint, const std::string& where) {
+  const std::string name = parameter + "." + moment.ours;
+  Check(!FindIn(checkpoint.trained, name) && !FindIn(checkpoint.frozen, name),
+        "[", where, "] expected no tensor with the name of a moment, got ",
+        name, ": rename it in the model");
+  return name;
 }
 
 bool SameType(const Tensor& a, const Tensor& b) {
@@ -48,20 +59,21 @@ TensorMap OptimizerState(const OrtCheckpoint& checkpoint,
   Check(group.step >= 0, "[", where, "] expected a number of updates, got ",
         group.step);
   bool adam = std::ranges::any_of(group.parameters, [](const auto& state) {
-    return FindIn(state.moments, kMoments[1].theirs) != nullptr;
+    return FindIn(state.moments, kAdamMoments[1].theirs) != nullptr;
   });
   if (HasMoments(kind) && !adam) return {};
   TensorMap state = {{kUpdates, Tensor::Scalar(group.step)}};
   if (!HasMoments(kind)) return state;
   for (const auto& [name, parameter] : checkpoint.trained) {
     auto of = std::ranges::find(group.parameters, name, &OrtMoments::parameter);
-    for (const auto& [theirs, ours] : kMoments) {
+    for (const Moment& known : kAdamMoments) {
+      const char* theirs = known.theirs;
       const Tensor* moment =
           of == group.parameters.end() ? nullptr : FindIn(of->moments, theirs);
       Check(moment && SameType(*moment, parameter), "[", where, "] expected ",
             theirs, " of ", name, " as ", TypeText(&parameter), ", got ",
             TypeText(moment));
-      state[name + ours] = *moment;
+      state[StateOf(name, known, checkpoint, where)] = *moment;
     }
   }
   return state;
@@ -91,10 +103,10 @@ void TakeState(const TensorMap& state, const OptimizerSpec& spec,
       kGroup, updates->data<int64_t>()[0], static_cast<float>(spec.lr), {}};
   for (const auto& [name, parameter] : checkpoint->trained) {
     OrtMoments moments{name, {}};
-    for (const auto& [theirs, ours] : kMoments) {
-      const Tensor* mine = find(name + ours);
+    for (const Moment& known : kAdamMoments) {
+      const Tensor* mine = find(StateOf(name, known, *checkpoint, where));
       moments.moments.emplace_back(
-          theirs,
+          known.theirs,
           mine ? *mine : Tensor::Zeros(parameter.dtype(), parameter.shape()));
       if (!HasMoments(spec.kind)) break;
     }

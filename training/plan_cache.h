@@ -9,6 +9,7 @@
 
 #include "graph/passes/specialize.h"
 #include "providers/executor.h"
+#include "training/collective_order.h"
 #include "training/step_graph.h"
 #include "training/step_report.h"
 
@@ -41,6 +42,11 @@ struct PlannedStep {
   std::unique_ptr<Executor> quantizer;
   TensorMap weight_copies;
 
+  // Behind the plan itself.
+  Lacks lacks() const {
+    return quantizer && weight_copies.empty() ? Lacks::kWeightCopies
+                                              : Lacks::kNothing;
+  }
   // The feeds for which the graph has inputs.
   TensorMap Known(const TensorMap& feeds) const;
 };

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "graph/fp8/scale_slots.h"
 
 namespace onnx_fp8 {
@@ -23,6 +24,11 @@ std::string RunScales::LayOut(const StepGraph& step) {
   for (ScaleSlot& slot : fresh.slots) slot.amax = nullptr;
   for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
                               {kHistoryState, &fresh.history}}) {
+    // A checkpoint's scales are found by these names.
+    const Value* own = source_.model->Find(name);
+    Check(fresh.slots.empty() || !own || own->role == Role::kScale, "[",
+          source_.model->file, "] expected no value named ", name,
+          ", the name of the scales of a run: rename it in the model");
     const Value* value = step.graph->Find(name);
     if (value && value->role == Role::kScale) *tensor = value->data.Clone();
   }

@@ -25,7 +25,8 @@ class RunScales {
   // slots; then LayOut follows.
   bool Begin(StepKind kind);
   // The slots of `step`, and their state. Returns a remark about what happened
-  // to the scales of a checkpoint.
+  // to the scales of a checkpoint. Errors: a value of the model has the name of
+  // that state.
   std::string LayOut(const StepGraph& step);
 
   // The scales of a checkpoint. `same`: its recipe is the session's; evaluation

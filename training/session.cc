@@ -14,6 +14,7 @@
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
 #include "training/checkpoint.h"
+#include "training/collective_order.h"
 #include "training/data_parallel.h"
 #include "training/export_model.h"
 #include "training/layers_remark.h"
@@ -66,6 +67,7 @@ class Session : public TrainingSession {
         source_(MakeStepSource(options_, model_, *evaluator_, runner_, ranks)),
         state_(*provider_),
         scales_(&source_, &state_),
+        order_(ranks),
         sharded_(options.shard, ranks, *model_.graph),
         plans_(options.max_plans),
         started_(*provider_),
@@ -304,7 +306,7 @@ class Session : public TrainingSession {
     StateNotes notes = checkpoint->notes;
     TensorMap& state = checkpoint->state;  // may be views of a file
     CheckWeights(*checkpoint, Weights(), folder);
-    TakeParts(checkpoint, &sharded_);
+    TakeParts(checkpoint, sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {
       *kept = kept->Clone();  // a clone outlives the file
@@ -360,7 +362,27 @@ class Session : public TrainingSession {
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
-    if (PlannedStep* known = plans_.Find(key)) return *known;
+    return Planned(key, [&] { return NewPlan(key, input_gradients); });
+  }
+
+  // The plan for the key; `make` makes it if there is none.
+  template <typename F>
+  PlannedStep& Planned(const PlanKey& key, F make) {
+    PlannedStep* known = plans_.Find(key);
+    const Lacks lacks =
+        order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
+    PlannedStep& planned = known ? *known : Keep(make());
+    // Ranks also make their copies at the same time.
+    if (lacks != Lacks::kNothing) planned.weight_copies.clear();
+    if (lacks != Lacks::kPlan || !order_.IsNeeded(key.kind)) return planned;
+    if (known) order_.Agree(key.kind, *planned.step.graph, false);
+    planned.executor->CompareCollectives();
+    if (planned.quantizer) planned.quantizer->CompareCollectives();
+    return planned;
+  }
+
+  PlannedStep NewPlan(PlanKey key, bool input_gradients) {
+    const StepKind kind = key.kind;
     const bool lays_out = scales_.Begin(kind);
     PlannedStep planned;
     planned.step =
@@ -374,15 +396,15 @@ class Session : public TrainingSession {
       AddRemark(UnreadNote(planned.step.specialized));
     }
     planned.key = std::move(key);
-    return Keep(std::move(planned));
+    return planned;
   }
 
   PlannedStep& Keep(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
-    sharded_.AddMoments(graph);
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
+    order_.Agree(kind, graph, true);
     if (kind == StepKind::kMicro) {
       std::shared_ptr<Graph> copies =
           SplitQuantizer(graph, options_.shard.what, runner_);
@@ -494,11 +516,12 @@ class Session : public TrainingSession {
 
   PlannedStep& PlanApply(const MicroSums& sums) {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
-    if (PlannedStep* known = plans_.Find(key)) return *known;
-    PlannedStep apply;
-    apply.step = BuildApplyGraph(source_, key.sums);
-    apply.key = std::move(key);
-    return Keep(std::move(apply));
+    return Planned(key, [&] {
+      PlannedStep apply;
+      apply.step = BuildApplyGraph(source_, key.sums);
+      apply.key = key;
+      return apply;
+    });
   }
 
   void RunApply(const MicroSums& sums, double lr, StartedStep* started) {
@@ -542,6 +565,7 @@ class Session : public TrainingSession {
   StepSource source_;
   StateStore state_;
   RunScales scales_;
+  CollectiveOrder order_;
   ShardedState sharded_;
   int64_t step_ = 0;
   int64_t skipped_ = 0;

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "graph/op_facts.h"
+#include "optimizers/optimizer.h"
+#include "training/state_name.h"
 
 namespace onnx_fp8 {
 
@@ -65,22 +66,31 @@ ShardedState::ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
         "] expected several ranks for `shard`, got one process");
   rows_ = ParametersToShard(model);
   if (!known_) return;
-  shapes_ = rows_;
-  for (const auto& [name, shape] : rows_) parameter_of_[name] = name;
+  for (const auto& [name, shape] : rows_) Add(model, name, shape);
+}
+
+void ShardedState::Add(const Graph& model, const std::string& parameter,
+                       const Shape& shape) {
+  shapes_[parameter] = shape;
+  parameter_of_[parameter] = parameter;
+  for (const char* moment : kMoments) {
+    const std::string name = StateName(model, parameter + "." + moment);
+    parameter_of_[name] = parameter;
+  }
 }
 
 void ShardedState::Divide(const std::map<std::string, AxisSplit>& splits,
                           Graph* model, StateStore* state) {
   known_ = true;
-  shapes_ = rows_;
+  std::map<std::string, Shape> shapes = rows_;
   for (const Value* value : model->Initializers()) {
     auto it = splits.find(value->name);
     if (value->role == Role::kNone || it == splits.end()) continue;
     splits_.insert(*it);
-    shapes_[value->name] = *value->shape;
+    shapes[value->name] = *value->shape;
   }
-  for (const auto& [name, shape] : shapes_) {
-    parameter_of_[name] = name;
+  for (const auto& [name, shape] : shapes) {
+    Add(*model, name, shape);
     model->Find(name)->data = Tensor::Zeros(model->Find(name)->dtype, shape);
   }
   Cut(state);
@@ -88,33 +98,10 @@ void ShardedState::Divide(const std::map<std::string, AxisSplit>& splits,
 
 void ShardedState::Cut(StateStore* state) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : state->tensors()) {
-    AddMoment(name, tensor.shape());
-    names.push_back(name);
-  }
+  for (const auto& [name, tensor] : state->tensors()) names.push_back(name);
   for (const std::string& name : names) {
     if (auto shard = Find(name)) {
       state->Set(name, PartOf(state->Host(name), *shard));
-    }
-  }
-}
-
-void ShardedState::AddMoments(const Graph& step) {
-  for (const Node& node : step.nodes()) {
-    if (FactsOf(node).kind != OpKind::kParameterUpdate) continue;
-    const std::string& parameter = node.in(0)->name;
-    if (!shapes_.contains(parameter)) continue;
-    for (const Value* in : node.inputs()) {
-      if (in && in->role == Role::kMoment) parameter_of_[in->name] = parameter;
-    }
-  }
-}
-
-void ShardedState::AddMoment(const std::string& name, const Shape& whole) {
-  if (shapes_.contains(name)) return;
-  for (const auto& [parameter, shape] : shapes_) {
-    if (name.starts_with(parameter + ".") && whole == shape) {
-      parameter_of_[name] = parameter;
     }
   }
 }

@@ -78,12 +78,6 @@ class ShardedState {
   void Divide(const std::map<std::string, AxisSplit>& splits, Graph* model,
               StateStore* state);
 
-  // Learns the moments of a planned step. REQUIRES: ShardParameters has run.
-  void AddMoments(const Graph& step);
-  // Learns a tensor of a checkpoint, if it is a moment: it is named after a
-  // parameter, as AppendOptimizer names moments, and has its shape.
-  void AddMoment(const std::string& name, const Shape& whole);
-
   // This rank's part; nothing if the tensor is whole on every rank.
   std::optional<Shard> Find(const std::string& name) const;
   // The parts by name that this rank writes into a checkpoint, of those tensors
@@ -95,6 +89,8 @@ class ShardedState {
   TensorSource Source(const StateStore& state, const std::string& name) const;
 
  private:
+  void Add(const Graph& model, const std::string& parameter,
+           const Shape& shape);
   void Cut(StateStore* state);
   int64_t tensor_ranks() const { return ranks_ ? ranks_->mesh().tp : 1; }
   Tensor Gather(const StateStore& state, const std::string& name,
@@ -104,7 +100,8 @@ class ShardedState {
   bool known_ = true;
   std::map<std::string, Shape> rows_;        // parameters that dp divides
   std::map<std::string, AxisSplit> splits_;  // parameters that tp divides
-  // Of parameters in parts, and of their moments: the parameter's name.
+  // Of parameters in parts, and of the state that is kept for the moments of
+  // any optimizer: the parameter's name.
   std::map<std::string, std::string> parameter_of_;
   std::map<std::string, Shape> shapes_;  // of these parameters
 };

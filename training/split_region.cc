@@ -2,12 +2,10 @@
 #include "training/split_region.h"
 
 #include <algorithm>
-#include <set>
-#include <string_view>
 
 #include "base/check.h"
-#include "graph/op_facts.h"
 #include "graph/views.h"
+#include "training/axis_rules.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -17,29 +15,9 @@ int64_t Inner(const Shape& shape, int64_t axis) {
   return NumElements({shape.data() + at, shape.size() - at});
 }
 
-bool IsElementwise(const Node& node) {
-  static const std::set<std::string_view> onnx = {
-      "Abs",         "Add",       "And",      "Cast",    "Ceil",
-      "Clip",        "Cos",       "Div",      "Dropout", "Elu",
-      "Equal",       "Erf",       "Exp",      "Floor",   "Gelu",
-      "HardSigmoid", "HardSwish", "Identity", "IsInf",   "IsNaN",
-      "LeakyRelu",   "Log",       "Max",      "Min",     "Mish",
-      "Mul",         "Neg",       "Not",      "Or",      "Pow",
-      "Reciprocal",  "Relu",      "Round",    "Selu",    "Sigmoid",
-      "Sign",        "Sin",       "Softplus", "Sqrt",    "Sub",
-      "Sum",         "Swish",     "Tanh",     "Where"};
-  static const std::set<std::string_view> ours = {"RoundTo", "Silu", "SwiGLU"};
-  return node.domain.empty() ? onnx.contains(node.op)
-                             : node.domain == kDomain && ours.contains(node.op);
-}
-
 bool IsAttention(const Node& node) {
   return node.IsOurs("Attention") || node.IsOurs("AttentionBias") ||
          node.IsOurs("AttentionRelative");
-}
-
-int64_t Normalized(int64_t axis, int64_t rank) {
-  return axis < 0 ? axis + rank : axis;
 }
 
 }  // namespace
@@ -154,6 +132,12 @@ class SplitRules {
     return values;
   }
 
+  // Operands from input `first` on. Whether this refused nothing.
+  bool SetWholeFrom(const Node& node, size_t first) {
+    for (size_t i = first; i < node.inputs().size(); ++i) SetWhole(node.in(i));
+    return why_.empty();
+  }
+
   // The first one that is split. REQUIRES: there is one.
   Value* AnySplit(const Node& node) const {
     for (Value* value : ValuesOf(node)) {
@@ -167,6 +151,9 @@ class SplitRules {
     if (IsLayer(node) && node.Int("transA", 0) != 0) {
       return Refuse(Concat("[", node.Where(), "] needs whole operands"));
     }
+    if (ReadsZeros(node)) {
+      return Refuse(Concat("[", node.Where(), "] needs equal parts"));
+    }
     if (region_.layers_) {
       if (Touches(node)) return VisitEnd(node);
       if (IsLayer(node)) return VisitWholeLayer(node);
@@ -174,7 +161,7 @@ class SplitRules {
     }
     if (IsLayer(node)) return VisitLayer(node);
     if (IsElementwise(node)) return VisitAligned(node, 0);
-    if (node.Is("MatMul")) return VisitAligned(node, 2);
+    if (node.Is("MatMul")) return VisitProduct(node);
     if (node.Is("Softmax") || node.Is("LogSoftmax") || node.Is("Concat")) {
       return VisitAxis(node, node.Int("axis", -1));
     }
@@ -187,7 +174,7 @@ class SplitRules {
         node.IsOurs("RMSNorm") || node.IsOurs("AddLayerNorm") ||
         node.IsOurs("AddRMSNorm")) {
       const int64_t rank = node.in(0)->rank();
-      return VisitAligned(node, rank - Normalized(node.Int("axis", -1), rank));
+      return VisitAligned(node, rank - FromStart(node.Int("axis", -1), rank));
     }
     if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
         node.Is("Unsqueeze")) {
@@ -200,6 +187,17 @@ class SplitRules {
     if (node.IsOurs("Rotary")) return VisitRotary(node);
     if (node.IsOurs("CrossEntropy")) return VisitLoss(node);
     Refuse(Concat("[", node.Where(), "] needs whole operands"));
+  }
+
+  // Zeros behind uneven parts would make results or gradients infinite or NaN.
+  bool ReadsZeros(const Node& node) const {
+    const auto ends_with_zeros = [&](const Value* value) {
+      const AxisSplit* split = Find(value);
+      return split && !IsEven(*value->shape, *split, region_.ranks_);
+    };
+    if (node.Is("Div") && ends_with_zeros(node.in(1))) return true;
+    return !IsFiniteAtZeros(node) &&
+           std::ranges::any_of(ValuesOf(node), ends_with_zeros);
   }
 
   bool Touches(const Node& node) const {
@@ -226,13 +224,14 @@ class SplitRules {
   void VisitWholeLayer(Node& node) {
     Value *x = node.in(0), *y = node.out(0);
     const AxisSplit split = *Find(Find(x) ? x : AnySplit(node));
-    if (split.axis != 0 || (!Find(x) && !Find(y))) {
+    const Value* bias = node.in(2);
+    const bool a_bias_per_row = bias && bias->rank() == 2 && bias->dim(0) != 1;
+    if (split.axis != 0 || (!Find(x) && !Find(y)) || a_bias_per_row) {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
     SetOperand(node, 0, split);
     Set(y, split);
-    SetWhole(node.in(1));
-    SetWhole(node.in(2));
+    SetWholeFrom(node, 1);
   }
 
   // The first axis of the first operand and the result.
@@ -243,7 +242,7 @@ class SplitRules {
     }
     SetOperand(node, 0, split);
     Set(node.out(0), split);
-    for (size_t i = 1; i < node.inputs().size(); ++i) SetWhole(node.in(i));
+    SetWholeFrom(node, 1);
   }
 
   // y (M,N) = x (M,K) · weight + bias.
@@ -317,54 +316,38 @@ class SplitRules {
     }
   }
 
+  // A vector as operand has an axis that the result lacks.
+  void VisitProduct(Node& node) {
+    if (node.in(0)->rank() < 2 || node.in(1)->rank() < 2) {
+      return Refuse(Concat("[", node.Where(), "] needs whole operands"));
+    }
+    VisitAligned(node, 2);
+  }
+
   void VisitAxis(Node& node, int64_t axis) {
     const Value* known = AnySplit(node);
-    if (Find(known)->axis == Normalized(axis, known->rank())) {
+    if (Find(known)->axis == FromStart(axis, known->rank())) {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
     VisitAligned(node, 0);
   }
 
-  // A Slice that leaves the divided axis as it is.
   void VisitSlice(Node& node) {
-    const Value* known = Find(node.in(0)) ? node.in(0) : node.out(0);
-    const auto axis = static_cast<size_t>(Find(known)->axis);
-    if ((*node.in(0)->shape)[axis] != (*node.out(0)->shape)[axis]) {
+    if (!SetWholeFrom(node, 1)) return;
+    const AxisSplit split = *Find(AnySplit(node));
+    if (!LeavesAxis(node, split.axis)) {
       return Refuse(Concat("[", node.Where(), "] cuts the divided axis"));
     }
-    const auto axes = ConstantAxes(node, 3);
-    const auto steps = ConstantAxes(node, 4);
-    for (size_t i = 0; axes && steps && i < steps->size(); ++i) {
-      const bool turns =
-          (*steps)[i] != 1 &&
-          Normalized((*axes)[i], known->rank()) == static_cast<int64_t>(axis);
-      if (turns) {
-        return Refuse(Concat("[", node.Where(), "] turns the divided axis"));
-      }
-    }
-    for (size_t i = 1; i < node.inputs().size(); ++i) SetWhole(node.in(i));
-    const AxisSplit split = *Find(known);
     Set(node.in(0), split);
     Set(node.out(0), split);
-  }
-
-  // Integers of a constant operand; nothing if it is absent or no constant.
-  static std::optional<std::vector<int64_t>> ConstantAxes(const Node& node,
-                                                          size_t input) {
-    const Value* axes = node.in(input);
-    if (!axes || !axes->is_constant() || axes->dtype != DType::kInt64) {
-      return std::nullopt;
-    }
-    const auto* data = axes->data.data<int64_t>();
-    return std::vector<int64_t>(data, data + axes->data.size());
   }
 
   // A reduction along other axes.
   void VisitReduce(Node& node) {
     Value *x = node.in(0), *y = node.out(0);
-    auto axes = ConstantAxes(node, 1);
-    if (!axes) return Refuse(Concat("[", node.Where(), "] reduces all axes"));
-    for (int64_t& axis : *axes) axis = Normalized(axis, x->rank());
+    if (!SetWholeFrom(node, 1)) return;
+    const auto axes = ListedAxes(node, 1, x->rank());
+    if (!axes) return Refuse(Concat("[", node.Where(), "] may mix all axes"));
     const bool keeps = node.Int("keepdims", 1) != 0;
     // The axis of y for each axis of x that stays.
     std::vector<std::pair<int64_t, int64_t>> pairs;
@@ -373,7 +356,6 @@ class SplitRules {
       if (!reduced) pairs.emplace_back(of_x, of_y);
       of_y += !reduced || keeps;
     }
-    SetWhole(node.in(1));
     for (auto [of_x, of_y] : pairs) {
       const AxisSplit *in = Find(x), *out = Find(y);
       if (in && in->axis == of_x) return Set(y, {of_y, in->blocks});
@@ -386,8 +368,11 @@ class SplitRules {
   void VisitExpand(Node& node) {
     Value *x = node.in(0), *y = node.out(0);
     const int64_t more = y->rank() - x->rank();
-    SetWhole(node.in(1));
+    if (!SetWholeFrom(node, 1)) return;
     if (const AxisSplit* split = Find(x)) {
+      if (x->dim(split->axis) != y->dim(split->axis + more)) {
+        return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
+      }
       return Set(y, {split->axis + more, split->blocks});
     }
     const AxisSplit split = *Find(y);
@@ -399,6 +384,11 @@ class SplitRules {
   // One operand and one result with the same elements in the same order.
   void VisitReshape(const Node& node) {
     Value *x = node.in(0), *y = node.out(0);
+    if (!SetWholeFrom(node, 1)) return;
+    if (node.Is("Squeeze") && !node.in(1)) {
+      // A part may have more axes of one element.
+      return Refuse(Concat("[", node.Where(), "] needs whole operands"));
+    }
     for (auto [from, to] : {std::pair{x, y}, std::pair{y, x}}) {
       const AxisSplit* split = Find(from);
       if (!split) continue;
@@ -415,7 +405,6 @@ class SplitRules {
       }
       Set(to, *other);
     }
-    SetWhole(node.in(1));
   }
 
   void VisitTranspose(const Node& node) {
@@ -436,13 +425,17 @@ class SplitRules {
   // Equal pieces of the divided axis have a part of its blocks.
   void VisitSplit(const Node& node) {
     Value* x = node.in(0);
-    const int64_t axis = Normalized(node.Int("axis", 0), x->rank());
+    if (!SetWholeFrom(node, 1)) return;
+    if (std::ranges::count(node.outputs(), nullptr) > 0) {
+      return Refuse(Concat("[", node.Where(), "] has a piece without a name"));
+    }
+    const int64_t axis = FromStart(node.Int("axis", 0), x->rank());
     const auto pieces = static_cast<int64_t>(node.outputs().size());
     const Value* known = AnySplit(node);
     AxisSplit whole = *Find(known);
     if (whole.axis == axis) {
       for (const Value* out : node.outputs()) {
-        if (out && out->dim(axis) * pieces == x->dim(axis)) continue;
+        if (out->dim(axis) * pieces == x->dim(axis)) continue;
         return Refuse(Concat("[", node.Where(), "] has unequal pieces"));
       }
       if (known != x) whole.blocks *= pieces;
@@ -453,14 +446,19 @@ class SplitRules {
     Set(x, whole);
     if (whole.axis == axis) whole.blocks /= pieces;
     for (Value* out : node.outputs()) Set(out, whole);
-    SetWhole(node.in(1));
+  }
+
+  // As OwnRows needs it.
+  bool HasRowsOfTable(const Node& gather) const {
+    const Value* x = gather.in(0);
+    return *Find(x) == AxisSplit{0, 1} && x->rank() == 2 && IsFloat(x->dtype);
   }
 
   // Rows of a table. If each rank has some of the rows, the result is a sum;
-  // else it has the table's division.
+  // else it has the operand's division.
   void VisitGather(Node& node) {
     Value *x = node.in(0), *indices = node.in(1), *y = node.out(0);
-    const int64_t axis = Normalized(node.Int("axis", 0), x->rank());
+    const int64_t axis = FromStart(node.Int("axis", 0), x->rank());
     const int64_t more =
         indices->rank() - 1;  // axes of y before x's later ones
     const AxisSplit* of_x = Find(x);
@@ -472,10 +470,11 @@ class SplitRules {
     }
     int64_t at = of_x ? of_x->axis : -1;
     if (!of_x && of_y) {
-      at = gathered ? axis : of_y->axis - (of_y->axis > axis ? more : 0);
+      at = gathered ? axis : of_y->axis - (of_y->axis >= axis ? more : 0);
     }
     SetWhole(indices);
-    if (!region_.layers_ && of_x && at == axis && of_x->blocks == 1 && !of_y) {
+    if (!region_.layers_ && at == axis && of_x && !of_y &&
+        HasRowsOfTable(node)) {
       SetWhole(y);
       return Keep(&node, &region_.summed_);
     }
@@ -517,14 +516,18 @@ class SplitRules {
     // An addend of scores (B,H,T,S), behind the positions' own (H,T+S-1).
     Value* addend = node.in(3);
     if (node.IsOurs("AttentionRelative")) {
-      Set(addend, {0, 1});
+      SetIfMany(addend, 0);
       addend = node.in(4);
     }
-    if (!addend) return;
-    if (addend->rank() >= 3 && addend->dim(-3) != 1) {
-      Set(addend, {addend->rank() - 3, 1});
+    if (addend) SetIfMany(addend, addend->rank() - 3);
+  }
+
+  // An operand whose axis may be repeated.
+  void SetIfMany(Value* value, int64_t axis) {
+    if (axis >= 0 && value->dim(axis) != 1) {
+      Set(value, {axis, 1});
     } else {
-      SetWhole(addend);
+      SetWhole(value);
     }
   }
 
@@ -539,7 +542,10 @@ class SplitRules {
   // Each rank has the scores of some classes.
   void VisitLoss(Node& node) {
     const AxisSplit* split = Find(node.in(0));
-    if (!split || *split != AxisSplit{1, 1}) {
+    const bool fits = node.inputs().size() == 2 &&
+                      node.attributes.size() == node.Has("ignore_index") &&
+                      (!node.out(1) || node.out(1)->uses.empty());
+    if (!fits || !split || *split != AxisSplit{1, 1}) {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
     SetWhole(node.in(1));

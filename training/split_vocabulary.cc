@@ -2,6 +2,7 @@
 #include "training/split_vocabulary.h"
 
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "graph/builder.h"
@@ -24,6 +25,38 @@ Positions InPart(Builder& b, Value* ids, int64_t begin, int64_t n) {
   return {inside, b.Op("Where", {inside, at, b.Scalar(0, ids)})};
 }
 
+// The name by which an error of `node` names it.
+std::string NameOf(const Node& node) {
+  return node.name.empty() ? node.out(0)->name : node.name;
+}
+
+// Ids from 0 on. Errors, of a Gather of the same name: no id of `rows`.
+Value* CheckedIds(Builder& b, const Node& gather, int64_t rows) {
+  Tensor table = Tensor::Allocate(DType::kInt64, {rows});
+  std::iota(table.data<int64_t>(), table.data<int64_t>() + rows, 0);
+  Value* ids = b.Op("Gather", {b.Constant(table), gather.in(1)});
+  ids->producer->name = NameOf(gather);
+  return ids;
+}
+
+// Zero. Errors, of a node of the loss's name: a label is no class. The least
+// and the largest label are those of two samples, whose lse is the logarithm of
+// the number of classes.
+Value* CheckedLabels(Builder& b, const Node& loss, Value* labels,
+                     int64_t classes) {
+  const Attributes keep = {{"keepdims", int64_t{1}}};
+  Value* ends = b.Op("Concat",
+                     {b.Op("ReduceMin", {labels, b.Ints({0})}, keep),
+                      b.Op("ReduceMax", {labels, b.Ints({0})}, keep)},
+                     {{"axis", int64_t{0}}});
+  Value* scores =
+      b.Constant(Tensor::Zeros(loss.in(0)->dtype, Shape{2, classes}));
+  Value* lse =
+      b.Ops("CrossEntropy", {scores, ends}, 2, loss.attributes, kDomain)[1];
+  lse->producer->name = NameOf(loss);
+  return b.Mul(b.ReduceSum(lse, {0}, false), b.Scalar(0, lse));
+}
+
 Value* OrZero(Builder& b, Value* condition, Value* x) {
   return b.Op("Where", {condition, x, b.Scalar(0, x)});
 }
@@ -42,13 +75,11 @@ Value* OfClasses(Builder& b, Value* scores, int64_t n) {
 }  // namespace
 
 Value* OwnRows(Builder& behind, Node& gather, int64_t rank, int64_t rows) {
-  Value *ids = gather.in(1), *y = gather.out(0);
+  Value* y = gather.out(0);
   const int64_t n = gather.in(0)->dim(0);
   Graph& graph = behind.graph();
   Builder before(graph, y->name + ".", &gather);
-  Value* from_end = before.Op("Less", {ids, before.Scalar(0, ids)});
-  Value* all = before.Scalar(static_cast<double>(rows), ids);
-  ids = before.Op("Where", {from_end, before.Add(ids, all), ids});
+  Value* ids = CheckedIds(before, gather, rows);
   const Positions part = InPart(before, ids, rank * n, n);
   graph.SetInput(&gather, 1, part.at);
   Shape column = *ids->shape;
@@ -80,10 +111,12 @@ void CrossEntropyOfParts(Graph& graph, Node& loss, const Mesh& mesh,
   const auto ignored = static_cast<double>(loss.Int("ignore_index", -100));
   Value* counts =
       b.Op("Not", {b.Op("Equal", {labels, b.Scalar(ignored, labels)})});
+  Value* counted = b.Op("Where", {counts, labels, b.Scalar(0, labels)});
+  Value* zero = CheckedLabels(b, loss, counted, classes);
   Value* sum =
       b.ReduceSum(OrZero(b, b.Reshape(counts, column), losses), {0, 1}, false);
   Value* count = b.ReduceSum(b.Cast(counts, losses->dtype), {0}, false);
-  Value* mean = b.Div(sum, count);
+  Value* mean = b.Add(b.Div(sum, count), zero);
   graph.MoveOutput(result, mean->producer, 0);
   graph.RemoveNode(&loss);
 }

@@ -20,6 +20,7 @@
 #include "training/shard_parameters.h"
 #include "training/sharded_state.h"
 #include "training/share_amaxes.h"
+#include "training/state_name.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -228,8 +229,8 @@ void StepBuilder::Accumulate(Graph& graph) {
 
 void StepBuilder::Update(Graph& graph) {
   std::vector<ParameterGradient> parameters;
-  Builder b(graph, "ranks.");
   for (auto [param, grad] : pairs_) {
+    Builder b(graph, Concat("ranks.", param->name, "."));
     parameters.push_back({param,
                           IsSharded(param->name) ? grad : OfAllRanks(b, grad),
                           Fqn(param->name), DividedBy(param->name)});
@@ -327,7 +328,8 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
       graph, parameters, source_.optimizer, finite, loss_scale_.scale,
       [this](Builder& b, Value* x, const Axes& axes) {
         return SumOver(b, x, source_.mesh, axes);
-      });
+      },
+      [this](const std::string& hint) { return StateName(hint); });
   if (loss_scale_.scale) {
     UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.ok);
     Value* used =
@@ -379,12 +381,8 @@ Value* StepBuilder::AmaxOfAllRanks(Value* amax) const {
                  {kDataRanks, kReplicaRanks, kTensorRanks});
 }
 
-// All graphs of a session know a state by the same name, whatever else they
-// hold. The model does not use that name.
 std::string StepBuilder::StateName(const std::string& hint) const {
-  std::string name = hint;
-  for (int i = 1; source_.model->Find(name); ++i) name = Concat(hint, "_", i);
-  return name;
+  return onnx_fp8::StateName(*source_.model, hint);
 }
 
 Value* StepBuilder::AddSum(const std::string& hint, DType dtype,

@@ -3,15 +3,13 @@
 
 namespace onnx_fp8 {
 
-void TakeParts(Checkpoint* checkpoint, ShardedState* sharded) {
+void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
   for (auto& [name, tensor] : checkpoint->state) {
-    sharded->AddMoment(name, tensor.shape());
-    if (auto shard = sharded->Find(name)) tensor = PartOf(tensor, *shard);
+    if (auto shard = sharded.Find(name)) tensor = PartOf(tensor, *shard);
   }
   for (auto& [name, tensor] : checkpoint->shards) {
-    sharded->AddMoment(name, tensor.shape);
     Tensor& kept = checkpoint->state[name];
-    auto shard = sharded->Find(name);
+    auto shard = sharded.Find(name);
     if (!shard) {
       kept = tensor.Whole();
     } else if (tensor.ranks == 1 && !shard->tensor_part) {

@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 
 // All tensors of the checkpoint become those that this rank keeps, in
-// checkpoint->state. `sharded` learns its moments.
-void TakeParts(Checkpoint* checkpoint, ShardedState* sharded);
+// checkpoint->state.
+void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded);
 
 }  // namespace onnx_fp8

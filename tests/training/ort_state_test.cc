@@ -53,6 +53,19 @@ TEST(OrtState, IsReadByOurNames) {
   EXPECT_EQ(First(state, "w.exp_avg_sq"), 13);
 }
 
+TEST(OrtState, ATensorWithTheNameOfAMoment) {
+  OrtCheckpoint c = AfterSteps(7);
+  c.frozen.push_back({"w.exp_avg", Filled({2, 3}, 5)});
+  EXPECT_EQ(ErrorFor(c),
+            "[file] expected no tensor with the name of a moment, got "
+            "w.exp_avg: rename it in the model");
+  const TensorMap state = {{"w", Filled({2, 3}, 1)},
+                           {"b", Filled({3}, 2)},
+                           {"w.exp_avg", Filled({2, 3}, 5)},
+                           {"optimizer.step", Tensor::Scalar(int64_t{7})}};
+  EXPECT_THROW(TakeState(state, {.kind = "adamw"}, "file", &c), Error);
+}
+
 TEST(OrtState, OfAnotherOptimizerIsNotTaken) {
   EXPECT_EQ(OptimizerState(AfterSteps(7), "sgd", "file").size(), 1u);
   OrtCheckpoint sgd = AfterSteps(7);

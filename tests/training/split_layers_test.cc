@@ -106,6 +106,30 @@ TEST(SplitLayers, WhyALayerStaysWhole) {
            {"t: float[8,3] = Reshape<allowzero=1>(y, turned)\n"
             "a: float[3,8] = Reshape<allowzero=1>(t, back)",
             "mixes the divided axis"},
+           {"a: float[3,8] = Gather<axis=1>(y, backwards)",
+            "[Gather -> a] mixes the divided axis"},
+           {"a: float[3,8] = Slice(y, last_32, far_32, axis_32, last_32)",
+            "[Slice -> a] cuts the divided axis"},
+           {"a: float[3,8] = Slice(y, lasts, fars, , lasts)",
+            "[Slice -> a] cuts the divided axis"},
+           {"a: float[3,8] = Slice(y, lasts, fars, axes, unknown)",
+            "[Slice -> a] cuts the divided axis"},
+           {"r: float[] = ReduceSum<keepdims=0>(y, nothing)\n"
+            "a: float[3,8] = Mul(y, r)",
+            "[ReduceSum -> r] may mix all axes"},
+           {"r: float[3,8] = ReduceSum<noop_with_empty_axes=1>(y, nothing)\n"
+            "a: float[3,8] = Neg(r)",
+            "[ReduceSum -> r] may mix all axes"},
+           {"r: float[3] = MatMul(y, k)\n"
+            "u: float[3,1] = Reshape<allowzero=1>(r, column)\n"
+            "a: float[3,8] = Mul(y, u)",
+            "[MatMul -> r] needs whole operands"},
+           {"r: float[3,1,8] = Unsqueeze(y, one_axis)\n"
+            "a: float[3,8] = Squeeze(r)",
+            "[Squeeze -> a] needs whole operands"},
+           {"p: float[1,8], _ = Split<axis=0>(y, one_of_three)\n"
+            "a: float[3,8] = Expand(p, back)",
+            "[Split -> p] has a piece without a name"},
        }) {
     SplitLayersReport report;
     Divided(std::string(R"(graph "g" opset 24
@@ -116,6 +140,18 @@ const k: float[8] = {1,2,3,4,5,6,7,8}
 const one: int64[] = {1}
 const turned: int64[2] = {8,3}
 const back: int64[2] = {3,8}
+const backwards: int64[8] = {7,6,5,4,3,2,1,0}
+const last_32: int32[1] = {-1}
+const far_32: int32[1] = {-100}
+const axis_32: int32[1] = {-1}
+const lasts: int64[2] = {-1,-1}
+const fars: int64[2] = {-100,-100}
+const axes: int64[2] = {0,1}
+input unknown: int64[2]
+const nothing: int64[0]
+const one_of_three: int64[2] = {1,2}
+const column: int64[2] = {3,1}
+const one_axis: int64[1] = {1}
 y: float[3,8] = Gemm<transB=0>(x, w)
 )") + c.nodes +
                 "\nz: float[3,6] = Gemm<transB=0>(a, v)\n"
@@ -143,6 +179,35 @@ output s
 )",
           5, 0, &report);
   EXPECT_EQ(report.layers[1].why, "5 ranks do not divide axis 1 of a, [3,8]");
+}
+
+// Two ranks have 3 and 2 of 5 classes; a zero follows the latter.
+TEST(SplitLayers, ZerosBehindParts) {
+  struct Between {
+    const char* nodes;
+    LayerSplit::Kind kind;
+  };
+  for (const Between& c :
+       {Between{"s: float[3,5] = Tanh(y)", LayerSplit::kColumns},
+        {"s: float[3,5] = Div(y, five)", LayerSplit::kWhole},
+        {"s: float[3,5] = Div(y, two)", LayerSplit::kColumns},
+        {"s: float[3,5] = Log(y)", LayerSplit::kWhole},
+        {"s: float[3,5] = Sqrt(y)", LayerSplit::kWhole},
+        {"s: float[3,5] = Pow(y, five)", LayerSplit::kWhole}}) {
+    SplitLayersReport report;
+    Divided(std::string(R"(graph "g" opset 24
+input x: float[3,4]
+input labels: int64[3]
+param w: float[4,5]
+const five: float[5] = {1,2,3,4,5}
+const two: float[] = {2}
+y: float[3,5] = Gemm<transB=0>(x, w)
+)") + c.nodes +
+                "\nl: float[], _ = onnx_fp8.CrossEntropy<ignore_index=-100>(s, "
+                "labels)\noutput l\n",
+            2, 0, &report);
+    EXPECT_EQ(report.layers[0].kind, c.kind) << c.nodes;
+  }
 }
 
 // Elements of parts are dropped by each rank's own numbers, those of whole

@@ -90,18 +90,6 @@ TEST(TensorParallel, PartsOfSamples) {
   }
 }
 
-// Data ranks with one and with two samples divide tokens in two ways.
-TEST(TensorParallel, UnevenDataRanks) {
-  SessionOptions options = Options(Gpt());
-  const auto steps = TokenSteps(1, 3);
-  const RankRun want = TrainSteps(options, steps);
-  for (Sharding what : {Sharding::kNone, Sharding::kParameters}) {
-    options.shard.what = what;
-    ExpectNear(TrainRanks({.dp = 2, .tp = 2}, options, steps)[3], want, 1e-6,
-               1e-5);
-  }
-}
-
 // Bytes of activations and their gradients that a rank receives in a step.
 WireBytes BytesOfActivations(const SessionOptions& options) {
   WireBytes bytes;
@@ -290,6 +278,49 @@ TEST(TensorParallel, NeedsTheSameBitsOnAllRanks) {
     ExpectError([&] { MakeSession(any_order, MakeCpuProvider(), &ranks); },
                 "`nondeterministic`: expected ranks that compute whole layers");
   });
+}
+
+// Of the 61 rows of the table, and of the classes, each rank has a part.
+TEST(TensorParallel, RefusesIdsAndLabelsThatOneProcessRefuses) {
+  const SessionOptions options = Options(Gpt());
+  struct Case {
+    const char* input;
+    int64_t id;
+    const char* error;
+  };
+  for (const Case& c :
+       {Case{"input_ids", 61, "] expected indices in -61…60, got 61"},
+        {"input_ids", -62, "] expected indices in -61…60, got -62"},
+        {"labels", 61,
+         "] expected labels in 0 … 60 or -100 (left out), got "
+         "61"},
+        {"labels", -1,
+         "] expected labels in 0 … 60 or -100 (left out), got "
+         "-1"}}) {
+    auto steps = TokenSteps();
+    steps.resize(1);
+    steps[0][0][c.input].data<int64_t>()[5] = c.id;
+    ExpectError([&] { TrainSteps(options, steps); }, c.error);
+    for (int tp : {2, 3}) {
+      ExpectError([&] { TrainRanks({.tp = tp}, options, steps); }, c.error);
+    }
+  }
+}
+
+// Indices below 0 count from the end; a label that does not count may be any.
+TEST(TensorParallel, IdsFromTheEndAndIgnoredLabels) {
+  const SessionOptions options = Options(Gpt());
+  auto steps = TokenSteps();
+  for (Batches& step : steps) {
+    for (int64_t i : {0, 7, 20}) {
+      step[0]["input_ids"].data<int64_t>()[i] -= 61;
+      step[0]["labels"].data<int64_t>()[i] = -100;
+    }
+  }
+  const RankRun want = TrainSteps(options, steps);
+  for (int tp : {2, 3}) {
+    ExpectNear(TrainRanks({.tp = tp}, options, steps)[0], want, 1e-6, 1e-5);
+  }
 }
 
 // An earlier step had all parameters whole.
