@@ -6,7 +6,8 @@
 
 PyTorch's wheel loads these libraries on a machine without a GPU, too, but calls
 nothing in them. Its folder of libraries gets one library with all their functions,
-each of which says that there is no device, and links to it with their names.
+each of which says that there is no device, and links to it with their names. A second
+run replaces the library.
 """
 import collections
 import pathlib
@@ -16,6 +17,13 @@ import sys
 import tempfile
 
 NO_DEVICE = 100  # cudaErrorNoDevice
+# Functions whose answer is no error.
+SPECIAL = {
+    "cudaGetErrorString": 'const char* cudaGetErrorString(int e) { return "no CUDA-capable device is detected"; }',
+    "cudaGetErrorName": 'const char* cudaGetErrorName(int e) { return "cudaErrorNoDevice"; }',
+    # The package transformers asks in every forward pass.
+    "cudaStreamIsCapturing": "int cudaStreamIsCapturing(void* stream, int* status) { *status = 0; return 0; }",
+}
 
 
 def run(*command):
@@ -30,7 +38,7 @@ def main():
     for name, version in re.findall(r"^ +U ((?:__cuda|cu|nccl|nvrtc|nvshmem)\w*)@?(\S*)$",
                                     run("nm", "-D", "--undefined-only", *users), re.M):
         functions[version].add(name)
-    code = "".join(f"int {name}(void) {{ return {NO_DEVICE}; }}\n"
+    code = "".join(SPECIAL.get(name, f"int {name}(void) {{ return {NO_DEVICE}; }}") + "\n"
                    for name in sorted(set().union(*functions.values())))
     # The loader wants the versions with which PyTorch was linked.
     versions = "".join(f"{version} {{ {'; '.join(sorted(names))}; }};\n"

@@ -1,85 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """From PyTorch and back:
 
-    onnx_fp8.torch.export(module, (x,), "model.onnx", input_names=["x"], output_names=["logits"])
+    onnx_fp8.torch.export(module, x, "model.onnx")
     onnx_fp8.train("model.onnx", data="train.npz", loss="cross_entropy", steps=1000, out="run")
     onnx_fp8.torch.load_weights(module, "run")
 """
 import os
 import tempfile
-import warnings
 
 import torch
 
-from . import commands
-from ._errors import Error, OptionError
+from . import _torch_export, _torch_record, commands
+from ._errors import Error
 from .session import TrainingSession
 
 
-def _axes(example_inputs, names, dynamic_axes):
-    """{input: {axis: name}}. By default the first axis is the batch, where its size is that of the first input."""
-    if dynamic_axes is None:
-        size = example_inputs[0].shape[0] if example_inputs[0].dim() else None
-        return {name: {0: "batch"} for name, example in zip(names, example_inputs)
-                if example.dim() and example.shape[0] == size}
-    axes = {}
-    for name, given in dynamic_axes.items():
-        items = given.items() if hasattr(given, "items") else enumerate(given)
-        axes[name] = {axis: label for axis, label in items if label is not None}
-    for name in axes.keys() - set(names):
-        raise OptionError(f"`dynamic_axes`: expected names of `input_names`, got {name}")
-    return axes
+def export(module, example_inputs, path, *, input_names=None, output_names=None, dynamic_axes=None,
+           exporter: str | None = None, opset: int | None = None, check: bool = True) -> None:
+    """Writes `module` as a model that can be trained: not optimized, so that weights keep their names and layout, and
+    with a record of its parameters, frozen ones and ties, which training obeys.
 
-
-def _export_dynamo(module, example_inputs, path, names, axes, opset):
-    sizes = {label: torch.export.Dim(label, min=1) for given in axes.values() for label in given.values()}
-    for name, example in zip(names["input_names"], example_inputs):
-        for axis in axes.get(name, {}):
-            if example.shape[axis] < 2:
-                raise OptionError(f"`example_inputs`: expected 2 or more along axis {axis} of {name}, which is dynamic, "
-                                  f"got {example.shape[axis]}: PyTorch would fix the axis at this size")
-    shapes = tuple({axis: sizes[label] for axis, label in axes.get(name, {}).items()} for name in names["input_names"])
-    # Its optimizer would transpose weights, which then lose their names, and fold BatchNorm away.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Exporting a model while it is in training mode")
-        program = torch.onnx.export(module, example_inputs, dynamo=True, optimize=False, opset_version=opset,
-                                    dynamic_shapes=shapes, verbose=False, **names)
-    for node in program.model.graph:  # paths of this machine
-        for key in ("pkg.torch.onnx.stack_trace", "pkg.torch.onnx.fx_node"):
-            node.metadata_props.pop(key, None)
-    program.save(path)
-
-
-def _export_torchscript(module, example_inputs, path, names, axes, opset):
-    # PRESERVE: Dropout and BatchNorm stay as the module's own mode has them.
-    torch.onnx.export(module, example_inputs, path, dynamo=False, opset_version=opset, do_constant_folding=False,
-                      training=torch.onnx.TrainingMode.PRESERVE, dynamic_axes=axes, **names)
-
-
-def export(module, example_inputs, path, *, input_names, output_names=("logits",), dynamic_axes=None,
-           exporter: str | None = None, opset: int | None = None) -> None:
-    """Writes `module` as a model that can be trained: not optimized, so that weights keep their names and layout.
-
-    `example_inputs`: a tensor or a tuple of them, with 2 or more samples. `dynamic_axes`: {input: {axis: name}} or
-    {input: [name or None, …]}; by default the first axis, as `batch`. `exporter`: `torchscript`, or `dynamo`, which
-    knows more of PyTorch but no BatchNorm in training mode. By default dynamo, unless there is such a BatchNorm.
+    `example_inputs`: a tensor, a tuple of them, or a dict by the names of the module's arguments, with 2 or more
+    samples. A Hugging Face model is taken as it is. `input_names`: by default the names of the module's arguments.
+    `output_names`: by default the keys of the dict that the module returns; else `logits`, `loss` if it is one number.
+    `dynamic_axes`: {input: {axis: name}} or {input: [name or None, …]}; by default the first axis, as `batch`, and the
+    second of token ids, as `sequence`. `exporter`: `torchscript`, or `dynamo`, which knows more of PyTorch but no
+    BatchNorm in training mode. By default dynamo, unless there is such a BatchNorm; the other if that one fails.
+    `check`: runs the example through the module and the file. What differs, and what was decided, is an `onnx_fp8.Note`.
     """
-    if isinstance(example_inputs, torch.Tensor):
-        example_inputs = (example_inputs,)
-    names = {"input_names": list(input_names), "output_names": list(output_names)}
-    if len(names["input_names"]) != len(example_inputs):
-        raise OptionError(f"`input_names`: expected {len(example_inputs)}, one for each example, got "
-                          f"{len(names['input_names'])}")
-    if exporter is None:
-        batch_norms = any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training
-                          for m in module.modules())
-        exporter = "torchscript" if batch_norms else "dynamo"
-    exporters = {"dynamo": (_export_dynamo, 18), "torchscript": (_export_torchscript, 17)}
-    if exporter not in exporters:
-        raise OptionError(f"`exporter`: expected dynamo or torchscript, got {exporter}")
-    write, default = exporters[exporter]
-    axes = _axes(example_inputs, names["input_names"], dynamic_axes)
-    write(module, tuple(example_inputs), os.fspath(path), names, axes, opset or default)
+    _torch_export.export(module, example_inputs, path, input_names, output_names, dynamic_axes, exporter, opset, check)
+
+
+def record(path) -> dict:
+    """What `export` wrote about the tensors of the file `path` (docs/formats.md); {} if it did not write the file."""
+    return _torch_record.read(path)
 
 
 def load_weights(module, trained) -> None:

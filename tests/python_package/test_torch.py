@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scripts in an environment that has PyTorch, with this package beside it."""
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -14,14 +15,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).parent
 
 
-def with_torch(*words, cwd=None):
+def with_torch(*words, cwd=None, packages=()):
     python = os.environ.get("ONNX_FP8_TORCH_PYTHON")
     if not python:
         program.leave_out("the Python package beside PyTorch, which is not installed")
         pytest.skip("no PyTorch")
     site = os.path.dirname(os.path.dirname(onnx_fp8.__file__))
     done = subprocess.run([python, "-B", *map(str, words)], capture_output=True, text=True, cwd=cwd,
-                          env=os.environ | {"PYTHONPATH": site})
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join([site, *packages])})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -34,11 +35,25 @@ def test_modules():
     with_torch(HERE / "torch_modules.py")
 
 
+def test_export():
+    with_torch(HERE / "torch_export.py")
+
+
+def test_modules_of_others():
+    """A third of ./dev modules."""
+    packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
+    if not packages:
+        program.leave_out("modules of others beside PyTorch: their packages are not installed")
+        pytest.skip("no packages of modules")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda part: with_torch(ROOT / "scripts/modules.py", "--ci", f"--part={part}/2", packages=[packages]),
+                      range(2)))
+
+
 def test_the_documentation(tmp_path):
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
-    [block] = [block for block in blocks if "import torch" in block]
-    with_torch("-c", block, cwd=tmp_path)
+    with_torch("-c", "".join(block for block in blocks if "import torch" in block), cwd=tmp_path)
 
 
 @pytest.mark.parametrize("order", ["torch,onnx,onnxruntime,onnx_fp8", "onnx_fp8,onnxruntime,onnx,torch",

@@ -88,7 +88,7 @@ expect(onnx_fp8.OptionError, "`input_names`: expected 1, one for each example, g
        lambda: onnx_fp8.torch.export(module, torch.zeros(2, 64), PATH, input_names=["x", "y"]))
 expect(onnx_fp8.OptionError, "`example_inputs`: expected 2 or more along axis 0 of x, which is dynamic, got 1",
        lambda: onnx_fp8.torch.export(module, torch.zeros(1, 64), PATH, input_names=["x"]))
-expect(onnx_fp8.OptionError, "`dynamic_axes`: expected names of `input_names`, got y",
+expect(onnx_fp8.OptionError, "`dynamic_axes`: expected names of inputs (x), got y",
        lambda: onnx_fp8.torch.export(module, torch.zeros(2, 64), PATH, input_names=["x"], dynamic_axes={"y": {}}))
 onnx_fp8.torch.export(module, torch.zeros(2, 64), PATH, input_names=["x"])
 session = onnx_fp8.TrainingSession(PATH, loss="cross_entropy")
